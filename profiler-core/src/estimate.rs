@@ -1,0 +1,35 @@
+//! A number that leaves the program: value, interval, n, source (invariant I7).
+
+use crate::class::Source;
+use serde::{Deserialize, Serialize};
+
+/// An estimate with its interval. The unit is the field's that holds it, and is named there.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// Point estimate.
+    pub value: f64,
+    /// Lower end of the interval; equal to `value` for exact numbers.
+    pub low: f64,
+    /// Upper end of the interval; equal to `value` for exact numbers.
+    pub high: f64,
+    /// Nominal coverage of the interval, e.g. 0.95; 1.0 for exact numbers.
+    pub level: f64,
+    /// Events or samples behind it.
+    pub n: u64,
+    /// Where it comes from.
+    pub source: Source,
+}
+
+impl Estimate {
+    /// An exact number: a degenerate interval of coverage 1.
+    #[must_use]
+    pub fn exact(value: f64, n: u64) -> Self {
+        Self { value, low: value, high: value, level: 1.0, n, source: Source::Exact }
+    }
+
+    /// Half the interval's width, in the estimate's unit.
+    #[must_use]
+    pub fn half_width(&self) -> f64 {
+        (self.high - self.low) / 2.0
+    }
+}

@@ -1,0 +1,1 @@
+//! The ledger: what monitoring has cost, and the token bucket that bounds it.

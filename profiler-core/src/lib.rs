@@ -1,0 +1,19 @@
+//! The pure core of Tithe: planning, prices, ledger, survey, statistics, reports.
+//!
+//! What it is: every decision and every number. What goes in are values (rates, counts, samples, also time
+//! and randomness); what comes out are values (plans, actions, estimates with intervals, reports).
+//! What it does not do: no I/O, no clock, no threads, no `unsafe`, no kernel. The same code runs live in
+//! the agent, offline in `tithe plan` and `tithe report`, and in tests without root (invariant I1).
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod class;
+pub mod cost;
+pub mod estimate;
+pub mod recording;
+pub mod ledger;
+pub mod plan;
+pub mod report;
+pub mod stats;
+pub mod survey;
+pub mod units;

@@ -1,0 +1,107 @@
+//! The report: one type, many faces. Every number has a unit, an interval and a source.
+
+use crate::class::{RecordKind, SiteClass, Tier};
+use crate::estimate::Estimate;
+use crate::recording::{Charge, Losses, MeasuredOverhead, NotObserved};
+use crate::units::OverheadBudget;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What `tithe record` and `tithe report` show.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Target and run, in words for the title.
+    pub target: String,
+    /// PID.
+    pub pid: u32,
+    /// Length of the run, s.
+    pub duration_s: f64,
+    /// CPU seconds the target used per wall second (`U`), monitoring taken out.
+    pub target_cpu: Estimate,
+    /// Samples kept.
+    pub samples: u64,
+    /// One row per function, hottest first.
+    pub rows: Vec<Row>,
+    /// What the watching cost.
+    pub receipt: Receipt,
+    /// Damage, warnings.
+    pub warnings: Vec<String>,
+}
+
+/// One function or event.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Demangled name.
+    pub name: String,
+    /// Module's file name.
+    pub module: String,
+    /// Class, if it was instrumented or considered.
+    pub class_id: Option<u32>,
+    /// `trace`, `burst`, `sample`: the last plan's decision.
+    pub decision: String,
+    /// Share of the target's CPU time with the function on the stack, 0 to 1; from samples.
+    pub share: Option<Estimate>,
+    /// Share of the target's CPU time in the function itself, 0 to 1; from samples.
+    pub self_share: Option<Estimate>,
+    /// Calls over the whole run.
+    pub calls: Option<Estimate>,
+    /// Calls per second of undilated time.
+    pub rate_hz: Option<Estimate>,
+    /// Mean on-CPU time per call, ns: rho / F (Little's law).
+    pub on_cpu_ns: Option<Estimate>,
+    /// Mean wall time per call, ns, corrected for nested probe cost.
+    pub mean_ns: Option<Estimate>,
+    /// Probe cost taken out of `mean_ns`, ns per call.
+    pub correction_ns: f64,
+    /// Quantiles of wall time per call: (p, ns).
+    pub quantiles_ns: Vec<(f64, Estimate)>,
+    /// Share of the run in which the class was attached, 0 to 1.
+    pub attached: f64,
+    /// Hits lost, of those attempted.
+    pub dropped: u64,
+    /// Hits attempted.
+    pub attempted: u64,
+    /// Price class of the site.
+    pub site_class: Option<SiteClass>,
+    /// What was kept.
+    pub kind: Option<RecordKind>,
+    /// Remarks.
+    pub notes: Vec<String>,
+}
+
+/// The budget receipt.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Receipt {
+    /// What was allowed.
+    pub budget: OverheadBudget,
+    /// Predicted overhead (ledger): monitoring CPU / the target's own CPU.
+    pub predicted: f64,
+    /// Measured overhead, with interval and method.
+    pub measured: Option<MeasuredOverhead>,
+    /// Target CPU time of the run without monitoring, s.
+    pub target_cpu_s: f64,
+    /// Monitoring CPU time by kind, s.
+    pub spent_s: BTreeMap<Charge, f64>,
+    /// Largest overhead of any one second.
+    pub worst_second: f64,
+    /// Classes that tripped the breaker.
+    pub trips: u32,
+    /// Losses.
+    pub losses: Losses,
+    /// Hits lost in classes, of those attempted.
+    pub hits_dropped: u64,
+    /// Hits attempted in classes.
+    pub hits_attempted: u64,
+    /// Agent CPU time / run time.
+    pub agent_cpu: f64,
+    /// Agent's largest resident set, bytes.
+    pub agent_rss_bytes: u64,
+    /// Kernel memory, bytes.
+    pub kernel_memory_bytes: u64,
+    /// Tier.
+    pub tier: Tier,
+    /// Where the prices come from.
+    pub prices: String,
+    /// What was not observed and why.
+    pub not_observed: Vec<NotObserved>,
+}

@@ -1,0 +1,1 @@
+//! The governor thread: closes a link within microseconds of the breaker's alarm.

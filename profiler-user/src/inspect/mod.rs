@@ -1,0 +1,1 @@
+//! Inspecting the target: modules, symbols, sites, safety.

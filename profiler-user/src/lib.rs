@@ -1,0 +1,20 @@
+//! The agent: everything of Tithe that touches the kernel, files and people.
+//!
+//! Phases: [`target`] and [`inspect`] look at the process, [`calibrate`] prices a hit on this host, [`session`]
+//! surveys, plans and runs through [`prober`], [`recording`] keeps what was seen, [`output`] shows it.
+//! Decisions and numbers are made in `profiler-core`; only [`prober`] knows aya and bpf(2) (invariant I2).
+#![warn(missing_docs)]
+
+pub mod calibrate;
+pub mod cli;
+pub mod doctor;
+pub mod governor;
+pub mod inspect;
+pub mod output;
+pub mod prober;
+pub mod recording;
+pub mod session;
+pub mod symbolize;
+pub mod target;
+pub mod unwind;
+pub mod watchdog;

@@ -1,0 +1,1 @@
+//! The faces of one report: text, JSON, flame graph, pprof, folded stacks.

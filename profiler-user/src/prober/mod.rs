@@ -1,0 +1,1 @@
+//! The only folder that knows aya, aya-obj and bpf(2).

@@ -1,0 +1,1 @@
+//! The run: survey, plan, trace and sample, record.

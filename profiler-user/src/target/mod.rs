@@ -1,0 +1,1 @@
+//! The target process: launch, attach, threads, CPU time, exit.

@@ -1,0 +1,1 @@
+//! Unwinding copied stacks in user space.
