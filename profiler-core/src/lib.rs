@@ -10,9 +10,9 @@
 pub mod class;
 pub mod cost;
 pub mod estimate;
-pub mod recording;
 pub mod ledger;
 pub mod plan;
+pub mod recording;
 pub mod report;
 pub mod stats;
 pub mod survey;

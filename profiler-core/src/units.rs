@@ -61,7 +61,9 @@ pub enum BudgetError {
     #[error("cannot read the budget '{0}': write a share like '2%' or CPU time per second like '5ms/s'")]
     Syntax(String),
     /// A number outside the accepted range.
-    #[error("the budget '{0}' is out of range: a share lies above 0% and at most 100%, CPU time above 0 and at most 1000ms/s")]
+    #[error(
+        "the budget '{0}' is out of range: a share lies above 0% and at most 100%, CPU time above 0 and at most 1000ms/s"
+    )]
     Range(String),
 }
 

@@ -1,0 +1,54 @@
+//! Compiles the target programs of `programs/` into the output directory, where `profiler_tests::program` finds
+//! them. Frame pointers in every function, leaves included: the agent's kernel-side stack walk follows them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const FLAGS: &[&str] = &[
+    "-O2",
+    "-g",
+    "-Wall",
+    "-Wextra",
+    "-fno-omit-frame-pointer",
+    "-mno-omit-leaf-frame-pointer",
+    "-fno-optimize-sibling-calls",
+    // The entries are chosen in entries.S; Debian's and Ubuntu's compilers differ in this default.
+    "-fcf-protection=none",
+    "-pthread",
+];
+
+fn main() {
+    println!("cargo::rerun-if-changed=programs");
+    println!("cargo::rerun-if-env-changed=CC");
+    println!("cargo::rerun-if-env-changed=CXX");
+    let arch = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
+    assert_eq!(
+        arch, "x86_64",
+        "the target programs are written for x86-64, the only architecture that is traced"
+    );
+
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR for build scripts"));
+    let c = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+    let cxx = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
+
+    compile(&c, &["-c"], &["protocol.c"], &out.join("protocol.o"));
+    let protocol = out.join("protocol.o");
+    let protocol = protocol.to_str().expect("cargo's output directory is UTF-8");
+    compile(&c, &[], &["calls.c", "entries.S", protocol], &out.join("calls"));
+    compile(&c, &[], &["hazards.c", protocol], &out.join("hazards"));
+    compile(&cxx, &[], &["cpp_throw.cpp", protocol], &out.join("cpp_throw"));
+    compile(&c, &["-shared", "-fPIC"], &["plugin.c"], &out.join("libplugin.so"));
+}
+
+fn compile(compiler: &str, extra: &[&str], sources: &[&str], output: &Path) {
+    let status = Command::new(compiler)
+        .current_dir("programs")
+        .args(FLAGS)
+        .args(extra)
+        .args(sources)
+        .arg("-o")
+        .arg(output)
+        .status()
+        .unwrap_or_else(|error| panic!("cannot run {compiler}: {error}; install build-essential"));
+    assert!(status.success(), "{compiler} failed on {sources:?} with {status}");
+}

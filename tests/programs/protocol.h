@@ -1,0 +1,28 @@
+/* The line protocol of every target program: the test writes a command, the program does it and answers one line.
+ *
+ * At start the program prints "ready pid=PID". Each command is answered by "ok KEY=VALUE ..." or "error TEXT".
+ * End of input or "quit" ends the program, so that a target never outlives its test. */
+#pragma once
+#include <stdint.h>
+
+struct command {
+    const char *name;
+    int min_arguments; /* words after the name */
+    void (*run)(int count, char **words);
+};
+
+/* Reads commands until "quit" or end of input. `commands` ends with a null name. Does not return. */
+void serve(const struct command *commands) __attribute__((noreturn));
+
+/* Answers "ok " and the formatted text. */
+void reply(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Answers "error " and the formatted text. */
+void reply_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Word `index` as a number, or `otherwise` if the command has fewer words. */
+uint64_t number(int count, char **words, int index, uint64_t otherwise);
+
+/* Nanoseconds of CLOCK_MONOTONIC, and of this thread's CPU time. */
+uint64_t wall_ns(void);
+uint64_t cpu_ns(void);

@@ -1,0 +1,51 @@
+//! Targets and conditions for kernel tests: start a program, command it, check that its text is untouched.
+//!
+//! Everything here panics on failure instead of returning errors: a test wants the backtrace.
+
+mod target;
+mod text;
+
+pub use target::{Calls, Reply, Target, output_of};
+pub use text::{assert_text_original, changed_text};
+
+use std::io::Write;
+
+/// True if this process may use BPF, uprobes and perf events: it runs as root.
+pub fn is_root() -> bool {
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// True if a kernel test can run here. If not, prints `SKIP <test>: <reason>` past the test harness's capture, so
+/// that a skipped test is never taken for a passed one.
+///
+/// # Panics
+///
+/// If the test cannot run and `REQUIRE_KERNEL=1` is set.
+///
+/// # Example
+///
+/// ```no_run
+/// if !profiler_tests::support::kernel_or_skip("counts_are_exact") {
+///     return;
+/// }
+/// ```
+pub fn kernel_or_skip(test: &str) -> bool {
+    if is_root() {
+        return true;
+    }
+    skip(test, "needs root; run `cargo xtask test`");
+    false
+}
+
+/// Prints `SKIP <test>: <reason>`; with `REQUIRE_KERNEL=1` panics instead.
+///
+/// # Panics
+///
+/// With `REQUIRE_KERNEL=1`.
+pub fn skip(test: &str, reason: &str) {
+    let required = std::env::var("REQUIRE_KERNEL").is_ok_and(|value| value == "1");
+    assert!(!required, "{test} cannot run: {reason} (REQUIRE_KERNEL=1 forbids skipping)");
+    // Not eprintln!: the harness would keep it to itself.
+    let _ = writeln!(std::io::stderr(), "SKIP {test}: {reason}");
+}
