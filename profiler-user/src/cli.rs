@@ -260,8 +260,11 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 fn parse_hz(text: &str) -> Result<f64, String> {
-    let hz: f64 =
-        text.trim_end_matches("Hz").trim().parse().map_err(|_| "not a number of samples per second".to_owned())?;
+    let hz: f64 = text
+        .trim_end_matches("Hz")
+        .trim()
+        .parse()
+        .map_err(|_| "not a number of samples per second".to_owned())?;
     // 100 us is the shortest period that the sampler accepts: above it the timer eats the target.
     if !(hz == 0.0 || (1.0..=10_000.0).contains(&hz)) {
         return Err("a sampling rate is 0, or lies between 1 and 10000 Hz".to_owned());

@@ -1,0 +1,325 @@
+//! The dead man's switch: a tiny process that kills the agent when it stops answering while it has traps armed.
+//!
+//! A breakpoint costs the target its price at every hit for as long as the agent lives, whether the agent runs or
+//! not. An agent that was stopped (`SIGSTOP`, Ctrl-Z), is deadlocked or waits for swapped-out memory cannot take
+//! its breakpoints away. A process that outlives such states can: it kills the agent, and the kernel closes the
+//! agent's links with it.
+//!
+//! The two share one page: the agent counts up a heartbeat there and says whether anything is attached (*armed*).
+//! The watchdog looks every 100 ms, and when the count has stood still for 1 s while armed it sends `SIGKILL`
+//! through a pidfd, which cannot hit another process. It is forked before the agent has threads or BPF
+//! descriptors, closes every descriptor except that pidfd, locks its memory, takes real-time priority where
+//! allowed, ignores signals, and ends with the agent.
+//!
+//! It does not decide anything else, and does not look at what the agent does: a beat is sent by the governor
+//! thread, which withholds it when the event loop hangs.
+
+use crate::target::pidfd_open;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Silence while armed after which the agent is killed.
+pub const SILENCE_LIMIT: Duration = Duration::from_secs(1);
+/// How often the watchdog looks. With the limit: a dead agent is killed 1.0 to 1.2 s after its last beat.
+const LOOK: Duration = Duration::from_millis(100);
+/// A look that comes late (the watchdog itself did not run, the machine was paused) counts as at most this much
+/// silence, so that a pause of the whole machine kills nobody.
+const LONGEST_LOOK: Duration = Duration::from_millis(200);
+
+/// Why there is no watchdog.
+#[derive(Debug, thiserror::Error)]
+pub enum WatchdogError {
+    /// A system call failed.
+    #[error(
+        "cannot start the watchdog process: {what}: {source}; without it a stopped agent would leave its traps armed"
+    )]
+    Start {
+        /// Which step.
+        what: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// The page that agent and watchdog share.
+#[derive(Debug)]
+struct Page {
+    beats: AtomicU64,
+    armed: AtomicU32,
+    /// Set by the watchdog when it is ready: `READY`, with `LOCKED` and `REALTIME` as far as they were granted.
+    state: AtomicU32,
+}
+
+const READY: u32 = 1;
+const LOCKED: u32 = 2;
+const REALTIME: u32 = 4;
+
+/// The mapping of the shared page.
+#[derive(Debug)]
+struct Shared(std::ptr::NonNull<Page>);
+
+// SAFETY: the page holds atomics only.
+unsafe impl Send for Shared {}
+// SAFETY: the page holds atomics only.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    fn new() -> io::Result<Self> {
+        // SAFETY: a new anonymous mapping; nothing existing is replaced.
+        let page = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                size_of::<Page>(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_POPULATE,
+                -1,
+                0,
+            )
+        };
+        if page == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // Best effort: the page is written ten times a second and so stays in memory anyway.
+        // SAFETY: the range is our mapping.
+        unsafe { libc::mlock(page, size_of::<Page>()) };
+        std::ptr::NonNull::new(page.cast()).map(Self).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+    }
+
+    fn page(&self) -> &Page {
+        // SAFETY: mapped, aligned to a page and zeroed (a valid Page) until drop; shared access is atomic.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: unmaps what `new` mapped; no reference outlives self.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), size_of::<Page>()) };
+    }
+}
+
+/// The agent's end: beat, arm, disarm. Each is one or two atomic writes: no system call, no lock, no
+/// allocation, usable from any thread.
+#[derive(Debug, Clone)]
+pub struct Heartbeat {
+    shared: Arc<Shared>,
+    watchdog: Arc<OwnedFd>,
+}
+
+impl Heartbeat {
+    /// Say "I am alive". Due several times a second while armed.
+    pub fn beat(&self) {
+        self.shared.page().beats.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Something is attached: from now on silence is fatal. Call it before the first attachment.
+    pub fn arm(&self) {
+        // The beat first, so that the silence begins now and not with the last beat of an earlier time.
+        self.beat();
+        self.shared.page().armed.store(1, Ordering::Release);
+    }
+
+    /// Nothing is attached any more. Call it after the last detachment has ended.
+    pub fn disarm(&self) {
+        self.shared.page().armed.store(0, Ordering::Release);
+    }
+
+    /// Whether silence is fatal now.
+    #[must_use]
+    pub fn is_armed(&self) -> bool {
+        self.shared.page().armed.load(Ordering::Acquire) != 0
+    }
+
+    /// The watchdog's pidfd: readable when it has ended, which it never should before us.
+    #[must_use]
+    pub fn watchdog_fd(&self) -> BorrowedFd<'_> {
+        self.watchdog.as_fd()
+    }
+}
+
+/// The watchdog process. Dropping it ends it.
+#[derive(Debug)]
+pub struct Watchdog {
+    heartbeat: Heartbeat,
+}
+
+impl Watchdog {
+    /// Fork the watchdog. Call it first thing in `main`, from the main thread: before other threads (it dies with
+    /// the thread that started it), the async runtime and BPF descriptors exist.
+    ///
+    /// # Errors
+    /// No memory, no process, or no pidfd (Linux before 5.3).
+    pub fn start() -> Result<Self, WatchdogError> {
+        let failed = |what| move |source| WatchdogError::Start { what, source };
+        let shared = Shared::new().map_err(failed("mapping the shared page"))?;
+        // SAFETY: getpid has no arguments and cannot fail.
+        let agent = unsafe { libc::getpid() };
+        let agent_fd = pidfd_open(agent).map_err(failed("opening our own pidfd"))?;
+        // SAFETY: the child runs `watch`, which makes system calls only and never returns.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            watch(agent, agent_fd.as_raw_fd(), shared.page());
+        }
+        if child < 0 {
+            return Err(failed("fork")(io::Error::last_os_error()));
+        }
+        let watchdog = match pidfd_open(child) {
+            Ok(fd) => fd,
+            Err(source) => {
+                // Without a pidfd it could not be ended later. It is our child and not collected: the number is its.
+                // SAFETY: signals and collects our own child.
+                unsafe {
+                    libc::kill(child, libc::SIGKILL);
+                    libc::waitpid(child, std::ptr::null_mut(), 0);
+                }
+                return Err(failed("opening its pidfd")(source));
+            }
+        };
+        let watchdog =
+            Self { heartbeat: Heartbeat { shared: Arc::new(shared), watchdog: Arc::new(watchdog) } };
+        let start = Instant::now();
+        while watchdog.state() & READY == 0 {
+            if start.elapsed() > Duration::from_secs(2) || !watchdog.is_alive() {
+                return Err(failed("waiting until it is ready")(io::ErrorKind::TimedOut.into()));
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        Ok(watchdog)
+    }
+
+    /// The agent's end, for the governor thread.
+    #[must_use]
+    pub fn heartbeat(&self) -> Heartbeat {
+        self.heartbeat.clone()
+    }
+
+    /// Whether the watchdog process still runs.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        let mut poll =
+            libc::pollfd { fd: self.heartbeat.watchdog.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one valid pollfd, count 1, no waiting.
+        unsafe { libc::poll(&raw mut poll, 1, 0) == 0 }
+    }
+
+    /// Whether its memory is locked, so that it works also when the machine swaps.
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        self.state() & LOCKED != 0
+    }
+
+    /// Whether it runs at real-time priority, so that it works also when all CPUs are busy.
+    #[must_use]
+    pub fn is_realtime(&self) -> bool {
+        self.state() & REALTIME != 0
+    }
+
+    fn state(&self) -> u32 {
+        self.heartbeat.shared.page().state.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        let fd = self.heartbeat.watchdog.as_raw_fd();
+        // SAFETY: the pidfd is open and our child's; the kernel writes no siginfo where the pointer is null.
+        unsafe {
+            libc::syscall(
+                libc::SYS_pidfd_send_signal,
+                fd,
+                libc::SIGKILL,
+                std::ptr::null::<libc::siginfo_t>(),
+                0,
+            );
+            let id = libc::id_t::try_from(fd).unwrap_or(0);
+            let mut info = std::mem::zeroed();
+            while libc::waitid(libc::P_PIDFD, id, &raw mut info, libc::WEXITED) < 0
+                && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+            {}
+        }
+    }
+}
+
+/// The watchdog process. After a fork of a program that may have threads: system calls only, no allocation, no
+/// locks, no panics.
+fn watch(agent: i32, agent_fd: RawFd, page: &Page) -> ! {
+    // SAFETY: each call takes integers or pointers to locals of ours that outlive it.
+    unsafe {
+        // The pidfd becomes descriptor 0; everything else is closed, also what the agent opened for its own use:
+        // the watchdog keeps no terminal, pipe, file or link alive.
+        if libc::dup2(agent_fd, 0) < 0 {
+            libc::_exit(1);
+        }
+        libc::syscall(libc::SYS_close_range, 1, u32::MAX, 0);
+        // Ctrl-C and Ctrl-Z go to the agent's process group, a closing terminal to its session: neither is for us.
+        libc::setsid();
+        let mut signals: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut signals);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const signals, std::ptr::null_mut());
+        libc::prctl(libc::PR_SET_NAME, c"tithe-watchdog".as_ptr());
+        libc::chdir(c"/".as_ptr());
+        // Should somebody stop us, we still end with the agent.
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        if libc::getppid() != agent {
+            libc::_exit(0);
+        }
+        let mut state = READY;
+        // ON_FAULT: pages that are never used (most of the agent's image) are not brought in.
+        if libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) == 0 {
+            state |= LOCKED;
+        }
+        let priority = libc::sched_param { sched_priority: 1 };
+        if libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) == 0 {
+            state |= REALTIME;
+        } else {
+            libc::setpriority(libc::PRIO_PROCESS, 0, -20);
+        }
+        // Walk the path to the kill once with signal 0, which does nothing, so that its pages are in memory.
+        libc::syscall(libc::SYS_pidfd_send_signal, 0, 0, std::ptr::null::<libc::siginfo_t>(), 0);
+        let mut last_beats = page.beats.load(Ordering::Relaxed);
+        let mut last_look = monotonic();
+        let mut silence = Duration::ZERO;
+        page.state.store(state, Ordering::Release);
+        loop {
+            let mut poll = libc::pollfd { fd: 0, events: libc::POLLIN, revents: 0 };
+            // OK because 100 fits.
+            if libc::poll(&raw mut poll, 1, LOOK.as_millis() as i32) > 0 {
+                libc::_exit(0);
+            }
+            let now = monotonic();
+            let beats = page.beats.load(Ordering::Relaxed);
+            if page.armed.load(Ordering::Acquire) == 0 || beats != last_beats {
+                silence = Duration::ZERO;
+            } else {
+                silence += now.saturating_sub(last_look).min(LONGEST_LOOK);
+            }
+            last_beats = beats;
+            last_look = now;
+            if silence >= SILENCE_LIMIT {
+                libc::syscall(
+                    libc::SYS_pidfd_send_signal,
+                    0,
+                    libc::SIGKILL,
+                    std::ptr::null::<libc::siginfo_t>(),
+                    0,
+                );
+                libc::_exit(0);
+            }
+        }
+    }
+}
+
+/// `CLOCK_MONOTONIC`, without the standard library's panics.
+fn monotonic() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one timespec, which is ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    // OK because the monotonic clock is not negative and its nanoseconds are below 10^9.
+    Duration::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+#[cfg(test)]
+mod tests;

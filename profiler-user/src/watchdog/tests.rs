@@ -1,0 +1,156 @@
+//! Real agents: this test binary runs itself again, and the copy starts a watchdog and misbehaves.
+
+use super::*;
+use crate::target::{Target, TargetError};
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+const ROLE: &str = "TITHE_WATCHDOG_TEST_ROLE";
+
+/// The agent's part. As an ordinary test, without the variable, it is empty.
+#[test]
+fn agent_role() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let watchdog = Watchdog::start().unwrap();
+    let beat = watchdog.heartbeat();
+    let pid = pid_of(&watchdog);
+    if role != "stopped-disarmed" {
+        beat.arm();
+    }
+    println!("\nwatchdog {pid} {} {}", watchdog.is_locked(), watchdog.is_realtime());
+    match role.as_str() {
+        "stopped-armed" | "stopped-disarmed" => {
+            // SAFETY: stops our own process.
+            unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
+            // Another thread may take the signal: this one runs on for a moment.
+            std::thread::sleep(Duration::from_secs(60));
+        }
+        "hanging" => loop {
+            std::hint::spin_loop();
+        },
+        "beating" => {
+            let end = Instant::now() + Duration::from_millis(2500);
+            while Instant::now() < end {
+                beat.beat();
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+        "disarmed-again" => {
+            beat.disarm();
+            std::thread::sleep(Duration::from_millis(2500));
+        }
+        other => panic!("unknown role {other}"),
+    }
+    // End as an agent that forgets to drop: the watchdog must go by itself.
+    std::process::exit(3);
+}
+
+fn pid_of(watchdog: &Watchdog) -> i32 {
+    let path = format!("/proc/self/fdinfo/{}", watchdog.heartbeat.watchdog.as_raw_fd());
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines().find_map(|l| l.strip_prefix("Pid:")).unwrap().trim().parse().unwrap()
+}
+
+struct Agent {
+    child: Child,
+    watchdog: i32,
+}
+
+impl Agent {
+    fn run(role: &str) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "watchdog::tests::agent_role", "--nocapture", "--test-threads=1"])
+            .env(ROLE, role)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = BufReader::new(child.stdout.take().unwrap())
+            .lines()
+            .map_while(Result::ok)
+            .find(|l| l.starts_with("watchdog "))
+            .expect("the agent reports its watchdog");
+        let watchdog = line.split_off("watchdog ".len()).split(' ').next().unwrap().parse().unwrap();
+        Self { child, watchdog }
+    }
+
+    /// Its status if it ends within `limit`, with the time that took.
+    fn end_within(&mut self, limit: Duration) -> Option<(ExitStatus, Duration)> {
+        let start = Instant::now();
+        while start.elapsed() < limit {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return Some((status, start.elapsed()));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        None
+    }
+
+    fn watchdog_gone(&self) -> bool {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(1) {
+            match Target::attach(self.watchdog) {
+                Err(TargetError::Missing { .. } | TargetError::Zombie { .. }) => return true,
+                _ => std::thread::sleep(Duration::from_millis(2)),
+            }
+        }
+        false
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+#[test]
+fn a_stopped_agent_is_killed_within_a_second_and_a_half() {
+    let mut agent = Agent::run("stopped-armed");
+    let (status, took) = agent.end_within(Duration::from_secs(4)).expect("it is killed");
+    assert_eq!(status.signal(), Some(libc::SIGKILL));
+    assert!(took >= Duration::from_millis(800), "killed too early: {took:?}");
+    assert!(took <= Duration::from_millis(1500), "killed too late: {took:?}");
+    assert!(agent.watchdog_gone());
+}
+
+#[test]
+fn a_hanging_agent_is_killed() {
+    let mut agent = Agent::run("hanging");
+    let (status, _) = agent.end_within(Duration::from_secs(4)).expect("it is killed");
+    assert_eq!(status.signal(), Some(libc::SIGKILL));
+    assert!(agent.watchdog_gone());
+}
+
+#[test]
+fn a_stopped_agent_with_nothing_attached_is_left_alone() {
+    let mut agent = Agent::run("stopped-disarmed");
+    assert!(agent.end_within(Duration::from_millis(2500)).is_none(), "it must not be killed");
+    assert!(!agent.watchdog_gone(), "the watchdog stays with its agent");
+    drop(agent.child.kill());
+    agent.child.wait().unwrap();
+    assert!(agent.watchdog_gone());
+}
+
+#[test]
+fn agents_that_beat_or_disarm_live_and_leave_no_watchdog() {
+    let mut agents = [Agent::run("beating"), Agent::run("disarmed-again")];
+    for agent in &mut agents {
+        let (status, _) = agent.end_within(Duration::from_secs(6)).expect("it ends by itself");
+        assert_eq!(status.code(), Some(3));
+        assert!(agent.watchdog_gone());
+    }
+}
+
+#[test]
+fn a_dropped_watchdog_is_gone_and_collected() {
+    let watchdog = Watchdog::start().unwrap();
+    let pid = pid_of(&watchdog);
+    assert!(watchdog.is_alive());
+    // It holds nothing but the pidfd.
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+    assert_eq!(open, 1);
+    drop(watchdog);
+    assert!(matches!(Target::attach(pid), Err(TargetError::Missing { .. })));
+}
