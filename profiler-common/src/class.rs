@@ -1,0 +1,161 @@
+//! Control, quota and counters of one event class.
+
+use crate::{wire_enum, wire_type};
+
+wire_enum! {
+    /// What the programs keep of a hit.
+    ClassKind, "class kind" {
+        /// Nothing yet: hits are gated.
+        Off = 0,
+        /// Counters only.
+        Count = 1,
+        /// Counters, sum of durations, histogram.
+        Latency = 2,
+        /// As latency, and a record per call.
+        Record = 3,
+    }
+}
+
+/// `ClassControl::histogram` of a class that leases none.
+pub const NO_HISTOGRAM: u32 = u32::MAX;
+/// Flag: count only hits of processes in the `TARGETS` map; others are gated and counted as bystanders.
+pub const FLAG_FILTER_TARGETS: u32 = 1;
+/// Flag: records carry the six integer argument registers as they were at the entry site.
+pub const FLAG_ARGUMENTS: u32 = 2;
+/// Flag: no quota is taken (calibration and tests; a class of a target always has a quota).
+pub const FLAG_NO_QUOTA: u32 = 4;
+
+/// Numbers that the programs evaluate for each hit of a class. The agent computes them; the programs choose none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct ClassControl {
+    /// A [`ClassKind`].
+    pub kind: u32,
+    /// `FLAG_*`.
+    pub flags: u32,
+    /// Number of the attachment: open calls of an earlier one are forgotten, not counted as unwound.
+    pub generation: u32,
+    /// First histogram slot, or [`NO_HISTOGRAM`].
+    pub histogram: u32,
+    /// A hit is gated when a uniform 32-bit random number lies below this; 0 gates none.
+    pub skip_below: u32,
+    /// Price of one entry hit, ns: added to the monitoring cost of the calls that are open on the thread.
+    /// 0 where no duration is being measured.
+    pub hit_cost_ns: u32,
+    /// Price of one return or exit hit, ns; likewise.
+    pub return_cost_ns: u32,
+    /// Part of a call's own monitoring cost that lies between its two time stamps, ns.
+    pub own_cost_ns: u32,
+}
+wire_type!(ClassControl, size 32, align 4);
+
+impl ClassControl {
+    /// A class of that kind with no histogram, no gate and no prices.
+    #[must_use]
+    pub const fn new(kind: ClassKind) -> Self {
+        Self {
+            kind: kind as u32,
+            flags: 0,
+            generation: 0,
+            histogram: NO_HISTOGRAM,
+            skip_below: 0,
+            hit_cost_ns: 0,
+            return_cost_ns: 0,
+            own_cost_ns: 0,
+        }
+    }
+}
+
+/// Hits left in the present interval, on a cache line of its own: taken by atomic subtraction from all CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C, align(64))]
+pub struct Quota {
+    /// Hits left; the hit that takes the last one raises an alarm; 0 and below: hits are gated.
+    pub remaining: i64,
+    /// Keeps the line to itself.
+    pub reserved: [u64; 7],
+}
+wire_type!(Quota, size 64, align 64);
+
+/// Hits that find the quota used up repeat the alarm once in so many, so that a lost alarm is not fatal.
+pub const ALARM_REPEAT: i64 = 1024;
+
+/// Counters of one class, kept in stripes that the agent adds up. `attempted = kept + gated + dropped`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct ClassCounters {
+    /// Entry hits that reached the program.
+    pub attempted: u64,
+    /// Entry hits counted, and for records whose call has been or will be recorded.
+    pub kept: u64,
+    /// Entry hits turned away: quota used up, skipped at random, class off, bystander.
+    pub gated: u64,
+    /// Entry hits lost: no room for the open call, or its record found the ring full.
+    pub dropped: u64,
+    /// Calls whose end was seen.
+    pub returns: u64,
+    /// Calls whose frame was left without passing an exit.
+    pub unwound: u64,
+    /// Calls whose return was left out because too many return links were pending on the thread.
+    pub omitted: u64,
+    /// Ends whose begin is not on record: the call was open when the class was attached, or was gated at an exit-site
+    /// pair.
+    pub orphans: u64,
+    /// Sum of the durations of `returns`, ns, uncorrected.
+    pub sum_ns: u64,
+    /// Monitoring cost inside those durations, ns.
+    pub nested_cost_ns: u64,
+    /// Largest duration, ns.
+    pub max_ns: u64,
+    /// Part of `gated` that came from processes that are not targets.
+    pub bystanders: u64,
+    /// Keeps the size a power of two, which the kernel indexes by a shift.
+    pub reserved: [u64; 4],
+}
+wire_type!(ClassCounters, size 128, align 8);
+
+impl ClassCounters {
+    /// Adds another stripe: sums wrap (a stripe may be "negative" where an entry was counted on one CPU and taken
+    /// back on another), the maximum is the larger one.
+    pub fn add(&mut self, other: &Self) {
+        let sum = |a: &mut u64, b: u64| *a = a.wrapping_add(b);
+        sum(&mut self.attempted, other.attempted);
+        sum(&mut self.kept, other.kept);
+        sum(&mut self.gated, other.gated);
+        sum(&mut self.dropped, other.dropped);
+        sum(&mut self.returns, other.returns);
+        sum(&mut self.unwound, other.unwound);
+        sum(&mut self.omitted, other.omitted);
+        sum(&mut self.orphans, other.orphans);
+        sum(&mut self.sum_ns, other.sum_ns);
+        sum(&mut self.nested_cost_ns, other.nested_cost_ns);
+        self.max_ns = self.max_ns.max(other.max_ns);
+        sum(&mut self.bystanders, other.bystanders);
+    }
+
+    /// What was counted since `earlier`. The maximum is not a difference: it is that of the whole time.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            attempted: self.attempted.wrapping_sub(earlier.attempted),
+            kept: self.kept.wrapping_sub(earlier.kept),
+            gated: self.gated.wrapping_sub(earlier.gated),
+            dropped: self.dropped.wrapping_sub(earlier.dropped),
+            returns: self.returns.wrapping_sub(earlier.returns),
+            unwound: self.unwound.wrapping_sub(earlier.unwound),
+            omitted: self.omitted.wrapping_sub(earlier.omitted),
+            orphans: self.orphans.wrapping_sub(earlier.orphans),
+            sum_ns: self.sum_ns.wrapping_sub(earlier.sum_ns),
+            nested_cost_ns: self.nested_cost_ns.wrapping_sub(earlier.nested_cost_ns),
+            max_ns: self.max_ns,
+            bystanders: self.bystanders.wrapping_sub(earlier.bystanders),
+            reserved: [0; 4],
+        }
+    }
+
+    /// Calls that are open: `kept - returns - unwound - omitted`, never below zero (reads are not atomic together).
+    #[must_use]
+    pub fn open(&self) -> u64 {
+        self.kept.saturating_sub(self.returns.wrapping_add(self.unwound).wrapping_add(self.omitted))
+    }
+}

@@ -1,0 +1,109 @@
+//! What every hit of a class does first: find the class, count the attempt, pass the gates.
+
+use crate::atomic::fetch_decrement;
+use crate::maps::{ALARMS, FORCE_WAKEUP, control, count_global, counters, current_ids, now_ns, quota, target_flags};
+use aya_ebpf::helpers::generated::{bpf_get_attach_cookie, bpf_get_prandom_u32};
+use core::ffi::c_void;
+use profiler_common::class::{
+    ALARM_REPEAT, ClassControl, ClassCounters, ClassKind, FLAG_FILTER_TARGETS, FLAG_NO_QUOTA,
+};
+use profiler_common::cookie::Cookie;
+use profiler_common::event::{Alarm, AlarmKind};
+
+/// The class of a hit, with its map values.
+#[derive(Clone, Copy)]
+pub struct Hit {
+    pub cookie: Cookie,
+    pub control: *const ClassControl,
+    pub counters: *mut ClassCounters,
+}
+
+/// Bumps a counter of a class.
+macro_rules! count {
+    ($counters:expr, $field:ident, $value:expr) => {
+        // SAFETY: a live map value.
+        $crate::atomic::add(unsafe { &raw mut (*$counters).$field }, $value)
+    };
+}
+pub(crate) use count;
+
+impl Hit {
+    /// Reads the cookie and finds its class.
+    #[inline(always)]
+    pub fn find(ctx: *mut c_void) -> Option<Self> {
+        // SAFETY: `ctx` is the program's context.
+        let cookie = Cookie::unpack(unsafe { bpf_get_attach_cookie(ctx) });
+        if let Some(control) = control(cookie.class)
+            && let Some(counters) = counters(cookie.class)
+        {
+            return Some(Self { cookie, control, counters });
+        }
+        count_global!(unknown_class);
+        None
+    }
+
+    /// Counts the attempt and passes the gates: class off, quota, bystander, random skip. A hit that is turned away
+    /// is counted as gated. The quota comes first, because every hit costs its trap.
+    #[inline(always)]
+    pub fn admit(&self) -> bool {
+        count!(self.counters, attempted, 1);
+        // SAFETY: a live map value; the agent may change it at any time, each word is read once.
+        let (kind, flags, skip_below) = unsafe {
+            (
+                (&raw const (*self.control).kind).read_volatile(),
+                (&raw const (*self.control).flags).read_volatile(),
+                (&raw const (*self.control).skip_below).read_volatile(),
+            )
+        };
+        if kind == ClassKind::Off as u32
+            || (flags & FLAG_NO_QUOTA == 0 && !self.take_quota())
+            || (flags & FLAG_FILTER_TARGETS != 0 && self.is_bystander())
+            // SAFETY: the helper has no preconditions.
+            || (skip_below != 0 && (unsafe { bpf_get_prandom_u32() } as u32) < skip_below)
+        {
+            count!(self.counters, gated, 1);
+            return false;
+        }
+        true
+    }
+
+    #[inline(always)]
+    fn is_bystander(&self) -> bool {
+        if target_flags(current_ids().0).is_some() {
+            return false;
+        }
+        count!(self.counters, bystanders, 1);
+        true
+    }
+
+    /// Takes one hit from the quota; the one that takes the last raises the alarm, later ones repeat it.
+    #[inline(always)]
+    fn take_quota(&self) -> bool {
+        let Some(quota) = quota(self.cookie.class) else { return false };
+        // SAFETY: a live map value.
+        let before = fetch_decrement(unsafe { &raw mut (*quota).remaining });
+        if before > 1 {
+            return true;
+        }
+        if before == 1 {
+            send_alarm(self.cookie.class, AlarmKind::QuotaUsed, 0);
+            return true;
+        }
+        if before % ALARM_REPEAT == 0 && before != 0 {
+            send_alarm(self.cookie.class, AlarmKind::StillHit, before - 1);
+        }
+        false
+    }
+}
+
+#[inline(always)]
+fn send_alarm(class: u32, kind: AlarmKind, remaining: i64) {
+    let (pid, tid) = current_ids();
+    match ALARMS.reserve::<Alarm>(0) {
+        Some(mut slot) => {
+            slot.write(Alarm { time_ns: now_ns(), remaining, kind: kind as u32, class, pid, tid });
+            slot.submit(FORCE_WAKEUP);
+        }
+        None => count_global!(alarms_dropped),
+    }
+}

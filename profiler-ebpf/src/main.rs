@@ -1,0 +1,40 @@
+//! The eBPF programs of Tithe: read control, count, measure, emit. No policy.
+//!
+//! What is counted, timed or recorded, at which price, for how long and for whom is decided in user space; a program
+//! finds those numbers under its class (the low half of the BPF cookie) and evaluates them. Every early return bumps a
+//! counter. All counters are atomic adds, because the programs are preemptible and samples interrupt them.
+//!
+//! | module | programs | attached as |
+//! |---|---|---|
+//! | `entry` | `count`, `record`, `enter` | uprobe.multi or perf-event uprobes |
+//! | `exit` | `leave` | uprobe.multi or perf-event uprobes: exit sites, or returns |
+//! | `session` | `session`, `session_ip` | uprobe.session |
+//! | `sample` | `sample`, `sample_empty` | perf events |
+//! | `lifecycle` | `fork`, `exec`, `exit_task` | raw tracepoints |
+//! | `empty` | `empty` | any uprobe link (calibration, benchmarks) |
+#![no_std]
+#![no_main]
+#![feature(core_intrinsics)]
+#![expect(internal_features, reason = "core::sync::atomic has no read-modify-write on BPF targets")]
+
+mod atomic;
+mod class;
+mod empty;
+mod entry;
+mod exit;
+mod lifecycle;
+mod maps;
+mod sample;
+mod session;
+mod thread;
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    // The verifier refuses a program from which this can be reached.
+    loop {}
+}
+
+/// The kernel's helpers that we use are for GPL-compatible programs.
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";

@@ -1,0 +1,152 @@
+//! All maps and load-time constants.
+//!
+//! Counters and histograms are plain arrays in *stripes* instead of per-CPU arrays: element
+//! `(cpu & STRIPE_MASK) * elements_per_stripe + index`. They can be mapped into the agent, which then reads
+//! thousands of classes without a system call, and on machines with many CPUs several share a stripe, so that
+//! memory stays bounded; atomic adds make that correct.
+
+use aya_ebpf::{
+    Global,
+    bindings::BPF_F_MMAPABLE,
+    helpers::{bpf_get_current_pid_tgid, generated::{bpf_get_smp_processor_id, bpf_ktime_get_ns}},
+    macros::map,
+    maps::{Array, HashMap, RingBuf},
+};
+use profiler_common::{
+    class::{ClassControl, ClassCounters, Quota},
+    histogram::HistogramSlot,
+    settings::{GlobalCounters, Settings},
+};
+
+// Set by the loader before the object is loaded; the verifier sees constants.
+/// `profiler_common::WIRE_VERSION` of this object.
+#[unsafe(no_mangle)]
+static WIRE_VERSION: Global<u32> = Global::new(profiler_common::WIRE_VERSION);
+/// Classes: elements of one stripe of `COUNTERS`.
+#[unsafe(no_mangle)]
+static MAX_CLASSES: Global<u32> = Global::new(1);
+/// Histogram slots: elements of one stripe of `HISTOGRAMS`.
+#[unsafe(no_mangle)]
+static HISTOGRAM_SLOTS: Global<u32> = Global::new(4);
+/// Number of stripes - 1; stripes are a power of two.
+#[unsafe(no_mangle)]
+static STRIPE_MASK: Global<u32> = Global::new(0);
+/// Offset of `pid` in the running kernel's `task_struct`, from its BTF.
+#[unsafe(no_mangle)]
+pub static TASK_PID_OFFSET: Global<u32> = Global::new(0);
+/// Offset of `tgid` in the running kernel's `task_struct`, from its BTF.
+#[unsafe(no_mangle)]
+pub static TASK_TGID_OFFSET: Global<u32> = Global::new(0);
+
+// Sizes are set by the loader.
+#[map]
+static CONTROL: Array<ClassControl> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+#[map]
+static QUOTA: Array<Quota> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+#[map]
+static COUNTERS: Array<ClassCounters> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+#[map]
+static HISTOGRAMS: Array<HistogramSlot> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+#[map]
+static GLOBAL_COUNTERS: Array<GlobalCounters> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+#[map]
+static SETTINGS: Array<Settings> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+/// Process id to `TARGET_*` flags. 1,024: processes of one service with its forked workers.
+#[map]
+pub static TARGETS: HashMap<u32, u32> = HashMap::with_max_entries(1024, 0);
+#[map]
+pub static EVENTS: RingBuf = RingBuf::with_byte_size(4096, 0);
+#[map]
+pub static SAMPLES: RingBuf = RingBuf::with_byte_size(4096, 0);
+#[map]
+pub static ALARMS: RingBuf = RingBuf::with_byte_size(4096, 0);
+#[map]
+pub static LIFECYCLE: RingBuf = RingBuf::with_byte_size(4096, 0);
+
+/// `BPF_RB_NO_WAKEUP`: the reader drains on a timer.
+pub const NO_WAKEUP: u64 = 1;
+/// `BPF_RB_FORCE_WAKEUP`: the reader is woken whatever it is doing.
+pub const FORCE_WAKEUP: u64 = 2;
+
+#[inline(always)]
+fn stripe() -> u32 {
+    // SAFETY: the helper has no preconditions.
+    unsafe { bpf_get_smp_processor_id() as u32 & STRIPE_MASK.load() }
+}
+
+/// Control of a class; `None` if the class is out of range.
+#[inline(always)]
+pub fn control(class: u32) -> Option<*const ClassControl> {
+    CONTROL.get_ptr(class)
+}
+
+/// Counters of a class in this CPU's stripe.
+#[inline(always)]
+pub fn counters(class: u32) -> Option<*mut ClassCounters> {
+    let classes = MAX_CLASSES.load();
+    if class >= classes {
+        return None;
+    }
+    COUNTERS.get_ptr_mut(stripe() * classes + class)
+}
+
+/// Quota of a class.
+#[inline(always)]
+pub fn quota(class: u32) -> Option<*mut Quota> {
+    QUOTA.get_ptr_mut(class)
+}
+
+/// A histogram slot in this CPU's stripe.
+#[inline(always)]
+pub fn histogram_slot(slot: u32) -> Option<*mut HistogramSlot> {
+    let slots = HISTOGRAM_SLOTS.load();
+    if slot >= slots {
+        return None;
+    }
+    HISTOGRAMS.get_ptr_mut(stripe() * slots + slot)
+}
+
+/// Counters that belong to no class, in this CPU's stripe.
+#[inline(always)]
+pub fn global_counters() -> Option<*mut GlobalCounters> {
+    GLOBAL_COUNTERS.get_ptr_mut(stripe())
+}
+
+/// Settings that may change at any time.
+#[inline(always)]
+pub fn settings() -> Option<*const Settings> {
+    SETTINGS.get_ptr(0)
+}
+
+/// Monotonic time, ns.
+#[inline(always)]
+pub fn now_ns() -> u64 {
+    // SAFETY: the helper has no preconditions.
+    unsafe { bpf_ktime_get_ns() }
+}
+
+/// Process and thread of the current task, as the initial PID namespace numbers them.
+#[inline(always)]
+pub fn current_ids() -> (u32, u32) {
+    let both = bpf_get_current_pid_tgid();
+    // OK because each cast keeps its half.
+    ((both >> 32) as u32, both as u32)
+}
+
+/// Flags of a process in `TARGETS`.
+#[inline(always)]
+pub fn target_flags(pid: u32) -> Option<u32> {
+    // SAFETY: a reader may see a value that is being replaced; it is one aligned word.
+    unsafe { TARGETS.get(&pid).copied() }
+}
+
+/// Bumps a counter in `GlobalCounters`.
+macro_rules! count_global {
+    ($field:ident) => {
+        if let Some(global) = $crate::maps::global_counters() {
+            // SAFETY: a live map value.
+            $crate::atomic::add(unsafe { &raw mut (*global).$field }, 1);
+        }
+    };
+}
+pub(crate) use count_global;

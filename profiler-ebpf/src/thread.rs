@@ -1,0 +1,388 @@
+//! The stack of open calls that each thread carries, and the monitoring cost inside them.
+//!
+//! A call is named by its *return slot*, the stack word with its return address. Two live calls never share one,
+//! save where one function left by a tail jump and its end is seen through a return link only. So a call is known to
+//! have been left without passing an exit (a throw, `longjmp`) when its slot is used again, or when a call that lies
+//! further up the same stack begins or ends. The span within which two slots are taken to lie on one stack comes
+//! from the settings. Calls that an earlier attachment of their class left behind are forgotten silently.
+
+use crate::atomic::{add, raise};
+use crate::class::{Hit, count};
+use crate::entry::arguments;
+use crate::maps::{
+    self, EVENTS, NO_WAKEUP, count_global, current_ids, histogram_slot, now_ns, settings,
+};
+use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, bpf_map_type::BPF_MAP_TYPE_TASK_STORAGE, pt_regs};
+use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_storage_get};
+use core::ffi::c_void;
+use core::ptr::null;
+use profiler_common::class::{ClassControl, ClassKind, FLAG_ARGUMENTS, NO_HISTOGRAM};
+use profiler_common::cookie::{COOKIE_RETURN_LINK, SLOT_UNKNOWN};
+use profiler_common::event::CallRecord;
+use profiler_common::histogram::{SLOT_BUCKETS, bucket};
+
+/// Open calls per thread. A power of two: positions are masked, which the verifier can follow. The kernel itself allows
+/// 64 pending returns.
+pub const DEPTH: u32 = 64;
+/// Return links that may be pending on a thread before returns are left out: the kernel drops the 65th silently, and a
+/// few may be pending from links of others (another agent, a debugger).
+const MAX_PENDING: u32 = 60;
+/// `Frame::class` of a frame that was closed out of order.
+const FREE: u32 = u32::MAX;
+/// `Frame::generation` carries this bit when the frame has a return link.
+const RETURN_LINK: u32 = 1 << 31;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Frame {
+    /// Return slot; 0: not known.
+    slot: u64,
+    begin_ns: u64,
+    /// The thread's monitoring cost when the call began.
+    cost_ns: u64,
+    class: u32,
+    /// Generation of the class when the call began, and `RETURN_LINK`.
+    generation: u32,
+}
+
+#[repr(C)]
+struct ThreadState {
+    /// Monitoring cost of this thread so far.
+    cost_ns: u64,
+    /// Frames in use.
+    depth: u32,
+    /// Frames with return links among them.
+    pending: u32,
+    frames: [Frame; DEPTH as usize],
+}
+
+#[repr(C)]
+struct ThreadArguments {
+    frames: [[u64; 6]; DEPTH as usize],
+}
+
+/// A task storage map (aya-ebpf has no type for it): the layout is the BTF map definition that loaders read.
+#[repr(C)]
+struct TaskStorage<V> {
+    r#type: *const [i32; BPF_MAP_TYPE_TASK_STORAGE as usize],
+    key: *const i32,
+    value: *const V,
+    max_entries: *const [i32; 0],
+    map_flags: *const [i32; BPF_F_NO_PREALLOC as usize],
+}
+
+// SAFETY: never read; the static only describes a map.
+unsafe impl<V> Sync for TaskStorage<V> {}
+
+impl<V> TaskStorage<V> {
+    const fn new() -> Self {
+        Self { r#type: null(), key: null(), value: null(), max_entries: null(), map_flags: null() }
+    }
+}
+
+#[unsafe(link_section = ".maps")]
+#[unsafe(no_mangle)]
+static THREADS: TaskStorage<ThreadState> = TaskStorage::new();
+#[unsafe(link_section = ".maps")]
+#[unsafe(no_mangle)]
+static ARGUMENTS: TaskStorage<ThreadArguments> = TaskStorage::new();
+
+/// The current thread's value; null if there is none and `create` is 0, or if it cannot be had.
+#[inline(always)]
+fn storage<V>(map: &'static TaskStorage<V>, create: u64) -> *mut V {
+    // SAFETY: the helpers take the map and the current task, which is alive.
+    unsafe {
+        bpf_task_storage_get(
+            core::ptr::from_ref(map).cast_mut().cast::<c_void>(),
+            bpf_get_current_task_btf(),
+            core::ptr::null_mut(),
+            create,
+        )
+        .cast::<V>()
+    }
+}
+
+/// What became of an entry.
+pub enum Push {
+    /// It lies at this position.
+    Open(u32),
+    /// Too many return links are pending.
+    Omitted,
+    /// There is no room.
+    Full,
+}
+
+#[inline(always)]
+fn frame(state: *mut ThreadState, position: u32) -> *mut Frame {
+    // SAFETY: the mask keeps the position inside the array.
+    unsafe { (&raw mut (*state).frames).cast::<Frame>().add((position & (DEPTH - 1)) as usize) }
+}
+
+/// Adds the price of a hit or a sample to the cost inside the calls that are open on this thread.
+#[inline(always)]
+pub fn charge(price_ns: u32) {
+    if price_ns != 0 {
+        let state = storage(&THREADS, 0);
+        if !state.is_null() {
+            // SAFETY: a live map value.
+            add(unsafe { &raw mut (*state).cost_ns }, u64::from(price_ns));
+        }
+    }
+}
+
+/// `charge` for an entry hit that opens no call.
+#[inline(always)]
+pub fn charge_hit(control: *const ClassControl) {
+    // SAFETY: a live map value.
+    charge(unsafe { (*control).hit_cost_ns });
+}
+
+/// Removes the frames on top, above position `floor`, that `slot` proves to have been left, and counts them as unwound.
+/// `reused` says whether a frame with a return link and the same slot counts as left, too.
+#[inline(always)]
+fn bury(state: *mut ThreadState, floor: u32, slot: u64, reused: bool) {
+    let span = match settings() {
+        // SAFETY: a live map value.
+        Some(settings) => unsafe { (*settings).stack_span_bytes },
+        None => 0,
+    };
+    for _ in 0..DEPTH {
+        // SAFETY: a live map value, of this thread only.
+        let depth = unsafe { (*state).depth };
+        if depth <= floor || depth > DEPTH {
+            break;
+        }
+        let top = frame(state, depth - 1);
+        // SAFETY: as above.
+        let Frame { slot: top_slot, class, generation, .. } = unsafe { *top };
+        if class != FREE {
+            let linked = generation & RETURN_LINK != 0;
+            let left = if top_slot == slot {
+                !linked || reused
+            } else {
+                top_slot < slot && slot - top_slot < span
+            };
+            if !left {
+                break;
+            }
+            forget(class, generation);
+            if linked {
+                // SAFETY: as above.
+                unsafe { (*state).pending = (*state).pending.wrapping_sub(1) };
+            }
+        }
+        // SAFETY: as above.
+        unsafe { (*state).depth = depth - 1 };
+    }
+}
+
+/// Counts a frame that was left, unless it belongs to an earlier attachment.
+#[inline(always)]
+fn forget(class: u32, generation: u32) {
+    if let Some(control) = maps::control(class)
+        // SAFETY: a live map value.
+        && unsafe { (*control).generation } == generation & !RETURN_LINK
+        && let Some(counters) = maps::counters(class)
+    {
+        count!(counters, unwound, 1);
+    }
+}
+
+/// Opens a call. The time stamp is taken last, so that this program's own work lies outside the call.
+#[inline(always)]
+pub fn push(hit: &Hit, ctx: *mut c_void) -> Push {
+    let state = storage(&THREADS, 1);
+    if state.is_null() {
+        count_global!(no_thread_state);
+        return Push::Full;
+    }
+    // SAFETY: the context of a uprobe program is a `pt_regs`.
+    let rsp = unsafe { (*ctx.cast::<pt_regs>()).rsp };
+    let slot = hit.cookie.return_slot(rsp).unwrap_or(0);
+    let linked = hit.cookie.flags & COOKIE_RETURN_LINK != 0;
+    // SAFETY: a live map value, of this thread only.
+    let mut depth = unsafe { (*state).depth };
+    if slot != 0 && depth != 0 {
+        bury(state, 0, slot, false);
+        // SAFETY: as above.
+        depth = unsafe { (*state).depth };
+        if depth >= DEPTH {
+            bury(state, 0, slot, true);
+            // SAFETY: as above.
+            depth = unsafe { (*state).depth };
+        }
+    }
+    // SAFETY: a live map value; the agent may change it at any time.
+    let (hit_cost_ns, generation, kind, flags) = unsafe {
+        ((*hit.control).hit_cost_ns, (*hit.control).generation, (*hit.control).kind, (*hit.control).flags)
+    };
+    // SAFETY: as above; samples add to it, too.
+    add(unsafe { &raw mut (*state).cost_ns }, u64::from(hit_cost_ns));
+    if linked {
+        // SAFETY: as above.
+        let pending = unsafe { (*state).pending };
+        if pending >= MAX_PENDING {
+            return Push::Omitted;
+        }
+        if depth < DEPTH {
+            // SAFETY: as above.
+            unsafe { (*state).pending = pending + 1 };
+        }
+    }
+    if depth >= DEPTH {
+        return Push::Full;
+    }
+    if kind == ClassKind::Record as u32 && flags & FLAG_ARGUMENTS != 0 {
+        let store = storage(&ARGUMENTS, 1);
+        if !store.is_null() {
+            // SAFETY: the mask keeps the position inside the array.
+            unsafe {
+                *(&raw mut (*store).frames).cast::<[u64; 6]>().add((depth & (DEPTH - 1)) as usize) = arguments(ctx);
+            }
+        }
+    }
+    let new = frame(state, depth);
+    // SAFETY: as above.
+    unsafe {
+        (*state).depth = depth + 1;
+        (*new).slot = slot;
+        (*new).cost_ns = (*state).cost_ns;
+        (*new).class = hit.cookie.class;
+        (*new).generation = generation & !RETURN_LINK | if linked { RETURN_LINK } else { 0 };
+        (*new).begin_ns = now_ns();
+    }
+    Push::Open(depth)
+}
+
+/// Closes the call at a known position, if it is of that class and slot. False: it is not there.
+#[inline(always)]
+pub fn close_at(hit: &Hit, position: u32, slot: u64, end_ns: u64) -> bool {
+    let state = storage(&THREADS, 0);
+    if state.is_null() {
+        return false;
+    }
+    let found = frame(state, position);
+    // SAFETY: a live map value, of this thread only.
+    let (class, its_slot, depth) = unsafe { ((*found).class, (*found).slot, (*state).depth) };
+    if position >= depth || class != hit.cookie.class || (its_slot != slot && its_slot != 0) {
+        return false;
+    }
+    close(hit, state, position, slot, end_ns);
+    true
+}
+
+/// Closes the innermost call of that class with the return slot that the cookie names. False: there is none.
+#[inline(always)]
+pub fn close_innermost(hit: &Hit, rsp: u64, end_ns: u64) -> bool {
+    let state = storage(&THREADS, 0);
+    if state.is_null() {
+        return false;
+    }
+    let slot = hit.cookie.return_slot(rsp).unwrap_or(0);
+    // SAFETY: a live map value, of this thread only.
+    let depth = unsafe { (*state).depth };
+    for above in 0..DEPTH {
+        if above >= depth {
+            break;
+        }
+        let position = depth - 1 - above;
+        let candidate = frame(state, position);
+        // SAFETY: as above.
+        let (class, its_slot) = unsafe { ((*candidate).class, (*candidate).slot) };
+        if class == hit.cookie.class
+            && (its_slot == slot || its_slot == 0 || hit.cookie.slot_delta == SLOT_UNKNOWN)
+        {
+            close(hit, state, position, its_slot, end_ns);
+            return true;
+        }
+    }
+    false
+}
+
+/// Removes the frame, with those above it that its end proves to have been left, and accounts for the call.
+#[inline(always)]
+fn close(hit: &Hit, state: *mut ThreadState, position: u32, slot: u64, end_ns: u64) {
+    let position = position & (DEPTH - 1);
+    let found = frame(state, position);
+    // SAFETY: a live map value, of this thread only.
+    let Frame { begin_ns, cost_ns: cost_at_begin_ns, generation, .. } = unsafe { *found };
+    // SAFETY: as above.
+    if unsafe { (*state).depth } > position + 1 {
+        bury(state, position + 1, slot, true);
+    }
+    // SAFETY: as above.
+    unsafe {
+        if (*state).depth == position + 1 {
+            (*state).depth = position;
+        } else {
+            (*found).class = FREE;
+        }
+        if generation & RETURN_LINK != 0 {
+            (*state).pending = (*state).pending.wrapping_sub(1);
+        }
+    }
+    // SAFETY: a live map value; the agent may change it at any time.
+    let ClassControl { kind, flags, generation: class_generation, histogram, return_cost_ns, own_cost_ns, .. } =
+        unsafe { *hit.control };
+    let cost_ns = atomic_cost(state, return_cost_ns);
+    if generation & !RETURN_LINK != class_generation {
+        // Begun under an earlier attachment: its begin is not in the present counts.
+        count!(hit.counters, orphans, 1);
+        return;
+    }
+    let duration_ns = end_ns.wrapping_sub(begin_ns);
+    let nested_cost_ns = cost_ns.wrapping_sub(cost_at_begin_ns) + u64::from(own_cost_ns);
+    count!(hit.counters, returns, 1);
+    count!(hit.counters, sum_ns, duration_ns);
+    if nested_cost_ns != 0 {
+        count!(hit.counters, nested_cost_ns, nested_cost_ns);
+    }
+    // SAFETY: a live map value.
+    raise(unsafe { &raw mut (*hit.counters).max_ns }, duration_ns);
+    if histogram != NO_HISTOGRAM {
+        let index = bucket(duration_ns);
+        if let Some(slot) = histogram_slot(histogram.wrapping_add(index / SLOT_BUCKETS as u32)) {
+            // SAFETY: the index lies inside the slot.
+            add(
+                unsafe { (&raw mut (*slot).counts).cast::<u64>().add(index as usize & (SLOT_BUCKETS - 1)) },
+                1,
+            );
+        }
+    }
+    if kind == ClassKind::Record as u32 {
+        emit(hit, position, flags, begin_ns, duration_ns, nested_cost_ns);
+    }
+}
+
+/// The thread's cost before this return, and charges the return.
+#[inline(always)]
+fn atomic_cost(state: *mut ThreadState, return_cost_ns: u32) -> u64 {
+    // SAFETY: a live map value; samples add to it, too.
+    let cost_ns = unsafe { (&raw const (*state).cost_ns).read_volatile() };
+    if return_cost_ns != 0 {
+        // SAFETY: as above.
+        add(unsafe { &raw mut (*state).cost_ns }, u64::from(return_cost_ns));
+    }
+    cost_ns
+}
+
+/// Emits the record of a call. If the ring is full the hit, counted as kept at its entry, becomes a dropped one.
+#[inline(always)]
+fn emit(hit: &Hit, position: u32, flags: u32, time_ns: u64, duration_ns: u64, nested_cost_ns: u64) {
+    let Some(mut slot) = EVENTS.reserve::<CallRecord>(0) else {
+        count!(hit.counters, kept, u64::MAX);
+        count!(hit.counters, dropped, 1);
+        return;
+    };
+    let (pid, tid) = current_ids();
+    let mut args = [0; 6];
+    if flags & FLAG_ARGUMENTS != 0 {
+        let store = storage(&ARGUMENTS, 0);
+        if !store.is_null() {
+            // SAFETY: the mask keeps the position inside the array.
+            args = unsafe { *(&raw const (*store).frames).cast::<[u64; 6]>().add((position & (DEPTH - 1)) as usize) };
+        }
+    }
+    slot.write(CallRecord { time_ns, duration_ns, nested_cost_ns, class: hit.cookie.class, pid, tid, flags: 0, args });
+    slot.submit(NO_WAKEUP);
+}
