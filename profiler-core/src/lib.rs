@@ -8,6 +8,7 @@
 #![warn(missing_docs)]
 
 pub mod class;
+pub mod controller;
 pub mod cost;
 pub mod estimate;
 pub mod ledger;

@@ -1,5 +1,7 @@
 //! The report: one type, many faces. Every number has a unit, an interval and a source.
 
+mod build;
+
 use crate::class::{RecordKind, SiteClass, Tier};
 use crate::estimate::Estimate;
 use crate::recording::{Charge, Losses, MeasuredOverhead, NotObserved};
@@ -39,8 +41,12 @@ pub struct Row {
     pub class_id: Option<u32>,
     /// `trace`, `burst`, `sample`: the last plan's decision.
     pub decision: String,
-    /// Share of the target's CPU time with the function on the stack, 0 to 1; from samples.
+    /// Share of the target's CPU time with the function on the stack, 0 to 1; from samples. The interval is
+    /// that of *this recording*: what was true while it ran.
     pub share: Option<Estimate>,
+    /// The same share with the interval of the *long run*: what another recording of the same load would
+    /// show; wider, because the load itself varies.
+    pub share_long_run: Option<Estimate>,
     /// Share of the target's CPU time in the function itself, 0 to 1; from samples.
     pub self_share: Option<Estimate>,
     /// Calls over the whole run.

@@ -1,0 +1,172 @@
+use super::*;
+use proptest::prelude::*;
+
+const TWO_PERCENT: OverheadBudget = OverheadBudget::Share(0.02);
+
+/// A spender that takes whatever is there never spends more than accrued + capacity, over *every* stretch.
+#[derive(Debug, Clone)]
+struct Step {
+    elapsed_ms: u64,
+    cpus: f64,
+    want: f64,
+    /// Cost that comes without asking (overshoot), as a share of what accrues.
+    forced: f64,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = (1u64..500, 0.0f64..8.0, 0.0f64..3.0, prop_oneof![9 => Just(0.0), 1 => 0.0f64..5.0]);
+    let step = step.prop_map(|(elapsed_ms, cpus, want, forced)| Step { elapsed_ms, cpus, want, forced });
+    prop::collection::vec(step, 1..120)
+}
+
+proptest! {
+    #[test]
+    fn spending_never_exceeds_accrual_plus_what_the_bucket_held(steps in steps(), share in 0.001f64..1.0) {
+        let mut bucket = TokenBucket::new(OverheadBudget::Share(share));
+        // (accrued, spent, tokens) after each step.
+        let mut marks = vec![(0.0, 0.0, 0.0)];
+        for s in &steps {
+            let elapsed = s.elapsed_ms as f64 * 1e6;
+            let earned = bucket.accrue(elapsed, s.cpus * elapsed, 0.0);
+            prop_assert!(earned >= share * FLOOR_CPU_PER_S * elapsed * (1.0 - 1e-12));
+            prop_assert!(bucket.available_ns() <= bucket.capacity_ns() + 1e-6);
+            let want = bucket.available_ns() * s.want;
+            let had = bucket.available_ns();
+            prop_assert_eq!(bucket.try_spend(want), want <= had);
+            bucket.spend(earned * s.forced);
+            marks.push((bucket.accrued_ns(), bucket.spent_ns(), bucket.available_ns() - bucket.debt_ns()));
+        }
+        for (i, a) in marks.iter().enumerate() {
+            for b in &marks[i..] {
+                let debt = (-b.2).max(0.0);
+                let limit = (b.0 - a.0) + a.2.max(0.0) + debt;
+                prop_assert!(b.1 - a.1 <= limit + 1e-3, "spent {} over {}", b.1 - a.1, limit);
+            }
+        }
+    }
+
+    #[test]
+    fn rows_add_up_to_the_ledger(charges in prop::collection::vec((0u32..5, 0u64..1_000, 1u64..400), 1..60)) {
+        let mut ledger = Ledger::new(TWO_PERCENT, 1_000);
+        let mut rows = Vec::new();
+        let mut now = 1_000;
+        for (class, hits, ms) in charges {
+            ledger.charge_units(Charge::Traced, Some(ClassId(class)), hits, Price::fixed(700.0));
+            ledger.charge_units(Charge::Samples, None, hits / 10, Price::fixed(14_000.0));
+            ledger.charge(Charge::Bystanders, None, hits, 1e6);
+            now += ms * 1_000_000;
+            rows.extend(ledger.close_interval(now, ms * 900_000));
+        }
+        let sum = LedgerSummary::from_rows(&rows);
+        prop_assert!((sum.charged_s * 1e9 - ledger.charged_ns()).abs() < rows.len() as f64);
+        prop_assert!((sum.predicted - ledger.predicted()).abs() < 1e-6);
+        prop_assert!((sum.length_s * 1e9 - (now - 1_000) as f64).abs() < 1.0);
+        if sum.length_s >= 1.0 {
+            prop_assert!((sum.worst_second - ledger.worst_second()).abs() < 1e-6);
+        }
+    }
+}
+
+#[test]
+fn an_idle_target_earns_the_floor_and_an_absolute_budget_its_figure() {
+    let mut bucket = TokenBucket::new(TWO_PERCENT);
+    assert_eq!(bucket.accrue(1e9, 0.0, 0.0), 0.02 * 0.05 * 1e9);
+    let mut bucket = TokenBucket::new(OverheadBudget::CpuPerSecond(0.005));
+    assert_eq!(bucket.accrue(2e9, 0.0, 0.0), 10e6);
+}
+
+#[test]
+fn own_cpu_time_not_what_we_charged_earns_tokens() {
+    // 1 s of target CPU of which 0.5 s was ours: tokens for the other half only.
+    let mut bucket = TokenBucket::new(TWO_PERCENT);
+    assert_eq!(bucket.accrue(1e9, 1e9, 0.5e9), 0.01e9);
+}
+
+#[test]
+fn the_bucket_holds_a_quarter_of_a_second_and_shrinks_with_the_target() {
+    let mut bucket = TokenBucket::new(TWO_PERCENT);
+    for _ in 0..100 {
+        bucket.accrue(1e8, 4e8, 0.0);
+    }
+    assert!((bucket.available_ns() - 0.25 * 4.0 * 0.02 * 1e9).abs() < 1.0);
+    for _ in 0..100 {
+        bucket.accrue(1e8, 0.0, 0.0);
+    }
+    assert!((bucket.available_ns() - 0.25 * 0.05 * 0.02 * 1e9).abs() < 1.0);
+}
+
+#[test]
+fn debt_is_paid_back_before_anything_is_available() {
+    let mut bucket = TokenBucket::new(TWO_PERCENT);
+    bucket.accrue(1e8, 1e8, 0.0);
+    bucket.spend(50e6);
+    assert_eq!(bucket.debt_ns(), 48e6);
+    // 2 ms per 100 ms: 24 intervals to come level.
+    for _ in 0..23 {
+        bucket.accrue(1e8, 1e8, 0.0);
+        assert_eq!(bucket.available_ns(), 0.0);
+    }
+    bucket.accrue(1e8, 1e8, 0.0);
+    bucket.accrue(1e8, 1e8, 0.0);
+    assert!(bucket.available_ns() > 1e6);
+}
+
+#[test]
+fn bystanders_are_shown_but_not_charged() {
+    let mut ledger = Ledger::new(TWO_PERCENT, 0);
+    ledger.charge(Charge::Bystanders, None, 10, 1e9);
+    ledger.charge(Charge::Survey, Some(ClassId(3)), 100, 7e4);
+    let rows = ledger.close_interval(1_000_000_000, 1_000_000_000);
+    assert_eq!(rows.len(), 2);
+    assert_eq!(ledger.charged_ns(), 7e4);
+    assert_eq!(ledger.account(Charge::Bystanders).cost_ns, 1e9);
+    assert_eq!(ledger.class_account(ClassId(3)).units, 100);
+    let own = 1e9 - 7e4;
+    assert!((ledger.predicted() - 7e4 / own).abs() < 1e-12);
+    assert!((ledger.worst_second() - 7e4 / own).abs() < 1e-12);
+    assert_eq!(rows[0].allowed_ns, (0.02_f64 * own).round() as u64);
+}
+
+#[test]
+fn an_interval_without_charges_still_records_its_cpu_time() {
+    let mut ledger = Ledger::new(TWO_PERCENT, 5);
+    assert!(ledger.close_interval(5, 10).is_empty());
+    let rows = ledger.close_interval(1_005, 600);
+    assert_eq!(rows.len(), 1);
+    assert_eq!((rows[0].target_cpu_ns, rows[0].cost_ns, rows[0].interval_ns), (600, 0, 1_000));
+}
+
+#[test]
+fn the_worst_second_is_found_between_interval_borders() {
+    let mut rows = Vec::new();
+    let mut ledger = Ledger::new(OverheadBudget::Share(1.0), 0);
+    for i in 1..=40u64 {
+        // 100 ms each; a burst of 1 s of 10 % in the middle of 3 s, with an idle start.
+        let cost = if (15..25).contains(&i) { 10e6 } else { 0.0 };
+        ledger.charge(Charge::Burst, None, 1, cost);
+        rows.extend(ledger.close_interval(i * 100_000_000, 100_000_000));
+    }
+    let expect = 100e6 / 900e6;
+    assert!((ledger.worst_second() - expect).abs() < 1e-9, "{}", ledger.worst_second());
+    assert!((LedgerSummary::from_rows(&rows).worst_second - expect).abs() < 1e-9);
+}
+
+#[test]
+fn no_rows_no_nan() {
+    let sum = LedgerSummary::from_rows(&[]);
+    assert_eq!((sum.predicted, sum.worst_second, sum.own_cpu_s), (0.0, 0.0, 0.0));
+}
+
+#[test]
+fn a_thread_that_pays_too_much_is_found_and_forgotten_after_a_second() {
+    let mut threads = ThreadBudget::new(0.04);
+    for i in 1..=10u64 {
+        threads.note(1, i * 100_000_000, 100_000_000, 3e6); // 3 %: fine
+        threads.note(2, i * 100_000_000, 100_000_000, 8e6); // 8 %: over
+        threads.note(3, i * 100_000_000, 1_000, 500.0); // tiny: judged on 10 ms
+    }
+    let over = threads.over(1_000_000_000);
+    assert_eq!(over.iter().map(|t| t.tid).collect::<Vec<_>>(), [2]);
+    assert!((over[0].overhead - 80e6 / 920e6).abs() < 1e-9);
+    assert!(threads.over(2_100_000_000).is_empty());
+}
