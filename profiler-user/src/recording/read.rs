@@ -1,0 +1,229 @@
+//! Reading a recording back: all that is whole, and a line for each thing that is not.
+//!
+//! Truncated or damaged segments, unknown files and a missing `meta.json` never stop the reader and never
+//! make it panic; they become lines of [`Recording::damage`]. Only a directory that holds no recording at
+//! all, or one of a later format, is refused.
+
+use super::META_FILE;
+use super::cell::Table;
+use super::segment::{self, SegmentInfo};
+use profiler_core::recording::{
+    ClassRow, EventRow, FORMAT_VERSION, FrameRow, HistogramRow, LedgerRow, Meta, PlanRow, Recording,
+    SampleRow, WindowRow,
+};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+
+/// Why a recording could not be opened at all.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The directory cannot be listed.
+    #[error("cannot open the recording '{path}': {source}; a recording is the directory that 'tithe record -o' wrote", path = .path.display())]
+    Directory {
+        /// What was asked for.
+        path: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// No readable `meta.json` and no whole segment.
+    #[error("'{path}' is not a recording: it has no readable {META_FILE} and no whole segment; a recording is the directory that 'tithe record -o' wrote", path = .0.display())]
+    NotARecording(PathBuf),
+    /// Written by a later version.
+    #[error("the recording '{path}' has format version {found}, this tithe reads versions up to {FORMAT_VERSION}; read it with the version that wrote it or a later one", path = .path.display())]
+    TooNew {
+        /// What was asked for.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+    },
+}
+
+/// Opens a recording with all its tables.
+///
+/// # Errors
+/// [`OpenError`]. Damage is no error: see [`Recording::damage`].
+pub fn open(path: &Path) -> Result<Recording, OpenError> {
+    load(path, true)
+}
+
+/// Opens a recording without its `events`, which may be large and which the report does not need.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_without_events(path: &Path) -> Result<Recording, OpenError> {
+    load(path, false)
+}
+
+/// Segments found: table name to (number, path), in order.
+type Segments = BTreeMap<String, Vec<(u32, PathBuf)>>;
+
+/// What is gathered while reading.
+struct Loader {
+    segments: Segments,
+    damage: Vec<String>,
+    /// A copy of the first `meta.json`, from any segment.
+    meta_json: Option<String>,
+    /// Highest version seen.
+    version: u32,
+}
+
+fn load(path: &Path, with_events: bool) -> Result<Recording, OpenError> {
+    let segments = list(path)?;
+    let mut damage = Vec::new();
+    let meta = read_meta(path, &mut damage);
+    if let Some(Err(found)) = meta {
+        return Err(OpenError::TooNew { path: path.to_owned(), found });
+    }
+    let mut loader = Loader { segments, damage, meta_json: None, version: 0 };
+
+    let classes: Vec<ClassRow> = loader.table();
+    let windows: Vec<WindowRow> = loader.table();
+    let histograms: Vec<HistogramRow> = loader.table();
+    let events: Vec<EventRow> = if with_events { loader.table() } else { Vec::new() };
+    let samples: Vec<SampleRow> = loader.table();
+    let ledger: Vec<LedgerRow> = loader.table();
+    let plans: Vec<PlanRow> = loader.table();
+    let stacks = loader.stacks();
+
+    if loader.version > FORMAT_VERSION {
+        return Err(OpenError::TooNew { path: path.to_owned(), found: loader.version });
+    }
+    let meta = match meta {
+        Some(Ok(meta)) => meta,
+        _ => {
+            let copy = loader.meta_json.as_deref().and_then(|json| serde_json::from_str::<Meta>(json).ok());
+            loader.damage.push(format!(
+                "{META_FILE} is missing or damaged; the copy from the start of the run is used, without the run's end"
+            ));
+            copy.ok_or_else(|| OpenError::NotARecording(path.to_owned()))?
+        }
+    };
+    Ok(Recording {
+        meta,
+        classes: last_per_class(classes),
+        windows,
+        histograms: merge(histograms),
+        events,
+        samples,
+        stacks,
+        ledger,
+        plans,
+        damage: loader.damage,
+    })
+}
+
+/// `None`: not there or not readable. `Err(version)`: of a later format.
+fn read_meta(path: &Path, damage: &mut Vec<String>) -> Option<Result<Meta, u32>> {
+    #[derive(serde::Deserialize)]
+    struct Version {
+        format_version: u32,
+    }
+    let text = match std::fs::read_to_string(path.join(META_FILE)) {
+        Ok(text) => text,
+        Err(error) => {
+            damage.push(format!("{META_FILE}: {error}"));
+            return None;
+        }
+    };
+    // The version first: a later format may have other fields.
+    match serde_json::from_str::<Version>(&text) {
+        Ok(v) if v.format_version > FORMAT_VERSION => return Some(Err(v.format_version)),
+        _ => {}
+    }
+    serde_json::from_str(&text).map(Ok).map_err(|e| damage.push(format!("{META_FILE}: {e}"))).ok()
+}
+
+/// The segments. Unfinished files (`.tmp`), plans and tables of later minor versions are passed over.
+fn list(path: &Path) -> Result<Segments, OpenError> {
+    let io = |source| OpenError::Directory { path: path.to_owned(), source };
+    let names = super::tables();
+    let mut segments = Segments::new();
+    for entry in std::fs::read_dir(path).map_err(io)? {
+        let entry = entry.map_err(io)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some((table, number)) = name.strip_suffix(".parquet").and_then(|stem| stem.rsplit_once('-'))
+        else {
+            continue;
+        };
+        if let (Ok(number), true) = (number.parse(), names.iter().any(|t| t.name == table)) {
+            segments.entry(table.to_owned()).or_default().push((number, entry.path()));
+        }
+    }
+    for list in segments.values_mut() {
+        list.sort();
+    }
+    Ok(segments)
+}
+
+impl Loader {
+    /// All rows of a table.
+    fn table<R: Table>(&mut self) -> Vec<R> {
+        let mut rows = Vec::new();
+        for (_, path) in self.segments.get(R::NAME).cloned().unwrap_or_default() {
+            self.segment(&path, &mut rows);
+        }
+        rows
+    }
+
+    /// All rows of a segment, or a line of damage.
+    fn segment<R: Table>(&mut self, path: &Path, rows: &mut Vec<R>) {
+        let before = rows.len();
+        let mut info = SegmentInfo::default();
+        // The decoder is meant for files that somebody finished; whatever it does with others stays here.
+        let result = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            let file = File::open(path).map_err(|e| e.to_string())?;
+            let (reader, found) = segment::open(file).map_err(|e| e.to_string())?;
+            let newer = found.version.is_some_and(|v| v > FORMAT_VERSION);
+            info = found;
+            if newer { Ok(()) } else { segment::read_rows(&reader, rows) }
+        }))
+        .unwrap_or_else(|_| Err("the decoder gave up".to_owned()));
+        self.version = self.version.max(info.version.unwrap_or(0));
+        if self.meta_json.is_none() {
+            self.meta_json = info.meta_json;
+        }
+        if let Err(error) = result {
+            // All of a segment or none of it: half a segment would bias what is computed from it.
+            rows.truncate(before);
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            self.damage.push(format!("{name}: not read, {error}"));
+        }
+    }
+
+    /// Table `stacks`; of a stack that is written twice, the rows of the later segment.
+    fn stacks(&mut self) -> Vec<FrameRow> {
+        let mut rows: Vec<FrameRow> = Vec::new();
+        let mut owner: HashMap<u64, u32> = HashMap::new();
+        let mut from: Vec<u32> = Vec::new();
+        for (number, path) in self.segments.get(FrameRow::NAME).cloned().unwrap_or_default() {
+            let before = rows.len();
+            self.segment(&path, &mut rows);
+            from.resize(rows.len(), number);
+            owner.extend(rows[before..].iter().map(|r| (r.stack_id, number)));
+        }
+        let mut from = from.into_iter();
+        rows.retain(|row| from.next() == owner.get(&row.stack_id).copied());
+        rows
+    }
+}
+
+/// A later row of a class replaces an earlier one.
+fn last_per_class(rows: Vec<ClassRow>) -> Vec<ClassRow> {
+    let by_class: BTreeMap<u32, ClassRow> = rows.into_iter().map(|r| (r.class_id, r)).collect();
+    by_class.into_values().collect()
+}
+
+/// Counts of the same bucket add up.
+fn merge(rows: Vec<HistogramRow>) -> Vec<HistogramRow> {
+    let mut buckets: BTreeMap<(u32, u64, u64), u64> = BTreeMap::new();
+    for row in rows {
+        let count = buckets.entry((row.class_id, row.low_ns, row.high_ns)).or_default();
+        *count = count.saturating_add(row.count);
+    }
+    buckets
+        .into_iter()
+        .map(|((class_id, low_ns, high_ns), count)| HistogramRow { class_id, low_ns, high_ns, count })
+        .collect()
+}

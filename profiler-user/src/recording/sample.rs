@@ -1,0 +1,234 @@
+//! A small recording made by hand, for the tests of this crate: two functions of a program, one traced with
+//! latencies, one sampled, with a kernel frame and an inlined call.
+
+use profiler_core::class::{ExitMode, RecordKind, SiteClass, Tier};
+use profiler_core::cost::{CostModel, Price};
+use profiler_core::recording::*;
+use profiler_core::units::OverheadBudget;
+use std::collections::BTreeMap;
+
+pub(crate) fn meta() -> Meta {
+    let price = |ns| Price { ns, min_ns: ns * 0.9, max_ns: ns * 1.1, n: 9 };
+    Meta {
+        format_version: FORMAT_VERSION,
+        tithe_version: "0.1.0".into(),
+        host: "host".into(),
+        kernel: "6.18.0".into(),
+        cpus: 2,
+        pid: 1234,
+        exe: "/usr/bin/server".into(),
+        cmdline: vec!["server".into(), "--port=80".into()],
+        start_unix_ns: 1_700_000_000_000_000_000,
+        start_ns: 1_000_000_000,
+        end_ns: Some(11_000_000_000),
+        end_reason: Some("duration".into()),
+        budget: OverheadBudget::Share(0.02),
+        tier: Tier::A,
+        cost: CostModel {
+            hit: BTreeMap::from([("push/latency".to_owned(), price(700.0))]),
+            pair: BTreeMap::from([("push/latency".to_owned(), price(1300.0))]),
+            concurrency: vec![1.0, 1.05],
+            sample_base: price(12_300.0),
+            sample_per_kib: price(200.0),
+            switch: price(2_000.0),
+            tracepoint: price(72.0),
+            attach: price(9e6),
+            detach_delay: price(6e3),
+            origin: "calibrated".into(),
+        },
+        sample_period_ns: 10_101_010,
+        kernel_memory_bytes: 12 << 20,
+        agent: AgentUse { cpu_ns: 60_000_000, max_rss_bytes: 41 << 20 },
+        measured: Some(MeasuredOverhead {
+            metric: "system calls".into(),
+            pairs: 20,
+            value: 0.011,
+            low: 0.006,
+            high: 0.016,
+        }),
+        losses: Losses { samples_ring_full: 1, ..Losses::default() },
+        not_observed: vec![NotObserved {
+            what: "libc.so.6:memcpy".into(),
+            why: "IFUNC not resolved in the target".into(),
+        }],
+        warnings: vec!["the timer interrupt is late in the kernel".into()],
+    }
+}
+
+pub(crate) fn classes() -> Vec<ClassRow> {
+    vec![
+        ClassRow {
+            class_id: 0,
+            name: "db::query".into(),
+            symbol: "_ZN2db5queryEv".into(),
+            aliases: vec!["_ZN2db6query2Ev".into()],
+            module: "/usr/bin/server".into(),
+            build_id: "00ff".into(),
+            address: 0x1130,
+            size_bytes: 64,
+            site: 0x1134,
+            site_class: SiteClass::Push,
+            exit_mode: ExitMode::ReturnLink,
+            kind: RecordKind::Latency,
+            weight: 2.0,
+            tau_ns: 1300.0,
+            notes: vec![],
+        },
+        ClassRow {
+            class_id: 1,
+            name: "parse".into(),
+            symbol: "parse".into(),
+            aliases: vec![],
+            module: "/usr/bin/server".into(),
+            build_id: String::new(),
+            address: 0x2000,
+            size_bytes: 32,
+            site: 0x2000,
+            site_class: SiteClass::Stepped,
+            exit_mode: ExitMode::None,
+            kind: RecordKind::Count,
+            weight: 1.0,
+            tau_ns: 9300.0,
+            notes: vec!["inlined copies are not counted".into()],
+        },
+    ]
+}
+
+pub(crate) fn frame(stack_id: u64, depth: u32, address: u64, module: &str, function: &str) -> FrameRow {
+    FrameRow {
+        stack_id,
+        depth,
+        address,
+        module: module.into(),
+        function: function.into(),
+        file: String::new(),
+        line: 0,
+        inlined: false,
+        class_id: None,
+    }
+}
+
+/// Stack 7: parse < db::query < main. Stack 9: kernel copy < db::query (with an inlined call) < main.
+pub(crate) fn stacks() -> Vec<FrameRow> {
+    let exe = "/usr/bin/server";
+    let mut rows = vec![
+        frame(7, 0, 0x2008, exe, "parse"),
+        frame(7, 1, 0x1140, exe, "db::query"),
+        frame(7, 2, 0x3000, exe, "main"),
+        frame(9, 0, 0xffff_ffff_8100_0010, "[kernel]", "copy_to_user"),
+        frame(9, 1, 0x1150, exe, "db::read"),
+        frame(9, 2, 0x1150, exe, "db::query"),
+        frame(9, 3, 0x3000, exe, "main"),
+    ];
+    rows[0].class_id = Some(1);
+    rows[1].class_id = Some(0);
+    rows[4].inlined = true;
+    rows[5].class_id = Some(0);
+    rows[5].file = "src/db.rs".into();
+    rows[5].line = 42;
+    rows
+}
+
+pub(crate) fn samples() -> Vec<SampleRow> {
+    (0..10)
+        .map(|i| SampleRow {
+            time_ns: 1_000_000_000 + i * 10_101_010,
+            pid: 1234,
+            tid: 1234 + u32::from(i % 3 == 0),
+            cpu: u32::from(i % 2 == 1),
+            stack_id: if i < 6 { 7 } else { 9 },
+            in_kernel: i >= 6,
+            period_ns: 10_101_010,
+            truncated: i == 9,
+        })
+        .collect()
+}
+
+pub(crate) fn recording() -> Recording {
+    Recording {
+        meta: meta(),
+        classes: classes(),
+        windows: vec![WindowRow {
+            class_id: 0,
+            kind: WindowKind::Trace,
+            start_ns: 1_000_000_000,
+            end_ns: 11_000_000_000,
+            target_cpu_ns: 8_000_000_000,
+            attempted: 5_010,
+            kept: 5_000,
+            gated: 4,
+            dropped: 6,
+            returns: 4_990,
+            unwound: 5,
+            omitted: 3,
+            open: 2,
+            sum_ns: 400_000_000,
+            nested_cost_ns: 1_000_000,
+            max_ns: 9_000_000,
+            tripped: false,
+            tau_ns: 1300.0,
+        }],
+        histograms: vec![HistogramRow { class_id: 0, low_ns: 65_536, high_ns: 67_584, count: 4_990 }],
+        events: vec![
+            EventRow {
+                time_ns: 1_100_000_000,
+                class_id: 0,
+                pid: 1234,
+                tid: 1235,
+                duration_ns: Some(80_000),
+                args: [1, u64::MAX, 0xffff_8000_0000_0000, 0, 5, 6],
+            },
+            EventRow {
+                time_ns: 1_200_000_000,
+                class_id: 0,
+                pid: 1234,
+                tid: 1234,
+                duration_ns: None,
+                args: [0; 6],
+            },
+        ],
+        samples: samples(),
+        stacks: stacks(),
+        ledger: vec![
+            LedgerRow {
+                time_ns: 2_000_000_000,
+                interval_ns: 1_000_000_000,
+                charge: Charge::Traced,
+                class_id: Some(0),
+                units: 501,
+                cost_ns: 651_300,
+                target_cpu_ns: 800_000_000,
+                allowed_ns: 16_000_000,
+            },
+            LedgerRow {
+                time_ns: 2_000_000_000,
+                interval_ns: 1_000_000_000,
+                charge: Charge::Samples,
+                class_id: None,
+                units: 99,
+                cost_ns: 1_217_700,
+                target_cpu_ns: 800_000_000,
+                allowed_ns: 16_000_000,
+            },
+        ],
+        plans: vec![PlanRow {
+            time_ns: 1_000_000_000,
+            plan: 1,
+            class_id: 0,
+            decision: "trace".into(),
+            duty: 1.0,
+            rate_hz: 500.0,
+            rate_low_hz: 480.0,
+            rate_high_hz: 520.0,
+            rho: 0.04,
+            weight: 2.0,
+            tau_s: 1.3e-6,
+            cost: 6.5e-4,
+            reason: "cheap for its weight".into(),
+            sampling_hz: 99.0,
+            value: 1256.48,
+            upper_bound: 1300.0,
+        }],
+        damage: vec![],
+    }
+}

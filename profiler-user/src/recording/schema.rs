@@ -1,0 +1,330 @@
+//! The tables: which field is which column.
+//!
+//! One list per table, from which the schema, the writer and the reader are made, so that they cannot
+//! disagree. `docs/formats.md` describes every column; a test compares.
+
+use super::cell::{Cell, CellError, Column, ColumnSpec, Encoding, Table, Word};
+use profiler_core::class::{ExitMode, RecordKind, SiteClass};
+use profiler_core::recording::{
+    Charge, ClassRow, EventRow, FrameRow, HistogramRow, LedgerRow, PlanRow, SampleRow, WindowKind, WindowRow,
+};
+
+/// A cell's Rust type and packing, by a short word in the lists below.
+macro_rules! column_encoding {
+    (dict) => {
+        Encoding::Dictionary
+    };
+    (delta) => {
+        Encoding::Delta
+    };
+    (plain) => {
+        Encoding::Plain
+    };
+}
+
+// `word` fields are u64 stored as UBIGINT; all others are stored as their own type.
+macro_rules! put_cell {
+    (Word, $value:expr, $column:expr) => {
+        Word($value).put($column)
+    };
+    ($ty:ty, $value:expr, $column:expr) => {
+        <$ty as Cell>::put(&$value, $column)
+    };
+}
+macro_rules! take_cell {
+    (Word, $column:expr) => {
+        Word::take($column).map(|w| w.0)
+    };
+    ($ty:ty, $column:expr) => {
+        <$ty as Cell>::take($column)
+    };
+}
+
+macro_rules! table {
+    ($row:ident, $name:literal, $index:literal, heap $heap:expr, { $($field:ident: $ty:tt $(<$inner:ty>)? [$enc:tt],)* }) => {
+        impl Table for $row {
+            const NAME: &'static str = $name;
+            const INDEX: usize = $index;
+            fn columns() -> Vec<ColumnSpec> {
+                vec![$(ColumnSpec {
+                    name: stringify!($field),
+                    ty: <$ty $(<$inner>)? as Cell>::TYPE,
+                    optional: <$ty $(<$inner>)? as Cell>::OPTIONAL,
+                    encoding: column_encoding!($enc),
+                }),*]
+            }
+            fn put(&self, columns: &mut [Column]) {
+                let mut columns = columns.iter_mut();
+                $(if let Some(column) = columns.next() { put_cell!($ty $(<$inner>)?, self.$field, column); })*
+            }
+            fn take(columns: &mut [Column]) -> Result<Self, (&'static str, CellError)> {
+                let mut columns = columns.iter_mut();
+                Ok(Self {
+                    $($field: {
+                        let column = columns.next().ok_or((stringify!($field), CellError::End))?;
+                        take_cell!($ty $(<$inner>)?, column).map_err(|e| (stringify!($field), e))?
+                    }),*
+                })
+            }
+            fn heap_bytes(&self) -> usize {
+                let heap: fn(&$row) -> usize = $heap;
+                heap(self)
+            }
+        }
+    };
+}
+
+fn lists(lists: &[&Vec<String>]) -> usize {
+    lists.iter().flat_map(|l| l.iter()).map(|s| s.len() + size_of::<String>()).sum()
+}
+
+table!(ClassRow, "classes", 0, heap |r| r.name.len() + r.symbol.len() + r.module.len() + r.build_id.len() + lists(&[&r.aliases, &r.notes]), {
+    class_id: u32 [delta],
+    name: String [plain],
+    symbol: String [plain],
+    aliases: Vec<String> [plain],
+    module: String [dict],
+    build_id: String [dict],
+    address: Word [plain],
+    size_bytes: u64 [delta],
+    site: Word [plain],
+    site_class: SiteClass [dict],
+    exit_mode: ExitMode [dict],
+    kind: RecordKind [dict],
+    weight: f64 [plain],
+    tau_ns: f64 [plain],
+    notes: Vec<String> [dict],
+});
+
+table!(WindowRow, "windows", 1, heap |_| 0, {
+    class_id: u32 [dict],
+    kind: WindowKind [dict],
+    start_ns: u64 [delta],
+    end_ns: u64 [delta],
+    target_cpu_ns: u64 [delta],
+    attempted: u64 [delta],
+    kept: u64 [delta],
+    gated: u64 [delta],
+    dropped: u64 [delta],
+    returns: u64 [delta],
+    unwound: u64 [delta],
+    omitted: u64 [delta],
+    open: u64 [delta],
+    sum_ns: u64 [delta],
+    nested_cost_ns: u64 [delta],
+    max_ns: u64 [delta],
+    tripped: bool [plain],
+    tau_ns: f64 [dict],
+});
+
+table!(HistogramRow, "histograms", 2, heap |_| 0, {
+    class_id: u32 [dict],
+    low_ns: u64 [delta],
+    high_ns: u64 [delta],
+    count: u64 [delta],
+});
+
+/// Columns of the argument registers of an event.
+const ARGS: [&str; 6] = ["arg0", "arg1", "arg2", "arg3", "arg4", "arg5"];
+
+// By hand, because the six registers are an array in the row and six columns in the table.
+impl Table for EventRow {
+    const NAME: &'static str = "events";
+    const INDEX: usize = 3;
+
+    fn columns() -> Vec<ColumnSpec> {
+        let column = |name, ty, optional, encoding| ColumnSpec { name, ty, optional, encoding };
+        let mut columns = vec![
+            column("time_ns", u64::TYPE, false, Encoding::Delta),
+            column("class_id", u32::TYPE, false, Encoding::Dictionary),
+            column("pid", u32::TYPE, false, Encoding::Dictionary),
+            column("tid", u32::TYPE, false, Encoding::Dictionary),
+            column("duration_ns", Option::<u64>::TYPE, true, Encoding::Delta),
+        ];
+        columns.extend(ARGS.map(|name| column(name, Word::TYPE, false, Encoding::Plain)));
+        columns
+    }
+
+    fn put(&self, columns: &mut [Column]) {
+        let [time, class, pid, tid, duration, args @ ..] = columns else { return };
+        self.time_ns.put(time);
+        self.class_id.put(class);
+        self.pid.put(pid);
+        self.tid.put(tid);
+        self.duration_ns.put(duration);
+        for (arg, column) in self.args.iter().zip(args) {
+            Word(*arg).put(column);
+        }
+    }
+
+    fn take(columns: &mut [Column]) -> Result<Self, (&'static str, CellError)> {
+        let [time, class, pid, tid, duration, args @ ..] = columns else {
+            return Err(("time_ns", CellError::End));
+        };
+        let mut row = Self {
+            time_ns: u64::take(time).map_err(|e| ("time_ns", e))?,
+            class_id: u32::take(class).map_err(|e| ("class_id", e))?,
+            pid: u32::take(pid).map_err(|e| ("pid", e))?,
+            tid: u32::take(tid).map_err(|e| ("tid", e))?,
+            duration_ns: <Option<u64> as Cell>::take(duration).map_err(|e| ("duration_ns", e))?,
+            args: [0; 6],
+        };
+        for ((arg, column), name) in row.args.iter_mut().zip(args).zip(ARGS) {
+            *arg = Word::take(column).map_err(|e| (name, e))?.0;
+        }
+        Ok(row)
+    }
+}
+
+table!(SampleRow, "samples", 4, heap |_| 0, {
+    time_ns: u64 [delta],
+    pid: u32 [dict],
+    tid: u32 [dict],
+    cpu: u32 [dict],
+    stack_id: u64 [dict],
+    in_kernel: bool [plain],
+    period_ns: u64 [dict],
+    truncated: bool [plain],
+});
+
+table!(FrameRow, "stacks", 5, heap |r| r.module.len() + r.function.len() + r.file.len(), {
+    stack_id: u64 [dict],
+    depth: u32 [delta],
+    address: Word [dict],
+    module: String [dict],
+    function: String [dict],
+    file: String [dict],
+    line: u32 [dict],
+    inlined: bool [plain],
+    class_id: Option<u32> [dict],
+});
+
+table!(LedgerRow, "ledger", 6, heap |_| 0, {
+    time_ns: u64 [delta],
+    interval_ns: u64 [delta],
+    charge: Charge [dict],
+    class_id: Option<u32> [dict],
+    units: u64 [delta],
+    cost_ns: u64 [delta],
+    target_cpu_ns: u64 [delta],
+    allowed_ns: u64 [delta],
+});
+
+table!(PlanRow, "plans", 7, heap |r| r.decision.len() + r.reason.len(), {
+    time_ns: u64 [delta],
+    plan: u32 [delta],
+    class_id: u32 [dict],
+    decision: String [dict],
+    duty: f64 [plain],
+    rate_hz: f64 [plain],
+    rate_low_hz: f64 [plain],
+    rate_high_hz: f64 [plain],
+    rho: f64 [plain],
+    weight: f64 [dict],
+    tau_s: f64 [dict],
+    cost: f64 [plain],
+    reason: String [dict],
+    sampling_hz: f64 [dict],
+    value: f64 [dict],
+    upper_bound: f64 [dict],
+});
+
+/// Name and columns of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableSpec {
+    /// Name of the table and of its segments.
+    pub name: &'static str,
+    /// Columns, in order.
+    pub columns: Vec<ColumnSpec>,
+}
+
+/// Every table of a recording; a table's position is its [`Table::INDEX`].
+#[must_use]
+pub fn tables() -> Vec<TableSpec> {
+    fn spec<R: Table>() -> TableSpec {
+        TableSpec { name: R::NAME, columns: R::columns() }
+    }
+    vec![
+        spec::<ClassRow>(),
+        spec::<WindowRow>(),
+        spec::<HistogramRow>(),
+        spec::<EventRow>(),
+        spec::<SampleRow>(),
+        spec::<FrameRow>(),
+        spec::<LedgerRow>(),
+        spec::<PlanRow>(),
+    ]
+}
+
+/// Rows on their way to the writer.
+#[derive(Debug, Clone)]
+pub enum Rows {
+    /// Table `classes`. A later row for the same class replaces an earlier one.
+    Classes(Vec<ClassRow>),
+    /// Table `windows`.
+    Windows(Vec<WindowRow>),
+    /// Table `histograms`. Counts of the same bucket add up.
+    Histograms(Vec<HistogramRow>),
+    /// Table `events`.
+    Events(Vec<EventRow>),
+    /// Table `samples`.
+    Samples(Vec<SampleRow>),
+    /// Table `stacks`: whole stacks.
+    Stacks(Vec<FrameRow>),
+    /// Table `stacks`, all of it once more (with lines and inlined calls): takes the place of what was
+    /// written before.
+    ReplaceStacks(Vec<FrameRow>),
+    /// Table `ledger`.
+    Ledger(Vec<LedgerRow>),
+    /// Table `plans`.
+    Plans(Vec<PlanRow>),
+    /// A small file of its own beside the tables, e.g. `plan-0001.toml`.
+    File {
+        /// File name, without a path.
+        name: String,
+        /// Contents.
+        bytes: Vec<u8>,
+    },
+}
+
+macro_rules! rows_from {
+    ($($row:ident => $variant:ident),*) => {
+        $(impl From<Vec<$row>> for Rows {
+            fn from(rows: Vec<$row>) -> Self {
+                Self::$variant(rows)
+            }
+        })*
+        impl Rows {
+            /// Number of rows (a file counts as one).
+            #[must_use]
+            pub fn len(&self) -> u64 {
+                match self {
+                    $(Self::$variant(rows) => rows.len() as u64,)*
+                    Self::ReplaceStacks(rows) => rows.len() as u64,
+                    Self::File { .. } => 1,
+                }
+            }
+
+            /// Nothing in it.
+            #[must_use]
+            pub fn is_empty(&self) -> bool {
+                self.len() == 0
+            }
+
+            /// Memory, bytes.
+            #[must_use]
+            pub fn bytes(&self) -> usize {
+                fn of<R: Table>(rows: &[R]) -> usize {
+                    size_of_val(rows) + rows.iter().map(Table::heap_bytes).sum::<usize>()
+                }
+                match self {
+                    $(Self::$variant(rows) => of(rows),)*
+                    Self::ReplaceStacks(rows) => of(rows),
+                    Self::File { bytes, .. } => bytes.len(),
+                }
+            }
+        }
+    };
+}
+rows_from!(ClassRow => Classes, WindowRow => Windows, HistogramRow => Histograms, EventRow => Events,
+    SampleRow => Samples, FrameRow => Stacks, LedgerRow => Ledger, PlanRow => Plans);
