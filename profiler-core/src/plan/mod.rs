@@ -1,1 +1,70 @@
 //! Which classes are traced, traced in bursts, or sampled: the knapsack under the budget (Metz et al. §4).
+//!
+//! What: given rates `F_i`, on-CPU shares `rho_i`, weights `W_i`, prices and a budget `b`, choose for each
+//! class *trace*, *burst* or *sample* and the rate of the one shared sampler, so that the weighted
+//! information is largest. Live (`record` re-plans with it) and offline (`tithe plan --classes FILE`).
+//!
+//! Inputs: a [`Problem`]; a [`Strategy`]; [`Options`]. Output: [`Plan`]s with cost, value, an upper bound on
+//! the value of *any* plan, and the gap between the two; [`Plan::explain`] gives the reasons in words.
+//!
+//! What it does not do: it measures nothing (the survey does), attaches nothing, and reads no clock: effort is
+//! limited by counted work, so that the same problem gives the same plan everywhere.
+//!
+//! Notation (E. Metz, R. Lencevicius, T. Gonzalez, "Performance Data Collection Using a Hybrid Approach",
+//! ESEC/FSE 2005): `F_i` rate of class `i` in events per wall second; `rho_i = EventTime_i / EventPeriod_i`,
+//! on-CPU seconds per wall second; `W_i` weight; `tau_i` price of one traced event and `tau_s` of one sample,
+//! CPU seconds; `U` CPU seconds that the target uses per wall second; `s` samples per second of target CPU
+//! time (`F_probing` at `U = 1`); `c_i = F_i tau_i`; `b` the budget in CPU seconds per second (the paper's
+//! `MaxF T_report`).
+
+mod approximation;
+mod explain;
+mod model;
+mod problem;
+mod solution;
+#[cfg(test)]
+mod tests;
+
+pub use explain::Explanation;
+pub use problem::{BurstRules, Estimand, Objective, PlanClass, Problem, Range, SamplingRules};
+pub use solution::{ClassPlan, Decision, Options, Plan, PlanError, Strategy, UnknownStrategy};
+
+/// The best plan for `problem` by `strategy`.
+///
+/// # Errors
+/// [`PlanError::Invalid`] for numbers outside their range, [`PlanError::Infeasible`] when must-trace classes,
+/// minimum rates or the least sampling rate alone exceed the budget (with the shortfall and the least budget
+/// that would do), [`PlanError::Unbounded`] when samples are free and no largest rate is set.
+///
+/// # Example
+/// ```
+/// use profiler_core::plan::{Decision, Options, PlanClass, Problem, Strategy, solve};
+/// // 2 % of one busy CPU; a hit costs 1 us, a sample 20 us.
+/// let mut problem = Problem::new(0.02, 1.0, 20e-6);
+/// problem.classes.push(PlanClass::new("commit", 300.0, 0.01, 1e-6));
+/// problem.classes.push(PlanClass::new("compare", 3e6, 0.4, 1e-6));
+/// let plan = solve(&problem, Strategy::Approximation, &Options::default()).unwrap();
+/// assert_eq!(plan.classes[0].decision, Decision::Trace);
+/// assert_eq!(plan.classes[1].decision, Decision::Sample);
+/// assert!(plan.cost <= 0.02);
+/// ```
+pub fn solve(problem: &Problem, strategy: Strategy, options: &Options) -> Result<Plan, PlanError> {
+    // OK because every solver returns at least one plan or an error.
+    Ok(solve_top(problem, strategy, &Options { top: 1, ..options.clone() })?.swap_remove(0))
+}
+
+/// The best distinct plans by `strategy`, best first; at most `options.top`, at least one.
+///
+/// Two plans are the same if they differ only in which of several identical classes they trace.
+///
+/// # Errors
+/// As [`solve`].
+pub fn solve_top(problem: &Problem, strategy: Strategy, options: &Options) -> Result<Vec<Plan>, PlanError> {
+    let model = model::Model::new(problem)?;
+    match strategy {
+        Strategy::Auto | Strategy::Approximation => approximation::solve(problem, &model, options),
+        Strategy::Hottest => approximation::hottest(problem, &model),
+        Strategy::ByWeight => approximation::by_weight(problem, &model),
+        Strategy::SampleAll => approximation::sample_all(problem, &model),
+    }
+}

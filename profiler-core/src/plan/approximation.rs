@@ -1,0 +1,205 @@
+//! The paper's approximation (Metz et al. §4.2), and the rules of thumb that it is compared with.
+//!
+//! Candidates: `S_{i,0}`, only `i` traced, for each `i` that fits; `S_{0,j}`: in order of `W_i F_i / c_i`, add a
+//! class if it fits, else *skip it and go on*. The best of them is worth more than half of the optimum.
+//!
+//! Proof, also for unequal prices, bounds on `s` and must-trace classes (the paper's Theorem 2 has equal prices):
+//! let OPT trace `T` for a traced value `k` and sample the rest at `s*` for `V`; let `l` be the first class of
+//! `T`, in density order, that the greedy skips, and `g` the greedy's traced value then. What the greedy holds
+//! with `l` costs more than all that OPT may spend on tracing, at densities at least those of the rest of `T`:
+//! `k < g + W_l F_l`. `S_{l,0}` traces no more than OPT, so it samples at `s*` or faster:
+//! `S_{l,0} >= W_l F_l + V`. Adding, `OPT = k + V < S_{0,l} + S_{l,0}`. If nothing is skipped, `k <= g` and
+//! `V <= S_{0,0}`. Minimum rates split the problem into cases ([`Model::cases`]), each with the bound.
+
+use super::model::{Candidate, Case, Model};
+use super::{Options, Plan, PlanError, Problem, Strategy};
+
+/// More cases than this (distinct thresholds of minimum rates) are thinned out evenly, to stay near O(n log n).
+const MAX_CASES: usize = 64;
+
+/// The paper's approximation; the best `options.top` of its candidates.
+pub(super) fn solve(problem: &Problem, model: &Model<'_>, options: &Options) -> Result<Vec<Plan>, PlanError> {
+    debug_assert!(std::ptr::eq(problem, model.problem), "a model belongs to its problem");
+    let candidates = candidates(model, options.top.max(1))?;
+    // Theorem 2: no plan is worth twice the best candidate.
+    let bound = 2.0 * candidates[0].value;
+    Ok(candidates.iter().map(|c| model.plan(c, Strategy::Approximation, bound)).collect())
+}
+
+/// The best distinct candidates, best first; at least one.
+pub(super) fn candidates(model: &Model<'_>, top: usize) -> Result<Vec<Candidate>, PlanError> {
+    let cases = model.cases()?;
+    let order = by_density(model);
+    let step = cases.len().div_ceil(MAX_CASES);
+    let mut found: Vec<Candidate> = Vec::new();
+    // The last case (trace every class with a minimum rate, or there are none) is always looked at.
+    for case in cases.iter().rev().step_by(step) {
+        for traced in best_of_case(model, case, &order, top) {
+            if found.iter().all(|c| c.traced != traced) {
+                found.extend(model.candidate(traced));
+            }
+        }
+    }
+    found.sort_by(|a, b| b.value.total_cmp(&a.value));
+    found.truncate(top);
+    debug_assert!(!found.is_empty(), "a case that fits has a solution");
+    Ok(found)
+}
+
+/// Items by `W F / c`, best first; what costs nothing comes first, what is worth nothing last.
+fn by_density(model: &Model<'_>) -> Vec<u32> {
+    let mut keyed: Vec<(f64, u32)> = (0u32..)
+        .zip(&model.items)
+        .map(|(index, item)| {
+            let full = item.full_at_least();
+            let density = match (full > 0.0, item.cost > 0.0) {
+                (false, _) => 0.0,
+                (true, false) => f64::INFINITY,
+                (true, true) => full / item.cost,
+            };
+            (density, index)
+        })
+        .collect();
+    keyed.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    keyed.into_iter().map(|(_, index)| index).collect()
+}
+
+/// What a candidate traces besides the forced items, without writing the list out.
+#[derive(Debug, Clone, Copy)]
+enum Shape {
+    /// `S_{i,0}`.
+    Single(u32),
+    /// `S_{0,j}`: the greedy after position `j` of the order.
+    Prefix(usize),
+}
+
+fn best_of_case(model: &Model<'_>, case: &Case, order: &[u32], top: usize) -> Vec<Vec<u32>> {
+    let mut forced = vec![false; model.items.len()];
+    let mut cost = model.base_cost;
+    let mut full = 0.0;
+    let mut slope = model.total_slope();
+    for &i in &case.forced {
+        let item = &model.items[i as usize];
+        forced[i as usize] = true;
+        cost += item.cost;
+        full += item.full_at_least();
+        slope -= item.slope;
+    }
+    let reserve = case.s_min * model.sample_cost;
+    let mut best = Best { top, shapes: Vec::new() };
+    // Derived classes count with their events here; the few candidates kept are valued in full later.
+    let value = |cost: f64, full: f64, slope: f64| {
+        let s = model.best_s(cost, slope, case.s_min);
+        model.base_value(s) + full + s * slope.max(0.0)
+    };
+    best.offer(value(cost, full, slope), Shape::Prefix(0));
+    for (index, item) in (0u32..).zip(&model.items) {
+        let with = cost + item.cost;
+        if !forced[index as usize] && model.fits(with + reserve) {
+            let s = model.best_s(with, slope - item.slope, case.s_min);
+            let v = model.base_value(s) + full + item.traced_value(s) + s * (slope - item.slope).max(0.0);
+            best.offer(v, Shape::Single(index));
+        }
+    }
+    for (position, &index) in order.iter().enumerate() {
+        let item = &model.items[index as usize];
+        if !forced[index as usize] && model.fits(cost + item.cost + reserve) {
+            cost += item.cost;
+            full += item.full_at_least();
+            slope -= item.slope;
+            best.offer(value(cost, full, slope), Shape::Prefix(position + 1));
+        }
+    }
+    best.shapes.iter().map(|&(_, shape)| write_out(model, case, order, shape)).collect()
+}
+
+/// The items that a shape traces, ascending.
+fn write_out(model: &Model<'_>, case: &Case, order: &[u32], shape: Shape) -> Vec<u32> {
+    let mut traced = case.forced.clone();
+    match shape {
+        Shape::Single(index) => traced.push(index),
+        Shape::Prefix(end) => {
+            traced = greedy(model, case, &order[..end]);
+        }
+    }
+    traced.sort_unstable();
+    traced
+}
+
+/// The forced items and those of `order`, in its order, that fit.
+fn greedy(model: &Model<'_>, case: &Case, order: &[u32]) -> Vec<u32> {
+    let mut forced = vec![false; model.items.len()];
+    let mut cost = model.base_cost;
+    for &i in &case.forced {
+        forced[i as usize] = true;
+        cost += model.items[i as usize].cost;
+    }
+    let reserve = case.s_min * model.sample_cost;
+    let mut traced = case.forced.clone();
+    for &index in order {
+        let item = &model.items[index as usize];
+        if !forced[index as usize] && model.fits(cost + item.cost + reserve) {
+            cost += item.cost;
+            traced.push(index);
+        }
+    }
+    traced.sort_unstable();
+    traced
+}
+
+/// The best few shapes seen, best first.
+struct Best {
+    top: usize,
+    shapes: Vec<(f64, Shape)>,
+}
+
+impl Best {
+    fn offer(&mut self, value: f64, shape: Shape) {
+        // A prefix of one class is also a single: room for twice as many, told apart when written out.
+        if self.shapes.len() == 2 * self.top && self.shapes.last().is_some_and(|last| value <= last.0) {
+            return;
+        }
+        let place = self.shapes.partition_point(|other| other.0 >= value);
+        self.shapes.insert(place, (value, shape));
+        self.shapes.truncate(2 * self.top);
+    }
+}
+
+/// Trace what fits, most CPU time (`rho`) first.
+pub(super) fn hottest(problem: &Problem, model: &Model<'_>) -> Result<Vec<Plan>, PlanError> {
+    let rho = |i: u32| problem.classes[model.items[i as usize].rep as usize].rho.value;
+    by_rule(model, Strategy::Hottest, rho)
+}
+
+/// Trace what fits, largest weight first.
+pub(super) fn by_weight(problem: &Problem, model: &Model<'_>) -> Result<Vec<Plan>, PlanError> {
+    let weight = |i: u32| problem.classes[model.items[i as usize].rep as usize].weight;
+    by_rule(model, Strategy::ByWeight, weight)
+}
+
+fn by_rule(model: &Model<'_>, strategy: Strategy, key: impl Fn(u32) -> f64) -> Result<Vec<Plan>, PlanError> {
+    #[expect(clippy::cast_possible_truncation, reason = "class indexes are below 2^32")]
+    let mut order: Vec<u32> = (0..model.items.len() as u32).collect();
+    order.sort_by(|&a, &b| key(b).total_cmp(&key(a)));
+    let cases = model.cases()?;
+    // OK because `cases` returns at least one; the last one leaves the sampling rate freest.
+    let case = &cases[cases.len() - 1];
+    Ok(model
+        .candidate(greedy(model, case, &order))
+        .into_iter()
+        .map(|c| unproven(model, &c, strategy))
+        .collect())
+}
+
+/// Trace what must be traced, sample the rest as fast as the budget allows.
+pub(super) fn sample_all(_: &Problem, model: &Model<'_>) -> Result<Vec<Plan>, PlanError> {
+    // The case with the fewest forced items comes first.
+    let traced = model.cases()?.swap_remove(0).forced;
+    Ok(model.candidate(traced).into_iter().map(|c| unproven(model, &c, Strategy::SampleAll)).collect())
+}
+
+/// A plan of a rule that promises nothing: its bound is the approximation's.
+fn unproven(model: &Model<'_>, candidate: &Candidate, strategy: Strategy) -> Plan {
+    let bound = candidates(model, 1).map_or(f64::INFINITY, |c| 2.0 * c[0].value);
+    model.plan(candidate, strategy, bound)
+}

@@ -1,0 +1,131 @@
+//! A plan's reasons, in words.
+
+use super::{ClassPlan, Decision, Plan, PlanClass, Problem};
+use serde::{Deserialize, Serialize};
+
+/// Why a class is observed the way it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// Index of the class in the problem.
+    pub class: usize,
+    /// Its name.
+    pub name: String,
+    /// The decision.
+    pub decision: Decision,
+    /// The reason.
+    pub reason: String,
+}
+
+impl Plan {
+    /// The reason for each class's decision, in the problem's order. `problem` must be the one solved.
+    #[must_use]
+    pub fn explain(&self, problem: &Problem) -> Vec<Explanation> {
+        let words = Words { plan: self, problem };
+        problem
+            .classes
+            .iter()
+            .zip(&self.classes)
+            .enumerate()
+            .map(|(index, (class, planned))| Explanation {
+                class: index,
+                name: class.name.clone(),
+                decision: planned.decision,
+                reason: words.reason(class, planned),
+            })
+            .collect()
+    }
+}
+
+struct Words<'a> {
+    plan: &'a Plan,
+    problem: &'a Problem,
+}
+
+impl Words<'_> {
+    fn reason(&self, class: &PlanClass, planned: &ClassPlan) -> String {
+        let hz = class.traced_hz();
+        let full = self.share(class.trace_cost());
+        let s = self.plan.sampling_hz;
+        match planned.decision {
+            Decision::Trace if class.must_trace => format!("must be traced; costs {full}"),
+            Decision::Trace => {
+                let seen = s * class.rho.value;
+                format!("{} events/s cost {full}; samples would see {} of them", number(hz), number(seen))
+            }
+            Decision::Burst { duty } => {
+                format!("too hot to trace all the time ({full}): bursts in {} of it", percent(duty))
+            }
+            Decision::Derived { from } => {
+                let source = &self.problem.classes[from].name;
+                format!("its count follows from '{source}', which is traced; its time is sampled")
+            }
+            Decision::Sample => self.sampled(class, &full),
+        }
+    }
+
+    fn sampled(&self, class: &PlanClass, full: &str) -> String {
+        let s = self.plan.sampling_hz;
+        let cost = class.trace_cost();
+        if class.never_trace {
+            "cannot or may not be traced".to_owned()
+        } else if class.traced_hz() == 0.0 {
+            "no events: there is nothing to trace".to_owned()
+        } else if cost > self.problem.budget {
+            let times = cost / self.problem.budget;
+            format!("too dear: tracing would cost {full}, {} times the budget", number(times))
+        } else if class.weight == 0.0 {
+            "its weight is 0".to_owned()
+        } else if class.rho.value * s >= class.traced_hz() {
+            format!(
+                "long against the sampling period: a call takes {}, a sample comes every {} of CPU time",
+                seconds(class.mean_s()),
+                seconds(1.0 / s)
+            )
+        } else {
+            format!("tracing would cost {full}; that budget brings more elsewhere")
+        }
+    }
+
+    /// A cost as a share of the target's CPU time.
+    fn share(&self, cost: f64) -> String {
+        if self.problem.target_cpu > 0.0 {
+            format!("{} of the target's CPU time", percent(cost / self.problem.target_cpu))
+        } else {
+            format!("{} CPU s/s", number(cost))
+        }
+    }
+}
+
+/// Three significant digits, with k, M, G.
+pub(super) fn number(x: f64) -> String {
+    let (scaled, unit) = match x.abs() {
+        a if a >= 1e9 => (x / 1e9, "G"),
+        a if a >= 1e6 => (x / 1e6, "M"),
+        a if a >= 1e4 => (x / 1e3, "k"),
+        _ => (x, ""),
+    };
+    let digits = match scaled.abs() {
+        a if a >= 100.0 => 0,
+        a if a >= 10.0 => 1,
+        a if a >= 1.0 || a == 0.0 => 2,
+        a if a >= 1e-3 => 4,
+        _ => return format!("{x:.2e}"),
+    };
+    let text = format!("{scaled:.digits$}");
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text}{unit}")
+}
+
+pub(super) fn percent(share: f64) -> String {
+    format!("{}%", number(share * 100.0))
+}
+
+pub(super) fn seconds(s: f64) -> String {
+    match s {
+        s if !s.is_finite() => "for ever".to_owned(),
+        s if s >= 1.0 => format!("{} s", number(s)),
+        s if s >= 1e-3 => format!("{} ms", number(s * 1e3)),
+        s if s >= 1e-6 => format!("{} us", number(s * 1e6)),
+        s => format!("{} ns", number(s * 1e9)),
+    }
+}

@@ -1,0 +1,217 @@
+//! The answer: plans, decisions, strategies, and what can go wrong.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// How a class is observed.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// Every event is recorded.
+    Trace,
+    /// Every event of some windows is recorded.
+    Burst {
+        /// Share of time attached, in (0, 1).
+        duty: f64,
+    },
+    /// Only the shared sampler sees it.
+    Sample,
+    /// Its count follows from another class's; its time is sampled (Metz et al. §4.3.1).
+    Derived {
+        /// Index of the class, in the problem, that it is derived from.
+        from: usize,
+    },
+}
+
+impl Decision {
+    /// The word used in tables, JSON and recordings.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Trace => "trace",
+            Self::Burst { .. } => "burst",
+            Self::Sample => "sample",
+            Self::Derived { .. } => "derived",
+        }
+    }
+
+    /// Share of time in which the class itself is attached, 0 to 1.
+    #[must_use]
+    pub fn duty(self) -> f64 {
+        match self {
+            Self::Trace => 1.0,
+            Self::Burst { duty } => duty,
+            Self::Sample | Self::Derived { .. } => 0.0,
+        }
+    }
+}
+
+/// What a plan does with one class.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ClassPlan {
+    /// The decision.
+    pub decision: Decision,
+    /// Predicted cost of its own instrumentation, CPU s/s (samples are shared and not in it).
+    pub cost: f64,
+    /// Its part of the plan's value.
+    pub value: f64,
+}
+
+/// A plan: for each class of the problem, in its order, a decision, and the rate of the shared sampler.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// How it was found.
+    pub strategy: Strategy,
+    /// One entry per class of the problem.
+    pub classes: Vec<ClassPlan>,
+    /// `s`: samples per second of target CPU time.
+    pub sampling_hz: f64,
+    /// Predicted cost, CPU s/s; never above the budget.
+    pub cost: f64,
+    /// Predicted cost / CPU time that the target uses by itself; 0.02 is 2 %.
+    pub overhead: f64,
+    /// What the plan is worth by the problem's objective: weighted events per second, or weighted relative
+    /// variance taken away.
+    pub value: f64,
+    /// No plan that keeps the problem's rules is worth more.
+    pub upper_bound: f64,
+    /// `(upper_bound - value) / upper_bound`: 0 for a proven optimum.
+    pub gap: f64,
+}
+
+/// How a plan is looked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Strategy {
+    /// The best that fits the problem.
+    #[default]
+    Auto,
+    /// The paper's O(n log n) approximation, worth more than half of the optimum (Metz et al. §4.2).
+    Approximation,
+    /// Trace what fits, most CPU time first: what people do by hand.
+    Hottest,
+    /// Trace what fits, largest weight first.
+    ByWeight,
+    /// Trace what must be traced, sample the rest.
+    SampleAll,
+}
+
+impl Strategy {
+    /// All strategies.
+    pub const ALL: [Self; 5] =
+        [Self::Auto, Self::Approximation, Self::Hottest, Self::ByWeight, Self::SampleAll];
+
+    /// The name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Approximation => "approximation",
+            Self::Hottest => "hottest",
+            Self::ByWeight => "by-weight",
+            Self::SampleAll => "sample-all",
+        }
+    }
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A strategy name that does not exist.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no strategy '{0}': choose from {names}", names = Strategy::ALL.map(Strategy::name).join(", "))]
+pub struct UnknownStrategy(String);
+
+impl FromStr for Strategy {
+    type Err = UnknownStrategy;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|s| s.name() == text).ok_or_else(|| UnknownStrategy(text.to_owned()))
+    }
+}
+
+/// How hard to look.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Options {
+    /// Distinct plans wanted, best first.
+    pub top: usize,
+    /// Stop when the gap is at most this.
+    pub gap: f64,
+    /// Stop after looking at so many classes in so many subproblems; `None`: a limit that grows with the
+    /// problem. A stopped search still returns a plan and a valid bound.
+    pub work_limit: Option<u64>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { top: 1, gap: 1e-9, work_limit: None }
+    }
+}
+
+/// Why there is no plan.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PlanError {
+    /// A number outside its range.
+    #[error("{}{field} is {value}; accepted: {accepted}", class_prefix(class.as_deref()))]
+    Invalid {
+        /// The class, if it is a class's number.
+        class: Option<String>,
+        /// Which number.
+        field: &'static str,
+        /// The value seen.
+        value: f64,
+        /// What would be accepted.
+        accepted: &'static str,
+    },
+    /// What must be observed costs more than the budget.
+    #[error(
+        "the rules cost more than the budget: {what} take {needed:.3e} CPU s/s, the budget is {budget:.3e} CPU s/s, \
+         {shortfall:.3e} short; the least budget that would do is {percent:.4}% of the target's CPU time"
+    )]
+    Infeasible {
+        /// The rules that cost.
+        what: String,
+        /// Least budget that would do, CPU s/s.
+        needed: f64,
+        /// The budget, CPU s/s.
+        budget: f64,
+        /// `needed - budget`, CPU s/s.
+        shortfall: f64,
+        /// Least budget that would do, in percent of the target's CPU time.
+        percent: f64,
+    },
+    /// A minimum rate that no allowed sampling rate can bring, of a class that may not be traced.
+    #[error(
+        "class '{class}' may not be traced, and its min_rate_hz needs {needed_hz} samples/s where at most {max_hz} are \
+         allowed: lower min_rate_hz, or allow tracing"
+    )]
+    MinRate {
+        /// The class.
+        class: String,
+        /// Sampling rate that would do, Hz (infinite if samples never see the class).
+        needed_hz: f64,
+        /// Largest rate allowed, Hz.
+        max_hz: f64,
+    },
+    /// Samples cost nothing and nothing limits their rate.
+    #[error(
+        "samples cost nothing and no largest rate is set: any plan could be improved; set max_sampling_hz"
+    )]
+    Unbounded,
+    /// The strategy cannot do this problem.
+    #[error("strategy '{strategy}' cannot solve this problem: {why}")]
+    NotApplicable {
+        /// The strategy.
+        strategy: Strategy,
+        /// Why not, and what to choose instead.
+        why: String,
+    },
+}
+
+fn class_prefix(class: Option<&str>) -> String {
+    class.map(|name| format!("class '{name}': ")).unwrap_or_default()
+}
