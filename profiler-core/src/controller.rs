@@ -1,1 +1,440 @@
-//! placeholder
+//! The run controller: the only run-time policy. Values in, actions out.
+//!
+//! What it decides: hit quotas until the next tick, which class is detached when the ledger runs dry, when a class
+//! that was stopped is tried again, how far the sampler is slowed, when the plan has to be made anew.
+//! Why here: a policy without clock, kernel or I/O can be driven by simulated targets.
+//! What it does not do: it charges nothing (see [`crate::ledger`]) and attaches nothing (the session does).
+
+use crate::class::ClassId;
+use std::collections::BTreeMap;
+
+/// Constants of the policy.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ControllerConfig {
+    /// Ticks that a quota must last, so that a late tick stops no class.
+    pub horizon_ticks: f64,
+    /// Time constant of the rates, s.
+    pub rate_time_s: f64,
+    /// First pause after a class was stopped, s; doubles with each stop.
+    pub first_pause_s: f64,
+    /// Longest pause, s.
+    pub longest_pause_s: f64,
+    /// Part of the bucket below which the run counts as over its corridor.
+    pub low_water: f64,
+    /// A rate outside its interval by more than this factor is drift.
+    pub drift_factor: f64,
+    /// Drift must last this long before the plan is made anew, and plans lie at least thrice this apart, s.
+    pub drift_s: f64,
+    /// Largest sampling period, ns: the sampler is slowed to this and no further.
+    pub longest_period_ns: u64,
+    /// Share of the tokens that one trial burst may take.
+    pub trial_share: f64,
+}
+
+impl Default for ControllerConfig {
+    fn default() -> Self {
+        Self {
+            horizon_ticks: 3.0,
+            rate_time_s: 0.5,
+            first_pause_s: 2.0,
+            longest_pause_s: 60.0,
+            low_water: 0.1,
+            drift_factor: 1.3,
+            drift_s: 1.0,
+            // 10 Hz: below it a share of 10 % has an interval of its own size for minutes.
+            longest_period_ns: 100_000_000,
+            trial_share: 0.25,
+        }
+    }
+}
+
+/// What the controller is told of a class when it is put under its care.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ClassOrder {
+    /// Class.
+    pub class: ClassId,
+    /// Price of one hit, ns.
+    pub tau_ns: f64,
+    /// Information weight.
+    pub weight: f64,
+    /// Rate that the plan was made with and its interval, events/s: (low, value, high).
+    pub rate_hz: (f64, f64, f64),
+    /// On-CPU s per s, for the value that is lost when the class is not sampled.
+    pub rho: f64,
+    /// Named by the user as must-trace: the last to be detached.
+    pub must: bool,
+    /// The plan traces it; otherwise it is only tried in bursts (if `trial`).
+    pub trace: bool,
+    /// Try it in bursts now and then while it is not traced.
+    pub trial: bool,
+}
+
+/// One tick.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tick<'a> {
+    /// Now, ktime ns.
+    pub now_ns: u64,
+    /// Time since the last tick, ns.
+    pub elapsed_ns: u64,
+    /// Tokens, ns; negative: debt.
+    pub tokens_ns: f64,
+    /// What the bucket holds when full, ns.
+    pub capacity_ns: f64,
+    /// Tokens earned per second, CPU s/s.
+    pub income: f64,
+    /// What everything but classes (samples, switches) costs, CPU s/s.
+    pub other_cost: f64,
+    /// Part of `other_cost` that is samples, CPU s/s.
+    pub sample_cost: f64,
+    /// Samples per second of target CPU time, for the value of sampling.
+    pub sampling_hz: f64,
+    /// Hits of the attached classes since the last tick.
+    pub hits: &'a [(ClassId, u64)],
+}
+
+/// Why a class was detached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// The ledger ran dry and this class gave least for its cost.
+    OverBudget,
+    /// Its trial burst is over.
+    TrialOver,
+}
+
+/// What the session shall do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Attach for as long as the plan holds, with this quota until the next tick.
+    Trace {
+        /// Class.
+        class: ClassId,
+        /// Hits.
+        quota: u64,
+    },
+    /// Attach for one trial burst.
+    Trial {
+        /// Class.
+        class: ClassId,
+        /// Hits.
+        quota: u64,
+        /// Longest window, ns.
+        window_ns: u64,
+    },
+    /// Detach.
+    Detach {
+        /// Class.
+        class: ClassId,
+        /// Why.
+        reason: Reason,
+    },
+    /// Hits until the next tick.
+    Quota {
+        /// Class.
+        class: ClassId,
+        /// Hits.
+        hits: u64,
+    },
+    /// Sample once per so much CPU time of the target.
+    Period {
+        /// ns.
+        period_ns: u64,
+    },
+    /// Rates have left the intervals that the plan was made for.
+    Replan {
+        /// In words.
+        why: String,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Traced,
+    Trial { until_ns: u64 },
+    Stopped { retry_ns: u64 },
+    Sampled,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    order: ClassOrder,
+    mode: Mode,
+    rate_hz: f64,
+    stops: u32,
+    drift_since_ns: Option<u64>,
+}
+
+impl Entry {
+    /// CPU s/s while attached.
+    fn cost(&self) -> f64 {
+        self.rate_hz * self.order.tau_ns * 1e-9
+    }
+
+    /// Value per cost: `W (F - s rho) / (F tau)` (Metz et al. 2005, §4.2), must-trace above all.
+    fn density(&self, sampling_hz: f64) -> f64 {
+        if self.order.must {
+            return f64::INFINITY;
+        }
+        let value = self.order.weight * (self.rate_hz - sampling_hz * self.order.rho);
+        value / self.cost().max(1e-12)
+    }
+
+    fn attached(&self) -> bool {
+        matches!(self.mode, Mode::Traced | Mode::Trial { .. })
+    }
+}
+
+/// The controller's state.
+#[derive(Debug, Clone)]
+pub struct Controller {
+    config: ControllerConfig,
+    classes: BTreeMap<ClassId, Entry>,
+    /// Sampling period of the plan and in force, ns; 0: no sampling.
+    planned_period_ns: u64,
+    period_ns: u64,
+    last_plan_ns: u64,
+}
+
+impl Controller {
+    /// A controller with nothing under its care.
+    #[must_use]
+    pub fn new(config: ControllerConfig) -> Self {
+        Self { config, classes: BTreeMap::new(), planned_period_ns: 0, period_ns: 0, last_plan_ns: 0 }
+    }
+
+    /// Takes over a new plan; returns what has to be attached and detached. Stopped classes keep their pauses.
+    pub fn take_plan(&mut self, now_ns: u64, orders: &[ClassOrder], period_ns: u64, tokens_ns: f64) -> Vec<Action> {
+        let mut actions = Vec::new();
+        let mut traced = 0.0_f64;
+        for order in orders {
+            let old = self.classes.get(&order.class).cloned();
+            let (mode, stops, rate) =
+                old.map_or((Mode::Sampled, 0, order.rate_hz.1), |e| (e.mode, e.stops, e.rate_hz));
+            let stopped = matches!(mode, Mode::Stopped { .. });
+            let new_mode = match (order.trace, mode) {
+                // A class that was stopped comes back by a trial, whatever the plan says.
+                (_, Mode::Stopped { .. } | Mode::Trial { .. }) => mode,
+                (true, Mode::Traced | Mode::Sampled) => Mode::Traced,
+                (false, _) if order.trial => Mode::Stopped { retry_ns: now_ns + pause(&self.config, 1) },
+                (false, _) => Mode::Sampled,
+            };
+            let rate_hz = if order.rate_hz.1 > 0.0 && !stopped { order.rate_hz.1 } else { rate };
+            let entry = Entry { order: *order, mode: new_mode, rate_hz, stops, drift_since_ns: None };
+            if mode == Mode::Traced && new_mode != Mode::Traced {
+                actions.push(Action::Detach { class: order.class, reason: Reason::OverBudget });
+            }
+            if new_mode == Mode::Traced {
+                traced += 1.0;
+            }
+            self.classes.insert(order.class, entry);
+        }
+        for entry in self.classes.values() {
+            if entry.mode == Mode::Traced {
+                let share = (tokens_ns.max(0.0) / traced.max(1.0)) / entry.order.tau_ns.max(1.0);
+                let quota = quota_floor(entry.rate_hz, 0.3).max(share as u64);
+                actions.push(Action::Trace { class: entry.order.class, quota });
+            }
+        }
+        if period_ns != self.period_ns {
+            actions.push(Action::Period { period_ns });
+        }
+        self.planned_period_ns = period_ns;
+        self.period_ns = period_ns;
+        self.last_plan_ns = now_ns;
+        actions
+    }
+
+    /// The class used up its quota and its link is being closed; `hits` in `elapsed_ns` since its last tick.
+    pub fn tripped(&mut self, class: ClassId, now_ns: u64, hits: u64, elapsed_ns: u64) {
+        let config = self.config;
+        if let Some(entry) = self.classes.get_mut(&class) {
+            let seen = hits as f64 / (elapsed_ns.max(1_000) as f64 * 1e-9);
+            entry.rate_hz = entry.rate_hz.max(seen);
+            entry.stops = entry.stops.saturating_add(1);
+            entry.mode = Mode::Stopped { retry_ns: now_ns.saturating_add(pause(&config, entry.stops)) };
+        }
+    }
+
+    /// A link could not be made, or is gone with its module: leave the class alone.
+    pub fn lost(&mut self, class: ClassId) {
+        if let Some(entry) = self.classes.get_mut(&class) {
+            entry.mode = Mode::Sampled;
+        }
+    }
+
+    /// Rate of a class as last seen, events/s.
+    #[must_use]
+    pub fn rate_hz(&self, class: ClassId) -> Option<f64> {
+        self.classes.get(&class).map(|e| e.rate_hz)
+    }
+
+    /// One tick: what has to change until the next.
+    pub fn tick(&mut self, tick: &Tick<'_>) -> Vec<Action> {
+        let mut actions = Vec::new();
+        self.note_rates(tick);
+        self.end_trials(tick, &mut actions);
+        self.keep_corridor(tick, &mut actions);
+        self.start_trial(tick, &mut actions);
+        self.set_quotas(tick, &mut actions);
+        self.watch_drift(tick, &mut actions);
+        actions
+    }
+
+    fn note_rates(&mut self, tick: &Tick<'_>) {
+        let dt = tick.elapsed_ns as f64 * 1e-9;
+        if dt <= 0.0 {
+            return;
+        }
+        let weight = 1.0 - (-dt / self.config.rate_time_s).exp();
+        for (class, hits) in tick.hits {
+            if let Some(entry) = self.classes.get_mut(class).filter(|e| e.attached()) {
+                let seen = *hits as f64 / dt;
+                // Up at once, down slowly: the budget is lost on the way up.
+                entry.rate_hz = if seen > 2.0 * entry.rate_hz && *hits > 16 {
+                    seen
+                } else {
+                    entry.rate_hz + weight * (seen - entry.rate_hz)
+                };
+            }
+        }
+    }
+
+    fn end_trials(&mut self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
+        let headroom = tick.income - tick.other_cost - self.traced_cost();
+        for entry in self.classes.values_mut() {
+            let Mode::Trial { until_ns } = entry.mode else { continue };
+            if tick.now_ns < until_ns {
+                continue;
+            }
+            if entry.order.trace && entry.cost() <= 0.8 * headroom {
+                // It fits again: keep the link.
+                entry.mode = Mode::Traced;
+                entry.stops = 0;
+            } else {
+                entry.stops = entry.stops.saturating_add(1);
+                let retry_ns = tick.now_ns.saturating_add(pause(&self.config, entry.stops));
+                entry.mode = Mode::Stopped { retry_ns };
+                actions.push(Action::Detach { class: entry.order.class, reason: Reason::TrialOver });
+            }
+        }
+    }
+
+    fn traced_cost(&self) -> f64 {
+        self.classes.values().filter(|e| e.mode == Mode::Traced).map(Entry::cost).sum()
+    }
+
+    /// Over the corridor: the bucket is nearly empty and more goes out than comes in. The sampler is slowed first as
+    /// far as it brings something, then the class that gives least for its cost is detached, and the next.
+    fn keep_corridor(&mut self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
+        let mut spend = tick.other_cost + self.traced_cost();
+        let low = tick.tokens_ns < self.config.low_water * tick.capacity_ns;
+        if !(low && spend > tick.income) {
+            // Back to the planned rate when there is room, slowly.
+            let full = tick.tokens_ns > 0.8 * tick.capacity_ns;
+            if full && self.period_ns > self.planned_period_ns {
+                self.period_ns = (self.period_ns * 4 / 5).max(self.planned_period_ns);
+                actions.push(Action::Period { period_ns: self.period_ns });
+            }
+            return;
+        }
+        if self.period_ns > 0 && self.period_ns < self.config.longest_period_ns && tick.sample_cost > 0.0 {
+            let excess = spend - tick.income;
+            let keep = (1.0 - excess / tick.sample_cost).clamp(0.25, 0.9);
+            let slower = (self.period_ns as f64 / keep) as u64;
+            let period_ns = slower.min(self.config.longest_period_ns);
+            spend -= tick.sample_cost * (1.0 - self.period_ns as f64 / period_ns as f64);
+            self.period_ns = period_ns;
+            actions.push(Action::Period { period_ns });
+        }
+        while spend > tick.income {
+            let worst = self
+                .classes
+                .values_mut()
+                .filter(|e| e.mode == Mode::Traced && e.cost() > 0.0)
+                .min_by(|a, b| a.density(tick.sampling_hz).total_cmp(&b.density(tick.sampling_hz)));
+            let Some(entry) = worst else { break };
+            spend -= entry.cost();
+            entry.stops = entry.stops.saturating_add(1);
+            let retry_ns = tick.now_ns.saturating_add(pause(&self.config, entry.stops));
+            entry.mode = Mode::Stopped { retry_ns };
+            actions.push(Action::Detach { class: entry.order.class, reason: Reason::OverBudget });
+        }
+    }
+
+    /// At most one trial at a time, of the class that has waited longest, when a quarter of the bucket is there.
+    fn start_trial(&mut self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
+        if tick.tokens_ns < 0.5 * tick.capacity_ns
+            || self.classes.values().any(|e| matches!(e.mode, Mode::Trial { .. }))
+        {
+            return;
+        }
+        let due = |e: &Entry| match e.mode {
+            Mode::Stopped { retry_ns } if retry_ns <= tick.now_ns => Some(retry_ns),
+            _ => None,
+        };
+        let Some(entry) = self.classes.values_mut().filter(|e| due(e).is_some()).min_by_key(|e| due(e)) else {
+            return;
+        };
+        let quota = (self.config.trial_share * tick.tokens_ns / entry.order.tau_ns.max(1.0)) as u64;
+        if quota < 2 {
+            return;
+        }
+        // Long enough for what the quota buys at the rate last seen, within 20 ms and 1 s.
+        let window = (quota as f64 / entry.rate_hz.max(1.0)).clamp(0.02, 1.0);
+        let window_ns = (window * 1e9) as u64;
+        entry.mode = Mode::Trial { until_ns: tick.now_ns.saturating_add(window_ns) };
+        actions.push(Action::Trial { class: entry.order.class, quota, window_ns });
+    }
+
+    /// `q = F h + 4 sqrt(F h) + 8` hits for the horizon h, plus a part of what is left in the bucket: a class that
+    /// stays near its rate never trips, one that explodes takes at most its part.
+    fn set_quotas(&mut self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
+        let horizon_s = tick.elapsed_ns as f64 * 1e-9 * self.config.horizon_ticks;
+        let traced: Vec<&Entry> = self.classes.values().filter(|e| e.mode == Mode::Traced).collect();
+        let need: f64 =
+            traced.iter().map(|e| quota_floor(e.rate_hz, horizon_s) as f64 * e.order.tau_ns).sum();
+        let spare = (tick.tokens_ns - need).max(0.0) / (traced.len() as f64 / 4.0).max(1.0);
+        for entry in traced {
+            let extra = (spare / entry.order.tau_ns.max(1.0)) as u64;
+            let hits = quota_floor(entry.rate_hz, horizon_s).saturating_add(extra);
+            actions.push(Action::Quota { class: entry.order.class, hits });
+        }
+    }
+
+    fn watch_drift(&mut self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
+        let long_ago = |since: u64, s: f64| tick.now_ns.saturating_sub(since) as f64 > s * 1e9;
+        let mut drifted: Option<(ClassId, f64)> = None;
+        for entry in self.classes.values_mut().filter(|e| e.mode == Mode::Traced) {
+            let (low, _, high) = entry.order.rate_hz;
+            let out = entry.rate_hz > high * self.config.drift_factor
+                || entry.rate_hz < low / self.config.drift_factor;
+            match (out, entry.drift_since_ns) {
+                (false, _) => entry.drift_since_ns = None,
+                (true, None) => entry.drift_since_ns = Some(tick.now_ns),
+                (true, Some(since)) if long_ago(since, self.config.drift_s) => {
+                    drifted = drifted.or(Some((entry.order.class, entry.rate_hz)));
+                }
+                (true, Some(_)) => {}
+            }
+        }
+        if let Some((class, rate)) = drifted
+            && long_ago(self.last_plan_ns, 3.0 * self.config.drift_s)
+        {
+            self.last_plan_ns = tick.now_ns;
+            actions.push(Action::Replan { why: format!("class {class} now runs at {rate:.0} calls/s") });
+        }
+    }
+}
+
+fn quota_floor(rate_hz: f64, horizon_s: f64) -> u64 {
+    let expected = (rate_hz * horizon_s).max(0.0);
+    (expected + 4.0 * expected.sqrt() + 8.0) as u64
+}
+
+/// `first 2^(stops - 1)`, at most the longest; ns.
+fn pause(config: &ControllerConfig, stops: u32) -> u64 {
+    let factor = 2f64.powi(i32::try_from(stops.clamp(1, 20) - 1).unwrap_or(19));
+    ((config.first_pause_s * factor).min(config.longest_pause_s) * 1e9) as u64
+}
+
+#[cfg(test)]
+mod tests;

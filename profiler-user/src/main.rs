@@ -1,2 +1,25 @@
-//! tithe
-fn main() {}
+//! `tithe`: parse, run, exit. The only place that ends the process.
+
+use clap::Parser;
+use profiler_user::cli::Cli;
+use profiler_user::failure::Failure;
+use std::io::Write;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match profiler_user::run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => report(&failure),
+    }
+}
+
+fn report(failure: &Failure) -> ExitCode {
+    // A reader that closed the pipe ('tithe report x | head') is no failure to talk about.
+    if failure.is_broken_pipe() {
+        return ExitCode::SUCCESS;
+    }
+    // OK to ignore: there is nobody left to tell if standard error is closed.
+    let _ = writeln!(std::io::stderr(), "tithe: {failure}");
+    ExitCode::from(failure.exit_code())
+}

@@ -1,0 +1,219 @@
+use super::*;
+use crate::ledger::Ledger;
+use crate::recording::Charge;
+use crate::units::OverheadBudget;
+
+const TICK_NS: u64 = 100_000_000;
+
+/// A target with one CPU's worth of load whose classes run at given rates; the kernel's quota is obeyed hit by hit,
+/// with a governor that lets `EXTRA` hits through after a trip.
+struct Sim {
+    controller: Controller,
+    ledger: Ledger,
+    now_ns: u64,
+    tau_ns: f64,
+    rates: Vec<f64>,
+    /// (quota, attached) per class.
+    links: Vec<(u64, bool)>,
+    sample_period_ns: u64,
+    actions: usize,
+    attaches: usize,
+}
+
+const EXTRA: u64 = 50;
+const SAMPLE_NS: f64 = 14_000.0;
+
+impl Sim {
+    fn new(budget: f64, tau_ns: f64, orders: &[ClassOrder], rates: Vec<f64>) -> Self {
+        let mut controller = Controller::new(ControllerConfig::default());
+        let mut ledger = Ledger::new(OverheadBudget::Share(budget), 0);
+        ledger.close_interval(TICK_NS, TICK_NS);
+        let links = vec![(0, false); rates.len()];
+        let tokens = ledger.available_ns();
+        let first = controller.take_plan(TICK_NS, orders, 10_000_000, tokens);
+        let mut sim = Self {
+            controller,
+            ledger,
+            now_ns: TICK_NS,
+            tau_ns,
+            rates,
+            links,
+            sample_period_ns: 10_000_000,
+            actions: 0,
+            attaches: 0,
+        };
+        sim.apply(first);
+        sim
+    }
+
+    fn apply(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Trace { class, quota } | Action::Trial { class, quota, .. } => {
+                    let link = &mut self.links[class.0 as usize];
+                    self.attaches += usize::from(!link.1);
+                    *link = (quota, true);
+                }
+                Action::Detach { class, .. } => self.links[class.0 as usize].1 = false,
+                Action::Quota { class, hits } => self.links[class.0 as usize].0 = hits,
+                Action::Period { period_ns } => self.sample_period_ns = period_ns,
+                Action::Replan { .. } => self.actions += 1,
+            }
+        }
+    }
+
+    fn step(&mut self) {
+        self.now_ns += TICK_NS;
+        let mut hits = Vec::new();
+        for (i, rate) in self.rates.iter().enumerate() {
+            let class = ClassId(i as u32);
+            if !self.links[i].1 {
+                continue;
+            }
+            let mut seen = (rate * TICK_NS as f64 * 1e-9) as u64;
+            if seen >= self.links[i].0 {
+                let until_trip = self.links[i].0 as f64 / rate;
+                seen = self.links[i].0 + EXTRA;
+                self.links[i].1 = false;
+                self.controller.tripped(class, self.now_ns, seen, (until_trip * 1e9) as u64);
+            } else {
+                self.links[i].0 -= seen;
+            }
+            hits.push((class, seen));
+            self.ledger.charge(Charge::Traced, Some(class), seen, seen as f64 * self.tau_ns);
+        }
+        let samples = TICK_NS / self.sample_period_ns.max(1);
+        let sample_cost = samples as f64 * SAMPLE_NS;
+        self.ledger.charge(Charge::Samples, None, samples, sample_cost);
+        let charged: f64 = hits.iter().map(|h| h.1 as f64 * self.tau_ns).sum::<f64>() + sample_cost;
+        self.ledger.close_interval(self.now_ns, TICK_NS + charged as u64);
+        let bucket = self.ledger.bucket();
+        let tick = Tick {
+            now_ns: self.now_ns,
+            elapsed_ns: TICK_NS,
+            tokens_ns: bucket.available_ns() - bucket.debt_ns(),
+            capacity_ns: bucket.capacity_ns(),
+            income: bucket.rate(),
+            other_cost: sample_cost / TICK_NS as f64,
+            sample_cost: sample_cost / TICK_NS as f64,
+            sampling_hz: 1e9 / self.sample_period_ns as f64,
+            hits: &hits,
+        };
+        let actions = self.controller.tick(&tick);
+        self.apply(actions);
+    }
+}
+
+fn order(class: u32, rate: f64, tau_ns: f64) -> ClassOrder {
+    ClassOrder {
+        class: ClassId(class),
+        tau_ns,
+        weight: 1.0,
+        rate_hz: (rate * 0.9, rate, rate * 1.1),
+        rho: 0.0,
+        must: false,
+        trace: true,
+        trial: true,
+    }
+}
+
+#[test]
+fn steady_classes_within_the_plan_are_never_stopped() {
+    let rates = vec![10.0, 1_000.0, 10_000.0];
+    let orders: Vec<_> = rates.iter().enumerate().map(|(i, r)| order(i as u32, *r, 700.0)).collect();
+    let mut sim = Sim::new(0.02, 700.0, &orders, rates);
+    for _ in 0..600 {
+        sim.step();
+        assert!(sim.links.iter().all(|l| l.1), "a steady class was stopped");
+    }
+    assert_eq!((sim.attaches, sim.actions), (3, 0));
+    assert!(sim.ledger.predicted() < 0.02, "{}", sim.ledger.predicted());
+}
+
+#[test]
+fn an_exploding_class_costs_at_most_the_bucket_and_the_budget_holds() {
+    let orders = [order(0, 10.0, 700.0), order(1, 100.0, 700.0)];
+    let mut sim = Sim::new(0.02, 700.0, &orders, vec![10.0, 100.0]);
+    for _ in 0..20 {
+        sim.step();
+    }
+    sim.rates[0] = 1e7;
+    for _ in 0..580 {
+        sim.step();
+        assert!(sim.links[1].1, "the quiet class was stopped for the loud one's sake");
+    }
+    assert!(sim.ledger.predicted() <= 0.02, "{}", sim.ledger.predicted());
+    assert!(sim.ledger.worst_second() <= 0.02 * 1.25 + 0.001, "{}", sim.ledger.worst_second());
+    // Pauses double: 2, 4, 8, 16, 32 s make at most six tries in a minute.
+    assert!(sim.attaches <= 2 + 6, "{} attaches", sim.attaches);
+}
+
+#[test]
+fn a_class_that_calms_down_is_traced_again() {
+    let orders = [order(0, 10.0, 700.0)];
+    let mut sim = Sim::new(0.02, 700.0, &orders, vec![10.0]);
+    sim.rates[0] = 1e7;
+    for _ in 0..10 {
+        sim.step();
+    }
+    assert!(!sim.links[0].1);
+    sim.rates[0] = 10.0;
+    for _ in 0..200 {
+        sim.step();
+    }
+    assert!(sim.links[0].1, "never traced again");
+}
+
+#[test]
+fn when_the_ledger_runs_dry_the_least_valuable_class_goes_first_and_must_trace_last() {
+    let mut cheap = order(0, 5_000.0, 700.0);
+    cheap.weight = 5.0;
+    let dull = ClassOrder { weight: 0.1, ..order(1, 5_000.0, 700.0) };
+    let must = ClassOrder { must: true, weight: 0.01, ..order(2, 5_000.0, 700.0) };
+    let mut sim = Sim::new(0.02, 700.0, &[cheap, dull, must], vec![5_000.0; 3]);
+    // The load grows slowly, below the breaker: 5,000 -> 15,000 calls/s each, 1.05 % -> 3.15 %.
+    let mut gone = Vec::new();
+    for _ in 0..200 {
+        for rate in &mut sim.rates {
+            *rate = (*rate * 1.01).min(15_000.0);
+        }
+        sim.step();
+        for (i, link) in sim.links.iter().enumerate() {
+            if !link.1 && !gone.contains(&i) {
+                gone.push(i);
+            }
+        }
+    }
+    assert_eq!(gone.first(), Some(&1), "{gone:?}");
+    assert!(!gone.contains(&2), "must-trace was stopped although others were left: {gone:?}");
+    assert!(sim.ledger.predicted() <= 0.0205, "{}", sim.ledger.predicted());
+}
+
+#[test]
+fn drift_asks_for_a_new_plan_and_not_twice_in_a_row() {
+    let mut sim = Sim::new(0.5, 700.0, &[order(0, 1_000.0, 700.0)], vec![1_000.0]);
+    for _ in 0..50 {
+        sim.step();
+    }
+    assert_eq!(sim.actions, 0);
+    sim.rates[0] = 1_900.0;
+    for _ in 0..25 {
+        sim.step();
+    }
+    assert_eq!(sim.actions, 1, "one re-plan in 2.5 s of drift");
+}
+
+#[test]
+fn seasonal_load_holds_the_budget() {
+    let rates = vec![100.0, 2_000.0, 8_000.0];
+    let orders: Vec<_> = rates.iter().enumerate().map(|(i, r)| order(i as u32, *r, 700.0)).collect();
+    let mut sim = Sim::new(0.01, 700.0, &orders, rates.clone());
+    for t in 0..900 {
+        let swing = if (t / 30) % 2 == 0 { 1.0 } else { 100.0 };
+        for (rate, base) in sim.rates.iter_mut().zip(&rates) {
+            *rate = base * swing;
+        }
+        sim.step();
+    }
+    assert!(sim.ledger.predicted() <= 0.0105, "{}", sim.ledger.predicted());
+}
