@@ -202,7 +202,13 @@ impl Controller {
     }
 
     /// Takes over a new plan; returns what has to be attached and detached. Stopped classes keep their pauses.
-    pub fn take_plan(&mut self, now_ns: u64, orders: &[ClassOrder], period_ns: u64, tokens_ns: f64) -> Vec<Action> {
+    pub fn take_plan(
+        &mut self,
+        now_ns: u64,
+        orders: &[ClassOrder],
+        period_ns: u64,
+        tokens_ns: f64,
+    ) -> Vec<Action> {
         let mut actions = Vec::new();
         let mut traced = 0.0_f64;
         for order in orders {
@@ -288,8 +294,10 @@ impl Controller {
         for (class, hits) in tick.hits {
             if let Some(entry) = self.classes.get_mut(class).filter(|e| e.attached()) {
                 let seen = *hits as f64 / dt;
-                // Up at once, down slowly: the budget is lost on the way up.
-                entry.rate_hz = if seen > 2.0 * entry.rate_hz && *hits > 16 {
+                // Up at once, down slowly: the budget is lost on the way up. A trial starts afresh: what was seen
+                // before the class was stopped says nothing about now.
+                let trial = matches!(entry.mode, Mode::Trial { .. });
+                entry.rate_hz = if trial || (seen > 2.0 * entry.rate_hz && *hits > 16) {
                     seen
                 } else {
                     entry.rate_hz + weight * (seen - entry.rate_hz)
@@ -371,7 +379,8 @@ impl Controller {
             Mode::Stopped { retry_ns } if retry_ns <= tick.now_ns => Some(retry_ns),
             _ => None,
         };
-        let Some(entry) = self.classes.values_mut().filter(|e| due(e).is_some()).min_by_key(|e| due(e)) else {
+        let Some(entry) = self.classes.values_mut().filter(|e| due(e).is_some()).min_by_key(|e| due(e))
+        else {
             return;
         };
         let quota = (self.config.trial_share * tick.tokens_ns / entry.order.tau_ns.max(1.0)) as u64;
