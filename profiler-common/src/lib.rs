@@ -60,7 +60,8 @@ pub(crate) use wire_enum;
 /// Asserts size and alignment of a wire type and makes it `aya::Pod` for the agent.
 macro_rules! wire_type {
     ($name:ty, size $size:literal, align $align:literal) => {
-        const _: () = assert!(core::mem::size_of::<$name>() == $size && core::mem::align_of::<$name>() == $align);
+        const _: () =
+            assert!(core::mem::size_of::<$name>() == $size && core::mem::align_of::<$name>() == $align);
         // SAFETY: `repr(C)`, `Copy`, integers only, and the asserted size is the sum of the fields: no padding.
         #[cfg(feature = "user")]
         unsafe impl aya::Pod for $name {}

@@ -7,7 +7,9 @@
 
 pub mod calibrate;
 pub mod cli;
+pub mod commands;
 pub mod doctor;
+pub mod failure;
 pub mod governor;
 pub mod inspect;
 pub mod output;
@@ -18,3 +20,5 @@ pub mod symbolize;
 pub mod target;
 pub mod unwind;
 pub mod watchdog;
+
+pub use commands::run;
