@@ -1,0 +1,80 @@
+//! The threads that close links.
+//!
+//! `close` of a link stops the hits of its first function within microseconds, then blocks in RCU for 20 to 40 ms,
+//! so neither the governor nor the event loop may do it. Two kinds of closers:
+//! - *urgent*: real-time, for the small links of classes that tripped. Several, so that as many classes as may trip
+//!   together stop together.
+//! - *patient*: ordinary priority, for everything that may wait (the agent's own detaching), and for big links:
+//!   unregistering thousands of functions keeps a CPU busy for tens of milliseconds, which a real-time thread must
+//!   not.
+
+use super::links::{LinkTable, Mailbox};
+use super::priority;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+/// Number of urgent closers.
+pub const URGENT_CLOSERS: usize = 4;
+/// Number of patient closers.
+pub(super) const PATIENT_CLOSERS: usize = 2;
+/// Stack of the governor and the closers, bytes: their deepest path uses a tenth of it.
+pub(super) const STACK_BYTES: usize = 128 * 1024;
+
+/// The running closers. Dropping them waits until everything handed over is closed.
+#[derive(Debug)]
+pub(super) struct Closers {
+    table: Arc<LinkTable>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Closers {
+    pub fn start(table: &Arc<LinkTable>) -> io::Result<Self> {
+        let mut closers = Self { table: table.clone(), threads: Vec::new() };
+        for index in 0..URGENT_CLOSERS + PATIENT_CLOSERS {
+            // A table may outlive one governor and be guarded by the next.
+            table.mailboxes()[index].stop.store(false, Ordering::Release);
+            let table = table.clone();
+            let urgent = index < URGENT_CLOSERS;
+            let thread = std::thread::Builder::new()
+                .name(format!("tithe-close-{index}"))
+                .stack_size(STACK_BYTES)
+                .spawn(move || run(&table, &table.mailboxes()[index], urgent))?;
+            closers.threads.push(thread);
+        }
+        Ok(closers)
+    }
+}
+
+impl Drop for Closers {
+    fn drop(&mut self) {
+        for mailbox in self.table.mailboxes() {
+            mailbox.stop.store(true, Ordering::Release);
+            super::signal(mailbox.wake.as_fd());
+        }
+        for thread in self.threads.drain(..) {
+            drop(thread.join());
+        }
+    }
+}
+
+fn run(table: &LinkTable, mailbox: &Mailbox, urgent: bool) {
+    if urgent {
+        priority::prefault_stack();
+        priority::raise();
+    }
+    loop {
+        // Read before the queue is emptied: what is handed over after that wakes us once more.
+        let stop = mailbox.stop.load(Ordering::Acquire);
+        for link in mailbox.take_all_in_order() {
+            table.close(link);
+            mailbox.load.fetch_sub(1, Ordering::Relaxed);
+        }
+        if stop {
+            return;
+        }
+        super::drain(mailbox.wake.as_fd());
+    }
+}

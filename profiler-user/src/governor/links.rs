@@ -1,0 +1,439 @@
+//! The table through which links change hands: agent → table → closer → agent, without locks.
+//!
+//! Each class belongs to a *group* (its own, unless it joined another), and a group holds the link descriptors that
+//! must go when one of its classes trips. A link is a heap node that the agent makes and frees; in between it is
+//! passed on by swapping pointers, so the governor neither allocates nor frees nor waits.
+//!
+//! ```text
+//! group head:  null ──register──► link ► link ► null ──trip (swap)──► TRIPPED ──begin──► null
+//! ```
+//! A link that is registered while the head says TRIPPED (the class exploded while it was being attached) goes to the
+//! closers at once.
+
+use super::closers::{PATIENT_CLOSERS, URGENT_CLOSERS};
+use super::{eventfd, now_ns, signal};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+/// Links of more functions than this are closed by patient closers: each function costs about 20 us of CPU.
+const URGENT_FUNCTIONS: u32 = 64;
+
+/// Why a link was closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// The agent wanted it.
+    Released,
+    /// A class of its group used up its quota.
+    Tripped,
+    /// The same, and it happened while this link was being attached.
+    TrippedWhileAttaching,
+}
+
+/// A link that is closed: what happened when. Times are `CLOCK_MONOTONIC` ns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClosedLink {
+    /// The class that it was registered for.
+    pub class: u32,
+    /// Why.
+    pub reason: Reason,
+    /// The class whose quota was used up; `class` if it was released.
+    pub tripped_by: u32,
+    /// When the quota was used up; 0 if it was released.
+    pub trip_ns: u64,
+    /// When it left the table.
+    pub taken_ns: u64,
+    /// When `close` was called: hits of its first function stop within microseconds.
+    pub close_began_ns: u64,
+    /// When `close` returned: no hit comes after that.
+    pub closed_ns: u64,
+}
+
+/// What became of a link that was registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Registered {
+    /// The table holds it.
+    Held,
+    /// The class tripped while the link was being made: it is being closed.
+    Tripped,
+}
+
+/// What became of an alarm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tripped {
+    Taken { taken_ns: u64 },
+    Repeated,
+    Stale,
+    Unknown,
+}
+
+/// A link on its way. Owned by whoever holds the pointer.
+#[derive(Debug)]
+pub(super) struct Link {
+    fd: RawFd,
+    functions: u32,
+    record: ClosedLink,
+    next: *mut Link,
+}
+
+/// Head of a group whose class has tripped.
+fn tripped() -> *mut Link {
+    // Never dereferenced; no allocation has this address.
+    ptr::without_provenance_mut(1)
+}
+
+/// A chain of links that we own.
+#[derive(Debug)]
+struct Chain(*mut Link);
+
+impl Iterator for Chain {
+    type Item = *mut Link;
+
+    fn next(&mut self) -> Option<*mut Link> {
+        if self.0.is_null() {
+            return None;
+        }
+        let link = self.0;
+        // SAFETY: the chain is ours alone since it was swapped out of its head; its nodes are live boxes.
+        unsafe {
+            self.0 = (*link).next;
+            (*link).next = ptr::null_mut();
+        }
+        Some(link)
+    }
+}
+
+/// A stack: many push, one takes everything. Taking all at once has no ABA problem.
+#[derive(Debug, Default)]
+struct Stack(AtomicPtr<Link>);
+
+impl Stack {
+    fn push(&self, link: *mut Link) {
+        let mut head = self.0.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: the link is ours until the exchange succeeds.
+            unsafe { (*link).next = head };
+            match self.0.compare_exchange_weak(head, link, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    fn take_all(&self) -> Chain {
+        Chain(self.0.swap(ptr::null_mut(), Ordering::Acquire))
+    }
+}
+
+/// A closer's inbox.
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    queue: Stack,
+    pub(super) wake: OwnedFd,
+    /// Links handed over and not yet closed.
+    pub(super) load: AtomicU32,
+    pub(super) stop: AtomicBool,
+}
+
+impl Mailbox {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            queue: Stack::default(),
+            wake: eventfd(0)?,
+            load: AtomicU32::new(0),
+            stop: AtomicBool::new(false),
+        })
+    }
+
+    /// What was handed over, oldest first.
+    pub(super) fn take_all_in_order(&self) -> impl Iterator<Item = *mut Link> + use<> {
+        let mut reversed = ptr::null_mut();
+        for link in self.queue.take_all() {
+            // SAFETY: the chain gave us this link.
+            unsafe { (*link).next = reversed };
+            reversed = link;
+        }
+        Chain(reversed)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Group {
+    /// null, a chain of links, or TRIPPED.
+    head: AtomicPtr<Link>,
+    /// Alarms from before this time belong to an earlier attachment.
+    begun_ns: AtomicU64,
+    /// The trip that put TRIPPED there.
+    trip_ns: AtomicU64,
+    tripped_by: AtomicU32,
+}
+
+/// The links of all classes.
+#[derive(Debug)]
+pub struct LinkTable {
+    groups: Box<[Group]>,
+    group_of: Box<[AtomicU32]>,
+    mailboxes: Box<[Mailbox]>,
+    closed: Stack,
+    drilled: Stack,
+    events: OwnedFd,
+    close_start_max_ns: AtomicU64,
+}
+
+// SAFETY: links are reached through atomics only, and a link belongs to one thread at a time.
+unsafe impl Send for LinkTable {}
+// SAFETY: as above.
+unsafe impl Sync for LinkTable {}
+
+impl LinkTable {
+    /// A table for classes `0..classes`, each its own group.
+    ///
+    /// # Errors
+    /// No descriptors are to be had.
+    pub fn new(classes: u32) -> io::Result<Self> {
+        // One more for the self-test.
+        let all = 0..=classes;
+        Ok(Self {
+            groups: all.clone().map(|_| Group::default()).collect(),
+            group_of: all.map(AtomicU32::new).collect(),
+            mailboxes: (0..URGENT_CLOSERS + PATIENT_CLOSERS)
+                .map(|_| Mailbox::new())
+                .collect::<io::Result<_>>()?,
+            closed: Stack::default(),
+            drilled: Stack::default(),
+            events: eventfd(libc::EFD_NONBLOCK)?,
+            close_start_max_ns: AtomicU64::new(0),
+        })
+    }
+
+    /// From now on a trip of `class` closes the links of `group`: for a link that several classes share. Any class
+    /// number serves as the group's. Call it while nothing of either is attached.
+    ///
+    /// # Panics
+    /// If one of the two is beyond the table.
+    pub fn join(&self, class: u32, group: u32) {
+        assert!((group as usize) < self.groups.len(), "group {group} is beyond the table");
+        self.group_of[class as usize].store(group, Ordering::Release);
+    }
+
+    /// An attachment of `class` begins: call it *before* its quota is set and its link is made. Alarms from
+    /// before this moment no longer count, an earlier trip is forgotten.
+    ///
+    /// Wait until the links of the earlier attachment are closed ([`LinkTable::drain_closed`]): their late hits would
+    /// use up the new quota. An alarm that the governor is handling in this very moment may still count: then the new
+    /// link is closed as tripped, and can be attached again. One of another class of the same group may be taken
+    /// for stale: it repeats while hits go on.
+    ///
+    /// # Panics
+    /// If the class is beyond the table.
+    pub fn begin(&self, class: u32) {
+        let group = self.group(class).expect("the class is in the table");
+        group.begun_ns.store(now_ns(), Ordering::Release);
+        // Links of other classes of the group, or of this one, stay.
+        let _ = group.head.compare_exchange(tripped(), ptr::null_mut(), Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// Hand a link over to the table. It must be the only descriptor of that link: the kernel detaches when the last
+    /// one is closed. `functions`: how many functions the link covers.
+    ///
+    /// # Panics
+    /// If the class is beyond the table.
+    pub fn register(&self, class: u32, fd: OwnedFd, functions: u32) -> Registered {
+        let group = self.group(class).expect("the class is in the table");
+        let record = ClosedLink {
+            class,
+            reason: Reason::Released,
+            tripped_by: class,
+            trip_ns: 0,
+            taken_ns: 0,
+            close_began_ns: 0,
+            closed_ns: 0,
+        };
+        let link =
+            Box::into_raw(Box::new(Link { fd: fd.into_raw_fd(), functions, record, next: ptr::null_mut() }));
+        let mut head = group.head.load(Ordering::Acquire);
+        loop {
+            if head == tripped() {
+                let (trip_ns, by) =
+                    (group.trip_ns.load(Ordering::Relaxed), group.tripped_by.load(Ordering::Relaxed));
+                self.hand_over(link, Reason::TrippedWhileAttaching, by, trip_ns, now_ns());
+                return Registered::Tripped;
+            }
+            // SAFETY: the link is ours until the exchange succeeds.
+            unsafe { (*link).next = head };
+            match group.head.compare_exchange_weak(head, link, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Registered::Held,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Close the links of the class's group, without hurry. How many there were; each comes back through
+    /// [`LinkTable::drain_closed`].
+    ///
+    /// # Panics
+    /// If the class is beyond the table.
+    pub fn release(&self, class: u32) -> usize {
+        let group = self.group(class).expect("the class is in the table");
+        let mut head = group.head.load(Ordering::Acquire);
+        while head != tripped() {
+            match group.head.compare_exchange_weak(head, ptr::null_mut(), Ordering::AcqRel, Ordering::Acquire)
+            {
+                Ok(_) => return self.hand_over_chain(Chain(head), Reason::Released, class, 0, now_ns()),
+                Err(now) => head = now,
+            }
+        }
+        0
+    }
+
+    /// [`LinkTable::release`] for every class. How many links there were.
+    pub fn release_all(&self) -> usize {
+        (0..self.group_of.len()).map(|class| self.release(u32::try_from(class).unwrap_or(0))).sum()
+    }
+
+    /// Whether the class has tripped since its last [`LinkTable::begin`].
+    ///
+    /// # Panics
+    /// If the class is beyond the table.
+    #[must_use]
+    pub fn is_tripped(&self, class: u32) -> bool {
+        self.group(class).expect("the class is in the table").head.load(Ordering::Acquire) == tripped()
+    }
+
+    /// Becomes readable when a link has been closed; for the agent's event loop. [`LinkTable::drain_closed`] sets it
+    /// back.
+    #[must_use]
+    pub fn events_fd(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+
+    /// The links closed since the last call, in the order in which their closing ended.
+    pub fn drain_closed(&self) -> Vec<ClosedLink> {
+        super::drain(self.events.as_fd());
+        let mut closed: Vec<ClosedLink> = self.closed.take_all().map(free).collect();
+        closed.reverse();
+        closed
+    }
+
+    /// Links handed to closers that are not closed yet.
+    #[must_use]
+    pub fn closing(&self) -> u32 {
+        self.mailboxes.iter().map(|m| m.load.load(Ordering::Relaxed)).sum()
+    }
+
+    /// On the governor thread: the class's quota is used up.
+    pub(super) fn trip(&self, class: u32, trip_ns: u64) -> Tripped {
+        let Some(group) = self.group(class) else { return Tripped::Unknown };
+        if trip_ns < group.begun_ns.load(Ordering::Acquire) {
+            return Tripped::Stale;
+        }
+        if group.head.load(Ordering::Acquire) == tripped() {
+            return Tripped::Repeated;
+        }
+        group.trip_ns.store(trip_ns, Ordering::Relaxed);
+        group.tripped_by.store(class, Ordering::Relaxed);
+        let head = group.head.swap(tripped(), Ordering::AcqRel);
+        let taken_ns = now_ns();
+        // OK because only this thread writes TRIPPED, and it was not there.
+        self.hand_over_chain(Chain(head), Reason::Tripped, class, trip_ns, taken_ns);
+        Tripped::Taken { taken_ns }
+    }
+
+    fn hand_over_chain(&self, chain: Chain, reason: Reason, by: u32, trip_ns: u64, taken_ns: u64) -> usize {
+        chain.map(|link| self.hand_over(link, reason, by, trip_ns, taken_ns)).count()
+    }
+
+    /// Put a link that we own into the mailbox of the closer with the least to do.
+    fn hand_over(&self, link: *mut Link, reason: Reason, by: u32, trip_ns: u64, taken_ns: u64) {
+        // SAFETY: the link is ours until it is pushed.
+        let functions = unsafe {
+            let record = &mut (*link).record;
+            record.reason = reason;
+            record.tripped_by = by;
+            record.trip_ns = trip_ns;
+            record.taken_ns = taken_ns;
+            (*link).functions
+        };
+        let (urgent, patient) = self.mailboxes.split_at(URGENT_CLOSERS);
+        let hurry = reason != Reason::Released && functions <= URGENT_FUNCTIONS;
+        let boxes = if hurry { urgent } else { patient };
+        // OK because both kinds have at least one closer.
+        let Some(mailbox) = boxes.iter().min_by_key(|m| m.load.load(Ordering::Relaxed)) else { return };
+        mailbox.load.fetch_add(1, Ordering::Relaxed);
+        mailbox.queue.push(link);
+        signal(mailbox.wake.as_fd());
+    }
+
+    /// On a closer: close it, note when, and send it back to the agent.
+    pub(super) fn close(&self, link: *mut Link) {
+        // SAFETY: the mailbox gave us the link; its descriptor is owned by it and closed here, once.
+        unsafe {
+            (*link).record.close_began_ns = now_ns();
+            drop(OwnedFd::from_raw_fd((*link).fd));
+            let record = &mut (*link).record;
+            record.closed_ns = now_ns();
+            if record.class == self.drill_class() {
+                self.drilled.push(link);
+                return;
+            }
+            if record.reason == Reason::Tripped {
+                let took = record.close_began_ns.saturating_sub(record.trip_ns);
+                self.close_start_max_ns.fetch_max(took, Ordering::Relaxed);
+            }
+        }
+        self.closed.push(link);
+        signal(self.events.as_fd());
+    }
+
+    pub(super) fn mailboxes(&self) -> &[Mailbox] {
+        &self.mailboxes
+    }
+
+    /// The hidden class of the self-test.
+    pub(super) fn drill_class(&self) -> u32 {
+        // OK because the table was made for a u32 of classes.
+        u32::try_from(self.groups.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    /// The self-test's link, once it is closed.
+    pub(super) fn take_drill(&self) -> Option<ClosedLink> {
+        self.drilled.take_all().map(free).last()
+    }
+
+    pub(super) fn close_start_max_ns(&self) -> u64 {
+        self.close_start_max_ns.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn reset_statistics(&self) {
+        self.close_start_max_ns.store(0, Ordering::Relaxed);
+    }
+
+    fn group(&self, class: u32) -> Option<&Group> {
+        let group = self.group_of.get(class as usize)?.load(Ordering::Acquire);
+        self.groups.get(group as usize)
+    }
+}
+
+/// Give a link's memory back; what remains is what happened to it.
+fn free(link: *mut Link) -> ClosedLink {
+    // SAFETY: made by Box::into_raw in `register`, taken out of its stack, so ours alone.
+    unsafe { Box::from_raw(link) }.record
+}
+
+impl Drop for LinkTable {
+    fn drop(&mut self) {
+        // The closers are gone, or hold a reference. What nobody closed is closed here, blocking.
+        let heads = self.groups.iter().map(|g| g.head.swap(ptr::null_mut(), Ordering::Acquire));
+        let held = heads.filter(|h| *h != tripped()).flat_map(Chain);
+        let waiting = self.mailboxes.iter().flat_map(|m| m.queue.take_all());
+        for link in held.chain(waiting) {
+            // SAFETY: taken out of its head or mailbox, so ours alone; the descriptor is closed once.
+            drop(unsafe { OwnedFd::from_raw_fd((*link).fd) });
+            free(link);
+        }
+        for link in self.closed.take_all().chain(self.drilled.take_all()) {
+            free(link);
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Alarms through a real pipe, links that are real descriptors: the write end of a pipe whose reader sees the end.
+
+use super::*;
+use crate::watchdog::Watchdog;
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// Alarms as 16-byte messages through a pipe.
+struct PipeAlarms(OwnedFd);
+
+impl AlarmSource for PipeAlarms {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    fn next(&mut self) -> Option<Trip> {
+        let mut message = [0u64; 2];
+        // SAFETY: reads sixteen bytes into an array of ours.
+        let n = unsafe { libc::read(self.0.as_raw_fd(), message.as_mut_ptr().cast(), 16) };
+        (n == 16).then(|| Trip { class: u32::try_from(message[0]).unwrap(), time_ns: message[1] })
+    }
+}
+
+struct Bench {
+    governor: Governor,
+    raise: OwnedFd,
+}
+
+fn pipe() -> (OwnedFd, OwnedFd) {
+    let mut fds = [0; 2];
+    // SAFETY: the array has room for two descriptors, which nobody else owns.
+    unsafe {
+        assert_eq!(libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK), 0);
+        (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1]))
+    }
+}
+
+impl Bench {
+    fn new(heartbeat: Option<Heartbeat>) -> Self {
+        let (alarms, raise) = pipe();
+        let table = Arc::new(LinkTable::new(16).unwrap());
+        Self { governor: Governor::start(PipeAlarms(alarms), table, heartbeat).unwrap(), raise }
+    }
+
+    fn table(&self) -> &LinkTable {
+        self.governor.table()
+    }
+
+    fn raise(&self, class: u64, time_ns: u64) {
+        let message = [class, time_ns];
+        // SAFETY: writes sixteen bytes of ours; a pipe takes them whole or not at all.
+        let n = unsafe { libc::write(self.raise.as_raw_fd(), message.as_ptr().cast(), 16) };
+        assert_eq!(n, 16);
+    }
+
+    fn closed(&self, count: usize) -> Vec<ClosedLink> {
+        let mut closed = Vec::new();
+        wait("links to close", || {
+            closed.extend(self.table().drain_closed());
+            closed.len() >= count
+        });
+        assert_eq!(closed.len(), count, "{closed:?}");
+        closed
+    }
+}
+
+fn wait(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(5), "{what}: not within 5 s");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// Whether the other end of this pipe is closed.
+fn is_closed(reader: &OwnedFd) -> bool {
+    let mut byte = [0u8];
+    let mut file = std::fs::File::from(reader.try_clone().unwrap());
+    matches!(file.read(&mut byte), Ok(0))
+}
+
+#[test]
+fn a_trip_closes_the_links_of_its_class_and_no_other() {
+    let bench = Bench::new(None);
+    let (seen, link) = pipe();
+    let (seen_exit, link_exit) = pipe();
+    let (other_seen, other) = pipe();
+    bench.table().begin(3);
+    assert_eq!(bench.table().register(3, link, 1), Registered::Held);
+    assert_eq!(bench.table().register(3, link_exit, 2), Registered::Held);
+    assert_eq!(bench.table().register(4, other, 1), Registered::Held);
+    let trip_ns = now_ns();
+    bench.raise(3, trip_ns);
+    let closed = bench.closed(2);
+    assert!(is_closed(&seen) && is_closed(&seen_exit) && !is_closed(&other_seen));
+    assert!(bench.table().is_tripped(3) && !bench.table().is_tripped(4));
+    for link in &closed {
+        assert_eq!((link.class, link.reason, link.tripped_by), (3, Reason::Tripped, 3));
+        assert_eq!(link.trip_ns, trip_ns);
+        assert!(trip_ns <= link.taken_ns && link.taken_ns <= link.close_began_ns, "{link:?}");
+        assert!(link.close_began_ns <= link.closed_ns);
+    }
+    let status = bench.governor.status();
+    assert_eq!((status.trips, status.repeated, status.stale), (1, 0, 0));
+    assert!(status.reaction_max_ns > 0 && status.close_start_max_ns >= status.reaction_max_ns);
+}
+
+#[test]
+fn a_link_that_comes_after_the_trip_is_closed_at_once() {
+    let bench = Bench::new(None);
+    bench.table().begin(5);
+    bench.raise(5, now_ns());
+    wait("the trip", || bench.table().is_tripped(5));
+    let (seen, link) = pipe();
+    assert_eq!(bench.table().register(5, link, 1), Registered::Tripped);
+    assert_eq!(bench.closed(1)[0].reason, Reason::TrippedWhileAttaching);
+    assert!(is_closed(&seen));
+    // A new attachment forgets the trip.
+    bench.table().begin(5);
+    let (seen, link) = pipe();
+    assert_eq!(bench.table().register(5, link, 1), Registered::Held);
+    assert!(!is_closed(&seen));
+}
+
+#[test]
+fn late_repeated_and_nonsensical_alarms_close_nothing() {
+    let bench = Bench::new(None);
+    let early = now_ns();
+    bench.table().begin(1);
+    let (seen, link) = pipe();
+    bench.table().register(1, link, 1);
+    bench.raise(1, early);
+    bench.raise(999, now_ns());
+    wait("two alarms", || bench.governor.status().stale + bench.governor.status().unknown == 2);
+    assert!(!is_closed(&seen));
+    bench.raise(1, now_ns());
+    bench.closed(1);
+    bench.raise(1, now_ns());
+    wait("the repeated alarm", || bench.governor.status().repeated == 1);
+    assert_eq!(bench.governor.status().trips, 1);
+}
+
+#[test]
+fn a_shared_link_goes_with_any_class_of_its_group() {
+    let bench = Bench::new(None);
+    for class in [7, 8] {
+        bench.table().join(class, 7);
+    }
+    let (seen, link) = pipe();
+    bench.table().begin(7);
+    bench.table().register(7, link, 2);
+    bench.raise(8, now_ns());
+    let closed = bench.closed(1);
+    assert_eq!((closed[0].class, closed[0].tripped_by), (7, 8));
+    assert!(is_closed(&seen) && bench.table().is_tripped(7) && bench.table().is_tripped(8));
+}
+
+#[test]
+fn releasing_is_not_tripping_and_big_links_are_closed_too() {
+    let bench = Bench::new(None);
+    let (seen, link) = pipe();
+    let (seen_big, big) = pipe();
+    bench.table().register(2, link, 1);
+    assert_eq!(bench.table().release(2), 1);
+    assert_eq!(bench.table().release(2), 0);
+    assert_eq!(bench.closed(1)[0].reason, Reason::Released);
+    bench.table().begin(6);
+    bench.table().register(6, big, 100_000);
+    bench.raise(6, now_ns());
+    assert_eq!(bench.closed(1)[0].reason, Reason::Tripped);
+    assert!(is_closed(&seen) && is_closed(&seen_big) && !bench.table().is_tripped(2));
+}
+
+#[test]
+fn nothing_is_left_attached_when_the_governor_goes() {
+    let bench = Bench::new(None);
+    let readers: Vec<OwnedFd> = (0..10)
+        .map(|class| {
+            let (seen, link) = pipe();
+            bench.table().register(class, link, 1);
+            seen
+        })
+        .collect();
+    drop(bench);
+    assert!(readers.iter().all(is_closed));
+}
+
+#[test]
+fn registering_and_tripping_at_the_same_time_never_loses_a_link() {
+    let bench = Bench::new(None);
+    let stop = AtomicBool::new(false);
+    let rounds = 2000;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Alarms for every class, as fast as the pipe takes them.
+            while !stop.load(Ordering::Relaxed) {
+                for class in 0..4u64 {
+                    let message = [class, now_ns()];
+                    // SAFETY: writes sixteen bytes of ours; a full pipe refuses them, which is fine here.
+                    unsafe { libc::write(bench.raise.as_raw_fd(), message.as_ptr().cast(), 16) };
+                }
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        });
+        let mut closed = 0;
+        for round in 0..rounds {
+            let class = round % 4;
+            bench.table().begin(class);
+            bench.table().register(class, eventfd(0).unwrap(), 1);
+            closed += bench.table().drain_closed().len();
+        }
+        stop.store(true, Ordering::Relaxed);
+        bench.table().release_all();
+        wait("all links to come back", || {
+            closed += bench.table().drain_closed().len();
+            closed == rounds as usize
+        });
+    });
+    assert_eq!(bench.table().closing(), 0);
+}
+
+#[test]
+fn the_drill_measures_a_reaction_and_the_leash_is_on() {
+    let bench = Bench::new(None);
+    let drill = bench.governor.drill();
+    assert_eq!(drill.rounds, 14);
+    assert!(drill.median_ns > 500 && drill.median_ns <= drill.max_ns, "{drill:?}");
+    assert_eq!(bench.governor.status().trips, 0, "the drill is not counted");
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
+    let line = limits.lines().find(|l| l.starts_with("Max realtime timeout")).unwrap();
+    assert!(line.contains("50000"), "{line}");
+    println!("drill: {drill:?}, {:?}", bench.governor.status());
+}
+
+const ROLE: &str = "TITHE_GOVERNOR_TEST_ROLE";
+
+/// Parts that need a process of their own. As an ordinary test, without the variable, it is empty.
+#[test]
+fn agent_role() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    match role.as_str() {
+        "guarded" | "hung-loop" => {
+            let watchdog = Watchdog::start().unwrap();
+            let bench = Bench::new(Some(watchdog.heartbeat()));
+            watchdog.heartbeat().arm();
+            if role == "hung-loop" {
+                bench.governor.pulse();
+            }
+            std::thread::sleep(Duration::from_secs(if role == "guarded" { 3 } else { 60 }));
+        }
+        "unprivileged" => {
+            // SAFETY: changes the rights of this process only, before it has started anything.
+            unsafe {
+                assert_eq!(libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534), 0);
+            }
+            let bench = Bench::new(None);
+            let status = bench.governor.status();
+            assert_eq!((status.priority, status.locked), (Priority::Ordinary, false));
+            bench.table().begin(1);
+            let (seen, link) = pipe();
+            bench.table().register(1, link, 1);
+            bench.raise(1, now_ns());
+            bench.closed(1);
+            assert!(is_closed(&seen));
+        }
+        other => panic!("unknown role {other}"),
+    }
+    std::process::exit(3);
+}
+
+fn run_role(role: &str) -> std::process::ExitStatus {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "governor::tests::agent_role", "--nocapture", "--test-threads=1"])
+        .env(ROLE, role)
+        .stdout(Stdio::null())
+        .status()
+        .unwrap()
+}
+
+#[test]
+fn the_governor_keeps_its_agent_alive() {
+    assert_eq!(run_role("guarded").code(), Some(3));
+}
+
+#[test]
+fn a_hung_event_loop_loses_the_heartbeat() {
+    let start = Instant::now();
+    assert_eq!(run_role("hung-loop").signal(), Some(libc::SIGKILL));
+    assert!(start.elapsed() >= PULSE_LIMIT);
+}
+
+#[test]
+fn without_rights_it_works_at_ordinary_priority() {
+    // SAFETY: geteuid has no arguments and cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("SKIP not root: there are no rights to give up");
+        return;
+    }
+    assert_eq!(run_role("unprivileged").code(), Some(3));
+}
