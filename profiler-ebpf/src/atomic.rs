@@ -32,8 +32,9 @@ pub fn raise(maximum: *mut u64, value: u64) {
             return;
         }
         // SAFETY: as in `add`.
-        let (_, done) =
-            unsafe { atomic_cxchg::<u64, { AtomicOrdering::AcqRel }, { AtomicOrdering::Acquire }>(maximum, seen, value) };
+        let (_, done) = unsafe {
+            atomic_cxchg::<u64, { AtomicOrdering::AcqRel }, { AtomicOrdering::Acquire }>(maximum, seen, value)
+        };
         if done {
             return;
         }

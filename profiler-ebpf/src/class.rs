@@ -1,7 +1,9 @@
 //! What every hit of a class does first: find the class, count the attempt, pass the gates.
 
 use crate::atomic::fetch_decrement;
-use crate::maps::{ALARMS, FORCE_WAKEUP, control, count_global, counters, current_ids, now_ns, quota, target_flags};
+use crate::maps::{
+    ALARMS, FORCE_WAKEUP, control, count_global, counters, current_ids, now_ns, quota, target_flags,
+};
 use aya_ebpf::helpers::generated::{bpf_get_attach_cookie, bpf_get_prandom_u32};
 use core::ffi::c_void;
 use profiler_common::class::{

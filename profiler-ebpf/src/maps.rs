@@ -8,7 +8,10 @@
 use aya_ebpf::{
     Global,
     bindings::BPF_F_MMAPABLE,
-    helpers::{bpf_get_current_pid_tgid, generated::{bpf_get_smp_processor_id, bpf_ktime_get_ns}},
+    helpers::{
+        bpf_get_current_pid_tgid,
+        generated::{bpf_get_smp_processor_id, bpf_ktime_get_ns},
+    },
     macros::map,
     maps::{Array, HashMap, RingBuf},
 };

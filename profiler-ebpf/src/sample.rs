@@ -8,7 +8,8 @@ use crate::maps::{NO_WAKEUP, SAMPLES, count_global, current_ids, now_ns, setting
 use crate::thread;
 use aya_ebpf::bindings::{bpf_perf_event_data, pt_regs};
 use aya_ebpf::helpers::generated::{
-    bpf_get_current_task_btf, bpf_get_smp_processor_id, bpf_probe_read_kernel, bpf_probe_read_user, bpf_task_pt_regs,
+    bpf_get_current_task_btf, bpf_get_smp_processor_id, bpf_probe_read_kernel, bpf_probe_read_user,
+    bpf_task_pt_regs,
 };
 use aya_ebpf::macros::perf_event;
 use aya_ebpf::programs::PerfEventContext;

@@ -22,7 +22,8 @@ const SESSION_COOKIE: usize = 0x7fff_0002;
 #[inline(always)]
 fn is_return(ctx: *mut c_void) -> bool {
     // SAFETY: not an address but the marker that the loader patches; a constant call target is how helpers are called.
-    let function: unsafe extern "C" fn(*mut c_void) -> u64 = unsafe { core::mem::transmute(SESSION_IS_RETURN) };
+    let function: unsafe extern "C" fn(*mut c_void) -> u64 =
+        unsafe { core::mem::transmute(SESSION_IS_RETURN) };
     // SAFETY: the kernel function takes the program's context, or nothing. Only the low byte of a `bool` is defined.
     unsafe { function(ctx) as u8 != 0 }
 }
@@ -30,7 +31,8 @@ fn is_return(ctx: *mut c_void) -> bool {
 #[inline(always)]
 fn session_cookie(ctx: *mut c_void) -> *mut u64 {
     // SAFETY: as above.
-    let function: unsafe extern "C" fn(*mut c_void) -> *mut u64 = unsafe { core::mem::transmute(SESSION_COOKIE) };
+    let function: unsafe extern "C" fn(*mut c_void) -> *mut u64 =
+        unsafe { core::mem::transmute(SESSION_COOKIE) };
     // SAFETY: as above; the result points to 8 bytes that live as long as the call.
     unsafe { function(ctx) }
 }

@@ -9,9 +9,7 @@
 use crate::atomic::{add, raise};
 use crate::class::{Hit, count};
 use crate::entry::arguments;
-use crate::maps::{
-    self, EVENTS, NO_WAKEUP, count_global, current_ids, histogram_slot, now_ns, settings,
-};
+use crate::maps::{self, EVENTS, NO_WAKEUP, count_global, current_ids, histogram_slot, now_ns, settings};
 use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, bpf_map_type::BPF_MAP_TYPE_TASK_STORAGE, pt_regs};
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_storage_get};
 use core::ffi::c_void;
@@ -157,11 +155,8 @@ fn bury(state: *mut ThreadState, floor: u32, slot: u64, reused: bool) {
         let Frame { slot: top_slot, class, generation, .. } = unsafe { *top };
         if class != FREE {
             let linked = generation & RETURN_LINK != 0;
-            let left = if top_slot == slot {
-                !linked || reused
-            } else {
-                top_slot < slot && slot - top_slot < span
-            };
+            let left =
+                if top_slot == slot { !linked || reused } else { top_slot < slot && slot - top_slot < span };
             if !left {
                 break;
             }
@@ -237,7 +232,8 @@ pub fn push(hit: &Hit, ctx: *mut c_void) -> Push {
         if !store.is_null() {
             // SAFETY: the mask keeps the position inside the array.
             unsafe {
-                *(&raw mut (*store).frames).cast::<[u64; 6]>().add((depth & (DEPTH - 1)) as usize) = arguments(ctx);
+                *(&raw mut (*store).frames).cast::<[u64; 6]>().add((depth & (DEPTH - 1)) as usize) =
+                    arguments(ctx);
             }
         }
     }
@@ -322,8 +318,15 @@ fn close(hit: &Hit, state: *mut ThreadState, position: u32, slot: u64, end_ns: u
         }
     }
     // SAFETY: a live map value; the agent may change it at any time.
-    let ClassControl { kind, flags, generation: class_generation, histogram, return_cost_ns, own_cost_ns, .. } =
-        unsafe { *hit.control };
+    let ClassControl {
+        kind,
+        flags,
+        generation: class_generation,
+        histogram,
+        return_cost_ns,
+        own_cost_ns,
+        ..
+    } = unsafe { *hit.control };
     let cost_ns = atomic_cost(state, return_cost_ns);
     if generation & !RETURN_LINK != class_generation {
         // Begun under an earlier attachment: its begin is not in the present counts.
@@ -380,9 +383,20 @@ fn emit(hit: &Hit, position: u32, flags: u32, time_ns: u64, duration_ns: u64, ne
         let store = storage(&ARGUMENTS, 0);
         if !store.is_null() {
             // SAFETY: the mask keeps the position inside the array.
-            args = unsafe { *(&raw const (*store).frames).cast::<[u64; 6]>().add((position & (DEPTH - 1)) as usize) };
+            args = unsafe {
+                *(&raw const (*store).frames).cast::<[u64; 6]>().add((position & (DEPTH - 1)) as usize)
+            };
         }
     }
-    slot.write(CallRecord { time_ns, duration_ns, nested_cost_ns, class: hit.cookie.class, pid, tid, flags: 0, args });
+    slot.write(CallRecord {
+        time_ns,
+        duration_ns,
+        nested_cost_ns,
+        class: hit.cookie.class,
+        pid,
+        tid,
+        flags: 0,
+        args,
+    });
     slot.submit(NO_WAKEUP);
 }

@@ -1,1 +1,261 @@
-//! The only folder that knows aya, aya-obj and bpf(2).
+//! The edge to the kernel: loads the eBPF programs, attaches them, reads what they counted and sent.
+//!
+//! This is the only folder that names aya, aya-obj or bpf(2). In: numbers that others computed (controls, quotas,
+//! periods) and sites that others chose. Out: counters, histograms, records, samples, alarms. It takes no decision about
+//! what to watch and checks no safety rule of a target; `inspect`, `session` and `governor` do.
+//!
+//! [`Kernel::load`] finds the capability tier; [`Kernel::classes`] controls and reads classes; [`Kernel::attach`] gives
+//! [`Link`]s.
+
+mod classes;
+mod links;
+mod memory;
+mod object;
+mod sys;
+mod vmlinux;
+
+pub use classes::{ClassTable, HistogramLease};
+pub use links::{AttachError, AttachGroup, Attached, Link, LinkKind, Refusal, Site, SiteRole};
+pub use profiler_common::class::{
+    ALARM_REPEAT, ClassControl, ClassCounters, ClassKind, FLAG_ARGUMENTS, FLAG_FILTER_TARGETS, FLAG_NO_QUOTA,
+    NO_HISTOGRAM,
+};
+pub use profiler_common::cookie::SLOT_UNKNOWN;
+pub use profiler_common::histogram;
+pub use profiler_common::settings::{GlobalCounters, Settings};
+pub use profiler_core::class::Tier;
+pub use vmlinux::BtfError;
+
+use aya::maps::{HashMap as BpfHashMap, MapData};
+use aya::{Ebpf, EbpfLoader};
+use links::Attacher;
+use memory::Layout;
+use object::{OBJECT, Programs, map_data};
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::{Mutex, PoisonError};
+use vmlinux::Vmlinux;
+
+/// How to load.
+#[derive(Debug, Clone)]
+pub struct KernelOptions {
+    /// Use this tier instead of the best one that works (tests). Loading fails if it does not work here.
+    pub forced_tier: Option<Tier>,
+    /// Classes that must fit. 4,096: half a MiB of counters per CPU.
+    pub max_classes: u32,
+    /// Classes that may have a histogram at one time, 8 KiB per CPU each.
+    pub histogram_classes: u32,
+    /// Upper bound on the memory of all maps, bytes.
+    pub kernel_memory_bytes: u64,
+    /// Ring of call records, bytes, rounded up to a power of two. 8 MiB: 90 ms at a million calls per second.
+    pub events_ring_bytes: u32,
+    /// Ring of samples, bytes, rounded up. 8 MiB: a thousand samples with 8 KiB of stack each.
+    pub samples_ring_bytes: u32,
+    /// Bytes of user stack copied with a sample, one of [`profiler_common::event::STACK_SIZES`].
+    pub stack_bytes: u32,
+    /// See [`Settings::stack_span_bytes`]. 8 MiB: the usual limit of a main thread's stack.
+    pub stack_span_bytes: u64,
+    /// Let the programs log what should not happen; see [`Kernel::log`].
+    pub verbose: bool,
+}
+
+impl Default for KernelOptions {
+    fn default() -> Self {
+        Self {
+            forced_tier: None,
+            max_classes: 4096,
+            histogram_classes: 256,
+            kernel_memory_bytes: 64 << 20,
+            events_ring_bytes: 8 << 20,
+            samples_ring_bytes: 8 << 20,
+            stack_bytes: 8192,
+            stack_span_bytes: 8 << 20,
+            verbose: false,
+        }
+    }
+}
+
+/// Why the kernel side could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    /// The kernel's type information is needed.
+    #[error(transparent)]
+    Btf(#[from] BtfError),
+    /// The object and the agent do not fit together.
+    #[error("the embedded eBPF object is unusable: {0}; rebuild it with 'cargo xtask build-ebpf'")]
+    Object(String),
+    /// Maps cannot be created.
+    #[error(
+        "cannot create the eBPF maps: {0}; Tithe needs root, or CAP_BPF and CAP_PERFMON: run it with sudo"
+    )]
+    Load(#[from] aya::EbpfError),
+    /// A map cannot be used.
+    #[error("cannot use the map {name}: {source}")]
+    Map {
+        /// The map.
+        name: &'static str,
+        /// The error.
+        source: io::Error,
+    },
+    /// A map operation of aya failed.
+    #[error("cannot use the map {name}: {source}")]
+    AyaMap {
+        /// The map.
+        name: &'static str,
+        /// The error.
+        source: aya::maps::MapError,
+    },
+    /// The kernel refuses a program.
+    #[error("the kernel refuses the program '{name}': {source}; the verifier says:\n{log}")]
+    Program {
+        /// The program.
+        name: &'static str,
+        /// The kernel's error.
+        source: io::Error,
+        /// End of the verifier's log.
+        log: String,
+    },
+    /// The kernel lacks a function that a program calls.
+    #[error(
+        "this kernel has no function {function}, which the program '{program}' calls (Linux 6.13 brought it)"
+    )]
+    NoKernelFunction {
+        /// The program.
+        program: &'static str,
+        /// The function.
+        function: &'static str,
+    },
+    /// The maps do not fit.
+    #[error(
+        "the maps need {:.1} MiB and the limit is {:.1} MiB: raise --kernel-memory or ask for fewer classes",
+        *needed as f64 / 1048576.0, *limit as f64 / 1048576.0
+    )]
+    Memory {
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes allowed.
+        limit: u64,
+    },
+}
+
+/// The loaded kernel side. All methods take `&self`; share it in an `Arc`.
+pub struct Kernel {
+    tier: Tier,
+    layout: Layout,
+    programs: Programs,
+    classes: ClassTable,
+    targets: Mutex<BpfHashMap<MapData, u32, u32>>,
+    ebpf: Mutex<Ebpf>,
+}
+
+impl Kernel {
+    /// Creates the maps and finds the tier.
+    ///
+    /// # Errors
+    /// No permission, no BTF, too little memory allowed, or a forced tier that does not work here.
+    pub fn load(options: &KernelOptions) -> Result<Self, KernelError> {
+        let vmlinux = Vmlinux::read()?;
+        let cpus = possible_cpus();
+        let layout = Layout::fit(options, cpus)?;
+        let mut ebpf = load_maps(&layout, &vmlinux)?;
+        let programs = Programs::new(&ebpf, &vmlinux)?;
+        let classes =
+            ClassTable::new(layout, |name| ebpf.map(name).and_then(map_data).map(|d| d.fd().as_fd()))?;
+        classes.set_settings(Settings {
+            stack_bytes: options.stack_bytes,
+            sample_cost_ns: 0,
+            stack_span_bytes: options.stack_span_bytes,
+        });
+        let targets = ebpf.take_map("TARGETS").ok_or_else(|| KernelError::Object("no map TARGETS".into()))?;
+        let targets = BpfHashMap::try_from(targets)
+            .map_err(|source| KernelError::AyaMap { name: "TARGETS", source })?;
+        let tier = options.forced_tier.unwrap_or(Tier::A);
+        classes.filter_in_programs(tier == Tier::C);
+        Ok(Self { tier, layout, programs, classes, targets: Mutex::new(targets), ebpf: Mutex::new(ebpf) })
+    }
+
+    /// The capability tier in use.
+    #[must_use]
+    pub fn tier(&self) -> Tier {
+        self.tier
+    }
+
+    /// Memory of all maps of fixed size, bytes, as reckoned before they were created. Each thread that is inside a
+    /// timed call takes another 2 KiB, 5 KiB where arguments are recorded.
+    #[must_use]
+    pub fn kernel_memory_bytes(&self) -> u64 {
+        self.layout.bytes
+    }
+
+    /// Control, quotas, counters, histograms.
+    #[must_use]
+    pub fn classes(&self) -> &ClassTable {
+        &self.classes
+    }
+
+    /// Enters a process into the set whose samples and lifecycle are watched (and, in tier C, whose hits count).
+    ///
+    /// # Errors
+    /// The set is full (1,024 processes).
+    pub fn add_target(&self, pid: u32, adopt_children: bool) -> Result<(), KernelError> {
+        use profiler_common::settings::{TARGET_ADOPT_CHILDREN, TARGET_WATCHED};
+        let flags = TARGET_WATCHED | if adopt_children { TARGET_ADOPT_CHILDREN } else { 0 };
+        let mut targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
+        targets.insert(pid, flags, 0).map_err(|source| KernelError::AyaMap { name: "TARGETS", source })
+    }
+
+    /// Removes a process from the set. One that is not there is no error.
+    pub fn remove_target(&self, pid: u32) {
+        let mut targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
+        // OK to ignore: the only error is that it is not there.
+        let _ = targets.remove(&pid);
+    }
+
+    /// Attaches a group. Sites that the kernel refuses are left out and reported.
+    ///
+    /// # Errors
+    /// Nothing could be attached.
+    pub fn attach(&self, group: &AttachGroup) -> Result<Attached, AttachError> {
+        Attacher { programs: &self.programs, tier: self.tier, session_program: "session" }.attach(group)
+    }
+
+    /// Hits that the kernel counted as missed before our programs ran, by program.
+    #[must_use]
+    pub fn kernel_misses(&self) -> Vec<(&'static str, u64)> {
+        self.programs.misses()
+    }
+}
+
+/// Creates all maps in their sizes.
+fn load_maps(layout: &Layout, vmlinux: &Vmlinux) -> Result<Ebpf, KernelError> {
+    let stripe_mask = layout.stripes - 1;
+    let task_pid = vmlinux.field_offset("task_struct", "pid")?;
+    let task_tgid = vmlinux.field_offset("task_struct", "tgid")?;
+    let ebpf = EbpfLoader::new()
+        // The task storage maps: aya has no type for them.
+        .allow_unsupported_maps()
+        .override_global("MAX_CLASSES", &layout.max_classes, true)
+        .override_global("HISTOGRAM_SLOTS", &layout.histogram_slots, true)
+        .override_global("STRIPE_MASK", &stripe_mask, true)
+        .override_global("TASK_PID_OFFSET", &task_pid, true)
+        .override_global("TASK_TGID_OFFSET", &task_tgid, true)
+        .map_max_entries("CONTROL", layout.max_classes)
+        .map_max_entries("QUOTA", layout.max_classes)
+        .map_max_entries("COUNTERS", layout.max_classes * layout.stripes)
+        .map_max_entries("HISTOGRAMS", layout.histogram_slots * layout.stripes)
+        .map_max_entries("GLOBAL_COUNTERS", layout.stripes)
+        .map_max_entries("EVENTS", layout.events_bytes)
+        .map_max_entries("SAMPLES", layout.samples_bytes)
+        .map_max_entries("ALARMS", layout.alarms_bytes)
+        .map_max_entries("LIFECYCLE", layout.lifecycle_bytes)
+        .load(OBJECT)?;
+    Ok(ebpf)
+}
+
+/// CPUs that the kernel may ever bring up; 1 if that cannot be read.
+fn possible_cpus() -> u32 {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    // "0-63" or "0,2-3": the last number is the highest.
+    let highest = text.trim().rsplit([',', '-']).next().and_then(|n| n.parse::<u32>().ok()).unwrap_or(0);
+    highest + 1
+}

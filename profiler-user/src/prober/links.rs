@@ -1,0 +1,417 @@
+//! Attaching groups of sites, and the links that hold them.
+//!
+//! A link is file descriptors and nothing else: closing them detaches, also when the agent is killed; nothing is
+//! pinned. Closing blocks the caller for tens of milliseconds (an RCU grace period), hits stop earlier: in the order
+//! of the sites, so put the hottest first.
+
+use super::object::{Flavour, Programs};
+use super::sys::{self, MultiSites};
+use super::{KernelError, Tier};
+use profiler_common::cookie::{COOKIE_RETURN_LINK, Cookie};
+use profiler_core::class::ClassId;
+use std::collections::HashSet;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What a group of sites is attached to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LinkKind {
+    /// Entries only, counted.
+    Count,
+    /// Entries only, a record each.
+    Record,
+    /// Calls with durations; ends are seen at exit sites, which the group lists.
+    ExitPair,
+    /// Calls with durations; ends are seen through return links: a session link (tier A), else a multi link on
+    /// entries and one on returns, else uprobes and uretprobes. **Refused to targets that unwind** by the caller.
+    ReturnPair,
+    /// Entries only, a program that does nothing (calibration, benchmarks).
+    Empty,
+    /// Entry and return, a program that does nothing.
+    EmptyReturnPair,
+}
+
+/// Where in a call a site lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SiteRole {
+    /// Every call passes it once, at its begin.
+    Entry,
+    /// On a way out of the function.
+    Exit,
+}
+
+/// One address to attach to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Site {
+    /// The class; becomes the cookie.
+    pub class: ClassId,
+    /// Offset in the module's file.
+    pub offset: u64,
+    /// Entry or exit.
+    pub role: SiteRole,
+    /// `(address of the return address - rsp) / 8` at this site: 0 at the first instruction, 1 after one push.
+    /// [`profiler_common::cookie::SLOT_UNKNOWN`] if that is not known; calls are then matched by class alone.
+    pub slot_delta: i16,
+    /// File offset of the USDT semaphore that the kernel must raise while attached; 0: none.
+    pub reference_counter: u64,
+}
+
+impl Site {
+    /// An entry site at a function's first instruction.
+    #[must_use]
+    pub fn entry(class: ClassId, offset: u64) -> Self {
+        Self { class, offset, role: SiteRole::Entry, slot_delta: 0, reference_counter: 0 }
+    }
+
+    /// An exit site at a `ret`.
+    #[must_use]
+    pub fn exit(class: ClassId, offset: u64) -> Self {
+        Self { role: SiteRole::Exit, ..Self::entry(class, offset) }
+    }
+}
+
+/// Sites of one module that are attached and detached together.
+#[derive(Debug, Clone)]
+pub struct AttachGroup {
+    /// A path of the module's file that the agent can open (`/proc/PID/root/…` or `/proc/PID/map_files/…`).
+    pub module: PathBuf,
+    /// The target process; its threads are covered.
+    pub pid: u32,
+    /// What to attach to.
+    pub kind: LinkKind,
+    /// The sites, hottest first: detaching stops them in this order.
+    pub sites: Vec<Site>,
+}
+
+/// An attachment. Dropping it detaches, and blocks until the kernel is done.
+#[derive(Debug)]
+pub struct Link {
+    /// In the order in which they are to be closed.
+    fds: Vec<OwnedFd>,
+    sites: usize,
+}
+
+impl Link {
+    /// The file descriptors, to be closed in this order by a thread that may block.
+    #[must_use]
+    pub fn into_fds(self) -> Vec<OwnedFd> {
+        self.fds
+    }
+
+    /// Sites attached.
+    #[must_use]
+    pub fn sites(&self) -> usize {
+        self.sites
+    }
+}
+
+/// A site that the kernel refused, and why.
+#[derive(Debug)]
+pub struct Refusal {
+    /// The site.
+    pub site: Site,
+    /// The kernel's error; for the other sites of its class "another site of this class was refused".
+    pub error: io::Error,
+}
+
+/// A group that is attached, with what had to be left out.
+#[derive(Debug)]
+pub struct Attached {
+    /// The attachment of all sites that the kernel took.
+    pub link: Link,
+    /// Sites left out. A pair of which one site is refused is left out whole.
+    pub refused: Vec<Refusal>,
+}
+
+/// Why nothing of a group was attached.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// No site in the group, or none of the role that its kind needs.
+    #[error("nothing to attach in {module}: the group has no {missing} site")]
+    Empty {
+        /// The module.
+        module: PathBuf,
+        /// "entry" or "exit".
+        missing: &'static str,
+    },
+    /// The path has a NUL byte.
+    #[error("the path {0:?} has a NUL byte")]
+    Path(PathBuf),
+    /// The program cannot be loaded.
+    #[error(transparent)]
+    Program(#[from] KernelError),
+    /// The kernel refuses the whole group.
+    #[error(
+        "cannot attach {sites} sites of {module} in process {pid}: {source}; the process may have ended (kill -0 {pid}), or the file cannot be opened from here"
+    )]
+    Refused {
+        /// The module.
+        module: PathBuf,
+        /// The process.
+        pid: u32,
+        /// Sites in the group.
+        sites: usize,
+        /// The kernel's error.
+        source: io::Error,
+    },
+    /// Every site was refused by itself.
+    #[error("every site of {module} was refused, the first (offset {offset:#x}) with: {source}")]
+    AllRefused {
+        /// The module.
+        module: PathBuf,
+        /// Offset of the first site.
+        offset: u64,
+        /// The kernel's error on it.
+        source: io::Error,
+    },
+}
+
+/// One link to create: a program on the sites of one role.
+struct Part {
+    program: &'static str,
+    flavour: Flavour,
+    role: SiteRole,
+    /// On the return of the function at the (entry) site.
+    returns: bool,
+}
+
+/// The links that a kind needs in a tier, in the order in which they are *created*: ends first, so that no begin is
+/// seen whose end is missed. They are closed in the opposite order.
+fn parts(kind: LinkKind, tier: Tier) -> Vec<Part> {
+    use SiteRole::{Entry, Exit};
+    let plain = if tier == Tier::D { Flavour::PerfUprobe } else { Flavour::Multi };
+    let part = |program, role, returns| Part { program, flavour: plain, role, returns };
+    let session = |program| Part { program, flavour: Flavour::Session, role: Entry, returns: false };
+    match (kind, tier) {
+        (LinkKind::Count, _) => vec![part("count", Entry, false)],
+        (LinkKind::Record, _) => vec![part("record", Entry, false)],
+        (LinkKind::Empty, _) => vec![part("empty", Entry, false)],
+        (LinkKind::ExitPair, _) => vec![part("leave", Exit, false), part("enter", Entry, false)],
+        (LinkKind::ReturnPair, Tier::A) => vec![session("session")],
+        (LinkKind::EmptyReturnPair, Tier::A) => vec![session("empty")],
+        (LinkKind::ReturnPair, _) => vec![part("leave", Entry, true), part("enter", Entry, false)],
+        (LinkKind::EmptyReturnPair, _) => vec![part("empty", Entry, true), part("empty", Entry, false)],
+    }
+}
+
+/// What attaching needs to know of the kernel.
+pub(super) struct Attacher<'a> {
+    pub programs: &'a Programs,
+    pub tier: Tier,
+    /// Replaces the session program (a variant without kernel functions).
+    pub session_program: &'static str,
+}
+
+impl Attacher<'_> {
+    pub fn attach(&self, group: &AttachGroup) -> Result<Attached, AttachError> {
+        let path = CString::new(group.module.as_os_str().as_bytes())
+            .map_err(|_| AttachError::Path(group.module.clone()))?;
+        let mut refused: Vec<Refusal> = Vec::new();
+        let mut bad_classes: HashSet<ClassId> = HashSet::new();
+        // A pair of which one site is refused must go whole, but its other link may exist by then: start again
+        // without it. Each round loses a class, and refusals are rare.
+        loop {
+            let sites: Vec<Site> =
+                group.sites.iter().filter(|s| !bad_classes.contains(&s.class)).copied().collect();
+            let round = self.attach_all(group, &path, &sites)?;
+            if round.refused.is_empty() {
+                drop_siblings(group, &bad_classes, &mut refused);
+                return finish(group, round.link, refused);
+            }
+            let pairs = parts(group.kind, self.tier).len() > 1;
+            bad_classes.extend(round.refused.iter().map(|r| r.site.class));
+            refused.extend(round.refused);
+            if !pairs {
+                return finish(group, round.link, refused);
+            }
+        }
+    }
+
+    fn attach_all(
+        &self,
+        group: &AttachGroup,
+        path: &CString,
+        sites: &[Site],
+    ) -> Result<Attached, AttachError> {
+        let mut fds = Vec::new();
+        let mut refused = Vec::new();
+        for part in parts(group.kind, self.tier) {
+            let name = if part.program == "session" { self.session_program } else { part.program };
+            let program = self.programs.get(name, part.flavour)?;
+            let chosen: Vec<Site> = sites.iter().filter(|s| s.role == part.role).copied().collect();
+            if chosen.is_empty() {
+                if group.sites.iter().any(|s| s.role == part.role) {
+                    continue; // All of them refused in an earlier round.
+                }
+                let missing = if part.role == SiteRole::Entry { "entry" } else { "exit" };
+                return Err(AttachError::Empty { module: group.module.clone(), missing });
+            }
+            let request = Request { group, path, part: &part, program: program.as_fd(), tier: self.tier };
+            let mut created = Vec::new();
+            request.create(&chosen, &mut created, &mut refused)?;
+            // Later parts are closed first.
+            created.append(&mut fds);
+            fds = created;
+        }
+        let sites = sites.len() - refused.len();
+        Ok(Attached { link: Link { fds, sites }, refused })
+    }
+}
+
+/// The sites of a refused pair that were not refused themselves.
+fn drop_siblings(group: &AttachGroup, bad: &HashSet<ClassId>, refused: &mut Vec<Refusal>) {
+    for site in group.sites.iter().filter(|s| bad.contains(&s.class)) {
+        if !refused.iter().any(|r| r.site == *site) {
+            refused.push(Refusal {
+                site: *site,
+                error: io::Error::other("another site of this class was refused"),
+            });
+        }
+    }
+}
+
+fn finish(group: &AttachGroup, link: Link, mut refused: Vec<Refusal>) -> Result<Attached, AttachError> {
+    if link.fds.is_empty() {
+        let first = refused.swap_remove(0);
+        return Err(AttachError::AllRefused {
+            module: group.module.clone(),
+            offset: first.site.offset,
+            source: first.error,
+        });
+    }
+    Ok(Attached { link, refused })
+}
+
+struct Request<'a> {
+    group: &'a AttachGroup,
+    path: &'a CString,
+    part: &'a Part,
+    program: std::os::fd::BorrowedFd<'a>,
+    tier: Tier,
+}
+
+impl Request<'_> {
+    /// Links the sites; where the kernel refuses, halves them until the bad ones are found.
+    fn create(
+        &self,
+        sites: &[Site],
+        created: &mut Vec<OwnedFd>,
+        refused: &mut Vec<Refusal>,
+    ) -> Result<(), AttachError> {
+        let error = match self.link(sites) {
+            Ok(mut fds) => {
+                created.append(&mut fds);
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        if !may_be_one_site(&error) {
+            return Err(AttachError::Refused {
+                module: self.group.module.clone(),
+                pid: self.group.pid,
+                sites: sites.len(),
+                source: error,
+            });
+        }
+        if let [site] = sites {
+            refused.push(Refusal { site: *site, error });
+            return Ok(());
+        }
+        let (left, right) = sites.split_at(sites.len() / 2);
+        self.create(left, created, refused)?;
+        self.create(right, created, refused)
+    }
+
+    fn cookie(&self, site: &Site) -> u64 {
+        let linked = self.part.returns || self.group.kind == LinkKind::ReturnPair;
+        // After a return the slot lies just below the stack pointer, whatever the entry site was.
+        let slot_delta = if self.part.returns { -1 } else { site.slot_delta };
+        Cookie { class: site.class.0, slot_delta, flags: if linked { COOKIE_RETURN_LINK } else { 0 } }.pack()
+    }
+
+    fn link(&self, sites: &[Site]) -> io::Result<Vec<OwnedFd>> {
+        if self.part.flavour == Flavour::PerfUprobe {
+            return sites
+                .iter()
+                .map(|site| self.link_perf(site))
+                .collect::<io::Result<Vec<_>>>()
+                .map(|pairs| pairs.into_iter().flatten().collect());
+        }
+        let offsets: Vec<u64> = sites.iter().map(|s| s.offset).collect();
+        let cookies: Vec<u64> = sites.iter().map(|s| self.cookie(s)).collect();
+        let counters: Vec<u64> = if sites.iter().any(|s| s.reference_counter != 0) {
+            sites.iter().map(|s| s.reference_counter).collect()
+        } else {
+            Vec::new()
+        };
+        let attach_type = if self.part.flavour == Flavour::Session {
+            sys::ATTACH_UPROBE_SESSION
+        } else {
+            sys::ATTACH_UPROBE_MULTI
+        };
+        let request = MultiSites {
+            path: self.path,
+            offsets: &offsets,
+            cookies: &cookies,
+            reference_counters: &counters,
+            // Where the kernel's PID filter is broken the programs filter.
+            pid: if self.tier == Tier::C { 0 } else { self.group.pid },
+        };
+        sys::link_uprobe_multi(self.program, attach_type, self.part.returns, &request).map(|fd| vec![fd])
+    }
+
+    /// A perf-event uprobe: an event of our own and a link on it. The link is to be closed first.
+    fn link_perf(&self, site: &Site) -> io::Result<[OwnedFd; 2]> {
+        let (kind, return_bit) = uprobe_pmu()?;
+        let attr = sys::PerfEventAttr {
+            kind,
+            config: (u64::from(self.part.returns) << return_bit) | (site.reference_counter << 32),
+            config1: self.path.as_ptr() as u64,
+            config2: site.offset,
+            ..Default::default()
+        };
+        // OK because PIDs are below 2^22.
+        let event = sys::perf_event_open(&attr, self.group.pid as i32, -1)?;
+        let link = sys::link_perf_event(self.program, event.as_fd(), self.cookie(site))?;
+        Ok([link, event])
+    }
+}
+
+/// Type of the uprobe PMU and the bit of `config` that asks for returns.
+fn uprobe_pmu() -> io::Result<(u32, u32)> {
+    let base = Path::new("/sys/bus/event_source/devices/uprobe");
+    let bad = |what: &str| io::Error::other(format!("cannot read {what} of {}", base.display()));
+    let kind = std::fs::read_to_string(base.join("type"))?.trim().parse().map_err(|_| bad("type"))?;
+    // "config:0"
+    let format = std::fs::read_to_string(base.join("format/retprobe"))?;
+    let bit = format
+        .trim()
+        .strip_prefix("config:")
+        .and_then(|b| b.parse().ok())
+        .ok_or_else(|| bad("format/retprobe"))?;
+    Ok((kind, bit))
+}
+
+/// Errors that a single bad address can cause. Others concern the file, the process or us, and halving cannot help.
+fn may_be_one_site(error: &io::Error) -> bool {
+    /// The kernel's own ENOTSUPP ("instruction cannot be probed"), which leaks to user space.
+    const ENOTSUPP: i32 = 524;
+    !matches!(
+        error.raw_os_error(),
+        Some(
+            libc::ESRCH
+                | libc::ENOENT
+                | libc::EPERM
+                | libc::EACCES
+                | libc::ENOMEM
+                | libc::EMFILE
+                | libc::ENFILE
+                | libc::EBADF
+                | libc::EFAULT
+                | libc::EINTR
+        ) | None
+    ) || error.raw_os_error() == Some(ENOTSUPP)
+}

@@ -1,0 +1,7 @@
+//! The kernel side against the real kernel. Needs root.
+//!
+//! The functions watched are in this very process, written in assembly, so that every site and return slot is known.
+//! `/proc/self/exe` is opened by the kernel in our context, so it names this executable.
+
+mod counts;
+mod support;
