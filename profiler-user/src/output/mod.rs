@@ -1,1 +1,188 @@
-//! The faces of one report: text, JSON, flame graph, pprof, folded stacks.
+//! One report, many faces: the terminal's table with the budget receipt, JSON, and the profile formats of
+//! other tools.
+//!
+//! What: [`render`] turns a [`Report`] and the [`Recording`] that it was made from into the bytes of one
+//! [`Format`]; the format follows the file's extension. Why both: the table, JSON and HTML show estimates
+//! with intervals (the report); flame graphs and profiles show single samples and calls (the recording).
+//!
+//! It computes no statistics: every number comes from the report, with its interval and source.
+
+mod chrome;
+mod firefox;
+mod flame;
+mod html;
+mod pprof;
+mod receipt;
+mod speedscope;
+mod stacks;
+mod table;
+mod units;
+
+#[cfg(test)]
+mod sample;
+#[cfg(test)]
+mod tests;
+
+pub use receipt::receipt_text;
+pub use units::{count, duration_ns, memory, percent};
+
+use profiler_core::recording::Recording;
+use profiler_core::report::Report;
+use std::io::IsTerminal;
+use std::path::Path;
+
+/// A format that a report can be written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Table and receipt, for people.
+    Text,
+    /// The report as JSON.
+    Json,
+    /// Flame graph of the samples.
+    Svg,
+    /// Folded stacks: `outer;inner count`.
+    Folded,
+    /// pprof profile, gzip-compressed.
+    Pprof,
+    /// speedscope.
+    Speedscope,
+    /// Firefox Profiler, processed profile.
+    Firefox,
+    /// Chrome trace events, for Perfetto.
+    Chrome,
+    /// One self-contained page.
+    Html,
+}
+
+/// Endings of file names and what they mean; the first match counts, so longer endings come first.
+const ENDINGS: &[(&str, Format)] = &[
+    (".speedscope.json", Format::Speedscope),
+    (".firefox.json", Format::Firefox),
+    (".trace.json", Format::Chrome),
+    (".json", Format::Json),
+    (".txt", Format::Text),
+    (".svg", Format::Svg),
+    (".folded", Format::Folded),
+    (".pb.gz", Format::Pprof),
+    (".pprof", Format::Pprof),
+    (".html", Format::Html),
+    (".htm", Format::Html),
+];
+
+/// Why a report could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum OutputError {
+    /// The file name ends in nothing that we know.
+    #[error(
+        "cannot tell the format of '{0}': the name must end in one of .txt .json .html .svg .folded .pb.gz .pprof \
+         .speedscope.json .firefox.json .trace.json"
+    )]
+    UnknownExtension(String),
+    /// A flame graph of nothing.
+    #[error(
+        "the recording has no samples, so there is no {0} to draw; record with sampling on (--sample-rate) or for \
+         longer"
+    )]
+    NoSamples(&'static str),
+    /// A library refused.
+    #[error("cannot write the {what}: {message}")]
+    Encode {
+        /// What was written.
+        what: &'static str,
+        /// The library's answer.
+        message: String,
+    },
+}
+
+impl Format {
+    /// The format of a file by its name.
+    ///
+    /// # Errors
+    /// [`OutputError::UnknownExtension`], which lists the names accepted.
+    pub fn of_path(path: &Path) -> Result<Self, OutputError> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+        ENDINGS
+            .iter()
+            .find(|(ending, _)| name.ends_with(ending))
+            .map(|(_, format)| *format)
+            .ok_or_else(|| OutputError::UnknownExtension(path.display().to_string()))
+    }
+}
+
+/// How text is laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TextOptions {
+    /// Columns.
+    pub width: usize,
+    /// ANSI colours.
+    pub colours: bool,
+    /// Functions shown.
+    pub rows: usize,
+}
+
+impl Default for TextOptions {
+    /// 100 columns, no colours, 30 functions: for files and pipes.
+    fn default() -> Self {
+        Self { width: 100, colours: false, rows: 30 }
+    }
+}
+
+impl TextOptions {
+    /// What suits standard output: the terminal's width and colours (unless `NO_COLOR` is set), or the
+    /// default for a pipe.
+    #[must_use]
+    pub fn for_stdout() -> Self {
+        let stdout = std::io::stdout();
+        if !stdout.is_terminal() {
+            return Self::default();
+        }
+        let width = terminal_width().unwrap_or(100).clamp(80, 160);
+        Self { width, colours: std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()), ..Self::default() }
+    }
+}
+
+fn terminal_width() -> Option<usize> {
+    let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: TIOCGWINSZ writes one `winsize` through the pointer, which is valid for the call.
+    let done = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) };
+    (done == 0 && size.ws_col > 0).then_some(usize::from(size.ws_col))
+}
+
+/// Writes `report`, made from `recording`, in `format`.
+///
+/// # Errors
+/// There is nothing to draw, or a library refuses.
+pub fn render(
+    report: &Report,
+    recording: &Recording,
+    format: Format,
+    options: TextOptions,
+) -> Result<Vec<u8>, OutputError> {
+    match format {
+        Format::Text => Ok(text(report, options).into_bytes()),
+        Format::Json => json("report", report),
+        Format::Svg => flame::svg(report, recording),
+        Format::Folded => flame::folded(recording),
+        Format::Pprof => pprof::profile(recording),
+        Format::Speedscope => json("speedscope profile", &speedscope::profile(recording)),
+        Format::Firefox => json("Firefox profile", &firefox::profile(recording)),
+        Format::Chrome => json("trace", &chrome::trace(recording)),
+        Format::Html => Ok(html::page(report, recording, options).into_bytes()),
+    }
+}
+
+/// The table and the receipt.
+#[must_use]
+pub fn text(report: &Report, options: TextOptions) -> String {
+    let mut out = table::table_text(report, options);
+    out.push('\n');
+    out.push_str(&receipt_text(report, options));
+    out
+}
+
+fn json<T: serde::Serialize>(what: &'static str, value: &T) -> Result<Vec<u8>, OutputError> {
+    let mut bytes =
+        serde_json::to_vec_pretty(value).map_err(|e| OutputError::Encode { what, message: e.to_string() })?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}

@@ -1,0 +1,180 @@
+//! The budget receipt: what watching was allowed to cost, what it should have cost, what it did cost, and
+//! what was not seen.
+
+use super::TextOptions;
+use super::table::{BOLD, RED, styled, wrap};
+use super::units::{count, duration_ns, memory, percent};
+use profiler_core::class::Tier;
+use profiler_core::recording::{Charge, Losses};
+use profiler_core::report::{Receipt, Report};
+use profiler_core::units::OverheadBudget;
+
+/// Width of the labels.
+const LABEL: usize = 14;
+
+/// What `charge` is called in the receipt.
+pub(super) fn charge_name(charge: Charge) -> &'static str {
+    match charge {
+        Charge::Traced => "traced",
+        Charge::Burst => "bursts",
+        Charge::Survey => "survey",
+        Charge::Samples => "samples",
+        Charge::Switches => "context switches",
+        Charge::Attach => "attach",
+        Charge::Children => "forked children",
+        Charge::Bystanders => "other processes",
+    }
+}
+
+/// What the budget comes to over the run, CPU s.
+pub(super) fn allowed_s(receipt: &Receipt, duration_s: f64) -> f64 {
+    match receipt.budget {
+        OverheadBudget::Share(share) => share * receipt.target_cpu_s,
+        OverheadBudget::CpuPerSecond(cpu) => cpu * duration_s,
+    }
+}
+
+/// The lines of the receipt: label and text. The table, the HTML page and the tests share them.
+pub(super) fn lines(report: &Report) -> Vec<(&'static str, String)> {
+    let r = &report.receipt;
+    let s = |seconds: f64| duration_ns(seconds * 1e9);
+    let spent: f64 = r.spent_s.iter().filter(|(c, _)| **c != Charge::Bystanders).map(|(_, v)| v).sum();
+    let mut lines = Vec::new();
+
+    let of = match r.budget {
+        OverheadBudget::Share(_) => format!("of the target's own CPU time, {}", s(r.target_cpu_s)),
+        OverheadBudget::CpuPerSecond(_) => format!("for {}", s(report.duration_s)),
+    };
+    lines.push(("allowed", format!("{} {of}: {}", r.budget, s(allowed_s(r, report.duration_s)))));
+    lines.push((
+        "predicted",
+        format!(
+            "{}: {} (hits, samples and switches times their prices, {}); worst second {}",
+            percent(r.predicted),
+            s(spent),
+            r.prices,
+            percent(r.worst_second)
+        ),
+    ));
+    lines.push((
+        "measured",
+        match &r.measured {
+            Some(m) => format!(
+                "{} ({} to {}, 95 %): slowdown of {} in {} pairs of windows with and without monitoring",
+                percent(m.value),
+                percent(m.low),
+                percent(m.high),
+                m.metric,
+                m.pairs
+            ),
+            None => "no (no progress metric, or no on/off windows in this run)".to_owned(),
+        },
+    ));
+    let split: Vec<String> = r
+        .spent_s
+        .iter()
+        .filter(|(charge, v)| **charge != Charge::Bystanders && **v > 0.0)
+        .map(|(charge, v)| format!("{} {}", charge_name(*charge), s(*v)))
+        .collect();
+    lines.push(("spent on", if split.is_empty() { "nothing".into() } else { split.join(", ") }));
+    if let Some(v) = r.spent_s.get(&Charge::Bystanders).filter(|v| **v > 0.0) {
+        lines.push(("beside it", format!("{} taken from other processes (not part of the budget)", s(*v))));
+    }
+    lines.push((
+        "breaker",
+        if r.trips == 1 { "1 class tripped".into() } else { format!("{} classes tripped", r.trips) },
+    ));
+    lines.push(("hits lost", lost_of(r.hits_dropped, r.hits_attempted)));
+    lines.push(("samples lost", samples_lost(&r.losses, report.samples)));
+    if r.losses.rows_not_written > 0 {
+        lines.push((
+            "rows lost",
+            format!("{} rows were not written (disk full?)", count(r.losses.rows_not_written as f64)),
+        ));
+    }
+    lines.push((
+        "agent",
+        format!(
+            "{} of one CPU, {} resident; {} in the kernel",
+            percent(r.agent_cpu),
+            memory(r.agent_rss_bytes),
+            memory(r.kernel_memory_bytes)
+        ),
+    ));
+    lines.push(("tier", tier_text(r.tier).to_owned()));
+    lines
+}
+
+fn lost_of(lost: u64, of: u64) -> String {
+    if of == 0 {
+        return "0 of 0".into();
+    }
+    format!("{} of {} ({})", count(lost as f64), count(of as f64), percent(lost as f64 / of as f64))
+}
+
+fn samples_lost(losses: &Losses, kept: u64) -> String {
+    let causes = [
+        (losses.samples_ring_full, "ring full"),
+        (losses.samples_missed, "missed by the kernel"),
+        (losses.samples_no_stack, "kept without a stack"),
+        (losses.kernel_missed, "hits missed by the kernel"),
+    ];
+    let gone = losses.samples_ring_full + losses.samples_missed;
+    let mut text = lost_of(gone, kept + gone);
+    let named: Vec<String> = causes
+        .iter()
+        .filter(|(n, _)| *n > 0)
+        .map(|(n, cause)| format!("{} {cause}", count(*n as f64)))
+        .collect();
+    if !named.is_empty() {
+        text.push_str(": ");
+        text.push_str(&named.join(", "));
+    }
+    text
+}
+
+fn tier_text(tier: Tier) -> &'static str {
+    match tier {
+        Tier::A => "A (uprobe session links)",
+        Tier::B => "B (uprobe multi links)",
+        Tier::C => "C (uprobe multi links, other processes filtered in BPF)",
+        Tier::D => "D (perf-event uprobes: at most 8 classes, slow detach)",
+    }
+}
+
+/// The receipt as text.
+#[must_use]
+pub fn receipt_text(report: &Report, options: TextOptions) -> String {
+    let r = &report.receipt;
+    let mut out = format!("{}\n", styled("Budget receipt", BOLD, options.colours));
+    let indent = " ".repeat(LABEL + 2);
+    for (label, text) in lines(report) {
+        // A line's own width is what the label leaves of it.
+        let body =
+            wrap(&text, options.width.saturating_sub(LABEL + 2), "").replace('\n', &format!("\n{indent}"));
+        let over = match label {
+            "predicted" => {
+                r.target_cpu_s > 0.0 && r.predicted * r.target_cpu_s > allowed_s(r, report.duration_s)
+            }
+            "breaker" => r.trips > 0,
+            "hits lost" => r.hits_dropped > 0,
+            "rows lost" => true,
+            _ => false,
+        };
+        out.push_str(&format!(
+            "  {label:<LABEL$}{}\n",
+            if over { styled(&body, RED, options.colours) } else { body }
+        ));
+    }
+    let mut block = |title: &str, items: Vec<String>| {
+        if !items.is_empty() {
+            out.push_str(&format!("{}\n", styled(title, BOLD, options.colours)));
+            for item in items {
+                out.push_str(&format!("  {}\n", wrap(&item, options.width.saturating_sub(2), "    ")));
+            }
+        }
+    };
+    block("Not observed", r.not_observed.iter().map(|n| format!("{}: {}", n.what, n.why)).collect());
+    block("Warnings", report.warnings.clone());
+    out
+}

@@ -1,0 +1,120 @@
+//! A report made by hand, for the golden tests: one traced, one burst, one sampled function.
+
+use profiler_core::class::{RecordKind, SiteClass, Source, Tier};
+use profiler_core::estimate::Estimate;
+use profiler_core::recording::Charge;
+use profiler_core::report::{Receipt, Report, Row};
+use profiler_core::units::OverheadBudget;
+use std::collections::BTreeMap;
+
+fn estimate(value: f64, half: f64, n: u64, source: Source) -> Option<Estimate> {
+    Some(Estimate { value, low: value - half, high: value + half, level: 0.95, n, source })
+}
+
+fn row(name: &str, decision: &str) -> Row {
+    Row {
+        name: name.into(),
+        module: "server".into(),
+        class_id: None,
+        decision: decision.into(),
+        share: None,
+        share_long_run: None,
+        self_share: None,
+        calls: None,
+        rate_hz: None,
+        on_cpu_ns: None,
+        mean_ns: None,
+        correction_ns: 0.0,
+        quantiles_ns: vec![],
+        attached: 0.0,
+        dropped: 0,
+        attempted: 0,
+        site_class: None,
+        kind: None,
+        notes: vec![],
+    }
+}
+
+pub(super) fn report() -> Report {
+    use Source::{Burst, Derived, Exact, Sampled};
+    let meta = crate::recording::sample::meta();
+    Report {
+        target: "server".into(),
+        pid: 1234,
+        duration_s: 10.0,
+        target_cpu: estimate(0.81, 0.008, 990, Sampled).unwrap(),
+        samples: 990,
+        rows: vec![
+            Row {
+                class_id: Some(0),
+                share: estimate(0.421, 0.021, 417, Sampled),
+                self_share: estimate(0.101, 0.012, 100, Sampled),
+                calls: Some(Estimate::exact(5_010.0, 5_010)),
+                rate_hz: Some(Estimate::exact(501.0, 5_010)),
+                on_cpu_ns: estimate(68_100.0, 3_400.0, 417, Derived),
+                mean_ns: estimate(80_200.0, 700.0, 4_990, Exact),
+                correction_ns: 200.0,
+                quantiles_ns: vec![
+                    (0.5, estimate(66_600.0, 1_000.0, 4_990, Exact).unwrap()),
+                    (0.99, estimate(1.2e6, 1e5, 4_990, Exact).unwrap()),
+                ],
+                attached: 1.0,
+                dropped: 6,
+                attempted: 5_010,
+                site_class: Some(SiteClass::Push),
+                kind: Some(RecordKind::Latency),
+                ..row("db::query", "trace")
+            },
+            Row {
+                class_id: Some(1),
+                share: estimate(0.31, 0.019, 307, Sampled),
+                self_share: estimate(0.3, 0.019, 297, Sampled),
+                calls: estimate(12.3e6, 3.6e5, 369_000, Burst),
+                rate_hz: estimate(1.23e6, 3.6e4, 369_000, Burst),
+                on_cpu_ns: estimate(204.0, 14.0, 307, Derived),
+                attached: 0.03,
+                attempted: 369_000,
+                site_class: Some(SiteClass::Nop5),
+                kind: Some(RecordKind::Count),
+                notes: vec!["inlined copies are not counted".into()],
+                ..row("parse", "burst")
+            },
+            Row {
+                share: estimate(0.012, 0.006, 12, Sampled),
+                self_share: estimate(0.002, 0.003, 2, Sampled),
+                ..row(
+                    "core::iter::traits::iterator::Iterator::for_each::<alloc::vec::Vec<http::header::HeaderValue>>",
+                    "sample",
+                )
+            },
+        ],
+        receipt: Receipt {
+            budget: OverheadBudget::Share(0.02),
+            predicted: 0.0085,
+            measured: meta.measured.clone(),
+            target_cpu_s: 8.0,
+            spent_s: BTreeMap::from([
+                (Charge::Traced, 0.031),
+                (Charge::Burst, 0.012),
+                (Charge::Survey, 0.003),
+                (Charge::Samples, 0.0198),
+                (Charge::Switches, 0.0012),
+                (Charge::Attach, 0.001),
+                (Charge::Children, 0.0),
+                (Charge::Bystanders, 0.0004),
+            ]),
+            worst_second: 0.017,
+            trips: 1,
+            losses: meta.losses,
+            hits_dropped: 6,
+            hits_attempted: 374_010,
+            agent_cpu: 0.006,
+            agent_rss_bytes: 41 << 20,
+            kernel_memory_bytes: 12 << 20,
+            tier: Tier::A,
+            prices: "calibrated".into(),
+            not_observed: meta.not_observed.clone(),
+        },
+        warnings: meta.warnings.clone(),
+    }
+}

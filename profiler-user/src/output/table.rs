@@ -1,0 +1,237 @@
+//! The table of functions for the terminal.
+//!
+//! Every number carries the letter of its source and the half-width of its interval. Columns give way from
+//! the right, in the order of their importance, until the table fits; the function's name takes what is left.
+
+use super::TextOptions;
+use super::units::{count, duration_ns, percent, plus_minus, si, source_letter};
+use profiler_core::estimate::Estimate;
+use profiler_core::report::{Report, Row};
+
+/// Narrowest column of function names.
+const NAME_MIN: usize = 24;
+/// Widest.
+const NAME_MAX: usize = 60;
+
+pub(super) const BOLD: &str = "\x1b[1m";
+pub(super) const DIM: &str = "\x1b[2m";
+pub(super) const RED: &str = "\x1b[31m";
+pub(super) const GREEN: &str = "\x1b[32m";
+const RESET: &str = "\x1b[0m";
+
+/// `text` in an ANSI style, if colours are on.
+pub(super) fn styled(text: &str, style: &str, on: bool) -> String {
+    if on && !text.is_empty() { format!("{style}{text}{RESET}") } else { text.to_owned() }
+}
+
+/// One column: heading, importance (1 goes first when room is short), cell of a row.
+struct Column {
+    heading: &'static str,
+    importance: u8,
+    cell: fn(&Row) -> String,
+}
+
+const COLUMNS: &[Column] = &[
+    Column { heading: "CPU", importance: 9, cell: |r| share(r.share.as_ref()) },
+    Column { heading: "SELF", importance: 4, cell: |r| share(r.self_share.as_ref()) },
+    Column { heading: "CALLS", importance: 8, cell: |r| number(r.calls.as_ref(), exact_count) },
+    Column { heading: "CALLS/S", importance: 3, cell: |r| number(r.rate_hz.as_ref(), |e| si(e.value)) },
+    Column {
+        heading: "CPU/CALL",
+        importance: 5,
+        cell: |r| number(r.on_cpu_ns.as_ref(), |e| duration_ns(e.value)),
+    },
+    Column {
+        heading: "TIME/CALL",
+        importance: 7,
+        cell: |r| number(r.mean_ns.as_ref(), |e| duration_ns(e.value)),
+    },
+    Column { heading: "P50", importance: 1, cell: |r| quantile(r, 0.5) },
+    Column { heading: "P99", importance: 2, cell: |r| quantile(r, 0.99) },
+    Column { heading: "HOW", importance: 6, cell: how },
+];
+
+/// A share of CPU with its interval in points: `42.1 ±2.1 %`.
+pub(super) fn share(e: Option<&Estimate>) -> String {
+    let Some(e) = e else { return String::new() };
+    if e.low == e.high {
+        return percent(e.value);
+    }
+    format!("{:.1} ±{:.1} %", e.value * 100.0, e.half_width() * 100.0)
+}
+
+/// A number, its interval and the letter of its source: `1.30 us ±3 % D`.
+pub(super) fn number(e: Option<&Estimate>, text: impl Fn(&Estimate) -> String) -> String {
+    let Some(e) = e else { return String::new() };
+    let pm = plus_minus(e);
+    let letter = source_letter(e.source);
+    if pm.is_empty() { format!("{} {letter}", text(e)) } else { format!("{} {pm} {letter}", text(e)) }
+}
+
+/// Exact counts in full, estimates with three digits: more would claim more than is known.
+pub(super) fn exact_count(e: &Estimate) -> String {
+    if e.low == e.high { count(e.value) } else { si(e.value) }
+}
+
+fn quantile(row: &Row, p: f64) -> String {
+    let found = row.quantiles_ns.iter().find(|(q, _)| (q - p).abs() < 1e-9);
+    number(found.map(|(_, e)| e), |e| duration_ns(e.value))
+}
+
+/// `trace`, `burst 3 %`, `sample`: the plan's decision and the share of the run attached.
+pub(super) fn how(row: &Row) -> String {
+    match row.decision.as_str() {
+        "burst" => format!("burst {}", percent(row.attached)),
+        "trace" if row.attached > 0.0 && row.attached < 0.995 => format!("trace {}", percent(row.attached)),
+        other => other.to_owned(),
+    }
+}
+
+/// The title line.
+pub(super) fn title(report: &Report) -> String {
+    let seconds = duration_ns(report.duration_s * 1e9);
+    let u = &report.target_cpu;
+    let interval = if u.low == u.high { String::new() } else { format!(" {}", plus_minus(u)) };
+    format!(
+        "{} (pid {}): {seconds}, {:.2} CPUs{interval}, {} samples, budget {}",
+        report.target,
+        report.pid,
+        u.value,
+        count(report.samples as f64),
+        report.receipt.budget
+    )
+}
+
+/// The table of the hottest functions, with its legend and notes.
+pub(super) fn table_text(report: &Report, options: TextOptions) -> String {
+    let colours = options.colours;
+    let mut out = format!("{}\n\n", styled(&title(report), BOLD, colours));
+    let rows: Vec<&Row> = report.rows.iter().take(options.rows).collect();
+    if rows.is_empty() {
+        out.push_str("nothing was observed: no samples and no calls\n");
+        return out;
+    }
+
+    // Columns without any content are left out; then the least important go until the rest fits.
+    let mut columns: Vec<(&Column, Vec<String>, usize)> = COLUMNS
+        .iter()
+        .map(|c| {
+            let cells: Vec<String> = rows.iter().map(|r| (c.cell)(r)).collect();
+            let width = cells.iter().map(|t| t.chars().count()).max().unwrap_or(0).max(c.heading.len());
+            (c, cells, width)
+        })
+        .filter(|(_, cells, _)| cells.iter().any(|t| !t.is_empty()))
+        .collect();
+    let used = |columns: &[(&Column, Vec<String>, usize)]| columns.iter().map(|c| c.2 + 2).sum::<usize>();
+    while used(&columns) + NAME_MIN > options.width {
+        let Some(least) = (0..columns.len()).min_by_key(|i| columns[*i].0.importance) else { break };
+        columns.remove(least);
+    }
+    let longest = rows.iter().map(|r| r.name.chars().count()).max().unwrap_or(0).max("FUNCTION".len());
+    let room = options.width.saturating_sub(used(&columns)).max(NAME_MIN);
+    let name_width = longest.min(room).min(NAME_MAX);
+
+    let mut heading = format!("{:<name_width$}", "FUNCTION");
+    for (column, _, width) in &columns {
+        heading.push_str(&format!("  {:>width$}", column.heading));
+    }
+    out.push_str(&styled(heading.trim_end(), BOLD, colours));
+    out.push('\n');
+    for (i, row) in rows.iter().enumerate() {
+        let name = shorten(&row.name, name_width);
+        let pad = name_width - name.chars().count();
+        let traced = row.decision != "sample";
+        let mut line =
+            format!("{}{:pad$}", styled(&name, if traced { GREEN } else { "" }, colours && traced), "");
+        for (_, cells, width) in &columns {
+            line.push_str(&format!("  {:>width$}", cells[i]));
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    if report.rows.len() > rows.len() {
+        out.push_str(&format!("… and {} more (--rows)\n", report.rows.len() - rows.len()));
+    }
+    let legend = "CPU, SELF from samples; E exact, B burst (scaled from windows), S sampled, D derived (CPU/CALL = share / rate); \
+                  ± half the interval's width (95 %)";
+    out.push_str(&styled(&wrap(legend, options.width, ""), DIM, colours));
+    out.push('\n');
+    let notes = notes(&rows);
+    if !notes.is_empty() {
+        out.push('\n');
+        for note in notes {
+            out.push_str(&wrap(&note, options.width, "  "));
+            out.push('\n');
+        }
+    }
+    out
+}
+
+/// What a reader must know of single rows: losses, corrections, remarks.
+pub(super) fn notes(rows: &[&Row]) -> Vec<String> {
+    let mut notes = Vec::new();
+    for row in rows {
+        let mut parts: Vec<String> = row.notes.clone();
+        if row.dropped > 0 {
+            parts.push(format!("{} of {} hits lost", count(row.dropped as f64), count(row.attempted as f64)));
+        }
+        if row.correction_ns > 0.0 {
+            parts.push(format!(
+                "{} of probe cost per call taken out of TIME/CALL",
+                duration_ns(row.correction_ns)
+            ));
+        }
+        if !parts.is_empty() {
+            notes.push(format!("{}: {}", row.name, parts.join("; ")));
+        }
+    }
+    notes
+}
+
+/// A long name keeps its beginning and its end: `core::iter::…::next`.
+pub(super) fn shorten(name: &str, width: usize) -> String {
+    let n = name.chars().count();
+    if n <= width {
+        return name.to_owned();
+    }
+    let head = width.saturating_sub(1) / 2;
+    let tail = width.saturating_sub(1) - head;
+    let mut out: String = name.chars().take(head).collect();
+    out.push('…');
+    out.extend(name.chars().skip(n - tail));
+    out
+}
+
+/// Units, which stay with their number.
+const UNITS: &[&str] = &["%", "ns", "us", "ms", "s", "min", "KiB", "MiB", "GiB"];
+
+/// Breaks `text` at spaces, not between a number and its unit; lines after the first begin with `indent`.
+pub(super) fn wrap(text: &str, width: usize, indent: &str) -> String {
+    let is_unit = |word: &str| UNITS.contains(&word.trim_end_matches([',', ';', ')', ':']));
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match words.last_mut() {
+            Some(last) if is_unit(word) => {
+                last.push(' ');
+                last.push_str(word);
+            }
+            _ => words.push(word.to_owned()),
+        }
+    }
+    let mut out = String::new();
+    let mut column = 0;
+    for word in &words {
+        let len = word.chars().count();
+        if column > 0 && column + 1 + len > width {
+            out.push('\n');
+            out.push_str(indent);
+            column = indent.chars().count();
+        } else if column > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += len;
+    }
+    out
+}

@@ -1,0 +1,337 @@
+use super::sample::report;
+use super::*;
+use crate::recording::sample::recording;
+use expect_test::{Expect, expect};
+use prost::Message;
+use std::io::Read;
+
+fn rendered(format: Format) -> String {
+    String::from_utf8(render(&report(), &recording(), format, TextOptions::default()).unwrap()).unwrap()
+}
+
+fn check_text(width: usize, expect: Expect) {
+    let text = text(&report(), TextOptions { width, ..TextOptions::default() });
+    for line in text.lines() {
+        assert!(line.chars().count() <= width, "{width} columns: '{line}' has {}", line.chars().count());
+    }
+    expect.assert_eq(&text);
+}
+
+#[test]
+fn table_and_receipt_in_80_columns() {
+    check_text(
+        80,
+        expect![[r#"
+            server (pid 1234): 10.0 s, 0.81 CPUs ±1 %, 990 samples, budget 2%
+
+            FUNCTION                                    CPU          CALLS         TIME/CALL
+            db::query                           42.1 ±2.1 %        5,010 E  80.2 us ±0.9 % E
+            parse                               31.0 ±1.9 %  12.3 M ±3 % B
+            core::iter::trai…er::HeaderValue>>   1.2 ±0.6 %
+            CPU, SELF from samples; E exact, B burst (scaled from windows), S sampled, D
+            derived (CPU/CALL = share / rate); ± half the interval's width (95 %)
+
+            db::query: 6 of 5,010 hits lost; 200 ns of probe cost per call taken out of
+              TIME/CALL
+            parse: inlined copies are not counted
+
+            Budget receipt
+              allowed       2% of the target's own CPU time, 8.00 s: 160 ms
+              predicted     0.85 %: 68.0 ms (hits, samples and switches times their prices,
+                            calibrated); worst second 1.7 %
+              measured      1.1 % (0.60 % to 1.6 %, 95 %): slowdown of system calls in 20
+                            pairs of windows with and without monitoring
+              spent on      traced 31.0 ms, bursts 12.0 ms, survey 3.00 ms, samples 19.8 ms,
+                            context switches 1.20 ms, attach 1.00 ms
+              beside it     400 us taken from other processes (not part of the budget)
+              breaker       1 class tripped
+              hits lost     6 of 374,010 (0.002 %)
+              samples lost  1 of 991 (0.10 %): 1 ring full
+              agent         0.60 % of one CPU, 41 MiB resident; 12 MiB in the kernel
+              tier          A (uprobe session links)
+            Not observed
+              libc.so.6:memcpy: IFUNC not resolved in the target
+            Warnings
+              the timer interrupt is late in the kernel
+        "#]],
+    );
+}
+
+#[test]
+fn table_and_receipt_in_120_columns() {
+    check_text(
+        120,
+        expect![[r#"
+            server (pid 1234): 10.0 s, 0.81 CPUs ±1 %, 990 samples, budget 2%
+
+            FUNCTION                                  CPU         SELF          CALLS        CPU/CALL         TIME/CALL          HOW
+            db::query                         42.1 ±2.1 %  10.1 ±1.2 %        5,010 E  68.1 us ±5 % D  80.2 us ±0.9 % E        trace
+            parse                             31.0 ±1.9 %  30.0 ±1.9 %  12.3 M ±3 % B   204 ns ±7 % D                    burst 3.0 %
+            core::iter::tra…r::HeaderValue>>   1.2 ±0.6 %   0.2 ±0.3 %                                                        sample
+            CPU, SELF from samples; E exact, B burst (scaled from windows), S sampled, D derived (CPU/CALL = share / rate); ± half
+            the interval's width (95 %)
+
+            db::query: 6 of 5,010 hits lost; 200 ns of probe cost per call taken out of TIME/CALL
+            parse: inlined copies are not counted
+
+            Budget receipt
+              allowed       2% of the target's own CPU time, 8.00 s: 160 ms
+              predicted     0.85 %: 68.0 ms (hits, samples and switches times their prices, calibrated); worst second 1.7 %
+              measured      1.1 % (0.60 % to 1.6 %, 95 %): slowdown of system calls in 20 pairs of windows with and without
+                            monitoring
+              spent on      traced 31.0 ms, bursts 12.0 ms, survey 3.00 ms, samples 19.8 ms, context switches 1.20 ms, attach
+                            1.00 ms
+              beside it     400 us taken from other processes (not part of the budget)
+              breaker       1 class tripped
+              hits lost     6 of 374,010 (0.002 %)
+              samples lost  1 of 991 (0.10 %): 1 ring full
+              agent         0.60 % of one CPU, 41 MiB resident; 12 MiB in the kernel
+              tier          A (uprobe session links)
+            Not observed
+              libc.so.6:memcpy: IFUNC not resolved in the target
+            Warnings
+              the timer interrupt is late in the kernel
+        "#]],
+    );
+}
+
+#[test]
+fn colours_change_no_text() {
+    let plain = text(&report(), TextOptions::default());
+    let coloured = text(&report(), TextOptions { colours: true, ..TextOptions::default() });
+    assert!(coloured.contains("\x1b[1m"));
+    let mut stripped = String::new();
+    let mut rest = coloured.as_str();
+    while let Some((before, after)) = rest.split_once("\x1b[") {
+        stripped.push_str(before);
+        rest = after.split_once('m').unwrap().1;
+    }
+    stripped.push_str(rest);
+    assert_eq!(stripped, plain);
+}
+
+#[test]
+fn a_report_of_nothing_says_so() {
+    let mut empty = report();
+    empty.rows.clear();
+    empty.samples = 0;
+    empty.receipt.measured = None;
+    empty.receipt.spent_s.clear();
+    empty.receipt.hits_attempted = 0;
+    let text = text(&empty, TextOptions::default());
+    assert!(text.contains("nothing was observed") && text.contains("spent on      nothing"), "{text}");
+    assert!(text.contains("measured      no ("), "{text}");
+}
+
+#[test]
+fn json_is_the_report() {
+    let back: profiler_core::report::Report = serde_json::from_str(&rendered(Format::Json)).unwrap();
+    assert_eq!(back, report());
+}
+
+#[test]
+fn folded_stacks() {
+    expect![[r#"
+        [truncated];main;db::query;db::read_[i];copy_to_user_[k] 1
+        main;db::query;db::read_[i];copy_to_user_[k] 3
+        main;db::query;parse 6
+    "#]]
+    .assert_eq(&rendered(Format::Folded));
+}
+
+#[test]
+fn where_periods_differ_stacks_are_weighted_with_time() {
+    let mut r = recording();
+    r.samples[0].period_ns = 1_000_000;
+    let folded =
+        String::from_utf8(render(&report(), &r, Format::Folded, TextOptions::default()).unwrap()).unwrap();
+    // 5 samples of 10,101 us and one of 1,000 us.
+    assert!(folded.contains("main;db::query;parse 51506\n"), "{folded}");
+}
+
+#[test]
+fn flame_graph_says_that_it_shows_samples_and_how_many() {
+    let svg = rendered(Format::Svg);
+    assert!(
+        svg.starts_with("<?xml") && svg.contains("on-CPU samples") && svg.contains("n = 10 samples"),
+        "{svg}"
+    );
+    assert!(svg.contains("parse (6 samples, 60.00%)"), "{svg}");
+    assert_eq!(svg, rendered(Format::Svg), "the same recording gives the same picture");
+}
+
+#[test]
+fn pprof_decodes_to_the_samples() {
+    let gz = render(&report(), &recording(), Format::Pprof, TextOptions::default()).unwrap();
+    let mut bytes = Vec::new();
+    flate2::read::GzDecoder::new(gz.as_slice()).read_to_end(&mut bytes).unwrap();
+    let p = pprof::Profile::decode(bytes.as_slice()).unwrap();
+    let s = |i: i64| p.string_table[usize::try_from(i).unwrap()].as_str();
+    assert_eq!(s(0), "");
+    let types: Vec<_> = p.sample_type.iter().map(|t| (s(t.ty), s(t.unit))).collect();
+    assert_eq!(types, [("samples", "count"), ("cpu", "nanoseconds")]);
+    let total: i64 = p.sample.iter().map(|s| s.value[0]).sum();
+    let cpu: i64 = p.sample.iter().map(|s| s.value[1]).sum();
+    assert_eq!((total, cpu), (10, 10 * 10_101_010));
+    assert_eq!((p.period, p.duration_nanos), (10_101_010, 10_000_000_000));
+    // The kernel stack: leaf first; the inlined call shares the location of the function around it.
+    let mut stacks: Vec<String> = p
+        .sample
+        .iter()
+        .map(|sample| {
+            let locations = sample.location_id.iter().map(|id| &p.location[*id as usize - 1]);
+            let names = locations.map(|l| {
+                let names = l.line.iter().map(|line| s(p.function[line.function_id as usize - 1].name));
+                names.collect::<Vec<_>>().join("+")
+            });
+            let module =
+                |id: &u64| s(p.mapping[p.location[*id as usize - 1].mapping_id as usize - 1].filename);
+            format!("{} in {}", names.collect::<Vec<_>>().join(" < "), module(&sample.location_id[0]))
+        })
+        .collect();
+    stacks.sort();
+    stacks.dedup();
+    assert_eq!(
+        stacks,
+        [
+            "copy_to_user < db::read+db::query < main in [kernel]",
+            "parse < db::query < main in /usr/bin/server"
+        ]
+    );
+    let server = p.mapping.iter().find(|m| s(m.filename) == "/usr/bin/server").unwrap();
+    assert!(server.has_functions && server.memory_limit > 0x3000);
+}
+
+#[test]
+fn speedscope_frames_and_weights_belong_together() {
+    let v: serde_json::Value = serde_json::from_str(&rendered(Format::Speedscope)).unwrap();
+    let frames = v["shared"]["frames"].as_array().unwrap();
+    let profiles = v["profiles"].as_array().unwrap();
+    assert_eq!(profiles.len(), 2, "one per thread");
+    let mut n = 0;
+    for p in profiles {
+        let (samples, weights) = (p["samples"].as_array().unwrap(), p["weights"].as_array().unwrap());
+        assert_eq!(samples.len(), weights.len());
+        n += samples.len();
+        let sum: u64 = weights.iter().map(|w| w.as_u64().unwrap()).sum();
+        assert_eq!(p["endValue"].as_u64().unwrap(), sum);
+        for frame in samples.iter().flat_map(|s| s.as_array().unwrap()) {
+            assert!((frame.as_u64().unwrap() as usize) < frames.len());
+        }
+    }
+    assert_eq!(n, 10);
+    let first: Vec<_> = profiles[0]["samples"][0]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|i| &frames[i.as_u64().unwrap() as usize]["name"])
+        .collect();
+    assert_eq!(first, ["main", "db::query", "parse"], "outermost first");
+}
+
+/// Every column of a table has its length, every index lies in its table, prefixes come before.
+#[test]
+fn firefox_tables_are_consistent() {
+    let v: serde_json::Value = serde_json::from_str(&rendered(Format::Firefox)).unwrap();
+    let shared = &v["shared"];
+    let len = |t: &serde_json::Value| t["length"].as_u64().unwrap();
+    let mut tables = vec![];
+    for name in ["frameTable", "funcTable", "stackTable", "resourceTable", "nativeSymbols", "sources"] {
+        tables.push(&shared[name]);
+    }
+    for t in v["threads"].as_array().unwrap() {
+        tables.push(&t["samples"]);
+        tables.push(&t["markers"]);
+    }
+    for table in tables {
+        for (column, values) in table.as_object().unwrap() {
+            if let Some(values) = values.as_array() {
+                assert_eq!(values.len() as u64, len(table), "{column}");
+            }
+        }
+    }
+    let below = |values: &serde_json::Value, limit: u64| {
+        for v in values.as_array().unwrap().iter().filter_map(serde_json::Value::as_u64) {
+            assert!(v < limit, "{v} of {limit}");
+        }
+    };
+    below(&shared["frameTable"]["func"], len(&shared["funcTable"]));
+    below(&shared["funcTable"]["name"], shared["stringArray"].as_array().unwrap().len() as u64);
+    below(&shared["funcTable"]["resource"], v["libs"].as_array().unwrap().len() as u64);
+    below(&shared["stackTable"]["frame"], len(&shared["frameTable"]));
+    for (i, prefix) in shared["stackTable"]["prefix"].as_array().unwrap().iter().enumerate() {
+        assert!(prefix.as_u64().is_none_or(|p| p < i as u64));
+    }
+    let threads = v["threads"].as_array().unwrap();
+    assert_eq!(threads.iter().map(|t| len(&t["samples"])).sum::<u64>(), 10);
+    assert_eq!(threads.iter().map(|t| len(&t["markers"])).sum::<u64>(), 2);
+    for t in threads {
+        below(&t["samples"]["stack"], len(&shared["stackTable"]));
+    }
+}
+
+#[test]
+fn chrome_trace_has_calls_samples_and_overhead() {
+    let v: serde_json::Value = serde_json::from_str(&rendered(Format::Chrome)).unwrap();
+    let events = v["traceEvents"].as_array().unwrap();
+    let of = |ph: &str, cat: &str| {
+        events.iter().filter(|e| e["ph"] == ph && (cat.is_empty() || e["cat"] == cat)).collect::<Vec<_>>()
+    };
+    let call = of("X", "call");
+    assert_eq!(call.len(), 1);
+    assert_eq!(
+        (&call[0]["name"], call[0]["ts"].as_f64(), call[0]["dur"].as_f64()),
+        (&"db::query".into(), Some(100_000.0), Some(80.0))
+    );
+    assert_eq!(call[0]["args"]["registers"][1], "0xffffffffffffffff");
+    assert_eq!(of("i", "call").len(), 1, "a call without an end is an instant");
+    assert_eq!(of("i", "sample").len(), 10);
+    let overhead = of("C", "")[0]["args"]["predicted"].as_f64().unwrap();
+    // (651,300 + 1,217,700) / (800,000,000 - 1,869,000)
+    assert!((overhead - 0.234_172).abs() < 1e-5, "{overhead}");
+}
+
+#[test]
+fn the_page_stands_alone_and_escapes_names() {
+    let mut r = report();
+    r.rows[1].name = "<script>alert(1)</script>".into();
+    let page =
+        String::from_utf8(render(&r, &recording(), Format::Html, TextOptions::default()).unwrap()).unwrap();
+    assert!(!page.contains("<script>alert"), "{page}");
+    assert!(page.contains("&lt;script&gt;alert(1)"), "{page}");
+    for outside in ["src=\"http", "href=\"http", "@import", "url(http"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    assert!(page.contains("data:image/svg+xml") && page.contains("<dt>measured</dt>"), "{page}");
+}
+
+#[test]
+fn the_extension_decides() {
+    let f = |name: &str| Format::of_path(Path::new(name)).ok();
+    assert_eq!(f("a/run.html"), Some(Format::Html));
+    assert_eq!(f("run.pb.gz"), Some(Format::Pprof));
+    assert_eq!(f("x.speedscope.json"), Some(Format::Speedscope));
+    assert_eq!(f("X.TRACE.JSON"), Some(Format::Chrome));
+    assert_eq!(f("x.json"), Some(Format::Json));
+    expect!["cannot tell the format of 'out.pdf': the name must end in one of .txt .json .html .svg .folded .pb.gz .pprof .speedscope.json .firefox.json .trace.json"].assert_eq(&Format::of_path(Path::new("out.pdf")).unwrap_err().to_string());
+}
+
+#[test]
+fn without_samples_there_is_no_flame_graph_and_the_error_says_why() {
+    let mut r = recording();
+    r.samples.clear();
+    let error = render(&report(), &r, Format::Svg, TextOptions::default()).unwrap_err().to_string();
+    expect!["the recording has no samples, so there is no flame graph to draw; record with sampling on (--sample-rate) or for longer"].assert_eq(&error);
+    render(&report(), &r, Format::Html, TextOptions::default()).unwrap();
+}
+
+/// Every ending that is accepted is in `docs/formats.md` and in the error's list.
+#[test]
+fn every_extension_is_documented() {
+    let docs = include_str!("../../../docs/formats.md");
+    let error = OutputError::UnknownExtension(String::new()).to_string();
+    for (ending, _) in ENDINGS.iter().filter(|(e, _)| *e != ".htm") {
+        assert!(docs.contains(&format!("`{ending}`")), "{ending}");
+        assert!(error.contains(ending), "{ending}");
+    }
+}
