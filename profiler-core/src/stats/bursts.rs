@@ -1,0 +1,230 @@
+//! Rates from bursts: windows of complete counting that a quota or a clock ended.
+//!
+//! Three things stand between "N hits in t seconds" and a rate:
+//! 1. *Dilation*: each hit slows the target, so the time in the denominator is t less what monitoring took.
+//! 2. *The stopping rule*: a burst that the quota ended is a waiting time, one that the clock ended is a count.
+//!    (N-1)/t and N/t are both unbiased for their rule, and so is the mixture: for events of rate F,
+//!    `E[(Q-1)/T_Q; T_Q < W] + E[N/W; N < Q] = F (P(N(W) >= Q-1) + P(N(W) <= Q-2)) = F`, for Q >= 2.
+//! 3. *The load*: bursts are the sampling unit; their spread, not Poisson's, says how sure the mean is.
+//!    Bursts are weighted by what they were designed to see, not by what they saw, because hot moments use up
+//!    a quota sooner and would count less.
+
+use super::counts::{garwood, waiting_time};
+use super::{Interval, t_quantile, z_quantile};
+use crate::class::Source;
+use crate::estimate::Estimate;
+
+/// What ended a burst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// The hit that used up the quota; the time runs up to it.
+    Quota,
+    /// The end of the window.
+    Window,
+}
+
+/// The time of a burst, as measured.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BurstTime {
+    /// Wall time, s.
+    pub elapsed_s: f64,
+    /// CPU time of the target, monitoring included, s; 0 if it could not be measured.
+    pub target_cpu_s: f64,
+    /// Threads of the target that could hit.
+    pub threads: u32,
+    /// Cost of everything else that watched the target in this time (other classes, samples), CPU s.
+    pub other_cost_s: f64,
+    /// CPU seconds that the target uses per wall second outside bursts (`U`).
+    pub cpu_per_s: f64,
+}
+
+/// No call takes less than a nanosecond: the bound on a rate where the price's error swallows all of the time.
+const LEAST_CALL_S: f64 = 1e-9;
+
+/// Seconds of wall time that the burst would have taken had nobody watched, with `hits` hits at `tau_s`.
+///
+/// ```text
+/// one thread:    t - N tau - other
+/// many threads:  (target CPU - N tau - other) / U
+/// ```
+/// Never below 1 ns per hit.
+#[must_use]
+pub fn undilated_s(time: &BurstTime, hits: u64, tau_s: f64) -> f64 {
+    let cost = hits as f64 * tau_s + time.other_cost_s;
+    let by_cpu = time.threads > 1 && time.target_cpu_s > 0.0 && time.cpu_per_s > 0.0;
+    let (left, scale) =
+        if by_cpu { (time.target_cpu_s - cost, time.cpu_per_s) } else { (time.elapsed_s - cost, 1.0) };
+    (left.max(hits as f64 * LEAST_CALL_S) / scale).max(0.0)
+}
+
+/// One burst, ready to be estimated from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Burst {
+    /// Hits up to the end of the burst.
+    pub hits: u64,
+    /// What ended it.
+    pub stop: Stop,
+    /// Undilated time at the price's value, s.
+    pub time_s: f64,
+    /// Undilated time at the largest price: the shortest time, the highest rate.
+    pub time_low_s: f64,
+    /// Undilated time at the smallest price.
+    pub time_high_s: f64,
+    /// Quota of hits that the burst was given, if it had one.
+    pub quota: Option<u64>,
+    /// Time that the burst was given, s, if it had an end.
+    pub window_s: Option<f64>,
+}
+
+impl Burst {
+    /// A burst from what was measured, with the price as (value, smallest, largest), s.
+    #[must_use]
+    pub fn new(time: &BurstTime, hits: u64, stop: Stop, tau_s: (f64, f64, f64)) -> Self {
+        let time_s = undilated_s(time, hits, tau_s.0);
+        Self {
+            hits,
+            stop,
+            time_s,
+            time_low_s: undilated_s(time, hits, tau_s.2).min(time_s),
+            time_high_s: undilated_s(time, hits, tau_s.1).max(time_s),
+            quota: (stop == Stop::Quota).then_some(hits),
+            window_s: None,
+        }
+    }
+
+    /// Events that carry information on the rate: N - 1 of a waiting time, N of a count.
+    fn events(&self) -> f64 {
+        match self.stop {
+            Stop::Quota => self.hits.saturating_sub(1) as f64,
+            Stop::Window => self.hits as f64,
+        }
+    }
+
+    /// Hits that the burst was designed to see at the rate `pilot`.
+    fn design(&self, pilot: f64) -> f64 {
+        let by_window = pilot * self.window_s.unwrap_or(self.time_s);
+        match self.quota {
+            Some(q) if self.stop == Stop::Quota && self.window_s.is_none() => q as f64,
+            Some(q) => by_window.min(q as f64),
+            None => by_window,
+        }
+    }
+}
+
+/// The mean rate of events per undilated second over the time from which the bursts were drawn, with its
+/// interval. `None` without any time.
+///
+/// ```text
+/// R = sum w_j r_j / sum w_j,   r_j = (N_j - 1)/T_j (quota) or N_j/T_j (window),   w_j = min(Q_j, R W_j)
+/// ```
+/// One burst: exact Poisson limits. Several: `V = m/(m-1) sum w_j^2 (r_j - R)^2 / (sum w_j)^2`, and the limits of
+/// a gamma variable with that relative variance, adjusted for `(sum w)^2/sum w^2 - 1` degrees of freedom (as Korn
+/// and Graubard 1998 do for proportions): they are right for few hits as for many, and never below 0. With fewer
+/// than five bursts, or 20 hits in the average one, the spread is itself a guess: V is then not taken below
+/// Poisson's.
+/// The price's own uncertainty is added in quadrature on each side.
+#[must_use]
+pub fn rate(bursts: &[Burst], level: f64) -> Option<Estimate> {
+    let bursts: Vec<&Burst> = bursts.iter().filter(|b| b.time_s.is_finite() && b.time_s > 0.0).collect();
+    let time: f64 = bursts.iter().map(|b| b.time_s).sum();
+    if time <= 0.0 {
+        return None;
+    }
+    let hits: u64 = bursts.iter().map(|b| b.hits).sum();
+    let estimate = |value: f64, i: Interval| Estimate {
+        value,
+        low: i.low,
+        high: i.high,
+        level,
+        n: hits,
+        source: Source::Burst,
+    };
+    if hits == 0 {
+        return Some(estimate(0.0, garwood(0.0, level).scaled(1.0 / time)));
+    }
+    let value = weighted(&bursts, |b| b.time_s).0;
+    let statistical = if let [one] = bursts[..] {
+        let counts = match one.stop {
+            Stop::Quota => waiting_time(one.hits as f64, level),
+            Stop::Window => garwood(one.hits as f64, level),
+        };
+        counts.scaled(1.0 / time)
+    } else {
+        spread_interval(&bursts, value, hits, level)
+    };
+    // A dearer hit means less undilated time and a higher rate.
+    let dear = weighted(&bursts, |b| b.time_low_s).0;
+    let cheap = weighted(&bursts, |b| b.time_high_s).0;
+    let down = (value - statistical.low).hypot(value - cheap);
+    let up = (statistical.high - value).hypot(dear - value);
+    Some(estimate(value, Interval { low: (value - down).max(0.0), high: value + up }))
+}
+
+/// Weighted mean of the bursts' rates, and the weights.
+fn weighted(bursts: &[&Burst], time: impl Fn(&Burst) -> f64) -> (f64, Vec<f64>) {
+    let hits: f64 = bursts.iter().map(|b| b.hits as f64).sum();
+    let total: f64 = bursts.iter().map(|b| time(b)).sum();
+    let pilot = hits / total;
+    let weights: Vec<f64> = bursts.iter().map(|b| b.design(pilot).max(f64::MIN_POSITIVE)).collect();
+    let sum: f64 = weights.iter().sum();
+    let value = bursts.iter().zip(&weights).map(|(b, w)| w * b.events() / time(b)).sum::<f64>() / sum;
+    (value, weights)
+}
+
+fn spread_interval(bursts: &[&Burst], value: f64, hits: u64, level: f64) -> Interval {
+    let time: f64 = bursts.iter().map(|b| b.time_s).sum();
+    // All bursts ended with their first hit: nothing but a waiting time is known.
+    if value <= 0.0 {
+        return waiting_time(hits as f64, level).scaled(1.0 / time);
+    }
+    let (_, w) = weighted(bursts, |b| b.time_s);
+    let sum: f64 = w.iter().sum();
+    let squares: f64 = w.iter().map(|w| w * w).sum();
+    let m = bursts.len() as f64;
+    let of = |f: &dyn Fn(&Burst) -> f64| bursts.iter().zip(&w).map(|(b, w)| w * w * f(b)).sum::<f64>();
+    let between = m / (m - 1.0) * of(&|b| (b.events() / b.time_s - value).powi(2)) / (sum * sum);
+    // Variance of r_j were events independent: R^2/(Q-2) for a waiting time, R/T for a count.
+    let poisson = of(&|b| match b.stop {
+        Stop::Quota => value * value / (b.hits as f64 - 2.0).max(1.0),
+        Stop::Window => value / b.time_s,
+    }) / (sum * sum);
+    let df = (sum * sum / squares - 1.0).max(1.0);
+    let guess = m < 5.0 || (hits as f64) < 20.0 * m;
+    let variance = if guess { between.max(poisson) } else { between };
+    // The gamma with mean R and variance V (t/z)^2 has shape k.
+    let adjust = z_quantile(level) / t_quantile(level, df);
+    let k = value * value / variance.max(f64::MIN_POSITIVE) * adjust * adjust;
+    if !k.is_finite() || k > 1e15 {
+        return Interval { low: value, high: value };
+    }
+    garwood(k, level).scaled(value / k)
+}
+
+/// Events in the whole run of `run_s` undilated seconds, of which `covered_s` were watched and showed `counted`
+/// events: what was counted plus the rate's prediction for the rest.
+///
+/// ```text
+/// total = K + R (T - t);   Var = T^2 (1 - t/T) Var(R)
+/// ```
+/// The factor 1 - t/T is that of a sample from a finite population (Cochran 1977, §2.6): what was watched is known.
+#[must_use]
+pub fn run_total(counted: u64, covered_s: f64, run_s: f64, rate: &Estimate) -> Estimate {
+    let counted_f = counted as f64;
+    let rest = (run_s - covered_s).max(0.0);
+    if rest <= 0.0 || run_s <= 0.0 {
+        return Estimate::exact(counted_f, counted);
+    }
+    let value = counted_f + rate.value * rest;
+    let scale = run_s * (rest / run_s).sqrt();
+    Estimate {
+        value,
+        low: (value - scale * (rate.value - rate.low)).max(counted_f),
+        high: value + scale * (rate.high - rate.value),
+        level: rate.level,
+        n: counted,
+        source: Source::Burst,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,210 @@
+use super::super::LEVEL;
+use super::super::sim::{Coverage, exponential, poisson, rng, unit_gamma};
+use super::*;
+use rand::rngs::StdRng;
+
+/// A burst on a Poisson process of `rate` per undilated second, ended by quota or window (dilated by `tau`).
+fn burst(rng: &mut StdRng, rate: f64, quota: u64, window_s: f64, tau: f64) -> Burst {
+    let (mut own, mut hits) = (0.0, 0);
+    let (stop, elapsed_s) = loop {
+        let gap = exponential(rng, 1.0 / rate);
+        if own + gap + hits as f64 * tau > window_s {
+            break (Stop::Window, window_s);
+        }
+        own += gap;
+        hits += 1;
+        if hits == quota {
+            break (Stop::Quota, own + hits as f64 * tau);
+        }
+    };
+    let time = BurstTime { elapsed_s, target_cpu_s: 0.0, threads: 1, other_cost_s: 0.0, cpu_per_s: 1.0 };
+    Burst { quota: Some(quota), window_s: Some(window_s), ..Burst::new(&time, hits, stop, (tau, tau, tau)) }
+}
+
+#[test]
+fn unbiased_and_covering_for_every_stopping_rule() {
+    // (rate, quota, window, bursts): by window only, by quota only, by both, one burst, few hits.
+    let cells = [
+        (1_000.0, 1_000_000, 0.05, 10),
+        (1e6, 100, 0.05, 10),
+        (2_000.0, 100, 0.05, 8),
+        (5e4, 200, 0.05, 1),
+        (300.0, 50, 0.05, 1),
+        (20.0, 50, 0.05, 12),
+        (1e5, 8, 0.05, 20),
+    ];
+    let mut rng = rng(51);
+    for (rate_hz, quota, window, m) in cells {
+        let (mut c, mut bias) = (Coverage::default(), 0.0);
+        for _ in 0..2_000 {
+            let bursts: Vec<Burst> = (0..m).map(|_| burst(&mut rng, rate_hz, quota, window, 7e-7)).collect();
+            let e = rate(&bursts, LEVEL).unwrap();
+            bias += (e.value / rate_hz - 1.0) / 2_000.0;
+            c.note(Interval { low: e.low, high: e.high }, rate_hz);
+        }
+        let what = format!("rate {rate_hz}, quota {quota}, {m} bursts");
+        assert!(bias.abs() < 0.012, "{what}: bias {bias}");
+        // Few hits, or quotas of few: conservative on purpose.
+        let few = quota < 20 || rate_hz * window * f64::from(m) < 20.0;
+        c.check(0.93, if few { 0.995 } else { 0.975 }, &what);
+    }
+}
+
+#[test]
+fn few_bursts_are_wide_but_hold() {
+    let mut rng = rng(52);
+    for m in [2, 3, 4] {
+        let mut c = Coverage::default();
+        for _ in 0..2_000 {
+            let bursts: Vec<Burst> = (0..m).map(|_| burst(&mut rng, 1e5, 200, 0.05, 7e-7)).collect();
+            let e = rate(&bursts, LEVEL).unwrap();
+            c.note(Interval { low: e.low, high: e.high }, 1e5);
+        }
+        c.check(0.94, 1.0, "few bursts");
+    }
+}
+
+#[test]
+fn the_spread_between_bursts_decides_when_the_load_varies() {
+    let mut rng = rng(53);
+    let (mut c, mut plain, mut bias) = (Coverage::default(), Coverage::default(), 0.0);
+    for _ in 0..2_000 {
+        // Each burst meets its own rate: coefficient of variation 0.5.
+        let bursts: Vec<Burst> = (0..15)
+            .map(|_| {
+                let f = 1e5 * unit_gamma(&mut rng, 4);
+                burst(&mut rng, f, 1_000_000, 0.02, 7e-7)
+            })
+            .collect();
+        let e = rate(&bursts, LEVEL).unwrap();
+        bias += (e.value / 1e5 - 1.0) / 2_000.0;
+        c.note(Interval { low: e.low, high: e.high }, 1e5);
+        let time: f64 = bursts.iter().map(|b| b.time_s).sum();
+        plain.note(garwood(e.n as f64, LEVEL).scaled(1.0 / time), 1e5);
+    }
+    c.check(0.92, 0.97, "varying load");
+    assert!(plain.share() < 0.3, "Poisson would have done: {}", plain.share());
+    assert!(bias.abs() < 0.02, "{bias}");
+}
+
+#[test]
+fn quotas_do_not_make_hot_moments_count_less() {
+    // Half of the time 1e4/s, half 1e6/s; all bursts end by quota. Summed hits over summed time would say 2e4.
+    let mut rng = rng(54);
+    let mut mean = 0.0;
+    for _ in 0..200 {
+        let bursts: Vec<Burst> =
+            (0..40).map(|i| burst(&mut rng, if i % 2 == 0 { 1e4 } else { 1e6 }, 100, 0.05, 7e-7)).collect();
+        mean += rate(&bursts, LEVEL).unwrap().value / 200.0;
+    }
+    assert!((mean / 505_000.0 - 1.0).abs() < 0.01, "{mean}");
+}
+
+#[test]
+fn dilation_is_taken_out_from_1e2_to_1e7_calls_a_second() {
+    let mut rng = rng(55);
+    for tau in [7e-7, 9.3e-6] {
+        for decade in 2..=7 {
+            let truth = 10f64.powi(decade);
+            let mean: f64 = (0..200)
+                .map(|_| rate(&[burst(&mut rng, truth, 2_000, 1.0, tau)], LEVEL).unwrap().value)
+                .sum::<f64>()
+                / 200.0;
+            assert!((mean / truth - 1.0).abs() < 0.02, "tau {tau}, rate {truth}: {mean}");
+        }
+    }
+    // Without the correction 1e7/s on a stepped site would read a hundredfold low.
+    let b = burst(&mut rng, 1e7, 2_000, 1.0, 9.3e-6);
+    assert!(b.hits as f64 / (b.time_s + b.hits as f64 * 9.3e-6) < 1.2e5);
+}
+
+#[test]
+fn many_threads_use_cpu_time() {
+    // 4 threads busy, 8 s of CPU in 2 s of wall time, of which 2 s were ours: 6 s of own time at U = 4.
+    let time = BurstTime { elapsed_s: 2.0, target_cpu_s: 8.0, threads: 4, other_cost_s: 0.5, cpu_per_s: 4.0 };
+    assert_eq!(undilated_s(&time, 1_500_000, 1e-6), 1.5);
+    // No CPU time measured: wall time.
+    assert_eq!(undilated_s(&BurstTime { target_cpu_s: 0.0, ..time }, 0, 1e-6), 1.5);
+    // A price that exceeds the time leaves a nanosecond a call.
+    assert_eq!(undilated_s(&time, 10_000_000, 1e-6), 0.01 / 4.0);
+}
+
+#[test]
+fn the_price_s_uncertainty_is_in_the_interval() {
+    let mut rng = rng(56);
+    let mut c = Coverage::default();
+    let truth = 1e6;
+    for _ in 0..2_000 {
+        // The hit really costs 0.7 us; the model says 0.665 to 0.735 around a value that errs uniformly.
+        let mut b = burst(&mut rng, truth, 4_000, 1.0, 7e-7);
+        let elapsed_s = b.time_s + b.hits as f64 * 7e-7;
+        let tau = 7e-7 * (1.0 + 0.05 * (2.0 * rand::RngExt::random::<f64>(&mut rng) - 1.0));
+        let time = BurstTime { elapsed_s, target_cpu_s: 0.0, threads: 1, other_cost_s: 0.0, cpu_per_s: 1.0 };
+        b = Burst::new(&time, b.hits, b.stop, (tau, tau * 0.95, tau * 1.05));
+        let e = rate(&[b], LEVEL).unwrap();
+        c.note(Interval { low: e.low, high: e.high }, truth);
+    }
+    c.check(0.93, 0.98, "uncertain price");
+}
+
+#[test]
+fn totals_of_a_run_cover_and_shrink_to_exact() {
+    let mut rng = rng(57);
+    let mut c = Coverage::default();
+    for _ in 0..2_000 {
+        // 100 slots of 0.1 s, each with its own rate; a random 30 of them watched.
+        let counts: Vec<f64> = (0..100)
+            .map(|_| {
+                let f = 2_000.0 * unit_gamma(&mut rng, 4);
+                poisson(&mut rng, f * 0.1)
+            })
+            .collect();
+        let total: f64 = counts.iter().sum();
+        let mut order: Vec<usize> = (0..100).collect();
+        for i in 0..30 {
+            let j = rand::RngExt::random_range(&mut rng, i..100);
+            order.swap(i, j);
+        }
+        let bursts: Vec<Burst> = order[..30]
+            .iter()
+            .map(|&i| Burst {
+                hits: counts[i] as u64,
+                stop: Stop::Window,
+                time_s: 0.1,
+                time_low_s: 0.1,
+                time_high_s: 0.1,
+                quota: None,
+                window_s: None,
+            })
+            .collect();
+        let e = rate(&bursts, LEVEL).unwrap();
+        let t = run_total(e.n, 3.0, 10.0, &e);
+        c.note(Interval { low: t.low, high: t.high }, total);
+    }
+    c.check(0.93, 0.97, "run total");
+    let e = Estimate { value: 10.0, low: 5.0, high: 15.0, level: 0.95, n: 100, source: Source::Burst };
+    assert_eq!(run_total(100, 10.0, 10.0, &e), Estimate::exact(100.0, 100));
+    assert_eq!(run_total(100, 9.9, 10.0, &e).low, 100.0_f64.max(101.0 - (0.1_f64 * 10.0).sqrt() * 5.0));
+}
+
+#[test]
+fn nothing_seen_is_not_nothing_there() {
+    let still = Burst {
+        hits: 0,
+        stop: Stop::Window,
+        time_s: 2.0,
+        time_low_s: 2.0,
+        time_high_s: 2.0,
+        quota: None,
+        window_s: None,
+    };
+    let e = rate(&[still], LEVEL).unwrap();
+    assert_eq!((e.value, e.low), (0.0, 0.0));
+    assert!((e.high - 3.6889 / 2.0).abs() < 1e-3);
+    assert!(rate(&[], LEVEL).is_none());
+    assert!(rate(&[Burst { time_s: 0.0, ..still }], LEVEL).is_none());
+    // Quotas of one hit: no rate, but a bound.
+    let single = Burst { hits: 1, stop: Stop::Quota, quota: Some(1), ..still };
+    let e = rate(&[single, single], LEVEL).unwrap();
+    assert!(e.high.is_finite() && e.high > 0.5 && !e.value.is_nan());
+}
