@@ -1,2 +1,66 @@
-//! xtask
-fn main() {}
+//! The project's own commands: `cargo xtask build-ebpf | test | lint | ci | demo | bench`.
+//!
+//! What CI runs is what a developer runs. Everything is built as the caller; only the agent, the test binaries and the
+//! package manager go through sudo, and each such command is printed before it runs.
+
+mod bench;
+mod demo;
+mod ebpf;
+mod lint;
+mod lock;
+mod shell;
+mod test;
+mod toolchain;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Build, test and measure Tithe.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Build the eBPF object and write the committed copy and its lock
+    BuildEbpf(ebpf::Options),
+    /// All tests: offline, then against the running kernel (through sudo if not root)
+    Test(test::Options),
+    /// Format, clippy, rustdoc, source invariants
+    Lint,
+    /// test, build-ebpf --check and lint: what CI runs
+    Ci(test::Options),
+    /// Profile a loaded SQLite by PID at 2 %, and print the report with its receipt
+    Demo(demo::Options),
+    /// Measure, interleaved, and write docs/benchmarks.md
+    Bench(bench::Options),
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::BuildEbpf(options) => ebpf::run(&options),
+        Command::Test(options) => test::run(&options),
+        Command::Lint => lint::run(),
+        Command::Ci(options) => {
+            let summary = test::run_all(&options)?;
+            ebpf::run(&ebpf::Options { check: true, no_install: options.no_install })?;
+            lint::run()?;
+            summary.finish()
+        }
+        Command::Demo(options) => demo::run(&options),
+        Command::Bench(options) => bench::run(&options),
+    }
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

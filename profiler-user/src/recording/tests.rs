@@ -413,38 +413,3 @@ fn every_column_is_documented() {
         );
     }
 }
-
-/// Not a pass/fail figure: `cargo test --release -p profiler-user writes_events -- --ignored --nocapture`.
-#[test]
-#[ignore = "a measurement of ten seconds, not a test"]
-fn writes_events_per_second() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("run.tithe");
-    let mut w = Writer::create(&path, None, Overwrite::Recording, &meta()).unwrap();
-    let mut noise = 1_u64;
-    let mut batch = Vec::with_capacity(10_000);
-    let begin = std::time::Instant::now();
-    let n = 10_000_000_u64;
-    for i in 0..n {
-        noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        batch.push(EventRow {
-            time_ns: 1_000_000_000 + i * 977 + (noise >> 56),
-            class_id: (noise >> 60) as u32,
-            pid: 1234,
-            tid: 1234 + (i % 8) as u32,
-            duration_ns: Some(noise >> 50),
-            args: [0x7f00_0000_0000 + (noise >> 40), i, 4096, 0, 0, noise],
-        });
-        if batch.len() == 10_000 {
-            w.push(&batch);
-            batch.clear();
-        }
-    }
-    let finished = w.finish(&meta()).unwrap();
-    let seconds = begin.elapsed().as_secs_f64();
-    println!(
-        "{n} events in {seconds:.1} s: {:.2} M rows/s, {:.1} bytes/row",
-        n as f64 / seconds / 1e6,
-        finished.bytes as f64 / n as f64
-    );
-}

@@ -1,0 +1,210 @@
+//! The source keeps the architecture's invariants: scans of the checkout, no root, no kernel.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate lies in the checkout").to_owned()
+}
+
+/// Rust files below a folder of the checkout, as (path from the root, text).
+fn sources(folder: &str) -> Vec<(String, String)> {
+    fn walk(folder: &Path, files: &mut Vec<PathBuf>) {
+        let entries =
+            std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        for path in entries.map(|entry| entry.expect("the folder can be listed").path()) {
+            if path.is_dir() && !path.ends_with("target") {
+                walk(&path, files);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    let mut files = Vec::new();
+    walk(&root().join(folder), &mut files);
+    assert!(!files.is_empty(), "no source in {folder}");
+    files
+        .into_iter()
+        .map(|path| {
+            let text =
+                std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            let name = path.strip_prefix(root()).expect("below the root").to_string_lossy().into_owned();
+            (name, text)
+        })
+        .collect()
+}
+
+/// Lines of code (comments left out) that have one of the words, as `file:line: word`. A word that begins or ends
+/// with a letter is matched as a whole word.
+fn find(name: &str, text: &str, words: &[&str]) -> Vec<String> {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let mut found = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let code = line.split("//").next().unwrap_or("");
+        for word in words {
+            let hit = code.match_indices(word).any(|(start, _)| {
+                let before = code[..start].chars().next_back();
+                let after = code[start + word.len()..].chars().next();
+                let clear_start = !word.starts_with(is_part) || !before.is_some_and(is_part);
+                let clear_end = !word.ends_with(is_part) || !after.is_some_and(is_part);
+                clear_start && clear_end
+            });
+            if hit {
+                found.push(format!("{name}:{}: {word}", number + 1));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn the_scan_sees_code_and_leaves_comments_and_longer_words() {
+    let text = "use aya::Ebpf; // aya\nlet maya = 1;\n/// aya\nlet x = aya_obj::y();\nstd::fs::read();";
+    assert_eq!(find("f", text, &["aya", "aya_obj", "std::fs"]), ["f:1: aya", "f:4: aya_obj", "f:5: std::fs"]);
+}
+
+/// I2: whoever is not the prober sees bytes and actions, never the kernel's interface.
+#[test]
+fn only_the_prober_names_aya_and_the_bpf_system_call() {
+    let found: Vec<String> = sources("profiler-user/src")
+        .iter()
+        .filter(|(name, _)| !name.starts_with("profiler-user/src/prober/"))
+        .flat_map(|(name, text)| find(name, text, &["aya", "aya_obj", "aya_log", "SYS_bpf", "bpf_attr"]))
+        .collect();
+    assert!(found.is_empty(), "outside prober/:\n{}", found.join("\n"));
+}
+
+/// I1: time, randomness and data are arguments of the core, so that it replays.
+#[test]
+fn the_core_has_no_io_clock_threads_or_unsafe() {
+    let forbidden = [
+        "std::fs",
+        "std::net",
+        "std::thread",
+        "std::process",
+        "std::env",
+        "std::io",
+        "std::os",
+        "Instant",
+        "SystemTime",
+        "thread_local",
+        "unsafe",
+        "println",
+        "eprintln",
+        "rand::rng",
+        "from_os_rng",
+    ];
+    let sources = sources("profiler-core/src");
+    let found: Vec<String> = sources
+        .iter()
+        .flat_map(|(name, text)| find(name, text, &forbidden))
+        .filter(|place| !place.ends_with(": unsafe") || !place.starts_with("profiler-core/src/lib.rs"))
+        .collect();
+    assert!(found.is_empty(), "in the core:\n{}", found.join("\n"));
+    let (_, lib) =
+        sources.iter().find(|(name, _)| name == "profiler-core/src/lib.rs").expect("the core has a root");
+    assert!(lib.contains("#![forbid(unsafe_code)]"), "the core forbids unsafe code");
+}
+
+/// I1: nothing that the core links to could do for it what it may not do itself.
+#[test]
+fn the_core_depends_on_mathematics_only() {
+    let allowed: BTreeSet<&str> = [
+        // statistics
+        "approx",
+        "num-traits",
+        "statrs",
+        "libm",
+        // random numbers from given seeds
+        "rand",
+        "rand_core",
+        "chacha20",
+        "cfg-if",
+        "cpufeatures",
+        // values to and from text
+        "serde",
+        "serde_core",
+        "serde_derive",
+        "thiserror",
+        "thiserror-impl",
+        // of the derives, at compile time
+        "proc-macro2",
+        "quote",
+        "syn",
+        "unicode-ident",
+        "profiler-core",
+    ]
+    .into();
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .current_dir(root())
+        .args(["tree", "--locked", "--offline", "-p", "profiler-core", "-e", "normal", "--prefix", "none"])
+        .args(["--target", "x86_64-unknown-linux-gnu", "-f", "{p}"])
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "cargo tree: {}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let names: BTreeSet<&str> = text.lines().filter_map(|line| line.split(' ').next()).collect();
+    let extra: Vec<_> = names.difference(&allowed).collect();
+    assert!(names.contains("profiler-core") && extra.is_empty(), "not allowed in the core: {extra:?}");
+}
+
+/// Reading stops at long files. A list, not a failure, up to twice the limit.
+#[test]
+fn files_hold_one_subject() {
+    let mut long = Vec::new();
+    for folder in ["profiler-common", "profiler-core", "profiler-ebpf", "profiler-user", "xtask", "tests"] {
+        for (name, text) in sources(folder) {
+            let lines = text.lines().count();
+            if lines > 500 {
+                long.push((lines, name));
+            }
+        }
+    }
+    for (lines, name) in &long {
+        eprintln!("WARN {name}: {lines} lines; does it hold one subject?");
+    }
+    long.retain(|(lines, _)| *lines > 1_000);
+    assert!(long.is_empty(), "over 1,000 lines: {long:?}");
+}
+
+/// What works on one machine only, and tests that nobody runs.
+#[test]
+fn no_machine_paths_and_no_ignored_tests() {
+    // Its own folder and home, whatever they are here. A home of `/` would match everything.
+    let mut needles = vec![root().display().to_string()];
+    needles.extend(
+        ["HOME", "CARGO_HOME", "RUSTUP_HOME"]
+            .iter()
+            .filter_map(|name| std::env::var(name).ok())
+            .filter(|path| path.matches('/').count() >= 2 || path == "/root")
+            .map(|path| format!("{}/", path.trim_end_matches('/'))),
+    );
+    let ignored = concat!("#[", "ignore");
+    let mut found = Vec::new();
+    for folder in ["profiler-common", "profiler-core", "profiler-ebpf", "profiler-user", "xtask", "tests"] {
+        for (name, text) in sources(folder) {
+            for (number, line) in text.lines().enumerate() {
+                if line.contains(ignored) || needles.iter().any(|needle| line.contains(needle.as_str())) {
+                    found.push(format!("{name}:{}: {}", number + 1, line.trim()));
+                }
+            }
+        }
+    }
+    // `/proc/PID/root/` is a path of every machine.
+    found.retain(|place| !place.contains("/proc/"));
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// The tests, the agent and the object must not drift apart: one wire contract, compiled into both sides.
+#[test]
+fn the_object_is_licensed_for_the_kernel_and_carries_btf() {
+    let object = std::fs::read(root().join("profiler-ebpf/tithe.bpf.o")).expect("the object is committed");
+    let has = |needle: &[u8]| object.windows(needle.len()).any(|bytes| bytes == needle);
+    assert!(object.starts_with(b"\x7fELF"));
+    assert!(has(b"Dual MIT/GPL\0"), "the kernel's helpers want a GPL-compatible license");
+    assert!(has(b".BTF\0") && has(b".BTF.ext\0"), "BTF is missing");
+    assert!(!has(b".debug_info\0"), "DWARF was not stripped");
+    let root = root().display().to_string();
+    assert!(!has(root.as_bytes()), "the object names the folder it was built in");
+}

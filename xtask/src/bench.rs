@@ -1,0 +1,66 @@
+//! Benchmarks: built as the caller, run as root, written into `docs/benchmarks.md`.
+//!
+//! The measuring is done by the program `bench` of the tests crate; it prints Markdown, this writes the file.
+
+use crate::shell;
+use anyhow::{Context, Result, ensure};
+use std::process::Stdio;
+
+/// `cargo xtask bench`.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Only this cell (repeatable); the file is then left alone and the table printed
+    #[arg(long, value_name = "CELL")]
+    pub only: Vec<String>,
+    /// Repetitions of each arm
+    #[arg(long, default_value_t = 7)]
+    pub repeat: u32,
+    /// List the cells
+    #[arg(long)]
+    pub list: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// If the program cannot be built, is refused by the kernel, or a cell fails.
+pub fn run(options: &Options) -> Result<()> {
+    ensure!(shell::can_be_root(), "benchmarks trace: run them as root, or let sudo work without a password");
+    shell::run(
+        shell::cargo()
+            .args(["build", "--locked", "--release", "-p", "profiler-user", "-p", "profiler-tests"])
+            .arg("--bins"),
+    )?;
+    if !options.list && shell::find_in_path("bpftrace").is_none() && shell::find_in_path("apt-get").is_some()
+    {
+        eprintln!("bpftrace is missing: installing it, to compare with");
+        // Without it the cells that compare with it say so.
+        let _ = shell::run(shell::as_root("apt-get", &[("DEBIAN_FRONTEND", "noninteractive")]).args([
+            "install",
+            "-y",
+            "-q",
+            "--no-install-recommends",
+            "bpftrace",
+        ]));
+    }
+    let mut command = shell::as_root(shell::target_dir().join("release/bench"), &[]);
+    command.args(["--repeat", &options.repeat.to_string()]);
+    for cell in &options.only {
+        command.args(["--only", cell]);
+    }
+    if options.list {
+        command.arg("--list");
+    }
+    shell::say(&command);
+    let output = command.stderr(Stdio::inherit()).output().context("cannot start bench")?;
+    let text = String::from_utf8(output.stdout).context("bench printed no UTF-8")?;
+    print!("{text}");
+    ensure!(output.status.success(), "bench failed with {}", output.status);
+    if options.only.is_empty() && !options.list {
+        let path = shell::root().join("docs/benchmarks.md");
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        eprintln!("wrote {}", path.display());
+    }
+    Ok(())
+}

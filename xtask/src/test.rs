@@ -1,0 +1,223 @@
+//! All tests: the offline ones, then those against the running kernel.
+//!
+//! Test binaries are built as the caller; the kernel ones run as root, one test at a time: they attach to targets,
+//! and two at once would measure each other.
+
+use crate::ebpf::{self, Rebuilt};
+use crate::shell;
+use anyhow::{Context, Result, bail};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+/// `cargo xtask test`.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Do not install the BPF toolchain
+    #[arg(long)]
+    pub no_install: bool,
+    /// Only the tests that need neither root nor the kernel
+    #[arg(long)]
+    pub offline: bool,
+    /// Only tests whose name contains this
+    #[arg(value_name = "FILTER")]
+    pub filter: Option<String>,
+}
+
+/// What all test binaries together said.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+    skipped: u64,
+    /// Commands that failed.
+    broken: Vec<String>,
+}
+
+impl Summary {
+    fn add(&mut self, what: &str, success: bool, lines: &[String]) {
+        for line in lines {
+            if let Some(counts) = line.strip_prefix("test result: ") {
+                self.passed += count(counts, " passed");
+                self.failed += count(counts, " failed");
+                self.ignored += count(counts, " ignored");
+            }
+            // The harness may have written "test name ... " before it.
+            if line.starts_with("SKIP ") || line.contains(" ... SKIP ") {
+                self.skipped += 1;
+            }
+        }
+        if !success {
+            self.broken.push(what.to_owned());
+        }
+    }
+
+    /// Prints the last lines, in the form of cargo's own.
+    ///
+    /// # Errors
+    ///
+    /// If a test failed.
+    pub fn finish(&self) -> Result<()> {
+        if self.skipped > 0 {
+            println!("{} tests were skipped: see the SKIP lines above", self.skipped);
+        }
+        let verdict = if self.broken.is_empty() { "ok" } else { "FAILED" };
+        // A skipped test returns early and counts as passed in the harness.
+        println!(
+            "test result: {verdict}. {} passed; {} failed; {} ignored; {} skipped",
+            self.passed.saturating_sub(self.skipped),
+            self.failed,
+            self.ignored,
+            self.skipped
+        );
+        if self.broken.is_empty() { Ok(()) } else { bail!("failed: {}", self.broken.join(", ")) }
+    }
+}
+
+/// The number before ` passed` in `ok. 9 passed; 0 failed`.
+fn count(text: &str, label: &str) -> u64 {
+    text.split(label).next().and_then(|before| before.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// If a test fails or cannot be built.
+pub fn run(options: &Options) -> Result<()> {
+    run_all(options)?.finish()
+}
+
+/// Runs all tests, also after failures.
+///
+/// # Errors
+///
+/// If something cannot be built or started; failed tests are in the summary.
+pub fn run_all(options: &Options) -> Result<Summary> {
+    let mut summary = Summary::default();
+    let rebuilt = if options.offline { Rebuilt::Skipped } else { ebpf::check(!options.no_install)? };
+
+    let mut offline = shell::cargo();
+    offline.args(["test", "--locked", "--no-fail-fast"]).args(&options.filter);
+    let (status, lines) = shell::run_teed(&mut offline)?;
+    summary.add("offline tests", status.success(), &lines);
+    if options.offline {
+        return Ok(summary);
+    }
+
+    kernel_tests(options, None, &mut summary)?;
+    if let Rebuilt::OtherTools(object) = rebuilt {
+        println!("once more, with the object that this machine's tools built: {}", object.display());
+        kernel_tests(options, Some(&object), &mut summary)?;
+    }
+    Ok(summary)
+}
+
+/// Builds the tests crate and what it runs, with the committed object or another one, and runs its binaries.
+fn kernel_tests(options: &Options, object: Option<&Path>, summary: &mut Summary) -> Result<()> {
+    let mut programs = shell::cargo();
+    programs.args(["build", "--locked", "-p", "profiler-user", "-p", "profiler-tests", "--bins"]);
+    let mut tests = shell::cargo();
+    tests.args(["test", "--locked", "-p", "profiler-tests", "--tests", "--no-run"]);
+    tests.arg("--message-format=json-render-diagnostics");
+    if let Some(object) = object {
+        programs.env("TITHE_BPF_OBJECT", object);
+        tests.env("TITHE_BPF_OBJECT", object);
+    }
+    shell::run(&mut programs)?;
+    shell::say(&tests);
+    let messages = shell::output(tests.stderr(Stdio::inherit()))?;
+    let binaries = test_binaries(&messages)?;
+
+    let root = shell::can_be_root();
+    if !root {
+        println!("not root, and sudo asks for a password: kernel tests will say SKIP");
+    }
+    let environment = passed_on();
+    let environment: Vec<(&str, &str)> =
+        environment.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    for (name, binary) in binaries {
+        let mut command = if root {
+            shell::as_root(&binary, &environment)
+        } else {
+            let mut command = std::process::Command::new(&binary);
+            command.envs(environment.iter().copied()).stdin(Stdio::null());
+            command
+        };
+        command.current_dir(shell::root().join("tests")).arg("--test-threads=1").args(&options.filter);
+        let (status, lines) = shell::run_teed(&mut command)?;
+        summary.add(&name, status.success(), &lines);
+    }
+    Ok(())
+}
+
+/// What the tests read from the environment, for sudo drops it.
+fn passed_on() -> Vec<(String, String)> {
+    let mut passed: Vec<(String, String)> =
+        ["REQUIRE_KERNEL", "RUST_BACKTRACE", "RUST_TEST_NOCAPTURE", "UPDATE_EXPECT", "PATH", "CI"]
+            .iter()
+            .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)))
+            .collect();
+    passed.push(("CARGO_MANIFEST_DIR".to_owned(), shell::root().join("tests").display().to_string()));
+    passed.push(("CARGO".to_owned(), std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())));
+    passed
+}
+
+/// The test executables in cargo's messages, by name.
+fn test_binaries(messages: &str) -> Result<BTreeMap<String, PathBuf>> {
+    let mut binaries = BTreeMap::new();
+    for line in messages.lines().filter(|line| line.starts_with('{')) {
+        let message: serde_json::Value = serde_json::from_str(line).context("cargo printed no JSON")?;
+        if message["profile"]["test"] != true {
+            continue;
+        }
+        if let (Some(name), Some(path)) = (message["target"]["name"].as_str(), message["executable"].as_str())
+        {
+            binaries.insert(name.to_owned(), PathBuf::from(path));
+        }
+    }
+    if binaries.is_empty() {
+        bail!("cargo named no test binary of profiler-tests");
+    }
+    Ok(binaries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_added_up_and_a_skip_is_not_a_pass() {
+        let mut summary = Summary::default();
+        let lines = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
+        summary.add(
+            "a",
+            true,
+            &lines(&[
+                "SKIP counts: needs root",
+                "test x ... SKIP x: needs root",
+                "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.64s",
+            ]),
+        );
+        summary.add("b", false, &lines(&["test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured"]));
+        assert_eq!(
+            summary,
+            Summary { passed: 15, failed: 2, ignored: 1, skipped: 2, broken: vec!["b".to_owned()] }
+        );
+        assert_eq!(summary.finish().unwrap_err().to_string(), "failed: b");
+    }
+
+    #[test]
+    fn only_test_executables_are_taken() {
+        let messages = r#"{"reason":"compiler-artifact","target":{"name":"build-script-build"},"profile":{"test":false},"executable":"/t/build"}
+{"reason":"compiler-artifact","target":{"name":"prober"},"profile":{"test":true},"executable":"/t/prober-1"}
+{"reason":"build-finished","success":true}"#;
+        let binaries = test_binaries(messages).unwrap();
+        assert_eq!(
+            binaries.into_iter().collect::<Vec<_>>(),
+            [("prober".to_owned(), PathBuf::from("/t/prober-1"))]
+        );
+        assert!(test_binaries("{\"reason\":\"build-finished\"}").is_err());
+    }
+}
