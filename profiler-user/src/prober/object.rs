@@ -14,8 +14,8 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The object as built by `cargo xtask build-ebpf`.
-pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../profiler-ebpf/tithe.bpf.o");
+/// The object as built by `cargo xtask build-ebpf`; the build script says which.
+pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("TITHE_BPF_OBJECT"));
 
 /// Marker helper ids in the object and the kernel functions whose calls replace them.
 const KERNEL_FUNCTIONS: [(i32, &str); 2] =
