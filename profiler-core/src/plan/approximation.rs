@@ -32,9 +32,11 @@ pub(super) fn candidates(model: &Model<'_>, top: usize) -> Result<Vec<Candidate>
     let order = by_density(model);
     let step = cases.len().div_ceil(MAX_CASES);
     let mut found: Vec<Candidate> = Vec::new();
+    let twins = if top > 1 { model.twins() } else { Vec::new() };
     // The last case (trace every class with a minimum rate, or there are none) is always looked at.
     for case in cases.iter().rev().step_by(step) {
         for traced in best_of_case(model, case, &order, top) {
+            let traced = if top > 1 { Model::canonical(&traced, &twins) } else { traced };
             if found.iter().all(|c| c.traced != traced) {
                 found.extend(model.candidate(traced));
             }
@@ -78,25 +80,28 @@ fn best_of_case(model: &Model<'_>, case: &Case, order: &[u32], top: usize) -> Ve
     let mut cost = model.base_cost;
     let mut full = 0.0;
     let mut slope = model.total_slope();
+    let mut derived = model.derived_slope();
     for &i in &case.forced {
         let item = &model.items[i as usize];
         forced[i as usize] = true;
         cost += item.cost;
         full += item.full_at_least();
         slope -= item.slope;
+        derived += item.derived_slope();
     }
     let reserve = case.s_min * model.sample_cost;
     let mut best = Best { top, shapes: Vec::new() };
     // Derived classes count with their events here; the few candidates kept are valued in full later.
-    let value = |cost: f64, full: f64, slope: f64| {
-        let s = model.best_s(cost, slope, case.s_min);
+    let value = |cost: f64, full: f64, slope: f64, derived: f64| {
+        let s = model.best_s(cost, slope + derived, case.s_min);
         model.base_value(s) + full + s * slope.max(0.0)
     };
-    best.offer(value(cost, full, slope), Shape::Prefix(0));
+    best.offer(value(cost, full, slope, derived), Shape::Prefix(0));
     for (index, item) in (0u32..).zip(&model.items) {
         let with = cost + item.cost;
         if !forced[index as usize] && model.fits(with + reserve) {
-            let s = model.best_s(with, slope - item.slope, case.s_min);
+            let any = slope - item.slope + derived + item.derived_slope();
+            let s = model.best_s(with, any, case.s_min);
             let v = model.base_value(s) + full + item.traced_value(s) + s * (slope - item.slope).max(0.0);
             best.offer(v, Shape::Single(index));
         }
@@ -107,7 +112,8 @@ fn best_of_case(model: &Model<'_>, case: &Case, order: &[u32], top: usize) -> Ve
             cost += item.cost;
             full += item.full_at_least();
             slope -= item.slope;
-            best.offer(value(cost, full, slope), Shape::Prefix(position + 1));
+            derived += item.derived_slope();
+            best.offer(value(cost, full, slope, derived), Shape::Prefix(position + 1));
         }
     }
     best.shapes.iter().map(|&(_, shape)| write_out(model, case, order, shape)).collect()

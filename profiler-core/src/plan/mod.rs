@@ -18,7 +18,10 @@
 //! `MaxF T_report`).
 
 mod approximation;
+mod certified;
+mod exhaustive;
 mod explain;
+pub mod generate;
 mod model;
 mod problem;
 mod solution;
@@ -62,7 +65,11 @@ pub fn solve(problem: &Problem, strategy: Strategy, options: &Options) -> Result
 pub fn solve_top(problem: &Problem, strategy: Strategy, options: &Options) -> Result<Vec<Plan>, PlanError> {
     let model = model::Model::new(problem)?;
     match strategy {
-        Strategy::Auto | Strategy::Approximation => approximation::solve(problem, &model, options),
+        Strategy::Auto if problem.burst.is_some() => certified::solve_mixed(&model, options),
+        Strategy::Approximation => approximation::solve(problem, &model, options),
+        Strategy::Auto | Strategy::Certified => certified::solve(&model, options),
+        Strategy::Exhaustive => exhaustive::solve(&model, options),
+        Strategy::Mixed => certified::solve_mixed(&model, options),
         Strategy::Hottest => approximation::hottest(problem, &model),
         Strategy::ByWeight => approximation::by_weight(problem, &model),
         Strategy::SampleAll => approximation::sample_all(problem, &model),

@@ -14,6 +14,7 @@
 
 use super::solution::PlanError;
 use super::{ClassPlan, Decision, Plan, Problem, Strategy};
+use std::collections::HashMap;
 
 /// Relative slack when a cost is compared with the budget: sums of prices are floating-point, and a set of
 /// classes that fits exactly must not be lost to the last bit. No price is known to 12 digits.
@@ -37,6 +38,11 @@ pub(super) struct Item {
 }
 
 impl Item {
+    /// Sum of `W rho` of the derived classes.
+    pub fn derived_slope(&self) -> f64 {
+        self.derived.iter().map(|d| d.slope).sum()
+    }
+
     /// Value that tracing adds whatever `s` is: `W F` of the traced class and of the derived counts.
     pub fn full_at_least(&self) -> f64 {
         self.full + self.derived.iter().map(|d| d.full).sum::<f64>()
@@ -121,8 +127,15 @@ impl<'a> Model<'a> {
             base_derived: Vec::new(),
             items: Vec::with_capacity(problem.classes.len()),
         };
-        for group in groups(problem) {
-            model.add_group(&group)?;
+        if problem.classes.iter().all(|class| class.derived_from.is_none()) {
+            for index in 0..problem.classes.len() {
+                #[expect(clippy::cast_possible_truncation, reason = "class indexes are below 2^32")]
+                model.add_group(&[index as u32])?;
+            }
+        } else {
+            for group in groups(problem) {
+                model.add_group(&group)?;
+            }
         }
         if model.sample_cost == 0.0 && model.s_max == f64::INFINITY {
             let anything = problem.classes.iter().any(|c| c.weight * c.rho.value > 0.0);
@@ -193,6 +206,22 @@ impl<'a> Model<'a> {
         Ok(())
     }
 
+    /// The same split with the first of identical items traced.
+    pub fn canonical(traced: &[u32], twins: &[u32]) -> Vec<u32> {
+        let mut count: HashMap<u32, usize> = HashMap::new();
+        for &i in traced {
+            *count.entry(twins[i as usize]).or_default() += 1;
+        }
+        let mut chosen = Vec::with_capacity(traced.len());
+        for (index, twin) in (0u32..).zip(twins) {
+            if let Some(left) = count.get_mut(twin).filter(|left| **left > 0) {
+                *left -= 1;
+                chosen.push(index);
+            }
+        }
+        chosen
+    }
+
     /// Whether a cost is within the budget.
     pub fn fits(&self, cost: f64) -> bool {
         cost <= self.budget * (1.0 + SLACK)
@@ -209,7 +238,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// The best sampling rate when everything else costs `cost` and sampling is (not) worth anything: the
+    /// The best sampling rate when everything else costs `cost`; `slope` tells if sampling is worth anything: the
     /// largest that fits, or the least. `cost + s_min sample_cost` must fit.
     pub fn best_s(&self, cost: f64, slope: f64, s_min: f64) -> f64 {
         if slope <= 0.0 {
@@ -249,7 +278,7 @@ impl<'a> Model<'a> {
             if next.next_if_eq(&index).is_some() {
                 cost += item.cost;
                 full += item.full;
-                derived_slope += item.derived.iter().map(|d| d.slope).sum::<f64>();
+                derived_slope += item.derived_slope();
             } else {
                 slope += item.slope;
                 s_min = s_min.max(item.min_s);
@@ -265,6 +294,19 @@ impl<'a> Model<'a> {
             traced.iter().flat_map(|&i| &self.items[i as usize].derived).map(|d| d.value(s)).sum();
         let value = self.base_value(s) + full + derived + s * slope;
         Some(Candidate { value, s, traced })
+    }
+
+    /// For each item, the first item that it could be exchanged with.
+    pub fn twins(&self) -> Vec<u32> {
+        let mut first: HashMap<[u64; 4], u32> = HashMap::with_capacity(self.items.len());
+        let twin = |(index, item): (u32, &Item)| {
+            if !item.derived.is_empty() {
+                return index;
+            }
+            let key = [item.cost, item.full, item.slope, item.min_s].map(f64::to_bits);
+            *first.entry(key).or_insert(index)
+        };
+        (0u32..).zip(&self.items).map(twin).collect()
     }
 
     /// The ways to meet the minimum rates of a binary problem: with the items ordered by `min_s`, trace the first
@@ -340,7 +382,7 @@ impl<'a> Model<'a> {
             let item = &self.items[index as usize];
             let own = plans[item.rep as usize].value;
             let (decision, charge) = if duty < 1.0 {
-                (Decision::Burst { duty }, self.problem.burst.charge())
+                (Decision::Burst { duty }, self.problem.burst_rules().charge())
             } else {
                 (Decision::Trace, 0.0)
             };

@@ -192,8 +192,8 @@ pub struct Problem {
     pub target_cpu: f64,
     /// The sampler.
     pub sampling: SamplingRules,
-    /// Bursts, where the strategy uses them.
-    pub burst: BurstRules,
+    /// How bursts may be made; `None`: no class is to be observed in bursts.
+    pub burst: Option<BurstRules>,
     /// What is maximised.
     pub objective: Objective,
     /// Time that the estimates shall cover, s, for [`Objective::Precision`].
@@ -204,14 +204,14 @@ pub struct Problem {
 
 impl Problem {
     /// A problem without classes: budget `b` and `U` in CPU seconds per wall second, price of a sample in CPU
-    /// seconds; any sampling rate; bursts free.
+    /// seconds; any sampling rate; no bursts.
     #[must_use]
     pub fn new(budget: f64, target_cpu: f64, sample_price_s: f64) -> Self {
         Self {
             budget,
             target_cpu,
             sampling: SamplingRules { price_s: sample_price_s, min_hz: 0.0, max_hz: f64::INFINITY },
-            burst: BurstRules::default(),
+            burst: None,
             objective: Objective::default(),
             horizon_s: 30.0,
             classes: Vec::new(),
@@ -230,6 +230,12 @@ impl Problem {
         problem
     }
 
+    /// How bursts may be made; without rules, as one likes and for nothing.
+    #[must_use]
+    pub fn burst_rules(&self) -> BurstRules {
+        self.burst.unwrap_or_default()
+    }
+
     /// `tau_s U`: CPU seconds per second that a sampling rate of 1 costs.
     #[must_use]
     pub fn sample_cost(&self) -> f64 {
@@ -242,7 +248,7 @@ impl Problem {
     /// [`PlanError::Invalid`] with the first number that is out of range.
     pub fn validate(&self) -> Result<(), PlanError> {
         // Above this, products of three such numbers could overflow; nothing real comes near.
-        const LARGEST: f64 = 1e90;
+        const LARGEST: f64 = 1e30;
         let check = |class: Option<&str>, field: &'static str, value: f64, ok: bool, accepted| {
             if ok && value <= LARGEST {
                 Ok(())
@@ -250,8 +256,8 @@ impl Problem {
                 Err(PlanError::Invalid { class: class.map(str::to_owned), field, value, accepted })
             }
         };
-        let positive = "a number above 0 and at most 1e90";
-        let not_negative = "a number from 0 to 1e90";
+        let positive = "a number above 0 and at most 1e30";
+        let not_negative = "a number from 0 to 1e30";
         let top = |field, value: f64, ok, accepted| check(None, field, value, ok, accepted);
         top("budget", self.budget, self.budget > 0.0, positive)?;
         top("target_cpu", self.target_cpu, self.target_cpu >= 0.0, not_negative)?;
@@ -259,8 +265,8 @@ impl Problem {
         top("sample price", s.price_s, s.price_s >= 0.0, not_negative)?;
         top("min_sampling_hz", s.min_hz, s.min_hz >= 0.0, not_negative)?;
         let max_hz = if s.max_hz == f64::INFINITY { s.min_hz } else { s.max_hz };
-        top("max_sampling_hz", max_hz, max_hz >= s.min_hz, "a number from min_sampling_hz to 1e90")?;
-        let burst = &self.burst;
+        top("max_sampling_hz", max_hz, max_hz >= s.min_hz, "a number from min_sampling_hz to 1e30")?;
+        let burst = self.burst_rules();
         top("burst cycle", burst.cycle_s, burst.cycle_s > 0.0, positive)?;
         let fits = (0.0..=burst.cycle_s).contains(&burst.min_s);
         top("min_burst", burst.min_s, fits, "a number from 0 to the burst cycle")?;

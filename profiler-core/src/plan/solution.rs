@@ -84,9 +84,15 @@ pub struct Plan {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
-    /// The best that fits the problem.
+    /// With burst rules mixed, else certified; for the precision objective, its solver.
     #[default]
     Auto,
+    /// The best split into traced and sampled, with an upper bound that proves how good it is.
+    Certified,
+    /// All splits tried out, for at most 20 free classes.
+    Exhaustive,
+    /// The best plan with bursts, with an upper bound.
+    Mixed,
     /// The paper's O(n log n) approximation, worth more than half of the optimum (Metz et al. §4.2).
     Approximation,
     /// Trace what fits, most CPU time first: what people do by hand.
@@ -99,14 +105,25 @@ pub enum Strategy {
 
 impl Strategy {
     /// All strategies.
-    pub const ALL: [Self; 5] =
-        [Self::Auto, Self::Approximation, Self::Hottest, Self::ByWeight, Self::SampleAll];
+    pub const ALL: [Self; 8] = [
+        Self::Auto,
+        Self::Certified,
+        Self::Mixed,
+        Self::Approximation,
+        Self::Exhaustive,
+        Self::Hottest,
+        Self::ByWeight,
+        Self::SampleAll,
+    ];
 
     /// The name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
+            Self::Certified => "certified",
+            Self::Exhaustive => "exhaustive",
+            Self::Mixed => "mixed",
             Self::Approximation => "approximation",
             Self::Hottest => "hottest",
             Self::ByWeight => "by-weight",

@@ -1,3 +1,5 @@
 //! Tests of the planner.
 
+mod oracle;
 mod paper;
+mod random;
