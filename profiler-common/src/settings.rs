@@ -14,8 +14,11 @@ pub struct Settings {
     /// begins or ends has been left. 0 where threads run on several stacks (fibers): then only a slot that is used
     /// again proves it.
     pub stack_span_bytes: u64,
+    /// CPU time that a sample stands for, ns. 0: the period that the event was opened with, which is what the kernel
+    /// tells (it does not tell a clock event's changed period).
+    pub sample_period_ns: u64,
 }
-wire_type!(Settings, size 16, align 8);
+wire_type!(Settings, size 24, align 8);
 
 /// Value in map `TARGETS` (key: process id): samples and lifecycle of this process are wanted.
 pub const TARGET_WATCHED: u32 = 1;

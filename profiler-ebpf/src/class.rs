@@ -5,6 +5,8 @@ use crate::maps::{
     ALARMS, FORCE_WAKEUP, control, count_global, counters, current_ids, now_ns, quota, target_flags,
 };
 use aya_ebpf::helpers::generated::{bpf_get_attach_cookie, bpf_get_prandom_u32};
+use aya_ebpf::programs::ProbeContext;
+use aya_log_ebpf::warn;
 use core::ffi::c_void;
 use profiler_common::class::{
     ALARM_REPEAT, ClassControl, ClassCounters, ClassKind, FLAG_FILTER_TARGETS, FLAG_NO_QUOTA,
@@ -41,6 +43,7 @@ impl Hit {
             return Some(Self { cookie, control, counters });
         }
         count_global!(unknown_class);
+        warn!(&ProbeContext::new(ctx), "a hit of class {}, which does not exist", cookie.class);
         None
     }
 

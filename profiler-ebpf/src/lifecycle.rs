@@ -9,6 +9,7 @@ use crate::maps::{
 use aya_ebpf::helpers::bpf_probe_read_kernel;
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
+use aya_log_ebpf::warn;
 use profiler_common::event::{LifecycleKind, LifecycleRecord};
 use profiler_common::settings::TARGET_ADOPT_CHILDREN;
 
@@ -22,6 +23,7 @@ pub fn fork(ctx: RawTracePointContext) -> i32 {
     let read = |offset: u32| unsafe { bpf_probe_read_kernel((task + u64::from(offset)) as *const u32) };
     let (Ok(child_tid), Ok(child_pid)) = (read(TASK_PID_OFFSET.load()), read(TASK_TGID_OFFSET.load())) else {
         count_global!(lifecycle_unread);
+        warn!(&ctx, "cannot read the task that process {} forked", pid);
         return 0;
     };
     let kind = if child_pid == pid { LifecycleKind::ThreadBorn } else { LifecycleKind::Forked };

@@ -42,10 +42,14 @@ pub fn sample(ctx: PerfEventContext) -> u32 {
     }
     let Some(settings) = settings() else { return 0 };
     // SAFETY: a live map value; the agent may change it at any time.
-    let (asked, cost_ns) = unsafe { ((*settings).stack_bytes, (*settings).sample_cost_ns) };
+    let (asked, cost_ns, period_ns) =
+        unsafe { ((*settings).stack_bytes, (*settings).sample_cost_ns, (*settings).sample_period_ns) };
     thread::charge(cost_ns);
     let mut header = observe(ctx.ctx, pid, tid);
     header.stack_asked = asked;
+    if period_ns != 0 {
+        header.period_ns = period_ns;
+    }
     // The sizes of `STACK_SIZES`: the verifier wants constants.
     match asked {
         16384 => emit::<16384>(header),

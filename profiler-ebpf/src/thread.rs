@@ -12,6 +12,8 @@ use crate::entry::arguments;
 use crate::maps::{self, EVENTS, NO_WAKEUP, count_global, current_ids, histogram_slot, now_ns, settings};
 use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, bpf_map_type::BPF_MAP_TYPE_TASK_STORAGE, pt_regs};
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_storage_get};
+use aya_ebpf::programs::ProbeContext;
+use aya_log_ebpf::warn;
 use core::ffi::c_void;
 use core::ptr::null;
 use profiler_common::class::{ClassControl, ClassKind, FLAG_ARGUMENTS, NO_HISTOGRAM};
@@ -189,6 +191,7 @@ pub fn push(hit: &Hit, ctx: *mut c_void) -> Push {
     let state = storage(&THREADS, 1);
     if state.is_null() {
         count_global!(no_thread_state);
+        warn!(&ProbeContext::new(ctx), "no state for a thread that called class {}", hit.cookie.class);
         return Push::Full;
     }
     // SAFETY: the context of a uprobe program is a `pt_regs`.

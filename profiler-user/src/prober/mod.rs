@@ -7,33 +7,47 @@
 //! [`Kernel::load`] finds the capability tier; [`Kernel::classes`] controls and reads classes; [`Kernel::attach`] gives
 //! [`Link`]s.
 
+mod child;
 mod classes;
 mod links;
+mod log;
 mod memory;
 mod object;
+mod rings;
+mod sampler;
 mod sys;
+mod tier;
 mod vmlinux;
 
 pub use classes::{ClassTable, HistogramLease};
 pub use links::{AttachError, AttachGroup, Attached, Link, LinkKind, Refusal, Site, SiteRole};
+pub use log::KernelLog;
 pub use profiler_common::class::{
     ALARM_REPEAT, ClassControl, ClassCounters, ClassKind, FLAG_ARGUMENTS, FLAG_FILTER_TARGETS, FLAG_NO_QUOTA,
     NO_HISTOGRAM,
 };
 pub use profiler_common::cookie::SLOT_UNKNOWN;
+pub use profiler_common::event::{AlarmKind, STACK_SIZES};
 pub use profiler_common::histogram;
 pub use profiler_common::settings::{GlobalCounters, Settings};
 pub use profiler_core::class::Tier;
+pub use rings::{
+    Alarm, AlarmReader, Call, CallReader, LifecycleEvent, LifecycleReader, Sample, SampleReader,
+    UserRegisters,
+};
+pub use sampler::{MIN_PERIOD_NS, SampleError, SampleEvent, SampleKind, Sampler, ThreadSampling};
+pub use tier::TierFinding;
 pub use vmlinux::BtfError;
 
 use aya::maps::{HashMap as BpfHashMap, MapData};
+use aya::programs::RawTracePoint;
 use aya::{Ebpf, EbpfLoader};
 use links::Attacher;
 use memory::Layout;
 use object::{OBJECT, Programs, map_data};
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use vmlinux::Vmlinux;
 
 /// How to load.
@@ -125,6 +139,23 @@ pub enum KernelError {
         /// The function.
         function: &'static str,
     },
+    /// The behaviour probe could not run.
+    #[error("cannot probe what this kernel can do: {0}")]
+    Probe(io::Error),
+    /// No tier works, or the forced one does not.
+    #[error("uprobes do not work here: {0}; 'tithe doctor' says what is missing")]
+    NoTier(String),
+    /// A tracepoint cannot be attached.
+    #[error("cannot attach to the tracepoint {name}: {source}")]
+    Tracepoint {
+        /// The tracepoint.
+        name: &'static str,
+        /// The error.
+        source: aya::programs::ProgramError,
+    },
+    /// Each ring has one reader.
+    #[error("the reader of ring {0} was taken before")]
+    ReaderTaken(&'static str),
     /// The maps do not fit.
     #[error(
         "the maps need {:.1} MiB and the limit is {:.1} MiB: raise --kernel-memory or ask for fewer classes",
@@ -141,6 +172,8 @@ pub enum KernelError {
 /// The loaded kernel side. All methods take `&self`; share it in an `Arc`.
 pub struct Kernel {
     tier: Tier,
+    session_program: &'static str,
+    findings: Vec<TierFinding>,
     layout: Layout,
     programs: Programs,
     classes: ClassTable,
@@ -157,7 +190,7 @@ impl Kernel {
         let vmlinux = Vmlinux::read()?;
         let cpus = possible_cpus();
         let layout = Layout::fit(options, cpus)?;
-        let mut ebpf = load_maps(&layout, &vmlinux)?;
+        let mut ebpf = load_maps(options, &layout, &vmlinux)?;
         let programs = Programs::new(&ebpf, &vmlinux)?;
         let classes =
             ClassTable::new(layout, |name| ebpf.map(name).and_then(map_data).map(|d| d.fd().as_fd()))?;
@@ -165,19 +198,38 @@ impl Kernel {
             stack_bytes: options.stack_bytes,
             sample_cost_ns: 0,
             stack_span_bytes: options.stack_span_bytes,
+            sample_period_ns: 0,
         });
         let targets = ebpf.take_map("TARGETS").ok_or_else(|| KernelError::Object("no map TARGETS".into()))?;
         let targets = BpfHashMap::try_from(targets)
             .map_err(|source| KernelError::AyaMap { name: "TARGETS", source })?;
-        let tier = options.forced_tier.unwrap_or(Tier::A);
-        classes.filter_in_programs(tier == Tier::C);
-        Ok(Self { tier, layout, programs, classes, targets: Mutex::new(targets), ebpf: Mutex::new(ebpf) })
+        let targets = Mutex::new(targets);
+        let findings = find_tier(options.forced_tier, &programs, &classes, &targets)?;
+        // OK because `find_tier` returns a last finding that works.
+        let last = findings.last().cloned().ok_or_else(|| KernelError::NoTier("none tried".into()))?;
+        classes.filter_in_programs(last.tier == Tier::C);
+        Ok(Self {
+            tier: last.tier,
+            session_program: last.program,
+            findings,
+            layout,
+            programs,
+            classes,
+            targets,
+            ebpf: Mutex::new(ebpf),
+        })
     }
 
     /// The capability tier in use.
     #[must_use]
     pub fn tier(&self) -> Tier {
         self.tier
+    }
+
+    /// What the probe of the tiers found, best tier first; the last is the one in use.
+    #[must_use]
+    pub fn tier_findings(&self) -> &[TierFinding] {
+        &self.findings
     }
 
     /// Memory of all maps of fixed size, bytes, as reckoned before they were created. Each thread that is inside a
@@ -216,7 +268,76 @@ impl Kernel {
     /// # Errors
     /// Nothing could be attached.
     pub fn attach(&self, group: &AttachGroup) -> Result<Attached, AttachError> {
-        Attacher { programs: &self.programs, tier: self.tier, session_program: "session" }.attach(group)
+        Attacher { programs: &self.programs, tier: self.tier, session_program: self.session_program }
+            .attach(group)
+    }
+
+    /// The reader of call records. There is one.
+    ///
+    /// # Errors
+    /// It was taken before.
+    pub fn call_reader(&self) -> Result<CallReader, KernelError> {
+        self.take_ring("EVENTS").map(CallReader)
+    }
+
+    /// The reader of samples. There is one.
+    ///
+    /// # Errors
+    /// It was taken before.
+    pub fn sample_reader(&self) -> Result<SampleReader, KernelError> {
+        self.take_ring("SAMPLES").map(SampleReader)
+    }
+
+    /// The reader of alarms. There is one.
+    ///
+    /// # Errors
+    /// It was taken before.
+    pub fn alarm_reader(&self) -> Result<AlarmReader, KernelError> {
+        self.take_ring("ALARMS").map(AlarmReader)
+    }
+
+    /// Attaches to fork, exec and exit, and gives the reader of what happens to targets. There is one.
+    ///
+    /// # Errors
+    /// It was taken before, or the kernel refuses a program.
+    pub fn watch_lifecycle(&self) -> Result<LifecycleReader, KernelError> {
+        const TRACEPOINTS: [(&str, &str); 3] = [
+            ("fork", "sched_process_fork"),
+            ("exec", "sched_process_exec"),
+            ("exit_task", "sched_process_exit"),
+        ];
+        let ring = self.take_ring("LIFECYCLE")?;
+        let mut ebpf = self.ebpf();
+        let mut links = Vec::new();
+        for (program, name) in TRACEPOINTS {
+            let program = ebpf
+                .program_mut(program)
+                .ok_or_else(|| KernelError::Object(format!("no program {program}")))?;
+            let failed = |source| KernelError::Tracepoint { name, source };
+            let program: &mut RawTracePoint = program.try_into().map_err(failed)?;
+            program.load().map_err(failed)?;
+            let link = program.attach(name).map_err(failed)?;
+            links.push(program.take_link(link).map_err(failed)?);
+        }
+        Ok(LifecycleReader { ring, _links: links })
+    }
+
+    /// The programs' diagnostics; there are some only if [`KernelOptions::verbose`] was set.
+    ///
+    /// # Errors
+    /// It was taken before.
+    pub fn log(&self) -> Result<KernelLog, KernelError> {
+        KernelLog::new(&mut self.ebpf())
+    }
+
+    fn ebpf(&self) -> MutexGuard<'_, Ebpf> {
+        // OK to go on after a panic elsewhere: maps are taken out one by one.
+        self.ebpf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_ring(&self, name: &'static str) -> Result<rings::Ring, KernelError> {
+        let map = self.ebpf().take_map(name).ok_or(KernelError::ReaderTaken(name))?;
+        rings::Ring::new(name, map)
     }
 
     /// Hits that the kernel counted as missed before our programs ran, by program.
@@ -227,18 +348,22 @@ impl Kernel {
 }
 
 /// Creates all maps in their sizes.
-fn load_maps(layout: &Layout, vmlinux: &Vmlinux) -> Result<Ebpf, KernelError> {
+fn load_maps(options: &KernelOptions, layout: &Layout, vmlinux: &Vmlinux) -> Result<Ebpf, KernelError> {
     let stripe_mask = layout.stripes - 1;
     let task_pid = vmlinux.field_offset("task_struct", "pid")?;
     let task_tgid = vmlinux.field_offset("task_struct", "tgid")?;
+    // aya-log's levels: 2 is a warning. The programs warn or are silent.
+    let log_level: u8 = if options.verbose { 2 } else { 0 };
     let ebpf = EbpfLoader::new()
         // The task storage maps: aya has no type for them.
         .allow_unsupported_maps()
+        .override_global("AYA_LOG_LEVEL", &log_level, true)
         .override_global("MAX_CLASSES", &layout.max_classes, true)
         .override_global("HISTOGRAM_SLOTS", &layout.histogram_slots, true)
         .override_global("STRIPE_MASK", &stripe_mask, true)
         .override_global("TASK_PID_OFFSET", &task_pid, true)
         .override_global("TASK_TGID_OFFSET", &task_tgid, true)
+        .map_max_entries("AYA_LOGS", 16 * 1024)
         .map_max_entries("CONTROL", layout.max_classes)
         .map_max_entries("QUOTA", layout.max_classes)
         .map_max_entries("COUNTERS", layout.max_classes * layout.stripes)
@@ -250,6 +375,37 @@ fn load_maps(layout: &Layout, vmlinux: &Vmlinux) -> Result<Ebpf, KernelError> {
         .map_max_entries("LIFECYCLE", layout.lifecycle_bytes)
         .load(OBJECT)?;
     Ok(ebpf)
+}
+
+/// Tries the tiers from the best on, or only the forced one; the last finding is the first that works.
+fn find_tier(
+    forced: Option<Tier>,
+    programs: &Programs,
+    classes: &ClassTable,
+    targets: &Mutex<BpfHashMap<MapData, u32, u32>>,
+) -> Result<Vec<TierFinding>, KernelError> {
+    let target = |pid: u32, enter: bool| {
+        let mut targets = targets.lock().unwrap_or_else(PoisonError::into_inner);
+        // OK to ignore: a failure shows in the counts that the probe compares.
+        let _ = if enter { targets.insert(pid, 1, 0) } else { targets.remove(&pid) };
+    };
+    let probe = tier::Probe::new(programs, classes, &target).map_err(KernelError::Probe)?;
+    let all = [Tier::A, Tier::B, Tier::C, Tier::D];
+    let tried = forced.as_ref().map_or(&all[..], std::slice::from_ref);
+    let mut findings: Vec<TierFinding> = Vec::new();
+    for tier in tried {
+        let finding = probe.try_tier(*tier);
+        let works = finding.refused.is_none();
+        findings.push(finding);
+        if works {
+            return Ok(findings);
+        }
+    }
+    let reasons: Vec<String> = findings
+        .iter()
+        .filter_map(|f| f.refused.as_ref().map(|why| format!("tier {:?}: {why}", f.tier)))
+        .collect();
+    Err(KernelError::NoTier(reasons.join("; ")))
 }
 
 /// CPUs that the kernel may ever bring up; 1 if that cannot be read.

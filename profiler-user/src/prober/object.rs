@@ -32,7 +32,6 @@ pub(super) enum Flavour {
     Session,
     PerfUprobe,
     PerfEvent,
-    RawTracepoint,
 }
 
 impl Flavour {
@@ -42,7 +41,6 @@ impl Flavour {
             Self::Session => (sys::PROG_TYPE_KPROBE, sys::ATTACH_UPROBE_SESSION),
             Self::PerfUprobe => (sys::PROG_TYPE_KPROBE, 0),
             Self::PerfEvent => (sys::PROG_TYPE_PERF_EVENT, 0),
-            Self::RawTracepoint => (sys::PROG_TYPE_RAW_TRACEPOINT, 0),
         }
     }
 }

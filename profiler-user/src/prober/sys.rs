@@ -15,8 +15,6 @@ const BPF_LINK_CREATE: u32 = 28;
 pub(super) const PROG_TYPE_KPROBE: u32 = 2;
 /// `BPF_PROG_TYPE_PERF_EVENT`.
 pub(super) const PROG_TYPE_PERF_EVENT: u32 = 7;
-/// `BPF_PROG_TYPE_RAW_TRACEPOINT`.
-pub(super) const PROG_TYPE_RAW_TRACEPOINT: u32 = 17;
 
 /// `BPF_PERF_EVENT`.
 const ATTACH_PERF_EVENT: u32 = 41;
@@ -262,19 +260,20 @@ pub(super) fn perf_event_open(attr: &PerfEventAttr, tid: i32, cpu: i32) -> io::R
     if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(owned(fd)) }
 }
 
-/// `PERF_EVENT_IOC_PERIOD`, `_ENABLE`, `_DISABLE`.
+/// `PERF_EVENT_IOC_ENABLE`, `_DISABLE`, `_PERIOD`, `_SET_BPF`.
 #[derive(Clone, Copy)]
-pub(super) enum PerfIoctl {
+pub(super) enum PerfIoctl<'a> {
     Enable,
     Disable,
     Period(u64),
+    SetProgram(BorrowedFd<'a>),
 }
 
 /// An ioctl on a perf event.
 ///
 /// # Errors
 /// The kernel's.
-pub(super) fn perf_ioctl(event: BorrowedFd<'_>, request: PerfIoctl) -> io::Result<()> {
+pub(super) fn perf_ioctl(event: BorrowedFd<'_>, request: PerfIoctl<'_>) -> io::Result<()> {
     let fd = event.as_raw_fd();
     let result = match request {
         // SAFETY: the argument of these two is a flag word.
@@ -283,6 +282,8 @@ pub(super) fn perf_ioctl(event: BorrowedFd<'_>, request: PerfIoctl) -> io::Resul
         PerfIoctl::Disable => unsafe { libc::ioctl(fd, 0x2401, 0) },
         // SAFETY: the argument is a pointer to a u64, alive during the call.
         PerfIoctl::Period(period) => unsafe { libc::ioctl(fd, 0x4008_2404, &raw const period) },
+        // SAFETY: the argument is a descriptor, alive during the call; the event keeps its own reference.
+        PerfIoctl::SetProgram(program) => unsafe { libc::ioctl(fd, 0x4004_2408, program.as_raw_fd()) },
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -3,5 +3,9 @@
 //! The functions watched are in this very process, written in assembly, so that every site and return slot is known.
 //! `/proc/self/exe` is opened by the kernel in our context, so it names this executable.
 
+mod calls;
 mod counts;
+mod gates;
+mod lifecycle;
+mod samples;
 mod support;

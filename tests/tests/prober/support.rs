@@ -134,3 +134,18 @@ pub fn ungated(kind: ClassKind) -> ClassControl {
 pub fn group(kind: LinkKind, sites: Vec<Site>) -> AttachGroup {
     AttachGroup { module: "/proc/self/exe".into(), pid: std::process::id(), kind, sites }
 }
+
+/// `CLOCK_MONOTONIC`, which is the programs' clock.
+pub fn ktime_ns() -> u64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: room for the answer.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut t) };
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// Waits until a descriptor is readable.
+pub fn readable(fd: i32, timeout_ms: i32) -> bool {
+    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one pollfd, alive during the call.
+    unsafe { libc::poll(&raw mut poll, 1, timeout_ms) == 1 }
+}

@@ -1,0 +1,116 @@
+//! Which capability tier this kernel has, found by trying: load, attach to children of our own, let them hit, count.
+//!
+//! Versions mislead (backports, disabled features), and a link that is created may still count wrongly: Linux 6.6 to
+//! 6.9 take a PID and then miss the threads of the process. So a child with two threads and a stranger with the same
+//! program call one site a known number of times, and a tier works if exactly the child's calls are counted.
+
+use super::child::{self, ProbeChild};
+use super::links::{AttachGroup, Attacher, LinkKind, Site};
+use super::object::Programs;
+use super::{ClassControl, ClassKind, ClassTable, FLAG_NO_QUOTA, Tier};
+use profiler_core::class::ClassId;
+use std::io;
+use std::path::PathBuf;
+
+/// What the probe found about one tier.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TierFinding {
+    /// The tier tried.
+    pub tier: Tier,
+    /// `None`: it works. Otherwise why not.
+    pub refused: Option<String>,
+    /// For tier A: the session program used.
+    pub program: &'static str,
+}
+
+/// The class that the probe uses; nobody else runs yet.
+const CLASS: ClassId = ClassId(0);
+
+/// The stage for all trials.
+pub(super) struct Probe<'a> {
+    pub programs: &'a Programs,
+    pub classes: &'a ClassTable,
+    /// Enters (true) or removes a process in the target set.
+    pub target: &'a dyn Fn(u32, bool),
+    child: ProbeChild,
+    stranger: ProbeChild,
+    module: PathBuf,
+    offset: u64,
+}
+
+impl<'a> Probe<'a> {
+    pub fn new(
+        programs: &'a Programs,
+        classes: &'a ClassTable,
+        target: &'a dyn Fn(u32, bool),
+    ) -> io::Result<Self> {
+        let (module, offset) = child::site()?;
+        Ok(Self {
+            programs,
+            classes,
+            target,
+            child: ProbeChild::spawn(2)?,
+            stranger: ProbeChild::spawn(1)?,
+            module,
+            offset,
+        })
+    }
+
+    /// Tries a tier; for A both variants of the session program.
+    pub fn try_tier(&self, tier: Tier) -> TierFinding {
+        let programs: &[&'static str] =
+            if tier == Tier::A { &["session", "session_ip"] } else { &["session"] };
+        let mut refused = Vec::new();
+        for program in programs {
+            match self.trial(tier, program) {
+                Ok(()) => return TierFinding { tier, refused: None, program },
+                Err(why) => refused.push(why),
+            }
+        }
+        TierFinding { tier, refused: Some(refused.join("; without kernel functions: ")), program: "session" }
+    }
+
+    fn trial(&self, tier: Tier, session_program: &'static str) -> Result<(), String> {
+        let (kind, class_kind) = match tier {
+            Tier::A => (LinkKind::ReturnPair, ClassKind::Latency),
+            _ => (LinkKind::Count, ClassKind::Count),
+        };
+        self.classes.filter_in_programs(tier == Tier::C);
+        self.classes.reset(CLASS);
+        self.classes.configure(CLASS, ClassControl { flags: FLAG_NO_QUOTA, ..ClassControl::new(class_kind) });
+        (self.target)(self.child.pid(), true);
+        let result = self.hit(tier, kind, session_program);
+        (self.target)(self.child.pid(), false);
+        self.classes.filter_in_programs(false);
+        self.classes.configure(CLASS, ClassControl::new(ClassKind::Off));
+        let counted = self.classes.counters(CLASS);
+        self.classes.reset(CLASS);
+        result?;
+
+        let (ours, strangers) = (self.child.calls(), self.stranger.calls());
+        let filtered = if tier == Tier::C { strangers } else { 0 };
+        let returns = if tier == Tier::A { ours } else { 0 };
+        if (counted.kept, counted.gated, counted.returns) != (ours, filtered, returns) {
+            return Err(format!(
+                "of {ours} calls of two threads {} were counted and {} returns seen; of {strangers} calls of a stranger {} were turned away",
+                counted.kept, counted.returns, counted.gated
+            ));
+        }
+        Ok(())
+    }
+
+    fn hit(&self, tier: Tier, kind: LinkKind, session_program: &'static str) -> Result<(), String> {
+        let group = AttachGroup {
+            module: self.module.clone(),
+            pid: self.child.pid(),
+            kind,
+            sites: vec![Site::entry(CLASS, self.offset)],
+        };
+        let attacher = Attacher { programs: self.programs, tier, session_program };
+        let attached = attacher.attach(&group).map_err(|e| e.to_string())?;
+        self.child.round().map_err(|e| e.to_string())?;
+        self.stranger.round().map_err(|e| e.to_string())?;
+        drop(attached);
+        Ok(())
+    }
+}

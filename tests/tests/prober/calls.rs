@@ -1,0 +1,318 @@
+//! Timed calls: both ways to see an end, nesting, recursion, unwinding, records.
+
+use crate::support::*;
+use profiler_core::class::ClassId;
+use profiler_user::prober::{
+    ClassControl, ClassKind, FLAG_ARGUMENTS, Kernel, LinkKind, SLOT_UNKNOWN, Site, Tier, histogram,
+};
+use std::time::Duration;
+
+function!(paired);
+function!(paired_in_tiers);
+function!(slept);
+function!(outer);
+function!(inner);
+function!(deep);
+function!(catcher);
+function!(left);
+function!(recorded);
+function!(stale);
+
+extern "C" fn sleep_ms(ms: u64) {
+    std::thread::sleep(Duration::from_millis(ms));
+}
+
+/// All ways to time a function of `function!`: return links, exits at `ret`, exits at the `pop` before it, exits at an
+/// unknown distance from the return address.
+fn ways(f: Function, class: ClassId) -> Vec<(LinkKind, Vec<Site>)> {
+    let unknown = Site { slot_delta: SLOT_UNKNOWN, ..f.early_exit(class) };
+    vec![
+        (LinkKind::ReturnPair, vec![f.entry(class)]),
+        (LinkKind::ExitPair, vec![f.entry(class), f.exit(class)]),
+        (LinkKind::ExitPair, vec![f.entry(class), f.early_exit(class)]),
+        (LinkKind::ExitPair, vec![f.entry(class), unknown]),
+    ]
+}
+
+fn every_call_returns(kernel: &Kernel, f: Function) {
+    for (kind, sites) in ways(f, CLASS) {
+        kernel.classes().reset(CLASS);
+        kernel.classes().configure(CLASS, ungated(ClassKind::Latency));
+        let attached = kernel.attach(&group(kind, sites)).unwrap();
+        assert!(attached.refused.is_empty());
+        call_from(8, 2_000, f);
+        drop(attached);
+        let c = kernel.classes().counters(CLASS);
+        assert_eq!(
+            (c.attempted, c.kept, c.returns, c.unwound, c.omitted, c.orphans, c.dropped),
+            (16_000, 16_000, 16_000, 0, 0, 0, 0),
+            "{kind:?}"
+        );
+        assert!(c.sum_ns > 0 && c.max_ns >= c.sum_ns / c.returns);
+    }
+}
+
+#[test]
+fn every_call_returns_with_8_threads() {
+    every_call_returns(&kernel(None), paired);
+}
+
+#[test]
+fn every_call_returns_in_tiers_b_c_and_d() {
+    for tier in [Tier::B, Tier::C, Tier::D] {
+        let kernel = kernel(Some(tier));
+        kernel.add_target(std::process::id(), false).unwrap();
+        every_call_returns(&kernel, paired_in_tiers);
+    }
+}
+
+#[test]
+fn durations_are_those_of_the_calls() {
+    let kernel = kernel(None);
+    for (kind, sites) in ways(slept, CLASS) {
+        let lease = kernel.classes().lease_histogram().unwrap();
+        kernel.classes().reset(CLASS);
+        let control = ClassControl { histogram: lease.first_slot(), ..ungated(ClassKind::Latency) };
+        kernel.classes().configure(CLASS, control);
+        let attached = kernel.attach(&group(kind, sites)).unwrap();
+        for _ in 0..5 {
+            slept.call(Some(sleep_ms), 10);
+        }
+        drop(attached);
+        let c = kernel.classes().counters(CLASS);
+        assert_eq!(c.returns, 5);
+        let mean_ms = c.sum_ns as f64 / 5e6;
+        assert!((10.0..30.0).contains(&mean_ms), "{kind:?}: mean {mean_ms} ms of sleeps of 10 ms");
+        let counts = kernel.classes().histogram(&lease);
+        assert_eq!(counts.iter().sum::<u64>(), 5);
+        let longest = counts.iter().rposition(|n| *n > 0).unwrap() as u32;
+        assert_eq!(histogram::bucket(c.max_ns), longest);
+        let shortest = counts.iter().position(|n| *n > 0).unwrap() as u32;
+        assert!(histogram::bounds(shortest).1 > 10_000_000);
+    }
+    assert_eq!(kernel.classes().free_histograms(), 256, "leases are given back");
+}
+
+#[test]
+fn the_cost_of_nested_hits_is_known() {
+    let kernel = kernel(None);
+    let (o, i) = (ClassId(40), ClassId(41));
+    extern "C" fn call_inner(n: u64) {
+        for _ in 0..n {
+            inner.call(None, 0);
+        }
+    }
+    let priced = |hit_cost_ns, return_cost_ns, own_cost_ns| ClassControl {
+        hit_cost_ns,
+        return_cost_ns,
+        own_cost_ns,
+        ..ungated(ClassKind::Latency)
+    };
+    // Inner calls only counted: 7 hits of 100 ns.
+    kernel.classes().configure(o, priced(1000, 2000, 50));
+    kernel.classes().configure(i, ClassControl { hit_cost_ns: 100, ..ungated(ClassKind::Count) });
+    let a = kernel.attach(&group(LinkKind::ReturnPair, vec![outer.entry(o)])).unwrap();
+    let b = kernel.attach(&group(LinkKind::Count, vec![inner.entry(i)])).unwrap();
+    outer.call(Some(call_inner), 7);
+    drop(b);
+    let c = kernel.classes().counters(o);
+    assert_eq!((c.returns, c.nested_cost_ns), (1, 50 + 7 * 100));
+    // Inner calls timed: entry and return each.
+    kernel.classes().reset(o);
+    kernel.classes().configure(i, priced(100, 200, 30));
+    let b = kernel.attach(&group(LinkKind::ExitPair, vec![inner.entry(i), inner.exit(i)])).unwrap();
+    outer.call(Some(call_inner), 3);
+    drop((a, b));
+    assert_eq!(kernel.classes().counters(o).nested_cost_ns, 50 + 3 * 300);
+    assert_eq!(kernel.classes().counters(i).nested_cost_ns, 3 * 30);
+}
+
+extern "C" fn recurse(n: u64) {
+    if n > 0 {
+        deep.call(Some(recurse), n - 1);
+    }
+}
+
+#[test]
+fn deep_recursion_omits_returns_and_says_so() {
+    let kernel = kernel(None);
+    kernel.classes().configure(CLASS, ungated(ClassKind::Latency));
+    let attached = kernel.attach(&group(LinkKind::ReturnPair, vec![deep.entry(CLASS)])).unwrap();
+    recurse(1000);
+    recurse(10);
+    drop(attached);
+    let c = kernel.classes().counters(CLASS);
+    assert_eq!((c.kept, c.returns, c.omitted, c.unwound, c.open()), (1010, 70, 940, 0, 0));
+
+    // Exit sites know no such limit of the kernel, but there is room for 64 open calls.
+    kernel.classes().reset(CLASS);
+    kernel.classes().configure(CLASS, ungated(ClassKind::Latency));
+    let attached =
+        kernel.attach(&group(LinkKind::ExitPair, vec![deep.entry(CLASS), deep.exit(CLASS)])).unwrap();
+    recurse(100);
+    drop(attached);
+    let c = kernel.classes().counters(CLASS);
+    assert_eq!((c.attempted, c.kept, c.dropped, c.returns, c.orphans), (100, 64, 36, 64, 36));
+}
+
+unsafe extern "C" {
+    fn tithe_test_throw();
+    fn tithe_test_catch(
+        through: unsafe extern "C" fn(Option<extern "C" fn(u64)>, u64),
+        thrower: extern "C" fn(u64),
+    );
+}
+
+// `catch` saves its stack pointer; `throw` puts it back and goes on after the call in `catch`, as an exception would,
+// past the ends of all functions between.
+core::arch::global_asm!(
+    ".pushsection .text",
+    "tithe_test_catch:",
+    "push rbp",
+    "mov rbp, rsp",
+    "push rbx",
+    "push r12",
+    "mov rax, rdi",
+    "mov rdi, rsi",
+    "mov fs:[tithe_test_saved@tpoff], rsp",
+    "mov rbx, rbp",
+    "call rax",
+    "5:",
+    "pop r12",
+    "pop rbx",
+    "pop rbp",
+    "ret",
+    "tithe_test_throw:",
+    "mov rsp, fs:[tithe_test_saved@tpoff]",
+    "lea rbp, [rsp + 16]",
+    "jmp 5b",
+    ".popsection",
+    ".pushsection .tbss, \"awT\", @nobits",
+    "tithe_test_saved: .zero 8",
+    ".popsection",
+);
+
+extern "C" fn throw(_: u64) {
+    // SAFETY: `catch` is on the stack, and only assembly lies between.
+    unsafe { tithe_test_throw() }
+}
+
+/// Calls `left`, which is left by a throw.
+fn throw_through_left() {
+    // SAFETY: assembly above.
+    unsafe { tithe_test_catch(left.0, throw) }
+}
+
+extern "C" fn throw_some(n: u64) {
+    for _ in 0..n {
+        throw_through_left();
+    }
+}
+
+#[test]
+fn calls_that_are_left_count_as_unwound() {
+    let kernel = kernel(None);
+    let (o, l) = (ClassId(50), ClassId(51));
+    for class in [o, l] {
+        kernel.classes().configure(class, ungated(ClassKind::Latency));
+    }
+    let sites = vec![catcher.entry(o), catcher.exit(o), left.entry(l), left.exit(l)];
+    let attached = kernel.attach(&group(LinkKind::ExitPair, sites)).unwrap();
+    // Each throw but the last is proved by the next call at the same place, the last by the end of `catcher`.
+    catcher.call(Some(throw_some), 5);
+    let c = kernel.classes().counters(l);
+    assert_eq!((c.kept, c.returns, c.unwound, c.open()), (5, 0, 5, 0));
+    let c = kernel.classes().counters(o);
+    assert_eq!((c.kept, c.returns, c.unwound), (1, 1, 0));
+    // At the top level nothing encloses them: the last stays open.
+    throw_some(200);
+    drop(attached);
+    let c = kernel.classes().counters(l);
+    assert_eq!((c.kept, c.dropped, c.returns, c.unwound, c.open()), (205, 0, 0, 204, 1));
+}
+
+#[test]
+fn calls_left_by_an_earlier_attachment_are_forgotten() {
+    let kernel = kernel(None);
+    kernel.classes().configure(CLASS, ungated(ClassKind::Latency));
+    let sites = vec![stale.entry(CLASS), stale.exit(CLASS)];
+    // Attached during the call: its end has no begin.
+    std::thread::scope(|scope| {
+        let call = scope.spawn(|| stale.call(Some(sleep_ms), 300));
+        std::thread::sleep(Duration::from_millis(50));
+        let attached = kernel.attach(&group(LinkKind::ExitPair, sites.clone())).unwrap();
+        call.join().unwrap();
+        drop(attached);
+    });
+    let c = kernel.classes().counters(CLASS);
+    assert_eq!((c.attempted, c.returns, c.orphans), (0, 0, 1));
+    // Detached during the call, attached again under a new generation on the same thread.
+    kernel.classes().reset(CLASS);
+    let (to_thread, work) = std::sync::mpsc::channel::<u64>();
+    let (done, from_thread) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        for ms in work {
+            stale.call(Some(sleep_ms), ms);
+            done.send(()).unwrap();
+        }
+    });
+    let attached = kernel.attach(&group(LinkKind::ExitPair, sites.clone())).unwrap();
+    to_thread.send(300).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    drop(attached);
+    from_thread.recv().unwrap();
+    assert_eq!(kernel.classes().counters(CLASS).open(), 1);
+    kernel.classes().reset(CLASS);
+    kernel.classes().configure(CLASS, ungated(ClassKind::Latency));
+    let attached = kernel.attach(&group(LinkKind::ExitPair, sites)).unwrap();
+    for _ in 0..3 {
+        to_thread.send(0).unwrap();
+        from_thread.recv().unwrap();
+    }
+    drop(attached);
+    drop(to_thread);
+    thread.join().unwrap();
+    let c = kernel.classes().counters(CLASS);
+    assert_eq!((c.kept, c.returns, c.unwound, c.orphans), (3, 3, 0, 0));
+}
+
+#[test]
+fn records_carry_time_thread_duration_and_arguments() {
+    for tier in [None, Some(Tier::B)] {
+        let kernel = kernel(tier);
+        let mut reader = kernel.call_reader().unwrap();
+        for (kind, sites) in ways(recorded, CLASS) {
+            let flags = ungated(ClassKind::Record).flags | FLAG_ARGUMENTS;
+            kernel.classes().reset(CLASS);
+            kernel.classes().configure(CLASS, ClassControl { flags, ..ungated(ClassKind::Record) });
+            let attached = kernel.attach(&group(kind, sites)).unwrap();
+            let begin = ktime_ns();
+            recorded.call(Some(sleep_ms), 3);
+            let end = ktime_ns();
+            drop(attached);
+            let mut calls = Vec::new();
+            reader.drain(usize::MAX, |call| calls.push(call));
+            let [call] = calls[..] else { panic!("{calls:?}") };
+            // SAFETY: no preconditions.
+            let tid = unsafe { libc::gettid() } as u32;
+            assert_eq!((call.class, call.pid, call.tid), (CLASS, std::process::id(), tid));
+            assert_eq!(call.args[..2], [sleep_ms as *const () as u64, 3]);
+            let duration = call.duration_ns.unwrap();
+            assert!(
+                call.time_ns >= begin && call.time_ns + duration <= end,
+                "{call:?} not in {begin}..{end}"
+            );
+            assert!(duration >= 3_000_000);
+        }
+        // Entries only.
+        kernel.classes().configure(CLASS, ungated(ClassKind::Record));
+        let attached = kernel.attach(&group(LinkKind::Record, vec![recorded.entry(CLASS)])).unwrap();
+        recorded.call(None, 9);
+        drop(attached);
+        let mut calls = Vec::new();
+        reader.drain(usize::MAX, |call| calls.push(call));
+        assert_eq!(calls.len(), 1);
+        assert_eq!((calls[0].duration_ns, calls[0].args), (None, [0; 6]));
+        assert!(kernel.call_reader().is_err(), "there is one reader");
+    }
+}
