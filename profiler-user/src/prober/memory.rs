@@ -23,7 +23,10 @@ unsafe impl<T> Sync for MappedArray<T> {}
 
 impl<T: aya::Pod> MappedArray<T> {
     const WORDS: usize = {
-        assert!(size_of::<T>().is_multiple_of(8), "element sizes are multiples of 8, as the kernel rounds them");
+        assert!(
+            size_of::<T>().is_multiple_of(8),
+            "element sizes are multiples of 8, as the kernel rounds them"
+        );
         size_of::<T>() / 8
     };
 
