@@ -16,6 +16,22 @@ pub fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
+/// Keeps a process's main thread on one CPU; 0 is this thread. Threads that it starts later stay with it.
+///
+/// # Panics
+///
+/// If the kernel refuses.
+pub fn pin(pid: u32, cpu: usize) {
+    // SAFETY: an all-zero cpu_set_t is the empty set; the calls get its address and its size, and CPU_SET stays in
+    // bounds (it checks).
+    let result = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(pid as libc::pid_t, size_of::<libc::cpu_set_t>(), &set)
+    };
+    assert_eq!(result, 0, "cannot pin {pid} to CPU {cpu}: {}", std::io::Error::last_os_error());
+}
+
 /// True if a kernel test can run here. If not, prints `SKIP <test>: <reason>` past the test harness's capture, so
 /// that a skipped test is never taken for a passed one.
 ///

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -170,6 +171,18 @@ impl Target {
     /// Where a function stands in the target's memory.
     pub fn address(&mut self, function: &str) -> u64 {
         self.command(&format!("address {function}")).number("address")
+    }
+
+    /// Where a function stands: a path of its file that any process can open, and its offset in that file, which is
+    /// what probes are attached by.
+    pub fn file_offset(&mut self, function: &str) -> (PathBuf, u64) {
+        let address = self.address(function);
+        super::text::file_offset(self.pid(), address).unwrap_or_else(|error| panic!("{function}: {error}"))
+    }
+
+    /// Keeps the target, with the threads that it starts from now on, on one CPU.
+    pub fn pin(&self, cpu: usize) {
+        super::pin(self.pid(), cpu);
     }
 
     /// The bytes at the start of a function, read from the target's memory by this process.

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 
 /// One executable mapping of a file, as a line of `/proc/PID/maps`.
 struct Mapping {
@@ -17,6 +18,16 @@ pub(super) fn read_memory(pid: u32, address: u64, length: usize) -> io::Result<V
     let mut bytes = vec![0; length];
     File::open(format!("/proc/{pid}/mem"))?.read_exact_at(&mut bytes, address)?;
     Ok(bytes)
+}
+
+/// The file (as `/proc/PID/root/...`) and the offset in it that an executable address is mapped from.
+pub(super) fn file_offset(pid: u32, address: u64) -> io::Result<(PathBuf, u64)> {
+    let mappings = executable_mappings(&std::fs::read_to_string(format!("/proc/{pid}/maps"))?);
+    let mapping = mappings.iter().find(|mapping| (mapping.start..mapping.end).contains(&address));
+    let mapping =
+        mapping.ok_or_else(|| io::Error::other(format!("{address:#x} is in no executable file")))?;
+    let path = PathBuf::from(format!("/proc/{pid}/root{}", mapping.path));
+    Ok((path, address - mapping.start + mapping.offset))
 }
 
 /// Where the executable mappings of a process differ from their files: `path+offset: file byte, memory byte`, at
