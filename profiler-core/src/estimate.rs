@@ -10,7 +10,9 @@ pub struct Estimate {
     pub value: f64,
     /// Lower end of the interval; equal to `value` for exact numbers.
     pub low: f64,
-    /// Upper end of the interval; equal to `value` for exact numbers.
+    /// Upper end of the interval; equal to `value` for exact numbers; infinite where nothing bounds it (`null`
+    /// in JSON, which has no infinity).
+    #[serde(with = "null_is_infinity")]
     pub high: f64,
     /// Nominal coverage of the interval, e.g. 0.95; 1.0 for exact numbers.
     pub level: f64,
@@ -31,5 +33,31 @@ impl Estimate {
     #[must_use]
     pub fn half_width(&self) -> f64 {
         (self.high - self.low) / 2.0
+    }
+}
+
+mod null_is_infinity {
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    pub fn serialize<S: Serializer>(high: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        high.is_finite().then_some(*high).serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        Ok(Option::<f64>::deserialize(deserializer)?.unwrap_or(f64::INFINITY))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_interval_survives_json() {
+        let open =
+            Estimate { high: f64::INFINITY, level: 0.95, source: Source::Burst, ..Estimate::exact(3.0, 3) };
+        let text = serde_json::to_string(&open).unwrap();
+        assert!(text.contains(r#""high":null"#), "{text}");
+        assert_eq!(serde_json::from_str::<Estimate>(&text).unwrap(), open);
     }
 }

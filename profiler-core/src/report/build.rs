@@ -1,1 +1,292 @@
-//! placeholder
+//! From a recording to the report: the one place where rows become numbers.
+//!
+//! What it is: [`Report::from_recording`], a pure function of the tables, so that the report made live and the
+//! one made a year later are the same. Samples become shares (`build/samples.rs`), windows become calls, rates
+//! and durations (`build/calls.rs`), the ledger becomes the receipt.
+//! What it does not do: no text, no layout; it reads no file and decides nothing.
+
+mod calls;
+mod samples;
+
+use super::{Receipt, Report, Row};
+use crate::class::Source;
+use crate::estimate::Estimate;
+use crate::ledger::LedgerSummary;
+use crate::recording::{ClassRow, PlanRow, Recording, WindowKind, WindowRow};
+use crate::stats::{LEVEL, ratio};
+use crate::units::OverheadBudget;
+use calls::{Calls, RunContext};
+use samples::{FunctionShares, Key, Shares};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Functions without a class that the report lists, by inclusive share; below these, noise is listed.
+const TOP_FUNCTIONS: usize = 100;
+
+/// Samples that must fall into an attached class without hits before it is called *not firing*.
+const NOT_FIRING_SAMPLES: u64 = 3;
+
+impl Report {
+    /// Computes the report of a recording.
+    ///
+    /// Every number has a source: *exact* if every call of the run was seen, *burst* if some windows were and
+    /// were scaled, *sampled*, or *derived* from others. An empty recording gives an empty report, no NaN.
+    #[must_use]
+    pub fn from_recording(recording: &Recording) -> Self {
+        let ledger = LedgerSummary::from_rows(&recording.ledger);
+        let shares = Shares::of(recording);
+        let run = RunContext::of(recording, &ledger, &shares);
+        let target_cpu = target_cpu(&ledger, &shares, &run, recording);
+        let mut warnings = recording.meta.warnings.clone();
+        warnings.extend(recording.damage.iter().cloned());
+
+        let mut rows = Vec::new();
+        let windows = by_class(&recording.windows);
+        let plans = last_plans(&recording.plans);
+        for class in &recording.classes {
+            let of_class = windows.get(&class.class_id).map_or(&[][..], Vec::as_slice);
+            check_counts(class, of_class, &mut warnings);
+            let calls = Calls::of(class, of_class, recording, &run);
+            let plan = plans.get(&class.class_id).copied();
+            rows.push(class_row(
+                class,
+                of_class,
+                plan,
+                calls,
+                shares.get(Key::Class(class.class_id)),
+                &target_cpu,
+            ));
+        }
+        rows.extend(
+            shares.top_functions(TOP_FUNCTIONS).map(|(module, name, s)| function_row(module, name, s)),
+        );
+        rows.sort_by(hottest_first);
+
+        let receipt = receipt(recording, &ledger, &run);
+        if recording.meta.end_ns.is_none() {
+            warnings.push(
+                "the agent did not end this recording (it was killed or crashed): the report covers what was written"
+                    .to_owned(),
+            );
+        }
+        if let OverheadBudget::Share(share) = receipt.budget
+            && receipt.predicted > share * 1.01
+        {
+            warnings.push(format!(
+                "the predicted overhead, {:.2} %, is above the budget of {}",
+                receipt.predicted * 100.0,
+                receipt.budget
+            ));
+        }
+        let meta = &recording.meta;
+        let command = meta.cmdline.join(" ");
+        Self {
+            target: if command.is_empty() { meta.exe.clone() } else { command },
+            pid: meta.pid,
+            duration_s: run.length_s,
+            target_cpu,
+            samples: recording.samples.len() as u64,
+            rows,
+            receipt,
+            warnings,
+        }
+    }
+}
+
+/// Windows of each class in order of time.
+fn by_class(windows: &[WindowRow]) -> BTreeMap<u32, Vec<&WindowRow>> {
+    let mut map: BTreeMap<u32, Vec<&WindowRow>> = BTreeMap::new();
+    for w in windows {
+        map.entry(w.class_id).or_default().push(w);
+    }
+    for list in map.values_mut() {
+        list.sort_by_key(|w| (w.start_ns, w.end_ns));
+    }
+    map
+}
+
+/// The last plan's row of each class.
+fn last_plans(plans: &[PlanRow]) -> BTreeMap<u32, &PlanRow> {
+    let mut map: BTreeMap<u32, &PlanRow> = BTreeMap::new();
+    for p in plans {
+        let newer = map.get(&p.class_id).is_none_or(|old| (p.plan, p.time_ns) >= (old.plan, old.time_ns));
+        if newer {
+            map.insert(p.class_id, p);
+        }
+    }
+    map
+}
+
+/// Invariant I4: attempted = kept + gated + dropped, window by window.
+fn check_counts(class: &ClassRow, windows: &[&WindowRow], warnings: &mut Vec<String>) {
+    let sum = |w: &WindowRow| w.kept.saturating_add(w.gated).saturating_add(w.dropped);
+    let bad: Vec<&&WindowRow> = windows.iter().filter(|w| w.attempted != sum(w)).collect();
+    if let Some(w) = bad.first() {
+        warnings.push(format!(
+            "counts of {} do not add up in {} of {} windows: {} hits attempted, {} kept + gated + dropped; \
+             its numbers are not to be trusted",
+            class.name,
+            bad.len(),
+            windows.len(),
+            w.attempted,
+            sum(w)
+        ));
+    }
+}
+
+fn class_row(
+    class: &ClassRow,
+    windows: &[&WindowRow],
+    plan: Option<&PlanRow>,
+    mut calls: Calls,
+    shares: Option<&FunctionShares>,
+    target_cpu: &Estimate,
+) -> Row {
+    let mut notes = class.notes.clone();
+    notes.append(&mut calls.notes);
+    let sampled = shares.map_or(0, |s| s.share.n);
+    if !windows.is_empty() && calls.attempted == 0 && sampled >= NOT_FIRING_SAMPLES {
+        // Entered before we came and never left, or not really attached: in no case "0 calls".
+        notes
+            .push(format!("attached but not firing: {sampled} samples fall into it and no call was counted"));
+        (calls.calls, calls.rate_hz) = (None, None);
+    }
+    // rho = share x U: on-CPU seconds per wall second with the function on the stack.
+    let rho = shares.map(|s| Estimate {
+        value: s.share.value * target_cpu.value,
+        low: s.share.low * target_cpu.value,
+        high: s.share.high * target_cpu.value,
+        ..s.share
+    });
+    let on_cpu_ns = rho.zip(calls.rate_hz).and_then(|(rho, rate)| ratio::on_cpu_per_call_ns(&rho, &rate));
+    Row {
+        name: class.name.clone(),
+        module: file_name(&class.module),
+        class_id: Some(class.class_id),
+        decision: decision(plan, windows),
+        share: shares.map(|s| s.share),
+        share_long_run: shares.map(|s| s.long_run),
+        self_share: shares.and_then(|s| s.own),
+        calls: calls.calls,
+        rate_hz: calls.rate_hz,
+        on_cpu_ns,
+        mean_ns: calls.mean_ns,
+        correction_ns: calls.correction_ns,
+        quantiles_ns: calls.quantiles_ns,
+        attached: calls.attached,
+        dropped: calls.dropped,
+        attempted: calls.attempted,
+        site_class: Some(class.site_class),
+        kind: Some(class.kind),
+        notes,
+    }
+}
+
+fn function_row(module: &str, name: &str, shares: &FunctionShares) -> Row {
+    Row {
+        name: name.to_owned(),
+        module: file_name(module),
+        class_id: None,
+        decision: "sample".to_owned(),
+        share: Some(shares.share),
+        share_long_run: Some(shares.long_run),
+        self_share: shares.own,
+        calls: None,
+        rate_hz: None,
+        on_cpu_ns: None,
+        mean_ns: None,
+        correction_ns: 0.0,
+        quantiles_ns: Vec::new(),
+        attached: 0.0,
+        dropped: 0,
+        attempted: 0,
+        site_class: None,
+        kind: None,
+        notes: Vec::new(),
+    }
+}
+
+/// The last plan's word; without a plan what was really done.
+fn decision(plan: Option<&PlanRow>, windows: &[&WindowRow]) -> String {
+    let did = |kind| windows.iter().any(|w| w.kind == kind);
+    match plan {
+        Some(p) => p.decision.clone(),
+        None if did(WindowKind::Trace) => "trace".to_owned(),
+        None if did(WindowKind::Burst) => "burst".to_owned(),
+        None => "sample".to_owned(),
+    }
+}
+
+fn file_name(path: &str) -> String {
+    path.rsplit('/').next().unwrap_or(path).to_owned()
+}
+
+/// By inclusive share, then calls, then name: the same order for the same recording.
+fn hottest_first(a: &Row, b: &Row) -> std::cmp::Ordering {
+    let value = |e: &Option<Estimate>| e.map_or(0.0, |e| e.value);
+    value(&b.share)
+        .total_cmp(&value(&a.share))
+        .then(value(&b.calls).total_cmp(&value(&a.calls)))
+        .then_with(|| a.name.cmp(&b.name))
+        .then_with(|| a.module.cmp(&b.module))
+        .then(a.class_id.cmp(&b.class_id))
+}
+
+/// `U`: CPU seconds per wall second that the target uses by itself; the interval is that of our own cost.
+fn target_cpu(ledger: &LedgerSummary, shares: &Shares, run: &RunContext, recording: &Recording) -> Estimate {
+    if ledger.length_s > 0.0 {
+        let value = ledger.own_cpu_s / ledger.length_s;
+        let error = ledger.charged_s * recording.meta.cost.worst_uncertainty() / ledger.length_s;
+        return Estimate {
+            value,
+            low: (value - error).max(0.0),
+            high: value + error,
+            level: LEVEL,
+            n: recording.ledger.len() as u64,
+            source: Source::Derived,
+        };
+    }
+    // Each thread's last, unfinished period is what samples cannot see.
+    let (sampled_s, unseen_s) = (shares.cpu_s(), shares.unseen_s());
+    let per_s = |s: f64| if run.length_s > 0.0 { s / run.length_s } else { 0.0 };
+    Estimate {
+        value: per_s(sampled_s),
+        low: per_s(sampled_s),
+        high: per_s(sampled_s + unseen_s),
+        level: LEVEL,
+        n: recording.samples.len() as u64,
+        source: Source::Sampled,
+    }
+}
+
+fn receipt(recording: &Recording, ledger: &LedgerSummary, run: &RunContext) -> Receipt {
+    let meta = &recording.meta;
+    // A quota ends every survey burst of a hot function by design; only later trips are alarms.
+    let tripped: BTreeSet<u32> = recording
+        .windows
+        .iter()
+        .filter(|w| w.tripped && w.kind != WindowKind::Survey)
+        .map(|w| w.class_id)
+        .collect();
+    let run_ns = run.length_s * 1e9;
+    Receipt {
+        budget: meta.budget,
+        predicted: ledger.predicted,
+        measured: meta.measured.clone(),
+        target_cpu_s: ledger.own_cpu_s,
+        spent_s: ledger.spent_s.clone(),
+        worst_second: ledger.worst_second,
+        trips: tripped.len() as u32,
+        losses: meta.losses,
+        hits_dropped: recording.windows.iter().map(|w| w.dropped).sum(),
+        hits_attempted: recording.windows.iter().map(|w| w.attempted).sum(),
+        agent_cpu: if run_ns > 0.0 { meta.agent.cpu_ns as f64 / run_ns } else { 0.0 },
+        agent_rss_bytes: meta.agent.max_rss_bytes,
+        kernel_memory_bytes: meta.kernel_memory_bytes,
+        tier: meta.tier,
+        prices: meta.cost.origin.clone(),
+        not_observed: meta.not_observed.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,296 @@
+//! Windows and histograms of one class to calls, rate and durations.
+
+use super::samples::Shares;
+use crate::class::Source;
+use crate::estimate::Estimate;
+use crate::ledger::LedgerSummary;
+use crate::recording::{ClassRow, Recording, WindowRow};
+use crate::stats::bursts::{self, Burst, BurstTime, Stop};
+use crate::stats::moments::Moments;
+use crate::stats::quantile::{Bucket, quantile};
+use crate::stats::{Interval, LEVEL, correct, t_quantile, z_quantile};
+
+/// Quantiles that the report shows.
+const QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
+
+/// A pause between two windows of a traced class up to this is a change of links, not a gap, ns.
+const SEAM_NS: u64 = 1_000_000;
+
+/// What was not attached at the ends of the run and still leaves the counts *exact over the attached time*: the
+/// time that attaching and detaching take, ns, or one hundredth of the run.
+const ENDS_NS: u64 = 100_000_000;
+
+/// What all classes of a run share.
+pub(super) struct RunContext {
+    start_ns: u64,
+    end_ns: u64,
+    /// Length of the run, s.
+    pub length_s: f64,
+    cpu_per_s: f64,
+    charged_per_s: f64,
+    threads: u32,
+}
+
+impl RunContext {
+    pub(super) fn of(recording: &Recording, ledger: &LedgerSummary, shares: &Shares<'_>) -> Self {
+        let start_ns = recording.meta.start_ns;
+        // The agent died: the run ends with the last thing that was written.
+        let last = || {
+            let windows = recording.windows.iter().map(|w| w.end_ns);
+            let samples = recording.samples.iter().map(|s| s.time_ns);
+            let ledger = recording.ledger.iter().map(|l| l.time_ns);
+            windows.chain(samples).chain(ledger).max().unwrap_or(start_ns)
+        };
+        let end_ns = recording.meta.end_ns.unwrap_or_else(last).max(start_ns);
+        let per_s = |s: f64| if ledger.length_s > 0.0 { s / ledger.length_s } else { 0.0 };
+        Self {
+            start_ns,
+            end_ns,
+            length_s: (end_ns - start_ns) as f64 * 1e-9,
+            cpu_per_s: per_s(ledger.own_cpu_s),
+            charged_per_s: per_s(ledger.charged_s),
+            threads: shares.threads(),
+        }
+    }
+}
+
+/// What the windows of a class say.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    pub calls: Option<Estimate>,
+    pub rate_hz: Option<Estimate>,
+    pub mean_ns: Option<Estimate>,
+    pub correction_ns: f64,
+    pub quantiles_ns: Vec<(f64, Estimate)>,
+    pub attached: f64,
+    pub dropped: u64,
+    pub attempted: u64,
+    pub notes: Vec<String>,
+}
+
+impl Calls {
+    /// `windows` in order of time.
+    pub(super) fn of(
+        class: &ClassRow,
+        windows: &[&WindowRow],
+        recording: &Recording,
+        run: &RunContext,
+    ) -> Self {
+        if windows.is_empty() {
+            return Self::default();
+        }
+        let cover = Cover::of(windows, run);
+        let mut out = Self {
+            attached: cover.share,
+            dropped: windows.iter().map(|w| w.dropped).sum(),
+            attempted: windows.iter().map(|w| w.attempted).sum(),
+            ..Self::default()
+        };
+        let counted: u64 = windows.iter().map(|w| hits_of(w)).sum();
+        let bursts: Vec<Burst> = windows.iter().map(|w| burst(w, class, recording, run)).collect();
+        let rate = bursts::rate(&bursts, LEVEL);
+        if cover.whole {
+            out.calls = Some(with_losses(Estimate::exact(counted as f64, counted), out.dropped));
+            out.rate_hz = exact_rate(&bursts, counted);
+            if cover.share < 0.9999 {
+                out.notes.push(format!(
+                    "exact over the {:.1} % of the run that it was attached",
+                    cover.share * 100.0
+                ));
+            }
+        } else {
+            out.rate_hz = rate;
+            out.calls = rate.map(|r| {
+                with_losses(bursts::run_total(counted, cover.length_s, run.length_s, &r), out.dropped)
+            });
+        }
+        if out.dropped > 0 {
+            out.notes.push(format!("{} of {} hits lost", out.dropped, out.attempted));
+        }
+        out.durations(class, windows, recording, cover.whole);
+        out
+    }
+
+    fn durations(&mut self, class: &ClassRow, windows: &[&WindowRow], recording: &Recording, whole: bool) {
+        let sum = |f: fn(&WindowRow) -> u64| windows.iter().map(|w| f(w)).sum::<u64>();
+        let returns = sum(|w| w.returns);
+        let price = recording.meta.cost.hit_price(class.site_class, class.kind);
+        let (total, nested) = (sum(|w| w.sum_ns) as f64, sum(|w| w.nested_cost_ns) as f64);
+        let Some(corrected) = correct::nested_cost(total, nested, returns, price.uncertainty()) else {
+            return;
+        };
+        let buckets = buckets(class.class_id, recording);
+        // Calls whose duration is unknown: nothing says that they are like the others.
+        let turned_away = sum(|w| if w.tripped { w.gated } else { 0 });
+        let missing =
+            sum(|w| w.dropped) + sum(|w| w.unwound) + sum(|w| w.omitted) + sum(|w| w.open) + turned_away;
+        let lost = missing as f64 / (returns + missing) as f64;
+        let every_call = whole && missing == 0;
+
+        let error = if every_call { 0.0 } else { mean_error(windows, &buckets, corrected.raw_ns, returns) };
+        let half = error.hypot(corrected.uncertainty_ns);
+        let factor = if corrected.raw_ns > 0.0 { corrected.mean_ns / corrected.raw_ns } else { 1.0 };
+        let least = buckets.iter().map(|b| b.low).fold(f64::INFINITY, f64::min);
+        let most = windows.iter().map(|w| w.max_ns).max().unwrap_or(0) as f64;
+        let range = Interval {
+            low: if least.is_finite() { least * factor } else { 0.0 },
+            high: (most * factor).max(corrected.mean_ns),
+        };
+        let mean = if half > 0.0 {
+            Estimate {
+                value: corrected.mean_ns,
+                low: (corrected.mean_ns - half).max(0.0),
+                high: corrected.mean_ns + half,
+                level: LEVEL,
+                n: returns,
+                source: if every_call { Source::Exact } else { Source::Burst },
+            }
+        } else {
+            Estimate {
+                source: if every_call { Source::Exact } else { Source::Burst },
+                ..Estimate::exact(corrected.mean_ns, returns)
+            }
+        };
+        self.mean_ns = Some(correct::widen_mean_for_loss(mean, lost, range));
+        self.correction_ns = corrected.correction_ns;
+
+        // Of a run that was seen whole only the bucket's width is unknown: no sampling error.
+        let level = if every_call { 0.0 } else { LEVEL };
+        for p in QUANTILES {
+            if let Some(q) = quantile(&buckets, p, level, lost) {
+                self.quantiles_ns.push((
+                    p,
+                    Estimate {
+                        value: q.value * factor,
+                        low: q.low * factor,
+                        high: q.high * factor,
+                        level: if every_call { 1.0 } else { LEVEL },
+                        n: q.n,
+                        source: if every_call { Source::Exact } else { Source::Burst },
+                    },
+                ));
+            }
+        }
+    }
+}
+
+/// Which part of the run the windows cover.
+struct Cover {
+    length_s: f64,
+    share: f64,
+    /// Every call between the first attach and the last detach was seen, and these are the ends of the run.
+    whole: bool,
+}
+
+impl Cover {
+    fn of(windows: &[&WindowRow], run: &RunContext) -> Self {
+        let (mut covered, mut gap, mut reached) = (0_u64, 0_u64, None::<u64>);
+        for w in windows {
+            let start = w.start_ns.clamp(run.start_ns, run.end_ns);
+            let end = w.end_ns.clamp(start, run.end_ns);
+            let from = reached.map_or(start, |r| {
+                gap = gap.max(start.saturating_sub(r));
+                start.max(r)
+            });
+            covered += end.saturating_sub(from);
+            reached = Some(reached.map_or(end, |r| r.max(end)));
+        }
+        let length = run.end_ns - run.start_ns;
+        let ends = length.saturating_sub(covered);
+        Self {
+            length_s: covered as f64 * 1e-9,
+            share: if length > 0 { covered as f64 / length as f64 } else { 0.0 },
+            whole: !stopped
+                && gap <= SEAM_NS
+                && length > 0
+                && ends <= ENDS_NS.min(length / 20).max(length / 100),
+        }
+    }
+}
+
+/// Calls in a window: what was kept, what was lost, and after a trip also what the used-up quota turned away.
+fn hits_of(w: &WindowRow) -> u64 {
+    w.kept.saturating_add(w.dropped).saturating_add(if w.tripped { w.gated } else { 0 })
+}
+
+/// Lost hits were seen to happen but not by our program: they may be fewer calls of this class.
+fn with_losses(calls: Estimate, dropped: u64) -> Estimate {
+    if dropped == 0 {
+        return calls;
+    }
+    Estimate {
+        low: (calls.low - dropped as f64).max(0.0),
+        level: calls.level.min(LEVEL),
+        source: if calls.source == Source::Exact { Source::Burst } else { calls.source },
+        ..calls
+    }
+}
+
+fn burst(w: &WindowRow, class: &ClassRow, recording: &Recording, run: &RunContext) -> Burst {
+    let hits = hits_of(w);
+    let elapsed_s = w.end_ns.saturating_sub(w.start_ns) as f64 * 1e-9;
+    let tau_s = w.tau_ns.max(0.0) * 1e-9;
+    let price = recording.meta.cost.hit_price(class.site_class, class.kind);
+    let spread = |ns: f64| if price.ns > 0.0 { tau_s * ns / price.ns } else { tau_s };
+    let time = BurstTime {
+        elapsed_s,
+        target_cpu_s: w.target_cpu_ns as f64 * 1e-9,
+        threads: run.threads,
+        // On average over the run: the ledger has no finer account of what else was attached in this window.
+        other_cost_s: (run.charged_per_s * elapsed_s - hits as f64 * tau_s).max(0.0),
+        cpu_per_s: run.cpu_per_s,
+    };
+    let stop = if w.tripped { Stop::Quota } else { Stop::Window };
+    Burst::new(&time, hits, stop, (tau_s, spread(price.min_ns), spread(price.max_ns)))
+}
+
+/// The rate of a run that was seen whole: no sampling error, only the price's, through the dilation.
+fn exact_rate(bursts: &[Burst], counted: u64) -> Option<Estimate> {
+    let per = |f: fn(&Burst) -> f64| counted as f64 / bursts.iter().map(f).sum::<f64>();
+    let (value, low, high) = (per(|b| b.time_s), per(|b| b.time_high_s), per(|b| b.time_low_s));
+    if !value.is_finite() {
+        return None;
+    }
+    if low == high {
+        return Some(Estimate::exact(value, counted));
+    }
+    Some(Estimate { value, low, high, level: LEVEL, n: counted, source: Source::Derived })
+}
+
+/// Durations of a class: the kernel's histogram, or the recorded calls where there is none.
+fn buckets(class_id: u32, recording: &Recording) -> Vec<Bucket> {
+    let histogram: Vec<Bucket> = recording
+        .histograms
+        .iter()
+        .filter(|h| h.class_id == class_id)
+        .map(|h| Bucket { low: h.low_ns as f64, high: h.high_ns as f64, count: h.count })
+        .collect();
+    if !histogram.is_empty() {
+        return histogram;
+    }
+    let durations = recording.events.iter().filter(|e| e.class_id == class_id).filter_map(|e| e.duration_ns);
+    durations.map(|d| Bucket { low: d as f64, high: d as f64 + 1.0, count: 1 }).collect()
+}
+
+/// Half-width of the mean's interval, ns: from the spread between windows where there are several
+/// (`Var = m/(m-1) sum (S_j - mean n_j)^2 / n^2`), else from the spread of the calls, as if they were independent.
+fn mean_error(windows: &[&WindowRow], buckets: &[Bucket], mean: f64, returns: u64) -> f64 {
+    let n = returns as f64;
+    let used: Vec<&&WindowRow> = windows.iter().filter(|w| w.returns > 0).collect();
+    if used.len() >= 2 {
+        let m = used.len() as f64;
+        let squares: f64 = used.iter().map(|w| (w.sum_ns as f64 - mean * w.returns as f64).powi(2)).sum();
+        return t_quantile(LEVEL, m - 1.0) * (m / (m - 1.0) * squares).sqrt() / n;
+    }
+    let mut calls = Moments::default();
+    for b in buckets {
+        let middle = (b.low + b.high) / 2.0;
+        let c = b.count as f64;
+        calls.merge(&Moments::from_sums(b.count, c * middle, c * middle * middle));
+    }
+    match calls.variance() {
+        Some(variance) => z_quantile(LEVEL) * (variance / n).sqrt(),
+        // One call, or none in a bucket: it may be anything up to twice what it was.
+        None => mean,
+    }
+}
