@@ -200,10 +200,7 @@ impl Cover {
         Self {
             length_s: covered as f64 * 1e-9,
             share: if length > 0 { covered as f64 / length as f64 } else { 0.0 },
-            whole: !stopped
-                && gap <= SEAM_NS
-                && length > 0
-                && ends <= ENDS_NS.min(length / 20).max(length / 100),
+            whole: gap <= SEAM_NS && length > 0 && ends <= ENDS_NS.min(length / 20).max(length / 100),
         }
     }
 }
