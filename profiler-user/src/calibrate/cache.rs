@@ -1,0 +1,278 @@
+//! The prices of this boot, kept in a file: calibration need not run each time.
+//!
+//! The file is believed only if it and its directory belong to us, nobody else may write to them, neither is a link,
+//! and it was made on this boot of this kernel by this version for this tier. It is replaced by renaming, so a
+//! reader sees the old one or the new one.
+
+use profiler_core::class::Tier;
+use profiler_core::cost::{CostModel, Price};
+use serde::{Deserialize, Serialize};
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// A cost model takes some KiB.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// What the prices hold for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Key {
+    /// The kernel draws it at each boot.
+    boot_id: String,
+    /// Release and build of the kernel.
+    kernel: String,
+    /// Version of this program: its eBPF code has a price.
+    version: String,
+    tier: Tier,
+    cpus: usize,
+}
+
+impl Key {
+    /// Of this machine, now.
+    pub fn here(tier: Tier) -> io::Result<Self> {
+        let read = |name: &str| std::fs::read_to_string(Path::new("/proc/sys/kernel").join(name));
+        Ok(Self {
+            boot_id: read("random/boot_id")?.trim().to_owned(),
+            kernel: format!("{} {}", read("osrelease")?.trim(), read("version")?.trim()),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            tier,
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+        })
+    }
+
+    fn file_name(&self) -> CString {
+        // OK because the tier's name is a letter.
+        CString::new(format!("calibration-{:?}.json", self.tier)).unwrap_or_default()
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Stored {
+    key: Key,
+    model: CostModel,
+}
+
+/// Where the file lies: `/var/cache/tithe` for root, else the user's cache directory.
+pub(super) fn default_dir() -> Option<PathBuf> {
+    // SAFETY: geteuid has no arguments and cannot fail.
+    if unsafe { libc::geteuid() } == 0 {
+        return Some("/var/cache/tithe".into());
+    }
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let base = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|h| h.join(".cache")))?;
+    Some(base.join("tithe"))
+}
+
+/// The stored prices. `Ok(None)`: there are none.
+///
+/// # Errors
+/// Why what is there is not believed, in words.
+pub(super) fn load(dir: &Path, key: &Key) -> Result<Option<CostModel>, String> {
+    let refuse = |why: &str| Err(format!("ignored the stored prices in {}: {why}", dir.display()));
+    let handle = match open_dir(dir) {
+        Ok(handle) => handle,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return refuse(&error.to_string()),
+    };
+    let file = match open_at(&handle, &key.file_name(), libc::O_RDONLY, 0) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return refuse(&error.to_string()),
+    };
+    if let Err(error) = trusted(&file, libc::S_IFREG) {
+        return refuse(&error.to_string());
+    }
+    let mut text = String::new();
+    if file.take(MAX_BYTES).read_to_string(&mut text).is_err() {
+        return refuse("not readable as text");
+    }
+    let stored: Stored = match serde_json::from_str(&text) {
+        Ok(stored) => stored,
+        Err(error) => return refuse(&format!("damaged ({error})")),
+    };
+    if stored.key != *key {
+        return refuse("they are from another boot, kernel, version or tier");
+    }
+    if !plausible(&stored.model) {
+        return refuse("a price in it is impossible");
+    }
+    Ok(Some(stored.model))
+}
+
+/// Store the prices.
+///
+/// # Errors
+/// The directory cannot be made or is not ours alone, or the disk is full.
+pub(super) fn store(dir: &Path, key: &Key, model: &CostModel) -> io::Result<()> {
+    match std::fs::DirBuilder::new().recursive(true).mode(0o755).create(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let handle = open_dir(dir)?;
+    let stored = Stored { key: key.clone(), model: model.clone() };
+    let text = serde_json::to_vec_pretty(&stored).map_err(io::Error::other)?;
+    // OK because a number holds no NUL.
+    let temporary = CString::new(format!(".calibration-{}", std::process::id())).unwrap_or_default();
+    let unlink = || {
+        // SAFETY: the directory is open, the name ends in NUL.
+        unsafe { libc::unlinkat(handle.as_raw_fd(), temporary.as_ptr(), 0) }
+    };
+    // A leftover of a process that had our number.
+    unlink();
+    let mut file = open_at(&handle, &temporary, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL, 0o644)?;
+    let written = file.write_all(&text).and_then(|()| {
+        let (dir, to) = (handle.as_raw_fd(), key.file_name());
+        // SAFETY: the directory is open, both names end in NUL.
+        match unsafe { libc::renameat(dir, temporary.as_ptr(), dir, to.as_ptr()) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    });
+    if written.is_err() {
+        unlink();
+    }
+    written
+}
+
+fn open_dir(dir: &Path) -> io::Result<File> {
+    let path = CString::new(dir.as_os_str().as_bytes())?;
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    // SAFETY: the path ends in NUL and outlives the call.
+    let handle = owned(unsafe { libc::open(path.as_ptr(), flags) })?;
+    trusted(&handle, libc::S_IFDIR)?;
+    Ok(handle)
+}
+
+fn open_at(dir: &File, name: &CStr, flags: i32, mode: libc::mode_t) -> io::Result<File> {
+    // Not blocking: somebody might have put a FIFO there.
+    let flags = flags | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
+    // SAFETY: the directory is open, the name ends in NUL.
+    owned(unsafe { libc::openat(dir.as_raw_fd(), name.as_ptr(), flags, mode) })
+}
+
+fn owned(fd: i32) -> io::Result<File> {
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
+    Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+/// Of that type, ours, and writable by nobody else.
+fn trusted(file: &File, kind: libc::mode_t) -> io::Result<()> {
+    let meta = file.metadata()?;
+    // SAFETY: geteuid has no arguments and cannot fail.
+    let us = unsafe { libc::geteuid() };
+    if meta.mode() & libc::S_IFMT != kind {
+        return Err(io::Error::other("not of the right file type"));
+    }
+    if meta.uid() != us {
+        return Err(io::Error::other(format!("owned by user {}, not by us ({us})", meta.uid())));
+    }
+    if meta.mode() & 0o022 != 0 {
+        return Err(io::Error::other(format!("others may write to it (mode {:o})", meta.mode() & 0o777)));
+    }
+    Ok(())
+}
+
+/// Positive, finite, and median within the range.
+fn plausible(model: &CostModel) -> bool {
+    let good = |p: &Price| {
+        p.ns.is_finite()
+            && p.ns >= 0.0
+            && p.min_ns.is_finite()
+            && p.max_ns.is_finite()
+            && p.min_ns <= p.ns
+            && p.ns <= p.max_ns
+    };
+    let singles = [
+        &model.sample_base,
+        &model.sample_per_kib,
+        &model.switch,
+        &model.tracepoint,
+        &model.attach,
+        &model.detach_delay,
+    ];
+    !model.hit.is_empty()
+        && model.hit.values().chain(model.pair.values()).all(|p| good(p) && p.ns > 0.0)
+        && singles.into_iter().all(good)
+        && !model.concurrency.is_empty()
+        && model.concurrency.iter().all(|f| f.is_finite() && *f > 0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn key() -> Key {
+        Key::here(Tier::A).unwrap()
+    }
+
+    #[test]
+    fn what_is_stored_comes_back_and_belongs_to_its_key() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("a/b");
+        assert_eq!(load(&dir, &key()), Ok(None));
+        let model = CostModel::assumed();
+        store(&dir, &key(), &model).unwrap();
+        store(&dir, &key(), &model).unwrap();
+        assert_eq!(load(&dir, &key()), Ok(Some(model)));
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1, "no temporary file is left");
+        assert_eq!(load(&dir, &Key::here(Tier::B).unwrap()), Ok(None));
+        let other_boot = Key { boot_id: "another".into(), ..key() };
+        let note = load(&dir, &other_boot).unwrap_err();
+        assert!(note.contains("another boot"), "{note}");
+    }
+
+    #[test]
+    fn damaged_and_impossible_files_are_ignored_with_a_note() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("cache");
+        store(&dir, &key(), &CostModel::assumed()).unwrap();
+        let file = dir.join("calibration-A.json");
+        let whole = std::fs::read_to_string(&file).unwrap();
+        for length in [0, 1, whole.len() / 2, whole.len() - 1] {
+            std::fs::write(&file, &whole[..length]).unwrap();
+            let note = load(&dir, &key()).unwrap_err();
+            assert!(note.contains("damaged"), "{note}");
+        }
+        let mut model = CostModel::assumed();
+        model.hit.get_mut("push/count").unwrap().ns = -1.0;
+        store(&dir, &key(), &model).unwrap();
+        assert!(load(&dir, &key()).unwrap_err().contains("impossible"));
+    }
+
+    #[test]
+    fn what_others_could_have_written_is_not_believed() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("cache");
+        store(&dir, &key(), &CostModel::assumed()).unwrap();
+        let file = dir.join("calibration-A.json");
+        let mode =
+            |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+
+        mode(&file, 0o666);
+        assert!(load(&dir, &key()).unwrap_err().contains("others may write"));
+        mode(&file, 0o644);
+        mode(&dir, 0o777);
+        assert!(load(&dir, &key()).unwrap_err().contains("others may write"));
+        assert!(store(&dir, &key(), &CostModel::assumed()).is_err());
+        mode(&dir, 0o755);
+        assert!(load(&dir, &key()).unwrap().is_some());
+
+        let link = parent.path().join("link");
+        symlink(&dir, &link).unwrap();
+        assert!(load(&link, &key()).is_err() && store(&link, &key(), &CostModel::assumed()).is_err());
+        std::fs::rename(&file, dir.join("elsewhere")).unwrap();
+        symlink(dir.join("elsewhere"), &file).unwrap();
+        assert!(load(&dir, &key()).is_err());
+        // Storing replaces the link, not what it points to.
+        store(&dir, &key(), &CostModel::assumed()).unwrap();
+        assert!(std::fs::symlink_metadata(&file).unwrap().is_file());
+    }
+}

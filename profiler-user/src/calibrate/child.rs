@@ -1,0 +1,267 @@
+//! The process on which calibration measures: a copy of ourselves that calls the probed functions when told to.
+//!
+//! It speaks lines of text over its standard input, which is a socket:
+//!
+//! | order | answer |
+//! |---|---|
+//! | (start) | `ready TID HELPER_TID` |
+//! | `calls ROW COLUMN CALLS THREADS` | CPU ns per call, unprobed and probed |
+//! | `gaps MS` | `ELAPSED SUM COUNT MAX SWITCHES`: interruptions seen by a loop that reads the clock |
+//! | `pingpong ROUNDS` | CPU ns per context switch between the two threads on one CPU |
+//! | `fade ROW COLUMN MS LIMIT_NS` | when calls last took longer than the limit; ends 1 ms after they got fast |
+//!
+//! It ends with its parent, or when the socket is closed.
+
+use super::code::{Probed, ROW_OFF};
+use profiler_core::class::SiteClass;
+use std::hint::black_box;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// An interruption shorter than this is the clock's own jitter.
+const GAP_MIN_NS: u64 = 1_500;
+/// A longer one is a thread that took our CPU.
+const GAP_MAX_NS: u64 = 300_000;
+
+/// The child's main: obey until the socket is closed.
+///
+/// # Errors
+/// Standard input is not the parent's socket.
+pub fn child_main() -> io::Result<()> {
+    // SAFETY: changes what happens to this process when its parent ends.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    // SAFETY: standard input is open, and only this function uses it.
+    let socket = UnixStream::from(unsafe { OwnedFd::from_raw_fd(0) });
+    let mut out = socket.try_clone()?;
+    let partner = Partner::start()?;
+    // SAFETY: gettid has no arguments and cannot fail.
+    writeln!(out, "ready {} {}", unsafe { libc::gettid() }, partner.tid)?;
+    for line in BufReader::new(socket).lines() {
+        let line = line?;
+        let mut words = line.split(' ');
+        let order = words.next().unwrap_or_default();
+        let numbers: Vec<u64> = words.filter_map(|w| w.parse().ok()).collect();
+        let answer = match (order, numbers.as_slice()) {
+            ("calls", [row, column, calls, threads]) => {
+                let (off, on) = calls_pair(probed(*row, *column), *calls, *threads);
+                format!("{off} {on}")
+            }
+            ("gaps", [ms]) => deep_gaps(ms * 1_000_000),
+            ("pingpong", [rounds]) => partner.ping_pong(*rounds)?.to_string(),
+            ("fade", [row, column, ms, limit]) => fade(probed(*row, *column), ms * 1_000_000, *limit),
+            _ => format!("unknown order '{line}'"),
+        };
+        writeln!(out, "{answer}")?;
+    }
+    Ok(())
+}
+
+fn probed(row: u64, column: u64) -> Probed {
+    let site = SiteClass::ALL[usize::try_from(column).unwrap_or(0) % SiteClass::ALL.len()];
+    Probed { row: usize::try_from(row).unwrap_or(0), site }
+}
+
+/// CPU ns per call of the unprobed twin and of the probed function, mean over the threads; all threads begin
+/// together.
+fn calls_pair(probed: Probed, calls: u64, threads: u64) -> (f64, f64) {
+    let off = Probed { row: ROW_OFF, ..probed };
+    if threads <= 1 {
+        return (run(off, calls), run(probed, calls));
+    }
+    let waiting = Arc::new(AtomicU32::new(u32::try_from(threads).unwrap_or(1)));
+    let workers: Vec<_> = (0..threads)
+        .map(|_| {
+            let waiting = waiting.clone();
+            std::thread::spawn(move || {
+                waiting.fetch_sub(1, Ordering::AcqRel);
+                while waiting.load(Ordering::Acquire) != 0 {
+                    std::thread::yield_now();
+                }
+                (run(off, calls), run(probed, calls))
+            })
+        })
+        .collect();
+    let pairs: Vec<(f64, f64)> = workers.into_iter().filter_map(|w| w.join().ok()).collect();
+    let mean = |f: fn(&(f64, f64)) -> f64| pairs.iter().map(f).sum::<f64>() / pairs.len() as f64;
+    (mean(|p| p.0), mean(|p| p.1))
+}
+
+/// CPU ns per call on this thread, after a short warm-up.
+fn run(probed: Probed, calls: u64) -> f64 {
+    let function = black_box(probed.function());
+    for _ in 0..calls / 16 + 1 {
+        function();
+    }
+    let begin = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
+    for _ in 0..calls {
+        function();
+    }
+    let end = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
+    (end - begin) as f64 / calls as f64
+}
+
+/// `gaps` with 32 KiB of stack in use, so that a sample finds something to copy.
+#[inline(never)]
+fn deep_gaps(duration_ns: u64) -> String {
+    let mut stack = [0u8; 32 << 10];
+    black_box(&mut stack);
+    let answer = gaps(duration_ns);
+    black_box(&mut stack);
+    answer
+}
+
+/// Read the clock over and over: where it jumps, something took this CPU. Between readings it walks through half a
+/// MiB, as programs do, so that interruptions find caches in use.
+#[inline(never)]
+fn gaps(duration_ns: u64) -> String {
+    let mut memory = vec![1u64; 64 << 10];
+    let (mut sum, mut count, mut longest) = (0, 0u64, 0);
+    let switches = involuntary_switches();
+    let begin = clock_ns(libc::CLOCK_MONOTONIC);
+    let (mut last, mut at) = (begin, 0usize);
+    while last - begin < duration_ns {
+        for _ in 0..4 {
+            // A stride that visits every line once before it comes round.
+            at = (at + 8 * 1009) & (memory.len() - 1);
+            memory[at] = memory[at].wrapping_mul(3);
+        }
+        let now = clock_ns(libc::CLOCK_MONOTONIC);
+        let gap = now - last;
+        if (GAP_MIN_NS..GAP_MAX_NS).contains(&gap) {
+            sum += gap;
+            count += 1;
+            longest = longest.max(gap);
+        }
+        last = now;
+    }
+    black_box(&mut memory);
+    format!("{} {sum} {count} {longest} {}", last - begin, involuntary_switches() - switches)
+}
+
+/// Call a function over and over until its hits have stopped: the last moment at which three calls in a row were
+/// slow (single slow calls are interrupts), `CLOCK_MONOTONIC` ns.
+fn fade(probed: Probed, duration_ns: u64, limit_ns: u64) -> String {
+    const QUIET_NS: u64 = 1_000_000;
+    let function = black_box(probed.function());
+    let begin = clock_ns(libc::CLOCK_MONOTONIC);
+    let (mut last, mut slow, mut last_slow) = (begin, 0, None);
+    while last - begin < duration_ns && last_slow.is_none_or(|at| last - at < QUIET_NS) {
+        function();
+        let now = clock_ns(libc::CLOCK_MONOTONIC);
+        slow = if now - last > limit_ns { slow + 1 } else { 0 };
+        if slow >= 3 {
+            last_slow = Some(now);
+        }
+        last = now;
+    }
+    last_slow.unwrap_or(begin).to_string()
+}
+
+/// The second thread, for context switches.
+struct Partner {
+    tid: i32,
+    to: OwnedFd,
+    from: OwnedFd,
+}
+
+impl Partner {
+    fn start() -> io::Result<Self> {
+        let (to, inbox) = (eventfd()?, eventfd()?);
+        let (their_inbox, their_outbox) = (to.try_clone()?, inbox.try_clone()?);
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::Builder::new().name("tithe-partner".into()).spawn(move || {
+            // SAFETY: gettid has no arguments and cannot fail.
+            let _ = tell.send(unsafe { libc::gettid() });
+            loop {
+                take(&their_inbox);
+                give(&their_outbox);
+            }
+        })?;
+        let tid = told.recv().map_err(io::Error::other)?;
+        Ok(Self { tid, to, from: inbox })
+    }
+
+    /// CPU time of the process per context switch: both threads on one CPU, so that each hand-over is a switch.
+    fn ping_pong(&self, rounds: u64) -> io::Result<f64> {
+        let all = affinity(self.tid)?;
+        // SAFETY: sched_getcpu has no arguments.
+        let cpu = usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0);
+        // SAFETY: a cpu_set_t is plain bits; CPU_SET checks its range.
+        let one = unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(cpu, &mut set);
+            set
+        };
+        set_affinity(0, &one)?;
+        set_affinity(self.tid, &one)?;
+        let begin = clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
+        for _ in 0..rounds {
+            give(&self.to);
+            take(&self.from);
+        }
+        let end = clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
+        set_affinity(0, &all)?;
+        set_affinity(self.tid, &all)?;
+        Ok((end - begin) as f64 / (2 * rounds) as f64)
+    }
+}
+
+fn affinity(tid: i32) -> io::Result<libc::cpu_set_t> {
+    // SAFETY: a cpu_set_t is plain bits, and the kernel writes at most its size.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        match libc::sched_getaffinity(tid, size_of_val(&set), &raw mut set) {
+            0 => Ok(set),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+fn set_affinity(tid: i32, set: &libc::cpu_set_t) -> io::Result<()> {
+    // SAFETY: the set is read only.
+    match unsafe { libc::sched_setaffinity(tid, size_of_val(set), set) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn eventfd() -> io::Result<OwnedFd> {
+    // SAFETY: creates a descriptor that nobody else owns.
+    match unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) } {
+        fd if fd < 0 => Err(io::Error::last_os_error()),
+        // SAFETY: just created, ours alone.
+        fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+    }
+}
+
+fn give(fd: &OwnedFd) {
+    let one = 1u64;
+    // SAFETY: writes eight bytes of ours.
+    unsafe { libc::write(fd.as_raw_fd(), (&raw const one).cast(), 8) };
+}
+
+fn take(fd: &OwnedFd) {
+    let mut count = 0u64;
+    // SAFETY: reads eight bytes into a variable of ours.
+    unsafe { libc::read(fd.as_raw_fd(), (&raw mut count).cast(), 8) };
+}
+
+fn involuntary_switches() -> i64 {
+    // SAFETY: rusage is plain numbers; the kernel writes one.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+        usage.ru_nivcsw
+    }
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one timespec, which is ours.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    // OK because these clocks are not negative and nanoseconds are below 10^9.
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

@@ -1,0 +1,148 @@
+//! The parent's end of the calibration child.
+
+use super::CalibrateError;
+use super::code::Probed;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// No order takes longer than a fraction of a second; on a machine this busy calibration is pointless.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How the child is started: by default this very program again, with a hidden subcommand.
+#[derive(Debug, Clone)]
+pub struct ChildCommand {
+    /// The program. It must be the same file as ours: its functions are probed by our offsets.
+    pub program: OsString,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// Variables to add to its environment.
+    pub env: Vec<(OsString, OsString)>,
+}
+
+impl Default for ChildCommand {
+    fn default() -> Self {
+        Self {
+            program: "/proc/self/exe".into(),
+            args: vec!["internal-child".into(), "calibration".into()],
+            env: Vec::new(),
+        }
+    }
+}
+
+/// The running child. Dropping it ends and collects it.
+#[derive(Debug)]
+pub(super) struct Worker {
+    child: Child,
+    socket: BufReader<UnixStream>,
+    /// Its two threads.
+    pub tids: [u32; 2],
+}
+
+impl Worker {
+    pub fn start(command: &ChildCommand) -> Result<Self, CalibrateError> {
+        let (ours, theirs) = UnixStream::pair().map_err(CalibrateError::Child)?;
+        ours.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(CalibrateError::Child)?;
+        let child = Command::new(&command.program)
+            .args(&command.args)
+            .envs(command.env.iter().map(|(k, v)| (k, v)))
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(CalibrateError::Child)?;
+        let mut worker = Self { child, socket: BufReader::new(ours), tids: [0; 2] };
+        let line = worker.read()?;
+        let tids: Vec<u32> = line
+            .strip_prefix("ready ")
+            .unwrap_or_default()
+            .split(' ')
+            .filter_map(|w| w.parse().ok())
+            .collect();
+        worker.tids = tids.try_into().map_err(|_| CalibrateError::Answer(line))?;
+        Ok(worker)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// CPU ns per call of the unprobed twin and of the probed function.
+    pub fn calls(&mut self, probed: Probed, calls: u64, threads: usize) -> Result<[f64; 2], CalibrateError> {
+        self.ask(&format!("calls {} {} {calls} {threads}", probed.row, probed.column()))
+    }
+
+    /// CPU ns per context switch.
+    pub fn ping_pong(&mut self, rounds: u64) -> Result<f64, CalibrateError> {
+        self.ask(&format!("pingpong {rounds}")).map(|[x]| x)
+    }
+
+    /// Interruptions within `ms`.
+    pub fn gaps(&mut self, ms: u64) -> Result<Gaps, CalibrateError> {
+        self.send(&format!("gaps {ms}"))?;
+        self.gaps_answer()
+    }
+
+    /// Begin a `gaps` order whose answer is read later by [`Worker::gaps_answer`].
+    pub fn begin_gaps(&mut self, ms: u64) -> Result<(), CalibrateError> {
+        self.send(&format!("gaps {ms}"))
+    }
+
+    pub fn gaps_answer(&mut self) -> Result<Gaps, CalibrateError> {
+        let [elapsed_ns, sum_ns, _count, longest_ns, _switches] = self.answer()?;
+        Ok(Gaps { elapsed_ns, sum_ns, longest_ns })
+    }
+
+    /// Begin a `fade` order; its answer is read by [`Worker::fade_answer`].
+    pub fn begin_fade(&mut self, probed: Probed, ms: u64, limit_ns: f64) -> Result<(), CalibrateError> {
+        self.send(&format!("fade {} {} {ms} {limit_ns:.0}", probed.row, probed.column()))
+    }
+
+    /// When its calls were slow for the last time, `CLOCK_MONOTONIC` ns.
+    pub fn fade_answer(&mut self) -> Result<u64, CalibrateError> {
+        let line = self.read()?;
+        line.parse().map_err(|_| CalibrateError::Answer(line))
+    }
+
+    fn ask<const N: usize>(&mut self, order: &str) -> Result<[f64; N], CalibrateError> {
+        self.send(order)?;
+        self.answer()
+    }
+
+    fn send(&mut self, order: &str) -> Result<(), CalibrateError> {
+        writeln!(self.socket.get_mut(), "{order}").map_err(CalibrateError::Child)
+    }
+
+    fn answer<const N: usize>(&mut self) -> Result<[f64; N], CalibrateError> {
+        let line = self.read()?;
+        let numbers: Vec<f64> = line.split(' ').filter_map(|w| w.parse().ok()).collect();
+        numbers.try_into().map_err(|_| CalibrateError::Answer(line))
+    }
+
+    fn read(&mut self) -> Result<String, CalibrateError> {
+        let mut line = String::new();
+        match self.socket.read_line(&mut line) {
+            Ok(0) => Err(CalibrateError::Answer("end of file".into())),
+            Ok(_) => Ok(line.trim_end().to_owned()),
+            Err(error) => Err(CalibrateError::Child(error)),
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // Fails only if it is already gone.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Interruptions that a loop saw.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Gaps {
+    pub elapsed_ns: f64,
+    pub sum_ns: f64,
+    pub longest_ns: f64,
+}

@@ -1,0 +1,67 @@
+//! Calibration against the real kernel. Needs root.
+
+use profiler_core::class::{RecordKind, SiteClass, Tier};
+use profiler_core::cost::CostModel;
+use profiler_user::calibrate::{CalibrateOptions, ChildCommand, child_main, load_or_run};
+
+const CHILD: &str = "TITHE_TEST_CALIBRATION_CHILD";
+
+/// Not a test by itself: calibration starts this very program again, and this is the child's way in.
+#[test]
+fn calibration_child() {
+    if std::env::var_os(CHILD).is_some() {
+        child_main().expect("standard input is the parent's socket");
+        std::process::exit(0);
+    }
+}
+
+fn options(cache: &std::path::Path) -> CalibrateOptions {
+    CalibrateOptions {
+        refresh: false,
+        child: ChildCommand {
+            program: "/proc/self/exe".into(),
+            args: vec!["--exact".into(), "calibration_child".into(), "--nocapture".into()],
+            env: vec![(CHILD.into(), "1".into())],
+        },
+        cache_dir: Some(cache.to_owned()),
+    }
+}
+
+#[test]
+fn prices_are_measured_and_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = dir.path().join("cache");
+    let first = load_or_run(Tier::A, &options(&cache)).unwrap();
+    println!("took {:?}, notes {:?}\n{}", first.took, first.notes, show(&first.model));
+    assert!(first.took.is_some() && first.model.is_calibrated());
+    let price = |site, kind| first.model.hit_price(site, kind);
+    for site in SiteClass::ALL {
+        for kind in [RecordKind::Count, RecordKind::Latency, RecordKind::Record] {
+            let p = price(site, kind);
+            // No trap costs less than 50 ns or more than 100 us on any machine.
+            assert!(p.n >= 5 && p.ns > 50.0 && p.ns < 100_000.0, "{site:?} {kind:?}: {p:?}");
+        }
+    }
+    // A single step is dearer than an emulated instruction on every machine.
+    assert!(
+        price(SiteClass::Stepped, RecordKind::Count).ns > 1.3 * price(SiteClass::Push, RecordKind::Count).ns
+    );
+    let pair = first.model.pair[&CostModel::key(SiteClass::Push, RecordKind::Latency)];
+    assert!(pair.ns > price(SiteClass::Push, RecordKind::Count).ns, "a return is not free: {pair:?}");
+
+    let second = load_or_run(Tier::A, &options(&cache)).unwrap();
+    assert_eq!((second.took, &second.model), (None, &first.model));
+    let again = load_or_run(Tier::A, &CalibrateOptions { refresh: true, ..options(&cache) }).unwrap();
+    assert!(again.took.is_some());
+    std::fs::write(cache.join("calibration-A.json"), "{").unwrap();
+    let mended = load_or_run(Tier::A, &options(&cache)).unwrap();
+    assert!(
+        mended.took.is_some() && mended.notes.iter().any(|n| n.contains("damaged")),
+        "{:?}",
+        mended.notes
+    );
+}
+
+fn show(model: &CostModel) -> String {
+    serde_json::to_string_pretty(model).unwrap()
+}
