@@ -10,6 +10,7 @@
 
 use super::links::{LinkTable, Mailbox};
 use super::priority;
+use super::sys::{drain, signal};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -52,7 +53,7 @@ impl Drop for Closers {
     fn drop(&mut self) {
         for mailbox in self.table.mailboxes() {
             mailbox.stop.store(true, Ordering::Release);
-            super::signal(mailbox.wake.as_fd());
+            signal(mailbox.wake.as_fd());
         }
         for thread in self.threads.drain(..) {
             drop(thread.join());
@@ -75,6 +76,6 @@ fn run(table: &LinkTable, mailbox: &Mailbox, urgent: bool) {
         if stop {
             return;
         }
-        super::drain(mailbox.wake.as_fd());
+        drain(mailbox.wake.as_fd());
     }
 }

@@ -11,7 +11,7 @@
 //! closers at once.
 
 use super::closers::{PATIENT_CLOSERS, URGENT_CLOSERS};
-use super::{eventfd, now_ns, signal};
+use super::sys::{drain, eventfd, now_ns, signal};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr;
@@ -240,6 +240,20 @@ impl LinkTable {
     /// # Panics
     /// If the class is beyond the table.
     pub fn register(&self, class: u32, fd: OwnedFd, functions: u32) -> Registered {
+        self.register_all(class, [fd], functions)
+    }
+
+    /// [`LinkTable::register`] for several descriptors that belong together (an entry link and an exit link), in the
+    /// order in which they are to be closed. Closing begins in that order; they are closed side by side.
+    ///
+    /// # Panics
+    /// If the class is beyond the table.
+    pub fn register_all(
+        &self,
+        class: u32,
+        fds: impl IntoIterator<Item = OwnedFd, IntoIter: DoubleEndedIterator>,
+        functions: u32,
+    ) -> Registered {
         let group = self.group(class).expect("the class is in the table");
         let record = ClosedLink {
             class,
@@ -250,19 +264,32 @@ impl LinkTable {
             close_began_ns: 0,
             closed_ns: 0,
         };
-        let link =
-            Box::into_raw(Box::new(Link { fd: fd.into_raw_fd(), functions, record, next: ptr::null_mut() }));
+        // The first of the chain is the first to be closed: so it is built from the end.
+        let mut first: *mut Link = ptr::null_mut();
+        let mut last: *mut Link = ptr::null_mut();
+        for fd in fds.into_iter().rev() {
+            let link = Box::into_raw(Box::new(Link { fd: fd.into_raw_fd(), functions, record, next: first }));
+            if last.is_null() {
+                last = link;
+            }
+            first = link;
+        }
+        if last.is_null() {
+            return if self.is_tripped(class) { Registered::Tripped } else { Registered::Held };
+        }
         let mut head = group.head.load(Ordering::Acquire);
         loop {
             if head == tripped() {
                 let (trip_ns, by) =
                     (group.trip_ns.load(Ordering::Relaxed), group.tripped_by.load(Ordering::Relaxed));
-                self.hand_over(link, Reason::TrippedWhileAttaching, by, trip_ns, now_ns());
+                // SAFETY: the chain is ours; an earlier round may have tied it to a chain that is gone.
+                unsafe { (*last).next = ptr::null_mut() };
+                self.hand_over_chain(Chain(first), Reason::TrippedWhileAttaching, by, trip_ns, now_ns());
                 return Registered::Tripped;
             }
-            // SAFETY: the link is ours until the exchange succeeds.
-            unsafe { (*link).next = head };
-            match group.head.compare_exchange_weak(head, link, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: the chain is ours until the exchange succeeds.
+            unsafe { (*last).next = head };
+            match group.head.compare_exchange_weak(head, first, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Registered::Held,
                 Err(now) => head = now,
             }
@@ -310,7 +337,7 @@ impl LinkTable {
 
     /// The links closed since the last call, in the order in which their closing ended.
     pub fn drain_closed(&self) -> Vec<ClosedLink> {
-        super::drain(self.events.as_fd());
+        drain(self.events.as_fd());
         let mut closed: Vec<ClosedLink> = self.closed.take_all().map(free).collect();
         closed.reverse();
         closed

@@ -21,6 +21,7 @@
 mod closers;
 mod links;
 mod priority;
+mod sys;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +29,7 @@ pub use closers::URGENT_CLOSERS;
 pub use links::{ClosedLink, LinkTable, Reason, Registered};
 pub use priority::{Priority, lock_memory};
 
+use crate::prober::AlarmReader;
 use crate::watchdog::Heartbeat;
 use closers::Closers;
 use std::io;
@@ -36,6 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use sys::{drain, eventfd, now_ns, signal};
 
 /// The governor wakes up at least this often, for the heartbeat. A tenth of the watchdog's patience.
 const BEAT_INTERVAL: Duration = Duration::from_millis(100);
@@ -61,6 +64,21 @@ pub trait AlarmSource: Send {
     fn fd(&self) -> BorrowedFd<'_>;
     /// The next alarm, if there is one.
     fn next(&mut self) -> Option<Trip>;
+}
+
+impl AlarmSource for AlarmReader {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.as_fd()
+    }
+
+    fn next(&mut self) -> Option<Trip> {
+        loop {
+            // An alarm of a kind that we do not know comes from no program of ours: skip it.
+            if let Ok(alarm) = self.try_next()? {
+                return Some(Trip { class: alarm.class.0, time_ns: alarm.time_ns });
+            }
+        }
+    }
 }
 
 /// Why there is no governor.
@@ -378,39 +396,4 @@ fn epoll_of(
         }
     }
     Ok(epoll)
-}
-
-/// An eventfd, close-on-exec.
-fn eventfd(flags: i32) -> io::Result<OwnedFd> {
-    // SAFETY: creates a descriptor that nobody else owns.
-    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | flags) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: just created, ours alone.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// Wake whoever waits for an eventfd. It only fails when the count would pass 2^64 - 2, and then it is readable
-/// already.
-fn signal(fd: BorrowedFd<'_>) {
-    let one = 1u64;
-    // SAFETY: writes eight bytes of ours.
-    unsafe { libc::write(fd.as_raw_fd(), (&raw const one).cast(), 8) };
-}
-
-/// Set an eventfd back to "not readable"; blocks until it is readable, if it is a blocking one.
-fn drain(fd: BorrowedFd<'_>) {
-    let mut count = 0u64;
-    // SAFETY: reads eight bytes into a variable of ours.
-    unsafe { libc::read(fd.as_raw_fd(), (&raw mut count).cast(), 8) };
-}
-
-/// `CLOCK_MONOTONIC`, ns: the clock of `bpf_ktime_get_ns`. Through the vDSO, no system call.
-fn now_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes one timespec, which is ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    // OK because the monotonic clock is not negative and its nanoseconds are below 10^9.
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
