@@ -1,1 +1,281 @@
-//! Inspecting the target: modules, symbols, sites, safety.
+//! Inspecting the target: which functions it has, where each can be instrumented, and what would harm it.
+//!
+//! Input: a PID. Output: [`Inspection`], from which [`Pattern`]s and sampled addresses become [`Function`]s, and
+//! functions become [`SiteChoice`]s: the cheapest entry site, the exit sites, and the reasons where something is
+//! refused. Before attaching, [`Inspection::verify`] compares the code in memory with the file, and
+//! [`Inspection::return_links`] says whether return links are safe in this process.
+//!
+//! Everything is lazy: headers, symbols and code of a module are read when something asks for them, and kept small.
+//! DWARF is not read. Nothing here attaches, stops or writes to the target; x86-64 only.
+//!
+//! ```no_run
+//! use profiler_user::inspect::{Inspection, Pattern};
+//! let inspection = Inspection::of(1234)?;
+//! let found = inspection.resolve(&[Pattern::parse("sqlite3_*").unwrap()]);
+//! for function in &found.functions {
+//!     let sites = inspection.sites(function);
+//!     if sites.trace.is_ok() && inspection.verify(function, &sites).is_ok() {
+//!         println!("{} at {:#x}: {}", function.name, sites.entry.file_offset, sites.why);
+//!     }
+//! }
+//! # Ok::<(), profiler_user::inspect::InspectError>(())
+//! ```
+
+mod elf;
+mod error;
+mod exits;
+mod flow;
+pub mod host;
+mod ifunc;
+mod insn;
+mod landing;
+mod maps;
+mod module;
+pub mod names;
+mod neighbours;
+mod pattern;
+pub mod process;
+mod resolve;
+mod return_links;
+mod runtime;
+mod sites;
+mod symbols;
+mod text;
+mod verify;
+
+pub use elf::{ElfInfo, Section, Segment};
+pub use error::InspectError;
+pub use insn::{KernelRules, Treatment, treatment};
+pub use maps::{Backing, Mapping};
+pub use module::Module;
+pub use pattern::{Pattern, PatternError};
+pub use resolve::{Function, Resolution, Unmatched};
+pub use return_links::StackWatch;
+pub use runtime::Runtime;
+pub use sites::{Reason, Refusal, Site, SiteChoice};
+pub use symbols::SymbolSource;
+pub use text::TextIndex;
+
+use std::path::PathBuf;
+use std::sync::{Mutex, OnceLock};
+
+/// A process, looked at.
+#[derive(Debug)]
+pub struct Inspection {
+    pid: i32,
+    exe: PathBuf,
+    status: process::Status,
+    maps: Vec<Mapping>,
+    modules: Vec<Module>,
+    rules: KernelRules,
+    stacks: Mutex<StackWatch>,
+    return_links: OnceLock<Result<(), Reason>>,
+    ifuncs: OnceLock<ifunc::Bound>,
+}
+
+impl Inspection {
+    /// Looks at a process: its state, its mappings, its modules. Symbols and code are read later, when asked for.
+    ///
+    /// # Errors
+    /// There is no such process, it is a zombie, a kernel thread or a 32-bit program, or it may not be read; each is
+    /// its own variant of [`InspectError`].
+    pub fn of(pid: i32) -> Result<Self, InspectError> {
+        let (status, exe) = process::check(pid)?;
+        let maps = read_maps(pid)?;
+        let modules = Module::all(pid, &maps);
+        Ok(Self {
+            pid,
+            exe,
+            status,
+            maps,
+            modules,
+            rules: KernelRules::host(),
+            stacks: Mutex::default(),
+            return_links: OnceLock::new(),
+            ifuncs: OnceLock::new(),
+        })
+    }
+
+    /// The process.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Its program, as it sees the path.
+    #[must_use]
+    pub fn exe(&self) -> &std::path::Path {
+        &self.exe
+    }
+
+    /// What `/proc/PID/status` said.
+    #[must_use]
+    pub fn status(&self) -> &process::Status {
+        &self.status
+    }
+
+    /// All mappings, by address.
+    #[must_use]
+    pub fn maps(&self) -> &[Mapping] {
+        &self.maps
+    }
+
+    /// The files mapped executable, the main program first. Indices stay valid over [`Inspection::refresh`].
+    #[must_use]
+    pub fn modules(&self) -> &[Module] {
+        &self.modules
+    }
+
+    /// The instruction rules of this kernel.
+    #[must_use]
+    pub fn rules(&self) -> KernelRules {
+        self.rules
+    }
+
+    /// Looks at the mappings again; true if modules came or went (`dlopen`, `dlclose`). Return links must then be
+    /// asked for again; what is known of a module that stays is kept.
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub fn refresh(&mut self) -> Result<bool, InspectError> {
+        self.status =
+            process::Status::read(self.pid).map_err(|_| InspectError::NoSuchProcess { pid: self.pid })?;
+        self.maps = read_maps(self.pid)?;
+        let mut changed = false;
+        let mut fresh = Module::all(self.pid, &self.maps);
+        for module in &mut self.modules {
+            let now =
+                fresh.iter().position(|f| f.is_same_file(module)).map(|i| fresh.swap_remove(i).mappings);
+            let now = now.unwrap_or_default();
+            changed |= now.is_empty() != module.mappings.is_empty();
+            module.mappings = now;
+        }
+        changed |= !fresh.is_empty();
+        self.modules.append(&mut fresh);
+        // Stacks and seccomp filters may have changed even if the modules have not.
+        self.return_links = OnceLock::new();
+        self.ifuncs = OnceLock::new();
+        Ok(changed)
+    }
+
+    /// Turns patterns into functions; patterns that name nothing come back with the reason and similar names.
+    #[must_use]
+    pub fn resolve(&self, patterns: &[Pattern]) -> Resolution {
+        resolve::resolve(self, patterns)
+    }
+
+    /// The function that runs at an address of the process, as seen in a sample; `None` for code without a symbol
+    /// (JIT, stripped, vDSO). An address in a cold part gives the function that it belongs to.
+    #[must_use]
+    pub fn function_at(&self, address: u64) -> Option<Function> {
+        let (index, module) =
+            self.modules.iter().enumerate().find(|(_, m)| m.mappings.iter().any(|x| x.contains(address)))?;
+        let vaddr = module.vaddr_of_address(address)?;
+        let symbols = module.symbols().ok()?;
+        let entry = symbols.covering(vaddr).first()?;
+        let function = resolve::function(self, index, entry.vaddr)?;
+        if !function.cold {
+            return Some(function);
+        }
+        let (stem, _) = function.symbol.split_once(".cold")?;
+        let mut owner = None;
+        symbols.for_each_name(|_, e, name| {
+            if name == stem && e.size > 0 {
+                owner = Some(e.vaddr);
+            }
+        });
+        resolve::function(self, index, owner?).or(Some(function))
+    }
+
+    /// Chooses the sites of a function.
+    ///
+    /// # Cost
+    /// The first call for a module scans its code (about 1 ns per byte); each call then decodes one function.
+    #[must_use]
+    pub fn sites(&self, function: &Function) -> SiteChoice {
+        let Some(module) = self.modules.get(function.module) else {
+            return sites::unusable(
+                function,
+                Refusal::Unreadable("its module is not mapped any more".into()),
+            );
+        };
+        let mut choice = sites::choose(module, function, self.rules);
+        if let (Ok(_), Err(why)) = (&choice.return_link, self.return_links()) {
+            choice.return_link = Err(why);
+        }
+        choice
+    }
+
+    /// The sites of a function of a file that no process maps (offline analysis).
+    #[must_use]
+    pub fn sites_offline(module: &Module, function: &Function, rules: KernelRules) -> SiteChoice {
+        sites::choose(module, function, rules)
+    }
+
+    /// Compares the function's code, and its exit sites, with the file; returns remarks (another tool's breakpoint).
+    /// Do this right before attaching.
+    ///
+    /// # Errors
+    /// The code was patched, or its mapping takes no breakpoints: the kernel would run the *file's* instruction and
+    /// the process would crash, or the breakpoint would never hit.
+    pub fn verify(&self, function: &Function, sites: &SiteChoice) -> Result<Vec<String>, Refusal> {
+        verify::Verifier::new(self)?.check(function, sites)
+    }
+
+    /// The same for many functions, with the mappings read once.
+    #[must_use]
+    pub fn verify_all(&self, functions: &[(&Function, &SiteChoice)]) -> Vec<Result<Vec<String>, Refusal>> {
+        match verify::Verifier::new(self) {
+            Ok(verifier) => functions.iter().map(|(f, s)| verifier.check(f, s)).collect(),
+            Err(refusal) => functions.iter().map(|_| Err(refusal.clone())).collect(),
+        }
+    }
+
+    /// Whether a return link may be made anywhere in this process; computed once, again after
+    /// [`Inspection::refresh`]. `--return-links` overrides it at the user's risk, function by function.
+    ///
+    /// # Errors
+    /// What in the process would crash on a replaced return address.
+    pub fn return_links(&self) -> Result<(), Reason> {
+        self.return_links.get_or_init(|| return_links::check(self)).clone()
+    }
+
+    /// What kind of program it is.
+    #[must_use]
+    pub fn runtime(&self) -> Runtime {
+        runtime::detect(self)
+    }
+
+    /// Executable memory that no file backs, bytes: code made at run time, which is sampled, never traced.
+    #[must_use]
+    pub fn jit_bytes(&self) -> u64 {
+        self.maps.iter().filter(|m| m.exec && m.backing == Backing::Anonymous).map(|m| m.end - m.start).sum()
+    }
+
+    fn ifunc_targets(&self, module: usize, vaddr: u64, name: &str) -> Vec<(usize, u64)> {
+        self.ifuncs.get_or_init(|| ifunc::Bound::read(self)).targets(self, module, vaddr, name)
+    }
+}
+
+impl Module {
+    /// All functions with a symbol and a size, by address (for surveys of a whole file; slow for huge ones).
+    #[must_use]
+    pub fn functions(&self, module_index: usize) -> Vec<Function> {
+        let Ok(symbols) = self.symbols() else { return Vec::new() };
+        let mut vaddrs: Vec<u64> = symbols.entries().iter().filter(|e| e.size > 0).map(|e| e.vaddr).collect();
+        vaddrs.dedup();
+        vaddrs.into_iter().filter_map(|a| resolve::function_of(self, module_index, a)).collect()
+    }
+}
+
+fn read_maps(pid: i32) -> Result<Vec<Mapping>, InspectError> {
+    let path = PathBuf::from(format!("/proc/{pid}/maps"));
+    match std::fs::read(&path) {
+        Ok(text) if text.is_empty() => Err(InspectError::Exited { pid, what: path.display().to_string() }),
+        Ok(text) => Ok(maps::parse(&text)),
+        Err(source) => Err(InspectError::Read { path, source }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

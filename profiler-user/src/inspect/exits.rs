@@ -1,0 +1,193 @@
+//! Exit sites: an address on every way out of a function, so that its end can be seen without touching the
+//! return address on the stack.
+//!
+//! Ways out are `ret`, tail jumps to other functions and tail jumps through pointers, in the function and in its
+//! `.cold` parts. A call that does not return (`abort`, a throw, a panic) is no way out: the agent counts such calls
+//! as *unwound*. Each way is taken at the cheapest instruction of its last straight run: after the last call and after
+//! the last address that anything jumps to, so that exactly the runs that leave this way execute it, once.
+//!
+//! If any way is uncertain the answer is an error that says which, and the class is count-only.
+
+use super::flow::{self, Edge, IndirectTo, Region};
+use super::insn::{self, KernelRules, Treatment};
+use super::module::Module;
+use super::resolve::Function;
+use super::sites::{Body, Reason, Site};
+use profiler_core::class::SiteClass;
+
+/// All ways out of a function.
+pub(super) fn find(
+    module: &Module,
+    function: &Function,
+    body: &Body,
+    rules: KernelRules,
+) -> Result<Vec<Site>, Reason> {
+    if let Some(unknown) = &body.unknown {
+        return Err(Reason(format!("not all ways out are known: {unknown}")));
+    }
+    let elf = module.elf().map_err(|e| Reason(e.to_owned()))?;
+    let mut sites = Vec::new();
+    for region in body.regions() {
+        for (i, insn) in region.insns.iter().enumerate() {
+            let at = insn.ip().wrapping_sub(function.vaddr);
+            let leaves = match flow::edge(insn) {
+                Edge::Return => true,
+                Edge::Jump(to) if !body.contains(to) => {
+                    known_function(module, to)
+                        .map_err(|why| Reason(format!("the jump at +{at:#x} {why}")))?;
+                    true
+                }
+                Edge::Branch(to) if !body.contains(to) => {
+                    return Err(Reason(format!(
+                        "the conditional jump at +{at:#x} leaves the function: one address for two ways"
+                    )));
+                }
+                Edge::Indirect => match body.indirect.iter().find(|(ip, _)| *ip == insn.ip()) {
+                    Some((_, Some(IndirectTo::Out))) => true,
+                    Some((_, Some(IndirectTo::Table(_)))) => false,
+                    _ => {
+                        return Err(Reason(format!(
+                            "the indirect jump at +{at:#x} may stay in the function or leave it"
+                        )));
+                    }
+                },
+                _ => false,
+            };
+            if leaves {
+                let site = cheapest(region, body, i, rules).ok_or_else(|| {
+                    Reason(format!("no instruction before +{at:#x} can carry a breakpoint"))
+                })?;
+                let file_offset = elf
+                    .offset_of(site.0)
+                    .ok_or_else(|| Reason(format!("the code at +{at:#x} is not in the file")))?;
+                sites.push(Site {
+                    vaddr: site.0,
+                    file_offset,
+                    offset: site.0 - region.start,
+                    class: site.1,
+                    arguments: 0,
+                    at_entry_stack: false,
+                });
+            }
+        }
+        falls_through(region, function)?;
+    }
+    Ok(sites)
+}
+
+/// The cheapest instruction of the straight run that ends with the exit at `exit`; the last one on a tie.
+fn cheapest(region: &Region, body: &Body, exit: usize, rules: KernelRules) -> Option<(u64, SiteClass)> {
+    let mut best: Option<(u64, SiteClass)> = None;
+    let mut i = exit;
+    loop {
+        let insn = &region.insns[i];
+        match insn::treatment(region.bytes_of(insn), insn.ip(), rules) {
+            // An optimised five-byte nop would overwrite the red zone, which may be in use here.
+            Treatment::Probe(SiteClass::Nop5) | Treatment::Refused(_) => {}
+            Treatment::Probe(class) => {
+                if best.is_none_or(|(_, cheapest)| class < cheapest) {
+                    best = Some((insn.ip(), class));
+                }
+            }
+        }
+        // Something jumps here: what stands before is not on that way. At the function's start the run ends too.
+        if body.leaders.contains(&insn.ip()) || i == 0 {
+            return best;
+        }
+        i -= 1;
+        if !matches!(flow::edge(&region.insns[i]), Edge::Next) {
+            return best;
+        }
+    }
+}
+
+/// Whether a jump out of the function leads to a function (or a stub of the procedure linkage table).
+fn known_function(module: &Module, to: u64) -> Result<(), String> {
+    let (elf, symbols) = (module.elf()?, module.symbols()?);
+    if elf.section_at(to).is_some_and(|s| s.name.starts_with(".plt")) || !symbols.at(to).is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "leads to {to:#x}, where no function is known to begin: it may be a split-off part of this one{}",
+        if module.symbols_missing().is_some() { " (the module is stripped)" } else { "" }
+    ))
+}
+
+/// Whether control can run over the end of a region. A call there does not return.
+fn falls_through(region: &Region, function: &Function) -> Result<(), Reason> {
+    let last = region.insns.iter().rev().find(|i| i.mnemonic() != iced_x86::Mnemonic::Nop);
+    match last.map(flow::edge) {
+        Some(Edge::Next | Edge::Branch(_) | Edge::Other) => Err(Reason(format!(
+            "control runs over its end at +{:#x}",
+            region.end().wrapping_sub(function.vaddr)
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Functions that look at their return address, return twice, or leave in another way: a return link breaks them.
+pub(super) fn reads_return_address(symbol: &str, aliases: &[String]) -> Option<&'static str> {
+    /// Saves the return address, to be jumped to later.
+    const TWICE: [&str; 12] = [
+        "setjmp",
+        "_setjmp",
+        "__setjmp",
+        "sigsetjmp",
+        "__sigsetjmp",
+        "getcontext",
+        "setcontext",
+        "swapcontext",
+        "makecontext",
+        "vfork",
+        "__vfork",
+        "savectx",
+    ];
+    /// Never returns to its caller, or to somewhere else.
+    const AWAY: [&str; 11] = [
+        "longjmp",
+        "_longjmp",
+        "siglongjmp",
+        "__longjmp_chk",
+        "__longjmp",
+        "clone",
+        "__clone",
+        "__clone3",
+        "__restore_rt",
+        "_start",
+        "_dl_runtime_resolve",
+    ];
+    /// Finds its caller's module, or walks the stack, by the return address.
+    const CALLER: [&str; 16] = [
+        "dlopen",
+        "dlmopen",
+        "dlsym",
+        "dlvsym",
+        "__dlopen",
+        "__dlsym",
+        "_dl_open",
+        "backtrace",
+        "__backtrace",
+        "mcount",
+        "_mcount",
+        "__fentry__",
+        "__cyg_profile_func_enter",
+        "__cyg_profile_func_exit",
+        "__gxx_personality_v0",
+        "dl_iterate_phdr",
+    ];
+    std::iter::once(symbol).chain(aliases.iter().map(String::as_str)).find_map(|name| {
+        let name = name.split('@').next().unwrap_or(name);
+        if TWICE.contains(&name) {
+            Some("it saves its return address (it can return twice)")
+        } else if AWAY.contains(&name)
+            || name.starts_with("_dl_runtime_resolve")
+            || name.contains("_fcontext")
+        {
+            Some("it does not return to its caller in the usual way")
+        } else if CALLER.contains(&name) || name.starts_with("_Unwind_") || name.starts_with("unw_") {
+            Some("it looks at its return address")
+        } else {
+            None
+        }
+    })
+}

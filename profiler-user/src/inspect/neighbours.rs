@@ -1,0 +1,59 @@
+//! Short jumps from outside a function.
+//!
+//! The module-wide index holds 32-bit branches only. An 8-bit one reaches 128 bytes, so only the code right around a
+//! function can lead into it that way. Every byte there is taken as a possible opcode first; if one would jump into
+//! the range, the function that it belongs to is decoded, and the jump counts only if an instruction begins there.
+//! Bytes that belong to no function (padding, hand-written code) count as they are.
+
+use super::flow::{self, Edge, Region};
+use super::module::Module;
+use super::resolve::Function;
+
+/// Reach of an 8-bit displacement, with the two bytes of the instruction.
+const REACH: u64 = 130;
+
+/// The address of a short jump outside the function that leads into `from ..= to`, if there is one.
+#[must_use]
+pub(super) fn short_jump_into(module: &Module, function: &Function, from: u64, to: u64) -> Option<u64> {
+    let elf = module.elf().ok()?;
+    let end = function.vaddr + function.size;
+    let before = (function.vaddr.saturating_sub(REACH), function.vaddr);
+    let after = (end, (to + REACH).max(end));
+    for (low, high) in [before, after] {
+        // The range may run over the section's end.
+        let low = (low..high).find(|&a| elf.is_code(a));
+        let Some(low) = low else { continue };
+        let high = (low..high).rev().find(|&a| elf.is_code(a)).map_or(low, |a| a + 1);
+        let Ok(bytes) = elf.read_vaddr(low, (high - low) as usize) else { continue };
+        for (i, pair) in bytes.windows(2).enumerate() {
+            if !matches!(pair[0], 0x70..=0x7f | 0xe0..=0xe3 | 0xeb) {
+                continue;
+            }
+            let at = low + i as u64;
+            let target = (at + 2).wrapping_add_signed(i64::from(pair[1] as i8));
+            if (from..=to).contains(&target) && may_be_an_instruction(module, at) {
+                return Some(at);
+            }
+        }
+    }
+    None
+}
+
+/// False only if a sized function that decodes without gaps covers the address and no branch of it begins there.
+fn may_be_an_instruction(module: &Module, at: u64) -> bool {
+    let (Ok(elf), Ok(symbols)) = (module.elf(), module.symbols()) else { return true };
+    let covering = symbols.covering(at);
+    let Some(entry) = covering.iter().max_by_key(|e| e.size) else { return true };
+    let region = Region::decode(elf, entry.vaddr, entry.size);
+    if region.unknown.is_some() {
+        return true;
+    }
+    match region.index_of(at) {
+        Some(i) => matches!(flow::edge(&region.insns[i]), Edge::Jump(_) | Edge::Branch(_) | Edge::Other),
+        // A prefix may stand before the opcode: `bnd jmp`.
+        None => region.insns.iter().any(|insn| {
+            (insn.ip()..insn.next_ip()).contains(&at)
+                && matches!(flow::edge(insn), Edge::Jump(_) | Edge::Branch(_))
+        }),
+    }
+}

@@ -1,0 +1,183 @@
+//! Would a replaced return address kill this process?
+//!
+//! A return link (uretprobe, session) puts the address of a trampoline where the return address was. Whatever walks
+//! or moves the stack finds it: a C++ exception or a Rust panic passing through ends the process (measured: SIGABRT),
+//! switching to another stack or returning on an alternate signal stack as well (measured: SIGILL); from Linux 6.11 on
+//! the trampoline makes a system call, which a seccomp filter kills. So return links are allowed only where none of
+//! that is possible, judged by what is mapped, imported and seen; everything else uses exit sites.
+//!
+//! Judged from outside: an unwinder linked statically into a stripped program cannot be seen, so such a program with
+//! exception tables is refused.
+
+use super::sites::Reason;
+use super::{Backing, Inspection, Module, SymbolSource};
+use std::collections::HashMap;
+
+/// Libraries that unwind or switch stacks.
+const LIBRARIES: [(&str, &str); 12] = [
+    ("libgcc_s.so", "the C++ and Rust unwinder"),
+    ("libunwind", "an unwinder"),
+    ("libc++abi", "the C++ unwinder"),
+    ("libboost_context", "stackful coroutines"),
+    ("libboost_coroutine", "stackful coroutines"),
+    ("_greenlet", "greenlets, which copy stacks"),
+    ("libpth.so", "user-level threads"),
+    ("libst.so", "user-level threads"),
+    ("libffcall", "stack tricks"),
+    ("libasan.so", "a sanitizer, which unwinds"),
+    ("libtsan.so", "a sanitizer, which unwinds"),
+    ("libprofiler.so", "a profiler that unwinds"),
+];
+
+/// Imported or defined functions that switch stacks or unwind.
+const FUNCTIONS: [&str; 14] = [
+    "swapcontext",
+    "setcontext",
+    "makecontext",
+    "jump_fcontext",
+    "make_fcontext",
+    "ontop_fcontext",
+    "_Unwind_RaiseException",
+    "_Unwind_Resume",
+    "_Unwind_Backtrace",
+    "_Unwind_ForcedUnwind",
+    "unw_step",
+    "sigaltstack",
+    "backtrace",
+    "co_switch",
+];
+
+/// What was seen of the threads' stacks, over time: a thread that is found in two mappings switches stacks.
+#[derive(Debug, Default)]
+pub struct StackWatch {
+    seen: HashMap<i32, (u64, u64)>,
+    switched: Option<String>,
+}
+
+/// All checks; the first refusal is the answer.
+pub(super) fn check(inspection: &Inspection) -> Result<(), Reason> {
+    if let Some(why) = inspection.runtime().forbids_return_links() {
+        return Err(Reason(why.to_owned()));
+    }
+    for module in inspection.modules().iter().filter(|m| !m.mappings.is_empty()) {
+        check_module(module)?;
+    }
+    seccomp(inspection)?;
+    let mut stacks = inspection.stacks.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    stacks.look(inspection);
+    match &stacks.switched {
+        Some(why) => Err(Reason(why.clone())),
+        None => Ok(()),
+    }
+}
+
+fn check_module(module: &Module) -> Result<(), Reason> {
+    let name = &module.name;
+    if let Some((_, what)) = LIBRARIES.iter().find(|(library, _)| name.starts_with(library)) {
+        return Err(Reason(format!("{name} is mapped ({what})")));
+    }
+    // The C library defines all of these; what matters is who uses them. It unwinds only through libgcc_s, which it
+    // loads when a thread is cancelled, and which is noticed then.
+    if is_c_library(name) {
+        return Ok(());
+    }
+    let elf = module.elf().map_err(|e| Reason(format!("{name} cannot be read: {e}")))?;
+    if let Some(import) = elf.imports().into_iter().find(|i| FUNCTIONS.contains(&i.as_str())) {
+        return Err(Reason(format!("{name} imports {import}")));
+    }
+    let symbols = module.symbols().map_err(|e| Reason(format!("{name} cannot be read: {e}")))?;
+    // A static program defines sigaltstack and backtrace as part of its C library, used or not.
+    let harmless = |n: &str| !elf.dynamic && matches!(n, "sigaltstack");
+    let mut defined = None;
+    symbols.for_each_name(|_, _, n| {
+        if defined.is_none() && FUNCTIONS.contains(&n) && !harmless(n) {
+            defined = Some(n.to_owned());
+        }
+    });
+    if let Some(n) = defined {
+        return Err(Reason(format!("{name} contains {n}")));
+    }
+    let stripped = !matches!(symbols.source, SymbolSource::Full | SymbolSource::DebugFile);
+    if stripped && (elf.has_section(".gcc_except_table") || elf.sections.is_empty()) {
+        return Err(Reason(format!(
+            "{name} is stripped and has exception tables: an unwinder may be linked into it"
+        )));
+    }
+    if stripped && !elf.dynamic && module.main {
+        return Err(Reason(format!("{name} is static and stripped: what it contains cannot be seen")));
+    }
+    Ok(())
+}
+
+fn is_c_library(name: &str) -> bool {
+    [
+        "libc.so",
+        "libc-2.",
+        "libpthread",
+        "ld-linux",
+        "ld-2.",
+        "ld-musl",
+        "libc.musl",
+        "libm.so",
+        "libdl.so",
+        "librt.so",
+    ]
+    .iter()
+    .any(|stem| name.starts_with(stem))
+}
+
+/// From 6.11 on the return trampoline makes the system call `uretprobe`, which filters do not know.
+fn seccomp(inspection: &Inspection) -> Result<(), Reason> {
+    if super::host::kernel_version() < (6, 11) {
+        return Ok(());
+    }
+    let filtered = tasks(inspection.pid()).into_iter().find(|tid| {
+        std::fs::read_to_string(format!("/proc/{}/task/{tid}/status", inspection.pid()))
+            .is_ok_and(|text| super::process::Status::parse(&text).seccomp != 0)
+    });
+    match filtered {
+        Some(tid) => Err(Reason(format!(
+            "thread {tid} has a seccomp filter, which may kill it on the uretprobe system call"
+        ))),
+        None => Ok(()),
+    }
+}
+
+impl StackWatch {
+    /// Looks where each blocked thread's stack pointer is.
+    fn look(&mut self, inspection: &Inspection) {
+        let pid = inspection.pid();
+        for tid in tasks(pid) {
+            let Some(sp) = stack_pointer(pid, tid) else { continue };
+            let Some(map) = inspection.maps().iter().find(|m| m.contains(sp)) else { continue };
+            let stack = matches!(&map.backing, Backing::Special(name) if name == "[stack]");
+            let odd = match &map.backing {
+                _ if tid == pid && !stack => Some("outside its stack"),
+                Backing::File { .. } => Some("in a file's mapping"),
+                Backing::Special(name) if name == "[heap]" => Some("in the heap"),
+                _ => None,
+            };
+            let before = self.seen.insert(tid, (map.start, map.end));
+            // A stack may grow, so that its mapping begins lower: ranges that do not overlap are two stacks.
+            let moved = before.is_some_and(|(start, end)| end <= map.start || map.end <= start);
+            if let Some(odd) = odd {
+                self.switched = Some(format!("thread {tid} has its stack pointer {odd}: it switches stacks"));
+            } else if moved {
+                self.switched = Some(format!("thread {tid} was seen on two stacks"));
+            }
+        }
+    }
+}
+
+fn tasks(pid: i32) -> Vec<i32> {
+    let Ok(dir) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    dir.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// From `/proc/PID/task/TID/syscall`: `NR ARGS… SP PC`, or `-1 SP PC`, or `running`.
+fn stack_pointer(pid: i32, tid: i32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
+    let fields: Vec<&str> = text.split_whitespace().collect();
+    let sp = fields.get(fields.len().checked_sub(2)?)?;
+    u64::from_str_radix(sp.strip_prefix("0x")?, 16).ok()
+}

@@ -1,0 +1,494 @@
+//! Where to put the breakpoint: the cheapest instruction that every call executes exactly once.
+//!
+//! The instruction under a breakpoint sets its price: `push`, `nop` and branches are emulated by the kernel,
+//! everything else is single-stepped, ten times as dear on virtual machines. Among the instructions of the entry
+//! block (up to and including the first branch) the cheapest class wins, the first one on a tie.
+//!
+//! An instruction past the first is allowed only if
+//! - (a) the function decodes without gaps,
+//! - (b) nothing leads past the function's start up to and including the site: no branch or call of the module
+//!   ([`super::text`]), no short jump of the neighbourhood, no symbol, landing pad, or address held in data,
+//! - (c) the function has no indirect jump that cannot be resolved.
+//!
+//! Otherwise the site is the first instruction. x86-64 only.
+
+use super::exits;
+use super::flow::{self, Edge, IndirectTo, Region, Unknown};
+use super::insn::{self, KernelRules, Treatment};
+use super::landing;
+use super::module::Module;
+use super::names::{self, Clone as CloneKind};
+use super::resolve::Function;
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use profiler_core::class::SiteClass;
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// An address to put a breakpoint on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Site {
+    /// Link-time address.
+    pub vaddr: u64,
+    /// Offset in the module's file, bytes: what the kernel wants.
+    pub file_offset: u64,
+    /// Distance from the start of the function (or of its cold part), bytes.
+    pub offset: u64,
+    /// Price class.
+    pub class: SiteClass,
+    /// Which of the six integer argument registers (bit 0 `rdi`, `rsi`, `rdx`, `rcx`, `r8`, bit 5 `r9`) still hold
+    /// what the caller passed. 0 at exit sites.
+    pub arguments: u8,
+    /// The stack pointer is still that of the function's first instruction: a return link may be made here.
+    pub at_entry_stack: bool,
+}
+
+/// Why something is not possible for this function; shown to people.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Reason(pub String);
+
+/// Why a function must not be traced at all.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The symbol has no size: where the function ends is unknown, and whether it is one.
+    #[error("its symbol has no size, so it may be no function")]
+    NoSize,
+    /// The symbol is that of an IFUNC resolver.
+    #[error(
+        "its symbol is that of an IFUNC resolver, which runs once; trace the implementation that it chose"
+    )]
+    IfuncResolver,
+    /// Half of another function.
+    #[error("it is the cold part of another function, entered by jumps; trace that function")]
+    ColdPart,
+    /// No usable instruction.
+    #[error("no instruction can carry a breakpoint: {0}")]
+    NoSite(String),
+    /// Its code could not be read.
+    #[error("its code cannot be read: {0}")]
+    Unreadable(String),
+    /// The text is writable, shared or huge: the kernel would attach and never hit.
+    #[error("its text is mapped {0}: the kernel places no breakpoints there")]
+    BadMapping(String),
+    /// The code in memory is not the code in the file.
+    #[error(
+        "its code in memory differs from the file at +{0:#x} (patched at run time): a breakpoint would run the file's instruction"
+    )]
+    Patched(u64),
+    /// The process's memory could not be compared.
+    #[error("its code in memory cannot be compared with the file: {0}")]
+    Unverified(String),
+}
+
+/// What is known about instrumenting one function.
+#[derive(Debug, Clone)]
+pub struct SiteChoice {
+    /// The cheapest entry site; use it for counting and for exit-site pairs.
+    pub entry: Site,
+    /// The other admissible entry sites, cheapest first (`entry` is the first of them).
+    pub entries: Vec<Site>,
+    /// Why this one, in words.
+    pub why: String,
+    /// The function's start is a branch target of its own: hits are *iterations*, not calls.
+    pub iterations: bool,
+    /// Every way out, each at its cheapest instruction; or why they are not all known (then: count only).
+    pub exits: Result<Vec<Site>, Reason>,
+    /// The entry site to use with a return link; or what in the function or in the process forbids one.
+    pub return_link: Result<Site, Reason>,
+    /// The first entry site before the stack pointer moves, whatever the gates say: for a user's explicit override.
+    pub return_link_override: Option<Site>,
+    /// Whether it may be traced at all, judged from the file. (The process is compared by
+    /// [`super::Inspection::verify`].)
+    pub trace: Result<(), Refusal>,
+    /// Remarks for the report: partial inlining, clones, folded functions.
+    pub notes: Vec<String>,
+}
+
+impl SiteChoice {
+    /// The cheapest entry site at which the argument registers of `mask` are still intact.
+    #[must_use]
+    pub fn entry_with_arguments(&self, mask: u8) -> Option<Site> {
+        self.entries.iter().copied().find(|s| s.arguments & mask == mask)
+    }
+}
+
+/// The function's code, its cold parts, and where its own branches lead.
+pub(super) struct Body {
+    pub main: Region,
+    pub parts: Vec<Region>,
+    /// All addresses that branches, tables and landing pads of the function lead to.
+    pub leaders: BTreeSet<u64>,
+    /// Set when the control flow is not completely known.
+    pub unknown: Option<Unknown>,
+    /// (address of the jump, where it may lead), for each indirect jump.
+    pub indirect: Vec<(u64, Option<IndirectTo>)>,
+}
+
+impl Body {
+    pub fn regions(&self) -> impl Iterator<Item = &Region> {
+        std::iter::once(&self.main).chain(&self.parts)
+    }
+
+    pub fn contains(&self, vaddr: u64) -> bool {
+        self.regions().any(|r| r.contains(vaddr))
+    }
+
+    /// Decodes the function and its parts.
+    pub fn read(module: &Module, function: &Function) -> Result<Self, String> {
+        let elf = module.elf()?;
+        let symbols = module.symbols()?;
+        let main = Region::decode(elf, function.vaddr, function.size);
+        let mut parts: Vec<Region> = Vec::new();
+        // A cold part is known by its name *and* by a jump from the function into it.
+        let mut queue: Vec<u64> = outside_targets(&main);
+        while let Some(to) = queue.pop() {
+            if main.contains(to) || parts.iter().any(|p| p.contains(to)) {
+                continue;
+            }
+            let Some(cold) = symbols
+                .covering(to)
+                .iter()
+                .find(|e| names::clone_kind(&symbols.name(e)) == CloneKind::Cold && e.size > 0)
+            else {
+                continue;
+            };
+            let part = Region::decode(elf, cold.vaddr, cold.size);
+            queue.extend(outside_targets(&part));
+            parts.push(part);
+        }
+        let mut body = Self { main, parts, leaders: BTreeSet::new(), unknown: None, indirect: Vec::new() };
+        let unknown = body.regions().find_map(|r| r.unknown.clone());
+        body.unknown = unknown;
+        body.find_targets(module, elf);
+        Ok(body)
+    }
+
+    fn find_targets(&mut self, module: &Module, elf: &super::elf::ElfInfo) {
+        let mut leaders = BTreeSet::new();
+        let mut indirect = Vec::new();
+        let inside = |to: u64| self.contains(to);
+        let mut taken: Option<Vec<u64>> = None;
+        for region in self.regions() {
+            for (i, insn) in region.insns.iter().enumerate() {
+                match flow::edge(insn) {
+                    Edge::Jump(to) | Edge::Branch(to) => {
+                        leaders.insert(to);
+                    }
+                    Edge::Indirect => {
+                        let taken = taken.get_or_insert_with(|| self.held_addresses(module));
+                        let to = flow::resolve_indirect(elf, region, i, &inside, taken);
+                        if let Some(IndirectTo::Table(t) | IndirectTo::Either(t)) = &to {
+                            leaders.extend(t);
+                        }
+                        indirect.push((insn.ip(), to));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let mut pads_unknown = false;
+        for region in self.regions() {
+            match landing::pads(elf, region.start) {
+                Ok(pads) => leaders.extend(pads),
+                Err(_) => pads_unknown = true,
+            }
+        }
+        if pads_unknown {
+            self.unknown = self.unknown.take().or(Some(Unknown::LandingPads));
+        }
+        let unresolved = indirect.iter().find(|(_, to)| to.is_none()).map(|(at, _)| *at);
+        self.leaders = leaders;
+        self.indirect = indirect;
+        if let Some(at) = unresolved {
+            let offset = at.wrapping_sub(self.main.start);
+            self.unknown = self.unknown.take().or(Some(Unknown::IndirectJump(offset)));
+        }
+        // Branches between the regions must meet instructions as well.
+        let mid = self.leaders.iter().find(|&&to| {
+            self.regions().any(|r| r.unknown.is_none() && r.contains(to) && r.index_of(to).is_none())
+        });
+        if let Some(&to) = mid {
+            self.unknown =
+                self.unknown.take().or(Some(Unknown::MidInstruction(to - self.main.start.min(to))));
+        }
+    }
+
+    /// Addresses inside the function that are held somewhere in the file, or carry a symbol; not its start, which
+    /// everybody may call.
+    fn held_addresses(&self, module: &Module) -> Vec<u64> {
+        let mut held = Vec::new();
+        for region in self.regions() {
+            let from = region.start + u64::from(region.start == self.main.start);
+            if let Ok(text) = module.text() {
+                held.extend(text.all_taken(from, region.end()));
+            }
+        }
+        // Only whole instructions can be meant; other hits of the byte scan are chance.
+        held.retain(|&a| self.regions().any(|r| r.index_of(a).is_some()));
+        held
+    }
+}
+
+fn outside_targets(region: &Region) -> Vec<u64> {
+    region
+        .insns
+        .iter()
+        .filter_map(|insn| match flow::edge(insn) {
+            Edge::Jump(to) | Edge::Branch(to) if !region.contains(to) => Some(to),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Chooses the sites of one function.
+#[must_use]
+pub(super) fn choose(module: &Module, function: &Function, rules: KernelRules) -> SiteChoice {
+    let body = match Body::read(module, function) {
+        Ok(body) => body,
+        Err(why) => return unusable(function, Refusal::Unreadable(why)),
+    };
+    if body.main.bytes.is_empty() && !matches!(body.main.unknown, Some(Unknown::TooLarge(_))) {
+        let why = body.main.unknown.map_or_else(|| "it is empty".to_owned(), |u| u.to_string());
+        return unusable(function, Refusal::Unreadable(why));
+    }
+    let iterations = body.leaders.contains(&function.vaddr);
+    let (entries, limit) = entry_sites(module, function, &body, rules, iterations);
+    let trace = static_refusal(function, &entries, &limit);
+    let first = entries.first().copied().unwrap_or_else(|| site_at(function, 0, SiteClass::Stepped));
+    let why = explain(&body.main, first, &limit);
+    let return_link = return_link(function, &entries, iterations);
+    let exits = if iterations {
+        Err(Reason("its start is the head of a loop, so entries and exits do not pair".into()))
+    } else {
+        exits::find(module, function, &body, rules)
+    };
+    SiteChoice {
+        entry: first,
+        return_link_override: entries.iter().copied().find(|s| s.at_entry_stack),
+        entries,
+        why,
+        iterations,
+        exits,
+        return_link,
+        trace,
+        notes: function.remarks.clone(),
+    }
+}
+
+pub(super) fn unusable(function: &Function, refusal: Refusal) -> SiteChoice {
+    let why = refusal.to_string();
+    SiteChoice {
+        entry: site_at(function, 0, SiteClass::Stepped),
+        entries: Vec::new(),
+        exits: Err(Reason(why.clone())),
+        return_link_override: None,
+        return_link: Err(Reason(why.clone())),
+        why,
+        iterations: false,
+        trace: Err(refusal),
+        notes: function.remarks.clone(),
+    }
+}
+
+fn static_refusal(function: &Function, entries: &[Site], limit: &str) -> Result<(), Refusal> {
+    if function.ifunc {
+        return Err(Refusal::IfuncResolver);
+    }
+    if function.cold {
+        return Err(Refusal::ColdPart);
+    }
+    if function.size == 0 {
+        return Err(Refusal::NoSize);
+    }
+    if entries.is_empty() {
+        return Err(Refusal::NoSite(limit.to_owned()));
+    }
+    Ok(())
+}
+
+fn site_at(function: &Function, offset: u64, class: SiteClass) -> Site {
+    Site {
+        vaddr: function.vaddr + offset,
+        file_offset: function.file_offset + offset,
+        offset,
+        class,
+        arguments: 0x3f,
+        at_entry_stack: offset == 0,
+    }
+}
+
+/// The admissible entry sites, cheapest first, and what ended the search.
+fn entry_sites(
+    module: &Module,
+    function: &Function,
+    body: &Body,
+    rules: KernelRules,
+    iterations: bool,
+) -> (Vec<Site>, String) {
+    let mut sites = Vec::new();
+    let mut limit = String::from("the function ends");
+    let mut state = EntryState::new();
+    let mut refused = None;
+    let only_first = only_first(module, body);
+    // The first instruction can be judged even where the rest does not decode.
+    for insn in &body.main.insns {
+        let offset = insn.ip() - function.vaddr;
+        if offset > 0 {
+            if let Some(why) = &only_first {
+                limit.clone_from(why);
+                break;
+            }
+            if let Some(why) = entered_behind(module, function, body, insn.ip()) {
+                limit = why;
+                break;
+            }
+        }
+        match insn::treatment(body.main.bytes_of(insn), insn.ip(), rules) {
+            Treatment::Refused(why) => refused = refused.or(Some(format!("+{offset:#x}: {why}"))),
+            // The optimised five-byte nop pushes onto the stack and overwrites the red zone (fixed in 2026 by the
+            // ten-byte nop). At the first instruction of a call nothing lives there; at a loop's head it may.
+            Treatment::Probe(SiteClass::Nop5) if state.red_zone_used || iterations => {}
+            Treatment::Probe(class) => sites.push(Site {
+                arguments: state.arguments(),
+                at_entry_stack: !state.stack_moved,
+                ..site_at(function, offset, class)
+            }),
+        }
+        if !matches!(flow::edge(insn), Edge::Next) {
+            limit = format!("`{}` at +{offset:#x} ends the entry block", mnemonic(insn));
+            break;
+        }
+        state.pass(insn);
+    }
+    sites.sort_by_key(|s| (s.class, s.offset));
+    match refused {
+        Some(why) if sites.is_empty() => (sites, format!("{why}; {limit}")),
+        _ => (sites, limit),
+    }
+}
+
+/// Rules (a) and (c): why only the first instruction may be used.
+fn only_first(module: &Module, body: &Body) -> Option<String> {
+    if let Some(unknown) = &body.unknown {
+        return Some(unknown.to_string());
+    }
+    module.text().err().map(str::to_owned)
+}
+
+/// Rule (b): what leads into `start < address <= site`.
+fn entered_behind(module: &Module, function: &Function, body: &Body, site: u64) -> Option<String> {
+    let (from, to) = (function.vaddr + 1, site);
+    let at = |a: u64| a - function.vaddr;
+    if let Some(&a) = body.leaders.range(from..=to).next() {
+        return Some(format!("a branch of its own leads to +{:#x}", at(a)));
+    }
+    let (text, symbols) = (module.text().ok()?, module.symbols().ok()?);
+    if let Some(a) = text.branch_into(from, to) {
+        return Some(format!("a branch of the module leads to +{:#x}", at(a)));
+    }
+    if let Some(a) = text.taken_in(from, to) {
+        return Some(format!("the address of +{:#x} is held somewhere", at(a)));
+    }
+    if symbols.any_label(from, to) {
+        return Some(format!("a symbol stands in its first {} bytes", at(to)));
+    }
+    super::neighbours::short_jump_into(module, function, from, to)
+        .map(|a| format!("a short jump from {a:#x} may lead into its first {} bytes", at(to)))
+}
+
+/// What the instructions passed so far have done.
+struct EntryState {
+    stack_moved: bool,
+    red_zone_used: bool,
+    overwritten: u8,
+    factory: InstructionInfoFactory,
+}
+
+/// The integer argument registers of the System V ABI, in order.
+const ARGUMENTS: [Register; 6] =
+    [Register::RDI, Register::RSI, Register::RDX, Register::RCX, Register::R8, Register::R9];
+
+impl EntryState {
+    fn new() -> Self {
+        Self {
+            stack_moved: false,
+            red_zone_used: false,
+            overwritten: 0,
+            factory: InstructionInfoFactory::new(),
+        }
+    }
+
+    fn arguments(&self) -> u8 {
+        !self.overwritten & 0x3f
+    }
+
+    fn pass(&mut self, insn: &Instruction) {
+        let info = self.factory.info(insn);
+        for used in info.used_registers() {
+            let writes = !matches!(
+                used.access(),
+                OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess | OpAccess::None
+            );
+            let full = used.register().full_register();
+            if writes && full == Register::RSP {
+                self.stack_moved = true;
+            }
+            if writes && let Some(i) = ARGUMENTS.iter().position(|&r| r == full) {
+                self.overwritten |= 1 << i;
+            }
+        }
+        // A store to the stack other than push may be below the stack pointer.
+        let stores = info.used_memory().iter().any(|m| {
+            !matches!(
+                m.access(),
+                OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess | OpAccess::None
+            )
+        });
+        if stores && insn.mnemonic() != Mnemonic::Push && insn.op0_kind() == OpKind::Memory {
+            self.red_zone_used = true;
+        }
+    }
+}
+
+fn return_link(function: &Function, entries: &[Site], iterations: bool) -> Result<Site, Reason> {
+    if iterations {
+        return Err(Reason("its start is the head of a loop: each iteration would add a return link".into()));
+    }
+    if let Some(why) = exits::reads_return_address(&function.symbol, &function.aliases) {
+        return Err(Reason(why.into()));
+    }
+    entries
+        .iter()
+        .copied()
+        .find(|s| s.at_entry_stack)
+        .ok_or_else(|| Reason("no admissible site before the stack pointer moves".into()))
+}
+
+fn explain(main: &Region, entry: Site, limit: &str) -> String {
+    let Some(first) = main.insns.first() else { return limit.to_owned() };
+    let chosen = main.index_of(entry.vaddr).map_or_else(String::new, |i| mnemonic(&main.insns[i]));
+    if entry.offset == 0 {
+        return match entry.class {
+            SiteClass::Stepped => {
+                format!("`{chosen}` at +0 is single-stepped, and nothing cheaper is safe: {limit}")
+            }
+            class => format!("`{chosen}` at +0 is cheap ({})", class.name()),
+        };
+    }
+    format!(
+        "`{chosen}` at +{:#x} ({}) instead of `{}` at +0",
+        entry.offset,
+        entry.class.name(),
+        mnemonic(first)
+    )
+}
+
+fn mnemonic(insn: &Instruction) -> String {
+    format!("{:?}", insn.mnemonic()).to_lowercase()
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "+{:#x} ({})", self.offset, self.class.name())
+    }
+}

@@ -1,0 +1,201 @@
+//! Which addresses of a module's code something else may jump to.
+//!
+//! A breakpoint past a function's first instruction counts calls only if nothing enters the function behind it.
+//! Proving that needs every branch of the module. Decoding all of it would rely on knowing where instructions begin;
+//! instead *every byte* is taken as a possible beginning, which finds a superset of all 32-bit relative calls and
+//! jumps and of all addresses taken with `lea` (a false hit only makes a site dearer, never wrong). Addresses held
+//! in data (relocation addends, vtables, jump tables of absolute addresses) are found the same way: every aligned
+//! word of every data section whose value lies in the code.
+//!
+//! 8-bit jumps reach 127 bytes; [`super::sites`] looks at the neighbourhood of a site itself.
+//!
+//! Output: two bitmaps, one bit per byte of code each. Cost: one pass over the file, about 1 ns per byte in a release
+//! build, and a quarter of the code size in memory.
+
+use super::elf::ElfInfo;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// Modules with more code than this get no bitmaps (they would take a quarter of it in memory), and only sites at
+/// offset 0.
+pub const MAX_CODE_BYTES: u64 = 512 << 20;
+/// Bytes read at once.
+const CHUNK: usize = 1 << 20;
+/// Longest form looked at: `0f 8x rel32`, `48 8d modrm rel32`.
+const LONGEST: usize = 7;
+
+/// Possible entry addresses of one module.
+#[derive(Debug)]
+pub struct TextIndex {
+    base: u64,
+    len: u64,
+    branch: Vec<u64>,
+    taken: Vec<u64>,
+    /// Bytes of code and data looked at.
+    pub scanned_bytes: u64,
+    /// Time it took.
+    pub took: Duration,
+}
+
+impl TextIndex {
+    /// Scans a module.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has more code than [`MAX_CODE_BYTES`].
+    pub fn scan(elf: &ElfInfo) -> io::Result<Self> {
+        let started = Instant::now();
+        let code: Vec<(u64, u64, u64)> = if elf.sections.is_empty() {
+            elf.segments.iter().filter(|s| s.exec).map(|s| (s.vaddr, s.offset, s.file_size)).collect()
+        } else {
+            elf.sections.iter().filter(|s| s.exec && !s.nobits).map(|s| (s.vaddr, s.offset, s.size)).collect()
+        };
+        let base = code.iter().map(|c| c.0).min().unwrap_or(0);
+        let len = code.iter().map(|c| c.0 + c.2).max().unwrap_or(0) - base;
+        if len > MAX_CODE_BYTES {
+            return Err(io::Error::other(format!("{} MiB of code are too much to scan", len >> 20)));
+        }
+        let words = (len / 64 + 1) as usize;
+        let mut index = Self {
+            base,
+            len,
+            branch: vec![0; words],
+            taken: vec![0; words],
+            scanned_bytes: 0,
+            took: Duration::ZERO,
+        };
+        for (vaddr, offset, size) in code {
+            index.scan_code(elf, vaddr, offset, size)?;
+        }
+        // Without sections nothing tells data from other read-only bytes: scan the whole segments.
+        if elf.sections.is_empty() {
+            for s in elf.segments.iter().filter(|s| !s.exec) {
+                index.scan_data(elf, s.vaddr, s.offset, s.file_size)?;
+            }
+        }
+        for s in &elf.sections {
+            // Unwind tables and symbol tables hold no addresses that code loads.
+            let dull = [".eh_frame", ".eh_frame_hdr", ".dynsym", ".dynstr", ".gnu.hash", ".hash"];
+            if !s.exec && !s.nobits && !dull.contains(&s.name.as_str()) {
+                index.scan_data(elf, s.vaddr, s.offset, s.size)?;
+            }
+        }
+        index.took = started.elapsed();
+        Ok(index)
+    }
+
+    /// Whether a branch or call may lead into `from ..= to`.
+    #[must_use]
+    pub fn branch_into(&self, from: u64, to: u64) -> Option<u64> {
+        self.any(&self.branch, from, to)
+    }
+
+    /// Whether an address in `from ..= to` is held somewhere.
+    #[must_use]
+    pub fn taken_in(&self, from: u64, to: u64) -> Option<u64> {
+        self.any(&self.taken, from, to)
+    }
+
+    /// All addresses in `from .. to` that are held somewhere.
+    pub fn all_taken(&self, from: u64, to: u64) -> impl Iterator<Item = u64> + '_ {
+        (from..to).filter(|&a| self.any(&self.taken, a, a).is_some())
+    }
+
+    fn any(&self, bits: &[u64], from: u64, to: u64) -> Option<u64> {
+        let first = from.saturating_sub(self.base);
+        let last = to.checked_sub(self.base)?.min(self.len.saturating_sub(1));
+        let mut i = first;
+        while i <= last {
+            let word = bits[(i / 64) as usize] >> (i % 64);
+            if word == 0 {
+                i = (i / 64 + 1) * 64;
+                continue;
+            }
+            let hit = i + u64::from(word.trailing_zeros());
+            return (hit <= last).then_some(self.base + hit);
+        }
+        None
+    }
+
+    fn set(bits: &mut [u64], base: u64, len: u64, target: u64) {
+        let at = target.wrapping_sub(base);
+        if at < len {
+            bits[(at / 64) as usize] |= 1 << (at % 64);
+        }
+    }
+
+    fn scan_code(&mut self, elf: &ElfInfo, vaddr: u64, offset: u64, size: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < size {
+            // Chunks overlap so that no form is cut; the last bytes are padded with nops.
+            let want = (size - done).min((CHUNK + LONGEST) as u64) as usize;
+            let mut bytes = elf.read_at(offset + done, want)?;
+            let fresh = want.min(CHUNK);
+            bytes.resize(fresh + LONGEST, 0x90);
+            self.scan_chunk(&bytes, vaddr + done, fresh, elf.fixed_address);
+            done += fresh as u64;
+            self.scanned_bytes += fresh as u64;
+        }
+        Ok(())
+    }
+
+    fn scan_chunk(&mut self, bytes: &[u8], vaddr: u64, fresh: usize, fixed_address: bool) {
+        let (base, len) = (self.base, self.len);
+        let rel32 = |at: usize| {
+            i64::from(i32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])) as u64
+        };
+        for i in 0..fresh {
+            let here = vaddr + i as u64;
+            match bytes[i] {
+                // call rel32, jmp rel32
+                0xe8 | 0xe9 => {
+                    let target = here.wrapping_add(5).wrapping_add(rel32(i + 1));
+                    Self::set(&mut self.branch, base, len, target);
+                }
+                // jcc rel32; xbegin rel32 is c7 f8
+                0x0f if bytes[i + 1] & 0xf0 == 0x80 => {
+                    let target = here.wrapping_add(6).wrapping_add(rel32(i + 2));
+                    Self::set(&mut self.branch, base, len, target);
+                }
+                0xc7 if bytes[i + 1] == 0xf8 => {
+                    let target = here.wrapping_add(6).wrapping_add(rel32(i + 2));
+                    Self::set(&mut self.branch, base, len, target);
+                }
+                // lea r, [rip + disp32]
+                0x8d if bytes[i + 1] & 0xc7 == 0x05 => {
+                    let target = here.wrapping_add(6).wrapping_add(rel32(i + 2));
+                    Self::set(&mut self.taken, base, len, target);
+                }
+                // push imm32, mov r32, imm32: an address only in a program loaded where it was linked
+                0x68 | 0xb8..=0xbf if fixed_address => {
+                    Self::set(&mut self.taken, base, len, rel32(i + 1));
+                }
+                _ => {}
+            }
+            // mov [mem], imm32 has its immediate last: any four bytes will do
+            if fixed_address && (bytes[i] == 0xc7 || bytes[i] == 0x81) {
+                for at in i + 2..=i + 3 {
+                    Self::set(&mut self.taken, base, len, rel32(at));
+                }
+            }
+        }
+    }
+
+    fn scan_data(&mut self, elf: &ElfInfo, vaddr: u64, offset: u64, size: u64) -> io::Result<()> {
+        let (base, len) = (self.base, self.len);
+        // Words are aligned in memory; start at the first aligned address.
+        let skip = vaddr.next_multiple_of(8) - vaddr;
+        let mut done = skip;
+        while done + 8 <= size {
+            let want = ((size - done).min(CHUNK as u64) / 8 * 8) as usize;
+            let bytes = elf.read_at(offset + done, want)?;
+            for word in bytes.chunks_exact(8) {
+                let mut eight = [0; 8];
+                eight.copy_from_slice(word);
+                Self::set(&mut self.taken, base, len, u64::from_le_bytes(eight));
+            }
+            done += want as u64;
+            self.scanned_bytes += want as u64;
+        }
+        Ok(())
+    }
+}
