@@ -5,6 +5,7 @@
 mod attach;
 mod hit;
 mod measure;
+mod sampling;
 mod watch;
 
 use anyhow::{Context, Result, bail};
@@ -20,6 +21,7 @@ const CELLS: &[Cell] = &[
     Cell { name: "hit", title: "Cost of a hit, against an empty program", run: hit::against_empty },
     Cell { name: "bpftrace", title: "Cost of a hit, against bpftrace", run: hit::against_bpftrace },
     Cell { name: "attach", title: "Attach and detach", run: attach::attach_and_detach },
+    Cell { name: "sampling", title: "Cost of a sample, against perf record", run: sampling::against_perf },
 ];
 
 fn first_line(path: &str, key: &str) -> String {
