@@ -17,8 +17,8 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-/// Links of more functions than this are closed by patient closers: each function costs about 20 us of CPU.
-const URGENT_FUNCTIONS: u32 = 64;
+/// Links of more functions than this are closed by patient closers: about 1 ms of CPU time.
+const URGENT_FUNCTIONS: u32 = 1000;
 
 /// Why a link was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,9 +44,10 @@ pub struct ClosedLink {
     pub trip_ns: u64,
     /// When it left the table.
     pub taken_ns: u64,
-    /// When `close` was called: hits of its first function stop within microseconds.
+    /// When `close` was called: hits of its first function stop within microseconds. The trap itself, which the target
+    /// pays, may stay for one RCU grace period more (5 to 15 ms, longer on an overloaded machine).
     pub close_began_ns: u64,
-    /// When `close` returned: no hit comes after that.
+    /// When `close` returned: no hit and no trap comes after that.
     pub closed_ns: u64,
 }
 
@@ -179,6 +180,8 @@ pub struct LinkTable {
     drilled: Stack,
     events: OwnedFd,
     close_start_max_ns: AtomicU64,
+    /// Releases go to all closers, urgent ones too.
+    ending: AtomicBool,
 }
 
 // SAFETY: links are reached through atomics only, and a link belongs to one thread at a time.
@@ -204,6 +207,7 @@ impl LinkTable {
             drilled: Stack::default(),
             events: eventfd(libc::EFD_NONBLOCK)?,
             close_start_max_ns: AtomicU64::new(0),
+            ending: AtomicBool::new(false),
         })
     }
 
@@ -314,9 +318,13 @@ impl LinkTable {
         0
     }
 
-    /// [`LinkTable::release`] for every class. How many links there were.
+    /// [`LinkTable::release`] for every class, with all closers: for the end of a session. How many links there were.
     pub fn release_all(&self) -> usize {
-        (0..self.group_of.len()).map(|class| self.release(u32::try_from(class).unwrap_or(0))).sum()
+        self.ending.store(true, Ordering::Relaxed);
+        let links =
+            (0..self.group_of.len()).map(|class| self.release(u32::try_from(class).unwrap_or(0))).sum();
+        self.ending.store(false, Ordering::Relaxed);
+        links
     }
 
     /// Whether the class has tripped since its last [`LinkTable::begin`].
@@ -384,7 +392,12 @@ impl LinkTable {
         };
         let (urgent, patient) = self.mailboxes.split_at(URGENT_CLOSERS);
         let hurry = reason != Reason::Released && functions <= URGENT_FUNCTIONS;
-        let boxes = if hurry { urgent } else { patient };
+        // At the end everything is free to help.
+        let boxes = match (hurry, self.ending.load(Ordering::Relaxed)) {
+            (_, true) => &self.mailboxes[..],
+            (true, _) => urgent,
+            (false, _) => patient,
+        };
         // OK because both kinds have at least one closer.
         let Some(mailbox) = boxes.iter().min_by_key(|m| m.load.load(Ordering::Relaxed)) else { return };
         mailbox.load.fetch_add(1, Ordering::Relaxed);

@@ -3,7 +3,8 @@
 //! Only detaching stops a trap; a gate in a map stops the report and leaves the price. So each class has a quota
 //! of hits, the kernel program raises an alarm when it is used up, and a thread that does nothing else hands the
 //! class's links to *closers*, because `close` of a link stops the hits at once but then blocks in RCU for tens of
-//! milliseconds.
+//! milliseconds. (The trap itself may outlive the last hit that is seen by a grace period, 5 to 15 ms and more on a
+//! machine that is overloaded: [`ClosedLink`] says when it is surely gone.)
 //!
 //! ```text
 //! BPF program ─ alarm ring ─► governor ─ take (one swap) ─► closers ─ close(fd) ─► LinkTable::closed
@@ -25,7 +26,7 @@ mod sys;
 #[cfg(test)]
 mod tests;
 
-pub use closers::URGENT_CLOSERS;
+pub use closers::{PATIENT_CLOSERS, URGENT_CLOSERS};
 pub use links::{ClosedLink, LinkTable, Reason, Registered};
 pub use priority::{Priority, lock_memory};
 
