@@ -80,11 +80,15 @@ wire_type!(Quota, size 64, align 64);
 /// Hits that find the quota used up repeat the alarm once in so many, so that a lost alarm is not fatal.
 pub const ALARM_REPEAT: i64 = 1024;
 
-/// Counters of one class, kept in stripes that the agent adds up. `attempted = kept + gated + dropped`.
+/// Counters of one class, kept in stripes that the agent adds up.
+///
+/// Every hit bumps exactly one of `kept`, `gated` and `dropped` (one atomic add less per hit than counting attempts
+/// beside them), and `attempted` is their sum.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct ClassCounters {
-    /// Entry hits that reached the program.
+    /// Entry hits that reached the program: the sum of the next three. The programs leave it zero;
+    /// [`add`](Self::add) makes it.
     pub attempted: u64,
     /// Entry hits counted, and for records whose call has been or will be recorded.
     pub kept: u64,
@@ -119,10 +123,10 @@ impl ClassCounters {
     /// back on another), the maximum is the larger one.
     pub fn add(&mut self, other: &Self) {
         let sum = |a: &mut u64, b: u64| *a = a.wrapping_add(b);
-        sum(&mut self.attempted, other.attempted);
         sum(&mut self.kept, other.kept);
         sum(&mut self.gated, other.gated);
         sum(&mut self.dropped, other.dropped);
+        self.attempted = self.kept.wrapping_add(self.gated).wrapping_add(self.dropped);
         sum(&mut self.returns, other.returns);
         sum(&mut self.unwound, other.unwound);
         sum(&mut self.omitted, other.omitted);

@@ -1,4 +1,4 @@
-//! What every hit of a class does first: find the class, count the attempt, pass the gates.
+//! What every hit of a class does first: find the class, pass the gates.
 
 use crate::atomic::fetch_decrement;
 use crate::maps::{
@@ -47,11 +47,10 @@ impl Hit {
         None
     }
 
-    /// Counts the attempt and passes the gates: class off, quota, bystander, random skip. A hit that is turned away
-    /// is counted as gated. The quota comes first, because every hit costs its trap.
+    /// Passes the gates: class off, quota, bystander, random skip. A hit that is turned away is counted as gated; the
+    /// caller counts any other as kept or dropped. The quota comes first, because every hit costs its trap.
     #[inline(always)]
     pub fn admit(&self) -> bool {
-        count!(self.counters, attempted, 1);
         // SAFETY: a live map value; the agent may change it at any time, each word is read once.
         let (kind, flags, skip_below) = unsafe {
             (

@@ -54,12 +54,11 @@ pub extern "C" fn session(ctx: *mut c_void) -> u32 {
         }
         return 0;
     }
-    let cookie = session_cookie(ctx);
     let Some(hit) = Hit::find(ctx) else { return 1 };
     match open(&hit, ctx) {
         Some(position) => {
             // SAFETY: see `session_cookie`.
-            unsafe { *cookie = u64::from(position) };
+            unsafe { *session_cookie(ctx) = u64::from(position) };
             0
         }
         None => 1,

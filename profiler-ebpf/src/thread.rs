@@ -27,6 +27,9 @@ pub const DEPTH: u32 = 64;
 /// Return links that may be pending on a thread before returns are left out: the kernel drops the 65th silently, and a
 /// few may be pending from links of others (another agent, a debugger).
 const MAX_PENDING: u32 = 60;
+/// Frames that one hit may bury. Each hit adds one at most, so more that are dead go with the hits that follow. Keeps the
+/// verifier's work small, which explores each round of a loop.
+const BURIED_PER_HIT: u32 = 8;
 /// `Frame::class` of a frame that was closed out of order.
 const FREE: u32 = u32::MAX;
 /// `Frame::generation` carries this bit when the frame has a return link.
@@ -53,6 +56,9 @@ struct ThreadState {
     depth: u32,
     /// Frames with return links among them.
     pending: u32,
+    /// See `forget_range`.
+    scratch: u32,
+    reserved: u32,
     frames: [Frame; DEPTH as usize],
 }
 
@@ -146,7 +152,7 @@ fn bury(state: *mut ThreadState, floor: u32, slot: u64, reused: bool) {
         Some(settings) => unsafe { (*settings).stack_span_bytes },
         None => 0,
     };
-    for _ in 0..DEPTH {
+    for _ in 0..BURIED_PER_HIT {
         // SAFETY: a live map value, of this thread only.
         let depth = unsafe { (*state).depth };
         if depth <= floor || depth > DEPTH {
@@ -214,8 +220,10 @@ pub fn push(hit: &Hit, ctx: *mut c_void) -> Push {
     let (hit_cost_ns, generation, kind, flags) = unsafe {
         ((*hit.control).hit_cost_ns, (*hit.control).generation, (*hit.control).kind, (*hit.control).flags)
     };
-    // SAFETY: as above; samples add to it, too.
-    add(unsafe { &raw mut (*state).cost_ns }, u64::from(hit_cost_ns));
+    if hit_cost_ns != 0 {
+        // SAFETY: as above; samples add to it, too.
+        add(unsafe { &raw mut (*state).cost_ns }, u64::from(hit_cost_ns));
+    }
     if linked {
         // SAFETY: as above.
         let pending = unsafe { (*state).pending };
@@ -278,8 +286,10 @@ pub fn close_innermost(hit: &Hit, rsp: u64, end_ns: u64) -> bool {
         return false;
     }
     let slot = hit.cookie.return_slot(rsp).unwrap_or(0);
+    let any_slot = hit.cookie.slot_delta == SLOT_UNKNOWN;
     // SAFETY: a live map value, of this thread only.
     let depth = unsafe { (*state).depth };
+    let mut found = DEPTH;
     for above in 0..DEPTH {
         if above >= depth {
             break;
@@ -288,14 +298,30 @@ pub fn close_innermost(hit: &Hit, rsp: u64, end_ns: u64) -> bool {
         let candidate = frame(state, position);
         // SAFETY: as above.
         let (class, its_slot) = unsafe { ((*candidate).class, (*candidate).slot) };
-        if class == hit.cookie.class
-            && (its_slot == slot || its_slot == 0 || hit.cookie.slot_delta == SLOT_UNKNOWN)
-        {
-            close(hit, state, position, its_slot, end_ns);
-            return true;
+        if class == hit.cookie.class && (its_slot == slot || its_slot == 0 || any_slot) {
+            found = position;
+            break;
         }
     }
-    false
+    let found = forget_range(state, found);
+    if found >= DEPTH {
+        return false;
+    }
+    // SAFETY: as above.
+    let slot = unsafe { (*frame(state, found)).slot };
+    close(hit, state, found, slot, end_ns);
+    true
+}
+
+/// The same number, of which the verifier knows nothing: without this it would explore all that follows once for each
+/// round in which the search may have ended.
+#[inline(always)]
+fn forget_range(state: *mut ThreadState, value: u32) -> u32 {
+    // SAFETY: a live map value, of this thread only.
+    unsafe {
+        (&raw mut (*state).scratch).write_volatile(value);
+        (&raw const (*state).scratch).read_volatile()
+    }
 }
 
 /// Removes the frame, with those above it that its end proves to have been left, and accounts for the call.

@@ -165,8 +165,18 @@ impl ClassTable {
             "class {class} of {}",
             self.shared.layout.max_classes
         );
+        // Words 1, 2, 3 are `kept`, `gated`, `dropped`.
+        const {
+            assert!(
+                std::mem::offset_of!(ClassCounters, kept) == 8
+                    && std::mem::offset_of!(ClassCounters, dropped) == 24
+            )
+        };
         (0..self.shared.layout.stripes)
-            .map(|stripe| self.shared.counters.word(stripe * self.shared.layout.max_classes + class.0, 0))
+            .flat_map(|stripe| {
+                (1..4).map(move |word| (stripe * self.shared.layout.max_classes + class.0, word))
+            })
+            .map(|(index, word)| self.shared.counters.word(index, word))
             .fold(0, u64::wrapping_add)
     }
 

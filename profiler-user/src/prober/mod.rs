@@ -36,6 +36,7 @@ pub use rings::{
     UserRegisters,
 };
 pub use sampler::{MIN_PERIOD_NS, SampleError, SampleEvent, SampleKind, Sampler, ThreadSampling};
+pub use sys::ProgramInfo;
 pub use tier::TierFinding;
 pub use vmlinux::BtfError;
 
@@ -46,7 +47,7 @@ use links::Attacher;
 use memory::Layout;
 use object::{OBJECT, Programs, map_data};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use vmlinux::Vmlinux;
 
@@ -67,7 +68,8 @@ pub struct KernelOptions {
     pub samples_ring_bytes: u32,
     /// Bytes of user stack copied with a sample, one of [`profiler_common::event::STACK_SIZES`].
     pub stack_bytes: u32,
-    /// See [`Settings::stack_span_bytes`]. 8 MiB: the usual limit of a main thread's stack.
+    /// See [`Settings::stack_span_bytes`]. 256 KiB: call chains between two traced functions are shorter, and a
+    /// signal stack (or another thread's) rarely lies that close above.
     pub stack_span_bytes: u64,
     /// Let the programs log what should not happen; see [`Kernel::log`].
     pub verbose: bool,
@@ -83,7 +85,7 @@ impl Default for KernelOptions {
             events_ring_bytes: 8 << 20,
             samples_ring_bytes: 8 << 20,
             stack_bytes: 8192,
-            stack_span_bytes: 8 << 20,
+            stack_span_bytes: 256 << 10,
             verbose: false,
         }
     }
@@ -174,7 +176,7 @@ pub struct Kernel {
     tier: Tier,
     session_program: &'static str,
     findings: Vec<TierFinding>,
-    layout: Layout,
+    memory_bytes: u64,
     programs: Programs,
     classes: ClassTable,
     targets: Mutex<BpfHashMap<MapData, u32, u32>>,
@@ -187,10 +189,12 @@ impl Kernel {
     /// # Errors
     /// No permission, no BTF, too little memory allowed, or a forced tier that does not work here.
     pub fn load(options: &KernelOptions) -> Result<Self, KernelError> {
+        raise_descriptor_limit();
         let vmlinux = Vmlinux::read()?;
         let cpus = possible_cpus();
         let layout = Layout::fit(options, cpus)?;
         let mut ebpf = load_maps(options, &layout, &vmlinux)?;
+        let memory_bytes = ebpf.maps().filter_map(|(_, map)| map_data(map)).map(map_memory_bytes).sum();
         let programs = Programs::new(&ebpf, &vmlinux)?;
         let classes =
             ClassTable::new(layout, |name| ebpf.map(name).and_then(map_data).map(|d| d.fd().as_fd()))?;
@@ -212,7 +216,7 @@ impl Kernel {
             tier: last.tier,
             session_program: last.program,
             findings,
-            layout,
+            memory_bytes,
             programs,
             classes,
             targets,
@@ -232,11 +236,11 @@ impl Kernel {
         &self.findings
     }
 
-    /// Memory of all maps of fixed size, bytes, as reckoned before they were created. Each thread that is inside a
-    /// timed call takes another 2 KiB, 5 KiB where arguments are recorded.
+    /// Memory of all maps, bytes, by the kernel's own account when they were created. Each thread that has made a timed
+    /// call takes another 2 KiB until it ends, 5 KiB where arguments are recorded.
     #[must_use]
     pub fn kernel_memory_bytes(&self) -> u64 {
-        self.layout.bytes
+        self.memory_bytes
     }
 
     /// Control, quotas, counters, histograms.
@@ -340,10 +344,16 @@ impl Kernel {
         rings::Ring::new(name, map)
     }
 
-    /// Hits that the kernel counted as missed before our programs ran, by program.
+    /// Hits that the kernel counted as missed before our programs ran, all programs together.
     #[must_use]
-    pub fn kernel_misses(&self) -> Vec<(&'static str, u64)> {
-        self.programs.misses()
+    pub fn kernel_misses(&self) -> u64 {
+        self.programs.info().iter().map(|(_, info)| info.missed).sum()
+    }
+
+    /// What the kernel tells of each program loaded so far, by name; one name may be there for several kinds of link.
+    #[must_use]
+    pub fn program_info(&self) -> Vec<(&'static str, ProgramInfo)> {
+        self.programs.info()
     }
 }
 
@@ -375,6 +385,27 @@ fn load_maps(options: &KernelOptions, layout: &Layout, vmlinux: &Vmlinux) -> Res
         .map_max_entries("LIFECYCLE", layout.lifecycle_bytes)
         .load(OBJECT)?;
     Ok(ebpf)
+}
+
+/// Memory of a map by the kernel's account (`memlock` in fdinfo); 0 if it does not tell.
+fn map_memory_bytes(map: &MapData) -> u64 {
+    let fd = map.fd().as_fd().as_raw_fd();
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap_or_default();
+    let line = info.lines().find_map(|line| line.strip_prefix("memlock:"));
+    line.and_then(|bytes| bytes.trim().parse().ok()).unwrap_or(0)
+}
+
+/// One descriptor per sampled thread and per link: raises the soft limit to the hard one. OK if that fails, because
+/// opening then says what to do.
+fn raise_descriptor_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: room for the answer.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0 && limit.rlim_cur < limit.rlim_max
+    {
+        limit.rlim_cur = limit.rlim_max;
+        // SAFETY: a limit as read, within its bounds.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    }
 }
 
 /// Tries the tiers from the best on, or only the forced one; the last finding is the first that works.

@@ -150,16 +150,14 @@ impl Programs {
         Ok(code)
     }
 
-    /// Hits that the kernel counted as missed before our programs ran, by program.
-    pub fn misses(&self) -> Vec<(&'static str, u64)> {
+    /// What the kernel tells of each loaded program.
+    pub fn info(&self) -> Vec<(&'static str, sys::ProgramInfo)> {
         let loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut misses: HashMap<&'static str, u64> = HashMap::new();
-        for ((name, _), fd) in loaded.iter() {
-            *misses.entry(name).or_default() += sys::program_misses(fd.as_fd()).unwrap_or(0);
-        }
-        let mut misses: Vec<_> = misses.into_iter().collect();
-        misses.sort_unstable();
-        misses
+        let info =
+            loaded.iter().filter_map(|((name, _), fd)| Some((*name, sys::program_info(fd.as_fd()).ok()?)));
+        let mut info: Vec<_> = info.collect();
+        info.sort_unstable_by_key(|(name, _)| *name);
+        info
     }
 }
 

@@ -188,13 +188,23 @@ pub(super) fn link_perf_event(
     bpf(BPF_LINK_CREATE, &mut attr).map(owned)
 }
 
-/// Hits of a program that the kernel counted as missed before the program ran (`recursion_misses`).
+/// What the kernel tells of a loaded program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProgramInfo {
+    /// Hits that the kernel counted as missed before the program ran (`recursion_misses`).
+    pub missed: u64,
+    /// Instructions that the verifier processed; it stops at a million. 0 before Linux 5.16.
+    pub verified_instructions: u32,
+}
+
+/// Asks the kernel about a program.
 ///
 /// # Errors
 /// The kernel's.
-pub(super) fn program_misses(program: BorrowedFd<'_>) -> io::Result<u64> {
-    /// Offset of `recursion_misses` in `struct bpf_prog_info` (Linux 5.12).
+pub(super) fn program_info(program: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
+    /// Offsets in `struct bpf_prog_info`.
     const RECURSION_MISSES: usize = 208;
+    const VERIFIED_INSNS: usize = 216;
     #[repr(C)]
     struct InfoAttr {
         fd: u32,
@@ -208,7 +218,11 @@ pub(super) fn program_misses(program: BorrowedFd<'_>) -> io::Result<u64> {
         info: info.as_mut_ptr() as u64,
     };
     bpf(BPF_OBJ_GET_INFO_BY_FD, &mut attr)?;
-    Ok(info[RECURSION_MISSES / 8])
+    Ok(ProgramInfo {
+        missed: info[RECURSION_MISSES / 8],
+        // OK because the low half holds the 32-bit field (little-endian).
+        verified_instructions: info[VERIFIED_INSNS / 8] as u32,
+    })
 }
 
 /// `struct perf_event_attr`, version 8 of it (136 bytes).

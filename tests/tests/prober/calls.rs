@@ -15,6 +15,8 @@ function!(inner);
 function!(deep);
 function!(catcher);
 function!(left);
+function!(interrupted);
+function!(handled);
 function!(recorded);
 function!(stale);
 
@@ -229,6 +231,52 @@ fn calls_that_are_left_count_as_unwound() {
     drop(attached);
     let c = kernel.classes().counters(l);
     assert_eq!((c.kept, c.dropped, c.returns, c.unwound, c.open()), (205, 0, 0, 204, 1));
+}
+
+extern "C" fn on_signal(_: libc::c_int) {
+    handled.call(None, 0);
+}
+
+extern "C" fn raise_signal(_: u64) {
+    // SAFETY: the handler only calls `handled`.
+    unsafe { libc::raise(libc::SIGURG) };
+}
+
+#[test]
+fn a_handler_on_a_stack_of_its_own_leaves_the_interrupted_calls_open() {
+    let kernel = kernel(None);
+    let (i, h) = (ClassId(60), ClassId(61));
+    for class in [i, h] {
+        kernel.classes().configure(class, ungated(ClassKind::Latency));
+    }
+    let sites = vec![interrupted.entry(i), interrupted.exit(i), handled.entry(h), handled.exit(h)];
+    let attached = kernel.attach(&group(LinkKind::ExitPair, sites)).unwrap();
+    std::thread::spawn(|| {
+        let mut stack = vec![0u8; 64 * 1024];
+        // SAFETY: the stack outlives its use; the handler's type is right; SIGURG is used by nobody here.
+        unsafe {
+            let alternate =
+                libc::stack_t { ss_sp: stack.as_mut_ptr().cast(), ss_flags: 0, ss_size: stack.len() };
+            assert_eq!(libc::sigaltstack(&raw const alternate, std::ptr::null_mut()), 0);
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = on_signal as *const () as usize;
+            action.sa_flags = libc::SA_ONSTACK;
+            assert_eq!(libc::sigaction(libc::SIGURG, &raw const action, std::ptr::null_mut()), 0);
+        }
+        for _ in 0..20 {
+            interrupted.call(Some(raise_signal), 0);
+        }
+        let off = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+        // SAFETY: as above.
+        unsafe { libc::sigaltstack(&raw const off, std::ptr::null_mut()) };
+    })
+    .join()
+    .unwrap();
+    drop(attached);
+    for class in [i, h] {
+        let c = kernel.classes().counters(class);
+        assert_eq!((c.kept, c.returns, c.unwound, c.orphans), (20, 20, 0, 0));
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Quotas, alarms, full rings: attempted = kept + gated + dropped under every condition.
 
 use crate::support::*;
+use profiler_core::class::ClassId;
 use profiler_user::prober::{
     ALARM_REPEAT, AlarmKind, ClassControl, ClassKind, Kernel, KernelOptions, LinkKind,
 };
@@ -10,6 +11,7 @@ function!(quota);
 function!(full);
 function!(skipped);
 function!(refilled);
+function!(stray);
 
 #[test]
 fn a_quota_stops_the_count_and_raises_the_alarm() {
@@ -106,4 +108,27 @@ fn random_skipping_gates_the_share_asked_for() {
     assert_eq!(c.attempted, c.kept + c.gated);
     // 2,500 expected, standard deviation 43: seven of them on either side.
     assert!((2200..2800).contains(&c.gated), "{} of 10,000 gated at 1/4", c.gated);
+}
+
+#[test]
+fn a_hit_of_no_class_is_counted_and_logged() {
+    let options = KernelOptions { verbose: true, ..KernelOptions::default() };
+    let kernel = Kernel::load(&options).unwrap();
+    let mut log = kernel.log().unwrap();
+    let nobody = ClassId(kernel.classes().max_classes());
+    let attached = kernel.attach(&group(LinkKind::Count, vec![stray.entry(nobody)])).unwrap();
+    call_from(1, 3, stray);
+    drop(attached);
+    assert_eq!(kernel.classes().global_counters().unknown_class, 3);
+    let lines = log.take();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    assert!(lines[0].contains(&format!("class {}", nobody.0)), "{lines:?}");
+
+    // Silent unless asked.
+    let kernel = self::kernel(None);
+    let attached = kernel.attach(&group(LinkKind::Count, vec![stray.entry(nobody)])).unwrap();
+    call_from(1, 3, stray);
+    drop(attached);
+    assert_eq!(kernel.classes().global_counters().unknown_class, 3);
+    assert!(kernel.log().unwrap().take().is_empty());
 }
