@@ -1,1 +1,258 @@
-//! Addresses to names.
+//! Addresses to names: functions, source lines, inlined calls.
+//!
+//! What: turns the [`Frame`]s of a stack into the rows of table `stacks`. ELF symbols, DWARF lines and
+//! inlined calls, debug links and kernel symbols come from blazesym; names of JIT code from the perf map
+//! that the runtime writes; `module+0xaddress` stands where there is no name. Why two levels of
+//! [`Detail`]: symbol tables cost milliseconds and little memory, DWARF of a large program seconds and
+//! hundreds of MiB. So stacks are written with names while the run lasts, and once more with lines and inlined calls at its end.
+//!
+//! In: frames and the shared list of modules (files are held open there, so that names can be had after the
+//! target is gone). Out: rows. Answers are kept per (module, address), bounded. [`Worker`] does it on a
+//! thread of its own. It does not unwind.
+
+mod classes;
+mod perf_map;
+mod worker;
+
+#[cfg(test)]
+mod tests;
+
+pub use classes::ClassIndex;
+pub use worker::{Job, Worker};
+
+use crate::unwind::{Frame, ModuleId, ModuleInfo, ModuleKind, Modules};
+use blazesym::MaybeDefault;
+use blazesym::symbolize::source::{Elf, Kernel, Source};
+use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer as Blazesym};
+use object::{Object, ObjectSymbol};
+use perf_map::PerfMaps;
+use profiler_core::recording::FrameRow;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// Distinct addresses kept; at about 150 bytes each, 20 MiB. Then all are forgotten, which costs a look-up
+/// each to have again.
+const MAX_CACHED: usize = 1 << 17;
+/// DWARF of a module is left alone beyond this size: reading it would take the agent past its memory.
+const MAX_DEBUG_BYTES: u64 = 384 << 20;
+
+/// How much is looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// Function names from symbol tables. For the run.
+    Names,
+    /// Also source lines and inlined calls, from DWARF. For the end of the run.
+    Lines,
+}
+
+/// One function at an address; several where calls are inlined.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Name {
+    function: Rc<str>,
+    file: Rc<str>,
+    line: u32,
+    inlined: bool,
+}
+
+/// Looks names up. Not `Send`: make it on the thread that uses it.
+pub struct Symbolizer {
+    modules: Modules,
+    classes: ClassIndex,
+    detail: Detail,
+    names: Blazesym,
+    /// For [`Detail::Lines`], and for files whose symbols are in a separate debug file.
+    lines: Blazesym,
+    cache: HashMap<Frame, Rc<[Name]>>,
+    perf_maps: PerfMaps,
+    /// Symbols of ELF images in memory (the vDSO): start, size, name.
+    images: HashMap<ModuleId, Vec<(u64, u64, Rc<str>)>>,
+    notes: Vec<String>,
+}
+
+impl Symbolizer {
+    /// A symbolizer of the modules in `modules`.
+    #[must_use]
+    pub fn new(modules: Modules, detail: Detail) -> Self {
+        let builder = || Blazesym::builder().enable_auto_reload(false);
+        Self {
+            modules,
+            classes: ClassIndex::default(),
+            detail,
+            names: builder().enable_code_info(false).enable_inlined_fns(false).build(),
+            lines: builder()
+                .enable_code_info(detail == Detail::Lines)
+                .enable_inlined_fns(detail == Detail::Lines)
+                .build(),
+            cache: HashMap::new(),
+            perf_maps: PerfMaps::default(),
+            images: HashMap::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// The classes of the session: their functions get `class_id`, and the class's name.
+    pub fn set_classes(&mut self, classes: ClassIndex) {
+        self.classes = classes;
+    }
+
+    /// What could not be looked up, in words, since the last call.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// The rows of a stack, innermost first.
+    ///
+    /// # Cost
+    /// About 1 us per frame once its module is open and its address is not yet known, 0.2 us once it is. Opening a module
+    /// reads its symbol table (about 100 ns per symbol), with [`Detail::Lines`] also the DWARF of the
+    /// compilation units hit.
+    pub fn rows(&mut self, stack_id: u64, frames: &[Frame]) -> Vec<FrameRow> {
+        let mut rows = Vec::with_capacity(frames.len());
+        for frame in frames {
+            let module = self.modules.get(frame.module);
+            let names = self.look_up(*frame, &module);
+            for name in names.iter() {
+                let class = if name.inlined { None } else { self.classes.find(&module.name, frame.address) };
+                rows.push(FrameRow {
+                    stack_id,
+                    depth: u32::try_from(rows.len()).unwrap_or(u32::MAX),
+                    address: frame.address,
+                    module: module.name.clone(),
+                    function: class.map_or_else(|| name.function.to_string(), |c| c.name.clone()),
+                    file: name.file.to_string(),
+                    line: name.line,
+                    inlined: name.inlined,
+                    class_id: class.map(|c| c.class_id),
+                });
+            }
+        }
+        rows
+    }
+
+    fn look_up(&mut self, frame: Frame, module: &ModuleInfo) -> Rc<[Name]> {
+        if let Some(names) = self.cache.get(&frame) {
+            return Rc::clone(names);
+        }
+        let names: Rc<[Name]> = match self.names_of(frame, module) {
+            Some(names) => names.into(),
+            None => [Name::plain(&nameless(&module.name, frame.address))].into(),
+        };
+        if self.cache.len() >= MAX_CACHED {
+            self.cache.clear();
+        }
+        // A JIT may still be about to name this address.
+        if !matches!(module.kind, ModuleKind::Jit { .. }) {
+            self.cache.insert(frame, Rc::clone(&names));
+        }
+        names
+    }
+
+    fn names_of(&mut self, frame: Frame, module: &ModuleInfo) -> Option<Vec<Name>> {
+        match &module.kind {
+            ModuleKind::Unknown => None,
+            ModuleKind::Kernel => {
+                // kallsyms only: vmlinux with DWARF is hundreds of MiB, for one frame per sample.
+                let source = Source::Kernel(Kernel {
+                    kallsyms: MaybeDefault::Default,
+                    vmlinux: MaybeDefault::None,
+                    debug_syms: false,
+                    ..Kernel::default()
+                });
+                let symbol = symbol(&self.names, &source, Input::AbsAddr(frame.address))?;
+                Some(vec![Name::plain(&symbol.name)])
+            }
+            ModuleKind::Jit { pid } => self.perf_maps.find(*pid, frame.address).map(|n| vec![Name::plain(n)]),
+            ModuleKind::Image(bytes) => {
+                let symbols = self.images.entry(frame.module).or_insert_with(|| image_symbols(bytes));
+                let i = symbols.partition_point(|s| s.0 <= frame.address).checked_sub(1)?;
+                let (start, size, name) = &symbols[i];
+                (frame.address - start < (*size).max(1)).then(|| vec![Name::plain(name)])
+            }
+            ModuleKind::File { open, .. } => {
+                let input = || Input::VirtOffset(frame.address);
+                let source = |debug_syms| {
+                    let mut elf = Elf::new(open);
+                    elf.debug_syms = debug_syms;
+                    Source::Elf(elf)
+                };
+                let (with_debug, without) = (source(true), source(false));
+                // A stripped file may have its symbols in a debug file, which only the DWARF side looks for.
+                let stripped = module.elf().is_ok_and(|e| !e.has_symtab);
+                let want_debug = self.detail == Detail::Lines || stripped;
+                let debug = if want_debug && self.debug_fits(frame.module, module) {
+                    symbol(&self.lines, &with_debug, input())
+                } else {
+                    None
+                };
+                let plain = symbol(&self.names, &without, input());
+                names_from(plain.as_ref(), debug.as_ref())
+            }
+        }
+    }
+
+    /// Whether the module's DWARF may be read; tells once if not.
+    fn debug_fits(&mut self, id: ModuleId, module: &ModuleInfo) -> bool {
+        let bytes = module.elf().map_or(0, |e| e.debug_bytes);
+        let fits = bytes <= MAX_DEBUG_BYTES;
+        // The empty list marks the module as told of.
+        if !fits && self.images.insert(id, Vec::new()).is_none() {
+            self.notes.push(format!(
+                "no source lines for '{}': its debug information has {} MiB, more than the {} MiB that the agent reads",
+                module.name,
+                bytes >> 20,
+                MAX_DEBUG_BYTES >> 20
+            ));
+        }
+        fits
+    }
+}
+
+impl Name {
+    fn plain(function: &str) -> Self {
+        Self { function: function.into(), file: "".into(), line: 0, inlined: false }
+    }
+
+    fn new(function: &str, code: Option<&CodeInfo<'_>>, inlined: bool) -> Self {
+        let file = code.map(|c| c.to_path().to_string_lossy().into_owned()).unwrap_or_default();
+        let line = code.and_then(|c| c.line).unwrap_or(0);
+        Self { function: function.into(), file: file.into(), line, inlined }
+    }
+}
+
+/// The name where there is none: `libc.so.6+0x1234`, `0x1234`.
+#[must_use]
+pub fn nameless(module: &str, address: u64) -> String {
+    let file = module.rsplit('/').next().unwrap_or(module);
+    if file.is_empty() { format!("0x{address:x}") } else { format!("{file}+0x{address:x}") }
+}
+
+fn symbol<'a>(blaze: &'a Blazesym, source: &'a Source<'_>, input: Input<u64>) -> Option<Sym<'a>> {
+    // An unreadable file is no reason to stop: the frame stays nameless.
+    blaze.symbolize_single(source, input).ok()?.into_sym()
+}
+
+/// Inlined calls first, innermost first, then the function that holds them. The holder's name is the symbol
+/// table's where there is one, so that it is the same at both levels of detail.
+fn names_from(plain: Option<&Sym<'_>>, debug: Option<&Sym<'_>>) -> Option<Vec<Name>> {
+    let holder = plain.or(debug)?;
+    let mut names = Vec::new();
+    if let Some(debug) = debug {
+        for inlined in debug.inlined.iter().rev() {
+            names.push(Name::new(&inlined.name, inlined.code_info.as_ref(), true));
+        }
+    }
+    names.push(Name::new(&holder.name, debug.and_then(|d| d.code_info.as_deref()), false));
+    Some(names)
+}
+
+fn image_symbols(bytes: &[u8]) -> Vec<(u64, u64, Rc<str>)> {
+    let Ok(file) = object::File::parse(bytes) else { return Vec::new() };
+    let mut symbols: Vec<(u64, u64, Rc<str>)> = file
+        .dynamic_symbols()
+        .filter(|s| s.is_definition() && s.size() > 0)
+        .filter_map(|s| Some((s.address(), s.size(), s.name().ok()?.into())))
+        .collect();
+    // Of several names at one address the one without underscores comes last, and is found.
+    symbols.sort_by(|a, b| a.0.cmp(&b.0).then(b.2.starts_with('_').cmp(&a.2.starts_with('_'))));
+    symbols
+}

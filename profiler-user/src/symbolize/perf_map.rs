@@ -1,0 +1,97 @@
+//! Names of JIT code: `/tmp/perf-PID.map`, which runtimes write for profilers.
+//!
+//! Format (linux/tools/perf/Documentation/jit-interface.txt): a line `START SIZE name` per piece of code,
+//! start and size in hexadecimal. The file belongs to the target: it is read through the target's root, only
+//! if it is a plain file, and only up to a bound.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::time::{Duration, Instant};
+
+/// Read at most so much of a map.
+const MAX_BYTES: u64 = 64 << 20;
+/// A map that has grown is read again, but not more often than this.
+const RELOAD_EVERY: Duration = Duration::from_secs(1);
+/// Processes whose maps are kept.
+const MAX_MAPS: usize = 16;
+
+#[derive(Debug, Default)]
+struct PerfMap {
+    /// Start, size, name; sorted by start. A later line for the same start replaces an earlier one.
+    symbols: Vec<(u64, u64, String)>,
+    size: u64,
+    looked: Option<Instant>,
+}
+
+/// The perf maps of the processes seen.
+#[derive(Debug, Default)]
+pub(super) struct PerfMaps(HashMap<u32, PerfMap>);
+
+impl PerfMaps {
+    /// The name of the code at `address` in `pid`.
+    pub(super) fn find(&mut self, pid: u32, address: u64) -> Option<&str> {
+        if !self.0.contains_key(&pid) && self.0.len() >= MAX_MAPS {
+            self.0.clear();
+        }
+        let map = self.0.entry(pid).or_default();
+        if map.position(address).is_none() && map.looked.is_none_or(|t| t.elapsed() >= RELOAD_EVERY) {
+            map.looked = Some(Instant::now());
+            map.reload(pid);
+        }
+        map.position(address).map(|i| map.symbols[i].2.as_str())
+    }
+}
+
+impl PerfMap {
+    fn position(&self, address: u64) -> Option<usize> {
+        let i = self.symbols.partition_point(|s| s.0 <= address).checked_sub(1)?;
+        (address - self.symbols[i].0 < self.symbols[i].1).then_some(i)
+    }
+
+    fn reload(&mut self, pid: u32) {
+        // O_NONBLOCK: a FIFO put there must not stop us.
+        let open = |path: String| {
+            let file = File::options()
+                .read(true)
+                .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+                .open(path)
+                .ok()?;
+            file.metadata().ok().filter(|m| m.is_file()).map(|m| (file, m.len()))
+        };
+        let inner = innermost_pid(pid);
+        let Some((file, size)) = open(format!("/proc/{pid}/root/tmp/perf-{inner}.map")) else { return };
+        if size == self.size {
+            return;
+        }
+        self.size = size;
+        let mut bytes = Vec::new();
+        if file.take(MAX_BYTES).read_to_end(&mut bytes).is_ok() {
+            self.symbols = parse(&String::from_utf8_lossy(&bytes));
+        }
+    }
+}
+
+/// The PID that the process has in its own PID namespace, which names the map.
+fn innermost_pid(pid: u32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("NSpid:"));
+    line.and_then(|l| l.split_ascii_whitespace().last()?.parse().ok()).unwrap_or(pid)
+}
+
+/// Lines that do not look right are left out.
+pub(super) fn parse(text: &str) -> Vec<(u64, u64, String)> {
+    let mut symbols: Vec<(u64, u64, String)> = text
+        .lines()
+        .filter_map(|line| {
+            let mut fields = line.splitn(3, ' ');
+            let mut hex = || u64::from_str_radix(fields.next()?.trim_start_matches("0x"), 16).ok();
+            let (start, size) = (hex()?, hex()?);
+            Some((start, size, fields.next()?.trim().to_owned()))
+        })
+        .collect();
+    // Stable: of lines with one start the last one written is the last here, and is found.
+    symbols.sort_by_key(|s| s.0);
+    symbols
+}

@@ -1,0 +1,243 @@
+use super::*;
+use crate::recording::sample;
+use crate::unwind::{KERNEL, Unwinder};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+fn own(address: u64) -> (Unwinder, Frame) {
+    let mut unwinder = Unwinder::default();
+    let frame = unwinder.frame_at(std::process::id(), address);
+    (unwinder, frame)
+}
+
+#[inline(always)]
+fn inner_inlined() -> u64 {
+    let ip: u64;
+    // SAFETY: reads the instruction pointer and changes nothing.
+    unsafe { std::arch::asm!("lea {}, [rip]", out(reg) ip, options(nomem, nostack, preserves_flags)) };
+    ip
+}
+
+#[inline(never)]
+fn outer_function() -> u64 {
+    std::hint::black_box(inner_inlined())
+}
+
+#[test]
+fn lines_and_inlined_calls_innermost_first() {
+    let (unwinder, frame) = own(outer_function());
+    let mut names = Symbolizer::new(unwinder.modules().clone(), Detail::Names);
+    let plain = names.rows(7, &[frame]);
+    assert_eq!(plain.len(), 1);
+    assert!(plain[0].function.ends_with("symbolize::tests::outer_function"), "{plain:?}");
+    assert_eq!((plain[0].line, plain[0].stack_id), (0, 7));
+
+    let mut lines = Symbolizer::new(unwinder.modules().clone(), Detail::Lines);
+    let rows = lines.rows(7, &[frame, frame]);
+    assert_eq!(rows.len(), 4, "{rows:?}");
+    assert!(rows[0].function.contains("inner_inlined") && rows[0].inlined, "{rows:?}");
+    assert_eq!(rows[1].function, plain[0].function, "the holder has the same name at both levels");
+    assert!(!rows[1].inlined && rows[1].line > rows[0].line, "{rows:?}");
+    assert!(rows.iter().all(|r| r.file.ends_with("symbolize/tests.rs") && r.address == frame.address));
+    let depths: Vec<u32> = rows.iter().map(|r| r.depth).collect();
+    assert_eq!(depths, [0, 1, 2, 3]);
+}
+
+#[test]
+fn a_class_gives_its_number_and_name() {
+    let (unwinder, frame) = own(outer_function());
+    let mut symbolizer = Symbolizer::new(unwinder.modules().clone(), Detail::Lines);
+    let mut class = sample::classes()[0].clone();
+    class.module = unwinder.modules().get(frame.module).name.clone();
+    class.address = frame.address - 4;
+    class.size_bytes = 64;
+    class.name = "the class's name".into();
+    symbolizer.set_classes(ClassIndex::new(&[class.clone()]));
+    let rows = symbolizer.rows(1, &[frame]);
+    let ids: Vec<Option<u32>> = rows.iter().map(|r| r.class_id).collect();
+    assert_eq!(ids, [None, Some(0)], "an inlined call is not the class");
+    assert_eq!(rows[1].function, "the class's name");
+
+    let index = ClassIndex::new(&[class.clone()]);
+    let hit = |address| index.find(&class.module, address).is_some();
+    assert!(
+        !hit(class.address - 1) && hit(class.address) && hit(class.address + 63) && !hit(class.address + 64)
+    );
+}
+
+#[test]
+fn kernel_addresses_have_names() {
+    let text = std::fs::read_to_string("/proc/kallsyms").unwrap();
+    let found = text.lines().find_map(|l| {
+        let mut f = l.split(' ');
+        let address = u64::from_str_radix(f.next()?, 16).ok()?;
+        (f.next()? == "T" && address > 0 && l.ends_with(" schedule")).then_some(address)
+    });
+    let Some(address) = found else {
+        assert!(
+            std::env::var_os("REQUIRE_KERNEL").is_none(),
+            "REQUIRE_KERNEL is set and kallsyms shows no addresses"
+        );
+        eprintln!("SKIP kernel_addresses_have_names: /proc/kallsyms shows no addresses (needs root)");
+        return;
+    };
+    let mut symbolizer = Symbolizer::new(Modules::default(), Detail::Names);
+    let rows = symbolizer.rows(1, &[Frame { module: KERNEL, address: address + 3 }]);
+    assert_eq!((rows[0].function.as_str(), rows[0].module.as_str()), ("schedule", "[kernel]"));
+    let rows = symbolizer.rows(1, &[Frame { module: KERNEL, address: 0x1000 }]);
+    assert_eq!(rows[0].function, "[kernel]+0x1000");
+}
+
+#[test]
+fn vdso_addresses_have_names() {
+    // SAFETY: getauxval has no preconditions.
+    let base = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) };
+    let (unwinder, frame) = own(base + 0x10);
+    let module = unwinder.modules().get(frame.module);
+    assert_eq!(module.name, "[vdso]");
+    let ModuleKind::Image(bytes) = &module.kind else { panic!("{:?}", module.kind) };
+    let symbols = image_symbols(bytes);
+    let (start, _, name) = symbols.iter().find(|s| s.2.contains("clock_gettime")).unwrap();
+    let mut symbolizer = Symbolizer::new(unwinder.modules().clone(), Detail::Names);
+    let rows = symbolizer.rows(1, &[Frame { module: frame.module, address: start + 1 }]);
+    assert!(rows[0].function.ends_with("clock_gettime"), "{rows:?} {name}");
+}
+
+/// A page of code as a JIT makes it, and the map that names it.
+#[test]
+fn jit_code_is_named_by_the_perf_map() {
+    // SAFETY: a new anonymous mapping; it is never executed and lives to the end of the process.
+    let page = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            4096,
+            libc::PROT_READ | libc::PROT_EXEC,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    assert_ne!(page, libc::MAP_FAILED);
+    let page = page as u64;
+    let (unwinder, frame) = own(page + 0x20);
+    assert_eq!(frame.address, page + 0x20, "absolute");
+    let mut symbolizer = Symbolizer::new(unwinder.modules().clone(), Detail::Names);
+    let name = |s: &mut Symbolizer| s.rows(1, &[frame])[0].function.clone();
+    assert_eq!(name(&mut symbolizer), format!("[jit]+0x{:x}", page + 0x20));
+
+    struct Remove(String);
+    impl Drop for Remove {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+    let map = Remove(format!("/tmp/perf-{}.map", std::process::id()));
+    std::fs::write(&map.0, format!("{page:x} 40 LazyCompile:*work app.js:12\nnot a line\n")).unwrap();
+    let begin = Instant::now();
+    while name(&mut symbolizer) != "LazyCompile:*work app.js:12" {
+        assert!(begin.elapsed() < Duration::from_secs(20), "the map is read again once it is there");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn perf_maps_are_read_leniently() {
+    let parsed = perf_map::parse("10 8 a\n30 8 c d\n0x20 0x8 b\n10 4 again\nzz 1 x\n\n40\n");
+    let expected = [(0x10, 8, "a"), (0x10, 4, "again"), (0x20, 8, "b"), (0x30, 8, "c d")];
+    let seen: Vec<_> = parsed.iter().map(|(s, n, name)| (*s, *n, name.as_str())).collect();
+    assert_eq!(seen, expected);
+}
+
+/// A stripped program whose symbols lie in a debug file beside it, as distributions ship them.
+#[test]
+fn names_come_from_a_separate_debug_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let d = dir.path();
+    let run = |program: &str, args: &[&str]| {
+        Command::new(program).args(args).current_dir(d).status().is_ok_and(|s| s.success())
+    };
+    std::fs::write(
+        d.join("a.c"),
+        "#include <unistd.h>\n__attribute__((noinline)) static int hidden(int n) { pause(); return n; }\nint main(void) { return hidden(1); }\n",
+    )
+    .unwrap();
+    let built = run("cc", &["-g", "-O1", "a.c", "-o", "a"])
+        && run("objcopy", &["--only-keep-debug", "a", "a.debug"])
+        && run("strip", &["a"])
+        && run("objcopy", &["--add-gnu-debuglink=a.debug", "a"]);
+    if !built {
+        assert!(
+            std::env::var_os("REQUIRE_KERNEL").is_none(),
+            "REQUIRE_KERNEL is set and cc or objcopy failed"
+        );
+        eprintln!(
+            "SKIP names_come_from_a_separate_debug_file: needs cc, objcopy and strip (build-essential)"
+        );
+        return;
+    }
+    let mut child = Command::new(d.join("a")).spawn().unwrap();
+    let pid = child.id();
+    let sp_ip = || {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/syscall")).ok()?;
+        let f: Vec<&str> = text.split_whitespace().collect();
+        (f.len() == 9 && f[0] == "34")
+            .then(|| f[7..].iter().map(|s| u64::from_str_radix(&s[2..], 16).unwrap()).collect::<Vec<_>>())
+    };
+    let begin = Instant::now();
+    let registers = loop {
+        if let Some(r) = sp_ip() {
+            break r;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(20), "the program sleeps");
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    let mut bytes = vec![0; 512];
+    let read = {
+        use std::os::unix::fs::FileExt;
+        std::fs::File::open(format!("/proc/{pid}/mem")).unwrap().read_at(&mut bytes, registers[0]).unwrap()
+    };
+    let mut unwinder = Unwinder::default();
+    let mut frames = Vec::new();
+    let stack =
+        crate::unwind::UserStack { pid, ip: registers[1], sp: registers[0], bp: 0, bytes: &bytes[..read] };
+    unwinder.unwind(&stack, |_, _| None, &mut frames);
+    child.kill().unwrap();
+    child.wait().unwrap();
+
+    for detail in [Detail::Names, Detail::Lines] {
+        let mut symbolizer = Symbolizer::new(unwinder.modules().clone(), detail);
+        let rows = symbolizer.rows(1, &frames);
+        let names: Vec<&str> = rows.iter().map(|r| r.function.as_str()).collect();
+        let hidden = rows.iter().find(|r| r.function == "hidden").unwrap_or_else(|| panic!("{names:?}"));
+        assert!(names.contains(&"main"), "{names:?}");
+        assert_eq!(hidden.line, if detail == Detail::Lines { 2 } else { 0 });
+        assert_eq!(Path::new(&hidden.file).file_name().is_some(), detail == Detail::Lines);
+    }
+}
+
+#[test]
+fn what_has_no_name_is_shown_by_address() {
+    assert_eq!(nameless("/usr/lib/libc.so.6", 0x12ab), "libc.so.6+0x12ab");
+    assert_eq!(nameless("", 0x12ab), "0x12ab");
+    let mut symbolizer = Symbolizer::new(Modules::default(), Detail::Lines);
+    let rows = symbolizer.rows(1, &[Frame { module: crate::unwind::UNKNOWN, address: 5 }]);
+    assert_eq!((rows[0].function.as_str(), rows[0].module.as_str()), ("0x5", ""));
+}
+
+#[test]
+fn the_worker_answers_in_order_and_ends() {
+    let (unwinder, frame) = own(outer_function());
+    let mut worker = Worker::spawn(unwinder.modules().clone()).unwrap();
+    worker.submit(vec![(1, [frame].into())], Detail::Names);
+    worker.submit(vec![(2, [frame].into())], Detail::Lines);
+    worker.submit(vec![], Detail::Lines);
+    assert_eq!(worker.waiting(), 2);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let (names, _) = worker.wait(deadline).unwrap();
+    let (lines, _) = worker.wait(deadline).unwrap();
+    assert_eq!((names.len(), names[0].stack_id, names[0].line), (1, 1, 0));
+    assert_eq!((lines.len(), lines[0].stack_id), (2, 2));
+    assert!(lines[1].line > 0);
+    assert!(worker.wait(deadline).is_none() && worker.poll().is_none());
+}
