@@ -1,0 +1,186 @@
+//! What goes into the survey and what comes out of it.
+
+use crate::class::ClassId;
+use crate::cost::Price;
+use crate::estimate::Estimate;
+use crate::stats::LEVEL;
+
+/// Constants of the survey.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SurveyConfig {
+    /// Nominal coverage of the rates' intervals.
+    pub level: f64,
+    /// `q` of the first round: CPU time that one burst may take, s.
+    pub first_quota_s: f64,
+    /// Factor on quota (or window) of a class from one of its rounds to the next.
+    pub growth: f64,
+    /// Largest `q`, s.
+    pub largest_quota_s: f64,
+    /// Fewest hits that a quota allows; two are needed for a rate.
+    pub least_hits: u64,
+    /// Window of the first round, ns.
+    pub first_window_ns: u64,
+    /// Longest window, ns.
+    pub longest_window_ns: u64,
+    /// Bursts per class in every round after the first: their spread gives the interval.
+    pub bursts_per_round: u32,
+    /// Rounds at most.
+    pub rounds: u32,
+    /// Classes attached at the same time at most.
+    pub batch: usize,
+    /// Time from the trip of a quota to the last hit, s: the target may lose it on every running thread.
+    pub reaction_s: f64,
+    /// Threads of the target that can run at once: min(threads, CPUs).
+    pub parallel: u32,
+    /// Cost of attaching and detaching one class, CPU s.
+    pub attach_cost_s: f64,
+    /// All that the survey may spend, CPU s.
+    pub cpu_limit_s: f64,
+    /// Time after which no new burst is asked for, ns from the first call.
+    pub time_limit_ns: u64,
+    /// A rate known to this relative half-width is good enough for any plan.
+    pub tight: f64,
+    /// Classes that a window ended and whose interval spans more than a factor of ten get longer windows until
+    /// this time, ns from the first call, even if no plan depends on them: counting what is seldom costs nothing
+    /// but time.
+    pub vague_limit_ns: u64,
+}
+
+impl Default for SurveyConfig {
+    fn default() -> Self {
+        Self {
+            level: LEVEL,
+            // 140 hits on a push, 10 on a stepped site; a hundred classes take 1 s of a CPU's 2 %.
+            first_quota_s: 100e-6,
+            growth: 4.0,
+            largest_quota_s: 10e-3,
+            least_hits: 8,
+            // Links fade in and out over milliseconds; 50 ms is the shortest window that dwarfs it.
+            first_window_ns: 50_000_000,
+            longest_window_ns: 500_000_000,
+            bursts_per_round: 3,
+            rounds: 6,
+            batch: 64,
+            reaction_s: 100e-6,
+            parallel: 1,
+            attach_cost_s: 0.0,
+            cpu_limit_s: f64::INFINITY,
+            time_limit_ns: 5_000_000_000,
+            tight: 0.05,
+            vague_limit_ns: 1_000_000_000,
+        }
+    }
+}
+
+/// A class to survey.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SurveyClass {
+    /// Class.
+    pub class: ClassId,
+    /// Price of one count-only hit.
+    pub tau: Price,
+    /// On-CPU s/s with the class on the stack, from samples; 0 if none showed it.
+    pub rho: f64,
+    /// Information weight.
+    pub weight: f64,
+}
+
+/// A burst to run: count hits of the class until the quota is used up or the window ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BurstRequest {
+    /// Class.
+    pub class: ClassId,
+    /// Hits after which the breaker fires.
+    pub quota_hits: u64,
+    /// Length of the window from the instant at which the class is attached everywhere, ns.
+    pub window_ns: u64,
+}
+
+/// How a burst went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoppedBy {
+    /// The quota; `elapsed_ns` runs to the hit that used it up.
+    Quota,
+    /// The window.
+    Window,
+    /// It could not be run, or its numbers are not to be used (the class could not be attached, the target
+    /// exec'd). The class is not asked for again.
+    Aborted,
+}
+
+/// What a burst showed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BurstOutcome {
+    /// Class.
+    pub class: ClassId,
+    /// Instant from which every hit was counted, ktime ns.
+    pub start_ns: u64,
+    /// Time from there to the end of the burst, ns.
+    pub elapsed_ns: u64,
+    /// Hits in that time.
+    pub hits: u64,
+    /// Hits after it, until the class was really off: paid for, not used.
+    pub extra_hits: u64,
+    /// Time from the end of the burst until the class was really off, ns.
+    pub off_ns: u64,
+    /// CPU time of the target in that time, monitoring included, ns; 0 if it could not be measured.
+    pub target_cpu_ns: u64,
+    /// Threads of the target.
+    pub threads: u32,
+    /// Monitoring cost in that time other than this survey's (samples, traced classes), ns.
+    pub other_cost_ns: u64,
+    /// What ended it.
+    pub stopped_by: StoppedBy,
+}
+
+/// A surveyed rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RateEstimate {
+    /// Class.
+    pub class: ClassId,
+    /// Events per second of undilated wall time.
+    pub rate_hz: Estimate,
+    /// On-CPU s/s with the class on the stack, as given.
+    pub rho: f64,
+    /// Price of one hit, s.
+    pub tau_s: f64,
+    /// Information weight.
+    pub weight: f64,
+    /// Bursts behind the rate.
+    pub bursts: u32,
+}
+
+impl RateEstimate {
+    /// Half the interval relative to the value; infinite for a rate of 0.
+    #[must_use]
+    pub fn relative_width(&self) -> f64 {
+        if self.rate_hz.value > 0.0 { self.rate_hz.half_width() / self.rate_hz.value } else { f64::INFINITY }
+    }
+}
+
+/// Why the survey is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// The plan is the same anywhere within the rates' intervals.
+    Stable,
+    /// All rounds are used up.
+    Rounds,
+    /// All CPU time that it may spend is spent.
+    Budget,
+    /// The time is up.
+    Time,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Run these bursts at the same time, then record every outcome.
+    Run(Vec<BurstRequest>),
+    /// Outcomes are missing, or the tokens do not suffice: ask again when this much CPU time (s) is available.
+    Wait {
+        /// Tokens wanted, CPU s; 0 while outcomes are missing.
+        cpu_s: f64,
+    },
+    /// The survey is over.
+    Done(Ended),
+}
