@@ -34,7 +34,7 @@ pub struct ControllerConfig {
 impl Default for ControllerConfig {
     fn default() -> Self {
         Self {
-            horizon_ticks: 3.0,
+            horizon_ticks: 5.0,
             rate_time_s: 0.5,
             first_pause_s: 2.0,
             longest_pause_s: 60.0,

@@ -1,19 +1,140 @@
 //! From a parsed command line to the work.
 
-use crate::cli::{Cli, Command};
+use crate::calibrate::{self, CalibrateOptions};
+use crate::cli::{CalibrateArgs, Cli, Command, Format, RecordArgs, ReportArgs};
 use crate::failure::Failure;
+use crate::output::{self, TextOptions};
+use crate::prober::{Kernel, KernelOptions};
+use crate::recording;
+use crate::session;
+use crate::target;
+use crate::watchdog::Watchdog;
 use clap::CommandFactory;
+use profiler_core::cost::{CostModel, Price};
+use profiler_core::recording::Recording;
+use profiler_core::report::Report;
+use std::io::Write;
+use std::path::Path;
 
-/// Runs the command.
+/// Runs the command. To be called first thing in `main`: the watchdog must be forked before there are threads.
 ///
 /// # Errors
 /// A [`Failure`] with its exit code.
 pub fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
+        Command::Record(args) => record(&args),
+        Command::Report(args) => report(&args),
+        Command::Calibrate(args) => calibrate(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tithe", &mut std::io::stdout());
             Ok(())
         }
-        _ => Err(Failure::usage("this command is not in this build")),
+        Command::InternalChild { .. } => {
+            calibrate::child_main().map_err(|e| Failure::from(anyhow::Error::new(e)))
+        }
+        Command::Plan(_) | Command::Doctor(_) => Err(Failure::usage("TODO")),
     }
+}
+
+fn record(args: &RecordArgs) -> Result<(), Failure> {
+    session::preflight()?;
+    target::remember_limits();
+    let watchdog = Watchdog::start().map_err(Failure::attach)?;
+    let finished = session::record(args, &watchdog)?;
+    show(&finished.report, args.format, args.rows)?;
+    let path = finished.path.display();
+    if args.format == Format::Text {
+        eprintln!("tithe: recording in {path}; 'tithe report {path} -o flame.svg' draws it");
+    }
+    Ok(())
+}
+
+fn report(args: &ReportArgs) -> Result<(), Failure> {
+    let mut formats = Vec::new();
+    for path in &args.output {
+        let format = output::Format::of_path(path).map_err(|e| Failure::usage(e.to_string()))?;
+        formats.push((path, format));
+    }
+    let recording = recording::open(&args.recording).map_err(|e| Failure::usage(e.to_string()))?;
+    let report = Report::from_recording(&recording);
+    if formats.is_empty() {
+        return show(&report, args.format, args.rows);
+    }
+    for (path, format) in formats {
+        write(path, format, &report, &recording, args.rows)?;
+    }
+    Ok(())
+}
+
+fn write(
+    path: &Path,
+    format: output::Format,
+    report: &Report,
+    recording: &Recording,
+    rows: usize,
+) -> Result<(), Failure> {
+    let options = TextOptions { rows, ..TextOptions::default() };
+    let bytes = output::render(report, recording, format, options).map_err(anyhow::Error::new)?;
+    std::fs::write(path, bytes)
+        .map_err(|e| Failure::from(anyhow::anyhow!("cannot write '{}': {e}", path.display())))?;
+    eprintln!("tithe: wrote {}", path.display());
+    Ok(())
+}
+
+fn show(report: &Report, format: Format, rows: usize) -> Result<(), Failure> {
+    let text = match format {
+        Format::Text => output::text(report, TextOptions { rows, ..TextOptions::for_stdout() }),
+        Format::Json => {
+            let mut json = serde_json::to_string_pretty(report).map_err(anyhow::Error::new)?;
+            json.push('\n');
+            json
+        }
+    };
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
+    session::preflight()?;
+    let kernel = Kernel::load(&KernelOptions::default()).map_err(Failure::attach)?;
+    let tier = kernel.tier();
+    drop(kernel);
+    let options = CalibrateOptions { refresh: true, ..CalibrateOptions::default() };
+    let calibration = calibrate::load_or_run(tier, &options).map_err(Failure::attach)?;
+    for note in &calibration.notes {
+        eprintln!("tithe: {note}");
+    }
+    let mut out = std::io::stdout();
+    match args.format {
+        Format::Json => {
+            let json = serde_json::to_string_pretty(&calibration.model).map_err(anyhow::Error::new)?;
+            writeln!(out, "{json}")?;
+        }
+        Format::Text => out.write_all(price_table(&calibration.model).as_bytes())?,
+    }
+    Ok(())
+}
+
+/// Prices for people: ns of the target's CPU time, median (smallest to largest run).
+fn price_table(model: &CostModel) -> String {
+    let mut text = format!("prices on this host, ns ({})\n", model.origin);
+    let mut line = |name: &str, p: &Price| {
+        text.push_str(&format!(
+            "  {name:<24} {:>10.0}   {:.0} to {:.0}, n = {}\n",
+            p.ns, p.min_ns, p.max_ns, p.n
+        ));
+    };
+    for (key, price) in &model.hit {
+        line(&format!("hit {key}"), price);
+    }
+    for (key, price) in &model.pair {
+        line(&format!("entry+return {key}"), price);
+    }
+    line("sample", &model.sample_base);
+    line("sample, per KiB of stack", &model.sample_per_kib);
+    line("context switch", &model.switch);
+    line("tracepoint", &model.tracepoint);
+    line("attach, stall", &model.attach);
+    line("detach, delay", &model.detach_delay);
+    text
 }

@@ -170,7 +170,13 @@ impl Inspection {
     pub fn function_at(&self, address: u64) -> Option<Function> {
         let (index, module) =
             self.modules.iter().enumerate().find(|(_, m)| m.mappings.iter().any(|x| x.contains(address)))?;
-        let vaddr = module.vaddr_of_address(address)?;
+        self.function_in(index, module.vaddr_of_address(address)?)
+    }
+
+    /// The function of a module that holds a link-time address; else as [`Inspection::function_at`].
+    #[must_use]
+    pub fn function_in(&self, index: usize, vaddr: u64) -> Option<Function> {
+        let module = self.modules.get(index)?;
         let symbols = module.symbols().ok()?;
         let entry = symbols.covering(vaddr).first()?;
         let function = resolve::function(self, index, entry.vaddr)?;

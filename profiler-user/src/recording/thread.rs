@@ -31,6 +31,7 @@ impl Default for WriterOptions {
 
 enum Message {
     Rows(Rows, usize),
+    File(String, Vec<u8>),
     Finish(Box<Meta>),
 }
 
@@ -83,6 +84,12 @@ impl WriterHandle {
             self.shared.refused_rows.fetch_add(count, Ordering::Relaxed);
         }
         sent
+    }
+
+    /// Has a file of its own written beside the tables (a plan's problem). Trouble shows as a notice.
+    pub fn write_file(&self, name: String, bytes: Vec<u8>) {
+        // OK to ignore: a thread that is gone is reported by `finish`.
+        let _ = self.sender.as_ref().map(|s| s.send(Message::File(name, bytes)));
     }
 
     /// Rows lost so far, for `losses.rows_not_written`.
@@ -140,6 +147,7 @@ fn run(
                 writer.push_rows(rows);
                 shared.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
             }
+            Ok(Message::File(name, bytes)) => writer.write_file(&name, &bytes),
             Ok(Message::Finish(mut meta)) => {
                 // Refused rows and lost rows are different rows.
                 meta.losses.rows_not_written += writer.rows_not_written();

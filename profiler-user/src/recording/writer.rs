@@ -206,6 +206,13 @@ impl Writer {
         std::mem::take(&mut self.notices)
     }
 
+    /// Writes a file that is no table, at once. Trouble shows as a notice.
+    pub fn write_file(&mut self, name: &str, bytes: &[u8]) {
+        if let Err(error) = self.dir.write_file(name, bytes) {
+            self.notices.push(format!("cannot write {name} of the recording: {error}"));
+        }
+    }
+
     fn lose(&mut self, rows: u64) {
         self.finished.rows_not_written += rows;
     }

@@ -1,1 +1,147 @@
-//! The run: survey, plan, trace and sample, record.
+//! The run: warm up, survey, plan, trace and sample, record, report.
+//!
+//! ```text
+//! Warmup ── samples ──► classes ──► Survey ── rates ──► plan ──► Run ── controller ──► end
+//! ```
+//! It joins the parts and moves time and data between them. Decisions are made in `profiler-core` (survey, planner,
+//! controller); the kernel is reached through [`crate::prober`] only.
+
+mod attach;
+mod catalog;
+mod children;
+mod class;
+mod finish;
+mod host;
+mod planning;
+mod progress;
+mod sampling;
+mod select;
+mod setup;
+mod shares;
+mod surveying;
+mod tick;
+
+pub use select::{Selection, SelectionError};
+pub(crate) use setup::preflight;
+pub use setup::record;
+
+use crate::inspect::Inspection;
+use crate::prober::{CallReader, LifecycleReader};
+use crate::recording::WriterHandle;
+use crate::target::Target;
+use attach::Attachments;
+use children::Children;
+use profiler_core::controller::Controller;
+use profiler_core::cost::CostModel;
+use profiler_core::ledger::Ledger;
+use profiler_core::recording::Meta;
+use profiler_core::survey::Survey;
+use profiler_core::units::OverheadBudget;
+use progress::Progress;
+use sampling::Sampling;
+use std::path::PathBuf;
+
+/// Where the run stands.
+#[derive(Debug)]
+enum Phase {
+    /// Sampling only, to find where time goes.
+    Warmup {
+        /// End, ktime ns.
+        until_ns: u64,
+    },
+    /// Count-only bursts, to learn rates.
+    Survey {
+        /// The state machine.
+        survey: Box<Survey>,
+        /// Latest end, ktime ns.
+        until_ns: u64,
+    },
+    /// The plan runs.
+    Run,
+}
+
+/// How the run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EndReason {
+    /// `--duration` is over.
+    Duration,
+    /// Ctrl-C or SIGTERM.
+    Interrupted,
+    /// The target ended.
+    TargetExited,
+}
+
+impl EndReason {
+    /// For `meta.json`.
+    fn text(self) -> &'static str {
+        match self {
+            Self::Duration => "duration",
+            Self::Interrupted => "interrupted",
+            Self::TargetExited => "target exited",
+        }
+    }
+}
+
+/// A run.
+struct Session {
+    target: Target,
+    inspection: Inspection,
+    selection: Selection,
+    attach: Attachments,
+    sampling: Sampling,
+    calls: CallReader,
+    lifecycle: LifecycleReader,
+    children: Children,
+    ledger: Ledger,
+    controller: Controller,
+    cost: CostModel,
+    writer: WriterHandle,
+    meta: Meta,
+    progress: Progress,
+    phase: Phase,
+    verbose: bool,
+    /// `--only-named`: no survey, no discovery, everything named is traced.
+    only_named: bool,
+    /// `--sample-rate`.
+    fixed_rate_hz: Option<f64>,
+    budget: OverheadBudget,
+    output: PathBuf,
+    /// End by `--duration`, ktime ns.
+    end_ns: Option<u64>,
+    last_ledger_ns: u64,
+    last_slow_ns: u64,
+    last_cpu_ns: u64,
+    /// Context switches not yet charged.
+    new_switches: u64,
+    switches: Option<crate::target::SwitchMeter>,
+    /// `U`: CPU s per wall s that the target uses by itself, smoothed.
+    own_cpu: f64,
+    switches_per_s: f64,
+    plans: u32,
+    trips: u32,
+    replan_wanted: bool,
+    /// Open survey windows and when each is to end, ktime ns.
+    survey_windows: Vec<(profiler_core::class::ClassId, u64)>,
+    /// Classes whose rate the survey could not learn.
+    unmeasured: Vec<profiler_core::class::ClassId>,
+    /// Windows to be opened again when all links are closed, with their quotas.
+    rearm_wanted: Vec<(profiler_core::class::ClassId, u64)>,
+    /// A program that we launched, to be waited for.
+    child: Option<std::process::Child>,
+}
+
+impl Session {
+    fn warn_verbose(&self, text: &str) {
+        if self.verbose {
+            self.progress.note(text);
+        }
+    }
+
+    /// Smooths `U` over about two seconds. `used_ns` of CPU time in `elapsed_ns`, monitoring included.
+    fn note_cpu(&mut self, elapsed_ns: u64, used_ns: u64) {
+        let charged = self.ledger.predicted();
+        let own = used_ns as f64 / elapsed_ns.max(1) as f64 / (1.0 + charged);
+        let weight = (elapsed_ns as f64 * 1e-9 / 2.0).min(1.0);
+        self.own_cpu = if self.own_cpu == 0.0 { own } else { self.own_cpu + weight * (own - self.own_cpu) };
+    }
+}

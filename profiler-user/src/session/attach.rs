@@ -1,0 +1,384 @@
+//! Opening and closing windows: the join of class table, prober and governor.
+//!
+//! A window is opened and closed with the *gate* (the quota), at instants known to the microsecond; the links are made
+//! before and closed after it. Hits outside the window are gated: not counted as calls, but charged.
+//!
+//! ```text
+//! open:  begin ─ control ─ quota 0 ─ attach (ms) ─ register ─ [start] ─ quota q
+//! close: [end] ─ quota 0 ─ release ─ … closer closes the link … ─ counters ─ row
+//! trip:  the kernel takes the last hit [end] ─ governor closes the link ─ counters ─ row
+//! ```
+
+use super::class::{Closing, LinkState, LiveClass, OpenWindow};
+use crate::governor::{ClosedLink, Governor, Reason, Registered};
+use crate::prober::{AttachGroup, ClassCounters, Kernel, LinkKind, Site};
+use crate::target::Target;
+use profiler_core::class::ClassId;
+use profiler_core::recording::{WindowKind, WindowRow};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Classes that get a link of their own when many are attached at once; the others share.
+const OWN_LINKS: usize = 24;
+/// Functions on a shared link: all of its hits stop within 13 ms of its closing.
+const SHARED_LINK: usize = 200;
+
+/// `CLOCK_MONOTONIC` in ns, the clock of every kernel record.
+#[must_use]
+pub fn now_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a live timespec; the clock exists on every Linux.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    // OK because monotonic time since boot is positive and far below 2^64 ns.
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// A window that has ended.
+#[derive(Debug, Clone)]
+pub struct Ended {
+    /// Its row.
+    pub row: WindowRow,
+    /// The breaker ended it, through the quota of this very class.
+    pub tripped_itself: bool,
+    /// When the last of its links was gone, ktime ns.
+    pub closed_ns: u64,
+}
+
+/// All classes and their links.
+pub struct Attachments {
+    kernel: Arc<Kernel>,
+    governor: Governor,
+    pid: u32,
+    classes: Vec<LiveClass>,
+    /// Links made and closed so far.
+    operations: u64,
+}
+
+impl Attachments {
+    /// Nothing attached.
+    #[must_use]
+    pub fn new(kernel: Arc<Kernel>, governor: Governor, pid: u32) -> Self {
+        Self { kernel, governor, pid, classes: Vec::new(), operations: 0 }
+    }
+
+    /// The classes, by id.
+    #[must_use]
+    pub fn classes(&self) -> &[LiveClass] {
+        &self.classes
+    }
+
+    /// One class.
+    ///
+    /// # Panics
+    /// The id is not of this session.
+    #[must_use]
+    pub fn class(&self, id: ClassId) -> &LiveClass {
+        &self.classes[id.0 as usize]
+    }
+
+    /// One class.
+    ///
+    /// # Panics
+    /// The id is not of this session.
+    pub fn class_mut(&mut self, id: ClassId) -> &mut LiveClass {
+        &mut self.classes[id.0 as usize]
+    }
+
+    /// Id of the next class to be added; `None` if the kernel tables are full.
+    #[must_use]
+    pub fn next_id(&self) -> Option<ClassId> {
+        let id = u32::try_from(self.classes.len()).ok()?;
+        (id < self.kernel.classes().max_classes()).then_some(ClassId(id))
+    }
+
+    /// Adds a class, whose id must be [`Attachments::next_id`].
+    pub fn add(&mut self, class: LiveClass) {
+        debug_assert_eq!(Some(class.id), self.next_id());
+        self.classes.push(class);
+    }
+
+    /// The governor.
+    #[must_use]
+    pub fn governor(&self) -> &Governor {
+        &self.governor
+    }
+
+    /// The kernel side.
+    #[must_use]
+    pub fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+
+    /// Links made and closed since the last call (each stalls the target for some tens of microseconds).
+    pub fn take_operations(&mut self) -> u64 {
+        std::mem::take(&mut self.operations)
+    }
+
+    /// Opens windows on classes that are off; classes that are not are left alone. `quotas` are hits, hottest
+    /// class first. What could not be attached is remembered in the class. How many windows were opened.
+    pub fn open(&mut self, target: &Target, kind: WindowKind, quotas: &[(ClassId, u64)]) -> usize {
+        let wanted: Vec<(ClassId, u64)> = quotas
+            .iter()
+            .copied()
+            .filter(|(id, _)| self.class(*id).is_off() && self.class(*id).refused.is_none())
+            .collect();
+        let own = wanted.len().min(OWN_LINKS);
+        let mut groups: Vec<Vec<(ClassId, u64)>> = wanted[..own].iter().map(|w| vec![*w]).collect();
+        let mut shared: BTreeMap<(PathBuf, u8), Vec<(ClassId, u64)>> = BTreeMap::new();
+        for item in &wanted[own..] {
+            let class = self.class(item.0);
+            let key = (class.candidate.module_path.clone(), link_rank(class.link_kind(kind)));
+            shared.entry(key).or_default().push(*item);
+        }
+        for list in shared.into_values() {
+            groups.extend(list.chunks(SHARED_LINK).map(<[_]>::to_vec));
+        }
+        groups.iter().map(|group| self.open_group(target, kind, group)).sum()
+    }
+
+    fn open_group(&mut self, target: &Target, kind: WindowKind, group: &[(ClassId, u64)]) -> usize {
+        let Some(&(leader, _)) = group.first() else { return 0 };
+        let table = Arc::clone(self.governor.table());
+        let classes = self.kernel.classes().clone();
+        let mut sites: Vec<Site> = Vec::new();
+        for (id, _) in group {
+            table.join(id.0, leader.0);
+            classes.configure(*id, self.class(*id).control(kind));
+            classes.set_quota(*id, 0);
+            sites.extend(self.class(*id).sites(kind));
+        }
+        table.begin(leader.0);
+        let request = AttachGroup {
+            module: self.class(leader).candidate.module_path.clone(),
+            pid: self.pid,
+            kind: self.class(leader).link_kind(kind),
+            sites,
+        };
+        let attached = match self.kernel.attach(&request) {
+            Ok(attached) => attached,
+            Err(error) => {
+                for (id, _) in group {
+                    self.class_mut(*id).refused = Some(error.to_string());
+                }
+                return 0;
+            }
+        };
+        for refusal in &attached.refused {
+            let text = format!("the kernel refuses the site: {}", refusal.error);
+            self.class_mut(refusal.site.class).refused = Some(text);
+        }
+        let functions = u32::try_from(group.len()).unwrap_or(u32::MAX);
+        let fds = attached.link.into_fds();
+        let links = fds.len();
+        let tripped = table.register_all(leader.0, fds, functions) == Registered::Tripped;
+        self.operations += links as u64;
+        // OK to read 0 if the target is gone: the window then ends with it.
+        let base_cpu_ns = target.cpu_time_ns().unwrap_or(0);
+        let start_ns = now_ns();
+        let mut opened = 0;
+        for (id, quota) in group {
+            if self.class(*id).refused.is_some() {
+                continue;
+            }
+            let base = classes.counters(*id);
+            let window = OpenWindow {
+                kind,
+                start_ns,
+                base,
+                base_cpu_ns,
+                quota: *quota,
+                links: if *id == leader { links } else { 0 },
+                group: leader,
+            };
+            let class = self.class_mut(*id);
+            class.state = if tripped {
+                LinkState::Closing(window, closing(start_ns, base_cpu_ns, links, true))
+            } else {
+                LinkState::Open(window)
+            };
+            if !tripped {
+                classes.set_quota(*id, i64::try_from(*quota).unwrap_or(i64::MAX));
+                opened += 1;
+            }
+        }
+        // The leader was refused and others were not: its group's links still have to be waited for.
+        if self.class(leader).refused.is_some() && opened > 0 {
+            for (id, _) in group {
+                if let LinkState::Open(window) = &mut self.class_mut(*id).state {
+                    window.links = links;
+                    break;
+                }
+            }
+        }
+        opened
+    }
+
+    /// Sets the hits that an open class may take from now on.
+    pub fn set_quota(&mut self, id: ClassId, hits: u64) {
+        if let LinkState::Open(window) = &mut self.class_mut(id).state {
+            window.quota = hits;
+            self.kernel.classes().set_quota(id, i64::try_from(hits).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// Ends the windows of a class and of all that share its links.
+    pub fn close(&mut self, target: &Target, id: ClassId) {
+        let LinkState::Open(window) = &self.class(id).state else { return };
+        let group = window.group;
+        let members: Vec<ClassId> = self.members(group);
+        for member in &members {
+            self.kernel.classes().set_quota(*member, 0);
+        }
+        let end_ns = now_ns();
+        let end_cpu_ns = target.cpu_time_ns().unwrap_or(0);
+        let links = self.governor.table().release(group.0);
+        self.operations += links as u64;
+        for member in members {
+            self.end(member, closing(end_ns, end_cpu_ns, links, false));
+        }
+    }
+
+    /// Ends every window.
+    pub fn close_all(&mut self, target: &Target) {
+        let open: Vec<ClassId> = self.classes.iter().filter(|c| c.is_open()).map(|c| c.id).collect();
+        for id in open {
+            self.close(target, id);
+        }
+    }
+
+    /// Survey windows are open or being closed.
+    #[must_use]
+    pub fn surveying(&self) -> bool {
+        self.classes.iter().any(|c| match &c.state {
+            LinkState::Open(w) | LinkState::Closing(w, _) => w.kind == WindowKind::Survey,
+            LinkState::Off => false,
+        })
+    }
+
+    /// The quota last set for an open class; 0 for others.
+    #[must_use]
+    pub fn quota(&self, id: ClassId) -> u64 {
+        match &self.class(id).state {
+            LinkState::Open(window) => window.quota,
+            LinkState::Closing(..) | LinkState::Off => 0,
+        }
+    }
+
+    /// Links are open or being closed.
+    #[must_use]
+    pub fn busy(&self) -> bool {
+        self.classes.iter().any(|c| !c.is_off())
+    }
+
+    /// Takes note of the links that have been closed since the last call; returns the windows that ended with them.
+    pub fn collect(&mut self, target: &Target) -> Vec<Ended> {
+        let mut ended = Vec::new();
+        for closed in self.governor.table().drain_closed() {
+            self.note_closed(target, &closed, &mut ended);
+        }
+        ended
+    }
+
+    fn note_closed(&mut self, target: &Target, closed: &ClosedLink, ended: &mut Vec<Ended>) {
+        let group = ClassId(closed.class);
+        let tripped = closed.reason != Reason::Released;
+        let members = self.members(group);
+        for member in members {
+            if tripped && self.class(member).is_open() {
+                let end_ns = if closed.trip_ns > 0 { closed.trip_ns } else { closed.taken_ns };
+                let links = self.group_links(group);
+                let end_cpu_ns = target.cpu_time_ns().unwrap_or(0);
+                // The others of the group counted on until the link was gone.
+                let end_ns = if member.0 == closed.tripped_by { end_ns } else { closed.close_began_ns };
+                self.end(member, closing(end_ns, end_cpu_ns, links, true));
+            }
+            let class = &mut self.classes[member.0 as usize];
+            let LinkState::Closing(window, state) = &mut class.state else { continue };
+            state.links_left = state.links_left.saturating_sub(1);
+            if state.links_left > 0 {
+                continue;
+            }
+            let (window, state) = (window.clone(), state.clone());
+            class.state = LinkState::Off;
+            let counters = self.kernel.classes().counters(member);
+            let tripped_itself = state.tripped && closed.tripped_by == member.0;
+            ended.push(Ended {
+                row: row(class, &window, &state, &counters, tripped_itself),
+                tripped_itself,
+                closed_ns: closed.closed_ns,
+            });
+        }
+    }
+
+    fn members(&self, group: ClassId) -> Vec<ClassId> {
+        let of = |c: &LiveClass| match &c.state {
+            LinkState::Open(w) | LinkState::Closing(w, _) => Some(w.group),
+            LinkState::Off => None,
+        };
+        self.classes.iter().filter(|c| of(c) == Some(group)).map(|c| c.id).collect()
+    }
+
+    fn group_links(&self, group: ClassId) -> usize {
+        self.members(group)
+            .iter()
+            .map(|id| match &self.class(*id).state {
+                LinkState::Open(w) | LinkState::Closing(w, _) => w.links,
+                LinkState::Off => 0,
+            })
+            .max()
+            .unwrap_or(1)
+            .max(1)
+    }
+
+    fn end(&mut self, id: ClassId, closing: Closing) {
+        let class = self.class_mut(id);
+        if let LinkState::Open(window) = std::mem::replace(&mut class.state, LinkState::Off) {
+            class.state = LinkState::Closing(window, closing);
+        }
+    }
+}
+
+fn closing(end_ns: u64, end_cpu_ns: u64, links: usize, tripped: bool) -> Closing {
+    Closing { end_ns, end_cpu_ns, links_left: links.max(1), tripped }
+}
+
+fn link_rank(kind: LinkKind) -> u8 {
+    match kind {
+        LinkKind::Count => 0,
+        LinkKind::Record => 1,
+        LinkKind::ExitPair => 2,
+        LinkKind::ReturnPair => 3,
+        LinkKind::Empty | LinkKind::EmptyReturnPair => 4,
+    }
+}
+
+fn row(
+    class: &LiveClass,
+    window: &OpenWindow,
+    closing: &Closing,
+    counters: &ClassCounters,
+    tripped: bool,
+) -> WindowRow {
+    let seen = counters.since(&window.base);
+    WindowRow {
+        class_id: class.id.0,
+        kind: window.kind,
+        start_ns: window.start_ns,
+        end_ns: closing.end_ns.max(window.start_ns),
+        target_cpu_ns: closing.end_cpu_ns.saturating_sub(window.base_cpu_ns),
+        attempted: seen.attempted,
+        kept: seen.kept,
+        gated: seen.gated,
+        dropped: seen.dropped,
+        returns: seen.returns,
+        unwound: seen.unwound,
+        omitted: seen.omitted,
+        open: if class.exit == profiler_core::class::ExitMode::None { 0 } else { seen.open() },
+        sum_ns: seen.sum_ns,
+        nested_cost_ns: seen.nested_cost_ns,
+        max_ns: seen.max_ns,
+        tripped,
+        tau_ns: class.tau().ns,
+    }
+}

@@ -1,0 +1,158 @@
+//! From functions to classes: which functions become event classes, where they are instrumented, how calls end, what a
+//! hit costs.
+
+use super::Session;
+use super::class::{Candidate, LinkState, LiveClass, Wish};
+use super::shares::FunctionKey;
+use crate::inspect::Function;
+use crate::prober::{ClassCounters, SLOT_UNKNOWN};
+use profiler_core::class::{ClassId, ExitMode, RecordKind, SiteClass};
+use profiler_core::cost::Price;
+use profiler_core::recording::NotObserved;
+
+/// A function must be on so many samples to be worth a look; two may be chance.
+const FEWEST_SAMPLES: u64 = 3;
+
+impl Session {
+    /// Makes classes of what the user named and, unless `--only-named`, of the functions that the samples show.
+    /// Functions that have a class already are left alone. The new classes, hottest first.
+    pub(super) fn find_classes(&mut self) -> Vec<ClassId> {
+        let mut functions = self.selection.named(&self.inspection);
+        let named = functions.len();
+        if !self.only_named {
+            functions.extend(self.hot_functions());
+        }
+        let mut new = Vec::new();
+        for (i, function) in functions.into_iter().enumerate() {
+            let key = FunctionKey { module: function.module, address: function.vaddr };
+            if self.attach.classes().iter().any(|c| c.candidate.key == key) {
+                continue;
+            }
+            let Some(wish) = self.selection.wish(&function) else { continue };
+            match self.add_class(&function, key, wish) {
+                Ok(id) => new.push(id),
+                // Of thousands of functions only those that were named are missed by anybody.
+                Err(why) if i < named => {
+                    self.meta.not_observed.push(NotObserved { what: function.name.clone(), why });
+                }
+                Err(why) => self.warn_verbose(&format!("{} is only sampled: {why}", function.name)),
+            }
+        }
+        let shares = self.sampling.shares();
+        new.sort_by_key(|id| std::cmp::Reverse(shares.of(self.attach.class(*id).candidate.key).cpu_ns));
+        new
+    }
+
+    /// The functions that samples show, hottest first: `--discover` of them.
+    fn hot_functions(&self) -> Vec<Function> {
+        let shares = self.sampling.shares();
+        shares
+            .hottest()
+            .into_iter()
+            .filter(|(_, time)| time.samples >= FEWEST_SAMPLES)
+            .filter_map(|(key, _)| self.inspection.function_in(key.module, key.address))
+            .take(self.selection.discover())
+            .collect()
+    }
+
+    fn add_class(&mut self, function: &Function, key: FunctionKey, wish: Wish) -> Result<ClassId, String> {
+        let choice = self.inspection.sites(function);
+        choice.trace.clone().map_err(|refusal| refusal.to_string())?;
+        let remarks = self.inspection.verify(function, &choice).map_err(|refusal| refusal.to_string())?;
+        let Some(id) = self.attach.next_id() else {
+            return Err("the kernel tables are full; name fewer functions".to_owned());
+        };
+        let return_link = match &choice.return_link {
+            Ok(site) => Ok(*site),
+            // The user has taken the risk; the first instruction always takes a return link.
+            Err(_) if wish.force_return_link => {
+                choice.entries.iter().find(|s| s.at_entry_stack).copied().ok_or_else(|| "no site".to_owned())
+            }
+            Err(why) => Err(why.to_string()),
+        };
+        let exits = choice.exits.clone().map_err(|why| why.to_string());
+        let (mut kind, mut exit) = (wish.kind, ExitMode::None);
+        let mut notes: Vec<String> = choice.notes.iter().chain(&remarks).cloned().collect();
+        if kind != RecordKind::Count {
+            exit = match (&return_link, &exits) {
+                (Ok(_), _) => ExitMode::ReturnLink,
+                (Err(_), Ok(_)) => ExitMode::ExitSites,
+                (Err(link), Err(sites)) => {
+                    notes.push(format!("durations cannot be had: {link}; {sites}"));
+                    if kind == RecordKind::Latency {
+                        kind = RecordKind::Count;
+                    }
+                    ExitMode::None
+                }
+            };
+        }
+        if wish.force_return_link && exit == ExitMode::ReturnLink {
+            notes.push("return links were allowed by --return-links".to_owned());
+        }
+        let entry = match (&return_link, exit) {
+            (Ok(site), ExitMode::ReturnLink) => *site,
+            _ if kind == RecordKind::Record => choice.entry_with_arguments(0x3f).unwrap_or(choice.entry),
+            _ => choice.entry,
+        };
+        if choice.iterations {
+            notes.push("counts iterations: its first instruction is the target of a loop".to_owned());
+        }
+        let slot = |at_entry_stack: bool| if at_entry_stack { 0 } else { SLOT_UNKNOWN };
+        let candidate = Candidate {
+            key,
+            name: function.name.clone(),
+            symbol: function.symbol.clone(),
+            aliases: function.aliases.clone(),
+            module: self.inspection.modules()[function.module].path.display().to_string(),
+            module_path: function.attach_path.clone(),
+            build_id: function.build_id.clone().unwrap_or_default(),
+            size: function.size,
+            entry_offset: entry.file_offset,
+            entry_address: entry.vaddr,
+            entry_slot: slot(entry.at_entry_stack),
+            entry_class: entry.class,
+            exits: exits
+                .map(|all| all.iter().map(|s| (s.file_offset, slot(s.at_entry_stack), s.class)).collect()),
+            notes,
+        };
+        let (hit_price, exit_price) = self.prices(&candidate, kind, exit);
+        let lease =
+            (exit != ExitMode::None).then(|| self.attach.kernel().classes().lease_histogram()).flatten();
+        self.attach.add(LiveClass {
+            id,
+            candidate,
+            wish,
+            kind,
+            exit,
+            hit_price,
+            exit_price,
+            lease,
+            state: LinkState::Off,
+            charged: ClassCounters::default(),
+            refused: None,
+        });
+        Ok(id)
+    }
+
+    /// Price of an entry hit and of an exit hit, with as many threads as hit at once here.
+    fn prices(&self, candidate: &Candidate, kind: RecordKind, exit: ExitMode) -> (Price, Price) {
+        let threads = (self.own_cpu.ceil() as usize).max(1);
+        let worst_exit = candidate
+            .exits
+            .as_ref()
+            .ok()
+            .and_then(|all| all.iter().map(|(_, _, class)| *class).max())
+            .unwrap_or(SiteClass::Stepped);
+        let entry_only =
+            self.cost.call_price(candidate.entry_class, kind, ExitMode::None, worst_exit, threads);
+        let whole = self.cost.call_price(candidate.entry_class, kind, exit, worst_exit, threads);
+        let difference = |a: f64, b: f64| (a - b).max(0.0);
+        let exit_price = Price {
+            ns: difference(whole.ns, entry_only.ns),
+            min_ns: difference(whole.min_ns, entry_only.min_ns),
+            max_ns: difference(whole.max_ns, entry_only.max_ns),
+            n: whole.n,
+        };
+        (entry_only, exit_price)
+    }
+}

@@ -1,0 +1,223 @@
+//! A class while it is watched: what it is, how it is attached, what has been counted.
+
+use crate::prober::{self, ClassControl, ClassCounters, ClassKind, HistogramLease, LinkKind, Site};
+use crate::session::shares::FunctionKey;
+use profiler_core::class::{ClassId, ExitMode, RecordKind, SiteClass};
+use profiler_core::cost::Price;
+use profiler_core::recording::{ClassRow, WindowKind};
+use std::path::PathBuf;
+
+/// A function that can be attached to, as inspection found it.
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    /// Which function.
+    pub key: FunctionKey,
+    /// Demangled name.
+    pub name: String,
+    /// Name in the symbol table.
+    pub symbol: String,
+    /// Other symbols at its address.
+    pub aliases: Vec<String>,
+    /// Module as the target sees it.
+    pub module: String,
+    /// Module as the agent can open it.
+    pub module_path: PathBuf,
+    /// Build ID in hex; empty if there is none.
+    pub build_id: String,
+    /// Size, bytes.
+    pub size: u64,
+    /// Entry site: offset in the file.
+    pub entry_offset: u64,
+    /// Entry site: virtual address in the file.
+    pub entry_address: u64,
+    /// Words between the stack pointer at the entry site and the return address.
+    pub entry_slot: i16,
+    /// Price class of the entry site.
+    pub entry_class: SiteClass,
+    /// Ways out: (offset, words to the return address, price class); or why they are not known.
+    pub exits: Result<Vec<(u64, i16, SiteClass)>, String>,
+    /// Remarks for the report.
+    pub notes: Vec<String>,
+}
+
+/// What is wanted of a class.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Wish {
+    /// What is kept.
+    pub kind: RecordKind,
+    /// Information weight.
+    pub weight: f64,
+    /// `--trace`.
+    pub must: bool,
+    /// Named by the user rather than found in the samples.
+    pub named: bool,
+    /// `--return-links`: allowed although inspection says no.
+    pub force_return_link: bool,
+}
+
+/// How many attachments of a class can be told apart in its state.
+#[derive(Debug)]
+pub enum LinkState {
+    /// Nothing is attached.
+    Off,
+    /// A window is open.
+    Open(OpenWindow),
+    /// The links are being closed; the window ends with them.
+    Closing(OpenWindow, Closing),
+}
+
+/// A window that is open.
+#[derive(Debug, Clone)]
+pub struct OpenWindow {
+    /// Why it was opened.
+    pub kind: WindowKind,
+    /// First instant at which a hit was counted, ktime ns.
+    pub start_ns: u64,
+    /// Counters at the start.
+    pub base: ClassCounters,
+    /// CPU time of the target at the start, ns.
+    pub base_cpu_ns: u64,
+    /// Quota at the start.
+    pub quota: u64,
+    /// Links that are registered with the governor under this class.
+    pub links: usize,
+    /// Class whose group the links belong to.
+    pub group: ClassId,
+}
+
+/// A window that ends.
+#[derive(Debug, Clone)]
+pub struct Closing {
+    /// Last instant at which a hit was counted, ktime ns.
+    pub end_ns: u64,
+    /// CPU time of the target at the end, ns.
+    pub end_cpu_ns: u64,
+    /// Links of the group not closed yet.
+    pub links_left: usize,
+    /// The breaker ended it.
+    pub tripped: bool,
+}
+
+/// A class under watch.
+pub struct LiveClass {
+    /// Index everywhere.
+    pub id: ClassId,
+    /// The function.
+    pub candidate: Candidate,
+    /// What is wanted.
+    pub wish: Wish,
+    /// What is kept: what was wished, or less where it cannot be had.
+    pub kind: RecordKind,
+    /// How its calls end.
+    pub exit: ExitMode,
+    /// Price of one entry hit.
+    pub hit_price: Price,
+    /// Price of one exit or return hit; 0 without.
+    pub exit_price: Price,
+    /// Memory of its histogram.
+    pub lease: Option<HistogramLease>,
+    /// Attached or not.
+    pub state: LinkState,
+    /// Counters at the last ledger tick.
+    pub charged: ClassCounters,
+    /// It could not be attached: why.
+    pub refused: Option<String>,
+}
+
+impl LiveClass {
+    /// Price of a whole call.
+    #[must_use]
+    pub fn tau(&self) -> Price {
+        self.hit_price.plus(self.exit_price)
+    }
+
+    /// The kind of link that it needs. The survey only counts.
+    #[must_use]
+    pub fn link_kind(&self, window: WindowKind) -> LinkKind {
+        match (self.exit, self.kind) {
+            _ if window == WindowKind::Survey => LinkKind::Count,
+            (ExitMode::ReturnLink, _) => LinkKind::ReturnPair,
+            (ExitMode::ExitSites, _) => LinkKind::ExitPair,
+            (ExitMode::None, RecordKind::Record) => LinkKind::Record,
+            (ExitMode::None, _) => LinkKind::Count,
+        }
+    }
+
+    /// Its sites.
+    #[must_use]
+    pub fn sites(&self, window: WindowKind) -> Vec<Site> {
+        let c = &self.candidate;
+        let mut sites = vec![Site { slot_delta: c.entry_slot, ..Site::entry(self.id, c.entry_offset) }];
+        if self.exit == ExitMode::ExitSites
+            && window != WindowKind::Survey
+            && let Ok(exits) = &c.exits
+        {
+            sites.extend(
+                exits
+                    .iter()
+                    .map(|(offset, slot, _)| Site { slot_delta: *slot, ..Site::exit(self.id, *offset) }),
+            );
+        }
+        sites
+    }
+
+    /// What the kernel programs shall do on a hit.
+    #[must_use]
+    pub fn control(&self, window: WindowKind) -> ClassControl {
+        if window == WindowKind::Survey {
+            return ClassControl::new(ClassKind::Count);
+        }
+        let kind = match self.kind {
+            RecordKind::Count => ClassKind::Count,
+            RecordKind::Latency => ClassKind::Latency,
+            RecordKind::Record => ClassKind::Record,
+        };
+        let timed = self.exit != ExitMode::None;
+        // OK because prices are far below 4 s.
+        let ns = |price: Price| price.ns.clamp(0.0, 4e9) as u32;
+        ClassControl {
+            flags: if self.kind == RecordKind::Record { prober::FLAG_ARGUMENTS } else { 0 },
+            histogram: self.lease.as_ref().map_or(prober::NO_HISTOGRAM, HistogramLease::first_slot),
+            hit_cost_ns: ns(self.hit_price),
+            return_cost_ns: ns(self.exit_price),
+            // Of a call's own two hits, about half of each lies between the two time stamps.
+            own_cost_ns: if timed { (ns(self.hit_price) + ns(self.exit_price)) / 2 } else { 0 },
+            ..ClassControl::new(kind)
+        }
+    }
+
+    /// Its row in table `classes`.
+    #[must_use]
+    pub fn row(&self) -> ClassRow {
+        let c = &self.candidate;
+        ClassRow {
+            class_id: self.id.0,
+            name: c.name.clone(),
+            symbol: c.symbol.clone(),
+            aliases: c.aliases.clone(),
+            module: c.module.clone(),
+            build_id: c.build_id.clone(),
+            address: c.key.address,
+            size_bytes: c.size,
+            site: c.entry_address,
+            site_class: c.entry_class,
+            exit_mode: self.exit,
+            kind: self.kind,
+            weight: self.wish.weight,
+            tau_ns: self.tau().ns,
+            notes: c.notes.clone(),
+        }
+    }
+
+    /// A window is open.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        matches!(self.state, LinkState::Open(_))
+    }
+
+    /// Nothing is attached and nothing is being closed.
+    #[must_use]
+    pub fn is_off(&self) -> bool {
+        matches!(self.state, LinkState::Off)
+    }
+}

@@ -1,0 +1,148 @@
+//! The end of a run: detach everything, write what is left, make the report.
+
+use super::attach::now_ns;
+use super::host::agent_use;
+use super::{EndReason, Session};
+use crate::failure::Failure;
+use crate::prober::histogram;
+use crate::symbolize::{ClassIndex, Detail, Symbolizer};
+use profiler_core::class::RecordKind;
+use profiler_core::plan::Problem;
+use profiler_core::recording::{HistogramRow, NotObserved, Recording};
+use profiler_core::report::Report;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Detaching 1,000 classes takes below 0.2 s; a machine under load gets ten times that.
+const DETACH_LIMIT: Duration = Duration::from_secs(2);
+
+/// A finished run.
+pub struct Finished {
+    /// Where the recording lies.
+    pub path: PathBuf,
+    /// The recording.
+    pub recording: Recording,
+    /// The report made from it.
+    pub report: Report,
+}
+
+impl Session {
+    /// Ends the run, however it ended.
+    pub(super) fn finish(
+        mut self,
+        reason: Option<EndReason>,
+        failed: Option<&Failure>,
+    ) -> Result<Finished, Failure> {
+        self.progress.set("detaching".to_owned());
+        let end_ns = now_ns();
+        self.attach.close_all(&self.target);
+        self.sampling.set_period(0);
+        let begun = Instant::now();
+        while self.attach.busy() && begun.elapsed() < DETACH_LIMIT {
+            self.settle();
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.settle();
+        if self.attach.busy() {
+            self.meta.warnings.push(format!(
+                "some links were still being detached {} s after the end",
+                DETACH_LIMIT.as_secs()
+            ));
+        }
+        self.close_ledger();
+        self.send_histograms();
+        self.send_classes();
+        self.send_stacks();
+        self.note_losses();
+        self.meta.end_ns = Some(end_ns);
+        self.meta.end_reason = Some(match (reason, failed) {
+            (Some(reason), _) => reason.text().to_owned(),
+            (None, Some(failure)) => format!("failed: {failure}"),
+            (None, None) => "failed".to_owned(),
+        });
+        self.meta.agent = agent_use();
+        for notice in self.writer.take_notices() {
+            self.progress.note(&notice);
+        }
+        self.progress.set("writing the report".to_owned());
+        let path = self.output.clone();
+        self.writer.finish(&self.meta).map_err(anyhow::Error::new)?;
+        self.progress.end();
+        let recording = crate::recording::open_without_events(&path).map_err(anyhow::Error::new)?;
+        let report = Report::from_recording(&recording);
+        Ok(Finished { path, recording, report })
+    }
+
+    fn send_histograms(&mut self) {
+        let mut rows = Vec::new();
+        for class in self.attach.classes() {
+            let Some(lease) = &class.lease else { continue };
+            for (bucket, count) in (0u32..).zip(self.attach.kernel().classes().histogram(lease).iter()) {
+                if *count == 0 {
+                    continue;
+                }
+                let (low_ns, high_ns) = histogram::bounds(bucket);
+                rows.push(HistogramRow { class_id: class.id.0, low_ns, high_ns, count: *count });
+            }
+        }
+        self.writer.send(rows);
+    }
+
+    fn send_classes(&mut self) {
+        let rows: Vec<_> = self.attach.classes().iter().map(super::class::LiveClass::row).collect();
+        self.writer.send(rows);
+        for class in self.attach.classes() {
+            if let Some(why) = &class.refused {
+                let (what, why) = (class.candidate.name.clone(), why.clone());
+                self.meta.not_observed.push(NotObserved { what, why });
+            } else if class.kind != class.wish.kind && class.wish.kind != RecordKind::Count {
+                self.meta.not_observed.push(NotObserved {
+                    what: format!("durations of {}", class.candidate.name),
+                    why: class.candidate.exits.as_ref().err().cloned().unwrap_or_default(),
+                });
+            }
+        }
+    }
+
+    /// Names the stacks: with lines and inlined calls, which the run had no time for.
+    fn send_stacks(&mut self) {
+        let rows: Vec<_> = self.attach.classes().iter().map(super::class::LiveClass::row).collect();
+        let mut symbolizer = Symbolizer::new(self.sampling.modules().clone(), Detail::Lines);
+        symbolizer.set_classes(ClassIndex::new(&rows));
+        for chunk in self.sampling.stacks().all().chunks(256) {
+            let rows: Vec<_> = chunk.iter().flat_map(|(id, frames)| symbolizer.rows(*id, frames)).collect();
+            self.writer.send(rows);
+        }
+        self.meta.warnings.extend(symbolizer.take_notes());
+    }
+
+    fn note_losses(&mut self) {
+        let global = self.attach.kernel().classes().global_counters();
+        let losses = &mut self.meta.losses;
+        losses.samples_ring_full = global.samples_dropped;
+        losses.samples_no_stack = global.samples_no_stack;
+        losses.kernel_missed = self.attach.kernel().kernel_misses();
+        self.meta.sample_period_ns = self.sampling.first_period_ns();
+        if let Some((threads, why)) = self.sampling.failures() {
+            self.meta
+                .not_observed
+                .push(NotObserved { what: format!("samples of {threads} threads"), why: why.into() });
+        }
+        if self.children.forks() > 0 {
+            self.meta.warnings.push(format!(
+                "the target forked {} times; children are not observed, and pay for inherited breakpoints until they call \
+                 exec or the links are made anew (charged as children)",
+                self.children.forks()
+            ));
+        }
+        for (what, why) in self.selection.unmatched() {
+            self.meta.not_observed.push(NotObserved { what, why });
+        }
+    }
+
+    /// Writes the problem beside the recording, so that `tithe plan --classes` can solve it again.
+    pub(super) fn save_problem(&self, problem: &Problem) {
+        let name = format!("plan-{:04}.toml", self.plans);
+        let _ = (name, problem); // TODO-TOML
+    }
+}

@@ -1,0 +1,55 @@
+//! Facts about this host and this agent for `meta.json`.
+
+use profiler_core::recording::AgentUse;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Host name, kernel release, CPUs online.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    /// Host name.
+    pub name: String,
+    /// `uname -r`.
+    pub kernel: String,
+    /// CPUs online.
+    pub cpus: u32,
+}
+
+impl Host {
+    /// Reads them.
+    #[must_use]
+    pub fn read() -> Self {
+        let line = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+        let cpus =
+            std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX));
+        Self { name: line("/proc/sys/kernel/hostname"), kernel: line("/proc/sys/kernel/osrelease"), cpus }
+    }
+}
+
+/// Now, ns since the Unix epoch; 0 if the clock stands before it.
+#[must_use]
+pub fn unix_ns() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// CPU time and largest resident set of this process and of its children that were waited for.
+#[must_use]
+pub fn agent_use() -> AgentUse {
+    let mut sum = AgentUse::default();
+    for who in [libc::RUSAGE_SELF, libc::RUSAGE_CHILDREN] {
+        // SAFETY: all-zero is a valid rusage.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: `usage` is a live rusage that the kernel fills.
+        if unsafe { libc::getrusage(who, &raw mut usage) } != 0 {
+            continue;
+        }
+        let ns = |t: libc::timeval| (t.tv_sec as u64) * 1_000_000_000 + (t.tv_usec as u64) * 1_000;
+        sum.cpu_ns += ns(usage.ru_utime) + ns(usage.ru_stime);
+        if who == libc::RUSAGE_SELF {
+            // ru_maxrss is in KiB (getrusage(2)).
+            sum.max_rss_bytes = u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024;
+        }
+    }
+    sum
+}

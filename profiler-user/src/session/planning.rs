@@ -1,0 +1,179 @@
+//! From what is known to a plan, and from a plan to orders for the controller.
+
+use super::Session;
+use super::attach::now_ns;
+use profiler_core::class::ClassId;
+use profiler_core::controller::ClassOrder;
+use profiler_core::plan::{self, Decision, Options, Plan, PlanClass, Problem, Range, Strategy};
+use profiler_core::recording::PlanRow;
+use profiler_core::stats::{Interval, counts::wilson, z_quantile};
+use std::collections::HashMap;
+
+/// Share of the budget that is planned with: the rest is for what the plan does not know (attaching, trials, rates
+/// that grow).
+const PLANNED_SHARE: f64 = 0.9;
+/// The sampler runs at least so often, if half of the budget pays for it, and at most so often, Hz of target CPU time.
+const SAMPLING_HZ: (f64, f64) = (19.0, 199.0);
+
+/// A rate and its interval, events/s.
+pub(super) type Rate = (f64, f64, f64);
+
+impl Session {
+    /// The planning problem from the rates known. Classes that were refused are left out.
+    pub(super) fn problem(&self, rates: &HashMap<ClassId, Rate>) -> (Problem, Vec<ClassId>) {
+        let cpu = self.own_cpu.max(profiler_core::ledger::FLOOR_CPU_PER_S);
+        let switching = self.switches_per_s * self.cost.switch.seconds();
+        let budget = (self.budget.cpu_per_second(cpu) * PLANNED_SHARE - switching).max(1e-9);
+        let price = self.sampling.price(&self.cost).seconds();
+        let mut problem = Problem::new(budget, cpu, price);
+        let (least, most) = self.fixed_rate_hz.map_or(SAMPLING_HZ, |hz| (hz, hz));
+        let affordable = 0.5 * budget / (price * cpu).max(1e-12);
+        problem.sampling.min_hz = if self.fixed_rate_hz.is_some() { least } else { least.min(affordable) };
+        problem.sampling.max_hz = most.max(problem.sampling.min_hz);
+        if self.sampling.is_off_for_good() {
+            problem.sampling.min_hz = 0.0;
+            problem.sampling.max_hz = 0.0;
+        }
+        let mut ids = Vec::new();
+        for class in self.attach.classes() {
+            if class.refused.is_some() {
+                continue;
+            }
+            let (low, rate, high) = rates.get(&class.id).copied().unwrap_or((0.0, 0.0, 0.0));
+            let rho = self.rho(class.id);
+            let mut entry = PlanClass::new(
+                class.candidate.name.clone(),
+                Range { value: rate, low, high },
+                rho,
+                class.tau().seconds(),
+            )
+            .weight(class.wish.weight);
+            entry.id = Some(class.id.0);
+            entry.must_trace = class.wish.must;
+            problem.classes.push(entry);
+            ids.push(class.id);
+        }
+        self.prefer_named(&mut problem);
+        (problem, ids)
+    }
+
+    /// Classes that the user named for counting or timing are traced as long as they fit together, cheapest first:
+    /// who asks for a count wants a count, whatever the samples would be worth.
+    fn prefer_named(&self, problem: &mut Problem) {
+        let reserved = problem.sampling.min_hz * problem.sample_cost();
+        let mut left = problem.budget
+            - reserved
+            - problem.classes.iter().filter(|c| c.must_trace).map(PlanClass::trace_cost).sum::<f64>();
+        let mut named: Vec<usize> = (0..problem.classes.len())
+            .filter(|&i| {
+                let class = &problem.classes[i];
+                !class.must_trace && class.id.is_some_and(|id| self.attach.class(ClassId(id)).wish.named)
+            })
+            .collect();
+        named.sort_by(|&a, &b| problem.classes[a].trace_cost().total_cmp(&problem.classes[b].trace_cost()));
+        for i in named {
+            // With the upper end of the rate: a plan that must be taken back tomorrow is no plan.
+            let class = &problem.classes[i];
+            let cost = class.rate_hz.high.max(class.rate_hz.value) * class.tau_s;
+            if cost > left {
+                break;
+            }
+            left -= cost;
+            problem.classes[i].must_trace = true;
+        }
+    }
+
+    /// `rho_i`: on-CPU s per wall s with the class on the stack, from the samples so far.
+    fn rho(&self, id: ClassId) -> Range {
+        let shares = self.sampling.shares();
+        let n = shares.samples();
+        let cpu = self.own_cpu;
+        if n == 0 {
+            return Range { value: 0.0, low: 0.0, high: cpu };
+        }
+        let time = shares.of(self.attach.class(id).candidate.key);
+        let value = cpu * time.cpu_ns as f64 / shares.cpu_ns().max(1) as f64;
+        let Interval { low, high } = wilson(time.samples as f64, n as f64, z_quantile(0.95));
+        Range { value, low: (cpu * low).min(value), high: (cpu * high).max(value) }
+    }
+
+    /// Solves; must-trace classes that do not fit are an error only if the user said `--trace`.
+    ///
+    /// # Errors
+    /// The budget does not allow what must be traced.
+    pub(super) fn solve(problem: &mut Problem) -> Result<Plan, plan::PlanError> {
+        plan::solve(problem, Strategy::Auto, &Options::default())
+    }
+
+    /// Makes a plan from the rates, records it and puts it to work.
+    ///
+    /// # Errors
+    /// The budget does not allow what must be traced.
+    pub(super) fn make_plan(&mut self, rates: &HashMap<ClassId, Rate>) -> Result<(), plan::PlanError> {
+        let (mut problem, ids) = self.problem(rates);
+        let plan = Self::solve(&mut problem)?;
+        self.plans += 1;
+        let now = now_ns();
+        let reasons = plan.explain(&problem);
+        let mut orders = Vec::new();
+        let mut rows = Vec::new();
+        for (i, id) in ids.iter().enumerate() {
+            let class = &problem.classes[i];
+            let decision = plan.classes[i].decision;
+            let traced = matches!(decision, Decision::Trace) || matches!(decision, Decision::Burst { .. });
+            orders.push(ClassOrder {
+                class: *id,
+                tau_ns: class.tau_s * 1e9,
+                weight: class.weight,
+                rate_hz: (class.rate_hz.low, class.rate_hz.value, class.rate_hz.high),
+                rho: class.rho.value,
+                must: class.must_trace,
+                trace: traced,
+                // What was asked for by name and is too dear is still looked at now and then.
+                trial: !traced && self.attach.class(*id).wish.named,
+            });
+            rows.push(PlanRow {
+                time_ns: now,
+                plan: self.plans,
+                class_id: id.0,
+                decision: decision.name().to_owned(),
+                duty: decision.duty(),
+                rate_hz: class.rate_hz.value,
+                rate_low_hz: class.rate_hz.low,
+                rate_high_hz: class.rate_hz.high,
+                rho: class.rho.value,
+                weight: class.weight,
+                tau_s: class.tau_s,
+                cost: plan.classes[i].cost,
+                reason: reasons.get(i).map(|r| r.reason.clone()).unwrap_or_default(),
+                sampling_hz: plan.sampling_hz,
+                value: plan.value,
+                upper_bound: plan.upper_bound,
+            });
+        }
+        self.writer.send(rows);
+        self.save_problem(&problem);
+        let period_ns = if plan.sampling_hz > 0.0 { (1e9 / plan.sampling_hz) as u64 } else { 0 };
+        let traced = orders.iter().filter(|o| o.trace).count();
+        self.warn_verbose(&format!(
+            "plan {}: {traced} of {} functions traced, {:.0} samples/s, predicted {:.2} %",
+            self.plans,
+            orders.len(),
+            plan.sampling_hz,
+            plan.overhead * 100.0
+        ));
+        let tokens = self.ledger.available_ns();
+        let actions = self.controller.take_plan(now, &orders, period_ns, tokens);
+        self.obey(actions);
+        Ok(())
+    }
+
+    /// Rates as the controller last saw them, for a new plan: known to a third.
+    pub(super) fn present_rates(&self) -> HashMap<ClassId, Rate> {
+        self.attach
+            .classes()
+            .iter()
+            .filter_map(|c| self.controller.rate_hz(c.id).map(|r| (c.id, (r / 1.3, r, r * 1.3))))
+            .collect()
+    }
+}

@@ -1,0 +1,228 @@
+//! Sampling the target: one event per thread, copied stacks to frames, frames to shares and rows.
+
+use super::shares::{FunctionKey, Shares};
+use crate::inspect::Inspection;
+use crate::prober::{SampleEvent, SampleReader, Sampler};
+use crate::recording::WriterHandle;
+use crate::unwind::{Frame, KERNEL, ModuleId, Modules, StackTable, Unwinder, UserStack};
+use profiler_core::cost::{CostModel, Price};
+use profiler_core::ledger::Ledger;
+use profiler_core::recording::{Charge, SampleRow};
+use std::collections::HashMap;
+
+/// Samples of the target.
+pub struct Sampling {
+    sampler: Sampler,
+    events: HashMap<u32, SampleEvent>,
+    /// Threads that could not be sampled: why, for the receipt.
+    failed: HashMap<u32, String>,
+    period_ns: u64,
+    reader: SampleReader,
+    unwinder: Unwinder,
+    stacks: StackTable,
+    shares: Shares,
+    pid: u32,
+    stack_kib: f64,
+    off_for_good: bool,
+    first_period_ns: u64,
+    uncharged: u64,
+    frames: Vec<Frame>,
+    /// Index in the inspection of each module of the unwinder; `None`: not there.
+    module_index: HashMap<ModuleId, Option<usize>>,
+}
+
+impl Sampling {
+    /// Sampling that is switched off until [`Sampling::set_period`].
+    #[must_use]
+    pub fn new(
+        sampler: Sampler,
+        reader: SampleReader,
+        unwinder: Unwinder,
+        pid: u32,
+        stack_bytes: u32,
+    ) -> Self {
+        Self {
+            sampler,
+            events: HashMap::new(),
+            failed: HashMap::new(),
+            period_ns: 0,
+            reader,
+            unwinder,
+            stacks: StackTable::new(),
+            shares: Shares::default(),
+            pid,
+            stack_kib: f64::from(stack_bytes) / 1024.0,
+            off_for_good: false,
+            first_period_ns: 0,
+            uncharged: 0,
+            frames: Vec::new(),
+            module_index: HashMap::new(),
+        }
+    }
+
+    /// Samples per second of target CPU time; 0 while off.
+    #[must_use]
+    pub fn rate_hz(&self) -> f64 {
+        if self.period_ns == 0 { 0.0 } else { 1e9 / self.period_ns as f64 }
+    }
+
+    /// Changes the period of every thread; 0 ends sampling.
+    pub fn set_period(&mut self, period_ns: u64) {
+        if period_ns == self.period_ns || self.off_for_good {
+            return;
+        }
+        if self.first_period_ns == 0 {
+            self.first_period_ns = period_ns;
+        }
+        let threads: Vec<u32> = self.events.keys().copied().collect();
+        self.period_ns = period_ns;
+        if period_ns == 0 {
+            self.events.clear();
+            return;
+        }
+        for tid in threads {
+            // A thread that is gone takes its event with it.
+            if self.events.get_mut(&tid).is_some_and(|e| e.set_period(period_ns).is_err()) {
+                self.events.remove(&tid);
+            }
+        }
+    }
+
+    /// Takes a thread under observation.
+    pub fn add_thread(&mut self, tid: u32) {
+        if self.period_ns == 0 || self.events.contains_key(&tid) || self.failed.contains_key(&tid) {
+            return;
+        }
+        match self.sampler.open_thread(tid, self.period_ns) {
+            Ok(event) => drop(self.events.insert(tid, event)),
+            Err(error) if error.thread_gone() => {}
+            Err(error) => drop(self.failed.insert(tid, error.to_string())),
+        }
+    }
+
+    /// A thread has ended.
+    pub fn remove_thread(&mut self, tid: u32) {
+        self.events.remove(&tid);
+        self.failed.remove(&tid);
+    }
+
+    /// Takes all of these threads under observation and lets go of those that are not among them.
+    pub fn keep_threads(&mut self, tids: &[i32]) {
+        let alive: std::collections::HashSet<u32> =
+            tids.iter().filter_map(|t| u32::try_from(*t).ok()).collect();
+        self.events.retain(|tid, _| alive.contains(tid));
+        self.failed.retain(|tid, _| alive.contains(tid));
+        for tid in alive {
+            self.add_thread(tid);
+        }
+    }
+
+    /// Threads under observation.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.events.len()
+    }
+
+    /// One reason why threads could not be sampled, and how many.
+    #[must_use]
+    pub fn failures(&self) -> Option<(usize, &str)> {
+        self.failed.values().next().map(|why| (self.failed.len(), why.as_str()))
+    }
+
+    /// Where samples fell.
+    #[must_use]
+    pub fn shares(&self) -> &Shares {
+        &self.shares
+    }
+
+    /// The distinct stacks so far.
+    #[must_use]
+    pub fn stacks(&self) -> &StackTable {
+        &self.stacks
+    }
+
+    /// The modules that frames refer to.
+    #[must_use]
+    pub fn modules(&self) -> &Modules {
+        self.unwinder.modules()
+    }
+
+    /// Price of one sample.
+    #[must_use]
+    pub fn price(&self, cost: &CostModel) -> Price {
+        cost.sample_price(self.stack_kib)
+    }
+
+    /// Switched off by the user, not by the plan.
+    #[must_use]
+    pub fn is_off_for_good(&self) -> bool {
+        self.off_for_good
+    }
+
+    /// No sampling in this run.
+    pub fn switch_off_for_good(&mut self) {
+        self.off_for_good = true;
+    }
+
+    /// The longest period that was in force, ns; 0: no sampling.
+    #[must_use]
+    pub fn first_period_ns(&self) -> u64 {
+        self.first_period_ns
+    }
+
+    /// Modules came or went.
+    pub fn modules_changed(&mut self) {
+        self.shares.forget_addresses();
+        self.module_index.clear();
+        self.unwinder.invalidate(self.pid);
+    }
+
+    /// Takes the samples out of the ring: unwinds, counts shares, sends rows.
+    pub fn drain(&mut self, limit: usize, inspection: &Inspection, writer: &WriterHandle) {
+        let mut rows: Vec<SampleRow> = Vec::new();
+        let Self { reader, unwinder, stacks, shares, frames, module_index, uncharged, .. } = self;
+        reader.drain(limit, |sample| {
+            *uncharged += 1;
+            frames.clear();
+            let mut truncated = true;
+            if let Some(r) = sample.registers {
+                let stack = UserStack { pid: sample.pid, ip: r.ip, sp: r.sp, bp: r.bp, bytes: sample.stack };
+                truncated = unwinder.unwind(&stack, |_, _| None, frames);
+            }
+            let modules = unwinder.modules();
+            shares.add(sample.period_ns, frames, |frame| {
+                let index = *module_index.entry(frame.module).or_insert_with(|| {
+                    let name = &modules.get(frame.module).name;
+                    inspection.modules().iter().position(|m| m.path.as_os_str() == name.as_str())
+                });
+                let function = inspection.function_in(index?, frame.address)?;
+                Some(FunctionKey { module: function.module, address: function.vaddr })
+            });
+            if let Some(ip) = sample.kernel_ip {
+                frames.insert(0, Frame { module: KERNEL, address: ip });
+            }
+            let stack_id = stacks.intern(frames);
+            rows.push(SampleRow {
+                time_ns: sample.time_ns,
+                pid: sample.pid,
+                tid: sample.tid,
+                cpu: sample.cpu,
+                stack_id,
+                in_kernel: sample.kernel_ip.is_some(),
+                period_ns: sample.period_ns,
+                truncated,
+            });
+        });
+        if !rows.is_empty() {
+            writer.send(rows);
+        }
+    }
+
+    /// Charges the samples since the last call; returns their cost, ns.
+    pub fn charge(&mut self, ledger: &mut Ledger, cost: &CostModel) -> f64 {
+        let n = std::mem::take(&mut self.uncharged);
+        let price = self.price(cost);
+        ledger.charge_units(Charge::Samples, None, n, price);
+        n as f64 * price.ns
+    }
+}

@@ -1,0 +1,129 @@
+//! What the user named: patterns, compiled once, asked for every function.
+
+use super::class::Wish;
+use crate::cli::SelectArgs;
+use crate::inspect::{Function, Inspection, Pattern, PatternError};
+use profiler_core::class::RecordKind;
+use std::collections::HashMap;
+
+/// A pattern on the command line that makes no sense.
+#[derive(Debug, thiserror::Error)]
+#[error("{option} '{text}': {source}")]
+pub struct SelectionError {
+    option: &'static str,
+    text: String,
+    source: PatternError,
+}
+
+/// The compiled command line.
+#[derive(Debug)]
+pub struct Selection {
+    trace: Vec<Pattern>,
+    never: Vec<Pattern>,
+    count: Vec<Pattern>,
+    latency: Vec<Pattern>,
+    record: Vec<Pattern>,
+    weight: Vec<(Pattern, f64)>,
+    return_links: Vec<Pattern>,
+    discover: usize,
+    unmatched: HashMap<String, String>,
+}
+
+impl Selection {
+    /// Compiles the patterns.
+    ///
+    /// # Errors
+    /// The first pattern that makes no sense.
+    pub fn new(args: &SelectArgs) -> Result<Self, SelectionError> {
+        let one = |option, text: &str| {
+            Pattern::parse(text).map_err(|source| SelectionError { option, text: text.to_owned(), source })
+        };
+        let all =
+            |option, texts: &[String]| texts.iter().map(|t| one(option, t)).collect::<Result<Vec<_>, _>>();
+        Ok(Self {
+            trace: all("--trace", &args.trace)?,
+            never: all("--never", &args.never)?,
+            count: all("--count", &args.count)?,
+            latency: all("--latency", &args.latency)?,
+            record: all("--record", &args.record)?,
+            weight: args
+                .weight
+                .iter()
+                .map(|(text, w)| Ok((one("--weight", text)?, *w)))
+                .collect::<Result<_, _>>()?,
+            return_links: all("--return-links", &args.return_links)?,
+            discover: args.discover,
+            unmatched: HashMap::new(),
+        })
+    }
+
+    /// How many functions may be taken from the samples.
+    #[must_use]
+    pub fn discover(&self) -> usize {
+        self.discover
+    }
+
+    /// Something was named to be watched.
+    #[must_use]
+    pub fn names_any(&self) -> bool {
+        !(self.trace.is_empty() && self.count.is_empty() && self.latency.is_empty() && self.record.is_empty())
+    }
+
+    /// The functions that were named to be watched. Patterns without any are remembered for the receipt.
+    pub fn named(&mut self, inspection: &Inspection) -> Vec<Function> {
+        let patterns: Vec<Pattern> =
+            [&self.record, &self.latency, &self.count, &self.trace].into_iter().flatten().cloned().collect();
+        if patterns.is_empty() {
+            return Vec::new();
+        }
+        let resolution = inspection.resolve(&patterns);
+        // A library that is loaded later may bring what is missing now.
+        self.unmatched = resolution
+            .unmatched
+            .into_iter()
+            .map(|u| {
+                let hint = if u.suggestions.is_empty() {
+                    String::new()
+                } else {
+                    format!("; similar: {}", u.suggestions.join(", "))
+                };
+                (u.pattern, format!("{}{hint}", u.reason))
+            })
+            .collect();
+        resolution.functions
+    }
+
+    /// Patterns that named nothing so far, and why.
+    #[must_use]
+    pub fn unmatched(&self) -> Vec<(String, String)> {
+        let mut all: Vec<_> = self.unmatched.iter().map(|(p, why)| (p.clone(), why.clone())).collect();
+        all.sort();
+        all
+    }
+
+    /// What is wanted of a function; `None`: it may not be traced.
+    #[must_use]
+    pub fn wish(&self, function: &Function) -> Option<Wish> {
+        let any = |patterns: &[Pattern]| patterns.iter().any(|p| matches(p, function));
+        if any(&self.never) {
+            return None;
+        }
+        let must = any(&self.trace);
+        let (kind, by_kind) = if any(&self.record) {
+            (RecordKind::Record, true)
+        } else if any(&self.latency) {
+            (RecordKind::Latency, true)
+        } else {
+            (RecordKind::Count, any(&self.count))
+        };
+        // The last weight that names it counts, as with any option given twice.
+        let weight = self.weight.iter().rev().find(|(p, _)| matches(p, function)).map_or(1.0, |(_, w)| *w);
+        Some(Wish { kind, weight, must, named: must || by_kind, force_return_link: any(&self.return_links) })
+    }
+}
+
+fn matches(pattern: &Pattern, function: &Function) -> bool {
+    pattern.matches_module(&function.module_name)
+        && (pattern.matches_symbol(&function.symbol)
+            || function.aliases.iter().any(|alias| pattern.matches_symbol(alias)))
+}

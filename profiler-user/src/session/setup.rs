@@ -1,0 +1,313 @@
+//! `tithe record`: from the command line to a running session, and the loop.
+
+use super::attach::{Attachments, now_ns};
+use super::children::Children;
+use super::finish::Finished;
+use super::host::{Host, unix_ns};
+use super::progress::Progress;
+use super::sampling::Sampling;
+use super::select::Selection;
+use super::{EndReason, Phase, Session};
+use crate::calibrate::{self, CalibrateOptions};
+use crate::cli::{RecordArgs, TargetArgs};
+use crate::failure::{Failure, FailureKind};
+use crate::governor::{Governor, LinkTable};
+use crate::inspect::Inspection;
+use crate::prober::{Kernel, KernelOptions, SampleKind};
+use crate::recording::{Overwrite, Writer, WriterHandle, WriterOptions};
+use crate::target::{LaunchUser, Suspended, SwitchMeter, Target, launch};
+use crate::unwind::Unwinder;
+use crate::watchdog::Watchdog;
+use anyhow::Context;
+use profiler_core::controller::{Controller, ControllerConfig};
+use profiler_core::ledger::Ledger;
+use profiler_core::recording::{AgentUse, FORMAT_VERSION, Losses, Meta};
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::unix::AsyncFd;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Turn of the loop.
+const TURN: Duration = Duration::from_millis(10);
+
+/// Runs `tithe record` to its end and returns what is to be shown.
+///
+/// # Errors
+/// With the exit code that fits: nothing has been attached, or everything is detached again.
+pub fn record(args: &RecordArgs, watchdog: &Watchdog) -> Result<Finished, Failure> {
+    preflight()?;
+    let progress = Progress::start();
+    let held = hold_target(&args.target)?;
+    let pid = u32::try_from(held.target().pid()).map_err(|e| Failure::attach(anyhow::anyhow!(e)))?;
+    let heartbeat = watchdog.heartbeat();
+    let (mut session, launched) = prepare(args, held, pid, progress, watchdog)?;
+    heartbeat.arm();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the event loop")?;
+    let run = launched.go(&mut session).and_then(|()| runtime.block_on(session.run()));
+    let finished = session.finish(run.as_ref().ok().copied(), run.as_ref().err());
+    heartbeat.disarm();
+    run?;
+    finished
+}
+
+/// The cheap checks, before anything is touched.
+pub(crate) fn preflight() -> Result<(), Failure> {
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        return Err(Failure::attach(anyhow::anyhow!(
+            "watching a process needs root, and this runs as user {}; run it again with sudo",
+            // SAFETY: as above.
+            unsafe { libc::geteuid() }
+        )));
+    }
+    Ok(())
+}
+
+/// A target that is there, or one that is held before its first instruction.
+enum Held {
+    Running(Target),
+    Suspended(Suspended),
+}
+
+impl Held {
+    fn target(&self) -> &Target {
+        match self {
+            Self::Running(target) => target,
+            Self::Suspended(held) => held.target(),
+        }
+    }
+}
+
+/// What is left to be let go once everything is ready.
+enum Launched {
+    Nothing,
+    Held(Box<Suspended>),
+}
+
+impl Launched {
+    fn go(self, session: &mut Session) -> Result<(), Failure> {
+        if let Self::Held(held) = self {
+            let (target, child) = held.resume().map_err(Failure::attach)?;
+            session.target = target;
+            session.child = Some(child);
+        }
+        Ok(())
+    }
+}
+
+fn hold_target(args: &TargetArgs) -> Result<Held, Failure> {
+    if let Some(pid) = args.pid {
+        // OK because the command line bounds PIDs at 2^22.
+        let pid = i32::try_from(pid).unwrap_or(i32::MAX);
+        return Ok(Held::Running(Target::attach(pid).map_err(Failure::attach)?));
+    }
+    let user = if args.as_root { None } else { LaunchUser::from_sudo().map_err(Failure::attach)? };
+    let (program, rest) = args.command.split_first().ok_or_else(|| Failure::usage("no command to start"))?;
+    let rest: Vec<OsString> = rest.iter().map(OsString::from).collect();
+    let mut held = launch(OsStr::new(program), &rest, user.as_ref()).map_err(Failure::attach)?;
+    held.run_to_entry().map_err(Failure::attach)?;
+    Ok(Held::Suspended(held))
+}
+
+fn prepare(
+    args: &RecordArgs,
+    held: Held,
+    pid: u32,
+    progress: Progress,
+    watchdog: &Watchdog,
+) -> Result<(Session, Launched), Failure> {
+    progress.set("inspecting the target".to_owned());
+    let selection = Selection::new(&args.select).map_err(|e| Failure::new(FailureKind::Usage, e))?;
+    let inspection = Inspection::of(held.target().pid()).map_err(Failure::attach)?;
+    let options = KernelOptions {
+        forced_tier: args.force_tier,
+        kernel_memory_bytes: args.kernel_memory,
+        verbose: args.verbose,
+        ..KernelOptions::default()
+    };
+    let kernel = Arc::new(Kernel::load(&options).map_err(Failure::attach)?);
+    kernel.add_target(pid, false).map_err(Failure::attach)?;
+    progress.set("calibrating: what a hit costs here".to_owned());
+    let cost =
+        calibrate::load_or_run(kernel.tier(), &CalibrateOptions::default()).map_err(Failure::attach)?;
+    for note in &cost.notes {
+        progress.note(note);
+    }
+    let cost = cost.model;
+    let table = Arc::new(LinkTable::new(options.max_classes).context("cannot create the link table")?);
+    let alarms = kernel.alarm_reader().map_err(Failure::attach)?;
+    let governor = Governor::start(alarms, table, Some(watchdog.heartbeat())).map_err(Failure::attach)?;
+    let sampler = kernel.sampler(SampleKind::Observe).map_err(Failure::attach)?;
+    let reader = kernel.sample_reader().map_err(Failure::attach)?;
+    let calls = kernel.call_reader().map_err(Failure::attach)?;
+    let lifecycle = kernel.watch_lifecycle().map_err(Failure::attach)?;
+    let mut unwinder = Unwinder::default();
+    unwinder.prepare(pid);
+    let mut sampling = Sampling::new(sampler, reader, unwinder, pid, options.stack_bytes);
+
+    if args.only_named || args.sample_rate == Some(0.0) {
+        sampling.switch_off_for_good();
+    }
+
+    let target = held.target();
+    let output = args.output.clone().unwrap_or_else(|| default_output(target));
+    let start_ns = now_ns();
+    let meta = meta(args, target, &kernel, &cost, start_ns);
+    if output.join("meta.json").exists() && !args.force {
+        return Err(Failure::usage(format!(
+            "there is a recording at '{}' already: choose another name with -o, or replace it with --force",
+            output.display()
+        )));
+    }
+    let overwrite = if args.force { Overwrite::Anything } else { Overwrite::Recording };
+    let writer = Writer::create(&output, caller(), overwrite, &meta)
+        .map_err(|e| Failure::from(anyhow::Error::new(e)))?;
+    let writer =
+        WriterHandle::spawn(writer, WriterOptions::default()).context("cannot start the writer thread")?;
+    let exe = target.exe().ok();
+    let (target, launched) = match held {
+        Held::Running(target) => (target, Launched::Nothing),
+        Held::Suspended(held) => {
+            // The target is bound a second time: `held` keeps its own until it is let go.
+            let target = Target::attach(held.target().pid()).map_err(Failure::attach)?;
+            (target, Launched::Held(Box::new(held)))
+        }
+    };
+    let cpu = target.cpu_time_ns().unwrap_or(0);
+    let switches = SwitchMeter::new(&target).ok();
+    let session = Session {
+        children: Children::new(exe),
+        child: None,
+        target,
+        inspection,
+        selection,
+        attach: Attachments::new(Arc::clone(&kernel), governor, pid),
+        sampling,
+        calls,
+        lifecycle,
+        ledger: Ledger::new(args.budget, start_ns),
+        controller: Controller::new(ControllerConfig::default()),
+        cost,
+        writer,
+        meta,
+        progress,
+        phase: Phase::Warmup { until_ns: start_ns + warmup_ns(args) },
+        verbose: args.verbose,
+        only_named: args.only_named,
+        fixed_rate_hz: args.sample_rate,
+        budget: args.budget,
+        output,
+        end_ns: args.duration.map(|d| start_ns + u64::try_from(d.as_nanos()).unwrap_or(u64::MAX / 2)),
+        last_ledger_ns: start_ns,
+        last_slow_ns: start_ns,
+        last_cpu_ns: cpu,
+        new_switches: 0,
+        switches,
+        own_cpu: 0.0,
+        switches_per_s: 0.0,
+        plans: 0,
+        trips: 0,
+        replan_wanted: false,
+        survey_windows: Vec::new(),
+        rearm_wanted: Vec::new(),
+        unmeasured: Vec::new(),
+    };
+    Ok((session, launched))
+}
+
+/// Sampling alone before the survey: 1.5 s, less in short runs.
+fn warmup_ns(args: &RecordArgs) -> u64 {
+    if args.only_named {
+        return 0;
+    }
+    let share = args.duration.map_or(1.5, |d| (d.as_secs_f64() * 0.15).min(1.5));
+    (share * 1e9) as u64
+}
+
+fn meta(
+    args: &RecordArgs,
+    target: &Target,
+    kernel: &Kernel,
+    cost: &profiler_core::cost::CostModel,
+    start_ns: u64,
+) -> Meta {
+    let host = Host::read();
+    let cmdline = target.cmdline().unwrap_or_default();
+    Meta {
+        format_version: FORMAT_VERSION,
+        tithe_version: env!("CARGO_PKG_VERSION").to_owned(),
+        host: host.name,
+        kernel: host.kernel,
+        cpus: host.cpus,
+        pid: u32::try_from(target.pid()).unwrap_or(0),
+        exe: target.exe().map(|p| p.display().to_string()).unwrap_or_default(),
+        cmdline: cmdline.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
+        start_unix_ns: unix_ns(),
+        start_ns,
+        end_ns: None,
+        end_reason: None,
+        budget: args.budget,
+        tier: kernel.tier(),
+        cost: cost.clone(),
+        sample_period_ns: 0,
+        kernel_memory_bytes: kernel.kernel_memory_bytes(),
+        agent: AgentUse::default(),
+        measured: None,
+        losses: Losses::default(),
+        not_observed: Vec::new(),
+        warnings: Vec::new(),
+    }
+}
+
+/// `NAME-PID.tithe` in the working directory, with a number where that exists.
+fn default_output(target: &Target) -> PathBuf {
+    let exe = target.exe().unwrap_or_default();
+    let name = exe.file_name().map_or_else(|| "process".to_owned(), |n| n.to_string_lossy().into_owned());
+    let name = name.trim_end_matches(" (deleted)").replace('/', "_");
+    let plain = PathBuf::from(format!("{name}-{}.tithe", target.pid()));
+    // Recorded data is never overwritten by a default: -2, -3, …
+    std::iter::once(plain.clone())
+        .chain((2..1000).map(|n| PathBuf::from(format!("{name}-{}-{n}.tithe", target.pid()))))
+        .find(|path| !path.exists())
+        .unwrap_or(plain)
+}
+
+/// Who called sudo: the owner of the files that we write.
+pub(crate) fn caller() -> Option<(u32, u32)> {
+    let id = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
+    Some((id("SUDO_UID")?, id("SUDO_GID")?))
+}
+
+impl Session {
+    /// The loop.
+    async fn run(&mut self) -> Result<EndReason, Failure> {
+        let mut interrupt = signal(SignalKind::interrupt()).context("cannot catch SIGINT")?;
+        let mut terminate = signal(SignalKind::terminate()).context("cannot catch SIGTERM")?;
+        let mut hangup = signal(SignalKind::hangup()).context("cannot catch SIGHUP")?;
+        let pidfd = self.target.pidfd().try_clone_to_owned().context("cannot watch the target's end")?;
+        // SAFETY: the descriptor is owned by the `AsyncFd`, which keeps it open until it is deregistered.
+        let exit = unsafe { AsyncFd::register_with_interest(pidfd, tokio::io::Interest::READABLE) }
+            .context("cannot watch the target's end")?;
+        let mut turns = tokio::time::interval(TURN);
+        turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        self.begin();
+        loop {
+            tokio::select! {
+                _ = turns.tick() => {
+                    if !self.turn()? {
+                        return Ok(EndReason::Duration);
+                    }
+                }
+                _ = interrupt.recv() => return Ok(EndReason::Interrupted),
+                _ = terminate.recv() => return Ok(EndReason::Interrupted),
+                _ = hangup.recv() => return Ok(EndReason::Interrupted),
+                _ = exit.readable() => return Ok(EndReason::TargetExited),
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Where the samples fell: on-CPU time per function, inclusive and self.
+//!
+//! Inputs: stacks with the CPU time that each sample stands for; a resolver from frame to
+//! function. Outputs: per function the samples and CPU time with it on the stack (each sample counts a function
+//! once, however deep) and at its top. It keeps no stacks.
+
+use crate::unwind::Frame;
+use std::collections::{HashMap, HashSet};
+
+/// Names a function across the run: index of the module in the inspection, virtual address in its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FunctionKey {
+    /// Module.
+    pub module: usize,
+    /// Virtual address in the module's file.
+    pub address: u64,
+}
+
+/// Time of one function.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FunctionTime {
+    /// Samples with the function on the stack.
+    pub samples: u64,
+    /// CPU time that those samples stand for, ns.
+    pub cpu_ns: u64,
+    /// Samples with the function at the top.
+    pub self_samples: u64,
+    /// CPU time of those, ns.
+    pub self_cpu_ns: u64,
+}
+
+/// Addresses remembered at most: 16 MiB of them.
+const CACHE_LIMIT: usize = 1 << 20;
+
+/// The accumulator.
+#[derive(Debug, Default)]
+pub struct Shares {
+    functions: HashMap<FunctionKey, FunctionTime>,
+    resolved: HashMap<Frame, Option<FunctionKey>>,
+    samples: u64,
+    cpu_ns: u64,
+}
+
+impl Shares {
+    /// Adds a sample that stands for `period_ns` of CPU time; `frames`: innermost first.
+    pub fn add(
+        &mut self,
+        period_ns: u64,
+        frames: &[Frame],
+        mut resolve: impl FnMut(Frame) -> Option<FunctionKey>,
+    ) {
+        self.samples += 1;
+        self.cpu_ns += period_ns;
+        let mut seen = HashSet::new();
+        for (depth, frame) in frames.iter().enumerate() {
+            if self.resolved.len() >= CACHE_LIMIT {
+                self.resolved.clear();
+            }
+            let Some(key) = *self.resolved.entry(*frame).or_insert_with(|| resolve(*frame)) else { continue };
+            let first = seen.insert(key);
+            let time = self.functions.entry(key).or_default();
+            if first {
+                time.samples += 1;
+                time.cpu_ns += period_ns;
+            }
+            if depth == 0 {
+                time.self_samples += 1;
+                time.self_cpu_ns += period_ns;
+            }
+        }
+    }
+
+    /// Forgets how addresses resolve (modules came or went), not the times.
+    pub fn forget_addresses(&mut self) {
+        self.resolved.clear();
+    }
+
+    /// Time of one function.
+    #[must_use]
+    pub fn of(&self, key: FunctionKey) -> FunctionTime {
+        self.functions.get(&key).copied().unwrap_or_default()
+    }
+
+    /// All samples.
+    #[must_use]
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// CPU time that all samples stand for, ns.
+    #[must_use]
+    pub fn cpu_ns(&self) -> u64 {
+        self.cpu_ns
+    }
+
+    /// Functions by inclusive time, hottest first; ties by address, so that the order is the same each time.
+    #[must_use]
+    pub fn hottest(&self) -> Vec<(FunctionKey, FunctionTime)> {
+        let mut all: Vec<_> = self.functions.iter().map(|(k, t)| (*k, *t)).collect();
+        all.sort_by(|a, b| b.1.cpu_ns.cmp(&a.1.cpu_ns).then(a.0.cmp(&b.0)));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(address: u64) -> FunctionKey {
+        FunctionKey { module: 0, address }
+    }
+
+    #[test]
+    fn a_recursive_function_counts_once_per_sample() {
+        let mut shares = Shares::default();
+        // f (0x10) calls itself twice below main (0x20); 0x99 has no symbol.
+        let frame = |address| Frame { module: crate::unwind::ModuleId(2), address };
+        let stack = [0x11, 0x12, 0x11, 0x21, 0x99].map(frame);
+        shares.add(1_000, &stack, |f| (f.address != 0x99).then(|| key(f.address & !0xf)));
+        shares.add(1_000, &[frame(0x21)], |f| Some(key(f.address & !0xf)));
+        assert_eq!(
+            shares.of(key(0x10)),
+            FunctionTime { samples: 1, cpu_ns: 1_000, self_samples: 1, self_cpu_ns: 1_000 }
+        );
+        assert_eq!(
+            shares.of(key(0x20)),
+            FunctionTime { samples: 2, cpu_ns: 2_000, self_samples: 1, self_cpu_ns: 1_000 }
+        );
+        assert_eq!((shares.samples(), shares.cpu_ns()), (2, 2_000));
+        assert_eq!(shares.hottest()[0].0, key(0x20));
+    }
+}

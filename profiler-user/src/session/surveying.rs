@@ -1,0 +1,275 @@
+//! The phases before the plan runs, and the slow looks: threads, modules, children.
+
+use super::attach::{Ended, now_ns};
+use super::planning::Rate;
+use super::{Phase, Session};
+use profiler_core::class::{ClassId, RecordKind};
+use profiler_core::recording::WindowKind;
+use profiler_core::survey::{
+    BurstOutcome, BurstRequest, RateEstimate, Step, StoppedBy, Survey, SurveyClass, SurveyConfig,
+};
+use std::collections::HashMap;
+
+/// Longest survey, ns: a first plan after two seconds is worth more than a perfect one after ten.
+const SURVEY_NS: u64 = 3_000_000_000;
+/// Sampling rate until there is a plan, Hz of target CPU time.
+const FIRST_RATE_HZ: f64 = 99.0;
+
+impl Session {
+    /// Before the first turn: threads under observation, sampling on.
+    pub(super) fn begin(&mut self) {
+        self.attach.governor().pulse();
+        let rate = self.fixed_rate_hz.unwrap_or(FIRST_RATE_HZ);
+        if rate > 0.0 && !self.only_named {
+            self.sampling.set_period((1e9 / rate) as u64);
+        }
+        self.look_at_threads();
+        self.progress.set("sampling: where does the time go?".to_owned());
+    }
+
+    /// Moves on to the next phase when it is time.
+    ///
+    /// # Errors
+    /// The budget does not allow what the user demanded.
+    pub(super) fn advance(&mut self, now: u64) -> anyhow::Result<()> {
+        match &mut self.phase {
+            Phase::Warmup { until_ns } if now >= *until_ns => {
+                let new = self.find_classes();
+                if self.only_named {
+                    return self.trace_all(&new);
+                }
+                let survey = self.new_survey(&new);
+                self.phase = Phase::Survey { survey: Box::new(survey), until_ns: now + SURVEY_NS };
+                self.progress.set(format!("surveying {} functions", new.len()));
+            }
+            Phase::Survey { .. } => {
+                if self.attach.surveying() {
+                    self.end_survey_windows(now);
+                } else {
+                    return self.next_step(now);
+                }
+            }
+            Phase::Run if self.replan_wanted => {
+                self.replan_wanted = false;
+                let rates = self.present_rates();
+                if let Err(error) = self.make_plan(&rates) {
+                    self.warn_verbose(&format!("the plan stays as it is: {error}"));
+                }
+            }
+            Phase::Warmup { .. } | Phase::Run => {}
+        }
+        Ok(())
+    }
+
+    fn new_survey(&self, classes: &[ClassId]) -> Survey {
+        let shares = self.sampling.shares();
+        let list: Vec<SurveyClass> = classes
+            .iter()
+            .map(|id| {
+                let class = self.attach.class(*id);
+                let time = shares.of(class.candidate.key);
+                let share = time.cpu_ns as f64 / shares.cpu_ns().max(1) as f64;
+                let site = class.candidate.entry_class;
+                let tau = self.cost.hit_price(site, RecordKind::Count);
+                SurveyClass { class: *id, tau, rho: share * self.own_cpu, weight: class.wish.weight }
+            })
+            .collect();
+        let threads = self.sampling.threads().max(1);
+        let config = SurveyConfig {
+            time_limit_ns: SURVEY_NS,
+            attach_cost_s: self.cost.attach.seconds(),
+            parallel: u32::try_from(threads).unwrap_or(u32::MAX).min(self.meta.cpus),
+            // Half of what the budget brings in that time: samples want to live too.
+            cpu_limit_s: self.budget.cpu_per_second(self.own_cpu) * SURVEY_NS as f64 * 1e-9,
+            ..SurveyConfig::default()
+        };
+        Survey::new(config, self.own_cpu, &list)
+    }
+
+    /// Asks the survey what to do.
+    fn next_step(&mut self, now: u64) -> anyhow::Result<()> {
+        let phase = std::mem::replace(&mut self.phase, Phase::Run);
+        let Phase::Survey { mut survey, until_ns } = phase else { return Ok(()) };
+        survey.set_cpu_per_s(self.own_cpu);
+        let available = self.ledger.available_ns() * 1e-9;
+        let step = survey.next_step(now, available, |rates| self.decisions(rates));
+        match step {
+            Step::Run(requests) => {
+                self.start_round(&requests);
+                self.phase = Phase::Survey { survey, until_ns };
+                self.abort_refused(&requests);
+            }
+            Step::Wait { .. } if now < until_ns => self.phase = Phase::Survey { survey, until_ns },
+            Step::Wait { .. } | Step::Done(_) => {
+                let rates = survey
+                    .rates()
+                    .into_iter()
+                    .map(|r| (r.class, (r.rate_hz.low, r.rate_hz.value, r.rate_hz.high)))
+                    .collect();
+                self.unmeasured = survey.unmeasured();
+                return self.start_plan(rates);
+            }
+        }
+        Ok(())
+    }
+
+    /// What the planner would decide at these rates, class by class.
+    fn decisions(&self, rates: &[RateEstimate]) -> Vec<&'static str> {
+        let map: HashMap<ClassId, Rate> =
+            rates.iter().map(|r| (r.class, (r.rate_hz.low, r.rate_hz.value, r.rate_hz.high))).collect();
+        let (mut problem, ids) = self.problem(&map);
+        let Ok(plan) = Self::solve(&mut problem) else { return vec!["sample"; rates.len()] };
+        let by_id: HashMap<ClassId, &'static str> =
+            ids.iter().zip(&plan.classes).map(|(id, c)| (*id, c.decision.name())).collect();
+        rates.iter().map(|r| by_id.get(&r.class).copied().unwrap_or("sample")).collect()
+    }
+
+    /// Tells the survey of the classes that could not be attached.
+    fn abort_refused(&mut self, requests: &[BurstRequest]) {
+        let refused: Vec<ClassId> =
+            requests.iter().map(|r| r.class).filter(|id| self.attach.class(*id).is_off()).collect();
+        let Phase::Survey { survey, .. } = &mut self.phase else { return };
+        for class in refused {
+            survey.record(BurstOutcome {
+                class,
+                start_ns: 0,
+                elapsed_ns: 0,
+                hits: 0,
+                extra_hits: 0,
+                off_ns: 0,
+                target_cpu_ns: 0,
+                threads: 1,
+                other_cost_ns: 0,
+                stopped_by: StoppedBy::Aborted,
+            });
+        }
+    }
+
+    /// The rates are there: a plan, together with what is known of classes that run already.
+    fn start_plan(&mut self, new: HashMap<ClassId, Rate>) -> anyhow::Result<()> {
+        self.phase = Phase::Run;
+        let mut rates = self.present_rates();
+        rates.extend(new);
+        self.make_plan(&rates)?;
+        Ok(())
+    }
+
+    fn start_round(&mut self, requests: &[BurstRequest]) {
+        let now = now_ns();
+        self.survey_windows = requests.iter().map(|r| (r.class, now + r.window_ns)).collect();
+        let quotas: Vec<(ClassId, u64)> = requests.iter().map(|r| (r.class, r.quota_hits)).collect();
+        self.attach.open(&self.target, WindowKind::Survey, &quotas);
+        let opened = now_ns();
+        // The clock of a window runs from when it is open, not from when attaching began.
+        for (_, end) in &mut self.survey_windows {
+            *end += opened - now;
+        }
+    }
+
+    fn end_survey_windows(&mut self, now: u64) {
+        let due: Vec<ClassId> =
+            self.survey_windows.iter().filter(|(_, end)| now >= *end).map(|(id, _)| *id).collect();
+        for id in due {
+            if self.attach.class(id).is_open() {
+                self.attach.close(&self.target, id);
+            }
+        }
+        self.survey_windows.retain(|(_, end)| now < *end);
+    }
+
+    /// A survey window is complete.
+    pub(super) fn survey_window(&mut self, ended: &Ended) {
+        let threads = u32::try_from(self.sampling.threads().max(1)).unwrap_or(u32::MAX);
+        let Phase::Survey { survey, .. } = &mut self.phase else { return };
+        let row = &ended.row;
+        survey.record(BurstOutcome {
+            class: ClassId(row.class_id),
+            start_ns: row.start_ns,
+            elapsed_ns: row.end_ns.saturating_sub(row.start_ns),
+            hits: row.kept,
+            extra_hits: row.gated,
+            off_ns: ended.closed_ns.saturating_sub(row.end_ns),
+            target_cpu_ns: row.target_cpu_ns,
+            threads,
+            other_cost_ns: 0,
+            stopped_by: if ended.tripped_itself { StoppedBy::Quota } else { StoppedBy::Window },
+        });
+    }
+
+    /// `--only-named`: no survey, no sampling; everything named is traced under its quota.
+    fn trace_all(&mut self, classes: &[ClassId]) -> anyhow::Result<()> {
+        self.phase = Phase::Run;
+        self.make_plan(&HashMap::new())?;
+        let open = self.attach.classes().iter().filter(|c| c.is_open()).count();
+        self.progress.note(&format!("tracing {open} of {} functions", classes.len()));
+        Ok(())
+    }
+
+    /// Once a second.
+    pub(super) fn slow_tick(&mut self, now: u64) {
+        self.look_at_threads();
+        if let Some(meter) = &mut self.switches
+            && let Ok(n) = meter.advance(&self.target)
+        {
+            self.switches_per_s = n as f64;
+            if self.sampling.threads() > 0 {
+                self.new_switches += n;
+            }
+        }
+        let execed = self.children.take_execed();
+        // The target may be gone: its end is seen elsewhere.
+        if self.inspection.refresh().unwrap_or(false) || execed {
+            self.look_at_modules();
+        }
+        if self.children.rearm_due(now) {
+            self.rearm();
+        }
+        for notice in self.writer.take_notices() {
+            self.progress.note(&notice);
+        }
+        self.show_progress(now);
+    }
+
+    fn look_at_threads(&mut self) {
+        if let Ok(tids) = self.target.threads() {
+            self.sampling.keep_threads(&tids);
+        }
+    }
+
+    /// Modules came or went (dlopen, exec): watch what was named in the new ones.
+    fn look_at_modules(&mut self) {
+        self.sampling.modules_changed();
+        let new = self.find_classes();
+        if !new.is_empty() && matches!(self.phase, Phase::Run) {
+            self.warn_verbose(&format!("{} more functions after modules were loaded", new.len()));
+            let survey = self.new_survey(&new);
+            self.phase = Phase::Survey { survey: Box::new(survey), until_ns: now_ns() + SURVEY_NS };
+        }
+    }
+
+    /// Closes all links; the controller's next tick opens them again. Where no link is left, the kernel takes the
+    /// breakpoints out of forked children too.
+    fn rearm(&mut self) {
+        let open: Vec<(ClassId, u64)> = self
+            .attach
+            .classes()
+            .iter()
+            .filter(|c| c.is_open())
+            .map(|c| (c.id, self.attach.quota(c.id)))
+            .collect();
+        self.attach.close_all(&self.target);
+        self.rearm_wanted = open;
+    }
+
+    fn show_progress(&self, now: u64) {
+        let elapsed = now.saturating_sub(self.meta.start_ns) / 1_000_000_000;
+        let traced = self.attach.classes().iter().filter(|c| c.is_open()).count();
+        self.progress.set(format!(
+            "{elapsed} s: {traced} functions traced, {:.0} samples/s, cost {:.2} % of {} allowed{}",
+            self.sampling.rate_hz(),
+            self.ledger.predicted() * 100.0,
+            self.budget,
+            if self.trips > 0 { format!(", {} stopped", self.trips) } else { String::new() }
+        ));
+    }
+}

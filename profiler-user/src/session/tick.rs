@@ -1,0 +1,217 @@
+//! One turn of the loop: drain, collect, charge, obey the controller.
+//!
+//! Every 10 ms the rings are drained and closed links collected; every 100 ms the ledger is closed and the controller
+//! asked; every second threads and modules are looked at.
+
+use super::attach::{Ended, now_ns};
+use super::{Phase, Session};
+use crate::prober::ClassCounters;
+use crate::session::class::LinkState;
+use profiler_core::class::ClassId;
+use profiler_core::controller::{Action, Tick};
+use profiler_core::recording::{Charge, EventRow, WindowKind};
+
+/// Interval of the ledger and the controller, ns.
+const LEDGER_NS: u64 = 100_000_000;
+/// Interval of the slow looks, ns.
+const SLOW_NS: u64 = 1_000_000_000;
+/// Records taken from a ring in one turn, so that a flood does not hold up the rest.
+const DRAIN_LIMIT: usize = 100_000;
+
+impl Session {
+    /// One turn. `Ok(false)`: the run is over.
+    ///
+    /// # Errors
+    /// Nothing that a run survives.
+    pub(super) fn turn(&mut self) -> anyhow::Result<bool> {
+        let now = now_ns();
+        self.attach.governor().pulse();
+        self.drain();
+        self.collect();
+        if now.saturating_sub(self.last_ledger_ns) >= LEDGER_NS {
+            self.ledger_tick(now);
+        }
+        if now.saturating_sub(self.last_slow_ns) >= SLOW_NS {
+            self.last_slow_ns = now;
+            self.slow_tick(now);
+        }
+        self.advance(now)?;
+        Ok(self.end_ns.is_none_or(|end| now < end))
+    }
+
+    /// Takes note of closed links and of the windows that ended with them.
+    fn collect(&mut self) {
+        for ended in self.attach.collect(&self.target) {
+            self.window_ended(ended);
+        }
+        if !self.rearm_wanted.is_empty() && !self.attach.busy() {
+            let again = std::mem::take(&mut self.rearm_wanted);
+            self.attach.open(&self.target, WindowKind::Trace, &again);
+        }
+    }
+
+    /// At the end: drain and collect, without controller and plan.
+    pub(super) fn settle(&mut self) {
+        self.attach.governor().pulse();
+        self.drain();
+        self.collect();
+    }
+
+    /// The last interval of the ledger.
+    pub(super) fn close_ledger(&mut self) {
+        self.phase = Phase::Warmup { until_ns: u64::MAX };
+        self.ledger_tick(now_ns());
+    }
+
+    /// Takes everything out of the rings.
+    pub(super) fn drain(&mut self) {
+        self.sampling.drain(DRAIN_LIMIT, &self.inspection, &self.writer);
+        let mut rows = Vec::new();
+        self.calls.drain(DRAIN_LIMIT, |call| {
+            rows.push(EventRow {
+                time_ns: call.time_ns,
+                class_id: call.class.0,
+                pid: call.pid,
+                tid: call.tid,
+                duration_ns: call.duration_ns,
+                args: call.args,
+            });
+        });
+        if !rows.is_empty() {
+            self.writer.send(rows);
+        }
+        while let Some(event) = self.lifecycle.try_next() {
+            // A record that we do not know is a record of a newer object: counted by the reader, nothing to do.
+            if let Ok(event) = event {
+                self.children.note(&event, &mut self.sampling, self.meta.pid);
+            }
+        }
+    }
+
+    /// A window is complete: record it, tell survey and controller.
+    fn window_ended(&mut self, ended: Ended) {
+        let class = ClassId(ended.row.class_id);
+        self.charge_class(class);
+        if ended.tripped_itself {
+            self.trips += 1;
+        }
+        let elapsed = ended.row.end_ns.saturating_sub(ended.row.start_ns);
+        match ended.row.kind {
+            WindowKind::Survey => self.survey_window(&ended),
+            WindowKind::Trace | WindowKind::Burst if ended.row.tripped => {
+                self.controller.tripped(class, now_ns(), ended.row.kept, elapsed);
+            }
+            WindowKind::Trace | WindowKind::Burst => {}
+        }
+        self.writer.send(vec![ended.row]);
+    }
+
+    /// Charges what a class has been hit since the last time.
+    fn charge_class(&mut self, id: ClassId) -> u64 {
+        let counters = self.attach.kernel().classes().counters(id);
+        let class = self.attach.class_mut(id);
+        let new = counters.since(&class.charged);
+        class.charged = counters;
+        let kind = match &class.state {
+            LinkState::Open(w) | LinkState::Closing(w, _) => Some(w.kind),
+            LinkState::Off => None,
+        };
+        let charge = match kind {
+            Some(WindowKind::Survey) => Charge::Survey,
+            Some(WindowKind::Burst) => Charge::Burst,
+            // The last hits of a window that has just ended belong to the phase that we are in.
+            Some(WindowKind::Trace) => Charge::Traced,
+            None if matches!(self.phase, Phase::Survey { .. }) => Charge::Survey,
+            None => Charge::Traced,
+        };
+        let own = new.attempted.saturating_sub(new.bystanders);
+        let cost = own as f64 * class.hit_price.ns + exits(&new) as f64 * class.exit_price.ns;
+        let bystanders = new.bystanders as f64 * class.hit_price.ns;
+        self.ledger.charge(charge, Some(id), own, cost);
+        self.ledger.charge(Charge::Bystanders, Some(id), new.bystanders, bystanders);
+        new.attempted
+    }
+
+    fn ledger_tick(&mut self, now: u64) {
+        let elapsed = now.saturating_sub(self.last_ledger_ns);
+        // OK to read the old value when the target is gone: the interval then used nothing.
+        let cpu = self.target.cpu_time_ns().unwrap_or(self.last_cpu_ns);
+        let used = cpu.saturating_sub(self.last_cpu_ns);
+        let ids: Vec<ClassId> = self.attach.classes().iter().filter(|c| !c.is_off()).map(|c| c.id).collect();
+        let hits: Vec<(ClassId, u64)> = ids.iter().map(|id| (*id, self.charge_class(*id))).collect();
+        let sample_cost = self.sampling.charge(&mut self.ledger, &self.cost);
+        self.ledger.charge_units(Charge::Switches, None, self.new_switches, self.cost.switch);
+        let switch_cost = self.new_switches as f64 * self.cost.switch.ns;
+        self.new_switches = 0;
+        let operations = self.attach.take_operations();
+        self.ledger.charge_units(Charge::Attach, None, operations, self.cost.attach);
+        let children = self.children.charge(&hits, used, self.attach.classes());
+        self.ledger.charge(Charge::Children, None, children.hits, children.cost_ns);
+        let rows = self.ledger.close_interval(now, used);
+        self.writer.send(rows);
+        self.last_ledger_ns = now;
+        self.last_cpu_ns = cpu;
+        self.note_cpu(elapsed, used);
+        if matches!(self.phase, Phase::Warmup { .. }) {
+            return;
+        }
+        let bucket = self.ledger.bucket();
+        let per_s = |ns: f64| ns / elapsed.max(1) as f64;
+        // Switches are read once a second and spread, or every tenth tick would look like a disaster.
+        let other = per_s(sample_cost) + per_s(switch_cost) * LEDGER_NS as f64 / SLOW_NS as f64;
+        let tick = Tick {
+            now_ns: now,
+            elapsed_ns: elapsed,
+            tokens_ns: bucket.available_ns() - bucket.debt_ns(),
+            capacity_ns: bucket.capacity_ns(),
+            income: bucket.rate(),
+            other_cost: other,
+            sample_cost: per_s(sample_cost),
+            sampling_hz: self.sampling.rate_hz(),
+            hits: &hits,
+        };
+        let actions = self.controller.tick(&tick);
+        self.obey(actions);
+    }
+
+    /// Does what the controller says.
+    pub(super) fn obey(&mut self, actions: Vec<Action>) {
+        let mut trace = Vec::new();
+        for action in actions {
+            match action {
+                Action::Trace { class, quota } => {
+                    if self.attach.class(class).is_open() {
+                        self.attach.set_quota(class, quota);
+                    } else {
+                        trace.push((class, quota));
+                    }
+                }
+                Action::Trial { class, quota, .. } => {
+                    if self.attach.open(&self.target, WindowKind::Burst, &[(class, quota)]) == 0 {
+                        self.controller.lost(class);
+                    }
+                }
+                Action::Detach { class, .. } => self.attach.close(&self.target, class),
+                Action::Quota { class, hits } => self.attach.set_quota(class, hits),
+                Action::Period { period_ns } => self.sampling.set_period(period_ns),
+                Action::Replan { why } => {
+                    self.warn_verbose(&format!("new plan: {why}"));
+                    self.replan_wanted = true;
+                }
+            }
+        }
+        if !trace.is_empty() {
+            self.attach.open(&self.target, WindowKind::Trace, &trace);
+            for (class, _) in trace {
+                if self.attach.class(class).is_off() {
+                    self.controller.lost(class);
+                }
+            }
+        }
+    }
+}
+
+/// Hits of exit sites or returns.
+fn exits(counters: &ClassCounters) -> u64 {
+    counters.returns.wrapping_add(counters.orphans)
+}
