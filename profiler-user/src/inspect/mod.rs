@@ -267,10 +267,30 @@ impl Module {
     /// All functions with a symbol and a size, by address (for surveys of a whole file; slow for huge ones).
     #[must_use]
     pub fn functions(&self, module_index: usize) -> Vec<Function> {
+        self.functions_step(module_index, 1)
+    }
+
+    /// Every `step`-th of them.
+    #[must_use]
+    pub fn functions_step(&self, module_index: usize, step: usize) -> Vec<Function> {
+        self.starts()
+            .into_iter()
+            .step_by(step.max(1))
+            .filter_map(|vaddr| resolve::function_of(self, module_index, vaddr))
+            .collect()
+    }
+
+    /// How many functions have a symbol and a size.
+    #[must_use]
+    pub fn function_count(&self) -> usize {
+        self.starts().len()
+    }
+
+    fn starts(&self) -> Vec<u64> {
         let Ok(symbols) = self.symbols() else { return Vec::new() };
         let mut vaddrs: Vec<u64> = symbols.entries().iter().filter(|e| e.size > 0).map(|e| e.vaddr).collect();
         vaddrs.dedup();
-        vaddrs.into_iter().filter_map(|a| resolve::function_of(self, module_index, a)).collect()
+        vaddrs
     }
 }
 

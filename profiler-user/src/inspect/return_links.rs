@@ -59,7 +59,14 @@ pub(super) fn check(inspection: &Inspection) -> Result<(), Reason> {
     if let Some(why) = inspection.runtime().forbids_return_links() {
         return Err(Reason(why.to_owned()));
     }
-    for module in inspection.modules().iter().filter(|m| !m.mappings.is_empty()) {
+    let mapped = || inspection.modules().iter().filter(|m| !m.mappings.is_empty());
+    // Names first: they need no file to be read, and say most.
+    for module in mapped() {
+        if let Some((_, what)) = LIBRARIES.iter().find(|(library, _)| module.name.starts_with(library)) {
+            return Err(Reason(format!("{} is mapped ({what})", module.name)));
+        }
+    }
+    for module in mapped() {
         check_module(module)?;
     }
     seccomp(inspection)?;
@@ -73,9 +80,6 @@ pub(super) fn check(inspection: &Inspection) -> Result<(), Reason> {
 
 fn check_module(module: &Module) -> Result<(), Reason> {
     let name = &module.name;
-    if let Some((_, what)) = LIBRARIES.iter().find(|(library, _)| name.starts_with(library)) {
-        return Err(Reason(format!("{name} is mapped ({what})")));
-    }
     // The C library defines all of these; what matters is who uses them. It unwinds only through libgcc_s, which it
     // loads when a thread is cancelled, and which is noticed then.
     if is_c_library(name) {

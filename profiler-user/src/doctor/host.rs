@@ -1,0 +1,294 @@
+//! The machine: kernel, capabilities, limits.
+
+use super::{Requirement, Verdict};
+use crate::inspect::host::kernel_version;
+use serde::Serialize;
+use std::fs;
+use std::path::Path;
+
+/// What was found on this host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HostReport {
+    /// All requirements, in the order they matter.
+    pub requirements: Vec<Requirement>,
+}
+
+impl HostReport {
+    /// Whether `tithe record` can run at all.
+    #[must_use]
+    pub fn usable(&self) -> bool {
+        self.requirements.iter().all(|r| r.ok != Verdict::Missing)
+    }
+}
+
+/// Looks at this host. `tier` is what the capability probe of the kernel found, in words with its letter first (`"A
+/// (session links)"`); `None` when it was not run.
+#[must_use]
+pub fn check_host(tier: Option<&str>) -> HostReport {
+    let capabilities = effective_capabilities();
+    let mut requirements = vec![machine(), kernel(), tier_of(tier)];
+    requirements.extend(capability_checks(capabilities));
+    requirements.extend([
+        lockdown(),
+        btf(),
+        jit(),
+        paranoid(capabilities),
+        fifo(),
+        memlock(capabilities),
+        tracefs(),
+        pid_namespace(),
+    ]);
+    HostReport { requirements }
+}
+
+fn requirement(name: &'static str, found: impl Into<String>, needed_for: &'static str) -> Requirement {
+    Requirement { name, found: found.into(), needed_for, remedy: None, ok: Verdict::Ok }
+}
+
+impl Requirement {
+    fn unless(mut self, met: bool, otherwise: Verdict, remedy: impl Into<String>) -> Self {
+        if !met {
+            self.ok = otherwise;
+            self.remedy = Some(remedy.into());
+        }
+        self
+    }
+}
+
+fn read(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok().map(|t| t.trim().to_owned())
+}
+
+fn machine() -> Requirement {
+    let arch = std::env::consts::ARCH;
+    requirement("machine", arch, "choosing sites by decoding instructions").unless(
+        arch == "x86_64",
+        Verdict::Missing,
+        "run Tithe on an x86-64 host",
+    )
+}
+
+fn kernel() -> Requirement {
+    let release = read("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".into());
+    let version = kernel_version();
+    let all =
+        requirement("kernel", release, "links of many functions at once (6.6), with a PID filter (6.10)");
+    if version < (5, 15) {
+        return all.unless(false, Verdict::Missing, "use Linux 5.15 or later");
+    }
+    all.unless(
+        version >= (6, 10),
+        Verdict::Limited,
+        "Linux 6.10 or later traces many functions cheaply; before, at most 8 classes or bystanders pay",
+    )
+}
+
+fn tier_of(tier: Option<&str>) -> Requirement {
+    let needed_for = "promises on exit time, number of classes, explosions (tiers A and B)";
+    match tier {
+        Some(text) => requirement("capability tier", text, needed_for).unless(
+            text.starts_with(['A', 'B']),
+            Verdict::Limited,
+            "use Linux 6.10 or later",
+        ),
+        None => requirement("capability tier", "not probed", needed_for).unless(
+            false,
+            Verdict::Limited,
+            "run `sudo tithe doctor`: the probe needs to load programs",
+        ),
+    }
+}
+
+/// Bits of `CapEff` (include/uapi/linux/capability.h).
+const CAP_IPC_LOCK: u32 = 14;
+const CAP_SYS_PTRACE: u32 = 19;
+const CAP_SYS_ADMIN: u32 = 21;
+const CAP_SYS_NICE: u32 = 23;
+const CAP_SYS_RESOURCE: u32 = 24;
+const CAP_PERFMON: u32 = 38;
+const CAP_BPF: u32 = 39;
+
+fn effective_capabilities() -> u64 {
+    read("/proc/self/status")
+        .and_then(|t| {
+            let line = t.lines().find_map(|l| l.strip_prefix("CapEff:"))?;
+            u64::from_str_radix(line.trim(), 16).ok()
+        })
+        .unwrap_or(0)
+}
+
+fn has(capabilities: u64, bit: u32) -> bool {
+    capabilities >> bit & 1 == 1
+}
+
+fn capability_checks(capabilities: u64) -> Vec<Requirement> {
+    // CAP_SYS_ADMIN includes CAP_BPF and CAP_PERFMON (capabilities(7)).
+    let admin = has(capabilities, CAP_SYS_ADMIN);
+    let one = |name, bit, implied, needed_for, otherwise, remedy: &str| {
+        let there = has(capabilities, bit) || implied && admin;
+        requirement(name, if there { "yes" } else { "no" }, needed_for).unless(there, otherwise, remedy)
+    };
+    let sudo = "run as root: `sudo tithe …`";
+    vec![
+        one("CAP_BPF", CAP_BPF, true, "loading programs and maps", Verdict::Missing, sudo),
+        one(
+            "CAP_PERFMON",
+            CAP_PERFMON,
+            true,
+            "uprobes, sampling events, tracepoints",
+            Verdict::Missing,
+            sudo,
+        ),
+        one(
+            "CAP_SYS_PTRACE",
+            CAP_SYS_PTRACE,
+            false,
+            "reading the memory and mappings of other users' processes",
+            Verdict::Limited,
+            "run as root, or watch your own processes only",
+        ),
+        one(
+            "CAP_SYS_RESOURCE",
+            CAP_SYS_RESOURCE,
+            false,
+            "raising limits (locked memory, open files)",
+            Verdict::Limited,
+            "raise them before: `ulimit -l unlimited -n 65536`",
+        ),
+        one(
+            "CAP_SYS_NICE",
+            CAP_SYS_NICE,
+            false,
+            "real-time priority of the governor",
+            Verdict::Limited,
+            "run as root, or expect a slower breaker: quotas follow its measured reaction time",
+        ),
+    ]
+}
+
+fn lockdown() -> Requirement {
+    // `[none] integrity confidentiality`: the active one stands in brackets.
+    let text = read("/sys/kernel/security/lockdown").unwrap_or_default();
+    let active = text.split_once('[').and_then(|(_, t)| t.split_once(']')).map_or("none", |(a, _)| a);
+    requirement("kernel lockdown", active, "reading user memory from BPF programs").unless(
+        active != "confidentiality",
+        Verdict::Missing,
+        "boot with `lockdown=integrity` or less: confidentiality forbids BPF to read memory",
+    )
+}
+
+fn btf() -> Requirement {
+    let there = Path::new("/sys/kernel/btf/vmlinux").exists();
+    requirement("kernel BTF", if there { "yes" } else { "no" }, "session links, typed tracepoints").unless(
+        there,
+        Verdict::Limited,
+        "use a kernel built with CONFIG_DEBUG_INFO_BTF=y; without it return links cost more",
+    )
+}
+
+fn jit() -> Requirement {
+    match read("/proc/sys/net/core/bpf_jit_enable").as_deref() {
+        Some("0") => requirement("BPF JIT", "off", "cheap hits").unless(
+            false,
+            Verdict::Limited,
+            "turn it on: `sudo sysctl net.core.bpf_jit_enable=1`",
+        ),
+        Some(_) => requirement("BPF JIT", "on", "cheap hits"),
+        // The file is absent where the kernel compiles always (CONFIG_BPF_JIT_ALWAYS_ON hides nothing, but some
+        // containers mount no /proc/sys/net).
+        None => requirement("BPF JIT", "unknown (no /proc/sys/net/core)", "cheap hits"),
+    }
+}
+
+fn paranoid(capabilities: u64) -> Requirement {
+    let text = read("/proc/sys/kernel/perf_event_paranoid");
+    let level: i32 = text.as_deref().and_then(|t| t.parse().ok()).unwrap_or(i32::MAX);
+    let exempt = has(capabilities, CAP_PERFMON) || has(capabilities, CAP_SYS_ADMIN);
+    let found = text.unwrap_or_else(|| "no perf events in this kernel".into());
+    let found =
+        if exempt && level != i32::MAX { format!("{found} (does not bind us: CAP_PERFMON)") } else { found };
+    requirement("perf_event_paranoid", found, "sampling").unless(
+        level != i32::MAX && (exempt || level <= -1),
+        Verdict::Missing,
+        "run as root, or `sudo sysctl kernel.perf_event_paranoid=-1`",
+    )
+}
+
+/// Tries it, in a thread of its own that ends at once.
+fn fifo() -> Requirement {
+    let result = std::thread::spawn(|| {
+        let priority = libc::sched_param { sched_priority: 1 };
+        // SAFETY: pid 0 is the calling thread; the parameter outlives the call.
+        let r = unsafe {
+            libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &raw const priority)
+        };
+        if r == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    })
+    .join();
+    let needed_for = "stopping an exploding class within microseconds while the machine is busy";
+    match result {
+        Ok(Ok(())) => requirement("SCHED_FIFO", "possible", needed_for),
+        Ok(Err(e)) => {
+            let group = read("/proc/self/cgroup")
+                .and_then(|t| t.lines().find_map(|l| l.split_once(":cpu").map(|x| x.1.to_owned())))
+                .and_then(|t| t.split_once(':').map(|x| x.1.to_owned()));
+            let runtime = group
+                .and_then(|g| read(&format!("/sys/fs/cgroup/cpu{g}/cpu.rt_runtime_us")))
+                .filter(|r| r == "0");
+            let why = if runtime.is_some() { " (cpu.rt_runtime_us of our cgroup is 0)" } else { "" };
+            requirement("SCHED_FIFO", format!("refused: {e}{why}"), needed_for).unless(
+                false,
+                Verdict::Limited,
+                "run as root and outside cpu cgroups without real-time share; nice -20 is used instead",
+            )
+        }
+        Err(_) => requirement("SCHED_FIFO", "could not be tried", needed_for).unless(
+            false,
+            Verdict::Limited,
+            "nice -20 is used instead",
+        ),
+    }
+}
+
+fn memlock(capabilities: u64) -> Requirement {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel writes one rlimit to a live, properly typed place.
+    let got = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) } == 0;
+    let unlimited = got && limit.rlim_cur == libc::RLIM_INFINITY;
+    let found = match (got, unlimited) {
+        (false, _) => "unknown".to_owned(),
+        (_, true) => "unlimited".to_owned(),
+        _ => format!("{} KiB", limit.rlim_cur / 1024),
+    };
+    let exempt = has(capabilities, CAP_IPC_LOCK) || has(capabilities, CAP_SYS_RESOURCE);
+    requirement("locked memory", found, "keeping governor and watchdog in memory; maps before Linux 5.11")
+        .unless(
+            unlimited || exempt || got && limit.rlim_cur >= 64 << 20,
+            Verdict::Limited,
+            "`ulimit -l unlimited`, or run as root",
+        )
+}
+
+fn tracefs() -> Requirement {
+    let mounted = ["/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events"]
+        .iter()
+        .any(|p| Path::new(p).exists());
+    let needed_for = "classic tracepoints only; functions and samples need it not";
+    requirement("tracefs", if mounted { "mounted" } else { "not mounted" }, needed_for).unless(
+        mounted,
+        Verdict::Limited,
+        "`sudo mount -t tracefs nodev /sys/kernel/tracing`, if you want tracepoint classes",
+    )
+}
+
+fn pid_namespace() -> Requirement {
+    let nested = read("/proc/self/status").is_some_and(|t| {
+        t.lines().find_map(|l| l.strip_prefix("NSpid:")).is_some_and(|l| l.split_whitespace().count() > 1)
+    });
+    let needed_for = "PIDs that mean the same to us and to the kernel";
+    requirement("PID namespace", if nested { "a nested one" } else { "the host's" }, needed_for).unless(
+        !nested,
+        Verdict::Limited,
+        "run the agent on the host, or in a container with `--pid=host`",
+    )
+}
