@@ -3,7 +3,9 @@
 
 use crate::support::*;
 use profiler_core::class::ClassId;
-use profiler_user::prober::{ClassControl, ClassKind, FLAG_NO_QUOTA, Kernel, LinkKind, Site, Tier};
+use profiler_user::prober::{
+    ClassControl, ClassKind, FLAG_NO_QUOTA, Kernel, KernelOptions, LinkKind, Site, Tier,
+};
 use std::time::Instant;
 
 function!(p0);
@@ -84,7 +86,7 @@ fn cost_per_hit() {
         libc::sched_setaffinity(0, size_of_val(&cpus), &raw const cpus);
     }
     let best = kernel(None);
-    let d = kernel(Some(Tier::D));
+    let d = Kernel::load(&KernelOptions { forced_tier: Some(Tier::D), ..KernelOptions::default() }).unwrap();
     let lease = best.classes().lease_histogram().unwrap();
     let quota = |kind| ClassControl { flags: 0, ..ungated(kind) };
     let histogram = ClassControl { histogram: lease.first_slot(), flags: 0, ..ungated(ClassKind::Latency) };

@@ -11,6 +11,7 @@ function!(counted_d);
 function!(told_a);
 function!(told_b);
 function!(off);
+function!(guarded);
 function!(kept_pair);
 function!(refused_pair);
 function!(unattached);
@@ -193,5 +194,38 @@ fn every_program_leaves_the_verifier_room() {
             // The kernel gives up at a million; older verifiers prune less.
             assert!(info.verified_instructions < 50_000, "{name}: {}", info.verified_instructions);
         }
+    }
+}
+
+core::arch::global_asm!(
+    ".pushsection .data",
+    ".p2align 1",
+    ".globl tithe_test_semaphore",
+    "tithe_test_semaphore: .short 0",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    static mut tithe_test_semaphore: u16;
+}
+
+#[test]
+fn semaphores_are_raised_while_attached() {
+    // SAFETY: aligned, and the kernel may write it at any time, hence volatile.
+    let semaphore = || unsafe { std::ptr::read_volatile(&raw const tithe_test_semaphore) };
+    for tier in [None, Some(Tier::D)] {
+        let kernel = kernel(tier);
+        kernel.classes().configure(CLASS, ungated(ClassKind::Count));
+        let offset = file_offset(&raw const tithe_test_semaphore as u64);
+        let site = Site { reference_counter: offset, ..guarded.entry(CLASS) };
+        assert_eq!(semaphore(), 0);
+        let attached = kernel.attach(&group(LinkKind::Count, vec![site])).unwrap();
+        assert_eq!(semaphore(), 1, "tier {:?}", kernel.tier());
+        drop(attached);
+        let lowered = (0..200).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            semaphore() == 0
+        });
+        assert!(lowered);
     }
 }

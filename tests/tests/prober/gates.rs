@@ -2,9 +2,7 @@
 
 use crate::support::*;
 use profiler_core::class::ClassId;
-use profiler_user::prober::{
-    ALARM_REPEAT, AlarmKind, ClassControl, ClassKind, Kernel, KernelOptions, LinkKind,
-};
+use profiler_user::prober::{ALARM_REPEAT, AlarmKind, ClassControl, ClassKind, KernelOptions, LinkKind};
 use std::os::fd::AsRawFd;
 
 function!(quota);
@@ -71,7 +69,7 @@ fn a_class_without_a_quota_given_is_gated() {
 #[test]
 fn a_full_ring_drops_and_counts() {
     let options = KernelOptions { events_ring_bytes: 4096, ..KernelOptions::default() };
-    let kernel = Kernel::load(&options).unwrap();
+    let kernel = load(&options);
     let mut reader = kernel.call_reader().unwrap();
     // A record takes 88 bytes and an 8-byte header.
     let room = 4096 / 96;
@@ -113,7 +111,7 @@ fn random_skipping_gates_the_share_asked_for() {
 #[test]
 fn a_hit_of_no_class_is_counted_and_logged() {
     let options = KernelOptions { verbose: true, ..KernelOptions::default() };
-    let kernel = Kernel::load(&options).unwrap();
+    let kernel = load(&options);
     let mut log = kernel.log().unwrap();
     let nobody = ClassId(kernel.classes().max_classes());
     let attached = kernel.attach(&group(LinkKind::Count, vec![stray.entry(nobody)])).unwrap();
@@ -124,6 +122,7 @@ fn a_hit_of_no_class_is_counted_and_logged() {
     assert_eq!(lines.len(), 3, "{lines:?}");
     assert!(lines[0].contains(&format!("class {}", nobody.0)), "{lines:?}");
 
+    drop(kernel);
     // Silent unless asked.
     let kernel = self::kernel(None);
     let attached = kernel.attach(&group(LinkKind::Count, vec![stray.entry(nobody)])).unwrap();

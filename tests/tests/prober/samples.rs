@@ -1,7 +1,7 @@
 //! Samples: rate, registers, stack copies, filters.
 
 use crate::support::*;
-use profiler_user::prober::{Kernel, KernelOptions, MIN_PERIOD_NS, SampleError, SampleKind, Settings};
+use profiler_user::prober::{KernelOptions, MIN_PERIOD_NS, SampleError, SampleKind, Settings};
 use std::time::Duration;
 
 /// Uses that much CPU time: the machine may be busy with other tests.
@@ -107,7 +107,7 @@ fn user_mode_samples_hold_registers_and_stack() {
 fn kernel_mode_samples_hold_user_registers_and_stack_in_every_size() {
     for stack_bytes in [0, 2048, 4096, 8192, 16384] {
         let options = KernelOptions { stack_bytes, ..KernelOptions::default() };
-        let kernel = Kernel::load(&options).unwrap();
+        let kernel = load(&options);
         kernel.add_target(std::process::id(), false).unwrap();
         let mut reader = kernel.sample_reader().unwrap();
         let event = kernel.sampler(SampleKind::Observe).unwrap().open_thread(tid(), 500_000).unwrap();
@@ -177,7 +177,7 @@ fn the_stack_near_its_base_is_copied_as_far_as_it_goes() {
 fn other_processes_are_not_sampled_and_a_full_ring_is_counted() {
     let options =
         KernelOptions { samples_ring_bytes: 16 * 1024, stack_bytes: 8192, ..KernelOptions::default() };
-    let kernel = Kernel::load(&options).unwrap();
+    let kernel = load(&options);
     let mut reader = kernel.sample_reader().unwrap();
     let event = kernel.sampler(SampleKind::Observe).unwrap().open_thread(tid(), 500_000).unwrap();
     spin(Duration::from_millis(50));

@@ -4,6 +4,7 @@ use profiler_core::class::ClassId;
 use profiler_user::prober::{
     AttachGroup, ClassControl, ClassKind, FLAG_NO_QUOTA, Kernel, KernelOptions, LinkKind, Site, Tier,
 };
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The class that tests use; any other than 0 would do, so that a cookie lost on the way shows.
 pub const CLASS: ClassId = ClassId(7);
@@ -92,7 +93,8 @@ impl Function {
     }
 }
 
-fn file_offset(address: u64) -> u64 {
+/// Offset in its file of an address of this process.
+pub fn file_offset(address: u64) -> u64 {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     for line in maps.lines() {
         let mut fields = line.split_whitespace();
@@ -119,10 +121,34 @@ pub fn call_from(threads: u64, calls: u64, function: Function) {
     });
 }
 
-pub fn kernel(tier: Option<Tier>) -> Kernel {
-    let options = KernelOptions { forced_tier: tier, ..KernelOptions::default() };
-    Kernel::load(&options)
-        .unwrap_or_else(|error| panic!("these tests need root on a kernel with eBPF: {error}"))
+/// A loaded kernel side; one test at a time has one. Tests fork, and a forked process holds copies of the links of a
+/// test that runs beside it until it execs, so that they would outlive their drop.
+pub struct TestKernel {
+    kernel: Kernel,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl std::ops::Deref for TestKernel {
+    type Target = Kernel;
+
+    fn deref(&self) -> &Kernel {
+        &self.kernel
+    }
+}
+
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Loads with options, when no other test has a kernel side.
+pub fn load(options: &KernelOptions) -> TestKernel {
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let kernel = Kernel::load(options)
+        .unwrap_or_else(|error| panic!("these tests need root on a kernel with eBPF: {error}"));
+    TestKernel { kernel, _alone: alone }
+}
+
+/// Loads in a tier, or in the best one.
+pub fn kernel(tier: Option<Tier>) -> TestKernel {
+    load(&KernelOptions { forced_tier: tier, ..KernelOptions::default() })
 }
 
 /// Control of a class without a quota.
