@@ -62,6 +62,21 @@ fn prices_are_measured_and_kept() {
     );
 }
 
+#[test]
+fn every_tier_has_prices() {
+    let dir = tempfile::tempdir().unwrap();
+    for tier in [Tier::B, Tier::C, Tier::D] {
+        let done = load_or_run(tier, &options(&dir.path().join("cache"))).unwrap();
+        let push = done.model.hit_price(SiteClass::Push, RecordKind::Count);
+        let pair = done.model.pair[&CostModel::key(SiteClass::Push, RecordKind::Latency)];
+        println!(
+            "tier {tier:?}: took {:?}, push/count {push:?}, pair {pair:?}, notes {:?}",
+            done.took, done.notes
+        );
+        assert!(push.n >= 5 && push.ns > 50.0 && pair.ns > push.ns, "{tier:?}: {push:?} {pair:?}");
+    }
+}
+
 fn show(model: &CostModel) -> String {
     serde_json::to_string_pretty(model).unwrap()
 }
