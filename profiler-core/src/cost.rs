@@ -102,7 +102,8 @@ pub struct CostModel {
     pub tracepoint: Price,
     /// Stall of the running target while a link of one class is attached or detached, ns.
     pub attach: Price,
-    /// Delay from the decision to detach a link of one class to its last hit, ns.
+    /// Delay from the decision to detach a link of one class to the moment at which its trap is out of the target's text,
+    /// ns. Programs see the last hit long before (0.1 ms): in between, the target pays for traps that nobody counts.
     pub detach_delay: Price,
     /// Where the figures come from: `"calibrated"` or `"assumed"` (shown in the receipt).
     pub origin: String,
@@ -159,7 +160,8 @@ impl CostModel {
             switch: Price::prior(2_000.0, 500.0, 4_000.0),
             tracepoint: Price::prior(75.0, 30.0, 200.0),
             attach: Price::prior(150_000.0, 50_000.0, 500_000.0),
-            detach_delay: Price::prior(60_000.0, 5_000.0, 2_500_000.0),
+            // A grace period of RCU; longer where CPUs are overloaded, 0.1 ms right after another attach or detach.
+            detach_delay: Price::prior(10_000_000.0, 100_000.0, 400_000_000.0),
             origin: "assumed".to_owned(),
         }
     }
