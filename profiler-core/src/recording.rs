@@ -166,7 +166,8 @@ pub struct WindowRow {
     pub kind: WindowKind,
     /// First instant at which a hit was possible everywhere, ktime ns.
     pub start_ns: u64,
-    /// Last instant at which a hit was possible, ktime ns.
+    /// Last instant at which a hit was possible, ktime ns; if the quota ended the window, the hit that used it up
+    /// (hits between that and the detach are `gated`).
     pub end_ns: u64,
     /// CPU time that the target used in the window, monitoring included, ns.
     pub target_cpu_ns: u64,

@@ -30,7 +30,7 @@ pub struct BurstTime {
     pub elapsed_s: f64,
     /// CPU time of the target, monitoring included, s; 0 if it could not be measured.
     pub target_cpu_s: f64,
-    /// Threads of the target that could hit.
+    /// Threads of the target that could hit at once: min(threads, CPUs).
     pub threads: u32,
     /// Cost of everything else that watched the target in this time (other classes, samples), CPU s.
     pub other_cost_s: f64,
@@ -46,14 +46,20 @@ const LEAST_CALL_S: f64 = 1e-9;
 /// ```text
 /// one thread:    t - N tau - other
 /// many threads:  (target CPU - N tau - other) / U
+/// many threads, CPU time unknown:  t - (N tau + other) / max(U, 1)
 /// ```
-/// Never below 1 ns per hit.
+/// A quota can end a burst within microseconds, while CPU time can only be read later: a CPU time that so many
+/// threads cannot have used in the time is taken as unknown. Never below 1 ns per hit.
 #[must_use]
 pub fn undilated_s(time: &BurstTime, hits: u64, tau_s: f64) -> f64 {
     let cost = hits as f64 * tau_s + time.other_cost_s;
-    let by_cpu = time.threads > 1 && time.target_cpu_s > 0.0 && time.cpu_per_s > 0.0;
-    let (left, scale) =
-        if by_cpu { (time.target_cpu_s - cost, time.cpu_per_s) } else { (time.elapsed_s - cost, 1.0) };
+    let possible = time.elapsed_s * f64::from(time.threads) * 1.1;
+    let known = time.target_cpu_s > 0.0 && time.target_cpu_s <= possible && time.cpu_per_s > 0.0;
+    let (left, scale) = match (time.threads, known) {
+        (0 | 1, _) => (time.elapsed_s - cost, 1.0),
+        (_, true) => (time.target_cpu_s - cost, time.cpu_per_s),
+        (_, false) => (time.elapsed_s - cost / time.cpu_per_s.max(1.0), 1.0),
+    };
     (left.max(hits as f64 * LEAST_CALL_S) / scale).max(0.0)
 }
 

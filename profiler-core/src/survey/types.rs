@@ -125,7 +125,7 @@ pub struct BurstOutcome {
     pub off_ns: u64,
     /// CPU time of the target in that time, monitoring included, ns; 0 if it could not be measured.
     pub target_cpu_ns: u64,
-    /// Threads of the target.
+    /// Threads of the target that could hit at once: min(threads, CPUs).
     pub threads: u32,
     /// Monitoring cost in that time other than this survey's (samples, traced classes), ns.
     pub other_cost_ns: u64,

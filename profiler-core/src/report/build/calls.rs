@@ -49,7 +49,7 @@ impl RunContext {
             length_s: (end_ns - start_ns) as f64 * 1e-9,
             cpu_per_s: per_s(ledger.own_cpu_s),
             charged_per_s: per_s(ledger.charged_s),
-            threads: shares.threads(),
+            threads: shares.threads().min(recording.meta.cpus.max(1)),
         }
     }
 }
@@ -224,7 +224,8 @@ fn with_losses(calls: Estimate, dropped: u64) -> Estimate {
 }
 
 fn burst(w: &WindowRow, class: &ClassRow, recording: &Recording, run: &RunContext) -> Burst {
-    let hits = hits_of(w);
+    // What the used-up quota turned away came after the end of the window.
+    let hits = w.kept.saturating_add(w.dropped);
     let elapsed_s = w.end_ns.saturating_sub(w.start_ns) as f64 * 1e-9;
     let tau_s = w.tau_ns.max(0.0) * 1e-9;
     let price = recording.meta.cost.hit_price(class.site_class, class.kind);

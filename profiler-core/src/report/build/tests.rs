@@ -221,6 +221,8 @@ fn a_gap_or_a_trip_is_not_exact() {
     assert_eq!((report.rows[0].calls.unwrap().source, report.receipt.trips), (Source::Burst, 1));
     // What the used-up quota turned away were calls.
     assert_eq!(report.rows[0].calls.unwrap().n, 540);
+    // They came after the window's end: 499 waits of 6 s.
+    assert!((report.rows[0].rate_hz.unwrap().value - 499.0 / 6.0).abs() < 1e-9);
     assert!(report.warnings.is_empty(), "{:?}", report.warnings);
 }
 

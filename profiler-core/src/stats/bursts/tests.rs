@@ -123,8 +123,11 @@ fn many_threads_use_cpu_time() {
     // 4 threads busy, 8 s of CPU in 2 s of wall time, of which 2 s were ours: 6 s of own time at U = 4.
     let time = BurstTime { elapsed_s: 2.0, target_cpu_s: 8.0, threads: 4, other_cost_s: 0.5, cpu_per_s: 4.0 };
     assert_eq!(undilated_s(&time, 1_500_000, 1e-6), 1.5);
-    // No CPU time measured: wall time.
-    assert_eq!(undilated_s(&BurstTime { target_cpu_s: 0.0, ..time }, 0, 1e-6), 1.5);
+    // No CPU time measured: the cost is spread over the threads that run.
+    assert_eq!(undilated_s(&BurstTime { target_cpu_s: 0.0, ..time }, 1_500_000, 1e-6), 1.5);
+    // CPU time read long after the quota ended the burst (0.1 s of 4 threads cannot use 8 s): not used.
+    let late = BurstTime { elapsed_s: 0.1, other_cost_s: 0.0, ..time };
+    assert!((undilated_s(&late, 40_000, 1e-6) - 0.09).abs() < 1e-12);
     // A price that exceeds the time leaves a nanosecond a call.
     assert_eq!(undilated_s(&time, 10_000_000, 1e-6), 0.01 / 4.0);
 }
