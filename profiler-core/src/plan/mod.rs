@@ -19,18 +19,27 @@
 
 mod approximation;
 mod certified;
+mod continuous;
 mod exhaustive;
 mod explain;
+mod frequent;
 pub mod generate;
 mod model;
+mod precision;
 mod problem;
+mod render;
 mod solution;
+pub mod table;
 #[cfg(test)]
 mod tests;
+mod whatif;
 
 pub use explain::Explanation;
+pub use precision::relative_errors;
 pub use problem::{BurstRules, Estimand, Objective, PlanClass, Problem, Range, SamplingRules};
+pub use render::{ClassOutput, Output, PlanOutput, render_text};
 pub use solution::{ClassPlan, Decision, Options, Plan, PlanError, Strategy, UnknownStrategy};
+pub use whatif::{Change, Decisive, Sensitivity, WhatIf, sensitivity, what_if};
 
 /// The best plan for `problem` by `strategy`.
 ///
@@ -63,6 +72,15 @@ pub fn solve(problem: &Problem, strategy: Strategy, options: &Options) -> Result
 /// # Errors
 /// As [`solve`].
 pub fn solve_top(problem: &Problem, strategy: Strategy, options: &Options) -> Result<Vec<Plan>, PlanError> {
+    if problem.objective == Objective::Precision {
+        return match strategy {
+            Strategy::Auto | Strategy::Mixed | Strategy::Certified => precision::solve(problem, options),
+            _ => Err(PlanError::NotApplicable {
+                strategy,
+                why: "it maximises information; with the objective 'precision' use auto".to_owned(),
+            }),
+        };
+    }
     let model = model::Model::new(problem)?;
     match strategy {
         Strategy::Auto if problem.burst.is_some() => certified::solve_mixed(&model, options),
@@ -70,6 +88,8 @@ pub fn solve_top(problem: &Problem, strategy: Strategy, options: &Options) -> Re
         Strategy::Auto | Strategy::Certified => certified::solve(&model, options),
         Strategy::Exhaustive => exhaustive::solve(&model, options),
         Strategy::Mixed => certified::solve_mixed(&model, options),
+        Strategy::Continuous => continuous::solve(&model),
+        Strategy::Frequent => frequent::solve(&model),
         Strategy::Hottest => approximation::hottest(problem, &model),
         Strategy::ByWeight => approximation::by_weight(problem, &model),
         Strategy::SampleAll => approximation::sample_all(problem, &model),

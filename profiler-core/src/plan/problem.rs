@@ -125,6 +125,8 @@ pub struct PlanClass {
     pub ratio: f64,
     /// Standard deviation of the time per call, s; `None`: not known, taken as the mean.
     pub sigma_s: Option<f64>,
+    /// Variance between bursts / that of independent calls; above 1 for calls that come in waves.
+    pub dispersion: f64,
     /// What is wanted of it, for [`Objective::Precision`].
     pub estimand: Estimand,
 }
@@ -153,6 +155,7 @@ impl PlanClass {
             derived_from: None,
             ratio: 1.0,
             sigma_s: None,
+            dispersion: 1.0,
             estimand: Estimand::default(),
         }
     }
@@ -286,6 +289,7 @@ impl Problem {
                 ("detect", class.detect_s),
                 ("min_rate_hz", class.min_rate_hz),
                 ("interruptions_hz", class.interruptions_hz),
+                ("dispersion", class.dispersion),
                 ("sigma", class.sigma_s.unwrap_or(0.0)),
             ] {
                 at(field, value, value >= 0.0, not_negative)?;

@@ -95,6 +95,10 @@ pub enum Strategy {
     Mixed,
     /// The paper's O(n log n) approximation, worth more than half of the optimum (Metz et al. §4.2).
     Approximation,
+    /// Each class reported at any reduced frequency by itself, without the shared sampler (Problem 1, §4.1).
+    Continuous,
+    /// Sample everything, where that is provably best (Problem 3, §4.3.7).
+    Frequent,
     /// Trace what fits, most CPU time first: what people do by hand.
     Hottest,
     /// Trace what fits, largest weight first.
@@ -105,12 +109,14 @@ pub enum Strategy {
 
 impl Strategy {
     /// All strategies.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Auto,
         Self::Certified,
         Self::Mixed,
         Self::Approximation,
         Self::Exhaustive,
+        Self::Continuous,
+        Self::Frequent,
         Self::Hottest,
         Self::ByWeight,
         Self::SampleAll,
@@ -123,6 +129,8 @@ impl Strategy {
             Self::Auto => "auto",
             Self::Certified => "certified",
             Self::Exhaustive => "exhaustive",
+            Self::Continuous => "continuous",
+            Self::Frequent => "frequent",
             Self::Mixed => "mixed",
             Self::Approximation => "approximation",
             Self::Hottest => "hottest",

@@ -25,6 +25,8 @@ mod search;
 
 use super::model::Model;
 use super::{Options, Plan, PlanError, Strategy, exhaustive};
+pub(super) use bound::critical_density;
+pub(super) use primal::duty_floor;
 use search::{Bursts, Search};
 
 /// Work allowed by default: enough to prove nearly every real problem, near 10 ms, and then some 60 looks at

@@ -52,13 +52,13 @@ impl Best {
     }
 }
 
-/// Least duty of an item in a burst at sampling rate `s`.
+/// Least duty of an item in a burst at sampling rate `s`, and at least `min_duty`.
 ///
 /// `d F + (1 - d) s rho >= F_min` for each class of the item, so `d >= (F_min - s rho) / (F - s rho)`.
-pub(super) fn floor(model: &Model<'_>, bursts: Bursts, item: u32, s: f64) -> f64 {
+pub(crate) fn duty_floor(model: &Model<'_>, min_duty: f64, item: u32, s: f64) -> f64 {
     let item = &model.items[item as usize];
     if item.min_s <= s {
-        return bursts.min_duty;
+        return min_duty;
     }
     let members = std::iter::once(item.rep).chain(item.derived.iter().map(|d| d.class));
     let floors = members.map(|index| {
@@ -67,7 +67,12 @@ pub(super) fn floor(model: &Model<'_>, bursts: Bursts, item: u32, s: f64) -> f64
         let wanted = class.min_rate_hz.min(all);
         if wanted > sampled { (wanted - sampled) / (all - sampled) } else { 0.0 }
     });
-    floors.fold(bursts.min_duty, f64::max).min(1.0)
+    floors.fold(min_duty, f64::max).min(1.0)
+}
+
+/// [`duty_floor`] by this search's rules.
+pub(super) fn floor(model: &Model<'_>, bursts: Bursts, item: u32, s: f64) -> f64 {
+    duty_floor(model, bursts.min_duty, item, s)
 }
 
 /// The best duties of the `burst` items when `traced` ones are traced and all others sampled, with `s` between `lo`

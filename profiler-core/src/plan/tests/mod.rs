@@ -1,5 +1,12 @@
 //! Tests of the planner.
 
+mod bursts;
+mod counterexamples;
+mod edges;
+mod milp;
 mod oracle;
 mod paper;
+mod precision;
 mod random;
+mod table;
+mod words;

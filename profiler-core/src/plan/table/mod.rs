@@ -1,0 +1,67 @@
+//! Class tables: a planning problem as a TOML file, for `tithe plan --classes FILE` and for solving a recording's
+//! plan again.
+//!
+//! Pure: text in, [`ClassTable`] or *all* errors out, each with its line, the value seen and what is accepted.
+//! [`to_toml`] writes a problem so that reading it back gives the same numbers to the last bit.
+//!
+//! ```toml
+//! budget = "5%"              # or "5ms/s", or budget_cpu = 0.05 (CPU s/s), or max_frequency = 925 (MaxF, Hz)
+//! cpus = 1                   # U: CPU seconds that the target uses per second
+//! report_time_us = 1.0       # price of a traced event where the class says nothing
+//! sample_time_us = 20.0      # price of a sample; as report_time_us if left out
+//! min_sampling_hz = 0        # of target CPU time
+//! max_sampling_hz = 1000
+//! min_burst_ms = 50          # bursts are used if this or attach_cost_us is given
+//! attach_cost_us = 20
+//! burst_cycle_ms = 1000
+//! objective = "information"  # or "precision", over horizon_s = 30
+//!
+//! [[class]]
+//! name = "commit"
+//! rate_hz = 300              # rate_low_hz and rate_high_hz: its interval
+//! duration_us = 40           # mean on-CPU time; or share = 0.012 (of U); or rho = 0.012 (CPU s/s), rho_low, rho_high
+//! weight = 2                 # these and the following may be left out
+//! cost_us = 0.7
+//! detect_us = 0
+//! must_trace = false
+//! never_trace = false
+//! min_rate_hz = 0
+//! interruptions_hz = 0
+//! derived_from = "begin"     # its count is `ratio` times that of class "begin"
+//! ratio = 1
+//! sigma_us = 12              # standard deviation of the time per call
+//! dispersion = 1             # variance between bursts / that of independent calls
+//! estimand = "mean"          # or "total", "rate"
+//! id = 7                     # class of the recording
+//! ```
+
+mod read;
+mod write;
+
+use super::Problem;
+pub use read::parse;
+pub use write::to_toml;
+
+/// A class table as read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClassTable {
+    /// The problem it states.
+    pub problem: Problem,
+    /// Whether prices are in the table: with `max_frequency` and no `report_time_us` one event is taken to cost
+    /// 1 us, and overheads mean nothing.
+    pub priced: bool,
+}
+
+/// One thing wrong with a class table.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {key} is {value}; accepted: {accepted}")]
+pub struct ParseError {
+    /// Line, from 1.
+    pub line: usize,
+    /// The key, or what else is wrong.
+    pub key: String,
+    /// The value seen.
+    pub value: String,
+    /// What would be accepted.
+    pub accepted: String,
+}
