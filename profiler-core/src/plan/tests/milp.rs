@@ -20,7 +20,7 @@ fn milp(problem: &Problem) -> f64 {
     let u: Vec<Variable> = problem.classes.iter().map(|_| vars.add(variable().min(0.0).max(1.0))).collect();
     let scale: f64 = problem.classes.iter().map(|c| c.weight * c.rate_hz.value).sum();
     let mut value = Expression::default();
-    let mut cost = Expression::from(price * largest * r);
+    let mut cost = price * largest * r;
     for ((class, &x), &u) in problem.classes.iter().zip(&x).zip(&u) {
         value += class.weight * class.rate_hz.value / scale * x;
         value += class.weight * class.rho.value * largest / scale * u;
