@@ -9,6 +9,9 @@ use profiler_core::units::OverheadBudget;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// What the watching may cost if nobody says: 1 % is lost in the noise of most services.
+pub const DEFAULT_BUDGET: OverheadBudget = OverheadBudget::Share(0.01);
+
 /// A profiler for running processes that keeps to a budget.
 #[derive(Debug, Parser)]
 #[command(
@@ -126,7 +129,7 @@ pub struct RecordArgs {
     #[command(flatten)]
     pub target: TargetArgs,
     /// What the watching may cost: a share of the target's CPU time ('2%') or CPU time per second ('5ms/s')
-    #[arg(short, long, value_name = "BUDGET", default_value = "1%")]
+    #[arg(short, long, value_name = "BUDGET", default_value_t = DEFAULT_BUDGET)]
     pub budget: OverheadBudget,
     /// Stop after this time ('30s', '5m', '500ms'); default: until Ctrl-C or the target's end
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
@@ -143,6 +146,10 @@ pub struct RecordArgs {
     /// Samples per second of target CPU time (default: chosen by the plan; 0: none)
     #[arg(long, value_name = "HZ", value_parser = parse_hz)]
     pub sample_rate: Option<f64>,
+    /// A counter of the target's work: a global variable in its memory. The cost of watching is then measured
+    /// in windows with everything detached (at most 10 % of the run)
+    #[arg(long, value_name = "VARIABLE", verbatim_doc_comment)]
+    pub progress: Option<String>,
     /// Kernel memory that all maps together may take ('64MiB')
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
     pub kernel_memory: u64,

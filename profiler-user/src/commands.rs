@@ -1,7 +1,8 @@
 //! From a parsed command line to the work.
 
 use crate::calibrate::{self, CalibrateOptions};
-use crate::cli::{CalibrateArgs, Cli, Command, Format, RecordArgs, ReportArgs};
+use crate::cli::{CalibrateArgs, Cli, Command, DoctorArgs, Format, PlanArgs, RecordArgs, ReportArgs};
+use crate::doctor;
 use crate::failure::Failure;
 use crate::output::{self, TextOptions};
 use crate::prober::{Kernel, KernelOptions};
@@ -11,6 +12,7 @@ use crate::target;
 use crate::watchdog::Watchdog;
 use clap::CommandFactory;
 use profiler_core::cost::{CostModel, Price};
+use profiler_core::plan::{Objective, Options, Problem, Strategy, UnknownStrategy};
 use profiler_core::recording::Recording;
 use profiler_core::report::Report;
 use std::io::Write;
@@ -32,7 +34,8 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::InternalChild { .. } => {
             calibrate::child_main().map_err(|e| Failure::from(anyhow::Error::new(e)))
         }
-        Command::Plan(_) | Command::Doctor(_) => Err(Failure::usage("TODO")),
+        Command::Plan(args) => plan(&args),
+        Command::Doctor(args) => doctor(&args),
     }
 }
 
@@ -64,6 +67,87 @@ fn report(args: &ReportArgs) -> Result<(), Failure> {
         write(path, format, &report, &recording, args.rows)?;
     }
     Ok(())
+}
+
+fn plan(args: &PlanArgs) -> Result<(), Failure> {
+    let strategy: Strategy = match &args.strategy {
+        Some(name) => name.parse().map_err(|e: UnknownStrategy| Failure::usage(e))?,
+        None => Strategy::Auto,
+    };
+    let mut problem = match &args.classes {
+        Some(path) => table(path)?,
+        None => {
+            session::preflight()?;
+            target::remember_limits();
+            let watchdog = Watchdog::start().map_err(Failure::attach)?;
+            session::plan(args, &watchdog)?
+        }
+    };
+    if let (Some(budget), true) = (args.budget, args.classes.is_some()) {
+        problem.budget = budget.cpu_per_second(problem.target_cpu);
+    }
+    problem.objective = match args.objective.as_str() {
+        "information" => Objective::Information,
+        "precision" => Objective::Precision,
+        other => {
+            let text = format!("there is no objective '{other}': choose from information, precision");
+            return Err(Failure::usage(text));
+        }
+    };
+    let options = Options { top: args.top.max(1), ..Options::default() };
+    let plans = profiler_core::plan::solve_top(&problem, strategy, &options).map_err(Failure::usage)?;
+    let text = match args.format {
+        Format::Text => profiler_core::plan::render_text(&problem, &plans),
+        Format::Json => {
+            let output = profiler_core::plan::Output::new(&problem, &plans);
+            let mut json = serde_json::to_string_pretty(&output).map_err(anyhow::Error::new)?;
+            json.push('\n');
+            json
+        }
+    };
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+/// Reads a class table; every error with file and line.
+fn table(path: &Path) -> Result<Problem, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| Failure::usage(format!("cannot read the class table '{}': {e}", path.display())))?;
+    let table = profiler_core::plan::table::parse(&text).map_err(|errors| {
+        let lines: Vec<String> = errors.iter().map(|e| format!("{}:{e}", path.display())).collect();
+        Failure::usage(lines.join("\n"))
+    })?;
+    Ok(table.problem)
+}
+
+fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
+    let tier = match Kernel::load(&KernelOptions::default()) {
+        Ok(kernel) => {
+            let refused: Vec<String> = kernel
+                .tier_findings()
+                .iter()
+                .filter_map(|f| f.refused.as_ref().map(|why| format!("{:?}: {why}", f.tier)))
+                .collect();
+            let notes = if refused.is_empty() { String::new() } else { format!(" ({})", refused.join("; ")) };
+            format!("{:?}{notes}", kernel.tier())
+        }
+        Err(error) => format!("none: {error}"),
+    };
+    let host = doctor::check_host(Some(&tier));
+    let pid = args.pid.map(|pid| i32::try_from(pid).unwrap_or(i32::MAX));
+    let target = pid.map(doctor::check_target).transpose().map_err(Failure::attach)?;
+    let mut out = std::io::stdout();
+    match args.format {
+        Format::Text => out.write_all(doctor::render_text(Some(&host), target.as_ref()).as_bytes())?,
+        Format::Json => {
+            let both = serde_json::json!({ "host": host, "target": target });
+            writeln!(out, "{both:#}")?;
+        }
+    }
+    if host.usable() {
+        return Ok(());
+    }
+    Err(Failure::attach(anyhow::anyhow!("this host cannot be used as it is; see above")))
 }
 
 fn write(

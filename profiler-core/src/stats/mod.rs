@@ -11,6 +11,7 @@
 //! | [`counts`]   | k of n (Wilson, Clopper-Pearson), k events (Garwood)                        |
 //! | [`shares`]   | share of CPU time from samples: *this recording* and *long run*             |
 //! | [`bursts`]   | rates from bursts: dilation, stopping rule, spread between bursts           |
+//! | [`overhead`] | measured overhead from windows on and off                                   |
 //! | [`ratio`]    | quotients: rho / F, Fieller                                                 |
 //! | [`quantile`] | quantiles of a histogram by order statistics                                |
 //! | [`correct`]  | inverse-variance combination, losses, nested probe cost                     |
@@ -20,6 +21,7 @@ pub mod bursts;
 pub mod correct;
 pub mod counts;
 pub mod moments;
+pub mod overhead;
 pub mod quantile;
 pub mod ratio;
 pub mod shares;

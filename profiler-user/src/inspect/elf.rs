@@ -5,7 +5,7 @@
 
 use super::error::InspectError;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
-use object::{Endianness, Object, ObjectSection, ReadCache, SectionFlags, elf};
+use object::{Endianness, Object, ObjectSection, ObjectSymbol, ReadCache, SectionFlags, SymbolKind, elf};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -152,6 +152,17 @@ impl ElfInfo {
             dynsym,
             dynamic,
         })
+    }
+
+    /// Link-time address and size of a global or static variable, by its symbol.
+    #[must_use]
+    pub fn variable(&self, name: &str) -> Option<(u64, u64)> {
+        let cache = ReadCache::new(self.file.try_clone().ok()?);
+        let elf: ElfFile64<'_, Endianness, _> = ElfFile64::parse(&cache).ok()?;
+        elf.symbols()
+            .chain(elf.dynamic_symbols())
+            .find(|s| s.kind() == SymbolKind::Data && s.is_definition() && s.name() == Ok(name))
+            .map(|s| (s.address(), s.size()))
     }
 
     /// Reads `len` bytes at a file offset.

@@ -193,6 +193,18 @@ impl Inspection {
         resolve::function(self, index, owner?).or(Some(function))
     }
 
+    /// Run-time address and size of a global variable, looked for in the main program first.
+    #[must_use]
+    pub fn variable(&self, name: &str) -> Option<(u64, u64)> {
+        self.modules.iter().find_map(|module| {
+            let (vaddr, size) = module.elf().ok()?.variable(name)?;
+            // Code and data of a module are moved by the same distance.
+            let mapping = module.mappings.first()?;
+            let bias = mapping.start.wrapping_sub(module.elf().ok()?.vaddr_of(mapping.offset)?);
+            Some((vaddr.wrapping_add(bias), size))
+        })
+    }
+
     /// Chooses the sites of a function.
     ///
     /// # Cost

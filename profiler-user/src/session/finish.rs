@@ -60,6 +60,7 @@ impl Session {
             (None, Some(failure)) => format!("failed: {failure}"),
             (None, None) => "failed".to_owned(),
         });
+        self.meta.measured = self.comparison.as_ref().and_then(super::overhead::Comparison::result);
         self.meta.agent = agent_use();
         for notice in self.writer.take_notices() {
             self.progress.note(&notice);
@@ -143,6 +144,6 @@ impl Session {
     /// Writes the problem beside the recording, so that `tithe plan --classes` can solve it again.
     pub(super) fn save_problem(&self, problem: &Problem) {
         let name = format!("plan-{:04}.toml", self.plans);
-        let _ = (name, problem); // TODO-TOML
+        self.writer.write_file(name, profiler_core::plan::table::to_toml(problem).into_bytes());
     }
 }

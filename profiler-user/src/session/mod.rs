@@ -12,6 +12,7 @@ mod children;
 mod class;
 mod finish;
 mod host;
+mod overhead;
 mod planning;
 mod progress;
 mod sampling;
@@ -23,7 +24,7 @@ mod tick;
 
 pub use select::{Selection, SelectionError};
 pub(crate) use setup::preflight;
-pub use setup::record;
+pub use setup::{plan, record};
 
 use crate::inspect::Inspection;
 use crate::prober::{CallReader, LifecycleReader};
@@ -100,6 +101,10 @@ struct Session {
     progress: Progress,
     phase: Phase,
     verbose: bool,
+    /// `tithe plan --pid`: end when there is a plan, attach nothing for it.
+    plan_only: bool,
+    /// The problem of `plan_only`.
+    problem: Option<profiler_core::plan::Problem>,
     /// `--only-named`: no survey, no discovery, everything named is traced.
     only_named: bool,
     /// `--sample-rate`.
@@ -126,6 +131,10 @@ struct Session {
     unmeasured: Vec<profiler_core::class::ClassId>,
     /// Windows to be opened again when all links are closed, with their quotas.
     rearm_wanted: Vec<(profiler_core::class::ClassId, u64)>,
+    /// The measurement of the overhead, where there is a progress metric.
+    comparison: Option<overhead::Comparison>,
+    /// `--progress`.
+    counter: Option<overhead::Counter>,
     /// A program that we launched, to be waited for.
     child: Option<std::process::Child>,
 }

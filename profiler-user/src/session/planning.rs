@@ -20,7 +20,7 @@ pub(super) type Rate = (f64, f64, f64);
 
 impl Session {
     /// The planning problem from the rates known. Classes that were refused are left out.
-    pub(super) fn problem(&self, rates: &HashMap<ClassId, Rate>) -> (Problem, Vec<ClassId>) {
+    pub(super) fn problem_of(&self, rates: &HashMap<ClassId, Rate>) -> (Problem, Vec<ClassId>) {
         let cpu = self.own_cpu.max(profiler_core::ledger::FLOOR_CPU_PER_S);
         let switching = self.switches_per_s * self.cost.switch.seconds();
         let budget = (self.budget.cpu_per_second(cpu) * PLANNED_SHARE - switching).max(1e-9);
@@ -110,7 +110,12 @@ impl Session {
     /// # Errors
     /// The budget does not allow what must be traced.
     pub(super) fn make_plan(&mut self, rates: &HashMap<ClassId, Rate>) -> Result<(), plan::PlanError> {
-        let (mut problem, ids) = self.problem(rates);
+        let (mut problem, ids) = self.problem_of(rates);
+        if self.plan_only {
+            self.plans += 1;
+            self.problem = Some(problem);
+            return Ok(());
+        }
         let plan = Self::solve(&mut problem)?;
         self.plans += 1;
         let now = now_ns();

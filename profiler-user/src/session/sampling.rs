@@ -24,6 +24,7 @@ pub struct Sampling {
     pid: u32,
     stack_kib: f64,
     off_for_good: bool,
+    paused: bool,
     first_period_ns: u64,
     uncharged: u64,
     frames: Vec<Frame>,
@@ -53,6 +54,7 @@ impl Sampling {
             pid,
             stack_kib: f64::from(stack_bytes) / 1024.0,
             off_for_good: false,
+            paused: false,
             first_period_ns: 0,
             uncharged: 0,
             frames: Vec::new(),
@@ -88,9 +90,30 @@ impl Sampling {
         }
     }
 
+    /// No samples until [`Sampling::resume`].
+    pub fn pause(&mut self) {
+        self.paused = true;
+        for event in self.events.values() {
+            // A thread that is gone takes no samples anyway.
+            let _ = event.disable();
+        }
+    }
+
+    /// Goes on after [`Sampling::pause`].
+    pub fn resume(&mut self) {
+        self.paused = false;
+        for event in self.events.values() {
+            let _ = event.enable();
+        }
+    }
+
     /// Takes a thread under observation.
     pub fn add_thread(&mut self, tid: u32) {
-        if self.period_ns == 0 || self.events.contains_key(&tid) || self.failed.contains_key(&tid) {
+        if self.period_ns == 0
+            || self.paused
+            || self.events.contains_key(&tid)
+            || self.failed.contains_key(&tid)
+        {
             return;
         }
         match self.sampler.open_thread(tid, self.period_ns) {

@@ -4,12 +4,13 @@ use super::attach::{Attachments, now_ns};
 use super::children::Children;
 use super::finish::Finished;
 use super::host::{Host, unix_ns};
+use super::overhead::Counter;
 use super::progress::Progress;
 use super::sampling::Sampling;
 use super::select::Selection;
 use super::{EndReason, Phase, Session};
 use crate::calibrate::{self, CalibrateOptions};
-use crate::cli::{RecordArgs, TargetArgs};
+use crate::cli::{DEFAULT_BUDGET, Format, PlanArgs, RecordArgs, TargetArgs};
 use crate::failure::{Failure, FailureKind};
 use crate::governor::{Governor, LinkTable};
 use crate::inspect::Inspection;
@@ -21,6 +22,7 @@ use crate::watchdog::Watchdog;
 use anyhow::Context;
 use profiler_core::controller::{Controller, ControllerConfig};
 use profiler_core::ledger::Ledger;
+use profiler_core::plan::Problem;
 use profiler_core::recording::{AgentUse, FORMAT_VERSION, Losses, Meta};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -38,6 +40,15 @@ const TURN: Duration = Duration::from_millis(10);
 /// With the exit code that fits: nothing has been attached, or everything is detached again.
 pub fn record(args: &RecordArgs, watchdog: &Watchdog) -> Result<Finished, Failure> {
     preflight()?;
+    run_session(args, watchdog, |_| (), |_| ())
+}
+
+fn run_session(
+    args: &RecordArgs,
+    watchdog: &Watchdog,
+    before: impl FnOnce(&mut Session),
+    after: impl FnOnce(&mut Session),
+) -> Result<Finished, Failure> {
     let progress = Progress::start();
     let held = hold_target(&args.target)?;
     let pid = u32::try_from(held.target().pid()).map_err(|e| Failure::attach(anyhow::anyhow!(e)))?;
@@ -48,11 +59,66 @@ pub fn record(args: &RecordArgs, watchdog: &Watchdog) -> Result<Finished, Failur
         .enable_all()
         .build()
         .context("cannot start the event loop")?;
+    before(&mut session);
     let run = launched.go(&mut session).and_then(|()| runtime.block_on(session.run()));
+    after(&mut session);
     let finished = session.finish(run.as_ref().ok().copied(), run.as_ref().err());
     heartbeat.disarm();
     run?;
     finished
+}
+
+/// Surveys a process and returns the planning problem; leaves nothing attached and nothing on disk.
+///
+/// # Errors
+/// As [`record`].
+pub fn plan(args: &PlanArgs, watchdog: &Watchdog) -> Result<Problem, Failure> {
+    preflight()?;
+    let scratch = Scratch::create()?;
+    let record = RecordArgs {
+        target: TargetArgs { pid: args.pid, command: Vec::new(), as_root: false },
+        budget: args.budget.unwrap_or(DEFAULT_BUDGET),
+        duration: None,
+        output: Some(scratch.0.join("survey")),
+        force: false,
+        select: args.select.clone(),
+        sample_rate: None,
+        progress: None,
+        kernel_memory: KernelOptions::default().kernel_memory_bytes,
+        format: Format::Text,
+        rows: 0,
+        verbose: false,
+        force_tier: None,
+        only_named: false,
+    };
+    let mut problem = None;
+    run_session(
+        &record,
+        watchdog,
+        |session| session.plan_only = true,
+        |session| problem = session.problem.take(),
+    )?;
+    problem.ok_or_else(|| Failure::attach(anyhow::anyhow!("the target ended before there was a plan")))
+}
+
+/// A directory that goes when it is dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn create() -> Result<Self, Failure> {
+        let base = std::env::temp_dir().join(format!("tithe-plan-{}", std::process::id()));
+        // Fails if it exists, whoever made it.
+        std::fs::create_dir(&base)
+            .map_err(|e| Failure::from(anyhow::anyhow!("cannot create '{}': {e}", base.display())))?;
+        Ok(Self(base))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // OK to ignore: what is left in the temporary directory harms nobody.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 /// The cheap checks, before anything is touched.
@@ -124,6 +190,13 @@ fn prepare(
     progress.set("inspecting the target".to_owned());
     let selection = Selection::new(&args.select).map_err(|e| Failure::new(FailureKind::Usage, e))?;
     let inspection = Inspection::of(held.target().pid()).map_err(Failure::attach)?;
+    let counter = args
+        .progress
+        .as_deref()
+        .map(|name| {
+            Counter::find(&inspection, name).map_err(|why| Failure::usage(format!("--progress: {why}")))
+        })
+        .transpose()?;
     let options = KernelOptions {
         forced_tier: args.force_tier,
         kernel_memory_bytes: args.kernel_memory,
@@ -199,6 +272,8 @@ fn prepare(
         phase: Phase::Warmup { until_ns: start_ns + warmup_ns(args) },
         verbose: args.verbose,
         only_named: args.only_named,
+        plan_only: false,
+        problem: None,
         fixed_rate_hz: args.sample_rate,
         budget: args.budget,
         output,
@@ -216,6 +291,8 @@ fn prepare(
         survey_windows: Vec::new(),
         rearm_wanted: Vec::new(),
         unmeasured: Vec::new(),
+        comparison: None,
+        counter,
     };
     Ok((session, launched))
 }

@@ -1,6 +1,7 @@
 //! The phases before the plan runs, and the slow looks: threads, modules, children.
 
 use super::attach::{Ended, now_ns};
+use super::overhead::Comparison;
 use super::planning::Rate;
 use super::{Phase, Session};
 use profiler_core::class::{ClassId, RecordKind};
@@ -117,7 +118,7 @@ impl Session {
     fn decisions(&self, rates: &[RateEstimate]) -> Vec<&'static str> {
         let map: HashMap<ClassId, Rate> =
             rates.iter().map(|r| (r.class, (r.rate_hz.low, r.rate_hz.value, r.rate_hz.high))).collect();
-        let (mut problem, ids) = self.problem(&map);
+        let (mut problem, ids) = self.problem_of(&map);
         let Ok(plan) = Self::solve(&mut problem) else { return vec!["sample"; rates.len()] };
         let by_id: HashMap<ClassId, &'static str> =
             ids.iter().zip(&plan.classes).map(|(id, c)| (*id, c.decision.name())).collect();
@@ -151,6 +152,9 @@ impl Session {
         let mut rates = self.present_rates();
         rates.extend(new);
         self.make_plan(&rates)?;
+        if let Some(counter) = self.counter.take() {
+            self.comparison = Some(Comparison::new(counter, now_ns()));
+        }
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 //! asked; every second threads and modules are looked at.
 
 use super::attach::{Ended, now_ns};
+use super::overhead::Comparison;
 use super::{Phase, Session};
 use crate::prober::ClassCounters;
 use crate::session::class::LinkState;
@@ -36,7 +37,10 @@ impl Session {
             self.slow_tick(now);
         }
         self.advance(now)?;
-        Ok(self.end_ns.is_none_or(|end| now < end))
+        if matches!(self.phase, Phase::Run) {
+            self.compare();
+        }
+        Ok(self.end_ns.is_none_or(|end| now < end) && self.problem.is_none())
     }
 
     /// Takes note of closed links and of the windows that ended with them.
@@ -152,7 +156,9 @@ impl Session {
         self.last_ledger_ns = now;
         self.last_cpu_ns = cpu;
         self.note_cpu(elapsed, used);
-        if matches!(self.phase, Phase::Warmup { .. }) {
+        if matches!(self.phase, Phase::Warmup { .. })
+            || self.comparison.as_ref().is_some_and(Comparison::is_off)
+        {
             return;
         }
         let bucket = self.ledger.bucket();

@@ -5,6 +5,7 @@ use anyhow::Result;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Rows of the items table.
 const ITEMS: i64 = 20_000;
@@ -19,8 +20,13 @@ const WRITES_PERCENT: u32 = 30;
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn sqlite_load_operation_done(operations: u64) -> u64 {
+    SQLITE_LOAD_OPERATIONS.fetch_add(1, Ordering::Relaxed);
     black_box(operations)
 }
+
+/// Operations done by all threads: a progress metric that can be read from outside at no cost.
+#[unsafe(no_mangle)]
+pub static SQLITE_LOAD_OPERATIONS: AtomicU64 = AtomicU64::new(0);
 
 /// The prepared statements of one thread.
 pub struct Worker<'d> {
