@@ -22,6 +22,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Functions without a class that the report lists, by inclusive share; below these, noise is listed.
 const TOP_FUNCTIONS: usize = 100;
 
+/// The note on a class that samples show and no probe saw.
+pub const NOT_FIRING: &str = "attached but not firing: no call began, though samples fall into it; it was entered before the \
+                              watching began and has not returned, or its probe does not fire";
+
 /// Samples that must fall into an attached class without hits before it is called *not firing*.
 const NOT_FIRING_SAMPLES: u64 = 3;
 
@@ -146,8 +150,7 @@ fn class_row(
     let sampled = shares.map_or(0, |s| s.share.n);
     if !windows.is_empty() && calls.attempted == 0 && sampled >= NOT_FIRING_SAMPLES {
         // Entered before we came and never left, or not really attached: in no case "0 calls".
-        notes
-            .push(format!("attached but not firing: {sampled} samples fall into it and no call was counted"));
+        notes.push(NOT_FIRING.to_owned());
         (calls.calls, calls.rate_hz) = (None, None);
     }
     // rho = share x U: on-CPU seconds per wall second with the function on the stack.
@@ -220,11 +223,16 @@ fn file_name(path: &str) -> String {
     path.rsplit('/').next().unwrap_or(path).to_owned()
 }
 
-/// By inclusive share, then calls, then name: the same order for the same recording.
+/// What has calls first, by inclusive share; then what has only samples, by self share: functions that merely hold
+/// others (`main`, a thread's entry) come last. The same order for the same recording.
 fn hottest_first(a: &Row, b: &Row) -> std::cmp::Ordering {
     let value = |e: &Option<Estimate>| e.map_or(0.0, |e| e.value);
-    value(&b.share)
-        .total_cmp(&value(&a.share))
+    let rank = |r: &Row| if r.calls.is_some() { value(&r.share) } else { value(&r.self_share) };
+    b.calls
+        .is_some()
+        .cmp(&a.calls.is_some())
+        .then(rank(b).total_cmp(&rank(a)))
+        .then(value(&b.share).total_cmp(&value(&a.share)))
         .then(value(&b.calls).total_cmp(&value(&a.calls)))
         .then_with(|| a.name.cmp(&b.name))
         .then_with(|| a.module.cmp(&b.module))

@@ -43,9 +43,23 @@ fn has_rust_hash(symbol: &str) -> bool {
         && body[body.len() - 16..].bytes().all(|b| b.is_ascii_hexdigit())
 }
 
+/// Where the hash of a legacy Rust name ends: after `17h`, 16 hexadecimal digits and `E`.
+fn rust_hash_end(symbol: &str) -> Option<usize> {
+    if !symbol.starts_with("_ZN") {
+        return None;
+    }
+    let end = symbol.rfind("17h")? + 20;
+    let stem = symbol.get(..end)?;
+    has_rust_hash(stem).then_some(end)
+}
+
 /// Splits `foo.constprop.0` into `foo` and `.constprop.0`.
 #[must_use]
 pub fn split_clone_suffix(symbol: &str) -> (&str, &str) {
+    // Legacy Rust names have dots of their own (`core..panic`): the suffix comes after the hash.
+    if let Some(end) = rust_hash_end(symbol) {
+        return symbol.split_at(end);
+    }
     match symbol.find('.') {
         // A leading dot, or a version (`foo@@V1`), is no clone suffix.
         Some(at) if at > 0 => symbol.split_at(at),
@@ -96,6 +110,10 @@ mod tests {
             ("_ZN3foo3barEiPKc", "foo::bar(int, char const*)"),
             ("_ZN3foo3barEi.constprop.0", "foo::bar(int) [constprop.0]"),
             ("sqlite3_step", "sqlite3_step"),
+            (
+                "_ZN4core6option15Option$LT$T$GT$..x17h0123456789abcdefE.llvm.12",
+                "core::option::Option<T>..x.llvm.12",
+            ),
             ("foo.part.0", "foo.part.0"),
         ];
         for (symbol, want) in cases {

@@ -169,7 +169,8 @@ pub(super) fn table_text(report: &Report, options: TextOptions) -> String {
 
 /// What a reader must know of single rows: losses, corrections, remarks.
 pub(super) fn notes(rows: &[&Row]) -> Vec<String> {
-    let mut notes = Vec::new();
+    // The same remark on many functions is one remark.
+    let mut notes: Vec<(String, Vec<&str>)> = Vec::new();
     for row in rows {
         let mut parts: Vec<String> = row.notes.clone();
         if row.dropped > 0 {
@@ -181,11 +182,28 @@ pub(super) fn notes(rows: &[&Row]) -> Vec<String> {
                 duration_ns(row.correction_ns)
             ));
         }
-        if !parts.is_empty() {
-            notes.push(format!("{}: {}", row.name, parts.join("; ")));
+        for part in parts {
+            match notes.iter_mut().find(|(text, _)| *text == part) {
+                Some((_, names)) => names.push(&row.name),
+                None => notes.push((part, vec![&row.name])),
+            }
         }
     }
-    notes
+    notes.into_iter().map(|(text, names)| format!("{}: {text}", who(&names))).collect()
+}
+
+/// `a`, `a, b`, `a, b and 10 more functions`.
+fn who(names: &[&str]) -> String {
+    const SHOWN: usize = 3;
+    let shown: Vec<String> = names.iter().take(SHOWN).map(|n| shorten(n, 40)).collect();
+    let rest = names.len().saturating_sub(SHOWN);
+    if names.len() == 1 {
+        names[0].to_owned()
+    } else if rest == 0 {
+        shown.join(", ")
+    } else {
+        format!("{} and {rest} more functions", shown.join(", "))
+    }
 }
 
 /// A long name keeps its beginning and its end: `core::iter::…::next`.

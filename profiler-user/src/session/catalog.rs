@@ -129,6 +129,7 @@ impl Session {
             lease,
             state: LinkState::Off,
             charged: ClassCounters::default(),
+            dormant: false,
             refused: None,
         });
         Ok(id)

@@ -120,6 +120,9 @@ pub struct LiveClass {
     pub state: LinkState,
     /// Counters at the last ledger tick.
     pub charged: ClassCounters,
+    /// The survey saw no call begin although samples fall into it: entered before we came (`main`, a thread's
+    /// loop). Nothing is to be gained by tracing it.
+    pub dormant: bool,
     /// It could not be attached: why.
     pub refused: Option<String>,
 }

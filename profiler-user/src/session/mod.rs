@@ -127,8 +127,6 @@ struct Session {
     replan_wanted: bool,
     /// Open survey windows and when each is to end, ktime ns.
     survey_windows: Vec<(profiler_core::class::ClassId, u64)>,
-    /// Classes whose rate the survey could not learn.
-    unmeasured: Vec<profiler_core::class::ClassId>,
     /// Windows to be opened again when all links are closed, with their quotas.
     rearm_wanted: Vec<(profiler_core::class::ClassId, u64)>,
     /// The measurement of the overhead, where there is a progress metric.

@@ -36,7 +36,7 @@ impl Session {
         }
         let mut ids = Vec::new();
         for class in self.attach.classes() {
-            if class.refused.is_some() {
+            if class.refused.is_some() || class.dormant {
                 continue;
             }
             let (low, rate, high) = rates.get(&class.id).copied().unwrap_or((0.0, 0.0, 0.0));

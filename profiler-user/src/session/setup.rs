@@ -290,7 +290,6 @@ fn prepare(
         replan_wanted: false,
         survey_windows: Vec::new(),
         rearm_wanted: Vec::new(),
-        unmeasured: Vec::new(),
         comparison: None,
         counter,
     };
@@ -366,6 +365,8 @@ impl Session {
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot catch SIGINT")?;
         let mut terminate = signal(SignalKind::terminate()).context("cannot catch SIGTERM")?;
         let mut hangup = signal(SignalKind::hangup()).context("cannot catch SIGHUP")?;
+        // A stopped agent would be killed by its watchdog: traps must not stay armed while nobody looks.
+        let mut stop = signal(SignalKind::from_raw(libc::SIGTSTP)).context("cannot catch SIGTSTP")?;
         let pidfd = self.target.pidfd().try_clone_to_owned().context("cannot watch the target's end")?;
         // SAFETY: the descriptor is owned by the `AsyncFd`, which keeps it open until it is deregistered.
         let exit = unsafe { AsyncFd::register_with_interest(pidfd, tokio::io::Interest::READABLE) }
@@ -382,6 +383,7 @@ impl Session {
                 }
                 _ = interrupt.recv() => return Ok(EndReason::Interrupted),
                 _ = terminate.recv() => return Ok(EndReason::Interrupted),
+                _ = stop.recv() => self.progress.note("Ctrl-Z does not work while functions are traced; Ctrl-C ends the run"),
                 _ = hangup.recv() => return Ok(EndReason::Interrupted),
                 _ = exit.readable() => return Ok(EndReason::TargetExited),
             }

@@ -13,6 +13,8 @@ use std::collections::HashMap;
 
 /// Longest survey, ns: a first plan after two seconds is worth more than a perfect one after ten.
 const SURVEY_NS: u64 = 3_000_000_000;
+/// Samples in a class without calls that make it dormant; fewer may be the tail of one long call.
+const DORMANT_SAMPLES: u64 = 10;
 /// Sampling rate until there is a plan, Hz of target CPU time.
 const FIRST_RATE_HZ: f64 = 99.0;
 
@@ -107,11 +109,28 @@ impl Session {
                     .into_iter()
                     .map(|r| (r.class, (r.rate_hz.low, r.rate_hz.value, r.rate_hz.high)))
                     .collect();
-                self.unmeasured = survey.unmeasured();
+                self.set_dormant(&rates);
                 return self.start_plan(rates);
             }
         }
         Ok(())
+    }
+
+    /// Classes that samples show and of which no call began: entered before we came. They are not planned with, unless
+    /// the user named them.
+    fn set_dormant(&mut self, rates: &HashMap<ClassId, Rate>) {
+        let shares = self.sampling.shares();
+        let dormant: Vec<ClassId> = self
+            .attach
+            .classes()
+            .iter()
+            .filter(|c| !c.wish.named && rates.get(&c.id).is_some_and(|(_, rate, _)| *rate == 0.0))
+            .filter(|c| shares.of(c.candidate.key).samples >= DORMANT_SAMPLES)
+            .map(|c| c.id)
+            .collect();
+        for id in dormant {
+            self.attach.class_mut(id).dormant = true;
+        }
     }
 
     /// What the planner would decide at these rates, class by class.

@@ -100,6 +100,7 @@ impl Session {
             self.trips += 1;
         }
         let elapsed = ended.row.end_ns.saturating_sub(ended.row.start_ns);
+        self.charge_tail(class, ended.row.attempted, elapsed);
         match ended.row.kind {
             WindowKind::Survey => self.survey_window(&ended),
             WindowKind::Trace | WindowKind::Burst if ended.row.tripped => {
@@ -108,6 +109,17 @@ impl Session {
             WindowKind::Trace | WindowKind::Burst => {}
         }
         self.writer.send(vec![ended.row]);
+    }
+
+    /// The breakpoint outlives the program: until the kernel has taken it out of the text, calls pay the trap and nobody
+    /// counts them. They are taken to pay what they paid in the window:
+    ///
+    /// `cost = hits x tau / window x detach delay`
+    fn charge_tail(&mut self, id: ClassId, hits: u64, elapsed_ns: u64) {
+        let tau = self.attach.class(id).hit_price.ns;
+        let busy = hits as f64 * tau / elapsed_ns.max(1) as f64;
+        let cpus = f64::from(self.meta.cpus);
+        self.ledger.charge(Charge::Attach, Some(id), 0, busy.min(cpus) * self.cost.detach_delay.ns);
     }
 
     /// Charges what a class has been hit since the last time.
