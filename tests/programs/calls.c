@@ -3,7 +3,9 @@
  *   call NAME N THREADS [ARG]     N calls on each thread; ok calls=.. wall_ns=.. cpu_ns=..
  *   start NAME THREADS HZ [ARG]   the same in the background at HZ calls a second a thread (0: as fast as it can)
  *   pace HZ                       changes the rate of what runs in the background
- *   stop                          ends it; ok calls=.. wall_ns=.. cpu_ns=..
+ *   stop                          ends it; ok calls=.. wall_ns=.. cpu_ns=.. stall_ns=.. (longest time from the end of
+ *                                 one call to the end of the next on a thread, since the start or the last `stall`)
+ *   stall                         ok stall_ns=.., and starts that anew
  *   count NAME                    calls so far, of all threads
  *   address NAME                  ok address=0x..
  *   fork NAME N [ARG]             a child without exec makes the calls; answers when it has ended
@@ -204,6 +206,7 @@ static struct worker {
     sem_t go, done;
     uint64_t *counts;
     uint64_t start_ns, end_ns, cpu;
+    atomic_ulong stall_ns;
 } workers[MAX_THREADS]; /* 0 is the main thread */
 static int worker_count = 1;
 static int background;
@@ -218,17 +221,24 @@ static void pause_until(uint64_t *next, uint64_t period) {
 static int stopped(void) { return atomic_load_explicit(&job.stop, memory_order_relaxed); }
 
 /* Above 1,000 calls a second a thread makes them in batches, one each millisecond. */
-static void call_paced(void) {
-    uint64_t next = wall_ns();
+static void call_paced(struct worker *self) {
+    uint64_t next = wall_ns(), last = next;
     while (!stopped()) {
         uint64_t hz = atomic_load_explicit(&job.hz, memory_order_relaxed);
         uint64_t batch = hz == 0 ? 64 : hz <= 1000 ? 1 : hz / 1000;
-        for (uint64_t i = 0; i < batch && !stopped(); i++)
+        for (uint64_t i = 0; i < batch && !stopped(); i++) {
             job.run(job.argument);
-        if (hz)
+            uint64_t now = wall_ns();
+            if (now - last > atomic_load_explicit(&self->stall_ns, memory_order_relaxed))
+                atomic_store_explicit(&self->stall_ns, now - last, memory_order_relaxed);
+            last = now;
+        }
+        if (hz) {
             pause_until(&next, hz <= 1000 ? 1000000000u / hz : 1000000u);
-        else
-            next = wall_ns();
+            last = wall_ns();
+        } else {
+            next = last;
+        }
     }
 }
 
@@ -238,8 +248,9 @@ static void work(struct worker *self) {
         sched_yield();
     uint64_t cpu = cpu_ns();
     self->start_ns = wall_ns();
+    atomic_store(&self->stall_ns, 0);
     if (job.calls == UINT64_MAX)
-        call_paced();
+        call_paced(self);
     else
         for (uint64_t i = 0; i < job.calls; i++)
             job.run(job.argument);
@@ -298,8 +309,17 @@ static void release(void) {
     atomic_store(&job.released, 1);
 }
 
-/* Answers with the calls counted since `before`, the wall time from the first start to the last end, and the
- * threads' CPU time. */
+static uint64_t take_stall(int first, int last) {
+    uint64_t longest = 0;
+    for (int i = first; i <= last; i++) {
+        uint64_t stall = atomic_exchange(&workers[i].stall_ns, 0);
+        longest = stall > longest ? stall : longest;
+    }
+    return longest;
+}
+
+/* Answers with the calls, the wall time from the first start to the last end, the threads' CPU time, and the longest
+ * stall of background calls. */
 static void reply_times(int first, int last, uint64_t calls) {
     uint64_t start = UINT64_MAX, end = 0, cpu = 0;
     for (int i = first; i <= last; i++) {
@@ -307,7 +327,7 @@ static void reply_times(int first, int last, uint64_t calls) {
         end = workers[i].end_ns > end ? workers[i].end_ns : end;
         cpu += workers[i].cpu;
     }
-    reply("calls=%lu wall_ns=%lu cpu_ns=%lu", calls, end - start, cpu);
+    reply("calls=%lu wall_ns=%lu cpu_ns=%lu stall_ns=%lu", calls, end - start, cpu, take_stall(first, last));
 }
 
 static int threads_allowed(uint64_t threads) {
@@ -365,6 +385,14 @@ static void command_start(int count, char **words) {
 static void command_pace(int count, char **words) {
     atomic_store(&job.hz, number(count, words, 1, 0));
     reply("paced");
+}
+
+static void command_stall(int count, char **words) {
+    (void)count, (void)words;
+    if (background)
+        reply("stall_ns=%lu", take_stall(1, job.threads));
+    else
+        reply_error("nothing runs in the background");
 }
 
 static void command_stop(int count, char **words) {
@@ -430,7 +458,7 @@ int main(void) {
     static const struct command commands[] = {
         {"call", 3, command_call},   {"start", 3, command_start}, {"pace", 1, command_pace},
         {"stop", 0, command_stop},   {"count", 1, command_count}, {"address", 1, command_address},
-        {"fork", 2, command_fork},   {NULL, 0, NULL},
+        {"fork", 2, command_fork},   {"stall", 0, command_stall}, {NULL, 0, NULL},
     };
     workers[0].counts = call_counts;
     serve(commands);

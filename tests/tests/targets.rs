@@ -75,6 +75,13 @@ fn background_calls_keep_their_pace_and_can_explode() {
     assert!((2..=6).contains(&slow), "{slow} calls in 0.45 s at 10 a second");
     target.pace(0);
     std::thread::sleep(Duration::from_millis(50));
+    target.take_stall();
+    target.signal(libc::SIGSTOP);
+    std::thread::sleep(Duration::from_millis(30));
+    target.signal(libc::SIGCONT);
+    std::thread::sleep(Duration::from_millis(20));
+    let stall = target.take_stall();
+    assert!(stall >= Duration::from_millis(25), "stopped for 30 ms, the longest stall seen is {stall:?}");
     let exploded = target.stop_background();
     assert!(exploded.calls > 10_000, "{exploded:?}");
     assert_eq!(target.count("entry_push"), exploded.calls);

@@ -2,9 +2,11 @@
 //!
 //! Everything here panics on failure instead of returning errors: a test wants the backtrace.
 
+mod agent;
 mod target;
 mod text;
 
+pub use agent::{Agent, Finished, wait_text_original};
 pub use target::{Calls, Reply, Target, output_of};
 pub use text::{assert_text_original, changed_text};
 

@@ -153,6 +153,12 @@ impl Target {
         self.command(&format!("pace {hz}"));
     }
 
+    /// The longest time from the end of one background call to the end of the next on the same thread, since the start
+    /// or the last time this was asked. Pauses of the pace are left out.
+    pub fn take_stall(&mut self) -> Duration {
+        Duration::from_nanos(self.command("stall").number("stall_ns"))
+    }
+
     /// Ends the background calls; what they were.
     pub fn stop_background(&mut self) -> Calls {
         self.command("stop").calls()

@@ -21,6 +21,8 @@ const CELLS: &[Cell] = &[
     Cell { name: "hit", title: "Cost of a hit, against an empty program", run: hit::against_empty },
     Cell { name: "bpftrace", title: "Cost of a hit, against bpftrace", run: hit::against_bpftrace },
     Cell { name: "attach", title: "Attach and detach", run: attach::attach_and_detach },
+    Cell { name: "stall", title: "Longest stall of the target", run: attach::stalls },
+    Cell { name: "kill", title: "An agent that is killed", run: attach::killed_agent },
     Cell { name: "sampling", title: "Cost of a sample, against perf record", run: sampling::against_perf },
 ];
 
@@ -39,6 +41,8 @@ fn main() -> Result<()> {
         match argument.as_str() {
             "--only" => only.push(value()?),
             "--repeat" => rounds = value()?.parse().context("--repeat wants a number")?,
+            // For itself: the process that the cell `kill` kills.
+            "--hold" => return attach::hold(value()?.parse().context("--hold wants a process")?),
             "--list" => {
                 CELLS.iter().for_each(|cell| println!("{:10} {}", cell.name, cell.title));
                 return Ok(());

@@ -55,6 +55,11 @@ pub struct Watched {
 
 /// Attaches ours to places (class 1 for all).
 pub fn attach(kernel: &Kernel, target: &Target, what: Ours, places: &[Place]) -> Result<Watched> {
+    attach_to(kernel, target.pid(), what, places)
+}
+
+/// As [`attach`], to a process that this one did not start.
+pub fn attach_to(kernel: &Kernel, pid: u32, what: Ours, places: &[Place]) -> Result<Watched> {
     let (kind, class_kind) = match what {
         Ours::Empty => (LinkKind::Empty, ClassKind::Count),
         Ours::Count => (LinkKind::Count, ClassKind::Count),
@@ -72,7 +77,7 @@ pub fn attach(kernel: &Kernel, target: &Target, what: Ours, places: &[Place]) ->
         .iter()
         .map(|place| Site { slot_delta: place.pushed, ..Site::entry(CLASS, place.offset) })
         .collect();
-    let attached = kernel.attach(&AttachGroup { module, pid: target.pid(), kind, sites })?;
+    let attached = kernel.attach(&AttachGroup { module, pid, kind, sites })?;
     ensure!(attached.refused.is_empty(), "the kernel refused {} sites", attached.refused.len());
     Ok(Watched { _link: attached.link, _lease: lease })
 }

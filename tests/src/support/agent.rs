@@ -1,0 +1,217 @@
+//! The agent, watching a target: started, waited for, stopped, and its report read.
+
+use super::{Target, changed_text};
+use profiler_core::report::{Report, Row};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// `tithe record` on a target. Killed on drop.
+pub struct Agent {
+    child: Child,
+    pid: u32,
+    recording: PathBuf,
+}
+
+/// How a run of the agent ended.
+pub struct Finished {
+    /// Exit status.
+    pub status: ExitStatus,
+    /// The report of standard output, if there was one.
+    pub report: Option<Report>,
+    /// Standard error.
+    pub messages: String,
+}
+
+impl Agent {
+    /// Starts `tithe record --pid PID --budget 100% --only-named` with more arguments, writing into `folder`.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    pub fn start(pid: u32, folder: &Path, arguments: &[&str]) -> Agent {
+        let mut all = vec!["--budget", "100%", "--only-named"];
+        all.extend(arguments);
+        Agent::start_plain(pid, folder, &all)
+    }
+
+    /// Starts `tithe record --pid PID` with these arguments only.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    pub fn start_plain(pid: u32, folder: &Path, arguments: &[&str]) -> Agent {
+        let recording = folder.join(format!("run-{pid}.tithe"));
+        let child = Command::new(crate::program("tithe"))
+            .args([
+                "record",
+                "--pid",
+                &pid.to_string(),
+                "--format",
+                "json",
+                "--rows",
+                "1000",
+                "--force",
+                "-o",
+            ])
+            .arg(&recording)
+            .args(arguments)
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("tithe was built");
+        Agent { child, pid, recording }
+    }
+
+    /// Where it writes its recording.
+    pub fn recording(&self) -> &Path {
+        &self.recording
+    }
+
+    /// The agent's process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until a breakpoint stands in the target's text; with `target`, at the start of that function or shortly
+    /// after it. Gives everything else a moment to be attached too.
+    ///
+    /// # Panics
+    ///
+    /// If none does within 20 s, or the agent ends before; the message has what it said.
+    pub fn wait_attached(&mut self) {
+        let end = Instant::now() + Duration::from_secs(20);
+        loop {
+            // A target that changes its own mappings meanwhile may not be readable: then once more.
+            if changed_text(self.pid).is_ok_and(|changes| !changes.is_empty()) {
+                std::thread::sleep(Duration::from_millis(300));
+                return;
+            }
+            if let Ok(Some(status)) = self.child.try_wait() {
+                panic!("the agent ended with {status} before it attached: {}", self.said());
+            }
+            if Instant::now() > end {
+                self.signal(libc::SIGTERM);
+                panic!("nothing attached within 20 s: {}", self.said());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Sends a signal to the agent.
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: kill takes plain numbers; the child has not been reaped, so that the pid is its own.
+        unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
+    }
+
+    /// As Ctrl-C does, then waits for the report.
+    ///
+    /// # Panics
+    ///
+    /// As [`Agent::finish`].
+    pub fn stop(self) -> Finished {
+        self.signal(libc::SIGINT);
+        self.finish()
+    }
+
+    /// Waits for the agent's own end.
+    ///
+    /// # Panics
+    ///
+    /// If it does not end within a minute, or prints something else than a report.
+    pub fn finish(mut self) -> Finished {
+        let output = self.child.stdout.take().expect("stdout was piped");
+        let reader = std::thread::spawn(move || read_all(output));
+        let end = Instant::now() + Duration::from_secs(60);
+        let status = loop {
+            match self.child.try_wait().expect("the child of this process can be waited for") {
+                Some(status) => break status,
+                None if Instant::now() > end => panic!("the agent did not end within a minute"),
+                None => std::thread::sleep(Duration::from_millis(10)),
+            }
+        };
+        let text = reader.join().expect("the reader does not panic");
+        let messages = self.said();
+        let report = (!text.trim().is_empty()).then(|| {
+            serde_json::from_str(&text)
+                .unwrap_or_else(|error| panic!("{error} in the report {text}; {messages}"))
+        });
+        Finished { status, report, messages }
+    }
+
+    /// What it said on standard error; waits for its end.
+    fn said(&mut self) -> String {
+        self.child.stderr.take().map(read_all).unwrap_or_default()
+    }
+}
+
+fn read_all(mut from: impl Read) -> String {
+    let mut bytes = Vec::new();
+    // What came before an error is worth showing.
+    let _ = from.read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // Both fail only if it has ended and been reaped.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Finished {
+    /// The report of a run that ended well.
+    ///
+    /// # Panics
+    ///
+    /// If it did not, or printed none; the message has what it said.
+    pub fn report(&self) -> &Report {
+        assert!(self.status.success(), "the agent ended with {}: {}", self.status, self.messages);
+        self.report.as_ref().unwrap_or_else(|| panic!("no report: {}", self.messages))
+    }
+
+    /// The row of a function.
+    ///
+    /// # Panics
+    ///
+    /// If the report has none.
+    pub fn row(&self, function: &str) -> &Row {
+        let rows = &self.report().rows;
+        rows.iter().find(|row| row.name == function).unwrap_or_else(|| {
+            let names: Vec<_> = rows.iter().map(|row| &row.name).collect();
+            panic!("no row {function}, there are {names:?}; {}", self.messages)
+        })
+    }
+
+    /// Exact calls of a function.
+    ///
+    /// # Panics
+    ///
+    /// If they are not exact.
+    pub fn exact_calls(&self, function: &str) -> u64 {
+        let row = self.row(function);
+        let calls = row.calls.unwrap_or_else(|| panic!("no calls in {row:?}; {}", self.messages));
+        calls.value as u64
+    }
+}
+
+/// Waits until the target's text is that of its files again, and returns how long that took.
+///
+/// # Panics
+///
+/// If it is not within `limit`.
+pub fn wait_text_original(target: &Target, limit: Duration) -> Duration {
+    let start = Instant::now();
+    loop {
+        match changed_text(target.pid()) {
+            Ok(changes) if changes.is_empty() => return start.elapsed(),
+            Ok(changes) => assert!(start.elapsed() < limit, "still changed after {limit:?}: {changes:?}"),
+            Err(error) => panic!("cannot read the text of {}: {error}", target.pid()),
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
