@@ -4,6 +4,7 @@ use crate::lock::{self, Lock};
 use crate::shell;
 use crate::toolchain::{self, Found, Toolchain};
 use anyhow::{Context, Result, bail, ensure};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -125,10 +126,43 @@ fn lock_path() -> PathBuf {
     shell::root().join("profiler-ebpf/object.lock")
 }
 
+/// Gives every BPF crate a fixed `-C metadata` in place of cargo's, which hashes the checkout's path: it ends up in the
+/// names of the functions that were not inlined. (Crate names are unique among the BPF crates; those that run on the
+/// host are left alone.)
+const RUSTC_WRAPPER: &str = r#"#!/bin/sh
+case " $* " in
+*" --target bpfel-unknown-none "*) ;;
+*) exec "$@" ;;
+esac
+left=$#
+while [ "$left" -gt 0 ]; do
+    argument=$1
+    shift
+    case $argument in
+    metadata=*) argument=metadata=tithe ;;
+    esac
+    set -- "$@" "$argument"
+    left=$((left - 1))
+done
+exec "$@"
+"#;
+
+/// Writes [`RUSTC_WRAPPER`] unless it stands there: a new file would make cargo build everything anew.
+fn wrapper(folder: &Path) -> Result<PathBuf> {
+    let path = folder.join("rustc-wrapper");
+    if std::fs::read_to_string(&path).is_ok_and(|text| text == RUSTC_WRAPPER) {
+        return Ok(path);
+    }
+    std::fs::create_dir_all(folder)?;
+    std::fs::write(&path, RUSTC_WRAPPER)?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
+    Ok(path)
+}
+
 /// Builds the object into the target folder and strips its DWARF (BTF stays).
 fn build(tools: &Toolchain) -> Result<PathBuf> {
     let folder = shell::root().join("profiler-ebpf");
-    let output = shell::target_dir().join("bpf");
+    let output = shell::target_dir().join("bpf-object");
     // Sources are unpacked by fetching; their folders must be known before they can be remapped.
     shell::run(cargo(tools, &folder).args(["fetch", "--locked", "--quiet"]))?;
     let flags = rustflags(tools)?.join("\u{1f}");
@@ -138,7 +172,8 @@ fn build(tools: &Toolchain) -> Result<PathBuf> {
             .args(&tools.cargo_arguments)
             .arg("--target-dir")
             .arg(&output)
-            .env("CARGO_ENCODED_RUSTFLAGS", flags),
+            .env("CARGO_ENCODED_RUSTFLAGS", flags)
+            .env("RUSTC_WRAPPER", wrapper(&output)?),
     )?;
     let linked = output.join(BPF_TARGET).join("release/tithe");
     let stripped = output.join("tithe.bpf.o");
