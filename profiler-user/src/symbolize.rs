@@ -103,9 +103,9 @@ impl Symbolizer {
     /// The rows of a stack, innermost first.
     ///
     /// # Cost
-    /// About 1 us per frame once its module is open and its address is not yet known, 0.2 us once it is. Opening a module
-    /// reads its symbol table (about 100 ns per symbol), with [`Detail::Lines`] also the DWARF of the
-    /// compilation units hit.
+    /// Measured (`examples/agent_cost.rs`): 0.3 us per frame whose address is known. A new module costs once: names of a
+    /// Python interpreter with libc 150 ms and 17 MiB, with lines and inlined calls 125 ms and 8 MiB more; a library of
+    /// 150 MB 220 ms and 15 MiB.
     pub fn rows(&mut self, stack_id: u64, frames: &[Frame]) -> Vec<FrameRow> {
         let mut rows = Vec::with_capacity(frames.len());
         for frame in frames {

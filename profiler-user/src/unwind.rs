@@ -147,8 +147,9 @@ impl Unwinder {
     /// `[uprobes]`: a return link has put it there; the answer is the return address that it replaced.
     ///
     /// # Cost
-    /// On the machine it was written on, 1 to 2 us for 10 frames once the module is loaded; loading a module
-    /// reads its `.eh_frame` once, a few milliseconds per 10 MiB.
+    /// Measured on a 2-core virtual machine (`examples/agent_cost.rs`): 1.0 us for 8 frames, 1.7 us for 21, once the
+    /// modules are loaded. Loading reads a module's `.eh_frame` once: 15 ms for Python and libc, 57 ms for a library of
+    /// 150 MB.
     pub fn unwind(
         &mut self,
         stack: &UserStack<'_>,

@@ -238,6 +238,9 @@ fn build(recording: &Recording) -> Profile {
     let build_ids: HashMap<&str, &str> =
         recording.classes.iter().map(|c| (c.module.as_str(), c.build_id.as_str())).collect();
 
+    // Readers take the first mapping for the main program.
+    let exe = recording.meta.exe.as_str();
+    b.mapping(exe, 0, build_ids.get(exe).copied().unwrap_or(""));
     let stacks = Stacks::of(recording);
     // One entry per stack and thread.
     let mut sums: BTreeMap<(u64, u32), (i64, i64)> = BTreeMap::new();

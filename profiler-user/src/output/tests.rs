@@ -31,8 +31,8 @@ fn table_and_receipt_in_80_columns() {
             CPU, SELF from samples; E exact, B burst (scaled from windows), S sampled, D
             derived (CPU/CALL = share / rate); ± half the interval's width (95 %)
 
-            db::query: 6 of 5,010 hits lost; 200 ns of probe cost per call taken out of
-              TIME/CALL
+            db::query: 6 of 5,010 hits lost
+            db::query: 200 ns of probe cost per call taken out of TIME/CALL
             parse: inlined copies are not counted
 
             Budget receipt
@@ -71,7 +71,8 @@ fn table_and_receipt_in_120_columns() {
             CPU, SELF from samples; E exact, B burst (scaled from windows), S sampled, D derived (CPU/CALL = share / rate); ± half
             the interval's width (95 %)
 
-            db::query: 6 of 5,010 hits lost; 200 ns of probe cost per call taken out of TIME/CALL
+            db::query: 6 of 5,010 hits lost
+            db::query: 200 ns of probe cost per call taken out of TIME/CALL
             parse: inlined copies are not counted
 
             Budget receipt
@@ -198,7 +199,8 @@ fn pprof_decodes_to_the_samples() {
             "parse < db::query < main in /usr/bin/server"
         ]
     );
-    let server = p.mapping.iter().find(|m| s(m.filename) == "/usr/bin/server").unwrap();
+    let server = &p.mapping[0];
+    assert_eq!(s(server.filename), "/usr/bin/server", "the main program comes first");
     assert!(server.has_functions && server.memory_limit > 0x3000);
 }
 

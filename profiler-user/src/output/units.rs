@@ -100,6 +100,7 @@ pub fn plus_minus(e: &Estimate) -> String {
     let p = 100.0 * (e.half_width() / e.value).abs();
     match p {
         p if !p.is_finite() => "±?".into(),
+        p if p < 0.05 => "±<0.1 %".into(),
         p if p < 0.95 => format!("±{p:.1} %"),
         p if p < 999.5 => format!("±{p:.0} %"),
         _ => "±>999 %".into(),
@@ -165,6 +166,7 @@ mod tests {
         let e = |value, low, high| Estimate { value, low, high, level: 0.95, n: 9, source: Source::Sampled };
         assert_eq!(plus_minus(&e(100.0, 97.0, 103.0)), "±3 %");
         assert_eq!(plus_minus(&e(1_000.0, 996.0, 1_004.0)), "±0.4 %");
+        assert_eq!(plus_minus(&e(1_000.0, 999.9, 1_000.1)), "±<0.1 %");
         assert_eq!(plus_minus(&Estimate::exact(5.0, 5)), "");
         assert_eq!(plus_minus(&e(0.0, 0.0, 3.0)), "±?");
     }
