@@ -4,23 +4,29 @@
 //! Ways out are `ret`, tail jumps to other functions and tail jumps through pointers, in the function and in its
 //! `.cold` parts. A call that does not return (`abort`, a throw, a panic) is no way out: the agent counts such calls
 //! as *unwound*. Each way is taken at the cheapest instruction of its last straight run: after the last call and after
-//! the last address that anything jumps to, so that exactly the runs that leave this way execute it, once.
+//! the last address that anything jumps to, so that exactly the runs that leave this way execute it, once; and at most
+//! [`NEAR`] instructions before the end, so that next to nothing of the call is missed.
 //!
 //! If any way is uncertain the answer is an error that says which, and the class is count-only.
 
+use super::choice::{Reason, Site};
 use super::flow::{self, Edge, IndirectTo, Region};
 use super::insn::{self, KernelRules, Treatment};
 use super::module::Module;
 use super::resolve::Function;
-use super::sites::{Body, Reason, Site};
+use super::sites::Body;
 use profiler_core::class::SiteClass;
 
-/// All ways out of a function.
+/// How many instructions before the way out its site may stand.
+const NEAR: usize = 8;
+
+/// All ways out of a function. Sites stand behind `floor`, the last address at which an entry may be taken.
 pub(super) fn find(
     module: &Module,
     function: &Function,
     body: &Body,
     rules: KernelRules,
+    floor: u64,
 ) -> Result<Vec<Site>, Reason> {
     if let Some(unknown) = &body.unknown {
         return Err(Reason(format!("not all ways out are known: {unknown}")));
@@ -54,20 +60,13 @@ pub(super) fn find(
                 _ => false,
             };
             if leaves {
-                let site = cheapest(region, body, i, rules).ok_or_else(|| {
+                let site = cheapest(region, body, i, rules, floor).ok_or_else(|| {
                     Reason(format!("no instruction before +{at:#x} can carry a breakpoint"))
                 })?;
                 let file_offset = elf
-                    .offset_of(site.0)
+                    .offset_of(site.vaddr)
                     .ok_or_else(|| Reason(format!("the code at +{at:#x} is not in the file")))?;
-                sites.push(Site {
-                    vaddr: site.0,
-                    file_offset,
-                    offset: site.0 - region.start,
-                    class: site.1,
-                    arguments: 0,
-                    at_entry_stack: false,
-                });
+                sites.push(Site { file_offset, ..site });
             }
         }
         falls_through(region, function)?;
@@ -76,28 +75,47 @@ pub(super) fn find(
 }
 
 /// The cheapest instruction of the straight run that ends with the exit at `exit`; the last one on a tie.
-fn cheapest(region: &Region, body: &Body, exit: usize, rules: KernelRules) -> Option<(u64, SiteClass)> {
-    let mut best: Option<(u64, SiteClass)> = None;
+/// (The file offset is filled in by the caller.)
+fn cheapest(region: &Region, body: &Body, exit: usize, rules: KernelRules, floor: u64) -> Option<Site> {
+    let mut best: Option<Site> = None;
+    // At the exit itself the stack pointer is at the return address; before each instruction, by as much lower as that
+    // instruction raises it.
+    let mut depth = Some(0);
     let mut i = exit;
     loop {
         let insn = &region.insns[i];
+        // Two breakpoints at one address, or an exit before its entry, would make no call.
+        if region.start == body.main.start && insn.ip() <= floor {
+            return best;
+        }
         match insn::treatment(region.bytes_of(insn), insn.ip(), rules) {
             // An optimised five-byte nop would overwrite the red zone, which may be in use here.
             Treatment::Probe(SiteClass::Nop5) | Treatment::Refused(_) => {}
             Treatment::Probe(class) => {
-                if best.is_none_or(|(_, cheapest)| class < cheapest) {
-                    best = Some((insn.ip(), class));
+                if best.is_none_or(|cheapest| class < cheapest.class) {
+                    best = Some(Site {
+                        vaddr: insn.ip(),
+                        file_offset: 0,
+                        offset: insn.ip() - region.start,
+                        class,
+                        arguments: 0,
+                        at_entry_stack: depth == Some(0),
+                        return_slot: depth.and_then(|bytes: i64| i16::try_from(bytes / 8).ok()),
+                    });
                 }
             }
         }
         // Something jumps here: what stands before is not on that way. At the function's start the run ends too.
-        if body.leaders.contains(&insn.ip()) || i == 0 {
+        if body.leaders.contains(&insn.ip()) || i == 0 || exit - i >= NEAR {
             return best;
         }
         i -= 1;
-        if !matches!(flow::edge(&region.insns[i]), Edge::Next) {
+        let before = &region.insns[i];
+        // A repeated string instruction may be most of the call.
+        if !matches!(flow::edge(before), Edge::Next) || before.has_rep_prefix() || before.has_repne_prefix() {
             return best;
         }
+        depth = depth.zip(flow::stack_change(&region.insns[i])).map(|(depth, change)| depth + change);
     }
 }
 

@@ -194,6 +194,29 @@ fn is_near(insn: &Instruction) -> bool {
     matches!(insn.op0_kind(), OpKind::NearBranch64 | OpKind::NearBranch32 | OpKind::NearBranch16)
 }
 
+/// Bytes that an instruction adds to the stack pointer; `None` if that cannot be told (`leave`, `and rsp, -32`).
+#[must_use]
+pub fn stack_change(insn: &Instruction) -> Option<i64> {
+    let to_stack_pointer =
+        insn.op_count() > 0 && insn.op0_kind() == OpKind::Register && insn.op0_register() == Register::RSP;
+    match insn.mnemonic() {
+        Mnemonic::Add if to_stack_pointer && is_immediate(insn) => Some(insn.immediate(1).cast_signed()),
+        Mnemonic::Sub if to_stack_pointer && is_immediate(insn) => Some(-insn.immediate(1).cast_signed()),
+        Mnemonic::Lea
+            if to_stack_pointer
+                && insn.memory_base() == Register::RSP
+                && insn.memory_index() == Register::None =>
+        {
+            Some(insn.memory_displacement64().cast_signed())
+        }
+        Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push => Some(i64::from(insn.stack_pointer_increment())),
+        Mnemonic::Leave | Mnemonic::Enter => None,
+        Mnemonic::Xchg if insn.op1_kind() == OpKind::Register && insn.op1_register() == Register::RSP => None,
+        _ if to_stack_pointer => None,
+        _ => Some(i64::from(insn.stack_pointer_increment())),
+    }
+}
+
 /// Where the indirect jump at index `at` may lead; `None` if that cannot be told. `inside` says whether an address
 /// belongs to the function or one of its parts.
 #[must_use]

@@ -9,7 +9,7 @@
 //! Judged from outside: an unwinder linked statically into a stripped program cannot be seen, so such a program with
 //! exception tables is refused.
 
-use super::sites::Reason;
+use super::choice::Reason;
 use super::{Backing, Inspection, Module, SymbolSource};
 use std::collections::HashMap;
 

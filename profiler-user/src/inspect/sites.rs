@@ -12,6 +12,7 @@
 //!
 //! Otherwise the site is the first instruction. x86-64 only.
 
+use super::choice::{Reason, Refusal, Site, SiteChoice};
 use super::exits;
 use super::flow::{self, Edge, IndirectTo, Region, Unknown};
 use super::insn::{self, KernelRules, Treatment};
@@ -22,95 +23,6 @@ use super::resolve::Function;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 use profiler_core::class::SiteClass;
 use std::collections::BTreeSet;
-use std::fmt;
-
-/// An address to put a breakpoint on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Site {
-    /// Link-time address.
-    pub vaddr: u64,
-    /// Offset in the module's file, bytes: what the kernel wants.
-    pub file_offset: u64,
-    /// Distance from the start of the function (or of its cold part), bytes.
-    pub offset: u64,
-    /// Price class.
-    pub class: SiteClass,
-    /// Which of the six integer argument registers (bit 0 `rdi`, `rsi`, `rdx`, `rcx`, `r8`, bit 5 `r9`) still hold
-    /// what the caller passed. 0 at exit sites.
-    pub arguments: u8,
-    /// The stack pointer is still that of the function's first instruction: a return link may be made here.
-    pub at_entry_stack: bool,
-}
-
-/// Why something is not possible for this function; shown to people.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Reason(pub String);
-
-/// Why a function must not be traced at all.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// The symbol has no size: where the function ends is unknown, and whether it is one.
-    #[error("its symbol has no size, so it may be no function")]
-    NoSize,
-    /// The symbol is that of an IFUNC resolver.
-    #[error(
-        "its symbol is that of an IFUNC resolver, which runs once; trace the implementation that it chose"
-    )]
-    IfuncResolver,
-    /// Half of another function.
-    #[error("it is the cold part of another function, entered by jumps; trace that function")]
-    ColdPart,
-    /// No usable instruction.
-    #[error("no instruction can carry a breakpoint: {0}")]
-    NoSite(String),
-    /// Its code could not be read.
-    #[error("its code cannot be read: {0}")]
-    Unreadable(String),
-    /// The text is writable, shared or huge: the kernel would attach and never hit.
-    #[error("its text is mapped {0}: the kernel places no breakpoints there")]
-    BadMapping(String),
-    /// The code in memory is not the code in the file.
-    #[error(
-        "its code in memory differs from the file at +{0:#x} (patched at run time): a breakpoint would run the file's instruction"
-    )]
-    Patched(u64),
-    /// The process's memory could not be compared.
-    #[error("its code in memory cannot be compared with the file: {0}")]
-    Unverified(String),
-}
-
-/// What is known about instrumenting one function.
-#[derive(Debug, Clone)]
-pub struct SiteChoice {
-    /// The cheapest entry site; use it for counting and for exit-site pairs.
-    pub entry: Site,
-    /// The other admissible entry sites, cheapest first (`entry` is the first of them).
-    pub entries: Vec<Site>,
-    /// Why this one, in words.
-    pub why: String,
-    /// The function's start is a branch target of its own: hits are *iterations*, not calls.
-    pub iterations: bool,
-    /// Every way out, each at its cheapest instruction; or why they are not all known (then: count only).
-    pub exits: Result<Vec<Site>, Reason>,
-    /// The entry site to use with a return link; or what in the function or in the process forbids one.
-    pub return_link: Result<Site, Reason>,
-    /// The first entry site before the stack pointer moves, whatever the gates say: for a user's explicit override.
-    pub return_link_override: Option<Site>,
-    /// Whether it may be traced at all, judged from the file. (The process is compared by
-    /// [`super::Inspection::verify`].)
-    pub trace: Result<(), Refusal>,
-    /// Remarks for the report: partial inlining, clones, folded functions.
-    pub notes: Vec<String>,
-}
-
-impl SiteChoice {
-    /// The cheapest entry site at which the argument registers of `mask` are still intact.
-    #[must_use]
-    pub fn entry_with_arguments(&self, mask: u8) -> Option<Site> {
-        self.entries.iter().copied().find(|s| s.arguments & mask == mask)
-    }
-}
 
 /// The function's code, its cold parts, and where its own branches lead.
 pub(super) struct Body {
@@ -260,7 +172,12 @@ pub(super) fn choose(module: &Module, function: &Function, rules: KernelRules) -
     let exits = if iterations {
         Err(Reason("its start is the head of a loop, so entries and exits do not pair".into()))
     } else {
-        exits::find(module, function, &body, rules)
+        // Whichever of these the caller takes as the entry, exits stand behind it.
+        let all_arguments = entries.iter().find(|s| s.arguments == 0x3f);
+        let at_entry_stack = entries.iter().find(|s| s.at_entry_stack);
+        let floor =
+            [Some(&first), all_arguments, at_entry_stack].into_iter().flatten().map(|s| s.vaddr).max();
+        exits::find(module, function, &body, rules, floor.unwrap_or(function.vaddr))
     };
     SiteChoice {
         entry: first,
@@ -314,6 +231,7 @@ fn site_at(function: &Function, offset: u64, class: SiteClass) -> Site {
         class,
         arguments: 0x3f,
         at_entry_stack: offset == 0,
+        return_slot: (offset == 0).then_some(0),
     }
 }
 
@@ -350,7 +268,8 @@ fn entry_sites(
             Treatment::Probe(SiteClass::Nop5) if state.red_zone_used || iterations => {}
             Treatment::Probe(class) => sites.push(Site {
                 arguments: state.arguments(),
-                at_entry_stack: !state.stack_moved,
+                at_entry_stack: state.depth == Some(0),
+                return_slot: state.depth.and_then(|bytes| i16::try_from(bytes / 8).ok()),
                 ..site_at(function, offset, class)
             }),
         }
@@ -398,7 +317,8 @@ fn entered_behind(module: &Module, function: &Function, body: &Body, site: u64) 
 
 /// What the instructions passed so far have done.
 struct EntryState {
-    stack_moved: bool,
+    /// Bytes between the stack pointer and the return address.
+    depth: Option<i64>,
     red_zone_used: bool,
     overwritten: u8,
     factory: InstructionInfoFactory,
@@ -410,12 +330,7 @@ const ARGUMENTS: [Register; 6] =
 
 impl EntryState {
     fn new() -> Self {
-        Self {
-            stack_moved: false,
-            red_zone_used: false,
-            overwritten: 0,
-            factory: InstructionInfoFactory::new(),
-        }
+        Self { depth: Some(0), red_zone_used: false, overwritten: 0, factory: InstructionInfoFactory::new() }
     }
 
     fn arguments(&self) -> u8 {
@@ -423,6 +338,7 @@ impl EntryState {
     }
 
     fn pass(&mut self, insn: &Instruction) {
+        self.depth = self.depth.zip(flow::stack_change(insn)).map(|(depth, change)| depth - change);
         let info = self.factory.info(insn);
         for used in info.used_registers() {
             let writes = !matches!(
@@ -430,9 +346,6 @@ impl EntryState {
                 OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess | OpAccess::None
             );
             let full = used.register().full_register();
-            if writes && full == Register::RSP {
-                self.stack_moved = true;
-            }
             if writes && let Some(i) = ARGUMENTS.iter().position(|&r| r == full) {
                 self.overwritten |= 1 << i;
             }
@@ -485,10 +398,4 @@ fn explain(main: &Region, entry: Site, limit: &str) -> String {
 
 fn mnemonic(insn: &Instruction) -> String {
     format!("{:?}", insn.mnemonic()).to_lowercase()
-}
-
-impl fmt::Display for Site {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "+{:#x} ({})", self.offset, self.class.name())
-    }
 }

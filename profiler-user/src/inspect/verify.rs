@@ -5,10 +5,10 @@
 //! (measured: zero hits). Breakpoints of other tracers are told apart: a lone `int3` where an instruction begins, or
 //! a call into `[uprobes-trampoline]` in place of a five-byte nop.
 
+use super::choice::{Refusal, SiteChoice};
 use super::flow::Region;
 use super::maps::{self, Backing, Mapping};
 use super::resolve::Function;
-use super::sites::{Refusal, SiteChoice};
 use super::{Inspection, Module};
 use std::fs::File;
 use std::os::unix::fs::FileExt;

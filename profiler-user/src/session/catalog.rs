@@ -4,7 +4,7 @@
 use super::Session;
 use super::class::{Candidate, LinkState, LiveClass, Wish};
 use super::shares::FunctionKey;
-use crate::inspect::Function;
+use crate::inspect::{Function, Site};
 use crate::prober::{ClassCounters, SLOT_UNKNOWN};
 use profiler_core::class::{ClassId, ExitMode, RecordKind, SiteClass};
 use profiler_core::cost::Price;
@@ -97,7 +97,7 @@ impl Session {
         if choice.iterations {
             notes.push("counts iterations: its first instruction is the target of a loop".to_owned());
         }
-        let slot = |at_entry_stack: bool| if at_entry_stack { 0 } else { SLOT_UNKNOWN };
+        let slot = |site: &Site| site.return_slot.unwrap_or(SLOT_UNKNOWN);
         let candidate = Candidate {
             key,
             name: function.name.clone(),
@@ -109,10 +109,9 @@ impl Session {
             size: function.size,
             entry_offset: entry.file_offset,
             entry_address: entry.vaddr,
-            entry_slot: slot(entry.at_entry_stack),
+            entry_slot: slot(&entry),
             entry_class: entry.class,
-            exits: exits
-                .map(|all| all.iter().map(|s| (s.file_offset, slot(s.at_entry_stack), s.class)).collect()),
+            exits: exits.map(|all| all.iter().map(|s| (s.file_offset, slot(s), s.class)).collect()),
             notes,
         };
         let (hit_price, exit_price) = self.prices(&candidate, kind, exit);

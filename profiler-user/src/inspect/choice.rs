@@ -1,0 +1,101 @@
+//! What inspection says about one function: its sites, and what is refused, with reasons.
+
+use profiler_core::class::SiteClass;
+use std::fmt;
+
+/// An address to put a breakpoint on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Site {
+    /// Link-time address.
+    pub vaddr: u64,
+    /// Offset in the module's file, bytes: what the kernel wants.
+    pub file_offset: u64,
+    /// Distance from the start of the function (or of its cold part), bytes.
+    pub offset: u64,
+    /// Price class.
+    pub class: SiteClass,
+    /// Which of the six integer argument registers (bit 0 `rdi`, `rsi`, `rdx`, `rcx`, `r8`, bit 5 `r9`) still hold
+    /// what the caller passed. 0 at exit sites.
+    pub arguments: u8,
+    /// The stack pointer is still that of the function's first instruction: a return link may be made here.
+    pub at_entry_stack: bool,
+    /// Words between the stack pointer and the return address when the site is reached: 0 at the first instruction and
+    /// at `ret`, 1 after one `push`. `None` if the stack pointer was moved in a way that is not followed.
+    pub return_slot: Option<i16>,
+}
+
+/// Why something is not possible for this function; shown to people.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Reason(pub String);
+
+/// Why a function must not be traced at all.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The symbol has no size: where the function ends is unknown, and whether it is one.
+    #[error("its symbol has no size, so it may be no function")]
+    NoSize,
+    /// The symbol is that of an IFUNC resolver.
+    #[error(
+        "its symbol is that of an IFUNC resolver, which runs once; trace the implementation that it chose"
+    )]
+    IfuncResolver,
+    /// Half of another function.
+    #[error("it is the cold part of another function, entered by jumps; trace that function")]
+    ColdPart,
+    /// No usable instruction.
+    #[error("no instruction can carry a breakpoint: {0}")]
+    NoSite(String),
+    /// Its code could not be read.
+    #[error("its code cannot be read: {0}")]
+    Unreadable(String),
+    /// The text is writable, shared or huge: the kernel would attach and never hit.
+    #[error("its text is mapped {0}: the kernel places no breakpoints there")]
+    BadMapping(String),
+    /// The code in memory is not the code in the file.
+    #[error(
+        "its code in memory differs from the file at +{0:#x} (patched at run time): a breakpoint would run the file's instruction"
+    )]
+    Patched(u64),
+    /// The process's memory could not be compared.
+    #[error("its code in memory cannot be compared with the file: {0}")]
+    Unverified(String),
+}
+
+/// What is known about instrumenting one function.
+#[derive(Debug, Clone)]
+pub struct SiteChoice {
+    /// The cheapest entry site; use it for counting and for exit-site pairs.
+    pub entry: Site,
+    /// The other admissible entry sites, cheapest first (`entry` is the first of them).
+    pub entries: Vec<Site>,
+    /// Why this one, in words.
+    pub why: String,
+    /// The function's start is a branch target of its own: hits are *iterations*, not calls.
+    pub iterations: bool,
+    /// Every way out, each at its cheapest instruction; or why they are not all known (then: count only).
+    pub exits: Result<Vec<Site>, Reason>,
+    /// The entry site to use with a return link; or what in the function or in the process forbids one.
+    pub return_link: Result<Site, Reason>,
+    /// The first entry site before the stack pointer moves, whatever the gates say: for a user's explicit override.
+    pub return_link_override: Option<Site>,
+    /// Whether it may be traced at all, judged from the file. (The process is compared by
+    /// [`super::Inspection::verify`].)
+    pub trace: Result<(), Refusal>,
+    /// Remarks for the report: partial inlining, clones, folded functions.
+    pub notes: Vec<String>,
+}
+
+impl SiteChoice {
+    /// The cheapest entry site at which the argument registers of `mask` are still intact.
+    #[must_use]
+    pub fn entry_with_arguments(&self, mask: u8) -> Option<Site> {
+        self.entries.iter().copied().find(|s| s.arguments & mask == mask)
+    }
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "+{:#x} ({})", self.offset, self.class.name())
+    }
+}

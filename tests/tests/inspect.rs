@@ -1,0 +1,350 @@
+//! Inspection against live programs: sites, refusals, odd processes; and against the kernel: a breakpoint at every
+//! chosen site counts exactly what the target counts. The parts that attach need root.
+
+use expect_test::expect;
+use profiler_core::class::{ClassId, SiteClass};
+use profiler_tests::support::{Target, kernel_or_skip};
+use profiler_user::inspect::{Function, InspectError, Inspection, Pattern, Refusal};
+use profiler_user::prober::{AttachGroup, ClassControl, ClassKind, Kernel, KernelOptions, LinkKind, Site};
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+
+fn inspect(target: &Target) -> Inspection {
+    Inspection::of(target.pid().cast_signed()).unwrap()
+}
+
+fn function(inspection: &Inspection, pattern: &str) -> Function {
+    let found = inspection.resolve(&[Pattern::parse(pattern).unwrap()]);
+    assert_eq!(found.functions.len(), 1, "{pattern}: {:?} {:?}", found.functions, found.unmatched);
+    found.functions.into_iter().next().unwrap()
+}
+
+#[test]
+fn every_entry_gets_its_cheapest_site() {
+    let mut target = Target::start("calls");
+    let inspection = inspect(&target);
+    let nop5 = if inspection.rules().nop5 { SiteClass::Nop5 } else { SiteClass::Stepped };
+    for (name, offset, class) in [
+        ("entry_push", 0, SiteClass::Push),
+        ("entry_nop", 0, SiteClass::Nop),
+        ("entry_nop5", 0, nop5),
+        ("entry_endbr_push", 4, SiteClass::Push),
+        ("entry_mov", 0, SiteClass::Stepped),
+        ("entry_sub", 0, SiteClass::Stepped),
+        ("entry_test_je", 3, SiteClass::Branch),
+        ("exits_two", 0, SiteClass::Push),
+    ] {
+        let f = function(&inspection, name);
+        let choice = inspection.sites(&f);
+        assert_eq!((choice.entry.offset, choice.entry.class), (offset, class), "{name}: {}", choice.why);
+        assert_eq!(f.address, Some(target.address(name)), "{name}");
+        assert_eq!(inspection.function_at(target.address(name) + 1).unwrap().symbol, name);
+        choice.trace.clone().unwrap();
+        assert!(!choice.iterations);
+        assert_eq!(inspection.verify(&f, &choice), Ok(Vec::new()));
+        // A plain C program: nothing unwinds, nothing switches stacks.
+        choice.return_link.unwrap_or_else(|why| panic!("{name}: {why}"));
+    }
+    let looping = inspection.sites(&function(&inspection, "entry_loop_head"));
+    assert!(looping.iterations && looping.exits.is_err() && looping.return_link.is_err());
+    // The way out by the first `ret` is seen at the nop before it, the other at its `ret`.
+    let exits = inspection.sites(&function(&inspection, "exits_two")).exits.unwrap();
+    assert_eq!(exits.iter().map(|e| e.class).collect::<Vec<_>>(), [SiteClass::Nop, SiteClass::Stepped]);
+    assert_eq!(exits.iter().map(|e| e.return_slot).collect::<Vec<_>>(), [Some(1), Some(0)]);
+    let tail = inspection.sites(&function(&inspection, "exits_tail_jump")).exits.unwrap();
+    assert_eq!(tail.iter().map(|e| e.class).collect::<Vec<_>>(), [SiteClass::Branch]);
+}
+
+#[test]
+fn breakpoints_at_chosen_sites_count_exactly() {
+    if !kernel_or_skip("breakpoints_at_chosen_sites_count_exactly") {
+        return;
+    }
+    let kernel = Kernel::load(&KernelOptions { max_classes: 64, ..KernelOptions::default() }).unwrap();
+    let mut target = Target::start("calls");
+    kernel.add_target(target.pid(), false).unwrap();
+    let inspection = inspect(&target);
+    let names = [
+        "entry_push",
+        "entry_nop",
+        "entry_nop5",
+        "entry_endbr_push",
+        "entry_mov",
+        "entry_sub",
+        "entry_test_je",
+        "exits_two",
+        "inner",
+        "operation_done",
+    ];
+    let mut id = 0;
+    let mut next = || {
+        id += 1;
+        ClassId(id)
+    };
+    for name in names {
+        let f = function(&inspection, name);
+        let choice = inspection.sites(&f);
+        inspection.verify(&f, &choice).unwrap();
+        let (entries, leaves) = (next(), next());
+        let mut sites = vec![Site::entry(entries, choice.entry.file_offset)];
+        sites.extend(choice.exits.as_ref().unwrap().iter().map(|e| Site::entry(leaves, e.file_offset)));
+        for class in [entries, leaves] {
+            kernel.classes().reset(class);
+            kernel.classes().set_quota(class, i64::MAX);
+            kernel.classes().configure(class, ClassControl::new(ClassKind::Count));
+        }
+        let group =
+            AttachGroup { module: f.attach_path.clone(), pid: target.pid(), kind: LinkKind::Count, sites };
+        let link = kernel.attach(&group).unwrap().link;
+        // Odd and even arguments take different ways out.
+        let calls = target.call_with(name, 1_000, 1, 1).calls
+            + target.call_with(name, 500, 2, 2).calls
+            + target.call_with(name, 7, 1, 0).calls;
+        assert_eq!(calls, 2_007);
+        assert_eq!(kernel.classes().counters(entries).kept, calls, "entries of {name}: {}", choice.why);
+        assert_eq!(kernel.classes().counters(leaves).kept, calls, "exits of {name}: {:?}", choice.exits);
+        // Another agent's breakpoints are told from a patch.
+        assert!(!inspection.verify(&f, &choice).unwrap().is_empty(), "{name}");
+        drop(link);
+    }
+}
+
+#[test]
+fn return_links_are_refused_where_they_kill() {
+    let refusal = |program: &str| inspect(&Target::start(program)).return_links().unwrap_err().0;
+    for program in ["cpp_throw", "rust-panic"] {
+        let why = refusal(program);
+        assert!(why.contains("libgcc_s"), "{program}: {why}");
+    }
+    let why = refusal("hazards");
+    assert!(why.contains("imports"), "{why}");
+
+    // Exits are still seen: what throws or panics is counted as unwound.
+    let target = Target::start("cpp_throw");
+    let inspection = inspect(&target);
+    for name in ["cpp_thrower", "cpp_middle"] {
+        let choice = inspection.sites(&function(&inspection, name));
+        assert!(choice.return_link.is_err());
+        assert!(choice.return_link_override.is_some());
+        assert!(!choice.exits.unwrap_or_else(|why| panic!("{name}: {why}")).is_empty());
+    }
+}
+
+#[test]
+fn a_library_loaded_later_is_noticed() {
+    let mut target = Target::start("calls");
+    let mut inspection = inspect(&target);
+    assert!(!inspection.refresh().unwrap());
+    assert!(inspection.return_links().is_ok(), "{:?}", inspection.return_links());
+    drop(inspection);
+
+    target = Target::start("hazards");
+    let mut inspection = inspect(&target);
+    let before = inspection.modules().len();
+    let plugin = Pattern::parse("libplugin.so:*").unwrap();
+    let nothing = inspection.resolve(std::slice::from_ref(&plugin));
+    assert!(nothing.unmatched[0].reason.contains("no mapped module has that name"), "{nothing:?}");
+    target.command(&format!("load {}", profiler_tests::program("libplugin.so").display()));
+    assert!(inspection.refresh().unwrap());
+    assert_eq!(inspection.modules().len(), before + 1);
+    assert!(!inspection.resolve(&[plugin]).functions.is_empty());
+}
+
+#[test]
+fn patched_and_writable_text_is_refused() {
+    for (command, writable) in [("patch", false), ("patch_writable", true)] {
+        let mut target = Target::start("hazards");
+        let inspection = inspect(&target);
+        let (patched, other) =
+            (function(&inspection, "hazard_patched"), function(&inspection, "hazard_call"));
+        let check = |f: &Function| inspection.verify(f, &inspection.sites(f));
+        assert_eq!(check(&patched), Ok(Vec::new()));
+        target.command(command);
+        let refused = check(&patched).unwrap_err();
+        match writable {
+            true => assert!(matches!(refused, Refusal::BadMapping(_)), "{refused}"),
+            false => assert_eq!(refused, Refusal::Patched(0)),
+        }
+        assert_eq!(check(&other), Ok(Vec::new()));
+        assert_eq!(target.command("patched 5").number("sum"), 10);
+    }
+}
+
+#[test]
+fn deleted_and_foreign_files_are_read_through_proc() {
+    if !kernel_or_skip("deleted_and_foreign_files_are_read_through_proc") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let copy = directory.path().join("copy");
+    let inode = || std::fs::metadata(&copy).unwrap().ino();
+
+    // Deleted, and another file put in its place.
+    std::fs::copy(profiler_tests::program("calls"), &copy).unwrap();
+    let original = inode();
+    let target = Target::start_command(&mut Command::new(&copy));
+    std::fs::rename(&copy, directory.path().join("old")).unwrap();
+    std::fs::remove_file(directory.path().join("old")).unwrap();
+    std::fs::copy(profiler_tests::program("hazards"), &copy).unwrap();
+    let inspection = inspect(&target);
+    let f = function(&inspection, "entry_push");
+    assert!(inspection.modules()[0].replaced);
+    assert_eq!(std::fs::metadata(&f.attach_path).unwrap().ino(), original);
+    assert_eq!(inspection.verify(&f, &inspection.sites(&f)), Ok(Vec::new()));
+    drop(target);
+
+    // On a file system that only the target sees.
+    let script = format!(
+        "mount -t tmpfs none /mnt && cp {} /mnt/elsewhere && exec /mnt/elsewhere",
+        profiler_tests::program("calls").display()
+    );
+    let target = Target::start_command(Command::new("unshare").args(["-m", "sh", "-c", &script]));
+    let inspection = inspect(&target);
+    let f = function(&inspection, "elsewhere:entry_push");
+    assert!(f.attach_path.starts_with(format!("/proc/{}/root", target.pid())), "{}", f.attach_path.display());
+    assert_eq!(inspection.verify(&f, &inspection.sites(&f)), Ok(Vec::new()));
+    let report = profiler_user::doctor::check_target(target.pid().cast_signed()).unwrap();
+    assert_eq!(report.other_namespaces, ["mnt"]);
+}
+
+#[test]
+fn functions_chosen_at_load_time_resolve_to_what_was_chosen() {
+    let target = Target::start("calls");
+    let inspection = inspect(&target);
+    let found = inspection.resolve(&[Pattern::parse("libc.so.6:memcpy").unwrap()]);
+    // Without the C library's debug symbols the implementation has no name; then the reason says so.
+    match found.functions.first() {
+        Some(f) => {
+            assert!(!f.ifunc && f.symbol.contains("mem"), "{f:?}");
+            inspection.sites(f).trace.unwrap();
+        }
+        None => assert!(found.unmatched[0].reason.contains("IFUNC"), "{:?}", found.unmatched),
+    }
+}
+
+#[test]
+fn what_is_not_found_is_explained() {
+    let target = Target::start("calls");
+    let inspection = inspect(&target);
+    let patterns: Vec<Pattern> =
+        ["entry_psuh", "nosuch.so:x"].iter().map(|p| Pattern::parse(p).unwrap()).collect();
+    let found = inspection.resolve(&patterns);
+    assert!(found.functions.is_empty());
+    assert_eq!(found.unmatched[0].suggestions[0], "entry_push");
+    assert!(found.unmatched[1].reason.contains("mapped are: calls"), "{:?}", found.unmatched[1]);
+}
+
+#[test]
+fn wrong_pids_have_their_own_words() {
+    let text = |pid| Inspection::of(pid).unwrap_err().to_string();
+    // Beyond the largest PID that the kernel gives (PID_MAX_LIMIT).
+    expect![
+        "no process 4194305: it has exited, or it lives in another PID namespace; list processes with `ps -e`"
+    ]
+    .assert_eq(&text(4_194_305));
+
+    let mut child = Command::new("true").spawn().unwrap();
+    let pid = child.id().cast_signed();
+    // waitid with WNOWAIT waits for the end and leaves the zombie.
+    // SAFETY: an all-zero siginfo_t is valid, and waitid writes one to a live place.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        assert_eq!(libc::waitid(libc::P_PID, child.id(), &raw mut info, libc::WEXITED | libc::WNOWAIT), 0);
+    }
+    let zombie = Inspection::of(pid).unwrap_err();
+    assert!(matches!(&zombie, InspectError::Zombie { name, .. } if name == "true"), "{zombie}");
+    assert!(zombie.to_string().contains("is a zombie: it has exited and only its parent"), "{zombie}");
+    child.wait().unwrap();
+
+    // PID 2 is kthreadd, except in a PID namespace.
+    if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd") {
+        expect![
+            "process 2 ([kthreadd]) is a kernel thread: it runs no user code; give the PID of a user process"
+        ]
+        .assert_eq(&text(2));
+    }
+
+    let own = std::process::id().cast_signed();
+    let thread = std::thread::spawn(move || {
+        // SAFETY: gettid takes no arguments and cannot fail.
+        let tid = unsafe { libc::gettid() };
+        let error = Inspection::of(tid).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("{tid} is a thread of process {own}, and a whole process is watched; use `--pid {own}`")
+        );
+    });
+    thread.join().unwrap();
+}
+
+#[test]
+fn another_users_process_needs_root() {
+    if !kernel_or_skip("another_users_process_needs_root") {
+        return;
+    }
+    let target = Target::start("calls");
+    let pid = target.pid().cast_signed();
+    let error = std::thread::spawn(move || {
+        // SAFETY: the raw system call changes this thread's ids only (the C library's wrapper would change all), and
+        // the thread ends right after.
+        let result = unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) };
+        assert_eq!(result, 0);
+        Inspection::of(pid).unwrap_err()
+    })
+    .join()
+    .unwrap();
+    assert!(matches!(error, InspectError::NotPermitted { owner: 0, uid: 65534, .. }), "{error}");
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "process {pid} belongs to uid 0 and may not be read by uid 65534 (/proc/{pid}/exe); run as root: \
+             `sudo tithe …`, or give the agent CAP_SYS_PTRACE"
+        )
+    );
+}
+
+/// A 32-bit program of one instruction: `int 0x80` with `pause`.
+#[test]
+fn a_32_bit_program_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tiny32");
+    std::fs::write(&path, tiny32()).unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let Ok(mut child) = Command::new(&path).spawn() else {
+        return profiler_tests::support::skip(
+            "a_32_bit_program_is_refused",
+            "this kernel runs no 32-bit programs",
+        );
+    };
+    let error = loop {
+        // Between fork and exec it is still this program.
+        match Inspection::of(child.id().cast_signed()) {
+            Err(error @ (InspectError::ThirtyTwoBit { .. } | InspectError::Zombie { .. })) => break error,
+            other => drop(other),
+        }
+    };
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(matches!(error, InspectError::ThirtyTwoBit { .. }), "{error}");
+    assert!(error.to_string().contains("runs the 32-bit program"), "{error}");
+}
+
+fn tiny32() -> Vec<u8> {
+    let mut file = vec![0x7f, b'E', b'L', b'F', 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    // e_type 2, e_machine 3; e_version, e_entry, e_phoff, e_shoff, e_flags
+    file.extend([2, 0, 3, 0]);
+    for word in [1_u32, 0x0804_8054, 52, 0, 0] {
+        file.extend(word.to_le_bytes());
+    }
+    for half in [52_u16, 32, 1, 40, 0, 0] {
+        file.extend(half.to_le_bytes());
+    }
+    // p_type, p_offset, p_vaddr, p_paddr, p_filesz, p_memsz, p_flags r-x, p_align
+    for word in [1_u32, 0, 0x0804_8000, 0x0804_8000, 0x60, 0x60, 5, 0x1000] {
+        file.extend(word.to_le_bytes());
+    }
+    // 1: mov $29, %eax (pause); int $0x80; jmp 1b
+    file.extend([0xb8, 29, 0, 0, 0, 0xcd, 0x80, 0xeb, 0xf7]);
+    file.resize(0x60, 0);
+    file
+}
