@@ -2,18 +2,19 @@
 
 use super::shares::{FunctionKey, Shares};
 use crate::inspect::Inspection;
-use crate::prober::{SampleEvent, SampleReader, Sampler};
+use crate::prober::{SampleReader, ThreadSampling};
 use crate::recording::WriterHandle;
 use crate::unwind::{Frame, KERNEL, ModuleId, Modules, StackTable, Unwinder, UserStack};
 use profiler_core::cost::{CostModel, Price};
 use profiler_core::ledger::Ledger;
 use profiler_core::recording::{Charge, SampleRow};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Samples of the target.
 pub struct Sampling {
-    sampler: Sampler,
-    events: HashMap<u32, SampleEvent>,
+    events: ThreadSampling,
+    /// Threads that have an event.
+    sampled: HashSet<u32>,
     /// Threads that could not be sampled: why, for the receipt.
     failed: HashMap<u32, String>,
     period_ns: u64,
@@ -36,15 +37,15 @@ impl Sampling {
     /// Sampling that is switched off until [`Sampling::set_period`].
     #[must_use]
     pub fn new(
-        sampler: Sampler,
+        events: ThreadSampling,
         reader: SampleReader,
         unwinder: Unwinder,
         pid: u32,
         stack_bytes: u32,
     ) -> Self {
         Self {
-            sampler,
-            events: HashMap::new(),
+            events,
+            sampled: HashSet::new(),
             failed: HashMap::new(),
             period_ns: 0,
             reader,
@@ -76,48 +77,41 @@ impl Sampling {
         if self.first_period_ns == 0 {
             self.first_period_ns = period_ns;
         }
-        let threads: Vec<u32> = self.events.keys().copied().collect();
         self.period_ns = period_ns;
         if period_ns == 0 {
-            self.events.clear();
-            return;
-        }
-        for tid in threads {
-            // A thread that is gone takes its event with it.
-            if self.events.get_mut(&tid).is_some_and(|e| e.set_period(period_ns).is_err()) {
-                self.events.remove(&tid);
+            for tid in self.sampled.drain() {
+                self.events.remove(tid);
             }
+        } else if let Err(error) = self.events.set_period(period_ns) {
+            // OK to go on at the old period: the plan never asks for one that is too short.
+            debug_assert!(false, "{error}");
+            self.period_ns = self.events.period_ns();
         }
     }
 
     /// No samples until [`Sampling::resume`].
     pub fn pause(&mut self) {
         self.paused = true;
-        for event in self.events.values() {
-            // A thread that is gone takes no samples anyway.
-            let _ = event.disable();
-        }
+        self.events.set_enabled(false);
     }
 
     /// Goes on after [`Sampling::pause`].
     pub fn resume(&mut self) {
         self.paused = false;
-        for event in self.events.values() {
-            let _ = event.enable();
-        }
+        self.events.set_enabled(true);
     }
 
     /// Takes a thread under observation.
     pub fn add_thread(&mut self, tid: u32) {
         if self.period_ns == 0
             || self.paused
-            || self.events.contains_key(&tid)
+            || self.sampled.contains(&tid)
             || self.failed.contains_key(&tid)
         {
             return;
         }
-        match self.sampler.open_thread(tid, self.period_ns) {
-            Ok(event) => drop(self.events.insert(tid, event)),
+        match self.events.add(tid) {
+            Ok(()) => drop(self.sampled.insert(tid)),
             Err(error) if error.thread_gone() => {}
             Err(error) => drop(self.failed.insert(tid, error.to_string())),
         }
@@ -125,15 +119,17 @@ impl Sampling {
 
     /// A thread has ended.
     pub fn remove_thread(&mut self, tid: u32) {
-        self.events.remove(&tid);
+        self.events.remove(tid);
+        self.sampled.remove(&tid);
         self.failed.remove(&tid);
     }
 
     /// Takes all of these threads under observation and lets go of those that are not among them.
     pub fn keep_threads(&mut self, tids: &[i32]) {
-        let alive: std::collections::HashSet<u32> =
-            tids.iter().filter_map(|t| u32::try_from(*t).ok()).collect();
-        self.events.retain(|tid, _| alive.contains(tid));
+        let alive: HashSet<u32> = tids.iter().filter_map(|t| u32::try_from(*t).ok()).collect();
+        for gone in self.sampled.extract_if(|tid| !alive.contains(tid)) {
+            self.events.remove(gone);
+        }
         self.failed.retain(|tid, _| alive.contains(tid));
         for tid in alive {
             self.add_thread(tid);
@@ -143,7 +139,7 @@ impl Sampling {
     /// Threads under observation.
     #[must_use]
     pub fn threads(&self) -> usize {
-        self.events.len()
+        self.sampled.len()
     }
 
     /// One reason why threads could not be sampled, and how many.

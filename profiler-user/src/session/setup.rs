@@ -14,7 +14,7 @@ use crate::cli::{DEFAULT_BUDGET, Format, PlanArgs, RecordArgs, TargetArgs};
 use crate::failure::{Failure, FailureKind};
 use crate::governor::{Governor, LinkTable};
 use crate::inspect::Inspection;
-use crate::prober::{Kernel, KernelOptions, SampleKind};
+use crate::prober::{Kernel, KernelOptions};
 use crate::recording::{Overwrite, Writer, WriterHandle, WriterOptions};
 use crate::target::{LaunchUser, Suspended, SwitchMeter, Target, launch};
 use crate::unwind::Unwinder;
@@ -31,6 +31,8 @@ use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{SignalKind, signal};
 
+/// Sampling period before there is a plan, ns of target CPU time: 99 Hz.
+const FIRST_PERIOD_NS: u64 = 10_101_010;
 /// Turn of the loop.
 const TURN: Duration = Duration::from_millis(10);
 
@@ -215,13 +217,13 @@ fn prepare(
     let table = Arc::new(LinkTable::new(options.max_classes).context("cannot create the link table")?);
     let alarms = kernel.alarm_reader().map_err(Failure::attach)?;
     let governor = Governor::start(alarms, table, Some(watchdog.heartbeat())).map_err(Failure::attach)?;
-    let sampler = kernel.sampler(SampleKind::Observe).map_err(Failure::attach)?;
+    let events = kernel.thread_sampling(FIRST_PERIOD_NS).map_err(Failure::attach)?;
     let reader = kernel.sample_reader().map_err(Failure::attach)?;
     let calls = kernel.call_reader().map_err(Failure::attach)?;
     let lifecycle = kernel.watch_lifecycle().map_err(Failure::attach)?;
     let mut unwinder = Unwinder::default();
     unwinder.prepare(pid);
-    let mut sampling = Sampling::new(sampler, reader, unwinder, pid, options.stack_bytes);
+    let mut sampling = Sampling::new(events, reader, unwinder, pid, options.stack_bytes);
 
     if args.only_named || args.sample_rate == Some(0.0) {
         sampling.switch_off_for_good();
