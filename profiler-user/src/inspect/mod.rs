@@ -199,9 +199,14 @@ impl Inspection {
     pub fn variable(&self, name: &str) -> Option<(u64, u64)> {
         self.modules.iter().find_map(|module| {
             let (vaddr, size) = module.elf().ok()?.variable(name)?;
-            // Code and data of a module are moved by the same distance.
+            // Code and data of a module are moved by the same distance. A mapping begins at a page, its segment may not.
             let mapping = module.mappings.first()?;
-            let bias = mapping.start.wrapping_sub(module.elf().ok()?.vaddr_of(mapping.offset)?);
+            let in_mapping = |offset: u64| {
+                (mapping.offset..mapping.offset + (mapping.end - mapping.start)).contains(&offset)
+            };
+            let segment = module.elf().ok()?.segments.iter().find(|s| s.exec && in_mapping(s.offset))?;
+            let loaded_at = mapping.start + (segment.offset - mapping.offset);
+            let bias = loaded_at.wrapping_sub(segment.vaddr);
             Some((vaddr.wrapping_add(bias), size))
         })
     }

@@ -103,10 +103,7 @@ impl Sampling {
 
     /// Takes a thread under observation.
     pub fn add_thread(&mut self, tid: u32) {
-        if self.period_ns == 0
-            || self.paused
-            || self.sampled.contains(&tid)
-            || self.failed.contains_key(&tid)
+        if self.period_ns == 0 || self.paused || self.sampled.contains(&tid) || self.failed.contains_key(&tid)
         {
             return;
         }
