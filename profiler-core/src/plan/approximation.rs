@@ -50,19 +50,20 @@ pub(super) fn candidates(model: &Model<'_>, top: usize) -> Result<Vec<Candidate>
 
 /// Items by `W F / c`, best first; what costs nothing comes first, what is worth nothing last.
 fn by_density(model: &Model<'_>) -> Vec<u32> {
-    let mut keyed: Vec<(f64, u32)> = (0u32..)
+    let mut keyed: Vec<(u64, u32)> = (0u32..)
         .zip(&model.items)
         .map(|(index, item)| {
             let full = item.full_at_least();
-            let density = match (full > 0.0, item.cost > 0.0) {
+            let density: f64 = match (full > 0.0, item.cost > 0.0) {
                 (false, _) => 0.0,
                 (true, false) => f64::INFINITY,
                 (true, true) => full / item.cost,
             };
-            (density, index)
+            // Bits of numbers that are not negative are in the numbers' order; inverted, in the opposite one.
+            (!density.to_bits(), index)
         })
         .collect();
-    keyed.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    keyed.sort_unstable();
     keyed.into_iter().map(|(_, index)| index).collect()
 }
 

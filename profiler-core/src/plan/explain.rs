@@ -1,6 +1,6 @@
 //! A plan's reasons, in words.
 
-use super::{ClassPlan, Decision, Plan, PlanClass, Problem};
+use super::{ClassPlan, Decision, Estimand, Objective, Plan, PlanClass, Problem, relative_errors};
 use serde::{Deserialize, Serialize};
 
 /// Why a class is observed the way it is.
@@ -20,6 +20,10 @@ impl Plan {
     /// The reason for each class's decision, in the problem's order. `problem` must be the one solved.
     #[must_use]
     pub fn explain(&self, problem: &Problem) -> Vec<Explanation> {
+        let errors = match problem.objective {
+            Objective::Information => None,
+            Objective::Precision => Some(relative_errors(problem, self)),
+        };
         let words = Words { plan: self, problem };
         problem
             .classes
@@ -30,7 +34,10 @@ impl Plan {
                 class: index,
                 name: class.name.clone(),
                 decision: planned.decision,
-                reason: words.reason(class, planned),
+                reason: match &errors {
+                    None => words.reason(class, planned),
+                    Some(errors) => words.precision(class, planned, errors[index]),
+                },
             })
             .collect()
     }
@@ -52,14 +59,47 @@ impl Words<'_> {
                 let seen = s * class.rho.value;
                 format!("{} events/s cost {full}; samples would see {} of them", number(hz), number(seen))
             }
-            Decision::Burst { duty } => {
-                format!("too hot to trace all the time ({full}): bursts in {} of it", percent(duty))
-            }
+            Decision::Burst { duty } if class.min_rate_hz > s * class.rho.value => format!(
+                "samples would see {} of the {} events/s that are wanted at least: bursts in {} of the time",
+                number(s * class.rho.value),
+                number(class.min_rate_hz),
+                percent(duty)
+            ),
+            Decision::Burst { duty } => format!(
+                "too hot to trace all the time ({full}): bursts in {} of the time use up the budget",
+                percent(duty)
+            ),
             Decision::Derived { from } => {
                 let source = &self.problem.classes[from].name;
                 format!("its count follows from '{source}', which is traced; its time is sampled")
             }
             Decision::Sample => self.sampled(class, &full),
+        }
+    }
+
+    /// The reason where precision is the objective: the error that is left.
+    fn precision(&self, class: &PlanClass, planned: &ClassPlan, error: f64) -> String {
+        let what = match class.estimand {
+            Estimand::Mean => "mean time per call",
+            Estimand::Total => "total time",
+            Estimand::Rate => "rate",
+        };
+        let full = self.share(class.trace_cost());
+        // Nothing known is an error of 100 %.
+        let left = if error < 1.0 {
+            format!("its {what} will be known to {} (standard error)", percent(error))
+        } else {
+            format!("its {what} stays unknown")
+        };
+        match planned.decision {
+            Decision::Trace if class.must_trace => format!("must be traced; costs {full}"),
+            Decision::Trace => format!("every event for {full}; no error is left"),
+            Decision::Burst { duty } => {
+                format!("tracing all would cost {full}; with bursts in {} of the time {left}", percent(duty))
+            }
+            _ if class.never_trace => format!("cannot or may not be traced; {left}"),
+            _ if class.traced_hz() == 0.0 => "no events: there is nothing to trace".to_owned(),
+            _ => format!("bursts bring more elsewhere; {left}"),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Plans for people and for machines: a text table and a serialisable form.
 
 use super::explain::{number, percent, seconds};
-use super::{Plan, Problem, Strategy};
+use super::{Plan, Problem, Sensitivity, Strategy, WhatIf};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
@@ -14,6 +14,12 @@ pub struct Output {
     pub target_cpu: f64,
     /// The plans, best first.
     pub plans: Vec<PlanOutput>,
+    /// What more budget or weight would change about the first plan, if it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub what_if: Option<WhatIf>,
+    /// Whether the first plan would be another one within the intervals, if it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sensitivity: Option<Sensitivity>,
 }
 
 /// One plan.
@@ -67,7 +73,13 @@ impl Output {
     #[must_use]
     pub fn new(problem: &Problem, plans: &[Plan]) -> Self {
         let plans = plans.iter().map(|plan| plan_output(problem, plan)).collect();
-        Self { budget: problem.budget, target_cpu: problem.target_cpu, plans }
+        Self {
+            budget: problem.budget,
+            target_cpu: problem.target_cpu,
+            plans,
+            what_if: None,
+            sensitivity: None,
+        }
     }
 }
 

@@ -21,6 +21,7 @@
 mod bound;
 mod node;
 mod primal;
+mod rounding;
 mod search;
 
 use super::model::Model;

@@ -1,11 +1,11 @@
 //! Best-first search over subproblems.
 
 use super::super::exhaustive::identical;
-use super::super::model::{Candidate, Item, Model, SLACK};
+use super::super::model::{Candidate, Model, SLACK};
 use super::super::{Options, Plan, Strategy};
 use super::bound::{Bound, Floored, Relaxation};
 use super::node::{Node, hash};
-use super::primal::{Best, Solution, complete, floor};
+use super::primal::{Best, Solution, floor};
 use std::collections::BinaryHeap;
 
 /// How bursts may be made in this search.
@@ -26,17 +26,17 @@ const MAX_STORED: usize = 50_000_000;
 const ROOT: u32 = u32::MAX;
 
 pub(super) struct Search<'a> {
-    model: &'a Model<'a>,
-    bursts: Option<Bursts>,
+    pub model: &'a Model<'a>,
+    pub bursts: Option<Bursts>,
     gap: f64,
     work_limit: u64,
-    best: Best,
+    pub best: Best,
     open: BinaryHeap<Node>,
     stored: usize,
     /// Traced items fixed at each step: (step before, items).
     fixings: Vec<(u32, Vec<u32>)>,
-    relaxation: Relaxation,
-    work: u64,
+    pub relaxation: Relaxation,
+    pub work: u64,
     /// Largest bound of what was given up within the tolerance or for want of work.
     given_up: f64,
 }
@@ -107,7 +107,14 @@ impl<'a> Search<'a> {
                 self.stored = 0;
                 return;
             }
-            self.visit(node);
+            // Down to a leaf along the likelier children: that is where good plans are found.
+            let mut next = Some(node);
+            while let Some(node) = next {
+                next = self.visit(node);
+                if next.as_ref().is_some_and(|node| self.closed(node.bound)) {
+                    next = None;
+                }
+            }
         }
     }
 
@@ -135,9 +142,10 @@ impl<'a> Search<'a> {
         self.open.push(node);
     }
 
-    fn visit(&mut self, mut node: Node) {
+    /// Bounds a subproblem, and splits it; the likeliest part is returned, the others are put aside.
+    fn visit(&mut self, mut node: Node) -> Option<Node> {
         if !self.tighten(&mut node) {
-            return;
+            return None;
         }
         self.fill_relaxation(&node);
         let threshold = self.best.threshold();
@@ -148,10 +156,10 @@ impl<'a> Search<'a> {
         node.bound = node.bound.min(bound.value());
         self.round(&node, &bound);
         if self.closed(node.bound) {
-            return;
+            return None;
         }
         self.fix(&mut node, &bound);
-        self.branch(node, &bound);
+        self.branch(node, &bound)
     }
 
     /// Narrows the interval to what the fixings allow and fixes what cannot be otherwise; false if nothing is left.
@@ -287,126 +295,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Offers plans near the relaxation's solutions.
-    fn round(&mut self, node: &Node, bound: &Bound) {
-        for (picked, extra) in self.roundings(node, bound) {
-            match self.bursts {
-                Some(bursts) => self.offer(node, &picked, extra, bursts),
-                None => self.offer_split(node, &picked),
-            }
-        }
-    }
-
-    /// At both ends: what the relaxation traces whole; the same and what else fits; with bursts also the item at
-    /// which it stops, as a burst.
-    fn roundings(&mut self, node: &Node, bound: &Bound) -> Vec<(Vec<u32>, Option<u32>)> {
-        let mut found = Vec::new();
-        for e in 0..2 {
-            let lambda = bound.critical[e];
-            let (p, c) = (&self.relaxation.p[e], &self.relaxation.cost);
-            let mut room = self.relaxation.room[e];
-            let mut whole = Vec::new();
-            let mut rest = Vec::new();
-            for (k, &i) in node.free.iter().enumerate() {
-                if p[k] > lambda * c[k] && c[k] <= room {
-                    whole.push(i);
-                    room -= c[k];
-                } else if p[k] > 0.0 {
-                    rest.push(k);
-                }
-            }
-            self.work += node.free.len() as u64;
-            // The densest of the rest, in order; a few are enough.
-            let density = |k: usize| if c[k] > 0.0 { p[k] / c[k] } else { f64::INFINITY };
-            let by_density = |a: &usize, b: &usize| density(*b).total_cmp(&density(*a)).then(a.cmp(b));
-            if rest.len() > 256 {
-                rest.select_nth_unstable_by(255, by_density);
-                rest.truncate(256);
-            }
-            rest.sort_unstable_by(by_density);
-            if let (Some(_), Some(&k)) = (self.bursts, rest.first()) {
-                found.push((whole.clone(), Some(node.free[k])));
-            }
-            let mut more = whole.clone();
-            for k in rest {
-                if c[k] <= room {
-                    room -= c[k];
-                    more.push(node.free[k]);
-                }
-            }
-            if more.len() > whole.len() {
-                more.sort_unstable();
-                found.push((more, None));
-            }
-            found.push((whole, None));
-        }
-        found
-    }
-
-    /// Offers the split that traces the node's traced items and these.
-    fn offer_split(&mut self, node: &Node, picked: &[u32]) {
-        let model = self.model;
-        let (mut cost, mut full, mut key) = (node.cost, node.full, node.hash);
-        for &i in picked {
-            let item = &model.items[i as usize];
-            cost += item.cost;
-            full += item.full;
-            key ^= hash(i);
-        }
-        // The slope of the rest: the sampled, and the free that are not picked.
-        let mut slope = node.slope;
-        let mut chosen = picked.iter().peekable();
-        for i in &node.free {
-            if chosen.next_if_eq(&i).is_none() {
-                slope += model.items[*i as usize].slope;
-            }
-        }
-        self.work += node.free.len() as u64;
-        let attached = || node.complex.iter().chain(picked).map(|&i| &model.items[i as usize]);
-        let any = slope + model.derived_slope() + attached().map(Item::derived_slope).sum::<f64>();
-        let s = model.best_s(cost, any, node.min_s);
-        let derived: f64 = attached().flat_map(|item| &item.derived).map(|d| d.value(s)).sum();
-        let value = model.base_value(s) + full + derived + s * slope;
-        if value * (1.0 + SLACK) <= self.best.threshold() || self.best.knows((key, 0), f64::NEG_INFINITY) {
-            return;
-        }
-        let mut traced = self.traced(node);
-        traced.extend_from_slice(picked);
-        self.work += model.items.len() as u64;
-        if let Some(candidate) = model.candidate(traced) {
-            self.offer_candidate(candidate);
-        }
-    }
-
-    /// Offers the plan that traces the node's traced items and these, with the node's bursts and one more.
-    fn offer(&mut self, node: &Node, picked: &[u32], extra: Option<u32>, bursts: Bursts) {
-        let mut traced = self.traced(node);
-        traced.extend_from_slice(picked);
-        let mut burst = node.burst.clone();
-        burst.extend(extra);
-        // Items that may choose: all traced, or all in bursts (tracing them may leave no room).
-        burst.extend_from_slice(&node.either);
-        self.offer_duties(&traced, &burst, (node.lo, node.hi), bursts);
-        if !node.either.is_empty() {
-            burst.truncate(burst.len() - node.either.len());
-            traced.extend_from_slice(&node.either);
-            self.offer_duties(&traced, &burst, (node.lo, node.hi), bursts);
-        }
-    }
-
-    fn offer_duties(&mut self, traced: &[u32], burst: &[u32], interval: (f64, f64), bursts: Bursts) {
-        self.work += self.model.items.len() as u64;
-        let Some((value, s, duties)) = complete(self.model, bursts, traced, burst, interval) else { return };
-        if value <= self.best.threshold() {
-            return;
-        }
-        let key = |whole| duties.iter().filter(|d| (d.1 >= 1.0) == whole).fold(0, |h, d| h ^ hash(d.0));
-        let hash = (key(true), key(false));
-        self.best.keep(Solution { value, s, duties, hash });
-    }
-
     /// The items that the node traces.
-    fn traced(&self, node: &Node) -> Vec<u32> {
+    pub fn traced(&self, node: &Node) -> Vec<u32> {
         let mut all = Vec::new();
         let mut step = node.path;
         while step != ROOT {
@@ -457,18 +347,16 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn branch(&mut self, node: Node, bound: &Bound) {
+    fn branch(&mut self, node: Node, bound: &Bound) -> Option<Node> {
         if node.free.is_empty() && node.either.is_empty() {
-            self.leaf(node, bound);
-            return;
+            return self.leaf(node, bound);
         }
         let ends = bound.relaxed[0].max(bound.relaxed[1]);
         let by_interval = bound.value() - ends;
         let known = self.best.threshold().max(0.0);
         let wide = node.hi - node.lo > 1e-13 * node.hi;
         if wide && by_interval > 0.25 * (bound.value() - known) {
-            self.halve(node);
-            return;
+            return Some(self.halve(node, bound));
         }
         if let Some(&i) = node.either.first() {
             let mut traced = node.clone();
@@ -480,77 +368,79 @@ impl<'a> Search<'a> {
             let mut burst = node;
             burst.either.remove(0);
             burst.burst.push(i);
-            self.push(burst);
-            return;
+            return Some(burst);
         }
-        self.branch_on_item(node, bound);
+        self.branch_on_item(node, bound)
     }
 
-    fn halve(&mut self, node: Node) {
+    fn halve(&mut self, node: Node, bound: &Bound) -> Node {
         let middle = 0.5 * (node.lo + node.hi);
-        self.push(Node { hi: middle, ..node.clone() });
-        self.push(Node { lo: middle, ..node });
+        let low = Node { hi: middle, ..node.clone() };
+        let high = Node { lo: middle, ..node };
+        let (likely, other) = if bound.relaxed[0] >= bound.relaxed[1] { (low, high) } else { (high, low) };
+        self.push(other);
+        likely
     }
 
     /// Everything is decided but the sampling rate and the length of bursts.
-    fn leaf(&mut self, node: Node, bound: &Bound) {
+    fn leaf(&mut self, node: Node, bound: &Bound) -> Option<Node> {
         match self.bursts {
-            None => self.offer_split(&node, &[]),
+            None => {
+                self.offer_split(&node, &[]);
+                None
+            }
             Some(bursts) => {
                 self.offer(&node, &[], None, bursts);
                 let wide = node.hi - node.lo > 1e-12 * node.hi;
                 let settled = !bursts.interior || node.burst.is_empty();
                 if settled || self.closed(node.bound.min(bound.value())) {
-                    return;
+                    return None;
                 }
                 if wide {
-                    self.halve(node);
-                } else {
-                    self.given_up = self.given_up.max(node.bound);
+                    return Some(self.halve(node, bound));
                 }
+                self.given_up = self.given_up.max(node.bound);
+                None
             }
         }
     }
 
-    /// Branches on the item at which the continuous knapsack stops.
-    fn branch_on_item(&mut self, node: Node, bound: &Bound) {
+    /// Branches on the item that is least settled: the largest among those whose change costs little.
+    fn branch_on_item(&mut self, node: Node, bound: &Bound) -> Option<Node> {
         let model = self.model;
         let e = usize::from(bound.at[1] > bound.at[0]);
         let s = [node.lo, node.hi][e];
         let lambda = bound.lambda;
-        // The least loss, relative to the item's weight in the bound: its choice is the least settled.
-        let loss = |i: u32| {
+        let threshold = self.best.threshold();
+        let gap = if threshold.is_finite() { bound.value() - threshold } else { bound.value() };
+        let gain = |i: u32| model.items[i as usize].profit(s) - lambda * model.items[i as usize].cost;
+        let unsettled = |i: u32| {
             let item = &model.items[i as usize];
-            let price = lambda * item.cost;
-            (item.profit(s) - price).abs() / (price + item.profit(s).abs()).max(f64::MIN_POSITIVE)
+            let size = lambda * item.cost + item.profit(s).abs();
+            size / (gain(i).abs() + 0.1 * gap).max(f64::MIN_POSITIVE)
         };
         self.work += 2 * node.free.len() as u64;
-        // OK because the caller checked that something is free.
-        let Some(nearest) = node.free.iter().copied().min_by(|&a, &b| loss(a).total_cmp(&loss(b))) else {
-            return;
-        };
-        let like = &model.items[nearest as usize];
-        let alike = |&i: &u32| i == nearest || identical(like, &model.items[i as usize]);
-        let twins: Vec<u32> = node.free.iter().copied().filter(alike).collect();
-        // Among identical items the first ones are traced: branch in the middle of their number.
-        let place = twins.len() / 2;
-        let pivot = twins[place];
-        let mut off = node.clone();
-        self.set(&mut off, &twins[place..], &[]);
-        let mut full = node.clone();
-        self.set(&mut full, &[], &twins[..=place]);
+        let pivot = node.free.iter().copied().max_by(|&a, &b| unsettled(a).total_cmp(&unsettled(b)))?;
+        let like = &model.items[pivot as usize];
+        let alike = |&i: &u32| i == pivot || identical(like, &model.items[i as usize]);
+        let mut twins: Vec<u32> = node.free.iter().copied().filter(alike).collect();
         if self.bursts.is_some() {
             // Bursts break the order among twins: each on its own.
-            off = node.clone();
-            self.set(&mut off, &[pivot], &[]);
-            full = node.clone();
-            self.set(&mut full, &[], &[pivot]);
-            let mut burst = node;
+            twins = vec![pivot];
+            let mut burst = node.clone();
             burst.free.retain(|&i| i != pivot);
             burst.burst.push(pivot);
             self.push(burst);
         }
-        self.push(off);
-        self.push(full);
+        // Among identical items the first ones are traced: branch in the middle of their number.
+        let place = twins.len() / 2;
+        let likely_traced = gain(pivot) > 0.0;
+        let mut off = node.clone();
+        self.set(&mut off, &twins[place..], &[]);
+        let mut full = node;
+        self.set(&mut full, &[], &twins[..=place]);
+        let (likely, other) = if likely_traced { (full, off) } else { (off, full) };
+        self.push(other);
+        Some(likely)
     }
 }

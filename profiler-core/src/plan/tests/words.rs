@@ -1,8 +1,8 @@
 //! What people read: reasons, tables, what-if, sensitivity.
 
 use crate::plan::{
-    BurstRules, Decision, Options, Output, PlanClass, Problem, Range, Strategy, render_text, sensitivity,
-    solve, solve_top, what_if,
+    BurstRules, Decision, Estimand, Objective, Options, Output, PlanClass, Problem, Range, Strategy,
+    render_text, sensitivity, solve, solve_top, what_if,
 };
 use expect_test::expect;
 
@@ -45,8 +45,28 @@ fn the_table_says_why() {
     bursts.burst = Some(BurstRules { min_s: 0.001, cycle_s: 1.0, attach_cost_s: 20e-6 });
     let plan = solve(&bursts, Strategy::Auto, &Options::default()).unwrap();
     assert!(matches!(plan.classes[1].decision, Decision::Burst { .. }));
-    expect!["too hot to trace all the time (350% of the target's CPU time): bursts in 0.5336% of it"]
+    expect!["too hot to trace all the time (350% of the target's CPU time): bursts in 0.5336% of the time use up the budget"]
         .assert_eq(&plan.explain(&bursts)[1].reason);
+}
+
+#[test]
+fn a_precise_plan_says_which_errors_are_left() {
+    let mut problem = server();
+    problem.objective = Objective::Precision;
+    problem.burst = Some(BurstRules { min_s: 0.001, cycle_s: 1.0, attach_cost_s: 20e-6 });
+    problem.classes[2].estimand = Estimand::Total;
+    let plan = solve(&problem, Strategy::Auto, &Options::default()).unwrap();
+    let reasons: Vec<String> =
+        plan.explain(&problem).into_iter().map(|e| format!("{}: {}\n", e.name, e.reason)).collect();
+    expect![[r#"
+        commit: every event for 0.021% of the target's CPU time; no error is left
+        compare: tracing all would cost 350% of the target's CPU time; with bursts in 0.2267% of the time its mean time per call will be known to 0.1713% (standard error)
+        checkpoint: every event for 1.40e-4% of the target's CPU time; no error is left
+        login: must be traced; costs 0.0093% of the target's CPU time
+        unwind: cannot or may not be traced; its mean time per call stays unknown
+        fsync: every event for 0.279% of the target's CPU time; no error is left
+        parse: tracing all would cost 1.4% of the target's CPU time; with bursts in 56.7% of the time its mean time per call will be known to 0.1129% (standard error)
+    "#]].assert_eq(&reasons.concat());
 }
 
 #[test]

@@ -1,0 +1,171 @@
+//! Tables of `docs/benchmarks-planner.md`: `cargo bench -p profiler-core --bench planner_tables`.
+//!
+//! Times and gaps of the certified optimum over many draws and on the hard families, and the information that
+//! simpler strategies leave on the table. Class tables given as arguments (`*.toml`) are added to the latter:
+//! `cargo bench -p profiler-core --bench planner_tables -- survey1.toml survey2.toml`.
+
+use profiler_core::plan::{BurstRules, Options, Problem, Strategy, generate, solve, table};
+use std::time::{Duration, Instant};
+
+fn main() {
+    // `cargo test --benches` and `cargo bench -- --list` want no figures.
+    if std::env::args().any(|a| a == "--test" || a == "--list") {
+        return;
+    }
+    draws();
+    sizes();
+    hard_families();
+    bursts();
+    let mut problems: Vec<(String, Vec<Problem>)> = vec![
+        ("random, n = 10".to_owned(), (0..2_000).map(|s| generate::heavy_tailed(10, s)).collect()),
+        ("random, n = 40".to_owned(), (0..2_000).map(|s| generate::heavy_tailed(40, s)).collect()),
+        ("random, n = 1,000".to_owned(), (0..100).map(|s| generate::heavy_tailed(1_000, s)).collect()),
+        ("random with rules, n = 40".to_owned(), feasible(40, 500)),
+    ];
+    for path in std::env::args().skip(1).filter(|a| a.ends_with(".toml")) {
+        let text =
+            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("cannot read {path}: {error}"));
+        let parsed = table::parse(&text).unwrap_or_else(|errors| panic!("{path}: {}", errors[0]));
+        problems.push((path, vec![parsed.problem]));
+    }
+    information_lost(&problems);
+}
+
+/// Random problems with rules that have a solution, from tables in which half of the classes would fit.
+fn feasible(n: usize, count: usize) -> Vec<Problem> {
+    let all = (0..).map(|seed| {
+        let mut problem = generate::with_rules(n, seed);
+        for class in &mut problem.classes {
+            class.min_rate_hz = 0.0;
+        }
+        problem
+    });
+    all.filter(|p| solve(p, Strategy::SampleAll, &Options::default()).is_ok()).take(count).collect()
+}
+
+fn timed(problem: &Problem, strategy: Strategy) -> (Duration, f64, f64) {
+    let start = Instant::now();
+    let plan = solve(problem, strategy, &Options::default()).expect("the problem is feasible");
+    (start.elapsed(), plan.gap, plan.value)
+}
+
+fn percentile(sorted: &[Duration], p: f64) -> Duration {
+    sorted[((sorted.len() - 1) as f64 * p).round() as usize]
+}
+
+fn draws() {
+    println!(
+        "\n| n | draws | median | 99th percentile | largest | gap above 1e-9 |\n|---|---|---|---|---|---|"
+    );
+    for n in [5, 10, 20, 30, 40] {
+        let mut open = 0;
+        let mut times: Vec<Duration> = (0..10_000)
+            .map(|seed| {
+                let (time, gap, _) = timed(&generate::heavy_tailed(n, seed), Strategy::Certified);
+                open += usize::from(gap > 1e-9);
+                time
+            })
+            .collect();
+        times.sort();
+        println!(
+            "| {n} | 10,000 | {:.3?} | {:.3?} | {:.3?} | {open} |",
+            percentile(&times, 0.5),
+            percentile(&times, 0.99),
+            percentile(&times, 1.0)
+        );
+    }
+}
+
+fn sizes() {
+    println!(
+        "\n| n | draws | certified, median | largest | largest gap | approximation, median |\n|---|---|---|---|---|---|"
+    );
+    for (n, draws) in [(100, 200), (1_000, 200), (10_000, 50), (100_000, 10), (1_000_000, 5)] {
+        let mut gap: f64 = 0.0;
+        let mut times = Vec::new();
+        let mut approximate = Vec::new();
+        for seed in 0..draws {
+            let problem = generate::heavy_tailed(n, seed);
+            let (time, g, _) = timed(&problem, Strategy::Certified);
+            times.push(time);
+            gap = gap.max(g);
+            approximate.push(timed(&problem, Strategy::Approximation).0);
+        }
+        times.sort();
+        approximate.sort();
+        println!(
+            "| {n} | {draws} | {:.3?} | {:.3?} | {gap:.1e} | {:.3?} |",
+            percentile(&times, 0.5),
+            percentile(&times, 1.0),
+            percentile(&approximate, 0.5)
+        );
+    }
+}
+
+fn hard_families() {
+    println!("\n| family | n | time | gap |\n|---|---|---|---|");
+    type Family = (&'static str, fn(usize) -> Problem);
+    let families: [Family; 3] = [
+        ("identical", generate::identical),
+        ("near-equal", |n| generate::near_equal(n, 1)),
+        ("subset sum, even sizes, odd capacity", |n| generate::subset_sum(n, 1)),
+    ];
+    for (name, make) in families {
+        for n in [20, 40, 1_000, 10_000] {
+            let (time, gap, _) = timed(&make(n), Strategy::Certified);
+            println!("| {name} | {n} | {time:.3?} | {gap:.1e} |");
+        }
+    }
+}
+
+fn bursts() {
+    println!(
+        "\n| mixed problem | n | draws | median | 99th percentile | gap above 1e-9 | largest gap | gain over binary, median | 90th percentile |\n|---|---|---|---|---|---|---|---|---|"
+    );
+    for n in [10, 40] {
+        let (mut times, mut gains, mut open, mut worst) = (Vec::new(), Vec::new(), 0, 0.0f64);
+        for seed in 0..1_000 {
+            let mut problem = generate::heavy_tailed(n, seed);
+            problem.burst = Some(BurstRules { min_s: 0.05, cycle_s: 1.0, attach_cost_s: 20e-6 });
+            let (time, gap, value) = timed(&problem, Strategy::Mixed);
+            times.push(time);
+            open += usize::from(gap > 1e-9);
+            worst = worst.max(gap);
+            gains.push(value / timed(&problem, Strategy::Certified).2 - 1.0);
+        }
+        times.sort();
+        gains.sort_by(f64::total_cmp);
+        println!(
+            "| 50 ms a second at least, 20 us to attach | {n} | 1,000 | {:.3?} | {:.3?} | {open} | {worst:.1e} | {:.2} % | {:.2} % |",
+            percentile(&times, 0.5),
+            percentile(&times, 0.99),
+            gains[gains.len() / 2] * 100.0,
+            gains[gains.len() * 9 / 10] * 100.0
+        );
+    }
+}
+
+fn information_lost(problems: &[(String, Vec<Problem>)]) {
+    let strategies = [Strategy::Approximation, Strategy::Hottest, Strategy::SampleAll, Strategy::ByWeight];
+    println!("\nInformation lost against the certified plan: mean (median; largest)\n");
+    println!(
+        "| problems | draws | approximation | hottest first | sample everything | by weight |\n|---|---|---|---|---|---|"
+    );
+    for (name, list) in problems {
+        let mut cells = Vec::new();
+        for strategy in strategies {
+            let mut lost: Vec<f64> = list
+                .iter()
+                .map(|problem| {
+                    let best = timed(problem, Strategy::Certified).2;
+                    if best > 0.0 { (1.0 - timed(problem, strategy).2 / best).max(0.0) } else { 0.0 }
+                })
+                .collect();
+            lost.sort_by(f64::total_cmp);
+            let mean = lost.iter().sum::<f64>() / lost.len() as f64;
+            let (middle, worst) = (lost[lost.len() / 2], lost[lost.len() - 1]);
+            cells.push(format!("{:.2} % ({:.2}; {:.1})", mean * 100.0, middle * 100.0, worst * 100.0));
+        }
+        println!("| {name} | {} | {} |", list.len(), cells.join(" | "));
+    }
+}
