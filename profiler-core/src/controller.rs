@@ -308,6 +308,7 @@ impl Controller {
 
     fn end_trials(&mut self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
         let headroom = tick.income - tick.other_cost - self.traced_cost();
+        let mut fits = None;
         for entry in self.classes.values_mut() {
             let Mode::Trial { until_ns } = entry.mode else { continue };
             if tick.now_ns < until_ns {
@@ -322,7 +323,21 @@ impl Controller {
                 let retry_ns = tick.now_ns.saturating_add(pause(&self.config, entry.stops));
                 entry.mode = Mode::Stopped { retry_ns };
                 actions.push(Action::Detach { class: entry.order.class, reason: Reason::TrialOver });
+                // It was not planned with, and now looks as if it would fit: ask the planner.
+                if !entry.order.trace && entry.cost() <= 0.5 * headroom {
+                    fits = Some(entry.order.class);
+                }
             }
+        }
+        self.ask_for_plan(tick.now_ns, fits, actions);
+    }
+
+    /// A class whose trial showed that it may fit; at most one new plan per drift interval.
+    fn ask_for_plan(&mut self, now_ns: u64, fits: Option<ClassId>, actions: &mut Vec<Action>) {
+        let Some(class) = fits else { return };
+        if now_ns.saturating_sub(self.last_plan_ns) as f64 > 3e9 * self.config.drift_s {
+            self.last_plan_ns = now_ns;
+            actions.push(Action::Replan { why: format!("class {class} may fit into the budget") });
         }
     }
 

@@ -122,6 +122,10 @@ struct Session {
     /// `U`: CPU s per wall s that the target uses by itself, smoothed.
     own_cpu: f64,
     switches_per_s: f64,
+    last_switches_ns: u64,
+    sampling_started: bool,
+    /// Samples that fell on other processes, as last read.
+    foreign_samples: u64,
     plans: u32,
     trips: u32,
     replan_wanted: bool,

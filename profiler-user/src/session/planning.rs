@@ -22,7 +22,8 @@ impl Session {
     /// The planning problem from the rates known. Classes that were refused are left out.
     pub(super) fn problem_of(&self, rates: &HashMap<ClassId, Rate>) -> (Problem, Vec<ClassId>) {
         let cpu = self.own_cpu.max(profiler_core::ledger::FLOOR_CPU_PER_S);
-        let switching = self.switches_per_s * self.cost.switch.seconds();
+        let switching =
+            if self.sampling.is_per_cpu() { 0.0 } else { self.switches_per_s * self.cost.switch.seconds() };
         let budget = (self.budget.cpu_per_second(cpu) * PLANNED_SHARE - switching).max(1e-9);
         let price = self.sampling.price(&self.cost).seconds();
         let mut problem = Problem::new(budget, cpu, price);
@@ -39,7 +40,8 @@ impl Session {
             if class.refused.is_some() || class.dormant {
                 continue;
             }
-            let (low, rate, high) = rates.get(&class.id).copied().unwrap_or((0.0, 0.0, 0.0));
+            let known = rates.get(&class.id).copied();
+            let (low, rate, high) = known.unwrap_or((0.0, 0.0, 0.0));
             let rho = self.rho(class.id);
             let mut entry = PlanClass::new(
                 class.candidate.name.clone(),
@@ -49,7 +51,10 @@ impl Session {
             )
             .weight(class.wish.weight);
             entry.id = Some(class.id.0);
-            entry.must_trace = class.wish.must;
+            // What could not be surveyed may be anything: it is tried in bursts first.
+            let unknown = known.is_none() && !self.only_named;
+            entry.never_trace = unknown;
+            entry.must_trace = class.wish.must && !unknown;
             problem.classes.push(entry);
             ids.push(class.id);
         }
@@ -67,7 +72,9 @@ impl Session {
         let mut named: Vec<usize> = (0..problem.classes.len())
             .filter(|&i| {
                 let class = &problem.classes[i];
-                !class.must_trace && class.id.is_some_and(|id| self.attach.class(ClassId(id)).wish.named)
+                !class.must_trace
+                    && !class.never_trace
+                    && class.id.is_some_and(|id| self.attach.class(ClassId(id)).wish.named)
             })
             .collect();
         named.sort_by(|&a, &b| problem.classes[a].trace_cost().total_cmp(&problem.classes[b].trace_cost()));
@@ -135,7 +142,7 @@ impl Session {
                 must: class.must_trace,
                 trace: traced,
                 // What was asked for by name and is too dear is still looked at now and then.
-                trial: !traced && self.attach.class(*id).wish.named,
+                trial: !traced && (self.attach.class(*id).wish.named || class.never_trace),
             });
             rows.push(PlanRow {
                 time_ns: now,
@@ -150,7 +157,11 @@ impl Session {
                 weight: class.weight,
                 tau_s: class.tau_s,
                 cost: plan.classes[i].cost,
-                reason: reasons.get(i).map(|r| r.reason.clone()).unwrap_or_default(),
+                reason: if class.never_trace {
+                    "its rate is not known yet: tried in bursts first".to_owned()
+                } else {
+                    reasons.get(i).map(|r| r.reason.clone()).unwrap_or_default()
+                },
                 sampling_hz: plan.sampling_hz,
                 value: plan.value,
                 upper_bound: plan.upper_bound,
@@ -178,6 +189,8 @@ impl Session {
         self.attach
             .classes()
             .iter()
+            // A class that was never hit may be quiet or not looked at yet: not known either way.
+            .filter(|c| c.charged.attempted > 0)
             .filter_map(|c| self.controller.rate_hz(c.id).map(|r| (c.id, (r / 1.3, r, r * 1.3))))
             .collect()
     }

@@ -2,7 +2,7 @@
 
 use super::shares::{FunctionKey, Shares};
 use crate::inspect::Inspection;
-use crate::prober::{SampleReader, ThreadSampling};
+use crate::prober::{SampleEvent, SampleReader, Sampler, ThreadSampling};
 use crate::recording::WriterHandle;
 use crate::unwind::{Frame, KERNEL, ModuleId, Modules, StackTable, Unwinder, UserStack};
 use profiler_core::cost::{CostModel, Price};
@@ -10,8 +10,20 @@ use profiler_core::ledger::Ledger;
 use profiler_core::recording::{Charge, SampleRow};
 use std::collections::{HashMap, HashSet};
 
+/// What carries the sampling events.
+enum Events {
+    /// One event per thread: the target pays some hundred ns more per context switch, nobody else anything.
+    Threads,
+    /// One event per CPU, filtered by process: whatever runs there pays for the samples, nobody for switches.
+    /// Held for their drop, which ends them.
+    Cpus(#[expect(dead_code, reason = "held for their drop")] Vec<SampleEvent>),
+}
+
 /// Samples of the target.
 pub struct Sampling {
+    mode: Events,
+    sampler: Sampler,
+    cpus: u32,
     events: ThreadSampling,
     /// Threads that have an event.
     sampled: HashSet<u32>,
@@ -38,12 +50,17 @@ impl Sampling {
     #[must_use]
     pub fn new(
         events: ThreadSampling,
+        sampler: Sampler,
+        cpus: u32,
         reader: SampleReader,
         unwinder: Unwinder,
         pid: u32,
         stack_bytes: u32,
     ) -> Self {
         Self {
+            mode: Events::Threads,
+            sampler,
+            cpus,
             events,
             sampled: HashSet::new(),
             failed: HashMap::new(),
@@ -78,7 +95,13 @@ impl Sampling {
             self.first_period_ns = period_ns;
         }
         self.period_ns = period_ns;
-        if period_ns == 0 {
+        if matches!(self.mode, Events::Cpus(_)) {
+            // The common period is what samples state, in either mode.
+            if period_ns > 0 && self.events.set_period(period_ns).is_err() {
+                self.period_ns = self.events.period_ns();
+            }
+            self.open_cpus();
+        } else if period_ns == 0 {
             for tid in self.sampled.drain() {
                 self.events.remove(tid);
             }
@@ -89,22 +112,63 @@ impl Sampling {
         }
     }
 
+    /// Goes over from one event per thread to one per CPU, for good.
+    ///
+    /// # Errors
+    /// The kernel refuses; nothing is changed then.
+    pub fn use_cpus(&mut self) -> Result<(), String> {
+        if self.period_ns > 0 {
+            self.sampler.open_cpu(0, self.period_ns).map_err(|e| e.to_string())?;
+        }
+        for tid in self.sampled.drain() {
+            self.events.remove(tid);
+        }
+        self.mode = Events::Cpus(Vec::new());
+        self.open_cpus();
+        Ok(())
+    }
+
+    /// One event per CPU rather than per thread.
+    #[must_use]
+    pub fn is_per_cpu(&self) -> bool {
+        matches!(self.mode, Events::Cpus(_))
+    }
+
+    fn open_cpus(&mut self) {
+        let mut events = Vec::new();
+        if self.period_ns > 0 {
+            for cpu in 0..self.cpus {
+                match self.sampler.open_cpu(cpu, self.period_ns) {
+                    Ok(event) => events.push(event),
+                    Err(error) => drop(self.failed.insert(u32::MAX - cpu, error.to_string())),
+                }
+            }
+        }
+        self.mode = Events::Cpus(events);
+    }
+
     /// No samples until [`Sampling::resume`].
     pub fn pause(&mut self) {
         self.paused = true;
         self.events.set_enabled(false);
+        if self.is_per_cpu() {
+            self.mode = Events::Cpus(Vec::new());
+        }
     }
 
     /// Goes on after [`Sampling::pause`].
     pub fn resume(&mut self) {
         self.paused = false;
         self.events.set_enabled(true);
+        if self.is_per_cpu() {
+            self.open_cpus();
+        }
     }
 
     /// Takes a thread under observation.
     pub fn add_thread(&mut self, tid: u32) {
-        if self.period_ns == 0 || self.paused || self.sampled.contains(&tid) || self.failed.contains_key(&tid)
-        {
+        let known = self.sampled.contains(&tid) || self.failed.contains_key(&tid);
+        if self.period_ns == 0 || self.paused || self.is_per_cpu() || known {
             return;
         }
         match self.events.add(tid) {

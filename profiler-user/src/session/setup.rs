@@ -14,7 +14,7 @@ use crate::cli::{DEFAULT_BUDGET, Format, PlanArgs, RecordArgs, TargetArgs};
 use crate::failure::{Failure, FailureKind};
 use crate::governor::{Governor, LinkTable};
 use crate::inspect::Inspection;
-use crate::prober::{Kernel, KernelOptions};
+use crate::prober::{Kernel, KernelOptions, SampleKind};
 use crate::recording::{Overwrite, Writer, WriterHandle, WriterOptions};
 use crate::target::{LaunchUser, Suspended, SwitchMeter, Target, launch};
 use crate::unwind::Unwinder;
@@ -218,12 +218,14 @@ fn prepare(
     let alarms = kernel.alarm_reader().map_err(Failure::attach)?;
     let governor = Governor::start(alarms, table, Some(watchdog.heartbeat())).map_err(Failure::attach)?;
     let events = kernel.thread_sampling(FIRST_PERIOD_NS).map_err(Failure::attach)?;
+    let sampler = kernel.sampler(SampleKind::Observe).map_err(Failure::attach)?;
+    let cpus = Host::read().cpus;
     let reader = kernel.sample_reader().map_err(Failure::attach)?;
     let calls = kernel.call_reader().map_err(Failure::attach)?;
     let lifecycle = kernel.watch_lifecycle().map_err(Failure::attach)?;
     let mut unwinder = Unwinder::default();
     unwinder.prepare(pid);
-    let mut sampling = Sampling::new(events, reader, unwinder, pid, options.stack_bytes);
+    let mut sampling = Sampling::new(events, sampler, cpus, reader, unwinder, pid, options.stack_bytes);
 
     if args.only_named || args.sample_rate == Some(0.0) {
         sampling.switch_off_for_good();
@@ -287,6 +289,9 @@ fn prepare(
         switches,
         own_cpu: 0.0,
         switches_per_s: 0.0,
+        last_switches_ns: start_ns,
+        sampling_started: false,
+        foreign_samples: 0,
         plans: 0,
         trips: 0,
         replan_wanted: false,

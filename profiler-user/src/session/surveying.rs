@@ -5,6 +5,7 @@ use super::overhead::Comparison;
 use super::planning::Rate;
 use super::{Phase, Session};
 use profiler_core::class::{ClassId, RecordKind};
+use profiler_core::ledger::FLOOR_CPU_PER_S;
 use profiler_core::recording::WindowKind;
 use profiler_core::survey::{
     BurstOutcome, BurstRequest, RateEstimate, Step, StoppedBy, Survey, SurveyClass, SurveyConfig,
@@ -13,6 +14,10 @@ use std::collections::HashMap;
 
 /// Longest survey, ns: a first plan after two seconds is worth more than a perfect one after ten.
 const SURVEY_NS: u64 = 3_000_000_000;
+/// Samples may take this share of all CPUs from processes that are not watched.
+const BYSTANDER_SHARE: f64 = 0.01;
+/// Above so many threads one event per thread is not had.
+const MANY_THREADS: usize = 500;
 /// Samples in a class without calls that make it dormant; fewer may be the tail of one long call.
 const DORMANT_SAMPLES: u64 = 10;
 /// Sampling rate until there is a plan, Hz of target CPU time.
@@ -22,12 +27,60 @@ impl Session {
     /// Before the first turn: threads under observation, sampling on.
     pub(super) fn begin(&mut self) {
         self.attach.governor().pulse();
-        let rate = self.fixed_rate_hz.unwrap_or(FIRST_RATE_HZ);
-        if rate > 0.0 && !self.only_named {
-            self.sampling.set_period((1e9 / rate) as u64);
-        }
-        self.look_at_threads();
         self.progress.set("sampling: where does the time go?".to_owned());
+    }
+
+    /// Starts sampling, once the first interval has shown how often the target is switched.
+    pub(super) fn start_sampling(&mut self) {
+        let rate = self.fixed_rate_hz.unwrap_or(FIRST_RATE_HZ);
+        if rate <= 0.0 || self.only_named {
+            return;
+        }
+        self.count_switches();
+        self.choose_events(rate);
+        self.sampling.set_period((1e9 / rate) as u64);
+        self.look_at_threads();
+    }
+
+    /// Context switches since the last look, also per second.
+    fn count_switches(&mut self) {
+        let now = now_ns();
+        let elapsed = now.saturating_sub(self.last_switches_ns);
+        if let Some(meter) = &mut self.switches
+            && let Ok(n) = meter.advance(&self.target)
+        {
+            self.last_switches_ns = now;
+            self.switches_per_s = n as f64 * 1e9 / elapsed.max(1) as f64;
+            if self.sampling.threads() > 0 {
+                self.new_switches += n;
+            }
+        }
+    }
+
+    /// One event per thread, or one per CPU where `switches/s x tau_switch` would take a quarter of the budget or there are
+    /// too many threads. Per CPU the *others* pay `rate x foreign CPUs x tau_s`, which is bounded and shown.
+    fn choose_events(&mut self, rate_hz: f64) {
+        if self.sampling.is_per_cpu() {
+            return;
+        }
+        let threads = self.target.threads().map_or(0, |t| t.len());
+        let switching = self.switches_per_s * self.cost.switch.seconds();
+        let foreign = (f64::from(self.meta.cpus) - self.own_cpu).max(0.0);
+        let others = rate_hz * foreign * self.sampling.price(&self.cost).seconds();
+        let budget = self.budget.cpu_per_second(self.own_cpu.max(FLOOR_CPU_PER_S));
+        let bearable = others <= BYSTANDER_SHARE * f64::from(self.meta.cpus);
+        if threads <= MANY_THREADS && (switching <= 0.25 * budget || !bearable) {
+            return;
+        }
+        match self.sampling.use_cpus() {
+            Ok(()) => self.meta.warnings.push(format!(
+                "samples come from one event per CPU ({threads} threads, {:.0} switches/s): other processes pay up to \
+                 {:.3} % of a CPU for them",
+                self.switches_per_s,
+                others * 100.0
+            )),
+            Err(why) => self.progress.note(&format!("cannot sample per CPU: {why}")),
+        }
     }
 
     /// Moves on to the next phase when it is time.
@@ -231,14 +284,8 @@ impl Session {
     /// Once a second.
     pub(super) fn slow_tick(&mut self, now: u64) {
         self.look_at_threads();
-        if let Some(meter) = &mut self.switches
-            && let Ok(n) = meter.advance(&self.target)
-        {
-            self.switches_per_s = n as f64;
-            if self.sampling.threads() > 0 {
-                self.new_switches += n;
-            }
-        }
+        self.count_switches();
+        self.choose_events(self.sampling.rate_hz());
         let execed = self.children.take_execed();
         // The target may be gone: its end is seen elsewhere.
         if self.inspection.refresh().unwrap_or(false) || execed {

@@ -167,6 +167,11 @@ impl Session {
         self.ledger.charge_units(Charge::Switches, None, self.new_switches, self.cost.switch);
         let switch_cost = self.new_switches as f64 * self.cost.switch.ns;
         self.new_switches = 0;
+        // Per-CPU events interrupt whatever runs there.
+        let others = self.attach.kernel().classes().global_counters().samples_other;
+        let foreign = others.saturating_sub(self.foreign_samples);
+        self.foreign_samples = others;
+        self.ledger.charge_units(Charge::Bystanders, None, foreign, self.sampling.price(&self.cost));
         let operations = self.attach.take_operations();
         self.ledger.charge_units(Charge::Attach, None, operations, self.cost.attach);
         let children = self.children.charge(&hits, used, self.attach.classes());
@@ -176,6 +181,9 @@ impl Session {
         self.last_ledger_ns = now;
         self.last_cpu_ns = cpu;
         self.note_cpu(elapsed, used);
+        if !std::mem::replace(&mut self.sampling_started, true) {
+            self.start_sampling();
+        }
         if matches!(self.phase, Phase::Warmup { .. })
             || self.comparison.as_ref().is_some_and(Comparison::is_off)
         {
