@@ -25,13 +25,14 @@ pub struct Finished {
 }
 
 impl Agent {
-    /// Starts `tithe record --pid PID --budget 100% --only-named` with more arguments, writing into `folder`.
+    /// Starts `tithe record --pid PID --budget 1000ms/s --only-named` with more arguments, writing into `folder`. (A
+    /// share would be little of a target that waits for commands, and the breaker would stop the counting.)
     ///
     /// # Panics
     ///
     /// If it cannot be started.
     pub fn start(pid: u32, folder: &Path, arguments: &[&str]) -> Agent {
-        let mut all = vec!["--budget", "100%", "--only-named"];
+        let mut all = vec!["--budget", "1000ms/s", "--only-named"];
         all.extend(arguments);
         Agent::start_plain(pid, folder, &all)
     }
@@ -76,8 +77,7 @@ impl Agent {
         self.child.id()
     }
 
-    /// Waits until a breakpoint stands in the target's text; with `target`, at the start of that function or shortly
-    /// after it. Gives everything else a moment to be attached too.
+    /// Waits until a breakpoint stands in the target's text, and gives everything else a moment to be attached too.
     ///
     /// # Panics
     ///
@@ -187,15 +187,15 @@ impl Finished {
         })
     }
 
-    /// Exact calls of a function.
+    /// Entries of a function seen while it was attached; none was lost.
     ///
     /// # Panics
     ///
-    /// If they are not exact.
-    pub fn exact_calls(&self, function: &str) -> u64 {
+    /// If the report has no such row, or hits were lost.
+    pub fn hits(&self, function: &str) -> u64 {
         let row = self.row(function);
-        let calls = row.calls.unwrap_or_else(|| panic!("no calls in {row:?}; {}", self.messages));
-        calls.value as u64
+        assert_eq!(row.dropped, 0, "{row:?}; {}", self.messages);
+        row.attempted
     }
 }
 

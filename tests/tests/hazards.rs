@@ -1,0 +1,229 @@
+//! The whole agent on programs that a careless tracer breaks: default safety, nothing overridden. Each target must
+//! live, its own results must be right, its text must be the original one afterwards.
+
+use profiler_tests::program;
+use profiler_tests::support::{Agent, Finished, Target, kernel_or_skip, wait_text_original};
+use std::path::Path;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// A folder for recordings, or nothing if the test cannot run here.
+fn start(test: &str) -> Option<TempDir> {
+    kernel_or_skip(test).then(|| tempfile::tempdir().expect("a temporary folder can be made"))
+}
+
+/// Attaches the agent, does the deed, stops the agent; the target must be alive and untouched.
+fn watch(target: &mut Target, folder: &Path, arguments: &[&str], deed: impl FnOnce(&mut Target)) -> Finished {
+    let mut agent = Agent::start(target.pid(), folder, arguments);
+    agent.wait_attached();
+    deed(target);
+    let finished = agent.stop();
+    assert!(target.is_alive(), "the target died; {}", finished.messages);
+    target.assert_text_original();
+    finished
+}
+
+#[test]
+fn exceptions_pass_through_timed_frames() {
+    let Some(folder) = start("exceptions_pass_through_timed_frames") else { return };
+    let mut target = Target::start("cpp_throw");
+    let arguments = ["--latency", "cpp_thrower", "--latency", "cpp_middle"];
+    let finished = watch(&mut target, folder.path(), &arguments, |target| {
+        assert_eq!(target.command("throw 1000").number("caught"), 1000);
+        assert_eq!(target.command("plain 500").number("returned"), 500);
+    });
+    assert_eq!(finished.hits("cpp_thrower"), 1500);
+    assert_eq!(finished.hits("cpp_middle"), 1500);
+}
+
+#[test]
+fn panics_pass_through_timed_frames() {
+    let Some(folder) = start("panics_pass_through_timed_frames") else { return };
+    let mut target = Target::start("rust-panic");
+    let arguments = ["--latency", "rust_panic_thrower", "--latency", "rust_panic_middle"];
+    let finished = watch(&mut target, folder.path(), &arguments, |target| {
+        assert_eq!(target.command("panic 1000").number("caught"), 1000);
+        assert_eq!(target.command("plain 500").number("returned"), 500);
+    });
+    assert_eq!(finished.hits("rust_panic_middle"), 1500);
+}
+
+#[test]
+fn a_foreign_stack_walk_sees_the_real_callers() {
+    let Some(folder) = start("a_foreign_stack_walk_sees_the_real_callers") else { return };
+    let mut target = Target::start("hazards");
+    let arguments = ["--latency", "hazard_outer", "--latency", "hazard_inner"];
+    let finished = watch(&mut target, folder.path(), &arguments, |target| {
+        assert_eq!(target.command("backtrace 500").number("seen"), 500);
+    });
+    assert_eq!(finished.hits("hazard_outer"), 500);
+}
+
+#[test]
+fn fibers_switch_inside_a_timed_function() {
+    let Some(folder) = start("fibers_switch_inside_a_timed_function") else { return };
+    let mut target = Target::start("hazards");
+    let finished = watch(&mut target, folder.path(), &["--latency", "hazard_fiber"], |target| {
+        assert_eq!(target.command("fibers 1000").number("switches"), 1000);
+    });
+    // Calls of two stacks interleave on one thread: one that finds no room is reported as lost, and was seen.
+    assert_eq!(finished.row("hazard_fiber").attempted, 1000);
+}
+
+#[test]
+fn a_handler_on_an_alternate_stack_is_timed() {
+    let Some(folder) = start("a_handler_on_an_alternate_stack_is_timed") else { return };
+    let mut target = Target::start("hazards");
+    let finished = watch(&mut target, folder.path(), &["--latency", "hazard_handler"], |target| {
+        assert_eq!(target.command("sigaltstack 1000").number("handled"), 1000);
+    });
+    assert_eq!(finished.hits("hazard_handler"), 1000);
+}
+
+#[test]
+fn threads_end_inside_a_timed_function() {
+    let Some(folder) = start("threads_end_inside_a_timed_function") else { return };
+    let mut target = Target::start("hazards");
+    let finished = watch(&mut target, folder.path(), &["--count", "hazard_exit_thread"], |target| {
+        assert_eq!(target.command("pthread_exit 50").number("ended"), 50);
+    });
+    assert_eq!(finished.hits("hazard_exit_thread"), 50);
+}
+
+#[test]
+fn recursion_deeper_than_the_kernel_follows_is_counted() {
+    let Some(folder) = start("recursion_deeper_than_the_kernel_follows_is_counted") else { return };
+    let mut target = Target::start("calls");
+    let finished = watch(&mut target, folder.path(), &["--latency", "recurse"], |target| {
+        assert_eq!(target.call_with("recurse", 3, 1, 1_000).calls, 3_000);
+    });
+    assert_eq!(finished.hits("recurse"), 3_000);
+}
+
+/// The kernel would run the file's instruction in place of the patched one: such a function is refused, by name.
+#[test]
+fn a_patched_function_is_refused_and_lives() {
+    let Some(folder) = start("a_patched_function_is_refused_and_lives") else { return };
+    for patch in ["patch", "patch_writable"] {
+        let mut target = Target::start("hazards");
+        target.command(patch);
+        let arguments = ["--count", "hazard_patched", "--count", "hazard_call"];
+        let mut agent = Agent::start(target.pid(), folder.path(), &arguments);
+        // The patch itself shows as changed text: wait for hits instead.
+        std::thread::sleep(Duration::from_secs(3));
+        assert!(agent_runs(&mut agent), "the agent ended early");
+        assert_eq!(target.command("patched 1000").number("sum"), 2_000, "{patch}");
+        let finished = agent.stop();
+        assert!(target.is_alive(), "{patch}: {}", finished.messages);
+        let text = format!("{:?} {}", finished.report, finished.messages);
+        assert!(text.contains("hazard_patched"), "{patch}: nobody says why it is not counted: {text}");
+        let counted = finished.report().rows.iter().find(|row| row.name == "hazard_patched");
+        assert!(counted.is_none_or(|row| row.calls.is_none()), "{patch}: {counted:?}");
+        assert_eq!(target.command("patched 10").number("sum"), 20);
+    }
+}
+
+fn agent_runs(agent: &mut Agent) -> bool {
+    Path::new(&format!("/proc/{}/stat", agent.id())).exists()
+}
+
+/// A forked child inherits the breakpoints of its parent.
+#[test]
+fn a_forked_child_that_calls_a_million_times_lives_and_is_not_counted_as_the_parent() {
+    let test = "a_forked_child_that_calls_a_million_times_lives_and_is_not_counted_as_the_parent";
+    let Some(folder) = start(test) else { return };
+    let mut target = Target::start("calls");
+    let mut agent = Agent::start(target.pid(), folder.path(), &["--count", "entry_push"]);
+    agent.wait_attached();
+    assert_eq!(target.call("entry_push", 1_000, 1).calls, 1_000);
+    assert_eq!(target.call_in_fork("entry_push", 1_000_000).calls, 1_000_000);
+    // The links may be made anew, so that the child is free of them.
+    agent.wait_attached();
+    assert_eq!(target.call("entry_push", 1_000, 1).calls, 1_000);
+    let finished = agent.stop();
+    assert_eq!(finished.hits("entry_push"), 2_000);
+    let said = format!("{:?} {}", finished.report().warnings, finished.messages);
+    assert!(said.contains("fork"), "nobody says that the child was not observed: {said}");
+    assert!(target.is_alive());
+    target.assert_text_original();
+}
+
+#[test]
+fn a_library_comes_and_goes() {
+    let Some(folder) = start("a_library_comes_and_goes") else { return };
+    let mut target = Target::start("hazards");
+    let plugin = program("libplugin.so");
+    let finished = watch(&mut target, folder.path(), &["--count", "hazard_call"], |target| {
+        assert_eq!(target.command(&format!("dlopen {} 200", plugin.display())).number("calls"), 200);
+        assert_eq!(target.command("call 100").number("calls"), 100);
+    });
+    assert_eq!(finished.hits("hazard_call"), 100);
+}
+
+#[test]
+fn a_thousand_threads_are_counted() {
+    let Some(folder) = start("a_thousand_threads_are_counted") else { return };
+    let mut target = Target::start("hazards");
+    let finished = watch(&mut target, folder.path(), &["--count", "hazard_call"], |target| {
+        assert_eq!(target.command("threads 1000 5").number("calls"), 5_000);
+        assert_eq!(target.command("births 500").number("calls"), 500);
+    });
+    assert_eq!(finished.hits("hazard_call"), 5_500);
+}
+
+#[test]
+fn the_target_becomes_another_program() {
+    let Some(folder) = start("the_target_becomes_another_program") else { return };
+    let mut target = Target::start("hazards");
+    let mut agent = Agent::start(target.pid(), folder.path(), &["--count", "hazard_call"]);
+    agent.wait_attached();
+    assert_eq!(target.command("call 10").number("calls"), 10);
+    target.exec(&program("cpp_throw"));
+    assert_eq!(target.command("throw 100").number("caught"), 100);
+    let finished = agent.stop();
+    assert_eq!(finished.hits("hazard_call"), 10);
+    assert!(target.is_alive());
+    target.assert_text_original();
+}
+
+#[test]
+fn a_killed_agent_leaves_the_text_as_it_was() {
+    let Some(folder) = start("a_killed_agent_leaves_the_text_as_it_was") else { return };
+    let mut target = Target::start("calls");
+    let mut agent = Agent::start(target.pid(), folder.path(), &["--count", "big*"]);
+    agent.wait_attached();
+    target.start_background("big", 2, 0, 1);
+    std::thread::sleep(Duration::from_millis(300));
+    agent.signal(libc::SIGKILL);
+    // The aim is 100 ms on an idle machine (a benchmark); the limit is for a busy one.
+    wait_text_original(&target, Duration::from_secs(5));
+    assert!(target.stop_background().calls > 0);
+    assert!(target.is_alive());
+}
+
+#[test]
+fn the_default_run_on_sqlite_ends_with_a_receipt() {
+    let Some(folder) = start("the_default_run_on_sqlite_ends_with_a_receipt") else { return };
+    let mut load = std::process::Command::new(program("sqlite-load"))
+        .args(["--seconds", "60"])
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("the demo target starts");
+    std::thread::sleep(Duration::from_secs(2));
+    let agent = Agent::start_plain(load.id(), folder.path(), &["--budget", "2%", "--duration", "6s"]);
+    let finished = agent.finish();
+    let alive = matches!(load.try_wait(), Ok(None));
+    let changed = profiler_tests::support::changed_text(load.id());
+    // Both fail only if it has ended and been reaped.
+    let _ = load.kill();
+    let _ = load.wait();
+    assert!(alive, "SQLite died; {}", finished.messages);
+    assert_eq!(changed.expect("the target ran").len(), 0);
+    let report = finished.report();
+    assert!(report.rows.iter().any(|row| row.name == "sqlite3VdbeExec"), "{}", finished.messages);
+    // A run of seconds on a busy machine may end a little above; then the report says so.
+    let predicted = report.receipt.predicted;
+    let warned = report.warnings.iter().any(|warning| warning.contains("above the budget"));
+    assert!(predicted <= 0.02 || (warned && predicted <= 0.04), "{predicted}: {:?}", report.warnings);
+    assert!(report.receipt.target_cpu_s > 3.0, "{:?}", report.receipt);
+}
