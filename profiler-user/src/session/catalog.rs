@@ -14,12 +14,12 @@ use profiler_core::recording::NotObserved;
 const FEWEST_SAMPLES: u64 = 3;
 
 impl Session {
-    /// Makes classes of what the user named and, unless `--only-named`, of the functions that the samples show.
+    /// Makes classes of what the user named and, if `discover`, of the functions that the samples show.
     /// Functions that have a class already are left alone. The new classes, hottest first.
-    pub(super) fn find_classes(&mut self) -> Vec<ClassId> {
+    pub(super) fn find_classes(&mut self, discover: bool) -> Vec<ClassId> {
         let mut functions = self.selection.named(&self.inspection);
         let named = functions.len();
-        if !self.only_named {
+        if discover {
             functions.extend(self.hot_functions());
         }
         let mut new = Vec::new();

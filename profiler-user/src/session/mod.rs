@@ -129,6 +129,9 @@ struct Session {
     plans: u32,
     trips: u32,
     replan_wanted: bool,
+    /// From when on the samples are asked for functions that nobody named, ktime ns.
+    discover_ns: u64,
+    discovered: bool,
     /// Open survey windows and when each is to end, ktime ns.
     survey_windows: Vec<(profiler_core::class::ClassId, u64)>,
     /// Windows to be opened again when all links are closed, with their quotas.

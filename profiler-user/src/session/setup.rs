@@ -31,6 +31,8 @@ use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{SignalKind, signal};
 
+/// Warm-up where the user named functions, ns: two intervals of the ledger.
+const NAMED_NS: u64 = 200_000_000;
 /// Sampling period before there is a plan, ns of target CPU time: 99 Hz.
 const FIRST_PERIOD_NS: u64 = 10_101_010;
 /// Turn of the loop.
@@ -255,6 +257,8 @@ fn prepare(
             (target, Launched::Held(Box::new(held)))
         }
     };
+    // Who named functions waits for nothing but the first tokens.
+    let first_look_ns = if selection.names_any() { NAMED_NS.min(warmup_ns(args)) } else { warmup_ns(args) };
     let cpu = target.cpu_time_ns().unwrap_or(0);
     let switches = SwitchMeter::new(&target).ok();
     let session = Session {
@@ -273,7 +277,7 @@ fn prepare(
         writer,
         meta,
         progress,
-        phase: Phase::Warmup { until_ns: start_ns + warmup_ns(args) },
+        phase: Phase::Warmup { until_ns: start_ns + first_look_ns },
         verbose: args.verbose,
         only_named: args.only_named,
         plan_only: false,
@@ -295,6 +299,8 @@ fn prepare(
         plans: 0,
         trips: 0,
         replan_wanted: false,
+        discover_ns: start_ns + warmup_ns(args),
+        discovered: false,
         survey_windows: Vec::new(),
         rearm_wanted: Vec::new(),
         comparison: None,

@@ -90,7 +90,10 @@ impl Session {
     pub(super) fn advance(&mut self, now: u64) -> anyhow::Result<()> {
         match &mut self.phase {
             Phase::Warmup { until_ns } if now >= *until_ns => {
-                let new = self.find_classes();
+                // What was named is looked at first; the samples may not yet show anything else.
+                let discover = !self.only_named && now >= self.discover_ns;
+                let new = self.find_classes(discover);
+                self.discovered = discover;
                 if self.only_named {
                     return self.trace_all(&new);
                 }
@@ -104,6 +107,10 @@ impl Session {
                 } else {
                     return self.next_step(now);
                 }
+            }
+            Phase::Run if !self.only_named && !self.discovered && now >= self.discover_ns => {
+                self.discovered = true;
+                self.look_for_more();
             }
             Phase::Run if self.replan_wanted => {
                 self.replan_wanted = false;
@@ -309,9 +316,15 @@ impl Session {
     /// Modules came or went (dlopen, exec): watch what was named in the new ones.
     fn look_at_modules(&mut self) {
         self.sampling.modules_changed();
-        let new = self.find_classes();
+        self.look_for_more();
+    }
+
+    /// Functions that were named and appeared, or that the samples show by now: survey them, too.
+    fn look_for_more(&mut self) {
+        let discover = !self.only_named && now_ns() >= self.discover_ns;
+        let new = self.find_classes(discover);
         if !new.is_empty() && matches!(self.phase, Phase::Run) {
-            self.warn_verbose(&format!("{} more functions after modules were loaded", new.len()));
+            self.warn_verbose(&format!("{} more functions to look at", new.len()));
             let survey = self.new_survey(&new);
             self.phase = Phase::Survey { survey: Box::new(survey), until_ns: now_ns() + SURVEY_NS };
         }
