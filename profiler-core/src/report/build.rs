@@ -11,7 +11,7 @@ mod samples;
 use super::{Receipt, Report, Row};
 use crate::class::Source;
 use crate::estimate::Estimate;
-use crate::ledger::LedgerSummary;
+use crate::ledger::{FLOOR_CPU_PER_S, LedgerSummary};
 use crate::recording::{ClassRow, PlanRow, Recording, WindowKind, WindowRow};
 use crate::stats::{LEVEL, ratio};
 use crate::units::OverheadBudget;
@@ -72,15 +72,7 @@ impl Report {
                     .to_owned(),
             );
         }
-        if let OverheadBudget::Share(share) = receipt.budget
-            && receipt.predicted > share * 1.01
-        {
-            warnings.push(format!(
-                "the predicted overhead, {:.2} %, is above the budget of {}",
-                receipt.predicted * 100.0,
-                receipt.budget
-            ));
-        }
+        warnings.extend(over_budget(&receipt, &ledger));
         let meta = &recording.meta;
         let command = meta.cmdline.join(" ");
         Self {
@@ -94,6 +86,39 @@ impl Report {
             warnings,
         }
     }
+}
+
+/// More was spent than the budget gave, or more than the share that the user named because the target is nearly idle
+/// (the budget of a share never falls below that share of [`FLOOR_CPU_PER_S`]).
+fn over_budget(receipt: &Receipt, ledger: &LedgerSummary) -> Option<String> {
+    /// Rounding, and the hits of the last milliseconds.
+    const SLACK: f64 = 1.01;
+    let above_share = match receipt.budget {
+        OverheadBudget::Share(share) => ledger.charged_s > share * ledger.own_cpu_s * SLACK,
+        OverheadBudget::CpuPerSecond(_) => true,
+    };
+    if !above_share {
+        return None;
+    }
+    if ledger.charged_s > ledger.allowed_s * SLACK {
+        return Some(format!(
+            "the predicted overhead, {:.2} %, is above the budget of {}: {:.1} ms were spent and {:.1} ms allowed",
+            receipt.predicted * 100.0,
+            receipt.budget,
+            ledger.charged_s * 1e3,
+            ledger.allowed_s * 1e3
+        ));
+    }
+    matches!(receipt.budget, OverheadBudget::Share(_)).then(|| {
+        format!(
+            "the target was nearly idle: {} of its CPU time would be too little to see anything, so it was allowed \
+             {:.1} ms (as if it used {:.0} ms of CPU time per second), of which {:.1} ms were spent",
+            receipt.budget,
+            ledger.allowed_s * 1e3,
+            FLOOR_CPU_PER_S * 1e3,
+            ledger.charged_s * 1e3
+        )
+    })
 }
 
 /// Windows of each class in order of time.

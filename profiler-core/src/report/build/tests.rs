@@ -365,6 +365,7 @@ fn the_receipt_adds_up_the_ledger() {
         r.ledger.push(ledger(s, Charge::Bystanders, None, 1_000_000));
     }
     r.meta.budget = OverheadBudget::Share(0.01);
+    r.ledger.iter_mut().for_each(|row| row.allowed_ns = 10_000_000);
     let report = Report::from_recording(&r);
     let c = &report.receipt;
     assert!((c.spent_s[&Charge::Traced] - 0.08).abs() < 1e-9);
@@ -376,6 +377,31 @@ fn the_receipt_adds_up_the_ledger() {
     assert!((c.agent_cpu - 0.01).abs() < 1e-12);
     assert!((report.target_cpu.value - (1.0 - charged / 10.0)).abs() < 1e-9);
     assert!(report.warnings.iter().any(|w| w.contains("above the budget of 1%")), "{:?}", report.warnings);
+}
+
+#[test]
+fn an_idle_target_is_not_over_its_budget_within_what_was_allowed() {
+    let mut r = empty();
+    r.meta.budget = OverheadBudget::Share(0.01);
+    // 1 ms of CPU time per second: 1 % of it would be 10 us, the floor gives 500 us.
+    for s in 1..=10 {
+        let row = ledger(s, Charge::Samples, None, 400_000);
+        r.ledger.push(LedgerRow { target_cpu_ns: 1_400_000, allowed_ns: 500_000, ..row });
+    }
+    let report = Report::from_recording(&r);
+    assert!((report.receipt.predicted - 0.4).abs() < 1e-9);
+    assert!(report.warnings.iter().any(|w| w.contains("nearly idle")), "{:?}", report.warnings);
+    assert!(!report.warnings.iter().any(|w| w.contains("above the budget")), "{:?}", report.warnings);
+    // What was not allowed is above the budget, idle or not.
+    r.ledger.iter_mut().for_each(|row| row.cost_ns = 600_000);
+    let warnings = Report::from_recording(&r).warnings;
+    assert!(warnings.iter().any(|w| w.contains("above the budget of 1%")), "{warnings:?}");
+    // A budget per second knows no share.
+    r.meta.budget = OverheadBudget::CpuPerSecond(5e-4);
+    let warnings = Report::from_recording(&r).warnings;
+    assert!(warnings.iter().any(|w| w.contains("above the budget")), "{warnings:?}");
+    r.ledger.iter_mut().for_each(|row| row.cost_ns = 400_000);
+    assert!(Report::from_recording(&r).warnings.is_empty());
 }
 
 #[test]
