@@ -267,6 +267,12 @@ impl Controller {
         }
     }
 
+    /// The class is to be attached now, traced or for a trial.
+    #[must_use]
+    pub fn is_attached(&self, class: ClassId) -> bool {
+        self.classes.get(&class).is_some_and(Entry::attached)
+    }
+
     /// Rate of a class as last seen, events/s.
     #[must_use]
     pub fn rate_hz(&self, class: ClassId) -> Option<f64> {

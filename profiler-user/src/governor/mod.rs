@@ -232,6 +232,13 @@ impl Governor {
         self.shared.pulse_ns.store(now_ns(), Ordering::Relaxed);
     }
 
+    /// The event loop is about to do work that takes as long as it takes (reading the symbols of a large program): it
+    /// is not taken for hung before it has called [`Governor::pulse`] again. What is attached meanwhile stays guarded:
+    /// the breaker needs no event loop, and no class may take more than its quota.
+    pub fn excuse(&self) {
+        self.shared.pulse_ns.store(0, Ordering::Relaxed);
+    }
+
     /// What it has seen and done.
     #[must_use]
     pub fn status(&self) -> Status {

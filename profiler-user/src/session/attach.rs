@@ -53,13 +53,15 @@ pub struct Attachments {
     classes: Vec<LiveClass>,
     /// Links made and closed so far.
     operations: u64,
+    /// CPU time of the target as last read, ns: what it had used when it ended.
+    last_cpu_ns: u64,
 }
 
 impl Attachments {
     /// Nothing attached.
     #[must_use]
     pub fn new(kernel: Arc<Kernel>, governor: Governor, pid: u32) -> Self {
-        Self { kernel, governor, pid, classes: Vec::new(), operations: 0 }
+        Self { kernel, governor, pid, classes: Vec::new(), operations: 0, last_cpu_ns: 0 }
     }
 
     /// The classes, by id.
@@ -110,6 +112,12 @@ impl Attachments {
         &self.kernel
     }
 
+    /// CPU time that the target has used, ns; once it has ended, as it was last read.
+    pub fn cpu_ns(&mut self, target: &Target) -> u64 {
+        self.last_cpu_ns = target.cpu_time_ns().unwrap_or(self.last_cpu_ns);
+        self.last_cpu_ns
+    }
+
     /// Links made and closed since the last call (each stalls the target for some tens of microseconds).
     pub fn take_operations(&mut self) -> u64 {
         std::mem::take(&mut self.operations)
@@ -118,11 +126,8 @@ impl Attachments {
     /// Opens windows on classes that are off; classes that are not are left alone. `quotas` are hits, hottest
     /// class first. What could not be attached is remembered in the class. How many windows were opened.
     pub fn open(&mut self, target: &Target, kind: WindowKind, quotas: &[(ClassId, u64)]) -> usize {
-        let wanted: Vec<(ClassId, u64)> = quotas
-            .iter()
-            .copied()
-            .filter(|(id, _)| self.class(*id).is_off() && self.class(*id).refused.is_none())
-            .collect();
+        let wanted: Vec<(ClassId, u64)> =
+            quotas.iter().copied().filter(|(id, _)| self.class(*id).may_open()).collect();
         let own = wanted.len().min(OWN_LINKS);
         let mut groups: Vec<Vec<(ClassId, u64)>> = wanted[..own].iter().map(|w| vec![*w]).collect();
         let mut shared: BTreeMap<(PathBuf, u8), Vec<(ClassId, u64)>> = BTreeMap::new();
@@ -146,7 +151,7 @@ impl Attachments {
             table.join(id.0, leader.0);
             classes.configure(*id, self.class(*id).control(kind));
             classes.set_quota(*id, 0);
-            sites.extend(self.class(*id).sites(kind));
+            sites.extend(self.class(*id).sites_of(kind));
         }
         table.begin(leader.0);
         let request = AttachGroup {
@@ -173,8 +178,7 @@ impl Attachments {
         let links = fds.len();
         let tripped = table.register_all(leader.0, fds, functions) == Registered::Tripped;
         self.operations += links as u64;
-        // OK to read 0 if the target is gone: the window then ends with it.
-        let base_cpu_ns = target.cpu_time_ns().unwrap_or(0);
+        let base_cpu_ns = self.cpu_ns(target);
         let start_ns = now_ns();
         let mut opened = 0;
         for (id, quota) in group {
@@ -231,8 +235,12 @@ impl Attachments {
             self.kernel.classes().set_quota(*member, 0);
         }
         let end_ns = now_ns();
-        let end_cpu_ns = target.cpu_time_ns().unwrap_or(0);
-        let links = self.governor.table().release(group.0);
+        let end_cpu_ns = self.cpu_ns(target);
+        let links = match self.governor.table().release(group.0) {
+            // The governor was faster: they are tripped and come back all the same, each of them.
+            0 => self.group_links(group),
+            links => links,
+        };
         self.operations += links as u64;
         for member in members {
             self.end(member, closing(end_ns, end_cpu_ns, links, false));
@@ -288,7 +296,7 @@ impl Attachments {
             if tripped && self.class(member).is_open() {
                 let end_ns = if closed.trip_ns > 0 { closed.trip_ns } else { closed.taken_ns };
                 let links = self.group_links(group);
-                let end_cpu_ns = target.cpu_time_ns().unwrap_or(0);
+                let end_cpu_ns = self.cpu_ns(target);
                 // The others of the group counted on until the link was gone.
                 let end_ns = if member.0 == closed.tripped_by { end_ns } else { closed.close_began_ns };
                 self.end(member, closing(end_ns, end_cpu_ns, links, true));

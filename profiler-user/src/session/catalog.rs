@@ -17,6 +17,8 @@ impl Session {
     /// Makes classes of what the user named and, if `discover`, of the functions that the samples show.
     /// Functions that have a class already are left alone. The new classes, hottest first.
     pub(super) fn find_classes(&mut self, discover: bool) -> Vec<ClassId> {
+        // The symbols of a large program take seconds.
+        self.attach.governor().excuse();
         let mut functions = self.selection.named(&self.inspection);
         let named = functions.len();
         if discover {
@@ -33,7 +35,11 @@ impl Session {
                 Ok(id) => new.push(id),
                 // Of thousands of functions only those that were named are missed by anybody.
                 Err(why) if i < named => {
-                    self.meta.not_observed.push(NotObserved { what: function.name.clone(), why });
+                    let missed = NotObserved { what: function.name.clone(), why };
+                    // Asked again whenever modules come or go.
+                    if !self.meta.not_observed.contains(&missed) {
+                        self.meta.not_observed.push(missed);
+                    }
                 }
                 Err(why) => self.warn_verbose(&format!("{} is only sampled: {why}", function.name)),
             }
@@ -56,12 +62,13 @@ impl Session {
     }
 
     fn add_class(&mut self, function: &Function, key: FunctionKey, wish: Wish) -> Result<ClassId, String> {
-        let choice = self.inspection.sites(function);
-        choice.trace.clone().map_err(|refusal| refusal.to_string())?;
-        let remarks = self.inspection.verify(function, &choice).map_err(|refusal| refusal.to_string())?;
+        // Before any work: of a pattern that names 50,000 functions most come this far.
         let Some(id) = self.attach.next_id() else {
             return Err("the kernel tables are full; name fewer functions".to_owned());
         };
+        let choice = self.inspection.sites(function);
+        choice.trace.clone().map_err(|refusal| refusal.to_string())?;
+        let remarks = self.inspection.verify(function, &choice).map_err(|refusal| refusal.to_string())?;
         let return_link = match &choice.return_link {
             Ok(site) => Ok(*site),
             // The user has taken the risk; the first instruction always takes a return link.
@@ -126,12 +133,52 @@ impl Session {
             hit_price,
             exit_price,
             lease,
+            function: function.clone(),
+            sites: choice,
             state: LinkState::Off,
             charged: ClassCounters::default(),
             dormant: false,
             refused: None,
         });
         Ok(id)
+    }
+
+    /// Modules came: where one of them unwinds (or switches stacks), a return link would end the target at the next
+    /// exception. Such links are closed, and the ends of calls are seen at exit sites from now on, or not at all.
+    /// Calls that are running keep their replaced return address until they return; nothing can be done for those.
+    pub(super) fn drop_unsafe_return_links(&mut self) {
+        let linked: Vec<ClassId> = self
+            .attach
+            .classes()
+            .iter()
+            .filter(|c| c.exit == ExitMode::ReturnLink && !c.wish.force_return_link)
+            .map(|c| c.id)
+            .collect();
+        if linked.is_empty() {
+            return;
+        }
+        let Err(why) = self.inspection.return_links() else { return };
+        self.progress.note(&format!("return links of {} functions are taken off: {why}", linked.len()));
+        for id in &linked {
+            self.attach.close(&self.target, *id);
+        }
+        for id in linked {
+            let class = self.attach.class_mut(id);
+            let exits = class.candidate.exits.is_ok();
+            class.exit = if exits { ExitMode::ExitSites } else { ExitMode::None };
+            if !exits && class.kind == RecordKind::Latency {
+                class.kind = RecordKind::Count;
+            }
+            let rest = if exits { "its ends are seen at exit sites" } else { "only its begins are seen" };
+            class
+                .candidate
+                .notes
+                .push(format!("return links were taken off during the run ({why}); then {rest}"));
+            let (candidate, kind, exit) = (class.candidate.clone(), class.kind, class.exit);
+            let (hit_price, exit_price) = self.prices(&candidate, kind, exit);
+            let class = self.attach.class_mut(id);
+            (class.hit_price, class.exit_price) = (hit_price, exit_price);
+        }
     }
 
     /// Price of an entry hit and of an exit hit, with as many threads as hit at once here.

@@ -1,5 +1,6 @@
 //! A class while it is watched: what it is, how it is attached, what has been counted.
 
+use crate::inspect::{Function, SiteChoice};
 use crate::prober::{self, ClassControl, ClassCounters, ClassKind, HistogramLease, LinkKind, Site};
 use crate::session::shares::FunctionKey;
 use profiler_core::class::{ClassId, ExitMode, RecordKind, SiteClass};
@@ -116,6 +117,10 @@ pub struct LiveClass {
     pub exit_price: Price,
     /// Memory of its histogram.
     pub lease: Option<HistogramLease>,
+    /// The function as inspection knows it, to look at its code again before each attachment.
+    pub function: Function,
+    /// Where it can be instrumented, and why not.
+    pub sites: SiteChoice,
     /// Attached or not.
     pub state: LinkState,
     /// Counters at the last ledger tick.
@@ -148,7 +153,7 @@ impl LiveClass {
 
     /// Its sites.
     #[must_use]
-    pub fn sites(&self, window: WindowKind) -> Vec<Site> {
+    pub fn sites_of(&self, window: WindowKind) -> Vec<Site> {
         let c = &self.candidate;
         let mut sites = vec![Site { slot_delta: c.entry_slot, ..Site::entry(self.id, c.entry_offset) }];
         if self.exit == ExitMode::ExitSites
@@ -216,6 +221,12 @@ impl LiveClass {
     #[must_use]
     pub fn is_open(&self) -> bool {
         matches!(self.state, LinkState::Open(_))
+    }
+
+    /// A window may be opened: nothing is attached, and nothing is known that forbids it.
+    #[must_use]
+    pub fn may_open(&self) -> bool {
+        self.is_off() && self.refused.is_none()
     }
 
     /// Nothing is attached and nothing is being closed.

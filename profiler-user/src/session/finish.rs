@@ -6,6 +6,7 @@ use super::{EndReason, Session};
 use crate::failure::Failure;
 use crate::prober::histogram;
 use crate::symbolize::{ClassIndex, Detail, Symbolizer};
+use crate::watchdog::Heartbeat;
 use profiler_core::class::{ExitMode, RecordKind};
 use profiler_core::plan::Problem;
 use profiler_core::recording::{HistogramRow, NotObserved, Recording};
@@ -13,8 +14,9 @@ use profiler_core::report::Report;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Detaching 1,000 classes takes below 0.2 s; a machine under load gets ten times that.
-const DETACH_LIMIT: Duration = Duration::from_secs(2);
+/// Detaching 1,000 classes takes below 0.2 s; eight perf-event uprobes take 2.4 s (0.3 s each, one after the other), and
+/// a machine under load several times that.
+const DETACH_LIMIT: Duration = Duration::from_secs(10);
 
 /// A finished run.
 pub struct Finished {
@@ -26,15 +28,27 @@ pub struct Finished {
     pub report: Report,
 }
 
+/// A second Ctrl-C ends the agent: nothing is attached any more, and what is recorded is on disk or lost with the last
+/// seconds.
+fn restore_interrupts() {
+    for number in [libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: the default disposition; no handler of ours is called any more, and nothing waits for one.
+        unsafe { libc::signal(number, libc::SIG_DFL) };
+    }
+}
+
 impl Session {
     /// Ends the run, however it ended.
     pub(super) fn finish(
         mut self,
+        heartbeat: &Heartbeat,
         reason: Option<EndReason>,
         failed: Option<&Failure>,
     ) -> Result<Finished, Failure> {
         self.progress.set("detaching".to_owned());
         let end_ns = now_ns();
+        // What was to be opened again after a fork stays closed.
+        self.rearm_wanted.clear();
         self.attach.close_all(&self.target);
         self.sampling.set_period(0);
         let begun = Instant::now();
@@ -48,6 +62,12 @@ impl Session {
                 "some links were still being detached {} s after the end",
                 DETACH_LIMIT.as_secs()
             ));
+            // Naming the stacks of a large program takes its time; the closers go on meanwhile.
+            self.attach.governor().excuse();
+        } else {
+            // From here on nothing can harm the target, and nobody may kill us over a long look at debug information.
+            heartbeat.disarm();
+            restore_interrupts();
         }
         self.close_ledger();
         self.send_histograms();

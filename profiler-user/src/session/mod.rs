@@ -132,10 +132,18 @@ struct Session {
     /// From when on the samples are asked for functions that nobody named, ktime ns.
     discover_ns: u64,
     discovered: bool,
+    /// Longest survey, ns.
+    survey_ns: u64,
     /// Open survey windows and when each is to end, ktime ns.
     survey_windows: Vec<(profiler_core::class::ClassId, u64)>,
     /// Windows to be opened again when all links are closed, with their quotas.
     rearm_wanted: Vec<(profiler_core::class::ClassId, u64)>,
+    /// Modules came or went and have not been looked at.
+    modules_dirty: bool,
+    /// Cost of the last interval that is neither hits nor samples nor switches (attaching, children), ns.
+    misc_ns: f64,
+    /// The same, smoothed over some seconds, CPU s/s.
+    misc_cost: f64,
     /// The measurement of the overhead, where there is a progress metric.
     comparison: Option<overhead::Comparison>,
     /// `--progress`.

@@ -5,7 +5,7 @@ use super::Session;
 use super::attach::now_ns;
 use crate::inspect::Inspection;
 use profiler_core::class::ClassId;
-use profiler_core::recording::{MeasuredOverhead, WindowKind};
+use profiler_core::recording::MeasuredOverhead;
 use profiler_core::stats::overhead::{self, ProgressWindow};
 use rand::{RngExt, SeedableRng};
 
@@ -140,7 +140,7 @@ impl Session {
                 let off = window(mark, here);
                 self.sampling.resume();
                 let again = std::mem::take(&mut c.again);
-                self.attach.open(&self.target, WindowKind::Trace, &again);
+                self.open_wanted(&again);
                 State::Settling { before, off, until_ns: now_ns() + SETTLE_NS }
             }
             State::Settling { before, off, until_ns } if now >= until_ns => {

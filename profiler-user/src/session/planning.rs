@@ -189,8 +189,8 @@ impl Session {
         self.attach
             .classes()
             .iter()
-            // A class that was never hit may be quiet or not looked at yet: not known either way.
-            .filter(|c| c.charged.attempted > 0)
+            // A class that was never hit is quiet if it is watched; else it is not known.
+            .filter(|c| c.charged.attempted > 0 || self.controller.is_attached(c.id))
             .filter_map(|c| self.controller.rate_hz(c.id).map(|r| (c.id, (r / 1.3, r, r * 1.3))))
             .collect()
     }

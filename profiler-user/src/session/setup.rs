@@ -66,7 +66,7 @@ fn run_session(
     before(&mut session);
     let run = launched.go(&mut session).and_then(|()| runtime.block_on(session.run()));
     after(&mut session);
-    let finished = session.finish(run.as_ref().ok().copied(), run.as_ref().err());
+    let finished = session.finish(&heartbeat, run.as_ref().ok().copied(), run.as_ref().err());
     heartbeat.disarm();
     run?;
     finished
@@ -301,8 +301,12 @@ fn prepare(
         replan_wanted: false,
         discover_ns: start_ns + warmup_ns(args),
         discovered: false,
+        survey_ns: survey_ns(args),
         survey_windows: Vec::new(),
         rearm_wanted: Vec::new(),
+        modules_dirty: false,
+        misc_ns: 0.0,
+        misc_cost: 0.0,
         comparison: None,
         counter,
     };
@@ -315,6 +319,13 @@ fn warmup_ns(args: &RecordArgs) -> u64 {
         return 0;
     }
     let share = args.duration.map_or(1.5, |d| (d.as_secs_f64() * 0.15).min(1.5));
+    (share * 1e9) as u64
+}
+
+/// Longest survey: a first plan after two seconds is worth more than a perfect one after ten, and of a short run
+/// most must be left for the plan.
+fn survey_ns(args: &RecordArgs) -> u64 {
+    let share = args.duration.map_or(3.0, |d| (d.as_secs_f64() * 0.25).min(3.0));
     (share * 1e9) as u64
 }
 

@@ -12,8 +12,6 @@ use profiler_core::survey::{
 };
 use std::collections::HashMap;
 
-/// Longest survey, ns: a first plan after two seconds is worth more than a perfect one after ten.
-const SURVEY_NS: u64 = 3_000_000_000;
 /// Samples may take this share of all CPUs from processes that are not watched.
 const BYSTANDER_SHARE: f64 = 0.01;
 /// Above so many threads one event per thread is not had.
@@ -98,7 +96,7 @@ impl Session {
                     return self.trace_all(&new);
                 }
                 let survey = self.new_survey(&new);
-                self.phase = Phase::Survey { survey: Box::new(survey), until_ns: now + SURVEY_NS };
+                self.phase = Phase::Survey { survey: Box::new(survey), until_ns: now + self.survey_ns };
                 self.progress.set(format!("surveying {} functions", new.len()));
             }
             Phase::Survey { .. } => {
@@ -108,7 +106,12 @@ impl Session {
                     return self.next_step(now);
                 }
             }
-            Phase::Run if !self.only_named && !self.discovered && now >= self.discover_ns => {
+            Phase::Run
+                if !self.only_named
+                    && !self.discovered
+                    && now >= self.discover_ns
+                    && !self.comparison.as_ref().is_some_and(Comparison::is_off) =>
+            {
                 self.discovered = true;
                 self.look_for_more();
             }
@@ -139,11 +142,11 @@ impl Session {
             .collect();
         let threads = self.sampling.threads().max(1);
         let config = SurveyConfig {
-            time_limit_ns: SURVEY_NS,
+            time_limit_ns: self.survey_ns,
             attach_cost_s: self.cost.attach.seconds(),
             parallel: u32::try_from(threads).unwrap_or(u32::MAX).min(self.meta.cpus),
             // Half of what the budget brings in that time: samples want to live too.
-            cpu_limit_s: self.budget.cpu_per_second(self.own_cpu) * SURVEY_NS as f64 * 1e-9,
+            cpu_limit_s: self.budget.cpu_per_second(self.own_cpu) * self.survey_ns as f64 * 1e-9,
             ..SurveyConfig::default()
         };
         Survey::new(config, self.own_cpu, &list)
@@ -241,7 +244,7 @@ impl Session {
         let now = now_ns();
         self.survey_windows = requests.iter().map(|r| (r.class, now + r.window_ns)).collect();
         let quotas: Vec<(ClassId, u64)> = requests.iter().map(|r| (r.class, r.quota_hits)).collect();
-        self.attach.open(&self.target, WindowKind::Survey, &quotas);
+        self.open_windows(WindowKind::Survey, &quotas);
         let opened = now_ns();
         // The clock of a window runs from when it is open, not from when attaching began.
         for (_, end) in &mut self.survey_windows {
@@ -296,6 +299,12 @@ impl Session {
         let execed = self.children.take_execed();
         // The target may be gone: its end is seen elsewhere.
         if self.inspection.refresh().unwrap_or(false) || execed {
+            self.modules_dirty = true;
+            self.drop_unsafe_return_links();
+        }
+        // Not while everything is off to be compared: a survey would attach.
+        if self.modules_dirty && !self.comparison.as_ref().is_some_and(Comparison::is_off) {
+            self.modules_dirty = false;
             self.look_at_modules();
         }
         if self.children.rearm_due(now) {
@@ -326,7 +335,7 @@ impl Session {
         if !new.is_empty() && matches!(self.phase, Phase::Run) {
             self.warn_verbose(&format!("{} more functions to look at", new.len()));
             let survey = self.new_survey(&new);
-            self.phase = Phase::Survey { survey: Box::new(survey), until_ns: now_ns() + SURVEY_NS };
+            self.phase = Phase::Survey { survey: Box::new(survey), until_ns: now_ns() + self.survey_ns };
         }
     }
 
@@ -337,7 +346,7 @@ impl Session {
             .attach
             .classes()
             .iter()
-            .filter(|c| c.is_open())
+            .filter(|c| c.is_open() && self.controller.is_attached(c.id))
             .map(|c| (c.id, self.attach.quota(c.id)))
             .collect();
         self.attach.close_all(&self.target);

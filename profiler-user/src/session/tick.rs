@@ -6,6 +6,7 @@
 use super::attach::{Ended, now_ns};
 use super::overhead::Comparison;
 use super::{Phase, Session};
+use crate::inspect::Refusal;
 use crate::prober::ClassCounters;
 use crate::session::class::LinkState;
 use profiler_core::class::ClassId;
@@ -14,6 +15,8 @@ use profiler_core::recording::{Charge, EventRow, WindowKind};
 
 /// Interval of the ledger and the controller, ns.
 const LEDGER_NS: u64 = 100_000_000;
+/// Time constant of the cost of attaching and of children, ns.
+const MISC_TIME_NS: f64 = 5e9;
 /// Interval of the slow looks, ns.
 const SLOW_NS: u64 = 1_000_000_000;
 /// So long after an attach the next detach need not wait for a grace period, ns.
@@ -52,9 +55,10 @@ impl Session {
         for ended in self.attach.collect(&self.target) {
             self.window_ended(ended);
         }
-        if !self.rearm_wanted.is_empty() && !self.attach.busy() {
+        let off = self.comparison.as_ref().is_some_and(Comparison::is_off);
+        if !self.rearm_wanted.is_empty() && !self.attach.busy() && !off {
             let again = std::mem::take(&mut self.rearm_wanted);
-            self.attach.open(&self.target, WindowKind::Trace, &again);
+            self.open_wanted(&again);
         }
     }
 
@@ -125,9 +129,18 @@ impl Session {
     fn charge_tail(&mut self, id: ClassId, hits: u64, elapsed_ns: u64) {
         let tau = self.attach.class(id).hit_price.ns;
         let busy = hits as f64 * tau / elapsed_ns.max(1) as f64;
-        let cpus = f64::from(self.meta.cpus);
         let delay = if elapsed_ns < FRESH_NS { FRESH_DELAY_NS } else { self.cost.detach_delay.ns };
-        self.ledger.charge(Charge::Attach, Some(id), 0, busy.min(cpus) * delay);
+        let cost_ns = busy.min(f64::from(self.meta.cpus)) * delay;
+        self.ledger.charge(Charge::Attach, Some(id), 0, cost_ns);
+        self.misc_ns += cost_ns;
+    }
+
+    /// Smooths what recurs beside hits, samples and switches: links that are made anew after forks, children. It comes
+    /// in lumps, so that a single one must not look like a flood.
+    fn note_misc(&mut self, elapsed_ns: u64, children_ns: f64) {
+        let cost = (std::mem::take(&mut self.misc_ns) + children_ns) / elapsed_ns.max(1) as f64;
+        let weight = 1.0 - (-(elapsed_ns as f64) / MISC_TIME_NS).exp();
+        self.misc_cost += weight * (cost - self.misc_cost);
     }
 
     /// Charges what a class has been hit since the last time.
@@ -159,7 +172,7 @@ impl Session {
     fn ledger_tick(&mut self, now: u64) {
         let elapsed = now.saturating_sub(self.last_ledger_ns);
         // OK to read the old value when the target is gone: the interval then used nothing.
-        let cpu = self.target.cpu_time_ns().unwrap_or(self.last_cpu_ns);
+        let cpu = self.attach.cpu_ns(&self.target).max(self.last_cpu_ns);
         let used = cpu.saturating_sub(self.last_cpu_ns);
         let ids: Vec<ClassId> = self.attach.classes().iter().filter(|c| !c.is_off()).map(|c| c.id).collect();
         let hits: Vec<(ClassId, u64)> = ids.iter().map(|id| (*id, self.charge_class(*id))).collect();
@@ -174,8 +187,10 @@ impl Session {
         self.ledger.charge_units(Charge::Bystanders, None, foreign, self.sampling.price(&self.cost));
         let operations = self.attach.take_operations();
         self.ledger.charge_units(Charge::Attach, None, operations, self.cost.attach);
+        self.misc_ns += operations as f64 * self.cost.attach.ns;
         let children = self.children.charge(&hits, used, self.attach.classes());
         self.ledger.charge(Charge::Children, None, children.hits, children.cost_ns);
+        self.note_misc(elapsed, children.cost_ns);
         let rows = self.ledger.close_interval(now, used);
         self.writer.send(rows);
         self.last_ledger_ns = now;
@@ -192,7 +207,8 @@ impl Session {
         let bucket = self.ledger.bucket();
         let per_s = |ns: f64| ns / elapsed.max(1) as f64;
         // Switches are read once a second and spread, or every tenth tick would look like a disaster.
-        let other = per_s(sample_cost) + per_s(switch_cost) * LEDGER_NS as f64 / SLOW_NS as f64;
+        let other =
+            per_s(sample_cost) + per_s(switch_cost) * LEDGER_NS as f64 / SLOW_NS as f64 + self.misc_cost;
         let tick = Tick {
             now_ns: now,
             elapsed_ns: elapsed,
@@ -221,11 +237,18 @@ impl Session {
                     }
                 }
                 Action::Trial { class, quota, .. } => {
-                    if self.attach.open(&self.target, WindowKind::Burst, &[(class, quota)]) == 0 {
+                    if self.open_windows(WindowKind::Burst, &[(class, quota)]) == 0 {
                         self.controller.lost(class);
                     }
                 }
                 Action::Detach { class, .. } => self.attach.close(&self.target, class),
+                // A traced class whose link went with others of its group (one of them tripped or was detached)
+                // comes back here. After forks all links must be closed first.
+                Action::Quota { class, hits }
+                    if self.attach.class(class).is_off() && self.rearm_wanted.is_empty() =>
+                {
+                    trace.push((class, hits));
+                }
                 Action::Quota { class, hits } => self.attach.set_quota(class, hits),
                 Action::Period { period_ns } => self.sampling.set_period(period_ns),
                 Action::Replan { why } => {
@@ -235,13 +258,50 @@ impl Session {
             }
         }
         if !trace.is_empty() {
-            self.attach.open(&self.target, WindowKind::Trace, &trace);
-            for (class, _) in trace {
-                if self.attach.class(class).is_off() {
-                    self.controller.lost(class);
-                }
+            self.open_traces(&trace);
+        }
+    }
+
+    /// Opens trace windows; the controller forgets what cannot be attached.
+    fn open_traces(&mut self, quotas: &[(ClassId, u64)]) {
+        self.open_windows(WindowKind::Trace, quotas);
+        for (class, _) in quotas {
+            if self.attach.class(*class).is_off() {
+                self.controller.lost(*class);
             }
         }
+    }
+
+    /// Opens again what the controller still wants open.
+    pub(super) fn open_wanted(&mut self, quotas: &[(ClassId, u64)]) {
+        let wanted: Vec<_> =
+            quotas.iter().copied().filter(|(id, _)| self.controller.is_attached(*id)).collect();
+        self.open_traces(&wanted);
+    }
+
+    /// Opens windows, after a last look at the code in memory: since the class was made it may have been patched, and a
+    /// breakpoint would then end the target. How many were opened.
+    pub(super) fn open_windows(&mut self, kind: WindowKind, quotas: &[(ClassId, u64)]) -> usize {
+        let asked: Vec<(ClassId, u64)> =
+            quotas.iter().copied().filter(|(id, _)| self.attach.class(*id).may_open()).collect();
+        let code: Vec<_> = asked
+            .iter()
+            .map(|(id, _)| {
+                let class = self.attach.class(*id);
+                (&class.function, &class.sites)
+            })
+            .collect();
+        let verdicts = self.inspection.verify_all(&code);
+        let mut ready = Vec::new();
+        for (item, verdict) in asked.iter().zip(verdicts) {
+            match verdict {
+                Ok(_) => ready.push(*item),
+                // Not mapped now: a library that was closed may come back.
+                Err(Refusal::Unverified(_)) => {}
+                Err(refusal) => self.attach.class_mut(item.0).refused = Some(refusal.to_string()),
+            }
+        }
+        self.attach.open(&self.target, kind, &ready)
     }
 }
 
