@@ -3,6 +3,7 @@
 //! A benchmark is not a test: nothing fails because a figure is bad. Where an aim is known it stands beside the figure.
 
 mod attach;
+mod demo;
 mod hit;
 mod measure;
 mod sampling;
@@ -23,6 +24,7 @@ const CELLS: &[Cell] = &[
     Cell { name: "attach", title: "Attach and detach", run: attach::attach_and_detach },
     Cell { name: "stall", title: "Longest stall of the target", run: attach::stalls },
     Cell { name: "kill", title: "An agent that is killed", run: attach::killed_agent },
+    Cell { name: "sqlite", title: "The agent on SQLite at 2 %", run: demo::sqlite },
     Cell { name: "sampling", title: "Cost of a sample, against perf record", run: sampling::against_perf },
 ];
 
