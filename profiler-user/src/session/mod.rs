@@ -27,7 +27,7 @@ pub(crate) use setup::preflight;
 pub use setup::{plan, record};
 
 use crate::inspect::Inspection;
-use crate::prober::{CallReader, LifecycleReader};
+use crate::prober::{CallReader, KernelLog, LifecycleReader};
 use crate::recording::WriterHandle;
 use crate::target::Target;
 use attach::Attachments;
@@ -101,6 +101,8 @@ struct Session {
     progress: Progress,
     phase: Phase,
     verbose: bool,
+    /// What the kernel programs log, with `--verbose`.
+    log: Option<KernelLog>,
     /// `tithe plan --pid`: end when there is a plan, attach nothing for it.
     plan_only: bool,
     /// The problem of `plan_only`.

@@ -224,6 +224,7 @@ fn prepare(
     let cpus = Host::read().cpus;
     let reader = kernel.sample_reader().map_err(Failure::attach)?;
     let calls = kernel.call_reader().map_err(Failure::attach)?;
+    let log = args.verbose.then(|| kernel.log()).transpose().map_err(Failure::attach)?;
     let lifecycle = kernel.watch_lifecycle().map_err(Failure::attach)?;
     let mut unwinder = Unwinder::default();
     unwinder.prepare(pid);
@@ -279,6 +280,7 @@ fn prepare(
         progress,
         phase: Phase::Warmup { until_ns: start_ns + first_look_ns },
         verbose: args.verbose,
+        log,
         only_named: args.only_named,
         plan_only: false,
         problem: None,

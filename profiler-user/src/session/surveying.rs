@@ -4,6 +4,7 @@ use super::attach::{Ended, now_ns};
 use super::overhead::Comparison;
 use super::planning::Rate;
 use super::{Phase, Session};
+use crate::prober::KernelLog;
 use profiler_core::class::{ClassId, RecordKind};
 use profiler_core::ledger::FLOOR_CPU_PER_S;
 use profiler_core::recording::WindowKind;
@@ -309,6 +310,9 @@ impl Session {
         }
         if self.children.rearm_due(now) {
             self.rearm();
+        }
+        for line in self.log.as_mut().map(KernelLog::take).unwrap_or_default() {
+            self.progress.note(&format!("kernel side: {line}"));
         }
         for notice in self.writer.take_notices() {
             self.progress.note(&notice);
