@@ -86,6 +86,20 @@ impl WriterHandle {
         sent
     }
 
+    /// Hands rows over and waits for room: for the end of a run, where nothing else is to be done. False: the thread is
+    /// gone.
+    pub fn send_patiently(&self, rows: impl Into<Rows>) -> bool {
+        let rows = rows.into();
+        // Room is for one sender, and this is it.
+        while self.shared.queued_bytes.load(Ordering::Relaxed) + rows.bytes() > self.queue_bytes
+            && self.shared.queued_bytes.load(Ordering::Relaxed) > 0
+            && self.thread.as_ref().is_some_and(|t| !t.is_finished())
+        {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.send(rows)
+    }
+
     /// Has a file of its own written beside the tables (a plan's problem). Trouble shows as a notice.
     pub fn write_file(&self, name: String, bytes: Vec<u8>) {
         // OK to ignore: a thread that is gone is reported by `finish`.

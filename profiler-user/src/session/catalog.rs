@@ -5,7 +5,7 @@ use super::Session;
 use super::class::{Candidate, LinkState, LiveClass, Wish};
 use super::shares::FunctionKey;
 use crate::inspect::{Function, Site};
-use crate::prober::{ClassCounters, SLOT_UNKNOWN};
+use crate::prober::{ClassCounters, SLOT_UNKNOWN, Tier};
 use profiler_core::class::{ClassId, ExitMode, RecordKind, SiteClass};
 use profiler_core::cost::Price;
 use profiler_core::recording::NotObserved;
@@ -66,6 +66,14 @@ impl Session {
         let Some(id) = self.attach.next_id() else {
             return Err("the kernel tables are full; name fewer functions".to_owned());
         };
+        let module = &self.inspection.modules()[function.module];
+        if self.attach.kernel().tier() == Tier::C && !module.main && !wish.must {
+            return Err(format!(
+                "this kernel (Linux 6.6 to 6.9) cannot keep a probe to one process, so all that use {} would pay for it; \
+                 --trace names it to do so all the same",
+                module.name
+            ));
+        }
         let choice = self.inspection.sites(function);
         choice.trace.clone().map_err(|refusal| refusal.to_string())?;
         let remarks = self.inspection.verify(function, &choice).map_err(|refusal| refusal.to_string())?;
@@ -140,6 +148,9 @@ impl Session {
             dormant: false,
             refused: None,
         });
+        // At once: the recording of an agent that was killed must still say what its windows are about.
+        let row = self.attach.class(id).row();
+        self.writer.send(vec![row]);
         Ok(id)
     }
 

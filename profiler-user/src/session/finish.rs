@@ -106,12 +106,12 @@ impl Session {
                 rows.push(HistogramRow { class_id: class.id.0, low_ns, high_ns, count: *count });
             }
         }
-        self.writer.send(rows);
+        self.writer.send_patiently(rows);
     }
 
     fn send_classes(&mut self) {
         let rows: Vec<_> = self.attach.classes().iter().map(super::class::LiveClass::row).collect();
-        self.writer.send(rows);
+        self.writer.send_patiently(rows);
         for class in self.attach.classes() {
             if let Some(why) = &class.refused {
                 let (what, why) = (class.candidate.name.clone(), why.clone());
@@ -132,7 +132,7 @@ impl Session {
         symbolizer.set_classes(ClassIndex::new(&rows));
         for chunk in self.sampling.stacks().all().chunks(256) {
             let rows: Vec<_> = chunk.iter().flat_map(|(id, frames)| symbolizer.rows(*id, frames)).collect();
-            self.writer.send(rows);
+            self.writer.send_patiently(rows);
         }
         self.meta.warnings.extend(symbolizer.take_notes());
     }

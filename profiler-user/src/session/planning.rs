@@ -2,6 +2,7 @@
 
 use super::Session;
 use super::attach::now_ns;
+use crate::prober::Tier;
 use profiler_core::class::ClassId;
 use profiler_core::controller::ClassOrder;
 use profiler_core::plan::{self, Decision, Options, Plan, PlanClass, Problem, Range, Strategy};
@@ -52,7 +53,9 @@ impl Session {
             .weight(class.wish.weight);
             entry.id = Some(class.id.0);
             // What could not be surveyed may be anything: it is tried in bursts first.
-            let unknown = known.is_none() && !self.only_named;
+            // Not by perf-event uprobes, whose detaching stalls the target: what was named is traced under its quota.
+            let slow = self.attach.kernel().tier() == Tier::D;
+            let unknown = known.is_none() && !self.only_named && !(slow && class.wish.named);
             entry.never_trace = unknown;
             entry.must_trace = class.wish.must && !unknown;
             problem.classes.push(entry);
@@ -142,7 +145,9 @@ impl Session {
                 must: class.must_trace,
                 trace: traced,
                 // What was asked for by name and is too dear is still looked at now and then.
-                trial: !traced && (self.attach.class(*id).wish.named || class.never_trace),
+                trial: !traced
+                    && self.attach.kernel().tier() != Tier::D
+                    && (self.attach.class(*id).wish.named || class.never_trace),
             });
             rows.push(PlanRow {
                 time_ns: now,

@@ -7,7 +7,7 @@ use super::attach::{Ended, now_ns};
 use super::overhead::Comparison;
 use super::{Phase, Session};
 use crate::inspect::Refusal;
-use crate::prober::ClassCounters;
+use crate::prober::{ClassCounters, Tier};
 use crate::session::class::LinkState;
 use profiler_core::class::ClassId;
 use profiler_core::controller::{Action, Tick};
@@ -17,6 +17,8 @@ use profiler_core::recording::{Charge, EventRow, WindowKind};
 const LEDGER_NS: u64 = 100_000_000;
 /// Time constant of the cost of attaching and of children, ns.
 const MISC_TIME_NS: f64 = 5e9;
+/// Functions attached at a time through perf-event uprobes.
+const SLOW_LINKS: usize = 8;
 /// Interval of the slow looks, ns.
 const SLOW_NS: u64 = 1_000_000_000;
 /// So long after an attach the next detach need not wait for a grace period, ns.
@@ -301,7 +303,27 @@ impl Session {
                 Err(refusal) => self.attach.class_mut(item.0).refused = Some(refusal.to_string()),
             }
         }
+        self.keep_to_slow_links(kind, &mut ready);
         self.attach.open(&self.target, kind, &ready)
+    }
+
+    /// Perf-event uprobes (before Linux 6.6) take 0.1 to 0.3 s each to detach, one after the other, and stall the target
+    /// at each attach and detach: only few at a time, and no short bursts to learn rates.
+    fn keep_to_slow_links(&mut self, kind: WindowKind, ready: &mut Vec<(ClassId, u64)>) {
+        if self.attach.kernel().tier() != Tier::D {
+            return;
+        }
+        if kind == WindowKind::Survey {
+            ready.clear();
+            return;
+        }
+        let busy = self.attach.classes().iter().filter(|c| !c.is_off()).count();
+        for (id, _) in ready.drain(SLOW_LINKS.saturating_sub(busy).min(ready.len())..) {
+            self.attach.class_mut(id).refused = Some(format!(
+                "uprobes of this kernel are slow to detach, so at most {SLOW_LINKS} functions are traced at a time; \
+                 Linux 6.6 brought better ones"
+            ));
+        }
     }
 }
 
