@@ -6,6 +6,7 @@ use profiler_core::class::{ClassId, SiteClass};
 use profiler_tests::support::{Target, kernel_or_skip};
 use profiler_user::inspect::{Function, InspectError, Inspection, Pattern, Refusal};
 use profiler_user::prober::{AttachGroup, ClassControl, ClassKind, Kernel, KernelOptions, LinkKind, Site};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
@@ -107,6 +108,102 @@ fn breakpoints_at_chosen_sites_count_exactly() {
         assert!(!inspection.verify(&f, &choice).unwrap().is_empty(), "{name}");
         drop(link);
     }
+}
+
+/// A child that does not outlive the test, stopped or not.
+struct Killed(std::process::Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// On a real program, every function whose site was moved gets two breakpoints, at its first instruction and at the
+/// site, and one at each exit. All three must count the same, but for the calls that are open when it is stopped.
+#[test]
+fn moved_sites_and_exits_agree_with_first_instructions_on_sqlite() {
+    if !kernel_or_skip("moved_sites_and_exits_agree_with_first_instructions_on_sqlite") {
+        return;
+    }
+    let kernel = Kernel::load(&KernelOptions { max_classes: 4096, ..KernelOptions::default() }).unwrap();
+    let mut child = Killed(
+        Command::new(profiler_tests::program("sqlite-load"))
+            .args(["--seconds", "60"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
+    while lines.next().unwrap().unwrap() != "ready" {}
+    let pid = child.0.id();
+    // SAFETY: a plain system call on a child that has not been waited for.
+    let signal = |s| assert_eq!(unsafe { libc::kill(pid.cast_signed(), s) }, 0);
+    kernel.add_target(pid, false).unwrap();
+    let inspection = Inspection::of(pid.cast_signed()).unwrap();
+    let found = inspection.resolve(&[Pattern::parse("sqlite-load:*").unwrap()]);
+    let mut classes = Vec::new();
+    let mut sites = Vec::new();
+    for f in found.functions.iter().filter(|f| f.symbol.starts_with("sqlite3") || f.aliases.is_empty()) {
+        let choice = inspection.sites(f);
+        if choice.entry.offset == 0 || choice.trace.is_err() || classes.len() == 600 {
+            continue;
+        }
+        inspection.verify(f, &choice).unwrap();
+        let id = classes.len() as u32 * 3 + 1;
+        let [first, moved, exits] = [ClassId(id), ClassId(id + 1), ClassId(id + 2)];
+        sites.push(Site::entry(first, f.file_offset));
+        sites.push(Site::entry(moved, choice.entry.file_offset));
+        sites.extend(choice.exits.iter().flatten().map(|e| Site::entry(exits, e.file_offset)));
+        for class in [first, moved, exits] {
+            kernel.classes().reset(class);
+            kernel.classes().set_quota(class, i64::MAX);
+            kernel.classes().configure(class, ClassControl::new(ClassKind::Count));
+        }
+        classes.push((f.name.clone(), choice, first, moved, exits));
+    }
+    assert!(classes.len() > 100, "only {} functions have a moved site", classes.len());
+    let module = inspection.modules()[0].attach_path.clone();
+    let attached = sites.len();
+    signal(libc::SIGSTOP);
+    let link = kernel.attach(&AttachGroup { module, pid, kind: LinkKind::Count, sites }).unwrap().link;
+    signal(libc::SIGCONT);
+    // As long as it takes on a busy machine: until enough functions have been called often.
+    let count = |class: &ClassId| kernel.classes().counters(*class).kept;
+    let hot = || classes.iter().filter(|(_, _, first, ..)| count(first) > 100).count();
+    let begun = std::time::Instant::now();
+    while hot() < 20 {
+        assert!(begun.elapsed().as_secs() < 50, "{} functions were called more than 100 times", hot());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    signal(libc::SIGSTOP);
+    let stopped = |task: std::io::Result<std::fs::DirEntry>| {
+        let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
+        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+    };
+    while !std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().all(stopped) {
+        std::thread::yield_now();
+    }
+    let mut calls = 0;
+    for (name, choice, first, moved, exits) in &classes {
+        let (first, moved, exits) = (count(first), count(moved), count(exits));
+        // One thread may stand between the two.
+        assert!(first.abs_diff(moved) <= 3, "{name}: {first} entries, {moved} at the site: {}", choice.why);
+        if choice.exits.is_ok() {
+            // Open calls, counted at one end only; the program has a few threads and is not deeply recursive.
+            assert!(
+                first.abs_diff(exits) <= 40,
+                "{name}: {first} entries, {exits} exits: {:?}",
+                choice.exits
+            );
+        }
+        calls += first;
+    }
+    println!("{} functions called often", hot());
+    drop(link);
+    println!("{} functions, {attached} sites, {calls} calls", classes.len());
 }
 
 #[test]

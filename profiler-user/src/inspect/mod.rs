@@ -52,7 +52,6 @@ pub use maps::{Backing, Mapping};
 pub use module::Module;
 pub use pattern::{Pattern, PatternError};
 pub use resolve::{Function, Resolution, Unmatched};
-pub use return_links::StackWatch;
 pub use runtime::Runtime;
 pub use symbols::SymbolSource;
 pub use text::TextIndex;
@@ -69,7 +68,7 @@ pub struct Inspection {
     maps: Vec<Mapping>,
     modules: Vec<Module>,
     rules: KernelRules,
-    stacks: Mutex<StackWatch>,
+    stacks: Mutex<return_links::StackWatch>,
     return_links: OnceLock<Result<(), Reason>>,
     ifuncs: OnceLock<ifunc::Bound>,
 }

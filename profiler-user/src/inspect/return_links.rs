@@ -49,7 +49,7 @@ const FUNCTIONS: [&str; 14] = [
 
 /// What was seen of the threads' stacks, over time: a thread that is found in two mappings switches stacks.
 #[derive(Debug, Default)]
-pub struct StackWatch {
+pub(super) struct StackWatch {
     seen: HashMap<i32, (u64, u64)>,
     switched: Option<String>,
 }
