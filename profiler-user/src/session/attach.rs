@@ -190,6 +190,7 @@ impl Attachments {
                 kind,
                 start_ns,
                 base,
+                attached: base,
                 base_cpu_ns,
                 quota: *quota,
                 links: if *id == leader { links } else { 0 },
@@ -245,6 +246,32 @@ impl Attachments {
         for member in members {
             self.end(member, closing(end_ns, end_cpu_ns, links, false));
         }
+    }
+
+    /// Rows of what the long windows have seen so far; they go on from there as if they had just been opened. What an
+    /// agent has counted for hours must not go with it.
+    pub fn cut(&mut self, target: &Target, longest_ns: u64) -> Vec<WindowRow> {
+        let end_cpu_ns = self.cpu_ns(target);
+        let table = self.kernel.classes().clone();
+        let mut rows = Vec::new();
+        for class in &mut self.classes {
+            let LinkState::Open(window) = &class.state else { continue };
+            let end_ns = now_ns();
+            if window.kind == WindowKind::Survey || end_ns.saturating_sub(window.start_ns) < longest_ns {
+                continue;
+            }
+            let (counters, window) = (table.counters(class.id), window.clone());
+            let piece = row(class, &window, &closing(end_ns, end_cpu_ns, 0, false), &counters, false);
+            // Calls that are open now end in a later piece.
+            rows.push(WindowRow { open: 0, ..piece });
+            class.state = LinkState::Open(OpenWindow {
+                start_ns: end_ns,
+                base: counters,
+                base_cpu_ns: end_cpu_ns,
+                ..window
+            });
+        }
+        rows
     }
 
     /// Ends every window.
@@ -382,7 +409,11 @@ fn row(
         returns: seen.returns,
         unwound: seen.unwound,
         omitted: seen.omitted,
-        open: if class.exit == profiler_core::class::ExitMode::None { 0 } else { seen.open() },
+        open: if class.exit == profiler_core::class::ExitMode::None {
+            0
+        } else {
+            counters.since(&window.attached).open()
+        },
         sum_ns: seen.sum_ns,
         nested_cost_ns: seen.nested_cost_ns,
         max_ns: seen.max_ns,

@@ -76,6 +76,8 @@ pub struct OpenWindow {
     pub start_ns: u64,
     /// Counters at the start.
     pub base: ClassCounters,
+    /// Counters when it was attached: of a long window, rows are written piece by piece.
+    pub attached: ClassCounters,
     /// CPU time of the target at the start, ns.
     pub base_cpu_ns: u64,
     /// Quota at the start.

@@ -17,6 +17,8 @@ use std::collections::HashMap;
 const BYSTANDER_SHARE: f64 = 0.01;
 /// Above so many threads one event per thread is not had.
 const MANY_THREADS: usize = 500;
+/// A window that is open longer is written in pieces of this length, ns.
+const PIECE_NS: u64 = 5_000_000_000;
 /// Samples in a class without calls that make it dormant; fewer may be the tail of one long call.
 const DORMANT_SAMPLES: u64 = 10;
 /// Sampling rate until there is a plan, Hz of target CPU time.
@@ -313,6 +315,10 @@ impl Session {
         }
         for line in self.log.as_mut().map(KernelLog::take).unwrap_or_default() {
             self.progress.note(&format!("kernel side: {line}"));
+        }
+        let pieces = self.attach.cut(&self.target, PIECE_NS);
+        if !pieces.is_empty() {
+            self.writer.send(pieces);
         }
         for notice in self.writer.take_notices() {
             self.progress.note(&notice);

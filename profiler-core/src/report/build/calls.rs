@@ -107,11 +107,11 @@ impl Calls {
         if out.dropped > 0 {
             out.notes.push(format!("{} of {} hits lost", out.dropped, out.attempted));
         }
-        out.durations(class, windows, recording, cover.whole);
+        out.durations(class, windows, recording, &cover);
         out
     }
 
-    fn durations(&mut self, class: &ClassRow, windows: &[&WindowRow], recording: &Recording, whole: bool) {
+    fn durations(&mut self, class: &ClassRow, windows: &[&WindowRow], recording: &Recording, cover: &Cover) {
         let sum = |f: fn(&WindowRow) -> u64| windows.iter().map(|w| f(w)).sum::<u64>();
         let returns = sum(|w| w.returns);
         let price = recording.meta.cost.hit_price(class.site_class, class.kind);
@@ -125,9 +125,12 @@ impl Calls {
         let missing =
             sum(|w| w.dropped) + sum(|w| w.unwound) + sum(|w| w.omitted) + sum(|w| w.open) + turned_away;
         let lost = missing as f64 / (returns + missing) as f64;
-        let every_call = whole && missing == 0;
+        let every_call = cover.whole && missing == 0;
 
-        let error = if every_call { 0.0 } else { mean_error(windows, &buckets, corrected.raw_ns, returns) };
+        // Only the calls outside the windows are guessed: the part `1 - d` of a finite run.
+        let unseen = (1.0 - cover.share).clamp(0.0, 1.0).sqrt();
+        let error =
+            if every_call { 0.0 } else { unseen * mean_error(windows, &buckets, corrected.raw_ns, returns) };
         let half = error.hypot(corrected.uncertainty_ns);
         let factor = if corrected.raw_ns > 0.0 { corrected.mean_ns / corrected.raw_ns } else { 1.0 };
         let least = buckets.iter().map(|b| b.low).fold(f64::INFINITY, f64::min);

@@ -326,7 +326,9 @@ fn shares_count_a_function_once_a_sample_and_self_time_from_the_innermost_frame(
     assert_eq!(row(&report, "leaf").share.unwrap().n, 300);
     // The inlined copy is a row of its own: the class's probe does not see it.
     assert_eq!(report.rows.iter().filter(|r| r.name == "f").count(), 2);
-    assert_eq!(report.rows[0].name, "leaf", "what runs itself first, what only holds it later");
+    // Without calls the order is that of self time: 55 % in `main` itself, 30 % in `leaf`.
+    let first: Vec<&str> = report.rows.iter().take(2).map(|r| r.name.as_str()).collect();
+    assert_eq!(first, ["main", "leaf"]);
     assert!((report.target_cpu.value - 1.0).abs() < 1e-9, "10 s of samples in 10 s");
     assert_no_nan(&report);
 }
