@@ -81,14 +81,17 @@ pub fn check_target(pid: i32) -> Result<TargetReport, InspectError> {
     let status = inspection.status();
     let runtime = inspection.runtime();
     let return_links = inspection.return_links();
-    let mut modules: Vec<ModuleReport> = inspection
-        .modules()
+    // The main program, and the libraries with the most functions.
+    let mut order: Vec<usize> = (0..inspection.modules().len()).collect();
+    order.sort_by_key(|&i| {
+        let module = &inspection.modules()[i];
+        std::cmp::Reverse((module.main, module.function_count()))
+    });
+    let modules: Vec<ModuleReport> = order
         .iter()
         .enumerate()
-        .map(|(i, module)| look(&inspection, module, i, i < MODULES))
+        .map(|(rank, &i)| look(&inspection, &inspection.modules()[i], i, rank < MODULES))
         .collect();
-    let tail = modules.len().min(1);
-    modules[tail..].sort_by_key(|m| std::cmp::Reverse((m.looked_at > 0, m.functions)));
     let other_namespaces = namespaces(pid);
     let mut notes = Vec::new();
     if status.tracer != 0 {

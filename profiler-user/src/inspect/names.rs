@@ -111,8 +111,8 @@ mod tests {
             ("_ZN3foo3barEi.constprop.0", "foo::bar(int) [constprop.0]"),
             ("sqlite3_step", "sqlite3_step"),
             (
-                "_ZN4core6option15Option$LT$T$GT$..x17h0123456789abcdefE.llvm.12",
-                "core::option::Option<T>..x.llvm.12",
+                "_ZN50_$LT$T$u20$as$u20$core..convert..Into$LT$U$GT$$GT$4into17h0123456789abcdefE.llvm.12",
+                "<T as core::convert::Into<U>>::into.llvm.12",
             ),
             ("foo.part.0", "foo.part.0"),
         ];
