@@ -170,3 +170,25 @@ fn a_deducible_class_is_derived_from_the_cheaper_one() {
     assert_eq!(plan.classes[0].value, 3.0 * 189.0);
     assert_eq!(plan.classes[0].cost, 0.0);
 }
+
+#[test]
+fn problem1_by_selection_is_the_sorted_greedy() {
+    for seed in 0..40 {
+        let mut problem = crate::plan::generate::heavy_tailed(300, seed);
+        for (i, class) in problem.classes.iter_mut().enumerate() {
+            class.weight = 1.0 + ((i * 7919) % 300) as f64 / 300.0;
+            class.rate_hz = (class.rate_hz.value.powf(0.2) * 100.0).into();
+        }
+        let mut classes: Vec<&PlanClass> = problem.classes.iter().collect();
+        classes.sort_by(|a, b| (b.weight / b.tau_s).total_cmp(&(a.weight / a.tau_s)));
+        let (mut room, mut expected) = (problem.budget, 0.0);
+        for class in classes {
+            let part = (room / class.trace_cost()).min(1.0);
+            room -= part * class.trace_cost();
+            expected += part * class.weight * class.rate_hz.value;
+        }
+        let plan = solve(&problem, Strategy::Continuous, &Options::default()).unwrap();
+        check(&problem, &plan);
+        assert!((plan.value - expected).abs() < 1e-9 * expected, "{} against {expected}", plan.value);
+    }
+}
