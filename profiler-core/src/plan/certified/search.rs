@@ -100,7 +100,7 @@ impl<'a> Search<'a> {
             if self.closed(node.bound) {
                 continue;
             }
-            if self.work > self.work_limit && node.bound.is_finite() || self.stored > MAX_STORED {
+            if self.spent() && node.bound.is_finite() {
                 // The heap gives the largest bound first: it holds for everything that is still open.
                 self.given_up = self.given_up.max(node.bound);
                 self.open.clear();
@@ -114,8 +114,18 @@ impl<'a> Search<'a> {
                 if next.as_ref().is_some_and(|node| self.closed(node.bound)) {
                     next = None;
                 }
+                if self.spent()
+                    && let Some(node) = next.take()
+                {
+                    self.push(node);
+                }
             }
         }
+    }
+
+    /// Whether the search has used up its work or its memory.
+    fn spent(&self) -> bool {
+        self.work > self.work_limit || self.stored > MAX_STORED
     }
 
     /// The best plans found. The bound is on *every* plan, so it is also that of the second best.
