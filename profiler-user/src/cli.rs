@@ -64,6 +64,13 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Take breakpoints that nobody owns out of a process, after an agent was killed
+    #[command(hide = true, name = "internal-mend")]
+    InternalMend {
+        /// The process
+        #[arg(value_parser = parse_pid)]
+        pid: u32,
+    },
 }
 
 /// Text for people or JSON for programs.

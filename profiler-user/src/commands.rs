@@ -4,6 +4,7 @@ use crate::calibrate::{self, CalibrateOptions};
 use crate::cli::{CalibrateArgs, Cli, Command, DoctorArgs, Format, PlanArgs, RecordArgs, ReportArgs};
 use crate::doctor;
 use crate::failure::Failure;
+use crate::mend;
 use crate::output::{self, TextOptions};
 use crate::prober::{Kernel, KernelOptions};
 use crate::recording;
@@ -34,6 +35,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::InternalChild { .. } => {
             calibrate::child_main().map_err(|e| Failure::from(anyhow::Error::new(e)))
         }
+        Command::InternalMend { pid } => mend::mend(pid).map(|_| ()).map_err(Failure::attach),
         Command::Plan(args) => plan(&args),
         Command::Doctor(args) => doctor(&args),
     }

@@ -62,8 +62,19 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // `{:#}` prints the whole chain on one line.
-        write!(f, "{:#}", self.error)
+        // The whole chain on one line; a cause that the text before it has named already is not said twice.
+        let mut said = String::new();
+        for cause in self.error.chain() {
+            let cause = cause.to_string();
+            if said.contains(&cause) {
+                continue;
+            }
+            if !said.is_empty() {
+                said.push_str(": ");
+            }
+            said.push_str(&cause);
+        }
+        f.write_str(&said)
     }
 }
 

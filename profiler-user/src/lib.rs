@@ -12,6 +12,7 @@ pub mod doctor;
 pub mod failure;
 pub mod governor;
 pub mod inspect;
+pub mod mend;
 pub mod output;
 pub mod prober;
 pub mod recording;

@@ -8,6 +8,7 @@
  *   stall                         ok stall_ns=.., and starts that anew
  *   count NAME                    calls so far, of all threads
  *   address NAME                  ok address=0x..
+ *   burn N                        N threads use up CPU time and call nothing, until `burn 0`
  *   fork NAME N [ARG]             a child without exec makes the calls; answers when it has ended
  *
  * NAME is the symbol; `big` stands for all functions big0 to big1999, one after the other. */
@@ -360,6 +361,31 @@ static void command_call(int count, char **words) {
     reply_times(0, (int)threads - 1, total(function.counter) - before);
 }
 
+/* A target that works: a budget is a share of what the target uses. */
+static atomic_int burning;
+static pthread_t burners[MAX_THREADS];
+static int burner_count;
+
+static void *burner_main(void *data) {
+    while (atomic_load(&burning))
+        burn(100 * rounds_per_us);
+    return data;
+}
+
+static void command_burn(int count, char **words) {
+    int wanted = (int)number(count, words, 1, 0);
+    atomic_store(&burning, 0);
+    while (burner_count > 0)
+        pthread_join(burners[--burner_count], NULL);
+    atomic_store(&burning, 1);
+    while (burner_count < wanted && burner_count < MAX_THREADS)
+        if (pthread_create(&burners[burner_count], NULL, burner_main, NULL) == 0)
+            burner_count++;
+        else
+            break;
+    reply("burning=%d", burner_count);
+}
+
 static int background_counter;
 static uint64_t background_before;
 
@@ -458,7 +484,8 @@ int main(void) {
     static const struct command commands[] = {
         {"call", 3, command_call},   {"start", 3, command_start}, {"pace", 1, command_pace},
         {"stop", 0, command_stop},   {"count", 1, command_count}, {"address", 1, command_address},
-        {"fork", 2, command_fork},   {"stall", 0, command_stall}, {NULL, 0, NULL},
+        {"fork", 2, command_fork},   {"stall", 0, command_stall}, {"burn", 1, command_burn},
+        {NULL, 0, NULL},
     };
     workers[0].counts = call_counts;
     serve(commands);

@@ -30,7 +30,7 @@ pub mod host;
 mod ifunc;
 mod insn;
 mod landing;
-mod maps;
+pub(crate) mod maps;
 mod module;
 pub mod names;
 mod neighbours;

@@ -134,6 +134,39 @@ impl Dir {
         result
     }
 
+    /// Takes room on the disk for the file `name`, where its next version is written first; [`Dir::release`] gives it
+    /// back. Readers pass it over.
+    ///
+    /// # Errors
+    /// The system's answer; nothing is left then.
+    pub fn reserve(&self, name: &str, bytes: usize) -> io::Result<()> {
+        let tmp = format!("{name}.tmp");
+        // Not zeros: some file systems store those in no space at all.
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let noise: Vec<u8> = std::iter::repeat_with(|| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()[0]
+        })
+        .take(bytes)
+        .collect();
+        let result = self.write_tmp(&tmp, &noise);
+        if result.is_err() {
+            // The first error is the one worth telling.
+            let _ = self.remove(&tmp);
+        }
+        result
+    }
+
+    /// Gives back what [`Dir::reserve`] took.
+    ///
+    /// # Errors
+    /// The system's answer, if there is no such reserve.
+    pub fn release(&self, name: &str) -> io::Result<()> {
+        self.remove(&format!("{name}.tmp"))
+    }
+
     fn write_tmp(&self, tmp: &str, bytes: &[u8]) -> io::Result<()> {
         let name = file_name(tmp)?;
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW | libc::O_CLOEXEC;

@@ -20,6 +20,11 @@ use std::path::Path;
 const SEGMENT_BYTES: usize = 8 << 20;
 /// Encoded segments kept while the disk takes none.
 const PENDING_BYTES: usize = 16 << 20;
+/// Room kept on the disk for the end of the run: `meta.json` and the small tables (windows, classes, ledger), without
+/// which the large ones say nothing.
+const RESERVE_BYTES: usize = 128 << 10;
+/// Part of the reserve that is `meta.json`'s.
+const META_RESERVE_BYTES: usize = 32 << 10;
 
 /// How a recording ended on disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -100,6 +105,8 @@ impl Writer {
             notices: Vec::new(),
         };
         writer.write_meta(meta)?;
+        // OK to ignore: a disk that has no room for it now has none for much else.
+        let _ = writer.dir.reserve(META_FILE, RESERVE_BYTES);
         Ok(writer)
     }
 
@@ -186,12 +193,31 @@ impl Writer {
     /// `meta.json` cannot be written. The one from the start is still there then.
     pub fn finish(mut self, meta: &Meta) -> Result<Finished, RecordingError> {
         self.roll();
+        self.write_small();
         let lost = self.pending.iter().map(|p| p.rows).sum();
         self.lose(lost);
         let mut meta = meta.clone();
         meta.losses.rows_not_written = meta.losses.rows_not_written.max(self.finished.rows_not_written);
         self.write_meta(&meta)?;
         Ok(self.finished)
+    }
+
+    /// Gives up the reserve, and writes what of the waiting segments fits into it, smallest first.
+    fn write_small(&mut self) {
+        // Fails only if there was no reserve.
+        let _ = self.dir.release(META_FILE);
+        let mut room = RESERVE_BYTES - META_RESERVE_BYTES;
+        self.pending.make_contiguous().sort_by_key(|segment| segment.bytes.len());
+        while let Some(segment) = self.pending.front().filter(|segment| segment.bytes.len() <= room) {
+            if self.dir.write_file(&segment.name, &segment.bytes).is_err() {
+                break;
+            }
+            // A page is the least that a file takes.
+            room = room.saturating_sub(segment.bytes.len().next_multiple_of(4096));
+            self.finished.rows += segment.rows;
+            self.finished.bytes += segment.bytes.len() as u64;
+            self.pending.pop_front();
+        }
     }
 
     /// Rows lost so far.

@@ -37,6 +37,10 @@ pub struct Children {
     /// The target's program, to tell children that have called exec.
     exe: Option<PathBuf>,
     carrying: Vec<Child>,
+    /// CPU time of the target while it was charged, ns.
+    target_cpu_ns: u64,
+    /// CPU time of children that is not charged yet, ns.
+    uncharged_cpu_ns: u64,
     last_rearm_ns: u64,
     forks: u64,
     execed: bool,
@@ -46,7 +50,15 @@ impl Children {
     /// None yet. `exe`: the target's program.
     #[must_use]
     pub fn new(exe: Option<PathBuf>) -> Self {
-        Self { exe, carrying: Vec::new(), last_rearm_ns: 0, forks: 0, execed: false }
+        Self {
+            exe,
+            carrying: Vec::new(),
+            target_cpu_ns: 0,
+            uncharged_cpu_ns: 0,
+            last_rearm_ns: 0,
+            forks: 0,
+            execed: false,
+        }
     }
 
     /// Takes note of a birth or death.
@@ -81,9 +93,10 @@ impl Children {
         std::mem::take(&mut self.execed)
     }
 
-    /// Charges the children for the last interval: they are taken to call what the target calls, per CPU second.
+    /// Charges the children for the last interval: they are taken to call what the target calls per CPU second, now or
+    /// over the run so far, whichever is more. They cannot pay more than they used.
     ///
-    /// `hits_child = hits_target x CPU_child / CPU_target`
+    /// `hits_child = CPU_child max(hits_target / CPU_target, hits of the run / CPU of the run)`
     pub fn charge(
         &mut self,
         hits: &[(ClassId, u64)],
@@ -93,23 +106,32 @@ impl Children {
         let exe = &self.exe;
         // A child that runs another program is clean.
         self.carrying.retain(|c| c.target.is_alive() && c.target.exe().ok() == *exe);
-        let mut child_cpu = 0u64;
-        for child in &mut self.carrying {
-            let cpu = child.target.cpu_time_ns().unwrap_or(child.cpu_ns);
-            child_cpu += cpu.saturating_sub(child.cpu_ns);
-            child.cpu_ns = cpu;
-        }
-        if child_cpu == 0 || target_cpu_ns == 0 {
+        self.note_cpu();
+        let child_cpu = std::mem::take(&mut self.uncharged_cpu_ns);
+        self.target_cpu_ns += target_cpu_ns;
+        if child_cpu == 0 {
             return ChildCost::default();
         }
-        let ratio = child_cpu as f64 / target_cpu_ns as f64;
+        let per_cpu = |hits: u64, cpu_ns: u64| if cpu_ns == 0 { 0.0 } else { hits as f64 / cpu_ns as f64 };
         let mut cost = ChildCost::default();
         for (id, n) in hits {
-            let child_hits = *n as f64 * ratio;
+            let class = &classes[id.0 as usize];
+            let now = per_cpu(*n, target_cpu_ns);
+            let child_hits = child_cpu as f64 * now.max(per_cpu(class.charged.attempted, self.target_cpu_ns));
             cost.hits += child_hits as u64;
-            cost.cost_ns += child_hits * classes[id.0 as usize].hit_price.ns;
+            cost.cost_ns += child_hits * class.hit_price.ns;
         }
+        cost.cost_ns = cost.cost_ns.min(child_cpu as f64);
         cost
+    }
+
+    /// Takes note of the CPU time that the children have used since the last time.
+    fn note_cpu(&mut self) {
+        for child in &mut self.carrying {
+            let cpu = child.target.cpu_time_ns().unwrap_or(child.cpu_ns);
+            self.uncharged_cpu_ns += cpu.saturating_sub(child.cpu_ns);
+            child.cpu_ns = cpu;
+        }
     }
 
     /// Whether the links have to be made anew now; if so, the children count as clean from here on.
@@ -119,6 +141,7 @@ impl Children {
                 && now_ns.saturating_sub(self.last_rearm_ns) > REARM_NS;
         if due {
             self.last_rearm_ns = now_ns;
+            self.note_cpu();
             self.carrying.clear();
         }
         due

@@ -58,6 +58,7 @@ fn run_session(
     let pid = u32::try_from(held.target().pid()).map_err(|e| Failure::attach(anyhow::anyhow!(e)))?;
     let heartbeat = watchdog.heartbeat();
     let (mut session, launched) = prepare(args, held, pid, progress, watchdog)?;
+    heartbeat.watch(pid);
     heartbeat.arm();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -315,10 +316,11 @@ fn prepare(
     Ok((session, launched))
 }
 
-/// Sampling alone before the survey: 1.5 s, less in short runs.
+/// Sampling alone before the survey: 1.5 s, less in short runs. Without a survey as long as the budget needs to fill
+/// its bucket, or the first quota would be next to nothing.
 fn warmup_ns(args: &RecordArgs) -> u64 {
     if args.only_named {
-        return 0;
+        return (profiler_core::ledger::HOLD_S * 1.2e9) as u64;
     }
     let share = args.duration.map_or(1.5, |d| (d.as_secs_f64() * 0.15).min(1.5));
     (share * 1e9) as u64

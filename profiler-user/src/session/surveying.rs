@@ -289,6 +289,12 @@ impl Session {
     fn trace_all(&mut self, classes: &[ClassId]) -> anyhow::Result<()> {
         self.phase = Phase::Run;
         self.make_plan(&HashMap::new())?;
+        // The run begins here: counts from now to the end are those of the whole run.
+        let (begun, now) = (self.meta.start_ns, now_ns());
+        let later = now.saturating_sub(begun);
+        self.meta.start_ns = now;
+        self.meta.start_unix_ns += later;
+        self.end_ns = self.end_ns.map(|end| end + later);
         let open = self.attach.classes().iter().filter(|c| c.is_open()).count();
         self.progress.note(&format!("tracing {open} of {} functions", classes.len()));
         Ok(())
@@ -309,9 +315,6 @@ impl Session {
         if self.modules_dirty && !self.comparison.as_ref().is_some_and(Comparison::is_off) {
             self.modules_dirty = false;
             self.look_at_modules();
-        }
-        if self.children.rearm_due(now) {
-            self.rearm();
         }
         for line in self.log.as_mut().map(KernelLog::take).unwrap_or_default() {
             self.progress.note(&format!("kernel side: {line}"));
@@ -351,7 +354,7 @@ impl Session {
 
     /// Closes all links; the controller's next tick opens them again. Where no link is left, the kernel takes the
     /// breakpoints out of forked children too.
-    fn rearm(&mut self) {
+    pub(super) fn rearm(&mut self) {
         let open: Vec<(ClassId, u64)> = self
             .attach
             .classes()

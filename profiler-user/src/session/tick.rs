@@ -47,6 +47,10 @@ impl Session {
         }
         self.advance(now)?;
         if matches!(self.phase, Phase::Run) {
+            // Windows of the survey end by themselves, and with them the children's breakpoints.
+            if self.children.rearm_due(now) {
+                self.rearm();
+            }
             self.compare();
         }
         Ok(self.end_ns.is_none_or(|end| now < end) && self.problem.is_none())

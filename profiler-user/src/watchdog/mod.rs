@@ -11,6 +11,10 @@
 //! descriptors, closes every descriptor except that pidfd, locks its memory, takes real-time priority where
 //! allowed, ignores signals, and ends with the agent.
 //!
+//! An agent that is killed in the middle of attaching or detaching leaves breakpoints that nobody owns (see
+//! [`crate::mend`]); so when an armed agent dies, by our hand or another's, the watchdog becomes the program that takes
+//! them out.
+//!
 //! It does not decide anything else, and does not look at what the agent does: a beat is sent by the governor
 //! thread, which withholds it when the event loop hangs.
 
@@ -49,6 +53,8 @@ pub enum WatchdogError {
 struct Page {
     beats: AtomicU64,
     armed: AtomicU32,
+    /// Process that things are attached to; 0: nobody said.
+    target: AtomicU32,
     /// Set by the watchdog when it is ready: `READY`, with `LOCKED` and `REALTIME` as far as they were granted.
     state: AtomicU32,
 }
@@ -120,6 +126,12 @@ impl Heartbeat {
         // The beat first, so that the silence begins now and not with the last beat of an earlier time.
         self.beat();
         self.shared.page().armed.store(1, Ordering::Release);
+    }
+
+    /// Says in which process things will be attached. Should the agent be killed while armed, that process's text is
+    /// looked at and mended (see [`crate::mend`]).
+    pub fn watch(&self, pid: u32) {
+        self.shared.page().target.store(pid, Ordering::Release);
     }
 
     /// Nothing is attached any more. Call it after the last detachment has ended.
@@ -261,8 +273,7 @@ fn watch(agent: i32, agent_fd: RawFd, page: &Page) -> ! {
         libc::sigprocmask(libc::SIG_SETMASK, &raw const signals, std::ptr::null_mut());
         libc::prctl(libc::PR_SET_NAME, c"tithe-watchdog".as_ptr());
         libc::chdir(c"/".as_ptr());
-        // Should somebody stop us, we still end with the agent.
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        // No PR_SET_PDEATHSIG: what a killed agent leaves behind is ours to mend.
         if libc::getppid() != agent {
             libc::_exit(0);
         }
@@ -287,7 +298,7 @@ fn watch(agent: i32, agent_fd: RawFd, page: &Page) -> ! {
             let mut poll = libc::pollfd { fd: 0, events: libc::POLLIN, revents: 0 };
             // OK because 100 fits.
             if libc::poll(&raw mut poll, 1, LOOK.as_millis() as i32) > 0 {
-                libc::_exit(0);
+                mend(page);
             }
             let now = monotonic();
             let beats = page.beats.load(Ordering::Relaxed);
@@ -306,9 +317,44 @@ fn watch(agent: i32, agent_fd: RawFd, page: &Page) -> ! {
                     std::ptr::null::<libc::siginfo_t>(),
                     0,
                 );
-                libc::_exit(0);
+                // Its links go with it; only then it shows what is left.
+                libc::poll(&raw mut poll, 1, -1);
+                mend(page);
             }
         }
+    }
+}
+
+/// The agent is gone. If it was armed, becomes the program that mends the target's text: a new one, because this one
+/// may not allocate. System calls only.
+fn mend(page: &Page) -> ! {
+    let mut pid = page.target.load(Ordering::Acquire);
+    // SAFETY: each call takes integers or pointers to locals and constants that outlive it; `execve` gets
+    // NUL-terminated strings and arrays that end in a null pointer.
+    unsafe {
+        if page.armed.load(Ordering::Acquire) == 0 || pid == 0 {
+            libc::_exit(0);
+        }
+        // Ten digits and the NUL.
+        let mut digits = [0_u8; 11];
+        let mut first = digits.len() - 1;
+        while pid > 0 {
+            first -= 1;
+            // OK because the remainder is a digit.
+            digits[first] = b'0' + (pid % 10) as u8;
+            pid /= 10;
+        }
+        let normal = libc::sched_param { sched_priority: 0 };
+        libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const normal);
+        libc::setpriority(libc::PRIO_PROCESS, 0, 0);
+        let mut signals: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut signals);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const signals, std::ptr::null_mut());
+        let arguments =
+            [c"tithe".as_ptr(), c"internal-mend".as_ptr(), digits[first..].as_ptr().cast(), std::ptr::null()];
+        let environment = [std::ptr::null()];
+        libc::execve(c"/proc/self/exe".as_ptr(), arguments.as_ptr(), environment.as_ptr());
+        libc::_exit(1);
     }
 }
 

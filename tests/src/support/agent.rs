@@ -2,9 +2,11 @@
 
 use super::{Target, changed_text};
 use profiler_core::report::{Report, Row};
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// `tithe record` on a target. Killed on drop.
@@ -12,6 +14,13 @@ pub struct Agent {
     child: Child,
     pid: u32,
     recording: PathBuf,
+    messages: Messages,
+}
+
+/// Standard error so far, followed by a thread of its own.
+struct Messages {
+    text: Arc<Mutex<String>>,
+    reader: Option<JoinHandle<()>>,
 }
 
 /// How a run of the agent ended.
@@ -44,27 +53,28 @@ impl Agent {
     /// If it cannot be started.
     pub fn start_plain(pid: u32, folder: &Path, arguments: &[&str]) -> Agent {
         let recording = folder.join(format!("run-{pid}.tithe"));
-        let child = Command::new(crate::program("tithe"))
-            .args([
-                "record",
-                "--pid",
-                &pid.to_string(),
-                "--format",
-                "json",
-                "--rows",
-                "1000",
-                "--force",
-                "-o",
-            ])
-            .arg(&recording)
+        Agent::start_command(Command::new(crate::program("tithe")), pid, &recording, arguments)
+    }
+
+    /// Starts a prepared command that is `tithe`, or that becomes it and passes arguments on, as
+    /// `COMMAND record --pid PID` with these arguments, writing into `recording`.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    pub fn start_command(mut command: Command, pid: u32, recording: &Path, arguments: &[&str]) -> Agent {
+        let mut child = command
+            .args(["record", "--pid", &pid.to_string()])
+            .args(["--format", "json", "--rows", "1000", "--force", "-o"])
+            .arg(recording)
             .args(arguments)
-            .current_dir(folder)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .expect("tithe was built");
-        Agent { child, pid, recording }
+        let messages = Messages::follow(child.stderr.take().expect("stderr was piped"));
+        Agent { child, pid, recording: recording.to_owned(), messages }
     }
 
     /// Where it writes its recording.
@@ -99,6 +109,41 @@ impl Agent {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Waits until the agent has said this on standard error.
+    ///
+    /// # Panics
+    ///
+    /// If it does not within 20 s, or ends before; the message has what it said.
+    pub fn wait_message(&mut self, text: &str) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while !self.messages.so_far().contains(text) {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                panic!("the agent ended with {status} and never said \"{text}\": {}", self.said());
+            }
+            assert!(Instant::now() < end, "no \"{text}\" within 20 s: {}", self.messages.so_far());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits until everything that was named with `--only-named` is attached: from then on each call is counted.
+    ///
+    /// # Panics
+    ///
+    /// As [`Agent::wait_message`].
+    pub fn wait_tracing(&mut self) {
+        self.wait_message("tithe: tracing ");
+    }
+
+    /// What it has said on standard error until now.
+    pub fn messages(&self) -> String {
+        self.messages.so_far()
+    }
+
+    /// True while it runs.
+    pub fn is_alive(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
     }
 
     /// Sends a signal to the agent.
@@ -144,7 +189,38 @@ impl Agent {
 
     /// What it said on standard error; waits for its end.
     fn said(&mut self) -> String {
-        self.child.stderr.take().map(read_all).unwrap_or_default()
+        self.messages.all()
+    }
+}
+
+impl Messages {
+    fn follow(from: impl Read + Send + 'static) -> Messages {
+        let text = Arc::new(Mutex::new(String::new()));
+        let into = Arc::clone(&text);
+        let reader = std::thread::spawn(move || {
+            let mut lines = BufReader::new(from);
+            let mut line = Vec::new();
+            // An error ends it like the end: what came before is worth showing.
+            while lines.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+                let mut text = into.lock().unwrap_or_else(PoisonError::into_inner);
+                text.push_str(&String::from_utf8_lossy(&line));
+                line.clear();
+            }
+        });
+        Messages { text, reader: Some(reader) }
+    }
+
+    fn so_far(&self) -> String {
+        self.text.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Everything; waits for the end of the output.
+    fn all(&mut self) -> String {
+        if let Some(reader) = self.reader.take() {
+            // It does not panic: it only moves bytes.
+            let _ = reader.join();
+        }
+        self.so_far()
     }
 }
 

@@ -1,0 +1,150 @@
+//! Takes breakpoints that nobody owns out of a process.
+//!
+//! Why there are such: the kernel writes and removes breakpoints page by page, and refuses to touch another process's
+//! pages for a thread that has been killed. An agent that gets `SIGKILL` in the middle of attaching or detaching so
+//! leaves the rest where it is (`uprobe_unregister` in kernel/events/uprobes.c: "failed to unregister, leaking
+//! uprobe"). The target goes on, with right results, but pays the trap of each such breakpoint for as long as it lives.
+//!
+//! The cure: attach to the same places once more and detach, which finds the breakpoint in place and removes it. It is
+//! safe beside other tracers: a breakpoint that somebody owns is shared, and stays.
+//!
+//! In: a PID, in a process of its own (the watchdog's). Out: how many were found. It does not touch a process that a
+//! debugger holds: the debugger's breakpoints look the same.
+
+use crate::inspect::maps::{self, Backing, Mapping};
+use crate::prober::{AttachError, AttachGroup, Kernel, KernelError, KernelOptions, LinkKind, Site};
+use profiler_core::class::{ClassId, Tier};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+/// Breakpoint instruction.
+const INT3: u8 = 0xcc;
+/// What a probe on a five-byte nop is replaced by, and the nops that the kernel does this to.
+const CALL: u8 = 0xe8;
+const NOP5: [[u8; 5]; 2] = [[0x0f, 0x1f, 0x44, 0x00, 0x00], [0x0f, 0x1f, 0x44, 0x00, 0x08]];
+/// Places of one link; with perf-event uprobes (tier D), each of which is slow to close, fewer.
+const AT_ONCE: usize = 512;
+const AT_ONCE_D: usize = 8;
+/// The target may map text meanwhile: looked at so often.
+const PASSES: usize = 3;
+
+/// Why a process could not be mended.
+#[derive(Debug, thiserror::Error)]
+pub enum MendError {
+    /// The process is gone, or may not be looked into.
+    #[error("cannot read the text of process {pid}: {source}")]
+    Text {
+        /// The process.
+        pid: u32,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A debugger holds it.
+    #[error("process {pid} is held by process {tracer}, a debugger: its breakpoints are not touched")]
+    Debugged {
+        /// The process.
+        pid: u32,
+        /// The debugger.
+        tracer: i64,
+    },
+    /// The kernel side does not load.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// A breakpoint cannot be taken over.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+}
+
+/// Removes breakpoints without an owner; returns how many places were mended.
+///
+/// # Errors
+/// [`MendError`]. What was mended until then stays mended.
+pub fn mend(pid: u32) -> Result<usize, MendError> {
+    let mut kernel = None;
+    let mut mended = 0;
+    for _ in 0..PASSES {
+        let found = leftovers(pid)?;
+        if found.is_empty() {
+            break;
+        }
+        let kernel = match &kernel {
+            Some(kernel) => kernel,
+            None => {
+                kernel.insert(Kernel::load(&KernelOptions { max_classes: 16, ..KernelOptions::default() })?)
+            }
+        };
+        let at_once = if kernel.tier() == Tier::D { AT_ONCE_D } else { AT_ONCE };
+        for (module, offsets) in found {
+            for some in offsets.chunks(at_once) {
+                let sites = some.iter().map(|offset| Site::entry(ClassId(0), *offset)).collect();
+                let group = AttachGroup { module: module.clone(), pid, kind: LinkKind::Empty, sites };
+                // Dropping the link is what mends.
+                drop(kernel.attach(&group)?);
+                mended += some.len();
+            }
+        }
+    }
+    Ok(mended)
+}
+
+/// Breakpoints in the text of the process that are not in its files: file (as we can open it), offsets in it.
+fn leftovers(pid: u32) -> Result<Vec<(PathBuf, Vec<u64>)>, MendError> {
+    let text = |source| MendError::Text { pid, source };
+    let tracer = tracer(pid).map_err(text)?;
+    if tracer != 0 {
+        return Err(MendError::Debugged { pid, tracer });
+    }
+    let maps = maps::parse(&std::fs::read(format!("/proc/{pid}/maps")).map_err(text)?);
+    let memory = File::open(format!("/proc/{pid}/mem")).map_err(text)?;
+    let mut found = Vec::new();
+    // The kernel puts no breakpoint into writable or shared text.
+    for map in maps.iter().filter(|m| m.exec && !m.write && !m.shared) {
+        if !matches!(map.backing, Backing::File { .. }) {
+            continue;
+        }
+        let path = PathBuf::from(format!("/proc/{pid}/map_files/{}", map.map_files_name()));
+        // A mapping that is gone by now takes its breakpoints with it.
+        let Ok(offsets) = compare(&memory, map, &path) else { continue };
+        if !offsets.is_empty() {
+            found.push((path, offsets));
+        }
+    }
+    Ok(found)
+}
+
+fn compare(memory: &File, map: &Mapping, path: &PathBuf) -> io::Result<Vec<u64>> {
+    // OK because text is far smaller than memory.
+    let mut now = vec![0; (map.end - map.start) as usize];
+    memory.read_exact_at(&mut now, map.start)?;
+    let mut original = vec![0; now.len()];
+    read_up_to(&File::open(path)?, &mut original, map.offset)?;
+    let place = |&i: &usize| {
+        let nop = || original.get(i..i + 5).is_some_and(|bytes| NOP5.iter().any(|nop| nop == bytes));
+        now[i] != original[i] && (now[i] == INT3 || (now[i] == CALL && nop()))
+    };
+    // OK because an index of a slice fits into 64 bits.
+    Ok((0..now.len()).filter(place).map(|i| map.offset + i as u64).collect())
+}
+
+/// The last page of a mapping may reach past the end of its file: the rest stays zero.
+fn read_up_to(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match file.read_at(bytes, offset)? {
+            0 => return Ok(()),
+            read => {
+                bytes = &mut bytes[read..];
+                offset += read as u64;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `TracerPid` of the process; 0 for none.
+fn tracer(pid: u32) -> io::Result<i64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
+    Ok(line.and_then(|number| number.trim().parse().ok()).unwrap_or(0))
+}
