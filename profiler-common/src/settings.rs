@@ -15,7 +15,8 @@ pub struct Settings {
     /// again proves it.
     pub stack_span_bytes: u64,
     /// CPU time that a sample stands for, ns. 0: the period that the event was opened with, which is what the kernel
-    /// tells (it does not tell a clock event's changed period).
+    /// tells (it does not tell a clock event's changed period); return addresses that return links replace are then not
+    /// kept, and stacks end there.
     pub sample_period_ns: u64,
 }
 wire_type!(Settings, size 24, align 8);

@@ -2,7 +2,7 @@
 //!
 //! Copying the stack for unwinding in user space costs the target less than walking it in the kernel. The copy goes
 //! page by page up the stack and stops at the first that cannot be read, so a thread near the base of its stack
-//! yields what there is.
+//! yields what there is. In the copy, the return addresses that return links have replaced are put back.
 
 use crate::maps::{NO_WAKEUP, SAMPLES, count_global, current_ids, now_ns, settings, target_flags};
 use crate::thread;
@@ -124,7 +124,8 @@ fn emit<const STACK: usize>(header: SampleHeader) {
     unsafe { (*record).header = header };
     if STACK > 0 {
         // SAFETY: as above.
-        let copied = copy_stack::<STACK>(unsafe { &raw mut (*record).stack }.cast::<c_void>(), header.sp);
+        let stack = unsafe { &raw mut (*record).stack }.cast::<c_void>();
+        let copied = copy_stack::<STACK>(stack, header.sp);
         // SAFETY: as above.
         unsafe { (*record).header.stack_bytes = copied };
         if copied == 0 {
@@ -132,6 +133,8 @@ fn emit<const STACK: usize>(header: SampleHeader) {
         } else if u64::from(copied) + PAGE <= STACK as u64 {
             count_global!(samples_short_stack);
         }
+        // Last, where the verifier need not tell the lengths of the copy apart.
+        thread::restore_returns::<STACK>(stack, header.sp);
     }
     slot.submit(NO_WAKEUP);
     count_global!(samples_kept);

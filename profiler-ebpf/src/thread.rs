@@ -5,13 +5,16 @@
 //! have been left without passing an exit (a throw, `longjmp`) when its slot is used again, or when a call that lies
 //! further up the same stack begins or ends. The span within which two slots are taken to lie on one stack comes
 //! from the settings. Calls that an earlier attachment of their class left behind are forgotten silently.
+//!
+//! A return link replaces the return address on the stack by the address of the kernel's trampoline. While samples are
+//! taken a frame keeps the word that stood there, so that copied stacks can be made whole (`restore_returns`).
 
 use crate::atomic::{add, raise};
 use crate::class::{Hit, count};
 use crate::entry::arguments;
 use crate::maps::{self, EVENTS, NO_WAKEUP, count_global, current_ids, histogram_slot, now_ns, settings};
 use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, bpf_map_type::BPF_MAP_TYPE_TASK_STORAGE, pt_regs};
-use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_storage_get};
+use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_probe_read_user, bpf_task_storage_get};
 use aya_ebpf::programs::ProbeContext;
 use aya_log_ebpf::warn;
 use core::ffi::c_void;
@@ -34,12 +37,17 @@ const BURIED_PER_HIT: u32 = 8;
 const FREE: u32 = u32::MAX;
 /// `Frame::generation` carries this bit when the frame has a return link.
 const RETURN_LINK: u32 = 1 << 31;
+/// The trampoline's address is a multiple of this: it is the first slot of the page that the kernel maps for uprobes
+/// (`kernel/events/uprobes.c`, `__create_xol_area`).
+const TRAMPOLINE_ALIGN: u64 = 4096;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Frame {
     /// Return slot; 0: not known.
     slot: u64,
+    /// The word in the return slot when the call began, which the kernel then replaced; 0: not replaced, or not kept.
+    return_address: u64,
     begin_ns: u64,
     /// The thread's monitoring cost when the call began.
     cost_ns: u64,
@@ -249,16 +257,72 @@ pub fn push(hit: &Hit, ctx: *mut c_void) -> Push {
         }
     }
     let new = frame(state, depth);
+    // A sample may come at any moment and walk the frames: they count only when they are complete.
     // SAFETY: as above.
     unsafe {
-        (*state).depth = depth + 1;
-        (*new).slot = slot;
+        (&raw mut (*new).slot).write_volatile(slot);
+        (&raw mut (*new).return_address).write_volatile(if linked { return_address(slot) } else { 0 });
+        (&raw mut (*new).generation)
+            .write_volatile(generation & !RETURN_LINK | if linked { RETURN_LINK } else { 0 });
+        (&raw mut (*new).class).write_volatile(hit.cookie.class);
         (*new).cost_ns = (*state).cost_ns;
-        (*new).class = hit.cookie.class;
-        (*new).generation = generation & !RETURN_LINK | if linked { RETURN_LINK } else { 0 };
+        (&raw mut (*state).depth).write_volatile(depth + 1);
         (*new).begin_ns = now_ns();
     }
     Push::Open(depth)
+}
+
+/// The word in a return slot, if samples are taken; else 0. Where another return link (of a function that left by a tail
+/// jump) has replaced it already, that is the trampoline, and putting it back changes nothing.
+#[inline(always)]
+fn return_address(slot: u64) -> u64 {
+    let mut word = 0u64;
+    if let Some(settings) = settings()
+        // SAFETY: a live map value; the agent may change it at any time.
+        && unsafe { (*settings).sample_period_ns } != 0
+        && slot != 0
+        // SAFETY: room for one word; the helper checks the address itself.
+        && unsafe { bpf_probe_read_user((&raw mut word).cast(), 8, slot as *const c_void) } != 0
+    {
+        return 0;
+    }
+    word
+}
+
+/// Puts the return addresses that return links have replaced back into a copy of this thread's stack from `sp` upwards,
+/// of at most `STACK` bytes; what lies behind a shorter copy may be overwritten.
+///
+/// A word is replaced only if it can be the trampoline: a frame may be left over from a call that ended by `longjmp`,
+/// and another's data lie in its slot. The innermost call goes first, so that of two frames with one slot the live one
+/// wins.
+#[inline(always)]
+pub fn restore_returns<const STACK: usize>(stack: *mut c_void, sp: u64) {
+    let state = storage(&THREADS, 0);
+    // SAFETY: a live map value, of this thread only.
+    if state.is_null() || unsafe { (*state).pending } == 0 {
+        return;
+    }
+    // SAFETY: as above.
+    let depth = unsafe { (*state).depth };
+    for above in 0..DEPTH {
+        if above >= depth {
+            break;
+        }
+        let open = frame(state, depth - 1 - above);
+        // SAFETY: as above.
+        let (slot, return_address) = unsafe { ((*open).slot, (*open).return_address) };
+        let offset = slot.wrapping_sub(sp);
+        if return_address == 0 || offset > STACK as u64 - 8 {
+            continue;
+        }
+        // SAFETY: inside the buffer, which is aligned to a word as stack pointers are; for odd ones the offset is made so.
+        unsafe {
+            let word = stack.cast::<u64>().byte_add(offset as usize & !7);
+            if (*word).is_multiple_of(TRAMPOLINE_ALIGN) && *word != 0 {
+                *word = return_address;
+            }
+        }
+    }
 }
 
 /// Closes the call at a known position, if it is of that class and slot. False: it is not there.
@@ -341,6 +405,7 @@ fn close(hit: &Hit, state: *mut ThreadState, position: u32, slot: u64, end_ns: u
             (*state).depth = position;
         } else {
             (*found).class = FREE;
+            (*found).return_address = 0;
         }
         if generation & RETURN_LINK != 0 {
             (*state).pending = (*state).pending.wrapping_sub(1);

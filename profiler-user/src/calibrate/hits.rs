@@ -9,7 +9,7 @@ use super::CalibrateError;
 use super::code::Probed;
 use super::worker::Worker;
 use crate::prober::{
-    AttachGroup, ClassControl, ClassKind, HistogramLease, Kernel, LinkKind, Site, SiteRole, Tier,
+    AttachGroup, ClassControl, ClassKind, HistogramLease, Kernel, LinkKind, Settings, Site, SiteRole, Tier,
 };
 use profiler_core::class::{ClassId, RecordKind, SiteClass};
 use profiler_core::cost::{CostModel, Price};
@@ -97,7 +97,12 @@ pub(super) fn measure(kernel: &Kernel, worker: &mut Worker) -> Result<HitPrices,
         attached.push(attach(kernel, worker.pid(), row, sites(kernel.tier()))?);
         stalls.push(worker.gaps_answer()?.longest_ns);
     }
-    let (hit, pair) = prices(worker, &mut attached)?;
+    // The path of a real session: return addresses are kept for samples.
+    let settings = kernel.classes().settings();
+    kernel.classes().set_settings(Settings { sample_period_ns: 10_000_000, ..settings });
+    let measured = prices(worker, &mut attached);
+    kernel.classes().set_settings(settings);
+    let (hit, pair) = measured?;
     verify(kernel, &attached)?;
     let concurrency = concurrency(worker)?;
     Ok(HitPrices { hit, pair, concurrency, attach: Price::from_runs(&stalls), attached })

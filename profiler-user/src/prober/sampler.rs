@@ -231,6 +231,13 @@ impl ThreadSampling {
         self.events.retain(|_, event| if on { event.enable() } else { event.disable() }.is_ok());
     }
 
+    /// Ends the sampling of all threads and tells the programs so: timed calls do without what only samples need
+    /// (the return addresses that return links replace). [`set_period`](Self::set_period) takes it back.
+    pub fn stop(&mut self) {
+        self.events.clear();
+        self.classes.set_settings(Settings { sample_period_ns: 0, ..self.classes.settings() });
+    }
+
     fn state_period(&self) {
         self.classes.set_settings(Settings { sample_period_ns: self.period_ns, ..self.classes.settings() });
     }

@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::prober::histogram;
 use crate::symbolize::{ClassIndex, Detail, Symbolizer};
 use crate::watchdog::Heartbeat;
-use profiler_core::class::{ExitMode, RecordKind};
+use profiler_core::class::RecordKind;
 use profiler_core::plan::Problem;
 use profiler_core::recording::{HistogramRow, NotObserved, Recording};
 use profiler_core::report::Report;
@@ -148,19 +148,6 @@ impl Session {
             self.meta
                 .not_observed
                 .push(NotObserved { what: format!("samples of {threads} threads"), why: why.into() });
-        }
-        let timed: Vec<&str> = self
-            .attach
-            .classes()
-            .iter()
-            .filter(|c| c.exit == ExitMode::ReturnLink && c.charged.attempted > 0)
-            .map(|c| c.candidate.name.as_str())
-            .collect();
-        if !timed.is_empty() && self.sampling.shares().samples() > 0 {
-            self.meta.warnings.push(format!(
-                "stacks end at functions that are timed by return links ({}): the shares of their callers are too low",
-                timed.join(", ")
-            ));
         }
         if self.children.forks() > 0 {
             self.meta.warnings.push(format!(

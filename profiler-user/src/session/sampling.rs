@@ -95,6 +95,10 @@ impl Sampling {
             self.first_period_ns = period_ns;
         }
         self.period_ns = period_ns;
+        if period_ns == 0 {
+            self.events.stop();
+            self.sampled.clear();
+        }
         if matches!(self.mode, Events::Cpus(_)) {
             // The common period is what samples state, in either mode.
             if period_ns > 0 && self.events.set_period(period_ns).is_err() {
@@ -102,9 +106,7 @@ impl Sampling {
             }
             self.open_cpus();
         } else if period_ns == 0 {
-            for tid in self.sampled.drain() {
-                self.events.remove(tid);
-            }
+            // Stopped above.
         } else if let Err(error) = self.events.set_period(period_ns) {
             // OK to go on at the old period: the plan never asks for one that is too short.
             debug_assert!(false, "{error}");
@@ -242,6 +244,7 @@ impl Sampling {
     /// No sampling in this run.
     pub fn switch_off_for_good(&mut self) {
         self.off_for_good = true;
+        self.events.stop();
     }
 
     /// The longest period that was in force, ns; 0: no sampling.

@@ -4,7 +4,7 @@
 use crate::support::*;
 use profiler_core::class::ClassId;
 use profiler_user::prober::{
-    ClassControl, ClassKind, FLAG_NO_QUOTA, Kernel, KernelOptions, LinkKind, Site, Tier,
+    ClassControl, ClassKind, FLAG_NO_QUOTA, Kernel, KernelOptions, LinkKind, Settings, Site, Tier,
 };
 use std::time::Instant;
 
@@ -129,6 +129,17 @@ fn cost_per_hit() {
         ],
         1,
     );
+    // Return addresses are kept for samples.
+    best.classes().set_settings(Settings { sample_period_ns: 10_000_000, ..best.classes().settings() });
+    measure(
+        &[
+            case("session, empty", LinkKind::EmptyReturnPair, ungated(ClassKind::Count)),
+            case("session, latency, while sampling", LinkKind::ReturnPair, quota(ClassKind::Latency)),
+            case("session, latency, histogram, while sampling", LinkKind::ReturnPair, histogram),
+        ],
+        1,
+    );
+    best.classes().set_settings(Settings { sample_period_ns: 0, ..best.classes().settings() });
     measure(
         &[
             pair("exit pair at ret, latency", Function::exit, histogram),

@@ -1,8 +1,15 @@
 //! Samples: rate, registers, stack copies, filters.
 
 use crate::support::*;
-use profiler_user::prober::{KernelOptions, MIN_PERIOD_NS, SampleError, SampleKind, Settings};
+use profiler_core::class::ClassId;
+use profiler_user::prober::{
+    ClassKind, Kernel, KernelOptions, LinkKind, MIN_PERIOD_NS, SampleError, SampleKind, SampleReader,
+    Settings, Tier,
+};
 use std::time::Duration;
+
+function!(outside);
+function!(inside);
 
 /// Uses that much CPU time: the machine may be busy with other tests.
 #[inline(never)]
@@ -208,4 +215,77 @@ fn a_cpu_can_be_sampled() {
     let mut ours = 0;
     reader.drain(usize::MAX, |s| ours += u64::from(s.tid == tid()));
     assert!(ours > 20, "{ours} samples of this thread");
+}
+
+extern "C" fn inside_again(n: u64) {
+    if n > 0 {
+        inside.call(Some(inside_again), n - 1);
+    } else {
+        std::hint::black_box(spin(Duration::from_millis(60)));
+    }
+    // Not a tail call.
+    std::hint::black_box(n);
+}
+
+extern "C" fn into_inside(n: u64) {
+    inside.call(Some(inside_again), n);
+    std::hint::black_box(n);
+}
+
+/// `outside`, in it `inside` three times, in it `spin`. Answers, for each sample in `spin`, whose return slots the copied
+/// stack shows and what they hold, innermost first; samples elsewhere show fewer.
+fn return_addresses(kernel: &Kernel, reader: &mut SampleReader, period_ns: u64) -> Vec<Vec<(u64, u64)>> {
+    let event = kernel.sampler(SampleKind::Observe).unwrap().open_thread(tid(), 500_000).unwrap();
+    kernel.classes().set_settings(Settings { sample_period_ns: period_ns, ..kernel.classes().settings() });
+    outside.call(Some(into_inside), 2);
+    drop(event);
+    let mut found = Vec::new();
+    reader.drain(usize::MAX, |s| {
+        let words: Vec<u64> =
+            s.stack.chunks_exact(8).map(|w| u64::from_ne_bytes(w.try_into().unwrap())).collect();
+        // The callback returns behind the `call rax`; above lie the saved rbp and the return address.
+        let chain: Vec<(u64, u64)> = words
+            .windows(3)
+            .filter(|w| [inside, outside].iter().any(|f| w[0] == f.0 as usize as u64 + 17))
+            .map(|w| (w[0], w[2]))
+            .collect();
+        if chain.len() == 4 {
+            found.push(chain);
+        }
+    });
+    assert!(found.len() > 40, "{} samples inside", found.len());
+    found
+}
+
+#[test]
+fn replaced_return_addresses_are_put_back_into_stacks() {
+    for tier in [Tier::A, Tier::B, Tier::C, Tier::D] {
+        let kernel = kernel(Some(tier));
+        kernel.add_target(std::process::id(), false).unwrap();
+        let mut reader = kernel.sample_reader().unwrap();
+        let honest = return_addresses(&kernel, &mut reader, 500_000);
+        assert!(honest.iter().all(|chain| *chain == honest[0]));
+        let class = |n| ClassId(60 + n);
+        let attach = |n: u32, f: Function| {
+            kernel.classes().configure(class(n), ungated(ClassKind::Latency));
+            kernel.attach(&group(LinkKind::ReturnPair, vec![f.entry(class(n))])).unwrap()
+        };
+        let links = [attach(0, outside), attach(1, inside)];
+        // Not kept: the trampoline is there, so the links are real.
+        for chain in return_addresses(&kernel, &mut reader, 0) {
+            assert!(
+                chain.iter().all(|(_, word)| *word == chain[0].1),
+                "{tier:?}: one trampoline: {chain:x?}"
+            );
+            assert!(chain[0].1.is_multiple_of(4096), "{tier:?}: the trampoline begins its page: {chain:x?}");
+        }
+        for chain in return_addresses(&kernel, &mut reader, 500_000) {
+            assert_eq!(chain, honest[0], "{tier:?}");
+        }
+        drop(links);
+        for (n, calls) in [(0, 2), (1, 6)] {
+            let c = kernel.classes().counters(class(n));
+            assert_eq!((c.kept, c.returns, c.orphans), (calls, calls, 0), "{tier:?}");
+        }
+    }
 }
