@@ -418,7 +418,8 @@ impl Controller {
     /// `q = F h + 4 sqrt(F h) + 8` hits for the horizon h, plus a part of what is left in the bucket: a class that
     /// stays near its rate never trips, one that explodes takes at most its part.
     fn set_quotas(&mut self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
-        let horizon_s = tick.elapsed_ns as f64 * 1e-9 * self.config.horizon_ticks;
+        // A late tick must not grant as much again as the time it was late.
+        let horizon_s = (tick.elapsed_ns as f64 * 1e-9).min(LONGEST_TICK_S) * self.config.horizon_ticks;
         let traced: Vec<&Entry> = self.classes.values().filter(|e| e.mode == Mode::Traced).collect();
         let need: f64 =
             traced.iter().map(|e| quota_floor(e.rate_hz, horizon_s) as f64 * e.order.tau_ns).sum();
@@ -454,6 +455,9 @@ impl Controller {
         }
     }
 }
+
+/// A tick that took longer counts as this long for the next quotas, s.
+const LONGEST_TICK_S: f64 = 0.2;
 
 fn quota_floor(rate_hz: f64, horizon_s: f64) -> u64 {
     let expected = (rate_hz * horizon_s).max(0.0);

@@ -183,7 +183,11 @@ impl Session {
             plan.sampling_hz,
             plan.overhead * 100.0
         ));
-        let tokens = self.ledger.available_ns();
+        // The first plan may come before the first tokens: half of what the bucket will hold is lent to it, or every
+        // busy class would trip at once. A debt is paid back before anything else is spent.
+        let cpu = self.own_cpu.max(profiler_core::ledger::FLOOR_CPU_PER_S);
+        let lent = 0.5 * self.budget.cpu_per_second(cpu) * profiler_core::ledger::HOLD_S * 1e9;
+        let tokens = self.ledger.available_ns().max(lent);
         let actions = self.controller.take_plan(now, &orders, period_ns, tokens);
         self.obey(actions);
         Ok(())

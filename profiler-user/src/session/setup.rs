@@ -31,6 +31,8 @@ use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{SignalKind, signal};
 
+/// Inode of the initial PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
+const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 /// Warm-up where the user named functions, ns: two intervals of the ledger.
 const NAMED_NS: u64 = 200_000_000;
 /// Sampling period before there is a plan, ns of target CPU time: 99 Hz.
@@ -134,6 +136,14 @@ pub(crate) fn preflight() -> Result<(), Failure> {
             "watching a process needs root, and this runs as user {}; run it again with sudo",
             // SAFETY: as above.
             unsafe { libc::geteuid() }
+        )));
+    }
+    // The kernel side sees the PIDs of the initial namespace; in another one no filter would match.
+    let namespace = std::fs::metadata("/proc/self/ns/pid").map(|m| std::os::unix::fs::MetadataExt::ino(&m));
+    if namespace.is_ok_and(|inode| inode != INITIAL_PID_NAMESPACE) {
+        return Err(Failure::attach(anyhow::anyhow!(
+            "this runs in a PID namespace of its own (a container), where the kernel's process numbers are others; run it \
+             on the host, or start the container with the host's PIDs ('--pid=host')"
         )));
     }
     Ok(())
