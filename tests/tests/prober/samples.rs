@@ -10,6 +10,7 @@ use std::time::Duration;
 
 function!(outside);
 function!(inside);
+function!(jumped_over);
 
 /// Uses that much CPU time: the machine may be busy with other tests.
 #[inline(never)]
@@ -288,4 +289,79 @@ fn replaced_return_addresses_are_put_back_into_stacks() {
             assert_eq!((c.kept, c.returns, c.orphans), (calls, calls, 0), "{tier:?}");
         }
     }
+}
+
+core::arch::global_asm!(
+    ".pushsection .text",
+    // Calls rdi with the arguments rsi and 0; it is left by a jump. Then the word rdx lies in its return slot while rcx
+    // is called.
+    "tithe_test_reuse_slot:",
+    "push rbp",
+    "mov rbp, rsp",
+    "push rbx",
+    "push r12",
+    "mov rbx, rdx",
+    "mov r12, rcx",
+    "mov [rip + tithe_test_reuse_rbp], rbp",
+    "mov rax, rdi",
+    "mov rdi, rsi",
+    "xor esi, esi",
+    "call rax",
+    "ud2",
+    "tithe_test_jump_back:",
+    "mov rbp, [rip + tithe_test_reuse_rbp]",
+    "lea rsp, [rbp - 16]",
+    "push rbx",
+    "push 0",
+    "xor edi, edi",
+    "call r12",
+    "add rsp, 16",
+    "pop r12",
+    "pop rbx",
+    "pop rbp",
+    "ret",
+    ".popsection",
+    ".pushsection .data",
+    ".p2align 3",
+    "tithe_test_reuse_rbp: .quad 0",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    fn tithe_test_jump_back(_: u64);
+    fn tithe_test_reuse_slot(
+        through: unsafe extern "C" fn(Option<extern "C" fn(u64)>, u64),
+        back: unsafe extern "C" fn(u64),
+        word: u64,
+        then: extern "C" fn(u64),
+    );
+}
+
+extern "C" fn spin_40_ms(_: u64) {
+    std::hint::black_box(spin(Duration::from_millis(40)));
+}
+
+#[test]
+fn data_in_the_slot_of_a_call_that_was_left_stay() {
+    const DATA: u64 = 0x5eed_5eed_5eed_0011;
+    let kernel = kernel(None);
+    kernel.add_target(std::process::id(), false).unwrap();
+    let mut reader = kernel.sample_reader().unwrap();
+    kernel.classes().configure(CLASS, ungated(ClassKind::Latency));
+    let links = kernel.attach(&group(LinkKind::ReturnPair, vec![jumped_over.entry(CLASS)])).unwrap();
+    let mut sampling = kernel.thread_sampling(500_000).unwrap();
+    sampling.add(tid()).unwrap();
+    // SAFETY: only assembly lies between the jump and where it goes; one test at a time has a kernel side.
+    unsafe { tithe_test_reuse_slot(jumped_over.0, tithe_test_jump_back, DATA, spin_40_ms) };
+    sampling.stop();
+    drop(links);
+    let c = kernel.classes().counters(CLASS);
+    assert_eq!((c.kept, c.returns), (1, 0), "the call is still on the thread's stack of open calls");
+    let (mut n, mut kept) = (0, 0);
+    reader.drain(usize::MAX, |s| {
+        n += 1;
+        kept += u32::from(s.stack.chunks_exact(8).any(|w| w == DATA.to_ne_bytes()));
+    });
+    // Not in those before and after.
+    assert!(n > 30 && kept + 10 > n, "{kept} of {n}");
 }
