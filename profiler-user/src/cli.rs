@@ -183,7 +183,8 @@ pub struct ReportArgs {
     /// The recording
     #[arg(value_name = "RECORDING")]
     pub recording: PathBuf,
-    /// Write this file; its extension says the format: .svg .json .pb.gz .folded .txt
+    /// Write this file; its extension says the format: .svg .html .json .pb.gz .folded .txt .speedscope.json
+    /// .firefox.json .trace.json
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
     /// Form on standard output
