@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Classes that get a link of their own when many are attached at once; the others share.
-const OWN_LINKS: usize = 24;
+pub(super) const OWN_LINKS: usize = 24;
 /// Functions on a shared link: all of its hits stop within 13 ms of its closing.
 const SHARED_LINK: usize = 200;
 
@@ -330,6 +330,14 @@ impl Attachments {
             }
             let class = &mut self.classes[member.0 as usize];
             let LinkState::Closing(window, state) = &mut class.state else { continue };
+            // Closing takes a grace period, so the trip of a window may be heard of after its time was up: it
+            // ended with the trip all the same, or a hot class would look as slow as its quota is small.
+            let trip_ns = if closed.reason == Reason::Tripped { closed.trip_ns } else { 0 };
+            if (window.start_ns..state.end_ns).contains(&trip_ns) {
+                let own = member.0 == closed.tripped_by;
+                state.tripped = true;
+                state.end_ns = if own { trip_ns } else { closed.close_began_ns.clamp(trip_ns, state.end_ns) };
+            }
             state.links_left = state.links_left.saturating_sub(1);
             if state.links_left > 0 {
                 continue;

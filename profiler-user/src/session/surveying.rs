@@ -1,6 +1,6 @@
 //! The phases before the plan runs, and the slow looks: threads, modules, children.
 
-use super::attach::{Ended, now_ns};
+use super::attach::{Ended, OWN_LINKS, now_ns};
 use super::overhead::Comparison;
 use super::planning::Rate;
 use super::{Phase, Session};
@@ -147,6 +147,8 @@ impl Session {
         let config = SurveyConfig {
             time_limit_ns: self.survey_ns,
             attach_cost_s: self.cost.attach.seconds(),
+            // A link of its own for each: on a shared link only the first trip has a time.
+            batch: OWN_LINKS,
             parallel: u32::try_from(threads).unwrap_or(u32::MAX).min(self.meta.cpus),
             // Half of what the budget brings in that time: samples want to live too.
             cpu_limit_s: self.budget.cpu_per_second(self.own_cpu) * self.survey_ns as f64 * 1e-9,
