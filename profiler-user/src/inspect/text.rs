@@ -41,7 +41,7 @@ impl TextIndex {
     /// Scans a module.
     ///
     /// # Errors
-    /// The file cannot be read, or has more code than [`MAX_CODE_BYTES`].
+    /// The file cannot be read, or has more code than 512 MiB.
     pub fn scan(elf: &ElfInfo) -> io::Result<Self> {
         let started = Instant::now();
         let code: Vec<(u64, u64, u64)> = if elf.sections.is_empty() {
