@@ -100,10 +100,13 @@ impl<'d> Worker<'d> {
     }
 
     /// One operation: an order or a report.
+    #[inline(never)]
     pub fn operation(&mut self) -> Result<()> {
         if self.random.random_range(0..100) < WRITES_PERCENT { self.order() } else { self.report() }
     }
 
+    /// Kept whole: these are the functions that a user of the demo will want to see.
+    #[inline(never)]
     fn order(&mut self) -> Result<()> {
         let id = self.next_order;
         self.database.run("BEGIN IMMEDIATE")?;
@@ -133,6 +136,7 @@ impl<'d> Worker<'d> {
         self.database.run("COMMIT")
     }
 
+    #[inline(never)]
     fn report(&mut self) -> Result<()> {
         for _ in 0..20 {
             self.item.bind(1, self.random.random_range(0..ITEMS))?;
