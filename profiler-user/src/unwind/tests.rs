@@ -227,34 +227,3 @@ fn stacks_have_one_number_each() {
     assert!(table.all().iter().map(|s| s.1.len()).sum::<usize>() <= 1 << 20);
     assert_eq!(table.intern(&[frame(3)]), c);
 }
-
-/// `cargo test -p profiler-user unwind_cost -- --ignored --nocapture`.
-#[test]
-#[ignore = "a measurement, not a test"]
-fn unwind_cost() {
-    let (ip, sp, bp, bytes) = depth(10, usize::MAX);
-    let mut unwinder = Unwinder::default();
-    let mut frames = Vec::new();
-    let stack = UserStack { pid: std::process::id(), ip, sp, bp, bytes: &bytes };
-    let begin = std::time::Instant::now();
-    unwinder.unwind(&stack, |_, _| None, &mut frames);
-    println!("first: {:?}, {} frames", begin.elapsed(), frames.len());
-    let begin = std::time::Instant::now();
-    for _ in 0..10_000 {
-        unwinder.unwind(&stack, |_, _| None, &mut frames);
-    }
-    println!("then: {:?} per stack", begin.elapsed() / 10_000);
-    let mut symbolizer = Symbolizer::new(unwinder.modules().clone(), Detail::Names);
-    let begin = std::time::Instant::now();
-    symbolizer.rows(1, &frames);
-    println!("names, first: {:?}", begin.elapsed());
-    let begin = std::time::Instant::now();
-    for _ in 0..1_000 {
-        symbolizer.rows(1, &frames);
-    }
-    println!("names, then: {:?} per stack", begin.elapsed() / 1_000);
-    let mut symbolizer = Symbolizer::new(unwinder.modules().clone(), Detail::Lines);
-    let begin = std::time::Instant::now();
-    let rows = symbolizer.rows(1, &frames);
-    println!("lines, first: {:?}, {} rows", begin.elapsed(), rows.len());
-}

@@ -4,7 +4,6 @@
 //! `/proc/self/exe` is opened by the kernel in our context, so it names this executable.
 
 mod calls;
-mod cost;
 mod counts;
 mod gates;
 mod lifecycle;

@@ -6,7 +6,11 @@ mod attach;
 mod demo;
 mod hit;
 mod measure;
+mod programs;
 mod sampling;
+#[path = "../../../tests/prober/support.rs"]
+#[expect(dead_code, reason = "the prober's tests use all of it, the benchmarks some")]
+mod support;
 mod watch;
 
 use anyhow::{Context, Result, bail};
@@ -20,6 +24,7 @@ struct Cell {
 
 const CELLS: &[Cell] = &[
     Cell { name: "hit", title: "Cost of a hit, against an empty program", run: hit::against_empty },
+    Cell { name: "programs", title: "Cost of a hit, program by program", run: programs::cost_per_hit },
     Cell { name: "bpftrace", title: "Cost of a hit, against bpftrace", run: hit::against_bpftrace },
     Cell { name: "attach", title: "Attach and detach", run: attach::attach_and_detach },
     Cell { name: "stall", title: "Longest stall of the target", run: attach::stalls },

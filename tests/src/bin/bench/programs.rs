@@ -1,7 +1,9 @@
-//! Nanoseconds per hit of each program against an empty one on the same kind of link, interleaved. A measurement, not a
-//! test: `cargo test -p profiler-tests --test prober --release -- --ignored --nocapture cost`.
+//! Nanoseconds per hit of each program, and of what it may be asked to do besides, against an empty program on the
+//! same kind of link: in this process, in batches of a millisecond that take turns.
 
+use crate::measure::Table;
 use crate::support::*;
+use anyhow::Result;
 use profiler_core::class::ClassId;
 use profiler_user::prober::{
     ClassControl, ClassKind, FLAG_NO_QUOTA, Kernel, KernelOptions, LinkKind, Settings, Site, Tier,
@@ -42,7 +44,7 @@ struct Case<'a> {
 }
 
 /// All cases are attached at once, each to a function of its own, and called in turns.
-fn measure(cases: &[Case<'_>], calls: u64) {
+fn measure(table: &mut Table, cases: &[Case<'_>], calls: u64) {
     let mut links = Vec::new();
     for (i, (case, f)) in cases.iter().zip(FUNCTIONS).enumerate() {
         let class = ClassId(100 + i as u32);
@@ -67,24 +69,28 @@ fn measure(cases: &[Case<'_>], calls: u64) {
         if first.1 == 0.0 {
             first = (low, median);
         }
-        println!(
-            "{:<44} {median:8.1} ns (lowest tenth {low:8.1}), {:.3} ({:.3}) of the first",
-            case.name,
-            median / first.1,
-            low / first.0
-        );
+        table.row(&[
+            case.name.to_owned(),
+            format!("{median:.0}"),
+            format!("{low:.0}"),
+            format!("{:.3}", median / first.1),
+            format!("{:.3}", low / first.0),
+            times.len().to_string(),
+        ]);
     }
 }
 
-#[test]
-#[ignore = "a measurement"]
-fn cost_per_hit() {
-    // SAFETY: room for the mask; this thread only.
-    unsafe {
-        let mut cpus: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(1, &mut cpus);
-        libc::sched_setaffinity(0, size_of_val(&cpus), &raw const cpus);
-    }
+/// All programs, on function entries `push`.
+pub fn cost_per_hit(_: u32) -> Result<String> {
+    profiler_tests::support::pin(0, 1);
+    let mut table = Table::new(&[
+        "program",
+        "ns, median",
+        "ns, lowest tenth",
+        "median over the first",
+        "lowest tenth over it",
+        "batches",
+    ]);
     let best = kernel(None);
     let d = Kernel::load(&KernelOptions { forced_tier: Some(Tier::D), ..KernelOptions::default() }).unwrap();
     let lease = best.classes().lease_histogram().unwrap();
@@ -99,8 +105,8 @@ fn cost_per_hit() {
         exit: Some(exit),
         control,
     };
-    println!("tier {:?}", best.tier());
     measure(
+        &mut table,
         &[
             case("multi, empty", LinkKind::Empty, ungated(ClassKind::Count)),
             case("multi, count, no quota", LinkKind::Count, ungated(ClassKind::Count)),
@@ -120,6 +126,7 @@ fn cost_per_hit() {
         1,
     );
     measure(
+        &mut table,
         &[
             case("session, empty", LinkKind::EmptyReturnPair, ungated(ClassKind::Count)),
             case("session, latency", LinkKind::ReturnPair, quota(ClassKind::Latency)),
@@ -132,6 +139,7 @@ fn cost_per_hit() {
     // Return addresses are kept for samples.
     best.classes().set_settings(Settings { sample_period_ns: 10_000_000, ..best.classes().settings() });
     measure(
+        &mut table,
         &[
             case("session, empty", LinkKind::EmptyReturnPair, ungated(ClassKind::Count)),
             case("session, latency, while sampling", LinkKind::ReturnPair, quota(ClassKind::Latency)),
@@ -141,6 +149,7 @@ fn cost_per_hit() {
     );
     best.classes().set_settings(Settings { sample_period_ns: 0, ..best.classes().settings() });
     measure(
+        &mut table,
         &[
             pair("exit pair at ret, latency", Function::exit, histogram),
             pair("exit pair at pop, latency", Function::early_exit, histogram),
@@ -149,10 +158,12 @@ fn cost_per_hit() {
     );
     let case = |name, kind, control| Case { name, kernel: &d, kind, exit: None, control };
     measure(
+        &mut table,
         &[
             case("perf uprobe, empty", LinkKind::Empty, ungated(ClassKind::Count)),
             case("perf uprobe, count", LinkKind::Count, quota(ClassKind::Count)),
         ],
         1,
     );
+    Ok(table.to_string())
 }
