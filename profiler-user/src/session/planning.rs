@@ -16,6 +16,10 @@ const PLANNED_SHARE: f64 = 0.9;
 /// The sampler runs at least so often, if half of the budget pays for it, and at most so often, Hz of target CPU time.
 const SAMPLING_HZ: (f64, f64) = (19.0, 199.0);
 
+/// Classes looked at in all subproblems together before the search for a better plan ends: some 20 ms. The event loop
+/// must turn; the plan that is returned then has a valid bound and an honest gap.
+const LIVE_WORK: u64 = 1_000_000;
+
 /// A rate and its interval, events/s.
 pub(super) type Rate = (f64, f64, f64);
 
@@ -112,7 +116,7 @@ impl Session {
     /// # Errors
     /// The budget does not allow what must be traced.
     pub(super) fn solve(problem: &mut Problem) -> Result<Plan, plan::PlanError> {
-        plan::solve(problem, Strategy::Auto, &Options::default())
+        plan::solve(problem, Strategy::Auto, &Options { work_limit: Some(LIVE_WORK), ..Options::default() })
     }
 
     /// Makes a plan from the rates, records it and puts it to work.

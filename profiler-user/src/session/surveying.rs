@@ -7,6 +7,7 @@ use super::{Phase, Session};
 use crate::prober::KernelLog;
 use profiler_core::class::{ClassId, RecordKind};
 use profiler_core::ledger::FLOOR_CPU_PER_S;
+use profiler_core::plan::{self, Options, Strategy};
 use profiler_core::recording::WindowKind;
 use profiler_core::survey::{
     BurstOutcome, BurstRequest, RateEstimate, Step, StoppedBy, Survey, SurveyClass, SurveyConfig,
@@ -205,8 +206,11 @@ impl Session {
     fn decisions(&self, rates: &[RateEstimate]) -> Vec<&'static str> {
         let map: HashMap<ClassId, Rate> =
             rates.iter().map(|r| (r.class, (r.rate_hz.low, r.rate_hz.value, r.rate_hz.high))).collect();
-        let (mut problem, ids) = self.problem_of(&map);
-        let Ok(plan) = Self::solve(&mut problem) else { return vec!["sample"; rates.len()] };
+        let (problem, ids) = self.problem_of(&map);
+        // Asked twice per class and round: the paper's approximation, which takes microseconds.
+        let Ok(plan) = plan::solve(&problem, Strategy::Approximation, &Options::default()) else {
+            return vec!["sample"; rates.len()];
+        };
         let by_id: HashMap<ClassId, &'static str> =
             ids.iter().zip(&plan.classes).map(|(id, c)| (*id, c.decision.name())).collect();
         rates.iter().map(|r| by_id.get(&r.class).copied().unwrap_or("sample")).collect()
