@@ -36,6 +36,7 @@ fn main() {
     let protocol = protocol.to_str().expect("cargo's output directory is UTF-8");
     compile(&c, &[], &["calls.c", "entries.S", protocol], &out.join("calls"));
     compile(&c, &[], &["hazards.c", protocol], &out.join("hazards"));
+    compile(&c, &[], &["launched.c"], &out.join("launched"));
     compile(&cxx, &[], &["cpp_throw.cpp", protocol], &out.join("cpp_throw"));
     compile(&c, &["-shared", "-fPIC"], &["plugin.c"], &out.join("libplugin.so"));
 }

@@ -1,7 +1,8 @@
 //! The command line: what users type, checked while it is parsed.
 //!
 //! Results go to standard output, progress and notes to standard error. Exit codes: 0 done, 1 failed,
-//! 2 wrong usage, 3 cannot attach (permission, kernel, target), 4 target refused as unsafe.
+//! 2 wrong usage, 3 cannot attach (permission, kernel, target), 4 target refused as unsafe; `record -- COMMAND` passes
+//! the command's own on.
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use profiler_core::class::Tier;
@@ -89,8 +90,9 @@ pub struct TargetArgs {
     /// Process to watch, with all its threads
     #[arg(short, long, value_name = "PID", value_parser = parse_pid)]
     pub pid: Option<u32>,
-    /// Start this command and watch it from its first instruction
-    #[arg(last = true, value_name = "COMMAND")]
+    /// Start this command and watch it from its first instruction. Its exit status becomes ours (128 + n for
+    /// signal n; failures of tithe itself keep their codes). When --duration is over it gets SIGTERM
+    #[arg(last = true, value_name = "COMMAND", verbatim_doc_comment)]
     pub command: Vec<String>,
     /// Start COMMAND as root, not as the user who called sudo
     #[arg(long, requires = "command", conflicts_with = "pid")]
@@ -138,8 +140,9 @@ pub struct RecordArgs {
     /// What the watching may cost: a share of the target's CPU time ('2%') or CPU time per second ('5ms/s')
     #[arg(short, long, value_name = "BUDGET", default_value_t = DEFAULT_BUDGET)]
     pub budget: OverheadBudget,
-    /// Stop after this time ('30s', '5m', '500ms'); default: until Ctrl-C or the target's end
-    #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
+    /// Stop after this time ('30s', '5m', '500ms'); default: until Ctrl-C or the target's end. A COMMAND that
+    /// was started then gets SIGTERM, and counts as done
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, verbatim_doc_comment)]
     pub duration: Option<Duration>,
     /// Directory of the recording (default: NAME-PID.tithe)
     #[arg(short, long, value_name = "DIR")]

@@ -19,13 +19,20 @@ use profiler_core::report::Report;
 use std::io::Write;
 use std::path::Path;
 
-/// Runs the command. To be called first thing in `main`: the watchdog must be forked before there are threads.
+/// Runs the command and returns the exit status: 0, or that of the program that `record` launched. To be called first thing in `main`: the watchdog must be forked before there are threads.
 ///
 /// # Errors
 /// A [`Failure`] with its exit code.
-pub fn run(cli: Cli) -> Result<(), Failure> {
+pub fn run(cli: Cli) -> Result<u8, Failure> {
     match cli.command {
         Command::Record(args) => record(&args),
+        other => run_other(other).map(|()| 0),
+    }
+}
+
+fn run_other(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Record(args) => record(&args).map(drop),
         Command::Report(args) => report(&args),
         Command::Calibrate(args) => calibrate(&args),
         Command::Completions { shell } => {
@@ -41,7 +48,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
     }
 }
 
-fn record(args: &RecordArgs) -> Result<(), Failure> {
+fn record(args: &RecordArgs) -> Result<u8, Failure> {
     session::preflight()?;
     target::remember_limits();
     let watchdog = Watchdog::start().map_err(Failure::attach)?;
@@ -51,7 +58,7 @@ fn record(args: &RecordArgs) -> Result<(), Failure> {
     if args.format == Format::Text {
         eprintln!("tithe: recording in {path}; 'tithe report {path} -o flame.svg' draws it");
     }
-    Ok(())
+    Ok(finished.status.unwrap_or(0))
 }
 
 fn report(args: &ReportArgs) -> Result<(), Failure> {

@@ -118,6 +118,11 @@ impl Attachments {
         self.last_cpu_ns
     }
 
+    /// The target has ended, and its CPU time is still to be had.
+    pub fn note_last_cpu(&mut self, cpu_ns: u64) {
+        self.last_cpu_ns = self.last_cpu_ns.max(cpu_ns);
+    }
+
     /// Links made and closed since the last call (each stalls the target for some tens of microseconds).
     pub fn take_operations(&mut self) -> u64 {
         std::mem::take(&mut self.operations)

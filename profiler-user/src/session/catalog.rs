@@ -3,6 +3,7 @@
 
 use super::Session;
 use super::class::{Candidate, LinkState, LiveClass, Wish};
+use super::launching::Loading;
 use super::shares::FunctionKey;
 use crate::inspect::{Function, Site};
 use crate::prober::{ClassCounters, SLOT_UNKNOWN, Tier};
@@ -31,6 +32,10 @@ impl Session {
                 continue;
             }
             let Some(wish) = self.selection.wish(&function) else { continue };
+            // Whether return links are safe is known when the libraries are mapped.
+            if self.loading == Some(Loading::Program) && wish.kind != RecordKind::Count {
+                continue;
+            }
             match self.add_class(&function, key, wish) {
                 Ok(id) => new.push(id),
                 // Of thousands of functions only those that were named are missed by anybody.

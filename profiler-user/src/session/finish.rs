@@ -26,6 +26,8 @@ pub struct Finished {
     pub recording: Recording,
     /// The report made from it.
     pub report: Report,
+    /// Exit status of the command that was launched; `None`: none was, or it goes on.
+    pub status: Option<u8>,
 }
 
 /// A second Ctrl-C ends the agent: nothing is attached any more, and what is recorded is on disk or lost with the last
@@ -47,6 +49,10 @@ impl Session {
     ) -> Result<Finished, Failure> {
         self.progress.set("detaching".to_owned());
         let end_ns = now_ns();
+        // A command that ran for less than an interval of the ledger has not been asked before.
+        if let (Some(_), Some(cpu_ns)) = (&self.child, self.target.cpu_time_of_child_ns()) {
+            self.attach.note_last_cpu(cpu_ns);
+        }
         // What was to be opened again after a fork stays closed.
         self.rearm_wanted.clear();
         self.attach.close_all(&self.target);
@@ -69,6 +75,7 @@ impl Session {
             heartbeat.disarm();
             restore_interrupts();
         }
+        let status = self.end_command(reason);
         self.close_ledger();
         self.send_histograms();
         self.send_classes();
@@ -91,7 +98,7 @@ impl Session {
         self.progress.end();
         let recording = crate::recording::open_without_events(&path).map_err(anyhow::Error::new)?;
         let report = Report::from_recording(&recording);
-        Ok(Finished { path, recording, report })
+        Ok(Finished { path, recording, report, status })
     }
 
     fn send_histograms(&mut self) {

@@ -12,6 +12,7 @@ mod children;
 mod class;
 mod finish;
 mod host;
+mod launching;
 mod overhead;
 mod planning;
 mod progress;
@@ -66,8 +67,10 @@ enum Phase {
 pub(crate) enum EndReason {
     /// `--duration` is over.
     Duration,
-    /// Ctrl-C or SIGTERM.
+    /// Ctrl-C.
     Interrupted,
+    /// SIGTERM.
+    Terminated,
     /// The target ended.
     TargetExited,
 }
@@ -77,7 +80,7 @@ impl EndReason {
     fn text(self) -> &'static str {
         match self {
             Self::Duration => "duration",
-            Self::Interrupted => "interrupted",
+            Self::Interrupted | Self::Terminated => "interrupted",
             Self::TargetExited => "target exited",
         }
     }
@@ -107,6 +110,8 @@ struct Session {
     plan_only: bool,
     /// The problem of `plan_only`.
     problem: Option<profiler_core::plan::Problem>,
+    /// A launched program that does not run yet.
+    loading: Option<launching::Loading>,
     /// `--only-named`: no survey, no discovery, everything named is traced.
     only_named: bool,
     /// `--sample-rate`.

@@ -59,7 +59,9 @@ impl Session {
             // What could not be surveyed may be anything: it is tried in bursts first.
             // Not by perf-event uprobes, whose detaching stalls the target: what was named is traced under its quota.
             let slow = self.attach.kernel().tier() == Tier::D;
-            let unknown = known.is_none() && !self.only_named && !(slow && class.wish.named);
+            // What is attached before the program runs has no rate: it begins with what the bucket lends.
+            let unknown =
+                known.is_none() && !self.only_named && self.loading.is_none() && !(slow && class.wish.named);
             entry.never_trace = unknown;
             entry.must_trace = class.wish.must && !unknown;
             problem.classes.push(entry);
@@ -191,7 +193,7 @@ impl Session {
         // busy class would trip at once. A debt is paid back before anything else is spent.
         let cpu = self.own_cpu.max(profiler_core::ledger::FLOOR_CPU_PER_S);
         let lent = 0.5 * self.budget.cpu_per_second(cpu) * profiler_core::ledger::HOLD_S * 1e9;
-        let tokens = self.ledger.available_ns().max(lent);
+        let tokens = self.ledger.available_ns().max(lent - self.ledger.bucket().debt_ns());
         let actions = self.controller.take_plan(now, &orders, period_ns, tokens);
         self.obey(actions);
         Ok(())

@@ -4,7 +4,7 @@ use super::attach::{Attachments, now_ns};
 use super::children::Children;
 use super::finish::Finished;
 use super::host::{Host, unix_ns};
-use super::overhead::Counter;
+use super::launching::{Held, Launched, find_counter, hold_target};
 use super::progress::Progress;
 use super::sampling::Sampling;
 use super::select::Selection;
@@ -16,7 +16,7 @@ use crate::governor::{Governor, LinkTable};
 use crate::inspect::Inspection;
 use crate::prober::{Kernel, KernelOptions, SampleKind};
 use crate::recording::{Overwrite, Writer, WriterHandle, WriterOptions};
-use crate::target::{LaunchUser, Suspended, SwitchMeter, Target, launch};
+use crate::target::{SwitchMeter, Target};
 use crate::unwind::Unwinder;
 use crate::watchdog::Watchdog;
 use anyhow::Context;
@@ -24,7 +24,6 @@ use profiler_core::controller::{Controller, ControllerConfig};
 use profiler_core::ledger::Ledger;
 use profiler_core::plan::Problem;
 use profiler_core::recording::{AgentUse, FORMAT_VERSION, Losses, Meta};
-use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +66,7 @@ fn run_session(
         .build()
         .context("cannot start the event loop")?;
     before(&mut session);
-    let run = launched.go(&mut session).and_then(|()| runtime.block_on(session.run()));
+    let run = launched.go(&mut session, args).and_then(|()| runtime.block_on(session.run()));
     after(&mut session);
     let finished = session.finish(&heartbeat, run.as_ref().ok().copied(), run.as_ref().err());
     heartbeat.disarm();
@@ -149,52 +148,6 @@ pub(crate) fn preflight() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A target that is there, or one that is held before its first instruction.
-enum Held {
-    Running(Target),
-    Suspended(Suspended),
-}
-
-impl Held {
-    fn target(&self) -> &Target {
-        match self {
-            Self::Running(target) => target,
-            Self::Suspended(held) => held.target(),
-        }
-    }
-}
-
-/// What is left to be let go once everything is ready.
-enum Launched {
-    Nothing,
-    Held(Box<Suspended>),
-}
-
-impl Launched {
-    fn go(self, session: &mut Session) -> Result<(), Failure> {
-        if let Self::Held(held) = self {
-            let (target, child) = held.resume().map_err(Failure::attach)?;
-            session.target = target;
-            session.child = Some(child);
-        }
-        Ok(())
-    }
-}
-
-fn hold_target(args: &TargetArgs) -> Result<Held, Failure> {
-    if let Some(pid) = args.pid {
-        // OK because the command line bounds PIDs at 2^22.
-        let pid = i32::try_from(pid).unwrap_or(i32::MAX);
-        return Ok(Held::Running(Target::attach(pid).map_err(Failure::attach)?));
-    }
-    let user = if args.as_root { None } else { LaunchUser::from_sudo().map_err(Failure::attach)? };
-    let (program, rest) = args.command.split_first().ok_or_else(|| Failure::usage("no command to start"))?;
-    let rest: Vec<OsString> = rest.iter().map(OsString::from).collect();
-    let mut held = launch(OsStr::new(program), &rest, user.as_ref()).map_err(Failure::attach)?;
-    held.run_to_entry().map_err(Failure::attach)?;
-    Ok(Held::Suspended(held))
-}
-
 fn prepare(
     args: &RecordArgs,
     held: Held,
@@ -205,13 +158,11 @@ fn prepare(
     progress.set("inspecting the target".to_owned());
     let selection = Selection::new(&args.select).map_err(|e| Failure::new(FailureKind::Usage, e))?;
     let inspection = Inspection::of(held.target().pid()).map_err(Failure::attach)?;
-    let counter = args
-        .progress
-        .as_deref()
-        .map(|name| {
-            Counter::find(&inspection, name).map_err(|why| Failure::usage(format!("--progress: {why}")))
-        })
-        .transpose()?;
+    // Of a launched program the libraries are not mapped yet.
+    let counter = match &held {
+        Held::Running(_) => find_counter(&inspection, args)?,
+        Held::Suspended(_) => None,
+    };
     let options = KernelOptions {
         forced_tier: args.force_tier,
         kernel_memory_bytes: args.kernel_memory,
@@ -293,6 +244,7 @@ fn prepare(
         verbose: args.verbose,
         log,
         only_named: args.only_named,
+        loading: None,
         plan_only: false,
         problem: None,
         fixed_rate_hz: args.sample_rate,
@@ -420,7 +372,7 @@ impl Session {
                     }
                 }
                 _ = interrupt.recv() => return Ok(EndReason::Interrupted),
-                _ = terminate.recv() => return Ok(EndReason::Interrupted),
+                _ = terminate.recv() => return Ok(EndReason::Terminated),
                 _ = stop.recv() => self.progress.note("Ctrl-Z does not work while functions are traced; Ctrl-C ends the run"),
                 _ = hangup.recv() => return Ok(EndReason::Interrupted),
                 _ = exit.readable() => return Ok(EndReason::TargetExited),

@@ -243,10 +243,15 @@ impl Session {
         let mut rates = self.present_rates();
         rates.extend(new);
         self.make_plan(&rates)?;
+        self.start_comparison();
+        Ok(())
+    }
+
+    /// Measures the overhead from now on, where there is a progress metric.
+    pub(super) fn start_comparison(&mut self) {
         if let Some(counter) = self.counter.take() {
             self.comparison = Some(Comparison::new(counter, now_ns()));
         }
-        Ok(())
     }
 
     fn start_round(&mut self, requests: &[BurstRequest]) {

@@ -150,7 +150,7 @@ impl Session {
     }
 
     /// Charges what a class has been hit since the last time.
-    fn charge_class(&mut self, id: ClassId) -> u64 {
+    pub(super) fn charge_class(&mut self, id: ClassId) -> u64 {
         let counters = self.attach.kernel().classes().counters(id);
         let class = self.attach.class_mut(id);
         let new = counters.since(&class.charged);

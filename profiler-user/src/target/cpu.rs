@@ -4,6 +4,9 @@ use super::{Target, TargetError, gone_or};
 use std::collections::HashMap;
 use std::io;
 
+/// include/linux/posix-timers_types.h
+const CPUCLOCK_SCHED: i32 = 2;
+
 impl Target {
     /// CPU time that the whole process has used since it started, ended threads included, ns.
     ///
@@ -20,7 +23,6 @@ impl Target {
     /// # Cost
     /// Two system calls, below 1 us, plus some ns per thread.
     pub fn cpu_time_ns(&self) -> Result<u64, TargetError> {
-        const CPUCLOCK_SCHED: i32 = 2;
         let clock = (!self.pid << 3) | CPUCLOCK_SCHED;
         let value = clock_ns(clock);
         // The clock goes by number: only while the pidfd says "alive" is the number surely our process.
@@ -28,6 +30,12 @@ impl Target {
             return Err(TargetError::Exited { pid: self.pid });
         }
         value.map_err(|source| TargetError::Io { pid: self.pid, what: "read the CPU clock", source })
+    }
+
+    /// The same of a child of ours that may have ended and was not waited for yet: its number is still its own.
+    #[must_use]
+    pub(crate) fn cpu_time_of_child_ns(&self) -> Option<u64> {
+        clock_ns((!self.pid << 3) | CPUCLOCK_SCHED).ok()
     }
 
     /// CPU time that one thread has used, ns; may lag by one timer tick while it runs. `None` if the thread has

@@ -18,12 +18,14 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::sync::OnceLock;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The loader maps libraries within milliseconds; half a minute allows for a slow network file system.
 const ENTRY_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often the caller is asked to show that it is alive meanwhile.
+const ENTRY_LOOK: Duration = Duration::from_millis(50);
 
 /// Why a program was not launched, or not let go.
 #[derive(Debug, thiserror::Error)]
@@ -171,16 +173,20 @@ impl Suspended {
     }
 
     /// Let the loader map the libraries that the program is linked with, and hold again at the program's entry
-    /// point. Blocks for the loader's run, typically 1 to 20 ms.
+    /// point. Blocks for the loader's run, typically 1 to 20 ms, and calls `while_waiting` now and then.
     ///
     /// # Errors
     /// The program ended, or no debug register is to be had: it is then *not* known to be held, so drop or
     /// resume it.
-    pub fn run_to_entry(&mut self) -> Result<(), LaunchError> {
+    pub fn run_to_entry(&mut self, mut while_waiting: impl FnMut()) -> Result<(), LaunchError> {
         self.order(Order::RunToEntry)?;
-        match self.replies.recv_timeout(ENTRY_TIMEOUT) {
-            Ok(reply) => reply.map(drop),
-            Err(_) => Err(LaunchError::EntryTimeout { program: self.program.clone() }),
+        let begun = Instant::now();
+        loop {
+            match self.replies.recv_timeout(ENTRY_LOOK) {
+                Ok(reply) => return reply.map(drop),
+                Err(RecvTimeoutError::Timeout) if begun.elapsed() < ENTRY_TIMEOUT => while_waiting(),
+                Err(_) => return Err(LaunchError::EntryTimeout { program: self.program.clone() }),
+            }
         }
     }
 

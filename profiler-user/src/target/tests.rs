@@ -140,7 +140,7 @@ fn a_launched_program_waits_for_its_first_instruction() {
     assert!(!file.exists(), "it ran while it was held");
     assert_eq!(held.target().exe().unwrap(), std::fs::canonicalize("/bin/sh").unwrap());
 
-    held.run_to_entry().unwrap();
+    held.run_to_entry(|| ()).unwrap();
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", held.target().pid())).unwrap();
     assert!(maps.contains("libc.so"), "the loader has mapped the libraries: {maps}");
     assert!(!file.exists(), "it ran beyond its entry point");

@@ -9,6 +9,7 @@ mod ends;
 mod errors;
 mod exact;
 mod forks;
+mod launched;
 mod replan;
 
 use profiler_core::class::Source;

@@ -1,0 +1,215 @@
+//! `record -- COMMAND`: what is named is attached before the program runs, and its exit status is passed on.
+//!
+//! ```text
+//! exec stop ─ count classes of the program ─► loader maps the libraries ─► entry point ─ everything else ─► resumed
+//! ```
+//! Two steps, because at the exec stop nobody knows yet which libraries come: whether return links are safe is asked at
+//! the entry point. So a function of the program that is *counted* is attached before the first instruction (resolvers,
+//! pre-initialisers and calls from library constructors included); library functions, and functions that are timed or
+//! recorded, are attached at the entry point: before the program's own constructors and `main`, after those of the
+//! libraries.
+
+use super::Session;
+use super::attach::now_ns;
+use super::overhead::Counter;
+use super::{EndReason, Phase};
+use crate::cli::{RecordArgs, TargetArgs};
+use crate::failure::Failure;
+use crate::inspect::Inspection;
+use crate::target::{LaunchUser, Suspended, Target, launch};
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
+
+/// CPU s/s that a program is taken to use when it starts: most begin by working.
+const STARTING_CPU: f64 = 1.0;
+/// So long a command may take to end by itself after Ctrl-C, which the terminal has sent to it as well.
+const INTERRUPT_GRACE: Duration = Duration::from_secs(1);
+/// So long a command is waited for after our SIGTERM.
+const END_LIMIT: Duration = Duration::from_secs(3);
+
+/// A target that is there, or one that is held before its first instruction.
+pub(super) enum Held {
+    Running(Target),
+    Suspended(Suspended),
+}
+
+impl Held {
+    pub(super) fn target(&self) -> &Target {
+        match self {
+            Self::Running(target) => target,
+            Self::Suspended(held) => held.target(),
+        }
+    }
+}
+
+/// What is left to be let go once everything is ready.
+pub(super) enum Launched {
+    Nothing,
+    Held(Box<Suspended>),
+}
+
+/// Binds to the process, or launches the command and holds it before its first instruction.
+///
+/// # Errors
+/// There is no such process, or the command cannot be started.
+pub(super) fn hold_target(args: &TargetArgs) -> Result<Held, Failure> {
+    if let Some(pid) = args.pid {
+        // OK because the command line bounds PIDs at 2^22.
+        let pid = i32::try_from(pid).unwrap_or(i32::MAX);
+        return Ok(Held::Running(Target::attach(pid).map_err(Failure::attach)?));
+    }
+    let user = if args.as_root { None } else { LaunchUser::from_sudo().map_err(Failure::attach)? };
+    let (program, rest) = args.command.split_first().ok_or_else(|| Failure::usage("no command to start"))?;
+    let rest: Vec<OsString> = rest.iter().map(OsString::from).collect();
+    launch(OsStr::new(program), &rest, user.as_ref()).map(Held::Suspended).map_err(Failure::attach)
+}
+
+/// Finds the variable of `--progress`.
+///
+/// # Errors
+/// No mapped module has it.
+pub(super) fn find_counter(inspection: &Inspection, args: &RecordArgs) -> Result<Option<Counter>, Failure> {
+    args.progress
+        .as_deref()
+        .map(|name| {
+            Counter::find(inspection, name).map_err(|why| Failure::usage(format!("--progress: {why}")))
+        })
+        .transpose()
+}
+
+impl Launched {
+    /// Attaches what is named, and lets the program run.
+    ///
+    /// # Errors
+    /// The budget does not allow what must be traced, or the program ended; it has not run then, or is killed.
+    pub(super) fn go(self, session: &mut Session, args: &RecordArgs) -> Result<(), Failure> {
+        let Self::Held(mut held) = self else { return Ok(()) };
+        session.own_cpu = STARTING_CPU;
+        session.loading = Some(Loading::Program);
+        session.attach_before_start()?;
+        // Until it stops again the loader runs under the breakpoints of the first step.
+        held.run_to_entry(|| session.attach.governor().pulse()).map_err(Failure::attach)?;
+        session.settle();
+        session.inspection.refresh().map_err(Failure::attach)?;
+        session.sampling.modules_changed();
+        session.counter = find_counter(&session.inspection, args)?;
+        session.loading = Some(Loading::Libraries);
+        session.attach_before_start()?;
+        session.loading = None;
+        session.begin_run();
+        let (target, child) = held.resume().map_err(Failure::attach)?;
+        session.target = target;
+        session.child = Some(child);
+        Ok(())
+    }
+}
+
+/// How far a launched program is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Loading {
+    /// Only the program and its loader are mapped.
+    Program,
+    /// The libraries are mapped, too; it stands at its entry point.
+    Libraries,
+}
+
+impl Session {
+    /// Attaches what is named and mapped, with a quota from the tokens that the bucket lends.
+    fn attach_before_start(&mut self) -> Result<(), Failure> {
+        self.attach.governor().pulse();
+        if self.find_classes(false).is_empty() {
+            return Ok(());
+        }
+        self.phase = Phase::Run;
+        let ids: Vec<_> = self.attach.classes().iter().map(|c| c.id).collect();
+        for id in ids {
+            self.charge_class(id);
+        }
+        let rates = if self.plans == 0 { HashMap::new() } else { self.present_rates() };
+        self.make_plan(&rates).map_err(|e| Failure::from(anyhow::Error::new(e)))
+    }
+
+    /// The run begins now: counts from here to the end are those of the whole run.
+    fn begin_run(&mut self) {
+        // Making links stalls a running program; this one stood still.
+        let _ = self.attach.take_operations();
+        let now = now_ns();
+        let later = now.saturating_sub(self.meta.start_ns);
+        self.meta.start_ns = now;
+        self.meta.start_unix_ns += later;
+        self.end_ns = self.end_ns.map(|end| end + later);
+        self.discover_ns += later;
+        match &mut self.phase {
+            Phase::Warmup { until_ns } => *until_ns += later,
+            _ => self.start_comparison(),
+        }
+        if self.only_named {
+            let open = self.attach.classes().iter().filter(|c| c.is_open()).count();
+            self.progress.note(&format!("tracing {open} of {} functions", self.attach.classes().len()));
+        }
+    }
+
+    /// Ends the command as the run ended, waits for it a while, and returns its exit status as `env` and the shell give
+    /// it: 128 + n for signal n. `None`: there is no command, or it goes on.
+    pub(super) fn end_command(&mut self, reason: Option<EndReason>) -> Option<u8> {
+        let mut child = self.child.take()?;
+        let grace = match reason {
+            Some(EndReason::TargetExited) => END_LIMIT,
+            Some(EndReason::Interrupted) => INTERRUPT_GRACE,
+            Some(EndReason::Duration | EndReason::Terminated) | None => Duration::ZERO,
+        };
+        if let Some(status) = wait(&mut child, grace) {
+            return Some(code(status));
+        }
+        // As `perf record` ends its workload. A process that we have not waited for keeps its number.
+        if let Ok(pid) = i32::try_from(child.id()) {
+            // SAFETY: kill takes integers; the child is ours and not collected.
+            unsafe { libc::kill(pid, libc::SIGTERM) };
+        }
+        let Some(status) = wait(&mut child, END_LIMIT) else {
+            let text = format!("the command goes on as process {}: it ignores SIGTERM", child.id());
+            self.progress.note(&text);
+            return None;
+        };
+        // Ended by us, at the time that the user named: that is success.
+        let asked = reason == Some(EndReason::Duration) && status.signal() == Some(libc::SIGTERM);
+        Some(if asked { 0 } else { code(status) })
+    }
+}
+
+fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+    let begun = Instant::now();
+    loop {
+        // An error means that somebody else has collected it: its status is lost.
+        match child.try_wait() {
+            Ok(Some(status)) => return Some(status),
+            Ok(None) if begun.elapsed() < limit => std::thread::sleep(Duration::from_millis(2)),
+            Ok(None) | Err(_) => return None,
+        }
+    }
+}
+
+/// Exit status for the shell.
+fn code(status: ExitStatus) -> u8 {
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    // OK because exit codes are bytes and signals are below 65.
+    u8::try_from(code).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::code;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
+    #[test]
+    fn exit_statuses_are_those_of_the_shell() {
+        // wait(2): the code in the second byte, the signal in the first.
+        assert_eq!(code(ExitStatus::from_raw(7 << 8)), 7);
+        assert_eq!(code(ExitStatus::from_raw(libc::SIGTERM)), 143);
+        assert_eq!(code(ExitStatus::from_raw(0)), 0);
+    }
+}
