@@ -1,10 +1,12 @@
 //! Tables of `docs/benchmarks-planner.md`: `cargo bench -p profiler-core --bench planner_tables`.
 //!
 //! Times and gaps of the certified optimum over many draws and on the hard families, and the information that
-//! simpler strategies leave on the table. Class tables given as arguments (`*.toml`) are added to the latter:
+//! simpler strategies leave on the table. The surveys of real programs in `profiler-core/surveys` are in both; class
+//! tables given as arguments (`*.toml`) are added to the latter:
 //! `cargo bench -p profiler-core --bench planner_tables -- survey1.toml survey2.toml`.
 
 use profiler_core::plan::{BurstRules, Options, Problem, Strategy, generate, solve, table};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 fn main() {
@@ -22,13 +24,34 @@ fn main() {
         ("random, n = 1,000".to_owned(), (0..100).map(|s| generate::heavy_tailed(1_000, s)).collect()),
         ("random with rules, n = 40".to_owned(), feasible(40, 500)),
     ];
+    for (name, survey) in surveys() {
+        let draws = (0..500).map(|seed| generate::within_intervals(&survey, seed)).collect();
+        problems.push((format!("{name}, n = {}", survey.classes.len()), draws));
+    }
     for path in std::env::args().skip(1).filter(|a| a.ends_with(".toml")) {
-        let text =
-            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("cannot read {path}: {error}"));
-        let parsed = table::parse(&text).unwrap_or_else(|errors| panic!("{path}: {}", errors[0]));
-        problems.push((path, vec![parsed.problem]));
+        let problem = read(Path::new(&path));
+        problems.push((path, vec![problem]));
     }
     information_lost(&problems);
+}
+
+fn read(path: &Path) -> Problem {
+    let path = path.display();
+    let text = std::fs::read_to_string(path.to_string())
+        .unwrap_or_else(|error| panic!("cannot read {path}: {error}"));
+    table::parse(&text).unwrap_or_else(|errors| panic!("{path}, {}", errors[0])).problem
+}
+
+/// The surveys of real programs, by name.
+fn surveys() -> Vec<(String, Problem)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("surveys");
+    let entries = std::fs::read_dir(&folder).expect("the surveys are in the repository");
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("a readable folder").path()).collect();
+    files.retain(|file| file.extension().is_some_and(|e| e == "toml"));
+    files.sort();
+    let name =
+        |file: &PathBuf| file.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
+    files.iter().map(|file| (name(file), read(file))).collect()
 }
 
 /// Random problems with rules that have a solution, from tables in which half of the classes would fit.
@@ -60,25 +83,36 @@ fn percentile(sorted: &[Duration], p: f64) -> Duration {
 
 fn draws() {
     println!(
-        "\n| n | draws | median | 99th percentile | largest | gap above 1e-9 |\n|---|---|---|---|---|---|"
+        "\n| problems | draws | median | 99th percentile | largest | gap above 1e-9 |\n|---|---|---|---|---|---|"
     );
-    for n in [5, 10, 20, 30, 40] {
+    let row = |name: &str, draw: &dyn Fn(u64) -> Problem| {
         let mut open = 0;
         let mut times: Vec<Duration> = (0..10_000)
             .map(|seed| {
-                let (time, gap, _) = timed(&generate::heavy_tailed(n, seed), Strategy::Certified);
+                let (time, gap, _) = timed(&draw(seed), Strategy::Certified);
                 open += usize::from(gap > 1e-9);
                 time
             })
             .collect();
         times.sort();
         println!(
-            "| {n} | 10,000 | {:.3?} | {:.3?} | {:.3?} | {open} |",
+            "| {name} | 10,000 | {:.3?} | {:.3?} | {:.3?} | {open} |",
             percentile(&times, 0.5),
             percentile(&times, 0.99),
             percentile(&times, 1.0)
         );
+    };
+    for n in [5, 10, 20, 30, 40] {
+        row(&format!("random, n = {n}"), &|seed| generate::heavy_tailed(n, seed));
     }
+    let surveys = surveys();
+    row(
+        &format!("surveys, n = 1 to {}", surveys.iter().map(|s| s.1.classes.len()).max().unwrap_or(0)),
+        &|seed| {
+            let (_, survey) = &surveys[usize::try_from(seed).expect("small") % surveys.len()];
+            generate::within_intervals(survey, seed)
+        },
+    );
 }
 
 fn sizes() {

@@ -40,6 +40,20 @@ const EXAMPLES: &str = "Examples:
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 cannot attach, 4 target refused as unsafe";
 
+const PLAN_EXAMPLES: &str = "Examples:
+  sudo tithe plan --pid 1234 --budget 2%
+       tithe plan --classes run.tithe/plan-0001.toml --budget 5%
+       tithe plan --classes table.toml --strategy hottest --format json
+
+A table says what can be watched and what the watching may cost:
+  budget = \"5%\"            # or max_frequency = 925: events and samples per second
+  report_time_us = 0.7      # one traced event
+  sample_time_us = 20       # one sample
+  [[class]]
+  name = \"commit\"
+  rate_hz = 300
+  duration_us = 40          # or share = 0.012";
+
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -200,6 +214,7 @@ pub struct ReportArgs {
 
 /// `tithe plan`.
 #[derive(Debug, Args)]
+#[command(after_help = PLAN_EXAMPLES)]
 #[command(group = ArgGroup::new("source").required(true).args(["pid", "classes"]))]
 pub struct PlanArgs {
     /// Survey this process, plan, and leave nothing attached (needs root)
@@ -215,13 +230,15 @@ pub struct PlanArgs {
     #[command(flatten)]
     pub select: SelectArgs,
     /// How many of the best plans are listed
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = parse_top)]
     pub top: usize,
-    /// What is maximised
-    #[arg(long, value_name = "NAME", default_value = "information")]
-    pub objective: String,
-    /// How it is solved
-    #[arg(long, value_name = "NAME")]
+    /// What is maximised: 'information' (weighted events per second) or 'precision' (small errors of means, totals and
+    /// rates; one plan is listed) (default: what the table says, or information)
+    #[arg(long, value_name = "NAME", verbatim_doc_comment)]
+    pub objective: Option<String>,
+    /// How it is solved: auto, certified, mixed, approximation, exhaustive, continuous, frequent, hottest,
+    /// by-weight or sample-all (default: auto, the best plan with its proof)
+    #[arg(long, value_name = "NAME", verbatim_doc_comment)]
     pub strategy: Option<String>,
     /// Form on standard output
     #[arg(long, value_enum, default_value = "text")]
@@ -252,6 +269,13 @@ fn parse_pid(text: &str) -> Result<u32, String> {
         Ok(pid) if (1..=4_194_304).contains(&pid) => Ok(pid),
         Ok(_) => Err("a process ID lies between 1 and 4194304".to_owned()),
         Err(_) => Err("not a process ID; 'pgrep NAME' finds one".to_owned()),
+    }
+}
+
+fn parse_top(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(top) if (1..=1000).contains(&top) => Ok(top),
+        _ => Err("accepted: a whole number from 1 to 1000".to_owned()),
     }
 }
 

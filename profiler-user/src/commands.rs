@@ -13,7 +13,7 @@ use crate::target;
 use crate::watchdog::Watchdog;
 use clap::CommandFactory;
 use profiler_core::cost::{CostModel, Price};
-use profiler_core::plan::{Objective, Options, Problem, Strategy, UnknownStrategy};
+use profiler_core::plan::{self, Objective, Options, Problem, Strategy, UnknownStrategy};
 use profiler_core::recording::Recording;
 use profiler_core::report::Report;
 use std::io::Write;
@@ -92,23 +92,36 @@ fn plan(args: &PlanArgs) -> Result<(), Failure> {
             session::plan(args, &watchdog)?
         }
     };
-    if let (Some(budget), true) = (args.budget, args.classes.is_some()) {
+    if let (Some(budget), Some(path)) = (args.budget, &args.classes) {
+        if !problem.priced {
+            return Err(Failure::usage(format!(
+                "{}: --budget {budget} needs prices, the table has max_frequency alone; accepted: report_time_us in the \
+                 table, or no --budget",
+                path.display()
+            )));
+        }
         problem.budget = budget.cpu_per_second(problem.target_cpu);
     }
-    problem.objective = match args.objective.as_str() {
-        "information" => Objective::Information,
-        "precision" => Objective::Precision,
-        other => {
+    match args.objective.as_deref() {
+        None => {}
+        Some("information") => problem.objective = Objective::Information,
+        Some("precision") => problem.objective = Objective::Precision,
+        Some(other) => {
             let text = format!("there is no objective '{other}': choose from information, precision");
             return Err(Failure::usage(text));
         }
-    };
-    let options = Options { top: args.top.max(1), ..Options::default() };
-    let plans = profiler_core::plan::solve_top(&problem, strategy, &options).map_err(Failure::usage)?;
+    }
+    let options = Options { top: args.top, ..Options::default() };
+    let plans = plan::solve_top(&problem, strategy, &options).map_err(|error| {
+        let place = args.classes.as_ref().map(|path| format!("{}: ", path.display())).unwrap_or_default();
+        Failure::usage(format!("{place}{error}"))
+    })?;
+    // OK because there is a plan or an error.
+    let outlook = plan::outlook(&problem, &plans[0], strategy);
     let text = match args.format {
-        Format::Text => profiler_core::plan::render_text(&problem, &plans),
+        Format::Text => plan::render_text(&problem, &plans, &outlook),
         Format::Json => {
-            let output = profiler_core::plan::Output::new(&problem, &plans);
+            let output = plan::Output::new(&problem, &plans, outlook);
             let mut json = serde_json::to_string_pretty(&output).map_err(anyhow::Error::new)?;
             json.push('\n');
             json
@@ -122,8 +135,8 @@ fn plan(args: &PlanArgs) -> Result<(), Failure> {
 fn table(path: &Path) -> Result<Problem, Failure> {
     let text = std::fs::read_to_string(path)
         .map_err(|e| Failure::usage(format!("cannot read the class table '{}': {e}", path.display())))?;
-    let table = profiler_core::plan::table::parse(&text).map_err(|errors| {
-        let lines: Vec<String> = errors.iter().map(|e| format!("{}:{e}", path.display())).collect();
+    let table = plan::table::parse(&text).map_err(|errors| {
+        let lines: Vec<String> = errors.iter().map(|e| format!("{}, {e}", path.display())).collect();
         Failure::usage(lines.join("\n"))
     })?;
     Ok(table.problem)

@@ -11,25 +11,39 @@
 //! `S_{l,0} >= W_l F_l + V`. Adding, `OPT = k + V < S_{0,l} + S_{l,0}`. If nothing is skipped, `k <= g` and
 //! `V <= S_{0,0}`. Minimum rates split the problem into cases ([`Model::cases`]), each with the bound.
 
-use super::model::{Candidate, Case, Model};
+use super::certified;
+use super::model::{Candidate, Case, Model, SLACK};
 use super::{Options, Plan, PlanError, Problem, Strategy};
 
-/// More cases than this (distinct thresholds of minimum rates) are thinned out evenly, to stay near O(n log n).
+/// More cases than this (distinct thresholds of minimum rates) are thinned out evenly, to stay near O(n log n). The
+/// plan is then not proven to be worth half of the optimum.
 const MAX_CASES: usize = 64;
 
 /// The paper's approximation; the best `options.top` of its candidates.
 pub(super) fn solve(problem: &Problem, model: &Model<'_>, options: &Options) -> Result<Vec<Plan>, PlanError> {
     debug_assert!(std::ptr::eq(problem, model.problem), "a model belongs to its problem");
     let candidates = candidates(model, options.top.max(1))?;
-    // Theorem 2: no plan is worth twice the best candidate.
-    let bound = 2.0 * candidates[0].value;
+    let bound = bound(model, &candidates[0])?;
     Ok(candidates.iter().map(|c| model.plan(c, Strategy::Approximation, bound)).collect())
+}
+
+/// What no plan is worth more than. Theorem 2: twice the best candidate. Where cases were left out the theorem does not
+/// hold; then it is the relaxation's bound.
+fn bound(model: &Model<'_>, best: &Candidate) -> Result<f64, PlanError> {
+    if model.cases()?.len() <= MAX_CASES {
+        return Ok(2.0 * best.value);
+    }
+    let once = Options { work_limit: Some(0), ..Options::default() };
+    Ok(certified::solve(model, &once)?[0].upper_bound)
 }
 
 /// The best distinct candidates, best first; at least one.
 pub(super) fn candidates(model: &Model<'_>, top: usize) -> Result<Vec<Candidate>, PlanError> {
     let cases = model.cases()?;
-    let order = by_density(model);
+    let order = match cases.as_slice() {
+        [case] => by_density(model, Some(case)),
+        _ => by_density(model, None),
+    };
     let step = cases.len().div_ceil(MAX_CASES);
     let mut found: Vec<Candidate> = Vec::new();
     let twins = if top > 1 { model.twins() } else { Vec::new() };
@@ -49,8 +63,12 @@ pub(super) fn candidates(model: &Model<'_>, top: usize) -> Result<Vec<Candidate>
 }
 
 /// Items by `W F / c`, best first; what costs nothing comes first, what is worth nothing last.
-fn by_density(model: &Model<'_>) -> Vec<u32> {
-    let mut keyed: Vec<(u64, u32)> = (0u32..)
+///
+/// If there is one case only, items that the greedy cannot take in it are left out before sorting, which is nearly
+/// all of them where the budget is small: everything denser than the first item that does not fit is taken, and of the
+/// rest only what costs no more than the room that is left then.
+fn by_density(model: &Model<'_>, only: Option<&Case>) -> Vec<u32> {
+    let mut keyed: Vec<(f64, f64, u32)> = (0u32..)
         .zip(&model.items)
         .map(|(index, item)| {
             let full = item.full_at_least();
@@ -59,12 +77,23 @@ fn by_density(model: &Model<'_>) -> Vec<u32> {
                 (true, false) => f64::INFINITY,
                 (true, true) => full / item.cost,
             };
-            // Bits of numbers that are not negative are in the numbers' order; inverted, in the opposite one.
-            (!density.to_bits(), index)
+            (density, item.cost, index)
         })
         .collect();
-    keyed.sort_unstable();
-    keyed.into_iter().map(|(_, index)| index).collect()
+    let total: f64 = keyed.iter().map(|k| k.1).sum();
+    if let Some(case) = only.filter(|case| case.forced.is_empty()) {
+        let room = model.budget * (1.0 + SLACK) - model.base_cost - case.s_min * model.sample_cost;
+        if total > room && room > 0.0 {
+            let mut pairs: Vec<(f64, f64)> = keyed.iter().filter(|k| k.1 > 0.0).map(|k| (k.0, k.1)).collect();
+            let critical = certified::critical_density(&mut pairs, room);
+            let denser: f64 = keyed.iter().filter(|k| k.0 > critical).map(|k| k.1).sum();
+            // A little more than what is left: sums in another order differ in their last bits.
+            let left = (room - denser).max(0.0) + 1e-9 * model.budget;
+            keyed.retain(|k| k.0 > critical || k.1 <= left);
+        }
+    }
+    keyed.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.2.cmp(&b.2)));
+    keyed.into_iter().map(|k| k.2).collect()
 }
 
 /// What a candidate traces besides the forced items, without writing the list out.
@@ -207,6 +236,7 @@ pub(super) fn sample_all(_: &Problem, model: &Model<'_>) -> Result<Vec<Plan>, Pl
 
 /// A plan of a rule that promises nothing: its bound is the approximation's.
 fn unproven(model: &Model<'_>, candidate: &Candidate, strategy: Strategy) -> Plan {
-    let bound = candidates(model, 1).map_or(f64::INFINITY, |c| 2.0 * c[0].value);
+    // OK because a model with a candidate has a case.
+    let bound = candidates(model, 1).and_then(|c| bound(model, &c[0])).unwrap_or(f64::INFINITY);
     model.plan(candidate, strategy, bound)
 }

@@ -20,8 +20,7 @@ pub(super) fn solve(model: &Model<'_>) -> Result<Vec<Plan>, PlanError> {
     let constant = model.base_cost + s * model.sample_cost + model.items.iter().map(detect).sum::<f64>();
     let least = constant + model.items.iter().zip(&floors).map(|(item, x)| x * report(item)).sum::<f64>();
     if !model.fits(least) {
-        let what = "must-trace classes, detection, minimum rates and the least sampling rate";
-        return Err(model.infeasible(what, least));
+        return Err(model.infeasible(least));
     }
     let mut room = model.budget - least;
     let density = |item: &Item| {

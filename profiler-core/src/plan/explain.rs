@@ -57,7 +57,12 @@ impl Words<'_> {
             Decision::Trace if class.must_trace => format!("must be traced; costs {full}"),
             Decision::Trace => {
                 let seen = s * class.rho.value;
-                format!("{} events/s cost {full}; samples would see {} of them", number(hz), number(seen))
+                let short = if seen < hz { "short against the sampling period: " } else { "" };
+                format!(
+                    "{short}samples would see {} of {} events/s; tracing costs {full}",
+                    number(seen),
+                    number(hz)
+                )
             }
             Decision::Burst { duty } if class.min_rate_hz > s * class.rho.value => format!(
                 "samples would see {} of the {} events/s that are wanted at least: bursts in {} of the time",
@@ -126,13 +131,9 @@ impl Words<'_> {
         }
     }
 
-    /// A cost as a share of the target's CPU time.
+    /// A cost in words.
     fn share(&self, cost: f64) -> String {
-        if self.problem.target_cpu > 0.0 {
-            format!("{} of the target's CPU time", percent(cost / self.problem.target_cpu))
-        } else {
-            format!("{} CPU s/s", number(cost))
-        }
+        self.problem.cost_unit().words(cost)
     }
 }
 

@@ -11,6 +11,7 @@ use super::{Plan, PlanError, Strategy};
 
 /// Sampling everything, with the proof that nothing is better; or why that cannot be said.
 pub(super) fn solve(model: &Model<'_>) -> Result<Vec<Plan>, PlanError> {
+    model.cases()?;
     let refuse = |why: String| PlanError::NotApplicable { strategy: Strategy::Frequent, why };
     for item in &model.items {
         let class = &model.problem.classes[item.rep as usize];

@@ -66,6 +66,23 @@ pub fn with_rules(n: usize, seed: u64) -> Problem {
     problem
 }
 
+/// A survey with other numbers that it allows: rates and shares anywhere within their intervals, a budget of 0.5 to 5 %
+/// of the target's CPU time.
+#[must_use]
+pub fn within_intervals(survey: &Problem, seed: u64) -> Problem {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut problem = survey.clone();
+    problem.budget = rng.random_range(0.005..0.05) * problem.target_cpu;
+    for class in &mut problem.classes {
+        for range in [&mut class.rate_hz, &mut class.rho] {
+            range.value = range.low + (range.high - range.low) * rng.random_range(0.0..1.0);
+            range.value = range.value.clamp(range.low, range.high);
+        }
+    }
+    problem.sampling.min_hz = problem.sampling.min_hz.min(0.5 * problem.budget / problem.sample_cost());
+    problem
+}
+
 /// `n` copies of one class, and a budget that holds a third of them and a bit.
 #[must_use]
 pub fn identical(n: usize) -> Problem {

@@ -24,6 +24,7 @@ mod exhaustive;
 mod explain;
 mod frequent;
 pub mod generate;
+mod least;
 mod model;
 mod precision;
 mod problem;
@@ -36,10 +37,12 @@ mod whatif;
 
 pub use explain::Explanation;
 pub use precision::relative_errors;
-pub use problem::{BurstRules, Estimand, Objective, PlanClass, Problem, Range, SamplingRules};
+pub use problem::{
+    BurstRules, CostUnit, Estimand, Objective, PlanClass, Problem, Range, SamplingRules, UNPRICED_REPORT_S,
+};
 pub use render::{ClassOutput, Output, PlanOutput, render_text};
 pub use solution::{ClassPlan, Decision, Options, Plan, PlanError, Strategy, UnknownStrategy};
-pub use whatif::{Change, Decisive, Sensitivity, WhatIf, sensitivity, what_if};
+pub use whatif::{Change, Decisive, Outlook, Sensitivity, WhatIf, outlook, sensitivity, what_if};
 
 /// The best plan for `problem` by `strategy`.
 ///

@@ -12,6 +12,7 @@
 //!
 //! Both `t_i` and `u_i` grow with `s`, so for a fixed `T` the best `s` is the largest that fits.
 
+use super::least::{Minimum, Ruled, Rules};
 use super::solution::PlanError;
 use super::{ClassPlan, Decision, Plan, Problem, Strategy};
 use std::collections::HashMap;
@@ -19,6 +20,9 @@ use std::collections::HashMap;
 /// Relative slack when a cost is compared with the budget: sums of prices are floating-point, and a set of
 /// classes that fits exactly must not be lost to the last bit. No price is known to 12 digits.
 pub(super) const SLACK: f64 = 1e-12;
+
+/// A sampling rate without a limit: products with weights and shares stay finite.
+const LARGEST_HZ: f64 = 1e30;
 
 /// One free choice.
 #[derive(Debug, Clone)]
@@ -144,16 +148,7 @@ impl<'a> Model<'a> {
             }
             model.s_max = model.s_min;
         }
-        let needed = model.base_cost + model.s_min * model.sample_cost;
-        if !model.fits(needed) {
-            let sampling = model.s_min * model.sample_cost;
-            let what = match (model.base_cost > 0.0, sampling > 0.0) {
-                (true, true) => "the must-trace classes and the least sampling rate",
-                (true, false) => "the must-trace classes",
-                _ => "the least sampling rate",
-            };
-            return Err(model.infeasible(what, needed));
-        }
+        model.s_max = model.s_max.min(LARGEST_HZ).max(model.s_min);
         Ok(model)
     }
 
@@ -227,14 +222,29 @@ impl<'a> Model<'a> {
         cost <= self.budget * (1.0 + SLACK)
     }
 
-    pub fn infeasible(&self, what: &str, needed: f64) -> PlanError {
-        let percent = needed / self.problem.target_cpu * 100.0;
-        PlanError::Infeasible {
-            what: what.to_owned(),
-            needed,
-            budget: self.budget,
-            shortfall: needed - self.budget,
-            percent,
+    /// The rules cost more than the budget: the plan needs at least `needed`.
+    pub fn infeasible(&self, needed: f64) -> PlanError {
+        PlanError::infeasible(self.problem, needed)
+    }
+
+    /// What the rules cost; with bursts or without them.
+    pub fn rules(&self, bursts: Option<(f64, f64)>) -> Rules {
+        let minimum = |index: u32| {
+            let class = &self.problem.classes[index as usize];
+            let all_hz = class.traced_hz();
+            Minimum { all_hz, wanted_hz: class.min_rate_hz.min(all_hz), rho: class.rho.value }
+        };
+        let ruled = self.items.iter().filter(|item| item.min_s > self.s_min).map(|item| {
+            let members = std::iter::once(item.rep).chain(item.derived.iter().map(|d| d.class));
+            Ruled { cost: item.cost, minima: members.map(minimum).collect() }
+        });
+        Rules {
+            base: self.base_cost,
+            sample_cost: self.sample_cost,
+            s_min: self.s_min,
+            s_max: self.s_max,
+            bursts,
+            ruled: ruled.collect(),
         }
     }
 
@@ -337,8 +347,7 @@ impl<'a> Model<'a> {
             }
         }
         if cases.is_empty() {
-            let what = "the must-trace classes, the minimum rates and the least sampling rate";
-            return Err(self.infeasible(what, least));
+            return Err(self.infeasible(least));
         }
         Ok(cases)
     }

@@ -20,6 +20,7 @@
 //!
 //! Not done here: derived counts (each class is observed for itself).
 
+use super::least::{Minimum, Ruled, Rules, enough};
 use super::model::{SLACK, finish};
 use super::{ClassPlan, Decision, Estimand, Options, Plan, PlanClass, PlanError, Problem, Strategy};
 
@@ -36,7 +37,12 @@ pub(super) fn solve(problem: &Problem, options: &Options) -> Result<Vec<Plan>, P
     let bursts = problem.burst_rules();
     let search =
         Search { problem, min_duty: bursts.min_duty(), charge: bursts.charge(), budget: problem.budget };
-    let lo = problem.sampling.min_hz;
+    let rules = rules(problem, search.min_duty, search.charge)?;
+    let (least, cheapest_s) = rules.least();
+    if least > problem.budget * (1.0 + SLACK) {
+        return Err(PlanError::infeasible(problem, least));
+    }
+    let lo = rules.s_min;
     let musts: f64 = problem.classes.iter().filter(|c| c.must_trace).map(PlanClass::trace_cost).sum();
     let affordable = if price > 0.0 { (problem.budget - musts) / price } else { f64::INFINITY };
     let mut hi = problem.sampling.max_hz.min(affordable).max(lo);
@@ -51,13 +57,12 @@ pub(super) fn solve(problem: &Problem, options: &Options) -> Result<Vec<Plan>, P
     }
     let mut open = vec![Interval { lo, hi, bound: f64::INFINITY }];
     let mut best: Option<Solution> = None;
-    let mut least = f64::INFINITY;
     let mut work = 0;
     let limit = options.work_limit.unwrap_or(WORK);
     let gap = options.gap.max(MIN_GAP);
     let mut bound = f64::NEG_INFINITY;
-    for s in [lo, hi] {
-        search.offer(s, &mut best, &mut least, &mut work);
+    for s in [lo, hi, cheapest_s] {
+        search.offer(s, &mut best, &mut work);
     }
     while let Some(next) = (0..open.len()).max_by(|&a, &b| open[a].bound.total_cmp(&open[b].bound)) {
         let interval = open.swap_remove(next);
@@ -75,23 +80,42 @@ pub(super) fn solve(problem: &Problem, options: &Options) -> Result<Vec<Plan>, P
             continue;
         }
         let middle = 0.5 * (interval.lo + interval.hi);
-        search.offer(middle, &mut best, &mut least, &mut work);
+        search.offer(middle, &mut best, &mut work);
         open.push(Interval { hi: middle, bound: ceiling, ..interval });
         open.push(Interval { lo: middle, bound: ceiling, ..interval });
     }
-    let Some(best) = best else {
-        let what = "must-trace classes, minimum rates and the least sampling rate".to_owned();
-        let percent = least / problem.target_cpu * 100.0;
-        let shortfall = least - problem.budget;
-        return Err(PlanError::Infeasible {
-            what,
-            needed: least,
-            budget: problem.budget,
-            shortfall,
-            percent,
-        });
-    };
+    // Within the last bits of the budget.
+    let Some(best) = best else { return Err(PlanError::infeasible(problem, least)) };
     Ok(vec![search.plan(&best, bound)])
+}
+
+/// The rules of the problem; classes that may not be traced and have a minimum rate raise the least sampling rate.
+fn rules(problem: &Problem, min_duty: f64, charge: f64) -> Result<Rules, PlanError> {
+    let mut rules = Rules {
+        base: 0.0,
+        sample_cost: problem.sample_cost(),
+        s_min: problem.sampling.min_hz,
+        s_max: problem.sampling.max_hz,
+        bursts: Some((min_duty, charge)),
+        ruled: Vec::new(),
+    };
+    for class in &problem.classes {
+        let wanted_hz = class.min_rate_hz.min(class.traced_hz());
+        if class.must_trace {
+            rules.base += class.trace_cost();
+        } else if wanted_hz > 0.0 && class.never_trace {
+            let needed_hz = enough(wanted_hz, class.rho.value);
+            if needed_hz > rules.s_max || needed_hz == f64::INFINITY {
+                let (class, max_hz) = (class.name.clone(), rules.s_max);
+                return Err(PlanError::MinRate { class, needed_hz, max_hz });
+            }
+            rules.s_min = rules.s_min.max(needed_hz);
+        } else if wanted_hz > 0.0 {
+            let minimum = Minimum { all_hz: class.traced_hz(), wanted_hz, rho: class.rho.value };
+            rules.ruled.push(Ruled { cost: class.trace_cost(), minima: vec![minimum] });
+        }
+    }
+    Ok(rules)
 }
 
 /// Relative standard error that a plan leaves on each class's estimand, for a plan made with the precision objective.
@@ -275,19 +299,10 @@ impl Search<'_> {
         (terms.iter().map(net).sum::<f64>() + mu * room) * (1.0 + SLACK)
     }
 
-    /// Keeps the plan at `s` if it is the best yet; notes what the rules cost there.
-    fn offer(&self, s: f64, best: &mut Option<Solution>, least: &mut f64, work: &mut u64) {
+    /// Keeps the plan at `s` if it is the best yet.
+    fn offer(&self, s: f64, best: &mut Option<Solution>, work: &mut u64) {
         let sampling = s * self.problem.sample_cost();
         let Some(terms) = self.terms(s) else { return };
-        let rules: f64 = terms
-            .iter()
-            .filter(|t| t.floor > 0.0)
-            .map(|t| {
-                let low = t.floor.max(self.min_duty).min(1.0);
-                self.spent(t, low).min(t.cost)
-            })
-            .sum();
-        *least = least.min(rules + sampling);
         let room = self.budget * (1.0 + SLACK) - sampling;
         let Some((dear, cheap)) = self.prices(&terms, room, work) else { return };
         let (mut duties, mut spent) = self.allocate(&terms, dear, work);

@@ -1,8 +1,12 @@
 //! The question put to the planner: classes, prices, budget, and the rules that a plan must keep.
 
 use super::PlanError;
+use super::explain::{number, percent};
 use crate::estimate::Estimate;
 use serde::{Deserialize, Serialize};
+
+/// What a report is taken to cost where prices are not known, s. Any number would do.
+pub const UNPRICED_REPORT_S: f64 = 1e-6;
 
 /// A number with the interval that it is known within.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -186,11 +190,62 @@ impl PlanClass {
     }
 }
 
+/// What costs are shown in.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CostUnit {
+    /// A share of the target's CPU time.
+    Share {
+        /// CPU seconds that the target uses per wall second.
+        target_cpu: f64,
+    },
+    /// CPU time per second: the target uses none by itself.
+    CpuTime,
+    /// Reports per second, events and samples alike (`MaxF`): prices are not known.
+    Reports {
+        /// What a report was taken to cost, s.
+        report_s: f64,
+    },
+}
+
+impl CostUnit {
+    /// A cost in CPU s/s as a share of the target's CPU time, where there is one.
+    #[must_use]
+    pub fn share(self, cost: f64) -> Option<f64> {
+        match self {
+            Self::Share { target_cpu } => Some(cost / target_cpu),
+            Self::CpuTime | Self::Reports { .. } => None,
+        }
+    }
+
+    /// A cost in CPU s/s as CPU time or reports per second.
+    #[must_use]
+    pub fn absolute(self, cost: f64) -> String {
+        match self {
+            Self::Share { .. } | Self::CpuTime => format!("{cost:.3e} CPU s/s"),
+            Self::Reports { report_s } => format!("{} reports/s", number(cost / report_s)),
+        }
+    }
+
+    /// A cost in CPU s/s for a sentence.
+    #[must_use]
+    pub fn words(self, cost: f64) -> String {
+        match self {
+            Self::Share { target_cpu } => format!("{} of the target's CPU time", percent(cost / target_cpu)),
+            Self::CpuTime => format!("{} CPU s/s", number(cost)),
+            Self::Reports { report_s } => format!("{} reports/s", number(cost / report_s)),
+        }
+    }
+}
+
 /// Everything that decides a plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Problem {
     /// `b`: monitoring CPU seconds per wall second that are allowed.
     pub budget: f64,
+    /// Whether prices are measured. If not, only their ratios mean something (the paper's `MaxF`: one price for events
+    /// and samples, whatever it is), and costs are shown as reports per second.
+    pub priced: bool,
     /// `U`: CPU seconds that the target uses per wall second.
     pub target_cpu: f64,
     /// The sampler.
@@ -212,6 +267,7 @@ impl Problem {
     pub fn new(budget: f64, target_cpu: f64, sample_price_s: f64) -> Self {
         Self {
             budget,
+            priced: true,
             target_cpu,
             sampling: SamplingRules { price_s: sample_price_s, min_hz: 0.0, max_hz: f64::INFINITY },
             burst: None,
@@ -231,6 +287,18 @@ impl Problem {
             .map(|&(name, rho, f, w)| PlanClass::new(name, f, rho, report_time_s).weight(w))
             .collect();
         problem
+    }
+
+    /// What costs of this problem are shown in.
+    #[must_use]
+    pub fn cost_unit(&self) -> CostUnit {
+        if !self.priced {
+            CostUnit::Reports { report_s: UNPRICED_REPORT_S }
+        } else if self.target_cpu > 0.0 {
+            CostUnit::Share { target_cpu: self.target_cpu }
+        } else {
+            CostUnit::CpuTime
+        }
     }
 
     /// How bursts may be made; without rules, as one likes and for nothing.

@@ -1,25 +1,24 @@
 //! Plans for people and for machines: a text table and a serialisable form.
 
 use super::explain::{number, percent, seconds};
-use super::{Plan, Problem, Sensitivity, Strategy, WhatIf};
+use super::{CostUnit, Outlook, Plan, Problem, Strategy};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
 /// What `tithe plan --format json` prints.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Output {
-    /// The budget, CPU s per wall second.
+    /// The budget, CPU s per wall second; reports per second if `priced` is false.
     pub budget: f64,
+    /// Whether prices are known. If not (`max_frequency` without `report_time_us`), costs are reports per second.
+    pub priced: bool,
     /// CPU seconds that the target uses per wall second.
     pub target_cpu: f64,
     /// The plans, best first.
     pub plans: Vec<PlanOutput>,
-    /// What more budget or weight would change about the first plan, if it was asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub what_if: Option<WhatIf>,
-    /// Whether the first plan would be another one within the intervals, if it was asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sensitivity: Option<Sensitivity>,
+    /// What would change the first plan.
+    #[serde(flatten)]
+    pub outlook: Outlook,
 }
 
 /// One plan.
@@ -35,10 +34,10 @@ pub struct PlanOutput {
     pub gap: f64,
     /// Samples per second of target CPU time.
     pub sampling_hz: f64,
-    /// Predicted cost, CPU s/s.
+    /// Predicted cost, CPU s/s; reports per second where prices are not known.
     pub cost: f64,
-    /// Predicted cost / the target's CPU time.
-    pub overhead: f64,
+    /// Predicted cost / the target's CPU time; null where prices are not known or the target uses no CPU time.
+    pub overhead: Option<f64>,
     /// One entry per class, in the problem's order.
     pub classes: Vec<ClassOutput>,
 }
@@ -52,7 +51,7 @@ pub struct ClassOutput {
     pub decision: String,
     /// Share of time attached.
     pub duty: f64,
-    /// Predicted cost of its instrumentation, CPU s/s.
+    /// Predicted cost of its instrumentation, CPU s/s; reports per second where prices are not known.
     pub cost: f64,
     /// Its part of the value.
     pub value: f64,
@@ -60,8 +59,8 @@ pub struct ClassOutput {
     pub rate_hz: f64,
     /// On-CPU share of the target's CPU time.
     pub share: f64,
-    /// Price of one traced event, us.
-    pub price_us: f64,
+    /// Price of one traced event, us; null where prices are not known.
+    pub price_us: Option<f64>,
     /// Weight.
     pub weight: f64,
     /// Why.
@@ -69,17 +68,25 @@ pub struct ClassOutput {
 }
 
 impl Output {
-    /// The plans of a problem.
+    /// The plans of a problem, and what would change the first one.
     #[must_use]
-    pub fn new(problem: &Problem, plans: &[Plan]) -> Self {
+    pub fn new(problem: &Problem, plans: &[Plan], outlook: Outlook) -> Self {
         let plans = plans.iter().map(|plan| plan_output(problem, plan)).collect();
         Self {
-            budget: problem.budget,
+            budget: shown_cost(problem, problem.budget),
+            priced: problem.priced,
             target_cpu: problem.target_cpu,
             plans,
-            what_if: None,
-            sensitivity: None,
+            outlook,
         }
+    }
+}
+
+/// A cost in CPU s/s, or in reports per second where prices are not known.
+fn shown_cost(problem: &Problem, cost: f64) -> f64 {
+    match problem.cost_unit() {
+        CostUnit::Reports { report_s } => cost / report_s,
+        CostUnit::Share { .. } | CostUnit::CpuTime => cost,
     }
 }
 
@@ -90,11 +97,11 @@ fn plan_output(problem: &Problem, plan: &Plan) -> PlanOutput {
         name: class.name.clone(),
         decision: planned.decision.name().to_owned(),
         duty: planned.decision.duty(),
-        cost: planned.cost,
+        cost: shown_cost(problem, planned.cost),
         value: planned.value,
         rate_hz: class.traced_hz(),
         share: if problem.target_cpu > 0.0 { class.rho.value / problem.target_cpu } else { 0.0 },
-        price_us: (class.tau_s + class.detect_s) * 1e6,
+        price_us: problem.priced.then_some((class.tau_s + class.detect_s) * 1e6),
         weight: class.weight,
         reason: explanation.reason,
     });
@@ -104,15 +111,16 @@ fn plan_output(problem: &Problem, plan: &Plan) -> PlanOutput {
         upper_bound: plan.upper_bound,
         gap: plan.gap,
         sampling_hz: plan.sampling_hz,
-        cost: plan.cost,
-        overhead: plan.overhead,
+        cost: shown_cost(problem, plan.cost),
+        overhead: problem.cost_unit().share(plan.cost),
         classes: classes.collect(),
     }
 }
 
-/// The first plan as a table with reasons, attached classes first, and one line for each of the others.
+/// The first plan as a table with reasons, attached classes first, one line for each of the others, and what would
+/// change it.
 #[must_use]
-pub fn render_text(problem: &Problem, plans: &[Plan]) -> String {
+pub fn render_text(problem: &Problem, plans: &[Plan], outlook: &Outlook) -> String {
     let mut out = String::new();
     let Some(best) = plans.first() else { return "no plan\n".to_owned() };
     // OK, here and below, because writing to a string cannot fail.
@@ -132,13 +140,15 @@ pub fn render_text(problem: &Problem, plans: &[Plan]) -> String {
         };
         let cost = if class.cost == 0.0 {
             "-".to_owned()
-        } else if problem.target_cpu > 0.0 {
-            percent(class.cost / problem.target_cpu)
         } else {
-            format!("{} CPU", seconds(class.cost))
+            match problem.cost_unit() {
+                CostUnit::Share { target_cpu } => percent(class.cost / target_cpu),
+                CostUnit::CpuTime => format!("{} CPU", seconds(class.cost)),
+                CostUnit::Reports { .. } => format!("{}/s", number(class.cost)),
+            }
         };
         rows.push([
-            class.name.clone(),
+            shortened(&class.name),
             decision,
             number(class.rate_hz),
             percent(class.share),
@@ -155,6 +165,13 @@ pub fn render_text(problem: &Problem, plans: &[Plan]) -> String {
     for (place, plan) in plans.iter().enumerate().skip(1) {
         let _ = writeln!(out, "{}. {}", place + 1, difference(problem, best, plan));
     }
+    let sentences = outlook.sentences(problem, best);
+    if !sentences.is_empty() {
+        let _ = writeln!(out, "\nwhat would change it:");
+    }
+    for sentence in sentences {
+        let _ = writeln!(out, "- {sentence}");
+    }
     out
 }
 
@@ -164,18 +181,30 @@ fn summary(problem: &Problem, plan: &Plan) -> String {
         gap if gap <= 1e-9 => "proven best to 9 digits".to_owned(),
         gap => format!("at most {} below the best possible", percent(gap)),
     };
-    let share = if problem.target_cpu > 0.0 {
-        let budget = problem.budget / problem.target_cpu;
-        format!("{} of the target's CPU time (budget {})", percent(plan.overhead), percent(budget))
-    } else {
-        format!("{} CPU s/s (budget {})", number(plan.cost), number(problem.budget))
+    let budget = match problem.cost_unit() {
+        CostUnit::Share { target_cpu } => percent(problem.budget / target_cpu),
+        CostUnit::CpuTime => number(problem.budget),
+        CostUnit::Reports { report_s } => number(problem.budget / report_s),
     };
+    let share = format!("{} (budget {budget})", problem.cost_unit().words(plan.cost));
     format!(
         "plan ({}): value {}, {proof}; sampling {} Hz of target CPU time; predicted cost {share}\n",
         plan.strategy,
         value(plan.value),
         number(plan.sampling_hz),
     )
+}
+
+/// A name that leaves room for the reason: its beginning and its end.
+fn shortened(name: &str) -> String {
+    const LONGEST: usize = 48;
+    let length = name.chars().count();
+    if length <= LONGEST {
+        return name.to_owned();
+    }
+    let begin: String = name.chars().take(LONGEST / 2).collect();
+    let end: String = name.chars().skip(length - (LONGEST - LONGEST / 2 - 1)).collect();
+    format!("{begin}…{end}")
 }
 
 /// A value with two decimals, as the paper's tables have.

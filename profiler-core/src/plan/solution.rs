@@ -1,5 +1,6 @@
 //! The answer: plans, decisions, strategies, and what can go wrong.
 
+use super::{CostUnit, Problem};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -93,7 +94,8 @@ pub enum Strategy {
     Exhaustive,
     /// The best plan with bursts, with an upper bound.
     Mixed,
-    /// The paper's O(n log n) approximation, worth more than half of the optimum (Metz et al. §4.2).
+    /// The paper's O(n log n) approximation, worth more than half of the optimum (Metz et al. §4.2); with more than 64
+    /// different minimum rates not all combinations are looked at, and the printed gap says how good it is.
     Approximation,
     /// Each class reported at any reduced frequency by itself, without the shared sampler (Problem 1, §4.1).
     Continuous,
@@ -193,10 +195,7 @@ pub enum PlanError {
         accepted: &'static str,
     },
     /// What must be observed costs more than the budget.
-    #[error(
-        "the rules cost more than the budget: {what} take {needed:.3e} CPU s/s, the budget is {budget:.3e} CPU s/s, \
-         {shortfall:.3e} short; the least budget that would do is {percent:.4}% of the target's CPU time"
-    )]
+    #[error("the rules cost more than the budget: {what} take {}", costs(*needed, *budget, *unit))]
     Infeasible {
         /// The rules that cost.
         what: String,
@@ -204,10 +203,8 @@ pub enum PlanError {
         needed: f64,
         /// The budget, CPU s/s.
         budget: f64,
-        /// `needed - budget`, CPU s/s.
-        shortfall: f64,
-        /// Least budget that would do, in percent of the target's CPU time.
-        percent: f64,
+        /// What costs are shown in.
+        unit: CostUnit,
     },
     /// A minimum rate that no allowed sampling rate can bring, of a class that may not be traced.
     #[error(
@@ -235,6 +232,51 @@ pub enum PlanError {
         /// Why not, and what to choose instead.
         why: String,
     },
+}
+
+impl PlanError {
+    /// The rules of `problem` take `needed` CPU s/s, which is above the budget.
+    pub(super) fn infeasible(problem: &Problem, needed: f64) -> Self {
+        let musts = problem.classes.iter().any(|c| c.must_trace && c.trace_cost() > 0.0);
+        let minima = problem.classes.iter().any(|c| c.min_rate_hz > 0.0 && !c.must_trace);
+        let sampling = problem.sampling.min_hz * problem.sample_cost() > 0.0;
+        let rules = [
+            (musts, "the must-trace classes"),
+            (minima, "the minimum rates"),
+            (sampling, "the least sampling rate"),
+        ];
+        let words: Vec<&str> = rules.iter().filter(|rule| rule.0).map(|rule| rule.1).collect();
+        let what = match words.as_slice() {
+            // Problem 1 has one cost more.
+            [] => "detection".to_owned(),
+            [only] => (*only).to_owned(),
+            [first @ .., last] => format!("{} and {last}", first.join(", ")),
+        };
+        Self::Infeasible { what, needed, budget: problem.budget, unit: problem.cost_unit() }
+    }
+}
+
+/// Needed, allowed, missing, and the budget that would do.
+fn costs(needed: f64, budget: f64, unit: CostUnit) -> String {
+    let per = |cost: f64| unit.absolute(cost);
+    let least = match unit {
+        CostUnit::Share { target_cpu } => {
+            format!("{:.4}% of the target's CPU time", round_up(needed / target_cpu * 100.0))
+        }
+        CostUnit::Reports { report_s } => format!("max_frequency = {}", (needed / report_s).ceil()),
+        CostUnit::CpuTime => per(needed),
+    };
+    format!(
+        "{}, the budget is {}, {} short; the least budget that would do is {least}",
+        per(needed),
+        per(budget),
+        per(needed - budget),
+    )
+}
+
+/// To four decimals, never below: who copies the figure has a budget that does.
+fn round_up(percent: f64) -> f64 {
+    (percent * (1.0 - 1e-12) * 1e4).ceil() / 1e4
 }
 
 fn class_prefix(class: Option<&str>) -> String {

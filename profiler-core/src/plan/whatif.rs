@@ -1,10 +1,60 @@
 //! What another budget, other weights or other rates would change: plans solved again, nothing else.
 
-use super::{Decision, Options, Plan, PlanError, Problem, Strategy, solve};
+use super::explain::{number, percent};
+use super::{
+    CostUnit, Decision, Objective, Options, Plan, PlanError, Problem, Strategy, relative_errors, solve,
+};
 use serde::{Deserialize, Serialize};
 
 /// At most so many classes are solved for one by one; those with the most at stake.
 const MAX_CLASSES: usize = 64;
+/// Classes times solutions: large tables get fewer of these.
+const MAX_LOOKS: usize = 2_000_000;
+/// Effort for each plan of [`outlook`]: near 20 ms.
+const OUTLOOK_WORK: u64 = 1_000_000;
+/// A loss that nobody minds, for [`outlook`]; rates are hardly known better.
+const OUTLOOK_TOLERANCE: f64 = 0.01;
+
+/// How many classes are looked at one by one.
+fn looks(problem: &Problem) -> usize {
+    MAX_CLASSES.min(MAX_LOOKS / problem.classes.len().max(1))
+}
+
+/// What would change a plan, for people and programs.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outlook {
+    /// What more budget or weight would change; `None` where the strategy cannot solve that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub what_if: Option<WhatIf>,
+    /// Whether the plan would be another one within the intervals; `None` where there are no intervals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sensitivity: Option<Sensitivity>,
+}
+
+/// What would change `plan`: [`what_if`] and, where rates or shares have intervals, [`sensitivity`] to 1 %.
+///
+/// # Cost
+/// Three plans for each of at most 64 classes, fewer in tables of more than 30,000; each with limited effort.
+#[must_use]
+pub fn outlook(problem: &Problem, plan: &Plan, strategy: Strategy) -> Outlook {
+    let options = Options { work_limit: Some(OUTLOOK_WORK), ..Options::default() };
+    let uncertain = problem.classes.iter().any(|c| c.rate_hz.low < c.rate_hz.high || c.rho.low < c.rho.high);
+    let answer = || sensitivity(problem, plan, strategy, &options, OUTLOOK_TOLERANCE).ok();
+    Outlook {
+        what_if: what_if(problem, plan, strategy, &options).ok(),
+        sensitivity: if uncertain { answer() } else { None },
+    }
+}
+
+impl Outlook {
+    /// In words, one sentence each.
+    #[must_use]
+    pub fn sentences(&self, problem: &Problem, plan: &Plan) -> Vec<String> {
+        let mut lines = self.what_if.as_ref().map(|w| w.sentences(problem, plan)).unwrap_or_default();
+        lines.extend(self.sensitivity.as_ref().map(Sensitivity::sentence));
+        lines
+    }
+}
 
 /// A class that another plan treats in another way.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -22,7 +72,8 @@ pub struct Change {
 /// What more budget or more weight would change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WhatIf {
-    /// Shadow price of the budget: value gained per CPU s/s of budget, by 1 % more of it.
+    /// Shadow price of the budget: value gained per CPU s/s of budget, by 1 % more of it; per report/s where prices are
+    /// not known.
     pub shadow_price: f64,
     /// The value with twice the budget.
     pub double_budget_value: f64,
@@ -60,7 +111,7 @@ pub fn what_if(
     let stake = |i: usize| problem.classes[i].weight * problem.classes[i].traced_hz();
     sampled.retain(|&i| problem.classes[i].trace_cost() <= problem.budget || problem.burst.is_some());
     sampled.sort_by(|&a, &b| stake(b).total_cmp(&stake(a)));
-    sampled.truncate(MAX_CLASSES);
+    sampled.truncate(looks(problem));
     let mut tenfold_weight = Vec::new();
     let mut heavier = problem.clone();
     for i in sampled {
@@ -72,8 +123,12 @@ pub fn what_if(
             tenfold_weight.push(Change { class: i, name: problem.classes[i].name.clone(), from, to });
         }
     }
+    let budget = match problem.cost_unit() {
+        CostUnit::Reports { report_s } => problem.budget / report_s,
+        CostUnit::Share { .. } | CostUnit::CpuTime => problem.budget,
+    };
     Ok(WhatIf {
-        shadow_price: ((more.value - plan.value) / (0.01 * problem.budget)).max(0.0),
+        shadow_price: ((more.value - plan.value) / (0.01 * budget)).max(0.0),
         double_budget_value: double.value,
         double_budget: changes(problem, plan, &double),
         tenfold_weight,
@@ -81,9 +136,9 @@ pub fn what_if(
 }
 
 impl WhatIf {
-    /// In words, one sentence a line.
+    /// In words, one sentence each.
     #[must_use]
-    pub fn sentences(&self, plan: &Plan) -> Vec<String> {
+    pub fn sentences(&self, problem: &Problem, plan: &Plan) -> Vec<String> {
         let list = |changes: &[Change]| {
             let mut words: Vec<String> = changes
                 .iter()
@@ -96,15 +151,29 @@ impl WhatIf {
             words.join(", ")
         };
         let gain = if plan.value > 0.0 { self.double_budget_value / plan.value - 1.0 } else { 0.0 };
-        let mut lines = vec![format!(
-            "twice the budget would bring {} more information{}",
-            super::explain::percent(gain.max(0.0)),
-            if self.double_budget.is_empty() {
-                " and change no decision".to_owned()
-            } else {
-                format!(" and change {}", list(&self.double_budget))
+        let (value, unit) = match problem.cost_unit() {
+            CostUnit::Share { target_cpu } => {
+                (self.shadow_price * 0.01 * target_cpu, "1% of the target's CPU time")
             }
-        )];
+            CostUnit::CpuTime => (self.shadow_price * 1e-3, "1 ms/s of CPU time"),
+            CostUnit::Reports { .. } => (self.shadow_price, "report per second"),
+        };
+        let what = match problem.objective {
+            Objective::Information => "information",
+            Objective::Precision => "precision",
+        };
+        let mut lines = vec![
+            format!("the budget's shadow price: {} of value for each {unit} more", number(value)),
+            format!(
+                "twice the budget would bring {} more {what}{}",
+                percent(gain.max(0.0)),
+                if self.double_budget.is_empty() {
+                    " and change no decision".to_owned()
+                } else {
+                    format!(" and change {}", list(&self.double_budget))
+                }
+            ),
+        ];
         if !self.tenfold_weight.is_empty() {
             lines.push(format!(
                 "at ten times its own weight, each of these would change: {}",
@@ -154,10 +223,41 @@ pub struct Decisive {
     pub regret: f64,
 }
 
+impl Sensitivity {
+    /// In words.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        if self.stable {
+            return format!(
+                "within the intervals of rates and shares this plan stays within {} of the best",
+                percent(self.regret)
+            );
+        }
+        let lost = |regret: f64| {
+            if regret >= 1.0 { "over budget".to_owned() } else { format!("{} lost", percent(regret)) }
+        };
+        let one = |d: &Decisive| match (d.at_low.name(), d.at_high.name()) {
+            (low, high) if low == high => format!("'{}' ({})", d.name, lost(d.regret)),
+            (low, high) => format!("'{}' ({low} or {high}; {})", d.name, lost(d.regret)),
+        };
+        let mut words: Vec<String> = self.decisive.iter().take(5).map(one).collect();
+        if self.decisive.len() > 5 {
+            words.push(format!("{} more", self.decisive.len() - 5));
+        }
+        if words.is_empty() {
+            words.push(format!("all rates together ({})", lost(self.regret)));
+        }
+        format!(
+            "within the intervals of rates and shares another plan may be better; it hangs on {}",
+            words.join(", ")
+        )
+    }
+}
+
 /// Tries the ends of every class's intervals, one class at a time, and of all together.
 ///
 /// A class is decisive if, at an end of its interval, the plan's split would lose more than `tolerance` (relative)
-/// against the best split there, or would no longer fit the budget.
+/// against the best split there, would no longer fit the budget, or would miss a minimum rate.
 ///
 /// # Errors
 /// As [`solve`], for the problem itself; ends that are infeasible count as a regret of 1.
@@ -181,7 +281,7 @@ pub fn sensitivity(
         c.weight * (c.rate_hz.high - c.rate_hz.low + plan.sampling_hz * (c.rho.high - c.rho.low))
     };
     classes.sort_by(|&a, &b| stake(b).total_cmp(&stake(a)));
-    let looked_at: Vec<usize> = classes.iter().copied().take(MAX_CLASSES).collect();
+    let looked_at: Vec<usize> = classes.iter().copied().take(looks(problem)).collect();
     let mut result = Sensitivity { stable: true, decisive: Vec::new(), regret: 0.0 };
     let mut other = problem.clone();
     for &i in &looked_at {
@@ -248,6 +348,21 @@ fn value_of(problem: &Problem, plan: &Plan) -> Option<f64> {
         return None;
     }
     let s = if price > 0.0 { (room / price).min(problem.sampling.max_hz) } else { problem.sampling.max_hz };
+    let kept = problem.classes.iter().zip(&plan.classes).all(|(class, planned)| {
+        let (all, duty) = (class.traced_hz(), planned.decision.duty());
+        let seen = duty * all + (1.0 - duty) * s * class.rho.value;
+        matches!(planned.decision, Decision::Derived { .. })
+            || seen >= class.min_rate_hz.min(all) * (1.0 - 1e-9)
+    });
+    if !kept {
+        return None;
+    }
+    if problem.objective == Objective::Precision {
+        let errors = relative_errors(problem, &Plan { sampling_hz: s, ..plan.clone() });
+        return Some(
+            problem.classes.iter().zip(errors).map(|(c, e)| c.weight * c.weight * (1.0 - e * e)).sum(),
+        );
+    }
     let worth = problem.classes.iter().zip(&plan.classes).map(|(class, planned)| {
         let (full, sampled) = (class.weight * class.traced_hz(), s * class.weight * class.rho.value);
         match planned.decision {

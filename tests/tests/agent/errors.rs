@@ -224,11 +224,54 @@ fn command_lines_that_make_no_sense() {
         &[],
         expect![[r#"
         exit 2
-        tithe: broken.toml:line 1: sample_time_us is missing; accepted: it or report_time_us, in microseconds
-        broken.toml:line 2: class 1: rate_hz is missing; accepted: a number from 0 to 1e30
-        broken.toml:line 2: class 1: share or duration_us or rho is missing; accepted: one of them
-        broken.toml:line 2: class 1: cost_us is missing; accepted: it or the table's report_time_us, in microseconds
-        broken.toml:line 3: class 1: name is 3; accepted: a name of at least one character
+        tithe: broken.toml, line 1: sample_time_us is missing; accepted: it or report_time_us, in microseconds
+        broken.toml, line 2: class 1: rate_hz is missing; accepted: a number from 0 to 1e30
+        broken.toml, line 2: class 1: share or duration_us or rho is missing; accepted: one of them
+        broken.toml, line 2: class 1: cost_us is missing; accepted: it or the table's report_time_us, in microseconds
+        broken.toml, line 3: class 1: name is 3; accepted: a name of at least one character
+    "#]],
+    );
+    let table = "[[class]]\nname = 'hot'\nrate_hz = 30_000\nshare = 0.5\nmust_trace = true\n";
+    std::fs::write(
+        folder.join("dear.toml"),
+        format!("budget = \"2%\"\nreport_time_us = 1\nsample_time_us = 20\n{table}"),
+    )
+    .expect("writable");
+    check(
+        folder,
+        &["plan", "--classes", "dear.toml"],
+        &[],
+        expect![[r#"
+        exit 2
+        tithe: dear.toml: the rules cost more than the budget: the must-trace classes take 3.000e-2 CPU s/s, the budget is 2.000e-2 CPU s/s, 1.000e-2 CPU s/s short; the least budget that would do is 3.0000% of the target's CPU time
+    "#]],
+    );
+    std::fs::write(folder.join("counted.toml"), format!("max_frequency = 925\n{table}")).expect("writable");
+    check(
+        folder,
+        &["plan", "--classes", "counted.toml"],
+        &[],
+        expect![[r#"
+        exit 2
+        tithe: counted.toml: the rules cost more than the budget: the must-trace classes take 30k reports/s, the budget is 925 reports/s, 29.1k reports/s short; the least budget that would do is max_frequency = 30000
+    "#]],
+    );
+    check(
+        folder,
+        &["plan", "--classes", "counted.toml", "--budget", "5%"],
+        &[],
+        expect![[r#"
+        exit 2
+        tithe: counted.toml: --budget 5% needs prices, the table has max_frequency alone; accepted: report_time_us in the table, or no --budget
+    "#]],
+    );
+    check(
+        folder,
+        &["plan", "--classes", "counted.toml", "--strategy", "best"],
+        &[],
+        expect![[r#"
+        exit 2
+        tithe: there is no strategy 'best': choose from auto, certified, mixed, approximation, exhaustive, continuous, frequent, hottest, by-weight, sample-all
     "#]],
     );
     target.assert_text_original();

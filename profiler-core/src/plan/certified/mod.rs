@@ -59,7 +59,13 @@ pub(super) fn solve_mixed(model: &Model<'_>, options: &Options) -> Result<Vec<Pl
     let rules = model.problem.burst_rules();
     let ruled = model.items.iter().any(|item| item.min_s > model.s_min);
     let bursts = Bursts { min_duty: rules.min_duty(), charge: rules.charge(), interior: ruled };
+    let (least, s) = model.rules(Some((bursts.min_duty, bursts.charge))).least();
+    if !model.fits(least) {
+        return Err(model.infeasible(least));
+    }
     let mut search = Search::new(model, Some(bursts), options, default_work(model.items.len()));
+    // The plan that keeps the rules at the least cost: the search never ends with nothing.
+    search.offer_cheapest(s, bursts);
     if let Ok(candidates) = super::approximation::candidates(model, options.top.max(1)) {
         for candidate in candidates {
             search.offer_candidate(candidate);
@@ -79,14 +85,8 @@ pub(super) fn solve_mixed(model: &Model<'_>, options: &Options) -> Result<Vec<Pl
         search.run(model.s_min, model.s_max);
     }
     if search.found_nothing() {
-        let what =
-            "the must-trace classes, the minimum rates (by bursts or samples) and the least sampling rate";
-        // Some rate that allows it is not known without a plan; the binary problem's is one that would do.
-        return Err(match model.cases() {
-            Err(PlanError::Infeasible { needed, .. }) => model.infeasible(what, needed),
-            Err(other) => other,
-            Ok(_) => model.infeasible(what, f64::NAN),
-        });
+        // Within the last bits of the budget.
+        return Err(model.infeasible(least));
     }
     Ok(search.plans(Strategy::Mixed))
 }

@@ -3,7 +3,7 @@
 use super::super::model::{Item, SLACK};
 use super::bound::Bound;
 use super::node::{Node, hash};
-use super::primal::{Solution, complete};
+use super::primal::{Solution, complete, floor};
 use super::search::{Bursts, Search};
 
 impl Search<'_> {
@@ -115,6 +115,19 @@ impl Search<'_> {
             traced.extend_from_slice(&node.either);
             self.offer_duties(&traced, &burst, (node.lo, node.hi), bursts);
         }
+    }
+
+    /// Offers the plan that keeps the minimum rates at `s` as cheaply as can be, and nothing else.
+    pub fn offer_cheapest(&mut self, s: f64, bursts: Bursts) {
+        let (mut traced, mut burst) = (Vec::new(), Vec::new());
+        for (i, item) in (0u32..).zip(&self.model.items) {
+            if item.min_s > s {
+                let duty = floor(self.model, bursts, i, s);
+                let cheaper = duty < 1.0 && duty * item.cost + bursts.charge < item.cost;
+                if cheaper { burst.push(i) } else { traced.push(i) }
+            }
+        }
+        self.offer_duties(&traced, &burst, (s, s), bursts);
     }
 
     fn offer_duties(&mut self, traced: &[u32], burst: &[u32], interval: (f64, f64), bursts: Bursts) {

@@ -35,6 +35,7 @@
 //! id = 7                     # class of the recording
 //! ```
 
+mod number;
 mod read;
 mod write;
 
@@ -47,9 +48,6 @@ pub use write::to_toml;
 pub struct ClassTable {
     /// The problem it states.
     pub problem: Problem,
-    /// Whether prices are in the table: with `max_frequency` and no `report_time_us` one event is taken to cost
-    /// 1 us, and overheads mean nothing.
-    pub priced: bool,
 }
 
 /// One thing wrong with a class table.

@@ -1,38 +1,12 @@
 //! Reading class tables.
 
-use super::super::{BurstRules, Estimand, Objective, PlanClass, Problem, Range};
+use super::super::{BurstRules, Estimand, Objective, PlanClass, Problem, Range, UNPRICED_REPORT_S};
+use super::number::{Accept, scaled};
 use super::{ClassTable, ParseError};
 use crate::units::OverheadBudget;
 use std::collections::HashMap;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-
-/// What a number may be.
-#[derive(Clone, Copy)]
-enum Accept {
-    NotNegative,
-    Positive,
-    /// Not negative, or `inf`.
-    Rate,
-}
-
-impl Accept {
-    fn holds(self, x: f64) -> bool {
-        match self {
-            Self::NotNegative => (0.0..=1e30).contains(&x),
-            Self::Positive => x > 0.0 && x <= 1e30,
-            Self::Rate => (0.0..=1e30).contains(&x) || x == f64::INFINITY,
-        }
-    }
-
-    fn words(self) -> &'static str {
-        match self {
-            Self::NotNegative => "a number from 0 to 1e30",
-            Self::Positive => "a number above 0 and at most 1e30",
-            Self::Rate => "a number from 0 to 1e30, or inf for no limit",
-        }
-    }
-}
 
 const TABLE_KEYS: [&str; 14] = [
     "budget",
@@ -245,19 +219,26 @@ impl Reader<'_> {
         let cpus = self.number(&fields, "cpus", 0, Accept::NotNegative).unwrap_or(1.0);
         let max_f = self.number(&fields, "max_frequency", 0, Accept::Positive);
         let report = self.number(&fields, "report_time_us", -6, Accept::NotNegative);
-        let priced = max_f.is_none() || report.is_some();
+        // Given, right or wrong: one mistake is one error.
+        let counted = fields.entries.contains_key("max_frequency");
+        let priced = !counted || fields.entries.contains_key("report_time_us");
+        if !priced {
+            self.no_times(&fields, &["sample_time_us", "attach_cost_us"]);
+        }
         // `MaxF` says how many events fit, not what one costs.
-        let report = if max_f.is_some() { Some(report.unwrap_or(1e-6)) } else { report };
+        let report = if counted { Some(report.unwrap_or(UNPRICED_REPORT_S)) } else { report };
         let sample = self.number(&fields, "sample_time_us", -6, Accept::NotNegative).or(report);
         let budget = self
             .budget(&fields, cpus)
             .or(self.number(&fields, "budget_cpu", 0, Accept::Positive))
             .or(max_f.zip(report).map(|(f, time)| f * time));
-        let report_given = max_f.is_some() || fields.entries.contains_key("report_time_us");
+        self.at_most_everything(&fields, budget, cpus, priced);
+        let report_given = counted || fields.entries.contains_key("report_time_us");
         if !report_given && !fields.entries.contains_key("sample_time_us") {
             self.error(0, "sample_time_us".to_owned(), "missing", "it or report_time_us, in microseconds");
         }
         let mut problem = Problem::new(budget.unwrap_or(1.0), cpus, sample.unwrap_or(0.0));
+        problem.priced = priced;
         if let Some(hz) = self.number(&fields, "min_sampling_hz", 0, Accept::NotNegative) {
             problem.sampling.min_hz = hz;
         }
@@ -275,8 +256,37 @@ impl Reader<'_> {
             problem.horizon_s = horizon;
         }
         let report = if report_given { Some(report.unwrap_or(0.0)) } else { None };
-        self.classes(&fields, &mut problem, report, max_f.is_some());
-        Some(ClassTable { problem, priced })
+        self.classes(&fields, &mut problem, report, counted);
+        Some(ClassTable { problem })
+    }
+
+    /// Times next to a price that nobody gave have no meaning.
+    fn no_times(&mut self, fields: &Fields<'_, '_>, keys: &[&str]) {
+        for key in keys {
+            if let Some(entry) = fields.entries.get(key) {
+                let name = format!("{}{key}", fields.prefix);
+                let accepted = "report_time_us as well, or neither";
+                self.error(entry.span().start, name, "given together with max_frequency", accepted);
+            }
+        }
+    }
+
+    /// Nobody can watch for more than all the CPU time that there is.
+    fn at_most_everything(&mut self, fields: &Fields<'_, '_>, budget: Option<f64>, cpus: f64, priced: bool) {
+        let most = cpus.max(1.0);
+        let Some(budget) = budget.filter(|&b| priced && b > most * (1.0 + 1e-9)) else { return };
+        for key in ["budget_cpu", "max_frequency"] {
+            if let Some(entry) = fields.entries.get(key) {
+                let seen = self.text.get(entry.span()).unwrap_or("?").to_owned();
+                let (seen, accepted) = if key == "budget_cpu" {
+                    (seen, format!("a number above 0 and at most {most} CPU s/s: 100%"))
+                } else {
+                    let seen = format!("{seen}, {budget} CPU s/s at report_time_us each");
+                    (seen, format!("at most {most} CPU s/s together: 100%"))
+                };
+                self.error(entry.span().start, key.to_owned(), seen, accepted);
+            }
+        }
     }
 
     fn budget(&mut self, fields: &Fields<'_, '_>, cpus: f64) -> Option<f64> {
@@ -391,6 +401,9 @@ impl Reader<'_> {
         let rho = self.range(fields, rho, "rho_low", "rho_high");
         let cost = self.number(fields, "cost_us", -6, NotNegative);
         let cost_entry = fields.entries.get("cost_us").map(|entry| entry.span().start);
+        if !problem.priced {
+            self.no_times(fields, &["detect_us"]);
+        }
         match cost_entry {
             Some(at) if max_f => {
                 let key = format!("{}cost_us", fields.prefix);
@@ -452,20 +465,4 @@ impl Reader<'_> {
         }
         range
     }
-}
-
-/// `text` times `10^shift`, rounded once.
-fn scaled(text: &str, shift: i32) -> Option<f64> {
-    if shift == 0 {
-        return text.parse().ok();
-    }
-    let (digits, exponent) = match text.find(['e', 'E']) {
-        Some(at) => (&text[..at], text[at + 1..].parse::<i32>().ok()?),
-        None => (text, 0),
-    };
-    if !digits.ends_with(|c: char| c.is_ascii_digit() || c == '.') {
-        // inf and nan have no exponent.
-        return text.parse().ok();
-    }
-    format!("{digits}e{}", exponent.checked_add(shift)?).parse().ok()
 }

@@ -1,6 +1,6 @@
 //! Writing class tables.
 
-use super::super::{Estimand, Objective, Problem, Range};
+use super::super::{Estimand, Objective, Problem, Range, UNPRICED_REPORT_S};
 use std::fmt::Write;
 
 /// The problem as a class table. Reading it back gives the same numbers to the last bit, and so the same plan.
@@ -13,16 +13,22 @@ pub fn to_toml(problem: &Problem) -> String {
         // OK because writing to a string cannot fail.
         let _ = writeln!(out, "{key} = {value}");
     };
-    line("budget_cpu", &number(problem.budget, 0));
+    if problem.priced {
+        line("budget_cpu", &number(problem.budget, 0));
+        line("sample_time_us", &number(problem.sampling.price_s, 6));
+    } else {
+        line("max_frequency", &number(problem.budget / UNPRICED_REPORT_S, 0));
+    }
     line("cpus", &number(problem.target_cpu, 0));
-    line("sample_time_us", &number(problem.sampling.price_s, 6));
     line("min_sampling_hz", &number(problem.sampling.min_hz, 0));
     if problem.sampling.max_hz.is_finite() {
         line("max_sampling_hz", &number(problem.sampling.max_hz, 0));
     }
     if let Some(burst) = problem.burst {
         line("min_burst_ms", &number(burst.min_s, 3));
-        line("attach_cost_us", &number(burst.attach_cost_s, 6));
+        if problem.priced {
+            line("attach_cost_us", &number(burst.attach_cost_s, 6));
+        }
         line("burst_cycle_ms", &number(burst.cycle_s, 3));
     }
     if problem.objective == Objective::Precision {
@@ -43,7 +49,9 @@ pub fn to_toml(problem: &Problem) -> String {
         interval(&mut line, class.rate_hz, "rate_low_hz", "rate_high_hz");
         line("rho", &number(class.rho.value, 0));
         interval(&mut line, class.rho, "rho_low", "rho_high");
-        line("cost_us", &number(class.tau_s, 6));
+        if problem.priced {
+            line("cost_us", &number(class.tau_s, 6));
+        }
         let optional = [
             ("weight", class.weight, 1.0, 0),
             ("detect_us", class.detect_s, 0.0, 6),

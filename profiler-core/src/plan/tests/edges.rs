@@ -1,7 +1,10 @@
 //! Zeros, infinities, duplicates, impossible rules: a plan or an error that says what to do, never a NaN or a panic.
 
 use super::oracle::check;
-use crate::plan::{Decision, Options, PlanClass, PlanError, Problem, Strategy, generate, solve, solve_top};
+use crate::plan::{
+    BurstRules, Decision, Objective, Options, PlanClass, PlanError, Problem, SamplingRules, Strategy,
+    generate, solve, solve_top,
+};
 use expect_test::expect;
 use proptest::prelude::*;
 
@@ -86,7 +89,7 @@ fn infeasible_rules_say_what_would_do() {
     let mut problem = one(PlanClass { must_trace: true, ..PlanClass::new("hot", 30_000.0, 0.5, 1e-6) });
     problem.sampling.min_hz = 100.0;
     let error = solve(&problem, Strategy::Certified, &Options::default()).unwrap_err();
-    expect![[r#"the rules cost more than the budget: the must-trace classes and the least sampling rate take 3.200e-2 CPU s/s, the budget is 2.000e-2 CPU s/s, 1.200e-2 short; the least budget that would do is 3.2000% of the target's CPU time"#]]
+    expect!["the rules cost more than the budget: the must-trace classes and the least sampling rate take 3.200e-2 CPU s/s, the budget is 2.000e-2 CPU s/s, 1.200e-2 CPU s/s short; the least budget that would do is 3.2000% of the target's CPU time"]
     .assert_eq(&error.to_string());
     let PlanError::Infeasible { needed, .. } = error else { panic!("{error}") };
     for strategy in [Strategy::Certified, Strategy::Mixed, Strategy::Approximation, Strategy::Exhaustive] {
@@ -114,6 +117,45 @@ fn a_minimum_rate_that_cannot_be_had() {
     assert!(matches!(plan.classes[0].decision, Decision::Burst { .. }));
 }
 
+/// The least budget is the truth: with it there is a plan, below it there is none.
+fn the_least_budget_holds(problem: &Problem, strategy: Strategy) {
+    let work = Options { work_limit: Some(200_000), gap: 1e-3, ..Options::default() };
+    let Err(error) = solve(problem, strategy, &work) else { return };
+    let PlanError::Infeasible { needed, .. } = &error else {
+        assert!(matches!(error, PlanError::MinRate { .. } | PlanError::Unbounded), "{error}");
+        return;
+    };
+    assert!(needed.is_finite() && *needed > problem.budget, "{error}");
+    assert!(!error.to_string().contains("NaN") && !error.to_string().contains("inf"), "{error}");
+    let enough = Problem { budget: needed * (1.0 + 1e-9), ..problem.clone() };
+    let plan = solve(&enough, strategy, &work);
+    assert!(plan.is_ok(), "{strategy}: {error}, but with it: {plan:?}");
+    let short = Problem { budget: needed * 0.999, ..problem.clone() };
+    assert!(
+        matches!(solve(&short, strategy, &work), Err(PlanError::Infeasible { .. })),
+        "{strategy}: {error}"
+    );
+}
+
+#[test]
+fn bursts_that_do_not_fit_say_what_would_do() {
+    let hot = PlanClass { min_rate_hz: 5_000.0, ..PlanClass::new("hot", 1e6, 0.5, 1e-6) };
+    let mut problem = one(hot);
+    problem.budget = 0.001;
+    problem.burst = Some(BurstRules { min_s: 0.001, cycle_s: 1.0, attach_cost_s: 10e-6 });
+    let error = solve(&problem, Strategy::Auto, &Options::default()).unwrap_err();
+    expect!["the rules cost more than the budget: the minimum rates take 5.010e-3 CPU s/s, the budget is 1.000e-3 CPU s/s, 4.010e-3 CPU s/s short; the least budget that would do is 0.5010% of the target's CPU time"].assert_eq(&error.to_string());
+    the_least_budget_holds(&problem, Strategy::Auto);
+    the_least_budget_holds(&problem, Strategy::Certified);
+    // An idle target has no CPU time that the budget could be a share of.
+    let idle = Problem { target_cpu: 0.0, ..problem };
+    let error = solve(&idle, Strategy::Approximation, &Options::default()).unwrap_err();
+    assert_eq!(error, PlanError::Unbounded);
+    let limited = Problem { sampling: SamplingRules { max_hz: 100.0, ..idle.sampling }, ..idle };
+    let error = solve(&limited, Strategy::Approximation, &Options::default()).unwrap_err();
+    expect!["the rules cost more than the budget: the minimum rates take 1.000e0 CPU s/s, the budget is 1.000e-3 CPU s/s, 9.990e-1 CPU s/s short; the least budget that would do is 1.000e0 CPU s/s"].assert_eq(&error.to_string());
+}
+
 #[test]
 fn too_many_classes_for_exhaustive_search() {
     let error = solve(&generate::heavy_tailed(21, 1), Strategy::Exhaustive, &Options::default()).unwrap_err();
@@ -134,6 +176,22 @@ fn a_stopped_search_still_has_a_plan_and_a_bound() {
 }
 
 #[test]
+fn many_minimum_rates_leave_the_approximation_a_valid_bound() {
+    // A hundred thresholds: more cases than the approximation looks at.
+    for seed in 0..20 {
+        let mut problem = generate::heavy_tailed(100, seed);
+        problem.sampling.max_hz = f64::INFINITY;
+        for (i, class) in problem.classes.iter_mut().enumerate() {
+            class.min_rate_hz = class.rho.value * (1.0 + i as f64);
+        }
+        let plan = solve(&problem, Strategy::Approximation, &Options::default()).unwrap();
+        check(&problem, &plan);
+        let best = solve(&problem, Strategy::Certified, &Options::default()).unwrap();
+        assert!(plan.upper_bound >= best.value, "seed {seed}: {} below {}", plan.upper_bound, best.value);
+    }
+}
+
+#[test]
 fn identical_classes_are_counted_not_tried_out() {
     let problem = generate::identical(300);
     let work = Options { work_limit: Some(400_000), top: 3, ..Options::default() };
@@ -148,6 +206,26 @@ fn identical_classes_are_counted_not_tried_out() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// A refusal names the least budget, whatever the rules.
+    #[test]
+    fn the_least_budget_is_the_least(seed: u64, n in 1usize..8, share in 0.0..1.0f64, charged: bool) {
+        let mut problem = generate::with_rules(n, seed);
+        problem.budget *= 0.05 * share + 1e-6;
+        problem.sampling.max_hz = problem.sampling.max_hz.max(problem.sampling.min_hz);
+        for (i, class) in problem.classes.iter_mut().enumerate().filter(|(_, c)| !c.never_trace) {
+            class.min_rate_hz = class.rate_hz.value * (0.37 * i as f64 + share).fract();
+        }
+        for strategy in [Strategy::Certified, Strategy::Approximation, Strategy::Exhaustive, Strategy::SampleAll] {
+            the_least_budget_holds(&problem, strategy);
+        }
+        if charged {
+            problem.burst = Some(BurstRules { min_s: 0.02, cycle_s: 1.0, attach_cost_s: 20e-6 });
+        }
+        the_least_budget_holds(&problem, Strategy::Mixed);
+        problem.objective = Objective::Precision;
+        the_least_budget_holds(&problem, Strategy::Auto);
+    }
 
     /// More budget is never worth less, and plans do not depend on the unit of the weights.
     #[test]

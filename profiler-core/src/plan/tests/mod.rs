@@ -8,5 +8,6 @@ mod oracle;
 mod paper;
 mod precision;
 mod random;
+mod surveys;
 mod table;
 mod words;

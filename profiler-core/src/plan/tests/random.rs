@@ -22,8 +22,14 @@ proptest! {
     /// Brute force from the definition, exhaustive search and the certified optimum agree on the five best splits;
     /// the approximation is within its bound, and every bound holds.
     #[test]
-    fn all_exact_methods_agree(seed: u64, n in 0usize..9, ruled: bool) {
-        let problem = if ruled { generate::with_rules(n, seed) } else { generate::heavy_tailed(n, seed) };
+    fn all_exact_methods_agree(seed: u64, n in 0usize..9, family in 0u8..10) {
+        let problem = match family {
+            0..4 => generate::with_rules(n, seed),
+            4 => generate::identical(n),
+            5 => generate::near_equal(n, seed),
+            6 => generate::subset_sum(n, seed),
+            _ => generate::heavy_tailed(n, seed),
+        };
         let truth = brute_force(&problem);
         match top5(&problem, Strategy::Exhaustive) {
             Ok(exhaustive) => {
@@ -33,6 +39,10 @@ proptest! {
                 prop_assert!(same(&certified, expected), "certified {certified:?}, truth {expected:?}");
                 let proof = solve(&problem, Strategy::Certified, &Options::default()).unwrap();
                 prop_assert!(proof.upper_bound >= truth[0] * (1.0 - 1e-12) && proof.gap <= 1e-9);
+                // However early the search is stopped, its bound holds.
+                let stopped = Options { work_limit: Some(seed % 3_000), ..Options::default() };
+                let early = solve(&problem, Strategy::Certified, &stopped).unwrap();
+                prop_assert!(early.upper_bound >= truth[0] * (1.0 - 1e-12), "{} below {}", early.upper_bound, truth[0]);
                 for strategy in [Strategy::Approximation, Strategy::Hottest, Strategy::ByWeight, Strategy::SampleAll] {
                     let plan = solve(&problem, strategy, &Options::default()).unwrap();
                     check(&problem, &plan);

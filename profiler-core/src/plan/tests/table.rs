@@ -33,7 +33,7 @@ share = 0.27
 #[test]
 fn metz2005_table1_as_a_file() {
     let table = parse(PAPER).unwrap();
-    assert!(!table.priced);
+    assert!(!table.problem.priced);
     let plan = solve(&table.problem, Strategy::Auto, &Options::default()).unwrap();
     assert!((plan.value - 1256.48).abs() < 0.006 && (plan.sampling_hz - 43.0).abs() < 1e-6);
 }
@@ -162,6 +162,64 @@ fn bad_tables_are_refused_with_line_value_and_range() {
             line 4: max_sampling_hz is 3; accepted: min_sampling_hz or more
             line 5: class 'a': cost_us is missing; accepted: it or the table's report_time_us, in microseconds
             line 9: class 'a': rate_low_hz is 2; accepted: an interval that holds 1
+        "#]],
+    );
+    refused(
+        &with("budget_cpu = 1.5\nreport_time_us = 1", ""),
+        &expect![[r#"
+        line 1: budget_cpu is 1.5; accepted: a number above 0 and at most 1 CPU s/s: 100%
+    "#]],
+    );
+    refused(
+        &with("max_frequency = 2e6\nreport_time_us = 1", "interruptions_hz = -inf"),
+        &expect![[r#"
+        line 1: max_frequency is 2e6, 2 CPU s/s at report_time_us each; accepted: at most 1 CPU s/s together: 100%
+        line 7: class 'a': interruptions_hz is -inf; accepted: a number from 0 to 1e30
+    "#]],
+    );
+    refused(
+        &with("max_frequency = 925\nsample_time_us = 20\nattach_cost_us = 3", "detect_us = 1"),
+        &expect![[r#"
+            line 2: sample_time_us is given together with max_frequency; accepted: report_time_us as well, or neither
+            line 3: attach_cost_us is given together with max_frequency; accepted: report_time_us as well, or neither
+            line 8: class 'a': detect_us is given together with max_frequency; accepted: report_time_us as well, or neither
+        "#]],
+    );
+    refused(
+        &with(
+            "budget = 0.05\nreport_time_us = 1",
+            "must_trace = true\nnever_trace = true\nestimand = 'median'\nid = 1.5",
+        ),
+        &expect![[r#"
+            line 1: budget is 0.05; accepted: a share like "5%" (above 0%, at most 100%) or CPU time like "5ms/s"
+            line 8: class 'a': must_trace and never_trace is given together; accepted: one of them
+            line 9: class 'a': estimand is "median"; accepted: "mean", "total", "rate"
+            line 10: class 'a': id is 1.5; accepted: a whole number below 2^32
+        "#]],
+    );
+    refused(
+        &with(
+            "max_frequency = 0\ncpus = -1\nhorizon_s = 0\nmin_burst_ms = 2000",
+            "ratio = 0\nname = 'twice'",
+        ),
+        &expect![[r#"
+            line 10: the file is not TOML; accepted: duplicate key
+        "#]],
+    );
+    refused(
+        &with(
+            "max_frequency = 0\ncpus = -1\nhorizon_s = 0\nmin_burst_ms = 2000",
+            "ratio = 0\nsigma_us = true",
+        ),
+        &expect![[r#"
+            line 1: max_frequency is 0; accepted: a number above 0 and at most 1e30
+            line 1: sample_time_us is missing; accepted: it or report_time_us, in microseconds
+            line 2: cpus is -1; accepted: a number from 0 to 1e30
+            line 3: horizon_s is 0; accepted: a number above 0 and at most 1e30
+            line 4: min_burst_ms is 2000 ms; accepted: at most burst_cycle_ms (1000 by default)
+            line 5: class 'a': cost_us is missing; accepted: it or the table's report_time_us, in microseconds
+            line 9: class 'a': ratio is 0; accepted: a number above 0 and at most 1e30
+            line 10: class 'a': sigma_us is true; accepted: a number from 0 to 1e30
         "#]],
     );
     refused(

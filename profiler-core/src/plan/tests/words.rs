@@ -1,8 +1,8 @@
 //! What people read: reasons, tables, what-if, sensitivity.
 
 use crate::plan::{
-    BurstRules, Decision, Estimand, Objective, Options, Output, PlanClass, Problem, Range, Strategy,
-    render_text, sensitivity, solve, solve_top, what_if,
+    BurstRules, Decision, Estimand, Objective, Options, Outlook, Output, PlanClass, Problem, Range, Strategy,
+    outlook, render_text, sensitivity, solve, solve_top, what_if,
 };
 use expect_test::expect;
 
@@ -29,9 +29,9 @@ fn the_table_says_why() {
         plan (certified): value 20781.19, proven best; sampling 285 Hz of target CPU time; predicted cost 2% of the target's CPU time (budget 2%)
 
         class       decision  calls/s  on CPU  per call  weight     cost  reason
-        commit      trace         300    1.2%     40 us       1   0.021%  300 events/s cost 0.021% of the target's CPU time; samples would see 3.42 of them
+        commit      trace         300    1.2%     40 us       1   0.021%  short against the sampling period: samples would see 3.42 of 300 events/s; tracing costs 0.021% of the target's CPU time
         login       trace          10   0.01%     10 us       1  0.0093%  must be traced; costs 0.0093% of the target's CPU time
-        parse       trace         20k     10%      5 us       1     1.4%  20k events/s cost 1.4% of the target's CPU time; samples would see 28.5 of them
+        parse       trace         20k     10%      5 us       1     1.4%  short against the sampling period: samples would see 28.5 of 20k events/s; tracing costs 1.4% of the target's CPU time
         fsync       derived       300    0.2%   6.67 us       1        -  its count follows from 'commit', which is traced; its time is sampled
         compare     sample         5M     35%     70 ns       1        -  too dear: tracing would cost 350% of the target's CPU time, 175 times the budget
         checkpoint  sample          2     25%    125 ms       1        -  long against the sampling period: a call takes 125 ms, a sample comes every 3.51 ms of CPU time
@@ -40,7 +40,7 @@ fn the_table_says_why() {
         other plans, best first:
         2. value 20711.96, sampling 285 Hz: adds checkpoint; drops nothing
         3. value 20191.64, sampling 295 Hz: adds nothing; drops commit
-    "#]].assert_eq(&render_text(&problem, &plans));
+    "#]].assert_eq(&render_text(&problem, &plans, &Outlook::default()));
     let mut bursts = problem.clone();
     bursts.burst = Some(BurstRules { min_s: 0.001, cycle_s: 1.0, attach_cost_s: 20e-6 });
     let plan = solve(&bursts, Strategy::Auto, &Options::default()).unwrap();
@@ -73,7 +73,9 @@ fn a_precise_plan_says_which_errors_are_left() {
 fn json_has_the_documented_fields() {
     let problem = server();
     let plans = solve_top(&problem, Strategy::Auto, &Options { top: 2, ..Options::default() }).unwrap();
-    let json = serde_json::to_value(Output::new(&problem, &plans)).unwrap();
+    let json =
+        serde_json::to_value(Output::new(&problem, &plans, outlook(&problem, &plans[0], Strategy::Auto)))
+            .unwrap();
     let plan = &json["plans"][0];
     for field in ["value", "upper_bound", "gap", "sampling_hz", "overhead"] {
         assert!(plan[field].is_number(), "{field}");
@@ -85,6 +87,10 @@ fn json_has_the_documented_fields() {
     }
     assert!(class["reason"].as_str().is_some_and(|r| !r.is_empty()));
     assert_eq!(json["plans"].as_array().unwrap().len(), 2);
+    assert!(
+        json["what_if"]["shadow_price"].is_number() && json["what_if"]["double_budget_value"].is_number()
+    );
+    assert!(json["what_if"]["tenfold_weight"].is_array());
 }
 
 #[test]
@@ -107,7 +113,71 @@ fn what_more_budget_and_more_weight_would_change() {
     let answer = what_if(&file, &plan, Strategy::Auto, &options).unwrap();
     let names: Vec<&str> = answer.tenfold_weight.iter().map(|c| c.name.as_str()).collect();
     assert!(names.contains(&"file"), "{answer:?}");
-    assert!(!answer.sentences(&plan).is_empty());
+    assert!(!answer.sentences(&file, &plan).is_empty());
+}
+
+#[test]
+fn the_outlook_is_said_in_words() {
+    let mut problem = server();
+    problem.classes[6].rate_hz = Range { value: 20_000.0, low: 15_000.0, high: 40_000.0 };
+    let plan = solve(&problem, Strategy::Auto, &Options::default()).unwrap();
+    let said = outlook(&problem, &plan, Strategy::Auto).sentences(&problem, &plan);
+    expect![[r#"
+        the budget's shadow price: 300 of value for each 1% of the target's CPU time more
+        twice the budget would bring 2.89% more information and change no decision
+        within the intervals of rates and shares another plan may be better; it hangs on 'parse' (trace or sample; over budget)"#]].assert_eq(&said.join("\n"));
+}
+
+/// `MaxF` says how many reports fit, not what one costs: nothing is said about overheads.
+#[test]
+fn without_prices_costs_are_reports() {
+    let text = "max_frequency = 925\n[[class]]\nname = 'file'\nrate_hz = 359\nshare = 0.3\nweight = 2\n\
+                [[class]]\nname = 'kernel'\nrate_hz = 1153\nshare = 0.09\n";
+    let problem = crate::plan::table::parse(text).unwrap().problem;
+    let plans = solve_top(&problem, Strategy::Auto, &Options { top: 2, ..Options::default() }).unwrap();
+    let outlook = outlook(&problem, &plans[0], Strategy::Auto);
+    expect![[r#"
+        plan (certified): value 768.94, proven best; sampling 566 Hz of target CPU time; predicted cost 925 reports/s (budget 925)
+
+        class   decision  calls/s  on CPU  per call  weight   cost  reason
+        file    trace         359     30%    836 us       2  359/s  short against the sampling period: samples would see 170 of 359 events/s; tracing costs 359 reports/s
+        kernel  sample       1153      9%   78.1 us       1      -  too dear: tracing would cost 1153 reports/s, 1.25 times the budget
+
+        other plans, best first:
+        2. value 638.25, sampling 925 Hz: adds nothing; drops file
+
+        what would change it:
+        - the budget's shadow price: 0.09 of value for each report per second more
+        - twice the budget would bring 143% more information and change 'kernel' (sample to trace)
+    "#]].assert_eq(&render_text(&problem, &plans, &outlook));
+    let output = Output::new(&problem, &plans, outlook);
+    assert_eq!((output.budget.round(), output.plans[0].overhead, output.priced), (925.0, None, false));
+    assert_eq!(output.plans[0].classes[0].price_us, None);
+    let mut dear = problem;
+    dear.classes[1].must_trace = true;
+    let error = solve(&dear, Strategy::Auto, &Options::default()).unwrap_err();
+    expect!["the rules cost more than the budget: the must-trace classes take 1153 reports/s, the budget is 925 reports/s, 228 reports/s short; the least budget that would do is max_frequency = 1153"].assert_eq(&error.to_string());
+}
+
+#[test]
+fn sensitivity_knows_the_objective_and_the_rules() {
+    let options = Options::default();
+    // The mean of a class that is traced whole has no error at any of its rates: the plan is the best everywhere.
+    let mut problem = Problem::new(0.02, 1.0, 20e-6);
+    problem.objective = Objective::Precision;
+    problem.classes.push(PlanClass::new("f", Range { value: 100.0, low: 90.0, high: 110.0 }, 0.1, 1e-6));
+    let plan = solve(&problem, Strategy::Auto, &options).unwrap();
+    let answer = sensitivity(&problem, &plan, Strategy::Auto, &options, 0.01).unwrap();
+    assert!(answer.stable && answer.regret < 1e-9, "{answer:?}");
+    // Samples see the 100 events/s wanted at the estimated share, not at its lower end.
+    let mut problem = Problem::new(0.02, 1.0, 20e-6);
+    let class = PlanClass::new("g", 1e6, Range { value: 0.11, low: 0.05, high: 0.2 }, 1e-6);
+    problem.classes.push(PlanClass { min_rate_hz: 100.0, ..class });
+    problem.burst = Some(BurstRules { min_s: 0.019, cycle_s: 1.0, attach_cost_s: 10e-3 });
+    let plan = solve(&problem, Strategy::Auto, &options).unwrap();
+    assert_eq!(plan.classes[0].decision, Decision::Sample);
+    let answer = sensitivity(&problem, &plan, Strategy::Auto, &options, 0.01).unwrap();
+    assert!(!answer.stable && answer.decisive[0].name == "g", "{answer:?}");
 }
 
 #[test]
