@@ -213,11 +213,9 @@ fn bad_tables_are_refused_with_line_value_and_range() {
         ),
         &expect![[r#"
             line 1: max_frequency is 0; accepted: a number above 0 and at most 1e30
-            line 1: sample_time_us is missing; accepted: it or report_time_us, in microseconds
             line 2: cpus is -1; accepted: a number from 0 to 1e30
             line 3: horizon_s is 0; accepted: a number above 0 and at most 1e30
             line 4: min_burst_ms is 2000 ms; accepted: at most burst_cycle_ms (1000 by default)
-            line 5: class 'a': cost_us is missing; accepted: it or the table's report_time_us, in microseconds
             line 9: class 'a': ratio is 0; accepted: a number above 0 and at most 1e30
             line 10: class 'a': sigma_us is true; accepted: a number from 0 to 1e30
         "#]],
