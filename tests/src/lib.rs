@@ -9,9 +9,9 @@ pub mod support;
 use std::path::PathBuf;
 
 /// The C and C++ programs that the build script made.
-const COMPILED: &[&str] = &["calls", "hazards", "launched", "cpp_throw", "libplugin.so"];
+const COMPILED: &[&str] = &["calls", "hazards", "adversary", "launched", "cpp_throw", "libplugin.so"];
 
-/// The path of a target program: `calls`, `hazards`, `launched`, `cpp_throw`, `libplugin.so` (compiled from `programs/`), or a
+/// The path of a target program: [`COMPILED`] from `programs/`, or a
 /// binary of the workspace: `rust-panic`, `sqlite-load`, `tithe`.
 ///
 /// # Panics

@@ -9,12 +9,21 @@ use std::process::Stdio;
 /// `cargo xtask bench`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Only this cell (repeatable); the file is then left alone and the table printed
-    #[arg(long, value_name = "CELL")]
+    /// Only this cell, or this part of it (repeatable); the file is then left alone and the table printed
+    #[arg(long, value_name = "CELL[:PART]")]
     pub only: Vec<String>,
     /// Repetitions of each arm
     #[arg(long, default_value_t = 7)]
     pub repeat: u32,
+    /// Length of a run of the cell `governor`, s
+    #[arg(long, default_value_t = 10)]
+    pub seconds: u64,
+    /// Its budgets in percent, in place of each target's own ('1,2')
+    #[arg(long, value_name = "LIST")]
+    pub budgets: Option<String>,
+    /// Forget its finished rounds, which are kept in target/release/bench
+    #[arg(long)]
+    pub fresh: bool,
     /// List the cells
     #[arg(long)]
     pub list: bool,
@@ -45,7 +54,13 @@ pub fn run(options: &Options) -> Result<()> {
         ]));
     }
     let mut command = shell::as_root(shell::target_dir().join("release/bench"), &[]);
-    command.args(["--repeat", &options.repeat.to_string()]);
+    command.args(["--repeat", &options.repeat.to_string(), "--seconds", &options.seconds.to_string()]);
+    if let Some(budgets) = &options.budgets {
+        command.args(["--budgets", budgets]);
+    }
+    if options.fresh {
+        command.arg("--fresh");
+    }
     for cell in &options.only {
         command.args(["--only", cell]);
     }

@@ -28,7 +28,7 @@ mod tests;
 
 pub use closers::{PATIENT_CLOSERS, URGENT_CLOSERS};
 pub use links::{ClosedLink, LinkTable, Reason, Registered};
-pub use priority::{Priority, lock_memory};
+pub use priority::{Priority, lock_memory, prefer_event_loop};
 
 use crate::prober::AlarmReader;
 use crate::watchdog::Heartbeat;

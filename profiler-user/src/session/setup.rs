@@ -55,6 +55,7 @@ fn run_session(
     after: impl FnOnce(&mut Session),
 ) -> Result<Finished, Failure> {
     let progress = Progress::start();
+    crate::governor::prefer_event_loop();
     let held = hold_target(&args.target)?;
     let pid = u32::try_from(held.target().pid()).map_err(|e| Failure::attach(anyhow::anyhow!(e)))?;
     let heartbeat = watchdog.heartbeat();

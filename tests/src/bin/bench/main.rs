@@ -4,6 +4,8 @@
 
 mod attach;
 mod demo;
+mod explosion;
+mod governor;
 mod hit;
 mod measure;
 mod programs;
@@ -19,18 +21,50 @@ use anyhow::{Context, Result, bail};
 struct Cell {
     name: &'static str,
     title: &'static str,
-    run: fn(u32) -> Result<String>,
+    run: fn(&Options) -> Result<String>,
+}
+
+/// What the command line asks of the cells.
+struct Options {
+    /// Repetitions of each arm.
+    rounds: u32,
+    /// The part of a cell that is wanted (`--only CELL:PART`).
+    part: Option<String>,
+    /// Length of a run of the cell `governor`, s.
+    seconds: u64,
+    /// Its budgets, percent, in place of each target's own.
+    budgets: Option<Vec<f64>>,
+    /// Forget the rounds that are finished.
+    fresh: bool,
 }
 
 const CELLS: &[Cell] = &[
-    Cell { name: "hit", title: "Cost of a hit, against an empty program", run: hit::against_empty },
-    Cell { name: "programs", title: "Cost of a hit, program by program", run: programs::cost_per_hit },
-    Cell { name: "bpftrace", title: "Cost of a hit, against bpftrace", run: hit::against_bpftrace },
-    Cell { name: "attach", title: "Attach and detach", run: attach::attach_and_detach },
-    Cell { name: "stall", title: "Longest stall of the target", run: attach::stalls },
-    Cell { name: "kill", title: "An agent that is killed", run: attach::killed_agent },
-    Cell { name: "sqlite", title: "The agent on SQLite at 2 %", run: demo::sqlite },
-    Cell { name: "sampling", title: "Cost of a sample, against perf record", run: sampling::against_perf },
+    Cell {
+        name: "hit",
+        title: "Cost of a hit, against an empty program",
+        run: |o| hit::against_empty(o.rounds),
+    },
+    Cell {
+        name: "programs",
+        title: "Cost of a hit, program by program",
+        run: |o| programs::cost_per_hit(o.rounds),
+    },
+    Cell {
+        name: "bpftrace",
+        title: "Cost of a hit, against bpftrace",
+        run: |o| hit::against_bpftrace(o.rounds),
+    },
+    Cell { name: "attach", title: "Attach and detach", run: |o| attach::attach_and_detach(o.rounds) },
+    Cell { name: "stall", title: "Longest stall of the target", run: |o| attach::stalls(o.rounds) },
+    Cell { name: "kill", title: "An agent that is killed", run: |o| attach::killed_agent(o.rounds) },
+    Cell { name: "sqlite", title: "The agent on SQLite at 2 %", run: |o| demo::sqlite(o.rounds) },
+    Cell { name: "governor", title: "The budget, whatever the target does", run: governor::governor },
+    Cell { name: "explosion", title: "A function that explodes", run: |o| explosion::explosion(o.rounds) },
+    Cell {
+        name: "sampling",
+        title: "Cost of a sample, against perf record",
+        run: |o| sampling::against_perf(o.rounds),
+    },
 ];
 
 fn first_line(path: &str, key: &str) -> String {
@@ -41,23 +75,36 @@ fn first_line(path: &str, key: &str) -> String {
 
 fn main() -> Result<()> {
     let mut only = Vec::new();
-    let mut rounds = 7;
+    let mut options = Options { rounds: 7, part: None, seconds: 10, budgets: None, fresh: false };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().with_context(|| format!("{argument} wants a value"));
         match argument.as_str() {
             "--only" => only.push(value()?),
-            "--repeat" => rounds = value()?.parse().context("--repeat wants a number")?,
+            "--repeat" => options.rounds = value()?.parse().context("--repeat wants a number")?,
+            "--seconds" => options.seconds = value()?.parse().context("--seconds wants a number")?,
+            "--budgets" => {
+                let list: Result<_, _> = value()?.split(',').map(str::parse).collect();
+                options.budgets = Some(list.context("--budgets wants percents, as in 1,2")?);
+            }
+            "--fresh" => options.fresh = true,
             // For itself: the process that the cell `kill` kills.
             "--hold" => return attach::hold(value()?.parse().context("--hold wants a process")?),
             "--list" => {
                 CELLS.iter().for_each(|cell| println!("{:10} {}", cell.name, cell.title));
+                governor::parts().for_each(|part| println!("governor:{part}"));
                 return Ok(());
             }
-            _ => bail!("no option {argument}; there are --only CELL, --repeat N, --list"),
+            _ => bail!(
+                "no option {argument}; there are --only CELL[:PART], --repeat N, --seconds N, --budgets 1,2, --fresh, --list"
+            ),
         }
     }
-    if let Some(unknown) = only.iter().find(|name| CELLS.iter().all(|cell| cell.name != **name)) {
+    let only: Vec<(&str, Option<&str>)> = only
+        .iter()
+        .map(|name| name.split_once(':').map_or((&**name, None), |(cell, part)| (cell, Some(part))))
+        .collect();
+    if let Some((unknown, _)) = only.iter().find(|(name, _)| CELLS.iter().all(|cell| cell.name != *name)) {
         bail!("no cell {unknown}; --list shows them");
     }
     println!("# Benchmarks\n");
@@ -77,9 +124,19 @@ fn main() -> Result<()> {
         "- Hypervisor: {}",
         if first_line("/proc/cpuinfo", "flags").contains("hypervisor") { "yes" } else { "no" }
     );
-    for cell in CELLS.iter().filter(|cell| only.is_empty() || only.iter().any(|name| name == cell.name)) {
+    let all = CELLS.iter().map(|cell| (cell, None));
+    let chosen: Vec<(&Cell, Option<&str>)> = if only.is_empty() {
+        all.collect()
+    } else {
+        all.flat_map(|(cell, _)| {
+            only.iter().filter(|(name, _)| *name == cell.name).map(move |(_, part)| (cell, *part))
+        })
+        .collect()
+    };
+    for (cell, part) in chosen {
         eprintln!("{}: {}", cell.name, cell.title);
-        let text = (cell.run)(rounds).with_context(|| format!("the cell {} failed", cell.name))?;
+        options.part = part.map(str::to_owned);
+        let text = (cell.run)(&options).with_context(|| format!("the cell {} failed", cell.name))?;
         println!("\n## {}\n\n{}", cell.title, text.trim_end());
     }
     Ok(())

@@ -1,0 +1,267 @@
+//! Does the budget hold, whatever the target does? The target's own throughput is the judge, arms taking turns; beside it
+//! what the agent's receipt says. Finished rounds are kept in `target/bench/`, so that a run can be resumed.
+
+mod run;
+
+use crate::Options;
+use crate::measure::{Series, Table};
+use anyhow::{Context, Result, bail};
+use run::{Arm, Run, Subject};
+use serde::{Deserialize, Serialize};
+use std::fmt::Write;
+use std::path::PathBuf;
+
+/// Points over the budget that the median slowdown of a run may be.
+const OVER_RUN: f64 = 0.5;
+/// The same for the 99th percentile of 1 s slowdowns, over that of the target alone.
+const OVER_SECOND: f64 = 3.0;
+
+const fn adversary(name: &'static str, functions: &'static [&'static str]) -> Subject {
+    Subject { name, functions, driven: None }
+}
+
+/// Where functions are named it is because samples alone would not lead to them.
+const SUBJECTS: &[Subject] = &[
+    adversary("steady", &["adv_call", "adv_middle", "adv_slow"]),
+    adversary("seasonal", &["adv_call", "adv_slow"]),
+    adversary("exploding", &["adv_call", "adv_slow"]),
+    adversary("hot", &["adv_call"]),
+    adversary("alternating", &["adv_call", "adv_slow"]),
+    adversary("lockstep", &[]),
+    adversary("threads200", &["adv_call", "adv_slow"]),
+    adversary("tiny", &["adv_call"]),
+    adversary("recursion", &["adv_recurse", "adv_slow"]),
+    adversary("longjmp", &["adv_jump", "adv_jump_middle", "adv_slow"]),
+    adversary("fibers", &["adv_fiber", "adv_slow"]),
+    adversary("births", &[]),
+    adversary("dlopen", &[]),
+    adversary("forks", &["adv_call", "adv_slow"]),
+    adversary("idle", &["adv_call", "adv_middle", "adv_slow"]),
+    adversary("onehot16", &["adv_call", "adv_middle"]),
+    adversary("lock", &["adv_call", "adv_middle", "adv_slow"]),
+    Subject {
+        name: "exceptions",
+        functions: &["cpp_thrower", "cpp_middle"],
+        driven: Some(("cpp_throw", "throw 200", 200)),
+    },
+    Subject {
+        name: "panics",
+        functions: &["rust_panic_thrower", "rust_panic_middle"],
+        driven: Some(("rust-panic", "panic 200", 200)),
+    },
+];
+
+/// Targets at 0.5 and 5 % as well.
+const MORE_BUDGETS: [&str; 3] = ["steady", "exploding", "threads200"];
+/// Targets that bpftrace watches as well.
+const WITH_BPFTRACE: [&str; 5] = ["steady", "seasonal", "exploding", "threads200", "lock"];
+
+/// Names of the parts, for `--list`.
+pub fn parts() -> impl Iterator<Item = &'static str> {
+    SUBJECTS.iter().map(|subject| subject.name)
+}
+
+fn arms(subject: &Subject, options: &Options) -> Vec<Arm> {
+    let mut arms = vec![Arm::Alone];
+    if let Some(budgets) = &options.budgets {
+        arms.extend(budgets.iter().map(|percent| Arm::Budget(*percent)));
+        return arms;
+    }
+    arms.extend([1.0, 2.0].map(Arm::Budget));
+    if MORE_BUDGETS.contains(&subject.name) {
+        arms.extend([0.5, 5.0].map(Arm::Budget));
+    }
+    if WITH_BPFTRACE.contains(&subject.name) && crate::watch::Bpftrace::version().is_some() {
+        arms.push(Arm::Bpftrace);
+    }
+    arms
+}
+
+/// Finished runs of a part.
+#[derive(Default, Serialize, Deserialize)]
+struct Results {
+    /// Length of a run, s; runs of another length are not continued.
+    seconds: u64,
+    /// Each round has a run of every arm.
+    rounds: Vec<Vec<Run>>,
+}
+
+fn results_path(part: &str) -> Result<PathBuf> {
+    let program = std::env::current_exe()?;
+    let built = program.parent().and_then(|folder| folder.parent()).context("no target directory")?;
+    let folder = built.join("bench");
+    std::fs::create_dir_all(&folder)?;
+    Ok(folder.join(format!("governor-{part}.json")))
+}
+
+/// Runs what is missing of a part.
+fn measure(subject: &Subject, options: &Options) -> Result<Results> {
+    let path = results_path(subject.name)?;
+    let arms = arms(subject, options);
+    let mut results: Results = std::fs::read(&path)
+        .ok()
+        .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+        .filter(|results: &Results| !options.fresh && results.seconds == options.seconds)
+        .unwrap_or_default();
+    results.seconds = options.seconds;
+    results.rounds.retain(|round| arms.iter().all(|arm| round.iter().any(|run| run.arm == *arm)));
+    while results.rounds.len() < options.rounds as usize {
+        let turn = results.rounds.len();
+        let mut round = Vec::new();
+        for i in 0..arms.len() {
+            let arm = &arms[(turn + i) % arms.len()];
+            eprintln!("governor:{}: round {} of {}, {arm:?}", subject.name, turn + 1, options.rounds);
+            round.push(
+                run::run(arm, subject, options.seconds)
+                    .with_context(|| format!("{}, {arm:?}", subject.name))?,
+            );
+        }
+        results.rounds.push(round);
+        std::fs::write(&path, serde_json::to_vec(&results)?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(results)
+}
+
+fn quantile(mut values: Vec<f64>, q: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let rank = (values.len() as f64 * q).ceil() as usize;
+    values.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+}
+
+impl Results {
+    fn of<'a>(&'a self, arm: &'a Arm) -> impl Iterator<Item = &'a Run> {
+        self.rounds.iter().filter_map(move |round| round.iter().find(|run| run.arm == *arm))
+    }
+
+    fn series(&self, arm: &Arm, figure: impl Fn(&Run) -> f64) -> Series {
+        let mut series = Series::default();
+        self.of(arm).for_each(|run| series.push(figure(run)));
+        series
+    }
+
+    /// Slowdown of a whole run against the run alone of the same round, percent.
+    fn slowdown(&self, arm: &Arm) -> Series {
+        let total = |run: &Run| run.seconds.iter().sum::<f64>();
+        let mut series = Series::default();
+        for (alone, run) in self.of(&Arm::Alone).zip(self.of(arm)) {
+            series.push((1.0 - total(run) / total(alone)) * 100.0);
+        }
+        series
+    }
+
+    /// Slowdowns of single seconds against the median of the same second (the same phase of the load) of the runs
+    /// alone, percent. Of the runs alone too: what the machine does by itself.
+    fn second_slowdowns(&self, arm: &Arm) -> Vec<f64> {
+        let seconds = self.of(&Arm::Alone).map(|run| run.seconds.len()).min().unwrap_or(0);
+        let usual: Vec<f64> =
+            (0..seconds).map(|i| self.series(&Arm::Alone, |run| run.seconds[i]).median()).collect();
+        self.of(arm)
+            .flat_map(|run| run.seconds.iter().zip(&usual))
+            .filter(|(_, usual)| **usual > 0.0)
+            .map(|(done, usual)| (1.0 - done / usual) * 100.0)
+            .collect()
+    }
+
+    /// CPU time added to an operation, percent of that of the run alone in the same round.
+    fn added_cpu(&self, arm: &Arm) -> Series {
+        let cpu = |arm| self.series(arm, |run| run.cpu_ns_per_operation);
+        let mut series = Series::default();
+        for (alone, run) in self.of(&Arm::Alone).zip(self.of(arm)) {
+            series.push((run.cpu_ns_per_operation / alone.cpu_ns_per_operation - 1.0) * 100.0);
+        }
+        debug_assert_eq!(series.n(), cpu(arm).n().min(cpu(&Arm::Alone).n()));
+        series
+    }
+}
+
+/// The verdict beside a figure.
+fn against(value: f64, limit: f64) -> String {
+    format!("<= {limit:.2}{}", if value <= limit { "" } else { ", **missed**" })
+}
+
+fn row(table: &mut Table, subject: &Subject, results: &Results, arm: &Arm) {
+    let (slowdown, added) = (results.slowdown(arm), results.added_cpu(arm));
+    let worst = quantile(results.second_slowdowns(arm), 0.99);
+    let alone = quantile(results.second_slowdowns(&Arm::Alone), 0.99);
+    let (name, aim, aim_second) = match arm {
+        Arm::Budget(budget) => {
+            let limit = if subject.name == "onehot16" { 2.0 * budget + 1.0 } else { budget + OVER_RUN };
+            let judged = if subject.name == "idle" { &added } else { &slowdown };
+            (
+                format!("{}, {budget} %", subject.name),
+                against(judged.median(), limit),
+                against(worst, alone + budget + OVER_SECOND),
+            )
+        }
+        Arm::Bpftrace => (format!("{}, bpftrace", subject.name), String::new(), String::new()),
+        Arm::Alone => (format!("{}, alone", subject.name), String::new(), String::new()),
+    };
+    let receipt = |figure: fn(&run::Receipt) -> f64| {
+        let series = results.series(arm, |run| run.receipt.as_ref().map_or(f64::NAN, figure));
+        if matches!(arm, Arm::Budget(_)) { series.show(2) } else { String::new() }
+    };
+    let latency = |figure: fn(&Run) -> f64| {
+        let us = results.series(arm, figure).median() / 1e3;
+        if us > 0.0 { format!("{us:.0}") } else { String::new() }
+    };
+    table.row(&[
+        name,
+        slowdown.show(2),
+        aim,
+        format!("{worst:.1}"),
+        aim_second,
+        added.show(2),
+        receipt(|r| r.predicted * 100.0),
+        receipt(|r| r.worst_second * 100.0),
+        receipt(|r| f64::from(r.trips)),
+        receipt(|r| r.agent_cpu * 100.0),
+        latency(|run| run.p99_ns),
+        results.of(arm).map(|run| run.errors).sum::<u64>().to_string(),
+        slowdown.n().to_string(),
+    ]);
+}
+
+/// The cell: all parts, or one (`governor:PART`).
+pub fn governor(options: &Options) -> Result<String> {
+    let chosen: Vec<&Subject> = match &options.part {
+        None => SUBJECTS.iter().collect(),
+        Some(part) => match SUBJECTS.iter().find(|subject| subject.name == part.as_str()) {
+            Some(subject) => vec![subject],
+            None => bail!("no target {part}; there are {}", parts().collect::<Vec<_>>().join(", ")),
+        },
+    };
+    let mut table = Table::new(&[
+        "target, budget",
+        "slowdown of a run, %",
+        "aim",
+        "p99 of 1 s slowdowns, %",
+        "aim (alone + budget + 3)",
+        "CPU per operation added, %",
+        "receipt: predicted, %",
+        "receipt: worst second, %",
+        "trips",
+        "agent CPU, %",
+        "p99 of an operation, us",
+        "wrong results",
+        "n",
+    ]);
+    let mut failed = Vec::new();
+    for subject in chosen {
+        match measure(subject, options) {
+            Ok(results) => {
+                arms(subject, options).iter().for_each(|arm| row(&mut table, subject, &results, arm))
+            }
+            Err(error) => failed.push(format!("{}: {error:#}", subject.name)),
+        }
+    }
+    let mut text = format!(
+        "{table}\nRuns of {} s, a target of its own for each; the target's operations are counted by itself. `idle` is judged by CPU \
+         per operation. bpftrace counts the same functions.\n",
+        options.seconds
+    );
+    for line in failed {
+        writeln!(text, "- not measured: {line}")?;
+    }
+    Ok(text)
+}

@@ -1,0 +1,242 @@
+//! One run of one arm: an adversarial target alone, under the agent, or under bpftrace, and what the target itself says.
+
+use anyhow::{Context, Result, ensure};
+use profiler_core::report::Report;
+use profiler_tests::support::Target;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Work before the watching begins, s: caches are warm, threads are up.
+pub const BEFORE_S: u64 = 1;
+/// The agent's start and end around the time that it was asked to watch, s; the arm without it waits as long.
+const AROUND_S: f64 = 1.0;
+/// The target's slots, a second.
+const SLOTS_PER_S: usize = 10;
+
+/// Who watches.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Arm {
+    /// Nobody.
+    Alone,
+    /// The agent at this budget, percent.
+    Budget(f64),
+    /// bpftrace, counting the same functions.
+    Bpftrace,
+}
+
+/// What a run gave.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Run {
+    /// Who watched.
+    pub arm: Arm,
+    /// Operations in each whole second from the beginning of the watching on.
+    pub seconds: Vec<f64>,
+    /// CPU time of an operation over the life of the agent, its own part left out, ns.
+    pub cpu_ns_per_operation: f64,
+    /// Operations that are due at a time: from then to their end, ns (0: not of this target).
+    pub p50_ns: f64,
+    /// The same, 99th percentile.
+    pub p99_ns: f64,
+    /// Operations whose result was wrong.
+    pub errors: u64,
+    /// The agent's own account, if it watched.
+    pub receipt: Option<Receipt>,
+}
+
+/// What the agent says of its own cost.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Receipt {
+    /// Predicted overhead, a share.
+    pub predicted: f64,
+    /// Of the worst second.
+    pub worst_second: f64,
+    /// Classes that tripped.
+    pub trips: u32,
+    /// CPU time of the agent over that of one CPU.
+    pub agent_cpu: f64,
+    /// Share of the charge by kind.
+    pub spent: Vec<(String, f64)>,
+}
+
+/// A target of the cell.
+pub struct Subject {
+    /// Name of the part of the cell.
+    pub name: &'static str,
+    /// Functions that are named to the agent and to bpftrace; none: the agent finds them.
+    pub functions: &'static [&'static str],
+    /// Other programs than `adversary`: program, command, operations that it stands for.
+    pub driven: Option<(&'static str, &'static str, u64)>,
+}
+
+impl Subject {
+    fn program(&self) -> PathBuf {
+        profiler_tests::program(self.driven.map_or("adversary", |(program, ..)| program))
+    }
+}
+
+/// The watcher's process; ended on drop.
+struct Watcher(Child);
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        // SAFETY: kill takes plain numbers; the child has not been reaped, so that the pid is its own.
+        unsafe { libc::kill(self.0.id() as libc::pid_t, libc::SIGINT) };
+        // Fails only if it has been reaped.
+        let _ = self.0.wait();
+    }
+}
+
+/// Watches for so long, or waits as long as that takes; the agent's report.
+fn watch(arm: &Arm, subject: &Subject, pid: u32, seconds: u64) -> Result<Option<Report>> {
+    let functions = subject.functions;
+    match arm {
+        Arm::Alone => {
+            std::thread::sleep(Duration::from_secs_f64(seconds as f64 + AROUND_S));
+            Ok(None)
+        }
+        Arm::Bpftrace => {
+            let path = subject.program();
+            let body = |f: &&str| format!("uprobe:{}:{f} {{ @{f} = count(); }}", path.display());
+            let program: Vec<String> = functions.iter().map(body).collect();
+            let watcher = Watcher(
+                Command::new("bpftrace")
+                    .args(["-p", &pid.to_string(), "-e", &program.join(" ")])
+                    .stdin(Stdio::null())
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::null())
+                    .spawn()
+                    .context("cannot start bpftrace; install it, or leave this arm out")?,
+            );
+            std::thread::sleep(Duration::from_secs_f64(seconds as f64 + AROUND_S));
+            drop(watcher);
+            Ok(None)
+        }
+        Arm::Budget(percent) => {
+            let folder = std::env::temp_dir().join(format!("tithe-bench-{}", std::process::id()));
+            let mut command = Command::new(profiler_tests::program("tithe"));
+            command
+                .args(["record", "--pid", &pid.to_string(), "--format", "json", "--force"])
+                .args(["--budget", &format!("{percent}%"), "--duration", &format!("{seconds}s")])
+                .arg("-o")
+                .arg(folder.join("run.tithe"));
+            for function in functions {
+                command.args(["--count", function]);
+            }
+            let output = command.output().context("cannot start the agent")?;
+            // The recording is of no use any more; it may not have been made.
+            let _ = std::fs::remove_dir_all(&folder);
+            ensure!(output.status.success(), "the agent failed: {}", String::from_utf8_lossy(&output.stderr));
+            Ok(Some(serde_json::from_slice(&output.stdout)?))
+        }
+    }
+}
+
+/// CPU time of a process's first thread, ns.
+fn main_thread_cpu_ns(pid: u32) -> Result<f64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat"))?;
+    Ok(text.split_whitespace().next().context("an empty schedstat")?.parse()?)
+}
+
+/// What the target says of itself: operations by slot of 100 ms since `BEFORE_S` before the watching, and more.
+struct Said {
+    slots: Vec<f64>,
+    cpu_ns_per_operation: f64,
+    p50_ns: f64,
+    p99_ns: f64,
+    errors: u64,
+}
+
+fn run_adversary(arm: &Arm, subject: &Subject, seconds: u64) -> Result<(Said, Option<Report>)> {
+    let mut command = Command::new(subject.program());
+    let mut target = Target::start_command(command.arg(subject.name));
+    // What changes at one instant changes in the middle of the watching.
+    target.command(&format!("start {}", BEFORE_S * 1_000 + seconds * 500));
+    std::thread::sleep(Duration::from_secs(BEFORE_S));
+    target.command("times");
+    let report = watch(arm, subject, target.pid(), seconds)?;
+    let times = target.command("times");
+    let slots = target.command("slots");
+    let slots = slots.text("slots").unwrap_or("").split(',').map(|n| n.parse().unwrap_or(0.0)).collect();
+    let end = target.command("stop");
+    ensure!(target.is_alive(), "{}: the target died", subject.name);
+    let said = Said {
+        slots,
+        cpu_ns_per_operation: times.number("cpu_ns") as f64 / times.number("operations").max(1) as f64,
+        p50_ns: times.number("p50_ns") as f64,
+        p99_ns: times.number("p99_ns") as f64,
+        errors: times.number("errors") + end.number("errors"),
+    };
+    Ok((said, report))
+}
+
+/// A program that is told what to do again and again.
+fn run_driven(
+    arm: &Arm,
+    subject: &Subject,
+    (program, line, each): (&str, &str, u64),
+    seconds: u64,
+) -> Result<(Said, Option<Report>)> {
+    let mut target = Target::start(program);
+    let pid = target.pid();
+    let stop = AtomicBool::new(false);
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        let driver = scope.spawn(|| {
+            let (mut slots, mut errors) = (Vec::<f64>::new(), 0);
+            while !stop.load(Ordering::Relaxed) {
+                let done = target.command(line).number("caught");
+                errors += u64::from(done != each);
+                let slot = (begun.elapsed().as_secs_f64() * SLOTS_PER_S as f64) as usize;
+                slots.resize(slots.len().max(slot + 1), 0.0);
+                slots[slot] += each as f64;
+            }
+            (slots, errors, target)
+        });
+        let watched = (|| {
+            std::thread::sleep(Duration::from_secs(BEFORE_S));
+            let (cpu, from) = (main_thread_cpu_ns(pid)?, begun.elapsed());
+            let report = watch(arm, subject, pid, seconds)?;
+            anyhow::Ok((report, main_thread_cpu_ns(pid)? - cpu, from, begun.elapsed()))
+        })();
+        stop.store(true, Ordering::Relaxed);
+        let (slots, errors, _target) = driver.join().expect("the target lives");
+        let (report, cpu, from, to) = watched.context("the run was not finished")?;
+        let slot = |at: Duration| ((at.as_secs_f64() * SLOTS_PER_S as f64) as usize).min(slots.len());
+        let operations: f64 = slots[slot(from)..slot(to)].iter().sum();
+        let said =
+            Said { cpu_ns_per_operation: cpu / operations.max(1.0), p50_ns: 0.0, p99_ns: 0.0, errors, slots };
+        anyhow::Ok((said, report))
+    })
+}
+
+/// One run; the target is started for it and ended after it.
+pub fn run(arm: &Arm, subject: &Subject, seconds: u64) -> Result<Run> {
+    let (said, report) = match subject.driven {
+        None => run_adversary(arm, subject, seconds)?,
+        Some(driven) => run_driven(arm, subject, driven, seconds)?,
+    };
+    let from = BEFORE_S as usize * SLOTS_PER_S;
+    let watched = said.slots.get(from..from + seconds as usize * SLOTS_PER_S);
+    let watched = watched.with_context(|| format!("{} slots only", said.slots.len()))?;
+    Ok(Run {
+        arm: arm.clone(),
+        seconds: watched.chunks(SLOTS_PER_S).map(|second| second.iter().sum()).collect(),
+        cpu_ns_per_operation: said.cpu_ns_per_operation,
+        p50_ns: said.p50_ns,
+        p99_ns: said.p99_ns,
+        errors: said.errors,
+        receipt: report.map(|report| Receipt {
+            predicted: report.receipt.predicted,
+            worst_second: report.receipt.worst_second,
+            trips: report.receipt.trips,
+            agent_cpu: report.receipt.agent_cpu,
+            spent: {
+                let cpu = report.receipt.target_cpu_s.max(1e-9);
+                report.receipt.spent_s.iter().map(|(kind, s)| (format!("{kind:?}"), s / cpu)).collect()
+            },
+        }),
+    })
+}
