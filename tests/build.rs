@@ -39,6 +39,7 @@ fn main() {
     compile(&c, &[], &["launched.c"], &out.join("launched"));
     compile(&c, &[], &["adversary.c", "adversary_modes.c", protocol], &out.join("adversary"));
     compile(&cxx, &[], &["cpp_throw.cpp", protocol], &out.join("cpp_throw"));
+    compile(&c, &["-shared", "-fPIC"], &["many.c"], &out.join("libmany.so"));
     compile(&c, &["-shared", "-fPIC"], &["plugin.c"], &out.join("libplugin.so"));
 }
 

@@ -16,6 +16,7 @@
 #include "counters.h"
 #include "protocol.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -449,6 +450,14 @@ static void command_address(int count, char **words) {
 }
 
 /* The child answers through a pipe, so that the parent's output stays one line. */
+static void command_load(int count, char **words) {
+    (void)count;
+    if (dlopen(words[1], RTLD_NOW))
+        reply("loaded=1");
+    else
+        reply_error("%s", dlerror());
+}
+
 static void command_fork(int count, char **words) {
     struct target_function function;
     if (!find(words[1], &function))
@@ -485,6 +494,7 @@ int main(void) {
         {"call", 3, command_call},   {"start", 3, command_start}, {"pace", 1, command_pace},
         {"stop", 0, command_stop},   {"count", 1, command_count}, {"address", 1, command_address},
         {"fork", 2, command_fork},   {"stall", 0, command_stall}, {"burn", 1, command_burn},
+        {"load", 1, command_load},
         {NULL, 0, NULL},
     };
     workers[0].counts = call_counts;

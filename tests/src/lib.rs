@@ -9,7 +9,8 @@ pub mod support;
 use std::path::PathBuf;
 
 /// The C and C++ programs that the build script made.
-const COMPILED: &[&str] = &["calls", "hazards", "adversary", "launched", "cpp_throw", "libplugin.so"];
+const COMPILED: &[&str] =
+    &["calls", "hazards", "adversary", "launched", "cpp_throw", "libmany.so", "libplugin.so"];
 
 /// The path of a target program: [`COMPILED`] from `programs/`, or a
 /// binary of the workspace: `rust-panic`, `sqlite-load`, `tithe`.

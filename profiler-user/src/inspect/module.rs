@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 /// A file with executable mappings in the target.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Module {
     /// File name, as used in `module:function` patterns.
     pub name: String,
@@ -26,10 +26,16 @@ pub struct Module {
     pub main: bool,
     /// Its executable mappings, by address.
     pub mappings: Vec<Mapping>,
+    code: Arc<Code>,
+    root: PathBuf,
+}
+
+/// What is read from the file, once: shared by all clones of a module, so that another thread can read it ahead.
+#[derive(Debug, Default)]
+struct Code {
     elf: OnceLock<Result<Arc<ElfInfo>, String>>,
     symbols: OnceLock<Result<Symbols, String>>,
     text: OnceLock<Result<TextIndex, String>>,
-    root: PathBuf,
 }
 
 impl Module {
@@ -84,9 +90,7 @@ impl Module {
             replaced,
             main,
             mappings: vec![map.clone()],
-            elf: OnceLock::new(),
-            symbols: OnceLock::new(),
-            text: OnceLock::new(),
+            code: Arc::default(),
             root,
         }
     }
@@ -104,12 +108,10 @@ impl Module {
             replaced: false,
             main: true,
             mappings: Vec::new(),
-            elf: OnceLock::new(),
-            symbols: OnceLock::new(),
-            text: OnceLock::new(),
+            code: Arc::default(),
             root: PathBuf::from("/"),
         };
-        let _ = module.elf.set(Ok(Arc::new(elf)));
+        let _ = module.code.elf.set(Ok(Arc::new(elf)));
         Ok(module)
     }
 
@@ -118,7 +120,8 @@ impl Module {
     /// # Errors
     /// The file cannot be read as ELF (the text says why; kept for later calls).
     pub fn elf(&self) -> Result<&Arc<ElfInfo>, &str> {
-        self.elf
+        self.code
+            .elf
             .get_or_init(|| ElfInfo::open(&self.attach_path).map(Arc::new).map_err(|e| e.to_string()))
             .as_ref()
             .map_err(String::as_str)
@@ -129,7 +132,8 @@ impl Module {
     /// # Errors
     /// The file or its symbol tables cannot be read.
     pub fn symbols(&self) -> Result<&Symbols, &str> {
-        self.symbols
+        self.code
+            .symbols
             .get_or_init(|| {
                 let elf = self.elf().map_err(str::to_owned)?;
                 let debug = if elf.symtab.is_some() { None } else { self.debug_file(elf) };
@@ -144,13 +148,32 @@ impl Module {
     /// # Errors
     /// The file cannot be read, or has too much code.
     pub fn text(&self) -> Result<&TextIndex, &str> {
-        self.text
+        self.code
+            .text
             .get_or_init(|| {
                 let elf = self.elf().map_err(str::to_owned)?;
                 TextIndex::scan(elf).map_err(|e| e.to_string())
             })
             .as_ref()
             .map_err(String::as_str)
+    }
+
+    /// Whether [`Module::symbols`] answers at once.
+    #[must_use]
+    pub fn has_symbols(&self) -> bool {
+        self.code.symbols.get().is_some()
+    }
+
+    /// Whether [`Module::text`] answers at once.
+    #[must_use]
+    pub fn has_text(&self) -> bool {
+        self.code.text.get().is_some()
+    }
+
+    /// Clones of one module.
+    #[must_use]
+    pub fn shares_code(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.code, &other.code)
     }
 
     /// The build id in hexadecimal.

@@ -15,7 +15,7 @@ use crate::prober::{AttachGroup, ClassCounters, Kernel, LinkKind, Site};
 use crate::target::Target;
 use profiler_core::class::ClassId;
 use profiler_core::recording::{WindowKind, WindowRow};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -128,11 +128,9 @@ impl Attachments {
         std::mem::take(&mut self.operations)
     }
 
-    /// Opens windows on classes that are off; classes that are not are left alone. `quotas` are hits, hottest
-    /// class first. What could not be attached is remembered in the class. How many windows were opened.
-    pub fn open(&mut self, target: &Target, kind: WindowKind, quotas: &[(ClassId, u64)]) -> usize {
-        let wanted: Vec<(ClassId, u64)> =
-            quotas.iter().copied().filter(|(id, _)| self.class(*id).may_open()).collect();
+    /// How classes that are off are put together on links, hottest class first: the first ones get links of their own.
+    #[must_use]
+    pub fn groups(&self, kind: WindowKind, wanted: &[(ClassId, u64)]) -> Vec<Vec<(ClassId, u64)>> {
         let own = wanted.len().min(OWN_LINKS);
         let mut groups: Vec<Vec<(ClassId, u64)>> = wanted[..own].iter().map(|w| vec![*w]).collect();
         let mut shared: BTreeMap<(PathBuf, u8), Vec<(ClassId, u64)>> = BTreeMap::new();
@@ -144,11 +142,21 @@ impl Attachments {
         for list in shared.into_values() {
             groups.extend(list.chunks(SHARED_LINK).map(<[_]>::to_vec));
         }
-        groups.iter().map(|group| self.open_group(target, kind, group)).sum()
+        groups
     }
 
-    fn open_group(&mut self, target: &Target, kind: WindowKind, group: &[(ClassId, u64)]) -> usize {
-        let Some(&(leader, _)) = group.first() else { return 0 };
+    /// Opens the windows of one group of [`Attachments::groups`]; classes that are not off any more are left alone.
+    /// `quotas` are hits. What could not be attached is remembered in the class; `opened` gets what was.
+    pub fn open_group(
+        &mut self,
+        target: &Target,
+        kind: WindowKind,
+        group: &[(ClassId, u64)],
+        opened: &mut BTreeSet<ClassId>,
+    ) {
+        let group: Vec<_> = group.iter().copied().filter(|(id, _)| self.class(*id).may_open()).collect();
+        let group = &group[..];
+        let Some(&(leader, _)) = group.first() else { return };
         let table = Arc::clone(self.governor.table());
         let classes = self.kernel.classes().clone();
         let mut sites: Vec<Site> = Vec::new();
@@ -171,7 +179,7 @@ impl Attachments {
                 for (id, _) in group {
                     self.class_mut(*id).refused = Some(error.to_string());
                 }
-                return 0;
+                return;
             }
         };
         for refusal in &attached.refused {
@@ -185,7 +193,7 @@ impl Attachments {
         self.operations += links as u64;
         let base_cpu_ns = self.cpu_ns(target);
         let start_ns = now_ns();
-        let mut opened = 0;
+        let mut open = false;
         for (id, quota) in group {
             if self.class(*id).refused.is_some() {
                 continue;
@@ -209,11 +217,12 @@ impl Attachments {
             };
             if !tripped {
                 classes.set_quota(*id, i64::try_from(*quota).unwrap_or(i64::MAX));
-                opened += 1;
+                open = true;
+                opened.insert(*id);
             }
         }
         // The leader was refused and others were not: its group's links still have to be waited for.
-        if self.class(leader).refused.is_some() && opened > 0 {
+        if self.class(leader).refused.is_some() && open {
             for (id, _) in group {
                 if let LinkState::Open(window) = &mut self.class_mut(*id).state {
                     window.links = links;
@@ -221,7 +230,6 @@ impl Attachments {
                 }
             }
         }
-        opened
     }
 
     /// Sets the hits that an open class may take from now on.

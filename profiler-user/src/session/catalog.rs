@@ -4,6 +4,7 @@
 use super::Session;
 use super::class::{Candidate, LinkState, LiveClass, Wish};
 use super::launching::Loading;
+use super::reading::Part;
 use super::shares::FunctionKey;
 use crate::inspect::{Function, Site};
 use crate::prober::{ClassCounters, SLOT_UNKNOWN, Tier};
@@ -27,6 +28,7 @@ impl Session {
         }
         let mut new = Vec::new();
         for (i, function) in functions.into_iter().enumerate() {
+            self.breathe();
             let key = FunctionKey { module: function.module, address: function.vaddr };
             if self.attach.classes().iter().any(|c| c.candidate.key == key) {
                 continue;
@@ -34,6 +36,12 @@ impl Session {
             let Some(wish) = self.selection.wish(&function) else { continue };
             // Whether return links are safe is known when the libraries are mapped.
             if self.loading == Some(Loading::Program) && wish.kind != RecordKind::Count {
+                continue;
+            }
+            // The branch targets of its module are looked for ahead, while others are traced.
+            let module = &self.inspection.modules()[function.module];
+            if !self.may_wait() && !self.reader.is_read(module, Part::Text) {
+                self.modules_dirty = true;
                 continue;
             }
             match self.add_class(&function, key, wish) {

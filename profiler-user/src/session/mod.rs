@@ -16,6 +16,7 @@ mod launching;
 mod overhead;
 mod planning;
 mod progress;
+mod reading;
 mod sampling;
 mod select;
 mod setup;
@@ -145,6 +146,11 @@ struct Session {
     survey_windows: Vec<(profiler_core::class::ClassId, u64)>,
     /// Windows to be opened again when all links are closed, with their quotas.
     rearm_wanted: Vec<(profiler_core::class::ClassId, u64)>,
+    /// Reads modules ahead.
+    reader: reading::Reader,
+    /// Something is being opened: what else is to be opened waits.
+    opening: bool,
+    deferred: Vec<profiler_core::controller::Action>,
     /// Modules came or went and have not been looked at.
     modules_dirty: bool,
     /// Cost of the last interval that is neither hits nor samples nor switches (attaching, children), ns.

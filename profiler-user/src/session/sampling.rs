@@ -1,5 +1,6 @@
 //! Sampling the target: one event per thread, copied stacks to frames, frames to shares and rows.
 
+use super::reading::{Part, Reader};
 use super::shares::{FunctionKey, Shares};
 use crate::inspect::Inspection;
 use crate::prober::{SampleEvent, SampleReader, Sampler, ThreadSampling};
@@ -260,8 +261,20 @@ impl Sampling {
         self.unwinder.invalidate(self.pid);
     }
 
-    /// Takes the samples out of the ring: unwinds, counts shares, sends rows.
-    pub fn drain(&mut self, limit: usize, inspection: &Inspection, writer: &WriterHandle) {
+    /// Symbols that were missing are there.
+    pub fn symbols_came(&mut self) {
+        self.shares.forget_addresses();
+    }
+
+    /// Takes the samples out of the ring: unwinds, counts shares, sends rows. With `ahead` it does not wait for symbols:
+    /// until they have been read, samples count for no function of their module.
+    pub fn drain(
+        &mut self,
+        limit: usize,
+        inspection: &Inspection,
+        writer: &WriterHandle,
+        mut ahead: Option<&mut Reader>,
+    ) {
         let mut rows: Vec<SampleRow> = Vec::new();
         let Self { reader, unwinder, stacks, shares, frames, module_index, uncharged, .. } = self;
         reader.drain(limit, |sample| {
@@ -278,6 +291,10 @@ impl Sampling {
                     let name = &modules.get(frame.module).name;
                     inspection.modules().iter().position(|m| m.path.as_os_str() == name.as_str())
                 });
+                let module = inspection.modules().get(index?)?;
+                if ahead.as_mut().is_some_and(|r| !r.is_read(module, Part::Symbols)) {
+                    return None;
+                }
                 let function = inspection.function_in(index?, frame.address)?;
                 Some(FunctionKey { module: function.module, address: function.vaddr })
             });

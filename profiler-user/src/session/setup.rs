@@ -6,6 +6,7 @@ use super::finish::Finished;
 use super::host::{Host, unix_ns};
 use super::launching::{Held, Launched, find_counter, hold_target};
 use super::progress::Progress;
+use super::reading::Reader;
 use super::sampling::Sampling;
 use super::select::Selection;
 use super::{EndReason, Phase, Session};
@@ -270,6 +271,9 @@ fn prepare(
         survey_ns: survey_ns(args),
         survey_windows: Vec::new(),
         rearm_wanted: Vec::new(),
+        reader: Reader::start(),
+        opening: false,
+        deferred: Vec::new(),
         modules_dirty: false,
         misc_ns: 0.0,
         misc_cost: 0.0,

@@ -12,7 +12,7 @@ use profiler_core::recording::WindowKind;
 use profiler_core::survey::{
     BurstOutcome, BurstRequest, RateEstimate, Step, StoppedBy, Survey, SurveyClass, SurveyConfig,
 };
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// Samples may take this share of all CPUs from processes that are not watched.
 const BYSTANDER_SHARE: f64 = 0.01;
@@ -167,9 +167,10 @@ impl Session {
         let step = survey.next_step(now, available, |rates| self.decisions(rates));
         match step {
             Step::Run(requests) => {
-                self.start_round(&requests);
+                // First the phase: a window may end while others are still being opened.
                 self.phase = Phase::Survey { survey, until_ns };
-                self.abort_refused(&requests);
+                let opened = self.start_round(&requests);
+                self.abort_refused(&requests, &opened);
             }
             Step::Wait { .. } if now < until_ns => self.phase = Phase::Survey { survey, until_ns },
             Step::Wait { .. } | Step::Done(_) => {
@@ -217,9 +218,13 @@ impl Session {
     }
 
     /// Tells the survey of the classes that could not be attached.
-    fn abort_refused(&mut self, requests: &[BurstRequest]) {
-        let refused: Vec<ClassId> =
-            requests.iter().map(|r| r.class).filter(|id| self.attach.class(*id).is_off()).collect();
+    fn abort_refused(&mut self, requests: &[BurstRequest], opened: &BTreeSet<ClassId>) {
+        let refused: Vec<ClassId> = requests
+            .iter()
+            .map(|r| r.class)
+            .filter(|id| !opened.contains(id))
+            .filter(|id| self.attach.class(*id).is_off())
+            .collect();
         let Phase::Survey { survey, .. } = &mut self.phase else { return };
         for class in refused {
             survey.record(BurstOutcome {
@@ -254,16 +259,17 @@ impl Session {
         }
     }
 
-    fn start_round(&mut self, requests: &[BurstRequest]) {
+    fn start_round(&mut self, requests: &[BurstRequest]) -> BTreeSet<ClassId> {
         let now = now_ns();
         self.survey_windows = requests.iter().map(|r| (r.class, now + r.window_ns)).collect();
         let quotas: Vec<(ClassId, u64)> = requests.iter().map(|r| (r.class, r.quota_hits)).collect();
-        self.open_windows(WindowKind::Survey, &quotas);
-        let opened = now_ns();
+        let opened = self.open_windows(WindowKind::Survey, &quotas);
+        let done = now_ns();
         // The clock of a window runs from when it is open, not from when attaching began.
         for (_, end) in &mut self.survey_windows {
-            *end += opened - now;
+            *end += done - now;
         }
+        opened
     }
 
     fn end_survey_windows(&mut self, now: u64) {
@@ -320,10 +326,13 @@ impl Session {
         // The target may be gone: its end is seen elsewhere.
         if self.inspection.refresh().unwrap_or(false) || execed {
             self.modules_dirty = true;
+            // At once, and not ahead: such a link would end the target.
             self.drop_unsafe_return_links();
         }
         // Not while everything is off to be compared: a survey would attach.
-        if self.modules_dirty && !self.comparison.as_ref().is_some_and(Comparison::is_off) {
+        let off = self.comparison.as_ref().is_some_and(Comparison::is_off);
+        let wait = self.selection.names_any() && !self.may_wait() && !self.all_symbols_read();
+        if self.modules_dirty && !off && !wait {
             self.modules_dirty = false;
             self.look_at_modules();
         }

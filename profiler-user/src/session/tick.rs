@@ -12,6 +12,7 @@ use crate::session::class::LinkState;
 use profiler_core::class::ClassId;
 use profiler_core::controller::{Action, Tick};
 use profiler_core::recording::{Charge, EventRow, WindowKind};
+use std::collections::BTreeSet;
 
 /// Interval of the ledger and the controller, ns.
 const LEDGER_NS: u64 = 100_000_000;
@@ -38,6 +39,15 @@ impl Session {
         self.attach.governor().pulse();
         self.drain();
         self.collect();
+        let deferred = std::mem::take(&mut self.deferred);
+        if !deferred.is_empty() {
+            self.obey(deferred);
+        }
+        if self.reader.poll() {
+            self.sampling.symbols_came();
+            // What waited for them is looked at now.
+            self.last_slow_ns = 0;
+        }
         if now.saturating_sub(self.last_ledger_ns) >= LEDGER_NS {
             self.ledger_tick(now);
         }
@@ -68,6 +78,23 @@ impl Session {
         }
     }
 
+    /// In the middle of long work (opening hundreds of links, looking at hundreds of functions): what a turn does for the
+    /// classes that run, so that no quota runs out. Nothing is opened here.
+    pub(super) fn breathe(&mut self) {
+        let now = now_ns();
+        self.attach.governor().pulse();
+        if now.saturating_sub(self.last_ledger_ns) < LEDGER_NS || self.loading.is_some() {
+            return;
+        }
+        let outer = std::mem::replace(&mut self.opening, true);
+        self.drain();
+        for ended in self.attach.collect(&self.target) {
+            self.window_ended(ended);
+        }
+        self.ledger_tick(now);
+        self.opening = outer;
+    }
+
     /// At the end: drain and collect, without controller and plan.
     pub(super) fn settle(&mut self) {
         self.attach.governor().pulse();
@@ -83,7 +110,8 @@ impl Session {
 
     /// Takes everything out of the rings.
     pub(super) fn drain(&mut self) {
-        self.sampling.drain(DRAIN_LIMIT, &self.inspection, &self.writer);
+        let ahead = if self.may_wait() { None } else { Some(&mut self.reader) };
+        self.sampling.drain(DRAIN_LIMIT, &self.inspection, &self.writer, ahead);
         let mut rows = Vec::new();
         self.calls.drain(DRAIN_LIMIT, |call| {
             rows.push(EventRow {
@@ -235,6 +263,14 @@ impl Session {
         let mut trace = Vec::new();
         for action in actions {
             match action {
+                // In the middle of opening others: later.
+                Action::Trace { class, .. } | Action::Trial { class, .. }
+                    if self.opening && !self.attach.class(class).is_open() =>
+                {
+                    self.deferred.push(action);
+                }
+                // Asked again at the next tick.
+                Action::Quota { class, .. } if self.opening && !self.attach.class(class).is_open() => {}
                 Action::Trace { class, quota } => {
                     if self.attach.class(class).is_open() {
                         self.attach.set_quota(class, quota);
@@ -243,7 +279,7 @@ impl Session {
                     }
                 }
                 Action::Trial { class, quota, .. } => {
-                    if self.open_windows(WindowKind::Burst, &[(class, quota)]) == 0 {
+                    if self.open_windows(WindowKind::Burst, &[(class, quota)]).is_empty() {
                         self.controller.lost(class);
                     }
                 }
@@ -270,9 +306,10 @@ impl Session {
 
     /// Opens trace windows; the controller forgets what cannot be attached.
     fn open_traces(&mut self, quotas: &[(ClassId, u64)]) {
-        self.open_windows(WindowKind::Trace, quotas);
+        let opened = self.open_windows(WindowKind::Trace, quotas);
         for (class, _) in quotas {
-            if self.attach.class(*class).is_off() {
+            // One that was opened and is off again has tripped, which the controller knows.
+            if !opened.contains(class) && self.attach.class(*class).is_off() {
                 self.controller.lost(*class);
             }
         }
@@ -285,12 +322,26 @@ impl Session {
         self.open_traces(&wanted);
     }
 
-    /// Opens windows, after a last look at the code in memory: since the class was made it may have been patched, and a
-    /// breakpoint would then end the target. How many were opened.
-    pub(super) fn open_windows(&mut self, kind: WindowKind, quotas: &[(ClassId, u64)]) -> usize {
-        let asked: Vec<(ClassId, u64)> =
+    /// Opens windows, link by link, each after a last look at the code in memory: since the class was made it may have been
+    /// patched, and a breakpoint would then end the target. Returns what was opened. Making a link takes 10 to 50 ms;
+    /// between two of them the classes that run already get new quotas.
+    pub(super) fn open_windows(&mut self, kind: WindowKind, quotas: &[(ClassId, u64)]) -> BTreeSet<ClassId> {
+        let mut asked: Vec<(ClassId, u64)> =
             quotas.iter().copied().filter(|(id, _)| self.attach.class(*id).may_open()).collect();
-        let code: Vec<_> = asked
+        self.keep_to_slow_links(kind, &mut asked);
+        let outer = std::mem::replace(&mut self.opening, true);
+        let mut opened = BTreeSet::new();
+        for group in self.attach.groups(kind, &asked) {
+            let ready = self.verified(&group);
+            self.attach.open_group(&self.target, kind, &ready, &mut opened);
+            self.breathe();
+        }
+        self.opening = outer;
+        opened
+    }
+
+    fn verified(&mut self, group: &[(ClassId, u64)]) -> Vec<(ClassId, u64)> {
+        let code: Vec<_> = group
             .iter()
             .map(|(id, _)| {
                 let class = self.attach.class(*id);
@@ -299,7 +350,7 @@ impl Session {
             .collect();
         let verdicts = self.inspection.verify_all(&code);
         let mut ready = Vec::new();
-        for (item, verdict) in asked.iter().zip(verdicts) {
+        for (item, verdict) in group.iter().zip(verdicts) {
             match verdict {
                 Ok(_) => ready.push(*item),
                 // Not mapped now: a library that was closed may come back.
@@ -307,8 +358,7 @@ impl Session {
                 Err(refusal) => self.attach.class_mut(item.0).refused = Some(refusal.to_string()),
             }
         }
-        self.keep_to_slow_links(kind, &mut ready);
-        self.attach.open(&self.target, kind, &ready)
+        ready
     }
 
     /// Perf-event uprobes (before Linux 6.6) take 0.1 to 0.3 s each to detach, one after the other, and stall the target

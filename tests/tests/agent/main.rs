@@ -10,6 +10,7 @@ mod errors;
 mod exact;
 mod forks;
 mod launched;
+mod many;
 mod replan;
 
 use profiler_core::class::Source;
