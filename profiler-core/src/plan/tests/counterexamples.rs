@@ -49,6 +49,20 @@ fn stopping_at_the_first_misfit_breaks_the_bound() {
     assert!(variant(&problem, Order::ByDensity, true) < 0.1 * optimum);
 }
 
+/// A minimum rate splits the problem into cases, in which nothing is set aside before sorting: skipping does the work.
+#[test]
+fn stopping_at_the_first_misfit_breaks_the_bound_with_minimum_rates() {
+    let mut problem = Problem::new(100e-6, 1.0, 1e-6);
+    problem.classes.push(PlanClass::new("dense", 1.0, 0.0, 1e-6).weight(10.0));
+    problem.classes.push(PlanClass::new("misfit", 101.0, 0.0, 1e-6).weight(9.0));
+    problem.classes.extend((0..49).map(|i| PlanClass::new(format!("small {i}"), 2.0, 0.0, 1e-6)));
+    let seen = PlanClass::new("seen", 1e-3, 1e-6, 1e-6);
+    problem.classes.push(PlanClass { min_rate_hz: 1e-9, ..seen });
+    let (approximation, optimum) = values(&problem);
+    assert!(optimum > 107.0 && approximation > 0.9 * optimum, "{approximation} of {optimum}");
+    assert!(variant(&problem, Order::ByDensity, true) < 0.1 * optimum);
+}
+
 #[test]
 fn sorting_by_weight_alone_breaks_the_bound_with_unequal_prices() {
     let mut problem = Problem::new(100e-6, 1.0, 1e-6);
