@@ -449,7 +449,6 @@ static void command_address(int count, char **words) {
         reply("address=%#lx", (uint64_t)function.run);
 }
 
-/* The child answers through a pipe, so that the parent's output stays one line. */
 static void command_load(int count, char **words) {
     (void)count;
     if (dlopen(words[1], RTLD_NOW))
@@ -458,6 +457,7 @@ static void command_load(int count, char **words) {
         reply_error("%s", dlerror());
 }
 
+/* The child answers through a pipe, so that the parent's output stays one line. */
 static void command_fork(int count, char **words) {
     struct target_function function;
     if (!find(words[1], &function))

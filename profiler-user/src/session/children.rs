@@ -1,12 +1,19 @@
 //! Forked children. A child that has not called exec inherits the target's breakpoints and pays every trap, although
-//! the PID filter hides its hits. So its cost is charged from its CPU time, and the links are made anew, which
-//! removes the breakpoints from every process that no link wants.
+//! the PID filter hides its hits. Its cost is charged, and the links are made anew, which removes the breakpoints from
+//! every process that no link wants.
+//!
+//! Nobody counts a child's hits, so what is charged is a bound: **all CPU time that the child used** from its birth until
+//! it ended, called exec or the links were gone. A child cannot pay more, and one that calls traced functions in a loop
+//! pays nearly that. Time since the last reading of its CPU clock (10 ms at most) counts as used. A child that calls exec
+//! is different: between fork and exec nearly nothing is called, and it is taken to call what the target calls per
+//! CPU second.
 
 use super::class::LiveClass;
 use super::sampling::Sampling;
 use crate::prober::LifecycleEvent;
 use crate::target::Target;
 use profiler_core::class::ClassId;
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 /// A child gets so long to call exec before the links are made anew, ns: most do within a few ms.
@@ -17,17 +24,34 @@ const REARM_NS: u64 = 1_000_000_000;
 /// A child that carries inherited breakpoints.
 #[derive(Debug)]
 struct Child {
-    target: Target,
+    /// `None`: it had ended before it could be looked at.
+    target: Option<Target>,
     born_ns: u64,
+    /// When its CPU clock was read last, ktime ns, and what it said.
+    read_ns: u64,
     cpu_ns: u64,
+}
+
+impl Child {
+    /// Reads its CPU clock; returns the CPU time since the last reading.
+    fn read(&mut self, now_ns: u64) -> u64 {
+        let Some(cpu_ns) = self.target.as_ref().and_then(|t| t.cpu_time_ns().ok()) else { return 0 };
+        let used = cpu_ns.saturating_sub(self.cpu_ns);
+        (self.read_ns, self.cpu_ns) = (now_ns, self.cpu_ns.max(cpu_ns));
+        used
+    }
+
+    fn is_alive(&self) -> bool {
+        self.target.as_ref().is_some_and(Target::is_alive)
+    }
 }
 
 /// What children cost in an interval.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ChildCost {
-    /// Hits, estimated.
+    /// Hits, at most.
     pub hits: u64,
-    /// ns of CPU time.
+    /// ns of CPU time, at most.
     pub cost_ns: f64,
 }
 
@@ -36,11 +60,14 @@ pub struct ChildCost {
 pub struct Children {
     /// The target's program, to tell children that have called exec.
     exe: Option<PathBuf>,
-    carrying: Vec<Child>,
+    carrying: HashMap<u32, Child>,
+    /// Processes whose lifecycle need not be watched any more.
+    left: Vec<u32>,
     /// CPU time of the target while it was charged, ns.
     target_cpu_ns: u64,
-    /// CPU time of children that is not charged yet, ns.
-    uncharged_cpu_ns: u64,
+    /// CPU time that is not charged yet, ns: of children that ran the target's program, and before an exec.
+    uncharged_ns: u64,
+    before_exec_ns: u64,
     last_rearm_ns: u64,
     forks: u64,
     execed: bool,
@@ -52,9 +79,11 @@ impl Children {
     pub fn new(exe: Option<PathBuf>) -> Self {
         Self {
             exe,
-            carrying: Vec::new(),
+            carrying: HashMap::new(),
+            left: Vec::new(),
             target_cpu_ns: 0,
-            uncharged_cpu_ns: 0,
+            uncharged_ns: 0,
+            before_exec_ns: 0,
             last_rearm_ns: 0,
             forks: 0,
             execed: false,
@@ -66,19 +95,56 @@ impl Children {
         match *event {
             LifecycleEvent::ThreadBorn { tid, pid: of, .. } if of == pid => sampling.add_thread(tid),
             LifecycleEvent::ThreadExited { tid, pid: of, .. } if of == pid => sampling.remove_thread(tid),
-            LifecycleEvent::Forked { child, parent, time_ns } if parent == pid => {
-                self.forks += 1;
-                // One that cannot be bound to has ended already.
-                if let Ok(target) =
-                    i32::try_from(child).map_err(|_| ()).and_then(|p| Target::attach(p).map_err(|_| ()))
-                {
-                    let cpu_ns = target.cpu_time_ns().unwrap_or(0);
-                    self.carrying.push(Child { target, born_ns: time_ns, cpu_ns });
-                }
-            }
             LifecycleEvent::Execed { pid: of, .. } if of == pid => self.execed = true,
-            _ => {}
+            // Children of children carry the breakpoints, too.
+            LifecycleEvent::Forked { child, time_ns, .. } => {
+                self.forks += 1;
+                let target = i32::try_from(child).ok().and_then(|p| Target::attach(p).ok());
+                // Its CPU clock began with it.
+                let new = Child { target, born_ns: time_ns, read_ns: time_ns, cpu_ns: 0 };
+                self.carrying.insert(child, new);
+            }
+            LifecycleEvent::Execed { pid: of, time_ns } => self.ended(of, time_ns, true),
+            LifecycleEvent::ThreadExited { tid, pid: of, time_ns } if tid == of => {
+                self.ended(of, time_ns, false);
+            }
+            LifecycleEvent::ThreadBorn { .. } | LifecycleEvent::ThreadExited { .. } => {}
         }
+    }
+
+    /// A child has ended, or runs another program, which is clean.
+    fn ended(&mut self, pid: u32, time_ns: u64, by_exec: bool) {
+        let Some(child) = self.carrying.remove(&pid) else { return };
+        self.left.push(pid);
+        let rest = time_ns.saturating_sub(child.read_ns);
+        if by_exec {
+            self.before_exec_ns += rest;
+        } else {
+            self.uncharged_ns += rest;
+        }
+    }
+
+    /// Reads the children's CPU clocks. Every turn, so that little is left to be bounded.
+    pub fn poll(&mut self, now_ns: u64) {
+        let mut gone = Vec::new();
+        for (pid, child) in &mut self.carrying {
+            if !child.is_alive() {
+                gone.push((*pid, false));
+            } else if child.target.as_ref().and_then(|t| t.exe().ok()) != self.exe {
+                gone.push((*pid, true));
+            } else {
+                self.uncharged_ns += child.read(now_ns);
+            }
+        }
+        // Where the kernel told of the end it has been taken note of; this is for the rest.
+        for (pid, by_exec) in gone {
+            self.ended(pid, now_ns, by_exec);
+        }
+    }
+
+    /// Processes that were children and are not any more, to be taken out of the kernel's set.
+    pub fn take_left(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.left)
     }
 
     /// Forks seen.
@@ -93,57 +159,51 @@ impl Children {
         std::mem::take(&mut self.execed)
     }
 
-    /// Charges the children for the last interval: they are taken to call what the target calls per CPU second, now or
-    /// over the run so far, whichever is more. They cannot pay more than they used.
+    /// Charges the children for the last interval, in which the target had `hits` and used `target_cpu_ns`.
     ///
-    /// `hits_child = CPU_child max(hits_target / CPU_target, hits of the run / CPU of the run)`
+    /// `cost = CPU_child + min(CPU before exec, CPU before exec x sum tau max(hits / CPU now, hits / CPU of the run))`
     pub fn charge(
         &mut self,
         hits: &[(ClassId, u64)],
         target_cpu_ns: u64,
         classes: &[LiveClass],
     ) -> ChildCost {
-        let exe = &self.exe;
-        // A child that runs another program is clean.
-        self.carrying.retain(|c| c.target.is_alive() && c.target.exe().ok() == *exe);
-        self.note_cpu();
-        let child_cpu = std::mem::take(&mut self.uncharged_cpu_ns);
+        let used = std::mem::take(&mut self.uncharged_ns) as f64;
+        let before_exec = std::mem::take(&mut self.before_exec_ns) as f64;
         self.target_cpu_ns += target_cpu_ns;
-        if child_cpu == 0 {
+        // Nothing was attached that could be inherited.
+        if hits.is_empty() || used + before_exec == 0.0 {
             return ChildCost::default();
         }
         let per_cpu = |hits: u64, cpu_ns: u64| if cpu_ns == 0 { 0.0 } else { hits as f64 / cpu_ns as f64 };
-        let mut cost = ChildCost::default();
+        let (mut rate, mut price, mut cheapest) = (0.0, 0.0, f64::INFINITY);
         for (id, n) in hits {
             let class = &classes[id.0 as usize];
             let now = per_cpu(*n, target_cpu_ns);
-            let child_hits = child_cpu as f64 * now.max(per_cpu(class.charged.attempted, self.target_cpu_ns));
-            cost.hits += child_hits as u64;
-            cost.cost_ns += child_hits * class.hit_price.ns;
+            let often = now.max(per_cpu(class.charged.attempted, self.target_cpu_ns));
+            rate += often;
+            price += often * class.hit_price.ns;
+            cheapest = f64::min(cheapest, class.hit_price.ns);
         }
-        cost.cost_ns = cost.cost_ns.min(child_cpu as f64);
-        cost
-    }
-
-    /// Takes note of the CPU time that the children have used since the last time.
-    fn note_cpu(&mut self) {
-        for child in &mut self.carrying {
-            let cpu = child.target.cpu_time_ns().unwrap_or(child.cpu_ns);
-            self.uncharged_cpu_ns += cpu.saturating_sub(child.cpu_ns);
-            child.cpu_ns = cpu;
+        ChildCost {
+            hits: (used / cheapest.max(1.0) + before_exec * rate) as u64,
+            cost_ns: used + before_exec * price.min(1.0),
         }
     }
 
-    /// Whether the links have to be made anew now; if so, the children count as clean from here on.
+    /// Whether the links have to be made anew now. Until [`Children::cleaned`] the children go on paying.
     pub fn rearm_due(&mut self, now_ns: u64) -> bool {
-        let due =
-            self.carrying.iter().any(|c| now_ns.saturating_sub(c.born_ns) > GRACE_NS && c.target.is_alive())
-                && now_ns.saturating_sub(self.last_rearm_ns) > REARM_NS;
+        let old = |c: &Child| now_ns.saturating_sub(c.born_ns) > GRACE_NS && c.is_alive();
+        let due = now_ns.saturating_sub(self.last_rearm_ns) > REARM_NS && self.carrying.values().any(old);
         if due {
             self.last_rearm_ns = now_ns;
-            self.note_cpu();
-            self.carrying.clear();
         }
         due
+    }
+
+    /// All links are gone, and with them the breakpoints of every child.
+    pub fn cleaned(&mut self, now_ns: u64) {
+        self.poll(now_ns);
+        self.left.extend(self.carrying.drain().map(|(pid, _)| pid));
     }
 }

@@ -159,7 +159,8 @@ impl Session {
         if self.children.forks() > 0 {
             self.meta.warnings.push(format!(
                 "the target forked {} times; children are not observed, and pay for inherited breakpoints until they call \
-                 exec or the links are made anew (charged as children)",
+                 exec or the links are made anew; all the CPU time that they used until then is charged as children: it is the most \
+                 that they can have paid",
                 self.children.forks()
             ));
         }

@@ -276,9 +276,13 @@ impl Sampling {
         mut ahead: Option<&mut Reader>,
     ) {
         let mut rows: Vec<SampleRow> = Vec::new();
-        let Self { reader, unwinder, stacks, shares, frames, module_index, uncharged, .. } = self;
+        let Self { reader, unwinder, stacks, shares, frames, module_index, uncharged, pid, .. } = self;
         reader.drain(limit, |sample| {
             *uncharged += 1;
+            // A forked child, under an event of its CPU: it pays, and is not observed.
+            if sample.pid != *pid {
+                return;
+            }
             frames.clear();
             let mut truncated = true;
             if let Some(r) = sample.registers {

@@ -21,6 +21,7 @@ use crate::target::{SwitchMeter, Target};
 use crate::unwind::Unwinder;
 use crate::watchdog::Watchdog;
 use anyhow::Context;
+use profiler_core::class::Tier;
 use profiler_core::controller::{Controller, ControllerConfig};
 use profiler_core::ledger::Ledger;
 use profiler_core::plan::Problem;
@@ -172,7 +173,9 @@ fn prepare(
         ..KernelOptions::default()
     };
     let kernel = Arc::new(Kernel::load(&options).map_err(Failure::attach)?);
-    kernel.add_target(pid, false).map_err(Failure::attach)?;
+    // Forked children are followed, so that their ends and execs are known; where the kernel's PID filter does not work,
+    // their hits would count as the target's.
+    kernel.add_target(pid, kernel.tier() != Tier::C).map_err(Failure::attach)?;
     progress.set("calibrating: what a hit costs here".to_owned());
     let cost =
         calibrate::load_or_run(kernel.tier(), &CalibrateOptions::default()).map_err(Failure::attach)?;

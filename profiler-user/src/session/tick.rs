@@ -56,6 +56,10 @@ impl Session {
             self.slow_tick(now);
         }
         self.advance(now)?;
+        self.children.poll(now);
+        for pid in self.children.take_left() {
+            self.attach.kernel().remove_target(pid);
+        }
         if matches!(self.phase, Phase::Run) {
             // Windows of the survey end by themselves, and with them the children's breakpoints.
             if self.children.rearm_due(now) {
@@ -74,6 +78,7 @@ impl Session {
         let off = self.comparison.as_ref().is_some_and(Comparison::is_off);
         if !self.rearm_wanted.is_empty() && !self.attach.busy() && !off {
             let again = std::mem::take(&mut self.rearm_wanted);
+            self.children.cleaned(now_ns());
             self.open_wanted(&again);
         }
     }
@@ -222,6 +227,7 @@ impl Session {
         let operations = self.attach.take_operations();
         self.ledger.charge_units(Charge::Attach, None, operations, self.cost.attach);
         self.misc_ns += operations as f64 * self.cost.attach.ns;
+        self.children.poll(now);
         let children = self.children.charge(&hits, used, self.attach.classes());
         self.ledger.charge(Charge::Children, None, children.hits, children.cost_ns);
         self.note_misc(elapsed, children.cost_ns);
