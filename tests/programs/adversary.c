@@ -9,7 +9,7 @@
  *                       at a time: from then to their end)
  *   slots               operations in each 100 ms since the start: ok t0_ns=.. slots=N,N,..
  *   between NAME A B    calls of a function between two instants of CLOCK_MONOTONIC: ok least=.. most=..
- *   history NAME MS N   calls in each of N ms from MS after the start: ok calls=N,N,..
+ *   history             calls of adv_call in each ms of the first thread's CPU time since the change: ok calls=N,N,..
  *   count NAME          calls of a function so far
  *   address NAME        ok address=0x..
  *   modes               ok modes=NAME,NAME,..
@@ -30,6 +30,7 @@
 #define SLOTS 1200
 #define TRUTH_NS 1000000u
 #define TRUTHS 120000
+#define HISTORY 1000
 #define MAX_THREADS 200
 /* Latencies: 8 buckets for each power of two. */
 #define BUCKETS 512
@@ -61,6 +62,8 @@ static uint64_t t0;
 static atomic_int stop_now;
 static atomic_ulong slots[SLOTS], truth[COUNTERS][TRUTHS], latencies[BUCKETS];
 static atomic_ulong operations, errors;
+/* Of the first worker: calls of adv_call in each ms of its CPU time since the change. */
+static uint64_t history[HISTORY], history_ns, change_cpu;
 static struct worker workers[MAX_THREADS];
 static pthread_t threads[MAX_THREADS];
 static int running;
@@ -80,11 +83,23 @@ static uint64_t bucket_ns(int bucket) { return (8ull + (unsigned)bucket % 8) << 
 
 static void add(atomic_ulong *counter, uint64_t n) { atomic_fetch_add_explicit(counter, n, memory_order_relaxed); }
 
+/* Only while it is filled: it costs a system call. */
+static void file_history(uint64_t made) {
+    uint64_t cpu = cpu_ns();
+    if (!change_cpu)
+        change_cpu = cpu;
+    history_ns = cpu - change_cpu;
+    if (history_ns / TRUTH_NS < HISTORY)
+        history[history_ns / TRUTH_NS] += made;
+}
+
 /* Files an operation under the time of its end. */
 static void file(struct worker *self, uint64_t *before, int right) {
     uint64_t end = wall_ns(), elapsed = end - t0;
     if (!right)
         add(&errors, 1);
+    if (self->index == 0 && self->now >= change_ns && history_ns / TRUTH_NS < HISTORY)
+        file_history(call_counts[CALL] - before[CALL]);
     for (int i = 0; i < COUNTERS; i++) {
         uint64_t made = call_counts[i] - before[i];
         before[i] = call_counts[i];
@@ -155,6 +170,8 @@ static void command_start(int count, char **words) {
     change_ns = number(count, words, 1, 5000) * 1000000u;
     memset(slots, 0, sizeof slots);
     memset(truth, 0, sizeof truth);
+    memset(history, 0, sizeof history);
+    history_ns = change_cpu = 0;
     atomic_store(&stop_now, 0);
     t0 = wall_ns();
     take_last();
@@ -207,17 +224,14 @@ static uint64_t ended_in(int function, int64_t first, int64_t last_slot) {
     return sum;
 }
 
-/* Calls in each ms, of the operations that ended in it. */
 static void command_history(int count, char **words) {
-    int function = find(words[1]);
-    if (function < 0)
-        return;
-    static char text[1000 * 12];
-    uint64_t from = number(count, words, 2, 0), wanted = number(count, words, 3, 0);
+    (void)count, (void)words;
+    static char text[HISTORY * 12];
     size_t length = 0;
-    text[0] = 0;
-    for (uint64_t i = from; i < from + wanted && i < TRUTHS && i < from + 1000; i++)
-        length += (size_t)sprintf(text + length, "%s%lu", i > from ? "," : "", (unsigned long)truth[function][i]);
+    uint64_t whole = history_ns / TRUTH_NS;
+    for (uint64_t i = 0; i < whole && i < HISTORY; i++)
+        length += (size_t)sprintf(text + length, "%s%lu", i ? "," : "", history[i]);
+    text[length] = 0;
     reply("calls=%s", text);
 }
 
@@ -281,7 +295,7 @@ int main(int count, char **words) {
     calibrate();
     static const struct command commands[] = {
         {"start", 0, command_start}, {"stop", 0, command_stop},       {"times", 0, command_times},
-        {"slots", 0, command_slots}, {"between", 3, command_between}, {"history", 3, command_history}, {"count", 1, command_count},
+        {"slots", 0, command_slots}, {"between", 3, command_between}, {"history", 0, command_history}, {"count", 1, command_count},
         {"address", 1, command_address}, {"modes", 0, command_modes}, {NULL, 0, NULL},
     };
     serve(commands);

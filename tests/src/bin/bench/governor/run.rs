@@ -116,6 +116,7 @@ fn watch(arm: &Arm, subject: &Subject, pid: u32, seconds: u64) -> Result<Option<
         }
         Arm::Budget(percent) => {
             let folder = std::env::temp_dir().join(format!("tithe-bench-{}", std::process::id()));
+            std::fs::create_dir_all(&folder)?;
             let mut command = Command::new(profiler_tests::program("tithe"));
             command
                 .args(["record", "--pid", &pid.to_string(), "--format", "json", "--force"])
