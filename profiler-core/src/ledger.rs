@@ -8,9 +8,11 @@
 //! What it does not do: it reads no clock and counts nothing itself; it detaches nothing.
 
 mod bucket;
+mod merge;
 mod threads;
 
 pub use bucket::{FLOOR_CPU_PER_S, HOLD_S, TokenBucket};
+pub use merge::Merger;
 pub use threads::{ThreadBudget, ThreadOver};
 
 use crate::class::ClassId;

@@ -36,7 +36,7 @@ use attach::Attachments;
 use children::Children;
 use profiler_core::controller::Controller;
 use profiler_core::cost::CostModel;
-use profiler_core::ledger::Ledger;
+use profiler_core::ledger::{Ledger, Merger};
 use profiler_core::recording::Meta;
 use profiler_core::survey::Survey;
 use profiler_core::units::OverheadBudget;
@@ -98,6 +98,8 @@ struct Session {
     lifecycle: LifecycleReader,
     children: Children,
     ledger: Ledger,
+    /// Rows of the ledger on their way to the recording.
+    merger: Merger,
     controller: Controller,
     cost: CostModel,
     writer: WriterHandle,

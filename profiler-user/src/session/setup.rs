@@ -23,7 +23,7 @@ use crate::watchdog::Watchdog;
 use anyhow::Context;
 use profiler_core::class::Tier;
 use profiler_core::controller::{Controller, ControllerConfig};
-use profiler_core::ledger::Ledger;
+use profiler_core::ledger::{Ledger, Merger};
 use profiler_core::plan::Problem;
 use profiler_core::recording::{AgentUse, FORMAT_VERSION, Losses, Meta};
 use std::path::PathBuf;
@@ -240,6 +240,7 @@ fn prepare(
         calls,
         lifecycle,
         ledger: Ledger::new(args.budget, start_ns),
+        merger: Merger::default(),
         controller: Controller::new(ControllerConfig::default()),
         cost,
         writer,

@@ -111,6 +111,7 @@ impl Session {
     pub(super) fn close_ledger(&mut self) {
         self.phase = Phase::Warmup { until_ns: u64::MAX };
         self.ledger_tick(now_ns());
+        self.writer.send(self.merger.take());
     }
 
     /// Takes everything out of the rings.
@@ -232,7 +233,7 @@ impl Session {
         self.ledger.charge(Charge::Children, None, children.hits, children.cost_ns);
         self.note_misc(elapsed, children.cost_ns);
         let rows = self.ledger.close_interval(now, used);
-        self.writer.send(rows);
+        self.writer.send(self.merger.push(&rows));
         self.last_ledger_ns = now;
         self.last_cpu_ns = cpu;
         self.note_cpu(elapsed, used);
