@@ -13,7 +13,7 @@ pub mod histogram;
 pub mod settings;
 
 /// Version of the layout below; the object carries it in `WIRE_VERSION` and the agent refuses another one.
-pub const WIRE_VERSION: u32 = 1;
+pub const WIRE_VERSION: u32 = 2;
 
 /// A number from the kernel that names no variant of the enum it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

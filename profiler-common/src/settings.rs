@@ -18,8 +18,26 @@ pub struct Settings {
     /// tells (it does not tell a clock event's changed period); return addresses that return links replace are then not
     /// kept, and stacks end there.
     pub sample_period_ns: u64,
+    /// Process whose progress is counted.
+    pub progress_pid: u32,
+    /// Keeps the size a multiple of 8.
+    pub reserved: u32,
 }
-wire_type!(Settings, size 24, align 8);
+wire_type!(Settings, size 32, align 8);
+
+/// Slots of [`ProgressCounters`]: x86-64 numbers its system calls below 470.
+pub const PROGRESS_SLOTS: usize = 512;
+/// The slot of hits by processes that are not the target.
+pub const PROGRESS_OTHERS: usize = PROGRESS_SLOTS - 1;
+
+/// Counts of the progress metric, kept in stripes: system calls by number, or a tracepoint's hits in slot 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct ProgressCounters {
+    /// Counts by slot.
+    pub counts: [u64; PROGRESS_SLOTS],
+}
+wire_type!(ProgressCounters, size 4096, align 8);
 
 /// Value in map `TARGETS` (key: process id): samples and lifecycle of this process are wanted.
 pub const TARGET_WATCHED: u32 = 1;

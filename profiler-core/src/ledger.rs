@@ -174,6 +174,12 @@ impl Ledger {
         self.charged_ns + sum_counted(&self.open)
     }
 
+    /// CPU time of the target in the closed intervals, monitoring included, ns.
+    #[must_use]
+    pub fn target_cpu_ns(&self) -> f64 {
+        self.target_cpu_ns
+    }
+
     /// Units and cost of one kind of charge so far, all classes together.
     #[must_use]
     pub fn account(&self, charge: Charge) -> Account {

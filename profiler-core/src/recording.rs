@@ -83,6 +83,12 @@ pub struct MeasuredOverhead {
     pub low: f64,
     /// Upper end of the 95 % interval.
     pub high: f64,
+    /// How value and interval were had, in words.
+    #[serde(default)]
+    pub method: String,
+    /// What must be known of the metric: the cost that it has itself, why it ended early. Empty: nothing.
+    #[serde(default)]
+    pub note: String,
 }
 
 /// Losses that belong to no class. Losses of a class are in its windows.
@@ -291,6 +297,8 @@ pub enum Charge {
     Attach,
     /// Hits of forked children.
     Children,
+    /// Counting the progress metric, which goes on in windows off.
+    Progress,
     /// Cost to other processes (not part of the budget, bounded and shown).
     Bystanders,
 }

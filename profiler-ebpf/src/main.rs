@@ -11,6 +11,7 @@
 //! | `session` | `session`, `session_ip` | uprobe.session |
 //! | `sample` | `sample`, `sample_empty` | perf events |
 //! | `lifecycle` | `fork`, `exec`, `exit_task` | raw tracepoints |
+//! | `progress` | `progress_syscall`, `progress_tracepoint` | raw tracepoints |
 //! | `empty` | `empty` | any uprobe link (calibration, benchmarks) |
 #![no_std]
 #![no_main]
@@ -24,6 +25,7 @@ mod entry;
 mod exit;
 mod lifecycle;
 mod maps;
+mod progress;
 mod sample;
 mod session;
 mod thread;

@@ -18,7 +18,7 @@ use aya_ebpf::{
 use profiler_common::{
     class::{ClassControl, ClassCounters, Quota},
     histogram::HistogramSlot,
-    settings::{GlobalCounters, Settings},
+    settings::{GlobalCounters, ProgressCounters, Settings},
 };
 
 // Set by the loader before the object is loaded; the verifier sees constants.
@@ -54,6 +54,8 @@ static HISTOGRAMS: Array<HistogramSlot> = Array::with_max_entries(1, BPF_F_MMAPA
 static GLOBAL_COUNTERS: Array<GlobalCounters> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 #[map]
 static SETTINGS: Array<Settings> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+#[map]
+static PROGRESS: Array<ProgressCounters> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 /// Process id to `TARGET_*` flags. 1,024: processes of one service with its forked workers.
 #[map]
 pub static TARGETS: HashMap<u32, u32> = HashMap::with_max_entries(1024, 0);
@@ -113,6 +115,12 @@ pub fn histogram_slot(slot: u32) -> Option<*mut HistogramSlot> {
 #[inline(always)]
 pub fn global_counters() -> Option<*mut GlobalCounters> {
     GLOBAL_COUNTERS.get_ptr_mut(stripe())
+}
+
+/// Counters of the progress metric, in this CPU's stripe.
+#[inline(always)]
+pub fn progress_counters() -> Option<*mut ProgressCounters> {
+    PROGRESS.get_ptr_mut(stripe())
 }
 
 /// Settings that may change at any time.

@@ -4,6 +4,7 @@
 //! 2 wrong usage, 3 cannot attach (permission, kernel, target), 4 target refused as unsafe; `record -- COMMAND` passes
 //! the command's own on.
 
+use crate::session::ProgressSpec;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use profiler_core::class::Tier;
 use profiler_core::units::OverheadBudget;
@@ -170,10 +171,14 @@ pub struct RecordArgs {
     /// Samples per second of target CPU time (default: chosen by the plan; 0: none)
     #[arg(long, value_name = "HZ", value_parser = parse_hz)]
     pub sample_rate: Option<f64>,
-    /// A counter of the target's work: a global variable in its memory. The cost of watching is then measured
-    /// in windows with everything detached (at most 10 % of the run)
-    #[arg(long, value_name = "VARIABLE", verbatim_doc_comment)]
-    pub progress: Option<String>,
+    /// What counts the target's work: var:NAME (a global variable), syscall:NAME, tp:CATEGORY/NAME, fn:PATTERN, or
+    /// NAME (a variable or a function). The cost of watching is measured on it, in windows with everything detached
+    /// (at most 10 % of the run). Default: the steadiest system call, if there is one; none: nothing is measured
+    #[arg(long, value_name = "METRIC", verbatim_doc_comment)]
+    pub progress: Option<ProgressSpec>,
+    /// No windows with everything detached: the overhead is predicted, not measured
+    #[arg(long)]
+    pub no_ab: bool,
     /// Kernel memory that all maps together may take ('64MiB')
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
     pub kernel_memory: u64,

@@ -25,8 +25,10 @@ pub(super) struct Key {
     boot_id: String,
     /// Release and build of the kernel.
     kernel: String,
-    /// Version of this program: its eBPF code has a price.
+    /// Version of this program.
     version: String,
+    /// Which eBPF code has these prices.
+    programs: String,
     tier: Tier,
     cpus: usize,
 }
@@ -39,6 +41,7 @@ impl Key {
             boot_id: read("random/boot_id")?.trim().to_owned(),
             kernel: format!("{} {}", read("osrelease")?.trim(), read("version")?.trim()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            programs: crate::prober::programs_id(),
             tier,
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
         })

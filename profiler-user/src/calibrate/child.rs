@@ -6,6 +6,7 @@
 //! |---|---|
 //! | (start) | `ready TID HELPER_TID` |
 //! | `calls ROW COLUMN CALLS THREADS` | CPU ns per call, unprobed and probed |
+//! | `syscalls CALLS` | CPU ns per system call |
 //! | `gaps MS` | `ELAPSED SUM COUNT MAX SWITCHES`: interruptions seen by a loop that reads the clock |
 //! | `pingpong ROUNDS` | CPU ns per context switch between the two threads on one CPU |
 //! | `fade ROW COLUMN MS LIMIT_NS` | when calls last took longer than the limit; ends 1 ms after they got fast |
@@ -49,6 +50,7 @@ pub fn child_main() -> io::Result<()> {
                 let (off, on) = calls_pair(probed(*row, *column), *calls, *threads);
                 format!("{off} {on}")
             }
+            ("syscalls", [calls]) => syscalls(*calls).to_string(),
             ("gaps", [ms]) => deep_gaps(ms * 1_000_000),
             ("pingpong", [rounds]) => partner.ping_pong(*rounds)?.to_string(),
             ("fade", [row, column, ms, limit]) => fade(probed(*row, *column), ms * 1_000_000, *limit),
@@ -98,6 +100,22 @@ fn run(probed: Probed, calls: u64) -> f64 {
     let begin = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
     for _ in 0..calls {
         function();
+    }
+    let end = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
+    (end - begin) as f64 / calls as f64
+}
+
+/// CPU ns per system call of this thread, after a short warm-up; one that does next to nothing and is not answered
+/// without entering the kernel.
+fn syscalls(calls: u64) -> f64 {
+    // SAFETY: getppid has no arguments and cannot fail.
+    let call = || unsafe { libc::syscall(libc::SYS_getppid) };
+    for _ in 0..calls / 16 + 1 {
+        call();
+    }
+    let begin = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
+    for _ in 0..calls {
+        call();
     }
     let end = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
     (end - begin) as f64 / calls as f64

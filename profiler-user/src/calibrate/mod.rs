@@ -15,6 +15,7 @@ mod child;
 mod code;
 mod hits;
 mod samples;
+mod tracepoint;
 mod worker;
 
 pub use child::child_main;
@@ -142,6 +143,7 @@ fn measure(tier: Tier, child: &ChildCommand, notes: &mut Vec<String>) -> Result<
         ..KernelOptions::default()
     })?;
     kernel.add_target(worker.pid(), false)?;
+    let tracepoint = tracepoint::measure(&kernel, &mut worker)?;
     let mut hits = hits::measure(&kernel, &mut worker)?;
     let mut samples = samples::SampleRuns::new(&kernel)?;
     let mut rounds = (0..hits::ROUNDS).peekable();
@@ -154,13 +156,14 @@ fn measure(tier: Tier, child: &ChildCommand, notes: &mut Vec<String>) -> Result<
     for _ in rounds {
         samples.round(&mut worker)?;
     }
-    Ok(assemble(hits, Price::from_runs(&delays), samples.prices(), notes))
+    Ok(assemble(hits, Price::from_runs(&delays), tracepoint, samples.prices(), notes))
 }
 
 /// Priors where nothing was measured, rounded to 0.1 ns (the file then gives back exactly what was measured).
 fn assemble(
     hits: hits::HitPrices,
     detach_delay: Option<Price>,
+    tracepoint: Option<Price>,
     [base, per_kib, switch]: [Option<Price>; 3],
     notes: &mut Vec<String>,
 ) -> CostModel {
@@ -176,6 +179,7 @@ fn assemble(
     };
     set(&mut model.attach, hits.attach, "the stall of attaching");
     set(&mut model.detach_delay, detach_delay, "the delay of detaching");
+    set(&mut model.tracepoint, tracepoint, "a raw tracepoint");
     set(&mut model.sample_base, base, "a sample");
     set(&mut model.sample_per_kib, per_kib, "a KiB of copied stack");
     set(&mut model.switch, switch, "a context switch");

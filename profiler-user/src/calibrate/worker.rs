@@ -79,6 +79,11 @@ impl Worker {
         self.ask(&format!("pingpong {rounds}")).map(|[x]| x)
     }
 
+    /// CPU ns per system call (getppid).
+    pub fn syscalls(&mut self, calls: u64) -> Result<f64, CalibrateError> {
+        self.ask(&format!("syscalls {calls}")).map(|[x]| x)
+    }
+
     /// Interruptions within `ms`.
     pub fn gaps(&mut self, ms: u64) -> Result<Gaps, CalibrateError> {
         self.send(&format!("gaps {ms}"))?;

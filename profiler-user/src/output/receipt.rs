@@ -22,6 +22,7 @@ pub(super) fn charge_name(charge: Charge) -> &'static str {
         Charge::Switches => "context switches",
         Charge::Attach => "attach",
         Charge::Children => "forked children",
+        Charge::Progress => "progress metric",
         Charge::Bystanders => "other processes",
     }
 }
@@ -59,15 +60,20 @@ pub(super) fn lines(report: &Report) -> Vec<(&'static str, String)> {
     lines.push((
         "measured",
         match &r.measured {
-            Some(m) => format!(
-                "{} ({} to {}, 95 %): slowdown of {} in {} pairs of windows with and without monitoring",
-                percent(m.value),
-                percent(m.low),
-                percent(m.high),
-                m.metric,
-                m.pairs
-            ),
-            None => "no (no progress metric, or no on/off windows in this run)".to_owned(),
+            Some(m) => {
+                let more: Vec<&str> =
+                    [m.method.as_str(), m.note.as_str()].into_iter().filter(|text| !text.is_empty()).collect();
+                format!(
+                    "{} ({} to {}, 95 %): slowdown of {} in {} pairs of windows with and without monitoring{}",
+                    percent(m.value),
+                    percent(m.low),
+                    percent(m.high),
+                    m.metric,
+                    m.pairs,
+                    more.iter().map(|text| format!("; {text}")).collect::<String>()
+                )
+            }
+            None => "no (no progress metric, or no windows off in this run)".to_owned(),
         },
     ));
     let split: Vec<String> = r

@@ -4,7 +4,7 @@ use super::KernelError;
 use super::memory::{Layout, MappedArray};
 use profiler_common::class::{ClassControl, ClassCounters, FLAG_FILTER_TARGETS, NO_HISTOGRAM, Quota};
 use profiler_common::histogram::{BUCKETS, HistogramSlot, SLOT_BUCKETS, SLOTS};
-use profiler_common::settings::{GlobalCounters, Settings};
+use profiler_common::settings::{GlobalCounters, ProgressCounters, Settings};
 use profiler_core::class::ClassId;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
@@ -24,6 +24,7 @@ struct Shared {
     counters: MappedArray<ClassCounters>,
     histograms: MappedArray<HistogramSlot>,
     global: MappedArray<GlobalCounters>,
+    progress: MappedArray<ProgressCounters>,
     settings: MappedArray<Settings>,
     /// Flags that every class gets (tier C: filter in BPF).
     forced_flags: std::sync::atomic::AtomicU32,
@@ -72,6 +73,7 @@ impl ClassTable {
             counters: map(&fd, "COUNTERS", layout.max_classes * stripes)?,
             histograms: map(&fd, "HISTOGRAMS", layout.histogram_slots * stripes)?,
             global: map(&fd, "GLOBAL_COUNTERS", stripes)?,
+            progress: map(&fd, "PROGRESS", stripes)?,
             settings: map(&fd, "SETTINGS", 1)?,
             forced_flags: std::sync::atomic::AtomicU32::new(0),
             // Reversed, so that the first lease is slot 0.
@@ -244,6 +246,13 @@ impl ClassTable {
             sum.add(&self.shared.global.read(stripe));
         }
         sum
+    }
+
+    /// One counter of the progress metric, summed over the stripes.
+    pub(super) fn progress(&self, slot: usize) -> u64 {
+        (0..self.shared.progress.elements())
+            .map(|stripe| self.shared.progress.word(stripe, slot))
+            .fold(0, u64::wrapping_add)
     }
 
     /// Settings that concern all classes.

@@ -140,7 +140,7 @@ impl Layout {
     /// # Errors
     /// Even one stripe is too much.
     pub fn fit(options: &KernelOptions, possible_cpus: u32) -> Result<Self, KernelError> {
-        use profiler_common::{class, histogram};
+        use profiler_common::{class, histogram, settings};
         let page = page_bytes() as u32;
         let ring = |bytes: u32| bytes.max(page).checked_next_power_of_two().unwrap_or(1 << 31);
         let mut layout = Self {
@@ -155,7 +155,8 @@ impl Layout {
         };
         loop {
             let per_stripe = u64::from(layout.max_classes) * size_of::<class::ClassCounters>() as u64
-                + u64::from(layout.histogram_slots) * size_of::<histogram::HistogramSlot>() as u64;
+                + u64::from(layout.histogram_slots) * size_of::<histogram::HistogramSlot>() as u64
+                + size_of::<settings::ProgressCounters>() as u64;
             let shared = u64::from(layout.max_classes)
                 * (size_of::<class::ClassControl>() + size_of::<class::Quota>()) as u64
                 + u64::from(layout.events_bytes)

@@ -13,6 +13,7 @@ mod links;
 mod log;
 mod memory;
 mod object;
+mod progress;
 mod rings;
 mod sampler;
 mod sys;
@@ -22,6 +23,7 @@ mod vmlinux;
 pub use classes::{ClassTable, HistogramLease};
 pub use links::{AttachError, AttachGroup, Attached, Link, LinkKind, Refusal, Site, SiteRole};
 pub use log::KernelLog;
+pub use object::programs_id;
 pub use profiler_common::class::{
     ALARM_REPEAT, ClassControl, ClassCounters, ClassKind, FLAG_ARGUMENTS, FLAG_FILTER_TARGETS, FLAG_NO_QUOTA,
     NO_HISTOGRAM,
@@ -31,6 +33,7 @@ pub use profiler_common::event::{AlarmKind, STACK_SIZES};
 pub use profiler_common::histogram;
 pub use profiler_common::settings::{GlobalCounters, Settings};
 pub use profiler_core::class::Tier;
+pub use progress::{PROGRESS_OTHERS, ProgressProbe, ProgressSource};
 pub use rings::{
     Alarm, AlarmReader, Call, CallReader, LifecycleEvent, LifecycleReader, Sample, SampleReader,
     UserRegisters,
@@ -151,7 +154,7 @@ pub enum KernelError {
     #[error("cannot attach to the tracepoint {name}: {source}")]
     Tracepoint {
         /// The tracepoint.
-        name: &'static str,
+        name: String,
         /// The error.
         source: aya::programs::ProgramError,
     },
@@ -203,6 +206,8 @@ impl Kernel {
             sample_cost_ns: 0,
             stack_span_bytes: options.stack_span_bytes,
             sample_period_ns: 0,
+            progress_pid: 0,
+            reserved: 0,
         });
         let targets = ebpf.take_map("TARGETS").ok_or_else(|| KernelError::Object("no map TARGETS".into()))?;
         let targets = BpfHashMap::try_from(targets)
@@ -317,7 +322,7 @@ impl Kernel {
             let program = ebpf
                 .program_mut(program)
                 .ok_or_else(|| KernelError::Object(format!("no program {program}")))?;
-            let failed = |source| KernelError::Tracepoint { name, source };
+            let failed = |source| KernelError::Tracepoint { name: name.to_owned(), source };
             let program: &mut RawTracePoint = program.try_into().map_err(failed)?;
             program.load().map_err(failed)?;
             let link = program.attach(name).map_err(failed)?;
@@ -379,6 +384,7 @@ fn load_maps(options: &KernelOptions, layout: &Layout, vmlinux: &Vmlinux) -> Res
         .map_max_entries("COUNTERS", layout.max_classes * layout.stripes)
         .map_max_entries("HISTOGRAMS", layout.histogram_slots * layout.stripes)
         .map_max_entries("GLOBAL_COUNTERS", layout.stripes)
+        .map_max_entries("PROGRESS", layout.stripes)
         .map_max_entries("EVENTS", layout.events_bytes)
         .map_max_entries("SAMPLES", layout.samples_bytes)
         .map_max_entries("ALARMS", layout.alarms_bytes)

@@ -17,6 +17,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The object as built by `cargo xtask build-ebpf`; the build script says which.
 pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("TITHE_BPF_OBJECT"));
 
+/// Tells one build of the object from another (no security in it).
+#[must_use]
+pub fn programs_id() -> String {
+    use std::hash::{DefaultHasher, Hasher};
+    let mut hasher = DefaultHasher::new();
+    hasher.write(OBJECT);
+    format!("{:016x}", hasher.finish())
+}
+
 /// Marker helper ids in the object and the kernel functions whose calls replace them.
 const KERNEL_FUNCTIONS: [(i32, &str); 2] =
     [(0x7fff_0001, "bpf_session_is_return"), (0x7fff_0002, "bpf_session_cookie")];

@@ -45,6 +45,8 @@ pub(crate) fn meta() -> Meta {
             value: 0.011,
             low: 0.006,
             high: 0.016,
+            method: "20 % trimmed mean, block jackknife".into(),
+            note: String::new(),
         }),
         losses: Losses { samples_ring_full: 1, ..Losses::default() },
         not_observed: vec![NotObserved {

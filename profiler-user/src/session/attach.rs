@@ -319,6 +319,12 @@ impl Attachments {
         self.classes.iter().any(|c| !c.is_off())
     }
 
+    /// The same of all but these.
+    #[must_use]
+    pub fn busy_but(&self, but: &[ClassId]) -> bool {
+        self.classes.iter().any(|c| !c.is_off() && !but.contains(&c.id))
+    }
+
     /// Takes note of the links that have been closed since the last call; returns the windows that ended with them.
     pub fn collect(&mut self, target: &Target) -> Vec<Ended> {
         let mut ended = Vec::new();

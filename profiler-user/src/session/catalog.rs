@@ -74,7 +74,12 @@ impl Session {
             .collect()
     }
 
-    fn add_class(&mut self, function: &Function, key: FunctionKey, wish: Wish) -> Result<ClassId, String> {
+    pub(super) fn add_class(
+        &mut self,
+        function: &Function,
+        key: FunctionKey,
+        wish: Wish,
+    ) -> Result<ClassId, String> {
         // Before any work: of a pattern that names 50,000 functions most come this far.
         let Some(id) = self.attach.next_id() else {
             return Err("the kernel tables are full; name fewer functions".to_owned());

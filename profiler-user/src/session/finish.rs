@@ -55,6 +55,7 @@ impl Session {
         }
         // What was to be opened again after a fork stays closed.
         self.rearm_wanted.clear();
+        self.end_comparison();
         self.attach.close_all(&self.target);
         self.sampling.set_period(0);
         let begun = Instant::now();
@@ -87,7 +88,6 @@ impl Session {
             (None, Some(failure)) => format!("failed: {failure}"),
             (None, None) => "failed".to_owned(),
         });
-        self.meta.measured = self.comparison.as_ref().and_then(super::overhead::Comparison::result);
         self.meta.agent = agent_use();
         for notice in self.writer.take_notices() {
             self.progress.note(&notice);

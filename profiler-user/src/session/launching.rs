@@ -11,11 +11,10 @@
 
 use super::Session;
 use super::attach::now_ns;
-use super::overhead::Counter;
+use super::metric::Wanted;
 use super::{EndReason, Phase};
 use crate::cli::{RecordArgs, TargetArgs};
 use crate::failure::Failure;
-use crate::inspect::Inspection;
 use crate::target::{LaunchUser, Suspended, Target, launch};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -67,19 +66,6 @@ pub(super) fn hold_target(args: &TargetArgs) -> Result<Held, Failure> {
     launch(OsStr::new(program), &rest, user.as_ref()).map(Held::Suspended).map_err(Failure::attach)
 }
 
-/// Finds the variable of `--progress`.
-///
-/// # Errors
-/// No mapped module has it.
-pub(super) fn find_counter(inspection: &Inspection, args: &RecordArgs) -> Result<Option<Counter>, Failure> {
-    args.progress
-        .as_deref()
-        .map(|name| {
-            Counter::find(inspection, name).map_err(|why| Failure::usage(format!("--progress: {why}")))
-        })
-        .transpose()
-}
-
 impl Launched {
     /// Attaches what is named, and lets the program run.
     ///
@@ -95,7 +81,7 @@ impl Launched {
         session.settle();
         session.inspection.refresh().map_err(Failure::attach)?;
         session.sampling.modules_changed();
-        session.counter = find_counter(&session.inspection, args)?;
+        session.start_metric(Wanted::named(args, &session.inspection)?)?;
         session.loading = Some(Loading::Libraries);
         session.attach_before_start()?;
         session.loading = None;
@@ -142,9 +128,8 @@ impl Session {
         self.meta.start_unix_ns += later;
         self.end_ns = self.end_ns.map(|end| end + later);
         self.discover_ns += later;
-        match &mut self.phase {
-            Phase::Warmup { until_ns } => *until_ns += later,
-            _ => self.start_comparison(),
+        if let Phase::Warmup { until_ns } = &mut self.phase {
+            *until_ns += later;
         }
         if self.only_named {
             let open = self.attach.classes().iter().filter(|c| c.is_open()).count();

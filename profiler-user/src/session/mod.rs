@@ -13,6 +13,7 @@ mod class;
 mod finish;
 mod host;
 mod launching;
+mod metric;
 mod overhead;
 mod planning;
 mod progress;
@@ -24,6 +25,7 @@ mod shares;
 mod surveying;
 mod tick;
 
+pub use metric::ProgressSpec;
 pub use select::{Selection, SelectionError};
 pub(crate) use setup::preflight;
 pub use setup::{plan, record};
@@ -159,10 +161,8 @@ struct Session {
     misc_ns: f64,
     /// The same, smoothed over some seconds, CPU s/s.
     misc_cost: f64,
-    /// The measurement of the overhead, where there is a progress metric.
+    /// The measurement of the overhead, while there is a progress metric.
     comparison: Option<overhead::Comparison>,
-    /// `--progress`.
-    counter: Option<overhead::Counter>,
     /// A program that we launched, to be waited for.
     child: Option<std::process::Child>,
 }

@@ -1,59 +1,48 @@
-//! Measuring what watching costs: windows with everything detached, each between two windows with everything on, at
-//! random times, on a progress metric that costs nothing: a counter in the target's own memory.
+//! Measuring what watching costs: short windows with everything detached, each between two windows with everything on,
+//! at random times, on a progress metric.
+//!
+//! ```text
+//! Pilot ── metric, window length ──► Waiting ─ Before ─ Detaching ─ Off ─ Settling ─ After ─► Waiting …
+//! ```
+//! The pilot runs beside warm-up and survey: it finds a metric where none was named (the system call whose number per CPU
+//! second is steadiest) and foretells how narrow the interval can get. How the windows are compared:
+//! [`profiler_core::stats::overhead`].
 
-use super::Session;
 use super::attach::now_ns;
-use crate::inspect::Inspection;
+use super::metric::Metric;
+use super::{Phase, Session};
+use crate::target::syscalls;
 use profiler_core::class::ClassId;
-use profiler_core::recording::MeasuredOverhead;
-use profiler_core::stats::overhead::{self, ProgressWindow};
+use profiler_core::recording::{Charge, MeasuredOverhead, NotObserved, WindowKind};
+use profiler_core::stats::overhead::{self as estimate, ProgressWindow};
 use rand::{RngExt, SeedableRng};
 
-/// Length of each of the three windows, ns.
-const WINDOW_NS: u64 = 400_000_000;
+/// Length of a window, ns, or of a part of it where the metric is slow. The target's cost per unit wanders within seconds,
+/// so many short windows beat few long ones; below 0.1 s the CPU clock's tick (4 ms per running thread) gets too
+/// large a part.
+const WINDOW_NS: u64 = 100_000_000;
+/// Parts of the longest window.
+const MOST_PARTS: usize = 8;
+/// Windows of the pilot: the last so many count.
+const PILOT: std::ops::RangeInclusive<usize> = 15..=60;
 /// Time for caches to warm up again after attaching, ns.
-const SETTLE_NS: u64 = 50_000_000;
-/// One window off per this time, ns: with attaching and detaching below 10 % of the run.
-const CYCLE_NS: u64 = 5_000_000_000;
+const SETTLE_NS: u64 = 20_000_000;
+/// Share of the run in which something is detached.
+const OFF_SHARE: f64 = 0.1;
+/// Share of the budget that taking links off and on for it may cost.
+const CHURN_SHARE: f64 = 0.1;
+/// Share of the budget that counting the metric may cost.
+const METRIC_SHARE: f64 = 0.1;
+/// Not judged by its cost before, ns.
+const JUDGED_NS: f64 = 500e6;
+/// Share of all CPUs that counting it may take from other processes.
+const BYSTANDER_SHARE: f64 = 0.01;
+/// What the half-width is foretold for where the run has no end, ns.
+const HORIZON_NS: u64 = 60_000_000_000;
+/// A reading of CPU time and progress that took longer was interrupted and is taken again, ns of target CPU time.
+const TORN_NS: u64 = 20_000;
 
-/// A counter in the target's memory that grows with its work.
-#[derive(Debug, Clone)]
-pub struct Counter {
-    name: String,
-    pid: i32,
-    address: u64,
-    size: u64,
-}
-
-impl Counter {
-    /// Finds the global variable `name` (4 or 8 bytes) in the target.
-    ///
-    /// # Errors
-    /// There is none, or it has another size; says which.
-    pub fn find(inspection: &Inspection, name: &str) -> Result<Self, String> {
-        let Some((address, size)) = inspection.variable(name) else {
-            return Err(format!(
-                "no global variable '{name}' in the target: name a counter of its work that 'nm' lists as B, D, b or d"
-            ));
-        };
-        if size != 4 && size != 8 {
-            return Err(format!("the variable '{name}' has {size} bytes; a counter has 4 or 8"));
-        }
-        let counter = Self { name: name.to_owned(), pid: inspection.pid(), address, size };
-        counter.read().map(|_| counter.clone()).ok_or_else(|| format!("the variable '{name}' cannot be read"))
-    }
-
-    fn read(&self) -> Option<u64> {
-        let mut bytes = [0u8; 8];
-        let len = usize::try_from(self.size).ok()?.min(8);
-        let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: len };
-        let remote = libc::iovec { iov_base: self.address as *mut libc::c_void, iov_len: len };
-        // SAFETY: `local` points at `bytes`, which has room for `len`; the kernel checks the remote address.
-        let n = unsafe { libc::process_vm_readv(self.pid, &raw const local, 1, &raw const remote, 1, 0) };
-        (usize::try_from(n).ok()? == len).then(|| u64::from_le_bytes(bytes))
-    }
-}
-
+/// Where both stood at one moment.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     progress: u64,
@@ -62,33 +51,68 @@ struct Mark {
 
 #[derive(Debug, Clone, Copy)]
 enum State {
+    Pilot { next_ns: u64 },
     Waiting { until_ns: u64 },
     Before { mark: Mark, until_ns: u64 },
-    Detaching { before: ProgressWindow },
-    Off { before: ProgressWindow, mark: Mark, until_ns: u64 },
+    Detaching { before: ProgressWindow, since_ns: u64 },
+    Off { before: ProgressWindow, since_ns: u64, mark: Mark, until_ns: u64 },
     Settling { before: ProgressWindow, off: ProgressWindow, until_ns: u64 },
     After { before: ProgressWindow, off: ProgressWindow, mark: Mark, until_ns: u64 },
 }
 
-/// The state of the comparison.
-#[derive(Debug)]
+/// What the pilot saw in one part of a window.
+struct Piece {
+    cpu_ns: u64,
+    /// One count, or that of each system call.
+    counts: Vec<u64>,
+}
+
+/// The comparison of this run.
 pub struct Comparison {
-    counter: Counter,
+    metric: Metric,
+    /// Named by the user, and not found by itself.
+    named: bool,
     state: State,
-    triples: Vec<(ProgressWindow, ProgressWindow, ProgressWindow)>,
+    pilot: Vec<Piece>,
+    last: Option<(u64, Vec<u64>)>,
+    window_ns: u64,
+    /// Mean time from one window off to the next, ns.
+    cycle_ns: u64,
+    /// Time from the first detach to the last attach, ns, smoothed.
+    off_span_ns: f64,
+    comparisons: Vec<estimate::Comparison>,
     /// Classes to be attached again, with their quotas.
     again: Vec<(ClassId, u64)>,
     random: rand::rngs::StdRng,
+    /// Counts of the kernel's probe that are charged: own, others.
+    charged: (u64, u64),
+    /// CPU time that counting took from the target and from others, ns, since `since_ns`.
+    cost_ns: (f64, f64),
+    since_ns: u64,
 }
 
 impl Comparison {
-    /// A comparison that begins within a cycle from `now`.
+    /// A comparison whose pilot begins now.
     #[must_use]
-    pub fn new(counter: Counter, now: u64) -> Self {
-        // The seed makes runs differ; nothing has to be secret.
-        let random = rand::rngs::StdRng::seed_from_u64(now);
-        let state = State::Waiting { until_ns: now + CYCLE_NS / 5 };
-        Self { counter, state, triples: Vec::new(), again: Vec::new(), random }
+    pub fn new(metric: Metric, named: bool, now: u64) -> Self {
+        let charged = metric.kernel_probe().map_or((0, 0), |p| (p.counts().iter().sum(), p.others()));
+        Self {
+            metric,
+            named,
+            state: State::Pilot { next_ns: now },
+            pilot: Vec::new(),
+            last: None,
+            window_ns: WINDOW_NS,
+            cycle_ns: 0,
+            off_span_ns: (WINDOW_NS + 40_000_000) as f64,
+            comparisons: Vec::new(),
+            again: Vec::new(),
+            // The seed makes runs differ; nothing has to be secret.
+            random: rand::rngs::StdRng::seed_from_u64(now),
+            charged,
+            cost_ns: (0.0, 0.0),
+            since_ns: now,
+        }
     }
 
     /// Everything is detached, or on its way: the controller must keep its hands off.
@@ -97,63 +121,338 @@ impl Comparison {
         matches!(self.state, State::Detaching { .. } | State::Off { .. })
     }
 
-    /// The result so far.
+    /// Links were taken off in the middle of a window: it does not count.
+    pub fn void(&mut self, now: u64) {
+        if !matches!(self.state, State::Pilot { .. }) && !self.is_off() {
+            self.state = State::Waiting { until_ns: now + self.cycle_ns / 2 };
+        }
+    }
+
+    /// The metric's own classes: neither planned nor detached in windows off.
     #[must_use]
-    pub fn result(&self) -> Option<MeasuredOverhead> {
-        overhead::measured(&format!("CPU time per unit of {}", self.counter.name), &self.triples)
+    pub fn classes(&self) -> &[ClassId] {
+        self.metric.classes()
+    }
+
+    /// The result so far. `own_cpu_ns`: CPU time of the target over the run.
+    #[must_use]
+    pub fn result(&self, own_cpu_ns: f64) -> Option<MeasuredOverhead> {
+        let name = format!("CPU time per unit of {}", self.metric.name());
+        let measured = estimate::measured(&name, &self.comparisons)?;
+        let share = self.cost_ns.0 / own_cpu_ns.max(1.0);
+        let note = match self.metric {
+            Metric::Variable(_) => String::new(),
+            _ => format!(
+                "counting {} costs {:.2} % in windows of both kinds, which is not in this figure",
+                self.metric.name(),
+                share * 100.0
+            ),
+        };
+        Some(MeasuredOverhead { note, ..measured })
+    }
+
+    fn window(&self, piece: &Piece, slot: usize) -> ProgressWindow {
+        ProgressWindow { progress: piece.counts.get(slot).copied().unwrap_or(0), cpu_ns: piece.cpu_ns }
+    }
+
+    fn windows(&self, slot: usize) -> Vec<ProgressWindow> {
+        self.pilot.iter().map(|piece| self.window(piece, slot)).collect()
     }
 }
 
 impl Session {
+    /// A class that counts the progress metric.
+    pub(super) fn is_metric(&self, id: ClassId) -> bool {
+        self.comparison.as_ref().is_some_and(|c| c.classes().contains(&id))
+    }
+
+    /// Nothing more is counted; the result goes into the receipt.
+    pub(super) fn end_comparison(&mut self) {
+        let cpu_ns = self.ledger.target_cpu_ns() - self.ledger.charged_ns();
+        if let Some(comparison) = self.comparison.take() {
+            self.meta.measured = comparison.result(cpu_ns);
+        }
+    }
+
     /// One turn of the comparison.
     pub(super) fn compare(&mut self) {
         let Some(mut comparison) = self.comparison.take() else { return };
-        let now = now_ns();
-        let mark = comparison
-            .counter
-            .read()
-            .zip(self.target.cpu_time_ns().ok())
-            .map(|(progress, cpu_ns)| Mark { progress, cpu_ns });
-        // A target that cannot be read is ending.
-        if let Some(mark) = mark {
-            comparison.state = self.compare_step(&mut comparison, now, mark);
+        let verdict = match comparison.state {
+            State::Pilot { next_ns } => self.pilot(&mut comparison, next_ns),
+            _ => self.compare_step(&mut comparison),
+        };
+        match verdict.and_then(|()| self.keep_metric(&comparison)) {
+            Ok(()) => self.comparison = Some(comparison),
+            Err(why) => self.give_up(&comparison, why),
         }
-        self.comparison = Some(comparison);
     }
 
-    fn compare_step(&mut self, c: &mut Comparison, now: u64, here: Mark) -> State {
-        match c.state {
-            State::Waiting { until_ns } if now >= until_ns => {
-                State::Before { mark: here, until_ns: now + WINDOW_NS }
+    /// No more comparison; what has been measured so far is kept.
+    fn give_up(&mut self, comparison: &Comparison, why: String) {
+        let cpu_ns = self.ledger.target_cpu_ns() - self.ledger.charged_ns();
+        self.meta.measured = comparison.result(cpu_ns);
+        self.progress.note(&format!("the overhead is not measured: {why}"));
+        self.meta.not_observed.push(NotObserved { what: "measured overhead".to_owned(), why });
+        for id in comparison.classes() {
+            self.attach.close(&self.target, *id);
+        }
+        if comparison.is_off() {
+            self.sampling.resume();
+            self.open_wanted(&comparison.again);
+        }
+    }
+
+    /// CPU time and progress at one moment. `None`: the target is ending.
+    fn mark(&self, metric: &Metric) -> Option<Mark> {
+        let mut mark = None;
+        for _ in 0..4 {
+            let before = self.target.cpu_time_ns().ok()?;
+            let progress = metric.read(self.attach.kernel())?;
+            let after = self.target.cpu_time_ns().ok()?;
+            mark = Some(Mark { progress, cpu_ns: u64::midpoint(before, after) });
+            if after - before <= TORN_NS {
+                break;
+            }
+        }
+        mark
+    }
+
+    /// Charges what counting has cost since the last time: to the target, and to the others, who pay as well.
+    pub(super) fn charge_metric(&mut self) -> f64 {
+        let Some(comparison) = &mut self.comparison else { return 0.0 };
+        let price = self.cost.tracepoint;
+        let mut cost_ns = 0.0;
+        if let Some(probe) = comparison.metric.kernel_probe() {
+            let now = (probe.counts().iter().sum(), probe.others());
+            let own = now.0 - comparison.charged.0;
+            let others = now.1 - comparison.charged.1;
+            comparison.charged = now;
+            self.ledger.charge_units(Charge::Progress, None, own, price);
+            self.ledger.charge_units(Charge::Bystanders, None, others, price);
+            cost_ns = own as f64 * price.ns;
+            comparison.cost_ns.0 += cost_ns;
+            comparison.cost_ns.1 += others as f64 * price.ns;
+        }
+        cost_ns
+    }
+
+    /// The cost of hits of the metric's classes, charged elsewhere.
+    pub(super) fn note_metric_cost(&mut self, cost_ns: f64) {
+        if let Some(comparison) = &mut self.comparison {
+            comparison.cost_ns.0 += cost_ns;
+        }
+    }
+
+    /// CPU s/s that counting takes from the target.
+    pub(super) fn metric_cost(&self) -> f64 {
+        let rate = |c: &Comparison| c.cost_ns.0 / now_ns().saturating_sub(c.since_ns).max(WINDOW_NS) as f64;
+        self.comparison.as_ref().map_or(0.0, rate)
+    }
+
+    /// Bounds what counting costs, and keeps the metric's classes attached.
+    fn keep_metric(&mut self, comparison: &Comparison) -> Result<(), String> {
+        let elapsed = now_ns().saturating_sub(comparison.since_ns).max(WINDOW_NS) as f64;
+        let cpu = self.own_cpu.max(profiler_core::ledger::FLOOR_CPU_PER_S);
+        let allowed = METRIC_SHARE * self.budget.cpu_per_second(cpu);
+        let name = comparison.metric.name();
+        let (own, others) = (comparison.cost_ns.0 / elapsed, comparison.cost_ns.1 / elapsed);
+        // The first intervals know no CPU time yet.
+        // Later than the CPU time of the first intervals settles; what explodes before that meets the quota.
+        if own > allowed && elapsed > JUDGED_NS {
+            return Err(format!(
+                "counting {name} costs {:.3} % of the target's CPU time, more than a tenth of the budget; name a rarer event \
+                 or a variable with --progress",
+                100.0 * own / cpu
+            ));
+        }
+        if others > BYSTANDER_SHARE * f64::from(self.meta.cpus) {
+            return Err(format!(
+                "counting {name} takes {:.1} % of a CPU from other processes; name a variable or a function with --progress",
+                100.0 * others
+            ));
+        }
+        if self.own_cpu == 0.0 {
+            return Ok(());
+        }
+        for id in comparison.classes() {
+            let class = self.attach.class(*id);
+            let tau = class.hit_price.seconds().max(1e-12);
+            // Twice what a second may cost: the quota stops what explodes, the check above what is merely dear.
+            let quota = (2.0 * allowed / tau).max(1_000.0) as u64;
+            if class.is_open() {
+                self.attach.set_quota(*id, quota);
+            } else if class.may_open() && self.rearm_wanted.is_empty() {
+                if class.charged.attempted > 0 {
+                    return Err(format!(
+                        "the breaker stopped {name}: more calls than a tenth of the budget allows"
+                    ));
+                }
+                self.open_windows(WindowKind::Trace, &[(*id, quota)]);
+            }
+            if let Some(why) = &self.attach.class(*id).refused {
+                return Err(format!("{name} cannot be counted: {why}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A part of a window goes by; after enough of them the metric is judged.
+    fn pilot(&mut self, c: &mut Comparison, next_ns: u64) -> Result<(), String> {
+        let now = now_ns();
+        if now < next_ns {
+            return Ok(());
+        }
+        c.state = State::Pilot { next_ns: now + WINDOW_NS };
+        let Ok(cpu_ns) = self.target.cpu_time_ns() else { return Ok(()) };
+        let counts = match &c.metric {
+            Metric::Syscall(probe, None) => probe.counts(),
+            metric => metric.read(self.attach.kernel()).into_iter().collect(),
+        };
+        if let Some((last_cpu_ns, last)) = c.last.replace((cpu_ns, counts.clone())) {
+            let counts = counts.iter().zip(&last).map(|(now, last)| now.wrapping_sub(*last)).collect();
+            c.pilot.push(Piece { cpu_ns: cpu_ns.saturating_sub(last_cpu_ns), counts });
+        }
+        let (fewest, most) = (*PILOT.start(), *PILOT.end());
+        if c.pilot.len() > most {
+            c.pilot.remove(0);
+        }
+        if !matches!(self.phase, Phase::Run) || c.pilot.len() < fewest {
+            return Ok(());
+        }
+        self.judge(c, now)
+    }
+
+    /// Chooses metric and window length, and says what can be reached.
+    fn judge(&mut self, c: &mut Comparison, now: u64) -> Result<(), String> {
+        let slots: Vec<usize> = match &c.metric {
+            Metric::Syscall(_, None) => (0..crate::prober::PROGRESS_OTHERS)
+                .filter(|n| !syscalls::waits(*n) && c.pilot.iter().any(|piece| piece.counts[*n] > 0))
+                .collect(),
+            _ => vec![0],
+        };
+        let mut best: Option<(f64, usize, usize)> = None;
+        let mut slow = false;
+        for slot in slots {
+            let windows = c.windows(slot);
+            let Some(parts) = estimate::windows_to_join(&windows, MOST_PARTS) else {
+                slow = true;
+                continue;
+            };
+            let Some(half) = estimate::reachable(&windows, parts, self.planned(c, parts, now)) else {
+                continue;
+            };
+            if best.is_none_or(|(least, ..)| half < least) {
+                best = Some((half, slot, parts));
+            }
+        }
+        let Some((half, slot, parts)) = best else {
+            // A slow metric may need a longer pilot.
+            if c.pilot.len() < *PILOT.end() && (slow || c.named) {
+                return Ok(());
+            }
+            return Err(if c.named {
+                format!("{} makes too little progress for windows of 0.8 s", c.metric.name())
+            } else {
+                "no progress metric: the target makes no steady system calls; name one with --progress"
+                    .to_owned()
+            });
+        };
+        let share = self.budget.cpu_per_second(self.own_cpu) / self.own_cpu.max(1e-9);
+        if let Metric::Syscall(_, number @ None) = &mut c.metric {
+            if half > share {
+                return Err(format!(
+                    "no progress metric: the steadiest system call, {}, would give +-{:.2} points, more than the budget; \
+                     name a metric with --progress",
+                    syscalls::name(slot),
+                    half * 100.0
+                ));
+            }
+            *number = Some(slot);
+        }
+        c.window_ns = parts as u64 * WINDOW_NS;
+        c.cycle_ns = self.cycle_ns(c, c.window_ns);
+        self.progress.note(&format!(
+            "overhead is measured on {}{}: windows of {} ms off, one per {:.1} s; reachable {}: +-{:.2} points (95 %)",
+            c.metric.name(),
+            if c.named { "" } else { " (found by itself)" },
+            c.window_ns / 1_000_000,
+            c.cycle_ns as f64 * 1e-9,
+            if self.end_ns.is_some() { "by the end" } else { "after a minute" },
+            half * 100.0
+        ));
+        c.pilot.clear();
+        c.state = State::Waiting { until_ns: now };
+        Ok(())
+    }
+
+    /// Windows off in what is left of the run, or in a minute.
+    fn planned(&self, c: &Comparison, parts: usize, now: u64) -> u32 {
+        let left = self.end_ns.map_or(HORIZON_NS, |end| end.saturating_sub(now));
+        // OK because a run has far fewer than 2^32 windows.
+        u32::try_from(left / self.cycle_ns(c, parts as u64 * WINDOW_NS)).unwrap_or(u32::MAX)
+    }
+
+    /// Mean time between windows off: at most a tenth of it off, at most a tenth of the budget for taking links off and on.
+    fn cycle_ns(&self, c: &Comparison, window_ns: u64) -> u64 {
+        let span = c.off_span_ns - c.window_ns as f64 + window_ns as f64;
+        let open =
+            self.attach.classes().iter().filter(|x| x.is_open() && !c.classes().contains(&x.id)).count();
+        let churn_s = 2.0 * open as f64 * self.cost.attach.seconds();
+        let cpu = self.own_cpu.max(profiler_core::ledger::FLOOR_CPU_PER_S);
+        let churn_ns = churn_s * 1e9 / (CHURN_SHARE * self.budget.cpu_per_second(cpu)).max(1e-9);
+        let least = (3 * window_ns + SETTLE_NS) as f64 + span;
+        (span / OFF_SHARE).max(churn_ns).max(least) as u64
+    }
+
+    fn compare_step(&mut self, c: &mut Comparison) -> Result<(), String> {
+        let now = now_ns();
+        // A survey attaches and detaches by itself; what was begun is void.
+        if !matches!(self.phase, Phase::Run) && !c.is_off() {
+            c.state = State::Waiting { until_ns: now + c.cycle_ns / 2 };
+            return Ok(());
+        }
+        let Some(here) = self.mark(&c.metric) else { return Ok(()) };
+        c.state = match c.state {
+            State::Waiting { until_ns } if now >= until_ns && self.rearm_wanted.is_empty() => {
+                State::Before { mark: here, until_ns: now + c.window_ns }
             }
             State::Before { mark, until_ns } if now >= until_ns => {
-                let open = self.attach.classes().iter().filter(|x| x.is_open());
-                c.again = open.map(|x| (x.id, self.attach.quota(x.id))).collect();
-                self.attach.close_all(&self.target);
+                let open: Vec<ClassId> =
+                    self.attach.classes().iter().filter(|x| x.is_open()).map(|x| x.id).collect();
+                let others = open.into_iter().filter(|id| !c.metric.classes().contains(id));
+                c.again = others.map(|id| (id, self.attach.quota(id))).collect();
+                for (id, _) in &c.again {
+                    self.attach.close(&self.target, *id);
+                }
                 self.sampling.pause();
-                State::Detaching { before: window(mark, here) }
+                State::Detaching { before: window(mark, here), since_ns: now }
             }
-            State::Detaching { before } if !self.attach.busy() => {
-                State::Off { before, mark: here, until_ns: now + WINDOW_NS }
+            State::Detaching { before, since_ns } if !self.attach.busy_but(c.metric.classes()) => {
+                State::Off { before, since_ns, mark: here, until_ns: now + c.window_ns }
             }
-            State::Off { before, mark, until_ns } if now >= until_ns => {
+            State::Off { before, since_ns, mark, until_ns } if now >= until_ns => {
                 let off = window(mark, here);
                 self.sampling.resume();
                 let again = std::mem::take(&mut c.again);
                 self.open_wanted(&again);
-                State::Settling { before, off, until_ns: now_ns() + SETTLE_NS }
+                let on_ns = now_ns();
+                c.off_span_ns += 0.2 * (on_ns.saturating_sub(since_ns) as f64 - c.off_span_ns);
+                State::Settling { before, off, until_ns: on_ns + SETTLE_NS }
             }
             State::Settling { before, off, until_ns } if now >= until_ns => {
-                State::After { before, off, mark: here, until_ns: now + WINDOW_NS }
+                State::After { before, off, mark: here, until_ns: now + c.window_ns }
             }
             State::After { before, off, mark, until_ns } if now >= until_ns => {
-                c.triples.push((before, off, window(mark, here)));
-                // Uniform over a cycle, so that no period of the target falls in step.
-                let pause = c.random.random_range(0..2 * (CYCLE_NS - 4 * WINDOW_NS));
-                State::Waiting { until_ns: now + pause }
+                c.comparisons.push(estimate::Comparison { before, off, after: window(mark, here) });
+                c.cycle_ns = self.cycle_ns(c, c.window_ns);
+                // Uniform, so that no period of the target falls in step.
+                let active = 2.0 * c.window_ns as f64 + SETTLE_NS as f64 + c.off_span_ns;
+                let mean = (c.cycle_ns as f64 - active).max(1.0);
+                State::Waiting { until_ns: now + (c.random.random_range(0.0..2.0) * mean) as u64 }
             }
             state => state,
-        }
+        };
+        Ok(())
     }
 }
 

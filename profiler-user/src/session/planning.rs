@@ -29,7 +29,8 @@ impl Session {
         let cpu = self.own_cpu.max(profiler_core::ledger::FLOOR_CPU_PER_S);
         let switching =
             if self.sampling.is_per_cpu() { 0.0 } else { self.switches_per_s * self.cost.switch.seconds() };
-        let budget = (self.budget.cpu_per_second(cpu) * PLANNED_SHARE - switching).max(1e-9);
+        let budget =
+            (self.budget.cpu_per_second(cpu) * PLANNED_SHARE - switching - self.metric_cost()).max(1e-9);
         let price = self.sampling.price(&self.cost).seconds();
         let mut problem = Problem::new(budget, cpu, price);
         let (least, most) = self.fixed_rate_hz.map_or(SAMPLING_HZ, |hz| (hz, hz));
@@ -42,7 +43,7 @@ impl Session {
         }
         let mut ids = Vec::new();
         for class in self.attach.classes() {
-            if class.refused.is_some() || class.dormant {
+            if class.refused.is_some() || class.dormant || self.is_metric(class.id) {
                 continue;
             }
             let known = rates.get(&class.id).copied();

@@ -4,7 +4,8 @@ use super::attach::{Attachments, now_ns};
 use super::children::Children;
 use super::finish::Finished;
 use super::host::{Host, unix_ns};
-use super::launching::{Held, Launched, find_counter, hold_target};
+use super::launching::{Held, Launched, hold_target};
+use super::metric::{ProgressSpec, Wanted};
 use super::progress::Progress;
 use super::reading::Reader;
 use super::sampling::Sampling;
@@ -92,7 +93,8 @@ pub fn plan(args: &PlanArgs, watchdog: &Watchdog) -> Result<Problem, Failure> {
         force: false,
         select: args.select.clone(),
         sample_rate: None,
-        progress: None,
+        progress: Some(ProgressSpec::Off),
+        no_ab: true,
         kernel_memory: KernelOptions::default().kernel_memory_bytes,
         format: Format::Text,
         rows: 0,
@@ -162,9 +164,9 @@ fn prepare(
     let selection = Selection::new(&args.select).map_err(|e| Failure::new(FailureKind::Usage, e))?;
     let inspection = Inspection::of(held.target().pid()).map_err(Failure::attach)?;
     // Of a launched program the libraries are not mapped yet.
-    let counter = match &held {
-        Held::Running(_) => find_counter(&inspection, args)?,
-        Held::Suspended(_) => None,
+    let metric = match &held {
+        Held::Running(_) => Wanted::named(args, &inspection)?,
+        Held::Suspended(_) => Wanted::Off,
     };
     let options = KernelOptions {
         forced_tier: args.force_tier,
@@ -229,7 +231,7 @@ fn prepare(
     let first_look_ns = if selection.names_any() { NAMED_NS.min(warmup_ns(args)) } else { warmup_ns(args) };
     let cpu = target.cpu_time_ns().unwrap_or(0);
     let switches = SwitchMeter::new(&target).ok();
-    let session = Session {
+    let mut session = Session {
         children: Children::new(exe),
         child: None,
         target,
@@ -282,8 +284,8 @@ fn prepare(
         misc_ns: 0.0,
         misc_cost: 0.0,
         comparison: None,
-        counter,
     };
+    session.start_metric(metric)?;
     Ok((session, launched))
 }
 

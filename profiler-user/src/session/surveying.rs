@@ -248,15 +248,7 @@ impl Session {
         let mut rates = self.present_rates();
         rates.extend(new);
         self.make_plan(&rates)?;
-        self.start_comparison();
         Ok(())
-    }
-
-    /// Measures the overhead from now on, where there is a progress metric.
-    pub(super) fn start_comparison(&mut self) {
-        if let Some(counter) = self.counter.take() {
-            self.comparison = Some(Comparison::new(counter, now_ns()));
-        }
     }
 
     fn start_round(&mut self, requests: &[BurstRequest]) -> BTreeSet<ClassId> {
@@ -379,9 +371,12 @@ impl Session {
             .attach
             .classes()
             .iter()
-            .filter(|c| c.is_open() && self.controller.is_attached(c.id))
+            .filter(|c| c.is_open() && (self.controller.is_attached(c.id) || self.is_metric(c.id)))
             .map(|c| (c.id, self.attach.quota(c.id)))
             .collect();
+        if let Some(comparison) = &mut self.comparison {
+            comparison.void(now_ns());
+        }
         self.attach.close_all(&self.target);
         self.rearm_wanted = open;
     }

@@ -62,11 +62,12 @@ impl Session {
         }
         if matches!(self.phase, Phase::Run) {
             // Windows of the survey end by themselves, and with them the children's breakpoints.
-            if self.children.rearm_due(now) {
+            let off = self.comparison.as_ref().is_some_and(Comparison::is_off);
+            if !off && self.children.rearm_due(now) {
                 self.rearm();
             }
-            self.compare();
         }
+        self.compare();
         Ok(self.end_ns.is_none_or(|end| now < end) && self.problem.is_none())
     }
 
@@ -193,7 +194,10 @@ impl Session {
             LinkState::Open(w) | LinkState::Closing(w, _) => Some(w.kind),
             LinkState::Off => None,
         };
+        let metric = self.is_metric(id);
+        let class = self.attach.class(id);
         let charge = match kind {
+            _ if metric => Charge::Progress,
             Some(WindowKind::Survey) => Charge::Survey,
             Some(WindowKind::Burst) => Charge::Burst,
             // The last hits of a window that has just ended belong to the phase that we are in.
@@ -204,6 +208,9 @@ impl Session {
         let own = new.attempted.saturating_sub(new.bystanders);
         let cost = own as f64 * class.hit_price.ns + exits(&new) as f64 * class.exit_price.ns;
         let bystanders = new.bystanders as f64 * class.hit_price.ns;
+        if metric {
+            self.note_metric_cost(cost);
+        }
         self.ledger.charge(charge, Some(id), own, cost);
         self.ledger.charge(Charge::Bystanders, Some(id), new.bystanders, bystanders);
         new.attempted
@@ -225,6 +232,7 @@ impl Session {
         let foreign = others.saturating_sub(self.foreign_samples);
         self.foreign_samples = others;
         self.ledger.charge_units(Charge::Bystanders, None, foreign, self.sampling.price(&self.cost));
+        self.charge_metric();
         let operations = self.attach.take_operations();
         self.ledger.charge_units(Charge::Attach, None, operations, self.cost.attach);
         self.misc_ns += operations as f64 * self.cost.attach.ns;
@@ -248,8 +256,10 @@ impl Session {
         let bucket = self.ledger.bucket();
         let per_s = |ns: f64| ns / elapsed.max(1) as f64;
         // Switches are read once a second and spread, or every tenth tick would look like a disaster.
-        let other =
-            per_s(sample_cost) + per_s(switch_cost) * LEDGER_NS as f64 / SLOW_NS as f64 + self.misc_cost;
+        let other = per_s(sample_cost)
+            + per_s(switch_cost) * LEDGER_NS as f64 / SLOW_NS as f64
+            + self.misc_cost
+            + self.metric_cost();
         let tick = Tick {
             now_ns: now,
             elapsed_ns: elapsed,
@@ -324,8 +334,11 @@ impl Session {
 
     /// Opens again what the controller still wants open.
     pub(super) fn open_wanted(&mut self, quotas: &[(ClassId, u64)]) {
-        let wanted: Vec<_> =
-            quotas.iter().copied().filter(|(id, _)| self.controller.is_attached(*id)).collect();
+        let wanted: Vec<_> = quotas
+            .iter()
+            .copied()
+            .filter(|(id, _)| self.controller.is_attached(*id) || self.is_metric(*id))
+            .collect();
         self.open_traces(&wanted);
     }
 

@@ -13,6 +13,7 @@
 mod cpu;
 mod launch;
 mod proc;
+pub mod syscalls;
 mod user;
 
 pub use cpu::SwitchMeter;

@@ -181,9 +181,9 @@ fn command_lines_that_make_no_sense() {
     record(
         &["--progress", "no_such_counter"],
         expect![[r#"
-        exit 2
-        tithe: --progress: no global variable 'no_such_counter' in the target: name a counter of its work that 'nm' lists as B, D, b or d
-    "#]],
+            exit 2
+            tithe: --progress: nothing named 'no_such_counter' in the target: no global variable ('nm' lists them as B, D, b or d), and of functions: no function symbol matches `no_such_counter`; it may be inlined everywhere, or live in a library that is not loaded yet; events of the kernel are written syscall:NAME and tp:CATEGORY/NAME
+        "#]],
     );
     check(
         folder,

@@ -11,6 +11,7 @@ mod exact;
 mod forks;
 mod launched;
 mod many;
+mod progress;
 mod replan;
 
 use profiler_core::class::Source;

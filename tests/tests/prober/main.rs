@@ -7,5 +7,6 @@ mod calls;
 mod counts;
 mod gates;
 mod lifecycle;
+mod progress;
 mod samples;
 mod support;

@@ -1,0 +1,314 @@
+//! Progress metrics: what says how much work the target has done.
+//!
+//! | `--progress` | counted by | cost |
+//! |---|---|---|
+//! | `var:NAME` | the target, in its own memory | none |
+//! | `syscall:NAME` | raw tracepoint `sys_enter` | some 70 ns per system call of *any* process |
+//! | `tp:[CATEGORY/]NAME` | a raw tracepoint | the same per hit |
+//! | `fn:PATTERN` | a class of its own | a counted hit |
+//!
+//! Whatever the kernel counts it counts in windows off as well, so that its cost lies in both arms and not in the figure.
+
+use super::Session;
+use super::attach::now_ns;
+use super::class::Wish;
+use super::overhead::Comparison;
+use super::shares::FunctionKey;
+use crate::cli::RecordArgs;
+use crate::failure::Failure;
+use crate::inspect::{Function, Inspection, Pattern};
+use crate::prober::{Kernel, ProgressProbe, ProgressSource, Tier};
+use crate::target::syscalls;
+use profiler_core::class::{ClassId, RecordKind};
+use profiler_core::recording::NotObserved;
+use std::str::FromStr;
+
+/// More functions than that are no unit of work.
+const MOST_FUNCTIONS: usize = 16;
+
+/// `--progress`, parsed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProgressSpec {
+    /// Nothing is measured.
+    Off,
+    /// A global variable.
+    Variable(String),
+    /// Functions, by a pattern.
+    Function(String),
+    /// A system call: its number.
+    Syscall(usize),
+    /// A raw tracepoint, without category.
+    Tracepoint(String),
+    /// A variable of that name, or a function.
+    Named(String),
+}
+
+impl FromStr for ProgressSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self::Off);
+        }
+        let (kind, name) = text.split_once(':').unwrap_or(("", text));
+        if name.is_empty() {
+            return Err(
+                "name a metric: var:NAME, fn:PATTERN, syscall:NAME, tp:CATEGORY/NAME, or none".to_owned()
+            );
+        }
+        Ok(match kind {
+            "var" | "variable" => Self::Variable(name.to_owned()),
+            "fn" | "function" => Self::Function(name.to_owned()),
+            "syscall" => Self::Syscall(syscalls::number(name).ok_or_else(|| {
+                format!("there is no system call '{name}' on x86-64; 'man syscalls' lists them")
+            })?),
+            "tp" | "tracepoint" => {
+                Self::Tracepoint(name.rsplit('/').next().filter(|n| !n.is_empty()).unwrap_or(name).to_owned())
+            }
+            // `libc.so.6:malloc` is a pattern of functions.
+            _ => Self::Named(text.to_owned()),
+        })
+    }
+}
+
+/// What `--progress` comes to in this target; nothing is attached for it yet.
+pub enum Wanted {
+    /// Nothing.
+    Off,
+    /// To be found.
+    Auto,
+    /// A variable.
+    Variable(Counter),
+    /// Functions and their pattern.
+    Functions(Vec<Function>, String),
+    /// Counted by a raw tracepoint; of system calls, which.
+    Probe(ProgressSource, Option<usize>),
+}
+
+impl Wanted {
+    /// Looks up what was named.
+    ///
+    /// # Errors
+    /// There is no such thing in the target.
+    pub fn named(args: &RecordArgs, inspection: &Inspection) -> Result<Self, Failure> {
+        Self::find(args, inspection).map_err(refused)
+    }
+
+    fn find(args: &RecordArgs, inspection: &Inspection) -> Result<Self, String> {
+        let Some(spec) = &args.progress else {
+            return Ok(if args.no_ab || args.only_named { Self::Off } else { Self::Auto });
+        };
+        if args.no_ab || args.only_named {
+            return Ok(Self::Off);
+        }
+        match spec {
+            ProgressSpec::Off => Ok(Self::Off),
+            ProgressSpec::Variable(name) => Counter::find(inspection, name).map(Self::Variable),
+            ProgressSpec::Function(pattern) => functions(inspection, pattern),
+            ProgressSpec::Syscall(number) => Ok(Self::Probe(ProgressSource::Syscalls, Some(*number))),
+            ProgressSpec::Tracepoint(name) => Ok(Self::Probe(ProgressSource::Tracepoint(name.clone()), None)),
+            ProgressSpec::Named(name) if inspection.variable(name).is_some() => {
+                Counter::find(inspection, name).map(Self::Variable)
+            }
+            ProgressSpec::Named(name) => functions(inspection, name).map_err(|why| {
+                format!(
+                    "nothing named '{name}' in the target: no global variable ('nm' lists them as B, D, b or d), and of \
+                     functions: {why}; events of the kernel are written syscall:NAME and tp:CATEGORY/NAME"
+                )
+            }),
+        }
+    }
+}
+
+fn refused(why: String) -> Failure {
+    Failure::usage(format!("--progress: {why}"))
+}
+
+/// The functions of a pattern.
+fn functions(inspection: &Inspection, pattern: &str) -> Result<Wanted, String> {
+    let parsed = Pattern::parse(pattern).map_err(|error| error.to_string())?;
+    let found = inspection.resolve(&[parsed]);
+    if let Some(unmatched) = found.unmatched.first() {
+        return Err(unmatched.reason.to_string());
+    }
+    if found.functions.len() > MOST_FUNCTIONS {
+        return Err(format!(
+            "'{pattern}' names {} functions; at most {MOST_FUNCTIONS} make a metric",
+            found.functions.len()
+        ));
+    }
+    Ok(Wanted::Functions(found.functions, pattern.to_owned()))
+}
+
+impl Session {
+    /// Begins to count.
+    ///
+    /// # Errors
+    /// What was named cannot be counted. Where nothing was named, that is a note.
+    pub(super) fn start_metric(&mut self, wanted: Wanted) -> Result<(), Failure> {
+        self.try_metric(wanted).map_err(refused)
+    }
+
+    fn try_metric(&mut self, wanted: Wanted) -> Result<(), String> {
+        if matches!(wanted, Wanted::Off) {
+            return Ok(());
+        }
+        if self.attach.kernel().tier() == Tier::D {
+            let why = "perf-event uprobes take 0.1 to 0.3 s each to detach and stall the target; Linux 6.6 brought better ones";
+            self.meta.not_observed.push(NotObserved { what: "measured overhead".into(), why: why.into() });
+            return Ok(());
+        }
+        let pid = self.meta.pid;
+        let named = !matches!(wanted, Wanted::Auto);
+        let probe = |session: &Self, source: &ProgressSource| {
+            session.attach.kernel().watch_progress(source, pid).map_err(|error| error.to_string())
+        };
+        let metric = match wanted {
+            Wanted::Off => return Ok(()),
+            Wanted::Variable(counter) => Metric::Variable(counter),
+            Wanted::Auto => match probe(self, &ProgressSource::Syscalls) {
+                Ok(probe) => Metric::Syscall(probe, None),
+                Err(why) => {
+                    self.meta.not_observed.push(NotObserved { what: "measured overhead".into(), why });
+                    return Ok(());
+                }
+            },
+            Wanted::Probe(source, number) => {
+                let probe = probe(self, &source)
+                    .map_err(|why| format!("{why}; 'ls /sys/kernel/tracing/events/*' lists what there is"))?;
+                match source {
+                    ProgressSource::Syscalls => Metric::Syscall(probe, number),
+                    ProgressSource::Tracepoint(name) => Metric::Tracepoint(probe, name),
+                }
+            }
+            Wanted::Functions(functions, pattern) => {
+                Metric::Functions(self.metric_classes(&functions)?, pattern)
+            }
+        };
+        self.comparison = Some(Comparison::new(metric, named, now_ns()));
+        Ok(())
+    }
+
+    fn metric_classes(&mut self, functions: &[Function]) -> Result<Vec<ClassId>, String> {
+        let wish =
+            Wish { kind: RecordKind::Count, weight: 1.0, must: false, named: true, force_return_link: false };
+        functions
+            .iter()
+            .map(|function| {
+                let key = FunctionKey { module: function.module, address: function.vaddr };
+                self.add_class(function, key, wish).map_err(|why| format!("{}: {why}", function.name))
+            })
+            .collect()
+    }
+}
+
+/// A counter in the target's memory that grows with its work.
+#[derive(Debug, Clone)]
+pub struct Counter {
+    name: String,
+    pid: i32,
+    address: u64,
+    size: u64,
+}
+
+impl Counter {
+    /// Finds the global variable `name` (4 or 8 bytes) in the target.
+    ///
+    /// # Errors
+    /// There is none, or it has another size; says which.
+    pub fn find(inspection: &Inspection, name: &str) -> Result<Self, String> {
+        let Some((address, size)) = inspection.variable(name) else {
+            return Err(format!(
+                "no global variable '{name}' in the target: name a counter of its work that 'nm' lists as B, D, b or d"
+            ));
+        };
+        if size != 4 && size != 8 {
+            return Err(format!("the variable '{name}' has {size} bytes; a counter has 4 or 8"));
+        }
+        let counter = Self { name: name.to_owned(), pid: inspection.pid(), address, size };
+        counter.read().map(|_| counter.clone()).ok_or_else(|| format!("the variable '{name}' cannot be read"))
+    }
+
+    fn read(&self) -> Option<u64> {
+        let mut bytes = [0u8; 8];
+        let len = usize::try_from(self.size).ok()?.min(8);
+        let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: len };
+        let remote = libc::iovec { iov_base: self.address as *mut libc::c_void, iov_len: len };
+        // SAFETY: `local` points at `bytes`, which has room for `len`; the kernel checks the remote address.
+        let n = unsafe { libc::process_vm_readv(self.pid, &raw const local, 1, &raw const remote, 1, 0) };
+        (usize::try_from(n).ok()? == len).then(|| u64::from_le_bytes(bytes))
+    }
+}
+
+/// A metric that is being counted.
+pub enum Metric {
+    /// In the target's memory.
+    Variable(Counter),
+    /// One number of those that the probe counts, once it is chosen.
+    Syscall(ProgressProbe, Option<usize>),
+    /// A tracepoint and its name.
+    Tracepoint(ProgressProbe, String),
+    /// Classes that only count.
+    Functions(Vec<ClassId>, String),
+}
+
+impl Metric {
+    /// Units so far. `None`: the target cannot be read (it is ending), or nothing is chosen yet.
+    pub fn read(&self, kernel: &Kernel) -> Option<u64> {
+        match self {
+            Self::Variable(counter) => counter.read(),
+            Self::Syscall(probe, number) => number.map(|n| probe.count(n)),
+            Self::Tracepoint(probe, _) => Some(probe.count(0)),
+            Self::Functions(ids, _) => {
+                Some(ids.iter().map(|id| kernel.classes().attempted(*id)).fold(0, u64::wrapping_add))
+            }
+        }
+    }
+
+    /// The kernel's counter of tracepoint hits.
+    pub fn kernel_probe(&self) -> Option<&ProgressProbe> {
+        match self {
+            Self::Syscall(probe, _) | Self::Tracepoint(probe, _) => Some(probe),
+            Self::Variable(_) | Self::Functions(..) => None,
+        }
+    }
+
+    /// The classes that it counts.
+    pub fn classes(&self) -> &[ClassId] {
+        match self {
+            Self::Functions(ids, _) => ids,
+            _ => &[],
+        }
+    }
+
+    /// In words.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Variable(counter) => format!("the variable {}", counter.name),
+            Self::Syscall(_, Some(number)) => format!("the system call {}", syscalls::name(*number)),
+            Self::Syscall(_, None) => "system calls".to_owned(),
+            Self::Tracepoint(_, name) => format!("the tracepoint {name}"),
+            Self::Functions(_, pattern) => format!("calls of {pattern}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_are_named_in_five_ways() {
+        let parse = |text: &str| text.parse::<ProgressSpec>();
+        assert_eq!(parse("none"), Ok(ProgressSpec::Off));
+        assert_eq!(parse("REQUESTS"), Ok(ProgressSpec::Named("REQUESTS".into())));
+        assert_eq!(parse("libc.so.6:malloc"), Ok(ProgressSpec::Named("libc.so.6:malloc".into())));
+        assert_eq!(parse("var:REQUESTS"), Ok(ProgressSpec::Variable("REQUESTS".into())));
+        assert_eq!(parse("fn:db::*"), Ok(ProgressSpec::Function("db::*".into())));
+        assert_eq!(parse("syscall:write"), Ok(ProgressSpec::Syscall(1)));
+        assert_eq!(parse("tp:sched/sched_switch"), Ok(ProgressSpec::Tracepoint("sched_switch".into())));
+        assert_eq!(parse("tp:sys_exit"), Ok(ProgressSpec::Tracepoint("sys_exit".into())));
+        assert!(parse("syscall:wriet").is_err_and(|why| why.contains("wriet")));
+        assert!(parse("fn:").is_err() && parse("").is_err());
+    }
+}
