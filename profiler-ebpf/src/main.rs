@@ -12,7 +12,7 @@
 //! | `sample` | `sample`, `sample_empty` | perf events |
 //! | `lifecycle` | `fork`, `exec`, `exit_task` | raw tracepoints |
 //! | `progress` | `progress_syscall`, `progress_tracepoint` | raw tracepoints |
-//! | `empty` | `empty` | any uprobe link (calibration, benchmarks) |
+//! | `empty` | `empty`, `plain_enter`, `plain_leave` | any uprobe link (calibration, benchmarks) |
 #![no_std]
 #![no_main]
 #![feature(core_intrinsics)]

@@ -59,6 +59,9 @@ static PROGRESS: Array<ProgressCounters> = Array::with_max_entries(1, BPF_F_MMAP
 /// Process id to `TARGET_*` flags. 1,024: processes of one service with its forked workers.
 #[map]
 pub static TARGETS: HashMap<u32, u32> = HashMap::with_max_entries(1024, 0);
+/// Begin of the call that a thread is in, for `plain_enter`; 64 threads are enough for a yardstick.
+#[map]
+pub static PLAIN_STARTS: HashMap<u32, u64> = HashMap::with_max_entries(64, 0);
 #[map]
 pub static EVENTS: RingBuf = RingBuf::with_byte_size(4096, 0);
 #[map]

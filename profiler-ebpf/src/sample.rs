@@ -44,7 +44,7 @@ pub fn sample(ctx: PerfEventContext) -> u32 {
     // SAFETY: a live map value; the agent may change it at any time.
     let (asked, cost_ns, period_ns) =
         unsafe { ((*settings).stack_bytes, (*settings).sample_cost_ns, (*settings).sample_period_ns) };
-    thread::charge(cost_ns);
+    thread::charge_sample(cost_ns);
     let mut header = observe(ctx.ctx, pid, tid);
     header.stack_asked = asked;
     if period_ns != 0 {

@@ -58,7 +58,8 @@ struct Frame {
 
 #[repr(C)]
 struct ThreadState {
-    /// Monitoring cost of this thread so far.
+    /// Cost of hits on this thread so far. Only programs of uprobes write it, which never interrupt one another on one
+    /// thread: no atomic add.
     cost_ns: u64,
     /// Frames in use.
     depth: u32,
@@ -68,6 +69,9 @@ struct ThreadState {
     scratch: u32,
     reserved: u32,
     frames: [Frame; DEPTH as usize],
+    /// Cost of samples on this thread so far, written by samples only. At the end, so that the first frame shares
+    /// its cache line with the fields above.
+    sample_cost_ns: u64,
 }
 
 #[repr(C)]
@@ -132,23 +136,29 @@ fn frame(state: *mut ThreadState, position: u32) -> *mut Frame {
     unsafe { (&raw mut (*state).frames).cast::<Frame>().add((position & (DEPTH - 1)) as usize) }
 }
 
-/// Adds the price of a hit or a sample to the cost inside the calls that are open on this thread.
+/// Adds the price of a sample to the cost inside the calls that are open on this thread.
 #[inline(always)]
-pub fn charge(price_ns: u32) {
+pub fn charge_sample(price_ns: u32) {
     if price_ns != 0 {
         let state = storage(&THREADS, 0);
         if !state.is_null() {
             // SAFETY: a live map value.
-            add(unsafe { &raw mut (*state).cost_ns }, u64::from(price_ns));
+            add(unsafe { &raw mut (*state).sample_cost_ns }, u64::from(price_ns));
         }
     }
 }
 
-/// `charge` for an entry hit that opens no call.
+/// Adds the price of an entry hit that opens no call.
 #[inline(always)]
 pub fn charge_hit(control: *const ClassControl) {
     // SAFETY: a live map value.
-    charge(unsafe { (*control).hit_cost_ns });
+    let price_ns = unsafe { (*control).hit_cost_ns };
+    if price_ns != 0 {
+        let state = storage(&THREADS, 0);
+        if !state.is_null() {
+            cost_before(state, price_ns);
+        }
+    }
 }
 
 /// Removes the frames on top, above position `floor`, that `slot` proves to have been left, and counts them as unwound.
@@ -228,10 +238,7 @@ pub fn push(hit: &Hit, ctx: *mut c_void) -> Push {
     let (hit_cost_ns, generation, kind, flags) = unsafe {
         ((*hit.control).hit_cost_ns, (*hit.control).generation, (*hit.control).kind, (*hit.control).flags)
     };
-    if hit_cost_ns != 0 {
-        // SAFETY: as above; samples add to it, too.
-        add(unsafe { &raw mut (*state).cost_ns }, u64::from(hit_cost_ns));
-    }
+    let cost_ns = cost_before(state, hit_cost_ns) + u64::from(hit_cost_ns);
     if linked {
         // SAFETY: as above.
         let pending = unsafe { (*state).pending };
@@ -265,7 +272,7 @@ pub fn push(hit: &Hit, ctx: *mut c_void) -> Push {
         (&raw mut (*new).generation)
             .write_volatile(generation & !RETURN_LINK | if linked { RETURN_LINK } else { 0 });
         (&raw mut (*new).class).write_volatile(hit.cookie.class);
-        (*new).cost_ns = (*state).cost_ns;
+        (*new).cost_ns = cost_ns;
         (&raw mut (*state).depth).write_volatile(depth + 1);
         (*new).begin_ns = now_ns();
     }
@@ -421,7 +428,7 @@ fn close(hit: &Hit, state: *mut ThreadState, position: u32, slot: u64, end_ns: u
         own_cost_ns,
         ..
     } = unsafe { *hit.control };
-    let cost_ns = atomic_cost(state, return_cost_ns);
+    let cost_ns = cost_before(state, return_cost_ns);
     if generation & !RETURN_LINK != class_generation {
         // Begun under an earlier attachment: its begin is not in the present counts.
         count!(hit.counters, orphans, 1);
@@ -451,16 +458,17 @@ fn close(hit: &Hit, state: *mut ThreadState, position: u32, slot: u64, end_ns: u
     }
 }
 
-/// The thread's cost before this return, and charges the return.
+/// The thread's cost before this hit, samples included; charges the hit.
 #[inline(always)]
-fn atomic_cost(state: *mut ThreadState, return_cost_ns: u32) -> u64 {
-    // SAFETY: a live map value; samples add to it, too.
-    let cost_ns = unsafe { (&raw const (*state).cost_ns).read_volatile() };
-    if return_cost_ns != 0 {
-        // SAFETY: as above.
-        add(unsafe { &raw mut (*state).cost_ns }, u64::from(return_cost_ns));
+fn cost_before(state: *mut ThreadState, price_ns: u32) -> u64 {
+    // SAFETY: a live map value; samples may add to theirs at any moment.
+    unsafe {
+        let cost_ns = (*state).cost_ns;
+        if price_ns != 0 {
+            (*state).cost_ns = cost_ns + u64::from(price_ns);
+        }
+        cost_ns + (&raw const (*state).sample_cost_ns).read_volatile()
     }
-    cost_ns
 }
 
 /// Emits the record of a call. If the ring is full the hit, counted as kept at its entry, becomes a dropped one.

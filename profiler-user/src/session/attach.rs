@@ -411,7 +411,7 @@ fn link_rank(kind: LinkKind) -> u8 {
         LinkKind::Record => 1,
         LinkKind::ExitPair => 2,
         LinkKind::ReturnPair => 3,
-        LinkKind::Empty | LinkKind::EmptyReturnPair => 4,
+        LinkKind::Empty | LinkKind::EmptyReturnPair | LinkKind::PlainReturnPair => 4,
     }
 }
 

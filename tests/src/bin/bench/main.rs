@@ -54,6 +54,11 @@ const CELLS: &[Cell] = &[
         title: "Cost of a hit, against bpftrace",
         run: |o| hit::against_bpftrace(o.rounds),
     },
+    Cell {
+        name: "plain",
+        title: "Cost of a timed call, against plain links",
+        run: |o| hit::against_plain_links(o.rounds),
+    },
     Cell { name: "attach", title: "Attach and detach", run: |o| attach::attach_and_detach(o.rounds) },
     Cell { name: "stall", title: "Longest stall of the target", run: |o| attach::stalls(o.rounds) },
     Cell { name: "kill", title: "An agent that is killed", run: |o| attach::killed_agent(o.rounds) },
