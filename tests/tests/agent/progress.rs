@@ -28,7 +28,7 @@ impl Drop for Copying {
 }
 
 fn record(target: &Copying, folder: &TempDir, arguments: &[&str]) -> Finished {
-    let mut all = vec!["--duration", "10s", "--budget", "50%"];
+    let mut all = vec!["--duration", "15s", "--budget", "50%"];
     all.extend(arguments);
     Agent::start_plain(target.0.id(), folder.path(), &all).finish()
 }
@@ -44,6 +44,11 @@ fn the_overhead_is_measured_on_a_system_call_that_was_named_or_found() {
     {
         let finished = record(&target, &folder, arguments);
         let receipt = &finished.report().receipt;
+        // A machine on which others make a million system calls a second is spared.
+        if receipt.measured.is_none() && finished.messages.contains("from other processes") {
+            eprintln!("SKIP {metric}: {}", finished.messages);
+            continue;
+        }
         let measured = receipt.measured.as_ref().unwrap_or_else(|| panic!("{}", finished.messages));
         assert!(measured.metric.contains(metric), "{measured:?}");
         assert!(measured.metric.ends_with("read") || measured.metric.ends_with("write"), "{measured:?}");
