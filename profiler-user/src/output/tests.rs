@@ -40,7 +40,8 @@ fn table_and_receipt_in_80_columns() {
               predicted     0.85 %: 68.0 ms (hits, samples and switches times their prices,
                             calibrated); worst second 1.7 %
               measured      1.1 % (0.60 % to 1.6 %, 95 %): slowdown of system calls in 20
-                            pairs of windows with and without monitoring
+                            pairs of windows with and without monitoring; 20 % trimmed mean,
+                            block jackknife
               spent on      traced 31.0 ms, bursts 12.0 ms, survey 3.00 ms, samples 19.8 ms,
                             context switches 1.20 ms, attach 1.00 ms
               beside it     400 us taken from other processes (not part of the budget)
@@ -79,7 +80,7 @@ fn table_and_receipt_in_120_columns() {
               allowed       2% of the target's own CPU time, 8.00 s: 160 ms
               predicted     0.85 %: 68.0 ms (hits, samples and switches times their prices, calibrated); worst second 1.7 %
               measured      1.1 % (0.60 % to 1.6 %, 95 %): slowdown of system calls in 20 pairs of windows with and without
-                            monitoring
+                            monitoring; 20 % trimmed mean, block jackknife
               spent on      traced 31.0 ms, bursts 12.0 ms, survey 3.00 ms, samples 19.8 ms, context switches 1.20 ms, attach
                             1.00 ms
               beside it     400 us taken from other processes (not part of the budget)
