@@ -1,157 +1,34 @@
 //! The run controller: the only run-time policy. Values in, actions out.
 //!
 //! What it decides: hit quotas until the next tick, which class is detached when the ledger runs dry, when a class
-//! that was stopped is tried again, how far the sampler is slowed, when the plan has to be made anew.
+//! that was stopped is tried again, when bursts begin, how far the sampler is slowed, when the plan has to be made anew.
 //! Why here: a policy without clock, kernel or I/O can be driven by simulated targets.
 //! What it does not do: it charges nothing (see [`crate::ledger`]) and attaches nothing (the session does).
 
+mod bursts;
+mod types;
+
+pub use types::{Action, ClassOrder, ControllerConfig, Reason, Tick};
+
 use crate::class::ClassId;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
 use std::collections::BTreeMap;
-
-/// Constants of the policy.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ControllerConfig {
-    /// Ticks that a quota must last, so that a late tick stops no class.
-    pub horizon_ticks: f64,
-    /// Time constant of the rates, s.
-    pub rate_time_s: f64,
-    /// First pause after a class was stopped, s; doubles with each stop.
-    pub first_pause_s: f64,
-    /// Longest pause, s.
-    pub longest_pause_s: f64,
-    /// Part of the bucket below which the run counts as over its corridor.
-    pub low_water: f64,
-    /// A rate outside its interval by more than this factor is drift.
-    pub drift_factor: f64,
-    /// Drift must last this long before the plan is made anew, and plans lie at least thrice this apart, s.
-    pub drift_s: f64,
-    /// Largest sampling period, ns: the sampler is slowed to this and no further.
-    pub longest_period_ns: u64,
-    /// Share of the tokens that one trial burst may take.
-    pub trial_share: f64,
-}
-
-impl Default for ControllerConfig {
-    fn default() -> Self {
-        Self {
-            horizon_ticks: 5.0,
-            rate_time_s: 0.5,
-            first_pause_s: 2.0,
-            longest_pause_s: 60.0,
-            low_water: 0.1,
-            drift_factor: 1.3,
-            drift_s: 1.0,
-            // 10 Hz: below it a share of 10 % has an interval of its own size for minutes.
-            longest_period_ns: 100_000_000,
-            trial_share: 0.25,
-        }
-    }
-}
-
-/// What the controller is told of a class when it is put under its care.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ClassOrder {
-    /// Class.
-    pub class: ClassId,
-    /// Price of one hit, ns.
-    pub tau_ns: f64,
-    /// Information weight.
-    pub weight: f64,
-    /// Rate that the plan was made with and its interval, events/s: (low, value, high).
-    pub rate_hz: (f64, f64, f64),
-    /// On-CPU s per s, for the value that is lost when the class is not sampled.
-    pub rho: f64,
-    /// Named by the user as must-trace: the last to be detached.
-    pub must: bool,
-    /// The plan traces it; otherwise it is only tried in bursts (if `trial`).
-    pub trace: bool,
-    /// Try it in bursts now and then while it is not traced.
-    pub trial: bool,
-}
-
-/// One tick.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Tick<'a> {
-    /// Now, ktime ns.
-    pub now_ns: u64,
-    /// Time since the last tick, ns.
-    pub elapsed_ns: u64,
-    /// Tokens, ns; negative: debt.
-    pub tokens_ns: f64,
-    /// What the bucket holds when full, ns.
-    pub capacity_ns: f64,
-    /// Tokens earned per second, CPU s/s.
-    pub income: f64,
-    /// What everything but classes (samples, switches) costs, CPU s/s.
-    pub other_cost: f64,
-    /// Part of `other_cost` that is samples, CPU s/s.
-    pub sample_cost: f64,
-    /// Samples per second of target CPU time, for the value of sampling.
-    pub sampling_hz: f64,
-    /// Hits of the attached classes since the last tick.
-    pub hits: &'a [(ClassId, u64)],
-}
-
-/// Why a class was detached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
-    /// The ledger ran dry and this class gave least for its cost.
-    OverBudget,
-    /// Its trial burst is over.
-    TrialOver,
-}
-
-/// What the session shall do.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Action {
-    /// Attach for as long as the plan holds, with this quota until the next tick.
-    Trace {
-        /// Class.
-        class: ClassId,
-        /// Hits.
-        quota: u64,
-    },
-    /// Attach for one trial burst.
-    Trial {
-        /// Class.
-        class: ClassId,
-        /// Hits.
-        quota: u64,
-        /// Longest window, ns.
-        window_ns: u64,
-    },
-    /// Detach.
-    Detach {
-        /// Class.
-        class: ClassId,
-        /// Why.
-        reason: Reason,
-    },
-    /// Hits until the next tick.
-    Quota {
-        /// Class.
-        class: ClassId,
-        /// Hits.
-        hits: u64,
-    },
-    /// Sample once per so much CPU time of the target.
-    Period {
-        /// ns.
-        period_ns: u64,
-    },
-    /// Rates have left the intervals that the plan was made for.
-    Replan {
-        /// In words.
-        why: String,
-    },
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Traced,
-    Trial { until_ns: u64 },
-    Stopped { retry_ns: u64 },
+    Trial {
+        until_ns: u64,
+    },
+    Stopped {
+        retry_ns: u64,
+    },
     Sampled,
+    /// A burst of the plan is open; it ends by its quota or by the session's clock, at the latest at this time.
+    Burst {
+        until_ns: u64,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -161,6 +38,8 @@ struct Entry {
     rate_hz: f64,
     stops: u32,
     drift_since_ns: Option<u64>,
+    /// When the next burst of the plan begins, ns; 0: not drawn yet.
+    next_burst_ns: u64,
 }
 
 impl Entry {
@@ -184,7 +63,7 @@ impl Entry {
 }
 
 /// The controller's state.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Controller {
     config: ControllerConfig,
     classes: BTreeMap<ClassId, Entry>,
@@ -192,13 +71,21 @@ pub struct Controller {
     planned_period_ns: u64,
     period_ns: u64,
     last_plan_ns: u64,
+    random: StdRng,
 }
 
 impl Controller {
     /// A controller with nothing under its care.
     #[must_use]
     pub fn new(config: ControllerConfig) -> Self {
-        Self { config, classes: BTreeMap::new(), planned_period_ns: 0, period_ns: 0, last_plan_ns: 0 }
+        Self {
+            config,
+            classes: BTreeMap::new(),
+            planned_period_ns: 0,
+            period_ns: 0,
+            last_plan_ns: 0,
+            random: StdRng::seed_from_u64(config.seed),
+        }
     }
 
     /// Takes over a new plan; returns what has to be attached and detached. Stopped classes keep their pauses.
@@ -213,18 +100,21 @@ impl Controller {
         let mut traced = 0.0_f64;
         for order in orders {
             let old = self.classes.get(&order.class).cloned();
-            let (mode, stops, rate) =
-                old.map_or((Mode::Sampled, 0, order.rate_hz.1), |e| (e.mode, e.stops, e.rate_hz));
+            let (mode, stops, rate, next_burst_ns) = old
+                .map_or((Mode::Sampled, 0, order.rate_hz.1, 0), |e| {
+                    (e.mode, e.stops, e.rate_hz, e.next_burst_ns)
+                });
             let stopped = matches!(mode, Mode::Stopped { .. });
             let new_mode = match (order.trace, mode) {
                 // A class that was stopped comes back by a trial, whatever the plan says.
-                (_, Mode::Stopped { .. } | Mode::Trial { .. }) => mode,
+                (_, Mode::Stopped { .. } | Mode::Trial { .. } | Mode::Burst { .. }) => mode,
                 (true, Mode::Traced | Mode::Sampled) => Mode::Traced,
                 (false, _) if order.trial => Mode::Stopped { retry_ns: now_ns + pause(&self.config, 1) },
                 (false, _) => Mode::Sampled,
             };
             let rate_hz = if order.rate_hz.1 > 0.0 && !stopped { order.rate_hz.1 } else { rate };
-            let entry = Entry { order: *order, mode: new_mode, rate_hz, stops, drift_since_ns: None };
+            let entry =
+                Entry { order: *order, mode: new_mode, rate_hz, stops, drift_since_ns: None, next_burst_ns };
             if mode == Mode::Traced && new_mode != Mode::Traced {
                 actions.push(Action::Detach { class: order.class, reason: Reason::OverBudget });
             }
@@ -286,6 +176,7 @@ impl Controller {
         self.end_trials(tick, &mut actions);
         self.keep_corridor(tick, &mut actions);
         self.start_trial(tick, &mut actions);
+        self.start_bursts(tick, &mut actions);
         self.set_quotas(tick, &mut actions);
         self.watch_drift(tick, &mut actions);
         actions

@@ -1,4 +1,5 @@
 use super::*;
+use crate::burst::BurstOrder;
 use crate::ledger::Ledger;
 use crate::recording::Charge;
 use crate::units::OverheadBudget;
@@ -18,6 +19,7 @@ struct Sim {
     sample_period_ns: u64,
     actions: usize,
     attaches: usize,
+    bursts: usize,
 }
 
 const EXTRA: u64 = 50;
@@ -41,6 +43,7 @@ impl Sim {
             sample_period_ns: 10_000_000,
             actions: 0,
             attaches: 0,
+            bursts: 0,
         };
         sim.apply(first);
         sim
@@ -49,7 +52,9 @@ impl Sim {
     fn apply(&mut self, actions: Vec<Action>) {
         for action in actions {
             match action {
-                Action::Trace { class, quota } | Action::Trial { class, quota, .. } => {
+                Action::Trace { class, quota }
+                | Action::Trial { class, quota, .. }
+                | Action::Burst { class, quota, .. } => {
                     let link = &mut self.links[class.0 as usize];
                     self.attaches += usize::from(!link.1);
                     *link = (quota, true);
@@ -75,7 +80,13 @@ impl Sim {
                 let until_trip = self.links[i].0 as f64 / rate;
                 seen = self.links[i].0 + EXTRA;
                 self.links[i].1 = false;
-                self.controller.tripped(class, self.now_ns, seen, (until_trip * 1e9) as u64);
+                self.bursts += usize::from(self.controller.window_ended(
+                    class,
+                    self.now_ns,
+                    seen,
+                    (until_trip * 1e9) as u64,
+                    true,
+                ));
             } else {
                 self.links[i].0 -= seen;
             }
@@ -114,6 +125,7 @@ fn order(class: u32, rate: f64, tau_ns: f64) -> ClassOrder {
         must: false,
         trace: true,
         trial: true,
+        burst: None,
     }
 }
 
@@ -216,4 +228,56 @@ fn seasonal_load_holds_the_budget() {
         sim.step();
     }
     assert!(sim.ledger.predicted() <= 0.0105, "{}", sim.ledger.predicted());
+}
+
+#[test]
+fn bursts_of_the_plan_come_at_random_times_and_within_the_budget() {
+    let hot = ClassOrder {
+        trace: false,
+        trial: false,
+        burst: Some(BurstOrder {
+            quota: 2_000,
+            window_ns: 20_000_000,
+            every_ns: 1_000_000_000,
+            cost_ns: 1.6e6,
+            duty: 0.002,
+        }),
+        ..order(0, 1e6, 700.0)
+    };
+    let steady = order(1, 5_000.0, 700.0);
+    let mut sim = Sim::new(0.02, 700.0, &[hot, steady], vec![1e6, 5_000.0]);
+    for _ in 0..600 {
+        sim.step();
+        assert!(sim.links[1].1, "a traced class was stopped for the sake of bursts");
+    }
+    // One a second on average, for a minute; a burst may wait for tokens.
+    assert!((45..=65).contains(&sim.bursts), "{} bursts", sim.bursts);
+    assert_eq!(sim.actions, 0, "bursts asked for a new plan");
+    assert!(sim.ledger.predicted() <= 0.02, "{}", sim.ledger.predicted());
+}
+
+#[test]
+fn bursts_wait_when_there_are_no_tokens_and_are_not_left_out() {
+    let burst = BurstOrder { quota: 100, window_ns: 1, every_ns: 200_000_000, cost_ns: 1e6, duty: 0.1 };
+    let order = ClassOrder { trace: false, trial: false, burst: Some(burst), ..order(0, 1e6, 700.0) };
+    let mut controller = Controller::new(ControllerConfig::default());
+    controller.take_plan(0, &[order], 10_000_000, 0.0);
+    let mut tick = Tick {
+        now_ns: 0,
+        elapsed_ns: TICK_NS,
+        tokens_ns: 0.0,
+        capacity_ns: 5e6,
+        income: 0.02,
+        other_cost: 0.0,
+        sample_cost: 0.0,
+        sampling_hz: 100.0,
+        hits: &[],
+    };
+    for _ in 0..20 {
+        tick.now_ns += TICK_NS;
+        assert_eq!(controller.tick(&tick), [], "a burst without tokens");
+    }
+    tick.tokens_ns = 5e6;
+    tick.now_ns += TICK_NS;
+    assert_eq!(controller.tick(&tick), [Action::Burst { class: ClassId(0), quota: 100, window_ns: 1 }]);
 }

@@ -293,11 +293,11 @@ fn target_cpu(ledger: &LedgerSummary, shares: &Shares, run: &RunContext, recordi
 
 fn receipt(recording: &Recording, ledger: &LedgerSummary, run: &RunContext) -> Receipt {
     let meta = &recording.meta;
-    // A quota ends every survey burst of a hot function by design; only later trips are alarms.
+    // A quota ends bursts of a hot function by design; only the end of a traced window is an alarm.
     let tripped: BTreeSet<u32> = recording
         .windows
         .iter()
-        .filter(|w| w.tripped && w.kind != WindowKind::Survey)
+        .filter(|w| w.tripped && w.kind == WindowKind::Trace)
         .map(|w| w.class_id)
         .collect();
     let run_ns = run.length_s * 1e9;

@@ -325,6 +325,12 @@ impl Attachments {
         self.classes.iter().any(|c| !c.is_off() && !but.contains(&c.id))
     }
 
+    /// Links are being closed.
+    #[must_use]
+    pub fn closing(&self) -> bool {
+        self.classes.iter().any(|c| matches!(c.state, LinkState::Closing(..)))
+    }
+
     /// Takes note of the links that have been closed since the last call; returns the windows that ended with them.
     pub fn collect(&mut self, target: &Target) -> Vec<Ended> {
         let mut ended = Vec::new();

@@ -148,6 +148,8 @@ struct Session {
     survey_ns: u64,
     /// Open survey windows and when each is to end, ktime ns.
     survey_windows: Vec<(profiler_core::class::ClassId, u64)>,
+    /// Open windows of the plan's bursts and when each is to end, ktime ns.
+    burst_windows: Vec<(profiler_core::class::ClassId, u64)>,
     /// Windows to be opened again when all links are closed, with their quotas.
     rearm_wanted: Vec<(profiler_core::class::ClassId, u64)>,
     /// Reads modules ahead.

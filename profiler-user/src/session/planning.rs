@@ -3,6 +3,7 @@
 use super::Session;
 use super::attach::now_ns;
 use crate::prober::Tier;
+use profiler_core::burst::{self, BurstClass, BurstOrder, BurstPrices};
 use profiler_core::class::ClassId;
 use profiler_core::controller::ClassOrder;
 use profiler_core::plan::{self, Decision, Options, Plan, PlanClass, Problem, Range, Strategy};
@@ -13,6 +14,8 @@ use std::collections::HashMap;
 /// Share of the budget that is planned with: the rest is for what the plan does not know (attaching, trials, rates
 /// that grow).
 const PLANNED_SHARE: f64 = 0.9;
+/// Part of the planned budget that is kept for bursts of what is not traced, beside what the plan leaves.
+const BURST_SHARE: f64 = 0.1;
 /// The sampler runs at least so often, if half of the budget pays for it, and at most so often, Hz of target CPU time.
 const SAMPLING_HZ: (f64, f64) = (19.0, 199.0);
 
@@ -27,10 +30,8 @@ impl Session {
     /// The planning problem from the rates known. Classes that were refused are left out.
     pub(super) fn problem_of(&self, rates: &HashMap<ClassId, Rate>) -> (Problem, Vec<ClassId>) {
         let cpu = self.own_cpu.max(profiler_core::ledger::FLOOR_CPU_PER_S);
-        let switching =
-            if self.sampling.is_per_cpu() { 0.0 } else { self.switches_per_s * self.cost.switch.seconds() };
-        let budget =
-            (self.budget.cpu_per_second(cpu) * PLANNED_SHARE - switching - self.metric_cost()).max(1e-9);
+        let kept = if self.bursts_possible() { BURST_SHARE } else { 0.0 };
+        let budget = (self.planned_budget() * (1.0 - kept)).max(1e-9);
         let price = self.sampling.price(&self.cost).seconds();
         let mut problem = Problem::new(budget, cpu, price);
         let (least, most) = self.fixed_rate_hz.map_or(SAMPLING_HZ, |hz| (hz, hz));
@@ -70,6 +71,43 @@ impl Session {
         }
         self.prefer_named(&mut problem);
         (problem, ids)
+    }
+
+    /// What plan and bursts may spend, CPU s/s: the budget less the reserve, the price of context switches and that of the
+    /// progress metric.
+    fn planned_budget(&self) -> f64 {
+        let cpu = self.own_cpu.max(profiler_core::ledger::FLOOR_CPU_PER_S);
+        let switching =
+            if self.sampling.is_per_cpu() { 0.0 } else { self.switches_per_s * self.cost.switch.seconds() };
+        self.budget.cpu_per_second(cpu) * PLANNED_SHARE - switching - self.metric_cost()
+    }
+
+    /// Perf-event uprobes (tier D) are too slow to detach for bursts.
+    fn bursts_possible(&self) -> bool {
+        !self.only_named && self.attach.kernel().tier() != Tier::D
+    }
+
+    /// The bursts of what `plan` does not trace, from what it leaves: by class of the problem.
+    fn burst_orders(&self, problem: &Problem, ids: &[ClassId], plan: &Plan) -> Vec<Option<BurstOrder>> {
+        if !self.bursts_possible() {
+            return vec![None; ids.len()];
+        }
+        let classes: Vec<BurstClass> = (0..ids.len())
+            .map(|i| {
+                let class = &problem.classes[i];
+                // What is traced, or not known, is not a matter of bursts: no rate, no order.
+                let wanted = plan.classes[i].decision == Decision::Sample && !class.never_trace;
+                BurstClass {
+                    class: ids[i],
+                    rate_hz: if wanted { class.rate_hz.value } else { 0.0 },
+                    tau_s: class.tau_s,
+                    weight: class.weight,
+                    spread: 1.0,
+                }
+            })
+            .collect();
+        let left = self.planned_budget() - plan.cost;
+        burst::schedule(&classes, &BurstPrices::new(&self.cost, self.meta.cpus), left)
     }
 
     /// Classes that the user named for counting or timing are traced as long as they fit together, cheapest first:
@@ -137,6 +175,7 @@ impl Session {
         self.plans += 1;
         let now = now_ns();
         let reasons = plan.explain(&problem);
+        let bursts = self.burst_orders(&problem, &ids, &plan);
         let mut orders = Vec::new();
         let mut rows = Vec::new();
         for (i, id) in ids.iter().enumerate() {
@@ -153,27 +192,30 @@ impl Session {
                 trace: traced,
                 // What was asked for by name and is too dear is still looked at now and then.
                 trial: !traced
+                    && bursts[i].is_none()
                     && self.attach.kernel().tier() != Tier::D
                     && (self.attach.class(*id).wish.named || class.never_trace),
+                burst: bursts[i],
             });
+            let reason = if class.never_trace {
+                "its rate is not known yet: tried in bursts first".to_owned()
+            } else {
+                reasons.get(i).map(|r| r.reason.clone()).unwrap_or_default()
+            };
             rows.push(PlanRow {
                 time_ns: now,
                 plan: self.plans,
                 class_id: id.0,
-                decision: decision.name().to_owned(),
-                duty: decision.duty(),
+                decision: bursts[i].map_or(decision.name(), |_| "burst").to_owned(),
+                duty: bursts[i].map_or(decision.duty(), |b| b.duty),
                 rate_hz: class.rate_hz.value,
                 rate_low_hz: class.rate_hz.low,
                 rate_high_hz: class.rate_hz.high,
                 rho: class.rho.value,
                 weight: class.weight,
                 tau_s: class.tau_s,
-                cost: plan.classes[i].cost,
-                reason: if class.never_trace {
-                    "its rate is not known yet: tried in bursts first".to_owned()
-                } else {
-                    reasons.get(i).map(|r| r.reason.clone()).unwrap_or_default()
-                },
+                cost: plan.classes[i].cost + bursts[i].map_or(0.0, |b| b.cost_per_s()),
+                reason: bursts[i].map_or(reason.clone(), |b| format!("{reason}; {}", in_words(&b))),
                 sampling_hz: plan.sampling_hz,
                 value: plan.value,
                 upper_bound: plan.upper_bound,
@@ -210,4 +252,14 @@ impl Session {
             .filter_map(|c| self.controller.rate_hz(c.id).map(|r| (c.id, (r / 1.3, r, r * 1.3))))
             .collect()
     }
+}
+
+/// A burst's order for the plan's reason.
+fn in_words(order: &BurstOrder) -> String {
+    format!(
+        "bursts of at most {} calls or {:.0} ms, every {:.1} s",
+        order.quota,
+        order.window_ns as f64 * 1e-6,
+        order.every_ns as f64 * 1e-9
+    )
 }

@@ -41,6 +41,8 @@ pub struct Sampling {
     paused: bool,
     first_period_ns: u64,
     uncharged: u64,
+    /// Rows that the writer has not been given yet.
+    rows: Vec<SampleRow>,
     frames: Vec<Frame>,
     /// Index in the inspection of each module of the unwinder; `None`: not there.
     module_index: HashMap<ModuleId, Option<usize>>,
@@ -76,6 +78,7 @@ impl Sampling {
             paused: false,
             first_period_ns: 0,
             uncharged: 0,
+            rows: Vec::new(),
             frames: Vec::new(),
             module_index: HashMap::new(),
         }
@@ -266,17 +269,10 @@ impl Sampling {
         self.shares.forget_addresses();
     }
 
-    /// Takes the samples out of the ring: unwinds, counts shares, sends rows. With `ahead` it does not wait for symbols:
+    /// Takes the samples out of the ring: unwinds, counts shares, keeps rows. With `ahead` it does not wait for symbols:
     /// until they have been read, samples count for no function of their module.
-    pub fn drain(
-        &mut self,
-        limit: usize,
-        inspection: &Inspection,
-        writer: &WriterHandle,
-        mut ahead: Option<&mut Reader>,
-    ) {
-        let mut rows: Vec<SampleRow> = Vec::new();
-        let Self { reader, unwinder, stacks, shares, frames, module_index, uncharged, pid, .. } = self;
+    pub fn drain(&mut self, limit: usize, inspection: &Inspection, mut ahead: Option<&mut Reader>) {
+        let Self { reader, unwinder, stacks, shares, frames, module_index, uncharged, rows, pid, .. } = self;
         reader.drain(limit, |sample| {
             *uncharged += 1;
             // A forked child, under an event of its CPU: it pays, and is not observed.
@@ -317,8 +313,12 @@ impl Sampling {
                 truncated,
             });
         });
-        if !rows.is_empty() {
-            writer.send(rows);
+    }
+
+    /// Gives the rows to the writer: not at each drain, since each time wakes its thread.
+    pub fn flush(&mut self, writer: &WriterHandle) {
+        if !self.rows.is_empty() {
+            writer.send(std::mem::take(&mut self.rows));
         }
     }
 

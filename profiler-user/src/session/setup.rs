@@ -41,6 +41,8 @@ const NAMED_NS: u64 = 200_000_000;
 const FIRST_PERIOD_NS: u64 = 10_101_010;
 /// Turn of the loop.
 const TURN: Duration = Duration::from_millis(10);
+/// Time between two turns where nothing has to end on time: each turn wakes a CPU that the target could use.
+const QUIET_TURN: Duration = Duration::from_millis(25);
 
 /// Runs `tithe record` to its end and returns what is to be shown.
 ///
@@ -243,7 +245,7 @@ fn prepare(
         lifecycle,
         ledger: Ledger::new(args.budget, start_ns),
         merger: Merger::default(),
-        controller: Controller::new(ControllerConfig::default()),
+        controller: Controller::new(ControllerConfig { seed: start_ns, ..ControllerConfig::default() }),
         cost,
         writer,
         meta,
@@ -276,6 +278,7 @@ fn prepare(
         discovered: false,
         survey_ns: survey_ns(args),
         survey_windows: Vec::new(),
+        burst_windows: Vec::new(),
         rearm_wanted: Vec::new(),
         reader: Reader::start(),
         opening: false,
@@ -372,15 +375,15 @@ impl Session {
         // SAFETY: the descriptor is owned by the `AsyncFd`, which keeps it open until it is deregistered.
         let exit = unsafe { AsyncFd::register_with_interest(pidfd, tokio::io::Interest::READABLE) }
             .context("cannot watch the target's end")?;
-        let mut turns = tokio::time::interval(TURN);
-        turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         self.begin();
+        let mut next = tokio::time::Instant::now();
         loop {
             tokio::select! {
-                _ = turns.tick() => {
+                () = tokio::time::sleep_until(next) => {
                     if !self.turn()? {
                         return Ok(EndReason::Duration);
                     }
+                    next = tokio::time::Instant::now() + if self.is_quiet() { QUIET_TURN } else { TURN };
                 }
                 _ = interrupt.recv() => return Ok(EndReason::Interrupted),
                 _ = terminate.recv() => return Ok(EndReason::Terminated),

@@ -9,6 +9,7 @@ use super::{Phase, Session};
 use crate::inspect::Refusal;
 use crate::prober::{ClassCounters, Tier};
 use crate::session::class::LinkState;
+use profiler_core::burst::{FRESH_DELAY_NS, FRESH_NS};
 use profiler_core::class::ClassId;
 use profiler_core::controller::{Action, Tick};
 use profiler_core::recording::{Charge, EventRow, WindowKind};
@@ -22,10 +23,6 @@ const MISC_TIME_NS: f64 = 5e9;
 const SLOW_LINKS: usize = 8;
 /// Interval of the slow looks, ns.
 const SLOW_NS: u64 = 1_000_000_000;
-/// So long after an attach the next detach need not wait for a grace period, ns.
-const FRESH_NS: u64 = 5_000_000;
-/// Detach delay then, ns: measured 0.07 to 0.09 ms.
-const FRESH_DELAY_NS: f64 = 100_000.0;
 /// Records taken from a ring in one turn, so that a flood does not hold up the rest.
 const DRAIN_LIMIT: usize = 100_000;
 
@@ -37,6 +34,7 @@ impl Session {
     pub(super) fn turn(&mut self) -> anyhow::Result<bool> {
         let now = now_ns();
         self.attach.governor().pulse();
+        self.end_bursts(now);
         self.drain();
         self.collect();
         let deferred = std::mem::take(&mut self.deferred);
@@ -69,6 +67,14 @@ impl Session {
         }
         self.compare();
         Ok(self.end_ns.is_none_or(|end| now < end) && self.problem.is_none())
+    }
+
+    /// The plan runs, no window has to end on time, no link is being closed.
+    pub(super) fn is_quiet(&self) -> bool {
+        matches!(self.phase, Phase::Run)
+            && self.burst_windows.is_empty()
+            && self.rearm_wanted.is_empty()
+            && !self.attach.closing()
     }
 
     /// Takes note of closed links and of the windows that ended with them.
@@ -118,7 +124,7 @@ impl Session {
     /// Takes everything out of the rings.
     pub(super) fn drain(&mut self) {
         let ahead = if self.may_wait() { None } else { Some(&mut self.reader) };
-        self.sampling.drain(DRAIN_LIMIT, &self.inspection, &self.writer, ahead);
+        self.sampling.drain(DRAIN_LIMIT, &self.inspection, ahead);
         let mut rows = Vec::new();
         self.calls.drain(DRAIN_LIMIT, |call| {
             rows.push(EventRow {
@@ -145,17 +151,18 @@ impl Session {
     fn window_ended(&mut self, ended: Ended) {
         let class = ClassId(ended.row.class_id);
         self.charge_class(class);
-        if ended.tripped_itself {
-            self.trips += 1;
-        }
         let elapsed = ended.row.end_ns.saturating_sub(ended.row.start_ns);
         self.charge_tail(class, ended.row.attempted, elapsed);
         match ended.row.kind {
             WindowKind::Survey => self.survey_window(&ended),
-            WindowKind::Trace | WindowKind::Burst if ended.row.tripped => {
-                self.controller.tripped(class, now_ns(), ended.row.kept, elapsed);
+            WindowKind::Trace | WindowKind::Burst => {
+                let tripped = ended.row.tripped;
+                let planned = self.controller.window_ended(class, now_ns(), ended.row.kept, elapsed, tripped);
+                // The end of a burst of the plan is no alarm.
+                if ended.tripped_itself && !planned {
+                    self.trips += 1;
+                }
             }
-            WindowKind::Trace | WindowKind::Burst => {}
         }
         self.writer.send(vec![ended.row]);
     }
@@ -241,6 +248,7 @@ impl Session {
         self.ledger.charge(Charge::Children, None, children.hits, children.cost_ns);
         self.note_misc(elapsed, children.cost_ns);
         let rows = self.ledger.close_interval(now, used);
+        self.sampling.flush(&self.writer);
         self.writer.send(self.merger.push(&rows));
         self.last_ledger_ns = now;
         self.last_cpu_ns = cpu;
@@ -278,10 +286,11 @@ impl Session {
     /// Does what the controller says.
     pub(super) fn obey(&mut self, actions: Vec<Action>) {
         let mut trace = Vec::new();
+        let mut bursts = Vec::new();
         for action in actions {
             match action {
                 // In the middle of opening others: later.
-                Action::Trace { class, .. } | Action::Trial { class, .. }
+                Action::Trace { class, .. } | Action::Trial { class, .. } | Action::Burst { class, .. }
                     if self.opening && !self.attach.class(class).is_open() =>
                 {
                     self.deferred.push(action);
@@ -300,6 +309,7 @@ impl Session {
                         self.controller.lost(class);
                     }
                 }
+                Action::Burst { class, quota, window_ns } => bursts.push((class, quota, window_ns)),
                 Action::Detach { class, .. } => self.attach.close(&self.target, class),
                 // A traced class whose link went with others of its group (one of them tripped or was detached)
                 // comes back here. After forks all links must be closed first.
@@ -319,6 +329,35 @@ impl Session {
         if !trace.is_empty() {
             self.open_traces(&trace);
         }
+        self.open_bursts(&bursts);
+    }
+
+    /// Opens windows of the plan's bursts: class, quota in hits, length in ns. Their clocks run from when they are open.
+    fn open_bursts(&mut self, bursts: &[(ClassId, u64, u64)]) {
+        if bursts.is_empty() {
+            return;
+        }
+        let quotas: Vec<(ClassId, u64)> = bursts.iter().map(|(id, quota, _)| (*id, *quota)).collect();
+        let opened = self.open_windows(WindowKind::Burst, &quotas);
+        let now = now_ns();
+        for (id, _, window_ns) in bursts {
+            if opened.contains(id) {
+                self.burst_windows.push((*id, now + window_ns));
+            } else {
+                self.controller.lost(*id);
+            }
+        }
+    }
+
+    /// Closes the windows of bursts whose time is over.
+    fn end_bursts(&mut self, now: u64) {
+        let Self { burst_windows, attach, target, .. } = self;
+        burst_windows.retain(|(id, until_ns)| {
+            if now >= *until_ns {
+                attach.close(target, *id);
+            }
+            now < *until_ns && attach.class(*id).is_open()
+        });
     }
 
     /// Opens trace windows; the controller forgets what cannot be attached.

@@ -1,0 +1,262 @@
+//! Bursts as a mode of the plan: how long a window of complete counting is, and how often one is opened.
+//!
+//! What: a class that is too dear to be traced all the time is traced in short windows at random times, so that its
+//! rate is known with an interval that shrinks while the run goes on. Two questions are answered here, both from
+//! prices: the *shape* of one burst, and the *schedule* of all classes under what the plan has left.
+//! What it does not do: it opens nothing and keeps no time (the controller does).
+
+use crate::class::ClassId;
+use crate::cost::CostModel;
+
+/// Hits that a burst is good for at least: its rate then has an error of a tenth, were the events independent.
+const LEAST_HITS: f64 = 100.0;
+/// Attaching, detaching and the hits after the end may take this part of what a burst costs.
+const CHURN: f64 = 0.1;
+/// A clock ends windows of at least this length; shorter ones end with their quota, s.
+const CLOCKED_S: f64 = 0.02;
+/// No window is longer, s: bursts are the sampling unit, and a few long ones say little about how much they differ.
+const LONGEST_S: f64 = 1.0;
+/// Bursts of a class begin at least so far apart on average, s.
+const CLOSEST_S: f64 = 0.5;
+/// A class that would be attached for more than this part of the time gets no more bursts.
+const LARGEST_DUTY: f64 = 0.5;
+
+/// What attaching for a short time costs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BurstPrices {
+    /// CPU s that the target loses when a link is made or taken away.
+    pub attach_s: f64,
+    /// Time for which the breakpoint outlives the window, s.
+    pub delay_s: f64,
+    /// The same when the window was opened less than `fresh_s` ago, s.
+    pub fresh_delay_s: f64,
+    /// See `fresh_delay_s`, s.
+    pub fresh_s: f64,
+    /// CPUs that can run the target.
+    pub cpus: u32,
+}
+
+impl BurstPrices {
+    /// Prices on the host that the model was calibrated on.
+    ///
+    /// `fresh_*`: a breakpoint goes with a grace period that need not be waited for again within 5 ms of another
+    /// attach or detach (`kernel/rcu/sync.c`); measured 0.07 to 0.09 ms then.
+    #[must_use]
+    pub fn new(model: &CostModel, cpus: u32) -> Self {
+        Self {
+            attach_s: model.attach.seconds(),
+            delay_s: model.detach_delay.seconds(),
+            fresh_delay_s: FRESH_DELAY_NS * 1e-9,
+            fresh_s: FRESH_NS as f64 * 1e-9,
+            cpus: cpus.max(1),
+        }
+    }
+
+    /// CPU s lost to attaching, detaching and the hits after the end, for a class that keeps `busy` CPUs trapping.
+    fn churn_s(&self, busy: f64, window_s: f64) -> f64 {
+        let delay = if window_s < self.fresh_s { self.fresh_delay_s } else { self.delay_s };
+        2.0 * self.attach_s + busy.min(f64::from(self.cpus)) * delay
+    }
+}
+
+/// So long after an attach the next detach need not wait for a grace period, ns.
+pub const FRESH_NS: u64 = 5_000_000;
+/// Detach delay then, ns: measured 0.07 to 0.09 ms.
+pub const FRESH_DELAY_NS: f64 = 100_000.0;
+
+/// A class that may be traced in bursts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BurstClass {
+    /// Class.
+    pub class: ClassId,
+    /// Rate, events/s.
+    pub rate_hz: f64,
+    /// Price of a hit, s.
+    pub tau_s: f64,
+    /// Information weight.
+    pub weight: f64,
+    /// Standard deviation of the rates of single bursts over their mean; 1 if nothing is known of it.
+    pub spread: f64,
+}
+
+/// Bursts of a class.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BurstOrder {
+    /// Hits after which a burst ends.
+    pub quota: u64,
+    /// Time after which it ends, ns.
+    pub window_ns: u64,
+    /// Mean time between the begins of two bursts, ns.
+    pub every_ns: u64,
+    /// What one burst is expected to cost the target, CPU ns.
+    pub cost_ns: f64,
+    /// Part of the time for which the class is attached.
+    pub duty: f64,
+}
+
+impl BurstOrder {
+    /// CPU s per s.
+    #[must_use]
+    pub fn cost_per_s(&self) -> f64 {
+        self.cost_ns / self.every_ns.max(1) as f64
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    quota: u64,
+    window_s: f64,
+    /// Expected length: the quota may end it before the clock.
+    length_s: f64,
+    cost_s: f64,
+}
+
+/// The shortest burst with [`LEAST_HITS`] whose churn is a tenth of its cost, `churn <= CHURN (q tau + churn)`, so
+/// `q tau >= churn (1 - CHURN) / CHURN`; at most [`LONGEST_S`] long.
+fn shape(class: &BurstClass, prices: &BurstPrices) -> Option<Shape> {
+    let (rate, tau) = (class.rate_hz, class.tau_s);
+    let usable = rate > 0.0 && rate.is_finite() && tau > 0.0 && tau.is_finite();
+    if !usable {
+        return None;
+    }
+    let busy = rate * tau;
+    let hits_for = |churn: f64| (churn * (1.0 - CHURN) / CHURN / tau).max(LEAST_HITS);
+    // Within the fresh time the delay is short: take that if it fits.
+    let fresh = hits_for(prices.churn_s(busy, 0.0));
+    let hits =
+        if fresh / rate < prices.fresh_s { fresh } else { hits_for(prices.churn_s(busy, f64::INFINITY)) };
+    let length_s = (hits / rate).min(LONGEST_S);
+    let clocked = length_s >= CLOCKED_S;
+    let expected = rate * length_s;
+    let quota = if clocked { expected + 4.0 * expected.sqrt() + 8.0 } else { expected };
+    let cost_s = expected * tau + prices.churn_s(busy, length_s);
+    Some(Shape { quota: quota.ceil() as u64, window_s: length_s.max(CLOCKED_S), length_s, cost_s })
+}
+
+/// How often each class is traced for a burst, so that all bursts together cost `budget` CPU s per s at most. `None`
+/// for a class of which no burst is possible (no rate, free hits).
+///
+/// ```text
+/// min sum W_i^2 v_i^2 / n_i   with   sum n_i c_i <= budget:    n_i proportional to W_i v_i / sqrt(c_i)
+/// ```
+/// with `v_i` the spread between bursts, `n_i` bursts per second and `c_i` the cost of one (Neyman's allocation of a
+/// sample to strata with unequal costs); `n_i` is bounded by [`CLOSEST_S`] and [`LARGEST_DUTY`], and what bounded classes
+/// leave goes to the others.
+#[must_use]
+pub fn schedule(classes: &[BurstClass], prices: &BurstPrices, budget: f64) -> Vec<Option<BurstOrder>> {
+    let shapes: Vec<Option<Shape>> = classes.iter().map(|c| shape(c, prices)).collect();
+    let want = |c: &BurstClass, s: &Shape| c.weight.max(0.0) * c.spread.max(0.05) / s.cost_s.sqrt();
+    let most = |s: &Shape| (1.0 / CLOSEST_S).min(LARGEST_DUTY / s.length_s);
+    let mut per_s = vec![0.0_f64; classes.len()];
+    let mut open: Vec<usize> = (0..classes.len())
+        .filter(|&i| shapes[i].as_ref().is_some_and(|s| want(&classes[i], s) > 0.0))
+        .collect();
+    let mut left = budget.max(0.0);
+    // Water-filling: those at their bound leave, at least one each round.
+    while !open.is_empty() && left > 0.0 {
+        let demand: f64 =
+            open.iter().filter_map(|&i| shapes[i].map(|s| want(&classes[i], &s) * s.cost_s)).sum();
+        let level = left / demand;
+        let full: Vec<usize> = open
+            .iter()
+            .copied()
+            .filter(|&i| shapes[i].is_some_and(|s| level * want(&classes[i], &s) >= most(&s)))
+            .collect();
+        if full.is_empty() {
+            for &i in &open {
+                per_s[i] = shapes[i].map_or(0.0, |s| level * want(&classes[i], &s));
+            }
+            break;
+        }
+        for &i in &full {
+            if let Some(s) = shapes[i] {
+                per_s[i] = most(&s);
+                left -= per_s[i] * s.cost_s;
+            }
+        }
+        open.retain(|i| !full.contains(i));
+    }
+    shapes
+        .into_iter()
+        .zip(per_s)
+        .map(|(shape, n)| {
+            let s = shape.filter(|_| n > 0.0)?;
+            Some(BurstOrder {
+                quota: s.quota,
+                window_ns: (s.window_s * 1e9) as u64,
+                every_ns: (1e9 / n) as u64,
+                cost_ns: s.cost_s * 1e9,
+                duty: (n * s.length_s).min(1.0),
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PRICES: BurstPrices =
+        BurstPrices { attach_s: 60e-6, delay_s: 8e-3, fresh_delay_s: 100e-6, fresh_s: 5e-3, cpus: 2 };
+
+    fn class(rate_hz: f64) -> BurstClass {
+        BurstClass { class: ClassId(0), rate_hz, tau_s: 0.7e-6, weight: 1.0, spread: 1.0 }
+    }
+
+    #[test]
+    fn a_hot_class_ends_with_its_quota_and_a_quiet_one_with_the_clock() {
+        let hot = shape(&class(1e6), &PRICES).unwrap();
+        assert!(hot.length_s < PRICES.fresh_s, "{hot:?}");
+        assert!((hot.quota as f64 - 1e6 * hot.length_s).abs() < 1.0, "{hot:?}");
+        let quiet = shape(&class(1e3), &PRICES).unwrap();
+        assert!(quiet.length_s > 0.1 && quiet.window_s == quiet.length_s, "{quiet:?}");
+        assert!(quiet.quota as f64 > 1e3 * quiet.window_s, "the clock is to end it: {quiet:?}");
+    }
+
+    #[test]
+    fn dear_bursts_are_had_less_often_by_the_root_of_their_price() {
+        let orders = schedule(&[class(1e3), class(1e5), class(1e6)], &PRICES, 1e-3);
+        let orders: Vec<BurstOrder> = orders.into_iter().flatten().collect();
+        for pair in orders.windows(2) {
+            let every = pair[0].every_ns as f64 / pair[1].every_ns as f64;
+            let cost = (pair[0].cost_ns / pair[1].cost_ns).sqrt();
+            assert!((every / cost - 1.0).abs() < 1e-6, "{every} {cost}");
+        }
+        let cost: f64 = orders.iter().map(BurstOrder::cost_per_s).sum();
+        assert!((cost - 1e-3).abs() < 1e-9, "all of the budget is used: {cost}");
+    }
+
+    #[test]
+    fn nothing_left_means_no_bursts() {
+        assert_eq!(schedule(&[class(1e3)], &PRICES, 0.0), [None]);
+        assert_eq!(schedule(&[class(0.0), class(f64::NAN)], &PRICES, 1.0), [None, None]);
+    }
+
+    proptest! {
+        #[test]
+        fn the_schedule_keeps_its_budget_and_churn_is_a_tenth(
+            list in prop::collection::vec((0.0..7.5f64, 0.3..10.0f64, 0.0..10.0f64), 1..30),
+            budget in 1e-6..0.2f64,
+        ) {
+            let classes: Vec<BurstClass> = list
+                .iter()
+                .map(|&(log_rate, us, weight)| BurstClass {
+                    class: ClassId(0), rate_hz: 10f64.powf(log_rate), tau_s: us * 1e-6, weight, spread: 1.0,
+                })
+                .collect();
+            let orders = schedule(&classes, &PRICES, budget);
+            let cost: f64 = orders.iter().flatten().map(BurstOrder::cost_per_s).sum();
+            prop_assert!(cost <= budget * 1.001, "{cost} of {budget}");
+            for (class, order) in classes.iter().zip(&orders) {
+                let Some(order) = order else { continue };
+                prop_assert!(order.duty <= LARGEST_DUTY + 1e-9);
+                prop_assert!(order.quota >= 1 && order.window_ns >= 20_000_000);
+                let shape = shape(class, &PRICES).unwrap();
+                let churn = PRICES.churn_s(class.rate_hz * class.tau_s, shape.length_s);
+                // Where one second is the limit a burst is as long as it may be.
+                prop_assert!(churn <= CHURN * shape.cost_s * 1.001 || shape.length_s >= LONGEST_S * 0.999);
+            }
+        }
+    }
+}

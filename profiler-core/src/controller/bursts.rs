@@ -1,0 +1,78 @@
+//! Bursts of the plan: when each begins, and what its end tells.
+
+use super::types::{Action, Tick};
+use super::{Controller, Mode};
+use crate::class::ClassId;
+use rand::RngExt;
+
+/// Bursts that begin in one tick at most: attaching takes some ms each.
+const PER_TICK: usize = 4;
+/// Part of the bucket that bursts leave for what is traced.
+const KEEP: f64 = 0.25;
+/// A burst that nobody has ended so long after its time is over, ns.
+const LOST_NS: u64 = 5_000_000_000;
+
+impl Controller {
+    /// Begins the bursts that are due, the latest first, as far as the tokens reach. One that has to wait is not left out:
+    /// it begins later.
+    pub(super) fn start_bursts(&mut self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
+        let Self { classes, random, .. } = self;
+        let mut due = Vec::new();
+        for (id, entry) in classes.iter_mut() {
+            if matches!(entry.mode, Mode::Burst { until_ns } if tick.now_ns > until_ns.saturating_add(LOST_NS))
+            {
+                entry.mode = Mode::Sampled;
+            }
+            let Some(order) = entry.order.burst.filter(|_| entry.mode == Mode::Sampled) else { continue };
+            if entry.next_burst_ns == 0 {
+                // The first at a random point of its interval: all at once would be one burst.
+                entry.next_burst_ns = tick.now_ns + (random.random::<f64>() * order.every_ns as f64) as u64;
+            }
+            if entry.next_burst_ns <= tick.now_ns {
+                due.push((entry.next_burst_ns, *id, order));
+            }
+        }
+        due.sort_by_key(|(when, id, _)| (*when, *id));
+        let mut tokens = tick.tokens_ns - KEEP * tick.capacity_ns;
+        for (_, class, order) in due.into_iter().take(PER_TICK) {
+            if order.cost_ns > tokens {
+                break;
+            }
+            tokens -= order.cost_ns;
+            if let Some(entry) = self.classes.get_mut(&class) {
+                entry.mode = Mode::Burst { until_ns: tick.now_ns.saturating_add(order.window_ns) };
+                actions.push(Action::Burst { class, quota: order.quota, window_ns: order.window_ns });
+            }
+        }
+    }
+
+    /// The window of a class has ended, with `hits` in `elapsed_ns`; `tripped`: its quota ended it. True: it was a burst
+    /// of the plan, where that is no alarm.
+    pub fn window_ended(
+        &mut self,
+        class: ClassId,
+        now_ns: u64,
+        hits: u64,
+        elapsed_ns: u64,
+        tripped: bool,
+    ) -> bool {
+        let Some(entry) = self.classes.get_mut(&class) else { return false };
+        if !matches!(entry.mode, Mode::Burst { .. }) {
+            if tripped {
+                self.tripped(class, now_ns, hits, elapsed_ns);
+            }
+            return false;
+        }
+        // A new plan traces it by now: by way of a trial, which needs tokens of its own.
+        entry.mode = if entry.order.trace { Mode::Stopped { retry_ns: now_ns } } else { Mode::Sampled };
+        let dilated_s = elapsed_ns.max(1_000) as f64 * 1e-9;
+        let cost_s = hits as f64 * entry.order.tau_ns * 1e-9;
+        // One burst says little about the mean: a quarter of the way.
+        let seen = hits as f64 / (dilated_s - cost_s).max(0.1 * dilated_s);
+        entry.rate_hz += 0.25 * (seen - entry.rate_hz);
+        // Uniform within half and one and a half of the interval: no period of the target falls in step.
+        let every_ns = entry.order.burst.map_or(1e9, |b| b.every_ns as f64);
+        entry.next_burst_ns = now_ns + (every_ns * self.random.random_range(0.5..1.5)) as u64;
+        true
+    }
+}

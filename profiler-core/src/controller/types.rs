@@ -1,0 +1,156 @@
+//! What goes into the controller and what comes out.
+
+use crate::burst::BurstOrder;
+use crate::class::ClassId;
+
+/// Constants of the policy.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ControllerConfig {
+    /// Ticks that a quota must last, so that a late tick stops no class.
+    pub horizon_ticks: f64,
+    /// Time constant of the rates, s.
+    pub rate_time_s: f64,
+    /// First pause after a class was stopped, s; doubles with each stop.
+    pub first_pause_s: f64,
+    /// Longest pause, s.
+    pub longest_pause_s: f64,
+    /// Part of the bucket below which the run counts as over its corridor.
+    pub low_water: f64,
+    /// A rate outside its interval by more than this factor is drift.
+    pub drift_factor: f64,
+    /// Drift must last this long before the plan is made anew, and plans lie at least thrice this apart, s.
+    pub drift_s: f64,
+    /// Largest sampling period, ns: the sampler is slowed to this and no further.
+    pub longest_period_ns: u64,
+    /// Share of the tokens that one trial burst may take.
+    pub trial_share: f64,
+    /// Seed of the random times of bursts: runs differ, replays do not.
+    pub seed: u64,
+}
+
+impl Default for ControllerConfig {
+    fn default() -> Self {
+        Self {
+            horizon_ticks: 5.0,
+            rate_time_s: 0.5,
+            first_pause_s: 2.0,
+            longest_pause_s: 60.0,
+            low_water: 0.1,
+            drift_factor: 1.3,
+            drift_s: 1.0,
+            // 10 Hz: below it a share of 10 % has an interval of its own size for minutes.
+            longest_period_ns: 100_000_000,
+            trial_share: 0.25,
+            seed: 0,
+        }
+    }
+}
+
+/// What the controller is told of a class when it is put under its care.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ClassOrder {
+    /// Class.
+    pub class: ClassId,
+    /// Price of one hit, ns.
+    pub tau_ns: f64,
+    /// Information weight.
+    pub weight: f64,
+    /// Rate that the plan was made with and its interval, events/s: (low, value, high).
+    pub rate_hz: (f64, f64, f64),
+    /// On-CPU s per s, for the value that is lost when the class is not sampled.
+    pub rho: f64,
+    /// Named by the user as must-trace: the last to be detached.
+    pub must: bool,
+    /// The plan traces it; otherwise it is only tried in bursts (if `trial`).
+    pub trace: bool,
+    /// Try it in bursts now and then while it is not traced: its rate is not known, or it was asked for by name.
+    pub trial: bool,
+    /// Trace it in bursts while it is not traced.
+    pub burst: Option<BurstOrder>,
+}
+
+/// One tick.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tick<'a> {
+    /// Now, ktime ns.
+    pub now_ns: u64,
+    /// Time since the last tick, ns.
+    pub elapsed_ns: u64,
+    /// Tokens, ns; negative: debt.
+    pub tokens_ns: f64,
+    /// What the bucket holds when full, ns.
+    pub capacity_ns: f64,
+    /// Tokens earned per second, CPU s/s.
+    pub income: f64,
+    /// What everything but classes (samples, switches) costs, CPU s/s.
+    pub other_cost: f64,
+    /// Part of `other_cost` that is samples, CPU s/s.
+    pub sample_cost: f64,
+    /// Samples per second of target CPU time, for the value of sampling.
+    pub sampling_hz: f64,
+    /// Hits of the attached classes since the last tick.
+    pub hits: &'a [(ClassId, u64)],
+}
+
+/// Why a class was detached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// The ledger ran dry and this class gave least for its cost.
+    OverBudget,
+    /// Its trial burst is over.
+    TrialOver,
+}
+
+/// What the session shall do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Attach for as long as the plan holds, with this quota until the next tick.
+    Trace {
+        /// Class.
+        class: ClassId,
+        /// Hits.
+        quota: u64,
+    },
+    /// Attach for one trial burst.
+    Trial {
+        /// Class.
+        class: ClassId,
+        /// Hits.
+        quota: u64,
+        /// Longest window, ns.
+        window_ns: u64,
+    },
+    /// Attach for one burst of the plan.
+    Burst {
+        /// Class.
+        class: ClassId,
+        /// Hits.
+        quota: u64,
+        /// Longest window, ns.
+        window_ns: u64,
+    },
+    /// Detach.
+    Detach {
+        /// Class.
+        class: ClassId,
+        /// Why.
+        reason: Reason,
+    },
+    /// Hits until the next tick.
+    Quota {
+        /// Class.
+        class: ClassId,
+        /// Hits.
+        hits: u64,
+    },
+    /// Sample once per so much CPU time of the target.
+    Period {
+        /// ns.
+        period_ns: u64,
+    },
+    /// Rates have left the intervals that the plan was made for.
+    Replan {
+        /// In words.
+        why: String,
+    },
+}
