@@ -10,7 +10,9 @@ use crate::cost::CostModel;
 
 /// Hits that a burst is good for at least: its rate then has an error of a tenth, were the events independent.
 const LEAST_HITS: f64 = 100.0;
-/// Attaching, detaching and the hits after the end may take this part of what a burst costs.
+/// A burst with fewer hits is not worth its attaching.
+const FEWEST_HITS: f64 = 30.0;
+/// Attaching, detaching and the hits after the end may take this part of what a burst costs, where the bucket allows.
 const CHURN: f64 = 0.1;
 /// A clock ends windows of at least this length; shorter ones end with their quota, s.
 const CLOCKED_S: f64 = 0.02;
@@ -112,8 +114,9 @@ struct Shape {
 }
 
 /// The shortest burst with [`LEAST_HITS`] whose churn is a tenth of its cost, `churn <= CHURN (q tau + churn)`, so
-/// `q tau >= churn (1 - CHURN) / CHURN`; at most [`LONGEST_S`] long.
-fn shape(class: &BurstClass, prices: &BurstPrices) -> Option<Shape> {
+/// `q tau >= churn (1 - CHURN) / CHURN`; at most [`LONGEST_S`] long, and no dearer than `limit_s`, which comes before the
+/// churn: a burst that the bucket never holds would never begin. `None`: nothing useful is to be had for that.
+fn shape(class: &BurstClass, prices: &BurstPrices, limit_s: f64) -> Option<Shape> {
     let (rate, tau) = (class.rate_hz, class.tau_s);
     let usable = rate > 0.0 && rate.is_finite() && tau > 0.0 && tau.is_finite();
     if !usable {
@@ -125,7 +128,14 @@ fn shape(class: &BurstClass, prices: &BurstPrices) -> Option<Shape> {
     let fresh = hits_for(prices.churn_s(busy, 0.0));
     let hits =
         if fresh / rate < prices.fresh_s { fresh } else { hits_for(prices.churn_s(busy, f64::INFINITY)) };
-    let length_s = (hits / rate).min(LONGEST_S);
+    let hits = hits.min(rate * LONGEST_S);
+    let churn_s = prices.churn_s(busy, hits / rate);
+    let affordable = ((limit_s - churn_s) / tau).max(0.0);
+    // A quiet class has few hits in its longest window, and they cost next to nothing.
+    if affordable < hits.min(FEWEST_HITS) {
+        return None;
+    }
+    let length_s = hits.min(affordable) / rate;
     let clocked = length_s >= CLOCKED_S;
     let expected = rate * length_s;
     let quota = if clocked { expected + 4.0 * expected.sqrt() + 8.0 } else { expected };
@@ -133,8 +143,8 @@ fn shape(class: &BurstClass, prices: &BurstPrices) -> Option<Shape> {
     Some(Shape { quota: quota.ceil() as u64, window_s: length_s.max(CLOCKED_S), length_s, cost_s })
 }
 
-/// How often each class is traced for a burst, so that all bursts together cost `budget` CPU s per s at most. `None`
-/// for a class of which no burst is possible (no rate, free hits).
+/// How often each class is traced for a burst, so that all bursts together cost `budget` CPU s per s at most and one
+/// `limit_s` CPU s. `None` for a class of which no burst is possible (no rate, free hits, too dear).
 ///
 /// ```text
 /// min sum W_i^2 v_i^2 / n_i   with   sum n_i c_i <= budget:    n_i proportional to W_i v_i / sqrt(c_i)
@@ -143,8 +153,13 @@ fn shape(class: &BurstClass, prices: &BurstPrices) -> Option<Shape> {
 /// sample to strata with unequal costs); `n_i` is bounded by [`CLOSEST_S`] and [`LARGEST_DUTY`], and what bounded classes
 /// leave goes to the others.
 #[must_use]
-pub fn schedule(classes: &[BurstClass], prices: &BurstPrices, budget: f64) -> Vec<Option<BurstOrder>> {
-    let shapes: Vec<Option<Shape>> = classes.iter().map(|c| shape(c, prices)).collect();
+pub fn schedule(
+    classes: &[BurstClass],
+    prices: &BurstPrices,
+    budget: f64,
+    limit_s: f64,
+) -> Vec<Option<BurstOrder>> {
+    let shapes: Vec<Option<Shape>> = classes.iter().map(|c| shape(c, prices, limit_s)).collect();
     let want = |c: &BurstClass, s: &Shape| c.weight.max(0.0) * c.spread.max(0.05) / s.cost_s.sqrt();
     let most = |s: &Shape| (1.0 / CLOSEST_S).min(LARGEST_DUTY / s.length_s);
     let mut per_s = vec![0.0_f64; classes.len()];
@@ -206,17 +221,17 @@ mod tests {
 
     #[test]
     fn a_hot_class_ends_with_its_quota_and_a_quiet_one_with_the_clock() {
-        let hot = shape(&class(1e6), &PRICES).unwrap();
+        let hot = shape(&class(1e6), &PRICES, 1.0).unwrap();
         assert!(hot.length_s < PRICES.fresh_s, "{hot:?}");
         assert!((hot.quota as f64 - 1e6 * hot.length_s).abs() < 1.0, "{hot:?}");
-        let quiet = shape(&class(1e3), &PRICES).unwrap();
+        let quiet = shape(&class(1e3), &PRICES, 1.0).unwrap();
         assert!(quiet.length_s > 0.1 && quiet.window_s == quiet.length_s, "{quiet:?}");
         assert!(quiet.quota as f64 > 1e3 * quiet.window_s, "the clock is to end it: {quiet:?}");
     }
 
     #[test]
     fn dear_bursts_are_had_less_often_by_the_root_of_their_price() {
-        let orders = schedule(&[class(1e3), class(1e5), class(1e6)], &PRICES, 1e-3);
+        let orders = schedule(&[class(1e3), class(1e5), class(1e6)], &PRICES, 1e-3, 1.0);
         let orders: Vec<BurstOrder> = orders.into_iter().flatten().collect();
         for pair in orders.windows(2) {
             let every = pair[0].every_ns as f64 / pair[1].every_ns as f64;
@@ -229,8 +244,15 @@ mod tests {
 
     #[test]
     fn nothing_left_means_no_bursts() {
-        assert_eq!(schedule(&[class(1e3)], &PRICES, 0.0), [None]);
-        assert_eq!(schedule(&[class(0.0), class(f64::NAN)], &PRICES, 1.0), [None, None]);
+        assert_eq!(schedule(&[class(1e3)], &PRICES, 0.0, 1.0), [None]);
+        assert_eq!(schedule(&[class(0.0), class(f64::NAN)], &PRICES, 1.0, 1.0), [None, None]);
+    }
+
+    #[test]
+    fn a_small_bucket_makes_small_bursts_and_too_small_a_one_none() {
+        let small = shape(&class(1e5), &PRICES, 1e-3).unwrap();
+        assert!(small.cost_s <= 1e-3 && small.quota >= 30, "{small:?}");
+        assert_eq!(schedule(&[class(1e5)], &PRICES, 1e-3, 1e-4), [None]);
     }
 
     proptest! {
@@ -238,6 +260,7 @@ mod tests {
         fn the_schedule_keeps_its_budget_and_churn_is_a_tenth(
             list in prop::collection::vec((0.0..7.5f64, 0.3..10.0f64, 0.0..10.0f64), 1..30),
             budget in 1e-6..0.2f64,
+            limit in 1e-4..1e-1f64,
         ) {
             let classes: Vec<BurstClass> = list
                 .iter()
@@ -245,17 +268,19 @@ mod tests {
                     class: ClassId(0), rate_hz: 10f64.powf(log_rate), tau_s: us * 1e-6, weight, spread: 1.0,
                 })
                 .collect();
-            let orders = schedule(&classes, &PRICES, budget);
+            let orders = schedule(&classes, &PRICES, budget, limit);
             let cost: f64 = orders.iter().flatten().map(BurstOrder::cost_per_s).sum();
             prop_assert!(cost <= budget * 1.001, "{cost} of {budget}");
             for (class, order) in classes.iter().zip(&orders) {
                 let Some(order) = order else { continue };
                 prop_assert!(order.duty <= LARGEST_DUTY + 1e-9);
                 prop_assert!(order.quota >= 1 && order.window_ns >= 20_000_000);
-                let shape = shape(class, &PRICES).unwrap();
+                let shape = shape(class, &PRICES, limit).unwrap();
+                prop_assert!(shape.cost_s <= limit * 1.001, "{shape:?}");
                 let churn = PRICES.churn_s(class.rate_hz * class.tau_s, shape.length_s);
-                // Where one second is the limit a burst is as long as it may be.
-                prop_assert!(churn <= CHURN * shape.cost_s * 1.001 || shape.length_s >= LONGEST_S * 0.999);
+                // A burst that is as long or as dear as it may be is what it is.
+                let bounded = shape.length_s >= LONGEST_S * 0.999 || shape.cost_s >= limit * 0.999;
+                prop_assert!(churn <= CHURN * shape.cost_s * 1.001 || bounded, "{shape:?}");
             }
         }
     }

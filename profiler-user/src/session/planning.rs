@@ -107,7 +107,9 @@ impl Session {
             })
             .collect();
         let left = self.planned_budget() - plan.cost;
-        burst::schedule(&classes, &BurstPrices::new(&self.cost, self.meta.cpus), left)
+        // What the bucket holds above the part that bursts leave to others is enough for one.
+        let limit_s = 0.5 * self.ledger.bucket().capacity_ns() * 1e-9;
+        burst::schedule(&classes, &BurstPrices::new(&self.cost, self.meta.cpus), left, limit_s)
     }
 
     /// Classes that the user named for counting or timing are traced as long as they fit together, cheapest first:

@@ -18,8 +18,9 @@ use std::collections::{BTreeSet, HashMap};
 const BYSTANDER_SHARE: f64 = 0.01;
 /// Above so many threads one event per thread is not had.
 const MANY_THREADS: usize = 500;
-/// A window that is open longer is written in pieces of this length, ns.
-const PIECE_NS: u64 = 5_000_000_000;
+/// A window that is open longer is written in pieces of about this length, ns: a killed agent loses no more, and how much
+/// the pieces differ says how sure a rate is.
+const PIECE_NS: u64 = 900_000_000;
 /// Samples in a class without calls that make it dormant; fewer may be the tail of one long call.
 const DORMANT_SAMPLES: u64 = 10;
 /// Sampling rate until there is a plan, Hz of target CPU time.
