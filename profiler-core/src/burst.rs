@@ -129,8 +129,9 @@ fn shape(class: &BurstClass, prices: &BurstPrices, limit_s: f64) -> Option<Shape
     let hits =
         if fresh / rate < prices.fresh_s { fresh } else { hits_for(prices.churn_s(busy, f64::INFINITY)) };
     let hits = hits.min(rate * LONGEST_S);
-    let churn_s = prices.churn_s(busy, hits / rate);
-    let affordable = ((limit_s - churn_s) / tau).max(0.0);
+    let affordable_at = |length_s: f64| ((limit_s - prices.churn_s(busy, length_s)) / tau).max(0.0);
+    let within_fresh = affordable_at(0.0).min(rate * prices.fresh_s * 0.999);
+    let affordable = affordable_at(f64::INFINITY).max(within_fresh);
     // A quiet class has few hits in its longest window, and they cost next to nothing.
     if affordable < hits.min(FEWEST_HITS) {
         return None;
@@ -279,7 +280,9 @@ mod tests {
                 prop_assert!(shape.cost_s <= limit * 1.001, "{shape:?}");
                 let churn = PRICES.churn_s(class.rate_hz * class.tau_s, shape.length_s);
                 // A burst that is as long or as dear as it may be is what it is.
-                let bounded = shape.length_s >= LONGEST_S * 0.999 || shape.cost_s >= limit * 0.999;
+                let bounded = shape.length_s >= LONGEST_S * 0.999
+                    || shape.cost_s >= limit * 0.999
+                    || (shape.length_s / PRICES.fresh_s - 0.999).abs() < 1e-6;
                 prop_assert!(churn <= CHURN * shape.cost_s * 1.001 || bounded, "{shape:?}");
             }
         }

@@ -44,20 +44,23 @@ const LEAST_CALL_S: f64 = 1e-9;
 /// Seconds of wall time that the burst would have taken had nobody watched, with `hits` hits at `tau_s`.
 ///
 /// ```text
-/// one thread:    t - N tau - other
-/// many threads:  (target CPU - N tau - other) / U
-/// many threads, CPU time unknown:  t - (N tau + other) / max(U, 1)
+/// CPU time known:              (target CPU - N tau - other) / U
+/// one thread, unknown:         t - N tau - other
+/// many threads, unknown:       t - (N tau + other) / max(U, 1)
 /// ```
-/// A quota can end a burst within microseconds, while CPU time can only be read later: a CPU time that so many
-/// threads cannot have used in the time is taken as unknown. Never below 1 ns per hit.
+/// CPU time comes first: a short burst may lie in one time slice, or wait for one, and its wall time then says more
+/// about the scheduler than about the target. A CPU time that so many threads cannot have used in the time is taken as
+/// unknown. Never below 1 ns per hit.
 #[must_use]
 pub fn undilated_s(time: &BurstTime, hits: u64, tau_s: f64) -> f64 {
     let cost = hits as f64 * tau_s + time.other_cost_s;
-    let possible = time.elapsed_s * f64::from(time.threads) * 1.1;
-    let known = time.target_cpu_s > 0.0 && time.target_cpu_s <= possible && time.cpu_per_s > 0.0;
+    let threads = f64::from(time.threads.max(1));
+    let known = time.target_cpu_s > 0.0
+        && time.target_cpu_s <= time.elapsed_s * threads * 1.1
+        && time.cpu_per_s > 0.0;
     let (left, scale) = match (time.threads, known) {
-        (0 | 1, _) => (time.elapsed_s - cost, 1.0),
-        (_, true) => (time.target_cpu_s - cost, time.cpu_per_s),
+        (_, true) => (time.target_cpu_s.min(time.elapsed_s * threads) - cost, time.cpu_per_s),
+        (0 | 1, false) => (time.elapsed_s - cost, 1.0),
         (_, false) => (time.elapsed_s - cost / time.cpu_per_s.max(1.0), 1.0),
     };
     (left.max(hits as f64 * LEAST_CALL_S) / scale).max(0.0)

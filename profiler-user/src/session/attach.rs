@@ -61,6 +61,7 @@ impl Attachments {
     /// Nothing attached.
     #[must_use]
     pub fn new(kernel: Arc<Kernel>, governor: Governor, pid: u32) -> Self {
+        governor.table().set_target(i32::try_from(pid).unwrap_or(0));
         Self { kernel, governor, pid, classes: Vec::new(), operations: 0, last_cpu_ns: 0 }
     }
 
@@ -344,11 +345,13 @@ impl Attachments {
         let group = ClassId(closed.class);
         let tripped = closed.reason != Reason::Released;
         let members = self.members(group);
+        // Read by the governor: this loop may come by tens of milliseconds later.
+        let trip_cpu_ns = self.governor.table().trip_cpu_ns(group.0);
         for member in members {
             if tripped && self.class(member).is_open() {
                 let end_ns = if closed.trip_ns > 0 { closed.trip_ns } else { closed.taken_ns };
                 let links = self.group_links(group);
-                let end_cpu_ns = self.cpu_ns(target);
+                let end_cpu_ns = trip_cpu_ns.unwrap_or_else(|| self.cpu_ns(target));
                 // The others of the group counted on until the link was gone.
                 let end_ns = if member.0 == closed.tripped_by { end_ns } else { closed.close_began_ns };
                 self.end(member, closing(end_ns, end_cpu_ns, links, true));
@@ -361,6 +364,7 @@ impl Attachments {
             if (window.start_ns..state.end_ns).contains(&trip_ns) {
                 let own = member.0 == closed.tripped_by;
                 state.tripped = true;
+                state.end_cpu_ns = trip_cpu_ns.unwrap_or(state.end_cpu_ns);
                 state.end_ns = if own { trip_ns } else { closed.close_began_ns.clamp(trip_ns, state.end_ns) };
             }
             state.links_left = state.links_left.saturating_sub(1);

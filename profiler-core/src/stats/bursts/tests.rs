@@ -133,6 +133,22 @@ fn many_threads_use_cpu_time() {
 }
 
 #[test]
+fn a_thread_that_waits_for_a_cpu_is_measured_by_its_cpu_time() {
+    // 2 ms of wall time, of which it ran 0.5 ms with 0.1 ms of our cost, at a third of a CPU.
+    let time = BurstTime {
+        elapsed_s: 2e-3,
+        target_cpu_s: 0.5e-3,
+        threads: 1,
+        other_cost_s: 0.0,
+        cpu_per_s: 1.0 / 3.0,
+    };
+    assert!((undilated_s(&time, 100, 1e-6) - 1.2e-3).abs() < 1e-12);
+    // Read a little late: it cannot have run for longer than it took.
+    let late = BurstTime { target_cpu_s: 2.1e-3, cpu_per_s: 1.0, ..time };
+    assert!((undilated_s(&late, 100, 1e-6) - 1.9e-3).abs() < 1e-12);
+}
+
+#[test]
 fn the_price_s_uncertainty_is_in_the_interval() {
     let mut rng = rng(56);
     let mut c = Coverage::default();
