@@ -30,6 +30,8 @@ pub struct BurstTime {
     pub elapsed_s: f64,
     /// CPU time of the target, monitoring included, s; 0 if it could not be measured.
     pub target_cpu_s: f64,
+    /// How far it may be from that, s.
+    pub target_cpu_error_s: f64,
     /// Threads of the target that could hit at once: min(threads, CPUs).
     pub threads: u32,
     /// Cost of everything else that watched the target in this time (other classes, samples), CPU s.
@@ -90,12 +92,19 @@ impl Burst {
     #[must_use]
     pub fn new(time: &BurstTime, hits: u64, stop: Stop, tau_s: (f64, f64, f64)) -> Self {
         let time_s = undilated_s(time, hits, tau_s.0);
+        let known = time.target_cpu_s > 0.0;
+        let with = |error_s: f64| BurstTime {
+            // Not 0, which would mean unknown.
+            target_cpu_s: if known { (time.target_cpu_s + error_s).max(1e-9) } else { 0.0 },
+            ..*time
+        };
+        let error_s = time.target_cpu_error_s;
         Self {
             hits,
             stop,
             time_s,
-            time_low_s: undilated_s(time, hits, tau_s.2).min(time_s),
-            time_high_s: undilated_s(time, hits, tau_s.1).max(time_s),
+            time_low_s: undilated_s(&with(-error_s), hits, tau_s.2).min(time_s),
+            time_high_s: undilated_s(&with(error_s), hits, tau_s.1).max(time_s),
             quota: (stop == Stop::Quota).then_some(hits),
             window_s: None,
         }

@@ -52,6 +52,7 @@ impl State {
         let time = |neighbours_s: f64| BurstTime {
             elapsed_s: outcome.elapsed_ns as f64 * 1e-9,
             target_cpu_s: outcome.target_cpu_ns as f64 * 1e-9,
+            target_cpu_error_s: outcome.target_cpu_error_ns as f64 * 1e-9,
             threads: outcome.threads,
             other_cost_s: outcome.other_cost_ns as f64 * 1e-9 + neighbours_s,
             cpu_per_s,

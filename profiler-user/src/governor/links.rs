@@ -379,7 +379,7 @@ impl LinkTable {
         // OK because only this thread writes TRIPPED, and it was not there.
         self.hand_over_chain(Chain(head), Reason::Tripped, class, trip_ns, taken_ns);
         // After the links are on their way: this takes some microseconds for many threads.
-        group.trip_cpu.note(self.target.load(Ordering::Relaxed), trip_ns);
+        group.trip_cpu.note(self.target.load(Ordering::Relaxed));
         Tripped::Taken { taken_ns }
     }
 
@@ -388,10 +388,10 @@ impl LinkTable {
         self.target.store(pid, Ordering::Relaxed);
     }
 
-    /// CPU time of the target at the last trip of the class's group, ns. `None`: it has not been read.
+    /// CPU time of the target soon after the last trip of the class's group and when it was read, ns. `None`: it has not been.
     #[must_use]
-    pub fn trip_cpu_ns(&self, class: u32) -> Option<u64> {
-        self.group(class)?.trip_cpu.ns()
+    pub fn trip_cpu(&self, class: u32) -> Option<(u64, u64)> {
+        self.group(class)?.trip_cpu.get()
     }
 
     fn hand_over_chain(&self, chain: Chain, reason: Reason, by: u32, trip_ns: u64, taken_ns: u64) -> usize {

@@ -55,6 +55,8 @@ pub struct Attachments {
     operations: u64,
     /// CPU time of the target as last read, ns: what it had used when it ended.
     last_cpu_ns: u64,
+    /// Threads of the target that can run at once.
+    parallel: u32,
 }
 
 impl Attachments {
@@ -62,7 +64,7 @@ impl Attachments {
     #[must_use]
     pub fn new(kernel: Arc<Kernel>, governor: Governor, pid: u32) -> Self {
         governor.table().set_target(i32::try_from(pid).unwrap_or(0));
-        Self { kernel, governor, pid, classes: Vec::new(), operations: 0, last_cpu_ns: 0 }
+        Self { kernel, governor, pid, classes: Vec::new(), operations: 0, last_cpu_ns: 0, parallel: 1 }
     }
 
     /// The classes, by id.
@@ -111,6 +113,11 @@ impl Attachments {
     #[must_use]
     pub fn kernel(&self) -> &Kernel {
         &self.kernel
+    }
+
+    /// How many threads of the target can run at once: min(threads, CPUs).
+    pub fn set_parallel(&mut self, threads: u32) {
+        self.parallel = threads;
     }
 
     /// CPU time that the target has used, ns; once it has ended, as it was last read.
@@ -346,12 +353,12 @@ impl Attachments {
         let tripped = closed.reason != Reason::Released;
         let members = self.members(group);
         // Read by the governor: this loop may come by tens of milliseconds later.
-        let trip_cpu_ns = self.governor.table().trip_cpu_ns(group.0);
+        let read = self.governor.table().trip_cpu(group.0);
         for member in members {
             if tripped && self.class(member).is_open() {
                 let end_ns = if closed.trip_ns > 0 { closed.trip_ns } else { closed.taken_ns };
                 let links = self.group_links(group);
-                let end_cpu_ns = trip_cpu_ns.unwrap_or_else(|| self.cpu_ns(target));
+                let end_cpu_ns = self.cpu_ns(target);
                 // The others of the group counted on until the link was gone.
                 let end_ns = if member.0 == closed.tripped_by { end_ns } else { closed.close_began_ns };
                 self.end(member, closing(end_ns, end_cpu_ns, links, true));
@@ -364,8 +371,12 @@ impl Attachments {
             if (window.start_ns..state.end_ns).contains(&trip_ns) {
                 let own = member.0 == closed.tripped_by;
                 state.tripped = true;
-                state.end_cpu_ns = trip_cpu_ns.unwrap_or(state.end_cpu_ns);
                 state.end_ns = if own { trip_ns } else { closed.close_began_ns.clamp(trip_ns, state.end_ns) };
+            }
+            if let Some((cpu_ns, at_ns)) = read.filter(|_| state.tripped) {
+                let used = cpu_ns.saturating_sub(window.base_cpu_ns);
+                let (used, error) = cpu_at(window.start_ns, state.end_ns, at_ns, used, self.parallel);
+                (state.end_cpu_ns, state.cpu_error_ns) = (window.base_cpu_ns + used, error);
             }
             state.links_left = state.links_left.saturating_sub(1);
             if state.links_left > 0 {
@@ -412,7 +423,23 @@ impl Attachments {
 }
 
 fn closing(end_ns: u64, end_cpu_ns: u64, links: usize, tripped: bool) -> Closing {
-    Closing { end_ns, end_cpu_ns, links_left: links.max(1), tripped }
+    Closing { end_ns, end_cpu_ns, cpu_error_ns: 0, links_left: links.max(1), tripped }
+}
+
+/// CPU time used from `start` to `end`, when `used` ns had been used at the later time `at`, by at most `parallel` threads at
+/// once; and how far it may be from that. All in ns.
+///
+/// In proportion to the time; the bounds are that all of them ran on after `end`, and that none did. A thread that ran all
+/// the time is known exactly.
+fn cpu_at(start: u64, end: u64, at: u64, used: u64, parallel: u32) -> (u64, u64) {
+    let parallel = u64::from(parallel.max(1));
+    let (length, since) = (end.saturating_sub(start), at.saturating_sub(end));
+    let most = used.min(length.saturating_mul(parallel));
+    let least = used.saturating_sub(since.saturating_mul(parallel)).min(most);
+    // OK because both are times of a burst: far below 2^53 ns.
+    let in_proportion = used as f64 * length as f64 / (length + since).max(1) as f64;
+    let value = (in_proportion as u64).clamp(least, most);
+    (value, (value - least).max(most - value))
 }
 
 fn link_rank(kind: LinkKind) -> u8 {
@@ -439,6 +466,7 @@ fn row(
         start_ns: window.start_ns,
         end_ns: closing.end_ns.max(window.start_ns),
         target_cpu_ns: closing.end_cpu_ns.saturating_sub(window.base_cpu_ns),
+        target_cpu_error_ns: closing.cpu_error_ns,
         attempted: seen.attempted,
         kept: seen.kept,
         gated: seen.gated,
@@ -456,5 +484,22 @@ fn row(
         max_ns: seen.max_ns,
         tripped,
         tau_ns: class.tau().ns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cpu_at;
+
+    #[test]
+    fn cpu_time_at_a_trip_lies_between_its_bounds() {
+        // One thread that ran all the time: what it used is the time.
+        assert_eq!(cpu_at(1_000, 2_000, 2_500, 1_500, 1), (1_000, 0));
+        // It waited for 700 of 1,500 ns: before or after the trip, up to what lies after it.
+        assert_eq!(cpu_at(1_000, 2_000, 2_500, 800, 1), (533, 267));
+        // Two threads of which one ran.
+        assert_eq!(cpu_at(1_000, 2_000, 2_500, 1_500, 2), (1_000, 500));
+        // A clock that went backwards, nothing used.
+        assert_eq!(cpu_at(2_000, 1_000, 500, 0, 1), (0, 0));
     }
 }

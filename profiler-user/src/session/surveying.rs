@@ -236,6 +236,7 @@ impl Session {
                 extra_hits: 0,
                 off_ns: 0,
                 target_cpu_ns: 0,
+                target_cpu_error_ns: 0,
                 threads: 1,
                 other_cost_ns: 0,
                 stopped_by: StoppedBy::Aborted,
@@ -289,6 +290,7 @@ impl Session {
             extra_hits: row.gated,
             off_ns: ended.closed_ns.saturating_sub(row.end_ns),
             target_cpu_ns: row.target_cpu_ns,
+            target_cpu_error_ns: row.target_cpu_error_ns,
             threads,
             other_cost_ns: 0,
             stopped_by: if ended.tripped_itself { StoppedBy::Quota } else { StoppedBy::Window },
@@ -344,6 +346,7 @@ impl Session {
 
     fn look_at_threads(&mut self) {
         if let Ok(tids) = self.target.threads() {
+            self.attach.set_parallel(u32::try_from(tids.len()).unwrap_or(u32::MAX).min(self.meta.cpus));
             self.sampling.keep_threads(&tids);
         }
     }

@@ -236,6 +236,7 @@ fn burst(w: &WindowRow, class: &ClassRow, recording: &Recording, run: &RunContex
     let time = BurstTime {
         elapsed_s,
         target_cpu_s: w.target_cpu_ns as f64 * 1e-9,
+        target_cpu_error_s: w.target_cpu_error_ns as f64 * 1e-9,
         threads: run.threads,
         // On average over the run: the ledger has no finer account of what else was attached in this window.
         other_cost_s: (run.charged_per_s * elapsed_s - hits as f64 * tau_s).max(0.0),

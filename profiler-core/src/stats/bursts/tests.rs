@@ -17,7 +17,14 @@ fn burst(rng: &mut StdRng, rate: f64, quota: u64, window_s: f64, tau: f64) -> Bu
             break (Stop::Quota, own + hits as f64 * tau);
         }
     };
-    let time = BurstTime { elapsed_s, target_cpu_s: 0.0, threads: 1, other_cost_s: 0.0, cpu_per_s: 1.0 };
+    let time = BurstTime {
+        elapsed_s,
+        target_cpu_s: 0.0,
+        target_cpu_error_s: 0.0,
+        threads: 1,
+        other_cost_s: 0.0,
+        cpu_per_s: 1.0,
+    };
     Burst { quota: Some(quota), window_s: Some(window_s), ..Burst::new(&time, hits, stop, (tau, tau, tau)) }
 }
 
@@ -121,7 +128,14 @@ fn dilation_is_taken_out_from_1e2_to_1e7_calls_a_second() {
 #[test]
 fn many_threads_use_cpu_time() {
     // 4 threads busy, 8 s of CPU in 2 s of wall time, of which 2 s were ours: 6 s of own time at U = 4.
-    let time = BurstTime { elapsed_s: 2.0, target_cpu_s: 8.0, threads: 4, other_cost_s: 0.5, cpu_per_s: 4.0 };
+    let time = BurstTime {
+        elapsed_s: 2.0,
+        target_cpu_s: 8.0,
+        target_cpu_error_s: 0.0,
+        threads: 4,
+        other_cost_s: 0.5,
+        cpu_per_s: 4.0,
+    };
     assert_eq!(undilated_s(&time, 1_500_000, 1e-6), 1.5);
     // No CPU time measured: the cost is spread over the threads that run.
     assert_eq!(undilated_s(&BurstTime { target_cpu_s: 0.0, ..time }, 1_500_000, 1e-6), 1.5);
@@ -138,13 +152,14 @@ fn a_thread_that_waits_for_a_cpu_is_measured_by_its_cpu_time() {
     let time = BurstTime {
         elapsed_s: 2e-3,
         target_cpu_s: 0.5e-3,
+        target_cpu_error_s: 0.0,
         threads: 1,
         other_cost_s: 0.0,
         cpu_per_s: 1.0 / 3.0,
     };
     assert!((undilated_s(&time, 100, 1e-6) - 1.2e-3).abs() < 1e-12);
     // Read a little late: it cannot have run for longer than it took.
-    let late = BurstTime { target_cpu_s: 2.1e-3, cpu_per_s: 1.0, ..time };
+    let late = BurstTime { target_cpu_s: 2.1e-3, target_cpu_error_s: 0.0, cpu_per_s: 1.0, ..time };
     assert!((undilated_s(&late, 100, 1e-6) - 1.9e-3).abs() < 1e-12);
 }
 
@@ -158,7 +173,14 @@ fn the_price_s_uncertainty_is_in_the_interval() {
         let mut b = burst(&mut rng, truth, 4_000, 1.0, 7e-7);
         let elapsed_s = b.time_s + b.hits as f64 * 7e-7;
         let tau = 7e-7 * (1.0 + 0.05 * (2.0 * rand::RngExt::random::<f64>(&mut rng) - 1.0));
-        let time = BurstTime { elapsed_s, target_cpu_s: 0.0, threads: 1, other_cost_s: 0.0, cpu_per_s: 1.0 };
+        let time = BurstTime {
+            elapsed_s,
+            target_cpu_s: 0.0,
+            target_cpu_error_s: 0.0,
+            threads: 1,
+            other_cost_s: 0.0,
+            cpu_per_s: 1.0,
+        };
         b = Burst::new(&time, b.hits, b.stop, (tau, tau * 0.95, tau * 1.05));
         let e = rate(&[b], LEVEL).unwrap();
         c.note(Interval { low: e.low, high: e.high }, truth);
