@@ -8,10 +8,12 @@
 //! What it does not do: it reads no clock and counts nothing itself; it detaches nothing.
 
 mod bucket;
+mod correction;
 mod merge;
 mod threads;
 
 pub use bucket::{FLOOR_CPU_PER_S, HOLD_S, TokenBucket};
+pub use correction::Correction;
 pub use merge::Merger;
 pub use threads::{ThreadBudget, ThreadOver};
 
@@ -26,6 +28,12 @@ impl Charge {
     #[must_use]
     pub fn counts(self) -> bool {
         self != Self::Bystanders
+    }
+
+    /// Priced by what was calibrated on a child of ours, and corrected by what the target shows ([`Correction`]).
+    #[must_use]
+    pub fn is_corrected(self) -> bool {
+        matches!(self, Self::Traced | Self::Burst | Self::Survey | Self::Samples | Self::Switches)
     }
 }
 
@@ -59,6 +67,10 @@ pub struct Ledger {
     target_cpu_ns: f64,
     charged_ns: f64,
     worst_second: f64,
+    /// On the calibrated prices of hits, samples and switches.
+    factor: f64,
+    /// What the closed and the open intervals would have cost at calibrated prices, ns.
+    uncorrected_ns: f64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -81,7 +93,27 @@ impl Ledger {
             target_cpu_ns: 0.0,
             charged_ns: 0.0,
             worst_second: 0.0,
+            factor: 1.0,
+            uncorrected_ns: 0.0,
         }
+    }
+
+    /// From now on hits, samples and switches cost this much more than calibrated (see [`Correction`]).
+    pub fn set_factor(&mut self, factor: f64) {
+        self.factor = factor;
+    }
+
+    /// See [`Ledger::set_factor`].
+    #[must_use]
+    pub fn factor(&self) -> f64 {
+        self.factor
+    }
+
+    /// Predicted overhead so far at calibrated prices.
+    #[must_use]
+    pub fn uncorrected(&self) -> f64 {
+        let own = self.target_cpu_ns - self.charged_ns;
+        if own > 0.0 { self.uncorrected_ns / own } else { 0.0 }
     }
 
     /// Charges `cost_ns` ns for `units`. Costs that are not finite or negative count as 0.
@@ -92,9 +124,12 @@ impl Ledger {
         if units == 0 && cost_ns == 0.0 {
             return;
         }
+        let calibrated_ns = cost_ns;
+        let cost_ns = if charge.is_corrected() { cost_ns * self.factor } else { cost_ns };
         self.open.entry((charge, class.map(|c| c.0))).or_default().add(units, cost_ns);
         if charge.counts() {
             self.bucket.spend(cost_ns);
+            self.uncorrected_ns += calibrated_ns;
         }
     }
 

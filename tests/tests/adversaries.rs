@@ -131,7 +131,8 @@ modes! {
     fibers_in_timed_frames: "fibers" TIMED, 1;
     threads_born_and_dying: "births" NAMED, 1;
     libraries_that_come_and_go: "dlopen" [], 0;
-    fork_storm: "forks" NAMED, 1;
+    // Nothing is attached that children would inherit.
+    fork_storm: "forks" NAMED, 0;
     idle_and_waking: "idle" TIMED, 1;
     one_hot_thread_of_16: "onehot16" NAMED, 1;
     hits_inside_a_lock: "lock" TIMED, 1;

@@ -170,3 +170,17 @@ fn a_thread_that_pays_too_much_is_found_and_forgotten_after_a_second() {
     assert!((over[0].overhead - 80e6 / 920e6).abs() < 1e-9);
     assert!(threads.over(2_100_000_000).is_empty());
 }
+
+#[test]
+fn corrected_prices_are_charged_and_the_calibrated_sum_is_kept() {
+    let mut ledger = Ledger::new(OverheadBudget::Share(0.02), 0);
+    ledger.charge(Charge::Traced, None, 10, 1_000.0);
+    ledger.set_factor(2.0);
+    ledger.charge(Charge::Traced, None, 10, 1_000.0);
+    // What was measured as such is not corrected.
+    ledger.charge(Charge::Attach, None, 1, 500.0);
+    ledger.close_interval(1_000_000, 103_500);
+    assert_eq!(ledger.charged_ns(), 3_500.0);
+    assert!((ledger.predicted() - 0.035).abs() < 1e-12, "{}", ledger.predicted());
+    assert!((ledger.uncorrected() - 0.025).abs() < 1e-12, "{}", ledger.uncorrected());
+}

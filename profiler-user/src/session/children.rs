@@ -18,6 +18,12 @@ use std::path::PathBuf;
 
 /// A child gets so long to call exec before the links are made anew, ns: most do within a few ms.
 const GRACE_NS: u64 = 50_000_000;
+/// A child that was born while nothing was attached is clean; it is looked at for so long to see what a storm would cost, ns.
+const WATCHED_NS: u64 = 1_000_000_000;
+/// Time constant of what children would cost, ns.
+const STORM_TIME_NS: f64 = 1e9;
+/// Parts of the budget above which nothing is attached for the children's sake, and below which it is again.
+const STORM: (f64, f64) = (0.5, 0.2);
 /// The links are made anew at most this often, ns: a fork storm must not become an attach storm.
 const REARM_NS: u64 = 1_000_000_000;
 
@@ -53,6 +59,8 @@ pub struct ChildCost {
     pub hits: u64,
     /// ns of CPU time, at most.
     pub cost_ns: f64,
+    /// A storm has begun or ended ([`Children::is_storm`]).
+    pub turned: bool,
 }
 
 /// The children of the target that may carry breakpoints.
@@ -71,6 +79,9 @@ pub struct Children {
     last_rearm_ns: u64,
     forks: u64,
     execed: bool,
+    /// What children cost, or would cost if something were attached, CPU s/s, smoothed.
+    potential: f64,
+    storm: bool,
 }
 
 impl Children {
@@ -87,6 +98,8 @@ impl Children {
             last_rearm_ns: 0,
             forks: 0,
             execed: false,
+            potential: 0.0,
+            storm: false,
         }
     }
 
@@ -122,6 +135,38 @@ impl Children {
         } else {
             self.uncharged_ns += rest;
         }
+    }
+
+    /// None is looked at.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.carrying.is_empty()
+    }
+
+    /// The target forks so much that its children alone could use up the budget: nothing must be attached that they would
+    /// inherit.
+    #[must_use]
+    pub fn is_storm(&self) -> bool {
+        self.storm
+    }
+
+    /// Takes note of what children used in the last interval, and whether a storm has begun or ended with it: true if so.
+    fn note_potential(&mut self, used_ns: f64, elapsed_ns: u64, budget: f64) -> bool {
+        let weight = 1.0 - (-(elapsed_ns as f64) / STORM_TIME_NS).exp();
+        self.potential += weight * (used_ns / elapsed_ns.max(1) as f64 - self.potential);
+        let bound = if self.storm { STORM.1 } else { STORM.0 };
+        let storm = self.potential > bound * budget;
+        std::mem::replace(&mut self.storm, storm) != storm
+    }
+
+    /// Nothing is attached: who was born meanwhile is clean.
+    pub fn forget_clean(&mut self, now_ns: u64) {
+        let Self { carrying, left, .. } = self;
+        left.extend(
+            carrying
+                .extract_if(|_, child| now_ns.saturating_sub(child.born_ns) > WATCHED_NS)
+                .map(|(pid, _)| pid),
+        );
     }
 
     /// Reads the children's CPU clocks. Every turn, so that little is left to be bounded.
@@ -161,19 +206,23 @@ impl Children {
 
     /// Charges the children for the last interval, in which the target had `hits` and used `target_cpu_ns`.
     ///
+    /// The interval took `elapsed_ns`; the budget is given in CPU s/s.
+    ///
     /// `cost = CPU_child + min(CPU before exec, CPU before exec x sum tau max(hits / CPU now, hits / CPU of the run))`
     pub fn charge(
         &mut self,
         hits: &[(ClassId, u64)],
         target_cpu_ns: u64,
         classes: &[LiveClass],
+        (elapsed_ns, budget): (u64, f64),
     ) -> ChildCost {
         let used = std::mem::take(&mut self.uncharged_ns) as f64;
         let before_exec = std::mem::take(&mut self.before_exec_ns) as f64;
+        let turned = self.note_potential(used, elapsed_ns, budget);
         self.target_cpu_ns += target_cpu_ns;
         // Nothing was attached that could be inherited.
         if hits.is_empty() || used + before_exec == 0.0 {
-            return ChildCost::default();
+            return ChildCost { turned, ..ChildCost::default() };
         }
         let per_cpu = |hits: u64, cpu_ns: u64| if cpu_ns == 0 { 0.0 } else { hits as f64 / cpu_ns as f64 };
         let (mut rate, mut price, mut cheapest) = (0.0, 0.0, f64::INFINITY);
@@ -188,6 +237,7 @@ impl Children {
         ChildCost {
             hits: (used / cheapest.max(1.0) + before_exec * rate) as u64,
             cost_ns: used + before_exec * price.min(1.0),
+            turned,
         }
     }
 
@@ -205,5 +255,30 @@ impl Children {
     pub fn cleaned(&mut self, now_ns: u64) {
         self.poll(now_ns);
         self.left.extend(self.carrying.drain().map(|(pid, _)| pid));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_storm_begins_above_half_of_the_budget_and_ends_below_a_fifth() {
+        const TICK_NS: u64 = 100_000_000;
+        let mut children = Children::new(None);
+        // Children that use a tenth of a CPU, at 2 % of one.
+        let turned: Vec<usize> = (0..10).filter(|_| children.note_potential(1e7, TICK_NS, 0.02)).collect();
+        assert_eq!(turned, [1], "after 0.2 s");
+        assert!(children.is_storm());
+        let quiet = (0..100).find(|_| children.note_potential(0.0, TICK_NS, 0.02));
+        // From a twentieth of a CPU and more to 0.004 of it: some time constants.
+        assert!(quiet.is_some_and(|tick| (15..40).contains(&tick)), "{quiet:?}");
+        assert!(!children.is_storm());
+        // One child now and then is none.
+        assert!(!(0..100).any(|tick| children.note_potential(
+            if tick % 50 == 0 { 5e6 } else { 0.0 },
+            TICK_NS,
+            0.02
+        )));
     }
 }

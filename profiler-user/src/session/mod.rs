@@ -38,7 +38,7 @@ use attach::Attachments;
 use children::Children;
 use profiler_core::controller::Controller;
 use profiler_core::cost::CostModel;
-use profiler_core::ledger::{Ledger, Merger};
+use profiler_core::ledger::{Correction, Ledger, Merger};
 use profiler_core::recording::Meta;
 use profiler_core::survey::Survey;
 use profiler_core::units::OverheadBudget;
@@ -100,6 +100,7 @@ struct Session {
     lifecycle: LifecycleReader,
     children: Children,
     ledger: Ledger,
+    correction: Correction,
     /// Rows of the ledger on their way to the recording.
     merger: Merger,
     controller: Controller,

@@ -172,6 +172,12 @@ impl Session {
         if let Some(comparison) = self.comparison.take() {
             self.meta.measured = comparison.result(cpu_ns);
         }
+        let factor = self.correction.factor();
+        if factor != 1.0 {
+            self.meta.warnings.push(format!(
+                "hits, samples and switches cost this target {factor:.1} times what they cost the calibration's child, by the                  measured overhead: from then on they were charged and planned with so"
+            ));
+        }
     }
 
     /// One turn of the comparison.
@@ -404,6 +410,22 @@ impl Session {
         (span / OFF_SHARE).max(churn_ns).max(least) as u64
     }
 
+    /// Where measured and predicted overhead disagree beyond the interval, prices follow what was measured, and a new plan
+    /// is made with them.
+    fn correct_prices(&mut self, c: &Comparison) {
+        let Some(measured) = c.result(self.ledger.target_cpu_ns() - self.ledger.charged_ns()) else { return };
+        if let Some(factor) = self.correction.update(self.ledger.uncorrected(), &measured) {
+            self.ledger.set_factor(factor);
+            self.replan_wanted = true;
+            self.warn_verbose(&format!(
+                "prices are taken {factor:.2} times as calibrated: measured {:.1} % ({:.1} to {:.1})",
+                measured.value * 100.0,
+                measured.low * 100.0,
+                measured.high * 100.0
+            ));
+        }
+    }
+
     fn compare_step(&mut self, c: &mut Comparison) -> Result<(), String> {
         let now = now_ns();
         // A survey attaches and detaches by itself; what was begun is void.
@@ -444,6 +466,7 @@ impl Session {
             }
             State::After { before, off, mark, until_ns } if now >= until_ns => {
                 c.comparisons.push(estimate::Comparison { before, off, after: window(mark, here) });
+                self.correct_prices(c);
                 c.cycle_ns = self.cycle_ns(c, c.window_ns);
                 // Uniform, so that no period of the target falls in step.
                 let active = 2.0 * c.window_ns as f64 + SETTLE_NS as f64 + c.off_span_ns;

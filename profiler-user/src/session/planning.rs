@@ -32,7 +32,9 @@ impl Session {
         let cpu = self.own_cpu.max(profiler_core::ledger::FLOOR_CPU_PER_S);
         let kept = if self.bursts_possible() { BURST_SHARE } else { 0.0 };
         let budget = (self.planned_budget() * (1.0 - kept)).max(1e-9);
-        let price = self.sampling.price(&self.cost).seconds();
+        // As the ledger charges them.
+        let factor = self.ledger.factor();
+        let price = self.sampling.price(&self.cost).seconds() * factor;
         let mut problem = Problem::new(budget, cpu, price);
         let (least, most) = self.fixed_rate_hz.map_or(SAMPLING_HZ, |hz| (hz, hz));
         let affordable = 0.5 * budget / (price * cpu).max(1e-12);
@@ -54,7 +56,7 @@ impl Session {
                 class.candidate.name.clone(),
                 Range { value: rate, low, high },
                 rho,
-                class.tau().seconds(),
+                class.tau().seconds() * factor,
             )
             .weight(class.wish.weight);
             entry.id = Some(class.id.0);
@@ -79,6 +81,7 @@ impl Session {
         let cpu = self.own_cpu.max(profiler_core::ledger::FLOOR_CPU_PER_S);
         let switching =
             if self.sampling.is_per_cpu() { 0.0 } else { self.switches_per_s * self.cost.switch.seconds() };
+        let switching = switching * self.ledger.factor();
         self.budget.cpu_per_second(cpu) * PLANNED_SHARE - switching - self.metric_cost()
     }
 

@@ -24,7 +24,7 @@ use crate::watchdog::Watchdog;
 use anyhow::Context;
 use profiler_core::class::Tier;
 use profiler_core::controller::{Controller, ControllerConfig};
-use profiler_core::ledger::{Ledger, Merger};
+use profiler_core::ledger::{Correction, Ledger, Merger};
 use profiler_core::plan::Problem;
 use profiler_core::recording::{AgentUse, FORMAT_VERSION, Losses, Meta};
 use std::path::PathBuf;
@@ -244,6 +244,7 @@ fn prepare(
         calls,
         lifecycle,
         ledger: Ledger::new(args.budget, start_ns),
+        correction: Correction::default(),
         merger: Merger::default(),
         controller: Controller::new(ControllerConfig { seed: start_ns, ..ControllerConfig::default() }),
         cost,

@@ -55,6 +55,9 @@ impl Session {
         }
         self.advance(now)?;
         self.children.poll(now);
+        if !self.attach.busy() {
+            self.children.forget_clean(now);
+        }
         for pid in self.children.take_left() {
             self.attach.kernel().remove_target(pid);
         }
@@ -74,6 +77,7 @@ impl Session {
         matches!(self.phase, Phase::Run)
             && self.burst_windows.is_empty()
             && self.rearm_wanted.is_empty()
+            && self.children.is_empty()
             && !self.attach.closing()
     }
 
@@ -230,9 +234,10 @@ impl Session {
         let used = cpu.saturating_sub(self.last_cpu_ns);
         let ids: Vec<ClassId> = self.attach.classes().iter().filter(|c| !c.is_off()).map(|c| c.id).collect();
         let hits: Vec<(ClassId, u64)> = ids.iter().map(|id| (*id, self.charge_class(*id))).collect();
-        let sample_cost = self.sampling.charge(&mut self.ledger, &self.cost);
+        let factor = self.ledger.factor();
+        let sample_cost = self.sampling.charge(&mut self.ledger, &self.cost) * factor;
         self.ledger.charge_units(Charge::Switches, None, self.new_switches, self.cost.switch);
-        let switch_cost = self.new_switches as f64 * self.cost.switch.ns;
+        let switch_cost = self.new_switches as f64 * self.cost.switch.ns * factor;
         self.new_switches = 0;
         // Per-CPU events interrupt whatever runs there.
         let others = self.attach.kernel().classes().global_counters().samples_other;
@@ -244,7 +249,11 @@ impl Session {
         self.ledger.charge_units(Charge::Attach, None, operations, self.cost.attach);
         self.misc_ns += operations as f64 * self.cost.attach.ns;
         self.children.poll(now);
-        let children = self.children.charge(&hits, used, self.attach.classes());
+        let budget = self.budget.cpu_per_second(self.own_cpu.max(profiler_core::ledger::FLOOR_CPU_PER_S));
+        let children = self.children.charge(&hits, used, self.attach.classes(), (elapsed, budget));
+        if children.turned {
+            self.storm_turned();
+        }
         self.ledger.charge(Charge::Children, None, children.hits, children.cost_ns);
         self.note_misc(elapsed, children.cost_ns);
         let rows = self.ledger.close_interval(now, used);
@@ -349,6 +358,21 @@ impl Session {
         }
     }
 
+    /// Children alone could use up the budget, or no longer: then only samples are taken.
+    fn storm_turned(&mut self) {
+        if self.children.is_storm() {
+            self.attach.close_all(&self.target);
+            let text = "the target forks so much that breakpoints in its children could cost more than half of the budget: while it \
+                        does, functions are not traced, only sampled";
+            self.progress.note(text);
+            if !self.meta.warnings.iter().any(|w| w == text) {
+                self.meta.warnings.push(text.to_owned());
+            }
+        } else {
+            self.replan_wanted = true;
+        }
+    }
+
     /// Closes the windows of bursts whose time is over.
     fn end_bursts(&mut self, now: u64) {
         let Self { burst_windows, attach, target, .. } = self;
@@ -388,6 +412,9 @@ impl Session {
         let mut asked: Vec<(ClassId, u64)> =
             quotas.iter().copied().filter(|(id, _)| self.attach.class(*id).may_open()).collect();
         self.keep_to_slow_links(kind, &mut asked);
+        if self.children.is_storm() {
+            asked.clear();
+        }
         let outer = std::mem::replace(&mut self.opening, true);
         let mut opened = BTreeSet::new();
         for group in self.attach.groups(kind, &asked) {

@@ -55,7 +55,7 @@ fn a_full_disk_does_not_end_the_run() {
     let mut agent = Agent::start_command(command, target.pid(), &path, &arguments);
     agent.wait_tracing();
     sleep_ms(300);
-    let calls = paced_calls(&mut target, "inner", 4, 10_000, 7_000);
+    let calls = paced_calls(&mut target, "inner", 4, 3_000, 7_000);
     assert!(agent.is_alive(), "it ended with the disk: {}", agent.messages());
     let finished = agent.stop();
     let report = finished.report();
