@@ -50,6 +50,17 @@ pub fn welch(a: &Moments, b: &Moments, level: f64) -> Option<TTest> {
     Some(TTest::new(a.mean() - b.mean(), (va + vb).sqrt(), df.max(1.0), level))
 }
 
+/// Test of a difference whose variance is a sum of independent parts, each a pair (variance, degrees of freedom);
+/// degrees of freedom of the sum by Satterthwaite (1946). With two parts it is Welch's test. `None` without parts.
+#[must_use]
+pub fn of_parts(difference: f64, parts: &[(f64, f64)], level: f64) -> Option<TTest> {
+    let variance: f64 = parts.iter().map(|(v, _)| v).sum();
+    let denominator: f64 = parts.iter().map(|(v, df)| v * v / df.max(1.0)).sum();
+    let smallest = parts.iter().map(|(_, df)| df.max(1.0)).reduce(f64::min)?;
+    let df = if denominator > 0.0 { variance * variance / denominator } else { smallest };
+    Some(TTest::new(difference, variance.max(0.0).sqrt(), df.max(1.0), level))
+}
+
 /// Paired t-test: the mean of `a[i] - b[i]` against 0. `None` if the lengths differ or are below two.
 #[must_use]
 pub fn paired(a: &[f64], b: &[f64], level: f64) -> Option<TTest> {
@@ -82,6 +93,10 @@ mod tests {
         assert!((w.df - 7.046_87).abs() < 1e-4, "{w:?}");
         assert!((w.p - 0.201_99).abs() < 1e-4, "{w:?}");
         assert!(!w.differs(0.05) && w.interval.holds(0.0));
+        let parts = [a, b].map(|m| (m.variance().unwrap() / m.n() as f64, m.n() as f64 - 1.0));
+        let same = of_parts(a.mean() - b.mean(), &parts, 0.95).unwrap();
+        assert!((same.t - w.t).abs() < 1e-12 && (same.df - w.df).abs() < 1e-9, "{same:?}");
+        assert!(of_parts(1.0, &[], 0.95).is_none());
     }
 
     #[test]
