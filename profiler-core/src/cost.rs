@@ -92,6 +92,10 @@ pub struct CostModel {
     pub pair: BTreeMap<String, Price>,
     /// Factor on a hit when as many threads hit at once as the index + 1 (index 0 is 1.0).
     pub concurrency: Vec<f64>,
+    /// What a trap costs more where the program has used the caches since the last one, ns: hit and pair prices are those of a
+    /// tight loop. See [`CostModel::cold_ns`].
+    #[serde(default = "nothing")]
+    pub cold: Price,
     /// Price of one sample without stack, ns.
     pub sample_base: Price,
     /// Price of one KiB of copied stack, ns.
@@ -154,6 +158,8 @@ impl CostModel {
             pair,
             // Two threads on two cores paid within 10 % of one.
             concurrency: vec![1.0, 1.1],
+            // KVM guest, Linux 6.18: 0.1 to 0.4 us.
+            cold: Price::prior(250.0, 0.0, 500.0),
             // The timer interrupt of a guest; at low rates the caches are cold, hence the wide upper end.
             sample_base: Price::prior(13_300.0, 3_000.0, 25_000.0),
             sample_per_kib: Price::prior(130.0, 50.0, 300.0),
@@ -201,6 +207,15 @@ impl CostModel {
         one.scaled(self.concurrency_factor(threads))
     }
 
+    /// What a trap costs more than in a tight loop, ns, where the program runs for `gap_s` s of CPU time between two of them.
+    ///
+    /// `cold (1 - e^(-gap / 1 us))`: in a microsecond a program runs through some hundred cache lines, which is what the kernel's
+    /// path of a trap takes up in the first-level caches.
+    #[must_use]
+    pub fn cold_ns(&self, gap_s: f64) -> f64 {
+        cold_ns(self.cold, gap_s)
+    }
+
     /// Price of one hit with no exit, one thread.
     #[must_use]
     pub fn hit_price(&self, site: SiteClass, kind: RecordKind) -> Price {
@@ -229,6 +244,19 @@ impl CostModel {
     pub fn worst_uncertainty(&self) -> f64 {
         self.hit.values().map(|p| p.uncertainty()).fold(0.0, f64::max)
     }
+}
+
+/// [`CostModel::cold_ns`] at that price.
+#[must_use]
+pub fn cold_ns(cold: Price, gap_s: f64) -> f64 {
+    /// Time in which a program takes the caches back, s.
+    const TAKEN_BACK_S: f64 = 1e-6;
+    let part = if gap_s.is_finite() { 1.0 - (-gap_s.max(0.0) / TAKEN_BACK_S).exp() } else { 1.0 };
+    cold.ns * part
+}
+
+fn nothing() -> Price {
+    Price::fixed(0.0)
 }
 
 /// The figure for (site, kind), else the next dearer site, else the next dearer kind.
@@ -274,6 +302,16 @@ mod tests {
         // No latency price at all: the prior answers.
         let prior = CostModel::assumed().hit_price(SiteClass::Push, RecordKind::Latency);
         assert_eq!(model.hit_price(SiteClass::Push, RecordKind::Latency), prior);
+    }
+
+    #[test]
+    fn a_trap_is_dearer_the_longer_the_program_has_run_since_the_last() {
+        let model = CostModel::assumed();
+        assert_eq!(model.cold_ns(0.0), 0.0);
+        assert!(model.cold_ns(1e-7) < 0.1 * model.cold.ns);
+        assert!(model.cold_ns(1e-5) > 0.99 * model.cold.ns);
+        assert_eq!(model.cold_ns(f64::INFINITY), model.cold.ns);
+        assert_eq!(model.cold_ns(f64::NAN), model.cold.ns, "no hits: no gap is known");
     }
 
     #[test]

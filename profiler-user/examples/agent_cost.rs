@@ -146,6 +146,7 @@ fn meta() -> Meta {
             hit: BTreeMap::new(),
             pair: BTreeMap::new(),
             concurrency: vec![],
+            cold: none,
             sample_base: none,
             sample_per_kib: none,
             switch: none,

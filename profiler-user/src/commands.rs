@@ -240,6 +240,7 @@ fn price_table(model: &CostModel) -> String {
     line("sample, per KiB of stack", &model.sample_per_kib);
     line("context switch", &model.switch);
     line("tracepoint", &model.tracepoint);
+    line("cold caches, per trap", &model.cold);
     line("attach, stall", &model.attach);
     line("detach, delay", &model.detach_delay);
     text

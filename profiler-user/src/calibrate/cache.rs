@@ -18,6 +18,9 @@ use std::path::{Path, PathBuf};
 /// A cost model takes some KiB.
 const MAX_BYTES: u64 = 1 << 20;
 
+/// See [`Key::method`].
+const METHOD: u32 = 2;
+
 /// What the prices hold for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Key {
@@ -27,6 +30,8 @@ pub(super) struct Key {
     kernel: String,
     /// Version of this program.
     version: String,
+    /// How they are measured; goes up when calibration changes.
+    method: u32,
     /// Which eBPF code has these prices.
     programs: String,
     tier: Tier,
@@ -41,6 +46,7 @@ impl Key {
             boot_id: read("random/boot_id")?.trim().to_owned(),
             kernel: format!("{} {}", read("osrelease")?.trim(), read("version")?.trim()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            method: METHOD,
             programs: crate::prober::programs_id(),
             tier,
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
@@ -193,6 +199,7 @@ fn plausible(model: &CostModel) -> bool {
             && p.ns <= p.max_ns
     };
     let singles = [
+        &model.cold,
         &model.sample_base,
         &model.sample_per_kib,
         &model.switch,

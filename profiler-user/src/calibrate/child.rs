@@ -6,6 +6,7 @@
 //! |---|---|
 //! | (start) | `ready TID HELPER_TID` |
 //! | `calls ROW COLUMN CALLS THREADS` | CPU ns per call, unprobed and probed |
+//! | `cold ROW COLUMN CALLS` | the same, where the child runs through code and data between calls |
 //! | `syscalls CALLS` | CPU ns per system call |
 //! | `gaps MS` | `ELAPSED SUM COUNT MAX SWITCHES`: interruptions seen by a loop that reads the clock |
 //! | `pingpong ROUNDS` | CPU ns per context switch between the two threads on one CPU |
@@ -13,7 +14,7 @@
 //!
 //! It ends with its parent, or when the socket is closed.
 
-use super::code::{Probed, ROW_OFF};
+use super::code::{self, Probed, ROW_OFF};
 use profiler_core::class::SiteClass;
 use std::hint::black_box;
 use std::io::{self, BufRead, BufReader, Write};
@@ -49,6 +50,14 @@ pub fn child_main() -> io::Result<()> {
             ("calls", [row, column, calls, threads]) => {
                 let (off, on) = calls_pair(probed(*row, *column), *calls, *threads);
                 format!("{off} {on}")
+            }
+            ("cold", [row, column, calls]) => {
+                let probed = probed(*row, *column);
+                format!(
+                    "{} {}",
+                    cold_run(Probed { row: ROW_OFF, ..probed }, *calls),
+                    cold_run(probed, *calls)
+                )
             }
             ("syscalls", [calls]) => syscalls(*calls).to_string(),
             ("gaps", [ms]) => deep_gaps(ms * 1_000_000),
@@ -102,6 +111,34 @@ fn run(probed: Probed, calls: u64) -> f64 {
         function();
     }
     let end = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
+    (end - begin) as f64 / calls as f64
+}
+
+/// CPU ns per call on this thread, work between the calls included: as programs do, it takes the caches for itself.
+fn cold_run(probed: Probed, calls: u64) -> f64 {
+    let function = black_box(probed.function());
+    let mut memory = vec![1u64; 32 << 10];
+    let (mut at, mut stretch) = (0usize, 0usize);
+    let mut call = || {
+        for _ in 0..64 {
+            // A stride that visits every line once before it comes round.
+            at = (at + 8 * 1009) & (memory.len() - 1);
+            memory[at] = memory[at].wrapping_mul(3);
+        }
+        code::walk(stretch);
+        code::walk(stretch + 1);
+        stretch += 2;
+        function();
+    };
+    for _ in 0..calls / 16 + 1 {
+        call();
+    }
+    let begin = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
+    for _ in 0..calls {
+        call();
+    }
+    let end = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
+    black_box(&mut memory);
     (end - begin) as f64 / calls as f64
 }
 

@@ -58,6 +58,43 @@ std::arch::global_asm!(
     rows = const ROWS,
 );
 
+/// Stretches of code that a program may run through between two hits.
+pub(super) const STRETCHES: usize = 8;
+/// Cache lines of a stretch; all of them together are four times a first-level cache.
+const LINES: usize = 256;
+
+std::arch::global_asm!(
+    ".pushsection .text.tithe_calibration_walk,\"ax\",@progbits",
+    ".balign 64",
+    ".globl tithe_calibration_walk",
+    ".hidden tithe_calibration_walk",
+    "tithe_calibration_walk:",
+    ".rept {stretches}",
+    // One jump per cache line, to the next.
+    ".rept {lines} - 1",
+    ".byte 0xeb,0x3e",
+    ".fill 62, 1, 0xcc",
+    ".endr",
+    "ret",
+    ".balign 64, 0xcc",
+    ".endr",
+    ".popsection",
+    stretches = const STRETCHES,
+    lines = const LINES,
+);
+
+unsafe extern "C" {
+    static tithe_calibration_walk: [[[u8; CELL]; LINES]; STRETCHES];
+}
+
+/// Runs through a stretch of code, which takes its lines into the caches.
+pub(super) fn walk(stretch: usize) {
+    let address = (&raw const tithe_calibration_walk) as usize + (stretch % STRETCHES) * LINES * CELL;
+    // SAFETY: the address is the first instruction of a stretch, which does nothing but jump forward and return.
+    let code = unsafe { std::mem::transmute::<usize, extern "C" fn()>(address) };
+    std::hint::black_box(code)();
+}
+
 unsafe extern "C" {
     static tithe_calibration_code: [[[u8; CELL]; SITES]; ROWS];
 }

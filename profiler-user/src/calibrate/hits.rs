@@ -59,6 +59,7 @@ pub(super) struct HitPrices {
     pub hit: Table,
     pub pair: Table,
     pub concurrency: Vec<f64>,
+    pub cold: Option<Price>,
     pub attach: Option<Price>,
     attached: Vec<Attached>,
 }
@@ -105,7 +106,8 @@ pub(super) fn measure(kernel: &Kernel, worker: &mut Worker) -> Result<HitPrices,
     let (hit, pair) = measured?;
     verify(kernel, &attached)?;
     let concurrency = concurrency(worker)?;
-    Ok(HitPrices { hit, pair, concurrency, attach: Price::from_runs(&stalls), attached })
+    let cold = cold(worker)?;
+    Ok(HitPrices { hit, pair, concurrency, cold, attach: Price::from_runs(&stalls), attached })
 }
 
 impl HitPrices {
@@ -266,6 +268,21 @@ fn concurrency(worker: &mut Worker) -> Result<Vec<f64>, CalibrateError> {
         known.push((threads, Price::from_runs(&ratios).map_or(1.0, |p| p.ns.max(1.0))));
     }
     Ok(interpolate(&known))
+}
+
+/// What a counted hit costs more where work lies between the hits. Taken in turns: a slow phase of the machine touches both.
+fn cold(worker: &mut Worker) -> Result<Option<Price>, CalibrateError> {
+    /// Calls of a run: about a millisecond with the work between them.
+    const CALLS: u64 = 200;
+    let probed = Probed { row: 1, site: SiteClass::Push };
+    let mut more = Vec::new();
+    for _ in 0..2 * ROUNDS {
+        let [off, on] = worker.calls(probed, CALLS, 1)?;
+        let [off_cold, on_cold] = worker.cold_calls(probed, CALLS)?;
+        // Below nothing is noise.
+        more.push((on_cold - off_cold - (on - off)).max(0.0));
+    }
+    Ok(Price::from_runs(&more))
 }
 
 fn thread_counts(cpus: usize) -> Vec<usize> {

@@ -177,6 +177,7 @@ fn assemble(
         Some(measured) => *price = rounded(measured),
         None => notes.push(format!("the price of {what} was not measured: assumed {:.0} ns", price.ns)),
     };
+    set(&mut model.cold, hits.cold, "cold caches");
     set(&mut model.attach, hits.attach, "the stall of attaching");
     set(&mut model.detach_delay, detach_delay, "the delay of detaching");
     set(&mut model.tracepoint, tracepoint, "a raw tracepoint");

@@ -74,6 +74,11 @@ impl Worker {
         self.ask(&format!("calls {} {} {calls} {threads}", probed.row, probed.column()))
     }
 
+    /// The same, with work between the calls.
+    pub fn cold_calls(&mut self, probed: Probed, calls: u64) -> Result<[f64; 2], CalibrateError> {
+        self.ask(&format!("cold {} {} {calls}", probed.row, probed.column()))
+    }
+
     /// CPU ns per context switch.
     pub fn ping_pong(&mut self, rounds: u64) -> Result<f64, CalibrateError> {
         self.ask(&format!("pingpong {rounds}")).map(|[x]| x)

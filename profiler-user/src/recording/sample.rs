@@ -28,6 +28,7 @@ pub(crate) fn meta() -> Meta {
             hit: BTreeMap::from([("push/latency".to_owned(), price(700.0))]),
             pair: BTreeMap::from([("push/latency".to_owned(), price(1300.0))]),
             concurrency: vec![1.0, 1.05],
+            cold: price(250.0),
             sample_base: price(12_300.0),
             sample_per_kib: price(200.0),
             switch: price(2_000.0),

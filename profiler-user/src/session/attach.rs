@@ -460,12 +460,13 @@ fn row(
     tripped: bool,
 ) -> WindowRow {
     let seen = counters.since(&window.base);
+    let cpu_ns = closing.end_cpu_ns.saturating_sub(window.base_cpu_ns);
     WindowRow {
         class_id: class.id.0,
         kind: window.kind,
         start_ns: window.start_ns,
         end_ns: closing.end_ns.max(window.start_ns),
-        target_cpu_ns: closing.end_cpu_ns.saturating_sub(window.base_cpu_ns),
+        target_cpu_ns: cpu_ns,
         target_cpu_error_ns: closing.cpu_error_ns,
         attempted: seen.attempted,
         kept: seen.kept,
@@ -483,7 +484,7 @@ fn row(
         nested_cost_ns: seen.nested_cost_ns,
         max_ns: seen.max_ns,
         tripped,
-        tau_ns: class.tau().ns,
+        tau_ns: class.tau_ns(cpu_ns as f64 * 1e-9 / seen.attempted as f64),
     }
 }
 

@@ -163,6 +163,8 @@ impl Session {
             sites: choice,
             state: LinkState::Off,
             charged: ClassCounters::default(),
+            charged_ns: 0,
+            cold: self.cost.cold,
             dormant: false,
             refused: None,
         });

@@ -4,7 +4,7 @@ use crate::inspect::{Function, SiteChoice};
 use crate::prober::{self, ClassControl, ClassCounters, ClassKind, HistogramLease, LinkKind, Site};
 use crate::session::shares::FunctionKey;
 use profiler_core::class::{ClassId, ExitMode, RecordKind, SiteClass};
-use profiler_core::cost::Price;
+use profiler_core::cost::{self, Price};
 use profiler_core::recording::{ClassRow, WindowKind};
 use std::path::PathBuf;
 
@@ -119,6 +119,8 @@ pub struct LiveClass {
     pub hit_price: Price,
     /// Price of one exit or return hit; 0 without.
     pub exit_price: Price,
+    /// What each of them costs more where the target has used the caches since the last.
+    pub cold: Price,
     /// Memory of its histogram.
     pub lease: Option<HistogramLease>,
     /// The function as inspection knows it, to look at its code again before each attachment.
@@ -129,6 +131,8 @@ pub struct LiveClass {
     pub state: LinkState,
     /// Counters at the last ledger tick.
     pub charged: ClassCounters,
+    /// When that was, ktime ns.
+    pub charged_ns: u64,
     /// The survey saw no call begin although samples fall into it: entered before we came (`main`, a thread's
     /// loop). Nothing is to be gained by tracing it.
     pub dormant: bool,
@@ -141,6 +145,13 @@ impl LiveClass {
     #[must_use]
     pub fn tau(&self) -> Price {
         self.hit_price.plus(self.exit_price)
+    }
+
+    /// Price of a whole call where the target runs for `gap_s` s of CPU time from one call to the next, ns.
+    #[must_use]
+    pub fn tau_ns(&self, gap_s: f64) -> f64 {
+        let traps = if self.exit == ExitMode::None { 1.0 } else { 2.0 };
+        self.tau().ns + traps * cost::cold_ns(self.cold, gap_s)
     }
 
     /// The kind of link that it needs. The survey only counts.

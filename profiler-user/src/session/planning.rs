@@ -56,7 +56,7 @@ impl Session {
                 class.candidate.name.clone(),
                 Range { value: rate, low, high },
                 rho,
-                class.tau().seconds() * factor,
+                class.tau_ns(cpu / rate) * 1e-9 * factor,
             )
             .weight(class.wish.weight);
             entry.id = Some(class.id.0);

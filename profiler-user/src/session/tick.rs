@@ -12,6 +12,7 @@ use crate::session::class::LinkState;
 use profiler_core::burst::{FRESH_DELAY_NS, FRESH_NS};
 use profiler_core::class::ClassId;
 use profiler_core::controller::{Action, Tick};
+use profiler_core::cost;
 use profiler_core::recording::{Charge, EventRow, WindowKind};
 use std::collections::BTreeSet;
 
@@ -198,9 +199,11 @@ impl Session {
     /// Charges what a class has been hit since the last time.
     pub(super) fn charge_class(&mut self, id: ClassId) -> u64 {
         let counters = self.attach.kernel().classes().counters(id);
+        let now = now_ns();
         let class = self.attach.class_mut(id);
         let new = counters.since(&class.charged);
         class.charged = counters;
+        let since_ns = std::mem::replace(&mut class.charged_ns, now);
         let kind = match &class.state {
             LinkState::Open(w) | LinkState::Closing(w, _) => Some(w.kind),
             LinkState::Off => None,
@@ -217,7 +220,16 @@ impl Session {
             None => Charge::Traced,
         };
         let own = new.attempted.saturating_sub(new.bystanders);
-        let cost = own as f64 * class.hit_price.ns + exits(&new) as f64 * class.exit_price.ns;
+        let opened_ns = match &class.state {
+            LinkState::Open(w) | LinkState::Closing(w, _) => w.start_ns,
+            LinkState::Off => since_ns,
+        };
+        let elapsed_s = now.saturating_sub(since_ns.max(opened_ns)) as f64 * 1e-9;
+        let cold_ns = cost::cold_ns(class.cold, self.own_cpu * elapsed_s / own as f64);
+        let ends = exits(&new);
+        let cost = own as f64 * class.hit_price.ns
+            + ends as f64 * class.exit_price.ns
+            + own.saturating_add(ends) as f64 * cold_ns;
         let bystanders = new.bystanders as f64 * class.hit_price.ns;
         if metric {
             self.note_metric_cost(cost);

@@ -233,6 +233,8 @@ fn burst(w: &WindowRow, class: &ClassRow, recording: &Recording, run: &RunContex
     let tau_s = w.tau_ns.max(0.0) * 1e-9;
     let price = recording.meta.cost.hit_price(class.site_class, class.kind);
     let spread = |ns: f64| if price.ns > 0.0 { tau_s * ns / price.ns } else { tau_s };
+    // How far the target used the caches between two hits is a guess: at least the price of a tight loop.
+    let warm = price.ns / (price.ns + recording.meta.cost.cold.ns).max(1e-9);
     let time = BurstTime {
         elapsed_s,
         target_cpu_s: w.target_cpu_ns as f64 * 1e-9,
@@ -243,7 +245,7 @@ fn burst(w: &WindowRow, class: &ClassRow, recording: &Recording, run: &RunContex
         cpu_per_s: run.cpu_per_s,
     };
     let stop = if w.tripped { Stop::Quota } else { Stop::Window };
-    Burst::new(&time, hits, stop, (tau_s, spread(price.min_ns), spread(price.max_ns)))
+    Burst::new(&time, hits, stop, (tau_s, spread(price.min_ns) * warm.min(1.0), spread(price.max_ns)))
 }
 
 /// The rate of a run that was seen whole: no sampling error, only the price's, through the dilation.
