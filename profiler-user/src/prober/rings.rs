@@ -1,6 +1,6 @@
 //! Reading the four rings. Kernel bytes become typed values here.
 //!
-//! Call records and samples are sent without waking anybody: drain them on a timer (every 10 ms keeps 8 MiB from
+//! Call records and samples are sent without waking anybody: drain them on a timer (every 10 ms keeps 4 MiB from
 //! filling below 9 million records a second). Alarms wake their reader at once; lifecycle records wake it if it has
 //! caught up.
 

@@ -174,6 +174,7 @@ fn prepare(
         forced_tier: args.force_tier,
         kernel_memory_bytes: args.kernel_memory,
         verbose: args.verbose,
+        samples_ring_bytes: samples_ring_bytes(args.sample_rate),
         ..KernelOptions::default()
     };
     let kernel = Arc::new(Kernel::load(&options).map_err(Failure::attach)?);
@@ -291,6 +292,16 @@ fn prepare(
     };
     session.start_metric(metric)?;
     Ok((session, launched))
+}
+
+/// Room for the samples of two turns, with their stacks: at the rates that a plan chooses 4 MiB are enough for 48 CPUs.
+fn samples_ring_bytes(rate_hz: Option<f64>) -> u32 {
+    /// Highest rate that a plan chooses, Hz, and bytes of a sample.
+    const PLANNED: (f64, f64) = (200.0, 8_500.0);
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    let per_turn = rate_hz.unwrap_or(PLANNED.0).max(PLANNED.0) * cpus * QUIET_TURN.as_secs_f64();
+    // OK because it lies between 4 and 64 MiB; the kernel side rounds up.
+    ((2.0 * per_turn * PLANNED.1) as u32).clamp(4 << 20, 64 << 20)
 }
 
 /// Sampling alone before the survey: 1.5 s, less in short runs. Without a survey as long as the budget needs to fill

@@ -10,7 +10,7 @@ use crate::inspect::Refusal;
 use crate::prober::{ClassCounters, Tier};
 use crate::session::class::LinkState;
 use profiler_core::burst::{FRESH_DELAY_NS, FRESH_NS};
-use profiler_core::class::ClassId;
+use profiler_core::class::{ClassId, RecordKind};
 use profiler_core::controller::{Action, Tick};
 use profiler_core::cost;
 use profiler_core::recording::{Charge, EventRow, WindowKind};
@@ -73,12 +73,13 @@ impl Session {
         Ok(self.end_ns.is_none_or(|end| now < end) && self.problem.is_none())
     }
 
-    /// The plan runs, no window has to end on time, no link is being closed.
+    /// The plan runs, no window has to end on time, no link is being closed, no ring fills with records.
     pub(super) fn is_quiet(&self) -> bool {
         matches!(self.phase, Phase::Run)
             && self.burst_windows.is_empty()
             && self.rearm_wanted.is_empty()
             && self.children.is_empty()
+            && !self.attach.classes().iter().any(|c| c.is_open() && c.kind == RecordKind::Record)
             && !self.attach.closing()
     }
 
