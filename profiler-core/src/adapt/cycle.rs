@@ -12,6 +12,22 @@ pub struct CycleClass {
     pub population: Moments,
     /// Response times of the recorded ones, ns.
     pub sample: Moments,
+    /// What recording them cost, ns.
+    pub cost_ns: f64,
+}
+
+impl CycleClass {
+    /// How much later the mean recorded operation ends than the mean operation, only because it is recorded, ns:
+    /// the cost lies on the sample's n operations, which are among the population's N.
+    #[must_use]
+    pub fn slowed_ns(&self) -> f64 {
+        slowed_ns(self.cost_ns, self.sample.n(), self.population.n())
+    }
+}
+
+/// `cost / n - cost / N`; 0 without a sample.
+fn slowed_ns(cost_ns: f64, sample: u64, population: u64) -> f64 {
+    if sample == 0 { 0.0 } else { cost_ns / sample as f64 - cost_ns / population.max(sample) as f64 }
 }
 
 /// The cycle in progress.
@@ -59,6 +75,7 @@ impl Cycle {
             let class = self.classes.entry(w.class).or_default();
             class.population.merge(&w.population);
             class.sample.merge(&w.sample);
+            class.cost_ns += w.cost_s * 1e9;
         }
     }
 
@@ -78,6 +95,14 @@ impl Cycle {
     pub fn totals(&self) -> (Moments, Moments) {
         let population = merged(self.classes.values().map(|c| &c.population));
         (population, merged(self.classes.values().map(|c| &c.sample)))
+    }
+
+    /// [`CycleClass::slowed_ns`] over all classes together.
+    #[must_use]
+    pub fn slowed_ns(&self) -> f64 {
+        let count = |of: fn(&CycleClass) -> u64| self.classes.values().map(of).sum();
+        let cost_ns = self.classes.values().map(|c| c.cost_ns).sum();
+        slowed_ns(cost_ns, count(|c| c.sample.n()), count(|c| c.population.n()))
     }
 
     /// Largest |share in the sample - share in the population|; an empty sample has shares of 0.

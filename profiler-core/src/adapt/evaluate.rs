@@ -72,7 +72,8 @@ pub fn as_printed(cycle: &Cycle, config: &AdaptConfig) -> Evaluation {
     let needed = sample_size(z, population.n(), config);
     let whole = sample.n() > 0 && sample.n() == population.n();
     // Below two operations, or with nothing that varies in either, there is no test: only equality passes.
-    let same_times = match one_sample(&sample, population.mean(), z.min(1.0 - 1e-9)) {
+    let slowed_ns = if config.correct_for_price { cycle.slowed_ns() } else { 0.0 };
+    let same_times = match one_sample(&sample, population.mean() + slowed_ns, z.min(1.0 - 1e-9)) {
         Some(test) if test.t.is_finite() => test.p >= 1.0 - z,
         _ => whole,
     };
@@ -82,7 +83,7 @@ pub fn as_printed(cycle: &Cycle, config: &AdaptConfig) -> Evaluation {
         needed,
         large_enough: whole || sample.n() as f64 > needed,
         same_times: whole || same_times,
-        difference_ns: sample.mean() - population.mean(),
+        difference_ns: sample.mean() - population.mean() - slowed_ns,
         same_shares: worst_share <= 1.0 - z + 1e-12,
         worst_share,
     }
@@ -98,7 +99,7 @@ pub fn equivalence(cycle: &Cycle, config: &AdaptConfig) -> Evaluation {
     let needed = sample_size(z, population.n(), config);
     let whole = sample.n() > 0 && sample.n() == population.n();
     let margin = config.equivalence_margin * population.mean();
-    let (difference, interval) = stratified_difference(cycle, (2.0 * z - 1.0).max(0.0));
+    let (difference, interval) = stratified_difference(cycle, (2.0 * z - 1.0).max(0.0), config);
     let equivalent = interval.is_some_and(|i| -margin <= i.low && i.high <= margin);
     let worst_share = cycle.unobserved_share();
     Evaluation {
@@ -115,14 +116,15 @@ pub fn equivalence(cycle: &Cycle, config: &AdaptConfig) -> Evaluation {
 /// Post-stratified mean response time of the sample less the population's over the same classes, ns, and its interval:
 /// `sum_c W_c (s_c - p_c)`, variance `sum_c W_c^2 (1 - n_c/N_c) s_c^2 / n_c`, W_c the class's share of the population.
 /// Classes with one sampled operation take the variance of their population, which is known for response times.
-fn stratified_difference(cycle: &Cycle, level: f64) -> (f64, Option<Interval>) {
+fn stratified_difference(cycle: &Cycle, level: f64, config: &AdaptConfig) -> (f64, Option<Interval>) {
     let seen = || cycle.classes().filter(|(_, c)| c.sample.n() > 0);
     let observed: f64 = seen().map(|(_, c)| c.population.n() as f64).sum();
     let (mut difference, mut variance, mut squares) = (0.0, 0.0, 0.0);
     for (_, c) in seen() {
         let (big_n, n) = (c.population.n() as f64, c.sample.n() as f64);
         let weight = big_n / observed;
-        difference += weight * (c.sample.mean() - c.population.mean());
+        let slowed_ns = if config.correct_for_price { c.slowed_ns() } else { 0.0 };
+        difference += weight * (c.sample.mean() - c.population.mean() - slowed_ns);
         let spread = c.sample.variance().or_else(|| c.population.variance()).unwrap_or(0.0);
         let part = weight * weight * (1.0 - n / big_n).max(0.0) * spread / n;
         variance += part;
@@ -247,6 +249,25 @@ mod tests {
         let mut cycle = Cycle::default();
         cycle.add(&w);
         assert!(!as_printed(&cycle, &config).same_times && !equivalence(&cycle, &config).same_times);
+    }
+
+    #[test]
+    fn operations_that_recording_slows_are_compared_less_its_price() {
+        // Half of the operations recorded, each 20 ns slower for it: a perfect sample, which as printed is none.
+        let mut w = window(20.0, &[(2_000, 1_000, 100.0, 5.0)]);
+        let value = |k: u32| 100.0 + 5.0 * (f64::from(k % 5) - 2.0);
+        w.classes[0].sample = (0..1_000).map(|k| value(k) + 20.0).collect();
+        w.classes[0].population = (0..1_000).map(|k| value(k) + 20.0).chain((0..1_000).map(value)).collect();
+        w.classes[0].cost_s = 1_000.0 * 20e-9;
+        let mut cycle = Cycle::default();
+        cycle.add(&w);
+        let ours = AdaptConfig::default();
+        let printed = AdaptConfig { correct_for_price: false, ..AdaptConfig::default() };
+        for criteria in [as_printed, equivalence] {
+            let (corrected, plain) = (criteria(&cycle, &ours), criteria(&cycle, &printed));
+            assert!(corrected.representative() && corrected.difference_ns.abs() < 1e-6, "{corrected:?}");
+            assert!(!plain.representative() && (plain.difference_ns - 10.0).abs() < 1e-6, "{plain:?}");
+        }
     }
 
     #[test]

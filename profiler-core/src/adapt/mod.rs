@@ -2,7 +2,7 @@
 //!
 //! What it is: the three algorithms of Mertz and Nunes (JSS 2023), the strategies they compare with, and one of
 //! our own, as pure functions over windows of a second. Why here: the same code runs live (the kernel program
-//! evaluates [`decision`] on numbers computed here) and over a recorded trace.
+//! evaluates [`decision`] on numbers computed here) and in [`replay`] over a recorded trace.
 //! Inputs: per window and class, count, mean and variance of response times of all operations (*population*) and of
 //! those recorded (*sample*); outputs: rates, monitoring on or off, samples released.
 //! What it does not do: no probe, no clock, no class names beyond [`classes`].
@@ -16,6 +16,7 @@
 //! | [`allocate`], [`tithe`] | which class gets how much of what may be recorded | ours |
 //! | [`budget`] | what is affordable | ours |
 //! | [`strata`] | means with intervals from samples of changing rates | ours |
+//! | [`replay`], [`generate`] | what a policy would have recorded of a trace | ours |
 //!
 //! How we read the paper where it contradicts itself is in `docs/design.md`.
 
@@ -26,10 +27,12 @@ pub mod config;
 pub mod cycle;
 pub mod decision;
 pub mod evaluate;
+pub mod generate;
 pub mod orders;
 pub mod policy;
 pub mod rate;
 pub mod reference;
+pub mod replay;
 pub mod strata;
 pub mod tithe;
 

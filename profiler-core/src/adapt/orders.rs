@@ -19,8 +19,8 @@ pub enum PolicyKind {
     Full,
     /// No operation; the population is still counted.
     None,
-    /// Ours: the cost of Algorithm 2's rate, shared among classes by their deviation; equivalence instead of Algorithm
-    /// 3's t-test.
+    /// Ours: a rate that follows response times without baselines; its cost shared among classes by their deviation;
+    /// equivalence instead of Algorithm 3's t-test.
     Tithe,
 }
 

@@ -124,11 +124,15 @@ impl Adapter {
 
         let (mut revision, mut comparison) = (None, None);
         let (rate, monitoring) = match self.kind {
-            PolicyKind::Adp | PolicyKind::Tithe => {
+            PolicyKind::Adp => {
                 let (r, c) = self.algorithm2.revise(window, &self.config);
                 (revision, comparison) = (Some(r), c);
-                let share = if self.kind == PolicyKind::Tithe { self.config.tithe_share } else { 1.0 };
-                (self.algorithm2.rate() * share, self.algorithm2.monitoring())
+                (self.algorithm2.rate(), self.algorithm2.monitoring())
+            }
+            PolicyKind::Tithe => {
+                let (r, c) = self.algorithm2.follow(window, &self.config);
+                (revision, comparison) = (Some(r), c);
+                (self.algorithm2.rate() * self.config.tithe_share, true)
             }
             PolicyKind::Inv => (self.inverse(window.throughput_hz()), true),
             PolicyKind::Uni => (self.config.rate, true),
@@ -307,7 +311,7 @@ mod tests {
         }
         assert_eq!(orders.of(ClassId(2)).rate, 1.0, "{orders:?}");
         let recorded: f64 = (0..3).map(|i| orders.of(ClassId(i)).rate * counts[i as usize] as f64).sum();
-        assert!((recorded / (0.5 * 1_404.0) - 1.0).abs() < 0.06, "{recorded}");
+        assert!((recorded / (0.45 * 0.5 * 1_404.0) - 1.0).abs() < 0.06, "{recorded}");
         assert!(!orders.balance);
     }
 

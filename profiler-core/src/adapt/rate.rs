@@ -74,6 +74,22 @@ impl RateAdapter {
         (revision, comparison)
     }
 
+    /// The revision of `tithe`: no baselines. Turning recording off says what it costs; `tithe` knows that from prices, and
+    /// a target is off the record exactly while it is slow, which no weights mend. So the rate is the highest, divided by
+    /// how many times slower than normal the target is, if it is.
+    pub fn follow(&mut self, window: &WindowSummary, config: &AdaptConfig) -> (Revision, Option<Comparison>) {
+        let current = Record::of(window);
+        let comparison = self.table.reference(window.monitoring).and_then(|r| compare(&current, r, config));
+        self.table.push(current);
+        let (revision, rate) = match comparison {
+            None => (Revision::NoReference, self.rate),
+            Some(c) if c.different && c.diff > 0.0 => (Revision::Lowered, config.max_rate / (1.0 + c.diff)),
+            Some(_) => (Revision::Raised, config.max_rate),
+        };
+        self.rate = rate.clamp(config.min_rate, config.max_rate);
+        (revision, comparison)
+    }
+
     fn apply(&mut self, c: Comparison, monitoring: bool, config: &AdaptConfig) -> Revision {
         let worse = c.different && c.diff > 0.0;
         match (monitoring, worse) {
@@ -163,6 +179,21 @@ mod tests {
             }
             assert_eq!(a.rate(), 0.5, "{classes}");
         }
+    }
+
+    #[test]
+    fn tithes_rate_is_divided_by_the_slowdown_and_never_off() {
+        let config = AdaptConfig::default();
+        let mut a = RateAdapter::new(&config);
+        for _ in 0..10 {
+            a.follow(&window(true, 1e6, 5), &config);
+        }
+        assert_eq!(a.follow(&window(true, 2e6, 5), &config).0, Revision::Lowered);
+        assert!((a.rate() - 0.25).abs() < 1e-3 && a.monitoring(), "{}", a.rate());
+        a.follow(&window(true, 1e9, 5), &config);
+        assert!(a.rate() == config.min_rate && a.monitoring());
+        a.follow(&window(true, 1e6, 5), &config);
+        assert_eq!(a.rate(), config.max_rate);
     }
 
     #[test]
