@@ -11,6 +11,7 @@ pub mod cookie;
 pub mod event;
 pub mod histogram;
 pub mod settings;
+pub mod thread;
 
 /// Version of the layout below; the object carries it in `WIRE_VERSION` and the agent refuses another one.
 pub const WIRE_VERSION: u32 = 2;

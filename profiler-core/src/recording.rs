@@ -193,7 +193,8 @@ pub struct WindowRow {
     pub unwound: u64,
     /// Calls whose return was left out (nesting limit).
     pub omitted: u64,
-    /// Calls still open at the end of the window.
+    /// Calls still open when the last link of the window was closed; those whose elapsed time is known are in table
+    /// `open_calls`.
     pub open: u64,
     /// Sum of the durations of the calls that returned, ns, uncorrected.
     pub sum_ns: u64,
@@ -218,6 +219,20 @@ pub struct HistogramRow {
     pub high_ns: u64,
     /// Calls.
     pub count: u64,
+}
+
+/// Table `open_calls`: a timed call that began in a window and had not ended when watching it ended. It took at least
+/// `elapsed_ns`: right-censored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenCallRow {
+    /// Up to when it was watched, ktime ns.
+    pub time_ns: u64,
+    /// Class.
+    pub class_id: u32,
+    /// Thread.
+    pub tid: u32,
+    /// How long it had taken until then, ns, uncorrected.
+    pub elapsed_ns: u64,
 }
 
 /// Table `events`: one recorded call.
@@ -374,6 +389,8 @@ pub struct Recording {
     pub windows: Vec<WindowRow>,
     /// Table `histograms`.
     pub histograms: Vec<HistogramRow>,
+    /// Table `open_calls`.
+    pub open_calls: Vec<OpenCallRow>,
     /// Table `events`.
     pub events: Vec<EventRow>,
     /// Table `samples`.

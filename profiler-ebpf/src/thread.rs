@@ -23,56 +23,17 @@ use profiler_common::class::{ClassControl, ClassKind, FLAG_ARGUMENTS, NO_HISTOGR
 use profiler_common::cookie::{COOKIE_RETURN_LINK, SLOT_UNKNOWN};
 use profiler_common::event::CallRecord;
 use profiler_common::histogram::{SLOT_BUCKETS, bucket};
+use profiler_common::thread::{CallFrame, DEPTH, FREE, RETURN_LINK, ThreadState};
 
-/// Open calls per thread. A power of two: positions are masked, which the verifier can follow. The kernel itself allows
-/// 64 pending returns.
-pub const DEPTH: u32 = 64;
 /// Return links that may be pending on a thread before returns are left out: the kernel drops the 65th silently, and a
 /// few may be pending from links of others (another agent, a debugger).
 const MAX_PENDING: u32 = 60;
 /// Frames that one hit may bury. Each hit adds one at most, so more that are dead go with the hits that follow. Keeps the
 /// verifier's work small, which explores each round of a loop.
 const BURIED_PER_HIT: u32 = 8;
-/// `Frame::class` of a frame that was closed out of order.
-const FREE: u32 = u32::MAX;
-/// `Frame::generation` carries this bit when the frame has a return link.
-const RETURN_LINK: u32 = 1 << 31;
 /// The trampoline's address is a multiple of this: it is the first slot of the page that the kernel maps for uprobes
 /// (`kernel/events/uprobes.c`, `__create_xol_area`).
 const TRAMPOLINE_ALIGN: u64 = 4096;
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Frame {
-    /// Return slot; 0: not known.
-    slot: u64,
-    /// The word in the return slot when the call began, which the kernel then replaced; 0: not replaced, or not kept.
-    return_address: u64,
-    begin_ns: u64,
-    /// The thread's monitoring cost when the call began.
-    cost_ns: u64,
-    class: u32,
-    /// Generation of the class when the call began, and `RETURN_LINK`.
-    generation: u32,
-}
-
-#[repr(C)]
-struct ThreadState {
-    /// Cost of hits on this thread so far. Only programs of uprobes write it, which never interrupt one another on one
-    /// thread: no atomic add.
-    cost_ns: u64,
-    /// Frames in use.
-    depth: u32,
-    /// Frames with return links among them.
-    pending: u32,
-    /// See `forget_range`.
-    scratch: u32,
-    reserved: u32,
-    frames: [Frame; DEPTH as usize],
-    /// Cost of samples on this thread so far, written by samples only. At the end, so that the first frame shares
-    /// its cache line with the fields above.
-    sample_cost_ns: u64,
-}
 
 #[repr(C)]
 struct ThreadArguments {
@@ -131,9 +92,9 @@ pub enum Push {
 }
 
 #[inline(always)]
-fn frame(state: *mut ThreadState, position: u32) -> *mut Frame {
+fn frame(state: *mut ThreadState, position: u32) -> *mut CallFrame {
     // SAFETY: the mask keeps the position inside the array.
-    unsafe { (&raw mut (*state).frames).cast::<Frame>().add((position & (DEPTH - 1)) as usize) }
+    unsafe { (&raw mut (*state).frames).cast::<CallFrame>().add((position & (DEPTH - 1)) as usize) }
 }
 
 /// Adds the price of a sample to the cost inside the calls that are open on this thread.
@@ -178,7 +139,7 @@ fn bury(state: *mut ThreadState, floor: u32, slot: u64, reused: bool) {
         }
         let top = frame(state, depth - 1);
         // SAFETY: as above.
-        let Frame { slot: top_slot, class, generation, .. } = unsafe { *top };
+        let CallFrame { slot: top_slot, class, generation, .. } = unsafe { *top };
         if class != FREE {
             let linked = generation & RETURN_LINK != 0;
             let left =
@@ -401,7 +362,7 @@ fn close(hit: &Hit, state: *mut ThreadState, position: u32, slot: u64, end_ns: u
     let position = position & (DEPTH - 1);
     let found = frame(state, position);
     // SAFETY: a live map value, of this thread only.
-    let Frame { begin_ns, cost_ns: cost_at_begin_ns, generation, .. } = unsafe { *found };
+    let CallFrame { begin_ns, cost_ns: cost_at_begin_ns, generation, .. } = unsafe { *found };
     // SAFETY: as above.
     if unsafe { (*state).depth } > position + 1 {
         bury(state, position + 1, slot, true);

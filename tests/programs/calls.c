@@ -56,6 +56,20 @@ TRACED uint64_t sleep_us(uint64_t us) {
     return us + 1;
 }
 
+/* Sleeps for a time between 0 and 2 `us`, uniformly: a call as long as a window, in the mean. */
+TRACED uint64_t sleep_uneven_us(uint64_t us) {
+    static _Thread_local uint64_t state;
+    if (state == 0)
+        state = (uint64_t)(uintptr_t)&state;
+    /* Knuth's MMIX generator; the upper bits are the good ones. */
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    uint64_t length = (state >> 33) % (2 * us + 1);
+    struct timespec time = {(time_t)(length / 1000000), (long)(length % 1000000) * 1000};
+    COUNT_CALL(COUNT_SLEEP);
+    nanosleep(&time, NULL);
+    return length;
+}
+
 /* Arithmetic only: reading a clock in the loop would be a system call, and samples pile up where a system call
  * enables interrupts again. */
 static inline __attribute__((always_inline)) void burn(uint64_t rounds) {
@@ -165,6 +179,7 @@ static const struct target_function {
     {"entry_loop_head", entry_loop_head, COUNT_LOOP_HEAD},
     {"recurse", recurse, COUNT_RECURSE},
     {"sleep_us", sleep_us, COUNT_SLEEP},
+    {"sleep_uneven_us", sleep_uneven_us, COUNT_SLEEP},
     {"spin_us", spin_us, COUNT_SPIN},
     {"inner", inner, COUNT_INNER},
     {"outer", outer, COUNT_OUTER},

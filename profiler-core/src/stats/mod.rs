@@ -11,20 +11,24 @@
 //! | [`counts`]   | k of n (Wilson, Clopper-Pearson), k events (Garwood)                        |
 //! | [`shares`]   | share of CPU time from samples: *this recording* and *long run*             |
 //! | [`bursts`]   | rates from bursts: dilation, stopping rule, spread between bursts           |
+//! | [`means`]    | mean durations of calls that windows show                                   |
 //! | [`overhead`] | measured overhead from windows on and off                                   |
 //! | [`ratio`]    | quotients: rho / F, Fieller                                                 |
 //! | [`quantile`] | quantiles of a histogram by order statistics                                |
+//! | [`survival`] | means and quantiles where calls were cut off: Kaplan-Meier                 |
 //! | [`correct`]  | inverse-variance combination, losses, nested probe cost                     |
 //! | [`tests_of`] | Welch's, paired and one-sample t-tests                                      |
 
 pub mod bursts;
 pub mod correct;
 pub mod counts;
+pub mod means;
 pub mod moments;
 pub mod overhead;
 pub mod quantile;
 pub mod ratio;
 pub mod shares;
+pub mod survival;
 pub mod tests_of;
 
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};

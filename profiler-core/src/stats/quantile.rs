@@ -21,9 +21,19 @@ pub struct Bucket {
 /// `P(r <= Bin(n, p) < s) >= level` (Conover, Practical Nonparametric Statistics, ch. 3), widened to the
 /// outer ends of the buckets in which these lie, so the bucket's width is in it. A share `lost` of the values
 /// that were never seen can lie anywhere, so the ranks run from the quantile (p - lost)/(1 - lost) to
-/// p/(1 - lost) of what was seen; beyond the last value seen the upper end is infinite.
+/// p/(1 - lost) of what was seen.
+///
+/// Where no order statistic bounds it the lower end is 0 (values are not negative) and the upper end infinite: of
+/// 50 calls the largest says nothing about how large the 99th percentile can be.
 #[must_use]
 pub fn quantile(buckets: &[Bucket], p: f64, level: f64, lost: f64) -> Option<Estimate> {
+    clustered(buckets, p, level, lost, 1.0)
+}
+
+/// The same where the values of a burst are alike: `n` of them then say as much as `n / design_effect` independent ones
+/// (Kish 1965), and the ranks lie as much further apart.
+#[must_use]
+pub fn clustered(buckets: &[Bucket], p: f64, level: f64, lost: f64, design_effect: f64) -> Option<Estimate> {
     let mut sorted: Vec<Bucket> = buckets.iter().copied().filter(|b| b.count > 0).collect();
     sorted.sort_by(|a, b| a.low.total_cmp(&b.low));
     let n: u64 = sorted.iter().map(|b| b.count).sum();
@@ -32,11 +42,22 @@ pub fn quantile(buckets: &[Bucket], p: f64, level: f64, lost: f64) -> Option<Est
     }
     let lost = if lost.is_finite() { lost.clamp(0.0, 0.999) } else { 0.0 };
     let (from, to) = ((p - lost) / (1.0 - lost), p / (1.0 - lost));
-    let (low_rank, _) = ranks(n, from.clamp(0.0, 1.0), level);
-    let (_, high_rank) = ranks(n, to.clamp(0.0, 1.0), level);
-    let low = if from <= 0.0 || low_rank == 0 { sorted[0].low } else { bucket_of(&sorted, low_rank).low };
+    let independent = (n as f64 / design_effect.max(1.0)).round().max(1.0);
+    // Ranks among the independent ones, spread over all.
+    let each = n as f64 / independent;
+    let (low_rank, _) = ranks(independent as u64, from.clamp(0.0, 1.0), level);
+    let (_, high_rank) = ranks(independent as u64, to.clamp(0.0, 1.0), level);
+    let low_rank = if low_rank == 0 { 0 } else { (((low_rank - 1) as f64 * each) as u64 + 1).min(n) };
+    let high_rank =
+        if high_rank as f64 > independent { n + 1 } else { (high_rank as f64 * each).ceil() as u64 };
+    // Of values that were all seen (level 0) the ends are those of the values.
+    let sampled = level > 0.0 || lost > 0.0;
+    let low = match low_rank {
+        0 if sampled => 0.0,
+        rank => bucket_of(&sorted, rank).low,
+    };
     let high =
-        if to >= 1.0 && lost > 0.0 { f64::INFINITY } else { bucket_of(&sorted, high_rank.min(n)).high };
+        if high_rank > n && sampled { f64::INFINITY } else { bucket_of(&sorted, high_rank.min(n)).high };
     let value = interpolate(&sorted, p * n as f64);
     let interval = Interval { low: low.min(value), high: high.max(value) };
     Some(Estimate { value, low: interval.low, high: interval.high, level, n, source: Source::Exact })
@@ -155,9 +176,15 @@ mod tests {
         assert!(quantile(&[], 0.5, 0.95, 0.0).is_none());
         let one = [Bucket { low: 100.0, high: 103.0, count: 1 }];
         let q = quantile(&one, 0.5, 0.95, 0.0).unwrap();
-        assert_eq!((q.low, q.high, q.n), (100.0, 103.0, 1));
+        assert_eq!((q.low, q.high, q.n), (0.0, f64::INFINITY, 1), "one value bounds nothing");
+        let whole = quantile(&one, 0.5, 0.0, 0.0).unwrap();
+        assert_eq!((whole.low, whole.high), (100.0, 103.0), "all values were seen");
         assert!(quantile(&one, f64::NAN, 0.95, 0.0).is_none());
         assert!(quantile(&one, 1.0, 0.95, 0.0).unwrap().high >= 103.0);
+        // The largest of 50 is below the 99th percentile six times in ten.
+        let fifty = [Bucket { low: 100.0, high: 103.0, count: 50 }];
+        assert_eq!(quantile(&fifty, 0.99, 0.95, 0.0).unwrap().high, f64::INFINITY);
+        assert_eq!(quantile(&fifty, 0.5, 0.95, 0.0).unwrap().high, 103.0);
         // Buckets out of order give the same.
         let two =
             [Bucket { low: 200.0, high: 206.0, count: 50 }, Bucket { low: 100.0, high: 103.0, count: 50 }];

@@ -17,6 +17,7 @@ mod progress;
 mod rings;
 mod sampler;
 mod sys;
+mod threads;
 mod tier;
 mod vmlinux;
 
@@ -40,6 +41,7 @@ pub use rings::{
 };
 pub use sampler::{MIN_PERIOD_NS, SampleError, SampleEvent, SampleKind, Sampler, ThreadSampling};
 pub use sys::ProgramInfo;
+pub use threads::OpenCall;
 pub use tier::TierFinding;
 pub use vmlinux::BtfError;
 

@@ -7,6 +7,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+const BPF_MAP_LOOKUP_ELEM: u32 = 1;
 const BPF_PROG_LOAD: u32 = 5;
 const BPF_OBJ_GET_INFO_BY_FD: u32 = 15;
 const BPF_LINK_CREATE: u32 = 28;
@@ -223,6 +224,54 @@ pub(super) fn program_info(program: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
         // OK because the low half holds the 32-bit field (little-endian).
         verified_instructions: info[VERIFIED_INSNS / 8] as u32,
     })
+}
+
+/// A descriptor of one thread. Where the kernel has none of threads (before 6.9), of a process by its first thread.
+///
+/// # Errors
+/// The kernel's: the thread is gone, or is not its process's first and this kernel is too old.
+pub(super) fn thread_fd(tid: i32) -> io::Result<OwnedFd> {
+    /// `PIDFD_THREAD` is `O_EXCL` (include/uapi/linux/pidfd.h).
+    const PIDFD_THREAD: u32 = libc::O_EXCL as u32;
+    let open = |flags: u32| {
+        // SAFETY: pidfd_open takes two numbers.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, tid, flags) };
+        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(owned(fd)) }
+    };
+    match open(PIDFD_THREAD) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(0),
+        other => other,
+    }
+}
+
+/// Copies a task's value out of a task storage map (`bpf_fd_task_storage_lookup_elem`, kernel/bpf/bpf_task_storage.c: the
+/// key is a descriptor of the task).
+///
+/// # Errors
+/// The kernel's: ENOENT if the task has no value.
+pub(super) fn lookup_task_storage<T: aya::Pod>(
+    map: BorrowedFd<'_>,
+    task: BorrowedFd<'_>,
+    value: &mut T,
+) -> io::Result<()> {
+    #[repr(C)]
+    struct LookupAttr {
+        map_fd: u32,
+        pad: u32,
+        key: u64,
+        value: u64,
+        flags: u64,
+    }
+    let key = task.as_raw_fd();
+    let mut attr = LookupAttr {
+        map_fd: map.as_raw_fd() as u32,
+        pad: 0,
+        key: (&raw const key) as u64,
+        // The kernel writes as many bytes as the map's values have, which the object's type `T` fixes.
+        value: std::ptr::from_mut(value) as u64,
+        flags: 0,
+    };
+    bpf(BPF_MAP_LOOKUP_ELEM, &mut attr).map(drop)
 }
 
 /// `struct perf_event_attr`, version 8 of it (136 bytes).

@@ -8,8 +8,8 @@ use super::META_FILE;
 use super::cell::Table;
 use super::segment::{self, SegmentInfo};
 use profiler_core::recording::{
-    ClassRow, EventRow, FORMAT_VERSION, FrameRow, HistogramRow, LedgerRow, Meta, PlanRow, Recording,
-    SampleRow, WindowRow,
+    ClassRow, EventRow, FORMAT_VERSION, FrameRow, HistogramRow, LedgerRow, Meta, OpenCallRow, PlanRow,
+    Recording, SampleRow, WindowRow,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -85,6 +85,8 @@ fn load(path: &Path, with_events: bool) -> Result<Recording, OpenError> {
     let samples: Vec<SampleRow> = loader.table();
     let ledger: Vec<LedgerRow> = loader.table();
     let plans: Vec<PlanRow> = loader.table();
+    // Recordings from before this table have none.
+    let open_calls: Vec<OpenCallRow> = loader.table();
     let stacks = loader.stacks();
 
     if loader.version > FORMAT_VERSION {
@@ -105,6 +107,7 @@ fn load(path: &Path, with_events: bool) -> Result<Recording, OpenError> {
         classes: last_per_class(classes),
         windows,
         histograms: merge(histograms),
+        open_calls,
         events,
         samples,
         stacks,

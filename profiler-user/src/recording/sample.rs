@@ -215,6 +215,12 @@ pub(crate) fn recording() -> Recording {
                 allowed_ns: 16_000_000,
             },
         ],
+        open_calls: vec![OpenCallRow {
+            time_ns: 2_000_000_000,
+            class_id: 0,
+            tid: 4243,
+            elapsed_ns: 1_500_000,
+        }],
         plans: vec![PlanRow {
             time_ns: 1_000_000_000,
             plan: 1,

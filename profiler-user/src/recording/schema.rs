@@ -6,7 +6,8 @@
 use super::cell::{Cell, CellError, Column, ColumnSpec, Encoding, Table, Word};
 use profiler_core::class::{ExitMode, RecordKind, SiteClass};
 use profiler_core::recording::{
-    Charge, ClassRow, EventRow, FrameRow, HistogramRow, LedgerRow, PlanRow, SampleRow, WindowKind, WindowRow,
+    Charge, ClassRow, EventRow, FrameRow, HistogramRow, LedgerRow, OpenCallRow, PlanRow, SampleRow,
+    WindowKind, WindowRow,
 };
 
 /// A cell's Rust type and packing, by a short word in the lists below.
@@ -230,6 +231,13 @@ table!(PlanRow, "plans", 7, heap |r| r.decision.len() + r.reason.len(), {
     upper_bound: f64 [dict],
 });
 
+table!(OpenCallRow, "open_calls", 8, heap |_| 0, {
+    time_ns: u64 [delta],
+    class_id: u32 [dict],
+    tid: u32 [dict],
+    elapsed_ns: u64 [delta],
+});
+
 /// Name and columns of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableSpec {
@@ -254,6 +262,7 @@ pub fn tables() -> Vec<TableSpec> {
         spec::<FrameRow>(),
         spec::<LedgerRow>(),
         spec::<PlanRow>(),
+        spec::<OpenCallRow>(),
     ]
 }
 
@@ -279,6 +288,8 @@ pub enum Rows {
     Ledger(Vec<LedgerRow>),
     /// Table `plans`.
     Plans(Vec<PlanRow>),
+    /// Table `open_calls`.
+    OpenCalls(Vec<OpenCallRow>),
     /// A small file of its own beside the tables, e.g. `plan-0001.toml`.
     File {
         /// File name, without a path.
@@ -328,4 +339,4 @@ macro_rules! rows_from {
     };
 }
 rows_from!(ClassRow => Classes, WindowRow => Windows, HistogramRow => Histograms, EventRow => Events,
-    SampleRow => Samples, FrameRow => Stacks, LedgerRow => Ledger, PlanRow => Plans);
+    SampleRow => Samples, FrameRow => Stacks, LedgerRow => Ledger, PlanRow => Plans, OpenCallRow => OpenCalls);

@@ -11,6 +11,7 @@ fn write(path: &Path, recording: &Recording) -> Finished {
     w.push(&recording.classes);
     w.push(&recording.windows);
     w.push(&recording.histograms);
+    w.push(&recording.open_calls);
     w.push(&recording.events);
     w.push(&recording.samples);
     w.push(&recording.stacks);
@@ -26,7 +27,7 @@ fn every_field_comes_back() {
     let recording = sample::recording();
     let finished = write(&path, &recording);
     assert_eq!(open(&path).unwrap(), recording);
-    let rows = 2 + 1 + 1 + 2 + 10 + 7 + 2 + 1;
+    let rows = 2 + 1 + 1 + 2 + 10 + 7 + 2 + 1 + 1;
     assert_eq!((finished.rows, finished.rows_not_written), (rows, 0));
     assert_eq!(open_without_events(&path).unwrap().events, []);
 }
@@ -59,7 +60,7 @@ fn files_are_private() {
     let mode = |p: &Path| fs::metadata(p).unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode(&path), 0o700);
     let names: Vec<_> = fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()).collect();
-    assert_eq!(names.len(), 9, "{names:?}");
+    assert_eq!(names.len(), 10, "{names:?}");
     for name in names {
         assert_eq!(mode(&name), 0o600, "{}", name.display());
     }

@@ -153,6 +153,7 @@ impl Writer {
             Rows::ReplaceStacks(r) => self.replace_stacks(&r),
             Rows::Ledger(r) => self.push(&r),
             Rows::Plans(r) => self.push(&r),
+            Rows::OpenCalls(r) => self.push(&r),
             Rows::File { name, bytes } => {
                 self.pending.push_back(Pending { name, bytes, rows: 1 });
                 self.write_pending();

@@ -5,16 +5,21 @@
 //!
 //! ```text
 //! open:  begin ─ control ─ quota 0 ─ attach (ms) ─ register ─ [start] ─ quota q
-//! close: [end] ─ quota 0 ─ release ─ … closer closes the link … ─ counters ─ row
+//! close: [end] ─ quota 0 ─ drain ─ release ─ … closer closes the link … ─ counters, open calls ─ row
 //! trip:  the kernel takes the last hit [end] ─ governor closes the link ─ counters ─ row
 //! ```
+//!
+//! *Draining*: a call belongs to the window in which it began. At the end of a window of timed classes the links stay until
+//! the calls in flight have ended, at most for `DRAIN_NS`, and only while what is turned away costs little; it is charged like
+//! any hit. Calls that are still open when the links are gone
+//! are recorded with the time that they had taken so far.
 
-use super::class::{Closing, LinkState, LiveClass, OpenWindow};
+use super::class::{Closing, Ending, LinkState, LiveClass, OpenWindow};
 use crate::governor::{ClosedLink, Governor, Reason, Registered};
 use crate::prober::{AttachGroup, ClassCounters, Kernel, LinkKind, Site};
 use crate::target::Target;
 use profiler_core::class::ClassId;
-use profiler_core::recording::{WindowKind, WindowRow};
+use profiler_core::recording::{OpenCallRow, WindowKind, WindowRow};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,6 +28,17 @@ use std::sync::Arc;
 pub(super) const OWN_LINKS: usize = 24;
 /// Functions on a shared link: all of its hits stop within 13 ms of its closing.
 const SHARED_LINK: usize = 200;
+
+/// So long the links of a window that has ended wait for the calls in flight, ns.
+pub(super) const DRAIN_NS: u64 = 50_000_000;
+/// Part of a window's calls above which those in flight at its end are worth waiting for.
+const IN_FLIGHT_SHARE: f64 = 0.01;
+/// Waiting ends when so many entries have been turned away, ...
+const DRAIN_HITS: u64 = 64;
+/// ... or one for so many calls that the window saw, whichever is more.
+const DRAIN_PART: u64 = 10;
+/// Threads that are asked for their open calls at most: two system calls each.
+const ASKED_THREADS: usize = 2_000;
 
 /// `CLOCK_MONOTONIC` in ns, the clock of every kernel record.
 #[must_use]
@@ -41,8 +57,12 @@ pub struct Ended {
     pub row: WindowRow,
     /// The breaker ended it, through the quota of this very class.
     pub tripped_itself: bool,
+    /// When the last of its links began to go: calls that are open were watched until then, ktime ns.
+    pub watched_ns: u64,
     /// When the last of its links was gone, ktime ns.
     pub closed_ns: u64,
+    /// Its calls that had not ended.
+    pub open_calls: Vec<OpenCallRow>,
 }
 
 /// All classes and their links.
@@ -249,7 +269,7 @@ impl Attachments {
     }
 
     /// Ends the windows of a class and of all that share its links.
-    pub fn close(&mut self, target: &Target, id: ClassId) {
+    pub fn close(&mut self, target: &Target, id: ClassId, ending: Ending) {
         let LinkState::Open(window) = &self.class(id).state else { return };
         let group = window.group;
         let members: Vec<ClassId> = self.members(group);
@@ -258,14 +278,68 @@ impl Attachments {
         }
         let end_ns = now_ns();
         let end_cpu_ns = self.cpu_ns(target);
+        let drain = ending == Ending::Drain && self.in_flight(&members);
+        let links = if drain { self.group_links(group) } else { self.release(group) };
+        for member in members {
+            let ended = closing(end_ns, end_cpu_ns, links, false);
+            let draining_until_ns = drain.then_some(end_ns + DRAIN_NS);
+            self.end(member, Closing { draining_until_ns, ..ended });
+        }
+    }
+
+    /// Has the links of a group closed. How many will come back.
+    fn release(&mut self, group: ClassId) -> usize {
         let links = match self.governor.table().release(group.0) {
             // The governor was faster: they are tripped and come back all the same, each of them.
             0 => self.group_links(group),
             links => links,
         };
         self.operations += links as u64;
-        for member in members {
-            self.end(member, closing(end_ns, end_cpu_ns, links, false));
+        links
+    }
+
+    /// It is worth to wait for timed calls of these classes that the present windows saw begin: they are a part of all that
+    /// counts, and what came after the end of the window cost little beside it. Of a hot function with short calls one in
+    /// thousands is in flight, while waiting would cost much.
+    fn in_flight(&self, members: &[ClassId]) -> bool {
+        let (mut wait, mut dear) = (false, false);
+        for id in members {
+            let class = self.class(*id);
+            let (LinkState::Open(window) | LinkState::Closing(window, _)) = &class.state else { continue };
+            let counters = self.kernel.classes().counters(*id);
+            let seen = counters.since(&window.attached);
+            wait |= class.is_timed(window.kind) && seen.open() as f64 > IN_FLIGHT_SHARE * seen.kept as f64;
+            dear |= seen.gated > DRAIN_HITS.max(seen.kept / DRAIN_PART);
+        }
+        wait && !dear
+    }
+
+    /// Closes the links of which no call is in flight any more, or that have waited long enough.
+    fn end_drains(&mut self) {
+        let now = now_ns();
+        let waiting: BTreeMap<ClassId, u64> = self
+            .classes
+            .iter()
+            .filter_map(|c| match &c.state {
+                LinkState::Closing(window, Closing { draining_until_ns: Some(until), .. }) => {
+                    Some((window.group, *until))
+                }
+                _ => None,
+            })
+            .collect();
+        for (group, until) in waiting {
+            let members = self.members(group);
+            if now < until && self.in_flight(&members) {
+                continue;
+            }
+            let links = self.release(group);
+            for member in members {
+                if let LinkState::Closing(_, closing) = &mut self.class_mut(member).state
+                    && closing.draining_until_ns.take().is_some()
+                {
+                    closing.links_left = links;
+                }
+            }
         }
     }
 
@@ -296,10 +370,10 @@ impl Attachments {
     }
 
     /// Ends every window.
-    pub fn close_all(&mut self, target: &Target) {
+    pub fn close_all(&mut self, target: &Target, ending: Ending) {
         let open: Vec<ClassId> = self.classes.iter().filter(|c| c.is_open()).map(|c| c.id).collect();
         for id in open {
-            self.close(target, id);
+            self.close(target, id, ending);
         }
     }
 
@@ -341,11 +415,36 @@ impl Attachments {
 
     /// Takes note of the links that have been closed since the last call; returns the windows that ended with them.
     pub fn collect(&mut self, target: &Target) -> Vec<Ended> {
+        self.end_drains();
         let mut ended = Vec::new();
         for closed in self.governor.table().drain_closed() {
             self.note_closed(target, &closed, &mut ended);
         }
+        self.note_open_calls(target, &mut ended);
         ended
+    }
+
+    /// What the calls that had not ended had taken so far. Their links are closed, so nothing ends them any more.
+    fn note_open_calls(&self, target: &Target, ended: &mut [Ended]) {
+        let timed = |e: &Ended| e.row.open > 0 && self.class(ClassId(e.row.class_id)).is_timed(e.row.kind);
+        if !ended.iter().any(timed) {
+            return;
+        }
+        // A target that has ended has no threads to ask.
+        let Ok(threads) = target.threads() else { return };
+        let calls = self.kernel.open_calls(&threads[..threads.len().min(ASKED_THREADS)]);
+        for e in ended.iter_mut().filter(|e| timed(e)) {
+            let of_class = calls.iter().filter(|c| c.class.0 == e.row.class_id && c.begin_ns < e.watched_ns);
+            e.open_calls = of_class
+                .map(|c| OpenCallRow {
+                    time_ns: e.watched_ns,
+                    class_id: e.row.class_id,
+                    // OK because thread ids are positive.
+                    tid: c.tid as u32,
+                    elapsed_ns: e.watched_ns - c.begin_ns,
+                })
+                .collect();
+        }
     }
 
     fn note_closed(&mut self, target: &Target, closed: &ClosedLink, ended: &mut Vec<Ended>) {
@@ -389,7 +488,9 @@ impl Attachments {
             ended.push(Ended {
                 row: row(class, &window, &state, &counters, tripped_itself),
                 tripped_itself,
+                watched_ns: closed.close_began_ns,
                 closed_ns: closed.closed_ns,
+                open_calls: Vec::new(),
             });
         }
     }
@@ -423,7 +524,8 @@ impl Attachments {
 }
 
 fn closing(end_ns: u64, end_cpu_ns: u64, links: usize, tripped: bool) -> Closing {
-    Closing { end_ns, end_cpu_ns, cpu_error_ns: 0, links_left: links.max(1), tripped }
+    let links_left = links.max(1);
+    Closing { end_ns, end_cpu_ns, cpu_error_ns: 0, links_left, tripped, draining_until_ns: None }
 }
 
 /// CPU time used from `start` to `end`, when `used` ns had been used at the later time `at`, by at most `parallel` threads at
@@ -475,11 +577,7 @@ fn row(
         returns: seen.returns,
         unwound: seen.unwound,
         omitted: seen.omitted,
-        open: if class.exit == profiler_core::class::ExitMode::None {
-            0
-        } else {
-            counters.since(&window.attached).open()
-        },
+        open: if class.is_timed(window.kind) { counters.since(&window.attached).open() } else { 0 },
         sum_ns: seen.sum_ns,
         nested_cost_ns: seen.nested_cost_ns,
         max_ns: seen.max_ns,

@@ -2,7 +2,7 @@
 //! hit costs.
 
 use super::Session;
-use super::class::{Candidate, LinkState, LiveClass, Wish};
+use super::class::{Candidate, Ending, LinkState, LiveClass, Wish};
 use super::launching::Loading;
 use super::reading::Part;
 use super::shares::FunctionKey;
@@ -191,7 +191,7 @@ impl Session {
         let Err(why) = self.inspection.return_links() else { return };
         self.progress.note(&format!("return links of {} functions are taken off: {why}", linked.len()));
         for id in &linked {
-            self.attach.close(&self.target, *id);
+            self.attach.close(&self.target, *id, Ending::AtOnce);
         }
         for id in linked {
             let class = self.attach.class_mut(id);

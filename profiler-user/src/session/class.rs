@@ -101,6 +101,18 @@ pub struct Closing {
     pub links_left: usize,
     /// The breaker ended it.
     pub tripped: bool,
+    /// The links stay until the calls in flight have ended, at most until this time, ktime ns. `None`: they are being
+    /// closed.
+    pub draining_until_ns: Option<u64>,
+}
+
+/// How the windows of a class end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// Calls in flight are watched to their end, for a while.
+    Drain,
+    /// The links go at once: they are unsafe, or in the way.
+    AtOnce,
 }
 
 /// A class under watch.
@@ -230,6 +242,12 @@ impl LiveClass {
             tau_ns: self.tau().ns,
             notes: c.notes.clone(),
         }
+    }
+
+    /// Its calls are timed in such a window.
+    #[must_use]
+    pub fn is_timed(&self, window: WindowKind) -> bool {
+        self.exit != ExitMode::None && window != WindowKind::Survey
     }
 
     /// A window is open.

@@ -1,6 +1,7 @@
 //! The end of a run: detach everything, write what is left, make the report.
 
 use super::attach::now_ns;
+use super::class::Ending;
 use super::host::agent_use;
 use super::{EndReason, Session};
 use crate::failure::Failure;
@@ -56,7 +57,7 @@ impl Session {
         // What was to be opened again after a fork stays closed.
         self.rearm_wanted.clear();
         self.end_comparison();
-        self.attach.close_all(&self.target);
+        self.attach.close_all(&self.target, Ending::Drain);
         self.sampling.set_period(0);
         let begun = Instant::now();
         while self.attach.busy() && begun.elapsed() < DETACH_LIMIT {

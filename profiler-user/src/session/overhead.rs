@@ -9,6 +9,7 @@
 //! [`profiler_core::stats::overhead`].
 
 use super::attach::now_ns;
+use super::class::Ending;
 use super::metric::Metric;
 use super::{Phase, Session};
 use crate::target::syscalls;
@@ -200,7 +201,7 @@ impl Session {
         self.progress.note(&format!("the overhead is not measured: {why}"));
         self.meta.not_observed.push(NotObserved { what: "measured overhead".to_owned(), why });
         for id in comparison.classes() {
-            self.attach.close(&self.target, *id);
+            self.attach.close(&self.target, *id, Ending::Drain);
         }
         if comparison.is_off() {
             self.sampling.resume();
@@ -444,7 +445,7 @@ impl Session {
                 let others = open.into_iter().filter(|id| !c.metric.classes().contains(id));
                 c.again = others.map(|id| (id, self.attach.quota(id))).collect();
                 for (id, _) in &c.again {
-                    self.attach.close(&self.target, *id);
+                    self.attach.close(&self.target, *id, Ending::Drain);
                 }
                 self.sampling.pause();
                 State::Detaching { before: window(mark, here), since_ns: now }

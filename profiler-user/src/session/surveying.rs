@@ -1,6 +1,7 @@
 //! The phases before the plan runs, and the slow looks: threads, modules, children.
 
 use super::attach::{Ended, OWN_LINKS, now_ns};
+use super::class::Ending;
 use super::overhead::Comparison;
 use super::planning::Rate;
 use super::{Phase, Session};
@@ -271,7 +272,7 @@ impl Session {
             self.survey_windows.iter().filter(|(_, end)| now >= *end).map(|(id, _)| *id).collect();
         for id in due {
             if self.attach.class(id).is_open() {
-                self.attach.close(&self.target, id);
+                self.attach.close(&self.target, id, Ending::AtOnce);
             }
         }
         self.survey_windows.retain(|(_, end)| now < *end);
@@ -381,7 +382,7 @@ impl Session {
         if let Some(comparison) = &mut self.comparison {
             comparison.void(now_ns());
         }
-        self.attach.close_all(&self.target);
+        self.attach.close_all(&self.target, Ending::AtOnce);
         self.rearm_wanted = open;
     }
 

@@ -8,7 +8,7 @@ use super::overhead::Comparison;
 use super::{Phase, Session};
 use crate::inspect::Refusal;
 use crate::prober::{ClassCounters, Tier};
-use crate::session::class::LinkState;
+use crate::session::class::{Ending, LinkState};
 use profiler_core::burst::{FRESH_DELAY_NS, FRESH_NS};
 use profiler_core::class::{ClassId, RecordKind};
 use profiler_core::controller::{Action, Tick};
@@ -169,6 +169,9 @@ impl Session {
                     self.trips += 1;
                 }
             }
+        }
+        if !ended.open_calls.is_empty() {
+            self.writer.send(ended.open_calls);
         }
         self.writer.send(vec![ended.row]);
     }
@@ -332,7 +335,7 @@ impl Session {
                     }
                 }
                 Action::Burst { class, quota, window_ns } => bursts.push((class, quota, window_ns)),
-                Action::Detach { class, .. } => self.attach.close(&self.target, class),
+                Action::Detach { class, .. } => self.attach.close(&self.target, class, Ending::Drain),
                 // A traced class whose link went with others of its group (one of them tripped or was detached)
                 // comes back here. After forks all links must be closed first.
                 Action::Quota { class, hits }
@@ -374,7 +377,7 @@ impl Session {
     /// Children alone could use up the budget, or no longer: then only samples are taken.
     fn storm_turned(&mut self) {
         if self.children.is_storm() {
-            self.attach.close_all(&self.target);
+            self.attach.close_all(&self.target, Ending::AtOnce);
             let text = "the target forks so much that breakpoints in its children could cost more than half of the budget: while it \
                         does, functions are not traced, only sampled";
             self.progress.note(text);
@@ -391,7 +394,7 @@ impl Session {
         let Self { burst_windows, attach, target, .. } = self;
         burst_windows.retain(|(id, until_ns)| {
             if now >= *until_ns {
-                attach.close(target, *id);
+                attach.close(target, *id, Ending::Drain);
             }
             now < *until_ns && attach.class(*id).is_open()
         });

@@ -4,6 +4,7 @@
 //! the agent outlive whatever befalls the target, does each failure say what is wrong. Programs that break careless
 //! tracers (exceptions, fibers, patched text) have a test binary of their own.
 
+mod cut;
 mod deaths;
 mod ends;
 mod errors;

@@ -19,6 +19,7 @@ function!(interrupted);
 function!(handled);
 function!(recorded);
 function!(stale);
+function!(unfinished);
 
 extern "C" fn sleep_ms(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
@@ -365,5 +366,48 @@ fn records_carry_time_thread_duration_and_arguments() {
         assert_eq!(calls.len(), 1);
         assert_eq!((calls[0].duration_ns, calls[0].args), (None, [0; 6]));
         assert!(kernel.call_reader().is_err(), "there is one reader");
+    }
+}
+
+#[test]
+fn open_calls_of_every_thread_are_found_by_its_id() {
+    let kernel = kernel(None);
+    for (kind, sites) in ways(unfinished, CLASS) {
+        kernel.classes().reset(CLASS);
+        kernel.classes().configure(CLASS, ungated(ClassKind::Latency));
+        let attached = kernel.attach(&group(kind, sites)).unwrap();
+        let (inside, entered) = std::sync::mpsc::channel();
+        let begin = ktime_ns();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                let inside = inside.clone();
+                scope.spawn(move || {
+                    // SAFETY: no preconditions.
+                    inside.send(unsafe { libc::gettid() }).unwrap();
+                    unfinished.call(Some(sleep_ms), 400);
+                });
+            }
+            let mut tids: Vec<i32> = entered.iter().take(4).collect();
+            tids.sort_unstable();
+            // The threads are on their way into the call.
+            let mut open = Vec::new();
+            while open.len() < 4 && ktime_ns() < begin + 300_000_000 {
+                open = kernel.open_calls(&tids);
+            }
+            let end = ktime_ns();
+            let mut found: Vec<i32> = open.iter().map(|c| c.tid).collect();
+            found.sort_unstable();
+            assert_eq!(found, tids, "{kind:?}");
+            assert!(
+                open.iter().all(|c| c.class == CLASS && c.begin_ns > begin && c.begin_ns < end),
+                "{open:?}"
+            );
+            // A thread that makes no call, and one that is not there.
+            // SAFETY: no preconditions.
+            assert_eq!(kernel.open_calls(&[unsafe { libc::gettid() }, i32::MAX]), []);
+        });
+        // All have ended.
+        assert_eq!(kernel.classes().counters(CLASS).open(), 0);
+        drop(attached);
     }
 }

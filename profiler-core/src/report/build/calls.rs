@@ -6,9 +6,11 @@ use crate::estimate::Estimate;
 use crate::ledger::LedgerSummary;
 use crate::recording::{ClassRow, Recording, WindowRow};
 use crate::stats::bursts::{self, Burst, BurstTime, Stop};
+use crate::stats::means::{self, WindowSum};
 use crate::stats::moments::Moments;
-use crate::stats::quantile::{Bucket, quantile};
-use crate::stats::{Interval, LEVEL, correct, t_quantile, z_quantile};
+use crate::stats::quantile::{Bucket, clustered};
+use crate::stats::survival::{Quantile, Spread, Survival};
+use crate::stats::{Interval, LEVEL, correct};
 
 /// Quantiles that the report shows.
 const QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
@@ -116,64 +118,139 @@ impl Calls {
         let returns = sum(|w| w.returns);
         let price = recording.meta.cost.hit_price(class.site_class, class.kind);
         let (total, nested) = (sum(|w| w.sum_ns) as f64, sum(|w| w.nested_cost_ns) as f64);
-        let Some(corrected) = correct::nested_cost(total, nested, returns, price.uncertainty()) else {
+        let cuts = cut_off(class.class_id, recording);
+        let corrected = correct::nested_cost(total, nested, returns, price.uncertainty());
+        if corrected.is_none() && cuts.is_empty() {
             return;
-        };
+        }
         let buckets = buckets(class.class_id, recording);
-        // Calls whose duration is unknown: nothing says that they are like the others.
+        // Calls whose duration is unknown, and of which not even a part was seen: nothing says that they are like the
+        // others.
         let turned_away = sum(|w| if w.tripped { w.gated } else { 0 });
-        let missing =
-            sum(|w| w.dropped) + sum(|w| w.unwound) + sum(|w| w.omitted) + sum(|w| w.open) + turned_away;
-        let lost = missing as f64 / (returns + missing) as f64;
-        let every_call = cover.whole && missing == 0;
+        let open = sum(|w| w.open).saturating_sub(cuts.len() as u64);
+        let missing = sum(|w| w.dropped) + sum(|w| w.unwound) + sum(|w| w.omitted) + open + turned_away;
+        let known = returns + cuts.len() as u64;
+        let lost = missing as f64 / (known + missing) as f64;
+        let every_call = cover.whole && missing == 0 && cuts.is_empty();
 
-        // Only the calls outside the windows are guessed: the part `1 - d` of a finite run.
-        let unseen = (1.0 - cover.share).clamp(0.0, 1.0).sqrt();
-        let error =
-            if every_call { 0.0 } else { unseen * mean_error(windows, &buckets, corrected.raw_ns, returns) };
-        let half = error.hypot(corrected.uncertainty_ns);
-        let factor = if corrected.raw_ns > 0.0 { corrected.mean_ns / corrected.raw_ns } else { 1.0 };
+        let sums: Vec<WindowSum> =
+            windows.iter().map(|w| WindowSum { n: w.returns, sum: w.sum_ns as f64 }).collect();
+        let within = variance(&buckets);
+        let spread = means::spread(&sums, within);
+        let factor = match corrected {
+            Some(c) if c.raw_ns > 0.0 => c.mean_ns / c.raw_ns,
+            _ => 1.0,
+        };
+        // Only the calls outside the windows, and those cut off, are guessed: the part `1 - d` of a finite run.
+        let seen = cover.share.clamp(0.0, 1.0) * returns as f64 / known.max(1) as f64;
+        let unseen = (1.0 - seen).sqrt();
+        let source = if every_call { Source::Exact } else { Source::Burst };
+        let survival = if cuts.is_empty() { None } else { Survival::new(&buckets, Some(total), &cuts) };
+        let mean = match (&survival, corrected) {
+            (Some(survival), _) => {
+                let mean = survival.mean(LEVEL, spread);
+                self.note_cut_off(survival, mean.at_least, factor);
+                let e = mean.estimate;
+                let half = corrected.map_or(0.0, |c| c.uncertainty_ns);
+                Estimate {
+                    value: e.value * factor,
+                    low: (e.value * factor - (unseen * (e.value - e.low) * factor).hypot(half)).max(0.0),
+                    high: e.value * factor + (unseen * (e.high - e.value) * factor).hypot(half),
+                    ..e
+                }
+            }
+            (None, Some(c)) => {
+                let error = if every_call { 0.0 } else { unseen * means::half_width(&sums, within, LEVEL) };
+                let half = error.hypot(c.uncertainty_ns);
+                let exact = Estimate { source, ..Estimate::exact(c.mean_ns, returns) };
+                if half > 0.0 {
+                    let (low, high) = ((c.mean_ns - half).max(0.0), c.mean_ns + half);
+                    Estimate { low, high, level: LEVEL, ..exact }
+                } else {
+                    exact
+                }
+            }
+            (None, None) => return,
+        };
         let least = buckets.iter().map(|b| b.low).fold(f64::INFINITY, f64::min);
         let most = windows.iter().map(|w| w.max_ns).max().unwrap_or(0) as f64;
         let range = Interval {
             low: if least.is_finite() { least * factor } else { 0.0 },
-            high: (most * factor).max(corrected.mean_ns),
-        };
-        let mean = if half > 0.0 {
-            Estimate {
-                value: corrected.mean_ns,
-                low: (corrected.mean_ns - half).max(0.0),
-                high: corrected.mean_ns + half,
-                level: LEVEL,
-                n: returns,
-                source: if every_call { Source::Exact } else { Source::Burst },
-            }
-        } else {
-            Estimate {
-                source: if every_call { Source::Exact } else { Source::Burst },
-                ..Estimate::exact(corrected.mean_ns, returns)
-            }
+            high: (most * factor).max(mean.value),
         };
         self.mean_ns = Some(correct::widen_mean_for_loss(mean, lost, range));
-        self.correction_ns = corrected.correction_ns;
+        self.correction_ns = corrected.map_or(0.0, |c| c.correction_ns);
 
         // Of a run that was seen whole only the bucket's width is unknown: no sampling error.
         let level = if every_call { 0.0 } else { LEVEL };
         for p in QUANTILES {
-            if let Some(q) = quantile(&buckets, p, level, lost) {
-                self.quantiles_ns.push((
-                    p,
-                    Estimate {
-                        value: q.value * factor,
-                        low: q.low * factor,
-                        high: q.high * factor,
-                        level: if every_call { 1.0 } else { LEVEL },
-                        n: q.n,
-                        source: if every_call { Source::Exact } else { Source::Burst },
-                    },
-                ));
-            }
+            let found = match &survival {
+                Some(survival) => known_quantile(survival, p, lost, spread),
+                None => {
+                    let alike = if every_call { 1.0 } else { spread.design_effect };
+                    clustered(&buckets, p, level, lost, alike)
+                }
+            };
+            let Some(q) = found else { continue };
+            self.quantiles_ns.push((
+                p,
+                Estimate {
+                    value: q.value * factor,
+                    low: q.low * factor,
+                    high: q.high * factor,
+                    level: if every_call { 1.0 } else { LEVEL },
+                    n: q.n,
+                    source,
+                },
+            ));
         }
+    }
+
+    /// Says what the calls that had not ended leave unknown.
+    fn note_cut_off(&mut self, survival: &Survival, at_least: bool, factor: f64) {
+        let cut = survival.cut();
+        if !at_least {
+            self.notes.push(format!(
+                "{cut} calls had not ended when watching them ended; they count as longer than that (Kaplan-Meier)"
+            ));
+            return;
+        }
+        let (longest, unit) = readable(survival.longest() * factor);
+        self.notes.push(format!(
+            "durations are not estimable above {longest:.3} {unit}: {cut} calls had not ended when watching them ended; \
+             the mean is at least the one shown"
+        ));
+    }
+}
+
+/// The quantile where the calls that were cut off allow one; a share `lost` of the calls can lie anywhere.
+fn known_quantile(survival: &Survival, p: f64, lost: f64, spread: Spread) -> Option<Estimate> {
+    let at = |p: f64| match survival.quantile(p.clamp(0.0, 1.0), LEVEL, spread) {
+        Some(Quantile::Known(e)) => Some(e),
+        _ => None,
+    };
+    let middle = at(p)?;
+    if lost <= 0.0 {
+        return Some(middle);
+    }
+    let rest = (1.0 - lost).max(0.001);
+    let low = if p > lost { at((p - lost) / rest).map_or(middle.low, |e| e.low) } else { 0.0 };
+    let high = if p < rest { at(p / rest).map_or(f64::INFINITY, |e| e.high) } else { f64::INFINITY };
+    Some(Estimate { low: low.min(middle.low), high: high.max(middle.high), ..middle })
+}
+
+/// Elapsed times of the calls of a class that had not ended, ns.
+fn cut_off(class_id: u32, recording: &Recording) -> Vec<f64> {
+    let of_class = recording.open_calls.iter().filter(|c| c.class_id == class_id && c.elapsed_ns > 0);
+    of_class.map(|c| c.elapsed_ns as f64).collect()
+}
+
+fn readable(ns: f64) -> (f64, &'static str) {
+    match ns {
+        ns if ns < 1e3 => (ns, "ns"),
+        ns if ns < 1e6 => (ns / 1e3, "us"),
+        ns if ns < 1e9 => (ns / 1e6, "ms"),
+        _ => (ns / 1e9, "s"),
     }
 }
 
@@ -276,25 +353,13 @@ fn buckets(class_id: u32, recording: &Recording) -> Vec<Bucket> {
     durations.map(|d| Bucket { low: d as f64, high: d as f64 + 1.0, count: 1 }).collect()
 }
 
-/// Half-width of the mean's interval, ns: from the spread between windows where there are several
-/// (`Var = m/(m-1) sum (S_j - mean n_j)^2 / n^2`), else from the spread of the calls, as if they were independent.
-fn mean_error(windows: &[&WindowRow], buckets: &[Bucket], mean: f64, returns: u64) -> f64 {
-    let n = returns as f64;
-    let used: Vec<&&WindowRow> = windows.iter().filter(|w| w.returns > 0).collect();
-    if used.len() >= 2 {
-        let m = used.len() as f64;
-        let squares: f64 = used.iter().map(|w| (w.sum_ns as f64 - mean * w.returns as f64).powi(2)).sum();
-        return t_quantile(LEVEL, m - 1.0) * (m / (m - 1.0) * squares).sqrt() / n;
-    }
+/// Variance of the durations, ns^2, from the middles of the buckets; `None` below two calls.
+fn variance(buckets: &[Bucket]) -> Option<f64> {
     let mut calls = Moments::default();
     for b in buckets {
         let middle = (b.low + b.high) / 2.0;
         let c = b.count as f64;
         calls.merge(&Moments::from_sums(b.count, c * middle, c * middle * middle));
     }
-    match calls.variance() {
-        Some(variance) => z_quantile(LEVEL) * (variance / n).sqrt(),
-        // One call, or none in a bucket: it may be anything up to twice what it was.
-        None => mean,
-    }
+    calls.variance()
 }

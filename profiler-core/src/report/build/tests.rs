@@ -42,6 +42,7 @@ fn empty() -> Recording {
         classes: vec![],
         windows: vec![],
         histograms: vec![],
+        open_calls: vec![],
         events: vec![],
         samples: vec![],
         stacks: vec![],
@@ -70,6 +71,8 @@ fn class(class_id: u32, name: &str) -> ClassRow {
         notes: vec![],
     }
 }
+
+mod cut;
 
 /// A window of class 1 from `from` to `to` seconds of the run.
 fn window(kind: WindowKind, from: f64, to: f64, kept: u64) -> WindowRow {

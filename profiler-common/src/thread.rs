@@ -1,0 +1,55 @@
+//! The stack of open calls that a thread carries, in its task storage (map `THREADS`).
+//!
+//! Only the programs write it. The agent reads it when a window is over, for the calls that have not ended.
+
+use crate::wire_type;
+
+/// Open calls per thread. A power of two: positions are masked, which the verifier can follow. The kernel itself allows
+/// 64 pending returns.
+pub const DEPTH: u32 = 64;
+/// [`CallFrame::class`] of a frame that was closed out of order.
+pub const FREE: u32 = u32::MAX;
+/// [`CallFrame::generation`] carries this bit when the frame has a return link.
+pub const RETURN_LINK: u32 = 1 << 31;
+
+/// A call that is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct CallFrame {
+    /// Return slot; 0: not known.
+    pub slot: u64,
+    /// The word in the return slot when the call began, which the kernel then replaced; 0: not replaced, or not kept.
+    pub return_address: u64,
+    /// When it began, ktime ns.
+    pub begin_ns: u64,
+    /// The thread's monitoring cost when the call began, ns.
+    pub cost_ns: u64,
+    /// Class, or [`FREE`].
+    pub class: u32,
+    /// Generation of the class when the call began, and [`RETURN_LINK`].
+    pub generation: u32,
+}
+wire_type!(CallFrame, size 40, align 8);
+
+/// All of a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct ThreadState {
+    /// Cost of hits on this thread so far, ns. Only programs of uprobes write it, which never interrupt one another on one
+    /// thread: no atomic add.
+    pub cost_ns: u64,
+    /// Frames in use.
+    pub depth: u32,
+    /// Frames with return links among them.
+    pub pending: u32,
+    /// For the verifier's sake (`forget_range` of the programs).
+    pub scratch: u32,
+    /// Reserved, zero.
+    pub reserved: u32,
+    /// The calls, outermost first.
+    pub frames: [CallFrame; DEPTH as usize],
+    /// Cost of samples on this thread so far, ns, written by samples only. At the end, so that the first frame shares
+    /// its cache line with the fields above.
+    pub sample_cost_ns: u64,
+}
+wire_type!(ThreadState, size 2592, align 8);

@@ -1,0 +1,60 @@
+//! Mean durations of calls seen in windows: how far the calls of one window are alike.
+
+use super::survival::Spread;
+use super::{t_quantile, z_quantile};
+
+/// Complete calls of one window.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct WindowSum {
+    /// Calls.
+    pub n: u64,
+    /// Sum of their durations.
+    pub sum: f64,
+}
+
+/// Variance of the mean of all calls, from the spread between windows (a ratio estimate, Cochran 1977, §6.3 and §9A):
+/// ```text
+/// Var = m/(m-1) sum_j (S_j - mean n_j)^2 / n^2
+/// ```
+/// over the m windows that have calls; `None` with fewer than two.
+#[must_use]
+pub fn between_windows(windows: &[WindowSum]) -> Option<(f64, f64)> {
+    let used: Vec<&WindowSum> = windows.iter().filter(|w| w.n > 0).collect();
+    let n: f64 = used.iter().map(|w| w.n as f64).sum();
+    let sum: f64 = used.iter().map(|w| w.sum).sum();
+    if used.len() < 2 {
+        return None;
+    }
+    let (m, mean) = (used.len() as f64, sum / n);
+    let squares: f64 = used.iter().map(|w| (w.sum - mean * w.n as f64).powi(2)).sum();
+    Some((m / (m - 1.0) * squares / (n * n), m))
+}
+
+/// Half-width of the interval of the mean of all calls, in the unit of the durations: by the spread between windows where
+/// there are several, else by that of the calls, as if they were independent. `within` is the variance of one call, if it
+/// is known. A single call may be anything up to twice what it was.
+#[must_use]
+pub fn half_width(windows: &[WindowSum], within: Option<f64>, level: f64) -> f64 {
+    if let Some((variance, m)) = between_windows(windows) {
+        return t_quantile(level, m - 1.0) * variance.sqrt();
+    }
+    let n: f64 = windows.iter().map(|w| w.n as f64).sum();
+    let sum: f64 = windows.iter().map(|w| w.sum).sum();
+    match within {
+        Some(variance) if n > 0.0 => z_quantile(level) * (variance / n).sqrt(),
+        _ if n > 0.0 => sum / n,
+        _ => 0.0,
+    }
+}
+
+/// By what the variance of the mean exceeds that of independent calls (Kish 1965, *design effect*).
+#[must_use]
+pub fn spread(windows: &[WindowSum], within: Option<f64>) -> Spread {
+    let n: f64 = windows.iter().map(|w| w.n as f64).sum();
+    match (between_windows(windows), within) {
+        (Some((variance, m)), Some(within)) if within > 0.0 => {
+            Spread { design_effect: (variance * n / within).max(1.0), df: m - 1.0 }
+        }
+        _ => Spread::INDEPENDENT,
+    }
+}
