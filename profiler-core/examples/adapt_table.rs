@@ -12,7 +12,15 @@ use profiler_core::adapt::{AdaptConfig, PolicyKind};
 use profiler_core::stats::LEVEL;
 use profiler_core::stats::moments::Moments;
 
-const POLICIES: [PolicyKind; 4] = [PolicyKind::Adp, PolicyKind::Inv, PolicyKind::Uni, PolicyKind::Tithe];
+/// Name in the table, policy, which errors `tithe` allocates for (`allocation_relative`).
+const POLICIES: [(&str, PolicyKind, f64); 6] = [
+    ("adp", PolicyKind::Adp, 0.0),
+    ("inv", PolicyKind::Inv, 0.0),
+    ("uni", PolicyKind::Uni, 0.0),
+    ("tithe 0", PolicyKind::Tithe, 0.0),
+    ("tithe .5", PolicyKind::Tithe, 0.5),
+    ("tithe 1", PolicyKind::Tithe, 1.0),
+];
 
 #[derive(Default, Clone)]
 struct Row {
@@ -61,13 +69,15 @@ fn main() {
 }
 
 fn table(classes: usize, load: f64, pattern: Pattern, runs: u64, seconds: f64, model: &CostModel) {
-    let config = AdaptConfig::default();
     let mut rows = vec![Row::default(); POLICIES.len()];
     for seed in 0..runs {
         let trace = Workload::new(classes, pattern, load, 1_000 + seed).trace(seconds, seed);
         let all: Vec<Run> = POLICIES
             .iter()
-            .map(|kind| replay(&trace, *kind, &config, model, None, seed).expect("generated traces replay"))
+            .map(|&(_, kind, allocation_relative)| {
+                let config = AdaptConfig { allocation_relative, ..AdaptConfig::default() };
+                replay(&trace, kind, &config, model, None, seed).expect("generated traces replay")
+            })
             .collect();
         let least = all.iter().map(Run::sample).min().unwrap_or(0);
         for (row, run) in rows.iter_mut().zip(&all) {
@@ -76,13 +86,13 @@ fn table(classes: usize, load: f64, pattern: Pattern, runs: u64, seconds: f64, m
     }
     println!("\n{classes} classes, measure rises with load by {load}, {pattern:?}");
     println!(
-        "policy  rate %  cpu s/s  slower %   rmse  rel %    wtd  equal  cycle  cover %  mix %  cycles  mean s  timeouts  unobserved"
+        "policy    rate %  cpu s/s  slower %   rmse  rel %    wtd  equal  cycle  cover %  mix %  cycles  mean s  timeouts  unobserved"
     );
-    for (kind, row) in POLICIES.iter().zip(&rows) {
+    for ((name, ..), row) in POLICIES.iter().zip(&rows) {
         let mean = |v: &[f64]| v.iter().copied().collect::<Moments>().mean();
         println!(
-            "{:6} {:7.1} {:8.3} {:9.1} {:6.1} {:6.1} {:6.1} {:6.1} {:6.1} {:8.1} {:6.2} {:7.1} {:7.1} {:9} {:11.1}",
-            kind.name(),
+            "{:8} {:7.1} {:8.3} {:9.1} {:6.1} {:6.1} {:6.1} {:6.1} {:6.1} {:8.1} {:6.2} {:7.1} {:7.1} {:9} {:11.1}",
+            name,
             100.0 * row.rate.mean(),
             row.overhead.mean(),
             100.0 * row.slower.mean(),
@@ -99,7 +109,13 @@ fn table(classes: usize, load: f64, pattern: Pattern, runs: u64, seconds: f64, m
             row.unobserved.mean(),
         );
     }
-    for (name, a, b) in [("adp/inv", 0, 1), ("adp/uni", 0, 2), ("tithe/adp", 3, 0)] {
+    for (name, a, b) in [
+        ("adp/inv", 0, 1),
+        ("adp/uni", 0, 2),
+        ("tithe 0/adp", 3, 0),
+        ("tithe .5/adp", 4, 0),
+        ("tithe 1/adp", 5, 0),
+    ] {
         println!(
             "  {name}: rmse {}, rel {}, wtd {}, equal {}, cycle {}",
             quotient(&rows[a].rmse, &rows[b].rmse),

@@ -18,7 +18,8 @@ pub struct Stratum {
     pub class: ClassId,
     /// Operations expected, per second.
     pub rate_hz: f64,
-    /// Standard deviation of the measure within the class, in its unit; `None` while unknown: the class is then treated as
+    /// Standard deviation of the measure within the class, in its unit or as a share of its mean (then relative errors
+    /// count); `None` while unknown: the class is then treated as
     /// the most variable of those known, so that it gets known.
     pub deviation: Option<f64>,
     /// Price of recording one operation, CPU seconds, or any unit common to all.

@@ -42,6 +42,9 @@ pub struct AdaptConfig {
     /// `tithe`: 0 allocates for the mean of each class alike, 1 for the mean over all operations (Neyman 1934);
     /// between them Bankier's power allocation (1988).
     pub allocation_power: f64,
+    /// `tithe`: which errors count. 0: absolute ones, in the measure's unit; 1: relative ones, each as a share of its class's
+    /// mean; between them the error is divided by that power of the mean.
+    pub allocation_relative: f64,
     /// `tithe`: what recording may cost, as a share of what the same rate costs without allocation. At 0.45 it
     /// costs less than `adp`, whose balance test refuses about a third of what is drawn.
     pub tithe_share: f64,
@@ -72,6 +75,7 @@ impl Default for AdaptConfig {
             equivalence_margin: 0.05,
             class_max_rate: 1.0,
             allocation_power: 0.0,
+            allocation_relative: 1.0,
             tithe_share: 0.45,
             rate_step: 0.1,
             max_classes: 1_024,
@@ -157,6 +161,12 @@ impl AdaptConfig {
                 "between max_rate and 1",
             ),
             ("allocation_power", self.allocation_power, share(self.allocation_power), "between 0 and 1"),
+            (
+                "allocation_relative",
+                self.allocation_relative,
+                share(self.allocation_relative),
+                "between 0 and 1",
+            ),
             (
                 "tithe_share",
                 self.tithe_share,

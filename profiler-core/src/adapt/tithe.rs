@@ -72,7 +72,7 @@ impl Allocator {
         operations_hz: f64,
         config: &AdaptConfig,
     ) -> Vec<(ClassId, f64)> {
-        let measured = self.classes.values().any(|k| k.deviation(true).is_some());
+        let measured = self.classes.values().any(|k| k.deviation(true, 0.0).is_some());
         let smoothed: f64 = self.classes.values().map(|k| k.rate_hz).sum();
         // Class shares are smoothed, the total is the last window's.
         let scale = if smoothed > 0.0 { operations_hz / smoothed } else { 0.0 };
@@ -82,7 +82,7 @@ impl Allocator {
             .map(|(class, known)| Stratum {
                 class: *class,
                 rate_hz: known.rate_hz * scale,
-                deviation: known.deviation(measured),
+                deviation: known.deviation(measured, config.allocation_relative),
                 price: self.price_s(*class).unwrap_or_else(|| self.mean_price_s()),
             })
             .collect();
@@ -128,10 +128,14 @@ impl Known {
         self.recorded += w.sample.n();
     }
 
-    /// Standard deviation of the measure, or of response times where no class has one: one unit for all classes.
-    fn deviation(&self, measured: bool) -> Option<f64> {
+    /// Standard deviation of the measure, or of response times where no class has one (one unit for all classes), divided
+    /// by the given power of the mean: the error that the allocation counts.
+    fn deviation(&self, measured: bool, relative: f64) -> Option<f64> {
         let [mut all, before] = if measured { self.measure } else { self.time };
         all.merge(&before);
-        all.variance().map(f64::sqrt)
+        let deviation = all.variance()?.sqrt();
+        // A mean of 0 has no relative error: the deviation itself stands for it.
+        let mean = all.mean().abs();
+        Some(if mean > 0.0 { deviation / mean.powf(relative) } else { deviation })
     }
 }
