@@ -83,21 +83,38 @@ fn inv_records_less_of_a_peak_and_adp_counts_its_cycles() {
 
 #[test]
 fn tithe_beats_adp_where_classes_differ_in_spread_at_no_more_cost() {
-    // Summed over runs: the allocation's gain is far above the luck of ten of them.
+    // Paired over ten runs with other classes each; quotients, because one class can dominate a sum.
     for classes in [8, 120] {
-        let (mut squares, mut cpu) = ([0.0; 2], [0.0; 2]);
+        let (mut absolute, mut relative, mut cpu) = (Moments::default(), Moments::default(), [0.0; 2]);
         for seed in 0..10 {
-            let trace = Workload::new(classes, Pattern::Stationary, 0.0, 100 + seed).trace(60.0, seed);
-            for (i, kind) in [PolicyKind::Adp, PolicyKind::Tithe].into_iter().enumerate() {
-                let r = run(&trace, kind, seed);
-                let s = score(&trace, &r).unwrap();
-                squares[i] += s.rmse_plain;
-                cpu[i] += r.record_cpu_s + r.screen_cpu_s;
-            }
+            let trace = Workload::new(classes, Pattern::Stationary, 0.0, 1_000 + seed).trace(180.0, seed);
+            let [adp, tithe] = [PolicyKind::Adp, PolicyKind::Tithe].map(|kind| run(&trace, kind, seed));
+            let [a, t] = [&adp, &tithe].map(|r| score(&trace, r).unwrap());
+            absolute.push((t.rmse_plain / a.rmse_plain).ln());
+            relative.push((t.relative_plain / a.relative_plain).ln());
+            cpu[0] += adp.record_cpu_s + adp.screen_cpu_s;
+            cpu[1] += tithe.record_cpu_s + tithe.screen_cpu_s;
         }
-        assert!(squares[1] < 0.8 * squares[0], "{classes}: {squares:?}");
-        assert!(cpu[1] < 1.02 * cpu[0], "{classes}: {cpu:?}");
+        let [absolute, relative] = [absolute, relative].map(|m| m.mean().exp());
+        assert!(absolute < 0.8, "{classes}: {absolute}");
+        // Eight classes leave little to share out under a steady load: no claim about their relative errors.
+        assert!(classes == 8 || relative < 0.8, "{classes}: {relative}");
+        assert!(cpu[1] < cpu[0], "{classes}: {cpu:?}");
     }
+}
+
+#[test]
+fn as_printed_the_price_of_recording_keeps_samples_from_being_representative() {
+    // The trace feels 35 % of an operation's time for recording it: without the correction the recorded operations differ
+    // from the population the surer the more there are.
+    let trace = Workload::new(8, Pattern::Stationary, 0.0, 7).trace(180.0, 1);
+    let ended = |correct_for_price: bool| {
+        let config = AdaptConfig { correct_for_price, ..AdaptConfig::default() };
+        let run = replay(&trace, PolicyKind::Adp, &config, &model(), None, 1).unwrap();
+        run.cycles.iter().filter(|c| c.end == CycleEnd::Representative).count()
+    };
+    let (printed, corrected) = (ended(false), ended(true));
+    assert!(corrected > 10 && printed * 5 < corrected, "{printed} {corrected}");
 }
 
 #[test]
