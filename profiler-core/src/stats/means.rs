@@ -47,13 +47,17 @@ pub fn half_width(windows: &[WindowSum], within: Option<f64>, level: f64) -> f64
     }
 }
 
-/// By what the variance of the mean exceeds that of independent calls (Kish 1965, *design effect*).
+/// By what the variance of the mean exceeds that of independent calls (Kish 1965, *design effect*). Of m windows chance alone
+/// makes it `1 + 1.645 sqrt(2 / (m - 1))` one time in twenty (chi-squared, m - 1 degrees of freedom): up to that the calls
+/// are taken as independent, or every interval of a quantile would be wider than need be.
 #[must_use]
 pub fn spread(windows: &[WindowSum], within: Option<f64>) -> Spread {
     let n: f64 = windows.iter().map(|w| w.n as f64).sum();
     match (between_windows(windows), within) {
         (Some((variance, m)), Some(within)) if within > 0.0 => {
-            Spread { design_effect: (variance * n / within).max(1.0), df: m - 1.0 }
+            let effect = variance * n / within;
+            let chance = 1.0 + 1.645 * (2.0 / (m - 1.0)).sqrt();
+            Spread { design_effect: if effect > chance { effect } else { 1.0 }, df: m - 1.0 }
         }
         _ => Spread::INDEPENDENT,
     }
