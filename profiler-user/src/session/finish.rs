@@ -77,6 +77,7 @@ impl Session {
             heartbeat.disarm();
             restore_interrupts();
         }
+        let helpers_ns = super::host::helpers_cpu_ns();
         let status = self.end_command(reason);
         self.close_ledger();
         self.send_histograms();
@@ -89,7 +90,7 @@ impl Session {
             (None, Some(failure)) => format!("failed: {failure}"),
             (None, None) => "failed".to_owned(),
         });
-        self.meta.agent = agent_use();
+        self.meta.agent = agent_use(helpers_ns);
         for notice in self.writer.take_notices() {
             self.progress.note(&notice);
         }

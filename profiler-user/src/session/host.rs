@@ -33,23 +33,34 @@ pub fn unix_ns() -> u64 {
         .map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// CPU time and largest resident set of this process and of its children that were waited for.
+/// CPU time and largest resident set of this process; `helpers_ns`: see [`helpers_cpu_ns`].
 #[must_use]
-pub fn agent_use() -> AgentUse {
-    let mut sum = AgentUse::default();
-    for who in [libc::RUSAGE_SELF, libc::RUSAGE_CHILDREN] {
-        // SAFETY: all-zero is a valid rusage.
-        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-        // SAFETY: `usage` is a live rusage that the kernel fills.
-        if unsafe { libc::getrusage(who, &raw mut usage) } != 0 {
-            continue;
-        }
-        let ns = |t: libc::timeval| (t.tv_sec as u64) * 1_000_000_000 + (t.tv_usec as u64) * 1_000;
-        sum.cpu_ns += ns(usage.ru_utime) + ns(usage.ru_stime);
-        if who == libc::RUSAGE_SELF {
-            // ru_maxrss is in KiB (getrusage(2)).
-            sum.max_rss_bytes = u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024;
-        }
+pub fn agent_use(helpers_ns: u64) -> AgentUse {
+    let usage = usage(libc::RUSAGE_SELF);
+    AgentUse {
+        cpu_ns: cpu_ns(&usage) + helpers_ns,
+        // ru_maxrss is in KiB (getrusage(2)).
+        max_rss_bytes: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024,
     }
-    sum
+}
+
+/// CPU time of the processes that we started and waited for, ns. Ask before the command that is watched is waited for: it is
+/// the target, and no part of the agent.
+pub fn helpers_cpu_ns() -> u64 {
+    cpu_ns(&usage(libc::RUSAGE_CHILDREN))
+}
+
+/// All zero if the kernel does not say.
+fn usage(who: libc::c_int) -> libc::rusage {
+    // SAFETY: all-zero is a valid rusage.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is a live rusage that the kernel fills.
+    unsafe { libc::getrusage(who, &raw mut usage) };
+    usage
+}
+
+fn cpu_ns(usage: &libc::rusage) -> u64 {
+    // OK because times are not negative.
+    let ns = |t: libc::timeval| (t.tv_sec as u64) * 1_000_000_000 + (t.tv_usec as u64) * 1_000;
+    ns(usage.ru_utime) + ns(usage.ru_stime)
 }
