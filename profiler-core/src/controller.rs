@@ -98,6 +98,8 @@ impl Controller {
     ) -> Vec<Action> {
         let mut actions = Vec::new();
         let mut traced = 0.0_f64;
+        // What was refused since the last plan is not in this one.
+        self.classes.retain(|id, entry| entry.attached() || orders.iter().any(|o| o.class == *id));
         for order in orders {
             let old = self.classes.get(&order.class).cloned();
             let (mode, stops, rate, next_burst_ns) = old
@@ -150,11 +152,17 @@ impl Controller {
         }
     }
 
-    /// A link could not be made, or is gone with its module: leave the class alone.
-    pub fn lost(&mut self, class: ClassId) {
+    /// A link could not be made, or is gone with its module: what was to be traced or tried is tried again later, a burst
+    /// comes at its next time.
+    pub fn lost(&mut self, class: ClassId, now_ns: u64) {
+        let config = self.config;
         if let Some(entry) = self.classes.get_mut(&class) {
-            entry.mode = Mode::Sampled;
+            entry.stops = entry.stops.saturating_add(1);
+            let wanted = entry.order.trace || entry.order.trial;
+            let retry_ns = now_ns.saturating_add(pause(&config, entry.stops));
+            entry.mode = if wanted { Mode::Stopped { retry_ns } } else { Mode::Sampled };
         }
+        self.draw_burst(class, now_ns);
     }
 
     /// The class is to be attached now, traced or for a trial.

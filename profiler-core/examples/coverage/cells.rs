@@ -132,6 +132,7 @@ fn placed(rng: &mut StdRng, m: usize) -> Vec<usize> {
 
 fn counted(hits: u64, stop: Stop, time_s: f64) -> Burst {
     Burst {
+        busy: 1.0,
         hits,
         stop,
         time_s,

@@ -35,14 +35,27 @@ impl Controller {
         due.sort_by_key(|(when, id, _)| (*when, *id));
         let mut tokens = tick.tokens_ns - KEEP * tick.capacity_ns;
         for (_, class, order) in due.into_iter().take(PER_TICK) {
-            if order.cost_ns > tokens {
-                break;
+            // Planned when the target used more, the bucket may never hold it now: then as many hits as it does hold.
+            let most_ns = (1.0 - KEEP) * tick.capacity_ns;
+            let part = (0.9 * most_ns / order.cost_ns.max(1.0)).min(1.0);
+            if order.cost_ns * part > tokens {
+                continue;
             }
-            tokens -= order.cost_ns;
+            tokens -= order.cost_ns * part;
+            let quota = ((order.quota as f64 * part) as u64).max(2);
             if let Some(entry) = self.classes.get_mut(&class) {
                 entry.mode = Mode::Burst { until_ns: tick.now_ns.saturating_add(order.window_ns) };
-                actions.push(Action::Burst { class, quota: order.quota, window_ns: order.window_ns });
+                actions.push(Action::Burst { class, quota, window_ns: order.window_ns });
             }
+        }
+    }
+
+    /// When the next burst of a class may begin: uniform within half and one and a half of its interval, so that no period of
+    /// the target falls in step.
+    pub(super) fn draw_burst(&mut self, class: ClassId, now_ns: u64) {
+        if let Some(entry) = self.classes.get_mut(&class) {
+            let every_ns = entry.order.burst.map_or(1e9, |b| b.every_ns as f64);
+            entry.next_burst_ns = now_ns + (every_ns * self.random.random_range(0.5..1.5)) as u64;
         }
     }
 
@@ -64,15 +77,14 @@ impl Controller {
             return false;
         }
         // A new plan traces it by now: by way of a trial, which needs tokens of its own.
-        entry.mode = if entry.order.trace { Mode::Stopped { retry_ns: now_ns } } else { Mode::Sampled };
+        let trial = entry.order.trace || (entry.order.trial && entry.order.burst.is_none());
+        entry.mode = if trial { Mode::Stopped { retry_ns: now_ns } } else { Mode::Sampled };
         let dilated_s = elapsed_ns.max(1_000) as f64 * 1e-9;
         let cost_s = hits as f64 * entry.order.tau_ns * 1e-9;
         // One burst says little about the mean: a quarter of the way.
         let seen = hits as f64 / (dilated_s - cost_s).max(0.1 * dilated_s);
         entry.rate_hz += 0.25 * (seen - entry.rate_hz);
-        // Uniform within half and one and a half of the interval: no period of the target falls in step.
-        let every_ns = entry.order.burst.map_or(1e9, |b| b.every_ns as f64);
-        entry.next_burst_ns = now_ns + (every_ns * self.random.random_range(0.5..1.5)) as u64;
+        self.draw_burst(class, now_ns);
         true
     }
 }

@@ -30,8 +30,6 @@ pub struct BurstTime {
     pub elapsed_s: f64,
     /// CPU time of the target, monitoring included, s; 0 if it could not be measured.
     pub target_cpu_s: f64,
-    /// How far it may be from that, s.
-    pub target_cpu_error_s: f64,
     /// Threads of the target that could hit at once: min(threads, CPUs).
     pub threads: u32,
     /// Cost of everything else that watched the target in this time (other classes, samples), CPU s.
@@ -43,29 +41,45 @@ pub struct BurstTime {
 /// No call takes less than a nanosecond: the bound on a rate where the price's error swallows all of the time.
 const LEAST_CALL_S: f64 = 1e-9;
 
+/// Below so much CPU time per thread the process's CPU clock says nothing, s: read from outside it lags behind by up to a tick
+/// of the scheduler (4 ms where HZ is 250) for each thread that runs (`kernel/sched/cputime.c`, `thread_group_cputime`).
+const LEAST_CPU_S: f64 = 50e-3;
+/// With fewer bursts their spread does not show whether the target ran or waited while they were open.
+const FEW_BURSTS: usize = 5;
+/// Bursts that together are longer have seen the target run and wait, s.
+const LONG_S: f64 = 0.2;
+
+impl BurstTime {
+    /// Part of the time for which the target's threads run: of a burst shorter than a time slice nobody knows whether it
+    /// lay in one or waited for one.
+    #[must_use]
+    pub fn busy(&self) -> f64 {
+        let share = self.cpu_per_s / f64::from(self.threads.max(1));
+        if share > 0.0 { share.clamp(0.01, 1.0) } else { 1.0 }
+    }
+}
+
 /// Seconds of wall time that the burst would have taken had nobody watched, with `hits` hits at `tau_s`.
 ///
 /// ```text
-/// CPU time known:              (target CPU - N tau - other) / U
-/// one thread, unknown:         t - N tau - other
-/// many threads, unknown:       t - (N tau + other) / max(U, 1)
+/// one thread:                      t - N tau - other
+/// many threads, CPU time known:    t (CPU - N tau - other) / CPU
+/// many threads, unknown:           t - (N tau + other) / max(U, 1)
 /// ```
-/// CPU time comes first: a short burst may lie in one time slice, or wait for one, and its wall time then says more
-/// about the scheduler than about the target. A CPU time that so many threads cannot have used in the time is taken as
-/// unknown. Never below 1 ns per hit.
+/// It stays wall time: a rate per CPU second times U would weigh moments by how busy they are. A CPU time that so many
+/// threads cannot have used in the time, or too little for its clock, is taken as unknown. Never below 1 ns per hit.
 #[must_use]
 pub fn undilated_s(time: &BurstTime, hits: u64, tau_s: f64) -> f64 {
     let cost = hits as f64 * tau_s + time.other_cost_s;
-    let threads = f64::from(time.threads.max(1));
-    let known = time.target_cpu_s > 0.0
-        && time.target_cpu_s <= time.elapsed_s * threads * 1.1
-        && time.cpu_per_s > 0.0;
-    let (left, scale) = match (time.threads, known) {
-        (_, true) => (time.target_cpu_s.min(time.elapsed_s * threads) - cost, time.cpu_per_s),
-        (0 | 1, false) => (time.elapsed_s - cost, 1.0),
-        (_, false) => (time.elapsed_s - cost / time.cpu_per_s.max(1.0), 1.0),
+    let threads = f64::from(time.threads);
+    let cpu = time.target_cpu_s;
+    let known = cpu >= LEAST_CPU_S * threads && cpu <= time.elapsed_s * threads * 1.1;
+    let left = match (time.threads, known) {
+        (0 | 1, _) => time.elapsed_s - cost,
+        (_, true) => time.elapsed_s * (cpu - cost) / cpu,
+        (_, false) => time.elapsed_s - cost / time.cpu_per_s.max(1.0),
     };
-    (left.max(hits as f64 * LEAST_CALL_S) / scale).max(0.0)
+    left.max(hits as f64 * LEAST_CALL_S).max(0.0)
 }
 
 /// One burst, ready to be estimated from.
@@ -85,6 +99,8 @@ pub struct Burst {
     pub quota: Option<u64>,
     /// Time that the burst was given, s, if it had an end.
     pub window_s: Option<f64>,
+    /// See [`BurstTime::busy`].
+    pub busy: f64,
 }
 
 impl Burst {
@@ -92,21 +108,15 @@ impl Burst {
     #[must_use]
     pub fn new(time: &BurstTime, hits: u64, stop: Stop, tau_s: (f64, f64, f64)) -> Self {
         let time_s = undilated_s(time, hits, tau_s.0);
-        let known = time.target_cpu_s > 0.0;
-        let with = |error_s: f64| BurstTime {
-            // Not 0, which would mean unknown.
-            target_cpu_s: if known { (time.target_cpu_s + error_s).max(1e-9) } else { 0.0 },
-            ..*time
-        };
-        let error_s = time.target_cpu_error_s;
         Self {
             hits,
             stop,
             time_s,
-            time_low_s: undilated_s(&with(-error_s), hits, tau_s.2).min(time_s),
-            time_high_s: undilated_s(&with(error_s), hits, tau_s.1).max(time_s),
+            time_low_s: undilated_s(time, hits, tau_s.2).min(time_s),
+            time_high_s: undilated_s(time, hits, tau_s.1).max(time_s),
             quota: (stop == Stop::Quota).then_some(hits),
             window_s: None,
+            busy: time.busy(),
         }
     }
 
@@ -169,6 +179,12 @@ pub fn rate(bursts: &[Burst], level: f64) -> Option<Estimate> {
         counts.scaled(1.0 / time)
     } else {
         spread_interval(&bursts, value, hits, level)
+    };
+    let busy = bursts.iter().map(|b| b.busy).sum::<f64>() / bursts.len() as f64;
+    let statistical = if bursts.len() < FEW_BURSTS && time < LONG_S {
+        Interval { low: statistical.low * busy, high: statistical.high / busy }
+    } else {
+        statistical
     };
     // A dearer hit means less undilated time and a higher rate.
     let dear = weighted(&bursts, |b| b.time_low_s).0;

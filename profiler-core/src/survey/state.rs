@@ -52,7 +52,6 @@ impl State {
         let time = |neighbours_s: f64| BurstTime {
             elapsed_s: outcome.elapsed_ns as f64 * 1e-9,
             target_cpu_s: outcome.target_cpu_ns as f64 * 1e-9,
-            target_cpu_error_s: outcome.target_cpu_error_ns as f64 * 1e-9,
             threads: outcome.threads,
             other_cost_s: outcome.other_cost_ns as f64 * 1e-9 + neighbours_s,
             cpu_per_s,
@@ -78,6 +77,7 @@ impl State {
             time_high_s: own(0.5 * neighbours_s, tau.min_ns),
             quota: Some(request.quota_hits),
             window_s: Some(request.window_ns as f64 * 1e-9 * share),
+            busy: time(neighbours_s).busy(),
         });
         true
     }

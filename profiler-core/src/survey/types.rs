@@ -125,8 +125,6 @@ pub struct BurstOutcome {
     pub off_ns: u64,
     /// CPU time of the target in that time, monitoring included, ns; 0 if it could not be measured.
     pub target_cpu_ns: u64,
-    /// How far it may be from that, ns.
-    pub target_cpu_error_ns: u64,
     /// Threads of the target that could hit at once: min(threads, CPUs).
     pub threads: u32,
     /// Monitoring cost in that time other than this survey's (samples, traced classes), ns.

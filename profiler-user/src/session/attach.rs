@@ -352,7 +352,7 @@ impl Attachments {
         for class in &mut self.classes {
             let LinkState::Open(window) = &class.state else { continue };
             let end_ns = now_ns();
-            if window.kind == WindowKind::Survey || end_ns.saturating_sub(window.start_ns) < longest_ns {
+            if window.kind != WindowKind::Trace || end_ns.saturating_sub(window.start_ns) < longest_ns {
                 continue;
             }
             let (counters, window) = (table.counters(class.id), window.clone());
@@ -477,6 +477,8 @@ impl Attachments {
                 let (used, error) = cpu_at(window.start_ns, state.end_ns, at_ns, used, self.parallel);
                 (state.end_cpu_ns, state.cpu_error_ns) = (window.base_cpu_ns + used, error);
             }
+            // The governor took them while the window drained: nobody releases them again.
+            state.draining_until_ns = None;
             state.links_left = state.links_left.saturating_sub(1);
             if state.links_left > 0 {
                 continue;
@@ -531,8 +533,8 @@ fn closing(end_ns: u64, end_cpu_ns: u64, links: usize, tripped: bool) -> Closing
 /// CPU time used from `start` to `end`, when `used` ns had been used at the later time `at`, by at most `parallel` threads at
 /// once; and how far it may be from that. All in ns.
 ///
-/// In proportion to the time; the bounds are that all of them ran on after `end`, and that none did. A thread that ran all
-/// the time is known exactly.
+/// In proportion to the time; the bounds are that all of them ran on after `end`, and that none did. The clock itself may lag by
+/// a tick of the scheduler for each thread that runs, which is not in the bounds.
 fn cpu_at(start: u64, end: u64, at: u64, used: u64, parallel: u32) -> (u64, u64) {
     let parallel = u64::from(parallel.max(1));
     let (length, since) = (end.saturating_sub(start), at.saturating_sub(end));

@@ -149,6 +149,11 @@ impl Session {
         if let Some(status) = wait(&mut child, grace) {
             return Some(code(status));
         }
+        if reason.is_none() {
+            // We failed, and the command has not.
+            self.progress.note(&format!("the command goes on as process {}", child.id()));
+            return None;
+        }
         // As `perf record` ends its workload. A process that we have not waited for keeps its number.
         if let Ok(pid) = i32::try_from(child.id()) {
             // SAFETY: kill takes integers; the child is ours and not collected.

@@ -38,6 +38,10 @@ const METRIC_SHARE: f64 = 0.1;
 const JUDGED_NS: f64 = 500e6;
 /// Share of all CPUs that counting it may take from other processes.
 const BYSTANDER_SHARE: f64 = 0.01;
+/// A window off that has not begun so long after its detaching is given up, ns.
+const DETACH_LIMIT_NS: u64 = 2_000_000_000;
+/// The metric's quota is given for so long, and anew at this interval, ns.
+const QUOTA_NS: (f64, u64) = (500e6, 100_000_000);
 /// What the half-width is foretold for where the run has no end, ns.
 const HORIZON_NS: u64 = 60_000_000_000;
 /// A reading of CPU time and progress that took longer was interrupted and is taken again, ns of target CPU time.
@@ -85,6 +89,8 @@ pub struct Comparison {
     /// Classes to be attached again, with their quotas.
     again: Vec<(ClassId, u64)>,
     random: rand::rngs::StdRng,
+    /// When the metric's classes were given their quotas last.
+    quota_ns: std::cell::Cell<u64>,
     /// Counts of the kernel's probe that are charged: own, others.
     charged: (u64, u64),
     /// CPU time that counting took from the target and from others, ns, since `since_ns`.
@@ -110,6 +116,7 @@ impl Comparison {
             again: Vec::new(),
             // The seed makes runs differ; nothing has to be secret.
             random: rand::rngs::StdRng::seed_from_u64(now),
+            quota_ns: std::cell::Cell::new(0),
             charged,
             cost_ns: (0.0, 0.0),
             since_ns: now,
@@ -174,9 +181,9 @@ impl Session {
             self.meta.measured = comparison.result(cpu_ns);
         }
         let factor = self.correction.factor();
-        if factor != 1.0 {
+        if factor > 1.0 {
             self.meta.warnings.push(format!(
-                "hits, samples and switches cost this target {factor:.1} times what they cost the calibration's child, by the                  measured overhead: from then on they were charged and planned with so"
+                "hits, samples and switches cost this target {factor:.1} times what they cost the calibration's child, by the measured overhead: the plan and the ledger followed"
             ));
         }
     }
@@ -284,10 +291,12 @@ impl Session {
         for id in comparison.classes() {
             let class = self.attach.class(*id);
             let tau = class.hit_price.seconds().max(1e-12);
-            // Twice what a second may cost: the quota stops what explodes, the check above what is merely dear.
-            let quota = (2.0 * allowed / tau).max(1_000.0) as u64;
+            // Twice what the time may cost: the quota stops what explodes, the check above what is merely dear.
+            let quota = (2.0 * allowed * QUOTA_NS.0 * 1e-9 / tau).max(100.0) as u64;
             if class.is_open() {
-                self.attach.set_quota(*id, quota);
+                if now_ns().saturating_sub(comparison.quota_ns.get()) > QUOTA_NS.1 {
+                    self.attach.set_quota(*id, quota);
+                }
             } else if class.may_open() && self.rearm_wanted.is_empty() {
                 if class.charged.attempted > 0 {
                     return Err(format!(
@@ -299,6 +308,9 @@ impl Session {
             if let Some(why) = &self.attach.class(*id).refused {
                 return Err(format!("{name} cannot be counted: {why}"));
             }
+        }
+        if now_ns().saturating_sub(comparison.quota_ns.get()) > QUOTA_NS.1 {
+            comparison.quota_ns.set(now_ns());
         }
         Ok(())
     }
@@ -449,6 +461,13 @@ impl Session {
                 }
                 self.sampling.pause();
                 State::Detaching { before: window(mark, here), since_ns: now }
+            }
+            State::Detaching { since_ns, .. } if now.saturating_sub(since_ns) > DETACH_LIMIT_NS => {
+                // Something does not go, or was opened meanwhile: no comparison is worth a run without controller.
+                self.sampling.resume();
+                let again = std::mem::take(&mut c.again);
+                self.open_wanted(&again);
+                State::Waiting { until_ns: now + c.cycle_ns }
             }
             State::Detaching { before, since_ns } if !self.attach.busy_but(c.metric.classes()) => {
                 State::Off { before, since_ns, mark: here, until_ns: now + c.window_ns }

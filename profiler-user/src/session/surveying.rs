@@ -121,7 +121,7 @@ impl Session {
                 self.discovered = true;
                 self.look_for_more();
             }
-            Phase::Run if self.replan_wanted => {
+            Phase::Run if self.replan_wanted && !self.comparison.as_ref().is_some_and(Comparison::is_off) => {
                 self.replan_wanted = false;
                 let rates = self.present_rates();
                 if let Err(error) = self.make_plan(&rates) {
@@ -237,7 +237,6 @@ impl Session {
                 extra_hits: 0,
                 off_ns: 0,
                 target_cpu_ns: 0,
-                target_cpu_error_ns: 0,
                 threads: 1,
                 other_cost_ns: 0,
                 stopped_by: StoppedBy::Aborted,
@@ -291,7 +290,6 @@ impl Session {
             extra_hits: row.gated,
             off_ns: ended.closed_ns.saturating_sub(row.end_ns),
             target_cpu_ns: row.target_cpu_ns,
-            target_cpu_error_ns: row.target_cpu_error_ns,
             threads,
             other_cost_ns: 0,
             stopped_by: if ended.tripped_itself { StoppedBy::Quota } else { StoppedBy::Window },

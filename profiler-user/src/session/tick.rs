@@ -38,7 +38,8 @@ impl Session {
         self.end_bursts(now);
         self.drain();
         self.collect();
-        let deferred = std::mem::take(&mut self.deferred);
+        let off = self.comparison.as_ref().is_some_and(Comparison::is_off);
+        let deferred = if off { Vec::new() } else { std::mem::take(&mut self.deferred) };
         if !deferred.is_empty() {
             self.obey(deferred);
         }
@@ -331,7 +332,7 @@ impl Session {
                 }
                 Action::Trial { class, quota, .. } => {
                     if self.open_windows(WindowKind::Burst, &[(class, quota)]).is_empty() {
-                        self.controller.lost(class);
+                        self.controller.lost(class, now_ns());
                     }
                 }
                 Action::Burst { class, quota, window_ns } => bursts.push((class, quota, window_ns)),
@@ -369,7 +370,7 @@ impl Session {
             if opened.contains(id) {
                 self.burst_windows.push((*id, now + window_ns));
             } else {
-                self.controller.lost(*id);
+                self.controller.lost(*id, now_ns());
             }
         }
     }
@@ -406,7 +407,7 @@ impl Session {
         for (class, _) in quotas {
             // One that was opened and is off again has tripped, which the controller knows.
             if !opened.contains(class) && self.attach.class(*class).is_off() {
-                self.controller.lost(*class);
+                self.controller.lost(*class, now_ns());
             }
         }
     }

@@ -4,7 +4,7 @@ use super::samples::Shares;
 use crate::class::Source;
 use crate::estimate::Estimate;
 use crate::ledger::LedgerSummary;
-use crate::recording::{ClassRow, Recording, WindowRow};
+use crate::recording::{ClassRow, Recording, WindowKind, WindowRow};
 use crate::stats::bursts::{self, Burst, BurstTime, Stop};
 use crate::stats::means::{self, WindowSum};
 use crate::stats::moments::Moments;
@@ -89,7 +89,8 @@ impl Calls {
             ..Self::default()
         };
         let counted: u64 = windows.iter().map(|w| hits_of(w)).sum();
-        let bursts: Vec<Burst> = windows.iter().map(|w| burst(w, class, recording, run)).collect();
+        let mut bursts: Vec<Burst> = windows.iter().map(|w| burst(w, class, recording, run)).collect();
+        weigh_alike(&mut bursts, windows);
         let rate = bursts::rate(&bursts, LEVEL);
         if cover.whole {
             out.calls = Some(with_losses(Estimate::exact(counted as f64, counted), out.dropped));
@@ -303,6 +304,21 @@ fn with_losses(calls: Estimate, dropped: u64) -> Estimate {
     }
 }
 
+/// Bursts of one kind were designed alike, so they weigh alike, whatever each saw: hot moments use up a quota sooner, and
+/// by what they saw they would count more.
+fn weigh_alike(bursts: &mut [Burst], windows: &[&WindowRow]) {
+    /// Longer than any window: the quota is what counts.
+    const NO_CLOCK_S: f64 = 1e9;
+    for kind in [WindowKind::Survey, WindowKind::Burst] {
+        let of_kind = || windows.iter().enumerate().filter(|(_, w)| w.kind == kind).map(|(i, _)| i);
+        let (n, hits) = of_kind().fold((0_u64, 0_u64), |(n, hits), i| (n + 1, hits + bursts[i].hits));
+        for i in of_kind() {
+            bursts[i].quota = Some((hits / n).max(1));
+            bursts[i].window_s = Some(NO_CLOCK_S);
+        }
+    }
+}
+
 fn burst(w: &WindowRow, class: &ClassRow, recording: &Recording, run: &RunContext) -> Burst {
     // What the used-up quota turned away came after the end of the window.
     let hits = w.kept.saturating_add(w.dropped);
@@ -315,7 +331,6 @@ fn burst(w: &WindowRow, class: &ClassRow, recording: &Recording, run: &RunContex
     let time = BurstTime {
         elapsed_s,
         target_cpu_s: w.target_cpu_ns as f64 * 1e-9,
-        target_cpu_error_s: w.target_cpu_error_ns as f64 * 1e-9,
         threads: run.threads,
         // On average over the run: the ledger has no finer account of what else was attached in this window.
         other_cost_s: (run.charged_per_s * elapsed_s - hits as f64 * tau_s).max(0.0),
