@@ -355,7 +355,8 @@ impl Attachments {
             if window.kind != WindowKind::Trace || end_ns.saturating_sub(window.start_ns) < longest_ns {
                 continue;
             }
-            let (counters, window) = (table.counters(class.id), window.clone());
+            let window = window.clone();
+            let (end_ns, counters) = counters_at(|| table.counters(class.id));
             let piece = row(class, &window, &closing(end_ns, end_cpu_ns, 0, false), &counters, false);
             // Calls that are open now end in a later piece.
             rows.push(WindowRow { open: 0, ..piece });
@@ -523,6 +524,23 @@ impl Attachments {
             class.state = LinkState::Closing(window, closing);
         }
     }
+}
+
+/// Reads counters and the time at which they stood so; again where reading was interrupted, because what was counted
+/// meanwhile would be missing in the next piece.
+fn counters_at(read: impl Fn() -> ClassCounters) -> (u64, ClassCounters) {
+    /// Longer than reading takes, ns.
+    const INTERRUPTED_NS: u64 = 500_000;
+    let mut before = now_ns();
+    let mut counters = read();
+    for _ in 0..4 {
+        let after = now_ns();
+        if after.saturating_sub(before) < INTERRUPTED_NS {
+            break;
+        }
+        (before, counters) = (after, read());
+    }
+    (before, counters)
 }
 
 fn closing(end_ns: u64, end_cpu_ns: u64, links: usize, tripped: bool) -> Closing {
