@@ -151,7 +151,7 @@ fn shape(class: &BurstClass, prices: &BurstPrices, limit_s: f64) -> Option<Shape
 /// min sum W_i^2 v_i^2 / n_i   with   sum n_i c_i <= budget:    n_i proportional to W_i v_i / sqrt(c_i)
 /// ```
 /// with `v_i` the spread between bursts, `n_i` bursts per second and `c_i` the cost of one (Neyman's allocation of a
-/// sample to strata with unequal costs); `n_i` is bounded by [`CLOSEST_S`] and [`LARGEST_DUTY`], and what bounded classes
+/// sample to strata with unequal costs); `n_i` is bounded by two bursts a second and half of the time, and what bounded classes
 /// leave goes to the others.
 #[must_use]
 pub fn schedule(

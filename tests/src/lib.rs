@@ -12,7 +12,7 @@ use std::path::PathBuf;
 const COMPILED: &[&str] =
     &["calls", "hazards", "adversary", "launched", "cpp_throw", "libmany.so", "libplugin.so"];
 
-/// The path of a target program: [`COMPILED`] from `programs/`, or a
+/// The path of a target program: one compiled from `programs/`, or a
 /// binary of the workspace: `rust-panic`, `sqlite-load`, `tithe`.
 ///
 /// # Panics

@@ -10,7 +10,7 @@
 //! | module | question | in the paper |
 //! |---|---|---|
 //! | [`decision`] | is this operation recorded? | Algorithm 1 |
-//! | [`reference`], [`rate`] | is the target slower than normal; which rate follows? | Algorithm 2, Table 2 |
+//! | [`mod@reference`], [`rate`] | is the target slower than normal; which rate follows? | Algorithm 2, Table 2 |
 //! | [`evaluate`], [`cycle`] | does the sample stand for the population? | Algorithm 3 |
 //! | [`policy`] | `adp`, `inv`, `uni`, `full`, `none`, `tithe`, one step a window | §4.1.2 |
 //! | [`allocate`], [`tithe`] | which class gets how much of what may be recorded | ours |
