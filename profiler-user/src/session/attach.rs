@@ -583,6 +583,9 @@ fn row(
 ) -> WindowRow {
     let seen = counters.since(&window.base);
     let cpu_ns = closing.end_cpu_ns.saturating_sub(window.base_cpu_ns);
+    // Of a short burst the CPU clock says nothing, and a price too high would swallow all of its time: that of a tight loop.
+    let traced = window.kind == WindowKind::Trace;
+    let gap_s = if traced { cpu_ns as f64 * 1e-9 / seen.attempted as f64 } else { 0.0 };
     WindowRow {
         class_id: class.id.0,
         kind: window.kind,
@@ -602,7 +605,7 @@ fn row(
         nested_cost_ns: seen.nested_cost_ns,
         max_ns: seen.max_ns,
         tripped,
-        tau_ns: class.tau_ns(cpu_ns as f64 * 1e-9 / seen.attempted as f64),
+        tau_ns: class.tau_ns(gap_s),
     }
 }
 
