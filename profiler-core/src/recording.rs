@@ -177,8 +177,6 @@ pub struct WindowRow {
     pub end_ns: u64,
     /// CPU time that the target used in the window, monitoring included, ns.
     pub target_cpu_ns: u64,
-    /// How far it may be from that, ns: a quota ends a window at a hit, and the CPU time is read soon after.
-    pub target_cpu_error_ns: u64,
     /// Hits of the entry site that reached our program, or that the kernel counted as missed.
     pub attempted: u64,
     /// Hits counted or recorded.

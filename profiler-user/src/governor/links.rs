@@ -12,11 +12,10 @@
 
 use super::closers::{PATIENT_CLOSERS, URGENT_CLOSERS};
 use super::sys::{drain, eventfd, now_ns, signal};
-use super::trip_cpu::TripCpu;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// Links of more functions than this are closed by patient closers: about 1 ms of CPU time.
 const URGENT_FUNCTIONS: u32 = 1000;
@@ -169,7 +168,6 @@ struct Group {
     /// The trip that put TRIPPED there.
     trip_ns: AtomicU64,
     tripped_by: AtomicU32,
-    trip_cpu: TripCpu,
 }
 
 /// The links of all classes.
@@ -182,8 +180,6 @@ pub struct LinkTable {
     drilled: Stack,
     events: OwnedFd,
     close_start_max_ns: AtomicU64,
-    /// The target; 0: none.
-    target: AtomicI32,
     /// Releases go to all closers, urgent ones too.
     ending: AtomicBool,
 }
@@ -211,7 +207,6 @@ impl LinkTable {
             drilled: Stack::default(),
             events: eventfd(libc::EFD_NONBLOCK)?,
             close_start_max_ns: AtomicU64::new(0),
-            target: AtomicI32::new(0),
             ending: AtomicBool::new(false),
         })
     }
@@ -238,7 +233,6 @@ impl LinkTable {
     /// If the class is beyond the table.
     pub fn begin(&self, class: u32) {
         let group = self.group(class).expect("the class is in the table");
-        group.trip_cpu.forget();
         group.begun_ns.store(now_ns(), Ordering::Release);
         // Links of other classes of the group, or of this one, stay.
         let _ = group.head.compare_exchange(tripped(), ptr::null_mut(), Ordering::AcqRel, Ordering::Acquire);
@@ -378,20 +372,7 @@ impl LinkTable {
         let taken_ns = now_ns();
         // OK because only this thread writes TRIPPED, and it was not there.
         self.hand_over_chain(Chain(head), Reason::Tripped, class, trip_ns, taken_ns);
-        // After the links are on their way: this takes some microseconds for many threads.
-        group.trip_cpu.note(self.target.load(Ordering::Relaxed));
         Tripped::Taken { taken_ns }
-    }
-
-    /// From now on the CPU time of this process is noted at each trip.
-    pub fn set_target(&self, pid: i32) {
-        self.target.store(pid, Ordering::Relaxed);
-    }
-
-    /// CPU time of the target soon after the last trip of the class's group and when it was read, ns. `None`: it has not been.
-    #[must_use]
-    pub fn trip_cpu(&self, class: u32) -> Option<(u64, u64)> {
-        self.group(class)?.trip_cpu.get()
     }
 
     fn hand_over_chain(&self, chain: Chain, reason: Reason, by: u32, trip_ns: u64, taken_ns: u64) -> usize {

@@ -25,7 +25,6 @@ mod priority;
 mod sys;
 #[cfg(test)]
 mod tests;
-mod trip_cpu;
 
 pub use closers::{PATIENT_CLOSERS, URGENT_CLOSERS};
 pub use links::{ClosedLink, LinkTable, Reason, Registered};

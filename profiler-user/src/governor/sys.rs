@@ -37,17 +37,3 @@ pub(super) fn now_ns() -> u64 {
     // OK because the monotonic clock is not negative and its nanoseconds are below 10^9.
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
-
-/// CPU time of a process and all its threads, ns; `None` for no process and one that is gone.
-pub(super) fn process_cpu_ns(pid: i32) -> Option<u64> {
-    if pid <= 0 {
-        return None;
-    }
-    // clock_getcpuclockid(3): the complement of the PID, shifted, and 2 for CPUCLOCK_SCHED (linux/posix-timers.h).
-    let clock = (!pid << 3) | 2;
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel checks the clock and writes one timespec, which is ours.
-    let ok = unsafe { libc::clock_gettime(clock, &raw mut time) } == 0;
-    // OK because CPU time is not negative and its nanoseconds are below 10^9.
-    ok.then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
-}

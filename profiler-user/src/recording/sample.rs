@@ -157,7 +157,6 @@ pub(crate) fn recording() -> Recording {
             start_ns: 1_000_000_000,
             end_ns: 11_000_000_000,
             target_cpu_ns: 8_000_000_000,
-            target_cpu_error_ns: 0,
             attempted: 5_010,
             kept: 5_000,
             gated: 4,

@@ -103,7 +103,6 @@ table!(WindowRow, "windows", 1, heap |_| 0, {
     start_ns: u64 [delta],
     end_ns: u64 [delta],
     target_cpu_ns: u64 [delta],
-    target_cpu_error_ns: u64 [delta],
     attempted: u64 [delta],
     kept: u64 [delta],
     gated: u64 [delta],

@@ -15,8 +15,9 @@
 //! are recorded with the time that they had taken so far.
 
 use super::class::{Closing, Ending, LinkState, LiveClass, OpenWindow};
+use super::window::{closing, counters_at, row};
 use crate::governor::{ClosedLink, Governor, Reason, Registered};
-use crate::prober::{AttachGroup, ClassCounters, Kernel, LinkKind, Site};
+use crate::prober::{AttachGroup, Kernel, LinkKind, Site};
 use crate::target::Target;
 use profiler_core::class::ClassId;
 use profiler_core::recording::{OpenCallRow, WindowKind, WindowRow};
@@ -75,16 +76,13 @@ pub struct Attachments {
     operations: u64,
     /// CPU time of the target as last read, ns: what it had used when it ended.
     last_cpu_ns: u64,
-    /// Threads of the target that can run at once.
-    parallel: u32,
 }
 
 impl Attachments {
     /// Nothing attached.
     #[must_use]
     pub fn new(kernel: Arc<Kernel>, governor: Governor, pid: u32) -> Self {
-        governor.table().set_target(i32::try_from(pid).unwrap_or(0));
-        Self { kernel, governor, pid, classes: Vec::new(), operations: 0, last_cpu_ns: 0, parallel: 1 }
+        Self { kernel, governor, pid, classes: Vec::new(), operations: 0, last_cpu_ns: 0 }
     }
 
     /// The classes, by id.
@@ -133,11 +131,6 @@ impl Attachments {
     #[must_use]
     pub fn kernel(&self) -> &Kernel {
         &self.kernel
-    }
-
-    /// How many threads of the target can run at once: min(threads, CPUs).
-    pub fn set_parallel(&mut self, threads: u32) {
-        self.parallel = threads;
     }
 
     /// CPU time that the target has used, ns; once it has ended, as it was last read.
@@ -452,8 +445,6 @@ impl Attachments {
         let group = ClassId(closed.class);
         let tripped = closed.reason != Reason::Released;
         let members = self.members(group);
-        // Read by the governor: this loop may come by tens of milliseconds later.
-        let read = self.governor.table().trip_cpu(group.0);
         for member in members {
             if tripped && self.class(member).is_open() {
                 let end_ns = if closed.trip_ns > 0 { closed.trip_ns } else { closed.taken_ns };
@@ -472,11 +463,6 @@ impl Attachments {
                 let own = member.0 == closed.tripped_by;
                 state.tripped = true;
                 state.end_ns = if own { trip_ns } else { closed.close_began_ns.clamp(trip_ns, state.end_ns) };
-            }
-            if let Some((cpu_ns, at_ns)) = read.filter(|_| state.tripped) {
-                let used = cpu_ns.saturating_sub(window.base_cpu_ns);
-                let (used, error) = cpu_at(window.start_ns, state.end_ns, at_ns, used, self.parallel);
-                (state.end_cpu_ns, state.cpu_error_ns) = (window.base_cpu_ns + used, error);
             }
             // The governor took them while the window drained: nobody releases them again.
             state.draining_until_ns = None;
@@ -526,44 +512,6 @@ impl Attachments {
     }
 }
 
-/// Reads counters and the time at which they stood so; again where reading was interrupted, because what was counted
-/// meanwhile would be missing in the next piece.
-fn counters_at(read: impl Fn() -> ClassCounters) -> (u64, ClassCounters) {
-    /// Longer than reading takes, ns.
-    const INTERRUPTED_NS: u64 = 500_000;
-    let mut before = now_ns();
-    let mut counters = read();
-    for _ in 0..4 {
-        let after = now_ns();
-        if after.saturating_sub(before) < INTERRUPTED_NS {
-            break;
-        }
-        (before, counters) = (after, read());
-    }
-    (before, counters)
-}
-
-fn closing(end_ns: u64, end_cpu_ns: u64, links: usize, tripped: bool) -> Closing {
-    let links_left = links.max(1);
-    Closing { end_ns, end_cpu_ns, cpu_error_ns: 0, links_left, tripped, draining_until_ns: None }
-}
-
-/// CPU time used from `start` to `end`, when `used` ns had been used at the later time `at`, by at most `parallel` threads at
-/// once; and how far it may be from that. All in ns.
-///
-/// In proportion to the time; the bounds are that all of them ran on after `end`, and that none did. The clock itself may lag by
-/// a tick of the scheduler for each thread that runs, which is not in the bounds.
-fn cpu_at(start: u64, end: u64, at: u64, used: u64, parallel: u32) -> (u64, u64) {
-    let parallel = u64::from(parallel.max(1));
-    let (length, since) = (end.saturating_sub(start), at.saturating_sub(end));
-    let most = used.min(length.saturating_mul(parallel));
-    let least = used.saturating_sub(since.saturating_mul(parallel)).min(most);
-    // OK because both are times of a burst: far below 2^53 ns.
-    let in_proportion = used as f64 * length as f64 / (length + since).max(1) as f64;
-    let value = (in_proportion as u64).clamp(least, most);
-    (value, (value - least).max(most - value))
-}
-
 fn link_rank(kind: LinkKind) -> u8 {
     match kind {
         LinkKind::Count => 0,
@@ -571,57 +519,5 @@ fn link_rank(kind: LinkKind) -> u8 {
         LinkKind::ExitPair => 2,
         LinkKind::ReturnPair => 3,
         LinkKind::Empty | LinkKind::EmptyReturnPair | LinkKind::PlainReturnPair => 4,
-    }
-}
-
-fn row(
-    class: &LiveClass,
-    window: &OpenWindow,
-    closing: &Closing,
-    counters: &ClassCounters,
-    tripped: bool,
-) -> WindowRow {
-    let seen = counters.since(&window.base);
-    let cpu_ns = closing.end_cpu_ns.saturating_sub(window.base_cpu_ns);
-    // Of a short burst the CPU clock says nothing, and a price too high would swallow all of its time: that of a tight loop.
-    let traced = window.kind == WindowKind::Trace;
-    let gap_s = if traced { cpu_ns as f64 * 1e-9 / seen.attempted as f64 } else { 0.0 };
-    WindowRow {
-        class_id: class.id.0,
-        kind: window.kind,
-        start_ns: window.start_ns,
-        end_ns: closing.end_ns.max(window.start_ns),
-        target_cpu_ns: cpu_ns,
-        target_cpu_error_ns: closing.cpu_error_ns,
-        attempted: seen.attempted,
-        kept: seen.kept,
-        gated: seen.gated,
-        dropped: seen.dropped,
-        returns: seen.returns,
-        unwound: seen.unwound,
-        omitted: seen.omitted,
-        open: if class.is_timed(window.kind) { counters.since(&window.attached).open() } else { 0 },
-        sum_ns: seen.sum_ns,
-        nested_cost_ns: seen.nested_cost_ns,
-        max_ns: seen.max_ns,
-        tripped,
-        tau_ns: class.tau_ns(gap_s),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::cpu_at;
-
-    #[test]
-    fn cpu_time_at_a_trip_lies_between_its_bounds() {
-        // One thread that ran all the time: what it used is the time.
-        assert_eq!(cpu_at(1_000, 2_000, 2_500, 1_500, 1), (1_000, 0));
-        // It waited for 700 of 1,500 ns: before or after the trip, up to what lies after it.
-        assert_eq!(cpu_at(1_000, 2_000, 2_500, 800, 1), (533, 267));
-        // Two threads of which one ran.
-        assert_eq!(cpu_at(1_000, 2_000, 2_500, 1_500, 2), (1_000, 500));
-        // A clock that went backwards, nothing used.
-        assert_eq!(cpu_at(2_000, 1_000, 500, 0, 1), (0, 0));
     }
 }

@@ -95,8 +95,6 @@ pub struct Closing {
     pub end_ns: u64,
     /// CPU time of the target at the end, ns.
     pub end_cpu_ns: u64,
-    /// How far that may be from the truth, ns.
-    pub cpu_error_ns: u64,
     /// Links of the group not closed yet.
     pub links_left: usize,
     /// The breaker ended it.

@@ -24,6 +24,7 @@ mod setup;
 mod shares;
 mod surveying;
 mod tick;
+mod window;
 
 pub use metric::ProgressSpec;
 pub use select::{Selection, SelectionError};

@@ -11,6 +11,7 @@
 use super::attach::now_ns;
 use super::class::Ending;
 use super::metric::Metric;
+use super::surveying::BYSTANDER_SHARE;
 use super::{Phase, Session};
 use crate::target::syscalls;
 use profiler_core::class::ClassId;
@@ -36,8 +37,6 @@ const CHURN_SHARE: f64 = 0.1;
 const METRIC_SHARE: f64 = 0.1;
 /// Not judged by its cost before, ns.
 const JUDGED_NS: f64 = 500e6;
-/// Share of all CPUs that counting it may take from other processes.
-const BYSTANDER_SHARE: f64 = 0.01;
 /// A window off that has not begun so long after its detaching is given up, ns.
 const DETACH_LIMIT_NS: u64 = 2_000_000_000;
 /// The metric's quota is given for so long, and anew at this interval, ns.

@@ -15,8 +15,8 @@ use profiler_core::survey::{
 };
 use std::collections::{BTreeSet, HashMap};
 
-/// Samples may take this share of all CPUs from processes that are not watched.
-const BYSTANDER_SHARE: f64 = 0.01;
+/// Samples, or counting a progress metric, may take this share of all CPUs from processes that are not watched.
+pub(super) const BYSTANDER_SHARE: f64 = 0.01;
 /// Above so many threads one event per thread is not had.
 const MANY_THREADS: usize = 500;
 /// A window that is open longer is written in pieces of about this length, ns: a killed agent loses no more, and how much
@@ -289,7 +289,8 @@ impl Session {
             hits: row.kept,
             extra_hits: row.gated,
             off_ns: ended.closed_ns.saturating_sub(row.end_ns),
-            target_cpu_ns: row.target_cpu_ns,
+            // A quota ends a window at a hit, and CPU time is read tens of milliseconds later.
+            target_cpu_ns: if row.tripped { 0 } else { row.target_cpu_ns },
             threads,
             other_cost_ns: 0,
             stopped_by: if ended.tripped_itself { StoppedBy::Quota } else { StoppedBy::Window },
@@ -345,7 +346,6 @@ impl Session {
 
     fn look_at_threads(&mut self) {
         if let Ok(tids) = self.target.threads() {
-            self.attach.set_parallel(u32::try_from(tids.len()).unwrap_or(u32::MAX).min(self.meta.cpus));
             self.sampling.keep_threads(&tids);
         }
     }

@@ -330,7 +330,8 @@ fn burst(w: &WindowRow, class: &ClassRow, recording: &Recording, run: &RunContex
     let warm = price.ns / (price.ns + recording.meta.cost.cold.ns).max(1e-9);
     let time = BurstTime {
         elapsed_s,
-        target_cpu_s: w.target_cpu_ns as f64 * 1e-9,
+        // A quota ends a window at a hit, and CPU time is read tens of milliseconds later.
+        target_cpu_s: if w.tripped { 0.0 } else { w.target_cpu_ns as f64 * 1e-9 },
         threads: run.threads,
         // On average over the run: the ledger has no finer account of what else was attached in this window.
         other_cost_s: (run.charged_per_s * elapsed_s - hits as f64 * tau_s).max(0.0),

@@ -83,7 +83,6 @@ fn window(kind: WindowKind, from: f64, to: f64, kept: u64) -> WindowRow {
         start_ns: at(from),
         end_ns: at(to),
         target_cpu_ns: at(to) - at(from),
-        target_cpu_error_ns: 0,
         attempted: kept,
         kept,
         gated: 0,

@@ -1,0 +1,64 @@
+//! From a window and its counters to the row that is recorded.
+
+use super::attach::now_ns;
+use super::class::{Closing, LiveClass, OpenWindow};
+use crate::prober::ClassCounters;
+use profiler_core::recording::{WindowKind, WindowRow};
+
+/// Reads counters and the time at which they stood so; again where reading was interrupted, because what was counted
+/// meanwhile would be missing in the next piece.
+pub(super) fn counters_at(read: impl Fn() -> ClassCounters) -> (u64, ClassCounters) {
+    /// Longer than reading takes, ns.
+    const INTERRUPTED_NS: u64 = 500_000;
+    let mut before = now_ns();
+    let mut counters = read();
+    for _ in 0..4 {
+        let after = now_ns();
+        if after.saturating_sub(before) < INTERRUPTED_NS {
+            break;
+        }
+        (before, counters) = (after, read());
+    }
+    (before, counters)
+}
+
+/// The end of a window whose links are still there.
+pub(super) fn closing(end_ns: u64, end_cpu_ns: u64, links: usize, tripped: bool) -> Closing {
+    let links_left = links.max(1);
+    Closing { end_ns, end_cpu_ns, links_left, tripped, draining_until_ns: None }
+}
+
+/// The row of a window from its counters at both ends.
+pub(super) fn row(
+    class: &LiveClass,
+    window: &OpenWindow,
+    closing: &Closing,
+    counters: &ClassCounters,
+    tripped: bool,
+) -> WindowRow {
+    let seen = counters.since(&window.base);
+    let cpu_ns = closing.end_cpu_ns.saturating_sub(window.base_cpu_ns);
+    // Of a short burst the CPU clock says nothing, and a price too high would swallow all of its time: that of a tight loop.
+    let traced = window.kind == WindowKind::Trace;
+    let gap_s = if traced { cpu_ns as f64 * 1e-9 / seen.attempted as f64 } else { 0.0 };
+    WindowRow {
+        class_id: class.id.0,
+        kind: window.kind,
+        start_ns: window.start_ns,
+        end_ns: closing.end_ns.max(window.start_ns),
+        target_cpu_ns: cpu_ns,
+        attempted: seen.attempted,
+        kept: seen.kept,
+        gated: seen.gated,
+        dropped: seen.dropped,
+        returns: seen.returns,
+        unwound: seen.unwound,
+        omitted: seen.omitted,
+        open: if class.is_timed(window.kind) { counters.since(&window.attached).open() } else { 0 },
+        sum_ns: seen.sum_ns,
+        nested_cost_ns: seen.nested_cost_ns,
+        max_ns: seen.max_ns,
+        tripped,
+        tau_ns: class.tau_ns(gap_s),
+    }
+}
