@@ -162,5 +162,6 @@ fn meta() -> Meta {
         losses: Losses::default(),
         not_observed: vec![],
         warnings: vec![],
+        operations: vec![],
     }
 }

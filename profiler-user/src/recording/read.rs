@@ -8,8 +8,8 @@ use super::META_FILE;
 use super::cell::Table;
 use super::segment::{self, SegmentInfo};
 use profiler_core::recording::{
-    ClassRow, EventRow, FORMAT_VERSION, FrameRow, HistogramRow, LedgerRow, Meta, OpenCallRow, PlanRow,
-    Recording, SampleRow, WindowRow,
+    ClassRow, EventRow, FORMAT_VERSION, FrameRow, HistogramRow, LedgerRow, Meta, OpenCallRow,
+    OperationClassRow, PlanRow, Recording, SampleRow, WindowRow,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -85,8 +85,12 @@ fn load(path: &Path, with_events: bool) -> Result<Recording, OpenError> {
     let samples: Vec<SampleRow> = loader.table();
     let ledger: Vec<LedgerRow> = loader.table();
     let plans: Vec<PlanRow> = loader.table();
-    // Recordings from before this table have none.
+    // Recordings from before these tables have none.
     let open_calls: Vec<OpenCallRow> = loader.table();
+    let operation_classes: Vec<OperationClassRow> = loader.table();
+    let operations = loader.table();
+    let operation_windows = loader.table();
+    let operation_cycles = loader.table();
     let stacks = loader.stacks();
 
     if loader.version > FORMAT_VERSION {
@@ -113,6 +117,10 @@ fn load(path: &Path, with_events: bool) -> Result<Recording, OpenError> {
         stacks,
         ledger,
         plans,
+        operation_classes: last_per_operation_class(operation_classes),
+        operations,
+        operation_windows,
+        operation_cycles,
         damage: loader.damage,
     })
 }
@@ -215,6 +223,12 @@ impl Loader {
 /// A later row of a class replaces an earlier one.
 fn last_per_class(rows: Vec<ClassRow>) -> Vec<ClassRow> {
     let by_class: BTreeMap<u32, ClassRow> = rows.into_iter().map(|r| (r.class_id, r)).collect();
+    by_class.into_values().collect()
+}
+
+/// The same for classes of operations.
+fn last_per_operation_class(rows: Vec<OperationClassRow>) -> Vec<OperationClassRow> {
+    let by_class: BTreeMap<u32, OperationClassRow> = rows.into_iter().map(|r| (r.class_id, r)).collect();
     by_class.into_values().collect()
 }
 

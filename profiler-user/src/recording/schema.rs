@@ -6,8 +6,9 @@
 use super::cell::{Cell, CellError, Column, ColumnSpec, Encoding, Table, Word};
 use profiler_core::class::{ExitMode, RecordKind, SiteClass};
 use profiler_core::recording::{
-    Charge, ClassRow, EventRow, FrameRow, HistogramRow, LedgerRow, OpenCallRow, PlanRow, SampleRow,
-    WindowKind, WindowRow,
+    Charge, ClassRow, EventRow, FrameRow, HistogramRow, LedgerRow, OpenCallRow, OperationClassRow,
+    OperationCycleEnd, OperationCycleRow, OperationRow, OperationWindowRow, PlanRow, SampleRow, WindowKind,
+    WindowRow,
 };
 
 /// A cell's Rust type and packing, by a short word in the lists below.
@@ -237,6 +238,75 @@ table!(OpenCallRow, "open_calls", 8, heap |_| 0, {
     elapsed_ns: u64 [delta],
 });
 
+table!(OperationClassRow, "operation_classes", 9, heap |r| r.operation_name.len() + r.class_name.len(), {
+    operation: u32 [dict],
+    class_id: u32 [delta],
+    operation_name: String [dict],
+    class_name: String [plain],
+});
+
+table!(OperationRow, "operations", 10, heap |_| 0, {
+    operation: u32 [dict],
+    class_id: u32 [dict],
+    tid: u32 [dict],
+    begin_ns: u64 [delta],
+    duration_ns: u64 [delta],
+    calls: u64 [delta],
+    inner_ns: u64 [delta],
+    measure: u64 [delta],
+    cost_ns: u64 [delta],
+    off_cpu_ns: Option<u64> [delta],
+    cycle: u64 [dict],
+    stretch: u64 [dict],
+    censored: bool [plain],
+});
+
+table!(OperationWindowRow, "operation_windows", 11, heap |_| 0, {
+    operation: u32 [dict],
+    class_id: u32 [dict],
+    start_ns: u64 [dict],
+    end_ns: u64 [dict],
+    monitoring: bool [plain],
+    rate: f64 [dict],
+    stretch: u64 [dict],
+    cycle: u64 [dict],
+    population: u64 [delta],
+    population_sum_ns: f64 [plain],
+    population_squares_ns2: f64 [plain],
+    sample: u64 [delta],
+    sample_sum_ns: f64 [plain],
+    sample_squares_ns2: f64 [plain],
+    measure_sum: f64 [plain],
+    measure_squares: f64 [plain],
+    cost_ns: u64 [delta],
+    begun: u64 [delta],
+    recorded: u64 [delta],
+    off: u64 [delta],
+    not_drawn: u64 [delta],
+    balanced: u64 [delta],
+    no_quota: u64 [delta],
+    unmatched: u64 [delta],
+    dropped: u64 [delta],
+});
+
+table!(OperationCycleRow, "operation_cycles", 12, heap |r| lists(&[&r.unobserved]), {
+    operation: u32 [dict],
+    number: u64 [delta],
+    start_ns: u64 [delta],
+    end_ns: u64 [delta],
+    end: OperationCycleEnd [dict],
+    population: u64 [delta],
+    sample: u64 [delta],
+    z: f64 [plain],
+    needed: f64 [plain],
+    large_enough: bool [plain],
+    same_times: bool [plain],
+    difference_ns: f64 [plain],
+    same_shares: bool [plain],
+    largest_share_difference: f64 [plain],
+    unobserved: Vec<String> [plain],
+});
+
 /// Name and columns of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableSpec {
@@ -262,6 +332,10 @@ pub fn tables() -> Vec<TableSpec> {
         spec::<LedgerRow>(),
         spec::<PlanRow>(),
         spec::<OpenCallRow>(),
+        spec::<OperationClassRow>(),
+        spec::<OperationRow>(),
+        spec::<OperationWindowRow>(),
+        spec::<OperationCycleRow>(),
     ]
 }
 
@@ -289,6 +363,14 @@ pub enum Rows {
     Plans(Vec<PlanRow>),
     /// Table `open_calls`.
     OpenCalls(Vec<OpenCallRow>),
+    /// Table `operation_classes`. A later row for the same class replaces an earlier one.
+    OperationClasses(Vec<OperationClassRow>),
+    /// Table `operations`.
+    Operations(Vec<OperationRow>),
+    /// Table `operation_windows`.
+    OperationWindows(Vec<OperationWindowRow>),
+    /// Table `operation_cycles`.
+    OperationCycles(Vec<OperationCycleRow>),
     /// A small file of its own beside the tables, e.g. `plan-0001.toml`.
     File {
         /// File name, without a path.
@@ -338,4 +420,6 @@ macro_rules! rows_from {
     };
 }
 rows_from!(ClassRow => Classes, WindowRow => Windows, HistogramRow => Histograms, EventRow => Events,
-    SampleRow => Samples, FrameRow => Stacks, LedgerRow => Ledger, PlanRow => Plans, OpenCallRow => OpenCalls);
+    SampleRow => Samples, FrameRow => Stacks, LedgerRow => Ledger, PlanRow => Plans, OpenCallRow => OpenCalls,
+    OperationClassRow => OperationClasses, OperationRow => Operations, OperationWindowRow => OperationWindows,
+    OperationCycleRow => OperationCycles);

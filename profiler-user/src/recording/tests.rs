@@ -17,6 +17,10 @@ fn write(path: &Path, recording: &Recording) -> Finished {
     w.push(&recording.stacks);
     w.push(&recording.ledger);
     w.push(&recording.plans);
+    w.push(&recording.operation_classes);
+    w.push(&recording.operations);
+    w.push(&recording.operation_windows);
+    w.push(&recording.operation_cycles);
     w.finish(&recording.meta).unwrap()
 }
 
@@ -27,7 +31,7 @@ fn every_field_comes_back() {
     let recording = sample::recording();
     let finished = write(&path, &recording);
     assert_eq!(open(&path).unwrap(), recording);
-    let rows = 2 + 1 + 1 + 2 + 10 + 7 + 2 + 1 + 1;
+    let rows = 2 + 1 + 1 + 2 + 10 + 7 + 2 + 1 + 1 + 1 + 2 + 1 + 1;
     assert_eq!((finished.rows, finished.rows_not_written), (rows, 0));
     assert_eq!(open_without_events(&path).unwrap().events, []);
 }
@@ -60,7 +64,7 @@ fn files_are_private() {
     let mode = |p: &Path| fs::metadata(p).unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode(&path), 0o700);
     let names: Vec<_> = fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()).collect();
-    assert_eq!(names.len(), 10, "{names:?}");
+    assert_eq!(names.len(), 14, "{names:?}");
     for name in names {
         assert_eq!(mode(&name), 0o600, "{}", name.display());
     }
@@ -138,7 +142,7 @@ fn unfinished_and_foreign_files_are_passed_over() {
     write(&path, &recording);
     fs::write(path.join("events-00002.parquet.tmp"), b"PAR1 half a segment").unwrap();
     fs::write(path.join("plan-0001.toml"), b"budget = 1").unwrap();
-    fs::write(path.join("operations-00001.parquet"), b"a table of a later version").unwrap();
+    fs::write(path.join("later-00001.parquet"), b"a table of a later version").unwrap();
     assert_eq!(open(&path).unwrap(), recording);
 }
 
@@ -288,7 +292,15 @@ fn later_rows_of_a_class_a_bucket_and_a_stack_follow_their_rules() {
     }
     w.push(&lined);
     w.roll();
+    w.push(&[OperationClassRow {
+        class_name: "GET /b".into(),
+        ..sample::recording().operation_classes[0].clone()
+    }]);
+    w.roll();
+    w.push(&sample::recording().operation_classes);
+    w.roll();
     let opened = open(&path).unwrap();
+    assert_eq!(opened.operation_classes, sample::recording().operation_classes);
     assert_eq!(opened.classes, [sample::classes()[0].clone(), class]);
     assert_eq!(opened.histograms, [bucket(7)]);
     assert_eq!(opened.stacks, lined);

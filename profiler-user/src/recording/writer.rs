@@ -154,6 +154,10 @@ impl Writer {
             Rows::Ledger(r) => self.push(&r),
             Rows::Plans(r) => self.push(&r),
             Rows::OpenCalls(r) => self.push(&r),
+            Rows::OperationClasses(r) => self.push(&r),
+            Rows::Operations(r) => self.push(&r),
+            Rows::OperationWindows(r) => self.push(&r),
+            Rows::OperationCycles(r) => self.push(&r),
             Rows::File { name, bytes } => {
                 self.pending.push_back(Pending { name, bytes, rows: 1 });
                 self.write_pending();

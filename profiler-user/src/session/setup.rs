@@ -353,6 +353,7 @@ fn meta(
         losses: Losses::default(),
         not_observed: Vec::new(),
         warnings: Vec::new(),
+        operations: Vec::new(),
     }
 }
 

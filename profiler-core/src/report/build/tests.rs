@@ -38,6 +38,7 @@ fn empty() -> Recording {
             losses: Losses::default(),
             not_observed: vec![],
             warnings: vec![],
+            operations: vec![],
         },
         classes: vec![],
         windows: vec![],
@@ -48,6 +49,10 @@ fn empty() -> Recording {
         stacks: vec![],
         ledger: vec![],
         plans: vec![],
+        operation_classes: vec![],
+        operations: vec![],
+        operation_windows: vec![],
+        operation_cycles: vec![],
         damage: vec![],
     }
 }

@@ -9,6 +9,12 @@ use crate::cost::CostModel;
 use crate::units::OverheadBudget;
 use serde::{Deserialize, Serialize};
 
+mod operation;
+
+pub use operation::{
+    OperationClassRow, OperationCycleEnd, OperationCycleRow, OperationMeta, OperationRow, OperationWindowRow,
+};
+
 /// Version of the recording format; a reader refuses a higher one.
 pub const FORMAT_VERSION: u32 = 1;
 
@@ -59,6 +65,9 @@ pub struct Meta {
     pub not_observed: Vec<NotObserved>,
     /// Warnings for the reader of the report.
     pub warnings: Vec<String>,
+    /// Operations that were asked for.
+    #[serde(default)]
+    pub operations: Vec<OperationMeta>,
 }
 
 /// What the agent itself used.
@@ -399,6 +408,14 @@ pub struct Recording {
     pub ledger: Vec<LedgerRow>,
     /// Table `plans`.
     pub plans: Vec<PlanRow>,
+    /// Table `operation_classes`.
+    pub operation_classes: Vec<OperationClassRow>,
+    /// Table `operations`.
+    pub operations: Vec<OperationRow>,
+    /// Table `operation_windows`.
+    pub operation_windows: Vec<OperationWindowRow>,
+    /// Table `operation_cycles`.
+    pub operation_cycles: Vec<OperationCycleRow>,
     /// What could not be read, in words (truncated last segment, …).
     pub damage: Vec<String>,
 }
