@@ -35,6 +35,12 @@ impl Charge {
     pub fn is_corrected(self) -> bool {
         matches!(self, Self::Traced | Self::Burst | Self::Survey | Self::Samples | Self::Switches)
     }
+
+    /// There while everything is attached and gone while everything is detached.
+    #[must_use]
+    pub fn is_compared(self) -> bool {
+        self.is_corrected() && self != Self::Survey
+    }
 }
 
 /// Units and cost of one account.
@@ -69,8 +75,11 @@ pub struct Ledger {
     worst_second: f64,
     /// On the calibrated prices of hits, samples and switches.
     factor: f64,
-    /// What the closed and the open intervals would have cost at calibrated prices, ns.
-    uncorrected_ns: f64,
+    /// The open interval is like those that a comparison calls on, ...
+    compared: bool,
+    /// ... in which this was charged at calibrated prices, and the target's own CPU time was that, ns.
+    compared_ns: f64,
+    compared_own_ns: f64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -94,7 +103,9 @@ impl Ledger {
             charged_ns: 0.0,
             worst_second: 0.0,
             factor: 1.0,
-            uncorrected_ns: 0.0,
+            compared: false,
+            compared_ns: 0.0,
+            compared_own_ns: 0.0,
         }
     }
 
@@ -109,11 +120,17 @@ impl Ledger {
         self.factor
     }
 
-    /// Predicted overhead so far at calibrated prices.
+    /// From now on, is what is charged what a comparison with everything detached shows? Not in a survey, not while everything
+    /// is detached.
+    pub fn compare(&mut self, compared: bool) {
+        self.compared = compared;
+    }
+
+    /// What measured overhead has to be compared with: what hits, samples and switches took in the time that counts (see
+    /// [`Ledger::compare`]), at calibrated prices, as a share of the target's own CPU time in it. 0 before there is any.
     #[must_use]
-    pub fn uncorrected(&self) -> f64 {
-        let own = self.target_cpu_ns - self.charged_ns;
-        if own > 0.0 { self.uncorrected_ns / own } else { 0.0 }
+    pub fn compared(&self) -> f64 {
+        if self.compared_own_ns > 0.0 { self.compared_ns / self.compared_own_ns } else { 0.0 }
     }
 
     /// Charges `cost_ns` ns for `units`. Costs that are not finite or negative count as 0.
@@ -129,7 +146,9 @@ impl Ledger {
         self.open.entry((charge, class.map(|c| c.0))).or_default().add(units, cost_ns);
         if charge.counts() {
             self.bucket.spend(cost_ns);
-            self.uncorrected_ns += calibrated_ns;
+        }
+        if self.compared && charge.is_compared() {
+            self.compared_ns += calibrated_ns;
         }
     }
 
@@ -159,6 +178,9 @@ impl Ledger {
         });
         self.target_cpu_ns += target_cpu_ns as f64;
         self.charged_ns += charged_ns;
+        if self.compared {
+            self.compared_own_ns += (target_cpu_ns as f64 - charged_ns).max(0.0);
+        }
         if self.open.is_empty() {
             self.open.insert((Charge::Samples, None), Account::default());
         }

@@ -6,16 +6,15 @@ use crate::recording::MeasuredOverhead;
 const FEWEST_PAIRS: u32 = 8;
 /// Prices are raised at most by this: a metric may mean something else than work.
 const LARGEST: f64 = 5.0;
-/// They are never lowered: what is predicted holds costs that the comparison does not see (the survey, attaching, children), so
-/// that a measurement below it is no evidence against the prices of hits.
-const SMALLEST: f64 = 1.0;
+/// They are lowered at most to this: a metric may also miss work that is slowed.
+const SMALLEST: f64 = 0.5;
 /// Changes below this part are noise.
 const STEP: f64 = 0.05;
 
 /// The factor on calibrated prices with which prediction and measurement agree.
 ///
 /// ```text
-/// factor = clamp(P, low, high) / P        P: overhead at calibrated prices, [low, high]: measured, 95 %
+/// factor = clamp(P, low, high) / P        P: Ledger::compared, [low, high]: measured, 95 %
 /// ```
 /// 1 as long as the prediction lies within the interval; else the nearest end of the interval, which is the smallest change
 /// that the evidence asks for. It is found anew each time from all of the run, so it does not run away.
@@ -38,7 +37,7 @@ impl Correction {
         self.factor
     }
 
-    /// Takes note of a measurement. `uncorrected`: the overhead of the run at calibrated prices, a share. Returns the new
+    /// Takes note of a measurement. `uncorrected`: [`super::Ledger::compared`], a share. Returns the new
     /// factor if it has changed.
     pub fn update(&mut self, uncorrected: f64, measured: &MeasuredOverhead) -> Option<f64> {
         let usable = uncorrected > 0.0
@@ -103,9 +102,10 @@ mod tests {
     }
 
     #[test]
-    fn prices_are_not_lowered_and_raised_with_an_end() {
+    fn prices_are_lowered_and_raised_with_an_end() {
         let mut c = Correction::default();
-        assert_eq!(c.update(0.01, &measured(-0.02, -0.01, 20)), None);
+        assert_eq!(c.update(0.01, &measured(0.002, 0.008, 10)), Some(0.8));
+        assert_eq!(c.update(0.01, &measured(-0.02, -0.01, 20)), Some(SMALLEST));
         assert_eq!(c.update(0.01, &measured(0.5, 0.9, 40)), Some(LARGEST));
     }
 }

@@ -182,5 +182,16 @@ fn corrected_prices_are_charged_and_the_calibrated_sum_is_kept() {
     ledger.close_interval(1_000_000, 103_500);
     assert_eq!(ledger.charged_ns(), 3_500.0);
     assert!((ledger.predicted() - 0.035).abs() < 1e-12, "{}", ledger.predicted());
-    assert!((ledger.uncorrected() - 0.025).abs() < 1e-12, "{}", ledger.uncorrected());
+    // Nothing of that was compared.
+    assert_eq!(ledger.compared(), 0.0);
+    ledger.compare(true);
+    ledger.charge(Charge::Traced, None, 10, 1_000.0);
+    ledger.charge(Charge::Survey, None, 10, 1_000.0);
+    ledger.charge(Charge::Children, None, 1, 500.0);
+    // 2,000 + 2,000 + 500 of 104,500 are monitoring.
+    ledger.close_interval(2_000_000, 104_500);
+    assert!((ledger.compared() - 0.01).abs() < 1e-12, "{}", ledger.compared());
+    ledger.compare(false);
+    ledger.close_interval(3_000_000, 500_000);
+    assert!((ledger.compared() - 0.01).abs() < 1e-12, "time with everything detached does not count");
 }

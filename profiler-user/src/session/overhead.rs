@@ -8,14 +8,15 @@
 //! second is steadiest) and foretells how narrow the interval can get. How the windows are compared:
 //! [`profiler_core::stats::overhead`].
 
+mod cost;
+
 use super::attach::now_ns;
 use super::class::Ending;
 use super::metric::Metric;
-use super::surveying::BYSTANDER_SHARE;
 use super::{Phase, Session};
 use crate::target::syscalls;
 use profiler_core::class::ClassId;
-use profiler_core::recording::{Charge, MeasuredOverhead, NotObserved, WindowKind};
+use profiler_core::recording::{MeasuredOverhead, NotObserved};
 use profiler_core::stats::overhead::{self as estimate, ProgressWindow};
 use rand::{RngExt, SeedableRng};
 
@@ -33,14 +34,8 @@ const SETTLE_NS: u64 = 20_000_000;
 const OFF_SHARE: f64 = 0.1;
 /// Share of the budget that taking links off and on for it may cost.
 const CHURN_SHARE: f64 = 0.1;
-/// Share of the budget that counting the metric may cost.
-const METRIC_SHARE: f64 = 0.1;
-/// Not judged by its cost before, ns.
-const JUDGED_NS: f64 = 500e6;
 /// A window off that has not begun so long after its detaching is given up, ns.
 const DETACH_LIMIT_NS: u64 = 2_000_000_000;
-/// The metric's quota is given for so long, and anew at this interval, ns.
-const QUOTA_NS: (f64, u64) = (500e6, 100_000_000);
 /// What the half-width is foretold for where the run has no end, ns.
 const HORIZON_NS: u64 = 60_000_000_000;
 /// A reading of CPU time and progress that took longer was interrupted and is taken again, ns of target CPU time.
@@ -60,7 +55,7 @@ enum State {
     Before { mark: Mark, until_ns: u64 },
     Detaching { before: ProgressWindow, since_ns: u64 },
     Off { before: ProgressWindow, since_ns: u64, mark: Mark, until_ns: u64 },
-    Settling { before: ProgressWindow, off: ProgressWindow, until_ns: u64 },
+    Settling { before: ProgressWindow, off: ProgressWindow, since_ns: u64, until_ns: u64 },
     After { before: ProgressWindow, off: ProgressWindow, mark: Mark, until_ns: u64 },
 }
 
@@ -87,22 +82,18 @@ pub struct Comparison {
     comparisons: Vec<estimate::Comparison>,
     /// Classes to be attached again, with their quotas.
     again: Vec<(ClassId, u64)>,
+    /// Now.
+    reopen: bool,
     random: rand::rngs::StdRng,
-    /// When the metric's classes were given their quotas last.
-    quota_ns: std::cell::Cell<u64>,
-    /// Counts of the kernel's probe that are charged: own, others.
-    charged: (u64, u64),
-    /// CPU time that counting took from the target and from others, ns, since `since_ns`.
-    cost_ns: (f64, f64),
-    since_ns: u64,
+    cost: cost::MetricCost,
 }
 
 impl Comparison {
     /// A comparison whose pilot begins now.
     #[must_use]
     pub fn new(metric: Metric, named: bool, now: u64) -> Self {
-        let charged = metric.kernel_probe().map_or((0, 0), |p| (p.counts().iter().sum(), p.others()));
         Self {
+            cost: cost::MetricCost::new(&metric),
             metric,
             named,
             state: State::Pilot { next_ns: now },
@@ -113,12 +104,9 @@ impl Comparison {
             off_span_ns: (WINDOW_NS + 40_000_000) as f64,
             comparisons: Vec::new(),
             again: Vec::new(),
+            reopen: false,
             // The seed makes runs differ; nothing has to be secret.
             random: rand::rngs::StdRng::seed_from_u64(now),
-            quota_ns: std::cell::Cell::new(0),
-            charged,
-            cost_ns: (0.0, 0.0),
-            since_ns: now,
         }
     }
 
@@ -146,7 +134,7 @@ impl Comparison {
     pub fn result(&self, own_cpu_ns: f64) -> Option<MeasuredOverhead> {
         let name = format!("CPU time per unit of {}", self.metric.name());
         let measured = estimate::measured(&name, &self.comparisons)?;
-        let share = self.cost_ns.0 / own_cpu_ns.max(1.0);
+        let share = self.cost.own_ns() / own_cpu_ns.max(1.0);
         let note = match self.metric {
             Metric::Variable(_) => String::new(),
             _ => format!(
@@ -180,7 +168,7 @@ impl Session {
             self.meta.measured = comparison.result(cpu_ns);
         }
         let factor = self.correction.factor();
-        if factor > 1.0 {
+        if factor != 1.0 {
             self.meta.warnings.push(format!(
                 "hits, samples and switches cost this target {factor:.1} times what they cost the calibration's child, by the measured overhead: the plan and the ledger followed"
             ));
@@ -194,14 +182,34 @@ impl Session {
             State::Pilot { next_ns } => self.pilot(&mut comparison, next_ns),
             _ => self.compare_step(&mut comparison),
         };
-        match verdict.and_then(|()| self.keep_metric(&comparison)) {
-            Ok(()) => self.comparison = Some(comparison),
-            Err(why) => self.give_up(&comparison, why),
+        // Back before anything is opened: meanwhile costs are charged, and those of the metric to it.
+        self.comparison = Some(comparison);
+        if let Err(why) = verdict.and_then(|()| self.keep_metric()) {
+            self.give_up(why);
+        }
+        self.reopen();
+    }
+
+    /// Attaches again what a window off had detached.
+    fn reopen(&mut self) {
+        let Some(comparison) = self.comparison.as_mut().filter(|c| c.reopen) else { return };
+        comparison.reopen = false;
+        let again = std::mem::take(&mut comparison.again);
+        self.sampling.resume();
+        self.open_wanted(&again);
+        let now = now_ns();
+        if let Some(comparison) = &mut self.comparison
+            && let State::Settling { since_ns, until_ns, .. } = &mut comparison.state
+        {
+            *until_ns = now + SETTLE_NS;
+            let span = now.saturating_sub(*since_ns) as f64;
+            comparison.off_span_ns += 0.2 * (span - comparison.off_span_ns);
         }
     }
 
     /// No more comparison; what has been measured so far is kept.
-    fn give_up(&mut self, comparison: &Comparison, why: String) {
+    fn give_up(&mut self, why: String) {
+        let Some(comparison) = self.comparison.take() else { return };
         let cpu_ns = self.ledger.target_cpu_ns() - self.ledger.charged_ns();
         self.meta.measured = comparison.result(cpu_ns);
         self.progress.note(&format!("the overhead is not measured: {why}"));
@@ -209,7 +217,7 @@ impl Session {
         for id in comparison.classes() {
             self.attach.close(&self.target, *id, Ending::Drain);
         }
-        if comparison.is_off() {
+        if !comparison.again.is_empty() || comparison.is_off() {
             self.sampling.resume();
             self.open_wanted(&comparison.again);
         }
@@ -228,90 +236,6 @@ impl Session {
             }
         }
         mark
-    }
-
-    /// Charges what counting has cost since the last time: to the target, and to the others, who pay as well.
-    pub(super) fn charge_metric(&mut self) -> f64 {
-        let Some(comparison) = &mut self.comparison else { return 0.0 };
-        let price = self.cost.tracepoint;
-        let mut cost_ns = 0.0;
-        if let Some(probe) = comparison.metric.kernel_probe() {
-            let now = (probe.counts().iter().sum(), probe.others());
-            let own = now.0 - comparison.charged.0;
-            let others = now.1 - comparison.charged.1;
-            comparison.charged = now;
-            self.ledger.charge_units(Charge::Progress, None, own, price);
-            self.ledger.charge_units(Charge::Bystanders, None, others, price);
-            cost_ns = own as f64 * price.ns;
-            comparison.cost_ns.0 += cost_ns;
-            comparison.cost_ns.1 += others as f64 * price.ns;
-        }
-        cost_ns
-    }
-
-    /// The cost of hits of the metric's classes, charged elsewhere.
-    pub(super) fn note_metric_cost(&mut self, cost_ns: f64) {
-        if let Some(comparison) = &mut self.comparison {
-            comparison.cost_ns.0 += cost_ns;
-        }
-    }
-
-    /// CPU s/s that counting takes from the target.
-    pub(super) fn metric_cost(&self) -> f64 {
-        let rate = |c: &Comparison| c.cost_ns.0 / now_ns().saturating_sub(c.since_ns).max(WINDOW_NS) as f64;
-        self.comparison.as_ref().map_or(0.0, rate)
-    }
-
-    /// Bounds what counting costs, and keeps the metric's classes attached.
-    fn keep_metric(&mut self, comparison: &Comparison) -> Result<(), String> {
-        let elapsed = now_ns().saturating_sub(comparison.since_ns).max(WINDOW_NS) as f64;
-        let cpu = self.own_cpu.max(profiler_core::ledger::FLOOR_CPU_PER_S);
-        let allowed = METRIC_SHARE * self.budget.cpu_per_second(cpu);
-        let name = comparison.metric.name();
-        let (own, others) = (comparison.cost_ns.0 / elapsed, comparison.cost_ns.1 / elapsed);
-        // The first intervals know no CPU time yet.
-        // Later than the CPU time of the first intervals settles; what explodes before that meets the quota.
-        if own > allowed && elapsed > JUDGED_NS {
-            return Err(format!(
-                "counting {name} costs {:.3} % of the target's CPU time, more than a tenth of the budget; name a rarer event \
-                 or a variable with --progress",
-                100.0 * own / cpu
-            ));
-        }
-        if others > BYSTANDER_SHARE * f64::from(self.meta.cpus) {
-            return Err(format!(
-                "counting {name} takes {:.1} % of a CPU from other processes; name a variable or a function with --progress",
-                100.0 * others
-            ));
-        }
-        if self.own_cpu == 0.0 {
-            return Ok(());
-        }
-        for id in comparison.classes() {
-            let class = self.attach.class(*id);
-            let tau = class.hit_price.seconds().max(1e-12);
-            // Twice what the time may cost: the quota stops what explodes, the check above what is merely dear.
-            let quota = (2.0 * allowed * QUOTA_NS.0 * 1e-9 / tau).max(100.0) as u64;
-            if class.is_open() {
-                if now_ns().saturating_sub(comparison.quota_ns.get()) > QUOTA_NS.1 {
-                    self.attach.set_quota(*id, quota);
-                }
-            } else if class.may_open() && self.rearm_wanted.is_empty() {
-                if class.charged.attempted > 0 {
-                    return Err(format!(
-                        "the breaker stopped {name}: more calls than a tenth of the budget allows"
-                    ));
-                }
-                self.open_windows(WindowKind::Trace, &[(*id, quota)]);
-            }
-            if let Some(why) = &self.attach.class(*id).refused {
-                return Err(format!("{name} cannot be counted: {why}"));
-            }
-        }
-        if now_ns().saturating_sub(comparison.quota_ns.get()) > QUOTA_NS.1 {
-            comparison.quota_ns.set(now_ns());
-        }
-        Ok(())
     }
 
     /// A part of a window goes by; after enough of them the metric is judged.
@@ -426,7 +350,7 @@ impl Session {
     /// is made with them.
     fn correct_prices(&mut self, c: &Comparison) {
         let Some(measured) = c.result(self.ledger.target_cpu_ns() - self.ledger.charged_ns()) else { return };
-        if let Some(factor) = self.correction.update(self.ledger.uncorrected(), &measured) {
+        if let Some(factor) = self.correction.update(self.ledger.compared(), &measured) {
             self.ledger.set_factor(factor);
             self.replan_wanted = true;
             self.warn_verbose(&format!(
@@ -440,8 +364,8 @@ impl Session {
 
     fn compare_step(&mut self, c: &mut Comparison) -> Result<(), String> {
         let now = now_ns();
-        // A survey attaches and detaches by itself; what was begun is void.
-        if !matches!(self.phase, Phase::Run) && !c.is_off() {
+        // A survey attaches and detaches by itself, in a storm of forks nothing is attached: what was begun is void.
+        if (!matches!(self.phase, Phase::Run) || self.children.is_storm()) && !c.is_off() {
             c.state = State::Waiting { until_ns: now + c.cycle_ns / 2 };
             return Ok(());
         }
@@ -463,24 +387,17 @@ impl Session {
             }
             State::Detaching { since_ns, .. } if now.saturating_sub(since_ns) > DETACH_LIMIT_NS => {
                 // Something does not go, or was opened meanwhile: no comparison is worth a run without controller.
-                self.sampling.resume();
-                let again = std::mem::take(&mut c.again);
-                self.open_wanted(&again);
+                c.reopen = true;
                 State::Waiting { until_ns: now + c.cycle_ns }
             }
             State::Detaching { before, since_ns } if !self.attach.busy_but(c.metric.classes()) => {
                 State::Off { before, since_ns, mark: here, until_ns: now + c.window_ns }
             }
             State::Off { before, since_ns, mark, until_ns } if now >= until_ns => {
-                let off = window(mark, here);
-                self.sampling.resume();
-                let again = std::mem::take(&mut c.again);
-                self.open_wanted(&again);
-                let on_ns = now_ns();
-                c.off_span_ns += 0.2 * (on_ns.saturating_sub(since_ns) as f64 - c.off_span_ns);
-                State::Settling { before, off, until_ns: on_ns + SETTLE_NS }
+                c.reopen = true;
+                State::Settling { before, off: window(mark, here), since_ns, until_ns: u64::MAX }
             }
-            State::Settling { before, off, until_ns } if now >= until_ns => {
+            State::Settling { before, off, until_ns, .. } if now >= until_ns => {
                 State::After { before, off, mark: here, until_ns: now + c.window_ns }
             }
             State::After { before, off, mark, until_ns } if now >= until_ns => {

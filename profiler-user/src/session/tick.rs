@@ -168,6 +168,7 @@ impl Session {
                 // The end of a burst of the plan is no alarm.
                 if ended.tripped_itself && !planned {
                     self.trips += 1;
+                    self.note_metric_trip(class);
                 }
             }
         }
@@ -261,7 +262,7 @@ impl Session {
         let foreign = others.saturating_sub(self.foreign_samples);
         self.foreign_samples = others;
         self.ledger.charge_units(Charge::Bystanders, None, foreign, self.sampling.price(&self.cost));
-        self.charge_metric();
+        self.charge_metric(elapsed);
         let operations = self.attach.take_operations();
         self.ledger.charge_units(Charge::Attach, None, operations, self.cost.attach);
         self.misc_ns += operations as f64 * self.cost.attach.ns;
@@ -274,6 +275,8 @@ impl Session {
         self.ledger.charge(Charge::Children, None, children.hits, children.cost_ns);
         self.note_misc(elapsed, children.cost_ns);
         let rows = self.ledger.close_interval(now, used);
+        let off = self.comparison.as_ref().is_some_and(Comparison::is_off);
+        self.ledger.compare(matches!(self.phase, Phase::Run) && !off && !self.children.is_storm());
         self.sampling.flush(&self.writer);
         self.writer.send(self.merger.push(&rows));
         self.last_ledger_ns = now;

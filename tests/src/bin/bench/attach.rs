@@ -4,7 +4,7 @@ use crate::measure::{Series, Table};
 use crate::watch::{self, Ours, Place};
 use anyhow::{Result, ensure};
 use profiler_core::class::Tier;
-use profiler_tests::support::Target;
+use profiler_tests::support::{Agent, Target, changed_text};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -71,6 +71,33 @@ pub fn killed_agent(rounds: u32) -> Result<String> {
     }
     let mut table = Table::new(&["functions", "last instrumentation gone after SIGKILL, ms", "aim", "n"]);
     table.row(&["1000".to_owned(), gone.show(1), "<= 100".to_owned(), gone.n().to_string()]);
+    Ok(table.to_string())
+}
+
+/// Milliseconds from SIGSTOP of an agent that traces 1,000 functions to the last changed byte of text: the watchdog
+/// notices the silence and kills it.
+pub fn stopped_agent(rounds: u32) -> Result<String> {
+    let mut target = Target::start("calls");
+    // The plan counts against the target's CPU time.
+    target.command("burn 1");
+    let folder = std::env::temp_dir().join(format!("tithe-bench-{}", std::process::id()));
+    std::fs::create_dir(&folder)?;
+    let mut gone = Series::default();
+    for _ in 0..rounds {
+        let mut agent = Agent::start(target.pid(), &folder, &["--count", "big*", "--only-named"]);
+        agent.wait_tracing();
+        let changed = changed_text(target.pid())?;
+        ensure!(!changed.is_empty(), "nothing is attached: {}", agent.messages());
+        let start = Instant::now();
+        agent.signal(libc::SIGSTOP);
+        profiler_tests::support::wait_text_original(&target, Duration::from_secs(10));
+        gone.push(start.elapsed().as_secs_f64() * 1e3);
+        agent.finish();
+        target.call("big", 1, 1);
+    }
+    std::fs::remove_dir_all(&folder)?;
+    let mut table = Table::new(&["functions", "last instrumentation gone after SIGSTOP, ms", "aim", "n"]);
+    table.row(&["2000".to_owned(), gone.show(0), "<= 1500".to_owned(), gone.n().to_string()]);
     Ok(table.to_string())
 }
 

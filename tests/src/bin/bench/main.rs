@@ -62,6 +62,7 @@ const CELLS: &[Cell] = &[
     Cell { name: "attach", title: "Attach and detach", run: |o| attach::attach_and_detach(o.rounds) },
     Cell { name: "stall", title: "Longest stall of the target", run: |o| attach::stalls(o.rounds) },
     Cell { name: "kill", title: "An agent that is killed", run: |o| attach::killed_agent(o.rounds) },
+    Cell { name: "stop", title: "An agent that is stopped", run: |o| attach::stopped_agent(o.rounds) },
     Cell { name: "sqlite", title: "The agent on SQLite at 2 %", run: |o| demo::sqlite(o.rounds) },
     Cell { name: "governor", title: "The budget, whatever the target does", run: governor::governor },
     Cell { name: "explosion", title: "A function that explodes", run: |o| explosion::explosion(o.rounds) },
