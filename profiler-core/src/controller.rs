@@ -8,9 +8,10 @@
 mod bursts;
 mod types;
 
-pub use types::{Action, ClassOrder, ControllerConfig, Reason, Tick};
+pub use types::{Action, Cause, ClassOrder, ControllerConfig, Reason, Tick};
 
 use crate::class::ClassId;
+use crate::ledger::FLOOR_CPU_PER_S;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use std::collections::BTreeMap;
@@ -71,6 +72,9 @@ pub struct Controller {
     planned_period_ns: u64,
     period_ns: u64,
     last_plan_ns: u64,
+    /// CPU s/s that the target used when the plan was taken over, and since when it has used another amount.
+    planned_cpu: Option<f64>,
+    cpu_drift_since_ns: Option<u64>,
     random: StdRng,
 }
 
@@ -84,6 +88,8 @@ impl Controller {
             planned_period_ns: 0,
             period_ns: 0,
             last_plan_ns: 0,
+            planned_cpu: None,
+            cpu_drift_since_ns: None,
             random: StdRng::seed_from_u64(config.seed),
         }
     }
@@ -118,7 +124,7 @@ impl Controller {
             let entry =
                 Entry { order: *order, mode: new_mode, rate_hz, stops, drift_since_ns: None, next_burst_ns };
             if mode == Mode::Traced && new_mode != Mode::Traced {
-                actions.push(Action::Detach { class: order.class, reason: Reason::OverBudget });
+                actions.push(Action::Detach { class: order.class, reason: Reason::Planned });
             }
             if new_mode == Mode::Traced {
                 traced += 1.0;
@@ -138,6 +144,7 @@ impl Controller {
         self.planned_period_ns = period_ns;
         self.period_ns = period_ns;
         self.last_plan_ns = now_ns;
+        (self.planned_cpu, self.cpu_drift_since_ns) = (None, None);
         actions
     }
 
@@ -223,6 +230,7 @@ impl Controller {
                 // It fits again: keep the link.
                 entry.mode = Mode::Traced;
                 entry.stops = 0;
+                actions.push(Action::Resumed { class: entry.order.class });
             } else {
                 entry.stops = entry.stops.saturating_add(1);
                 let retry_ns = tick.now_ns.saturating_add(pause(&self.config, entry.stops));
@@ -230,19 +238,19 @@ impl Controller {
                 actions.push(Action::Detach { class: entry.order.class, reason: Reason::TrialOver });
                 // It was not planned with, and now looks as if it would fit: ask the planner.
                 if !entry.order.trace && entry.cost() <= 0.5 * headroom {
-                    fits = Some(entry.order.class);
+                    fits = Some(Cause::Fits { class: entry.order.class, rate_hz: entry.rate_hz });
                 }
             }
         }
         self.ask_for_plan(tick.now_ns, fits, actions);
     }
 
-    /// A class whose trial showed that it may fit; at most one new plan per drift interval.
-    fn ask_for_plan(&mut self, now_ns: u64, fits: Option<ClassId>, actions: &mut Vec<Action>) {
-        let Some(class) = fits else { return };
+    /// Asks for a new plan, at most once in three drift intervals.
+    fn ask_for_plan(&mut self, now_ns: u64, why: Option<Cause>, actions: &mut Vec<Action>) {
+        let Some(why) = why else { return };
         if now_ns.saturating_sub(self.last_plan_ns) as f64 > 3e9 * self.config.drift_s {
             self.last_plan_ns = now_ns;
-            actions.push(Action::Replan { why: format!("class {class} may fit into the budget") });
+            actions.push(Action::Replan { why });
         }
     }
 
@@ -332,26 +340,40 @@ impl Controller {
 
     fn watch_drift(&mut self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
         let long_ago = |since: u64, s: f64| tick.now_ns.saturating_sub(since) as f64 > s * 1e9;
-        let mut drifted: Option<(ClassId, f64)> = None;
+        let mut drifted = None;
         for entry in self.classes.values_mut().filter(|e| e.mode == Mode::Traced) {
-            let (low, _, high) = entry.order.rate_hz;
+            let (low, planned_hz, high) = entry.order.rate_hz;
             let out = entry.rate_hz > high * self.config.drift_factor
                 || entry.rate_hz < low / self.config.drift_factor;
             match (out, entry.drift_since_ns) {
                 (false, _) => entry.drift_since_ns = None,
                 (true, None) => entry.drift_since_ns = Some(tick.now_ns),
                 (true, Some(since)) if long_ago(since, self.config.drift_s) => {
-                    drifted = drifted.or(Some((entry.order.class, entry.rate_hz)));
+                    let (class, rate_hz) = (entry.order.class, entry.rate_hz);
+                    drifted = drifted.or(Some(Cause::Rate { class, rate_hz, planned_hz }));
                 }
                 (true, Some(_)) => {}
             }
         }
-        if let Some((class, rate)) = drifted
-            && long_ago(self.last_plan_ns, 3.0 * self.config.drift_s)
-        {
-            self.last_plan_ns = tick.now_ns;
-            actions.push(Action::Replan { why: format!("class {class} now runs at {rate:.0} calls/s") });
+        // The budget is a share of what the target uses.
+        let now = tick.target_cpu.max(FLOOR_CPU_PER_S);
+        let planned = *self.planned_cpu.get_or_insert(now);
+        let factor = self.config.cpu_drift_factor;
+        if now > planned * factor || now < planned / factor {
+            let since = *self.cpu_drift_since_ns.get_or_insert(tick.now_ns);
+            if long_ago(since, self.config.drift_s) {
+                drifted = drifted.or(Some(Cause::Cpu { now, planned }));
+            }
+        } else {
+            self.cpu_drift_since_ns = None;
         }
+        self.ask_for_plan(tick.now_ns, drifted, actions);
+    }
+
+    /// The sampler runs at a longer period than planned, because the tokens ran out.
+    #[must_use]
+    pub fn is_slowed(&self) -> bool {
+        self.period_ns > self.planned_period_ns
     }
 }
 

@@ -20,6 +20,7 @@ struct Sim {
     actions: usize,
     attaches: usize,
     bursts: usize,
+    target_cpu: f64,
 }
 
 const EXTRA: u64 = 50;
@@ -44,6 +45,7 @@ impl Sim {
             actions: 0,
             attaches: 0,
             bursts: 0,
+            target_cpu: 1.0,
         };
         sim.apply(first);
         sim
@@ -63,6 +65,7 @@ impl Sim {
                 Action::Quota { class, hits } => self.links[class.0 as usize].0 = hits,
                 Action::Period { period_ns } => self.sample_period_ns = period_ns,
                 Action::Replan { .. } => self.actions += 1,
+                Action::Resumed { class } => assert!(self.links[class.0 as usize].1),
             }
         }
     }
@@ -109,6 +112,7 @@ impl Sim {
             sample_cost: sample_cost / TICK_NS as f64,
             sampling_hz: 1e9 / self.sample_period_ns as f64,
             hits: &hits,
+            target_cpu: self.target_cpu,
         };
         let actions = self.controller.tick(&tick);
         self.apply(actions);
@@ -216,6 +220,25 @@ fn drift_asks_for_a_new_plan_and_not_twice_in_a_row() {
 }
 
 #[test]
+fn a_target_that_uses_more_cpu_time_is_planned_for_anew() {
+    let mut sim = Sim::new(0.5, 700.0, &[order(0, 1_000.0, 700.0)], vec![1_000.0]);
+    for _ in 0..50 {
+        sim.step();
+    }
+    // Sixteen threads begin to work; the budget grows with them.
+    sim.target_cpu = 1.4;
+    for _ in 0..50 {
+        sim.step();
+    }
+    assert_eq!(sim.actions, 0, "within the factor");
+    sim.target_cpu = 16.0;
+    for _ in 0..25 {
+        sim.step();
+    }
+    assert_eq!(sim.actions, 1);
+}
+
+#[test]
 fn seasonal_load_holds_the_budget() {
     let rates = vec![100.0, 2_000.0, 8_000.0];
     let orders: Vec<_> = rates.iter().enumerate().map(|(i, r)| order(i as u32, *r, 700.0)).collect();
@@ -272,6 +295,7 @@ fn bursts_wait_when_there_are_no_tokens_and_are_not_left_out() {
         sample_cost: 0.0,
         sampling_hz: 100.0,
         hits: &[],
+        target_cpu: 1.0,
     };
     for _ in 0..20 {
         tick.now_ns += TICK_NS;

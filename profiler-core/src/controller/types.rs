@@ -18,6 +18,8 @@ pub struct ControllerConfig {
     pub low_water: f64,
     /// A rate outside its interval by more than this factor is drift.
     pub drift_factor: f64,
+    /// The same for the CPU time that the target uses.
+    pub cpu_drift_factor: f64,
     /// Drift must last this long before the plan is made anew, and plans lie at least thrice this apart, s.
     pub drift_s: f64,
     /// Largest sampling period, ns: the sampler is slowed to this and no further.
@@ -37,6 +39,7 @@ impl Default for ControllerConfig {
             longest_pause_s: 60.0,
             low_water: 0.1,
             drift_factor: 1.3,
+            cpu_drift_factor: 1.5,
             drift_s: 1.0,
             // 10 Hz: below it a share of 10 % has an interval of its own size for minutes.
             longest_period_ns: 100_000_000,
@@ -90,6 +93,8 @@ pub struct Tick<'a> {
     pub sampling_hz: f64,
     /// Hits of the attached classes since the last tick.
     pub hits: &'a [(ClassId, u64)],
+    /// CPU time that the target uses by itself, CPU s/s, smoothed over some seconds.
+    pub target_cpu: f64,
 }
 
 /// Why a class was detached.
@@ -97,8 +102,38 @@ pub struct Tick<'a> {
 pub enum Reason {
     /// The ledger ran dry and this class gave least for its cost.
     OverBudget,
-    /// Its trial burst is over.
+    /// Its trial burst is over, and it would still cost too much, or the plan does not trace it.
     TrialOver,
+    /// The new plan does not trace it.
+    Planned,
+}
+
+/// Why the plan is to be made anew.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Cause {
+    /// A traced class runs at another rate than the plan was made for.
+    Rate {
+        /// Class.
+        class: ClassId,
+        /// Events/s now.
+        rate_hz: f64,
+        /// Events/s in the plan.
+        planned_hz: f64,
+    },
+    /// A trial showed that a class may fit into the budget.
+    Fits {
+        /// Class.
+        class: ClassId,
+        /// Events/s in the trial.
+        rate_hz: f64,
+    },
+    /// The target uses more or less CPU time than when the plan was made (threads came or went, it woke up).
+    Cpu {
+        /// CPU s/s now.
+        now: f64,
+        /// CPU s/s then.
+        planned: f64,
+    },
 }
 
 /// What the session shall do.
@@ -148,9 +183,14 @@ pub enum Action {
         /// ns.
         period_ns: u64,
     },
-    /// Rates have left the intervals that the plan was made for.
+    /// A class that had been stopped stays attached after its trial: it is traced again.
+    Resumed {
+        /// Class.
+        class: ClassId,
+    },
+    /// What the plan was made for is no longer so.
     Replan {
-        /// In words.
-        why: String,
+        /// What.
+        why: Cause,
     },
 }

@@ -4,6 +4,10 @@
 //! from nothing else, so that a report made live and one made a year later are the same.
 //! Times are `CLOCK_MONOTONIC` nanoseconds of the recorded host (`ktime`), unless a name says otherwise.
 
+mod change;
+
+pub use change::{ChangeKind, ChangeRow};
+
 use crate::class::{ExitMode, RecordKind, SiteClass, Tier};
 use crate::cost::CostModel;
 use crate::units::OverheadBudget;
@@ -416,6 +420,8 @@ pub struct Recording {
     pub operation_windows: Vec<OperationWindowRow>,
     /// Table `operation_cycles`.
     pub operation_cycles: Vec<OperationCycleRow>,
+    /// Table `changes`.
+    pub changes: Vec<ChangeRow>,
     /// What could not be read, in words (truncated last segment, …).
     pub damage: Vec<String>,
 }

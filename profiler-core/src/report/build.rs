@@ -6,6 +6,7 @@
 //! What it does not do: no text, no layout; it reads no file and decides nothing.
 
 mod calls;
+mod log;
 mod samples;
 
 use super::{Receipt, Report, Row};
@@ -83,6 +84,7 @@ impl Report {
             samples: recording.samples.len() as u64,
             rows,
             receipt,
+            log: log::entries(recording),
             warnings,
         }
     }

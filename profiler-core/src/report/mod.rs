@@ -4,7 +4,7 @@ mod build;
 
 use crate::class::{RecordKind, SiteClass, Tier};
 use crate::estimate::Estimate;
-use crate::recording::{Charge, Losses, MeasuredOverhead, NotObserved};
+use crate::recording::{ChangeKind, Charge, Losses, MeasuredOverhead, NotObserved};
 use crate::units::OverheadBudget;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -26,8 +26,28 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// What the watching cost.
     pub receipt: Receipt,
+    /// What the run changed of what it does, when and why.
+    #[serde(default)]
+    pub log: Vec<LogEntry>,
     /// Damage, warnings.
     pub warnings: Vec<String>,
+}
+
+/// A change, or several of one kind that concern the same function.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LogEntry {
+    /// When, s after the start; of several: the first.
+    pub time_s: f64,
+    /// When it happened last, s after the start.
+    pub last_s: f64,
+    /// How often.
+    pub times: u64,
+    /// What.
+    pub kind: ChangeKind,
+    /// Function, or number of the plan; empty: neither.
+    pub subject: String,
+    /// Why, in words; of several: that of the last.
+    pub text: String,
 }
 
 /// One function or event.

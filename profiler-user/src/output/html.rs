@@ -117,6 +117,7 @@ pub(super) fn page(report: &Report, recording: &Recording, options: TextOptions)
         out.push_str(&format!("<dt>{label}</dt><dd>{}</dd>\n", escape(&text)));
     }
     out.push_str("</dl>\n");
+    list(&mut out, "What changed", &super::log::lines(report));
     let not: Vec<String> =
         report.receipt.not_observed.iter().map(|n| format!("{}: {}", n.what, n.why)).collect();
     list(&mut out, "Not observed", &not);

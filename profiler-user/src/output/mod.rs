@@ -11,6 +11,7 @@ mod chrome;
 mod firefox;
 mod flame;
 mod html;
+mod log;
 mod pprof;
 mod receipt;
 mod speedscope;

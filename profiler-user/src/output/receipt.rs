@@ -180,6 +180,7 @@ pub fn receipt_text(report: &Report, options: TextOptions) -> String {
             }
         }
     };
+    block("What changed", super::log::lines(report));
     block("Not observed", r.not_observed.iter().map(|n| format!("{}: {}", n.what, n.why)).collect());
     block("Warnings", report.warnings.clone());
     out

@@ -2,8 +2,8 @@
 
 use profiler_core::class::{RecordKind, SiteClass, Source, Tier};
 use profiler_core::estimate::Estimate;
-use profiler_core::recording::Charge;
-use profiler_core::report::{Receipt, Report, Row};
+use profiler_core::recording::{ChangeKind, Charge};
+use profiler_core::report::{LogEntry, Receipt, Report, Row};
 use profiler_core::units::OverheadBudget;
 use std::collections::BTreeMap;
 
@@ -115,6 +115,34 @@ pub(super) fn report() -> Report {
             prices: "calibrated".into(),
             not_observed: meta.not_observed.clone(),
         },
+        log: vec![
+            LogEntry {
+                time_s: 1.9,
+                last_s: 1.9,
+                times: 1,
+                kind: ChangeKind::Plan,
+                subject: "plan 1".into(),
+                text: "1 of 3 functions traced, 1 in bursts, 99 samples per CPU second; traced: db::query; because 3 functions \
+                       were surveyed"
+                    .into(),
+            },
+            LogEntry {
+                time_s: 3.0,
+                last_s: 7.25,
+                times: 1_204,
+                kind: ChangeKind::Trip,
+                subject: "parse".into(),
+                text: "1,000 calls in 0.20 ms used up its quota".into(),
+            },
+            LogEntry {
+                time_s: 4.0,
+                last_s: 4.0,
+                times: 1,
+                kind: ChangeKind::Modules,
+                subject: String::new(),
+                text: "libplugin.so came".into(),
+            },
+        ],
         warnings: meta.warnings.clone(),
     }
 }

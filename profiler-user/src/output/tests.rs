@@ -50,6 +50,12 @@ fn table_and_receipt_in_80_columns() {
               samples lost  1 of 991 (0.10 %): 1 ring full
               agent         0.60 % of one CPU, 41 MiB resident; 12 MiB in the kernel
               tier          A (uprobe session links)
+            What changed
+              1.9 s: plan 1: 1 of 3 functions traced, 1 in bursts, 99 samples per CPU
+                second; traced: db::query; because 3 functions were surveyed
+              3.0 s: parse tripped the breaker 1,204 times, last at 7.2 s: 1,000 calls in
+                0.20 ms used up its quota
+              4.0 s: modules: libplugin.so came
             Not observed
               libc.so.6:memcpy: IFUNC not resolved in the target
             Warnings
@@ -89,6 +95,11 @@ fn table_and_receipt_in_120_columns() {
               samples lost  1 of 991 (0.10 %): 1 ring full
               agent         0.60 % of one CPU, 41 MiB resident; 12 MiB in the kernel
               tier          A (uprobe session links)
+            What changed
+              1.9 s: plan 1: 1 of 3 functions traced, 1 in bursts, 99 samples per CPU second; traced: db::query; because 3 functions
+                were surveyed
+              3.0 s: parse tripped the breaker 1,204 times, last at 7.2 s: 1,000 calls in 0.20 ms used up its quota
+              4.0 s: modules: libplugin.so came
             Not observed
               libc.so.6:memcpy: IFUNC not resolved in the target
             Warnings

@@ -7,7 +7,7 @@
 //! JSON string. It does no I/O.
 
 use profiler_core::class::{ExitMode, RecordKind, SiteClass};
-use profiler_core::recording::{Charge, OperationCycleEnd, WindowKind};
+use profiler_core::recording::{ChangeKind, Charge, OperationCycleEnd, WindowKind};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 
@@ -308,7 +308,7 @@ macro_rules! text_cells {
         }
     )*};
 }
-text_cells!(SiteClass, RecordKind, ExitMode, WindowKind, Charge, OperationCycleEnd);
+text_cells!(SiteClass, RecordKind, ExitMode, WindowKind, Charge, OperationCycleEnd, ChangeKind);
 
 /// A row type that is one Parquet table.
 pub trait Table: Sized + Clone + Send + 'static {

@@ -8,7 +8,7 @@ use super::META_FILE;
 use super::cell::Table;
 use super::segment::{self, SegmentInfo};
 use profiler_core::recording::{
-    ClassRow, EventRow, FORMAT_VERSION, FrameRow, HistogramRow, LedgerRow, Meta, OpenCallRow,
+    ChangeRow, ClassRow, EventRow, FORMAT_VERSION, FrameRow, HistogramRow, LedgerRow, Meta, OpenCallRow,
     OperationClassRow, PlanRow, Recording, SampleRow, WindowRow,
 };
 use std::collections::{BTreeMap, HashMap};
@@ -91,6 +91,7 @@ fn load(path: &Path, with_events: bool) -> Result<Recording, OpenError> {
     let operations = loader.table();
     let operation_windows = loader.table();
     let operation_cycles = loader.table();
+    let changes: Vec<ChangeRow> = loader.table();
     let stacks = loader.stacks();
 
     if loader.version > FORMAT_VERSION {
@@ -121,6 +122,7 @@ fn load(path: &Path, with_events: bool) -> Result<Recording, OpenError> {
         operations,
         operation_windows,
         operation_cycles,
+        changes,
         damage: loader.damage,
     })
 }

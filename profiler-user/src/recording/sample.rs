@@ -331,6 +331,22 @@ pub(crate) fn recording() -> Recording {
             largest_share_difference: 0.012,
             unobserved: vec!["GET /rare".into()],
         }],
+        changes: vec![
+            ChangeRow {
+                time_ns: 1_000_000_000,
+                kind: ChangeKind::Plan,
+                class_id: None,
+                plan: Some(1),
+                text: "2 functions were surveyed".into(),
+            },
+            ChangeRow {
+                time_ns: 3_000_000_000,
+                kind: ChangeKind::Trip,
+                class_id: Some(1),
+                plan: None,
+                text: "1,000 calls in 0.20 ms".into(),
+            },
+        ],
         damage: vec![],
     }
 }

@@ -6,9 +6,9 @@
 use super::cell::{Cell, CellError, Column, ColumnSpec, Encoding, Table, Word};
 use profiler_core::class::{ExitMode, RecordKind, SiteClass};
 use profiler_core::recording::{
-    Charge, ClassRow, EventRow, FrameRow, HistogramRow, LedgerRow, OpenCallRow, OperationClassRow,
-    OperationCycleEnd, OperationCycleRow, OperationRow, OperationWindowRow, PlanRow, SampleRow, WindowKind,
-    WindowRow,
+    ChangeKind, ChangeRow, Charge, ClassRow, EventRow, FrameRow, HistogramRow, LedgerRow, OpenCallRow,
+    OperationClassRow, OperationCycleEnd, OperationCycleRow, OperationRow, OperationWindowRow, PlanRow,
+    SampleRow, WindowKind, WindowRow,
 };
 
 /// A cell's Rust type and packing, by a short word in the lists below.
@@ -307,6 +307,14 @@ table!(OperationCycleRow, "operation_cycles", 12, heap |r| lists(&[&r.unobserved
     unobserved: Vec<String> [plain],
 });
 
+table!(ChangeRow, "changes", 13, heap |r| r.text.len(), {
+    time_ns: u64 [delta],
+    kind: ChangeKind [dict],
+    class_id: Option<u32> [dict],
+    plan: Option<u32> [dict],
+    text: String [dict],
+});
+
 /// Name and columns of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableSpec {
@@ -336,6 +344,7 @@ pub fn tables() -> Vec<TableSpec> {
         spec::<OperationRow>(),
         spec::<OperationWindowRow>(),
         spec::<OperationCycleRow>(),
+        spec::<ChangeRow>(),
     ]
 }
 
@@ -371,6 +380,8 @@ pub enum Rows {
     OperationWindows(Vec<OperationWindowRow>),
     /// Table `operation_cycles`.
     OperationCycles(Vec<OperationCycleRow>),
+    /// Table `changes`.
+    Changes(Vec<ChangeRow>),
     /// A small file of its own beside the tables, e.g. `plan-0001.toml`.
     File {
         /// File name, without a path.
@@ -422,4 +433,4 @@ macro_rules! rows_from {
 rows_from!(ClassRow => Classes, WindowRow => Windows, HistogramRow => Histograms, EventRow => Events,
     SampleRow => Samples, FrameRow => Stacks, LedgerRow => Ledger, PlanRow => Plans, OpenCallRow => OpenCalls,
     OperationClassRow => OperationClasses, OperationRow => Operations, OperationWindowRow => OperationWindows,
-    OperationCycleRow => OperationCycles);
+    OperationCycleRow => OperationCycles, ChangeRow => Changes);

@@ -21,6 +21,7 @@ fn write(path: &Path, recording: &Recording) -> Finished {
     w.push(&recording.operations);
     w.push(&recording.operation_windows);
     w.push(&recording.operation_cycles);
+    w.push(&recording.changes);
     w.finish(&recording.meta).unwrap()
 }
 
@@ -31,7 +32,7 @@ fn every_field_comes_back() {
     let recording = sample::recording();
     let finished = write(&path, &recording);
     assert_eq!(open(&path).unwrap(), recording);
-    let rows = 2 + 1 + 1 + 2 + 10 + 7 + 2 + 1 + 1 + 1 + 2 + 1 + 1;
+    let rows = 2 + 1 + 1 + 2 + 10 + 7 + 2 + 1 + 1 + 1 + 2 + 1 + 1 + 2;
     assert_eq!((finished.rows, finished.rows_not_written), (rows, 0));
     assert_eq!(open_without_events(&path).unwrap().events, []);
 }
@@ -64,7 +65,7 @@ fn files_are_private() {
     let mode = |p: &Path| fs::metadata(p).unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode(&path), 0o700);
     let names: Vec<_> = fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()).collect();
-    assert_eq!(names.len(), 14, "{names:?}");
+    assert_eq!(names.len(), 15, "{names:?}");
     for name in names {
         assert_eq!(mode(&name), 0o600, "{}", name.display());
     }

@@ -153,6 +153,7 @@ impl Writer {
             Rows::ReplaceStacks(r) => self.replace_stacks(&r),
             Rows::Ledger(r) => self.push(&r),
             Rows::Plans(r) => self.push(&r),
+            Rows::Changes(r) => self.push(&r),
             Rows::OpenCalls(r) => self.push(&r),
             Rows::OperationClasses(r) => self.push(&r),
             Rows::Operations(r) => self.push(&r),

@@ -115,7 +115,8 @@ impl Session {
             self.charge_class(id);
         }
         let rates = if self.plans == 0 { HashMap::new() } else { self.present_rates() };
-        self.make_plan(&rates).map_err(|e| Failure::from(anyhow::Error::new(e)))
+        let why = "the program is held before its start".to_owned();
+        self.make_plan(&rates, why).map_err(|e| Failure::from(anyhow::Error::new(e)))
     }
 
     /// The run begins now: counts from here to the end are those of the whole run.

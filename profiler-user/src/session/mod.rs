@@ -8,12 +8,14 @@
 
 mod attach;
 mod catalog;
+mod changes;
 mod children;
 mod class;
 mod finish;
 mod host;
 mod launching;
 mod metric;
+mod opening;
 mod overhead;
 mod planning;
 mod progress;
@@ -143,6 +145,12 @@ struct Session {
     plans: u32,
     trips: u32,
     replan_wanted: bool,
+    /// Why, if it is known.
+    replan_why: Option<String>,
+    /// On the calibrated prices when the plan was made.
+    planned_factor: f64,
+    /// The sampler has been slowed.
+    sampling_slowed: bool,
     /// From when on the samples are asked for functions that nobody named, ktime ns.
     discover_ns: u64,
     discovered: bool,

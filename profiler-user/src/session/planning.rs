@@ -165,11 +165,15 @@ impl Session {
         plan::solve(problem, Strategy::Auto, &Options { work_limit: Some(LIVE_WORK), ..Options::default() })
     }
 
-    /// Makes a plan from the rates, records it and puts it to work.
+    /// Makes a plan from the rates, records it (and `why` it was made) and puts it to work.
     ///
     /// # Errors
     /// The budget does not allow what must be traced.
-    pub(super) fn make_plan(&mut self, rates: &HashMap<ClassId, Rate>) -> Result<(), plan::PlanError> {
+    pub(super) fn make_plan(
+        &mut self,
+        rates: &HashMap<ClassId, Rate>,
+        why: String,
+    ) -> Result<(), plan::PlanError> {
         let (mut problem, ids) = self.problem_of(rates);
         if self.plan_only {
             self.plans += 1;
@@ -178,6 +182,8 @@ impl Session {
         }
         let plan = Self::solve(&mut problem)?;
         self.plans += 1;
+        self.planned_factor = self.ledger.factor();
+        self.note_plan(why);
         let now = now_ns();
         let reasons = plan.explain(&problem);
         let bursts = self.burst_orders(&problem, &ids, &plan);

@@ -9,7 +9,7 @@ use crate::prober::KernelLog;
 use profiler_core::class::{ClassId, RecordKind};
 use profiler_core::ledger::FLOOR_CPU_PER_S;
 use profiler_core::plan::{self, Options, Strategy};
-use profiler_core::recording::WindowKind;
+use profiler_core::recording::{ChangeKind, WindowKind};
 use profiler_core::survey::{
     BurstOutcome, BurstRequest, RateEstimate, Step, StoppedBy, Survey, SurveyClass, SurveyConfig,
 };
@@ -77,12 +77,16 @@ impl Session {
             return;
         }
         match self.sampling.use_cpus() {
-            Ok(()) => self.meta.warnings.push(format!(
-                "samples come from one event per CPU ({threads} threads, {:.0} switches/s): other processes pay up to \
-                 {:.3} % of a CPU for them",
-                self.switches_per_s,
-                others * 100.0
-            )),
+            Ok(()) => {
+                let text = format!(
+                    "samples come from one event per CPU ({threads} threads, {:.0} switches/s): other processes pay up to \
+                     {:.3} % of a CPU for them",
+                    self.switches_per_s,
+                    others * 100.0
+                );
+                self.note_change(ChangeKind::Sampling, None, text.clone());
+                self.meta.warnings.push(text);
+            }
             Err(why) => self.progress.note(&format!("cannot sample per CPU: {why}")),
         }
     }
@@ -123,8 +127,9 @@ impl Session {
             }
             Phase::Run if self.replan_wanted && !self.comparison.as_ref().is_some_and(Comparison::is_off) => {
                 self.replan_wanted = false;
+                let why = self.take_why();
                 let rates = self.present_rates();
-                if let Err(error) = self.make_plan(&rates) {
+                if let Err(error) = self.make_plan(&rates, why) {
                     self.warn_verbose(&format!("the plan stays as it is: {error}"));
                 }
             }
@@ -247,9 +252,11 @@ impl Session {
     /// The rates are there: a plan, together with what is known of classes that run already.
     fn start_plan(&mut self, new: HashMap<ClassId, Rate>) -> anyhow::Result<()> {
         self.phase = Phase::Run;
+        let surveyed = new.len();
         let mut rates = self.present_rates();
         rates.extend(new);
-        self.make_plan(&rates)?;
+        let why = format!("{surveyed} functions were surveyed");
+        self.make_plan(&rates, why)?;
         Ok(())
     }
 
@@ -300,7 +307,7 @@ impl Session {
     /// `--only-named`: no survey, no sampling; everything named is traced under its quota.
     fn trace_all(&mut self, classes: &[ClassId]) -> anyhow::Result<()> {
         self.phase = Phase::Run;
-        self.make_plan(&HashMap::new())?;
+        self.make_plan(&HashMap::new(), "the functions were named".to_owned())?;
         // The run begins here: counts from now to the end are those of the whole run.
         let (begun, now) = (self.meta.start_ns, now_ns());
         let later = now.saturating_sub(begun);
@@ -319,8 +326,10 @@ impl Session {
         self.choose_events(self.sampling.rate_hz());
         let execed = self.children.take_execed();
         // The target may be gone: its end is seen elsewhere.
+        let before = self.mapped_modules();
         if self.inspection.refresh().unwrap_or(false) || execed {
             self.modules_dirty = true;
+            self.note_modules(&before, execed);
             // At once, and not ahead: such a link would end the target.
             self.drop_unsafe_return_links();
         }

@@ -6,22 +6,18 @@
 use super::attach::{Ended, now_ns};
 use super::overhead::Comparison;
 use super::{Phase, Session};
-use crate::inspect::Refusal;
-use crate::prober::{ClassCounters, Tier};
+use crate::prober::ClassCounters;
 use crate::session::class::{Ending, LinkState};
 use profiler_core::burst::{FRESH_DELAY_NS, FRESH_NS};
 use profiler_core::class::{ClassId, RecordKind};
 use profiler_core::controller::{Action, Tick};
 use profiler_core::cost;
-use profiler_core::recording::{Charge, EventRow, WindowKind};
-use std::collections::BTreeSet;
+use profiler_core::recording::{ChangeKind, Charge, EventRow, WindowKind};
 
 /// Interval of the ledger and the controller, ns.
 const LEDGER_NS: u64 = 100_000_000;
 /// Time constant of the cost of attaching and of children, ns.
 const MISC_TIME_NS: f64 = 5e9;
-/// Functions attached at a time through perf-event uprobes.
-const SLOW_LINKS: usize = 8;
 /// Interval of the slow looks, ns.
 const SLOW_NS: u64 = 1_000_000_000;
 /// Records taken from a ring in one turn, so that a flood does not hold up the rest.
@@ -169,6 +165,7 @@ impl Session {
                 if ended.tripped_itself && !planned {
                     self.trips += 1;
                     self.note_metric_trip(class);
+                    self.note_trip(&ended);
                 }
             }
         }
@@ -307,6 +304,7 @@ impl Session {
             sample_cost: per_s(sample_cost),
             sampling_hz: self.sampling.rate_hz(),
             hits: &hits,
+            target_cpu: self.own_cpu,
         };
         let actions = self.controller.tick(&tick);
         self.obey(actions);
@@ -339,7 +337,11 @@ impl Session {
                     }
                 }
                 Action::Burst { class, quota, window_ns } => bursts.push((class, quota, window_ns)),
-                Action::Detach { class, .. } => self.attach.close(&self.target, class, Ending::Drain),
+                Action::Detach { class, reason } => {
+                    self.note_stop(class, reason);
+                    self.attach.close(&self.target, class, Ending::Drain);
+                }
+                Action::Resumed { class } => self.note_resumed(class),
                 // A traced class whose link went with others of its group (one of them tripped or was detached)
                 // comes back here. After forks all links must be closed first.
                 Action::Quota { class, hits }
@@ -348,34 +350,17 @@ impl Session {
                     trace.push((class, hits));
                 }
                 Action::Quota { class, hits } => self.attach.set_quota(class, hits),
-                Action::Period { period_ns } => self.sampling.set_period(period_ns),
-                Action::Replan { why } => {
-                    self.warn_verbose(&format!("new plan: {why}"));
-                    self.replan_wanted = true;
+                Action::Period { period_ns } => {
+                    self.sampling.set_period(period_ns);
+                    self.note_sampling();
                 }
+                Action::Replan { why } => self.want_plan(self.in_words(why)),
             }
         }
         if !trace.is_empty() {
             self.open_traces(&trace);
         }
         self.open_bursts(&bursts);
-    }
-
-    /// Opens windows of the plan's bursts: class, quota in hits, length in ns. Their clocks run from when they are open.
-    fn open_bursts(&mut self, bursts: &[(ClassId, u64, u64)]) {
-        if bursts.is_empty() {
-            return;
-        }
-        let quotas: Vec<(ClassId, u64)> = bursts.iter().map(|(id, quota, _)| (*id, *quota)).collect();
-        let opened = self.open_windows(WindowKind::Burst, &quotas);
-        let now = now_ns();
-        for (id, _, window_ns) in bursts {
-            if opened.contains(id) {
-                self.burst_windows.push((*id, now + window_ns));
-            } else {
-                self.controller.lost(*id, now_ns());
-            }
-        }
     }
 
     /// Children alone could use up the budget, or no longer: then only samples are taken.
@@ -385,104 +370,13 @@ impl Session {
             let text = "the target forks so much that breakpoints in its children could cost more than half of the budget: while it \
                         does, functions are not traced, only sampled";
             self.progress.note(text);
+            self.note_change(ChangeKind::Children, None, text.to_owned());
             if !self.meta.warnings.iter().any(|w| w == text) {
                 self.meta.warnings.push(text.to_owned());
             }
         } else {
-            self.replan_wanted = true;
-        }
-    }
-
-    /// Closes the windows of bursts whose time is over.
-    fn end_bursts(&mut self, now: u64) {
-        let Self { burst_windows, attach, target, .. } = self;
-        burst_windows.retain(|(id, until_ns)| {
-            if now >= *until_ns {
-                attach.close(target, *id, Ending::Drain);
-            }
-            now < *until_ns && attach.class(*id).is_open()
-        });
-    }
-
-    /// Opens trace windows; the controller forgets what cannot be attached.
-    fn open_traces(&mut self, quotas: &[(ClassId, u64)]) {
-        let opened = self.open_windows(WindowKind::Trace, quotas);
-        for (class, _) in quotas {
-            // One that was opened and is off again has tripped, which the controller knows.
-            if !opened.contains(class) && self.attach.class(*class).is_off() {
-                self.controller.lost(*class, now_ns());
-            }
-        }
-    }
-
-    /// Opens again what the controller still wants open.
-    pub(super) fn open_wanted(&mut self, quotas: &[(ClassId, u64)]) {
-        let wanted: Vec<_> = quotas
-            .iter()
-            .copied()
-            .filter(|(id, _)| self.controller.is_attached(*id) || self.is_metric(*id))
-            .collect();
-        self.open_traces(&wanted);
-    }
-
-    /// Opens windows, link by link, each after a last look at the code in memory: since the class was made it may have been
-    /// patched, and a breakpoint would then end the target. Returns what was opened. Making a link takes 10 to 50 ms;
-    /// between two of them the classes that run already get new quotas.
-    pub(super) fn open_windows(&mut self, kind: WindowKind, quotas: &[(ClassId, u64)]) -> BTreeSet<ClassId> {
-        let mut asked: Vec<(ClassId, u64)> =
-            quotas.iter().copied().filter(|(id, _)| self.attach.class(*id).may_open()).collect();
-        self.keep_to_slow_links(kind, &mut asked);
-        if self.children.is_storm() {
-            asked.clear();
-        }
-        let outer = std::mem::replace(&mut self.opening, true);
-        let mut opened = BTreeSet::new();
-        for group in self.attach.groups(kind, &asked) {
-            let ready = self.verified(&group);
-            self.attach.open_group(&self.target, kind, &ready, &mut opened);
-            self.breathe();
-        }
-        self.opening = outer;
-        opened
-    }
-
-    fn verified(&mut self, group: &[(ClassId, u64)]) -> Vec<(ClassId, u64)> {
-        let code: Vec<_> = group
-            .iter()
-            .map(|(id, _)| {
-                let class = self.attach.class(*id);
-                (&class.function, &class.sites)
-            })
-            .collect();
-        let verdicts = self.inspection.verify_all(&code);
-        let mut ready = Vec::new();
-        for (item, verdict) in group.iter().zip(verdicts) {
-            match verdict {
-                Ok(_) => ready.push(*item),
-                // Not mapped now: a library that was closed may come back.
-                Err(Refusal::Unverified(_)) => {}
-                Err(refusal) => self.attach.class_mut(item.0).refused = Some(refusal.to_string()),
-            }
-        }
-        ready
-    }
-
-    /// Perf-event uprobes (before Linux 6.6) take 0.1 to 0.3 s each to detach, one after the other, and stall the target
-    /// at each attach and detach: only few at a time, and no short bursts to learn rates.
-    fn keep_to_slow_links(&mut self, kind: WindowKind, ready: &mut Vec<(ClassId, u64)>) {
-        if self.attach.kernel().tier() != Tier::D {
-            return;
-        }
-        if kind == WindowKind::Survey {
-            ready.clear();
-            return;
-        }
-        let busy = self.attach.classes().iter().filter(|c| !c.is_off()).count();
-        for (id, _) in ready.drain(SLOW_LINKS.saturating_sub(busy).min(ready.len())..) {
-            self.attach.class_mut(id).refused = Some(format!(
-                "uprobes of this kernel are slow to detach, so at most {SLOW_LINKS} functions are traced at a time; \
-                 Linux 6.6 brought better ones"
-            ));
+            self.note_change(ChangeKind::Children, None, "the storm of forks is over".to_owned());
+            self.want_plan("the storm of forks is over".to_owned());
         }
     }
 }

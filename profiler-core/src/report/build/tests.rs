@@ -53,6 +53,7 @@ fn empty() -> Recording {
         operations: vec![],
         operation_windows: vec![],
         operation_cycles: vec![],
+        changes: vec![],
         damage: vec![],
     }
 }
@@ -78,6 +79,7 @@ fn class(class_id: u32, name: &str) -> ClassRow {
 }
 
 mod cut;
+mod log;
 
 /// A window of class 1 from `from` to `to` seconds of the run.
 fn window(kind: WindowKind, from: f64, to: f64, kept: u64) -> WindowRow {

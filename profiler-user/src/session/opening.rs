@@ -1,0 +1,131 @@
+//! Opening windows, and ending those whose time is over.
+
+use super::Session;
+use super::attach::now_ns;
+use crate::inspect::Refusal;
+use crate::prober::Tier;
+use crate::session::class::Ending;
+use profiler_core::class::ClassId;
+use profiler_core::recording::{ChangeKind, WindowKind};
+use std::collections::BTreeSet;
+
+/// Functions attached at a time through perf-event uprobes.
+const SLOW_LINKS: usize = 8;
+
+impl Session {
+    /// Opens windows of the plan's bursts: class, quota in hits, length in ns. Their clocks run from when they are open.
+    pub(super) fn open_bursts(&mut self, bursts: &[(ClassId, u64, u64)]) {
+        if bursts.is_empty() {
+            return;
+        }
+        let quotas: Vec<(ClassId, u64)> = bursts.iter().map(|(id, quota, _)| (*id, *quota)).collect();
+        let opened = self.open_windows(WindowKind::Burst, &quotas);
+        let now = now_ns();
+        for (id, _, window_ns) in bursts {
+            if opened.contains(id) {
+                self.burst_windows.push((*id, now + window_ns));
+            } else {
+                self.controller.lost(*id, now_ns());
+            }
+        }
+    }
+
+    /// Closes the windows of bursts whose time is over.
+    pub(super) fn end_bursts(&mut self, now: u64) {
+        let Self { burst_windows, attach, target, .. } = self;
+        burst_windows.retain(|(id, until_ns)| {
+            if now >= *until_ns {
+                attach.close(target, *id, Ending::Drain);
+            }
+            now < *until_ns && attach.class(*id).is_open()
+        });
+    }
+
+    /// Opens trace windows; the controller forgets what cannot be attached.
+    pub(super) fn open_traces(&mut self, quotas: &[(ClassId, u64)]) {
+        let opened = self.open_windows(WindowKind::Trace, quotas);
+        for (class, _) in quotas {
+            // One that was opened and is off again has tripped, which the controller knows.
+            if !opened.contains(class) && self.attach.class(*class).is_off() {
+                self.controller.lost(*class, now_ns());
+            }
+        }
+    }
+
+    /// Opens again what the controller still wants open.
+    pub(super) fn open_wanted(&mut self, quotas: &[(ClassId, u64)]) {
+        let wanted: Vec<_> = quotas
+            .iter()
+            .copied()
+            .filter(|(id, _)| self.controller.is_attached(*id) || self.is_metric(*id))
+            .collect();
+        self.open_traces(&wanted);
+    }
+
+    /// Opens windows, link by link, each after a last look at the code in memory: since the class was made it may have been
+    /// patched, and a breakpoint would then end the target. Returns what was opened. Making a link takes 10 to 50 ms;
+    /// between two of them the classes that run already get new quotas.
+    pub(super) fn open_windows(&mut self, kind: WindowKind, quotas: &[(ClassId, u64)]) -> BTreeSet<ClassId> {
+        let mut asked: Vec<(ClassId, u64)> =
+            quotas.iter().copied().filter(|(id, _)| self.attach.class(*id).may_open()).collect();
+        let ids: Vec<ClassId> = asked.iter().map(|(id, _)| *id).collect();
+        self.keep_to_slow_links(kind, &mut asked);
+        if self.children.is_storm() {
+            asked.clear();
+        }
+        let outer = std::mem::replace(&mut self.opening, true);
+        let mut opened = BTreeSet::new();
+        for group in self.attach.groups(kind, &asked) {
+            let ready = self.verified(&group);
+            self.attach.open_group(&self.target, kind, &ready, &mut opened);
+            self.breathe();
+        }
+        self.opening = outer;
+        for id in ids {
+            if let Some(why) = &self.attach.class(id).refused {
+                self.note_change(ChangeKind::Refused, Some(id), why.clone());
+            }
+        }
+        opened
+    }
+
+    fn verified(&mut self, group: &[(ClassId, u64)]) -> Vec<(ClassId, u64)> {
+        let code: Vec<_> = group
+            .iter()
+            .map(|(id, _)| {
+                let class = self.attach.class(*id);
+                (&class.function, &class.sites)
+            })
+            .collect();
+        let verdicts = self.inspection.verify_all(&code);
+        let mut ready = Vec::new();
+        for (item, verdict) in group.iter().zip(verdicts) {
+            match verdict {
+                Ok(_) => ready.push(*item),
+                // Not mapped now: a library that was closed may come back.
+                Err(Refusal::Unverified(_)) => {}
+                Err(refusal) => self.attach.class_mut(item.0).refused = Some(refusal.to_string()),
+            }
+        }
+        ready
+    }
+
+    /// Perf-event uprobes (before Linux 6.6) take 0.1 to 0.3 s each to detach, one after the other, and stall the target
+    /// at each attach and detach: only few at a time, and no short bursts to learn rates.
+    fn keep_to_slow_links(&mut self, kind: WindowKind, ready: &mut Vec<(ClassId, u64)>) {
+        if self.attach.kernel().tier() != Tier::D {
+            return;
+        }
+        if kind == WindowKind::Survey {
+            ready.clear();
+            return;
+        }
+        let busy = self.attach.classes().iter().filter(|c| !c.is_off()).count();
+        for (id, _) in ready.drain(SLOW_LINKS.saturating_sub(busy).min(ready.len())..) {
+            self.attach.class_mut(id).refused = Some(format!(
+                "uprobes of this kernel are slow to detach, so at most {SLOW_LINKS} functions are traced at a time; \
+                 Linux 6.6 brought better ones"
+            ));
+        }
+    }
+}
