@@ -106,7 +106,8 @@ pub struct TargetArgs {
     #[arg(short, long, value_name = "PID", value_parser = parse_pid)]
     pub pid: Option<u32>,
     /// Start this command and watch it from its first instruction. Its exit status becomes ours (128 + n for
-    /// signal n; failures of tithe itself keep their codes). When --duration is over it gets SIGTERM
+    /// signal n; failures of tithe itself keep their codes). When --duration is over it gets SIGTERM; after
+    /// Ctrl-C it has 10 s to end by itself
     #[arg(last = true, value_name = "COMMAND", verbatim_doc_comment)]
     pub command: Vec<String>,
     /// Start COMMAND as root, not as the user who called sudo

@@ -5,6 +5,8 @@
  *   launched signal N           ends by signal N
  *   launched wait               until a signal ends it
  *   launched graceful           until SIGTERM, then exit(9)
+ *   launched tidy               until SIGINT, then exit(5) after 2 s; or until SIGTERM, then exit(9)
+ *   launched stubborn           the same, and SIGINT is ignored
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -34,6 +36,12 @@ static void ended(int signal) {
     _exit(9);
 }
 
+static void tidy(int signal) {
+    (void)signal;
+    sleep(2);
+    _exit(5);
+}
+
 int main(int argc, char **argv) {
     if (argc == 4 && strcmp(argv[1], "calls") == 0) {
         for (long n = atol(argv[2]); n > 0; n--) {
@@ -46,7 +54,9 @@ int main(int argc, char **argv) {
         raise(atoi(argv[2]));
         return 1;
     }
-    if (argc == 2 && strcmp(argv[1], "graceful") == 0) signal(SIGTERM, ended);
+    if (argc == 2 && strcmp(argv[1], "wait") != 0) signal(SIGTERM, ended);
+    if (argc == 2 && strcmp(argv[1], "tidy") == 0) signal(SIGINT, tidy);
+    if (argc == 2 && strcmp(argv[1], "stubborn") == 0) signal(SIGINT, SIG_IGN);
     if (argc == 2)
         for (;;) pause();
     return 2;

@@ -261,10 +261,18 @@ impl Attachments {
         }
     }
 
-    /// Ends the windows of a class and of all that share its links.
+    /// Ends the windows of a class and of all that share its links. With [`Ending::AtOnce`] draining ends, too.
     pub fn close(&mut self, target: &Target, id: ClassId, ending: Ending) {
-        let LinkState::Open(window) = &self.class(id).state else { return };
-        let group = window.group;
+        let group = match &self.class(id).state {
+            LinkState::Open(window) => window.group,
+            // Whatever it waits for is not worth what the links may do.
+            LinkState::Closing(window, _) if ending == Ending::AtOnce => {
+                let group = window.group;
+                self.end_drain(group);
+                return;
+            }
+            LinkState::Closing(..) | LinkState::Off => return,
+        };
         let members: Vec<ClassId> = self.members(group);
         for member in &members {
             self.kernel.classes().set_quota(*member, 0);
@@ -322,16 +330,27 @@ impl Attachments {
             .collect();
         for (group, until) in waiting {
             let members = self.members(group);
-            if now < until && self.in_flight(&members) {
-                continue;
+            if now >= until || !self.in_flight(&members) {
+                self.end_drain(group);
             }
-            let links = self.release(group);
-            for member in members {
-                if let LinkState::Closing(_, closing) = &mut self.class_mut(member).state
-                    && closing.draining_until_ns.take().is_some()
-                {
-                    closing.links_left = links;
-                }
+        }
+    }
+
+    /// Has the links of a group that is draining closed. Of one that is not, they are being closed already.
+    fn end_drain(&mut self, group: ClassId) {
+        let draining = |class: &LiveClass| {
+            matches!(&class.state, LinkState::Closing(_, Closing { draining_until_ns: Some(_), .. }))
+        };
+        let members = self.members(group);
+        if !members.iter().any(|id| draining(self.class(*id))) {
+            return;
+        }
+        let links = self.release(group);
+        for member in members {
+            if let LinkState::Closing(_, closing) = &mut self.class_mut(member).state
+                && closing.draining_until_ns.take().is_some()
+            {
+                closing.links_left = links;
             }
         }
     }
@@ -365,8 +384,8 @@ impl Attachments {
 
     /// Ends every window.
     pub fn close_all(&mut self, target: &Target, ending: Ending) {
-        let open: Vec<ClassId> = self.classes.iter().filter(|c| c.is_open()).map(|c| c.id).collect();
-        for id in open {
+        let all: Vec<ClassId> = self.classes.iter().filter(|c| !c.is_off()).map(|c| c.id).collect();
+        for id in all {
             self.close(target, id, ending);
         }
     }

@@ -48,6 +48,7 @@ impl Session {
         reason: Option<EndReason>,
         failed: Option<&Failure>,
     ) -> Result<Finished, Failure> {
+        super::command::count_interrupts();
         self.progress.set("detaching".to_owned());
         let end_ns = now_ns();
         // A command that ran for less than an interval of the ledger has not been asked before.
@@ -75,10 +76,12 @@ impl Session {
         } else {
             // From here on nothing can harm the target, and nobody may kill us over a long look at debug information.
             heartbeat.disarm();
-            restore_interrupts();
         }
         let helpers_ns = super::host::helpers_cpu_ns();
         let status = self.end_command(reason);
+        if !self.attach.busy() {
+            restore_interrupts();
+        }
         self.close_ledger();
         self.send_histograms();
         self.send_classes();

@@ -9,25 +9,18 @@
 //! recorded, are attached at the entry point: before the program's own constructors and `main`, after those of the
 //! libraries.
 
+use super::Phase;
 use super::Session;
 use super::attach::now_ns;
 use super::metric::Wanted;
-use super::{EndReason, Phase};
 use crate::cli::{RecordArgs, TargetArgs};
 use crate::failure::Failure;
 use crate::target::{LaunchUser, Suspended, Target, launch};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ExitStatus};
-use std::time::{Duration, Instant};
 
 /// CPU s/s that a program is taken to use when it starts: most begin by working.
 const STARTING_CPU: f64 = 1.0;
-/// So long a command may take to end by itself after Ctrl-C, which the terminal has sent to it as well.
-const INTERRUPT_GRACE: Duration = Duration::from_secs(1);
-/// So long a command is waited for after our SIGTERM.
-const END_LIMIT: Duration = Duration::from_secs(3);
 
 /// A target that is there, or one that is held before its first instruction.
 pub(super) enum Held {
@@ -136,71 +129,5 @@ impl Session {
             let open = self.attach.classes().iter().filter(|c| c.is_open()).count();
             self.progress.note(&format!("tracing {open} of {} functions", self.attach.classes().len()));
         }
-    }
-
-    /// Ends the command as the run ended, waits for it a while, and returns its exit status as `env` and the shell give
-    /// it: 128 + n for signal n. `None`: there is no command, or it goes on.
-    pub(super) fn end_command(&mut self, reason: Option<EndReason>) -> Option<u8> {
-        let mut child = self.child.take()?;
-        let grace = match reason {
-            Some(EndReason::TargetExited) => END_LIMIT,
-            Some(EndReason::Interrupted) => INTERRUPT_GRACE,
-            Some(EndReason::Duration | EndReason::Terminated) | None => Duration::ZERO,
-        };
-        if let Some(status) = wait(&mut child, grace) {
-            return Some(code(status));
-        }
-        if reason.is_none() {
-            // We failed, and the command has not.
-            self.progress.note(&format!("the command goes on as process {}", child.id()));
-            return None;
-        }
-        // As `perf record` ends its workload. A process that we have not waited for keeps its number.
-        if let Ok(pid) = i32::try_from(child.id()) {
-            // SAFETY: kill takes integers; the child is ours and not collected.
-            unsafe { libc::kill(pid, libc::SIGTERM) };
-        }
-        let Some(status) = wait(&mut child, END_LIMIT) else {
-            let text = format!("the command goes on as process {}: it ignores SIGTERM", child.id());
-            self.progress.note(&text);
-            return None;
-        };
-        // Ended by us, at the time that the user named: that is success.
-        let asked = reason == Some(EndReason::Duration) && status.signal() == Some(libc::SIGTERM);
-        Some(if asked { 0 } else { code(status) })
-    }
-}
-
-fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
-    let begun = Instant::now();
-    loop {
-        // An error means that somebody else has collected it: its status is lost.
-        match child.try_wait() {
-            Ok(Some(status)) => return Some(status),
-            Ok(None) if begun.elapsed() < limit => std::thread::sleep(Duration::from_millis(2)),
-            Ok(None) | Err(_) => return None,
-        }
-    }
-}
-
-/// Exit status for the shell.
-fn code(status: ExitStatus) -> u8 {
-    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-    // OK because exit codes are bytes and signals are below 65.
-    u8::try_from(code).unwrap_or(1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::code;
-    use std::os::unix::process::ExitStatusExt;
-    use std::process::ExitStatus;
-
-    #[test]
-    fn exit_statuses_are_those_of_the_shell() {
-        // wait(2): the code in the second byte, the signal in the first.
-        assert_eq!(code(ExitStatus::from_raw(7 << 8)), 7);
-        assert_eq!(code(ExitStatus::from_raw(libc::SIGTERM)), 143);
-        assert_eq!(code(ExitStatus::from_raw(0)), 0);
     }
 }

@@ -11,6 +11,7 @@ mod catalog;
 mod changes;
 mod children;
 mod class;
+mod command;
 mod finish;
 mod host;
 mod launching;

@@ -98,6 +98,8 @@ impl Session {
     pub(super) fn breathe(&mut self) {
         let now = now_ns();
         self.attach.governor().pulse();
+        // Their quotas hold in any case; their ends are on time, too.
+        self.end_bursts(now);
         if now.saturating_sub(self.last_ledger_ns) < LEDGER_NS || self.loading.is_some() {
             return;
         }

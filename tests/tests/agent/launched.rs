@@ -136,13 +136,12 @@ fn the_end_of_a_launched_program_is_passed_on() {
     assert_eq!(missing.expect("tithe was built").status.code(), Some(3), "our own failures keep their codes");
 }
 
-/// Interrupted alone (no terminal that tells both): the command is told to end, and its end is passed on.
-#[test]
-fn an_interrupted_agent_ends_its_command() {
-    let Some(folder) = start("an_interrupted_agent_ends_its_command") else { return };
+/// Starts it, and interrupts the agent alone (no terminal that tells both) as often as said, half a second apart.
+fn interrupted(command: &str, times: u32) -> Option<(Output, String, Duration)> {
+    let folder = start("a launched program is interrupted")?;
     let mut arguments = NAMED.to_vec();
     arguments.extend(["--count", "main"]);
-    let child = spawn(None, folder.path(), &arguments, &["wait"]);
+    let child = spawn(None, folder.path(), &arguments, &[command]);
     let id = child.id();
     let begun = Instant::now();
     let windows = || super::recording(&folder.path().join("run.tithe")).classes.len();
@@ -150,10 +149,40 @@ fn an_interrupted_agent_ends_its_command() {
         assert!(begun.elapsed() < Duration::from_secs(20), "it never began");
         sleep_ms(100);
     }
-    // SAFETY: kill takes plain numbers; the child has not been reaped.
-    unsafe { libc::kill(id as libc::pid_t, libc::SIGINT) };
+    // The class is known before the program runs: it has its handlers by now.
+    sleep_ms(300);
+    let begun = Instant::now();
+    for i in 0..times {
+        sleep_ms(if i > 0 { 500 } else { 0 });
+        // SAFETY: kill takes plain numbers; the child has not been reaped.
+        unsafe { libc::kill(id as libc::pid_t, libc::SIGINT) };
+    }
     let (output, messages) = output(child);
-    assert_eq!(output.status.code(), Some(128 + 15), "{messages}");
     let report: Report = serde_json::from_slice(&output.stdout).expect("the report");
     assert_exact(&report, "main", 1, &messages);
+    Some((output, messages, begun.elapsed()))
+}
+
+#[test]
+fn an_interrupted_agent_interrupts_its_command() {
+    let Some((output, messages, _)) = interrupted("wait", 1) else { return };
+    assert_eq!(output.status.code(), Some(128 + 2), "{messages}");
+    assert!(!messages.contains("waiting"), "{messages}");
+}
+
+/// It takes 2 s to save what it has.
+#[test]
+fn a_command_ends_in_its_own_time_after_ctrl_c() {
+    let Some((output, messages, took)) = interrupted("tidy", 1) else { return };
+    assert_eq!(output.status.code(), Some(5), "{messages}");
+    assert!(took >= Duration::from_secs(2), "{took:?}");
+    assert!(messages.contains("waiting up to 10 s") && !messages.contains("gets SIGTERM"), "{messages}");
+}
+
+#[test]
+fn a_second_ctrl_c_hastens_the_end_of_the_command() {
+    let Some((output, messages, took)) = interrupted("stubborn", 2) else { return };
+    assert_eq!(output.status.code(), Some(9), "{messages}");
+    assert!(took < Duration::from_secs(8), "{took:?}");
+    assert!(messages.contains("waiting up to 10 s") && messages.contains("gets SIGTERM"), "{messages}");
 }

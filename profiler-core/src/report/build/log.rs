@@ -91,10 +91,7 @@ fn describe(
         None => list("traced", rows.keys().copied().filter(|id| is(rows, *id, "trace")).collect()),
         Some(old) => {
             let now = |decision: &str| -> Vec<u32> {
-                rows.keys()
-                    .copied()
-                    .filter(|id| is(rows, *id, decision) && !is(old, *id, decision))
-                    .collect()
+                rows.keys().copied().filter(|id| is(rows, *id, decision) && !is(old, *id, decision)).collect()
             };
             let (trace, burst) = (now("trace"), now("burst"));
             let dropped: Vec<u32> = old

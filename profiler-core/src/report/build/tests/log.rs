@@ -34,8 +34,30 @@ fn plans_are_told_by_what_changed_and_repeats_are_one_entry() {
     r.classes = (0..6).map(|i| class(i, &format!("f{i}"))).collect();
     for i in 0..6 {
         r.plans.push(plan(1, 1, i, if i < 5 { "trace" } else { "sample" }));
-        r.plans.push(plan(2, 5, i, if i == 0 { "burst" } else if i == 5 { "sample" } else { "trace" }));
-        r.plans.push(plan(3, 8, i, if i == 0 { "burst" } else if i == 5 { "sample" } else { "trace" }));
+        r.plans.push(plan(
+            2,
+            5,
+            i,
+            if i == 0 {
+                "burst"
+            } else if i == 5 {
+                "sample"
+            } else {
+                "trace"
+            },
+        ));
+        r.plans.push(plan(
+            3,
+            8,
+            i,
+            if i == 0 {
+                "burst"
+            } else if i == 5 {
+                "sample"
+            } else {
+                "trace"
+            },
+        ));
     }
     r.changes = vec![
         ChangeRow { plan: Some(2), ..change(5_000, ChangeKind::Plan, None, "f0 now runs at 9,000 calls/s") },
