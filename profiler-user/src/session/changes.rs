@@ -74,11 +74,11 @@ impl Session {
         let row = &ended.row;
         let ms = row.end_ns.saturating_sub(row.start_ns) as f64 * 1e-6;
         let (kind, what) = if row.kind == WindowKind::Trace {
-            (ChangeKind::Trip, "after")
+            (ChangeKind::Trip, "it was attached")
         } else {
-            (ChangeKind::Trial, "its trial ended after")
+            (ChangeKind::Trial, "its trial began")
         };
-        let text = format!("{what} {} calls in {ms:.1} ms its quota was used up", row.kept);
+        let text = format!("{} calls and {ms:.1} ms after {what} its quota was used up", row.kept);
         self.note_change(kind, Some(ClassId(row.class_id)), text);
     }
 
