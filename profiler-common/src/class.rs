@@ -24,6 +24,13 @@ pub const FLAG_FILTER_TARGETS: u32 = 1;
 pub const FLAG_ARGUMENTS: u32 = 2;
 /// Flag: no quota is taken (calibration and tests; a class of a target always has a quota).
 pub const FLAG_NO_QUOTA: u32 = 4;
+/// Flag: hits are gated unless the thread is in a recorded operation.
+pub const FLAG_INSIDE: u32 = 8;
+/// Flag, beside [`FLAG_INSIDE`]: calls count as inner calls of the operation.
+pub const FLAG_INNER_CALL: u32 = 16;
+
+/// [`ClassControl::operation`] of a class that bounds none.
+pub const NO_OPERATION: u32 = u32::MAX;
 
 /// Numbers that the programs evaluate for each hit of a class. The agent computes them; the programs choose none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,8 +53,13 @@ pub struct ClassControl {
     pub return_cost_ns: u32,
     /// Part of a call's own monitoring cost that lies between its two time stamps, ns.
     pub own_cost_ns: u32,
+    /// Operation that the class bounds, or [`NO_OPERATION`].
+    pub operation: u32,
+    /// What a call adds to the measure of the operation that it lies in: 0 nothing, 1 + k the argument register k,
+    /// [`MEASURE_CALLS`](crate::operation::MEASURE_CALLS) 1.
+    pub measure: u32,
 }
-wire_type!(ClassControl, size 32, align 4);
+wire_type!(ClassControl, size 40, align 4);
 
 impl ClassControl {
     /// A class of that kind with no histogram, no gate and no prices.
@@ -62,6 +74,8 @@ impl ClassControl {
             hit_cost_ns: 0,
             return_cost_ns: 0,
             own_cost_ns: 0,
+            operation: NO_OPERATION,
+            measure: 0,
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Every type is `#[repr(C)]`, has no `bool`, no implicit padding and an asserted size, so that both sides read the
 //! same bytes whatever compiler built them. Kernel bytes become enums only through `TryFrom`. The crate holds
-//! data and pure functions on it (cookie packing, histogram buckets); it has no policy and does no I/O.
+//! data and pure functions on it (cookie packing, histogram buckets, the decision on an operation); it has no policy and does no I/O.
 #![no_std]
 #![warn(missing_docs)]
 
@@ -10,11 +10,12 @@ pub mod class;
 pub mod cookie;
 pub mod event;
 pub mod histogram;
+pub mod operation;
 pub mod settings;
 pub mod thread;
 
 /// Version of the layout below; the object carries it in `WIRE_VERSION` and the agent refuses another one.
-pub const WIRE_VERSION: u32 = 2;
+pub const WIRE_VERSION: u32 = 3;
 
 /// A number from the kernel that names no variant of the enum it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -20,8 +20,8 @@ pub struct Settings {
     pub sample_period_ns: u64,
     /// Process whose progress is counted.
     pub progress_pid: u32,
-    /// Keeps the size a multiple of 8.
-    pub reserved: u32,
+    /// Process whose system calls bound operations.
+    pub operation_pid: u32,
 }
 wire_type!(Settings, size 32, align 8);
 
@@ -72,8 +72,12 @@ pub struct GlobalCounters {
     pub lifecycle_dropped: u64,
     /// Lifecycle events whose task could not be read.
     pub lifecycle_unread: u64,
+    /// System calls of the target that reached the programs which bound operations.
+    pub operation_syscalls: u64,
+    /// The same of other processes, which pay.
+    pub operation_syscalls_other: u64,
     /// Keeps the size a power of two.
-    pub reserved: [u64; 4],
+    pub reserved: [u64; 2],
 }
 wire_type!(GlobalCounters, size 128, align 8);
 
@@ -93,5 +97,7 @@ impl GlobalCounters {
         sum(&mut self.alarms_dropped, other.alarms_dropped);
         sum(&mut self.lifecycle_dropped, other.lifecycle_dropped);
         sum(&mut self.lifecycle_unread, other.lifecycle_unread);
+        sum(&mut self.operation_syscalls, other.operation_syscalls);
+        sum(&mut self.operation_syscalls_other, other.operation_syscalls_other);
     }
 }

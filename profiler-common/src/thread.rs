@@ -28,8 +28,46 @@ pub struct CallFrame {
     pub class: u32,
     /// Generation of the class when the call began, and [`RETURN_LINK`].
     pub generation: u32,
+    /// The thread's time in inner calls when it began, ns.
+    pub inner_ns: u64,
 }
-wire_type!(CallFrame, size 40, align 8);
+wire_type!(CallFrame, size 48, align 8);
+
+/// Operations that may be open on a thread, one inside the other. A power of two.
+pub const OPERATION_DEPTH: u32 = 8;
+/// [`OpenOperation::flags`]: it is recorded.
+pub const OPERATION_RECORDED: u32 = 1;
+
+/// An operation that is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct OpenOperation {
+    /// Return slot; 0: matched by thread alone.
+    pub slot: u64,
+    /// When it began, ktime ns.
+    pub begin_ns: u64,
+    /// The thread's monitoring cost when it began, ns.
+    pub cost_ns: u64,
+    /// The thread's inner calls when it began.
+    pub calls: u64,
+    /// The thread's time in inner calls when it began, ns.
+    pub inner_ns: u64,
+    /// The thread's measure when it began.
+    pub measure: u64,
+    /// Monitoring cycle in which it began.
+    pub cycle: u64,
+    /// Stretch of constant rate in which it began.
+    pub stretch: u64,
+    /// Operation, or [`FREE`].
+    pub operation: u32,
+    /// Class.
+    pub class: u32,
+    /// [`OPERATION_RECORDED`].
+    pub flags: u32,
+    /// Reserved, zero.
+    pub reserved: u32,
+}
+wire_type!(OpenOperation, size 80, align 8);
 
 /// All of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,12 +82,24 @@ pub struct ThreadState {
     pub pending: u32,
     /// For the verifier's sake (`forget_range` of the programs).
     pub scratch: u32,
+    /// Recorded operations that are open.
+    pub recording: u32,
+    /// Operations in use.
+    pub operation_depth: u32,
     /// Reserved, zero.
     pub reserved: u32,
+    /// Inner calls in recorded operations so far.
+    pub calls: u64,
+    /// Time in timed inner calls so far, ns.
+    pub inner_ns: u64,
+    /// Measure so far.
+    pub measure: u64,
     /// The calls, outermost first.
     pub frames: [CallFrame; DEPTH as usize],
+    /// The operations, outermost first.
+    pub operations: [OpenOperation; OPERATION_DEPTH as usize],
     /// Cost of samples on this thread so far, ns, written by samples only. At the end, so that the first frame shares
     /// its cache line with the fields above.
     pub sample_cost_ns: u64,
 }
-wire_type!(ThreadState, size 2592, align 8);
+wire_type!(ThreadState, size 3776, align 8);

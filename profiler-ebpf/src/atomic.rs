@@ -21,6 +21,20 @@ pub fn fetch_decrement(counter: *mut i64) -> i64 {
     unsafe { atomic_xadd::<i64, i64, { AtomicOrdering::AcqRel }>(counter, -1) }
 }
 
+/// Adds and returns the value before; not relaxed for the same reason.
+#[inline(always)]
+pub fn fetch_add(counter: *mut u64, value: u64) -> u64 {
+    // SAFETY: as in `add`.
+    unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::AcqRel }>(counter, value) }
+}
+
+/// The same for a signed counter.
+#[inline(always)]
+pub fn fetch_add_signed(counter: *mut i64, value: i64) -> i64 {
+    // SAFETY: as in `add`.
+    unsafe { atomic_xadd::<i64, i64, { AtomicOrdering::AcqRel }>(counter, value) }
+}
+
 /// Raises a maximum. Four tries: a maximum that loses four races to larger values in a row was beaten anyway, and
 /// one that loses them to smaller values is lost (each stripe is written by few threads).
 #[inline(always)]

@@ -4,12 +4,13 @@ use crate::atomic::fetch_decrement;
 use crate::maps::{
     ALARMS, FORCE_WAKEUP, control, count_global, counters, current_ids, now_ns, quota, target_flags,
 };
+use crate::operation;
 use aya_ebpf::helpers::generated::{bpf_get_attach_cookie, bpf_get_prandom_u32};
 use aya_ebpf::programs::ProbeContext;
 use aya_log_ebpf::warn;
 use core::ffi::c_void;
 use profiler_common::class::{
-    ALARM_REPEAT, ClassControl, ClassCounters, ClassKind, FLAG_FILTER_TARGETS, FLAG_NO_QUOTA,
+    ALARM_REPEAT, ClassControl, ClassCounters, ClassKind, FLAG_FILTER_TARGETS, FLAG_INSIDE, FLAG_NO_QUOTA,
 };
 use profiler_common::cookie::Cookie;
 use profiler_common::event::{Alarm, AlarmKind};
@@ -47,10 +48,10 @@ impl Hit {
         None
     }
 
-    /// Passes the gates: class off, quota, bystander, random skip. A hit that is turned away is counted as gated; the
+    /// Passes the gates: class off, quota, bystander, random skip, outside recorded operations. A hit that is turned away is counted as gated; the
     /// caller counts any other as kept or dropped. The quota comes first, because every hit costs its trap.
     #[inline(always)]
-    pub fn admit(&self) -> bool {
+    pub fn admit(&self, ctx: *mut c_void) -> bool {
         // SAFETY: a live map value; the agent may change it at any time, each word is read once.
         let (kind, flags, skip_below) = unsafe {
             (
@@ -64,6 +65,7 @@ impl Hit {
             || (flags & FLAG_FILTER_TARGETS != 0 && self.is_bystander())
             // SAFETY: the helper has no preconditions.
             || (skip_below != 0 && (unsafe { bpf_get_prandom_u32() } as u32) < skip_below)
+            || (flags & FLAG_INSIDE != 0 && !operation::inner_call(self.control, flags, ctx))
         {
             count!(self.counters, gated, 1);
             return false;

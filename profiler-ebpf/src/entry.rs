@@ -15,7 +15,7 @@ use profiler_common::event::{CallRecord, NO_DURATION};
 #[unsafe(link_section = "uprobe")]
 pub extern "C" fn count(ctx: *mut c_void) -> u32 {
     let Some(hit) = Hit::find(ctx) else { return 0 };
-    if hit.admit() {
+    if hit.admit(ctx) {
         count!(hit.counters, kept, 1);
     }
     thread::charge_hit(hit.control);
@@ -27,7 +27,7 @@ pub extern "C" fn count(ctx: *mut c_void) -> u32 {
 #[unsafe(link_section = "uprobe")]
 pub extern "C" fn record(ctx: *mut c_void) -> u32 {
     let Some(hit) = Hit::find(ctx) else { return 0 };
-    if hit.admit() {
+    if hit.admit(ctx) {
         match EVENTS.reserve::<CallRecord>(0) {
             Some(mut slot) => {
                 let (pid, tid) = current_ids();
@@ -58,7 +58,7 @@ pub extern "C" fn record(ctx: *mut c_void) -> u32 {
 #[unsafe(link_section = "uprobe")]
 pub extern "C" fn enter(ctx: *mut c_void) -> u32 {
     let Some(hit) = Hit::find(ctx) else { return 0 };
-    if hit.admit() {
+    if hit.admit(ctx) {
         match thread::push(&hit, ctx) {
             Push::Open(_) => count!(hit.counters, kept, 1),
             Push::Omitted => {
@@ -71,6 +71,32 @@ pub extern "C" fn enter(ctx: *mut c_void) -> u32 {
         thread::charge_hit(hit.control);
     }
     0
+}
+
+/// One of them. All are read, at constant offsets, and one is chosen: the compiler would make a variable offset of
+/// anything less, which the verifier refuses on contexts.
+#[inline(always)]
+pub fn argument(ctx: *mut c_void, index: u32) -> u64 {
+    let regs = ctx.cast::<pt_regs>();
+    // SAFETY: the context of a uprobe program is a `pt_regs`.
+    let (a, b, c, d, e, f) = unsafe {
+        (
+            (&raw const (*regs).rdi).read_volatile(),
+            (&raw const (*regs).rsi).read_volatile(),
+            (&raw const (*regs).rdx).read_volatile(),
+            (&raw const (*regs).rcx).read_volatile(),
+            (&raw const (*regs).r8).read_volatile(),
+            (&raw const (*regs).r9).read_volatile(),
+        )
+    };
+    match index {
+        0 => a,
+        1 => b,
+        2 => c,
+        3 => d,
+        4 => e,
+        _ => f,
+    }
 }
 
 /// rdi, rsi, rdx, rcx, r8, r9.

@@ -11,6 +11,8 @@
 //! | `session` | `session`, `session_ip` | uprobe.session |
 //! | `sample` | `sample`, `sample_empty` | perf events |
 //! | `lifecycle` | `fork`, `exec`, `exit_task` | raw tracepoints |
+//! | `bounds` | `operation_begin`, `operation_end` | uprobe.multi or perf-event uprobes |
+//! | `bounds` | `operation_sys_enter`, `operation_sys_exit` | raw tracepoints |
 //! | `progress` | `progress_syscall`, `progress_tracepoint` | raw tracepoints |
 //! | `empty` | `empty`, `plain_enter`, `plain_leave` | any uprobe link (calibration, benchmarks) |
 #![no_std]
@@ -19,12 +21,14 @@
 #![expect(internal_features, reason = "core::sync::atomic has no read-modify-write on BPF targets")]
 
 mod atomic;
+mod bounds;
 mod class;
 mod empty;
 mod entry;
 mod exit;
 mod lifecycle;
 mod maps;
+mod operation;
 mod progress;
 mod sample;
 mod session;

@@ -18,6 +18,9 @@ use aya_ebpf::{
 use profiler_common::{
     class::{ClassControl, ClassCounters, Quota},
     histogram::HistogramSlot,
+    operation::{
+        MAX_OPERATIONS, OperationClass, OperationControl, OperationCounters, OperationName, OperationState,
+    },
     settings::{GlobalCounters, ProgressCounters, Settings},
 };
 
@@ -34,6 +37,9 @@ static HISTOGRAM_SLOTS: Global<u32> = Global::new(4);
 /// Number of stripes - 1; stripes are a power of two.
 #[unsafe(no_mangle)]
 static STRIPE_MASK: Global<u32> = Global::new(0);
+/// Classes of operations: elements of one stripe of `OPERATION_COUNTERS`.
+#[unsafe(no_mangle)]
+static MAX_OPERATION_CLASSES: Global<u32> = Global::new(1);
 /// Offset of `pid` in the running kernel's `task_struct`, from its BTF.
 #[unsafe(no_mangle)]
 pub static TASK_PID_OFFSET: Global<u32> = Global::new(0);
@@ -56,6 +62,23 @@ static GLOBAL_COUNTERS: Array<GlobalCounters> = Array::with_max_entries(1, BPF_F
 static SETTINGS: Array<Settings> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 #[map]
 static PROGRESS: Array<ProgressCounters> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+#[map]
+static OPERATIONS: Array<OperationControl> = Array::with_max_entries(MAX_OPERATIONS as u32, BPF_F_MMAPABLE);
+#[map]
+static OPERATION_STATE: Array<OperationState> =
+    Array::with_max_entries(MAX_OPERATIONS as u32, BPF_F_MMAPABLE);
+#[map]
+static OPERATION_CLASSES: Array<OperationClass> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+#[map]
+static OPERATION_COUNTERS: Array<OperationCounters> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+/// Name to class of operations.
+#[map]
+pub static OPERATION_NAMES: HashMap<OperationName, u32> = HashMap::with_max_entries(1, 0);
+/// System call number to the operations that it bounds: see `syscall_bounds` in the agent.
+#[map]
+static OPERATION_SYSCALLS: Array<u32> = Array::with_max_entries(512, 0);
+#[map]
+pub static OPERATION_RECORDS: RingBuf = RingBuf::with_byte_size(4096, 0);
 /// Process id to `TARGET_*` flags. 1,024: processes of one service with its forked workers.
 #[map]
 pub static TARGETS: HashMap<u32, u32> = HashMap::with_max_entries(1024, 0);
@@ -102,6 +125,41 @@ pub fn counters(class: u32) -> Option<*mut ClassCounters> {
 #[inline(always)]
 pub fn quota(class: u32) -> Option<*mut Quota> {
     QUOTA.get_ptr_mut(class)
+}
+
+/// Control of an operation.
+#[inline(always)]
+pub fn operation_control(operation: u32) -> Option<*const OperationControl> {
+    OPERATIONS.get_ptr(operation)
+}
+
+/// What all threads share of an operation.
+#[inline(always)]
+pub fn operation_state(operation: u32) -> Option<*mut OperationState> {
+    OPERATION_STATE.get_ptr_mut(operation)
+}
+
+/// Numbers of a class of operations.
+#[inline(always)]
+pub fn operation_class(class: u32) -> Option<*mut OperationClass> {
+    OPERATION_CLASSES.get_ptr_mut(class)
+}
+
+/// Counters of a class of operations in this CPU's stripe.
+#[inline(always)]
+pub fn operation_counters(class: u32) -> Option<*mut OperationCounters> {
+    let classes = MAX_OPERATION_CLASSES.load();
+    if class >= classes {
+        return None;
+    }
+    OPERATION_COUNTERS.get_ptr_mut(stripe() * classes + class)
+}
+
+/// The operations that a system call bounds; 0: none.
+#[inline(always)]
+pub fn operation_syscall(number: u32) -> u32 {
+    // SAFETY: one aligned word, which the agent may change at any time.
+    OPERATION_SYSCALLS.get_ptr(number).map_or(0, |p| unsafe { p.read_volatile() })
 }
 
 /// A histogram slot in this CPU's stripe.

@@ -90,7 +90,7 @@ pub extern "C" fn session_ip(ctx: *mut c_void) -> u32 {
 /// Opens the call; `None` if its return is not wanted.
 #[inline(always)]
 fn open(hit: &Hit, ctx: *mut c_void) -> Option<u32> {
-    if !hit.admit() {
+    if !hit.admit(ctx) {
         thread::charge_hit(hit.control);
         return None;
     }

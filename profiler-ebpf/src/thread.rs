@@ -19,7 +19,7 @@ use aya_ebpf::programs::ProbeContext;
 use aya_log_ebpf::warn;
 use core::ffi::c_void;
 use core::ptr::null;
-use profiler_common::class::{ClassControl, ClassKind, FLAG_ARGUMENTS, NO_HISTOGRAM};
+use profiler_common::class::{ClassControl, ClassKind, FLAG_ARGUMENTS, FLAG_INNER_CALL, NO_HISTOGRAM};
 use profiler_common::cookie::{COOKIE_RETURN_LINK, SLOT_UNKNOWN};
 use profiler_common::event::CallRecord;
 use profiler_common::histogram::{SLOT_BUCKETS, bucket};
@@ -79,6 +79,12 @@ fn storage<V>(map: &'static TaskStorage<V>, create: u64) -> *mut V {
         )
         .cast::<V>()
     }
+}
+
+/// The current thread's state; null if there is none and none was asked for, or none can be had.
+#[inline(always)]
+pub fn state(create: bool) -> *mut ThreadState {
+    storage(&THREADS, u64::from(create))
 }
 
 /// What became of an entry.
@@ -234,6 +240,7 @@ pub fn push(hit: &Hit, ctx: *mut c_void) -> Push {
             .write_volatile(generation & !RETURN_LINK | if linked { RETURN_LINK } else { 0 });
         (&raw mut (*new).class).write_volatile(hit.cookie.class);
         (*new).cost_ns = cost_ns;
+        (*new).inner_ns = (*state).inner_ns;
         (&raw mut (*state).depth).write_volatile(depth + 1);
         (*new).begin_ns = now_ns();
     }
@@ -348,7 +355,7 @@ pub fn close_innermost(hit: &Hit, rsp: u64, end_ns: u64) -> bool {
 /// The same number, of which the verifier knows nothing: without this it would explore all that follows once for each
 /// round in which the search may have ended.
 #[inline(always)]
-fn forget_range(state: *mut ThreadState, value: u32) -> u32 {
+pub fn forget_range(state: *mut ThreadState, value: u32) -> u32 {
     // SAFETY: a live map value, of this thread only.
     unsafe {
         (&raw mut (*state).scratch).write_volatile(value);
@@ -362,7 +369,7 @@ fn close(hit: &Hit, state: *mut ThreadState, position: u32, slot: u64, end_ns: u
     let position = position & (DEPTH - 1);
     let found = frame(state, position);
     // SAFETY: a live map value, of this thread only.
-    let CallFrame { begin_ns, cost_ns: cost_at_begin_ns, generation, .. } = unsafe { *found };
+    let CallFrame { begin_ns, cost_ns: cost_at_begin_ns, generation, inner_ns, .. } = unsafe { *found };
     // SAFETY: as above.
     if unsafe { (*state).depth } > position + 1 {
         bury(state, position + 1, slot, true);
@@ -397,6 +404,11 @@ fn close(hit: &Hit, state: *mut ThreadState, position: u32, slot: u64, end_ns: u
     }
     let duration_ns = end_ns.wrapping_sub(begin_ns);
     let nested_cost_ns = cost_ns.wrapping_sub(cost_at_begin_ns) + u64::from(own_cost_ns);
+    if flags & FLAG_INNER_CALL != 0 {
+        // What calls inside this one have added is part of it.
+        // SAFETY: a live map value, of this thread only.
+        unsafe { (*state).inner_ns = inner_ns.wrapping_add(duration_ns) };
+    }
     count!(hit.counters, returns, 1);
     count!(hit.counters, sum_ns, duration_ns);
     if nested_cost_ns != 0 {
@@ -421,7 +433,7 @@ fn close(hit: &Hit, state: *mut ThreadState, position: u32, slot: u64, end_ns: u
 
 /// The thread's cost before this hit, samples included; charges the hit.
 #[inline(always)]
-fn cost_before(state: *mut ThreadState, price_ns: u32) -> u64 {
+pub fn cost_before(state: *mut ThreadState, price_ns: u32) -> u64 {
     // SAFETY: a live map value; samples may add to theirs at any moment.
     unsafe {
         let cost_ns = (*state).cost_ns;

@@ -140,6 +140,7 @@ fn the_core_depends_on_mathematics_only() {
         "quote",
         "syn",
         "unicode-ident",
+        "profiler-common",
         "profiler-core",
     ]
     .into();

@@ -1,62 +1,13 @@
 //! Algorithm 1 (Mertz and Nunes §3.2): is this operation recorded?
 //!
 //! The kernel program takes the decision at the operation's begin from the integers below, which user space
-//! computes; [`decide`] is the same code in Rust, for replay and for the tests of the kernel program. Only
-//! integers, comparisons, products and shifts: eBPF has neither floating point nor 128-bit arithmetic.
+//! computes, with [`choose`]; [`decide`] is the same with the counting, for replay.
 //!
 //! Our reading: the operation is counted in the population before it is looked at (line 1 stands first; the /vets
 //! example of Table 1 needs it, as the table shows the state after line 1), and an empty sample counts as a
 //! share of 0, so that the first drawn operation is recorded.
 
-/// Numbers that hold for all classes; written by user space.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Switch {
-    /// Recording is on (*isMonitoringEnabled*).
-    pub monitoring: bool,
-    /// The balance test is made (policy `adp` only).
-    pub balance: bool,
-    /// Slack of the balance test, in 1/65536 of a share; at most 65,536.
-    pub slack_q16: u32,
-    /// CPU time that recording may still cost in this window, ns: the governor's hard bound.
-    pub quota_ns: u64,
-}
-
-/// Numbers of one class; the counts are those of the current cycle.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClassNumbers {
-    /// Recorded if a random 32-bit number is below: rate x 2^32, from [`threshold`].
-    pub threshold: u64,
-    /// What recording one operation of the class is expected to cost, ns; taken from the quota.
-    pub price_ns: u64,
-    /// Operations begun (|E_p|).
-    pub population: u32,
-    /// Operations recorded (|E_s|).
-    pub sample: u32,
-}
-
-/// Counts over all classes in the current cycle.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Totals {
-    /// Operations begun (|P|).
-    pub population: u32,
-    /// Operations recorded (|S|).
-    pub sample: u32,
-}
-
-/// What became of an operation; every outcome has its counter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision {
-    /// Recorded.
-    Record,
-    /// Monitoring is off.
-    Off,
-    /// Not drawn.
-    NotDrawn,
-    /// Drawn, but the sample has enough of this class.
-    Balanced,
-    /// Drawn, but what is left of the window's quota does not pay for it.
-    NoQuota,
-}
+pub use profiler_common::operation::{ClassNumbers, Decision, Switch, Totals, choose};
 
 /// Slack of the balance test as an integer.
 #[must_use]
@@ -80,41 +31,19 @@ pub fn threshold(rate: f64) -> u64 {
 pub fn decide(switch: &mut Switch, totals: &mut Totals, class: &mut ClassNumbers, draw: u32) -> Decision {
     totals.population = totals.population.saturating_add(1);
     class.population = class.population.saturating_add(1);
-    if !switch.monitoring {
-        return Decision::Off;
+    let decision = choose(switch, totals, class, draw);
+    if decision == Decision::Record {
+        switch.quota_ns -= class.price_ns;
+        totals.sample = totals.sample.saturating_add(1);
+        class.sample = class.sample.saturating_add(1);
     }
-    if u64::from(draw) >= class.threshold {
-        return Decision::NotDrawn;
-    }
-    if switch.balance && !lacks(switch.slack_q16, *totals, *class) {
-        return Decision::Balanced;
-    }
-    if switch.quota_ns < class.price_ns {
-        return Decision::NoQuota;
-    }
-    switch.quota_ns -= class.price_ns;
-    totals.sample = totals.sample.saturating_add(1);
-    class.sample = class.sample.saturating_add(1);
-    Decision::Record
-}
-
-/// `|E_p|/|P| >= |E_s|/|S| - slack`, multiplied by |P| |S| so that nothing is divided:
-/// `|E_p| |S| + slack |P| |S| >= |E_s| |P|`. Counts below 2^32 keep every product below 2^64.
-fn lacks(slack_q16: u32, totals: Totals, class: ClassNumbers) -> bool {
-    let (p, s) = (u64::from(totals.population), u64::from(totals.sample));
-    let product = p * s;
-    // Shift last while it fits, first where it would not: the slack is then below by less than 2^-31 of a share.
-    let slack = if product < 1 << 47 {
-        (product * u64::from(slack_q16)) >> 16
-    } else {
-        (product >> 16).saturating_mul(u64::from(slack_q16))
-    };
-    (u64::from(class.population) * s).saturating_add(slack) >= u64::from(class.sample) * p
+    decision
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use profiler_common::operation::lacks;
     use proptest::prelude::*;
 
     fn on(balance: bool) -> Switch {
@@ -164,9 +93,9 @@ mod tests {
             Totals { population: 220, sample: 111 },
             ClassNumbers { threshold: 0, price_ns: 0, population: 43, sample: 22 },
         );
-        assert!(!lacks(slack_q16(0.0), totals, class));
-        assert!(!lacks(slack_q16(0.002), totals, class));
-        assert!(lacks(slack_q16(0.003), totals, class));
+        assert!(!lacks(slack_q16(0.0), &totals, &class));
+        assert!(!lacks(slack_q16(0.002), &totals, &class));
+        assert!(lacks(slack_q16(0.003), &totals, &class));
     }
 
     proptest! {
@@ -183,7 +112,7 @@ mod tests {
                 sample: (f64::from(s) * es_share) as u32,
             };
             let q = slack_q16(slack);
-            let got = lacks(q, Totals { population: p, sample: s }, class);
+            let got = lacks(q, &Totals { population: p, sample: s }, &class);
             let sampled = if s == 0 { 0.0 } else { f64::from(class.sample) / f64::from(s) };
             let distance = f64::from(class.population) / f64::from(p) - sampled + f64::from(q) / 65_536.0;
             // Within rounding of equality either answer is right.

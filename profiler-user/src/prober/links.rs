@@ -28,6 +28,14 @@ pub enum LinkKind {
     /// Calls with durations; ends are seen through return links: a session link (tier A), else a multi link on
     /// entries and one on returns, else uprobes and uretprobes. **Refused to targets that unwind** by the caller.
     ReturnPair,
+    /// A function that is an operation: begin at its entry, ends at exit sites.
+    OperationExits,
+    /// The same with ends seen through return links. **Refused to targets that unwind** by the caller.
+    OperationReturn,
+    /// Entries of a function that begins an operation.
+    OperationBegin,
+    /// Entries of a function that ends an operation.
+    OperationEnd,
     /// Entries only, a program that does nothing (calibration, benchmarks).
     Empty,
     /// Entry and return, a program that does nothing.
@@ -190,6 +198,14 @@ fn parts(kind: LinkKind, tier: Tier) -> Vec<Part> {
     match (kind, tier) {
         (LinkKind::Count, _) => vec![part("count", Entry, false)],
         (LinkKind::Record, _) => vec![part("record", Entry, false)],
+        (LinkKind::OperationExits, _) => {
+            vec![part("operation_end", Exit, false), part("operation_begin", Entry, false)]
+        }
+        (LinkKind::OperationReturn, _) => {
+            vec![part("operation_end", Entry, true), part("operation_begin", Entry, false)]
+        }
+        (LinkKind::OperationBegin, _) => vec![part("operation_begin", Entry, false)],
+        (LinkKind::OperationEnd, _) => vec![part("operation_end_function", Entry, false)],
         (LinkKind::Empty, _) => vec![part("empty", Entry, false)],
         (LinkKind::ExitPair, _) => vec![part("leave", Exit, false), part("enter", Entry, false)],
         (LinkKind::ReturnPair, Tier::A) => vec![session("session")],
@@ -331,7 +347,8 @@ impl Request<'_> {
     }
 
     fn cookie(&self, site: &Site) -> u64 {
-        let linked = self.part.returns || self.group.kind == LinkKind::ReturnPair;
+        let linked =
+            self.part.returns || matches!(self.group.kind, LinkKind::ReturnPair | LinkKind::OperationReturn);
         // After a return the slot lies just below the stack pointer, whatever the entry site was.
         let slot_delta = if self.part.returns { -1 } else { site.slot_delta };
         Cookie { class: site.class.0, slot_delta, flags: if linked { COOKIE_RETURN_LINK } else { 0 } }.pack()

@@ -83,6 +83,11 @@ impl<T: aya::Pod> MappedArray<T> {
         }
     }
 
+    /// Replaces one word of an element.
+    pub fn set_word(&self, index: u32, word: usize, value: u64) {
+        self.words(index)[word].store(value, Ordering::Release);
+    }
+
     /// Sets all words of an element to zero.
     pub fn clear(&self, index: u32) {
         for word in self.words(index) {
@@ -131,6 +136,8 @@ pub(super) struct Layout {
     pub samples_bytes: u32,
     pub alarms_bytes: u32,
     pub lifecycle_bytes: u32,
+    pub operation_classes: u32,
+    pub operations_bytes: u32,
     pub bytes: u64,
 }
 
@@ -140,7 +147,7 @@ impl Layout {
     /// # Errors
     /// Even one stripe is too much.
     pub fn fit(options: &KernelOptions, possible_cpus: u32) -> Result<Self, KernelError> {
-        use profiler_common::{class, histogram, settings};
+        use profiler_common::{class, histogram, operation, settings};
         let page = page_bytes() as u32;
         let ring = |bytes: u32| bytes.max(page).checked_next_power_of_two().unwrap_or(1 << 31);
         let mut layout = Self {
@@ -151,18 +158,24 @@ impl Layout {
             samples_bytes: ring(options.samples_ring_bytes),
             alarms_bytes: ring(16 * 1024),
             lifecycle_bytes: ring(256 * 1024),
+            operation_classes: options.operation_classes.max(1),
+            operations_bytes: ring(options.operations_ring_bytes),
             bytes: 0,
         };
         loop {
             let per_stripe = u64::from(layout.max_classes) * size_of::<class::ClassCounters>() as u64
                 + u64::from(layout.histogram_slots) * size_of::<histogram::HistogramSlot>() as u64
-                + size_of::<settings::ProgressCounters>() as u64;
+                + size_of::<settings::ProgressCounters>() as u64
+                + u64::from(layout.operation_classes) * size_of::<operation::OperationCounters>() as u64;
             let shared = u64::from(layout.max_classes)
                 * (size_of::<class::ClassControl>() + size_of::<class::Quota>()) as u64
                 + u64::from(layout.events_bytes)
                 + u64::from(layout.samples_bytes)
                 + u64::from(layout.alarms_bytes)
-                + u64::from(layout.lifecycle_bytes);
+                + u64::from(layout.lifecycle_bytes)
+                + u64::from(layout.operations_bytes)
+                // A class with its entry in the table of names, which is two lines with the kernel's own part.
+                + u64::from(layout.operation_classes) * (size_of::<operation::OperationClass>() as u64 + 128);
             layout.bytes = shared + u64::from(layout.stripes) * per_stripe;
             if layout.bytes <= options.kernel_memory_bytes {
                 return Ok(layout);

@@ -13,6 +13,7 @@ mod links;
 mod log;
 mod memory;
 mod object;
+mod operations;
 mod progress;
 mod rings;
 mod sampler;
@@ -25,13 +26,17 @@ pub use classes::{ClassTable, HistogramLease};
 pub use links::{AttachError, AttachGroup, Attached, Link, LinkKind, Refusal, Site, SiteRole};
 pub use log::KernelLog;
 pub use object::programs_id;
+pub use operations::{NewName, OperationReader, OperationTable, SyscallBounds, SyscallWatch};
 pub use profiler_common::class::{
-    ALARM_REPEAT, ClassControl, ClassCounters, ClassKind, FLAG_ARGUMENTS, FLAG_FILTER_TARGETS, FLAG_NO_QUOTA,
-    NO_HISTOGRAM,
+    ALARM_REPEAT, ClassControl, ClassCounters, ClassKind, FLAG_ARGUMENTS, FLAG_FILTER_TARGETS,
+    FLAG_INNER_CALL, FLAG_INSIDE, FLAG_NO_QUOTA, NO_HISTOGRAM, NO_OPERATION,
 };
 pub use profiler_common::cookie::SLOT_UNKNOWN;
 pub use profiler_common::event::{AlarmKind, STACK_SIZES};
 pub use profiler_common::histogram;
+pub use profiler_common::operation::{
+    self as operation, MAX_OPERATIONS, OperationControl, OperationCounters, OperationRecord, Sums,
+};
 pub use profiler_common::settings::{GlobalCounters, Settings};
 pub use profiler_core::class::Tier;
 pub use progress::{PROGRESS_OTHERS, ProgressProbe, ProgressSource};
@@ -73,6 +78,10 @@ pub struct KernelOptions {
     pub samples_ring_bytes: u32,
     /// Bytes of user stack copied with a sample, one of [`profiler_common::event::STACK_SIZES`].
     pub stack_bytes: u32,
+    /// Classes of operations that must fit, all operations together, 256 bytes per CPU each; 0 without operations.
+    pub operation_classes: u32,
+    /// Ring of recorded operations, bytes, rounded up. 1 MiB: 25 ms at 400,000 a second.
+    pub operations_ring_bytes: u32,
     /// See [`Settings::stack_span_bytes`]. 256 KiB: call chains between two traced functions are shorter, and a
     /// signal stack (or another thread's) rarely lies that close above.
     pub stack_span_bytes: u64,
@@ -90,6 +99,8 @@ impl Default for KernelOptions {
             events_ring_bytes: 4 << 20,
             samples_ring_bytes: 8 << 20,
             stack_bytes: 8192,
+            operation_classes: 0,
+            operations_ring_bytes: 4096,
             stack_span_bytes: 256 << 10,
             verbose: false,
         }
@@ -184,6 +195,7 @@ pub struct Kernel {
     memory_bytes: u64,
     programs: Programs,
     classes: ClassTable,
+    operations: OperationTable,
     targets: Mutex<BpfHashMap<MapData, u32, u32>>,
     ebpf: Mutex<Ebpf>,
 }
@@ -203,13 +215,15 @@ impl Kernel {
         let programs = Programs::new(&ebpf, &vmlinux)?;
         let classes =
             ClassTable::new(layout, |name| ebpf.map(name).and_then(map_data).map(|d| d.fd().as_fd()))?;
+        let operations =
+            OperationTable::new(&layout, |name| ebpf.map(name).and_then(map_data).map(|d| d.fd().as_fd()))?;
         classes.set_settings(Settings {
             stack_bytes: options.stack_bytes,
             sample_cost_ns: 0,
             stack_span_bytes: options.stack_span_bytes,
             sample_period_ns: 0,
             progress_pid: 0,
-            reserved: 0,
+            operation_pid: 0,
         });
         let targets = ebpf.take_map("TARGETS").ok_or_else(|| KernelError::Object("no map TARGETS".into()))?;
         let targets = BpfHashMap::try_from(targets)
@@ -226,6 +240,7 @@ impl Kernel {
             memory_bytes,
             programs,
             classes,
+            operations,
             targets,
             ebpf: Mutex::new(ebpf),
         })
@@ -244,7 +259,7 @@ impl Kernel {
     }
 
     /// Memory of all maps, bytes, by the kernel's own account when they were created. Each thread that has made a timed
-    /// call takes another 2 KiB until it ends, 5 KiB where arguments are recorded.
+    /// call takes another 4 KiB until it ends, 7 KiB where arguments are recorded.
     #[must_use]
     pub fn kernel_memory_bytes(&self) -> u64 {
         self.memory_bytes
@@ -254,6 +269,22 @@ impl Kernel {
     #[must_use]
     pub fn classes(&self) -> &ClassTable {
         &self.classes
+    }
+
+    /// Classes, decisions and counters of operations.
+    #[must_use]
+    pub fn operations(&self) -> &OperationTable {
+        &self.operations
+    }
+
+    /// The reader of recorded operations. There is one.
+    ///
+    /// # Errors
+    /// It was taken before.
+    pub fn operation_reader(&self) -> Result<OperationReader, KernelError> {
+        let names =
+            self.ebpf().take_map("OPERATION_NAMES").ok_or(KernelError::ReaderTaken("OPERATION_NAMES"))?;
+        OperationReader::new(self.take_ring("OPERATION_RECORDS")?, names)
     }
 
     /// Enters a process into the set whose samples and lifecycle are watched (and, in tier C, whose hits count).
@@ -377,6 +408,7 @@ fn load_maps(options: &KernelOptions, layout: &Layout, vmlinux: &Vmlinux) -> Res
         .override_global("AYA_LOG_LEVEL", &log_level, true)
         .override_global("MAX_CLASSES", &layout.max_classes, true)
         .override_global("HISTOGRAM_SLOTS", &layout.histogram_slots, true)
+        .override_global("MAX_OPERATION_CLASSES", &layout.operation_classes, true)
         .override_global("STRIPE_MASK", &stripe_mask, true)
         .override_global("TASK_PID_OFFSET", &task_pid, true)
         .override_global("TASK_TGID_OFFSET", &task_tgid, true)
@@ -387,6 +419,10 @@ fn load_maps(options: &KernelOptions, layout: &Layout, vmlinux: &Vmlinux) -> Res
         .map_max_entries("HISTOGRAMS", layout.histogram_slots * layout.stripes)
         .map_max_entries("GLOBAL_COUNTERS", layout.stripes)
         .map_max_entries("PROGRESS", layout.stripes)
+        .map_max_entries("OPERATION_CLASSES", layout.operation_classes)
+        .map_max_entries("OPERATION_COUNTERS", layout.operation_classes * layout.stripes)
+        .map_max_entries("OPERATION_NAMES", layout.operation_classes)
+        .map_max_entries("OPERATION_RECORDS", layout.operations_bytes)
         .map_max_entries("EVENTS", layout.events_bytes)
         .map_max_entries("SAMPLES", layout.samples_bytes)
         .map_max_entries("ALARMS", layout.alarms_bytes)

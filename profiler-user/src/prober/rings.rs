@@ -137,7 +137,7 @@ impl Ring {
 
     /// The next record of type `T`, with what follows it. Shorter records are skipped: they cannot come from
     /// our programs.
-    fn next<T: aya::Pod>(&mut self) -> Option<(T, Item<'_>)> {
+    pub(super) fn next<T: aya::Pod>(&mut self) -> Option<(T, Item<'_>)> {
         let item = self.ring.next()?;
         if item.len() < size_of::<T>() {
             panic!("a record of {} bytes in ring {}: the object and the agent differ", item.len(), self.name);
@@ -149,7 +149,7 @@ impl Ring {
 }
 
 /// Holds the record in the ring until it is dropped.
-struct Item<'a>(aya::maps::ring_buf::RingBufItem<'a>);
+pub(super) struct Item<'a>(aya::maps::ring_buf::RingBufItem<'a>);
 
 /// Reader of call records.
 pub struct CallReader(pub(super) Ring);

@@ -537,6 +537,10 @@ fn link_rank(kind: LinkKind) -> u8 {
         LinkKind::Record => 1,
         LinkKind::ExitPair => 2,
         LinkKind::ReturnPair => 3,
+        LinkKind::OperationExits => 5,
+        LinkKind::OperationReturn => 6,
+        LinkKind::OperationBegin => 7,
+        LinkKind::OperationEnd => 8,
         LinkKind::Empty | LinkKind::EmptyReturnPair | LinkKind::PlainReturnPair => 4,
     }
 }

@@ -7,6 +7,7 @@ mod calls;
 mod counts;
 mod gates;
 mod lifecycle;
+mod operations;
 mod progress;
 mod samples;
 mod support;

@@ -1,0 +1,146 @@
+//! Begins and ends of operations: functions, and system calls.
+//!
+//! All uprobe programs return 0: on kernels 6.6 to 6.12 another value removes the probe. A bound has a quota like any class:
+//! what it turns away is no operation, and is counted as gated.
+
+use crate::class::{Hit, count};
+use crate::entry::argument;
+use crate::maps::{count_global, current_ids, now_ns, operation_syscall, settings};
+use crate::operation::{self, Begin};
+use crate::thread;
+use aya_ebpf::bindings::pt_regs;
+use aya_ebpf::helpers::bpf_probe_read_kernel;
+use aya_ebpf::macros::raw_tracepoint;
+use aya_ebpf::programs::RawTracePointContext;
+use core::ffi::c_void;
+use profiler_common::class::NO_OPERATION;
+use profiler_common::cookie::SLOT_UNKNOWN;
+
+/// The function that begins an operation.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "uprobe")]
+pub extern "C" fn operation_begin(ctx: *mut c_void) -> u32 {
+    let Some(hit) = Hit::find(ctx) else { return 0 };
+    // SAFETY: a live map value; the agent may change it at any time.
+    let (number, hit_cost_ns) = unsafe { ((*hit.control).operation, (*hit.control).hit_cost_ns) };
+    if !hit.admit(ctx) {
+        thread::charge_hit(hit.control);
+        return 0;
+    }
+    count!(hit.counters, kept, 1);
+    // SAFETY: the context of a uprobe program is a `pt_regs`.
+    let rsp = unsafe { (*ctx.cast::<pt_regs>()).rsp };
+    let slot = hit.cookie.return_slot(rsp).unwrap_or(0);
+    operation::begin(&Begin { operation: number, slot, hit_cost_ns }, |k| argument(ctx, k));
+    0
+}
+
+/// A way out of that function, or the function that ends the operation.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "uprobe")]
+pub extern "C" fn operation_end(ctx: *mut c_void) -> u32 {
+    let end_ns = now_ns();
+    let Some(hit) = Hit::find(ctx) else { return 0 };
+    // SAFETY: as above.
+    let (number, return_cost_ns, own_cost_ns) =
+        unsafe { ((*hit.control).operation, (*hit.control).return_cost_ns, (*hit.control).own_cost_ns) };
+    // SAFETY: as above.
+    let rsp = unsafe { (*ctx.cast::<pt_regs>()).rsp };
+    let slot =
+        if hit.cookie.slot_delta == SLOT_UNKNOWN { 0 } else { hit.cookie.return_slot(rsp).unwrap_or(0) };
+    if operation::end(number, slot, end_ns, return_cost_ns, own_cost_ns) {
+        count!(hit.counters, returns, 1);
+    } else {
+        count!(hit.counters, orphans, 1);
+    }
+    0
+}
+
+/// The function that ends an operation which another one began. It has a quota of its own.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "uprobe")]
+pub extern "C" fn operation_end_function(ctx: *mut c_void) -> u32 {
+    let end_ns = now_ns();
+    let Some(hit) = Hit::find(ctx) else { return 0 };
+    if !hit.admit(ctx) {
+        thread::charge_hit(hit.control);
+        return 0;
+    }
+    count!(hit.counters, kept, 1);
+    // SAFETY: as above.
+    let (number, hit_cost_ns) = unsafe { ((*hit.control).operation, (*hit.control).hit_cost_ns) };
+    operation::end(number, 0, end_ns, hit_cost_ns, 0);
+    0
+}
+
+/// Fields of a word of `OPERATION_SYSCALLS`: number of an operation + 1, or 0.
+const BEGINS_AT_EXIT: u32 = 0;
+const ENDS_AT_EXIT: u32 = 8;
+const BEGINS_AT_ENTRY: u32 = 16;
+
+#[inline(always)]
+fn bound(word: u32, shift: u32) -> u32 {
+    match (word >> shift) & 0xff {
+        0 => NO_OPERATION,
+        number => number - 1,
+    }
+}
+
+/// True for the process whose system calls bound operations. The others are counted, because they pay.
+#[inline(always)]
+fn is_target() -> bool {
+    let Some(settings) = settings() else { return false };
+    // SAFETY: a live map value; the agent may change it at any time.
+    if current_ids().0 == unsafe { (*settings).operation_pid } {
+        count_global!(operation_syscalls);
+        return true;
+    }
+    count_global!(operation_syscalls_other);
+    false
+}
+
+/// `sys_enter(regs, number)`: begin of an operation that is one system call.
+#[raw_tracepoint]
+pub fn operation_sys_enter(ctx: RawTracePointContext) -> i32 {
+    let number: u64 = ctx.arg(1);
+    // OK because numbers beyond the table have no operation.
+    if !is_target() || number > 511 {
+        return 0;
+    }
+    let operation = bound(operation_syscall(number as u32), BEGINS_AT_ENTRY);
+    if operation != NO_OPERATION {
+        operation::begin(&Begin { operation, slot: 0, hit_cost_ns: 0 }, |_| 0);
+    }
+    0
+}
+
+/// `sys_exit(regs, result)`: ends first, so that one system call may end an operation and begin the next.
+#[raw_tracepoint]
+pub fn operation_sys_exit(ctx: RawTracePointContext) -> i32 {
+    if !is_target() {
+        return 0;
+    }
+    let end_ns = now_ns();
+    let (regs, result): (u64, i64) = (ctx.arg(0), ctx.arg::<u64>(1) as i64);
+    // The layout of `pt_regs` is that of ptrace: part of the ABI.
+    let number_at = regs + core::mem::offset_of!(pt_regs, orig_rax) as u64;
+    // SAFETY: the helper checks the address itself.
+    let Ok(number) = (unsafe { bpf_probe_read_kernel(number_at as *const u64) }) else { return 0 };
+    if number > 511 {
+        return 0;
+    }
+    let word = operation_syscall(number as u32);
+    if word == 0 {
+        return 0;
+    }
+    let ends = bound(word, ENDS_AT_EXIT);
+    if ends != NO_OPERATION {
+        operation::end(ends, 0, end_ns, 0, 0);
+    }
+    let begins = bound(word, BEGINS_AT_EXIT);
+    // A call that failed (nothing to read yet) brought no request.
+    if begins != NO_OPERATION && result >= 0 {
+        operation::begin(&Begin { operation: begins, slot: 0, hit_cost_ns: 0 }, |_| 0);
+    }
+    0
+}

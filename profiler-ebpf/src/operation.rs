@@ -1,0 +1,448 @@
+//! Operations of the current thread: begin, inner calls, end.
+//!
+//! A thread keeps counts of inner calls, their time and their measure that only grow; an open operation remembers where
+//! they stood, so that operations inside one another each get what lies in them.
+
+use crate::atomic::{add, fetch_add, fetch_add_signed};
+use crate::class::count;
+use crate::entry::argument;
+use crate::maps::{
+    NO_WAKEUP, OPERATION_NAMES, OPERATION_RECORDS, count_global, current_ids, now_ns, operation_class,
+    operation_control, operation_counters, operation_state, settings,
+};
+use crate::thread;
+use aya_ebpf::bindings::BPF_NOEXIST;
+use aya_ebpf::helpers::generated::{bpf_get_prandom_u32, bpf_probe_read_user, bpf_probe_read_user_str};
+use core::ffi::c_void;
+use profiler_common::class::{ClassControl, FLAG_INNER_CALL};
+use profiler_common::operation::{
+    ARGUMENT_INT, ARGUMENT_NONE, ARGUMENT_SLICE, ARGUMENT_STRING, ClassNumbers, Decision, MEASURE_CALLS,
+    MEASURE_NONE, NAME_BYTES, OPERATION_BALANCE, OPERATION_BY_THREAD, OPERATION_MONITORING, OperationControl,
+    OperationCounters, OperationName, OperationRecord, OperationState, Sums, Switch, Totals, choose, square,
+};
+use profiler_common::thread::{FREE, OPERATION_DEPTH, OPERATION_RECORDED, OpenOperation, ThreadState};
+
+/// A begin.
+pub struct Begin {
+    pub operation: u32,
+    /// Return slot; 0: not known.
+    pub slot: u64,
+    /// Price of the hit.
+    pub hit_cost_ns: u32,
+}
+
+#[inline(always)]
+fn open_at(state: *mut ThreadState, position: u32) -> *mut OpenOperation {
+    // SAFETY: the mask keeps the position inside the array.
+    unsafe {
+        (&raw mut (*state).operations)
+            .cast::<OpenOperation>()
+            .add((position & (OPERATION_DEPTH - 1)) as usize)
+    }
+}
+
+/// Gives up an operation whose end was not seen.
+#[inline(always)]
+fn abandon(state: *mut ThreadState, open: *mut OpenOperation) {
+    // SAFETY: live map values, of this thread only.
+    unsafe {
+        let operation = (*open).operation;
+        if (*open).flags & OPERATION_RECORDED != 0 {
+            (*state).recording = (*state).recording.wrapping_sub(1);
+        }
+        (*open).operation = FREE;
+        unmatched(operation);
+    }
+}
+
+#[inline(always)]
+fn unmatched(operation: u32) {
+    if let Some(control) = operation_control(operation)
+        // SAFETY: a live map value.
+        && let Some(counters) = operation_counters(unsafe { (*control).base_class })
+    {
+        count!(counters, unmatched, 1);
+    }
+}
+
+/// Takes free places off the top.
+#[inline(always)]
+fn trim(state: *mut ThreadState) {
+    for _ in 0..OPERATION_DEPTH {
+        // SAFETY: a live map value, of this thread only.
+        let depth = unsafe { (*state).operation_depth };
+        // SAFETY: as above.
+        if depth == 0 || depth > OPERATION_DEPTH || unsafe { (*open_at(state, depth - 1)).operation } != FREE
+        {
+            break;
+        }
+        // SAFETY: as above.
+        unsafe { (*state).operation_depth = depth - 1 };
+    }
+}
+
+/// Finds what the new begin proves to have been left: of pairs, the same operation; else those whose frame lies
+/// at the new one or below it on the same stack.
+#[inline(always)]
+fn abandon_left(state: *mut ThreadState, begin: &Begin, by_thread: bool) {
+    let span = match settings() {
+        // SAFETY: a live map value.
+        Some(settings) => unsafe { (*settings).stack_span_bytes },
+        None => 0,
+    };
+    for position in 0..OPERATION_DEPTH {
+        // SAFETY: a live map value, of this thread only.
+        if position >= unsafe { (*state).operation_depth } {
+            break;
+        }
+        let open = open_at(state, position);
+        // SAFETY: as above.
+        let (operation, slot) = unsafe { ((*open).operation, (*open).slot) };
+        let left = if by_thread {
+            operation == begin.operation
+        } else {
+            slot != 0
+                && (slot == begin.slot && operation == begin.operation
+                    || slot < begin.slot && begin.slot - slot < span)
+        };
+        if operation != FREE && left {
+            abandon(state, open);
+        }
+    }
+    trim(state);
+}
+
+/// Begins an operation: class, population, decision.
+#[inline(always)]
+pub fn begin(begin: &Begin, argument: impl Fn(u32) -> u64) {
+    let (Some(control), Some(shared)) =
+        (operation_control(begin.operation), operation_state(begin.operation))
+    else {
+        return;
+    };
+    let state = thread::state(true);
+    if state.is_null() {
+        count_global!(no_thread_state);
+        return;
+    }
+    // SAFETY: a live map value, of this thread only.
+    let cost_ns = thread::cost_before(state, begin.hit_cost_ns) + u64::from(begin.hit_cost_ns);
+    // SAFETY: a live map value; the agent may change it at any time.
+    let flags = unsafe { (&raw const (*control).flags).read_volatile() };
+    let by_thread = flags & OPERATION_BY_THREAD != 0;
+    // SAFETY: as above.
+    if unsafe { (*state).operation_depth } != 0 {
+        abandon_left(state, begin, by_thread);
+    }
+    // SAFETY: as above.
+    let depth = unsafe { (*state).operation_depth };
+    if depth >= OPERATION_DEPTH {
+        unmatched(begin.operation);
+        return;
+    }
+    let class = class_of(begin.operation, control, shared, argument);
+    let (Some(numbers), Some(counters)) = (operation_class(class), operation_counters(class)) else { return };
+    // SAFETY: live map values; the agent may change the first three at any time.
+    let (threshold, price_ns, stretch, cycle, slack_q16) = unsafe {
+        (
+            (&raw const (*numbers).threshold).read_volatile(),
+            (&raw const (*numbers).price_ns).read_volatile(),
+            (&raw const (*numbers).stretch).read_volatile(),
+            (&raw const (*control).cycle).read_volatile(),
+            (&raw const (*control).slack_q16).read_volatile(),
+        )
+    };
+    // SAFETY: as above.
+    let (totals, numbers_now, quota_ns) = unsafe {
+        (
+            Totals {
+                population: clip(fetch_add(&raw mut (*shared).population, 1) + 1),
+                sample: clip((&raw const (*shared).sample).read_volatile()),
+            },
+            ClassNumbers {
+                threshold,
+                price_ns,
+                population: clip(fetch_add(&raw mut (*numbers).population, 1) + 1),
+                sample: clip((&raw const (*numbers).sample).read_volatile()),
+            },
+            (&raw const (*shared).quota_ns).read_volatile(),
+        )
+    };
+    let switch = Switch {
+        monitoring: flags & OPERATION_MONITORING != 0,
+        balance: flags & OPERATION_BALANCE != 0,
+        slack_q16,
+        quota_ns: if quota_ns > 0 { quota_ns as u64 } else { 0 },
+    };
+    // SAFETY: the helper has no preconditions.
+    let draw = unsafe { bpf_get_prandom_u32() as u32 };
+    let mut decision = choose(&switch, &totals, &numbers_now, draw);
+    if matches!(decision, Decision::Record) && price_ns != 0 {
+        // Others may have taken it meanwhile.
+        // SAFETY: as above.
+        let before = fetch_add_signed(unsafe { &raw mut (*shared).quota_ns }, -(price_ns as i64));
+        if before < price_ns as i64 {
+            // SAFETY: as above.
+            fetch_add_signed(unsafe { &raw mut (*shared).quota_ns }, price_ns as i64);
+            decision = Decision::NoQuota;
+        }
+    }
+    let mut recorded = 0;
+    match decision {
+        Decision::Record => {
+            // SAFETY: as above.
+            unsafe {
+                add(&raw mut (*shared).sample, 1);
+                add(&raw mut (*numbers).sample, 1);
+            }
+            count!(counters, recorded, 1);
+            recorded = OPERATION_RECORDED;
+        }
+        Decision::Off => count!(counters, off, 1),
+        Decision::NotDrawn => count!(counters, not_drawn, 1),
+        Decision::Balanced => count!(counters, balanced, 1),
+        Decision::NoQuota => count!(counters, no_quota, 1),
+    }
+    let open = open_at(state, depth);
+    // SAFETY: a live map value, of this thread only. The time stamp is taken last.
+    unsafe {
+        *open = OpenOperation {
+            slot: if by_thread { 0 } else { begin.slot },
+            begin_ns: 0,
+            cost_ns,
+            calls: (*state).calls,
+            inner_ns: (*state).inner_ns,
+            measure: (*state).measure,
+            cycle,
+            stretch,
+            operation: begin.operation,
+            class,
+            flags: recorded,
+            reserved: 0,
+        };
+        (*state).recording += recorded;
+        (*state).operation_depth = depth + 1;
+        (*open).begin_ns = now_ns();
+    }
+}
+
+#[inline(always)]
+fn clip(count: u64) -> u32 {
+    if count > u64::from(u32::MAX) { u32::MAX } else { count as u32 }
+}
+
+/// The class of an operation that begins.
+#[inline(always)]
+fn class_of(
+    operation: u32,
+    control: *const OperationControl,
+    shared: *mut OperationState,
+    argument: impl Fn(u32) -> u64,
+) -> u32 {
+    // SAFETY: a live map value that the agent wrote before the operation was attached.
+    let (kind, index, base, other, end) = unsafe {
+        (
+            (*control).argument_kind,
+            (*control).argument,
+            (*control).base_class,
+            (*control).other_class,
+            (*control).end_class,
+        )
+    };
+    if kind == ARGUMENT_NONE {
+        return base;
+    }
+    let value = argument(index);
+    let mut name = OperationName { operation, kind, bytes: [0; NAME_BYTES] };
+    let to = (&raw mut name.bytes).cast::<c_void>();
+    let read = if kind == ARGUMENT_STRING {
+        // SAFETY: room for `NAME_BYTES`; the helper checks the address itself.
+        unsafe { bpf_probe_read_user_str(to, NAME_BYTES as u32, value as *const c_void) >= 0 }
+    } else if kind == ARGUMENT_SLICE {
+        let length = argument(index + 1);
+        // A name of full length keeps its last byte as zero, as that of a string does.
+        let length = if length > NAME_BYTES as u64 - 1 { NAME_BYTES as u64 - 1 } else { length };
+        // SAFETY: as above.
+        unsafe {
+            bpf_probe_read_user(to, (length & (NAME_BYTES as u64 - 1)) as u32, value as *const c_void) == 0
+        }
+    } else {
+        let value = if kind == ARGUMENT_INT { i64::from(value as i32) as u64 } else { value };
+        // SAFETY: 64 bytes, aligned to 8 by their place behind two u32 at the start of the value.
+        unsafe { to.cast::<u64>().write_unaligned(value) };
+        true
+    };
+    if !read {
+        if let Some(counters) = operation_counters(base) {
+            count!(counters, unread, 1);
+        }
+        return base;
+    }
+    if let Some(class) = known(&name) {
+        return class;
+    }
+    // SAFETY: a live map value.
+    if unsafe { (&raw const (*shared).next_class).read_volatile() } >= u64::from(end) {
+        return other;
+    }
+    // SAFETY: as above.
+    let class = fetch_add(unsafe { &raw mut (*shared).next_class }, 1);
+    if class >= u64::from(end) {
+        return other;
+    }
+    let class = class as u32;
+    if OPERATION_NAMES.insert(&name, class, u64::from(BPF_NOEXIST)).is_ok() {
+        return class;
+    }
+    // Another thread saw the name at the same moment: its number counts, and this one stays empty.
+    known(&name).unwrap_or(other)
+}
+
+#[inline(always)]
+fn known(name: &OperationName) -> Option<u32> {
+    // SAFETY: entries are never changed or removed while the programs run.
+    unsafe { OPERATION_NAMES.get(name).copied() }
+}
+
+/// A hit of an inner function: false outside recorded operations.
+#[inline(always)]
+pub fn inner_call(control: *const ClassControl, flags: u32, ctx: *mut c_void) -> bool {
+    let state = thread::state(false);
+    // SAFETY: a live map value, of this thread only.
+    if state.is_null() || unsafe { (*state).recording } == 0 {
+        return false;
+    }
+    // SAFETY: as above; the agent may change the control at any time.
+    unsafe {
+        if flags & FLAG_INNER_CALL != 0 {
+            (*state).calls += 1;
+        }
+        let measure = (*control).measure;
+        if measure == MEASURE_CALLS {
+            (*state).measure += 1;
+        } else if measure != MEASURE_NONE {
+            (*state).measure = (*state).measure.wrapping_add(argument(ctx, measure - 1));
+        }
+    }
+    true
+}
+
+/// Ends the innermost operation of that number (and return slot). False: it is not open.
+#[inline(always)]
+pub fn end(operation: u32, slot: u64, end_ns: u64, return_cost_ns: u32, own_cost_ns: u32) -> bool {
+    let state = thread::state(false);
+    if state.is_null() {
+        unmatched(operation);
+        return false;
+    }
+    let cost_now_ns = thread::cost_before(state, return_cost_ns);
+    // SAFETY: a live map value, of this thread only.
+    let depth = unsafe { (*state).operation_depth };
+    let mut found = OPERATION_DEPTH;
+    for above in 0..OPERATION_DEPTH {
+        if above >= depth {
+            break;
+        }
+        let open = open_at(state, depth - 1 - above);
+        // SAFETY: as above.
+        let (its, its_slot) = unsafe { ((*open).operation, (*open).slot) };
+        if its == operation && (its_slot == slot || its_slot == 0 || slot == 0) {
+            found = depth - 1 - above;
+            break;
+        }
+    }
+    let found = thread::forget_range(state, found);
+    if found >= OPERATION_DEPTH {
+        unmatched(operation);
+        return false;
+    }
+    let open = open_at(state, found);
+    // SAFETY: as above.
+    let done = unsafe { *open };
+    // SAFETY: as above.
+    unsafe { (*open).operation = FREE };
+    // Of functions, those called inside this one have been left, too.
+    if done.slot != 0 {
+        for position in 0..OPERATION_DEPTH {
+            // SAFETY: as above.
+            if position >= unsafe { (*state).operation_depth } {
+                break;
+            }
+            let inside = open_at(state, position);
+            // SAFETY: as above.
+            let (its, its_slot) = unsafe { ((*inside).operation, (*inside).slot) };
+            if position > found && its != FREE && its_slot != 0 && its_slot < done.slot {
+                abandon(state, inside);
+            }
+        }
+    }
+    trim(state);
+    let Some(counters) = operation_counters(done.class) else { return true };
+    let duration_ns = end_ns.wrapping_sub(done.begin_ns);
+    // SAFETY: a live map value.
+    tally(unsafe { &raw mut (*counters).population }, duration_ns);
+    if done.flags & OPERATION_RECORDED != 0 {
+        let cost_ns = cost_now_ns.wrapping_sub(done.cost_ns) + u64::from(own_cost_ns);
+        record(state, counters, &done, duration_ns, cost_ns);
+    }
+    true
+}
+
+/// Adds a value.
+#[inline(always)]
+fn tally(sums: *mut Sums, value: u64) {
+    let (low, high) = square(value);
+    count!(sums, n, 1);
+    count!(sums, sum, value);
+    if low != 0 {
+        count!(sums, squares_low, low);
+    }
+    if high != 0 {
+        count!(sums, squares_high, high);
+    }
+}
+
+#[inline(always)]
+fn record(
+    state: *mut ThreadState,
+    counters: *mut OperationCounters,
+    done: &OpenOperation,
+    duration_ns: u64,
+    cost_ns: u64,
+) {
+    // SAFETY: a live map value, of this thread only.
+    let (calls, inner_ns, measure) = unsafe {
+        (*state).recording = (*state).recording.wrapping_sub(1);
+        (
+            (*state).calls.wrapping_sub(done.calls),
+            (*state).inner_ns.wrapping_sub(done.inner_ns),
+            (*state).measure.wrapping_sub(done.measure),
+        )
+    };
+    // SAFETY: a live map value.
+    tally(unsafe { &raw mut (*counters).sample }, duration_ns);
+    // SAFETY: as above.
+    tally(unsafe { &raw mut (*counters).measure }, measure);
+    count!(counters, cost_ns, cost_ns);
+    count!(counters, calls, calls);
+    let Some(mut slot) = OPERATION_RECORDS.reserve::<OperationRecord>(0) else {
+        count!(counters, dropped, 1);
+        return;
+    };
+    let (pid, tid) = current_ids();
+    slot.write(OperationRecord {
+        begin_ns: done.begin_ns,
+        duration_ns,
+        calls,
+        inner_ns,
+        measure,
+        cost_ns,
+        cycle: done.cycle,
+        stretch: done.stretch,
+        operation: done.operation,
+        class: done.class,
+        pid,
+        tid,
+    });
+    slot.submit(NO_WAKEUP);
+}
