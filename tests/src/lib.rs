@@ -4,6 +4,7 @@
 //! ask for a difference of zero. [`support::Target`] starts one, speaks its line protocol and ends it on drop.
 //! What this crate does not do: it knows nothing of how the agent traces; the tests in `tests/` do.
 
+pub mod requests;
 pub mod support;
 
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ const COMPILED: &[&str] =
     &["calls", "hazards", "adversary", "launched", "cpp_throw", "libmany.so", "libplugin.so"];
 
 /// The path of a target program: one compiled from `programs/`, or a
-/// binary of the workspace: `rust-panic`, `sqlite-load`, `tithe`.
+/// binary of the workspace: `rust-panic`, `sqlite-load`, `sqlite-requests`, `page-server`, `tithe`.
 ///
 /// # Panics
 ///

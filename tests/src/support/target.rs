@@ -132,6 +132,20 @@ impl Target {
         }
     }
 
+    /// Sends a line that the target must refuse, and returns what it says.
+    ///
+    /// # Panics
+    ///
+    /// If it does not refuse it.
+    pub fn refused(&mut self, line: &str) -> String {
+        self.send(line);
+        let answer = self.read_line();
+        match answer.split_once(' ') {
+            Some(("error", text)) => text.to_owned(),
+            _ => panic!("\"{line}\" was answered \"{answer}\"; {}", self.fate()),
+        }
+    }
+
     /// `calls` calls of a function on each of `threads` threads (program `calls`).
     pub fn call(&mut self, function: &str, calls: u64, threads: u32) -> Calls {
         self.command(&format!("call {function} {calls} {threads}")).calls()

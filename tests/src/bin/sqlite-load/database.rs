@@ -15,11 +15,12 @@ pub struct Statement<'d> {
 }
 
 impl Database {
-    /// Opens a database file, or a private one in memory for `:memory:`.
+    /// Opens a database file, or a private one in memory for `:memory:`; `file:...` is a URI with options.
     pub fn open(path: &str) -> Result<Database> {
         let name = CString::new(path)?;
         let mut raw = ptr::null_mut();
-        let flags = ffi::SQLITE_OPEN_READWRITE | ffi::SQLITE_OPEN_CREATE | ffi::SQLITE_OPEN_NOMUTEX;
+        let flags = ffi::SQLITE_OPEN_READWRITE | ffi::SQLITE_OPEN_CREATE | ffi::SQLITE_OPEN_URI;
+        let flags = flags | ffi::SQLITE_OPEN_NOMUTEX;
         // SAFETY: `name` ends with a zero byte and lives over the call; `raw` is written by it. SQLite was built
         // threadsafe, and NOMUTEX holds because a connection stays on its thread.
         let code = unsafe { ffi::sqlite3_open_v2(name.as_ptr(), &mut raw, flags, ptr::null()) };

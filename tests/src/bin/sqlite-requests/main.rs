@@ -1,0 +1,91 @@
+//! A target that serves requests: real SQLite (its own C code), ten types of queries on one database in memory.
+//!
+//! A request is one call of `serve_request`, whose first argument is the name of its type: it can be bounded by that
+//! function and told apart by that argument. Its measure is the bytes that SQLite asks of its allocator meanwhile: the sum
+//! of the arguments of `sqlite_allocates`, and what `serve_request` returns. Users, phases, truth and commands are those of
+//! `profiler_tests::requests`.
+
+#[path = "../sqlite-load/database.rs"]
+mod database;
+mod memory;
+mod queries;
+
+use anyhow::{Context, Result, bail};
+use database::Database;
+use profiler_tests::requests::{self, Kind, Program};
+use queries::Store;
+use std::ffi::{CStr, c_char};
+
+/// All sessions see the same database.
+const NAME: &str = "file:/requests?vfs=memdb";
+
+struct Requests {
+    kinds: Vec<Kind>,
+    store: Store,
+    /// Keeps the database: it goes with its last connection.
+    _first: Keeper,
+}
+
+/// A connection that nobody uses.
+struct Keeper {
+    _database: Database,
+}
+
+// SAFETY: nothing is called on the connection before it is closed, and SQLite was built threadsafe.
+unsafe impl Sync for Keeper {}
+
+struct Session<'a> {
+    store: &'a Store,
+    database: Database,
+    failed: Option<anyhow::Error>,
+}
+
+/// The bound of a request.
+///
+/// # Safety
+///
+/// `kind` is a string that ends with a zero byte; `session` points to a session that this thread alone uses.
+#[unsafe(no_mangle)]
+#[inline(never)]
+unsafe extern "C" fn serve_request(kind: *const c_char, session: *mut Session<'_>, parameter: u64) -> u64 {
+    // SAFETY: as demanded of the caller.
+    let (kind, session) = unsafe { (CStr::from_ptr(kind), &mut *session) };
+    let before = memory::bytes();
+    let served = kind
+        .to_str()
+        .map_err(anyhow::Error::from)
+        .and_then(|kind| session.store.serve(&session.database, kind, parameter));
+    session.failed = served.err();
+    memory::bytes() - before
+}
+
+impl Program for &'static Requests {
+    type Session = Session<'static>;
+    const NAME: &'static str = "sqlite-requests";
+
+    fn kinds(&self) -> &[Kind] {
+        &self.kinds
+    }
+
+    fn open(&self, _user: u32) -> Result<Session<'static>> {
+        Ok(Session { store: &self.store, database: Database::open(NAME)?, failed: None })
+    }
+
+    fn serve(&self, session: &mut Session<'static>, kind: &CStr, parameter: u64) -> Result<u64> {
+        // SAFETY: the name is a C string, the session is this thread's.
+        let measure = unsafe { serve_request(kind.as_ptr(), session, parameter) };
+        match session.failed.take() {
+            None => Ok(measure),
+            Some(error) => bail!("{}: {error:#}", kind.to_string_lossy()),
+        }
+    }
+}
+
+fn main() -> Result<()> {
+    memory::count_allocations()?;
+    let database = Database::open(NAME)?;
+    let store = Store::fill(&database, 1).context("cannot fill the database")?;
+    let requests = Requests { kinds: queries::kinds(), store, _first: Keeper { _database: database } };
+    // Lives as long as the program.
+    requests::main(&&*Box::leak(Box::new(requests)))
+}

@@ -1,0 +1,479 @@
+//! Programs that serve requests to users who wait, think and come back: a closed system, as in Mertz and Nunes (2023).
+//!
+//! A program brings its types of requests and what serving one does; this module has the users (a thread each), the
+//! phases, the truth by type, and the line protocol of every target (`programs/protocol.h`):
+//!
+//! | command | answer |
+//! |---|---|
+//! | `run SECONDS` | at once; the users start |
+//! | `wait` | when the run is over: operations, time, CPU time, operations by second |
+//! | `truth` | at any time: sums by type since the run began ([`Truth`]) |
+//! | `stop` | ends the run early, then as `wait` |
+//!
+//! With `--seconds N` it needs nobody: it runs, prints its throughput each second, and the truth at the end.
+//! Threads are there from the start on, so that a watcher that attaches before `run` sees all of them.
+
+mod pattern;
+mod truth;
+
+pub use pattern::{Pattern, Phases};
+pub use truth::{Sums, Truth};
+
+use anyhow::{Context, Result, bail, ensure};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::ffi::{CStr, CString};
+use std::io::{BufRead, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Longest sleep of a user who is not there, or thinks: a stop is seen that soon.
+const NAP: Duration = Duration::from_millis(50);
+
+/// A type of requests.
+#[derive(Debug, Clone)]
+pub struct Kind {
+    /// Its name, as the bound function gets it.
+    pub name: CString,
+    /// How often it is asked for, over the sum of all weights.
+    pub weight: f64,
+}
+
+impl Kind {
+    /// A type of requests.
+    ///
+    /// # Panics
+    ///
+    /// If the name has a zero byte.
+    pub fn new(name: &str, weight: f64) -> Kind {
+        Kind { name: CString::new(name).expect("names of requests have no zero byte"), weight }
+    }
+}
+
+/// A program that serves requests.
+pub trait Program: Sync {
+    /// What one user's thread has of its own.
+    type Session;
+
+    /// Name, for messages.
+    const NAME: &'static str;
+
+    /// The types of requests.
+    fn kinds(&self) -> &[Kind];
+
+    /// Begins a user's session, on the thread that it stays on.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be had; the program ends then.
+    fn open(&self, user: u32) -> Result<Self::Session>;
+
+    /// Serves a request through the bound function and returns its measure. `parameter` is random: what is asked for
+    /// in particular.
+    ///
+    /// # Errors
+    ///
+    /// It failed; the program ends then.
+    fn serve(&self, session: &mut Self::Session, kind: &CStr, parameter: u64) -> Result<u64>;
+}
+
+/// What the command line says.
+#[derive(Debug, Clone, PartialEq)]
+struct Options {
+    phases: Phases,
+    think: Duration,
+    seed: u64,
+    seconds: Option<f64>,
+}
+
+const OPTIONS: &str = "  --seconds N      run for N seconds and end (default: commands on standard input: run SECONDS, wait, truth, stop, quit)
+  --pattern NAME   stationary, seasonal, bursty or mixed (a third of each; default)
+  --users N        typical users, each a thread (default 8); bursts have 2.5 times as many
+  --think-us N     mean time between an answer and the user's next request (default 2000)
+  --season N       length of a season, s (default 60)
+  --burst-every N  from one burst to the next, s (default 45)
+  --burst N        length of a burst, s (default 5)
+  --seed N         seed of the random choices (default 1)";
+
+fn parse(name: &str, mut arguments: impl Iterator<Item = String>) -> Result<Options> {
+    let usage = format!("usage: {name} [OPTIONS]\n{OPTIONS}");
+    let mut options =
+        Options { phases: Phases::default(), think: Duration::from_micros(2_000), seed: 1, seconds: None };
+    while let Some(option) = arguments.next() {
+        let value = arguments.next().with_context(|| format!("{option} wants a value\n{usage}"))?;
+        let number = || -> Result<f64> {
+            let n: f64 = value.parse().with_context(|| format!("{option} wants a number, not '{value}'"))?;
+            ensure!(n.is_finite() && n > 0.0, "{option} wants a number above 0, not {value}");
+            Ok(n)
+        };
+        let whole = || value.parse().with_context(|| format!("{option} wants a whole number, not '{value}'"));
+        let phases = &mut options.phases;
+        match option.as_str() {
+            "--seconds" => options.seconds = Some(number()?.min(1e6)),
+            "--pattern" => phases.pattern = value.parse()?,
+            "--users" => {
+                phases.users = u32::try_from(whole()?)?;
+                ensure!((1..=400).contains(&phases.users), "--users lies between 1 and 400, not {value}");
+            }
+            "--think-us" => options.think = Duration::from_micros(whole()?),
+            "--season" => phases.season_s = number()?,
+            "--burst-every" => phases.burst_every_s = number()?,
+            "--burst" => phases.burst_s = number()?,
+            "--seed" => options.seed = whole()?,
+            _ => bail!("no option {option}\n{usage}"),
+        }
+    }
+    Ok(options)
+}
+
+/// What users and the commanding thread share.
+#[derive(Default)]
+struct Shared {
+    /// Begin of the last run.
+    begin: Option<Instant>,
+    /// Runs ordered so far; each user follows each once.
+    runs: u64,
+    /// Users who have ended the last run.
+    done: u32,
+    /// When the last of them had, and the CPU time of the process then, ns.
+    end: Option<(Instant, u64)>,
+    ready: u32,
+    quit: bool,
+    failed: Option<String>,
+}
+
+struct House {
+    shared: Mutex<Shared>,
+    changed: Condvar,
+    /// Length of the run, ns; 0 stops it.
+    length_ns: AtomicU64,
+    books: Vec<Mutex<Book>>,
+}
+
+/// What a user notes.
+#[derive(Default, Clone)]
+struct Book {
+    /// By type.
+    sums: Vec<Sums>,
+    /// Operations that ended, by second.
+    seconds: Vec<u64>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl House {
+    fn wait_until(&self, mut holds: impl FnMut(&mut Shared) -> bool) -> MutexGuard<'_, Shared> {
+        let shared = lock(&self.shared);
+        self.changed.wait_while(shared, |shared| !holds(shared)).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Shared)) {
+        change(&mut lock(&self.shared));
+        self.changed.notify_all();
+    }
+}
+
+/// A user, on a thread.
+struct User<'a, P> {
+    program: &'a P,
+    house: &'a House,
+    options: &'a Options,
+    number: u32,
+}
+
+impl<P: Program> User<'_, P> {
+    /// Waits for runs, and follows them.
+    fn live(&self) -> Result<()> {
+        let mut session = self.program.open(self.number)?;
+        self.house.change(|shared| shared.ready += 1);
+        let mut followed = 0;
+        loop {
+            let shared = self.house.wait_until(|s| s.quit || s.runs > followed);
+            if shared.quit {
+                return Ok(());
+            }
+            followed = shared.runs;
+            // OK because runs have a begin.
+            let begin = shared.begin.unwrap_or_else(Instant::now);
+            drop(shared);
+            // Runs differ, users differ, and the same seed gives the same choices again.
+            let seed = self.options.seed ^ (u64::from(self.number) << 32) ^ (followed << 48);
+            self.follow(&mut session, begin, &mut StdRng::seed_from_u64(seed))?;
+            self.house.change(|shared| {
+                shared.done += 1;
+                shared.end = Some((Instant::now(), cpu_ns()));
+            });
+        }
+    }
+
+    fn length(&self) -> Duration {
+        Duration::from_nanos(self.house.length_ns.load(Ordering::Relaxed))
+    }
+
+    /// Sleeps so long, or until the run is over.
+    fn nap(&self, time: Duration, begin: Instant) {
+        let until = Instant::now() + time;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || begin.elapsed() >= self.length() {
+                return;
+            }
+            std::thread::sleep(left.min(NAP));
+        }
+    }
+
+    fn follow(&self, session: &mut P::Session, begin: Instant, random: &mut StdRng) -> Result<()> {
+        let kinds = self.program.kinds();
+        let weights: f64 = kinds.iter().map(|kind| kind.weight).sum();
+        let whole_s = self.length().as_secs_f64();
+        while begin.elapsed() < self.length() {
+            if self.number >= self.options.phases.users_at(begin.elapsed().as_secs_f64(), whole_s) {
+                self.nap(NAP, begin);
+                continue;
+            }
+            self.nap(self.options.think.mul_f64(-(1.0 - random.random::<f64>()).ln()), begin);
+            let mut left = random.random::<f64>() * weights;
+            let chosen = kinds.iter().position(|kind| {
+                left -= kind.weight;
+                left < 0.0
+            });
+            let kind = chosen.unwrap_or(kinds.len() - 1);
+            let parameter = random.random();
+            let before = Instant::now();
+            let measure = self.program.serve(session, &kinds[kind].name, parameter)?;
+            // OK because no request takes 584 years.
+            let response_ns = before.elapsed().as_nanos() as u64;
+            let second = begin.elapsed().as_secs() as usize;
+            let mut book = lock(&self.house.books[self.number as usize]);
+            book.sums[kind].add(response_ns, measure);
+            if book.seconds.len() <= second {
+                book.seconds.resize(second + 1, 0);
+            }
+            book.seconds[second] += 1;
+        }
+        Ok(())
+    }
+}
+
+/// CPU time of this process, ns.
+fn cpu_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: clock_gettime writes one timespec, whose address it gets.
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+    assert_eq!(result, 0, "CLOCK_PROCESS_CPUTIME_ID is there on every Linux");
+    // OK because both are positive.
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// The commanding side of a run.
+struct Desk<'a> {
+    house: &'a House,
+    kinds: &'a [Kind],
+    users: u32,
+    cpu_before_ns: u64,
+}
+
+impl Desk<'_> {
+    fn run(&mut self, seconds: f64) {
+        for book in &self.house.books {
+            *lock(book) = Book { sums: vec![Sums::default(); self.kinds.len()], seconds: Vec::new() };
+        }
+        self.cpu_before_ns = cpu_ns();
+        // OK because `command` and `parse` bound it.
+        self.house.length_ns.store((seconds * 1e9) as u64, Ordering::Relaxed);
+        self.house.change(|shared| {
+            shared.begin = Some(Instant::now());
+            shared.runs += 1;
+            shared.done = 0;
+        });
+    }
+
+    fn is_running(&self) -> bool {
+        let shared = lock(&self.house.shared);
+        shared.runs > 0 && shared.done < self.users
+    }
+
+    /// Waits for the end of the run; its line.
+    fn wait(&self) -> Result<String> {
+        let shared = self.house.wait_until(|s| s.failed.is_some() || s.runs == 0 || s.done == self.users);
+        if let Some(failed) = &shared.failed {
+            bail!("{failed}");
+        }
+        let (Some(begin), Some((end, cpu_ns))) = (shared.begin, shared.end) else { bail!("nothing was run") };
+        drop(shared);
+        let mut seconds: Vec<u64> = Vec::new();
+        for book in &self.house.books {
+            let book = lock(book);
+            seconds.resize(seconds.len().max(book.seconds.len()), 0);
+            book.seconds.iter().zip(&mut seconds).for_each(|(n, sum)| *sum += n);
+        }
+        let operations: u64 = seconds.iter().sum();
+        let seconds: Vec<String> = seconds.iter().map(u64::to_string).collect();
+        Ok(format!(
+            "operations={operations} wall_ns={} cpu_ns={} seconds={}",
+            (end - begin).as_nanos(),
+            cpu_ns - self.cpu_before_ns,
+            seconds.join(",")
+        ))
+    }
+
+    fn truth(&self) -> Truth {
+        let mut truth = Truth::default();
+        for book in &self.house.books {
+            for (kind, sums) in self.kinds.iter().zip(&lock(book).sums) {
+                truth.0.entry(kind.name.to_string_lossy().into_owned()).or_default().merge(sums);
+            }
+        }
+        truth
+    }
+
+    fn command(&mut self, line: &str) -> Result<String> {
+        let (name, argument) = line.split_once(' ').unwrap_or((line, ""));
+        match name {
+            "run" => {
+                ensure!(!self.is_running(), "a run is going on");
+                let seconds: f64 = argument.trim().parse().context("run wants a number of seconds")?;
+                ensure!(
+                    seconds > 0.0 && seconds < 1e6,
+                    "run wants a number of seconds above 0, not {argument}"
+                );
+                self.run(seconds);
+                Ok(format!("users={}", self.users))
+            }
+            "stop" => {
+                self.house.length_ns.store(0, Ordering::Relaxed);
+                self.wait()
+            }
+            "wait" => self.wait(),
+            "truth" => {
+                let truth = self.truth();
+                Ok(format!("types={} truth={}", truth.0.len(), truth.to_line()))
+            }
+            _ => bail!("no command {name}; there are run SECONDS, wait, truth, stop, quit"),
+        }
+    }
+}
+
+fn say(text: &str) {
+    let mut out = std::io::stdout();
+    // Who reads it may have gone: nothing left to tell.
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+}
+
+/// Commands of standard input until its end.
+fn serve_commands(desk: &mut Desk<'_>) {
+    say(&format!("ready pid={}", std::process::id()));
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        if line == "quit" {
+            return say("ok bye");
+        }
+        match desk.command(&line) {
+            Ok(answer) => say(&format!("ok {answer}")),
+            Err(error) => say(&format!("error {error:#}")),
+        }
+    }
+}
+
+/// One run without commands.
+fn run_alone(desk: &mut Desk<'_>, seconds: f64) -> Result<()> {
+    say(&format!("pid {}\nready", std::process::id()));
+    desk.run(seconds);
+    let mut last = (Instant::now(), 0);
+    while desk.is_running() && lock(&desk.house.shared).failed.is_none() {
+        std::thread::sleep(Duration::from_secs(1));
+        let (now, operations) = (Instant::now(), desk.truth().total().operations);
+        let rate = (operations - last.1) as f64 / (now - last.0).as_secs_f64();
+        last = (now, operations);
+        say(&format!("operations_per_second {rate:.0}"));
+    }
+    say(&format!("total {}", desk.wait()?));
+    for (name, s) in &desk.truth().0 {
+        say(&format!(
+            "{name}: operations {} response_ns {} measure {} measure_squares {}",
+            s.operations, s.response_ns, s.measure, s.squares
+        ));
+    }
+    Ok(())
+}
+
+/// The whole program, from its command line on.
+///
+/// # Errors
+///
+/// A wrong option, or a session or request that failed.
+pub fn main<P: Program>(program: &P) -> Result<()> {
+    let options = parse(P::NAME, std::env::args().skip(1))?;
+    let users = options.phases.most().max(options.phases.users * 2);
+    let house = House {
+        shared: Mutex::default(),
+        changed: Condvar::new(),
+        books: (0..users).map(|_| Mutex::default()).collect(),
+        length_ns: AtomicU64::new(0),
+    };
+    let result = std::thread::scope(|scope| {
+        for number in 0..users {
+            let user = User { program, house: &house, options: &options, number };
+            let live = move || {
+                if let Err(error) = user.live() {
+                    user.house.change(|shared| {
+                        shared.failed.get_or_insert(format!("{error:#}"));
+                    });
+                }
+            };
+            let thread = std::thread::Builder::new().name(format!("user-{number}")).spawn_scoped(scope, live);
+            if let Err(error) = thread {
+                house.change(|shared| shared.quit = true);
+                return Err(error).with_context(|| format!("cannot start the thread of user {number}"));
+            }
+        }
+        let ready = house.wait_until(|s| s.ready == users || s.failed.is_some());
+        let failed = ready.failed.is_some();
+        drop(ready);
+        let mut desk = Desk { house: &house, kinds: program.kinds(), users, cpu_before_ns: 0 };
+        let result = match options.seconds {
+            _ if failed => Ok(()),
+            Some(seconds) => run_alone(&mut desk, seconds),
+            None => {
+                serve_commands(&mut desk);
+                Ok(())
+            }
+        };
+        house.length_ns.store(0, Ordering::Relaxed);
+        house.change(|shared| shared.quit = true);
+        result
+    });
+    match lock(&house.shared).failed.take() {
+        Some(failed) => bail!("{failed}"),
+        None => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(line: &str) -> Result<Options> {
+        parse("test", line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn options_are_read_and_wrong_ones_named() {
+        let o =
+            options("--seconds 3 --pattern bursty --users 4 --think-us 100 --burst 0.5 --seed 9").unwrap();
+        assert_eq!((o.seconds, o.phases.pattern, o.phases.users, o.seed), (Some(3.0), Pattern::Bursty, 4, 9));
+        assert_eq!((o.think, o.phases.burst_s), (Duration::from_micros(100), 0.5));
+        for (line, says) in [
+            ("--pattern wild", "choose from stationary"),
+            ("--users 0", "between 1 and 400"),
+            ("--seconds -1", "above 0"),
+            ("--seconds", "wants a value"),
+            ("--wrong 1", "no option --wrong"),
+        ] {
+            let error = format!("{:#}", options(line).unwrap_err());
+            assert!(error.contains(says), "{line}: {error}");
+        }
+    }
+}
