@@ -28,6 +28,8 @@ pub const FLAG_NO_QUOTA: u32 = 4;
 pub const FLAG_INSIDE: u32 = 8;
 /// Flag, beside [`FLAG_INSIDE`]: calls count as inner calls of the operation.
 pub const FLAG_INNER_CALL: u32 = 16;
+/// Flag: hits are counted by thread as well ([`thread_cell`](crate::thread::thread_cell)).
+pub const FLAG_BY_THREAD: u32 = 32;
 
 /// [`ClassControl::operation`] of a class that bounds none.
 pub const NO_OPERATION: u32 = u32::MAX;

@@ -79,6 +79,8 @@ pub struct BurstClass {
     pub weight: f64,
     /// Standard deviation of the rates of single bursts over their mean; 1 if nothing is known of it.
     pub spread: f64,
+    /// One burst may cost so much at most, CPU s; infinite where only the bucket limits it.
+    pub limit_s: f64,
 }
 
 /// Bursts of a class.
@@ -97,6 +99,13 @@ pub struct BurstOrder {
 }
 
 impl BurstOrder {
+    /// The same bursts, `factor` times as far apart.
+    #[must_use]
+    pub fn rarer(self, factor: f64) -> Self {
+        let every_ns = (self.every_ns as f64 * factor) as u64;
+        Self { every_ns, duty: self.duty / factor, ..self }
+    }
+
     /// CPU s per s.
     #[must_use]
     pub fn cost_per_s(&self) -> f64 {
@@ -122,6 +131,7 @@ fn shape(class: &BurstClass, prices: &BurstPrices, limit_s: f64) -> Option<Shape
     if !usable {
         return None;
     }
+    let limit_s = limit_s.min(class.limit_s);
     let busy = rate * tau;
     let hits_for = |churn: f64| (churn * (1.0 - CHURN) / CHURN / tau).max(LEAST_HITS);
     // Within the fresh time the delay is short: take that if it fits.
@@ -217,7 +227,14 @@ mod tests {
         BurstPrices { attach_s: 60e-6, delay_s: 8e-3, fresh_delay_s: 100e-6, fresh_s: 5e-3, cpus: 2 };
 
     fn class(rate_hz: f64) -> BurstClass {
-        BurstClass { class: ClassId(0), rate_hz, tau_s: 0.7e-6, weight: 1.0, spread: 1.0 }
+        BurstClass {
+            class: ClassId(0),
+            rate_hz,
+            tau_s: 0.7e-6,
+            weight: 1.0,
+            spread: 1.0,
+            limit_s: f64::INFINITY,
+        }
     }
 
     #[test]
@@ -254,6 +271,9 @@ mod tests {
         let small = shape(&class(1e5), &PRICES, 1e-3).unwrap();
         assert!(small.cost_s <= 1e-3 && small.quota >= 30, "{small:?}");
         assert_eq!(schedule(&[class(1e5)], &PRICES, 1e-3, 1e-4), [None]);
+        // The same where a thread is the narrow place, and not the bucket.
+        let narrow = BurstClass { limit_s: 1e-3, ..class(1e5) };
+        assert!(shape(&narrow, &PRICES, 1.0).unwrap().cost_s <= 1e-3);
     }
 
     proptest! {
@@ -267,6 +287,7 @@ mod tests {
                 .iter()
                 .map(|&(log_rate, us, weight)| BurstClass {
                     class: ClassId(0), rate_hz: 10f64.powf(log_rate), tau_s: us * 1e-6, weight, spread: 1.0,
+                    limit_s: f64::INFINITY,
                 })
                 .collect();
             let orders = schedule(&classes, &PRICES, budget, limit);

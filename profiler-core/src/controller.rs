@@ -6,6 +6,7 @@
 //! What it does not do: it charges nothing (see [`crate::ledger`]) and attaches nothing (the session does).
 
 mod bursts;
+mod threads;
 mod types;
 
 pub use types::{Action, Cause, ClassOrder, ControllerConfig, Reason, Tick};
@@ -113,7 +114,13 @@ impl Controller {
                     (e.mode, e.stops, e.rate_hz, e.next_burst_ns)
                 });
             let stopped = matches!(mode, Mode::Stopped { .. });
+            let mut next_burst_ns = next_burst_ns;
             let new_mode = match (order.trace, mode) {
+                // A class that was stopped and is planned in bursts now comes back with the first of them.
+                (false, Mode::Stopped { retry_ns }) if order.burst.is_some() => {
+                    next_burst_ns = next_burst_ns.max(retry_ns);
+                    Mode::Sampled
+                }
                 // A class that was stopped comes back by a trial, whatever the plan says.
                 (_, Mode::Stopped { .. } | Mode::Trial { .. } | Mode::Burst { .. }) => mode,
                 (true, Mode::Traced | Mode::Sampled) => Mode::Traced,

@@ -1,8 +1,8 @@
 //! What every hit of a class does first: find the class, pass the gates.
 
-use crate::atomic::fetch_decrement;
+use crate::atomic::{add, fetch_decrement};
 use crate::maps::{
-    ALARMS, FORCE_WAKEUP, control, count_global, counters, current_ids, now_ns, quota, target_flags,
+    ALARMS, FORCE_WAKEUP, control, count_global, counters, current_ids, now_ns, quota, target_flags, thread_hits,
 };
 use crate::operation;
 use aya_ebpf::helpers::generated::{bpf_get_attach_cookie, bpf_get_prandom_u32};
@@ -10,7 +10,7 @@ use aya_ebpf::programs::ProbeContext;
 use aya_log_ebpf::warn;
 use core::ffi::c_void;
 use profiler_common::class::{
-    ALARM_REPEAT, ClassControl, ClassCounters, ClassKind, FLAG_FILTER_TARGETS, FLAG_INSIDE, FLAG_NO_QUOTA,
+    ALARM_REPEAT, ClassControl, ClassCounters, ClassKind, FLAG_BY_THREAD, FLAG_FILTER_TARGETS, FLAG_INSIDE, FLAG_NO_QUOTA,
 };
 use profiler_common::cookie::Cookie;
 use profiler_common::event::{Alarm, AlarmKind};
@@ -60,6 +60,12 @@ impl Hit {
                 (&raw const (*self.control).skip_below).read_volatile(),
             )
         };
+        // Whether it is let in or not: the thread pays for it.
+        if flags & FLAG_BY_THREAD != 0
+            && let Some(hits) = thread_hits(self.cookie.class)
+        {
+            add(hits, 1);
+        }
         if kind == ClassKind::Off as u32
             || (flags & FLAG_NO_QUOTA == 0 && !self.take_quota())
             || (flags & FLAG_FILTER_TARGETS != 0 && self.is_bystander())

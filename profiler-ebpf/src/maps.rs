@@ -22,6 +22,7 @@ use profiler_common::{
         MAX_OPERATIONS, OperationClass, OperationControl, OperationCounters, OperationName, OperationState,
     },
     settings::{GlobalCounters, ProgressCounters, Settings},
+    thread::{THREAD_CELLS, thread_cell},
 };
 
 // Set by the loader before the object is loaded; the verifier sees constants.
@@ -79,6 +80,9 @@ pub static OPERATION_NAMES: HashMap<OperationName, u32> = HashMap::with_max_entr
 static OPERATION_SYSCALLS: Array<u32> = Array::with_max_entries(512, 0);
 #[map]
 pub static OPERATION_RECORDS: RingBuf = RingBuf::with_byte_size(4096, 0);
+/// Hits by thread and class.
+#[map]
+static THREAD_HITS: Array<u64> = Array::with_max_entries(THREAD_CELLS, BPF_F_MMAPABLE);
 /// Process id to `TARGET_*` flags. 1,024: processes of one service with its forked workers.
 #[map]
 pub static TARGETS: HashMap<u32, u32> = HashMap::with_max_entries(1024, 0);
@@ -125,6 +129,12 @@ pub fn counters(class: u32) -> Option<*mut ClassCounters> {
 #[inline(always)]
 pub fn quota(class: u32) -> Option<*mut Quota> {
     QUOTA.get_ptr_mut(class)
+}
+
+/// Hits of a class on this thread.
+#[inline(always)]
+pub fn thread_hits(class: u32) -> Option<*mut u64> {
+    THREAD_HITS.get_ptr_mut(thread_cell(current_ids().1, class))
 }
 
 /// Control of an operation.

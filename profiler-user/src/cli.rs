@@ -160,6 +160,9 @@ pub struct RecordArgs {
     /// was started then gets SIGTERM, and counts as done
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration, verbatim_doc_comment)]
     pub duration: Option<Duration>,
+    /// What a single thread may lose of its own CPU time in a second (default: twice the budget)
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    pub thread_budget: Option<f64>,
     /// Directory of the recording (default: NAME-PID.tithe)
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
@@ -318,6 +321,19 @@ fn parse_hz(text: &str) -> Result<f64, String> {
         return Err("a sampling rate is 0, or lies between 1 and 10000 Hz".to_owned());
     }
     Ok(hz)
+}
+
+/// Reads `4%`, `0.04`.
+fn parse_share(text: &str) -> Result<f64, String> {
+    let wrong = || "write a share: '4%' or '0.04'".to_owned();
+    let share = match text.trim().strip_suffix('%') {
+        Some(percent) => percent.trim().parse::<f64>().map_err(|_| wrong())? / 100.0,
+        None => text.trim().parse().map_err(|_| wrong())?,
+    };
+    if !(1e-4..=1.0).contains(&share) {
+        return Err("a thread may lose between 0.01% and 100% of its CPU time".to_owned());
+    }
+    Ok(share)
 }
 
 fn parse_size(text: &str) -> Result<u64, String> {

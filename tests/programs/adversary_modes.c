@@ -132,6 +132,14 @@ static int one_hot(struct worker *self) {
     return right;
 }
 
+/* 16 that work all the time on however few CPUs there are; only the first calls adv_call and adv_slow: what the hits cost is
+ * little of the process's CPU time and much of its own. */
+static int crowded(struct worker *self) {
+    if (self->index == 0)
+        return (adv_slow(30) == 31) & call_many(5, 0);
+    return adv_special(100) == 101;
+}
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static volatile uint64_t guarded;
 
@@ -286,5 +294,6 @@ const struct mode modes[] = {
     {"recursion", 1, recursion, 10000, 0}, {"longjmp", 1, jump, 1, 0},   {"fibers", 1, fibers, 20, 0},
     {"births", 1, births, 1, 0},      {"dlopen", 1, library, 10, 0},      {"forks", 1, forks, 100, 0},
     {"idle", 1, idle, 100, 0},        {"onehot16", 16, one_hot, 200, 1},  {"lock", 4, locked, 100, 0},
+    {"crowded16", 16, crowded, 5, 1},
     {NULL, 0, NULL, 0, 0},
 };

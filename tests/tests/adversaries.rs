@@ -135,7 +135,71 @@ modes! {
     fork_storm: "forks" NAMED, 0;
     idle_and_waking: "idle" TIMED, 1;
     one_hot_thread_of_16: "onehot16" NAMED, 1;
+    sixteen_that_share_few_cpus: "crowded16" NAMED, 1;
     hits_inside_a_lock: "lock" TIMED, 1;
+}
+
+/// CPU time of a thread, ns.
+fn thread_cpu_ns(pid: u32, tid: u32) -> u64 {
+    let path = format!("/proc/{pid}/task/{tid}/schedstat");
+    let text = std::fs::read_to_string(path).expect("the thread lives");
+    text.split_whitespace().next().and_then(|n| n.parse().ok()).expect("schedstat begins with a number")
+}
+
+/// Part of its own CPU time that the first worker of `crowded16` lost to hits, by the ledger, at this thread budget.
+fn lost_by_one_of_16(thread_budget: &[&str]) -> Option<(f64, Finished)> {
+    if !kernel_or_skip("crowded16") {
+        return None;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let mut command = std::process::Command::new(profiler_tests::program("adversary"));
+    let mut target = Target::start_command(command.arg("crowded16"));
+    target.command("start");
+    let task = format!("/proc/{}/task", target.pid());
+    let tids = std::fs::read_dir(task).expect("the target lives").flatten();
+    let mut tids: Vec<u32> = tids.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
+    tids.sort_unstable();
+    assert_eq!(tids.len(), 17, "the commands' thread and 16 workers: {tids:?}");
+    let named = ["--count", "adv_call", "--count", "adv_slow", "--discover", "0"];
+    let arguments: Vec<&str> = ["--budget", "2%", "--duration", "8s", "--no-ab"]
+        .into_iter()
+        .chain(named)
+        .chain(thread_budget.iter().copied())
+        .collect();
+    let before = thread_cpu_ns(target.pid(), tids[1]);
+    let agent = Agent::start_plain(target.pid(), folder.path(), &arguments);
+    let path = agent.recording().to_owned();
+    let finished = agent.finish();
+    let used = thread_cpu_ns(target.pid(), tids[1]) - before;
+    assert_eq!(target.command("stop").number("errors"), 0);
+    let recorded = profiler_user::recording::open(&path).expect("the agent closed its recording");
+    // Only the first worker calls these two.
+    let of_first = |class: Option<u32>| {
+        recorded
+            .classes
+            .iter()
+            .any(|c| Some(c.class_id) == class && ["adv_call", "adv_slow"].contains(&c.name.as_str()))
+    };
+    let cost: u64 = recorded.ledger.iter().filter(|row| of_first(row.class_id)).map(|row| row.cost_ns).sum();
+    let lost = cost as f64 / (used as f64 - cost as f64);
+    println!("{thread_budget:?}: {:.2} % of {:.2} s", lost * 100.0, used as f64 * 1e-9);
+    for entry in &finished.report().log {
+        println!("  {:.1} s {:?} {} {}", entry.time_s, entry.kind, entry.subject, entry.text);
+    }
+    Some((lost, finished))
+}
+
+/// The budget of the process would allow to trace all: 16 times as much falls on one thread.
+#[test]
+fn one_thread_does_not_pay_for_sixteen() {
+    let Some((lost, _)) = lost_by_one_of_16(&["--thread-budget", "100%"]) else { return };
+    assert!(lost > 1.5 * 2.0 * BUDGET, "without a bound it loses {lost}: the test shows nothing");
+    let Some((lost, finished)) = lost_by_one_of_16(&[]) else { return };
+    // Twice the budget, and a point for the time before anything is known.
+    assert!(lost <= 2.0 * BUDGET + 0.01, "{lost}; {}", finished.messages);
+    // It is counted all the same, in bursts.
+    let row = finished.row("adv_call");
+    assert!(row.decision == "burst" && row.rate_hz.is_some_and(|r| r.value > 1_000.0), "{row:?}");
 }
 
 /// A program that is told what to do again and again while the agent runs; the answer's number must be `each`.

@@ -305,3 +305,48 @@ fn bursts_wait_when_there_are_no_tokens_and_are_not_left_out() {
     tick.now_ns += TICK_NS;
     assert_eq!(controller.tick(&tick), [Action::Burst { class: ClassId(0), quota: 100, window_ns: 1 }]);
 }
+
+#[test]
+fn a_thread_that_loses_too_much_is_relieved_of_what_is_worth_least() {
+    use crate::ledger::ThreadOver;
+    let dull = ClassOrder { weight: 0.1, ..order(1, 5_000.0, 700.0) };
+    let orders = [order(0, 5_000.0, 700.0), dull, order(2, 5_000.0, 700.0)];
+    let mut controller = Controller::new(ControllerConfig::default());
+    controller.take_plan(0, &orders, 10_000_000, 5e6);
+    let classes = vec![(ClassId(0), 0.0035), (ClassId(1), 0.0035)];
+    let over = ThreadOver { tid: 7, overhead: 0.07, excess: 0.003, classes };
+    let actions = controller.relieve(10_000_000_000, 100.0, std::slice::from_ref(&over));
+    assert_eq!(
+        actions,
+        [
+            Action::Detach { class: ClassId(1), reason: Reason::Thread },
+            Action::Replan { why: Cause::Thread { overhead: 0.07 } }
+        ]
+    );
+    assert!(!controller.is_attached(ClassId(1)) && controller.is_attached(ClassId(0)));
+    // The new plan looks at it in bursts: it comes back with the first, not before its pause is over.
+    let burst = BurstOrder { quota: 100, window_ns: 1, every_ns: 200_000_000, cost_ns: 1e3, duty: 0.1 };
+    let narrowed = ClassOrder { trace: false, trial: false, burst: Some(burst), ..dull };
+    controller.take_plan(10_100_000_000, &[orders[0], narrowed, orders[2]], 10_000_000, 5e6);
+    let mut tick = Tick {
+        now_ns: 10_100_000_000,
+        elapsed_ns: TICK_NS,
+        tokens_ns: 5e6,
+        capacity_ns: 5e6,
+        income: 0.02,
+        other_cost: 0.0,
+        sample_cost: 0.0,
+        sampling_hz: 100.0,
+        hits: &[],
+        target_cpu: 1.0,
+    };
+    let mut begun = Vec::new();
+    while tick.now_ns < 13_000_000_000 {
+        tick.now_ns += TICK_NS;
+        let actions = controller.tick(&tick);
+        if actions.iter().any(|a| matches!(a, Action::Burst { class: ClassId(1), .. })) {
+            begun.push(tick.now_ns);
+        }
+    }
+    assert_eq!(begun, [12_000_000_000], "the pause after the first stop is 2 s");
+}

@@ -106,6 +106,8 @@ pub enum Reason {
     TrialOver,
     /// The new plan does not trace it.
     Planned,
+    /// It took more from one thread than that may lose.
+    Thread,
 }
 
 /// Why the plan is to be made anew.
@@ -133,6 +135,11 @@ pub enum Cause {
         now: f64,
         /// CPU s/s then.
         planned: f64,
+    },
+    /// One thread lost more than it may.
+    Thread {
+        /// Share of its own CPU time.
+        overhead: f64,
     },
 }
 

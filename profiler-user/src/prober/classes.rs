@@ -5,6 +5,7 @@ use super::memory::{Layout, MappedArray};
 use profiler_common::class::{ClassControl, ClassCounters, FLAG_FILTER_TARGETS, NO_HISTOGRAM, Quota};
 use profiler_common::histogram::{BUCKETS, HistogramSlot, SLOT_BUCKETS, SLOTS};
 use profiler_common::settings::{GlobalCounters, ProgressCounters, Settings};
+use profiler_common::thread::{THREAD_CELLS, thread_cell};
 use profiler_core::class::ClassId;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
@@ -25,6 +26,7 @@ struct Shared {
     histograms: MappedArray<HistogramSlot>,
     global: MappedArray<GlobalCounters>,
     progress: MappedArray<ProgressCounters>,
+    thread_hits: MappedArray<u64>,
     settings: MappedArray<Settings>,
     /// Flags that every class gets (tier C: filter in BPF).
     forced_flags: std::sync::atomic::AtomicU32,
@@ -75,6 +77,7 @@ impl ClassTable {
             global: map(&fd, "GLOBAL_COUNTERS", stripes)?,
             progress: map(&fd, "PROGRESS", stripes)?,
             settings: map(&fd, "SETTINGS", 1)?,
+            thread_hits: map(&fd, "THREAD_HITS", THREAD_CELLS)?,
             forced_flags: std::sync::atomic::AtomicU32::new(0),
             // Reversed, so that the first lease is slot 0.
             free_histograms: Mutex::new(
@@ -180,6 +183,14 @@ impl ClassTable {
             })
             .map(|(index, word)| self.shared.counters.word(index, word))
             .fold(0, u64::wrapping_add)
+    }
+
+    /// The counter of a thread's hits of a class (classes with `FLAG_BY_THREAD`): its number and its value. Other pairs of
+    /// thread and class may share it.
+    #[must_use]
+    pub fn thread_hits(&self, tid: u32, class: ClassId) -> (u32, u64) {
+        let cell = thread_cell(tid, class.0);
+        (cell, self.shared.thread_hits.word(cell, 0))
     }
 
     /// Sets a class's counters to zero, and its histogram if it leases one. To be called while nothing is attached:

@@ -147,7 +147,7 @@ impl Layout {
     /// # Errors
     /// Even one stripe is too much.
     pub fn fit(options: &KernelOptions, possible_cpus: u32) -> Result<Self, KernelError> {
-        use profiler_common::{class, histogram, operation, settings};
+        use profiler_common::{class, histogram, operation, settings, thread};
         let page = page_bytes() as u32;
         let ring = |bytes: u32| bytes.max(page).checked_next_power_of_two().unwrap_or(1 << 31);
         let mut layout = Self {
@@ -174,6 +174,7 @@ impl Layout {
                 + u64::from(layout.alarms_bytes)
                 + u64::from(layout.lifecycle_bytes)
                 + u64::from(layout.operations_bytes)
+                + u64::from(thread::THREAD_CELLS) * size_of::<u64>() as u64
                 // A class with its entry in the table of names, which is two lines with the kernel's own part.
                 + u64::from(layout.operation_classes) * (size_of::<operation::OperationClass>() as u64 + 128);
             layout.bytes = shared + u64::from(layout.stripes) * per_stripe;

@@ -28,8 +28,8 @@ pub use log::KernelLog;
 pub use object::programs_id;
 pub use operations::{NewName, OperationReader, OperationTable, SyscallBounds, SyscallWatch};
 pub use profiler_common::class::{
-    ALARM_REPEAT, ClassControl, ClassCounters, ClassKind, FLAG_ARGUMENTS, FLAG_FILTER_TARGETS,
-    FLAG_INNER_CALL, FLAG_INSIDE, FLAG_NO_QUOTA, NO_HISTOGRAM, NO_OPERATION,
+    ALARM_REPEAT, ClassControl, ClassCounters, ClassKind, FLAG_ARGUMENTS, FLAG_BY_THREAD,
+    FLAG_FILTER_TARGETS, FLAG_INNER_CALL, FLAG_INSIDE, FLAG_NO_QUOTA, NO_HISTOGRAM, NO_OPERATION,
 };
 pub use profiler_common::cookie::SLOT_UNKNOWN;
 pub use profiler_common::event::{AlarmKind, STACK_SIZES};

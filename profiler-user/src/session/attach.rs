@@ -17,7 +17,7 @@
 use super::class::{Closing, Ending, LinkState, LiveClass, OpenWindow};
 use super::window::{closing, counters_at, row};
 use crate::governor::{ClosedLink, Governor, Reason, Registered};
-use crate::prober::{AttachGroup, Kernel, LinkKind, Site};
+use crate::prober::{AttachGroup, ClassControl, FLAG_BY_THREAD, Kernel, LinkKind, Site};
 use crate::target::Target;
 use profiler_core::class::ClassId;
 use profiler_core::recording::{OpenCallRow, WindowKind, WindowRow};
@@ -76,13 +76,15 @@ pub struct Attachments {
     operations: u64,
     /// CPU time of the target as last read, ns: what it had used when it ended.
     last_cpu_ns: u64,
+    /// Hits are counted by thread, too.
+    by_thread: bool,
 }
 
 impl Attachments {
     /// Nothing attached.
     #[must_use]
     pub fn new(kernel: Arc<Kernel>, governor: Governor, pid: u32) -> Self {
-        Self { kernel, governor, pid, classes: Vec::new(), operations: 0, last_cpu_ns: 0 }
+        Self { kernel, governor, pid, classes: Vec::new(), operations: 0, last_cpu_ns: 0, by_thread: false }
     }
 
     /// The classes, by id.
@@ -144,6 +146,18 @@ impl Attachments {
         self.last_cpu_ns = self.last_cpu_ns.max(cpu_ns);
     }
 
+    /// Hits are counted by thread as well from now on, or no longer. A target with one thread need not pay for it.
+    pub fn count_by_thread(&mut self, on: bool) {
+        if std::mem::replace(&mut self.by_thread, on) == on {
+            return;
+        }
+        for class in self.classes.iter().filter(|c| c.is_open()) {
+            self.kernel.classes().adjust(class.id, |control| {
+                control.flags = control.flags & !FLAG_BY_THREAD | if on { FLAG_BY_THREAD } else { 0 };
+            });
+        }
+    }
+
     /// Links made and closed since the last call (each stalls the target for some tens of microseconds).
     pub fn take_operations(&mut self) -> u64 {
         std::mem::take(&mut self.operations)
@@ -183,7 +197,9 @@ impl Attachments {
         let mut sites: Vec<Site> = Vec::new();
         for (id, _) in group {
             table.join(id.0, leader.0);
-            classes.configure(*id, self.class(*id).control(kind));
+            let control = self.class(*id).control(kind);
+            let by_thread = if self.by_thread { FLAG_BY_THREAD } else { 0 };
+            classes.configure(*id, ClassControl { flags: control.flags | by_thread, ..control });
             classes.set_quota(*id, 0);
             sites.extend(self.class(*id).sites_of(kind));
         }

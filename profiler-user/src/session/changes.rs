@@ -66,6 +66,9 @@ impl Session {
             Cause::Cpu { now, planned } => {
                 format!("the target now uses {now:.2} CPUs by itself, planned with {planned:.2}")
             }
+            Cause::Thread { overhead } => {
+                format!("one thread lost {:.1} % of its CPU time", overhead * 100.0)
+            }
         }
     }
 
@@ -95,6 +98,10 @@ impl Session {
             Reason::TrialOver => {
                 (ChangeKind::Trial, format!("its trial showed {rate_hz:.0} calls/s: not traced for now"))
             }
+            Reason::Thread => (
+                ChangeKind::Stop,
+                "it took more from one thread than that may lose (--thread-budget)".to_owned(),
+            ),
             // The plan says it.
             Reason::Planned => return,
         };

@@ -26,6 +26,7 @@ mod select;
 mod setup;
 mod shares;
 mod surveying;
+mod threads;
 mod tick;
 mod window;
 
@@ -152,6 +153,9 @@ struct Session {
     planned_factor: f64,
     /// The sampler has been slowed.
     sampling_slowed: bool,
+    /// What single threads lose, and what they may (`--thread-budget`).
+    threads: threads::Threads,
+    thread_budget: Option<f64>,
     /// From when on the samples are asked for functions that nobody named, ktime ns.
     discover_ns: u64,
     discovered: bool,

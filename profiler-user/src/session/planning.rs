@@ -2,6 +2,7 @@
 
 use super::Session;
 use super::attach::now_ns;
+use super::threads::{load, too_much, traced};
 use crate::prober::Tier;
 use profiler_core::burst::{self, BurstClass, BurstOrder, BurstPrices};
 use profiler_core::class::ClassId;
@@ -9,7 +10,7 @@ use profiler_core::controller::ClassOrder;
 use profiler_core::plan::{self, Decision, Options, Plan, PlanClass, Problem, Range, Strategy};
 use profiler_core::recording::PlanRow;
 use profiler_core::stats::{Interval, counts::wilson, z_quantile};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Share of the budget that is planned with: the rest is for what the plan does not know (attaching, trials, rates
 /// that grow).
@@ -18,6 +19,9 @@ const PLANNED_SHARE: f64 = 0.9;
 const BURST_SHARE: f64 = 0.1;
 /// The sampler runs at least so often, if half of the budget pays for it, and at most so often, Hz of target CPU time.
 const SAMPLING_HZ: (f64, f64) = (19.0, 199.0);
+
+/// Classes at most that are taken out of a plan for the sake of single threads.
+const MOST_HEAVY: usize = 32;
 
 /// Classes looked at in all subproblems together before the search for a better plan ends: some 20 ms. The event loop
 /// must turn; the plan that is returned then has a valid bound and an honest gap.
@@ -91,28 +95,69 @@ impl Session {
     }
 
     /// The bursts of what `plan` does not trace, from what it leaves: by class of the problem.
-    fn burst_orders(&self, problem: &Problem, ids: &[ClassId], plan: &Plan) -> Vec<Option<BurstOrder>> {
+    fn burst_orders(
+        &self,
+        problem: &Problem,
+        ids: &[ClassId],
+        plan: &Plan,
+        heavy: &BTreeMap<usize, u32>,
+    ) -> Vec<Option<BurstOrder>> {
         if !self.bursts_possible() {
             return vec![None; ids.len()];
         }
+        let bounds = self.thread_bounds();
         let classes: Vec<BurstClass> = (0..ids.len())
             .map(|i| {
                 let class = &problem.classes[i];
                 // What is traced, or not known, is not a matter of bursts: no rate, no order.
-                let wanted = plan.classes[i].decision == Decision::Sample && !class.never_trace;
+                let known = !class.never_trace || heavy.contains_key(&i);
+                let wanted = plan.classes[i].decision == Decision::Sample && known;
                 BurstClass {
                     class: ids[i],
                     rate_hz: if wanted { class.rate_hz.value } else { 0.0 },
                     tau_s: class.tau_s,
                     weight: class.weight,
                     spread: 1.0,
+                    limit_s: bounds.as_ref().map_or(f64::INFINITY, |b| b.burst_limit_s(ids[i])),
                 }
             })
             .collect();
         let left = self.planned_budget() - plan.cost;
         // What the bucket holds above the part that bursts leave to others is enough for one.
         let limit_s = 0.5 * self.ledger.bucket().capacity_ns() * 1e-9;
-        burst::schedule(&classes, &BurstPrices::new(&self.cost, self.meta.cpus), left, limit_s)
+        let mut orders =
+            burst::schedule(&classes, &BurstPrices::new(&self.cost, self.meta.cpus), left, limit_s);
+        if let Some(bounds) = bounds {
+            let of = |(i, order): (usize, &Option<BurstOrder>)| {
+                load(ids[i], &problem.classes[i], order.map_or(0.0, |o| o.cost_per_s()))
+            };
+            let bursts: Vec<_> = orders.iter().enumerate().map(of).collect();
+            let stretch = bounds.stretch(&traced(problem, plan, ids), &bursts);
+            for (order, factor) in orders.iter_mut().zip(stretch) {
+                *order = order.filter(|_| factor.is_finite()).map(|o| o.rarer(factor));
+            }
+        }
+        orders
+    }
+
+    /// The plan, made again without what one thread could not bear: by index of the class, that thread.
+    fn solve_for_threads(
+        &self,
+        problem: &mut Problem,
+        ids: &[ClassId],
+    ) -> Result<(Plan, BTreeMap<usize, u32>), plan::PlanError> {
+        let mut heavy = BTreeMap::new();
+        loop {
+            let plan = Self::solve(problem)?;
+            let must = |id: ClassId| self.attach.class(id).wish.must;
+            let found = self.thread_bounds().and_then(|b| too_much(&b, problem, &plan, ids, must));
+            let Some((index, tid)) = found.filter(|_| heavy.len() < MOST_HEAVY) else {
+                return Ok((plan, heavy));
+            };
+            problem.classes[index].must_trace = false;
+            problem.classes[index].never_trace = true;
+            heavy.insert(index, tid);
+        }
     }
 
     /// Classes that the user named for counting or timing are traced as long as they fit together, cheapest first:
@@ -180,13 +225,13 @@ impl Session {
             self.problem = Some(problem);
             return Ok(());
         }
-        let plan = Self::solve(&mut problem)?;
+        let (plan, heavy) = self.solve_for_threads(&mut problem, &ids)?;
         self.plans += 1;
         self.planned_factor = self.ledger.factor();
         self.note_plan(why);
         let now = now_ns();
         let reasons = plan.explain(&problem);
-        let bursts = self.burst_orders(&problem, &ids, &plan);
+        let bursts = self.burst_orders(&problem, &ids, &plan, &heavy);
         let mut orders = Vec::new();
         let mut rows = Vec::new();
         for (i, id) in ids.iter().enumerate() {
@@ -208,7 +253,9 @@ impl Session {
                     && (self.attach.class(*id).wish.named || class.never_trace),
                 burst: bursts[i],
             });
-            let reason = if class.never_trace {
+            let reason = if let Some(tid) = heavy.get(&i) {
+                format!("all of its calls would take more from thread {tid} than that may lose")
+            } else if class.never_trace {
                 "its rate is not known yet: tried in bursts first".to_owned()
             } else {
                 reasons.get(i).map(|r| r.reason.clone()).unwrap_or_default()

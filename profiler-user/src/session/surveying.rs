@@ -170,7 +170,7 @@ impl Session {
         let phase = std::mem::replace(&mut self.phase, Phase::Run);
         let Phase::Survey { mut survey, until_ns } = phase else { return Ok(()) };
         survey.set_cpu_per_s(self.own_cpu);
-        let available = self.ledger.available_ns() * 1e-9;
+        let available = (self.ledger.available_ns() * 1e-9).min(self.survey_limit_s());
         let step = survey.next_step(now, available, |rates| self.decisions(rates));
         match step {
             Step::Run(requests) => {
@@ -356,6 +356,8 @@ impl Session {
     fn look_at_threads(&mut self) {
         if let Ok(tids) = self.target.threads() {
             self.sampling.keep_threads(&tids);
+            self.threads.keep(&tids);
+            self.attach.count_by_thread(self.threads.are_many());
         }
     }
 

@@ -47,6 +47,7 @@ impl Session {
         if now.saturating_sub(self.last_ledger_ns) >= LEDGER_NS {
             self.ledger_tick(now);
         }
+        self.watch_threads(now);
         if now.saturating_sub(self.last_slow_ns) >= SLOW_NS {
             self.last_slow_ns = now;
             self.slow_tick(now);

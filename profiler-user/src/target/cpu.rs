@@ -3,6 +3,7 @@
 use super::{Target, TargetError, gone_or};
 use std::collections::HashMap;
 use std::io;
+use std::time::Instant;
 
 /// include/linux/posix-timers_types.h
 const CPUCLOCK_SCHED: i32 = 2;
@@ -68,16 +69,16 @@ impl Target {
         .map_err(|e| gone_or(self.pid, "read a thread's CPU time", e, false))
     }
 
-    /// How often one thread has been put on a CPU since it started. `None` if the thread has ended.
+    /// CPU time of one thread, ns, and how often it has been put on a CPU since it started. `None` if the thread has ended.
     ///
     /// # Errors
     /// What the kernel said.
     ///
     /// # Cost
     /// As [`Target::thread_cpu_ns`].
-    pub fn thread_switches(&self, tid: i32) -> Result<Option<u64>, TargetError> {
-        present(self.proc.schedstat(tid).map(|[_, _, scheduled]| scheduled))
-            .map_err(|e| gone_or(self.pid, "read a thread's switches", e, false))
+    pub fn thread_account(&self, tid: i32) -> Result<Option<(u64, u64)>, TargetError> {
+        present(self.proc.schedstat(tid).map(|[cpu_ns, _, scheduled]| (cpu_ns, scheduled)))
+            .map_err(|e| gone_or(self.pid, "read a thread's account", e, false))
     }
 }
 
@@ -88,7 +89,18 @@ impl Target {
 /// thread after its last reading.
 #[derive(Debug, Default)]
 pub struct SwitchMeter {
-    last: HashMap<i32, u64>,
+    last: HashMap<i32, (u64, u64)>,
+    last_at: Option<Instant>,
+    used: HashMap<u32, ThreadUse>,
+}
+
+/// What one thread used between the last two readings of a [`SwitchMeter`].
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct ThreadUse {
+    /// CPU s/s.
+    pub cpu_per_s: f64,
+    /// Times per second that it was put on a CPU.
+    pub switches_per_s: f64,
 }
 
 impl SwitchMeter {
@@ -112,16 +124,34 @@ impl SwitchMeter {
     pub fn advance(&mut self, target: &Target) -> Result<u64, TargetError> {
         let mut now = HashMap::with_capacity(self.last.len() + 1);
         let mut switches = 0;
+        let at = Instant::now();
+        let elapsed_s = self.last_at.replace(at).map(|last| (at - last).as_secs_f64());
+        self.used.clear();
         for tid in target.threads()? {
-            if let Some(count) = target.thread_switches(tid)? {
+            if let Some((cpu_ns, count)) = target.thread_account(tid)? {
                 // A new thread counts from its birth; a reused TID starts below the old one's count.
-                let before = self.last.get(&tid).copied().filter(|b| *b <= count).unwrap_or(0);
-                switches += count - before;
-                now.insert(tid, count);
+                let before = self.last.get(&tid).copied().filter(|(_, b)| *b <= count);
+                switches += count - before.map_or(0, |(_, b)| b);
+                if let (Some((cpu_before, count_before)), Some(s)) = (before, elapsed_s.filter(|s| *s > 0.0))
+                {
+                    let used = ThreadUse {
+                        cpu_per_s: cpu_ns.saturating_sub(cpu_before) as f64 * 1e-9 / s,
+                        switches_per_s: (count - count_before) as f64 / s,
+                    };
+                    // OK because thread ids are positive.
+                    self.used.insert(tid as u32, used);
+                }
+                now.insert(tid, (cpu_ns, count));
             }
         }
         self.last = now;
         Ok(switches)
+    }
+
+    /// What a thread used between the last two readings. `None`: it is younger, or has ended.
+    #[must_use]
+    pub fn use_of(&self, tid: u32) -> Option<ThreadUse> {
+        self.used.get(&tid).copied()
     }
 }
 

@@ -1,0 +1,214 @@
+//! What single threads lose: hits by thread and class against the thread's own CPU time.
+//!
+//! The kernel counts hits by thread and class in one array of counters (`profiler_common::thread::thread_cell`); prices, samples
+//! and switches are added here, CPU time comes from the meter that reads every thread's account once a second anyway. Where
+//! a thread loses more than its limit, the controller takes off what is worth least on it, and the next plan is made with what
+//! each thread can bear (`profiler_core::ledger::ThreadBounds`).
+
+use super::Session;
+use super::attach::Attachments;
+use profiler_core::class::ClassId;
+use profiler_core::ledger::{FLOOR_CPU_PER_S, Load, Slice, Spread, ThreadBounds, ThreadBudget};
+use profiler_core::plan::{Decision, Plan, PlanClass, Problem};
+use profiler_core::recording::ChangeKind;
+use profiler_core::units::OverheadBudget;
+use std::collections::{BTreeMap, HashMap};
+
+/// Threads are judged so often, ns.
+const CHECK_NS: u64 = 250_000_000;
+/// Counters read in one check at most; of more, those of the classes that cost most.
+const MOST_CELLS: usize = 100_000;
+/// Without `--thread-budget`: this times the budget.
+const DEFAULT_FACTOR: f64 = 2.0;
+/// Part of a thread's limit that a plan uses, as of the budget: the rest is for what it does not know.
+const PLANNED_SHARE: f64 = 0.9;
+
+/// What is known of the target's threads.
+#[derive(Debug, Default)]
+pub(super) struct Threads {
+    budget: ThreadBudget,
+    spread: Spread,
+    /// Threads alive at the last look.
+    tids: Vec<u32>,
+    /// Counters as last read.
+    cells: HashMap<u32, u64>,
+    /// Hits of each class when the counters were last read.
+    attempted: BTreeMap<ClassId, u64>,
+    last_ns: u64,
+}
+
+/// What hits of some classes took from one thread in an interval.
+type Taken = BTreeMap<u32, Vec<(ClassId, f64)>>;
+
+impl Threads {
+    /// These threads are alive.
+    pub fn keep(&mut self, tids: &[i32]) {
+        self.tids = tids.iter().filter_map(|t| u32::try_from(*t).ok()).collect();
+        self.tids.sort_unstable();
+        let Self { tids, spread, .. } = self;
+        spread.keep_threads(|tid| tids.binary_search(&tid).is_ok());
+    }
+
+    /// There is more than one thread: else none can lose more than all of them.
+    pub fn are_many(&self) -> bool {
+        self.tids.len() > 1
+    }
+
+    /// Classes that have been hit since the last look, with their hits and the price of one, the dearest first.
+    fn hit(&mut self, attach: &Attachments, price: impl Fn(ClassId, u64) -> f64) -> Vec<(ClassId, u64, f64)> {
+        let mut hit = Vec::new();
+        for class in attach.classes() {
+            let now = class.charged.attempted;
+            let before = self.attempted.insert(class.id, now).unwrap_or(0);
+            let new = now.wrapping_sub(before);
+            if new > 0 {
+                hit.push((class.id, new, price(class.id, new)));
+            }
+        }
+        let cost = |(_, new, price): &(ClassId, u64, f64)| *new as f64 * price;
+        hit.sort_by(|a, b| cost(b).total_cmp(&cost(a)));
+        hit.truncate(MOST_CELLS / self.tids.len().max(1));
+        hit
+    }
+
+    /// Reads the counters of these classes; returns what the hits took from each thread.
+    fn read(&mut self, attach: &Attachments, hit: &[(ClassId, u64, f64)], elapsed_s: f64) -> Taken {
+        let Self { tids, cells, spread, .. } = self;
+        let table = attach.kernel().classes();
+        // Two threads may share a counter: each is read once, and counts for both.
+        let mut fresh: HashMap<u32, u64> = HashMap::new();
+        let mut taken = Taken::new();
+        for (class, most, price) in hit {
+            let mut of_class = Vec::new();
+            for tid in tids.iter() {
+                let (cell, now) = table.thread_hits(*tid, *class);
+                let new = *fresh
+                    .entry(cell)
+                    .or_insert_with(|| now.wrapping_sub(cells.insert(cell, now).unwrap_or(0)));
+                // What another class left in a shared counter cannot be more than this one had.
+                let new = new.min(*most);
+                if new > 0 {
+                    of_class.push((*tid, new));
+                    taken.entry(*tid).or_default().push((*class, new as f64 * price));
+                }
+            }
+            spread.note(*class, elapsed_s, &of_class);
+        }
+        taken
+    }
+}
+
+impl Session {
+    /// Share of its own CPU time that a thread may lose.
+    pub(super) fn thread_limit(&self) -> f64 {
+        let share = match self.budget {
+            OverheadBudget::Share(share) => share,
+            OverheadBudget::CpuPerSecond(cpu) => cpu / self.own_cpu.max(FLOOR_CPU_PER_S),
+        };
+        self.thread_budget.unwrap_or(DEFAULT_FACTOR * share)
+    }
+
+    /// Four times a second: which threads lose more than they may, and what the controller does about it.
+    pub(super) fn watch_threads(&mut self, now: u64) {
+        let elapsed = now.saturating_sub(self.threads.last_ns);
+        if elapsed < CHECK_NS {
+            return;
+        }
+        self.threads.last_ns = now;
+        if !self.threads.are_many() || self.loading.is_some() {
+            return;
+        }
+        let elapsed_s = elapsed as f64 * 1e-9;
+        let factor = self.ledger.factor();
+        let Self { threads, attach, own_cpu, .. } = self;
+        let cpu = *own_cpu;
+        let price = |id: ClassId, hits: u64| attach.class(id).tau_ns(cpu * elapsed_s / hits as f64) * factor;
+        let hit = threads.hit(attach, price);
+        let taken = threads.read(attach, &hit, elapsed_s);
+        let sample_s = self.sampling.rate_hz() * self.sampling.price(&self.cost).seconds() * factor;
+        let switch_ns = if self.sampling.is_per_cpu() { 0.0 } else { self.cost.switch.ns * factor };
+        for (tid, classes) in taken {
+            // Of a thread that was born since the meter last looked nothing is known yet.
+            let Some(used) = self.switches.as_ref().and_then(|meter| meter.use_of(tid)) else { continue };
+            let other_s = used.cpu_per_s * sample_s + used.switches_per_s * switch_ns * 1e-9;
+            let slice = Slice {
+                end_ns: now,
+                length_ns: elapsed,
+                cpu_ns: used.cpu_per_s * elapsed as f64,
+                other_ns: other_s * elapsed as f64,
+                classes,
+            };
+            self.threads.budget.note(tid, slice);
+        }
+        let over = self.threads.budget.over(now, self.thread_limit());
+        if over.is_empty() {
+            return;
+        }
+        for thread in over.iter().take(1) {
+            let most = thread.classes.iter().max_by(|a, b| a.1.total_cmp(&b.1)).map(|(class, _)| *class);
+            let text = format!(
+                "a thread lost {:.1} % of its CPU time in a second, {:.1} % are allowed",
+                thread.overhead * 100.0,
+                self.thread_limit() * 100.0
+            );
+            self.note_change(ChangeKind::Thread, most, text);
+        }
+        let actions = self.controller.relieve(now, self.sampling.rate_hz(), &over);
+        self.obey(actions);
+    }
+
+    /// What each thread may lose to hits, for a plan. `None`: there is one thread, or nothing is known of them.
+    pub(super) fn thread_bounds(&self) -> Option<ThreadBounds<'_>> {
+        if !self.threads.are_many() {
+            return None;
+        }
+        let meter = self.switches.as_ref()?;
+        // Samples take the same share of every thread.
+        let samples =
+            self.sampling.rate_hz() * self.sampling.price(&self.cost).seconds() * self.ledger.factor();
+        let limit = (PLANNED_SHARE * self.thread_limit() - samples).max(0.1 * self.thread_limit());
+        let own: Vec<(u32, f64)> =
+            self.threads.tids.iter().filter_map(|tid| Some((*tid, meter.use_of(*tid)?.cpu_per_s))).collect();
+        Some(ThreadBounds::new(&self.threads.spread, &own, limit))
+    }
+
+    /// CPU s that a round of the survey may take, so that no thread loses more in it than in a second it may: by the spread of
+    /// what has been seen so far.
+    pub(super) fn survey_limit_s(&self) -> f64 {
+        let Some(bounds) = self.thread_bounds() else { return f64::INFINITY };
+        let limits = self.attach.classes().iter().map(|class| bounds.burst_limit_s(class.id));
+        limits.fold(f64::INFINITY, f64::min)
+    }
+}
+
+/// The class of a plan, by its index in the problem, that one thread could not bear, and the thread.
+pub(super) fn too_much(
+    bounds: &ThreadBounds<'_>,
+    problem: &Problem,
+    plan: &Plan,
+    ids: &[ClassId],
+    must: impl Fn(ClassId) -> bool,
+) -> Option<(usize, u32)> {
+    let mut loads = traced(problem, plan, ids);
+    // What the user demands is traced all the same.
+    for load in loads.iter_mut().filter(|l| must(l.class)) {
+        load.density = f64::INFINITY;
+    }
+    let (class, tid) = bounds.give_up(&loads)?;
+    let index = ids.iter().position(|id| *id == class)?;
+    (!must(class)).then_some((index, tid))
+}
+
+/// What a plan traces all the time, as loads.
+pub(super) fn traced(problem: &Problem, plan: &Plan, ids: &[ClassId]) -> Vec<Load> {
+    let is_traced = |i: &usize| !matches!(plan.classes[*i].decision, Decision::Sample);
+    (0..ids.len())
+        .filter(is_traced)
+        .map(|i| load(ids[i], &problem.classes[i], plan.classes[i].cost))
+        .collect()
+}
+
+/// One class as a load.
+pub(super) fn load(id: ClassId, class: &PlanClass, cost: f64) -> Load {
+    Load { class: id, cost, density: class.weight / class.tau_s.max(1e-12) }
+}
