@@ -1,0 +1,229 @@
+//! Ending windows: gates shut, draining, links closed, and what the windows saw.
+
+use super::super::class::{Closing, Ending, LinkState, LiveClass};
+use super::super::window::{closing, row};
+use super::{Attachments, Ended, now_ns};
+use crate::governor::{ClosedLink, Reason};
+use crate::target::Target;
+use profiler_core::class::ClassId;
+use profiler_core::recording::OpenCallRow;
+use std::collections::BTreeMap;
+
+/// So long the links of a window that has ended wait for the calls in flight, ns.
+const DRAIN_NS: u64 = 50_000_000;
+/// Part of a window's calls above which those in flight at its end are worth waiting for.
+const IN_FLIGHT_SHARE: f64 = 0.01;
+/// Waiting ends when so many entries have been turned away, ...
+const DRAIN_HITS: u64 = 64;
+/// ... or one for so many calls that the window saw, whichever is more.
+const DRAIN_PART: u64 = 10;
+/// Threads that are asked for their open calls at most: two system calls each.
+const ASKED_THREADS: usize = 2_000;
+
+impl Attachments {
+    /// Ends the windows of a class and of all that share its links. With [`Ending::AtOnce`] draining ends, too.
+    pub fn close(&mut self, target: &Target, id: ClassId, ending: Ending) {
+        let group = match &self.class(id).state {
+            LinkState::Open(window) => window.group,
+            // Whatever it waits for is not worth what the links may do.
+            LinkState::Closing(window, _) if ending == Ending::AtOnce => {
+                let group = window.group;
+                self.end_drain(group);
+                return;
+            }
+            LinkState::Closing(..) | LinkState::Off => return,
+        };
+        let members: Vec<ClassId> = self.members(group);
+        for member in &members {
+            self.kernel.classes().set_quota(*member, 0);
+        }
+        let end_ns = now_ns();
+        let end_cpu_ns = self.cpu_ns(target);
+        let drain = ending == Ending::Drain && self.in_flight(&members);
+        let links = if drain { self.group_links(group) } else { self.release(group) };
+        for member in members {
+            let ended = closing(end_ns, end_cpu_ns, links, false);
+            let draining_until_ns = drain.then_some(end_ns + DRAIN_NS);
+            self.end(member, Closing { draining_until_ns, ..ended });
+        }
+    }
+
+    /// Has the links of a group closed. How many will come back.
+    fn release(&mut self, group: ClassId) -> usize {
+        let links = match self.governor.table().release(group.0) {
+            // The governor was faster: they are tripped and come back all the same, each of them.
+            0 => self.group_links(group),
+            links => links,
+        };
+        self.operations += links as u64;
+        links
+    }
+
+    /// It is worth to wait for timed calls of these classes that the present windows saw begin: they are a part of all that
+    /// counts, and what came after the end of the window cost little beside it. Of a hot function with short calls one in
+    /// thousands is in flight, while waiting would cost much.
+    fn in_flight(&self, members: &[ClassId]) -> bool {
+        let (mut wait, mut dear) = (false, false);
+        for id in members {
+            let class = self.class(*id);
+            let (LinkState::Open(window) | LinkState::Closing(window, _)) = &class.state else { continue };
+            let counters = self.kernel.classes().counters(*id);
+            let seen = counters.since(&window.attached);
+            wait |= class.is_timed(window.kind) && seen.open() as f64 > IN_FLIGHT_SHARE * seen.kept as f64;
+            dear |= seen.gated > DRAIN_HITS.max(seen.kept / DRAIN_PART);
+        }
+        wait && !dear
+    }
+
+    /// Closes the links of which no call is in flight any more, or that have waited long enough.
+    fn end_drains(&mut self) {
+        let now = now_ns();
+        let waiting: BTreeMap<ClassId, u64> = self
+            .classes
+            .iter()
+            .filter_map(|c| match &c.state {
+                LinkState::Closing(window, Closing { draining_until_ns: Some(until), .. }) => {
+                    Some((window.group, *until))
+                }
+                _ => None,
+            })
+            .collect();
+        for (group, until) in waiting {
+            let members = self.members(group);
+            if now >= until || !self.in_flight(&members) {
+                self.end_drain(group);
+            }
+        }
+    }
+
+    /// Has the links of a group that is draining closed. Of one that is not, they are being closed already.
+    fn end_drain(&mut self, group: ClassId) {
+        let draining = |class: &LiveClass| {
+            matches!(&class.state, LinkState::Closing(_, Closing { draining_until_ns: Some(_), .. }))
+        };
+        let members = self.members(group);
+        if !members.iter().any(|id| draining(self.class(*id))) {
+            return;
+        }
+        let links = self.release(group);
+        for member in members {
+            if let LinkState::Closing(_, closing) = &mut self.class_mut(member).state
+                && closing.draining_until_ns.take().is_some()
+            {
+                closing.links_left = links;
+            }
+        }
+    }
+
+    /// Ends every window.
+    pub fn close_all(&mut self, target: &Target, ending: Ending) {
+        let all: Vec<ClassId> = self.classes.iter().filter(|c| !c.is_off()).map(|c| c.id).collect();
+        for id in all {
+            self.close(target, id, ending);
+        }
+    }
+
+    /// Takes note of the links that have been closed since the last call; returns the windows that ended with them.
+    pub fn collect(&mut self, target: &Target) -> Vec<Ended> {
+        self.end_drains();
+        let mut ended = Vec::new();
+        for closed in self.governor.table().drain_closed() {
+            self.note_closed(target, &closed, &mut ended);
+        }
+        self.note_open_calls(target, &mut ended);
+        ended
+    }
+
+    /// What the calls that had not ended had taken so far. Their links are closed, so nothing ends them any more.
+    fn note_open_calls(&self, target: &Target, ended: &mut [Ended]) {
+        let timed = |e: &Ended| e.row.open > 0 && self.class(ClassId(e.row.class_id)).is_timed(e.row.kind);
+        if !ended.iter().any(timed) {
+            return;
+        }
+        // A target that has ended has no threads to ask.
+        let Ok(threads) = target.threads() else { return };
+        let calls = self.kernel.open_calls(&threads[..threads.len().min(ASKED_THREADS)]);
+        for e in ended.iter_mut().filter(|e| timed(e)) {
+            let of_class = calls.iter().filter(|c| c.class.0 == e.row.class_id && c.begin_ns < e.watched_ns);
+            e.open_calls = of_class
+                .map(|c| OpenCallRow {
+                    time_ns: e.watched_ns,
+                    class_id: e.row.class_id,
+                    // OK because thread ids are positive.
+                    tid: c.tid as u32,
+                    elapsed_ns: e.watched_ns - c.begin_ns,
+                })
+                .collect();
+        }
+    }
+
+    fn note_closed(&mut self, target: &Target, closed: &ClosedLink, ended: &mut Vec<Ended>) {
+        let group = ClassId(closed.class);
+        let tripped = closed.reason != Reason::Released;
+        let members = self.members(group);
+        for member in members {
+            if tripped && self.class(member).is_open() {
+                let end_ns = if closed.trip_ns > 0 { closed.trip_ns } else { closed.taken_ns };
+                let links = self.group_links(group);
+                let end_cpu_ns = self.cpu_ns(target);
+                // The others of the group counted on until the link was gone.
+                let end_ns = if member.0 == closed.tripped_by { end_ns } else { closed.close_began_ns };
+                self.end(member, closing(end_ns, end_cpu_ns, links, true));
+            }
+            let class = &mut self.classes[member.0 as usize];
+            let LinkState::Closing(window, state) = &mut class.state else { continue };
+            // Closing takes a grace period, so the trip of a window may be heard of after its time was up: it
+            // ended with the trip all the same, or a hot class would look as slow as its quota is small.
+            let trip_ns = if closed.reason == Reason::Tripped { closed.trip_ns } else { 0 };
+            if (window.start_ns..state.end_ns).contains(&trip_ns) {
+                let own = member.0 == closed.tripped_by;
+                state.tripped = true;
+                state.end_ns = if own { trip_ns } else { closed.close_began_ns.clamp(trip_ns, state.end_ns) };
+            }
+            // The governor took them while the window drained: nobody releases them again.
+            state.draining_until_ns = None;
+            state.links_left = state.links_left.saturating_sub(1);
+            if state.links_left > 0 {
+                continue;
+            }
+            let (window, state) = (window.clone(), state.clone());
+            class.state = LinkState::Off;
+            let counters = self.kernel.classes().counters(member);
+            let tripped_itself = state.tripped && closed.tripped_by == member.0;
+            ended.push(Ended {
+                row: row(class, &window, &state, &counters, tripped_itself),
+                tripped_itself,
+                watched_ns: closed.close_began_ns,
+                closed_ns: closed.closed_ns,
+                open_calls: Vec::new(),
+            });
+        }
+    }
+
+    fn members(&self, group: ClassId) -> Vec<ClassId> {
+        let of = |c: &LiveClass| match &c.state {
+            LinkState::Open(w) | LinkState::Closing(w, _) => Some(w.group),
+            LinkState::Off => None,
+        };
+        self.classes.iter().filter(|c| of(c) == Some(group)).map(|c| c.id).collect()
+    }
+
+    fn group_links(&self, group: ClassId) -> usize {
+        self.members(group)
+            .iter()
+            .map(|id| match &self.class(*id).state {
+                LinkState::Open(w) | LinkState::Closing(w, _) => w.links,
+                LinkState::Off => 0,
+            })
+            .max()
+            .unwrap_or(1)
+            .max(1)
+    }
+
+    fn end(&mut self, id: ClassId, closing: Closing) {
+        let class = self.class_mut(id);
+        if let LinkState::Open(window) = std::mem::replace(&mut class.state, LinkState::Off) {
+            class.state = LinkState::Closing(window, closing);
+        }
+    }
+}
