@@ -4,6 +4,7 @@
 //! 2 wrong usage, 3 cannot attach (permission, kernel, target), 4 target refused as unsafe; `record -- COMMAND` passes
 //! the command's own on.
 
+use crate::replay::{EXAMPLES as REPLAY_EXAMPLES, ReplayArgs};
 use crate::session::ProgressSpec;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use profiler_core::class::Tier;
@@ -62,6 +63,9 @@ pub enum Command {
     Record(Box<RecordArgs>),
     /// Show a recording again, or convert it (no root)
     Report(ReportArgs),
+    /// Compare policies that sample operations, over a recording that has all of them (no root)
+    #[command(after_help = REPLAY_EXAMPLES)]
+    Replay(ReplayArgs),
     /// Decide what to trace and what to sample, and say why
     Plan(Box<PlanArgs>),
     /// Say what this machine and this target allow, and how to mend what they do not

@@ -8,6 +8,7 @@ use crate::mend;
 use crate::output::{self, TextOptions};
 use crate::prober::{Kernel, KernelOptions};
 use crate::recording;
+use crate::replay::replay;
 use crate::session;
 use crate::target;
 use crate::watchdog::Watchdog;
@@ -34,6 +35,7 @@ fn run_other(command: Command) -> Result<(), Failure> {
     match command {
         Command::Record(args) => record(&args).map(drop),
         Command::Report(args) => report(&args),
+        Command::Replay(args) => replay(&args),
         Command::Calibrate(args) => calibrate(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tithe", &mut std::io::stdout());

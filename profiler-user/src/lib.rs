@@ -16,6 +16,7 @@ pub mod mend;
 pub mod output;
 pub mod prober;
 pub mod recording;
+pub mod replay;
 pub mod session;
 pub mod symbolize;
 pub mod target;

@@ -96,6 +96,36 @@ pub struct ConfigError {
 }
 
 impl AdaptConfig {
+    /// These settings with some changed, each written `KEY=VALUE`, and checked.
+    ///
+    /// # Errors
+    /// What is wrong, in words: no `=`, an unknown setting, a value out of its range.
+    pub fn with<S: AsRef<str>>(&self, settings: &[S]) -> Result<Self, String> {
+        let mut table = toml::Table::try_from(self).map_err(|e| e.to_string())?;
+        for setting in settings {
+            let setting = setting.as_ref();
+            let (key, text) = setting
+                .split_once('=')
+                .ok_or_else(|| format!("'{setting}': write KEY=VALUE, like 'max_rate=0.2'"))?;
+            let (key, text) = (key.trim(), text.trim());
+            let names = || table.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let old = table
+                .get(key)
+                .ok_or_else(|| format!("'{setting}': there is no setting '{key}'; there are {}", names()))?;
+            let value = match old {
+                toml::Value::Integer(_) => text.parse().ok().map(toml::Value::Integer),
+                toml::Value::Boolean(_) => text.parse().ok().map(toml::Value::Boolean),
+                _ => text.parse().ok().map(toml::Value::Float),
+            };
+            let kind = old.type_str();
+            let value = value.ok_or_else(|| format!("'{setting}': '{text}' is no {kind}"))?;
+            table.insert(key.to_owned(), value);
+        }
+        let config: Self = table.try_into().map_err(|e: toml::de::Error| e.message().to_owned())?;
+        config.check().map_err(|e| e.to_string())?;
+        Ok(config)
+    }
+
     /// Checks every field.
     ///
     /// # Errors
@@ -198,6 +228,26 @@ mod tests {
             (0.5, 0.01, 1.0, 3.0, 180.0)
         );
         assert_eq!((c.alpha, c.sample_margin, c.variability), (0.05, 0.05, 0.5));
+    }
+
+    #[test]
+    fn settings_are_changed_by_name_and_the_others_kept() {
+        let base = AdaptConfig { baseline_s: 1.0, ..AdaptConfig::default() };
+        assert_eq!(base.with::<&str>(&[]).unwrap(), base);
+        let c =
+            base.with(&["rate=0.25", "max_rate = 1", "max_classes=7", "correct_for_price=false"]).unwrap();
+        let expected =
+            AdaptConfig { rate: 0.25, max_rate: 1.0, max_classes: 7, correct_for_price: false, ..base };
+        assert_eq!(c, expected);
+        let wrong = |setting: &str| AdaptConfig::default().with(&[setting]).unwrap_err();
+        assert!(wrong("rate").contains("KEY=VALUE"));
+        assert!(
+            wrong("speed=1").contains("no setting 'speed'; there are allocation_power, "),
+            "{}",
+            wrong("speed=1")
+        );
+        assert_eq!(wrong("max_classes=1.5"), "'max_classes=1.5': '1.5' is no integer");
+        assert!(wrong("rate=0.9").contains("between min_rate and max_rate"));
     }
 
     #[test]

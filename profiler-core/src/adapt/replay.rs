@@ -10,7 +10,10 @@
 //! Arrivals stay where the trace has them (an open loop): users who would wait and come back later do not.
 //! Deterministic by seed, and draws are the same for all policies, so that policies are compared on paired luck.
 
+pub mod compare;
 mod queue;
+pub mod recorded;
+mod render;
 pub mod score;
 #[cfg(test)]
 mod tests;
@@ -24,6 +27,8 @@ use queue::Queue;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use std::collections::BTreeMap;
+
+pub use render::render_text;
 
 /// One operation of a full trace.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -49,6 +54,9 @@ pub struct CostModel {
     pub record_share: f64,
     /// CPU time of screening an operation, recorded or not, s.
     pub screen_s: f64,
+    /// CPU time that an operation which is not recorded pays per second of it while recording is on: traps of inner
+    /// functions, which are attached for all.
+    pub trap_share: f64,
     /// Operations that the target can work on at the same time.
     pub servers: u32,
     /// The trace was made while every operation was recorded at these prices: durations carry them.
@@ -120,7 +128,7 @@ pub struct Run {
     pub ordered_rate: f64,
     /// CPU time of recording, s.
     pub record_cpu_s: f64,
-    /// CPU time of screening, s.
+    /// CPU time of screening, and of traps in operations that are not recorded, s.
     pub screen_cpu_s: f64,
     /// Mean response time with the policy, by the model, s.
     pub mean_response_s: f64,
@@ -188,7 +196,7 @@ fn check(trace: &[Operation], model: &CostModel, config: &AdaptConfig) -> Result
     if trace.is_empty() {
         return Err(ReplayError::Empty);
     }
-    let costs = [model.record_s, model.record_share, model.screen_s];
+    let costs = [model.record_s, model.record_share, model.screen_s, model.trap_share];
     if model.servers == 0 || !costs.iter().all(|c| c.is_finite() && *c >= 0.0) {
         return Err(ReplayError::Model(model.label.clone()));
     }
@@ -321,14 +329,16 @@ impl<'a> Replay<'a> {
         (state.counted, state.sampled) = (numbers.population, numbers.sample);
         let bare_s = self.model.bare(o.duration_s);
         let record_s = if recorded { self.model.record_of(bare_s) } else { 0.0 };
+        let trapped = switch.monitoring && !recorded;
+        let screen_s = self.model.screen_s + if trapped { self.model.trap_share * bare_s } else { 0.0 };
         state.window_cost_s += record_s;
         self.run.record_cpu_s += record_s;
-        self.run.screen_cpu_s += self.model.screen_s;
-        self.window_spent_s += record_s + self.model.screen_s;
+        self.run.screen_cpu_s += screen_s;
+        self.window_spent_s += record_s + screen_s;
         self.run.recorded[index] = recorded;
         self.recorded += u64::from(recorded);
         self.run.stretches[index] = orders.stretch;
-        self.queue.begin(index, o.begin_s, bare_s, record_s + self.model.screen_s);
+        self.queue.begin(index, o.begin_s, bare_s, record_s + screen_s);
     }
 
     fn end(&mut self, index: usize, response_s: f64) {

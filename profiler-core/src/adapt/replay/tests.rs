@@ -12,6 +12,7 @@ fn model() -> CostModel {
         record_s: 50e-6,
         record_share: 0.35,
         screen_s: 1e-6,
+        trap_share: 0.0,
         servers: 4,
         trace_carries_cost: false,
     }

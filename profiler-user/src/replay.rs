@@ -1,0 +1,105 @@
+//! `tithe replay`: what other policies would have recorded of a run in which every operation was recorded.
+//!
+//! Only reads the recording; trace, policies, cost model and comparison are `profiler_core::adapt::replay`.
+
+use crate::cli::Format;
+use crate::failure::Failure;
+use crate::recording;
+use clap::Args;
+use profiler_core::adapt::PolicyKind;
+use profiler_core::adapt::replay::compare::{Settings, compare};
+use profiler_core::adapt::replay::recorded::full_trace;
+use profiler_core::adapt::replay::render_text;
+use profiler_core::units::OverheadBudget;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Examples of `--help`.
+pub const EXAMPLES: &str = "Examples:
+  sudo tithe record --pid 1234 --operation 'req=serve,class=arg0:str' --policy full --no-ab -o full.tithe
+       tithe replay full.tithe
+       tithe replay full.tithe --policy adp,tithe --adapt max_cycle_s=20 --runs 50 --format json";
+
+/// `tithe replay`.
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// A recording made with --operation and --policy full
+    #[arg(value_name = "RECORDING")]
+    pub recording: PathBuf,
+    /// The operation, where the recording has several
+    #[arg(long, value_name = "NAME")]
+    pub operation: Option<String>,
+    /// Policies to compare: adp, inv, uni, full, none, tithe
+    #[arg(long, value_name = "POLICY", value_delimiter = ',', default_value = "none,full,uni,inv,adp,tithe", value_parser = policy)]
+    pub policy: Vec<PolicyKind>,
+    /// Runs, each with the next seed; intervals are over them
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub runs: u32,
+    /// Seed of the first run: the same seed gives the same answer
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// A setting of the policies other than the recording's: rate, max_rate, min_rate, baseline_s, max_cycle_s, …
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub adapt: Vec<String>,
+    /// Operations that the target can work on at the same time (default: the CPUs of the recorded host)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub servers: Option<u32>,
+    /// Keep the policies to a budget of CPU time per second ('5ms/s'); default: none
+    #[arg(long, value_name = "BUDGET")]
+    pub budget: Option<OverheadBudget>,
+    /// Form on standard output
+    #[arg(long, value_enum, default_value = "text")]
+    pub format: Format,
+    /// Types of operations that are listed
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub rows: usize,
+}
+
+fn policy(text: &str) -> Result<PolicyKind, String> {
+    text.parse().map_err(|e: profiler_core::adapt::orders::UnknownPolicy| e.to_string())
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// A recording that cannot be read or replayed, or settings out of their range: all are wrong usage.
+pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
+    let text = answer(args)?;
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+fn answer(args: &ReplayArgs) -> Result<String, Failure> {
+    let path = args.recording.display();
+    let recording =
+        recording::open_without_events(&args.recording).map_err(|e| Failure::usage(e.to_string()))?;
+    let servers = args.servers.unwrap_or(recording.meta.cpus).max(1);
+    let trace = full_trace(&recording, args.operation.as_deref(), servers)
+        .map_err(|e| Failure::usage(format!("cannot replay '{path}': {e}")))?;
+    let config = trace.config.with(&args.adapt).map_err(|e| Failure::usage(format!("--adapt {e}")))?;
+    let cpu_per_s = match args.budget {
+        None => None,
+        Some(OverheadBudget::CpuPerSecond(s)) => Some(s),
+        Some(share @ OverheadBudget::Share(_)) => {
+            return Err(Failure::usage(format!(
+                "--budget {share}: a recording does not say how much CPU time the target used at each moment; write CPU time per \
+                 second, like '5ms/s'"
+            )));
+        }
+    };
+    let settings =
+        Settings { policies: args.policy.clone(), config, runs: args.runs, seed: args.seed, cpu_per_s };
+    let comparison =
+        compare(&trace, &settings).map_err(|e| Failure::usage(format!("cannot replay '{path}': {e}")))?;
+    Ok(match args.format {
+        Format::Text => render_text(&comparison, args.rows),
+        Format::Json => {
+            let mut json = serde_json::to_string_pretty(&comparison).map_err(anyhow::Error::new)?;
+            json.push('\n');
+            json
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests;
