@@ -14,10 +14,12 @@ const STEP: f64 = 0.05;
 /// The factor on calibrated prices with which prediction and measurement agree.
 ///
 /// ```text
-/// factor = clamp(P, low, high) / P        P: Ledger::compared, [low, high]: measured, 95 %
+/// d = m - P, h = half the width of m's interval      P: Ledger::compared, m: measured, 95 %
+/// factor = 1 + (d / P) max(0, 1 - (h / d)^2)
 /// ```
-/// 1 as long as the prediction lies within the interval; else the nearest end of the interval, which is the smallest change
-/// that the evidence asks for. It is found anew each time from all of the run, so it does not run away.
+/// 1 as long as the prediction lies within the interval; beyond it the measurement counts the more, the surer it is (the
+/// positive-part shrinkage of James and Stein 1961 towards the calibrated price). It is found anew each time from all of the run, so
+/// it does not run away.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Correction {
     factor: f64,
@@ -44,14 +46,17 @@ impl Correction {
             && uncorrected.is_finite()
             && measured.low.is_finite()
             && measured.high >= measured.low
+            && measured.value.is_finite()
             && measured.pairs >= FEWEST_PAIRS
             && measured.pairs > self.pairs;
         if !usable {
             return None;
         }
         self.pairs = measured.pairs;
-        let agreed = uncorrected.clamp(measured.low, measured.high);
-        let factor = (agreed / uncorrected).clamp(SMALLEST, LARGEST);
+        let distance = measured.value - uncorrected;
+        let half = (measured.high - measured.low) / 2.0;
+        let trust = if distance == 0.0 { 0.0 } else { (1.0 - (half / distance).powi(2)).max(0.0) };
+        let factor = (1.0 + distance / uncorrected * trust).clamp(SMALLEST, LARGEST);
         if (factor / self.factor - 1.0).abs() < STEP {
             return None;
         }
@@ -76,6 +81,11 @@ mod tests {
         }
     }
 
+    fn assert_close(factor: Option<f64>, expected: f64) {
+        let near = factor.is_some_and(|f| (f - expected).abs() < 1e-9);
+        assert!(near, "{factor:?}, expected {expected}");
+    }
+
     #[test]
     fn within_the_interval_nothing_changes() {
         let mut c = Correction::default();
@@ -84,9 +94,11 @@ mod tests {
     }
 
     #[test]
-    fn a_measurement_above_raises_prices_to_the_end_of_its_interval_and_back() {
+    fn a_measurement_above_raises_prices_the_surer_the_more_and_back() {
         let mut c = Correction::default();
-        assert_eq!(c.update(0.01, &measured(0.02, 0.04, 20)), Some(2.0));
+        // 2 points above, +-1: three quarters of the way to 3. +-0.2: nearly all of it.
+        assert_close(c.update(0.01, &measured(0.02, 0.04, 20)), 2.5);
+        assert_close(c.update(0.01, &measured(0.028, 0.032, 30)), 2.98);
         // Later, with more evidence, from the same calibrated prices.
         assert_eq!(c.update(0.01, &measured(0.009, 0.02, 40)), Some(1.0));
     }
@@ -97,14 +109,14 @@ mod tests {
         assert_eq!(c.update(0.01, &measured(0.02, 0.04, 7)), None);
         assert_eq!(c.update(0.0, &measured(0.02, 0.04, 20)), None);
         assert_eq!(c.update(0.01, &measured(f64::NAN, 0.04, 20)), None);
-        assert_eq!(c.update(0.01, &measured(0.02, 0.04, 20)), Some(2.0));
+        assert_close(c.update(0.01, &measured(0.02, 0.04, 20)), 2.5);
         assert_eq!(c.update(0.01, &measured(0.03, 0.04, 20)), None, "the same pairs again");
     }
 
     #[test]
     fn prices_are_lowered_and_raised_with_an_end() {
         let mut c = Correction::default();
-        assert_eq!(c.update(0.01, &measured(0.002, 0.008, 10)), Some(0.8));
+        assert_close(c.update(0.01, &measured(0.002, 0.008, 10)), 0.68);
         assert_eq!(c.update(0.01, &measured(-0.02, -0.01, 20)), Some(SMALLEST));
         assert_eq!(c.update(0.01, &measured(0.5, 0.9, 40)), Some(LARGEST));
     }

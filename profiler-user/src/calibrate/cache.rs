@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 const MAX_BYTES: u64 = 1 << 20;
 
 /// See [`Key::method`].
-const METHOD: u32 = 2;
+const METHOD: u32 = 3;
 
 /// What the prices hold for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

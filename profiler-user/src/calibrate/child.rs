@@ -8,7 +8,7 @@
 //! | `calls ROW COLUMN CALLS THREADS` | CPU ns per call, unprobed and probed |
 //! | `cold ROW COLUMN CALLS` | the same, where the child runs through code and data between calls |
 //! | `syscalls CALLS` | CPU ns per system call |
-//! | `gaps MS` | `ELAPSED SUM COUNT MAX SWITCHES`: interruptions seen by a loop that reads the clock |
+//! | `gaps MS` | `ELAPSED SUM MAX`: interruptions seen by a loop that reads the clock |
 //! | `pingpong ROUNDS` | CPU ns per context switch between the two threads on one CPU |
 //! | `fade ROW COLUMN MS LIMIT_NS` | when calls last took longer than the limit; ends 1 ms after they got fast |
 //!
@@ -27,6 +27,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const GAP_MIN_NS: u64 = 1_500;
 /// A longer one is a thread that took our CPU.
 const GAP_MAX_NS: u64 = 300_000;
+
+/// Words of the working set: a MiB, most of a second-level cache.
+const FAR_WORDS: usize = 128 << 10;
+/// Words that are touched again and again: 24 KiB, most of a first-level cache.
+const NEAR_WORDS: usize = 3 << 10;
 
 /// The child's main: obey until the socket is closed.
 ///
@@ -114,32 +119,102 @@ fn run(probed: Probed, calls: u64) -> f64 {
     (end - begin) as f64 / calls as f64
 }
 
-/// CPU ns per call on this thread, work between the calls included: as programs do, it takes the caches for itself.
+/// Work as programs do it: it keeps first-level caches full, walks through a MiB of data, and its branches follow from its past.
+struct Load {
+    memory: Vec<u64>,
+    far: usize,
+    near: usize,
+    round: usize,
+    sum: u64,
+}
+
+/// Operations that the interpreter runs in a step of the load.
+const OPERATIONS_A_STEP: usize = 8;
+/// Steps of the load between two calls: some us.
+const STEPS_BETWEEN: usize = 32;
+
+/// Operations of the interpreter.
+static OPERATIONS: [fn(u64) -> u64; 8] = [
+    |x| x.wrapping_add(3),
+    |x| x ^ 0x55,
+    |x| x.rotate_left(5),
+    |x| x.wrapping_mul(5),
+    |x| if x & 64 == 0 { x + 7 } else { x ^ 9 },
+    |x| nest(x, 6),
+    |x| nest(x, 12),
+    |x| x.wrapping_sub(11),
+];
+
+/// Its program: a sequence without pattern, the same each time.
+static PROGRAM: [u8; 509] = program();
+
+const fn program() -> [u8; 509] {
+    let mut operations = [0; 509];
+    let (mut i, mut x) = (0, 88_172_645_463_325_252u64);
+    while i < operations.len() {
+        // Xorshift (Marsaglia 2003).
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        operations[i] = (x >> 32) as u8 & 7;
+        i += 1;
+    }
+    operations
+}
+
+#[inline(never)]
+fn nest(x: u64, depth: u32) -> u64 {
+    if depth == 0 { x } else { black_box(nest(x ^ u64::from(depth), depth - 1)).wrapping_add(1) }
+}
+
+impl Load {
+    fn new() -> Self {
+        Self { memory: vec![1; FAR_WORDS], far: 0, near: 0, round: 0, sum: 1 }
+    }
+
+    /// One step, about 0.2 us.
+    #[inline(always)]
+    fn step(&mut self) {
+        for _ in 0..4 {
+            // Strides that visit every line once before they come round.
+            self.far = (self.far + 8 * 1009) % FAR_WORDS;
+            self.near = (self.near + 8 * 101) % NEAR_WORDS;
+            self.memory[self.far] = self.memory[self.far].wrapping_mul(3);
+            self.memory[self.near] = self.memory[self.near].wrapping_mul(3);
+        }
+        code::walk(self.round / OPERATIONS_A_STEP);
+        // A program that branches by what it has learnt of its past, as an interpreter does.
+        for _ in 0..OPERATIONS_A_STEP {
+            let operation = PROGRAM[self.round % PROGRAM.len()];
+            self.sum = OPERATIONS[usize::from(operation) % OPERATIONS.len()](self.sum);
+            self.round += 1;
+        }
+    }
+}
+
+/// ns per call, and of the work between two calls, on this thread: medians. Each is timed by itself, because in the sum of
+/// both the difference that a probe makes would drown.
 fn cold_run(probed: Probed, calls: u64) -> f64 {
     let function = black_box(probed.function());
-    let mut memory = vec![1u64; 32 << 10];
-    let (mut at, mut stretch) = (0usize, 0usize);
-    let mut call = || {
-        for _ in 0..64 {
-            // A stride that visits every line once before it comes round.
-            at = (at + 8 * 1009) & (memory.len() - 1);
-            memory[at] = memory[at].wrapping_mul(3);
-        }
-        code::walk(stretch);
-        code::walk(stretch + 1);
-        stretch += 2;
-        function();
-    };
-    for _ in 0..calls / 16 + 1 {
-        call();
-    }
-    let begin = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
+    let mut load = Load::new();
+    let (mut in_call, mut between) = (Vec::new(), Vec::new());
     for _ in 0..calls {
-        call();
+        let begin = clock_ns(libc::CLOCK_MONOTONIC);
+        for _ in 0..STEPS_BETWEEN {
+            load.step();
+        }
+        let worked = clock_ns(libc::CLOCK_MONOTONIC);
+        function();
+        in_call.push(clock_ns(libc::CLOCK_MONOTONIC) - worked);
+        between.push(worked - begin);
     }
-    let end = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
-    black_box(&mut memory);
-    (end - begin) as f64 / calls as f64
+    black_box(&mut load.memory);
+    median(&mut in_call) + median(&mut between)
+}
+
+fn median(values: &mut [u64]) -> f64 {
+    values.sort_unstable();
+    values.get(values.len() / 2).map_or(0.0, |v| *v as f64)
 }
 
 /// CPU ns per system call of this thread, after a short warm-up; one that does next to nothing and is not answered
@@ -168,32 +243,28 @@ fn deep_gaps(duration_ns: u64) -> String {
     answer
 }
 
-/// Read the clock over and over: where it jumps, something took this CPU. Between readings it walks through half a
-/// MiB, as programs do, so that interruptions find caches in use.
+/// Read the clock over and over: where it jumps, something took this CPU. Between readings it walks through a MiB of data
+/// and through code, as programs do, so that interruptions find caches in use.
 #[inline(never)]
 fn gaps(duration_ns: u64) -> String {
-    let mut memory = vec![1u64; 64 << 10];
-    let (mut sum, mut count, mut longest) = (0, 0u64, 0);
-    let switches = involuntary_switches();
+    let mut load = Load::new();
+    let (mut sum, mut other, mut longest) = (0, 0, 0);
     let begin = clock_ns(libc::CLOCK_MONOTONIC);
-    let (mut last, mut at) = (begin, 0usize);
+    let mut last = begin;
     while last - begin < duration_ns {
-        for _ in 0..4 {
-            // A stride that visits every line once before it comes round.
-            at = (at + 8 * 1009) & (memory.len() - 1);
-            memory[at] = memory[at].wrapping_mul(3);
-        }
+        load.step();
         let now = clock_ns(libc::CLOCK_MONOTONIC);
         let gap = now - last;
-        if (GAP_MIN_NS..GAP_MAX_NS).contains(&gap) {
+        if gap >= GAP_MAX_NS {
+            other += gap;
+        } else if gap >= GAP_MIN_NS {
             sum += gap;
-            count += 1;
             longest = longest.max(gap);
         }
         last = now;
     }
-    black_box(&mut memory);
-    format!("{} {sum} {count} {longest} {}", last - begin, involuntary_switches() - switches)
+    black_box(&mut load.memory);
+    format!("{} {sum} {longest}", last - begin - other)
 }
 
 /// Call a function over and over until its hits have stopped: the last moment at which three calls in a row were
@@ -302,15 +373,6 @@ fn take(fd: &OwnedFd) {
     let mut count = 0u64;
     // SAFETY: reads eight bytes into a variable of ours.
     unsafe { libc::read(fd.as_raw_fd(), (&raw mut count).cast(), 8) };
-}
-
-fn involuntary_switches() -> i64 {
-    // SAFETY: rusage is plain numbers; the kernel writes one.
-    unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
-        usage.ru_nivcsw
-    }
 }
 
 fn clock_ns(clock: libc::clockid_t) -> u64 {

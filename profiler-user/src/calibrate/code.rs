@@ -60,8 +60,8 @@ std::arch::global_asm!(
 
 /// Stretches of code that a program may run through between two hits.
 pub(super) const STRETCHES: usize = 8;
-/// Cache lines of a stretch; all of them together are four times a first-level cache.
-const LINES: usize = 256;
+/// Cache lines of a stretch; all of them together are 12 KiB, a good part of a first-level cache.
+const LINES: usize = 24;
 
 std::arch::global_asm!(
     ".pushsection .text.tithe_calibration_walk,\"ax\",@progbits",

@@ -101,7 +101,7 @@ impl Worker {
     }
 
     pub fn gaps_answer(&mut self) -> Result<Gaps, CalibrateError> {
-        let [elapsed_ns, sum_ns, _count, longest_ns, _switches] = self.answer()?;
+        let [elapsed_ns, sum_ns, longest_ns] = self.answer()?;
         Ok(Gaps { elapsed_ns, sum_ns, longest_ns })
     }
 
@@ -152,7 +152,9 @@ impl Drop for Worker {
 /// Interruptions that a loop saw.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Gaps {
+    /// Time that the loop or an interruption had the CPU.
     pub elapsed_ns: f64,
+    /// Of that, interruptions.
     pub sum_ns: f64,
     pub longest_ns: f64,
 }

@@ -84,7 +84,7 @@ pub fn stopped_agent(rounds: u32) -> Result<String> {
     std::fs::create_dir(&folder)?;
     let mut gone = Series::default();
     for _ in 0..rounds {
-        let mut agent = Agent::start(target.pid(), &folder, &["--count", "big*", "--only-named"]);
+        let mut agent = Agent::start(target.pid(), &folder, &["--count", "big*"]);
         agent.wait_tracing();
         let changed = changed_text(target.pid())?;
         ensure!(!changed.is_empty(), "nothing is attached: {}", agent.messages());
