@@ -37,6 +37,7 @@ fn main() {
     compile(&c, &[], &["calls.c", "entries.S", protocol], &out.join("calls"));
     compile(&c, &[], &["hazards.c", protocol], &out.join("hazards"));
     compile(&c, &[], &["launched.c"], &out.join("launched"));
+    compile(&c, &[], &["requests.c", protocol], &out.join("requests"));
     compile(&c, &[], &["adversary.c", "adversary_modes.c", protocol], &out.join("adversary"));
     compile(&cxx, &[], &["cpp_throw.cpp", protocol], &out.join("cpp_throw"));
     compile(&c, &["-shared", "-fPIC"], &["many.c"], &out.join("libmany.so"));

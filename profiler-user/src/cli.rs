@@ -5,7 +5,7 @@
 //! the command's own on.
 
 use crate::replay::{EXAMPLES as REPLAY_EXAMPLES, ReplayArgs};
-use crate::session::ProgressSpec;
+use crate::session::{OperationArgs, ProgressSpec};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use profiler_core::class::Tier;
 use profiler_core::units::OverheadBudget;
@@ -176,6 +176,9 @@ pub struct RecordArgs {
     /// The functions
     #[command(flatten)]
     pub select: SelectArgs,
+    /// Operations
+    #[command(flatten)]
+    pub operations: OperationArgs,
     /// Samples per second of target CPU time (default: chosen by the plan; 0: none)
     #[arg(long, value_name = "HZ", value_parser = parse_hz)]
     pub sample_rate: Option<f64>,

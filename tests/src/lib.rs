@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 /// The C and C++ programs that the build script made.
 const COMPILED: &[&str] =
-    &["calls", "hazards", "adversary", "launched", "cpp_throw", "libmany.so", "libplugin.so"];
+    &["calls", "hazards", "adversary", "launched", "requests", "cpp_throw", "libmany.so", "libplugin.so"];
 
 /// The path of a target program: one compiled from `programs/`, or a
 /// binary of the workspace: `rust-panic`, `sqlite-load`, `sqlite-requests`, `page-server`, `tithe`.

@@ -108,6 +108,12 @@ impl Adapter {
         &self.orders
     }
 
+    /// The cycle in progress.
+    #[must_use]
+    pub fn cycle(&self) -> &Cycle {
+        &self.cycle
+    }
+
     /// One step after a window. A window without a usable length (a clock that jumped) changes nothing.
     pub fn step(&mut self, window: &WindowSummary, budget: Option<&OperationBudget>) -> Step {
         if !window.is_usable() {

@@ -24,6 +24,8 @@ pub enum ChangeKind {
     Sampling,
     /// A thread lost more than its share.
     Thread,
+    /// A monitoring cycle of an operation ended.
+    Cycle,
     /// Forked children: nothing is traced for their sake, or it is again.
     Children,
 }

@@ -19,6 +19,7 @@ fn kind_name(kind: ChangeKind) -> &'static str {
         ChangeKind::Modules => "modules",
         ChangeKind::Sampling => "sampling",
         ChangeKind::Thread => "thread budget",
+        ChangeKind::Cycle => "sample",
         ChangeKind::Children => "forked children",
     }
 }

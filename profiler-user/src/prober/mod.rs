@@ -38,6 +38,7 @@ pub use profiler_common::operation::{
     self as operation, MAX_OPERATIONS, OperationControl, OperationCounters, OperationRecord, Sums,
 };
 pub use profiler_common::settings::{GlobalCounters, Settings};
+pub use profiler_common::thread::{OPERATION_RECORDED, OpenOperation};
 pub use profiler_core::class::Tier;
 pub use progress::{PROGRESS_OTHERS, ProgressProbe, ProgressSource};
 pub use rings::{

@@ -159,6 +159,7 @@ impl Session {
             hit_price,
             exit_price,
             lease,
+            role: None,
             function: function.clone(),
             sites: choice,
             state: LinkState::Off,
@@ -213,7 +214,7 @@ impl Session {
     }
 
     /// Price of an entry hit and of an exit hit, with as many threads as hit at once here.
-    fn prices(&self, candidate: &Candidate, kind: RecordKind, exit: ExitMode) -> (Price, Price) {
+    pub(super) fn prices(&self, candidate: &Candidate, kind: RecordKind, exit: ExitMode) -> (Price, Price) {
         let threads = (self.own_cpu.ceil() as usize).max(1);
         let worst_exit = candidate
             .exits

@@ -56,6 +56,24 @@ pub struct Wish {
     pub force_return_link: bool,
 }
 
+/// What a class is to operations. Such classes are neither planned nor surveyed; `session::operations` keeps them attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OperationRole {
+    /// A function that is this operation.
+    Whole(u32),
+    /// It begins this operation.
+    Begin(u32),
+    /// It ends this operation.
+    End(u32),
+    /// It is counted, and timed if it can be, inside recorded operations.
+    Inner {
+        /// What a call adds to the measure, as [`ClassControl::measure`].
+        measure: u32,
+        /// Its calls are inner calls; else it is there for the measure alone.
+        counts: bool,
+    },
+}
+
 /// How many attachments of a class can be told apart in its state.
 #[derive(Debug)]
 pub enum LinkState {
@@ -133,6 +151,8 @@ pub struct LiveClass {
     pub cold: Price,
     /// Memory of its histogram.
     pub lease: Option<HistogramLease>,
+    /// What it is to operations.
+    pub role: Option<OperationRole>,
     /// The function as inspection knows it, to look at its code again before each attachment.
     pub function: Function,
     /// Where it can be instrumented, and why not.
@@ -168,6 +188,12 @@ impl LiveClass {
     #[must_use]
     pub fn link_kind(&self, window: WindowKind) -> LinkKind {
         match (self.exit, self.kind) {
+            (ExitMode::ReturnLink, _) if matches!(self.role, Some(OperationRole::Whole(_))) => {
+                LinkKind::OperationReturn
+            }
+            _ if matches!(self.role, Some(OperationRole::Whole(_))) => LinkKind::OperationExits,
+            _ if matches!(self.role, Some(OperationRole::Begin(_))) => LinkKind::OperationBegin,
+            _ if matches!(self.role, Some(OperationRole::End(_))) => LinkKind::OperationEnd,
             _ if window == WindowKind::Survey => LinkKind::Count,
             (ExitMode::ReturnLink, _) => LinkKind::ReturnPair,
             (ExitMode::ExitSites, _) => LinkKind::ExitPair,
@@ -208,8 +234,20 @@ impl LiveClass {
         let timed = self.exit != ExitMode::None;
         // OK because prices are far below 4 s.
         let ns = |price: Price| price.ns.clamp(0.0, 4e9) as u32;
+        let mut flags = if self.kind == RecordKind::Record { prober::FLAG_ARGUMENTS } else { 0 };
+        let (mut operation, mut measure) = (prober::NO_OPERATION, 0);
+        match self.role {
+            None => {}
+            Some(OperationRole::Whole(n) | OperationRole::Begin(n) | OperationRole::End(n)) => operation = n,
+            Some(OperationRole::Inner { measure: adds, counts }) => {
+                measure = adds;
+                flags |= prober::FLAG_INSIDE | if counts { prober::FLAG_INNER_CALL } else { 0 };
+            }
+        }
         ClassControl {
-            flags: if self.kind == RecordKind::Record { prober::FLAG_ARGUMENTS } else { 0 },
+            flags,
+            operation,
+            measure,
             histogram: self.lease.as_ref().map_or(prober::NO_HISTOGRAM, HistogramLease::first_slot),
             hit_cost_ns: ns(self.hit_price),
             return_cost_ns: ns(self.exit_price),

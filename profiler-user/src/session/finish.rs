@@ -66,6 +66,7 @@ impl Session {
             std::thread::sleep(Duration::from_millis(2));
         }
         self.settle();
+        self.end_operations(end_ns);
         if self.attach.busy() {
             self.meta.warnings.push(format!(
                 "some links were still being detached {} s after the end",

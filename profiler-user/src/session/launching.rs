@@ -75,6 +75,7 @@ impl Launched {
         session.inspection.refresh().map_err(Failure::attach)?;
         session.sampling.modules_changed();
         session.start_metric(Wanted::named(args, &session.inspection)?)?;
+        session.start_operations(&args.operations)?;
         session.loading = Some(Loading::Libraries);
         session.attach_before_start()?;
         session.loading = None;

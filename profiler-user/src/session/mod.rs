@@ -17,6 +17,7 @@ mod host;
 mod launching;
 mod metric;
 mod opening;
+mod operations;
 mod overhead;
 mod planning;
 mod progress;
@@ -31,6 +32,7 @@ mod tick;
 mod window;
 
 pub use metric::ProgressSpec;
+pub use operations::{MeasureSpec, OperationArgs, OperationSpec};
 pub use select::{Selection, SelectionError};
 pub(crate) use setup::preflight;
 pub use setup::{plan, record};
@@ -180,6 +182,8 @@ struct Session {
     misc_cost: f64,
     /// The measurement of the overhead, while there is a progress metric.
     comparison: Option<overhead::Comparison>,
+    /// Operations that are followed.
+    operations: Option<Box<operations::Operations>>,
     /// A program that we launched, to be waited for.
     child: Option<std::process::Child>,
 }

@@ -57,7 +57,7 @@ impl Session {
         let wanted: Vec<_> = quotas
             .iter()
             .copied()
-            .filter(|(id, _)| self.controller.is_attached(*id) || self.is_metric(*id))
+            .filter(|(id, _)| self.controller.is_attached(*id) || self.is_apart(*id))
             .collect();
         self.open_traces(&wanted);
     }

@@ -50,7 +50,7 @@ impl Session {
         }
         let mut ids = Vec::new();
         for class in self.attach.classes() {
-            if class.refused.is_some() || class.dormant || self.is_metric(class.id) {
+            if class.refused.is_some() || class.dormant || self.is_apart(class.id) {
                 continue;
             }
             let known = rates.get(&class.id).copied();
@@ -86,7 +86,10 @@ impl Session {
         let switching =
             if self.sampling.is_per_cpu() { 0.0 } else { self.switches_per_s * self.cost.switch.seconds() };
         let switching = switching * self.ledger.factor();
-        self.budget.cpu_per_second(cpu) * PLANNED_SHARE - switching - self.metric_cost()
+        self.budget.cpu_per_second(cpu) * PLANNED_SHARE
+            - switching
+            - self.metric_cost()
+            - self.operations_reserve()
     }
 
     /// Perf-event uprobes (tier D) are too slow to detach for bursts.

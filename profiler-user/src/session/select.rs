@@ -69,6 +69,12 @@ impl Selection {
         !(self.trace.is_empty() && self.count.is_empty() && self.latency.is_empty() && self.record.is_empty())
     }
 
+    /// The functions of `--trace`.
+    #[must_use]
+    pub fn traced(&self, inspection: &Inspection) -> Vec<Function> {
+        if self.trace.is_empty() { Vec::new() } else { inspection.resolve(&self.trace).functions }
+    }
+
     /// The functions that were named to be watched. Patterns without any are remembered for the receipt.
     pub fn named(&mut self, inspection: &Inspection) -> Vec<Function> {
         let patterns: Vec<Pattern> =

@@ -6,6 +6,7 @@ use super::finish::Finished;
 use super::host::{Host, unix_ns};
 use super::launching::{Held, Launched, hold_target};
 use super::metric::{ProgressSpec, Wanted};
+use super::operations::{OperationArgs, operation_classes};
 use super::progress::Progress;
 use super::reading::Reader;
 use super::sampling::Sampling;
@@ -104,6 +105,7 @@ pub fn plan(args: &PlanArgs, watchdog: &Watchdog) -> Result<Problem, Failure> {
         verbose: false,
         force_tier: None,
         only_named: false,
+        operations: OperationArgs::default(),
     };
     let mut problem = None;
     run_session(
@@ -176,6 +178,8 @@ fn prepare(
         kernel_memory_bytes: args.kernel_memory,
         verbose: args.verbose,
         samples_ring_bytes: samples_ring_bytes(args.sample_rate),
+        operation_classes: operation_classes(&args.operations)?,
+        operations_ring_bytes: if args.operations.operation.is_empty() { 4096 } else { 1 << 20 },
         ..KernelOptions::default()
     };
     let kernel = Arc::new(Kernel::load(&options).map_err(Failure::attach)?);
@@ -295,8 +299,12 @@ fn prepare(
         misc_ns: 0.0,
         misc_cost: 0.0,
         comparison: None,
+        operations: None,
     };
     session.start_metric(metric)?;
+    if matches!(launched, Launched::Nothing) {
+        session.start_operations(&args.operations)?;
+    }
     Ok((session, launched))
 }
 

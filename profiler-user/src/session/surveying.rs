@@ -385,7 +385,7 @@ impl Session {
             .attach
             .classes()
             .iter()
-            .filter(|c| c.is_open() && (self.controller.is_attached(c.id) || self.is_metric(c.id)))
+            .filter(|c| c.is_open() && (self.controller.is_attached(c.id) || self.is_apart(c.id)))
             .map(|c| (c.id, self.attach.quota(c.id)))
             .collect();
         if let Some(comparison) = &mut self.comparison {
@@ -404,6 +404,7 @@ impl Session {
             self.ledger.predicted() * 100.0,
             self.budget,
             if self.trips > 0 { format!(", {} stopped", self.trips) } else { String::new() }
+                + &self.operations_line()
         ));
     }
 }

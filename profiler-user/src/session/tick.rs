@@ -68,6 +68,7 @@ impl Session {
             }
         }
         self.compare();
+        self.follow_operations(now);
         Ok(self.end_ns.is_none_or(|end| now < end) && self.problem.is_none())
     }
 
@@ -77,6 +78,7 @@ impl Session {
             && self.burst_windows.is_empty()
             && self.rearm_wanted.is_empty()
             && self.children.is_empty()
+            && self.operations.is_none()
             && !self.attach.classes().iter().any(|c| c.is_open() && c.kind == RecordKind::Record)
             && !self.attach.closing()
     }
@@ -145,6 +147,7 @@ impl Session {
         if !rows.is_empty() {
             self.writer.send(rows);
         }
+        self.drain_operations();
         while let Some(event) = self.lifecycle.try_next() {
             // A record that we do not know is a record of a newer object: counted by the reader, nothing to do.
             if let Ok(event) = event {
@@ -263,6 +266,7 @@ impl Session {
         self.foreign_samples = others;
         self.ledger.charge_units(Charge::Bystanders, None, foreign, self.sampling.price(&self.cost));
         self.charge_metric(elapsed);
+        self.charge_operations();
         let operations = self.attach.take_operations();
         self.ledger.charge_units(Charge::Attach, None, operations, self.cost.attach);
         self.misc_ns += operations as f64 * self.cost.attach.ns;
@@ -296,7 +300,8 @@ impl Session {
         let other = per_s(sample_cost)
             + per_s(switch_cost) * LEDGER_NS as f64 / SLOW_NS as f64
             + self.misc_cost
-            + self.metric_cost();
+            + self.metric_cost()
+            + self.operations_cost();
         let tick = Tick {
             now_ns: now,
             elapsed_ns: elapsed,

@@ -12,6 +12,7 @@ mod exact;
 mod forks;
 mod launched;
 mod many;
+mod operations;
 mod progress;
 mod replan;
 

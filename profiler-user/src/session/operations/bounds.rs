@@ -1,0 +1,396 @@
+//! From what was named to classes.
+
+use super::super::Session;
+use super::super::attach::now_ns;
+use super::super::class::{OperationRole, Wish};
+use super::super::shares::FunctionKey;
+use super::hook::CycleHook;
+use super::spec::{Bound, Bounds, ClassArgument, OperationArgs, OperationSpec};
+use super::{Kept, Operation, Operations, RESERVED_CLASSES};
+use crate::failure::Failure;
+use crate::inspect::{Function, Pattern};
+use crate::prober::operation::{
+    ARGUMENT_NONE, MEASURE_CALLS, MEASURE_NONE, OPERATION_BALANCE, OPERATION_BY_THREAD,
+};
+use crate::prober::{OperationControl, OperationCounters, SyscallBounds};
+use crate::target::LaunchUser;
+use profiler_core::adapt::decision::{slack_q16, threshold};
+use profiler_core::adapt::{Adapter, ClassId as OperationClassId};
+use profiler_core::class::{ClassId, ExitMode, RecordKind, SiteClass};
+use profiler_core::cost::Price;
+use profiler_core::recording::{NotObserved, OperationClassRow, OperationMeta};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Functions that one begin or end may name.
+const MOST_FUNCTIONS: usize = 16;
+/// Functions inside operations.
+const MOST_INNER: usize = 500;
+fn free() -> Price {
+    Price::fixed(0.0)
+}
+
+impl Session {
+    /// Finds what was named and makes classes of it; nothing is attached yet.
+    ///
+    /// # Errors
+    /// Something does not exist in the target, or cannot bound an operation.
+    pub(in crate::session) fn start_operations(&mut self, args: &OperationArgs) -> Result<(), Failure> {
+        if args.operation.is_empty() {
+            return Ok(());
+        }
+        let config = args.config().map_err(Failure::usage)?;
+        let policy = args.policy();
+        let reader = self.attach.kernel().operation_reader().map_err(Failure::attach)?;
+        let now = now_ns();
+        let mut operations = Operations {
+            list: Vec::new(),
+            config: config.clone(),
+            policy,
+            reader,
+            inner: Vec::new(),
+            bounds: Vec::new(),
+            inner_last: BTreeMap::new(),
+            inner_off: 0,
+            syscalls: None,
+            syscalls_charged: (0, 0),
+            syscalls_seen: 0,
+            linger_ns: 0,
+            hook: None,
+            quotas_ns: 0,
+            cost: 0.0,
+            begun: false,
+        };
+        if let Some(command) = &args.on_cycle {
+            let user = LaunchUser::from_sudo().map_err(Failure::attach)?;
+            operations.hook = Some(CycleHook::new(command.clone(), user, &self.output));
+        }
+        let per_operation = config.max_classes as u32 + RESERVED_CLASSES;
+        let mut syscalls: BTreeMap<usize, SyscallBounds> = BTreeMap::new();
+        for (number, spec) in (0u32..).zip(&args.operation) {
+            let usage = |why: String| Failure::usage(format!("--operation '{}': {why}", spec.text));
+            if args.operation.iter().filter(|other| other.name == spec.name).count() > 1 {
+                return Err(usage(format!("there are two operations named '{}'", spec.name)));
+            }
+            let bounds = self.bounds_of(number, spec, &mut syscalls).map_err(usage)?;
+            let classes = number * per_operation..(number + 1) * per_operation;
+            let adapter =
+                Adapter::new(policy, config.clone(), None).map_err(|e| Failure::usage(e.to_string()))?;
+            self.configure_operation(number, spec, &adapter, &classes);
+            let screen_ns = match bounds.as_slice() {
+                [] => {
+                    let calls = if matches!(spec.bounds, Bounds::One(_)) { 1.0 } else { 2.0 };
+                    calls * self.cost.tracepoint.ns
+                }
+                bounds => bounds.iter().map(|id| self.attach.class(*id).tau().ns).sum(),
+            };
+            operations.bounds.extend(bounds.iter().map(|class| Kept {
+                class: *class,
+                next_ns: 0,
+                trips: 0,
+                open: false,
+            }));
+            let own = if spec.class.is_some() { "(unnamed)".to_owned() } else { spec.name.clone() };
+            let names = BTreeMap::from([(classes.start, own), (classes.start + 1, "(other)".to_owned())]);
+            let rows: Vec<_> = names
+                .iter()
+                .map(|(class, name)| OperationClassRow {
+                    operation: number,
+                    class_id: *class,
+                    operation_name: spec.name.clone(),
+                    class_name: name.clone(),
+                })
+                .collect();
+            self.writer.send(rows);
+            operations.list.push(Operation {
+                number,
+                name: spec.name.clone(),
+                bounds,
+                last: vec![OperationCounters::default(); classes.len()],
+                classes,
+                adapter,
+                names,
+                since_ns: now,
+                watched_ns: 0,
+                looked_ns: now,
+                monitoring: false,
+                cycle: 0,
+                cycle_since_ns: now,
+                record_ns: 0.0,
+                screen_ns,
+                bounds_off: 0,
+                rate_hz: 0.0,
+                recorded_share: 0.0,
+                population: 0,
+                sample: 0,
+                said_dear: false,
+            });
+        }
+        let inner = self.inner_of(args).map_err(Failure::usage)?;
+        let inner_hit_ns = inner.iter().map(|id| self.attach.class(*id).hit_price.ns).sum::<f64>()
+            / inner.len().max(1) as f64;
+        operations.inner =
+            inner.iter().map(|class| Kept { class: *class, next_ns: 0, trips: 0, open: false }).collect();
+        if !syscalls.is_empty() {
+            let list: Vec<(u32, SyscallBounds)> =
+                // OK because numbers are below 512.
+                syscalls.iter().map(|(number, bounds)| (*number as u32, *bounds)).collect();
+            let watch = self.attach.kernel().watch_syscalls(&list, self.meta.pid).map_err(Failure::attach)?;
+            operations.syscalls = Some(watch);
+        }
+        self.meta.operations = operations
+            .list
+            .iter()
+            .zip(&args.operation)
+            .map(|(o, spec)| OperationMeta {
+                operation: o.number,
+                name: o.name.clone(),
+                bounds: spec.text.clone(),
+                policy: policy.name().to_owned(),
+                config: config.clone(),
+                measure: args.measure.as_ref().map_or_else(
+                    || if inner.is_empty() { String::new() } else { "calls of inner functions".to_owned() },
+                    super::MeasureSpec::in_words,
+                ),
+                screen_ns: o.screen_ns,
+                inner_hit_ns,
+            })
+            .collect();
+        self.operations = Some(Box::new(operations));
+        Ok(())
+    }
+
+    /// The kernel's numbers of an operation before its first window: recording is off until bounds and inner functions are
+    /// attached.
+    fn configure_operation(
+        &self,
+        number: u32,
+        spec: &OperationSpec,
+        adapter: &Adapter,
+        classes: &std::ops::Range<u32>,
+    ) {
+        let by_thread = !matches!(spec.bounds, Bounds::One(Bound::Function(_)));
+        let (kind, index) = spec.class.map_or((ARGUMENT_NONE, 0), |c: ClassArgument| (c.kind, c.index));
+        let mut flags = if by_thread { OPERATION_BY_THREAD } else { 0 };
+        if adapter.orders().balance {
+            flags |= OPERATION_BALANCE;
+        }
+        let control = OperationControl {
+            flags,
+            slack_q16: slack_q16(adapter.config().balance_slack),
+            argument_kind: kind,
+            argument: index,
+            base_class: classes.start,
+            other_class: classes.start + 1,
+            end_class: classes.end,
+            ..OperationControl::default()
+        };
+        let table = self.attach.kernel().operations();
+        table.configure(number, &control, classes.start + RESERVED_CLASSES);
+        table.set_quota(number, 0);
+        for class in classes.clone() {
+            let orders = adapter.orders().of(OperationClassId(class));
+            table.order(class, threshold(orders.rate), 0, orders.stretch);
+        }
+    }
+
+    /// Classes of the functions that bound an operation; system calls are entered into `syscalls`.
+    fn bounds_of(
+        &mut self,
+        number: u32,
+        spec: &OperationSpec,
+        syscalls: &mut BTreeMap<usize, SyscallBounds>,
+    ) -> Result<Vec<ClassId>, String> {
+        let mask = spec.class.map_or(0, ClassArgument::mask);
+        let mut taken = |call: usize, set: fn(&mut SyscallBounds, u32) -> bool| {
+            if set(syscalls.entry(call).or_default(), number) {
+                Ok(())
+            } else {
+                Err(format!(
+                    "another operation has the same bound, the system call {}",
+                    crate::target::syscalls::name(call)
+                ))
+            }
+        };
+        match &spec.bounds {
+            Bounds::One(Bound::Syscall(call)) => {
+                taken(*call, |b, n| b.begins_at_entry.replace(n).is_none())?;
+                taken(*call, |b, n| b.ends_at_exit.replace(n).is_none())?;
+                Ok(Vec::new())
+            }
+            Bounds::Pair(Bound::Syscall(begin), Bound::Syscall(end)) => {
+                taken(*begin, |b, n| b.begins_at_exit.replace(n).is_none())?;
+                taken(*end, |b, n| b.ends_at_exit.replace(n).is_none())?;
+                Ok(Vec::new())
+            }
+            Bounds::One(Bound::Function(pattern)) => {
+                self.bound_classes(pattern, "begin", OperationRole::Whole(number), mask)
+            }
+            Bounds::Pair(Bound::Function(begin), Bound::Function(end)) => {
+                let mut classes = self.bound_classes(begin, "begin", OperationRole::Begin(number), mask)?;
+                classes.extend(self.bound_classes(end, "end", OperationRole::End(number), 0)?);
+                Ok(classes)
+            }
+            // The parser refuses it.
+            Bounds::Pair(..) => Err("begin and end must both be functions or both system calls".to_owned()),
+        }
+    }
+
+    fn bound_classes(
+        &mut self,
+        pattern: &str,
+        which: &str,
+        role: OperationRole,
+        mask: u8,
+    ) -> Result<Vec<ClassId>, String> {
+        let functions =
+            self.functions_of(pattern).map_err(|why| format!("its {which} '{pattern}': {why}"))?;
+        if functions.len() > MOST_FUNCTIONS {
+            return Err(format!(
+                "its {which} '{pattern}' names {} functions; at most {MOST_FUNCTIONS} bound an operation",
+                functions.len()
+            ));
+        }
+        functions
+            .iter()
+            .map(|function| {
+                self.apart_class(function, role, mask, RecordKind::Record)
+                    .map_err(|why| format!("its {which} '{}': {why}", function.name))
+            })
+            .collect()
+    }
+
+    fn functions_of(&self, pattern: &str) -> Result<Vec<Function>, String> {
+        let parsed = Pattern::parse(pattern).map_err(|error| error.to_string())?;
+        let found = self.inspection.resolve(&[parsed]);
+        match found.unmatched.first() {
+            None => Ok(found.functions),
+            Some(unmatched) if unmatched.suggestions.is_empty() => Err(unmatched.reason.to_string()),
+            Some(unmatched) => {
+                Err(format!("{}; similar: {}", unmatched.reason, unmatched.suggestions.join(", ")))
+            }
+        }
+    }
+
+    /// A class that neither planner nor controller knows. `mask`: argument registers that the kernel side reads.
+    fn apart_class(
+        &mut self,
+        function: &Function,
+        role: OperationRole,
+        mask: u8,
+        kind: RecordKind,
+    ) -> Result<ClassId, String> {
+        let key = FunctionKey { module: function.module, address: function.vaddr };
+        if self.attach.classes().iter().any(|c| c.candidate.key == key) {
+            return Err("it is watched for something else already (another operation, --progress)".to_owned());
+        }
+        // Priced as a call that is recorded, which does about as much in the kernel.
+        let wish =
+            Wish { kind: RecordKind::Record, weight: 1.0, must: true, named: true, force_return_link: false };
+        let id = self.add_class(function, key, wish)?;
+        let whole = matches!(role, OperationRole::Whole(_));
+        let entry_only = match role {
+            OperationRole::Begin(_) | OperationRole::End(_) => true,
+            OperationRole::Inner { .. } => kind == RecordKind::Count,
+            OperationRole::Whole(_) => false,
+        };
+        let class = self.attach.class_mut(id);
+        class.role = Some(role);
+        class.kind = kind;
+        if whole || entry_only {
+            class.lease = None;
+        }
+        if class.exit == ExitMode::None && whole {
+            return Err(format!(
+                "its returns cannot be seen ({}); name the function that ends it: NAME=BEGIN..END",
+                class.candidate.exits.as_ref().err().cloned().unwrap_or_default()
+            ));
+        }
+        if entry_only {
+            class.exit = ExitMode::None;
+            class.exit_price = free();
+        }
+        let site = class
+            .sites
+            .entries
+            .iter()
+            .find(|s| s.file_offset == class.candidate.entry_offset && s.arguments & mask == mask);
+        let linked = class.exit == ExitMode::ReturnLink;
+        let site = site.or_else(|| {
+            class.sites.entries.iter().find(|s| s.arguments & mask == mask && (s.at_entry_stack || !linked))
+        });
+        let Some(site) = site.copied().filter(|s| mask == 0 || s.arguments & mask == mask) else {
+            if mask == 0 {
+                return Ok(id);
+            }
+            return Err(
+                "the argument is overwritten before the first instruction that can carry a probe".to_owned()
+            );
+        };
+        let candidate = &mut class.candidate;
+        candidate.entry_offset = site.file_offset;
+        candidate.entry_address = site.vaddr;
+        candidate.entry_class = site.class;
+        candidate.entry_slot = site.return_slot.unwrap_or(crate::prober::SLOT_UNKNOWN);
+        if matches!(role, OperationRole::End(_)) {
+            candidate.entry_slot = crate::prober::SLOT_UNKNOWN;
+        }
+        let (candidate, exit) = (candidate.clone(), class.exit);
+        let (hit_price, exit_price) = self.prices(&candidate, RecordKind::Record, exit);
+        let class = self.attach.class_mut(id);
+        class.hit_price = hit_price;
+        class.exit_price = if entry_only { free() } else { exit_price };
+        debug_assert!(class.hit_price.ns > 0.0 || class.candidate.entry_class == SiteClass::Stepped);
+        Ok(id)
+    }
+
+    /// Classes of the functions inside operations.
+    fn inner_of(&mut self, args: &OperationArgs) -> Result<Vec<ClassId>, String> {
+        let mut inner = Vec::new();
+        let mut measured = BTreeSet::new();
+        if let Some(measure) = &args.measure {
+            let adds = measure.argument.map_or(MEASURE_CALLS, |k| k + 1);
+            let functions = self
+                .functions_of(&measure.function)
+                .map_err(|why| format!("--measure '{}': {why}", measure.function))?;
+            let detailed = self.detail_functions(args)?;
+            for function in functions.iter().take(MOST_FUNCTIONS) {
+                let counts =
+                    detailed.iter().any(|d| (d.module, d.vaddr) == (function.module, function.vaddr));
+                let kind = if counts { RecordKind::Latency } else { RecordKind::Count };
+                let mask = measure.argument.map_or(0, |k| 1 << k);
+                let role = OperationRole::Inner { measure: adds, counts };
+                let id = self
+                    .apart_class(function, role, mask, kind)
+                    .map_err(|why| format!("--measure '{}': {why}", function.name))?;
+                measured.insert((function.module, function.vaddr));
+                inner.push(id);
+            }
+        }
+        let adds = if args.measure.is_some() { MEASURE_NONE } else { MEASURE_CALLS };
+        for function in self.detail_functions(args)? {
+            if measured.contains(&(function.module, function.vaddr)) || inner.len() >= MOST_INNER {
+                continue;
+            }
+            let role = OperationRole::Inner { measure: adds, counts: true };
+            // Of a pattern that names many some cannot be traced: that is said, and the others are.
+            if let Err(why) = self.apart_class(&function, role, 0, RecordKind::Latency) {
+                self.meta.not_observed.push(NotObserved { what: function.name.clone(), why });
+            } else if let Some(class) = self.attach.classes().last() {
+                inner.push(class.id);
+            }
+        }
+        Ok(inner)
+    }
+
+    fn detail_functions(&self, args: &OperationArgs) -> Result<Vec<Function>, String> {
+        if args.detail.is_empty() {
+            return Ok(self.selection.traced(&self.inspection));
+        }
+        let mut functions = Vec::new();
+        for pattern in &args.detail {
+            functions
+                .extend(self.functions_of(pattern).map_err(|why| format!("--detail '{pattern}': {why}"))?);
+        }
+        Ok(functions)
+    }
+}

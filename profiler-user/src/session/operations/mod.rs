@@ -1,0 +1,294 @@
+//! Operations while the run goes on: which functions bound them, which of them are recorded, what is told about them.
+//!
+//! What: [`spec`] reads the command line; [`bounds`] makes classes of the functions, [`keep`] keeps them attached under quotas;
+//! [`window`] reads the kernel's counts once a revision, asks the policy (`profiler_core::adapt`) and writes its
+//! orders; [`hook`] runs `--on-cycle`. Why apart from planner and controller: bounds stay attached for every operation,
+//! recorded or not, and inner functions follow the policy. Both keep to a share of the budget that the plan leaves alone.
+//!
+//! The budget of operations: screening (the bounds) comes first, then hits of inner functions outside recorded operations,
+//! which pay their traps all the same; what is left records. Where one of the first two is dearer than the whole, it is taken
+//! off for whole revision windows.
+
+mod bounds;
+mod hook;
+mod keep;
+mod spec;
+mod window;
+
+pub use spec::{MeasureSpec, OperationArgs, OperationSpec};
+
+use super::Session;
+use super::attach::now_ns;
+use crate::failure::Failure;
+use crate::prober::{MAX_OPERATIONS, OperationCounters, OperationReader, SyscallWatch};
+use hook::CycleHook;
+use profiler_core::adapt::{AdaptConfig, Adapter, PolicyKind};
+use profiler_core::class::ClassId;
+use profiler_core::recording::{Charge, OperationClassRow, OperationRow};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Part of the budget that operations may use; the rest is for samples and what else is traced.
+const BUDGET_SHARE: f64 = 0.8;
+/// Records taken from the ring in one turn.
+const DRAIN_LIMIT: usize = 100_000;
+/// Classes of an operation beside those of names: its own, and `(other)`.
+const RESERVED_CLASSES: u32 = 2;
+/// Kernel memory bounds the classes of all operations together: 256 bytes per CPU each.
+const MOST_CLASSES: usize = 65_536;
+
+/// Classes that the kernel side must hold.
+///
+/// # Errors
+/// The settings make no sense.
+pub fn operation_classes(args: &OperationArgs) -> Result<u32, Failure> {
+    let count = args.operation.len();
+    if count == 0 {
+        return Ok(0);
+    }
+    if count > MAX_OPERATIONS {
+        return Err(Failure::usage(format!(
+            "{count} operations are asked for; at most {MAX_OPERATIONS} are followed"
+        )));
+    }
+    let config = args.config().map_err(Failure::usage)?;
+    let all = count * (config.max_classes + RESERVED_CLASSES as usize);
+    if all > MOST_CLASSES {
+        return Err(Failure::usage(format!(
+            "--adapt max_classes={} for {count} operations: at most {MOST_CLASSES} classes fit together",
+            config.max_classes
+        )));
+    }
+    // OK because it is at most 65,536.
+    Ok(all as u32)
+}
+
+/// One operation that is followed.
+struct Operation {
+    /// Number, everywhere.
+    number: u32,
+    name: String,
+    /// Its functions: begin, then end. Empty for system calls.
+    bounds: Vec<ClassId>,
+    /// Its classes: the first is its own, the second `(other)`.
+    classes: Range<u32>,
+    adapter: Adapter,
+    /// Names of classes, as known so far.
+    names: BTreeMap<u32, String>,
+    /// Counters of its classes at the last cut.
+    last: Vec<OperationCounters>,
+    /// Start of the present window, ktime ns.
+    since_ns: u64,
+    /// Part of the window before the present one in which bounds were attached, ns, and until when it was looked at.
+    watched_ns: u64,
+    looked_ns: u64,
+    /// Recording is on in the kernel.
+    monitoring: bool,
+    /// Monitoring cycle and its start, ktime ns.
+    cycle: u64,
+    cycle_since_ns: u64,
+    /// Mean cost of a recorded operation, ns, smoothed; 0: none was seen.
+    record_ns: f64,
+    /// Price of screening one operation, ns.
+    screen_ns: f64,
+    /// Windows for which bounds stay off, because screening is too dear.
+    bounds_off: u32,
+    /// For the live line: operations per second, share recorded of the last window.
+    rate_hz: f64,
+    recorded_share: f64,
+    /// Operations and recorded ones so far.
+    population: u64,
+    sample: u64,
+    /// Notes that were given once.
+    said_dear: bool,
+}
+
+/// A class that is kept attached.
+struct Kept {
+    class: ClassId,
+    /// Not before this time, ktime ns.
+    next_ns: u64,
+    /// The breaker took it off so many times in a row.
+    trips: u32,
+    /// It was open when it was last looked at, and we have not closed it.
+    open: bool,
+}
+
+/// All operations.
+pub struct Operations {
+    list: Vec<Operation>,
+    config: AdaptConfig,
+    policy: PolicyKind,
+    reader: OperationReader,
+    /// Functions inside them, for details and for the measure.
+    inner: Vec<Kept>,
+    bounds: Vec<Kept>,
+    /// Counters of inner classes at the last cut: hits, ends.
+    inner_last: BTreeMap<ClassId, (u64, u64)>,
+    /// Windows for which inner functions stay off and nothing is recorded, because they are too dear.
+    inner_off: u32,
+    syscalls: Option<SyscallWatch>,
+    /// Hits of system calls that are charged: own, others.
+    syscalls_charged: (u64, u64),
+    /// The same, as last read for the price of screening.
+    syscalls_seen: u64,
+    /// Inner functions stay attached until this time at least, ktime ns.
+    linger_ns: u64,
+    hook: Option<CycleHook>,
+    /// When the quotas were given last, ktime ns.
+    quotas_ns: u64,
+    /// CPU s/s that operations cost, of the last window.
+    cost: f64,
+    begun: bool,
+}
+
+impl Operations {
+    /// Rows of recorded operations that are in the ring.
+    fn drain(&mut self) -> Vec<OperationRow> {
+        let mut rows = Vec::new();
+        self.reader.drain(DRAIN_LIMIT, |r| {
+            rows.push(OperationRow {
+                operation: r.operation,
+                class_id: r.class,
+                tid: r.tid,
+                begin_ns: r.begin_ns,
+                duration_ns: r.duration_ns,
+                calls: r.calls,
+                inner_ns: r.inner_ns,
+                measure: r.measure,
+                cost_ns: r.cost_ns,
+                off_cpu_ns: None,
+                cycle: r.cycle,
+                stretch: r.stretch,
+                censored: false,
+            });
+        });
+        rows
+    }
+
+    /// Rows of classes that were given names since the last call.
+    fn new_classes(&mut self) -> Vec<OperationClassRow> {
+        let mut rows = Vec::new();
+        for new in self.reader.new_names() {
+            let Some(operation) = self.list.get_mut(new.operation as usize) else { continue };
+            rows.push(OperationClassRow {
+                operation: new.operation,
+                class_id: new.class,
+                operation_name: operation.name.clone(),
+                class_name: new.name.clone(),
+            });
+            operation.names.insert(new.class, new.name);
+        }
+        rows
+    }
+}
+
+impl Operation {
+    fn class_name(&self, class: u32) -> String {
+        self.names.get(&class).cloned().unwrap_or_else(|| format!("class {class}"))
+    }
+}
+
+impl Session {
+    /// A class that neither planner nor controller has a say in.
+    pub(super) fn is_apart(&self, id: ClassId) -> bool {
+        self.attach.class(id).role.is_some() || self.is_metric(id)
+    }
+
+    /// What the plan leaves to operations, CPU s/s.
+    pub(super) fn operations_reserve(&self) -> f64 {
+        if self.operations.is_some() { self.operations_budget() } else { 0.0 }
+    }
+
+    /// What operations may cost, CPU s/s.
+    fn operations_budget(&self) -> f64 {
+        let cpu = self.own_cpu.max(profiler_core::ledger::FLOOR_CPU_PER_S);
+        BUDGET_SHARE * self.budget.cpu_per_second(cpu)
+    }
+
+    /// What they cost, CPU s/s.
+    pub(super) fn operations_cost(&self) -> f64 {
+        self.operations.as_ref().map_or(0.0, |o| o.cost)
+    }
+
+    /// Takes what was recorded out of the ring.
+    pub(super) fn drain_operations(&mut self) {
+        let Some(operations) = &mut self.operations else { return };
+        let rows = operations.drain();
+        if !rows.is_empty() {
+            self.writer.send(rows);
+        }
+    }
+
+    /// Charges the tracepoints that system calls pass; functions are charged like all classes.
+    pub(super) fn charge_operations(&mut self) {
+        let Some(operations) = &mut self.operations else { return };
+        if operations.syscalls.is_none() {
+            return;
+        }
+        let global = self.attach.kernel().classes().global_counters();
+        let (own, others) = (global.operation_syscalls, global.operation_syscalls_other);
+        let new = (own - operations.syscalls_charged.0, others - operations.syscalls_charged.1);
+        operations.syscalls_charged = (own, others);
+        self.ledger.charge_units(Charge::Traced, None, new.0, self.cost.tracepoint);
+        self.ledger.charge_units(Charge::Bystanders, None, new.1, self.cost.tracepoint);
+    }
+
+    /// For the live line.
+    pub(super) fn operations_line(&self) -> String {
+        let Some(operations) = &self.operations else { return String::new() };
+        let mut line = String::new();
+        for o in &operations.list {
+            let state = if o.bounds_off > 0 {
+                ", not watched now"
+            } else if operations.inner_off > 0 {
+                ", details off"
+            } else if !o.monitoring {
+                ", baseline"
+            } else {
+                ""
+            };
+            line.push_str(&format!(
+                "; {}: {:.0}/s, {:.1} % recorded now, {} of {}{state}",
+                o.name,
+                o.rate_hz,
+                o.recorded_share * 100.0,
+                o.sample,
+                o.population
+            ));
+        }
+        line
+    }
+
+    /// One turn: keeps functions attached, and once a revision asks the policy.
+    pub(super) fn follow_operations(&mut self, now: u64) {
+        if self.operations.is_none() || !self.sampling_started {
+            return;
+        }
+        self.keep_bounds(now);
+        self.look_at_time();
+        let Some(operations) = &mut self.operations else { return };
+        if let Some(note) = operations.hook.as_mut().and_then(CycleHook::poll) {
+            self.progress.note(&note);
+        }
+        // OK because `revise_s` was checked.
+        let revise_ns = (operations.config.revise_s * 1e9) as u64;
+        let due = operations.list.iter().any(|o| now.saturating_sub(o.since_ns) >= revise_ns);
+        if due && operations.begun {
+            self.revise_operations(now_ns());
+        }
+    }
+
+    /// Adds up for how long bounds were attached.
+    fn look_at_time(&mut self) {
+        let now = now_ns();
+        let Some(operations) = &mut self.operations else { return };
+        for o in &mut operations.list {
+            let attached = o.bounds.iter().all(|id| self.attach.class(*id).is_open());
+            if attached {
+                o.watched_ns += now.saturating_sub(o.looked_ns);
+            }
+            o.looked_ns = now;
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! What users type about operations.
+//!
+//! ```text
+//! NAME=FUNCTION                          from the function's entry to its return
+//! NAME=BEGIN..END                        from a call of BEGIN to a call of END on the same thread
+//! NAME=syscall:CALL                      one system call
+//! NAME=syscall:BEGIN..syscall:END        from the return of BEGIN to the return of END on the same thread
+//! …,class=argK:str|slice|int|long        one class for each value of BEGIN's argument K (0 to 5)
+//! ```
+
+use crate::prober::operation::{ARGUMENT_INT, ARGUMENT_LONG, ARGUMENT_SLICE, ARGUMENT_STRING};
+use crate::target::syscalls;
+use clap::Args;
+use profiler_core::adapt::{AdaptConfig, PolicyKind};
+use std::str::FromStr;
+
+/// One end of an operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Bound {
+    /// A function, by a pattern.
+    Function(String),
+    /// A system call: its number.
+    Syscall(usize),
+}
+
+/// Begin and end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Bounds {
+    /// One function, or one system call.
+    One(Bound),
+    /// Two of one kind.
+    Pair(Bound, Bound),
+}
+
+/// The argument that names the class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClassArgument {
+    /// Which, from 0.
+    pub index: u32,
+    /// `ARGUMENT_*` of the kernel side.
+    pub kind: u32,
+}
+
+impl ClassArgument {
+    /// Registers that must be as the caller passed them, as [`crate::inspect::Site::arguments`].
+    #[must_use]
+    pub fn mask(self) -> u8 {
+        let one = 1 << self.index;
+        if self.kind == ARGUMENT_SLICE { one | one << 1 } else { one }
+    }
+}
+
+/// `--operation`, parsed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OperationSpec {
+    /// As it was typed.
+    pub text: String,
+    /// Name of the operation.
+    pub name: String,
+    /// Begin and end.
+    pub bounds: Bounds,
+    /// What tells requests apart.
+    pub class: Option<ClassArgument>,
+}
+
+impl FromStr for OperationSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((name, rest)) = text.split_once('=').filter(|(name, _)| !name.trim().is_empty()) else {
+            return Err(
+                "write NAME=FUNCTION, NAME=BEGIN..END or NAME=syscall:CALL, like 'req=handle_request'"
+                    .to_owned(),
+            );
+        };
+        // From the right: names of functions hold commas and '='.
+        let (bounds, class) = match rest.rsplit_once(",class=") {
+            Some((bounds, class)) => (bounds, Some(class_argument(class)?)),
+            None => (rest, None),
+        };
+        let bounds = match bounds.split_once("..") {
+            None => Bounds::One(bound(bounds, "begin")?),
+            Some((begin, end)) => Bounds::Pair(bound(begin, "begin")?, bound(end, "end")?),
+        };
+        if let Bounds::Pair(a, b) = &bounds {
+            if matches!(a, Bound::Function(_)) != matches!(b, Bound::Function(_)) {
+                return Err("begin and end must both be functions or both system calls".to_owned());
+            }
+            if a == b {
+                return Err(
+                    "begin and end are the same; for one call from its begin to its end write NAME=FUNCTION"
+                        .to_owned(),
+                );
+            }
+        }
+        let has_syscall =
+            matches!(&bounds, Bounds::One(Bound::Syscall(_)) | Bounds::Pair(Bound::Syscall(_), _));
+        if class.is_some() && has_syscall {
+            return Err(
+                "a class argument needs a function as begin: system calls are told apart by name only"
+                    .to_owned(),
+            );
+        }
+        Ok(Self { text: text.to_owned(), name: name.trim().to_owned(), bounds, class })
+    }
+}
+
+fn bound(text: &str, which: &str) -> Result<Bound, String> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Err(format!(
+            "the {which} is empty: write NAME=BEGIN..END, or NAME=FUNCTION for a call from its begin to its end"
+        ));
+    }
+    if let Some(name) = text.strip_prefix("syscall:") {
+        let number = syscalls::number(name).ok_or_else(|| {
+            format!("there is no system call '{name}' on x86-64; 'man syscalls' lists them")
+        })?;
+        return Ok(Bound::Syscall(number));
+    }
+    if text.starts_with("usdt:") || text.starts_with("tp:") {
+        return Err(format!(
+            "'{text}': operations are bounded by functions and system calls; name the function that holds the probe"
+        ));
+    }
+    Ok(Bound::Function(text.to_owned()))
+}
+
+/// `arg0:str`.
+fn class_argument(text: &str) -> Result<ClassArgument, String> {
+    let wrong = || {
+        format!(
+            "'class={text}': write class=argK:str (a C string), :slice (pointer, and length in the next argument), :int or :long, with K from 0 to 5"
+        )
+    };
+    let (index, kind) = text.split_once(':').ok_or_else(wrong)?;
+    let index = argument_index(index).ok_or_else(wrong)?;
+    let kind = match kind {
+        "str" => ARGUMENT_STRING,
+        "slice" => ARGUMENT_SLICE,
+        "int" => ARGUMENT_INT,
+        "long" => ARGUMENT_LONG,
+        _ => return Err(wrong()),
+    };
+    if kind == ARGUMENT_SLICE && index == 5 {
+        return Err(
+            "class=arg5:slice: its length would be in a seventh argument, which lies on the stack".to_owned()
+        );
+    }
+    Ok(ClassArgument { index, kind })
+}
+
+fn argument_index(text: &str) -> Option<u32> {
+    text.strip_prefix("arg").and_then(|k| k.parse().ok()).filter(|k| *k <= 5)
+}
+
+/// `--measure`, parsed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MeasureSpec {
+    /// The function, by a pattern.
+    pub function: String,
+    /// Which argument is summed up; `None`: calls are counted.
+    pub argument: Option<u32>,
+}
+
+impl FromStr for MeasureSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.trim().is_empty() {
+            return Err("write FUNCTION:argK for the sum of an argument, or FUNCTION for its calls, like 'malloc:arg0'".to_owned());
+        }
+        // `libc.so.6:malloc` is a function.
+        match text.rsplit_once(':').map(|(function, k)| (function, argument_index(k))) {
+            Some((function, Some(k))) if !function.is_empty() => {
+                Ok(Self { function: function.to_owned(), argument: Some(k) })
+            }
+            _ => Ok(Self { function: text.to_owned(), argument: None }),
+        }
+    }
+}
+
+impl MeasureSpec {
+    /// In words.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        match self.argument {
+            Some(k) => format!("sum of argument {k} of {}", self.function),
+            None => format!("calls of {}", self.function),
+        }
+    }
+}
+
+fn policy(text: &str) -> Result<PolicyKind, String> {
+    text.parse().map_err(|error: profiler_core::adapt::orders::UnknownPolicy| error.to_string())
+}
+
+/// Units of the target's work, and how they are sampled.
+#[derive(Debug, Args, Default, Clone)]
+#[command(next_help_heading = "Operations")]
+pub struct OperationArgs {
+    /// Follow a unit of the target's work. SPEC: NAME=FUNCTION (from its call to its return), NAME=BEGIN..END (calls of
+    /// two functions on one thread), NAME=syscall:CALL, NAME=syscall:BEGIN..syscall:END (from return to return); with
+    /// ',class=argK:str' (or slice, int, long) one class for each value of that argument. All are counted and timed;
+    /// a sample, chosen by --policy, is recorded in detail
+    #[arg(long, value_name = "SPEC", verbatim_doc_comment)]
+    pub operation: Vec<OperationSpec>,
+    /// What is measured inside recorded operations: the sum of an argument of a function ('malloc:arg0'), or its calls
+    /// ('malloc'). Default: the calls of the functions of --detail
+    #[arg(long, value_name = "FUNCTION[:argK]", requires = "operation", verbatim_doc_comment)]
+    pub measure: Option<MeasureSpec>,
+    /// Functions whose calls are counted and timed inside recorded operations (default: those of --trace)
+    #[arg(long, value_name = "PATTERN", requires = "operation")]
+    pub detail: Vec<String>,
+    /// Who decides which operations are recorded: adp (Mertz and Nunes), inv (rate inverse to throughput), uni
+    /// (constant rate), full (all), none, tithe (rate by budget and response time, shared among classes by their spread)
+    /// [default: tithe]
+    #[arg(long, value_name = "POLICY", value_parser = policy, requires = "operation", verbatim_doc_comment)]
+    pub policy: Option<PolicyKind>,
+    /// A setting of the policy: rate, max_rate, min_rate, revise_s, baseline_s, max_cycle_s, max_classes, … (docs/operations.md
+    /// has all)
+    #[arg(long, value_name = "KEY=VALUE", requires = "operation", verbatim_doc_comment)]
+    pub adapt: Vec<String>,
+    /// Run this shell command, as the user who called sudo, whenever a sample is complete; TITHE_* variables say what it is
+    #[arg(long, value_name = "COMMAND", requires = "operation")]
+    pub on_cycle: Option<String>,
+}
+
+impl OperationArgs {
+    /// The settings of the policy.
+    ///
+    /// # Errors
+    /// An unknown setting, or a value out of its range.
+    pub fn config(&self) -> Result<AdaptConfig, String> {
+        let mut text = String::new();
+        for setting in &self.adapt {
+            let (key, value) = setting
+                .split_once('=')
+                .ok_or_else(|| format!("--adapt '{setting}': write KEY=VALUE, like 'max_rate=0.2'"))?;
+            let (key, value) = (key.trim(), value.trim());
+            if key.contains(|c: char| !c.is_ascii_alphanumeric() && c != '_') || value.contains('\n') {
+                return Err(format!("--adapt '{setting}': '{key}' is no setting"));
+            }
+            // Settings with fractions are often whole numbers, and TOML tells the two apart.
+            let fraction = !matches!(key, "table_records" | "paired_least_classes" | "max_classes");
+            let dot = if fraction && value.parse::<i64>().is_ok() { ".0" } else { "" };
+            text.push_str(&format!("{key} = {value}{dot}\n"));
+        }
+        let config: AdaptConfig = toml::from_str(&text).map_err(|e| format!("--adapt: {}", e.message()))?;
+        config.check().map_err(|e| format!("--adapt: {e}"))?;
+        Ok(config)
+    }
+
+    /// The policy.
+    #[must_use]
+    pub fn policy(&self) -> PolicyKind {
+        self.policy.unwrap_or(PolicyKind::Tithe)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(text: &str) -> Result<OperationSpec, String> {
+        text.parse()
+    }
+
+    fn function(text: &str) -> Bound {
+        Bound::Function(text.to_owned())
+    }
+
+    #[test]
+    fn operations_are_written_in_four_ways() {
+        let one = spec("req=handle_request").unwrap();
+        assert_eq!((one.name.as_str(), one.bounds), ("req", Bounds::One(function("handle_request"))));
+        let pair = spec("req=begin..end,class=arg1:str").unwrap();
+        assert_eq!(pair.bounds, Bounds::Pair(function("begin"), function("end")));
+        assert_eq!(pair.class, Some(ClassArgument { index: 1, kind: ARGUMENT_STRING }));
+        assert_eq!(spec("s=syscall:fsync").unwrap().bounds, Bounds::One(Bound::Syscall(74)));
+        let pair = spec("s=syscall:read..syscall:write").unwrap().bounds;
+        assert_eq!(pair, Bounds::Pair(Bound::Syscall(0), Bound::Syscall(1)));
+        // Names of C++ functions.
+        let cpp = spec("q=db::query<int, 3>::operator==,class=arg0:slice").unwrap();
+        assert_eq!(cpp.bounds, Bounds::One(function("db::query<int, 3>::operator==")));
+        assert_eq!(cpp.class.unwrap().mask(), 3);
+    }
+
+    #[test]
+    fn wrong_ones_say_what_is_wrong() {
+        let wrong = |text: &str, part: &str| {
+            let error = spec(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        };
+        wrong("handle", "NAME=FUNCTION");
+        wrong("=handle", "NAME=FUNCTION");
+        wrong("req=", "the begin is empty");
+        wrong("req=begin..", "the end is empty");
+        wrong("req=..end", "the begin is empty");
+        wrong("req=f..f", "are the same");
+        wrong("req=f..syscall:write", "both be functions");
+        wrong("req=syscall:raed", "no system call 'raed'");
+        wrong("req=f,class=arg9:str", "K from 0 to 5");
+        wrong("req=f,class=arg0:text", "argK:str");
+        wrong("req=f,class=arg5:slice", "seventh argument");
+        wrong("req=syscall:read,class=arg0:int", "needs a function");
+        wrong("req=usdt:a:b", "bounded by functions");
+    }
+
+    #[test]
+    fn measures_are_sums_or_calls() {
+        let parse = |text: &str| text.parse::<MeasureSpec>().unwrap();
+        assert_eq!(parse("malloc:arg0"), MeasureSpec { function: "malloc".into(), argument: Some(0) });
+        assert_eq!(
+            parse("libc.so.6:malloc"),
+            MeasureSpec { function: "libc.so.6:malloc".into(), argument: None }
+        );
+        assert_eq!(parse("libc.so.6:malloc:arg2").argument, Some(2));
+    }
+
+    #[test]
+    fn every_setting_can_be_reached_and_wrong_ones_are_named() {
+        let config = |settings: &[&str]| {
+            OperationArgs {
+                adapt: settings.iter().map(|s| (*s).to_owned()).collect(),
+                ..OperationArgs::default()
+            }
+            .config()
+        };
+        assert_eq!(config(&[]).unwrap(), AdaptConfig::default());
+        let set = config(&["max_rate=1", "rate=0.25", "max_classes=7", "correct_for_price=false"]).unwrap();
+        assert_eq!((set.max_rate, set.rate, set.max_classes, set.correct_for_price), (1.0, 0.25, 7, false));
+        assert!(config(&["speed=1"]).unwrap_err().contains("speed"));
+        assert!(config(&["rate"]).unwrap_err().contains("KEY=VALUE"));
+        assert!(config(&["rate=2"]).unwrap_err().contains("between min_rate and max_rate"));
+    }
+}

@@ -1,0 +1,473 @@
+//! Once a revision: what was seen goes into rows and to the policy, its orders go to the kernel.
+
+use super::super::Session;
+use super::super::attach::now_ns;
+use super::{Operation, Operations};
+use crate::prober::operation::OPERATION_MONITORING;
+use crate::prober::{OPERATION_RECORDED, OperationCounters, OperationTable, Sums};
+use profiler_core::adapt::budget::OperationBudget;
+use profiler_core::adapt::cycle::CycleEnd;
+use profiler_core::adapt::decision::threshold;
+use profiler_core::adapt::evaluate::Evaluation;
+use profiler_core::adapt::{ClassId as OperationClassId, ClassWindow, Orders, Step, WindowSummary};
+use profiler_core::class::{RecordKind, SiteClass};
+use profiler_core::recording::{
+    ChangeKind, OperationCycleEnd, OperationCycleRow, OperationRow, OperationWindowRow,
+};
+use profiler_core::stats::moments::Moments;
+
+/// Windows that something too dear stays off at most.
+const MOST_OFF: f64 = 60.0;
+/// Inner functions stay attached for so long after recording was switched off, so that operations in flight end with all
+/// their calls, ns.
+const LINGER_NS: u64 = 50_000_000;
+/// Part of the budget of operations that hits outside recorded operations may take before inner functions are taken off for
+/// part of the time.
+const OUTSIDE_SHARE: f64 = 0.8;
+
+/// What one operation did in a window.
+struct Cut {
+    rows: Vec<OperationWindowRow>,
+    summary: WindowSummary,
+    begun: u64,
+    recorded: u64,
+    cost_ns: u64,
+    ended_recorded: u64,
+}
+
+fn moments(sums: &Sums) -> Moments {
+    Moments::from_sums(sums.n, sums.sum as f64, sums.squares())
+}
+
+impl Operation {
+    /// Reads what happened since the last cut. The next window begins here.
+    fn cut(&mut self, table: &OperationTable, now: u64) -> Cut {
+        let orders = self.adapter.orders().clone();
+        let used = u64::from(self.classes.end).min(table.next_class(self.number));
+        let mut cut = Cut {
+            rows: Vec::new(),
+            summary: WindowSummary {
+                length_s: self.watched_ns as f64 * 1e-9,
+                monitoring: self.monitoring,
+                classes: Vec::new(),
+            },
+            begun: 0,
+            recorded: 0,
+            cost_ns: 0,
+            ended_recorded: 0,
+        };
+        // OK because class numbers are below 2^16.
+        for class in self.classes.start..used as u32 {
+            let counters = table.counters(class);
+            let last = &mut self.last[(class - self.classes.start) as usize];
+            let new = counters.since(last);
+            *last = counters;
+            if new == OperationCounters::default() {
+                continue;
+            }
+            let of_class = orders.of(OperationClassId(class));
+            cut.rows.push(self.row(class, &new, now, (of_class.rate, of_class.stretch)));
+            cut.begun += new.begun();
+            cut.recorded += new.recorded;
+            cut.cost_ns += new.cost_ns;
+            cut.ended_recorded += new.sample.n;
+            if new.population.n > 0 {
+                cut.summary.classes.push(ClassWindow {
+                    class: OperationClassId(class),
+                    population: moments(&new.population),
+                    sample: moments(&new.sample),
+                    measure: moments(&new.measure),
+                    cost_s: new.cost_ns as f64 * 1e-9,
+                });
+            }
+        }
+        let length_s = (self.watched_ns as f64 * 1e-9).max(1e-9);
+        self.rate_hz = cut.begun as f64 / length_s;
+        self.recorded_share = cut.recorded as f64 / cut.begun.max(1) as f64;
+        self.population += cut.begun;
+        self.sample += cut.recorded;
+        (self.since_ns, self.watched_ns) = (now, 0);
+        cut
+    }
+
+    fn row(&self, class: u32, new: &OperationCounters, now: u64, orders: (f64, u64)) -> OperationWindowRow {
+        OperationWindowRow {
+            operation: self.number,
+            class_id: class,
+            start_ns: self.since_ns,
+            end_ns: now,
+            monitoring: self.monitoring,
+            rate: if self.monitoring { orders.0 } else { 0.0 },
+            stretch: orders.1,
+            cycle: self.cycle,
+            population: new.population.n,
+            population_sum_ns: new.population.sum as f64,
+            population_squares_ns2: new.population.squares(),
+            sample: new.sample.n,
+            sample_sum_ns: new.sample.sum as f64,
+            sample_squares_ns2: new.sample.squares(),
+            measure_sum: new.measure.sum as f64,
+            measure_squares: new.measure.squares(),
+            cost_ns: new.cost_ns,
+            begun: new.begun(),
+            recorded: new.recorded,
+            off: new.off,
+            not_drawn: new.not_drawn,
+            balanced: new.balanced,
+            no_quota: new.no_quota,
+            unmatched: new.unmatched,
+            dropped: new.dropped,
+        }
+    }
+
+    /// Writes rates, prices and stretches.
+    fn order(&self, table: &OperationTable, orders: &Orders) {
+        for class in self.classes.clone() {
+            let of_class = orders.of(OperationClassId(class));
+            // OK because the cast saturates.
+            let price_ns = (of_class.price_s * 1e9) as u64;
+            table.order(class, threshold(of_class.rate), price_ns, of_class.stretch);
+        }
+    }
+
+    fn cycle_row(
+        &self,
+        now: u64,
+        end: OperationCycleEnd,
+        evaluation: &Evaluation,
+        counts: (u64, u64),
+        share: f64,
+        unobserved: &[(OperationClassId, u64)],
+    ) -> OperationCycleRow {
+        OperationCycleRow {
+            operation: self.number,
+            number: self.cycle,
+            start_ns: self.cycle_since_ns,
+            end_ns: now,
+            end,
+            population: counts.0,
+            sample: counts.1,
+            z: evaluation.z,
+            needed: evaluation.needed,
+            large_enough: evaluation.large_enough,
+            same_times: evaluation.same_times,
+            difference_ns: evaluation.difference_ns,
+            same_shares: evaluation.same_shares,
+            largest_share_difference: share,
+            unobserved: unobserved.iter().map(|(class, _)| self.class_name(class.0)).collect(),
+        }
+    }
+}
+
+/// Recording on or off in the kernel.
+fn switch(table: &OperationTable, number: u32, on: bool) {
+    table.adjust(number, |c| {
+        c.flags = c.flags & !OPERATION_MONITORING | if on { OPERATION_MONITORING } else { 0 }
+    });
+}
+
+impl Session {
+    /// One revision of all operations.
+    pub(super) fn revise_operations(&mut self, now: u64) {
+        let allowed = self.operations_budget();
+        let inner_ns = self.inner_cost_ns();
+        let syscalls_ns = self.screened_syscalls_ns();
+        let factor = self.ledger.factor();
+        let least_ns = self.least_record_ns();
+        let table = self.attach.kernel().operations().clone();
+        let Some(mut operations) = self.operations.take() else { return };
+        let names = operations.new_classes();
+        self.writer.send(names);
+        let count = operations.list.len().max(1) as f64;
+        let mut said = Vec::new();
+        let mut rows = Vec::new();
+        let mut cycles = Vec::new();
+        let elapsed_s =
+            operations.list.first().map_or(1.0, |o| now.saturating_sub(o.since_ns) as f64 * 1e-9).max(1e-3);
+        let cuts: Vec<Cut> = operations.list.iter_mut().map(|o| o.cut(&table, now)).collect();
+        let recorded_ns: u64 = cuts.iter().map(|c| c.cost_ns).sum();
+        let by_syscalls: u64 = operations
+            .list
+            .iter()
+            .zip(&cuts)
+            .filter(|(o, _)| o.bounds.is_empty())
+            .map(|(_, c)| c.begun)
+            .sum();
+        let outside = (inner_ns - recorded_ns as f64).max(0.0) * 1e-9 / elapsed_s * factor;
+        let mut screening = 0.0;
+        for (o, cut) in operations.list.iter_mut().zip(&cuts) {
+            if o.bounds.is_empty() && by_syscalls > 0 {
+                o.screen_ns = syscalls_ns / by_syscalls as f64;
+            }
+            screening += cut.begun as f64 * o.screen_ns * 1e-9 / elapsed_s * factor;
+            if cut.ended_recorded > 0 {
+                // Half of the screening lies between the time stamps, and is not recording.
+                let mean = cut.cost_ns as f64 / cut.ended_recorded as f64 - 0.5 * o.screen_ns;
+                let mean = mean.max(least_ns);
+                o.record_ns = if o.record_ns == 0.0 { mean } else { 0.5 * (o.record_ns + mean) };
+            }
+        }
+        operations.cost = inner_ns * 1e-9 / elapsed_s * factor + screening;
+        let off_before = operations.inner_off;
+        operations.inner_off = operations.inner_off.saturating_sub(1);
+        if off_before == 0 && outside > OUTSIDE_SHARE * allowed {
+            let windows = (outside / (0.5 * allowed)).ceil().clamp(1.0, MOST_OFF);
+            operations.inner_off = windows as u32;
+            if !operations.list.iter().all(|o| o.said_dear) {
+                said.push(format!(
+                    "inner functions cost {:.2} % of a CPU outside recorded operations, where operations may cost {:.2} %: they are \
+                     attached for a part of the time, and nothing is recorded meanwhile; name fewer or rarer ones with --detail",
+                    outside * 100.0,
+                    allowed * 100.0
+                ));
+            }
+        }
+        let inner_off = operations.inner_off > 0;
+        for (o, cut) in operations.list.iter_mut().zip(cuts) {
+            rows.extend(cut.rows);
+            if o.bounds_off > 0 {
+                o.bounds_off -= 1;
+                continue;
+            }
+            let budget = OperationBudget {
+                cpu_per_s: ((allowed - outside) / count).max(0.0),
+                record_s: o.record_ns.max(least_ns) * 1e-9 * factor,
+                screen_s: o.screen_ns * 1e-9 * factor,
+            };
+            if off_before == 0 {
+                let step = o.adapter.step(&cut.summary, Some(&budget));
+                if let Some(row) = o.follow(&step, &table, now) {
+                    cycles.push((o.name.clone(), row));
+                }
+                if step.screening_too_dear && !o.bounds.is_empty() {
+                    let cost = budget.screen_s * cut.summary.throughput_hz();
+                    o.bounds_off = (cost / budget.cpu_per_s.max(1e-9)).ceil().clamp(1.0, MOST_OFF) as u32;
+                    if !std::mem::replace(&mut o.said_dear, true) {
+                        said.push(format!(
+                            "screening '{}' costs {:.2} % of a CPU at {:.0} operations/s, where it may cost {:.2} %: it is watched for a \
+                             part of the time; a larger --budget, or bounds that are rarer or system calls, would watch all",
+                            o.name,
+                            cost * 100.0,
+                            cut.summary.throughput_hz(),
+                            budget.cpu_per_s * 100.0
+                        ));
+                    }
+                }
+            }
+            let quota_s = o.adapter.orders().quota_s.unwrap_or(budget.cpu_per_s * operations.config.revise_s);
+            // OK because the cast saturates.
+            table.set_quota(o.number, (quota_s * 1e9) as u64);
+            let wanted = o.adapter.orders().monitoring && !inner_off;
+            if !wanted && o.monitoring {
+                switch(&table, o.number, false);
+                operations.linger_ns = now + LINGER_NS;
+            }
+            o.monitoring = wanted;
+        }
+        for (name, row) in &cycles {
+            if let Some(note) = operations.hook.as_mut().and_then(|hook| hook.run(name, row)) {
+                said.push(note);
+            }
+        }
+        let on: Vec<u32> =
+            operations.list.iter().filter(|o| o.monitoring && o.bounds_off == 0).map(|o| o.number).collect();
+        self.operations = Some(operations);
+        self.writer.send(rows);
+        for text in said {
+            self.progress.note(&text);
+        }
+        for (name, row) in cycles {
+            self.say_cycle(&name, &row);
+            self.writer.send(vec![row]);
+        }
+        // Inner functions first: an operation is recorded with all its calls or not at all.
+        self.keep_bounds(now_ns());
+        for number in on {
+            switch(&table, number, true);
+        }
+    }
+
+    /// Cost of the hits of inner functions since the last call, ns.
+    fn inner_cost_ns(&mut self) -> f64 {
+        let Some(operations) = &mut self.operations else { return 0.0 };
+        let mut cost_ns = 0.0;
+        for kept in &operations.inner {
+            let class = self.attach.class(kept.class);
+            let c = self.attach.kernel().classes().counters(kept.class);
+            let now = (c.attempted, c.returns.wrapping_add(c.orphans));
+            let last = operations.inner_last.insert(kept.class, now).unwrap_or_default();
+            cost_ns += now.0.wrapping_sub(last.0) as f64 * class.hit_price.ns;
+            cost_ns += now.1.wrapping_sub(last.1) as f64 * class.exit_price.ns;
+        }
+        cost_ns
+    }
+
+    /// Cost of the tracepoints of system calls since the last call, ns.
+    fn screened_syscalls_ns(&mut self) -> f64 {
+        let own = self.attach.kernel().classes().global_counters().operation_syscalls;
+        let Some(operations) = &mut self.operations else { return 0.0 };
+        let new = own - std::mem::replace(&mut operations.syscalls_seen, own);
+        new as f64 * self.cost.tracepoint.ns
+    }
+
+    /// What recording costs at least, ns: a record more than a count.
+    fn least_record_ns(&self) -> f64 {
+        let price = |kind| self.cost.hit_price(SiteClass::Push, kind).ns;
+        (price(RecordKind::Record) - price(RecordKind::Count)).max(50.0)
+    }
+
+    fn say_cycle(&self, name: &str, row: &OperationCycleRow) {
+        let end = match row.end {
+            OperationCycleEnd::Representative => "representative",
+            OperationCycleEnd::Timeout => "timeout",
+            OperationCycleEnd::RunEnd => "run end",
+        };
+        let unobserved = match row.unobserved.as_slice() {
+            [] => String::new(),
+            list => format!("; {} classes without a recorded one", list.len()),
+        };
+        let text = format!(
+            "cycle {} of {name} after {:.1} s: {end} (z {:.2}), {} of {} recorded{unobserved}",
+            row.number,
+            row.end_ns.saturating_sub(row.start_ns) as f64 * 1e-9,
+            row.z,
+            row.sample,
+            row.population
+        );
+        self.warn_verbose(&text);
+        self.note_change(ChangeKind::Cycle, None, text);
+    }
+
+    /// The end of the run: everything is detached.
+    pub(in crate::session) fn end_operations(&mut self, end_ns: u64) {
+        self.drain_operations();
+        let open = self.open_operations_at(end_ns);
+        let table = self.attach.kernel().operations().clone();
+        let Some(mut operations) = self.operations.take() else { return };
+        let names = operations.new_classes();
+        self.writer.send(names);
+        self.writer.send(open);
+        let mut rows = Vec::new();
+        let mut cycles = Vec::new();
+        let now = now_ns();
+        let begun = operations.begun;
+        for o in &mut operations.list {
+            switch(&table, o.number, false);
+            if !begun {
+                continue;
+            }
+            let cut = o.cut(&table, now.min(end_ns).max(o.since_ns));
+            rows.extend(cut.rows);
+            let step = o.adapter.step(&cut.summary, None);
+            if let Some(row) = o.follow(&step, &table, end_ns) {
+                cycles.push((o.name.clone(), row));
+            }
+            let cycle = o.adapter.cycle();
+            let (population, sample) = cycle.totals();
+            if population.n() > 0 {
+                let counts = (population.n(), sample.n());
+                let (share, unobserved) = (cycle.largest_share_difference(), cycle.unobserved());
+                let end = OperationCycleEnd::RunEnd;
+                cycles.push((
+                    o.name.clone(),
+                    o.cycle_row(end_ns, end, &step.evaluation, counts, share, &unobserved),
+                ));
+            }
+        }
+        self.writer.send(rows);
+        for (name, row) in cycles {
+            self.say_cycle(&name, &row);
+            self.writer.send(vec![row]);
+        }
+        self.note_operation_losses(&operations, &table);
+    }
+
+    /// Operations that have not ended: recorded ones get a row.
+    fn open_operations_at(&self, end_ns: u64) -> Vec<OperationRow> {
+        /// Threads that are asked at most: two system calls each.
+        const ASKED_THREADS: usize = 2_000;
+        if self.operations.is_none() {
+            return Vec::new();
+        }
+        // A target that has ended has no threads to ask.
+        let Ok(threads) = self.target.threads() else { return Vec::new() };
+        let open = self.attach.kernel().open_operations(&threads[..threads.len().min(ASKED_THREADS)]);
+        open.into_iter()
+            .filter(|(_, o)| o.flags & OPERATION_RECORDED != 0)
+            .map(|(tid, o)| OperationRow {
+                operation: o.operation,
+                class_id: o.class,
+                // OK because thread ids are positive.
+                tid: tid as u32,
+                begin_ns: o.begin_ns,
+                duration_ns: end_ns.saturating_sub(o.begin_ns),
+                calls: 0,
+                inner_ns: 0,
+                measure: 0,
+                cost_ns: 0,
+                off_cpu_ns: None,
+                cycle: o.cycle,
+                stretch: o.stretch,
+                censored: true,
+            })
+            .collect()
+    }
+
+    fn note_operation_losses(&mut self, operations: &Operations, table: &OperationTable) {
+        for o in &operations.list {
+            let own = table.counters(o.classes.start);
+            let other = table.counters(o.classes.start + 1);
+            let dropped: u64 = o.classes.clone().map(|class| table.counters(class).dropped).sum();
+            let mut warn = |n: u64, text: &str| {
+                if n > 0 {
+                    self.meta.warnings.push(format!("operation '{}': {n} {text}", o.name));
+                }
+            };
+            warn(
+                own.unmatched,
+                "ends without a begin, begins whose end was not seen, or begins beyond the nesting limit",
+            );
+            warn(own.unread, "requests whose class argument could not be read: they are '(unnamed)'");
+            warn(
+                other.begun(),
+                "requests with names beyond the bound: they are '(other)'; --adapt max_classes=N raises it",
+            );
+            warn(dropped, "recorded operations were lost because the ring was full");
+        }
+        if let Some(skipped) = operations.hook.as_ref().map(|hook| hook.skipped).filter(|n| *n > 0) {
+            self.meta.warnings.push(format!(
+                "--on-cycle: {skipped} cycles ended while the command still ran, and it was not run for them"
+            ));
+        }
+    }
+}
+
+impl Operation {
+    /// Writes what the policy decided; the row of the cycle that ended.
+    fn follow(&mut self, step: &Step, table: &OperationTable, now: u64) -> Option<OperationCycleRow> {
+        self.order(table, &step.orders);
+        let row = step.release.as_ref().map(|report| {
+            let end = match report.end {
+                CycleEnd::Representative => OperationCycleEnd::Representative,
+                CycleEnd::Timeout => OperationCycleEnd::Timeout,
+            };
+            let counts = (report.population, report.sample);
+            self.cycle_row(
+                now,
+                end,
+                &report.evaluation,
+                counts,
+                report.largest_share_difference,
+                &report.unobserved,
+            )
+        });
+        if step.new_cycle {
+            self.cycle += u64::from(row.is_some());
+            self.cycle_since_ns = now;
+            let cycle = self.cycle;
+            table.adjust(self.number, |c| c.cycle = cycle);
+            table.begin_cycle(self.number, self.classes.clone());
+        }
+        row
+    }
+}

@@ -1,0 +1,255 @@
+//! Operations end to end: what the agent says of requests against what the target served.
+
+use super::{recording, sleep_ms, start};
+use profiler_core::recording::{OperationCycleEnd, OperationRow, OperationWindowRow, Recording};
+use profiler_tests::support::{Agent, Finished, Target};
+use std::collections::BTreeMap;
+
+/// The agent on the target `requests` with operations, following them.
+fn follow(target: &Target, folder: &tempfile::TempDir, arguments: &[&str]) -> Agent {
+    let mut agent = Agent::start(target.pid(), folder.path(), arguments);
+    agent.wait_message("tithe: following operations");
+    agent
+}
+
+fn stop(agent: Agent) -> (Finished, Recording) {
+    let path = agent.recording().to_owned();
+    let finished = agent.stop();
+    assert!(finished.status.success(), "{}", finished.messages);
+    let recorded = recording(&path);
+    (finished, recorded)
+}
+
+/// Sums of the windows by class name.
+fn sums(recorded: &Recording, of: fn(&OperationWindowRow) -> u64) -> BTreeMap<String, u64> {
+    let mut sums = BTreeMap::new();
+    for window in &recorded.operation_windows {
+        let class = recorded.operation_classes.iter().find(|c| c.class_id == window.class_id);
+        let name = class.map_or_else(|| format!("class {}", window.class_id), |c| c.class_name.clone());
+        *sums.entry(name).or_insert(0) += of(window);
+    }
+    sums.retain(|_, n| *n > 0);
+    sums
+}
+
+/// Rows of a class, by its name.
+fn rows<'a>(recorded: &'a Recording, name: &str) -> Vec<&'a OperationRow> {
+    let class = recorded.operation_classes.iter().find(|c| c.class_name == name);
+    let id = class.unwrap_or_else(|| panic!("no class {name}: {:?}", recorded.operation_classes)).class_id;
+    recorded.operations.iter().filter(|r| r.class_id == id).collect()
+}
+
+const WITH_ALL: [&str; 10] = [
+    "--operation",
+    "req=handle,class=arg0:str",
+    "--operation",
+    "query=query",
+    "--detail",
+    "requests:step",
+    "--measure",
+    "requests:allocate:arg0",
+    "--policy",
+    "full",
+];
+
+#[test]
+fn every_request_is_counted_and_recorded_with_its_calls_and_measure() {
+    let Some(folder) = start("every_request_is_counted_and_recorded_with_its_calls_and_measure") else {
+        return;
+    };
+    let mut target = Target::start("requests");
+    let agent = follow(&target, &folder, &WITH_ALL);
+    target.command("serve 2000 3 10");
+    sleep_ms(1_300);
+    target.command("serve 500 3 10");
+    sleep_ms(200);
+    let (finished, recorded) = stop(agent);
+    let mut expected = BTreeMap::from([("query".to_owned(), 7_500)]);
+    for type_ in 0..10 {
+        let served = target.command(&format!("served {type_}"));
+        let name = format!("GET /{type_}");
+        let rows = rows(&recorded, &name);
+        assert_eq!(rows.len() as u64, served.number("requests"), "{name}; {}", finished.messages);
+        assert_eq!(rows.iter().map(|r| r.calls).sum::<u64>(), served.number("calls"), "{name}");
+        assert_eq!(rows.iter().map(|r| r.measure).sum::<u64>(), served.number("bytes"), "{name}");
+        assert!(rows.iter().all(|r| r.calls == type_ % 5 + 2 && r.measure == 100 * (type_ + 1)));
+        // What the target timed includes the probes of begin and end.
+        let inside: u64 = rows.iter().map(|r| r.duration_ns).sum();
+        assert!(inside <= served.number("wall_ns"), "{inside}");
+        assert!(rows.iter().all(|r| r.inner_ns < r.duration_ns && r.cost_ns > 0 && !r.censored));
+        expected.insert(name, served.number("requests"));
+    }
+    assert_eq!(sums(&recorded, |w| w.population), expected);
+    assert_eq!(sums(&recorded, |w| w.begun), expected);
+    assert_eq!(sums(&recorded, |w| w.recorded), expected);
+    assert_eq!(sums(&recorded, |w| w.unmatched), BTreeMap::new());
+    for w in &recorded.operation_windows {
+        assert_eq!(w.begun, w.recorded + w.off + w.not_drawn + w.balanced + w.no_quota);
+    }
+    // Everything was recorded: each window's sample is the population.
+    let cycles = &recorded.operation_cycles;
+    assert!(cycles.iter().any(|c| c.end == OperationCycleEnd::Representative), "{cycles:?}");
+    assert!(cycles.iter().all(|c| c.population == c.sample));
+    assert_eq!(cycles.iter().map(|c| c.population).sum::<u64>(), 15_000);
+    assert!(target.is_alive());
+    target.assert_text_original();
+}
+
+#[test]
+fn a_constant_rate_records_its_share_and_off_counts_all_the_same() {
+    let Some(folder) = start("a_constant_rate_records_its_share_and_off_counts_all_the_same") else { return };
+    for (policy, expected) in [("uni", 0.2), ("none", 0.0)] {
+        let mut target = Target::start("requests");
+        let arguments = [
+            "--operation",
+            "req=handle,class=arg1:int",
+            "--policy",
+            policy,
+            "--adapt",
+            "rate=0.2",
+            "--adapt",
+            "max_rate=0.2",
+        ];
+        let agent = follow(&target, &folder, &arguments);
+        target.command("serve 4000 2 4");
+        sleep_ms(1_200);
+        target.command("serve 1000 2 4");
+        sleep_ms(100);
+        let (finished, recorded) = stop(agent);
+        let populations = sums(&recorded, |w| w.population);
+        let truth: BTreeMap<String, u64> = (0..4)
+            .map(|t| (t.to_string(), target.command(&format!("served {t}")).number("requests")))
+            .collect();
+        assert_eq!(populations, truth, "{}", finished.messages);
+        let recorded_n: u64 = sums(&recorded, |w| w.recorded).values().sum();
+        assert_eq!(recorded_n, recorded.operations.len() as u64);
+        let n = 10_000.0f64;
+        let sd = (n * expected * (1.0 - expected)).sqrt();
+        assert!((recorded_n as f64 - n * expected).abs() <= 6.0 * sd, "{policy}: {recorded_n}");
+        assert!(recorded.operation_windows.iter().all(|w| w.monitoring == (policy == "uni")));
+    }
+}
+
+#[test]
+fn pairs_that_do_not_match_are_counted_and_the_open_one_is_censored() {
+    let Some(folder) = start("pairs_that_do_not_match_are_counted_and_the_open_one_is_censored") else {
+        return;
+    };
+    let mut target = Target::start("requests");
+    let arguments =
+        ["--operation", "pair=pair_begin..pair_end", "--operation", "slow=handle_slow", "--policy", "full"];
+    let agent = follow(&target, &folder, &arguments);
+    target.command("pairs 300 3");
+    target.command("stray");
+    target.command("unended");
+    target.command("inside 5000");
+    sleep_ms(300);
+    let (finished, recorded) = stop(agent);
+    assert_eq!(sums(&recorded, |w| w.population), BTreeMap::from([("pair".to_owned(), 900)]));
+    assert_eq!(
+        sums(&recorded, |w| w.begun),
+        BTreeMap::from([("pair".to_owned(), 901), ("slow".to_owned(), 1)])
+    );
+    assert_eq!(sums(&recorded, |w| w.unmatched), BTreeMap::from([("pair".to_owned(), 1)]));
+    let slow = rows(&recorded, "slow");
+    assert_eq!(slow.len(), 1, "{}", finished.messages);
+    assert!(slow[0].censored && slow[0].duration_ns > 250_000_000, "{slow:?}");
+    assert!(target.is_alive());
+}
+
+#[test]
+fn names_by_the_hundred_thousand_are_bounded_and_reported() {
+    let Some(folder) = start("names_by_the_hundred_thousand_are_bounded_and_reported") else { return };
+    let mut target = Target::start("requests");
+    let arguments =
+        ["--operation", "req=handle,class=arg0:str", "--policy", "none", "--adapt", "max_classes=50"];
+    let agent = follow(&target, &folder, &arguments);
+    target.command("names 100000");
+    sleep_ms(1_100);
+    let (finished, recorded) = stop(agent);
+    let populations = sums(&recorded, |w| w.population);
+    assert_eq!(populations.values().sum::<u64>(), 100_000);
+    assert_eq!((populations.len(), populations["(other)"]), (51, 99_950), "{}", finished.messages);
+    let warnings = &finished.report().warnings;
+    assert!(
+        warnings.iter().any(|w| w.contains("99950 requests with names beyond the bound")),
+        "{warnings:?}"
+    );
+}
+
+#[test]
+fn adp_takes_baselines_and_the_hook_sees_each_cycle() {
+    let Some(folder) = start("adp_takes_baselines_and_the_hook_sees_each_cycle") else { return };
+    let mut target = Target::start("requests");
+    let log = folder.path().join("cycles");
+    let hook = format!("echo $TITHE_OPERATION $TITHE_CYCLE $TITHE_END $TITHE_SAMPLE >> {}", log.display());
+    let arguments = [
+        "--operation",
+        "req=handle,class=arg0:str",
+        "--detail",
+        "requests:step",
+        "--policy",
+        "adp",
+        "--adapt",
+        "max_cycle_s=2",
+        "--adapt",
+        "revise_s=0.2",
+        "--adapt",
+        "baseline_s=0.4",
+        "--on-cycle",
+        &hook,
+    ];
+    target.command("start 200 2 6");
+    let agent = follow(&target, &folder, &arguments);
+    sleep_ms(6_000);
+    let (finished, recorded) = stop(agent);
+    target.command("stop");
+    let text = std::fs::read_to_string(&log).expect("the hook ran");
+    let ended: Vec<_> =
+        recorded.operation_cycles.iter().filter(|c| c.end != OperationCycleEnd::RunEnd).collect();
+    assert!(ended.len() >= 2, "{:?}; {}", recorded.operation_cycles, finished.messages);
+    let first: Vec<&str> = text.lines().next().expect("a line").split(' ').collect();
+    assert_eq!(first[..2], ["req", "0"], "{text}");
+    assert_eq!(first[3], ended[0].sample.to_string());
+    assert!(text.lines().count() <= ended.len());
+    // Detailed calls only in recorded ones, and none is cut off at a switch.
+    for type_ in 0..6 {
+        let rows = rows(&recorded, &format!("GET /{type_}"));
+        let complete = rows.iter().filter(|r| r.calls == type_ % 5 + 2).count();
+        assert!(complete * 100 >= rows.len() * 99, "{complete} of {} of type {type_}", rows.len());
+    }
+}
+
+#[test]
+fn a_small_budget_bounds_recording_and_says_so() {
+    let Some(folder) = start("a_small_budget_bounds_recording_and_says_so") else { return };
+    let mut target = Target::start("requests");
+    target.command("start 0 1 8");
+    let path = folder.path().to_owned();
+    let mut agent = Agent::start_plain(
+        target.pid(),
+        &path,
+        &[
+            "--budget",
+            "1%",
+            "--no-ab",
+            "--operation",
+            "req=handle,class=arg0:str",
+            "--detail",
+            "requests:step",
+        ],
+    );
+    agent.wait_message("tithe: following operations");
+    sleep_ms(5_000);
+    let (finished, recorded) = stop(agent);
+    target.command("stop");
+    let predicted = finished.report().receipt.predicted;
+    // The first window is screened whole before anybody knows what that costs.
+    assert!(predicted < 0.03, "{predicted}; {}", finished.messages);
+    assert!(
+        finished.messages.contains("screening 'req' costs")
+            || recorded.changes.iter().any(|c| c.text.contains("more hits than operations may cost")),
+        "{}",
+        finished.messages
+    );
+}
