@@ -289,18 +289,32 @@ impl Controller {
             actions.push(Action::Period { period_ns });
         }
         while spend > tick.income {
-            let worst = self
-                .classes
-                .values_mut()
-                .filter(|e| e.mode == Mode::Traced && e.cost() > 0.0)
-                .min_by(|a, b| a.density(tick.sampling_hz).total_cmp(&b.density(tick.sampling_hz)));
-            let Some(entry) = worst else { break };
+            let excess = spend - tick.income;
+            let config = self.config;
+            let Some(entry) = self.least_worth(excess, tick) else { break };
             spend -= entry.cost();
             entry.stops = entry.stops.saturating_add(1);
-            let retry_ns = tick.now_ns.saturating_add(pause(&self.config, entry.stops));
+            let retry_ns = tick.now_ns.saturating_add(pause(&config, entry.stops));
             entry.mode = Mode::Stopped { retry_ns };
             actions.push(Action::Detach { class: entry.order.class, reason: Reason::OverBudget });
         }
+    }
+
+    /// The traced class that gives least for its cost, of those that cost a tenth of the excess at least; if there is none,
+    /// the dearest. Quiet classes stay: taking them off and attaching them again costs more than they do.
+    fn least_worth(&mut self, excess: f64, tick: &Tick<'_>) -> Option<&mut Entry> {
+        let traced = || self.classes.iter().filter(|(_, e)| e.mode == Mode::Traced && e.cost() > 0.0);
+        let density = |e: &Entry| e.density(tick.sampling_hz);
+        let least = traced()
+            .filter(|(_, e)| e.cost() >= PART_OF_EXCESS * excess)
+            .min_by(|a, b| density(a.1).total_cmp(&density(b.1)));
+        let dearest = || {
+            traced()
+                .filter(|(_, e)| e.cost() >= PART_OF_INCOME * tick.income && !e.order.must)
+                .max_by(|a, b| a.1.cost().total_cmp(&b.1.cost()))
+        };
+        let id = *least.or_else(dearest)?.0;
+        self.classes.get_mut(&id)
     }
 
     /// At most one trial at a time, of the class that has waited longest, when a quarter of the bucket is there.
@@ -350,8 +364,11 @@ impl Controller {
         let mut drifted = None;
         for entry in self.classes.values_mut().filter(|e| e.mode == Mode::Traced) {
             let (low, planned_hz, high) = entry.order.rate_hz;
-            let out = entry.rate_hz > high * self.config.drift_factor
-                || entry.rate_hz < low / self.config.drift_factor;
+            // Of a class that costs next to nothing at either rate nothing is gained by a new plan.
+            let difference = (entry.rate_hz - planned_hz).abs() * entry.order.tau_ns * 1e-9;
+            let out = difference > PART_OF_INCOME * tick.income
+                && (entry.rate_hz > high * self.config.drift_factor
+                    || entry.rate_hz < low / self.config.drift_factor);
             match (out, entry.drift_since_ns) {
                 (false, _) => entry.drift_since_ns = None,
                 (true, None) => entry.drift_since_ns = Some(tick.now_ns),
@@ -384,6 +401,10 @@ impl Controller {
     }
 }
 
+/// Classes that cost less than this part of what is spent too much are not taken off one by one, ...
+const PART_OF_EXCESS: f64 = 0.1;
+/// ... and none that costs less than this part of what comes in.
+const PART_OF_INCOME: f64 = 0.01;
 /// A tick that took longer counts as this long for the next quotas, s.
 const LONGEST_TICK_S: f64 = 0.2;
 

@@ -207,7 +207,7 @@ fn when_the_ledger_runs_dry_the_least_valuable_class_goes_first_and_must_trace_l
 
 #[test]
 fn drift_asks_for_a_new_plan_and_not_twice_in_a_row() {
-    let mut sim = Sim::new(0.5, 700.0, &[order(0, 1_000.0, 700.0)], vec![1_000.0]);
+    let mut sim = Sim::new(0.02, 700.0, &[order(0, 1_000.0, 700.0)], vec![1_000.0]);
     for _ in 0..50 {
         sim.step();
     }
@@ -349,4 +349,39 @@ fn a_thread_that_loses_too_much_is_relieved_of_what_is_worth_least() {
         }
     }
     assert_eq!(begun, [12_000_000_000], "the pause after the first stop is 2 s");
+}
+
+#[test]
+fn quiet_classes_stay_when_the_tokens_run_out_and_ask_for_no_plan() {
+    // 50 that are called once a second or so, one that matters; attaching took more than comes in.
+    let mut orders: Vec<ClassOrder> = (0..50).map(|i| order(i, 1.0, 700.0)).collect();
+    orders.push(order(50, 10_000.0, 700.0));
+    let mut controller = Controller::new(ControllerConfig::default());
+    controller.take_plan(0, &orders, 0, 5e6);
+    let hits: Vec<(ClassId, u64)> = (0..50).map(|i| (ClassId(i), 0)).chain([(ClassId(50), 1_000)]).collect();
+    let mut tick = Tick {
+        now_ns: 0,
+        elapsed_ns: TICK_NS,
+        tokens_ns: -1e6,
+        capacity_ns: 5e6,
+        income: 0.02,
+        other_cost: 0.03,
+        sample_cost: 0.0,
+        sampling_hz: 0.0,
+        hits: &hits,
+        target_cpu: 1.0,
+    };
+    let mut taken_off = Vec::new();
+    // The quiet ones are not called for 8 s: their rates have left every interval.
+    for _ in 0..80 {
+        tick.now_ns += TICK_NS;
+        for action in controller.tick(&tick) {
+            match action {
+                Action::Detach { class, .. } => taken_off.push(class),
+                Action::Replan { why } => panic!("{why:?}"),
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(taken_off, [ClassId(50)]);
 }

@@ -8,7 +8,7 @@ use profiler_core::burst::{self, BurstClass, BurstOrder, BurstPrices};
 use profiler_core::class::ClassId;
 use profiler_core::controller::ClassOrder;
 use profiler_core::plan::{self, Decision, Options, Plan, PlanClass, Problem, Range, Strategy};
-use profiler_core::recording::PlanRow;
+use profiler_core::recording::{Charge, PlanRow};
 use profiler_core::stats::{Interval, counts::wilson, z_quantile};
 use std::collections::{BTreeMap, HashMap};
 
@@ -299,7 +299,11 @@ impl Session {
         let lent = 0.5 * self.budget.cpu_per_second(cpu) * profiler_core::ledger::HOLD_S * 1e9;
         let tokens = self.ledger.available_ns().max(lent - self.ledger.bucket().debt_ns());
         let actions = self.controller.take_plan(now, &orders, period_ns, tokens);
+        // Paid once: links closed by the survey and made for the plan say nothing about what is to come.
+        let before = self.attach.take_operations();
         self.obey(actions);
+        let made = self.attach.take_operations();
+        self.ledger.charge_units(Charge::Attach, None, before + made, self.cost.attach);
         Ok(())
     }
 

@@ -194,7 +194,14 @@ impl Session {
         let delay = if elapsed_ns < FRESH_NS { FRESH_DELAY_NS } else { self.cost.detach_delay.ns };
         let cost_ns = busy.min(f64::from(self.meta.cpus)) * delay;
         self.ledger.charge(Charge::Attach, Some(id), 0, cost_ns);
-        self.misc_ns += cost_ns;
+        self.note_recurring(cost_ns);
+    }
+
+    /// A cost that is to be expected again: not that of a survey, which ends.
+    fn note_recurring(&mut self, cost_ns: f64) {
+        if !matches!(self.phase, Phase::Survey { .. }) {
+            self.misc_ns += cost_ns;
+        }
     }
 
     /// Smooths what recurs beside hits, samples and switches: links that are made anew after forks, children. It comes
@@ -269,7 +276,7 @@ impl Session {
         self.charge_operations();
         let operations = self.attach.take_operations();
         self.ledger.charge_units(Charge::Attach, None, operations, self.cost.attach);
-        self.misc_ns += operations as f64 * self.cost.attach.ns;
+        self.note_recurring(operations as f64 * self.cost.attach.ns);
         self.children.poll(now);
         let budget = self.budget.cpu_per_second(self.own_cpu.max(profiler_core::ledger::FLOOR_CPU_PER_S));
         let children = self.children.charge(&hits, used, self.attach.classes(), (elapsed, budget));
