@@ -10,8 +10,17 @@ pub mod support;
 use std::path::PathBuf;
 
 /// The C and C++ programs that the build script made.
-const COMPILED: &[&str] =
-    &["calls", "hazards", "adversary", "launched", "requests", "cpp_throw", "libmany.so", "libplugin.so"];
+const COMPILED: &[&str] = &[
+    "calls",
+    "hazards",
+    "adversary",
+    "launched",
+    "requests",
+    "decades",
+    "cpp_throw",
+    "libmany.so",
+    "libplugin.so",
+];
 
 /// The path of a target program: one compiled from `programs/`, or a
 /// binary of the workspace: `rust-panic`, `sqlite-load`, `sqlite-requests`, `page-server`, `tithe`.

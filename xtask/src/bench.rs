@@ -15,7 +15,7 @@ pub struct Options {
     /// Repetitions of each arm
     #[arg(long, default_value_t = 7)]
     pub repeat: u32,
-    /// Length of a run of the cell `governor`, s
+    /// Length of a run of the cells that watch a whole run, s
     #[arg(long, default_value_t = 10)]
     pub seconds: u64,
     /// Its budgets in percent, in place of each target's own ('1,2')

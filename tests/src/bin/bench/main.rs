@@ -3,6 +3,8 @@
 //! A benchmark is not a test: nothing fails because a figure is bad. Where an aim is known it stands beside the figure.
 
 mod attach;
+mod coverage;
+mod decades;
 mod demo;
 mod explosion;
 mod governor;
@@ -14,6 +16,7 @@ mod sampling;
 #[expect(dead_code, reason = "the prober's tests use all of it, the benchmarks some")]
 mod support;
 mod watch;
+mod worth;
 
 use anyhow::{Context, Result, bail};
 
@@ -30,7 +33,7 @@ struct Options {
     rounds: u32,
     /// The part of a cell that is wanted (`--only CELL:PART`).
     part: Option<String>,
-    /// Length of a run of the cell `governor`, s.
+    /// Length of a run of the cells `governor`, `survey`, `budget-use` and `dilation`, s.
     seconds: u64,
     /// Its budgets, percent, in place of each target's own.
     budgets: Option<Vec<f64>>,
@@ -65,6 +68,14 @@ const CELLS: &[Cell] = &[
     Cell { name: "stop", title: "An agent that is stopped", run: |o| attach::stopped_agent(o.rounds) },
     Cell { name: "sqlite", title: "The agent on SQLite at 2 %", run: |o| demo::sqlite(o.rounds) },
     Cell { name: "governor", title: "The budget, whatever the target does", run: governor::governor },
+    Cell { name: "survey", title: "Survey of 100 functions over 7 decades", run: worth::survey },
+    Cell { name: "budget-use", title: "What the budget is used for", run: worth::budget_use },
+    Cell {
+        name: "dilation",
+        title: "Rates of functions that slow the target when watched",
+        run: worth::dilation,
+    },
+    Cell { name: "coverage", title: "Interval coverage on real runs", run: coverage::coverage },
     Cell { name: "explosion", title: "A function that explodes", run: |o| explosion::explosion(o.rounds) },
     Cell {
         name: "sampling",

@@ -6,7 +6,8 @@ use crate::support::*;
 use anyhow::Result;
 use profiler_core::class::ClassId;
 use profiler_user::prober::{
-    ClassControl, ClassKind, FLAG_NO_QUOTA, Kernel, KernelOptions, LinkKind, Settings, Site, Tier,
+    ClassControl, ClassKind, FLAG_BY_THREAD, FLAG_NO_QUOTA, Kernel, KernelOptions, LinkKind, Settings, Site,
+    Tier,
 };
 use std::time::Instant;
 
@@ -16,8 +17,9 @@ function!(p2);
 function!(p3);
 function!(p4);
 function!(p5);
+function!(p6);
 
-const FUNCTIONS: [Function; 6] = [p0, p1, p2, p3, p4, p5];
+const FUNCTIONS: [Function; 7] = [p0, p1, p2, p3, p4, p5, p6];
 /// Calls in one batch, about a millisecond: most batches see no interruption.
 const CALLS: u64 = 1_000;
 const BATCHES: usize = 400;
@@ -115,6 +117,11 @@ pub fn cost_per_hit(_: u32) -> Result<String> {
                 "multi, count, cost kept",
                 LinkKind::Count,
                 ClassControl { hit_cost_ns: 700, ..quota(ClassKind::Count) },
+            ),
+            case(
+                "multi, count, by thread",
+                LinkKind::Count,
+                ClassControl { flags: FLAG_BY_THREAD, ..quota(ClassKind::Count) },
             ),
             case(
                 "multi, count, gated",

@@ -1,0 +1,126 @@
+//! The program `decades` under the agent: 100 functions whose rates lie over 7 decades, and what it says of itself.
+
+use anyhow::{Context, Result, ensure};
+use profiler_core::recording::Recording;
+use profiler_core::report::Report;
+use profiler_tests::support::Target;
+use std::process::Command;
+use std::time::Duration;
+
+/// Functions `dec00` to `dec99`.
+pub const CLASSES: usize = 100;
+
+/// The target. One thread works; ended on drop.
+pub struct Decades(Target);
+
+/// What the target did in whole slots of 10 ms.
+pub struct Done {
+    /// Begin of the first and end of the last slot, ktime ns.
+    pub from_ns: u64,
+    /// See `from_ns`.
+    pub to_ns: u64,
+    /// Calls of each function.
+    pub calls: Vec<f64>,
+    /// CPU time in each function, ns.
+    pub spent_ns: Vec<f64>,
+}
+
+impl Done {
+    /// Length, s.
+    pub fn seconds(&self) -> f64 {
+        (self.to_ns - self.from_ns) as f64 * 1e-9
+    }
+}
+
+impl Decades {
+    /// Started and idle.
+    pub fn start() -> Self {
+        Self(Target::start("decades"))
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.0.pid()
+    }
+
+    /// It works from now on; with `phases` the rates swing.
+    pub fn work(&mut self, phases: bool) {
+        self.0.command(&format!("start {}", u8::from(phases)));
+    }
+
+    /// It calls one function so often a second, in a closed loop.
+    pub fn alone(&mut self, function: &str, hz: u64) {
+        self.0.command(&format!("alone {function} {hz}"));
+    }
+
+    /// What it did between two instants.
+    pub fn between(&mut self, from_ns: u64, to_ns: u64) -> Done {
+        let reply = self.0.command(&format!("between {from_ns} {to_ns}"));
+        let list = |key: &str| {
+            reply.text(key).unwrap_or("").split(',').map(|n| n.parse().unwrap_or(f64::NAN)).collect()
+        };
+        Done {
+            from_ns: reply.number("from_ns"),
+            to_ns: reply.number("to_ns"),
+            calls: list("calls"),
+            spent_ns: list("spent_ns"),
+        }
+    }
+
+    /// What it does in so many seconds from now, while nobody watches.
+    pub fn unwatched(&mut self, seconds: f64) -> Done {
+        let from = now_ns();
+        std::thread::sleep(Duration::from_secs_f64(seconds));
+        self.between(from, now_ns())
+    }
+
+    /// Calls per second of each function, undisturbed: the rates that are drawn, scaled to what the busier half did.
+    pub fn true_rates(&mut self, seconds: f64) -> Vec<f64> {
+        let reply = self.0.command("rates");
+        let drawn: Vec<f64> =
+            reply.text("rates").unwrap_or("").split(',').map(|n| n.parse().unwrap_or(f64::NAN)).collect();
+        let done = self.unwatched(seconds);
+        let busy = CLASSES / 2..;
+        let made: f64 = done.calls[busy.clone()].iter().sum();
+        let factor = made / done.seconds() / drawn[busy].iter().sum::<f64>();
+        drawn.iter().map(|rate| rate * factor).collect()
+    }
+}
+
+/// `CLOCK_MONOTONIC`, ns: the clock of recordings and of the target.
+fn now_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a live timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Number of a function of the target by its name.
+pub fn index_of(name: &str) -> Option<usize> {
+    name.strip_prefix("dec")?.parse().ok().filter(|i| *i < CLASSES)
+}
+
+/// Runs the agent on a process and reads what it wrote.
+pub fn record(pid: u32, budget: f64, seconds: u64, more: &[String]) -> Result<(Report, Recording)> {
+    let folder = std::env::temp_dir().join(format!("tithe-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    let path = folder.join("run.tithe");
+    let output = Command::new(profiler_tests::program("tithe"))
+        .args(["record", "--pid", &pid.to_string(), "--format", "json", "--no-ab", "--force"])
+        .args(["--budget", &format!("{budget}%"), "--duration", &format!("{seconds}s")])
+        .args(more)
+        .arg("-o")
+        .arg(&path)
+        .output()
+        .context("cannot start the agent")?;
+    ensure!(output.status.success(), "the agent failed: {}", String::from_utf8_lossy(&output.stderr));
+    let recording = profiler_user::recording::open(&path)?;
+    // The next run writes there again; what is left in the temporary folder harms nobody.
+    let _ = std::fs::remove_dir_all(&folder);
+    Ok((serde_json::from_slice(&output.stdout)?, recording))
+}
+
+/// `--count` for each of the functions.
+pub fn count_all() -> Vec<String> {
+    (0..CLASSES).flat_map(|i| ["--count".to_owned(), format!("dec{i:02}")]).collect()
+}

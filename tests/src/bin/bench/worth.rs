@@ -1,0 +1,231 @@
+//! What plans are worth by the target's own true rates: the first plan, made from a survey, and what a whole run achieved.
+
+use crate::Options;
+use crate::decades::{CLASSES, Decades, Done, count_all, index_of, record};
+use crate::measure::{Series, Table};
+use anyhow::{Context, Result};
+use profiler_core::plan::{Options as Effort, PlanClass, Problem, Strategy, solve};
+use profiler_core::recording::{Charge, PlanRow, Recording, WindowKind, WindowRow};
+use profiler_core::report::Report;
+use std::collections::BTreeMap;
+
+/// Percent of the target's CPU time.
+const BUDGET: f64 = 2.0;
+/// The live planner's bounds, Hz of target CPU time.
+const SAMPLING_HZ: (f64, f64) = (19.0, 199.0);
+/// Stack copied with each sample, KiB.
+const STACK_KIB: f64 = 8.0;
+/// A class with so many hits in the survey is known within a tenth, 95 times in 100.
+const ENOUGH: f64 = 400.0;
+/// Half an order of magnitude.
+const HALF_ORDER: f64 = 3.162;
+
+/// The problem of a plan at these rates, with the whole budget.
+fn problem(rows: &[&PlanRow], recording: &Recording, cpu: f64, rates: &[f64]) -> Problem {
+    let price = recording.meta.cost.sample_price(STACK_KIB).seconds();
+    let mut problem = Problem::new(BUDGET / 100.0 * cpu, cpu, price);
+    (problem.sampling.min_hz, problem.sampling.max_hz) = SAMPLING_HZ;
+    problem.classes = rows
+        .iter()
+        .zip(rates)
+        .map(|(row, rate)| {
+            PlanClass::new(row.class_id.to_string(), *rate, row.rho, row.tau_s).weight(row.weight)
+        })
+        .collect();
+    problem
+}
+
+/// Value of the best plan of a problem, proven.
+fn best(problem: &Problem) -> Result<f64> {
+    solve(problem, Strategy::Certified, &Effort::default()).map(|plan| plan.value).context("no plan")
+}
+
+fn rows_of(recording: &Recording, plan: u32) -> Vec<&PlanRow> {
+    recording.plans.iter().filter(|row| row.plan == plan).collect()
+}
+
+/// Function of the target that a class is.
+fn function_of(recording: &Recording, class_id: u32) -> Option<usize> {
+    recording.classes.iter().find(|c| c.class_id == class_id).and_then(|c| index_of(&c.name))
+}
+
+/// True rates of the classes of a plan: the target's where it knows, else what the plan took.
+fn true_rates(recording: &Recording, rows: &[&PlanRow], truth: &[f64]) -> Vec<f64> {
+    rows.iter().map(|row| function_of(recording, row.class_id).map_or(row.rate_hz, |i| truth[i])).collect()
+}
+
+/// Survey of 100 classes over 7 decades.
+pub fn survey(options: &Options) -> Result<String> {
+    let mut figures: BTreeMap<&str, Series> = BTreeMap::new();
+    let mut note = |name: &'static str, value: f64| figures.entry(name).or_default().push(value);
+    for round in 0..options.rounds {
+        eprintln!("survey: round {} of {}", round + 1, options.rounds);
+        let mut target = Decades::start();
+        target.work(false);
+        let truth = target.true_rates(2.0);
+        let (report, recording) = record(target.pid(), BUDGET, options.seconds, &count_all())?;
+        let rows = rows_of(&recording, 1);
+        let first_ns = rows.first().context("no plan was made")?.time_ns;
+        let windows = |id: u32| {
+            recording.windows.iter().filter(move |w| w.class_id == id && w.kind == WindowKind::Survey)
+        };
+        let (mut known, mut close, mut held, mut rest, mut order) = (0, 0, 0, 0, 0);
+        let mut seen = 0;
+        for row in &rows {
+            let Some(i) = function_of(&recording, row.class_id) else { continue };
+            seen += 1;
+            let hits: u64 = windows(row.class_id).map(|w| w.kept).sum();
+            let ratio = row.rate_hz / truth[i];
+            order += u32::from(ratio < HALF_ORDER && ratio > 1.0 / HALF_ORDER);
+            if hits as f64 >= ENOUGH {
+                known += 1;
+                close += u32::from((ratio - 1.0).abs() <= 0.1);
+            } else {
+                rest += 1;
+                held += u32::from(row.rate_low_hz <= truth[i] && truth[i] <= row.rate_high_hz);
+            }
+        }
+        let part = |n: u32, of: u32| f64::from(n) / f64::from(of.max(1)) * 100.0;
+        note("classes in the first plan, of 100", f64::from(seen));
+        note("classes with 400 hits and more", f64::from(known));
+        note("of these within 10 %, %, aim >= 95", part(close, known));
+        note("of the rest with the truth in the interval, %, aim >= 95", part(held, rest));
+        note("right within half an order of magnitude, of 100, aim >= 95", f64::from(order));
+        note("time to the first plan, s, aim <= 5", (first_ns - recording.meta.start_ns) as f64 * 1e-9);
+        let spent: u64 =
+            recording.ledger.iter().filter(|r| r.charge == Charge::Survey).map(|r| r.cost_ns).sum();
+        note("spent on surveys, ms", spent as f64 * 1e-6);
+        note("worst second by the ledger, %, aim <= 2", report.receipt.worst_second * 100.0);
+        let rates = true_rates(&recording, &rows, &truth);
+        let cpu = report.target_cpu.value;
+        let problem = problem(&rows, &recording, cpu, &rates);
+        let hz = rows[0].sampling_hz;
+        let (mut value, mut cost) = (0.0, hz * problem.sample_cost());
+        for (row, rate) in rows.iter().zip(&rates) {
+            let traced = row.decision == "trace";
+            value += row.weight * if traced { *rate } else { hz * row.rho };
+            cost += if traced { rate * row.tau_s } else { 0.0 };
+        }
+        note(
+            "first plan's value over the best at the true rates, %, aim >= 95",
+            value / best(&problem)? * 100.0,
+        );
+        note("its cost at the true rates, % of CPU time, allowed 2", cost / cpu * 100.0);
+    }
+    let mut table = Table::new(&["figure", "median (least to most)", "n"]);
+    for (name, series) in &figures {
+        table.row(&[(*name).to_owned(), series.show(2), series.n().to_string()]);
+    }
+    Ok(format!(
+        "{table}\n{CLASSES} functions named with --count, rates from 0.1 to a million calls/s, one thread, budget {BUDGET} %. The plan keeps \
+         a tenth of the budget in reserve and a tenth for bursts; what it is compared with has all of it.\n"
+    ))
+}
+
+/// What the windows and samples of a run were worth, weighted reports per second, from the first plan on.
+fn achieved(recording: &Recording, report: &Report) -> Option<f64> {
+    let from_ns = recording.plans.iter().map(|row| row.time_ns).min()?;
+    let end_ns = recording.meta.end_ns?;
+    let seconds = end_ns.saturating_sub(from_ns) as f64 * 1e-9;
+    let weight = |id: u32| recording.classes.iter().find(|c| c.class_id == id).map_or(1.0, |c| c.weight);
+    let late = |w: &&WindowRow| w.kind != WindowKind::Survey && w.end_ns > from_ns;
+    let events: f64 = recording.windows.iter().filter(late).map(|w| weight(w.class_id) * w.kept as f64).sum();
+    // Samples tell something of a class only while it is not traced.
+    let samples: f64 = report
+        .rows
+        .iter()
+        .filter_map(|row| Some((row.class_id?, row.share?, row.attached)))
+        .map(|(id, share, attached)| weight(id) * share.value * report.samples as f64 * (1.0 - attached))
+        .sum();
+    Some((events + samples) / seconds)
+}
+
+/// How much of the budget's worth a whole run brings, on targets that stay as they are.
+pub fn budget_use(options: &Options) -> Result<String> {
+    let mut table = Table::new(&[
+        "functions",
+        "achieved over the best plan at the true rates, %, aim >= 85",
+        "predicted overhead, %",
+        "traced of the classes",
+        "n",
+    ]);
+    // All over 7 decades; the quiet half, of which more than the budget allows can be traced in no plan.
+    for (name, range) in
+        [("dec00 to dec99", 0..CLASSES), ("dec00 to dec69", 0..70), ("dec40 to dec79", 40..80)]
+    {
+        let (mut share, mut predicted, mut traced) =
+            (Series::default(), Series::default(), Series::default());
+        for round in 0..options.rounds {
+            eprintln!("budget-use: {name}, round {} of {}", round + 1, options.rounds);
+            let mut target = Decades::start();
+            target.work(false);
+            let truth = target.true_rates(2.0);
+            let mut named: Vec<String> =
+                range.clone().flat_map(|i| ["--count".to_owned(), format!("dec{i:02}")]).collect();
+            named.extend(["--discover".to_owned(), "0".to_owned()]);
+            let (report, recording) = record(target.pid(), BUDGET, options.seconds, &named)?;
+            let last = recording.plans.iter().map(|row| row.plan).max().context("no plan was made")?;
+            let rows = rows_of(&recording, last);
+            let rates = true_rates(&recording, &rows, &truth);
+            let problem = problem(&rows, &recording, report.target_cpu.value, &rates);
+            let value = achieved(&recording, &report).context("nothing was achieved")?;
+            share.push(value / best(&problem)? * 100.0);
+            predicted.push(report.receipt.predicted * 100.0);
+            traced.push(rows.iter().filter(|row| row.decision == "trace").count() as f64);
+        }
+        table.row(&[
+            name.to_owned(),
+            share.show(1),
+            predicted.show(2),
+            traced.show(0),
+            share.n().to_string(),
+        ]);
+    }
+    Ok(format!(
+        "{table}\nRuns of {} s, survey included; value: weighted reports per second (calls of what is traced, samples with the function on the \
+         stack of what is not).\n",
+        options.seconds
+    ))
+}
+
+/// Rates of 100 to 10 million calls a second, by windows of one kind alone, against those of the target while nobody watches.
+pub fn dilation(options: &Options) -> Result<String> {
+    let mut table = Table::new(&["site, calls/s", "survey, bias %", "bursts, bias %", "traced, bias %", "n"]);
+    for site in ["dec_push", "dec_stepped"] {
+        for decade in 2..=7 {
+            let hz = 10_u64.pow(decade);
+            let mut biases = [Series::default(), Series::default(), Series::default()];
+            for round in 0..options.rounds {
+                eprintln!("dilation: {site} at {hz}/s, round {} of {}", round + 1, options.rounds);
+                let mut target = Decades::start();
+                target.alone(site, hz);
+                let rate = |done: &Done| done.calls[0] / done.seconds();
+                let before = rate(&target.unwatched(1.0));
+                let named = ["--count", site, "--discover", "0"].map(str::to_owned);
+                let (_, recording) = record(target.pid(), BUDGET, options.seconds, &named)?;
+                let truth = (before + rate(&target.unwatched(1.0))) / 2.0;
+                for (kind, biases) in
+                    [WindowKind::Survey, WindowKind::Burst, WindowKind::Trace].into_iter().zip(&mut biases)
+                {
+                    let windows = recording.windows.iter().filter(|w| w.kind == kind).cloned().collect();
+                    let part = Report::from_recording(&Recording { windows, ..recording.clone() });
+                    let row = part.rows.iter().find(|row| row.name == site);
+                    if let Some(rate) = row.and_then(|row| row.rate_hz).filter(|rate| rate.n >= 30) {
+                        biases.push((rate.value / truth - 1.0) * 100.0);
+                    }
+                }
+            }
+            let show = |series: &Series| if series.n() > 0 { series.show(2) } else { "none".to_owned() };
+            table.row(&[
+                format!("{site}, {hz}"),
+                show(&biases[0]),
+                show(&biases[1]),
+                show(&biases[2]),
+                options.rounds.to_string(),
+            ]);
+        }
+    }
+    Ok(format!(
+        "{table}\nAim: below 2 %. A closed loop on one thread; rates of windows with fewer than 30 calls are left out.\n"
+    ))
+}
