@@ -53,8 +53,9 @@ pub struct OperationControl {
     pub other_class: u32,
     /// End of the class numbers that may be given to names.
     pub end_class: u32,
-    /// Reserved, zero.
-    pub reserved: u32,
+    /// Number of the attachment: operations that began under an earlier one are given up at their end, because ends and
+    /// begins between may have been missed.
+    pub generation: u32,
     /// Monitoring cycle.
     pub cycle: u64,
     /// Reserved, zero: keeps the size a power of two.

@@ -64,8 +64,8 @@ pub struct OpenOperation {
     pub class: u32,
     /// [`OPERATION_RECORDED`].
     pub flags: u32,
-    /// Reserved, zero.
-    pub reserved: u32,
+    /// Generation of the operation when it began.
+    pub generation: u32,
 }
 wire_type!(OpenOperation, size 80, align 8);
 

@@ -2,7 +2,8 @@
 
 use crate::atomic::{add, fetch_decrement};
 use crate::maps::{
-    ALARMS, FORCE_WAKEUP, control, count_global, counters, current_ids, now_ns, quota, target_flags, thread_hits,
+    ALARMS, FORCE_WAKEUP, control, count_global, counters, current_ids, now_ns, quota, target_flags,
+    thread_hits,
 };
 use crate::operation;
 use aya_ebpf::helpers::generated::{bpf_get_attach_cookie, bpf_get_prandom_u32};
@@ -10,7 +11,8 @@ use aya_ebpf::programs::ProbeContext;
 use aya_log_ebpf::warn;
 use core::ffi::c_void;
 use profiler_common::class::{
-    ALARM_REPEAT, ClassControl, ClassCounters, ClassKind, FLAG_BY_THREAD, FLAG_FILTER_TARGETS, FLAG_INSIDE, FLAG_NO_QUOTA,
+    ALARM_REPEAT, ClassControl, ClassCounters, ClassKind, FLAG_BY_THREAD, FLAG_FILTER_TARGETS, FLAG_INSIDE,
+    FLAG_NO_QUOTA,
 };
 use profiler_common::cookie::Cookie;
 use profiler_common::event::{Alarm, AlarmKind};

@@ -143,13 +143,14 @@ pub fn begin(begin: &Begin, argument: impl Fn(u32) -> u64) {
     let class = class_of(begin.operation, control, shared, argument);
     let (Some(numbers), Some(counters)) = (operation_class(class), operation_counters(class)) else { return };
     // SAFETY: live map values; the agent may change the first three at any time.
-    let (threshold, price_ns, stretch, cycle, slack_q16) = unsafe {
+    let (threshold, price_ns, stretch, cycle, slack_q16, generation) = unsafe {
         (
             (&raw const (*numbers).threshold).read_volatile(),
             (&raw const (*numbers).price_ns).read_volatile(),
             (&raw const (*numbers).stretch).read_volatile(),
             (&raw const (*control).cycle).read_volatile(),
             (&raw const (*control).slack_q16).read_volatile(),
+            (&raw const (*control).generation).read_volatile(),
         )
     };
     // SAFETY: as above.
@@ -218,7 +219,7 @@ pub fn begin(begin: &Begin, argument: impl Fn(u32) -> u64) {
             operation: begin.operation,
             class,
             flags: recorded,
-            reserved: 0,
+            generation,
         };
         (*state).recording += recorded;
         (*state).operation_depth = depth + 1;
@@ -359,6 +360,14 @@ pub fn end(operation: u32, slot: u64, end_ns: u64, return_cost_ns: u32, own_cost
     let open = open_at(state, found);
     // SAFETY: as above.
     let done = unsafe { *open };
+    // SAFETY: a live map value; the agent may change it at any time.
+    let present = operation_control(operation)
+        .is_some_and(|c| unsafe { (&raw const (*c).generation).read_volatile() } == done.generation);
+    if !present {
+        abandon(state, open);
+        trim(state);
+        return false;
+    }
     // SAFETY: as above.
     unsafe { (*open).operation = FREE };
     // Of functions, those called inside this one have been left, too.

@@ -83,6 +83,7 @@ impl Report {
             target_cpu,
             samples: recording.samples.len() as u64,
             rows,
+            operations: super::operations::of(recording),
             receipt,
             log: log::entries(recording),
             warnings,

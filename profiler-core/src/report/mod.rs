@@ -1,6 +1,9 @@
 //! The report: one type, many faces. Every number has a unit, an interval and a source.
 
 mod build;
+mod operations;
+
+pub use operations::{OperationClassReport, OperationReport};
 
 use crate::class::{RecordKind, SiteClass, Tier};
 use crate::estimate::Estimate;
@@ -24,6 +27,9 @@ pub struct Report {
     pub samples: u64,
     /// One row per function, hottest first.
     pub rows: Vec<Row>,
+    /// Operations that were followed.
+    #[serde(default)]
+    pub operations: Vec<OperationReport>,
     /// What the watching cost.
     pub receipt: Receipt,
     /// What the run changed of what it does, when and why.

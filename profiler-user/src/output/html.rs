@@ -112,6 +112,13 @@ pub(super) fn page(report: &Report, recording: &Recording, options: TextOptions)
         }
     };
     list(&mut out, "Notes", &notes(&rows));
+    for operation in &report.operations {
+        list(
+            &mut out,
+            &escape(&super::operations::title(operation)),
+            &super::operations::html_lines(operation),
+        );
+    }
     out.push_str("<h2>Budget receipt</h2>\n<dl>\n");
     for (label, text) in lines(report) {
         out.push_str(&format!("<dt>{label}</dt><dd>{}</dd>\n", escape(&text)));

@@ -12,6 +12,7 @@ mod firefox;
 mod flame;
 mod html;
 mod log;
+mod operations;
 mod pprof;
 mod receipt;
 mod speedscope;
@@ -176,6 +177,7 @@ pub fn render(
 #[must_use]
 pub fn text(report: &Report, options: TextOptions) -> String {
     let mut out = table::table_text(report, options);
+    out.push_str(&operations::text(report, options));
     out.push('\n');
     out.push_str(&receipt_text(report, options));
     out

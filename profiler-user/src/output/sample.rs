@@ -88,6 +88,7 @@ pub(super) fn report() -> Report {
                 )
             },
         ],
+        operations: vec![],
         receipt: Receipt {
             budget: OverheadBudget::Share(0.02),
             predicted: 0.0085,

@@ -349,3 +349,24 @@ fn every_extension_is_documented() {
         assert!(error.contains(ending), "{ending}");
     }
 }
+
+#[test]
+fn operations_follow_the_table() {
+    let recording = crate::recording::sample::recording();
+    let report = Report::from_recording(&recording);
+    let text = super::operations::text(&report, TextOptions { width: 100, rows: 5, colours: false });
+    expect![[r#"
+
+        Operation req (req=handle,class=arg0:str): 100 at 101/s, 1 recorded, policy tithe
+        CLASS   COUNT  MEAN TIME  DEVIATION  RECORDED  CALLS      MEASURE
+        GET /a    100  2.50 ms E     503 us         1   12.0  4.10 k ±? S
+          measure: calls of inner functions; average rate 23.8 %; largest difference of a class's shares in
+            sample and population 0 %
+          cycles: 1 (1 by the time limit), 8.00 s to 8.00 s, mean 8.00 s
+          5 unmatched, 1 recorded and not ended, 3 records lost
+          cost: screening 242 us (number times price), inside recorded operations 374 us
+    "#]]
+    .assert_eq(&text);
+    let page = html::page(&report, &recording, TextOptions { width: 100, rows: 5, colours: false });
+    assert!(page.contains("GET /a: 100 operations"), "{page}");
+}

@@ -98,7 +98,7 @@ fn empty() -> ThreadState {
         operation: FREE,
         class: 0,
         flags: 0,
-        reserved: 0,
+        generation: 0,
     };
     ThreadState {
         cost_ns: 0,

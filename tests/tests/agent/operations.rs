@@ -253,3 +253,137 @@ fn a_small_budget_bounds_recording_and_says_so() {
         finished.messages
     );
 }
+
+/// What `tithe record` says and returns with these arguments.
+fn refused(target: &Target, folder: &tempfile::TempDir, arguments: &[&str]) -> String {
+    let output = std::process::Command::new(profiler_tests::program("tithe"))
+        .args(["record", "--pid", &target.pid().to_string(), "--only-named"])
+        .args(arguments)
+        .current_dir(folder.path())
+        .stdin(std::process::Stdio::null())
+        .output()
+        .expect("tithe was built");
+    let said = String::from_utf8_lossy(&output.stderr);
+    // What clap adds.
+    let said = said.split("\n\nFor more information").next().unwrap_or_default();
+    // Whether prices are stored on this machine is another matter.
+    let said: Vec<&str> = said.lines().filter(|line| !line.contains("stored prices")).collect();
+    format!("exit {}: {}", output.status.code().unwrap_or(-1), said.join("\n").trim())
+}
+
+#[test]
+fn operations_that_make_no_sense_are_refused_in_words() {
+    let Some(folder) = start("operations_that_make_no_sense_are_refused_in_words") else { return };
+    let target = Target::start("requests");
+    let check = |arguments: &[&str], expected: expect_test::Expect| {
+        expected.assert_eq(&refused(&target, &folder, arguments));
+    };
+    check(
+        &["--operation", "req=hanlde"],
+        expect_test::expect![
+            "exit 2: tithe: --operation 'req=hanlde': its begin 'hanlde': no function symbol matches `hanlde`; similar: handle"
+        ],
+    );
+    check(
+        &["--operation", "req=pair_begin..pair_edn"],
+        expect_test::expect![
+            "exit 2: tithe: --operation 'req=pair_begin..pair_edn': its end 'pair_edn': no function symbol matches `pair_edn`; similar: pair_end"
+        ],
+    );
+    check(
+        &["--operation", "req=pair_begin.."],
+        expect_test::expect![
+            "exit 2: error: invalid value 'req=pair_begin..' for '--operation <SPEC>': the end is empty: write NAME=BEGIN..END, or NAME=FUNCTION for a call from its begin to its end"
+        ],
+    );
+    check(
+        &["--operation", "handle"],
+        expect_test::expect![
+            "exit 2: error: invalid value 'handle' for '--operation <SPEC>': write NAME=FUNCTION, NAME=BEGIN..END or NAME=syscall:CALL, like 'req=handle_request'"
+        ],
+    );
+    check(
+        &["--operation", "req=syscall:raed"],
+        expect_test::expect![
+            "exit 2: error: invalid value 'req=syscall:raed' for '--operation <SPEC>': there is no system call 'raed' on x86-64; 'man syscalls' lists them"
+        ],
+    );
+    check(
+        &["--operation", "req=handle,class=arg7:str"],
+        expect_test::expect![
+            "exit 2: error: invalid value 'req=handle,class=arg7:str' for '--operation <SPEC>': 'class=arg7:str': write class=argK:str (a C string), :slice (pointer, and length in the next argument), :int or :long, with K from 0 to 5"
+        ],
+    );
+    check(
+        &["--operation", "a=handle", "--operation", "a=query"],
+        expect_test::expect!["exit 2: tithe: --operation 'a=handle': there are two operations named 'a'"],
+    );
+    check(
+        &["--operation", "a=handle", "--operation", "b=handle"],
+        expect_test::expect![
+            "exit 2: tithe: --operation 'b=handle': its begin 'handle': it is watched for something else already (another operation, --progress)"
+        ],
+    );
+    check(
+        &["--operation", "a=handle", "--policy", "best"],
+        expect_test::expect![
+            "exit 2: error: invalid value 'best' for '--policy <POLICY>': unknown policy 'best': choose from adp, inv, uni, full, none, tithe"
+        ],
+    );
+    check(
+        &["--operation", "a=handle", "--adapt", "rate=2"],
+        expect_test::expect![
+            "exit 2: tithe: --adapt: the setting 'rate' is 2: it must be between min_rate and max_rate"
+        ],
+    );
+    check(
+        &["--operation", "a=handle", "--adapt", "speed=2"],
+        expect_test::expect![
+            "exit 2: tithe: --adapt: unknown field `speed`, expected one of `rate`, `max_rate`, `min_rate`, `revise_s`, `baseline_s`, `max_cycle_s`, `alpha`, `balance_slack`, `sample_margin`, `variability`, `table_records`, `paired_least_classes`, `correct_for_price`, `inv_reference_s`, `equivalence_margin`, `class_max_rate`, `allocation_power`, `allocation_relative`, `tithe_share`, `rate_step`, `max_classes`"
+        ],
+    );
+    check(
+        &["--operation", "a=handle", "--measure", "pair_beginn:arg0"],
+        expect_test::expect![
+            "exit 2: tithe: --measure 'pair_beginn': no function symbol matches `pair_beginn`; similar: pair_begin"
+        ],
+    );
+    check(
+        &["--operation", "a=handle", "--detail", "nothing_like_it*"],
+        expect_test::expect![
+            "exit 2: tithe: --detail 'nothing_like_it*': no function symbol matches `nothing_like_it*`; it may be inlined everywhere, or live in a library that is not loaded yet"
+        ],
+    );
+    check(
+        &["--policy", "adp"],
+        expect_test::expect![[r#"
+        exit 2: error: the following required arguments were not provided:
+          --operation <SPEC>
+
+        Usage: tithe record --operation <SPEC> --policy <POLICY> <--pid <PID>|COMMAND>"#]],
+    );
+}
+
+#[test]
+fn operations_are_in_the_report() {
+    let Some(folder) = start("operations_are_in_the_report") else { return };
+    let mut target = Target::start("requests");
+    let agent = follow(&target, &folder, &WITH_ALL);
+    target.command("serve 600 2 3");
+    sleep_ms(300);
+    let (finished, _) = stop(agent);
+    let report = finished.report();
+    let operation = &report.operations[0];
+    assert_eq!((operation.name.as_str(), operation.population, operation.recorded), ("req", 1_200, 1_200));
+    for (type_, class) in (0u64..).zip(["GET /0", "GET /1", "GET /2"]) {
+        let class = operation.classes.iter().find(|c| c.name == class).expect("three types");
+        let measure = class.measure.expect("all were recorded");
+        assert_eq!(
+            (measure.value, measure.low, measure.high),
+            (100.0 * (type_ + 1) as f64, measure.value, measure.value)
+        );
+        assert_eq!((class.population, class.calls), (400, Some((type_ % 5 + 2) as f64)));
+    }
+    assert_eq!(report.operations[1].population, 1_200);
+    assert_eq!(operation.mix_difference, Some(0.0));
+}

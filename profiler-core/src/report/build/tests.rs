@@ -80,6 +80,7 @@ fn class(class_id: u32, name: &str) -> ClassRow {
 
 mod cut;
 mod log;
+mod operations;
 
 /// A window of class 1 from `from` to `to` seconds of the run.
 fn window(kind: WindowKind, from: f64, to: f64, kept: u64) -> WindowRow {

@@ -51,6 +51,8 @@ impl Session {
             bounds: Vec::new(),
             inner_last: BTreeMap::new(),
             inner_off: 0,
+            complete: true,
+            mixed: false,
             syscalls: None,
             syscalls_charged: (0, 0),
             syscalls_seen: 0,
@@ -112,6 +114,7 @@ impl Session {
                 since_ns: now,
                 watched_ns: 0,
                 looked_ns: now,
+                attached: false,
                 monitoring: false,
                 cycle: 0,
                 cycle_since_ns: now,
@@ -296,6 +299,7 @@ impl Session {
         let class = self.attach.class_mut(id);
         class.role = Some(role);
         class.kind = kind;
+        class.wish.kind = kind;
         if whole || entry_only {
             class.lease = None;
         }

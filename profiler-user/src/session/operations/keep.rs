@@ -4,6 +4,7 @@ use super::super::Session;
 use super::super::attach::now_ns;
 use super::super::class::Ending;
 use super::super::overhead::Comparison;
+use super::window::switch;
 use super::{Kept, Operations};
 use crate::prober::operation::OPERATION_MONITORING;
 use profiler_core::adapt::PolicyKind;
@@ -11,7 +12,7 @@ use profiler_core::class::ClassId;
 use profiler_core::recording::{ChangeKind, WindowKind};
 
 /// Quotas are given for so long, and anew at this interval, ns.
-const QUOTA_NS: (f64, u64) = (500e6, 100_000_000);
+const QUOTA_NS: (f64, u64) = (250e6, 100_000_000);
 /// After a trip a class stays off for so long, ns, twice as long each time.
 const TRIP_NS: u64 = 1_000_000_000;
 /// Longest time off after a trip, as a power of two of that.
@@ -84,9 +85,28 @@ impl Session {
                 self.say_refused(*id);
             }
         }
-        if !begun {
+        if begun {
+            self.note_complete(inner_wanted);
+        } else {
             self.begin_operations();
         }
+    }
+
+    /// Nothing is recorded while an inner function is off that should be attached: it would be recorded without its calls.
+    fn note_complete(&mut self, inner_wanted: bool) {
+        let Some(operations) = &mut self.operations else { return };
+        let open = |k: &Kept| {
+            let class = self.attach.class(k.class);
+            class.is_open() || class.refused.is_some()
+        };
+        let complete = !inner_wanted || operations.inner.iter().all(open);
+        if complete != operations.complete {
+            operations.mixed = true;
+            for o in operations.list.iter().filter(|o| o.monitoring) {
+                switch(self.attach.kernel().operations(), o.number, complete && o.bounds_off == 0);
+            }
+        }
+        operations.complete = complete;
     }
 
     fn say_refused(&mut self, id: ClassId) {
@@ -96,10 +116,10 @@ impl Session {
         }
     }
 
-    /// Hits that a class may take until quotas are given again, several times over: what is merely dear is seen once a
-    /// window, and what explodes is stopped.
+    /// Hits that a class may take until quotas are given again: what all operations may cost in more than that time. What is
+    /// merely dear is seen once a window, and what explodes is stopped.
     fn quota_of(&self, tau_s: f64) -> u64 {
-        (2.0 * self.operations_budget() * QUOTA_NS.0 * 1e-9 / tau_s.max(1e-12)).max(100.0) as u64
+        (self.operations_budget() * QUOTA_NS.0 * 1e-9 / tau_s.max(1e-12)).max(100.0) as u64
     }
 
     /// Everything is attached: recording begins.

@@ -82,6 +82,8 @@ struct Operation {
     /// Part of the window before the present one in which bounds were attached, ns, and until when it was looked at.
     watched_ns: u64,
     looked_ns: u64,
+    /// Bounds were attached when they were last looked at.
+    attached: bool,
     /// Recording is on in the kernel.
     monitoring: bool,
     /// Monitoring cycle and its start, ktime ns.
@@ -127,6 +129,10 @@ pub struct Operations {
     inner_last: BTreeMap<ClassId, (u64, u64)>,
     /// Windows for which inner functions stay off and nothing is recorded, because they are too dear.
     inner_off: u32,
+    /// All inner functions are attached; else nothing is recorded, because it would be recorded without them.
+    complete: bool,
+    /// That changed in the present window: the policy does not see it.
+    mixed: bool,
     syscalls: Option<SyscallWatch>,
     /// Hits of system calls that are charged: own, others.
     syscalls_charged: (u64, u64),
@@ -287,8 +293,11 @@ impl Session {
             let attached = o.bounds.iter().all(|id| self.attach.class(*id).is_open());
             if attached {
                 o.watched_ns += now.saturating_sub(o.looked_ns);
+            } else if o.attached {
+                let table = self.attach.kernel().operations();
+                table.adjust(o.number, |c| c.generation = c.generation.wrapping_add(1));
             }
-            o.looked_ns = now;
+            (o.looked_ns, o.attached) = (now, attached);
         }
     }
 }

@@ -160,7 +160,7 @@ impl Operation {
 }
 
 /// Recording on or off in the kernel.
-fn switch(table: &OperationTable, number: u32, on: bool) {
+pub(super) fn switch(table: &OperationTable, number: u32, on: bool) {
     table.adjust(number, |c| {
         c.flags = c.flags & !OPERATION_MONITORING | if on { OPERATION_MONITORING } else { 0 }
     });
@@ -209,6 +209,7 @@ impl Session {
         }
         operations.cost = inner_ns * 1e-9 / elapsed_s * factor + screening;
         let off_before = operations.inner_off;
+        let unmixed = !std::mem::take(&mut operations.mixed);
         operations.inner_off = operations.inner_off.saturating_sub(1);
         if off_before == 0 && outside > OUTSIDE_SHARE * allowed {
             let windows = (outside / (0.5 * allowed)).ceil().clamp(1.0, MOST_OFF);
@@ -234,7 +235,7 @@ impl Session {
                 record_s: o.record_ns.max(least_ns) * 1e-9 * factor,
                 screen_s: o.screen_ns * 1e-9 * factor,
             };
-            if off_before == 0 {
+            if off_before == 0 && unmixed {
                 let step = o.adapter.step(&cut.summary, Some(&budget));
                 if let Some(row) = o.follow(&step, &table, now) {
                     cycles.push((o.name.clone(), row));
@@ -282,8 +283,13 @@ impl Session {
         }
         // Inner functions first: an operation is recorded with all its calls or not at all.
         self.keep_bounds(now_ns());
-        for number in on {
-            switch(&table, number, true);
+        let Some(operations) = &mut self.operations else { return };
+        // Attaching them for this window is no change within it.
+        operations.mixed = false;
+        if operations.complete {
+            for number in on {
+                switch(&table, number, true);
+            }
         }
     }
 

@@ -1,0 +1,171 @@
+//! Operations: populations exact, measures post-stratified, what was not recorded not filled in.
+
+use super::*;
+use crate::adapt::AdaptConfig;
+use crate::recording::{
+    OperationClassRow, OperationCycleEnd, OperationCycleRow, OperationMeta, OperationRow, OperationWindowRow,
+};
+
+const A: u32 = 2;
+const B: u32 = 3;
+
+fn window(
+    class_id: u32,
+    second: u64,
+    (population, mean_ns): (u64, f64),
+    recorded: u64,
+    stretch: u64,
+) -> OperationWindowRow {
+    let n = population as f64;
+    OperationWindowRow {
+        operation: 0,
+        class_id,
+        start_ns: START + second * S,
+        end_ns: START + (second + 1) * S,
+        monitoring: recorded > 0,
+        rate: 0.5,
+        stretch,
+        cycle: 0,
+        population,
+        population_sum_ns: n * mean_ns,
+        population_squares_ns2: n * mean_ns * mean_ns * 1.01,
+        sample: recorded,
+        sample_sum_ns: recorded as f64 * mean_ns,
+        sample_squares_ns2: recorded as f64 * mean_ns * mean_ns,
+        measure_sum: 0.0,
+        measure_squares: 0.0,
+        cost_ns: recorded * 1_000,
+        begun: population,
+        recorded,
+        off: if recorded == 0 { population } else { 0 },
+        not_drawn: if recorded == 0 { 0 } else { population - recorded },
+        balanced: 0,
+        no_quota: 0,
+        unmatched: u64::from(class_id == A),
+        dropped: 0,
+    }
+}
+
+fn rows(class_id: u32, n: u64, measure: u64, stretch: u64) -> Vec<OperationRow> {
+    let row = |i| OperationRow {
+        operation: 0,
+        class_id,
+        tid: 7,
+        begin_ns: START + i,
+        duration_ns: 1_000_000,
+        calls: 4,
+        inner_ns: 10,
+        // Scattered around the mean.
+        measure: if i % 2 == 0 { measure - 1 } else { measure + 1 },
+        cost_ns: 1_000,
+        off_cpu_ns: None,
+        cycle: 0,
+        stretch,
+        censored: false,
+    };
+    (0..n).map(row).collect()
+}
+
+/// Class A: 50 of 100 recorded at a measure of 10, then 10 of 1,000 at 100, then 400 with recording off. Class B: 5, none recorded.
+fn recording() -> Recording {
+    let mut r = empty();
+    r.meta.operations = vec![OperationMeta {
+        operation: 0,
+        name: "req".into(),
+        bounds: "req=handle,class=arg0:str".into(),
+        policy: "adp".into(),
+        config: AdaptConfig::default(),
+        measure: "calls of malloc".into(),
+        screen_ns: 2_000.0,
+        inner_hit_ns: 0.0,
+    }];
+    let class = |class_id, class_name: &str| OperationClassRow {
+        operation: 0,
+        class_id,
+        operation_name: "req".into(),
+        class_name: class_name.into(),
+    };
+    r.operation_classes = vec![class(A, "GET /a"), class(B, "GET /b")];
+    r.operation_windows = vec![
+        window(A, 0, (100, 1e6), 50, 1),
+        window(A, 1, (1_000, 3e6), 10, 2),
+        window(A, 2, (400, 3e6), 0, 2),
+        OperationWindowRow { monitoring: true, ..window(B, 0, (5, 2e6), 0, 1) },
+    ];
+    r.operations = [rows(A, 50, 10, 1), rows(A, 10, 100, 2)].concat();
+    let mut open = r.operations[0];
+    open.censored = true;
+    open.measure = 1_000_000;
+    r.operations.push(open);
+    let cycle = |number, length: u64, end| OperationCycleRow {
+        operation: 0,
+        number,
+        start_ns: START,
+        end_ns: START + length * S,
+        end,
+        population: 500,
+        sample: 20,
+        z: 0.9,
+        needed: 10.0,
+        large_enough: true,
+        same_times: true,
+        difference_ns: 0.0,
+        same_shares: true,
+        largest_share_difference: 0.01,
+        unobserved: vec![],
+    };
+    r.operation_cycles = vec![
+        cycle(0, 10, OperationCycleEnd::Representative),
+        cycle(1, 30, OperationCycleEnd::Timeout),
+        cycle(2, 2, OperationCycleEnd::RunEnd),
+    ];
+    r
+}
+
+#[test]
+fn populations_are_exact_and_measures_weigh_as_their_stretches_do() {
+    let report = Report::from_recording(&recording());
+    let [o] = report.operations.as_slice() else { panic!("{:?}", report.operations) };
+    assert_eq!((o.population, o.recorded, o.unmatched, o.censored), (1_505, 60, 3, 1));
+    let a = &o.classes[0];
+    assert_eq!((a.name.as_str(), a.population, a.recorded), ("GET /a", 1_500, 60));
+    let mean = (100.0 * 1e6 + 1_400.0 * 3e6) / 1_500.0;
+    assert!((a.mean_ns.value / mean - 1.0).abs() < 1e-12 && a.mean_ns.source == Source::Exact);
+    // 100 of the stretch at 10 and 1,000 of that at 100; the 400 without recording are not spoken of.
+    let measure = a.measure.unwrap();
+    assert!((measure.value - (100.0 * 10.0 + 1_000.0 * 100.0) / 1_100.0).abs() < 1e-9, "{measure:?}");
+    assert!(measure.low < measure.value && measure.high > measure.value && measure.n == 60);
+    assert_eq!(a.unobserved, 400);
+    assert_eq!((a.calls, a.inner_ns), (Some(4.0), Some(10.0)));
+    let b = &o.classes[1];
+    assert_eq!((b.population, b.recorded, b.measure, b.unobserved), (5, 0, None, 5));
+    assert!((o.mix_difference.unwrap() - 5.0 / 1_505.0).abs() < 1e-12);
+    // Recording was on for 1,105.
+    assert!((o.average_rate - 60.0 / 1_105.0).abs() < 1e-12);
+    assert!((o.rate_hz - 1_505.0 / 3.0).abs() < 1e-9);
+    assert_eq!((o.cycles, o.timeouts, o.cycle_s), (2, 1, Some((10.0, 20.0, 30.0))));
+    assert!((o.screening_s - 1_505.0 * 2e-6).abs() < 1e-12 && (o.recording_s - 60e-6).abs() < 1e-12);
+}
+
+#[test]
+fn a_class_with_one_recorded_operation_is_open_upwards_and_survives_json() {
+    let mut r = recording();
+    r.operations.truncate(1);
+    let report = Report::from_recording(&r);
+    let measure = report.operations[0].classes[0].measure.unwrap();
+    assert_eq!((measure.low, measure.high), (0.0, f64::INFINITY));
+    let text = serde_json::to_string(&report).unwrap();
+    assert_eq!(serde_json::from_str::<Report>(&text).unwrap().operations, report.operations);
+}
+
+#[test]
+fn operations_that_never_came_are_listed_without_classes() {
+    let mut r = recording();
+    r.operation_windows.clear();
+    r.operations.clear();
+    r.operation_cycles.clear();
+    let report = Report::from_recording(&r);
+    let o = &report.operations[0];
+    assert_eq!((o.population, o.classes.len(), o.mix_difference, o.cycle_s), (0, 0, None, None));
+    assert_eq!((o.average_rate, o.rate_hz), (0.0, 0.0));
+}

@@ -1,0 +1,215 @@
+//! Operations in the report: per class the population, which is exact, and the measure, which is estimated from the
+//! sample; the mix of both; the cycles; what screening and recording cost.
+
+use crate::adapt::strata::ClassEstimator;
+use crate::estimate::Estimate;
+use crate::recording::{OperationCycleEnd, OperationMeta, OperationWindowRow, Recording};
+use crate::stats::LEVEL;
+use crate::stats::moments::Moments;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+
+/// One operation that was followed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OperationReport {
+    /// Its name.
+    pub name: String,
+    /// How it was asked for.
+    pub bounds: String,
+    /// Policy.
+    pub policy: String,
+    /// What the measure is; empty: there is none.
+    pub measure: String,
+    /// Classes, most frequent first.
+    pub classes: Vec<OperationClassReport>,
+    /// Operations that ended.
+    pub population: u64,
+    /// Of those, recorded.
+    pub recorded: u64,
+    /// Operations per second of watched time.
+    pub rate_hz: f64,
+    /// Recorded / all operations that began, while recording was on.
+    pub average_rate: f64,
+    /// Largest difference of a class's shares in sample and population; `None` without a sample.
+    pub mix_difference: Option<f64>,
+    /// Cycles that ended in the run.
+    pub cycles: u64,
+    /// Of those, by the time limit.
+    pub timeouts: u64,
+    /// Shortest, mean and longest of them, s.
+    pub cycle_s: Option<(f64, f64, f64)>,
+    /// Ends without a begin, begins whose end was not seen or that found no room.
+    pub unmatched: u64,
+    /// Recorded operations that had not ended.
+    pub censored: u64,
+    /// Records lost.
+    pub dropped: u64,
+    /// CPU time of screening all of them, s: their number times the price.
+    pub screening_s: f64,
+    /// CPU time inside recorded operations that monitoring took, s.
+    pub recording_s: f64,
+}
+
+/// One class of an operation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OperationClassReport {
+    /// Its name.
+    pub name: String,
+    /// Operations that ended.
+    pub population: u64,
+    /// Their mean response time, ns, uncorrected. Exact for the operations that were watched.
+    pub mean_ns: Estimate,
+    /// Standard deviation of the response times, ns.
+    pub deviation_ns: Option<f64>,
+    /// Recorded operations that ended.
+    pub recorded: u64,
+    /// Mean measure of an operation, post-stratified by stretches of constant rate; `None`: none was recorded.
+    pub measure: Option<Estimate>,
+    /// Operations in stretches in which none was recorded: `measure` does not speak of them.
+    pub unobserved: u64,
+    /// Mean calls of inner functions in a recorded operation.
+    pub calls: Option<f64>,
+    /// Mean time in inner functions of a recorded operation, ns, uncorrected.
+    pub inner_ns: Option<f64>,
+}
+
+/// All operations of a recording, in the order in which they were asked for.
+#[must_use]
+pub(super) fn of(recording: &Recording) -> Vec<OperationReport> {
+    recording.meta.operations.iter().map(|meta| operation(recording, meta)).collect()
+}
+
+fn operation(recording: &Recording, meta: &OperationMeta) -> OperationReport {
+    let windows: Vec<&OperationWindowRow> =
+        recording.operation_windows.iter().filter(|w| w.operation == meta.operation).collect();
+    let mut classes = classes(recording, meta, &windows);
+    classes.sort_by(|a, b| b.population.cmp(&a.population).then_with(|| a.name.cmp(&b.name)));
+    let sum = |of: fn(&OperationWindowRow) -> u64| windows.iter().map(|w| of(w)).sum::<u64>();
+    let population: u64 = classes.iter().map(|c| c.population).sum();
+    let recorded: u64 = classes.iter().map(|c| c.recorded).sum();
+    let on = |of: fn(&OperationWindowRow) -> u64| {
+        windows.iter().filter(|w| w.monitoring).map(|w| of(w)).sum::<u64>()
+    };
+    let mut spans: Vec<(u64, u64)> = windows.iter().map(|w| (w.start_ns, w.end_ns)).collect();
+    spans.sort_unstable();
+    spans.dedup();
+    let watched_s = spans.iter().map(|(a, b)| b.saturating_sub(*a) as f64 * 1e-9).sum::<f64>();
+    let share = |of: u64, all: u64| of as f64 / all.max(1) as f64;
+    let mix_difference = (recorded > 0).then(|| {
+        let difference =
+            |c: &OperationClassReport| (share(c.recorded, recorded) - share(c.population, population)).abs();
+        classes.iter().map(difference).fold(0.0, f64::max)
+    });
+    let cycles: Vec<_> = recording
+        .operation_cycles
+        .iter()
+        .filter(|c| c.operation == meta.operation && c.end != OperationCycleEnd::RunEnd)
+        .collect();
+    let lengths: Moments = cycles.iter().map(|c| c.end_ns.saturating_sub(c.start_ns) as f64 / 1e9).collect();
+    let begun = sum(|w| w.begun);
+    OperationReport {
+        name: meta.name.clone(),
+        bounds: meta.bounds.clone(),
+        policy: meta.policy.clone(),
+        measure: meta.measure.clone(),
+        population,
+        recorded,
+        rate_hz: if watched_s > 0.0 { begun as f64 / watched_s } else { 0.0 },
+        average_rate: share(on(|w| w.recorded), on(|w| w.begun)),
+        mix_difference,
+        cycles: cycles.len() as u64,
+        timeouts: cycles.iter().filter(|c| c.end == OperationCycleEnd::Timeout).count() as u64,
+        cycle_s: (!cycles.is_empty()).then(|| (lengths.min(), lengths.mean(), lengths.max())),
+        unmatched: sum(|w| w.unmatched),
+        censored: recording.operations.iter().filter(|r| r.operation == meta.operation && r.censored).count()
+            as u64,
+        dropped: sum(|w| w.dropped),
+        screening_s: begun as f64 * meta.screen_ns * 1e-9,
+        recording_s: sum(|w| w.cost_ns) as f64 * 1e-9,
+        classes,
+    }
+}
+
+/// A class with its stretches: population begun in each, and the recorded ones.
+#[derive(Default)]
+struct Gathered {
+    population: Moments,
+    /// Stretch, and whether recording was on, to operations begun in it.
+    begun: BTreeMap<(u64, bool), u64>,
+    /// Stretch to the measures of its recorded operations.
+    measures: HashMap<u64, Vec<f64>>,
+    recorded: u64,
+    calls: u64,
+    inner_ns: u64,
+}
+
+fn classes(
+    recording: &Recording,
+    meta: &OperationMeta,
+    windows: &[&OperationWindowRow],
+) -> Vec<OperationClassReport> {
+    let mut gathered: BTreeMap<u32, Gathered> = BTreeMap::new();
+    for w in windows {
+        let class = gathered.entry(w.class_id).or_default();
+        class.population.merge(&Moments::from_sums(
+            w.population,
+            w.population_sum_ns,
+            w.population_squares_ns2,
+        ));
+        // Windows without recording are strata of their own, which are unobserved.
+        *class.begun.entry((w.stretch, w.monitoring)).or_default() += w.begun;
+    }
+    for row in recording.operations.iter().filter(|r| r.operation == meta.operation && !r.censored) {
+        let class = gathered.entry(row.class_id).or_default();
+        class.measures.entry(row.stretch).or_default().push(row.measure as f64);
+        class.recorded += 1;
+        class.calls += row.calls;
+        class.inner_ns += row.inner_ns;
+    }
+    let names: HashMap<u32, &str> =
+        recording.operation_classes.iter().map(|c| (c.class_id, c.class_name.as_str())).collect();
+    gathered
+        .into_iter()
+        .filter(|(_, g)| g.population.n() > 0)
+        .map(|(id, g)| {
+            let name = names.get(&id).map_or_else(|| format!("class {id}"), |n| (*n).to_owned());
+            class_report(name, meta, g)
+        })
+        .collect()
+}
+
+fn class_report(name: String, meta: &OperationMeta, g: Gathered) -> OperationClassReport {
+    let n = g.population.n();
+    let per_recorded = |sum: u64| (g.recorded > 0).then(|| sum as f64 / g.recorded as f64);
+    let mean = strata(&g).filter(|_| !meta.measure.is_empty());
+    OperationClassReport {
+        name,
+        population: n,
+        mean_ns: Estimate::exact(g.population.mean(), n),
+        deviation_ns: g.population.variance().map(f64::sqrt),
+        recorded: g.recorded,
+        measure: mean.map(|m| m.estimate),
+        unobserved: mean.map_or(n, |m| m.unobserved),
+        calls: per_recorded(g.calls),
+        inner_ns: per_recorded(g.inner_ns),
+    }
+}
+
+fn strata(g: &Gathered) -> Option<crate::adapt::strata::MeanEstimate> {
+    let mut estimator = ClassEstimator::default();
+    for ((stretch, monitoring), begun) in &g.begun {
+        let measures = g.measures.get(stretch).filter(|_| *monitoring).map_or(&[][..], Vec::as_slice);
+        for x in measures {
+            estimator.push(Some(*x));
+        }
+        // Operations that had not ended when the run did are in `begun` and were not recorded to their end.
+        for _ in measures.len() as u64..*begun {
+            estimator.push(None);
+        }
+        estimator.end_stretch();
+    }
+    let mut mean = estimator.mean(LEVEL)?;
+    // A single recorded operation bounds nothing from above, but no measure is negative.
+    mean.estimate.low = mean.estimate.low.max(0.0);
+    Some(mean)
+}

@@ -1,0 +1,155 @@
+//! Operations as text: a table of classes for each, and what is said of the sample.
+
+use super::TextOptions;
+use super::table::{BOLD, number, shorten, styled, wrap};
+use super::units::{count, duration_ns, percent, si};
+use profiler_core::report::{OperationReport, Report};
+
+/// Widest name of a class.
+const NAME: usize = 40;
+/// Classes named in a sentence.
+const NAMED: usize = 5;
+
+/// All operations; empty without any.
+pub(super) fn text(report: &Report, options: TextOptions) -> String {
+    let mut out = String::new();
+    for operation in &report.operations {
+        out.push('\n');
+        out.push_str(&styled(&title(operation), BOLD, options.colours));
+        out.push('\n');
+        for line in table(operation, options.rows) {
+            out.push_str(line.trim_end());
+            out.push('\n');
+        }
+        for line in lines(operation) {
+            out.push_str(&format!("  {}\n", wrap(&line, options.width.saturating_sub(2), "    ")));
+        }
+    }
+    out
+}
+
+/// The heading of an operation.
+pub(super) fn title(operation: &OperationReport) -> String {
+    format!(
+        "Operation {} ({}): {} at {}/s, {} recorded, policy {}",
+        operation.name,
+        operation.bounds,
+        count(operation.population as f64),
+        si(operation.rate_hz),
+        count(operation.recorded as f64),
+        operation.policy
+    )
+}
+
+/// Heading and rows, padded.
+fn table(operation: &OperationReport, rows: usize) -> Vec<String> {
+    let mut cells: Vec<Vec<String>> = vec![
+        ["CLASS", "COUNT", "MEAN TIME", "DEVIATION", "RECORDED", "CALLS", "MEASURE"]
+            .map(String::from)
+            .to_vec(),
+    ];
+    for class in operation.classes.iter().take(rows) {
+        cells.push(vec![
+            shorten(&class.name, NAME),
+            count(class.population as f64),
+            format!("{} E", duration_ns(class.mean_ns.value)),
+            class.deviation_ns.map(duration_ns).unwrap_or_default(),
+            count(class.recorded as f64),
+            class.calls.map(|c| format!("{c:.1}")).unwrap_or_default(),
+            number(class.measure.as_ref(), |e| si(e.value)),
+        ]);
+    }
+    // Columns without any content are left out.
+    let kept: Vec<usize> =
+        (0..cells[0].len()).filter(|i| cells.iter().skip(1).any(|row| !row[*i].is_empty())).collect();
+    let width = |i: &usize| cells.iter().map(|row| row[*i].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = kept.iter().map(width).collect();
+    let mut lines: Vec<String> = cells
+        .iter()
+        .map(|row| {
+            let mut line = String::new();
+            for (place, (i, width)) in kept.iter().zip(&widths).enumerate() {
+                if place == 0 {
+                    line.push_str(&format!("{:<width$}", row[*i]));
+                } else {
+                    line.push_str(&format!("  {:>width$}", row[*i]));
+                }
+            }
+            line
+        })
+        .collect();
+    if operation.classes.len() > rows {
+        lines.push(format!("… and {} more (--rows)", operation.classes.len() - rows));
+    }
+    lines
+}
+
+/// The table's rows and what is said of the sample, a line each.
+pub(super) fn html_lines(operation: &OperationReport) -> Vec<String> {
+    let class = |c: &profiler_core::report::OperationClassReport| {
+        let measure = number(c.measure.as_ref(), |e| si(e.value));
+        format!(
+            "{}: {} operations, mean {}, {} recorded{}",
+            c.name,
+            count(c.population as f64),
+            duration_ns(c.mean_ns.value),
+            count(c.recorded as f64),
+            if measure.is_empty() { String::new() } else { format!(", measure {measure}") }
+        )
+    };
+    operation.classes.iter().map(class).chain(lines(operation)).collect()
+}
+
+/// What is said of the sample.
+pub(super) fn lines(operation: &OperationReport) -> Vec<String> {
+    let o = operation;
+    let mut lines = Vec::new();
+    let measure = if o.measure.is_empty() { String::new() } else { format!("measure: {}; ", o.measure) };
+    let mix = o.mix_difference.map_or_else(String::new, |d| {
+        format!("; largest difference of a class's shares in sample and population {}", percent(d))
+    });
+    lines.push(format!("{measure}average rate {}{mix}", percent(o.average_rate)));
+    let unobserved: Vec<&str> =
+        o.classes.iter().filter(|c| c.recorded == 0).map(|c| c.name.as_str()).collect();
+    if !unobserved.is_empty() && o.policy != "none" {
+        let more = unobserved.len().saturating_sub(NAMED);
+        let names = unobserved[..unobserved.len().min(NAMED)].join(", ");
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        lines.push(format!("not in the sample: {names}{more}"));
+    }
+    let (stretches, population) = (o.classes.iter().map(|c| c.unobserved).sum::<u64>(), o.population.max(1));
+    if !o.measure.is_empty() && stretches > 0 && o.recorded > 0 {
+        lines.push(format!(
+            "the measure does not speak of {} of the operations: nothing was recorded in their stretches",
+            percent(stretches.min(population) as f64 / population as f64)
+        ));
+    }
+    lines.push(match o.cycle_s {
+        Some((least, mean, most)) => format!(
+            "cycles: {} ({} by the time limit), {} to {}, mean {}",
+            o.cycles,
+            o.timeouts,
+            duration_ns(least * 1e9),
+            duration_ns(most * 1e9),
+            duration_ns(mean * 1e9)
+        ),
+        None => "cycles: none ended".to_owned(),
+    });
+    let mut losses = Vec::new();
+    for (n, text) in
+        [(o.unmatched, "unmatched"), (o.censored, "recorded and not ended"), (o.dropped, "records lost")]
+    {
+        if n > 0 {
+            losses.push(format!("{} {text}", count(n as f64)));
+        }
+    }
+    if !losses.is_empty() {
+        lines.push(losses.join(", "));
+    }
+    lines.push(format!(
+        "cost: screening {} (number times price), inside recorded operations {}",
+        duration_ns(o.screening_s * 1e9),
+        duration_ns(o.recording_s * 1e9)
+    ));
+    lines
+}
