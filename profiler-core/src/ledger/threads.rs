@@ -5,6 +5,7 @@
 //! keeps how the hits of each class are spread over threads, and [`ThreadBounds`] asks with it which classes of a plan one
 //! thread could not bear.
 
+use super::FLOOR_CPU_PER_S;
 use crate::class::ClassId;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -48,9 +49,9 @@ impl Slice {
     }
 }
 
-/// A thread with less own CPU time in a second than this is judged as if it had used so much (10 ms): below
-/// it, single samples and hits would decide.
-const LEAST_CPU: f64 = 0.01;
+/// A thread with less own CPU time than this, CPU s/s, is judged as if it had used so much: at twice the budget it may then
+/// lose what the floor of the token bucket allows the process, so that a service that wakes up is not starved.
+const LEAST_CPU: f64 = 0.5 * FLOOR_CPU_PER_S;
 const WINDOW_NS: u64 = 1_000_000_000;
 
 impl ThreadBudget {
@@ -263,8 +264,8 @@ mod tests {
         // A burst of 1 ms in the first quarter: of a thread that uses a whole CPU that is 0.1 % of the second, ...
         budget.note(7, slice(250, 250.0, A, 1.0));
         assert!(budget.over(250_000_000, 0.04).is_empty());
-        // ... and of one that uses next to nothing, 10 % of the least that counts.
-        budget.note(8, slice(250, 1.0, A, 1.0));
+        // ... and of one that uses next to nothing, 8 % of the least that counts.
+        budget.note(8, slice(250, 2.0, A, 2.0));
         assert_eq!(budget.over(250_000_000, 0.04).len(), 1);
     }
 

@@ -357,7 +357,7 @@ impl Session {
         if let Ok(tids) = self.target.threads() {
             self.sampling.keep_threads(&tids);
             self.threads.keep(&tids);
-            self.attach.count_by_thread(self.threads.are_many());
+            self.count_by_thread();
         }
     }
 

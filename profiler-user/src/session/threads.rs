@@ -8,7 +8,7 @@
 use super::Session;
 use super::attach::Attachments;
 use profiler_core::class::ClassId;
-use profiler_core::ledger::{FLOOR_CPU_PER_S, Load, Slice, Spread, ThreadBounds, ThreadBudget};
+use profiler_core::ledger::{Load, Slice, Spread, ThreadBounds, ThreadBudget};
 use profiler_core::plan::{Decision, Plan, PlanClass, Problem};
 use profiler_core::recording::ChangeKind;
 use profiler_core::units::OverheadBudget;
@@ -99,13 +99,19 @@ impl Threads {
 }
 
 impl Session {
-    /// Share of its own CPU time that a thread may lose.
-    pub(super) fn thread_limit(&self) -> f64 {
-        let share = match self.budget {
-            OverheadBudget::Share(share) => share,
-            OverheadBudget::CpuPerSecond(cpu) => cpu / self.own_cpu.max(FLOOR_CPU_PER_S),
-        };
-        self.thread_budget.unwrap_or(DEFAULT_FACTOR * share)
+    /// Share of its own CPU time that a thread may lose. Who names a budget in CPU time has said nothing of shares: then there
+    /// is no limit unless one is named, too.
+    fn thread_limit(&self) -> Option<f64> {
+        self.thread_budget.or(match self.budget {
+            OverheadBudget::Share(share) => Some(DEFAULT_FACTOR * share),
+            OverheadBudget::CpuPerSecond(_) => None,
+        })
+    }
+
+    /// Hits are counted by thread where that is of use: a target with one thread need not pay for it.
+    pub(super) fn count_by_thread(&mut self) {
+        let on = self.threads.are_many() && self.thread_limit().is_some();
+        self.attach.count_by_thread(on);
     }
 
     /// Four times a second: which threads lose more than they may, and what the controller does about it.
@@ -115,9 +121,10 @@ impl Session {
             return;
         }
         self.threads.last_ns = now;
-        if !self.threads.are_many() || self.loading.is_some() {
+        let Some(limit) = self.thread_limit().filter(|_| self.threads.are_many() && self.loading.is_none())
+        else {
             return;
-        }
+        };
         let elapsed_s = elapsed as f64 * 1e-9;
         let factor = self.ledger.factor();
         let Self { threads, attach, own_cpu, .. } = self;
@@ -140,7 +147,7 @@ impl Session {
             };
             self.threads.budget.note(tid, slice);
         }
-        let over = self.threads.budget.over(now, self.thread_limit());
+        let over = self.threads.budget.over(now, limit);
         if over.is_empty() {
             return;
         }
@@ -149,7 +156,7 @@ impl Session {
             let text = format!(
                 "a thread lost {:.1} % of its CPU time in a second, {:.1} % are allowed",
                 thread.overhead * 100.0,
-                self.thread_limit() * 100.0
+                limit * 100.0
             );
             self.note_change(ChangeKind::Thread, most, text);
         }
@@ -159,14 +166,12 @@ impl Session {
 
     /// What each thread may lose to hits, for a plan. `None`: there is one thread, or nothing is known of them.
     pub(super) fn thread_bounds(&self) -> Option<ThreadBounds<'_>> {
-        if !self.threads.are_many() {
-            return None;
-        }
+        let limit = self.thread_limit().filter(|_| self.threads.are_many())?;
         let meter = self.switches.as_ref()?;
         // Samples take the same share of every thread.
         let samples =
             self.sampling.rate_hz() * self.sampling.price(&self.cost).seconds() * self.ledger.factor();
-        let limit = (PLANNED_SHARE * self.thread_limit() - samples).max(0.1 * self.thread_limit());
+        let limit = (PLANNED_SHARE * limit - samples).max(0.1 * limit);
         let own: Vec<(u32, f64)> =
             self.threads.tids.iter().filter_map(|tid| Some((*tid, meter.use_of(*tid)?.cpu_per_s))).collect();
         Some(ThreadBounds::new(&self.threads.spread, &own, limit))
