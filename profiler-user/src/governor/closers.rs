@@ -7,17 +7,19 @@
 //! time. Measured with 64 links of one function: the last trap was gone after 900 ms with 4 closers, 200 ms with 16, 10 ms
 //! with 64, because threads that wait together share a grace period. So there are many; they cost some KiB each.
 //!
-//! - *urgent*: real-time, for the links of classes that tripped.
-//! - *patient*: ordinary priority, for everything that may wait (the agent's own detaching), and for big links, which a
+//! - *urgent*: real-time. Each keeps the links that it will close (see [`super::keep`]): those of classes that may trip.
+//! - *patient*: ordinary priority, for links that no urgent one keeps, above all big ones, which a
 //!   real-time thread must not close: unregistering a function costs about 1 us of CPU time.
 
-use super::links::{LinkTable, Mailbox};
+use super::keep::{self, Kept};
+use super::links::LinkTable;
 use super::priority;
 use super::sys::{drain, signal};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 
 /// Number of urgent closers: as many links of exploding classes go together.
@@ -42,11 +44,21 @@ impl Closers {
             table.mailboxes()[index].stop.store(false, Ordering::Release);
             let table = table.clone();
             let urgent = index < URGENT_CLOSERS;
+            let (ours, theirs) = keep::socket_pair()?;
+            let socket = theirs.as_raw_fd();
+            let (tell, told) = std::sync::mpsc::channel();
             let thread = std::thread::Builder::new()
                 .name(format!("tithe-close-{index}"))
                 .stack_size(STACK_BYTES)
-                .spawn(move || run(&table, &table.mailboxes()[index], urgent))?;
+                .spawn(move || run(&table, index, urgent.then_some(theirs), &tell))?;
             closers.threads.push(thread);
+            // OK to fail: then the thread is gone, and keeps nothing.
+            let keeps = told.recv().unwrap_or(false);
+            if keeps {
+                // SAFETY: the thread owns its copy in its own table; this one is nobody's.
+                drop(unsafe { OwnedFd::from_raw_fd(socket) });
+            }
+            closers.table.mailboxes()[index].open_post(keeps.then_some(ours));
         }
         Ok(closers)
     }
@@ -55,6 +67,7 @@ impl Closers {
 impl Drop for Closers {
     fn drop(&mut self) {
         for mailbox in self.table.mailboxes() {
+            mailbox.close_post();
             mailbox.stop.store(true, Ordering::Release);
             signal(mailbox.wake.as_fd());
         }
@@ -64,7 +77,16 @@ impl Drop for Closers {
     }
 }
 
-fn run(table: &LinkTable, mailbox: &Mailbox, urgent: bool) {
+/// `socket`: an urgent closer, which gets a table of its own if it can; it `tell`s whether it has.
+fn run(table: &LinkTable, index: usize, socket: Option<OwnedFd>, tell: &Sender<bool>) {
+    let mailbox = &table.mailboxes()[index];
+    let urgent = socket.is_some();
+    let mut kept = socket.and_then(|socket| {
+        let alone = keep::own_table(&[mailbox.wake.as_fd(), table.events_fd(), socket.as_fd()]);
+        alone.then(|| Kept::new(socket))
+    });
+    // Whoever waits for it is there.
+    let _ = tell.send(kept.is_some());
     if urgent {
         priority::prefault_stack();
         priority::raise();
@@ -72,8 +94,11 @@ fn run(table: &LinkTable, mailbox: &Mailbox, urgent: bool) {
     loop {
         // Read before the queue is emptied: what is handed over after that wakes us once more.
         let stop = mailbox.stop.load(Ordering::Acquire);
+        if let Some(kept) = &mut kept {
+            kept.receive();
+        }
         for link in mailbox.take_all_in_order() {
-            table.close(link);
+            table.close(link, kept.as_mut());
             mailbox.load.fetch_sub(1, Ordering::Relaxed);
         }
         if stop {

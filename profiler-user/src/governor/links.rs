@@ -11,9 +11,11 @@
 //! closers at once.
 
 use super::closers::{PATIENT_CLOSERS, URGENT_CLOSERS};
+use super::keep::Kept;
+use super::mailbox::{Chain, Link, Mailbox, Place, Stack, tripped};
 use super::sys::{drain, eventfd, now_ns, signal};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -69,96 +71,6 @@ pub(super) enum Tripped {
     Unknown,
 }
 
-/// A link on its way. Owned by whoever holds the pointer.
-#[derive(Debug)]
-pub(super) struct Link {
-    fd: RawFd,
-    functions: u32,
-    record: ClosedLink,
-    next: *mut Link,
-}
-
-/// Head of a group whose class has tripped.
-fn tripped() -> *mut Link {
-    // Never dereferenced; no allocation has this address.
-    ptr::without_provenance_mut(1)
-}
-
-/// A chain of links that we own.
-#[derive(Debug)]
-struct Chain(*mut Link);
-
-impl Iterator for Chain {
-    type Item = *mut Link;
-
-    fn next(&mut self) -> Option<*mut Link> {
-        if self.0.is_null() {
-            return None;
-        }
-        let link = self.0;
-        // SAFETY: the chain is ours alone since it was swapped out of its head; its nodes are live boxes.
-        unsafe {
-            self.0 = (*link).next;
-            (*link).next = ptr::null_mut();
-        }
-        Some(link)
-    }
-}
-
-/// A stack: many push, one takes everything. Taking all at once has no ABA problem.
-#[derive(Debug, Default)]
-struct Stack(AtomicPtr<Link>);
-
-impl Stack {
-    fn push(&self, link: *mut Link) {
-        let mut head = self.0.load(Ordering::Relaxed);
-        loop {
-            // SAFETY: the link is ours until the exchange succeeds.
-            unsafe { (*link).next = head };
-            match self.0.compare_exchange_weak(head, link, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return,
-                Err(now) => head = now,
-            }
-        }
-    }
-
-    fn take_all(&self) -> Chain {
-        Chain(self.0.swap(ptr::null_mut(), Ordering::Acquire))
-    }
-}
-
-/// A closer's inbox.
-#[derive(Debug)]
-pub(super) struct Mailbox {
-    queue: Stack,
-    pub(super) wake: OwnedFd,
-    /// Links handed over and not yet closed.
-    pub(super) load: AtomicU32,
-    pub(super) stop: AtomicBool,
-}
-
-impl Mailbox {
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            queue: Stack::default(),
-            wake: eventfd(0)?,
-            load: AtomicU32::new(0),
-            stop: AtomicBool::new(false),
-        })
-    }
-
-    /// What was handed over, oldest first.
-    pub(super) fn take_all_in_order(&self) -> impl Iterator<Item = *mut Link> + use<> {
-        let mut reversed = ptr::null_mut();
-        for link in self.queue.take_all() {
-            // SAFETY: the chain gave us this link.
-            unsafe { (*link).next = reversed };
-            reversed = link;
-        }
-        Chain(reversed)
-    }
-}
-
 #[derive(Debug, Default)]
 struct Group {
     /// null, a chain of links, or TRIPPED.
@@ -180,6 +92,8 @@ pub struct LinkTable {
     drilled: Stack,
     events: OwnedFd,
     close_start_max_ns: AtomicU64,
+    /// Numbers of links that closers keep.
+    numbers: AtomicU64,
     /// Releases go to all closers, urgent ones too.
     ending: AtomicBool,
 }
@@ -207,6 +121,7 @@ impl LinkTable {
             drilled: Stack::default(),
             events: eventfd(libc::EFD_NONBLOCK)?,
             close_start_max_ns: AtomicU64::new(0),
+            numbers: AtomicU64::new(0),
             ending: AtomicBool::new(false),
         })
     }
@@ -272,7 +187,8 @@ impl LinkTable {
         let mut first: *mut Link = ptr::null_mut();
         let mut last: *mut Link = ptr::null_mut();
         for fd in fds.into_iter().rev() {
-            let link = Box::into_raw(Box::new(Link { fd: fd.into_raw_fd(), functions, record, next: first }));
+            let at = self.place(fd, functions);
+            let link = Box::into_raw(Box::new(Link { at, functions, record, next: first }));
             if last.is_null() {
                 last = link;
             }
@@ -297,6 +213,20 @@ impl LinkTable {
                 Ok(_) => return Registered::Held,
                 Err(now) => head = now,
             }
+        }
+    }
+
+    /// Sends a link to the closer that will close it, the one that keeps fewest.
+    fn place(&self, fd: OwnedFd, functions: u32) -> Place {
+        let homes = self.mailboxes[..URGENT_CLOSERS].iter().enumerate();
+        let home = homes
+            .min_by_key(|(_, m)| m.held.load(Ordering::Relaxed))
+            .filter(|_| functions <= URGENT_FUNCTIONS);
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        match home {
+            // Ours is then not the last descriptor, and closing it takes no time.
+            Some((home, mailbox)) if mailbox.send(number, fd.as_fd()) => Place::Kept { home, number },
+            _ => Place::Here(fd.into_raw_fd()),
         }
     }
 
@@ -382,13 +312,13 @@ impl LinkTable {
     /// Put a link that we own into the mailbox of the closer with the least to do.
     fn hand_over(&self, link: *mut Link, reason: Reason, by: u32, trip_ns: u64, taken_ns: u64) {
         // SAFETY: the link is ours until it is pushed.
-        let functions = unsafe {
+        let (functions, at) = unsafe {
             let record = &mut (*link).record;
             record.reason = reason;
             record.tripped_by = by;
             record.trip_ns = trip_ns;
             record.taken_ns = taken_ns;
-            (*link).functions
+            ((*link).functions, (*link).at)
         };
         let (urgent, patient) = self.mailboxes.split_at(URGENT_CLOSERS);
         let hurry = reason != Reason::Released && functions <= URGENT_FUNCTIONS;
@@ -398,19 +328,35 @@ impl LinkTable {
             (true, _) => urgent,
             (false, _) => patient,
         };
-        // OK because both kinds have at least one closer.
-        let Some(mailbox) = boxes.iter().min_by_key(|m| m.load.load(Ordering::Relaxed)) else { return };
+        let least = |boxes: &'_ [Mailbox]| {
+            let here = boxes.iter().enumerate().filter(|(_, m)| !m.apart.load(Ordering::Acquire));
+            here.min_by_key(|(_, m)| m.load.load(Ordering::Relaxed)).map(|(index, _)| index)
+        };
+        // What a closer keeps nobody else has; what is in the main table only those can close that share it, the patient ones always.
+        let mailbox = match at {
+            Place::Kept { home, .. } => &self.mailboxes[home],
+            Place::Here(_) => match least(boxes) {
+                Some(index) => &boxes[index],
+                None => &patient[least(patient).unwrap_or(0)],
+            },
+        };
         mailbox.load.fetch_add(1, Ordering::Relaxed);
         mailbox.queue.push(link);
         signal(mailbox.wake.as_fd());
     }
 
-    /// On a closer: close it, note when, and send it back to the agent.
-    pub(super) fn close(&self, link: *mut Link) {
+    /// On a closer: close it, note when, and send it back to the agent. `kept`: what this closer keeps.
+    pub(super) fn close(&self, link: *mut Link, kept: Option<&mut Kept>) {
         // SAFETY: the mailbox gave us the link; its descriptor is owned by it and closed here, once.
         unsafe {
             (*link).record.close_began_ns = now_ns();
-            drop(OwnedFd::from_raw_fd((*link).fd));
+            match (*link).at {
+                Place::Here(fd) => drop(OwnedFd::from_raw_fd(fd)),
+                Place::Kept { home, number } => {
+                    drop(kept.and_then(|kept| kept.take(number)));
+                    self.mailboxes[home].held.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
             let record = &mut (*link).record;
             record.closed_ns = now_ns();
             if record.class == self.drill_class() {
@@ -468,8 +414,12 @@ impl Drop for LinkTable {
         let held = heads.filter(|h| *h != tripped()).flat_map(Chain);
         let waiting = self.mailboxes.iter().flat_map(|m| m.queue.take_all());
         for link in held.chain(waiting) {
-            // SAFETY: taken out of its head or mailbox, so ours alone; the descriptor is closed once.
-            drop(unsafe { OwnedFd::from_raw_fd((*link).fd) });
+            // SAFETY: taken out of its head or mailbox, so ours alone; the descriptor is closed once. One that a closer kept went
+            // with the closer.
+            if let Place::Here(fd) = unsafe { (*link).at } {
+                // SAFETY: as above.
+                drop(unsafe { OwnedFd::from_raw_fd(fd) });
+            }
             free(link);
         }
         for link in self.closed.take_all().chain(self.drilled.take_all()) {

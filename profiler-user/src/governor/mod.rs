@@ -20,7 +20,9 @@
 //! It decides nothing: quotas and what becomes of a tripped class are the core's business.
 
 mod closers;
+mod keep;
 mod links;
+mod mailbox;
 mod priority;
 mod sys;
 #[cfg(test)]

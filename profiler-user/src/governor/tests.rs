@@ -300,3 +300,35 @@ fn without_rights_it_works_at_ordinary_priority() {
     }
     assert_eq!(run_role("unprivileged").code(), Some(3));
 }
+
+/// A killed process closes its descriptors one after the other, threads with tables of their own do it side by side.
+#[test]
+fn links_are_kept_by_the_closers_and_not_by_the_main_table() {
+    let bench = Bench::new(None);
+    let (seen, link) = pipe();
+    let inode = |fd: BorrowedFd<'_>| std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap();
+    let pipe_name = inode(link.as_fd());
+    let open = || {
+        let ours = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        // The reader's end has the same name.
+        ours.filter_map(|e| std::fs::read_link(e.path()).ok()).filter(|name| *name == pipe_name).count()
+    };
+    assert_eq!(open(), 2);
+    bench.table().begin(3);
+    assert_eq!(bench.table().register(3, link, 1), Registered::Held);
+    assert_eq!((open(), is_closed(&seen)), (1, false), "still open, but not here");
+    // A big one stays: a real-time thread must not close it.
+    let (_other, big) = pipe();
+    let fd = big.as_raw_fd();
+    bench.table().register(4, big, 100_000);
+    // SAFETY: asks for flags only.
+    assert!(unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0);
+    bench.table().release(3);
+    bench.closed(1);
+    assert!(is_closed(&seen));
+    // At the end all closers help, but only those close it that can.
+    bench.table().release_all();
+    bench.closed(1);
+    // SAFETY: as above.
+    assert!(unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0);
+}
