@@ -76,6 +76,7 @@ impl Launched {
         session.sampling.modules_changed();
         session.start_metric(Wanted::named(args, &session.inspection)?)?;
         session.start_operations(&args.operations)?;
+        session.attach_operations();
         session.loading = Some(Loading::Libraries);
         session.attach_before_start()?;
         session.loading = None;

@@ -212,6 +212,10 @@ fn adp_takes_baselines_and_the_hook_sees_each_cycle() {
     assert_eq!(first[..2], ["req", "0"], "{text}");
     assert_eq!(first[3], ended[0].sample.to_string());
     assert!(text.lines().count() <= ended.len());
+    let (on, off): (Vec<_>, Vec<_>) = recorded.operation_windows.iter().partition(|w| w.monitoring);
+    assert!(!on.is_empty() && !off.is_empty(), "{} windows on, {} off", on.len(), off.len());
+    assert!(off.iter().all(|w| (w.recorded, w.rate) == (0, 0.0)));
+    assert!(on.iter().any(|w| w.recorded > 0 && w.balanced > 0), "the balance test refuses some");
     // Detailed calls only in recorded ones, and none is cut off at a switch.
     for type_ in 0..6 {
         let rows = rows(&recorded, &format!("GET /{type_}"));
@@ -386,4 +390,49 @@ fn operations_are_in_the_report() {
     }
     assert_eq!(report.operations[1].population, 1_200);
     assert_eq!(operation.mix_difference, Some(0.0));
+}
+
+#[test]
+fn system_calls_bound_the_commands_of_a_server() {
+    let Some(folder) = start("system_calls_bound_the_commands_of_a_server") else { return };
+    let mut target = Target::start("requests");
+    let arguments = ["--operation", "command=syscall:read..syscall:write", "--policy", "full"];
+    let agent = follow(&target, &folder, &arguments);
+    for _ in 0..50 {
+        target.command("stray");
+    }
+    let (finished, recorded) = stop(agent);
+    let rows = rows(&recorded, "command");
+    assert_eq!(rows.len(), 50, "{}", finished.messages);
+    assert_eq!(sums(&recorded, |w| w.population), BTreeMap::from([("command".to_owned(), 50)]));
+    // From the return of `read` to that of `write`, not the waiting between commands.
+    assert!(rows.iter().all(|r| r.duration_ns < 50_000_000), "{rows:?}");
+}
+
+#[test]
+fn a_launched_program_is_followed_from_its_first_operation() {
+    let Some(folder) = start("a_launched_program_is_followed_from_its_first_operation") else { return };
+    let output = folder.path().join("run.tithe");
+    let mut child = std::process::Command::new(profiler_tests::program("tithe"))
+        .args(["record", "--only-named", "--budget", "1000ms/s", "--policy", "full", "--format", "json"])
+        .args(["--operation", "req=handle,class=arg0:str", "--detail", "requests:step", "-o"])
+        .arg(&output)
+        .arg("--")
+        .arg(profiler_tests::program("requests"))
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("tithe was built");
+    {
+        use std::io::Write;
+        let mut input = child.stdin.take().expect("stdin was piped");
+        input.write_all(b"serve 300 2 3\nquit\n").expect("it reads");
+    }
+    let finished = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&finished.stderr);
+    let recorded = recording(&output);
+    let expected: BTreeMap<String, u64> = (0..3).map(|t| (format!("GET /{t}"), 200)).collect();
+    assert_eq!(sums(&recorded, |w| w.population), expected, "{said}");
+    assert_eq!(rows(&recorded, "GET /1").iter().map(|r| r.calls).sum::<u64>(), 600, "{said}");
 }

@@ -300,6 +300,34 @@ fn pairs_of_functions_match_on_their_thread() {
     drop((ends, begins));
 }
 
+#[test]
+fn operations_that_were_open_while_nobody_looked_are_given_up() {
+    let kernel = load(&options(4));
+    let mut reader = kernel.operation_reader().unwrap();
+    configure(&kernel, 0, 0, OPERATION_MONITORING | OPERATION_BY_THREAD, 4, 1.0);
+    let end = Site { slot_delta: SLOT_UNKNOWN, ..last.entry(BOUND_END) };
+    kernel.classes().configure(BOUND_END, bound(0));
+    let ends = kernel.attach(&group(LinkKind::OperationEnd, vec![end])).unwrap();
+    let begins = attach(&kernel, LinkKind::OperationBegin, vec![first.entry(BOUND)]);
+    first.call(None, 0);
+    let open = kernel.open_operations(&[gettid()]);
+    assert_eq!(open.len(), 1, "{open:?}");
+    // Detached and attached again: ends and begins between were not seen.
+    kernel.operations().adjust(0, |c| c.generation += 1);
+    last.call(None, 0);
+    first.call(None, 0);
+    last.call(None, 0);
+    drop((ends, begins));
+    let c = kernel.operations().counters(BASE);
+    assert_eq!((c.begun(), c.population.n, c.unmatched), (2, 1, 1));
+    assert_eq!(drain(&mut reader).len(), 1);
+}
+
+fn gettid() -> i32 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::gettid() }
+}
+
 /// Leaves the function without passing its exit, as an exception does.
 extern "C" fn leave(buffer: u64) {
     // SAFETY: the buffer was filled by `setjmp` in a frame that is still live.

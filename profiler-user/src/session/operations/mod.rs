@@ -266,6 +266,13 @@ impl Session {
         line
     }
 
+    /// Attaches what was named before a launched program runs.
+    pub(super) fn attach_operations(&mut self) {
+        if self.operations.is_some() {
+            self.keep_bounds(now_ns());
+        }
+    }
+
     /// One turn: keeps functions attached, and once a revision asks the policy.
     pub(super) fn follow_operations(&mut self, now: u64) {
         if self.operations.is_none() || !self.sampling_started {
