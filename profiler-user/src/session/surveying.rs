@@ -151,7 +151,9 @@ impl Session {
                 SurveyClass { class: *id, tau, rho: share * self.own_cpu, weight: class.wish.weight }
             })
             .collect();
-        let threads = self.sampling.threads().max(1);
+        // As many as work at once: of a service that is nearly idle not all threads.
+        let working = self.own_cpu.ceil().max(1.0) as usize;
+        let threads = self.sampling.threads().clamp(1, working);
         let config = SurveyConfig {
             time_limit_ns: self.survey_ns,
             attach_cost_s: self.cost.attach.seconds(),
@@ -159,7 +161,9 @@ impl Session {
             batch: OWN_LINKS,
             parallel: u32::try_from(threads).unwrap_or(u32::MAX).min(self.meta.cpus),
             // Half of what the budget brings in that time: samples want to live too.
-            cpu_limit_s: self.budget.cpu_per_second(self.own_cpu) * self.survey_ns as f64 * 1e-9,
+            cpu_limit_s: self.budget.cpu_per_second(self.own_cpu.max(FLOOR_CPU_PER_S))
+                * self.survey_ns as f64
+                * 1e-9,
             ..SurveyConfig::default()
         };
         Survey::new(config, self.own_cpu, &list)
