@@ -84,6 +84,16 @@ fn a_run_can_be_stopped_and_begun_again_and_wrong_commands_are_refused() {
 }
 
 #[test]
+fn unique_names_are_of_the_same_types() {
+    for program in ["sqlite-requests", "page-server"] {
+        let mut target = start(program, &["--users", "2", "--think-us", "500", "--unique-names"]);
+        target.command("run 0.5");
+        let served = target.command("wait").number("operations");
+        assert!(served > 0 && truth(&mut target).total().operations == served, "{served} {program}");
+    }
+}
+
+#[test]
 fn bounds_and_allocations_are_symbols_of_their_own() {
     for (program, allocates) in
         [("sqlite-requests", "sqlite_allocates"), ("page-server", "page_server_allocates")]

@@ -15,9 +15,9 @@ pub struct Options {
     /// Repetitions of each arm
     #[arg(long, default_value_t = 7)]
     pub repeat: u32,
-    /// Length of a run of the cells that watch a whole run, s
-    #[arg(long, default_value_t = 10)]
-    pub seconds: u64,
+    /// Length of a run of the cells that watch a whole run, s (default 10; `operations` 60, `soak` 1200)
+    #[arg(long)]
+    pub seconds: Option<u64>,
     /// Its budgets in percent, in place of each target's own ('1,2')
     #[arg(long, value_name = "LIST")]
     pub budgets: Option<String>,
@@ -54,7 +54,10 @@ pub fn run(options: &Options) -> Result<()> {
         ]));
     }
     let mut command = shell::as_root(shell::target_dir().join("release/bench"), &[]);
-    command.args(["--repeat", &options.repeat.to_string(), "--seconds", &options.seconds.to_string()]);
+    command.args(["--repeat", &options.repeat.to_string()]);
+    if let Some(seconds) = options.seconds {
+        command.args(["--seconds", &seconds.to_string()]);
+    }
     if let Some(budgets) = &options.budgets {
         command.args(["--budgets", budgets]);
     }

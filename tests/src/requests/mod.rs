@@ -51,6 +51,16 @@ impl Kind {
     }
 }
 
+/// The type of a request, without what makes its name unique.
+///
+/// # Errors
+///
+/// The name is not UTF-8.
+pub fn type_of(name: &CStr) -> Result<&str> {
+    let name = name.to_str()?;
+    Ok(name.split_once('?').map_or(name, |(kind, _)| kind))
+}
+
 /// A program that serves requests.
 pub trait Program: Sync {
     /// What one user's thread has of its own.
@@ -70,7 +80,7 @@ pub trait Program: Sync {
     fn open(&self, user: u32) -> Result<Self::Session>;
 
     /// Serves a request through the bound function and returns its measure. `parameter` is random: what is asked for
-    /// in particular.
+    /// in particular. What follows a `?` in `kind` only makes its name unique.
     ///
     /// # Errors
     ///
@@ -85,6 +95,7 @@ struct Options {
     think: Duration,
     seed: u64,
     seconds: Option<f64>,
+    unique_names: bool,
 }
 
 const OPTIONS: &str = "  --seconds N      run for N seconds and end (default: commands on standard input: run SECONDS, wait, truth, stop, quit)
@@ -94,13 +105,23 @@ const OPTIONS: &str = "  --seconds N      run for N seconds and end (default: co
   --season N       length of a season, s (default 60)
   --burst-every N  from one burst to the next, s (default 45)
   --burst N        length of a burst, s (default 5)
-  --seed N         seed of the random choices (default 1)";
+  --seed N         seed of the random choices (default 1)
+  --unique-names   append a number of its own to each request's type: names by the million";
 
 fn parse(name: &str, mut arguments: impl Iterator<Item = String>) -> Result<Options> {
     let usage = format!("usage: {name} [OPTIONS]\n{OPTIONS}");
-    let mut options =
-        Options { phases: Phases::default(), think: Duration::from_micros(2_000), seed: 1, seconds: None };
+    let mut options = Options {
+        phases: Phases::default(),
+        think: Duration::from_micros(2_000),
+        seed: 1,
+        seconds: None,
+        unique_names: false,
+    };
     while let Some(option) = arguments.next() {
+        if option == "--unique-names" {
+            options.unique_names = true;
+            continue;
+        }
         let value = arguments.next().with_context(|| format!("{option} wants a value\n{usage}"))?;
         let number = || -> Result<f64> {
             let n: f64 = value.parse().with_context(|| format!("{option} wants a number, not '{value}'"))?;
@@ -229,6 +250,7 @@ impl<P: Program> User<'_, P> {
         let kinds = self.program.kinds();
         let weights: f64 = kinds.iter().map(|kind| kind.weight).sum();
         let whole_s = self.length().as_secs_f64();
+        let mut served = 0_u64;
         while begin.elapsed() < self.length() {
             if self.number >= self.options.phases.users_at(begin.elapsed().as_secs_f64(), whole_s) {
                 self.nap(NAP, begin);
@@ -242,8 +264,17 @@ impl<P: Program> User<'_, P> {
             });
             let kind = chosen.unwrap_or(kinds.len() - 1);
             let parameter = random.random();
+            let unique;
+            let name = if self.options.unique_names {
+                served += 1;
+                let text = format!("{}?{}.{served}", kinds[kind].name.to_string_lossy(), self.number);
+                unique = CString::new(text)?;
+                &unique
+            } else {
+                &kinds[kind].name
+            };
             let before = Instant::now();
-            let measure = self.program.serve(session, &kinds[kind].name, parameter)?;
+            let measure = self.program.serve(session, name, parameter)?;
             // OK because no request takes 584 years.
             let response_ns = before.elapsed().as_nanos() as u64;
             let second = begin.elapsed().as_secs() as usize;

@@ -101,9 +101,9 @@ fn measure(subject: &Subject, options: &Options) -> Result<Results> {
     let mut results: Results = std::fs::read(&path)
         .ok()
         .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-        .filter(|results: &Results| !options.fresh && results.seconds == options.seconds)
+        .filter(|results: &Results| !options.fresh && results.seconds == options.seconds_or(10))
         .unwrap_or_default();
-    results.seconds = options.seconds;
+    results.seconds = options.seconds_or(10);
     results.rounds.retain(|round| arms.iter().all(|arm| round.iter().any(|run| run.arm == *arm)));
     while results.rounds.len() < options.rounds as usize {
         let turn = results.rounds.len();
@@ -112,7 +112,7 @@ fn measure(subject: &Subject, options: &Options) -> Result<Results> {
             let arm = &arms[(turn + i) % arms.len()];
             eprintln!("governor:{}: round {} of {}, {arm:?}", subject.name, turn + 1, options.rounds);
             round.push(
-                run::run(arm, subject, options.seconds)
+                run::run(arm, subject, options.seconds_or(10))
                     .with_context(|| format!("{}, {arm:?}", subject.name))?,
             );
         }
@@ -258,7 +258,7 @@ pub fn governor(options: &Options) -> Result<String> {
     let mut text = format!(
         "{table}\nRuns of {} s, a target of its own for each; the target's operations are counted by itself. `idle` is judged by CPU \
          per operation. bpftrace counts the same functions.\n",
-        options.seconds
+        options.seconds_or(10)
     );
     for line in failed {
         writeln!(text, "- not measured: {line}")?;

@@ -10,8 +10,10 @@ mod explosion;
 mod governor;
 mod hit;
 mod measure;
+mod operations;
 mod programs;
 mod sampling;
+mod soak;
 #[path = "../../../tests/prober/support.rs"]
 #[expect(dead_code, reason = "the prober's tests use all of it, the benchmarks some")]
 mod support;
@@ -33,12 +35,19 @@ struct Options {
     rounds: u32,
     /// The part of a cell that is wanted (`--only CELL:PART`).
     part: Option<String>,
-    /// Length of a run of the cells `governor`, `survey`, `budget-use` and `dilation`, s.
-    seconds: u64,
+    /// Length of a run of the cells that watch a whole run, s; each has its own default.
+    seconds: Option<u64>,
     /// Its budgets, percent, in place of each target's own.
     budgets: Option<Vec<f64>>,
     /// Forget the rounds that are finished.
     fresh: bool,
+}
+
+impl Options {
+    /// Length of a run, s.
+    fn seconds_or(&self, default: u64) -> u64 {
+        self.seconds.unwrap_or(default)
+    }
 }
 
 const CELLS: &[Cell] = &[
@@ -77,12 +86,17 @@ const CELLS: &[Cell] = &[
     },
     Cell { name: "coverage", title: "Interval coverage on real runs", run: coverage::coverage },
     Cell { name: "explosion", title: "A function that explodes", run: |o| explosion::explosion(o.rounds) },
+    Cell { name: "operations", title: "Policies that sample operations", run: operations::operations },
     Cell {
         name: "sampling",
         title: "Cost of a sample, against perf record",
         run: |o| sampling::against_perf(o.rounds),
     },
+    Cell { name: "soak", title: "Twenty minutes", run: soak::soak },
 ];
+
+/// Too long to be run without being asked for by name.
+const ONLY_BY_NAME: [&str; 1] = ["soak"];
 
 fn first_line(path: &str, key: &str) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -92,14 +106,16 @@ fn first_line(path: &str, key: &str) -> String {
 
 fn main() -> Result<()> {
     let mut only = Vec::new();
-    let mut options = Options { rounds: 7, part: None, seconds: 10, budgets: None, fresh: false };
+    let mut options = Options { rounds: 7, part: None, seconds: None, budgets: None, fresh: false };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().with_context(|| format!("{argument} wants a value"));
         match argument.as_str() {
             "--only" => only.push(value()?),
             "--repeat" => options.rounds = value()?.parse().context("--repeat wants a number")?,
-            "--seconds" => options.seconds = value()?.parse().context("--seconds wants a number")?,
+            "--seconds" => {
+                options.seconds = Some(value()?.parse().context("--seconds wants a number")?);
+            }
             "--budgets" => {
                 let list: Result<_, _> = value()?.split(',').map(str::parse).collect();
                 options.budgets = Some(list.context("--budgets wants percents, as in 1,2")?);
@@ -110,6 +126,7 @@ fn main() -> Result<()> {
             "--list" => {
                 CELLS.iter().for_each(|cell| println!("{:10} {}", cell.name, cell.title));
                 governor::parts().for_each(|part| println!("governor:{part}"));
+                operations::parts().for_each(|part| println!("operations:{part}"));
                 return Ok(());
             }
             _ => bail!(
@@ -143,7 +160,7 @@ fn main() -> Result<()> {
     );
     let all = CELLS.iter().map(|cell| (cell, None));
     let chosen: Vec<(&Cell, Option<&str>)> = if only.is_empty() {
-        all.collect()
+        all.filter(|(cell, _)| !ONLY_BY_NAME.contains(&cell.name)).collect()
     } else {
         all.flat_map(|(cell, _)| {
             only.iter().filter(|(name, _)| *name == cell.name).map(move |(_, part)| (cell, *part))

@@ -63,7 +63,7 @@ pub fn survey(options: &Options) -> Result<String> {
         let mut target = Decades::start();
         target.work(false);
         let truth = target.true_rates(2.0);
-        let (report, recording) = record(target.pid(), BUDGET, options.seconds, &count_all())?;
+        let (report, recording) = record(target.pid(), BUDGET, options.seconds_or(10), &count_all())?;
         let rows = rows_of(&recording, 1);
         let first_ns = rows.first().context("no plan was made")?.time_ns;
         let windows = |id: u32| {
@@ -163,7 +163,7 @@ pub fn budget_use(options: &Options) -> Result<String> {
             let mut named: Vec<String> =
                 range.clone().flat_map(|i| ["--count".to_owned(), format!("dec{i:02}")]).collect();
             named.extend(["--discover".to_owned(), "0".to_owned()]);
-            let (report, recording) = record(target.pid(), BUDGET, options.seconds, &named)?;
+            let (report, recording) = record(target.pid(), BUDGET, options.seconds_or(10), &named)?;
             let last = recording.plans.iter().map(|row| row.plan).max().context("no plan was made")?;
             let rows = rows_of(&recording, last);
             let rates = true_rates(&recording, &rows, &truth);
@@ -184,7 +184,7 @@ pub fn budget_use(options: &Options) -> Result<String> {
     Ok(format!(
         "{table}\nRuns of {} s, survey included; value: weighted reports per second (calls of what is traced, samples with the function on the \
          stack of what is not).\n",
-        options.seconds
+        options.seconds_or(10)
     ))
 }
 
@@ -202,7 +202,7 @@ pub fn dilation(options: &Options) -> Result<String> {
                 let rate = |done: &Done| done.calls[0] / done.seconds();
                 let before = rate(&target.unwatched(1.0));
                 let named = ["--count", site, "--discover", "0"].map(str::to_owned);
-                let (_, recording) = record(target.pid(), BUDGET, options.seconds, &named)?;
+                let (_, recording) = record(target.pid(), BUDGET, options.seconds_or(10), &named)?;
                 let truth = (before + rate(&target.unwatched(1.0))) / 2.0;
                 for (kind, biases) in
                     [WindowKind::Survey, WindowKind::Burst, WindowKind::Trace].into_iter().zip(&mut biases)

@@ -39,8 +39,7 @@ unsafe extern "C" fn serve_request(kind: *const c_char, session: *mut Session<'_
     // SAFETY: as demanded of the caller.
     let (kind, session) = unsafe { (CStr::from_ptr(kind), &mut *session) };
     let before = heap::bytes();
-    let page =
-        kind.to_str().map_err(anyhow::Error::from).and_then(|route| session.site.page(route, parameter));
+    let page = requests::type_of(kind).and_then(|route| session.site.page(route, parameter));
     let measure = heap::bytes() - before;
     session.failed = page.map(|page| drop(black_box(page))).err();
     measure

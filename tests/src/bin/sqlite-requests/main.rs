@@ -51,10 +51,8 @@ unsafe extern "C" fn serve_request(kind: *const c_char, session: *mut Session<'_
     // SAFETY: as demanded of the caller.
     let (kind, session) = unsafe { (CStr::from_ptr(kind), &mut *session) };
     let before = memory::bytes();
-    let served = kind
-        .to_str()
-        .map_err(anyhow::Error::from)
-        .and_then(|kind| session.store.serve(&session.database, kind, parameter));
+    let served =
+        requests::type_of(kind).and_then(|kind| session.store.serve(&session.database, kind, parameter));
     session.failed = served.err();
     memory::bytes() - before
 }
