@@ -99,7 +99,7 @@ fn bounds_and_allocations_are_symbols_of_their_own() {
         [("sqlite-requests", "sqlite_allocates"), ("page-server", "page_server_allocates")]
     {
         let binary = std::fs::read(profiler_tests::program(program)).expect("the program was built");
-        for name in ["serve_request", allocates] {
+        for name in ["serve_request", "request_served", allocates] {
             let entry: Vec<u8> = [b"\0", name.as_bytes(), b"\0"].concat();
             assert!(
                 binary.windows(entry.len()).any(|bytes| bytes == entry),

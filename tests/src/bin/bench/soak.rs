@@ -102,7 +102,7 @@ pub fn soak(options: &Options) -> Result<String> {
             "--budget",
             "2%",
             "--operation",
-            "req=serve_request,class=arg0:str",
+            "req=serve_request..request_served,class=arg0:str",
             "--measure",
             "page_server_allocates:arg0",
         ],

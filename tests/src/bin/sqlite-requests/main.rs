@@ -1,7 +1,7 @@
 //! A target that serves requests: real SQLite (its own C code), ten types of queries on one database in memory.
 //!
-//! A request is one call of `serve_request`, whose first argument is the name of its type: it can be bounded by that
-//! function and told apart by that argument. Its measure is the bytes that SQLite asks of its allocator meanwhile: the sum
+//! A request is one call of `serve_request`, whose first argument is the name of its type, and ends with `request_served`: it
+//! can be bounded by either or both, and told apart by that argument. Its measure is the bytes that SQLite asks of its allocator meanwhile: the sum
 //! of the arguments of `sqlite_allocates`, and what `serve_request` returns. Users, phases, truth and commands are those of
 //! `profiler_tests::requests`.
 
@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail};
 use database::Database;
 use profiler_tests::requests::{self, Kind, Program};
 use queries::Store;
+use std::arch::naked_asm;
 use std::ffi::{CStr, c_char};
 
 /// All sessions see the same database.
@@ -45,16 +46,33 @@ struct Session<'a> {
 /// # Safety
 ///
 /// `kind` is a string that ends with a zero byte; `session` points to a session that this thread alone uses.
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
-#[inline(never)]
 unsafe extern "C" fn serve_request(kind: *const c_char, session: *mut Session<'_>, parameter: u64) -> u64 {
+    // Begins with an instruction that a probe does not have to step.
+    naked_asm!("push rbp", "mov rbp, rsp", "call {serve}", "pop rbp", "ret", serve = sym serve)
+}
+
+/// The end of a request, which gets its measure. A probe at the return of [`serve_request`] would have to step.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+extern "C" fn request_served(measure: u64) -> u64 {
+    naked_asm!("push rbp", "mov rbp, rsp", "mov rax, rdi", "pop rbp", "ret")
+}
+
+/// What is in between.
+///
+/// # Safety
+///
+/// As [`serve_request`].
+unsafe extern "C" fn serve(kind: *const c_char, session: *mut Session<'_>, parameter: u64) -> u64 {
     // SAFETY: as demanded of the caller.
     let (kind, session) = unsafe { (CStr::from_ptr(kind), &mut *session) };
     let before = memory::bytes();
     let served =
         requests::type_of(kind).and_then(|kind| session.store.serve(&session.database, kind, parameter));
     session.failed = served.err();
-    memory::bytes() - before
+    request_served(memory::bytes() - before)
 }
 
 impl Program for &'static Requests {

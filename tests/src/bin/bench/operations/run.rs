@@ -92,7 +92,7 @@ fn agent_arguments(subject: &Subject, policy: &str, seconds: u64) -> Vec<String>
         ["--budget", "1000ms/s", "--only-named", "--no-ab", "--sample-rate", "0", "--operation"]
             .map(str::to_owned)
             .to_vec();
-    arguments.push("req=serve_request,class=arg0:str".to_owned());
+    arguments.push("req=serve_request..request_served,class=arg0:str".to_owned());
     arguments.extend(["--measure".to_owned(), format!("{}:arg0", subject.measure)]);
     arguments.extend(["--policy".to_owned(), policy.to_owned()]);
     if !subject.paper {
