@@ -184,7 +184,13 @@ fn model(rows: &[&OperationRow], meta: &OperationMeta, servers: u32, host: &str)
         _ => (0.0, 0.0),
     };
     let calls: Moments = rows.iter().map(|r| r.calls as f64).collect();
-    let trap_share = if bare.mean() > 0.0 { meta.inner_hit_ns * calls.mean() / bare.mean() } else { 0.0 };
+    // Calls of a measure function are not counted apart: what is inside an operation and no screening is theirs.
+    let traps_ns = match calls.mean() {
+        n if n > 0.0 => meta.inner_hit_ns * n,
+        _ if meta.inner_hit_ns > 0.0 => (cost.mean() - meta.screen_ns).max(0.0),
+        _ => 0.0,
+    };
+    let trap_share = if bare.mean() > 0.0 { traps_ns / bare.mean() } else { 0.0 };
     CostModel {
         label: format!(
             "a model, by the prices of {host} over {} operations: recording {:.2} us + {:.2} % of the operation, screening {:.2} us, traps \

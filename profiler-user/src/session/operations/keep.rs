@@ -129,7 +129,9 @@ impl Session {
             let class = self.attach.class(kept.class);
             class.may_open() && !class.is_open() && kept.trips == 0
         };
-        if operations.bounds.iter().chain(&operations.inner).any(waits) {
+        // Nothing is attached inside where nothing is ever recorded.
+        let inner = if operations.policy == PolicyKind::None { &[][..] } else { &operations.inner };
+        if operations.bounds.iter().chain(inner).any(waits) {
             return;
         }
         let names: Vec<&str> = operations.list.iter().map(|o| o.name.as_str()).collect();
