@@ -75,8 +75,11 @@ pub struct OperationState {
     pub sample: u64,
     /// Number of the next class to be given to a name.
     pub next_class: u64,
+    /// Of the first element, for all operations: an inner function has used up its quota, so that recorded operations lack
+    /// calls. The programs set it, the agent clears it. Nothing is recorded meanwhile.
+    pub incomplete: u64,
     /// Keeps the line to itself.
-    pub reserved: [u64; 4],
+    pub reserved: [u64; 3],
 }
 wire_type!(OperationState, size 64, align 64);
 
@@ -113,7 +116,7 @@ pub struct OperationCounters {
     pub balanced: u64,
     /// Begun and drawn, but the quota did not pay for it.
     pub no_quota: u64,
-    /// Records that found the ring full.
+    /// Recorded operations that were lost: the ring was full, or an inner function used up its quota meanwhile.
     pub dropped: u64,
     /// Ends without a begin, begins without room, and begins whose end was not seen. In the base class of the operation.
     pub unmatched: u64,

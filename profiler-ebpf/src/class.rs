@@ -69,7 +69,7 @@ impl Hit {
             add(hits, 1);
         }
         if kind == ClassKind::Off as u32
-            || (flags & FLAG_NO_QUOTA == 0 && !self.take_quota())
+            || (flags & FLAG_NO_QUOTA == 0 && !self.take_quota(flags))
             || (flags & FLAG_FILTER_TARGETS != 0 && self.is_bystander())
             // SAFETY: the helper has no preconditions.
             || (skip_below != 0 && (unsafe { bpf_get_prandom_u32() } as u32) < skip_below)
@@ -92,7 +92,7 @@ impl Hit {
 
     /// Takes one hit from the quota; the one that takes the last raises the alarm, later ones repeat it.
     #[inline(always)]
-    fn take_quota(&self) -> bool {
+    fn take_quota(&self, flags: u32) -> bool {
         let Some(quota) = quota(self.cookie.class) else { return false };
         // SAFETY: a live map value.
         let before = fetch_decrement(unsafe { &raw mut (*quota).remaining });
@@ -101,6 +101,10 @@ impl Hit {
         }
         if before == 1 {
             send_alarm(self.cookie.class, AlarmKind::QuotaUsed, 0);
+            // The link is about to go, and hits after that reach nobody.
+            if flags & FLAG_INSIDE != 0 {
+                operation::lose_details();
+            }
             return true;
         }
         if before % ALARM_REPEAT == 0 && before != 0 {

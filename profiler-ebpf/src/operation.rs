@@ -188,6 +188,9 @@ pub fn begin(begin: &Begin, argument: impl Fn(u32) -> u64) {
             decision = Decision::NoQuota;
         }
     }
+    if matches!(decision, Decision::Record) && lacks_details() {
+        decision = Decision::NoQuota;
+    }
     let mut recorded = 0;
     match decision {
         Decision::Record => {
@@ -303,6 +306,22 @@ fn class_of(
 fn known(name: &OperationName) -> Option<u32> {
     // SAFETY: entries are never changed or removed while the programs run.
     unsafe { OPERATION_NAMES.get(name).copied() }
+}
+
+/// An inner function has used up its quota: until the agent says otherwise nothing is recorded, because calls would be
+/// missing.
+#[inline(always)]
+pub fn lose_details() {
+    if let Some(state) = operation_state(0) {
+        // SAFETY: a live map value; one aligned word.
+        unsafe { (&raw mut (*state).incomplete).write_volatile(1) };
+    }
+}
+
+#[inline(always)]
+fn lacks_details() -> bool {
+    // SAFETY: as above.
+    operation_state(0).is_some_and(|state| unsafe { (&raw const (*state).incomplete).read_volatile() } != 0)
 }
 
 /// A hit of an inner function: false outside recorded operations.
@@ -428,6 +447,10 @@ fn record(
             (*state).measure.wrapping_sub(done.measure),
         )
     };
+    if lacks_details() {
+        count!(counters, dropped, 1);
+        return;
+    }
     // SAFETY: a live map value.
     tally(unsafe { &raw mut (*counters).sample }, duration_ns);
     // SAFETY: as above.

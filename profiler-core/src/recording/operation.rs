@@ -127,7 +127,7 @@ pub struct OperationWindowRow {
     /// Ends without a begin, and begins that found the thread's stack of open operations full. They belong to no class and
     /// stand in the row of the operation's class of unnamed ones.
     pub unmatched: u64,
-    /// Recorded operations whose record found the ring full.
+    /// Recorded operations that were lost: the ring was full, or an inner function used up its quota meanwhile.
     pub dropped: u64,
 }
 

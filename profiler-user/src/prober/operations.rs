@@ -27,6 +27,7 @@ const CLASS_POPULATION: usize = std::mem::offset_of!(OperationClass, population)
 const CLASS_SAMPLE: usize = std::mem::offset_of!(OperationClass, sample) / 8;
 const POPULATION: usize = std::mem::offset_of!(OperationState, population) / 8;
 const SAMPLE: usize = std::mem::offset_of!(OperationState, sample) / 8;
+const INCOMPLETE: usize = std::mem::offset_of!(OperationState, incomplete) / 8;
 const NEXT_CLASS: usize = std::mem::offset_of!(OperationState, next_class) / 8;
 const _: () = assert!(std::mem::offset_of!(OperationState, quota_ns) == 0);
 
@@ -115,6 +116,17 @@ impl OperationTable {
         }
         self.shared.state.set_word(operation, POPULATION, 0);
         self.shared.state.set_word(operation, SAMPLE, 0);
+    }
+
+    /// Inner functions have their quotas again: operations are recorded with all their calls.
+    pub fn details_are_back(&self) {
+        self.shared.state.set_word(0, INCOMPLETE, 0);
+    }
+
+    /// An inner function has used up its quota since [`details_are_back`](Self::details_are_back): nothing is recorded.
+    #[must_use]
+    pub fn lacks_details(&self) -> bool {
+        self.shared.state.word(0, INCOMPLETE) != 0
     }
 
     /// First number that has not been given to a class; may lie beyond the operation's last class.

@@ -59,6 +59,7 @@ impl Session {
             linger_ns: 0,
             hook: None,
             quotas_ns: 0,
+            inner_quotas_ns: 0,
             cost: 0.0,
             begun: false,
         };

@@ -2,7 +2,7 @@
 
 use super::super::Session;
 use super::super::attach::now_ns;
-use super::super::class::Ending;
+use super::super::class::{Ending, OperationRole};
 use super::super::overhead::Comparison;
 use super::window::switch;
 use super::{Kept, Operations};
@@ -11,8 +11,12 @@ use profiler_core::adapt::PolicyKind;
 use profiler_core::class::ClassId;
 use profiler_core::recording::{ChangeKind, WindowKind};
 
-/// Quotas are given for so long, and anew at this interval, ns.
-const QUOTA_NS: (f64, u64) = (250e6, 100_000_000);
+/// Quotas of bounds are worth what operations may cost in so many seconds, and are given anew at this interval, ns.
+const BOUND_S: f64 = 0.25;
+const RENEW_NS: u64 = 100_000_000;
+/// The same of inner functions: a burst of them may take a second's worth at once.
+const INNER_S: f64 = 1.0;
+const INNER_RENEW_NS: u64 = 1_000_000_000;
 /// After a trip a class stays off for so long, ns, twice as long each time.
 const TRIP_NS: u64 = 1_000_000_000;
 /// Longest time off after a trip, as a power of two of that.
@@ -31,9 +35,13 @@ impl Session {
         let inner_wanted = recording && operations.inner_off == 0 && operations.policy != PolicyKind::None;
         let closed: Vec<ClassId> =
             operations.list.iter().filter(|o| o.bounds_off > 0).flat_map(|o| o.bounds.clone()).collect();
-        let renew = now.saturating_sub(operations.quotas_ns) >= QUOTA_NS.1;
+        let renew = now.saturating_sub(operations.quotas_ns) >= RENEW_NS;
         if renew {
             operations.quotas_ns = now;
+        }
+        let renew_inner = now.saturating_sub(operations.inner_quotas_ns) >= INNER_RENEW_NS;
+        if renew_inner {
+            operations.inner_quotas_ns = now;
         }
         let mut wanted = Vec::new();
         let mut tripped = Vec::new();
@@ -46,7 +54,10 @@ impl Session {
             let id = kept.class;
             let attach = attach && !closed.contains(&id);
             let class = self.attach.class(id);
-            let quota = self.quota_of(class.hit_price.seconds() + class.exit_price.seconds());
+            let inside = matches!(class.role, Some(OperationRole::Inner { .. }));
+            let worth_s = if inside { INNER_S } else { BOUND_S };
+            let quota = self.quota_of(worth_s, class.hit_price.seconds() + class.exit_price.seconds());
+            let renew = if inside { renew_inner } else { renew };
             if class.is_open() {
                 kept.open = true;
                 if !attach && now >= linger_ns {
@@ -64,7 +75,9 @@ impl Session {
             } else if kept.open && class.is_off() {
                 // Open when we last looked, and we have not closed it.
                 kept.open = false;
-                kept.next_ns = now + (TRIP_NS << kept.trips.min(MOST_DOUBLINGS));
+                // What is inside came for all that may be spent in a second: half of the budget goes on such bursts.
+                let pause_ns = if inside { 2 * TRIP_NS } else { TRIP_NS << kept.trips.min(MOST_DOUBLINGS) };
+                kept.next_ns = now + pause_ns;
                 kept.trips += 1;
                 tripped.push(id);
             } else if attach && class.may_open() && now >= kept.next_ns {
@@ -102,6 +115,9 @@ impl Session {
         let complete = !inner_wanted || operations.inner.iter().all(open);
         if complete != operations.complete {
             operations.mixed = true;
+            if complete {
+                self.attach.kernel().operations().details_are_back();
+            }
             for o in operations.list.iter().filter(|o| o.monitoring) {
                 switch(self.attach.kernel().operations(), o.number, complete && o.bounds_off == 0);
             }
@@ -118,8 +134,8 @@ impl Session {
 
     /// Hits that a class may take until quotas are given again: what all operations may cost in more than that time. What is
     /// merely dear is seen once a window, and what explodes is stopped.
-    fn quota_of(&self, tau_s: f64) -> u64 {
-        (self.operations_budget() * QUOTA_NS.0 * 1e-9 / tau_s.max(1e-12)).max(100.0) as u64
+    fn quota_of(&self, worth_s: f64, tau_s: f64) -> u64 {
+        (self.operations_budget() * worth_s / tau_s.max(1e-12)).max(100.0) as u64
     }
 
     /// Everything is attached: recording begins.

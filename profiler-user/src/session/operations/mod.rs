@@ -143,6 +143,7 @@ pub struct Operations {
     hook: Option<CycleHook>,
     /// When the quotas were given last, ktime ns.
     quotas_ns: u64,
+    inner_quotas_ns: u64,
     /// CPU s/s that operations cost, of the last window.
     cost: f64,
     begun: bool,

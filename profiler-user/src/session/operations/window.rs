@@ -9,7 +9,9 @@ use profiler_core::adapt::budget::OperationBudget;
 use profiler_core::adapt::cycle::CycleEnd;
 use profiler_core::adapt::decision::threshold;
 use profiler_core::adapt::evaluate::Evaluation;
-use profiler_core::adapt::{ClassId as OperationClassId, ClassWindow, Orders, Step, WindowSummary};
+use profiler_core::adapt::{
+    ClassId as OperationClassId, ClassWindow, Orders, PolicyKind, Step, WindowSummary,
+};
 use profiler_core::class::{RecordKind, SiteClass};
 use profiler_core::recording::{
     ChangeKind, OperationCycleEnd, OperationCycleRow, OperationRow, OperationWindowRow,
@@ -210,6 +212,11 @@ impl Session {
         operations.cost = inner_ns * 1e-9 / elapsed_s * factor + screening;
         let off_before = operations.inner_off;
         let unmixed = !std::mem::take(&mut operations.mixed);
+        let complete = operations.complete;
+        if complete && unmixed && table.lacks_details() {
+            // An alarm that was lost: the link has never gone.
+            table.details_are_back();
+        }
         operations.inner_off = operations.inner_off.saturating_sub(1);
         if off_before == 0 && outside > OUTSIDE_SHARE * allowed {
             let windows = (outside / (0.5 * allowed)).ceil().clamp(1.0, MOST_OFF);
@@ -235,7 +242,9 @@ impl Session {
                 record_s: o.record_ns.max(least_ns) * 1e-9 * factor,
                 screen_s: o.screen_ns * 1e-9 * factor,
             };
-            if off_before == 0 && unmixed {
+            // Only `adp` compares windows on with windows off; to the others a window in which less was recorded is a
+            // window with a smaller sample.
+            if operations.policy != PolicyKind::Adp || (off_before == 0 && unmixed && complete) {
                 let step = o.adapter.step(&cut.summary, Some(&budget));
                 if let Some(row) = o.follow(&step, &table, now) {
                     cycles.push((o.name.clone(), row));
@@ -438,7 +447,10 @@ impl Session {
                 other.begun(),
                 "requests with names beyond the bound: they are '(other)'; --adapt max_classes=N raises it",
             );
-            warn(dropped, "recorded operations were lost because the ring was full");
+            warn(
+                dropped,
+                "recorded operations were lost: the ring was full, or an inner function used up its quota meanwhile",
+            );
         }
         if let Some(skipped) = operations.hook.as_ref().map(|hook| hook.skipped).filter(|n| *n > 0) {
             self.meta.warnings.push(format!(
