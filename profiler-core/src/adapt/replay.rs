@@ -54,8 +54,8 @@ pub struct CostModel {
     pub record_share: f64,
     /// CPU time of screening an operation, recorded or not, s.
     pub screen_s: f64,
-    /// CPU time that an operation which is not recorded pays per second of it while recording is on: traps of inner
-    /// functions, which are attached for all.
+    /// What an operation that is not recorded pays while recording is on, as a share of the price of recording it: traps of
+    /// inner functions, which are attached for all.
     pub trap_share: f64,
     /// Operations that the target can work on at the same time.
     pub servers: u32,
@@ -330,7 +330,8 @@ impl<'a> Replay<'a> {
         let bare_s = self.model.bare(o.duration_s);
         let record_s = if recorded { self.model.record_of(bare_s) } else { 0.0 };
         let trapped = switch.monitoring && !recorded;
-        let screen_s = self.model.screen_s + if trapped { self.model.trap_share * bare_s } else { 0.0 };
+        let trap_s = if trapped { self.model.trap_share * self.model.record_of(bare_s) } else { 0.0 };
+        let screen_s = self.model.screen_s + trap_s;
         state.window_cost_s += record_s;
         self.run.record_cpu_s += record_s;
         self.run.screen_cpu_s += screen_s;

@@ -190,11 +190,11 @@ fn model(rows: &[&OperationRow], meta: &OperationMeta, servers: u32, host: &str)
         _ if meta.inner_hit_ns > 0.0 => (cost.mean() - meta.screen_ns).max(0.0),
         _ => 0.0,
     };
-    let trap_share = if bare.mean() > 0.0 { traps_ns / bare.mean() } else { 0.0 };
+    let trap_share = if cost.mean() > 0.0 { (traps_ns / cost.mean()).min(1.0) } else { 0.0 };
     CostModel {
         label: format!(
-            "a model, by the prices of {host} over {} operations: recording {:.2} us + {:.2} % of the operation, screening {:.2} us, traps \
-             of operations that are not recorded {:.2} % while recording is on, {servers} servers, arrivals as recorded",
+            "a model, by the prices of {host} over {} operations: recording {:.2} us + {:.2} % of the operation, screening {:.2} us; \
+             while recording is on the others pay {:.0} % of recording's price in traps; {servers} servers, arrivals as recorded",
             rows.len(),
             record_ns * 1e-3,
             record_share * 100.0,

@@ -9,7 +9,7 @@ fn digits(x: f64) -> String {
     if !x.is_finite() {
         return "-".to_owned();
     }
-    let decimals = if x == 0.0 { 0 } else { (3 - x.abs().log10().floor() as i32).clamp(0, 6) as usize };
+    let decimals = if x.abs() < 5e-7 { 0 } else { (3 - x.abs().log10().floor() as i32).clamp(0, 6) as usize };
     format!("{x:.decimals$}")
 }
 

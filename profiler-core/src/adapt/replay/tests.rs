@@ -60,6 +60,15 @@ fn policies_feel_their_own_cost() {
     // By definition: 35 % of all durations and 50 us each.
     let expected: f64 = trace.iter().map(|o| 50e-6 + 0.35 * o.duration_s).sum();
     assert!((full.record_cpu_s / expected - 1.0).abs() < 1e-9);
+    // Where those that are not recorded pay the same in traps, no policy but none is cheaper than full.
+    let trapped = CostModel { trap_share: 1.0, ..model() };
+    let [none_t, uni_t] = [PolicyKind::None, PolicyKind::Uni]
+        .map(|k| replay(&trace, k, &AdaptConfig::default(), &trapped, None, 1).unwrap());
+    assert!(
+        (uni_t.overhead() / full.overhead() - 1.0).abs() < 0.01 && none_t.overhead() < 0.01,
+        "{}",
+        uni_t.overhead()
+    );
     // A trace that was made under full recording is stripped of its cost first.
     let carries = CostModel { trace_carries_cost: true, ..model() };
     let stripped = replay(&trace, PolicyKind::Full, &AdaptConfig::default(), &carries, None, 1).unwrap();
