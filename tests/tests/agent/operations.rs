@@ -105,6 +105,8 @@ fn a_constant_rate_records_its_share_and_off_counts_all_the_same() {
             "req=handle,class=arg1:int",
             "--policy",
             policy,
+            "--measure",
+            "requests:allocate:arg0",
             "--adapt",
             "rate=0.2",
             "--adapt",
