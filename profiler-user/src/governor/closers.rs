@@ -7,7 +7,7 @@
 //! time. Measured with 64 links of one function: the last trap was gone after 900 ms with 4 closers, 200 ms with 16, 10 ms
 //! with 64, because threads that wait together share a grace period. So there are many; they cost some KiB each.
 //!
-//! - *urgent*: real-time. Each keeps the links that it will close (see [`super::keep`]): those of classes that may trip.
+//! - *urgent*: real-time where a class has tripped. Each keeps the links that it will close (see [`super::keep`]).
 //! - *patient*: ordinary priority, for links that no urgent one keeps, above all big ones, which a
 //!   real-time thread must not close: unregistering a function costs about 1 us of CPU time.
 
@@ -22,10 +22,12 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 
-/// Number of urgent closers: as many links of exploding classes go together.
-pub const URGENT_CLOSERS: usize = 32;
+/// Number of urgent closers. A link is closed by the one that keeps it, and if that is busy with another it waits for a grace
+/// period: so there are more of them than a session has links (24 of classes of their own, twice as many with exit sites, and those
+/// that are shared).
+pub const URGENT_CLOSERS: usize = 64;
 /// Number of patient closers.
-pub const PATIENT_CLOSERS: usize = 32;
+pub const PATIENT_CLOSERS: usize = 16;
 /// Stack of the governor and the closers, bytes: their deepest path uses a tenth of it.
 pub(super) const STACK_BYTES: usize = 128 * 1024;
 
@@ -98,7 +100,14 @@ fn run(table: &LinkTable, index: usize, socket: Option<OwnedFd>, tell: &Sender<b
             kept.receive();
         }
         for link in mailbox.take_all_in_order() {
+            let waits = urgent && !LinkTable::hurries(link);
+            if waits {
+                priority::lower();
+            }
             table.close(link, kept.as_mut());
+            if waits {
+                priority::raise();
+            }
             mailbox.load.fetch_sub(1, Ordering::Relaxed);
         }
         if stop {

@@ -345,6 +345,12 @@ impl LinkTable {
         signal(mailbox.wake.as_fd());
     }
 
+    /// Whether the target is paying for a link that a closer has been given.
+    pub(super) fn hurries(link: *mut Link) -> bool {
+        // SAFETY: the mailbox gave the caller the link.
+        unsafe { (*link).record.reason != Reason::Released }
+    }
+
     /// On a closer: close it, note when, and send it back to the agent. `kept`: what this closer keeps.
     pub(super) fn close(&self, link: *mut Link, kept: Option<&mut Kept>) {
         // SAFETY: the mailbox gave us the link; its descriptor is owned by it and closed here, once.

@@ -61,6 +61,13 @@ pub(super) fn raise() -> Priority {
     Priority::Ordinary
 }
 
+/// The ordinary scheduling for a real-time thread, for work that may wait; [`raise`] ends it.
+pub(super) fn lower() {
+    let param = libc::sched_param { sched_priority: 0 };
+    // SAFETY: 0 means the calling thread; the parameter is read only. It needs no rights.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK, &raw const param) };
+}
+
 /// Puts the calling thread, the agent's event loop, before the ordinary threads of its machine: nice -10, where that is
 /// allowed. It needs little CPU time, but soon: among 200 busy threads a run of 4 s took 100, and a loop that does not turn
 /// lets quotas run out and the watchdog lose its patience. Threads and processes that it creates get the ordinary
