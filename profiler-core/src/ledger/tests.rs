@@ -164,7 +164,8 @@ fn corrected_prices_are_charged_and_the_calibrated_sum_is_kept() {
     ledger.set_factor(2.0);
     ledger.charge(Charge::Traced, None, 10, 1_000.0);
     // What was measured as such is not corrected.
-    ledger.charge(Charge::Attach, None, 1, 500.0);
+    ledger.charge(Charge::Attach, None, 1, 300.0);
+    ledger.charge(Charge::Screening, None, 2, 200.0);
     ledger.close_interval(1_000_000, 103_500);
     assert_eq!(ledger.charged_ns(), 3_500.0);
     assert!((ledger.predicted() - 0.035).abs() < 1e-12, "{}", ledger.predicted());
@@ -173,7 +174,9 @@ fn corrected_prices_are_charged_and_the_calibrated_sum_is_kept() {
     ledger.compare(true);
     ledger.charge(Charge::Traced, None, 10, 1_000.0);
     ledger.charge(Charge::Survey, None, 10, 1_000.0);
-    ledger.charge(Charge::Children, None, 1, 500.0);
+    // There in windows off as well: not compared, though it counts.
+    ledger.charge(Charge::Screening, None, 1, 200.0);
+    ledger.charge(Charge::Children, None, 1, 300.0);
     // 2,000 + 2,000 + 500 of 104,500 are monitoring.
     ledger.close_interval(2_000_000, 104_500);
     assert!((ledger.compared() - 0.01).abs() < 1e-12, "{}", ledger.compared());

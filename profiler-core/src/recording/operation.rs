@@ -26,6 +26,10 @@ pub struct OperationMeta {
     pub screen_ns: f64,
     /// CPU time of one hit of an inner function outside recorded operations, ns; 0 without inner functions.
     pub inner_hit_ns: f64,
+    /// Classes of functions whose hits are kept only inside recorded operations: `kept` in their windows are those, and `gated`
+    /// are their other calls.
+    #[serde(default)]
+    pub inner_classes: Vec<u32>,
 }
 
 /// Table `operation_classes`: the name of a class of operations. A later row for a class replaces an earlier one.

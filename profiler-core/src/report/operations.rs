@@ -156,8 +156,10 @@ fn classes(
             w.population_sum_ns,
             w.population_squares_ns2,
         ));
-        // Windows without recording are strata of their own, which are unobserved.
-        *class.begun.entry((w.stretch, w.monitoring)).or_default() += w.begun;
+        // What began without recording is a stratum of its own, which is unobserved.
+        let unobserved = if w.monitoring { unobserved(w) } else { w.begun };
+        *class.begun.entry((w.stretch, false)).or_default() += unobserved;
+        *class.begun.entry((w.stretch, true)).or_default() += w.begun - unobserved;
     }
     for row in recording.operations.iter().filter(|r| r.operation == meta.operation && !r.censored) {
         let class = gathered.entry(row.class_id).or_default();
@@ -176,6 +178,15 @@ fn classes(
             class_report(name, meta, g)
         })
         .collect()
+}
+
+/// Operations that began while none could be recorded: recording was off, or the quota used up, which only those show that
+/// were drawn.
+fn unobserved(w: &OperationWindowRow) -> u64 {
+    let without_quota = if w.rate > 0.0 { w.no_quota as f64 / w.rate } else { 0.0 };
+    // OK because the cast saturates.
+    let off = w.off.saturating_add(without_quota.round() as u64);
+    off.min(w.begun.saturating_sub(w.recorded))
 }
 
 fn class_report(name: String, meta: &OperationMeta, g: Gathered) -> OperationClassReport {

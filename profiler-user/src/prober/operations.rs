@@ -123,6 +123,12 @@ impl OperationTable {
         self.shared.state.set_word(0, INCOMPLETE, 0);
     }
 
+    /// Inner functions are about to go: until [`details_are_back`](Self::details_are_back) nothing is recorded, also nothing
+    /// that is open.
+    pub fn details_are_lost(&self) {
+        self.shared.state.set_word(0, INCOMPLETE, 1);
+    }
+
     /// An inner function has used up its quota since [`details_are_back`](Self::details_are_back): nothing is recorded.
     #[must_use]
     pub fn lacks_details(&self) -> bool {

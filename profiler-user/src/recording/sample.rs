@@ -65,6 +65,7 @@ pub(crate) fn meta() -> Meta {
             measure: "calls of inner functions".into(),
             screen_ns: 2_400.0,
             inner_hit_ns: 700.0,
+            inner_classes: vec![1],
         }],
     }
 }

@@ -4,7 +4,7 @@ use super::Session;
 use super::attach::now_ns;
 use crate::inspect::Refusal;
 use crate::prober::Tier;
-use crate::session::class::Ending;
+use crate::session::class::{Ending, OperationRole};
 use profiler_core::class::ClassId;
 use profiler_core::recording::{ChangeKind, WindowKind};
 use std::collections::BTreeSet;
@@ -54,11 +54,17 @@ impl Session {
 
     /// Opens again what the controller still wants open.
     pub(super) fn open_wanted(&mut self, quotas: &[(ClassId, u64)]) {
-        let wanted: Vec<_> = quotas
+        let mut wanted: Vec<_> = quotas
             .iter()
             .copied()
             .filter(|(id, _)| self.controller.is_attached(*id) || self.is_apart(*id))
             .collect();
+        // Inner functions, ends, begins: no operation begins that lacks its calls or its end.
+        wanted.sort_by_key(|(id, _)| match self.attach.class(*id).role {
+            None | Some(OperationRole::Inner { .. }) => 0,
+            Some(OperationRole::End(_)) => 1,
+            Some(OperationRole::Begin(_) | OperationRole::Whole(_)) => 2,
+        });
         self.open_traces(&wanted);
     }
 

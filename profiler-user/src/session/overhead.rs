@@ -379,6 +379,7 @@ impl Session {
                     self.attach.classes().iter().filter(|x| x.is_open()).map(|x| x.id).collect();
                 let others = open.into_iter().filter(|id| !c.metric.classes().contains(id));
                 c.again = others.map(|id| (id, self.attach.quota(id))).collect();
+                self.hold_operations();
                 for (id, _) in &c.again {
                     self.attach.close(&self.target, *id, Ending::Drain);
                 }

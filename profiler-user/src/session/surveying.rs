@@ -395,6 +395,7 @@ impl Session {
         if let Some(comparison) = &mut self.comparison {
             comparison.void(now_ns());
         }
+        self.hold_operations();
         self.attach.close_all(&self.target, Ending::AtOnce);
         self.rearm_wanted = open;
     }

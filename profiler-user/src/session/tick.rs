@@ -171,6 +171,7 @@ impl Session {
                 if ended.tripped_itself && !planned {
                     self.trips += 1;
                     self.note_metric_trip(class);
+                    self.note_operation_trip(class);
                     self.note_trip(&ended);
                 }
             }
@@ -273,7 +274,7 @@ impl Session {
         self.foreign_samples = others;
         self.ledger.charge_units(Charge::Bystanders, None, foreign, self.sampling.price(&self.cost));
         self.charge_metric(elapsed);
-        self.charge_operations();
+        self.charge_operations(elapsed);
         let operations = self.attach.take_operations();
         self.ledger.charge_units(Charge::Attach, None, operations, self.cost.attach);
         self.note_recurring(operations as f64 * self.cost.attach.ns);
@@ -381,6 +382,7 @@ impl Session {
     /// Children alone could use up the budget, or no longer: then only samples are taken.
     fn storm_turned(&mut self) {
         if self.children.is_storm() {
+            self.hold_operations();
             self.attach.close_all(&self.target, Ending::AtOnce);
             let text = "the target forks so much that breakpoints in its children could cost more than half of the budget: while it \
                         does, functions are not traced, only sampled";

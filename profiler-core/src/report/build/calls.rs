@@ -88,6 +88,18 @@ impl Calls {
             attempted: windows.iter().map(|w| w.attempted).sum(),
             ..Self::default()
         };
+        let every_hit: Vec<WindowRow>;
+        let every_hit_of: Vec<&WindowRow>;
+        let inside = recording.meta.operations.iter().any(|o| o.inner_classes.contains(&class.class_id));
+        let all = windows;
+        let windows = if inside {
+            out.notes.push("durations are of calls inside recorded operations only".to_owned());
+            every_hit = windows.iter().map(|w| with_calls_outside(w)).collect();
+            every_hit_of = every_hit.iter().collect();
+            &every_hit_of
+        } else {
+            windows
+        };
         let counted: u64 = windows.iter().map(|w| hits_of(w)).sum();
         let mut bursts: Vec<Burst> = windows.iter().map(|w| burst(w, class, recording, run)).collect();
         weigh_alike(&mut bursts, windows);
@@ -110,11 +122,18 @@ impl Calls {
         if out.dropped > 0 {
             out.notes.push(format!("{} of {} hits lost", out.dropped, out.attempted));
         }
-        out.durations(class, windows, recording, &cover);
+        out.durations(class, all, recording, (&cover, inside));
         out
     }
 
-    fn durations(&mut self, class: &ClassRow, windows: &[&WindowRow], recording: &Recording, cover: &Cover) {
+    /// `inside`: only calls inside recorded operations were timed.
+    fn durations(
+        &mut self,
+        class: &ClassRow,
+        windows: &[&WindowRow],
+        recording: &Recording,
+        (cover, inside): (&Cover, bool),
+    ) {
         let sum = |f: fn(&WindowRow) -> u64| windows.iter().map(|w| f(w)).sum::<u64>();
         let returns = sum(|w| w.returns);
         let price = recording.meta.cost.hit_price(class.site_class, class.kind);
@@ -127,7 +146,8 @@ impl Calls {
         let buckets = buckets(class.class_id, recording);
         // Calls whose duration is unknown, and of which not even a part was seen: nothing says that they are like the
         // others.
-        let turned_away = sum(|w| if w.tripped { w.gated } else { 0 });
+        let turned_away =
+            if inside { sum(|w| w.gated) } else { sum(|w| if w.tripped { w.gated } else { 0 }) };
         let open = sum(|w| w.open).saturating_sub(cuts.len() as u64);
         let missing = sum(|w| w.dropped) + sum(|w| w.unwound) + sum(|w| w.omitted) + open + turned_away;
         let known = returns + cuts.len() as u64;
@@ -289,6 +309,11 @@ impl Cover {
 /// Calls in a window: what was kept, what was lost, and after a trip also what the used-up quota turned away.
 fn hits_of(w: &WindowRow) -> u64 {
     w.kept.saturating_add(w.dropped).saturating_add(if w.tripped { w.gated } else { 0 })
+}
+
+/// Of a function inside operations: every hit is a call, also those outside recorded operations, which are gated.
+fn with_calls_outside(w: &WindowRow) -> WindowRow {
+    WindowRow { kept: w.kept.saturating_add(w.gated), gated: 0, ..w.clone() }
 }
 
 /// Lost hits were seen to happen but not by our program: they may be fewer calls of this class.

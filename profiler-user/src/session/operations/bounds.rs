@@ -6,6 +6,7 @@ use super::super::class::{OperationRole, Wish};
 use super::super::shares::FunctionKey;
 use super::hook::CycleHook;
 use super::spec::{Bound, Bounds, ClassArgument, OperationArgs, OperationSpec};
+use super::syscalls::SyscallScreen;
 use super::{Kept, Operation, Operations, RESERVED_CLASSES};
 use crate::failure::Failure;
 use crate::inspect::{Function, Pattern};
@@ -54,12 +55,11 @@ impl Session {
             complete: true,
             mixed: false,
             syscalls: None,
-            syscalls_charged: (0, 0),
-            syscalls_seen: 0,
             linger_ns: 0,
             hook: None,
             quotas_ns: 0,
-            inner_quotas_ns: 0,
+            second_ns: 0,
+            names_given: 0,
             cost: 0.0,
             begun: false,
         };
@@ -86,12 +86,7 @@ impl Session {
                 }
                 bounds => bounds.iter().map(|id| self.attach.class(*id).tau().ns).sum(),
             };
-            operations.bounds.extend(bounds.iter().map(|class| Kept {
-                class: *class,
-                next_ns: 0,
-                trips: 0,
-                open: false,
-            }));
+            operations.bounds.extend(bounds.iter().copied().map(Kept::new));
             let own = if spec.class.is_some() { "(unnamed)".to_owned() } else { spec.name.clone() };
             let names = BTreeMap::from([(classes.start, own), (classes.start + 1, "(other)".to_owned())]);
             let rows: Vec<_> = names
@@ -122,6 +117,7 @@ impl Session {
                 record_ns: 0.0,
                 screen_ns,
                 bounds_off: 0,
+                lost: false,
                 rate_hz: 0.0,
                 recorded_share: 0.0,
                 population: 0,
@@ -132,14 +128,13 @@ impl Session {
         let inner = self.inner_of(args).map_err(Failure::usage)?;
         let inner_hit_ns = inner.iter().map(|id| self.attach.class(*id).hit_price.ns).sum::<f64>()
             / inner.len().max(1) as f64;
-        operations.inner =
-            inner.iter().map(|class| Kept { class: *class, next_ns: 0, trips: 0, open: false }).collect();
+        operations.inner = inner.iter().copied().map(Kept::new).collect();
         if !syscalls.is_empty() {
             let list: Vec<(u32, SyscallBounds)> =
                 // OK because numbers are below 512.
                 syscalls.iter().map(|(number, bounds)| (*number as u32, *bounds)).collect();
             let watch = self.attach.kernel().watch_syscalls(&list, self.meta.pid).map_err(Failure::attach)?;
-            operations.syscalls = Some(watch);
+            operations.syscalls = Some(SyscallScreen::new(watch));
         }
         self.meta.operations = operations
             .list
@@ -157,6 +152,7 @@ impl Session {
                 ),
                 screen_ns: o.screen_ns,
                 inner_hit_ns,
+                inner_classes: inner.iter().map(|id| id.0).collect(),
             })
             .collect();
         self.operations = Some(Box::new(operations));
@@ -357,8 +353,15 @@ impl Session {
             let functions = self
                 .functions_of(&measure.function)
                 .map_err(|why| format!("--measure '{}': {why}", measure.function))?;
+            if functions.len() > MOST_FUNCTIONS {
+                return Err(format!(
+                    "--measure '{}' names {} functions; at most {MOST_FUNCTIONS} make a measure",
+                    measure.function,
+                    functions.len()
+                ));
+            }
             let detailed = self.detail_functions(args)?;
-            for function in functions.iter().take(MOST_FUNCTIONS) {
+            for function in &functions {
                 let counts =
                     detailed.iter().any(|d| (d.module, d.vaddr) == (function.module, function.vaddr));
                 let kind = if counts { RecordKind::Latency } else { RecordKind::Count };
@@ -372,8 +375,13 @@ impl Session {
             }
         }
         let adds = if args.measure.is_some() { MEASURE_NONE } else { MEASURE_CALLS };
+        let mut beyond = 0_usize;
         for function in self.detail_functions(args)? {
-            if measured.contains(&(function.module, function.vaddr)) || inner.len() >= MOST_INNER {
+            if measured.contains(&(function.module, function.vaddr)) {
+                continue;
+            }
+            if inner.len() >= MOST_INNER {
+                beyond += 1;
                 continue;
             }
             let role = OperationRole::Inner { measure: adds, counts: true };
@@ -383,6 +391,12 @@ impl Session {
             } else if let Some(class) = self.attach.classes().last() {
                 inner.push(class.id);
             }
+        }
+        if beyond > 0 {
+            self.meta.not_observed.push(NotObserved {
+                what: format!("{beyond} more functions inside operations"),
+                why: format!("at most {MOST_INNER} are watched inside operations; name fewer with --detail"),
+            });
         }
         Ok(inner)
     }

@@ -5,18 +5,20 @@ use super::super::attach::now_ns;
 use super::super::class::{Ending, OperationRole};
 use super::super::overhead::Comparison;
 use super::window::switch;
-use super::{Kept, Operations};
+use super::{Kept, Operations, spending};
 use crate::prober::operation::OPERATION_MONITORING;
 use profiler_core::adapt::PolicyKind;
 use profiler_core::class::ClassId;
 use profiler_core::recording::{ChangeKind, WindowKind};
+use std::collections::BTreeMap;
 
 /// Quotas of bounds are worth what operations may cost in so many seconds, and are given anew at this interval, ns.
 const BOUND_S: f64 = 0.25;
 const RENEW_NS: u64 = 100_000_000;
-/// The same of inner functions: a burst of them may take a second's worth at once.
-const INNER_S: f64 = 1.0;
-const INNER_RENEW_NS: u64 = 1_000_000_000;
+/// What all of them take is added up over so many seconds: a burst inside may take that much at once.
+const SPENDING_S: f64 = 1.0;
+/// Hits that every quota lets through.
+const LEAST_HITS: u64 = 100;
 /// After a trip a class stays off for so long, ns, twice as long each time.
 const TRIP_NS: u64 = 1_000_000_000;
 /// Longest time off after a trip, as a power of two of that.
@@ -27,61 +29,46 @@ impl Session {
     pub(super) fn keep_bounds(&mut self, now: u64) {
         let off = self.comparison.as_ref().is_some_and(Comparison::is_off);
         if off || !self.rearm_wanted.is_empty() || self.children.is_storm() {
+            self.hold_operations();
             return;
+        }
+        if self.operations.as_ref().is_some_and(|o| now.saturating_sub(o.quotas_ns) >= RENEW_NS) {
+            self.renew_quotas(now);
         }
         let Some(mut operations) = self.operations.take() else { return };
         let begun = operations.begun;
         let recording = !begun || operations.list.iter().any(|o| o.monitoring);
-        let inner_wanted = recording && operations.inner_off == 0 && operations.policy != PolicyKind::None;
+        let inner_wanted = recording && operations.policy != PolicyKind::None;
+        let inner_attached = inner_wanted && operations.inner_off == 0;
         let closed: Vec<ClassId> =
             operations.list.iter().filter(|o| o.bounds_off > 0).flat_map(|o| o.bounds.clone()).collect();
-        let renew = now.saturating_sub(operations.quotas_ns) >= RENEW_NS;
-        if renew {
-            operations.quotas_ns = now;
-        }
-        let renew_inner = now.saturating_sub(operations.inner_quotas_ns) >= INNER_RENEW_NS;
-        if renew_inner {
-            operations.inner_quotas_ns = now;
-        }
         let mut wanted = Vec::new();
         let mut tripped = Vec::new();
         // Ends before begins, so that no begin is seen whose end is missed.
-        let linger_ns = operations.linger_ns;
+        let lingers = now < operations.linger_ns;
+        let quotas = self.quotas(&operations);
         let Operations { inner, bounds, .. } = &mut *operations;
         let with_order =
-            inner.iter_mut().map(|k| (k, inner_wanted)).chain(bounds.iter_mut().rev().map(|k| (k, true)));
+            inner.iter_mut().map(|k| (k, inner_attached)).chain(bounds.iter_mut().rev().map(|k| (k, true)));
         for (kept, attach) in with_order {
             let id = kept.class;
             let attach = attach && !closed.contains(&id);
             let class = self.attach.class(id);
             let inside = matches!(class.role, Some(OperationRole::Inner { .. }));
-            let worth_s = if inside { INNER_S } else { BOUND_S };
-            let quota = self.quota_of(worth_s, class.hit_price.seconds() + class.exit_price.seconds());
-            let renew = if inside { renew_inner } else { renew };
             if class.is_open() {
-                kept.open = true;
-                if !attach && now >= linger_ns {
-                    kept.open = false;
+                if !attach && !lingers {
                     self.attach.close(&self.target, id, Ending::AtOnce);
-                } else if renew {
-                    self.attach.set_quota(id, quota);
-                    if self.attach.class(id).charged.attempted > 0
-                        && kept.trips > 0
-                        && now > kept.next_ns + 10 * TRIP_NS
-                    {
-                        kept.trips = 0;
-                    }
+                } else if kept.trips > 0 && now > kept.next_ns + 10 * TRIP_NS {
+                    kept.trips = 0;
                 }
-            } else if kept.open && class.is_off() {
-                // Open when we last looked, and we have not closed it.
-                kept.open = false;
+            } else if std::mem::take(&mut kept.tripped) {
                 // What is inside came for all that may be spent in a second: half of the budget goes on such bursts.
                 let pause_ns = if inside { 2 * TRIP_NS } else { TRIP_NS << kept.trips.min(MOST_DOUBLINGS) };
                 kept.next_ns = now + pause_ns;
                 kept.trips += 1;
                 tripped.push(id);
             } else if attach && class.may_open() && now >= kept.next_ns {
-                wanted.push((id, quota));
+                wanted.push((id, quotas.get(&id).copied().unwrap_or(LEAST_HITS)));
             }
         }
         self.operations = Some(operations);
@@ -105,6 +92,25 @@ impl Session {
         }
     }
 
+    /// The quota of a class has ended its window.
+    pub(in crate::session) fn note_operation_trip(&mut self, id: ClassId) {
+        let Some(operations) = &mut self.operations else { return };
+        for kept in operations.inner.iter_mut().chain(&mut operations.bounds).filter(|k| k.class == id) {
+            kept.tripped = true;
+        }
+    }
+
+    /// Everything is about to be detached, or is: no operation is recorded, also none of those that are open.
+    pub(in crate::session) fn hold_operations(&mut self) {
+        let Some(operations) = self.operations.as_mut().filter(|o| o.begun && o.complete) else { return };
+        (operations.complete, operations.mixed) = (false, true);
+        let table = self.attach.kernel().operations();
+        for o in &operations.list {
+            switch(table, o.number, false);
+        }
+        table.details_are_lost();
+    }
+
     /// Nothing is recorded while an inner function is off that should be attached: it would be recorded without its calls.
     fn note_complete(&mut self, inner_wanted: bool) {
         let Some(operations) = &mut self.operations else { return };
@@ -113,16 +119,97 @@ impl Session {
             class.is_open() || class.refused.is_some()
         };
         let complete = !inner_wanted || operations.inner.iter().all(open);
-        if complete != operations.complete {
-            operations.mixed = true;
-            if complete {
-                self.attach.kernel().operations().details_are_back();
-            }
-            for o in operations.list.iter().filter(|o| o.monitoring) {
-                switch(self.attach.kernel().operations(), o.number, complete && o.bounds_off == 0);
+        if complete == operations.complete {
+            return;
+        }
+        if !complete {
+            self.hold_operations();
+            return;
+        }
+        (operations.complete, operations.mixed) = (true, true);
+        let table = self.attach.kernel().operations();
+        table.details_are_back();
+        for o in operations.list.iter().filter(|o| o.monitoring && !o.lost && o.bounds_off == 0) {
+            switch(table, o.number, true);
+        }
+    }
+
+    /// Adds up what bounds and inner functions took since quotas were given last, and gives them anew. Where that is more than
+    /// the share of operations, inner functions are closed at once: the quotas of single classes do not see the sum.
+    fn renew_quotas(&mut self, now: u64) {
+        let factor = self.ledger.factor();
+        let allowed_ns = self.operations_budget() * SPENDING_S * 1e9;
+        let Some(mut operations) = self.operations.take() else { return };
+        operations.quotas_ns = now;
+        let fresh = now.saturating_sub(operations.second_ns) as f64 * 1e-9 >= SPENDING_S;
+        if fresh {
+            operations.second_ns = now;
+        }
+        let Operations { inner, bounds, .. } = &mut *operations;
+        for kept in inner.iter_mut().chain(bounds) {
+            let class = self.attach.class(kept.class);
+            let c = self.attach.kernel().classes().counters(kept.class);
+            let here = (c.attempted, c.returns.wrapping_add(c.orphans));
+            let last = std::mem::replace(&mut kept.seen, here);
+            let cost_ns = here.0.wrapping_sub(last.0) as f64 * class.hit_price.ns
+                + here.1.wrapping_sub(last.1) as f64 * class.exit_price.ns;
+            kept.took_ns = cost_ns * factor + if fresh { 0.0 } else { kept.took_ns };
+        }
+        let inside_ns: f64 = operations.inner.iter().map(|k| k.took_ns).sum();
+        let spent_ns = inside_ns + operations.bounds.iter().map(|k| k.took_ns).sum::<f64>();
+        let pause_s = spending::pause_spans(spent_ns, inside_ns, allowed_ns) * SPENDING_S;
+        let stop = pause_s > 0.0 && operations.inner_off == 0 && operations.begun;
+        if stop {
+            // The present window is one of them. OK because the cast saturates.
+            operations.inner_off = 1 + (pause_s / operations.config.revise_s).ceil() as u32;
+        }
+        let quotas = self.quotas(&operations);
+        self.operations = Some(operations);
+        if stop {
+            self.stop_inner(spent_ns, allowed_ns, pause_s);
+        }
+        for (id, quota) in quotas {
+            if self.attach.class(id).is_open() {
+                self.attach.set_quota(id, quota);
             }
         }
-        operations.complete = complete;
+    }
+
+    /// Inner functions together took more than operations may cost.
+    fn stop_inner(&mut self, spent_ns: f64, allowed_ns: f64, pause_s: f64) {
+        self.hold_operations();
+        let Some(operations) = &self.operations else { return };
+        for kept in &operations.inner {
+            if self.attach.class(kept.class).is_open() {
+                self.attach.close(&self.target, kept.class, Ending::AtOnce);
+            }
+        }
+        let text = format!(
+            "inner functions and bounds took {:.1} ms, where operations may take {:.1} ms in {SPENDING_S} s: inner functions are              off for {pause_s:.0} s, and nothing is recorded meanwhile",
+            spent_ns * 1e-6,
+            allowed_ns * 1e-6
+        );
+        self.note_change(ChangeKind::Trip, None, text);
+    }
+
+    /// Hits that each class may take until quotas are given again.
+    fn quotas(&self, operations: &Operations) -> BTreeMap<ClassId, u64> {
+        let allowed_ns = self.operations_budget() * 1e9;
+        let factor = self.ledger.factor();
+        let list: Vec<&Kept> = operations.inner.iter().chain(&operations.bounds).collect();
+        let took_ns: Vec<f64> = list.iter().map(|k| k.took_ns).collect();
+        list.iter()
+            .zip(spending::parts(&took_ns))
+            .map(|(kept, part)| {
+                let class = self.attach.class(kept.class);
+                let inside = matches!(class.role, Some(OperationRole::Inner { .. }));
+                // Bounds come first: each of them may take the share whole.
+                let worth_ns = allowed_ns * if inside { part * SPENDING_S } else { BOUND_S };
+                let tau_ns = (class.hit_price.ns + class.exit_price.ns).max(1e-3) * factor;
+                // OK because the cast saturates.
+                (kept.class, ((worth_ns / tau_ns) as u64).max(LEAST_HITS))
+            })
+            .collect()
     }
 
     fn say_refused(&mut self, id: ClassId) {
@@ -130,12 +217,6 @@ impl Session {
         if let Some(why) = &class.refused {
             self.progress.note(&format!("{} cannot be attached: {why}", class.candidate.name));
         }
-    }
-
-    /// Hits that a class may take until quotas are given again: what all operations may cost in more than that time. What is
-    /// merely dear is seen once a window, and what explodes is stopped.
-    fn quota_of(&self, worth_s: f64, tau_s: f64) -> u64 {
-        (self.operations_budget() * worth_s / tau_s.max(1e-12)).max(100.0) as u64
     }
 
     /// Everything is attached: recording begins.
@@ -169,7 +250,7 @@ impl Session {
         let Some(operations) = &mut self.operations else { return };
         let share = budget / operations.list.len().max(1) as f64;
         for o in &mut operations.list {
-            o.monitoring = o.adapter.orders().monitoring;
+            o.monitoring = o.adapter.orders().monitoring && !o.lost;
             (o.since_ns, o.looked_ns, o.cycle_since_ns, o.watched_ns) = (now, now, now, 0);
             // What ended before this moment was seen by nobody.
             for (class, last) in o.classes.clone().zip(&mut o.last) {

@@ -13,6 +13,8 @@ mod bounds;
 mod hook;
 mod keep;
 mod spec;
+mod spending;
+mod syscalls;
 mod window;
 
 pub use spec::{MeasureSpec, OperationArgs, OperationSpec};
@@ -20,13 +22,14 @@ pub use spec::{MeasureSpec, OperationArgs, OperationSpec};
 use super::Session;
 use super::attach::now_ns;
 use crate::failure::Failure;
-use crate::prober::{MAX_OPERATIONS, OperationCounters, OperationReader, SyscallWatch};
+use crate::prober::{MAX_OPERATIONS, OperationCounters, OperationReader};
 use hook::CycleHook;
 use profiler_core::adapt::{AdaptConfig, Adapter, PolicyKind};
 use profiler_core::class::ClassId;
-use profiler_core::recording::{Charge, OperationClassRow, OperationRow};
+use profiler_core::recording::{OperationClassRow, OperationRow};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use syscalls::SyscallScreen;
 
 /// Part of the budget that operations may use; the rest is for samples and what else is traced.
 const BUDGET_SHARE: f64 = 0.8;
@@ -95,6 +98,8 @@ struct Operation {
     screen_ns: f64,
     /// Windows for which bounds stay off, because screening is too dear.
     bounds_off: u32,
+    /// Its system calls are not watched any more: they were too dear.
+    lost: bool,
     /// For the live line: operations per second, share recorded of the last window.
     rate_hz: f64,
     recorded_share: f64,
@@ -112,8 +117,17 @@ struct Kept {
     next_ns: u64,
     /// The breaker took it off so many times in a row.
     trips: u32,
-    /// It was open when it was last looked at, and we have not closed it.
-    open: bool,
+    /// Its own quota has ended its window, and that was not looked at yet.
+    tripped: bool,
+    /// Hits and ends when quotas were given last, and what they have cost since `second_ns`, ns.
+    seen: (u64, u64),
+    took_ns: f64,
+}
+
+impl Kept {
+    fn new(class: ClassId) -> Self {
+        Self { class, next_ns: 0, trips: 0, tripped: false, seen: (0, 0), took_ns: 0.0 }
+    }
 }
 
 /// All operations.
@@ -133,17 +147,15 @@ pub struct Operations {
     complete: bool,
     /// That changed in the present window: the policy does not see it.
     mixed: bool,
-    syscalls: Option<SyscallWatch>,
-    /// Hits of system calls that are charged: own, others.
-    syscalls_charged: (u64, u64),
-    /// The same, as last read for the price of screening.
-    syscalls_seen: u64,
+    syscalls: Option<SyscallScreen>,
     /// Inner functions stay attached until this time at least, ktime ns.
     linger_ns: u64,
     hook: Option<CycleHook>,
-    /// When the quotas were given last, ktime ns.
+    /// When the quotas were given last, and since when spending is added up, ktime ns.
     quotas_ns: u64,
-    inner_quotas_ns: u64,
+    second_ns: u64,
+    /// Sum of the numbers given to classes when their names were read.
+    names_given: u64,
     /// CPU s/s that operations cost, of the last window.
     cost: f64,
     begun: bool,
@@ -191,6 +203,11 @@ impl Operations {
 }
 
 impl Operation {
+    /// On the calibrated price of screening. That of tracepoints is not compared in windows off, which leave them on.
+    fn screen_factor(&self, factor: f64) -> f64 {
+        if self.bounds.is_empty() { 1.0 } else { factor }
+    }
+
     fn class_name(&self, class: u32) -> String {
         self.names.get(&class).cloned().unwrap_or_else(|| format!("class {class}"))
     }
@@ -227,26 +244,12 @@ impl Session {
         }
     }
 
-    /// Charges the tracepoints that system calls pass; functions are charged like all classes.
-    pub(super) fn charge_operations(&mut self) {
-        let Some(operations) = &mut self.operations else { return };
-        if operations.syscalls.is_none() {
-            return;
-        }
-        let global = self.attach.kernel().classes().global_counters();
-        let (own, others) = (global.operation_syscalls, global.operation_syscalls_other);
-        let new = (own - operations.syscalls_charged.0, others - operations.syscalls_charged.1);
-        operations.syscalls_charged = (own, others);
-        self.ledger.charge_units(Charge::Traced, None, new.0, self.cost.tracepoint);
-        self.ledger.charge_units(Charge::Bystanders, None, new.1, self.cost.tracepoint);
-    }
-
     /// For the live line.
     pub(super) fn operations_line(&self) -> String {
         let Some(operations) = &self.operations else { return String::new() };
         let mut line = String::new();
         for o in &operations.list {
-            let state = if o.bounds_off > 0 {
+            let state = if o.bounds_off > 0 || o.lost {
                 ", not watched now"
             } else if operations.inner_off > 0 {
                 ", details off"
@@ -298,7 +301,7 @@ impl Session {
         let now = now_ns();
         let Some(operations) = &mut self.operations else { return };
         for o in &mut operations.list {
-            let attached = o.bounds.iter().all(|id| self.attach.class(*id).is_open());
+            let attached = !o.lost && o.bounds.iter().all(|id| self.attach.class(*id).is_open());
             if attached {
                 o.watched_ns += now.saturating_sub(o.looked_ns);
             } else if o.attached {

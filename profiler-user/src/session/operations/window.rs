@@ -18,7 +18,7 @@ use profiler_core::recording::{
 };
 use profiler_core::stats::moments::Moments;
 
-/// Windows that something too dear stays off at most.
+/// Windows that bounds that are too dear stay off at most.
 const MOST_OFF: f64 = 60.0;
 /// Inner functions stay attached for so long after recording was switched off, so that operations in flight end with all
 /// their calls, ns.
@@ -64,7 +64,9 @@ impl Operation {
             let last = &mut self.last[(class - self.classes.start) as usize];
             let new = counters.since(last);
             *last = counters;
-            if new == OperationCounters::default() {
+            // The row of the operation's own class also says that it was watched.
+            let silent = class != self.classes.start || self.watched_ns == 0;
+            if new == OperationCounters::default() && silent {
                 continue;
             }
             let of_class = orders.of(OperationClassId(class));
@@ -178,8 +180,11 @@ impl Session {
         let least_ns = self.least_record_ns();
         let table = self.attach.kernel().operations().clone();
         let Some(mut operations) = self.operations.take() else { return };
-        let names = operations.new_classes();
-        self.writer.send(names);
+        let given: u64 = operations.list.iter().map(|o| table.next_class(o.number)).sum();
+        if given != std::mem::replace(&mut operations.names_given, given) {
+            let names = operations.new_classes();
+            self.writer.send(names);
+        }
         let count = operations.list.len().max(1) as f64;
         let mut said = Vec::new();
         let mut rows = Vec::new();
@@ -201,7 +206,7 @@ impl Session {
             if o.bounds.is_empty() && by_syscalls > 0 {
                 o.screen_ns = syscalls_ns / by_syscalls as f64;
             }
-            screening += cut.begun as f64 * o.screen_ns * 1e-9 / elapsed_s * factor;
+            screening += cut.begun as f64 * o.screen_ns * 1e-9 / elapsed_s * o.screen_factor(factor);
             if cut.ended_recorded > 0 {
                 // Half of the screening lies between the time stamps, and is not recording.
                 let mean = cut.cost_ns as f64 / cut.ended_recorded as f64 - 0.5 * o.screen_ns;
@@ -219,8 +224,8 @@ impl Session {
         }
         operations.inner_off = operations.inner_off.saturating_sub(1);
         if off_before == 0 && outside > OUTSIDE_SHARE * allowed {
-            let windows = (outside / (0.5 * allowed)).ceil().clamp(1.0, MOST_OFF);
-            operations.inner_off = windows as u32;
+            // OK because the cast saturates.
+            operations.inner_off = (outside / (0.5 * allowed)).ceil().max(1.0) as u32;
             if !operations.list.iter().all(|o| o.said_dear) {
                 said.push(format!(
                     "inner functions cost {:.2} % of a CPU outside recorded operations, where operations may cost {:.2} %: they are \
@@ -237,10 +242,14 @@ impl Session {
                 o.bounds_off -= 1;
                 continue;
             }
+            if o.lost {
+                o.monitoring = false;
+                continue;
+            }
             let budget = OperationBudget {
                 cpu_per_s: ((allowed - outside) / count).max(0.0),
                 record_s: o.record_ns.max(least_ns) * 1e-9 * factor,
-                screen_s: o.screen_ns * 1e-9 * factor,
+                screen_s: o.screen_ns * 1e-9 * o.screen_factor(factor),
             };
             // Only `adp` compares windows on with windows off; to the others a window in which less was recorded is a
             // window with a smaller sample.
@@ -320,8 +329,8 @@ impl Session {
     /// Cost of the tracepoints of system calls since the last call, ns.
     fn screened_syscalls_ns(&mut self) -> f64 {
         let own = self.attach.kernel().classes().global_counters().operation_syscalls;
-        let Some(operations) = &mut self.operations else { return 0.0 };
-        let new = own - std::mem::replace(&mut operations.syscalls_seen, own);
+        let Some(screen) = self.operations.as_mut().and_then(|o| o.syscalls.as_mut()) else { return 0.0 };
+        let new = own - std::mem::replace(&mut screen.seen, own);
         new as f64 * self.cost.tracepoint.ns
     }
 
@@ -449,7 +458,7 @@ impl Session {
             );
             warn(
                 dropped,
-                "recorded operations were lost: the ring was full, or an inner function used up its quota meanwhile",
+                "recorded operations were lost: the ring was full, or functions were detached meanwhile (a quota was used up, a comparison of the overhead, forks)",
             );
         }
         if let Some(skipped) = operations.hook.as_ref().map(|hook| hook.skipped).filter(|n| *n > 0) {

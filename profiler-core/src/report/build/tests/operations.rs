@@ -78,6 +78,7 @@ fn recording() -> Recording {
         measure: "calls of malloc".into(),
         screen_ns: 2_000.0,
         inner_hit_ns: 0.0,
+        inner_classes: vec![],
     }];
     let class = |class_id, class_name: &str| OperationClassRow {
         operation: 0,
@@ -168,4 +169,34 @@ fn operations_that_never_came_are_listed_without_classes() {
     let o = &report.operations[0];
     assert_eq!((o.population, o.classes.len(), o.mix_difference, o.cycle_s), (0, 0, None, None));
     assert_eq!((o.average_rate, o.rate_hz), (0.0, 0.0));
+}
+
+#[test]
+fn operations_begun_without_recording_are_in_no_stratum() {
+    let mut r = recording();
+    // Of 1,000 that began at a rate of a half, 300 found recording off, and 50 that were drawn found no quota: with
+    // those that would not have been drawn 100.
+    let w = &mut r.operation_windows[1];
+    (w.rate, w.off, w.no_quota, w.not_drawn) = (0.5, 300, 50, 640);
+    let a = &Report::from_recording(&r).operations[0].classes[0];
+    assert_eq!(a.unobserved, 400 + 300 + 100);
+    let measure = a.measure.unwrap();
+    assert!((measure.value - (100.0 * 10.0 + 600.0 * 100.0) / 700.0).abs() < 1e-9, "{measure:?}");
+}
+
+#[test]
+fn functions_inside_operations_count_every_call_and_time_some() {
+    let mut r = recording();
+    r.meta.operations[0].inner_classes = vec![1];
+    r.classes.push(class(1, "f"));
+    let mut w = super::window(WindowKind::Trace, 0.0, 10.0, 100);
+    // 100 of 1,000 calls were inside recorded operations.
+    (w.attempted, w.gated, w.returns, w.sum_ns, w.max_ns) = (1_000, 900, 100, 1_000_000, 20_000);
+    r.windows = vec![w];
+    let report = Report::from_recording(&r);
+    let f = row(&report, "f");
+    assert_eq!(f.calls, Some(Estimate::exact(1_000.0, 1_000)));
+    let mean = f.mean_ns.unwrap();
+    assert!(mean.source != Source::Exact && mean.high > mean.value, "{mean:?}");
+    assert!(f.notes.iter().any(|n| n.contains("inside recorded operations")), "{:?}", f.notes);
 }

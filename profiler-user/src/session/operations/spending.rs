@@ -1,0 +1,51 @@
+//! What bounds and inner functions take together, and what each of them may take.
+
+/// What is dear by less is left to the policy, which looks once a revision.
+const TOLERANCE: f64 = 1.5;
+/// Part of what may be spent that every class may take, whatever it took so far; of few classes each its equal part.
+const LEAST_PART: f64 = 1.0 / 16.0;
+
+/// For how many times the span that was added up inner functions stay off, so that on average they took half of what is
+/// allowed; 0: they did not take too much. `inside_ns` is their part of `spent_ns`.
+pub(super) fn pause_spans(spent_ns: f64, inside_ns: f64, allowed_ns: f64) -> f64 {
+    if spent_ns <= TOLERANCE * allowed_ns || inside_ns <= 0.0 {
+        return 0.0;
+    }
+    inside_ns / (0.5 * allowed_ns).max(1.0)
+}
+
+/// Parts of what may be spent, by what each took: the sum is at most 2, or `1 + n / 16` of more than 16.
+pub(super) fn parts(took_ns: &[f64]) -> Vec<f64> {
+    let all: f64 = took_ns.iter().sum();
+    let least = (1.0 / took_ns.len().max(1) as f64).max(LEAST_PART);
+    took_ns.iter().map(|took| (least + if all > 0.0 { took / all } else { 0.0 }).min(1.0)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_that_take_a_little_each_are_stopped_by_their_sum() {
+        // 500 functions, each far below the 16 ms.
+        let took = vec![0.1e6; 500];
+        let spent: f64 = took.iter().sum();
+        // 50 ms where 16 are allowed: at half of the budget that is 6.25 seconds' worth.
+        assert!((pause_spans(spent, spent, 16e6) - 6.25).abs() < 1e-9);
+        // It grows with the overspend, without an end.
+        assert!((pause_spans(100.0 * spent, 100.0 * spent, 16e6) - 625.0).abs() < 1e-6);
+        assert_eq!(pause_spans(20e6, 20e6, 16e6), 0.0);
+        // Bounds alone are not mended by it.
+        assert_eq!(pause_spans(50e6, 0.0, 16e6), 0.0);
+    }
+
+    #[test]
+    fn each_may_take_what_it_took_and_a_floor() {
+        assert_eq!(parts(&[0.0, 0.0]), [0.5, 0.5]);
+        assert_eq!(parts(&[3.0, 1.0]), [1.0, 0.75]);
+        let many = parts(&vec![1.0; 500]);
+        assert!(many.iter().all(|p| (p - (1.0 / 16.0 + 1.0 / 500.0)).abs() < 1e-12));
+        assert_eq!(parts(&[5.0]), [1.0]);
+        assert!(parts(&[]).is_empty());
+    }
+}
