@@ -6,6 +6,7 @@
 //! What it does not do: it charges nothing (see [`crate::ledger`]) and attaches nothing (the session does).
 
 mod bursts;
+mod corridor;
 mod threads;
 mod types;
 
@@ -76,6 +77,8 @@ pub struct Controller {
     /// CPU s/s that the target used when the plan was taken over, and since when it has used another amount.
     planned_cpu: Option<f64>,
     cpu_drift_since_ns: Option<u64>,
+    /// Since when more goes out than comes in, and that because of classes.
+    overspent_since_ns: Option<u64>,
     random: StdRng,
 }
 
@@ -91,6 +94,7 @@ impl Controller {
             last_plan_ns: 0,
             planned_cpu: None,
             cpu_drift_since_ns: None,
+            overspent_since_ns: None,
             random: StdRng::seed_from_u64(config.seed),
         }
     }
@@ -151,7 +155,7 @@ impl Controller {
         self.planned_period_ns = period_ns;
         self.period_ns = period_ns;
         self.last_plan_ns = now_ns;
-        (self.planned_cpu, self.cpu_drift_since_ns) = (None, None);
+        (self.planned_cpu, self.cpu_drift_since_ns, self.overspent_since_ns) = (None, None, None);
         actions
     }
 
@@ -265,58 +269,6 @@ impl Controller {
         self.classes.values().filter(|e| e.mode == Mode::Traced).map(Entry::cost).sum()
     }
 
-    /// Over the corridor: the bucket is nearly empty and more goes out than comes in. The sampler is slowed first as
-    /// far as it brings something, then the class that gives least for its cost is detached, and the next.
-    fn keep_corridor(&mut self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
-        let mut spend = tick.other_cost + self.traced_cost();
-        let low = tick.tokens_ns < self.config.low_water * tick.capacity_ns;
-        if !(low && spend > tick.income) {
-            // Back to the planned rate when there is room, slowly.
-            let full = tick.tokens_ns > 0.8 * tick.capacity_ns;
-            if full && self.period_ns > self.planned_period_ns {
-                self.period_ns = (self.period_ns * 4 / 5).max(self.planned_period_ns);
-                actions.push(Action::Period { period_ns: self.period_ns });
-            }
-            return;
-        }
-        if self.period_ns > 0 && self.period_ns < self.config.longest_period_ns && tick.sample_cost > 0.0 {
-            let excess = spend - tick.income;
-            let keep = (1.0 - excess / tick.sample_cost).clamp(0.25, 0.9);
-            let slower = (self.period_ns as f64 / keep) as u64;
-            let period_ns = slower.min(self.config.longest_period_ns);
-            spend -= tick.sample_cost * (1.0 - self.period_ns as f64 / period_ns as f64);
-            self.period_ns = period_ns;
-            actions.push(Action::Period { period_ns });
-        }
-        while spend > tick.income {
-            let excess = spend - tick.income;
-            let config = self.config;
-            let Some(entry) = self.least_worth(excess, tick) else { break };
-            spend -= entry.cost();
-            entry.stops = entry.stops.saturating_add(1);
-            let retry_ns = tick.now_ns.saturating_add(pause(&config, entry.stops));
-            entry.mode = Mode::Stopped { retry_ns };
-            actions.push(Action::Detach { class: entry.order.class, reason: Reason::OverBudget });
-        }
-    }
-
-    /// The traced class that gives least for its cost, of those that cost a tenth of the excess at least; if there is none,
-    /// the dearest. Quiet classes stay: taking them off and attaching them again costs more than they do.
-    fn least_worth(&mut self, excess: f64, tick: &Tick<'_>) -> Option<&mut Entry> {
-        let traced = || self.classes.iter().filter(|(_, e)| e.mode == Mode::Traced && e.cost() > 0.0);
-        let density = |e: &Entry| e.density(tick.sampling_hz);
-        let least = traced()
-            .filter(|(_, e)| e.cost() >= PART_OF_EXCESS * excess)
-            .min_by(|a, b| density(a.1).total_cmp(&density(b.1)));
-        let dearest = || {
-            traced()
-                .filter(|(_, e)| e.cost() >= PART_OF_INCOME * tick.income && !e.order.must)
-                .max_by(|a, b| a.1.cost().total_cmp(&b.1.cost()))
-        };
-        let id = *least.or_else(dearest)?.0;
-        self.classes.get_mut(&id)
-    }
-
     /// At most one trial at a time, of the class that has waited longest, when a quarter of the bucket is there.
     fn start_trial(&mut self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
         if tick.tokens_ns < 0.5 * tick.capacity_ns
@@ -401,9 +353,7 @@ impl Controller {
     }
 }
 
-/// Classes that cost less than this part of what is spent too much are not taken off one by one, ...
-const PART_OF_EXCESS: f64 = 0.1;
-/// ... and none that costs less than this part of what comes in.
+/// A class, or a part of the classes, that costs less than this part of what comes in is not worth a change.
 const PART_OF_INCOME: f64 = 0.01;
 /// A tick that took longer counts as this long for the next quotas, s.
 const LONGEST_TICK_S: f64 = 0.2;

@@ -385,3 +385,83 @@ fn quiet_classes_stay_when_the_tokens_run_out_and_ask_for_no_plan() {
     }
     assert_eq!(taken_off, [ClassId(50)]);
 }
+
+/// A tick without tokens and with nothing else to pay for; the budget is 2 % of a CPU.
+fn dry(hits: &[(ClassId, u64)]) -> Tick<'_> {
+    Tick {
+        now_ns: 10_000_000_000,
+        elapsed_ns: TICK_NS,
+        tokens_ns: 0.0,
+        capacity_ns: 5e6,
+        income: 0.02,
+        other_cost: 0.0,
+        sample_cost: 0.0,
+        sampling_hz: 0.0,
+        hits,
+        target_cpu: 1.0,
+    }
+}
+
+/// Classes that actions take off, and whether they ask for a plan.
+fn taken_off(actions: &[Action]) -> (Vec<u32>, bool) {
+    let class = |a: &Action| match a {
+        Action::Detach { class, reason: Reason::OverBudget } => Some(class.0),
+        _ => None,
+    };
+    (actions.iter().filter_map(class).collect(), actions.iter().any(|a| matches!(a, Action::Replan { .. })))
+}
+
+#[test]
+fn many_small_classes_that_all_rise_are_relieved_and_ask_for_a_plan() {
+    // 300 at 0.3 % of the income each rise to 0.9 %: none has drifted by 1 % of it, together they take 2.7 times of it.
+    let rate = 0.003 * 0.02 / 700e-9;
+    for must in [false, true] {
+        let orders: Vec<_> = (0..300).map(|i| ClassOrder { must, ..order(i, rate, 700.0) }).collect();
+        let mut sim = Sim::new(0.02, 700.0, &orders, vec![rate; 300]);
+        for _ in 0..30 {
+            sim.step();
+        }
+        assert_eq!(sim.links.iter().filter(|l| l.1).count(), 300, "must: {must}");
+        assert_eq!(sim.actions, 0);
+        sim.rates = vec![3.0 * rate; 300];
+        for _ in 0..600 {
+            sim.step();
+        }
+        assert!(sim.actions >= 1, "no plan was asked for; must: {must}");
+        let predicted = sim.ledger.predicted();
+        assert!(predicted <= 0.0205, "{predicted}; must: {must}");
+        let traced = sim.links.iter().filter(|l| l.1).count();
+        assert!(traced >= 60, "{traced} are left; must: {must}");
+    }
+}
+
+#[test]
+fn what_is_spent_in_sum_asks_for_a_plan_while_there_are_tokens() {
+    let rate = 0.003 * 0.02 / 700e-9;
+    let orders: Vec<_> = (0..300).map(|i| order(i, rate, 700.0)).collect();
+    let mut controller = Controller::new(ControllerConfig::default());
+    controller.take_plan(0, &orders, 0, 5e6);
+    let hits: Vec<(ClassId, u64)> = (0..300).map(|i| (ClassId(i), (0.3 * rate) as u64)).collect();
+    let mut tick = Tick { tokens_ns: 5e6, ..dry(&hits) };
+    let mut asked = Vec::new();
+    for _ in 0..25 {
+        tick.now_ns += TICK_NS;
+        asked.extend(controller.tick(&tick).into_iter().filter(|a| matches!(a, Action::Replan { .. })));
+    }
+    assert!(matches!(asked[..], [Action::Replan { why: Cause::Spend { .. } }]), "{asked:?}");
+}
+
+#[test]
+fn what_the_user_demands_stays_while_something_else_would_do() {
+    // A dear class that is demanded, and 40 optional ones of 5 % of the income each, below a tenth of the excess.
+    let mut orders = vec![ClassOrder { must: true, ..order(0, 0.9 * 0.02 / 700e-9, 700.0) }];
+    orders.extend((1..41).map(|i| order(i, 0.05 * 0.02 / 700e-9, 700.0)));
+    let mut controller = Controller::new(ControllerConfig::default());
+    controller.take_plan(0, &orders, 0, 5e6);
+    let (gone, plan) = taken_off(&controller.tick(&dry(&[])));
+    assert!(!gone.contains(&0) && (38..=39).contains(&gone.len()) && plan, "{gone:?}, plan: {plan}");
+    // Alone it still costs too much: now it goes.
+    let mut tick = Tick { other_cost: 0.02, ..dry(&[]) };
+    tick.now_ns += TICK_NS;
+    assert!(taken_off(&controller.tick(&tick)).0.contains(&0));
+}

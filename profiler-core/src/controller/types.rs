@@ -136,6 +136,13 @@ pub enum Cause {
         /// CPU s/s then.
         planned: f64,
     },
+    /// More goes out than comes in, though no single class need have left its interval.
+    Spend {
+        /// What classes, samples and switches cost, CPU s/s.
+        spend: f64,
+        /// What the budget allows, CPU s/s.
+        income: f64,
+    },
     /// One thread lost more than it may.
     Thread {
         /// Share of its own CPU time.

@@ -66,6 +66,11 @@ impl Session {
             Cause::Cpu { now, planned } => {
                 format!("the target now uses {now:.2} CPUs by itself, planned with {planned:.2}")
             }
+            Cause::Spend { spend, income } => format!(
+                "monitoring was about to take {:.2} ms of CPU time per second, {:.2} are allowed",
+                spend * 1e3,
+                income * 1e3
+            ),
             Cause::Thread { overhead } => {
                 format!("one thread lost {:.1} % of its CPU time", overhead * 100.0)
             }
