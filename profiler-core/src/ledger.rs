@@ -15,7 +15,7 @@ mod threads;
 pub use bucket::{FLOOR_CPU_PER_S, HOLD_S, TokenBucket};
 pub use correction::Correction;
 pub use merge::Merger;
-pub use threads::{Load, Slice, Spread, ThreadBounds, ThreadBudget, ThreadOver};
+pub use threads::{Load, Notices, Slice, Spread, ThreadBounds, ThreadBudget, ThreadOver};
 
 use crate::class::ClassId;
 use crate::cost::Price;

@@ -100,8 +100,7 @@ impl Controller {
         if *spend <= tick.income {
             return false;
         }
-        let mut small: Vec<(ClassId, f64)> =
-            self.traced(must).map(|e| (e.order.class, e.cost())).collect();
+        let mut small: Vec<(ClassId, f64)> = self.traced(must).map(|e| (e.order.class, e.cost())).collect();
         small.sort_by(|a, b| b.1.total_cmp(&a.1));
         let mut rest: f64 = small.iter().map(|(_, cost)| cost).sum();
         let mut any = false;

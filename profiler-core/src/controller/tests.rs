@@ -314,7 +314,7 @@ fn a_thread_that_loses_too_much_is_relieved_of_what_is_worth_least() {
     let mut controller = Controller::new(ControllerConfig::default());
     controller.take_plan(0, &orders, 10_000_000, 5e6);
     let classes = vec![(ClassId(0), 0.0035), (ClassId(1), 0.0035)];
-    let over = ThreadOver { tid: 7, overhead: 0.07, excess: 0.003, classes };
+    let over = ThreadOver { tid: 7, overhead: 0.07, excess: 0.003, allowed: 0.004, classes };
     let actions = controller.relieve(10_000_000_000, 100.0, std::slice::from_ref(&over));
     assert_eq!(
         actions,
@@ -464,4 +464,21 @@ fn what_the_user_demands_stays_while_something_else_would_do() {
     let mut tick = Tick { other_cost: 0.02, ..dry(&[]) };
     tick.now_ns += TICK_NS;
     assert!(taken_off(&controller.tick(&tick)).0.contains(&0));
+}
+
+#[test]
+fn nothing_is_taken_off_a_thread_for_what_switches_take() {
+    use crate::ledger::ThreadOver;
+    let orders = [order(0, 5_000.0, 700.0), order(1, 100.0, 700.0)];
+    let mut controller = Controller::new(ControllerConfig::default());
+    controller.take_plan(0, &orders, 10_000_000, 5e6);
+    // An event loop: it may lose 4 ms/s, switches alone take 15; hits of planned classes take 2.
+    let classes = vec![(ClassId(0), 0.0015), (ClassId(1), 0.0005), (ClassId(9), 0.001)];
+    let mut over = ThreadOver { tid: 7, overhead: 0.18, excess: 0.014, allowed: 0.004, classes };
+    assert_eq!(controller.relieve(10_000_000_000, 100.0, std::slice::from_ref(&over)), []);
+    // Planned classes that are too much by themselves are held to the limit all the same.
+    (over.classes[0].1, over.excess) = (0.005, 0.0175);
+    let actions = controller.relieve(10_000_000_000, 100.0, std::slice::from_ref(&over));
+    let gone = actions.iter().filter(|a| matches!(a, Action::Detach { reason: Reason::Thread, .. })).count();
+    assert!(gone >= 1 && actions.iter().any(|a| matches!(a, Action::Replan { .. })), "{actions:?}");
 }

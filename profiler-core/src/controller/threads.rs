@@ -10,11 +10,13 @@ const LATER_NS: u64 = 1_000_000_000;
 
 impl Controller {
     /// Takes off what is worth least for its cost on each of these threads, until the rest fits, and asks for a plan that is made
-    /// for what threads can bear. Where nothing is traced it was bursts: they wait.
+    /// for what threads can bear. Where nothing is traced it was bursts: they wait. Nothing is taken off for what it did not
+    /// take: where the rest (samples, switches, operations, bursts) is too much by itself, what is planned is held to the limit
+    /// by itself.
     pub fn relieve(&mut self, now_ns: u64, sampling_hz: f64, over: &[ThreadOver]) -> Vec<Action> {
         let mut actions = Vec::new();
+        let mut worst = None;
         for thread in over {
-            let mut excess = thread.excess;
             let mut here: Vec<(ClassId, f64, f64)> = thread
                 .classes
                 .iter()
@@ -23,6 +25,9 @@ impl Controller {
                     Some((*id, *cost, entry.density(sampling_hz)))
                 })
                 .collect();
+            let planned: f64 = here.iter().map(|(_, cost, _)| cost).sum();
+            let mut excess = if thread.excess > planned { planned - thread.allowed } else { thread.excess };
+            let mut relieved = excess > 0.0;
             here.sort_by(|a, b| a.2.total_cmp(&b.2));
             for (id, cost, _) in here {
                 if excess <= 0.0 {
@@ -40,10 +45,14 @@ impl Controller {
             for (id, _) in &thread.classes {
                 if let Some(entry) = self.classes.get_mut(id).filter(|e| e.order.burst.is_some()) {
                     entry.next_burst_ns = entry.next_burst_ns.max(now_ns.saturating_add(LATER_NS));
+                    relieved = true;
                 }
             }
+            // A plan cannot change what no class of its took.
+            if relieved {
+                worst = worst.or(Some(Cause::Thread { overhead: thread.overhead }));
+            }
         }
-        let worst = over.first().map(|thread| Cause::Thread { overhead: thread.overhead });
         self.ask_for_plan(now_ns, worst, &mut actions);
         actions
     }

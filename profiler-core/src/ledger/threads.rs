@@ -18,6 +18,8 @@ pub struct ThreadOver {
     pub overhead: f64,
     /// What it lost beyond its limit, CPU s/s.
     pub excess: f64,
+    /// What it may lose, CPU s/s.
+    pub allowed: f64,
     /// What each class took from it, CPU s/s.
     pub classes: Vec<(ClassId, f64)>,
 }
@@ -89,13 +91,37 @@ impl ThreadBudget {
                 for (class, ns) in slices.iter().flat_map(|s| &s.classes) {
                     *classes.entry(*class).or_default() += ns / second_ns;
                 }
-                let excess = (cost_ns - limit * own_ns) / second_ns;
-                ThreadOver { tid, overhead, excess, classes: classes.into_iter().collect() }
+                let allowed = limit * own_ns / second_ns;
+                let excess = cost_ns / second_ns - allowed;
+                ThreadOver { tid, overhead, excess, allowed, classes: classes.into_iter().collect() }
             })
         };
         let mut over: Vec<ThreadOver> = self.threads.iter().filter_map(judge).collect();
         over.sort_by(|a, b| b.overhead.total_cmp(&a.overhead).then(a.tid.cmp(&b.tid)));
         over
+    }
+}
+
+/// Lets what is said again and again through ever more rarely: at once, then after pauses of 4 s that double up to 64 s.
+#[derive(Debug, Clone, Default)]
+pub struct Notices {
+    last_ns: Option<u64>,
+    pause_ns: u64,
+}
+
+impl Notices {
+    /// To be asked each time that there is something to say; whether it may be said. After twice the longest pause without a
+    /// word all begins anew.
+    pub fn due(&mut self, now_ns: u64) -> bool {
+        const FIRST_NS: u64 = 4_000_000_000;
+        const LONGEST_NS: u64 = 64_000_000_000;
+        let since = self.last_ns.map_or(u64::MAX, |last| now_ns.saturating_sub(last));
+        if since < self.pause_ns {
+            return false;
+        }
+        self.pause_ns = if since > 2 * LONGEST_NS { FIRST_NS } else { (2 * self.pause_ns).min(LONGEST_NS) };
+        self.last_ns = Some(now_ns);
+        true
     }
 }
 
@@ -161,11 +187,16 @@ pub struct ThreadBounds<'a> {
 }
 
 impl<'a> ThreadBounds<'a> {
-    /// `own_cpu`: CPU s/s that each thread uses by itself; `limit`: share of it that it may lose to hits. Threads that are not
-    /// named bear what they must.
+    /// `threads`: CPU s/s that each uses by itself, and what samples and switches take from it; `limit`: share of its CPU time that
+    /// it may lose. A tenth of that is left for hits whatever samples and switches take. Threads that are not named bear what
+    /// they must.
     #[must_use]
-    pub fn new(spread: &'a Spread, own_cpu: &[(u32, f64)], limit: f64) -> Self {
-        let bounds = own_cpu.iter().map(|(tid, cpu)| (*tid, limit * cpu.max(LEAST_CPU))).collect();
+    pub fn new(spread: &'a Spread, threads: &[(u32, f64, f64)], limit: f64) -> Self {
+        let bound = |(tid, cpu, other): &(u32, f64, f64)| {
+            let all = limit * cpu.max(LEAST_CPU);
+            (*tid, (all - other).max(0.1 * all))
+        };
+        let bounds = threads.iter().map(bound).collect();
         Self { spread, bounds }
     }
 
@@ -296,7 +327,7 @@ mod tests {
     fn a_plan_gives_up_what_one_thread_cannot_bear() {
         let spread = spread();
         // Thread 7 uses an eighth of a CPU and may lose 0.5 % of one.
-        let bounds = ThreadBounds::new(&spread, &[(7, 0.125), (8, 1.0), (9, 1.0)], 0.04);
+        let bounds = ThreadBounds::new(&spread, &[(7, 0.125, 0.0), (8, 1.0, 0.0), (9, 1.0, 0.0)], 0.04);
         assert_eq!(bounds.give_up(&[load(A, 0.004, 5.0)]), None);
         assert_eq!(bounds.give_up(&[load(A, 0.02, 5.0)]), Some((A, 7)));
         // Spread over many threads the same cost is borne.
@@ -306,12 +337,15 @@ mod tests {
         assert_eq!(bounds.give_up(&[load(A, 0.004, 0.5), load(B, 0.018, 1.0)]), Some((A, 7)));
         // Of a class that nobody has seen nothing is known.
         assert_eq!(bounds.give_up(&[load(ClassId(9), 1.0, 1.0)]), None);
+        // Switches take half of what thread 7 may lose.
+        let bounds = ThreadBounds::new(&spread, &[(7, 0.125, 0.0025)], 0.04);
+        assert_eq!(bounds.give_up(&[load(A, 0.004, 5.0)]), Some((A, 7)));
     }
 
     #[test]
     fn bursts_are_small_and_rare_enough_for_one_thread() {
         let spread = spread();
-        let bounds = ThreadBounds::new(&spread, &[(7, 0.125)], 0.04);
+        let bounds = ThreadBounds::new(&spread, &[(7, 0.125, 0.0)], 0.04);
         assert_eq!(bounds.burst_limit_s(A), 0.005);
         assert_eq!(bounds.burst_limit_s(B), 0.02);
         assert_eq!(bounds.burst_limit_s(ClassId(9)), f64::INFINITY);
@@ -321,5 +355,15 @@ mod tests {
         assert!((stretch[0] - 3.0).abs() < 1e-9, "{stretch:?}");
         assert_eq!(stretch[1], 1.0);
         assert_eq!(bounds.stretch(&[load(A, 0.01, 1.0)], &[load(A, 0.001, 1.0)]), [f64::INFINITY]);
+    }
+
+    #[test]
+    fn what_goes_on_is_said_ever_more_rarely() {
+        let mut notices = Notices::default();
+        let quarters = |from: u64, to: u64| (4 * from..4 * to).map(|i| i * 250_000_000);
+        let said: Vec<u64> =
+            quarters(0, 600).filter(|t| notices.due(*t)).map(|t| t / 1_000_000_000).collect();
+        assert_eq!(said, [0, 4, 12, 28, 60, 124, 188, 252, 316, 380, 444, 508, 572]);
+        assert!(quarters(800, 805).filter(|t| notices.due(*t)).count() == 2, "begins anew");
     }
 }

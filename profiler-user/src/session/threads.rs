@@ -7,10 +7,11 @@
 
 use super::Session;
 use super::attach::Attachments;
+use profiler_common::thread::{THREAD_CELLS, thread_cell};
 use profiler_core::class::ClassId;
-use profiler_core::ledger::{Load, Slice, Spread, ThreadBounds, ThreadBudget};
+use profiler_core::ledger::{Load, Notices, Slice, Spread, ThreadBounds, ThreadBudget};
 use profiler_core::plan::{Decision, Plan, PlanClass, Problem};
-use profiler_core::recording::ChangeKind;
+use profiler_core::recording::{ChangeKind, NotObserved};
 use profiler_core::units::OverheadBudget;
 use std::collections::{BTreeMap, HashMap};
 
@@ -35,7 +36,16 @@ pub(super) struct Threads {
     /// Hits of each class when the counters were last read.
     attempted: BTreeMap<ClassId, u64>,
     last_ns: u64,
+    notices: Notices,
+    /// Too many pairs of thread and class share counters: nothing is judged. And whether that was said.
+    blind: bool,
+    blind_said: bool,
 }
+
+/// Stands for the threads on shared counters.
+const NOBODY: u32 = 0;
+/// With a larger part of the pairs of thread and class on shared counters, threads are not judged.
+const MOST_SHARED: f64 = 0.5;
 
 /// What hits of some classes took from one thread in an interval.
 type Taken = BTreeMap<u32, Vec<(ClassId, f64)>>;
@@ -46,7 +56,7 @@ impl Threads {
         self.tids = tids.iter().filter_map(|t| u32::try_from(*t).ok()).collect();
         self.tids.sort_unstable();
         let Self { tids, spread, .. } = self;
-        spread.keep_threads(|tid| tids.binary_search(&tid).is_ok());
+        spread.keep_threads(|tid| tid == NOBODY || tids.binary_search(&tid).is_ok());
     }
 
     /// There is more than one thread: else none can lose more than all of them.
@@ -73,26 +83,47 @@ impl Threads {
 
     /// Reads the counters of these classes; returns what the hits took from each thread.
     fn read(&mut self, attach: &Attachments, hit: &[(ClassId, u64, f64)], elapsed_s: f64) -> Taken {
-        let Self { tids, cells, spread, .. } = self;
+        let Self { tids, cells, spread, blind, .. } = self;
         let table = attach.kernel().classes();
-        // Two threads may share a counter: each is read once, and counts for both.
-        let mut fresh: HashMap<u32, u64> = HashMap::new();
+        // Of a counter that several pairs share nobody knows who was hit: it counts for none.
+        let mut pairs: HashMap<u32, u32> = HashMap::new();
+        for (class, ..) in hit {
+            for tid in tids.iter() {
+                *pairs.entry(thread_cell(*tid, class.0)).or_default() += 1;
+            }
+        }
+        let all = hit.len() * tids.len();
+        let alone = pairs.values().filter(|n| **n == 1).count();
+        *blind = (all - alone) as f64 > MOST_SHARED * all as f64;
         let mut taken = Taken::new();
         for (class, most, price) in hit {
             let mut of_class = Vec::new();
+            let mut shared = false;
             for tid in tids.iter() {
                 let (cell, now) = table.thread_hits(*tid, *class);
-                let new = *fresh
-                    .entry(cell)
-                    .or_insert_with(|| now.wrapping_sub(cells.insert(cell, now).unwrap_or(0)));
-                // What another class left in a shared counter cannot be more than this one had.
+                let new = now.wrapping_sub(cells.insert(cell, now).unwrap_or(0));
+                if pairs.get(&cell).is_some_and(|n| *n > 1) {
+                    shared = true;
+                    continue;
+                }
+                // What a thread that has ended, or another class, left in a counter cannot be more than this one had.
                 let new = new.min(*most);
                 if new > 0 {
                     of_class.push((*tid, new));
                     taken.entry(*tid).or_default().push((*class, new as f64 * price));
                 }
             }
-            spread.note(*class, elapsed_s, &of_class);
+            // Hits on shared counters are nobody's, and yet part of the class's.
+            let known: u64 = of_class.iter().map(|(_, n)| n).sum();
+            if shared && known < *most {
+                of_class.push((NOBODY, most - known));
+            }
+            if !*blind {
+                spread.note(*class, elapsed_s, &of_class);
+            }
+        }
+        if *blind {
+            taken.clear();
         }
         taken
     }
@@ -132,12 +163,14 @@ impl Session {
         let price = |id: ClassId, hits: u64| attach.class(id).tau_ns(cpu * elapsed_s / hits as f64) * factor;
         let hit = threads.hit(attach, price);
         let taken = threads.read(attach, &hit, elapsed_s);
-        let sample_s = self.sampling.rate_hz() * self.sampling.price(&self.cost).seconds() * factor;
-        let switch_ns = if self.sampling.is_per_cpu() { 0.0 } else { self.cost.switch.ns * factor };
+        if self.threads.blind {
+            self.say_blind(hit.len());
+        }
+        let (sample_s, switch_s) = self.other_prices_s();
         for (tid, classes) in taken {
             // Of a thread that was born since the meter last looked nothing is known yet.
             let Some(used) = self.switches.as_ref().and_then(|meter| meter.use_of(tid)) else { continue };
-            let other_s = used.cpu_per_s * sample_s + used.switches_per_s * switch_ns * 1e-9;
+            let other_s = used.cpu_per_s * sample_s + used.switches_per_s * switch_s;
             let slice = Slice {
                 end_ns: now,
                 length_ns: elapsed,
@@ -151,7 +184,10 @@ impl Session {
         if over.is_empty() {
             return;
         }
-        for thread in over.iter().take(1) {
+        // Once, not four times a second for as long as it lasts.
+        if self.threads.notices.due(now)
+            && let Some(thread) = over.first()
+        {
             let most = thread.classes.iter().max_by(|a, b| a.1.total_cmp(&b.1)).map(|(class, _)| *class);
             let text = format!(
                 "a thread lost {:.1} % of its CPU time in a second, {:.1} % are allowed",
@@ -164,17 +200,38 @@ impl Session {
         self.obey(actions);
     }
 
+    /// What samples take, s per s of CPU time, and a context switch, s.
+    fn other_prices_s(&self) -> (f64, f64) {
+        let factor = self.ledger.factor();
+        let sample_s = self.sampling.rate_hz() * self.sampling.price(&self.cost).seconds() * factor;
+        let switch_s = if self.sampling.is_per_cpu() { 0.0 } else { self.cost.switch.ns * factor * 1e-9 };
+        (sample_s, switch_s)
+    }
+
+    fn say_blind(&mut self, classes: usize) {
+        if std::mem::replace(&mut self.threads.blind_said, true) {
+            return;
+        }
+        let why = format!(
+            "{} threads and {classes} functions share {THREAD_CELLS} counters: of more than half of the pairs nobody knows which \
+             thread was hit; the budget of single threads was not watched while that was so",
+            self.threads.tids.len()
+        );
+        self.progress.note(&format!("what single threads lose is not watched: {why}"));
+        self.meta.not_observed.push(NotObserved { what: "what single threads lose".to_owned(), why });
+    }
+
     /// What each thread may lose to hits, for a plan. `None`: there is one thread, or nothing is known of them.
     pub(super) fn thread_bounds(&self) -> Option<ThreadBounds<'_>> {
-        let limit = self.thread_limit().filter(|_| self.threads.are_many())?;
+        let limit = self.thread_limit().filter(|_| self.threads.are_many() && !self.threads.blind)?;
         let meter = self.switches.as_ref()?;
-        // Samples take the same share of every thread.
-        let samples =
-            self.sampling.rate_hz() * self.sampling.price(&self.cost).seconds() * self.ledger.factor();
-        let limit = (PLANNED_SHARE * limit - samples).max(0.1 * limit);
-        let own: Vec<(u32, f64)> =
-            self.threads.tids.iter().filter_map(|tid| Some((*tid, meter.use_of(*tid)?.cpu_per_s))).collect();
-        Some(ThreadBounds::new(&self.threads.spread, &own, limit))
+        let (sample_s, switch_s) = self.other_prices_s();
+        let known = |tid: &u32| {
+            let used = meter.use_of(*tid)?;
+            Some((*tid, used.cpu_per_s, used.cpu_per_s * sample_s + used.switches_per_s * switch_s))
+        };
+        let own: Vec<(u32, f64, f64)> = self.threads.tids.iter().filter_map(known).collect();
+        Some(ThreadBounds::new(&self.threads.spread, &own, PLANNED_SHARE * limit))
     }
 
     /// CPU s that a round of the survey may take, so that no thread loses more in it than in a second it may: by the spread of
