@@ -139,6 +139,9 @@ fn the_end_of_a_launched_program_is_passed_on() {
 /// Starts it, and interrupts the agent alone (no terminal that tells both) as often as said, half a second apart.
 fn interrupted(command: &str, times: u32) -> Option<(Output, String, Duration)> {
     let folder = start("a launched program is interrupted")?;
+    // In the background of a script it would be ignored, by the command too, which inherits that.
+    // SAFETY: the default action; this process handles no SIGINT.
+    unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
     let mut arguments = NAMED.to_vec();
     arguments.extend(["--count", "main"]);
     let child = spawn(None, folder.path(), &arguments, &[command]);

@@ -290,7 +290,7 @@ fn calls_left_by_an_earlier_attachment_are_forgotten() {
     let sites = vec![stale.entry(CLASS), stale.exit(CLASS)];
     // Attached during the call: its end has no begin.
     std::thread::scope(|scope| {
-        let call = scope.spawn(|| stale.call(Some(sleep_ms), 300));
+        let call = scope.spawn(|| stale.call(Some(sleep_ms), 1_500));
         std::thread::sleep(Duration::from_millis(50));
         let attached = kernel.attach(&group(LinkKind::ExitPair, sites.clone())).unwrap();
         call.join().unwrap();
