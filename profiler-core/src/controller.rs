@@ -9,8 +9,10 @@ mod bursts;
 mod corridor;
 mod threads;
 mod types;
+mod unspent;
 
 pub use types::{Action, Cause, ClassOrder, ControllerConfig, Reason, Tick};
+pub use unspent::PlanShares;
 
 use crate::class::ClassId;
 use crate::ledger::FLOOR_CPU_PER_S;
@@ -79,6 +81,7 @@ pub struct Controller {
     cpu_drift_since_ns: Option<u64>,
     /// Since when more goes out than comes in, and that because of classes.
     overspent_since_ns: Option<u64>,
+    spending: unspent::Use,
     random: StdRng,
 }
 
@@ -95,6 +98,7 @@ impl Controller {
             planned_cpu: None,
             cpu_drift_since_ns: None,
             overspent_since_ns: None,
+            spending: unspent::Use::new(),
             random: StdRng::seed_from_u64(config.seed),
         }
     }
@@ -156,6 +160,7 @@ impl Controller {
         self.period_ns = period_ns;
         self.last_plan_ns = now_ns;
         (self.planned_cpu, self.cpu_drift_since_ns, self.overspent_since_ns) = (None, None, None);
+        self.spending.restart();
         actions
     }
 
@@ -205,6 +210,7 @@ impl Controller {
         self.start_bursts(tick, &mut actions);
         self.set_quotas(tick, &mut actions);
         self.watch_drift(tick, &mut actions);
+        self.use_what_is_left(tick, &mut actions);
         actions
     }
 

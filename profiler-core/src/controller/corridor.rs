@@ -36,6 +36,7 @@ impl Controller {
             actions.push(Action::Period { period_ns });
         }
         let before = spend;
+        self.spending.overspent();
         let mut many = false;
         // What the user demands goes last, however little it is worth.
         for must in [false, true] {

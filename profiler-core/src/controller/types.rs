@@ -85,6 +85,8 @@ pub struct Tick<'a> {
     pub capacity_ns: f64,
     /// Tokens earned per second, CPU s/s.
     pub income: f64,
+    /// What was charged since the last tick, CPU s/s.
+    pub spent: f64,
     /// What everything but classes (samples, switches) costs, CPU s/s.
     pub other_cost: f64,
     /// Part of `other_cost` that is samples, CPU s/s.
@@ -141,6 +143,13 @@ pub enum Cause {
         /// What classes, samples and switches cost, CPU s/s.
         spend: f64,
         /// What the budget allows, CPU s/s.
+        income: f64,
+    },
+    /// Less goes out than comes in, and what is left would pay for more.
+    Unspent {
+        /// What was charged, CPU s/s.
+        spend: f64,
+        /// What the budget allowed, CPU s/s.
         income: f64,
     },
     /// One thread lost more than it may.

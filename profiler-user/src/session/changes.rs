@@ -71,6 +71,11 @@ impl Session {
                 spend * 1e3,
                 income * 1e3
             ),
+            Cause::Unspent { spend, income } => format!(
+                "monitoring took {:.2} ms of CPU time per second, {:.2} are allowed: there is room for more",
+                spend * 1e3,
+                income * 1e3
+            ),
             Cause::Thread { overhead } => {
                 format!("one thread lost {:.1} % of its CPU time", overhead * 100.0)
             }

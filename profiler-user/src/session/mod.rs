@@ -136,6 +136,8 @@ struct Session {
     last_ledger_ns: u64,
     last_slow_ns: u64,
     last_cpu_ns: u64,
+    /// Charged until the last tick, ns.
+    last_charged_ns: f64,
     /// Context switches not yet charged.
     new_switches: u64,
     switches: Option<crate::target::SwitchMeter>,

@@ -12,11 +12,6 @@ use profiler_core::recording::{Charge, PlanRow};
 use profiler_core::stats::{Interval, counts::wilson, z_quantile};
 use std::collections::{BTreeMap, HashMap};
 
-/// Share of the budget that is planned with: the rest is for what the plan does not know (attaching, trials, rates
-/// that grow).
-const PLANNED_SHARE: f64 = 0.9;
-/// Part of the planned budget that is kept for bursts of what is not traced, beside what the plan leaves.
-const BURST_SHARE: f64 = 0.1;
 /// The sampler runs at least so often, if half of the budget pays for it, and at most so often, Hz of target CPU time.
 const SAMPLING_HZ: (f64, f64) = (19.0, 199.0);
 
@@ -34,7 +29,7 @@ impl Session {
     /// The planning problem from the rates known. Classes that were refused are left out.
     pub(super) fn problem_of(&self, rates: &HashMap<ClassId, Rate>) -> (Problem, Vec<ClassId>) {
         let cpu = self.own_cpu.max(profiler_core::ledger::FLOOR_CPU_PER_S);
-        let kept = if self.bursts_possible() { BURST_SHARE } else { 0.0 };
+        let kept = if self.bursts_possible() { self.controller.shares().bursts } else { 0.0 };
         let budget = (self.planned_budget() * (1.0 - kept)).max(1e-9);
         // As the ledger charges them.
         let factor = self.ledger.factor();
@@ -86,7 +81,7 @@ impl Session {
         let switching =
             if self.sampling.is_per_cpu() { 0.0 } else { self.switches_per_s * self.cost.switch.seconds() };
         let switching = switching * self.ledger.factor();
-        self.budget.cpu_per_second(cpu) * PLANNED_SHARE
+        self.budget.cpu_per_second(cpu) * self.controller.shares().planned
             - switching
             - self.metric_cost()
             - self.operations_reserve()

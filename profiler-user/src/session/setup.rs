@@ -271,6 +271,7 @@ fn prepare(
         last_ledger_ns: start_ns,
         last_slow_ns: start_ns,
         last_cpu_ns: cpu,
+        last_charged_ns: 0.0,
         new_switches: 0,
         switches,
         own_cpu: 0.0,

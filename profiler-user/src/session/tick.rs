@@ -287,6 +287,8 @@ impl Session {
         self.ledger.charge(Charge::Children, None, children.hits, children.cost_ns);
         self.note_misc(elapsed, children.cost_ns);
         let rows = self.ledger.close_interval(now, used);
+        let charged_ns = self.ledger.charged_ns();
+        let spent_ns = charged_ns - std::mem::replace(&mut self.last_charged_ns, charged_ns);
         let off = self.comparison.as_ref().is_some_and(Comparison::is_off);
         self.ledger.compare(matches!(self.phase, Phase::Run) && !off && !self.children.is_storm());
         self.sampling.flush(&self.writer);
@@ -316,6 +318,7 @@ impl Session {
             tokens_ns: bucket.available_ns() - bucket.debt_ns(),
             capacity_ns: bucket.capacity_ns(),
             income: bucket.rate(),
+            spent: per_s(spent_ns),
             other_cost: other,
             sample_cost: per_s(sample_cost),
             sampling_hz: self.sampling.rate_hz(),

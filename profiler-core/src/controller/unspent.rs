@@ -1,0 +1,175 @@
+//! What comes in and is not spent: calls that could be counted within the budget, and are not.
+//!
+//! A budget that is not used is no virtue: the user has allowed it for what it buys. A plan is made with less than the budget, and
+//! what is spent may be less again (rates fell, the target uses more CPU time than it did, bursts that waited for tokens). So
+//! what is spent is compared with what came in over seconds, and where too little is, the plan is made anew, with more of the budget.
+
+use super::types::{Action, Cause, Tick};
+use super::{Controller, Entry, Mode};
+
+/// Seconds that a plan runs before its spending is judged; twice as long each time that a new plan did not help.
+const FIRST_S: f64 = 4.0;
+/// Longest time between two judgements, s.
+const LONGEST_S: f64 = 64.0;
+/// Less than this part of what came in is too little.
+const ENOUGH: f64 = 0.88;
+
+/// Parts of the budget that a plan may count on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PlanShares {
+    /// Of the budget, for plan and bursts: the rest is for what the plan does not know (attaching, trials, rates that grow).
+    pub planned: f64,
+    /// Of that, kept for bursts of what is not traced, beside what the plan leaves.
+    pub bursts: f64,
+}
+
+impl PlanShares {
+    /// Before anything is known of how the target spends.
+    pub const FIRST: Self = Self { planned: 0.9, bursts: 0.1 };
+    /// Where less is spent than planned. Still below the budget: the bucket must not run dry by chance.
+    pub const MOST: Self = Self { planned: 0.97, bursts: 0.06 };
+}
+
+/// What has come in and gone out since the last judgement.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Use {
+    seconds: f64,
+    earned_s: f64,
+    spent_s: f64,
+    wait_s: f64,
+    asked: bool,
+    pub shares: PlanShares,
+}
+
+impl Use {
+    pub const fn new() -> Self {
+        Self {
+            seconds: 0.0,
+            earned_s: 0.0,
+            spent_s: 0.0,
+            wait_s: FIRST_S,
+            asked: false,
+            shares: PlanShares::FIRST,
+        }
+    }
+
+    /// A new plan: what was spent on the old one says nothing.
+    pub fn restart(&mut self) {
+        if !std::mem::take(&mut self.asked) {
+            self.wait_s = FIRST_S;
+        }
+        (self.seconds, self.earned_s, self.spent_s) = (0.0, 0.0, 0.0);
+    }
+
+    /// More went out than came in: back to the first shares.
+    pub fn overspent(&mut self) {
+        self.shares = PlanShares::FIRST;
+    }
+
+    /// `(spent, earned)`, CPU s/s, when it is time to judge and too little was spent.
+    fn too_little(&mut self, tick: &Tick<'_>) -> Option<(f64, f64)> {
+        let dt = tick.elapsed_ns as f64 * 1e-9;
+        self.seconds += dt;
+        self.earned_s += tick.income * dt;
+        self.spent_s += tick.spent * dt;
+        if self.seconds < self.wait_s {
+            return None;
+        }
+        let (spent, earned) = (self.spent_s / self.seconds, self.earned_s / self.seconds);
+        (self.seconds, self.earned_s, self.spent_s) = (0.0, 0.0, 0.0);
+        (spent < ENOUGH * earned).then_some((spent, earned))
+    }
+}
+
+impl Controller {
+    /// Parts of the budget that the next plan may count on.
+    #[must_use]
+    pub fn shares(&self) -> PlanShares {
+        self.spending.shares
+    }
+
+    /// Asks for a new plan where too little is spent and a class is at hand that what is left would pay for.
+    pub(super) fn use_what_is_left(&mut self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
+        let Some((spend, income)) = self.spending.too_little(tick) else { return };
+        let left = income - spend;
+        let fits = |e: &Entry| {
+            matches!(e.mode, Mode::Sampled | Mode::Stopped { .. })
+                && !e.order.trace
+                && e.rate_hz > 0.0
+                && e.cost() <= left
+                && e.density(tick.sampling_hz) > 0.0
+        };
+        if !self.classes.values().any(fits) {
+            return;
+        }
+        let before = actions.len();
+        self.ask_for_plan(tick.now_ns, Some(Cause::Unspent { spend, income }), actions);
+        if actions.len() > before {
+            self.spending.shares = PlanShares::MOST;
+            self.spending.asked = true;
+            self.spending.wait_s = (2.0 * self.spending.wait_s).min(LONGEST_S);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::class::ClassId;
+    use crate::controller::{ClassOrder, ControllerConfig};
+
+    fn order(class: u32, rate_hz: f64, trace: bool) -> ClassOrder {
+        ClassOrder {
+            class: ClassId(class),
+            tau_ns: 1_000.0,
+            weight: 1.0,
+            rate_hz: (rate_hz, rate_hz, rate_hz),
+            rho: 0.0,
+            must: false,
+            trace,
+            trial: false,
+            burst: None,
+        }
+    }
+
+    /// Seconds at which a plan was asked for because too little is spent: 10 of 20 ms/s come from class 0, class 1
+    /// would take `rate_hz` calls/s at 1 us each. Each plan is taken over, as it was.
+    fn asked(rate_hz: f64, spent: f64, seconds: u64) -> Vec<u64> {
+        let mut controller = Controller::new(ControllerConfig::default());
+        let orders = [order(0, 1e4, true), order(1, rate_hz, false)];
+        controller.take_plan(0, &orders, 0, 5e6);
+        let mut times = Vec::new();
+        for i in 1..=seconds * 10 {
+            let actions = controller.tick(&Tick {
+                now_ns: i * 100_000_000,
+                elapsed_ns: 100_000_000,
+                tokens_ns: 5e6,
+                capacity_ns: 5e6,
+                income: 0.02,
+                spent,
+                other_cost: 0.0,
+                sample_cost: 0.0,
+                sampling_hz: 0.0,
+                hits: &[(ClassId(0), 1_000)],
+                target_cpu: 1.0,
+            });
+            if actions.iter().any(|a| matches!(a, Action::Replan { why: Cause::Unspent { .. } })) {
+                times.push(i / 10);
+                controller.take_plan(i * 100_000_000, &orders, 0, 5e6);
+            }
+        }
+        assert_eq!(controller.shares() == PlanShares::MOST, !times.is_empty());
+        times
+    }
+
+    #[test]
+    fn what_is_left_is_used_and_asked_for_less_often_in_vain() {
+        assert_eq!(asked(5e3, 0.01, 30), [4, 12, 28]);
+    }
+
+    #[test]
+    fn nothing_is_asked_where_nothing_fits_or_enough_is_spent() {
+        assert_eq!(asked(2e4, 0.01, 30), [] as [u64; 0], "20 ms/s into 10 ms/s that are left");
+        assert_eq!(asked(1e3, 0.019, 30), [] as [u64; 0]);
+    }
+}
