@@ -90,6 +90,9 @@ pub enum Command {
         /// The process
         #[arg(value_parser = parse_pid)]
         pid: u32,
+        /// The agent had shortened the machine's grace periods: set them back
+        #[arg(long)]
+        expedited: bool,
     },
 }
 
@@ -191,6 +194,10 @@ pub struct RecordArgs {
     /// No windows with everything detached: the overhead is predicted, not measured
     #[arg(long)]
     pub no_ab: bool,
+    /// Do not switch the kernel to short grace periods (/sys/kernel/rcu_expedited, all CPUs are interrupted) for the
+    /// milliseconds in which a function that exploded is taken off; calls then pay the trap for some milliseconds more
+    #[arg(long, verbatim_doc_comment)]
+    pub no_expedite: bool,
     /// Kernel memory that all maps together may take ('64MiB')
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
     pub kernel_memory: u64,

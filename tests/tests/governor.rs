@@ -31,12 +31,14 @@ struct Outcome {
     taken_us: f64,
     close_began_us: f64,
     closed_ms: f64,
+    /// The machine's grace periods were short meanwhile.
+    expedited: bool,
 }
 
 impl Stage {
     fn new() -> Self {
         let kernel = Kernel::load(&KernelOptions { max_classes: 16, ..KernelOptions::default() }).unwrap();
-        let table = Arc::new(LinkTable::new(16).unwrap());
+        let table = Arc::new(LinkTable::new(16).unwrap().expedited());
         let governor = Governor::start(kernel.alarm_reader().unwrap(), table, None).unwrap();
         let target = Target::start("calls");
         kernel.add_target(target.pid(), false).unwrap();
@@ -80,11 +82,13 @@ impl Stage {
         let address = self.target.address("entry_push");
         let start = Instant::now();
         let (mut seen, mut last_change, mut last_trap) = (0, 0, 0);
+        let mut expedited = false;
         let closed = loop {
             let attempted = self.kernel.classes().attempted(class);
             if attempted != seen {
                 (seen, last_change) = (attempted, now_ns());
             }
+            expedited |= switch() == "1";
             if self.trapped(address) {
                 last_trap = now_ns();
             }
@@ -107,9 +111,16 @@ impl Stage {
             taken_us: since(closed.taken_ns),
             close_began_us: since(closed.close_began_ns),
             closed_ms: since(closed.closed_ns) / 1e3,
+            expedited,
         };
         (outcome, closed)
     }
+}
+
+/// Whether grace periods are short.
+fn switch() -> String {
+    let text = std::fs::read_to_string("/sys/kernel/rcu_expedited");
+    text.expect("Linux has this switch").trim().to_owned()
 }
 
 fn file_offset(pid: u32, address: u64) -> u64 {
@@ -222,6 +233,9 @@ fn an_exploding_class_is_detached_within_milliseconds() {
             assert!(outcome.close_began_us < 100_000.0 && outcome.last_hit_us < 300_000.0, "{outcome:?}");
             assert!(outcome.trap_gone_us < 3_000_000.0, "{outcome:?}");
         }
+        // One that exploded long after its attach is taken off with short grace periods, and they end with it.
+        assert!(later.iter().any(|o| o.expedited), "{later:?}");
+        assert_eq!(switch(), "0");
     }
     let status = stage.governor.status();
     println!("{status:?}");

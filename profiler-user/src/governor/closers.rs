@@ -84,7 +84,9 @@ fn run(table: &LinkTable, index: usize, socket: Option<OwnedFd>, tell: &Sender<b
     let mailbox = &table.mailboxes()[index];
     let urgent = socket.is_some();
     let mut kept = socket.and_then(|socket| {
-        let alone = keep::own_table(&[mailbox.wake.as_fd(), table.events_fd(), socket.as_fd()]);
+        let mut needed = vec![mailbox.wake.as_fd(), table.events_fd(), socket.as_fd()];
+        needed.extend(table.expedite().fd());
+        let alone = keep::own_table(&needed);
         alone.then(|| Kept::new(socket))
     });
     // Whoever waits for it is there.

@@ -11,9 +11,11 @@
 //! closers at once.
 
 use super::closers::{PATIENT_CLOSERS, URGENT_CLOSERS};
+use super::expedite::Expedite;
 use super::keep::Kept;
 use super::mailbox::{Chain, Link, Mailbox, Place, Stack, tripped};
 use super::sys::{drain, eventfd, now_ns, signal};
+use profiler_core::burst::FRESH_NS;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr;
@@ -51,6 +53,8 @@ pub struct ClosedLink {
     pub close_began_ns: u64,
     /// When `close` returned: no hit and no trap comes after that.
     pub closed_ns: u64,
+    /// Grace periods were short while it was closed.
+    pub expedited: bool,
 }
 
 /// What became of a link that was registered.
@@ -96,6 +100,7 @@ pub struct LinkTable {
     numbers: AtomicU64,
     /// Releases go to all closers, urgent ones too.
     ending: AtomicBool,
+    expedite: Expedite,
 }
 
 // SAFETY: links are reached through atomics only, and a link belongs to one thread at a time.
@@ -123,7 +128,20 @@ impl LinkTable {
             close_start_max_ns: AtomicU64::new(0),
             numbers: AtomicU64::new(0),
             ending: AtomicBool::new(false),
+            expedite: Expedite::default(),
         })
+    }
+
+    /// Grace periods of the whole machine are shortened while links of a class are closed that exploded (see
+    /// `governor/expedite.rs`), if the kernel lets us.
+    #[must_use]
+    pub fn expedited(mut self) -> Self {
+        self.expedite = Expedite::new();
+        self
+    }
+
+    pub(super) fn expedite(&self) -> &Expedite {
+        &self.expedite
     }
 
     /// From now on a trip of `class` closes the links of `group`: for a link that several classes share. Any class
@@ -182,6 +200,7 @@ impl LinkTable {
             taken_ns: 0,
             close_began_ns: 0,
             closed_ns: 0,
+            expedited: false,
         };
         // The first of the chain is the first to be closed: so it is built from the end.
         let mut first: *mut Link = ptr::null_mut();
@@ -300,8 +319,16 @@ impl LinkTable {
         group.tripped_by.store(class, Ordering::Relaxed);
         let head = group.head.swap(tripped(), Ordering::AcqRel);
         let taken_ns = now_ns();
+        // Of a link made just before, the breakpoint goes at once.
+        let old = trip_ns.saturating_sub(group.begun_ns.load(Ordering::Relaxed)) > FRESH_NS;
         // OK because only this thread writes TRIPPED, and it was not there.
-        self.hand_over_chain(Chain(head), Reason::Tripped, class, trip_ns, taken_ns);
+        for link in Chain(head) {
+            if old && self.expedite.begin() {
+                // SAFETY: the link is ours until it is handed over.
+                unsafe { (*link).record.expedited = true };
+            }
+            self.hand_over(link, Reason::Tripped, class, trip_ns, taken_ns);
+        }
         Tripped::Taken { taken_ns }
     }
 
@@ -362,6 +389,9 @@ impl LinkTable {
                     drop(kept.and_then(|kept| kept.take(number)));
                     self.mailboxes[home].held.fetch_sub(1, Ordering::Relaxed);
                 }
+            }
+            if (*link).record.expedited {
+                self.expedite.end();
             }
             let record = &mut (*link).record;
             record.closed_ns = now_ns();

@@ -20,6 +20,7 @@
 //! It decides nothing: quotas and what becomes of a tripped class are the core's business.
 
 mod closers;
+mod expedite;
 mod keep;
 mod links;
 mod mailbox;
@@ -29,6 +30,7 @@ mod sys;
 mod tests;
 
 pub use closers::{PATIENT_CLOSERS, URGENT_CLOSERS};
+pub use expedite::turn_off as turn_expedited_off;
 pub use links::{ClosedLink, LinkTable, Reason, Registered};
 pub use priority::{Priority, lock_memory, prefer_event_loop};
 
@@ -192,6 +194,9 @@ impl Governor {
         let locked = lock_memory();
         priority::limit_realtime();
         let closers = Closers::start(&table).map_err(failed("starting the closer threads"))?;
+        if let Some(heartbeat) = &heartbeat {
+            table.expedite().guard(heartbeat.clone());
+        }
         let wake = Arc::new(eventfd(libc::EFD_NONBLOCK).map_err(failed("creating an eventfd"))?);
         let epoll = epoll_of(alarms.fd(), wake.as_fd(), heartbeat.as_ref().map(Heartbeat::watchdog_fd))
             .map_err(failed("creating an epoll descriptor"))?;

@@ -53,6 +53,8 @@ pub struct Ended {
     pub watched_ns: u64,
     /// When the last of its links was gone, ktime ns.
     pub closed_ns: u64,
+    /// Grace periods were short meanwhile.
+    pub expedited: bool,
     /// Its calls that had not ended.
     pub open_calls: Vec<OpenCallRow>,
 }

@@ -99,6 +99,7 @@ pub fn plan(args: &PlanArgs, watchdog: &Watchdog) -> Result<Problem, Failure> {
         thread_budget: None,
         progress: Some(ProgressSpec::Off),
         no_ab: true,
+        no_expedite: false,
         kernel_memory: KernelOptions::default().kernel_memory_bytes,
         format: Format::Text,
         rows: 0,
@@ -193,7 +194,8 @@ fn prepare(
         progress.note(note);
     }
     let cost = cost.model;
-    let table = Arc::new(LinkTable::new(options.max_classes).context("cannot create the link table")?);
+    let table = LinkTable::new(options.max_classes).context("cannot create the link table")?;
+    let table = Arc::new(if args.no_expedite { table } else { table.expedited() });
     let alarms = kernel.alarm_reader().map_err(Failure::attach)?;
     let governor = Governor::start(alarms, table, Some(watchdog.heartbeat())).map_err(Failure::attach)?;
     let events = kernel.thread_sampling(FIRST_PERIOD_NS).map_err(Failure::attach)?;

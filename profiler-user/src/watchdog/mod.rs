@@ -55,6 +55,8 @@ struct Page {
     armed: AtomicU32,
     /// Process that things are attached to; 0: nobody said.
     target: AtomicU32,
+    /// The agent has shortened the machine's grace periods.
+    expedited: AtomicU32,
     /// Set by the watchdog when it is ready: `READY`, with `LOCKED` and `REALTIME` as far as they were granted.
     state: AtomicU32,
 }
@@ -132,6 +134,11 @@ impl Heartbeat {
     /// looked at and mended (see [`crate::mend`]).
     pub fn watch(&self, pid: u32) {
         self.shared.page().target.store(pid, Ordering::Release);
+    }
+
+    /// Grace periods of the whole machine are short, or no longer: should the agent be killed meanwhile, they are set back.
+    pub fn note_expedited(&self, on: bool) {
+        self.shared.page().expedited.store(u32::from(on), Ordering::Release);
     }
 
     /// Nothing is attached any more. Call it after the last detachment has ended.
@@ -350,8 +357,14 @@ fn mend(page: &Page) -> ! {
         let mut signals: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut signals);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const signals, std::ptr::null_mut());
-        let arguments =
-            [c"tithe".as_ptr(), c"internal-mend".as_ptr(), digits[first..].as_ptr().cast(), std::ptr::null()];
+        let expedited = page.expedited.load(Ordering::Acquire) != 0;
+        let arguments = [
+            c"tithe".as_ptr(),
+            c"internal-mend".as_ptr(),
+            digits[first..].as_ptr().cast(),
+            if expedited { c"--expedited".as_ptr() } else { std::ptr::null() },
+            std::ptr::null(),
+        ];
         let environment = [std::ptr::null()];
         libc::execve(c"/proc/self/exe".as_ptr(), arguments.as_ptr(), environment.as_ptr());
         libc::_exit(1);

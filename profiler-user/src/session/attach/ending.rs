@@ -195,6 +195,7 @@ impl Attachments {
                 tripped_itself,
                 watched_ns: closed.close_began_ns,
                 closed_ns: closed.closed_ns,
+                expedited: closed.expedited,
                 open_calls: Vec::new(),
             });
         }
