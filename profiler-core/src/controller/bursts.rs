@@ -79,11 +79,14 @@ impl Controller {
         // A new plan traces it by now: by way of a trial, which needs tokens of its own.
         let trial = entry.order.trace || (entry.order.trial && entry.order.burst.is_none());
         entry.mode = if trial { Mode::Stopped { retry_ns: now_ns } } else { Mode::Sampled };
-        let dilated_s = elapsed_ns.max(1_000) as f64 * 1e-9;
-        let cost_s = hits as f64 * entry.order.tau_ns * 1e-9;
-        // One burst says little about the mean: a quarter of the way.
-        let seen = hits as f64 / (dilated_s - cost_s).max(0.1 * dilated_s);
-        entry.rate_hz += 0.25 * (seen - entry.rate_hz);
+        // One that the breaker ended while it was being opened has no length, and says nothing.
+        if elapsed_ns > 0 {
+            let dilated_s = elapsed_ns.max(1_000) as f64 * 1e-9;
+            let cost_s = hits as f64 * entry.order.tau_ns * 1e-9;
+            // One burst says little about the mean: a quarter of the way.
+            let seen = hits as f64 / (dilated_s - cost_s).max(0.1 * dilated_s);
+            entry.rate_hz += 0.25 * (seen - entry.rate_hz);
+        }
         self.draw_burst(class, now_ns);
         true
     }

@@ -306,6 +306,9 @@ fn bursts_wait_when_there_are_no_tokens_and_are_not_left_out() {
     tick.tokens_ns = 5e6;
     tick.now_ns += TICK_NS;
     assert_eq!(controller.tick(&tick), [Action::Burst { class: ClassId(0), quota: 100, window_ns: 1 }]);
+    // The breaker took its link while it was being opened: that says nothing of its rate.
+    assert!(controller.window_ended(ClassId(0), tick.now_ns, 0, 0, true));
+    assert_eq!(controller.rate_hz(ClassId(0)), Some(1e6));
 }
 
 #[test]

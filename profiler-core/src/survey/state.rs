@@ -40,7 +40,7 @@ impl State {
         }
     }
 
-    /// Takes a burst in; `false` if its neighbours disturbed it so much that it has to be repeated.
+    /// Takes a burst in; `false` if it has to be repeated: its neighbours disturbed it, or it has no length.
     pub fn note(
         &mut self,
         request: &BurstRequest,
@@ -62,7 +62,10 @@ impl State {
         let time_s = own(neighbours_s, tau.ns);
         self.last_stop = Some(stop);
         self.hot = stop == Stop::Quota && time_s < HOT_S;
-        if stop == Stop::Quota && neighbours_s > DISTURBED * time_s && self.repeats < REPEATS {
+        // One that the breaker ended while it was being opened saw nothing.
+        let void = outcome.elapsed_ns == 0;
+        let disturbed = stop == Stop::Quota && neighbours_s > DISTURBED * time_s;
+        if (void || disturbed) && self.repeats < REPEATS {
             self.repeats += 1;
             return false;
         }

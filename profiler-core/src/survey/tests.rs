@@ -296,6 +296,30 @@ fn aborted_classes_are_left_out_and_strangers_ignored() {
 }
 
 #[test]
+fn a_window_without_length_is_no_rate_and_is_opened_again() {
+    let class = SurveyClass { class: ClassId(0), tau: Price::fixed(700.0), rho: 0.5, weight: 1.0 };
+    let mut survey = Survey::new(SurveyConfig::default(), 1.0, &[class]);
+    let Step::Run(requests) = survey.next_step(0, 1.0, curious) else { panic!("no burst") };
+    assert_eq!(requests.len(), 1);
+    // The breaker took the link while the window was being opened.
+    survey.record(BurstOutcome {
+        class: ClassId(0),
+        start_ns: 0,
+        elapsed_ns: 0,
+        hits: 0,
+        extra_hits: 1_024,
+        off_ns: 10_000,
+        target_cpu_ns: 0,
+        threads: 1,
+        other_cost_ns: 0,
+        stopped_by: StoppedBy::Quota,
+    });
+    assert!(survey.rates().is_empty() && survey.unmeasured() == [ClassId(0)]);
+    let Step::Run(requests) = survey.next_step(1, 1.0, curious) else { panic!("not opened again") };
+    assert_eq!(requests[0].class, ClassId(0));
+}
+
+#[test]
 fn many_classes_are_decided_together() {
     let truth: Vec<(f64, f64)> = (0..400).map(|i| (10.0 + f64::from(i), PUSH)).collect();
     let mut calls = 0;

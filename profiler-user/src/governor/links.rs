@@ -249,6 +249,19 @@ impl LinkTable {
         }
     }
 
+    /// The gates of an attached class's group are about to open: alarms from before this moment, which hits raised that were
+    /// turned away while the links were being made, no longer count. `false`: one has been heeded already, and the links are
+    /// being closed. One that the governor is handling in this very moment may still count.
+    ///
+    /// # Panics
+    /// If the class is beyond the table.
+    #[must_use]
+    pub fn open_gates(&self, class: u32) -> bool {
+        let group = self.group(class).expect("the class is in the table");
+        group.begun_ns.store(now_ns(), Ordering::Release);
+        group.head.load(Ordering::Acquire) != tripped()
+    }
+
     /// Close the links of the class's group, without hurry. How many there were; each comes back through
     /// [`LinkTable::drain_closed`].
     ///

@@ -332,3 +332,33 @@ fn links_are_kept_by_the_closers_and_not_by_the_main_table() {
     // SAFETY: as above.
     assert!(unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0);
 }
+
+#[test]
+fn an_alarm_from_before_the_gates_opened_does_not_close_what_is_open() {
+    let bench = Bench::new(None);
+    let (seen, link) = pipe();
+    bench.table().begin(6);
+    assert_eq!(bench.table().register(6, link, 1), Registered::Held);
+    // Hits that were turned away while the link was being made; the alarm comes late.
+    let flood_ns = now_ns();
+    std::thread::sleep(Duration::from_millis(1));
+    assert!(bench.table().open_gates(6));
+    bench.raise(6, flood_ns);
+    wait("the stale alarm", || bench.governor.status().stale == 1);
+    assert!(!bench.table().is_tripped(6) && !is_closed(&seen));
+    // What the quota says afterwards counts.
+    bench.raise(6, now_ns());
+    assert_eq!(bench.closed(1)[0].reason, Reason::Tripped);
+    assert!(is_closed(&seen));
+}
+
+#[test]
+fn gates_that_would_open_on_a_tripped_group_say_so() {
+    let bench = Bench::new(None);
+    let (seen, link) = pipe();
+    bench.table().begin(7);
+    assert_eq!(bench.table().register(7, link, 1), Registered::Held);
+    bench.raise(7, now_ns());
+    assert_eq!(bench.closed(1)[0].reason, Reason::Tripped);
+    assert!(is_closed(&seen) && !bench.table().open_gates(7));
+}

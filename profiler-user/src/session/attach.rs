@@ -18,8 +18,10 @@ mod ending;
 
 use super::class::{LinkState, LiveClass, OpenWindow};
 use super::window::{closing, counters_at, row};
-use crate::governor::{Governor, Registered};
-use crate::prober::{AttachGroup, ClassControl, FLAG_BY_THREAD, Kernel, LinkKind, Site};
+use crate::governor::Governor;
+use crate::prober::{
+    AttachGroup, ClassControl, ClassCounters, ClassTable, FLAG_BY_THREAD, Kernel, LinkKind, Site,
+};
 use crate::target::Target;
 use profiler_core::class::ClassId;
 use profiler_core::recording::{OpenCallRow, WindowKind, WindowRow};
@@ -219,16 +221,24 @@ impl Attachments {
         let functions = u32::try_from(group.len()).unwrap_or(u32::MAX);
         let fds = attached.link.into_fds();
         let links = fds.len();
-        let tripped = table.register_all(leader.0, fds, functions) == Registered::Tripped;
+        table.register_all(leader.0, fds, functions);
         self.operations += links as u64;
         let base_cpu_ns = self.cpu_ns(target);
-        let start_ns = now_ns();
+        // A hot class may have been turned away often enough to raise an alarm by now. Heeded after the gates are open, it would close
+        // the link of a window that has seen nothing, and the window would look like one in which nothing was called.
+        let tripped = !table.open_gates(leader.0);
         let mut open = false;
         for (id, quota) in group {
             if self.class(*id).refused.is_some() {
                 continue;
             }
-            let base = classes.counters(*id);
+            let (start_ns, base) = if tripped {
+                (now_ns(), classes.counters(*id))
+            } else {
+                opened.insert(*id);
+                open = true;
+                open_gate(&classes, *id, *quota)
+            };
             let window = OpenWindow {
                 kind,
                 start_ns,
@@ -245,11 +255,6 @@ impl Attachments {
             } else {
                 LinkState::Open(window)
             };
-            if !tripped {
-                classes.set_quota(*id, i64::try_from(*quota).unwrap_or(i64::MAX));
-                open = true;
-                opened.insert(*id);
-            }
         }
         // The leader was refused and others were not: its group's links still have to be waited for.
         if self.class(leader).refused.is_some() && open {
@@ -331,6 +336,26 @@ impl Attachments {
     #[must_use]
     pub fn closing(&self) -> bool {
         self.classes.iter().any(|c| matches!(c.state, LinkState::Closing(..)))
+    }
+}
+
+/// Sets the quota of an attached class: when its window began, and the counters then. Again where that was interrupted, because
+/// hits were turned away meanwhile in a time that would count.
+fn open_gate(classes: &ClassTable, id: ClassId, quota: u64) -> (u64, ClassCounters) {
+    /// Longer than it takes, ns.
+    const INTERRUPTED_NS: u64 = 100_000;
+    let quota = i64::try_from(quota).unwrap_or(i64::MAX);
+    let mut tries = 0;
+    loop {
+        let before_ns = now_ns();
+        let base = classes.counters(id);
+        let start_ns = now_ns();
+        classes.set_quota(id, quota);
+        tries += 1;
+        if tries == 4 || now_ns().saturating_sub(before_ns) < INTERRUPTED_NS {
+            return (start_ns, base);
+        }
+        classes.set_quota(id, 0);
     }
 }
 

@@ -91,7 +91,11 @@ impl Session {
         } else {
             (ChangeKind::Trial, "its trial began")
         };
-        let text = format!("{} calls and {ms:.1} ms after {what} its quota was used up", row.kept);
+        let text = if row.end_ns > row.start_ns {
+            format!("{} calls and {ms:.1} ms after {what} its quota was used up", row.kept)
+        } else {
+            "called so often while it was being attached that the breaker took it off".to_owned()
+        };
         self.note_change(kind, Some(ClassId(row.class_id)), text);
     }
 

@@ -40,12 +40,15 @@ pub(super) fn row(
     let cpu_ns = closing.end_cpu_ns.saturating_sub(window.base_cpu_ns);
     // Of a short burst the CPU clock says nothing, and a price too high would swallow all of its time: that of a tight loop.
     let traced = window.kind == WindowKind::Trace;
+    // Turned away until the breaker closed its link, it saw nothing, also not that nothing was called: no time counts.
+    let void = tripped && !traced && seen.kept == 0 && seen.dropped == 0;
+    let end_ns = if void { window.start_ns } else { closing.end_ns.max(window.start_ns) };
     let gap_s = if traced { cpu_ns as f64 * 1e-9 / seen.attempted as f64 } else { 0.0 };
     WindowRow {
         class_id: class.id.0,
         kind: window.kind,
         start_ns: window.start_ns,
-        end_ns: closing.end_ns.max(window.start_ns),
+        end_ns,
         target_cpu_ns: cpu_ns,
         attempted: seen.attempted,
         kept: seen.kept,

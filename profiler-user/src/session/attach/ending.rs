@@ -1,6 +1,6 @@
 //! Ending windows: gates shut, draining, links closed, and what the windows saw.
 
-use super::super::class::{Closing, Ending, LinkState, LiveClass};
+use super::super::class::{Closing, Ending, LinkState, LiveClass, OpenWindow};
 use super::super::window::{closing, row};
 use super::{Attachments, Ended, now_ns};
 use crate::governor::{ClosedLink, Reason};
@@ -162,23 +162,20 @@ impl Attachments {
         let tripped = closed.reason != Reason::Released;
         let members = self.members(group);
         for member in members {
-            if tripped && self.class(member).is_open() {
-                let end_ns = if closed.trip_ns > 0 { closed.trip_ns } else { closed.taken_ns };
+            if tripped && let LinkState::Open(window) = &self.class(member).state {
+                let end_ns = trip_end_ns(window, closed, member.0 == closed.tripped_by);
                 let links = self.group_links(group);
                 let end_cpu_ns = self.cpu_ns(target);
-                // The others of the group counted on until the link was gone.
-                let end_ns = if member.0 == closed.tripped_by { end_ns } else { closed.close_began_ns };
                 self.end(member, closing(end_ns, end_cpu_ns, links, true));
             }
             let class = &mut self.classes[member.0 as usize];
             let LinkState::Closing(window, state) = &mut class.state else { continue };
             // Closing takes a grace period, so the trip of a window may be heard of after its time was up: it
             // ended with the trip all the same, or a hot class would look as slow as its quota is small.
-            let trip_ns = if closed.reason == Reason::Tripped { closed.trip_ns } else { 0 };
-            if (window.start_ns..state.end_ns).contains(&trip_ns) {
-                let own = member.0 == closed.tripped_by;
+            let end_ns = trip_end_ns(window, closed, member.0 == closed.tripped_by);
+            if closed.reason == Reason::Tripped && end_ns < state.end_ns {
                 state.tripped = true;
-                state.end_ns = if own { trip_ns } else { closed.close_began_ns.clamp(trip_ns, state.end_ns) };
+                state.end_ns = end_ns;
             }
             // The governor took them while the window drained: nobody releases them again.
             state.draining_until_ns = None;
@@ -226,5 +223,61 @@ impl Attachments {
         if let LinkState::Open(window) = std::mem::replace(&mut class.state, LinkState::Off) {
             class.state = LinkState::Closing(window, closing);
         }
+    }
+}
+
+/// When a trip of its group ended a window, ktime ns. `own`: the quota that was used up is that of the window's class.
+fn trip_end_ns(window: &OpenWindow, closed: &ClosedLink, own: bool) -> u64 {
+    let known = own && closed.reason == Reason::Tripped && closed.trip_ns >= window.start_ns;
+    // The others of the group counted on until the link was gone. So did this class, where the alarm was from before its window: then it
+    // was raised by hits that were turned away while the link was being made.
+    let end_ns = if known { closed.trip_ns } else { closed.close_began_ns };
+    end_ns.max(window.start_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prober::ClassCounters;
+    use profiler_core::recording::WindowKind;
+
+    fn window(start_ns: u64) -> OpenWindow {
+        OpenWindow {
+            kind: WindowKind::Survey,
+            start_ns,
+            base: ClassCounters::default(),
+            attached: ClassCounters::default(),
+            base_cpu_ns: 0,
+            quota: 10,
+            links: 1,
+            group: ClassId(3),
+        }
+    }
+
+    fn closed(reason: Reason, trip_ns: u64, close_began_ns: u64) -> ClosedLink {
+        let taken_ns = close_began_ns;
+        ClosedLink {
+            class: 3,
+            reason,
+            tripped_by: 3,
+            trip_ns,
+            taken_ns,
+            close_began_ns,
+            closed_ns: 9_000,
+            expedited: false,
+        }
+    }
+
+    #[test]
+    fn a_window_ends_with_its_own_quota_or_with_its_link() {
+        let trip = closed(Reason::Tripped, 1_500, 1_600);
+        assert_eq!(trip_end_ns(&window(1_000), &trip, true), 1_500);
+        // Another class of its group tripped.
+        assert_eq!(trip_end_ns(&window(1_000), &trip, false), 1_600);
+        // The alarm was from before the window: it lasted until the link went, and has no length if that was before, too.
+        assert_eq!(trip_end_ns(&window(1_550), &trip, true), 1_600);
+        assert_eq!(trip_end_ns(&window(2_000), &trip, true), 2_000);
+        let while_attaching = closed(Reason::TrippedWhileAttaching, 1_500, 1_600);
+        assert_eq!(trip_end_ns(&window(1_550), &while_attaching, true), 1_600);
     }
 }
