@@ -140,11 +140,13 @@ impl Results {
         series
     }
 
-    /// Slowdown of a whole run against the run alone of the same round, percent.
+    /// Slowdown of a whole run against the run alone of the same round, percent; of a run alone against that of the round before:
+    /// what the machine does by itself.
     fn slowdown(&self, arm: &Arm) -> Series {
         let total = |run: &Run| run.seconds.iter().sum::<f64>();
         let mut series = Series::default();
-        for (alone, run) in self.of(&Arm::Alone).zip(self.of(arm)) {
+        let before = usize::from(*arm == Arm::Alone);
+        for (alone, run) in self.of(&Arm::Alone).zip(self.of(arm).skip(before)) {
             series.push((1.0 - total(run) / total(alone)) * 100.0);
         }
         series
@@ -257,7 +259,7 @@ pub fn governor(options: &Options) -> Result<String> {
     }
     let mut text = format!(
         "{table}\nRuns of {} s, a target of its own for each; the target's operations are counted by itself. `idle` is judged by CPU \
-         per operation. bpftrace counts the same functions.\n",
+         per operation; `alone`: each run against the one of the round before. bpftrace counts the same functions.\n",
         options.seconds_or(10)
     );
     for line in failed {
