@@ -46,6 +46,7 @@ const TORN_NS: u64 = 20_000;
 struct Mark {
     progress: u64,
     cpu_ns: u64,
+    time_ns: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -132,8 +133,7 @@ impl Comparison {
     /// The result so far. `own_cpu_ns`: CPU time of the target over the run.
     #[must_use]
     pub fn result(&self, own_cpu_ns: f64) -> Option<MeasuredOverhead> {
-        let name = format!("CPU time per unit of {}", self.metric.name());
-        let measured = estimate::measured(&name, &self.comparisons)?;
+        let measured = estimate::measured(&self.metric.name(), &self.comparisons)?;
         let share = self.cost.own_ns() / own_cpu_ns.max(1.0);
         let note = match self.metric {
             Metric::Variable(_) => String::new(),
@@ -147,7 +147,9 @@ impl Comparison {
     }
 
     fn window(&self, piece: &Piece, slot: usize) -> ProgressWindow {
-        ProgressWindow { progress: piece.counts.get(slot).copied().unwrap_or(0), cpu_ns: piece.cpu_ns }
+        let progress = piece.counts.get(slot).copied().unwrap_or(0);
+        // Only CPU time is asked for of the pilot.
+        ProgressWindow { progress, cpu_ns: piece.cpu_ns, wall_ns: 0 }
     }
 
     fn windows(&self, slot: usize) -> Vec<ProgressWindow> {
@@ -230,7 +232,7 @@ impl Session {
             let before = self.target.cpu_time_ns().ok()?;
             let progress = metric.read(self.attach.kernel())?;
             let after = self.target.cpu_time_ns().ok()?;
-            mark = Some(Mark { progress, cpu_ns: u64::midpoint(before, after) });
+            mark = Some(Mark { progress, cpu_ns: u64::midpoint(before, after), time_ns: now_ns() });
             if after - before <= TORN_NS {
                 break;
             }
@@ -420,5 +422,6 @@ fn window(from: Mark, to: Mark) -> ProgressWindow {
     ProgressWindow {
         progress: to.progress.wrapping_sub(from.progress),
         cpu_ns: to.cpu_ns.saturating_sub(from.cpu_ns),
+        wall_ns: to.time_ns.saturating_sub(from.time_ns),
     }
 }
