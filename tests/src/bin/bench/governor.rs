@@ -259,7 +259,8 @@ pub fn governor(options: &Options) -> Result<String> {
     }
     let mut text = format!(
         "{table}\nRuns of {} s, a target of its own for each; the target's operations are counted by itself. `idle` is judged by CPU \
-         per operation; `alone`: each run against the one of the round before. bpftrace counts the same functions.\n",
+         per operation; `alone`: each run against the one of the round before. `lock` \
+         is watched with `--progress operations`. bpftrace counts the same functions.\n",
         options.seconds_or(10)
     );
     for line in failed {

@@ -126,6 +126,10 @@ fn watch(arm: &Arm, subject: &Subject, pid: u32, seconds: u64) -> Result<Option<
             for function in functions {
                 command.args(["--count", function]);
             }
+            // What others wait for shows in the target's own progress only.
+            if subject.name == "lock" {
+                command.args(["--progress", "operations"]);
+            }
             let output = command.output().context("cannot start the agent")?;
             // The recording is of no use any more; it may not have been made.
             let _ = std::fs::remove_dir_all(&folder);
