@@ -44,6 +44,8 @@ const LEAST_CALL_S: f64 = 1e-9;
 /// Below so much CPU time per thread the process's CPU clock says nothing, s: read from outside it lags behind by up to a tick
 /// of the scheduler (4 ms where HZ is 250) for each thread that runs (`kernel/sched/cputime.c`, `thread_group_cputime`).
 const LEAST_CPU_S: f64 = 50e-3;
+/// A rate that moves by more than this factor between the smallest and the largest price is not measured, but bounded.
+pub const HIDDEN: f64 = 2.0;
 /// With fewer bursts their spread does not show whether the target ran or waited while they were open.
 const FEW_BURSTS: usize = 5;
 /// Bursts that together are longer have seen the target run and wait, s.
@@ -192,6 +194,23 @@ pub fn rate(bursts: &[Burst], level: f64) -> Option<Estimate> {
     let down = (value - statistical.low).hypot(value - cheap);
     let up = (statistical.high - value).hypot(dear - value);
     Some(estimate(value, Interval { low: (value - down).max(0.0), high: value + up }))
+}
+
+/// [`rate`], or what is left of it where the price hides it: a function that is called every 100 ns and pays 800 ns for each call takes
+/// 900, and of the difference nothing is known that is smaller than the price's error. Where the price's range moves the rate
+/// by more than [`HIDDEN`], the estimate is the rate at the smallest price, which is a lower limit, and its interval has no upper end.
+#[must_use]
+pub fn rate_or_bound(bursts: &[Burst], level: f64) -> Option<Estimate> {
+    let both = rate(bursts, level)?;
+    let used: Vec<&Burst> = bursts.iter().filter(|b| b.time_s.is_finite() && b.time_s > 0.0).collect();
+    let dear = weighted(&used, |b| b.time_low_s).0;
+    let cheap = weighted(&used, |b| b.time_high_s).0;
+    if both.n == 0 || dear <= HIDDEN * cheap {
+        return Some(both);
+    }
+    let longest = |b: &Burst| Burst { time_s: b.time_high_s, time_low_s: b.time_high_s, ..*b };
+    let least: Vec<Burst> = bursts.iter().map(longest).collect();
+    Some(Estimate { high: f64::INFINITY, ..rate(&least, level)? })
 }
 
 /// Weighted mean of the bursts' rates, and the weights.

@@ -2,7 +2,7 @@
 //! script sort the table.
 
 use super::receipt::lines;
-use super::table::{exact_count, how, notes, number, share, title};
+use super::table::{at_least, cpu_per_call, exact_count, how, notes, number, share, title};
 use super::units::{count, duration_ns, memory, si, source_letter};
 use super::{TextOptions, flame};
 use profiler_core::estimate::Estimate;
@@ -75,9 +75,9 @@ fn row(r: &Row) -> String {
         format!("<tr><td>{}<br><small>{}</small></td>", escape(&r.name), escape(&r.module)),
         cpu,
         cell(r.self_share.as_ref(), "", share(r.self_share.as_ref())),
-        cell(r.calls.as_ref(), "", number(r.calls.as_ref(), exact_count)),
-        cell(r.rate_hz.as_ref(), " /s", number(r.rate_hz.as_ref(), |e| si(e.value))),
-        ns(r.on_cpu_ns.as_ref()),
+        cell(r.calls.as_ref(), "", at_least(r.calls.as_ref(), exact_count)),
+        cell(r.rate_hz.as_ref(), " /s", at_least(r.rate_hz.as_ref(), |e| si(e.value))),
+        cell(r.on_cpu_ns.as_ref(), " ns", cpu_per_call(r)),
         ns(r.mean_ns.as_ref()),
         quantile(p(0.5)),
         quantile(p(0.99)),

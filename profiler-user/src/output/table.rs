@@ -34,13 +34,9 @@ struct Column {
 const COLUMNS: &[Column] = &[
     Column { heading: "CPU", importance: 9, cell: |r| share(r.share.as_ref()) },
     Column { heading: "SELF", importance: 4, cell: |r| share(r.self_share.as_ref()) },
-    Column { heading: "CALLS", importance: 8, cell: |r| number(r.calls.as_ref(), exact_count) },
-    Column { heading: "CALLS/S", importance: 3, cell: |r| number(r.rate_hz.as_ref(), |e| si(e.value)) },
-    Column {
-        heading: "CPU/CALL",
-        importance: 5,
-        cell: |r| number(r.on_cpu_ns.as_ref(), |e| duration_ns(e.value)),
-    },
+    Column { heading: "CALLS", importance: 8, cell: |r| at_least(r.calls.as_ref(), exact_count) },
+    Column { heading: "CALLS/S", importance: 3, cell: |r| at_least(r.rate_hz.as_ref(), |e| si(e.value)) },
+    Column { heading: "CPU/CALL", importance: 5, cell: cpu_per_call },
     Column {
         heading: "TIME/CALL",
         importance: 7,
@@ -66,6 +62,27 @@ pub(super) fn number(e: Option<&Estimate>, text: impl Fn(&Estimate) -> String) -
     let pm = plus_minus(e);
     let letter = source_letter(e.source);
     if pm.is_empty() { format!("{} {letter}", text(e)) } else { format!("{} {pm} {letter}", text(e)) }
+}
+
+/// The same of a rate, or of what follows from it; `≥ 4.12 M B` where nothing bounds it from above.
+pub(super) fn at_least(e: Option<&Estimate>, text: impl Fn(&Estimate) -> String) -> String {
+    match e {
+        Some(e) if e.high.is_infinite() && e.low > 0.0 => {
+            format!("≥ {} {}", text(&Estimate { value: e.low, ..*e }), source_letter(e.source))
+        }
+        _ => number(e, text),
+    }
+}
+
+/// CPU time per call; `≤ 2.30 ns D` where the rate is a lower limit.
+pub(super) fn cpu_per_call(r: &Row) -> String {
+    let bound = r.rate_hz.is_some_and(|rate| rate.high.is_infinite());
+    match r.on_cpu_ns.as_ref() {
+        Some(e) if bound && e.high.is_finite() => {
+            format!("≤ {} {}", duration_ns(e.high), source_letter(e.source))
+        }
+        e => number(e, |e| duration_ns(e.value)),
+    }
 }
 
 /// Exact counts in full, estimates with three digits: more would claim more than is known.

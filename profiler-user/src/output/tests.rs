@@ -2,6 +2,8 @@ use super::sample::report;
 use super::*;
 use crate::recording::sample::recording;
 use expect_test::{Expect, expect};
+use profiler_core::estimate::Estimate;
+use profiler_core::report::Row;
 use prost::Message;
 use std::io::Read;
 
@@ -106,6 +108,25 @@ fn table_and_receipt_in_120_columns() {
               the timer interrupt is late in the kernel
         "#]],
     );
+}
+
+#[test]
+fn a_rate_without_upper_end_is_shown_as_at_least() {
+    let rate = Estimate {
+        low: 4.12e6,
+        high: f64::INFINITY,
+        level: 0.95,
+        source: profiler_core::class::Source::Burst,
+        ..Estimate::exact(5e6, 500)
+    };
+    assert_eq!(table::at_least(Some(&rate), |e| units::si(e.value)), "≥ 4.12 M B");
+    assert_eq!(
+        table::at_least(Some(&Estimate { high: 6e6, ..rate }), |e| units::si(e.value)),
+        "5.00 M ±19 % B"
+    );
+    let time = Estimate { low: 0.0, high: 2.3, ..rate };
+    let row = Row { rate_hz: Some(rate), on_cpu_ns: Some(time), ..report().rows[0].clone() };
+    assert_eq!(table::cpu_per_call(&row), "≤ 2.30 ns B");
 }
 
 #[test]

@@ -79,6 +79,7 @@ fn class(class_id: u32, name: &str) -> ClassRow {
 }
 
 mod cut;
+mod hidden;
 mod log;
 mod operations;
 

@@ -224,3 +224,49 @@ fn nothing_seen_is_not_nothing_there() {
     let e = rate(&[single, single], LEVEL).unwrap();
     assert!(e.high.is_finite() && e.high > 0.5 && !e.value.is_nan());
 }
+
+/// Bursts of 500 hits on a trap that costs `true_tau`, with a price that is believed to be 700 ns and lie within a quarter of it.
+fn with_wrong_price(rng: &mut StdRng, rate_hz: f64, true_tau: f64) -> Vec<Burst> {
+    let one = |rng: &mut StdRng| {
+        let own: f64 = (0..500).map(|_| exponential(rng, 1.0 / rate_hz)).sum();
+        let elapsed_s = own + 500.0 * true_tau;
+        let time = BurstTime { elapsed_s, target_cpu_s: 0.0, threads: 1, other_cost_s: 0.0, cpu_per_s: 1.0 };
+        Burst::new(&time, 500, Stop::Quota, (7e-7, 5.25e-7, 8.75e-7))
+    };
+    (0..10).map(|_| one(rng)).collect()
+}
+
+#[test]
+fn a_rate_that_the_price_hides_is_bounded_from_below() {
+    let mut rng = rng(56);
+    for true_tau in [6e-7, 7e-7, 8.4e-7] {
+        for rate_hz in [3e6, 1e7] {
+            let bursts = with_wrong_price(&mut rng, rate_hz, true_tau);
+            let e = rate_or_bound(&bursts, LEVEL).unwrap();
+            assert!(e.high.is_infinite() && e.low < rate_hz, "{rate_hz} at {true_tau}: {e:?}");
+            // A bound that says something: without any correction it would be 1 / (tau + 1 / F).
+            assert!(e.low > 0.95 / (true_tau + 1.0 / rate_hz), "{rate_hz} at {true_tau}: {e:?}");
+            assert!((e.low..=e.high).contains(&e.value));
+        }
+    }
+    // A confident value there was 70 % too low: the trap cost 20 % more than its price.
+    let plain = rate(&with_wrong_price(&mut rng, 1e7, 8.4e-7), LEVEL).unwrap();
+    assert!(plain.value < 0.45e7, "{plain:?}");
+}
+
+#[test]
+fn a_rate_that_the_price_only_blurs_keeps_two_ends() {
+    let mut rng = rng(57);
+    for true_tau in [6e-7, 7e-7, 8.4e-7] {
+        for rate_hz in [1e3, 1e5, 5e5] {
+            let bursts = with_wrong_price(&mut rng, rate_hz, true_tau);
+            let e = rate_or_bound(&bursts, LEVEL).unwrap();
+            assert_eq!(Some(e), rate(&bursts, LEVEL));
+            assert!(e.high.is_finite());
+            if rate_hz > 1e4 {
+                assert!((e.low..=e.high).contains(&rate_hz), "{rate_hz} at {true_tau}: {e:?}");
+            }
+        }
+    }
+    assert_eq!(rate_or_bound(&[], LEVEL), None);
+}
