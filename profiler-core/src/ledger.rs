@@ -59,6 +59,9 @@ impl Account {
     }
 }
 
+/// What can wait takes a second to so much of its budget: samples go on meanwhile.
+const SECOND_SHARE: f64 = 0.95;
+
 type Accounts = BTreeMap<(Charge, Option<u32>), Account>;
 
 /// The account of one run.
@@ -217,6 +220,14 @@ impl Ledger {
     #[must_use]
     pub fn available_ns(&self) -> f64 {
         self.bucket.available_ns()
+    }
+
+    /// What may be charged now so that the last second and the next stay within the budget, ns; never negative. A full bucket and
+    /// what a second earns are a quarter more than a second's budget: what can wait (a survey) asks here, too.
+    #[must_use]
+    pub fn left_in_second_ns(&self) -> f64 {
+        let spent: f64 = self.recent.iter().map(|i| i.charged_ns).sum();
+        (SECOND_SHARE * self.bucket.rate() * 1e9 - spent - sum_counted(&self.open)).max(0.0)
     }
 
     /// The bucket.

@@ -1,21 +1,23 @@
 //! The survey: learning how often classes happen without paying for it.
 //!
 //! A rate needs counting, and counting a hot function is what must not be done. So classes are counted in
-//! bursts that a quota in *time* ends: `Q = q / tau_i` hits, after which the breaker takes the class off. Rounds
-//! of bursts give more to those classes whose interval is still so wide that the plan would change within it,
-//! and to nobody else.
+//! bursts that a quota in *time* ends: `Q = q / tau_i` hits, after which the breaker takes the class off. A first look
+//! tells orders of magnitude, a second gives every class the hits that make its rate good or that the budget affords
+//! ([`looks`]); rounds of bursts then give more to those classes whose interval is still so wide that the plan would
+//! change within it, and to nobody else.
 //!
 //! Inputs: classes with prices and shares, tokens, outcomes of bursts, the planner as a closure. Outputs: bursts
 //! to run ([`Step`]), rates with intervals ([`RateEstimate`]).
 //! What it does not do: it attaches nothing, reads no clock, charges no ledger (the session charges what was
 //! really spent; the survey only never asks for more than the tokens it is told of).
 
+mod looks;
 mod overlap;
 mod state;
 mod types;
 
 pub use types::{
-    BurstOutcome, BurstRequest, Ended, RateEstimate, Step, StoppedBy, SurveyClass, SurveyConfig,
+    BurstOutcome, BurstRequest, Ended, Link, RateEstimate, Step, StoppedBy, SurveyClass, SurveyConfig,
 };
 
 use crate::class::ClassId;
@@ -26,14 +28,29 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// Largest number of classes for which each rate is moved to its limits alone; beyond, all are moved together.
 const ONE_BY_ONE: usize = 256;
 
+/// Links opened in one step at most: each takes some 10 ms, and windows have to end on time.
+const PER_STEP: usize = 8;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    First,
+    Second,
+    Rounds,
+}
+
 /// The state of a survey.
 #[derive(Debug, Clone)]
 pub struct Survey {
     config: SurveyConfig,
     cpu_per_s: f64,
     states: BTreeMap<ClassId, State>,
-    queue: VecDeque<ClassId>,
-    in_flight: BTreeMap<ClassId, BurstRequest>,
+    stage: Stage,
+    /// Bursts to come, link by link.
+    queue: VecDeque<Vec<BurstRequest>>,
+    /// Bursts that run, and what is reserved for each, CPU s.
+    in_flight: BTreeMap<ClassId, (BurstRequest, f64)>,
+    /// Shared links asked for so far.
+    links: u32,
     landed: Vec<(BurstRequest, BurstOutcome)>,
     round: u32,
     spent_s: f64,
@@ -51,15 +68,18 @@ impl Survey {
             config,
             cpu_per_s,
             states,
+            stage: Stage::First,
             queue: VecDeque::new(),
             in_flight: BTreeMap::new(),
+            links: 0,
             landed: Vec::new(),
             round: 1,
             spent_s: 0.0,
             begin_ns: None,
             ended: None,
         };
-        survey.queue = survey.by_interest(survey.states.keys().copied().collect()).into();
+        let all = survey.by_interest(survey.states.keys().copied().collect());
+        survey.queue = survey.first_look(&all).into();
         survey
     }
 
@@ -68,7 +88,7 @@ impl Survey {
         self.cpu_per_s = cpu_per_s;
     }
 
-    /// The next bursts, which cost at most `available_cpu_s`, whatever the target does.
+    /// The next bursts, which together with those that run cost at most `available_cpu_s`, whatever the target does.
     ///
     /// `plan` is the planner: from all rates measured so far, one decision per class, in the same order. It is
     /// asked between rounds with rates moved to the ends of their intervals; a class for which that changes any
@@ -83,46 +103,89 @@ impl Survey {
         if let Some(ended) = self.ended {
             return Step::Done(ended);
         }
-        if !self.in_flight.is_empty() {
-            return Step::Wait { cpu_s: 0.0 };
-        }
+        let running = !self.in_flight.is_empty();
         if now_ns.saturating_sub(begin_ns) >= self.config.time_limit_ns {
-            return self.end(Ended::Time);
+            return if running { Step::Wait { cpu_s: 0.0 } } else { self.end(Ended::Time) };
         }
         if self.queue.is_empty() {
-            let vague = now_ns.saturating_sub(begin_ns) < self.config.vague_limit_ns;
-            let undecided = self.undecided(plan);
-            let vague = if vague { self.vague(&undecided) } else { Vec::new() };
-            if undecided.is_empty() && vague.is_empty() {
-                return self.end(Ended::Stable);
+            if running {
+                return Step::Wait { cpu_s: 0.0 };
             }
-            if self.round >= self.config.rounds {
-                return self.end(Ended::Rounds);
+            if let Some(ended) = self.refill(now_ns, plan) {
+                return self.end(ended);
             }
-            self.next_round(&undecided, &vague);
         }
+        let reserved: f64 = self.in_flight.values().map(|(_, reserve)| reserve).sum();
         let left = self.config.cpu_limit_s - self.spent_s;
-        let requests = self.batch(available_cpu_s.min(left));
+        let requests = self.batch(now_ns, available_cpu_s.min(left) - reserved);
         if !requests.is_empty() {
-            self.in_flight = requests.iter().map(|r| (r.class, *r)).collect();
             return Step::Run(requests);
         }
-        let needed = self.queue.front().map_or(0.0, |class| self.least_reserve(*class));
+        if running {
+            return Step::Wait { cpu_s: 0.0 };
+        }
+        let needed = self.queue.front().map_or(0.0, |item| self.least_reserve_s(item));
         if left < needed {
             return self.end(Ended::Budget);
         }
         Step::Wait { cpu_s: needed }
     }
 
+    /// All that was asked for has come: what is to be asked next, or why it is over.
+    fn refill<D: PartialEq>(
+        &mut self,
+        now_ns: u64,
+        plan: impl FnMut(&[RateEstimate]) -> Vec<D>,
+    ) -> Option<Ended> {
+        if self.stage == Stage::First {
+            let unknown = |s: &&State| !s.aborted && !s.is_known();
+            let unknown: Vec<ClassId> = self.states.values().filter(unknown).map(|s| s.class.class).collect();
+            if !unknown.is_empty() {
+                let unknown = self.by_interest(unknown);
+                self.queue = self.first_look(&unknown).into();
+                return None;
+            }
+            self.stage = Stage::Second;
+            if self.round < self.config.rounds {
+                self.queue = self.second_look(now_ns).into();
+            }
+            if !self.queue.is_empty() {
+                self.round += 1;
+                return None;
+            }
+        }
+        self.stage = Stage::Rounds;
+        let undecided = self.undecided(plan);
+        if undecided.is_empty() {
+            return Some(Ended::Stable);
+        }
+        if self.round >= self.config.rounds {
+            return Some(Ended::Rounds);
+        }
+        self.next_round(&undecided);
+        None
+    }
+
     /// Notes an outcome. Outcomes of classes that were not asked for are ignored.
     pub fn record(&mut self, outcome: BurstOutcome) {
-        let Some(request) = self.in_flight.remove(&outcome.class) else { return };
-        let Some(state) = self.states.get_mut(&outcome.class) else { return };
-        let paid = outcome.hits.saturating_add(outcome.extra_hits) as f64;
-        self.spent_s += paid * state.class.tau.seconds() + self.config.attach_cost_s;
-        if outcome.stopped_by == StoppedBy::Aborted {
+        let Some((request, _)) = self.in_flight.remove(&outcome.class) else { return };
+        let sharers = match request.link {
+            Link::Shared(_) => self.config.unknown_per_link.max(1) as f64,
+            Link::Alone | Link::Own => 1.0,
+        };
+        let length_s = (outcome.elapsed_ns as f64 * 1e-9).max(1e-9);
+        let tau_s = self.tau_s(outcome.class);
+        let paid_s = outcome.hits.saturating_add(outcome.extra_hits) as f64 * tau_s;
+        let tail_s = self.tail_s(outcome.hits as f64 * tau_s / length_s, length_s);
+        self.spent_s += paid_s + tail_s + self.config.attach_cost_s / sharers;
+        if outcome.stopped_by == StoppedBy::Aborted
+            && let Some(state) = self.states.get_mut(&outcome.class)
+        {
             state.aborted = true;
-            self.queue.retain(|c| *c != outcome.class);
+            for item in &mut self.queue {
+                item.retain(|r| r.class != outcome.class);
+            }
+            self.queue.retain(|item| !item.is_empty());
         }
         // Aborted bursts slowed the others all the same.
         self.landed.push((request, outcome));
@@ -174,7 +237,7 @@ impl Survey {
             };
             let Some(state) = self.states.get_mut(&outcome.class) else { continue };
             if !state.note(&request, &outcome, stop, neighbours_s, self.cpu_per_s) {
-                self.queue.push_back(outcome.class);
+                self.queue.push_back(vec![BurstRequest { link: Link::Alone, ..request }]);
             }
         }
     }
@@ -216,104 +279,86 @@ impl Survey {
         self.by_interest(open.into_iter().filter(|c| !aborted(c)).collect())
     }
 
-    /// Other classes of which a longer window would tell more, for nothing.
-    fn vague(&self, undecided: &[ClassId]) -> Vec<ClassId> {
-        let longest = self.config.longest_window_ns;
-        let more = |s: &&State| s.last_stop == Some(Stop::Window) && s.window_ns < longest && !s.aborted;
-        let wide =
-            |s: &&State| s.rate(self.config.level).is_some_and(|r| r.rate_hz.high > 10.0 * r.rate_hz.low);
-        let list = self.states.values().filter(more).filter(wide).map(|s| s.class.class);
-        self.by_interest(list.filter(|c| !undecided.contains(c)).collect())
-    }
-
-    fn next_round(&mut self, undecided: &[ClassId], vague: &[ClassId]) {
+    fn next_round(&mut self, undecided: &[ClassId]) {
         self.round += 1;
         let config = self.config;
-        for class in undecided.iter().chain(vague) {
+        let mut items = Vec::new();
+        for class in undecided {
             let Some(state) = self.states.get_mut(class) else { continue };
-            match state.last_stop {
-                Some(Stop::Window) => {
-                    let grown = state.window_ns as f64 * config.growth;
-                    state.window_ns = (grown as u64).min(config.longest_window_ns);
-                    // A longer window of the same rate needs a larger quota, or it will be cut short.
-                    state.quota_s = (state.quota_s * config.growth).min(config.largest_quota_s);
-                }
-                _ => state.quota_s = (state.quota_s * config.growth).min(config.largest_quota_s),
+            // A longer window of the same rate needs a larger quota, or it will be cut short.
+            state.quota_s = (state.quota_s * config.growth).min(config.largest_quota_s);
+            if state.last_stop == Some(Stop::Window) {
+                let grown = state.window_ns as f64 * config.growth;
+                state.window_ns = (grown as u64).min(config.longest_window_ns);
             }
+            let window_ns = state.window_ns;
+            let hz = state.rate(config.level).map_or(0.0, |r| r.rate_hz.value);
+            let quota_hits = self.quota_hits(*class, 1.0);
+            let hot = (quota_hits as f64) < hz * looks::HOT_S;
+            let link = if hot { Link::Alone } else { Link::Own };
+            items.push(vec![BurstRequest { class: *class, quota_hits, window_ns, link }]);
         }
         // Passes over all of them, so that a class's bursts lie apart in time.
         for _ in 0..config.bursts_per_round.max(1) {
-            self.queue.extend(undecided);
+            self.queue.extend(items.iter().cloned());
         }
-        self.queue.extend(vague);
     }
 
-    /// Takes bursts from the queue, in its order, while their reserves fit. A hot class is joined only by classes
-    /// known not to be hot.
-    fn batch(&mut self, mut tokens_s: f64) -> Vec<BurstRequest> {
-        let mut requests: Vec<BurstRequest> = Vec::new();
-        let (mut hot, mut new) = (false, false);
-        let mut later = VecDeque::new();
-        while let Some(class) = self.queue.pop_front() {
-            let (is_hot, is_new) =
-                self.states.get(&class).map_or((false, false), |s| (s.hot, s.last_stop.is_none()));
-            let twice = requests.iter().any(|r| r.class == class);
-            if twice || (is_hot && (hot || new)) || (is_new && hot) {
-                later.push_back(class);
-                continue;
+    /// Takes bursts from the queue, in its order, while their reserves fit.
+    fn batch(&mut self, now_ns: u64, mut tokens_s: f64) -> Vec<BurstRequest> {
+        let running = |r: &BurstRequest| match r.link {
+            Link::Shared(link) => (Some(link), None),
+            Link::Alone | Link::Own => (None, Some(r.class)),
+        };
+        let mut links: BTreeSet<_> = self.in_flight.values().map(|(r, _)| running(r)).collect();
+        let mut batch: Vec<BurstRequest> = Vec::new();
+        let left_ns = self.left_ns(now_ns).max(self.config.first_window_ns);
+        for _ in 0..PER_STEP {
+            let Some(mut item) = self.queue.pop_front() else { break };
+            let twice = item.iter().any(|r| self.in_flight.contains_key(&r.class));
+            // In the first look, while nothing runs, a burst may be cut to what there is.
+            if self.stage == Stage::First && links.is_empty() {
+                self.cut(&mut item, tokens_s);
             }
-            let wanted = self.quota_hits(class);
-            // The first burst of a batch may be cut to what there is; a later one rather waits.
-            let most = if requests.is_empty() { self.affordable_hits(class, tokens_s) } else { wanted };
-            let quota_hits = wanted.min(most);
-            let reserve = self.reserve_s(class, quota_hits);
-            if requests.len() >= self.config.batch
-                || quota_hits < self.config.least_hits
-                || reserve > tokens_s
-            {
-                later.push_back(class);
+            let reserve = self.reserve_s(&item);
+            if twice || links.len() >= self.config.batch || reserve > tokens_s {
+                self.queue.push_front(item);
                 break;
             }
             tokens_s -= reserve;
-            (hot, new) = (hot || is_hot, new || is_new);
-            let window_ns = self.states.get(&class).map_or(self.config.first_window_ns, |s| s.window_ns);
-            requests.push(BurstRequest { class, quota_hits, window_ns });
+            let each = reserve / item.len() as f64;
+            for request in &mut item {
+                request.window_ns = request.window_ns.min(left_ns);
+                self.in_flight.insert(request.class, (*request, each));
+                links.insert(running(request));
+            }
+            batch.append(&mut item);
         }
-        later.append(&mut self.queue);
-        self.queue = later;
-        requests
+        batch
     }
 
-    /// `Q = q / tau_i`, not more than four times what the class can show in its window by what is known.
-    fn quota_hits(&self, class: ClassId) -> u64 {
-        let least = self.config.least_hits;
-        let Some(state) = self.states.get(&class) else { return least };
-        let by_time = state.quota_s / state.class.tau.seconds().max(1e-9);
-        let by_rate = state
-            .rate(self.config.level)
-            .map_or(f64::INFINITY, |r| 4.0 * r.rate_hz.high * state.window_ns as f64 * 1e-9);
-        // Casts saturate; a quota of u64::MAX hits is never affordable.
-        (by_time.min(by_rate) as u64).max(least)
+    /// Cuts a link's quotas to what the tokens allow, if that is enough for a rate.
+    fn cut(&self, item: &mut [BurstRequest], tokens_s: f64) {
+        let least = self.least_reserve_s(item);
+        let full = self.reserve_s(item);
+        if full <= tokens_s || least > tokens_s {
+            return;
+        }
+        let part = (tokens_s - least) / (full - least);
+        for request in item {
+            let more = request.quota_hits.saturating_sub(self.config.least_hits);
+            request.quota_hits = self.config.least_hits.min(request.quota_hits) + (part * more as f64) as u64;
+        }
     }
 
-    /// The most that a burst can take from the target, CPU s: its quota at the dearest price, and every running
-    /// thread hitting without pause until the class is off.
-    fn reserve_s(&self, class: ClassId, quota_hits: u64) -> f64 {
-        let dearest = self.states.get(&class).map_or(0.0, |s| s.class.tau.max_ns * 1e-9);
-        quota_hits as f64 * dearest + self.fixed_reserve_s()
-    }
-
-    fn fixed_reserve_s(&self) -> f64 {
-        self.config.reaction_s * f64::from(self.config.parallel.max(1)) + self.config.attach_cost_s
-    }
-
-    fn least_reserve(&self, class: ClassId) -> f64 {
-        self.reserve_s(class, self.config.least_hits)
-    }
-
-    fn affordable_hits(&self, class: ClassId, tokens_s: f64) -> u64 {
-        let dearest = self.states.get(&class).map_or(0.0, |s| s.class.tau.max_ns * 1e-9).max(1e-9);
-        ((tokens_s - self.fixed_reserve_s()) / dearest).max(0.0) as u64
+    /// The reserve of a link with the smallest quotas; beyond the first look, of what is asked for.
+    fn least_reserve_s(&self, item: &[BurstRequest]) -> f64 {
+        if self.stage != Stage::First {
+            return self.reserve_s(item);
+        }
+        let least =
+            |r: &BurstRequest| BurstRequest { quota_hits: r.quota_hits.min(self.config.least_hits), ..*r };
+        self.reserve_s(&item.iter().map(least).collect::<Vec<_>>())
     }
 
     /// Most weighted time first: if the survey is cut short, the least is lost.

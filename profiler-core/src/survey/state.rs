@@ -1,26 +1,30 @@
 //! What the survey knows of one class.
 
-use super::{BurstOutcome, BurstRequest, RateEstimate, SurveyClass, SurveyConfig};
+use super::{BurstOutcome, BurstRequest, Link, RateEstimate, SurveyClass, SurveyConfig};
 use crate::stats::bursts::{self, Burst, BurstTime, Stop, undilated_s};
 
-/// A burst that a quota ended within this undilated time is of a *hot* class, s: it gets a batch without other
-/// hot ones, because what they cost each other in so short a time can not be told apart.
-const HOT_S: f64 = 20e-3;
-
 /// Cost of neighbours, relative to a burst's own undilated time, above which the burst is not used but repeated.
-const DISTURBED: f64 = 0.02;
+const DISTURBED: f64 = 0.1;
+
+/// What neighbours cost within a burst is known to this part of it.
+const NEIGHBOUR_ERROR: f64 = 0.25;
 
 /// Repetitions of a disturbed burst; after these it is taken as it is, with its wide interval.
 const REPEATS: u32 = 2;
+
+/// A window on a shared link that a neighbour's trip ended sooner tells the order of magnitude only, s: its classes are
+/// let in one after the other, and go one after the other.
+const SHORTEST_SHARED_S: f64 = 10e-3;
 
 #[derive(Debug, Clone)]
 pub(super) struct State {
     pub class: SurveyClass,
     pub bursts: Vec<Burst>,
+    /// Windows that say roughly how often it happens, used as long as there is nothing better.
+    pub rough: Vec<Burst>,
     pub quota_s: f64,
     pub window_ns: u64,
     pub last_stop: Option<Stop>,
-    pub hot: bool,
     pub repeats: u32,
     pub aborted: bool,
 }
@@ -31,13 +35,18 @@ impl State {
         Self {
             class: *class,
             bursts: Vec::new(),
+            rough: Vec::new(),
             quota_s: config.first_quota_s,
             window_ns: config.first_window_ns,
             last_stop: None,
-            hot: false,
             repeats: 0,
             aborted: false,
         }
+    }
+
+    /// It has been seen, or had its whole first window: what it needs next can be said.
+    pub fn is_known(&self) -> bool {
+        !self.bursts.is_empty() || self.rough.iter().any(|b| b.hits > 0)
     }
 
     /// Takes a burst in; `false` if it has to be repeated: its neighbours disturbed it, or it has no length.
@@ -60,33 +69,56 @@ impl State {
         let own =
             |neighbours_s: f64, tau_ns: f64| undilated_s(&time(neighbours_s), outcome.hits, tau_ns * 1e-9);
         let time_s = own(neighbours_s, tau.ns);
-        self.last_stop = Some(stop);
-        self.hot = stop == Stop::Quota && time_s < HOT_S;
-        // One that the breaker ended while it was being opened saw nothing.
-        let void = outcome.elapsed_ns == 0;
-        let disturbed = stop == Stop::Quota && neighbours_s > DISTURBED * time_s;
-        if (void || disturbed) && self.repeats < REPEATS {
-            self.repeats += 1;
-            return false;
-        }
         // So that windows compare with undilated times: the part of this one that was the target's own.
         let share = if outcome.elapsed_ns > 0 { time_s / time(0.0).elapsed_s } else { 1.0 };
-        self.bursts.push(Burst {
+        let burst = Burst {
             hits: outcome.hits,
             stop,
             time_s,
-            // What neighbours cost within the burst is known to about a half.
-            time_low_s: own(1.5 * neighbours_s, tau.max_ns),
-            time_high_s: own(0.5 * neighbours_s, tau.min_ns),
+            time_low_s: own((1.0 + NEIGHBOUR_ERROR) * neighbours_s, tau.max_ns),
+            time_high_s: own((1.0 - NEIGHBOUR_ERROR) * neighbours_s, tau.min_ns),
             quota: Some(request.quota_hits),
             window_s: Some(request.window_ns as f64 * 1e-9 * share),
             busy: time(neighbours_s).busy(),
-        });
+        };
+        let shared = matches!(request.link, Link::Shared(_));
+        let cut = shared && stop == Stop::Window && time(0.0).elapsed_s < SHORTEST_SHARED_S;
+        // Its own quota was used up before the link was gone: nobody knows when.
+        let spent = stop == Stop::Window && outcome.hits >= request.quota_hits;
+        // Where the neighbours' cost swallows all of the time, a tenth of it is as good a guess as any.
+        let elapsed_s = time(0.0).elapsed_s;
+        let rough = Burst {
+            time_s: burst.time_s.max(0.1 * elapsed_s),
+            time_high_s: elapsed_s.max(burst.time_high_s),
+            ..burst
+        };
+        // One that the breaker ended while it was being opened saw nothing.
+        let void = outcome.elapsed_ns == 0;
+        if void && (shared || self.repeats < REPEATS) {
+            self.repeats += 1;
+            return shared;
+        }
+        if cut || spent {
+            self.rough.push(rough);
+            return true;
+        }
+        self.last_stop = Some(stop);
+        let disturbed = stop == Stop::Quota && neighbours_s > DISTURBED * time_s;
+        if disturbed && (shared || self.repeats < REPEATS) {
+            self.repeats += 1;
+            self.rough.push(rough);
+            return shared;
+        }
+        self.bursts.push(burst);
         true
     }
 
     pub fn rate(&self, level: f64) -> Option<RateEstimate> {
-        let rate_hz = bursts::rate(&self.bursts, level)?;
+        let bursts = if self.bursts.is_empty() { &self.rough } else { &self.bursts };
+        let mut rate_hz = bursts::rate(bursts, level)?;
+        if rate_hz.n == 0 {
+            rate_hz.value = 0.5 / bursts.iter().map(|b| b.time_s).sum::<f64>();
+        }
         Some(RateEstimate {
             class: self.class.class,
             rate_hz,
@@ -94,7 +126,7 @@ impl State {
             tau_s: self.class.tau.seconds(),
             weight: self.class.weight,
             // Saturating is right: a survey has tens of bursts per class.
-            bursts: u32::try_from(self.bursts.len()).unwrap_or(u32::MAX),
+            bursts: u32::try_from(bursts.len()).unwrap_or(u32::MAX),
         })
     }
 }

@@ -10,6 +10,7 @@ struct Target {
     rng: StdRng,
     now_ns: f64,
     reaction_s: f64,
+    attach_s: f64,
     classes: BTreeMap<ClassId, (f64, f64)>,
 }
 
@@ -17,7 +18,7 @@ impl Target {
     /// `classes`: (rate per own second, price of a hit in s).
     fn new(seed: u64, classes: &[(f64, f64)]) -> Self {
         let classes = classes.iter().enumerate().map(|(i, c)| (ClassId(i as u32), *c)).collect();
-        Self { rng: rng(seed), now_ns: 1e9, reaction_s: 50e-6, classes }
+        Self { rng: rng(seed), now_ns: 1e9, reaction_s: 50e-6, attach_s: 1e-3, classes }
     }
 
     fn survey_classes(&self) -> Vec<SurveyClass> {
@@ -30,8 +31,19 @@ impl Target {
         self.classes.iter().map(class).collect()
     }
 
-    /// Runs a batch to the end of its longest window; outcomes and the monitoring cost in s.
+    /// Opens bursts in their order, runs each to its end; outcomes and the monitoring cost in s.
     fn run(&mut self, requests: &[BurstRequest]) -> (Vec<BurstOutcome>, f64) {
+        let (mut outcomes, mut cost_s) = (Vec::new(), 0.0);
+        let alone = |r: &BurstRequest| r.link == Link::Alone;
+        for part in requests.chunk_by(|a, b| !alone(a) && !alone(b)) {
+            let (ended, cost) = self.run_together(part);
+            outcomes.extend(ended);
+            cost_s += cost;
+        }
+        (outcomes, cost_s)
+    }
+
+    fn run_together(&mut self, requests: &[BurstRequest]) -> (Vec<BurstOutcome>, f64) {
         struct Live {
             request: BurstRequest,
             next_own_s: f64,
@@ -79,6 +91,15 @@ impl Target {
             let wall_s = hit_own_s + cost_s;
             let (rate, tau) = self.classes[&live[i].request.class];
             let gap = exponential(&mut self.rng, 1.0 / rate);
+            // A link goes as a whole, when one of its classes has tripped.
+            let link = live[i].request.link;
+            let shared = matches!(link, Link::Shared(_));
+            let cut_s = live
+                .iter()
+                .filter(|l| shared && l.request.link == link)
+                .filter_map(|l| l.tripped_s)
+                .fold(f64::INFINITY, f64::min)
+                + self.reaction_s;
             let l = &mut live[i];
             l.next_own_s += gap;
             let window_s = l.request.window_ns as f64 * 1e-9;
@@ -90,26 +111,32 @@ impl Target {
                     continue;
                 }
                 l.extra += 1;
-            } else if wall_s > window_s {
+            } else if wall_s > cut_s.min(window_s) {
+                let window_s = cut_s.min(window_s);
                 l.done = Some(outcome(l, window_s, StoppedBy::Window));
                 continue;
+            } else if l.hits == l.request.quota_hits {
+                l.extra += 1;
             } else {
                 l.hits += 1;
             }
             cost_s += tau;
             own_s = hit_own_s;
-            if l.tripped_s.is_none() && l.hits == l.request.quota_hits {
+            if l.tripped_s.is_none() && l.hits == l.request.quota_hits && cut_s.is_infinite() {
                 l.tripped_s = Some(own_s + cost_s);
             }
         }
-        let longest = requests.iter().map(|r| r.window_ns as f64).fold(0.0, f64::max);
-        self.now_ns += longest.max((own_s + cost_s) * 1e9);
+        // Windows that a quota ended are over.
+        let ended = |l: &Live| l.done.map_or(0.0, |o| (o.elapsed_ns + o.off_ns) as f64);
+        let longest = live.iter().map(ended).fold(0.0, f64::max);
+        self.now_ns += longest.max((own_s + cost_s) * 1e9).max(self.attach_s * 1e9 * requests.len() as f64);
         (live.into_iter().filter_map(|l| l.done).collect(), cost_s)
     }
 }
 
 struct Finished {
     survey: Survey,
+    links: usize,
     ended: Ended,
     seconds: f64,
 }
@@ -119,9 +146,21 @@ fn run<D: PartialEq>(
     target: &mut Target,
     config: SurveyConfig,
     budget: f64,
+    plan: impl FnMut(&[RateEstimate]) -> Vec<D>,
+) -> Finished {
+    let classes = target.survey_classes();
+    run_with(target, &classes, config, budget, plan)
+}
+
+fn run_with<D: PartialEq>(
+    target: &mut Target,
+    classes: &[SurveyClass],
+    config: SurveyConfig,
+    budget: f64,
     mut plan: impl FnMut(&[RateEstimate]) -> Vec<D>,
 ) -> Finished {
-    let mut survey = Survey::new(config, 1.0, &target.survey_classes());
+    let mut survey = Survey::new(config, 1.0, classes);
+    let mut links = 0;
     let mut bucket = TokenBucket::new(OverheadBudget::Share(budget));
     let begin = target.now_ns;
     loop {
@@ -132,7 +171,7 @@ fn run<D: PartialEq>(
                 let seconds = (target.now_ns - begin) * 1e-9;
                 let allowed = budget * seconds;
                 assert!(survey.spent_s() <= allowed, "{} of {allowed} s", survey.spent_s());
-                return Finished { survey, ended, seconds };
+                return Finished { survey, links, ended, seconds };
             }
             Step::Wait { cpu_s } => {
                 assert!(cpu_s > available, "asked to wait for what is there");
@@ -143,8 +182,15 @@ fn run<D: PartialEq>(
                 assert!(!requests.is_empty());
                 let distinct: BTreeSet<ClassId> = requests.iter().map(|r| r.class).collect();
                 assert_eq!(distinct.len(), requests.len(), "one burst of a class at a time");
+                links +=
+                    requests.chunk_by(|a, b| a.link == b.link && matches!(a.link, Link::Shared(_))).count();
                 let (outcomes, cost_s) = target.run(&requests);
-                assert!(cost_s <= available, "spent {cost_s} of {available}");
+                // What is open for long may take what the bucket earns meanwhile.
+                let seconds = (target.now_ns - from) * 1e-9;
+                assert!(
+                    cost_s <= available + budget * seconds,
+                    "spent {cost_s} of {available} in {seconds} s"
+                );
                 outcomes.into_iter().for_each(|o| survey.record(o));
                 cost_s
             }
@@ -192,31 +238,89 @@ fn unbiased_from_1e2_to_1e7_calls_a_second() {
     assert!((0.93..=0.995).contains(&coverage), "{coverage}");
 }
 
-#[test]
-fn a_hundred_classes_over_seven_decades_in_five_seconds_at_two_percent() {
-    let truth: Vec<(f64, f64)> = (0..100)
-        .map(|i| (10f64.powf(0.5 + 6.5 * f64::from(i) / 99.0), if i % 3 == 0 { STEPPED } else { PUSH }))
-        .collect();
-    let (mut near, mut all, mut good, mut affordable) = (0, 0, 0, 0);
-    for seed in 0..5 {
+/// What a hundred classes over seven decades come to, of which the samples show every tenth.
+struct Hundred {
+    near: u32,
+    all: u32,
+    held: u32,
+    good: u32,
+    affordable: u32,
+}
+
+fn a_hundred(price: impl Fn(i32) -> f64) -> Hundred {
+    let runs = 8;
+    let truth: Vec<(f64, f64)> =
+        (0..100).map(|i| (10f64.powf(-1.0 + 7.0 * f64::from(i) / 99.0), price(i))).collect();
+    let mut sum = Hundred { near: 0, all: 0, held: 0, good: 0, affordable: 0 };
+    for seed in 0..runs {
         let mut target = Target::new(2_000 + seed, &truth);
-        let config = SurveyConfig { vague_limit_ns: 5_000_000_000, ..SurveyConfig::default() };
-        let done = run(&mut target, config, 0.02, curious);
-        assert!(done.seconds <= 5.6, "{} s", done.seconds);
+        let config = SurveyConfig {
+            time_limit_ns: 5_000_000_000,
+            // What 2 % of a CPU brings, and what the bucket holds.
+            income: 0.018,
+            burst_limit_s: 0.004,
+            ..SurveyConfig::default()
+        };
+        let mut classes = target.survey_classes();
+        classes.iter_mut().filter(|c| c.class.0 % 10 != 5).for_each(|c| c.rho = 0.0);
+        let done = run_with(&mut target, &classes, config, 0.02, cheap);
+        assert!(done.seconds <= 5.2, "{} s", done.seconds);
         assert!(done.survey.unmeasured().is_empty());
+        // Nobody is attached alone a hundred times.
+        assert!(done.links < 120, "{} links", done.links);
         for r in done.survey.rates() {
             let rate = truth[r.class.0 as usize].0;
-            all += 1;
-            let off = if r.rate_hz.value > 0.0 { r.rate_hz.value / rate } else { r.rate_hz.high / rate };
-            near += u32::from((0.1..10.0).contains(&off));
+            sum.all += 1;
+            sum.near += u32::from((0.1..10.0).contains(&(r.rate_hz.value / rate)));
+            sum.held += u32::from(r.rate_hz.low <= rate && rate <= r.rate_hz.high);
             if r.rate_hz.n >= 400 {
-                affordable += 1;
-                good += u32::from((r.rate_hz.value / rate - 1.0).abs() < 0.1);
+                sum.affordable += 1;
+                sum.good += u32::from((r.rate_hz.value / rate - 1.0).abs() < 0.1);
             }
         }
     }
-    assert!(f64::from(near) >= 0.95 * f64::from(all), "order of magnitude: {near} of {all}");
-    assert!(affordable >= 40 && f64::from(good) >= 0.93 * f64::from(affordable), "{good} of {affordable}");
+    sum.affordable /= runs as u32;
+    sum.good /= runs as u32;
+    sum
+}
+
+#[test]
+fn a_hundred_classes_over_seven_decades_in_five_seconds_at_two_percent() {
+    let cheap_sites = a_hundred(|_| PUSH);
+    assert!(cheap_sites.affordable >= 38, "{} with 400 hits", cheap_sites.affordable);
+    for sum in [cheap_sites, a_hundred(|i| if i % 3 == 0 { STEPPED } else { PUSH })] {
+        let part = |n: u32, of: u32| f64::from(n) / f64::from(of);
+        assert!(part(sum.near, sum.all) >= 0.95, "order of magnitude: {} of {}", sum.near, sum.all);
+        assert!(part(sum.held, sum.all) >= 0.93, "truth in the interval: {} of {}", sum.held, sum.all);
+        assert!(part(sum.good, sum.affordable) >= 0.93, "{} of {}", sum.good, sum.affordable);
+    }
+}
+
+#[test]
+fn unknown_classes_share_links_and_the_hot_one_leaves_them() {
+    let truth: Vec<(f64, f64)> = (0..40).map(|i| (if i == 7 { 1e6 } else { 0.5 }, PUSH)).collect();
+    let mut target = Target::new(9, &truth);
+    let mut classes = target.survey_classes();
+    classes.iter_mut().for_each(|c| c.rho = 0.0);
+    let mut survey = Survey::new(SurveyConfig::default(), 1.0, &classes);
+    let Step::Run(first) = survey.next_step(0, 1.0, cheap) else { panic!("no burst") };
+    // Five links for forty classes.
+    let links: BTreeSet<String> = first.iter().map(|r| format!("{:?}", r.link)).collect();
+    assert_eq!((first.len(), links.len()), (40, 5));
+    target.run(&first).0.into_iter().for_each(|o| survey.record(o));
+    // Seven neighbours were cut short and not seen: they are looked at again, now on links of their own.
+    let Step::Run(again) = survey.next_step(1, 1.0, cheap) else { panic!("no burst") };
+    assert!(again.iter().all(|r| r.link == Link::Own && r.class.0 < 8 && r.class.0 != 7), "{again:?}");
+    target.run(&again).0.into_iter().for_each(|o| survey.record(o));
+    // The hot one alone, the others all together for long.
+    let Step::Run(second) = survey.next_step(2, 1.0, cheap) else { panic!("no burst") };
+    let hot: Vec<_> = second.iter().filter(|r| !matches!(r.link, Link::Shared(_))).collect();
+    assert!(hot.len() == 1 && hot[0].class.0 == 7 && hot[0].link == Link::Alone && hot[0].quota_hits == 480);
+    assert!(second.iter().all(|r| r.class.0 == 7 || r.link == second[0].link && r.window_ns == 800_000_000));
+    // Never seen is not never.
+    let rates = survey.rates();
+    let unseen = rates.iter().find(|r| r.rate_hz.n == 0).unwrap();
+    assert!((unseen.rate_hz.value - 0.5 / 0.05).abs() < 1.0 && unseen.rate_hz.low == 0.0);
 }
 
 #[test]

@@ -22,28 +22,36 @@ pub struct SurveyConfig {
     pub first_window_ns: u64,
     /// Longest window, ns.
     pub longest_window_ns: u64,
-    /// Bursts per class in every round after the first: their spread gives the interval.
+    /// Hits that a class gets in its second look, if the budget affords them: a rate within a tenth, 95 times in 100.
+    pub wanted_hits: u64,
+    /// Up to so many classes each get a link of their own; of more, only those that the samples showed, most time first.
+    pub own_links: usize,
+    /// Classes of unknown rate on one link: its last function is off some 65 us x this after its first.
+    pub unknown_per_link: usize,
+    /// Bursts per class in every round after the second: their spread gives the interval.
     pub bursts_per_round: u32,
     /// Rounds at most.
     pub rounds: u32,
-    /// Classes attached at the same time at most.
+    /// Links at the same time at most.
     pub batch: usize,
     /// Time from the trip of a quota to the last hit, s: the target may lose it on every running thread.
     pub reaction_s: f64,
     /// Threads of the target that can run at once: min(threads, CPUs).
     pub parallel: u32,
-    /// Cost of attaching and detaching one class, CPU s.
+    /// Cost of attaching and detaching one link, CPU s.
     pub attach_cost_s: f64,
+    /// Time for which the breakpoints of a link that has been there for longer than 5 ms outlive it, s: calls pay on.
+    pub detach_delay_s: f64,
+    /// Most that one burst may cost, attaching and reaction included, CPU s: a part of what the bucket holds, or it would wait for ever.
+    pub burst_limit_s: f64,
+    /// Tokens that the survey may take in a second, CPU s/s: what its second look is cut to.
+    pub income: f64,
     /// All that the survey may spend, CPU s.
     pub cpu_limit_s: f64,
     /// Time after which no new burst is asked for, ns from the first call.
     pub time_limit_ns: u64,
     /// A rate known to this relative half-width is good enough for any plan.
     pub tight: f64,
-    /// Classes that a window ended and whose interval spans more than a factor of ten get longer windows until
-    /// this time, ns from the first call, even if no plan depends on them: counting what is seldom costs nothing
-    /// but time.
-    pub vague_limit_ns: u64,
 }
 
 impl Default for SurveyConfig {
@@ -57,17 +65,22 @@ impl Default for SurveyConfig {
             least_hits: 8,
             // Links fade in and out over milliseconds; 50 ms is the shortest window that dwarfs it.
             first_window_ns: 50_000_000,
-            longest_window_ns: 500_000_000,
+            longest_window_ns: 2_000_000_000,
+            wanted_hits: 480,
+            own_links: 24,
+            unknown_per_link: 8,
             bursts_per_round: 3,
             rounds: 6,
-            batch: 64,
+            batch: 24,
             reaction_s: 100e-6,
             parallel: 1,
             attach_cost_s: 0.0,
+            detach_delay_s: 0.0,
+            burst_limit_s: f64::INFINITY,
+            income: f64::INFINITY,
             cpu_limit_s: f64::INFINITY,
             time_limit_ns: 5_000_000_000,
             tight: 0.05,
-            vague_limit_ns: 1_000_000_000,
         }
     }
 }
@@ -85,6 +98,18 @@ pub struct SurveyClass {
     pub weight: f64,
 }
 
+/// The link that a burst is counted through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Link {
+    /// Its own, and no other burst is opened before it is over (its quota ends it within milliseconds): what two hot
+    /// classes cost each other in so short a time cannot be told apart.
+    Alone,
+    /// Its own.
+    Own,
+    /// One link for all requests of a step with this number: it ends for all of them when one of them trips.
+    Shared(u32),
+}
+
 /// A burst to run: count hits of the class until the quota is used up or the window ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BurstRequest {
@@ -94,6 +119,8 @@ pub struct BurstRequest {
     pub quota_hits: u64,
     /// Length of the window from the instant at which the class is attached everywhere, ns.
     pub window_ns: u64,
+    /// How it is attached.
+    pub link: Link,
 }
 
 /// How a burst went.
@@ -138,7 +165,9 @@ pub struct BurstOutcome {
 pub struct RateEstimate {
     /// Class.
     pub class: ClassId,
-    /// Events per second of undilated wall time.
+    /// Events per second of undilated wall time. Of a class that was not hit in the time T (`n` = 0) the value is
+    /// 1/2T, the mean of the gamma distribution that Jeffreys' prior leads to: a rate of 0 would be wrong by any order of
+    /// magnitude.
     pub rate_hz: Estimate,
     /// On-CPU s/s with the class on the stack, as given.
     pub rho: f64,
@@ -171,10 +200,23 @@ pub enum Ended {
     Time,
 }
 
+impl Ended {
+    /// For people.
+    #[must_use]
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Self::Stable => "the plan is stable",
+            Self::Rounds => "all rounds are over",
+            Self::Budget => "what it may spend is spent",
+            Self::Time => "time is up",
+        }
+    }
+}
+
 /// What to do next.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// Run these bursts at the same time, then record every outcome.
+    /// Open these bursts in this order, and record every outcome. More may be asked for while they are open.
     Run(Vec<BurstRequest>),
     /// Outcomes are missing, or the tokens do not suffice: ask again when this much CPU time (s) is available.
     Wait {

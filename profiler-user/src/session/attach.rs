@@ -163,16 +163,23 @@ impl Attachments {
     pub fn groups(&self, kind: WindowKind, wanted: &[(ClassId, u64)]) -> Vec<Vec<(ClassId, u64)>> {
         let own = wanted.len().min(OWN_LINKS);
         let mut groups: Vec<Vec<(ClassId, u64)>> = wanted[..own].iter().map(|w| vec![*w]).collect();
+        groups.extend(self.shared(kind, &wanted[own..]));
+        groups
+    }
+
+    /// The same for classes that share links: as few as there are modules and kinds of links, and not too long ones.
+    #[must_use]
+    pub fn shared(&self, kind: WindowKind, wanted: &[(ClassId, u64)]) -> Vec<Vec<(ClassId, u64)>> {
         let mut shared: BTreeMap<(PathBuf, u8), Vec<(ClassId, u64)>> = BTreeMap::new();
-        for item in &wanted[own..] {
+        for item in wanted {
             let class = self.class(item.0);
             let key = (class.candidate.module_path.clone(), link_rank(class.link_kind(kind)));
             shared.entry(key).or_default().push(*item);
         }
-        for list in shared.into_values() {
-            groups.extend(list.chunks(SHARED_LINK).map(<[_]>::to_vec));
-        }
-        groups
+        shared
+            .into_values()
+            .flat_map(|list| list.chunks(SHARED_LINK).map(<[_]>::to_vec).collect::<Vec<_>>())
+            .collect()
     }
 
     /// Opens the windows of one group of [`Attachments::groups`]; classes that are not off any more are left alone.

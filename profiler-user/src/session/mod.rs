@@ -165,6 +165,8 @@ struct Session {
     discovered: bool,
     /// Longest survey, ns.
     survey_ns: u64,
+    /// The first plan is made no later than this after the start, ns.
+    first_plan_ns: u64,
     /// Open survey windows and when each is to end, ktime ns.
     survey_windows: Vec<(profiler_core::class::ClassId, u64)>,
     /// Open windows of the plan's bursts and when each is to end, ktime ns.

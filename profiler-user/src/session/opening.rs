@@ -79,19 +79,50 @@ impl Session {
         if self.children.is_storm() {
             asked.clear();
         }
+        let groups = self.attach.groups(kind, &asked);
+        let opened = self.open_groups(kind, groups);
+        self.note_refused(&ids);
+        opened
+    }
+
+    /// The same with the links as given.
+    fn open_groups(&mut self, kind: WindowKind, groups: Vec<Vec<(ClassId, u64)>>) -> BTreeSet<ClassId> {
         let outer = std::mem::replace(&mut self.opening, true);
         let mut opened = BTreeSet::new();
-        for group in self.attach.groups(kind, &asked) {
+        for group in groups {
             let ready = self.verified(&group);
             self.attach.open_group(&self.target, kind, &ready, &mut opened);
             self.breathe();
         }
         self.opening = outer;
+        opened
+    }
+
+    /// Records why classes could not be attached.
+    fn note_refused(&self, ids: &[ClassId]) {
         for id in ids {
-            if let Some(why) = &self.attach.class(id).refused {
-                self.note_change(ChangeKind::Refused, Some(id), why.clone());
+            if let Some(why) = &self.attach.class(*id).refused {
+                self.note_change(ChangeKind::Refused, Some(*id), why.clone());
             }
         }
+    }
+
+    /// Opens windows of the survey on one link (or on as few as their modules need). `together`: on shared ones.
+    pub(super) fn open_survey(&mut self, quotas: &[(ClassId, u64)], together: bool) -> BTreeSet<ClassId> {
+        let mut asked: Vec<(ClassId, u64)> =
+            quotas.iter().copied().filter(|(id, _)| self.attach.class(*id).may_open()).collect();
+        self.keep_to_slow_links(WindowKind::Survey, &mut asked);
+        if self.children.is_storm() {
+            asked.clear();
+        }
+        let groups = if together {
+            self.attach.shared(WindowKind::Survey, &asked)
+        } else {
+            asked.iter().map(|one| vec![*one]).collect()
+        };
+        let ids: Vec<ClassId> = asked.iter().map(|(id, _)| *id).collect();
+        let opened = self.open_groups(WindowKind::Survey, groups);
+        self.note_refused(&ids);
         opened
     }
 

@@ -292,6 +292,7 @@ fn prepare(
         discover_ns: start_ns + warmup_ns(args),
         discovered: false,
         survey_ns: survey_ns(args),
+        first_plan_ns: first_plan_ns(args),
         survey_windows: Vec::new(),
         burst_windows: Vec::new(),
         rearm_wanted: Vec::new(),
@@ -331,11 +332,16 @@ fn warmup_ns(args: &RecordArgs) -> u64 {
     (share * 1e9) as u64
 }
 
-/// Longest survey: a first plan after two seconds is worth more than a perfect one after ten, and of a short run
-/// most must be left for the plan.
+/// Latest first plan after the start: a hundred functions are known within 5 s; of a short run most must be left for the plan.
+fn first_plan_ns(args: &RecordArgs) -> u64 {
+    let seconds = args.duration.map_or(4.7, |d| (d.as_secs_f64() * 0.47).min(4.7));
+    (seconds * 1e9) as u64
+}
+
+/// Longest later survey, of functions that appear while a plan runs.
 fn survey_ns(args: &RecordArgs) -> u64 {
-    let share = args.duration.map_or(3.0, |d| (d.as_secs_f64() * 0.25).min(3.0));
-    (share * 1e9) as u64
+    let seconds = args.duration.map_or(3.0, |d| (d.as_secs_f64() * 0.3).min(3.0));
+    (seconds * 1e9) as u64
 }
 
 fn meta(

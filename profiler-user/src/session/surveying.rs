@@ -1,7 +1,7 @@
 //! The phases before the plan runs, and the slow looks: threads, modules, children.
 
 use super::attach::{Ended, OWN_LINKS, now_ns};
-use super::class::Ending;
+use super::class::{Ending, LinkState};
 use super::overhead::Comparison;
 use super::planning::Rate;
 use super::{Phase, Session};
@@ -9,9 +9,9 @@ use crate::prober::KernelLog;
 use profiler_core::class::{ClassId, RecordKind};
 use profiler_core::ledger::FLOOR_CPU_PER_S;
 use profiler_core::plan::{self, Options, Strategy};
-use profiler_core::recording::{ChangeKind, WindowKind};
+use profiler_core::recording::ChangeKind;
 use profiler_core::survey::{
-    BurstOutcome, BurstRequest, RateEstimate, Step, StoppedBy, Survey, SurveyClass, SurveyConfig,
+    BurstOutcome, BurstRequest, Link, RateEstimate, Step, StoppedBy, Survey, SurveyClass, SurveyConfig,
 };
 use std::collections::{BTreeSet, HashMap};
 
@@ -24,6 +24,10 @@ const MANY_THREADS: usize = 500;
 const PIECE_NS: u64 = 900_000_000;
 /// Samples in a class without calls that make it dormant; fewer may be the tail of one long call.
 const DORMANT_SAMPLES: u64 = 10;
+/// The part of what the bucket holds that one burst of a survey may take.
+const BURST_PART: f64 = 0.7;
+/// A hot class is waited for no longer than this, ns.
+const ALONE_NS: u64 = 30_000_000;
 /// Sampling rate until there is a plan, Hz of target CPU time.
 const FIRST_RATE_HZ: f64 = 99.0;
 
@@ -105,14 +109,16 @@ impl Session {
                 if self.only_named {
                     return self.trace_all(&new);
                 }
-                let survey = self.new_survey(&new);
-                self.phase = Phase::Survey { survey: Box::new(survey), until_ns: now + self.survey_ns };
+                let until_ns = (self.meta.start_ns + self.first_plan_ns).max(now + self.survey_ns / 4);
+                let survey = self.new_survey(&new, until_ns - now);
+                self.phase = Phase::Survey { survey: Box::new(survey), until_ns };
                 self.progress.set(format!("surveying {} functions", new.len()));
             }
-            Phase::Survey { .. } => {
-                if self.attach.surveying() {
-                    self.end_survey_windows(now);
-                } else {
+            Phase::Survey { until_ns, .. } => {
+                let over = now >= *until_ns;
+                self.end_survey_windows(if over { u64::MAX } else { now });
+                // When the time is up, what is open is waited for; else more may be opened beside it.
+                if !over || !self.attach.surveying() {
                     return self.next_step(now);
                 }
             }
@@ -138,7 +144,7 @@ impl Session {
         Ok(())
     }
 
-    fn new_survey(&self, classes: &[ClassId]) -> Survey {
+    fn new_survey(&self, classes: &[ClassId], time_ns: u64) -> Survey {
         let shares = self.sampling.shares();
         let list: Vec<SurveyClass> = classes
             .iter()
@@ -154,19 +160,28 @@ impl Session {
         // As many as work at once: of a service that is nearly idle not all threads.
         let working = self.own_cpu.ceil().max(1.0) as usize;
         let threads = self.sampling.threads().clamp(1, working);
+        let allowed = self.budget.cpu_per_second(self.own_cpu.max(FLOOR_CPU_PER_S));
         let config = SurveyConfig {
-            time_limit_ns: self.survey_ns,
-            attach_cost_s: self.cost.attach.seconds(),
-            // A link of its own for each: on a shared link only the first trip has a time.
+            time_limit_ns: time_ns,
+            // Both are stalls of the target.
+            attach_cost_s: 2.0 * self.cost.attach.seconds(),
+            detach_delay_s: self.cost.detach_delay.seconds(),
             batch: OWN_LINKS,
+            own_links: OWN_LINKS,
+            burst_limit_s: (BURST_PART * self.ledger.bucket().capacity_ns() * 1e-9)
+                .min(self.survey_limit_s()),
+            income: (0.9 * allowed - self.sampling_cost()).max(0.0),
             parallel: u32::try_from(threads).unwrap_or(u32::MAX).min(self.meta.cpus),
-            // Half of what the budget brings in that time: samples want to live too.
-            cpu_limit_s: self.budget.cpu_per_second(self.own_cpu.max(FLOOR_CPU_PER_S))
-                * self.survey_ns as f64
-                * 1e-9,
+            cpu_limit_s: allowed * time_ns as f64 * 1e-9,
             ..SurveyConfig::default()
         };
         Survey::new(config, self.own_cpu, &list)
+    }
+
+    /// What samples take at their present rate, CPU s/s.
+    fn sampling_cost(&self) -> f64 {
+        let price = self.sampling.price(&self.cost).seconds() * self.ledger.factor();
+        self.sampling.rate_hz() * price * self.own_cpu
     }
 
     /// Asks the survey what to do.
@@ -174,7 +189,8 @@ impl Session {
         let phase = std::mem::replace(&mut self.phase, Phase::Run);
         let Phase::Survey { mut survey, until_ns } = phase else { return Ok(()) };
         survey.set_cpu_per_s(self.own_cpu);
-        let available = (self.ledger.available_ns() * 1e-9).min(self.survey_limit_s());
+        let available = self.ledger.available_ns().min(self.ledger.left_in_second_ns());
+        let available = (available * 1e-9).min(self.survey_limit_s());
         let step = survey.next_step(now, available, |rates| self.decisions(rates));
         match step {
             Step::Run(requests) => {
@@ -185,12 +201,18 @@ impl Session {
             }
             Step::Wait { .. } if now < until_ns => self.phase = Phase::Survey { survey, until_ns },
             Step::Wait { .. } | Step::Done(_) => {
-                let rates = survey
-                    .rates()
-                    .into_iter()
-                    .map(|r| (r.class, (r.rate_hz.low, r.rate_hz.value, r.rate_hz.high)))
-                    .collect();
-                self.set_dormant(&rates);
+                let estimates = survey.rates();
+                self.warn_verbose(&format!(
+                    "survey over ({}): {} functions in {} rounds, {:.1} ms of CPU time, {:.1} s before its limit",
+                    if let Step::Done(why) = step { why.in_words() } else { "time is up" },
+                    estimates.len(),
+                    survey.round(),
+                    survey.spent_s() * 1e3,
+                    until_ns.saturating_sub(now) as f64 * 1e-9
+                ));
+                self.set_dormant(&estimates);
+                let of = |r: &RateEstimate| (r.rate_hz.low, r.rate_hz.value, r.rate_hz.high);
+                let rates = estimates.iter().map(|r| (r.class, of(r))).collect();
                 return self.start_plan(rates);
             }
         }
@@ -199,13 +221,14 @@ impl Session {
 
     /// Classes that samples show and of which no call began: entered before we came. They are not planned with, unless
     /// the user named them.
-    fn set_dormant(&mut self, rates: &HashMap<ClassId, Rate>) {
+    fn set_dormant(&mut self, rates: &[RateEstimate]) {
+        let unseen: BTreeSet<ClassId> = rates.iter().filter(|r| r.rate_hz.n == 0).map(|r| r.class).collect();
         let shares = self.sampling.shares();
         let dormant: Vec<ClassId> = self
             .attach
             .classes()
             .iter()
-            .filter(|c| !c.wish.named && rates.get(&c.id).is_some_and(|(_, rate, _)| *rate == 0.0))
+            .filter(|c| !c.wish.named && unseen.contains(&c.id))
             .filter(|c| shares.of(c.candidate.key).samples >= DORMANT_SAMPLES)
             .map(|c| c.id)
             .collect();
@@ -265,16 +288,29 @@ impl Session {
     }
 
     fn start_round(&mut self, requests: &[BurstRequest]) -> BTreeSet<ClassId> {
-        let now = now_ns();
-        self.survey_windows = requests.iter().map(|r| (r.class, now + r.window_ns)).collect();
-        let quotas: Vec<(ClassId, u64)> = requests.iter().map(|r| (r.class, r.quota_hits)).collect();
-        let opened = self.open_windows(WindowKind::Survey, &quotas);
-        let done = now_ns();
-        // The clock of a window runs from when it is open, not from when attaching began.
-        for (_, end) in &mut self.survey_windows {
-            *end += done - now;
+        let mut opened = BTreeSet::new();
+        let shared = |r: &BurstRequest| matches!(r.link, Link::Shared(_));
+        for on_link in requests.chunk_by(|a, b| shared(a) && a.link == b.link) {
+            let quotas: Vec<(ClassId, u64)> = on_link.iter().map(|r| (r.class, r.quota_hits)).collect();
+            opened.extend(self.open_survey(&quotas, shared(&on_link[0])));
+            // The clock of a window runs from when it is open, not from when attaching began.
+            let now = now_ns();
+            self.survey_windows.extend(on_link.iter().map(|r| (r.class, now + r.window_ns)));
+            if let [BurstRequest { class, link: Link::Alone, .. }] = on_link {
+                self.let_trip(*class);
+            }
         }
         opened
+    }
+
+    /// Waits until a hot class has used up its quota: it takes milliseconds, and no other is to be hit meanwhile.
+    fn let_trip(&self, id: ClassId) {
+        let until = now_ns() + ALONE_NS;
+        let LinkState::Open(window) = &self.attach.class(id).state else { return };
+        let table = self.attach.kernel().classes();
+        while now_ns() < until && table.counters(id).since(&window.base).kept < window.quota {
+            std::thread::sleep(std::time::Duration::from_micros(200));
+        }
     }
 
     fn end_survey_windows(&mut self, now: u64) {
@@ -377,7 +413,7 @@ impl Session {
         let new = self.find_classes(discover);
         if !new.is_empty() && matches!(self.phase, Phase::Run) {
             self.warn_verbose(&format!("{} more functions to look at", new.len()));
-            let survey = self.new_survey(&new);
+            let survey = self.new_survey(&new, self.survey_ns);
             self.phase = Phase::Survey { survey: Box::new(survey), until_ns: now_ns() + self.survey_ns };
         }
     }

@@ -1,6 +1,7 @@
 //! The program `decades` under the agent: 100 functions whose rates lie over 7 decades, and what it says of itself.
 
 use anyhow::{Context, Result, ensure};
+use profiler_core::plan::{Problem, table};
 use profiler_core::recording::Recording;
 use profiler_core::report::Report;
 use profiler_tests::support::Target;
@@ -102,22 +103,40 @@ pub fn index_of(name: &str) -> Option<usize> {
 
 /// Runs the agent on a process and reads what it wrote.
 pub fn record(pid: u32, budget: f64, seconds: u64, more: &[String]) -> Result<(Report, Recording)> {
+    record_planned(pid, budget, seconds, more).map(|(report, recording, _)| (report, recording))
+}
+
+/// The same with the problem of the first plan, if one was made.
+pub fn record_planned(
+    pid: u32,
+    budget: f64,
+    seconds: u64,
+    more: &[String],
+) -> Result<(Report, Recording, Option<Problem>)> {
     let folder = std::env::temp_dir().join(format!("tithe-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let path = folder.join("run.tithe");
     let output = Command::new(profiler_tests::program("tithe"))
         .args(["record", "--pid", &pid.to_string(), "--format", "json", "--no-ab", "--force"])
         .args(["--budget", &format!("{budget}%"), "--duration", &format!("{seconds}s")])
+        .args(std::env::var_os("TITHE_BENCH_CLASSES").map(|_| "-v"))
         .args(more)
         .arg("-o")
         .arg(&path)
         .output()
         .context("cannot start the agent")?;
+    if std::env::var_os("TITHE_BENCH_CLASSES").is_some() {
+        eprint!("{}", String::from_utf8_lossy(&output.stderr));
+    }
     ensure!(output.status.success(), "the agent failed: {}", String::from_utf8_lossy(&output.stderr));
     let recording = profiler_user::recording::open(&path)?;
+    let first = match std::fs::read_to_string(path.join("plan-0001.toml")) {
+        Ok(text) => Some(table::parse(&text).map_err(|e| anyhow::anyhow!("plan-0001.toml: {e:?}"))?.problem),
+        Err(_) => None,
+    };
     // The next run writes there again; what is left in the temporary folder harms nobody.
     let _ = std::fs::remove_dir_all(&folder);
-    Ok((serde_json::from_slice(&output.stdout)?, recording))
+    Ok((serde_json::from_slice(&output.stdout)?, recording, first))
 }
 
 /// `--count` for each of the functions.

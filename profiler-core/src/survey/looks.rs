@@ -1,0 +1,253 @@
+//! What the first two looks ask for: which classes share a link, and how many hits each gets.
+//!
+//! The first tells the orders of magnitude: a short window, a small quota. The second gives every class as many hits as
+//! the budget affords, up to what makes its rate good for any plan:
+//!
+//! | by its pilot rate | second look |
+//! |---|---|
+//! | would need more than 0.6 of the long window | all together on shared links, for the long window: attaching is paid once |
+//! | else | a link of its own, a quota, a window that the quota ends |
+//! | the quota ends it within 20 ms | the same, with no other burst opened meanwhile |
+
+use super::{BurstRequest, Link, Survey};
+use crate::burst::{FRESH_DELAY_NS, FRESH_NS};
+use crate::class::ClassId;
+use crate::stats::Interval;
+
+/// Part of the quota of an own link that a class of unknown rate gets on a shared one: an order of magnitude is enough,
+/// and all of its neighbours may use up theirs.
+const SHARED_QUOTA: f64 = 0.25;
+/// Bursts that end sooner are of hot classes, s.
+pub(super) const HOT_S: f64 = 20e-3;
+/// Long window of the quiet: so much for each class, s, ...
+const LONG_PER_CLASS_S: f64 = 20e-3;
+/// ... and so much at least, s.
+const LEAST_LONG_S: f64 = 0.5;
+/// A class gets a link of its own if this part of the long window is enough for it.
+const OWN_PART: f64 = 0.6;
+/// Quiet classes that need no shared link.
+const FEW: usize = 8;
+/// Classes on a shared link of the quiet.
+const QUIET_PER_LINK: usize = 100;
+/// Left at the end of the time for closing what is open, ns.
+const CLOSING_NS: u64 = 200_000_000;
+/// Part of what the time brings that the second look plans with.
+const PLANNED: f64 = 0.9;
+/// What the bucket earns meanwhile need not be reserved: a burst's cost over this time, s.
+const HORIZON_S: f64 = 0.1;
+
+impl Survey {
+    /// Bursts, link by link, that tell of each of these classes how often it happens at all.
+    pub(super) fn first_look(&mut self, classes: &[ClassId]) -> Vec<Vec<BurstRequest>> {
+        let window_ns = self.config.first_window_ns;
+        let request = |class: ClassId, link: Link, part: f64| BurstRequest {
+            class,
+            quota_hits: self.quota_hits(class, part),
+            window_ns,
+            link,
+        };
+        let seen = |c: &&ClassId| self.states.get(c).is_some_and(|s| s.class.rho > 0.0);
+        let own = if classes.len() <= self.config.own_links {
+            classes.len()
+        } else {
+            // Most time first, so that these are at the front.
+            classes.iter().take(self.config.own_links).take_while(seen).count()
+        };
+        let (own, rest) = classes.split_at(own);
+        let mut items: Vec<Vec<BurstRequest>> =
+            own.iter().map(|c| vec![request(*c, Link::Own, 1.0)]).collect();
+        for chunk in rest.chunks(self.config.unknown_per_link.max(1)) {
+            let link = self.next_link();
+            let request = |class: &ClassId| BurstRequest {
+                class: *class,
+                quota_hits: self.quota_hits(*class, SHARED_QUOTA),
+                window_ns,
+                link,
+            };
+            items.push(chunk.iter().map(request).collect());
+        }
+        items
+    }
+
+    /// Bursts, link by link, that make the rates good: long ones first.
+    pub(super) fn second_look(&mut self, now_ns: u64) -> Vec<Vec<BurstRequest>> {
+        let left_ns = self.left_ns(now_ns).saturating_sub(CLOSING_NS);
+        let long_s = (self.states.len() as f64 * LONG_PER_CLASS_S).max(LEAST_LONG_S);
+        let long_ns = ((long_s * 1e9) as u64).min(self.config.longest_window_ns).min(left_ns);
+        let long_ns = long_ns.max(self.config.first_window_ns);
+        let long_s = long_ns as f64 * 1e-9;
+        let mut chosen: Vec<(ClassId, Interval, f64)> = Vec::new();
+        for state in self.states.values().filter(|s| !s.aborted) {
+            let Some(rate) = state.rate(self.config.level) else { continue };
+            if state.bursts.is_empty() || rate.rate_hz.n < self.config.wanted_hits {
+                let hz = rate.rate_hz;
+                chosen.push((state.class.class, Interval { low: hz.low, high: hz.high }, hz.value));
+            }
+        }
+        let quota_s = self.common_quota_s(&chosen, left_ns as f64 * 1e-9, long_s);
+        let (mut quiet, mut own) = (Vec::new(), Vec::new());
+        for (class, hz, value) in &chosen {
+            let hits = self.hits(*class, quota_s);
+            if hits as f64 > OWN_PART * long_s * value {
+                quiet.push((*class, hz.high));
+            } else {
+                own.push((*class, *value, hz.low, hits));
+            }
+        }
+        // The first look was a pilot: two bursts so unlike say nothing of how much bursts differ.
+        for (class, _, _) in chosen {
+            if let Some(state) = self.states.get_mut(&class) {
+                let pilot = std::mem::take(&mut state.bursts);
+                state.rough = if pilot.is_empty() { std::mem::take(&mut state.rough) } else { pilot };
+            }
+        }
+        // Long ones first, they overlap with all others; then the hot ones, which are short and may be dear.
+        let rank = |(_, value, _, hits): &(ClassId, f64, f64, u64)| {
+            let length_s = *hits as f64 / value;
+            if length_s > 0.25 * long_s { 0 } else { 1 + u32::from(length_s >= HOT_S) }
+        };
+        own.sort_by(|a, b| rank(a).cmp(&rank(b)).then(a.1.total_cmp(&b.1)).then(a.0.cmp(&b.0)));
+        let mut items = self.quiet_items(&quiet, long_ns);
+        for (class, value, low, hits) in own {
+            let tau_s = self.tau_s(class);
+            let link = if hits as f64 / value < HOT_S { Link::Alone } else { Link::Own };
+            // The quota is to end it, also where the pilot's luck was good.
+            let window_s = (1.5 * hits as f64 / low.max(0.1 * value)).clamp(HOT_S, long_s);
+            let window_ns = ((window_s * 1e9) as u64).max(self.config.first_window_ns);
+            if let Some(state) = self.states.get_mut(&class) {
+                state.quota_s = hits as f64 * tau_s;
+                state.window_ns = window_ns;
+            }
+            items.push(vec![BurstRequest { class, quota_hits: hits, window_ns, link }]);
+        }
+        items
+    }
+
+    /// Seldom things are counted together: their quotas must not end it, what they cost is known.
+    fn quiet_items(&mut self, quiet: &[(ClassId, f64)], window_ns: u64) -> Vec<Vec<BurstRequest>> {
+        let least = self.config.least_hits;
+        let request = |class: ClassId, high_hz: f64, link: Link| BurstRequest {
+            class,
+            quota_hits: (4.0 * high_hz * window_ns as f64 * 1e-9) as u64 + least,
+            window_ns,
+            link,
+        };
+        let mut items = Vec::new();
+        if quiet.len() <= FEW {
+            items.extend(quiet.iter().map(|(class, high)| vec![request(*class, *high, Link::Own)]));
+        } else {
+            let mut item: Vec<BurstRequest> = Vec::new();
+            let mut link = self.next_link();
+            for (class, high) in quiet {
+                item.push(request(*class, *high, link));
+                // One more and the bucket would never hold what it may cost.
+                if item.len() == QUIET_PER_LINK || self.reserve_s(&item) > 0.5 * self.config.burst_limit_s {
+                    items.push(std::mem::take(&mut item));
+                    link = self.next_link();
+                }
+            }
+            items.extend(Some(item).filter(|item| !item.is_empty()));
+        }
+        for (class, _) in quiet {
+            if let Some(state) = self.states.get_mut(class) {
+                state.window_ns = window_ns;
+            }
+        }
+        items
+    }
+
+    /// Hits that such a quota in time gives a class in its second look.
+    fn hits(&self, class: ClassId, quota_s: f64) -> u64 {
+        let hits = (quota_s.min(self.largest_s(class)) / self.tau_s(class)) as u64;
+        hits.min(self.config.wanted_hits).max(self.config.least_hits)
+    }
+
+    /// The quota in time that all classes can have, so that together they cost what there will be.
+    fn common_quota_s(&self, classes: &[(ClassId, Interval, f64)], left_s: f64, long_s: f64) -> f64 {
+        let earned_s = PLANNED * self.config.income * left_s;
+        let budget_s = (self.config.cpu_limit_s - self.spent_s).min(earned_s);
+        let cost_s = |quota_s: f64| -> f64 {
+            let one = |(class, _, hz): &(ClassId, Interval, f64)| {
+                let tau_s = self.tau_s(*class);
+                let hits = self.hits(*class, quota_s) as f64;
+                // Of the quiet, what they show in the long window.
+                if hits > OWN_PART * long_s * hz {
+                    return hz * long_s * tau_s;
+                }
+                hits * tau_s + self.tail_s(hz * tau_s, hits / hz) + self.config.attach_cost_s
+            };
+            classes.iter().map(one).sum()
+        };
+        // Cost grows with the quota: halve the interval.
+        let (mut low, mut high) = (0.0, self.config.largest_quota_s);
+        if cost_s(high) <= budget_s {
+            return high;
+        }
+        for _ in 0..30 {
+            let middle = 0.5 * (low + high);
+            if cost_s(middle) <= budget_s { low = middle } else { high = middle }
+        }
+        low
+    }
+
+    /// What calls go on to pay until the breakpoint of a burst of `length_s` s is out of the text, CPU s; they took `load`
+    /// CPU s/s. (See `FRESH_NS`: shortly after an attach that takes 0.1 ms, later a grace period of the kernel.)
+    pub(super) fn tail_s(&self, load: f64, length_s: f64) -> f64 {
+        let fresh = length_s * 1e9 < FRESH_NS as f64;
+        let delay_s = if fresh { FRESH_DELAY_NS * 1e-9 } else { self.config.detach_delay_s };
+        load.clamp(0.0, f64::from(self.config.parallel.max(1))) * delay_s.min(self.config.detach_delay_s)
+    }
+
+    /// The most that the bursts of a link take from the target in the next moments, CPU s: quotas at the dearest price (for
+    /// classes whose rate is known, what they can show), and every running thread hitting without pause until it is off.
+    pub(super) fn reserve_s(&self, item: &[BurstRequest]) -> f64 {
+        let hits_s = |r: &BurstRequest| {
+            let Some(state) = self.states.get(&r.class) else { return 0.0 };
+            let seconds = (r.window_ns as f64 * 1e-9).min(HORIZON_S);
+            let rate = state.rate(self.config.level);
+            // Many together are not all at the ends of their intervals.
+            let shared = matches!(r.link, Link::Shared(_));
+            let by_rate = rate.map_or(f64::INFINITY, |rate| {
+                let hz = rate.rate_hz;
+                seconds * if shared { hz.high.min(2.0 * hz.value) } else { hz.high }
+            });
+            (r.quota_hits as f64).min(by_rate) * state.class.tau.max_ns * 1e-9
+        };
+        item.iter().map(hits_s).sum::<f64>() + self.fixed_s()
+    }
+
+    /// The largest quota whose burst keeps to its limit, s, at the price's value.
+    fn largest_s(&self, class: ClassId) -> f64 {
+        let Some(state) = self.states.get(&class) else { return 0.0 };
+        let dearer = state.class.tau.max_ns / state.class.tau.ns.max(1e-9);
+        ((self.config.burst_limit_s - self.fixed_s()) / dearer.max(1.0)).max(0.0)
+    }
+
+    fn fixed_s(&self) -> f64 {
+        self.config.reaction_s * f64::from(self.config.parallel.max(1)) + self.config.attach_cost_s
+    }
+
+    /// `Q = q / tau_i` of the class's present quota, or a part of it; not more than its burst may cost.
+    pub(super) fn quota_hits(&self, class: ClassId, part: f64) -> u64 {
+        let least = self.config.least_hits;
+        let Some(state) = self.states.get(&class) else { return least };
+        let quota_s = (part * state.quota_s).min(self.largest_s(class));
+        // Casts saturate; a quota of u64::MAX hits is never affordable.
+        ((quota_s / self.tau_s(class)) as u64).max(least)
+    }
+
+    pub(super) fn tau_s(&self, class: ClassId) -> f64 {
+        self.states.get(&class).map_or(0.0, |s| s.class.tau.seconds()).max(1e-9)
+    }
+
+    fn next_link(&mut self) -> Link {
+        self.links += 1;
+        Link::Shared(self.links - 1)
+    }
+
+    /// Time left for the survey, ns.
+    pub(super) fn left_ns(&self, now_ns: u64) -> u64 {
+        let begun = self.begin_ns.unwrap_or(now_ns);
+        self.config.time_limit_ns.saturating_sub(now_ns.saturating_sub(begun))
+    }
+}
