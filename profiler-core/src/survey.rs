@@ -88,6 +88,12 @@ impl Survey {
         self.cpu_per_s = cpu_per_s;
     }
 
+    /// What one burst may cost (CPU s) and what the survey may take in a second (CPU s/s), as newly measured.
+    pub fn set_means(&mut self, burst_limit_s: f64, income: f64) {
+        self.config.burst_limit_s = burst_limit_s;
+        self.config.income = income;
+    }
+
     /// The next bursts, which together with those that run cost at most `available_cpu_s`, whatever the target does.
     ///
     /// `plan` is the planner: from all rates measured so far, one decision per class, in the same order. It is

@@ -7,7 +7,7 @@ use super::planning::Rate;
 use super::{Phase, Session};
 use crate::prober::KernelLog;
 use profiler_core::class::{ClassId, RecordKind};
-use profiler_core::ledger::FLOOR_CPU_PER_S;
+use profiler_core::ledger::{FLOOR_CPU_PER_S, HOLD_S};
 use profiler_core::plan::{self, Options, Strategy};
 use profiler_core::recording::ChangeKind;
 use profiler_core::survey::{
@@ -160,7 +160,7 @@ impl Session {
         // As many as work at once: of a service that is nearly idle not all threads.
         let working = self.own_cpu.ceil().max(1.0) as usize;
         let threads = self.sampling.threads().clamp(1, working);
-        let allowed = self.budget.cpu_per_second(self.own_cpu.max(FLOOR_CPU_PER_S));
+        let (burst_limit_s, income) = self.survey_means();
         let config = SurveyConfig {
             time_limit_ns: time_ns,
             // Both are stalls of the target.
@@ -168,14 +168,19 @@ impl Session {
             detach_delay_s: self.cost.detach_delay.seconds(),
             batch: OWN_LINKS,
             own_links: OWN_LINKS,
-            burst_limit_s: (BURST_PART * self.ledger.bucket().capacity_ns() * 1e-9)
-                .min(self.survey_limit_s()),
-            income: (0.9 * allowed - self.sampling_cost()).max(0.0),
+            burst_limit_s,
+            income,
             parallel: u32::try_from(threads).unwrap_or(u32::MAX).min(self.meta.cpus),
-            cpu_limit_s: allowed * time_ns as f64 * 1e-9,
             ..SurveyConfig::default()
         };
         Survey::new(config, self.own_cpu, &list)
+    }
+
+    /// What one burst of a survey may cost, CPU s, and what a survey may take beside the samples, CPU s/s.
+    fn survey_means(&self) -> (f64, f64) {
+        let allowed = self.budget.cpu_per_second(self.own_cpu.max(FLOOR_CPU_PER_S));
+        let limit_s = (BURST_PART * allowed * HOLD_S).min(self.survey_limit_s());
+        (limit_s, (0.9 * allowed - self.sampling_cost()).max(0.0))
     }
 
     /// What samples take at their present rate, CPU s/s.
@@ -189,6 +194,8 @@ impl Session {
         let phase = std::mem::replace(&mut self.phase, Phase::Run);
         let Phase::Survey { mut survey, until_ns } = phase else { return Ok(()) };
         survey.set_cpu_per_s(self.own_cpu);
+        let (burst_limit_s, income) = self.survey_means();
+        survey.set_means(burst_limit_s, income);
         let available = self.ledger.available_ns().min(self.ledger.left_in_second_ns());
         let available = (available * 1e-9).min(self.survey_limit_s());
         let step = survey.next_step(now, available, |rates| self.decisions(rates));
