@@ -334,7 +334,7 @@ fn warmup_ns(args: &RecordArgs) -> u64 {
 
 /// Latest first plan after the start: a hundred functions are known within 5 s; of a short run most must be left for the plan.
 fn first_plan_ns(args: &RecordArgs) -> u64 {
-    let seconds = args.duration.map_or(4.7, |d| (d.as_secs_f64() * 0.47).min(4.7));
+    let seconds = args.duration.map_or(4.5, |d| (d.as_secs_f64() * 0.45).min(4.5));
     (seconds * 1e9) as u64
 }
 

@@ -67,7 +67,8 @@ fn true_rates(recording: &Recording, rows: &[&PlanRow], truth: &[f64]) -> Vec<f6
     rows.iter().map(|row| function_of(recording, row.class_id).map_or(row.rate_hz, |i| truth[i])).collect()
 }
 
-/// Survey of 100 classes over 7 decades.
+/// Survey of 100 classes over 7 decades. With `TITHE_BENCH_CLASSES` set, standard error gets every class with its windows, and the
+/// ledger of the first seconds.
 pub fn survey(options: &Options) -> Result<String> {
     let mut figures: BTreeMap<&str, Series> = BTreeMap::new();
     let mut note = |name: &'static str, value: f64| figures.entry(name).or_default().push(value);
