@@ -344,6 +344,7 @@ impl Controller {
         if now > planned * factor || now < planned / factor {
             let since = *self.cpu_drift_since_ns.get_or_insert(tick.now_ns);
             if long_ago(since, self.config.drift_s) {
+                self.spending.begin_anew();
                 drifted = drifted.or(Some(Cause::Cpu { now, planned }));
             }
         } else {

@@ -13,7 +13,7 @@ mod merge;
 mod threads;
 
 pub use bucket::{FLOOR_CPU_PER_S, HOLD_S, TokenBucket};
-pub use correction::Correction;
+pub use correction::{Correction, waiting_factor};
 pub use merge::Merger;
 pub use threads::{Load, Notices, Slice, Spread, ThreadBounds, ThreadBudget, ThreadOver};
 
@@ -78,6 +78,8 @@ pub struct Ledger {
     worst_second: f64,
     /// On the calibrated prices of hits, samples and switches.
     factor: f64,
+    /// The budget is so many times smaller than what the user allowed.
+    cut: f64,
     /// The open interval is like those that a comparison calls on, ...
     compared: bool,
     /// ... in which this was charged at calibrated prices, and the target's own CPU time was that, ns.
@@ -106,6 +108,7 @@ impl Ledger {
             charged_ns: 0.0,
             worst_second: 0.0,
             factor: 1.0,
+            cut: 1.0,
             compared: false,
             compared_ns: 0.0,
             compared_own_ns: 0.0,
@@ -115,6 +118,18 @@ impl Ledger {
     /// From now on hits, samples and switches cost this much more than calibrated (see [`Correction`]).
     pub fn set_factor(&mut self, factor: f64) {
         self.factor = factor;
+    }
+
+    /// From now on the budget is this many times smaller (see [`waiting_factor`]).
+    pub fn cut_budget(&mut self, factor: f64) {
+        self.cut = factor.max(1.0);
+        self.bucket.cut(self.cut);
+    }
+
+    /// See [`Ledger::cut_budget`].
+    #[must_use]
+    pub fn cut(&self) -> f64 {
+        self.cut
     }
 
     /// See [`Ledger::set_factor`].

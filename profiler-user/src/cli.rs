@@ -90,9 +90,6 @@ pub enum Command {
         /// The process
         #[arg(value_parser = parse_pid)]
         pid: u32,
-        /// The agent had shortened the machine's grace periods: set them back
-        #[arg(long)]
-        expedited: bool,
     },
 }
 
@@ -253,6 +250,10 @@ pub struct PlanArgs {
     /// The functions
     #[command(flatten)]
     pub select: SelectArgs,
+    /// Do not switch the kernel to short grace periods (/sys/kernel/rcu_expedited, all CPUs are interrupted) for the
+    /// milliseconds in which a function that exploded is taken off; calls then pay the trap for some milliseconds more
+    #[arg(long, verbatim_doc_comment)]
+    pub no_expedite: bool,
     /// How many of the best plans are listed
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = parse_top)]
     pub top: usize,

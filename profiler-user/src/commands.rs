@@ -4,7 +4,6 @@ use crate::calibrate::{self, CalibrateOptions};
 use crate::cli::{CalibrateArgs, Cli, Command, DoctorArgs, Format, PlanArgs, RecordArgs, ReportArgs};
 use crate::doctor;
 use crate::failure::Failure;
-use crate::governor;
 use crate::mend;
 use crate::output::{self, TextOptions};
 use crate::prober::{Kernel, KernelOptions};
@@ -45,12 +44,7 @@ fn run_other(command: Command) -> Result<(), Failure> {
         Command::InternalChild { .. } => {
             calibrate::child_main().map_err(|e| Failure::from(anyhow::Error::new(e)))
         }
-        Command::InternalMend { pid, expedited } => {
-            if expedited && let Err(error) = governor::turn_expedited_off() {
-                eprintln!("tithe: cannot set /sys/kernel/rcu_expedited back to 0: {error}");
-            }
-            mend::mend(pid).map(|_| ()).map_err(Failure::attach)
-        }
+        Command::InternalMend { pid } => mend::mend(pid).map(|_| ()).map_err(Failure::attach),
         Command::Plan(args) => plan(&args),
         Command::Doctor(args) => doctor(&args),
     }

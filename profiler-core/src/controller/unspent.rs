@@ -7,7 +7,8 @@
 use super::types::{Action, Cause, Tick};
 use super::{Controller, Entry, Mode};
 
-/// Seconds that a plan runs before its spending is judged; twice as long each time that a new plan did not help.
+/// Seconds that a plan runs before its spending is judged; twice as long after each plan that was made for it, until the target uses
+/// another amount of CPU time.
 const FIRST_S: f64 = 4.0;
 /// Longest time between two judgements, s.
 const LONGEST_S: f64 = 64.0;
@@ -37,28 +38,22 @@ pub(super) struct Use {
     earned_s: f64,
     spent_s: f64,
     wait_s: f64,
-    asked: bool,
     pub shares: PlanShares,
 }
 
 impl Use {
     pub const fn new() -> Self {
-        Self {
-            seconds: 0.0,
-            earned_s: 0.0,
-            spent_s: 0.0,
-            wait_s: FIRST_S,
-            asked: false,
-            shares: PlanShares::FIRST,
-        }
+        Self { seconds: 0.0, earned_s: 0.0, spent_s: 0.0, wait_s: FIRST_S, shares: PlanShares::FIRST }
     }
 
     /// A new plan: what was spent on the old one says nothing.
     pub fn restart(&mut self) {
-        if !std::mem::take(&mut self.asked) {
-            self.wait_s = FIRST_S;
-        }
         (self.seconds, self.earned_s, self.spent_s) = (0.0, 0.0, 0.0);
+    }
+
+    /// The target is another one than before.
+    pub fn begin_anew(&mut self) {
+        self.wait_s = FIRST_S;
     }
 
     /// More went out than came in: back to the first shares.
@@ -77,7 +72,9 @@ impl Use {
         }
         let (spent, earned) = (self.spent_s / self.seconds, self.earned_s / self.seconds);
         (self.seconds, self.earned_s, self.spent_s) = (0.0, 0.0, 0.0);
-        (spent < ENOUGH * earned).then_some((spent, earned))
+        // A bucket that is not even half full has nothing left: a debt is being paid back, or bursts wait.
+        let full = tick.tokens_ns >= 0.5 * tick.capacity_ns;
+        (full && spent < ENOUGH * earned).then_some((spent, earned))
     }
 }
 
@@ -106,7 +103,6 @@ impl Controller {
         self.ask_for_plan(tick.now_ns, Some(Cause::Unspent { spend, income }), actions);
         if actions.len() > before {
             self.spending.shares = PlanShares::MOST;
-            self.spending.asked = true;
             self.spending.wait_s = (2.0 * self.spending.wait_s).min(LONGEST_S);
         }
     }
@@ -134,7 +130,7 @@ mod tests {
 
     /// Seconds at which a plan was asked for because too little is spent: 10 of 20 ms/s come from class 0, class 1
     /// would take `rate_hz` calls/s at 1 us each. Each plan is taken over, as it was.
-    fn asked(rate_hz: f64, spent: f64, seconds: u64) -> Vec<u64> {
+    fn asked(rate_hz: f64, spent: f64, tokens_ns: f64, seconds: u64) -> Vec<u64> {
         let mut controller = Controller::new(ControllerConfig::default());
         let orders = [order(0, 1e4, true), order(1, rate_hz, false)];
         controller.take_plan(0, &orders, 0, 5e6);
@@ -143,7 +139,7 @@ mod tests {
             let actions = controller.tick(&Tick {
                 now_ns: i * 100_000_000,
                 elapsed_ns: 100_000_000,
-                tokens_ns: 5e6,
+                tokens_ns,
                 capacity_ns: 5e6,
                 income: 0.02,
                 spent,
@@ -164,12 +160,34 @@ mod tests {
 
     #[test]
     fn what_is_left_is_used_and_asked_for_less_often_in_vain() {
-        assert_eq!(asked(5e3, 0.01, 30), [4, 12, 28]);
+        assert_eq!(asked(5e3, 0.01, 5e6, 30), [4, 12, 28]);
     }
 
     #[test]
     fn nothing_is_asked_where_nothing_fits_or_enough_is_spent() {
-        assert_eq!(asked(2e4, 0.01, 30), [] as [u64; 0], "20 ms/s into 10 ms/s that are left");
-        assert_eq!(asked(1e3, 0.019, 30), [] as [u64; 0]);
+        assert_eq!(asked(2e4, 0.01, 5e6, 30), [] as [u64; 0], "20 ms/s into 10 ms/s that are left");
+        assert_eq!(asked(1e3, 0.019, 5e6, 30), [] as [u64; 0]);
+        assert_eq!(asked(5e3, 0.01, -5e6, 30), [] as [u64; 0], "a debt comes first");
+    }
+
+    #[test]
+    fn a_run_whose_tokens_ran_out_plans_with_less_again() {
+        let mut controller = Controller::new(ControllerConfig::default());
+        controller.take_plan(0, &[order(0, 1e4, true)], 0, 5e6);
+        controller.spending.shares = PlanShares::MOST;
+        controller.tick(&Tick {
+            now_ns: 100_000_000,
+            elapsed_ns: 100_000_000,
+            tokens_ns: 0.0,
+            capacity_ns: 5e6,
+            income: 0.02,
+            spent: 0.03,
+            other_cost: 0.02,
+            sample_cost: 0.0,
+            sampling_hz: 0.0,
+            hits: &[(ClassId(0), 1_000)],
+            target_cpu: 1.0,
+        });
+        assert_eq!(controller.shares(), PlanShares::FIRST);
     }
 }

@@ -27,13 +27,15 @@ pub struct TokenBucket {
     rate: Option<f64>,
     accrued_ns: f64,
     spent_ns: f64,
+    /// The budget is cut by this.
+    cut: f64,
 }
 
 impl TokenBucket {
     /// An empty bucket.
     #[must_use]
     pub fn new(budget: OverheadBudget) -> Self {
-        Self { budget, tokens_ns: 0.0, rate: None, accrued_ns: 0.0, spent_ns: 0.0 }
+        Self { budget, tokens_ns: 0.0, rate: None, accrued_ns: 0.0, spent_ns: 0.0, cut: 1.0 }
     }
 
     /// Adds what an interval of `elapsed_ns` earns, in which the target used `target_cpu_ns` of CPU time of
@@ -47,7 +49,7 @@ impl TokenBucket {
         let earned = match self.budget {
             OverheadBudget::Share(share) => share * own.max(FLOOR_CPU_PER_S * elapsed_ns),
             OverheadBudget::CpuPerSecond(cpu) => cpu * elapsed_ns,
-        };
+        } / self.cut;
         // Ticks jitter, so the brim follows a smoothed rate: weight 1 - e^(-elapsed / hold).
         let now = earned / elapsed_ns;
         let weight = 1.0 - (-elapsed_ns / (HOLD_S * 1e9)).exp();
@@ -56,6 +58,11 @@ impl TokenBucket {
         self.accrued_ns += earned;
         self.tokens_ns = (self.tokens_ns + earned).min(self.capacity_ns());
         earned
+    }
+
+    /// From now on the budget is this many times smaller.
+    pub fn cut(&mut self, factor: f64) {
+        self.cut = factor.max(1.0);
     }
 
     /// Takes `cost_ns`; the tokens may become negative.

@@ -1,6 +1,7 @@
 //! Prices against the measured overhead: where the two disagree beyond the interval, what was measured counts.
 
 use crate::recording::MeasuredOverhead;
+use crate::stats::overhead::Difference;
 
 /// Comparisons before which nothing is corrected.
 const FEWEST_PAIRS: u32 = 8;
@@ -65,6 +66,26 @@ impl Correction {
     }
 }
 
+/// How much more the target loses than its CPU time shows, because threads wait for what one of them pays inside a lock: the factor
+/// by which the budget is cut.
+///
+/// ```text
+/// e = ln(wall on / wall off) - ln(CPU on / CPU off), h = half the width of its interval      stats::overhead::waiting
+/// factor = 1 + (e / P) max(0, 1 - (h / e)^2),   e > 0                                        P: predicted overhead
+/// ```
+/// The same shrinkage as [`Correction`]: without evidence 1. Prices stay what they are, since nobody spends that CPU time.
+#[must_use]
+pub fn waiting_factor(predicted: f64, excess: &Difference, comparisons: usize) -> f64 {
+    let half = (excess.high - excess.low) / 2.0;
+    let usable =
+        predicted > 0.0 && excess.value > 0.0 && half.is_finite() && comparisons >= FEWEST_PAIRS as usize;
+    if !usable {
+        return 1.0;
+    }
+    let trust = (1.0 - (half / excess.value).powi(2)).max(0.0);
+    (1.0 + excess.value / predicted * trust).clamp(1.0, LARGEST)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,5 +140,17 @@ mod tests {
         assert_close(c.update(0.01, &measured(0.002, 0.008, 10)), 0.68);
         assert_eq!(c.update(0.01, &measured(-0.02, -0.01, 20)), Some(SMALLEST));
         assert_eq!(c.update(0.01, &measured(0.5, 0.9, 40)), Some(LARGEST));
+    }
+
+    #[test]
+    fn waiting_cuts_the_budget_where_it_is_sure() {
+        let excess = |value: f64, half: f64| Difference { value, low: value - half, high: value + half };
+        // 4 points more than the 2 predicted, surely: three times as much is lost.
+        assert!((waiting_factor(0.02, &excess(0.04, 0.001), 20) - 3.0).abs() < 0.01);
+        assert_eq!(waiting_factor(0.02, &excess(0.04, 0.05), 20), 1.0);
+        assert_eq!(waiting_factor(0.02, &excess(-0.04, 0.001), 20), 1.0);
+        assert_eq!(waiting_factor(0.02, &excess(0.04, 0.001), 7), 1.0);
+        assert_eq!(waiting_factor(0.0, &excess(0.04, 0.001), 20), 1.0);
+        assert_eq!(waiting_factor(0.001, &excess(0.4, 0.001), 20), LARGEST);
     }
 }

@@ -80,33 +80,52 @@ impl Comparison {
 /// Without overhead a window on and its neighbour off are exchangeable, so `b` and `a` are symmetric about it however
 /// skewed the windows themselves are, and trimming does not shift them (trimming `(a + b) / 2` would). Averaging both
 /// takes a linear drift of the load out. The jackknife on groups (Künsch 1989) lets neighbours be correlated.
-///
-/// Wall time counts instead of CPU time where its interval lies above that of CPU time: threads then wait for what one of them pays
-/// inside a lock, and a budget of CPU time does not bound what the program loses.
 /// `None` below three comparisons.
 #[must_use]
-pub fn measured(progress: &str, comparisons: &[Comparison]) -> Option<MeasuredOverhead> {
-    let cpu = by(Clock::Cpu, &format!("CPU time per unit of {progress}"), comparisons)?;
-    let wall = by(Clock::Wall, &format!("wall time per unit of {progress}"), comparisons);
-    Some(wall.filter(|wall| wall.low > cpu.high).unwrap_or(cpu))
-}
-
-fn by(clock: Clock, metric: &str, comparisons: &[Comparison]) -> Option<MeasuredOverhead> {
-    let all: Vec<[f64; 2]> = comparisons.iter().filter_map(|c| c.differences(clock)).collect();
-    if all.len() < FEWEST {
-        return None;
-    }
-    let Interval { low, high } = interval(&all)?;
+pub fn measured(metric: &str, comparisons: &[Comparison]) -> Option<MeasuredOverhead> {
+    let all: Vec<[f64; 2]> = comparisons.iter().filter_map(|c| c.differences(Clock::Cpu)).collect();
+    let estimate = estimate(&all)?;
     Some(MeasuredOverhead {
         metric: metric.to_owned(),
         // OK because a run has far fewer than 2^32 windows.
         pairs: u32::try_from(all.len()).unwrap_or(u32::MAX),
-        value: location(all.iter().copied()).exp_m1(),
-        low: low.exp_m1(),
-        high: high.exp_m1(),
+        value: estimate.value.exp_m1(),
+        low: estimate.low.exp_m1(),
+        high: estimate.high.exp_m1(),
         method: "20 % trimmed mean, block jackknife".to_owned(),
         note: String::new(),
     })
+}
+
+/// A difference of logarithms of times per unit, and its interval (95 %).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Difference {
+    /// Estimate.
+    pub value: f64,
+    /// Lower limit.
+    pub low: f64,
+    /// Upper limit.
+    pub high: f64,
+}
+
+/// What wall time per unit of progress grows more than CPU time per unit, comparison by comparison (paired, so that what both
+/// share cancels out). Above 0 where threads wait for what one of them pays inside a lock; 0 for a target that works by the clock of its
+/// clients only if its CPU time does not grow either, so that the caller bounds it by 0 from below. `None` below three comparisons.
+#[must_use]
+pub fn waiting(comparisons: &[Comparison]) -> Option<Difference> {
+    let paired = |c: &Comparison| {
+        let (wall, cpu) = (c.differences(Clock::Wall)?, c.differences(Clock::Cpu)?);
+        Some([wall[0] - cpu[0], wall[1] - cpu[1]])
+    };
+    estimate(&comparisons.iter().filter_map(paired).collect::<Vec<_>>())
+}
+
+fn estimate(all: &[[f64; 2]]) -> Option<Difference> {
+    if all.len() < FEWEST {
+        return None;
+    }
+    let Interval { low, high } = interval(all)?;
+    Some(Difference { value: location(all.iter().copied()), low, high })
 }
 
 fn location(differences: impl Iterator<Item = [f64; 2]>) -> f64 {

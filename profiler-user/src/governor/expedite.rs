@@ -5,33 +5,53 @@
 //! pays the trap, though nobody counts it any more: 4 to 67 ms measured. While `/sys/kernel/rcu_expedited` is 1 it is 0.2 to 0.4 ms.
 //!
 //! That switch is the whole machine's: each grace period then interrupts every CPU once. So it is set only while links of a class that
-//! has exploded are being closed, milliseconds each time, only where it was 0 before, and not for bursts that end by
-//! their quota soon after they began, whose breakpoints go at once anyway. Should the agent die meanwhile, the
-//! watchdog's successor sets it back.
+//! has exploded are being closed, milliseconds each time; not where somebody else has set it, nor where `rcu_normal` makes the kernel
+//! ignore it; and not for bursts that end by their quota soon after they began, whose breakpoints go at once anyway. Should the
+//! agent die meanwhile, the watchdog sets it back.
+//!
+//! Of two agents that take classes off at the same moment one may do without.
 
 use crate::watchdog::Heartbeat;
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// See `Documentation/admin-guide/sysfs` of the kernel: `rcu_expedited`.
-const SWITCH: &str = "/sys/kernel/rcu_expedited";
+/// See `Documentation/admin-guide/kernel-parameters.txt` of the kernel: `rcu_expedited`, `rcu_normal`.
+pub const SWITCH: &std::ffi::CStr = c"/sys/kernel/rcu_expedited";
+const IGNORED: &str = "/sys/kernel/rcu_normal";
 
 /// The switch, and how many links want it on.
 #[derive(Debug, Default)]
 pub(super) struct Expedite {
     file: Option<File>,
     wanted: AtomicU32,
+    /// It is on, and that by us.
+    ours: AtomicBool,
     heartbeat: OnceLock<Heartbeat>,
 }
 
 impl Expedite {
-    /// Ready to be used, if the kernel has the switch, it is off, and we may turn it.
+    /// Ready to be used, if the kernel has the switch and heeds it, and we may turn it.
     pub fn new() -> Self {
-        Self { file: open(Path::new(SWITCH)), ..Self::default() }
+        let ignored = std::fs::read_to_string(IGNORED).is_ok_and(|text| text.trim() != "0");
+        let open =
+            || OpenOptions::new().read(true).write(true).open(OsStr::from_bytes(SWITCH.to_bytes())).ok();
+        let mut new = Self::default();
+        if !ignored {
+            new.file = open();
+        }
+        new
+    }
+
+    #[cfg(test)]
+    fn of(file: File) -> Self {
+        let mut new = Self::default();
+        new.file = Some(file);
+        new
     }
 
     /// Who tells the watchdog while it is on.
@@ -40,60 +60,75 @@ impl Expedite {
         let _ = self.heartbeat.set(heartbeat);
     }
 
-    /// What a closer with a table of its own must keep to be able to call [`Expedite::end`].
+    /// What a closer with a table of its own must keep to be able to turn the switch.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(AsFd::as_fd)
     }
 
-    /// A link is about to be closed in a hurry; [`Expedite::end`] is due when it is closed. True: so it is. One write
-    /// of some microseconds, no allocation.
+    /// A link is about to be closed in a hurry. `true`: grace periods are short now, and [`Expedite::end`] is due when it
+    /// is closed. A read and a write of some microseconds, by the closer and not by the governor.
     pub fn begin(&self) -> bool {
         let Some(file) = &self.file else { return false };
-        if self.wanted.fetch_add(1, Ordering::AcqRel) == 0 {
-            self.turn(file, true);
+        // Whoever else has set it wants it so, and will set it back.
+        if !self.ours.load(Ordering::SeqCst) && !is_off(file) {
+            return false;
         }
-        true
+        self.wanted.fetch_add(1, Ordering::SeqCst);
+        self.settle(file);
+        let on = self.ours.load(Ordering::SeqCst);
+        if !on {
+            self.end();
+        }
+        on
     }
 
     /// See [`Expedite::begin`].
     pub fn end(&self) {
         let Some(file) = &self.file else { return };
-        if self.wanted.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.turn(file, false);
-            // Somebody began in between: theirs may have been the earlier write.
-            if self.wanted.load(Ordering::Acquire) > 0 {
-                self.turn(file, true);
+        self.wanted.fetch_sub(1, Ordering::SeqCst);
+        self.settle(file);
+    }
+
+    /// Sets it as wanted. Whoever writes looks again afterwards, so that the last write is what is wanted, whoever was
+    /// interrupted before it.
+    fn settle(&self, file: &File) {
+        loop {
+            let on = self.wanted.load(Ordering::SeqCst) > 0;
+            if on != self.ours.load(Ordering::SeqCst) || !on {
+                self.turn(file, on);
+            }
+            if (self.wanted.load(Ordering::SeqCst) > 0) == on {
+                return;
             }
         }
     }
 
     fn turn(&self, file: &File, on: bool) {
-        if let (Some(heartbeat), true) = (self.heartbeat.get(), on) {
-            heartbeat.note_expedited(true);
+        let tell = |on| self.heartbeat.get().inspect(|heartbeat| heartbeat.note_expedited(on));
+        if on {
+            tell(true);
         }
-        // What fails here costs the target some milliseconds more, and nobody can do anything about it.
-        let _ = file.write_all_at(if on { b"1" } else { b"0" }, 0);
-        if let (Some(heartbeat), false) = (self.heartbeat.get(), on) {
-            heartbeat.note_expedited(false);
+        let written = file.write_all_at(if on { b"1" } else { b"0" }, 0).is_ok();
+        // Where it cannot be written it stays off.
+        self.ours.store(on && written, Ordering::SeqCst);
+        if !on && written {
+            tell(false);
         }
     }
 }
 
-/// The switch, if it is off.
-fn open(path: &Path) -> Option<File> {
-    let file = OpenOptions::new().read(true).write(true).open(path).ok()?;
-    let mut text = [0; 8];
-    let length = file.read_at(&mut text, 0).ok()?;
-    // Whoever has set it wants it so.
-    (text[..length].trim_ascii() == b"0").then_some(file)
+impl Drop for Expedite {
+    fn drop(&mut self) {
+        // Links that nobody closed.
+        if let Some(file) = self.file.take().filter(|_| *self.ours.get_mut()) {
+            self.turn(&file, false);
+        }
+    }
 }
 
-/// Sets the switch back: for the program that comes after an agent that died while it was on.
-///
-/// # Errors
-/// It cannot be written.
-pub fn turn_off() -> std::io::Result<()> {
-    OpenOptions::new().write(true).open(SWITCH)?.write_all_at(b"0", 0)
+fn is_off(file: &File) -> bool {
+    let mut text = [0; 8];
+    file.read_at(&mut text, 0).is_ok_and(|length| text[..length].trim_ascii() == b"0")
 }
 
 #[cfg(test)]
@@ -103,30 +138,56 @@ mod tests {
     fn switch(before: &str) -> (tempfile::NamedTempFile, Expedite) {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), before).unwrap();
-        let expedite = Expedite { file: open(file.path()), ..Expedite::default() };
+        let open = OpenOptions::new().read(true).write(true).open(file.path()).unwrap();
+        let expedite = Expedite::of(open);
         (file, expedite)
     }
 
-    fn state(file: &tempfile::NamedTempFile) -> String {
-        std::fs::read_to_string(file.path()).unwrap().trim().to_owned()
+    fn state(file: &tempfile::NamedTempFile) -> char {
+        std::fs::read_to_string(file.path()).unwrap().chars().next().unwrap()
     }
 
     #[test]
     fn it_is_on_from_the_first_begin_to_the_last_end() {
         let (file, expedite) = switch("0\n");
         assert!(expedite.begin() && expedite.begin());
-        assert_eq!(state(&file), "1");
+        assert_eq!(state(&file), '1');
         expedite.end();
-        assert_eq!(state(&file), "1");
+        assert_eq!(state(&file), '1');
         expedite.end();
-        assert_eq!(state(&file), "0");
+        assert_eq!(state(&file), '0');
     }
 
     #[test]
     fn what_somebody_else_has_set_is_left_alone() {
-        let (file, expedite) = switch("1\n");
+        let (file, expedite) = switch("0\n");
+        std::fs::write(file.path(), "1\n").unwrap();
         assert!(!expedite.begin());
+        assert_eq!(state(&file), '1');
+        std::fs::write(file.path(), "0\n").unwrap();
+        assert!(expedite.begin());
         expedite.end();
-        assert_eq!(state(&file), "1");
+        assert_eq!(state(&file), '0');
+    }
+
+    #[test]
+    fn it_ends_off_whoever_was_interrupted() {
+        let (file, expedite) = switch("0\n");
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..2_000 {
+                        if expedite.begin() {
+                            expedite.end();
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(state(&file), '0');
+        // One that is dropped while it is on.
+        assert!(expedite.begin());
+        drop(expedite);
+        assert_eq!(state(&file), '0');
     }
 }

@@ -336,10 +336,8 @@ impl LinkTable {
         let old = trip_ns.saturating_sub(group.begun_ns.load(Ordering::Relaxed)) > FRESH_NS;
         // OK because only this thread writes TRIPPED, and it was not there.
         for link in Chain(head) {
-            if old && self.expedite.begin() {
-                // SAFETY: the link is ours until it is handed over.
-                unsafe { (*link).record.expedited = true };
-            }
+            // SAFETY: the link is ours until it is handed over.
+            unsafe { (*link).record.expedited = old };
             self.hand_over(link, Reason::Tripped, class, trip_ns, taken_ns);
         }
         Tripped::Taken { taken_ns }
@@ -395,6 +393,8 @@ impl LinkTable {
     pub(super) fn close(&self, link: *mut Link, kept: Option<&mut Kept>) {
         // SAFETY: the mailbox gave us the link; its descriptor is owned by it and closed here, once.
         unsafe {
+            // As it was wished, and as it is.
+            (*link).record.expedited = (*link).record.expedited && self.expedite.begin();
             (*link).record.close_began_ns = now_ns();
             match (*link).at {
                 Place::Here(fd) => drop(OwnedFd::from_raw_fd(fd)),

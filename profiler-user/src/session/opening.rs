@@ -24,7 +24,8 @@ impl Session {
         for (id, _, window_ns) in bursts {
             if opened.contains(id) {
                 self.burst_windows.push((*id, now + window_ns));
-            } else {
+            } else if self.attach.class(*id).is_off() {
+                // One whose link tripped meanwhile ends as any other window.
                 self.controller.lost(*id, now_ns());
             }
         }

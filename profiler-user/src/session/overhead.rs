@@ -16,6 +16,7 @@ use super::metric::Metric;
 use super::{Phase, Session};
 use crate::target::syscalls;
 use profiler_core::class::ClassId;
+use profiler_core::ledger::waiting_factor;
 use profiler_core::recording::{MeasuredOverhead, NotObserved};
 use profiler_core::stats::overhead::{self as estimate, ProgressWindow};
 use rand::{RngExt, SeedableRng};
@@ -38,6 +39,8 @@ const CHURN_SHARE: f64 = 0.1;
 const DETACH_LIMIT_NS: u64 = 2_000_000_000;
 /// What the half-width is foretold for where the run has no end, ns.
 const HORIZON_NS: u64 = 60_000_000_000;
+/// Smaller changes of the cut budget are noise.
+const CUT_STEP: f64 = 0.1;
 /// A reading of CPU time and progress that took longer was interrupted and is taken again, ns of target CPU time.
 const TORN_NS: u64 = 20_000;
 
@@ -133,9 +136,10 @@ impl Comparison {
     /// The result so far. `own_cpu_ns`: CPU time of the target over the run.
     #[must_use]
     pub fn result(&self, own_cpu_ns: f64) -> Option<MeasuredOverhead> {
-        let measured = estimate::measured(&self.metric.name(), &self.comparisons)?;
+        let name = format!("CPU time per unit of {}", self.metric.name());
+        let measured = estimate::measured(&name, &self.comparisons)?;
         let share = self.cost.own_ns() / own_cpu_ns.max(1.0);
-        let note = match self.metric {
+        let mut note = match self.metric {
             Metric::Variable(_) => String::new(),
             _ => format!(
                 "counting {} costs {:.2} % in windows of both kinds, which is not in this figure",
@@ -143,6 +147,16 @@ impl Comparison {
                 share * 100.0
             ),
         };
+        if let Some(more) = estimate::waiting(&self.comparisons).filter(|more| more.low > 0.0) {
+            let percent = |x: f64| x.exp_m1() * 100.0;
+            let text = format!(
+                "wall time per unit grew by {:.1} % more ({:.1} to {:.1}): threads wait for what one of them pays",
+                percent(more.value),
+                percent(more.low),
+                percent(more.high)
+            );
+            note = if note.is_empty() { text } else { format!("{text}; {note}") };
+        }
         Some(MeasuredOverhead { note, ..measured })
     }
 
@@ -168,6 +182,12 @@ impl Session {
         let cpu_ns = self.ledger.target_cpu_ns() - self.ledger.charged_ns();
         if let Some(comparison) = self.comparison.take() {
             self.meta.measured = comparison.result(cpu_ns);
+        }
+        let cut = self.ledger.cut();
+        if cut > 1.0 {
+            self.meta.warnings.push(format!(
+                "the target lost {cut:.1} times what its CPU time shows, because threads wait for each other: the budget was cut by that"
+            ));
         }
         let factor = self.correction.factor();
         if factor != 1.0 {
@@ -364,6 +384,20 @@ impl Session {
         }
     }
 
+    /// Where the target loses more than CPU time shows, the budget is cut by that.
+    fn cut_budget(&mut self, c: &Comparison) {
+        let Some(more) = estimate::waiting(&c.comparisons) else { return };
+        let predicted = self.ledger.compared() * self.ledger.factor();
+        let factor = waiting_factor(predicted, &more, c.comparisons.len());
+        if (factor / self.ledger.cut() - 1.0).abs() < CUT_STEP {
+            return;
+        }
+        self.ledger.cut_budget(factor);
+        self.want_plan(format!(
+            "the target loses {factor:.1} times what its CPU time shows: the budget is cut by that"
+        ));
+    }
+
     fn compare_step(&mut self, c: &mut Comparison) -> Result<(), String> {
         let now = now_ns();
         // A survey attaches and detaches by itself, in a storm of forks nothing is attached: what was begun is void.
@@ -406,6 +440,7 @@ impl Session {
             State::After { before, off, mark, until_ns } if now >= until_ns => {
                 c.comparisons.push(estimate::Comparison { before, off, after: window(mark, here) });
                 self.correct_prices(c);
+                self.cut_budget(c);
                 c.cycle_ns = self.cycle_ns(c, c.window_ns);
                 // Uniform, so that no period of the target falls in step.
                 let active = 2.0 * c.window_ns as f64 + SETTLE_NS as f64 + c.off_span_ns;

@@ -81,7 +81,7 @@ impl Session {
         let switching =
             if self.sampling.is_per_cpu() { 0.0 } else { self.switches_per_s * self.cost.switch.seconds() };
         let switching = switching * self.ledger.factor();
-        self.budget.cpu_per_second(cpu) * self.controller.shares().planned
+        self.budget.cpu_per_second(cpu) / self.ledger.cut() * self.controller.shares().planned
             - switching
             - self.metric_cost()
             - self.operations_reserve()

@@ -99,7 +99,7 @@ pub fn plan(args: &PlanArgs, watchdog: &Watchdog) -> Result<Problem, Failure> {
         thread_budget: None,
         progress: Some(ProgressSpec::Off),
         no_ab: true,
-        no_expedite: false,
+        no_expedite: args.no_expedite,
         kernel_memory: KernelOptions::default().kernel_memory_bytes,
         format: Format::Text,
         rows: 0,

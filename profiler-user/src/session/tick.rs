@@ -164,7 +164,13 @@ impl Session {
         let class = ClassId(ended.row.class_id);
         self.charge_class(class);
         let elapsed = ended.row.end_ns.saturating_sub(ended.row.start_ns);
-        self.charge_tail(class, ended.row.attempted, elapsed, ended.expedited);
+        // One that saw nothing has no length, its links had.
+        let paid_ns = if elapsed > 0 {
+            elapsed
+        } else {
+            ended.watched_ns.saturating_sub(ended.row.start_ns).max(FRESH_NS)
+        };
+        self.charge_tail(class, ended.row.attempted, paid_ns, ended.expedited);
         match ended.row.kind {
             WindowKind::Survey => self.survey_window(&ended),
             WindowKind::Trace | WindowKind::Burst => {
@@ -358,7 +364,8 @@ impl Session {
                     }
                 }
                 Action::Trial { class, quota, .. } => {
-                    if self.open_windows(WindowKind::Burst, &[(class, quota)]).is_empty() {
+                    let opened = self.open_windows(WindowKind::Burst, &[(class, quota)]);
+                    if opened.is_empty() && self.attach.class(class).is_off() {
                         self.controller.lost(class, now_ns());
                     }
                 }

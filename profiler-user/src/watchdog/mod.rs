@@ -15,9 +15,13 @@
 //! [`crate::mend`]); so when an armed agent dies, by our hand or another's, the watchdog becomes the program that takes
 //! them out.
 //!
+//! An agent that dies while it has shortened the machine's grace periods (`governor/expedite.rs`) leaves the switch as it is:
+//! the watchdog sets it back.
+//!
 //! It does not decide anything else, and does not look at what the agent does: a beat is sent by the governor
 //! thread, which withholds it when the event loop hangs.
 
+use crate::governor::EXPEDITE_SWITCH;
 use crate::target::pidfd_open;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -339,6 +343,10 @@ fn mend(page: &Page) -> ! {
     // SAFETY: each call takes integers or pointers to locals and constants that outlive it; `execve` gets
     // NUL-terminated strings and arrays that end in a null pointer.
     unsafe {
+        if page.expedited.load(Ordering::Acquire) != 0 {
+            let switch = libc::open(EXPEDITE_SWITCH.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+            libc::write(switch, c"0".as_ptr().cast(), 1);
+        }
         if page.armed.load(Ordering::Acquire) == 0 || pid == 0 {
             libc::_exit(0);
         }
@@ -357,14 +365,8 @@ fn mend(page: &Page) -> ! {
         let mut signals: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut signals);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const signals, std::ptr::null_mut());
-        let expedited = page.expedited.load(Ordering::Acquire) != 0;
-        let arguments = [
-            c"tithe".as_ptr(),
-            c"internal-mend".as_ptr(),
-            digits[first..].as_ptr().cast(),
-            if expedited { c"--expedited".as_ptr() } else { std::ptr::null() },
-            std::ptr::null(),
-        ];
+        let arguments =
+            [c"tithe".as_ptr(), c"internal-mend".as_ptr(), digits[first..].as_ptr().cast(), std::ptr::null()];
         let environment = [std::ptr::null()];
         libc::execve(c"/proc/self/exe".as_ptr(), arguments.as_ptr(), environment.as_ptr());
         libc::_exit(1);

@@ -72,28 +72,6 @@ fn mending_leaves_other_agents_alone() {
     target.assert_text_original();
 }
 
-/// An agent that dies while it has shortened the machine's grace periods: its successor sets them back.
-#[test]
-fn short_grace_periods_end_with_the_agent() {
-    let Some(_folder) = start("short_grace_periods_end_with_the_agent") else { return };
-    let path = "/sys/kernel/rcu_expedited";
-    let target = Target::start("calls");
-    let read = || std::fs::read_to_string(path).expect("Linux has this switch").trim().to_owned();
-    assert_eq!(read(), "0", "somebody has set it: the test would change that");
-    for (arguments, after) in [(&[][..], "1"), (&["--expedited"], "0")] {
-        std::fs::write(path, "1").expect("root may write it");
-        let status = std::process::Command::new(profiler_tests::program("tithe"))
-            .args(["internal-mend", &target.pid().to_string()])
-            .args(arguments)
-            .status()
-            .expect("the agent's program starts");
-        let now = read();
-        std::fs::write(path, "0").expect("root may write it");
-        assert!(status.success());
-        assert_eq!(now, after, "{arguments:?}");
-    }
-}
-
 #[test]
 fn killed_in_the_survey() {
     let Some(folder) = start("killed_in_the_survey") else { return };
