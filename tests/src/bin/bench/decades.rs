@@ -75,15 +75,16 @@ impl Decades {
         self.between(from, now_ns())
     }
 
-    /// Calls per second of each function, undisturbed: the rates that are drawn, scaled to what the busier half did.
-    pub fn true_rates(&mut self, seconds: f64) -> Vec<f64> {
+    /// Calls per second of each function, undisturbed: the rates that are drawn, scaled to what the busier half did between two
+    /// instants (the machine's speed changes from second to second), without the part of its CPU time that watching took.
+    pub fn true_rates(&mut self, from_ns: u64, to_ns: u64, overhead: f64) -> Vec<f64> {
         let reply = self.0.command("rates");
         let drawn: Vec<f64> =
             reply.text("rates").unwrap_or("").split(',').map(|n| n.parse().unwrap_or(f64::NAN)).collect();
-        let done = self.unwatched(seconds);
+        let done = self.between(from_ns, to_ns);
         let busy = CLASSES / 2..;
         let made: f64 = done.calls[busy.clone()].iter().sum();
-        let factor = made / done.seconds() / drawn[busy].iter().sum::<f64>();
+        let factor = made / done.seconds() / drawn[busy].iter().sum::<f64>() * (1.0 + overhead);
         drawn.iter().map(|rate| rate * factor).collect()
     }
 }

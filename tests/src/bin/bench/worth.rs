@@ -5,8 +5,9 @@ use crate::decades::{CLASSES, Decades, Done, count_all, index_of, record, record
 use crate::measure::{Series, Table};
 use anyhow::{Context, Result};
 use profiler_core::estimate::Estimate;
+use profiler_core::ledger::LedgerSummary;
 use profiler_core::plan::{Options as Effort, PlanClass, Problem, Range, Strategy, solve};
-use profiler_core::recording::{Charge, PlanRow, Recording, WindowKind, WindowRow};
+use profiler_core::recording::{Charge, LedgerRow, PlanRow, Recording, WindowKind, WindowRow};
 use profiler_core::report::Report;
 use std::collections::BTreeMap;
 
@@ -62,6 +63,13 @@ fn function_of(recording: &Recording, class_id: u32) -> Option<usize> {
     recording.classes.iter().find(|c| c.class_id == class_id).and_then(|c| index_of(&c.name))
 }
 
+/// Rates of the target's functions by its own count in a part of the run, undisturbed.
+fn truth(target: &mut Decades, recording: &Recording, from_ns: u64, to_ns: u64) -> Vec<f64> {
+    let within = |row: &&LedgerRow| row.time_ns > from_ns && row.time_ns <= to_ns;
+    let rows: Vec<LedgerRow> = recording.ledger.iter().filter(within).cloned().collect();
+    target.true_rates(from_ns, to_ns, LedgerSummary::from_rows(&rows).predicted)
+}
+
 /// True rates of the classes of a plan: the target's where it knows, else what the plan took.
 fn true_rates(recording: &Recording, rows: &[&PlanRow], truth: &[f64]) -> Vec<f64> {
     rows.iter().map(|row| function_of(recording, row.class_id).map_or(row.rate_hz, |i| truth[i])).collect()
@@ -76,12 +84,12 @@ pub fn survey(options: &Options) -> Result<String> {
         eprintln!("survey: round {} of {}", round + 1, options.rounds);
         let mut target = Decades::start();
         target.work(false);
-        let truth = target.true_rates(2.0);
         let (report, recording, first) =
             record_planned(target.pid(), BUDGET, options.seconds_or(10), &count_all())?;
         let first = first.context("no plan was made")?;
         let rows = rows_of(&recording, 1);
         let first_ns = rows.first().context("no plan was made")?.time_ns;
+        let truth = truth(&mut target, &recording, recording.meta.start_ns, first_ns);
         let windows = |id: u32| {
             recording.windows.iter().filter(move |w| w.class_id == id && w.kind == WindowKind::Survey)
         };
@@ -211,12 +219,14 @@ pub fn budget_use(options: &Options) -> Result<String> {
             eprintln!("budget-use: {name}, round {} of {}", round + 1, options.rounds);
             let mut target = Decades::start();
             target.work(false);
-            let truth = target.true_rates(2.0);
             let mut named: Vec<String> =
                 range.clone().flat_map(|i| ["--count".to_owned(), format!("dec{i:02}")]).collect();
             named.extend(["--discover".to_owned(), "0".to_owned()]);
             let (report, recording) = record(target.pid(), BUDGET, options.seconds_or(10), &named)?;
             let last = recording.plans.iter().map(|row| row.plan).max().context("no plan was made")?;
+            let from_ns = recording.plans.iter().map(|row| row.time_ns).min().context("no plan was made")?;
+            let end_ns = recording.meta.end_ns.context("the run has no end")?;
+            let truth = truth(&mut target, &recording, from_ns, end_ns);
             let rows = rows_of(&recording, last);
             let rates = true_rates(&recording, &rows, &truth);
             let problem = problem(&rows, &recording, report.target_cpu.value, &rates);
