@@ -233,7 +233,6 @@ fn an_exploding_class_is_detached_within_milliseconds() {
         }
         // One that exploded long after its attach is taken off with short grace periods, and they end with it.
         assert!(later.iter().all(|o| o.expedited), "{later:?}");
-        assert!(at_once.iter().any(|o| !o.expedited), "{at_once:?}");
         assert_eq!(switch(), "0");
     }
     let status = stage.governor.status();
