@@ -1,7 +1,8 @@
 /* 100 functions, dec00 to dec99, whose rates lie evenly over 7 decades, from 0.1 to a million calls a second, and one thread
  * that calls them in a closed loop: what watching takes slows the loop, as it does in programs that work.
  *
- *   start [PHASES]      works; PHASES 1: the rates change between a half and one and a half times every 0.3 s on average
+ *   start [PHASES]      works; PHASES 1: the rates change between a half and one and a half times every 0.3 s on average;
+ *                       2: no function takes time, so that calls come evenly from millisecond to millisecond
  *   alone NAME RATE     works, but calls only dec_push or dec_stepped, so often a second
  *   stop                ends it
  *   between A B         what was done in whole slots of 10 ms between two instants of CLOCK_MONOTONIC:
@@ -52,7 +53,7 @@ static uint32_t calls[CLASSES][SLOTS], spent[CLASSES][SLOTS]; /* spent: in turns
 /* Turns that nobody interrupted, and how long they took: what a turn costs depends on what else the machine does. */
 static uint32_t pause_turns[SLOTS], pause_ns[SLOTS];
 static pthread_t thread;
-static int running, phases;
+static int running, phases, even;
 static atomic_int stop_now;
 static function *alone;
 static uint64_t pause_rounds;
@@ -85,7 +86,7 @@ static void one_round(int slot, double factor) {
         double expected = per_round[i] * factor;
         int n = (int)(expected + uniform());
         for (int k = 0; k < n; k++) {
-            uint64_t rounds = work_rounds[i] ? (uint64_t)((double)work_rounds[i] * (0.5 + uniform())) : 0;
+            uint64_t rounds = work_rounds[i] && !even ? (uint64_t)((double)work_rounds[i] * (0.5 + uniform())) : 0;
             functions[i](rounds);
             spent[i][slot] += (uint32_t)rounds;
         }
@@ -139,7 +140,8 @@ static void command_start(int count, char **words) {
         reply_error("already running");
         return;
     }
-    phases = (int)number(count, words, 1, 0);
+    phases = number(count, words, 1, 0) == 1;
+    even = number(count, words, 1, 0) == 2;
     alone = NULL;
     begin();
 }

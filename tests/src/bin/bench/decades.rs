@@ -49,6 +49,11 @@ impl Decades {
         self.0.command(&format!("start {}", u8::from(phases)));
     }
 
+    /// It works from now on, and no function takes time: calls come evenly from millisecond to millisecond.
+    pub fn work_evenly(&mut self) {
+        self.0.command("start 2");
+    }
+
     /// It calls one function so often a second, in a closed loop.
     pub fn alone(&mut self, function: &str, hz: u64) {
         self.0.command(&format!("alone {function} {hz}"));
