@@ -271,7 +271,9 @@ impl Controller {
         }
     }
 
-    fn traced_cost(&self) -> f64 {
+    /// What the traced classes take at their present rates, CPU s/s.
+    #[must_use]
+    pub fn traced_cost(&self) -> f64 {
         self.classes.values().filter(|e| e.mode == Mode::Traced).map(Entry::cost).sum()
     }
 

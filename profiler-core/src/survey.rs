@@ -28,6 +28,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// Largest number of classes for which each rate is moved to its limits alone; beyond, all are moved together.
 const ONE_BY_ONE: usize = 256;
 
+/// A bucket that holds this part of what one burst may cost is full enough for one that may cost more.
+const FULL: f64 = 0.9;
 /// Links opened in one step at most: each takes some 10 ms, and windows have to end on time.
 const PER_STEP: usize = 8;
 
@@ -320,25 +322,29 @@ impl Survey {
         let mut batch: Vec<BurstRequest> = Vec::new();
         let left_ns = self.left_ns(now_ns).max(self.config.first_window_ns);
         for _ in 0..PER_STEP {
-            let Some(mut item) = self.queue.pop_front() else { break };
+            let Some(item) = self.queue.pop_front() else { break };
             let twice = item.iter().any(|r| self.in_flight.contains_key(&r.class));
-            // In the first look, while nothing runs, a burst may be cut to what there is.
-            if self.stage == Stage::First && links.is_empty() {
-                self.cut(&mut item, tokens_s);
+            // The bucket of an idle target may never hold what a link costs at worst: a full one is enough for one, and what it
+            // takes more is paid back before anything else is opened.
+            let full = links.is_empty() && tokens_s > 0.0 && tokens_s >= FULL * self.config.burst_limit_s;
+            // While nothing runs, a burst of the first look may be cut to what there is; a later one only if there will never be more.
+            let mut cut = item.clone();
+            if links.is_empty() && (self.stage == Stage::First || (full && !self.is_timed(&item))) {
+                self.cut(&mut cut, tokens_s);
             }
-            let reserve = self.reserve_s(&item);
-            if twice || links.len() >= self.config.batch || reserve > tokens_s {
+            let reserve = self.reserve_s(&cut);
+            if twice || links.len() >= self.config.batch || (reserve > tokens_s && !full) {
                 self.queue.push_front(item);
                 break;
             }
             tokens_s -= reserve;
-            let each = reserve / item.len() as f64;
-            for request in &mut item {
+            let each = reserve / cut.len() as f64;
+            for request in &mut cut {
                 request.window_ns = request.window_ns.min(left_ns);
                 self.in_flight.insert(request.class, (*request, each));
                 links.insert(running(request));
             }
-            batch.append(&mut item);
+            batch.append(&mut cut);
         }
         batch
     }
@@ -347,17 +353,29 @@ impl Survey {
     fn cut(&self, item: &mut [BurstRequest], tokens_s: f64) {
         let least = self.least_reserve_s(item);
         let full = self.reserve_s(item);
-        if full <= tokens_s || least > tokens_s {
+        if full <= tokens_s {
             return;
         }
-        let part = (tokens_s - least) / (full - least);
-        for request in item {
-            let more = request.quota_hits.saturating_sub(self.config.least_hits);
-            request.quota_hits = self.config.least_hits.min(request.quota_hits) + (part * more as f64) as u64;
+        let part = ((tokens_s - least) / (full - least)).clamp(0.0, 1.0);
+        let wanted: Vec<u64> = item.iter().map(|r| r.quota_hits).collect();
+        // What comes after the end grows in a step, so that a part of the quotas may cost more than that part.
+        for part in [part, 0.0] {
+            for (request, wanted) in item.iter_mut().zip(&wanted) {
+                let least = self.config.least_hits.min(*wanted);
+                request.quota_hits = least + (part * (*wanted - least) as f64) as u64;
+            }
+            if self.reserve_s(item) <= tokens_s {
+                return;
+            }
         }
     }
 
-    /// The reserve of a link with the smallest quotas; beyond the first look, of what is asked for.
+    /// Counted for a time, and not up to a quota.
+    fn is_timed(&self, item: &[BurstRequest]) -> bool {
+        self.stage != Stage::First && item.iter().any(|r| matches!(r.link, Link::Shared(_)))
+    }
+
+    /// The reserve of a link with the smallest quotas.
     fn least_reserve_s(&self, item: &[BurstRequest]) -> f64 {
         if self.stage != Stage::First {
             return self.reserve_s(item);

@@ -48,6 +48,11 @@ struct Words<'a> {
     problem: &'a Problem,
 }
 
+/// A survey that saw no call has a lower end of 0, and a value that only says how long it looked.
+fn unseen(class: &PlanClass) -> bool {
+    class.rate_hz.low == 0.0 && class.rate_hz.value > 0.0 && class.rate_hz.high > class.rate_hz.value
+}
+
 impl Words<'_> {
     fn reason(&self, class: &PlanClass, planned: &ClassPlan) -> String {
         let hz = class.traced_hz();
@@ -55,6 +60,10 @@ impl Words<'_> {
         let s = self.plan.sampling_hz;
         match planned.decision {
             Decision::Trace if class.must_trace => format!("must be traced; costs {full}"),
+            Decision::Trace if unseen(class) => format!(
+                "not called while it was watched, at most {} events/s: tracing costs {full}",
+                number(class.rate_hz.high)
+            ),
             Decision::Trace => {
                 let seen = s * class.rho.value;
                 let short = if seen < hz { "short against the sampling period: " } else { "" };
@@ -115,6 +124,8 @@ impl Words<'_> {
             "cannot or may not be traced".to_owned()
         } else if class.traced_hz() == 0.0 {
             "no events: there is nothing to trace".to_owned()
+        } else if unseen(class) {
+            format!("not called while it was watched, at most {} events/s", number(class.rate_hz.high))
         } else if cost > self.problem.budget {
             let times = cost / self.problem.budget;
             format!("too dear: tracing would cost {full}, {} times the budget", number(times))

@@ -35,6 +35,8 @@ const CLOSING_NS: u64 = 200_000_000;
 const PLANNED: f64 = 0.9;
 /// What the bucket earns meanwhile need not be reserved: a burst's cost over this time, s.
 const HORIZON_S: f64 = 0.1;
+/// Links at most that classes share in a first look.
+const MOST_LINKS: usize = 48;
 
 impl Survey {
     /// Bursts, link by link, that tell of each of these classes how often it happens at all.
@@ -56,7 +58,9 @@ impl Survey {
         let (own, rest) = classes.split_at(own);
         let mut items: Vec<Vec<BurstRequest>> =
             own.iter().map(|c| vec![request(*c, Link::Own, 1.0)]).collect();
-        for chunk in rest.chunks(self.config.unknown_per_link.max(1)) {
+        // Of a thousand the first look must not take all of the time.
+        let per_link = self.config.unknown_per_link.max(rest.len().div_ceil(MOST_LINKS)).max(1);
+        for chunk in rest.chunks(per_link) {
             let link = self.next_link();
             let request = |class: &ClassId| BurstRequest {
                 class: *class,
@@ -99,12 +103,14 @@ impl Survey {
             if let Some(state) = self.states.get_mut(&class) {
                 let pilot = std::mem::take(&mut state.bursts);
                 state.rough = if pilot.is_empty() { std::mem::take(&mut state.rough) } else { pilot };
+                // Beside seven others most first bursts of hot classes were disturbed; now they are alone.
+                state.repeats = 0;
             }
         }
-        // Long ones first, they overlap with all others; then the hot ones, which are short and may be dear.
+        // Long ones first, they overlap with all others; then those that a plan may trace or not; what is too hot for any plan last.
         let rank = |(_, value, _, hits): &(ClassId, f64, f64, u64)| {
             let length_s = *hits as f64 / value;
-            if length_s > 0.25 * long_s { 0 } else { 1 + u32::from(length_s >= HOT_S) }
+            if length_s > 0.25 * long_s { 0 } else { 1 + u32::from(length_s < HOT_S) }
         };
         own.sort_by(|a, b| rank(a).cmp(&rank(b)).then(a.1.total_cmp(&b.1)).then(a.0.cmp(&b.0)));
         let mut items = self.quiet_items(&quiet, long_ns);
@@ -213,7 +219,15 @@ impl Survey {
             });
             (r.quota_hits as f64).min(by_rate) * state.class.tau.max_ns * 1e-9
         };
-        item.iter().map(hits_s).sum::<f64>() + self.fixed_s()
+        let tail_s = |r: &BurstRequest| {
+            let Some(rate) = self.states.get(&r.class).and_then(|s| s.rate(self.config.level)) else {
+                return 0.0;
+            };
+            let hz = rate.rate_hz.value;
+            let length_s = (r.quota_hits as f64 / hz.max(1e-9)).min(r.window_ns as f64 * 1e-9);
+            self.tail_s(hz * self.tau_s(r.class), length_s)
+        };
+        item.iter().map(|r| hits_s(r) + tail_s(r)).sum::<f64>() + self.fixed_s()
     }
 
     /// The largest quota whose burst keeps to its limit, s, at the price's value.

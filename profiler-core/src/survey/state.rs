@@ -26,6 +26,8 @@ pub(super) struct State {
     pub window_ns: u64,
     pub last_stop: Option<Stop>,
     pub repeats: u32,
+    /// Windows that the breaker ended while they were being opened.
+    pub voids: u32,
     pub aborted: bool,
 }
 
@@ -40,13 +42,14 @@ impl State {
             window_ns: config.first_window_ns,
             last_stop: None,
             repeats: 0,
+            voids: 0,
             aborted: false,
         }
     }
 
     /// It has been seen, or had its whole first window: what it needs next can be said.
     pub fn is_known(&self) -> bool {
-        !self.bursts.is_empty() || self.rough.iter().any(|b| b.hits > 0)
+        !self.bursts.is_empty() || self.rough.iter().any(|b| b.hits > 0) || self.voids > REPEATS
     }
 
     /// Takes a burst in; `false` if it has to be repeated: its neighbours disturbed it, or it has no length.
@@ -94,9 +97,10 @@ impl State {
         };
         // One that the breaker ended while it was being opened saw nothing.
         let void = outcome.elapsed_ns == 0;
-        if void && (shared || self.repeats < REPEATS) {
-            self.repeats += 1;
-            return shared;
+        if void {
+            // Never taken for a burst: it would stand for a rate of 0 in no time. After some of them others decide.
+            self.voids += 1;
+            return shared || self.voids > REPEATS;
         }
         if cut || spent {
             self.rough.push(rough);
@@ -113,6 +117,10 @@ impl State {
         true
     }
 
+    fn windows(&self) -> impl Iterator<Item = &Burst> {
+        self.bursts.iter().chain(&self.rough)
+    }
+
     pub fn rate(&self, level: f64) -> Option<RateEstimate> {
         let bursts = if self.bursts.is_empty() { &self.rough } else { &self.bursts };
         let mut rate_hz = bursts::rate(bursts, level)?;
@@ -127,6 +135,8 @@ impl State {
             weight: self.class.weight,
             // Saturating is right: a survey has tens of bursts per class.
             bursts: u32::try_from(bursts.len()).unwrap_or(u32::MAX),
+            seen: self.windows().any(|b| b.hits > 0),
+            watched_s: self.windows().map(|b| b.time_s).sum(),
         })
     }
 }

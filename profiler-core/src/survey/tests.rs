@@ -434,3 +434,53 @@ fn many_classes_are_decided_together() {
     });
     assert!(calls <= 3 * 6, "{calls} plans");
 }
+
+/// One burst of the only class: `None` if none is asked for.
+fn one_burst(survey: &mut Survey, now_ns: u64, tokens_s: f64) -> Option<BurstRequest> {
+    match survey.next_step(now_ns, tokens_s, curious) {
+        Step::Run(requests) => requests.first().copied(),
+        Step::Wait { .. } | Step::Done(_) => None,
+    }
+}
+
+#[test]
+fn windows_without_length_do_not_take_a_rate_away() {
+    let class = SurveyClass { class: ClassId(0), tau: Price::fixed(700.0), rho: 0.5, weight: 1.0 };
+    let mut survey = Survey::new(SurveyConfig::default(), 1.0, &[class]);
+    let first = one_burst(&mut survey, 0, 1.0).expect("a first look");
+    let outcome = |hits, elapsed_ns| BurstOutcome {
+        class: ClassId(0),
+        start_ns: 0,
+        elapsed_ns,
+        hits,
+        extra_hits: 0,
+        off_ns: 10_000,
+        target_cpu_ns: 0,
+        threads: 1,
+        other_cost_ns: 0,
+        stopped_by: StoppedBy::Quota,
+    };
+    survey.record(outcome(first.quota_hits, 1_000_000));
+    let known = survey.rates()[0].rate_hz.value;
+    // From now on the breaker takes every link while its window is being opened.
+    let mut asked = 0;
+    while one_burst(&mut survey, 1_000_000 * asked, 1.0).is_some() && asked < 100 {
+        survey.record(outcome(0, 0));
+        asked += 1;
+    }
+    assert!(asked < 100, "it is asked for for ever");
+    let rates = survey.rates();
+    assert!(rates.len() == 1 && rates[0].seen, "{rates:?}");
+    assert!((rates[0].rate_hz.value / known - 1.0).abs() < 1e-9, "{rates:?}, {known}");
+}
+
+#[test]
+fn a_full_bucket_is_enough_for_a_link_that_may_cost_more() {
+    let class = SurveyClass { class: ClassId(0), tau: Price::fixed(700.0), rho: 0.5, weight: 1.0 };
+    // An idle service: the bucket holds 0.25 ms, a link costs 0.4 at worst.
+    let config = SurveyConfig { attach_cost_s: 0.3e-3, burst_limit_s: 0.175e-3, ..SurveyConfig::default() };
+    let mut survey = Survey::new(config, 0.05, &[class]);
+    assert_eq!(one_burst(&mut survey, 0, 0.1e-3), None, "not yet");
+    let request = one_burst(&mut survey, 1, 0.16e-3).expect("it is full");
+    assert_eq!(request.quota_hits, config.least_hits);
+}

@@ -177,6 +177,10 @@ pub struct RateEstimate {
     pub weight: f64,
     /// Bursts behind the rate.
     pub bursts: u32,
+    /// A call was seen, in whatever window.
+    pub seen: bool,
+    /// Length of all its windows together, s.
+    pub watched_s: f64,
 }
 
 impl RateEstimate {

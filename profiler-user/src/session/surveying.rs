@@ -22,6 +22,8 @@ const MANY_THREADS: usize = 500;
 /// A window that is open longer is written in pieces of about this length, ns: a killed agent loses no more, and how much
 /// the pieces differ says how sure a rate is.
 const PIECE_NS: u64 = 900_000_000;
+/// A class without calls is dormant only if it was watched for so long, s.
+const LEAST_WATCHED_S: f64 = 0.04;
 /// Samples in a class without calls that make it dormant; fewer may be the tail of one long call.
 const DORMANT_SAMPLES: u64 = 10;
 /// The part of what the bucket holds that one burst of a survey may take.
@@ -180,7 +182,9 @@ impl Session {
     fn survey_means(&self) -> (f64, f64) {
         let allowed = self.budget.cpu_per_second(self.own_cpu.max(FLOOR_CPU_PER_S));
         let limit_s = (BURST_PART * allowed * HOLD_S).min(self.survey_limit_s());
-        (limit_s, (0.9 * allowed - self.sampling_cost()).max(0.0))
+        // What a plan that runs already spends is spent.
+        let others = self.sampling_cost() + self.controller.traced_cost();
+        (limit_s, (0.9 * allowed - others).max(0.0))
     }
 
     /// What samples take at their present rate, CPU s/s.
@@ -200,14 +204,14 @@ impl Session {
         let available = (available * 1e-9).min(self.survey_limit_s());
         let step = survey.next_step(now, available, |rates| self.decisions(rates));
         match step {
-            Step::Run(requests) => {
+            Step::Run(requests) if now < until_ns => {
                 // First the phase: a window may end while others are still being opened.
                 self.phase = Phase::Survey { survey, until_ns };
                 let opened = self.start_round(&requests);
                 self.abort_refused(&requests, &opened);
             }
             Step::Wait { .. } if now < until_ns => self.phase = Phase::Survey { survey, until_ns },
-            Step::Wait { .. } | Step::Done(_) => {
+            Step::Run(_) | Step::Wait { .. } | Step::Done(_) => {
                 let estimates = survey.rates();
                 self.warn_verbose(&format!(
                     "survey over ({}): {} functions in {} rounds, {:.1} ms of CPU time, {:.1} s before its limit",
@@ -229,7 +233,8 @@ impl Session {
     /// Classes that samples show and of which no call began: entered before we came. They are not planned with, unless
     /// the user named them.
     fn set_dormant(&mut self, rates: &[RateEstimate]) {
-        let unseen: BTreeSet<ClassId> = rates.iter().filter(|r| r.rate_hz.n == 0).map(|r| r.class).collect();
+        let unseen = |r: &&RateEstimate| !r.seen && r.watched_s >= LEAST_WATCHED_S;
+        let unseen: BTreeSet<ClassId> = rates.iter().filter(unseen).map(|r| r.class).collect();
         let shares = self.sampling.shares();
         let dormant: Vec<ClassId> = self
             .attach
@@ -299,10 +304,12 @@ impl Session {
         let shared = |r: &BurstRequest| matches!(r.link, Link::Shared(_));
         for on_link in requests.chunk_by(|a, b| shared(a) && a.link == b.link) {
             let quotas: Vec<(ClassId, u64)> = on_link.iter().map(|r| (r.class, r.quota_hits)).collect();
-            opened.extend(self.open_survey(&quotas, shared(&on_link[0])));
+            let ready = self.open_survey(&quotas, shared(&on_link[0]));
             // The clock of a window runs from when it is open, not from when attaching began.
             let now = now_ns();
-            self.survey_windows.extend(on_link.iter().map(|r| (r.class, now + r.window_ns)));
+            let open = on_link.iter().filter(|r| ready.contains(&r.class));
+            self.survey_windows.extend(open.map(|r| (r.class, now + r.window_ns)));
+            opened.extend(ready);
             if let [BurstRequest { class, link: Link::Alone, .. }] = on_link {
                 self.let_trip(*class);
             }
@@ -333,9 +340,14 @@ impl Session {
 
     /// A survey window is complete.
     pub(super) fn survey_window(&mut self, ended: &Ended) {
-        let threads = u32::try_from(self.sampling.threads().max(1)).unwrap_or(u32::MAX);
-        let Phase::Survey { survey, .. } = &mut self.phase else { return };
         let row = &ended.row;
+        // Its clock is over, too: the class may be opened again, for as long as it then needs.
+        self.survey_windows.retain(|(id, _)| id.0 != row.class_id);
+        // Those that may work at once; of a service that is nearly idle most threads sleep for ever.
+        let working = 2 * (self.own_cpu.ceil().max(1.0) as u32);
+        let threads = u32::try_from(self.sampling.threads().max(1)).unwrap_or(u32::MAX);
+        let threads = threads.min(self.meta.cpus).min(working).max(1);
+        let Phase::Survey { survey, .. } = &mut self.phase else { return };
         survey.record(BurstOutcome {
             class: ClassId(row.class_id),
             start_ns: row.start_ns,
@@ -416,6 +428,11 @@ impl Session {
 
     /// Functions that were named and appeared, or that the samples show by now: survey them, too.
     fn look_for_more(&mut self) {
+        if !self.rearm_wanted.is_empty() {
+            // What was taken off for the sake of children comes back first: no link may be open then.
+            self.modules_dirty = true;
+            return;
+        }
         let discover = !self.only_named && now_ns() >= self.discover_ns;
         let new = self.find_classes(discover);
         if !new.is_empty() && matches!(self.phase, Phase::Run) {
