@@ -140,21 +140,45 @@ impl Results {
         series
     }
 
-    /// Slowdown of a whole run against the run alone of the same round, percent; of a run alone against that of the round before:
-    /// what the machine does by itself.
+    /// Slowdown of a whole run, percent: against its twin, or the run alone of the same round.
     fn slowdown(&self, arm: &Arm) -> Series {
         let total = |run: &Run| run.seconds.iter().sum::<f64>();
+        self.against(
+            arm,
+            |run| run.beside.as_ref().map(|b| b.slowdown),
+            |run, alone| 1.0 - total(run) / total(alone),
+        )
+    }
+
+    /// CPU time added to an operation, percent, by the same.
+    fn added_cpu(&self, arm: &Arm) -> Series {
+        let cost = |run: &Run, alone: &Run| run.cpu_ns_per_operation / alone.cpu_ns_per_operation - 1.0;
+        self.against(arm, |run| run.beside.as_ref().map(|b| b.added_cpu), cost)
+    }
+
+    fn against(
+        &self,
+        arm: &Arm,
+        twin: impl Fn(&Run) -> Option<f64>,
+        alone: impl Fn(&Run, &Run) -> f64,
+    ) -> Series {
         let mut series = Series::default();
-        let before = usize::from(*arm == Arm::Alone);
-        for (alone, run) in self.of(&Arm::Alone).zip(self.of(arm).skip(before)) {
-            series.push((1.0 - total(run) / total(alone)) * 100.0);
+        // A run alone without a twin: against that of the round before.
+        let shift = self.of(arm).next().is_some_and(|run| *arm == Arm::Alone && run.beside.is_none());
+        for (other, run) in self.of(&Arm::Alone).zip(self.of(arm).skip(usize::from(shift))) {
+            series.push(twin(run).unwrap_or_else(|| alone(run, other)) * 100.0);
         }
         series
     }
 
-    /// Slowdowns of single seconds against the median of the same second (the same phase of the load) of the runs
-    /// alone, percent. Of the runs alone too: what the machine does by itself.
+    /// Slowdowns of single seconds, percent: against the twin, or the median of the same second (the same phase of the load) of the runs
+    /// alone.
     fn second_slowdowns(&self, arm: &Arm) -> Vec<f64> {
+        let twin = |run: &Run| run.beside.as_ref().map(|b| b.seconds.clone());
+        let beside: Vec<f64> = self.of(arm).filter_map(twin).flatten().map(|s| s * 100.0).collect();
+        if !beside.is_empty() {
+            return beside;
+        }
         let seconds = self.of(&Arm::Alone).map(|run| run.seconds.len()).min().unwrap_or(0);
         let usual: Vec<f64> =
             (0..seconds).map(|i| self.series(&Arm::Alone, |run| run.seconds[i]).median()).collect();
@@ -163,17 +187,6 @@ impl Results {
             .filter(|(_, usual)| **usual > 0.0)
             .map(|(done, usual)| (1.0 - done / usual) * 100.0)
             .collect()
-    }
-
-    /// CPU time added to an operation, percent of that of the run alone in the same round.
-    fn added_cpu(&self, arm: &Arm) -> Series {
-        let cpu = |arm| self.series(arm, |run| run.cpu_ns_per_operation);
-        let mut series = Series::default();
-        for (alone, run) in self.of(&Arm::Alone).zip(self.of(arm)) {
-            series.push((run.cpu_ns_per_operation / alone.cpu_ns_per_operation - 1.0) * 100.0);
-        }
-        debug_assert_eq!(series.n(), cpu(arm).n().min(cpu(&Arm::Alone).n()));
-        series
     }
 }
 
@@ -219,6 +232,7 @@ fn row(table: &mut Table, subject: &Subject, results: &Results, arm: &Arm) {
         receipt(|r| f64::from(r.trips)),
         receipt(|r| r.agent_cpu * 100.0),
         latency(|run| run.p99_ns),
+        latency(|run| run.beside.as_ref().map_or(0.0, |b| b.p99_ns)),
         results.of(arm).map(|run| run.errors).sum::<u64>().to_string(),
         slowdown.n().to_string(),
     ]);
@@ -245,6 +259,7 @@ pub fn governor(options: &Options) -> Result<String> {
         "trips",
         "agent CPU, %",
         "p99 of an operation, us",
+        "of the twin",
         "wrong results",
         "n",
     ]);
@@ -258,9 +273,11 @@ pub fn governor(options: &Options) -> Result<String> {
         }
     }
     let mut text = format!(
-        "{table}\nRuns of {} s, a target of its own for each; the target's operations are counted by itself. `idle` is judged by CPU \
-         per operation; `alone`: each run against the one of the round before. `lock` \
-         is watched with `--progress operations`. bpftrace counts the same functions.\n",
+        "{table}\nRuns of {} s, a target of its own for each, which counts its operations itself. Beside it runs a twin, started at the same moment and \
+         never watched: slowdown and CPU time are against the twin's, by what the two do in the second before and the second after. `alone`: nobody \
+         watches either, which is what the method cannot tell from 0. `exceptions` and `panics` have no twin and are compared with the run alone of the \
+         same round (`alone`: with that of the round before). `idle` is judged by CPU per operation, `lock` is watched with `--progress \
+         operations`. bpftrace counts the same functions.\n",
         options.seconds_or(10)
     );
     for line in failed {

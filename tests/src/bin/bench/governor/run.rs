@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use profiler_core::report::Report;
-use profiler_tests::support::Target;
+use profiler_tests::support::{Reply, Target};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 /// Work before the watching begins, s: caches are warm, threads are up.
 pub const BEFORE_S: u64 = 1;
+/// Work after it, s: what a twin does beside the target when neither is watched.
+pub const AFTER_S: u64 = 1;
 /// The agent's start and end around the time that it was asked to watch, s; the arm without it waits as long.
 const AROUND_S: f64 = 1.0;
 /// The target's slots, a second.
@@ -42,8 +44,23 @@ pub struct Run {
     pub p99_ns: f64,
     /// Operations whose result was wrong.
     pub errors: u64,
+    /// Against a twin, where there is one.
+    pub beside: Option<Beside>,
     /// The agent's own account, if it watched.
     pub receipt: Option<Receipt>,
+}
+
+/// The target against its twin: the same program, started at the same moment and never watched. What the host does to both is not in it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Beside {
+    /// Operations fewer than the twin's, by what the two do before and after; a share.
+    pub slowdown: f64,
+    /// The same for each second.
+    pub seconds: Vec<f64>,
+    /// CPU time more for an operation, by the same; a share.
+    pub added_cpu: f64,
+    /// 99th percentile of the twin's operations that are due at a time, ns.
+    pub p99_ns: f64,
 }
 
 /// What the agent says of its own cost.
@@ -152,27 +169,63 @@ struct Said {
     p50_ns: f64,
     p99_ns: f64,
     errors: u64,
+    beside: Option<Beside>,
+}
+
+/// Operations, and CPU time, of an answer to `times`.
+fn made(times: &Reply) -> (f64, f64) {
+    (times.number("operations") as f64, times.number("cpu_ns") as f64)
+}
+
+fn slots_of(target: &mut Target) -> Vec<f64> {
+    let slots = target.command("slots");
+    slots.text("slots").unwrap_or("").split(',').map(|n| n.parse().unwrap_or(0.0)).collect()
 }
 
 fn run_adversary(arm: &Arm, subject: &Subject, seconds: u64) -> Result<(Said, Option<Report>)> {
-    let mut command = Command::new(subject.program());
-    let mut target = Target::start_command(command.arg(subject.name));
+    let start = || Target::start_command(Command::new(subject.program()).arg(subject.name));
+    let (mut target, mut twin) = (start(), start());
     // What changes at one instant changes in the middle of the watching.
-    target.command(&format!("start {}", BEFORE_S * 1_000 + seconds * 500));
+    let line = format!("start {}", BEFORE_S * 1_000 + seconds * 500);
+    target.command(&line);
+    twin.command(&line);
     std::thread::sleep(Duration::from_secs(BEFORE_S));
-    target.command("times");
+    let before = (target.command("times"), twin.command("times"));
     let report = watch(arm, subject, target.pid(), seconds)?;
-    let times = target.command("times");
-    let slots = target.command("slots");
-    let slots = slots.text("slots").unwrap_or("").split(',').map(|n| n.parse().unwrap_or(0.0)).collect();
+    let (times, other) = (target.command("times"), twin.command("times"));
+    std::thread::sleep(Duration::from_secs(AFTER_S));
+    let after = (target.command("times"), twin.command("times"));
+    let (slots, other_slots) = (slots_of(&mut target), slots_of(&mut twin));
     let end = target.command("stop");
     ensure!(target.is_alive(), "{}: the target died", subject.name);
+    let both = |a: &Reply, b: &Reply| (made(a).0 + made(b).0, made(a).1 + made(b).1);
+    let (own, its) = (both(&before.0, &after.0), both(&before.1, &after.1));
+    let per_s = |slots: &[f64]| -> Vec<f64> {
+        let from = BEFORE_S as usize * SLOTS_PER_S;
+        let watched = slots.get(from..from + seconds as usize * SLOTS_PER_S).unwrap_or(&[]);
+        watched.chunks(SLOTS_PER_S).map(|second| second.iter().sum()).collect()
+    };
+    let usual = own.0 / its.0;
+    let fewer = |own: f64, its: f64| 1.0 - own / its / usual;
+    let cost = |times: (f64, f64)| times.1 / times.0.max(1.0);
+    let beside = Beside {
+        slowdown: fewer(made(&times).0, made(&other).0),
+        seconds: per_s(&slots)
+            .into_iter()
+            .zip(per_s(&other_slots))
+            .filter(|(_, its)| *its > 0.0)
+            .map(|(own, its)| fewer(own, its))
+            .collect(),
+        added_cpu: cost(made(&times)) / cost(made(&other)) / (cost(own) / cost(its)) - 1.0,
+        p99_ns: other.number("p99_ns") as f64,
+    };
     let said = Said {
         slots,
-        cpu_ns_per_operation: times.number("cpu_ns") as f64 / times.number("operations").max(1) as f64,
+        cpu_ns_per_operation: cost(made(&times)),
         p50_ns: times.number("p50_ns") as f64,
         p99_ns: times.number("p99_ns") as f64,
         errors: times.number("errors") + end.number("errors"),
+        beside: Some(beside),
     };
     Ok((said, report))
 }
@@ -211,8 +264,14 @@ fn run_driven(
         let (report, cpu, from, to) = watched.context("the run was not finished")?;
         let slot = |at: Duration| ((at.as_secs_f64() * SLOTS_PER_S as f64) as usize).min(slots.len());
         let operations: f64 = slots[slot(from)..slot(to)].iter().sum();
-        let said =
-            Said { cpu_ns_per_operation: cpu / operations.max(1.0), p50_ns: 0.0, p99_ns: 0.0, errors, slots };
+        let said = Said {
+            cpu_ns_per_operation: cpu / operations.max(1.0),
+            p50_ns: 0.0,
+            p99_ns: 0.0,
+            errors,
+            slots,
+            beside: None,
+        };
         anyhow::Ok((said, report))
     })
 }
@@ -233,6 +292,7 @@ pub fn run(arm: &Arm, subject: &Subject, seconds: u64) -> Result<Run> {
         p50_ns: said.p50_ns,
         p99_ns: said.p99_ns,
         errors: said.errors,
+        beside: said.beside,
         receipt: report.map(|report| Receipt {
             predicted: report.receipt.predicted,
             worst_second: report.receipt.worst_second,
