@@ -274,7 +274,7 @@ pub fn governor(options: &Options) -> Result<String> {
     }
     let mut text = format!(
         "{table}\nRuns of {} s, a target of its own for each, which counts its operations itself. Beside it runs a twin, started at the same moment and \
-         never watched: slowdown and CPU time are against the twin's, by what the two do in the second before and the second after. `alone`: nobody \
+         never watched: slowdown and CPU time are against the twin's, by what the two do in the second before and the second after; where both have one busy thread they take turns on two CPUs. `alone`: nobody \
          watches either, which is what the method cannot tell from 0. `exceptions` and `panics` have no twin and are compared with the run alone of the \
          same round (`alone`: with that of the round before). `idle` is judged by CPU per operation, `lock` is watched with `--progress \
          operations`. bpftrace counts the same functions.\n",

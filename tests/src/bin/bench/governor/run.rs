@@ -4,8 +4,9 @@ use anyhow::{Context, Result, ensure};
 use profiler_core::report::Report;
 use profiler_tests::support::{Reply, Target};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -172,6 +173,58 @@ struct Said {
     beside: Option<Beside>,
 }
 
+/// Two processes with one busy thread each take turns on two CPUs, whose speeds differ by what the host does with them. Others share
+/// both CPUs anyway.
+struct Turns(Arc<AtomicBool>, Option<std::thread::JoinHandle<()>>);
+
+impl Turns {
+    const TURN: Duration = Duration::from_millis(200);
+
+    fn start(one: u32, other: u32) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let few = |pid: u32| tasks(pid).len() <= 2;
+        let alone = few(one) && few(other);
+        let ended = Arc::clone(&stop);
+        let thread = alone.then(|| {
+            std::thread::spawn(move || {
+                let mut turn = 0;
+                while !ended.load(Ordering::Relaxed) {
+                    tasks(one).into_iter().for_each(|tid| pin(tid, turn % 2));
+                    tasks(other).into_iter().for_each(|tid| pin(tid, 1 - turn % 2));
+                    turn += 1;
+                    std::thread::sleep(Self::TURN);
+                }
+            })
+        });
+        Self(stop, thread)
+    }
+}
+
+impl Drop for Turns {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.1.take() {
+            // It cannot panic, and if it did the figures would show it.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn tasks(pid: u32) -> Vec<i32> {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// A thread that has ended meanwhile needs no CPU.
+fn pin(tid: i32, cpu: usize) {
+    // SAFETY: the set is plain data of ours, and the kernel reads it only.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(tid, size_of::<libc::cpu_set_t>(), &raw const set);
+    }
+}
+
 /// Operations, and CPU time, of an answer to `times`.
 fn made(times: &Reply) -> (f64, f64) {
     (times.number("operations") as f64, times.number("cpu_ns") as f64)
@@ -183,12 +236,20 @@ fn slots_of(target: &mut Target) -> Vec<f64> {
 }
 
 fn run_adversary(arm: &Arm, subject: &Subject, seconds: u64) -> Result<(Said, Option<Report>)> {
-    let start = || Target::start_command(Command::new(subject.program()).arg(subject.name));
-    let (mut target, mut twin) = (start(), start());
+    let folder = std::env::temp_dir().join(format!("tithe-bench-twin-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    // A file of its own: a probe on the target's file is none on this.
+    let copy = folder.join("twin");
+    std::fs::copy(subject.program(), &copy)?;
+    let start = |program: &Path| Target::start_command(Command::new(program).arg(subject.name));
+    let (mut target, mut twin) = (start(&subject.program()), start(&copy));
+    // It runs; what is left in the temporary folder harms nobody.
+    let _ = std::fs::remove_dir_all(&folder);
     // What changes at one instant changes in the middle of the watching.
     let line = format!("start {}", BEFORE_S * 1_000 + seconds * 500);
     target.command(&line);
     twin.command(&line);
+    let turns = Turns::start(target.pid(), twin.pid());
     std::thread::sleep(Duration::from_secs(BEFORE_S));
     let before = (target.command("times"), twin.command("times"));
     let report = watch(arm, subject, target.pid(), seconds)?;
@@ -196,6 +257,7 @@ fn run_adversary(arm: &Arm, subject: &Subject, seconds: u64) -> Result<(Said, Op
     std::thread::sleep(Duration::from_secs(AFTER_S));
     let after = (target.command("times"), twin.command("times"));
     let (slots, other_slots) = (slots_of(&mut target), slots_of(&mut twin));
+    drop(turns);
     let end = target.command("stop");
     ensure!(target.is_alive(), "{}: the target died", subject.name);
     let both = |a: &Reply, b: &Reply| (made(a).0 + made(b).0, made(a).1 + made(b).1);
