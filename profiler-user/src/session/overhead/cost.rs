@@ -117,7 +117,9 @@ impl Session {
         let (own, others) = comparison.cost.recent();
         // The first intervals know no CPU time yet.
         // Later than the CPU time of the first intervals settles; what explodes before that meets the quota.
-        if own > allowed && comparison.cost.watched_ns > JUDGED_NS {
+        // What has taken half of all that the half second brings is not waited for.
+        let dear = comparison.cost.own_ns() > 5.0 * allowed * JUDGED_NS;
+        if own > allowed && (comparison.cost.watched_ns > JUDGED_NS || dear) {
             return Err(format!(
                 "counting {name} costs {:.3} % of the target's CPU time, more than a tenth of the budget; name a rarer event \
                  or a variable with --progress",
