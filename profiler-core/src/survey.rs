@@ -3,7 +3,7 @@
 //! A rate needs counting, and counting a hot function is what must not be done. So classes are counted in
 //! bursts that a quota in *time* ends: `Q = q / tau_i` hits, after which the breaker takes the class off. A first look
 //! tells orders of magnitude, a second gives every class the hits that make its rate good or that the budget affords
-//! ([`looks`]); rounds of bursts then give more to those classes whose interval is still so wide that the plan would
+//! (`survey/looks.rs`); rounds of bursts then give more to those classes whose interval is still so wide that the plan would
 //! change within it, and to nobody else.
 //!
 //! Inputs: classes with prices and shares, tokens, outcomes of bursts, the planner as a closure. Outputs: bursts
