@@ -78,8 +78,6 @@ pub struct Ledger {
     worst_second: f64,
     /// On the calibrated prices of hits, samples and switches.
     factor: f64,
-    /// The budget is so many times smaller than what the user allowed.
-    cut: f64,
     /// The open interval is like those that a comparison calls on, ...
     compared: bool,
     /// ... in which this was charged at calibrated prices, and the target's own CPU time was that, ns.
@@ -108,7 +106,6 @@ impl Ledger {
             charged_ns: 0.0,
             worst_second: 0.0,
             factor: 1.0,
-            cut: 1.0,
             compared: false,
             compared_ns: 0.0,
             compared_own_ns: 0.0,
@@ -122,14 +119,13 @@ impl Ledger {
 
     /// From now on the budget is this many times smaller (see [`waiting_factor`]).
     pub fn cut_budget(&mut self, factor: f64) {
-        self.cut = factor.max(1.0);
-        self.bucket.cut(self.cut);
+        self.bucket.cut(factor);
     }
 
     /// See [`Ledger::cut_budget`].
     #[must_use]
     pub fn cut(&self) -> f64 {
-        self.cut
+        self.bucket.cut_by()
     }
 
     /// See [`Ledger::set_factor`].

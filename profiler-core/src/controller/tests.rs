@@ -286,19 +286,7 @@ fn bursts_wait_when_there_are_no_tokens_and_are_not_left_out() {
     let order = ClassOrder { trace: false, trial: false, burst: Some(burst), ..order(0, 1e6, 700.0) };
     let mut controller = Controller::new(ControllerConfig::default());
     controller.take_plan(0, &[order], 10_000_000, 0.0);
-    let mut tick = Tick {
-        now_ns: 0,
-        elapsed_ns: TICK_NS,
-        tokens_ns: 0.0,
-        capacity_ns: 5e6,
-        income: 0.02,
-        spent: 0.0,
-        other_cost: 0.0,
-        sample_cost: 0.0,
-        sampling_hz: 100.0,
-        hits: &[],
-        target_cpu: 1.0,
-    };
+    let mut tick = Tick { now_ns: 0, sampling_hz: 100.0, ..dry(&[]) };
     for _ in 0..20 {
         tick.now_ns += TICK_NS;
         assert_eq!(controller.tick(&tick), [], "a burst without tokens");
@@ -333,19 +321,7 @@ fn a_thread_that_loses_too_much_is_relieved_of_what_is_worth_least() {
     let burst = BurstOrder { quota: 100, window_ns: 1, every_ns: 200_000_000, cost_ns: 1e3, duty: 0.1 };
     let narrowed = ClassOrder { trace: false, trial: false, burst: Some(burst), ..dull };
     controller.take_plan(10_100_000_000, &[orders[0], narrowed, orders[2]], 10_000_000, 5e6);
-    let mut tick = Tick {
-        now_ns: 10_100_000_000,
-        elapsed_ns: TICK_NS,
-        tokens_ns: 5e6,
-        capacity_ns: 5e6,
-        income: 0.02,
-        spent: 0.0,
-        other_cost: 0.0,
-        sample_cost: 0.0,
-        sampling_hz: 100.0,
-        hits: &[],
-        target_cpu: 1.0,
-    };
+    let mut tick = Tick { now_ns: 10_100_000_000, tokens_ns: 5e6, sampling_hz: 100.0, ..dry(&[]) };
     let mut begun = Vec::new();
     while tick.now_ns < 13_000_000_000 {
         tick.now_ns += TICK_NS;
@@ -365,19 +341,7 @@ fn quiet_classes_stay_when_the_tokens_run_out_and_ask_for_no_plan() {
     let mut controller = Controller::new(ControllerConfig::default());
     controller.take_plan(0, &orders, 0, 5e6);
     let hits: Vec<(ClassId, u64)> = (0..50).map(|i| (ClassId(i), 0)).chain([(ClassId(50), 1_000)]).collect();
-    let mut tick = Tick {
-        now_ns: 0,
-        elapsed_ns: TICK_NS,
-        tokens_ns: -1e6,
-        capacity_ns: 5e6,
-        income: 0.02,
-        spent: 0.0,
-        other_cost: 0.03,
-        sample_cost: 0.0,
-        sampling_hz: 0.0,
-        hits: &hits,
-        target_cpu: 1.0,
-    };
+    let mut tick = Tick { now_ns: 0, tokens_ns: -1e6, other_cost: 0.03, ..dry(&hits) };
     let mut taken_off = Vec::new();
     // The quiet ones are not called for 8 s: their rates have left every interval.
     for _ in 0..80 {
@@ -394,7 +358,7 @@ fn quiet_classes_stay_when_the_tokens_run_out_and_ask_for_no_plan() {
 }
 
 /// A tick without tokens and with nothing else to pay for; the budget is 2 % of a CPU.
-fn dry(hits: &[(ClassId, u64)]) -> Tick<'_> {
+pub(super) fn dry(hits: &[(ClassId, u64)]) -> Tick<'_> {
     Tick {
         now_ns: 10_000_000_000,
         elapsed_ns: TICK_NS,

@@ -112,6 +112,7 @@ impl Controller {
 mod tests {
     use super::*;
     use crate::class::ClassId;
+    use crate::controller::tests::dry;
     use crate::controller::{ClassOrder, ControllerConfig};
 
     fn order(class: u32, rate_hz: f64, trace: bool) -> ClassOrder {
@@ -136,19 +137,8 @@ mod tests {
         controller.take_plan(0, &orders, 0, 5e6);
         let mut times = Vec::new();
         for i in 1..=seconds * 10 {
-            let actions = controller.tick(&Tick {
-                now_ns: i * 100_000_000,
-                elapsed_ns: 100_000_000,
-                tokens_ns,
-                capacity_ns: 5e6,
-                income: 0.02,
-                spent,
-                other_cost: 0.0,
-                sample_cost: 0.0,
-                sampling_hz: 0.0,
-                hits: &[(ClassId(0), 1_000)],
-                target_cpu: 1.0,
-            });
+            let hits = [(ClassId(0), 1_000)];
+            let actions = controller.tick(&Tick { now_ns: i * 100_000_000, tokens_ns, spent, ..dry(&hits) });
             if actions.iter().any(|a| matches!(a, Action::Replan { why: Cause::Unspent { .. } })) {
                 times.push(i / 10);
                 controller.take_plan(i * 100_000_000, &orders, 0, 5e6);
@@ -175,19 +165,8 @@ mod tests {
         let mut controller = Controller::new(ControllerConfig::default());
         controller.take_plan(0, &[order(0, 1e4, true)], 0, 5e6);
         controller.spending.shares = PlanShares::MOST;
-        controller.tick(&Tick {
-            now_ns: 100_000_000,
-            elapsed_ns: 100_000_000,
-            tokens_ns: 0.0,
-            capacity_ns: 5e6,
-            income: 0.02,
-            spent: 0.03,
-            other_cost: 0.02,
-            sample_cost: 0.0,
-            sampling_hz: 0.0,
-            hits: &[(ClassId(0), 1_000)],
-            target_cpu: 1.0,
-        });
+        let hits = [(ClassId(0), 1_000)];
+        controller.tick(&Tick { now_ns: 100_000_000, spent: 0.03, other_cost: 0.02, ..dry(&hits) });
         assert_eq!(controller.shares(), PlanShares::FIRST);
     }
 }

@@ -65,6 +65,12 @@ impl TokenBucket {
         self.cut = factor.max(1.0);
     }
 
+    /// See [`TokenBucket::cut`]; 1: it is what the user allowed.
+    #[must_use]
+    pub fn cut_by(&self) -> f64 {
+        self.cut
+    }
+
     /// Takes `cost_ns`; the tokens may become negative.
     pub fn spend(&mut self, cost_ns: f64) {
         let cost_ns = if cost_ns.is_finite() { cost_ns.max(0.0) } else { 0.0 };
