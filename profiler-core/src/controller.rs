@@ -305,16 +305,31 @@ impl Controller {
 
     /// `q = F h + 4 sqrt(F h) + 8` hits for the horizon h, plus a part of what is left in the bucket: a class that
     /// stays near its rate never trips, one that explodes takes at most its part.
+    ///
+    /// All quotas together cost at most what is there and what the horizon brings, or what all classes take at once (a service that
+    /// wakes up) would be spent and owed: then the dear ones share what the cheap ones leave.
     fn set_quotas(&mut self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
         // A late tick must not grant as much again as the time it was late.
         let horizon_s = (tick.elapsed_ns as f64 * 1e-9).min(LONGEST_TICK_S) * self.config.horizon_ticks;
-        let traced: Vec<&Entry> = self.classes.values().filter(|e| e.mode == Mode::Traced).collect();
-        let need: f64 =
-            traced.iter().map(|e| quota_floor(e.rate_hz, horizon_s) as f64 * e.order.tau_ns).sum();
+        let mut traced: Vec<(&Entry, u64, f64)> = self
+            .classes
+            .values()
+            .filter(|e| e.mode == Mode::Traced)
+            .map(|e| {
+                let hits = quota_floor(e.rate_hz, horizon_s);
+                (e, hits, hits as f64 * e.order.tau_ns)
+            })
+            .collect();
+        traced.sort_by(|a, b| a.2.total_cmp(&b.2));
+        let need: f64 = traced.iter().map(|(.., cost)| cost).sum();
         let spare = (tick.tokens_ns - need).max(0.0) / (traced.len() as f64 / 4.0).max(1.0);
-        for entry in traced {
-            let extra = (spare / entry.order.tau_ns.max(1.0)) as u64;
-            let hits = quota_floor(entry.rate_hz, horizon_s).saturating_add(extra);
+        let mut left = (tick.tokens_ns + tick.income * 1e9 * horizon_s).max(0.0);
+        for (i, (entry, hits, cost)) in traced.iter().enumerate() {
+            let tau_ns = entry.order.tau_ns.max(1.0);
+            let part = left / (traced.len() - i) as f64;
+            let hits = if *cost <= part { *hits } else { (part / tau_ns) as u64 };
+            left -= hits as f64 * entry.order.tau_ns;
+            let hits = hits.saturating_add((spare / tau_ns) as u64);
             actions.push(Action::Quota { class: entry.order.class, hits });
         }
     }
