@@ -241,6 +241,14 @@ impl Ledger {
         (SECOND_SHARE * self.bucket.rate() * 1e9 - spent - sum_counted(&self.open)).max(0.0)
     }
 
+    /// The most that [`Ledger::available_ns`] and [`Ledger::left_in_second_ns`] will both grant while others go on spending
+    /// `others_per_s` (CPU s/s), ns; never negative. Who needs more at once waits for ever.
+    #[must_use]
+    pub fn most_grantable_ns(&self, others_per_s: f64) -> f64 {
+        let second_ns = (SECOND_SHARE * self.bucket.rate() - others_per_s) * 1e9;
+        self.bucket.capacity_ns().min(second_ns).max(0.0)
+    }
+
     /// The bucket.
     #[must_use]
     pub fn bucket(&self) -> &TokenBucket {

@@ -184,3 +184,28 @@ fn corrected_prices_are_charged_and_the_calibrated_sum_is_kept() {
     ledger.close_interval(3_000_000, 500_000);
     assert!((ledger.compared() - 0.01).abs() < 1e-12, "time with everything detached does not count");
 }
+
+#[test]
+fn what_is_granted_at_most_is_granted_while_others_spend() {
+    // Of 20 ms/s others take this much; what they leave of a second is less than the bucket holds, or more.
+    for (others, most_ms) in [(0.0, 5.0), (0.010, 5.0), (0.016, 3.0), (0.018, 1.0), (0.019, 0.0), (0.030, 0.0)] {
+        let mut ledger = Ledger::new(TWO_PERCENT, 0);
+        let (mut best_ns, tick_ns) = (0.0_f64, 20_000_000);
+        for i in 1..=200_u64 {
+            let charged_ns = others * tick_ns as f64;
+            ledger.charge(Charge::Traced, None, 1, charged_ns);
+            ledger.close_interval(i * tick_ns, tick_ns + charged_ns as u64);
+            if i > 100 {
+                best_ns = best_ns.max(ledger.available_ns().min(ledger.left_in_second_ns()));
+            }
+        }
+        let most_ns = ledger.most_grantable_ns(others);
+        assert!((most_ns - most_ms * 1e6).abs() < 1e3, "{others}: {most_ns}");
+        assert!((best_ns - most_ns).abs() < 1e3, "{others}: {best_ns} of {most_ns}");
+    }
+    // A cut budget grants less.
+    let mut ledger = Ledger::new(TWO_PERCENT, 0);
+    ledger.cut_budget(2.0);
+    ledger.close_interval(1_000_000_000, 1_000_000_000);
+    assert!((ledger.most_grantable_ns(0.0) - 2.5e6).abs() < 1.0);
+}

@@ -7,7 +7,7 @@ use super::planning::Rate;
 use super::{Phase, Session};
 use crate::prober::KernelLog;
 use profiler_core::class::{ClassId, RecordKind};
-use profiler_core::ledger::{FLOOR_CPU_PER_S, HOLD_S};
+use profiler_core::ledger::FLOOR_CPU_PER_S;
 use profiler_core::plan::{self, Options, Strategy};
 use profiler_core::recording::ChangeKind;
 use profiler_core::survey::{
@@ -26,7 +26,7 @@ const PIECE_NS: u64 = 900_000_000;
 const LEAST_WATCHED_S: f64 = 0.04;
 /// Samples in a class without calls that make it dormant; fewer may be the tail of one long call.
 const DORMANT_SAMPLES: u64 = 10;
-/// The part of what the bucket holds that one burst of a survey may take.
+/// The part of what is granted at most that one burst of a survey may take.
 const BURST_PART: f64 = 0.7;
 /// A hot class is waited for no longer than this, ns.
 const ALONE_NS: u64 = 30_000_000;
@@ -180,10 +180,11 @@ impl Session {
 
     /// What one burst of a survey may cost, CPU s, and what a survey may take beside the samples, CPU s/s.
     fn survey_means(&self) -> (f64, f64) {
-        let allowed = self.budget.cpu_per_second(self.own_cpu.max(FLOOR_CPU_PER_S));
-        let limit_s = (BURST_PART * allowed * HOLD_S).min(self.survey_limit_s());
+        let allowed = self.budget.cpu_per_second(self.own_cpu.max(FLOOR_CPU_PER_S)) / self.ledger.cut();
         // What a plan that runs already spends is spent.
         let others = self.sampling_cost() + self.controller.traced_cost();
+        let most_s = self.ledger.most_grantable_ns(others) * 1e-9;
+        let limit_s = (BURST_PART * most_s).min(self.survey_limit_s());
         (limit_s, (0.9 * allowed - others).max(0.0))
     }
 
