@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// Largest number of classes for which each rate is moved to its limits alone; beyond, all are moved together.
 const ONE_BY_ONE: usize = 256;
 
-/// A bucket that holds this part of what one burst may cost is full enough for one that may cost more.
+/// A bucket that holds this part of what it will ever grant is full: waiting longer brings nothing.
 const FULL: f64 = 0.9;
 /// Links opened in one step at most: each takes some 10 ms, and windows have to end on time.
 const PER_STEP: usize = 8;
@@ -90,9 +90,11 @@ impl Survey {
         self.cpu_per_s = cpu_per_s;
     }
 
-    /// What one burst may cost (CPU s) and what the survey may take in a second (CPU s/s), as newly measured.
-    pub fn set_means(&mut self, burst_limit_s: f64, income: f64) {
+    /// What one burst may cost and what is granted at most at once (CPU s), and what the survey may take in a second (CPU s/s), as
+    /// newly measured.
+    pub fn set_means(&mut self, burst_limit_s: f64, most_granted_s: f64, income: f64) {
         self.config.burst_limit_s = burst_limit_s;
+        self.config.most_granted_s = most_granted_s;
         self.config.income = income;
     }
 
@@ -132,7 +134,7 @@ impl Survey {
         if running {
             return Step::Wait { cpu_s: 0.0 };
         }
-        let needed = self.queue.front().map_or(0.0, |item| self.least_reserve_s(item));
+        let needed = self.queue.front().map_or(0.0, |item| self.needed_s(item));
         if left < needed {
             return self.end(Ended::Budget);
         }
@@ -326,7 +328,7 @@ impl Survey {
             let twice = item.iter().any(|r| self.in_flight.contains_key(&r.class));
             // The bucket of an idle target may never hold what a link costs at worst: a full one is enough for one, and what it
             // takes more is paid back before anything else is opened.
-            let full = links.is_empty() && tokens_s > 0.0 && tokens_s >= FULL * self.config.burst_limit_s;
+            let full = links.is_empty() && tokens_s > 0.0 && tokens_s >= self.full_s();
             // While nothing runs, a burst of the first look may be cut to what there is; a later one only if there will never be more.
             let mut cut = item.clone();
             if links.is_empty() && (self.stage == Stage::First || (full && !self.is_timed(&item))) {
@@ -349,40 +351,53 @@ impl Survey {
         batch
     }
 
-    /// Cuts a link's quotas to what the tokens allow, if that is enough for a rate.
+    /// Cuts a link's quotas to what the tokens allow, to the smallest ones if they do not even allow those.
     fn cut(&self, item: &mut [BurstRequest], tokens_s: f64) {
-        let least = self.least_reserve_s(item);
-        let full = self.reserve_s(item);
-        if full <= tokens_s {
+        if self.reserve_s(item) <= tokens_s {
             return;
         }
-        let part = ((tokens_s - least) / (full - least)).clamp(0.0, 1.0);
-        let wanted: Vec<u64> = item.iter().map(|r| r.quota_hits).collect();
-        // What comes after the end grows in a step, so that a part of the quotas may cost more than that part.
-        for part in [part, 0.0] {
-            for (request, wanted) in item.iter_mut().zip(&wanted) {
-                let least = self.config.least_hits.min(*wanted);
-                request.quota_hits = least + (part * (*wanted - least) as f64) as u64;
-            }
-            if self.reserve_s(item) <= tokens_s {
-                return;
-            }
+        let with = |part: f64| -> Vec<BurstRequest> {
+            let cut = |r: &BurstRequest| {
+                let least = self.config.least_hits.min(r.quota_hits);
+                BurstRequest { quota_hits: least + (part * (r.quota_hits - least) as f64) as u64, ..*r }
+            };
+            item.iter().map(cut).collect()
+        };
+        // The reserve grows with the quotas, but not evenly: rates bound it, and what comes after the end is a step.
+        let (mut low, mut high) = (0.0, 1.0);
+        for _ in 0..24 {
+            let middle = 0.5 * (low + high);
+            if self.reserve_s(&with(middle)) <= tokens_s { low = middle } else { high = middle }
         }
+        let cut = with(low);
+        item.copy_from_slice(&cut);
     }
 
-    /// Counted for a time, and not up to a quota.
+    /// Counted for a time, and not up to a quota: at the rate that is known the window ends it.
     fn is_timed(&self, item: &[BurstRequest]) -> bool {
-        self.stage != Stage::First && item.iter().any(|r| matches!(r.link, Link::Shared(_)))
+        let timed = |r: &BurstRequest| {
+            let rate = self.states.get(&r.class).and_then(|s| s.rate(self.config.level));
+            rate.is_some_and(|rate| r.quota_hits as f64 > rate.rate_hz.value * r.window_ns as f64 * 1e-9)
+        };
+        self.stage != Stage::First && item.iter().any(timed)
     }
 
-    /// The reserve of a link with the smallest quotas.
-    fn least_reserve_s(&self, item: &[BurstRequest]) -> f64 {
-        if self.stage != Stage::First {
-            return self.reserve_s(item);
-        }
-        let least =
-            |r: &BurstRequest| BurstRequest { quota_hits: r.quota_hits.min(self.config.least_hits), ..*r };
-        self.reserve_s(&item.iter().map(least).collect::<Vec<_>>())
+    /// Tokens with which a link is opened while no other is: its reserve (in the first look that of the smallest quotas),
+    /// or a full bucket.
+    fn needed_s(&self, item: &[BurstRequest]) -> f64 {
+        let reserve_s = if self.stage == Stage::First {
+            let least_hits = self.config.least_hits;
+            let least = |r: &BurstRequest| BurstRequest { quota_hits: r.quota_hits.min(least_hits), ..*r };
+            self.reserve_s(&item.iter().map(least).collect::<Vec<_>>())
+        } else {
+            self.reserve_s(item)
+        };
+        reserve_s.min(self.full_s())
+    }
+
+    /// Tokens in a full bucket, CPU s.
+    fn full_s(&self) -> f64 {
+        FULL * self.config.most_granted_s
     }
 
     /// Most weighted time first: if the survey is cut short, the least is lost.

@@ -188,7 +188,9 @@ fn corrected_prices_are_charged_and_the_calibrated_sum_is_kept() {
 #[test]
 fn what_is_granted_at_most_is_granted_while_others_spend() {
     // Of 20 ms/s others take this much; what they leave of a second is less than the bucket holds, or more.
-    for (others, most_ms) in [(0.0, 5.0), (0.010, 5.0), (0.016, 3.0), (0.018, 1.0), (0.019, 0.0), (0.030, 0.0)] {
+    for (others, most_ms) in
+        [(0.0, 5.0), (0.010, 5.0), (0.016, 3.0), (0.018, 1.0), (0.019, 0.0), (0.030, 0.0)]
+    {
         let mut ledger = Ledger::new(TWO_PERCENT, 0);
         let (mut best_ns, tick_ns) = (0.0_f64, 20_000_000);
         for i in 1..=200_u64 {

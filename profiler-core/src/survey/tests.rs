@@ -5,6 +5,8 @@ use crate::stats::sim::{exponential, rng};
 use crate::units::OverheadBudget;
 use rand::rngs::StdRng;
 
+mod means;
+
 /// A busy single-threaded target whose classes are Poisson processes of its *own* time: each hit delays all.
 struct Target {
     rng: StdRng,
@@ -357,19 +359,6 @@ fn limits_end_it() {
 }
 
 #[test]
-fn an_idle_target_waits_and_small_tokens_make_small_bursts() {
-    let class = SurveyClass { class: ClassId(0), tau: Price::fixed(700.0), rho: 0.0, weight: 1.0 };
-    let mut survey = Survey::new(SurveyConfig::default(), 0.0, &[class]);
-    let Step::Wait { cpu_s } = survey.next_step(0, 0.0, curious) else { panic!("spent what is not there") };
-    // Eight hits and the reaction time.
-    assert!((cpu_s - (8.0 * 0.7e-6 + 100e-6)).abs() < 1e-12);
-    let Step::Run(requests) = survey.next_step(1, 120e-6, curious) else { panic!("no burst") };
-    assert_eq!(requests[0].quota_hits, 28);
-    // Nothing more until the outcome is known.
-    assert_eq!(survey.next_step(2, 1.0, curious), Step::Wait { cpu_s: 0.0 });
-}
-
-#[test]
 fn aborted_classes_are_left_out_and_strangers_ignored() {
     let class = |id| SurveyClass { class: ClassId(id), tau: Price::fixed(700.0), rho: 0.0, weight: 1.0 };
     let mut survey = Survey::new(SurveyConfig::default(), 1.0, &[class(0), class(1)]);
@@ -472,15 +461,4 @@ fn windows_without_length_do_not_take_a_rate_away() {
     let rates = survey.rates();
     assert!(rates.len() == 1 && rates[0].seen, "{rates:?}");
     assert!((rates[0].rate_hz.value / known - 1.0).abs() < 1e-9, "{rates:?}, {known}");
-}
-
-#[test]
-fn a_full_bucket_is_enough_for_a_link_that_may_cost_more() {
-    let class = SurveyClass { class: ClassId(0), tau: Price::fixed(700.0), rho: 0.5, weight: 1.0 };
-    // An idle service: the bucket holds 0.25 ms, a link costs 0.4 at worst.
-    let config = SurveyConfig { attach_cost_s: 0.3e-3, burst_limit_s: 0.175e-3, ..SurveyConfig::default() };
-    let mut survey = Survey::new(config, 0.05, &[class]);
-    assert_eq!(one_burst(&mut survey, 0, 0.1e-3), None, "not yet");
-    let request = one_burst(&mut survey, 1, 0.16e-3).expect("it is full");
-    assert_eq!(request.quota_hits, config.least_hits);
 }

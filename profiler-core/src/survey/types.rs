@@ -44,6 +44,9 @@ pub struct SurveyConfig {
     pub detach_delay_s: f64,
     /// Most that one burst may cost, attaching and reaction included, CPU s: a part of what the bucket holds, or it would wait for ever.
     pub burst_limit_s: f64,
+    /// Most tokens that will ever be there at once (a full bucket's, less what others spend), CPU s. With these a link is opened
+    /// that may cost more: it would wait for ever.
+    pub most_granted_s: f64,
     /// Tokens that the survey may take in a second, CPU s/s: what its second look is cut to.
     pub income: f64,
     /// All that the survey may spend, CPU s.
@@ -77,6 +80,7 @@ impl Default for SurveyConfig {
             attach_cost_s: 0.0,
             detach_delay_s: 0.0,
             burst_limit_s: f64::INFINITY,
+            most_granted_s: f64::INFINITY,
             income: f64::INFINITY,
             cpu_limit_s: f64::INFINITY,
             time_limit_ns: 5_000_000_000,

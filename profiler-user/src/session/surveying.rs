@@ -162,7 +162,7 @@ impl Session {
         // As many as work at once: of a service that is nearly idle not all threads.
         let working = self.own_cpu.ceil().max(1.0) as usize;
         let threads = self.sampling.threads().clamp(1, working);
-        let (burst_limit_s, income) = self.survey_means();
+        let (burst_limit_s, most_granted_s, income) = self.survey_means();
         let config = SurveyConfig {
             time_limit_ns: time_ns,
             // Both are stalls of the target.
@@ -171,6 +171,7 @@ impl Session {
             batch: OWN_LINKS,
             own_links: OWN_LINKS,
             burst_limit_s,
+            most_granted_s,
             income,
             parallel: u32::try_from(threads).unwrap_or(u32::MAX).min(self.meta.cpus),
             ..SurveyConfig::default()
@@ -178,14 +179,15 @@ impl Session {
         Survey::new(config, self.own_cpu, &list)
     }
 
-    /// What one burst of a survey may cost, CPU s, and what a survey may take beside the samples, CPU s/s.
-    fn survey_means(&self) -> (f64, f64) {
+    /// What one burst of a survey may cost and what is granted at most at once, CPU s, and what a survey may take beside the
+    /// samples, CPU s/s.
+    fn survey_means(&self) -> (f64, f64, f64) {
         let allowed = self.budget.cpu_per_second(self.own_cpu.max(FLOOR_CPU_PER_S)) / self.ledger.cut();
         // What a plan that runs already spends is spent.
         let others = self.sampling_cost() + self.controller.traced_cost();
-        let most_s = self.ledger.most_grantable_ns(others) * 1e-9;
-        let limit_s = (BURST_PART * most_s).min(self.survey_limit_s());
-        (limit_s, (0.9 * allowed - others).max(0.0))
+        let (granted_s, thread_s) = (self.ledger.most_grantable_ns(others) * 1e-9, self.survey_limit_s());
+        let limit_s = (BURST_PART * granted_s).min(thread_s);
+        (limit_s, granted_s.min(thread_s), (0.9 * allowed - others).max(0.0))
     }
 
     /// What samples take at their present rate, CPU s/s.
@@ -199,8 +201,8 @@ impl Session {
         let phase = std::mem::replace(&mut self.phase, Phase::Run);
         let Phase::Survey { mut survey, until_ns } = phase else { return Ok(()) };
         survey.set_cpu_per_s(self.own_cpu);
-        let (burst_limit_s, income) = self.survey_means();
-        survey.set_means(burst_limit_s, income);
+        let (burst_limit_s, most_granted_s, income) = self.survey_means();
+        survey.set_means(burst_limit_s, most_granted_s, income);
         let available = self.ledger.available_ns().min(self.ledger.left_in_second_ns());
         let available = (available * 1e-9).min(self.survey_limit_s());
         let step = survey.next_step(now, available, |rates| self.decisions(rates));
