@@ -163,10 +163,12 @@ impl Results {
         alone: impl Fn(&Run, &Run) -> f64,
     ) -> Series {
         let mut series = Series::default();
-        // A run alone without a twin: against that of the round before.
-        let shift = self.of(arm).next().is_some_and(|run| *arm == Arm::Alone && run.beside.is_none());
-        for (other, run) in self.of(&Arm::Alone).zip(self.of(arm).skip(usize::from(shift))) {
-            series.push(twin(run).unwrap_or_else(|| alone(run, other)) * 100.0);
+        self.of(arm).filter_map(&twin).for_each(|share| series.push(share * 100.0));
+        // Without a twin: against the run alone of the same round, and that against the one of the round before.
+        let lonely = |run: &&Run| run.beside.is_none();
+        let runs = self.of(arm).filter(lonely).skip(usize::from(*arm == Arm::Alone));
+        for (other, run) in self.of(&Arm::Alone).filter(lonely).zip(runs) {
+            series.push(alone(run, other) * 100.0);
         }
         series
     }
@@ -274,7 +276,7 @@ pub fn governor(options: &Options) -> Result<String> {
     }
     let mut text = format!(
         "{table}\nRuns of {} s, a target of its own for each, which counts its operations itself. Beside it runs a twin, started at the same moment and \
-         never watched: slowdown and CPU time are against the twin's, by what the two do in the second before and the second after; where both have one busy thread they take turns on two CPUs. `alone`: nobody \
+         never watched: slowdown and CPU time are against the twin's, by what the two do in the second before and the second after (one instance may be twice as fast as the other for all of its life); each thread of the one takes turns on the two CPUs with the same thread of the other. `alone`: nobody \
          watches either, which is what the method cannot tell from 0. `exceptions` and `panics` have no twin and are compared with the run alone of the \
          same round (`alone`: with that of the round before). `idle` is judged by CPU per operation, `lock` is watched with `--progress \
          operations`. bpftrace counts the same functions.\n",

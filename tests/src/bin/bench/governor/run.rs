@@ -173,30 +173,32 @@ struct Said {
     beside: Option<Beside>,
 }
 
-/// Two processes with one busy thread each take turns on two CPUs, whose speeds differ by what the host does with them. Others share
-/// both CPUs anyway.
+/// Target and twin take turns on the two CPUs, whose speeds differ by what the host does with them: thread i of the target is on one
+/// while thread i of the twin is on the other.
 struct Turns(Arc<AtomicBool>, Option<std::thread::JoinHandle<()>>);
 
 impl Turns {
-    const TURN: Duration = Duration::from_millis(200);
+    /// An even number of turns goes into a second, so that each has either CPU for half of it.
+    const TURN: Duration = Duration::from_millis(25);
+    /// The same for processes with so many threads that moving them costs something.
+    const LONG_TURN: Duration = Duration::from_millis(250);
+    const MANY: usize = 32;
 
     fn start(one: u32, other: u32) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let few = |pid: u32| tasks(pid).len() <= 2;
-        let alone = few(one) && few(other);
         let ended = Arc::clone(&stop);
-        let thread = alone.then(|| {
-            std::thread::spawn(move || {
-                let mut turn = 0;
-                while !ended.load(Ordering::Relaxed) {
-                    tasks(one).into_iter().for_each(|tid| pin(tid, turn % 2));
-                    tasks(other).into_iter().for_each(|tid| pin(tid, 1 - turn % 2));
-                    turn += 1;
-                    std::thread::sleep(Self::TURN);
-                }
-            })
-        });
-        Self(stop, thread)
+        let turns = move || {
+            let begun = Instant::now();
+            while !ended.load(Ordering::Relaxed) {
+                let (own, its) = (tasks(one), tasks(other));
+                let length = if own.len() + its.len() > Self::MANY { Self::LONG_TURN } else { Self::TURN };
+                let turn = (begun.elapsed().as_nanos() / length.as_nanos()) as u32;
+                own.into_iter().enumerate().for_each(|(i, tid)| pin(tid, (turn as usize + i) % 2));
+                its.into_iter().enumerate().for_each(|(i, tid)| pin(tid, (turn as usize + i + 1) % 2));
+                std::thread::sleep((length * (turn + 1)).saturating_sub(begun.elapsed()));
+            }
+        };
+        Self(stop, Some(std::thread::spawn(turns)))
     }
 }
 
