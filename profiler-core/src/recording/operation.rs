@@ -1,4 +1,4 @@
-//! Rows of operations: the units of the target's work that `--operation` names (DESIGN §10).
+//! Rows of operations: the units of the target's work that `--operation` names (docs/operations.md).
 //!
 //! Classes of operations have numbers of their own, apart from those of functions (table `classes`). Each operation
 //! has a class for what has no name of its own and one for names beyond the bound; its counters that belong to no
