@@ -15,7 +15,7 @@ pub mod settings;
 pub mod thread;
 
 /// Version of the layout below; the object carries it in `WIRE_VERSION` and the agent refuses another one.
-pub const WIRE_VERSION: u32 = 3;
+pub const WIRE_VERSION: u32 = 4;
 
 /// A number from the kernel that names no variant of the enum it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -28,6 +28,7 @@ mod entry;
 mod exit;
 mod lifecycle;
 mod maps;
+mod off_cpu;
 mod operation;
 mod progress;
 mod sample;

@@ -47,6 +47,15 @@ pub static TASK_PID_OFFSET: Global<u32> = Global::new(0);
 /// Offset of `tgid` in the running kernel's `task_struct`, from its BTF.
 #[unsafe(no_mangle)]
 pub static TASK_TGID_OFFSET: Global<u32> = Global::new(0);
+/// Offset of `sched_info.last_arrival` in `task_struct`; 0: the kernel has none, and time off CPU is not known.
+#[unsafe(no_mangle)]
+pub static TASK_ARRIVAL_OFFSET: Global<u32> = Global::new(0);
+/// Offset of `se.prev_sum_exec_runtime` in `task_struct`.
+#[unsafe(no_mangle)]
+pub static TASK_BEFORE_OFFSET: Global<u32> = Global::new(0);
+/// Offset of `policy` in `task_struct`.
+#[unsafe(no_mangle)]
+pub static TASK_POLICY_OFFSET: Global<u32> = Global::new(0);
 
 // Sizes are set by the loader.
 #[map]

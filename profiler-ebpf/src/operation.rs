@@ -10,6 +10,7 @@ use crate::maps::{
     NO_WAKEUP, OPERATION_NAMES, OPERATION_RECORDS, count_global, current_ids, now_ns, operation_class,
     operation_control, operation_counters, operation_state, settings,
 };
+use crate::off_cpu;
 use crate::thread;
 use aya_ebpf::bindings::BPF_NOEXIST;
 use aya_ebpf::helpers::generated::{bpf_get_prandom_u32, bpf_probe_read_user, bpf_probe_read_user_str};
@@ -17,10 +18,12 @@ use core::ffi::c_void;
 use profiler_common::class::{ClassControl, FLAG_INNER_CALL};
 use profiler_common::operation::{
     ARGUMENT_INT, ARGUMENT_NONE, ARGUMENT_SLICE, ARGUMENT_STRING, ClassNumbers, Decision, MEASURE_CALLS,
-    MEASURE_NONE, NAME_BYTES, OPERATION_BALANCE, OPERATION_BY_THREAD, OPERATION_MONITORING, OperationControl,
+    MEASURE_NONE, NAME_BYTES, OFF_CPU_UNKNOWN, OPERATION_BALANCE, OPERATION_BY_THREAD, OPERATION_MONITORING, OperationControl,
     OperationCounters, OperationName, OperationRecord, OperationState, Sums, Switch, Totals, choose, square,
 };
-use profiler_common::thread::{FREE, OPERATION_DEPTH, OPERATION_RECORDED, OpenOperation, ThreadState};
+use profiler_common::thread::{
+    FREE, OPERATION_DEPTH, OPERATION_OFF_CPU, OPERATION_RECORDED, OpenOperation, ThreadState,
+};
 
 /// A begin.
 pub struct Begin {
@@ -207,6 +210,14 @@ pub fn begin(begin: &Begin, argument: impl Fn(u32) -> u64) {
         Decision::Balanced => count!(counters, balanced, 1),
         Decision::NoQuota => count!(counters, no_quota, 1),
     }
+    let mut flags = recorded;
+    let mut off_cpu_ns = 0;
+    if recorded != 0
+        && let Some(so_far_ns) = off_cpu::so_far_ns()
+    {
+        off_cpu_ns = so_far_ns;
+        flags |= OPERATION_OFF_CPU;
+    }
     let open = open_at(state, depth);
     // SAFETY: a live map value, of this thread only. The time stamp is taken last.
     unsafe {
@@ -219,9 +230,10 @@ pub fn begin(begin: &Begin, argument: impl Fn(u32) -> u64) {
             measure: (*state).measure,
             cycle,
             stretch,
+            off_cpu_ns,
             operation: begin.operation,
             class,
-            flags: recorded,
+            flags,
             generation,
         };
         (*state).recording += recorded;
@@ -461,6 +473,10 @@ fn record(
         count!(counters, dropped, 1);
         return;
     };
+    let off_cpu_ns = match off_cpu::so_far_ns() {
+        Some(so_far_ns) if done.flags & OPERATION_OFF_CPU != 0 => so_far_ns.wrapping_sub(done.off_cpu_ns),
+        _ => OFF_CPU_UNKNOWN,
+    };
     let (pid, tid) = current_ids();
     slot.write(OperationRecord {
         begin_ns: done.begin_ns,
@@ -471,6 +487,7 @@ fn record(
         cost_ns,
         cycle: done.cycle,
         stretch: done.stretch,
+        off_cpu_ns,
         operation: done.operation,
         class: done.class,
         pid,

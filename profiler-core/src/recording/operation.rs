@@ -68,7 +68,7 @@ pub struct OperationRow {
     pub measure: u64,
     /// Monitoring cost inside the operation, ns.
     pub cost_ns: u64,
-    /// Time off CPU inside the operation, ns; `None`: not watched.
+    /// Time off CPU inside the operation (waiting, and ready without a CPU), ns; `None`: the kernel does not say.
     pub off_cpu_ns: Option<u64>,
     /// Monitoring cycle in which it began.
     pub cycle: u64,

@@ -65,6 +65,8 @@ pub struct OperationClassReport {
     pub recorded: u64,
     /// Mean measure of an operation, post-stratified by stretches of constant rate; `None`: none was recorded.
     pub measure: Option<Estimate>,
+    /// Mean time off CPU of an operation (waiting, and ready without a CPU), ns, post-stratified likewise; `None`: not known of any.
+    pub off_cpu_ns: Option<Estimate>,
     /// Operations in stretches in which none was recorded: `measure` does not speak of them.
     pub unobserved: u64,
     /// Mean calls of inner functions in a recorded operation.
@@ -138,6 +140,8 @@ struct Gathered {
     begun: BTreeMap<(u64, bool), u64>,
     /// Stretch to the measures of its recorded operations.
     measures: HashMap<u64, Vec<f64>>,
+    /// The same of their times off CPU, ns, where known.
+    off_cpu: HashMap<u64, Vec<f64>>,
     recorded: u64,
     calls: u64,
     inner_ns: u64,
@@ -164,6 +168,9 @@ fn classes(
     for row in recording.operations.iter().filter(|r| r.operation == meta.operation && !r.censored) {
         let class = gathered.entry(row.class_id).or_default();
         class.measures.entry(row.stretch).or_default().push(row.measure as f64);
+        if let Some(off_cpu_ns) = row.off_cpu_ns {
+            class.off_cpu.entry(row.stretch).or_default().push(off_cpu_ns as f64);
+        }
         class.recorded += 1;
         class.calls += row.calls;
         class.inner_ns += row.inner_ns;
@@ -192,7 +199,7 @@ fn unobserved(w: &OperationWindowRow) -> u64 {
 fn class_report(name: String, meta: &OperationMeta, g: Gathered) -> OperationClassReport {
     let n = g.population.n();
     let per_recorded = |sum: u64| (g.recorded > 0).then(|| sum as f64 / g.recorded as f64);
-    let mean = strata(&g).filter(|_| !meta.measure.is_empty());
+    let mean = strata(&g, &g.measures).filter(|_| !meta.measure.is_empty());
     OperationClassReport {
         name,
         population: n,
@@ -200,27 +207,29 @@ fn class_report(name: String, meta: &OperationMeta, g: Gathered) -> OperationCla
         deviation_ns: g.population.variance().map(f64::sqrt),
         recorded: g.recorded,
         measure: mean.map(|m| m.estimate),
+        off_cpu_ns: strata(&g, &g.off_cpu).map(|m| m.estimate),
         unobserved: mean.map_or(n, |m| m.unobserved),
         calls: per_recorded(g.calls),
         inner_ns: per_recorded(g.inner_ns),
     }
 }
 
-fn strata(g: &Gathered) -> Option<crate::adapt::strata::MeanEstimate> {
+/// Mean of what the recorded operations of a class show, by their stretches.
+fn strata(g: &Gathered, shown: &HashMap<u64, Vec<f64>>) -> Option<crate::adapt::strata::MeanEstimate> {
     let mut estimator = ClassEstimator::default();
     for ((stretch, monitoring), begun) in &g.begun {
-        let measures = g.measures.get(stretch).filter(|_| *monitoring).map_or(&[][..], Vec::as_slice);
-        for x in measures {
+        let values = shown.get(stretch).filter(|_| *monitoring).map_or(&[][..], Vec::as_slice);
+        for x in values {
             estimator.push(Some(*x));
         }
         // Operations that had not ended when the run did are in `begun` and were not recorded to their end.
-        for _ in measures.len() as u64..*begun {
+        for _ in values.len() as u64..*begun {
             estimator.push(None);
         }
         estimator.end_stretch();
     }
     let mut mean = estimator.mean(LEVEL)?;
-    // A single recorded operation bounds nothing from above, but no measure is negative.
+    // A single recorded operation bounds nothing from above, but nothing that is measured is negative.
     mean.estimate.low = mean.estimate.low.max(0.0);
     Some(mean)
 }

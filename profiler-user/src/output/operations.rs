@@ -44,7 +44,7 @@ pub(super) fn title(operation: &OperationReport) -> String {
 /// Heading and rows, padded.
 fn table(operation: &OperationReport, rows: usize) -> Vec<String> {
     let mut cells: Vec<Vec<String>> = vec![
-        ["CLASS", "COUNT", "MEAN TIME", "DEVIATION", "RECORDED", "CALLS", "MEASURE"]
+        ["CLASS", "COUNT", "MEAN TIME", "DEVIATION", "RECORDED", "OFF CPU", "CALLS", "MEASURE"]
             .map(String::from)
             .to_vec(),
     ];
@@ -55,6 +55,7 @@ fn table(operation: &OperationReport, rows: usize) -> Vec<String> {
             format!("{} E", duration_ns(class.mean_ns.value)),
             class.deviation_ns.map(duration_ns).unwrap_or_default(),
             count(class.recorded as f64),
+            number(class.off_cpu_ns.as_ref(), |e| duration_ns(e.value)),
             class.calls.map(|c| format!("{c:.1}")).unwrap_or_default(),
             number(class.measure.as_ref(), |e| si(e.value)),
         ]);
@@ -88,8 +89,10 @@ fn table(operation: &OperationReport, rows: usize) -> Vec<String> {
 pub(super) fn html_lines(operation: &OperationReport) -> Vec<String> {
     let class = |c: &profiler_core::report::OperationClassReport| {
         let measure = number(c.measure.as_ref(), |e| si(e.value));
+        let off_cpu = number(c.off_cpu_ns.as_ref(), |e| duration_ns(e.value));
+        let off_cpu = if off_cpu.is_empty() { off_cpu } else { format!(", off CPU {off_cpu}") };
         format!(
-            "{}: {} operations, mean {}, {} recorded{}",
+            "{}: {} operations, mean {}, {} recorded{off_cpu}{}",
             c.name,
             count(c.population as f64),
             duration_ns(c.mean_ns.value),

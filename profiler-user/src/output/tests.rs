@@ -379,8 +379,8 @@ fn operations_follow_the_table() {
     expect![[r#"
 
         Operation req (req=handle,class=arg0:str): 100 at 101/s, 1 recorded, policy tithe
-        CLASS   COUNT  MEAN TIME  DEVIATION  RECORDED  CALLS      MEASURE
-        GET /a    100  2.50 ms E     503 us         1   12.0  4.10 k ±? S
+        CLASS   COUNT  MEAN TIME  DEVIATION  RECORDED      OFF CPU  CALLS      MEASURE
+        GET /a    100  2.50 ms E     503 us         1  200 us ±? S   12.0  4.10 k ±? S
           measure: calls of inner functions; average rate 23.8 %; largest difference of a class's shares in
             sample and population 0 %
           the measure does not speak of 9.0 % of the operations: nothing was recorded in their stretches

@@ -396,11 +396,30 @@ impl Kernel {
     }
 }
 
+/// Offsets in `task_struct` from which the programs read a thread's time off CPU; zeros where the kernel lacks one of the fields (it is built
+/// without CONFIG_SCHED_INFO), which leaves that time unknown.
+fn off_cpu_offsets(vmlinux: &Vmlinux) -> (u32, u32, u32) {
+    let inside = |structure: &'static str, member: &'static str, field: &'static str| {
+        Ok::<u32, BtfError>(
+            vmlinux.field_offset("task_struct", member)? + vmlinux.field_offset(structure, field)?,
+        )
+    };
+    let offsets = || {
+        Ok::<_, BtfError>((
+            inside("sched_info", "sched_info", "last_arrival")?,
+            inside("sched_entity", "se", "prev_sum_exec_runtime")?,
+            vmlinux.field_offset("task_struct", "policy")?,
+        ))
+    };
+    offsets().unwrap_or((0, 0, 0))
+}
+
 /// Creates all maps in their sizes.
 fn load_maps(options: &KernelOptions, layout: &Layout, vmlinux: &Vmlinux) -> Result<Ebpf, KernelError> {
     let stripe_mask = layout.stripes - 1;
     let task_pid = vmlinux.field_offset("task_struct", "pid")?;
     let task_tgid = vmlinux.field_offset("task_struct", "tgid")?;
+    let (arrival, before, policy) = off_cpu_offsets(vmlinux);
     // aya-log's levels: 2 is a warning. The programs warn or are silent.
     let log_level: u8 = if options.verbose { 2 } else { 0 };
     let ebpf = EbpfLoader::new()
@@ -413,6 +432,9 @@ fn load_maps(options: &KernelOptions, layout: &Layout, vmlinux: &Vmlinux) -> Res
         .override_global("STRIPE_MASK", &stripe_mask, true)
         .override_global("TASK_PID_OFFSET", &task_pid, true)
         .override_global("TASK_TGID_OFFSET", &task_tgid, true)
+        .override_global("TASK_ARRIVAL_OFFSET", &arrival, true)
+        .override_global("TASK_BEFORE_OFFSET", &before, true)
+        .override_global("TASK_POLICY_OFFSET", &policy, true)
         .map_max_entries("AYA_LOGS", 16 * 1024)
         .map_max_entries("CONTROL", layout.max_classes)
         .map_max_entries("QUOTA", layout.max_classes)

@@ -95,6 +95,7 @@ fn empty() -> ThreadState {
         measure: 0,
         cycle: 0,
         stretch: 0,
+        off_cpu_ns: 0,
         operation: FREE,
         class: 0,
         flags: 0,

@@ -1,7 +1,7 @@
-//! The running kernel's BTF, read for two things: ids of kernel functions, and offsets of two fields of `task_struct`.
+//! The running kernel's BTF, read for two things: ids of kernel functions, and offsets of fields of `task_struct`.
 //!
 //! Input: the bytes of `/sys/kernel/btf/vmlinux`; format: `Documentation/bpf/btf.rst`. One pass, no tables: the file has
-//! some 150,000 types and we want four numbers.
+//! some 150,000 types and we want nine numbers.
 
 use std::io;
 

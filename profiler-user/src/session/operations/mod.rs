@@ -22,7 +22,8 @@ pub use spec::{MeasureSpec, OperationArgs, OperationSpec};
 use super::Session;
 use super::attach::now_ns;
 use crate::failure::Failure;
-use crate::prober::{MAX_OPERATIONS, OperationCounters, OperationReader};
+use crate::prober::operation::OFF_CPU_UNKNOWN;
+use crate::prober::{MAX_OPERATIONS, OperationCounters, OperationReader, OperationRecord};
 use hook::CycleHook;
 use profiler_core::adapt::{AdaptConfig, Adapter, PolicyKind};
 use profiler_core::class::ClassId;
@@ -130,6 +131,15 @@ impl Kept {
     }
 }
 
+/// Time off CPU inside an operation; two clocks tell of it and of the response time, so that it may seem longer by their drift.
+fn off_cpu_ns(record: &OperationRecord) -> Option<u64> {
+    (record.off_cpu_ns != OFF_CPU_UNKNOWN).then(|| {
+        // A change of a running thread's group or scheduling class sets one of the two numbers without the other: less than nothing is none.
+        let signed = record.off_cpu_ns as i64;
+        u64::try_from(signed).unwrap_or(0).min(record.duration_ns)
+    })
+}
+
 /// All operations.
 pub struct Operations {
     list: Vec<Operation>,
@@ -176,7 +186,7 @@ impl Operations {
                 inner_ns: r.inner_ns,
                 measure: r.measure,
                 cost_ns: r.cost_ns,
-                off_cpu_ns: None,
+                off_cpu_ns: off_cpu_ns(r),
                 cycle: r.cycle,
                 stretch: r.stretch,
                 censored: false,

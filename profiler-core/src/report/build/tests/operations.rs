@@ -58,7 +58,7 @@ fn rows(class_id: u32, n: u64, measure: u64, stretch: u64) -> Vec<OperationRow> 
         // Scattered around the mean.
         measure: if i % 2 == 0 { measure - 1 } else { measure + 1 },
         cost_ns: 1_000,
-        off_cpu_ns: None,
+        off_cpu_ns: (class_id == A).then_some(measure * 1_000 + i % 2),
         cycle: 0,
         stretch,
         censored: false,
@@ -136,10 +136,13 @@ fn populations_are_exact_and_measures_weigh_as_their_stretches_do() {
     let measure = a.measure.unwrap();
     assert!((measure.value - (100.0 * 10.0 + 1_000.0 * 100.0) / 1_100.0).abs() < 1e-9, "{measure:?}");
     assert!(measure.low < measure.value && measure.high > measure.value && measure.n == 60);
+    let off_cpu = a.off_cpu_ns.unwrap();
+    // Means of 10,000.5 and 100,000.5 ns.
+    assert!((off_cpu.value - 1_000.0 * measure.value - 0.5).abs() < 1e-6 && off_cpu.n == 60, "{off_cpu:?}");
     assert_eq!(a.unobserved, 400);
     assert_eq!((a.calls, a.inner_ns), (Some(4.0), Some(10.0)));
     let b = &o.classes[1];
-    assert_eq!((b.population, b.recorded, b.measure, b.unobserved), (5, 0, None, 5));
+    assert_eq!((b.population, b.recorded, b.measure, b.off_cpu_ns, b.unobserved), (5, 0, None, None, 5));
     assert!((o.mix_difference.unwrap() - 5.0 / 1_505.0).abs() < 1e-12);
     // Recording was on for 1,105.
     assert!((o.average_rate - 60.0 / 1_105.0).abs() < 1e-12);
