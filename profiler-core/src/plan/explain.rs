@@ -48,9 +48,10 @@ struct Words<'a> {
     problem: &'a Problem,
 }
 
-/// A survey that saw no call has a lower end of 0, and a value that only says how long it looked.
+/// It was watched and no call came: its rate only says how long. Not to be read off the interval, which reaches down to 0 also where
+/// bursts of a hot class differ.
 fn unseen(class: &PlanClass) -> bool {
-    class.rate_hz.low == 0.0 && class.rate_hz.value > 0.0 && class.rate_hz.high > class.rate_hz.value
+    class.calls_seen == Some(0)
 }
 
 impl Words<'_> {

@@ -133,6 +133,10 @@ pub struct PlanClass {
     pub dispersion: f64,
     /// What is wanted of it, for [`Objective::Precision`].
     pub estimand: Estimand,
+    /// Calls that were seen while the rate was measured: of a class with 0 the rate only says for how long it was watched. `None`: the
+    /// rate is given, nobody measured it.
+    #[serde(default)]
+    pub calls_seen: Option<u64>,
 }
 
 impl PlanClass {
@@ -161,6 +165,7 @@ impl PlanClass {
             sigma_s: None,
             dispersion: 1.0,
             estimand: Estimand::default(),
+            calls_seen: None,
         }
     }
 

@@ -10,6 +10,7 @@ use profiler_core::controller::ClassOrder;
 use profiler_core::plan::{self, Decision, Options, Plan, PlanClass, Problem, Range, Strategy};
 use profiler_core::recording::{Charge, PlanRow};
 use profiler_core::stats::{Interval, counts::wilson, z_quantile};
+use profiler_core::survey::RateEstimate;
 use std::collections::{BTreeMap, HashMap};
 
 /// The sampler runs at least so often, if half of the budget pays for it, and at most so often, Hz of target CPU time.
@@ -22,8 +23,19 @@ const MOST_HEAVY: usize = 32;
 /// must turn; the plan that is returned then has a valid bound and an honest gap.
 const LIVE_WORK: u64 = 1_000_000;
 
-/// A rate and its interval, events/s.
-pub(super) type Rate = (f64, f64, f64);
+/// A rate and its interval, and the calls seen.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rate {
+    hz: Range,
+    calls: u64,
+}
+
+impl From<&RateEstimate> for Rate {
+    fn from(r: &RateEstimate) -> Self {
+        // The windows behind the rate may have none where another, too rough for a rate, has.
+        Self { hz: r.rate_hz.into(), calls: if r.seen { r.rate_hz.n.max(1) } else { 0 } }
+    }
+}
 
 impl Session {
     /// The planning problem from the rates known. Classes that were refused are left out.
@@ -49,16 +61,17 @@ impl Session {
                 continue;
             }
             let known = rates.get(&class.id).copied();
-            let (low, rate, high) = known.unwrap_or((0.0, 0.0, 0.0));
+            let hz = known.map_or(Range::from(0.0), |rate| rate.hz);
             let rho = self.rho(class.id);
             let mut entry = PlanClass::new(
                 class.candidate.name.clone(),
-                Range { value: rate, low, high },
+                hz,
                 rho,
-                class.tau_ns(cpu / rate) * 1e-9 * factor,
+                class.tau_ns(cpu / hz.value) * 1e-9 * factor,
             )
             .weight(class.wish.weight);
             entry.id = Some(class.id.0);
+            entry.calls_seen = known.map(|rate| rate.calls);
             // What could not be surveyed may be anything: it is tried in bursts first.
             // Not by perf-event uprobes, whose detaching stalls the target: what was named is traced under its quota.
             let slow = self.attach.kernel().tier() == Tier::D;
@@ -309,7 +322,11 @@ impl Session {
             .iter()
             // A class that was never hit is quiet if it is watched; else it is not known.
             .filter(|c| c.charged.attempted > 0 || self.controller.is_attached(c.id))
-            .filter_map(|c| self.controller.rate_hz(c.id).map(|r| (c.id, (r / 1.3, r, r * 1.3))))
+            .filter_map(|c| {
+                let value = self.controller.rate_hz(c.id)?;
+                let hz = Range { value, low: value / 1.3, high: value * 1.3 };
+                Some((c.id, Rate { hz, calls: c.charged.attempted }))
+            })
             .collect()
     }
 }

@@ -225,8 +225,7 @@ impl Session {
                     until_ns.saturating_sub(now) as f64 * 1e-9
                 ));
                 self.set_dormant(&estimates);
-                let of = |r: &RateEstimate| (r.rate_hz.low, r.rate_hz.value, r.rate_hz.high);
-                let rates = estimates.iter().map(|r| (r.class, of(r))).collect();
+                let rates = estimates.iter().map(|r| (r.class, r.into())).collect();
                 return self.start_plan(rates);
             }
         }
@@ -254,8 +253,7 @@ impl Session {
 
     /// What the planner would decide at these rates, class by class.
     fn decisions(&self, rates: &[RateEstimate]) -> Vec<&'static str> {
-        let map: HashMap<ClassId, Rate> =
-            rates.iter().map(|r| (r.class, (r.rate_hz.low, r.rate_hz.value, r.rate_hz.high))).collect();
+        let map: HashMap<ClassId, Rate> = rates.iter().map(|r| (r.class, r.into())).collect();
         let (problem, ids) = self.problem_of(&map);
         // Asked twice per class and round: the paper's approximation, which takes microseconds.
         let Ok(plan) = plan::solve(&problem, Strategy::Approximation, &Options::default()) else {

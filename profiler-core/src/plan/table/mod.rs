@@ -33,6 +33,7 @@
 //! dispersion = 1             # variance between bursts / that of independent calls
 //! estimand = "mean"          # or "total", "rate"
 //! id = 7                     # class of the recording
+//! calls_seen = 0             # while the rate was measured; for the reason only
 //! ```
 
 mod number;

@@ -25,7 +25,7 @@ const TABLE_KEYS: [&str; 14] = [
     "class",
 ];
 
-const CLASS_KEYS: [&str; 22] = [
+const CLASS_KEYS: [&str; 23] = [
     "name",
     "id",
     "rate_hz",
@@ -48,6 +48,7 @@ const CLASS_KEYS: [&str; 22] = [
     "sigma_us",
     "dispersion",
     "estimand",
+    "calls_seen",
 ];
 
 /// Reads a class table.
@@ -440,6 +441,15 @@ impl Reader<'_> {
             } else {
                 let at = fields.entries["id"].span().start;
                 self.error(at, format!("{}id", fields.prefix), id.to_string(), "a whole number below 2^32");
+            }
+        }
+        if let Some(calls) = self.number(fields, "calls_seen", 0, NotNegative) {
+            if calls.fract() == 0.0 {
+                // OK because it is whole and not negative; above 2^64 the largest will do.
+                class.calls_seen = Some(calls as u64);
+            } else {
+                let at = fields.entries["calls_seen"].span().start;
+                self.error(at, format!("{}calls_seen", fields.prefix), calls.to_string(), "a whole number");
             }
         }
         let source = self

@@ -65,6 +65,9 @@ pub fn to_toml(problem: &Problem) -> String {
                 line(key, &number(value, shift));
             }
         }
+        if let Some(calls) = class.calls_seen {
+            line("calls_seen", &calls.to_string());
+        }
         if class.must_trace {
             line("must_trace", "true");
         }

@@ -2,7 +2,7 @@
 
 use crate::plan::{
     BurstRules, Decision, Estimand, Objective, Options, Outlook, Output, PlanClass, Problem, Range, Strategy,
-    outlook, render_text, sensitivity, solve, solve_top, what_if,
+    outlook, render_text, sensitivity, solve, solve_top, table, what_if,
 };
 use expect_test::expect;
 
@@ -201,4 +201,38 @@ fn sensitivity_finds_the_class_whose_rate_decides() {
     problem.classes[0].rate_hz = Range { value: 9_000.0, low: 8_900.0, high: 9_100.0 };
     let plan = solve(&problem, Strategy::Auto, &options).unwrap();
     assert!(sensitivity(&problem, &plan, Strategy::Auto, &options, 0.01).unwrap().stable);
+}
+
+#[test]
+fn only_a_class_without_a_call_is_said_not_to_be_called() {
+    let mut problem = Problem::new(0.02, 1.0, 20e-6);
+    // Bursts of a hot class that differ: its interval begins at 0 as well.
+    let wide = Range { value: 900.0, low: 0.0, high: 40_000.0 };
+    let class = |name: &str, hz: Range, calls: u64| PlanClass {
+        calls_seen: Some(calls),
+        ..PlanClass::new(name, hz, 0.001, 1e-6)
+    };
+    problem.classes = vec![
+        class("hot", wide, 12_000),
+        class("hot, too dear", Range { value: 9e5, low: 0.0, high: 4e6 }, 12_000),
+        class("quiet", Range { value: 0.5, low: 0.0, high: 3.0 }, 0),
+        class("quiet, too dear", Range { value: 5e4, low: 0.0, high: 3e5 }, 0),
+        // Of a rate that somebody wrote down nothing is known of calls.
+        PlanClass::new("given", wide, 0.001, 1e-6),
+    ];
+    let plan = solve(&problem, Strategy::Auto, &Options::default()).unwrap();
+    let said = |problem: &Problem| -> String {
+        plan.explain(problem).into_iter().map(|e| format!("{}: {}\n", e.name, e.reason)).collect()
+    };
+    expect![[r#"
+        hot: short against the sampling period: samples would see 0.91 of 900 events/s; tracing costs 0.09% of the target's CPU time
+        hot, too dear: too dear: tracing would cost 90% of the target's CPU time, 45 times the budget
+        quiet: not called while it was watched, at most 3 events/s
+        quiet, too dear: not called while it was watched, at most 300k events/s
+        given: short against the sampling period: samples would see 0.91 of 900 events/s; tracing costs 0.09% of the target's CPU time
+    "#]]
+    .assert_eq(&said(&problem));
+    // What is saved with a recording gives the same reasons.
+    let read = table::parse(&table::to_toml(&problem)).unwrap().problem;
+    assert_eq!(said(&read), said(&problem));
 }
