@@ -48,7 +48,7 @@ impl Expedite {
     }
 
     #[cfg(test)]
-    fn of(file: File) -> Self {
+    pub(super) fn of(file: File) -> Self {
         let mut new = Self::default();
         new.file = Some(file);
         new
@@ -74,7 +74,7 @@ impl Expedite {
             return false;
         }
         self.wanted.fetch_add(1, Ordering::SeqCst);
-        self.settle(file);
+        self.settle(|on| self.turn(file, on));
         let on = self.ours.load(Ordering::SeqCst);
         if !on {
             self.end();
@@ -86,16 +86,16 @@ impl Expedite {
     pub fn end(&self) {
         let Some(file) = &self.file else { return };
         self.wanted.fetch_sub(1, Ordering::SeqCst);
-        self.settle(file);
+        self.settle(|on| self.turn(file, on));
     }
 
     /// Sets it as wanted. Whoever writes looks again afterwards, so that the last write is what is wanted, whoever was
     /// interrupted before it.
-    fn settle(&self, file: &File) {
+    fn settle(&self, mut turn: impl FnMut(bool)) {
         loop {
             let on = self.wanted.load(Ordering::SeqCst) > 0;
             if on != self.ours.load(Ordering::SeqCst) || !on {
-                self.turn(file, on);
+                turn(on);
             }
             if (self.wanted.load(Ordering::SeqCst) > 0) == on {
                 return;
@@ -168,6 +168,27 @@ mod tests {
         assert!(expedite.begin());
         expedite.end();
         assert_eq!(state(&file), '0');
+    }
+
+    /// Somebody is interrupted between looking and writing, and meanwhile what is wanted changes.
+    #[test]
+    fn whoever_writes_looks_again() {
+        for on in [true, false] {
+            let (file, expedite) = switch("0\n");
+            let handle = expedite.file.as_ref().unwrap();
+            let want = |on| expedite.wanted.store(u32::from(on), Ordering::SeqCst);
+            want(on);
+            let mut written = Vec::new();
+            expedite.settle(|now| {
+                if written.is_empty() {
+                    want(!on);
+                }
+                expedite.turn(handle, now);
+                written.push(now);
+            });
+            assert_eq!(written, [on, !on]);
+            assert_eq!((state(&file) == '1', expedite.ours.load(Ordering::SeqCst)), (!on, !on));
+        }
     }
 
     #[test]

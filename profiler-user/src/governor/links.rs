@@ -140,6 +140,13 @@ impl LinkTable {
         self
     }
 
+    /// The same with a file in place of the kernel's switch.
+    #[cfg(test)]
+    pub(super) fn expedited_by(mut self, switch: std::fs::File) -> Self {
+        self.expedite = Expedite::of(switch);
+        self
+    }
+
     pub(super) fn expedite(&self) -> &Expedite {
         &self.expedite
     }

@@ -39,9 +39,13 @@ fn pipe() -> (OwnedFd, OwnedFd) {
 
 impl Bench {
     fn new(heartbeat: Option<Heartbeat>) -> Self {
+        Self::with(LinkTable::new(16).unwrap(), heartbeat)
+    }
+
+    fn with(table: LinkTable, heartbeat: Option<Heartbeat>) -> Self {
         let (alarms, raise) = pipe();
-        let table = Arc::new(LinkTable::new(16).unwrap());
-        Self { governor: Governor::start(PipeAlarms(alarms), table, heartbeat).unwrap(), raise }
+        let governor = Governor::start(PipeAlarms(alarms), Arc::new(table), heartbeat).unwrap();
+        Self { governor, raise }
     }
 
     fn table(&self) -> &LinkTable {
@@ -265,6 +269,22 @@ fn agent_role() {
             bench.closed(1);
             assert!(is_closed(&seen));
         }
+        "killed-in-a-close" | "stopped-in-a-close" => {
+            let watchdog = Watchdog::start().unwrap();
+            let bench = Bench::with(LinkTable::new(16).unwrap().expedited(), Some(watchdog.heartbeat()));
+            watchdog.heartbeat().arm();
+            bench.table().begin(2);
+            let (_peer, link) = lingering();
+            bench.table().register(2, link, 1);
+            std::thread::sleep(Duration::from_millis(20));
+            // It has exploded long after its attach.
+            bench.raise(2, now_ns());
+            wait("short grace periods", || switch() == "1");
+            let signal = if role == "killed-in-a-close" { libc::SIGKILL } else { libc::SIGSTOP };
+            // SAFETY: signals our own process.
+            unsafe { libc::kill(libc::getpid(), signal) };
+            std::thread::sleep(Duration::from_secs(60));
+        }
         other => panic!("unknown role {other}"),
     }
     std::process::exit(3);
@@ -361,4 +381,95 @@ fn gates_that_would_open_on_a_tripped_group_say_so() {
     bench.raise(7, now_ns());
     assert_eq!(bench.closed(1)[0].reason, Reason::Tripped);
     assert!(is_closed(&seen) && !bench.table().open_gates(7));
+}
+
+/// A descriptor whose closing takes a minute, as that of a link takes a grace period: a socket that lingers over what its peer does
+/// not read.
+fn lingering() -> (std::net::TcpStream, OwnedFd) {
+    use std::io::Write;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (peer, _) = listener.accept().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    while socket.write(&[0; 65536]).is_ok() {}
+    let linger = libc::linger { l_onoff: 1, l_linger: 60 };
+    let size = libc::socklen_t::try_from(size_of::<libc::linger>()).unwrap();
+    let pointer = (&raw const linger).cast();
+    // SAFETY: the kernel reads one `linger`, which is ours.
+    let result =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, pointer, size) };
+    assert_eq!(result, 0);
+    (peer, socket.into())
+}
+
+/// Whether the machine's grace periods are short.
+fn switch() -> String {
+    std::fs::read_to_string(switch_path()).unwrap().trim().to_owned()
+}
+
+fn switch_path() -> &'static str {
+    EXPEDITE_SWITCH.to_str().unwrap()
+}
+
+/// Puts the switch back, however the test ends.
+struct Normal;
+
+impl Drop for Normal {
+    fn drop(&mut self) {
+        let _ = std::fs::write(switch_path(), "0");
+    }
+}
+
+/// From the closer that turns the switch to the watchdog that turns it back, with the kernel's own. The only test of this program that
+/// touches it.
+#[test]
+fn grace_periods_do_not_stay_short_when_the_agent_dies_in_a_close() {
+    // SAFETY: geteuid has no arguments and cannot fail.
+    if unsafe { libc::geteuid() } != 0 || !std::path::Path::new(switch_path()).exists() {
+        eprintln!("SKIP not root, or no {}", switch_path());
+        return;
+    }
+    for role in ["killed-in-a-close", "stopped-in-a-close"] {
+        // An agent elsewhere on this machine has it for milliseconds only.
+        wait("the switch to be off", || switch() == "0");
+        let _normal = Normal;
+        // Else it ends by itself: it never saw the switch on.
+        assert_eq!(run_role(role).signal(), Some(libc::SIGKILL), "{role}");
+        wait("the watchdog to turn the switch back", || switch() == "0");
+    }
+}
+
+#[test]
+fn a_closed_link_says_whether_grace_periods_were_short() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let open = || std::fs::OpenOptions::new().read(true).write(true).open(file.path()).unwrap();
+    std::fs::write(file.path(), "0\n").unwrap();
+    let bench = Bench::with(LinkTable::new(16).unwrap().expedited_by(open()), None);
+    let closed = |class: u32, old: bool| {
+        let (seen, link) = pipe();
+        bench.table().begin(class);
+        assert_eq!(bench.table().register(class, link, 1), Registered::Held);
+        let begun_ns = now_ns();
+        if old {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        bench.raise(u64::from(class), if old { now_ns() } else { begun_ns });
+        let closed = bench.closed(1)[0];
+        assert!(closed.reason == Reason::Tripped && is_closed(&seen));
+        closed.expedited
+    };
+    assert!(closed(1, true), "long after its attach");
+    assert!(!closed(2, false), "at once after its attach");
+    assert!(std::fs::read_to_string(file.path()).unwrap().starts_with('0'));
+    // Somebody else has set it: it is not ours to say how long it stays.
+    std::fs::write(file.path(), "1\n").unwrap();
+    assert!(!closed(3, true));
+    // Released, nobody hurries.
+    std::fs::write(file.path(), "0\n").unwrap();
+    let (_seen, link) = pipe();
+    bench.table().begin(4);
+    bench.table().register(4, link, 1);
+    std::thread::sleep(Duration::from_millis(10));
+    bench.table().release(4);
+    assert!(!bench.closed(1)[0].expedited);
 }

@@ -201,12 +201,8 @@ impl Session {
     fn charge_tail(&mut self, id: ClassId, hits: u64, elapsed_ns: u64, expedited: bool) {
         let tau = self.attach.class(id).hit_price.ns;
         let busy = hits as f64 * tau / elapsed_ns.max(1) as f64;
-        let delay = match (elapsed_ns < FRESH_NS, expedited) {
-            (true, _) => FRESH_DELAY_NS,
-            (false, true) => EXPEDITED_DELAY_NS,
-            (false, false) => self.cost.detach_delay.ns,
-        };
-        let cost_ns = busy.min(f64::from(self.meta.cpus)) * delay;
+        let delay_ns = tail_ns(elapsed_ns, expedited, self.cost.detach_delay.ns);
+        let cost_ns = busy.min(f64::from(self.meta.cpus)) * delay_ns;
         self.ledger.charge(Charge::Attach, Some(id), 0, cost_ns);
         self.note_recurring(cost_ns);
     }
@@ -418,4 +414,27 @@ impl Session {
 /// Hits of exit sites or returns.
 fn exits(counters: &ClassCounters) -> u64 {
     counters.returns.wrapping_add(counters.orphans)
+}
+
+/// For how long calls pay a breakpoint after its link was closed, ns: it was there for `elapsed_ns`, and a grace period of the kernel
+/// takes `grace_ns` where it is not made short.
+fn tail_ns(elapsed_ns: u64, expedited: bool, grace_ns: f64) -> f64 {
+    match (elapsed_ns < FRESH_NS, expedited) {
+        (true, _) => FRESH_DELAY_NS,
+        (false, true) => EXPEDITED_DELAY_NS,
+        (false, false) => grace_ns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_pay_for_as_long_as_the_grace_period_takes() {
+        assert_eq!(tail_ns(FRESH_NS, false, 17e6), 17e6);
+        assert_eq!(tail_ns(FRESH_NS, true, 17e6), EXPEDITED_DELAY_NS);
+        assert_eq!(tail_ns(FRESH_NS - 1, false, 17e6), FRESH_DELAY_NS);
+        assert_eq!(tail_ns(FRESH_NS - 1, true, 17e6), FRESH_DELAY_NS);
+    }
 }
