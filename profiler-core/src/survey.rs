@@ -180,7 +180,11 @@ impl Survey {
     pub fn record(&mut self, outcome: BurstOutcome) {
         let Some((request, _)) = self.in_flight.remove(&outcome.class) else { return };
         let sharers = match request.link {
-            Link::Shared(_) => self.config.unknown_per_link.max(1) as f64,
+            // All of a link are asked for, and settled, together.
+            Link::Shared(_) => {
+                let asked = self.in_flight.values().map(|(r, _)| r).chain(self.landed.iter().map(|(r, _)| r));
+                1.0 + asked.filter(|r| r.link == request.link).count() as f64
+            }
             Link::Alone | Link::Own => 1.0,
         };
         let length_s = (outcome.elapsed_ns as f64 * 1e-9).max(1e-9);

@@ -265,3 +265,48 @@ impl Survey {
         self.config.time_limit_ns.saturating_sub(now_ns.saturating_sub(begun))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::class::ClassId;
+    use crate::cost::Price;
+    use crate::survey::{BurstOutcome, Step, StoppedBy, Survey, SurveyClass, SurveyConfig};
+
+    /// CPU s that the second look at a class wants to have before it begins, and the rate it goes by: 142 hits at 700 ns in `elapsed_ns`.
+    fn wanted_s(detach_delay_s: f64, elapsed_ns: u64) -> (f64, f64) {
+        let class = SurveyClass { class: ClassId(0), tau: Price::fixed(700.0), rho: 0.5, weight: 1.0 };
+        let mut survey =
+            Survey::new(SurveyConfig { detach_delay_s, ..SurveyConfig::default() }, 1.0, &[class]);
+        let never = |_: &[_]| vec![0; 1];
+        let Step::Run(requests) = survey.next_step(0, 1.0, never) else { panic!("no first look") };
+        survey.record(BurstOutcome {
+            class: ClassId(0),
+            start_ns: 0,
+            elapsed_ns,
+            hits: requests[0].quota_hits,
+            extra_hits: 0,
+            off_ns: 0,
+            target_cpu_ns: 0,
+            threads: 1,
+            other_cost_ns: 0,
+            stopped_by: StoppedBy::Quota,
+        });
+        let hz = survey.rates()[0].rate_hz.value;
+        match survey.next_step(elapsed_ns, 0.0, never) {
+            Step::Wait { cpu_s } => (cpu_s, hz),
+            other => panic!("without tokens: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_calls_pay_after_the_end_of_a_burst_is_reserved() {
+        // 5 kHz: 480 hits take 0.1 s, after which a breakpoint stays for a grace period of 20 ms.
+        let ((with, hz), (without, _)) = (wanted_s(20e-3, 30_000_000), wanted_s(0.0, 30_000_000));
+        let tail_s = hz * 700e-9 * 20e-3;
+        assert!((with - without - tail_s).abs() < 1e-9, "{with} {without} {tail_s}");
+        // 350 kHz: it ends within 1.4 ms, and the breakpoint goes within 0.1 ms.
+        let ((with, hz), (without, _)) = (wanted_s(20e-3, 500_000), wanted_s(0.0, 500_000));
+        let tail_s = hz * 700e-9 * 0.1e-3;
+        assert!((with - without - tail_s).abs() < 1e-9, "{with} {without} {tail_s}");
+    }
+}

@@ -215,7 +215,7 @@ impl Session {
 
     /// Price of an entry hit and of an exit hit, with as many threads as hit at once here.
     pub(super) fn prices(&self, candidate: &Candidate, kind: RecordKind, exit: ExitMode) -> (Price, Price) {
-        let threads = (self.own_cpu.ceil() as usize).max(1);
+        let threads = self.working_threads() as usize;
         let worst_exit = candidate
             .exits
             .as_ref()

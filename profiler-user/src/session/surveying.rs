@@ -159,9 +159,6 @@ impl Session {
                 SurveyClass { class: *id, tau, rho: share * self.own_cpu, weight: class.wish.weight }
             })
             .collect();
-        // As many as work at once: of a service that is nearly idle not all threads.
-        let working = self.own_cpu.ceil().max(1.0) as usize;
-        let threads = self.sampling.threads().clamp(1, working);
         let (burst_limit_s, most_granted_s, income) = self.survey_means();
         let config = SurveyConfig {
             time_limit_ns: time_ns,
@@ -173,7 +170,7 @@ impl Session {
             burst_limit_s,
             most_granted_s,
             income,
-            parallel: u32::try_from(threads).unwrap_or(u32::MAX).min(self.meta.cpus),
+            parallel: self.working_threads(),
             ..SurveyConfig::default()
         };
         Survey::new(config, self.own_cpu, &list)
@@ -344,10 +341,7 @@ impl Session {
         let row = &ended.row;
         // Its clock is over, too: the class may be opened again, for as long as it then needs.
         self.survey_windows.retain(|(id, _)| id.0 != row.class_id);
-        // Those that may work at once; of a service that is nearly idle most threads sleep for ever.
-        let working = 2 * (self.own_cpu.ceil().max(1.0) as u32);
-        let threads = u32::try_from(self.sampling.threads().max(1)).unwrap_or(u32::MAX);
-        let threads = threads.min(self.meta.cpus).min(working).max(1);
+        let threads = self.working_threads();
         let Phase::Survey { survey, .. } = &mut self.phase else { return };
         survey.record(BurstOutcome {
             class: ClassId(row.class_id),

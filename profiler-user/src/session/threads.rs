@@ -129,7 +129,29 @@ impl Threads {
     }
 }
 
+/// Threads that may run at once, of so many (0: not looked at yet) on so many CPUs.
+fn at_once(threads: usize, cpus: u32) -> u32 {
+    let cpus = cpus.max(1);
+    if threads == 0 { cpus } else { u32::try_from(threads).map_or(cpus, |threads| threads.min(cpus)) }
+}
+
+/// Threads that work at once: as many as `cpu` CPU s/s take, of those that may run. Of a service that is nearly idle most sleep for ever.
+fn working(cpu: f64, threads: usize, cpus: u32) -> u32 {
+    // Casts saturate, and what is not a number is 0.
+    (cpu.ceil() as u32).clamp(1, at_once(threads, cpus))
+}
+
 impl Session {
+    /// Threads of the target that work at once.
+    pub(super) fn working_threads(&self) -> u32 {
+        working(self.own_cpu, self.sampling.threads(), self.meta.cpus)
+    }
+
+    /// CPU s/s that the target uses if all of its threads work, as far as there are CPUs for them.
+    pub(super) fn most_cpu(&self) -> f64 {
+        f64::from(at_once(self.sampling.threads(), self.meta.cpus))
+    }
+
     /// Share of its own CPU time that a thread may lose. Who names a budget in CPU time has said nothing of shares: then there
     /// is no limit unless one is named, too.
     fn thread_limit(&self) -> Option<f64> {
@@ -273,4 +295,19 @@ pub(super) fn traced(problem: &Problem, plan: &Plan, ids: &[ClassId]) -> Vec<Loa
 /// One class as a load.
 pub(super) fn load(id: ClassId, class: &PlanClass, cost: f64) -> Load {
     Load { class: id, cost, density: class.weight / class.tau_s.max(1e-12) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{at_once, working};
+
+    #[test]
+    fn threads_that_work_are_those_that_cpu_time_shows() {
+        // An idle service with 200 threads; one that keeps a CPU and a bit busy; one that wants more than there is.
+        assert_eq!((working(0.0, 200, 8), working(0.02, 200, 8), working(1.02, 200, 8)), (1, 1, 2));
+        assert_eq!((working(2.0, 200, 8), working(9.0, 200, 8), working(2.1, 2, 8)), (2, 8, 2));
+        // Before anybody has looked, and what is no number.
+        assert_eq!((working(3.0, 0, 8), working(f64::NAN, 4, 8), at_once(0, 8)), (3, 1, 8));
+        assert_eq!((at_once(3, 8), at_once(200, 8), at_once(1, 0)), (3, 8, 1));
+    }
 }
