@@ -122,6 +122,13 @@ impl Ledger {
         self.bucket.cut(factor);
     }
 
+    /// What may be spent while the target uses `cpu_per_s` CPU s/s by itself, CPU s/s: the budget over its cut. Everything that
+    /// is bounded by a part of the budget asks here, see [`TokenBucket::allowed`].
+    #[must_use]
+    pub fn allowed(&self, cpu_per_s: f64) -> f64 {
+        self.bucket.allowed(cpu_per_s)
+    }
+
     /// See [`Ledger::cut_budget`].
     #[must_use]
     pub fn cut(&self) -> f64 {

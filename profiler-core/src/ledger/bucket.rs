@@ -12,8 +12,8 @@ pub const HOLD_S: f64 = 0.25;
 /// Tokens of monitoring CPU time, ns.
 ///
 /// ```text
-/// accrual  = max(B (target CPU - charged), B x 50 ms/s x elapsed)     share budgets
-///          = b x elapsed                                              absolute budgets
+/// accrual  = max(B (target CPU - charged), B x 50 ms/s x elapsed) / cut     share budgets
+///          = b x elapsed / cut                                              absolute budgets
 /// tokens  <- min(tokens + accrual, 0.25 s x accrual rate)
 /// ```
 /// Whoever spends takes tokens; what had to be paid without asking (the hits between a trip and the detach)
@@ -46,10 +46,7 @@ impl TokenBucket {
         }
         let own = (target_cpu_ns - charged_ns).max(0.0);
         let own = if own.is_finite() { own } else { 0.0 };
-        let earned = match self.budget {
-            OverheadBudget::Share(share) => share * own.max(FLOOR_CPU_PER_S * elapsed_ns),
-            OverheadBudget::CpuPerSecond(cpu) => cpu * elapsed_ns,
-        } / self.cut;
+        let earned = self.allowed(own / elapsed_ns) * elapsed_ns;
         // Ticks jitter, so the brim follows a smoothed rate: weight 1 - e^(-elapsed / hold).
         let now = earned / elapsed_ns;
         let weight = 1.0 - (-elapsed_ns / (HOLD_S * 1e9)).exp();
@@ -58,6 +55,13 @@ impl TokenBucket {
         self.accrued_ns += earned;
         self.tokens_ns = (self.tokens_ns + earned).min(self.capacity_ns());
         earned
+    }
+
+    /// What the budget, cut as it is, allows while the target uses `cpu_per_s` CPU s/s by itself (or the floor, if that is less):
+    /// CPU s/s.
+    #[must_use]
+    pub fn allowed(&self, cpu_per_s: f64) -> f64 {
+        self.budget.cpu_per_second(cpu_per_s.max(FLOOR_CPU_PER_S)) / self.cut
     }
 
     /// From now on the budget is this many times smaller.

@@ -211,3 +211,42 @@ fn what_is_granted_at_most_is_granted_while_others_spend() {
     ledger.close_interval(1_000_000_000, 1_000_000_000);
     assert!((ledger.most_grantable_ns(0.0) - 2.5e6).abs() < 1.0);
 }
+
+#[test]
+fn a_cut_budget_is_cut_in_what_is_allowed_and_in_what_is_earned() {
+    for budget in [TWO_PERCENT, OverheadBudget::CpuPerSecond(0.02)] {
+        let mut ledger = Ledger::new(budget, 0);
+        assert_eq!(ledger.allowed(1.0), 0.02);
+        ledger.cut_budget(4.0);
+        assert_eq!((ledger.cut(), ledger.allowed(1.0)), (4.0, 0.005));
+        let rows = ledger.close_interval(1_000_000_000, 1_000_000_000);
+        assert_eq!(rows[0].allowed_ns, 5_000_000, "{budget}");
+        assert!((ledger.bucket().rate() - 0.005).abs() < 1e-12);
+        // Never more than the user allowed.
+        ledger.cut_budget(0.5);
+        assert_eq!(ledger.allowed(1.0), 0.02);
+    }
+    // Idle: the floor; more CPUs: more of a share, as much of a fixed figure.
+    let share = Ledger::new(TWO_PERCENT, 0);
+    assert_eq!((share.allowed(0.0), share.allowed(2.0)), (0.02 * FLOOR_CPU_PER_S, 0.04));
+    assert_eq!(Ledger::new(OverheadBudget::CpuPerSecond(0.02), 0).allowed(2.0), 0.02);
+}
+
+#[test]
+fn a_second_holds_what_was_charged_in_it() {
+    let mut ledger = Ledger::new(TWO_PERCENT, 0);
+    for i in 1..=20 {
+        ledger.close_interval(i * 100_000_000, 100_000_000);
+    }
+    // 20 ms/s are earned, of which 19 may wait for a second.
+    assert!((ledger.left_in_second_ns() - 19e6).abs() < 1.0, "{}", ledger.left_in_second_ns());
+    // At once, before the interval is closed, and for a second after.
+    ledger.charge(Charge::Survey, None, 1, 6e6);
+    assert!((ledger.left_in_second_ns() - 13e6).abs() < 1.0, "{}", ledger.left_in_second_ns());
+    for i in 21..=30 {
+        ledger.close_interval(i * 100_000_000, 100_000_000 + if i == 21 { 6_000_000 } else { 0 });
+        assert!((ledger.left_in_second_ns() - 13e6).abs() < 1e3, "{i}: {}", ledger.left_in_second_ns());
+    }
+    ledger.charge(Charge::Survey, None, 1, 16e6);
+    assert_eq!(ledger.left_in_second_ns(), 0.0);
+}

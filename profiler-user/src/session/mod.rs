@@ -199,6 +199,12 @@ impl Session {
         }
     }
 
+    /// What may be spent while the target uses `cpu` CPU s/s by itself, CPU s/s: the budget over what waiting has cut it by. The one
+    /// place where the session turns its budget into a rate.
+    fn allowed(&self, cpu: f64) -> f64 {
+        self.ledger.allowed(cpu)
+    }
+
     /// Smooths `U` over about two seconds. `used_ns` of CPU time in `elapsed_ns`, monitoring included.
     fn note_cpu(&mut self, elapsed_ns: u64, used_ns: u64) {
         let charged = self.ledger.predicted();

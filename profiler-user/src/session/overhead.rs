@@ -321,7 +321,7 @@ impl Session {
                     .to_owned()
             });
         };
-        let share = self.budget.cpu_per_second(self.own_cpu) / self.own_cpu.max(1e-9);
+        let share = self.allowed(self.own_cpu) / self.own_cpu.max(profiler_core::ledger::FLOOR_CPU_PER_S);
         if let Metric::Syscall(_, number @ None) = &mut c.metric {
             if half > share {
                 return Err(format!(
@@ -362,8 +362,7 @@ impl Session {
         let open =
             self.attach.classes().iter().filter(|x| x.is_open() && !c.classes().contains(&x.id)).count();
         let churn_s = 2.0 * open as f64 * self.cost.attach.seconds();
-        let cpu = self.own_cpu.max(profiler_core::ledger::FLOOR_CPU_PER_S);
-        let churn_ns = churn_s * 1e9 / (CHURN_SHARE * self.budget.cpu_per_second(cpu)).max(1e-9);
+        let churn_ns = churn_s * 1e9 / (CHURN_SHARE * self.allowed(self.own_cpu)).max(1e-9);
         let least = (3 * window_ns + SETTLE_NS) as f64 + span;
         (span / OFF_SHARE).max(churn_ns).max(least) as u64
     }

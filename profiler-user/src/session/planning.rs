@@ -90,11 +90,10 @@ impl Session {
     /// What plan and bursts may spend, CPU s/s: the budget less the reserve, the price of context switches and that of the
     /// progress metric.
     fn planned_budget(&self) -> f64 {
-        let cpu = self.own_cpu.max(profiler_core::ledger::FLOOR_CPU_PER_S);
         let switching =
             if self.sampling.is_per_cpu() { 0.0 } else { self.switches_per_s * self.cost.switch.seconds() };
         let switching = switching * self.ledger.factor();
-        self.budget.cpu_per_second(cpu) / self.ledger.cut() * self.controller.shares().planned
+        self.allowed(self.own_cpu) * self.controller.shares().planned
             - switching
             - self.metric_cost()
             - self.operations_reserve()
@@ -303,8 +302,7 @@ impl Session {
         ));
         // The first plan may come before the first tokens: half of what the bucket will hold is lent to it, or every
         // busy class would trip at once. A debt is paid back before anything else is spent.
-        let cpu = self.own_cpu.max(profiler_core::ledger::FLOOR_CPU_PER_S);
-        let lent = 0.5 * self.budget.cpu_per_second(cpu) * profiler_core::ledger::HOLD_S * 1e9;
+        let lent = 0.5 * self.allowed(self.own_cpu) * profiler_core::ledger::HOLD_S * 1e9;
         let tokens = self.ledger.available_ns().max(lent - self.ledger.bucket().debt_ns());
         let actions = self.controller.take_plan(now, &orders, period_ns, tokens);
         // Paid once: links closed by the survey and made for the plan say nothing about what is to come.

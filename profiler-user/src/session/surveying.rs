@@ -7,7 +7,6 @@ use super::planning::Rate;
 use super::{Phase, Session};
 use crate::prober::KernelLog;
 use profiler_core::class::{ClassId, RecordKind};
-use profiler_core::ledger::FLOOR_CPU_PER_S;
 use profiler_core::plan::{self, Options, Strategy};
 use profiler_core::recording::ChangeKind;
 use profiler_core::survey::{
@@ -77,7 +76,7 @@ impl Session {
         let switching = self.switches_per_s * self.cost.switch.seconds();
         let foreign = (f64::from(self.meta.cpus) - self.own_cpu).max(0.0);
         let others = rate_hz * foreign * self.sampling.price(&self.cost).seconds();
-        let budget = self.budget.cpu_per_second(self.own_cpu.max(FLOOR_CPU_PER_S));
+        let budget = self.allowed(self.own_cpu);
         let bearable = others <= BYSTANDER_SHARE * f64::from(self.meta.cpus);
         if threads <= MANY_THREADS && (switching <= 0.25 * budget || !bearable) {
             return;
@@ -179,7 +178,7 @@ impl Session {
     /// What one burst of a survey may cost and what is granted at most at once, CPU s, and what a survey may take beside the
     /// samples, CPU s/s.
     fn survey_means(&self) -> (f64, f64, f64) {
-        let allowed = self.budget.cpu_per_second(self.own_cpu.max(FLOOR_CPU_PER_S)) / self.ledger.cut();
+        let allowed = self.allowed(self.own_cpu);
         // What a plan that runs already spends is spent.
         let others = self.sampling_cost() + self.controller.traced_cost();
         let (granted_s, thread_s) = (self.ledger.most_grantable_ns(others) * 1e-9, self.survey_limit_s());

@@ -288,7 +288,7 @@ impl Session {
         self.ledger.charge_units(Charge::Attach, None, operations, self.cost.attach);
         self.note_recurring(operations as f64 * self.cost.attach.ns);
         self.children.poll(now);
-        let budget = self.budget.cpu_per_second(self.own_cpu.max(profiler_core::ledger::FLOOR_CPU_PER_S));
+        let budget = self.allowed(self.own_cpu);
         let children = self.children.charge(&hits, used, self.attach.classes(), (elapsed, budget));
         if children.turned {
             self.storm_turned();

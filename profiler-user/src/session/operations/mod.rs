@@ -236,8 +236,7 @@ impl Session {
 
     /// What operations may cost, CPU s/s.
     fn operations_budget(&self) -> f64 {
-        let cpu = self.own_cpu.max(profiler_core::ledger::FLOOR_CPU_PER_S);
-        BUDGET_SHARE * self.budget.cpu_per_second(cpu)
+        BUDGET_SHARE * self.allowed(self.own_cpu)
     }
 
     /// What they cost, CPU s/s.
