@@ -76,6 +76,16 @@ fn only_the_prober_names_aya_and_the_bpf_system_call() {
     assert!(found.is_empty(), "outside prober/:\n{}", found.join("\n"));
 }
 
+/// What waiting has cut the budget by must reach all that is bounded by a part of it.
+#[test]
+fn the_session_asks_the_ledger_what_it_may_spend() {
+    let found: Vec<String> = sources("profiler-user/src/session")
+        .iter()
+        .flat_map(|(name, text)| find(name, text, &["cpu_per_second"]))
+        .collect();
+    assert!(found.is_empty(), "not by Session::allowed:\n{}", found.join("\n"));
+}
+
 /// I1: time, randomness and data are arguments of the core, so that it replays.
 #[test]
 fn the_core_has_no_io_clock_threads_or_unsafe() {

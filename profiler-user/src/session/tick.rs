@@ -282,7 +282,7 @@ impl Session {
         let foreign = others.saturating_sub(self.foreign_samples);
         self.foreign_samples = others;
         self.ledger.charge_units(Charge::Bystanders, None, foreign, self.sampling.price(&self.cost));
-        self.charge_metric(elapsed);
+        self.charge_metric(elapsed, used);
         self.charge_operations(elapsed);
         let operations = self.attach.take_operations();
         self.ledger.charge_units(Charge::Attach, None, operations, self.cost.attach);

@@ -28,8 +28,9 @@ pub struct MetricCost {
     /// CPU time taken from the target and from others, ns: over the run, and since the last interval of the ledger.
     total_ns: (f64, f64),
     fresh_ns: (f64, f64),
-    /// The same per ns of wall time, smoothed, and the weight of what went into it.
+    /// The same per ns of wall time, smoothed; over the same time what the target used by itself; and the weight of what went into them.
     rate: (f64, f64),
+    cpu: f64,
     weight: f64,
     watched_ns: f64,
 }
@@ -55,12 +56,14 @@ impl MetricCost {
         }
     }
 
-    fn close_interval(&mut self, elapsed_ns: u64) {
+    /// An interval ends in which the target used `used_ns` of CPU time by itself.
+    fn close_interval(&mut self, elapsed_ns: u64, used_ns: f64) {
         let elapsed = elapsed_ns.max(1) as f64;
         let share = 1.0 - (-elapsed / RECENT_NS).exp();
         let fresh = std::mem::take(&mut self.fresh_ns);
         self.rate.0 += share * (fresh.0 / elapsed - self.rate.0);
         self.rate.1 += share * (fresh.1 / elapsed - self.rate.1);
+        self.cpu += share * (used_ns / elapsed - self.cpu);
         self.weight += share * (1.0 - self.weight);
         self.watched_ns += elapsed;
     }
@@ -70,11 +73,37 @@ impl MetricCost {
         let weight = self.weight.max(1e-9);
         (self.rate.0 / weight, self.rate.1 / weight)
     }
+
+    /// CPU s/s that the target used by itself, in the time of [`MetricCost::recent`] and weighted as that is: the two can be
+    /// compared also where a target has just begun to work.
+    fn recent_cpu(&self) -> f64 {
+        self.cpu / self.weight.max(1e-9)
+    }
+
+    /// More than it may cost, where a target that uses so many CPU s/s `allows` so much, CPU s/s. `most_cpu`: what it uses when all of
+    /// its threads work.
+    fn is_too_dear(&self, most_cpu: f64, allows: impl Fn(f64) -> f64) -> bool {
+        let (own, _) = self.recent();
+        // The CPU time of the first intervals has to settle. What by then has taken half of all that the half second would bring to a
+        // target that works as much as it can is not waited for; a target that idles at first may yet be worth its metric.
+        let settled = self.watched_ns > JUDGED_NS;
+        let at_once = 5.0 * METRIC_SHARE * allows(most_cpu) * JUDGED_NS;
+        own > METRIC_SHARE * allows(self.recent_cpu()) && (settled || self.own_ns() > at_once)
+    }
+}
+
+/// Hits that a class of the metric may take until its quota is given anew, at `tau_s` each: twice what the time may cost when the target
+/// works as much as it can. The quota stops what explodes, [`MetricCost::is_too_dear`] what is merely dear; a target that wakes up does
+/// neither.
+fn quota(most_allowed: f64, tau_s: f64) -> u64 {
+    (2.0 * METRIC_SHARE * most_allowed * QUOTA_NS.0 * 1e-9 / tau_s.max(1e-12)).max(100.0) as u64
 }
 
 impl Session {
     /// Charges what counting has cost in the interval of the ledger that ends: to the target, and to the others, who pay as well.
-    pub(in crate::session) fn charge_metric(&mut self, elapsed_ns: u64) {
+    /// `used_ns`: CPU time that the target used in it, monitoring included.
+    pub(in crate::session) fn charge_metric(&mut self, elapsed_ns: u64, used_ns: u64) {
+        let used_ns = used_ns as f64 / (1.0 + self.ledger.predicted());
         let Some(Comparison { metric, cost, .. }) = &mut self.comparison else { return };
         if let Some(probe) = metric.kernel_probe() {
             let price = self.cost.tracepoint;
@@ -85,7 +114,7 @@ impl Session {
             self.ledger.charge_units(Charge::Bystanders, None, others, price);
             cost.add(own as f64 * price.ns, others as f64 * price.ns);
         }
-        cost.close_interval(elapsed_ns);
+        cost.close_interval(elapsed_ns, used_ns);
     }
 
     /// The cost of hits of the metric's classes, charged elsewhere.
@@ -111,19 +140,16 @@ impl Session {
     pub(super) fn keep_metric(&mut self) -> Result<(), String> {
         let Some(comparison) = &self.comparison else { return Ok(()) };
         let (classes, tripped) = (comparison.classes().to_vec(), comparison.cost.tripped);
-        let cpu = self.own_cpu.max(profiler_core::ledger::FLOOR_CPU_PER_S);
-        let allowed = METRIC_SHARE * self.budget.cpu_per_second(cpu);
+        let most = self.most_cpu();
         let name = comparison.metric.name();
         let (own, others) = comparison.cost.recent();
-        // The first intervals know no CPU time yet.
-        // Later than the CPU time of the first intervals settles; what explodes before that meets the quota.
-        // What has taken half of all that the half second brings is not waited for.
-        let dear = comparison.cost.own_ns() > 5.0 * allowed * JUDGED_NS;
-        if own > allowed && (comparison.cost.watched_ns > JUDGED_NS || dear) {
+        if comparison.cost.is_too_dear(most, |cpu| self.allowed(cpu)) {
+            let cut = self.ledger.cut();
+            let cut = if cut > 1.0 { format!(" (cut {cut:.1} times)") } else { String::new() };
             return Err(format!(
-                "counting {name} costs {:.3} % of the target's CPU time, more than a tenth of the budget; name a rarer event \
+                "counting {name} costs {:.3} % of the target's CPU time, more than a tenth of the budget{cut}; name a rarer event \
                  or a variable with --progress",
-                100.0 * own / cpu
+                100.0 * own / comparison.cost.recent_cpu().max(profiler_core::ledger::FLOOR_CPU_PER_S)
             ));
         }
         if others > BYSTANDER_SHARE * f64::from(self.meta.cpus) {
@@ -140,9 +166,7 @@ impl Session {
         let renew = now.saturating_sub(comparison.cost.quota_ns) > QUOTA_NS.1;
         for id in classes {
             let class = self.attach.class(id);
-            let tau = class.hit_price.seconds().max(1e-12);
-            // Twice what the time may cost: the quota stops what explodes, the check above what is merely dear.
-            let quota = (2.0 * allowed * QUOTA_NS.0 * 1e-9 / tau).max(100.0) as u64;
+            let quota = quota(self.allowed(most), class.hit_price.seconds());
             if class.is_open() {
                 if renew {
                     self.attach.set_quota(id, quota);
@@ -174,19 +198,63 @@ mod tests {
     fn what_it_costs_now_counts_and_not_a_quiet_past() {
         let mut cost = MetricCost::default();
         cost.add(1e5, 0.0);
-        cost.close_interval(10_000_000);
+        cost.close_interval(10_000_000, 0.0);
         // The first interval already tells the rate: 1 % of a CPU.
         assert!((cost.recent().0 - 0.01).abs() < 1e-12, "{:?}", cost.recent());
         for _ in 0..100_000 {
-            cost.close_interval(10_000_000);
+            cost.close_interval(10_000_000, 0.0);
         }
         assert!(cost.recent().0 < 1e-12);
         for _ in 0..500 {
             cost.add(2e5, 1e5);
-            cost.close_interval(10_000_000);
+            cost.close_interval(10_000_000, 0.0);
         }
         let (own, others) = cost.recent();
         // 5 s of 2 % with a time constant of 2 s: 1 - e^-2.5.
         assert!((own - 0.02 * 0.918).abs() < 1e-4 && (others - 0.01 * 0.918).abs() < 1e-4, "{own} {others}");
+    }
+
+    /// 2 % of what the target uses, at least of the floor.
+    fn two_percent(cpu: f64) -> f64 {
+        0.02 * cpu.max(0.05)
+    }
+
+    /// A metric that takes `share` of a target on `most` CPUs that uses (CPU s/s, for so many intervals of 10 ms): the interval in which it
+    /// is given up.
+    fn given_up(share: f64, most: f64, load: &[(f64, usize)]) -> Option<usize> {
+        let mut cost = MetricCost::default();
+        let cpus = load.iter().flat_map(|(cpu, n)| std::iter::repeat_n(*cpu, *n));
+        cpus.enumerate().find_map(|(i, cpu)| {
+            cost.add(share * cpu * 1e7, 0.0);
+            cost.close_interval(10_000_000, cpu * 1e7);
+            cost.is_too_dear(most, two_percent).then_some(i)
+        })
+    }
+
+    #[test]
+    fn a_target_that_idles_at_first_keeps_its_metric() {
+        // 0.1 %, half of what is allowed, however long it idles before it works.
+        for idle in [0, 1, 10, 40, 60, 300] {
+            assert_eq!(given_up(0.001, 2.0, &[(0.001, idle), (2.0, 1_000)]), None, "idle for {idle}");
+        }
+        // An idle one may pay for what 50 ms/s of CPU time allow.
+        assert_eq!(given_up(0.05, 2.0, &[(0.001, 1_000)]), None);
+    }
+
+    #[test]
+    fn what_is_too_dear_goes_when_it_is_judged_and_what_is_far_too_dear_at_once() {
+        // 0.4 %, twice what is allowed: after half a second, also when the target worked only then.
+        assert_eq!(given_up(0.004, 2.0, &[(2.0, 100)]), Some(50));
+        assert_eq!(given_up(0.004, 2.0, &[(0.001, 10), (2.0, 100)]), Some(50));
+        // 20 % of 2 CPUs: 10 ms, half of what half a second of 2 CPUs brings, are spent within three intervals.
+        assert_eq!(given_up(0.2, 2.0, &[(2.0, 100)]), Some(2));
+        assert_eq!(given_up(0.2, 2.0, &[(0.001, 10), (2.0, 100)]), Some(12));
+    }
+
+    #[test]
+    fn the_quota_is_that_of_a_target_that_works_as_much_as_it_can() {
+        // A tenth of 40 ms/s for half a second, twice, at 1 us.
+        assert_eq!(quota(two_percent(2.0), 1e-6), 4_000);
+        assert_eq!(quota(two_percent(0.0), 1e-3), 100);
     }
 }
