@@ -22,7 +22,7 @@ pub use types::{
 
 use crate::class::ClassId;
 use crate::stats::bursts::Stop;
-use state::State;
+use state::{Noted, State};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Largest number of classes for which each rate is moved to its limits alone; beyond, all are moved together.
@@ -243,6 +243,7 @@ impl Survey {
         let landed = std::mem::take(&mut self.landed);
         let price = |c: ClassId| self.states.get(&c).map_or(0.0, |s| s.class.tau.seconds());
         let neighbours = overlap::neighbour_costs_s(&landed, price);
+        let mut lost: BTreeMap<u32, Vec<BurstRequest>> = BTreeMap::new();
         for ((request, outcome), neighbours_s) in landed.into_iter().zip(neighbours) {
             let stop = match outcome.stopped_by {
                 StoppedBy::Quota => Stop::Quota,
@@ -250,9 +251,18 @@ impl Survey {
                 StoppedBy::Aborted => continue,
             };
             let Some(state) = self.states.get_mut(&outcome.class) else { continue };
-            if !state.note(&request, &outcome, stop, neighbours_s, self.cpu_per_s) {
-                self.queue.push_back(vec![BurstRequest { link: Link::Alone, ..request }]);
+            match (state.note(&request, &outcome, stop, neighbours_s, self.cpu_per_s), request.link) {
+                (Noted::Done, _) => {}
+                (Noted::AgainTogether, Link::Shared(link)) => lost.entry(link).or_default().push(request),
+                (Noted::Again | Noted::AgainTogether, _) => {
+                    self.queue.push_back(vec![BurstRequest { link: Link::Alone, ..request }]);
+                }
             }
+        }
+        // The one that took the link from them is not among them.
+        for requests in lost.into_values() {
+            let link = self.next_link();
+            self.queue.push_back(requests.into_iter().map(|r| BurstRequest { link, ..r }).collect());
         }
     }
 

@@ -254,7 +254,7 @@ impl Survey {
         self.states.get(&class).map_or(0.0, |s| s.class.tau.seconds()).max(1e-9)
     }
 
-    fn next_link(&mut self) -> Link {
+    pub(super) fn next_link(&mut self) -> Link {
         self.links += 1;
         Link::Shared(self.links - 1)
     }

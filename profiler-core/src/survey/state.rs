@@ -16,6 +16,17 @@ const REPEATS: u32 = 2;
 /// let in one after the other, and go one after the other.
 const SHORTEST_SHARED_S: f64 = 10e-3;
 
+/// What follows a burst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Noted {
+    /// Nothing at once.
+    Done,
+    /// It is repeated on a link of its own: its neighbours disturbed it, or it has no length.
+    Again,
+    /// It is repeated with those neighbours that lost it, too.
+    AgainTogether,
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct State {
     pub class: SurveyClass,
@@ -26,8 +37,10 @@ pub(super) struct State {
     pub window_ns: u64,
     pub last_stop: Option<Stop>,
     pub repeats: u32,
-    /// Windows that the breaker ended while they were being opened.
+    /// Windows that the breaker ended for this class while they were being opened, ...
     pub voids: u32,
+    /// ... and those that it ended for a neighbour on the same link.
+    pub lost: u32,
     pub aborted: bool,
 }
 
@@ -43,6 +56,7 @@ impl State {
             last_stop: None,
             repeats: 0,
             voids: 0,
+            lost: 0,
             aborted: false,
         }
     }
@@ -52,7 +66,7 @@ impl State {
         !self.bursts.is_empty() || self.rough.iter().any(|b| b.hits > 0) || self.voids > REPEATS
     }
 
-    /// Takes a burst in; `false` if it has to be repeated: its neighbours disturbed it, or it has no length.
+    /// Takes a burst in.
     pub fn note(
         &mut self,
         request: &BurstRequest,
@@ -60,7 +74,7 @@ impl State {
         stop: Stop,
         neighbours_s: f64,
         cpu_per_s: f64,
-    ) -> bool {
+    ) -> Noted {
         let time = |neighbours_s: f64| BurstTime {
             elapsed_s: outcome.elapsed_ns as f64 * 1e-9,
             target_cpu_s: outcome.target_cpu_ns as f64 * 1e-9,
@@ -99,22 +113,26 @@ impl State {
         let void = outcome.elapsed_ns == 0;
         if void {
             // Never taken for a burst: it would stand for a rate of 0 in no time. After some of them others decide.
+            if shared && stop == Stop::Window {
+                self.lost += 1;
+                return if self.lost > REPEATS { Noted::Again } else { Noted::AgainTogether };
+            }
             self.voids += 1;
-            return shared || self.voids > REPEATS;
+            return if self.voids > REPEATS { Noted::Done } else { Noted::Again };
         }
         if cut || spent {
             self.rough.push(rough);
-            return true;
+            return Noted::Done;
         }
         self.last_stop = Some(stop);
         let disturbed = stop == Stop::Quota && neighbours_s > DISTURBED * time_s;
         if disturbed && (shared || self.repeats < REPEATS) {
             self.repeats += 1;
             self.rough.push(rough);
-            return shared;
+            return if shared { Noted::Done } else { Noted::Again };
         }
         self.bursts.push(burst);
-        true
+        Noted::Done
     }
 
     fn windows(&self) -> impl Iterator<Item = &Burst> {

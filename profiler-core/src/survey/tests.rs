@@ -6,6 +6,7 @@ use crate::units::OverheadBudget;
 use rand::rngs::StdRng;
 
 mod means;
+mod voids;
 
 /// A busy single-threaded target whose classes are Poisson processes of its *own* time: each hit delays all.
 struct Target {

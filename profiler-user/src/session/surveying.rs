@@ -304,8 +304,9 @@ impl Session {
             let ready = self.open_survey(&quotas, shared(&on_link[0]));
             // The clock of a window runs from when it is open, not from when attaching began.
             let now = now_ns();
-            let open = on_link.iter().filter(|r| ready.contains(&r.class));
-            self.survey_windows.extend(open.map(|r| (r.class, now + r.window_ns)));
+            // One that the breaker has ended by now needs none: it would cut the class's next window short.
+            let attach = &self.attach;
+            self.survey_windows.extend(clocks(on_link, now, |id| attach.class(id).is_open()));
             opened.extend(ready);
             if let [BurstRequest { class, link: Link::Alone, .. }] = on_link {
                 self.let_trip(*class);
@@ -341,6 +342,13 @@ impl Session {
         // Its clock is over, too: the class may be opened again, for as long as it then needs.
         self.survey_windows.retain(|(id, _)| id.0 != row.class_id);
         let threads = self.working_threads();
+        if row.end_ns == row.start_ns && ended.tripped_itself {
+            let text = format!(
+                "called so often ({} times) while it was being attached that the breaker took it off before its survey began",
+                row.attempted
+            );
+            self.note_change(ChangeKind::Trial, Some(ClassId(row.class_id)), text);
+        }
         let Phase::Survey { survey, .. } = &mut self.phase else { return };
         survey.record(BurstOutcome {
             class: ClassId(row.class_id),
@@ -465,5 +473,27 @@ impl Session {
             if self.trips > 0 { format!(", {} stopped", self.trips) } else { String::new() }
                 + &self.operations_line()
         ));
+    }
+}
+
+/// Until when the windows of a link run that are still open `now`, ns.
+fn clocks(
+    on_link: &[BurstRequest],
+    now: u64,
+    is_open: impl Fn(ClassId) -> bool,
+) -> impl Iterator<Item = (ClassId, u64)> {
+    on_link.iter().filter(move |r| is_open(r.class)).map(move |r| (r.class, now + r.window_ns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_windows_that_are_still_open_have_a_clock() {
+        let request =
+            |id| BurstRequest { class: ClassId(id), quota_hits: 8, window_ns: 50, link: Link::Shared(0) };
+        let windows: Vec<_> = clocks(&[request(1), request(2), request(3)], 1_000, |id| id.0 != 2).collect();
+        assert_eq!(windows, [(ClassId(1), 1_050), (ClassId(3), 1_050)]);
     }
 }
