@@ -306,8 +306,8 @@ impl Controller {
     /// `q = F h + 4 sqrt(F h) + 8` hits for the horizon h, plus a part of what is left in the bucket: a class that
     /// stays near its rate never trips, one that explodes takes at most its part.
     ///
-    /// All quotas together cost at most what is there and what the horizon brings, or what all classes take at once (a service that
-    /// wakes up) would be spent and owed: then the dear ones share what the cheap ones leave.
+    /// Where the classes take more than comes in (a service that wakes up), all quotas together cost at most what is there and what the
+    /// horizon brings, or all of it would be spent and owed: then the dear ones share what the cheap ones leave.
     fn set_quotas(&mut self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
         // A late tick must not grant as much again as the time it was late.
         let horizon_s = (tick.elapsed_ns as f64 * 1e-9).min(LONGEST_TICK_S) * self.config.horizon_ticks;
@@ -323,7 +323,10 @@ impl Controller {
         traced.sort_by(|a, b| a.2.total_cmp(&b.2));
         let need: f64 = traced.iter().map(|(.., cost)| cost).sum();
         let spare = (tick.tokens_ns - need).max(0.0) / (traced.len() as f64 / 4.0).max(1.0);
-        let mut left = (tick.tokens_ns + tick.income * 1e9 * horizon_s).max(0.0);
+        let income_ns = tick.income * 1e9 * horizon_s;
+        // What the income pays for at its rates is not stopped by a debt that something else made (attaching hundreds).
+        let load_ns: f64 = traced.iter().map(|(e, ..)| e.rate_hz * e.order.tau_ns * horizon_s).sum();
+        let mut left = if load_ns <= income_ns { need } else { (tick.tokens_ns + income_ns).max(0.0) };
         for (i, (entry, hits, cost)) in traced.iter().enumerate() {
             let tau_ns = entry.order.tau_ns.max(1.0);
             let part = left / (traced.len() - i) as f64;

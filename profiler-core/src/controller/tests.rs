@@ -473,6 +473,7 @@ fn all_quotas_together_are_not_more_than_there_will_be() {
     orders.push(order(3, 1.0, 700.0));
     let mut controller = Controller::new(ControllerConfig::default());
     controller.take_plan(0, &orders, 0, 1e5);
+    let mut limited = 0;
     for tokens_ns in [2e5, 0.0, -3e5, -1e6] {
         let mut controller = Controller {
             classes: controller.classes.clone(),
@@ -485,8 +486,26 @@ fn all_quotas_together_are_not_more_than_there_will_be() {
             quotas.iter().map(|(i, hits)| *hits as f64 * if *i == 3 { 700.0 } else { 26_000.0 }).sum();
         // Half a second is the horizon.
         let there = (tokens_ns + 5e5).max(0.0);
+        if quotas.keys().eq([&3]) {
+            // All that the income does not pay for is off.
+            continue;
+        }
         assert!(cost <= there + tokens_ns.max(0.0), "{cost} of {there} at {tokens_ns}: {quotas:?}");
         // The cheap one keeps what it needs as long as there is anything.
         assert!(there == 0.0 || quotas[&3] >= 8, "{quotas:?}");
+        limited += 1;
     }
+    assert!(limited >= 1, "{limited}");
+}
+
+#[test]
+fn what_the_income_pays_for_keeps_its_quota_while_something_else_is_paid_back() {
+    // 8 of 20 ms/s; attaching hundreds of others has left a debt of 50 ms.
+    let mut orders = vec![order(0, 10_000.0, 800.0)];
+    orders.extend((1..3_000).map(|i| order(i, 0.0, 800.0)));
+    let mut controller = Controller::new(ControllerConfig::default());
+    controller.take_plan(0, &orders, 0, 1e5);
+    let tick = Tick { tokens_ns: -50e6, capacity_ns: 5e6, income: 0.02, ..dry(&[]) };
+    let quotas = quotas(&mut controller, &tick);
+    assert!(quotas[&0] >= 5_000, "{quotas:?}");
 }
