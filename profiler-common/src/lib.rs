@@ -11,6 +11,7 @@ pub mod cookie;
 pub mod event;
 pub mod histogram;
 pub mod operation;
+pub mod presence;
 pub mod settings;
 pub mod thread;
 

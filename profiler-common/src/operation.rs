@@ -276,7 +276,7 @@ pub struct OperationRecord {
     pub cycle: u64,
     /// Stretch of constant rate in which it began.
     pub stretch: u64,
-    /// Time off CPU inside it, ns, or [`OFF_CPU_UNKNOWN`].
+    /// Time off CPU inside it, ns, or [`OFF_CPU_UNKNOWN`](crate::presence::OFF_CPU_UNKNOWN).
     pub off_cpu_ns: u64,
     /// Operation.
     pub operation: u32,
@@ -288,9 +288,6 @@ pub struct OperationRecord {
     pub tid: u32,
 }
 wire_type!(OperationRecord, size 88, align 8);
-
-/// [`OperationRecord::off_cpu_ns`]: the kernel does not say.
-pub const OFF_CPU_UNKNOWN: u64 = u64::MAX;
 
 /// Numbers of the decision that hold for all classes; computed in user space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

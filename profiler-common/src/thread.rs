@@ -2,6 +2,7 @@
 //!
 //! Only the programs write it. The agent reads it when a window is over, for the calls that have not ended.
 
+use crate::presence::Presence;
 use crate::wire_type;
 
 /// Open calls per thread. A power of two: positions are masked, which the verifier can follow. The kernel itself allows
@@ -37,8 +38,8 @@ wire_type!(CallFrame, size 48, align 8);
 pub const OPERATION_DEPTH: u32 = 8;
 /// [`OpenOperation::flags`]: it is recorded.
 pub const OPERATION_RECORDED: u32 = 1;
-/// `OpenOperation::flags`: [`OpenOperation::off_cpu_ns`] is known.
-pub const OPERATION_OFF_CPU: u32 = 2;
+/// `OpenOperation::flags`: [`OpenOperation::presence`] is known.
+pub const OPERATION_PRESENCE: u32 = 2;
 
 /// An operation that is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,18 +61,18 @@ pub struct OpenOperation {
     pub cycle: u64,
     /// Stretch of constant rate in which it began.
     pub stretch: u64,
-    /// The thread's time off CPU, from any moment, when it began, ns; meaningful with [`OPERATION_OFF_CPU`].
-    pub off_cpu_ns: u64,
+    /// The scheduler's account of the thread when it began; meaningful with [`OPERATION_PRESENCE`].
+    pub presence: Presence,
     /// Operation, or [`FREE`].
     pub operation: u32,
     /// Class.
     pub class: u32,
-    /// [`OPERATION_RECORDED`], [`OPERATION_OFF_CPU`].
+    /// [`OPERATION_RECORDED`], [`OPERATION_PRESENCE`].
     pub flags: u32,
     /// Generation of the operation when it began.
     pub generation: u32,
 }
-wire_type!(OpenOperation, size 88, align 8);
+wire_type!(OpenOperation, size 120, align 8);
 
 /// All of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +107,7 @@ pub struct ThreadState {
     /// its cache line with the fields above.
     pub sample_cost_ns: u64,
 }
-wire_type!(ThreadState, size 3840, align 8);
+wire_type!(ThreadState, size 4096, align 8);
 
 /// Counters of hits by thread and class (map `THREAD_HITS`): 512 KiB. Several pairs of thread and class may share one; with 16
 /// threads in 24 classes one pair in 170 does.

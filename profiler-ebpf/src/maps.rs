@@ -47,15 +47,21 @@ pub static TASK_PID_OFFSET: Global<u32> = Global::new(0);
 /// Offset of `tgid` in the running kernel's `task_struct`, from its BTF.
 #[unsafe(no_mangle)]
 pub static TASK_TGID_OFFSET: Global<u32> = Global::new(0);
-/// Offset of `sched_info.last_arrival` in `task_struct`; 0: the kernel has none, and time off CPU is not known.
+/// Offset of `se.exec_start` in `task_struct`; 0: not known, and so is time off CPU.
+#[unsafe(no_mangle)]
+pub static TASK_STARTED_OFFSET: Global<u32> = Global::new(0);
+/// Offset of `se.sum_exec_runtime` in `task_struct`.
+#[unsafe(no_mangle)]
+pub static TASK_USED_OFFSET: Global<u32> = Global::new(0);
+/// Offset of `sched_info.last_arrival` in `task_struct`; 0: the kernel has none, or a scheduler that does not keep the next one.
 #[unsafe(no_mangle)]
 pub static TASK_ARRIVAL_OFFSET: Global<u32> = Global::new(0);
 /// Offset of `se.prev_sum_exec_runtime` in `task_struct`.
 #[unsafe(no_mangle)]
 pub static TASK_BEFORE_OFFSET: Global<u32> = Global::new(0);
-/// Offset of `policy` in `task_struct`.
+/// Offset of `prio` in `task_struct`.
 #[unsafe(no_mangle)]
-pub static TASK_POLICY_OFFSET: Global<u32> = Global::new(0);
+pub static TASK_PRIO_OFFSET: Global<u32> = Global::new(0);
 
 // Sizes are set by the loader.
 #[map]

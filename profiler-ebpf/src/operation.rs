@@ -18,11 +18,12 @@ use core::ffi::c_void;
 use profiler_common::class::{ClassControl, FLAG_INNER_CALL};
 use profiler_common::operation::{
     ARGUMENT_INT, ARGUMENT_NONE, ARGUMENT_SLICE, ARGUMENT_STRING, ClassNumbers, Decision, MEASURE_CALLS,
-    MEASURE_NONE, NAME_BYTES, OFF_CPU_UNKNOWN, OPERATION_BALANCE, OPERATION_BY_THREAD, OPERATION_MONITORING, OperationControl,
+    MEASURE_NONE, NAME_BYTES, OPERATION_BALANCE, OPERATION_BY_THREAD, OPERATION_MONITORING, OperationControl,
     OperationCounters, OperationName, OperationRecord, OperationState, Sums, Switch, Totals, choose, square,
 };
+use profiler_common::presence::{OFF_CPU_UNKNOWN, Presence, off_cpu_ns};
 use profiler_common::thread::{
-    FREE, OPERATION_DEPTH, OPERATION_OFF_CPU, OPERATION_RECORDED, OpenOperation, ThreadState,
+    FREE, OPERATION_DEPTH, OPERATION_PRESENCE, OPERATION_RECORDED, OpenOperation, ThreadState,
 };
 
 /// A begin.
@@ -211,12 +212,12 @@ pub fn begin(begin: &Begin, argument: impl Fn(u32) -> u64) {
         Decision::NoQuota => count!(counters, no_quota, 1),
     }
     let mut flags = recorded;
-    let mut off_cpu_ns = 0;
+    let mut presence = Presence { accounted_ns: 0, used_ns: 0, arrival_ns: 0, before_ns: 0, cpu: 0 };
     if recorded != 0
-        && let Some(so_far_ns) = off_cpu::so_far_ns()
+        && let Some(now) = off_cpu::presence()
     {
-        off_cpu_ns = so_far_ns;
-        flags |= OPERATION_OFF_CPU;
+        presence = now;
+        flags |= OPERATION_PRESENCE;
     }
     let open = open_at(state, depth);
     // SAFETY: a live map value, of this thread only. The time stamp is taken last.
@@ -230,7 +231,7 @@ pub fn begin(begin: &Begin, argument: impl Fn(u32) -> u64) {
             measure: (*state).measure,
             cycle,
             stretch,
-            off_cpu_ns,
+            presence,
             operation: begin.operation,
             class,
             flags,
@@ -473,8 +474,8 @@ fn record(
         count!(counters, dropped, 1);
         return;
     };
-    let off_cpu_ns = match off_cpu::so_far_ns() {
-        Some(so_far_ns) if done.flags & OPERATION_OFF_CPU != 0 => so_far_ns.wrapping_sub(done.off_cpu_ns),
+    let off_cpu_ns = match off_cpu::presence() {
+        Some(end) if done.flags & OPERATION_PRESENCE != 0 => off_cpu_ns(&done.presence, &end),
         _ => OFF_CPU_UNKNOWN,
     };
     let (pid, tid) = current_ids();

@@ -14,6 +14,7 @@ mod log;
 mod memory;
 mod object;
 mod operations;
+mod presence;
 mod progress;
 mod rings;
 mod sampler;
@@ -37,6 +38,7 @@ pub use profiler_common::histogram;
 pub use profiler_common::operation::{
     self as operation, MAX_OPERATIONS, OperationControl, OperationCounters, OperationRecord, Sums,
 };
+pub use profiler_common::presence::OFF_CPU_UNKNOWN;
 pub use profiler_common::settings::{GlobalCounters, Settings};
 pub use profiler_common::thread::{OPERATION_RECORDED, OpenOperation};
 pub use profiler_core::class::Tier;
@@ -57,6 +59,7 @@ use aya::{Ebpf, EbpfLoader};
 use links::Attacher;
 use memory::Layout;
 use object::{OBJECT, Programs, map_data};
+use presence::PresenceOffsets;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -396,33 +399,17 @@ impl Kernel {
     }
 }
 
-/// Offsets in `task_struct` from which the programs read a thread's time off CPU; zeros where the kernel lacks one of the fields (it is built
-/// without CONFIG_SCHED_INFO), which leaves that time unknown.
-fn off_cpu_offsets(vmlinux: &Vmlinux) -> (u32, u32, u32) {
-    let inside = |structure: &'static str, member: &'static str, field: &'static str| {
-        Ok::<u32, BtfError>(
-            vmlinux.field_offset("task_struct", member)? + vmlinux.field_offset(structure, field)?,
-        )
-    };
-    let offsets = || {
-        Ok::<_, BtfError>((
-            inside("sched_info", "sched_info", "last_arrival")?,
-            inside("sched_entity", "se", "prev_sum_exec_runtime")?,
-            vmlinux.field_offset("task_struct", "policy")?,
-        ))
-    };
-    offsets().unwrap_or((0, 0, 0))
-}
-
 /// Creates all maps in their sizes.
 fn load_maps(options: &KernelOptions, layout: &Layout, vmlinux: &Vmlinux) -> Result<Ebpf, KernelError> {
     let stripe_mask = layout.stripes - 1;
     let task_pid = vmlinux.field_offset("task_struct", "pid")?;
     let task_tgid = vmlinux.field_offset("task_struct", "tgid")?;
-    let (arrival, before, policy) = off_cpu_offsets(vmlinux);
+    let presence = PresenceOffsets::find(vmlinux);
     // aya-log's levels: 2 is a warning. The programs warn or are silent.
     let log_level: u8 = if options.verbose { 2 } else { 0 };
-    let ebpf = EbpfLoader::new()
+    let mut loader = EbpfLoader::new();
+    presence.set(&mut loader);
+    let ebpf = loader
         // The task storage maps: aya has no type for them.
         .allow_unsupported_maps()
         .override_global("AYA_LOG_LEVEL", &log_level, true)
@@ -432,9 +419,6 @@ fn load_maps(options: &KernelOptions, layout: &Layout, vmlinux: &Vmlinux) -> Res
         .override_global("STRIPE_MASK", &stripe_mask, true)
         .override_global("TASK_PID_OFFSET", &task_pid, true)
         .override_global("TASK_TGID_OFFSET", &task_tgid, true)
-        .override_global("TASK_ARRIVAL_OFFSET", &arrival, true)
-        .override_global("TASK_BEFORE_OFFSET", &before, true)
-        .override_global("TASK_POLICY_OFFSET", &policy, true)
         .map_max_entries("AYA_LOGS", 16 * 1024)
         .map_max_entries("CONTROL", layout.max_classes)
         .map_max_entries("QUOTA", layout.max_classes)

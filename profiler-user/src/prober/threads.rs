@@ -76,6 +76,7 @@ impl Kernel {
 }
 
 fn empty() -> ThreadState {
+    use profiler_common::presence::Presence;
     use profiler_common::thread::CallFrame;
     let frame = CallFrame {
         slot: 0,
@@ -95,7 +96,7 @@ fn empty() -> ThreadState {
         measure: 0,
         cycle: 0,
         stretch: 0,
-        off_cpu_ns: 0,
+        presence: Presence::default(),
         operation: FREE,
         class: 0,
         flags: 0,

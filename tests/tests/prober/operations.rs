@@ -4,8 +4,8 @@ use crate::support::*;
 use profiler_core::adapt::decision::{self, ClassNumbers, Switch, Totals};
 use profiler_core::class::ClassId;
 use profiler_user::prober::operation::{
-    ARGUMENT_INT, ARGUMENT_SLICE, ARGUMENT_STRING, MEASURE_CALLS, OFF_CPU_UNKNOWN, OPERATION_BALANCE,
-    OPERATION_BY_THREAD, OPERATION_MONITORING,
+    ARGUMENT_INT, ARGUMENT_SLICE, ARGUMENT_STRING, MEASURE_CALLS, OPERATION_BALANCE, OPERATION_BY_THREAD,
+    OPERATION_MONITORING,
 };
 use profiler_user::prober::{
     Attached, ClassControl, ClassKind, FLAG_INNER_CALL, FLAG_INSIDE, Kernel, KernelOptions, LinkKind,
@@ -13,6 +13,8 @@ use profiler_user::prober::{
 };
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
+
+mod off_cpu;
 
 function!(request);
 function!(query);
@@ -77,94 +79,6 @@ fn call_named(name: &CStr, n: u64) {
     for _ in 0..n {
         request.call(None, name.as_ptr() as u64);
     }
-}
-
-/// CPU time of this thread so far, ns.
-fn thread_cpu_ns() -> i64 {
-    // SAFETY: the kernel writes a timespec of ours.
-    unsafe {
-        let mut time: libc::timespec = std::mem::zeroed();
-        libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time);
-        time.tv_sec * 1_000_000_000 + time.tv_nsec
-    }
-}
-
-fn spin(ns: i64) {
-    let until = thread_cpu_ns() + ns;
-    while thread_cpu_ns() < until {}
-}
-
-fn pin(cpu: usize) {
-    // SAFETY: the set is plain data of ours, and the kernel reads it only.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
-    }
-}
-
-#[test]
-fn time_off_cpu_is_wall_time_less_cpu_time_on_whatever_cpu() {
-    let kernel = load(&options(64));
-    let mut reader = kernel.operation_reader().unwrap();
-    configure(&kernel, 0, 0, OPERATION_MONITORING | OPERATION_BY_THREAD, 2, 1.0);
-    kernel.classes().configure(BOUND_END, bound(0));
-    let _ends = kernel.attach(&group(LinkKind::OperationEnd, vec![last.entry(BOUND_END)])).unwrap();
-    let _begins = attach(&kernel, LinkKind::OperationBegin, vec![first.entry(BOUND)]);
-    let expected = std::thread::spawn(|| {
-        let mut expected = Vec::new();
-        // Without a wait; a wait; on another CPU after the wait; running on when it is taken to another CPU.
-        for (turn, wait_ms) in [(0, 0), (0, 20), (1, 20), (2, 0)].repeat(5) {
-            pin(0);
-            spin(6_000_000);
-            let (wall, cpu) = (std::time::Instant::now(), thread_cpu_ns());
-            first.call(None, 0);
-            spin(3_000_000);
-            if wait_ms > 0 {
-                std::thread::sleep(std::time::Duration::from_millis(wait_ms));
-            }
-            if turn > 0 {
-                pin(1);
-            }
-            spin(6_000_000);
-            last.call(None, 0);
-            expected.push(wall.elapsed().as_nanos() as i64 - (thread_cpu_ns() - cpu));
-        }
-        expected
-    });
-    let expected = expected.join().unwrap();
-    let records = drain(&mut reader);
-    assert_eq!(records.len(), expected.len());
-    for (record, expected_ns) in records.iter().zip(&expected) {
-        let off_by = record.off_cpu_ns as i64 - expected_ns;
-        assert!(
-            off_by.abs() < 300_000,
-            "{} of {expected_ns} ns off CPU: {records:?}, {expected:?}",
-            record.off_cpu_ns
-        );
-    }
-    assert!(expected.iter().filter(|ns| **ns > 19_000_000).count() >= 10, "{expected:?}");
-}
-
-#[test]
-fn time_off_cpu_is_unknown_in_real_time() {
-    let kernel = load(&options(64));
-    let mut reader = kernel.operation_reader().unwrap();
-    configure(&kernel, 0, 0, OPERATION_MONITORING | OPERATION_BY_THREAD, 2, 1.0);
-    kernel.classes().configure(BOUND_END, bound(0));
-    let _ends = kernel.attach(&group(LinkKind::OperationEnd, vec![last.entry(BOUND_END)])).unwrap();
-    let _begins = attach(&kernel, LinkKind::OperationBegin, vec![first.entry(BOUND)]);
-    std::thread::spawn(|| {
-        let priority = libc::sched_param { sched_priority: 1 };
-        // SAFETY: the kernel reads plain data of ours.
-        assert_eq!(unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const priority) }, 0);
-        first.call(None, 0);
-        std::thread::sleep(std::time::Duration::from_millis(1));
-        last.call(None, 0);
-    })
-    .join()
-    .unwrap();
-    assert_eq!(drain(&mut reader).iter().map(|r| r.off_cpu_ns).collect::<Vec<_>>(), [OFF_CPU_UNKNOWN]);
 }
 
 #[test]

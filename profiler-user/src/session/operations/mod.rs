@@ -22,7 +22,7 @@ pub use spec::{MeasureSpec, OperationArgs, OperationSpec};
 use super::Session;
 use super::attach::now_ns;
 use crate::failure::Failure;
-use crate::prober::operation::OFF_CPU_UNKNOWN;
+use crate::prober::OFF_CPU_UNKNOWN;
 use crate::prober::{MAX_OPERATIONS, OperationCounters, OperationReader, OperationRecord};
 use hook::CycleHook;
 use profiler_core::adapt::{AdaptConfig, Adapter, PolicyKind};
@@ -131,13 +131,9 @@ impl Kept {
     }
 }
 
-/// Time off CPU inside an operation; two clocks tell of it and of the response time, so that it may seem longer by their drift.
+/// Time off CPU inside an operation; its clock is not that of the response time, so that it may seem longer.
 fn off_cpu_ns(record: &OperationRecord) -> Option<u64> {
-    (record.off_cpu_ns != OFF_CPU_UNKNOWN).then(|| {
-        // A change of a running thread's group or scheduling class sets one of the two numbers without the other: less than nothing is none.
-        let signed = record.off_cpu_ns as i64;
-        u64::try_from(signed).unwrap_or(0).min(record.duration_ns)
-    })
+    (record.off_cpu_ns != OFF_CPU_UNKNOWN).then(|| record.off_cpu_ns.min(record.duration_ns))
 }
 
 /// All operations.

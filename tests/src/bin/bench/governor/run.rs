@@ -180,9 +180,8 @@ struct Turns(Arc<AtomicBool>, Option<std::thread::JoinHandle<()>>);
 impl Turns {
     /// An even number of turns goes into a second, so that each has either CPU for half of it.
     const TURN: Duration = Duration::from_millis(25);
-    /// The same for processes with so many threads that moving them costs something.
-    const LONG_TURN: Duration = Duration::from_millis(250);
-    const MANY: usize = 32;
+    /// More threads than this share both CPUs anyway, and moving them all costs.
+    const MANY: usize = 64;
 
     fn start(one: u32, other: u32) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
@@ -191,11 +190,14 @@ impl Turns {
             let begun = Instant::now();
             while !ended.load(Ordering::Relaxed) {
                 let (own, its) = (tasks(one), tasks(other));
-                let length = if own.len() + its.len() > Self::MANY { Self::LONG_TURN } else { Self::TURN };
-                let turn = (begun.elapsed().as_nanos() / length.as_nanos()) as u32;
+                let turn = (begun.elapsed().as_nanos() / Self::TURN.as_nanos()) as u32;
+                if own.len() + its.len() > Self::MANY {
+                    std::thread::sleep(Self::TURN);
+                    continue;
+                }
                 own.into_iter().enumerate().for_each(|(i, tid)| pin(tid, (turn as usize + i) % 2));
                 its.into_iter().enumerate().for_each(|(i, tid)| pin(tid, (turn as usize + i + 1) % 2));
-                std::thread::sleep((length * (turn + 1)).saturating_sub(begun.elapsed()));
+                std::thread::sleep((Self::TURN * (turn + 1)).saturating_sub(begun.elapsed()));
             }
         };
         Self(stop, Some(std::thread::spawn(turns)))
