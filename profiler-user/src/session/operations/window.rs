@@ -2,6 +2,7 @@
 
 use super::super::Session;
 use super::super::attach::now_ns;
+use super::spending::record_own_ns;
 use super::{Operation, Operations};
 use crate::prober::operation::OPERATION_MONITORING;
 use crate::prober::{OPERATION_RECORDED, OperationCounters, OperationTable, Sums};
@@ -14,7 +15,7 @@ use profiler_core::adapt::{
 };
 use profiler_core::class::{RecordKind, SiteClass};
 use profiler_core::recording::{
-    ChangeKind, OperationCycleEnd, OperationCycleRow, OperationRow, OperationWindowRow,
+    ChangeKind, Charge, OperationCycleEnd, OperationCycleRow, OperationRow, OperationWindowRow,
 };
 use profiler_core::stats::moments::Moments;
 
@@ -177,7 +178,7 @@ impl Session {
         let inner_ns = self.inner_cost_ns();
         let syscalls_ns = self.screened_syscalls_ns();
         let factor = self.ledger.factor();
-        let least_ns = self.least_record_ns();
+        let own_ns = record_own_ns(self.cost.hit_price(SiteClass::Push, RecordKind::Count).ns);
         let table = self.attach.kernel().operations().clone();
         let Some(mut operations) = self.operations.take() else { return };
         let given: u64 = operations.list.iter().map(|o| table.next_class(o.number)).sum();
@@ -193,6 +194,9 @@ impl Session {
             operations.list.first().map_or(1.0, |o| now.saturating_sub(o.since_ns) as f64 * 1e-9).max(1e-3);
         let cuts: Vec<Cut> = operations.list.iter_mut().map(|o| o.cut(&table, now)).collect();
         let recorded_ns: u64 = cuts.iter().map(|c| c.cost_ns).sum();
+        let recorded: u64 = cuts.iter().map(|c| c.recorded).sum();
+        let writing_ns = recorded as f64 * own_ns;
+        self.ledger.charge(Charge::Traced, None, recorded, writing_ns);
         let by_syscalls: u64 = operations
             .list
             .iter()
@@ -210,11 +214,11 @@ impl Session {
             if cut.ended_recorded > 0 {
                 // Half of the screening lies between the time stamps, and is not recording.
                 let mean = cut.cost_ns as f64 / cut.ended_recorded as f64 - 0.5 * o.screen_ns;
-                let mean = mean.max(least_ns);
+                let mean = mean.max(0.0) + own_ns;
                 o.record_ns = if o.record_ns == 0.0 { mean } else { 0.5 * (o.record_ns + mean) };
             }
         }
-        operations.cost = inner_ns * 1e-9 / elapsed_s * factor + screening;
+        operations.cost = (inner_ns + writing_ns) * 1e-9 / elapsed_s * factor + screening;
         let off_before = operations.inner_off;
         let unmixed = !std::mem::take(&mut operations.mixed);
         let complete = operations.complete;
@@ -248,7 +252,7 @@ impl Session {
             }
             let budget = OperationBudget {
                 cpu_per_s: ((allowed - outside) / count).max(0.0),
-                record_s: o.record_ns.max(least_ns) * 1e-9 * factor,
+                record_s: o.record_ns.max(own_ns) * 1e-9 * factor,
                 screen_s: o.screen_ns * 1e-9 * o.screen_factor(factor),
             };
             // Only `adp` compares windows on with windows off; to the others a window in which less was recorded is a
@@ -332,12 +336,6 @@ impl Session {
         let Some(screen) = self.operations.as_mut().and_then(|o| o.syscalls.as_mut()) else { return 0.0 };
         let new = own - std::mem::replace(&mut screen.seen, own);
         new as f64 * self.cost.tracepoint.ns
-    }
-
-    /// What recording costs at least, ns: a record more than a count.
-    fn least_record_ns(&self) -> f64 {
-        let price = |kind| self.cost.hit_price(SiteClass::Push, kind).ns;
-        (price(RecordKind::Record) - price(RecordKind::Count)).max(50.0)
     }
 
     fn say_cycle(&self, name: &str, row: &OperationCycleRow) {
