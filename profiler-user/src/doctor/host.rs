@@ -34,6 +34,10 @@ pub fn check_host(tier: Option<&str>) -> HostReport {
         jit(),
         paranoid(capabilities),
         fifo(),
+        grace_periods(
+            read("/sys/kernel/rcu_expedited").as_deref(),
+            read("/sys/kernel/rcu_normal").as_deref(),
+        ),
         memlock(capabilities),
         tracefs(),
         pid_namespace(),
@@ -246,6 +250,32 @@ fn fifo() -> Requirement {
             false,
             Verdict::Limited,
             "nice -20 is used instead",
+        ),
+    }
+}
+
+/// The kernel's switches for RCU (`Documentation/admin-guide/kernel-parameters.txt`: `rcu_expedited`, `rcu_normal`).
+pub(super) fn grace_periods(expedited: Option<&str>, normal: Option<&str>) -> Requirement {
+    let of = |found| {
+        requirement("RCU grace periods", found, "taking an exploded function's breakpoint out at once")
+    };
+    match (expedited, normal) {
+        (None, _) => of("no switch").unless(
+            false,
+            Verdict::Limited,
+            "nothing can be done on this kernel: such a breakpoint stays some milliseconds longer",
+        ),
+        (Some(_), Some(normal)) if normal != "0" => of("kept ordinary (rcu_normal)").unless(
+            false,
+            Verdict::Limited,
+            "such a breakpoint stays some milliseconds longer; if nobody needs it: `echo 0 | sudo tee /sys/kernel/rcu_normal`",
+        ),
+        (Some("0"), _) => of("ordinary; short for the milliseconds in which that happens"),
+        (Some(_), _) => of("always short (rcu_expedited)").unless(
+            false,
+            Verdict::Limited,
+            "set by somebody, or left by an agent that was killed with its watchdog; each one interrupts every CPU: \
+             `echo 0 | sudo tee /sys/kernel/rcu_expedited`",
         ),
     }
 }

@@ -18,6 +18,21 @@ fn host_is_looked_at_and_every_shortage_has_a_remedy() {
 }
 
 #[test]
+fn switches_of_grace_periods_are_told_apart() {
+    let of = |expedited, normal| {
+        let r = host::grace_periods(expedited, normal);
+        (r.ok, r.remedy.unwrap_or_default())
+    };
+    assert_eq!(of(Some("0"), Some("0")), (Verdict::Ok, String::new()));
+    assert_eq!(of(Some("0"), None).0, Verdict::Ok);
+    let (ok, remedy) = of(Some("1"), Some("0"));
+    assert!(ok == Verdict::Limited && remedy.contains("tee /sys/kernel/rcu_expedited"), "{remedy}");
+    let (ok, remedy) = of(Some("1"), Some("1"));
+    assert!(ok == Verdict::Limited && remedy.contains("tee /sys/kernel/rcu_normal"), "{remedy}");
+    assert_eq!(of(None, None).0, Verdict::Limited);
+}
+
+#[test]
 fn text_of_a_host() {
     let r = |name, found: &str, ok, remedy: Option<&str>| Requirement {
         name,
