@@ -59,7 +59,7 @@ impl Account {
     }
 }
 
-/// What can wait takes a second to so much of its budget: samples go on meanwhile.
+/// What can wait takes so much of what others leave of a second's budget: they do not spend evenly.
 const SECOND_SHARE: f64 = 0.95;
 
 type Accounts = BTreeMap<(Charge, Option<u32>), Account>;
@@ -240,19 +240,27 @@ impl Ledger {
         self.bucket.available_ns()
     }
 
-    /// What may be charged now so that the last second and the next stay within the budget, ns; never negative. A full bucket and
-    /// what a second earns are a quarter more than a second's budget: what can wait (a survey) asks here, too.
+    /// What may be charged now so that the last second and the next stay within the budget, while others go on spending
+    /// `others_per_s` (CPU s/s), ns; never negative. A full bucket and what a second earns are a quarter more than a second's
+    /// budget: what can wait (a survey) asks here, too.
     #[must_use]
-    pub fn left_in_second_ns(&self) -> f64 {
+    pub fn left_in_second_ns(&self, others_per_s: f64) -> f64 {
+        let rate = self.bucket.rate();
+        let others = others_per_s.clamp(0.0, rate);
+        let second_ns = (others + SECOND_SHARE * (rate - others)) * 1e9;
         let spent: f64 = self.recent.iter().map(|i| i.charged_ns).sum();
-        (SECOND_SHARE * self.bucket.rate() * 1e9 - spent - sum_counted(&self.open)).max(0.0)
+        // The intervals span a second and up to one interval more.
+        let length_ns: f64 = self.recent.iter().map(|i| i.length_ns).sum();
+        (second_ns - spent * 1e9 / length_ns.max(1e9) - sum_counted(&self.open)).max(0.0)
     }
 
     /// The most that [`Ledger::available_ns`] and [`Ledger::left_in_second_ns`] will both grant while others go on spending
-    /// `others_per_s` (CPU s/s), ns; never negative. Who needs more at once waits for ever.
+    /// `others_per_s` (CPU s/s), ns; never negative, and 0 only where they leave nothing of the budget. Who needs more at once
+    /// waits for ever.
     #[must_use]
     pub fn most_grantable_ns(&self, others_per_s: f64) -> f64 {
-        let second_ns = (SECOND_SHARE * self.bucket.rate() - others_per_s) * 1e9;
+        let rate = self.bucket.rate();
+        let second_ns = SECOND_SHARE * (rate - others_per_s.max(0.0)) * 1e9;
         self.bucket.capacity_ns().min(second_ns).max(0.0)
     }
 

@@ -17,7 +17,7 @@ mod state;
 mod types;
 
 pub use types::{
-    BurstOutcome, BurstRequest, Ended, Link, RateEstimate, Step, StoppedBy, SurveyClass, SurveyConfig,
+    BurstOutcome, BurstRequest, Ended, Link, Means, RateEstimate, Step, StoppedBy, SurveyClass, SurveyConfig,
 };
 
 use crate::class::ClassId;
@@ -90,12 +90,9 @@ impl Survey {
         self.cpu_per_s = cpu_per_s;
     }
 
-    /// What one burst may cost and what is granted at most at once (CPU s), and what the survey may take in a second (CPU s/s), as
-    /// newly measured.
-    pub fn set_means(&mut self, burst_limit_s: f64, most_granted_s: f64, income: f64) {
-        self.config.burst_limit_s = burst_limit_s;
-        self.config.most_granted_s = most_granted_s;
-        self.config.income = income;
+    /// What there is to spend, as newly measured.
+    pub fn set_means(&mut self, means: Means) {
+        self.config.means = means;
     }
 
     /// The next bursts, which together with those that run cost at most `available_cpu_s`, whatever the target does.
@@ -411,7 +408,8 @@ impl Survey {
 
     /// Tokens in a full bucket, CPU s.
     fn full_s(&self) -> f64 {
-        FULL * self.config.most_granted_s
+        let means = self.config.means;
+        FULL * means.most_granted_s.max(means.least_full_s)
     }
 
     /// Most weighted time first: if the survey is cut short, the least is lost.

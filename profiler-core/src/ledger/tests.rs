@@ -187,23 +187,24 @@ fn corrected_prices_are_charged_and_the_calibrated_sum_is_kept() {
 
 #[test]
 fn what_is_granted_at_most_is_granted_while_others_spend() {
-    // Of 20 ms/s others take this much; what they leave of a second is less than the bucket holds, or more.
-    for (others, most_ms) in
-        [(0.0, 5.0), (0.010, 5.0), (0.016, 3.0), (0.018, 1.0), (0.019, 0.0), (0.030, 0.0)]
-    {
+    // Of 20 ms/s others take this much; what they leave of a second is less than the bucket holds, or more. However long ticks are:
+    // ten of 105 ms are 1.05 s. A plan may take 0.97 of the budget: 0.95 of what is left.
+    let cases =
+        [(0.0, 5.0), (0.010, 5.0), (0.016, 3.8), (0.018, 1.9), (0.0194, 0.57), (0.020, 0.0), (0.030, 0.0)];
+    for (tick_ms, (others, most_ms)) in [20, 100, 105, 110].into_iter().flat_map(|t| cases.map(|c| (t, c))) {
         let mut ledger = Ledger::new(TWO_PERCENT, 0);
-        let (mut best_ns, tick_ns) = (0.0_f64, 20_000_000);
+        let (mut best_ns, tick_ns) = (0.0_f64, tick_ms * 1_000_000);
         for i in 1..=200_u64 {
             let charged_ns = others * tick_ns as f64;
             ledger.charge(Charge::Traced, None, 1, charged_ns);
             ledger.close_interval(i * tick_ns, tick_ns + charged_ns as u64);
             if i > 100 {
-                best_ns = best_ns.max(ledger.available_ns().min(ledger.left_in_second_ns()));
+                best_ns = best_ns.max(ledger.available_ns().min(ledger.left_in_second_ns(others)));
             }
         }
         let most_ns = ledger.most_grantable_ns(others);
-        assert!((most_ns - most_ms * 1e6).abs() < 1e3, "{others}: {most_ns}");
-        assert!((best_ns - most_ns).abs() < 1e3, "{others}: {best_ns} of {most_ns}");
+        assert!((most_ns - most_ms * 1e6).abs() < 1e3, "{tick_ms} ms, {others}: {most_ns}");
+        assert!((best_ns - most_ns).abs() < 1e3, "{tick_ms} ms, {others}: {best_ns} of {most_ns}");
     }
     // A cut budget grants less.
     let mut ledger = Ledger::new(TWO_PERCENT, 0);
@@ -239,14 +240,25 @@ fn a_second_holds_what_was_charged_in_it() {
         ledger.close_interval(i * 100_000_000, 100_000_000);
     }
     // 20 ms/s are earned, of which 19 may wait for a second.
-    assert!((ledger.left_in_second_ns() - 19e6).abs() < 1.0, "{}", ledger.left_in_second_ns());
+    assert!((ledger.left_in_second_ns(0.0) - 19e6).abs() < 1.0, "{}", ledger.left_in_second_ns(0.0));
     // At once, before the interval is closed, and for a second after.
     ledger.charge(Charge::Survey, None, 1, 6e6);
-    assert!((ledger.left_in_second_ns() - 13e6).abs() < 1.0, "{}", ledger.left_in_second_ns());
+    assert!((ledger.left_in_second_ns(0.0) - 13e6).abs() < 1.0, "{}", ledger.left_in_second_ns(0.0));
     for i in 21..=30 {
         ledger.close_interval(i * 100_000_000, 100_000_000 + if i == 21 { 6_000_000 } else { 0 });
-        assert!((ledger.left_in_second_ns() - 13e6).abs() < 1e3, "{i}: {}", ledger.left_in_second_ns());
+        assert!((ledger.left_in_second_ns(0.0) - 13e6).abs() < 1e3, "{i}: {}", ledger.left_in_second_ns(0.0));
     }
     ledger.charge(Charge::Survey, None, 1, 16e6);
-    assert_eq!(ledger.left_in_second_ns(), 0.0);
+    assert_eq!(ledger.left_in_second_ns(0.0), 0.0);
+}
+
+#[test]
+fn a_second_is_no_longer_than_its_budget_whatever_others_are_said_to_spend() {
+    let mut ledger = Ledger::new(TWO_PERCENT, 0);
+    ledger.close_interval(1_000_000_000, 1_000_000_000);
+    for others in [-1.0, 0.0, 0.019, 0.02, 5.0, f64::INFINITY] {
+        let (left_ns, most_ns) = (ledger.left_in_second_ns(others), ledger.most_grantable_ns(others));
+        assert!((19e6 - 1.0..=20e6 + 1.0).contains(&left_ns), "{others}: {left_ns}");
+        assert!((0.0..=5e6 + 1.0).contains(&most_ns), "{others}: {most_ns}");
+    }
 }

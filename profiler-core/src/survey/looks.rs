@@ -147,7 +147,9 @@ impl Survey {
             for (class, high) in quiet {
                 item.push(request(*class, *high, link));
                 // One more and the bucket would never hold what it may cost.
-                if item.len() == QUIET_PER_LINK || self.reserve_s(&item) > 0.5 * self.config.burst_limit_s {
+                if item.len() == QUIET_PER_LINK
+                    || self.reserve_s(&item) > 0.5 * self.config.means.burst_limit_s
+                {
                     items.push(std::mem::take(&mut item));
                     link = self.next_link();
                 }
@@ -170,7 +172,7 @@ impl Survey {
 
     /// The quota in time that all classes can have, so that together they cost what there will be.
     fn common_quota_s(&self, classes: &[(ClassId, Interval, f64)], left_s: f64, long_s: f64) -> f64 {
-        let earned_s = PLANNED * self.config.income * left_s;
+        let earned_s = PLANNED * self.config.means.income * left_s;
         let budget_s = (self.config.cpu_limit_s - self.spent_s).min(earned_s);
         let cost_s = |quota_s: f64| -> f64 {
             let one = |(class, _, hz): &(ClassId, Interval, f64)| {
@@ -234,7 +236,7 @@ impl Survey {
     fn largest_s(&self, class: ClassId) -> f64 {
         let Some(state) = self.states.get(&class) else { return 0.0 };
         let dearer = state.class.tau.max_ns / state.class.tau.ns.max(1e-9);
-        ((self.config.burst_limit_s - self.fixed_s()) / dearer.max(1.0)).max(0.0)
+        ((self.config.means.burst_limit_s - self.fixed_s()) / dearer.max(1.0)).max(0.0)
     }
 
     fn fixed_s(&self) -> f64 {

@@ -260,8 +260,7 @@ fn a_hundred(price: impl Fn(i32) -> f64) -> Hundred {
         let config = SurveyConfig {
             time_limit_ns: 5_000_000_000,
             // What 2 % of a CPU brings, and what the bucket holds.
-            income: 0.018,
-            burst_limit_s: 0.004,
+            means: Means { income: 0.018, burst_limit_s: 0.004, ..Means::default() },
             ..SurveyConfig::default()
         };
         let mut classes = target.survey_classes();

@@ -42,13 +42,8 @@ pub struct SurveyConfig {
     pub attach_cost_s: f64,
     /// Time for which the breakpoints of a link that has been there for longer than 5 ms outlive it, s: calls pay on.
     pub detach_delay_s: f64,
-    /// Most that one burst may cost, attaching and reaction included, CPU s: a part of what the bucket holds, or it would wait for ever.
-    pub burst_limit_s: f64,
-    /// Most tokens that will ever be there at once (a full bucket's, less what others spend), CPU s. With these a link is opened
-    /// that may cost more: it would wait for ever.
-    pub most_granted_s: f64,
-    /// Tokens that the survey may take in a second, CPU s/s: what its second look is cut to.
-    pub income: f64,
+    /// What there is to spend.
+    pub means: Means,
     /// All that the survey may spend, CPU s.
     pub cpu_limit_s: f64,
     /// Time after which no new burst is asked for, ns from the first call.
@@ -79,12 +74,37 @@ impl Default for SurveyConfig {
             parallel: 1,
             attach_cost_s: 0.0,
             detach_delay_s: 0.0,
-            burst_limit_s: f64::INFINITY,
-            most_granted_s: f64::INFINITY,
-            income: f64::INFINITY,
+            means: Means::default(),
             cpu_limit_s: f64::INFINITY,
             time_limit_ns: 5_000_000_000,
             tight: 0.05,
+        }
+    }
+}
+
+/// What a survey has to spend beside others.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Means {
+    /// Most that one burst may cost, attaching and reaction included, CPU s: a part of what the bucket holds, or it would wait for ever.
+    pub burst_limit_s: f64,
+    /// Most tokens that will ever be there at once (a full bucket's, less what others spend), CPU s. With these a link is opened
+    /// that may cost more: it would wait for ever.
+    pub most_granted_s: f64,
+    /// However little that is, fewer tokens than these are not taken for all that will ever be there, CPU s: others may come to
+    /// spend less, and what a link takes on almost nothing is missing elsewhere.
+    pub least_full_s: f64,
+    /// Tokens that the survey may take in a second, CPU s/s: what its second look is cut to.
+    pub income: f64,
+}
+
+impl Default for Means {
+    /// As much as is asked for.
+    fn default() -> Self {
+        Self {
+            burst_limit_s: f64::INFINITY,
+            most_granted_s: f64::INFINITY,
+            least_full_s: 0.0,
+            income: f64::INFINITY,
         }
     }
 }

@@ -15,6 +15,7 @@ mod command;
 mod finish;
 mod host;
 mod launching;
+mod means;
 mod metric;
 mod opening;
 mod operations;
@@ -155,6 +156,8 @@ struct Session {
     replan_why: Option<String>,
     /// On the calibrated prices when the plan was made.
     planned_factor: f64,
+    /// What the plan's bursts are to take, CPU s/s.
+    planned_bursts: f64,
     /// The sampler has been slowed.
     sampling_slowed: bool,
     /// What single threads lose, and what they may (`--thread-budget`).

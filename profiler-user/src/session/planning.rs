@@ -90,12 +90,11 @@ impl Session {
     /// What plan and bursts may spend, CPU s/s: the budget less the reserve, the price of context switches and that of the
     /// progress metric.
     fn planned_budget(&self) -> f64 {
-        let switching =
-            if self.sampling.is_per_cpu() { 0.0 } else { self.switches_per_s * self.cost.switch.seconds() };
-        let switching = switching * self.ledger.factor();
+        let others = self.spent_by_others();
+        // Operations by what they may take, not by what they take at present; what comes in lumps is for the reserve.
         self.allowed(self.own_cpu) * self.controller.shares().planned
-            - switching
-            - self.metric_cost()
+            - others.switches
+            - others.metric
             - self.operations_reserve()
     }
 
@@ -242,6 +241,7 @@ impl Session {
         let now = now_ns();
         let reasons = plan.explain(&problem);
         let bursts = self.burst_orders(&problem, &ids, &plan, &heavy);
+        self.planned_bursts = bursts.iter().flatten().map(BurstOrder::cost_per_s).sum();
         let mut orders = Vec::new();
         let mut rows = Vec::new();
         for (i, id) in ids.iter().enumerate() {

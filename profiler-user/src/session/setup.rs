@@ -286,6 +286,7 @@ fn prepare(
         replan_wanted: false,
         replan_why: None,
         planned_factor: 1.0,
+        planned_bursts: 0.0,
         sampling_slowed: false,
         threads: super::threads::Threads::default(),
         thread_budget: args.thread_budget,

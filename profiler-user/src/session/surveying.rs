@@ -25,8 +25,6 @@ const PIECE_NS: u64 = 900_000_000;
 const LEAST_WATCHED_S: f64 = 0.04;
 /// Samples in a class without calls that make it dormant; fewer may be the tail of one long call.
 const DORMANT_SAMPLES: u64 = 10;
-/// The part of what is granted at most that one burst of a survey may take.
-const BURST_PART: f64 = 0.7;
 /// A hot class is waited for no longer than this, ns.
 const ALONE_NS: u64 = 30_000_000;
 /// Sampling rate until there is a plan, Hz of target CPU time.
@@ -158,7 +156,6 @@ impl Session {
                 SurveyClass { class: *id, tau, rho: share * self.own_cpu, weight: class.wish.weight }
             })
             .collect();
-        let (burst_limit_s, most_granted_s, income) = self.survey_means();
         let config = SurveyConfig {
             time_limit_ns: time_ns,
             // Both are stalls of the target.
@@ -166,30 +163,11 @@ impl Session {
             detach_delay_s: self.cost.detach_delay.seconds(),
             batch: OWN_LINKS,
             own_links: OWN_LINKS,
-            burst_limit_s,
-            most_granted_s,
-            income,
+            means: self.survey_means(),
             parallel: self.working_threads(),
             ..SurveyConfig::default()
         };
         Survey::new(config, self.own_cpu, &list)
-    }
-
-    /// What one burst of a survey may cost and what is granted at most at once, CPU s, and what a survey may take beside the
-    /// samples, CPU s/s.
-    fn survey_means(&self) -> (f64, f64, f64) {
-        let allowed = self.allowed(self.own_cpu);
-        // What a plan that runs already spends is spent.
-        let others = self.sampling_cost() + self.controller.traced_cost();
-        let (granted_s, thread_s) = (self.ledger.most_grantable_ns(others) * 1e-9, self.survey_limit_s());
-        let limit_s = (BURST_PART * granted_s).min(thread_s);
-        (limit_s, granted_s.min(thread_s), (0.9 * allowed - others).max(0.0))
-    }
-
-    /// What samples take at their present rate, CPU s/s.
-    fn sampling_cost(&self) -> f64 {
-        let price = self.sampling.price(&self.cost).seconds() * self.ledger.factor();
-        self.sampling.rate_hz() * price * self.own_cpu
     }
 
     /// Asks the survey what to do.
@@ -197,11 +175,8 @@ impl Session {
         let phase = std::mem::replace(&mut self.phase, Phase::Run);
         let Phase::Survey { mut survey, until_ns } = phase else { return Ok(()) };
         survey.set_cpu_per_s(self.own_cpu);
-        let (burst_limit_s, most_granted_s, income) = self.survey_means();
-        survey.set_means(burst_limit_s, most_granted_s, income);
-        let available = self.ledger.available_ns().min(self.ledger.left_in_second_ns());
-        let available = (available * 1e-9).min(self.survey_limit_s());
-        let step = survey.next_step(now, available, |rates| self.decisions(rates));
+        survey.set_means(self.survey_means());
+        let step = survey.next_step(now, self.survey_tokens_s(), |rates| self.decisions(rates));
         match step {
             Step::Run(requests) if now < until_ns => {
                 // First the phase: a window may end while others are still being opened.

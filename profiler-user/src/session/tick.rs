@@ -275,7 +275,6 @@ impl Session {
         let factor = self.ledger.factor();
         let sample_cost = self.sampling.charge(&mut self.ledger, &self.cost) * factor;
         self.ledger.charge_units(Charge::Switches, None, self.new_switches, self.cost.switch);
-        let switch_cost = self.new_switches as f64 * self.cost.switch.ns * factor;
         self.new_switches = 0;
         // Per-CPU events interrupt whatever runs there.
         let others = self.attach.kernel().classes().global_counters().samples_other;
@@ -315,12 +314,8 @@ impl Session {
         }
         let bucket = self.ledger.bucket();
         let per_s = |ns: f64| ns / elapsed.max(1) as f64;
-        // Switches are read once a second and spread, or every tenth tick would look like a disaster.
-        let other = per_s(sample_cost)
-            + per_s(switch_cost) * LEDGER_NS as f64 / SLOW_NS as f64
-            + self.misc_cost
-            + self.metric_cost()
-            + self.operations_cost();
+        // Samples as they were; the rest smoothed, or every tenth tick (switches are read once a second) would look like a disaster.
+        let other = per_s(sample_cost) + self.spent_by_others().fixed();
         let tick = Tick {
             now_ns: now,
             elapsed_ns: elapsed,

@@ -44,8 +44,7 @@ fn a_full_bucket_is_enough_for_a_link_that_may_cost_more() {
     // An idle service: the bucket holds 0.25 ms, a link costs 0.4 at worst.
     let config = SurveyConfig {
         attach_cost_s: 0.3e-3,
-        burst_limit_s: 0.175e-3,
-        most_granted_s: 0.25e-3,
+        means: Means { burst_limit_s: 0.175e-3, most_granted_s: 0.25e-3, ..Means::default() },
         ..SurveyConfig::default()
     };
     let mut survey = Survey::new(config, 0.05, &[class_of(0.5)]);
@@ -61,8 +60,7 @@ fn quotas_are_cut_to_a_full_bucket_in_every_stage() {
     let config = SurveyConfig {
         attach_cost_s: 0.1e-3,
         detach_delay_s: 20e-3,
-        burst_limit_s: 0.49e-3,
-        most_granted_s: 0.7e-3,
+        means: Means { burst_limit_s: 0.49e-3, most_granted_s: 0.7e-3, ..Means::default() },
         ..SurveyConfig::default()
     };
     let mut survey = Survey::new(config, 1.0, &[class_of(0.5)]);
@@ -90,8 +88,7 @@ fn what_is_counted_for_a_time_keeps_its_quota() {
     // Attaching alone is more than will ever be there.
     let config = SurveyConfig {
         attach_cost_s: 1e-3,
-        burst_limit_s: 0.56e-3,
-        most_granted_s: 0.8e-3,
+        means: Means { burst_limit_s: 0.56e-3, most_granted_s: 0.8e-3, ..Means::default() },
         ..SurveyConfig::default()
     };
     let mut survey = Survey::new(config, 1.0, &[class_of(0.5)]);
@@ -101,4 +98,20 @@ fn what_is_counted_for_a_time_keeps_its_quota() {
     let request = one_burst(&mut survey, 100_000_000, 0.75e-3).expect("it is full");
     assert_eq!((survey.stage, request.link, request.window_ns), (Stage::Second, Link::Own, 500_000_000));
     assert!(request.quota_hits > 40, "its window of 10 calls is to end it: {request:?}");
+}
+
+#[test]
+fn next_to_nothing_is_not_full_where_others_leave_nothing() {
+    let means = Means { burst_limit_s: 0.0, most_granted_s: 0.0, least_full_s: 0.5e-3, income: 0.0 };
+    let config = SurveyConfig { attach_cost_s: 1e-3, ..SurveyConfig::default() };
+    let mut survey = Survey::new(config, 1.0, &[class_of(0.5)]);
+    let first = one_burst(&mut survey, 0, 5e-3).expect("a first look");
+    survey.record(ran(&first, 20.0, 0));
+    survey.set_means(means);
+    // It is timed, and not cut: on 1 ns it would take 1.1 ms.
+    for tokens_s in [1e-9, 0.44e-3] {
+        assert_eq!(one_burst(&mut survey, 100_000_000, tokens_s), None, "{tokens_s}");
+    }
+    let request = one_burst(&mut survey, 100_000_000, 0.46e-3).expect("others spend less by now");
+    assert!(survey.stage == Stage::Second && survey.is_timed(&[request]), "{request:?}");
 }
