@@ -7,6 +7,7 @@
 
 mod bursts;
 mod corridor;
+mod quotas;
 mod threads;
 mod types;
 mod unspent;
@@ -16,6 +17,7 @@ pub use unspent::PlanShares;
 
 use crate::class::ClassId;
 use crate::ledger::FLOOR_CPU_PER_S;
+use quotas::quota_floor;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use std::collections::BTreeMap;
@@ -82,6 +84,8 @@ pub struct Controller {
     /// Since when more goes out than comes in, and that because of classes.
     overspent_since_ns: Option<u64>,
     spending: unspent::Use,
+    /// What the classes have really taken, smoothed, CPU s/s.
+    taken: f64,
     random: StdRng,
 }
 
@@ -99,6 +103,7 @@ impl Controller {
             cpu_drift_since_ns: None,
             overspent_since_ns: None,
             spending: unspent::Use::new(),
+            taken: 0.0,
             random: StdRng::seed_from_u64(config.seed),
         }
     }
@@ -203,6 +208,7 @@ impl Controller {
     /// One tick: what has to change until the next.
     pub fn tick(&mut self, tick: &Tick<'_>) -> Vec<Action> {
         let mut actions = Vec::new();
+        self.note_taken(tick);
         self.note_rates(tick);
         self.end_trials(tick, &mut actions);
         self.keep_corridor(tick, &mut actions);
@@ -303,40 +309,6 @@ impl Controller {
         actions.push(Action::Trial { class: entry.order.class, quota, window_ns });
     }
 
-    /// `q = F h + 4 sqrt(F h) + 8` hits for the horizon h, plus a part of what is left in the bucket: a class that
-    /// stays near its rate never trips, one that explodes takes at most its part.
-    ///
-    /// Where the classes take more than comes in (a service that wakes up), all quotas together cost at most what is there and what the
-    /// horizon brings, or all of it would be spent and owed: then the dear ones share what the cheap ones leave.
-    fn set_quotas(&mut self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
-        // A late tick must not grant as much again as the time it was late.
-        let horizon_s = (tick.elapsed_ns as f64 * 1e-9).min(LONGEST_TICK_S) * self.config.horizon_ticks;
-        let mut traced: Vec<(&Entry, u64, f64)> = self
-            .classes
-            .values()
-            .filter(|e| e.mode == Mode::Traced)
-            .map(|e| {
-                let hits = quota_floor(e.rate_hz, horizon_s);
-                (e, hits, hits as f64 * e.order.tau_ns)
-            })
-            .collect();
-        traced.sort_by(|a, b| a.2.total_cmp(&b.2));
-        let need: f64 = traced.iter().map(|(.., cost)| cost).sum();
-        let spare = (tick.tokens_ns - need).max(0.0) / (traced.len() as f64 / 4.0).max(1.0);
-        let income_ns = tick.income * 1e9 * horizon_s;
-        // What the income pays for at its rates is not stopped by a debt that something else made (attaching hundreds).
-        let load_ns: f64 = traced.iter().map(|(e, ..)| e.rate_hz * e.order.tau_ns * horizon_s).sum();
-        let mut left = if load_ns <= income_ns { need } else { (tick.tokens_ns + income_ns).max(0.0) };
-        for (i, (entry, hits, cost)) in traced.iter().enumerate() {
-            let tau_ns = entry.order.tau_ns.max(1.0);
-            let part = left / (traced.len() - i) as f64;
-            let hits = if *cost <= part { *hits } else { (part / tau_ns) as u64 };
-            left -= hits as f64 * entry.order.tau_ns;
-            let hits = hits.saturating_add((spare / tau_ns) as u64);
-            actions.push(Action::Quota { class: entry.order.class, hits });
-        }
-    }
-
     fn watch_drift(&mut self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
         let long_ago = |since: u64, s: f64| tick.now_ns.saturating_sub(since) as f64 > s * 1e9;
         let mut drifted = None;
@@ -382,14 +354,6 @@ impl Controller {
 
 /// A class, or a part of the classes, that costs less than this part of what comes in is not worth a change.
 const PART_OF_INCOME: f64 = 0.01;
-/// A tick that took longer counts as this long for the next quotas, s.
-const LONGEST_TICK_S: f64 = 0.2;
-
-fn quota_floor(rate_hz: f64, horizon_s: f64) -> u64 {
-    let expected = (rate_hz * horizon_s).max(0.0);
-    (expected + 4.0 * expected.sqrt() + 8.0) as u64
-}
-
 /// `first 2^(stops - 1)`, at most the longest; ns.
 fn pause(config: &ControllerConfig, stops: u32) -> u64 {
     let factor = 2f64.powi(i32::try_from(stops.clamp(1, 20) - 1).unwrap_or(19));

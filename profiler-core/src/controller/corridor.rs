@@ -119,6 +119,6 @@ impl Controller {
 }
 
 /// Classes that cost less than this together, CPU s/s, are not why more goes out than comes in.
-fn least_part(excess: f64, tick: &Tick<'_>) -> f64 {
+pub(super) fn least_part(excess: f64, tick: &Tick<'_>) -> f64 {
     (PART_OF_EXCESS * excess).max(PART_OF_INCOME * tick.income)
 }

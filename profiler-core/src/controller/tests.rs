@@ -3,7 +3,6 @@ use crate::burst::BurstOrder;
 use crate::ledger::Ledger;
 use crate::recording::Charge;
 use crate::units::OverheadBudget;
-use std::collections::BTreeMap;
 
 const TICK_NS: u64 = 100_000_000;
 
@@ -121,7 +120,7 @@ impl Sim {
     }
 }
 
-fn order(class: u32, rate: f64, tau_ns: f64) -> ClassOrder {
+pub(super) fn order(class: u32, rate: f64, tau_ns: f64) -> ClassOrder {
     ClassOrder {
         class: ClassId(class),
         tau_ns,
@@ -454,58 +453,4 @@ fn nothing_is_taken_off_a_thread_for_what_switches_take() {
     let actions = controller.relieve(10_000_000_000, 100.0, std::slice::from_ref(&over));
     let gone = actions.iter().filter(|a| matches!(a, Action::Detach { reason: Reason::Thread, .. })).count();
     assert!(gone >= 1 && actions.iter().any(|a| matches!(a, Action::Replan { .. })), "{actions:?}");
-}
-
-/// Hits that each class may take after a tick.
-fn quotas(controller: &mut Controller, tick: &Tick<'_>) -> BTreeMap<u32, u64> {
-    let of = |a: Action| match a {
-        Action::Quota { class, hits } => Some((class.0, hits)),
-        _ => None,
-    };
-    controller.tick(tick).into_iter().filter_map(of).collect()
-}
-
-#[test]
-fn all_quotas_together_are_not_more_than_there_will_be() {
-    // An idle service that wakes up: 1 ms of CPU time a second is allowed, a hit on a stepped site takes 26 us.
-    let rates = [100.0, 100.0, 2_000.0];
-    let mut orders: Vec<_> = (0..3).map(|i| order(i, rates[i as usize], 26_000.0)).collect();
-    orders.push(order(3, 1.0, 700.0));
-    let mut controller = Controller::new(ControllerConfig::default());
-    controller.take_plan(0, &orders, 0, 1e5);
-    let mut limited = 0;
-    for tokens_ns in [2e5, 0.0, -3e5, -1e6] {
-        let mut controller = Controller {
-            classes: controller.classes.clone(),
-            ..Controller::new(ControllerConfig::default())
-        };
-        let tick = Tick { tokens_ns, capacity_ns: 2.5e5, income: 0.001, ..dry(&[]) };
-        // What is left after the corridor has taken off what it must.
-        let quotas = quotas(&mut controller, &tick);
-        let cost: f64 =
-            quotas.iter().map(|(i, hits)| *hits as f64 * if *i == 3 { 700.0 } else { 26_000.0 }).sum();
-        // Half a second is the horizon.
-        let there = (tokens_ns + 5e5).max(0.0);
-        if quotas.keys().eq([&3]) {
-            // All that the income does not pay for is off.
-            continue;
-        }
-        assert!(cost <= there + tokens_ns.max(0.0), "{cost} of {there} at {tokens_ns}: {quotas:?}");
-        // The cheap one keeps what it needs as long as there is anything.
-        assert!(there == 0.0 || quotas[&3] >= 8, "{quotas:?}");
-        limited += 1;
-    }
-    assert!(limited >= 1, "{limited}");
-}
-
-#[test]
-fn what_the_income_pays_for_keeps_its_quota_while_something_else_is_paid_back() {
-    // 8 of 20 ms/s; attaching hundreds of others has left a debt of 50 ms.
-    let mut orders = vec![order(0, 10_000.0, 800.0)];
-    orders.extend((1..3_000).map(|i| order(i, 0.0, 800.0)));
-    let mut controller = Controller::new(ControllerConfig::default());
-    controller.take_plan(0, &orders, 0, 1e5);
-    let tick = Tick { tokens_ns: -50e6, capacity_ns: 5e6, income: 0.02, ..dry(&[]) };
-    let quotas = quotas(&mut controller, &tick);
-    assert!(quotas[&0] >= 5_000, "{quotas:?}");
 }

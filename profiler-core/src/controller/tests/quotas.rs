@@ -1,0 +1,106 @@
+use super::*;
+use crate::controller::ControllerConfig;
+use crate::controller::tests::{dry, order};
+use std::collections::BTreeMap;
+
+/// A hit on a stepped site and on an optimised one, ns.
+const STEPPED_NS: f64 = 26_000.0;
+const OPTIMISED_NS: f64 = 700.0;
+
+/// Hits that each class may take after these ticks, and whether anything was taken off.
+fn after(orders: &[crate::controller::ClassOrder], ticks: &[Tick<'_>]) -> BTreeMap<u32, u64> {
+    let mut controller = Controller::new(ControllerConfig::default());
+    controller.take_plan(0, orders, 0, 0.0);
+    let mut actions = Vec::new();
+    for tick in ticks {
+        actions = controller.tick(tick);
+    }
+    let of = |a: Action| match a {
+        Action::Quota { class, hits } => Some((class.0, hits)),
+        Action::Detach { class, .. } => panic!("{class:?} was taken off"),
+        _ => None,
+    };
+    actions.into_iter().filter_map(of).collect()
+}
+
+fn cost_ns(orders: &[crate::controller::ClassOrder], quotas: &BTreeMap<u32, u64>) -> f64 {
+    orders.iter().map(|o| quotas[&o.class.0] as f64 * o.tau_ns).sum()
+}
+
+#[test]
+fn what_the_income_does_not_pay_for_shares_tokens_and_income() {
+    // 2,000 hits of 26 us and 200 beside them in a horizon whose income is 0.5 ms, and one of a cheap class.
+    let classes = [(50.0, STEPPED_NS), (50.0, STEPPED_NS), (1_000.0, STEPPED_NS), (0.5, OPTIMISED_NS)];
+    let one_each = 3.0 * STEPPED_NS + OPTIMISED_NS;
+    for (tokens_ns, cheap) in [(2e6, 11), (2e5, 11), (0.0, 11), (-3e5, 11), (-1e6, 1)] {
+        let means = Means { tokens_ns, income_ns: 5e5, slack_ns: 1.25e5, paid: false };
+        let hits = grant(&classes, &means);
+        let cost: f64 = hits.iter().zip(classes).map(|(n, (_, tau))| *n as f64 * tau).sum();
+        let there = (tokens_ns + 5e5).max(0.0);
+        assert!(cost <= there + one_each, "{cost} of {there} at {tokens_ns}: {hits:?}");
+        assert!(cost >= there - one_each, "{cost} of {there} at {tokens_ns}: {hits:?}");
+        // The cheap one keeps what it needs as long as there is anything; every class may show that it is alive.
+        assert_eq!(hits[3], cheap, "{hits:?} at {tokens_ns}");
+        assert!(hits.iter().all(|n| *n >= 1), "{hits:?}");
+    }
+}
+
+#[test]
+fn hundred_quiet_dear_classes_of_an_idle_service_are_bounded_in_sum() {
+    let orders: Vec<_> = (0..100).map(|i| order(i, 0.0, STEPPED_NS)).collect();
+    for tokens_ns in [2.5e5, 0.0, -1e6] {
+        // 1 ms/s comes in, which is 0.5 ms in a horizon: slack of 8 hits each would be 21 ms.
+        let tick = Tick { tokens_ns, capacity_ns: 2.5e5, income: 0.001, ..dry(&[]) };
+        let quotas = after(&orders, &[tick]);
+        let pool = (tokens_ns + 5e5).max(0.5 * 2.5e5);
+        let cost = cost_ns(&orders, &quotas);
+        assert!(cost <= pool + 100.0 * STEPPED_NS, "{cost} of {pool} at {tokens_ns}");
+        assert!(quotas.values().all(|n| *n >= 1), "{quotas:?}");
+    }
+}
+
+#[test]
+fn what_the_income_pays_for_keeps_its_quota_while_something_else_is_paid_back() {
+    // 8 of 20 ms/s; attaching 3,000 others has left a debt of 50 ms.
+    let mut orders = vec![order(0, 10_000.0, 800.0)];
+    orders.extend((1..3_001).map(|i| order(i, 0.0, 800.0)));
+    let hits = [(ClassId(0), 1_000)];
+    let tick = Tick { tokens_ns: -50e6, ..dry(&hits) };
+    let quotas = after(&orders, &[tick; 30]);
+    // 5,000 in the horizon, and what chance may add.
+    assert!((5_270..5_400).contains(&quotas[&0]), "{}", quotas[&0]);
+    // Half of the bucket for slack, one hit for each that would have none.
+    let most = 5_000.0 * 800.0 + 2.5e6 + 3_001.0 * 800.0;
+    assert!(cost_ns(&orders, &quotas) <= most, "{} of {most}", cost_ns(&orders, &quotas));
+    // The rest of the income counts, not all of it: 13 of 20 ms/s are taken by others.
+    let taken = Tick { other_cost: 0.013, ..tick };
+    let mut controller = Controller::new(ControllerConfig::default());
+    controller.take_plan(0, &orders[..1], 0, 0.0);
+    let mut actions = Vec::new();
+    controller.set_quotas(&taken, &mut actions);
+    assert_eq!(actions, [Action::Quota { class: ClassId(0), hits: 1 }]);
+}
+
+#[test]
+fn classes_that_take_more_than_their_rates_say_are_given_what_is_there() {
+    // Class 1 is a burst of the plan or has tripped: no traced class shows what it takes, 30 of 20 ms/s.
+    let orders = [order(0, 5_000.0, 800.0)];
+    let mut controller = Controller::new(ControllerConfig::default());
+    controller.take_plan(0, &orders, 0, 0.0);
+    let gone = crate::controller::ClassOrder { trace: false, ..order(1, 0.0, 800.0) };
+    controller.take_plan(0, &[orders[0], gone], 0, 0.0);
+    let hits = [(ClassId(0), 500), (ClassId(1), 3_250)];
+    let mut given = Vec::new();
+    for _ in 0..20 {
+        let mut actions = Vec::new();
+        let tick = Tick { tokens_ns: -50e6, ..dry(&hits) };
+        controller.note_taken(&tick);
+        controller.set_quotas(&tick, &mut actions);
+        let Action::Quota { hits, .. } = actions[0] else { panic!("{actions:?}") };
+        given.push(hits);
+    }
+    // 1 - e^-1.1 of 30 ms/s are 20: after a second or so.
+    let stopped = given.iter().position(|n| *n == 1).expect("it is stopped");
+    assert!((9..=12).contains(&stopped), "{given:?}");
+    assert!(given[..stopped].iter().all(|n| *n >= 2_500), "{given:?}");
+}
