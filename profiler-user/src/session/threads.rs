@@ -129,7 +129,7 @@ impl Threads {
     }
 }
 
-/// Threads that may run at once, of so many (0: not looked at yet) on so many CPUs.
+/// Threads that may run at once, of so many (0: not known) on so many CPUs.
 fn at_once(threads: usize, cpus: u32) -> u32 {
     let cpus = cpus.max(1);
     if threads == 0 { cpus } else { u32::try_from(threads).map_or(cpus, |threads| threads.min(cpus)) }
@@ -142,14 +142,23 @@ fn working(cpu: f64, threads: usize, cpus: u32) -> u32 {
 }
 
 impl Session {
+    /// Threads of the target at the last look; 0: nobody can tell. Not those that are sampled: with events per CPU, with named functions
+    /// only or without sampling none is.
+    fn thread_count(&self) -> usize {
+        match self.threads.tids.len() {
+            0 => self.target.threads().map_or(0, |tids| tids.len()),
+            known => known,
+        }
+    }
+
     /// Threads of the target that work at once.
     pub(super) fn working_threads(&self) -> u32 {
-        working(self.own_cpu, self.sampling.threads(), self.meta.cpus)
+        working(self.own_cpu, self.thread_count(), self.meta.cpus)
     }
 
     /// CPU s/s that the target uses if all of its threads work, as far as there are CPUs for them.
     pub(super) fn most_cpu(&self) -> f64 {
-        f64::from(at_once(self.sampling.threads(), self.meta.cpus))
+        f64::from(at_once(self.thread_count(), self.meta.cpus))
     }
 
     /// Share of its own CPU time that a thread may lose. Who names a budget in CPU time has said nothing of shares: then there

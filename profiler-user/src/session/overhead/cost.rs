@@ -92,11 +92,16 @@ impl MetricCost {
     }
 }
 
-/// Hits that a class of the metric may take until its quota is given anew, at `tau_s` each: twice what the time may cost when the target
-/// works as much as it can. The quota stops what explodes, [`MetricCost::is_too_dear`] what is merely dear; a target that wakes up does
-/// neither.
-fn quota(most_allowed: f64, tau_s: f64) -> u64 {
-    (2.0 * METRIC_SHARE * most_allowed * QUOTA_NS.0 * 1e-9 / tau_s.max(1e-12)).max(100.0) as u64
+/// Hits that a class of the metric may take until its quota is given anew, at `tau_s` each: twice what the time may cost. The quota stops
+/// what explodes, [`MetricCost::is_too_dear`] what is merely dear.
+fn quota(allowed: f64, tau_s: f64) -> u64 {
+    (2.0 * METRIC_SHARE * allowed * QUOTA_NS.0 * 1e-9 / tau_s.max(1e-12)).max(100.0) as u64
+}
+
+/// CPU s/s by which the metric's quota is measured: what a target is allowed that uses `own_cpu` CPU s/s, or a whole CPU if that is more, so
+/// that one that wakes up keeps its metric; where the last quarter of a second brought more (`income`, CPU s/s), that.
+fn quota_budget(own_cpu: f64, income: f64, allows: impl Fn(f64) -> f64) -> f64 {
+    allows(own_cpu.max(1.0)).max(income)
 }
 
 impl Session {
@@ -164,9 +169,10 @@ impl Session {
         }
         let now = now_ns();
         let renew = now.saturating_sub(comparison.cost.quota_ns) > QUOTA_NS.1;
+        let budget = quota_budget(self.own_cpu, self.ledger.bucket().rate(), |cpu| self.allowed(cpu));
         for id in classes {
             let class = self.attach.class(id);
-            let quota = quota(self.allowed(most), class.hit_price.seconds());
+            let quota = quota(budget, class.hit_price.seconds());
             if class.is_open() {
                 if renew {
                     self.attach.set_quota(id, quota);
@@ -252,9 +258,12 @@ mod tests {
     }
 
     #[test]
-    fn the_quota_is_that_of_a_target_that_works_as_much_as_it_can() {
-        // A tenth of 40 ms/s for half a second, twice, at 1 us.
-        assert_eq!(quota(two_percent(2.0), 1e-6), 4_000);
+    fn the_quota_is_that_of_what_the_target_uses_or_of_one_cpu() {
+        let of = |own_cpu, income| quota(quota_budget(own_cpu, income, two_percent), 1e-6);
+        // A tenth of 20 ms/s for half a second, twice, at 1 us: 2 ms, on however many CPUs the target might work.
+        assert_eq!((of(0.0, 0.001), of(1.0, 0.02)), (2_000, 2_000));
+        // 3 CPUs; 64 that began to work a moment ago.
+        assert_eq!((of(3.0, 0.06), of(1.0, 1.28)), (6_000, 128_000));
         assert_eq!(quota(two_percent(0.0), 1e-3), 100);
     }
 }
