@@ -141,6 +141,14 @@ fn working(cpu: f64, threads: usize, cpus: u32) -> u32 {
     (cpu.ceil() as u32).clamp(1, at_once(threads, cpus))
 }
 
+/// The limit of a thread: the one that is named; else, of a budget that is a share, a multiple of what a whole CPU is `allowed`.
+fn default_or(named: Option<f64>, budget: OverheadBudget, allowed: f64) -> Option<f64> {
+    named.or(match budget {
+        OverheadBudget::CpuPerSecond(_) => None,
+        _ => Some(DEFAULT_FACTOR * allowed),
+    })
+}
+
 impl Session {
     /// Threads of the target at the last look; 0: nobody can tell. Not those that are sampled: with events per CPU, with named functions
     /// only or without sampling none is.
@@ -162,12 +170,9 @@ impl Session {
     }
 
     /// Share of its own CPU time that a thread may lose. Who names a budget in CPU time has said nothing of shares: then there
-    /// is no limit unless one is named, too.
+    /// is no limit unless one is named, too. The limit that follows from the budget is cut as that is, one that is named holds.
     fn thread_limit(&self) -> Option<f64> {
-        self.thread_budget.or(match self.budget {
-            OverheadBudget::Share(share) => Some(DEFAULT_FACTOR * share),
-            OverheadBudget::CpuPerSecond(_) => None,
-        })
+        default_or(self.thread_budget, self.budget, self.allowed(1.0))
     }
 
     /// Hits are counted by thread where that is of use: a target with one thread need not pay for it.
@@ -308,7 +313,20 @@ pub(super) fn load(id: ClassId, class: &PlanClass, cost: f64) -> Load {
 
 #[cfg(test)]
 mod tests {
-    use super::{at_once, working};
+    use super::{at_once, default_or, working};
+    use profiler_core::ledger::Ledger;
+    use profiler_core::units::OverheadBudget;
+
+    #[test]
+    fn the_limit_of_a_thread_is_cut_with_the_budget() {
+        let share = OverheadBudget::Share(0.02);
+        let mut ledger = Ledger::new(share, 0);
+        assert_eq!(default_or(None, share, ledger.allowed(1.0)), Some(0.04));
+        ledger.cut_budget(4.0);
+        assert_eq!(default_or(None, share, ledger.allowed(1.0)), Some(0.01));
+        assert_eq!(default_or(Some(0.03), share, ledger.allowed(1.0)), Some(0.03));
+        assert_eq!(default_or(None, OverheadBudget::CpuPerSecond(0.02), 0.005), None);
+    }
 
     #[test]
     fn threads_that_work_are_those_that_cpu_time_shows() {
