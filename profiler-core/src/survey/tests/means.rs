@@ -25,18 +25,9 @@ fn ran(request: &BurstRequest, hz: f64, now_ns: u64) -> BurstOutcome {
     let window_s = request.window_ns as f64 * 1e-9;
     let quota_s = request.quota_hits as f64 * (1.0 / hz + 0.7e-6);
     let hits = request.quota_hits.min((window_s * hz) as u64);
-    BurstOutcome {
-        class: request.class,
-        start_ns: now_ns,
-        elapsed_ns: (quota_s.min(window_s) * 1e9) as u64,
-        hits,
-        extra_hits: 0,
-        off_ns: 10_000,
-        target_cpu_ns: 0,
-        threads: 1,
-        other_cost_ns: 0,
-        stopped_by: if quota_s < window_s { StoppedBy::Quota } else { StoppedBy::Window },
-    }
+    let stopped_by = if quota_s < window_s { StoppedBy::Quota } else { StoppedBy::Window };
+    let elapsed_ns = (quota_s.min(window_s) * 1e9) as u64;
+    BurstOutcome { start_ns: now_ns, ..outcome(request.class.0, hits, elapsed_ns, stopped_by) }
 }
 
 #[test]

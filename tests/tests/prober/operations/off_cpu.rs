@@ -32,14 +32,19 @@ fn pin(cpu: usize) {
     }
 }
 
+/// Records every operation from a call of `first` to one of `last`, while the links live.
+fn follow_pair(kernel: &Kernel) -> [Attached; 2] {
+    configure(kernel, 0, 0, OPERATION_MONITORING | OPERATION_BY_THREAD, 2, 1.0);
+    kernel.classes().configure(BOUND_END, bound(0));
+    let ends = kernel.attach(&group(LinkKind::OperationEnd, vec![last.entry(BOUND_END)])).unwrap();
+    [ends, attach(kernel, LinkKind::OperationBegin, vec![first.entry(BOUND)])]
+}
+
 #[test]
 fn time_off_cpu_is_wall_time_less_cpu_time_on_whatever_cpu() {
     let kernel = load(&options(64));
     let mut reader = kernel.operation_reader().unwrap();
-    configure(&kernel, 0, 0, OPERATION_MONITORING | OPERATION_BY_THREAD, 2, 1.0);
-    kernel.classes().configure(BOUND_END, bound(0));
-    let _ends = kernel.attach(&group(LinkKind::OperationEnd, vec![last.entry(BOUND_END)])).unwrap();
-    let _begins = attach(&kernel, LinkKind::OperationBegin, vec![first.entry(BOUND)]);
+    let _links = follow_pair(&kernel);
     let expected = std::thread::spawn(|| {
         let mut expected = Vec::new();
         // Without a wait; a wait; on another CPU after the wait; running on when it is taken to another CPU.
@@ -81,10 +86,7 @@ fn time_off_cpu_is_wall_time_less_cpu_time_on_whatever_cpu() {
 fn time_off_cpu_in_real_time_is_known_on_one_cpu_only() {
     let kernel = load(&options(64));
     let mut reader = kernel.operation_reader().unwrap();
-    configure(&kernel, 0, 0, OPERATION_MONITORING | OPERATION_BY_THREAD, 2, 1.0);
-    kernel.classes().configure(BOUND_END, bound(0));
-    let _ends = kernel.attach(&group(LinkKind::OperationEnd, vec![last.entry(BOUND_END)])).unwrap();
-    let _begins = attach(&kernel, LinkKind::OperationBegin, vec![first.entry(BOUND)]);
+    let _links = follow_pair(&kernel);
     std::thread::spawn(|| {
         let priority = libc::sched_param { sched_priority: 1 };
         // SAFETY: the kernel reads plain data of ours.
