@@ -38,6 +38,8 @@ fn main() {
     compile(&c, &[], &["hazards.c", protocol], &out.join("hazards"));
     compile(&c, &[], &["launched.c"], &out.join("launched"));
     compile(&c, &[], &["requests.c", protocol], &out.join("requests"));
+    compile(&c, &[], &["probes.c", protocol], &out.join("probes"));
+    compile(&c, &["-s"], &["probes.c", protocol], &out.join("probes_stripped"));
     compile(&c, &[], &["decades.c", protocol, "-lm"], &out.join("decades"));
     compile(&c, &[], &["adversary.c", "adversary_modes.c", protocol], &out.join("adversary"));
     compile(&cxx, &[], &["cpp_throw.cpp", protocol], &out.join("cpp_throw"));

@@ -60,8 +60,42 @@ pub struct ClassControl {
     /// What a call adds to the measure of the operation that it lies in: 0 nothing, 1 + k the argument register k,
     /// [`MEASURE_CALLS`](crate::operation::MEASURE_CALLS) 1.
     pub measure: u32,
+    /// Where the argument that names the class of an operation lies at this begin ([`register_word`]); 0: in the argument
+    /// register that the operation says.
+    pub argument: u32,
+    /// The same of the argument behind it: the length of a slice.
+    pub argument_next: u32,
 }
-wire_type!(ClassControl, size 40, align 4);
+wire_type!(ClassControl, size 48, align 4);
+
+/// Set in every [`register_word`], so that no word of a register is 0.
+const REGISTER_GIVEN: u32 = 1 << 31;
+/// Set where the value has a sign.
+const REGISTER_SIGNED: u32 = 1 << 16;
+
+/// A value in a register: its low `bytes` bytes (1, 2, 4 or 8), found `offset` bytes into the kernel's `pt_regs`.
+#[must_use]
+pub const fn register_word(offset: u8, bytes: u8, signed: bool) -> u32 {
+    let bits = 64 - 8 * bytes as u32;
+    REGISTER_GIVEN | offset as u32 | bits << 8 | if signed { REGISTER_SIGNED } else { 0 }
+}
+
+/// Offset in `pt_regs` of a [`register_word`].
+#[must_use]
+#[inline(always)]
+pub const fn register_offset(word: u32) -> u64 {
+    word as u64 & 0xff
+}
+
+/// The value of a [`register_word`], cut out of the whole register and widened to 64 bits.
+#[must_use]
+#[inline(always)]
+pub const fn register_value(word: u32, register: u64) -> u64 {
+    let bits = (word >> 8) & 63;
+    let high = register << bits;
+    // OK because the casts keep all bits: only the shift differs.
+    if word & REGISTER_SIGNED != 0 { ((high as i64) >> bits) as u64 } else { high >> bits }
+}
 
 impl ClassControl {
     /// A class of that kind with no histogram, no gate and no prices.
@@ -78,6 +112,8 @@ impl ClassControl {
             own_cost_ns: 0,
             operation: NO_OPERATION,
             measure: 0,
+            argument: 0,
+            argument_next: 0,
         }
     }
 }
@@ -177,5 +213,32 @@ impl ClassCounters {
     #[must_use]
     pub fn open(&self) -> u64 {
         self.kept.saturating_sub(self.returns.wrapping_add(self.unwound).wrapping_add(self.omitted))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_cut_out_of_registers() {
+        let value = |bytes, signed, register| register_value(register_word(112, bytes, signed), register);
+        let dirty = 0xfedc_ba98_ffff_fff9;
+        assert_eq!(value(8, false, dirty), dirty);
+        assert_eq!(value(8, true, dirty), dirty);
+        assert_eq!(value(4, true, dirty) as i64, -7);
+        assert_eq!(value(4, false, dirty), 0xffff_fff9);
+        assert_eq!(value(2, true, dirty) as i64, -7);
+        assert_eq!(value(1, false, dirty), 0xf9);
+        assert_eq!(value(1, true, 0x1234_5678), 0x78);
+    }
+
+    #[test]
+    fn every_register_has_a_word_of_its_own_that_is_not_zero() {
+        for offset in (0..=160).step_by(8) {
+            let word = register_word(offset, 8, false);
+            assert_ne!(word, 0);
+            assert_eq!(register_offset(word), u64::from(offset));
+        }
     }
 }

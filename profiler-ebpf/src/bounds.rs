@@ -4,7 +4,7 @@
 //! what it turns away is no operation, and is counted as gated.
 
 use crate::class::{Hit, count};
-use crate::entry::argument;
+use crate::entry::{argument, in_register};
 use crate::maps::{count_global, current_ids, now_ns, operation_syscall, settings};
 use crate::operation::{self, Begin};
 use crate::thread;
@@ -22,7 +22,10 @@ use profiler_common::cookie::SLOT_UNKNOWN;
 pub extern "C" fn operation_begin(ctx: *mut c_void) -> u32 {
     let Some(hit) = Hit::find(ctx) else { return 0 };
     // SAFETY: a live map value; the agent may change it at any time.
-    let (number, hit_cost_ns) = unsafe { ((*hit.control).operation, (*hit.control).hit_cost_ns) };
+    let (number, hit_cost_ns, first, next) = unsafe {
+        let control = hit.control;
+        ((*control).operation, (*control).hit_cost_ns, (*control).argument, (*control).argument_next)
+    };
     if !hit.admit(ctx) {
         thread::charge_hit(hit.control);
         return 0;
@@ -31,7 +34,12 @@ pub extern "C" fn operation_begin(ctx: *mut c_void) -> u32 {
     // SAFETY: the context of a uprobe program is a `pt_regs`.
     let rsp = unsafe { (*ctx.cast::<pt_regs>()).rsp };
     let slot = hit.cookie.return_slot(rsp).unwrap_or(0);
-    operation::begin(&Begin { operation: number, slot, hit_cost_ns }, |k| argument(ctx, k));
+    operation::begin(&Begin { operation: number, slot, hit_cost_ns }, |k| match (first, k) {
+        (0, _) => argument(ctx, k),
+        // An operation whose begins say where their arguments lie has argument 0.
+        (_, 0) => in_register(ctx, first),
+        _ => in_register(ctx, next),
+    });
     0
 }
 

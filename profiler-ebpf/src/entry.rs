@@ -6,8 +6,9 @@ use crate::class::{Hit, count};
 use crate::maps::{EVENTS, NO_WAKEUP, current_ids, now_ns};
 use crate::thread::{self, Push};
 use aya_ebpf::bindings::pt_regs;
+use aya_ebpf::helpers::bpf_probe_read_kernel;
 use core::ffi::c_void;
-use profiler_common::class::FLAG_ARGUMENTS;
+use profiler_common::class::{FLAG_ARGUMENTS, register_offset, register_value};
 use profiler_common::event::{CallRecord, NO_DURATION};
 
 /// Counts the hit.
@@ -97,6 +98,16 @@ pub fn argument(ctx: *mut c_void, index: u32) -> u64 {
         4 => e,
         _ => f,
     }
+}
+
+/// A value in any register, as a word of [`register_word`](profiler_common::class::register_word) tells. The helper reads
+/// at an offset that is not known beforehand, which the verifier allows it and not the program; 0 where it fails.
+#[inline(always)]
+pub fn in_register(ctx: *mut c_void, word: u32) -> u64 {
+    let at = ctx as u64 + register_offset(word);
+    // SAFETY: the helper checks the address itself.
+    let register = unsafe { bpf_probe_read_kernel(at as *const u64) };
+    register.map_or(0, |register| register_value(word, register))
 }
 
 /// rdi, rsi, rdx, rcx, r8, r9.

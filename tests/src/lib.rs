@@ -16,6 +16,8 @@ const COMPILED: &[&str] = &[
     "adversary",
     "launched",
     "requests",
+    "probes",
+    "probes_stripped",
     "decades",
     "cpp_throw",
     "libmany.so",

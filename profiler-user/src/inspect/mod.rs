@@ -42,6 +42,7 @@ mod runtime;
 mod sites;
 mod symbols;
 mod text;
+mod usdt;
 mod verify;
 
 pub use choice::{Reason, Refusal, Site, SiteChoice};
@@ -55,6 +56,7 @@ pub use resolve::{Function, Resolution, Unmatched};
 pub use runtime::Runtime;
 pub use symbols::SymbolSource;
 pub use text::TextIndex;
+pub use usdt::{ProbeSite, RegisterArgument, register_argument};
 
 use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock};
@@ -233,6 +235,14 @@ impl Inspection {
     #[must_use]
     pub fn sites_offline(module: &Module, function: &Function, rules: KernelRules) -> SiteChoice {
         sites::choose(module, function, rules)
+    }
+
+    /// Every place of a USDT probe, in all modules of the process: one, or several where it was inlined.
+    ///
+    /// # Errors
+    /// There is no such probe (with similar names), or one of its places cannot carry a breakpoint safely; in words.
+    pub fn usdt(&self, provider: &str, name: &str) -> Result<Vec<ProbeSite>, String> {
+        usdt::find(self, provider, name)
     }
 
     /// Compares the function's code, and its exit sites, with the file; returns remarks (another tool's breakpoint).

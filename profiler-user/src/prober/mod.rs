@@ -31,6 +31,7 @@ pub use operations::{NewName, OperationReader, OperationTable, SyscallBounds, Sy
 pub use profiler_common::class::{
     ALARM_REPEAT, ClassControl, ClassCounters, ClassKind, FLAG_ARGUMENTS, FLAG_BY_THREAD,
     FLAG_FILTER_TARGETS, FLAG_INNER_CALL, FLAG_INSIDE, FLAG_NO_QUOTA, NO_HISTOGRAM, NO_OPERATION,
+    register_word,
 };
 pub use profiler_common::cookie::SLOT_UNKNOWN;
 pub use profiler_common::event::{AlarmKind, STACK_SIZES};

@@ -6,7 +6,7 @@ use super::class::{Candidate, Ending, LinkState, LiveClass, Wish};
 use super::launching::Loading;
 use super::reading::Part;
 use super::shares::FunctionKey;
-use crate::inspect::{Function, Site};
+use crate::inspect::{Function, Site, SiteChoice};
 use crate::prober::{ClassCounters, SLOT_UNKNOWN, Tier};
 use profiler_core::class::{ClassId, ExitMode, RecordKind, SiteClass};
 use profiler_core::cost::Price;
@@ -81,6 +81,13 @@ impl Session {
         wish: Wish,
     ) -> Result<ClassId, String> {
         // Before any work: of a pattern that names 50,000 functions most come this far.
+        self.may_add(function, wish)?;
+        let choice = self.inspection.sites(function);
+        self.add_class_at(function, key, wish, choice)
+    }
+
+    /// There is room for a class, and this kernel keeps its probes to the target.
+    fn may_add(&self, function: &Function, wish: Wish) -> Result<ClassId, String> {
         let Some(id) = self.attach.next_id() else {
             return Err("the kernel tables are full; name fewer functions".to_owned());
         };
@@ -92,7 +99,18 @@ impl Session {
                 module.name
             ));
         }
-        let choice = self.inspection.sites(function);
+        Ok(id)
+    }
+
+    /// A class whose sites are known.
+    pub(super) fn add_class_at(
+        &mut self,
+        function: &Function,
+        key: FunctionKey,
+        wish: Wish,
+        choice: SiteChoice,
+    ) -> Result<ClassId, String> {
+        let id = self.may_add(function, wish)?;
         choice.trace.clone().map_err(|refusal| refusal.to_string())?;
         let remarks = self.inspection.verify(function, &choice).map_err(|refusal| refusal.to_string())?;
         let return_link = match &choice.return_link {
@@ -144,6 +162,8 @@ impl Session {
             entry_address: entry.vaddr,
             entry_slot: slot(&entry),
             entry_class: entry.class,
+            semaphore_offset: 0,
+            arguments: [0; 2],
             exits: exits.map(|all| all.iter().map(|s| (s.file_offset, slot(s), s.class)).collect()),
             notes,
         };

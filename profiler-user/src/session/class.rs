@@ -35,6 +35,11 @@ pub struct Candidate {
     pub entry_slot: i16,
     /// Price class of the entry site.
     pub entry_class: SiteClass,
+    /// USDT probe: offset in the file of the semaphore that is raised while it is attached; 0: none.
+    pub semaphore_offset: u64,
+    /// USDT probe that begins an operation: where the argument lies that names the class, and the one behind it, as
+    /// [`ClassControl::argument`]; 0 for functions.
+    pub arguments: [u32; 2],
     /// Ways out: (offset, words to the return address, price class); or why they are not known.
     pub exits: Result<Vec<(u64, i16, SiteClass)>, String>,
     /// Remarks for the report.
@@ -206,7 +211,11 @@ impl LiveClass {
     #[must_use]
     pub fn sites_of(&self, window: WindowKind) -> Vec<Site> {
         let c = &self.candidate;
-        let mut sites = vec![Site { slot_delta: c.entry_slot, ..Site::entry(self.id, c.entry_offset) }];
+        let mut sites = vec![Site {
+            slot_delta: c.entry_slot,
+            reference_counter: c.semaphore_offset,
+            ..Site::entry(self.id, c.entry_offset)
+        }];
         if self.exit == ExitMode::ExitSites
             && window != WindowKind::Survey
             && let Ok(exits) = &c.exits
@@ -248,6 +257,8 @@ impl LiveClass {
             flags,
             operation,
             measure,
+            argument: self.candidate.arguments[0],
+            argument_next: self.candidate.arguments[1],
             histogram: self.lease.as_ref().map_or(prober::NO_HISTOGRAM, HistogramLease::first_slot),
             hit_cost_ns: ns(self.hit_price),
             return_cost_ns: ns(self.exit_price),

@@ -13,6 +13,7 @@ mod forks;
 mod launched;
 mod many;
 mod operations;
+mod probes;
 mod progress;
 mod replan;
 

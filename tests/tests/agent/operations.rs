@@ -6,13 +6,13 @@ use profiler_tests::support::{Agent, Finished, Target};
 use std::collections::BTreeMap;
 
 /// The agent on the target `requests` with operations, following them.
-fn follow(target: &Target, folder: &tempfile::TempDir, arguments: &[&str]) -> Agent {
+pub fn follow(target: &Target, folder: &tempfile::TempDir, arguments: &[&str]) -> Agent {
     let mut agent = Agent::start(target.pid(), folder.path(), arguments);
     agent.wait_message("tithe: following operations");
     agent
 }
 
-fn stop(agent: Agent) -> (Finished, Recording) {
+pub fn stop(agent: Agent) -> (Finished, Recording) {
     let path = agent.recording().to_owned();
     let finished = agent.stop();
     assert!(finished.status.success(), "{}", finished.messages);
@@ -21,7 +21,7 @@ fn stop(agent: Agent) -> (Finished, Recording) {
 }
 
 /// Sums of the windows by class name.
-fn sums(recorded: &Recording, of: fn(&OperationWindowRow) -> u64) -> BTreeMap<String, u64> {
+pub fn sums(recorded: &Recording, of: fn(&OperationWindowRow) -> u64) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
     for window in &recorded.operation_windows {
         let class = recorded.operation_classes.iter().find(|c| c.class_id == window.class_id);

@@ -169,7 +169,11 @@ impl Session {
         classes: &std::ops::Range<u32>,
     ) {
         let by_thread = !matches!(spec.bounds, Bounds::One(Bound::Function(_)));
-        let (kind, index) = spec.class.map_or((ARGUMENT_NONE, 0), |c: ClassArgument| (c.kind, c.index));
+        // Each place of a probe says itself where its argument lies.
+        let of_probe = matches!(spec.bounds, Bounds::Pair(Bound::Usdt { .. }, _));
+        let (kind, index) = spec
+            .class
+            .map_or((ARGUMENT_NONE, 0), |c: ClassArgument| (c.kind, if of_probe { 0 } else { c.index }));
         let mut flags = if by_thread { OPERATION_BY_THREAD } else { 0 };
         if adapter.orders().balance {
             flags |= OPERATION_BALANCE;
@@ -225,13 +229,37 @@ impl Session {
             Bounds::One(Bound::Function(pattern)) => {
                 self.bound_classes(pattern, "begin", OperationRole::Whole(number), mask)
             }
-            Bounds::Pair(Bound::Function(begin), Bound::Function(end)) => {
-                let mut classes = self.bound_classes(begin, "begin", OperationRole::Begin(number), mask)?;
-                classes.extend(self.bound_classes(end, "end", OperationRole::End(number), 0)?);
+            // The parser refuses these.
+            Bounds::One(Bound::Usdt { .. }) => Err("a USDT probe has no end".to_owned()),
+            Bounds::Pair(Bound::Syscall(_), _) | Bounds::Pair(_, Bound::Syscall(_)) => {
+                Err("begin and end must both be functions (or USDT probes) or both system calls".to_owned())
+            }
+            Bounds::Pair(begin, end) => {
+                let mut classes =
+                    self.pair_classes(begin, "begin", OperationRole::Begin(number), spec.class)?;
+                classes.extend(self.pair_classes(end, "end", OperationRole::End(number), None)?);
                 Ok(classes)
             }
+        }
+    }
+
+    /// One bound of a pair of functions and probes. `class`: the argument that is read there.
+    fn pair_classes(
+        &mut self,
+        bound: &Bound,
+        which: &str,
+        role: OperationRole,
+        class: Option<ClassArgument>,
+    ) -> Result<Vec<ClassId>, String> {
+        match bound {
+            Bound::Function(pattern) => {
+                self.bound_classes(pattern, which, role, class.map_or(0, ClassArgument::mask))
+            }
+            Bound::Usdt { provider, name } => self
+                .probe_classes(provider, name, role, class)
+                .map_err(|why| format!("its {which} 'usdt:{provider}:{name}': {why}")),
             // The parser refuses it.
-            Bounds::Pair(..) => Err("begin and end must both be functions or both system calls".to_owned()),
+            Bound::Syscall(_) => Err("a system call bounds no function".to_owned()),
         }
     }
 

@@ -12,6 +12,7 @@
 mod bounds;
 mod hook;
 mod keep;
+mod probes;
 mod spec;
 mod spending;
 mod syscalls;

@@ -3,9 +3,12 @@
 //! ```text
 //! NAME=FUNCTION                          from the function's entry to its return
 //! NAME=BEGIN..END                        from a call of BEGIN to a call of END on the same thread
+//! NAME=usdt:P:BEGIN..usdt:P:END          from one USDT probe of provider P to another on the same thread; either bound
+//!                                        may be a function instead
 //! NAME=syscall:CALL                      one system call
 //! NAME=syscall:BEGIN..syscall:END        from the return of BEGIN to the return of END on the same thread
-//! …,class=argK:str|slice|int|long        one class for each value of BEGIN's argument K (0 to 5)
+//! …,class=argK:str|slice|int|long        one class for each value of BEGIN's argument K (0 to 5; of a probe 0 to 11,
+//!                                        and the kind may be left out: an integer as wide as the probe says)
 //! ```
 
 use crate::prober::operation::{ARGUMENT_INT, ARGUMENT_LONG, ARGUMENT_SLICE, ARGUMENT_STRING};
@@ -19,6 +22,13 @@ use std::str::FromStr;
 pub enum Bound {
     /// A function, by a pattern.
     Function(String),
+    /// A USDT probe.
+    Usdt {
+        /// Its provider.
+        provider: String,
+        /// Its name.
+        name: String,
+    },
     /// A system call: its number.
     Syscall(usize),
 }
@@ -28,7 +38,7 @@ pub enum Bound {
 pub enum Bounds {
     /// One function, or one system call.
     One(Bound),
-    /// Two of one kind.
+    /// Two system calls, or two of functions and probes.
     Pair(Bound, Bound),
 }
 
@@ -75,16 +85,24 @@ impl FromStr for OperationSpec {
         };
         // From the right: names of functions hold commas and '='.
         let (bounds, class) = match rest.rsplit_once(",class=") {
-            Some((bounds, class)) => (bounds, Some(class_argument(class)?)),
+            Some((bounds, class)) => (bounds, Some(class)),
             None => (rest, None),
         };
         let bounds = match bounds.split_once("..") {
             None => Bounds::One(bound(bounds, "begin")?),
             Some((begin, end)) => Bounds::Pair(bound(begin, "begin")?, bound(end, "end")?),
         };
+        if let Bounds::One(Bound::Usdt { provider, name }) = &bounds {
+            return Err(format!(
+                "the probe 'usdt:{provider}:{name}' is a point and has no end; write NAME=usdt:PROVIDER:BEGIN..usdt:PROVIDER:END, \
+                 or name the function that holds it"
+            ));
+        }
         if let Bounds::Pair(a, b) = &bounds {
-            if matches!(a, Bound::Function(_)) != matches!(b, Bound::Function(_)) {
-                return Err("begin and end must both be functions or both system calls".to_owned());
+            if matches!(a, Bound::Syscall(_)) != matches!(b, Bound::Syscall(_)) {
+                return Err(
+                    "begin and end must both be functions (or USDT probes) or both system calls".to_owned()
+                );
             }
             if a == b {
                 return Err(
@@ -93,11 +111,14 @@ impl FromStr for OperationSpec {
                 );
             }
         }
+        let of_probe =
+            matches!(&bounds, Bounds::Pair(Bound::Usdt { .. }, _) | Bounds::One(Bound::Usdt { .. }));
+        let class = class.map(|text| class_argument(text, of_probe)).transpose()?;
         let has_syscall =
             matches!(&bounds, Bounds::One(Bound::Syscall(_)) | Bounds::Pair(Bound::Syscall(_), _));
         if class.is_some() && has_syscall {
             return Err(
-                "a class argument needs a function as begin: system calls are told apart by name only"
+                "a class argument needs a function or a USDT probe as begin: system calls are told apart by name only"
                     .to_owned(),
             );
         }
@@ -118,23 +139,45 @@ fn bound(text: &str, which: &str) -> Result<Bound, String> {
         })?;
         return Ok(Bound::Syscall(number));
     }
-    if text.starts_with("usdt:") || text.starts_with("tp:") {
+    if let Some(probe) = text.strip_prefix("usdt:") {
+        let parts: Vec<&str> = probe.split(':').collect();
+        let [provider, name] = parts.as_slice() else {
+            return Err(format!("'{text}': write usdt:PROVIDER:NAME, like 'usdt:python:function__entry'"));
+        };
+        if provider.is_empty() || name.is_empty() {
+            return Err(format!("'{text}': write usdt:PROVIDER:NAME, like 'usdt:python:function__entry'"));
+        }
+        return Ok(Bound::Usdt { provider: (*provider).to_owned(), name: (*name).to_owned() });
+    }
+    if text.starts_with("tp:") {
         return Err(format!(
-            "'{text}': operations are bounded by functions and system calls; name the function that holds the probe"
+            "'{text}': operations are bounded by functions, USDT probes and system calls; name one of those"
         ));
     }
     Ok(Bound::Function(text.to_owned()))
 }
 
-/// `arg0:str`.
-fn class_argument(text: &str) -> Result<ClassArgument, String> {
+/// Arguments that a USDT probe may have (`<sys/sdt.h>`).
+const PROBE_ARGUMENTS: u32 = 12;
+/// Arguments of a function that lie in registers.
+const FUNCTION_ARGUMENTS: u32 = 6;
+
+/// `arg0:str`; of a probe `arg0` as well.
+fn class_argument(text: &str, of_probe: bool) -> Result<ClassArgument, String> {
+    let count = if of_probe { PROBE_ARGUMENTS } else { FUNCTION_ARGUMENTS };
     let wrong = || {
         format!(
-            "'class={text}': write class=argK:str (a C string), :slice (pointer, and length in the next argument), :int or :long, with K from 0 to 5"
+            "'class={text}': write class=argK:str (a C string), :slice (pointer, and length in the next argument), :int or :long, with K from 0 to {}",
+            count - 1
         )
     };
-    let (index, kind) = text.split_once(':').ok_or_else(wrong)?;
-    let index = argument_index(index).ok_or_else(wrong)?;
+    // The note of a probe says how wide the value is and whether it has a sign; it is widened to a long.
+    let (index, kind) = if of_probe && !text.contains(':') {
+        (text, "long")
+    } else {
+        text.split_once(':').ok_or_else(wrong)?
+    };
+    let index = argument_index(index, count).ok_or_else(wrong)?;
     let kind = match kind {
         "str" => ARGUMENT_STRING,
         "slice" => ARGUMENT_SLICE,
@@ -142,7 +185,7 @@ fn class_argument(text: &str) -> Result<ClassArgument, String> {
         "long" => ARGUMENT_LONG,
         _ => return Err(wrong()),
     };
-    if kind == ARGUMENT_SLICE && index == 5 {
+    if kind == ARGUMENT_SLICE && index == 5 && !of_probe {
         return Err(
             "class=arg5:slice: its length would be in a seventh argument, which lies on the stack".to_owned()
         );
@@ -150,8 +193,8 @@ fn class_argument(text: &str) -> Result<ClassArgument, String> {
     Ok(ClassArgument { index, kind })
 }
 
-fn argument_index(text: &str) -> Option<u32> {
-    text.strip_prefix("arg").and_then(|k| k.parse().ok()).filter(|k| *k <= 5)
+fn argument_index(text: &str, count: u32) -> Option<u32> {
+    text.strip_prefix("arg").and_then(|k| k.parse().ok()).filter(|k| *k < count)
 }
 
 /// `--measure`, parsed.
@@ -171,7 +214,7 @@ impl FromStr for MeasureSpec {
             return Err("write FUNCTION:argK for the sum of an argument, or FUNCTION for its calls, like 'malloc:arg0'".to_owned());
         }
         // `libc.so.6:malloc` is a function.
-        match text.rsplit_once(':').map(|(function, k)| (function, argument_index(k))) {
+        match text.rsplit_once(':').map(|(function, k)| (function, argument_index(k, FUNCTION_ARGUMENTS))) {
             Some((function, Some(k))) if !function.is_empty() => {
                 Ok(Self { function: function.to_owned(), argument: Some(k) })
             }
@@ -200,9 +243,9 @@ fn policy(text: &str) -> Result<PolicyKind, String> {
 #[command(next_help_heading = "Operations")]
 pub struct OperationArgs {
     /// Follow a unit of the target's work. SPEC: NAME=FUNCTION (from its call to its return), NAME=BEGIN..END (calls of
-    /// two functions on one thread), NAME=syscall:CALL, NAME=syscall:BEGIN..syscall:END (from return to return); with
-    /// ',class=argK:str' (or slice, int, long) one class for each value of that argument. All are counted and timed;
-    /// a sample, chosen by --policy, is recorded in detail
+    /// two functions on one thread), NAME=usdt:PROVIDER:BEGIN..usdt:PROVIDER:END (two USDT probes), NAME=syscall:CALL,
+    /// NAME=syscall:BEGIN..syscall:END (from return to return); with ',class=argK:str' (or slice, int, long) one class
+    /// for each value of that argument. All are counted and timed; a sample, chosen by --policy, is recorded in detail
     #[arg(long, value_name = "SPEC", verbatim_doc_comment)]
     pub operation: Vec<OperationSpec>,
     /// What is measured inside recorded operations: the sum of an argument of a function ('malloc:arg0'), or its calls
@@ -304,7 +347,30 @@ mod tests {
         wrong("req=f,class=arg0:text", "argK:str");
         wrong("req=f,class=arg5:slice", "seventh argument");
         wrong("req=syscall:read,class=arg0:int", "needs a function");
-        wrong("req=usdt:a:b", "bounded by functions");
+        wrong("req=usdt:a:b", "has no end");
+        wrong("req=usdt:a..usdt:a:e", "usdt:PROVIDER:NAME");
+        wrong("req=usdt:a:b..usdt::e", "usdt:PROVIDER:NAME");
+        wrong("req=usdt:a:b..usdt:a:b", "are the same");
+        wrong("req=usdt:a:b..syscall:write", "both be functions");
+        wrong("req=usdt:a:b..usdt:a:e,class=arg12", "K from 0 to 11");
+        wrong("req=f..usdt:a:e,class=arg0", "K from 0 to 5");
+        wrong("req=tp:a:b", "bounded by functions");
+    }
+
+    #[test]
+    fn probes_bound_operations_in_pairs_and_with_functions() {
+        let probe = |name: &str| Bound::Usdt { provider: "app".to_owned(), name: name.to_owned() };
+        let pair = spec("req=usdt:app:begin..usdt:app:end,class=arg7").unwrap();
+        assert_eq!(pair.bounds, Bounds::Pair(probe("begin"), probe("end")));
+        assert_eq!(pair.class, Some(ClassArgument { index: 7, kind: ARGUMENT_LONG }));
+        let text = spec("req=usdt:app:begin..usdt:app:end,class=arg0:str").unwrap();
+        assert_eq!(text.class, Some(ClassArgument { index: 0, kind: ARGUMENT_STRING }));
+        let mixed = spec("req=handle..usdt:app:end,class=arg1:int").unwrap();
+        assert_eq!(mixed.bounds, Bounds::Pair(function("handle"), probe("end")));
+        assert_eq!(
+            spec("req=usdt:app:begin..done").unwrap().bounds,
+            Bounds::Pair(probe("begin"), function("done"))
+        );
     }
 
     #[test]
