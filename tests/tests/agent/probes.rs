@@ -51,6 +51,9 @@ fn every_pair_of_probes_is_counted_and_told_apart_by_its_registers() {
         let place = "usdt:app:request_begin at serve_odd+0x";
         assert_eq!(names.iter().any(|n| n.starts_with(place)), program == "probes", "{names:?}");
         assert!(recorded.operations.iter().all(|o| o.duration_ns > 0 && o.duration_ns < 1_000_000_000));
+        // Two places of each probe and one place: an operation passes one begin and one end all the same.
+        let screen_ns: Vec<f64> = recorded.meta.operations.iter().map(|o| o.screen_ns).collect();
+        assert!(screen_ns[0] > 0.0 && (screen_ns[0] / screen_ns[1] - 1.0).abs() < 1e-6, "{screen_ns:?}");
         assert!(target.is_alive());
         target.assert_text_original();
     }

@@ -84,7 +84,7 @@ impl Session {
                     let calls = if matches!(spec.bounds, Bounds::One(_)) { 1.0 } else { 2.0 };
                     calls * self.cost.tracepoint.ns
                 }
-                bounds => bounds.iter().map(|id| self.attach.class(*id).tau().ns).sum(),
+                bounds => self.screen_ns(bounds),
             };
             operations.bounds.extend(bounds.iter().copied().map(Kept::new));
             let own = if spec.class.is_some() { "(unnamed)".to_owned() } else { spec.name.clone() };
@@ -157,6 +157,17 @@ impl Session {
             .collect();
         self.operations = Some(Box::new(operations));
         Ok(())
+    }
+
+    /// Price of screening one operation: it passes one of its begins and one of its ends, however many there are, ns.
+    fn screen_ns(&self, bounds: &[ClassId]) -> f64 {
+        let mean = |ends: bool| {
+            let prices = bounds.iter().map(|id| self.attach.class(*id));
+            let prices = prices.filter(|c| matches!(c.role, Some(OperationRole::End(_))) == ends);
+            let (n, sum) = prices.fold((0.0_f64, 0.0), |(n, sum), c| (n + 1.0, sum + c.tau().ns));
+            sum / n.max(1.0)
+        };
+        mean(false) + mean(true)
     }
 
     /// The kernel's numbers of an operation before its first window: recording is off until bounds and inner functions are
