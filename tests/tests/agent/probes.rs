@@ -143,7 +143,17 @@ fn probes_that_cannot_bound_an_operation_are_refused_in_words() {
     for (begin, rest, part) in cases {
         let spec = format!("req={begin}{rest}");
         let output = Command::new(program("tithe"))
-            .args(["record", "--pid", &target.pid().to_string(), "--force", "--operation", &spec, "-o"])
+            .args([
+                "record",
+                "--pid",
+                &target.pid().to_string(),
+                "--duration",
+                "1s",
+                "--force",
+                "--operation",
+                &spec,
+                "-o",
+            ])
             .arg(folder.path().join("refused.tithe"))
             .output()
             .expect("tithe was built");
@@ -152,7 +162,17 @@ fn probes_that_cannot_bound_an_operation_are_refused_in_words() {
     }
     let plain = Target::start("calls");
     let output = Command::new(program("tithe"))
-        .args(["record", "--pid", &plain.pid().to_string(), "--force", "--operation", REQUEST, "-o"])
+        .args([
+            "record",
+            "--pid",
+            &plain.pid().to_string(),
+            "--duration",
+            "1s",
+            "--force",
+            "--operation",
+            REQUEST,
+            "-o",
+        ])
         .arg(folder.path().join("refused.tithe"))
         .output()
         .expect("tithe was built");
