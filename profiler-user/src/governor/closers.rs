@@ -106,11 +106,10 @@ fn run(table: &LinkTable, index: usize, socket: Option<OwnedFd>, tell: &Sender<b
             if waits {
                 priority::lower();
             }
-            table.close(link, kept.as_mut());
+            table.close(link, mailbox, kept.as_mut());
             if waits {
                 priority::raise();
             }
-            mailbox.load.fetch_sub(1, Ordering::Relaxed);
         }
         if stop {
             return;

@@ -396,8 +396,8 @@ impl LinkTable {
         unsafe { (*link).record.reason != Reason::Released }
     }
 
-    /// On a closer: close it, note when, and send it back to the agent. `kept`: what this closer keeps.
-    pub(super) fn close(&self, link: *mut Link, kept: Option<&mut Kept>) {
+    /// On a closer: close it, note when, and send it back to the agent. `mailbox`: where it came from. `kept`: what this closer keeps.
+    pub(super) fn close(&self, link: *mut Link, mailbox: &Mailbox, kept: Option<&mut Kept>) {
         // SAFETY: the mailbox gave us the link; its descriptor is owned by it and closed here, once.
         unsafe {
             // As it was wished, and as it is.
@@ -415,6 +415,8 @@ impl LinkTable {
             }
             let record = &mut (*link).record;
             record.closed_ns = now_ns();
+            // Before the agent can see it: who has drained all that it handed over finds nothing closing.
+            mailbox.load.fetch_sub(1, Ordering::Relaxed);
             if record.class == self.drill_class() {
                 self.drilled.push(link);
                 return;
