@@ -10,6 +10,7 @@
  *   unended                    a thread calls pair_begin and ends
  *   inside MS                  a thread enters handle("slow") and stays there for MS; answers at once
  *   names N                    N requests, each with a name of its own
+ *   slower FACTOR              from now on each step takes so many times as long
  *
  * A request of type T calls `step` T mod 5 + 1 times and `allocate(100 (T + 1))` once, and runs `query` with one more
  * `step`. */
@@ -31,9 +32,12 @@
 static atomic_ulong requests[MAX_TYPES], steps[MAX_TYPES], bytes[MAX_TYPES], wall[MAX_TYPES];
 static char names[MAX_TYPES][32];
 
+static atomic_ulong factor = 1;
+
 TRACED uint64_t step(uint64_t n) {
     volatile uint64_t sum = 0;
-    for (uint64_t i = 0; i < 20 + n; i++)
+    uint64_t rounds = (20 + n) * atomic_load_explicit(&factor, memory_order_relaxed);
+    for (uint64_t i = 0; i < rounds; i++)
         sum += i;
     return sum;
 }
@@ -216,8 +220,14 @@ static void command_names(int count, char **words) {
     reply("done=1");
 }
 
+static void command_slower(int count, char **words) {
+    atomic_store(&factor, number(count, words, 1, 1));
+    reply("done=1");
+}
+
 int main(void) {
     static const struct command commands[] = {
+        {"slower", 1, command_slower},
         {"serve", 3, command_serve},     {"start", 3, command_start},   {"stop", 0, command_stop},
         {"served", 1, command_served},   {"pairs", 2, command_pairs},   {"stray", 0, command_stray},
         {"unended", 0, command_unended}, {"inside", 1, command_inside}, {"names", 1, command_names},

@@ -203,7 +203,10 @@ fn adp_takes_baselines_and_the_hook_sees_each_cycle() {
     ];
     target.command("start 200 2 6");
     let agent = follow(&target, &folder, &arguments);
-    sleep_ms(6_000);
+    sleep_ms(3_000);
+    // Much worse than what it has seen so far: it asks what of that is its own doing.
+    target.command("slower 200");
+    sleep_ms(3_000);
     let (finished, recorded) = stop(agent);
     target.command("stop");
     let text = std::fs::read_to_string(&log).expect("the hook ran");
