@@ -90,6 +90,8 @@ pub struct OperationWindowRow {
     pub start_ns: u64,
     /// End, ktime ns.
     pub end_ns: u64,
+    /// Part of that time in which its bounds were attached, ns.
+    pub watched_ns: u64,
     /// Recording was on.
     pub monitoring: bool,
     /// Rate in force, recorded / all operations.

@@ -28,6 +28,10 @@ pub struct OperationReport {
     pub recorded: u64,
     /// Operations per second of watched time.
     pub rate_hz: f64,
+    /// Watched time, s: its bounds were attached.
+    pub watched_s: f64,
+    /// Its part of the time from the start of the first window to the end of the last, or of the run.
+    pub watched_share: f64,
     /// Recorded / all operations that began, while recording was on.
     pub average_rate: f64,
     /// Largest difference of a class's shares in sample and population; `None` without a sample.
@@ -92,10 +96,12 @@ fn operation(recording: &Recording, meta: &OperationMeta) -> OperationReport {
     let on = |of: fn(&OperationWindowRow) -> u64| {
         windows.iter().filter(|w| w.monitoring).map(|w| of(w)).sum::<u64>()
     };
-    let mut spans: Vec<(u64, u64)> = windows.iter().map(|w| (w.start_ns, w.end_ns)).collect();
-    spans.sort_unstable();
-    spans.dedup();
-    let watched_s = spans.iter().map(|(a, b)| b.saturating_sub(*a) as f64 * 1e-9).sum::<f64>();
+    // Each row of a window says for how long that window was watched.
+    let watched: BTreeMap<u64, u64> = windows.iter().map(|w| (w.start_ns, w.watched_ns)).collect();
+    let watched_s = watched.values().sum::<u64>() as f64 * 1e-9;
+    let first_ns = watched.keys().next().copied().unwrap_or(0);
+    let last_ns = recording.meta.end_ns.or(windows.iter().map(|w| w.end_ns).max()).unwrap_or(0);
+    let span_s = last_ns.saturating_sub(first_ns) as f64 * 1e-9;
     let share = |of: u64, all: u64| of as f64 / all.max(1) as f64;
     let mix_difference = (recorded > 0).then(|| {
         let difference =
@@ -117,6 +123,8 @@ fn operation(recording: &Recording, meta: &OperationMeta) -> OperationReport {
         population,
         recorded,
         rate_hz: if watched_s > 0.0 { begun as f64 / watched_s } else { 0.0 },
+        watched_s,
+        watched_share: if span_s > 0.0 { (watched_s / span_s).min(1.0) } else { 0.0 },
         average_rate: share(on(|w| w.recorded), on(|w| w.begun)),
         mix_difference,
         cycles: cycles.len() as u64,

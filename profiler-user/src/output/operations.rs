@@ -7,6 +7,8 @@ use profiler_core::report::{OperationReport, Report};
 
 /// Widest name of a class.
 const NAME: usize = 40;
+/// An operation that was watched for less than this part of the run is said to be.
+const WHOLE: f64 = 0.95;
 /// Classes named in a sentence.
 const NAMED: usize = 5;
 
@@ -30,8 +32,13 @@ pub(super) fn text(report: &Report, options: TextOptions) -> String {
 
 /// The heading of an operation.
 pub(super) fn title(operation: &OperationReport) -> String {
+    let part = if operation.watched_share < WHOLE {
+        format!(" in {:.2} s watched ({} of the run)", operation.watched_s, percent(operation.watched_share))
+    } else {
+        String::new()
+    };
     format!(
-        "Operation {} ({}): {} at {}/s, {} recorded, policy {}",
+        "Operation {} ({}): {} at {}/s{part}, {} recorded, policy {}",
         operation.name,
         operation.bounds,
         count(operation.population as f64),

@@ -378,7 +378,7 @@ fn operations_follow_the_table() {
     let text = super::operations::text(&report, TextOptions { width: 100, rows: 5, colours: false });
     expect![[r#"
 
-        Operation req (req=handle,class=arg0:str): 100 at 101/s, 1 recorded, policy tithe
+        Operation req (req=handle,class=arg0:str): 100 at 112/s in 0.90 s watched (9.0 % of the run), 1 recorded, policy tithe
         CLASS   COUNT  MEAN TIME  DEVIATION  RECORDED      OFF CPU  CALLS      MEASURE
         GET /a    100  2.50 ms E     503 us         1  200 us ±? S   12.0  4.10 k ±? S
           measure: calls of inner functions; average rate 23.8 %; largest difference of a class's shares in

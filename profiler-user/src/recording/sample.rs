@@ -293,6 +293,7 @@ pub(crate) fn recording() -> Recording {
             class_id: 2,
             start_ns: 1_000_000_000,
             end_ns: 2_000_000_000,
+            watched_ns: 900_000_000,
             monitoring: true,
             rate: 0.25,
             stretch: 3,

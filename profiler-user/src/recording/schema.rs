@@ -266,6 +266,7 @@ table!(OperationWindowRow, "operation_windows", 11, heap |_| 0, {
     class_id: u32 [dict],
     start_ns: u64 [dict],
     end_ns: u64 [dict],
+    watched_ns: u64 [delta],
     monitoring: bool [plain],
     rate: f64 [dict],
     stretch: u64 [dict],

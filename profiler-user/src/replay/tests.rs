@@ -74,6 +74,7 @@ fn record(path: &Path, flaws: &Flaws) {
         class_id,
         start_ns: origin_ns,
         end_ns: origin_ns + 21_000_000_000,
+        watched_ns: 21_000_000_000,
         monitoring: true,
         rate: 1.0,
         stretch: 0,

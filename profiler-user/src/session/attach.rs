@@ -249,6 +249,7 @@ impl Attachments {
             let window = OpenWindow {
                 kind,
                 start_ns,
+                opened_ns: start_ns,
                 base,
                 attached: base,
                 base_cpu_ns,

@@ -171,6 +171,7 @@ impl Session {
         let lease =
             (exit != ExitMode::None).then(|| self.attach.kernel().classes().lease_histogram()).flatten();
         self.attach.add(LiveClass {
+            last_span: (0, 0),
             id,
             candidate,
             wish,

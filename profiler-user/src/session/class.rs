@@ -97,6 +97,8 @@ pub struct OpenWindow {
     pub kind: WindowKind,
     /// First instant at which a hit was counted, ktime ns.
     pub start_ns: u64,
+    /// When its gate opened, ktime ns: of a long window, rows are written piece by piece.
+    pub opened_ns: u64,
     /// Counters at the start.
     pub base: ClassCounters,
     /// Counters when it was attached: of a long window, rows are written piece by piece.
@@ -138,6 +140,8 @@ pub enum Ending {
 
 /// A class under watch.
 pub struct LiveClass {
+    /// From when to when its last window that is over was watched, ktime ns.
+    pub last_span: (u64, u64),
     /// Index everywhere.
     pub id: ClassId,
     /// The function.
@@ -301,6 +305,16 @@ impl LiveClass {
     #[must_use]
     pub fn is_open(&self) -> bool {
         matches!(self.state, LinkState::Open(_))
+    }
+
+    /// From when to when the last window was watched, ktime ns; to `now` if it is open.
+    #[must_use]
+    pub fn span(&self, now: u64) -> (u64, u64) {
+        match &self.state {
+            LinkState::Open(window) => (window.opened_ns, now),
+            LinkState::Closing(window, closing) => (window.opened_ns, closing.end_ns),
+            LinkState::Off => self.last_span,
+        }
     }
 
     /// A window may be opened: nothing is attached, and nothing is known that forbids it.

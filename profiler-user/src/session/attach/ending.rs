@@ -185,6 +185,7 @@ impl Attachments {
             }
             let (window, state) = (window.clone(), state.clone());
             class.state = LinkState::Off;
+            class.last_span = (window.opened_ns, state.end_ns);
             let counters = self.kernel.classes().counters(member);
             let tripped_itself = state.tripped && closed.tripped_by == member.0;
             ended.push(Ended {
@@ -245,6 +246,7 @@ mod tests {
         OpenWindow {
             kind: WindowKind::Survey,
             start_ns,
+            opened_ns: start_ns,
             base: ClassCounters::default(),
             attached: ClassCounters::default(),
             base_cpu_ns: 0,

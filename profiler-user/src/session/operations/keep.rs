@@ -12,17 +12,17 @@ use profiler_core::class::ClassId;
 use profiler_core::recording::{ChangeKind, WindowKind};
 use std::collections::BTreeMap;
 
-/// Quotas of bounds are worth what operations may cost in so many seconds, and are given anew at this interval, ns.
+/// Quotas of bounds are worth what operations may cost in so many seconds, and are given anew at this interval, ns, as long as all together have
+/// not taken `SECOND` times what they may in the present second.
 const BOUND_S: f64 = 0.25;
+const SECOND: f64 = 1.5;
 const RENEW_NS: u64 = 100_000_000;
 /// What all of them take is added up over so many seconds: a burst inside may take that much at once.
 const SPENDING_S: f64 = 1.0;
 /// Hits that every quota lets through.
 const LEAST_HITS: u64 = 100;
-/// After a trip a class stays off for so long, ns, twice as long each time.
+/// After a trip what is inside stays off for twice so long, ns, and a class that did not trip for ten times as long is as good as new.
 const TRIP_NS: u64 = 1_000_000_000;
-/// Longest time off after a trip, as a power of two of that.
-const MOST_DOUBLINGS: u32 = 5;
 
 impl Session {
     /// Keeps bounds and inner functions attached, with quotas from the budget of operations.
@@ -47,6 +47,7 @@ impl Session {
         // Ends before begins, so that no begin is seen whose end is missed.
         let lingers = now < operations.linger_ns;
         let quotas = self.quotas(&operations);
+        let allowed_ns = self.operations_budget() * 1e9;
         let Operations { inner, bounds, .. } = &mut *operations;
         let with_order =
             inner.iter_mut().map(|k| (k, inner_attached)).chain(bounds.iter_mut().rev().map(|k| (k, true)));
@@ -62,8 +63,9 @@ impl Session {
                     kept.trips = 0;
                 }
             } else if std::mem::take(&mut kept.tripped) {
-                // What is inside came for all that may be spent in a second: half of the budget goes on such bursts.
-                let pause_ns = if inside { 2 * TRIP_NS } else { TRIP_NS << kept.trips.min(MOST_DOUBLINGS) };
+                // What is inside came for all that may be spent in a second: half of the budget goes on such bursts. So it does on bounds, which
+                // came for less, and with what they took until the breakpoints were gone.
+                let pause_ns = if inside { 2 * TRIP_NS } else { spending::pause_ns(kept.took_ns, allowed_ns, BOUND_S) };
                 kept.next_ns = now + pause_ns;
                 kept.trips += 1;
                 tripped.push(id);
@@ -198,13 +200,15 @@ impl Session {
         let factor = self.ledger.factor();
         let list: Vec<&Kept> = operations.inner.iter().chain(&operations.bounds).collect();
         let took_ns: Vec<f64> = list.iter().map(|k| k.took_ns).collect();
+        let left_ns = (SECOND * SPENDING_S * allowed_ns - took_ns.iter().sum::<f64>()).max(0.0);
         list.iter()
             .zip(spending::parts(&took_ns))
             .map(|(kept, part)| {
                 let class = self.attach.class(kept.class);
                 let inside = matches!(class.role, Some(OperationRole::Inner { .. }));
                 // Bounds come first: each of them may take the share whole.
-                let worth_ns = allowed_ns * if inside { part * SPENDING_S } else { BOUND_S };
+                let worth_ns =
+                    if inside { allowed_ns * part * SPENDING_S } else { left_ns.min(allowed_ns * BOUND_S) };
                 let tau_ns = (class.hit_price.ns + class.exit_price.ns).max(1e-3) * factor;
                 // OK because the cast saturates.
                 (kept.class, ((worth_ns / tau_ns) as u64).max(LEAST_HITS))

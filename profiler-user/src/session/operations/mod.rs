@@ -220,6 +220,16 @@ impl Operation {
     }
 }
 
+/// Watched time by now, ns, where it was `watched_ns` when it was looked at last, with the bounds attached or not, and the bounds'
+/// last window in common lasts or lasted over `span`.
+fn look(watched_ns: u64, (looked_ns, attached): (u64, bool), (begin_ns, end_ns): (u64, u64)) -> u64 {
+    if attached && begin_ns <= looked_ns && end_ns < looked_ns {
+        // It was over when it was still thought to be open.
+        return watched_ns.saturating_sub(looked_ns - end_ns);
+    }
+    watched_ns + end_ns.saturating_sub(begin_ns.max(looked_ns))
+}
+
 impl Session {
     /// A class that neither planner nor controller has a say in.
     pub(super) fn is_apart(&self, id: ClassId) -> bool {
@@ -302,19 +312,51 @@ impl Session {
         }
     }
 
-    /// Adds up for how long bounds were attached.
+    /// Adds up for how long all bounds of an operation were watched: from when the gate of the last one opened to when the
+    /// first one ended, which of a trip is heard of later.
     fn look_at_time(&mut self) {
         let now = now_ns();
         let Some(operations) = &mut self.operations else { return };
         for o in &mut operations.list {
-            let attached = !o.lost && o.bounds.iter().all(|id| self.attach.class(*id).is_open());
-            if attached {
-                o.watched_ns += now.saturating_sub(o.looked_ns);
-            } else if o.attached {
+            let all = |open: bool, id: &ClassId| open && self.attach.class(*id).is_open();
+            let attached = !o.lost && o.bounds.iter().fold(true, all);
+            let (mut begin_ns, mut end_ns) = (0, if o.lost { o.looked_ns } else { now });
+            for id in &o.bounds {
+                let (begin, end) = self.attach.class(*id).span(now);
+                (begin_ns, end_ns) = (begin_ns.max(begin), end_ns.min(end));
+            }
+            o.watched_ns = look(o.watched_ns, (o.looked_ns, o.attached), (begin_ns, end_ns));
+            if o.attached && (!attached || begin_ns > o.looked_ns) {
+                // What is open now may have lost its end.
                 let table = self.attach.kernel().operations();
                 table.adjust(o.number, |c| c.generation = c.generation.wrapping_add(1));
             }
             (o.looked_ns, o.attached) = (now, attached);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::look;
+
+    #[test]
+    fn what_was_watched_is_counted_between_gates() {
+        // Opened 30 ms before this look, which was 100 ms after the last one.
+        assert_eq!(look(0, (1_000, false), (1_070, 1_100)), 30);
+        // Open all the time.
+        assert_eq!(look(30, (1_100, true), (1_070, 1_200)), 130);
+        // Tripped since the last look, ...
+        assert_eq!(look(130, (1_200, true), (1_070, 1_205)), 135);
+        // ... or before it, which is heard of only now.
+        assert_eq!(look(130, (1_200, true), (1_070, 1_150)), 80);
+        // Looked at again later: nothing new.
+        assert_eq!(look(80, (1_300, false), (1_070, 1_150)), 80);
+        // Opened and tripped between two looks.
+        assert_eq!(look(80, (1_300, false), (1_310, 1_315)), 85);
+        // Opened again before anybody saw that it had been off.
+        assert_eq!(look(80, (1_300, true), (1_350, 1_400)), 130);
+        // Two bounds that were never attached together.
+        assert_eq!(look(0, (1_000, false), (1_070, 1_050)), 0);
     }
 }

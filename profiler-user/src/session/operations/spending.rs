@@ -24,6 +24,14 @@ pub(super) fn pause_spans(spent_ns: f64, inside_ns: f64, allowed_ns: f64) -> f64
     inside_ns / (0.5 * allowed_ns).max(1.0)
 }
 
+/// For how long a bound stays off whose quota, worth `least_s` of what is allowed, is used up, ns: so that on average it takes half of
+/// that. It took `took_ns` of late; `allowed_ns` a second. At most a minute.
+pub(super) fn pause_ns(took_ns: f64, allowed_ns: f64, least_s: f64) -> u64 {
+    let worth_s = (took_ns / allowed_ns.max(1.0)).clamp(least_s, 30.0);
+    // OK because the cast saturates.
+    (2.0 * worth_s * 1e9) as u64
+}
+
 /// Parts of what may be spent, by what each took: the sum is at most 2, or `1 + n / 16` of more than 16.
 pub(super) fn parts(took_ns: &[f64]) -> Vec<f64> {
     let all: f64 = took_ns.iter().sum();
@@ -47,6 +55,15 @@ mod tests {
         assert_eq!(pause_spans(20e6, 20e6, 16e6), 0.0);
         // Bounds alone are not mended by it.
         assert_eq!(pause_spans(50e6, 0.0, 16e6), 0.0);
+    }
+
+    #[test]
+    fn a_bound_that_trips_takes_half_of_what_it_may() {
+        // 20 ms a second are allowed: a quota was worth 5, and with the tail it took 8.
+        assert_eq!(pause_ns(8e6, 20e6, 0.25), 800_000_000);
+        // Not added up yet.
+        assert_eq!(pause_ns(0.0, 20e6, 0.25), 500_000_000);
+        assert_eq!((pause_ns(1e12, 20e6, 0.25), pause_ns(1.0, 0.0, 0.25)), (60_000_000_000, 2_000_000_000));
     }
 
     #[test]

@@ -46,11 +46,12 @@ impl Operation {
     /// Reads what happened since the last cut. The next window begins here.
     fn cut(&mut self, table: &OperationTable, now: u64) -> Cut {
         let orders = self.adapter.orders().clone();
+        let watched_ns = self.watched_ns.min(now.saturating_sub(self.since_ns));
         let used = u64::from(self.classes.end).min(table.next_class(self.number));
         let mut cut = Cut {
             rows: Vec::new(),
             summary: WindowSummary {
-                length_s: self.watched_ns as f64 * 1e-9,
+                length_s: watched_ns as f64 * 1e-9,
                 monitoring: self.monitoring,
                 classes: Vec::new(),
             },
@@ -66,12 +67,12 @@ impl Operation {
             let new = counters.since(last);
             *last = counters;
             // The row of the operation's own class also says that it was watched.
-            let silent = class != self.classes.start || self.watched_ns == 0;
+            let silent = class != self.classes.start || watched_ns == 0;
             if new == OperationCounters::default() && silent {
                 continue;
             }
             let of_class = orders.of(OperationClassId(class));
-            cut.rows.push(self.row(class, &new, now, (of_class.rate, of_class.stretch)));
+            cut.rows.push(self.row(class, &new, (now, watched_ns), (of_class.rate, of_class.stretch)));
             cut.begun += new.begun();
             cut.recorded += new.recorded;
             cut.cost_ns += new.cost_ns;
@@ -86,7 +87,7 @@ impl Operation {
                 });
             }
         }
-        let length_s = (self.watched_ns as f64 * 1e-9).max(1e-9);
+        let length_s = (watched_ns as f64 * 1e-9).max(1e-9);
         self.rate_hz = cut.begun as f64 / length_s;
         self.recorded_share = cut.recorded as f64 / cut.begun.max(1) as f64;
         self.population += cut.begun;
@@ -95,12 +96,19 @@ impl Operation {
         cut
     }
 
-    fn row(&self, class: u32, new: &OperationCounters, now: u64, orders: (f64, u64)) -> OperationWindowRow {
+    fn row(
+        &self,
+        class: u32,
+        new: &OperationCounters,
+        (now, watched_ns): (u64, u64),
+        orders: (f64, u64),
+    ) -> OperationWindowRow {
         OperationWindowRow {
             operation: self.number,
             class_id: class,
             start_ns: self.since_ns,
             end_ns: now,
+            watched_ns,
             monitoring: self.monitoring,
             rate: if self.monitoring { orders.0 } else { 0.0 },
             stretch: orders.1,
@@ -250,10 +258,12 @@ impl Session {
                 o.monitoring = false;
                 continue;
             }
+            // Its rate is that of the watched time, and nothing costs anything in the rest.
+            let watched = (cut.summary.length_s / elapsed_s).clamp(0.0, 1.0);
             let budget = OperationBudget {
                 cpu_per_s: ((allowed - outside) / count).max(0.0),
-                record_s: o.record_ns.max(own_ns) * 1e-9 * factor,
-                screen_s: o.screen_ns * 1e-9 * o.screen_factor(factor),
+                record_s: o.record_ns.max(own_ns) * 1e-9 * factor * watched,
+                screen_s: o.screen_ns * 1e-9 * o.screen_factor(factor) * watched,
             };
             // Only `adp` compares windows on with windows off; to the others a window in which less was recorded is a
             // window with a smaller sample.

@@ -22,6 +22,7 @@ fn window(
         class_id,
         start_ns: START + second * S,
         end_ns: START + (second + 1) * S,
+        watched_ns: S,
         monitoring: recorded > 0,
         rate: 0.5,
         stretch,
@@ -146,7 +147,7 @@ fn populations_are_exact_and_measures_weigh_as_their_stretches_do() {
     assert!((o.mix_difference.unwrap() - 5.0 / 1_505.0).abs() < 1e-12);
     // Recording was on for 1,105.
     assert!((o.average_rate - 60.0 / 1_105.0).abs() < 1e-12);
-    assert!((o.rate_hz - 1_505.0 / 3.0).abs() < 1e-9);
+    assert!((o.rate_hz - 1_505.0 / 3.0).abs() < 1e-9 && o.watched_s == 3.0, "{}", o.rate_hz);
     assert_eq!((o.cycles, o.timeouts, o.cycle_s), (2, 1, Some((10.0, 20.0, 30.0))));
     assert!((o.screening_s - 1_505.0 * 2e-6).abs() < 1e-12 && (o.recording_s - 60e-6).abs() < 1e-12);
 }

@@ -289,6 +289,7 @@ mod tests {
             class_id,
             start_ns: 0,
             end_ns: 1_000_000_000,
+            watched_ns: 1_000_000_000,
             monitoring: !measures.is_empty(),
             rate: 0.5,
             stretch,
