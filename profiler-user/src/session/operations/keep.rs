@@ -65,7 +65,8 @@ impl Session {
             } else if std::mem::take(&mut kept.tripped) {
                 // What is inside came for all that may be spent in a second: half of the budget goes on such bursts. So it does on bounds, which
                 // came for less, and with what they took until the breakpoints were gone.
-                let pause_ns = if inside { 2 * TRIP_NS } else { spending::pause_ns(kept.took_ns, allowed_ns, BOUND_S) };
+                let pause_ns =
+                    if inside { 2 * TRIP_NS } else { spending::pause_ns(kept.took_ns, allowed_ns, BOUND_S) };
                 kept.next_ns = now + pause_ns;
                 kept.trips += 1;
                 tripped.push(id);
