@@ -17,7 +17,6 @@ pub use unspent::PlanShares;
 
 use crate::class::ClassId;
 use crate::ledger::FLOOR_CPU_PER_S;
-use quotas::quota_floor;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use std::collections::BTreeMap;
@@ -47,6 +46,8 @@ struct Entry {
     drift_since_ns: Option<u64>,
     /// When the next burst of the plan begins, ns; 0: not drawn yet.
     next_burst_ns: u64,
+    /// What it took of late while it was traced, CPU s/s, smoothed.
+    taken: f64,
 }
 
 impl Entry {
@@ -84,8 +85,8 @@ pub struct Controller {
     /// Since when more goes out than comes in, and that because of classes.
     overspent_since_ns: Option<u64>,
     spending: unspent::Use,
-    /// What the classes have really taken, smoothed, CPU s/s.
-    taken: f64,
+    /// Capacity of the bucket at the last tick, ns.
+    capacity_ns: f64,
     random: StdRng,
 }
 
@@ -103,7 +104,7 @@ impl Controller {
             cpu_drift_since_ns: None,
             overspent_since_ns: None,
             spending: unspent::Use::new(),
-            taken: 0.0,
+            capacity_ns: 0.0,
             random: StdRng::seed_from_u64(config.seed),
         }
     }
@@ -117,14 +118,13 @@ impl Controller {
         tokens_ns: f64,
     ) -> Vec<Action> {
         let mut actions = Vec::new();
-        let mut traced = 0.0_f64;
         // What was refused since the last plan is not in this one.
         self.classes.retain(|id, entry| entry.attached() || orders.iter().any(|o| o.class == *id));
         for order in orders {
             let old = self.classes.get(&order.class).cloned();
-            let (mode, stops, rate, next_burst_ns) = old
-                .map_or((Mode::Sampled, 0, order.rate_hz.1, 0), |e| {
-                    (e.mode, e.stops, e.rate_hz, e.next_burst_ns)
+            let (mode, stops, rate, next_burst_ns, taken) = old
+                .map_or((Mode::Sampled, 0, order.rate_hz.1, 0, 0.0), |e| {
+                    (e.mode, e.stops, e.rate_hz, e.next_burst_ns, e.taken)
                 });
             let stopped = matches!(mode, Mode::Stopped { .. });
             let mut next_burst_ns = next_burst_ns;
@@ -141,23 +141,21 @@ impl Controller {
                 (false, _) => Mode::Sampled,
             };
             let rate_hz = if order.rate_hz.1 > 0.0 && !stopped { order.rate_hz.1 } else { rate };
-            let entry =
-                Entry { order: *order, mode: new_mode, rate_hz, stops, drift_since_ns: None, next_burst_ns };
+            let entry = Entry {
+                order: *order,
+                mode: new_mode,
+                rate_hz,
+                stops,
+                drift_since_ns: None,
+                next_burst_ns,
+                taken,
+            };
             if mode == Mode::Traced && new_mode != Mode::Traced {
                 actions.push(Action::Detach { class: order.class, reason: Reason::Planned });
             }
-            if new_mode == Mode::Traced {
-                traced += 1.0;
-            }
             self.classes.insert(order.class, entry);
         }
-        for entry in self.classes.values() {
-            if entry.mode == Mode::Traced {
-                let share = (tokens_ns.max(0.0) / traced.max(1.0)) / entry.order.tau_ns.max(1.0);
-                let quota = quota_floor(entry.rate_hz, 0.3).max(share as u64);
-                actions.push(Action::Trace { class: entry.order.class, quota });
-            }
-        }
+        actions.extend(self.first_quotas(tokens_ns));
         if period_ns != self.period_ns {
             actions.push(Action::Period { period_ns });
         }

@@ -9,6 +9,7 @@ use super::corridor::least_part;
 use super::types::{Action, Tick};
 use super::{Controller, Entry, Mode};
 use crate::class::ClassId;
+use std::collections::BTreeMap;
 
 /// A tick that took longer counts as this long for the next quotas, s.
 const LONGEST_TICK_S: f64 = 0.2;
@@ -16,14 +17,10 @@ const LONGEST_TICK_S: f64 = 0.2;
 const FIRST_HITS: f64 = 8.0;
 /// Part of the bucket that slack may take although there is a debt.
 const SLACK_SHARE: f64 = 0.5;
+/// What the first quotas of a plan have to last for, s: until all of its links are there.
+const FIRST_S: f64 = 0.3;
 /// Time constant of what classes really take, s.
 const TAKEN_TIME_S: f64 = 1.0;
-
-/// `F h + 4 sqrt(F h) + 8`.
-pub(super) fn quota_floor(rate_hz: f64, horizon_s: f64) -> u64 {
-    let expected = (rate_hz * horizon_s).max(0.0);
-    (expected + chance(expected) + FIRST_HITS) as u64
-}
 
 /// Four standard deviations of a Poisson count.
 fn chance(expected: f64) -> f64 {
@@ -92,25 +89,45 @@ fn share(wanted: &[f64], pool: f64) -> Vec<f64> {
 }
 
 impl Controller {
-    /// Smooths what the classes have really taken, also those that tripped: rates alone would not show it.
+    /// Smooths what each of the traced classes has really taken: its rate lags behind. A class that is traced no longer takes
+    /// nothing any more, whatever it took at the end; bursts wait for tokens of their own.
     pub(super) fn note_taken(&mut self, tick: &Tick<'_>) {
-        let cost = |(class, hits): &(ClassId, u64)| {
-            self.classes.get(class).map_or(0.0, |e| *hits as f64 * e.order.tau_ns)
-        };
-        let taken = tick.hits.iter().map(cost).sum::<f64>() / tick.elapsed_ns.max(1) as f64;
+        self.capacity_ns = tick.capacity_ns;
+        let hits: BTreeMap<ClassId, u64> = tick.hits.iter().copied().collect();
         let weight = 1.0 - (-(tick.elapsed_ns as f64) * 1e-9 / TAKEN_TIME_S).exp();
-        self.taken += weight * (taken - self.taken);
+        for (id, entry) in &mut self.classes {
+            let hits = hits.get(id).copied().unwrap_or(0) as f64;
+            let taken = hits * entry.order.tau_ns / tick.elapsed_ns.max(1) as f64;
+            entry.taken =
+                if entry.mode == Mode::Traced { entry.taken + weight * (taken - entry.taken) } else { 0.0 };
+        }
+    }
+
+    /// First quotas of the traced classes of a plan, until the next tick: what is expected in [`FIRST_S`], and of the tokens what else
+    /// they need; slack is there as at any tick.
+    pub(super) fn first_quotas(&self, tokens_ns: f64) -> Vec<Action> {
+        let (traced, classes) = self.expected(FIRST_S);
+        let slack_ns = SLACK_SHARE * self.capacity_ns;
+        let means = Means { tokens_ns: tokens_ns.max(0.0), income_ns: 0.0, slack_ns, paid: true };
+        let quotas = traced.iter().zip(grant(&classes, &means));
+        quotas.map(|(entry, quota)| Action::Trace { class: entry.order.class, quota }).collect()
+    }
+
+    /// The traced classes: hits expected in the horizon, price of one in ns.
+    fn expected(&self, horizon_s: f64) -> (Vec<&Entry>, Vec<(f64, f64)>) {
+        let traced: Vec<&Entry> = self.classes.values().filter(|e| e.mode == Mode::Traced).collect();
+        let classes =
+            traced.iter().map(|e| ((e.rate_hz * horizon_s).max(0.0), e.order.tau_ns.max(1.0))).collect();
+        (traced, classes)
     }
 
     /// Quotas until the next tick: a class that stays near its rate never trips, one that explodes takes at most its part.
     pub(super) fn set_quotas(&self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
         // A late tick must not grant as much again as the time it was late.
         let horizon_s = (tick.elapsed_ns as f64 * 1e-9).min(LONGEST_TICK_S) * self.config.horizon_ticks;
-        let traced: Vec<&Entry> = self.classes.values().filter(|e| e.mode == Mode::Traced).collect();
-        let classes: Vec<(f64, f64)> =
-            traced.iter().map(|e| ((e.rate_hz * horizon_s).max(0.0), e.order.tau_ns.max(1.0))).collect();
+        let (traced, classes) = self.expected(horizon_s);
         let income = (tick.income - tick.other_cost).max(0.0);
-        let load = self.traced_cost().max(self.taken);
+        let load = self.traced_cost().max(traced.iter().map(|e| e.taken).sum());
         // The same as the corridor, which leaves such classes where they are.
         let small = least_part(tick.other_cost + load - tick.income, tick);
         let means = Means {

@@ -162,7 +162,7 @@ impl Session {
     /// A window is complete: record it, tell survey and controller.
     fn window_ended(&mut self, ended: Ended) {
         let class = ClassId(ended.row.class_id);
-        self.charge_class(class);
+        self.charge_hits(class, Some((ended.row.kind, ended.row.start_ns)));
         let elapsed = ended.row.end_ns.saturating_sub(ended.row.start_ns);
         // One that saw nothing has no length, its links had.
         let paid_ns = if elapsed > 0 {
@@ -224,16 +224,22 @@ impl Session {
 
     /// Charges what a class has been hit since the last time.
     pub(super) fn charge_class(&mut self, id: ClassId) -> u64 {
+        self.charge_hits(id, None)
+    }
+
+    /// The same; `ended`: kind and start, ktime ns, of the window that has just ended, of which the class itself knows nothing any more.
+    fn charge_hits(&mut self, id: ClassId, ended: Option<(WindowKind, u64)>) -> u64 {
         let counters = self.attach.kernel().classes().counters(id);
         let now = now_ns();
         let class = self.attach.class_mut(id);
         let new = counters.since(&class.charged);
         class.charged = counters;
         let since_ns = std::mem::replace(&mut class.charged_ns, now);
-        let kind = match &class.state {
-            LinkState::Open(w) | LinkState::Closing(w, _) => Some(w.kind),
-            LinkState::Off => None,
+        let window = match &class.state {
+            LinkState::Open(w) | LinkState::Closing(w, _) => Some((w.kind, w.start_ns)),
+            LinkState::Off => ended,
         };
+        let (kind, opened_ns) = (window.map(|w| w.0), window.map_or(since_ns, |w| w.1));
         let metric = self.is_metric(id);
         let class = self.attach.class(id);
         let charge = match kind {
@@ -246,10 +252,6 @@ impl Session {
             None => Charge::Traced,
         };
         let own = new.attempted.saturating_sub(new.bystanders);
-        let opened_ns = match &class.state {
-            LinkState::Open(w) | LinkState::Closing(w, _) => w.start_ns,
-            LinkState::Off => since_ns,
-        };
         let elapsed_s = now.saturating_sub(since_ns.max(opened_ns)) as f64 * 1e-9;
         let cold_ns = cost::cold_ns(class.cold, self.own_cpu * elapsed_s / own as f64);
         let ends = exits(&new);
