@@ -163,5 +163,6 @@ fn meta() -> Meta {
         not_observed: vec![],
         warnings: vec![],
         operations: vec![],
+        slowest_answer: None,
     }
 }

@@ -72,6 +72,24 @@ pub struct Meta {
     /// Operations that were asked for.
     #[serde(default)]
     pub operations: Vec<OperationMeta>,
+    /// The breaker's slowest answer; `None`: no quota was used up, or the agent died.
+    #[serde(default)]
+    pub slowest_answer: Option<SlowestAnswer>,
+}
+
+/// The breaker's slowest answer to a quota that was used up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlowestAnswer {
+    /// Answers of the run, those that ended bursts and looks of the survey included.
+    pub answers: u64,
+    /// From the hit that used the quota up until the governor ran, ns.
+    pub governor_ns: u64,
+    /// From that hit until its link began to be closed, ns: about then hits stop.
+    pub closing_ns: u64,
+    /// What the hypervisor took from all CPUs around it, ns; 0 where that was not asked for (an answer within 1 ms).
+    pub stolen_ns: u64,
+    /// In what time it took that, ns.
+    pub stolen_over_ns: u64,
 }
 
 /// What the agent itself used.

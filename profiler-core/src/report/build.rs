@@ -312,6 +312,7 @@ fn receipt(recording: &Recording, ledger: &LedgerSummary, run: &RunContext) -> R
         spent_s: ledger.spent_s.clone(),
         worst_second: ledger.worst_second,
         trips: tripped.len() as u32,
+        slowest_answer: meta.slowest_answer,
         losses: meta.losses,
         hits_dropped: recording.windows.iter().map(|w| w.dropped).sum(),
         hits_attempted: recording.windows.iter().map(|w| w.attempted).sum(),

@@ -7,7 +7,7 @@ pub use operations::{OperationClassReport, OperationReport};
 
 use crate::class::{RecordKind, SiteClass, Tier};
 use crate::estimate::Estimate;
-use crate::recording::{ChangeKind, Charge, Losses, MeasuredOverhead, NotObserved};
+use crate::recording::{ChangeKind, Charge, Losses, MeasuredOverhead, NotObserved, SlowestAnswer};
 use crate::units::OverheadBudget;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -118,6 +118,9 @@ pub struct Receipt {
     pub worst_second: f64,
     /// Classes that tripped the breaker.
     pub trips: u32,
+    /// The breaker's slowest answer to a quota that was used up; `None`: none was.
+    #[serde(default)]
+    pub slowest_answer: Option<SlowestAnswer>,
     /// Losses.
     pub losses: Losses,
     /// Hits lost in classes, of those attempted.

@@ -87,10 +87,7 @@ pub(super) fn lines(report: &Report) -> Vec<(&'static str, String)> {
     if let Some(v) = r.spent_s.get(&Charge::Bystanders).filter(|v| **v > 0.0) {
         lines.push(("beside it", format!("{} taken from other processes (not part of the budget)", s(*v))));
     }
-    lines.push((
-        "breaker",
-        if r.trips == 1 { "1 class tripped".into() } else { format!("{} classes tripped", r.trips) },
-    ));
+    lines.push(("breaker", breaker(r)));
     lines.push(("hits lost", lost_of(r.hits_dropped, r.hits_attempted)));
     lines.push(("samples lost", samples_lost(&r.losses, report.samples)));
     if r.losses.rows_not_written > 0 {
@@ -110,6 +107,25 @@ pub(super) fn lines(report: &Report) -> Vec<(&'static str, String)> {
     ));
     lines.push(("tier", tier_text(r.tier).to_owned()));
     lines
+}
+
+/// Classes that tripped, and how late the latest answer to any quota was.
+fn breaker(r: &Receipt) -> String {
+    let tripped =
+        if r.trips == 1 { "1 class tripped".into() } else { format!("{} classes tripped", r.trips) };
+    let Some(slowest) = r.slowest_answer else { return tripped };
+    let time = duration_ns(slowest.closing_ns as f64);
+    let stolen = if slowest.stolen_ns > 0 {
+        let (stolen, over) = (slowest.stolen_ns as f64, slowest.stolen_over_ns as f64);
+        format!(" (the machine had {} stolen in the {} around it)", duration_ns(stolen), duration_ns(over))
+    } else {
+        String::new()
+    };
+    let of = match slowest.answers {
+        0 | 1 => "1 used-up quota".into(),
+        n => format!("{} used-up quotas, the slowest", count(n as f64)),
+    };
+    format!("{tripped}; {of} answered after {time}{stolen}")
 }
 
 fn lost_of(lost: u64, of: u64) -> String {

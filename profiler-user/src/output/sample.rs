@@ -2,7 +2,7 @@
 
 use profiler_core::class::{RecordKind, SiteClass, Source, Tier};
 use profiler_core::estimate::Estimate;
-use profiler_core::recording::{ChangeKind, Charge};
+use profiler_core::recording::{ChangeKind, Charge, SlowestAnswer};
 use profiler_core::report::{LogEntry, Receipt, Report, Row};
 use profiler_core::units::OverheadBudget;
 use std::collections::BTreeMap;
@@ -106,6 +106,13 @@ pub(super) fn report() -> Report {
             ]),
             worst_second: 0.017,
             trips: 1,
+            slowest_answer: Some(SlowestAnswer {
+                answers: 1_204,
+                governor_ns: 60_800_000,
+                closing_ns: 61_000_000,
+                stolen_ns: 70_000_000,
+                stolen_over_ns: 1_200_000_000,
+            }),
             losses: meta.losses,
             hits_dropped: 6,
             hits_attempted: 374_010,

@@ -47,7 +47,9 @@ fn table_and_receipt_in_80_columns() {
               spent on      traced 31.0 ms, bursts 12.0 ms, survey 3.00 ms, samples 19.8 ms,
                             context switches 1.20 ms, attach 1.00 ms
               beside it     400 us taken from other processes (not part of the budget)
-              breaker       1 class tripped
+              breaker       1 class tripped; 1,204 used-up quotas, the slowest answered
+                            after 61.0 ms (the machine had 70.0 ms stolen in the 1.20 s
+                            around it)
               hits lost     6 of 374,010 (0.002 %)
               samples lost  1 of 991 (0.10 %): 1 ring full
               agent         0.60 % of one CPU, 41 MiB resident; 12 MiB in the kernel
@@ -92,7 +94,8 @@ fn table_and_receipt_in_120_columns() {
               spent on      traced 31.0 ms, bursts 12.0 ms, survey 3.00 ms, samples 19.8 ms, context switches 1.20 ms, attach
                             1.00 ms
               beside it     400 us taken from other processes (not part of the budget)
-              breaker       1 class tripped
+              breaker       1 class tripped; 1,204 used-up quotas, the slowest answered after 61.0 ms (the machine had 70.0 ms
+                            stolen in the 1.20 s around it)
               hits lost     6 of 374,010 (0.002 %)
               samples lost  1 of 991 (0.10 %): 1 ring full
               agent         0.60 % of one CPU, 41 MiB resident; 12 MiB in the kernel

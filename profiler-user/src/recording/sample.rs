@@ -67,6 +67,13 @@ pub(crate) fn meta() -> Meta {
             inner_hit_ns: 700.0,
             inner_classes: vec![1],
         }],
+        slowest_answer: Some(SlowestAnswer {
+            answers: 3,
+            governor_ns: 90_000,
+            closing_ns: 120_000,
+            stolen_ns: 0,
+            stolen_over_ns: 0,
+        }),
     }
 }
 

@@ -14,6 +14,7 @@
 //! any hit. Calls that are still open when the links are gone
 //! are recorded with the time that they had taken so far.
 
+mod answer;
 mod ending;
 
 use super::class::{LinkState, LiveClass, OpenWindow};
@@ -24,10 +25,13 @@ use crate::prober::{
 };
 use crate::target::Target;
 use profiler_core::class::ClassId;
-use profiler_core::recording::{OpenCallRow, WindowKind, WindowRow};
+use profiler_core::recording::{OpenCallRow, SlowestAnswer, WindowKind, WindowRow};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+
+pub use answer::Answer;
+use answer::Answers;
 
 /// Classes that get a link of their own when many are attached at once; the others share.
 pub(super) const OWN_LINKS: usize = 24;
@@ -57,6 +61,8 @@ pub struct Ended {
     pub closed_ns: u64,
     /// Grace periods were short meanwhile.
     pub expedited: bool,
+    /// How late the breaker took off the last of its links, if it did.
+    pub answer: Option<Answer>,
     /// Its calls that had not ended.
     pub open_calls: Vec<OpenCallRow>,
 }
@@ -73,13 +79,23 @@ pub struct Attachments {
     last_cpu_ns: u64,
     /// Hits are counted by thread, too.
     by_thread: bool,
+    answers: Answers,
 }
 
 impl Attachments {
     /// Nothing attached.
     #[must_use]
     pub fn new(kernel: Arc<Kernel>, governor: Governor, pid: u32) -> Self {
-        Self { kernel, governor, pid, classes: Vec::new(), operations: 0, last_cpu_ns: 0, by_thread: false }
+        Self {
+            kernel,
+            governor,
+            pid,
+            classes: Vec::new(),
+            operations: 0,
+            last_cpu_ns: 0,
+            by_thread: false,
+            answers: Answers::default(),
+        }
     }
 
     /// The classes, by id.
@@ -122,6 +138,12 @@ impl Attachments {
     #[must_use]
     pub fn governor(&self) -> &Governor {
         &self.governor
+    }
+
+    /// The breaker's slowest answer so far; `None`: no quota was used up.
+    #[must_use]
+    pub fn slowest_answer(&self) -> Option<SlowestAnswer> {
+        self.answers.slowest(self.governor.status().trips)
     }
 
     /// The kernel side.

@@ -91,11 +91,14 @@ impl Session {
         } else {
             (ChangeKind::Trial, "its trial began")
         };
-        let text = if row.end_ns > row.start_ns {
+        let mut text = if row.end_ns > row.start_ns {
             format!("{} calls and {ms:.1} ms after {what} its quota was used up", row.kept)
         } else {
             "called so often while it was being attached that the breaker took it off".to_owned()
         };
+        if let Some(remark) = ended.answer.and_then(|a| a.remark()) {
+            text = format!("{text}; {remark}");
+        }
         self.note_change(kind, Some(ClassId(row.class_id)), text);
     }
 

@@ -95,6 +95,7 @@ impl Session {
             (None, None) => "failed".to_owned(),
         });
         self.meta.agent = agent_use(helpers_ns);
+        self.meta.slowest_answer = self.attach.slowest_answer();
         for notice in self.writer.take_notices() {
             self.progress.note(&notice);
         }

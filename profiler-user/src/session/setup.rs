@@ -378,6 +378,7 @@ fn meta(
         not_observed: Vec::new(),
         warnings: Vec::new(),
         operations: Vec::new(),
+        slowest_answer: None,
     }
 }
 

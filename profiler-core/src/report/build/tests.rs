@@ -3,6 +3,7 @@ use crate::class::{ExitMode, RecordKind, SiteClass, Tier};
 use crate::cost::{CostModel, Price};
 use crate::recording::{
     AgentUse, Charge, FORMAT_VERSION, FrameRow, HistogramRow, LedgerRow, Losses, Meta, SampleRow,
+    SlowestAnswer,
 };
 
 const S: u64 = 1_000_000_000;
@@ -39,6 +40,7 @@ fn empty() -> Recording {
             not_observed: vec![],
             warnings: vec![],
             operations: vec![],
+            slowest_answer: None,
         },
         classes: vec![],
         windows: vec![],
@@ -229,8 +231,10 @@ fn a_gap_or_a_trip_is_not_exact() {
     let mut w = window(WindowKind::Trace, 0.0, 6.0, 500);
     (w.tripped, w.gated, w.attempted) = (true, 40, 540);
     r.windows = vec![w];
+    r.meta.slowest_answer = Some(SlowestAnswer { answers: 4, closing_ns: 61_000_000, ..Default::default() });
     let report = Report::from_recording(&r);
     assert_eq!((report.rows[0].calls.unwrap().source, report.receipt.trips), (Source::Burst, 1));
+    assert_eq!(report.receipt.slowest_answer, r.meta.slowest_answer);
     // What the used-up quota turned away were calls.
     assert_eq!(report.rows[0].calls.unwrap().n, 540);
     // They came after the window's end: 499 waits of 6 s.

@@ -2,6 +2,7 @@
 
 use super::super::class::{Closing, Ending, LinkState, LiveClass, OpenWindow};
 use super::super::window::{closing, row};
+use super::answer::read_steal;
 use super::{Attachments, Ended, now_ns};
 use crate::governor::{ClosedLink, Reason};
 use crate::target::Target;
@@ -126,6 +127,7 @@ impl Attachments {
     /// Takes note of the links that have been closed since the last call; returns the windows that ended with them.
     pub fn collect(&mut self, target: &Target) -> Vec<Ended> {
         self.end_drains();
+        self.answers.watch(now_ns(), read_steal);
         let mut ended = Vec::new();
         for closed in self.governor.table().drain_closed() {
             self.note_closed(target, &closed, &mut ended);
@@ -160,6 +162,7 @@ impl Attachments {
     fn note_closed(&mut self, target: &Target, closed: &ClosedLink, ended: &mut Vec<Ended>) {
         let group = ClassId(closed.class);
         let tripped = closed.reason != Reason::Released;
+        let answer = self.answers.note(closed, now_ns(), read_steal);
         let members = self.members(group);
         for member in members {
             if tripped && let LinkState::Open(window) = &self.class(member).state {
@@ -194,6 +197,7 @@ impl Attachments {
                 watched_ns: closed.close_began_ns,
                 closed_ns: closed.closed_ns,
                 expedited: closed.expedited,
+                answer,
                 open_calls: Vec::new(),
             });
         }
