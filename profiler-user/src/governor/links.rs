@@ -81,6 +81,8 @@ struct Group {
     head: AtomicPtr<Link>,
     /// Alarms from before this time belong to an earlier attachment.
     begun_ns: AtomicU64,
+    /// When its last link was registered: just after the kernel had made it.
+    attached_ns: AtomicU64,
     /// The trip that put TRIPPED there.
     trip_ns: AtomicU64,
     tripped_by: AtomicU32,
@@ -223,6 +225,8 @@ impl LinkTable {
         if last.is_null() {
             return if self.is_tripped(class) { Registered::Tripped } else { Registered::Held };
         }
+        // Before it can be taken.
+        group.attached_ns.store(now_ns(), Ordering::Release);
         let mut head = group.head.load(Ordering::Acquire);
         loop {
             if head == tripped() {
@@ -339,8 +343,9 @@ impl LinkTable {
         group.tripped_by.store(class, Ordering::Relaxed);
         let head = group.head.swap(tripped(), Ordering::AcqRel);
         let taken_ns = now_ns();
-        // Of a link made just before, the breakpoint goes at once.
-        let old = trip_ns.saturating_sub(group.begun_ns.load(Ordering::Relaxed)) > FRESH_NS;
+        // Of a link made just before, the breakpoint goes at once. What counts is the attach, however late the gates opened, and the
+        // closing, however late the trip was heard of.
+        let old = taken_ns.saturating_sub(group.attached_ns.load(Ordering::Acquire)) > FRESH_NS;
         // OK because only this thread writes TRIPPED, and it was not there.
         for link in Chain(head) {
             // SAFETY: the link is ours until it is handed over.
