@@ -7,7 +7,9 @@
 //! time. Measured with 64 links of one function: the last trap was gone after 900 ms with 4 closers, 200 ms with 16, 10 ms
 //! with 64, because threads that wait together share a grace period. So there are many; they cost some KiB each.
 //!
-//! - *urgent*: real-time where a class has tripped. Each keeps the links that it will close (see [`super::keep`]).
+//! - *urgent*: real-time where a class has tripped, and for links of one function always: the end of a burst of a hot function is no
+//!   trip, and nobody could hurry a closer at ordinary priority while the target pays for hits that count for nothing. Each keeps the
+//!   links that it will close (see [`super::keep`]).
 //! - *patient*: ordinary priority, for links that no urgent one keeps, above all big ones, which a
 //!   real-time thread must not close: unregistering a function costs about 1 us of CPU time.
 
@@ -102,7 +104,7 @@ fn run(table: &LinkTable, index: usize, socket: Option<OwnedFd>, tell: &Sender<b
             kept.receive();
         }
         for link in mailbox.take_all_in_order() {
-            let waits = urgent && !LinkTable::hurries(link);
+            let waits = urgent && LinkTable::may_wait(link);
             if waits {
                 priority::lower();
             }
@@ -115,5 +117,62 @@ fn run(table: &LinkTable, index: usize, socket: Option<OwnedFd>, tell: &Sender<b
             return;
         }
         drain(mailbox.wake.as_fd());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::governor::tests::lingering;
+    use std::time::{Duration, Instant};
+
+    /// Urgent closers of this process that are not real-time.
+    fn lowered() -> usize {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        let urgent = tasks.filter(|task| {
+            let name = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+            let index = name.trim().strip_prefix("tithe-close-").and_then(|i| i.parse::<usize>().ok());
+            index.is_some_and(|i| i < URGENT_CLOSERS)
+        });
+        let tids = urgent.filter_map(|task| task.file_name().to_str()?.parse::<i32>().ok());
+        // SAFETY: asks for the policy of a thread, which may be gone (-1).
+        let policy = |tid: i32| unsafe { libc::sched_getscheduler(tid) } & !libc::SCHED_RESET_ON_FORK;
+        tids.map(policy).filter(|p| *p == libc::SCHED_OTHER).count()
+    }
+
+    fn becomes(wanted: usize) -> bool {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(5) {
+            // Other tests start closers meanwhile, which are not real-time from the first instant.
+            if lowered() == wanted {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        false
+    }
+
+    #[test]
+    fn a_released_link_of_one_function_is_closed_in_real_time_and_a_shared_one_is_not() {
+        let table = Arc::new(LinkTable::new(8).unwrap());
+        let closers = Closers::start(&table).unwrap();
+        if !becomes(0) {
+            eprintln!("SKIP real-time priority is refused");
+            return;
+        }
+        for (class, functions, expected) in [(1, 1, 0), (2, 200, 1)] {
+            let (peer, link) = lingering();
+            table.begin(class);
+            table.register(class, link, functions);
+            table.release(class);
+            // Long enough for the closer to be in `close`, which takes a minute.
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(becomes(expected), "{functions} functions: {} lowered", lowered());
+            assert_eq!(table.closing(), 1, "{functions} functions");
+            // Ends it.
+            drop(peer);
+        }
+        assert!(becomes(0));
+        drop(closers);
     }
 }

@@ -395,10 +395,11 @@ impl LinkTable {
         signal(mailbox.wake.as_fd());
     }
 
-    /// Whether the target is paying for a link that a closer has been given.
-    pub(super) fn hurries(link: *mut Link) -> bool {
+    /// Whether a link that a closer has been given may be closed at ordinary priority: released, and of more than one function. One of
+    /// a single function costs a real-time thread microseconds of CPU time, and the target may be hitting it.
+    pub(super) fn may_wait(link: *mut Link) -> bool {
         // SAFETY: the mailbox gave the caller the link.
-        unsafe { (*link).record.reason != Reason::Released }
+        unsafe { (*link).record.reason == Reason::Released && (*link).functions > 1 }
     }
 
     /// On a closer: close it, note when, and send it back to the agent. `mailbox`: where it came from. `kept`: what this closer keeps.

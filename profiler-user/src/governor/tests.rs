@@ -386,7 +386,7 @@ fn gates_that_would_open_on_a_tripped_group_say_so() {
 
 /// A descriptor whose closing takes a minute, as that of a link takes a grace period: a socket that lingers over what its peer does
 /// not read.
-fn lingering() -> (std::net::TcpStream, OwnedFd) {
+pub(super) fn lingering() -> (std::net::TcpStream, OwnedFd) {
     use std::io::Write;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut socket = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
