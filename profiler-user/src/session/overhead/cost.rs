@@ -5,7 +5,9 @@ use crate::session::Session;
 use crate::session::attach::now_ns;
 use crate::session::metric::Metric;
 use crate::session::surveying::BYSTANDER_SHARE;
+use profiler_core::class::ClassId;
 use profiler_core::recording::{Charge, WindowKind};
+use std::collections::BTreeMap;
 
 /// Share of the budget that counting the metric may cost.
 const METRIC_SHARE: f64 = 0.1;
@@ -13,7 +15,7 @@ const METRIC_SHARE: f64 = 0.1;
 const JUDGED_NS: f64 = 500e6;
 /// Time constant of the cost by which it is judged, ns: a quiet hour before must not excuse what it costs now.
 const RECENT_NS: f64 = 2e9;
-/// The metric's quota is given for so long, and anew at this interval, ns.
+/// The metric may take what so long brings at once; what it took is given back as time passes, at this interval, ns.
 const QUOTA_NS: (f64, u64) = (500e6, 100_000_000);
 
 /// The account of a metric.
@@ -21,6 +23,8 @@ const QUOTA_NS: (f64, u64) = (500e6, 100_000_000);
 pub struct MetricCost {
     /// When the metric's classes were given their quotas last.
     quota_ns: u64,
+    /// What they have taken.
+    taken: BTreeMap<ClassId, Taken>,
     /// The breaker stopped one of them.
     tripped: bool,
     /// Counts of the kernel's probe that are charged: own, others.
@@ -92,7 +96,28 @@ impl MetricCost {
     }
 }
 
-/// Hits that a class of the metric may take until its quota is given anew, at `tau_s` each: twice what the time may cost. The quota stops
+/// What a class of the metric has taken of the hits that it may take at once, and when that was reckoned.
+#[derive(Debug, Default, Clone, Copy)]
+struct Taken {
+    hits: f64,
+    time_ns: u64,
+}
+
+impl Taken {
+    /// The quota to be given now: the `full` one less what was taken, of which as much comes back as the time since is worth. `used`: hits
+    /// since the last time. So a class takes what it is given per second and, once, a full quota more, however often that is given anew.
+    fn renew(&mut self, full: u64, used: u64, now_ns: u64) -> u64 {
+        let full = full as f64;
+        let part = now_ns.saturating_sub(self.time_ns) as f64 / QUOTA_NS.0;
+        let back = full * part.min(1.0);
+        // Not more than all: a target that worked on many CPUs a moment ago owes nothing for them.
+        self.hits = (self.hits + used as f64 - back).clamp(0.0, full);
+        self.time_ns = now_ns;
+        (full - self.hits).max(back).max(1.0) as u64
+    }
+}
+
+/// Hits that a class of the metric may take at once, at `tau_s` each: twice what the time of [`QUOTA_NS`] may cost. The quota stops
 /// what explodes, [`MetricCost::is_too_dear`] what is merely dear.
 fn quota(allowed: f64, tau_s: f64) -> u64 {
     (2.0 * METRIC_SHARE * allowed * QUOTA_NS.0 * 1e-9 / tau_s.max(1e-12)).max(100.0) as u64
@@ -130,7 +155,7 @@ impl Session {
     }
 
     /// The breaker stopped a class through its own quota.
-    pub(in crate::session) fn note_metric_trip(&mut self, id: profiler_core::class::ClassId) {
+    pub(in crate::session) fn note_metric_trip(&mut self, id: ClassId) {
         if let Some(comparison) = self.comparison.as_mut().filter(|c| c.classes().contains(&id)) {
             comparison.cost.tripped = true;
         }
@@ -139,6 +164,12 @@ impl Session {
     /// CPU s/s that counting takes from the target.
     pub(in crate::session) fn metric_cost(&self) -> f64 {
         self.comparison.as_ref().map_or(0.0, |c| c.cost.recent().0)
+    }
+
+    /// [`Taken::renew`] of a class of the metric.
+    fn renewed(&mut self, id: ClassId, full: u64, used: u64, now_ns: u64) -> u64 {
+        let taken = self.comparison.as_mut().map(|c| c.cost.taken.entry(id).or_default());
+        taken.map_or(full, |t| t.renew(full, used, now_ns))
     }
 
     /// Bounds what counting costs, and keeps the metric's classes attached. The error says why it cannot go on.
@@ -172,9 +203,13 @@ impl Session {
         let budget = quota_budget(self.own_cpu, self.ledger.bucket().rate(), |cpu| self.allowed(cpu));
         for id in classes {
             let class = self.attach.class(id);
-            let quota = quota(budget, class.hit_price.seconds());
+            let full = quota(budget, class.hit_price.seconds());
             if class.is_open() {
                 if renew {
+                    // Negative by the hits that came after the last.
+                    let left = u64::try_from(self.attach.kernel().classes().remaining_quota(id)).unwrap_or(0);
+                    let used = self.attach.quota(id).saturating_sub(left);
+                    let quota = self.renewed(id, full, used, now);
                     self.attach.set_quota(id, quota);
                 }
             } else if class.may_open() && self.rearm_wanted.is_empty() {
@@ -183,6 +218,7 @@ impl Session {
                         "the breaker stopped {name}: more calls than a tenth of the budget allows"
                     ));
                 }
+                let quota = self.renewed(id, full, 0, now);
                 self.open_windows(WindowKind::Trace, &[(id, quota)]);
             }
             if let Some(why) = &self.attach.class(id).refused {
@@ -265,5 +301,42 @@ mod tests {
         // 3 CPUs; 64 that began to work a moment ago.
         assert_eq!((of(3.0, 0.06), of(1.0, 1.28)), (6_000, 128_000));
         assert_eq!(quota(two_percent(0.0), 1e-3), 100);
+    }
+
+    /// Hits within 2 s of a class that takes all that it is given, or `wanted` in each interval.
+    fn taken_in_2_s(wanted: u64) -> (u64, u64) {
+        let (mut taken, mut total, mut least) = (Taken::default(), 0, u64::MAX);
+        let mut quota = taken.renew(1_000, 0, 5_000_000_000);
+        for i in 1..=20 {
+            let used = wanted.min(quota);
+            total += used;
+            quota = taken.renew(1_000, used, 5_000_000_000 + i * QUOTA_NS.1);
+            least = least.min(quota);
+        }
+        (total, least)
+    }
+
+    #[test]
+    fn a_quota_given_anew_gives_no_more_than_the_time_brings() {
+        // A full one, and 19 times a fifth of it: not 20 full ones.
+        assert_eq!(taken_in_2_s(u64::MAX), (1_000 + 19 * 200, 200));
+        // What the time brings can go on, and half of it leaves nothing to give back.
+        assert_eq!(taken_in_2_s(200), (4_000, 1_000));
+        assert_eq!(taken_in_2_s(100).1, 1_000);
+        // An agent that was held up for long gives a full one and no more.
+        let mut taken = Taken { hits: 1_000.0, time_ns: 0 };
+        assert_eq!(taken.renew(1_000, 0, 9_000_000_000), 1_000);
+    }
+
+    #[test]
+    fn a_quota_follows_what_the_target_may_take() {
+        let mut taken = Taken { hits: 0.0, time_ns: 0 };
+        // 700 of 1,000 taken in 0.1 s, and now it works on eight CPUs: 8,000 less 700.
+        assert_eq!(taken.renew(8_000, 700, 100_000_000), 8_000);
+        assert_eq!(taken.renew(8_000, 8_000, 200_000_000), 1_600);
+        // On one CPU again: what it took on eight does not stop it.
+        assert_eq!(taken.renew(1_000, 0, 300_000_000), 200);
+        assert_eq!(taken.renew(1_000, 100, 400_000_000), 200);
+        assert_eq!(taken.renew(1_000, 0, 500_000_000), 300);
     }
 }
