@@ -53,7 +53,7 @@ const SUBJECTS: &[Subject] = &[
 
 /// Targets at 0.5 and 5 % as well.
 const MORE_BUDGETS: [&str; 3] = ["steady", "exploding", "threads200"];
-/// Targets that bpftrace watches as well. (Beside `threads200`, 400 busy threads with the twin's, it takes minutes to start.)
+/// Targets that bpftrace watches as well. (Beside `threads200`, 400 busy threads with the twin's, it took minutes to start.)
 const WITH_BPFTRACE: [&str; 5] = ["steady", "seasonal", "exploding", "alternating", "lock"];
 
 /// Names of the parts, for `--list`.
@@ -276,7 +276,7 @@ pub fn governor(options: &Options) -> Result<String> {
     }
     let mut text = format!(
         "{table}\nRuns of {} s, a target of its own for each, which counts its operations itself. Beside it runs a twin, started at the same moment and \
-         never watched: slowdown and CPU time are against the twin's, by what the two do in the second before and the second after (one instance may be twice as fast as the other for all of its life); each thread of the one takes turns on the two CPUs with the same thread of the other (not with 200 threads). `alone`: nobody \
+         never watched: slowdown and CPU time are against the twin's, by what the two do in the second before and the second after (one instance may be twice as fast as the other for all of its life); each thread of the one takes turns on the two CPUs with the same thread of the other (`threads200`: each is a control group that gets half of each CPU). `alone`: nobody \
          watches either, which is what the method cannot tell from 0. `exceptions` and `panics` have no twin and are compared with the run alone of the \
          same round (`alone`: with that of the round before). `idle` is judged by CPU per operation, `lock` is watched with `--progress \
          operations`. bpftrace counts the same functions.\n",
