@@ -14,8 +14,9 @@
 //! another CPU:   off CPU = (A_2 - A_1) - (B_2 - B_1)
 //! ```
 //! While the thread runs, both terms grow alike; while it is away, only the first does. On the same CPU it does not matter where the thread was
-//! between, nor of which class it is. `rq_clock_task` leaves out what interrupts and the hypervisor take from *its* CPU, where the kernel accounts
-//! that, so that e of two CPUs cannot be compared; there the second row is used. It has two errors: what interrupts and the hypervisor took since
+//! between, nor of which class it is. `rq_clock_task` stands still while interrupts or the hypervisor have *its* CPU, where the kernel accounts
+//! that (`IRQ_TIME_ACCOUNTING`, `PARAVIRT_TIME_ACCOUNTING`). So the first row is short by what they took from that CPU between the two
+//! moments, and e of two CPUs cannot be compared; there the second row is used. It has two errors: what interrupts and the hypervisor took since
 //! the thread's last arrival counts as off CPU, and B is also set where a running thread is reniced, pinned or moved to another
 //! group, which makes what it ran before that off CPU, too.
 
@@ -80,6 +81,14 @@ mod tests {
         assert_eq!(off_cpu_ns(&at(0, 104, 54, 100, 50), &at(0, 108, 58, 100, 50)), 0);
         // It was reniced while it ran: `before` moved alone.
         assert_eq!(off_cpu_ns(&at(0, 104, 54, 100, 50), &at(0, 108, 58, 100, 57)), 0);
+    }
+
+    #[test]
+    fn on_the_same_cpu_what_the_hypervisor_took_of_a_wait_is_missing() {
+        // It waits for 100 ms, in 60 of which the CPU is stolen and its clock stands still.
+        assert_eq!(off_cpu_ns(&at(0, 104, 54, 100, 50), &at(0, 144, 54, 200, 54)), 40 * MS);
+        // On another CPU they are in it.
+        assert_eq!(off_cpu_ns(&at(0, 104, 54, 100, 54), &at(1, 900, 54, 200, 54)), 100 * MS);
     }
 
     #[test]
