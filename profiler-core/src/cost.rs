@@ -11,6 +11,10 @@ use crate::class::{ExitMode, RecordKind, SiteClass};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+/// What a trap costs depends on what the host's other CPUs and guests do: a price is not believed closer than this part of it,
+/// however closely it was calibrated (docs/design.md, "Rates that the price hides").
+pub const PRICE_DRIFT: f64 = 0.25;
+
 /// A measured price in nanoseconds, with its spread.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Price {
@@ -62,6 +66,14 @@ impl Price {
     #[must_use]
     pub fn uncertainty(self) -> f64 {
         if self.ns > 0.0 { ((self.max_ns - self.min_ns) / (2.0 * self.ns)).max(0.0) } else { 0.0 }
+    }
+
+    /// The smallest and the largest price that are believed of a target, ns: the calibration's own, and [`PRICE_DRIFT`] beyond. One that was
+    /// given as exact stays so.
+    #[must_use]
+    pub fn drifted(self) -> (f64, f64) {
+        let drift = if self.min_ns == self.max_ns { 0.0 } else { PRICE_DRIFT };
+        (self.min_ns * (1.0 - drift), self.max_ns * (1.0 + drift))
     }
 
     /// The price multiplied by `factor`, spread included.

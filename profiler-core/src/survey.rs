@@ -21,7 +21,7 @@ pub use types::{
 };
 
 use crate::class::ClassId;
-use crate::stats::bursts::Stop;
+use crate::stats::bursts::{Burst, Drift, Stop};
 use state::{Noted, State};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -49,6 +49,10 @@ pub struct Survey {
     stage: Stage,
     /// Bursts to come, link by link.
     queue: VecDeque<Vec<BurstRequest>>,
+    /// More of them, and not before which instant, ns.
+    later: VecDeque<(u64, Vec<Vec<BurstRequest>>)>,
+    /// Time from one pass of the second look to the next, s.
+    apart_s: f64,
     /// Bursts that run, and what is reserved for each, CPU s.
     in_flight: BTreeMap<ClassId, (BurstRequest, f64)>,
     /// Shared links asked for so far.
@@ -72,6 +76,8 @@ impl Survey {
             states,
             stage: Stage::First,
             queue: VecDeque::new(),
+            later: VecDeque::new(),
+            apart_s: 0.0,
             in_flight: BTreeMap::new(),
             links: 0,
             landed: Vec::new(),
@@ -113,6 +119,14 @@ impl Survey {
         let running = !self.in_flight.is_empty();
         if now_ns.saturating_sub(begin_ns) >= self.config.time_limit_ns {
             return if running { Step::Wait { cpu_s: 0.0 } } else { self.end(Ended::Time) };
+        }
+        if self.queue.is_empty()
+            && let Some((due_ns, _)) = self.later.front()
+        {
+            if now_ns < *due_ns {
+                return if running { Step::Wait { cpu_s: 0.0 } } else { Step::Pause { until_ns: *due_ns } };
+            }
+            self.queue = self.later.pop_front().map(|(_, items)| items.into()).unwrap_or_default();
         }
         if self.queue.is_empty() {
             if running {
@@ -193,10 +207,11 @@ impl Survey {
             && let Some(state) = self.states.get_mut(&outcome.class)
         {
             state.aborted = true;
-            for item in &mut self.queue {
+            for item in self.queue.iter_mut().chain(self.later.iter_mut().flat_map(|(_, items)| items)) {
                 item.retain(|r| r.class != outcome.class);
             }
             self.queue.retain(|item| !item.is_empty());
+            self.later.iter_mut().for_each(|(_, items)| items.retain(|item| !item.is_empty()));
         }
         // Aborted bursts slowed the others all the same.
         self.landed.push((request, outcome));
@@ -260,6 +275,11 @@ impl Survey {
         for requests in lost.into_values() {
             let link = self.next_link();
             self.queue.push_back(requests.into_iter().map(|r| BurstRequest { link, ..r }).collect());
+        }
+        if self.stage != Stage::First {
+            let looks: Vec<Vec<Burst>> = self.states.values().map(State::looks).collect();
+            let drift = Drift::pooled(looks.iter().map(Vec::as_slice), self.apart_s);
+            self.states.values_mut().for_each(|s| s.drift = drift);
         }
     }
 

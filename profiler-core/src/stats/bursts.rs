@@ -9,6 +9,10 @@
 //!    Bursts are weighted by what they were designed to see, not by what they saw, because hot moments use up
 //!    a quota sooner and would count less.
 
+mod drift;
+
+pub use drift::Drift;
+
 use super::counts::{garwood, waiting_time};
 use super::{Interval, t_quantile, z_quantile};
 use crate::class::Source;
@@ -155,6 +159,12 @@ impl Burst {
 /// The price's own uncertainty is added in quadrature on each side.
 #[must_use]
 pub fn rate(bursts: &[Burst], level: f64) -> Option<Estimate> {
+    rate_with(bursts, level, None)
+}
+
+/// [`rate`], where it is known how much bursts of this target's other classes differ.
+#[must_use]
+pub fn rate_with(bursts: &[Burst], level: f64, drift: Option<&Drift>) -> Option<Estimate> {
     let bursts: Vec<&Burst> = bursts.iter().filter(|b| b.time_s.is_finite() && b.time_s > 0.0).collect();
     let time: f64 = bursts.iter().map(|b| b.time_s).sum();
     if time <= 0.0 {
@@ -178,9 +188,11 @@ pub fn rate(bursts: &[Burst], level: f64) -> Option<Estimate> {
             Stop::Quota => waiting_time(one.hits as f64, level),
             Stop::Window => garwood(one.hits as f64, level),
         };
-        counts.scaled(1.0 / time)
+        let poisson = counts.scaled(1.0 / time);
+        drift.map_or(poisson, |drift| drift.widened(one, value, poisson, level))
     } else {
-        spread_interval(&bursts, value, hits, level)
+        let moderated = drift.and_then(|drift| drift.interval(&bursts, value, level));
+        moderated.unwrap_or_else(|| spread_interval(&bursts, value, hits, level))
     };
     let busy = bursts.iter().map(|b| b.busy).sum::<f64>() / bursts.len() as f64;
     let statistical = if bursts.len() < FEW_BURSTS && time < LONG_S {

@@ -8,6 +8,9 @@
 //! | would need more than 0.6 of the long window | all together on shared links, for the long window: attaching is paid once |
 //! | else | a link of its own, a quota, a window that the quota ends |
 //! | the quota ends it within 20 ms | the same, with no other burst opened meanwhile |
+//!
+//! What is over in a quarter of the long window is counted in several bursts (`passes`), as many as the budget affords: first all
+//! classes once, then all again, spread over the long window.
 
 use super::{BurstRequest, Link, Survey};
 use crate::burst::{FRESH_DELAY_NS, FRESH_NS};
@@ -27,6 +30,10 @@ const LEAST_LONG_S: f64 = 0.5;
 const OWN_PART: f64 = 0.6;
 /// Quiet classes that need no shared link.
 const FEW: usize = 8;
+/// Longer than this part of the long window: it is one burst.
+const LONG_PART: f64 = 0.25;
+/// Fewest hits of each of several bursts.
+const LEAST_PASS_HITS: u64 = 30;
 /// Classes on a shared link of the quiet.
 const QUIET_PER_LINK: usize = 100;
 /// Left at the end of the time for closing what is open, ns.
@@ -73,7 +80,7 @@ impl Survey {
         items
     }
 
-    /// Bursts, link by link, that make the rates good: long ones first.
+    /// Bursts, link by link, that make the rates good: long ones first. Those of later passes go into `later`.
     pub(super) fn second_look(&mut self, now_ns: u64) -> Vec<Vec<BurstRequest>> {
         let left_ns = self.left_ns(now_ns).saturating_sub(CLOSING_NS);
         let long_s = (self.states.len() as f64 * LONG_PER_CLASS_S).max(LEAST_LONG_S);
@@ -88,7 +95,9 @@ impl Survey {
                 chosen.push((state.class.class, Interval { low: hz.low, high: hz.high }, hz.value));
             }
         }
-        let quota_s = self.common_quota_s(&chosen, left_ns as f64 * 1e-9, long_s);
+        let left_s = left_ns as f64 * 1e-9;
+        let passes = self.affordable_passes(&chosen, left_s, long_s);
+        let quota_s = self.common_quota_s(&chosen, left_s, long_s, passes);
         let (mut quiet, mut own) = (Vec::new(), Vec::new());
         for (class, hz, value) in &chosen {
             let hits = self.hits(*class, quota_s);
@@ -110,13 +119,17 @@ impl Survey {
         // Long ones first, they overlap with all others; then those that a plan may trace or not; what is too hot for any plan last.
         let rank = |(_, value, _, hits): &(ClassId, f64, f64, u64)| {
             let length_s = *hits as f64 / value;
-            if length_s > 0.25 * long_s { 0 } else { 1 + u32::from(length_s < HOT_S) }
+            if length_s > LONG_PART * long_s { 0 } else { 1 + u32::from(length_s < HOT_S) }
         };
         own.sort_by(|a, b| rank(a).cmp(&rank(b)).then(a.1.total_cmp(&b.1)).then(a.0.cmp(&b.0)));
         let mut items = self.quiet_items(&quiet, long_ns);
+        let mut later = vec![Vec::new(); passes.saturating_sub(1) as usize];
         for (class, value, low, hits) in own {
             let tau_s = self.tau_s(class);
-            let link = if hits as f64 / value < HOT_S { Link::Alone } else { Link::Own };
+            let length_s = hits as f64 / value;
+            let bursts = bursts_of(hits, length_s, long_s, passes);
+            let each = hits.div_ceil(bursts);
+            let link = if length_s < HOT_S { Link::Alone } else { Link::Own };
             // The quota is to end it, also where the pilot's luck was good.
             let window_s = (1.5 * hits as f64 / low.max(0.1 * value)).clamp(HOT_S, long_s);
             let window_ns = ((window_s * 1e9) as u64).max(self.config.first_window_ns);
@@ -124,8 +137,14 @@ impl Survey {
                 state.quota_s = hits as f64 * tau_s;
                 state.window_ns = window_ns;
             }
-            items.push(vec![BurstRequest { class, quota_hits: hits, window_ns, link }]);
+            let item = vec![BurstRequest { class, quota_hits: each, window_ns, link }];
+            later.iter_mut().take(bursts as usize - 1).for_each(|pass| pass.push(item.clone()));
+            items.push(item);
         }
+        let apart_ns = long_ns / u64::from(passes.max(1));
+        self.apart_s = apart_ns as f64 * 1e-9;
+        let due = (1..).map(|pass| now_ns + pass * apart_ns);
+        self.later = due.zip(later).filter(|(_, pass)| !pass.is_empty()).collect();
         items
     }
 
@@ -170,22 +189,47 @@ impl Survey {
         hits.min(self.config.wanted_hits).max(self.config.least_hits)
     }
 
-    /// The quota in time that all classes can have, so that together they cost what there will be.
-    fn common_quota_s(&self, classes: &[(ClassId, Interval, f64)], left_s: f64, long_s: f64) -> f64 {
+    /// Most passes with which all classes get what they get in one.
+    fn affordable_passes(&self, classes: &[(ClassId, Interval, f64)], left_s: f64, long_s: f64) -> u32 {
+        let budget_s = self.second_look_s(left_s);
+        let quota_s = self.common_quota_s(classes, left_s, long_s, 1);
+        let fits = |passes: &u32| self.cost_s(classes, long_s, quota_s, *passes) <= budget_s;
+        (2..=self.config.passes).rev().find(fits).unwrap_or(1)
+    }
+
+    /// What there is for a second look, CPU s.
+    fn second_look_s(&self, left_s: f64) -> f64 {
         let earned_s = PLANNED * self.config.means.income * left_s;
-        let budget_s = (self.config.cpu_limit_s - self.spent_s).min(earned_s);
-        let cost_s = |quota_s: f64| -> f64 {
-            let one = |(class, _, hz): &(ClassId, Interval, f64)| {
-                let tau_s = self.tau_s(*class);
-                let hits = self.hits(*class, quota_s) as f64;
-                // Of the quiet, what they show in the long window.
-                if hits > OWN_PART * long_s * hz {
-                    return hz * long_s * tau_s;
-                }
-                hits * tau_s + self.tail_s(hz * tau_s, hits / hz) + self.config.attach_cost_s
-            };
-            classes.iter().map(one).sum()
+        (self.config.cpu_limit_s - self.spent_s).min(earned_s)
+    }
+
+    /// What a second look costs with this quota in time, CPU s.
+    fn cost_s(&self, classes: &[(ClassId, Interval, f64)], long_s: f64, quota_s: f64, passes: u32) -> f64 {
+        let one = |(class, _, hz): &(ClassId, Interval, f64)| {
+            let tau_s = self.tau_s(*class);
+            let hits = self.hits(*class, quota_s);
+            let length_s = hits as f64 / hz;
+            // Of the quiet, what they show in the long window.
+            if length_s > OWN_PART * long_s {
+                return hz * long_s * tau_s;
+            }
+            let bursts = bursts_of(hits, length_s, long_s, passes) as f64;
+            let after_s = self.tail_s(hz * tau_s, length_s / bursts) + self.config.attach_cost_s;
+            hits as f64 * tau_s + bursts * after_s
         };
+        classes.iter().map(one).sum()
+    }
+
+    /// The quota in time that all classes can have, so that together they cost what there will be.
+    fn common_quota_s(
+        &self,
+        classes: &[(ClassId, Interval, f64)],
+        left_s: f64,
+        long_s: f64,
+        passes: u32,
+    ) -> f64 {
+        let budget_s = self.second_look_s(left_s);
+        let cost_s = |quota_s: f64| self.cost_s(classes, long_s, quota_s, passes);
         // Cost grows with the quota: halve the interval.
         let (mut low, mut high) = (0.0, self.config.largest_quota_s);
         if cost_s(high) <= budget_s {
@@ -265,6 +309,15 @@ impl Survey {
     pub(super) fn left_ns(&self, now_ns: u64) -> u64 {
         let begun = self.begin_ns.unwrap_or(now_ns);
         self.config.time_limit_ns.saturating_sub(now_ns.saturating_sub(begun))
+    }
+}
+
+/// Into how many bursts a class's hits are divided that take `length_s` s.
+fn bursts_of(hits: u64, length_s: f64, long_s: f64, passes: u32) -> u64 {
+    if length_s > LONG_PART * long_s {
+        1
+    } else {
+        (hits / LEAST_PASS_HITS).clamp(1, u64::from(passes.max(1)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the survey knows of one class.
 
 use super::{BurstOutcome, BurstRequest, Link, RateEstimate, SurveyClass, SurveyConfig};
-use crate::stats::bursts::{self, Burst, BurstTime, Stop, undilated_s};
+use crate::stats::bursts::{self, Burst, BurstTime, Drift, Stop, undilated_s};
 
 /// Cost of neighbours, relative to a burst's own undilated time, above which the burst is not used but repeated.
 const DISTURBED: f64 = 0.1;
@@ -42,6 +42,8 @@ pub(super) struct State {
     /// ... and those that it ended for a neighbour on the same link.
     pub lost: u32,
     pub aborted: bool,
+    /// What bursts of all classes differ by, as far as that is known.
+    pub drift: Option<Drift>,
 }
 
 impl State {
@@ -58,6 +60,7 @@ impl State {
             voids: 0,
             lost: 0,
             aborted: false,
+            drift: None,
         }
     }
 
@@ -83,6 +86,7 @@ impl State {
             cpu_per_s,
         };
         let tau = self.class.tau;
+        let (least_ns, most_ns) = tau.drifted();
         let own =
             |neighbours_s: f64, tau_ns: f64| undilated_s(&time(neighbours_s), outcome.hits, tau_ns * 1e-9);
         let time_s = own(neighbours_s, tau.ns);
@@ -92,8 +96,8 @@ impl State {
             hits: outcome.hits,
             stop,
             time_s,
-            time_low_s: own((1.0 + NEIGHBOUR_ERROR) * neighbours_s, tau.max_ns),
-            time_high_s: own((1.0 - NEIGHBOUR_ERROR) * neighbours_s, tau.min_ns),
+            time_low_s: own((1.0 + NEIGHBOUR_ERROR) * neighbours_s, most_ns),
+            time_high_s: own((1.0 - NEIGHBOUR_ERROR) * neighbours_s, least_ns),
             quota: Some(request.quota_hits),
             window_s: Some(request.window_ns as f64 * 1e-9 * share),
             busy: time(neighbours_s).busy(),
@@ -135,13 +139,19 @@ impl State {
         Noted::Done
     }
 
+    /// What tells how unlike moments are: its bursts, or the only one and its pilot. Of one class these two say nothing, of many they do.
+    pub fn looks(&self) -> Vec<Burst> {
+        let pilot = if self.bursts.len() == 1 { self.rough.last() } else { None };
+        self.bursts.iter().chain(pilot).copied().collect()
+    }
+
     fn windows(&self) -> impl Iterator<Item = &Burst> {
         self.bursts.iter().chain(&self.rough)
     }
 
     pub fn rate(&self, level: f64) -> Option<RateEstimate> {
         let bursts = if self.bursts.is_empty() { &self.rough } else { &self.bursts };
-        let mut rate_hz = bursts::rate(bursts, level)?;
+        let mut rate_hz = bursts::rate_with(bursts, level, self.drift.as_ref())?;
         if rate_hz.n == 0 {
             rate_hz.value = 0.5 / bursts.iter().map(|b| b.time_s).sum::<f64>();
         }

@@ -5,6 +5,7 @@ use crate::stats::sim::{exponential, rng};
 use crate::units::OverheadBudget;
 use rand::rngs::StdRng;
 
+mod drift;
 mod means;
 mod voids;
 
@@ -15,13 +16,15 @@ struct Target {
     reaction_s: f64,
     attach_s: f64,
     classes: BTreeMap<ClassId, (f64, f64)>,
+    /// Speed from its first instant on, slot by slot, over and over; none: 1.
+    speeds: Vec<f64>,
 }
 
 impl Target {
     /// `classes`: (rate per own second, price of a hit in s).
     fn new(seed: u64, classes: &[(f64, f64)]) -> Self {
         let classes = classes.iter().enumerate().map(|(i, c)| (ClassId(i as u32), *c)).collect();
-        Self { rng: rng(seed), now_ns: 1e9, reaction_s: 50e-6, attach_s: 1e-3, classes }
+        Self { rng: rng(seed), now_ns: 1e9, reaction_s: 50e-6, attach_s: 1e-3, classes, speeds: Vec::new() }
     }
 
     fn survey_classes(&self) -> Vec<SurveyClass> {
@@ -60,7 +63,7 @@ impl Target {
             .iter()
             .map(|r| Live {
                 request: *r,
-                next_own_s: exponential(&mut self.rng, 1.0 / self.classes[&r.class].0),
+                next_own_s: self.gap_s(0.0, self.classes[&r.class].0),
                 hits: 0,
                 extra: 0,
                 tripped_s: None,
@@ -93,7 +96,7 @@ impl Target {
             let Some((i, hit_own_s)) = next else { break };
             let wall_s = hit_own_s + cost_s;
             let (rate, tau) = self.classes[&live[i].request.class];
-            let gap = exponential(&mut self.rng, 1.0 / rate);
+            let gap = self.gap_s(wall_s, rate);
             // A link goes as a whole, when one of its classes has tripped.
             let link = live[i].request.link;
             let shared = matches!(link, Link::Shared(_));
@@ -179,6 +182,11 @@ fn run_with<D: PartialEq>(
             Step::Wait { cpu_s } => {
                 assert!(cpu_s > available, "asked to wait for what is there");
                 target.now_ns += 10e6;
+                0.0
+            }
+            Step::Pause { until_ns } => {
+                assert!(until_ns as f64 > target.now_ns, "asked to wait for what is over");
+                target.now_ns = until_ns as f64;
                 0.0
             }
             Step::Run(requests) => {
@@ -268,8 +276,8 @@ fn a_hundred(price: impl Fn(i32) -> f64) -> Hundred {
         let done = run_with(&mut target, &classes, config, 0.02, cheap);
         assert!(done.seconds <= 5.2, "{} s", done.seconds);
         assert!(done.survey.unmeasured().is_empty());
-        // Nobody is attached alone a hundred times.
-        assert!(done.links < 120, "{} links", done.links);
+        // The hottest half four times, nobody of the others alone.
+        assert!(done.links < 240, "{} links", done.links);
         for r in done.survey.rates() {
             let rate = truth[r.class.0 as usize].0;
             sum.all += 1;
@@ -317,7 +325,7 @@ fn unknown_classes_share_links_and_the_hot_one_leaves_them() {
     // The hot one alone, the others all together for long.
     let Step::Run(second) = survey.next_step(2, 1.0, cheap) else { panic!("no burst") };
     let hot: Vec<_> = second.iter().filter(|r| !matches!(r.link, Link::Shared(_))).collect();
-    assert!(hot.len() == 1 && hot[0].class.0 == 7 && hot[0].link == Link::Alone && hot[0].quota_hits == 480);
+    assert!(hot.len() == 1 && hot[0].class.0 == 7 && hot[0].link == Link::Alone && hot[0].quota_hits == 120);
     assert!(second.iter().all(|r| r.class.0 == 7 || r.link == second[0].link && r.window_ns == 800_000_000));
     // Never seen is not never.
     let rates = survey.rates();
@@ -417,7 +425,7 @@ fn many_classes_are_decided_together() {
 fn one_burst(survey: &mut Survey, now_ns: u64, tokens_s: f64) -> Option<BurstRequest> {
     match survey.next_step(now_ns, tokens_s, curious) {
         Step::Run(requests) => requests.first().copied(),
-        Step::Wait { .. } | Step::Done(_) => None,
+        Step::Wait { .. } | Step::Pause { .. } | Step::Done(_) => None,
     }
 }
 

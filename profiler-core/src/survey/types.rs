@@ -28,6 +28,9 @@ pub struct SurveyConfig {
     pub own_links: usize,
     /// Classes of unknown rate on one link: its last function is off some 65 us x this after its first.
     pub unknown_per_link: usize,
+    /// Bursts at most into which the second look divides the hits of a class that is over in a part of its long window: one
+    /// sees a moment, and a target's rates change from one to the next. As many as the budget affords.
+    pub passes: u32,
     /// Bursts per class in every round after the second: their spread gives the interval.
     pub bursts_per_round: u32,
     /// Rounds at most.
@@ -67,6 +70,7 @@ impl Default for SurveyConfig {
             wanted_hits: 480,
             own_links: 24,
             unknown_per_link: 8,
+            passes: 4,
             bursts_per_round: 3,
             rounds: 6,
             batch: 24,
@@ -250,6 +254,12 @@ pub enum Step {
     Wait {
         /// Tokens wanted, CPU s; 0 while outcomes are missing.
         cpu_s: f64,
+    },
+    /// Nothing is open, and nothing is to be opened yet: the next bursts of classes that have been looked at are to see other
+    /// moments. Ask again then.
+    Pause {
+        /// Instant, ns.
+        until_ns: u64,
     },
     /// The survey is over.
     Done(Ended),

@@ -184,8 +184,10 @@ impl Session {
                 let opened = self.start_round(&requests);
                 self.abort_refused(&requests, &opened);
             }
-            Step::Wait { .. } if now < until_ns => self.phase = Phase::Survey { survey, until_ns },
-            Step::Run(_) | Step::Wait { .. } | Step::Done(_) => {
+            Step::Wait { .. } | Step::Pause { .. } if now < until_ns => {
+                self.phase = Phase::Survey { survey, until_ns };
+            }
+            Step::Run(_) | Step::Wait { .. } | Step::Pause { .. } | Step::Done(_) => {
                 let estimates = survey.rates();
                 self.warn_verbose(&format!(
                     "survey over ({}): {} functions in {} rounds, {:.1} ms of CPU time, {:.1} s before its limit",

@@ -2,6 +2,7 @@
 
 use super::samples::Shares;
 use crate::class::Source;
+use crate::cost::PRICE_DRIFT;
 use crate::estimate::Estimate;
 use crate::ledger::LedgerSummary;
 use crate::recording::{ClassRow, Recording, WindowKind, WindowRow};
@@ -21,10 +22,6 @@ const SEAM_NS: u64 = 1_000_000;
 /// What was not attached at the ends of the run and still leaves the counts *exact over the attached time*: the
 /// time that attaching and detaching take, ns, or one hundredth of the run.
 const ENDS_NS: u64 = 100_000_000;
-
-/// So far a price may lie from the one that was calibrated, in part of it: the load of the machine's other guests and CPUs is another
-/// one. The same trap on a `push` was calibrated at 696 ns on the idle machine and at 831 ns (7 runs of 825 to 848) on the busy one.
-const PRICE_DRIFT: f64 = 0.25;
 
 /// Said of a rate that has no upper end.
 const HIDDEN_RATE: &str = "called so often that what a hit costs, which is known to about a quarter, hides the time between two \

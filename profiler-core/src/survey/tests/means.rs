@@ -51,6 +51,7 @@ fn quotas_are_cut_to_a_full_bucket_in_every_stage() {
     let config = SurveyConfig {
         attach_cost_s: 0.1e-3,
         detach_delay_s: 20e-3,
+        passes: 1,
         means: Means { burst_limit_s: 0.49e-3, most_granted_s: 0.7e-3, ..Means::default() },
         ..SurveyConfig::default()
     };

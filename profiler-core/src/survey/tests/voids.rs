@@ -25,7 +25,7 @@ fn seen(request: &BurstRequest, quota: bool) -> BurstOutcome {
 fn step(survey: &mut Survey, now_ns: u64) -> Vec<BurstRequest> {
     match survey.next_step(now_ns, 1.0, cheap) {
         Step::Run(requests) => requests,
-        Step::Wait { .. } | Step::Done(_) => Vec::new(),
+        Step::Wait { .. } | Step::Pause { .. } | Step::Done(_) => Vec::new(),
     }
 }
 
