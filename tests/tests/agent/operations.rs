@@ -263,6 +263,30 @@ fn a_small_budget_bounds_recording_and_says_so() {
     );
 }
 
+#[test]
+fn a_hot_pair_is_watched_together_and_keeps_to_the_budget() {
+    let Some(folder) = start("a_hot_pair_is_watched_together_and_keeps_to_the_budget") else { return };
+    let mut target = Target::start("requests");
+    // Millions of them a second, of which a hit or two a millisecond can be paid for.
+    target.command("start 0 1 8");
+    let path = folder.path().to_owned();
+    let arguments = ["--budget", "2%", "--no-ab", "--operation", "pair=handle..query"];
+    let mut agent = Agent::start_plain(target.pid(), &path, &arguments);
+    agent.wait_message("tithe: following operations");
+    sleep_ms(5_000);
+    let (finished, recorded) = stop(agent);
+    target.command("stop");
+    let predicted = finished.report().receipt.predicted;
+    assert!(predicted < 0.035, "{predicted}; {}", finished.messages);
+    let all = |of: fn(&OperationWindowRow) -> u64| recorded.operation_windows.iter().map(of).sum::<u64>();
+    let (population, unmatched, begun) = (all(|w| w.population), all(|w| w.unmatched), all(|w| w.begun));
+    assert!(population > 500, "{population}; {}", finished.messages);
+    // Begins without ends and ends without begins: few, or they would not have been attached together.
+    assert!(unmatched + begun - population < population, "{unmatched} unmatched, {begun}, {population}");
+    let operation = &finished.report().operations[0];
+    assert!(operation.watched_share < 0.5 && operation.rate_hz > 1e5, "{operation:?}");
+}
+
 /// What `tithe record` says and returns with these arguments.
 fn refused(target: &Target, folder: &tempfile::TempDir, arguments: &[&str]) -> String {
     let output = std::process::Command::new(profiler_tests::program("tithe"))

@@ -95,7 +95,6 @@ fn surveyed(passes: u32, most_hz: f64, spread: f64, dearer: f64) -> Judged {
 #[test]
 fn several_bursts_hold_a_speed_that_changes() {
     let (one, four) = (surveyed(1, 2e5, 0.3, 1.0), surveyed(4, 2e5, 0.3, 1.0));
-    eprintln!("speed changes: {one:?} {four:?}");
     // One burst and its pilot show how unlike moments are, too.
     assert!(one.held > 0.65 && four.held > 0.93, "{one:?} {four:?}");
     assert!(four.close > 1.3 * one.close, "{one:?} {four:?}");
@@ -104,14 +103,12 @@ fn several_bursts_hold_a_speed_that_changes() {
 #[test]
 fn a_price_that_is_wrong_by_a_fifth_is_held() {
     let four = surveyed(4, 1e6, 0.0, 1.2);
-    eprintln!("dearer: {:?} {four:?}", surveyed(1, 1e6, 0.0, 1.2));
     assert!(four.held > 0.93, "{four:?}");
 }
 
 #[test]
 fn intervals_of_a_calm_target_stay_narrow() {
     let (one, four) = (surveyed(1, 2e5, 0.0, 1.0), surveyed(4, 2e5, 0.0, 1.0));
-    eprintln!("calm: {one:?} {four:?}");
     assert!((0.93..=0.995).contains(&four.held), "{four:?}");
     assert!(four.half_width < 1.6 * one.half_width, "{one:?} {four:?}");
 }

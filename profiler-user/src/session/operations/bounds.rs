@@ -117,6 +117,7 @@ impl Session {
                 record_ns: 0.0,
                 screen_ns,
                 bounds_off: 0,
+                off_until_ns: 0,
                 lost: false,
                 rate_hz: 0.0,
                 recorded_share: 0.0,

@@ -5,7 +5,7 @@ use super::super::attach::now_ns;
 use super::super::class::{Ending, OperationRole};
 use super::super::overhead::Comparison;
 use super::window::switch;
-use super::{Kept, Operations, spending};
+use super::{Kept, Operation, Operations, spending};
 use crate::prober::operation::OPERATION_MONITORING;
 use profiler_core::adapt::PolicyKind;
 use profiler_core::class::ClassId;
@@ -21,8 +21,32 @@ const RENEW_NS: u64 = 100_000_000;
 const SPENDING_S: f64 = 1.0;
 /// Hits that every quota lets through.
 const LEAST_HITS: u64 = 100;
+/// The same of bounds that are many: they divide those.
+const LEAST_OF_MANY: u64 = 4;
 /// After a trip what is inside stays off for twice so long, ns, and a class that did not trip for ten times as long is as good as new.
 const TRIP_NS: u64 = 1_000_000_000;
+
+impl Operations {
+    /// A bound of which the quota is used up takes all bounds of its operation off: begins without ends, and ends without begins, cost as
+    /// much and say nothing. They come back together when on average they took half of what their operation may.
+    fn pause_tripped(&mut self, now: u64, allowed_ns: f64) {
+        let Self { list, bounds, .. } = self;
+        let each_ns = allowed_ns / list.len().max(1) as f64;
+        for o in list {
+            let own = |kept: &&mut Kept| o.bounds.contains(&kept.class);
+            let (mut took_ns, mut tripped) = (0.0, false);
+            for kept in bounds.iter_mut().filter(own) {
+                took_ns += kept.took_ns;
+                tripped |= kept.tripped;
+            }
+            if tripped {
+                o.off_until_ns = now + spending::pause_ns(took_ns, each_ns, BOUND_S);
+                // Nobody waits for those that were not attached yet.
+                bounds.iter_mut().filter(own).for_each(|kept| kept.trips = kept.trips.max(1));
+            }
+        }
+    }
+}
 
 impl Session {
     /// Keeps bounds and inner functions attached, with quotas from the budget of operations.
@@ -32,7 +56,11 @@ impl Session {
             self.hold_operations();
             return;
         }
-        if self.operations.as_ref().is_some_and(|o| now.saturating_sub(o.quotas_ns) >= RENEW_NS) {
+        // After a trip at once: the pause follows what was taken.
+        let due = |o: &Operations| {
+            now.saturating_sub(o.quotas_ns) >= RENEW_NS || o.bounds.iter().any(|kept| kept.tripped)
+        };
+        if self.operations.as_deref().is_some_and(due) {
             self.renew_quotas(now);
         }
         let Some(mut operations) = self.operations.take() else { return };
@@ -40,34 +68,37 @@ impl Session {
         let recording = !begun || operations.list.iter().any(|o| o.monitoring);
         let inner_wanted = recording && operations.policy != PolicyKind::None;
         let inner_attached = inner_wanted && operations.inner_off == 0;
-        let closed: Vec<ClassId> =
-            operations.list.iter().filter(|o| o.bounds_off > 0).flat_map(|o| o.bounds.clone()).collect();
+        let allowed_ns = self.operations_budget() * 1e9;
+        operations.pause_tripped(now, allowed_ns);
+        let of = |off: &dyn Fn(&Operation) -> bool| -> Vec<ClassId> {
+            operations.list.iter().filter(|o| off(o)).flat_map(|o| o.bounds.clone()).collect()
+        };
+        let closed = of(&|o| o.bounds_off > 0);
+        let paused = of(&|o| now < o.off_until_ns);
         let mut wanted = Vec::new();
         let mut tripped = Vec::new();
         // Ends before begins, so that no begin is seen whose end is missed.
         let lingers = now < operations.linger_ns;
         let quotas = self.quotas(&operations);
-        let allowed_ns = self.operations_budget() * 1e9;
         let Operations { inner, bounds, .. } = &mut *operations;
         let with_order =
             inner.iter_mut().map(|k| (k, inner_attached)).chain(bounds.iter_mut().rev().map(|k| (k, true)));
         for (kept, attach) in with_order {
             let id = kept.class;
-            let attach = attach && !closed.contains(&id);
+            let pause = paused.contains(&id);
+            let attach = attach && !pause && !closed.contains(&id);
             let class = self.attach.class(id);
             let inside = matches!(class.role, Some(OperationRole::Inner { .. }));
             if class.is_open() {
-                if !attach && !lingers {
+                if !attach && (pause || !lingers) {
                     self.attach.close(&self.target, id, Ending::AtOnce);
                 } else if kept.trips > 0 && now > kept.next_ns + 10 * TRIP_NS {
                     kept.trips = 0;
                 }
             } else if std::mem::take(&mut kept.tripped) {
-                // What is inside came for all that may be spent in a second: half of the budget goes on such bursts. So it does on bounds, which
-                // came for less, and with what they took until the breakpoints were gone.
-                let pause_ns =
-                    if inside { 2 * TRIP_NS } else { spending::pause_ns(kept.took_ns, allowed_ns, BOUND_S) };
-                kept.next_ns = now + pause_ns;
+                // What is inside came for all that may be spent in a second: half of the budget goes on such bursts. When bounds come back their
+                // operation says.
+                kept.next_ns = if inside { now + 2 * TRIP_NS } else { now };
                 kept.trips += 1;
                 tripped.push(id);
             } else if attach && class.may_open() && now >= kept.next_ns {
@@ -156,7 +187,8 @@ impl Session {
             let last = std::mem::replace(&mut kept.seen, here);
             let cost_ns = here.0.wrapping_sub(last.0) as f64 * class.hit_price.ns
                 + here.1.wrapping_sub(last.1) as f64 * class.exit_price.ns;
-            kept.took_ns = cost_ns * factor + if fresh { 0.0 } else { kept.took_ns };
+            // Of one that has tripped nothing is forgotten until its pause is known.
+            kept.took_ns = cost_ns * factor + if fresh && !kept.tripped { 0.0 } else { kept.took_ns };
         }
         let inside_ns: f64 = operations.inner.iter().map(|k| k.took_ns).sum();
         let spent_ns = inside_ns + operations.bounds.iter().map(|k| k.took_ns).sum::<f64>();
@@ -188,7 +220,7 @@ impl Session {
             }
         }
         let text = format!(
-            "inner functions and bounds took {:.1} ms, where operations may take {:.1} ms in {SPENDING_S} s: inner functions are              off for {pause_s:.0} s, and nothing is recorded meanwhile",
+            "inner functions and bounds took {:.1} ms, where operations may take {:.1} ms in {SPENDING_S} s: inner functions are off for {pause_s:.0} s, and nothing is recorded meanwhile",
             spent_ns * 1e-6,
             allowed_ns * 1e-6
         );
@@ -199,22 +231,23 @@ impl Session {
     fn quotas(&self, operations: &Operations) -> BTreeMap<ClassId, u64> {
         let allowed_ns = self.operations_budget() * 1e9;
         let factor = self.ledger.factor();
-        let list: Vec<&Kept> = operations.inner.iter().chain(&operations.bounds).collect();
-        let took_ns: Vec<f64> = list.iter().map(|k| k.took_ns).collect();
-        let left_ns = (SECOND * SPENDING_S * allowed_ns - took_ns.iter().sum::<f64>()).max(0.0);
-        list.iter()
-            .zip(spending::parts(&took_ns))
-            .map(|(kept, part)| {
-                let class = self.attach.class(kept.class);
-                let inside = matches!(class.role, Some(OperationRole::Inner { .. }));
-                // Bounds come first: each of them may take the share whole.
-                let worth_ns =
-                    if inside { allowed_ns * part * SPENDING_S } else { left_ns.min(allowed_ns * BOUND_S) };
-                let tau_ns = (class.hit_price.ns + class.exit_price.ns).max(1e-3) * factor;
-                // OK because the cast saturates.
-                (kept.class, ((worth_ns / tau_ns) as u64).max(LEAST_HITS))
-            })
-            .collect()
+        let took = |list: &[Kept]| -> Vec<f64> { list.iter().map(|kept| kept.took_ns).collect() };
+        let (inside, outside) = (took(&operations.inner), took(&operations.bounds));
+        // Bounds come first, whatever is inside took.
+        let left_ns = SECOND * SPENDING_S * allowed_ns - outside.iter().sum::<f64>();
+        let bounds_ns = left_ns.clamp(0.0, allowed_ns * BOUND_S);
+        let least = (LEAST_HITS / outside.len().max(1) as u64).max(LEAST_OF_MANY);
+        let hits = |(kept, worth_ns, least): (&Kept, f64, u64)| {
+            let class = self.attach.class(kept.class);
+            let tau_ns = (class.hit_price.ns + class.exit_price.ns).max(1e-3) * factor;
+            // OK because the cast saturates.
+            (kept.class, ((worth_ns / tau_ns) as u64).max(least))
+        };
+        let all: Vec<f64> = inside.iter().chain(&outside).copied().collect();
+        let parts = spending::parts(&all).into_iter().map(|part| allowed_ns * part * SPENDING_S);
+        let inner = operations.inner.iter().zip(parts).map(|(kept, ns)| (kept, ns, LEAST_HITS));
+        let bounds = operations.bounds.iter().zip(spending::parts(&outside));
+        inner.chain(bounds.map(|(kept, part)| (kept, part * bounds_ns, least))).map(hits).collect()
     }
 
     fn say_refused(&mut self, id: ClassId) {

@@ -22,6 +22,7 @@ pub use spec::{MeasureSpec, OperationArgs, OperationSpec};
 
 use super::Session;
 use super::attach::now_ns;
+use super::class::{LiveClass, OperationRole};
 use crate::failure::Failure;
 use crate::prober::OFF_CPU_UNKNOWN;
 use crate::prober::{MAX_OPERATIONS, OperationCounters, OperationReader, OperationRecord};
@@ -100,6 +101,8 @@ struct Operation {
     screen_ns: f64,
     /// Windows for which bounds stay off, because screening is too dear.
     bounds_off: u32,
+    /// Its bounds stay off until this time, ktime ns: one of them has used up its quota.
+    off_until_ns: u64,
     /// Its system calls are not watched any more: they were too dear.
     lost: bool,
     /// For the live line: operations per second, share recorded of the last window.
@@ -265,7 +268,7 @@ impl Session {
         let Some(operations) = &self.operations else { return String::new() };
         let mut line = String::new();
         for o in &operations.list {
-            let state = if o.bounds_off > 0 || o.lost {
+            let state = if o.bounds_off > 0 || o.lost || !o.attached {
                 ", not watched now"
             } else if operations.inner_off > 0 {
                 ", details off"
@@ -318,11 +321,17 @@ impl Session {
         let now = now_ns();
         let Some(operations) = &mut self.operations else { return };
         for o in &mut operations.list {
-            let all = |open: bool, id: &ClassId| open && self.attach.class(*id).is_open();
-            let attached = !o.lost && o.bounds.iter().fold(true, all);
+            // One of several places that the kernel refuses is missing, and was told.
+            let bounds: Vec<_> =
+                o.bounds.iter().map(|id| self.attach.class(*id)).filter(|c| c.refused.is_none()).collect();
+            let ends = |class: &LiveClass| matches!(class.role, Some(OperationRole::End(_)));
+            let paired = o.bounds.iter().any(|id| ends(self.attach.class(*id)));
+            o.lost |= !o.bounds.is_empty()
+                && (bounds.iter().all(|c| ends(c)) || (paired && !bounds.iter().any(|c| ends(c))));
+            let attached = !o.lost && bounds.iter().all(|class| class.is_open());
             let (mut begin_ns, mut end_ns) = (0, if o.lost { o.looked_ns } else { now });
-            for id in &o.bounds {
-                let (begin, end) = self.attach.class(*id).span(now);
+            for class in bounds {
+                let (begin, end) = class.span(now);
                 (begin_ns, end_ns) = (begin_ns.max(begin), end_ns.min(end));
             }
             o.watched_ns = look(o.watched_ns, (o.looked_ns, o.attached), (begin_ns, end_ns));

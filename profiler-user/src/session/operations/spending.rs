@@ -24,8 +24,8 @@ pub(super) fn pause_spans(spent_ns: f64, inside_ns: f64, allowed_ns: f64) -> f64
     inside_ns / (0.5 * allowed_ns).max(1.0)
 }
 
-/// For how long a bound stays off whose quota, worth `least_s` of what is allowed, is used up, ns: so that on average it takes half of
-/// that. It took `took_ns` of late; `allowed_ns` a second. At most a minute.
+/// For how long the bounds of an operation stay off of which one has used up its quota, worth `least_s` of what is allowed at most, ns: so
+/// that on average they take half of that. They took `took_ns` of late; `allowed_ns` a second. At most a minute.
 pub(super) fn pause_ns(took_ns: f64, allowed_ns: f64, least_s: f64) -> u64 {
     let worth_s = (took_ns / allowed_ns.max(1.0)).clamp(least_s, 30.0);
     // OK because the cast saturates.

@@ -87,8 +87,7 @@ impl Operation {
                 });
             }
         }
-        let length_s = (watched_ns as f64 * 1e-9).max(1e-9);
-        self.rate_hz = cut.begun as f64 / length_s;
+        self.rate_hz = if watched_ns > 0 { cut.begun as f64 / (watched_ns as f64 * 1e-9) } else { 0.0 };
         self.recorded_share = cut.recorded as f64 / cut.begun.max(1) as f64;
         self.population += cut.begun;
         self.sample += cut.recorded;
