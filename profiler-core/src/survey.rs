@@ -212,6 +212,8 @@ impl Survey {
             }
             self.queue.retain(|item| !item.is_empty());
             self.later.iter_mut().for_each(|(_, items)| items.retain(|item| !item.is_empty()));
+            // An empty pass is nothing to wait for.
+            self.later.retain(|(_, items)| !items.is_empty());
         }
         // Aborted bursts slowed the others all the same.
         self.landed.push((request, outcome));

@@ -80,3 +80,20 @@ fn neighbours_are_opened_together_again_without_it() {
     assert_eq!(together.iter().map(|r| r.class.0).collect::<Vec<_>>(), [0, 1, 2, 4, 5, 6, 7]);
     assert!(together.iter().all(|r| r.link == Link::Shared(5)), "a link of its own number: {together:?}");
 }
+
+#[test]
+fn a_pass_of_classes_that_were_all_aborted_is_not_waited_for() {
+    let mut target = Target::new(12, &[(1e5, PUSH), (2e5, PUSH)]);
+    let means = Means { income: 0.018, burst_limit_s: 0.004, ..Means::default() };
+    let config = SurveyConfig { means, ..SurveyConfig::default() };
+    let mut survey = Survey::new(config, 1.0, &target.survey_classes());
+    let Step::Run(first) = survey.next_step(0, 1.0, cheap) else { panic!("no burst") };
+    target.run(&first).0.into_iter().for_each(|o| survey.record(o));
+    let Step::Run(second) = survey.next_step(1, 1.0, cheap) else { panic!("no burst") };
+    assert!(second.len() == 2 && !survey.later.is_empty(), "{second:?}");
+    survey.record(outcome(0, 0, 0, StoppedBy::Aborted));
+    assert!(survey.later.iter().all(|(_, items)| items.len() == 1) && !survey.later.is_empty());
+    survey.record(outcome(1, 0, 0, StoppedBy::Aborted));
+    let step = survey.next_step(2, 1.0, cheap);
+    assert!(!matches!(step, Step::Pause { .. }), "{step:?}");
+}
