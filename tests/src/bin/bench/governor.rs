@@ -1,6 +1,7 @@
 //! Does the budget hold, whatever the target does? The target's own throughput is the judge, arms taking turns; beside it
 //! what the agent's receipt says. Finished rounds are kept in `target/bench/`, so that a run can be resumed.
 
+mod halves;
 mod run;
 
 use crate::Options;

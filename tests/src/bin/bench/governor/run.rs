@@ -1,5 +1,6 @@
 //! One run of one arm: an adversarial target alone, under the agent, or under bpftrace, and what the target itself says.
 
+use super::halves::Halves;
 use anyhow::{Context, Result, ensure};
 use profiler_core::report::Report;
 use profiler_tests::support::{Reply, Target};
@@ -216,61 +217,6 @@ impl Drop for Turns {
     }
 }
 
-/// Target and twin each in a control group of the CPU controller: of each CPU either gets half, however many threads it has.
-struct Halves(Vec<(u32, PathBuf)>);
-
-impl Halves {
-    /// Where the controller is: version 1 by itself, version 2 for all.
-    const ROOTS: [&str; 2] = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup"];
-
-    /// For a program that will have many threads; of few, `Turns` does better. Its main thread answers at once, and not after all others had
-    /// their turn.
-    fn start(subject: &Subject, pids: [u32; 2]) -> Result<Self> {
-        let mut halves = Self(Vec::new());
-        if subject.name != CROWD {
-            return Ok(halves);
-        }
-        for pid in pids {
-            let name = format!("tithe-bench-{pid}");
-            let group = Self::ROOTS
-                .iter()
-                .map(|root| Path::new(root).join(&name))
-                .find(|group| {
-                    let made = std::fs::create_dir(group).is_ok();
-                    let fair = ["cpu.shares", "cpu.weight"].iter().any(|file| group.join(file).exists());
-                    if made && !fair {
-                        // It is ours and empty.
-                        let _ = std::fs::remove_dir(group);
-                    }
-                    made && fair
-                })
-                .context("no control group with the CPU controller can be made under /sys/fs/cgroup, which target and twin need to share the CPUs")?;
-            std::fs::write(group.join("cgroup.procs"), pid.to_string())?;
-            halves.0.push((pid, group));
-            // SAFETY: reads a plain struct of ours; the thread that the process begins with has its number.
-            let result = unsafe {
-                let none = libc::sched_param { sched_priority: 0 };
-                // The threads that it starts are as others.
-                let other = libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK;
-                libc::sched_setscheduler(pid as i32, other, &raw const none)
-                    | libc::setpriority(libc::PRIO_PROCESS, pid, -20)
-            };
-            ensure!(result == 0, "priority of {pid}: {}", std::io::Error::last_os_error());
-        }
-        Ok(halves)
-    }
-}
-
-impl Drop for Halves {
-    fn drop(&mut self) {
-        for (pid, group) in &self.0 {
-            // A target that has ended is in no group; the folder goes with its last process.
-            let _ = group.parent().map(|root| std::fs::write(root.join("cgroup.procs"), pid.to_string()));
-            let _ = std::fs::remove_dir(group);
-        }
-    }
-}
-
 fn tasks(pid: u32) -> Vec<i32> {
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
@@ -306,7 +252,9 @@ fn run_adversary(arm: &Arm, subject: &Subject, seconds: u64) -> Result<(Said, Op
     let (mut target, mut twin) = (start(&subject.program()), start(&copy));
     // It runs; what is left in the temporary folder harms nobody.
     let _ = std::fs::remove_dir_all(&folder);
-    let _halves = Halves::start(subject, [target.pid(), twin.pid()])?;
+    // Of few threads, `Turns` does better.
+    let crowd = subject.name == CROWD;
+    let _halves = crowd.then(|| Halves::start([target.pid(), twin.pid()])).transpose()?;
     // What changes at one instant changes in the middle of the watching.
     let line = format!("start {}", BEFORE_S * 1_000 + seconds * 500);
     target.command(&line);
