@@ -1,6 +1,7 @@
 //! What counting the progress metric costs, and the bound on it.
 
 use super::Comparison;
+use crate::prober::ClassCounters;
 use crate::session::Session;
 use crate::session::attach::now_ns;
 use crate::session::metric::Metric;
@@ -96,17 +97,29 @@ impl MetricCost {
     }
 }
 
+/// Hits of a class that its quotas have let in so far.
+fn admitted(counters: &ClassCounters) -> u64 {
+    // The quota comes before the question whose hit it is.
+    counters.kept.wrapping_add(counters.dropped).wrapping_add(counters.bystanders)
+}
+
 /// What a class of the metric has taken of the hits that it may take at once, and when that was reckoned.
 #[derive(Debug, Default, Clone, Copy)]
 struct Taken {
     hits: f64,
     time_ns: u64,
+    /// [`admitted`] then; `None`: it has not been the metric's before.
+    admitted: Option<u64>,
 }
 
 impl Taken {
-    /// The quota to be given now: the `full` one less what was taken, of which as much comes back as the time since is worth. `used`: hits
-    /// since the last time. So a class takes what it is given per second and, once, a full quota more, however often that is given anew.
-    fn renew(&mut self, full: u64, used: u64, now_ns: u64) -> u64 {
+    /// The quota to be given now: the `full` one less what was taken, of which as much comes back as the time since is worth. `admitted`: hits
+    /// that were let in so far, in whatever windows. So a class takes what it is given per second and, once, a full quota more, however
+    /// often that is given anew.
+    fn renew(&mut self, full: u64, admitted: u64, now_ns: u64) -> u64 {
+        // Stripes are not read at one instant: it may be a hit or two less than before.
+        let used = self.admitted.map_or(0, |before| admitted.saturating_sub(before));
+        self.admitted = Some(admitted);
         let full = full as f64;
         let part = now_ns.saturating_sub(self.time_ns) as f64 / QUOTA_NS.0;
         let back = full * part.min(1.0);
@@ -167,9 +180,10 @@ impl Session {
     }
 
     /// [`Taken::renew`] of a class of the metric.
-    fn renewed(&mut self, id: ClassId, full: u64, used: u64, now_ns: u64) -> u64 {
+    fn renewed(&mut self, id: ClassId, full: u64, now_ns: u64) -> u64 {
+        let admitted = admitted(&self.attach.kernel().classes().counters(id));
         let taken = self.comparison.as_mut().map(|c| c.cost.taken.entry(id).or_default());
-        taken.map_or(full, |t| t.renew(full, used, now_ns))
+        taken.map_or(full, |t| t.renew(full, admitted, now_ns))
     }
 
     /// Bounds what counting costs, and keeps the metric's classes attached. The error says why it cannot go on.
@@ -206,10 +220,7 @@ impl Session {
             let full = quota(budget, class.hit_price.seconds());
             if class.is_open() {
                 if renew {
-                    // Negative by the hits that came after the last.
-                    let left = u64::try_from(self.attach.kernel().classes().remaining_quota(id)).unwrap_or(0);
-                    let used = self.attach.quota(id).saturating_sub(left);
-                    let quota = self.renewed(id, full, used, now);
+                    let quota = self.renewed(id, full, now);
                     self.attach.set_quota(id, quota);
                 }
             } else if class.may_open() && self.rearm_wanted.is_empty() {
@@ -218,7 +229,7 @@ impl Session {
                         "the breaker stopped {name}: more calls than a tenth of the budget allows"
                     ));
                 }
-                let quota = self.renewed(id, full, 0, now);
+                let quota = self.renewed(id, full, now);
                 self.open_windows(WindowKind::Trace, &[(id, quota)]);
             }
             if let Some(why) = &self.attach.class(id).refused {
@@ -308,9 +319,8 @@ mod tests {
         let (mut taken, mut total, mut least) = (Taken::default(), 0, u64::MAX);
         let mut quota = taken.renew(1_000, 0, 5_000_000_000);
         for i in 1..=20 {
-            let used = wanted.min(quota);
-            total += used;
-            quota = taken.renew(1_000, used, 5_000_000_000 + i * QUOTA_NS.1);
+            total += wanted.min(quota);
+            quota = taken.renew(1_000, total, 5_000_000_000 + i * QUOTA_NS.1);
             least = least.min(quota);
         }
         (total, least)
@@ -324,19 +334,30 @@ mod tests {
         assert_eq!(taken_in_2_s(200), (4_000, 1_000));
         assert_eq!(taken_in_2_s(100).1, 1_000);
         // An agent that was held up for long gives a full one and no more.
-        let mut taken = Taken { hits: 1_000.0, time_ns: 0 };
+        let mut taken = Taken { hits: 1_000.0, ..Taken::default() };
         assert_eq!(taken.renew(1_000, 0, 9_000_000_000), 1_000);
     }
 
     #[test]
+    fn what_was_taken_before_a_window_was_closed_counts_when_it_is_opened_again() {
+        let counters =
+            ClassCounters { kept: 5_990, dropped: 8, bystanders: 2, gated: 700, ..Default::default() };
+        let mut taken = Taken::default();
+        // Hits from before it was the metric's are not its own.
+        assert_eq!(taken.renew(1_000, 5_000, 5_000_000_000), 1_000);
+        // All of them within 10 ms, which bring 20.
+        assert_eq!(taken.renew(1_000, admitted(&counters), 5_010_000_000), 20);
+    }
+
+    #[test]
     fn a_quota_follows_what_the_target_may_take() {
-        let mut taken = Taken { hits: 0.0, time_ns: 0 };
+        let mut taken = Taken { admitted: Some(0), ..Taken::default() };
         // 700 of 1,000 taken in 0.1 s, and now it works on eight CPUs: 8,000 less 700.
         assert_eq!(taken.renew(8_000, 700, 100_000_000), 8_000);
-        assert_eq!(taken.renew(8_000, 8_000, 200_000_000), 1_600);
+        assert_eq!(taken.renew(8_000, 8_700, 200_000_000), 1_600);
         // On one CPU again: what it took on eight does not stop it.
-        assert_eq!(taken.renew(1_000, 0, 300_000_000), 200);
-        assert_eq!(taken.renew(1_000, 100, 400_000_000), 200);
-        assert_eq!(taken.renew(1_000, 0, 500_000_000), 300);
+        assert_eq!(taken.renew(1_000, 8_700, 300_000_000), 200);
+        assert_eq!(taken.renew(1_000, 8_800, 400_000_000), 200);
+        assert_eq!(taken.renew(1_000, 8_800, 500_000_000), 300);
     }
 }
