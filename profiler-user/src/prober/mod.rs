@@ -234,8 +234,8 @@ impl Kernel {
         let targets = BpfHashMap::try_from(targets)
             .map_err(|source| KernelError::AyaMap { name: "TARGETS", source })?;
         let targets = Mutex::new(targets);
-        let findings = find_tier(options.forced_tier, &programs, &classes, &targets)?;
-        // OK because `find_tier` returns a last finding that works.
+        let findings = tier::find(options.forced_tier, &programs, &classes, &targets)?;
+        // OK because `find` returns a last finding that works.
         let last = findings.last().cloned().ok_or_else(|| KernelError::NoTier("none tried".into()))?;
         classes.filter_in_programs(last.tier == Tier::C);
         Ok(Self {
@@ -459,37 +459,6 @@ fn raise_descriptor_limit() {
         // SAFETY: a limit as read, within its bounds.
         unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
     }
-}
-
-/// Tries the tiers from the best on, or only the forced one; the last finding is the first that works.
-fn find_tier(
-    forced: Option<Tier>,
-    programs: &Programs,
-    classes: &ClassTable,
-    targets: &Mutex<BpfHashMap<MapData, u32, u32>>,
-) -> Result<Vec<TierFinding>, KernelError> {
-    let target = |pid: u32, enter: bool| {
-        let mut targets = targets.lock().unwrap_or_else(PoisonError::into_inner);
-        // OK to ignore: a failure shows in the counts that the probe compares.
-        let _ = if enter { targets.insert(pid, 1, 0) } else { targets.remove(&pid) };
-    };
-    let probe = tier::Probe::new(programs, classes, &target).map_err(KernelError::Probe)?;
-    let all = [Tier::A, Tier::B, Tier::C, Tier::D];
-    let tried = forced.as_ref().map_or(&all[..], std::slice::from_ref);
-    let mut findings: Vec<TierFinding> = Vec::new();
-    for tier in tried {
-        let finding = probe.try_tier(*tier);
-        let works = finding.refused.is_none();
-        findings.push(finding);
-        if works {
-            return Ok(findings);
-        }
-    }
-    let reasons: Vec<String> = findings
-        .iter()
-        .filter_map(|f| f.refused.as_ref().map(|why| format!("tier {:?}: {why}", f.tier)))
-        .collect();
-    Err(KernelError::NoTier(reasons.join("; ")))
 }
 
 /// CPUs that the kernel may ever bring up; 1 if that cannot be read.

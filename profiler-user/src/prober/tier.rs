@@ -7,10 +7,12 @@
 use super::child::{self, ProbeChild};
 use super::links::{AttachGroup, Attacher, LinkKind, Site};
 use super::object::Programs;
-use super::{ClassControl, ClassKind, ClassTable, FLAG_NO_QUOTA, Tier};
+use super::{ClassControl, ClassKind, ClassTable, FLAG_NO_QUOTA, KernelError, Tier};
+use aya::maps::{HashMap as BpfHashMap, MapData};
 use profiler_core::class::ClassId;
 use std::io;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 /// What the probe found about one tier.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,4 +115,35 @@ impl<'a> Probe<'a> {
         drop(attached);
         Ok(())
     }
+}
+
+/// Tries the tiers from the best on, or only the forced one; the last finding is the first that works.
+pub(super) fn find(
+    forced: Option<Tier>,
+    programs: &Programs,
+    classes: &ClassTable,
+    targets: &Mutex<BpfHashMap<MapData, u32, u32>>,
+) -> Result<Vec<TierFinding>, KernelError> {
+    let target = |pid: u32, enter: bool| {
+        let mut targets = targets.lock().unwrap_or_else(PoisonError::into_inner);
+        // OK to ignore: a failure shows in the counts that the probe compares.
+        let _ = if enter { targets.insert(pid, 1, 0) } else { targets.remove(&pid) };
+    };
+    let probe = Probe::new(programs, classes, &target).map_err(KernelError::Probe)?;
+    let all = [Tier::A, Tier::B, Tier::C, Tier::D];
+    let tried = forced.as_ref().map_or(&all[..], std::slice::from_ref);
+    let mut findings: Vec<TierFinding> = Vec::new();
+    for tier in tried {
+        let finding = probe.try_tier(*tier);
+        let works = finding.refused.is_none();
+        findings.push(finding);
+        if works {
+            return Ok(findings);
+        }
+    }
+    let reasons: Vec<String> = findings
+        .iter()
+        .filter_map(|f| f.refused.as_ref().map(|why| format!("tier {:?}: {why}", f.tier)))
+        .collect();
+    Err(KernelError::NoTier(reasons.join("; ")))
 }
