@@ -67,7 +67,7 @@ impl Stage {
             sites: vec![site],
         };
         let link = self.kernel.attach(&group).unwrap().link;
-        table.register_all(class.0, link.into_fds(), 1)
+        table.register_all(class.0, link.into_parts())
     }
 
     /// Whether a breakpoint stands at this address.

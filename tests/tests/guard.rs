@@ -36,7 +36,7 @@ fn agent() {
     governor.table().begin(class.0);
     kernel.classes().set_quota(class, i64::MAX / 2);
     kernel.classes().configure(class, ClassControl::new(ClassKind::Count));
-    governor.table().register_all(class.0, kernel.attach(&group).unwrap().link.into_fds(), 1);
+    governor.table().register_all(class.0, kernel.attach(&group).unwrap().link.into_parts());
     // Longer than the watchdog's patience: the governor's heartbeat keeps us alive.
     std::thread::sleep(Duration::from_millis(1500));
     // In the middle of taking a class off that exploded.

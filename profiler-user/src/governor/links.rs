@@ -21,8 +21,11 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-/// Links of more functions than this are closed by patient closers: about 1 ms of CPU time.
-const URGENT_FUNCTIONS: u32 = 1000;
+/// Links of more sites than this are closed by patient closers: about 4 ms of CPU time.
+const URGENT_SITES: u32 = 4000;
+/// Links of more sites than this are closed at ordinary priority when they are released. A site costs about 1 us of CPU time, and more for
+/// each process that maps its file, which a link does not know.
+const WAITING_SITES: u32 = 32;
 
 /// Why a link was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +49,8 @@ pub struct ClosedLink {
     pub tripped_by: u32,
     /// When the quota was used up; 0 if it was released.
     pub trip_ns: u64,
+    /// When it was registered: just after the kernel had made it.
+    pub attached_ns: u64,
     /// When it left the table.
     pub taken_ns: u64,
     /// When `close` was called: hits of its first function stop within microseconds. The trap itself, which the target
@@ -81,8 +86,6 @@ struct Group {
     head: AtomicPtr<Link>,
     /// Alarms from before this time belong to an earlier attachment.
     begun_ns: AtomicU64,
-    /// When its last link was registered: just after the kernel had made it.
-    attached_ns: AtomicU64,
     /// The trip that put TRIPPED there.
     trip_ns: AtomicU64,
     tripped_by: AtomicU32,
@@ -181,24 +184,23 @@ impl LinkTable {
     }
 
     /// Hand a link over to the table. It must be the only descriptor of that link: the kernel detaches when the last
-    /// one is closed. `functions`: how many functions the link covers.
+    /// one is closed. `sites`: from how many its closing takes a program.
     ///
     /// # Panics
     /// If the class is beyond the table.
-    pub fn register(&self, class: u32, fd: OwnedFd, functions: u32) -> Registered {
-        self.register_all(class, [fd], functions)
+    pub fn register(&self, class: u32, fd: OwnedFd, sites: u32) -> Registered {
+        self.register_all(class, [(fd, sites)])
     }
 
     /// [`LinkTable::register`] for several descriptors that belong together (an entry link and an exit link), in the
-    /// order in which they are to be closed. Closing begins in that order; they are closed side by side.
+    /// order in which they are to be closed, each with its sites. Closing begins in that order; they are closed side by side.
     ///
     /// # Panics
     /// If the class is beyond the table.
     pub fn register_all(
         &self,
         class: u32,
-        fds: impl IntoIterator<Item = OwnedFd, IntoIter: DoubleEndedIterator>,
-        functions: u32,
+        parts: impl IntoIterator<Item = (OwnedFd, u32), IntoIter: DoubleEndedIterator>,
     ) -> Registered {
         let group = self.group(class).expect("the class is in the table");
         let record = ClosedLink {
@@ -206,6 +208,7 @@ impl LinkTable {
             reason: Reason::Released,
             tripped_by: class,
             trip_ns: 0,
+            attached_ns: now_ns(),
             taken_ns: 0,
             close_began_ns: 0,
             closed_ns: 0,
@@ -214,9 +217,9 @@ impl LinkTable {
         // The first of the chain is the first to be closed: so it is built from the end.
         let mut first: *mut Link = ptr::null_mut();
         let mut last: *mut Link = ptr::null_mut();
-        for fd in fds.into_iter().rev() {
-            let at = self.place(fd, functions);
-            let link = Box::into_raw(Box::new(Link { at, functions, record, next: first }));
+        for (fd, sites) in parts.into_iter().rev() {
+            let at = self.place(fd, sites);
+            let link = Box::into_raw(Box::new(Link { at, sites, record, next: first }));
             if last.is_null() {
                 last = link;
             }
@@ -225,8 +228,6 @@ impl LinkTable {
         if last.is_null() {
             return if self.is_tripped(class) { Registered::Tripped } else { Registered::Held };
         }
-        // Before it can be taken.
-        group.attached_ns.store(now_ns(), Ordering::Release);
         let mut head = group.head.load(Ordering::Acquire);
         loop {
             if head == tripped() {
@@ -247,11 +248,10 @@ impl LinkTable {
     }
 
     /// Sends a link to the closer that will close it, the one that keeps fewest.
-    fn place(&self, fd: OwnedFd, functions: u32) -> Place {
+    fn place(&self, fd: OwnedFd, sites: u32) -> Place {
         let homes = self.mailboxes[..URGENT_CLOSERS].iter().enumerate();
-        let home = homes
-            .min_by_key(|(_, m)| m.held.load(Ordering::Relaxed))
-            .filter(|_| functions <= URGENT_FUNCTIONS);
+        let home =
+            homes.min_by_key(|(_, m)| m.held.load(Ordering::Relaxed)).filter(|_| sites <= URGENT_SITES);
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         match home {
             // Ours is then not the last descriptor, and closing it takes no time.
@@ -345,11 +345,11 @@ impl LinkTable {
         let taken_ns = now_ns();
         // Of a link made just before, the breakpoint goes at once. What counts is the attach, however late the gates opened, and the
         // closing, however late the trip was heard of.
-        let old = taken_ns.saturating_sub(group.attached_ns.load(Ordering::Acquire)) > FRESH_NS;
+        let old = |record: &ClosedLink| taken_ns.saturating_sub(record.attached_ns) > FRESH_NS;
         // OK because only this thread writes TRIPPED, and it was not there.
         for link in Chain(head) {
             // SAFETY: the link is ours until it is handed over.
-            unsafe { (*link).record.expedited = old };
+            unsafe { (*link).record.expedited = old(&(*link).record) };
             self.hand_over(link, Reason::Tripped, class, trip_ns, taken_ns);
         }
         Tripped::Taken { taken_ns }
@@ -362,16 +362,16 @@ impl LinkTable {
     /// Put a link that we own into the mailbox of the closer with the least to do.
     fn hand_over(&self, link: *mut Link, reason: Reason, by: u32, trip_ns: u64, taken_ns: u64) {
         // SAFETY: the link is ours until it is pushed.
-        let (functions, at) = unsafe {
+        let (sites, at) = unsafe {
             let record = &mut (*link).record;
             record.reason = reason;
             record.tripped_by = by;
             record.trip_ns = trip_ns;
             record.taken_ns = taken_ns;
-            ((*link).functions, (*link).at)
+            ((*link).sites, (*link).at)
         };
         let (urgent, patient) = self.mailboxes.split_at(URGENT_CLOSERS);
-        let hurry = reason != Reason::Released && functions <= URGENT_FUNCTIONS;
+        let hurry = reason != Reason::Released && sites <= URGENT_SITES;
         // At the end everything is free to help.
         let boxes = match (hurry, self.ending.load(Ordering::Relaxed)) {
             (_, true) => &self.mailboxes[..],
@@ -395,11 +395,11 @@ impl LinkTable {
         signal(mailbox.wake.as_fd());
     }
 
-    /// Whether a link that a closer has been given may be closed at ordinary priority: released, and of more than one function. One of
-    /// a single function costs a real-time thread microseconds of CPU time, and the target may be hitting it.
+    /// Whether a link that a closer has been given may be closed at ordinary priority: released, and of many sites. One of few costs a
+    /// real-time thread little CPU time, and the target may be hitting it.
     pub(super) fn may_wait(link: *mut Link) -> bool {
         // SAFETY: the mailbox gave the caller the link.
-        unsafe { (*link).record.reason == Reason::Released && (*link).functions > 1 }
+        unsafe { (*link).record.reason == Reason::Released && (*link).sites > WAITING_SITES }
     }
 
     /// On a closer: close it, note when, and send it back to the agent. `mailbox`: where it came from. `kept`: what this closer keeps.

@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) at: Place,
-    pub(super) functions: u32,
+    pub(super) sites: u32,
     pub(super) record: ClosedLink,
     pub(super) next: *mut Link,
 }

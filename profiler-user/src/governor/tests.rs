@@ -461,6 +461,8 @@ fn a_closed_link_says_whether_grace_periods_were_short() {
             bench.raise(u64::from(class), now_ns());
             let closed = bench.closed(1)[0];
             assert!(closed.reason == Reason::Tripped && is_closed(&seen));
+            let age_ns = closed.close_began_ns - closed.attached_ns;
+            assert!(closed.attached_ns >= begun_ns && age_ns >= if old { 10_000_000 } else { 0 });
             if old || closed.taken_ns < begun_ns + FRESH_NS {
                 return closed.expedited;
             }

@@ -99,8 +99,8 @@ pub struct AttachGroup {
 /// An attachment. Dropping it detaches, and blocks until the kernel is done.
 #[derive(Debug)]
 pub struct Link {
-    /// In the order in which they are to be closed.
-    fds: Vec<OwnedFd>,
+    /// In the order in which they are to be closed, each with the number of its sites.
+    parts: Vec<(OwnedFd, u32)>,
     sites: usize,
 }
 
@@ -108,7 +108,13 @@ impl Link {
     /// The file descriptors, to be closed in this order by a thread that may block.
     #[must_use]
     pub fn into_fds(self) -> Vec<OwnedFd> {
-        self.fds
+        self.parts.into_iter().map(|(fd, _)| fd).collect()
+    }
+
+    /// The same, each with the number of sites from which closing it takes the program.
+    #[must_use]
+    pub fn into_parts(self) -> Vec<(OwnedFd, u32)> {
+        self.parts
     }
 
     /// Sites attached.
@@ -259,7 +265,7 @@ impl Attacher<'_> {
         path: &CString,
         sites: &[Site],
     ) -> Result<Attached, AttachError> {
-        let mut fds = Vec::new();
+        let mut all = Vec::new();
         let mut refused = Vec::new();
         for part in parts(group.kind, self.tier) {
             let name = if part.program == "session" { self.session_program } else { part.program };
@@ -276,11 +282,11 @@ impl Attacher<'_> {
             let mut created = Vec::new();
             request.create(&chosen, &mut created, &mut refused)?;
             // Later parts are closed first.
-            created.append(&mut fds);
-            fds = created;
+            created.append(&mut all);
+            all = created;
         }
         let sites = sites.len() - refused.len();
-        Ok(Attached { link: Link { fds, sites }, refused })
+        Ok(Attached { link: Link { parts: all, sites }, refused })
     }
 }
 
@@ -297,7 +303,7 @@ fn drop_siblings(group: &AttachGroup, bad: &HashSet<ClassId>, refused: &mut Vec<
 }
 
 fn finish(group: &AttachGroup, link: Link, mut refused: Vec<Refusal>) -> Result<Attached, AttachError> {
-    if link.fds.is_empty() {
+    if link.parts.is_empty() {
         let first = refused.swap_remove(0);
         return Err(AttachError::AllRefused {
             module: group.module.clone(),
@@ -321,12 +327,12 @@ impl Request<'_> {
     fn create(
         &self,
         sites: &[Site],
-        created: &mut Vec<OwnedFd>,
+        created: &mut Vec<(OwnedFd, u32)>,
         refused: &mut Vec<Refusal>,
     ) -> Result<(), AttachError> {
         let error = match self.link(sites) {
-            Ok(mut fds) => {
-                created.append(&mut fds);
+            Ok(mut parts) => {
+                created.append(&mut parts);
                 return Ok(());
             }
             Err(error) => error,
@@ -356,14 +362,15 @@ impl Request<'_> {
         Cookie { class: site.class.0, slot_delta, flags: if linked { COOKIE_RETURN_LINK } else { 0 } }.pack()
     }
 
-    fn link(&self, sites: &[Site]) -> io::Result<Vec<OwnedFd>> {
+    fn link(&self, sites: &[Site]) -> io::Result<Vec<(OwnedFd, u32)>> {
         if self.part.flavour == Flavour::PerfUprobe {
             return sites
                 .iter()
                 .map(|site| self.link_perf(site))
                 .collect::<io::Result<Vec<_>>>()
-                .map(|pairs| pairs.into_iter().flatten().collect());
+                .map(|pairs| pairs.into_iter().flatten().map(|fd| (fd, 1)).collect());
         }
+        let number = u32::try_from(sites.len()).unwrap_or(u32::MAX);
         let offsets: Vec<u64> = sites.iter().map(|s| s.offset).collect();
         let cookies: Vec<u64> = sites.iter().map(|s| self.cookie(s)).collect();
         let counters: Vec<u64> = if sites.iter().any(|s| s.reference_counter != 0) {
@@ -384,7 +391,8 @@ impl Request<'_> {
             // Where the kernel's PID filter is broken the programs filter.
             pid: if self.tier == Tier::C { 0 } else { self.group.pid },
         };
-        sys::link_uprobe_multi(self.program, attach_type, self.part.returns, &request).map(|fd| vec![fd])
+        sys::link_uprobe_multi(self.program, attach_type, self.part.returns, &request)
+            .map(|fd| vec![(fd, number)])
     }
 
     /// A perf-event uprobe: an event of our own and a link on it. The link is to be closed first.

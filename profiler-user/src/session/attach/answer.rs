@@ -60,6 +60,8 @@ impl Answer {
 pub(super) struct Answers {
     /// Read at least [`WATCH_NS`] apart, the older one first.
     read: [Option<Steal>; 2],
+    /// Read for a slow answer; good for others that came with it.
+    latest: Option<Steal>,
     slowest: Option<Answer>,
 }
 
@@ -93,9 +95,10 @@ impl Answers {
         if answer.closing_ns > NOTED_NS {
             // OK to take the older one where the trip is older than the last.
             let before = self.read.iter().rev().flatten().find(|r| r.time_ns <= closed.trip_ns);
-            let now = self.read[1]
-                .filter(|last| last.time_ns >= closed.close_began_ns && now_ns < last.time_ns + RECENT_NS)
-                .or_else(|| read().map(|stolen_ns| Steal { time_ns: now_ns, stolen_ns }));
+            let recent = |r: &&Steal| r.time_ns >= closed.close_began_ns && now_ns < r.time_ns + RECENT_NS;
+            let now = [self.latest, self.read[1]].iter().flatten().find(recent).copied();
+            let now = now.or_else(|| read().map(|stolen_ns| Steal { time_ns: now_ns, stolen_ns }));
+            self.latest = now.or(self.latest);
             answer.stolen = before
                 .zip(now)
                 .map(|(b, n)| (n.stolen_ns.saturating_sub(b.stolen_ns), n.time_ns.saturating_sub(b.time_ns)));
@@ -144,6 +147,7 @@ mod tests {
             reason,
             tripped_by: 3,
             trip_ns: trip_ms * MS,
+            attached_ns: 0,
             taken_ns: taken_ms * MS,
             close_began_ns: began_ms * MS,
             closed_ns: (began_ms + 20) * MS,
@@ -177,6 +181,20 @@ mod tests {
         );
         let slowest = answers.slowest(7).unwrap();
         assert_eq!((slowest.answers, slowest.closing_ns, slowest.stolen_ns), (7, 61 * MS, 80 * MS));
+    }
+
+    #[test]
+    fn slow_answers_that_come_together_share_a_reading() {
+        let mut answers = Answers::default();
+        answers.watch(1_000 * MS, || Some(500 * MS));
+        let mut stolen = |began_ms, now_ms: u64, read: &dyn Fn() -> Option<u64>| {
+            answers.note(&closed(Reason::Tripped, 1_990, 1_991, began_ms), now_ms * MS, read).unwrap().stolen
+        };
+        assert_eq!(stolen(2_000, 2_020, &|| Some(580 * MS)), Some((80 * MS, 1_020 * MS)));
+        assert_eq!(stolen(2_010, 2_021, &|| panic!("asked again")), Some((80 * MS, 1_020 * MS)));
+        // It does not cover this one, and is too old for that one.
+        assert_eq!(stolen(2_022, 2_025, &|| Some(590 * MS)), Some((90 * MS, 1_025 * MS)));
+        assert_eq!(stolen(2_022, 2_035, &|| Some(600 * MS)), Some((100 * MS, 1_035 * MS)));
     }
 
     #[test]

@@ -151,7 +151,7 @@ impl Stage {
         let sites = vec![Site::entry(class, offset)];
         let group = AttachGroup { module, pid: target.pid(), kind: LinkKind::Count, sites };
         let link = self.kernel.attach(&group)?.link;
-        table.register_all(class.0, link.into_fds(), 1);
+        table.register_all(class.0, link.into_parts());
         Ok(())
     }
 
