@@ -6,18 +6,20 @@
 //! uprobe"). The target goes on, with right results, but pays the trap of each such breakpoint for as long as it lives.
 //!
 //! The cure: attach to the same places once more and detach, which finds the breakpoint in place and removes it. It is
-//! safe beside other tracers: a breakpoint that somebody owns is shared, and stays.
+//! safe beside other tracers: a breakpoint that somebody owns is shared, and stays. The breakpoint of a USDT probe may have
+//! a semaphore, which its notes name: the kernel refuses a second opinion of one place, and lowers it with the breakpoint.
 //!
 //! In: a PID, in a process of its own (the watchdog's). Out: how many were found. It does not touch a process that a
 //! debugger holds: the debugger's breakpoints look the same.
 
 use crate::inspect::maps::{self, Backing, Mapping};
-use crate::prober::{AttachError, AttachGroup, Kernel, KernelError, KernelOptions, LinkKind, Site};
+use crate::inspect::semaphores_of;
+use crate::prober::{AttachGroup, Kernel, KernelError, KernelOptions, LinkKind, Site};
 use profiler_core::class::{ClassId, Tier};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Breakpoint instruction.
 const INT3: u8 = 0xcc;
@@ -52,19 +54,49 @@ pub enum MendError {
     /// The kernel side does not load.
     #[error(transparent)]
     Kernel(#[from] KernelError),
-    /// A breakpoint cannot be taken over.
-    #[error(transparent)]
-    Attach(#[from] AttachError),
+    /// Breakpoints that cannot be taken over.
+    #[error(
+        "{places} breakpoints of process {pid} cannot be taken over to remove them, the first because: {why}; they cost it a trap per pass until it ends"
+    )]
+    Left {
+        /// The process.
+        pid: u32,
+        /// How many, in the last pass.
+        places: usize,
+        /// What the kernel said of the first.
+        why: String,
+    },
 }
 
-/// Removes breakpoints without an owner; returns how many places were mended.
+/// What came of taking over some places.
+#[derive(Default)]
+struct Taken {
+    /// Attached and detached.
+    mended: usize,
+    /// Refused by the kernel.
+    left: usize,
+    /// What it said of the first of those.
+    why: Option<String>,
+}
+
+impl Taken {
+    fn add(&mut self, other: Self) {
+        self.mended += other.mended;
+        self.left += other.left;
+        self.why = self.why.take().or(other.why);
+    }
+}
+
+/// Removes breakpoints without an owner; returns at how many places that was done.
 ///
 /// # Errors
-/// [`MendError`]. What was mended until then stays mended.
+/// [`MendError`]. What can be mended is mended all the same.
 pub fn mend(pid: u32) -> Result<usize, MendError> {
     let mut kernel = None;
     let mut mended = 0;
+    let mut last = Taken::default();
     for _ in 0..PASSES {
+        last = Taken::default();
         let found = leftovers(pid)?;
         if found.is_empty() {
             break;
@@ -77,16 +109,49 @@ pub fn mend(pid: u32) -> Result<usize, MendError> {
         };
         let at_once = if kernel.tier() == Tier::D { AT_ONCE_D } else { AT_ONCE };
         for (module, offsets) in found {
+            let semaphores = semaphores_of(&module);
             for some in offsets.chunks(at_once) {
-                let sites = some.iter().map(|offset| Site::entry(ClassId(0), *offset)).collect();
-                let group = AttachGroup { module: module.clone(), pid, kind: LinkKind::Empty, sites };
-                // Dropping the link is what mends.
-                drop(kernel.attach(&group)?);
-                mended += some.len();
+                let site = |offset: &u64| Site {
+                    reference_counter: semaphores.get(offset).copied().unwrap_or(0),
+                    ..Site::entry(ClassId(0), *offset)
+                };
+                last.add(take_over(kernel, &module, pid, some.iter().map(site).collect()));
             }
         }
+        mended += last.mended;
     }
-    Ok(mended)
+    match last.why {
+        Some(why) => Err(MendError::Left { pid, places: last.left, why }),
+        None => Ok(mended),
+    }
+}
+
+/// Attaches and detaches, which is what mends.
+fn take_over(kernel: &Kernel, module: &Path, pid: u32, sites: Vec<Site>) -> Taken {
+    let group = AttachGroup { module: module.to_owned(), pid, kind: LinkKind::Empty, sites };
+    let (mut taken, refused) = match kernel.attach(&group) {
+        Ok(attached) => {
+            let why = attached.refused.first().map(|r| format!("offset {:#x}: {}", r.site.offset, r.error));
+            let refused: Vec<Site> = attached.refused.iter().map(|r| r.site).collect();
+            (Taken { mended: attached.link.sites(), left: refused.len(), why }, refused)
+        }
+        Err(error) => {
+            (Taken { mended: 0, left: group.sites.len(), why: Some(error.to_string()) }, group.sites)
+        }
+    };
+    // Somebody may have attached to the probe without its semaphore, as to a function that begins there.
+    let (guarded, plain): (Vec<Site>, Vec<Site>) =
+        refused.into_iter().partition(|s| s.reference_counter != 0);
+    if !guarded.is_empty() {
+        let again = guarded.into_iter().map(|site| Site { reference_counter: 0, ..site }).collect();
+        let second = take_over(kernel, module, pid, again);
+        taken.left = plain.len();
+        if plain.is_empty() {
+            taken.why = None;
+        }
+        taken.add(second);
+    }
+    taken
 }
 
 /// Breakpoints in the text of the process that are not in its files: file (as we can open it), offsets in it.

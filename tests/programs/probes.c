@@ -7,8 +7,8 @@
  *   semaphores              ok begin=.. end=..
  *   mixed N                 N times the function mixed_begin, then app:mixed_end
  *
- * Probes that cannot be used: app:memory and app:constant (arguments), app:wide (a nop of five bytes), app:inside (an
- * address within an instruction). */
+ * Probes that cannot be used: app:memory and app:constant (arguments), app:wide (a nop of five bytes), app:inside and
+ * app:before_data (an address within an instruction), app:behind_data (behind bytes that are no instruction). */
 #define _GNU_SOURCE
 #include "protocol.h"
 
@@ -102,6 +102,16 @@ TRACED uint64_t unusable(uint64_t n) {
     PROBE_AT("990: .byte 0x0f, 0x1f, 0x44, 0x00, 0x00\n", "wide", "0", "", "D"(n));
     /* mov $0x90909090, %eax */
     PROBE_AT(".byte 0xb8\n990: .byte 0x90, 0x90, 0x90, 0x90\n", "inside", "0", "", "D"(n));
+    return x;
+}
+
+/* Never called. */
+TRACED uint64_t undecodable(uint64_t n) {
+    volatile uint64_t x = n;
+    PROBE_AT(".byte 0xb8\n990: .byte 0x90, 0x90, 0x90, 0x90\n", "before_data", "0", "", "D"(n));
+    /* push %es, which no longer exists. */
+    __asm__ volatile("jmp 1f\n.byte 0x06\n1:");
+    PROBE("behind_data", "0", "", "D"(n));
     return x;
 }
 

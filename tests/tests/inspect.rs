@@ -7,6 +7,7 @@ use profiler_tests::support::{Target, kernel_or_skip};
 use profiler_user::inspect::{Function, InspectError, Inspection, Pattern, Refusal};
 use profiler_user::prober::{AttachGroup, ClassControl, ClassKind, Kernel, KernelOptions, LinkKind, Site};
 use std::io::{BufRead, BufReader};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
@@ -54,6 +55,29 @@ fn every_entry_gets_its_cheapest_site() {
     assert_eq!(exits.iter().map(|e| e.return_slot).collect::<Vec<_>>(), [Some(1), Some(0)]);
     let tail = inspection.sites(&function(&inspection, "exits_tail_jump")).exits.unwrap();
     assert_eq!(tail.iter().map(|e| e.class).collect::<Vec<_>>(), [SiteClass::Branch]);
+}
+
+/// The kernel attaches to files: a breakpoint for each name would count every hit twice.
+#[test]
+fn a_probe_of_a_file_with_two_names_is_one_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = [folder.path().join("a"), folder.path().join("b")];
+    std::fs::copy(profiler_tests::program("probes"), &names[0]).unwrap();
+    std::fs::hard_link(&names[0], &names[1]).unwrap();
+    for name in &names {
+        let file = std::fs::File::open(name).unwrap();
+        let (protection, length) =
+            (libc::PROT_READ | libc::PROT_EXEC, file.metadata().unwrap().len() as usize);
+        // SAFETY: a new mapping, at an address that the kernel chooses; nothing refers to it.
+        let at = unsafe {
+            libc::mmap(std::ptr::null_mut(), length, protection, libc::MAP_PRIVATE, file.as_raw_fd(), 0)
+        };
+        assert_ne!(at, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
+    }
+    let inspection = Inspection::of(std::process::id().cast_signed()).unwrap();
+    let mapped = inspection.modules().iter().filter(|m| names.contains(&m.path)).count();
+    assert_eq!(mapped, 2);
+    assert_eq!(inspection.usdt("app", "mixed_end").unwrap().len(), 1);
 }
 
 #[test]

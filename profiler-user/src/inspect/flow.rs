@@ -94,7 +94,7 @@ pub struct Region {
     pub start: u64,
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// Its instructions, in order, without gaps (empty when `unknown` is set).
+    /// Its instructions, in order, without gaps; where decoding failed, those before that.
     pub insns: Vec<Instruction>,
     /// Set when decoding failed.
     pub unknown: Option<Unknown>,

@@ -1,4 +1,4 @@
-//! Landing pads: addresses of a function that the unwinder jumps to.
+//! Landing pads: addresses of a function that the unwinder jumps to; and where functions without a symbol begin.
 //!
 //! Found through `.eh_frame_hdr` (binary search table) -> FDE -> language-specific data area -> call-site table.
 //! Formats: Linux Standard Base 5.0, "Exception Frames"; the call-site table is that of the Itanium C++ ABI. Only the
@@ -21,13 +21,41 @@ pub fn pads(elf: &ElfInfo, start: u64) -> Result<Vec<u64>, Unreadable> {
         return Ok(Vec::new());
     }
     let Some(header) = elf.sections.iter().find(|s| s.name == ".eh_frame_hdr") else { return Ok(Vec::new()) };
-    let Some(fde) = find_fde(elf, header.vaddr, header.size, start)? else { return Ok(Vec::new()) };
+    let found = last_fde(elf, header.vaddr, header.size, start)?.filter(|(address, _)| *address == start);
+    let Some((_, fde)) = found else { return Ok(Vec::new()) };
     let Some(lsda) = lsda_of(elf, fde)? else { return Ok(Vec::new()) };
     call_sites(elf, lsda, start)
 }
 
-/// Looks the function up in the sorted table: pairs of (start, FDE), 32-bit, relative to the header.
-fn find_fde(elf: &ElfInfo, header: u64, size: u64, start: u64) -> Result<Option<u64>, Unreadable> {
+/// Link-time address and size, bytes, of the function (or the part of one) that holds an address; none if no unwind data
+/// tells of it.
+///
+/// # Errors
+/// The unwind data is in a form that is not understood.
+pub fn function_at(elf: &ElfInfo, vaddr: u64) -> Result<Option<(u64, u64)>, Unreadable> {
+    let Some(header) = elf.sections.iter().find(|s| s.name == ".eh_frame_hdr") else { return Ok(None) };
+    let Some((address, fde)) = last_fde(elf, header.vaddr, header.size, vaddr)? else { return Ok(None) };
+    let encoding = cie_of(elf, fde)?.pointer_encoding;
+    let mut f = Reader::new(elf, fde + 8, 2 * width(encoding)?)?;
+    let place = f.vaddr();
+    let (start, size) = match width(encoding)? {
+        4 => (f.i32()? as u64, u64::from(f.u32()?)),
+        _ => (f.u64()?, f.u64()?),
+    };
+    let start = match encoding & 0xf0 {
+        0x10 => place.wrapping_add(start),
+        0x00 => start,
+        _ => return Err(Unreadable),
+    };
+    if start != address {
+        return Err(Unreadable);
+    }
+    Ok((vaddr - start < size).then_some((start, size)))
+}
+
+/// The last function that begins at an address or before it, and its FDE, by the sorted table: pairs of (start, FDE),
+/// 32-bit, relative to the header.
+fn last_fde(elf: &ElfInfo, header: u64, size: u64, vaddr: u64) -> Result<Option<(u64, u64)>, Unreadable> {
     let mut r = Reader::new(elf, header, 12)?;
     // version 1, frame pointer pcrel sdata4, count udata4, table datarel sdata4
     if [r.u8()?, r.u8()?, r.u8()?, r.u8()?] != [1, 0x1b, 0x03, 0x3b] {
@@ -45,24 +73,25 @@ fn find_fde(elf: &ElfInfo, header: u64, size: u64, start: u64) -> Result<Option<
     let (mut low, mut high) = (0, count);
     while low < high {
         let mid = low.midpoint(high);
-        let (address, fde) = entry(mid)?;
-        if address == start {
-            return Ok(Some(fde));
-        }
-        if address < start { low = mid + 1 } else { high = mid }
+        if entry(mid)?.0 <= vaddr { low = mid + 1 } else { high = mid }
     }
-    Ok(None)
+    low.checked_sub(1).map(entry).transpose()
 }
 
-/// The address of the function's language-specific data, from its FDE and that one's CIE.
-fn lsda_of(elf: &ElfInfo, fde: u64) -> Result<Option<u64>, Unreadable> {
+/// How an FDE is written.
+struct Cie {
+    /// Encoding of the address of language-specific data; none if there is none.
+    lsda_encoding: Option<u8>,
+    /// Encoding of the function's begin and size.
+    pointer_encoding: u8,
+}
+
+/// The CIE of an FDE.
+fn cie_of(elf: &ElfInfo, fde: u64) -> Result<Cie, Unreadable> {
     let mut head = Reader::new(elf, fde, 8)?;
-    let length = head.u32()?;
-    if length == u32::MAX || length > 1 << 16 {
-        return Err(Unreadable);
-    }
+    head.skip(4)?;
     let back = u64::from(head.u32()?);
-    let cie = fde + 4 - back;
+    let cie = (fde + 4).checked_sub(back).ok_or(Unreadable)?;
 
     let mut head = Reader::new(elf, cie, 8)?;
     let cie_length = u64::from(head.u32()?).min(256);
@@ -76,7 +105,7 @@ fn lsda_of(elf: &ElfInfo, fde: u64) -> Result<Option<u64>, Unreadable> {
         }
     }
     if augmentation.first() != Some(&b'z') {
-        return Ok(None);
+        return Ok(Cie { lsda_encoding: None, pointer_encoding: 0 });
     }
     c.uleb()?; // code alignment
     c.uleb()?; // data alignment, signed, same length
@@ -95,7 +124,18 @@ fn lsda_of(elf: &ElfInfo, fde: u64) -> Result<Option<u64>, Unreadable> {
             _ => return Err(Unreadable),
         }
     }
-    let Some(encoding) = lsda_encoding.filter(|&e| e != 0xff) else { return Ok(None) };
+    Ok(Cie { lsda_encoding: lsda_encoding.filter(|&e| e != 0xff), pointer_encoding })
+}
+
+/// The address of the function's language-specific data, from its FDE and that one's CIE.
+fn lsda_of(elf: &ElfInfo, fde: u64) -> Result<Option<u64>, Unreadable> {
+    let length = Reader::new(elf, fde, 4)?.u32()?;
+    if !(4..=1 << 16).contains(&length) {
+        return Err(Unreadable);
+    }
+    let Cie { lsda_encoding: Some(encoding), pointer_encoding } = cie_of(elf, fde)? else {
+        return Ok(None);
+    };
     let mut f = Reader::new(elf, fde + 8, (length - 4) as usize)?;
     let pointer = width(pointer_encoding)?;
     f.skip(2 * pointer)?; // start and length of the function

@@ -56,6 +56,7 @@ pub use resolve::{Function, Resolution, Unmatched};
 pub use runtime::Runtime;
 pub use symbols::SymbolSource;
 pub use text::TextIndex;
+pub(crate) use usdt::semaphores_of;
 pub use usdt::{ProbeSite, RegisterArgument, register_argument};
 
 use std::path::PathBuf;

@@ -29,6 +29,22 @@ fn sample(module: &Module, want: usize) -> Vec<Function> {
     all.into_iter().step_by(step).filter(|f| !f.ifunc && !f.cold).collect()
 }
 
+/// What the unwind tables say of this binary is what its symbols say.
+#[test]
+fn functions_are_found_without_symbols() {
+    let module = Module::offline(&std::env::current_exe().unwrap()).unwrap();
+    let elf = module.elf().unwrap();
+    let (mut found, mut other) = (0, Vec::new());
+    for f in sample(&module, 3000) {
+        match landing::function_at(elf, f.vaddr + f.size / 2) {
+            Ok(Some((start, size))) if (start, size) == (f.vaddr, f.size) => found += 1,
+            said => other.push((f.symbol, f.vaddr, f.size, said)),
+        }
+    }
+    println!("{found} agree, {} do not: {:?}", other.len(), &other[..other.len().min(5)]);
+    assert!(found > 1_000 && other.len() * 100 <= found, "{found} agree; {other:?}");
+}
+
 #[test]
 fn shares_of_dear_and_cheap_functions() {
     for path in files() {

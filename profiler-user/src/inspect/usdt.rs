@@ -13,11 +13,11 @@ use super::flow::Region;
 use super::insn::{self, Treatment};
 use super::maps::{Backing, Mapping};
 use super::resolve::{self, Function};
-use super::{Inspection, Module, pattern};
+use super::{Inspection, Module, landing, pattern};
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSection, ReadCache};
 use profiler_core::class::SiteClass;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The note's type (`NT_STAPSDT`), and its owner.
 const NOTE_TYPE: u32 = 3;
@@ -26,6 +26,8 @@ const NOTE_OWNER: &[u8] = b"stapsdt\0";
 const MOST_BYTES: u64 = 64 << 20;
 /// Similar names shown at most.
 const SUGGESTIONS: usize = 5;
+const UNKNOWN_FUNCTION: &str = "may be inside an instruction: neither a symbol nor the unwind table (.eh_frame_hdr) says where \
+    its function begins; use a build with symbols";
 
 /// One note: one place of a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -175,24 +177,37 @@ fn read(elf: &ElfInfo) -> Result<Vec<Note>, String> {
     Ok(parse(&bytes, file.section_by_name(".stapsdt.base").map(|s| s.address())))
 }
 
+/// The probes of a file that have a semaphore: offset in the file of the nop, and of the semaphore. Of a file that cannot be
+/// read, none.
+pub(crate) fn semaphores_of(file: &std::path::Path) -> BTreeMap<u64, u64> {
+    let Ok(elf) = ElfInfo::open(file) else { return BTreeMap::new() };
+    let notes = read(&elf).unwrap_or_default();
+    let guarded = notes.iter().filter(|note| note.semaphore != 0);
+    guarded.filter_map(|note| Some((elf.offset_of(note.vaddr)?, elf.offset_of(note.semaphore)?))).collect()
+}
+
 /// Every place of a probe, in all modules.
 pub(super) fn find(inspection: &Inspection, provider: &str, name: &str) -> Result<Vec<ProbeSite>, String> {
-    let mut found = Vec::new();
+    let mut found: Vec<(usize, Note)> = Vec::new();
+    let mut seen = BTreeSet::new();
     let mut others: BTreeSet<(String, String)> = BTreeSet::new();
     let mut unreadable = Vec::new();
     for (index, module) in inspection.modules().iter().enumerate() {
         // Modules that cannot be read are told of only where the probe is nowhere else.
-        let notes = match module.elf().map_err(str::to_owned).and_then(|elf| read(elf)) {
-            Ok(notes) => notes,
+        let both = module.elf().map_err(str::to_owned).and_then(|elf| Ok((elf, read(elf)?)));
+        let (elf, notes) = match both {
+            Ok(both) => both,
             Err(why) => {
                 unreadable.push(why);
                 continue;
             }
         };
+        // The kernel attaches to a file, and a file may be mapped by several of its names.
+        let file = module.mappings.first().map(|m| (m.device, m.inode)).ok_or(index);
         for note in notes {
             if (note.provider.as_str(), note.name.as_str()) != (provider, name) {
                 others.insert((note.provider, note.name));
-            } else if !found.iter().any(|(m, n): &(usize, Note)| (*m, n.vaddr) == (index, note.vaddr)) {
+            } else if seen.insert((file, elf.offset_of(note.vaddr).ok_or(note.vaddr))) {
                 found.push((index, note));
             }
         }
@@ -314,7 +329,8 @@ fn owner(module: &Module, index: usize, vaddr: u64) -> Option<Function> {
     resolve::function_of(module, index, start)
 }
 
-/// A note of a program that was edited, or of one made by other means, may point anywhere.
+/// A note of a program that was edited, or of one made by other means, may point anywhere: a byte `90` may be part of a
+/// constant, or of `f3 90`. So the function is decoded from its begin.
 fn check_nop(
     inspection: &Inspection,
     elf: &ElfInfo,
@@ -332,12 +348,24 @@ fn check_nop(
             code.join(" ")
         ));
     }
-    let Some(owner) = owner else { return Ok(()) };
-    let region = Region::decode(elf, owner.vaddr, owner.size);
-    if region.unknown.is_none() && region.index_of(vaddr).is_none() {
-        return Err(format!("is inside an instruction of {}: a breakpoint there would break it", owner.name));
+    let (start, size, name) = match owner {
+        Some(owner) => (owner.vaddr, owner.size, owner.name.clone()),
+        // Without symbols: what unwinders know.
+        None => match landing::function_at(elf, vaddr) {
+            Ok(Some((start, size))) => (start, size, format!("the function without a name at {start:#x}")),
+            _ => return Err(UNKNOWN_FUNCTION.to_owned()),
+        },
+    };
+    let region = Region::decode(elf, start, size);
+    if region.index_of(vaddr).is_some() {
+        return Ok(());
     }
-    Ok(())
+    match &region.unknown {
+        Some(why) if region.insns.last().is_none_or(|last| last.next_ip() <= vaddr) => {
+            Err(format!("may be inside an instruction of {name}, which is not decoded up to there: {why}"))
+        }
+        _ => Err(format!("is inside an instruction of {name}: a breakpoint there would break it")),
+    }
 }
 
 /// Offset of a semaphore in the file. The kernel raises it in a private writable mapping of that part of the file, and

@@ -4,8 +4,11 @@ use super::operations::{follow, stop, sums};
 use super::{sleep_ms, start};
 use profiler_tests::program;
 use profiler_tests::support::Target;
+use profiler_user::inspect::Inspection;
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::process::{Command, Output};
 
 const REQUEST: &str = "req=usdt:app:request_begin..usdt:app:request_end";
 const JOB: &str = "job=usdt:app:guarded_begin..usdt:app:guarded_end";
@@ -102,6 +105,57 @@ fn an_agent_that_is_killed_leaves_no_semaphore_raised() {
     assert!(target.is_alive());
 }
 
+fn mend(target: &Target) -> Output {
+    Command::new(program("tithe"))
+        .args(["internal-mend", &target.pid().to_string()])
+        .output()
+        .expect("tithe was built")
+}
+
+/// What an agent leaves that is killed in the middle of attaching: the breakpoint, and the semaphore raised.
+#[test]
+fn a_breakpoint_without_an_owner_goes_with_its_semaphore() {
+    if start("a_breakpoint_without_an_owner_goes_with_its_semaphore").is_none() {
+        return;
+    }
+    let mut target = Target::start("probes");
+    let inspection = Inspection::of(target.pid().cast_signed()).expect("it can be looked into");
+    let probe = &inspection.usdt("app", "guarded_begin").expect("it is there")[0];
+    let (semaphore, _) = inspection.variable("app_guarded_begin_semaphore").expect("it has symbols");
+    let memory =
+        File::options().write(true).open(format!("/proc/{}/mem", target.pid())).expect("we are root");
+    memory.write_all_at(&1_u16.to_ne_bytes(), semaphore).expect("it is mapped");
+    memory.write_all_at(&[0xcc], probe.function.address.expect("it is mapped")).expect("it is mapped");
+    assert_eq!(target.command("semaphores").number("begin"), 1);
+    let output = mend(&target);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    target.assert_text_original();
+    assert_eq!(target.command("semaphores").number("begin"), 0);
+    assert_eq!(target.command("guarded 10").number("passed"), 0);
+    assert!(target.is_alive());
+}
+
+/// The kernel has a uprobe with a semaphore there, as it has one that it could not unregister.
+#[test]
+fn mending_takes_over_probes_that_the_kernel_knows_with_their_semaphore() {
+    let Some(folder) = start("mending_takes_over_probes_that_the_kernel_knows_with_their_semaphore") else {
+        return;
+    };
+    let mut target = Target::start("probes");
+    let agent = follow(&target, &folder, &["--operation", JOB, "--policy", "full"]);
+    let output = mend(&target);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let answer = target.command("semaphores");
+    assert_eq!((answer.number("begin"), answer.number("end")), (1, 1), "the agent's probes stay as they are");
+    assert_eq!(target.command("guarded 1000").number("passed"), 1_000);
+    sleep_ms(200);
+    let (finished, recorded) = stop(agent);
+    assert_eq!(sums(&recorded, |w| w.population).values().sum::<u64>(), 1_000, "{}", finished.messages);
+    let answer = target.command("semaphores");
+    assert_eq!((answer.number("begin"), answer.number("end")), (0, 0));
+    target.assert_text_original();
+}
+
 #[test]
 fn a_function_may_begin_what_a_probe_ends() {
     let Some(folder) = start("a_function_may_begin_what_a_probe_ends") else { return };
@@ -124,6 +178,7 @@ fn a_function_may_begin_what_a_probe_ends() {
 fn probes_that_cannot_bound_an_operation_are_refused_in_words() {
     let Some(folder) = start("probes_that_cannot_bound_an_operation_are_refused_in_words") else { return };
     let mut target = Target::start("probes");
+    let mut stripped = Target::start("probes_stripped");
     let end = "..usdt:app:request_end";
     let cases = [
         ("usdt:app:request_begin", String::new(), "is a point and has no end"),
@@ -137,16 +192,30 @@ fn probes_that_cannot_bound_an_operation_are_refused_in_words() {
         ),
         ("usdt:app:wide", end.to_owned(), "holds the code 0f 1f 44 00 00 and not a nop of one byte"),
         ("usdt:app:inside", end.to_owned(), "is inside an instruction of unusable"),
+        ("usdt:app:before_data", end.to_owned(), "is inside an instruction of undecodable"),
+        ("usdt:app:behind_data", end.to_owned(), "may be inside an instruction of undecodable"),
         ("usdt:app:request_start", end.to_owned(), "similar: usdt:app:request_begin"),
         ("usdt:other:thing", end.to_owned(), "providers in the target: app"),
     ];
-    for (begin, rest, part) in cases {
+    // No symbol says where the function begins, its unwind table does.
+    let of_stripped = [
+        ("usdt:app:inside", end.to_owned(), "is inside an instruction of the function without a name"),
+        ("usdt:app:before_data", end.to_owned(), "is inside an instruction of the function without a name"),
+        (
+            "usdt:app:behind_data",
+            end.to_owned(),
+            "may be inside an instruction of the function without a name",
+        ),
+    ];
+    let cases = cases.into_iter().map(|case| (target.pid(), case));
+    let of_stripped = of_stripped.into_iter().map(|case| (stripped.pid(), case));
+    for (pid, (begin, rest, part)) in cases.chain(of_stripped) {
         let spec = format!("req={begin}{rest}");
         let output = Command::new(program("tithe"))
             .args([
                 "record",
                 "--pid",
-                &target.pid().to_string(),
+                &pid.to_string(),
                 "--duration",
                 "1s",
                 "--force",
@@ -178,6 +247,7 @@ fn probes_that_cannot_bound_an_operation_are_refused_in_words() {
         .expect("tithe was built");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("no module of the target has USDT probes"), "{said}");
-    assert!(target.is_alive());
+    assert!(target.is_alive() && stripped.is_alive());
+    stripped.assert_text_original();
     target.assert_text_original();
 }
