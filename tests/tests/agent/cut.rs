@@ -35,13 +35,14 @@ fn calls_as_long_as_the_window_keep_their_mean() {
             "watched beyond the window: {context}"
         );
     }
-    // Complete calls only show less than what they are; the estimate with the others holds the truth.
+    // Complete calls show less than what calls are, 200 ms; with the others they do not. The bounds leave room for chance: some 30 calls
+    // are complete (standard error 20 ms), and an interval of 95 % misses the truth one time in 20.
     let complete = sum(|w| w.sum_ns) as f64 / returns as f64;
     let mean = row.mean_ns.unwrap_or_else(|| panic!("no mean: {context}"));
-    assert!(complete < 160.0 * MS && mean.value > complete * 1.1, "complete calls {complete} ns: {context}");
-    assert!(mean.low < 200.0 * MS && mean.high > 200.0 * MS && mean.value > 140.0 * MS, "{context}");
+    assert!(complete < 195.0 * MS && mean.value > complete * 1.1, "complete calls {complete} ns: {context}");
+    assert!(mean.low < 240.0 * MS && mean.high > 180.0 * MS && mean.value > 140.0 * MS, "{context}");
     let median = row.quantiles_ns.iter().find(|(p, _)| *p == 0.5).map(|(_, e)| *e);
-    assert!(median.is_none_or(|m| m.low < 200.0 * MS && m.high > 200.0 * MS), "{context}");
+    assert!(median.is_none_or(|m| m.low < 250.0 * MS && m.high > 160.0 * MS), "{context}");
     assert!(row.notes.iter().any(|n| n.contains("had not ended when watching them ended")), "{context}");
     assert!(target.is_alive());
     target.assert_text_original();
