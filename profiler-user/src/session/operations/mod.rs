@@ -25,7 +25,7 @@ use super::attach::now_ns;
 use super::class::{LiveClass, OperationRole};
 use crate::failure::Failure;
 use crate::prober::OFF_CPU_UNKNOWN;
-use crate::prober::{MAX_OPERATIONS, OperationCounters, OperationReader, OperationRecord};
+use crate::prober::{MAX_OPERATIONS, OperationCounters, OperationReader, OperationRecord, OperationTable};
 use hook::CycleHook;
 use profiler_core::adapt::{AdaptConfig, Adapter, PolicyKind};
 use profiler_core::class::ClassId;
@@ -341,6 +341,38 @@ impl Session {
                 table.adjust(o.number, |c| c.generation = c.generation.wrapping_add(1));
             }
             (o.looked_ns, o.attached) = (now, attached);
+        }
+    }
+
+    /// What was lost, in words.
+    fn note_operation_losses(&mut self, operations: &Operations, table: &OperationTable) {
+        for o in &operations.list {
+            let own = table.counters(o.classes.start);
+            let other = table.counters(o.classes.start + 1);
+            let dropped: u64 = o.classes.clone().map(|class| table.counters(class).dropped).sum();
+            let mut warn = |n: u64, text: &str| {
+                if n > 0 {
+                    self.meta.warnings.push(format!("operation '{}': {n} {text}", o.name));
+                }
+            };
+            warn(
+                own.unmatched,
+                "ends without a begin, begins whose end was not seen, or begins beyond the nesting limit",
+            );
+            warn(own.unread, "requests whose class argument could not be read: they are '(unnamed)'");
+            warn(
+                other.begun(),
+                "requests with names beyond the bound: they are '(other)'; --adapt max_classes=N raises it",
+            );
+            warn(
+                dropped,
+                "recorded operations were lost: the ring was full, or functions were detached meanwhile (a quota was used up, a comparison of the overhead, forks)",
+            );
+        }
+        if let Some(skipped) = operations.hook.as_ref().map(|hook| hook.skipped).filter(|n| *n > 0) {
+            self.meta.warnings.push(format!(
+                "--on-cycle: {skipped} cycles ended while the command still ran, and it was not run for them"
+            ));
         }
     }
 }

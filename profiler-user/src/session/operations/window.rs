@@ -2,8 +2,8 @@
 
 use super::super::Session;
 use super::super::attach::now_ns;
+use super::Operation;
 use super::spending::record_own_ns;
-use super::{Operation, Operations};
 use crate::prober::operation::OPERATION_MONITORING;
 use crate::prober::{OPERATION_RECORDED, OperationCounters, OperationTable, Sums};
 use profiler_core::adapt::budget::OperationBudget;
@@ -442,37 +442,6 @@ impl Session {
                 censored: true,
             })
             .collect()
-    }
-
-    fn note_operation_losses(&mut self, operations: &Operations, table: &OperationTable) {
-        for o in &operations.list {
-            let own = table.counters(o.classes.start);
-            let other = table.counters(o.classes.start + 1);
-            let dropped: u64 = o.classes.clone().map(|class| table.counters(class).dropped).sum();
-            let mut warn = |n: u64, text: &str| {
-                if n > 0 {
-                    self.meta.warnings.push(format!("operation '{}': {n} {text}", o.name));
-                }
-            };
-            warn(
-                own.unmatched,
-                "ends without a begin, begins whose end was not seen, or begins beyond the nesting limit",
-            );
-            warn(own.unread, "requests whose class argument could not be read: they are '(unnamed)'");
-            warn(
-                other.begun(),
-                "requests with names beyond the bound: they are '(other)'; --adapt max_classes=N raises it",
-            );
-            warn(
-                dropped,
-                "recorded operations were lost: the ring was full, or functions were detached meanwhile (a quota was used up, a comparison of the overhead, forks)",
-            );
-        }
-        if let Some(skipped) = operations.hook.as_ref().map(|hook| hook.skipped).filter(|n| *n > 0) {
-            self.meta.warnings.push(format!(
-                "--on-cycle: {skipped} cycles ended while the command still ran, and it was not run for them"
-            ));
-        }
     }
 }
 
