@@ -30,6 +30,14 @@ pub const ARGUMENT_STRING: u32 = 3;
 /// The argument points to bytes, and the next argument is their number.
 pub const ARGUMENT_SLICE: u32 = 4;
 
+/// Helper ids that do not exist: each tracepoint that bounds an operation has a copy of the program of its own, in which the
+/// loader replaces the call by one instruction. This one by `r0 = WORD`: the number of the operation, and [`TRACEPOINT_ENDS`].
+pub const MARKER_TRACEPOINT_BOUND: i32 = 0x7fff_0003;
+/// This one, whose argument is the context, by the load of one of the tracepoint's arguments, or by `r0 = 0`.
+pub const MARKER_TRACEPOINT_ARGUMENT: i32 = 0x7fff_0004;
+/// The tracepoint ends the operation; else it begins it.
+pub const TRACEPOINT_ENDS: u32 = 1 << 8;
+
 /// [`ClassControl::measure`](crate::class::ClassControl::measure): adds nothing.
 pub const MEASURE_NONE: u32 = 0;
 /// Adds 1 per call; 1 + k below 7 adds the argument register k.
@@ -78,8 +86,11 @@ pub struct OperationState {
     /// Of the first element, for all operations: an inner function has used up its quota, so that recorded operations lack
     /// calls. The programs set it, the agent clears it. Nothing is recorded meanwhile.
     pub incomplete: u64,
+    /// Of the first element, for all operations: number of the attachment of inner functions. A recorded operation that began under
+    /// another one lacks calls. The agent counts it up (its low 16 bits are compared).
+    pub details: u64,
     /// Keeps the line to itself.
-    pub reserved: [u64; 3],
+    pub reserved: [u64; 2],
 }
 wire_type!(OperationState, size 64, align 64);
 
@@ -132,8 +143,12 @@ pub struct OperationCounters {
     pub cost_ns: u64,
     /// Inner calls of the recorded ones.
     pub calls: u64,
+    /// Hits of the operation's tracepoints by the target. In the base class.
+    pub screened: u64,
+    /// The same of other processes, which pay.
+    pub screened_other: u64,
     /// Keeps the size a power of two.
-    pub reserved: [u64; 10],
+    pub reserved: [u64; 8],
 }
 wire_type!(OperationCounters, size 256, align 8);
 
@@ -209,6 +224,8 @@ impl OperationCounters {
         self.measure.add(&other.measure);
         sum(&mut self.cost_ns, other.cost_ns);
         sum(&mut self.calls, other.calls);
+        sum(&mut self.screened, other.screened);
+        sum(&mut self.screened_other, other.screened_other);
     }
 
     /// What was counted since `earlier`.
@@ -228,7 +245,9 @@ impl OperationCounters {
             measure: self.measure.since(&earlier.measure),
             cost_ns: self.cost_ns.wrapping_sub(earlier.cost_ns),
             calls: self.calls.wrapping_sub(earlier.calls),
-            reserved: [0; 10],
+            screened: self.screened.wrapping_sub(earlier.screened),
+            screened_other: self.screened_other.wrapping_sub(earlier.screened_other),
+            reserved: [0; 8],
         }
     }
 

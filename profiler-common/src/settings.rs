@@ -20,7 +20,7 @@ pub struct Settings {
     pub sample_period_ns: u64,
     /// Process whose progress is counted.
     pub progress_pid: u32,
-    /// Process whose system calls bound operations.
+    /// Process whose system calls and tracepoints bound operations.
     pub operation_pid: u32,
 }
 wire_type!(Settings, size 32, align 8);

@@ -40,6 +40,8 @@ pub const OPERATION_DEPTH: u32 = 8;
 pub const OPERATION_RECORDED: u32 = 1;
 /// `OpenOperation::flags`: [`OpenOperation::presence`] is known.
 pub const OPERATION_PRESENCE: u32 = 2;
+/// `OpenOperation::flags`: from this bit on the number of the attachment of inner functions (`OperationState::details`) when it began.
+pub const OPERATION_DETAILS_SHIFT: u32 = 16;
 
 /// An operation that is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +69,7 @@ pub struct OpenOperation {
     pub operation: u32,
     /// Class.
     pub class: u32,
-    /// [`OPERATION_RECORDED`], [`OPERATION_PRESENCE`].
+    /// [`OPERATION_RECORDED`], [`OPERATION_PRESENCE`], [`OPERATION_DETAILS_SHIFT`].
     pub flags: u32,
     /// Generation of the operation when it began.
     pub generation: u32,

@@ -8,6 +8,7 @@
 mod bursts;
 mod corridor;
 mod quotas;
+mod reserve;
 mod threads;
 mod types;
 mod unspent;
@@ -48,6 +49,8 @@ struct Entry {
     next_burst_ns: u64,
     /// What it took of late while it was traced, CPU s/s, smoothed.
     taken: f64,
+    /// In a trial or a burst: what that may still take, ns.
+    reserved_ns: f64,
 }
 
 impl Entry {
@@ -87,6 +90,8 @@ pub struct Controller {
     spending: unspent::Use,
     /// Capacity of the bucket at the last tick, ns.
     capacity_ns: f64,
+    /// What comes in and is taken neither by traced classes nor by anything else but windows, CPU s/s.
+    income_left: f64,
     random: StdRng,
 }
 
@@ -105,6 +110,7 @@ impl Controller {
             overspent_since_ns: None,
             spending: unspent::Use::new(),
             capacity_ns: 0.0,
+            income_left: 0.0,
             random: StdRng::seed_from_u64(config.seed),
         }
     }
@@ -122,6 +128,7 @@ impl Controller {
         self.classes.retain(|id, entry| entry.attached() || orders.iter().any(|o| o.class == *id));
         for order in orders {
             let old = self.classes.get(&order.class).cloned();
+            let reserved_ns = old.as_ref().map_or(0.0, |e| e.reserved_ns);
             let (mode, stops, rate, next_burst_ns, taken) = old
                 .map_or((Mode::Sampled, 0, order.rate_hz.1, 0, 0.0), |e| {
                     (e.mode, e.stops, e.rate_hz, e.next_burst_ns, e.taken)
@@ -149,13 +156,14 @@ impl Controller {
                 drift_since_ns: None,
                 next_burst_ns,
                 taken,
+                reserved_ns,
             };
             if mode == Mode::Traced && new_mode != Mode::Traced {
                 actions.push(Action::Detach { class: order.class, reason: Reason::Planned });
             }
             self.classes.insert(order.class, entry);
         }
-        actions.extend(self.first_quotas(tokens_ns));
+        actions.extend(self.first_quotas(tokens_ns - self.held_ns(now_ns)));
         if period_ns != self.period_ns {
             actions.push(Action::Period { period_ns });
         }
@@ -210,6 +218,7 @@ impl Controller {
         self.note_rates(tick);
         self.end_trials(tick, &mut actions);
         self.keep_corridor(tick, &mut actions);
+        self.note_income(tick);
         self.start_trial(tick, &mut actions);
         self.start_bursts(tick, &mut actions);
         self.set_quotas(tick, &mut actions);
@@ -281,9 +290,10 @@ impl Controller {
         self.classes.values().filter(|e| e.mode == Mode::Traced).map(Entry::cost).sum()
     }
 
-    /// At most one trial at a time, of the class that has waited longest, when a quarter of the bucket is there.
+    /// At most one trial at a time, of the class that has waited longest, when half of the bucket is there for nobody else.
     fn start_trial(&mut self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
-        if tick.tokens_ns < 0.5 * tick.capacity_ns
+        let free_ns = self.free_ns(tick);
+        if free_ns < 0.5 * tick.capacity_ns
             || self.classes.values().any(|e| matches!(e.mode, Mode::Trial { .. }))
         {
             return;
@@ -296,7 +306,7 @@ impl Controller {
         else {
             return;
         };
-        let quota = (self.config.trial_share * tick.tokens_ns / entry.order.tau_ns.max(1.0)) as u64;
+        let quota = (self.config.trial_share * free_ns / entry.order.tau_ns.max(1.0)) as u64;
         if quota < 2 {
             return;
         }
@@ -304,6 +314,7 @@ impl Controller {
         let window = (quota as f64 / entry.rate_hz.max(1.0)).clamp(0.02, 1.0);
         let window_ns = (window * 1e9) as u64;
         entry.mode = Mode::Trial { until_ns: tick.now_ns.saturating_add(window_ns) };
+        entry.reserved_ns = quota as f64 * entry.order.tau_ns;
         actions.push(Action::Trial { class: entry.order.class, quota, window_ns });
     }
 

@@ -32,6 +32,8 @@ const ONE_BY_ONE: usize = 256;
 const FULL: f64 = 0.9;
 /// Links opened in one step at most: each takes some 10 ms, and windows have to end on time.
 const PER_STEP: usize = 8;
+/// Looks of different classes lie in moments of their own: more than count for the drift's degrees of freedom.
+const MOMENTS: f64 = 100.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -136,9 +138,8 @@ impl Survey {
                 return self.end(ended);
             }
         }
-        let reserved: f64 = self.in_flight.values().map(|(_, reserve)| reserve).sum();
         let left = self.config.cpu_limit_s - self.spent_s;
-        let requests = self.batch(now_ns, available_cpu_s.min(left) - reserved);
+        let requests = self.batch(now_ns, available_cpu_s.min(left) - self.reserved_s());
         if !requests.is_empty() {
             return Step::Run(requests);
         }
@@ -235,6 +236,12 @@ impl Survey {
         self.states.values().filter(none).map(|s| s.class.class).collect()
     }
 
+    /// CPU time that is reserved for the bursts that run, s: nobody else may spend it.
+    #[must_use]
+    pub fn reserved_s(&self) -> f64 {
+        self.in_flight.values().map(|(_, reserve)| reserve).sum()
+    }
+
     /// CPU time that the bursts took by their hits and prices, s.
     #[must_use]
     pub fn spent_s(&self) -> f64 {
@@ -280,7 +287,7 @@ impl Survey {
         }
         if self.stage != Stage::First {
             let looks: Vec<Vec<Burst>> = self.states.values().map(State::looks).collect();
-            let drift = Drift::pooled(looks.iter().map(Vec::as_slice), self.apart_s);
+            let drift = Drift::pooled(looks.iter().map(Vec::as_slice), self.apart_s, MOMENTS);
             self.states.values_mut().for_each(|s| s.drift = drift);
         }
     }

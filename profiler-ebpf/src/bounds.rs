@@ -1,13 +1,16 @@
-//! Begins and ends of operations: functions, and system calls.
+//! Begins and ends of operations: functions, system calls, and tracepoints.
 //!
 //! All uprobe programs return 0: on kernels 6.6 to 6.12 another value removes the probe. A bound has a quota like any class:
 //! what it turns away is no operation, and is counted as gated.
 
 use crate::class::{Hit, count};
 use crate::entry::{argument, in_register};
-use crate::maps::{count_global, current_ids, now_ns, operation_syscall, settings};
+use crate::maps::{
+    count_global, current_ids, now_ns, operation_control, operation_counters, operation_syscall, settings,
+};
 use crate::operation::{self, Begin};
 use crate::thread;
+use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::bpf_probe_read_kernel;
 use aya_ebpf::macros::raw_tracepoint;
@@ -15,6 +18,7 @@ use aya_ebpf::programs::RawTracePointContext;
 use core::ffi::c_void;
 use profiler_common::class::NO_OPERATION;
 use profiler_common::cookie::SLOT_UNKNOWN;
+use profiler_common::operation::{MARKER_TRACEPOINT_ARGUMENT, MARKER_TRACEPOINT_BOUND, TRACEPOINT_ENDS};
 
 /// The function that begins an operation.
 #[unsafe(no_mangle)]
@@ -149,6 +153,59 @@ pub fn operation_sys_exit(ctx: RawTracePointContext) -> i32 {
     // A call that failed (nothing to read yet) brought no request.
     if begins != NO_OPERATION && result >= 0 {
         operation::begin(&Begin { operation: begins, slot: 0, hit_cost_ns: 0 }, |_| 0);
+    }
+    0
+}
+
+/// Number of the operation that this copy of the program bounds, and `TRACEPOINT_ENDS`.
+#[inline(always)]
+fn tracepoint_bound() -> u32 {
+    // SAFETY: not an address but the marker that the loader replaces; a constant call target is how helpers are called.
+    let function: unsafe extern "C" fn() -> u64 =
+        unsafe { core::mem::transmute(MARKER_TRACEPOINT_BOUND as usize) };
+    // SAFETY: one instruction that sets the result. OK because the word has 9 bits.
+    unsafe { function() as u32 }
+}
+
+/// The tracepoint's argument that names the class.
+#[inline(always)]
+fn tracepoint_argument(ctx: *mut c_void) -> u64 {
+    // SAFETY: as above.
+    let function: unsafe extern "C" fn(*mut c_void) -> u64 =
+        unsafe { core::mem::transmute(MARKER_TRACEPOINT_ARGUMENT as usize) };
+    // SAFETY: one instruction that reads from the context, which the verifier checks.
+    unsafe { function(ctx) }
+}
+
+/// True for the process whose tracepoints bound the operation. The others are counted, because they pay.
+#[inline(always)]
+fn is_screened(operation: u32) -> bool {
+    let (Some(settings), Some(control)) = (settings(), operation_control(operation)) else { return false };
+    // SAFETY: a live map value that the agent wrote before it attached the tracepoint.
+    let Some(counters) = operation_counters(unsafe { (*control).base_class }) else { return false };
+    // SAFETY: a live map value.
+    if current_ids().0 == unsafe { (*settings).operation_pid } {
+        count!(counters, screened, 1);
+        return true;
+    }
+    count!(counters, screened_other, 1);
+    false
+}
+
+/// Any tracepoint: begin or end of an operation on the thread that runs, which in an interrupt is any.
+#[raw_tracepoint]
+pub fn operation_tracepoint(ctx: RawTracePointContext) -> i32 {
+    let bound = tracepoint_bound();
+    let operation = bound & (TRACEPOINT_ENDS - 1);
+    if !is_screened(operation) {
+        return 0;
+    }
+    if bound & TRACEPOINT_ENDS != 0 {
+        operation::end(operation, 0, now_ns(), 0, 0);
+    } else {
+        operation::begin(&Begin { operation, slot: 0, hit_cost_ns: 0 }, |_| {
+            tracepoint_argument(ctx.as_ptr())
+        });
     }
     0
 }

@@ -12,7 +12,7 @@
 //! | `sample` | `sample`, `sample_empty` | perf events |
 //! | `lifecycle` | `fork`, `exec`, `exit_task` | raw tracepoints |
 //! | `bounds` | `operation_begin`, `operation_end` | uprobe.multi or perf-event uprobes |
-//! | `bounds` | `operation_sys_enter`, `operation_sys_exit` | raw tracepoints |
+//! | `bounds` | `operation_sys_enter`, `operation_sys_exit`, `operation_tracepoint` | raw tracepoints |
 //! | `progress` | `progress_syscall`, `progress_tracepoint` | raw tracepoints |
 //! | `empty` | `empty`, `plain_enter`, `plain_leave` | any uprobe link (calibration, benchmarks) |
 #![no_std]
@@ -23,6 +23,7 @@
 mod atomic;
 mod bounds;
 mod class;
+mod details;
 mod empty;
 mod entry;
 mod exit;

@@ -5,7 +5,7 @@
 
 use crate::atomic::{add, fetch_add, fetch_add_signed};
 use crate::class::count;
-use crate::entry::argument;
+use crate::details::{details, lacks_details};
 use crate::maps::{
     NO_WAKEUP, OPERATION_NAMES, OPERATION_RECORDS, count_global, current_ids, now_ns, operation_class,
     operation_control, operation_counters, operation_state, settings,
@@ -15,15 +15,15 @@ use crate::thread;
 use aya_ebpf::bindings::BPF_NOEXIST;
 use aya_ebpf::helpers::generated::{bpf_get_prandom_u32, bpf_probe_read_user, bpf_probe_read_user_str};
 use core::ffi::c_void;
-use profiler_common::class::{ClassControl, FLAG_INNER_CALL};
 use profiler_common::operation::{
-    ARGUMENT_INT, ARGUMENT_NONE, ARGUMENT_SLICE, ARGUMENT_STRING, ClassNumbers, Decision, MEASURE_CALLS,
-    MEASURE_NONE, NAME_BYTES, OPERATION_BALANCE, OPERATION_BY_THREAD, OPERATION_MONITORING, OperationControl,
-    OperationCounters, OperationName, OperationRecord, OperationState, Sums, Switch, Totals, choose, square,
+    ARGUMENT_INT, ARGUMENT_NONE, ARGUMENT_SLICE, ARGUMENT_STRING, ClassNumbers, Decision, NAME_BYTES,
+    OPERATION_BALANCE, OPERATION_BY_THREAD, OPERATION_MONITORING, OperationControl, OperationCounters,
+    OperationName, OperationRecord, OperationState, Sums, Switch, Totals, choose, square,
 };
 use profiler_common::presence::{OFF_CPU_UNKNOWN, Presence, off_cpu_ns};
 use profiler_common::thread::{
-    FREE, OPERATION_DEPTH, OPERATION_PRESENCE, OPERATION_RECORDED, OpenOperation, ThreadState,
+    FREE, OPERATION_DEPTH, OPERATION_DETAILS_SHIFT, OPERATION_PRESENCE, OPERATION_RECORDED, OpenOperation,
+    ThreadState,
 };
 
 /// A begin.
@@ -211,7 +211,7 @@ pub fn begin(begin: &Begin, argument: impl Fn(u32) -> u64) {
         Decision::Balanced => count!(counters, balanced, 1),
         Decision::NoQuota => count!(counters, no_quota, 1),
     }
-    let mut flags = recorded;
+    let mut flags = recorded | details() << OPERATION_DETAILS_SHIFT;
     let mut presence = Presence { accounted_ns: 0, used_ns: 0, arrival_ns: 0, before_ns: 0, cpu: 0 };
     if recorded != 0
         && let Some(now) = off_cpu::presence()
@@ -321,45 +321,6 @@ fn known(name: &OperationName) -> Option<u32> {
     unsafe { OPERATION_NAMES.get(name).copied() }
 }
 
-/// An inner function has used up its quota: until the agent says otherwise nothing is recorded, because calls would be
-/// missing.
-#[inline(always)]
-pub fn lose_details() {
-    if let Some(state) = operation_state(0) {
-        // SAFETY: a live map value; one aligned word.
-        unsafe { (&raw mut (*state).incomplete).write_volatile(1) };
-    }
-}
-
-#[inline(always)]
-fn lacks_details() -> bool {
-    // SAFETY: as above.
-    operation_state(0).is_some_and(|state| unsafe { (&raw const (*state).incomplete).read_volatile() } != 0)
-}
-
-/// A hit of an inner function: false outside recorded operations.
-#[inline(always)]
-pub fn inner_call(control: *const ClassControl, flags: u32, ctx: *mut c_void) -> bool {
-    let state = thread::state(false);
-    // SAFETY: a live map value, of this thread only.
-    if state.is_null() || unsafe { (*state).recording } == 0 {
-        return false;
-    }
-    // SAFETY: as above; the agent may change the control at any time.
-    unsafe {
-        if flags & FLAG_INNER_CALL != 0 {
-            (*state).calls += 1;
-        }
-        let measure = (*control).measure;
-        if measure == MEASURE_CALLS {
-            (*state).measure += 1;
-        } else if measure != MEASURE_NONE {
-            (*state).measure = (*state).measure.wrapping_add(argument(ctx, measure - 1));
-        }
-    }
-    true
-}
-
 /// Ends the innermost operation of that number (and return slot). False: it is not open.
 #[inline(always)]
 pub fn end(operation: u32, slot: u64, end_ns: u64, return_cost_ns: u32, own_cost_ns: u32) -> bool {
@@ -460,7 +421,8 @@ fn record(
             (*state).measure.wrapping_sub(done.measure),
         )
     };
-    if lacks_details() {
+    // They may have gone and come back meanwhile.
+    if lacks_details() || done.flags >> OPERATION_DETAILS_SHIFT != details() {
         count!(counters, dropped, 1);
         return;
     }

@@ -44,10 +44,21 @@ fn run_other(command: Command) -> Result<(), Failure> {
         Command::InternalChild { .. } => {
             calibrate::child_main().map_err(|e| Failure::from(anyhow::Error::new(e)))
         }
-        Command::InternalMend { pid } => mend::mend(pid).map(|_| ()).map_err(Failure::attach),
+        Command::InternalMend { pid } => mend_by_watchdog(pid),
         Command::Plan(args) => plan(&args),
         Command::Doctor(args) => doctor(&args),
     }
+}
+
+/// The watchdog's own standard error leads nowhere, so the kernel's log hears of a failure, too.
+fn mend_by_watchdog(pid: u32) -> Result<(), Failure> {
+    mend::mend(pid).map(drop).map_err(|error| {
+        if let Ok(mut log) = std::fs::File::options().write(true).open("/dev/kmsg") {
+            // Nobody else could be told.
+            let _ = writeln!(log, "tithe: {error}");
+        }
+        Failure::attach(error)
+    })
 }
 
 fn record(args: &RecordArgs) -> Result<u8, Failure> {

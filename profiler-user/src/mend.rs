@@ -131,7 +131,9 @@ fn take_over(kernel: &Kernel, module: &Path, pid: u32, sites: Vec<Site>) -> Take
     let group = AttachGroup { module: module.to_owned(), pid, kind: LinkKind::Empty, sites };
     let (mut taken, refused) = match kernel.attach(&group) {
         Ok(attached) => {
-            let why = attached.refused.first().map(|r| format!("offset {:#x}: {}", r.site.offset, r.error));
+            // Those with a semaphore are tried again and bring their own.
+            let plain = attached.refused.iter().find(|r| r.site.reference_counter == 0);
+            let why = plain.map(|r| format!("offset {:#x}: {}", r.site.offset, r.error));
             let refused: Vec<Site> = attached.refused.iter().map(|r| r.site).collect();
             (Taken { mended: attached.link.sites(), left: refused.len(), why }, refused)
         }
@@ -171,7 +173,7 @@ fn leftovers(pid: u32) -> Result<Vec<(PathBuf, Vec<u64>)>, MendError> {
         }
         let path = PathBuf::from(format!("/proc/{pid}/map_files/{}", map.map_files_name()));
         // A mapping that is gone by now takes its breakpoints with it.
-        let Ok(offsets) = compare(&memory, map, &path) else { continue };
+        let Ok(offsets) = compare(&memory, &maps, map, &path) else { continue };
         if !offsets.is_empty() {
             found.push((path, offsets));
         }
@@ -179,7 +181,7 @@ fn leftovers(pid: u32) -> Result<Vec<(PathBuf, Vec<u64>)>, MendError> {
     Ok(found)
 }
 
-fn compare(memory: &File, map: &Mapping, path: &PathBuf) -> io::Result<Vec<u64>> {
+fn compare(memory: &File, maps: &[Mapping], map: &Mapping, path: &PathBuf) -> io::Result<Vec<u64>> {
     // OK because text is far smaller than memory.
     let mut now = vec![0; (map.end - map.start) as usize];
     memory.read_exact_at(&mut now, map.start)?;
@@ -187,10 +189,28 @@ fn compare(memory: &File, map: &Mapping, path: &PathBuf) -> io::Result<Vec<u64>>
     read_up_to(&File::open(path)?, &mut original, map.offset)?;
     let place = |&i: &usize| {
         let nop = || original.get(i..i + 5).is_some_and(|bytes| NOP5.iter().any(|nop| nop == bytes));
-        now[i] != original[i] && (now[i] == INT3 || (now[i] == CALL && nop()))
+        // OK because an index of a slice fits into 64 bits.
+        let probe = || now.get(i..i + 5).is_some_and(|code| calls_probe(code, map.start + i as u64, maps));
+        now[i] != original[i]
+            && (now[i] == INT3 && stands_alone(&now, &original, i) || (now[i] == CALL && nop() && probe()))
     };
     // OK because an index of a slice fits into 64 bits.
     Ok((0..now.len()).filter(place).map(|i| map.offset + i as u64).collect())
+}
+
+/// The bytes before a breakpoint are the file's, or breakpoints too: otherwise it may be a part of somebody's jump or call.
+fn stands_alone(now: &[u8], original: &[u8], i: usize) -> bool {
+    (i.saturating_sub(4)..i).all(|k| now[k] == original[k] || now[k] == INT3)
+}
+
+/// A call at an address leads to the code that the kernel maps for probes. Others were written by somebody else (function tracing
+/// in user space): a breakpoint over them and its removal would leave half of a call.
+fn calls_probe(code: &[u8], address: u64, maps: &[Mapping]) -> bool {
+    let [CALL, a, b, c, d] = *code else { return false };
+    let to = address.wrapping_add(5).wrapping_add_signed(i64::from(i32::from_le_bytes([a, b, c, d])));
+    let trampoline =
+        |m: &Mapping| matches!(&m.backing, Backing::Special(name) if name == "[uprobes-trampoline]");
+    maps.iter().any(|m| trampoline(m) && m.contains(to))
 }
 
 /// The last page of a mapping may reach past the end of its file: the rest stays zero.
@@ -212,4 +232,49 @@ fn tracer(pid: u32) -> io::Result<i64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
     Ok(line.and_then(|number| number.trim().parse().ok()).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_of_somebodys_call_is_no_breakpoint() {
+        let original = [0x90; 12];
+        let mut now = original;
+        now[6] = INT3;
+        assert!(stands_alone(&now, &original, 6) && stands_alone(&now, &original, 0));
+        // Two probes side by side.
+        now[5] = INT3;
+        assert!(stands_alone(&now, &original, 6));
+        for k in 2..=5 {
+            let mut now = original;
+            (now[k], now[6]) = (CALL, INT3);
+            assert!(!stands_alone(&now, &original, 6), "{k}");
+        }
+    }
+
+    #[test]
+    fn only_calls_of_the_kernels_trampoline_are_probes() {
+        let maps = maps::parse(
+            b"400000-401000 r-xp 00000000 fe:00 7 /bin/app\n\
+              7f0000-7f1000 r-xp 00000000 00:00 0 [uprobes-trampoline]\n\
+              7f1000-7f2000 r-xp 00000000 00:00 0 \n",
+        );
+        let call = |to: i64| {
+            let mut code = vec![CALL];
+            code.extend(i32::try_from(to - 0x40_0105).unwrap().to_le_bytes());
+            code
+        };
+        assert!(
+            calls_probe(&call(0x7f_0000), 0x40_0100, &maps)
+                && calls_probe(&call(0x7f_0fff), 0x40_0100, &maps)
+        );
+        // A hook of the program's own, memory that it made, and less than a call.
+        assert!(
+            !calls_probe(&call(0x40_0800), 0x40_0100, &maps)
+                && !calls_probe(&call(0x7f_1000), 0x40_0100, &maps)
+        );
+        assert!(!calls_probe(&call(0x7f_0000)[..4], 0x40_0100, &maps));
+    }
 }

@@ -1,6 +1,7 @@
 //! `tithe replay`: what other policies would have recorded of a run in which every operation was recorded.
 //!
-//! Only reads the recording; trace, policies, cost model and comparison are `profiler_core::adapt::replay`.
+//! Only reads the recording; trace, policies, cost model and comparison are `profiler_core::adapt::replay`. Slices are not replayed:
+//! functions inside operations are taken as attached whenever recording is on.
 
 use crate::cli::Format;
 use crate::failure::Failure;
@@ -15,7 +16,12 @@ use std::io::Write;
 use std::path::PathBuf;
 
 /// Examples of `--help`.
-pub const EXAMPLES: &str = "Examples:
+pub const EXAMPLES: &str = "Replay assumes that the functions inside operations are attached all the time while recording is on, as \
+'tithe record --adapt attach_share=false' has them. By default 'tithe record' attaches them in slices of the time where that costs \
+less: then policies that record less cost less than here, samples are clusters, and 'tithe' records classes alike instead of dividing \
+its rate among them (docs/operations.md). attach_share changes nothing here.
+
+Examples:
   sudo tithe record --pid 1234 --operation 'req=serve,class=arg0:str' --policy full --no-ab -o full.tithe
        tithe replay full.tithe
        tithe replay full.tithe --policy adp,tithe --adapt max_cycle_s=20 --runs 50 --format json";

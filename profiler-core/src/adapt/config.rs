@@ -48,6 +48,11 @@ pub struct AdaptConfig {
     /// `tithe`: what recording may cost, as a share of what the same rate costs without allocation. At 0.45 it
     /// costs less than `adp`, whose balance test refuses about a third of what is drawn.
     pub tithe_share: f64,
+    /// `tithe` where the functions inside operations are attached in slices: their share of the time, as a share of the rate. In them
+    /// every operation is recorded, whose traps are paid anyway.
+    pub tithe_attach: f64,
+    /// Where it is cheaper, the functions inside operations are attached for a share of the time, and more is drawn in it (ours).
+    pub attach_share: bool,
     /// `tithe`: a class's rate is changed only if it would move by more than this share (hysteresis: strata are
     /// stretches of constant rate).
     pub rate_step: f64,
@@ -77,6 +82,8 @@ impl Default for AdaptConfig {
             allocation_power: 0.0,
             allocation_relative: 1.0,
             tithe_share: 0.45,
+            tithe_attach: 0.8,
+            attach_share: true,
             rate_step: 0.1,
             max_classes: 1_024,
         }
@@ -201,6 +208,12 @@ impl AdaptConfig {
                 "tithe_share",
                 self.tithe_share,
                 share(self.tithe_share) && self.tithe_share > 0.0,
+                "above 0, at most 1",
+            ),
+            (
+                "tithe_attach",
+                self.tithe_attach,
+                share(self.tithe_attach) && self.tithe_attach > 0.0,
                 "above 0, at most 1",
             ),
             ("rate_step", self.rate_step, self.rate_step.is_finite() && self.rate_step >= 0.0, "0 or more"),

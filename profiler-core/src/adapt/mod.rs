@@ -15,12 +15,14 @@
 //! | [`policy`] | `adp`, `inv`, `uni`, `full`, `none`, `tithe`, one step a window | §4.1.2 |
 //! | [`allocate`], [`tithe`] | which class gets how much of what may be recorded | ours |
 //! | [`budget`] | what is affordable | ours |
+//! | [`attach`] | for which share of the time the functions inside are attached | ours |
 //! | [`strata`] | means with intervals from samples of changing rates | ours |
 //! | [`replay`], [`generate`] | what a policy would have recorded of a trace | ours |
 //!
 //! How we read the paper where it contradicts itself is in `docs/design.md`.
 
 pub mod allocate;
+pub mod attach;
 pub mod budget;
 pub mod classes;
 pub mod config;

@@ -1,5 +1,6 @@
 //! Names of the policies, and what a policy tells the kernel program.
 
+use super::attach::Slices;
 use super::decision::{Switch, slack_q16};
 use super::{AdaptConfig, ClassId};
 use std::collections::BTreeMap;
@@ -85,6 +86,8 @@ pub struct Orders {
     pub classes: BTreeMap<ClassId, ClassOrders>,
     /// CPU time that recording may cost in the window, s; `None` without a budget.
     pub quota_s: Option<f64>,
+    /// When the functions inside are attached. In a slice an operation is drawn with [`Slices::draw`] of its class's rate.
+    pub slices: Slices,
 }
 
 impl Orders {

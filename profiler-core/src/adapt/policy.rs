@@ -1,5 +1,6 @@
 //! The policies, one step a window: what was seen goes in, what the kernel program is told comes out.
 
+use super::attach::{InnerCost, Slices};
 use super::budget::OperationBudget;
 use super::cycle::{Cycle, CycleReport};
 use super::evaluate::{Evaluation, as_printed, equivalence};
@@ -47,6 +48,7 @@ pub struct Adapter {
     /// Rate at the begin of each class's stretch.
     anchors: BTreeMap<ClassId, f64>,
     default_anchor: f64,
+    inner: Option<InnerCost>,
 }
 
 impl Adapter {
@@ -73,6 +75,7 @@ impl Adapter {
             default: ClassOrders { rate, stretch: 0, price_s: budget.map_or(0.0, |b| b.record_s) },
             classes: BTreeMap::new(),
             quota_s: capped.map(|c| c.quota_s),
+            slices: Slices::ALWAYS,
         };
         Ok(Self {
             kind,
@@ -87,6 +90,7 @@ impl Adapter {
             steps: 0,
             anchors: BTreeMap::new(),
             default_anchor: rate,
+            inner: None,
         })
     }
 
@@ -114,6 +118,12 @@ impl Adapter {
         &self.cycle
     }
 
+    /// What the functions inside operations cost, for the next steps. `None`: unknown, or there are none; they are not attached
+    /// in slices then.
+    pub fn set_inner(&mut self, inner: Option<InnerCost>) {
+        self.inner = inner.filter(|inner| self.config.attach_share && inner.is_worth_slicing());
+    }
+
     /// One step after a window. A window without a usable length (a clock that jumped) changes nothing.
     pub fn step(&mut self, window: &WindowSummary, budget: Option<&OperationBudget>) -> Step {
         if !window.is_usable() {
@@ -138,7 +148,9 @@ impl Adapter {
             PolicyKind::Tithe => {
                 let (r, c) = self.algorithm2.follow(window, &self.config);
                 (revision, comparison) = (Some(r), c);
-                (self.algorithm2.rate() * self.config.tithe_share, true)
+                let share =
+                    if self.inner.is_some() { self.config.tithe_attach } else { self.config.tithe_share };
+                (self.algorithm2.rate() * share, true)
             }
             PolicyKind::Inv => (self.inverse(window.throughput_hz()), true),
             PolicyKind::Uni => (self.config.rate, true),
@@ -215,7 +227,8 @@ impl Adapter {
         let (factor, allocator) = (self.config.rate_step, &self.allocator);
         let moved = |anchor: f64, rate: f64| (rate - anchor).abs() > factor * anchor;
 
-        let wanted = if self.kind == PolicyKind::Tithe {
+        let slices = self.inner.map_or(Slices::ALWAYS, |inner| inner.slices(rate));
+        let wanted = if self.kind == PolicyKind::Tithe && slices.are_always() {
             let most_s = budget.map_or(f64::INFINITY, |b| b.left_for_recording(operations_hz));
             let new = allocator.rates(rate, most_s, operations_hz, &self.config);
             // Rates in force stay while they are near what is wanted, unless together they cost too much.
@@ -252,7 +265,7 @@ impl Adapter {
                 ClassOrders { rate, stretch: if new_stretch { step } else { old.stretch }, price_s },
             );
         }
-        self.orders = Orders { monitoring, balance: before.balance, default, classes, quota_s };
+        self.orders = Orders { monitoring, balance: before.balance, default, classes, quota_s, slices };
     }
 }
 
@@ -336,6 +349,47 @@ mod tests {
             assert_eq!(o.quota_s, Some(0.001));
             assert!(step.limited || kind == PolicyKind::None, "{kind}");
         }
+    }
+
+    #[test]
+    fn slices_are_a_lever_of_every_rate_and_record_what_is_paid_for_anyway() {
+        let inner = InnerCost {
+            attached: 0.2,
+            churn_s: 1e-4,
+            longest_s: 1e-4,
+            allowed: f64::INFINITY,
+            sliced: false,
+        };
+        for (kind, share) in [
+            (PolicyKind::Uni, 0.5),
+            (PolicyKind::Inv, 0.5),
+            (PolicyKind::Adp, 0.5),
+            (PolicyKind::Tithe, 0.4),
+            (PolicyKind::Full, 1.0),
+        ] {
+            let mut a = Adapter::new(kind, AdaptConfig::default(), None).unwrap();
+            a.set_inner(Some(inner));
+            let o = a.step(&window(&[1_000, 400, 4], 1.0), None).orders;
+            assert!((o.slices.share - share).abs() < 1e-12, "{kind}: {o:?}");
+            for class in 0..3 {
+                assert!((o.slices.draw(o.of(ClassId(class)).rate) - 1.0).abs() < 1e-12, "{kind}: {o:?}");
+            }
+            // Unknown again, or not wanted: always attached.
+            a.set_inner(None);
+            assert!(a.step(&window(&[1_000, 400, 4], 1.0), None).orders.slices.are_always());
+            a.config.attach_share = false;
+            a.set_inner(Some(inner));
+            assert!(a.step(&window(&[1_000, 400, 4], 1.0), None).orders.slices.are_always());
+        }
+        // The budget shortens slices.
+        let budget = OperationBudget { cpu_per_s: 0.01, record_s: 2e-4, screen_s: 0.0 };
+        let mut a = Adapter::new(PolicyKind::Uni, AdaptConfig::default(), Some(&budget)).unwrap();
+        a.set_inner(Some(inner));
+        let o = a.step(&window(&[1_000], 1.0), Some(&budget)).orders;
+        assert!(
+            (o.slices.share - 0.05).abs() < 1e-9 && o.slices.draw(o.of(ClassId(0)).rate) > 0.999,
+            "{o:?}"
+        );
     }
 
     #[test]

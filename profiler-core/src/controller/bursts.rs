@@ -13,8 +13,8 @@ const KEEP: f64 = 0.25;
 const LOST_NS: u64 = 5_000_000_000;
 
 impl Controller {
-    /// Begins the bursts that are due, the latest first, as far as the tokens reach. One that has to wait is not left out:
-    /// it begins later.
+    /// Begins the bursts that are due, the latest first, as far as the tokens reach that nobody else was granted. One that has
+    /// to wait is not left out: it begins later.
     pub(super) fn start_bursts(&mut self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
         let Self { classes, random, .. } = self;
         let mut due = Vec::new();
@@ -33,20 +33,31 @@ impl Controller {
             }
         }
         due.sort_by_key(|(when, id, _)| (*when, *id));
-        let mut tokens = tick.tokens_ns - KEEP * tick.capacity_ns;
+        let mut reserved = self.reserved();
+        let tokens_ns = tick.tokens_ns - tick.reserved_ns - KEEP * tick.capacity_ns;
+        let income = self.income_left;
         for (_, class, order) in due.into_iter().take(PER_TICK) {
+            let Some(entry) = self.classes.get_mut(&class) else { continue };
+            let tau_ns = entry.order.tau_ns;
             // Planned when the target used more, the bucket may never hold it now: then as many hits as it does hold.
-            let most_ns = (1.0 - KEEP) * tick.capacity_ns;
-            let part = (0.9 * most_ns / order.cost_ns.max(1.0)).min(1.0);
-            if order.cost_ns * part > tokens {
+            let most_ns = 0.9 * (1.0 - KEEP) * tick.capacity_ns;
+            let whole_ns = order.cost_ns.max(order.quota as f64 * tau_ns);
+            let part = (most_ns / whole_ns.max(1.0)).min(1.0);
+            let quota = ((order.quota as f64 * part) as u64).max(2);
+            // All of its hits, or what it is expected to cost with attaching and detaching.
+            let need_ns = (order.cost_ns * part).max(quota as f64 * tau_ns);
+            let until_ns = tick.now_ns.saturating_add(order.window_ns);
+            // It begins with tokens, a debt comes first; what its quota is more than is expected may come in meanwhile.
+            let there_ns = tokens_ns - reserved.held_ns(income, tick.now_ns);
+            if order.cost_ns * part > there_ns
+                || need_ns > reserved.room_ns(tokens_ns, income, tick.now_ns, until_ns)
+            {
                 continue;
             }
-            tokens -= order.cost_ns * part;
-            let quota = ((order.quota as f64 * part) as u64).max(2);
-            if let Some(entry) = self.classes.get_mut(&class) {
-                entry.mode = Mode::Burst { until_ns: tick.now_ns.saturating_add(order.window_ns) };
-                actions.push(Action::Burst { class, quota, window_ns: order.window_ns });
-            }
+            reserved.add(until_ns, need_ns);
+            entry.mode = Mode::Burst { until_ns };
+            entry.reserved_ns = need_ns;
+            actions.push(Action::Burst { class, quota, window_ns: order.window_ns });
         }
     }
 

@@ -90,7 +90,7 @@ fn share(wanted: &[f64], pool: f64) -> Vec<f64> {
 
 impl Controller {
     /// Smooths what each of the traced classes has really taken: its rate lags behind. A class that is traced no longer takes
-    /// nothing any more, whatever it took at the end; bursts wait for tokens of their own.
+    /// nothing any more, whatever it took at the end; bursts wait for tokens of their own, and what they have taken is not reserved any more.
     pub(super) fn note_taken(&mut self, tick: &Tick<'_>) {
         self.capacity_ns = tick.capacity_ns;
         let hits: BTreeMap<ClassId, u64> = tick.hits.iter().copied().collect();
@@ -100,6 +100,8 @@ impl Controller {
             let taken = hits * entry.order.tau_ns / tick.elapsed_ns.max(1) as f64;
             entry.taken =
                 if entry.mode == Mode::Traced { entry.taken + weight * (taken - entry.taken) } else { 0.0 };
+            // Charged by now.
+            entry.reserved_ns = (entry.reserved_ns - hits * entry.order.tau_ns).max(0.0);
         }
     }
 
@@ -121,7 +123,8 @@ impl Controller {
         (traced, classes)
     }
 
-    /// Quotas until the next tick: a class that stays near its rate never trips, one that explodes takes at most its part.
+    /// Quotas until the next tick: a class that stays near its rate never trips, one that explodes takes at most its part of the tokens
+    /// that no window has been granted.
     pub(super) fn set_quotas(&self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
         // A late tick must not grant as much again as the time it was late.
         let horizon_s = (tick.elapsed_ns as f64 * 1e-9).min(LONGEST_TICK_S) * self.config.horizon_ticks;
@@ -130,8 +133,12 @@ impl Controller {
         let load = self.traced_cost().max(traced.iter().map(|e| e.taken).sum());
         // The same as the corridor, which leaves such classes where they are.
         let small = least_part(tick.other_cost + load - tick.income, tick);
+        let reserved = self.reserved();
+        let granted_ns = reserved
+            .within_ns(tick.now_ns, horizon_s * 1e9)
+            .max(reserved.held_ns(self.income_left, tick.now_ns));
         let means = Means {
-            tokens_ns: tick.tokens_ns,
+            tokens_ns: tick.tokens_ns - tick.reserved_ns - granted_ns,
             income_ns: income * 1e9 * horizon_s,
             slack_ns: SLACK_SHARE * tick.capacity_ns,
             paid: load <= income || load < small,

@@ -83,6 +83,8 @@ pub struct Tick<'a> {
     pub tokens_ns: f64,
     /// What the bucket holds when full, ns.
     pub capacity_ns: f64,
+    /// What windows that are not the controller's (those of a survey) may still take of the tokens, ns.
+    pub reserved_ns: f64,
     /// Tokens earned per second, CPU s/s.
     pub income: f64,
     /// What was charged since the last tick, CPU s/s.

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// What a report is taken to cost where prices are not known, s. Any number would do.
 pub const UNPRICED_REPORT_S: f64 = 1e-6;
 
+/// Above this, products of three such numbers could overflow; nothing real comes near.
+const LARGEST: f64 = 1e30;
+
 /// A number with the interval that it is known within.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Range {
@@ -17,6 +20,14 @@ pub struct Range {
     pub low: f64,
     /// Upper end.
     pub high: f64,
+}
+
+impl Range {
+    /// Its ends lie around its value, and all three are numbers from 0 to 1e30.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        0.0 <= self.low && self.low <= self.value && self.value <= self.high && self.high <= LARGEST
+    }
 }
 
 impl From<f64> for Range {
@@ -323,8 +334,6 @@ impl Problem {
     /// # Errors
     /// [`PlanError::Invalid`] with the first number that is out of range.
     pub fn validate(&self) -> Result<(), PlanError> {
-        // Above this, products of three such numbers could overflow; nothing real comes near.
-        const LARGEST: f64 = 1e30;
         let check = |class: Option<&str>, field: &'static str, value: f64, ok: bool, accepted| {
             if ok && value <= LARGEST {
                 Ok(())
@@ -377,5 +386,26 @@ impl Problem {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Range;
+
+    #[test]
+    fn a_range_holds_its_value_and_is_of_numbers() {
+        let good = Range { value: 2.0, low: 1.0, high: 3.0 };
+        assert!(good.is_valid() && Range::from(0.0).is_valid());
+        for bad in [
+            Range { high: f64::NAN, ..good },
+            Range { low: f64::NAN, ..good },
+            Range { value: f64::NAN, ..good },
+            Range { high: f64::INFINITY, ..good },
+            Range { low: 2.5, ..good },
+            Range { low: -1.0, ..good },
+        ] {
+            assert!(!bad.is_valid(), "{bad:?}");
+        }
     }
 }

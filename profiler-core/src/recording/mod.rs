@@ -345,7 +345,7 @@ pub enum Charge {
     Children,
     /// Counting the progress metric, which goes on in windows off.
     Progress,
-    /// System calls that are screened for operations, which goes on in windows off.
+    /// System calls and tracepoints that are screened for operations, which goes on in windows off.
     Screening,
     /// Cost to other processes (not part of the budget, bounded and shown).
     Bystanders,

@@ -8,6 +8,7 @@
 mod calls;
 mod log;
 mod samples;
+mod windows;
 
 use super::{Receipt, Report, Row};
 use crate::class::Source;
@@ -16,9 +17,10 @@ use crate::ledger::{FLOOR_CPU_PER_S, LedgerSummary};
 use crate::recording::{ClassRow, PlanRow, Recording, WindowKind, WindowRow};
 use crate::stats::{LEVEL, ratio};
 use crate::units::OverheadBudget;
-use calls::{Calls, RunContext};
+use calls::Calls;
 use samples::{FunctionShares, Key, Shares};
 use std::collections::{BTreeMap, BTreeSet};
+use windows::RunContext;
 
 /// Functions without a class that the report lists, by inclusive share; below these, noise is listed.
 const TOP_FUNCTIONS: usize = 100;
@@ -39,13 +41,14 @@ impl Report {
     pub fn from_recording(recording: &Recording) -> Self {
         let ledger = LedgerSummary::from_rows(&recording.ledger);
         let shares = Shares::of(recording);
-        let run = RunContext::of(recording, &ledger, &shares);
+        let mut run = RunContext::of(recording, &ledger, &shares);
         let target_cpu = target_cpu(&ledger, &shares, &run, recording);
         let mut warnings = recording.meta.warnings.clone();
         warnings.extend(recording.damage.iter().cloned());
 
         let mut rows = Vec::new();
         let windows = by_class(&recording.windows);
+        run.drift = windows::drift(&recording.classes, &windows, recording, &run);
         let plans = last_plans(&recording.plans);
         for class in &recording.classes {
             let of_class = windows.get(&class.class_id).map_or(&[][..], Vec::as_slice);

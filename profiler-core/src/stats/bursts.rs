@@ -50,6 +50,8 @@ const LEAST_CALL_S: f64 = 1e-9;
 const LEAST_CPU_S: f64 = 50e-3;
 /// A rate that moves by more than this factor between the smallest and the largest price is not measured, but bounded.
 pub const HIDDEN: f64 = 2.0;
+/// What other classes cost within a burst is known to this part of it.
+pub const NEIGHBOUR_ERROR: f64 = 0.25;
 /// With fewer bursts their spread does not show whether the target ran or waited while they were open.
 const FEW_BURSTS: usize = 5;
 /// Bursts that together are longer have seen the target run and wait, s.
@@ -165,6 +167,14 @@ pub fn rate(bursts: &[Burst], level: f64) -> Option<Estimate> {
 /// [`rate`], where it is known how much bursts of this target's other classes differ.
 #[must_use]
 pub fn rate_with(bursts: &[Burst], level: f64, drift: Option<&Drift>) -> Option<Estimate> {
+    rate_of(bursts, level, drift, 1.0)
+}
+
+/// [`rate_with`], of a run of which only the part `unseen` (0 to 1) lies outside the bursts: what they saw is known, so the rate is
+/// `(1 - unseen) N/T + unseen R` and the statistical part of the interval narrower by `sqrt(unseen)` (Cochran 1977, §2.6). The price's part
+/// is not.
+#[must_use]
+pub fn rate_of(bursts: &[Burst], level: f64, drift: Option<&Drift>, unseen: f64) -> Option<Estimate> {
     let bursts: Vec<&Burst> = bursts.iter().filter(|b| b.time_s.is_finite() && b.time_s > 0.0).collect();
     let time: f64 = bursts.iter().map(|b| b.time_s).sum();
     if time <= 0.0 {
@@ -200,20 +210,24 @@ pub fn rate_with(bursts: &[Burst], level: f64, drift: Option<&Drift>) -> Option<
     } else {
         statistical
     };
+    let unseen = unseen.clamp(0.0, 1.0);
+    let rest = unseen.sqrt();
+    let seen = (1.0 - unseen) * (hits as f64 / time - value);
     // A dearer hit means less undilated time and a higher rate.
     let dear = weighted(&bursts, |b| b.time_low_s).0;
     let cheap = weighted(&bursts, |b| b.time_high_s).0;
-    let down = (value - statistical.low).hypot(value - cheap);
-    let up = (statistical.high - value).hypot(dear - value);
+    let down = (rest * (value - statistical.low)).hypot(value - cheap);
+    let up = (rest * (statistical.high - value)).hypot(dear - value);
+    let value = value + seen;
     Some(estimate(value, Interval { low: (value - down).max(0.0), high: value + up }))
 }
 
-/// [`rate`], or what is left of it where the price hides it: a function that is called every 100 ns and pays 800 ns for each call takes
+/// [`rate_of`], or what is left of it where the price hides it: a function that is called every 100 ns and pays 800 ns for each call takes
 /// 900, and of the difference nothing is known that is smaller than the price's error. Where the price's range moves the rate
 /// by more than [`HIDDEN`], the estimate is the rate at the smallest price, which is a lower limit, and its interval has no upper end.
 #[must_use]
-pub fn rate_or_bound(bursts: &[Burst], level: f64) -> Option<Estimate> {
-    let both = rate(bursts, level)?;
+pub fn rate_or_bound(bursts: &[Burst], level: f64, drift: Option<&Drift>, unseen: f64) -> Option<Estimate> {
+    let both = rate_of(bursts, level, drift, unseen)?;
     let used: Vec<&Burst> = bursts.iter().filter(|b| b.time_s.is_finite() && b.time_s > 0.0).collect();
     let dear = weighted(&used, |b| b.time_low_s).0;
     let cheap = weighted(&used, |b| b.time_high_s).0;
@@ -222,7 +236,7 @@ pub fn rate_or_bound(bursts: &[Burst], level: f64) -> Option<Estimate> {
     }
     let longest = |b: &Burst| Burst { time_s: b.time_high_s, time_low_s: b.time_high_s, ..*b };
     let least: Vec<Burst> = bursts.iter().map(longest).collect();
-    Some(Estimate { high: f64::INFINITY, ..rate(&least, level)? })
+    Some(Estimate { high: f64::INFINITY, ..rate_of(&least, level, drift, unseen)? })
 }
 
 /// Weighted mean of the bursts' rates, and the weights.
@@ -232,7 +246,9 @@ fn weighted(bursts: &[&Burst], time: impl Fn(&Burst) -> f64) -> (f64, Vec<f64>) 
     let pilot = hits / total;
     let weights: Vec<f64> = bursts.iter().map(|b| b.design(pilot).max(f64::MIN_POSITIVE)).collect();
     let sum: f64 = weights.iter().sum();
-    let value = bursts.iter().zip(&weights).map(|(b, w)| w * b.events() / time(b)).sum::<f64>() / sum;
+    // A window without hits has none in however little time its neighbours left it.
+    let rate = |b: &Burst| if b.events() > 0.0 { b.events() / time(b) } else { 0.0 };
+    let value = bursts.iter().zip(&weights).map(|(b, w)| w * rate(b)).sum::<f64>() / sum;
     (value, weights)
 }
 
@@ -293,3 +309,5 @@ pub fn run_total(counted: u64, covered_s: f64, run_s: f64, rate: &Estimate) -> E
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_drift;

@@ -1,13 +1,10 @@
 //! What the survey knows of one class.
 
 use super::{BurstOutcome, BurstRequest, Link, RateEstimate, SurveyClass, SurveyConfig};
-use crate::stats::bursts::{self, Burst, BurstTime, Drift, Stop, undilated_s};
+use crate::stats::bursts::{self, Burst, BurstTime, Drift, NEIGHBOUR_ERROR, Stop, undilated_s};
 
 /// Cost of neighbours, relative to a burst's own undilated time, above which the burst is not used but repeated.
 const DISTURBED: f64 = 0.1;
-
-/// What neighbours cost within a burst is known to this part of it.
-const NEIGHBOUR_ERROR: f64 = 0.25;
 
 /// Repetitions of a disturbed burst; after these it is taken as it is, with its wide interval.
 const REPEATS: u32 = 2;

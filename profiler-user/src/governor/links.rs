@@ -365,6 +365,8 @@ impl LinkTable {
         let (sites, at) = unsafe {
             let record = &mut (*link).record;
             record.reason = reason;
+            // Its hits are turned away by the hundred thousand, and the kernel may have a grace period to wait for.
+            record.expedited |= reason == Reason::TrippedWhileAttaching;
             record.tripped_by = by;
             record.trip_ns = trip_ns;
             record.taken_ns = taken_ns;

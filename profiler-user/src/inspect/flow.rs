@@ -94,7 +94,8 @@ pub struct Region {
     pub start: u64,
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// Its instructions, in order, without gaps; where decoding failed, those before that.
+    /// Its instructions, in order, without gaps; where decoding failed, those before that. With
+    /// [`Unknown::MidInstruction`] they may be out of step.
     pub insns: Vec<Instruction>,
     /// Set when decoding failed.
     pub unknown: Option<Unknown>,

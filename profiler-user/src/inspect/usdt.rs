@@ -9,7 +9,7 @@
 
 use super::choice::{Reason, Refusal, Site, SiteChoice};
 use super::elf::ElfInfo;
-use super::flow::Region;
+use super::flow::{Region, Unknown};
 use super::insn::{self, Treatment};
 use super::maps::{Backing, Mapping};
 use super::resolve::{self, Function};
@@ -358,7 +358,13 @@ fn check_nop(
     };
     let region = Region::decode(elf, start, size);
     if region.index_of(vaddr).is_some() {
-        return Ok(());
+        return match &region.unknown {
+            // A jump into the middle of what was decoded: all of it may be out of step.
+            Some(why @ Unknown::MidInstruction(_)) => {
+                Err(format!("may be inside an instruction of {name}: {why}"))
+            }
+            _ => Ok(()),
+        };
     }
     match &region.unknown {
         Some(why) if region.insns.last().is_none_or(|last| last.next_ip() <= vaddr) => {

@@ -23,7 +23,7 @@ pub(super) fn charge_name(charge: Charge) -> &'static str {
         Charge::Attach => "attach",
         Charge::Children => "forked children",
         Charge::Progress => "progress metric",
-        Charge::Screening => "screened system calls",
+        Charge::Screening => "screened system calls and tracepoints",
         Charge::Bystanders => "other processes",
     }
 }

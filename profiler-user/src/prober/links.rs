@@ -259,6 +259,17 @@ impl Attacher<'_> {
         }
     }
 
+    /// Loads the programs of a kind. The kernel looks at each for 1 ms to 0.4 s when it is loaded.
+    pub fn load(&self, kind: LinkKind) -> Result<(), KernelError> {
+        parts(kind, self.tier)
+            .iter()
+            .try_for_each(|part| self.programs.get(self.name(part), part.flavour).map(|_| ()))
+    }
+
+    fn name(&self, part: &Part) -> &'static str {
+        if part.program == "session" { self.session_program } else { part.program }
+    }
+
     fn attach_all(
         &self,
         group: &AttachGroup,
@@ -267,9 +278,11 @@ impl Attacher<'_> {
     ) -> Result<Attached, AttachError> {
         let mut all = Vec::new();
         let mut refused = Vec::new();
-        for part in parts(group.kind, self.tier) {
-            let name = if part.program == "session" { self.session_program } else { part.program };
-            let program = self.programs.get(name, part.flavour)?;
+        let parts = parts(group.kind, self.tier);
+        // All of them first: the target would pay for the part that is in place while the kernel looks at the next program.
+        self.load(group.kind)?;
+        for part in parts {
+            let program = self.programs.get(self.name(&part), part.flavour)?;
             let chosen: Vec<Site> = sites.iter().filter(|s| s.role == part.role).copied().collect();
             if chosen.is_empty() {
                 if group.sites.iter().any(|s| s.role == part.role) {

@@ -21,6 +21,7 @@ mod sampler;
 mod sys;
 mod threads;
 mod tier;
+mod tracepoints;
 mod vmlinux;
 
 pub use classes::{ClassTable, HistogramLease};
@@ -52,6 +53,7 @@ pub use sampler::{MIN_PERIOD_NS, SampleError, SampleEvent, SampleKind, Sampler, 
 pub use sys::ProgramInfo;
 pub use threads::OpenCall;
 pub use tier::TierFinding;
+pub use tracepoints::{TRACEPOINT_ARGUMENTS, TracepointBound, TracepointWatch};
 pub use vmlinux::BtfError;
 
 use aya::maps::{HashMap as BpfHashMap, MapData};
@@ -175,6 +177,14 @@ pub enum KernelError {
         name: String,
         /// The error.
         source: aya::programs::ProgramError,
+    },
+    /// A tracepoint that should bound an operation cannot be attached.
+    #[error("cannot attach to the tracepoint {name}: {source}")]
+    TracepointLink {
+        /// The tracepoint.
+        name: String,
+        /// The kernel's error.
+        source: io::Error,
     },
     /// Each ring has one reader.
     #[error("the reader of ring {0} was taken before")]
@@ -316,8 +326,20 @@ impl Kernel {
     /// # Errors
     /// Nothing could be attached.
     pub fn attach(&self, group: &AttachGroup) -> Result<Attached, AttachError> {
+        self.attacher().attach(group)
+    }
+
+    fn attacher(&self) -> Attacher<'_> {
         Attacher { programs: &self.programs, tier: self.tier, session_program: self.session_program }
-            .attach(group)
+    }
+
+    /// Loads the programs of these kinds of links now. The kernel looks at each for 1 ms to 0.4 s, once; who loads one only when he
+    /// attaches waits for that, and with him all that he serves.
+    pub fn load_programs(&self, kinds: &[LinkKind]) {
+        for kind in kinds {
+            // OK to ignore: that the kernel refuses a program is kept, and told to whoever attaches it.
+            let _ = self.attacher().load(*kind);
+        }
     }
 
     /// The reader of call records. There is one.

@@ -3,7 +3,7 @@
 //! aya parses the object and creates the maps. Programs are loaded by our own `BPF_PROG_LOAD`, because
 //! `expected_attach_type` must be set when a program for a multi or session link is loaded, and because one program is
 //! loaded for several kinds of link. Each is loaded when first wanted, so that a kernel that refuses one can
-//! run the others.
+//! run the others. It is asked once: it takes up to 0.4 s to say no, too.
 
 use super::KernelError;
 use super::sys;
@@ -11,6 +11,7 @@ use super::vmlinux::Vmlinux;
 use aya::Ebpf;
 use aya::maps::{Map, MapData};
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -41,6 +42,7 @@ pub(super) enum Flavour {
     Session,
     PerfUprobe,
     PerfEvent,
+    RawTracepoint,
 }
 
 impl Flavour {
@@ -50,6 +52,7 @@ impl Flavour {
             Self::Session => (sys::PROG_TYPE_KPROBE, sys::ATTACH_UPROBE_SESSION),
             Self::PerfUprobe => (sys::PROG_TYPE_KPROBE, 0),
             Self::PerfEvent => (sys::PROG_TYPE_PERF_EVENT, 0),
+            Self::RawTracepoint => (sys::PROG_TYPE_RAW_TRACEPOINT, 0),
         }
     }
 }
@@ -58,7 +61,42 @@ impl Flavour {
 pub(super) struct Programs {
     code: HashMap<String, Vec<[u8; 8]>>,
     kernel_functions: HashMap<i32, u32>,
-    loaded: Mutex<HashMap<(&'static str, Flavour), Arc<OwnedFd>>>,
+    loaded: Mutex<Answers<Arc<OwnedFd>>>,
+}
+
+/// What the kernel said of each program: loaded, or refused, with its error number and the end of the verifier's log.
+type Answers<T> = HashMap<(&'static str, Flavour), Result<T, (i32, String)>>;
+
+/// The kernel's answer of before, or a new one. What may be otherwise the next time (no memory, no descriptor, a signal) is not kept.
+fn answer<T: Clone>(
+    answers: &mut Answers<T>,
+    name: &'static str,
+    flavour: Flavour,
+    load: impl FnOnce() -> Result<T, KernelError>,
+) -> Result<T, KernelError> {
+    const PASSING: [i32; 6] =
+        [libc::ENOMEM, libc::EAGAIN, libc::EINTR, libc::EMFILE, libc::ENFILE, libc::EBUSY];
+    match answers.get(&(name, flavour)) {
+        Some(Ok(program)) => return Ok(program.clone()),
+        Some(Err((number, log))) => {
+            let source = io::Error::from_raw_os_error(*number);
+            return Err(KernelError::Program { name, source, log: log.clone() });
+        }
+        None => {}
+    }
+    let loaded = load();
+    let kept = match &loaded {
+        Ok(program) => Some(Ok(program.clone())),
+        Err(KernelError::Program { source, log, .. }) => source
+            .raw_os_error()
+            .filter(|number| !PASSING.contains(number))
+            .map(|number| Err((number, log.clone()))),
+        Err(_) => None,
+    };
+    if let Some(kept) = kept {
+        answers.insert((name, flavour), kept);
+    }
+    loaded
 }
 
 impl Programs {
@@ -111,25 +149,41 @@ impl Programs {
     /// The program for that kind of link, loaded if it is not yet.
     ///
     /// # Errors
-    /// The kernel refuses it; the error carries the end of the verifier's log.
+    /// The kernel refuses it, now or when it was first asked; the error carries the end of the verifier's log.
     pub fn get(&self, name: &'static str, flavour: Flavour) -> Result<Arc<OwnedFd>, KernelError> {
         // OK to go on after a panic elsewhere: the table is only ever added to.
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(fd) = loaded.get(&(name, flavour)) {
-            return Ok(Arc::clone(fd));
-        }
-        let code = self.code.get(name).ok_or_else(|| KernelError::Object(format!("no program {name}")))?;
-        let code = self.patched(name, code)?;
-        let (prog_type, attach_type) = flavour.types();
-        let fd = sys::load_program(name, prog_type, attach_type, &code)
-            .map_err(|(source, log)| KernelError::Program { name, source, log })?;
-        let fd = Arc::new(fd);
-        loaded.insert((name, flavour), Arc::clone(&fd));
-        Ok(fd)
+        answer(&mut loaded, name, flavour, || self.load_copy(name, flavour, &[]).map(Arc::new))
     }
 
-    /// Replaces calls of marker ids by calls of the running kernel's functions.
-    fn patched(&self, program: &'static str, code: &[[u8; 8]]) -> Result<Vec<[u8; 8]>, KernelError> {
+    /// Loads a program once more, with calls of these marker ids replaced by these instructions: the numbers of one attachment, on
+    /// kernels without cookies for its kind of link (raw tracepoints have them from Linux 6.10).
+    ///
+    /// # Errors
+    /// As [`Programs::get`].
+    pub fn load_copy(
+        &self,
+        name: &'static str,
+        flavour: Flavour,
+        values: &[(i32, [u8; 8])],
+    ) -> Result<OwnedFd, KernelError> {
+        let code = self.code.get(name).ok_or_else(|| KernelError::Object(format!("no program {name}")))?;
+        let code = self.patched(name, code, values)?;
+        let (prog_type, attach_type) = flavour.types();
+        sys::load_program(name, prog_type, attach_type, &code).map_err(|(source, log)| KernelError::Program {
+            name,
+            source,
+            log,
+        })
+    }
+
+    /// Replaces calls of marker ids by calls of the running kernel's functions, or by `values`.
+    fn patched(
+        &self,
+        program: &'static str,
+        code: &[[u8; 8]],
+        values: &[(i32, [u8; 8])],
+    ) -> Result<Vec<[u8; 8]>, KernelError> {
         let mut code = code.to_vec();
         for instruction in &mut code {
             // Bytes of an instruction: code, registers (source in the high half), offset (2), immediate (4).
@@ -138,7 +192,9 @@ impl Programs {
             if op != CALL || registers >> 4 != 0 {
                 continue;
             }
-            if let Some((_, name)) = KERNEL_FUNCTIONS.iter().find(|(marker, _)| *marker == immediate) {
+            if let Some((_, value)) = values.iter().find(|(marker, _)| *marker == immediate) {
+                *instruction = *value;
+            } else if let Some((_, name)) = KERNEL_FUNCTIONS.iter().find(|(marker, _)| *marker == immediate) {
                 let id = self
                     .kernel_functions
                     .get(&immediate)
@@ -162,8 +218,8 @@ impl Programs {
     /// What the kernel tells of each loaded program.
     pub fn info(&self) -> Vec<(&'static str, sys::ProgramInfo)> {
         let loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let info =
-            loaded.iter().filter_map(|((name, _), fd)| Some((*name, sys::program_info(fd.as_fd()).ok()?)));
+        let programs = loaded.iter().filter_map(|((name, _), program)| Some((*name, program.as_ref().ok()?)));
+        let info = programs.filter_map(|(name, fd)| Some((name, sys::program_info(fd.as_fd()).ok()?)));
         let mut info: Vec<_> = info.collect();
         info.sort_unstable_by_key(|(name, _)| *name);
         info
@@ -179,5 +235,29 @@ pub(super) fn map_data(map: &Map) -> Option<&MapData> {
         | Map::Unsupported(data)
         | Map::PerCpuArray(data) => Some(data),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_is_asked_once_unless_its_answer_may_pass() {
+        let mut answers = Answers::new();
+        let refuse = |number| {
+            let source = io::Error::from_raw_os_error(number);
+            KernelError::Program { name: "a", source, log: "R1 is no pointer".to_owned() }
+        };
+        let first = answer::<u32>(&mut answers, "a", Flavour::Multi, || Err(refuse(libc::EACCES)));
+        let again = answer(&mut answers, "a", Flavour::Multi, || panic!("asked again"));
+        assert_eq!(again.unwrap_err().to_string(), first.unwrap_err().to_string());
+        // Of another kind of link it may think otherwise.
+        assert_eq!(answer(&mut answers, "a", Flavour::Session, || Ok(7)).unwrap(), 7);
+        assert_eq!(answer(&mut answers, "a", Flavour::Session, || panic!("asked again")).unwrap(), 7);
+        for number in [libc::ENOMEM, libc::EAGAIN, libc::EMFILE] {
+            assert!(answer(&mut answers, "b", Flavour::Multi, || Err(refuse(number))).is_err());
+        }
+        assert_eq!(answer(&mut answers, "b", Flavour::Multi, || Ok(8)).unwrap(), 8);
     }
 }

@@ -28,6 +28,7 @@ const CLASS_SAMPLE: usize = std::mem::offset_of!(OperationClass, sample) / 8;
 const POPULATION: usize = std::mem::offset_of!(OperationState, population) / 8;
 const SAMPLE: usize = std::mem::offset_of!(OperationState, sample) / 8;
 const INCOMPLETE: usize = std::mem::offset_of!(OperationState, incomplete) / 8;
+const DETAILS: usize = std::mem::offset_of!(OperationState, details) / 8;
 const NEXT_CLASS: usize = std::mem::offset_of!(OperationState, next_class) / 8;
 const _: () = assert!(std::mem::offset_of!(OperationState, quota_ns) == 0);
 
@@ -127,6 +128,14 @@ impl OperationTable {
     /// that is open.
     pub fn details_are_lost(&self) {
         self.shared.state.set_word(0, INCOMPLETE, 1);
+        self.details_end();
+    }
+
+    /// Inner functions go: what is open and recorded is lost, because it may lack calls. What begins later is not concerned.
+    pub fn details_end(&self) {
+        // Only the agent writes it.
+        let number = self.shared.state.word(0, DETAILS).wrapping_add(1);
+        self.shared.state.set_word(0, DETAILS, number);
     }
 
     /// An inner function has used up its quota since [`details_are_back`](Self::details_are_back): nothing is recorded.

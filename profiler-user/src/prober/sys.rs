@@ -3,19 +3,22 @@
 //!
 //! Numbers and layouts are the kernel's `include/uapi/linux/{bpf,perf_event}.h`.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 const BPF_MAP_LOOKUP_ELEM: u32 = 1;
 const BPF_PROG_LOAD: u32 = 5;
 const BPF_OBJ_GET_INFO_BY_FD: u32 = 15;
+const BPF_RAW_TRACEPOINT_OPEN: u32 = 17;
 const BPF_LINK_CREATE: u32 = 28;
 
 /// `BPF_PROG_TYPE_KPROBE`: the program type of all uprobes.
 pub(super) const PROG_TYPE_KPROBE: u32 = 2;
 /// `BPF_PROG_TYPE_PERF_EVENT`.
 pub(super) const PROG_TYPE_PERF_EVENT: u32 = 7;
+/// `BPF_PROG_TYPE_RAW_TRACEPOINT`.
+pub(super) const PROG_TYPE_RAW_TRACEPOINT: u32 = 17;
 
 /// `BPF_PERF_EVENT`.
 const ATTACH_PERF_EVENT: u32 = 41;
@@ -187,6 +190,21 @@ pub(super) fn link_perf_event(
         bpf_cookie: cookie,
     };
     bpf(BPF_LINK_CREATE, &mut attr).map(owned)
+}
+
+/// Attaches a raw tracepoint program.
+///
+/// # Errors
+/// The kernel's: ENOENT if there is no such tracepoint, EINVAL if the program reads beyond its arguments.
+pub(super) fn open_raw_tracepoint(program: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct OpenAttr {
+        name: u64,
+        prog_fd: u32,
+        pad: u32,
+    }
+    let mut attr = OpenAttr { name: name.as_ptr() as u64, prog_fd: program.as_raw_fd() as u32, pad: 0 };
+    bpf(BPF_RAW_TRACEPOINT_OPEN, &mut attr).map(owned)
 }
 
 /// What the kernel tells of a loaded program.

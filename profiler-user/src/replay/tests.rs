@@ -135,7 +135,7 @@ fn all_policies_over_a_recorded_full_trace() {
     expect![[r#"
         operation req: 3257 operations of 5 types in 19.9 s, all recorded; measure: sum of argument 0 of allocate
         left out: 1 that had not ended, 0 lost while recording
-        cost and queue: a model, by the prices of host over 3257 operations: recording 20.00 us + 25.00 % of the operation, screening 2.40 us; while recording is on the others pay 0 % of recording's price in traps; 4 servers, arrivals as recorded
+        cost and queue: a model, by the prices of host over 3257 operations: recording 20.00 us + 25.00 % of the operation, screening 2.40 us; while recording is on the functions inside are attached all the time (as with attach_share=false), and the others pay 0 % of recording's price in traps; 4 servers, arrivals as recorded
         3 runs from seed 7 on, the same draws for all policies; means over runs with 95 % intervals
 
         policy  recorded %         CPU s/s    slower %          RMSE    relative %      weighted  equal counts      held %        mix %  unobserved  cycles  of s  sample  timeouts

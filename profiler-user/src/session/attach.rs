@@ -257,6 +257,10 @@ impl Attachments {
         // A hot class may have been turned away often enough to raise an alarm by now. Heeded after the gates are open, it would close
         // the link of a window that has seen nothing, and the window would look like one in which nothing was called.
         let tripped = !table.open_gates(leader.0);
+        if tripped {
+            // Taken off again.
+            self.operations += links as u64;
+        }
         let mut open = false;
         for (id, quota) in group {
             if self.class(*id).refused.is_some() {

@@ -2,7 +2,8 @@
 //!
 //! One list of who spends ([`Spenders`]) for all who have to know: the controller, the plan, the survey.
 
-use super::Session;
+use super::attach::now_ns;
+use super::{Phase, Session};
 use profiler_core::ledger::Ledger;
 use profiler_core::survey::Means;
 
@@ -65,9 +66,15 @@ impl Session {
         means(&self.ledger, self.allowed(self.own_cpu), others, self.survey_limit_s())
     }
 
+    /// What the windows of a survey may still take, ns.
+    pub(super) fn survey_reserved_ns(&self) -> f64 {
+        if let Phase::Survey { survey, .. } = &self.phase { survey.reserved_s() * 1e9 } else { 0.0 }
+    }
+
     /// What a survey may take now, CPU s.
     pub(super) fn survey_tokens_s(&self) -> f64 {
-        tokens_s(&self.ledger, self.spent_by_others().sum()).min(self.survey_limit_s())
+        let held_ns = self.controller.held_ns(now_ns());
+        tokens_s(&self.ledger, self.spent_by_others().sum(), held_ns).min(self.survey_limit_s())
     }
 }
 
@@ -83,9 +90,9 @@ fn means(ledger: &Ledger, allowed: f64, others: f64, thread_s: f64) -> Means {
     }
 }
 
-/// What bucket and second grant now, CPU s.
-fn tokens_s(ledger: &Ledger, others: f64) -> f64 {
-    ledger.available_ns().min(ledger.left_in_second_ns(others)) * 1e-9
+/// What bucket and second grant now, CPU s; of the bucket, `held_ns` are granted to windows of the plan.
+fn tokens_s(ledger: &Ledger, others: f64, held_ns: f64) -> f64 {
+    (ledger.available_ns() - held_ns).max(0.0).min(ledger.left_in_second_ns(others)) * 1e-9
 }
 
 #[cfg(test)]
@@ -115,7 +122,7 @@ mod tests {
             }
             ledger.close_interval(i * tick_ns, tick_ns + (others * tick_ns as f64) as u64);
             if i > 100 {
-                best_s = best_s.max(tokens_s(&ledger, others));
+                best_s = best_s.max(tokens_s(&ledger, others, 0.0));
             }
         }
         (means(&ledger, ledger.allowed(1.0), others, f64::INFINITY), best_s)
@@ -141,6 +148,18 @@ mod tests {
         let (means, best_s) = beside(Spenders { operations: 0.8, plan: 0.3, ..none });
         assert_eq!((means.most_granted_s, best_s, means.income), (0.0, 0.0, 0.0));
         assert!((means.least_full_s - 0.5e-3).abs() < 1e-6, "{means:?}");
+    }
+
+    #[test]
+    fn what_windows_of_the_plan_were_granted_is_not_granted_again() {
+        let mut ledger = Ledger::new(OverheadBudget::Share(0.02), 0);
+        for i in 1..=20 {
+            ledger.close_interval(i * 100_000_000, 100_000_000);
+        }
+        let granted_s = |held_ns| tokens_s(&ledger, 0.0, held_ns);
+        assert!((granted_s(0.0) - 5e-3).abs() < 1e-9);
+        assert!((granted_s(3e6) - 2e-3).abs() < 1e-9);
+        assert_eq!(granted_s(6e6), 0.0);
     }
 
     #[test]

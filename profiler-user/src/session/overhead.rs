@@ -404,6 +404,9 @@ impl Session {
             c.state = State::Waiting { until_ns: now + c.cycle_ns / 2 };
             return Ok(());
         }
+        if !is_due(&c.state, now) {
+            return Ok(());
+        }
         let Some(here) = self.mark(&c.metric) else { return Ok(()) };
         c.state = match c.state {
             State::Waiting { until_ns } if now >= until_ns && self.rearm_wanted.is_empty() => {
@@ -452,10 +455,43 @@ impl Session {
     }
 }
 
+/// Something may be over. Before, nothing is read: each reading asks the clocks of all threads and locks the target's memory map, and
+/// there are up to a hundred turns a second.
+fn is_due(state: &State, now: u64) -> bool {
+    match state {
+        State::Pilot { next_ns: until_ns }
+        | State::Waiting { until_ns }
+        | State::Before { until_ns, .. }
+        | State::Off { until_ns, .. }
+        | State::Settling { until_ns, .. }
+        | State::After { until_ns, .. } => now >= *until_ns,
+        State::Detaching { .. } => true,
+    }
+}
+
 fn window(from: Mark, to: Mark) -> ProgressWindow {
     ProgressWindow {
         progress: to.progress.wrapping_sub(from.progress),
         cpu_ns: to.cpu_ns.saturating_sub(from.cpu_ns),
         wall_ns: to.time_ns.saturating_sub(from.time_ns),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_target_is_read_when_something_may_be_over() {
+        let mark = Mark { progress: 0, cpu_ns: 0, time_ns: 0 };
+        let before = window(mark, mark);
+        let waiting = State::Waiting { until_ns: 100 };
+        let open = State::Before { mark, until_ns: 100 };
+        let off = State::Off { before, since_ns: 0, mark, until_ns: 100 };
+        for state in [waiting, open, off] {
+            assert_eq!((is_due(&state, 99), is_due(&state, 100)), (false, true), "{state:?}");
+        }
+        // Nobody knows when the links will be gone.
+        assert!(is_due(&State::Detaching { before, since_ns: 50 }, 50));
     }
 }

@@ -60,7 +60,8 @@ impl Session {
             if class.refused.is_some() || class.dormant || self.is_apart(class.id) {
                 continue;
             }
-            let known = rates.get(&class.id).copied();
+            // A rate that is none would refuse the whole plan.
+            let known = rates.get(&class.id).copied().filter(|rate| rate.hz.is_valid());
             let hz = known.map_or(Range::from(0.0), |rate| rate.hz);
             let rho = self.rho(class.id);
             let mut entry = PlanClass::new(

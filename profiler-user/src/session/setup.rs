@@ -6,7 +6,7 @@ use super::finish::Finished;
 use super::host::{Host, unix_ns};
 use super::launching::{Held, Launched, hold_target};
 use super::metric::{ProgressSpec, Wanted};
-use super::operations::{OperationArgs, operation_classes};
+use super::operations::{OperationArgs, link_kinds, operation_classes};
 use super::progress::Progress;
 use super::reading::Reader;
 use super::sampling::Sampling;
@@ -17,7 +17,7 @@ use crate::cli::{DEFAULT_BUDGET, Format, PlanArgs, RecordArgs, TargetArgs};
 use crate::failure::{Failure, FailureKind};
 use crate::governor::{Governor, LinkTable};
 use crate::inspect::Inspection;
-use crate::prober::{Kernel, KernelOptions, SampleKind};
+use crate::prober::{Kernel, KernelOptions, LinkKind, SampleKind};
 use crate::recording::{Overwrite, Writer, WriterHandle, WriterOptions};
 use crate::target::{SwitchMeter, Target};
 use crate::unwind::Unwinder;
@@ -184,6 +184,11 @@ fn prepare(
         ..KernelOptions::default()
     };
     let kernel = Arc::new(Kernel::load(&options).map_err(Failure::attach)?);
+    // Nothing of the run waits later.
+    let mut kinds = vec![LinkKind::Count, LinkKind::ExitPair, LinkKind::ReturnPair];
+    kinds.extend((!args.select.record.is_empty()).then_some(LinkKind::Record));
+    kinds.extend(link_kinds(&args.operations.operation));
+    kernel.load_programs(&kinds);
     // Forked children are followed, so that their ends and execs are known; where the kernel's PID filter does not work,
     // their hits would count as the target's.
     kernel.add_target(pid, kernel.tier() != Tier::C).map_err(Failure::attach)?;
@@ -421,7 +426,8 @@ impl Session {
                     if !self.turn()? {
                         return Ok(EndReason::Duration);
                     }
-                    next = tokio::time::Instant::now() + if self.is_quiet() { QUIET_TURN } else { TURN };
+                    let quiet = self.is_quiet(now_ns() + QUIET_TURN.as_nanos() as u64);
+                    next = tokio::time::Instant::now() + if quiet { QUIET_TURN } else { TURN };
                 }
                 _ = interrupt.recv() => return Ok(EndReason::Interrupted),
                 _ = terminate.recv() => return Ok(EndReason::Terminated),

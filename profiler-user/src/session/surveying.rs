@@ -27,6 +27,8 @@ const LEAST_WATCHED_S: f64 = 0.04;
 const DORMANT_SAMPLES: u64 = 10;
 /// A hot class is waited for no longer than this, ns.
 const ALONE_NS: u64 = 30_000_000;
+/// Some that share a link, of which nobody knows yet how hot they are, no longer than this, ns.
+const TOGETHER_NS: u64 = 3_000_000;
 /// Sampling rate until there is a plan, Hz of target CPU time.
 const FIRST_RATE_HZ: f64 = 99.0;
 
@@ -70,7 +72,7 @@ impl Session {
         if self.sampling.is_per_cpu() {
             return;
         }
-        let threads = self.target.threads().map_or(0, |t| t.len());
+        let threads = self.thread_count();
         let switching = self.switches_per_s * self.cost.switch.seconds();
         let foreign = (f64::from(self.meta.cpus) - self.own_cpu).max(0.0);
         let others = rate_hz * foreign * self.sampling.price(&self.cost).seconds();
@@ -285,19 +287,30 @@ impl Session {
             let attach = &self.attach;
             self.survey_windows.extend(clocks(on_link, now, |id| attach.class(id).is_open()));
             opened.extend(ready);
-            if let [BurstRequest { class, link: Link::Alone, .. }] = on_link {
-                self.let_trip(*class);
+            match on_link {
+                [BurstRequest { class, link: Link::Alone, .. }] => self.let_trip(&[*class], ALONE_NS),
+                // Of hot ones; attaching the next link would hold up the target for most of so short a window.
+                _ if shared(&on_link[0]) => {
+                    let is_open = |id: &ClassId| self.attach.class(*id).is_open();
+                    let ids: Vec<ClassId> = on_link.iter().map(|r| r.class).filter(is_open).collect();
+                    self.let_trip(&ids, TOGETHER_NS);
+                }
+                _ => {}
             }
         }
         opened
     }
 
-    /// Waits until a hot class has used up its quota: it takes milliseconds, and no other is to be hit meanwhile.
-    fn let_trip(&self, id: ClassId) {
-        let until = now_ns() + ALONE_NS;
-        let LinkState::Open(window) = &self.attach.class(id).state else { return };
+    /// Waits until one of these classes has used up its quota, `most_ns` at most: of a hot one it takes milliseconds, and no other is to be
+    /// attached or hit meanwhile.
+    fn let_trip(&self, ids: &[ClassId], most_ns: u64) {
+        let until = now_ns() + most_ns;
         let table = self.attach.kernel().classes();
-        while now_ns() < until && table.counters(id).since(&window.base).kept < window.quota {
+        let goes_on = |id: &ClassId| match &self.attach.class(*id).state {
+            LinkState::Open(window) => table.counters(*id).since(&window.base).kept < window.quota,
+            _ => false,
+        };
+        while !ids.is_empty() && now_ns() < until && ids.iter().all(goes_on) {
             std::thread::sleep(std::time::Duration::from_micros(200));
         }
     }

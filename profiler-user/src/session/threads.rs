@@ -152,7 +152,7 @@ fn default_or(named: Option<f64>, budget: OverheadBudget, allowed: f64) -> Optio
 impl Session {
     /// Threads of the target at the last look; 0: nobody can tell. Not those that are sampled: with events per CPU, with named functions
     /// only or without sampling none is.
-    fn thread_count(&self) -> usize {
+    pub(super) fn thread_count(&self) -> usize {
         match self.threads.tids.len() {
             0 => self.target.threads().map_or(0, |tids| tids.len()),
             known => known,

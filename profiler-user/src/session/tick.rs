@@ -39,6 +39,9 @@ impl Session {
         self.collect();
         let off = self.comparison.as_ref().is_some_and(Comparison::is_off);
         let deferred = if off { Vec::new() } else { std::mem::take(&mut self.deferred) };
+        // What was given up while it waited has no tokens any more.
+        let deferred: Vec<Action> =
+            deferred.into_iter().filter(|action| self.controller.still_wants(action)).collect();
         if !deferred.is_empty() {
             self.obey(deferred);
         }
@@ -75,10 +78,10 @@ impl Session {
         Ok(self.end_ns.is_none_or(|end| now < end) && self.problem.is_none())
     }
 
-    /// The plan runs, no window has to end on time, no link is being closed, no ring fills with records.
-    pub(super) fn is_quiet(&self) -> bool {
+    /// The plan runs, no window has to end before `until_ns`, no link is being closed, no ring fills with records.
+    pub(super) fn is_quiet(&self, until_ns: u64) -> bool {
         matches!(self.phase, Phase::Run)
-            && self.burst_windows.is_empty()
+            && !ends_before(&self.burst_windows, until_ns)
             && self.rearm_wanted.is_empty()
             && self.children.is_empty()
             && self.operations.is_none()
@@ -324,6 +327,7 @@ impl Session {
             elapsed_ns: elapsed,
             tokens_ns: bucket.available_ns() - bucket.debt_ns(),
             capacity_ns: bucket.capacity_ns(),
+            reserved_ns: self.survey_reserved_ns(),
             income: bucket.rate(),
             spent: per_s(spent_ns),
             other_cost: other,
@@ -409,6 +413,11 @@ impl Session {
     }
 }
 
+/// One of these windows, given with their ends, is over before `until_ns`.
+fn ends_before(windows: &[(ClassId, u64)], until_ns: u64) -> bool {
+    windows.iter().any(|(_, end_ns)| *end_ns < until_ns)
+}
+
 /// Hits of exit sites or returns.
 fn exits(counters: &ClassCounters) -> u64 {
     counters.returns.wrapping_add(counters.orphans)
@@ -427,6 +436,12 @@ fn tail_ns(age_ns: u64, expedited: bool, grace_ns: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_window_that_ends_later_needs_no_short_turns() {
+        let windows = [(ClassId(0), 80), (ClassId(1), 50)];
+        assert!(!ends_before(&windows, 50) && ends_before(&windows, 51) && !ends_before(&[], u64::MAX));
+    }
 
     #[test]
     fn calls_pay_for_as_long_as_the_grace_period_takes() {

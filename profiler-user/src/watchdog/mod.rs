@@ -37,6 +37,9 @@ const LOOK: Duration = Duration::from_millis(100);
 /// silence, so that a pause of the whole machine kills nobody.
 const LONGEST_LOOK: Duration = Duration::from_millis(200);
 
+/// Time to become ready. An overloaded machine, or one that just takes thousands of breakpoints off a target, lets a new process wait for seconds.
+const READY_LIMIT: Duration = Duration::from_secs(10);
+
 /// Why there is no watchdog.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchdogError {
@@ -205,7 +208,7 @@ impl Watchdog {
             Self { heartbeat: Heartbeat { shared: Arc::new(shared), watchdog: Arc::new(watchdog) } };
         let start = Instant::now();
         while watchdog.state() & READY == 0 {
-            if start.elapsed() > Duration::from_secs(2) || !watchdog.is_alive() {
+            if start.elapsed() > READY_LIMIT || !watchdog.is_alive() {
                 return Err(failed("waiting until it is ready")(io::ErrorKind::TimedOut.into()));
             }
             std::thread::sleep(Duration::from_micros(200));
@@ -289,15 +292,16 @@ fn watch(agent: i32, agent_fd: RawFd, page: &Page) -> ! {
             libc::_exit(0);
         }
         let mut state = READY;
-        // ON_FAULT: pages that are never used (most of the agent's image) are not brought in.
-        if libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) == 0 {
-            state |= LOCKED;
-        }
+        // First, so that the rest does not wait for others.
         let priority = libc::sched_param { sched_priority: 1 };
         if libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) == 0 {
             state |= REALTIME;
         } else {
             libc::setpriority(libc::PRIO_PROCESS, 0, -20);
+        }
+        // ON_FAULT: pages that are never used (most of the agent's image) are not brought in.
+        if libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) == 0 {
+            state |= LOCKED;
         }
         // Walk the path to the kill once with signal 0, which does nothing, so that its pages are in memory.
         libc::syscall(libc::SYS_pidfd_send_signal, 0, 0, std::ptr::null::<libc::siginfo_t>(), 0);

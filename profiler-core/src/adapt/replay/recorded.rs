@@ -194,7 +194,8 @@ fn model(rows: &[&OperationRow], meta: &OperationMeta, servers: u32, host: &str)
     CostModel {
         label: format!(
             "a model, by the prices of {host} over {} operations: recording {:.2} us + {:.2} % of the operation, screening {:.2} us; \
-             while recording is on the others pay {:.0} % of recording's price in traps; {servers} servers, arrivals as recorded",
+             while recording is on the functions inside are attached all the time (as with attach_share=false), and the others pay \
+             {:.0} % of recording's price in traps; {servers} servers, arrivals as recorded",
             rows.len(),
             record_ns * 1e-3,
             record_share * 100.0,

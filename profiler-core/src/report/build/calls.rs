@@ -1,12 +1,10 @@
 //! Windows and histograms of one class to calls, rate and durations.
 
-use super::samples::Shares;
+use super::windows::{RunContext, bursts_of, hits_of};
 use crate::class::Source;
-use crate::cost::PRICE_DRIFT;
 use crate::estimate::Estimate;
-use crate::ledger::LedgerSummary;
-use crate::recording::{ClassRow, Recording, WindowKind, WindowRow};
-use crate::stats::bursts::{self, Burst, BurstTime, Stop};
+use crate::recording::{ClassRow, Recording, WindowRow};
+use crate::stats::bursts::{self, Burst};
 use crate::stats::means::{self, WindowSum};
 use crate::stats::moments::Moments;
 use crate::stats::quantile::{Bucket, clustered};
@@ -24,42 +22,8 @@ const SEAM_NS: u64 = 1_000_000;
 const ENDS_NS: u64 = 100_000_000;
 
 /// Said of a rate that has no upper end.
-const HIDDEN_RATE: &str = "called so often that what a hit costs, which is known to about a quarter, hides the time between two \
-                           calls: the rate is at least the one shown";
-
-/// What all classes of a run share.
-pub(super) struct RunContext {
-    start_ns: u64,
-    end_ns: u64,
-    /// Length of the run, s.
-    pub length_s: f64,
-    cpu_per_s: f64,
-    charged_per_s: f64,
-    threads: u32,
-}
-
-impl RunContext {
-    pub(super) fn of(recording: &Recording, ledger: &LedgerSummary, shares: &Shares<'_>) -> Self {
-        let start_ns = recording.meta.start_ns;
-        // The agent died: the run ends with the last thing that was written.
-        let last = || {
-            let windows = recording.windows.iter().map(|w| w.end_ns);
-            let samples = recording.samples.iter().map(|s| s.time_ns);
-            let ledger = recording.ledger.iter().map(|l| l.time_ns);
-            windows.chain(samples).chain(ledger).max().unwrap_or(start_ns)
-        };
-        let end_ns = recording.meta.end_ns.unwrap_or_else(last).max(start_ns);
-        let per_s = |s: f64| if ledger.length_s > 0.0 { s / ledger.length_s } else { 0.0 };
-        Self {
-            start_ns,
-            end_ns,
-            length_s: (end_ns - start_ns) as f64 * 1e-9,
-            cpu_per_s: per_s(ledger.own_cpu_s),
-            charged_per_s: per_s(ledger.charged_s),
-            threads: shares.threads().min(recording.meta.cpus.max(1)),
-        }
-    }
-}
+const HIDDEN_RATE: &str = "called so often, or watched only beside functions that are, that what hits cost, which is known to about a \
+                           quarter, hides the time between two calls: the rate is at least the one shown";
 
 /// What the windows of a class say.
 #[derive(Debug, Default)]
@@ -106,11 +70,8 @@ impl Calls {
             windows
         };
         let counted: u64 = windows.iter().map(|w| hits_of(w)).sum();
-        let least_ns = least_gap_ns(windows);
-        let mut bursts: Vec<Burst> =
-            windows.iter().map(|w| burst(w, class, least_ns, recording, run)).collect();
-        weigh_alike(&mut bursts, windows);
-        let rate = bursts::rate_or_bound(&bursts, LEVEL);
+        let bursts = bursts_of(class, windows, recording, run);
+        let rate = |unseen| bursts::rate_or_bound(&bursts, LEVEL, run.drift.as_ref(), unseen);
         if cover.whole {
             out.calls = Some(with_losses(Estimate::exact(counted as f64, counted), out.dropped));
             out.rate_hz = exact_rate(&bursts, counted);
@@ -121,8 +82,8 @@ impl Calls {
                 ));
             }
         } else {
-            out.rate_hz = rate;
-            out.calls = rate.map(|r| {
+            out.rate_hz = rate(1.0 - cover.share.min(1.0));
+            out.calls = rate(1.0).map(|r| {
                 with_losses(bursts::run_total(counted, cover.length_s, run.length_s, &r), out.dropped)
             });
         }
@@ -316,11 +277,6 @@ impl Cover {
     }
 }
 
-/// Calls in a window: what was kept, what was lost, and after a trip also what the used-up quota turned away.
-fn hits_of(w: &WindowRow) -> u64 {
-    w.kept.saturating_add(w.dropped).saturating_add(if w.tripped { w.gated } else { 0 })
-}
-
 /// Of a function inside operations: every hit is a call, also those outside recorded operations, which are gated.
 fn with_calls_outside(w: &WindowRow) -> WindowRow {
     WindowRow { kept: w.kept.saturating_add(w.gated), gated: 0, ..w.clone() }
@@ -337,58 +293,6 @@ fn with_losses(calls: Estimate, dropped: u64) -> Estimate {
         source: if calls.source == Source::Exact { Source::Burst } else { calls.source },
         ..calls
     }
-}
-
-/// Bursts of one kind were designed alike, so they weigh alike, whatever each saw: hot moments use up a quota sooner, and
-/// by what they saw they would count more.
-fn weigh_alike(bursts: &mut [Burst], windows: &[&WindowRow]) {
-    /// Longer than any window: the quota is what counts.
-    const NO_CLOCK_S: f64 = 1e9;
-    for kind in [WindowKind::Survey, WindowKind::Burst] {
-        let of_kind = || windows.iter().enumerate().filter(|(_, w)| w.kind == kind).map(|(i, _)| i);
-        let (n, hits) = of_kind().fold((0_u64, 0_u64), |(n, hits), i| (n + 1, hits + bursts[i].hits));
-        for i in of_kind() {
-            bursts[i].quota = Some((hits / n).max(1));
-            bursts[i].window_s = Some(NO_CLOCK_S);
-        }
-    }
-}
-
-/// Shortest mean time from hit to hit in a window that its quota ended, ns: no hit costs more, whatever calibration says.
-fn least_gap_ns(windows: &[&WindowRow]) -> f64 {
-    /// Fewer hits say too little.
-    const ENOUGH: u64 = 30;
-    let ended = windows.iter().filter(|w| w.tripped && w.kept >= ENOUGH && w.end_ns > w.start_ns);
-    ended.map(|w| (w.end_ns - w.start_ns) as f64 / w.kept as f64).fold(f64::INFINITY, f64::min)
-}
-
-fn burst(w: &WindowRow, class: &ClassRow, least_ns: f64, recording: &Recording, run: &RunContext) -> Burst {
-    // What the used-up quota turned away came after the end of the window.
-    let hits = w.kept.saturating_add(w.dropped);
-    let elapsed_s = w.end_ns.saturating_sub(w.start_ns) as f64 * 1e-9;
-    let tau_s = w.tau_ns.max(0.0) * 1e-9;
-    let price = recording.meta.cost.hit_price(class.site_class, class.kind);
-    let spread = |ns: f64| if price.ns > 0.0 { tau_s * ns / price.ns } else { tau_s };
-    // Given as exact, and not measured.
-    let drift = if price.min_ns == price.max_ns { 0.0 } else { PRICE_DRIFT };
-    // Of a traced class: how far the target used the caches between two hits is a guess, at least the price of a tight loop. That of a burst
-    // is the price of a tight loop.
-    let guessed = if w.kind == WindowKind::Trace { recording.meta.cost.cold.ns } else { 0.0 };
-    let warm = price.ns / (price.ns + guessed).max(1e-9);
-    // Threads that hit side by side share the time.
-    let smallest_s = spread(price.min_ns).min(least_ns * 1e-9 * f64::from(run.threads.max(1)));
-    let time = BurstTime {
-        elapsed_s,
-        // A quota ends a window at a hit, and CPU time is read tens of milliseconds later.
-        target_cpu_s: if w.tripped { 0.0 } else { w.target_cpu_ns as f64 * 1e-9 },
-        threads: run.threads,
-        // On average over the run: the ledger has no finer account of what else was attached in this window.
-        other_cost_s: (run.charged_per_s * elapsed_s - hits as f64 * tau_s).max(0.0),
-        cpu_per_s: run.cpu_per_s,
-    };
-    let stop = if w.tripped { Stop::Quota } else { Stop::Window };
-    let (cheap, dear) = (smallest_s * warm.min(1.0) * (1.0 - drift), spread(price.max_ns) * (1.0 + drift));
-    Burst::new(&time, hits, stop, (tau_s, cheap, dear))
 }
 
 /// The rate of a run that was seen whole: no sampling error, only the price's, through the dilation.

@@ -242,7 +242,7 @@ fn a_rate_that_the_price_hides_is_bounded_from_below() {
     for true_tau in [6e-7, 7e-7, 8.4e-7] {
         for rate_hz in [3e6, 1e7] {
             let bursts = with_wrong_price(&mut rng, rate_hz, true_tau);
-            let e = rate_or_bound(&bursts, LEVEL).unwrap();
+            let e = rate_or_bound(&bursts, LEVEL, None, 1.0).unwrap();
             assert!(e.high.is_infinite() && e.low < rate_hz, "{rate_hz} at {true_tau}: {e:?}");
             // A bound that says something: without any correction it would be 1 / (tau + 1 / F).
             assert!(e.low > 0.95 / (true_tau + 1.0 / rate_hz), "{rate_hz} at {true_tau}: {e:?}");
@@ -260,7 +260,7 @@ fn a_rate_that_the_price_only_blurs_keeps_two_ends() {
     for true_tau in [6e-7, 7e-7, 8.4e-7] {
         for rate_hz in [1e3, 1e5, 5e5] {
             let bursts = with_wrong_price(&mut rng, rate_hz, true_tau);
-            let e = rate_or_bound(&bursts, LEVEL).unwrap();
+            let e = rate_or_bound(&bursts, LEVEL, None, 1.0).unwrap();
             assert_eq!(Some(e), rate(&bursts, LEVEL));
             assert!(e.high.is_finite());
             if rate_hz > 1e4 {
@@ -268,5 +268,26 @@ fn a_rate_that_the_price_only_blurs_keeps_two_ends() {
             }
         }
     }
-    assert_eq!(rate_or_bound(&[], LEVEL), None);
+    assert_eq!(rate_or_bound(&[], LEVEL, None, 1.0), None);
+}
+
+/// Seen on a target whose neighbours' cost may have swallowed all of a first look: the run ended with a rate of NaN.
+#[test]
+fn a_window_without_hits_and_perhaps_without_time_is_no_nan() {
+    let empty = Burst {
+        hits: 0,
+        stop: Stop::Window,
+        time_s: 1e-5,
+        time_low_s: 0.0,
+        time_high_s: 1e-4,
+        quota: Some(31),
+        window_s: Some(1e-3),
+        busy: 1.0,
+    };
+    let full =
+        Burst { hits: 127, time_s: 5e-4, time_low_s: 4e-4, time_high_s: 6e-4, stop: Stop::Quota, ..empty };
+    for drift in [None, Some(Drift { variance: 0.1, apart_s: 0.1, brief_s: 1e-4, df: 4.0, most_df: 9.0 })] {
+        let e = rate_with(&[empty, full], LEVEL, drift.as_ref()).unwrap();
+        assert!(e.low <= e.value && e.value <= e.high && e.high.is_finite(), "{e:?}");
+    }
 }

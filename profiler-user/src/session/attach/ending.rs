@@ -7,7 +7,7 @@ use super::{Attachments, Ended, now_ns};
 use crate::governor::{ClosedLink, Reason};
 use crate::target::Target;
 use profiler_core::class::ClassId;
-use profiler_core::recording::OpenCallRow;
+use profiler_core::recording::{OpenCallRow, WindowKind};
 use std::collections::BTreeMap;
 
 /// So long the links of a window that has ended wait for the calls in flight, ns.
@@ -164,9 +164,14 @@ impl Attachments {
         let tripped = closed.reason != Reason::Released;
         let answer = self.answers.note(closed, now_ns(), read_steal);
         let members = self.members(group);
+        // Those that the breaker takes off stall the target as much as those that we release.
+        if tripped && members.iter().any(|id| is_uncounted(&self.class(*id).state)) {
+            self.operations += self.group_links(group) as u64;
+        }
+        let others_ns = self.survey_ended_ns(closed);
         for member in members {
             if tripped && let LinkState::Open(window) = &self.class(member).state {
-                let end_ns = trip_end_ns(window, closed, member.0 == closed.tripped_by);
+                let end_ns = trip_end_ns(window, closed, member.0 == closed.tripped_by, others_ns);
                 let links = self.group_links(group);
                 let end_cpu_ns = self.cpu_ns(target);
                 self.end(member, closing(end_ns, end_cpu_ns, links, true));
@@ -175,7 +180,7 @@ impl Attachments {
             let LinkState::Closing(window, state) = &mut class.state else { continue };
             // Closing takes a grace period, so the trip of a window may be heard of after its time was up: it
             // ended with the trip all the same, or a hot class would look as slow as its quota is small.
-            let end_ns = trip_end_ns(window, closed, member.0 == closed.tripped_by);
+            let end_ns = trip_end_ns(window, closed, member.0 == closed.tripped_by, others_ns);
             if closed.reason == Reason::Tripped && end_ns < state.end_ns {
                 state.tripped = true;
                 state.end_ns = end_ns;
@@ -202,6 +207,29 @@ impl Attachments {
                 open_calls: Vec::new(),
             });
         }
+    }
+
+    /// When the others of a survey's link had seen as much of the target as they did, where one of them tripped; ktime ns. From the trip to
+    /// the closing the target often does not run: those who take the link off are real-time threads, and may sit on its CPU. The hits
+    /// of the one that tripped that were turned away tell how much of it there still was:
+    /// ```text
+    /// end = trip + (trip - begin) gated / kept
+    /// ```
+    fn survey_ended_ns(&self, closed: &ClosedLink) -> Option<u64> {
+        let class = ClassId(closed.tripped_by);
+        if closed.reason != Reason::Tripped || closed.tripped_by as usize >= self.classes.len() {
+            return None;
+        }
+        let (LinkState::Open(window) | LinkState::Closing(window, _)) = &self.class(class).state else {
+            return None;
+        };
+        let seen = self.kernel.classes().counters(class).since(&window.base);
+        let length_ns = closed.trip_ns.checked_sub(window.start_ns)?;
+        (window.kind == WindowKind::Survey && seen.kept > 0).then(|| {
+            closed.trip_ns
+                + beyond_ns(length_ns, seen.gated.saturating_sub(seen.bystanders), seen.kept)
+                    .min(closed.closed_ns - closed.trip_ns)
+        })
     }
 
     fn members(&self, group: ClassId) -> Vec<ClassId> {
@@ -232,12 +260,28 @@ impl Attachments {
     }
 }
 
-/// When a trip of its group ended a window, ktime ns. `own`: the quota that was used up is that of the window's class.
-fn trip_end_ns(window: &OpenWindow, closed: &ClosedLink, own: bool) -> u64 {
+/// Nobody has released the links of this window yet, which counts them as closed.
+fn is_uncounted(state: &LinkState) -> bool {
+    match state {
+        LinkState::Open(_) => true,
+        LinkState::Closing(_, closing) => closing.draining_until_ns.is_some(),
+        LinkState::Off => false,
+    }
+}
+
+/// Time that `gated` further hits took at the rate of the `kept` ones, ns.
+fn beyond_ns(length_ns: u64, gated: u64, kept: u64) -> u64 {
+    // OK because a window is shorter than 2^53 ns.
+    (length_ns as f64 * gated as f64 / kept.max(1) as f64) as u64
+}
+
+/// When a trip of its group ended a window, ktime ns. `own`: the quota that was used up is that of the window's class; `others_ns`: see
+/// [`Attachments::survey_ended_ns`].
+fn trip_end_ns(window: &OpenWindow, closed: &ClosedLink, own: bool, others_ns: Option<u64>) -> u64 {
     let known = own && closed.reason == Reason::Tripped && closed.trip_ns >= window.start_ns;
     // The others of the group counted on until the link was gone. So did this class, where the alarm was from before its window: then it
     // was raised by hits that were turned away while the link was being made.
-    let end_ns = if known { closed.trip_ns } else { closed.close_began_ns };
+    let end_ns = if known { closed.trip_ns } else { others_ns.unwrap_or(closed.close_began_ns) };
     end_ns.max(window.start_ns)
 }
 
@@ -277,15 +321,30 @@ mod tests {
     }
 
     #[test]
+    fn links_that_the_breaker_takes_off_are_counted_once() {
+        let ended = super::closing(2_000, 0, 2, false);
+        let draining = Closing { draining_until_ns: Some(3_000), ..ended.clone() };
+        assert!(is_uncounted(&LinkState::Open(window(1_000))));
+        assert!(is_uncounted(&LinkState::Closing(window(1_000), draining)));
+        // The second link of the same trip, or one that was released before the governor had it.
+        assert!(!is_uncounted(&LinkState::Closing(window(1_000), ended)));
+        assert!(!is_uncounted(&LinkState::Off));
+    }
+
+    #[test]
     fn a_window_ends_with_its_own_quota_or_with_its_link() {
         let trip = closed(Reason::Tripped, 1_500, 1_600);
-        assert_eq!(trip_end_ns(&window(1_000), &trip, true), 1_500);
+        assert_eq!(trip_end_ns(&window(1_000), &trip, true, None), 1_500);
         // Another class of its group tripped.
-        assert_eq!(trip_end_ns(&window(1_000), &trip, false), 1_600);
+        assert_eq!(trip_end_ns(&window(1_000), &trip, false, None), 1_600);
+        // In a survey: when the target had last been seen to run.
+        assert_eq!(trip_end_ns(&window(1_000), &trip, false, Some(1_516)), 1_516);
+        assert_eq!(beyond_ns(500, 1, 31), 16);
+        assert_eq!(trip_end_ns(&window(1_000), &trip, true, Some(1_516)), 1_500);
         // The alarm was from before the window: it lasted until the link went, and has no length if that was before, too.
-        assert_eq!(trip_end_ns(&window(1_550), &trip, true), 1_600);
-        assert_eq!(trip_end_ns(&window(2_000), &trip, true), 2_000);
+        assert_eq!(trip_end_ns(&window(1_550), &trip, true, None), 1_600);
+        assert_eq!(trip_end_ns(&window(2_000), &trip, true, None), 2_000);
         let while_attaching = closed(Reason::TrippedWhileAttaching, 1_500, 1_600);
-        assert_eq!(trip_end_ns(&window(1_550), &while_attaching, true), 1_600);
+        assert_eq!(trip_end_ns(&window(1_550), &while_attaching, true, None), 1_600);
     }
 }

@@ -5,8 +5,9 @@ use super::super::attach::now_ns;
 use super::super::class::{OperationRole, Wish};
 use super::super::shares::FunctionKey;
 use super::hook::CycleHook;
-use super::spec::{Bound, Bounds, ClassArgument, OperationArgs, OperationSpec};
-use super::syscalls::SyscallScreen;
+use super::screens::Screen;
+use super::slices::SliceClock;
+use super::spec::{Bound, Bounds, ClassArgument, DIFFERENT, OperationArgs, OperationSpec};
 use super::{Kept, Operation, Operations, RESERVED_CLASSES};
 use crate::failure::Failure;
 use crate::inspect::{Function, Pattern};
@@ -52,9 +53,11 @@ impl Session {
             bounds: Vec::new(),
             inner_last: BTreeMap::new(),
             inner_off: 0,
+            slices: SliceClock::new(now),
             complete: true,
             mixed: false,
-            syscalls: None,
+            lacked: false,
+            screens: Vec::new(),
             linger_ns: 0,
             hook: None,
             quotas_ns: 0,
@@ -62,6 +65,7 @@ impl Session {
             names_given: 0,
             cost: 0.0,
             begun: false,
+            said_slices: false,
         };
         if let Some(command) = &args.on_cycle {
             let user = LaunchUser::from_sudo().map_err(Failure::attach)?;
@@ -79,6 +83,9 @@ impl Session {
             let adapter =
                 Adapter::new(policy, config.clone(), None).map_err(|e| Failure::usage(e.to_string()))?;
             self.configure_operation(number, spec, &adapter, &classes);
+            let tracepoints = self.screen_tracepoints(number, spec, classes.start)?;
+            let by_tracepoints = tracepoints.is_some();
+            operations.screens.extend(tracepoints);
             let screen_ns = match bounds.as_slice() {
                 [] => {
                     let calls = if matches!(spec.bounds, Bounds::One(_)) { 1.0 } else { 2.0 };
@@ -103,6 +110,7 @@ impl Session {
                 number,
                 name: spec.name.clone(),
                 bounds,
+                by_tracepoints,
                 last: vec![OperationCounters::default(); classes.len()],
                 classes,
                 adapter,
@@ -135,7 +143,7 @@ impl Session {
                 // OK because numbers are below 512.
                 syscalls.iter().map(|(number, bounds)| (*number as u32, *bounds)).collect();
             let watch = self.attach.kernel().watch_syscalls(&list, self.meta.pid).map_err(Failure::attach)?;
-            operations.syscalls = Some(SyscallScreen::new(watch));
+            operations.screens.push(Screen::of_syscalls(watch));
         }
         self.meta.operations = operations
             .list
@@ -209,7 +217,7 @@ impl Session {
         }
     }
 
-    /// Classes of the functions that bound an operation; system calls are entered into `syscalls`.
+    /// Classes of the functions that bound an operation; system calls are entered into `syscalls`, tracepoints come later.
     fn bounds_of(
         &mut self,
         number: u32,
@@ -243,9 +251,10 @@ impl Session {
             }
             // The parser refuses these.
             Bounds::One(Bound::Usdt { .. }) => Err("a USDT probe has no end".to_owned()),
-            Bounds::Pair(Bound::Syscall(_), _) | Bounds::Pair(_, Bound::Syscall(_)) => {
-                Err("begin and end must both be functions (or USDT probes) or both system calls".to_owned())
-            }
+            Bounds::One(Bound::Tracepoint { .. }) => Err("a tracepoint has no end".to_owned()),
+            Bounds::Pair(Bound::Tracepoint { .. }, Bound::Tracepoint { .. }) => Ok(Vec::new()),
+            Bounds::Pair(Bound::Syscall(_) | Bound::Tracepoint { .. }, _)
+            | Bounds::Pair(_, Bound::Syscall(_) | Bound::Tracepoint { .. }) => Err(DIFFERENT.to_owned()),
             Bounds::Pair(begin, end) => {
                 let mut classes =
                     self.pair_classes(begin, "begin", OperationRole::Begin(number), spec.class)?;
@@ -271,7 +280,7 @@ impl Session {
                 .probe_classes(provider, name, role, class)
                 .map_err(|why| format!("its {which} 'usdt:{provider}:{name}': {why}")),
             // The parser refuses it.
-            Bound::Syscall(_) => Err("a system call bounds no function".to_owned()),
+            Bound::Syscall(_) | Bound::Tracepoint { .. } => Err(DIFFERENT.to_owned()),
         }
     }
 

@@ -4,7 +4,7 @@ use super::super::Session;
 use super::super::attach::now_ns;
 use super::super::class::{Ending, OperationRole};
 use super::super::overhead::Comparison;
-use super::window::switch;
+use super::complete::Ready;
 use super::{Kept, Operation, Operations, spending};
 use crate::prober::operation::OPERATION_MONITORING;
 use profiler_core::adapt::PolicyKind;
@@ -24,7 +24,7 @@ const LEAST_HITS: u64 = 100;
 /// The same of bounds that are many: they divide those.
 const LEAST_OF_MANY: u64 = 4;
 /// After a trip what is inside stays off for twice so long, ns, and a class that did not trip for ten times as long is as good as new.
-const TRIP_NS: u64 = 1_000_000_000;
+pub(super) const TRIP_NS: u64 = 1_000_000_000;
 
 impl Operations {
     /// A bound of which the quota is used up takes all bounds of its operation off: begins without ends, and ends without begins, cost as
@@ -66,19 +66,33 @@ impl Session {
         let Some(mut operations) = self.operations.take() else { return };
         let begun = operations.begun;
         let recording = !begun || operations.list.iter().any(|o| o.monitoring);
-        let inner_wanted = recording && operations.policy != PolicyKind::None;
-        let inner_attached = inner_wanted && operations.inner_off == 0;
+        // While all bounds pause for long nothing can be recorded: what is inside comes back a little before them.
+        let may_see = |o: &Operation| !o.lost && o.bounds_off == 0 && now + TRIP_NS >= o.off_until_ns;
+        let seen = !begun || operations.list.iter().any(may_see);
+        let inner_wanted = recording && seen && operations.policy != PolicyKind::None;
+        self.begin_details_anew(&mut operations);
+        let opening = inner_wanted && operations.inner_off == 0 && operations.slices.is_opening();
+        let ready = if opening { self.inner_ready(&operations, now) } else { Ready::Now };
+        if ready == Ready::Later {
+            operations.slices.put_off();
+        }
+        let tried = opening && ready == Ready::Now;
+        let inner_attached = inner_wanted
+            && operations.inner_off == 0
+            && operations.slices.are_wanted()
+            && ready == Ready::Now;
         let allowed_ns = self.operations_budget() * 1e9;
         operations.pause_tripped(now, allowed_ns);
         let of = |off: &dyn Fn(&Operation) -> bool| -> Vec<ClassId> {
             operations.list.iter().filter(|o| off(o)).flat_map(|o| o.bounds.clone()).collect()
         };
-        let closed = of(&|o| o.bounds_off > 0);
+        let closed = of(&|o| o.bounds_off > 0 || o.lost);
         let paused = of(&|o| now < o.off_until_ns);
         let mut wanted = Vec::new();
         let mut tripped = Vec::new();
         // Ends before begins, so that no begin is seen whose end is missed.
         let lingers = now < operations.linger_ns;
+        let mut ended = false;
         let quotas = self.quotas(&operations);
         let Operations { inner, bounds, .. } = &mut *operations;
         let with_order =
@@ -91,6 +105,10 @@ impl Session {
             let inside = matches!(class.role, Some(OperationRole::Inner { .. }));
             if class.is_open() {
                 if !attach && (pause || !lingers) {
+                    if inside && !std::mem::replace(&mut ended, true) {
+                        // What is still recorded would lack calls from here on.
+                        self.attach.kernel().operations().details_end();
+                    }
                     self.attach.close(&self.target, id, Ending::AtOnce);
                 } else if kept.trips > 0 && now > kept.next_ns + 10 * TRIP_NS {
                     kept.trips = 0;
@@ -120,7 +138,7 @@ impl Session {
             }
         }
         if begun {
-            self.note_complete(inner_wanted);
+            self.note_complete(inner_wanted, tried);
         } else {
             self.begin_operations();
         }
@@ -131,40 +149,6 @@ impl Session {
         let Some(operations) = &mut self.operations else { return };
         for kept in operations.inner.iter_mut().chain(&mut operations.bounds).filter(|k| k.class == id) {
             kept.tripped = true;
-        }
-    }
-
-    /// Everything is about to be detached, or is: no operation is recorded, also none of those that are open.
-    pub(in crate::session) fn hold_operations(&mut self) {
-        let Some(operations) = self.operations.as_mut().filter(|o| o.begun && o.complete) else { return };
-        (operations.complete, operations.mixed) = (false, true);
-        let table = self.attach.kernel().operations();
-        for o in &operations.list {
-            switch(table, o.number, false);
-        }
-        table.details_are_lost();
-    }
-
-    /// Nothing is recorded while an inner function is off that should be attached: it would be recorded without its calls.
-    fn note_complete(&mut self, inner_wanted: bool) {
-        let Some(operations) = &mut self.operations else { return };
-        let open = |k: &Kept| {
-            let class = self.attach.class(k.class);
-            class.is_open() || class.refused.is_some()
-        };
-        let complete = !inner_wanted || operations.inner.iter().all(open);
-        if complete == operations.complete {
-            return;
-        }
-        if !complete {
-            self.hold_operations();
-            return;
-        }
-        (operations.complete, operations.mixed) = (true, true);
-        let table = self.attach.kernel().operations();
-        table.details_are_back();
-        for o in operations.list.iter().filter(|o| o.monitoring && !o.lost && o.bounds_off == 0) {
-            switch(table, o.number, true);
         }
     }
 
@@ -179,7 +163,15 @@ impl Session {
         if fresh {
             operations.second_ns = now;
         }
+        // Of an operation of which a bound has tripped nothing is forgotten until its pause is known.
+        let trips =
+            |o: &&Operation| operations.bounds.iter().any(|k| k.tripped && o.bounds.contains(&k.class));
+        let keeps: Vec<ClassId> =
+            operations.list.iter().filter(trips).flat_map(|o| o.bounds.iter().copied()).collect();
         let Operations { inner, bounds, .. } = &mut *operations;
+        if fresh && inner.iter().any(|kept| kept.took_ns > 0.0) {
+            inner.iter_mut().chain(&mut *bounds).for_each(|kept| kept.before_ns = kept.took_ns);
+        }
         for kept in inner.iter_mut().chain(bounds) {
             let class = self.attach.class(kept.class);
             let c = self.attach.kernel().classes().counters(kept.class);
@@ -187,12 +179,13 @@ impl Session {
             let last = std::mem::replace(&mut kept.seen, here);
             let cost_ns = here.0.wrapping_sub(last.0) as f64 * class.hit_price.ns
                 + here.1.wrapping_sub(last.1) as f64 * class.exit_price.ns;
-            // Of one that has tripped nothing is forgotten until its pause is known.
-            kept.took_ns = cost_ns * factor + if fresh && !kept.tripped { 0.0 } else { kept.took_ns };
+            let forget = fresh && !kept.tripped && !keeps.contains(&kept.class);
+            kept.took_ns = cost_ns * factor + if forget { 0.0 } else { kept.took_ns };
         }
         let inside_ns: f64 = operations.inner.iter().map(|k| k.took_ns).sum();
         let spent_ns = inside_ns + operations.bounds.iter().map(|k| k.took_ns).sum::<f64>();
-        let pause_s = spending::pause_spans(spent_ns, inside_ns, allowed_ns) * SPENDING_S;
+        let most_ns = allowed_ns * operations.slices.crowding(SPENDING_S);
+        let pause_s = spending::pause_spans((spent_ns, inside_ns), most_ns, allowed_ns) * SPENDING_S;
         let stop = pause_s > 0.0 && operations.inner_off == 0 && operations.begun;
         if stop {
             // The present window is one of them. OK because the cast saturates.
@@ -201,7 +194,7 @@ impl Session {
         let quotas = self.quotas(&operations);
         self.operations = Some(operations);
         if stop {
-            self.stop_inner(spent_ns, allowed_ns, pause_s);
+            self.stop_inner(spent_ns, most_ns, pause_s);
         }
         for (id, quota) in quotas {
             if self.attach.class(id).is_open() {
@@ -210,8 +203,8 @@ impl Session {
         }
     }
 
-    /// Inner functions together took more than operations may cost.
-    fn stop_inner(&mut self, spent_ns: f64, allowed_ns: f64, pause_s: f64) {
+    /// Inner functions and bounds together took more than may fall into such a span.
+    fn stop_inner(&mut self, spent_ns: f64, most_ns: f64, pause_s: f64) {
         self.hold_operations();
         let Some(operations) = &self.operations else { return };
         for kept in &operations.inner {
@@ -220,9 +213,10 @@ impl Session {
             }
         }
         let text = format!(
-            "inner functions and bounds took {:.1} ms, where operations may take {:.1} ms in {SPENDING_S} s: inner functions are off for {pause_s:.0} s, and nothing is recorded meanwhile",
+            "inner functions and bounds took {:.1} ms in {SPENDING_S} s, more than {} times the {:.1} ms that were to fall into it: inner functions are off for {pause_s:.0} s, and nothing is recorded meanwhile",
             spent_ns * 1e-6,
-            allowed_ns * 1e-6
+            spending::TOLERANCE,
+            most_ns * 1e-6
         );
         self.note_change(ChangeKind::Trip, None, text);
     }
@@ -231,8 +225,7 @@ impl Session {
     fn quotas(&self, operations: &Operations) -> BTreeMap<ClassId, u64> {
         let allowed_ns = self.operations_budget() * 1e9;
         let factor = self.ledger.factor();
-        let took = |list: &[Kept]| -> Vec<f64> { list.iter().map(|kept| kept.took_ns).collect() };
-        let (inside, outside) = (took(&operations.inner), took(&operations.bounds));
+        let outside: Vec<f64> = operations.bounds.iter().map(|kept| kept.took_ns).collect();
         // Bounds come first, whatever is inside took.
         let left_ns = SECOND * SPENDING_S * allowed_ns - outside.iter().sum::<f64>();
         let bounds_ns = left_ns.clamp(0.0, allowed_ns * BOUND_S);
@@ -243,9 +236,16 @@ impl Session {
             // OK because the cast saturates.
             (kept.class, ((worth_ns / tau_ns) as u64).max(least))
         };
-        let all: Vec<f64> = inside.iter().chain(&outside).copied().collect();
-        let parts = spending::parts(&all).into_iter().map(|part| allowed_ns * part * SPENDING_S);
-        let inner = operations.inner.iter().zip(parts).map(|(kept, ns)| (kept, ns, LEAST_HITS));
+        // What is attached in slices takes nothing between them.
+        let all: Vec<f64> = operations
+            .inner
+            .iter()
+            .chain(&operations.bounds)
+            .map(|kept| kept.took_ns + kept.before_ns)
+            .collect();
+        let most_ns = SPENDING_S * allowed_ns * operations.slices.crowding(SPENDING_S);
+        let worth = spending::parts(&all).into_iter().map(|part| part * most_ns);
+        let inner = operations.inner.iter().zip(worth).map(|(kept, ns)| (kept, ns, LEAST_HITS));
         let bounds = operations.bounds.iter().zip(spending::parts(&outside));
         inner.chain(bounds.map(|(kept, part)| (kept, part * bounds_ns, least))).map(hits).collect()
     }

@@ -1,7 +1,8 @@
 //! Operations while the run goes on: which functions bound them, which of them are recorded, what is told about them.
 //!
 //! What: [`spec`] reads the command line; [`bounds`] makes classes of the functions, [`keep`] keeps them attached under quotas;
-//! [`window`] reads the kernel's counts once a revision, asks the policy (`profiler_core::adapt`) and writes its
+//! [`screens`] watches what system calls and [`tracepoints`] cost, which have none;
+//! [`slices`] attaches inner functions for a part of the time; [`window`] reads the kernel's counts once a revision, asks the policy (`profiler_core::adapt`) and writes its
 //! orders; [`hook`] runs `--on-cycle`. Why apart from planner and controller: bounds stay attached for every operation,
 //! recorded or not, and inner functions follow the policy. Both keep to a share of the budget that the plan leaves alone.
 //!
@@ -10,15 +11,19 @@
 //! off for whole revision windows.
 
 mod bounds;
+mod complete;
+mod cycles;
 mod hook;
 mod keep;
 mod probes;
+mod screens;
+mod slices;
 mod spec;
 mod spending;
-mod syscalls;
+mod tracepoints;
 mod window;
 
-pub use spec::{MeasureSpec, OperationArgs, OperationSpec};
+pub use spec::{MeasureSpec, OperationArgs, OperationSpec, link_kinds};
 
 use super::Session;
 use super::attach::now_ns;
@@ -29,10 +34,11 @@ use crate::prober::{MAX_OPERATIONS, OperationCounters, OperationReader, Operatio
 use hook::CycleHook;
 use profiler_core::adapt::{AdaptConfig, Adapter, PolicyKind};
 use profiler_core::class::ClassId;
-use profiler_core::recording::{OperationClassRow, OperationRow};
+use profiler_core::recording::{ChangeKind, NotObserved, OperationClassRow, OperationRow};
+use screens::Screen;
+use slices::SliceClock;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use syscalls::SyscallScreen;
 
 /// Part of the budget that operations may use; the rest is for samples and what else is traced.
 const BUDGET_SHARE: f64 = 0.8;
@@ -74,8 +80,10 @@ struct Operation {
     /// Number, everywhere.
     number: u32,
     name: String,
-    /// Its functions: begin, then end. Empty for system calls.
+    /// Its functions: begin, then end. Empty for system calls and tracepoints.
     bounds: Vec<ClassId>,
+    /// Tracepoints bound it.
+    by_tracepoints: bool,
     /// Its classes: the first is its own, the second `(other)`.
     classes: Range<u32>,
     adapter: Adapter,
@@ -103,7 +111,7 @@ struct Operation {
     bounds_off: u32,
     /// Its bounds stay off until this time, ktime ns: one of them has used up its quota.
     off_until_ns: u64,
-    /// Its system calls are not watched any more: they were too dear.
+    /// It is not watched any more: its system calls or tracepoints were too dear, or no begin or no end of it can be attached.
     lost: bool,
     /// For the live line: operations per second, share recorded of the last window.
     rate_hz: f64,
@@ -127,11 +135,13 @@ struct Kept {
     /// Hits and ends when quotas were given last, and what they have cost since `second_ns`, ns.
     seen: (u64, u64),
     took_ns: f64,
+    /// The same of the last second before in which inner functions took something, ns.
+    before_ns: f64,
 }
 
 impl Kept {
     fn new(class: ClassId) -> Self {
-        Self { class, next_ns: 0, trips: 0, tripped: false, seen: (0, 0), took_ns: 0.0 }
+        Self { class, next_ns: 0, trips: 0, tripped: false, seen: (0, 0), took_ns: 0.0, before_ns: 0.0 }
     }
 }
 
@@ -157,7 +167,12 @@ pub struct Operations {
     complete: bool,
     /// That changed in the present window: the policy does not see it.
     mixed: bool,
-    syscalls: Option<SyscallScreen>,
+    /// At the last revision the kernel recorded nothing because of a quota that was used up, and no inner function was off.
+    lacked: bool,
+    /// System calls and tracepoints that bound operations.
+    screens: Vec<Screen>,
+    /// When inner functions are attached, where that is not always.
+    slices: SliceClock,
     /// Inner functions stay attached until this time at least, ktime ns.
     linger_ns: u64,
     hook: Option<CycleHook>,
@@ -169,6 +184,8 @@ pub struct Operations {
     /// CPU s/s that operations cost, of the last window.
     cost: f64,
     begun: bool,
+    /// It was told that slices begin.
+    said_slices: bool,
 }
 
 impl Operations {
@@ -216,6 +233,10 @@ impl Operation {
     /// On the calibrated price of screening. That of tracepoints is not compared in windows off, which leave them on.
     fn screen_factor(&self, factor: f64) -> f64 {
         if self.bounds.is_empty() { 1.0 } else { factor }
+    }
+
+    fn by_syscalls(&self) -> bool {
+        self.bounds.is_empty() && !self.by_tracepoints
     }
 
     fn class_name(&self, class: u32) -> String {
@@ -301,7 +322,9 @@ impl Session {
         if self.operations.is_none() || !self.sampling_started {
             return;
         }
+        self.turn_slices(now);
         self.keep_bounds(now);
+        self.look_at_inner();
         self.look_at_time();
         let Some(operations) = &mut self.operations else { return };
         if let Some(note) = operations.hook.as_mut().and_then(CycleHook::poll) {
@@ -320,7 +343,9 @@ impl Session {
     fn look_at_time(&mut self) {
         let now = now_ns();
         let Some(operations) = &mut self.operations else { return };
+        let mut lost = Vec::new();
         for o in &mut operations.list {
+            let before = o.lost;
             // One of several places that the kernel refuses is missing, and was told.
             let bounds: Vec<_> =
                 o.bounds.iter().map(|id| self.attach.class(*id)).filter(|c| c.refused.is_none()).collect();
@@ -328,6 +353,9 @@ impl Session {
             let paired = o.bounds.iter().any(|id| ends(self.attach.class(*id)));
             o.lost |= !o.bounds.is_empty()
                 && (bounds.iter().all(|c| ends(c)) || (paired && !bounds.iter().any(|c| ends(c))));
+            if o.lost && !before {
+                lost.push(o.name.clone());
+            }
             let attached = !o.lost && bounds.iter().all(|class| class.is_open());
             let (mut begin_ns, mut end_ns) = (0, if o.lost { o.looked_ns } else { now });
             for class in bounds {
@@ -342,6 +370,18 @@ impl Session {
             }
             (o.looked_ns, o.attached) = (now, attached);
         }
+        for name in lost {
+            self.note_lost(&name);
+        }
+    }
+
+    /// No begin or no end of an operation can be attached: the other is of no use.
+    fn note_lost(&mut self, name: &str) {
+        let why = "none of its begins, or none of its ends, can be attached (see above)";
+        let text = format!("operation '{name}' is not watched: {why}");
+        self.progress.note(&text);
+        self.note_change(ChangeKind::Stop, None, text);
+        self.meta.not_observed.push(NotObserved { what: format!("operation '{name}'"), why: why.to_owned() });
     }
 
     /// What was lost, in words.
@@ -366,7 +406,7 @@ impl Session {
             );
             warn(
                 dropped,
-                "recorded operations were lost: the ring was full, or functions were detached meanwhile (a quota was used up, a comparison of the overhead, forks)",
+                "recorded operations were lost: the ring was full, or functions were detached meanwhile (a quota was used up, a slice ended, a comparison of the overhead, forks)",
             );
         }
         if let Some(skipped) = operations.hook.as_ref().map(|hook| hook.skipped).filter(|n| *n > 0) {

@@ -7,10 +7,14 @@
 //!                                        may be a function instead
 //! NAME=syscall:CALL                      one system call
 //! NAME=syscall:BEGIN..syscall:END        from the return of BEGIN to the return of END on the same thread
+//! NAME=tp:C:BEGIN..tp:C:END              from one tracepoint of category C to another on the same thread
 //! …,class=argK:str|slice|int|long        one class for each value of BEGIN's argument K (0 to 5; of a probe 0 to 11,
-//!                                        and the kind may be left out: an integer as wide as the probe says)
+//!                                        and the kind may be left out: an integer as wide as the probe says; of a
+//!                                        tracepoint 0 to 11, int or long)
 //! ```
 
+use super::tracepoints;
+use crate::prober::LinkKind;
 use crate::prober::operation::{ARGUMENT_INT, ARGUMENT_LONG, ARGUMENT_SLICE, ARGUMENT_STRING};
 use crate::target::syscalls;
 use clap::Args;
@@ -31,6 +35,31 @@ pub enum Bound {
     },
     /// A system call: its number.
     Syscall(usize),
+    /// A tracepoint of the kernel.
+    Tracepoint {
+        /// Its category.
+        category: String,
+        /// Its name, by which alone the kernel knows it.
+        name: String,
+    },
+}
+
+impl Bound {
+    /// What can only be paired with itself.
+    fn family(&self) -> u32 {
+        match self {
+            Self::Function(_) | Self::Usdt { .. } => 0,
+            Self::Syscall(_) => 1,
+            Self::Tracepoint { .. } => 2,
+        }
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Tracepoint { name, .. }, Self::Tracepoint { name: other, .. }) => name == other,
+            _ => self == other,
+        }
+    }
 }
 
 /// Begin and end.
@@ -38,8 +67,26 @@ pub enum Bound {
 pub enum Bounds {
     /// One function, or one system call.
     One(Bound),
-    /// Two system calls, or two of functions and probes.
+    /// Two system calls, two tracepoints, or two of functions and probes.
     Pair(Bound, Bound),
+}
+
+/// Kinds of links that follow these operations, of those that are made of functions and probes.
+#[must_use]
+pub fn link_kinds(operations: &[OperationSpec]) -> Vec<LinkKind> {
+    let mut kinds = Vec::new();
+    for operation in operations {
+        match &operation.bounds {
+            Bounds::One(bound) if bound.family() == 0 => {
+                kinds.extend([LinkKind::OperationExits, LinkKind::OperationReturn]);
+            }
+            Bounds::Pair(bound, _) if bound.family() == 0 => {
+                kinds.extend([LinkKind::OperationBegin, LinkKind::OperationEnd]);
+            }
+            Bounds::One(_) | Bounds::Pair(..) => {}
+        }
+    }
+    kinds
 }
 
 /// The argument that names the class.
@@ -55,7 +102,8 @@ impl ClassArgument {
     /// Registers that must be as the caller passed them, as [`crate::inspect::Site::arguments`].
     #[must_use]
     pub fn mask(self) -> u8 {
-        let one = 1 << self.index;
+        // Those of probes and tracepoints go on where registers end.
+        let one = 1_u8.checked_shl(self.index).unwrap_or(0);
         if self.kind == ARGUMENT_SLICE { one | one << 1 } else { one }
     }
 }
@@ -98,27 +146,36 @@ impl FromStr for OperationSpec {
                  or name the function that holds it"
             ));
         }
+        if let Bounds::One(Bound::Tracepoint { category, name }) = &bounds {
+            return Err(format!(
+                "the tracepoint 'tp:{category}:{name}' is a point and has no end; write NAME=tp:CATEGORY:BEGIN..tp:CATEGORY:END"
+            ));
+        }
         if let Bounds::Pair(a, b) = &bounds {
-            if matches!(a, Bound::Syscall(_)) != matches!(b, Bound::Syscall(_)) {
-                return Err(
-                    "begin and end must both be functions (or USDT probes) or both system calls".to_owned()
-                );
+            if a.family() != b.family() {
+                return Err(DIFFERENT.to_owned());
             }
-            if a == b {
+            if a.is_same(b) {
                 return Err(
                     "begin and end are the same; for one call from its begin to its end write NAME=FUNCTION"
                         .to_owned(),
                 );
             }
         }
-        let of_probe =
-            matches!(&bounds, Bounds::Pair(Bound::Usdt { .. }, _) | Bounds::One(Bound::Usdt { .. }));
-        let class = class.map(|text| class_argument(text, of_probe)).transpose()?;
+        let of_probe = matches!(&bounds, Bounds::Pair(Bound::Usdt { .. }, _));
+        let of_tracepoint = matches!(&bounds, Bounds::Pair(Bound::Tracepoint { .. }, _));
+        let class = class
+            .map(
+                |text| {
+                    if of_tracepoint { tracepoints::argument(text) } else { class_argument(text, of_probe) }
+                },
+            )
+            .transpose()?;
         let has_syscall =
             matches!(&bounds, Bounds::One(Bound::Syscall(_)) | Bounds::Pair(Bound::Syscall(_), _));
         if class.is_some() && has_syscall {
             return Err(
-                "a class argument needs a function or a USDT probe as begin: system calls are told apart by name only"
+                "a class argument needs a function, a USDT probe or a tracepoint as begin: system calls are told apart by name only"
                     .to_owned(),
             );
         }
@@ -149,13 +206,15 @@ fn bound(text: &str, which: &str) -> Result<Bound, String> {
         }
         return Ok(Bound::Usdt { provider: (*provider).to_owned(), name: (*name).to_owned() });
     }
-    if text.starts_with("tp:") {
-        return Err(format!(
-            "'{text}': operations are bounded by functions, USDT probes and system calls; name one of those"
-        ));
+    if let Some(event) = text.strip_prefix("tp:") {
+        return tracepoints::bound(text, event);
     }
     Ok(Bound::Function(text.to_owned()))
 }
+
+/// What a pair must be made of.
+pub(super) const DIFFERENT: &str =
+    "begin and end must both be functions (or USDT probes), both system calls or both tracepoints";
 
 /// Arguments that a USDT probe may have (`<sys/sdt.h>`).
 const PROBE_ARGUMENTS: u32 = 12;
@@ -193,7 +252,7 @@ fn class_argument(text: &str, of_probe: bool) -> Result<ClassArgument, String> {
     Ok(ClassArgument { index, kind })
 }
 
-fn argument_index(text: &str, count: u32) -> Option<u32> {
+pub(super) fn argument_index(text: &str, count: u32) -> Option<u32> {
     text.strip_prefix("arg").and_then(|k| k.parse().ok()).filter(|k| *k < count)
 }
 
@@ -244,8 +303,9 @@ fn policy(text: &str) -> Result<PolicyKind, String> {
 pub struct OperationArgs {
     /// Follow a unit of the target's work. SPEC: NAME=FUNCTION (from its call to its return), NAME=BEGIN..END (calls of
     /// two functions on one thread), NAME=usdt:PROVIDER:BEGIN..usdt:PROVIDER:END (two USDT probes), NAME=syscall:CALL,
-    /// NAME=syscall:BEGIN..syscall:END (from return to return); with ',class=argK:str' (or slice, int, long) one class
-    /// for each value of that argument. All are counted and timed; a sample, chosen by --policy, is recorded in detail
+    /// NAME=syscall:BEGIN..syscall:END (from return to return), NAME=tp:CATEGORY:BEGIN..tp:CATEGORY:END (two tracepoints of
+    /// the kernel, passed by one thread); with ',class=argK:str' (or slice, int, long) one class for each value of that
+    /// argument. All are counted and timed; a sample, chosen by --policy, is recorded in detail
     #[arg(long, value_name = "SPEC", verbatim_doc_comment)]
     pub operation: Vec<OperationSpec>,
     /// What is measured inside recorded operations: the sum of an argument of a function ('malloc:arg0'), or its calls
@@ -256,7 +316,8 @@ pub struct OperationArgs {
     #[arg(long, value_name = "PATTERN", requires = "operation")]
     pub detail: Vec<String>,
     /// Who decides which operations are recorded: adp (Mertz and Nunes), inv (rate inverse to throughput), uni
-    /// (constant rate), full (all), none, tithe (rate by budget and response time, shared among classes by their spread)
+    /// (constant rate), full (all), none, tithe (rate by budget and response time; the same for all classes while the
+    /// functions inside are attached in slices, which is usual, otherwise divided among classes by their spread)
     /// [default: tithe]
     #[arg(long, value_name = "POLICY", value_parser = policy, requires = "operation", verbatim_doc_comment)]
     pub policy: Option<PolicyKind>,
@@ -354,7 +415,7 @@ mod tests {
         wrong("req=usdt:a:b..syscall:write", "both be functions");
         wrong("req=usdt:a:b..usdt:a:e,class=arg12", "K from 0 to 11");
         wrong("req=f..usdt:a:e,class=arg0", "K from 0 to 5");
-        wrong("req=tp:a:b", "bounded by functions");
+        wrong("req=tp:a:b", "is a point and has no end");
     }
 
     #[test]

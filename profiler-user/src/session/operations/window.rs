@@ -2,17 +2,14 @@
 
 use super::super::Session;
 use super::super::attach::now_ns;
-use super::Operation;
 use super::spending::record_own_ns;
+use super::{Operation, Operations};
 use crate::prober::operation::OPERATION_MONITORING;
 use crate::prober::{OPERATION_RECORDED, OperationCounters, OperationTable, Sums};
+use profiler_core::adapt::attach::Slices;
 use profiler_core::adapt::budget::OperationBudget;
-use profiler_core::adapt::cycle::CycleEnd;
 use profiler_core::adapt::decision::threshold;
-use profiler_core::adapt::evaluate::Evaluation;
-use profiler_core::adapt::{
-    ClassId as OperationClassId, ClassWindow, Orders, PolicyKind, Step, WindowSummary,
-};
+use profiler_core::adapt::{ClassId as OperationClassId, ClassWindow, PolicyKind, WindowSummary};
 use profiler_core::class::{RecordKind, SiteClass};
 use profiler_core::recording::{
     ChangeKind, Charge, OperationCycleEnd, OperationCycleRow, OperationRow, OperationWindowRow,
@@ -36,6 +33,7 @@ struct Cut {
     recorded: u64,
     cost_ns: u64,
     ended_recorded: u64,
+    screened: u64,
 }
 
 fn moments(sums: &Sums) -> Moments {
@@ -59,6 +57,7 @@ impl Operation {
             recorded: 0,
             cost_ns: 0,
             ended_recorded: 0,
+            screened: 0,
         };
         // OK because class numbers are below 2^16.
         for class in self.classes.start..used as u32 {
@@ -77,6 +76,7 @@ impl Operation {
             cut.recorded += new.recorded;
             cut.cost_ns += new.cost_ns;
             cut.ended_recorded += new.sample.n;
+            cut.screened += new.screened;
             if new.population.n > 0 {
                 cut.summary.classes.push(ClassWindow {
                     class: OperationClassId(class),
@@ -132,41 +132,14 @@ impl Operation {
         }
     }
 
-    /// Writes rates, prices and stretches.
-    fn order(&self, table: &OperationTable, orders: &Orders) {
+    /// Writes rates (of what is attached), prices and stretches.
+    fn order(&self, table: &OperationTable, slices: &Slices) {
+        let orders = self.adapter.orders();
         for class in self.classes.clone() {
             let of_class = orders.of(OperationClassId(class));
             // OK because the cast saturates.
             let price_ns = (of_class.price_s * 1e9) as u64;
-            table.order(class, threshold(of_class.rate), price_ns, of_class.stretch);
-        }
-    }
-
-    fn cycle_row(
-        &self,
-        now: u64,
-        end: OperationCycleEnd,
-        evaluation: &Evaluation,
-        counts: (u64, u64),
-        share: f64,
-        unobserved: &[(OperationClassId, u64)],
-    ) -> OperationCycleRow {
-        OperationCycleRow {
-            operation: self.number,
-            number: self.cycle,
-            start_ns: self.cycle_since_ns,
-            end_ns: now,
-            end,
-            population: counts.0,
-            sample: counts.1,
-            z: evaluation.z,
-            needed: evaluation.needed,
-            large_enough: evaluation.large_enough,
-            same_times: evaluation.same_times,
-            difference_ns: evaluation.difference_ns,
-            same_shares: evaluation.same_shares,
-            largest_share_difference: share,
-            unobserved: unobserved.iter().map(|(class, _)| self.class_name(class.0)).collect(),
+            table.order(class, threshold(slices.draw(of_class.rate)), price_ns, of_class.stretch);
         }
     }
 }
@@ -193,8 +166,10 @@ impl Session {
             let names = operations.new_classes();
             self.writer.send(names);
         }
+        let attach_s = self.cost.attach.seconds();
         let count = operations.list.len().max(1) as f64;
         let mut said = Vec::new();
+        let mut quotas = Vec::new();
         let mut rows = Vec::new();
         let mut cycles = Vec::new();
         let elapsed_s =
@@ -202,20 +177,18 @@ impl Session {
         let cuts: Vec<Cut> = operations.list.iter_mut().map(|o| o.cut(&table, now)).collect();
         let recorded_ns: u64 = cuts.iter().map(|c| c.cost_ns).sum();
         let recorded: u64 = cuts.iter().map(|c| c.recorded).sum();
+        let begun_hz = cuts.iter().map(|c| c.begun).sum::<u64>() as f64 / elapsed_s;
         let writing_ns = recorded as f64 * own_ns;
         self.ledger.charge(Charge::Traced, None, recorded, writing_ns);
-        let by_syscalls: u64 = operations
-            .list
-            .iter()
-            .zip(&cuts)
-            .filter(|(o, _)| o.bounds.is_empty())
-            .map(|(_, c)| c.begun)
-            .sum();
+        let by_syscalls: u64 =
+            operations.list.iter().zip(&cuts).filter(|(o, _)| o.by_syscalls()).map(|(_, c)| c.begun).sum();
         let outside = (inner_ns - recorded_ns as f64).max(0.0) * 1e-9 / elapsed_s * factor;
         let mut screening = 0.0;
         for (o, cut) in operations.list.iter_mut().zip(&cuts) {
-            if o.bounds.is_empty() && by_syscalls > 0 {
+            if o.by_syscalls() && by_syscalls > 0 {
                 o.screen_ns = syscalls_ns / by_syscalls as f64;
+            } else if o.by_tracepoints && cut.begun > 0 {
+                o.screen_ns = cut.screened as f64 * self.cost.tracepoint.ns / cut.begun as f64;
             }
             screening += cut.begun as f64 * o.screen_ns * 1e-9 / elapsed_s * o.screen_factor(factor);
             if cut.ended_recorded > 0 {
@@ -229,12 +202,22 @@ impl Session {
         let off_before = operations.inner_off;
         let unmixed = !std::mem::take(&mut operations.mixed);
         let complete = operations.complete;
-        if complete && unmixed && table.lacks_details() {
+        let lacks = complete && unmixed && table.lacks_details();
+        // Twice in a row it was no trip of which nobody has heard yet.
+        if std::mem::replace(&mut operations.lacked, lacks) && lacks {
             // An alarm that was lost: the link has never gone.
+            table.details_end();
             table.details_are_back();
+            operations.lacked = false;
         }
         operations.inner_off = operations.inner_off.saturating_sub(1);
-        if off_before == 0 && outside > OUTSIDE_SHARE * allowed {
+        let times = cuts.iter().flat_map(|cut| cut.summary.classes.iter().map(|c| &c.population));
+        operations.slices.learn(inner_ns * 1e-9, times);
+        let inner = operations.inner_cost(factor, attach_s, (allowed - screening).max(0.0));
+        // In slices all that is attached records, unless not all could be attached.
+        let gave_up = operations.slices.take_gave_up();
+        let outside_fixed = if inner.is_some() && !gave_up { 0.0 } else { outside };
+        if off_before == 0 && outside_fixed > OUTSIDE_SHARE * allowed {
             // OK because the cast saturates.
             operations.inner_off = (outside / (0.5 * allowed)).ceil().max(1.0) as u32;
             if !operations.list.iter().all(|o| o.said_dear) {
@@ -259,14 +242,18 @@ impl Session {
             }
             // Its rate is that of the watched time, and nothing costs anything in the rest.
             let watched = (cut.summary.length_s / elapsed_s).clamp(0.0, 1.0);
+            let record_ns = o.record_ns.max(own_ns) * factor;
+            // In a slice all operations pay, and what is hit outside operations, too.
+            let of_slice_ns = inner.map_or(0.0, |i| i.attached / begun_hz.max(1.0) * 1e9 + own_ns * factor);
             let budget = OperationBudget {
-                cpu_per_s: ((allowed - outside) / count).max(0.0),
-                record_s: o.record_ns.max(own_ns) * 1e-9 * factor * watched,
+                cpu_per_s: ((allowed - outside_fixed) / count).max(0.0),
+                record_s: record_ns.max(of_slice_ns) * 1e-9 * watched,
                 screen_s: o.screen_ns * 1e-9 * o.screen_factor(factor) * watched,
             };
             // Only `adp` compares windows on with windows off; to the others a window in which less was recorded is a
             // window with a smaller sample.
             if operations.policy != PolicyKind::Adp || (off_before == 0 && unmixed && complete) {
+                o.adapter.set_inner(inner);
                 let step = o.adapter.step(&cut.summary, Some(&budget));
                 if let Some(row) = o.follow(&step, &table, now) {
                     cycles.push((o.name.clone(), row));
@@ -287,22 +274,42 @@ impl Session {
                 }
             }
             let quota_s = o.adapter.orders().quota_s.unwrap_or(budget.cpu_per_s * operations.config.revise_s);
-            // OK because the cast saturates.
-            table.set_quota(o.number, (quota_s * 1e9) as u64);
+            quotas.push((o.number, quota_s));
             let wanted = o.adapter.orders().monitoring && !inner_off;
             if !wanted && o.monitoring {
                 switch(&table, o.number, false);
-                operations.linger_ns = now + LINGER_NS;
+                operations.linger_ns = operations.linger_ns.max(now + LINGER_NS);
             }
             o.monitoring = wanted;
+        }
+        // All share their inner functions: the one that wants most of the time says.
+        let plans = operations.list.iter().filter(|o| o.monitoring && !o.lost);
+        let plans = plans.map(|o| o.adapter.orders().slices);
+        let slices = plans.max_by(|a, b| a.share.total_cmp(&b.share)).unwrap_or(operations.slices.plan());
+        if operations.slices.plan().are_always()
+            && !slices.are_always()
+            && !std::mem::replace(&mut operations.said_slices, true)
+        {
+            said.push(format!(
+                "functions inside operations are attached for {:.0} % of the time, in slices at random, and operations are recorded in these: \
+                 those that are not recorded do not pay for them (--adapt attach_share=false keeps them attached)",
+                slices.share * 100.0
+            ));
+        }
+        operations.slices.follow(slices, now);
+        let crowding = operations.slices.crowding(operations.config.revise_s);
+        for (number, quota_s) in quotas {
+            // OK because the cast saturates.
+            table.set_quota(number, (quota_s * crowding * 1e9) as u64);
+        }
+        for o in &operations.list {
+            o.order(&table, &slices);
         }
         for (name, row) in &cycles {
             if let Some(note) = operations.hook.as_mut().and_then(|hook| hook.run(name, row)) {
                 said.push(note);
             }
         }
-        let on: Vec<u32> =
-            operations.list.iter().filter(|o| o.monitoring && o.bounds_off == 0).map(|o| o.number).collect();
         self.operations = Some(operations);
         self.writer.send(rows);
         for text in said {
@@ -317,11 +324,7 @@ impl Session {
         let Some(operations) = &mut self.operations else { return };
         // Attaching them for this window is no change within it.
         operations.mixed = false;
-        if operations.complete {
-            for number in on {
-                switch(&table, number, true);
-            }
-        }
+        self.record_operations();
     }
 
     /// Cost of the hits of inner functions since the last call, ns.
@@ -342,7 +345,9 @@ impl Session {
     /// Cost of the tracepoints of system calls since the last call, ns.
     fn screened_syscalls_ns(&mut self) -> f64 {
         let own = self.attach.kernel().classes().global_counters().operation_syscalls;
-        let Some(screen) = self.operations.as_mut().and_then(|o| o.syscalls.as_mut()) else { return 0.0 };
+        let Some(screen) = self.operations.as_deref_mut().and_then(Operations::syscall_screen) else {
+            return 0.0;
+        };
         let new = own - std::mem::replace(&mut screen.seen, own);
         new as f64 * self.cost.tracepoint.ns
     }
@@ -442,35 +447,5 @@ impl Session {
                 censored: true,
             })
             .collect()
-    }
-}
-
-impl Operation {
-    /// Writes what the policy decided; the row of the cycle that ended.
-    fn follow(&mut self, step: &Step, table: &OperationTable, now: u64) -> Option<OperationCycleRow> {
-        self.order(table, &step.orders);
-        let row = step.release.as_ref().map(|report| {
-            let end = match report.end {
-                CycleEnd::Representative => OperationCycleEnd::Representative,
-                CycleEnd::Timeout => OperationCycleEnd::Timeout,
-            };
-            let counts = (report.population, report.sample);
-            self.cycle_row(
-                now,
-                end,
-                &report.evaluation,
-                counts,
-                report.largest_share_difference,
-                &report.unobserved,
-            )
-        });
-        if step.new_cycle {
-            self.cycle += u64::from(row.is_some());
-            self.cycle_since_ns = now;
-            let cycle = self.cycle;
-            table.adjust(self.number, |c| c.cycle = cycle);
-            table.begin_cycle(self.number, self.classes.clone());
-        }
-        row
     }
 }

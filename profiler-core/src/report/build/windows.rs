@@ -1,0 +1,229 @@
+//! From windows to bursts: what each saw, in which time of the target's own, and how unlike the moments of a run are.
+
+use super::samples::Shares;
+use crate::cost::PRICE_DRIFT;
+use crate::ledger::LedgerSummary;
+use crate::recording::{ClassRow, Recording, WindowKind, WindowRow};
+use crate::stats::bursts::{Burst, BurstTime, Drift, NEIGHBOUR_ERROR, Stop, undilated_s};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Largest part of a window's time that others' hits are taken to have used.
+const MOST_OF_OTHERS: f64 = 0.9;
+/// After a trip in the survey the link is hit for so long at most, ns.
+const TAIL_NS: f64 = 10e6;
+
+/// What all classes of a run share.
+pub(super) struct RunContext {
+    /// Begin, ktime ns.
+    pub start_ns: u64,
+    /// End, ktime ns.
+    pub end_ns: u64,
+    /// Length of the run, s.
+    pub length_s: f64,
+    cpu_per_s: f64,
+    /// What watching cost beside the hits in windows (samples, attaching), CPU s/s, on average: the ledger has no finer account.
+    rest_per_s: f64,
+    costs: Costs,
+    threads: u32,
+    /// See [`drift`].
+    pub drift: Option<Drift>,
+}
+
+/// What the hits of all classes cost by when, taken as even within each window.
+struct Costs {
+    /// Begins and ends of windows, ktime ns, sorted.
+    times: Vec<u64>,
+    /// CPU s up to each of them.
+    until_s: Vec<f64>,
+    /// CPU s per ns after each of them.
+    per_ns: Vec<f64>,
+}
+
+/// What the hits within a window cost, CPU s. In a long one some are turned away all the time, those of a short one came after its end.
+fn cost_s(w: &WindowRow) -> f64 {
+    let short = w.tripped || w.kind != WindowKind::Trace;
+    let hits = if short { w.kept.saturating_add(w.dropped) } else { w.attempted };
+    hits as f64 * w.tau_ns.max(0.0) * 1e-9
+}
+
+impl Costs {
+    fn of(windows: &[WindowRow]) -> Self {
+        let mut turns: Vec<(u64, f64)> = windows
+            .iter()
+            .filter(|w| w.end_ns > w.start_ns)
+            .flat_map(|w| {
+                let length_ns = (w.end_ns - w.start_ns) as f64;
+                let per_ns = cost_s(w) / length_ns;
+                // The others on the link were watched on while hits of the one that tripped were turned away.
+                let tripped = w.tripped && w.kind == WindowKind::Survey && w.kept > 0;
+                let tail = if tripped { length_ns * w.gated as f64 / w.kept as f64 } else { 0.0 };
+                // OK because it lies between 0 and the tail's limit.
+                [(w.start_ns, per_ns), (w.end_ns + tail.min(TAIL_NS) as u64, -per_ns)]
+            })
+            .collect();
+        turns.sort_by_key(|(time, _)| *time);
+        let mut costs = Self { times: Vec::new(), until_s: Vec::new(), per_ns: Vec::new() };
+        let (mut until_s, mut per_ns, mut last) = (0.0, 0.0_f64, 0);
+        for (time, turn) in turns {
+            until_s += per_ns * time.saturating_sub(last) as f64;
+            per_ns = (per_ns + turn).max(0.0);
+            last = time;
+            costs.times.push(time);
+            costs.until_s.push(until_s);
+            costs.per_ns.push(per_ns);
+        }
+        costs
+    }
+
+    fn until(&self, time: u64) -> f64 {
+        match self.times.partition_point(|t| *t <= time).checked_sub(1) {
+            Some(i) => self.until_s[i] + self.per_ns[i] * (time - self.times[i]) as f64,
+            None => 0.0,
+        }
+    }
+
+    /// What other classes cost within a window, CPU s.
+    fn of_others(&self, w: &WindowRow) -> f64 {
+        (self.until(w.end_ns) - self.until(w.start_ns) - cost_s(w)).max(0.0)
+    }
+}
+
+impl RunContext {
+    pub(super) fn of(recording: &Recording, ledger: &LedgerSummary, shares: &Shares<'_>) -> Self {
+        let start_ns = recording.meta.start_ns;
+        // The agent died: the run ends with the last thing that was written.
+        let last = || {
+            let windows = recording.windows.iter().map(|w| w.end_ns);
+            let samples = recording.samples.iter().map(|s| s.time_ns);
+            let ledger = recording.ledger.iter().map(|l| l.time_ns);
+            windows.chain(samples).chain(ledger).max().unwrap_or(start_ns)
+        };
+        let end_ns = recording.meta.end_ns.unwrap_or_else(last).max(start_ns);
+        let per_s = |s: f64| if ledger.length_s > 0.0 { s / ledger.length_s } else { 0.0 };
+        Self {
+            start_ns,
+            end_ns,
+            length_s: (end_ns - start_ns) as f64 * 1e-9,
+            cpu_per_s: per_s(ledger.own_cpu_s),
+            rest_per_s: per_s(ledger.charged_s - recording.windows.iter().map(cost_s).sum::<f64>()).max(0.0),
+            costs: Costs::of(&recording.windows),
+            threads: shares.threads().min(recording.meta.cpus.max(1)),
+            drift: None,
+        }
+    }
+}
+
+/// Calls in a window: what was kept, what was lost, and after a trip also what the used-up quota turned away.
+pub(super) fn hits_of(w: &WindowRow) -> u64 {
+    w.kept.saturating_add(w.dropped).saturating_add(if w.tripped { w.gated } else { 0 })
+}
+
+/// Windows of a class in order of time, ready to be estimated from.
+pub(super) fn bursts_of(
+    class: &ClassRow,
+    windows: &[&WindowRow],
+    recording: &Recording,
+    run: &RunContext,
+) -> Vec<Burst> {
+    let least_ns = least_gap_ns(windows);
+    let mut bursts: Vec<Burst> = windows.iter().map(|w| burst(w, class, least_ns, recording, run)).collect();
+    weigh_alike(&mut bursts, windows);
+    bursts
+}
+
+/// How unlike the moments of this run were, learned from all classes that were watched in several; `None` of too few. Functions inside
+/// operations are left out: they are watched when those are.
+pub(super) fn drift(
+    classes: &[ClassRow],
+    windows: &BTreeMap<u32, Vec<&WindowRow>>,
+    recording: &Recording,
+    run: &RunContext,
+) -> Option<Drift> {
+    let inside: BTreeSet<u32> =
+        recording.meta.operations.iter().flat_map(|o| o.inner_classes.iter().copied()).collect();
+    let of_class = |c: &ClassRow| windows.get(&c.class_id).filter(|_| !inside.contains(&c.class_id));
+    let mut apart: Vec<u64> = classes
+        .iter()
+        .filter_map(of_class)
+        .flat_map(|windows| windows.windows(2).map(|pair| pair[1].start_ns.saturating_sub(pair[0].start_ns)))
+        .collect();
+    apart.sort_unstable();
+    let apart_s = *apart.get(apart.len() / 2)? as f64 * 1e-9;
+    let bursts: Vec<Vec<Burst>> = classes
+        .iter()
+        .filter_map(|c| of_class(c).map(|windows| bursts_of(c, windows, recording, run)))
+        .collect();
+    Drift::pooled(bursts.iter().map(Vec::as_slice), apart_s, run.length_s / apart_s)
+}
+
+/// Bursts of a plan were designed alike, so they weigh alike, whatever each saw: hot moments use up a quota sooner, and
+/// by what they saw they would count more. Looks of the survey grow from one to the next, so each weighs what it could have seen; no more than
+/// the largest quota that was used up, or cold moments, which last until the clock ends them, would count more.
+fn weigh_alike(bursts: &mut [Burst], windows: &[&WindowRow]) {
+    /// Longer than any window: the quota is what counts.
+    const NO_CLOCK_S: f64 = 1e9;
+    let of = |kind| windows.iter().enumerate().filter(move |(_, w)| w.kind == kind).map(|(i, _)| i);
+    let (n, hits) = of(WindowKind::Burst).fold((0_u64, 0_u64), |(n, hits), i| (n + 1, hits + bursts[i].hits));
+    for i in of(WindowKind::Burst) {
+        bursts[i].quota = Some((hits / n).max(1));
+        bursts[i].window_s = Some(NO_CLOCK_S);
+    }
+    let largest = of(WindowKind::Survey).filter(|i| windows[*i].tripped).map(|i| bursts[i].hits).max();
+    for i in of(WindowKind::Survey).filter(|i| !windows[*i].tripped) {
+        bursts[i].quota = largest;
+        bursts[i].window_s = Some(bursts[i].time_s);
+    }
+}
+
+/// Shortest mean time from hit to hit in a window that its quota ended, ns: no hit costs more, whatever calibration says.
+fn least_gap_ns(windows: &[&WindowRow]) -> f64 {
+    /// Fewer hits say too little.
+    const ENOUGH: u64 = 30;
+    let ended = windows.iter().filter(|w| w.tripped && w.kept >= ENOUGH && w.end_ns > w.start_ns);
+    ended.map(|w| (w.end_ns - w.start_ns) as f64 / w.kept as f64).fold(f64::INFINITY, f64::min)
+}
+
+fn burst(w: &WindowRow, class: &ClassRow, least_ns: f64, recording: &Recording, run: &RunContext) -> Burst {
+    // What was turned away came after the end of the window.
+    let hits = w.kept.saturating_add(w.dropped);
+    let elapsed_s = w.end_ns.saturating_sub(w.start_ns) as f64 * 1e-9;
+    let tau_s = w.tau_ns.max(0.0) * 1e-9;
+    let price = recording.meta.cost.hit_price(class.site_class, class.kind);
+    let spread = |ns: f64| if price.ns > 0.0 { tau_s * ns / price.ns } else { tau_s };
+    // Given as exact, and not measured.
+    let drift = if price.min_ns == price.max_ns { 0.0 } else { PRICE_DRIFT };
+    // Of a traced class: how far the target used the caches between two hits is a guess, at least the price of a tight loop. That of a burst
+    // is the price of a tight loop.
+    let guessed = if w.kind == WindowKind::Trace { recording.meta.cost.cold.ns } else { 0.0 };
+    let warm = price.ns / (price.ns + guessed).max(1e-9);
+    // Threads that hit side by side share the time.
+    let smallest_s = spread(price.min_ns).min(least_ns * 1e-9 * f64::from(run.threads.max(1)));
+    // Others' hits slow the target in this window as its own do. Where they swallow all of its time, a tenth is as good a guess as any, and no
+    // more than that: such a window must not stand for a rate without end.
+    let rest_s = run.rest_per_s * elapsed_s;
+    let cpus = if run.threads <= 1 { 1.0 } else { run.cpu_per_s.max(1.0) };
+    let most_s = MOST_OF_OTHERS * (elapsed_s * cpus - hits as f64 * tau_s).max(0.0);
+    let others_s = run.costs.of_others(w);
+    let time = |part: f64| BurstTime {
+        elapsed_s,
+        // A quota ends a window at a hit, and CPU time is read tens of milliseconds later.
+        target_cpu_s: if w.tripped { 0.0 } else { w.target_cpu_ns as f64 * 1e-9 },
+        threads: run.threads,
+        other_cost_s: (rest_s + part * others_s).min(most_s.max(rest_s)),
+        cpu_per_s: run.cpu_per_s,
+    };
+    let stop = if w.tripped { Stop::Quota } else { Stop::Window };
+    let (cheap, dear) = (smallest_s * warm.min(1.0) * (1.0 - drift), spread(price.max_ns) * (1.0 + drift));
+    let burst = Burst::new(&time(1.0), hits, stop, (tau_s, cheap, dear));
+    Burst {
+        time_low_s: undilated_s(&time(1.0 + NEIGHBOUR_ERROR), hits, dear).min(burst.time_s),
+        // Of several threads nobody knows whether the one that calls this class paid for the others' hits.
+        time_high_s: undilated_s(
+            &time(if run.threads <= 1 { 1.0 - NEIGHBOUR_ERROR } else { 0.0 }),
+            hits,
+            cheap,
+        )
+        .max(burst.time_s),
+        ..burst
+    }
+}

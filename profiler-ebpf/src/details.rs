@@ -1,0 +1,56 @@
+//! What lies inside recorded operations: calls of inner functions, and whether they are all seen.
+
+use crate::entry::argument;
+use crate::maps::operation_state;
+use crate::thread;
+use core::ffi::c_void;
+use profiler_common::class::{ClassControl, FLAG_INNER_CALL};
+use profiler_common::operation::{MEASURE_CALLS, MEASURE_NONE};
+
+/// An inner function has used up its quota: until the agent says otherwise nothing is recorded, because calls would be
+/// missing.
+#[inline(always)]
+pub fn lose_details() {
+    if let Some(state) = operation_state(0) {
+        // SAFETY: a live map value; one aligned word.
+        unsafe { (&raw mut (*state).incomplete).write_volatile(1) };
+    }
+}
+
+/// Since an inner function used up its quota.
+#[inline(always)]
+pub fn lacks_details() -> bool {
+    // SAFETY: as above.
+    operation_state(0).is_some_and(|state| unsafe { (&raw const (*state).incomplete).read_volatile() } != 0)
+}
+
+/// Number of the present attachment of inner functions, 16 bits.
+#[inline(always)]
+pub fn details() -> u32 {
+    // SAFETY: as above.
+    operation_state(0)
+        .map_or(0, |state| unsafe { (&raw const (*state).details).read_volatile() } as u32 & 0xffff)
+}
+
+/// A hit of an inner function: false outside recorded operations.
+#[inline(always)]
+pub fn inner_call(control: *const ClassControl, flags: u32, ctx: *mut c_void) -> bool {
+    let state = thread::state(false);
+    // SAFETY: a live map value, of this thread only.
+    if state.is_null() || unsafe { (*state).recording } == 0 {
+        return false;
+    }
+    // SAFETY: as above; the agent may change the control at any time.
+    unsafe {
+        if flags & FLAG_INNER_CALL != 0 {
+            (*state).calls += 1;
+        }
+        let measure = (*control).measure;
+        if measure == MEASURE_CALLS {
+            (*state).measure += 1;
+        } else if measure != MEASURE_NONE {
+            (*state).measure = (*state).measure.wrapping_add(argument(ctx, measure - 1));
+        }
+    }
+    true
+}

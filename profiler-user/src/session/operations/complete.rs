@@ -1,0 +1,193 @@
+//! Operations are recorded with all their calls or not at all: whether all inner functions are attached, and what follows from it.
+
+use super::super::Session;
+use super::super::attach::now_ns;
+use super::super::class::LiveClass;
+use super::keep::TRIP_NS;
+use super::window::switch;
+use super::{Kept, Operations};
+use profiler_core::recording::ChangeKind;
+
+/// Whether inner functions can all be attached for a slice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ready {
+    Now,
+    /// Links of the last slice are still being closed.
+    Soon,
+    /// One of them pauses: the others would be paid for, and nothing could be recorded.
+    Later,
+}
+
+/// What matters of one inner function for that.
+#[derive(Debug, Clone, Copy)]
+struct Inner {
+    is_open: bool,
+    is_closing: bool,
+    /// Its quota has ended its window, or it stays off for a while because of that.
+    pauses: bool,
+    /// Nobody waits for it.
+    is_refused: bool,
+}
+
+fn ready(list: impl Iterator<Item = Inner>) -> Ready {
+    let mut all = Ready::Now;
+    for one in list.filter(|one| !one.is_refused) {
+        if one.pauses {
+            return Ready::Later;
+        }
+        if !one.is_open && one.is_closing {
+            all = Ready::Soon;
+        }
+    }
+    all
+}
+
+impl Session {
+    /// Before a slice.
+    pub(super) fn inner_ready(&self, operations: &Operations, now: u64) -> Ready {
+        // What is still attached from the slice before lacks one of which nobody has heard yet.
+        if self.attach.kernel().operations().lacks_details() {
+            return Ready::Later;
+        }
+        ready(operations.inner.iter().map(|kept| {
+            let class = self.attach.class(kept.class);
+            let is_open = class.is_open();
+            Inner {
+                is_open,
+                is_closing: !is_open && !class.is_off(),
+                pauses: kept.tripped || (!is_open && now < kept.next_ns),
+                is_refused: class.refused.is_some(),
+            }
+        }))
+    }
+
+    /// Between slices, when no inner function is attached, calls can no longer be missing: the next slice begins anew. Not before, because a
+    /// quota may have been used up of which nobody has heard yet.
+    pub(super) fn begin_details_anew(&self, operations: &mut Operations) {
+        let table = self.attach.kernel().operations();
+        let off = |k: &Kept| self.attach.class(k.class).is_off();
+        if !operations.slices.may_record() && table.lacks_details() && operations.inner.iter().all(off) {
+            // In this order, so that nothing is recorded that is open and lacks calls.
+            table.details_end();
+            table.details_are_back();
+            operations.lacked = false;
+        }
+    }
+
+    /// Everything is about to be detached, or is: no operation is recorded, also none of those that are open.
+    pub(in crate::session) fn hold_operations(&mut self) {
+        let Some(operations) = self.operations.as_mut().filter(|o| o.begun && o.complete) else { return };
+        (operations.complete, operations.mixed) = (false, true);
+        let table = self.attach.kernel().operations();
+        for o in &operations.list {
+            switch(table, o.number, false);
+        }
+        table.details_are_lost();
+    }
+
+    /// Nothing is recorded while an inner function is off that should be attached: it would be recorded without its calls. `tried`: all were to
+    /// be attached for a slice just now.
+    pub(super) fn note_complete(&mut self, inner_wanted: bool, tried: bool) {
+        let Some(operations) = &mut self.operations else { return };
+        let open = |k: &Kept| {
+            let class = self.attach.class(k.class);
+            class.is_open() || class.refused.is_some()
+        };
+        let all = operations.inner.iter().all(open);
+        let table = self.attach.kernel().operations();
+        let opening = operations.slices.is_opening() && operations.inner_off == 0;
+        if opening && inner_wanted && !(tried && all && !table.lacks_details()) {
+            if tried {
+                self.give_slice_up();
+            }
+            return;
+        }
+        let complete = !inner_wanted || !operations.slices.are_wanted() || all;
+        if opening {
+            operations.slices.opened(now_ns());
+            if operations.complete {
+                self.record_operations();
+                return;
+            }
+        }
+        if complete == operations.complete {
+            return;
+        }
+        if !complete {
+            self.hold_operations();
+            return;
+        }
+        (operations.complete, operations.mixed) = (true, true);
+        // A slice began with nothing missing, and between slices see `begin_details_anew`.
+        if operations.slices.may_record() && !(opening && inner_wanted) {
+            operations.lacked = false;
+            table.details_are_back();
+        }
+        self.record_operations();
+    }
+
+    /// Not all could be attached: nothing is recorded in this slice, and nobody pays for the others until the next one.
+    fn give_slice_up(&mut self) {
+        let now = now_ns();
+        let storm = self.children.is_storm();
+        let Some(operations) = &mut self.operations else { return };
+        operations.slices.give_up();
+        let attach = &self.attach;
+        let missing = |k: &&mut Kept| {
+            let class: &LiveClass = attach.class(k.class);
+            // One that has tripped meanwhile says so itself.
+            class.may_open() && !k.tripped && now >= k.next_ns
+        };
+        let mut said = Vec::new();
+        for kept in operations.inner.iter_mut().filter(missing).filter(|_| !storm) {
+            kept.next_ns = now + 2 * TRIP_NS;
+            if kept.trips == 0 {
+                said.push(kept.class);
+            }
+            kept.trips += 1;
+        }
+        for id in said {
+            let name = &self.attach.class(id).candidate.name;
+            let text = format!(
+                "{name} cannot be attached now (is its library mapped?): nothing is recorded until it can"
+            );
+            self.progress.note(&text);
+            self.note_change(ChangeKind::Refused, Some(id), text);
+        }
+    }
+
+    /// Recording goes on, where the policy wants it and inner functions are attached.
+    pub(super) fn record_operations(&self) {
+        let Some(operations) = self.operations.as_ref().filter(|o| o.complete && o.slices.may_record())
+        else {
+            return;
+        };
+        let table = self.attach.kernel().operations();
+        for o in operations.list.iter().filter(|o| o.monitoring && !o.lost && o.bounds_off == 0) {
+            switch(table, o.number, true);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OFF: Inner = Inner { is_open: false, is_closing: false, pauses: false, is_refused: false };
+    const OPEN: Inner = Inner { is_open: true, ..OFF };
+
+    #[test]
+    fn a_slice_begins_when_all_inner_functions_can_be_attached() {
+        assert_eq!(ready([].into_iter()), Ready::Now);
+        assert_eq!(ready([OFF, OPEN].into_iter()), Ready::Now);
+        assert_eq!(ready([OFF, Inner { is_closing: true, ..OFF }, OPEN].into_iter()), Ready::Soon);
+        let pauses = Inner { pauses: true, ..OFF };
+        assert_eq!(ready([OFF, pauses, OPEN].into_iter()), Ready::Later);
+        // Its quota is used up, and its link has not gone yet.
+        assert_eq!(
+            ready([Inner { is_closing: true, ..OFF }, Inner { pauses: true, ..OPEN }].into_iter()),
+            Ready::Later
+        );
+        assert_eq!(ready([OFF, Inner { is_refused: true, ..pauses }].into_iter()), Ready::Now);
+    }
+}

@@ -1,0 +1,396 @@
+//! When functions inside operations are attached, where that is for a part of the time only (`profiler_core::adapt::attach`): one slice
+//! a period, at a random place in it.
+//!
+//! ```text
+//! Off --begin--> Opening --all attached--> Recording --end: recording off--> Off, and after `linger` they are detached
+//!                 Opening --one cannot be attached--> Off, until the next period
+//! ```
+
+use super::super::Session;
+use super::super::attach::now_ns;
+use super::Operations;
+use super::window::switch;
+use profiler_core::adapt::PolicyKind;
+use profiler_core::adapt::attach::{InnerCost, Slices};
+use profiler_core::stats::moments::Moments;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+/// Weight of a new window in what is known of costs.
+const NEW: f64 = 0.5;
+/// Standard deviations above the mean that nearly no operation exceeds; of a window's longest that much is kept in the next.
+const DEVIATIONS: f64 = 3.0;
+const KEPT: f64 = 0.8;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// Inner functions are detached, or about to be.
+    Off,
+    /// They are being attached.
+    Opening,
+    /// They are attached, and operations are recorded.
+    Recording,
+}
+
+/// The clock of slices.
+#[derive(Debug)]
+pub(super) struct SliceClock {
+    plan: Slices,
+    state: State,
+    /// Begin of the present period, and of its slice, ktime ns; false: that one has begun already.
+    period_ns: u64,
+    begin_ns: u64,
+    is_due: bool,
+    /// End of the present slice while it records, ktime ns.
+    end_ns: u64,
+    random: StdRng,
+    /// For how long inner functions were attached since the last revision, ns, when that was looked at, and whether they were then.
+    attached_ns: u64,
+    looked_ns: u64,
+    are_attached: bool,
+    /// CPU s/s that they cost while attached, and about the longest response time, s; 0: unknown.
+    attached: f64,
+    longest_s: f64,
+    /// A slice was given up since the last revision: what was attached for it was paid for in vain.
+    gave_up: bool,
+}
+
+/// OK because the cast saturates.
+fn ns(seconds: f64) -> u64 {
+    (seconds * 1e9) as u64
+}
+
+impl SliceClock {
+    pub(super) fn new(now: u64) -> Self {
+        Self {
+            plan: Slices::ALWAYS,
+            state: State::Recording,
+            period_ns: now,
+            begin_ns: now,
+            is_due: false,
+            end_ns: u64::MAX,
+            random: StdRng::seed_from_u64(now),
+            attached_ns: 0,
+            looked_ns: now,
+            are_attached: false,
+            attached: 0.0,
+            longest_s: 0.0,
+            gave_up: false,
+        }
+    }
+
+    pub(super) fn plan(&self) -> Slices {
+        self.plan
+    }
+
+    /// Inner functions should be attached now.
+    pub(super) fn are_wanted(&self) -> bool {
+        self.state != State::Off
+    }
+
+    pub(super) fn is_opening(&self) -> bool {
+        self.state == State::Opening
+    }
+
+    /// Operations may be recorded now.
+    pub(super) fn may_record(&self) -> bool {
+        self.state == State::Recording
+    }
+
+    /// From now on slices are these.
+    pub(super) fn follow(&mut self, plan: Slices, now: u64) {
+        let begins = self.plan.are_always() && !plan.are_always();
+        self.plan = plan;
+        if begins {
+            // What records now is the first slice.
+            (self.period_ns, self.is_due, self.end_ns) = (now, false, now + ns(plan.length_s()));
+        } else if self.state == State::Recording && !plan.are_always() {
+            self.end_ns = self.end_ns.min(now + ns(plan.length_s()));
+        }
+    }
+
+    /// A turn: true if a slice ends now, so that nothing is recorded from now on.
+    pub(super) fn turn(&mut self, now: u64) -> bool {
+        if self.plan.are_always() {
+            if self.state == State::Off {
+                self.state = State::Opening;
+            }
+            return false;
+        }
+        let ends = self.state == State::Recording && now >= self.end_ns;
+        if ends {
+            self.state = State::Off;
+        }
+        if self.state == State::Off && now >= self.period_ns + ns(self.plan.period_s) {
+            self.period_ns = now;
+            let free = (self.plan.period_s - self.plan.length_s()).max(0.0);
+            self.begin_ns = now + ns(free * self.random.random::<f64>());
+            self.is_due = true;
+        }
+        if self.state == State::Off && !ends && self.is_due && now >= self.begin_ns {
+            self.is_due = false;
+            self.state = State::Opening;
+        }
+        ends
+    }
+
+    /// They are all attached. Length and rate count from here.
+    pub(super) fn opened(&mut self, now: u64) {
+        self.state = State::Recording;
+        self.end_ns = if self.plan.are_always() { u64::MAX } else { now + ns(self.plan.length_s()) };
+    }
+
+    /// Nothing has been attached for this slice, and will not be.
+    pub(super) fn put_off(&mut self) {
+        self.state = State::Off;
+    }
+
+    /// They cannot all be attached: not in this period.
+    pub(super) fn give_up(&mut self) {
+        (self.state, self.gave_up) = (State::Off, true);
+    }
+
+    /// That happened since this was asked last.
+    pub(super) fn take_gave_up(&mut self) -> bool {
+        std::mem::take(&mut self.gave_up)
+    }
+
+    /// Adds up for how long inner functions are attached.
+    pub(super) fn look(&mut self, now: u64, attached: bool) {
+        if self.are_attached {
+            self.attached_ns += now.saturating_sub(self.looked_ns);
+        }
+        (self.looked_ns, self.are_attached) = (now, attached);
+    }
+
+    /// What a window showed: the cost of inner hits in it, CPU s, and the operations' response times by class, ns. One without operations
+    /// shows neither how long they are nor that they are cheap.
+    pub(super) fn learn<'a>(&mut self, cost_s: f64, times: impl Iterator<Item = &'a Moments>) {
+        let attached_s = std::mem::take(&mut self.attached_ns) as f64 * 1e-9;
+        let longest = |m: &Moments| m.mean() + DEVIATIONS * m.variance().unwrap_or(0.0).sqrt();
+        let seen_s = times.map(longest).fold(0.0, f64::max) * 1e-9;
+        let seen = if attached_s > 0.005 { cost_s / attached_s } else { 0.0 };
+        if attached_s > 0.005 && (seen_s > 0.0 || seen > self.attached) {
+            self.attached =
+                if self.attached == 0.0 { seen } else { self.attached + NEW * (seen - self.attached) };
+        }
+        if seen_s > 0.0 {
+            self.longest_s = seen_s.max(KEPT * self.longest_s);
+        }
+    }
+
+    /// What is known; `None` before a window showed it. `factor`: the measured on the calibrated price.
+    /// `allowed`: what inner functions may cost, CPU s/s.
+    pub(super) fn cost(&self, factor: f64, churn_s: f64, allowed: f64) -> Option<InnerCost> {
+        let known = self.attached > 0.0 && self.longest_s > 0.0;
+        known.then_some(InnerCost {
+            attached: self.attached * factor,
+            churn_s,
+            longest_s: self.longest_s,
+            allowed,
+            sliced: !self.plan.are_always(),
+        })
+    }
+
+    /// Times what may be spent in `span_s` on average that may be spent in one such span: slices lie anywhere in their periods, so that two of
+    /// them may fall into one, each worth what a period may cost.
+    pub(super) fn crowding(&self, span_s: f64) -> f64 {
+        if self.plan.are_always() { 1.0 } else { 2.0 * (self.plan.period_s / span_s).max(1.0) }
+    }
+}
+
+impl Operations {
+    /// Which functions cost what inside operations, if attaching them in slices saves something.
+    pub(super) fn inner_cost(&self, factor: f64, attach_s: f64, allowed: f64) -> Option<InnerCost> {
+        let sliced = self.config.attach_share && self.policy != PolicyKind::None && !self.inner.is_empty();
+        let churn_s = 2.0 * self.inner.len() as f64 * attach_s;
+        self.slices.cost(factor, churn_s, allowed).filter(|inner| sliced && inner.is_worth_slicing())
+    }
+}
+
+impl Session {
+    /// Attaching takes up to 125 ms, so this is looked at before and after.
+    pub(super) fn look_at_inner(&mut self) {
+        let Some(operations) = &mut self.operations else { return };
+        // Also while they are being detached: the target pays until the trap is gone.
+        let attached = operations.inner.iter().any(|kept| !self.attach.class(kept.class).is_off());
+        operations.slices.look(now_ns(), attached);
+    }
+
+    /// Begins and ends slices.
+    pub(super) fn turn_slices(&mut self, now: u64) {
+        self.look_at_inner();
+        let Some(operations) = &mut self.operations else { return };
+        if !operations.begun || !operations.slices.turn(now) {
+            return;
+        }
+        let table = self.attach.kernel().operations();
+        for o in &operations.list {
+            switch(table, o.number, false);
+        }
+        let until_ns = now + ns(operations.slices.plan().linger_s);
+        operations.linger_ns = operations.linger_ns.max(until_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::spending::{parts, pause_spans};
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// Turns of 10 ms; attaching takes 20. Returns the part of the time that records, and where slices began in their periods.
+    fn run(plan: Slices, seconds: u64) -> (f64, Vec<u64>) {
+        let mut clock = SliceClock::new(0);
+        clock.follow(plan, 0);
+        let (mut recording, mut opening, mut begins) = (0, 0, Vec::new());
+        let turns = seconds * 100;
+        for i in 0..turns {
+            let now = i * 10 * MS;
+            let before = clock.state;
+            assert!(!clock.turn(now) || (before == State::Recording && clock.state == State::Off));
+            if clock.is_opening() {
+                opening += 1;
+                if opening == 3 {
+                    begins.push(now - clock.period_ns);
+                    clock.opened(now);
+                    opening = 0;
+                }
+            }
+            recording += u64::from(clock.may_record());
+        }
+        (recording as f64 / turns as f64, begins)
+    }
+
+    #[test]
+    fn slices_take_their_share_at_random_places() {
+        for share in [0.05, 0.3, 0.5] {
+            let (part, begins) = run(Slices { share, period_s: 1.0, linger_s: 0.01 }, 400);
+            assert!((part / share - 1.0).abs() < 0.1, "{part} of {share}");
+            let places: std::collections::BTreeSet<u64> = begins.iter().map(|ns| ns / (100 * MS)).collect();
+            assert!(places.len() >= ((1.0 - share) * 9.0) as usize, "{places:?}");
+        }
+    }
+
+    #[test]
+    fn slices_within_the_budget_are_not_stopped_for_their_neighbours() {
+        // 16 ms a second are allowed; attached it costs 0.3 CPU s/s, and the rate is what that pays for. Seconds of spending and periods
+        // have nothing to do with one another.
+        let inner = InnerCost { attached: 0.3, churn_s: 2e-4, longest_s: 1e-4, allowed: 0.016, sliced: true };
+        let plan = inner.slices(0.016 / 0.3);
+        let mut clock = SliceClock::new(0);
+        clock.follow(plan, 0);
+        let (mut took_ns, mut all_ns, mut stops) = (0.0, 0.0, 0);
+        let turns = 100_000;
+        for i in 0..turns {
+            let now = i * 10 * MS + 3 * MS;
+            if clock.turn(now) {
+                took_ns += plan.linger_s * 0.3e9;
+            }
+            if clock.is_opening() {
+                took_ns += 2e5;
+                clock.opened(now);
+            }
+            if clock.may_record() {
+                took_ns += 0.3 * 10e6;
+            }
+            if i % 97 == 0 {
+                let most_ns = 16e6 * clock.crowding(0.97);
+                stops += u32::from(pause_spans((took_ns, took_ns), most_ns, 16e6) > 0.0);
+                all_ns += took_ns;
+                took_ns = 0.0;
+            }
+        }
+        assert_eq!(stops, 0);
+        let per_s = all_ns / (turns as f64 * 0.01);
+        // Turns of 10 ms lengthen slices of 53.
+        assert!(per_s < 16e6 * 1.25, "{per_s}");
+    }
+
+    #[test]
+    fn a_slice_fits_into_the_quota_of_the_function_that_takes_all_of_it() {
+        for (attached, allowed, functions) in
+            [(0.3, 0.016, 1), (2.0, 0.016, 1), (2.0, 0.016, 40), (1.0, 0.0008, 3)]
+        {
+            let inner = InnerCost { attached, churn_s: 2e-4, longest_s: 2e-3, allowed, sliced: true };
+            let plan = inner.slices(allowed / attached);
+            let mut clock = SliceClock::new(0);
+            clock.follow(plan, 0);
+            let slice_s = (plan.length_s() + plan.linger_s) * attached;
+            let mut took = vec![0.0; functions];
+            took[0] = slice_s;
+            let quota_s = parts(&took)[0] * allowed * clock.crowding(1.0);
+            assert!(quota_s >= slice_s, "{quota_s} s for {slice_s} s: {plan:?}");
+            // And not for ten of them.
+            assert!(quota_s < 10.0 * slice_s, "{quota_s} s for {slice_s} s: {plan:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_attached_waits_for_the_next_period() {
+        let mut clock = SliceClock::new(0);
+        clock.follow(Slices { share: 0.2, period_s: 1.0, linger_s: 0.01 }, 0);
+        assert!(clock.turn(200 * MS) && !clock.take_gave_up());
+        let mut tries = Vec::new();
+        for i in 21..500 {
+            clock.turn(i * 10 * MS);
+            if clock.is_opening() {
+                tries.push(i);
+                clock.give_up();
+                assert!(!clock.are_wanted() && !clock.may_record());
+            }
+        }
+        // One in each of the four periods, whose slices begin in the first 0.8 s.
+        assert!((3..=4).contains(&tries.len()), "{tries:?}");
+        assert!(clock.take_gave_up() && !clock.take_gave_up());
+        // Always attached: again at once.
+        clock.follow(Slices::ALWAYS, 5_000 * MS);
+        clock.turn(5_010 * MS);
+        clock.give_up();
+        assert!(!clock.turn(5_020 * MS) && clock.is_opening());
+    }
+
+    #[test]
+    fn always_is_always_also_after_slices() {
+        assert_eq!(run(Slices::ALWAYS, 10).0, 1.0);
+        let mut clock = SliceClock::new(0);
+        clock.follow(Slices { share: 0.2, period_s: 1.0, linger_s: 0.01 }, 0);
+        assert!(clock.may_record() && !clock.turn(100 * MS) && clock.turn(200 * MS) && !clock.are_wanted());
+        clock.follow(Slices::ALWAYS, 300 * MS);
+        assert!(!clock.turn(310 * MS) && clock.is_opening());
+        clock.opened(330 * MS);
+        assert!(clock.may_record() && !clock.turn(10_000 * MS) && clock.may_record());
+    }
+
+    #[test]
+    fn costs_are_those_of_the_attached_time() {
+        let mut clock = SliceClock::new(0);
+        assert_eq!(clock.cost(1.0, 0.0, 1.0), None);
+        // Attaching took from 0 to 250 ms.
+        clock.look(0, false);
+        clock.look(250 * MS, true);
+        clock.look(750 * MS, false);
+        clock.look(1_000 * MS, false);
+        let times: Moments = [1e6, 1e6, 1e6].into_iter().collect();
+        clock.learn(0.1, [times].iter());
+        let cost = clock.cost(2.0, 1e-4, 1.0).unwrap();
+        assert!((cost.attached - 0.4).abs() < 1e-12 && (cost.longest_s - 1e-3).abs() < 1e-12, "{cost:?}");
+        // A window without an attached moment tells nothing of the cost.
+        clock.learn(0.0, [].iter());
+        assert!((clock.cost(2.0, 1e-4, 1.0).unwrap().attached - 0.4).abs() < 1e-12);
+        // Nor do ten without an operation, of the cost or of how long operations take.
+        for i in 1..=10 {
+            clock.look(i * 1_000 * MS, true);
+            clock.look((i * 1_000 + 200) * MS, false);
+            clock.learn(0.0, [].iter());
+        }
+        let cost = clock.cost(2.0, 1e-4, 1.0).unwrap();
+        assert!((cost.attached - 0.4).abs() < 1e-12 && (cost.longest_s - 1e-3).abs() < 1e-12, "{cost:?}");
+        // Unless it is dearer: 0.4 CPU s/s outside operations.
+        clock.look(20_000 * MS, true);
+        clock.look(20_500 * MS, false);
+        clock.learn(0.2, [].iter());
+        assert!((clock.cost(2.0, 1e-4, 1.0).unwrap().attached - 0.6).abs() < 1e-12);
+    }
+}
