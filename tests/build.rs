@@ -34,13 +34,15 @@ fn main() {
     compile(&c, &["-c"], &["protocol.c"], &out.join("protocol.o"));
     let protocol = out.join("protocol.o");
     let protocol = protocol.to_str().expect("cargo's output directory is UTF-8");
-    compile(&c, &[], &["calls.c", "entries.S", protocol], &out.join("calls"));
+    compile(&c, &[], &["calls.c", "burn.c", "entries.S", protocol], &out.join("calls"));
     compile(&c, &[], &["hazards.c", protocol], &out.join("hazards"));
     compile(&c, &[], &["launched.c"], &out.join("launched"));
     compile(&c, &[], &["requests.c", protocol], &out.join("requests"));
     compile(&c, &[], &["probes.c", protocol], &out.join("probes"));
     compile(&c, &["-s"], &["probes.c", protocol], &out.join("probes_stripped"));
+    compile(&c, &[], &["events.c", protocol], &out.join("events"));
     compile(&c, &[], &["decades.c", protocol, "-lm"], &out.join("decades"));
+    compile(&c, &[], &["twins.c", protocol], &out.join("twins"));
     compile(&c, &[], &["adversary.c", "adversary_modes.c", protocol], &out.join("adversary"));
     compile(&cxx, &[], &["cpp_throw.cpp", protocol], &out.join("cpp_throw"));
     compile(&c, &["-shared", "-fPIC"], &["many.c"], &out.join("libmany.so"));

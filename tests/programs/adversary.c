@@ -272,18 +272,6 @@ static void command_modes(int count, char **words) {
     reply("modes=%s", text);
 }
 
-/* The fastest of five runs: an interrupted run reads too slow. */
-static void calibrate(void) {
-    uint64_t best = UINT64_MAX;
-    for (int i = 0; i < 5; i++) {
-        uint64_t start = cpu_ns();
-        burn_rounds(1000000);
-        uint64_t ns = cpu_ns() - start;
-        best = ns < best ? ns : best;
-    }
-    rounds_per_us = 1000000000u / (best ? best : 1);
-}
-
 int main(int count, char **words) {
     const char *wanted = count > 1 ? words[1] : "steady";
     for (mode = modes; mode->name && strcmp(mode->name, wanted) != 0;)
@@ -292,7 +280,7 @@ int main(int count, char **words) {
         fprintf(stderr, "no mode %s\n", wanted);
         return 2;
     }
-    calibrate();
+    rounds_per_us = fastest_rounds_per_us();
     static const struct command commands[] = {
         {"start", 0, command_start}, {"stop", 0, command_stop},       {"times", 0, command_times},
         {"slots", 0, command_slots}, {"between", 3, command_between}, {"history", 0, command_history}, {"count", 1, command_count},

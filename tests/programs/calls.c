@@ -13,6 +13,7 @@
  *
  * NAME is the symbol; `big` stands for all functions big0 to big1999, one after the other. */
 #define _GNU_SOURCE
+#include "burn.h"
 #include "counters.h"
 #include "protocol.h"
 
@@ -70,14 +71,7 @@ TRACED uint64_t sleep_uneven_us(uint64_t us) {
     return length;
 }
 
-/* Arithmetic only: reading a clock in the loop would be a system call, and samples pile up where a system call
- * enables interrupts again. */
-static inline __attribute__((always_inline)) void burn(uint64_t rounds) {
-    for (uint64_t i = 0; i < rounds; i++)
-        __asm__ volatile("" : "+r"(i));
-}
-
-static uint64_t rounds_per_us;
+uint64_t rounds_per_us;
 
 /* The fastest of five runs: an interrupted run reads too slow. */
 static void calibrate_burn(void) {
@@ -375,31 +369,6 @@ static void command_call(int count, char **words) {
     for (uint64_t i = 1; i < threads; i++)
         sem_wait(&workers[i].done);
     reply_times(0, (int)threads - 1, total(function.counter) - before);
-}
-
-/* A target that works: a budget is a share of what the target uses. */
-static atomic_int burning;
-static pthread_t burners[MAX_THREADS];
-static int burner_count;
-
-static void *burner_main(void *data) {
-    while (atomic_load(&burning))
-        burn(100 * rounds_per_us);
-    return data;
-}
-
-static void command_burn(int count, char **words) {
-    int wanted = (int)number(count, words, 1, 0);
-    atomic_store(&burning, 0);
-    while (burner_count > 0)
-        pthread_join(burners[--burner_count], NULL);
-    atomic_store(&burning, 1);
-    while (burner_count < wanted && burner_count < MAX_THREADS)
-        if (pthread_create(&burners[burner_count], NULL, burner_main, NULL) == 0)
-            burner_count++;
-        else
-            break;
-    reply("burning=%d", burner_count);
 }
 
 static int background_counter;

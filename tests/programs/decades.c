@@ -3,14 +3,12 @@
  *
  *   start [PHASES]      works; PHASES 1: the rates change between a half and one and a half times every 0.3 s on average;
  *                       2: no function takes time, so that calls come evenly from millisecond to millisecond
- *   alone NAME RATE     works, but calls only dec_push or dec_stepped, so often a second
  *   stop                ends it
  *   between A B         what was done in whole slots of 10 ms between two instants of CLOCK_MONOTONIC:
  *                       ok from_ns=.. to_ns=.. calls=N,N,.. spent_ns=N,N,.. (CPU time in each function, by its turns)
  *   rates               ok rates=F,F,.. : calls per second of undisturbed work, as they are drawn
  *
- * dec05, dec15, .. dec95 take about 4 % of the CPU time each, in calls of 0.5 to 1.5 of their mean; the others only return.
- * With `alone` the first number is that of the function. */
+ * dec05, dec15, .. dec95 take about 4 % of the CPU time each, in calls of 0.5 to 1.5 of their mean; the others only return. */
 #define _GNU_SOURCE
 #include "adversary.h"
 #include "protocol.h"
@@ -39,12 +37,6 @@ TEN(0) TEN(1) TEN(2) TEN(3) TEN(4) TEN(5) TEN(6) TEN(7) TEN(8) TEN(9)
 static function *const functions[CLASSES] = {
     NAMES(0) NAMES(1) NAMES(2) NAMES(3) NAMES(4) NAMES(5) NAMES(6) NAMES(7) NAMES(8) NAMES(9)};
 
-TRACED void dec_push(uint64_t rounds) BODY
-/* Begins with an instruction that the kernel has to step over. */
-function dec_stepped;
-__asm__(".text\n.globl dec_stepped\n.type dec_stepped,@function\ndec_stepped:\n"
-        "sub $8,%rsp\nadd $8,%rsp\nret\n.size dec_stepped,.-dec_stepped\n");
-
 uint64_t rounds_per_us;
 static uint64_t t0;
 static double rates[CLASSES], per_round[CLASSES];
@@ -55,8 +47,6 @@ static uint32_t pause_turns[SLOTS], pause_ns[SLOTS];
 static pthread_t thread;
 static int running, phases, even;
 static atomic_int stop_now;
-static function *alone;
-static uint64_t pause_rounds;
 
 static uint64_t state = 88172645463325252u;
 static uint64_t next_random(void) {
@@ -99,16 +89,6 @@ static void *work(void *data) {
     double factor = phases ? 0.5 : 1.0;
     while (!atomic_load_explicit(&stop_now, memory_order_relaxed)) {
         int slot = slot_now();
-        if (alone) {
-            /* Between two looks at the clock about 100 us go by. */
-            uint64_t n = 100 * rounds_per_us / (pause_rounds + 1) + 1;
-            for (uint64_t k = 0; k < n; k++) {
-                alone(0);
-                burn_rounds(pause_rounds);
-            }
-            calls[0][slot] += (uint32_t)n;
-            continue;
-        }
         uint64_t now = wall_ns();
         if (phases && now >= turn) {
             if (turn)
@@ -126,13 +106,7 @@ static void begin(void) {
     memset(pause_turns, 0, sizeof pause_turns);
     memset(pause_ns, 0, sizeof pause_ns);
     atomic_store(&stop_now, 0);
-    t0 = wall_ns();
-    int error = pthread_create(&thread, NULL, work, NULL);
-    running = error == 0;
-    if (error)
-        reply_error("no thread: %s", strerror(error));
-    else
-        reply("t0_ns=%lu", t0);
+    running = start_and_reply(&thread, work, &t0);
 }
 
 static void command_start(int count, char **words) {
@@ -142,18 +116,6 @@ static void command_start(int count, char **words) {
     }
     phases = number(count, words, 1, 0) == 1;
     even = number(count, words, 1, 0) == 2;
-    alone = NULL;
-    begin();
-}
-
-static void command_alone(int count, char **words) {
-    uint64_t hz = number(count, words, 2, 1000);
-    if (running || hz == 0) {
-        reply_error("already running, or no rate");
-        return;
-    }
-    alone = strcmp(words[1], "dec_stepped") == 0 ? dec_stepped : dec_push;
-    pause_rounds = rounds_per_us * 1000000u / hz;
     begin();
 }
 
@@ -207,20 +169,8 @@ static void command_rates(int count, char **words) {
     reply("rates=%s", text);
 }
 
-/* The fastest of five runs: an interrupted run reads too slow. */
-static void calibrate(void) {
-    uint64_t best = UINT64_MAX;
-    for (int i = 0; i < 5; i++) {
-        uint64_t start = cpu_ns();
-        burn_rounds(1000000);
-        uint64_t ns = cpu_ns() - start;
-        best = ns < best ? ns : best;
-    }
-    rounds_per_us = 1000000000u / (best ? best : 1);
-}
-
 int main(void) {
-    calibrate();
+    rounds_per_us = fastest_rounds_per_us();
     /* A round takes longer than its pause by the work in functions and by the calls themselves. */
     double seconds = ROUND_US * 1e-6 / (1.0 - 8 * SHARE - 0.15);
     for (int i = 0; i < CLASSES; i++) {
@@ -232,7 +182,7 @@ int main(void) {
     /* 40 % of a second in one call of dec05 would be a stop, not a load. */
     work_rounds[5] = work_rounds[15] = 0;
     static const struct command commands[] = {
-        {"start", 0, command_start}, {"alone", 2, command_alone}, {"stop", 0, command_stop},
+        {"start", 0, command_start}, {"stop", 0, command_stop},
         {"between", 2, command_between}, {"rates", 0, command_rates}, {NULL, 0, NULL},
     };
     serve(commands);

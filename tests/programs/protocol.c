@@ -39,6 +39,16 @@ void reply_error(const char *format, ...) {
     va_end(values);
 }
 
+int start_and_reply(pthread_t *thread, void *(*work)(void *), uint64_t *t0) {
+    *t0 = wall_ns();
+    int error = pthread_create(thread, NULL, work, NULL);
+    if (error)
+        reply_error("no thread: %s", strerror(error));
+    else
+        reply("t0_ns=%lu", *t0);
+    return error == 0;
+}
+
 uint64_t number(int count, char **words, int index, uint64_t otherwise) {
     return index < count ? strtoull(words[index], NULL, 0) : otherwise;
 }

@@ -3,6 +3,7 @@
  * At start the program prints "ready pid=PID". Each command is answered by "ok KEY=VALUE ..." or "error TEXT".
  * End of input or "quit" ends the program, so that a target never outlives its test. */
 #pragma once
+#include <pthread.h>
 #include <stdint.h>
 
 struct command {
@@ -22,6 +23,9 @@ void reply_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Word `index` as a number, or `otherwise` if the command has fewer words. */
 uint64_t number(int count, char **words, int index, uint64_t otherwise);
+
+/* Starts a thread and answers when, "t0_ns=...", or why not. Returns 1 if it runs. `t0` is set before it begins. */
+int start_and_reply(pthread_t *thread, void *(*work)(void *), uint64_t *t0);
 
 /* Nanoseconds of CLOCK_MONOTONIC, and of this thread's CPU time. */
 uint64_t wall_ns(void);

@@ -10,6 +10,8 @@
  *   unended                    a thread calls pair_begin and ends
  *   inside MS                  a thread enters handle("slow") and stays there for MS; answers at once
  *   names N                    N requests, each with a name of its own
+ *   load PATH                  loads a library
+ *   unload                     unloads it
  *   slower FACTOR              from now on each step takes so many times as long
  *
  * A request of type T calls `step` T mod 5 + 1 times and `allocate(100 (T + 1))` once, and runs `query` with one more
@@ -17,6 +19,7 @@
 #define _GNU_SOURCE
 #include "protocol.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -225,9 +228,22 @@ static void command_slower(int count, char **words) {
     reply("done=1");
 }
 
+static void *library;
+
+static void command_load(int count, char **words) {
+    (void)count;
+    library = dlopen(words[1], RTLD_NOW);
+    reply("loaded=%d", library != NULL);
+}
+
+static void command_unload(int count, char **words) {
+    (void)count, (void)words;
+    reply("unloaded=%d", dlclose(library) == 0);
+}
+
 int main(void) {
     static const struct command commands[] = {
-        {"slower", 1, command_slower},
+        {"slower", 1, command_slower},   {"load", 1, command_load},     {"unload", 0, command_unload},
         {"serve", 3, command_serve},     {"start", 3, command_start},   {"stop", 0, command_stop},
         {"served", 1, command_served},   {"pairs", 2, command_pairs},   {"stray", 0, command_stray},
         {"unended", 0, command_unended}, {"inside", 1, command_inside}, {"names", 1, command_names},

@@ -191,31 +191,121 @@ fn files_hold_one_subject() {
     assert!(long.is_empty(), "over 1,000 lines: {long:?}");
 }
 
-/// What works on one machine only, and tests that nobody runs.
-#[test]
-fn no_machine_paths_and_no_ignored_tests() {
-    // Its own folder and home, whatever they are here. A home of `/` would match everything.
-    let mut needles = vec![root().display().to_string()];
+/// Text files of the checkout as (path from the root, text): every file that git lists, but for those that are deleted or hold a
+/// zero byte.
+fn listed_texts() -> Vec<(String, String)> {
+    // Whoever owns the checkout: git would not list that of another user.
+    let output = Command::new("git")
+        .current_dir(root())
+        .args(["-c", "safe.directory=*", "ls-files", "-z"])
+        .output()
+        .expect("git runs");
+    assert!(
+        output.status.success(),
+        "this scan wants a checkout by git: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let names: BTreeSet<String> = String::from_utf8_lossy(&output.stdout)
+        .split('\0')
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect();
+    names
+        .into_iter()
+        .filter_map(|name| {
+            let bytes = std::fs::read(root().join(&name)).ok()?;
+            let text = (!bytes.contains(&0)).then(|| String::from_utf8_lossy(&bytes).into_owned())?;
+            Some((name, text))
+        })
+        .collect()
+}
+
+/// Lines with a folder of one machine or one person, unless it is inside a longer path: `/proc/PID/root/` is one of every machine.
+fn machine_paths(name: &str, text: &str, needles: &[String]) -> Vec<String> {
+    let ends_a_path = |c: char| c.is_whitespace() || "\"'`()[]<>=,;:|".contains(c);
+    let hit = |line: &str, needle: &str| {
+        line.match_indices(needle).any(|(start, _)| {
+            !line[..start].rsplit(ends_a_path).next().is_some_and(|path| path.contains('/'))
+        })
+    };
+    text.lines()
+        .enumerate()
+        .filter(|(_, line)| needles.iter().any(|needle| hit(line, needle)))
+        .map(|(number, line)| format!("{name}:{}: {}", number + 1, line.trim()))
+        .collect()
+}
+
+/// The checkout's folder, and homes.
+fn needles() -> Vec<String> {
+    // Put together, so that they are not found here.
+    let mut needles: Vec<String> = ["root", "home", "Users"].iter().map(|name| format!("/{name}/")).collect();
+    needles.push(root().display().to_string());
+    // A home of `/` would match everything.
     needles.extend(
         ["HOME", "CARGO_HOME", "RUSTUP_HOME"]
             .iter()
             .filter_map(|name| std::env::var(name).ok())
-            .filter(|path| path.matches('/').count() >= 2 || path == "/root")
+            .filter(|path| path.matches('/').count() >= 2)
             .map(|path| format!("{}/", path.trim_end_matches('/'))),
     );
-    let ignored = concat!("#[", "ignore");
-    let mut found = Vec::new();
-    for folder in ["profiler-common", "profiler-core", "profiler-ebpf", "profiler-user", "xtask", "tests"] {
-        for (name, text) in sources(folder) {
-            for (number, line) in text.lines().enumerate() {
-                if line.contains(ignored) || needles.iter().any(|needle| line.contains(needle.as_str())) {
-                    found.push(format!("{name}:{}: {}", number + 1, line.trim()));
-                }
-            }
-        }
+    needles
+}
+
+#[test]
+fn the_scan_for_paths_reads_every_kind_of_text() {
+    let texts = listed_texts();
+    let names: BTreeSet<&str> = texts.iter().map(|(name, _)| name.as_str()).collect();
+    for name in [
+        "README.md",
+        "docs/benchmarks.md",
+        "Cargo.toml",
+        "Cargo.lock",
+        ".gitignore",
+        ".ci/run",
+        "tests/programs/twins.c",
+        "tests/programs/protocol.h",
+        "tests/programs/entries.S",
+        "tests/tests/offline.rs",
+    ] {
+        assert!(names.contains(name), "{name} is not read");
     }
-    // `/proc/PID/root/` is a path of every machine.
-    found.retain(|place| !place.contains("/proc/"));
+    assert!(
+        !names.contains("profiler-ebpf/tithe.bpf.o") && !names.iter().any(|name| name.starts_with("target/"))
+    );
+    let needles = needles();
+    let home = format!("/{}/me", "home");
+    let text = format!(
+        "cd {home}/x\n`{home}`\ncc -L{home} PATH=/bin:{home}\n/proc/1{home} https://example.org{home}\n{}/docs",
+        root().display()
+    );
+    let found = machine_paths("f.md", &text, &needles);
+    let lines: Vec<&str> = found.iter().filter_map(|place| place.split(':').nth(1)).collect();
+    assert_eq!(lines, ["1", "2", "3", "5"], "{found:?}");
+}
+
+/// What works on one machine only, in any text.
+#[test]
+fn no_machine_paths() {
+    let needles = needles();
+    let found: Vec<String> =
+        listed_texts().iter().flat_map(|(name, text)| machine_paths(name, text, &needles)).collect();
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// Tests that nobody runs.
+#[test]
+fn no_ignored_tests() {
+    let ignored = concat!("#[", "ignore");
+    let found: Vec<String> = listed_texts()
+        .iter()
+        .filter(|(name, _)| name.ends_with(".rs"))
+        .flat_map(|(name, text)| {
+            let lines = text.lines().enumerate().filter(|(_, line)| line.contains(ignored));
+            lines
+                .map(move |(number, line)| format!("{name}:{}: {}", number + 1, line.trim()))
+                .collect::<Vec<_>>()
+        })
+        .collect();
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 

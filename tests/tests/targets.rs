@@ -1,6 +1,6 @@
 //! The target programs tell the truth: a test of the tests. No root, no kernel features.
 
-use profiler_tests::support::{Target, changed_text};
+use profiler_tests::support::{Target, Twins, changed_text, monotonic_ns};
 use std::time::Duration;
 
 #[test]
@@ -85,6 +85,75 @@ fn background_calls_keep_their_pace_and_can_explode() {
     let exploded = target.stop_background();
     assert!(exploded.calls > 10_000, "{exploded:?}");
     assert_eq!(target.count("entry_push"), exploded.calls);
+}
+
+/// `sub`, a register, its value: what the kernel steps over.
+const STEPPED: [u8; 4] = [0x48, 0x83, 0xec, 0x08];
+
+#[test]
+fn a_function_and_its_twin_are_the_same_code_of_the_same_alignment() {
+    let mut target = Twins::start();
+    for (pair, begin, length) in [("push", &[0x55_u8][..], 24), ("stepped", &STEPPED[..], 9)] {
+        let [(function, its), (twin, of_twin)] = Twins::names(pair).map(|name| target.code(&name, length));
+        assert_eq!(its, of_twin, "{pair}");
+        assert!(its.starts_with(begin), "{pair}: {its:x?}");
+        assert_ne!(function, twin, "{pair}");
+        assert_eq!((function % 64, twin % 64), (0, 0), "{pair}");
+    }
+}
+
+#[test]
+fn a_function_and_its_twin_take_turns_and_take_the_same_time() {
+    for (pair, hz, calls, near) in
+        [("push", 1_000_000, 20, 0.05), ("stepped", 100_000, 2, 0.05), ("push", 2_000, 1, 0.15)]
+    {
+        let mut target = Twins::start();
+        target.work(pair, hz, 0);
+        let begin = monotonic_ns();
+        let borders: Vec<_> = (0..4).map(|_| target.watch_for(0.15)).map(|span| span.to_ns).collect();
+        // What began in a slot is in it once it has ended.
+        target.stop();
+        let whole = target.between(begin, borders[3]);
+        assert_eq!(whole.to_ns, borders[3]);
+        let parts: Vec<_> = std::iter::once(whole.from_ns)
+            .chain(borders.iter().copied())
+            .zip(&borders)
+            .map(|(from, to)| target.between(from, *to))
+            .collect();
+        for part in &parts {
+            assert_eq!(part.calls, part.twin_calls, "{part:?}");
+            assert!(part.calls > 0 && part.calls % calls == 0, "whole slices: {part:?}");
+        }
+        assert_eq!(parts.iter().map(|part| part.calls).sum::<u64>(), whole.calls, "each call in one slot");
+        assert!((whole.ratio - 1.0).abs() < near, "the median of the slots, nobody watches: {whole:?}");
+        // Interruptions fall on either; a truth of one function only, or of slices without pauses, would be off by a factor of two and more.
+        let by_twin = whole.undisturbed_hz(whole.ratio).expect("it was called");
+        let by_count = whole.calls as f64 / whole.seconds();
+        assert!(
+            (0.6..1.6).contains(&(by_twin / by_count)),
+            "{by_twin} by the twin, {by_count} counted: {whole:?}"
+        );
+    }
+}
+
+/// Nobody watches, but the calls take as long as if somebody did: 25 us more of 5.
+#[test]
+fn the_twin_knows_the_rate_of_a_function_that_is_slowed() {
+    let mut target = Twins::start();
+    target.work("push", 100_000, 25_000);
+    let slowed = target.watch_for(1.0);
+    let by_count = slowed.calls as f64 / slowed.seconds();
+    // 10 us of undisturbed time have become 35: up to 3.5 times as many calls as were made, fewer where it waits for a CPU.
+    let gain = slowed.undisturbed_hz(1.0).expect("it was called") / by_count;
+    assert!(
+        slowed.ratio > 2.0 && gain > 1.1,
+        "{gain} times the calls, and a call of 30 us over one of 5: {slowed:?}"
+    );
+    // All of the time is that of the calls of the one, of the other, and waiting.
+    let ran_ns = slowed.calls as f64 * (slowed.ratio + 1.0) * slowed.twin_call_ns;
+    let share = (ran_ns + slowed.waited_ns as f64) / (slowed.seconds() * 1e9);
+    assert!((0.6..1.6).contains(&share), "{share} of the time: {slowed:?}");
+    assert_eq!(slowed.calls, slowed.twin_calls);
 }
 
 #[test]

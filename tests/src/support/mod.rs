@@ -5,10 +5,12 @@
 mod agent;
 mod target;
 mod text;
+mod twins;
 
 pub use agent::{Agent, Finished, wait_text_original};
 pub use target::{Calls, Reply, Target, output_of};
 pub use text::{assert_text_original, changed_text};
+pub use twins::{Slices, Twins};
 
 use std::io::Write;
 
@@ -16,6 +18,14 @@ use std::io::Write;
 pub fn is_root() -> bool {
     // SAFETY: geteuid has no preconditions and cannot fail.
     unsafe { libc::geteuid() == 0 }
+}
+
+/// `CLOCK_MONOTONIC`, ns: the clock of recordings and of the targets.
+pub fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a live timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// Keeps a process's main thread on one CPU; 0 is this thread. Threads that it starts later stay with it.

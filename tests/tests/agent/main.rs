@@ -16,6 +16,8 @@ mod operations;
 mod probes;
 mod progress;
 mod replan;
+mod slices;
+mod tracepoints;
 
 use profiler_core::class::Source;
 use profiler_core::recording::Recording;

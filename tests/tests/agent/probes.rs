@@ -2,9 +2,11 @@
 
 use super::operations::{follow, stop, sums};
 use super::{sleep_ms, start};
+use profiler_core::class::ClassId;
 use profiler_tests::program;
-use profiler_tests::support::Target;
+use profiler_tests::support::{Agent, Target};
 use profiler_user::inspect::Inspection;
+use profiler_user::prober::{AttachGroup, Attached, Kernel, KernelOptions, LinkKind, Site};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -153,6 +155,68 @@ fn mending_takes_over_probes_that_the_kernel_knows_with_their_semaphore() {
     assert_eq!(sums(&recorded, |w| w.population).values().sum::<u64>(), 1_000, "{}", finished.messages);
     let answer = target.command("semaphores");
     assert_eq!((answer.number("begin"), answer.number("end")), (0, 0));
+    target.assert_text_original();
+}
+
+/// Somebody attached to a probe as to any instruction: the kernel refuses whoever comes with its semaphore.
+fn hold_without_semaphore(target: &Target, probe: &str) -> (Kernel, Attached) {
+    let inspection = Inspection::of(target.pid().cast_signed()).expect("it can be looked into");
+    let probe = &inspection.usdt("app", probe).expect("it is there")[0];
+    let options = KernelOptions { max_classes: 16, ..KernelOptions::default() };
+    let kernel = Kernel::load(&options).expect("it loads");
+    let offset = probe.sites.entries[0].file_offset;
+    let group = AttachGroup {
+        module: program("probes"),
+        pid: target.pid(),
+        kind: LinkKind::Empty,
+        sites: vec![Site::entry(ClassId(0), offset)],
+    };
+    let attached = kernel.attach(&group).expect("it can be attached");
+    assert!(attached.refused.is_empty());
+    (kernel, attached)
+}
+
+#[test]
+fn mending_passes_over_a_probe_that_somebody_holds_without_its_semaphore() {
+    if start("mending_passes_over_a_probe_that_somebody_holds_without_its_semaphore").is_none() {
+        return;
+    }
+    let mut target = Target::start("probes");
+    let held = hold_without_semaphore(&target, "guarded_begin");
+    let output = mend(&target);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(target.command("semaphores").number("begin"), 0);
+    drop(held);
+    assert!(target.is_alive());
+    target.assert_text_original();
+}
+
+#[test]
+fn an_operation_whose_end_cannot_be_attached_is_not_watched_and_pays_nothing() {
+    let Some(folder) = start("an_operation_whose_end_cannot_be_attached_is_not_watched_and_pays_nothing")
+    else {
+        return;
+    };
+    let mut target = Target::start("probes");
+    let held = hold_without_semaphore(&target, "guarded_end");
+    let mut agent = Agent::start(
+        target.pid(),
+        folder.path(),
+        &["--operation", JOB, "--operation", REQUEST, "--policy", "full"],
+    );
+    agent.wait_message("operation 'job' is not watched");
+    sleep_ms(300);
+    // Its begin has no breakpoint and no semaphore.
+    assert_eq!(target.command("semaphores").number("begin"), 0);
+    target.command("serve 500 1 3");
+    sleep_ms(200);
+    let (finished, recorded) = stop(agent);
+    let truth = BTreeMap::from([("req".to_owned(), 500)]);
+    assert_eq!(sums(&recorded, |w| w.population), truth, "{}", finished.messages);
+    let unseen = &recorded.meta.not_observed;
+    assert!(unseen.iter().any(|n| n.what == "operation 'job'"), "{unseen:?}");
+    drop(held);
+    assert!(target.is_alive());
     target.assert_text_original();
 }
 

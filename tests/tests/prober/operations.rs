@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 
 mod off_cpu;
+mod tracepoints;
 
 function!(request);
 function!(query);

@@ -23,15 +23,18 @@ const DRAWS: usize = 4_000;
 /// All cells together are wrongly called bad this often.
 const ERROR: f64 = 0.01;
 const NOMINAL: f64 = 0.95;
+/// Intervals, and runs that have one, below which a cell is not judged.
+const ENOUGH: (usize, usize) = (400, 40);
 /// The function that is timed.
 const TIMED: &str = "dec65";
 
 /// One interval against the truth.
-#[derive(Clone, Copy, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Check {
     holds: bool,
-    /// Width over that of an oracle that has as many independent events: `2 x 1.96 / sqrt(n)` of the value.
-    width: f64,
+    /// Width over that of an oracle that has as many independent events: `2 x 1.96 / sqrt(n)` of the value. Nothing of an interval that
+    /// is open (and JSON has no infinity).
+    width: Option<f64>,
 }
 
 /// Checks of one run by cell.
@@ -57,7 +60,7 @@ fn check(run: &mut Run, cell: &str, estimate: &Estimate, truth: f64) {
     let oracle = 2.0 * 1.96 * estimate.value / (estimate.n as f64).sqrt();
     let check = Check {
         holds: estimate.low <= truth && truth <= estimate.high,
-        width: (estimate.high - estimate.low) / oracle,
+        width: Some((estimate.high - estimate.low) / oracle).filter(|width| width.is_finite()),
     };
     run.entry(cell.to_owned()).or_default().push(check);
 }
@@ -126,6 +129,30 @@ fn p_value(runs: &[Vec<Check>], random: &mut StdRng) -> f64 {
     (low + 1) as f64 / (DRAWS + 1) as f64
 }
 
+/// Runs of a cell's regime that would give it enough intervals, by what the `runs` so far gave: `intervals` in `with_some` of them.
+fn runs_wanted(intervals: usize, with_some: usize, runs: usize) -> usize {
+    let scaled = |enough: usize, have: usize| (enough * runs).div_ceil(have.max(1));
+    scaled(ENOUGH.0, intervals).max(scaled(ENOUGH.1, with_some))
+}
+
+/// The sentence on cells that have too few: (cell, intervals, runs wanted) of each.
+fn too_few(cells: &[(&str, usize, usize)]) -> String {
+    let Some(most) = cells.iter().map(|(.., wanted)| *wanted).max() else { return String::new() };
+    let each: Vec<String> = cells
+        .iter()
+        .map(|(cell, have, wanted)| format!("{cell}: {have}, {wanted} runs of its regime"))
+        .collect();
+    // Half of the runs are of each regime.
+    format!(
+        "Too few to judge, with the runs that would give {} intervals in {} runs: {}; all of them want `--repeat {}`, {} runs.\n",
+        ENOUGH.0,
+        ENOUGH.1,
+        each.join("; "),
+        (2 * most).div_ceil(RUNS_PER_ROUND as usize),
+        2 * most
+    )
+}
+
 /// The cell.
 pub fn coverage(options: &Options) -> Result<String> {
     let path = path()?;
@@ -154,26 +181,30 @@ pub fn coverage(options: &Options) -> Result<String> {
         "runs",
         "intervals",
         "hold the truth, %",
-        "width over the oracle's",
+        "width over the oracle's, 2 x 1.96 / sqrt(n) of the value",
         "p",
         "verdict",
     ]);
     let many = judged.len();
+    let mut few = Vec::new();
     // Holm: the smallest p against ERROR / m, the next against ERROR / (m - 1), until one is not below.
     let mut rejecting = true;
     for (rank, (cell, runs, p)) in judged.into_iter().enumerate() {
         rejecting &= p <= ERROR / (many - rank) as f64;
         let all: Vec<&Check> = runs.iter().flatten().collect();
         let held = all.iter().filter(|c| c.holds).count();
-        let mut widths: Vec<f64> = all.iter().map(|c| c.width).filter(|w| w.is_finite()).collect();
+        let mut widths: Vec<f64> = all.iter().filter_map(|c| c.width).collect();
         widths.sort_by(f64::total_cmp);
-        let width = widths.get(widths.len() / 2).copied().unwrap_or(f64::NAN);
+        let width = widths.get(widths.len() / 2).copied();
         let mut verdict = String::new();
-        if all.len() < 400 || runs.len() < 40 {
+        if all.len() < ENOUGH.0 || runs.len() < ENOUGH.1 {
             verdict.push_str("too few to judge");
+            // Every other run has phases, the first has not.
+            let of_regime = (results.runs.len() + usize::from(cell.ends_with("steady"))) / 2;
+            few.push((cell, all.len(), runs_wanted(all.len(), runs.len(), of_regime)));
         } else if rejecting {
             verdict.push_str("**below 95 %**");
-        } else if width > 1.5 {
+        } else if width.is_some_and(|width| width > 1.5) {
             verdict.push_str("wide");
         }
         table.row(&[
@@ -181,17 +212,65 @@ pub fn coverage(options: &Options) -> Result<String> {
             runs.len().to_string(),
             all.len().to_string(),
             format!("{:.1}", held as f64 / all.len().max(1) as f64 * 100.0),
-            format!("{width:.2}"),
+            width.map_or(String::new(), |width| format!("{width:.2}")),
             format!("{p:.4}"),
             verdict,
         ]);
     }
     Ok(format!(
         "{table}\n{} runs of {RUN_S} s on 100 functions over 7 decades at {BUDGET} %; the truth is the target's own count and CPU time. p: cluster \
-         bootstrap by run ({DRAWS} draws) that coverage is {:.0} %; verdict after Holm at {:.0} % for all cells. The oracle has as many \
-         independent events as the estimate says.\n",
+         bootstrap by run ({DRAWS} draws) that coverage is {:.0} %; verdict after Holm at {:.0} % for all cells. The oracle knows that the n events that the estimate \
+         rests on (calls, samples) are independent, and has the interval of such a mean: value x (1 +- 1.96 / sqrt(n)).\n{}",
         results.runs.len(),
         NOMINAL * 100.0,
-        ERROR * 100.0
+        ERROR * 100.0,
+        too_few(&few)
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_runs_that_are_wanted_follow_from_those_that_were_made() {
+        // Eight intervals a run.
+        assert_eq!(runs_wanted(320, 40, 40), 50);
+        // Enough intervals, in too few runs.
+        assert_eq!(runs_wanted(3_000, 30, 30), 40);
+        // One interval in 40 runs.
+        assert_eq!(runs_wanted(1, 1, 40), 16_000);
+        assert_eq!(runs_wanted(400, 40, 40), 40);
+        assert_eq!(too_few(&[]), "");
+        assert_eq!(
+            too_few(&[("share, steady", 320, 50), ("share, phases", 300, 54)]),
+            "Too few to judge, with the runs that would give 400 intervals in 40 runs: share, steady: 320, 50 runs of its regime; \
+             share, phases: 300, 54 runs of its regime; all of them want `--repeat 14`, 108 runs.\n"
+        );
+    }
+
+    /// The width beside the oracle's: an interval of n independent events has 1.
+    #[test]
+    fn the_oracle_has_the_interval_of_independent_events() {
+        let half = 1.96 / 400_f64.sqrt();
+        let estimate = Estimate {
+            value: 100.0,
+            low: 100.0 * (1.0 - half),
+            high: 100.0 * (1.0 + half),
+            level: 0.95,
+            n: 400,
+            source: Source::Burst,
+        };
+        let mut run = Run::new();
+        check(&mut run, "cell", &estimate, 109.0);
+        check(&mut run, "cell", &estimate, 111.0);
+        let checks = &run["cell"];
+        assert!(checks[0].holds && !checks[1].holds);
+        assert!((checks[0].width.unwrap() - 1.0).abs() < 1e-12, "{:?}", checks[0]);
+        // A lower limit holds, and is kept between two runs of the bench.
+        check(&mut run, "cell", &Estimate { high: f64::INFINITY, ..estimate }, 1e9);
+        let kept: Run = serde_json::from_slice(&serde_json::to_vec(&run).unwrap()).unwrap();
+        let checks = &kept["cell"];
+        assert!(checks.len() == 3 && checks[2].holds && checks[2].width.is_none(), "{checks:?}");
+    }
 }

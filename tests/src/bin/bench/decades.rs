@@ -6,7 +6,6 @@ use profiler_core::recording::Recording;
 use profiler_core::report::Report;
 use profiler_tests::support::Target;
 use std::process::Command;
-use std::time::Duration;
 
 /// Functions `dec00` to `dec99`.
 pub const CLASSES: usize = 100;
@@ -54,11 +53,6 @@ impl Decades {
         self.0.command("start 2");
     }
 
-    /// It calls one function so often a second, in a closed loop.
-    pub fn alone(&mut self, function: &str, hz: u64) {
-        self.0.command(&format!("alone {function} {hz}"));
-    }
-
     /// What it did between two instants.
     pub fn between(&mut self, from_ns: u64, to_ns: u64) -> Done {
         let reply = self.0.command(&format!("between {from_ns} {to_ns}"));
@@ -73,13 +67,6 @@ impl Decades {
         }
     }
 
-    /// What it does in so many seconds from now, while nobody watches.
-    pub fn unwatched(&mut self, seconds: f64) -> Done {
-        let from = now_ns();
-        std::thread::sleep(Duration::from_secs_f64(seconds));
-        self.between(from, now_ns())
-    }
-
     /// Calls per second of each function, undisturbed: the rates that are drawn, scaled to what the busier half did between two
     /// instants (the machine's speed changes from second to second), without the part of its CPU time that watching took.
     pub fn true_rates(&mut self, from_ns: u64, to_ns: u64, overhead: f64) -> Vec<f64> {
@@ -92,14 +79,6 @@ impl Decades {
         let factor = made / done.seconds() / drawn[busy].iter().sum::<f64>() * (1.0 + overhead);
         drawn.iter().map(|rate| rate * factor).collect()
     }
-}
-
-/// `CLOCK_MONOTONIC`, ns: the clock of recordings and of the target.
-fn now_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a live timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// Number of a function of the target by its name.

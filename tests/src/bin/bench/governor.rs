@@ -7,7 +7,7 @@ mod run;
 use crate::Options;
 use crate::measure::{Series, Table};
 use anyhow::{Context, Result, bail};
-use run::{Arm, Run, Subject};
+use run::{Arm, IDLE, Run, Subject};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ const SUBJECTS: &[Subject] = &[
     adversary("births", &[]),
     adversary("dlopen", &[]),
     adversary("forks", &["adv_call", "adv_slow"]),
-    adversary("idle", &["adv_call", "adv_middle", "adv_slow"]),
+    adversary(IDLE, &["adv_call", "adv_middle", "adv_slow"]),
     adversary("onehot16", &["adv_call", "adv_middle"]),
     adversary("lock", &["adv_call", "adv_middle", "adv_slow"]),
     Subject {
@@ -83,8 +83,16 @@ fn arms(subject: &Subject, options: &Options) -> Vec<Arm> {
 struct Results {
     /// Length of a run, s; runs of another length are not continued.
     seconds: u64,
+    /// Work before it and after it, s; the same.
+    #[serde(default = "around_once")]
+    around_s: u64,
     /// Each round has a run of every arm.
     rounds: Vec<Vec<Run>>,
+}
+
+/// What it was for all targets while it was not kept, s.
+fn around_once() -> u64 {
+    1
 }
 
 fn results_path(part: &str) -> Result<PathBuf> {
@@ -102,9 +110,12 @@ fn measure(subject: &Subject, options: &Options) -> Result<Results> {
     let mut results: Results = std::fs::read(&path)
         .ok()
         .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-        .filter(|results: &Results| !options.fresh && results.seconds == options.seconds_or(10))
+        .filter(|results: &Results| {
+            let alike = results.seconds == options.seconds_or(10) && results.around_s == subject.around_s();
+            alike && !options.fresh
+        })
         .unwrap_or_default();
-    results.seconds = options.seconds_or(10);
+    (results.seconds, results.around_s) = (options.seconds_or(10), subject.around_s());
     results.rounds.retain(|round| arms.iter().all(|arm| round.iter().any(|run| run.arm == *arm)));
     while results.rounds.len() < options.rounds as usize {
         let turn = results.rounds.len();
@@ -135,9 +146,10 @@ impl Results {
         self.rounds.iter().filter_map(move |round| round.iter().find(|run| run.arm == *arm))
     }
 
+    /// One figure a run; runs in which it is not to be had are left out.
     fn series(&self, arm: &Arm, figure: impl Fn(&Run) -> f64) -> Series {
         let mut series = Series::default();
-        self.of(arm).for_each(|run| series.push(figure(run)));
+        self.of(arm).map(figure).filter(|value| value.is_finite()).for_each(|value| series.push(value));
         series
     }
 
@@ -146,7 +158,7 @@ impl Results {
         let total = |run: &Run| run.seconds.iter().sum::<f64>();
         self.against(
             arm,
-            |run| run.beside.as_ref().map(|b| b.slowdown),
+            |run| run.beside.as_ref().and_then(|b| b.slowdown),
             |run, alone| 1.0 - total(run) / total(alone),
         )
     }
@@ -154,7 +166,7 @@ impl Results {
     /// CPU time added to an operation, percent, by the same.
     fn added_cpu(&self, arm: &Arm) -> Series {
         let cost = |run: &Run, alone: &Run| run.cpu_ns_per_operation / alone.cpu_ns_per_operation - 1.0;
-        self.against(arm, |run| run.beside.as_ref().map(|b| b.added_cpu), cost)
+        self.against(arm, |run| run.beside.as_ref().and_then(|b| b.added_cpu), cost)
     }
 
     fn against(
@@ -169,7 +181,11 @@ impl Results {
         let lonely = |run: &&Run| run.beside.is_none();
         let runs = self.of(arm).filter(lonely).skip(usize::from(*arm == Arm::Alone));
         for (other, run) in self.of(&Arm::Alone).filter(lonely).zip(runs) {
-            series.push(alone(run, other) * 100.0);
+            // One of the two may have done nothing.
+            let share = alone(run, other);
+            if share.is_finite() {
+                series.push(share * 100.0);
+            }
         }
         series
     }
@@ -193,27 +209,40 @@ impl Results {
     }
 }
 
-/// The verdict beside a figure.
+/// The verdict beside a figure; empty where there is none.
 fn against(value: f64, limit: f64) -> String {
-    format!("<= {limit:.2}{}", if value <= limit { "" } else { ", **missed**" })
+    match (value.is_finite() && limit.is_finite(), value <= limit) {
+        (false, _) => String::new(),
+        (_, true) => format!("<= {limit:.2}"),
+        (_, false) => format!("<= {limit:.2}, **missed**"),
+    }
+}
+
+/// A figure with so many decimals; empty where there is none.
+fn shown(value: f64, decimals: usize) -> String {
+    if value.is_finite() { format!("{value:.decimals$}") } else { String::new() }
 }
 
 fn row(table: &mut Table, subject: &Subject, results: &Results, arm: &Arm) {
     let (slowdown, added) = (results.slowdown(arm), results.added_cpu(arm));
     let worst = quantile(results.second_slowdowns(arm), 0.99);
     let alone = quantile(results.second_slowdowns(&Arm::Alone), 0.99);
-    let (name, aim, aim_second) = match arm {
+    // It waits for its clock: what an operation takes longer makes no operation less.
+    let idle = subject.name == IDLE;
+    let (mut aim, mut aim_second, mut aim_added) = (String::new(), String::new(), String::new());
+    let name = match arm {
         Arm::Budget(budget) => {
             let limit = if subject.name == "onehot16" { 2.0 * budget + 1.0 } else { budget + OVER_RUN };
-            let judged = if subject.name == "idle" { &added } else { &slowdown };
-            (
-                format!("{}, {budget} %", subject.name),
-                against(judged.median(), limit),
-                against(worst, alone + budget + OVER_SECOND),
-            )
+            if idle {
+                aim_added = against(added.median(), limit);
+            } else {
+                aim = against(slowdown.median(), limit);
+                aim_second = against(worst, alone + budget + OVER_SECOND);
+            }
+            format!("{}, {budget} %", subject.name)
         }
-        Arm::Bpftrace => (format!("{}, bpftrace", subject.name), String::new(), String::new()),
-        Arm::Alone => (format!("{}, alone", subject.name), String::new(), String::new()),
+        Arm::Bpftrace => format!("{}, bpftrace", subject.name),
+        Arm::Alone => format!("{}, alone", subject.name),
     };
     let receipt = |figure: fn(&run::Receipt) -> f64| {
         let series = results.series(arm, |run| run.receipt.as_ref().map_or(f64::NAN, figure));
@@ -223,21 +252,27 @@ fn row(table: &mut Table, subject: &Subject, results: &Results, arm: &Arm) {
         let us = results.series(arm, figure).median() / 1e3;
         if us > 0.0 { format!("{us:.0}") } else { String::new() }
     };
+    let added_p99 = results.series(arm, |run| {
+        let twin = run.beside.as_ref().map_or(0.0, |b| b.p99_ns);
+        if run.p99_ns > 0.0 && twin > 0.0 { (run.p99_ns - twin) / 1e3 } else { f64::NAN }
+    });
     table.row(&[
         name,
-        slowdown.show(2),
+        if idle { String::new() } else { slowdown.show(2) },
         aim,
-        format!("{worst:.1}"),
+        if idle { String::new() } else { shown(worst, 1) },
         aim_second,
         added.show(2),
+        aim_added,
         receipt(|r| r.predicted * 100.0),
         receipt(|r| r.worst_second * 100.0),
         receipt(|r| f64::from(r.trips)),
         receipt(|r| r.agent_cpu * 100.0),
         latency(|run| run.p99_ns),
         latency(|run| run.beside.as_ref().map_or(0.0, |b| b.p99_ns)),
+        if added_p99.n() > 0 { added_p99.show(0) } else { String::new() },
         results.of(arm).map(|run| run.errors).sum::<u64>().to_string(),
-        slowdown.n().to_string(),
+        added.n().to_string(),
     ]);
 }
 
@@ -257,12 +292,14 @@ pub fn governor(options: &Options) -> Result<String> {
         "p99 of 1 s slowdowns, %",
         "aim (alone + budget + 3)",
         "CPU per operation added, %",
+        "aim (idle)",
         "receipt: predicted, %",
         "receipt: worst second, %",
         "trips",
         "agent CPU, %",
         "p99 of an operation, us",
         "of the twin",
+        "added, us",
         "wrong results",
         "n",
     ]);
@@ -279,7 +316,8 @@ pub fn governor(options: &Options) -> Result<String> {
         "{table}\nRuns of {} s, a target of its own for each, which counts its operations itself. Beside it runs a twin, started at the same moment and \
          never watched: slowdown and CPU time are against the twin's, by what the two do in the second before and the second after (one instance may be twice as fast as the other for all of its life); each thread of the one takes turns on the two CPUs with the same thread of the other (`threads200`: each is a control group that gets half of each CPU). `alone`: nobody \
          watches either, which is what the method cannot tell from 0. `exceptions` and `panics` have no twin and are compared with the run alone of the \
-         same round (`alone`: with that of the round before). `idle` is judged by CPU per operation, `lock` is watched with `--progress \
+         same round (`alone`: with that of the round before). `idle` sleeps for 2 s of every 4 and works by its clock: no slowdown is shown of it, it is judged \
+         by CPU per operation and by the 99th percentile of its operations, against 4 s before and 4 s after, a whole period. `lock` is watched with `--progress \
          operations`. bpftrace counts the same functions.\n",
         options.seconds_or(10)
     );
@@ -287,4 +325,59 @@ pub fn governor(options: &Options) -> Result<String> {
         writeln!(text, "- not measured: {line}")?;
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::run::{Beside, Receipt};
+    use super::*;
+
+    fn run(arm: Arm, beside: Beside) -> Run {
+        let receipt = matches!(arm, Arm::Budget(_)).then(|| Receipt {
+            predicted: 0.01,
+            worst_second: 0.02,
+            trips: 0,
+            agent_cpu: 0.03,
+            spent: Vec::new(),
+        });
+        Run {
+            arm,
+            seconds: vec![0.0; 10],
+            cpu_ns_per_operation: 1e5,
+            p50_ns: 1e6,
+            p99_ns: 2e6,
+            errors: 0,
+            beside: Some(beside),
+            receipt,
+        }
+    }
+
+    fn rows(name: &'static str, beside: &Beside) -> String {
+        let subject = adversary(name, &[]);
+        let arms = [Arm::Alone, Arm::Budget(2.0)];
+        let round: Vec<Run> = arms.iter().map(|arm| run(arm.clone(), beside.clone())).collect();
+        // As they are kept between two runs of the bench.
+        let stored = serde_json::to_vec(&Results { seconds: 10, around_s: 1, rounds: vec![round] }).unwrap();
+        let results: Results = serde_json::from_slice(&stored).unwrap();
+        let mut table = Table::new(&["target"]);
+        arms.iter().for_each(|arm| row(&mut table, &subject, &results, arm));
+        table.to_string()
+    }
+
+    #[test]
+    fn no_row_shows_what_is_no_number() {
+        let asleep = Beside { slowdown: None, seconds: Vec::new(), added_cpu: None, p99_ns: 0.0 };
+        let awake = Beside { slowdown: Some(0.3), seconds: vec![0.3], added_cpu: Some(0.01), p99_ns: 1.5e6 };
+        for (name, beside) in [("idle", &asleep), ("steady", &asleep), ("idle", &awake), ("steady", &awake)] {
+            let text = rows(name, beside);
+            assert!(!text.contains("NaN") && !text.contains("inf"), "{name}:\n{text}");
+        }
+        assert!(rows("steady", &asleep).contains("| not measured |"));
+        let steady = rows("steady", &awake);
+        assert!(steady.contains("| 30.00 (30.00 to 30.00) | <= 2.50, **missed** | 30.0 |"), "{steady}");
+        // By its CPU time per operation and its 99th percentile, not by what it did.
+        let idle = rows("idle", &awake);
+        assert!(idle.contains("| idle, 2 % |  |  |  |  | 1.00 (1.00 to 1.00) | <= 2.50 |"), "{idle}");
+        assert!(idle.contains("| 2000 | 1500 | 500 (500 to 500) |"), "{idle}");
+    }
 }

@@ -6,6 +6,7 @@ mod attach;
 mod coverage;
 mod decades;
 mod demo;
+mod dilation;
 mod explosion;
 mod governor;
 mod hit;
@@ -82,7 +83,7 @@ const CELLS: &[Cell] = &[
     Cell {
         name: "dilation",
         title: "Rates of functions that slow the target when watched",
-        run: worth::dilation,
+        run: dilation::dilation,
     },
     Cell { name: "coverage", title: "Interval coverage on real runs", run: coverage::coverage },
     Cell { name: "explosion", title: "A function that explodes", run: |o| explosion::explosion(o.rounds) },

@@ -4,7 +4,6 @@ use crate::Options;
 use crate::decades::{CLASSES, Decades, Done, count_all, index_of, record, record_planned};
 use crate::measure::{Series, Table};
 use anyhow::{Context, Result};
-use profiler_core::estimate::Estimate;
 use profiler_core::ledger::LedgerSummary;
 use profiler_core::plan::{Options as Effort, PlanClass, Problem, Range, Strategy, solve};
 use profiler_core::recording::{Charge, LedgerRow, PlanRow, Recording, WindowKind, WindowRow};
@@ -293,86 +292,5 @@ pub fn budget_use(options: &Options) -> Result<String> {
         "{table}\nRuns of {} s, survey included; value: weighted reports per second (calls of what is traced, samples with the function on the \
          stack of what is not).\n",
         options.seconds_or(10)
-    ))
-}
-
-/// What the windows of one kind said of a rate, round by round.
-#[derive(Default)]
-struct Rates {
-    /// Of those that are not bounds, %.
-    biases: Series,
-    bounds: usize,
-    covered: usize,
-    rounds: usize,
-}
-
-impl Rates {
-    fn note(&mut self, rate: &Estimate, truth: f64) {
-        self.rounds += 1;
-        self.covered += usize::from((rate.low..=rate.high).contains(&truth));
-        if rate.high.is_infinite() {
-            self.bounds += 1;
-        } else {
-            self.biases.push((rate.value / truth - 1.0) * 100.0);
-        }
-    }
-
-    /// `0.31 (0.20 to 0.40), 3 of 3`; `≥, 3 of 3` where the rate was only bounded.
-    fn show(&self) -> String {
-        let covered = format!("{} of {}", self.covered, self.rounds);
-        match (self.rounds, self.bounds) {
-            (0, _) => "none".to_owned(),
-            (n, bounds) if n == bounds => format!("≥, {covered}"),
-            (_, 0) => format!("{}, {covered}", self.biases.show(2)),
-            (_, bounds) => format!("{} and {bounds} ≥, {covered}", self.biases.show(2)),
-        }
-    }
-}
-
-/// Rates of 100 to 10 million calls a second, by windows of one kind alone, against those of the target while nobody watches.
-pub fn dilation(options: &Options) -> Result<String> {
-    let mut table = Table::new(&[
-        "site, calls/s",
-        "survey: bias %, covers",
-        "bursts: bias %, covers",
-        "traced: bias %, covers",
-        "n",
-    ]);
-    for site in ["dec_push", "dec_stepped"] {
-        for decade in 2..=7 {
-            let hz = 10_u64.pow(decade);
-            let mut rates = [Rates::default(), Rates::default(), Rates::default()];
-            for round in 0..options.rounds {
-                eprintln!("dilation: {site} at {hz}/s, round {} of {}", round + 1, options.rounds);
-                let mut target = Decades::start();
-                target.alone(site, hz);
-                let rate = |done: &Done| done.calls[0] / done.seconds();
-                let before = rate(&target.unwatched(1.0));
-                let named = ["--count", site, "--discover", "0"].map(str::to_owned);
-                let (_, recording) = record(target.pid(), BUDGET, options.seconds_or(10), &named)?;
-                let truth = (before + rate(&target.unwatched(1.0))) / 2.0;
-                for (kind, rates) in
-                    [WindowKind::Survey, WindowKind::Burst, WindowKind::Trace].into_iter().zip(&mut rates)
-                {
-                    let windows = recording.windows.iter().filter(|w| w.kind == kind).cloned().collect();
-                    let part = Report::from_recording(&Recording { windows, ..recording.clone() });
-                    let row = part.rows.iter().find(|row| row.name == site);
-                    if let Some(rate) = row.and_then(|row| row.rate_hz).filter(|rate| rate.n >= 30) {
-                        rates.note(&rate, truth);
-                    }
-                }
-            }
-            table.row(&[
-                format!("{site}, {hz}"),
-                rates[0].show(),
-                rates[1].show(),
-                rates[2].show(),
-                options.rounds.to_string(),
-            ]);
-        }
-    }
-    Ok(format!(
-        "{table}\nAim: below 2 %, or a bound (≥); covers: rounds whose interval holds the rate, of those with one. A closed loop on one thread; rates \
-         of windows with fewer than 30 calls are left out.\n"
     ))
 }

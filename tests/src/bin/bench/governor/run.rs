@@ -11,10 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Work before the watching begins, s: caches are warm, threads are up.
-pub const BEFORE_S: u64 = 1;
-/// Work after it, s: what a twin does beside the target when neither is watched.
-pub const AFTER_S: u64 = 1;
+/// Work before the watching begins (caches are warm, threads are up) and after it, s: what a twin does beside the target when neither
+/// is watched.
+const AROUND_WATCH_S: u64 = 1;
+/// The target that sleeps for half of the time.
+pub const IDLE: &str = "idle";
+/// The same for it: a whole period, so that it has worked for as long as it has slept.
+const AROUND_IDLE_S: u64 = 4;
 /// The agent's start and end around the time that it was asked to watch, s; the arm without it waits as long.
 const AROUND_S: f64 = 1.0;
 /// The adversary with 200 threads.
@@ -57,12 +60,12 @@ pub struct Run {
 /// The target against its twin: the same program, started at the same moment and never watched. What the host does to both is not in it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Beside {
-    /// Operations fewer than the twin's, by what the two do before and after; a share.
-    pub slowdown: f64,
-    /// The same for each second.
+    /// Operations fewer than the twin's, by what the two do before and after; a share. Nothing where one of them did nothing then.
+    pub slowdown: Option<f64>,
+    /// The same for each second in which the twin did something.
     pub seconds: Vec<f64>,
     /// CPU time more for an operation, by the same; a share.
-    pub added_cpu: f64,
+    pub added_cpu: Option<f64>,
     /// 99th percentile of the twin's operations that are due at a time, ns.
     pub p99_ns: f64,
 }
@@ -93,6 +96,11 @@ pub struct Subject {
 }
 
 impl Subject {
+    /// Work before the watching and after it, s.
+    pub fn around_s(&self) -> u64 {
+        if self.name == IDLE { AROUND_IDLE_S } else { AROUND_WATCH_S }
+    }
+
     fn program(&self) -> PathBuf {
         profiler_tests::program(self.driven.map_or("adversary", |(program, ..)| program))
     }
@@ -166,7 +174,7 @@ fn main_thread_cpu_ns(pid: u32) -> Result<f64> {
     Ok(text.split_whitespace().next().context("an empty schedstat")?.parse()?)
 }
 
-/// What the target says of itself: operations by slot of 100 ms since `BEFORE_S` before the watching, and more.
+/// What the target says of itself: operations by slot of 100 ms since [`Subject::around_s`] before the watching, and more.
 struct Said {
     slots: Vec<f64>,
     cpu_ns_per_operation: f64,
@@ -232,9 +240,41 @@ fn pin(tid: i32, cpu: usize) {
     }
 }
 
-/// Operations, and CPU time, of an answer to `times`.
-fn made(times: &Reply) -> (f64, f64) {
-    (times.number("operations") as f64, times.number("cpu_ns") as f64)
+/// What was done in a span of time.
+#[derive(Clone, Copy)]
+struct Made {
+    operations: f64,
+    cpu_ns: f64,
+}
+
+impl Made {
+    fn plus(self, other: Self) -> Self {
+        Self { operations: self.operations + other.operations, cpu_ns: self.cpu_ns + other.cpu_ns }
+    }
+
+    /// CPU time of an operation, ns; nothing without operations.
+    fn cost(self) -> Option<f64> {
+        (self.operations > 0.0).then(|| self.cpu_ns / self.operations)
+    }
+}
+
+/// The answer to `times`.
+fn made(times: &Reply) -> Made {
+    Made { operations: times.number("operations") as f64, cpu_ns: times.number("cpu_ns") as f64 }
+}
+
+/// Operations of the target and its twin: how many fewer the target's are than they were by what the two do when neither is watched; a
+/// share. Nothing where there is nothing to compare with.
+fn fewer((own, its): (f64, f64), usual: (Made, Made)) -> Option<f64> {
+    let (usual_own, usual_its) = (usual.0.operations, usual.1.operations);
+    (its > 0.0 && usual_own > 0.0 && usual_its > 0.0).then(|| 1.0 - own / its / (usual_own / usual_its))
+}
+
+/// CPU time more for an operation of the target than by its twin's and what the two take when neither is watched; a share.
+fn added_cpu(watched: (Made, Made), usual: (Made, Made)) -> Option<f64> {
+    let [own, its, usual_own, usual_its] =
+        [watched.0.cost()?, watched.1.cost()?, usual.0.cost()?, usual.1.cost()?];
+    Some(own / its / (usual_own / usual_its) - 1.0).filter(|share| share.is_finite())
 }
 
 fn slots_of(target: &mut Target) -> Vec<f64> {
@@ -256,44 +296,39 @@ fn run_adversary(arm: &Arm, subject: &Subject, seconds: u64) -> Result<(Said, Op
     let crowd = subject.name == CROWD;
     let _halves = crowd.then(|| Halves::start([target.pid(), twin.pid()])).transpose()?;
     // What changes at one instant changes in the middle of the watching.
-    let line = format!("start {}", BEFORE_S * 1_000 + seconds * 500);
+    let around_s = subject.around_s();
+    let line = format!("start {}", around_s * 1_000 + seconds * 500);
     target.command(&line);
     twin.command(&line);
     let turns = Turns::start(target.pid(), twin.pid());
-    std::thread::sleep(Duration::from_secs(BEFORE_S));
+    std::thread::sleep(Duration::from_secs(around_s));
     let before = (target.command("times"), twin.command("times"));
     let report = watch(arm, subject, target.pid(), seconds)?;
     let (times, other) = (target.command("times"), twin.command("times"));
-    std::thread::sleep(Duration::from_secs(AFTER_S));
+    std::thread::sleep(Duration::from_secs(around_s));
     let after = (target.command("times"), twin.command("times"));
     let (slots, other_slots) = (slots_of(&mut target), slots_of(&mut twin));
     drop(turns);
     let end = target.command("stop");
     ensure!(target.is_alive(), "{}: the target died", subject.name);
-    let both = |a: &Reply, b: &Reply| (made(a).0 + made(b).0, made(a).1 + made(b).1);
-    let (own, its) = (both(&before.0, &after.0), both(&before.1, &after.1));
+    let both = |a: &Reply, b: &Reply| made(a).plus(made(b));
+    let usual = (both(&before.0, &after.0), both(&before.1, &after.1));
     let per_s = |slots: &[f64]| -> Vec<f64> {
-        let from = BEFORE_S as usize * SLOTS_PER_S;
+        let from = around_s as usize * SLOTS_PER_S;
         let watched = slots.get(from..from + seconds as usize * SLOTS_PER_S).unwrap_or(&[]);
         watched.chunks(SLOTS_PER_S).map(|second| second.iter().sum()).collect()
     };
-    let usual = own.0 / its.0;
-    let fewer = |own: f64, its: f64| 1.0 - own / its / usual;
-    let cost = |times: (f64, f64)| times.1 / times.0.max(1.0);
+    let watched = (made(&times), made(&other));
+    let seconds = per_s(&slots).into_iter().zip(per_s(&other_slots));
     let beside = Beside {
-        slowdown: fewer(made(&times).0, made(&other).0),
-        seconds: per_s(&slots)
-            .into_iter()
-            .zip(per_s(&other_slots))
-            .filter(|(_, its)| *its > 0.0)
-            .map(|(own, its)| fewer(own, its))
-            .collect(),
-        added_cpu: cost(made(&times)) / cost(made(&other)) / (cost(own) / cost(its)) - 1.0,
+        slowdown: fewer((watched.0.operations, watched.1.operations), usual),
+        seconds: seconds.filter_map(|pair| fewer(pair, usual)).collect(),
+        added_cpu: added_cpu(watched, usual),
         p99_ns: other.number("p99_ns") as f64,
     };
     let said = Said {
         slots,
-        cpu_ns_per_operation: cost(made(&times)),
+        cpu_ns_per_operation: watched.0.cpu_ns / watched.0.operations.max(1.0),
         p50_ns: times.number("p50_ns") as f64,
         p99_ns: times.number("p99_ns") as f64,
         errors: times.number("errors") + end.number("errors"),
@@ -326,7 +361,7 @@ fn run_driven(
             (slots, errors, target)
         });
         let watched = (|| {
-            std::thread::sleep(Duration::from_secs(BEFORE_S));
+            std::thread::sleep(Duration::from_secs(subject.around_s()));
             let (cpu, from) = (main_thread_cpu_ns(pid)?, begun.elapsed());
             let report = watch(arm, subject, pid, seconds)?;
             anyhow::Ok((report, main_thread_cpu_ns(pid)? - cpu, from, begun.elapsed()))
@@ -354,7 +389,7 @@ pub fn run(arm: &Arm, subject: &Subject, seconds: u64) -> Result<Run> {
         None => run_adversary(arm, subject, seconds)?,
         Some(driven) => run_driven(arm, subject, driven, seconds)?,
     };
-    let from = BEFORE_S as usize * SLOTS_PER_S;
+    let from = subject.around_s() as usize * SLOTS_PER_S;
     let watched = said.slots.get(from..from + seconds as usize * SLOTS_PER_S);
     let watched = watched.with_context(|| format!("{} slots only", said.slots.len()))?;
     Ok(Run {
@@ -376,4 +411,30 @@ pub fn run(arm: &Arm, subject: &Subject, seconds: u64) -> Result<Run> {
             },
         }),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(operations: f64, cpu_ns: f64) -> Made {
+        Made { operations, cpu_ns }
+    }
+
+    #[test]
+    fn what_did_nothing_is_compared_with_nothing() {
+        let usual = (made(200.0, 2e7), made(100.0, 1e7));
+        // The target did twice as much as its twin when neither was watched, and does as much.
+        assert_eq!(fewer((100.0, 100.0), usual), Some(0.5));
+        assert_eq!(fewer((0.0, 100.0), usual), Some(1.0));
+        assert_eq!(fewer((100.0, 0.0), usual), None);
+        let asleep = made(0.0, 1e4);
+        for usual in [(asleep, usual.1), (usual.0, asleep), (asleep, asleep)] {
+            assert_eq!(fewer((100.0, 100.0), usual), None);
+            assert_eq!(added_cpu((made(1.0, 1.0), made(1.0, 1.0)), usual), None);
+        }
+        let added = added_cpu((made(100.0, 1.1e7), made(100.0, 1e7)), usual).unwrap();
+        assert!((added - 0.1).abs() < 1e-12, "{added}");
+        assert_eq!(added_cpu((made(1.0, 1.0), asleep), usual), None);
+    }
 }

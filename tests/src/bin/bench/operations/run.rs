@@ -8,7 +8,7 @@ use profiler_core::recording::{
 use profiler_core::stats::moments::Moments;
 use profiler_tests::requests::Truth;
 use profiler_tests::support::{Agent, Target};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -49,13 +49,17 @@ pub struct Seen {
     pub rate: f64,
     /// Mean ordered rate over windows, weighted by operations; 0 while recording was off.
     pub ordered: f64,
-    /// RMSE of plain means by type against the target's truth, bytes.
+    /// RMSE of plain means by type against the target's truth, bytes; like the next three NaN where nothing was recorded.
+    #[serde(deserialize_with = "or_nan")]
     pub rmse: f64,
     /// The same of errors as a share of the truth.
+    #[serde(deserialize_with = "or_nan")]
     pub relative: f64,
     /// RMSE of post-stratified means, bytes.
+    #[serde(deserialize_with = "or_nan")]
     pub weighted: f64,
     /// The same of errors as a share of the truth.
+    #[serde(deserialize_with = "or_nan")]
     pub weighted_relative: f64,
     /// Largest difference of a type's share in sample and population.
     pub mix: f64,
@@ -75,6 +79,11 @@ pub struct Seen {
     pub no_quota: u64,
     /// CPU time of the agent over that of one CPU.
     pub agent_cpu: f64,
+}
+
+/// JSON has no NaN: it is written as null.
+fn or_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
 fn options(subject: &Subject, seconds: u64) -> Vec<String> {
@@ -120,7 +129,8 @@ pub fn run(subject: &Subject, policy: &str, seconds: u64) -> Result<Run> {
         let arguments = agent_arguments(subject, policy, seconds);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let mut agent = Agent::start_plain(target.pid(), &folder, &arguments);
-        agent.wait_attached();
+        // Begins and ends, too: the first requests would be missing.
+        agent.wait_message("tithe: following operations");
         agent
     });
     target.command(&format!("run {seconds}"));
@@ -312,6 +322,15 @@ mod tests {
             unmatched: 0,
             dropped: 0,
         }
+    }
+
+    #[test]
+    fn kept_rounds_of_policies_that_record_nothing_can_be_read_again() {
+        let none =
+            Seen { rmse: f64::NAN, relative: f64::NAN, weighted: f64::NAN, counted: 1.0, ..Seen::default() };
+        let text = serde_json::to_string(&none).unwrap();
+        let read: Seen = serde_json::from_str(&text).unwrap();
+        assert!(read.rmse.is_nan() && read.weighted_relative == 0.0 && read.counted == 1.0, "{text}");
     }
 
     #[test]

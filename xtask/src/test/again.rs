@@ -1,0 +1,179 @@
+//! The second try: a kernel test that failed is run once more by itself. Tests share this machine with whoever else has it, and a
+//! second of somebody's work breaks a budget that the code keeps. Every second try is named in the summary, whatever came of it.
+
+use super::{Summary, count};
+use anyhow::Result;
+
+/// Tests of one run that are tried again, each once; more failures than these are no chance.
+const SECOND_TRIES: usize = 3;
+
+/// A test that was run again.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct SecondTry {
+    /// `binary::test`.
+    name: String,
+    passed: bool,
+}
+
+impl Summary {
+    /// Runs the failed tests of a binary once more, each by itself; `lines` is what the binary printed, and has been added as failed.
+    /// `run` takes a test's exact name, and returns whether the binary succeeded and what it printed.
+    ///
+    /// # Errors
+    ///
+    /// If the binary cannot be started.
+    pub(super) fn try_again(
+        &mut self,
+        binary: &str,
+        lines: &[String],
+        mut run: impl FnMut(&str) -> Result<(bool, Vec<String>)>,
+    ) -> Result<()> {
+        let Some(failed) = failed_tests(lines) else { return Ok(()) };
+        if failed.is_empty() || self.again.len() + failed.len() > SECOND_TRIES {
+            return Ok(());
+        }
+        for test in &failed {
+            println!("{binary}::{test} failed; once more, by itself");
+            let (success, lines) = run(test)?;
+            let passed = has_passed(success, &lines);
+            self.again.push(SecondTry { name: format!("{binary}::{test}"), passed });
+            if !passed {
+                return Ok(());
+            }
+            self.failed = self.failed.saturating_sub(1);
+            self.passed += 1;
+        }
+        // One of them only: the same binary may have failed before, with another object.
+        if let Some(last) = self.broken.iter().rposition(|what| what == binary) {
+            self.broken.remove(last);
+        }
+        Ok(())
+    }
+
+    /// Names the second tries.
+    pub(super) fn say_again(&self) {
+        for SecondTry { name, passed } in &self.again {
+            let then = if *passed { "then passed" } else { "failed once more" };
+            println!("SECOND TRY {name}: it failed in this run (above) and {then} by itself");
+        }
+    }
+}
+
+/// One test ran, and it was neither skipped nor ignored: a name that matches nothing succeeds, too.
+fn has_passed(success: bool, lines: &[String]) -> bool {
+    let mut alone = Summary::default();
+    alone.add("", success, lines);
+    alone.passed == 1 && alone.skipped == 0 && alone.is_good()
+}
+
+/// The tests that the harness names at its end: the last block that begins with `failures:`. `None` where these are not as many as
+/// failed, because something else was printed into the block.
+fn failed_tests(lines: &[String]) -> Option<Vec<String>> {
+    let failed: u64 =
+        lines.iter().filter_map(|line| line.strip_prefix("test result: ")).map(|c| count(c, " failed")).sum();
+    let names: Vec<String> = match lines.iter().rposition(|line| line == "failures:") {
+        Some(begin) => {
+            let names = lines.get(begin + 1..).unwrap_or_default().iter();
+            names.map_while(|line| line.strip_prefix("    ")).map(str::to_owned).collect()
+        }
+        None => Vec::new(),
+    };
+    (names.len() as u64 == failed).then_some(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASSED: &str = "test x ... ok\n\ntest result: ok. 1 passed; 0 failed; 0 ignored";
+    const FAILED: &str = "test x ... FAILED\n\nfailures:\n\n---- x stdout ----\nsaid\n\n\nfailures:\n    x\n    y::z\n\ntest result: FAILED. 3 passed; 2 failed; 0 ignored";
+
+    fn lines(text: &str) -> Vec<String> {
+        text.lines().map(str::to_owned).collect()
+    }
+
+    fn after(texts: &[&str]) -> Summary {
+        let mut summary = Summary::default();
+        for text in texts {
+            summary.add("b", text.contains("result: ok"), &lines(text));
+        }
+        summary
+    }
+
+    #[test]
+    fn a_binary_is_good_again_when_all_its_failed_tests_passed_by_themselves() {
+        let mut summary = after(&[FAILED]);
+        let mut ran = Vec::new();
+        let answer = summary.try_again("b", &lines(FAILED), |test| {
+            ran.push(test.to_owned());
+            Ok((true, lines(PASSED)))
+        });
+        answer.unwrap();
+        assert_eq!(ran, ["x", "y::z"]);
+        assert_eq!((summary.passed, summary.failed, summary.again.len()), (5, 0, 2));
+        assert!(summary.finish().is_ok());
+
+        let mut summary = after(&[FAILED]);
+        let pass_x = |test: &str| Ok((test == "x", lines(if test == "x" { PASSED } else { FAILED })));
+        summary.try_again("b", &lines(FAILED), pass_x).unwrap();
+        assert_eq!((summary.passed, summary.failed), (4, 1));
+        assert!(summary.again[0].passed && !summary.again[1].passed);
+        assert!(summary.finish().is_err(), "y::z has not passed");
+    }
+
+    #[test]
+    fn a_second_try_mends_one_failure_of_a_binary_and_not_that_of_another_object() {
+        let mut summary = after(&["test result: FAILED. 0 passed; 9 failed; 0 ignored", FAILED]);
+        summary.try_again("b", &lines(FAILED), |_| Ok((true, lines(PASSED)))).unwrap();
+        assert_eq!((summary.failed, summary.broken.len()), (9, 1));
+        assert!(summary.finish().is_err());
+        // Also where no binary is left that says so.
+        let summary = Summary { failed: 1, ..Summary::default() };
+        assert!(summary.finish().is_err());
+    }
+
+    #[test]
+    fn nothing_is_tried_again_where_the_names_are_not_all_there() {
+        let cut = FAILED.replace("    y::z", "agent: said\n    y::z");
+        assert_eq!(failed_tests(&lines(&cut)), None);
+        let mut summary = after(&[&cut]);
+        summary.try_again("b", &lines(&cut), |test| panic!("{test}")).unwrap();
+        assert_eq!(failed_tests(&lines(PASSED)), Some(Vec::new()));
+        // A binary that was killed says nothing at its end.
+        let killed = "test x ... FAILED\ntest y ... ";
+        let mut summary = Summary::default();
+        summary.add("b", false, &lines(killed));
+        summary.try_again("b", &lines(killed), |test| panic!("{test}")).unwrap();
+        assert!(summary.finish().is_err());
+    }
+
+    #[test]
+    fn a_skip_and_a_name_that_matches_nothing_are_no_pass() {
+        assert!(has_passed(true, &lines(PASSED)));
+        assert!(!has_passed(false, &lines(PASSED)));
+        assert!(!has_passed(true, &lines("test result: ok. 0 passed; 0 failed; 0 ignored")));
+        assert!(!has_passed(true, &lines("test result: ok. 0 passed; 0 failed; 1 ignored")));
+        let skipped = format!("SKIP x: needs a newer kernel\n{PASSED}");
+        assert!(!has_passed(true, &lines(&skipped)));
+        let mut summary = after(&[FAILED]);
+        summary.try_again("b", &lines(FAILED), |_| Ok((true, lines(&skipped)))).unwrap();
+        assert_eq!((summary.passed, summary.failed), (3, 2));
+        assert!(summary.finish().is_err());
+    }
+
+    #[test]
+    fn tries_are_counted_and_not_passes() {
+        let one = FAILED.replace("    y::z\n", "").replace("2 failed", "1 failed");
+        let mut summary = Summary::default();
+        let mut ran = 0;
+        for _ in 0..5 {
+            summary.add("b", false, &lines(&one));
+            let fails = |_: &str| {
+                ran += 1;
+                Ok((false, lines(&one)))
+            };
+            summary.try_again("b", &lines(&one), fails).unwrap();
+        }
+        assert_eq!((ran, summary.again.len(), summary.failed), (SECOND_TRIES, SECOND_TRIES, 5));
+    }
+}
