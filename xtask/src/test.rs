@@ -4,6 +4,7 @@
 //! and two at once would measure each other.
 
 mod again;
+mod calm;
 
 use crate::ebpf::{self, Rebuilt};
 use crate::shell;
@@ -39,7 +40,7 @@ pub struct Summary {
     /// Commands that failed.
     broken: Vec<String>,
     /// Tests that failed and were run again by themselves.
-    again: Vec<again::SecondTry>,
+    again: Vec<again::Again>,
 }
 
 impl Summary {
@@ -176,10 +177,18 @@ fn kernel_tests(options: &Options, object: Option<&Path>, summary: &mut Summary)
             shell::run_teed(&mut command)
         };
         let filter: Vec<&str> = options.filter.as_deref().into_iter().collect();
+        let before = calm::Cpus::now();
         let (status, lines) = run(&filter)?;
+        if !rootless && let Some(stolen) = before.stolen_since() {
+            println!(
+                "during {name} the hypervisor took {:.1} % of the time of this machine's CPUs",
+                stolen * 100.0
+            );
+        }
         summary.add(&name, status.success(), &lines);
         if !rootless && !status.success() {
             summary.try_again(&name, &lines, |test| {
+                calm::wait();
                 run(&["--exact", test]).map(|(status, lines)| (status.success(), lines))
             })?;
         }
