@@ -15,7 +15,7 @@ use super::{EndReason, Phase, Session};
 use crate::calibrate::{self, CalibrateOptions};
 use crate::cli::{DEFAULT_BUDGET, Format, PlanArgs, RecordArgs, TargetArgs};
 use crate::failure::{Failure, FailureKind};
-use crate::governor::{Governor, LinkTable};
+use crate::governor::{Governor, LinkTable, Priority};
 use crate::inspect::Inspection;
 use crate::prober::{Kernel, KernelOptions, LinkKind, SampleKind};
 use crate::recording::{Overwrite, Writer, WriterHandle, WriterOptions};
@@ -72,6 +72,7 @@ fn run_session(
         .enable_all()
         .build()
         .context("cannot start the event loop")?;
+    session.note_priority();
     before(&mut session);
     let run = launched.go(&mut session, args).and_then(|()| runtime.block_on(session.run()));
     after(&mut session);
@@ -316,6 +317,23 @@ fn prepare(
         session.start_operations(&args.operations)?;
     }
     Ok((session, launched))
+}
+
+impl Session {
+    /// Says it where the governor is slower than promised.
+    fn note_priority(&mut self) {
+        let priority = self.attach.governor().status().priority;
+        if priority == Priority::RealTime {
+            return;
+        }
+        let text = format!(
+            "real-time priority was refused (the governor runs at {} priority): on a busy machine a function that explodes is stopped some \
+             milliseconds late, and costs more than its quota; 'tithe doctor' says why",
+            priority.name()
+        );
+        self.progress.note(&text);
+        self.meta.warnings.push(text);
+    }
 }
 
 /// Room for the samples of two turns, with their stacks: at the rates that a plan chooses 4 MiB are enough for 48 CPUs.

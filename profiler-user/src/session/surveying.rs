@@ -333,11 +333,8 @@ impl Session {
         self.survey_windows.retain(|(id, _)| id.0 != row.class_id);
         let threads = self.working_threads();
         if row.end_ns == row.start_ns && ended.tripped_itself {
-            let text = format!(
-                "called so often ({} times) while it was being attached that the breaker took it off before its survey began",
-                row.attempted
-            );
-            self.note_change(ChangeKind::Trial, Some(ClassId(row.class_id)), text);
+            let text = "called so often while it was being attached that the breaker took it off before its survey began";
+            self.note_change(ChangeKind::Trial, Some(ClassId(row.class_id)), text.to_owned());
         }
         let Phase::Survey { survey, .. } = &mut self.phase else { return };
         survey.record(BurstOutcome {

@@ -36,7 +36,10 @@ pub(super) fn row(
     counters: &ClassCounters,
     tripped: bool,
 ) -> WindowRow {
-    let seen = counters.since(&window.base);
+    let mut seen = counters.since(&window.base);
+    if window.kind == WindowKind::Survey && closing.tripped && !tripped {
+        count_turned_away(&mut seen, window.quota);
+    }
     let cpu_ns = closing.end_cpu_ns.saturating_sub(window.base_cpu_ns);
     // Of a short burst the CPU clock says nothing, and a price too high would swallow all of its time: that of a tight loop.
     let traced = window.kind == WindowKind::Trace;
@@ -63,5 +66,29 @@ pub(super) fn row(
         max_ns: seen.max_ns,
         tripped,
         tau_ns: class.tau_ns(gap_s),
+    }
+}
+
+/// A class on a survey's link that a neighbour's trip ended, and whose own quota was used up before the link was gone: its window goes on to
+/// where the link's hits end, and what was turned away of it lies in that time.
+fn count_turned_away(seen: &mut ClassCounters, quota: u64) {
+    if seen.kept >= quota {
+        let own = seen.gated.saturating_sub(seen.bystanders);
+        seen.kept += own;
+        seen.gated -= own;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_used_up_quota_turned_away_was_called_all_the_same() {
+        let mut seen = ClassCounters { kept: 10, gated: 7, bystanders: 2, ..Default::default() };
+        count_turned_away(&mut seen, 11);
+        assert_eq!((seen.kept, seen.gated), (10, 7), "its gate was closed for another reason");
+        count_turned_away(&mut seen, 10);
+        assert_eq!((seen.kept, seen.gated), (15, 2));
     }
 }

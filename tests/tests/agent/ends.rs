@@ -127,3 +127,29 @@ fn a_thousand_threads_are_sampled() {
     let tids: std::collections::BTreeSet<u32> = recording(&path).samples.iter().map(|s| s.tid).collect();
     assert!(tids.len() > 3, "samples of {} threads only", tids.len());
 }
+
+/// Without CAP_SYS_NICE the governor has no better priority than the target: people who rely on the budget must know.
+#[test]
+fn without_real_time_priority_the_run_says_so() {
+    let Some(folder) = start("without_real_time_priority_the_run_says_so") else { return };
+    let mut target = working_target();
+    for drop in [false, true] {
+        let path = folder.path().join("run.tithe");
+        let mut command = Command::new(program("tithe"));
+        if drop {
+            command = Command::new("setpriv");
+            command.args(["--bounding-set", "-sys_nice"]).arg(program("tithe"));
+        }
+        let arguments = ["--only-named", "--count", "entry_push", "--budget", "1000ms/s"];
+        let mut agent = Agent::start_command(command, target.pid(), &path, &arguments);
+        agent.wait_tracing();
+        let calls = paced_calls(&mut target, "entry_push", 1, 2_000, 300);
+        let finished = agent.stop();
+        assert_eq!(exact_calls(&finished, "entry_push"), calls);
+        let says =
+            |text: &str| text.contains("real-time priority was refused (the governor runs at ordinary");
+        assert_eq!(says(&finished.messages.to_string()), drop, "{}", finished.messages);
+        assert_eq!(recording(&path).meta.warnings.iter().any(|w| says(w)), drop);
+    }
+    target.assert_text_original();
+}
