@@ -126,6 +126,21 @@ impl Adapter {
 
     /// One step after a window. A window without a usable length (a clock that jumped) changes nothing.
     pub fn step(&mut self, window: &WindowSummary, budget: Option<&OperationBudget>) -> Step {
+        self.advance(window, budget, true)
+    }
+
+    /// The same after a window in which recording was on for a part of the time, for reasons of others: it belongs to the cycle, and
+    /// Algorithm 2 of `adp`, which compares windows on with windows off, does not see it.
+    pub fn step_apart(&mut self, window: &WindowSummary, budget: Option<&OperationBudget>) -> Step {
+        self.advance(window, budget, self.kind != PolicyKind::Adp)
+    }
+
+    fn advance(
+        &mut self,
+        window: &WindowSummary,
+        budget: Option<&OperationBudget>,
+        comparable: bool,
+    ) -> Step {
         if !window.is_usable() {
             return self.unchanged();
         }
@@ -141,8 +156,10 @@ impl Adapter {
         let (mut revision, mut comparison) = (None, None);
         let (rate, monitoring) = match self.kind {
             PolicyKind::Adp => {
-                let (r, c) = self.algorithm2.revise(window, &self.config);
-                (revision, comparison) = (Some(r), c);
+                if comparable {
+                    let (r, c) = self.algorithm2.revise(window, &self.config);
+                    (revision, comparison) = (Some(r), c);
+                }
                 (self.algorithm2.rate(), self.algorithm2.monitoring())
             }
             PolicyKind::Tithe => {
@@ -304,6 +321,21 @@ mod tests {
         assert_eq!(a.step(&window(&[50], 1.0), None).orders.default.rate, 0.5);
         assert_eq!(a.step(&window(&[100_000], 1.0), None).orders.default.rate, 0.01);
         assert_eq!(a.step(&window(&[], 1.0), None).orders.default.rate, 0.5);
+    }
+
+    #[test]
+    fn a_window_apart_belongs_to_the_cycle_and_not_to_algorithm_2() {
+        let config = AdaptConfig::default();
+        let mut a = Adapter::new(PolicyKind::Adp, config.clone(), None).unwrap();
+        a.step(&window(&[100], 1.0), None);
+        let (state, seen) = (format!("{:?}", a.algorithm2), a.cycle().totals().0.n());
+        let step = a.step_apart(&window(&[10_000], 1.0), None);
+        assert_eq!(format!("{:?}", a.algorithm2), state);
+        assert_eq!((step.revision, step.comparison), (None, None));
+        assert_eq!((a.cycle().totals().0.n() - seen, a.cycle().elapsed_s()), (10_000, 2.0));
+        // The others see it as any other.
+        let mut b = Adapter::new(PolicyKind::Tithe, config, None).unwrap();
+        assert!(b.step_apart(&window(&[100], 1.0), None).revision.is_some());
     }
 
     #[test]

@@ -317,6 +317,12 @@ impl LiveClass {
         }
     }
 
+    /// Its window is over, and calls in flight are still watched to their end.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        matches!(&self.state, LinkState::Closing(_, closing) if closing.draining_until_ns.is_some())
+    }
+
     /// A window may be opened: nothing is attached, and nothing is known that forbids it.
     #[must_use]
     pub fn may_open(&self) -> bool {

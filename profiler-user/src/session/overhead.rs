@@ -86,6 +86,8 @@ pub struct Comparison {
     comparisons: Vec<estimate::Comparison>,
     /// Classes to be attached again, with their quotas.
     again: Vec<(ClassId, u64)>,
+    /// Those that stay attached in a window off: the metric's, and functions of operations that would be cut.
+    staying: Vec<ClassId>,
     /// Now.
     reopen: bool,
     random: rand::rngs::StdRng,
@@ -108,6 +110,7 @@ impl Comparison {
             off_span_ns: (WINDOW_NS + 40_000_000) as f64,
             comparisons: Vec::new(),
             again: Vec::new(),
+            staying: Vec::new(),
             reopen: false,
             // The seed makes runs differ; nothing has to be secret.
             random: rand::rngs::StdRng::seed_from_u64(now),
@@ -115,7 +118,6 @@ impl Comparison {
     }
 
     /// Everything is detached, or on its way: the controller must keep its hands off.
-    #[must_use]
     pub fn is_off(&self) -> bool {
         matches!(self.state, State::Detaching { .. } | State::Off { .. })
     }
@@ -415,7 +417,9 @@ impl Session {
             State::Before { mark, until_ns } if now >= until_ns => {
                 let open: Vec<ClassId> =
                     self.attach.classes().iter().filter(|x| x.is_open()).map(|x| x.id).collect();
-                let others = open.into_iter().filter(|id| !c.metric.classes().contains(id));
+                c.staying = self.staying_bounds();
+                c.staying.extend(c.metric.classes());
+                let others = open.into_iter().filter(|id| !c.staying.contains(id));
                 c.again = others.map(|id| (id, self.attach.quota(id))).collect();
                 self.hold_operations();
                 for (id, _) in &c.again {
@@ -429,7 +433,7 @@ impl Session {
                 c.reopen = true;
                 State::Waiting { until_ns: now + c.cycle_ns }
             }
-            State::Detaching { before, since_ns } if !self.attach.busy_but(c.metric.classes()) => {
+            State::Detaching { before, since_ns } if !self.attach.busy_but(&c.staying) => {
                 State::Off { before, since_ns, mark: here, until_ns: now + c.window_ns }
             }
             State::Off { before, since_ns, mark, until_ns } if now >= until_ns => {

@@ -1,7 +1,8 @@
 //! The overhead is measured on what the kernel counts: a system call, a function, or what the agent finds by itself.
 
-use super::start;
-use profiler_tests::support::{Agent, Finished};
+use super::{recording, sleep_ms, start};
+use profiler_core::recording::OperationWindowRow;
+use profiler_tests::support::{Agent, Finished, Target};
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
@@ -72,5 +73,41 @@ fn without_windows_off_nothing_is_measured_and_nothing_is_counted() {
         let receipt = &finished.report().receipt;
         assert_eq!(receipt.measured, None, "{}", finished.messages);
         assert!(!receipt.spent_s.contains_key(&profiler_core::recording::Charge::Progress), "{receipt:?}");
+    }
+}
+
+/// Operations that are in flight when functions are detached for a window off are timed all the same: short ones are waited for
+/// where it matters, the functions of long ones stay.
+#[test]
+fn windows_off_cut_no_operation() {
+    let Some(folder) = start("windows_off_cut_no_operation") else { return };
+    for (most_us, threads) in [(2_000, 8), (120_000, 32)] {
+        let mut target = Target::start("calls");
+        target.start_background("sleep_uneven_us", threads, 0, most_us / 2);
+        let arguments = [
+            "--budget",
+            "500ms/s",
+            "--operation",
+            "op=sleep_uneven_us",
+            "--progress",
+            "syscall:clock_nanosleep",
+        ];
+        let mut agent = Agent::start_plain(target.pid(), folder.path(), &arguments);
+        agent.wait_message("tithe: following operations");
+        sleep_ms(13_000);
+        let path = agent.recording().to_owned();
+        let finished = agent.stop();
+        let recorded = recording(&path);
+        let sum = |of: fn(&OperationWindowRow) -> u64| recorded.operation_windows.iter().map(of).sum::<u64>();
+        let (begun, ended, unmatched) = (sum(|w| w.begun), sum(|w| w.population), sum(|w| w.unmatched));
+        let context = format!("{most_us} us: {begun} {ended} {unmatched}; {}", finished.messages);
+        println!("{most_us} us: {begun} begun, {ended} ended, {unmatched} unmatched");
+        let pairs = finished.report().receipt.measured.as_ref().map_or(0, |m| m.pairs);
+        assert!(pairs >= 3, "{pairs} windows off; {context}");
+        // One in hundreds may be lost where so many are short; at the end those in flight are.
+        let lost = begun - ended - u64::from(threads).min(begun - ended);
+        assert!(lost as f64 <= 0.005 * begun as f64, "{context}");
+        assert!(ended > 100, "{context}");
+        target.assert_text_original();
     }
 }

@@ -99,11 +99,8 @@ impl Attachments {
 
     /// Has the links of a group that is draining closed. Of one that is not, they are being closed already.
     fn end_drain(&mut self, group: ClassId) {
-        let draining = |class: &LiveClass| {
-            matches!(&class.state, LinkState::Closing(_, Closing { draining_until_ns: Some(_), .. }))
-        };
         let members = self.members(group);
-        if !members.iter().any(|id| draining(self.class(*id))) {
+        if !members.iter().any(|id| self.class(*id).is_draining()) {
             return;
         }
         let links = self.release(group);

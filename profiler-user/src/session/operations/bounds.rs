@@ -119,6 +119,8 @@ impl Session {
                 watched_ns: 0,
                 looked_ns: now,
                 attached: false,
+                stale: false,
+                longest_s: 0.0,
                 monitoring: false,
                 cycle: 0,
                 cycle_since_ns: now,

@@ -74,10 +74,13 @@ impl Session {
         }
     }
 
-    /// Everything is about to be detached, or is: no operation is recorded, also none of those that are open.
+    /// What is inside operations is about to be detached, or is: no operation is recorded, also none of those that are open.
     pub(in crate::session) fn hold_operations(&mut self) {
-        let Some(operations) = self.operations.as_mut().filter(|o| o.begun && o.complete) else { return };
-        (operations.complete, operations.mixed) = (false, true);
+        let held = |o: &&mut Box<Operations>| o.begun && o.complete && !o.inner.is_empty();
+        let Some(operations) = self.operations.as_mut().filter(held) else { return };
+        operations.complete = false;
+        // Where recording is off, nothing inside is attached anyway.
+        operations.mixed |= operations.list.iter().any(|o| o.monitoring);
         let table = self.attach.kernel().operations();
         for o in &operations.list {
             switch(table, o.number, false);
@@ -117,7 +120,8 @@ impl Session {
             self.hold_operations();
             return;
         }
-        (operations.complete, operations.mixed) = (true, true);
+        operations.complete = true;
+        operations.mixed |= operations.list.iter().any(|o| o.monitoring);
         // A slice began with nothing missing, and between slices see `begin_details_anew`.
         if operations.slices.may_record() && !(opening && inner_wanted) {
             operations.lacked = false;

@@ -75,6 +75,11 @@ pub fn operation_classes(args: &OperationArgs) -> Result<u32, Failure> {
     Ok(all as u32)
 }
 
+/// Operations that nearly all take less, s, are cut while the overhead is compared: about one in a hundred is lost.
+const LONG_S: f64 = 0.01;
+/// The functions of others stay attached meanwhile, up to this part of what operations may cost.
+const STAYING_SHARE: f64 = 0.1;
+
 /// One operation that is followed.
 struct Operation {
     /// Number, everywhere.
@@ -98,6 +103,10 @@ struct Operation {
     looked_ns: u64,
     /// Bounds were attached when they were last looked at.
     attached: bool,
+    /// They have been detached since operations began that are still open, and ends are no longer watched for.
+    stale: bool,
+    /// About the longest response time, s; 0: none has ended yet.
+    longest_s: f64,
     /// Recording is on in the kernel.
     monitoring: bool,
     /// Monitoring cycle and its start, ktime ns.
@@ -357,22 +366,36 @@ impl Session {
                 lost.push(o.name.clone());
             }
             let attached = !o.lost && bounds.iter().all(|class| class.is_open());
+            let draining = bounds.iter().any(|class| class.is_draining());
             let (mut begin_ns, mut end_ns) = (0, if o.lost { o.looked_ns } else { now });
             for class in bounds {
                 let (begin, end) = class.span(now);
                 (begin_ns, end_ns) = (begin_ns.max(begin), end_ns.min(end));
             }
             o.watched_ns = look(o.watched_ns, (o.looked_ns, o.attached), (begin_ns, end_ns));
-            if o.attached && (!attached || begin_ns > o.looked_ns) {
+            o.stale |= o.attached && (!attached || begin_ns > o.looked_ns);
+            if o.stale && !draining {
                 // What is open now may have lost its end.
                 let table = self.attach.kernel().operations();
                 table.adjust(o.number, |c| c.generation = c.generation.wrapping_add(1));
+                o.stale = false;
             }
             (o.looked_ns, o.attached) = (now, attached);
         }
         for name in lost {
             self.note_lost(&name);
         }
+    }
+
+    /// Functions that stay attached while the overhead is compared, because operations in flight would be lost, and the long ones most often:
+    /// those of operations that take long, or of which none has ended yet, unless they are so many that what they cost matters.
+    pub(super) fn staying_bounds(&self) -> Vec<ClassId> {
+        let most = STAYING_SHARE * self.operations_budget();
+        let stays = |o: &&Operation| {
+            (o.longest_s == 0.0 || o.longest_s > LONG_S) && o.rate_hz * o.screen_ns * 1e-9 <= most
+        };
+        let list = self.operations.iter().flat_map(|operations| &operations.list);
+        list.filter(stays).flat_map(|o| o.bounds.clone()).collect()
     }
 
     /// No begin or no end of an operation can be attached: the other is of no use.
@@ -397,7 +420,8 @@ impl Session {
             };
             warn(
                 own.unmatched,
-                "ends without a begin, begins whose end was not seen, or begins beyond the nesting limit",
+                "ends without a begin, begins whose end was not seen (functions were detached meanwhile: a comparison of the overhead, \
+                 which --no-ab prevents, forks, a quota), or begins beyond the nesting limit",
             );
             warn(own.unread, "requests whose class argument could not be read: they are '(unnamed)'");
             warn(

@@ -55,6 +55,11 @@ pub(super) struct SliceClock {
     gave_up: bool,
 }
 
+/// About the longest of these response times, in their unit.
+pub(super) fn longest_ns(times: &Moments) -> f64 {
+    times.mean() + DEVIATIONS * times.variance().unwrap_or(0.0).sqrt()
+}
+
 /// OK because the cast saturates.
 fn ns(seconds: f64) -> u64 {
     (seconds * 1e9) as u64
@@ -167,8 +172,7 @@ impl SliceClock {
     /// shows neither how long they are nor that they are cheap.
     pub(super) fn learn<'a>(&mut self, cost_s: f64, times: impl Iterator<Item = &'a Moments>) {
         let attached_s = std::mem::take(&mut self.attached_ns) as f64 * 1e-9;
-        let longest = |m: &Moments| m.mean() + DEVIATIONS * m.variance().unwrap_or(0.0).sqrt();
-        let seen_s = times.map(longest).fold(0.0, f64::max) * 1e-9;
+        let seen_s = times.map(longest_ns).fold(0.0, f64::max) * 1e-9;
         let seen = if attached_s > 0.005 { cost_s / attached_s } else { 0.0 };
         if attached_s > 0.005 && (seen_s > 0.0 || seen > self.attached) {
             self.attached =

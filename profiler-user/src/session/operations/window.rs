@@ -2,6 +2,7 @@
 
 use super::super::Session;
 use super::super::attach::now_ns;
+use super::slices::longest_ns;
 use super::spending::record_own_ns;
 use super::{Operation, Operations};
 use crate::prober::operation::OPERATION_MONITORING;
@@ -9,7 +10,7 @@ use crate::prober::{OPERATION_RECORDED, OperationCounters, OperationTable, Sums}
 use profiler_core::adapt::attach::Slices;
 use profiler_core::adapt::budget::OperationBudget;
 use profiler_core::adapt::decision::threshold;
-use profiler_core::adapt::{ClassId as OperationClassId, ClassWindow, PolicyKind, WindowSummary};
+use profiler_core::adapt::{ClassId as OperationClassId, ClassWindow, WindowSummary};
 use profiler_core::class::{RecordKind, SiteClass};
 use profiler_core::recording::{
     ChangeKind, Charge, OperationCycleEnd, OperationCycleRow, OperationRow, OperationWindowRow,
@@ -21,6 +22,8 @@ const MOST_OFF: f64 = 60.0;
 /// Inner functions stay attached for so long after recording was switched off, so that operations in flight end with all
 /// their calls, ns.
 const LINGER_NS: u64 = 50_000_000;
+/// Of a window's longest response time that much is kept in the next.
+const KEPT: f64 = 0.8;
 /// Part of the budget of operations that hits outside recorded operations may take before inner functions are taken off for
 /// part of the time.
 const OUTSIDE_SHARE: f64 = 0.8;
@@ -59,6 +62,7 @@ impl Operation {
             ended_recorded: 0,
             screened: 0,
         };
+        let mut seen_s = 0.0_f64;
         // OK because class numbers are below 2^16.
         for class in self.classes.start..used as u32 {
             let counters = table.counters(class);
@@ -78,14 +82,19 @@ impl Operation {
             cut.ended_recorded += new.sample.n;
             cut.screened += new.screened;
             if new.population.n > 0 {
+                let population = moments(&new.population);
+                seen_s = seen_s.max(longest_ns(&population) * 1e-9);
                 cut.summary.classes.push(ClassWindow {
                     class: OperationClassId(class),
-                    population: moments(&new.population),
+                    population,
                     sample: moments(&new.sample),
                     measure: moments(&new.measure),
                     cost_s: new.cost_ns as f64 * 1e-9,
                 });
             }
+        }
+        if seen_s > 0.0 {
+            self.longest_s = seen_s.max(KEPT * self.longest_s);
         }
         self.rate_hz = if watched_ns > 0 { cut.begun as f64 / (watched_ns as f64 * 1e-9) } else { 0.0 };
         self.recorded_share = cut.recorded as f64 / cut.begun.max(1) as f64;
@@ -250,27 +259,30 @@ impl Session {
                 record_s: record_ns.max(of_slice_ns) * 1e-9 * watched,
                 screen_s: o.screen_ns * 1e-9 * o.screen_factor(factor) * watched,
             };
-            // Only `adp` compares windows on with windows off; to the others a window in which less was recorded is a
+            // Only `adp` compares windows on with windows off; to the others, and to the cycle, a window in which less was recorded is a
             // window with a smaller sample.
-            if operations.policy != PolicyKind::Adp || (off_before == 0 && unmixed && complete) {
-                o.adapter.set_inner(inner);
-                let step = o.adapter.step(&cut.summary, Some(&budget));
-                if let Some(row) = o.follow(&step, &table, now) {
-                    cycles.push((o.name.clone(), row));
-                }
-                if step.screening_too_dear && !o.bounds.is_empty() {
-                    let cost = budget.screen_s * cut.summary.throughput_hz();
-                    o.bounds_off = (cost / budget.cpu_per_s.max(1e-9)).ceil().clamp(1.0, MOST_OFF) as u32;
-                    if !std::mem::replace(&mut o.said_dear, true) {
-                        said.push(format!(
-                            "screening '{}' costs {:.2} % of a CPU at {:.0} operations/s, where it may cost {:.2} %: it is watched for a \
-                             part of the time; a larger --budget, or bounds that are rarer or system calls, would watch all",
-                            o.name,
-                            cost * 100.0,
-                            cut.summary.throughput_hz(),
-                            budget.cpu_per_s * 100.0
-                        ));
-                    }
+            let comparable = off_before == 0 && unmixed && complete;
+            o.adapter.set_inner(inner);
+            let step = if comparable {
+                o.adapter.step(&cut.summary, Some(&budget))
+            } else {
+                o.adapter.step_apart(&cut.summary, Some(&budget))
+            };
+            if let Some(row) = o.follow(&step, &table, now) {
+                cycles.push((o.name.clone(), row));
+            }
+            if step.screening_too_dear && !o.bounds.is_empty() {
+                let cost = budget.screen_s * cut.summary.throughput_hz();
+                o.bounds_off = (cost / budget.cpu_per_s.max(1e-9)).ceil().clamp(1.0, MOST_OFF) as u32;
+                if !std::mem::replace(&mut o.said_dear, true) {
+                    said.push(format!(
+                        "screening '{}' costs {:.2} % of a CPU at {:.0} operations/s, where it may cost {:.2} %: it is watched for a \
+                         part of the time; a larger --budget, or bounds that are rarer or system calls, would watch all",
+                        o.name,
+                        cost * 100.0,
+                        cut.summary.throughput_hz(),
+                        budget.cpu_per_s * 100.0
+                    ));
                 }
             }
             let quota_s = o.adapter.orders().quota_s.unwrap_or(budget.cpu_per_s * operations.config.revise_s);
