@@ -271,6 +271,13 @@ fn losses_widen_counts_means_and_quantiles() {
     let median = whole.rows[0].quantiles_ns[0].1;
     assert_eq!((median.low, median.high, median.source), (1_900.0, 2_100.0, Source::Exact));
 
+    // Timed as operations, not as calls.
+    r.windows = vec![WindowRow { sum_ns: 0, max_ns: 0, ..w.clone() }];
+    r.histograms.clear();
+    let bound = Report::from_recording(&r);
+    assert_eq!((bound.rows[0].mean_ns, bound.rows[0].calls.unwrap().value), (None, 1_000.0));
+
+    r.histograms = vec![HistogramRow { class_id: 1, low_ns: 1_900, high_ns: 2_100, count: 1_000 }];
     (w.attempted, w.dropped) = (1_100, 100);
     r.windows = vec![w];
     let lossy = Report::from_recording(&r);
