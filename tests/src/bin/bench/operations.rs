@@ -19,8 +19,19 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use std::path::PathBuf;
 
-/// Nobody, then the policies.
-const ARMS: [&str; 7] = ["alone", "none", "full", "uni", "inv", "adp", "tithe"];
+/// Nobody, then the policies; `-always`: with functions inside operations attached all the time.
+const ARMS: [&str; 8] = ["alone", "none", "full", "uni", "inv", "adp", "tithe", "uni-always"];
+/// Of those with the paper's constants, which take long.
+const PAPER_ARMS: &[&str] = ARMS.split_at(7).0.split_at(1).1;
+const QUOTIENTS: [(&str, &str); 7] = [
+    ("adp", "inv"),
+    ("adp", "uni"),
+    ("tithe", "adp"),
+    ("tithe", "inv"),
+    ("tithe", "uni"),
+    ("uni", "full"),
+    ("uni", "uni-always"),
+];
 /// Replays of the last full trace.
 const REPLAYS: u32 = 10;
 
@@ -53,6 +64,10 @@ fn results_path(part: &str) -> Result<PathBuf> {
     Ok(folder.join(format!("operations-{part}.json")))
 }
 
+fn arms(subject: &Subject) -> &'static [&'static str] {
+    if subject.paper { PAPER_ARMS } else { &ARMS }
+}
+
 /// Runs what is missing of a part.
 fn measure(subject: &Subject, options: &Options) -> Result<Results> {
     let path = results_path(subject.name)?;
@@ -65,8 +80,9 @@ fn measure(subject: &Subject, options: &Options) -> Result<Results> {
     while results.rounds.len() < options.rounds as usize {
         let turn = results.rounds.len();
         let mut round = Vec::new();
-        for i in 0..ARMS.len() {
-            let arm = ARMS[(turn + i) % ARMS.len()];
+        let arms = arms(subject);
+        for i in 0..arms.len() {
+            let arm = arms[(turn + i) % arms.len()];
             eprintln!("operations:{}: round {} of {}, {arm}", subject.name, turn + 1, options.rounds);
             let run = run::run(subject, arm, options.seconds_or(60));
             round.push(run.with_context(|| format!("{}, {arm}", subject.name))?);
@@ -255,9 +271,13 @@ pub fn operations(options: &Options) -> Result<String> {
                 continue;
             }
         };
-        ARMS.iter().for_each(|arm| row(&mut table, subject, &results, arm));
-        ARMS[2..].iter().for_each(|arm| cycles(&mut cycle_table, subject, &results, arm));
-        for (a, b) in [("adp", "inv"), ("adp", "uni"), ("tithe", "adp"), ("tithe", "inv"), ("tithe", "uni")] {
+        arms(subject).iter().for_each(|arm| row(&mut table, subject, &results, arm));
+        let sampling = arms(subject).iter().filter(|arm| !matches!(**arm, "alone" | "none"));
+        sampling.for_each(|arm| cycles(&mut cycle_table, subject, &results, arm));
+        for (a, b) in QUOTIENTS {
+            if !arms(subject).contains(&b) {
+                continue;
+            }
             let of = |figure: fn(&Seen) -> f64| results.quotient(a, b, |run| run.seen.as_ref().map(figure));
             quotients.row(&[
                 format!("{}, {a}/{b}", subject.name),

@@ -103,7 +103,11 @@ fn agent_arguments(subject: &Subject, policy: &str, seconds: u64) -> Vec<String>
             .to_vec();
     arguments.push("req=serve_request..request_served,class=arg0:str".to_owned());
     arguments.extend(["--measure".to_owned(), format!("{}:arg0", subject.measure)]);
-    arguments.extend(["--policy".to_owned(), policy.to_owned()]);
+    let name = policy.strip_suffix("-always");
+    arguments.extend(["--policy".to_owned(), name.unwrap_or(policy).to_owned()]);
+    if name.is_some() {
+        arguments.extend(["--adapt".to_owned(), "attach_share=false".to_owned()]);
+    }
     if !subject.paper {
         let reference = (seconds / 3).max(3);
         for setting in ["max_cycle_s=20", "baseline_s=1", &format!("inv_reference_s={reference}")] {
