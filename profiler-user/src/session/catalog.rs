@@ -33,6 +33,10 @@ impl Session {
             if self.attach.classes().iter().any(|c| c.candidate.key == key) {
                 continue;
             }
+            // Where it is of no use to them it is found again.
+            if self.for_operations.contains(&key) {
+                continue;
+            }
             let Some(wish) = self.selection.wish(&function) else { continue };
             // Whether return links are safe is known when the libraries are mapped.
             if self.loading == Some(Loading::Program) && wish.kind != RecordKind::Count {

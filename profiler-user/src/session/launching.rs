@@ -6,8 +6,8 @@
 //! Two steps, because at the exec stop nobody knows yet which libraries come: whether return links are safe is asked at
 //! the entry point. So a function of the program that is *counted* is attached before the first instruction (resolvers,
 //! pre-initialisers and calls from library constructors included); library functions, and functions that are timed or
-//! recorded, are attached at the entry point: before the program's own constructors and `main`, after those of the
-//! libraries.
+//! recorded, and those that operations are made of, are attached at the entry point: before the program's own constructors
+//! and `main`, after those of the libraries.
 
 use super::Phase;
 use super::Session;
@@ -67,6 +67,9 @@ impl Launched {
     pub(super) fn go(self, session: &mut Session, args: &RecordArgs) -> Result<(), Failure> {
         let Self::Held(mut held) = self else { return Ok(()) };
         session.own_cpu = STARTING_CPU;
+        // The symbols of a large program take seconds.
+        session.attach.governor().excuse();
+        session.for_operations = session.operation_functions(&args.operations);
         session.loading = Some(Loading::Program);
         session.attach_before_start()?;
         // Until it stops again the loader runs under the breakpoints of the first step.
@@ -76,6 +79,7 @@ impl Launched {
         session.sampling.modules_changed();
         session.start_metric(Wanted::named(args, &session.inspection)?)?;
         session.start_operations(&args.operations)?;
+        session.for_operations.clear();
         session.attach_operations();
         session.loading = Some(Loading::Libraries);
         session.attach_before_start()?;

@@ -52,6 +52,7 @@ use profiler_core::survey::Survey;
 use profiler_core::units::OverheadBudget;
 use progress::Progress;
 use sampling::Sampling;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Where the run stands.
@@ -126,6 +127,8 @@ struct Session {
     problem: Option<profiler_core::plan::Problem>,
     /// A launched program that does not run yet.
     loading: Option<launching::Loading>,
+    /// Functions that operations will be made of; until then nothing else takes them.
+    for_operations: BTreeSet<shares::FunctionKey>,
     /// `--only-named`: no survey, no discovery, everything named is traced.
     only_named: bool,
     /// `--sample-rate`.

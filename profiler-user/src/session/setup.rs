@@ -28,6 +28,7 @@ use profiler_core::controller::{Controller, ControllerConfig};
 use profiler_core::ledger::{Correction, Ledger, Merger};
 use profiler_core::plan::Problem;
 use profiler_core::recording::{AgentUse, FORMAT_VERSION, Losses, Meta};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -270,6 +271,7 @@ fn prepare(
         log,
         only_named: args.only_named,
         loading: None,
+        for_operations: BTreeSet::new(),
         plan_only: false,
         problem: None,
         fixed_rate_hz: args.sample_rate,

@@ -10,6 +10,7 @@ mod ends;
 mod errors;
 mod exact;
 mod forks;
+mod inside;
 mod launched;
 mod many;
 mod operations;

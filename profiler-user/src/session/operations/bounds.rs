@@ -10,23 +10,19 @@ use super::slices::SliceClock;
 use super::spec::{Bound, Bounds, ClassArgument, DIFFERENT, OperationArgs, OperationSpec};
 use super::{Kept, Operation, Operations, RESERVED_CLASSES};
 use crate::failure::Failure;
-use crate::inspect::{Function, Pattern};
-use crate::prober::operation::{
-    ARGUMENT_NONE, MEASURE_CALLS, MEASURE_NONE, OPERATION_BALANCE, OPERATION_BY_THREAD,
-};
+use crate::inspect::Function;
+use crate::prober::operation::{ARGUMENT_NONE, OPERATION_BALANCE, OPERATION_BY_THREAD};
 use crate::prober::{OperationControl, OperationCounters, SyscallBounds};
 use crate::target::LaunchUser;
 use profiler_core::adapt::decision::{slack_q16, threshold};
 use profiler_core::adapt::{Adapter, ClassId as OperationClassId};
 use profiler_core::class::{ClassId, ExitMode, RecordKind, SiteClass};
 use profiler_core::cost::Price;
-use profiler_core::recording::{NotObserved, OperationClassRow, OperationMeta};
-use std::collections::{BTreeMap, BTreeSet};
+use profiler_core::recording::{OperationClassRow, OperationMeta};
+use std::collections::BTreeMap;
 
 /// Functions that one begin or end may name.
-const MOST_FUNCTIONS: usize = 16;
-/// Functions inside operations.
-const MOST_INNER: usize = 500;
+pub(super) const MOST_FUNCTIONS: usize = 16;
 fn free() -> Price {
     Price::fixed(0.0)
 }
@@ -310,20 +306,8 @@ impl Session {
             .collect()
     }
 
-    fn functions_of(&self, pattern: &str) -> Result<Vec<Function>, String> {
-        let parsed = Pattern::parse(pattern).map_err(|error| error.to_string())?;
-        let found = self.inspection.resolve(&[parsed]);
-        match found.unmatched.first() {
-            None => Ok(found.functions),
-            Some(unmatched) if unmatched.suggestions.is_empty() => Err(unmatched.reason.to_string()),
-            Some(unmatched) => {
-                Err(format!("{}; similar: {}", unmatched.reason, unmatched.suggestions.join(", ")))
-            }
-        }
-    }
-
     /// A class that neither planner nor controller knows. `mask`: argument registers that the kernel side reads.
-    fn apart_class(
+    pub(super) fn apart_class(
         &mut self,
         function: &Function,
         role: OperationRole,
@@ -393,74 +377,5 @@ impl Session {
         class.exit_price = if entry_only { free() } else { exit_price };
         debug_assert!(class.hit_price.ns > 0.0 || class.candidate.entry_class == SiteClass::Stepped);
         Ok(id)
-    }
-
-    /// Classes of the functions inside operations.
-    fn inner_of(&mut self, args: &OperationArgs) -> Result<Vec<ClassId>, String> {
-        let mut inner = Vec::new();
-        let mut measured = BTreeSet::new();
-        if let Some(measure) = &args.measure {
-            let adds = measure.argument.map_or(MEASURE_CALLS, |k| k + 1);
-            let functions = self
-                .functions_of(&measure.function)
-                .map_err(|why| format!("--measure '{}': {why}", measure.function))?;
-            if functions.len() > MOST_FUNCTIONS {
-                return Err(format!(
-                    "--measure '{}' names {} functions; at most {MOST_FUNCTIONS} make a measure",
-                    measure.function,
-                    functions.len()
-                ));
-            }
-            let detailed = self.detail_functions(args)?;
-            for function in &functions {
-                let counts =
-                    detailed.iter().any(|d| (d.module, d.vaddr) == (function.module, function.vaddr));
-                let kind = if counts { RecordKind::Latency } else { RecordKind::Count };
-                let mask = measure.argument.map_or(0, |k| 1 << k);
-                let role = OperationRole::Inner { measure: adds, counts };
-                let id = self
-                    .apart_class(function, role, mask, kind)
-                    .map_err(|why| format!("--measure '{}': {why}", function.name))?;
-                measured.insert((function.module, function.vaddr));
-                inner.push(id);
-            }
-        }
-        let adds = if args.measure.is_some() { MEASURE_NONE } else { MEASURE_CALLS };
-        let mut beyond = 0_usize;
-        for function in self.detail_functions(args)? {
-            if measured.contains(&(function.module, function.vaddr)) {
-                continue;
-            }
-            if inner.len() >= MOST_INNER {
-                beyond += 1;
-                continue;
-            }
-            let role = OperationRole::Inner { measure: adds, counts: true };
-            // Of a pattern that names many some cannot be traced: that is said, and the others are.
-            if let Err(why) = self.apart_class(&function, role, 0, RecordKind::Latency) {
-                self.meta.not_observed.push(NotObserved { what: function.name.clone(), why });
-            } else if let Some(class) = self.attach.classes().last() {
-                inner.push(class.id);
-            }
-        }
-        if beyond > 0 {
-            self.meta.not_observed.push(NotObserved {
-                what: format!("{beyond} more functions inside operations"),
-                why: format!("at most {MOST_INNER} are watched inside operations; name fewer with --detail"),
-            });
-        }
-        Ok(inner)
-    }
-
-    fn detail_functions(&self, args: &OperationArgs) -> Result<Vec<Function>, String> {
-        if args.detail.is_empty() {
-            return Ok(self.selection.traced(&self.inspection));
-        }
-        let mut functions = Vec::new();
-        for pattern in &args.detail {
-            functions
-                .extend(self.functions_of(pattern).map_err(|why| format!("--detail '{pattern}': {why}"))?);
-        }
-        Ok(functions)
     }
 }

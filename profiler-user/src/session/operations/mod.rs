@@ -1,6 +1,6 @@
 //! Operations while the run goes on: which functions bound them, which of them are recorded, what is told about them.
 //!
-//! What: [`spec`] reads the command line; [`bounds`] makes classes of the functions, [`keep`] keeps them attached under quotas;
+//! What: [`spec`] reads the command line; [`bounds`] and [`inner`] make classes of the functions, [`keep`] keeps them attached under quotas;
 //! [`screens`] watches what system calls and [`tracepoints`] cost, which have none;
 //! [`slices`] attaches inner functions for a part of the time; [`window`] reads the kernel's counts once a revision, asks the policy (`profiler_core::adapt`) and writes its
 //! orders; [`hook`] runs `--on-cycle`. Why apart from planner and controller: bounds stay attached for every operation,
@@ -14,6 +14,7 @@ mod bounds;
 mod complete;
 mod cycles;
 mod hook;
+mod inner;
 mod keep;
 mod probes;
 mod screens;

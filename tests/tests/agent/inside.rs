@@ -1,0 +1,69 @@
+//! Functions inside operations: which of them are watched, and what is said of those that are not.
+
+use super::operations::sums;
+use super::{recording, start};
+use profiler_core::recording::Recording;
+use profiler_core::report::Report;
+use profiler_tests::program;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+/// `record ARGUMENTS -- requests`, which is told `commands`.
+fn launched(folder: &tempfile::TempDir, arguments: &[&str], commands: &str) -> (Report, Recording, String) {
+    let output = folder.path().join("run.tithe");
+    let mut child = Command::new(program("tithe"))
+        .args(["record", "--only-named", "--budget", "1000ms/s", "--policy", "full", "--format", "json"])
+        .args(["--rows", "1000", "--force", "-o"])
+        .arg(&output)
+        .args(arguments)
+        .arg("--")
+        .arg(program("requests"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("tithe was built");
+    let mut input = child.stdin.take().expect("stdin was piped");
+    input.write_all(commands.as_bytes()).expect("it reads");
+    drop(input);
+    let finished = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&finished.stderr).into_owned();
+    let text = String::from_utf8_lossy(&finished.stdout);
+    // What the target said comes before the report.
+    let report = text.find("\n{").or_else(|| text.starts_with('{').then_some(0));
+    let report = report.and_then(|i| serde_json::from_str(&text[i..]).ok());
+    (report.unwrap_or_else(|| panic!("{}: {text}; {said}", finished.status)), recording(&output), said)
+}
+
+/// A launched program's functions are counted before its first instruction, but for those that operations need.
+#[test]
+fn functions_that_are_traced_are_inside_operations_of_a_launched_program_too() {
+    let Some(folder) = start("functions_that_are_traced_are_inside_operations_of_a_launched_program_too")
+    else {
+        return;
+    };
+    // What is traced is the details, the measure, and the bound of an operation; the rest is counted.
+    let arguments = [
+        "--operation",
+        "req=handle,class=arg1:int",
+        "--trace",
+        "requests:step",
+        "--trace",
+        "requests:allocate",
+        "--count",
+        "handle",
+        "--count",
+        "requests:query",
+        "--measure",
+        "requests:allocate:arg0",
+    ];
+    let (report, recorded, said) = launched(&folder, &arguments, "serve 300 2 3\nquit\n");
+    assert_eq!(sums(&recorded, |w| w.population).values().sum::<u64>(), 600, "{said}");
+    // `step` 2, 3 and 4 times, `allocate` once.
+    assert_eq!(recorded.operations.iter().map(|r| r.calls).sum::<u64>(), 200 * (3 + 4 + 5), "{said}");
+    assert_eq!(recorded.operations.iter().map(|r| r.measure).sum::<u64>(), 200 * (100 + 200 + 300), "{said}");
+    let query = report.rows.iter().find(|r| r.name == "query").expect("it is counted");
+    assert_eq!(query.attempted, 600, "{said}");
+    let missed = &report.receipt.not_observed;
+    assert!(missed.is_empty(), "{missed:?}; {said}");
+}
