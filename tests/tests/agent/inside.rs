@@ -1,10 +1,11 @@
 //! Functions inside operations: which of them are watched, and what is said of those that are not.
 
-use super::operations::sums;
+use super::operations::{follow, stop, sums};
 use super::{recording, start};
 use profiler_core::recording::Recording;
 use profiler_core::report::Report;
 use profiler_tests::program;
+use profiler_tests::support::Target;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
@@ -66,4 +67,26 @@ fn functions_that_are_traced_are_inside_operations_of_a_launched_program_too() {
     assert_eq!(query.attempted, 600, "{said}");
     let missed = &report.receipt.not_observed;
     assert!(missed.is_empty(), "{missed:?}; {said}");
+}
+
+#[test]
+fn functions_that_two_patterns_name_are_watched_once() {
+    let Some(folder) = start("functions_that_two_patterns_name_are_watched_once") else { return };
+    let mut target = Target::start("requests");
+    let arguments = [
+        "--operation",
+        "req=handle",
+        "--detail",
+        "requests:ste*",
+        "--detail",
+        "requests:step",
+        "--policy",
+        "full",
+    ];
+    let agent = follow(&target, &folder, &arguments);
+    target.command("serve 200 1 1");
+    let (finished, recorded) = stop(agent);
+    assert_eq!(recorded.operations.iter().map(|r| r.calls).sum::<u64>(), 400, "{}", finished.messages);
+    let missed = &finished.report().receipt.not_observed;
+    assert!(missed.is_empty(), "{missed:?}; {}", finished.messages);
 }

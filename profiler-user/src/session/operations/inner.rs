@@ -57,7 +57,7 @@ impl Session {
     /// Classes of the functions inside operations.
     pub(super) fn inner_of(&mut self, args: &OperationArgs) -> Result<Vec<ClassId>, String> {
         let mut inner = Vec::new();
-        let mut measured = BTreeSet::new();
+        let mut seen = BTreeSet::new();
         if let Some(measure) = &args.measure {
             let adds = measure.argument.map_or(MEASURE_CALLS, |k| k + 1);
             let functions = self
@@ -80,14 +80,15 @@ impl Session {
                 let id = self
                     .apart_class(function, role, mask, kind)
                     .map_err(|why| format!("--measure '{}': {why}", function.name))?;
-                measured.insert((function.module, function.vaddr));
+                seen.insert((function.module, function.vaddr));
                 inner.push(id);
             }
         }
         let adds = if args.measure.is_some() { MEASURE_NONE } else { MEASURE_CALLS };
         let mut beyond = 0_usize;
         for function in self.detail_functions(args)? {
-            if measured.contains(&(function.module, function.vaddr)) {
+            // Two patterns may name it, and the measure.
+            if !seen.insert((function.module, function.vaddr)) {
                 continue;
             }
             if inner.len() >= MOST_INNER {
