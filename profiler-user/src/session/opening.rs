@@ -12,6 +12,38 @@ use std::collections::BTreeSet;
 /// Functions attached at a time through perf-event uprobes.
 const SLOW_LINKS: usize = 8;
 
+/// Who goes first where links are few: an operation without its bounds is nothing, one with some of its details is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Need {
+    Bound,
+    Inner,
+    Other,
+}
+
+impl Need {
+    fn of(role: Option<OperationRole>) -> Self {
+        match role {
+            None => Self::Other,
+            Some(OperationRole::Inner { .. }) => Self::Inner,
+            Some(_) => Self::Bound,
+        }
+    }
+}
+
+/// Those of `asked` for which `free` links are not enough. `waiting` are off now and will be asked for: they are not pushed out by
+/// what is needed less.
+fn surplus(asked: &[(ClassId, Need)], free: usize, waiting: &[Need]) -> Vec<ClassId> {
+    let mut asked = asked.to_vec();
+    asked.sort_by_key(|(_, need)| *need);
+    let mut left = free;
+    asked.retain(|(_, need)| {
+        let fits = left > waiting.iter().filter(|other| *other < need).count();
+        left -= usize::from(fits);
+        !fits
+    });
+    asked.into_iter().map(|(id, _)| id).collect()
+}
+
 impl Session {
     /// Opens windows of the plan's bursts: class, quota in hits, length in ns. Their clocks run from when they are open.
     pub(super) fn open_bursts(&mut self, bursts: &[(ClassId, u64, u64)]) {
@@ -159,11 +191,44 @@ impl Session {
             return;
         }
         let busy = self.attach.classes().iter().filter(|c| !c.is_off()).count();
-        for (id, _) in ready.drain(SLOW_LINKS.saturating_sub(busy).min(ready.len())..) {
+        let need = |id: ClassId| Need::of(self.attach.class(id).role);
+        let asked: Vec<(ClassId, Need)> = ready.iter().map(|(id, _)| (*id, need(*id))).collect();
+        let waiting: Vec<Need> = self
+            .operations_waiting()
+            .into_iter()
+            .filter(|id| !asked.iter().any(|(other, _)| other == id))
+            .map(need)
+            .collect();
+        let surplus = surplus(&asked, SLOW_LINKS.saturating_sub(busy), &waiting);
+        ready.retain(|(id, _)| !surplus.contains(id));
+        for id in surplus {
             self.attach.class_mut(id).refused = Some(format!(
                 "uprobes of this kernel are slow to detach, so at most {SLOW_LINKS} functions are traced at a time; \
                  Linux 6.6 brought better ones"
             ));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(needs: &[Need], free: usize, waiting: &[Need]) -> Vec<u32> {
+        let asked: Vec<_> = (0u32..).map(ClassId).zip(needs.iter().copied()).collect();
+        surplus(&asked, free, waiting).into_iter().map(|id| id.0).collect()
+    }
+
+    #[test]
+    fn few_links_go_to_the_bounds_of_operations_first() {
+        use Need::{Bound, Inner, Other};
+        // Inner functions are asked for first: no operation begins that lacks its calls.
+        assert_eq!(of(&[Inner, Inner, Inner, Bound, Bound], 4, &[]), [2]);
+        assert_eq!(of(&[Other, Inner, Bound], 1, &[]), [1, 0]);
+        assert_eq!(of(&[Other, Other], 2, &[]), [0u32; 0]);
+        // What is off for a while keeps its place.
+        assert_eq!(of(&[Other, Inner], 2, &[Bound]), [0]);
+        assert_eq!(of(&[Other, Bound], 2, &[Inner, Other]), [0]);
+        assert_eq!(of(&[Bound, Bound], 1, &[Inner]), [1]);
     }
 }

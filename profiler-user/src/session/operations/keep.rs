@@ -250,6 +250,17 @@ impl Session {
         inner.chain(bounds.map(|(kept, part)| (kept, part * bounds_ns, least))).map(hits).collect()
     }
 
+    /// Bounds and inner functions that are off and will be attached again.
+    pub(in crate::session) fn operations_waiting(&self) -> Vec<ClassId> {
+        let Some(operations) = &self.operations else { return Vec::new() };
+        let bounds = operations.list.iter().filter(|o| !o.lost).flat_map(|o| o.bounds.iter().copied());
+        let inner = if operations.policy == PolicyKind::None { &[][..] } else { &operations.inner };
+        bounds
+            .chain(inner.iter().map(|kept| kept.class))
+            .filter(|id| self.attach.class(*id).may_open())
+            .collect()
+    }
+
     fn say_refused(&mut self, id: ClassId) {
         let class = self.attach.class(id);
         if let Some(why) = &class.refused {
