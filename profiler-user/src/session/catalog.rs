@@ -15,6 +15,15 @@ use profiler_core::recording::NotObserved;
 /// A function must be on so many samples to be worth a look; two may be chance.
 const FEWEST_SAMPLES: u64 = 3;
 
+/// How `--trace` names a USDT probe, which is known as `usdt:PROVIDER:NAME`, and ` at PLACE` if it has several; nothing for a function.
+fn probe_pattern(module: &str, symbol: &str) -> String {
+    match symbol.split_once(" at ") {
+        _ if !symbol.starts_with("usdt:") => String::new(),
+        Some((probe, _)) => format!("'{module}:{probe} at *' "),
+        None => format!("'{module}:{symbol}' "),
+    }
+}
+
 impl Session {
     /// Makes classes of what the user named and, if `discover`, of the functions that the samples show.
     /// Functions that have a class already are left alone. The new classes, hottest first.
@@ -99,8 +108,9 @@ impl Session {
         if self.attach.kernel().tier() == Tier::C && !module.main && !wish.must {
             return Err(format!(
                 "this kernel (Linux 6.6 to 6.9) cannot keep a probe to one process, so all that use {} would pay for it; \
-                 --trace names it to do so all the same",
-                module.name
+                 --trace {}names it to do so all the same",
+                module.name,
+                probe_pattern(&module.name, &function.symbol)
             ));
         }
         Ok(id)

@@ -1,6 +1,6 @@
 //! Functions inside operations: which of them are watched, and what is said of those that are not.
 
-use super::operations::{follow, stop, sums};
+use super::operations::{follow, refused, stop, sums};
 use super::{recording, sleep_ms, start};
 use profiler_core::recording::Recording;
 use profiler_core::report::Report;
@@ -137,5 +137,36 @@ fn an_operation_with_more_details_than_links_keeps_its_bound() {
     assert_eq!(missed, ["many0006", "many0007"], "{said}");
     // To detach them takes 0.1 to 0.3 s each: no slices.
     assert!(!said.contains("in slices at random"), "{said}");
+    target.assert_text_original();
+}
+
+/// On Linux 6.6 to 6.9 a probe in a shared library is one in every process that uses it.
+#[test]
+fn where_others_would_pay_libraries_are_left_alone_unless_trace_names_them() {
+    let Some(folder) = start("where_others_would_pay_libraries_are_left_alone_unless_trace_names_them")
+    else {
+        return;
+    };
+    let mut target = Target::start("requests");
+    let load = format!("load {}", program("libmany.so").display());
+    assert_eq!(target.command(&load).number("loaded"), 1);
+    let tier = ["--force-tier", "C", "--operation"];
+    let why = "all that use libmany.so would pay for it; --trace names it to do so all the same";
+    for wish in [&["req=libmany.so:many0001"][..], &["req=handle", "--measure", "libmany.so:many0001:arg0"]] {
+        let said = refused(&target, &folder, &[&tier, wish].concat());
+        assert!(said.starts_with("exit 2: ") && said.contains(why), "{said}");
+    }
+    let detail =
+        ["req=handle", "--policy", "full", "--detail", "libmany.so:many10*", "--detail", "requests:step"];
+    for (named, missed) in [(&[][..], 11), (&["--trace", "libmany.so:many10*"], 0)] {
+        let agent = follow(&target, &folder, &[&tier, &detail[..], named].concat());
+        target.command("serve 100 1 1");
+        let (finished, recorded) = stop(agent);
+        assert_eq!(recorded.operations.iter().map(|r| r.calls).sum::<u64>(), 200, "{}", finished.messages);
+        // Of a hundred functions ten are named.
+        let said = &finished.report().receipt.not_observed;
+        assert_eq!(said.len(), missed, "{said:?}");
+        assert_eq!(said.iter().any(|n| n.why.contains(why)), named.is_empty(), "{said:?}");
+    }
     target.assert_text_original();
 }

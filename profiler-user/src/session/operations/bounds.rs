@@ -308,6 +308,12 @@ impl Session {
             .collect()
     }
 
+    /// To be named here is no leave to make other processes pay (tier C): that is `--trace`.
+    pub(super) fn apart_wish(&self, function: &Function, kind: RecordKind) -> Wish {
+        let must = self.selection.wish(function).is_some_and(|wish| wish.must);
+        Wish { kind, weight: 1.0, must, named: true, force_return_link: false }
+    }
+
     /// A class that neither planner nor controller knows. `mask`: argument registers that the kernel side reads.
     pub(super) fn apart_class(
         &mut self,
@@ -321,8 +327,7 @@ impl Session {
             return Err("it is watched for something else already (another operation, --progress)".to_owned());
         }
         // Priced as a call that is recorded, which does about as much in the kernel.
-        let wish =
-            Wish { kind: RecordKind::Record, weight: 1.0, must: true, named: true, force_return_link: false };
+        let wish = self.apart_wish(function, RecordKind::Record);
         let id = self.add_class(function, key, wish)?;
         let whole = matches!(role, OperationRole::Whole(_));
         let entry_only = match role {

@@ -9,10 +9,12 @@ use crate::inspect::{Function, Pattern};
 use crate::prober::operation::{MEASURE_CALLS, MEASURE_NONE};
 use profiler_core::class::{ClassId, RecordKind};
 use profiler_core::recording::NotObserved;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Functions inside operations.
 const MOST_INNER: usize = 500;
+/// Functions that are named where all of them are refused for the same reason.
+const MOST_NAMES: usize = 10;
 
 impl Session {
     /// The functions that are mapped and that operations will be made of: nothing else may take them before.
@@ -86,6 +88,7 @@ impl Session {
         }
         let adds = if args.measure.is_some() { MEASURE_NONE } else { MEASURE_CALLS };
         let mut beyond = 0_usize;
+        let mut refused: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for function in self.detail_functions(args)? {
             // Two patterns may name it, and the measure.
             if !seen.insert((function.module, function.vaddr)) {
@@ -98,10 +101,17 @@ impl Session {
             let role = OperationRole::Inner { measure: adds, counts: true };
             // Of a pattern that names many some cannot be traced: that is said, and the others are.
             if let Err(why) = self.apart_class(&function, role, 0, RecordKind::Latency) {
-                self.meta.not_observed.push(NotObserved { what: function.name.clone(), why });
+                refused.entry(why).or_default().push(function.name.clone());
             } else if let Some(class) = self.attach.classes().last() {
                 inner.push(class.id);
             }
+        }
+        for (why, mut names) in refused {
+            let more = names.len().saturating_sub(MOST_NAMES);
+            names.truncate(MOST_NAMES);
+            names.extend((more > 0).then(|| format!("{more} more functions inside operations")));
+            let missed = names.into_iter().map(|what| NotObserved { what, why: why.clone() });
+            self.meta.not_observed.extend(missed);
         }
         if beyond > 0 {
             self.meta.not_observed.push(NotObserved {

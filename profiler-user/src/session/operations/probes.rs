@@ -1,7 +1,7 @@
 //! USDT probes as bounds: a class for each place of a probe.
 
 use super::super::Session;
-use super::super::class::{OperationRole, Wish};
+use super::super::class::OperationRole;
 use super::super::shares::FunctionKey;
 use super::spec::ClassArgument;
 use crate::inspect::{ProbeSite, register_argument};
@@ -52,8 +52,7 @@ impl Session {
         if self.attach.classes().iter().any(|c| c.candidate.key == key) {
             return Err("it is watched for something else already (another operation, --progress)".to_owned());
         }
-        let wish =
-            Wish { kind: RecordKind::Count, weight: 1.0, must: true, named: true, force_return_link: false };
+        let wish = self.apart_wish(&place.function, RecordKind::Count);
         let id = self.add_class_at(&place.function, key, wish, place.sites.clone())?;
         // Priced as a call that is recorded, which does about as much in the kernel.
         let candidate = self.attach.class(id).candidate.clone();
