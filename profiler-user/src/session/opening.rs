@@ -30,6 +30,12 @@ impl Need {
     }
 }
 
+/// Whether a class is attached again that was taken off for a while. `kept`: somebody still wants it; `inner`: functions inside
+/// operations are wanted now. Between slices they would be attached to be detached at once.
+fn comes_back(role: Option<OperationRole>, kept: bool, inner: bool) -> bool {
+    kept && (inner || Need::of(role) != Need::Inner)
+}
+
 /// Those of `asked` for which `free` links are not enough. `waiting` are off now and will be asked for: they are not pushed out by
 /// what is needed less.
 fn surplus(asked: &[(ClassId, Need)], free: usize, waiting: &[Need]) -> Vec<ClassId> {
@@ -90,7 +96,10 @@ impl Session {
         let mut wanted: Vec<_> = quotas
             .iter()
             .copied()
-            .filter(|(id, _)| self.controller.is_attached(*id) || self.is_apart(*id))
+            .filter(|(id, _)| {
+                let kept = self.controller.is_attached(*id) || self.is_apart(*id);
+                comes_back(self.attach.class(*id).role, kept, self.inner_is_wanted())
+            })
             .collect();
         // Inner functions, ends, begins: no operation begins that lacks its calls or its end.
         wanted.sort_by_key(|(id, _)| match self.attach.class(*id).role {
@@ -213,6 +222,15 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn functions_inside_come_back_with_their_slice() {
+        let inner = Some(OperationRole::Inner { measure: 0, counts: true });
+        for role in [None, Some(OperationRole::Whole(0)), Some(OperationRole::End(0)), inner] {
+            assert!(comes_back(role, true, true) && !comes_back(role, false, true));
+            assert_eq!(comes_back(role, true, false), role != inner, "{role:?}");
+        }
+    }
 
     fn of(needs: &[Need], free: usize, waiting: &[Need]) -> Vec<u32> {
         let asked: Vec<_> = (0u32..).map(ClassId).zip(needs.iter().copied()).collect();

@@ -261,6 +261,11 @@ impl Session {
             .collect()
     }
 
+    /// Functions inside operations are to be attached now.
+    pub(in crate::session) fn inner_is_wanted(&self) -> bool {
+        self.operations.as_ref().is_some_and(|o| o.inner_off == 0 && o.slices.are_wanted())
+    }
+
     fn say_refused(&mut self, id: ClassId) {
         let class = self.attach.class(id);
         if let Some(why) = &class.refused {
