@@ -5,7 +5,7 @@ use super::{recording, sleep_ms, start};
 use profiler_core::recording::Recording;
 use profiler_core::report::Report;
 use profiler_tests::program;
-use profiler_tests::support::Target;
+use profiler_tests::support::{Target, monotonic_ns};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
@@ -169,4 +169,48 @@ fn where_others_would_pay_libraries_are_left_alone_unless_trace_names_them() {
         assert_eq!(said.iter().any(|n| n.why.contains(why)), named.is_empty(), "{said:?}");
     }
     target.assert_text_original();
+}
+
+/// Without slices: functions inside are detached in baselines, and one of them is not there when they come back.
+#[test]
+fn a_function_whose_library_is_gone_is_left_out_in_the_end() {
+    let Some(folder) = start("a_function_whose_library_is_gone_is_left_out_in_the_end") else { return };
+    let mut target = Target::start("requests");
+    let load = format!("load {}", program("libplugin.so").display());
+    assert_eq!(target.command(&load).number("loaded"), 1);
+    let arguments = [
+        "--operation",
+        "req=handle",
+        "--detail",
+        "libplugin.so:plugin_function",
+        "--detail",
+        "requests:step",
+        "--policy",
+        "adp",
+        "--adapt",
+        "attach_share=false",
+        "--adapt",
+        "max_cycle_s=1",
+        "--adapt",
+        "revise_s=0.2",
+        "--adapt",
+        "baseline_s=0.4",
+    ];
+    let mut agent = follow(&target, &folder, &arguments);
+    target.command("start 500 1 1");
+    sleep_ms(1_000);
+    assert_eq!(target.command("unload").number("unloaded"), 1);
+    agent.wait_message("plugin_function cannot be attached now (is its library mapped?)");
+    agent.wait_message("plugin_function is left out");
+    let left_ns = monotonic_ns();
+    sleep_ms(3_000);
+    target.command("stop");
+    let (finished, recorded) = stop(agent);
+    let said = &finished.messages;
+    let after = recorded.operations.iter().filter(|o| o.begin_ns > left_ns).count();
+    assert!(after > 20 && recorded.operations.iter().all(|o| o.calls == 2), "{after}; {said}");
+    let missed = &finished.report().receipt.not_observed;
+    assert!(missed.iter().any(|n| n.what == "plugin_function"), "{missed:?}; {said}");
+    assert_eq!(said.matches("cannot be attached now").count(), 1, "{said}");
+    assert!(target.is_alive());
 }

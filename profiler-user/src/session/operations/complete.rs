@@ -2,11 +2,14 @@
 
 use super::super::Session;
 use super::super::attach::now_ns;
-use super::super::class::LiveClass;
 use super::keep::TRIP_NS;
 use super::window::switch;
 use super::{Kept, Operations};
+use profiler_core::class::ClassId;
 use profiler_core::recording::ChangeKind;
+
+/// So often a function is not there, one time after the other, before it is left out.
+pub(super) const MOST_MISSES: u32 = 5;
 
 /// Whether inner functions can all be attached for a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,7 +104,8 @@ impl Session {
         let opening = operations.slices.is_opening() && operations.inner_off == 0;
         if opening && inner_wanted && !(tried && all && !table.lacks_details()) {
             if tried {
-                self.give_slice_up();
+                // Nobody pays for the others until the next one.
+                operations.slices.give_up();
             }
             return;
         }
@@ -130,31 +134,45 @@ impl Session {
         self.record_operations();
     }
 
-    /// Not all could be attached: nothing is recorded in this slice, and nobody pays for the others until the next one.
-    fn give_slice_up(&mut self) {
+    /// Looks at what was to be attached just now. Where nothing is known against it, its library is not mapped: that is said. An inner
+    /// function is tried again every two seconds, and left out in the end, so that the others are recorded.
+    pub(super) fn note_missing(&mut self, tried: &[ClassId]) {
         let now = now_ns();
         let storm = self.children.is_storm();
-        let Some(operations) = &mut self.operations else { return };
-        operations.slices.give_up();
+        let Some(operations) = self.operations.as_mut().filter(|_| !storm) else { return };
         let attach = &self.attach;
         let missing = |k: &&mut Kept| {
-            let class: &LiveClass = attach.class(k.class);
             // One that has tripped meanwhile says so itself.
-            class.may_open() && !k.tripped && now >= k.next_ns
+            tried.contains(&k.class) && attach.class(k.class).may_open() && !k.tripped
         };
-        let mut said = Vec::new();
-        for kept in operations.inner.iter_mut().filter(missing).filter(|_| !storm) {
+        let (mut said, mut left_out) = (Vec::new(), Vec::new());
+        for kept in operations.inner.iter_mut().filter(missing) {
             kept.next_ns = now + 2 * TRIP_NS;
-            if kept.trips == 0 {
-                said.push(kept.class);
+            kept.missed += 1;
+            if kept.missed >= MOST_MISSES {
+                left_out.push(kept.class);
+            } else if kept.missed == 1 {
+                said.push((kept.class, "nothing is recorded until it can, or has been left out"));
             }
-            kept.trips += 1;
         }
-        for id in said {
+        for kept in operations.bounds.iter_mut().filter(missing) {
+            kept.missed = kept.missed.saturating_add(1);
+            if kept.missed == MOST_MISSES {
+                said.push((kept.class, "its operation is not watched until it can"));
+            }
+        }
+        for (id, then) in said {
             let name = &self.attach.class(id).candidate.name;
-            let text = format!(
-                "{name} cannot be attached now (is its library mapped?): nothing is recorded until it can"
-            );
+            let text = format!("{name} cannot be attached now (is its library mapped?): {then}");
+            self.progress.note(&text);
+            self.note_change(ChangeKind::Refused, Some(id), text);
+        }
+        for id in left_out {
+            // The report lists it as not observed.
+            let why = "its library was not mapped any more when it was to be attached again";
+            self.attach.class_mut(id).refused = Some(why.to_owned());
+            let name = &self.attach.class(id).candidate.name;
+            let text = format!("{name} is left out: {why}; operations are recorded without its calls");
             self.progress.note(&text);
             self.note_change(ChangeKind::Refused, Some(id), text);
         }

@@ -4,7 +4,7 @@ use super::super::Session;
 use super::super::attach::now_ns;
 use super::super::class::{Ending, OperationRole};
 use super::super::overhead::Comparison;
-use super::complete::Ready;
+use super::complete::{MOST_MISSES, Ready};
 use super::{Kept, Operation, Operations, spending};
 use crate::prober::operation::OPERATION_MONITORING;
 use profiler_core::adapt::PolicyKind;
@@ -104,6 +104,7 @@ impl Session {
             let class = self.attach.class(id);
             let inside = matches!(class.role, Some(OperationRole::Inner { .. }));
             if class.is_open() {
+                kept.missed = 0;
                 if !attach && (pause || !lingers) {
                     if inside && !std::mem::replace(&mut ended, true) {
                         // What is still recorded would lack calls from here on.
@@ -136,6 +137,8 @@ impl Session {
             for (id, _) in &wanted {
                 self.say_refused(*id);
             }
+            let tried: Vec<ClassId> = wanted.iter().map(|(id, _)| *id).collect();
+            self.note_missing(&tried);
         }
         if begun {
             self.note_complete(inner_wanted, tried);
@@ -278,7 +281,10 @@ impl Session {
         let Some(operations) = &self.operations else { return };
         let waits = |kept: &Kept| {
             let class = self.attach.class(kept.class);
-            class.may_open() && !class.is_open() && kept.trips == 0
+            // Nobody waits for what is not there.
+            let inside = matches!(class.role, Some(OperationRole::Inner { .. }));
+            let is_missing = kept.missed >= if inside { 1 } else { MOST_MISSES };
+            class.may_open() && !class.is_open() && kept.trips == 0 && !is_missing
         };
         // Nothing is attached inside where nothing is ever recorded.
         let inner = if operations.policy == PolicyKind::None { &[][..] } else { &operations.inner };

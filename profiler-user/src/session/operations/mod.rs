@@ -140,6 +140,8 @@ struct Kept {
     next_ns: u64,
     /// The breaker took it off so many times in a row.
     trips: u32,
+    /// So many times in a row it was not there when it was to be attached.
+    missed: u32,
     /// Its own quota has ended its window, and that was not looked at yet.
     tripped: bool,
     /// Hits and ends when quotas were given last, and what they have cost since `second_ns`, ns.
@@ -151,7 +153,16 @@ struct Kept {
 
 impl Kept {
     fn new(class: ClassId) -> Self {
-        Self { class, next_ns: 0, trips: 0, tripped: false, seen: (0, 0), took_ns: 0.0, before_ns: 0.0 }
+        Self {
+            class,
+            next_ns: 0,
+            trips: 0,
+            missed: 0,
+            tripped: false,
+            seen: (0, 0),
+            took_ns: 0.0,
+            before_ns: 0.0,
+        }
     }
 }
 
