@@ -21,9 +21,8 @@ use profiler_core::recording::{MeasuredOverhead, NotObserved};
 use profiler_core::stats::overhead::{self as estimate, ProgressWindow};
 use rand::{RngExt, SeedableRng};
 
-/// Length of a window, ns, or of a part of it where the metric is slow. The target's cost per unit wanders within seconds,
-/// so many short windows beat few long ones; below 0.1 s the CPU clock's tick (4 ms per running thread) gets too
-/// large a part.
+/// Length of a window, ns, or of a part of it where the metric is slow. The target's cost per unit wanders within seconds, so many short
+/// windows beat few long ones; below 0.1 s the CPU clock's tick (4 ms per running thread) gets too large a part.
 const WINDOW_NS: u64 = 100_000_000;
 /// Parts of the longest window.
 const MOST_PARTS: usize = 8;
@@ -419,8 +418,8 @@ impl Session {
                     self.attach.classes().iter().filter(|x| x.is_open()).map(|x| x.id).collect();
                 c.staying = self.staying_bounds();
                 c.staying.extend(c.metric.classes());
-                let others = open.into_iter().filter(|id| !c.staying.contains(id));
-                c.again = others.map(|id| (id, self.attach.quota(id))).collect();
+                let others = open.iter().filter(|id| !c.staying.contains(id));
+                c.again = others.map(|id| (*id, self.attach.quota(*id))).collect();
                 self.hold_operations();
                 for (id, _) in &c.again {
                     self.attach.close(&self.target, *id, Ending::Drain);
