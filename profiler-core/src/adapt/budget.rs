@@ -20,8 +20,6 @@ pub struct Capped {
     pub quota_s: f64,
     /// The budget took something away.
     pub limited: bool,
-    /// Screening alone is dearer than the budget: the bounding probes have to be detached.
-    pub screening_too_dear: bool,
 }
 
 impl OperationBudget {
@@ -42,12 +40,7 @@ impl OperationBudget {
             _ => 0.0,
         };
         let most = if operations_hz > 0.0 { affordable_hz / operations_hz } else { 1.0 };
-        Capped {
-            rate: rate.min(most).max(0.0),
-            quota_s: left * window_s.max(0.0),
-            limited: most < rate,
-            screening_too_dear: self.screen_s * operations_hz > self.cpu_per_s,
-        }
+        Capped { rate: rate.min(most).max(0.0), quota_s: left * window_s.max(0.0), limited: most < rate }
     }
 }
 
@@ -68,7 +61,7 @@ mod tests {
         let free = budget.cap(0.5, 10.0, 1.0);
         assert!(free.rate == 0.5 && !free.limited && (free.quota_s - 0.01999).abs() < 1e-12, "{free:?}");
         let dear = budget.cap(0.5, 30_000.0, 1.0);
-        assert!(dear.rate == 0.0 && dear.quota_s == 0.0 && dear.screening_too_dear, "{dear:?}");
+        assert!(dear.rate == 0.0 && dear.quota_s == 0.0, "{dear:?}");
         assert_eq!(OperationBudget { record_s: f64::NAN, ..budget }.cap(0.5, 10.0, 1.0).rate, 0.0);
     }
 

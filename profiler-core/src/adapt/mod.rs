@@ -15,6 +15,7 @@
 //! | [`policy`] | `adp`, `inv`, `uni`, `full`, `none`, `tithe`, one step a window | §4.1.2 |
 //! | [`allocate`], [`tithe`] | which class gets how much of what may be recorded | ours |
 //! | [`budget`] | what is affordable | ours |
+//! | [`portions`] | what each of several operations may take of it | ours |
 //! | [`attach`] | for which share of the time the functions inside are attached | ours |
 //! | [`strata`] | means with intervals from samples of changing rates | ours |
 //! | [`replay`], [`generate`] | what a policy would have recorded of a trace | ours |
@@ -32,6 +33,7 @@ pub mod evaluate;
 pub mod generate;
 pub mod orders;
 pub mod policy;
+pub mod portions;
 pub mod rate;
 pub mod reference;
 pub mod replay;

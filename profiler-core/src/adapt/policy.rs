@@ -28,8 +28,6 @@ pub struct Step {
     pub new_cycle: bool,
     /// The budget lowered the rate.
     pub limited: bool,
-    /// Screening alone is dearer than the budget: the caller has to detach the operation's bounds.
-    pub screening_too_dear: bool,
 }
 
 /// A policy with its state.
@@ -180,16 +178,7 @@ impl Adapter {
         let rate = capped.map_or(rate, |c| c.rate);
         let quota_s = capped.map(|c| c.quota_s);
         self.order(rate, monitoring, quota_s, operations_hz, budget);
-        Step {
-            orders: self.orders.clone(),
-            revision,
-            comparison,
-            evaluation,
-            release,
-            new_cycle,
-            limited,
-            screening_too_dear: capped.is_some_and(|c| c.screening_too_dear),
-        }
+        Step { orders: self.orders.clone(), revision, comparison, evaluation, release, new_cycle, limited }
     }
 
     fn evaluate(&self) -> Evaluation {
@@ -225,7 +214,6 @@ impl Adapter {
             release: None,
             new_cycle: false,
             limited: false,
-            screening_too_dear: false,
         }
     }
 

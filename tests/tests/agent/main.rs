@@ -14,6 +14,7 @@ mod inside;
 mod launched;
 mod many;
 mod operations;
+mod portions;
 mod probes;
 mod progress;
 mod replan;

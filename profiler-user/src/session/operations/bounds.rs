@@ -6,6 +6,7 @@ use super::super::class::{OperationRole, Wish};
 use super::super::shares::FunctionKey;
 use super::hook::CycleHook;
 use super::screens::Screen;
+use super::share::Starved;
 use super::slices::SliceClock;
 use super::spec::{Bound, Bounds, ClassArgument, DIFFERENT, OperationArgs, OperationSpec};
 use super::{Kept, Operation, Operations, RESERVED_CLASSES};
@@ -15,6 +16,7 @@ use crate::prober::operation::{ARGUMENT_NONE, OPERATION_BALANCE, OPERATION_BY_TH
 use crate::prober::{OperationControl, OperationCounters, SyscallBounds, Tier};
 use crate::target::LaunchUser;
 use profiler_core::adapt::decision::{slack_q16, threshold};
+use profiler_core::adapt::portions::Demand;
 use profiler_core::adapt::{Adapter, ClassId as OperationClassId};
 use profiler_core::class::{ClassId, ExitMode, RecordKind, SiteClass};
 use profiler_core::cost::Price;
@@ -124,6 +126,8 @@ impl Session {
                 cycle_since_ns: now,
                 record_ns: 0.0,
                 screen_ns,
+                demand: Demand::default(),
+                starved: Starved::default(),
                 bounds_off: 0,
                 off_until_ns: 0,
                 lost: false,

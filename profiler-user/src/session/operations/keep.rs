@@ -30,8 +30,8 @@ impl Operations {
     /// A bound of which the quota is used up takes all bounds of its operation off: begins without ends, and ends without begins, cost as
     /// much and say nothing. They come back together when on average they took half of what their operation may.
     fn pause_tripped(&mut self, now: u64, allowed_ns: f64) {
+        let each_ns = allowed_ns / self.live().max(1) as f64;
         let Self { list, bounds, .. } = self;
-        let each_ns = allowed_ns / list.len().max(1) as f64;
         for o in list {
             let own = |kept: &&mut Kept| o.bounds.contains(&kept.class);
             let (mut took_ns, mut tripped) = (0.0, false);
@@ -308,7 +308,7 @@ impl Session {
         let now = now_ns();
         let kernel = self.attach.kernel().operations().clone();
         let Some(operations) = &mut self.operations else { return };
-        let share = budget / operations.list.len().max(1) as f64;
+        let share = budget / operations.live().max(1) as f64;
         for o in &mut operations.list {
             o.monitoring = o.adapter.orders().monitoring && !o.lost;
             (o.since_ns, o.looked_ns, o.cycle_since_ns, o.watched_ns) = (now, now, now, 0);

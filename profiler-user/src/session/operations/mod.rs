@@ -2,13 +2,13 @@
 //!
 //! What: [`spec`] reads the command line; [`bounds`] and [`inner`] make classes of the functions, [`keep`] keeps them attached under quotas;
 //! [`screens`] watches what system calls and [`tracepoints`] cost, which have none;
-//! [`slices`] attaches inner functions for a part of the time; [`window`] reads the kernel's counts once a revision, asks the policy (`profiler_core::adapt`) and writes its
+//! [`share`] divides the budget among operations; [`slices`] attaches inner functions for a part of the time; [`window`] reads the kernel's counts once a revision, asks the policy (`profiler_core::adapt`) and writes its
 //! orders; [`hook`] runs `--on-cycle`. Why apart from planner and controller: bounds stay attached for every operation,
 //! recorded or not, and inner functions follow the policy. Both keep to a share of the budget that the plan leaves alone.
 //!
 //! The budget of operations: screening (the bounds) comes first, then hits of inner functions outside recorded operations,
-//! which pay their traps all the same; what is left records. Where one of the first two is dearer than the whole, it is taken
-//! off for whole revision windows.
+//! which pay their traps all the same; what is left records. Where one of the first two is too dear (screening: all operations
+//! together), it is taken off for whole revision windows.
 
 mod bounds;
 mod complete;
@@ -18,6 +18,7 @@ mod inner;
 mod keep;
 mod probes;
 mod screens;
+mod share;
 mod slices;
 mod spec;
 mod spending;
@@ -33,10 +34,12 @@ use crate::failure::Failure;
 use crate::prober::OFF_CPU_UNKNOWN;
 use crate::prober::{MAX_OPERATIONS, OperationCounters, OperationReader, OperationRecord, OperationTable};
 use hook::CycleHook;
+use profiler_core::adapt::portions::Demand;
 use profiler_core::adapt::{AdaptConfig, Adapter, PolicyKind};
 use profiler_core::class::ClassId;
 use profiler_core::recording::{ChangeKind, NotObserved, OperationClassRow, OperationRow};
 use screens::Screen;
+use share::Starved;
 use slices::SliceClock;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -117,6 +120,9 @@ struct Operation {
     record_ns: f64,
     /// Price of screening one operation, ns.
     screen_ns: f64,
+    /// What it took in the last window in which it was watched.
+    demand: Demand,
+    starved: Starved,
     /// Windows for which bounds stay off, because screening is too dear.
     bounds_off: u32,
     /// Its bounds stay off until this time, ktime ns: one of them has used up its quota.
@@ -430,6 +436,10 @@ impl Session {
                     self.meta.warnings.push(format!("operation '{}': {n} {text}", o.name));
                 }
             };
+            warn(
+                o.starved.worth_a_warning(o.sample),
+                "windows in which requests were counted and timed, but nothing was left of what operations may cost to record one; fewer operations, or a larger --budget, would leave more",
+            );
             warn(
                 own.unmatched,
                 "ends without a begin, begins whose end was not seen (functions were detached meanwhile: a comparison of the overhead, \

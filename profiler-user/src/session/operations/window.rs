@@ -17,8 +17,6 @@ use profiler_core::recording::{
 };
 use profiler_core::stats::moments::Moments;
 
-/// Windows that bounds that are too dear stay off at most.
-const MOST_OFF: f64 = 60.0;
 /// Inner functions stay attached for so long after recording was switched off, so that operations in flight end with all
 /// their calls, ns.
 const LINGER_NS: u64 = 50_000_000;
@@ -29,14 +27,14 @@ const KEPT: f64 = 0.8;
 const OUTSIDE_SHARE: f64 = 0.8;
 
 /// What one operation did in a window.
-struct Cut {
+pub(super) struct Cut {
     rows: Vec<OperationWindowRow>,
-    summary: WindowSummary,
-    begun: u64,
+    pub(super) summary: WindowSummary,
+    pub(super) begun: u64,
     recorded: u64,
     cost_ns: u64,
     ended_recorded: u64,
-    screened: u64,
+    pub(super) screened: u64,
 }
 
 fn moments(sums: &Sums) -> Moments {
@@ -176,7 +174,6 @@ impl Session {
             self.writer.send(names);
         }
         let attach_s = self.cost.attach.seconds();
-        let count = operations.list.len().max(1) as f64;
         let mut said = Vec::new();
         let mut quotas = Vec::new();
         let mut rows = Vec::new();
@@ -222,7 +219,10 @@ impl Session {
         operations.inner_off = operations.inner_off.saturating_sub(1);
         let times = cuts.iter().flat_map(|cut| cut.summary.classes.iter().map(|c| &c.population));
         operations.slices.learn(inner_ns * 1e-9, times);
-        let inner = operations.inner_cost(factor, attach_s, (allowed - screening).max(0.0));
+        operations.learn_demands(&cuts, elapsed_s, factor, syscalls_ns, self.cost.tracepoint.ns);
+        // What screening costs does not depend on what is left for recording.
+        let screens: f64 = operations.portions(allowed).iter().map(|p| p.screening).sum();
+        let inner = operations.inner_cost(factor, attach_s, (allowed - screens).max(0.0));
         // In slices all that is attached records, unless not all could be attached.
         let gave_up = operations.slices.take_gave_up();
         let outside_fixed = if inner.is_some() && !gave_up { 0.0 } else { outside };
@@ -239,14 +239,17 @@ impl Session {
             }
         }
         let inner_off = operations.inner_off > 0;
+        // What is taken off for a while costs that much less on average.
+        let outside_mean = outside_fixed / (1.0 + f64::from(operations.inner_off));
+        let mut given = operations.portions(allowed - outside_mean).into_iter();
         for (o, cut) in operations.list.iter_mut().zip(cuts) {
             rows.extend(cut.rows);
+            let Some(portion) = (!o.lost).then(|| given.next()).flatten() else {
+                o.monitoring = false;
+                continue;
+            };
             if o.bounds_off > 0 {
                 o.bounds_off -= 1;
-                continue;
-            }
-            if o.lost {
-                o.monitoring = false;
                 continue;
             }
             // Its rate is that of the watched time, and nothing costs anything in the rest.
@@ -254,11 +257,15 @@ impl Session {
             let record_ns = o.record_ns.max(own_ns) * factor;
             // In a slice all operations pay, and what is hit outside operations, too.
             let of_slice_ns = inner.map_or(0.0, |i| i.attached / begun_hz.max(1.0) * 1e9 + own_ns * factor);
+            let screen_s = o.screen_ns * 1e-9 * o.screen_factor(factor) * watched;
+            let screening = screen_s * cut.summary.throughput_hz();
             let budget = OperationBudget {
-                cpu_per_s: ((allowed - outside_fixed) / count).max(0.0),
+                cpu_per_s: portion.recording + screening,
                 record_s: record_ns.max(of_slice_ns) * 1e-9 * watched,
-                screen_s: o.screen_ns * 1e-9 * o.screen_factor(factor) * watched,
+                screen_s,
             };
+            let left_s = portion.recording * operations.config.revise_s;
+            said.extend(o.note_quota(operations.policy, &cut.summary, left_s, record_ns * 1e-9));
             // Only `adp` compares windows on with windows off; to the others, and to the cycle, a window in which less was recorded is a
             // window with a smaller sample.
             let comparable = off_before == 0 && unmixed && complete;
@@ -271,21 +278,13 @@ impl Session {
             if let Some(row) = o.follow(&step, &table, now) {
                 cycles.push((o.name.clone(), row));
             }
-            if step.screening_too_dear && !o.bounds.is_empty() {
-                let cost = budget.screen_s * cut.summary.throughput_hz();
-                o.bounds_off = (cost / budget.cpu_per_s.max(1e-9)).ceil().clamp(1.0, MOST_OFF) as u32;
-                if !std::mem::replace(&mut o.said_dear, true) {
-                    said.push(format!(
-                        "screening '{}' costs {:.2} % of a CPU at {:.0} operations/s, where it may cost {:.2} %: it is watched for a \
-                         part of the time; a larger --budget, or bounds that are rarer or system calls, would watch all",
-                        o.name,
-                        cost * 100.0,
-                        cut.summary.throughput_hz(),
-                        budget.cpu_per_s * 100.0
-                    ));
-                }
+            // What was not watched at all says nothing.
+            let dear = portion.off_windows > 0 && watched > 0.0;
+            o.bounds_off = if dear { portion.off_windows } else { 0 };
+            if dear && !std::mem::replace(&mut o.said_dear, true) {
+                said.push(o.dear_in_words(&portion, cut.summary.throughput_hz()));
             }
-            let quota_s = o.adapter.orders().quota_s.unwrap_or(budget.cpu_per_s * operations.config.revise_s);
+            let quota_s = o.adapter.orders().quota_s.unwrap_or(left_s);
             quotas.push((o.number, quota_s));
             let wanted = o.adapter.orders().monitoring && !inner_off;
             if !wanted && o.monitoring {
