@@ -280,6 +280,14 @@ impl Inspection {
         runtime::detect(self)
     }
 
+    /// A function that Go's compiler made: it passes its arguments in other registers than C does.
+    #[must_use]
+    pub fn is_go(&self, function: &Function) -> bool {
+        self.modules
+            .get(function.module)
+            .is_some_and(|module| runtime::is_go_function(module, &function.name))
+    }
+
     /// Executable memory that no file backs, bytes: code made at run time, which is sampled, never traced.
     #[must_use]
     pub fn jit_bytes(&self) -> u64 {

@@ -1,6 +1,6 @@
 //! What kind of program the target is: some runtimes move stacks, walk them, or make code while they run.
 
-use super::Inspection;
+use super::{Inspection, Module};
 use std::fmt;
 
 /// The language runtime found in the process.
@@ -103,6 +103,17 @@ impl fmt::Display for Runtime {
     }
 }
 
+/// Go's compiler made code of this module.
+fn has_go(module: &Module) -> bool {
+    let sections = [".gopclntab", ".go.buildinfo", ".note.go.buildid", ".data.rel.ro.gopclntab"];
+    module.elf().is_ok_and(|elf| sections.iter().any(|s| elf.has_section(s)))
+}
+
+/// A function that passes its arguments as Go does. In a module of Go those of C have no dot in their names.
+pub(super) fn is_go_function(module: &Module, name: &str) -> bool {
+    name.split('(').next().is_some_and(|name| name.contains('.')) && has_go(module)
+}
+
 /// By the names of modules first, then by sections and symbols of the main program.
 pub(super) fn detect(inspection: &Inspection) -> Runtime {
     for module in inspection.modules() {
@@ -133,8 +144,7 @@ pub(super) fn detect(inspection: &Inspection) -> Runtime {
         return found;
     }
     let Some(main) = inspection.modules().first() else { return Runtime::Native };
-    let go = [".gopclntab", ".go.buildinfo", ".note.go.buildid", ".data.rel.ro.gopclntab"];
-    if main.elf().is_ok_and(|elf| go.iter().any(|s| elf.has_section(s))) {
+    if has_go(main) {
         return Runtime::Go;
     }
     let mut found = Runtime::Native;

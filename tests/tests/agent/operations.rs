@@ -402,6 +402,30 @@ fn operations_that_make_no_sense_are_refused_in_words() {
 }
 
 #[test]
+fn arguments_of_go_are_refused_and_its_functions_are_not() {
+    let Some(folder) = start("arguments_of_go_are_refused_and_its_functions_are_not") else { return };
+    let mut target = Target::start("requests");
+    let load = format!("load {}", profiler_tests::program("libplugin.so").display());
+    assert_eq!(target.command(&load).number("loaded"), 1);
+    let why =
+        "it is a function of Go, which does not pass arguments in the registers of C: they cannot be read";
+    let said =
+        refused(&target, &folder, &["--duration", "1s", "--operation", "req=main.handle,class=arg0:slice"]);
+    let text = "--operation 'req=main.handle,class=arg0:slice': its begin 'main.handle'";
+    assert_eq!(said, format!("exit 2: tithe: {text}: {why}"));
+    let said = refused(
+        &target,
+        &folder,
+        &["--duration", "1s", "--operation", "req=handle", "--measure", "main.handle:arg0"],
+    );
+    assert_eq!(said, format!("exit 2: tithe: --measure 'main.handle': {why}"));
+    // Without arguments, and C beside Go.
+    for operation in ["req=main.handle", "req=plugin_function,class=arg0:long"] {
+        stop(follow(&target, &folder, &["--operation", operation]));
+    }
+}
+
+#[test]
 fn operations_are_in_the_report() {
     let Some(folder) = start("operations_are_in_the_report") else { return };
     let mut target = Target::start("requests");

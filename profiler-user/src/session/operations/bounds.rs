@@ -326,6 +326,9 @@ impl Session {
         mask: u8,
         kind: RecordKind,
     ) -> Result<ClassId, String> {
+        if mask != 0 && self.inspection.is_go(function) {
+            return Err("it is a function of Go, which does not pass arguments in the registers of C: they cannot be read".to_owned());
+        }
         let key = FunctionKey { module: function.module, address: function.vaddr };
         if self.attach.classes().iter().any(|c| c.candidate.key == key) {
             return Err("it is watched for something else already (another operation, --progress)".to_owned());
