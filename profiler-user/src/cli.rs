@@ -165,7 +165,7 @@ pub struct RecordArgs {
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration, verbatim_doc_comment)]
     pub duration: Option<Duration>,
     /// What a single thread may lose of its own CPU time in a second, as a share (default: twice the budget;
-    /// no limit where the budget is a CPU time)
+    /// no limit where the budget is a CPU time). Holds for what is traced and surveyed, not for --operation
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     pub thread_budget: Option<f64>,
     /// Directory of the recording (default: NAME-PID.tithe)
