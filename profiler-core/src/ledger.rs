@@ -158,6 +158,15 @@ impl Ledger {
     ///
     /// Tokens are taken at once, so that two spenders in one interval cannot spend the same token.
     pub fn charge(&mut self, charge: Charge, class: Option<ClassId>, units: u64, cost_ns: f64) {
+        self.take(charge, class, units, cost_ns, self.compared && charge.is_compared());
+    }
+
+    /// The same for a class that stays attached while everything else is detached: no comparison shows what it costs.
+    pub fn charge_staying(&mut self, charge: Charge, class: ClassId, units: u64, cost_ns: f64) {
+        self.take(charge, Some(class), units, cost_ns, false);
+    }
+
+    fn take(&mut self, charge: Charge, class: Option<ClassId>, units: u64, cost_ns: f64, compared: bool) {
         let cost_ns = if cost_ns.is_finite() { cost_ns.max(0.0) } else { 0.0 };
         if units == 0 && cost_ns == 0.0 {
             return;
@@ -168,7 +177,7 @@ impl Ledger {
         if charge.counts() {
             self.bucket.spend(cost_ns);
         }
-        if self.compared && charge.is_compared() {
+        if compared {
             self.compared_ns += calibrated_ns;
         }
     }

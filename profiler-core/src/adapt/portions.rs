@@ -5,13 +5,16 @@
 //! ```text
 //! sum min(s_i, L) = (1 - RECORDING_SHARE) x allowed,    1 window of 1 + ceil(s_i / L - 1)
 //! ```
-//! What one takes less than the level is left to the others. The rest records, and there is always one.
+//! Beside system calls and tracepoints, which cannot pause, they have what those leave of it. What one takes less than the level is left to the others. The rest records, and there is always one.
 
 /// Part of what may be spent that screening leaves to recording.
 pub const RECORDING_SHARE: f64 = 0.1;
 /// Part of what records that everyone has for certain; the other part goes where there is most to record. Who has nothing to record
 /// in this window may in the next.
 const EVEN_SHARE: f64 = 0.5;
+/// Part of what may be spent that functions have for screening even where system calls and tracepoints take all of it: these are dropped
+/// when they go on to.
+const LEAST_SHARE: f64 = 0.05;
 /// Windows for which bounds that are too dear stay off at most.
 const MOST_OFF: f64 = 60.0;
 
@@ -46,12 +49,15 @@ pub fn portions(allowed: f64, demands: &[Demand]) -> Vec<Portion> {
     let allowed = if allowed > 0.0 { allowed } else { 0.0 };
     let pausable: Vec<f64> = demands.iter().filter(|d| d.can_pause).map(|d| d.screening).collect();
     let fixed: f64 = demands.iter().filter(|d| !d.can_pause).map(|d| d.screening).sum();
-    let most = level((1.0 - RECORDING_SHARE) * allowed - fixed, &pausable);
+    let all: f64 = pausable.iter().sum();
+    // Beside what cannot pause they are watched all the time as long as they fit, and now and then whatever the others take.
+    let fits = if fixed > 0.0 { all.min(allowed - fixed) } else { 0.0 };
+    let left = ((1.0 - RECORDING_SHARE) * allowed - fixed).max(fits).max(LEAST_SHARE * allowed);
+    let most = level(left, &pausable);
     let mut given: Vec<Portion> = demands.iter().map(|d| screened(d, most)).collect();
 
-    let screening: f64 =
-        demands.iter().map(|d| if d.can_pause { d.screening.min(most) } else { d.screening }).sum();
-    let rest = (allowed - screening).max(0.0);
+    // Beyond the most windows off the quotas of bounds see to it.
+    let rest = (allowed - given.iter().map(|p| p.screening.min(p.most_screening)).sum::<f64>()).max(0.0);
     let windows = |p: &Portion| 1.0 + f64::from(p.off_windows);
     let wishes: Vec<f64> =
         demands.iter().zip(&given).map(|(d, p)| d.recording.max(0.0) / windows(p)).collect();
@@ -123,9 +129,9 @@ mod tests {
         assert!(
             (given[0].most_screening - 0.006).abs() < 1e-12 && (given[0].screening - 0.005).abs() < 1e-12
         );
-        // A third of the last ms each, for four windows at once where it is watched in one of four (and no more than all may take in a second).
-        assert!((given[1].recording - 0.001 / 3.0).abs() < 1e-12, "{given:?}");
-        assert!((given[0].recording - 0.001).abs() < 1e-12, "{given:?}");
+        // A third of the last 2 ms each, for four windows at once where it is watched in one of four (and no more than all may take in a second).
+        assert!((given[1].recording - 0.002 / 3.0).abs() < 1e-12, "{given:?}");
+        assert!((given[0].recording - 0.002).abs() < 1e-12, "{given:?}");
     }
 
     #[test]
@@ -133,9 +139,13 @@ mod tests {
         let syscalls = |screening| Demand { screening, recording: 1.0, can_pause: false };
         let given = portions(0.010, &[syscalls(0.006), function(0.006, 1.0)]);
         assert_eq!((given[0].off_windows, given[1].off_windows), (0, 1));
-        assert!((given[1].most_screening - 0.003).abs() < 1e-12 && given.iter().all(|p| p.recording > 0.0));
-        let nothing = portions(0.010, &[syscalls(0.010), function(0.001, 1.0)]);
-        assert!(nothing[0].recording == 0.0 && nothing[1].off_windows == 60, "{nothing:?}");
+        assert!((given[1].most_screening - 0.004).abs() < 1e-12 && given.iter().all(|p| p.recording > 0.0));
+        // A cheap one fits beside a dear one, ...
+        let given = portions(0.010, &[syscalls(0.0095), function(0.0002, 1.0)]);
+        assert!(given[1].off_windows == 0 && given[1].recording > 0.0, "{given:?}");
+        // ... and is not blind for a minute because the other took everything for a second.
+        let nothing = portions(0.010, &[syscalls(0.020), function(0.001, 1.0)]);
+        assert!(nothing[0].recording == 0.0 && nothing[1].off_windows == 1, "{nothing:?}");
         assert_eq!(portions(0.0, &[function(0.0, 0.0)])[0].recording, 0.0);
         assert!(portions(0.01, &[]).is_empty());
     }

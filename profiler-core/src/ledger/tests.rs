@@ -177,8 +177,9 @@ fn corrected_prices_are_charged_and_the_calibrated_sum_is_kept() {
     // There in windows off as well: not compared, though it counts.
     ledger.charge(Charge::Screening, None, 1, 200.0);
     ledger.charge(Charge::Children, None, 1, 300.0);
-    // 2,000 + 2,000 + 500 of 104,500 are monitoring.
-    ledger.close_interval(2_000_000, 104_500);
+    ledger.charge_staying(Charge::Traced, ClassId(7), 10, 500.0);
+    // 2,000 + 2,000 + 500 + 1,000 of 105,500 are monitoring.
+    ledger.close_interval(2_000_000, 105_500);
     assert!((ledger.compared() - 0.01).abs() < 1e-12, "{}", ledger.compared());
     ledger.compare(false);
     ledger.close_interval(3_000_000, 500_000);

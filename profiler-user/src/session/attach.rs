@@ -187,7 +187,11 @@ impl Attachments {
     pub fn groups(&self, kind: WindowKind, wanted: &[(ClassId, u64)]) -> Vec<Vec<(ClassId, u64)>> {
         let own = wanted.len().min(OWN_LINKS);
         let mut groups: Vec<Vec<(ClassId, u64)>> = wanted[..own].iter().map(|w| vec![*w]).collect();
-        groups.extend(self.shared(kind, &wanted[own..]));
+        // Bounds of operations, too: those of one may stay where those of another are detached.
+        let (bounds, rest): (Vec<_>, Vec<_>) =
+            wanted[own..].iter().copied().partition(|(id, _)| self.class(*id).is_bound());
+        groups.extend(self.shared(kind, &rest));
+        groups.extend(bounds.into_iter().map(|one| vec![one]));
         groups
     }
 

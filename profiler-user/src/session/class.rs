@@ -317,6 +317,12 @@ impl LiveClass {
         }
     }
 
+    /// It begins or ends operations.
+    #[must_use]
+    pub fn is_bound(&self) -> bool {
+        self.role.is_some_and(|role| !matches!(role, OperationRole::Inner { .. }))
+    }
+
     /// Its window is over, and calls in flight are still watched to their end.
     #[must_use]
     pub fn is_draining(&self) -> bool {

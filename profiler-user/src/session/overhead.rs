@@ -9,6 +9,7 @@
 //! [`profiler_core::stats::overhead`].
 
 mod cost;
+mod result;
 
 use super::attach::now_ns;
 use super::class::Ending;
@@ -17,7 +18,7 @@ use super::{Phase, Session};
 use crate::target::syscalls;
 use profiler_core::class::ClassId;
 use profiler_core::ledger::waiting_factor;
-use profiler_core::recording::{MeasuredOverhead, NotObserved};
+use profiler_core::recording::NotObserved;
 use profiler_core::stats::overhead::{self as estimate, ProgressWindow};
 use rand::{RngExt, SeedableRng};
 
@@ -87,6 +88,8 @@ pub struct Comparison {
     again: Vec<(ClassId, u64)>,
     /// Those that stay attached in a window off: the metric's, and functions of operations that would be cut.
     staying: Vec<ClassId>,
+    /// Functions of operations did.
+    stayed: bool,
     /// Now.
     reopen: bool,
     random: rand::rngs::StdRng,
@@ -110,6 +113,7 @@ impl Comparison {
             comparisons: Vec::new(),
             again: Vec::new(),
             staying: Vec::new(),
+            stayed: false,
             reopen: false,
             // The seed makes runs differ; nothing has to be secret.
             random: rand::rngs::StdRng::seed_from_u64(now),
@@ -134,31 +138,10 @@ impl Comparison {
         self.metric.classes()
     }
 
-    /// The result so far. `own_cpu_ns`: CPU time of the target over the run.
+    /// This class stays attached in windows off, as of the last one.
     #[must_use]
-    pub fn result(&self, own_cpu_ns: f64) -> Option<MeasuredOverhead> {
-        let name = format!("CPU time per unit of {}", self.metric.name());
-        let measured = estimate::measured(&name, &self.comparisons)?;
-        let share = self.cost.own_ns() / own_cpu_ns.max(1.0);
-        let mut note = match self.metric {
-            Metric::Variable(_) => String::new(),
-            _ => format!(
-                "counting {} costs {:.2} % in windows of both kinds, which is not in this figure",
-                self.metric.name(),
-                share * 100.0
-            ),
-        };
-        if let Some(more) = estimate::waiting(&self.comparisons).filter(|more| more.low > 0.0) {
-            let percent = |x: f64| x.exp_m1() * 100.0;
-            let text = format!(
-                "wall time per unit grew by {:.1} % more ({:.1} to {:.1}): threads wait for what one of them pays",
-                percent(more.value),
-                percent(more.low),
-                percent(more.high)
-            );
-            note = if note.is_empty() { text } else { format!("{text}; {note}") };
-        }
-        Some(MeasuredOverhead { note, ..measured })
+    pub fn leaves(&self, id: ClassId) -> bool {
+        self.staying.contains(&id)
     }
 
     fn window(&self, piece: &Piece, slot: usize) -> ProgressWindow {
@@ -417,6 +400,7 @@ impl Session {
                 let open: Vec<ClassId> =
                     self.attach.classes().iter().filter(|x| x.is_open()).map(|x| x.id).collect();
                 c.staying = self.staying_bounds();
+                c.stayed |= !c.staying.is_empty();
                 c.staying.extend(c.metric.classes());
                 let others = open.iter().filter(|id| !c.staying.contains(id));
                 c.again = others.map(|id| (*id, self.attach.quota(*id))).collect();

@@ -412,6 +412,7 @@ impl Session {
     /// Modules came or went (dlopen, exec): watch what was named in the new ones.
     fn look_at_modules(&mut self) {
         self.sampling.modules_changed();
+        self.try_left_out();
         self.look_for_more();
     }
 

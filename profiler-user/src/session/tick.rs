@@ -266,7 +266,11 @@ impl Session {
         if metric {
             self.note_metric_cost(cost);
         }
-        self.ledger.charge(charge, Some(id), own, cost);
+        if self.comparison.as_ref().is_some_and(|c| c.leaves(id)) {
+            self.ledger.charge_staying(charge, id, own, cost);
+        } else {
+            self.ledger.charge(charge, Some(id), own, cost);
+        }
         self.ledger.charge(Charge::Bystanders, Some(id), new.bystanders, bystanders);
         new.attempted
     }

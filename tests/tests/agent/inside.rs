@@ -172,9 +172,8 @@ fn where_others_would_pay_libraries_are_left_alone_unless_trace_names_them() {
 }
 
 /// Without slices: functions inside are detached in baselines, and one of them is not there when they come back.
-#[test]
-fn a_function_whose_library_is_gone_is_left_out_in_the_end() {
-    let Some(folder) = start("a_function_whose_library_is_gone_is_left_out_in_the_end") else { return };
+fn left_out(name: &str, again: bool) {
+    let Some(folder) = start(name) else { return };
     let mut target = Target::start("requests");
     let load = format!("load {}", program("libplugin.so").display());
     assert_eq!(target.command(&load).number("loaded"), 1);
@@ -204,13 +203,31 @@ fn a_function_whose_library_is_gone_is_left_out_in_the_end() {
     agent.wait_message("plugin_function is left out");
     let left_ns = monotonic_ns();
     sleep_ms(3_000);
+    let loaded_ns = monotonic_ns();
+    if again {
+        assert_eq!(target.command(&load).number("loaded"), 1);
+        sleep_ms(3_000);
+    }
     target.command("stop");
     let (finished, recorded) = stop(agent);
     let said = &finished.messages;
     let after = recorded.operations.iter().filter(|o| o.begin_ns > left_ns).count();
     assert!(after > 20 && recorded.operations.iter().all(|o| o.calls == 2), "{after}; {said}");
     let missed = &finished.report().receipt.not_observed;
-    assert!(missed.iter().any(|n| n.what == "plugin_function"), "{missed:?}; {said}");
+    assert_eq!(missed.iter().any(|n| n.what == "plugin_function"), !again, "{missed:?}; {said}");
+    let class = recorded.classes.iter().find(|c| c.name == "plugin_function").expect("it was attached");
+    let back = recorded.windows.iter().any(|w| w.class_id == class.class_id && w.start_ns > loaded_ns);
+    assert_eq!(back, again, "{said}");
     assert_eq!(said.matches("cannot be attached now").count(), 1, "{said}");
     assert!(target.is_alive());
+}
+
+#[test]
+fn a_function_whose_library_is_gone_is_left_out_in_the_end() {
+    left_out("a_function_whose_library_is_gone_is_left_out_in_the_end", false);
+}
+
+#[test]
+fn a_function_that_was_left_out_comes_back_with_its_library() {
+    left_out("a_function_that_was_left_out_comes_back_with_its_library", true);
 }

@@ -66,6 +66,7 @@ impl Session {
             cost: 0.0,
             begun: false,
             said_slices: false,
+            has_measure: args.measure.is_some(),
         };
         if let Some(command) = &args.on_cycle {
             let user = LaunchUser::from_sudo().map_err(Failure::attach)?;
@@ -128,6 +129,7 @@ impl Session {
                 screen_ns,
                 demand: Demand::default(),
                 starved: Starved::default(),
+                part: 0.0,
                 bounds_off: 0,
                 off_until_ns: 0,
                 lost: false,

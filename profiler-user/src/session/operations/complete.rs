@@ -2,9 +2,11 @@
 
 use super::super::Session;
 use super::super::attach::now_ns;
+use super::super::class::OperationRole;
 use super::keep::TRIP_NS;
 use super::window::switch;
 use super::{Kept, Operations};
+use crate::prober::operation::MEASURE_NONE;
 use profiler_core::class::ClassId;
 use profiler_core::recording::ChangeKind;
 
@@ -134,31 +136,40 @@ impl Session {
         self.record_operations();
     }
 
-    /// Looks at what was to be attached just now. Where nothing is known against it, its library is not mapped: that is said. An inner
-    /// function is tried again every two seconds, and left out in the end, so that the others are recorded.
-    pub(super) fn note_missing(&mut self, tried: &[ClassId]) {
+    /// These were to be attached just now and were not. Where nothing is known against one, its library is not mapped: that is said. An inner
+    /// function is tried again every two seconds, and left out in the end, so that the others are recorded; not where it makes the
+    /// measure.
+    pub(super) fn note_missing(&mut self, missed: &[ClassId]) {
         let now = now_ns();
         let storm = self.children.is_storm();
         let Some(operations) = self.operations.as_mut().filter(|_| !storm) else { return };
         let attach = &self.attach;
         let missing = |k: &&mut Kept| {
             // One that has tripped meanwhile says so itself.
-            tried.contains(&k.class) && attach.class(k.class).may_open() && !k.tripped
+            missed.contains(&k.class) && attach.class(k.class).may_open() && !k.tripped
+        };
+        let has_measure = operations.has_measure;
+        let measures = |id: ClassId| {
+            let role = attach.class(id).role;
+            has_measure
+                && matches!(role, Some(OperationRole::Inner { measure, .. }) if measure != MEASURE_NONE)
         };
         let (mut said, mut left_out) = (Vec::new(), Vec::new());
         for kept in operations.inner.iter_mut().filter(missing) {
             kept.next_ns = now + 2 * TRIP_NS;
-            kept.missed += 1;
-            if kept.missed >= MOST_MISSES {
-                left_out.push(kept.class);
+            kept.missed = kept.missed.saturating_add(1);
+            let measures = measures(kept.class);
+            if kept.missed >= MOST_MISSES && !measures {
+                left_out.push((kept.class, std::mem::replace(&mut kept.is_left_out, true)));
             } else if kept.missed == 1 {
-                said.push((kept.class, "nothing is recorded until it can, or has been left out"));
+                let then = if measures { "" } else { ", or has been left out" };
+                said.push((kept.class, format!("nothing is recorded until it can{then}")));
             }
         }
         for kept in operations.bounds.iter_mut().filter(missing) {
             kept.missed = kept.missed.saturating_add(1);
             if kept.missed == MOST_MISSES {
-                said.push((kept.class, "its operation is not watched until it can"));
+                said.push((kept.class, "its operation is not watched until it can".to_owned()));
             }
         }
         for (id, then) in said {
@@ -167,14 +178,34 @@ impl Session {
             self.progress.note(&text);
             self.note_change(ChangeKind::Refused, Some(id), text);
         }
-        for id in left_out {
+        for (id, was_said) in left_out {
             // The report lists it as not observed.
             let why = "its library was not mapped any more when it was to be attached again";
             self.attach.class_mut(id).refused = Some(why.to_owned());
-            let name = &self.attach.class(id).candidate.name;
-            let text = format!("{name} is left out: {why}; operations are recorded without its calls");
-            self.progress.note(&text);
-            self.note_change(ChangeKind::Refused, Some(id), text);
+            if !was_said {
+                let name = &self.attach.class(id).candidate.name;
+                let text = format!("{name} is left out: {why}; operations are recorded without its calls");
+                self.progress.note(&text);
+                self.note_change(ChangeKind::Refused, Some(id), text);
+            }
+        }
+    }
+
+    /// Modules came or went: what was left out may be there again, and is tried once.
+    pub(in crate::session) fn try_left_out(&mut self) {
+        let Some(operations) = &mut self.operations else { return };
+        let mut again = Vec::new();
+        for kept in operations.inner.iter_mut().filter(|kept| kept.is_left_out) {
+            (kept.missed, kept.next_ns) = (MOST_MISSES - 1, 0);
+            again.push(kept.class);
+        }
+        if again.is_empty() {
+            return;
+        }
+        // Operations in flight lack its calls.
+        self.hold_operations();
+        for id in again {
+            self.attach.class_mut(id).refused = None;
         }
     }
 

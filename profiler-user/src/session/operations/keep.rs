@@ -26,13 +26,19 @@ const LEAST_OF_MANY: u64 = 4;
 /// After a trip what is inside stays off for twice so long, ns, and a class that did not trip for ten times as long is as good as new.
 pub(super) const TRIP_NS: u64 = 1_000_000_000;
 
+/// Operations that nearly all take less, s, are cut while the overhead is compared: about one in a hundred is lost.
+const LONG_S: f64 = 0.01;
+/// The functions of others stay attached meanwhile, up to this part of what operations may cost together: it is not compared.
+const STAYING_SHARE: f64 = 0.1;
+
 impl Operations {
     /// A bound of which the quota is used up takes all bounds of its operation off: begins without ends, and ends without begins, cost as
     /// much and say nothing. They come back together when on average they took half of what their operation may.
     fn pause_tripped(&mut self, now: u64, allowed_ns: f64) {
-        let each_ns = allowed_ns / self.live().max(1) as f64;
+        let equal_ns = allowed_ns / self.live().max(1) as f64;
         let Self { list, bounds, .. } = self;
         for o in list {
+            let each_ns = equal_ns.max(o.part * 1e9).min(allowed_ns);
             let own = |kept: &&mut Kept| o.bounds.contains(&kept.class);
             let (mut took_ns, mut tripped) = (0.0, false);
             for kept in bounds.iter_mut().filter(own) {
@@ -51,17 +57,17 @@ impl Operations {
 impl Session {
     /// Keeps bounds and inner functions attached, with quotas from the budget of operations.
     pub(super) fn keep_bounds(&mut self, now: u64) {
-        let off = self.comparison.as_ref().is_some_and(Comparison::is_off);
-        if off || !self.rearm_wanted.is_empty() || self.children.is_storm() {
-            self.hold_operations();
-            return;
-        }
-        // After a trip at once: the pause follows what was taken.
+        // After a trip at once: the pause follows what was taken. Also of what stays attached while the overhead is compared.
         let due = |o: &Operations| {
             now.saturating_sub(o.quotas_ns) >= RENEW_NS || o.bounds.iter().any(|kept| kept.tripped)
         };
         if self.operations.as_deref().is_some_and(due) {
             self.renew_quotas(now);
+        }
+        let off = self.comparison.as_ref().is_some_and(Comparison::is_off);
+        if off || !self.rearm_wanted.is_empty() || self.children.is_storm() {
+            self.hold_operations();
+            return;
         }
         let Some(mut operations) = self.operations.take() else { return };
         let begun = operations.begun;
@@ -104,7 +110,7 @@ impl Session {
             let class = self.attach.class(id);
             let inside = matches!(class.role, Some(OperationRole::Inner { .. }));
             if class.is_open() {
-                kept.missed = 0;
+                (kept.missed, kept.is_left_out) = (0, false);
                 if !attach && (pause || !lingers) {
                     if inside && !std::mem::replace(&mut ended, true) {
                         // What is still recorded would lack calls from here on.
@@ -133,12 +139,14 @@ impl Session {
             );
         }
         if !wanted.is_empty() {
-            self.open_windows(WindowKind::Trace, &wanted);
+            let opened = self.open_windows(WindowKind::Trace, &wanted);
             for (id, _) in &wanted {
                 self.say_refused(*id);
             }
-            let tried: Vec<ClassId> = wanted.iter().map(|(id, _)| *id).collect();
-            self.note_missing(&tried);
+            // One that was opened and is off again was taken off with a neighbour on its link.
+            let missed: Vec<ClassId> =
+                wanted.iter().map(|(id, _)| *id).filter(|id| !opened.contains(id)).collect();
+            self.note_missing(&missed);
         }
         if begun {
             self.note_complete(inner_wanted, tried);
@@ -251,6 +259,21 @@ impl Session {
         let inner = operations.inner.iter().zip(worth).map(|(kept, ns)| (kept, ns, LEAST_HITS));
         let bounds = operations.bounds.iter().zip(spending::parts(&outside));
         inner.chain(bounds.map(|(kept, part)| (kept, part * bounds_ns, least))).map(hits).collect()
+    }
+
+    /// Functions that stay attached while the overhead is compared, because operations in flight would be lost, and the long ones most often:
+    /// those of operations that take long, or of which none has ended yet, unless they are so many that what they cost matters.
+    pub(in crate::session) fn staying_bounds(&self) -> Vec<ClassId> {
+        let mut left = STAYING_SHARE * self.operations_budget();
+        let list = self.operations.iter().flat_map(|operations| &operations.list);
+        let long = list.filter(|o| o.longest_s == 0.0 || o.longest_s > LONG_S);
+        let mut by_cost: Vec<_> = long.map(|o| (o.rate_hz * o.screen_ns * 1e-9, o)).collect();
+        by_cost.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let fits = |(cost, _): &(f64, &Operation)| {
+            left -= cost;
+            left >= 0.0
+        };
+        by_cost.into_iter().take_while(fits).flat_map(|(_, o)| o.bounds.clone()).collect()
     }
 
     /// Bounds and inner functions that are off and will be attached again.

@@ -79,11 +79,6 @@ pub fn operation_classes(args: &OperationArgs) -> Result<u32, Failure> {
     Ok(all as u32)
 }
 
-/// Operations that nearly all take less, s, are cut while the overhead is compared: about one in a hundred is lost.
-const LONG_S: f64 = 0.01;
-/// The functions of others stay attached meanwhile, up to this part of what operations may cost.
-const STAYING_SHARE: f64 = 0.1;
-
 /// One operation that is followed.
 struct Operation {
     /// Number, everywhere.
@@ -123,6 +118,8 @@ struct Operation {
     /// What it took in the last window in which it was watched.
     demand: Demand,
     starved: Starved,
+    /// What it may cost, CPU s/s, as of its last watched window.
+    part: f64,
     /// Windows for which bounds stay off, because screening is too dear.
     bounds_off: u32,
     /// Its bounds stay off until this time, ktime ns: one of them has used up its quota.
@@ -146,8 +143,9 @@ struct Kept {
     next_ns: u64,
     /// The breaker took it off so many times in a row.
     trips: u32,
-    /// So many times in a row it was not there when it was to be attached.
+    /// So many times in a row it was not there when it was to be attached, and that was the last: it is left out until modules come.
     missed: u32,
+    is_left_out: bool,
     /// Its own quota has ended its window, and that was not looked at yet.
     tripped: bool,
     /// Hits and ends when quotas were given last, and what they have cost since `second_ns`, ns.
@@ -164,6 +162,7 @@ impl Kept {
             next_ns: 0,
             trips: 0,
             missed: 0,
+            is_left_out: false,
             tripped: false,
             seen: (0, 0),
             took_ns: 0.0,
@@ -213,6 +212,8 @@ pub struct Operations {
     begun: bool,
     /// It was told that slices begin.
     said_slices: bool,
+    /// Functions inside make a measure of their own, without which nothing is recorded.
+    has_measure: bool,
 }
 
 impl Operations {
@@ -403,17 +404,6 @@ impl Session {
         for name in lost {
             self.note_lost(&name);
         }
-    }
-
-    /// Functions that stay attached while the overhead is compared, because operations in flight would be lost, and the long ones most often:
-    /// those of operations that take long, or of which none has ended yet, unless they are so many that what they cost matters.
-    pub(super) fn staying_bounds(&self) -> Vec<ClassId> {
-        let most = STAYING_SHARE * self.operations_budget();
-        let stays = |o: &&Operation| {
-            (o.longest_s == 0.0 || o.longest_s > LONG_S) && o.rate_hz * o.screen_ns * 1e-9 <= most
-        };
-        let list = self.operations.iter().flat_map(|operations| &operations.list);
-        list.filter(stays).flat_map(|o| o.bounds.clone()).collect()
     }
 
     /// No begin or no end of an operation can be attached: the other is of no use.

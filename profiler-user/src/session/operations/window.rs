@@ -241,6 +241,7 @@ impl Session {
         let inner_off = operations.inner_off > 0;
         // What is taken off for a while costs that much less on average.
         let outside_mean = outside_fixed / (1.0 + f64::from(operations.inner_off));
+        let live = operations.live().max(1) as f64;
         let mut given = operations.portions(allowed - outside_mean).into_iter();
         for (o, cut) in operations.list.iter_mut().zip(cuts) {
             rows.extend(cut.rows);
@@ -265,7 +266,9 @@ impl Session {
                 screen_s,
             };
             let left_s = portion.recording * operations.config.revise_s;
-            said.extend(o.note_quota(operations.policy, &cut.summary, left_s, record_ns * 1e-9));
+            let quota_s = left_s * operations.slices.crowding(operations.config.revise_s);
+            said.extend(o.note_quota(operations.policy, &cut.summary, quota_s, record_ns * 1e-9));
+            o.part = (portion.screening + portion.recording).max(allowed / live);
             // Only `adp` compares windows on with windows off; to the others, and to the cycle, a window in which less was recorded is a
             // window with a smaller sample.
             let comparable = off_before == 0 && unmixed && complete;

@@ -278,7 +278,11 @@ pub fn operations(options: &Options) -> Result<String> {
             if !arms(subject).contains(&b) {
                 continue;
             }
-            let of = |figure: fn(&Seen) -> f64| results.quotient(a, b, |run| run.seen.as_ref().map(figure));
+            // The sample of `full` has no error.
+            let of = |figure: fn(&Seen) -> f64| match b {
+                "full" => "-".to_owned(),
+                _ => results.quotient(a, b, |run| run.seen.as_ref().map(figure)),
+            };
             quotients.row(&[
                 format!("{}, {a}/{b}", subject.name),
                 of(|s| s.rmse),
