@@ -23,7 +23,9 @@ use std::path::PathBuf;
 const ARMS: [&str; 8] = ["alone", "none", "full", "uni", "inv", "adp", "tithe", "uni-always"];
 /// Of those with the paper's constants, which take long.
 const PAPER_ARMS: &[&str] = ARMS.split_at(7).0.split_at(1).1;
-const QUOTIENTS: [(&str, &str); 7] = [
+/// `adp` without slices, which the paper does not have.
+const PRINTED_ARMS: &[&str] = &["adp-always", "tithe"];
+const QUOTIENTS: [(&str, &str); 8] = [
     ("adp", "inv"),
     ("adp", "uni"),
     ("tithe", "adp"),
@@ -31,15 +33,54 @@ const QUOTIENTS: [(&str, &str); 7] = [
     ("tithe", "uni"),
     ("uni", "full"),
     ("uni", "uni-always"),
+    ("tithe", "adp-always"),
 ];
 /// Replays of the last full trace.
 const REPLAYS: u32 = 10;
 
 const SUBJECTS: &[Subject] = &[
-    Subject { name: "sqlite", program: "sqlite-requests", measure: "sqlite_allocates", paper: false },
-    Subject { name: "pages", program: "page-server", measure: "page_server_allocates", paper: false },
-    Subject { name: "sqlite-paper", program: "sqlite-requests", measure: "sqlite_allocates", paper: true },
-    Subject { name: "pages-paper", program: "page-server", measure: "page_server_allocates", paper: true },
+    Subject {
+        name: "sqlite",
+        program: "sqlite-requests",
+        measure: "sqlite_allocates",
+        paper: false,
+        arms: &ARMS,
+    },
+    Subject {
+        name: "pages",
+        program: "page-server",
+        measure: "page_server_allocates",
+        paper: false,
+        arms: &ARMS,
+    },
+    Subject {
+        name: "sqlite-paper",
+        program: "sqlite-requests",
+        measure: "sqlite_allocates",
+        paper: true,
+        arms: PAPER_ARMS,
+    },
+    Subject {
+        name: "pages-paper",
+        program: "page-server",
+        measure: "page_server_allocates",
+        paper: true,
+        arms: PAPER_ARMS,
+    },
+    Subject {
+        name: "sqlite-printed",
+        program: "sqlite-requests",
+        measure: "sqlite_allocates",
+        paper: false,
+        arms: PRINTED_ARMS,
+    },
+    Subject {
+        name: "pages-printed",
+        program: "page-server",
+        measure: "page_server_allocates",
+        paper: false,
+        arms: PRINTED_ARMS,
+    },
 ];
 
 /// Names of the parts, for `--list`.
@@ -64,10 +105,6 @@ fn results_path(part: &str) -> Result<PathBuf> {
     Ok(folder.join(format!("operations-{part}.json")))
 }
 
-fn arms(subject: &Subject) -> &'static [&'static str] {
-    if subject.paper { PAPER_ARMS } else { &ARMS }
-}
-
 /// Runs what is missing of a part.
 fn measure(subject: &Subject, options: &Options) -> Result<Results> {
     let path = results_path(subject.name)?;
@@ -80,7 +117,7 @@ fn measure(subject: &Subject, options: &Options) -> Result<Results> {
     while results.rounds.len() < options.rounds as usize {
         let turn = results.rounds.len();
         let mut round = Vec::new();
-        let arms = arms(subject);
+        let arms = subject.arms;
         for i in 0..arms.len() {
             let arm = arms[(turn + i) % arms.len()];
             eprintln!("operations:{}: round {} of {}, {arm}", subject.name, turn + 1, options.rounds);
@@ -221,7 +258,7 @@ fn replayed(subject: &Subject) -> Result<String> {
 /// The cell: the parts with scaled constants, or one (`operations:PART`).
 pub fn operations(options: &Options) -> Result<String> {
     let chosen: Vec<&Subject> = match &options.part {
-        None => SUBJECTS.iter().filter(|subject| !subject.paper).collect(),
+        None => SUBJECTS.iter().filter(|subject| subject.arms.len() == ARMS.len()).collect(),
         Some(part) => match SUBJECTS.iter().find(|subject| subject.name == part.as_str()) {
             Some(subject) => vec![subject],
             None => bail!("no workload {part}; there are {}", parts().collect::<Vec<_>>().join(", ")),
@@ -271,11 +308,11 @@ pub fn operations(options: &Options) -> Result<String> {
                 continue;
             }
         };
-        arms(subject).iter().for_each(|arm| row(&mut table, subject, &results, arm));
-        let sampling = arms(subject).iter().filter(|arm| !matches!(**arm, "alone" | "none"));
+        subject.arms.iter().for_each(|arm| row(&mut table, subject, &results, arm));
+        let sampling = subject.arms.iter().filter(|arm| !matches!(**arm, "alone" | "none"));
         sampling.for_each(|arm| cycles(&mut cycle_table, subject, &results, arm));
         for (a, b) in QUOTIENTS {
-            if !arms(subject).contains(&b) {
+            if !subject.arms.contains(&a) || !subject.arms.contains(&b) {
                 continue;
             }
             // The sample of `full` has no error.

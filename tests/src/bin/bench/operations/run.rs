@@ -23,6 +23,8 @@ pub struct Subject {
     pub measure: &'static str,
     /// With the paper's constants, not those scaled to short runs.
     pub paper: bool,
+    /// What takes turns in a round.
+    pub arms: &'static [&'static str],
 }
 
 /// What a run gave.
