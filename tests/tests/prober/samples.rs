@@ -245,12 +245,16 @@ fn return_addresses(kernel: &Kernel, reader: &mut SampleReader, period_ns: u64) 
         let words: Vec<u64> =
             s.stack.chunks_exact(8).map(|w| u64::from_ne_bytes(w.try_into().unwrap())).collect();
         // The callback returns behind the `call rax`; above lie the saved rbp and the return address.
+        let behind = |f: Function| f.0 as usize as u64 + 17;
         let chain: Vec<(u64, u64)> = words
             .windows(3)
-            .filter(|w| [inside, outside].iter().any(|f| w[0] == f.0 as usize as u64 + 17))
+            .filter(|w| [inside, outside].iter().any(|f| w[0] == behind(*f)))
             .map(|w| (w[0], w[2]))
+            // Above them may lie what a call before has left in a frame.
+            .take(4)
             .collect();
-        if chain.len() == 4 {
+        let returns: Vec<u64> = chain.iter().map(|(to, _)| *to).collect();
+        if returns == [behind(inside), behind(inside), behind(inside), behind(outside)] {
             found.push(chain);
         }
     });
