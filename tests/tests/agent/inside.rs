@@ -1,6 +1,6 @@
 //! Functions inside operations: which of them are watched, and what is said of those that are not.
 
-use super::operations::{follow, refused, stop, sums};
+use super::operations::{A_FIFTH, follow, refused, stop, sums};
 use super::{recording, sleep_ms, start};
 use profiler_core::recording::Recording;
 use profiler_core::report::Report;
@@ -107,16 +107,8 @@ fn an_operation_with_more_details_than_links_keeps_its_bound() {
         "requests:step",
         "--detail",
         "libmany.so:/^many000[0-7]$/",
-        "--policy",
-        "uni",
-        "--adapt",
-        "max_rate=0.2",
-        "--adapt",
-        "rate=0.2",
-        "--adapt",
-        "revise_s=0.5",
     ];
-    let agent = follow(&target, &folder, &arguments);
+    let agent = follow(&target, &folder, &[&arguments, &A_FIFTH[..]].concat());
     target.command("start 5000 2 6");
     sleep_ms(4_000);
     let served = target.command("stop").number("requests");

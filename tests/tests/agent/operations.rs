@@ -20,6 +20,10 @@ pub fn stop(agent: Agent) -> (Finished, Recording) {
     (finished, recorded)
 }
 
+/// A fifth of all operations, revised twice a second.
+pub const A_FIFTH: [&str; 8] =
+    ["--policy", "uni", "--adapt", "max_rate=0.2", "--adapt", "rate=0.2", "--adapt", "revise_s=0.5"];
+
 /// Sums of the windows by class name.
 pub fn sums(recorded: &Recording, of: fn(&OperationWindowRow) -> u64) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();

@@ -1,6 +1,6 @@
 //! Functions inside operations that are attached for a part of the time.
 
-use super::operations::{follow, stop, sums};
+use super::operations::{A_FIFTH, follow, stop, sums};
 use super::{sleep_ms, start};
 use profiler_core::recording::WindowRow;
 use profiler_tests::program;
@@ -104,16 +104,8 @@ fn a_library_that_is_closed_takes_the_slices_with_it_and_brings_them_back() {
         "libplugin.so:plugin_function",
         "--measure",
         "requests:allocate:arg0",
-        "--policy",
-        "uni",
-        "--adapt",
-        "max_rate=0.2",
-        "--adapt",
-        "rate=0.2",
-        "--adapt",
-        "revise_s=0.5",
     ];
-    let agent = follow(&target, &folder, &arguments);
+    let agent = follow(&target, &folder, &[&arguments, &A_FIFTH[..]].concat());
     target.command(LOAD);
     sleep_ms(3_000);
     assert_eq!(target.command("unload").number("unloaded"), 1);
