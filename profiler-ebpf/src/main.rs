@@ -32,6 +32,7 @@ mod maps;
 mod off_cpu;
 mod operation;
 mod progress;
+mod returns;
 mod sample;
 mod session;
 mod thread;

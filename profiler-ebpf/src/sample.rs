@@ -5,6 +5,7 @@
 //! yields what there is. In the copy, the return addresses that return links have replaced are put back.
 
 use crate::maps::{NO_WAKEUP, SAMPLES, count_global, current_ids, now_ns, settings, target_flags};
+use crate::returns;
 use crate::thread;
 use aya_ebpf::bindings::{bpf_perf_event_data, pt_regs};
 use aya_ebpf::helpers::generated::{
@@ -134,7 +135,7 @@ fn emit<const STACK: usize>(header: SampleHeader) {
             count_global!(samples_short_stack);
         }
         // Last, where the verifier need not tell the lengths of the copy apart.
-        thread::restore_returns::<STACK>(stack, header.sp);
+        returns::restore_returns::<STACK>(stack, header.sp);
     }
     slot.submit(NO_WAKEUP);
     count_global!(samples_kept);

@@ -5,16 +5,14 @@
 //! have been left without passing an exit (a throw, `longjmp`) when its slot is used again, or when a call that lies
 //! further up the same stack begins or ends. The span within which two slots are taken to lie on one stack comes
 //! from the settings. Calls that an earlier attachment of their class left behind are forgotten silently.
-//!
-//! A return link replaces the return address on the stack by the address of the kernel's trampoline. While samples are
-//! taken a frame keeps the word that stood there, so that copied stacks can be made whole (`restore_returns`).
 
 use crate::atomic::{add, raise};
 use crate::class::{Hit, count};
 use crate::entry::arguments;
 use crate::maps::{self, EVENTS, NO_WAKEUP, count_global, current_ids, histogram_slot, now_ns, settings};
+use crate::returns::{is_reused, return_address};
 use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, bpf_map_type::BPF_MAP_TYPE_TASK_STORAGE, pt_regs};
-use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_probe_read_user, bpf_task_storage_get};
+use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_storage_get};
 use aya_ebpf::programs::ProbeContext;
 use aya_log_ebpf::warn;
 use core::ffi::c_void;
@@ -26,14 +24,13 @@ use profiler_common::histogram::{SLOT_BUCKETS, bucket};
 use profiler_common::thread::{CallFrame, DEPTH, FREE, RETURN_LINK, ThreadState};
 
 /// Return links that may be pending on a thread before returns are left out: the kernel drops the 65th silently, and a
-/// few may be pending from links of others (another agent, a debugger).
+/// few may be pending from links of others (another agent, a debugger). Those that a throw or `longjmp` left behind do not
+/// count: an entry that finds the newest one dead is let through, because the kernel looks at its limit before it forgets the dead,
+/// and forgets them only where a return is asked for.
 const MAX_PENDING: u32 = 60;
 /// Frames that one hit may bury. Each hit adds one at most, so more that are dead go with the hits that follow. Keeps the
 /// verifier's work small, which explores each round of a loop.
 const BURIED_PER_HIT: u32 = 8;
-/// The trampoline's address is a multiple of this: it is the first slot of the page that the kernel maps for uprobes
-/// (`kernel/events/uprobes.c`, `__create_xol_area`).
-const TRAMPOLINE_ALIGN: u64 = 4096;
 
 #[repr(C)]
 struct ThreadArguments {
@@ -97,8 +94,9 @@ pub enum Push {
     Full,
 }
 
+/// The frame at a position.
 #[inline(always)]
-fn frame(state: *mut ThreadState, position: u32) -> *mut CallFrame {
+pub fn frame(state: *mut ThreadState, position: u32) -> *mut CallFrame {
     // SAFETY: the mask keeps the position inside the array.
     unsafe { (&raw mut (*state).frames).cast::<CallFrame>().add((position & (DEPTH - 1)) as usize) }
 }
@@ -129,9 +127,10 @@ pub fn charge_hit(control: *const ClassControl) {
 }
 
 /// Removes the frames on top, above position `floor`, that `slot` proves to have been left, and counts them as unwound.
-/// `reused` says whether a frame with a return link and the same slot counts as left, too.
+/// `reused` says whether a frame with a return link and the same slot counts as left, too. `asks_return`: this hit makes the
+/// kernel forget every pending return below its slot, however far (`arch_uretprobe_is_alive`): so are frames with return links.
 #[inline(always)]
-fn bury(state: *mut ThreadState, floor: u32, slot: u64, reused: bool) {
+fn bury(state: *mut ThreadState, floor: u32, slot: u64, reused: bool, asks_return: bool) {
     let span = match settings() {
         // SAFETY: a live map value.
         Some(settings) => unsafe { (*settings).stack_span_bytes },
@@ -148,8 +147,8 @@ fn bury(state: *mut ThreadState, floor: u32, slot: u64, reused: bool) {
         let CallFrame { slot: top_slot, class, generation, .. } = unsafe { *top };
         if class != FREE {
             let linked = generation & RETURN_LINK != 0;
-            let left =
-                if top_slot == slot { !linked || reused } else { top_slot < slot && slot - top_slot < span };
+            let near = slot.wrapping_sub(top_slot) < span || (linked && asks_return);
+            let left = if top_slot == slot { !linked || reused } else { top_slot < slot && near };
             if !left {
                 break;
             }
@@ -192,11 +191,11 @@ pub fn push(hit: &Hit, ctx: *mut c_void) -> Push {
     // SAFETY: a live map value, of this thread only.
     let mut depth = unsafe { (*state).depth };
     if slot != 0 && depth != 0 {
-        bury(state, 0, slot, false);
+        bury(state, 0, slot, is_reused(state, depth, slot), linked);
         // SAFETY: as above.
         depth = unsafe { (*state).depth };
         if depth >= DEPTH {
-            bury(state, 0, slot, true);
+            bury(state, 0, slot, true, linked);
             // SAFETY: as above.
             depth = unsafe { (*state).depth };
         }
@@ -245,59 +244,6 @@ pub fn push(hit: &Hit, ctx: *mut c_void) -> Push {
         (*new).begin_ns = now_ns();
     }
     Push::Open(depth)
-}
-
-/// The word in a return slot, if samples are taken; else 0. Where another return link (of a function that left by a tail
-/// jump) has replaced it already, that is the trampoline, and putting it back changes nothing.
-#[inline(always)]
-fn return_address(slot: u64) -> u64 {
-    let mut word = 0u64;
-    if let Some(settings) = settings()
-        // SAFETY: a live map value; the agent may change it at any time.
-        && unsafe { (*settings).sample_period_ns } != 0
-        && slot != 0
-        // SAFETY: room for one word; the helper checks the address itself.
-        && unsafe { bpf_probe_read_user((&raw mut word).cast(), 8, slot as *const c_void) } != 0
-    {
-        return 0;
-    }
-    word
-}
-
-/// Puts the return addresses that return links have replaced back into a copy of this thread's stack from `sp` upwards,
-/// of at most `STACK` bytes; what lies behind a shorter copy may be overwritten.
-///
-/// A word is replaced only if it can be the trampoline: a frame may be left over from a call that ended by `longjmp`,
-/// and another's data lie in its slot. The innermost call goes first, so that of two frames with one slot the live one
-/// wins.
-#[inline(always)]
-pub fn restore_returns<const STACK: usize>(stack: *mut c_void, sp: u64) {
-    let state = storage(&THREADS, 0);
-    // SAFETY: a live map value, of this thread only.
-    if state.is_null() || unsafe { (*state).pending } == 0 {
-        return;
-    }
-    // SAFETY: as above.
-    let depth = unsafe { (*state).depth };
-    for above in 0..DEPTH {
-        if above >= depth {
-            break;
-        }
-        let open = frame(state, depth - 1 - above);
-        // SAFETY: as above.
-        let (slot, return_address) = unsafe { ((*open).slot, (*open).return_address) };
-        let offset = slot.wrapping_sub(sp);
-        if return_address == 0 || offset > STACK as u64 - 8 {
-            continue;
-        }
-        // SAFETY: inside the buffer, which is aligned to a word as stack pointers are; for odd ones the offset is made so.
-        unsafe {
-            let word = stack.cast::<u64>().byte_add(offset as usize & !7);
-            if (*word).is_multiple_of(TRAMPOLINE_ALIGN) && *word != 0 {
-                *word = return_address;
-            }
-        }
-    }
 }
 
 /// Closes the call at a known position, if it is of that class and slot. False: it is not there.
@@ -372,7 +318,7 @@ fn close(hit: &Hit, state: *mut ThreadState, position: u32, slot: u64, end_ns: u
     let CallFrame { begin_ns, cost_ns: cost_at_begin_ns, generation, inner_ns, .. } = unsafe { *found };
     // SAFETY: as above.
     if unsafe { (*state).depth } > position + 1 {
-        bury(state, position + 1, slot, true);
+        bury(state, position + 1, slot, true, false);
     }
     // SAFETY: as above.
     unsafe {

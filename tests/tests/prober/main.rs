@@ -6,6 +6,7 @@
 mod calls;
 mod counts;
 mod gates;
+mod left;
 mod lifecycle;
 mod operations;
 mod progress;

@@ -1,0 +1,133 @@
+//! Calls with return links that are left by a throw or `longjmp`: the kernel forgets what they left behind, and later calls
+//! of the thread get their returns.
+
+use crate::support::*;
+use profiler_core::class::ClassId;
+use profiler_user::prober::{ClassKind, LinkKind};
+
+function!(left_thrown);
+function!(left_descent);
+function!(left_after);
+
+unsafe extern "C" {
+    fn tithe_test_left_catch(
+        through: unsafe extern "C" fn(Option<extern "C" fn(u64)>, u64),
+        callback: extern "C" fn(u64),
+        argument: u64,
+    );
+    fn tithe_test_left_throw();
+}
+
+// `catch` saves its stack pointer; `throw` puts it back and goes on after the call in `catch`, as an exception would,
+// past the ends of all functions between.
+core::arch::global_asm!(
+    ".pushsection .text",
+    "tithe_test_left_catch:",
+    "push rbp",
+    "mov rbp, rsp",
+    "push rbx",
+    "push r12",
+    "push r13",
+    "push r14",
+    "push r15",
+    "push rbx",
+    "mov rax, rdi",
+    "mov rdi, rsi",
+    "mov rsi, rdx",
+    "mov fs:[tithe_test_left_saved@tpoff], rsp",
+    "call rax",
+    "5:",
+    "pop rbx",
+    "pop r15",
+    "pop r14",
+    "pop r13",
+    "pop r12",
+    "pop rbx",
+    "pop rbp",
+    "ret",
+    "tithe_test_left_throw:",
+    "mov rsp, fs:[tithe_test_left_saved@tpoff]",
+    "lea rbp, [rsp + 48]",
+    "jmp 5b",
+    ".popsection",
+    ".pushsection .tbss, \"awT\", @nobits",
+    "tithe_test_left_saved: .zero 8",
+    ".popsection",
+);
+
+const CLASSES: [ClassId; 3] = [ClassId(70), ClassId(71), ClassId(72)];
+
+extern "C" fn throw(_: u64) {
+    // SAFETY: `catch` is on the stack, and the frames between have nothing to drop.
+    unsafe { tithe_test_left_throw() }
+}
+
+/// Calls `left_descent` on `depth` levels, each with more than `ROOM` bytes of stack, and throws from the deepest.
+extern "C" fn descend<const ROOM: usize>(depth: u64) {
+    let mut room = [0u8; ROOM];
+    std::hint::black_box(&mut room);
+    if depth == 0 {
+        throw(0);
+    }
+    left_descent.call(Some(descend::<ROOM>), depth - 1);
+    std::hint::black_box(&mut room);
+}
+
+fn catch(through: Function, callback: extern "C" fn(u64), argument: u64) {
+    // SAFETY: assembly above, which follows the C ABI.
+    unsafe { tithe_test_left_catch(through.0, callback, argument) }
+}
+
+/// Leaves `left` calls behind on a thread of its own, then makes 1,000 calls that return; what was counted of both.
+fn returns_after(leave: fn(), left: u64) {
+    let kernel = kernel(None);
+    let [t, d, a] = CLASSES;
+    for class in CLASSES {
+        kernel.classes().configure(class, ungated(ClassKind::Latency));
+    }
+    let sites = vec![left_thrown.entry(t), left_descent.entry(d), left_after.entry(a)];
+    let attached = kernel.attach(&group(LinkKind::ReturnPair, sites)).unwrap();
+    assert!(attached.refused.is_empty());
+    std::thread::Builder::new()
+        .stack_size(16 << 20)
+        .spawn(move || {
+            leave();
+            for _ in 0..1_000 {
+                left_after.call(None, 0);
+            }
+        })
+        .unwrap()
+        .join()
+        .unwrap();
+    drop(attached);
+    let c = kernel.classes().counters(a);
+    assert_eq!((c.attempted, c.kept, c.returns, c.omitted, c.unwound), (1_000, 1_000, 1_000, 0, 0));
+    let [t, d] = [t, d].map(|class| kernel.classes().counters(class));
+    let (kept, omitted) = (t.kept + d.kept, t.omitted + d.omitted);
+    let (unwound, open) = (t.unwound + d.unwound, t.open() + d.open());
+    assert_eq!((kept, t.returns + d.returns), (left, 0));
+    assert_eq!(kept, omitted + unwound + open, "{t:?} {d:?}");
+    println!("{left} left: {omitted} omitted, {unwound} unwound, {open} open");
+}
+
+#[test]
+fn calls_return_after_a_throw_over_64_frames() {
+    returns_after(|| catch(left_descent, descend::<64>, 70), 71);
+}
+
+#[test]
+fn calls_return_after_a_throw_over_64_frames_far_away() {
+    returns_after(|| catch(left_descent, descend::<0x1_0000>, 70), 71);
+}
+
+#[test]
+fn calls_return_after_200_throws_from_one_place() {
+    returns_after(
+        || {
+            for _ in 0..200 {
+                catch(left_thrown, throw, 0);
+            }
+        },
+        200,
+    );
+}
