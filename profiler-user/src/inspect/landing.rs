@@ -33,6 +33,14 @@ pub fn pads(elf: &ElfInfo, start: u64) -> Result<Vec<u64>, Unreadable> {
 /// # Errors
 /// The unwind data is in a form that is not understood.
 pub fn function_at(elf: &ElfInfo, vaddr: u64) -> Result<Option<(u64, u64)>, Unreadable> {
+    Ok(function_before(elf, vaddr)?.filter(|(start, size)| vaddr - start < *size))
+}
+
+/// The same for the last function that begins at an address or before it, whether it holds the address or not.
+///
+/// # Errors
+/// As [`function_at`].
+pub fn function_before(elf: &ElfInfo, vaddr: u64) -> Result<Option<(u64, u64)>, Unreadable> {
     let Some(header) = elf.sections.iter().find(|s| s.name == ".eh_frame_hdr") else { return Ok(None) };
     let Some((address, fde)) = last_fde(elf, header.vaddr, header.size, vaddr)? else { return Ok(None) };
     let encoding = cie_of(elf, fde)?.pointer_encoding;
@@ -50,7 +58,7 @@ pub fn function_at(elf: &ElfInfo, vaddr: u64) -> Result<Option<(u64, u64)>, Unre
     if start != address {
         return Err(Unreadable);
     }
-    Ok((vaddr - start < size).then_some((start, size)))
+    Ok(Some((start, size)))
 }
 
 /// The last function that begins at an address or before it, and its FDE, by the sorted table: pairs of (start, FDE),

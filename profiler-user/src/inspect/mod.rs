@@ -40,6 +40,8 @@ mod resolve;
 mod return_links;
 mod runtime;
 mod sites;
+mod stack_switch;
+mod stacks;
 mod symbols;
 mod text;
 mod usdt;
@@ -54,13 +56,14 @@ pub use module::Module;
 pub use pattern::{Pattern, PatternError};
 pub use resolve::{Function, Resolution, Unmatched};
 pub use runtime::Runtime;
+pub use stack_switch::StackSwitch;
 pub use symbols::SymbolSource;
 pub use text::TextIndex;
 pub(crate) use usdt::semaphores_of;
 pub use usdt::{ProbeSite, RegisterArgument, register_argument};
 
 use std::path::PathBuf;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// A process, looked at.
 #[derive(Debug)]
@@ -71,7 +74,8 @@ pub struct Inspection {
     maps: Vec<Mapping>,
     modules: Vec<Module>,
     rules: KernelRules,
-    stacks: Mutex<return_links::StackWatch>,
+    stacks: Mutex<stacks::Stacks>,
+    verdicts: Mutex<return_links::Verdicts>,
     return_links: OnceLock<Result<(), Reason>>,
     ifuncs: OnceLock<ifunc::Bound>,
 }
@@ -86,6 +90,8 @@ impl Inspection {
         let (status, exe) = process::check(pid)?;
         let maps = read_maps(pid)?;
         let modules = Module::all(pid, &maps);
+        let mut stacks = stacks::Stacks::default();
+        stacks.remap(pid, &maps, |_| true);
         Ok(Self {
             pid,
             exe,
@@ -93,7 +99,8 @@ impl Inspection {
             maps,
             modules,
             rules: KernelRules::host(),
-            stacks: Mutex::default(),
+            stacks: Mutex::new(stacks),
+            verdicts: Mutex::default(),
             return_links: OnceLock::new(),
             ifuncs: OnceLock::new(),
         })
@@ -155,6 +162,8 @@ impl Inspection {
         }
         changed |= !fresh.is_empty();
         self.modules.append(&mut fresh);
+        let alive = return_links::tasks(self.pid);
+        self.stacks().remap(self.pid, &self.maps, |tid| alive.contains(&tid));
         // Stacks and seccomp filters may have changed even if the modules have not.
         self.return_links = OnceLock::new();
         self.ifuncs = OnceLock::new();
@@ -271,7 +280,26 @@ impl Inspection {
     /// # Errors
     /// What in the process would crash on a replaced return address.
     pub fn return_links(&self) -> Result<(), Reason> {
+        if let Some(why) = self.stacks_switched() {
+            return Err(why);
+        }
         self.return_links.get_or_init(|| return_links::check(self)).clone()
+    }
+
+    /// Where a thread's stack pointer was seen. A thread that is seen on two stacks, or outside its own, makes return links
+    /// unsafe for as long as this program runs.
+    pub fn note_stack_pointer(&self, tid: i32, sp: u64) {
+        self.stacks().note(self.pid, &self.maps, tid, sp);
+    }
+
+    /// Why return links are unsafe by what was seen of the threads' stacks, if they are.
+    #[must_use]
+    pub fn stacks_switched(&self) -> Option<Reason> {
+        self.stacks().switched().map(|why| Reason(why.to_owned()))
+    }
+
+    fn stacks(&self) -> MutexGuard<'_, stacks::Stacks> {
+        self.stacks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What kind of program it is.
@@ -320,6 +348,15 @@ impl Module {
     #[must_use]
     pub fn function_count(&self) -> usize {
         self.starts().len()
+    }
+
+    /// A function of this module that switches stacks; reads all code.
+    ///
+    /// # Errors
+    /// The file cannot be read; in words.
+    pub fn stack_switch(&self) -> Result<Option<StackSwitch>, String> {
+        let (elf, symbols) = (self.elf()?, self.symbols()?);
+        stack_switch::find(elf, symbols).map_err(|e| e.to_string())
     }
 
     fn starts(&self) -> Vec<u64> {

@@ -4,14 +4,17 @@
 //! or moves the stack finds it: a C++ exception or a Rust panic passing through ends the process (measured: SIGABRT),
 //! switching to another stack or returning on an alternate signal stack as well (measured: SIGILL); from Linux 6.11 on
 //! the trampoline makes a system call, which a seccomp filter kills. So return links are allowed only where none of
-//! that is possible, judged by what is mapped, imported and seen; everything else uses exit sites.
+//! that is possible, judged by what is mapped, imported, decoded ([`super::stack_switch`]) and seen ([`super::stacks`]); everything
+//! else uses exit sites.
 //!
 //! Judged from outside: an unwinder linked statically into a stripped program cannot be seen, so such a program with
 //! exception tables is refused.
 
 use super::choice::Reason;
-use super::{Backing, Inspection, Module, SymbolSource};
+use super::{Inspection, Module, SymbolSource};
 use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::PoisonError;
 
 /// Libraries that unwind or switch stacks.
 const LIBRARIES: [(&str, &str); 12] = [
@@ -47,12 +50,14 @@ const FUNCTIONS: [&str; 14] = [
     "co_switch",
 ];
 
-/// What was seen of the threads' stacks, over time: a thread that is found in two mappings switches stacks.
-#[derive(Debug, Default)]
-pub(super) struct StackWatch {
-    seen: HashMap<i32, (u64, u64)>,
-    switched: Option<String>,
-}
+/// Parts of names of functions that switch stacks, whatever a library put before and behind them.
+const PARTS: [&str; 5] = ["_fcontext", "swapcontext", "switch_stack", "stack_switch", "switch_to_stack"];
+
+/// Imports after which a thread may unwind its stack at any moment: the unwinder is loaded only then.
+const THREAD_ENDS: [&str; 2] = ["pthread_exit", "pthread_cancel"];
+
+/// The verdict on each module that was looked at; kept, because all code of it is read.
+pub(super) type Verdicts = HashMap<(PathBuf, u64, (u32, u32)), Option<Reason>>;
 
 /// All checks; the first refusal is the answer.
 pub(super) fn check(inspection: &Inspection) -> Result<(), Reason> {
@@ -66,16 +71,17 @@ pub(super) fn check(inspection: &Inspection) -> Result<(), Reason> {
             return Err(Reason(format!("{} is mapped ({what})", module.name)));
         }
     }
-    for module in mapped() {
-        check_module(module)?;
-    }
     seccomp(inspection)?;
-    let mut stacks = inspection.stacks.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    stacks.look(inspection);
-    match &stacks.switched {
-        Some(why) => Err(Reason(why.clone())),
-        None => Ok(()),
+    for module in mapped() {
+        let mut verdicts = inspection.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (module.path.clone(), module.mappings[0].inode, module.mappings[0].device);
+        let verdict = verdicts.entry(key).or_insert_with(|| check_module(module).err());
+        if let Some(why) = verdict {
+            return Err(why.clone());
+        }
     }
+    look(inspection);
+    inspection.stacks_switched().map_or(Ok(()), Err)
 }
 
 fn check_module(module: &Module) -> Result<(), Reason> {
@@ -86,7 +92,9 @@ fn check_module(module: &Module) -> Result<(), Reason> {
         return Ok(());
     }
     let elf = module.elf().map_err(|e| Reason(format!("{name} cannot be read: {e}")))?;
-    if let Some(import) = elf.imports().into_iter().find(|i| FUNCTIONS.contains(&i.as_str())) {
+    let switches = |n: &str| FUNCTIONS.contains(&n) || PARTS.iter().any(|part| n.contains(part));
+    if let Some(import) = elf.imports().into_iter().find(|i| switches(i) || THREAD_ENDS.contains(&i.as_str()))
+    {
         return Err(Reason(format!("{name} imports {import}")));
     }
     let symbols = module.symbols().map_err(|e| Reason(format!("{name} cannot be read: {e}")))?;
@@ -94,7 +102,7 @@ fn check_module(module: &Module) -> Result<(), Reason> {
     let harmless = |n: &str| !elf.dynamic && matches!(n, "sigaltstack");
     let mut defined = None;
     symbols.for_each_name(|_, _, n| {
-        if defined.is_none() && FUNCTIONS.contains(&n) && !harmless(n) {
+        if defined.is_none() && switches(n) && !harmless(n) {
             defined = Some(n.to_owned());
         }
     });
@@ -110,7 +118,14 @@ fn check_module(module: &Module) -> Result<(), Reason> {
     if stripped && !elf.dynamic && module.main {
         return Err(Reason(format!("{name} is static and stripped: what it contains cannot be seen")));
     }
-    Ok(())
+    match module.stack_switch() {
+        Ok(None) => Ok(()),
+        Ok(Some(found)) => Err(Reason(format!(
+            "{} in {name} loads the stack pointer from {} (at {:#x}): it may switch stacks",
+            found.function, found.from, found.vaddr
+        ))),
+        Err(why) => Err(Reason(format!("the code of {name} cannot be read: {why}"))),
+    }
 }
 
 fn is_c_library(name: &str) -> bool {
@@ -147,33 +162,18 @@ fn seccomp(inspection: &Inspection) -> Result<(), Reason> {
     }
 }
 
-impl StackWatch {
-    /// Looks where each blocked thread's stack pointer is.
-    fn look(&mut self, inspection: &Inspection) {
-        let pid = inspection.pid();
-        for tid in tasks(pid) {
-            let Some(sp) = stack_pointer(pid, tid) else { continue };
-            let Some(map) = inspection.maps().iter().find(|m| m.contains(sp)) else { continue };
-            let stack = matches!(&map.backing, Backing::Special(name) if name == "[stack]");
-            let odd = match &map.backing {
-                _ if tid == pid && !stack => Some("outside its stack"),
-                Backing::File { .. } => Some("in a file's mapping"),
-                Backing::Special(name) if name == "[heap]" => Some("in the heap"),
-                _ => None,
-            };
-            let before = self.seen.insert(tid, (map.start, map.end));
-            // A stack may grow, so that its mapping begins lower: ranges that do not overlap are two stacks.
-            let moved = before.is_some_and(|(start, end)| end <= map.start || map.end <= start);
-            if let Some(odd) = odd {
-                self.switched = Some(format!("thread {tid} has its stack pointer {odd}: it switches stacks"));
-            } else if moved {
-                self.switched = Some(format!("thread {tid} was seen on two stacks"));
-            }
+/// Looks where each blocked thread's stack pointer is.
+fn look(inspection: &Inspection) {
+    let pid = inspection.pid();
+    for tid in tasks(pid) {
+        if let Some(sp) = stack_pointer(pid, tid) {
+            inspection.note_stack_pointer(tid, sp);
         }
     }
 }
 
-fn tasks(pid: i32) -> Vec<i32> {
+/// The threads of a process.
+pub(super) fn tasks(pid: i32) -> Vec<i32> {
     let Ok(dir) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     dir.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
 }

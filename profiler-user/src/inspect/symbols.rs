@@ -166,6 +166,15 @@ impl Symbols {
         &[]
     }
 
+    /// Around an address in no function: where the last one before it ends (or begins, without a size), and where the next begins.
+    #[must_use]
+    pub fn gap_around(&self, vaddr: u64) -> (u64, u64) {
+        let next = self.entries.partition_point(|e| e.vaddr <= vaddr);
+        // A function may hold another's start; a few steps back find the outer one.
+        let end = self.entries[..next].iter().rev().take(8).map(|e| e.vaddr + e.size).max().unwrap_or(0);
+        (end, self.entries.get(next).map_or(u64::MAX, |e| e.vaddr))
+    }
+
     /// Whether any symbol, of a function or not, stands in `from ..= to`.
     #[must_use]
     pub fn any_label(&self, from: u64, to: u64) -> bool {
