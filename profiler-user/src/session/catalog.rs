@@ -151,6 +151,11 @@ impl Session {
                 }
             };
         }
+        if exit == ExitMode::ExitSites
+            && let Err(why) = self.inspection.return_links()
+        {
+            notes.push(format!("no return link: {why}"));
+        }
         if wish.force_return_link && exit == ExitMode::ReturnLink {
             notes.push("return links were allowed by --return-links".to_owned());
         }
@@ -208,6 +213,18 @@ impl Session {
         let row = self.attach.class(id).row();
         self.writer.send(vec![row]);
         Ok(id)
+    }
+
+    /// A sample showed a thread on a second stack: return links go at once, and none is made from now on.
+    pub(super) fn heed_switched_stacks(&mut self) {
+        let Some(why) = self.inspection.stacks_switched() else { return };
+        let text = format!("no return links from now on: {why}");
+        let timed = self.attach.classes().iter().any(|c| c.exit != ExitMode::None);
+        if timed && !self.meta.warnings.contains(&text) {
+            self.progress.note(&text);
+            self.meta.warnings.push(text);
+        }
+        self.drop_unsafe_return_links();
     }
 
     /// Modules came: where one of them unwinds (or switches stacks), a return link would end the target at the next

@@ -282,6 +282,8 @@ impl Sampling {
             frames.clear();
             let mut truncated = true;
             if let Some(r) = sample.registers {
+                // OK because thread ids are positive numbers of 22 bits.
+                inspection.note_stack_pointer(sample.tid as i32, r.sp);
                 let stack = UserStack { pid: sample.pid, ip: r.ip, sp: r.sp, bp: r.bp, bytes: sample.stack };
                 truncated = unwinder.unwind(&stack, |_, _| None, frames);
             }

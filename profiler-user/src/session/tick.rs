@@ -139,6 +139,7 @@ impl Session {
     pub(super) fn drain(&mut self) {
         let ahead = if self.may_wait() { None } else { Some(&mut self.reader) };
         self.sampling.drain(DRAIN_LIMIT, &self.inspection, ahead);
+        self.heed_switched_stacks();
         let mut rows = Vec::new();
         self.calls.drain(DRAIN_LIMIT, |call| {
             rows.push(EventRow {
