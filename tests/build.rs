@@ -36,6 +36,10 @@ fn main() {
     let protocol = protocol.to_str().expect("cargo's output directory is UTF-8");
     compile(&c, &[], &["calls.c", "burn.c", "entries.S", protocol], &out.join("calls"));
     compile(&c, &[], &["hazards.c", protocol], &out.join("hazards"));
+    compile(&c, &[], &["switcher.c", protocol], &out.join("switcher"));
+    compile(&c, &["-s"], &["switcher.c", protocol], &out.join("switcher_stripped"));
+    compile(&c, &[], &["leaver.c", protocol], &out.join("leaver"));
+    compile(&c, &[], &["ends.c", protocol], &out.join("ends"));
     compile(&c, &[], &["launched.c"], &out.join("launched"));
     compile(&c, &[], &["requests.c", protocol], &out.join("requests"));
     compile(&c, &[], &["probes.c", protocol], &out.join("probes"));

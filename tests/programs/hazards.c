@@ -2,7 +2,7 @@
  * was right; a tracer that harms it shows as a dead process or a wrong number.
  *
  *   backtrace N         backtrace() below hazard_outer and hazard_inner; ok seen=N (both frames found)
- *   fibers N            N switches between two stacks inside hazard_fiber; ok switches=N
+ *   fibers N            N switches between two stacks inside hazard_fiber; ok switches=N sum=S (S by what its calls return)
  *   sigaltstack N       N signals handled by hazard_handler on an alternate stack; ok handled=N
  *   pthread_exit N      N threads that end inside hazard_exit_thread; ok ended=N
  *   patch               rewrites the first bytes of hazard_patched, text readable and executable again
@@ -78,33 +78,34 @@ static void command_backtrace(int count, char **words) {
 /* --- two stacks ------------------------------------------------------------------------------------------------ */
 
 static ucontext_t main_context, fiber_context;
-static volatile uint64_t switches;
+static volatile uint64_t switches, fiber_sum;
 
-/* Leaves its own frame by a switch, and comes back to it by another. */
+/* Leaves its own frame by a switch, and comes back to it by another. What it returns is in its own frame. */
 TRACED uint64_t hazard_fiber(ucontext_t *from, ucontext_t *to) {
+    volatile uint64_t mine = switches * 3 + 1;
     switches = switches + 1;
     swapcontext(from, to);
-    return switches;
+    return mine;
 }
 
 static void fiber_main(void) {
     for (;;)
-        hazard_fiber(&fiber_context, &main_context);
+        fiber_sum = fiber_sum * 31 + hazard_fiber(&fiber_context, &main_context);
 }
 
 static void command_fibers(int count, char **words) {
     static char stack[64 * 1024];
-    uint64_t rounds = number(count, words, 1, 2);
-    switches = 0;
+    uint64_t rounds = number(count, words, 1, 2), sum = 0;
+    switches = fiber_sum = 0;
     getcontext(&fiber_context);
     fiber_context.uc_stack.ss_sp = stack;
     fiber_context.uc_stack.ss_size = sizeof stack;
     fiber_context.uc_link = NULL;
     makecontext(&fiber_context, fiber_main, 0);
     for (uint64_t i = 0; i < rounds; i += 2)
-        hazard_fiber(&main_context, &fiber_context);
-    uint64_t done = switches;
-    reply("switches=%lu", done);
+        sum = sum * 31 + hazard_fiber(&main_context, &fiber_context);
+    uint64_t done = switches, both = sum ^ fiber_sum;
+    reply("switches=%lu sum=%lu", done, both);
 }
 
 /* --- an alternate signal stack ----------------------------------------------------------------------------------- */

@@ -23,6 +23,111 @@ fn watch(target: &mut Target, folder: &Path, arguments: &[&str], deed: impl FnOn
     finished
 }
 
+/// Runs commands in a program that nothing watches, and in one whose functions are timed, as the agent sees fit: the answers must be
+/// the same.
+fn same_results(test: &str, program: &str, functions: &[&str], commands: &[&str]) -> Option<Finished> {
+    let folder = start(test)?;
+    let mut twin = Target::start(program);
+    let expected: Vec<_> = commands.iter().map(|line| twin.command(line)).collect();
+    let mut target = Target::start(program);
+    let arguments: Vec<&str> = functions.iter().flat_map(|f| ["--latency", f]).collect();
+    let finished = watch(&mut target, folder.path(), &arguments, |target| {
+        let got: Vec<_> = commands.iter().map(|line| target.command(line)).collect();
+        assert_eq!(got, expected, "{program} gives other results when it is watched");
+    });
+    Some(finished)
+}
+
+/// Why the ends of a function's calls were not seen by return links.
+fn refused_because(finished: &Finished, function: &str) -> String {
+    let notes = &finished.row(function).notes;
+    notes.iter().find(|n| n.contains("no return link")).unwrap_or_else(|| panic!("{notes:?}")).clone()
+}
+
+#[test]
+fn a_switch_in_assembly_gives_the_same_results() {
+    let test = "a_switch_in_assembly_gives_the_same_results";
+    let Some(finished) = same_results(test, "switcher", &["switched_work"], &["run 20000", "run 7"]) else {
+        return;
+    };
+    assert_eq!(finished.row("switched_work").attempted, 2 * 20_007);
+    let why = refused_because(&finished, "switched_work");
+    assert!(why.contains("own_switch in switcher loads the stack pointer from rsi"), "{why}");
+}
+
+#[test]
+fn contexts_of_the_c_library_give_the_same_results() {
+    let test = "contexts_of_the_c_library_give_the_same_results";
+    let Some(finished) = same_results(test, "hazards", &["hazard_fiber"], &["fibers 20000"]) else { return };
+    assert_eq!(finished.row("hazard_fiber").attempted, 20_000);
+}
+
+#[test]
+fn threads_that_end_inside_timed_functions_are_cleaned_up() {
+    let test = "threads_that_end_inside_timed_functions_are_cleaned_up";
+    let commands = ["exit 200", "cancel 200"];
+    let Some(finished) = same_results(test, "cpp_throw", &["cpp_exit", "cpp_wait"], &commands) else {
+        return;
+    };
+    assert_eq!((finished.hits("cpp_exit"), finished.hits("cpp_wait")), (200, 200));
+    let Some(finished) = same_results(test, "ends", &["ends_exit", "ends_wait"], &commands) else { return };
+    assert_eq!(finished.hits("ends_exit"), 200);
+    let why = refused_because(&finished, "ends_wait");
+    assert!(why.contains("ends imports pthread_"), "{why}");
+}
+
+#[test]
+fn exceptions_and_panics_give_the_same_results() {
+    let test = "exceptions_and_panics_give_the_same_results";
+    let functions = ["cpp_thrower", "cpp_middle"];
+    let commands = ["throw 1000", "plain 500"];
+    let Some(finished) = same_results(test, "cpp_throw", &functions, &commands) else { return };
+    assert_eq!(finished.hits("cpp_middle"), 1_500);
+    let functions = ["rust_panic_thrower", "rust_panic_middle"];
+    let commands = ["panic 1000", "plain 500"];
+    let Some(finished) = same_results(test, "rust-panic", &functions, &commands) else { return };
+    assert_eq!(finished.hits("rust_panic_middle"), 1_500);
+}
+
+/// `longjmp` over 70 frames with pending returns, and over one, many times: later calls get their returns.
+#[test]
+fn calls_are_timed_after_longjmp_over_many_frames() {
+    let test = "calls_are_timed_after_longjmp_over_many_frames";
+    let commands = ["work 1000", "leave 100 70", "work 1000", "leave 1000 1", "work 1000"];
+    let Some(finished) = same_results(test, "leaver", &["leaver_work", "leaver_deep"], &commands) else {
+        return;
+    };
+    assert_eq!((finished.hits("leaver_work"), finished.hits("leaver_deep")), (3_000, 8_000));
+    let row = finished.row("leaver_work");
+    // Every call has a duration: none ended unseen.
+    assert_eq!(row.mean_ns.as_ref().map(|mean| mean.n), Some(3_000), "{row:?}");
+    assert!(!row.notes.iter().any(|n| n.contains("return link")), "{row:?}");
+}
+
+/// Samples show a thread on a second stack: return links go, and the report says why.
+#[test]
+fn a_second_stack_ends_return_links() {
+    let Some(folder) = start("a_second_stack_ends_return_links") else { return };
+    let mut twin = Target::start("leaver");
+    let expected = [twin.command("work 1000"), twin.command("work 1000")];
+    let mut target = Target::start("leaver");
+    let arguments = ["--budget", "1000ms/s", "--latency", "leaver_work", "--survey", "1s"];
+    let mut agent = Agent::start_plain(target.pid(), folder.path(), &arguments);
+    agent.wait_message("tithe: tracing ");
+    let first = target.command("work 1000");
+    assert_eq!(target.command("signal 2000").number("handled"), 1);
+    agent.wait_message("no return links from now on");
+    let got = [first, target.command("work 1000")];
+    assert_eq!(got, expected);
+    let finished = agent.stop();
+    assert!(target.is_alive(), "{}", finished.messages);
+    target.assert_text_original();
+    let warnings = &finished.report().warnings;
+    assert!(warnings.iter().any(|w| w.contains("outside its stack")), "{warnings:?}");
+    let notes = &finished.row("leaver_work").notes;
+    assert!(notes.iter().any(|n| n.contains("return links were taken off")), "{notes:?}");
+}
+
 #[test]
 fn exceptions_pass_through_timed_frames() {
     let Some(folder) = start("exceptions_pass_through_timed_frames") else { return };

@@ -239,6 +239,21 @@ fn return_links_are_refused_where_they_kill() {
     }
     let why = refusal("hazards");
     assert!(why.contains("imports"), "{why}");
+    let why = refusal("ends");
+    assert!(why.contains("ends imports pthread_"), "{why}");
+    let why = refusal("switcher");
+    assert!(why.contains("own_switch in switcher loads the stack pointer from rsi"), "{why}");
+    let why = refusal("switcher_stripped");
+    assert!(why.contains("in switcher_stripped loads the stack pointer from rsi"), "{why}");
+    let target = Target::start("switcher");
+    let report = profiler_user::doctor::check_target(target.pid().cast_signed()).unwrap();
+    assert!(!report.return_links);
+    assert!(report.return_links_refused.is_some_and(|why| why.contains("own_switch in switcher")));
+
+    // What goes back to a frame of the same stack does not forbid them.
+    let target = Target::start("leaver");
+    let inspection = inspect(&target);
+    assert!(inspection.return_links().is_ok(), "{:?}", inspection.return_links());
 
     // Exits are still seen: what throws or panics is counted as unwound.
     let target = Target::start("cpp_throw");

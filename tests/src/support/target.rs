@@ -32,7 +32,7 @@ impl Calls {
 }
 
 /// The `key=value` pairs of an answer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply(String);
 
 impl Reply {
