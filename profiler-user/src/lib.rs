@@ -20,6 +20,7 @@ pub mod replay;
 pub mod session;
 pub mod symbolize;
 pub mod target;
+pub mod target_file;
 pub mod unwind;
 pub mod watchdog;
 

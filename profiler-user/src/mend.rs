@@ -15,11 +15,13 @@
 use crate::inspect::maps::{self, Backing, Mapping};
 use crate::inspect::semaphores_of;
 use crate::prober::{AttachGroup, Kernel, KernelError, KernelOptions, LinkKind, Site};
+use crate::target_file::TargetFile;
 use profiler_core::class::{ClassId, Tier};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 /// Breakpoint instruction.
 const INT3: u8 = 0xcc;
@@ -29,6 +31,10 @@ const NOP5: [[u8; 5]; 2] = [[0x0f, 0x1f, 0x44, 0x00, 0x00], [0x0f, 0x1f, 0x44, 0
 /// Places of one link; with perf-event uprobes (tier D), each of which is slow to close, fewer.
 const AT_ONCE: usize = 512;
 const AT_ONCE_D: usize = 8;
+/// Text is compared in pieces of so many bytes, with this much before and after each: what [`probes`] looks at around a byte.
+const PIECE: u64 = 1 << 20;
+const BEFORE: u64 = 4;
+const AFTER: u64 = 4;
 /// The target may map text meanwhile: looked at so often.
 const PASSES: usize = 3;
 
@@ -115,7 +121,7 @@ pub fn mend(pid: u32) -> Result<usize, MendError> {
                     reference_counter: semaphores.get(offset).copied().unwrap_or(0),
                     ..Site::entry(ClassId(0), *offset)
                 };
-                last.add(take_over(kernel, &module, pid, some.iter().map(site).collect()));
+                last.add(take_over(kernel, &module.path(), pid, some.iter().map(site).collect()));
             }
         }
         mended += last.mended;
@@ -156,8 +162,8 @@ fn take_over(kernel: &Kernel, module: &Path, pid: u32, sites: Vec<Site>) -> Take
     taken
 }
 
-/// Breakpoints in the text of the process that are not in its files: file (as we can open it), offsets in it.
-fn leftovers(pid: u32) -> Result<Vec<(PathBuf, Vec<u64>)>, MendError> {
+/// Breakpoints in the text of the process that are not in its files: file, offsets in it.
+fn leftovers(pid: u32) -> Result<Vec<(Arc<TargetFile>, Vec<u64>)>, MendError> {
     let text = |source| MendError::Text { pid, source };
     let tracer = tracer(pid).map_err(text)?;
     if tracer != 0 {
@@ -168,34 +174,52 @@ fn leftovers(pid: u32) -> Result<Vec<(PathBuf, Vec<u64>)>, MendError> {
     let mut found = Vec::new();
     // The kernel puts no breakpoint into writable or shared text.
     for map in maps.iter().filter(|m| m.exec && !m.write && !m.shared) {
-        if !matches!(map.backing, Backing::File { .. }) {
-            continue;
-        }
-        let path = PathBuf::from(format!("/proc/{pid}/map_files/{}", map.map_files_name()));
+        let Backing::File { path, .. } = &map.backing else { continue };
         // A mapping that is gone by now takes its breakpoints with it.
-        let Ok(offsets) = compare(&memory, &maps, map, &path) else { continue };
+        let Ok(file) = TargetFile::mapped(pid, &map.map_files_name(), path) else { continue };
+        let Ok(offsets) = compare(&memory, &maps, map, &file) else { continue };
         if !offsets.is_empty() {
-            found.push((path, offsets));
+            found.push((Arc::new(file), offsets));
         }
     }
     Ok(found)
 }
 
-fn compare(memory: &File, maps: &[Mapping], map: &Mapping, path: &PathBuf) -> io::Result<Vec<u64>> {
-    // OK because text is far smaller than memory.
-    let mut now = vec![0; (map.end - map.start) as usize];
-    memory.read_exact_at(&mut now, map.start)?;
-    let mut original = vec![0; now.len()];
-    read_up_to(&File::open(path)?, &mut original, map.offset)?;
-    let place = |&i: &usize| {
+/// Compares a mapping with its file, piece by piece: a mapping may be of any size. What lies behind the file's end cannot run.
+fn compare(memory: &File, maps: &[Mapping], map: &Mapping, file: &TargetFile) -> io::Result<Vec<u64>> {
+    let size = (map.end - map.start).min(file.len().saturating_sub(map.offset)).min(file.most());
+    let mut offsets = Vec::new();
+    let mut from = 0;
+    while from < size {
+        // Each piece has the bytes around it that judging its first and its last byte takes.
+        let before = BEFORE.min(from);
+        let to = (from + PIECE).min(size);
+        let first = from - before;
+        // OK because a piece has about a MiB.
+        let len = ((to + AFTER).min(size) - first) as usize;
+        let mut now = vec![0; len];
+        memory.read_exact_at(&mut now, map.start + first)?;
+        let mut original = vec![0; len];
+        read_up_to(file, &mut original, map.offset + first)?;
+        let places = probes(&now, &original, map.start + first, maps);
+        offsets
+            .extend(places.map(|i| first + i).filter(|at| (from..to).contains(at)).map(|at| map.offset + at));
+        from = to;
+    }
+    Ok(offsets)
+}
+
+/// Where the bytes in memory hold a breakpoint or a call of one that the file's do not, counted from `address`.
+fn probes(now: &[u8], original: &[u8], address: u64, maps: &[Mapping]) -> impl Iterator<Item = u64> {
+    let place = move |&i: &usize| {
         let nop = || original.get(i..i + 5).is_some_and(|bytes| NOP5.iter().any(|nop| nop == bytes));
         // OK because an index of a slice fits into 64 bits.
-        let probe = || now.get(i..i + 5).is_some_and(|code| calls_probe(code, map.start + i as u64, maps));
+        let probe = || now.get(i..i + 5).is_some_and(|code| calls_probe(code, address + i as u64, maps));
         now[i] != original[i]
-            && (now[i] == INT3 && stands_alone(&now, &original, i) || (now[i] == CALL && nop() && probe()))
+            && (now[i] == INT3 && stands_alone(now, original, i) || (now[i] == CALL && nop() && probe()))
     };
     // OK because an index of a slice fits into 64 bits.
-    Ok((0..now.len()).filter(place).map(|i| map.offset + i as u64).collect())
+    (0..now.len()).filter(place).map(|i| i as u64)
 }
 
 /// The bytes before a breakpoint are the file's, or breakpoints too: otherwise it may be a part of somebody's jump or call.
@@ -214,9 +238,9 @@ fn calls_probe(code: &[u8], address: u64, maps: &[Mapping]) -> bool {
 }
 
 /// The last page of a mapping may reach past the end of its file: the rest stays zero.
-fn read_up_to(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
+fn read_up_to(file: &TargetFile, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
     while !bytes.is_empty() {
-        match file.read_at(bytes, offset)? {
+        match file.read_some_at(bytes, offset)? {
             0 => return Ok(()),
             read => {
                 bytes = &mut bytes[read..];

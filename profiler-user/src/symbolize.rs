@@ -1,7 +1,7 @@
 //! Addresses to names: functions, source lines, inlined calls.
 //!
 //! What: turns the [`Frame`]s of a stack into the rows of table `stacks`. ELF symbols, DWARF lines and
-//! inlined calls, debug links and kernel symbols come from blazesym; names of JIT code from the perf map
+//! inlined calls and kernel symbols come from blazesym, which sees private copies of the files; names of JIT code from the perf map
 //! that the runtime writes; `module+0xaddress` stands where there is no name. Why two levels of
 //! [`Detail`]: symbol tables cost milliseconds and little memory, DWARF of a large program seconds and
 //! hundreds of MiB. So stacks are written with names while the run lasts, and once more with lines and inlined calls at its end.
@@ -11,6 +11,7 @@
 //! thread of its own. It does not unwind.
 
 mod classes;
+mod elf_copy;
 mod perf_map;
 mod worker;
 
@@ -20,10 +21,11 @@ mod tests;
 pub use classes::ClassIndex;
 pub use worker::{Job, Worker};
 
-use crate::unwind::{Frame, ModuleId, ModuleInfo, ModuleKind, Modules};
+use crate::unwind::{Frame, ModuleFile, ModuleId, ModuleInfo, ModuleKind, Modules};
 use blazesym::MaybeDefault;
 use blazesym::symbolize::source::{Elf, Kernel, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer as Blazesym};
+use elf_copy::{ElfCopy, What};
 use object::{Object, ObjectSymbol};
 use perf_map::PerfMaps;
 use profiler_core::recording::FrameRow;
@@ -54,6 +56,15 @@ struct Name {
     inlined: bool,
 }
 
+/// What is read of one module's files.
+#[derive(Debug, Default)]
+struct Copies {
+    /// The symbols of the module itself.
+    plain: Option<ElfCopy>,
+    /// What says more: its DWARF, or the symbols or the DWARF of its separate debug file.
+    debug: Option<ElfCopy>,
+}
+
 /// Looks names up. Not `Send`: make it on the thread that uses it.
 pub struct Symbolizer {
     modules: Modules,
@@ -62,6 +73,7 @@ pub struct Symbolizer {
     names: Blazesym,
     /// For [`Detail::Lines`], and for files whose symbols are in a separate debug file.
     lines: Blazesym,
+    copies: HashMap<ModuleId, Rc<Copies>>,
     cache: HashMap<Frame, Rc<[Name]>>,
     perf_maps: PerfMaps,
     /// Symbols of ELF images in memory (the vDSO): start, size, name.
@@ -83,6 +95,7 @@ impl Symbolizer {
                 .enable_code_info(detail == Detail::Lines)
                 .enable_inlined_fns(detail == Detail::Lines)
                 .build(),
+            copies: HashMap::new(),
             cache: HashMap::new(),
             perf_maps: PerfMaps::default(),
             images: HashMap::new(),
@@ -168,42 +181,79 @@ impl Symbolizer {
                 let (start, size, name) = &symbols[i];
                 (frame.address - start < (*size).max(1)).then(|| vec![Name::plain(name)])
             }
-            ModuleKind::File { open, .. } => {
-                let input = || Input::VirtOffset(frame.address);
-                let source = |debug_syms| {
-                    let mut elf = Elf::new(open);
+            ModuleKind::File(file) => {
+                let copies = self.copies(frame.module, module, file);
+                let look = |blaze, copy: &Option<ElfCopy>, debug_syms| {
+                    let path = copy.as_ref()?.path();
+                    let mut elf = Elf::new(path);
                     elf.debug_syms = debug_syms;
-                    Source::Elf(elf)
+                    let source = Source::Elf(elf);
+                    let symbol = symbol(blaze, &source, Input::VirtOffset(frame.address));
+                    symbol.map(Sym::into_owned)
                 };
-                let (with_debug, without) = (source(true), source(false));
-                // A stripped file may have its symbols in a debug file, which only the DWARF side looks for.
-                let stripped = module.elf().is_ok_and(|e| !e.has_symtab);
-                let want_debug = self.detail == Detail::Lines || stripped;
-                let debug = if want_debug && self.debug_fits(frame.module, module) {
-                    symbol(&self.lines, &with_debug, input())
-                } else {
-                    None
-                };
-                let plain = symbol(&self.names, &without, input());
+                let debug = look(&self.lines, &copies.debug, self.detail == Detail::Lines);
+                let plain = look(&self.names, &copies.plain, false);
                 names_from(plain.as_ref(), debug.as_ref())
             }
         }
     }
 
-    /// Whether the module's DWARF may be read; tells once if not.
-    fn debug_fits(&mut self, id: ModuleId, module: &ModuleInfo) -> bool {
-        let bytes = module.elf().map_or(0, |e| e.debug_bytes);
-        let fits = bytes <= MAX_DEBUG_BYTES;
-        // The empty list marks the module as told of.
-        if !fits && self.images.insert(id, Vec::new()).is_none() {
-            self.notes.push(format!(
-                "no source lines for '{}': its debug information has {} MiB, more than the {} MiB that the agent reads",
-                module.name,
-                bytes >> 20,
-                MAX_DEBUG_BYTES >> 20
-            ));
+    /// The copies of a module's files, made when it is first asked for.
+    fn copies(&mut self, id: ModuleId, module: &ModuleInfo, file: &ModuleFile) -> Rc<Copies> {
+        if let Some(copies) = self.copies.get(&id) {
+            return Rc::clone(copies);
         }
-        fits
+        let copies = match self.copy(module, file) {
+            Ok(copies) => copies,
+            Err(why) => {
+                self.notes.push(format!("no names for '{}': {why}", module.name));
+                Copies::default()
+            }
+        };
+        let copies = Rc::new(copies);
+        self.copies.insert(id, Rc::clone(&copies));
+        copies
+    }
+
+    fn copy(&mut self, module: &ModuleInfo, file: &ModuleFile) -> Result<Copies, String> {
+        let elf = module.elf()?;
+        let open = file.open()?;
+        let plain = ElfCopy::of(&open, What::Symbols)?;
+        let debug_file = || {
+            elf.debug.find(file.path(), file.root(), |candidate| {
+                let found = crate::unwind::ElfInfo::read(&candidate).ok()?;
+                (found.debug.build_id == elf.debug.build_id).then_some((candidate, found.debug_bytes))
+            })
+        };
+        let lines = self.detail == Detail::Lines;
+        let debug = if lines && elf.debug_bytes > 0 {
+            self.what_fits(&module.name, elf.debug_bytes).map(|what| ElfCopy::of(&open, what))
+        } else if lines || !elf.has_symtab {
+            debug_file().map(|(candidate, bytes)| {
+                let what = if lines { self.what_fits(&module.name, bytes) } else { None };
+                ElfCopy::of(&candidate, what.unwrap_or(What::Symbols))
+            })
+        } else {
+            None
+        };
+        let debug = debug.transpose().unwrap_or_else(|why| {
+            self.notes.push(format!("no source lines for '{}': {why}", module.name));
+            None
+        });
+        Ok(Copies { plain: Some(plain), debug })
+    }
+
+    /// DWARF of `bytes`, if it may be read; tells if not.
+    fn what_fits(&mut self, module: &str, bytes: u64) -> Option<What> {
+        if bytes <= MAX_DEBUG_BYTES {
+            return Some(What::Dwarf(MAX_DEBUG_BYTES));
+        }
+        self.notes.push(format!(
+            "no source lines for '{module}': its debug information has {} MiB, more than the {} MiB that the agent reads",
+            bytes >> 20,
+            MAX_DEBUG_BYTES >> 20
+        ));
+        None
     }
 }
 

@@ -20,7 +20,7 @@ mod stack_table;
 mod tests;
 
 pub use elf::ElfInfo;
-pub use modules::{JIT, KERNEL, ModuleId, ModuleInfo, ModuleKind, Modules, UNKNOWN};
+pub use modules::{JIT, KERNEL, ModuleFile, ModuleId, ModuleInfo, ModuleKind, Modules, UNKNOWN};
 pub use stack_table::StackTable;
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64};

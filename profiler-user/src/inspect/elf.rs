@@ -4,12 +4,26 @@
 //! agent with SIGBUS, and a binary of gigabytes must not end up in memory. DWARF is not read here.
 
 use super::error::InspectError;
-use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
-use object::{Endianness, Object, ObjectSection, ObjectSymbol, ReadCache, SectionFlags, SymbolKind, elf};
-use std::fs::File;
+use crate::target_file::{DebugLink, Headers, TargetFile};
+use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, SectionHeader};
+use object::{Endianness, Object, ObjectSymbol, SymbolKind, elf};
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The upper half of the address space is the kernel's: no program is linked there, and sums of addresses below it do not
+/// overflow.
+const USER_END: u64 = 1 << 62;
+/// Linkers merge the sections of a program into some dozens; with more than this they are looked through for too long.
+const MAX_SECTIONS: usize = 1 << 14;
+/// Notes and links to debug files are short; longer ones hold other things.
+const MAX_NOTE_BYTES: u64 = 64 << 10;
+/// Longest name of a file.
+const NAME_MAX: usize = 255;
+/// Largest symbol table and largest table of names that is read: five million symbols. Chromium with all its symbols has one.
+pub(super) const MAX_TABLE_BYTES: u64 = 256 << 20;
+/// Longest symbol name; the longest of real C++ programs have some tens of thousands of characters.
+pub(super) const MAX_NAME_BYTES: usize = 1 << 16;
 
 /// A loadable segment: file bytes `offset .. offset + file_size` appear at `vaddr`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,20 +71,18 @@ pub struct SymbolRange {
 /// What is known of one ELF file.
 #[derive(Debug)]
 pub struct ElfInfo {
-    /// The path it was opened by.
+    /// The path as the target sees it, for messages.
     pub path: PathBuf,
     /// The open file.
-    pub file: File,
+    pub file: Arc<TargetFile>,
     /// Loaded at a fixed address (`ET_EXEC`), so that code and data may hold absolute addresses.
     pub fixed_address: bool,
     /// Loadable segments.
     pub segments: Vec<Segment>,
     /// Allocated sections, by address.
     pub sections: Vec<Section>,
-    /// GNU build id.
-    pub build_id: Option<Vec<u8>>,
-    /// `.gnu_debuglink`: file name of the separate debug file.
-    pub debug_link: Option<String>,
+    /// What it says of its separate debug file.
+    pub debug: DebugLink,
     /// `.symtab`, if not stripped.
     pub symtab: Option<SymbolRange>,
     /// `.dynsym`.
@@ -80,85 +92,111 @@ pub struct ElfInfo {
 }
 
 impl ElfInfo {
-    /// Reads the headers of an x86-64 ELF file.
+    /// Reads the headers of an x86-64 ELF file that the user named.
     ///
     /// # Errors
     /// The file cannot be opened, or is not a 64-bit x86-64 ELF file.
     pub fn open(path: &Path) -> Result<Self, InspectError> {
-        let read = |source| InspectError::Read { path: path.to_owned(), source };
-        let file = File::open(path).map_err(read)?;
-        let bad = |why: String| InspectError::Elf { path: path.to_owned(), why };
-        let cache = ReadCache::new(file.try_clone().map_err(read)?);
-        let elf: ElfFile64<'_, Endianness, _> = ElfFile64::parse(&cache).map_err(|e| bad(e.to_string()))?;
-        let endian = elf.endian();
-        let header = elf.elf_header();
+        Self::read(Arc::new(TargetFile::named_by_user(path)?))
+    }
+
+    /// Reads the headers of an x86-64 ELF file. Segments and sections that lie where no program can be, or behind the end
+    /// of the file, are left out: all that is kept can be added up without overflow.
+    ///
+    /// # Errors
+    /// It is not a 64-bit x86-64 ELF file.
+    pub fn read(file: Arc<TargetFile>) -> Result<Self, InspectError> {
+        let path = file.shown().to_owned();
+        let bad = |why: String| InspectError::Elf { path: path.clone(), why };
+        let wrong = |e: object::read::Error| bad(e.to_string());
+        // Not `object`'s `ElfFile`: that one reads the symbol tables.
+        let headers = Headers::of(&file);
+        let data = &headers;
+        let header = elf::FileHeader64::<Endianness>::parse(data).map_err(wrong)?;
+        let endian = header.endian().map_err(wrong)?;
         if header.e_machine(endian) != elf::EM_X86_64 {
             return Err(bad(format!("made for machine {}, not x86-64", header.e_machine(endian).0)));
         }
+        let in_file = |offset: u64, size: u64| offset.checked_add(size).is_some_and(|end| end <= file.len());
+        let in_memory = |vaddr: u64, size: u64| vaddr.checked_add(size).is_some_and(|end| end <= USER_END);
         let mut segments = Vec::new();
         let mut dynamic = false;
-        for ph in elf.elf_program_headers() {
+        let mut debug = DebugLink::default();
+        for ph in header.program_headers(endian, data).map_err(wrong)? {
             let kind = ph.p_type(endian);
             dynamic |= kind == elf::PT_INTERP;
-            if kind == elf::PT_LOAD {
+            let (vaddr, offset, file_size) = (ph.p_vaddr(endian), ph.p_offset(endian), ph.p_filesz(endian));
+            if kind == elf::PT_LOAD && in_file(offset, file_size) && in_memory(vaddr, file_size) {
                 segments.push(Segment {
-                    vaddr: ph.p_vaddr(endian),
-                    offset: ph.p_offset(endian),
-                    file_size: ph.p_filesz(endian),
+                    vaddr,
+                    offset,
+                    file_size,
                     exec: ph.p_flags(endian).contains(elf::PF_X),
                 });
+            }
+            if debug.build_id.is_none() && file_size <= MAX_NOTE_BYTES {
+                debug.build_id =
+                    ph.notes(endian, data).ok().flatten().and_then(|notes| build_id(endian, notes));
             }
         }
         let mut sections = Vec::new();
         let mut symtab = None;
         let mut dynsym = None;
-        for section in elf.sections() {
-            let SectionFlags::Elf { sh_type, sh_flags, .. } = section.flags() else { continue };
-            let (offset, size) = section.file_range().unwrap_or((0, section.size()));
-            if sh_type == elf::SHT_SYMTAB || sh_type == elf::SHT_DYNSYM {
-                let link = section.elf_section_header().sh_link.get(endian) as usize;
-                if let Ok(strings) = elf.section_by_index(object::SectionIndex(link))
-                    && let Some((names_offset, names_size)) = strings.file_range()
+        let table = header.sections(endian, data).map_err(wrong)?;
+        if table.len() > MAX_SECTIONS {
+            let count = table.len();
+            return Err(bad(format!("it says that it has {count} sections, more than {MAX_SECTIONS}")));
+        }
+        for section in table.iter() {
+            let (kind, flags) = (section.sh_type(endian), section.sh_flags(endian));
+            let nobits = kind == elf::SHT_NOBITS;
+            let (offset, size) = section.file_range(endian).unwrap_or((0, section.sh_size(endian)));
+            if !nobits && !in_file(offset, size) {
+                continue;
+            }
+            if kind == elf::SHT_SYMTAB || kind == elf::SHT_DYNSYM {
+                let link = object::SectionIndex(section.sh_link(endian) as usize);
+                if let Ok(strings) = table.section(link)
+                    && let Some((names_offset, names_size)) = strings.file_range(endian)
+                    && in_file(names_offset, names_size)
                 {
                     let range = SymbolRange { offset, size, names_offset, names_size };
-                    if sh_type == elf::SHT_SYMTAB { symtab = Some(range) } else { dynsym = Some(range) }
+                    if kind == elf::SHT_SYMTAB { symtab = Some(range) } else { dynsym = Some(range) }
                 }
             }
-            if sh_flags.contains(elf::SHF_ALLOC) {
+            let name = table.section_name(endian, section).unwrap_or(b"");
+            let vaddr = section.sh_addr(endian);
+            if flags.contains(elf::SHF_ALLOC) && in_memory(vaddr, section.sh_size(endian)) {
                 sections.push(Section {
-                    name: section.name().unwrap_or("").to_owned(),
-                    vaddr: section.address(),
+                    name: String::from_utf8_lossy(name).into_owned(),
+                    vaddr,
                     offset,
-                    size: section.size(),
-                    exec: sh_flags.contains(elf::SHF_EXECINSTR),
-                    nobits: sh_type == elf::SHT_NOBITS,
+                    size: section.sh_size(endian),
+                    exec: flags.contains(elf::SHF_EXECINSTR),
+                    nobits,
                 });
+            }
+            if size <= MAX_NOTE_BYTES && debug.build_id.is_none() {
+                let notes = section.notes(endian, data).ok().flatten();
+                debug.build_id = notes.and_then(|notes| build_id(endian, notes));
+            }
+            if size <= MAX_NOTE_BYTES && name == b".gnu_debuglink" {
+                let link = section.data(endian, data).unwrap_or(&[]).split(|byte| *byte == 0).next();
+                let link = link.filter(|name| name.len() <= NAME_MAX);
+                debug.name = link.map(|name| String::from_utf8_lossy(name).into_owned());
             }
         }
         sections.sort_by_key(|s| s.vaddr);
-        let build_id = elf.build_id().ok().flatten().map(<[u8]>::to_vec);
-        let debug_link =
-            elf.gnu_debuglink().ok().flatten().map(|(name, _)| String::from_utf8_lossy(name).into_owned());
         let fixed_address = header.e_type(endian) == elf::ET_EXEC;
-        Ok(Self {
-            path: path.to_owned(),
-            file,
-            fixed_address,
-            segments,
-            sections,
-            build_id,
-            debug_link,
-            symtab,
-            dynsym,
-            dynamic,
-        })
+        drop(headers);
+        Ok(Self { path, file, fixed_address, segments, sections, debug, symtab, dynsym, dynamic })
     }
 
     /// Link-time address and size of a global or static variable, by its symbol.
     #[must_use]
     pub fn variable(&self, name: &str) -> Option<(u64, u64)> {
-        let cache = ReadCache::new(self.file.try_clone().ok()?);
-        let elf: ElfFile64<'_, Endianness, _> = ElfFile64::parse(&cache).ok()?;
+        let headers = Headers::up_to(&self.file, MAX_TABLE_BYTES);
+        let elf: ElfFile64<'_, Endianness, _> = ElfFile64::parse(&headers).ok()?;
         elf.symbols()
             .chain(elf.dynamic_symbols())
             .find(|s| s.kind() == SymbolKind::Data && s.is_definition() && s.name() == Ok(name))
@@ -168,11 +206,9 @@ impl ElfInfo {
     /// Reads `len` bytes at a file offset.
     ///
     /// # Errors
-    /// The file cannot be read, or ends before.
+    /// The file cannot be read, ends before, or cannot hold so much ([`TargetFile::most`]).
     pub fn read_at(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; len];
-        self.file.read_exact_at(&mut bytes, offset)?;
-        Ok(bytes)
+        self.file.read_at(offset, len as u64)
     }
 
     /// Reads `len` bytes at a link-time address.
@@ -211,6 +247,18 @@ impl ElfInfo {
         self.section_at(vaddr).is_some_and(|s| s.exec)
     }
 
+    /// Where the code around this link-time address ends: its section, or its segment in a file without sections; the
+    /// address itself if it is no code.
+    #[must_use]
+    pub fn code_end(&self, vaddr: u64) -> u64 {
+        let section = self.section_at(vaddr).filter(|s| s.exec).map(|s| s.vaddr + s.size);
+        let segment = || {
+            let holds = |s: &&Segment| s.exec && (s.vaddr..s.vaddr + s.file_size).contains(&vaddr);
+            self.segments.iter().find(holds).map(|s| s.vaddr + s.file_size)
+        };
+        section.or_else(segment).unwrap_or(vaddr)
+    }
+
     /// The section that holds this link-time address.
     #[must_use]
     pub fn section_at(&self, vaddr: u64) -> Option<&Section> {
@@ -229,10 +277,12 @@ impl ElfInfo {
     #[must_use]
     pub fn imports(&self) -> Vec<String> {
         let Some(range) = self.dynsym else { return Vec::new() };
-        let (Ok(table), Ok(names)) = (
-            self.read_at(range.offset, range.size as usize),
-            self.read_at(range.names_offset, range.names_size as usize),
-        ) else {
+        let table = |offset, size: u64| {
+            if size > MAX_TABLE_BYTES { None } else { self.file.read_at(offset, size).ok() }
+        };
+        let (Some(table), Some(names)) =
+            (table(range.offset, range.size), table(range.names_offset, range.names_size))
+        else {
             return Vec::new();
         };
         // Elf64_Sym: name u32, info u8, other u8, section u16; section 0 is an import.
@@ -254,13 +304,27 @@ impl ElfInfo {
         }
         let name = self.read_at(range.offset + at, 4).ok()?;
         let name = u64::from(u32::from_le_bytes([name[0], name[1], name[2], name[3]]));
-        let len = range.names_size.checked_sub(name)?.min(4096);
+        let len = range.names_size.checked_sub(name)?.min(MAX_NAME_BYTES as u64);
         Some(nul_terminated(&self.read_at(range.names_offset + name, len as usize).ok()?, 0))
     }
 }
 
+/// The build id among some notes.
+fn build_id(
+    endian: Endianness,
+    mut notes: object::read::elf::NoteIterator<'_, elf::FileHeader64<Endianness>>,
+) -> Option<Vec<u8>> {
+    while let Ok(Some(note)) = notes.next() {
+        if note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID {
+            return Some(note.desc().to_vec()).filter(|id| !id.is_empty() && id.len() <= NAME_MAX / 3);
+        }
+    }
+    None
+}
+
 fn nul_terminated(bytes: &[u8], at: u32) -> String {
     let rest = bytes.get(at as usize..).unwrap_or(&[]);
+    let rest = &rest[..rest.len().min(MAX_NAME_BYTES)];
     let end = rest.iter().position(|&b| b == 0).unwrap_or(rest.len());
     String::from_utf8_lossy(&rest[..end]).into_owned()
 }

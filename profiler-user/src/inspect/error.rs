@@ -1,5 +1,6 @@
 //! Why a process cannot be inspected, each cause its own variant with the command that mends it.
 
+use crate::target_file::OpenError;
 use std::path::PathBuf;
 
 /// What went wrong before or while looking at the target.
@@ -104,6 +105,9 @@ pub enum InspectError {
         /// The system's error.
         source: std::io::Error,
     },
+    /// A file was not opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
     /// A file is not a usable ELF file.
     #[error("{path} is no ELF file that can be read: {why}")]
     Elf {

@@ -58,7 +58,8 @@ pub fn function_before(elf: &ElfInfo, vaddr: u64) -> Result<Option<(u64, u64)>, 
     if start != address {
         return Err(Unreadable);
     }
-    Ok(Some((start, size)))
+    // No function is larger than the section that it is in.
+    Ok(Some((start, size.min(elf.code_end(start) - start))))
 }
 
 /// The last function that begins at an address or before it, and its FDE, by the sorted table: pairs of (start, FDE),
@@ -198,7 +199,7 @@ fn call_sites(elf: &ElfInfo, lsda: u64, start: u64) -> Result<Vec<u64>, Unreadab
     let encoding = r.u8()?;
     let end = {
         let length = r.uleb()?;
-        r.at as u64 + length
+        (r.at as u64).saturating_add(length)
     };
     let mut pads = Vec::new();
     while (r.at as u64) < end {

@@ -152,16 +152,15 @@ impl Inspection {
             process::Status::read(self.pid).map_err(|_| InspectError::NoSuchProcess { pid: self.pid })?;
         self.maps = read_maps(self.pid)?;
         let mut changed = false;
-        let mut fresh = Module::all(self.pid, &self.maps);
+        let mut files = module::by_file(&self.maps);
         for module in &mut self.modules {
-            let now =
-                fresh.iter().position(|f| f.is_same_file(module)).map(|i| fresh.swap_remove(i).mappings);
-            let now = now.unwrap_or_default();
+            let found = files.iter().position(|f| module.is_mapped_by(&f[0]));
+            let now = found.map(|i| files.swap_remove(i)).unwrap_or_default();
             changed |= now.is_empty() != module.mappings.is_empty();
             module.mappings = now;
         }
-        changed |= !fresh.is_empty();
-        self.modules.append(&mut fresh);
+        changed |= !files.is_empty();
+        self.modules.append(&mut Module::of_files(self.pid, files));
         let alive = return_links::tasks(self.pid);
         self.stacks().remap(self.pid, &self.maps, |tid| alive.contains(&tid));
         // Stacks and seccomp filters may have changed even if the modules have not.

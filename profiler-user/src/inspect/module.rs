@@ -5,10 +5,13 @@ use super::error::InspectError;
 use super::maps::{Backing, Mapping};
 use super::symbols::{SymbolSource, Symbols};
 use super::text::TextIndex;
-use std::fmt::Write as _;
+use crate::target_file::{OpenError, Root, TargetFile};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+
+/// More of `/etc/os-release` is not read.
+const MAX_RELEASE_BYTES: u64 = 64 << 10;
 
 /// A file with executable mappings in the target.
 #[derive(Debug, Clone)]
@@ -17,8 +20,8 @@ pub struct Module {
     pub name: String,
     /// The path as the target sees it.
     pub path: PathBuf,
-    /// A path that *we* can open and that leads to the mapped inode: the plain path, the path under
-    /// `/proc/PID/root`, `/proc/PID/exe`, or an entry of `/proc/PID/map_files`. Usable for attaching uprobes.
+    /// A path that leads to the mapped file through our open descriptor, for attaching uprobes; good while the module, or
+    /// a clone of it, is kept. Where the file cannot be opened, its path.
     pub attach_path: PathBuf,
     /// The file's last name is gone or names another file now.
     pub replaced: bool,
@@ -26,72 +29,87 @@ pub struct Module {
     pub main: bool,
     /// Its executable mappings, by address.
     pub mappings: Vec<Mapping>,
+    device: (u32, u32),
+    inode: u64,
     code: Arc<Code>,
-    root: PathBuf,
+    root: Option<Arc<Root>>,
 }
 
 /// What is read from the file, once: shared by all clones of a module, so that another thread can read it ahead.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Code {
+    file: Result<Arc<TargetFile>, String>,
     elf: OnceLock<Result<Arc<ElfInfo>, String>>,
     symbols: OnceLock<Result<Symbols, String>>,
     text: OnceLock<Result<TextIndex, String>>,
 }
 
+impl Code {
+    fn of(file: Result<Arc<TargetFile>, String>) -> Arc<Self> {
+        Arc::new(Self { file, elf: OnceLock::new(), symbols: OnceLock::new(), text: OnceLock::new() })
+    }
+}
+
+/// The executable file mappings of a process, those of one file together.
+pub(super) fn by_file(maps: &[Mapping]) -> Vec<Vec<Mapping>> {
+    let mut files: Vec<Vec<Mapping>> = Vec::new();
+    for map in maps.iter().filter(|m| m.exec && matches!(m.backing, Backing::File { .. })) {
+        let same = |f: &&mut Vec<Mapping>| {
+            f[0].inode == map.inode && f[0].device == map.device && path_of(&f[0]) == path_of(map)
+        };
+        match files.iter_mut().find(same) {
+            Some(file) => file.push(map.clone()),
+            None => files.push(vec![map.clone()]),
+        }
+    }
+    files
+}
+
+fn path_of(map: &Mapping) -> &Path {
+    match &map.backing {
+        Backing::File { path, .. } => path,
+        _ => Path::new(""),
+    }
+}
+
 impl Module {
-    /// Groups the executable file mappings of a process into modules, the main program first.
+    /// The modules of a process, the main program first. Their files are opened, and read when something asks.
     #[must_use]
     pub(super) fn all(pid: i32, maps: &[Mapping]) -> Vec<Self> {
-        let proc_dir = PathBuf::from(format!("/proc/{pid}"));
-        let exe = std::fs::metadata(proc_dir.join("exe")).ok().map(|m| (m.dev(), m.ino()));
-        let mut modules: Vec<Self> = Vec::new();
-        for map in maps.iter().filter(|m| m.exec) {
-            let Backing::File { path, .. } = &map.backing else { continue };
-            let same = |m: &&mut Self| {
-                m.mappings[0].inode == map.inode && m.mappings[0].device == map.device && m.path == *path
-            };
-            if let Some(module) = modules.iter_mut().find(same) {
-                module.mappings.push(map.clone());
-            } else {
-                modules.push(Self::new(&proc_dir, exe, map, path));
-            }
-        }
+        let mut modules = Self::of_files(pid, by_file(maps));
         modules.sort_by_key(|m| !m.main);
         modules
     }
 
-    fn new(proc_dir: &Path, exe: Option<(u64, u64)>, map: &Mapping, path: &Path) -> Self {
-        // stat through the mapping tells the inode without trusting any name.
-        let through_map = proc_dir.join("map_files").join(map.map_files_name());
-        let mapped = std::fs::metadata(&through_map).ok().map(|m| (m.dev(), m.ino()));
-        let identity = |p: &Path| std::fs::metadata(p).ok().map(|m| (m.dev(), m.ino()));
-        let is_mapped = |p: &Path| match mapped {
-            Some(id) => identity(p) == Some(id),
-            // Without CAP_CHECKPOINT_RESTORE map_files cannot be followed; compare the inode number.
-            None => identity(p).is_some_and(|(_, inode)| inode == map.inode),
-        };
-        let root = proc_dir.join("root");
-        let in_root = root.join(path.strip_prefix("/").unwrap_or(path));
-        let main =
-            exe.is_some() && (exe == mapped || mapped.is_none() && exe.map(|e| e.1) == Some(map.inode));
-        let (attach_path, replaced) = if is_mapped(path) {
-            (path.to_owned(), false)
-        } else if is_mapped(&in_root) {
-            (in_root, false)
-        } else if main {
-            (proc_dir.join("exe"), true)
-        } else {
-            (through_map, true)
-        };
+    /// The modules of some mapped files.
+    #[must_use]
+    pub(super) fn of_files(pid: i32, files: Vec<Vec<Mapping>>) -> Vec<Self> {
+        let exe = std::fs::metadata(format!("/proc/{pid}/exe")).ok().map(|m| (m.dev(), m.ino()));
+        let root = Root::of(pid.cast_unsigned()).ok().map(Arc::new);
+        files
+            .into_iter()
+            .map(|mappings| Self::new(pid.cast_unsigned(), root.as_ref(), exe, mappings))
+            .collect()
+    }
+
+    fn new(pid: u32, root: Option<&Arc<Root>>, exe: Option<(u64, u64)>, mappings: Vec<Mapping>) -> Self {
+        let map = &mappings[0];
+        let path = path_of(map).to_owned();
+        let opened = open(pid, root.map(Arc::as_ref), map);
+        let identity = opened.as_ref().ok().map(TargetFile::identity);
+        let by_name = root.and_then(|root| root.identity(&path));
+        let file = opened.map(Arc::new).map_err(|e| e.to_string());
         Self {
             name: path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned()),
-            path: path.to_owned(),
-            attach_path,
-            replaced,
-            main,
-            mappings: vec![map.clone()],
-            code: Arc::default(),
-            root,
+            attach_path: file.as_ref().map_or_else(|_| path.clone(), |f| f.path()),
+            replaced: identity.is_some() && by_name != identity,
+            main: exe.is_some() && exe == identity,
+            device: map.device,
+            inode: map.inode,
+            path,
+            code: Code::of(file),
+            root: root.map(Arc::clone),
+            mappings,
         }
     }
 
@@ -101,15 +119,18 @@ impl Module {
     /// The file is not a usable ELF file.
     pub fn offline(path: &Path) -> Result<Self, InspectError> {
         let elf = ElfInfo::open(path)?;
+        let code = Code::of(Ok(Arc::clone(&elf.file)));
         let module = Self {
             name: path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned()),
             path: path.to_owned(),
-            attach_path: path.to_owned(),
+            attach_path: elf.file.path(),
             replaced: false,
             main: true,
             mappings: Vec::new(),
-            code: Arc::default(),
-            root: PathBuf::from("/"),
+            device: (0, 0),
+            inode: 0,
+            code,
+            root: None,
         };
         let _ = module.code.elf.set(Ok(Arc::new(elf)));
         Ok(module)
@@ -122,7 +143,10 @@ impl Module {
     pub fn elf(&self) -> Result<&Arc<ElfInfo>, &str> {
         self.code
             .elf
-            .get_or_init(|| ElfInfo::open(&self.attach_path).map(Arc::new).map_err(|e| e.to_string()))
+            .get_or_init(|| {
+                let file = Arc::clone(self.code.file.as_ref().map_err(Clone::clone)?);
+                ElfInfo::read(file).map(Arc::new).map_err(|e| e.to_string())
+            })
             .as_ref()
             .map_err(String::as_str)
     }
@@ -137,7 +161,7 @@ impl Module {
             .get_or_init(|| {
                 let elf = self.elf().map_err(str::to_owned)?;
                 let debug = if elf.symtab.is_some() { None } else { self.debug_file(elf) };
-                Symbols::read(elf, debug.as_ref()).map_err(|e| format!("{}: {e}", self.attach_path.display()))
+                Symbols::read(elf, debug.as_ref()).map_err(|e| format!("{}: {e}", self.path.display()))
             })
             .as_ref()
             .map_err(String::as_str)
@@ -179,11 +203,7 @@ impl Module {
     /// The build id in hexadecimal.
     #[must_use]
     pub fn build_id(&self) -> Option<String> {
-        let id = self.elf().ok()?.build_id.as_ref()?;
-        Some(id.iter().fold(String::new(), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        }))
+        self.elf().ok()?.debug.build_id_text()
     }
 
     /// Why some functions may have no names here, and what to install; `None` where all symbols are there.
@@ -200,9 +220,12 @@ impl Module {
 
     /// Which package holds the symbols: the usual names of the distribution, by `/etc/os-release` of the target.
     fn remedy(&self) -> String {
-        let release = std::fs::read_to_string(self.root.join("etc/os-release"))
-            .or_else(|_| std::fs::read_to_string("/etc/os-release"))
-            .unwrap_or_default();
+        let read = |root: &Root| {
+            let file = root.open(Path::new("/etc/os-release")).ok()?;
+            Some(String::from_utf8_lossy(&file.read_all(MAX_RELEASE_BYTES).ok()?).into_owned())
+        };
+        let release = self.root.as_deref().and_then(read);
+        let release = release.or_else(|| read(&Root::own().ok()?)).unwrap_or_default();
         let is = |id: &str| release.lines().any(|l| l.starts_with("ID") && l.contains(id));
         if is("debian") || is("ubuntu") {
             if self.name.starts_with("libc.so") || self.name.starts_with("ld-linux") {
@@ -221,26 +244,9 @@ impl Module {
 
     /// The separate debug file: by build id, else by `.gnu_debuglink`, in the target's root and in ours.
     fn debug_file(&self, elf: &ElfInfo) -> Option<ElfInfo> {
-        let mut candidates = Vec::new();
-        for root in [self.root.as_path(), Path::new("/")] {
-            if let Some(id) = self.build_id().filter(|id| id.len() > 2) {
-                let file = format!("usr/lib/debug/.build-id/{}/{}.debug", &id[..2], &id[2..]);
-                candidates.push(root.join(file));
-            }
-            if let Some(link) = elf.debug_link.as_deref().filter(|l| !l.contains('/')) {
-                let dir = self.path.parent().unwrap_or(Path::new("/"));
-                let dir = dir.strip_prefix("/").unwrap_or(dir);
-                candidates.push(root.join(dir).join(link));
-                candidates.push(root.join(dir).join(".debug").join(link));
-                candidates.push(root.join("usr/lib/debug").join(dir).join(link));
-            }
-        }
-        candidates
-            .iter()
-            .filter(|path| path.exists())
-            .filter_map(|path| ElfInfo::open(path).ok())
-            // A debug file of another build has other addresses; a missing id proves nothing and is not trusted.
-            .find(|debug| debug.build_id.is_some() && debug.build_id == elf.build_id)
+        elf.debug.find(&self.path, self.root.as_deref(), |file| {
+            ElfInfo::read(Arc::new(file)).ok().filter(|debug| debug.debug.build_id == elf.debug.build_id)
+        })
     }
 
     /// Run-time address of a file offset, if mapped executable.
@@ -259,12 +265,26 @@ impl Module {
         self.elf().ok()?.vaddr_of(address - map.start + map.offset)
     }
 
-    /// Whether two entries stand for the same mapped file.
+    /// Whether the module is the file of this mapping.
     #[must_use]
-    pub(super) fn is_same_file(&self, other: &Self) -> bool {
-        match (self.mappings.first(), other.mappings.first()) {
-            (Some(a), Some(b)) => a.inode == b.inode && a.device == b.device && self.path == other.path,
-            _ => self.path == other.path,
-        }
+    pub(super) fn is_mapped_by(&self, map: &Mapping) -> bool {
+        self.inode == map.inode && self.device == map.device && self.path == path_of(map)
+    }
+}
+
+/// Opens the file of a mapping: by the mapping, or, without the capability for that, by its name and inode.
+fn open(pid: u32, root: Option<&Root>, map: &Mapping) -> Result<TargetFile, OpenError> {
+    let path = path_of(map);
+    let by_map = TargetFile::mapped(pid, &map.map_files_name(), path);
+    let (Err(OpenError::System { .. }), Some(root)) = (&by_map, root) else { return by_map };
+    let file = root.open(path)?;
+    let (device, inode) = file.identity();
+    let (major, minor) = map.device;
+    let same_device = (libc::major(device), libc::minor(device)) == (major, minor);
+    // Of file systems without a device of their own (major 0: btrfs, overlayfs) stat and the mapping tell two numbers.
+    if inode == map.inode && (same_device || major == 0) {
+        Ok(file)
+    } else {
+        Err(OpenError::Replaced { path: path.to_owned() })
     }
 }

@@ -1,6 +1,7 @@
 //! `/proc/PID`: is it a process that can be inspected, and what does the kernel say about it?
 
 use super::error::InspectError;
+use crate::target_file::{OpenError, TargetFile};
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -105,8 +106,11 @@ pub fn check(pid: i32) -> Result<(Status, PathBuf), InspectError> {
     let exe = fs::read_link(&link).map_err(|e| read(&link, e))?;
     // e_ident and e_machine: 20 bytes.
     let mut head = [0_u8; 20];
-    let file = fs::File::open(&link).map_err(|e| read(&link, e))?;
-    std::os::unix::fs::FileExt::read_exact_at(&file, &mut head, 0).map_err(|e| read(&link, e))?;
+    let file = match TargetFile::program(pid.cast_unsigned(), &exe) {
+        Err(OpenError::System { source, .. }) => return Err(read(&link, source)),
+        other => other?,
+    };
+    file.read_exact_at(&mut head, 0).map_err(|e| read(&link, e))?;
     let machine = u16::from_le_bytes([head[18], head[19]]);
     match (head[4], machine) {
         (2, 62) => {}

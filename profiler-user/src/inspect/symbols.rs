@@ -4,11 +4,10 @@
 //! 32 MB while it is inspected. Symbols at one address (aliases, identical code folded by the linker) are one
 //! function; `.cold` halves belong to the function that jumps to them. Inlined functions have no symbols here.
 
-use super::elf::{ElfInfo, SymbolRange};
-use std::fs::File;
+use super::elf::{ElfInfo, MAX_NAME_BYTES, MAX_TABLE_BYTES, SymbolRange};
+use crate::target_file::TargetFile;
 use std::io;
-use std::os::unix::fs::FileExt;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// Symbol type of an ordinary function (ELF gABI).
 const STT_FUNC: u8 = 2;
@@ -58,7 +57,7 @@ pub struct Symbols {
 
 #[derive(Debug)]
 struct Names {
-    file: File,
+    file: Arc<TargetFile>,
     offset: u64,
     size: u64,
     all: OnceLock<Box<[u8]>>,
@@ -91,10 +90,21 @@ impl Symbols {
         Ok(symbols)
     }
 
-    fn add(&mut self, elf: &ElfInfo, file: &File, range: SymbolRange) -> io::Result<()> {
+    fn add(&mut self, elf: &ElfInfo, file: &Arc<TargetFile>, range: SymbolRange) -> io::Result<()> {
+        // A sparse file may have a table of any size.
+        let most = file.most().min(MAX_TABLE_BYTES);
+        if range.size > most || range.names_size > most {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!(
+                    "its symbol table of {} bytes with {} bytes of names is more than the file takes on disk can hold",
+                    range.size, range.names_size
+                ),
+            ));
+        }
         let table = self.tables.len() as u8; // OK because there are at most two
         self.tables.push(Names {
-            file: file.try_clone()?,
+            file: Arc::clone(file),
             offset: range.names_offset,
             size: range.names_size,
             all: OnceLock::new(),
@@ -129,7 +139,8 @@ impl Symbols {
                 _ => 2,
             };
             let name = u32::from_le_bytes([symbol[0], symbol[1], symbol[2], symbol[3]]);
-            let size = u64_at(symbol, 16);
+            // No function is larger than the section that it is in.
+            let size = u64_at(symbol, 16).min(elf.code_end(vaddr) - vaddr);
             self.entries.push(Entry { vaddr, size, name, table, rank, ifunc: kind == STT_GNU_IFUNC });
         } else {
             self.labels.push(vaddr);
@@ -219,8 +230,7 @@ impl Names {
         if self.all.get().is_some() {
             return None;
         }
-        let mut bytes = vec![0; usize::try_from(self.size).ok()?];
-        self.file.read_exact_at(&mut bytes, self.offset).ok()?;
+        let bytes = self.file.read_at(self.offset, self.size).ok()?;
         if self.size > Self::KEEP_BYTES {
             return Some(bytes);
         }
@@ -232,7 +242,7 @@ impl Names {
         let mut name = Vec::new();
         let mut chunk = [0; 256];
         let mut at = u64::from(at);
-        while at < self.size {
+        while at < self.size && name.len() < MAX_NAME_BYTES {
             let len = (self.size - at).min(256) as usize;
             if self.file.read_exact_at(&mut chunk[..len], self.offset + at).is_err() {
                 break;
@@ -250,6 +260,7 @@ impl Names {
 
 fn until_nul(bytes: &[u8], from: usize) -> &[u8] {
     let rest = bytes.get(from..).unwrap_or(&[]);
+    let rest = &rest[..rest.len().min(MAX_NAME_BYTES)];
     &rest[..rest.iter().position(|&b| b == 0).unwrap_or(rest.len())]
 }
 

@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 /// Modules with more code than this get no bitmaps (they would take a quarter of it in memory), and only sites at
 /// offset 0.
 pub const MAX_CODE_BYTES: u64 = 512 << 20;
+/// Room for gaps between pieces of code.
+const MAX_GAP_BYTES: u64 = 64 << 20;
 /// Bytes read at once.
 const CHUNK: usize = 1 << 20;
 /// Longest form looked at: `0f 8x rel32`, `48 8d modrm rel32`.
@@ -41,7 +43,7 @@ impl TextIndex {
     /// Scans a module.
     ///
     /// # Errors
-    /// The file cannot be read, or has more code than 512 MiB.
+    /// The file cannot be read, has more code than 512 MiB, or says that it has more than it can hold.
     pub fn scan(elf: &ElfInfo) -> io::Result<Self> {
         let started = Instant::now();
         let code: Vec<(u64, u64, u64)> = if elf.sections.is_empty() {
@@ -51,8 +53,15 @@ impl TextIndex {
         };
         let base = code.iter().map(|c| c.0).min().unwrap_or(0);
         let len = code.iter().map(|c| c.0 + c.2).max().unwrap_or(0) - base;
-        if len > MAX_CODE_BYTES {
+        // A small file may say that its code is spread over the address space, and its sections may overlap.
+        let most = MAX_CODE_BYTES.min(elf.file.most() + MAX_GAP_BYTES);
+        if len > most {
             return Err(io::Error::other(format!("{} MiB of code are too much to scan", len >> 20)));
+        }
+        let all: u64 = elf.sections.iter().filter(|s| !s.nobits).map(|s| s.size).sum::<u64>();
+        if all > elf.file.most() {
+            let text = format!("its sections of {all} bytes are more than the file takes on disk can hold");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
         let words = (len / 64 + 1) as usize;
         let mut index = Self {

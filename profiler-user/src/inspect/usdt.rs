@@ -14,10 +14,13 @@ use super::insn::{self, Treatment};
 use super::maps::{Backing, Mapping};
 use super::resolve::{self, Function};
 use super::{Inspection, Module, landing, pattern};
-use object::read::elf::ElfFile64;
-use object::{Endianness, Object, ObjectSection, ReadCache};
+use crate::target_file::{Headers, TargetFile};
+use object::Endianness;
+use object::elf::FileHeader64;
+use object::read::elf::{FileHeader, SectionHeader};
 use profiler_core::class::SiteClass;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The note's type (`NT_STAPSDT`), and its owner.
 const NOTE_TYPE: u32 = 3;
@@ -165,22 +168,26 @@ fn note(description: &[u8], base: Option<u64>) -> Option<Note> {
 /// The notes of a file.
 fn read(elf: &ElfInfo) -> Result<Vec<Note>, String> {
     let unreadable = |why: String| format!("{}: its notes cannot be read: {why}", elf.path.display());
-    let cache = ReadCache::new(elf.file.try_clone().map_err(|e| unreadable(e.to_string()))?);
-    let file: ElfFile64<'_, Endianness, _> =
-        ElfFile64::parse(&cache).map_err(|e| unreadable(e.to_string()))?;
-    let Some(section) = file.section_by_name(".note.stapsdt") else { return Ok(Vec::new()) };
-    let (offset, size) = section.file_range().unwrap_or((0, 0));
+    let headers = Headers::of(&elf.file);
+    let wrong = |e: object::read::Error| unreadable(e.to_string());
+    let header = FileHeader64::<Endianness>::parse(&headers).map_err(wrong)?;
+    let endian = header.endian().map_err(wrong)?;
+    let sections = header.sections(endian, &headers).map_err(wrong)?;
+    let named = |name: &[u8]| sections.section_by_name(endian, name).map(|(_, section)| section);
+    let Some((offset, size)) = named(b".note.stapsdt").and_then(|s| s.file_range(endian)) else {
+        return Ok(Vec::new());
+    };
     if size > MOST_BYTES {
         return Err(unreadable(format!("{size} bytes of them are too many")));
     }
     let bytes = elf.read_at(offset, size as usize).map_err(|e| unreadable(e.to_string()))?;
-    Ok(parse(&bytes, file.section_by_name(".stapsdt.base").map(|s| s.address())))
+    Ok(parse(&bytes, named(b".stapsdt.base").map(|s| s.sh_addr(endian))))
 }
 
 /// The probes of a file that have a semaphore: offset in the file of the nop, and of the semaphore. Of a file that cannot be
 /// read, none.
-pub(crate) fn semaphores_of(file: &std::path::Path) -> BTreeMap<u64, u64> {
-    let Ok(elf) = ElfInfo::open(file) else { return BTreeMap::new() };
+pub(crate) fn semaphores_of(file: &Arc<TargetFile>) -> BTreeMap<u64, u64> {
+    let Ok(elf) = ElfInfo::read(Arc::clone(file)) else { return BTreeMap::new() };
     let notes = read(&elf).unwrap_or_default();
     let guarded = notes.iter().filter(|note| note.semaphore != 0);
     guarded.filter_map(|note| Some((elf.offset_of(note.vaddr)?, elf.offset_of(note.semaphore)?))).collect()

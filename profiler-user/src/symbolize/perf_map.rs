@@ -1,13 +1,13 @@
 //! Names of JIT code: `/tmp/perf-PID.map`, which runtimes write for profilers.
 //!
 //! Format (linux/tools/perf/Documentation/jit-interface.txt): a line `START SIZE name` per piece of code,
-//! start and size in hexadecimal. The file belongs to the target: it is read through the target's root, only
-//! if it is a plain file, and only up to a bound.
+//! start and size in hexadecimal. The file is read through the target's root, only
+//! if it is a regular file of the target's user or root's, and only up to a bound.
 
+use crate::inspect::process::Status;
+use crate::target_file::Root;
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Read at most so much of a map.
@@ -51,33 +51,23 @@ impl PerfMap {
     }
 
     fn reload(&mut self, pid: u32) {
-        // O_NONBLOCK: a FIFO put there must not stop us.
-        let open = |path: String| {
-            let file = File::options()
-                .read(true)
-                .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-                .open(path)
-                .ok()?;
-            file.metadata().ok().filter(|m| m.is_file()).map(|m| (file, m.len()))
-        };
-        let inner = innermost_pid(pid);
-        let Some((file, size)) = open(format!("/proc/{pid}/root/tmp/perf-{inner}.map")) else { return };
-        if size == self.size {
+        // OK because the kernel's process ids are positive ints.
+        let Ok(status) = Status::read(pid.cast_signed()) else { return };
+        // The PID that the process has in its own PID namespace names the map.
+        let inner = status.ns_pids.last().map_or(pid, |inner| inner.cast_unsigned());
+        let Ok(root) = Root::of(pid) else { return };
+        // Anybody may put a file into /tmp.
+        let found =
+            root.open(&PathBuf::from(format!("/tmp/perf-{inner}.map"))).and_then(|f| f.of_owner(status.uid));
+        let Ok(file) = found else { return };
+        if file.len() == self.size {
             return;
         }
-        self.size = size;
-        let mut bytes = Vec::new();
-        if file.take(MAX_BYTES).read_to_end(&mut bytes).is_ok() {
+        self.size = file.len();
+        if let Ok(bytes) = file.read_all(MAX_BYTES) {
             self.symbols = parse(&String::from_utf8_lossy(&bytes));
         }
     }
-}
-
-/// The PID that the process has in its own PID namespace, which names the map.
-fn innermost_pid(pid: u32) -> u32 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|l| l.strip_prefix("NSpid:"));
-    line.and_then(|l| l.split_ascii_whitespace().last()?.parse().ok()).unwrap_or(pid)
 }
 
 /// Lines that do not look right are left out.

@@ -216,6 +216,102 @@ fn names_come_from_a_separate_debug_file() {
     }
 }
 
+/// What the symbolizer maps is a copy: what is packed in a file is unpacked within a bound, links to other files are left out.
+#[test]
+fn packed_sections_are_unpacked_within_a_bound() {
+    use crate::target_file::{
+        TargetFile,
+        tests::{Claim, elf_that_claims},
+    };
+    use std::io::Write;
+    use std::os::unix::fs::FileExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("packed");
+    // 64 MiB of zeros in 64 KiB; the header says that they are 100 bytes.
+    for zlib in [true, false] {
+        let packed = if zlib {
+            let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+            (0..64).for_each(|_| encoder.write_all(&vec![0; 1 << 20]).unwrap());
+            encoder.finish().unwrap()
+        } else {
+            zstd::stream::encode_all(&*vec![0; 64 << 20], 1).unwrap()
+        };
+        assert!(packed.len() < 128 << 10);
+        let size = 24 + packed.len() as u64;
+        let claims = [Claim(".debug_info", 1, 16 << 10, size, 0), Claim(".gnu_debuglink", 1, 8 << 10, 16, 0)];
+        elf_that_claims(&path, 1 << 20, 1 << 11, &claims);
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.write_all_at(&[if zlib { 1 } else { 2 }, 0, 0, 0], 16 << 10).unwrap();
+        file.write_all_at(&100_u64.to_le_bytes(), (16 << 10) + 8).unwrap();
+        file.write_all_at(&packed, (16 << 10) + 24).unwrap();
+        let file = TargetFile::named_by_user(&path).unwrap();
+        let error = ElfCopy::of(&file, What::Dwarf(32 << 20)).unwrap_err();
+        assert!(error.contains("more than the 33554432 bytes"), "{error}");
+        let copy = ElfCopy::of(&file, What::Dwarf(64 << 20)).unwrap();
+        let bytes = std::fs::read(copy.path()).unwrap();
+        assert!((64 << 20..65 << 20).contains(&bytes.len()));
+        assert!(!bytes.windows(14).any(|w| w == b".gnu_debuglink"), "links to other files are not copied");
+    }
+    // A sparse table of symbols.
+    let claims = [Claim(".symtab", 2, 8 << 10, 8 << 30, 2), Claim(".strtab", 3, 8 << 10, 16, 0)];
+    elf_that_claims(&path, 16 << 30, 0, &claims);
+    let error = ElfCopy::of(&TargetFile::named_by_user(&path).unwrap(), What::Symbols).unwrap_err();
+    assert!(error.contains(".symtab of 8589934592 bytes"), "{error}");
+}
+
+/// A debug link that names a FIFO: nobody waits for its other end.
+#[test]
+fn a_debug_link_to_a_fifo_is_not_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let d = dir.path();
+    let run = |program: &str, args: &[&str]| {
+        Command::new(program).args(args).current_dir(d).status().is_ok_and(|s| s.success())
+    };
+    std::fs::write(d.join("a.c"), "#include <unistd.h>\nint main(void) { pause(); return 0; }\n").unwrap();
+    let built = run("cc", &["-g", "a.c", "-o", "a"])
+        && run("objcopy", &["--only-keep-debug", "a", "a.debug"])
+        && run("strip", &["a"])
+        && run("objcopy", &["--add-gnu-debuglink=a.debug", "a"])
+        && run("rm", &["a.debug"])
+        && run("mkfifo", &["a.debug"]);
+    if !built {
+        assert!(
+            std::env::var_os("REQUIRE_KERNEL").is_none(),
+            "REQUIRE_KERNEL is set and cc or objcopy failed"
+        );
+        eprintln!(
+            "SKIP a_debug_link_to_a_fifo_is_not_followed: needs cc, objcopy and strip (build-essential)"
+        );
+        return;
+    }
+    let mut child = Command::new(d.join("a")).spawn().unwrap();
+    let pid = child.id();
+    let begin = Instant::now();
+    while !std::fs::read_to_string(format!("/proc/{pid}/syscall")).is_ok_and(|text| text.starts_with("34 ")) {
+        assert!(begin.elapsed() < Duration::from_secs(20), "the program sleeps");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let text = maps.lines().find(|l| l.contains("r-xp") && l.ends_with("/a")).unwrap();
+    let start = u64::from_str_radix(text.split('-').next().unwrap(), 16).unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut unwinder = Unwinder::default();
+        let frame = unwinder.frame_at(pid, start + 0x20);
+        let mut rows = Vec::new();
+        for detail in [Detail::Names, Detail::Lines] {
+            rows.extend(Symbolizer::new(unwinder.modules().clone(), detail).rows(1, &[frame]));
+        }
+        sender.send((rows, crate::doctor::check_target(pid.cast_signed()).map(|r| r.modules.len())))
+    });
+    let answer = receiver.recv_timeout(Duration::from_secs(30));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let (rows, doctor) = answer.expect("nobody waits for the FIFO");
+    assert!(rows.len() == 2 && rows.iter().all(|r| r.module.ends_with("/a")), "{rows:?}");
+    assert!(doctor.unwrap() >= 1);
+}
+
 #[test]
 fn what_has_no_name_is_shown_by_address() {
     assert_eq!(nameless("/usr/lib/libc.so.6", 0x12ab), "libc.so.6+0x12ab");

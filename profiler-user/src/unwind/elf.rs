@@ -1,16 +1,18 @@
 //! What unwinding needs of an ELF file: load segments and unwind tables. Only headers and those sections
 //! are read, never the whole file.
 
+use crate::target_file::{DebugLink, Headers, TargetFile};
+use object::LittleEndian;
 use object::elf::{FileHeader64, PF_X, PT_LOAD, SHF_COMPRESSED, SHT_NOBITS};
 use object::read::ReadRef;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
-use object::{LittleEndian, ReadCache};
-use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Sections of this size and more are not loaded: framehop then uses frame pointers.
+/// Sections larger than this are not loaded: framehop then uses frame pointers.
 const MAX_SECTION: u64 = 128 << 20;
+/// Headers and tables together.
+const MAX_READ: u64 = 2 * MAX_SECTION;
 
 /// A load segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +55,8 @@ pub struct ElfInfo {
     pub has_symtab: bool,
     /// Size of all `.debug_*` sections in the file, bytes.
     pub debug_bytes: u64,
+    /// What it says of its separate debug file.
+    pub debug: DebugLink,
 }
 
 impl ElfInfo {
@@ -60,9 +64,8 @@ impl ElfInfo {
     ///
     /// # Errors
     /// What is wrong with the file, in words.
-    pub fn read(file: File) -> Result<Self, String> {
-        let cache = ReadCache::new(file);
-        Self::parse(&cache)
+    pub fn read(file: &TargetFile) -> Result<Self, String> {
+        Self::parse(&Headers::up_to(file, MAX_READ))
     }
 
     /// Reads an x86-64 ELF image in memory (the vDSO).
@@ -109,10 +112,17 @@ impl ElfInfo {
                 b".text" => info.text = Some(range.clone()),
                 b".got" => info.got = Some(range.clone()),
                 b".symtab" => info.has_symtab = true,
+                b".gnu_debuglink" if size < 4096 => {
+                    let link = s.data(endian, data).unwrap_or(&[]).split(|b| *b == 0).next().unwrap_or(&[]);
+                    info.debug.name = Some(String::from_utf8_lossy(link).into_owned());
+                }
+                b".note.gnu.build-id" if size < 4096 => {
+                    info.debug.build_id = build_id(s.data(endian, data).unwrap_or(&[]));
+                }
                 _ => {}
             }
             if name.starts_with(b".debug_") || name.starts_with(b".zdebug_") {
-                info.debug_bytes += size;
+                info.debug_bytes = info.debug_bytes.saturating_add(size);
             }
         }
         if info.eh_frame.is_some() {
@@ -146,4 +156,14 @@ impl ElfInfo {
             .map(|s| s.bytes.len())
             .sum()
     }
+}
+
+/// The build id of a note section: sizes of owner and description, type, owner `GNU`, description.
+fn build_id(note: &[u8]) -> Option<Vec<u8>> {
+    let word = |at: usize| note.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes);
+    let (owner, size, kind) = (word(0)?, word(4)?, word(8)?);
+    // Type 3 is NT_GNU_BUILD_ID.
+    let right = (owner, kind, note.get(12..16)?) == (4, 3, b"GNU\0");
+    let id = note.get(16..16_usize.checked_add(usize::try_from(size).ok()?)?)?;
+    (right && !id.is_empty()).then(|| id.to_vec())
 }

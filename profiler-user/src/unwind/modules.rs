@@ -5,10 +5,8 @@
 //! it or lost its name.
 
 use super::elf::ElfInfo;
+use crate::target_file::{Root, TargetFile};
 use std::collections::HashMap;
-use std::fs::File;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
@@ -37,13 +35,7 @@ pub enum ModuleKind {
     /// The kernel.
     Kernel,
     /// A file.
-    File {
-        /// A path that opens it here and now: its own where that leads to the same file, else one through our
-        /// open descriptor or `/proc/PID`.
-        open: PathBuf,
-        /// Holds it open.
-        file: Option<File>,
-    },
+    File(ModuleFile),
     /// An ELF image in memory (the vDSO).
     Image(Arc<[u8]>),
     /// Executable memory of this process without a file; addresses are absolute.
@@ -51,6 +43,49 @@ pub enum ModuleKind {
         /// The process, whose perf map may name it.
         pid: u32,
     },
+}
+
+/// A module's file.
+#[derive(Debug)]
+pub struct ModuleFile {
+    /// Its path as the target sees it.
+    path: PathBuf,
+    /// Holds it open.
+    held: Option<Arc<TargetFile>>,
+    /// Device and inode; `None`: it could not be opened when it was first seen.
+    identity: Option<(u64, u64)>,
+    /// The root that its path begins at.
+    root: Option<Arc<Root>>,
+}
+
+impl ModuleFile {
+    /// The open file; opened again by its path where too many are held.
+    ///
+    /// # Errors
+    /// It cannot be opened, or another file has its name now; in words.
+    pub fn open(&self) -> Result<Arc<TargetFile>, String> {
+        if let Some(file) = &self.held {
+            return Ok(Arc::clone(file));
+        }
+        let root = self.root.as_ref().ok_or("its process is gone")?;
+        let file = root.open(&self.path).map_err(|e| e.to_string())?;
+        if Some(file.identity()) != self.identity {
+            return Err(format!("{} is another file now", self.path.display()));
+        }
+        Ok(Arc::new(file))
+    }
+
+    /// The path as the target sees it.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The root that the path begins at, if the process could be looked into.
+    #[must_use]
+    pub fn root(&self) -> Option<&Root> {
+        self.root.as_deref()
+    }
 }
 
 /// One module.
@@ -75,23 +110,11 @@ impl ModuleInfo {
     /// Why the file cannot be read, in words.
     pub fn elf(&self) -> Result<&ElfInfo, &str> {
         let read = || match &self.kind {
-            ModuleKind::File { file: Some(file), .. } => {
-                ElfInfo::read(file.try_clone().map_err(|e| e.to_string())?)
-            }
-            ModuleKind::File { open, .. } => ElfInfo::read(File::open(open).map_err(|e| e.to_string())?),
+            ModuleKind::File(file) => ElfInfo::read(&*file.open()?),
             ModuleKind::Image(bytes) => ElfInfo::read_bytes(bytes),
             _ => Err("it is not an ELF file".to_owned()),
         };
         self.elf.get_or_init(read).as_ref().map_err(String::as_str)
-    }
-
-    /// The path that opens the file; `None` for what is no file.
-    #[must_use]
-    pub fn path(&self) -> Option<&Path> {
-        match &self.kind {
-            ModuleKind::File { open, .. } => Some(open),
-            _ => None,
-        }
     }
 }
 
@@ -100,6 +123,7 @@ struct Inner {
     list: Vec<Arc<ModuleInfo>>,
     files: HashMap<(u64, u64), ModuleId>,
     named: HashMap<(String, u32), ModuleId>,
+    roots: HashMap<(u64, u64), Arc<Root>>,
     open_files: usize,
     table_bytes: usize,
 }
@@ -116,6 +140,7 @@ impl Default for Modules {
             list,
             files: HashMap::new(),
             named: HashMap::new(),
+            roots: HashMap::new(),
             open_files: 0,
             table_bytes: 0,
         })))
@@ -155,34 +180,40 @@ impl Modules {
 
     /// The module of a file that `pid` maps at `map` (`START-END`) and calls `path`.
     pub(super) fn file(&self, pid: u32, map: &str, path: &str, deleted: bool) -> ModuleId {
+        let shown = Path::new(path);
+        let root = Root::of(pid).ok();
         // Through map_files it is the very inode that is mapped, whatever has happened to the path.
-        let through = [
-            PathBuf::from(format!("/proc/{pid}/map_files/{map}")),
-            PathBuf::from(format!("/proc/{pid}/root{path}")),
-        ];
-        let usable = if deleted { &through[..1] } else { &through[..] };
-        let Some((file, metadata)) = usable.iter().find_map(|p| {
-            let file = File::open(p).ok()?;
-            let metadata = file.metadata().ok()?;
-            metadata.is_file().then_some((file, metadata))
-        }) else {
-            return self.named(path, 0, || ModuleKind::File { open: PathBuf::from(path), file: None });
+        let by_map = TargetFile::mapped(pid, map, shown).ok();
+        let by_name = || root.as_ref().filter(|_| !deleted).and_then(|root| root.open(shown).ok());
+        let Some(file) = by_map.or_else(by_name) else {
+            let kind = || {
+                ModuleKind::File(ModuleFile {
+                    path: shown.to_owned(),
+                    held: None,
+                    identity: None,
+                    root: None,
+                })
+            };
+            return self.named(path, 0, kind);
         };
-        let key = (metadata.dev(), metadata.ino());
+        let key = file.identity();
         let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(id) = inner.files.get(&key) {
             return *id;
         }
-        // The plain path is best where it leads to the same file: debug files are looked for beside it.
-        let same = std::fs::metadata(path).is_ok_and(|m| (m.dev(), m.ino()) == key);
+        // Processes of one container share their root.
+        let root = root.map(Arc::new).map(|root| match root.directory() {
+            Some(directory) => Arc::clone(inner.roots.entry(directory).or_insert(root)),
+            None => root,
+        });
         let held = inner.open_files < MAX_OPEN;
-        let open = match (same, held) {
-            (true, _) => PathBuf::from(path),
-            (false, true) => PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())),
-            (false, false) => through[1].clone(),
-        };
         inner.open_files += usize::from(held);
-        let kind = ModuleKind::File { open, file: held.then_some(file) };
+        let kind = ModuleKind::File(ModuleFile {
+            path: shown.to_owned(),
+            held: held.then(|| Arc::new(file)),
+            identity: Some(key),
+            root,
+        });
         let id = push(&mut inner, ModuleInfo::new(path, kind));
         inner.files.insert(key, id);
         id
