@@ -19,4 +19,5 @@ pub mod recording;
 pub mod report;
 pub mod stats;
 pub mod survey;
+pub mod text;
 pub mod units;

@@ -222,7 +222,7 @@ pub struct ReportArgs {
     #[arg(value_name = "RECORDING")]
     pub recording: PathBuf,
     /// Write this file; its extension says the format: .svg .html .json .pb.gz .folded .txt .speedscope.json
-    /// .firefox.json .trace.json
+    /// .firefox.json .trace.json. '-' is standard output. A link, FIFO or device of another user is refused
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
     /// Form on standard output

@@ -11,12 +11,14 @@ use crate::recording;
 use crate::replay::replay;
 use crate::session;
 use crate::target;
+use crate::terminal;
 use crate::watchdog::Watchdog;
 use clap::CommandFactory;
 use profiler_core::cost::{CostModel, Price};
 use profiler_core::plan::{self, Objective, Options, Problem, Strategy, UnknownStrategy};
 use profiler_core::recording::Recording;
 use profiler_core::report::Report;
+use profiler_core::text::make_printable;
 use std::io::Write;
 use std::path::Path;
 
@@ -69,21 +71,26 @@ fn record(args: &RecordArgs) -> Result<u8, Failure> {
     show(&finished.report, args.format, args.rows)?;
     let path = finished.path.display();
     if args.format == Format::Text {
-        eprintln!("tithe: recording in {path}; 'tithe report {path} -o flame.svg' draws it");
+        terminal::note(format_args!("recording in {path}; 'tithe report {path} -o flame.svg' draws it"));
     }
     Ok(finished.status.unwrap_or(0))
 }
 
 fn report(args: &ReportArgs) -> Result<(), Failure> {
     let mut formats = Vec::new();
+    let mut shown = args.output.is_empty();
     for path in &args.output {
+        if ["-", "/dev/stdout"].iter().any(|stdout| path == Path::new(stdout)) {
+            shown = true;
+            continue;
+        }
         let format = output::Format::of_path(path).map_err(|e| Failure::usage(e.to_string()))?;
         formats.push((path, format));
     }
     let recording = recording::open(&args.recording).map_err(|e| Failure::usage(e.to_string()))?;
     let report = Report::from_recording(&recording);
-    if formats.is_empty() {
-        return show(&report, args.format, args.rows);
+    if shown {
+        show(&report, args.format, args.rows)?;
     }
     for (path, format) in formats {
         write(path, format, &report, &recording, args.rows)?;
@@ -124,6 +131,9 @@ fn plan(args: &PlanArgs) -> Result<(), Failure> {
             return Err(Failure::usage(text));
         }
     }
+    if args.format == Format::Text {
+        problem.classes.iter_mut().for_each(|class| make_printable(&mut class.name));
+    }
     let options = Options { top: args.top, ..Options::default() };
     let plans = plan::solve_top(&problem, strategy, &options).map_err(|error| {
         let place = args.classes.as_ref().map(|path| format!("{}: ", path.display())).unwrap_or_default();
@@ -131,16 +141,13 @@ fn plan(args: &PlanArgs) -> Result<(), Failure> {
     })?;
     // OK because there is a plan or an error.
     let outlook = plan::outlook(&problem, &plans[0], strategy);
-    let text = match args.format {
-        Format::Text => plan::render_text(&problem, &plans, &outlook),
+    match args.format {
+        Format::Text => terminal::text(&plan::render_text(&problem, &plans, &outlook))?,
         Format::Json => {
             let output = plan::Output::new(&problem, &plans, outlook);
-            let mut json = serde_json::to_string_pretty(&output).map_err(anyhow::Error::new)?;
-            json.push('\n');
-            json
+            terminal::json(&serde_json::to_string_pretty(&output).map_err(anyhow::Error::new)?)?;
         }
-    };
-    std::io::stdout().write_all(text.as_bytes())?;
+    }
     Ok(())
 }
 
@@ -171,12 +178,11 @@ fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
     let host = doctor::check_host(Some(&tier));
     let pid = args.pid.map(|pid| i32::try_from(pid).unwrap_or(i32::MAX));
     let target = pid.map(doctor::check_target).transpose().map_err(Failure::attach)?;
-    let mut out = std::io::stdout();
     match args.format {
-        Format::Text => out.write_all(doctor::render_text(Some(&host), target.as_ref()).as_bytes())?,
+        Format::Text => terminal::text(&doctor::render_text(Some(&host), target.as_ref()))?,
         Format::Json => {
             let both = serde_json::json!({ "host": host, "target": target });
-            writeln!(out, "{both:#}")?;
+            terminal::json(&format!("{both:#}"))?;
         }
     }
     if host.usable() {
@@ -194,22 +200,20 @@ fn write(
 ) -> Result<(), Failure> {
     let options = TextOptions { rows, ..TextOptions::default() };
     let bytes = output::render(report, recording, format, options).map_err(anyhow::Error::new)?;
-    std::fs::write(path, bytes)
-        .map_err(|e| Failure::from(anyhow::anyhow!("cannot write '{}': {e}", path.display())))?;
-    eprintln!("tithe: wrote {}", path.display());
+    output::file::write(path, &bytes).map_err(anyhow::Error::new)?;
+    terminal::note(format_args!("wrote {}", path.display()));
     Ok(())
 }
 
 fn show(report: &Report, format: Format, rows: usize) -> Result<(), Failure> {
-    let text = match format {
-        Format::Text => output::text(report, TextOptions { rows, ..TextOptions::for_stdout() }),
-        Format::Json => {
-            let mut json = serde_json::to_string_pretty(report).map_err(anyhow::Error::new)?;
-            json.push('\n');
-            json
+    match format {
+        Format::Text => {
+            terminal::text(&output::text(report, TextOptions { rows, ..TextOptions::for_stdout() }))?;
         }
-    };
-    std::io::stdout().write_all(text.as_bytes())?;
+        Format::Json => {
+            terminal::json(&serde_json::to_string_pretty(report).map_err(anyhow::Error::new)?)?;
+        }
+    }
     Ok(())
 }
 
@@ -221,15 +225,13 @@ fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
     let options = CalibrateOptions { refresh: true, ..CalibrateOptions::default() };
     let calibration = calibrate::load_or_run(tier, &options).map_err(Failure::attach)?;
     for note in &calibration.notes {
-        eprintln!("tithe: {note}");
+        terminal::note(note);
     }
-    let mut out = std::io::stdout();
     match args.format {
         Format::Json => {
-            let json = serde_json::to_string_pretty(&calibration.model).map_err(anyhow::Error::new)?;
-            writeln!(out, "{json}")?;
+            terminal::json(&serde_json::to_string_pretty(&calibration.model).map_err(anyhow::Error::new)?)?;
         }
-        Format::Text => out.write_all(price_table(&calibration.model).as_bytes())?,
+        Format::Text => terminal::text(&price_table(&calibration.model))?,
     }
     Ok(())
 }

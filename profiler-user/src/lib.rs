@@ -21,6 +21,7 @@ pub mod session;
 pub mod symbolize;
 pub mod target;
 pub mod target_file;
+pub mod terminal;
 pub mod unwind;
 pub mod watchdog;
 

@@ -3,7 +3,7 @@
 use clap::Parser;
 use profiler_user::cli::Cli;
 use profiler_user::failure::Failure;
-use std::io::Write;
+use profiler_user::terminal;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -19,7 +19,6 @@ fn report(failure: &Failure) -> ExitCode {
     if failure.is_broken_pipe() {
         return ExitCode::SUCCESS;
     }
-    // OK to ignore: there is nobody left to tell if standard error is closed.
-    let _ = writeln!(std::io::stderr(), "tithe: {failure}");
+    terminal::failure(failure);
     ExitCode::from(failure.exit_code())
 }

@@ -6,13 +6,13 @@
 use crate::cli::Format;
 use crate::failure::Failure;
 use crate::recording;
+use crate::terminal;
 use clap::Args;
 use profiler_core::adapt::PolicyKind;
 use profiler_core::adapt::replay::compare::{Settings, compare};
 use profiler_core::adapt::replay::recorded::full_trace;
 use profiler_core::adapt::replay::render_text;
 use profiler_core::units::OverheadBudget;
-use std::io::Write;
 use std::path::PathBuf;
 
 /// Examples of `--help`.
@@ -71,7 +71,10 @@ fn policy(text: &str) -> Result<PolicyKind, String> {
 /// A recording that cannot be read or replayed, or settings out of their range: all are wrong usage.
 pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     let text = answer(args)?;
-    std::io::stdout().write_all(text.as_bytes())?;
+    match args.format {
+        Format::Text => terminal::text(&text)?,
+        Format::Json => terminal::json(&text)?,
+    }
     Ok(())
 }
 

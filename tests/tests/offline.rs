@@ -321,3 +321,101 @@ fn the_object_is_licensed_for_the_kernel_and_carries_btf() {
     let root = root().display().to_string();
     assert!(!has(root.as_bytes()), "the object names the folder it was built in");
 }
+
+/// I9: whoever opens a file of the target by its path hangs on a FIFO, follows links of others, and believes what files claim.
+/// All that is opened elsewhere is of `/proc`, `/sys` or `/dev`, the user's own arguments, or the agent's own files.
+#[test]
+fn files_of_the_target_are_opened_in_one_place() {
+    /// File, and how often it opens one: what.
+    const OTHERS: &[(&str, usize, &str)] = &[
+        ("calibrate/cache.rs", 2, "the agent's own cache; /proc/sys"),
+        ("calibrate/code.rs", 1, "/proc/self/maps"),
+        ("commands.rs", 2, "/dev/kmsg; the user's class table"),
+        ("doctor/host.rs", 1, "/proc and /sys"),
+        ("governor/expedite.rs", 2, "/sys/kernel/rcu_*"),
+        ("governor/priority.rs", 1, "/proc/self/status"),
+        ("inspect/host.rs", 1, "/proc/sys"),
+        ("inspect/ifunc.rs", 1, "/proc/PID/mem"),
+        ("inspect/mod.rs", 1, "/proc/PID/maps"),
+        ("inspect/process.rs", 2, "/proc/PID/status; /proc/PID/maps"),
+        ("inspect/return_links.rs", 2, "/proc/PID/task"),
+        ("inspect/verify.rs", 2, "/proc/PID/maps; /proc/PID/mem"),
+        ("mend.rs", 3, "/proc/PID/maps, mem and status"),
+        ("output/file.rs", 3, "the file that the user named, itself careful"),
+        ("prober/child.rs", 1, "/proc/self/maps"),
+        ("prober/links.rs", 2, "/sys/bus/event_source"),
+        ("prober/mod.rs", 2, "/proc/self/fdinfo; /sys/devices"),
+        ("prober/presence.rs", 1, "/sys/kernel"),
+        ("prober/vmlinux.rs", 1, "/sys/kernel/btf"),
+        ("recording/dir.rs", 1, "the directory that the user named, itself careful"),
+        ("recording/read.rs", 2, "the recording that the user named"),
+        ("session/attach/answer.rs", 1, "/proc/stat"),
+        ("session/command.rs", 1, "/dev/tty"),
+        ("session/host.rs", 1, "/proc/sys"),
+        ("target/launch.rs", 1, "/proc/PID/auxv"),
+        ("unwind/space.rs", 2, "/proc/PID/maps; /proc/PID/mem"),
+    ];
+    const WORDS: &[&str] = &[
+        "File::open",
+        "File::options",
+        "File::create",
+        "OpenOptions::new",
+        "fs::read",
+        "fs::read_to_string",
+        "fs::write",
+        "fs::copy",
+        "libc::open",
+        "Mmap",
+    ];
+    let mut wrong = Vec::new();
+    for (name, text) in sources("profiler-user/src") {
+        let short = name.trim_start_matches("profiler-user/src/");
+        if short.starts_with("target_file/") || short.ends_with("tests.rs") {
+            continue;
+        }
+        let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        let found = find(&name, code, WORDS);
+        let allowed = OTHERS.iter().find(|(file, ..)| *file == short).map_or(0, |(_, n, _)| *n);
+        if found.len() > allowed {
+            wrong.push(format!(
+                "{short} opens {} files, {allowed} are known: {}",
+                found.len(),
+                found.join(", ")
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "use target_file, or say here what is opened:\n{}", wrong.join("\n"));
+}
+
+/// I10: names of the target reach a terminal through one place, which writes out what would act on it.
+#[test]
+fn only_the_terminal_module_prints() {
+    let found: Vec<String> = sources("profiler-user/src")
+        .iter()
+        .filter(|(name, _)| !name.ends_with("/terminal.rs") && !name.ends_with("tests.rs"))
+        .flat_map(|(name, text)| {
+            let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+            find(
+                name,
+                code,
+                &[
+                    "println!",
+                    "eprintln!",
+                    "print!",
+                    "eprint!",
+                    "io::stdout()",
+                    "io::stderr()",
+                    "stdout().write",
+                ],
+            )
+        })
+        // The calibration's child speaks to its parent through a pipe; completions have no names of the target; two ask
+        // whether there is a terminal.
+        .filter(|place| {
+            let may = ["calibrate/child.rs", "output/mod.rs", "session/progress.rs"];
+            !may.iter().any(|file| place.contains(file))
+        })
+        .filter(|place| !(place.contains("commands.rs") && place.ends_with("io::stdout()")))
+        .collect();
+    assert!(found.is_empty(), "use terminal::text, json, note or failure:\n{}", found.join("\n"));
+}

@@ -2,6 +2,7 @@
 
 mod build;
 mod operations;
+mod printable;
 
 pub use operations::{OperationClassReport, OperationReport};
 

@@ -6,6 +6,8 @@ use std::fmt::Write as _;
 /// Renders one or both reports; lines end in a newline.
 #[must_use]
 pub fn render_text(host: Option<&HostReport>, target: Option<&TargetReport>) -> String {
+    let target = target.map(TargetReport::printable);
+    let target = target.as_ref();
     let mut text = String::new();
     if let Some(host) = host {
         text.push_str("This host\n");

@@ -2,6 +2,7 @@
 
 use crate::inspect::{Function, InspectError, Inspection, Module, SymbolSource};
 use profiler_core::class::SiteClass;
+use profiler_core::text::make_printable;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -70,6 +71,23 @@ pub struct ModuleReport {
     pub exits_known: usize,
     /// The file cannot be used, and why; or what to install.
     pub remark: Option<String>,
+}
+
+impl TargetReport {
+    /// A copy whose texts are one line each, without characters that act on a terminal. JSON has them as they are.
+    #[must_use]
+    pub fn printable(&self) -> Self {
+        let mut report = self.clone();
+        let Self {
+            name, exe, runtime, advice, other_namespaces, return_links_refused, modules, notes, ..
+        } = &mut report;
+        let texts = [name, exe, runtime, advice].into_iter().chain(other_namespaces).chain(notes);
+        texts.chain(return_links_refused).for_each(make_printable);
+        for ModuleReport { name, path, remark, .. } in modules {
+            [name, path].into_iter().chain(remark).for_each(make_printable);
+        }
+        report
+    }
 }
 
 /// Looks at a process.

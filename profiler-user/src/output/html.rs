@@ -8,6 +8,7 @@ use super::{TextOptions, flame};
 use profiler_core::estimate::Estimate;
 use profiler_core::recording::Recording;
 use profiler_core::report::{Report, Row};
+use profiler_core::text::printable;
 
 const STYLE: &str = "
 :root{color-scheme:light dark;--line:#8884;--dim:#888;--bar:#e07a1f55}
@@ -24,10 +25,10 @@ document.querySelectorAll('th').forEach((th,i)=>th.onclick=()=>{const b=document
 const key=r=>{const v=r.cells[i].dataset.v;return v===undefined?r.cells[i].textContent:+v};
 [...b.rows].sort((x,y)=>{const p=key(x),q=key(y);return(p>q?-1:p<q?1:0)*d}).forEach(r=>b.append(r))});";
 
-/// Text that cannot become markup.
+/// Text that cannot become markup, on one line.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
+    for c in printable(text).chars() {
         match c {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),

@@ -5,9 +5,13 @@
 //! [`Format`]; the format follows the file's extension. Why both: the table, JSON and HTML show estimates
 //! with intervals (the report); flame graphs and profiles show single samples and calls (the recording).
 //!
+//! Texts for people (table, HTML, SVG, folded stacks) have hidden characters of names written out; files for programs keep names as
+//! they were recorded, in JSON escaped.
+//!
 //! It computes no statistics: every number comes from the report, with its interval and source.
 
 mod chrome;
+pub mod file;
 mod firefox;
 mod flame;
 mod html;
@@ -30,6 +34,7 @@ pub use units::{count, duration_ns, memory, percent};
 
 use profiler_core::recording::Recording;
 use profiler_core::report::Report;
+use profiler_core::text::printable_json;
 use std::io::IsTerminal;
 use std::path::Path;
 
@@ -163,19 +168,20 @@ pub fn render(
     match format {
         Format::Text => Ok(text(report, options).into_bytes()),
         Format::Json => json("report", report),
-        Format::Svg => flame::svg(report, recording),
+        Format::Svg => flame::svg(&report.printable(), recording),
         Format::Folded => flame::folded(recording),
         Format::Pprof => pprof::profile(recording),
         Format::Speedscope => json("speedscope profile", &speedscope::profile(recording)),
         Format::Firefox => json("Firefox profile", &firefox::profile(recording)),
         Format::Chrome => json("trace", &chrome::trace(recording)),
-        Format::Html => Ok(html::page(report, recording, options).into_bytes()),
+        Format::Html => Ok(html::page(&report.printable(), recording, options).into_bytes()),
     }
 }
 
 /// The table and the receipt.
 #[must_use]
 pub fn text(report: &Report, options: TextOptions) -> String {
+    let report = &report.printable();
     let mut out = table::table_text(report, options);
     out.push_str(&operations::text(report, options));
     out.push('\n');
@@ -184,8 +190,9 @@ pub fn text(report: &Report, options: TextOptions) -> String {
 }
 
 fn json<T: serde::Serialize>(what: &'static str, value: &T) -> Result<Vec<u8>, OutputError> {
-    let mut bytes =
-        serde_json::to_vec_pretty(value).map_err(|e| OutputError::Encode { what, message: e.to_string() })?;
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|e| OutputError::Encode { what, message: e.to_string() })?;
+    let mut bytes = printable_json(&text).into_owned().into_bytes();
     bytes.push(b'\n');
     Ok(bytes)
 }

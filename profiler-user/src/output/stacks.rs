@@ -1,6 +1,7 @@
 //! The samples of a recording as stacks, for all formats that show stacks.
 
 use profiler_core::recording::{FrameRow, Recording, SampleRow};
+use profiler_core::text::printable;
 use std::collections::{BTreeMap, HashMap};
 
 /// Name of the frame that stands for a stack that could not be had.
@@ -73,7 +74,7 @@ fn line(frames: &[&FrameRow], truncated: bool) -> String {
     }
     for frame in frames.iter().rev() {
         // The separators of the format must not be in a name.
-        let mut part = name(frame).replace(';', ":").replace(['\n', '\r'], " ");
+        let mut part = printable(&name(frame)).replace(';', ":");
         if frame.module == KERNEL {
             part.push_str("_[k]");
         } else if frame.inlined {

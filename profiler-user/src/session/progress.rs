@@ -1,7 +1,9 @@
 //! What people see while it runs: one line on standard error, redrawn in place; plain lines where standard error
 //! is no terminal, and only for what matters.
 
+use crate::terminal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use profiler_core::text::printable;
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -30,15 +32,15 @@ impl Progress {
     /// Replaces the line.
     pub fn set(&self, message: String) {
         if let Some(bar) = &self.bar {
-            bar.set_message(message);
+            bar.set_message(printable(&message).into_owned());
         }
     }
 
     /// A line that stays.
     pub fn note(&self, line: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("tithe: {line}")),
-            None => eprintln!("tithe: {line}"),
+            Some(bar) => bar.suspend(|| terminal::note(line)),
+            None => terminal::note(line),
         }
     }
 

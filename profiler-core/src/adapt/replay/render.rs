@@ -2,6 +2,7 @@
 
 use super::compare::Comparison;
 use crate::estimate::Estimate;
+use crate::text::printable;
 use std::fmt::Write as _;
 
 /// Four digits that count, and as few decimals as these need.
@@ -43,6 +44,9 @@ fn quotient(e: &Estimate) -> String {
 }
 
 fn table(text: &mut String, head: &[&str], rows: &[Vec<String>]) {
+    // The first column is of names, which the target's operations have.
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| row.iter().map(|cell| printable(cell).into_owned()).collect()).collect();
     let width = |i: usize| {
         let cells = rows.iter().filter_map(|row| row.get(i)).map(|cell| cell.chars().count());
         cells.chain([head[i].chars().count()]).max().unwrap_or(0)
@@ -59,7 +63,7 @@ fn table(text: &mut String, head: &[&str], rows: &[Vec<String>]) {
         text.push('\n');
     };
     line(&mut head.iter().copied());
-    for row in rows {
+    for row in &rows {
         line(&mut row.iter().map(String::as_str));
     }
 }
@@ -69,11 +73,11 @@ fn table(text: &mut String, head: &[&str], rows: &[Vec<String>]) {
 pub fn render_text(c: &Comparison, rows: usize) -> String {
     let mut text = format!(
         "operation {}: {} operations of {} types in {:.1} s, all recorded; measure: {}\n",
-        c.operation,
+        printable(&c.operation),
         c.operations,
         c.types.len(),
         c.length_s,
-        c.measure
+        printable(&c.measure)
     );
     if c.censored + c.missing > 0 {
         let _ =

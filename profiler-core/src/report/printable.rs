@@ -1,0 +1,122 @@
+//! The report for people: what the target's owner has named is made printable, once, for all faces that are text.
+
+use super::{LogEntry, OperationClassReport, OperationReport, Receipt, Report, Row};
+use crate::recording::NotObserved;
+use crate::text::make_printable;
+
+impl Report {
+    /// A copy whose texts are one line each, without hidden characters ([`crate::text`]).
+    #[must_use]
+    pub fn printable(&self) -> Self {
+        let mut report = self.clone();
+        report.texts().into_iter().for_each(make_printable);
+        report
+    }
+
+    /// Every text in the report. Taken apart field by field, so that a new one cannot be forgotten.
+    fn texts(&mut self) -> Vec<&mut String> {
+        let Self {
+            target,
+            pid: _,
+            duration_s: _,
+            target_cpu: _,
+            samples: _,
+            rows,
+            operations,
+            receipt,
+            log,
+            warnings,
+        } = self;
+        let mut texts = vec![target];
+        texts.extend(warnings);
+        texts.extend(rows.iter_mut().flat_map(row));
+        texts.extend(operations.iter_mut().flat_map(operation));
+        texts.extend(receipt_texts(receipt));
+        for LogEntry { time_s: _, last_s: _, times: _, kind: _, subject, text } in log {
+            texts.extend([subject, text]);
+        }
+        texts
+    }
+}
+
+fn row(row: &mut Row) -> Vec<&mut String> {
+    let Row {
+        name,
+        module,
+        class_id: _,
+        decision,
+        share: _,
+        share_long_run: _,
+        self_share: _,
+        calls: _,
+        rate_hz: _,
+        on_cpu_ns: _,
+        mean_ns: _,
+        correction_ns: _,
+        quantiles_ns: _,
+        attached: _,
+        dropped: _,
+        attempted: _,
+        site_class: _,
+        kind: _,
+        notes,
+    } = row;
+    let mut texts = vec![name, module, decision];
+    texts.extend(notes);
+    texts
+}
+
+fn operation(operation: &mut OperationReport) -> Vec<&mut String> {
+    let OperationReport {
+        name,
+        bounds,
+        policy,
+        measure,
+        classes,
+        population: _,
+        recorded: _,
+        rate_hz: _,
+        watched_s: _,
+        watched_share: _,
+        average_rate: _,
+        mix_difference: _,
+        cycles: _,
+        timeouts: _,
+        cycle_s: _,
+        unmatched: _,
+        censored: _,
+        dropped: _,
+        screening_s: _,
+        recording_s: _,
+    } = operation;
+    let mut texts = vec![name, bounds, policy, measure];
+    for OperationClassReport {
+        name,
+        population: _,
+        mean_ns: _,
+        deviation_ns: _,
+        recorded: _,
+        measure: _,
+        off_cpu_ns: _,
+        unobserved: _,
+        calls: _,
+        inner_ns: _,
+    } in classes
+    {
+        texts.push(name);
+    }
+    texts
+}
+
+/// Besides these the receipt has numbers.
+fn receipt_texts(receipt: &mut Receipt) -> Vec<&mut String> {
+    let Receipt { measured, prices, not_observed, .. } = receipt;
+    let mut texts = vec![prices];
+    if let Some(measured) = measured {
+        texts.extend([&mut measured.metric, &mut measured.method, &mut measured.note]);
+    }
+    for NotObserved { what, why } in not_observed {
+        texts.extend([what, why]);
+    }
+    texts
+}
