@@ -18,6 +18,7 @@ pub mod plan;
 pub mod recording;
 pub mod report;
 pub mod stats;
+pub mod surroundings;
 pub mod survey;
 pub mod text;
 pub mod units;

@@ -164,5 +164,6 @@ fn meta() -> Meta {
         warnings: vec![],
         operations: vec![],
         slowest_answer: None,
+        private_memory: None,
     }
 }

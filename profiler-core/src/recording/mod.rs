@@ -5,8 +5,10 @@
 //! Times are `CLOCK_MONOTONIC` nanoseconds of the recorded host (`ktime`), unless a name says otherwise.
 
 mod change;
+mod surroundings;
 
 pub use change::{ChangeKind, ChangeRow};
+pub use surroundings::PrivateMemory;
 
 use crate::class::{ExitMode, RecordKind, SiteClass, Tier};
 use crate::cost::CostModel;
@@ -75,6 +77,9 @@ pub struct Meta {
     /// The breaker's slowest answer; `None`: no quota was used up, or the agent died.
     #[serde(default)]
     pub slowest_answer: Option<SlowestAnswer>,
+    /// Pages of the target's text that probes made private; `None`: nothing was attached, or the agent died.
+    #[serde(default)]
+    pub private_memory: Option<PrivateMemory>,
 }
 
 /// The breaker's slowest answer to a quota that was used up.

@@ -322,6 +322,7 @@ fn receipt(recording: &Recording, ledger: &LedgerSummary, run: &RunContext) -> R
         agent_cpu: if run_ns > 0.0 { meta.agent.cpu_ns as f64 / run_ns } else { 0.0 },
         agent_rss_bytes: meta.agent.max_rss_bytes,
         kernel_memory_bytes: meta.kernel_memory_bytes,
+        private_memory: meta.private_memory.clone(),
         tier: meta.tier,
         prices: meta.cost.origin.clone(),
         not_observed: meta.not_observed.clone(),

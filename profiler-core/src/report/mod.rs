@@ -8,7 +8,9 @@ pub use operations::{OperationClassReport, OperationReport};
 
 use crate::class::{RecordKind, SiteClass, Tier};
 use crate::estimate::Estimate;
-use crate::recording::{ChangeKind, Charge, Losses, MeasuredOverhead, NotObserved, SlowestAnswer};
+use crate::recording::{
+    ChangeKind, Charge, Losses, MeasuredOverhead, NotObserved, PrivateMemory, SlowestAnswer,
+};
 use crate::units::OverheadBudget;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -134,6 +136,9 @@ pub struct Receipt {
     pub agent_rss_bytes: u64,
     /// Kernel memory, bytes.
     pub kernel_memory_bytes: u64,
+    /// Pages of the target that probes made private; `None`: nothing was attached.
+    #[serde(default)]
+    pub private_memory: Option<PrivateMemory>,
     /// Tier.
     pub tier: Tier,
     /// Where the prices come from.

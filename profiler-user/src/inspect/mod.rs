@@ -21,6 +21,7 @@
 //! # Ok::<(), profiler_user::inspect::InspectError>(())
 //! ```
 
+pub mod cgroup;
 mod choice;
 mod elf;
 mod error;

@@ -105,6 +105,7 @@ pub(super) fn lines(report: &Report) -> Vec<(&'static str, String)> {
             memory(r.kernel_memory_bytes)
         ),
     ));
+    lines.extend(private_memory(r).map(|text| ("private pages", text)));
     lines.push(("tier", tier_text(r.tier).to_owned()));
     lines
 }
@@ -126,6 +127,23 @@ fn breaker(r: &Receipt) -> String {
         n => format!("{} used-up quotas, the slowest", count(n as f64)),
     };
     format!("{tripped}; {of} answered after {time}{stolen}")
+}
+
+/// What probes took of the memory that the target has left.
+fn private_memory(r: &Receipt) -> Option<String> {
+    let m = r.private_memory.as_ref()?;
+    let refused = match m.refused {
+        0 => String::new(),
+        1 => "; 1 function had no room".to_owned(),
+        n => format!("; {} functions had no room", count(n as f64)),
+    };
+    Some(format!(
+        "{} of the target's text at most, {}; {} left it {}{refused}",
+        count(m.pages as f64),
+        memory(m.bytes),
+        m.headroom_path,
+        memory(m.headroom_bytes)
+    ))
 }
 
 fn lost_of(lost: u64, of: u64) -> String {

@@ -2,7 +2,7 @@
 
 use profiler_core::class::{RecordKind, SiteClass, Source, Tier};
 use profiler_core::estimate::Estimate;
-use profiler_core::recording::{ChangeKind, Charge, SlowestAnswer};
+use profiler_core::recording::{ChangeKind, Charge, PrivateMemory, SlowestAnswer};
 use profiler_core::report::{LogEntry, Receipt, Report, Row};
 use profiler_core::units::OverheadBudget;
 use std::collections::BTreeMap;
@@ -119,6 +119,13 @@ pub(super) fn report() -> Report {
             agent_cpu: 0.006,
             agent_rss_bytes: 41 << 20,
             kernel_memory_bytes: 12 << 20,
+            private_memory: Some(PrivateMemory {
+            pages: 37,
+            bytes: 164_000,
+            headroom_bytes: 48 << 20,
+            headroom_path: "/sys/fs/cgroup/web".into(),
+            refused: 2,
+        }),
             tier: Tier::A,
             prices: "calibrated".into(),
             not_observed: meta.not_observed.clone(),

@@ -67,6 +67,13 @@ pub(crate) fn meta() -> Meta {
             inner_hit_ns: 700.0,
             inner_classes: vec![1],
         }],
+        private_memory: Some(PrivateMemory {
+            pages: 37,
+            bytes: 164_000,
+            headroom_bytes: 48 << 20,
+            headroom_path: "/sys/fs/cgroup/web".into(),
+            refused: 2,
+        }),
         slowest_answer: Some(SlowestAnswer {
             answers: 3,
             governor_ns: 90_000,

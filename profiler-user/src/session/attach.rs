@@ -16,6 +16,7 @@
 
 mod answer;
 mod ending;
+mod memory;
 
 use super::class::{LinkState, LiveClass, OpenWindow};
 use super::window::{closing, counters_at, row};
@@ -32,6 +33,7 @@ use std::sync::Arc;
 
 pub use answer::Answer;
 use answer::Answers;
+use memory::MemoryWatch;
 
 /// Classes that get a link of their own when many are attached at once; the others share.
 pub(super) const OWN_LINKS: usize = 24;
@@ -82,6 +84,7 @@ pub struct Attachments {
     /// Hits are counted by thread, too.
     by_thread: bool,
     answers: Answers,
+    memory: MemoryWatch,
 }
 
 impl Attachments {
@@ -97,6 +100,7 @@ impl Attachments {
             last_cpu_ns: 0,
             by_thread: false,
             answers: Answers::default(),
+            memory: MemoryWatch::default(),
         }
     }
 
@@ -220,7 +224,7 @@ impl Attachments {
         opened: &mut BTreeSet<ClassId>,
     ) {
         let group: Vec<_> = group.iter().copied().filter(|(id, _)| self.class(*id).may_open()).collect();
-        let group = &group[..];
+        let group = &self.within_memory(kind, group)[..];
         let Some(&(leader, _)) = group.first() else { return };
         let table = Arc::clone(self.governor.table());
         let classes = self.kernel.classes().clone();

@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 /// a machine under load several times that.
 const DETACH_LIMIT: Duration = Duration::from_secs(10);
 
+/// Functions that were refused for one reason have a row each if they are no more than two above this.
+const SINGLE_ROWS: usize = 8;
+
 /// A finished run.
 pub struct Finished {
     /// Where the recording lies.
@@ -38,6 +41,25 @@ fn restore_interrupts() {
         // SAFETY: the default disposition; no handler of ours is called any more, and nothing waits for one.
         unsafe { libc::signal(number, libc::SIG_DFL) };
     }
+}
+
+/// What was not attached, and why: where many share a reason, one row for all of them.
+fn together<'a>(refused: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<NotObserved> {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (what, why) in refused {
+        match reasons.iter_mut().find(|(other, _)| *other == why) {
+            Some((_, names)) => names.push(what),
+            None => reasons.push((why, vec![what])),
+        }
+    }
+    let row = |what: String, why: &str| NotObserved { what, why: why.to_owned() };
+    let rows = |(why, names): (&str, Vec<&str>)| match &names[..] {
+        [first, second, rest @ ..] if rest.len() > SINGLE_ROWS => {
+            vec![row(format!("{first}, {second} and {} more", rest.len()), why)]
+        }
+        all => all.iter().map(|name| row((*name).to_owned(), why)).collect(),
+    };
+    reasons.into_iter().flat_map(rows).collect()
 }
 
 impl Session {
@@ -96,6 +118,7 @@ impl Session {
         });
         self.meta.agent = agent_use(helpers_ns);
         self.meta.slowest_answer = self.attach.slowest_answer();
+        self.note_private_memory();
         for notice in self.writer.take_notices() {
             self.progress.note(&notice);
         }
@@ -126,11 +149,11 @@ impl Session {
     fn send_classes(&mut self) {
         let rows: Vec<_> = self.attach.classes().iter().map(super::class::LiveClass::row).collect();
         self.writer.send_patiently(rows);
-        for class in self.attach.classes() {
-            if let Some(why) = &class.refused {
-                let (what, why) = (class.candidate.name.clone(), why.clone());
-                self.meta.not_observed.push(NotObserved { what, why });
-            } else if class.kind != class.wish.kind && class.wish.kind != RecordKind::Count {
+        let refused =
+            self.attach.classes().iter().filter_map(|c| Some((&*c.candidate.name, c.refused.as_deref()?)));
+        self.meta.not_observed.extend(together(refused));
+        for class in self.attach.classes().iter().filter(|c| c.refused.is_none()) {
+            if class.kind != class.wish.kind && class.wish.kind != RecordKind::Count {
                 self.meta.not_observed.push(NotObserved {
                     what: format!("durations of {}", class.candidate.name),
                     why: class.candidate.exits.as_ref().err().cloned().unwrap_or_default(),
@@ -149,6 +172,12 @@ impl Session {
             self.writer.send_patiently(rows);
         }
         self.meta.warnings.extend(symbolizer.take_notes());
+    }
+
+    fn note_private_memory(&mut self) {
+        let (memory, trouble) = self.attach.private_memory();
+        self.meta.warnings.extend(trouble.map(str::to_owned));
+        self.meta.private_memory = (!memory.headroom_path.is_empty()).then_some(memory);
     }
 
     fn note_losses(&mut self) {
@@ -180,5 +209,18 @@ impl Session {
     pub(super) fn save_problem(&self, problem: &Problem) {
         let name = format!("plan-{:04}.toml", self.plans);
         self.writer.write_file(name, profiler_core::plan::table::to_toml(problem).into_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_functions_that_share_a_reason_have_one_row() {
+        let names: Vec<String> = (0..600).map(|i| format!("f{i}")).collect();
+        let all = names.iter().map(|n| (n.as_str(), "no room")).chain([("g", "patched"), ("h", "patched")]);
+        let rows: Vec<String> = together(all).into_iter().map(|r| format!("{}: {}", r.what, r.why)).collect();
+        assert_eq!(rows, ["f0, f1 and 598 more: no room", "g: patched", "h: patched"]);
     }
 }

@@ -404,6 +404,7 @@ fn meta(
         warnings: Vec::new(),
         operations: Vec::new(),
         slowest_answer: None,
+        private_memory: None,
     }
 }
 

@@ -41,6 +41,7 @@ fn empty() -> Recording {
             warnings: vec![],
             operations: vec![],
             slowest_answer: None,
+            private_memory: None,
         },
         classes: vec![],
         windows: vec![],
