@@ -2,7 +2,7 @@
 //!
 //! The measuring is done by the program `bench` of the tests crate; it prints Markdown, this writes the file.
 
-use crate::shell;
+use crate::{apt, shell};
 use anyhow::{Context, Result, ensure};
 use std::process::Stdio;
 
@@ -41,17 +41,11 @@ pub fn run(options: &Options) -> Result<()> {
             .args(["build", "--locked", "--release", "-p", "profiler-user", "-p", "profiler-tests"])
             .arg("--bins"),
     )?;
-    if !options.list && shell::find_in_path("bpftrace").is_none() && shell::find_in_path("apt-get").is_some()
-    {
-        eprintln!("bpftrace is missing: installing it, to compare with");
+    if !options.list && shell::find_in_path("bpftrace").is_none() && apt::is_here() {
         // Without it the cells that compare with it say so.
-        let _ = shell::run(shell::as_root("apt-get", &[("DEBIAN_FRONTEND", "noninteractive")]).args([
-            "install",
-            "-y",
-            "-q",
-            "--no-install-recommends",
-            "bpftrace",
-        ]));
+        if let Err(error) = apt::install(&["bpftrace"]) {
+            eprintln!("no bpftrace to compare with: {error:#}");
+        }
     }
     let mut command = shell::as_root(shell::target_dir().join("release/bench"), &[]);
     command.args(["--repeat", &options.repeat.to_string()]);

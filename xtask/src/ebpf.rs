@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const BPF_TARGET: &str = "bpfel-unknown-none";
+/// What is skipped without a toolchain.
+pub const REBUILD: &str = "rebuild of the eBPF object";
 const MEND: &str =
     "run `cargo xtask build-ebpf` and commit profiler-ebpf/tithe.bpf.o and profiler-ebpf/object.lock";
 
@@ -30,8 +32,8 @@ pub enum Rebuilt {
     Same,
     /// Other tools than the lock's: their object lies at this path.
     OtherTools(PathBuf),
-    /// No toolchain here.
-    Skipped,
+    /// No toolchain here, and why.
+    Skipped(String),
 }
 
 /// Runs the command.
@@ -41,7 +43,14 @@ pub enum Rebuilt {
 /// If the object is stale, or cannot be built.
 pub fn run(options: &Options) -> Result<()> {
     if options.check {
-        return check(!options.no_install).map(|_| ());
+        if let Rebuilt::Skipped(reason) = check(!options.no_install)? {
+            println!("SKIP {REBUILD}: {reason}");
+            ensure!(
+                !shell::skips_are_forbidden(),
+                "{REBUILD} was skipped, which REQUIRE_KERNEL=1 and CI forbid"
+            );
+        }
+        return Ok(());
     }
     let tools = match toolchain::find(!options.no_install)? {
         Found::Toolchain(tools) => tools,
@@ -83,10 +92,7 @@ pub fn check(install: bool) -> Result<Rebuilt> {
 
     let tools = match toolchain::find(install)? {
         Found::Toolchain(tools) => tools,
-        Found::Missing(reason) => {
-            println!("SKIP rebuild: no BPF toolchain ({reason})");
-            return Ok(Rebuilt::Skipped);
-        }
+        Found::Missing(reason) => return Ok(Rebuilt::Skipped(format!("no BPF toolchain ({reason})"))),
     };
     let built = build(&tools)?;
     let versions = lock::tool_versions(&tools)?;

@@ -3,6 +3,7 @@
 //! What CI runs is what a developer runs. Everything is built as the caller; only the agent, the test binaries and the
 //! package manager go through sudo, and each such command is printed before it runs.
 
+mod apt;
 mod bench;
 mod demo;
 mod ebpf;

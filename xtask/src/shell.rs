@@ -69,6 +69,19 @@ pub fn as_root(program: impl AsRef<OsStr>, environment: &[(&str, &str)]) -> Comm
     command
 }
 
+/// True where what cannot run is a failure: with `REQUIRE_KERNEL=1`, and in CI unless `REQUIRE_KERNEL` says otherwise.
+pub fn skips_are_forbidden() -> bool {
+    let value = |name| std::env::var(name).ok();
+    forbids_skips(value("REQUIRE_KERNEL").as_deref(), value("CI").as_deref())
+}
+
+fn forbids_skips(require_kernel: Option<&str>, ci: Option<&str>) -> bool {
+    match require_kernel {
+        Some(value) => value == "1",
+        None => ci.is_some_and(|value| !matches!(value, "" | "0" | "false")),
+    }
+}
+
 /// Prints a command as one would type it.
 pub fn say(command: &Command) {
     let words: Vec<_> = std::iter::once(command.get_program())
@@ -152,4 +165,16 @@ pub fn first_file<I: IntoIterator<Item = PathBuf>>(candidates: I) -> Option<Path
 pub fn find_in_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     first_file(std::env::split_paths(&path).map(|folder| folder.join(program)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ci_forbids_skips_unless_it_says_otherwise() {
+        assert!(forbids_skips(Some("1"), None) && forbids_skips(None, Some("true")));
+        assert!(!forbids_skips(None, None) && !forbids_skips(None, Some("false")));
+        assert!(!forbids_skips(Some("0"), Some("true")));
+    }
 }

@@ -64,12 +64,12 @@ impl Summary {
         }
     }
 
-    /// A whole test binary that cannot run here.
-    fn skip(&mut self, what: &str, reason: &str) {
+    /// A whole test binary, or the rebuild, that cannot run here; `forbidden`: that is a failure.
+    fn skip(&mut self, what: &str, reason: &str, forbidden: bool) {
         println!("SKIP {what}: {reason}");
         self.skipped += 1;
-        if std::env::var("REQUIRE_KERNEL").is_ok_and(|value| value == "1") {
-            self.broken.push(format!("{what} (REQUIRE_KERNEL=1 forbids skipping)"));
+        if forbidden {
+            self.broken.push(format!("{what} (skipped, which REQUIRE_KERNEL=1 and CI forbid)"));
         }
     }
 
@@ -83,16 +83,20 @@ impl Summary {
             println!("{} skipped: see the SKIP lines above", self.skipped);
         }
         self.say_again();
-        let verdict = if self.is_good() { "ok" } else { "FAILED" };
-        println!(
-            "test result: {verdict}. {} passed; {} failed; {} ignored; {} skipped",
-            self.passed, self.failed, self.ignored, self.skipped
-        );
+        println!("{}", self.last_line());
         match (self.is_good(), self.broken.is_empty()) {
             (true, _) => Ok(()),
             (false, true) => bail!("{} tests failed, and their binary said that all went well", self.failed),
             (false, false) => bail!("failed: {}", self.broken.join(", ")),
         }
+    }
+
+    fn last_line(&self) -> String {
+        let verdict = if self.is_good() { "ok" } else { "FAILED" };
+        format!(
+            "test result: {verdict}. {} passed; {} failed; {} ignored; {} skipped",
+            self.passed, self.failed, self.ignored, self.skipped
+        )
     }
 
     fn is_good(&self) -> bool {
@@ -121,7 +125,16 @@ pub fn run(options: &Options) -> Result<()> {
 /// If something cannot be built or started; failed tests are in the summary.
 pub fn run_all(options: &Options) -> Result<Summary> {
     let mut summary = Summary::default();
-    let rebuilt = if options.offline { Rebuilt::Skipped } else { ebpf::check(!options.no_install)? };
+    let mut other_tools = None;
+    if !options.offline {
+        match ebpf::check(!options.no_install)? {
+            Rebuilt::Same => {}
+            Rebuilt::OtherTools(object) => other_tools = Some(object),
+            Rebuilt::Skipped(reason) => {
+                summary.skip(ebpf::REBUILD, &reason, shell::skips_are_forbidden());
+            }
+        }
+    }
 
     let mut offline = shell::cargo();
     offline.args(["test", "--locked", "--no-fail-fast"]).args(&options.filter);
@@ -132,7 +145,7 @@ pub fn run_all(options: &Options) -> Result<Summary> {
     }
 
     kernel_tests(options, None, &mut summary)?;
-    if let Rebuilt::OtherTools(object) = rebuilt {
+    if let Some(object) = other_tools {
         println!("once more, with the object that this machine's tools built: {}", object.display());
         kernel_tests(options, Some(&object), &mut summary)?;
     }
@@ -162,7 +175,8 @@ fn kernel_tests(options: &Options, object: Option<&Path>, summary: &mut Summary)
     for (name, binary) in binaries {
         let rootless = ROOTLESS.contains(&&*name);
         if !root && !rootless {
-            summary.skip(&name, "not root, and sudo is missing or asks for a password");
+            let reason = "not root, and sudo is missing or asks for a password";
+            summary.skip(&name, reason, shell::skips_are_forbidden());
             continue;
         }
         let run = |arguments: &[&str]| {
@@ -257,6 +271,18 @@ mod tests {
             }
         );
         assert_eq!(summary.finish().unwrap_err().to_string(), "failed: b");
+    }
+
+    #[test]
+    fn a_skipped_rebuild_is_counted_and_fails_where_skips_are_forbidden() {
+        let mut summary = Summary { passed: 5, ..Summary::default() };
+        summary.skip(ebpf::REBUILD, "apt-get failed", false);
+        assert_eq!((summary.passed, summary.skipped), (5, 1));
+        assert!(summary.last_line().ends_with("ok. 5 passed; 0 failed; 0 ignored; 1 skipped"));
+        assert!(summary.finish().is_ok());
+        summary.skip(ebpf::REBUILD, "apt-get failed", true);
+        assert!(summary.last_line().ends_with("FAILED. 5 passed; 0 failed; 0 ignored; 2 skipped"));
+        assert!(summary.finish().unwrap_err().to_string().contains("rebuild of the eBPF object (skipped"));
     }
 
     #[test]

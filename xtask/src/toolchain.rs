@@ -3,7 +3,7 @@
 //! On Debian it is installed (packages, and bpf-linker into the target folder); with a rustup nightly that has
 //! rust-src, that is used. Elsewhere there is none, and the committed object serves.
 
-use crate::shell;
+use crate::{apt, shell};
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -44,7 +44,7 @@ pub fn find(install: bool) -> Result<Found> {
         let arguments = vec!["-Z".to_owned(), "build-std=core".to_owned()];
         return complete(rustc, cargo, arguments, install);
     }
-    if !is_debian_with_apt() {
+    if !apt::is_here() {
         return Ok(Found::Missing("no apt-get, and no rustup nightly with rust-src".to_owned()));
     }
     if !install {
@@ -53,10 +53,8 @@ pub fn find(install: bool) -> Result<Found> {
     if !shell::can_be_root() {
         return Ok(Found::Missing("not root, and sudo asks for a password".to_owned()));
     }
-    eprintln!("The BPF toolchain is missing: installing {} (Debian packages).", DEBIAN_PACKAGES.join(" "));
-    shell::run(shell::as_root("apt-get", &[]).args(["update", "-q"]))?;
-    let packages: Vec<String> = DEBIAN_PACKAGES.iter().map(|&package| package.to_owned()).collect();
-    if let Err(error) = apt_install(&packages) {
+    eprintln!("The BPF toolchain is missing.");
+    if let Err(error) = apt::install(&DEBIAN_PACKAGES) {
         return Ok(Found::Missing(format!("{error:#}: this release may not have the packages")));
     }
     ensure!(debian_rustc_knows_bpf(), "{DEBIAN_RUSTC} has no core for bpfel-unknown-none after installing");
@@ -68,19 +66,19 @@ fn complete(rustc: PathBuf, cargo: PathBuf, cargo_arguments: Vec<String>, instal
     let major = llvm_major(&rustc)?;
     let llvm = PathBuf::from(format!("/usr/lib/llvm-{major}"));
     if objcopy(major).is_none() || (linker().is_none() && !llvm.join("include/llvm-c").is_dir()) {
-        if !(install && is_debian_with_apt() && shell::can_be_root()) {
+        if !(install && apt::is_here() && shell::can_be_root()) {
             return Ok(Found::Missing(format!(
                 "LLVM {major} with its headers and llvm-objcopy is not installed"
             )));
         }
-        eprintln!("{} is built on LLVM {major}: installing that, for bpf-linker.", rustc.display());
+        eprintln!("{} is built on LLVM {major}: bpf-linker needs that.", rustc.display());
         let mut packages: Vec<String> =
             ["llvm-MAJOR-dev", "clang-MAJOR", "libpolly-MAJOR-dev", "libzstd-dev", "zlib1g-dev"]
                 .iter()
                 .map(|package| package.replace("MAJOR", &major.to_string()))
                 .collect();
         packages.push("build-essential".to_owned());
-        if let Err(error) = apt_install(&packages) {
+        if let Err(error) = apt::install(&packages) {
             return Ok(Found::Missing(format!("{error:#}")));
         }
     }
@@ -109,19 +107,6 @@ fn install_linker(major: u32, llvm: &Path) -> Result<()> {
             // llvm-sys names its versions by major and minor: 22.1 is 221.
             .env(format!("LLVM_SYS_{major}1_PREFIX"), llvm),
     )
-}
-
-fn apt_install(packages: &[String]) -> Result<()> {
-    // --no-remove: rather no toolchain than somebody's own packages gone.
-    shell::run(
-        shell::as_root("apt-get", &[("DEBIAN_FRONTEND", "noninteractive")])
-            .args(["install", "-y", "-q", "--no-install-recommends", "--no-remove"])
-            .args(packages),
-    )
-}
-
-fn is_debian_with_apt() -> bool {
-    Path::new("/etc/debian_version").exists() && shell::find_in_path("apt-get").is_some()
 }
 
 /// Debian's rustc, with `core` compiled for BPF beside it.
