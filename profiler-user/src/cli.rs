@@ -84,12 +84,17 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Take breakpoints that nobody owns out of a process, after an agent was killed
+    /// Take breakpoints that nobody owns out of a process and what it forked, after an agent was killed
     #[command(hide = true, name = "internal-mend")]
     InternalMend {
         /// The process
         #[arg(value_parser = parse_pid)]
         pid: u32,
+        /// Device of the program that it ran
+        #[arg(requires = "inode")]
+        device: Option<u64>,
+        /// Inode of the program that it ran
+        inode: Option<u64>,
     },
 }
 

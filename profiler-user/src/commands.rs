@@ -46,15 +46,18 @@ fn run_other(command: Command) -> Result<(), Failure> {
         Command::InternalChild { .. } => {
             calibrate::child_main().map_err(|e| Failure::from(anyhow::Error::new(e)))
         }
-        Command::InternalMend { pid } => mend_by_watchdog(pid),
+        Command::InternalMend { pid, device, inode } => {
+            let program = device.zip(inode).map(|(device, inode)| mend::heirs::FileId { device, inode });
+            mend_by_watchdog(pid, program)
+        }
         Command::Plan(args) => plan(&args),
         Command::Doctor(args) => doctor(&args),
     }
 }
 
 /// The watchdog's own standard error leads nowhere, so the kernel's log hears of a failure, too.
-fn mend_by_watchdog(pid: u32) -> Result<(), Failure> {
-    mend::mend(pid).map(drop).map_err(|error| {
+fn mend_by_watchdog(pid: u32, program: Option<mend::heirs::FileId>) -> Result<(), Failure> {
+    mend::mend(pid, program).map(drop).map_err(|error| {
         if let Ok(mut log) = std::fs::File::options().write(true).open("/dev/kmsg") {
             // Nobody else could be told.
             let _ = writeln!(log, "tithe: {error}");

@@ -9,13 +9,19 @@
 //! safe beside other tracers: a breakpoint that somebody owns is shared, and stays. The breakpoint of a USDT probe may have
 //! a semaphore, which its notes name: the kernel refuses a second opinion of one place, and lowers it with the breakpoint.
 //!
+//! A child that the target forked meanwhile has inherited its breakpoints, and may outlive it: children are mended, too
+//! ([`heirs`]).
+//!
 //! In: a PID, in a process of its own (the watchdog's). Out: how many were found. It does not touch a process that a
 //! debugger holds: the debugger's breakpoints look the same.
+
+pub mod heirs;
 
 use crate::inspect::maps::{self, Backing, Mapping};
 use crate::inspect::semaphores_of;
 use crate::prober::{AttachGroup, Kernel, KernelError, KernelOptions, LinkKind, Site};
 use crate::target_file::TargetFile;
+use heirs::FileId;
 use profiler_core::class::{ClassId, Tier};
 use std::fs::File;
 use std::io;
@@ -93,12 +99,39 @@ impl Taken {
     }
 }
 
-/// Removes breakpoints without an owner; returns at how many places that was done.
+/// Removes breakpoints without an owner from a process and from those that it forked; returns at how many places that was
+/// done. `program`: what the process ran when it was attached to, for it may be gone or run another one by now.
 ///
 /// # Errors
-/// [`MendError`]. What can be mended is mended all the same.
-pub fn mend(pid: u32) -> Result<usize, MendError> {
+/// [`MendError`], the first one. What can be mended is mended all the same.
+pub fn mend(pid: u32, program: Option<FileId>) -> Result<usize, MendError> {
+    let programs: Vec<FileId> = program.into_iter().chain(heirs::program(pid)).collect();
     let mut kernel = None;
+    let mut result = mend_one(pid, &mut kernel);
+    // Whoever is not mended yet may fork meanwhile.
+    for _ in 0..PASSES {
+        let mut found = 0;
+        for heir in heirs::heirs(pid, &programs) {
+            match (mend_one(heir, &mut kernel), &mut result) {
+                (Ok(places), Ok(all)) => {
+                    *all += places;
+                    found += places;
+                }
+                (Ok(places), Err(_)) => found += places,
+                // It has ended.
+                (Err(MendError::Text { .. }), _) | (Err(_), Err(_)) => {}
+                (Err(error), Ok(_)) => result = Err(error),
+            }
+        }
+        if found == 0 {
+            break;
+        }
+    }
+    result
+}
+
+/// The same of one process; loads the kernel side when it is needed.
+fn mend_one(pid: u32, kernel: &mut Option<Kernel>) -> Result<usize, MendError> {
     let mut mended = 0;
     let mut last = Taken::default();
     for _ in 0..PASSES {
@@ -107,8 +140,8 @@ pub fn mend(pid: u32) -> Result<usize, MendError> {
         if found.is_empty() {
             break;
         }
-        let kernel = match &kernel {
-            Some(kernel) => kernel,
+        let kernel = match kernel {
+            Some(kernel) => &*kernel,
             None => {
                 kernel.insert(Kernel::load(&KernelOptions { max_classes: 16, ..KernelOptions::default() })?)
             }

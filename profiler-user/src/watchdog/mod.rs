@@ -62,6 +62,9 @@ struct Page {
     armed: AtomicU32,
     /// Process that things are attached to; 0: nobody said.
     target: AtomicU32,
+    /// Device and inode of the program that it runs; both 0: not known.
+    device: AtomicU64,
+    inode: AtomicU64,
     /// The agent has shortened the machine's grace periods.
     expedited: AtomicU32,
     /// Set by the watchdog when it is ready: `READY`, with `LOCKED` and `REALTIME` as far as they were granted.
@@ -137,9 +140,13 @@ impl Heartbeat {
         self.shared.page().armed.store(1, Ordering::Release);
     }
 
-    /// Says in which process things will be attached. Should the agent be killed while armed, that process's text is
-    /// looked at and mended (see [`crate::mend`]).
+    /// Says in which process things will be attached. Should the agent be killed while armed, the text of that process
+    /// and of those that it forked is looked at and mended (see [`crate::mend`]).
     pub fn watch(&self, pid: u32) {
+        if let Some(program) = crate::mend::heirs::program(pid) {
+            self.shared.page().device.store(program.device, Ordering::Release);
+            self.shared.page().inode.store(program.inode, Ordering::Release);
+        }
         self.shared.page().target.store(pid, Ordering::Release);
     }
 
@@ -343,7 +350,7 @@ fn watch(agent: i32, agent_fd: RawFd, page: &Page) -> ! {
 /// The agent is gone. If it was armed, becomes the program that mends the target's text: a new one, because this one
 /// may not allocate. System calls only.
 fn mend(page: &Page) -> ! {
-    let mut pid = page.target.load(Ordering::Acquire);
+    let pid = page.target.load(Ordering::Acquire);
     // SAFETY: each call takes integers or pointers to locals and constants that outlive it; `execve` gets
     // NUL-terminated strings and arrays that end in a null pointer.
     unsafe {
@@ -354,26 +361,52 @@ fn mend(page: &Page) -> ! {
         if page.armed.load(Ordering::Acquire) == 0 || pid == 0 {
             libc::_exit(0);
         }
-        // Ten digits and the NUL.
-        let mut digits = [0_u8; 11];
-        let mut first = digits.len() - 1;
-        while pid > 0 {
-            first -= 1;
-            // OK because the remainder is a digit.
-            digits[first] = b'0' + (pid % 10) as u8;
-            pid /= 10;
-        }
+        let pid = Decimal::of(u64::from(pid));
+        let (device, inode) = (page.device.load(Ordering::Acquire), page.inode.load(Ordering::Acquire));
+        let (device, inode) = (Decimal::of(device), Decimal::of(inode));
         let normal = libc::sched_param { sched_priority: 0 };
         libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const normal);
         libc::setpriority(libc::PRIO_PROCESS, 0, 0);
         let mut signals: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut signals);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const signals, std::ptr::null_mut());
-        let arguments =
-            [c"tithe".as_ptr(), c"internal-mend".as_ptr(), digits[first..].as_ptr().cast(), std::ptr::null()];
+        let arguments = [
+            c"tithe".as_ptr(),
+            c"internal-mend".as_ptr(),
+            pid.as_ptr(),
+            device.as_ptr(),
+            inode.as_ptr(),
+            std::ptr::null(),
+        ];
         let environment = [std::ptr::null()];
         libc::execve(c"/proc/self/exe".as_ptr(), arguments.as_ptr(), environment.as_ptr());
         libc::_exit(1);
+    }
+}
+
+/// A number as a NUL-terminated string, without allocation.
+struct Decimal {
+    /// Twenty digits at most, and the NUL.
+    digits: [u8; 21],
+    first: usize,
+}
+
+impl Decimal {
+    fn of(mut number: u64) -> Self {
+        let mut decimal = Self { digits: [0; 21], first: 19 };
+        loop {
+            // OK because the remainder is a digit, and 20 of them are enough for 2^64.
+            decimal.digits[decimal.first] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                return decimal;
+            }
+            decimal.first -= 1;
+        }
+    }
+
+    fn as_ptr(&self) -> *const libc::c_char {
+        self.digits[self.first..].as_ptr().cast()
     }
 }
 

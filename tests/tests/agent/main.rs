@@ -10,8 +10,10 @@ mod ends;
 mod errors;
 mod exact;
 mod forks;
+mod heirs;
 mod inside;
 mod launched;
+mod losses;
 mod many;
 mod operations;
 mod portions;
@@ -47,6 +49,20 @@ fn working_target() -> Target {
     let mut target = Target::start("calls");
     target.command("burn 1");
     target
+}
+
+/// Waits for the child that the target's main thread has forked.
+fn wait_child(target: &Target) -> u32 {
+    let pid = target.pid();
+    let end = std::time::Instant::now() + Duration::from_secs(10);
+    loop {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        if let Some(child) = text.split_whitespace().next().and_then(|child| child.parse().ok()) {
+            return child;
+        }
+        assert!(std::time::Instant::now() < end, "process {pid} has no child: \"{text}\"");
+        std::thread::yield_now();
+    }
 }
 
 /// Background calls of a function for a while, then the number of them.
