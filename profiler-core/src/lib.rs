@@ -14,6 +14,7 @@ pub mod controller;
 pub mod cost;
 pub mod estimate;
 pub mod ledger;
+pub mod losses;
 pub mod plan;
 pub mod recording;
 pub mod report;

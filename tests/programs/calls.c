@@ -10,6 +10,7 @@
  *   address NAME                  ok address=0x..
  *   burn N                        N threads use up CPU time and call nothing, until `burn 0`
  *   fork NAME N [ARG]             a child without exec makes the calls; answers when it has ended
+ *   storm N                       N threads, one after the other, begin and end at once
  *
  * NAME is the symbol; `big` stands for all functions big0 to big1999, one after the other. */
 #define _GNU_SOURCE
@@ -472,12 +473,28 @@ static void command_fork(int count, char **words) {
         reply("calls=%lu wall_ns=%lu cpu_ns=%lu child=%d", answer[0], answer[1], answer[2], (int)child);
 }
 
+static void *ends_at_once(void *data) { return data; }
+
+static void command_storm(int count, char **words) {
+    uint64_t threads = number(count, words, 1, 1);
+    for (uint64_t i = 0; i < threads; i++) {
+        pthread_t thread;
+        int error = pthread_create(&thread, NULL, ends_at_once, NULL);
+        if (error) {
+            reply_error("thread %lu not started: %s", i, strerror(error));
+            return;
+        }
+        pthread_join(thread, NULL);
+    }
+    reply("threads=%lu", threads);
+}
+
 int main(void) {
     calibrate_burn();
     static const struct command commands[] = {
         {"call", 3, command_call},   {"start", 3, command_start}, {"pace", 1, command_pace},
         {"stop", 0, command_stop},   {"count", 1, command_count}, {"address", 1, command_address},
-        {"fork", 2, command_fork},   {"stall", 0, command_stall}, {"burn", 1, command_burn},
+        {"fork", 2, command_fork},   {"storm", 1, command_storm}, {"stall", 0, command_stall}, {"burn", 1, command_burn},
         {"load", 1, command_load},
         {NULL, 0, NULL},
     };

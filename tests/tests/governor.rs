@@ -242,6 +242,60 @@ fn an_exploding_class_is_detached_within_milliseconds() {
     stage.target.assert_text_original();
 }
 
+/// Nobody reads alarms while one class fills their ring, so that the alarm of another is lost. It is taken off all the same, once its
+/// quota has been looked at.
+#[test]
+fn a_class_whose_alarm_was_lost_is_taken_off() {
+    if !kernel_or_skip("a_class_whose_alarm_was_lost_is_taken_off") {
+        return;
+    }
+    let kernel = Kernel::load(&KernelOptions { max_classes: 16, ..KernelOptions::default() }).unwrap();
+    let alarms = kernel.alarm_reader().unwrap();
+    let table = Arc::new(LinkTable::new(16).unwrap());
+    let mut target = Target::start("calls");
+    kernel.add_target(target.pid(), false).unwrap();
+    let (loud, quiet) = (ClassId(1), ClassId(2));
+    let attach = |class: ClassId, function: &str, target: &mut Target| {
+        kernel.classes().set_quota(class, 100);
+        kernel.classes().configure(class, ClassControl::new(ClassKind::Count));
+        let address = target.address(function);
+        let group = AttachGroup {
+            module: profiler_tests::program("calls"),
+            pid: target.pid(),
+            kind: LinkKind::Count,
+            sites: vec![Site::entry(class, file_offset(target.pid(), address))],
+        };
+        kernel.attach(&group).unwrap().link
+    };
+    let link = attach(loud, "entry_push", &mut target);
+    // One alarm for each 1,024 hits; the ring holds 409.
+    target.call("entry_push", 600_000, 1);
+    drop(link);
+    let lost = || kernel.classes().global_counters().alarms_dropped;
+    let before = lost();
+    assert!(before > 0, "the ring was not full");
+    table.begin(quiet.0);
+    let link = attach(quiet, "entry_nop", &mut target);
+    assert_eq!(table.register_all(quiet.0, link.into_parts()), Registered::Held);
+    target.call("entry_nop", 150, 1);
+    assert_eq!((lost() - before, kernel.classes().remaining_quota(quiet)), (1, -50));
+    let governor = Governor::start(alarms, table, None).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!governor.table().is_tripped(quiet.0), "somebody has told of it");
+    governor.trip_unheard([quiet.0]);
+    let end = Instant::now() + Duration::from_secs(5);
+    let closed = loop {
+        if let Some(closed) = governor.table().drain_closed().first() {
+            break *closed;
+        }
+        assert!(Instant::now() < end, "not closed within 5 s");
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    assert_eq!((closed.class, closed.tripped_by, closed.reason), (2, 2, Reason::Tripped));
+    drop(governor);
+    target.assert_text_original();
+}
+
 #[test]
 fn a_class_within_its_quota_stays_and_its_neighbour_too() {
     if !kernel_or_skip("a_class_within_its_quota_stays_and_its_neighbour_too") {

@@ -134,10 +134,24 @@ pub struct Losses {
     pub samples_ring_full: u64,
     /// Samples whose stack could not be copied at all.
     pub samples_no_stack: u64,
+    /// Samples with less stack than was asked for: the stack ends there, or its next page was not in memory.
+    #[serde(default)]
+    pub samples_short_stack: u64,
     /// Samples that the kernel throttled or missed by its own account.
     pub samples_missed: u64,
     /// Hits that the kernel counted as missed before our program ran (`recursion_misses`).
     pub kernel_missed: u64,
+    /// Timed calls and begins of operations for whose thread the kernel had no memory: the calls are among the hits that
+    /// their classes lost, the operations are missing.
+    #[serde(default)]
+    pub no_thread_state: u64,
+    /// Alarms of used-up quotas that found the ring full: all quotas were looked at then.
+    #[serde(default)]
+    pub alarms_dropped: u64,
+    /// Births and deaths of the target's threads and children whose record found the ring full or could not be read:
+    /// threads and children were looked for again.
+    #[serde(default)]
+    pub lifecycle_dropped: u64,
     /// Rows that could not be written (disk full).
     pub rows_not_written: u64,
 }

@@ -162,6 +162,9 @@ struct Shared {
     watchdog_lost: AtomicBool,
     loop_hung: AtomicBool,
     fifo: AtomicU64,
+    /// Classes whose alarm was lost, one bit each, and when that was seen; 0: none.
+    unheard: Box<[AtomicU64]>,
+    unheard_ns: AtomicU64,
 }
 
 /// The running governor. Dropping it closes every link that is left in the table, and ends its threads.
@@ -200,7 +203,9 @@ impl Governor {
         let wake = Arc::new(eventfd(libc::EFD_NONBLOCK).map_err(failed("creating an eventfd"))?);
         let epoll = epoll_of(alarms.fd(), wake.as_fd(), heartbeat.as_ref().map(Heartbeat::watchdog_fd))
             .map_err(failed("creating an epoll descriptor"))?;
-        let shared = Arc::new(Shared::default());
+        let words = table.drill_class().div_ceil(u64::BITS);
+        let unheard = (0..words).map(|_| AtomicU64::new(0)).collect();
+        let shared = Arc::new(Shared { unheard, ..Shared::default() });
         let mut run = Loop {
             alarms,
             table: table.clone(),
@@ -244,6 +249,18 @@ impl Governor {
     /// the breaker needs no event loop, and no class may take more than its quota.
     pub fn excuse(&self) {
         self.shared.pulse_ns.store(0, Ordering::Relaxed);
+    }
+
+    /// The alarms of these classes were lost: their quotas are used up, and nothing was heard of it. Their links are closed
+    /// as after an alarm. A class that has been taken meanwhile is left alone.
+    pub fn trip_unheard(&self, classes: impl IntoIterator<Item = u32>) {
+        for class in classes {
+            if let Some(word) = self.shared.unheard.get((class / u64::BITS) as usize) {
+                word.fetch_or(1 << (class % u64::BITS), Ordering::Relaxed);
+            }
+        }
+        self.shared.unheard_ns.store(now_ns(), Ordering::Release);
+        signal(self.wake.as_fd());
     }
 
     /// What it has seen and done.
@@ -349,11 +366,28 @@ impl<A: AlarmSource> Loop<A> {
                 drain(self.wake.as_fd());
                 self.trip(Trip { class: self.table.drill_class(), time_ns: drill_ns });
             }
+            self.trip_unheard();
             let woken = usize::try_from(n).unwrap_or(0);
             if events[..woken].iter().any(|e| e.u64 == TOKEN_WATCHDOG) {
                 self.shared.watchdog_lost.store(true, Ordering::Relaxed);
             }
             self.beat();
+        }
+    }
+
+    /// Takes the classes whose alarms were lost.
+    fn trip_unheard(&self) {
+        let time_ns = self.shared.unheard_ns.swap(0, Ordering::AcqRel);
+        if time_ns == 0 {
+            return;
+        }
+        drain(self.wake.as_fd());
+        for (first, word) in (0..).step_by(u64::BITS as usize).zip(&self.shared.unheard) {
+            let mut bits = word.swap(0, Ordering::Relaxed);
+            while bits != 0 {
+                self.trip(Trip { class: first + bits.trailing_zeros(), time_ns });
+                bits &= bits - 1;
+            }
         }
     }
 

@@ -88,8 +88,15 @@ pub(super) fn lines(report: &Report) -> Vec<(&'static str, String)> {
         lines.push(("beside it", format!("{} taken from other processes (not part of the budget)", s(*v))));
     }
     lines.push(("breaker", breaker(r)));
-    lines.push(("hits lost", lost_of(r.hits_dropped, r.hits_attempted)));
+    lines.push(("hits lost", hits_lost(r)));
     lines.push(("samples lost", samples_lost(&r.losses, report.samples)));
+    if r.losses.samples_short_stack > 0 {
+        lines.push(("short stacks", short_stacks(r.losses.samples_short_stack, report.samples)));
+    }
+    let events = events_lost(&r.losses);
+    if !events.is_empty() {
+        lines.push(("events lost", events));
+    }
     if r.losses.rows_not_written > 0 {
         lines.push((
             "rows lost",
@@ -153,6 +160,45 @@ fn lost_of(lost: u64, of: u64) -> String {
     format!("{} of {} ({})", count(lost as f64), count(of as f64), percent(lost as f64 / of as f64))
 }
 
+fn hits_lost(r: &Receipt) -> String {
+    let mut text = lost_of(r.hits_dropped, r.hits_attempted);
+    if r.losses.no_thread_state > 0 {
+        text.push_str(&format!(
+            "; for {} timed calls and begins of operations the kernel had no memory to keep their thread's state: such calls are \
+             among the lost hits, such operations are missing",
+            count(r.losses.no_thread_state as f64)
+        ));
+    }
+    text
+}
+
+/// Most of them are whole: the stack ended there.
+fn short_stacks(short: u64, samples: u64) -> String {
+    format!(
+        "{}: less was there than is copied, because the stack ends there or its next page was not in memory (then it is cut)",
+        lost_of(short, samples)
+    )
+}
+
+/// Records that the agent acts upon, and what it did about their loss.
+fn events_lost(losses: &Losses) -> String {
+    let mut lost = Vec::new();
+    if losses.lifecycle_dropped > 0 {
+        lost.push(format!(
+            "{} births and deaths of threads and children (ring full): the living were looked for again, children that ended \
+             unseen are not charged",
+            count(losses.lifecycle_dropped as f64)
+        ));
+    }
+    if losses.alarms_dropped > 0 {
+        lost.push(format!(
+            "{} alarms of used-up quotas (ring full): all quotas were looked at",
+            count(losses.alarms_dropped as f64)
+        ));
+    }
+    lost.join("; ")
+}
+
 fn samples_lost(losses: &Losses, kept: u64) -> String {
     let causes = [
         (losses.samples_ring_full, "ring full"),
@@ -198,8 +244,8 @@ pub fn receipt_text(report: &Report, options: TextOptions) -> String {
                 r.target_cpu_s > 0.0 && r.predicted * r.target_cpu_s > allowed_s(r, report.duration_s)
             }
             "breaker" => r.trips > 0,
-            "hits lost" => r.hits_dropped > 0,
-            "rows lost" => true,
+            "hits lost" => r.hits_dropped > 0 || r.losses.no_thread_state > 0,
+            "rows lost" | "events lost" => true,
             _ => false,
         };
         out.push_str(&format!(

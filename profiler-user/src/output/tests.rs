@@ -133,6 +133,30 @@ fn a_rate_without_upper_end_is_shown_as_at_least() {
 }
 
 #[test]
+fn each_loss_of_the_kernel_side_is_on_the_receipt() {
+    let losses = |report: &profiler_core::report::Report| -> Vec<String> {
+        let lines = super::receipt::lines(report).into_iter();
+        lines
+            .filter(|(label, _)| label.contains("lost") || label.contains("short"))
+            .map(|(l, t)| format!("{l}: {t}"))
+            .collect()
+    };
+    let mut report = report();
+    assert_eq!(losses(&report).len(), 2, "what did not happen has no line");
+    let l = &mut report.receipt.losses;
+    (l.no_thread_state, l.samples_short_stack, l.alarms_dropped, l.lifecycle_dropped) = (7, 99, 3, 12);
+    expect![[r#"
+        hits lost: 6 of 374,010 (0.002 %); for 7 timed calls and begins of operations the kernel had no memory to keep their thread's state: such calls are among the lost hits, such operations are missing
+        samples lost: 1 of 991 (0.10 %): 1 ring full
+        short stacks: 99 of 990 (10.0 %): less was there than is copied, because the stack ends there or its next page was not in memory (then it is cut)
+        events lost: 12 births and deaths of threads and children (ring full): the living were looked for again, children that ended unseen are not charged; 3 alarms of used-up quotas (ring full): all quotas were looked at"#]].assert_eq(&losses(&report).join("\n"));
+    let page = super::html::page(&report, &recording(), TextOptions::default());
+    assert!(page.contains("<dt>events lost</dt><dd>12 births and deaths"));
+    let json = serde_json::to_string(&report).unwrap();
+    assert!(json.contains("\"alarms_dropped\":3,\"lifecycle_dropped\":12"), "{json}");
+}
+
+#[test]
 fn colours_change_no_text() {
     let plain = text(&report(), TextOptions::default());
     let coloured = text(&report(), TextOptions { colours: true, ..TextOptions::default() });

@@ -157,7 +157,7 @@ impl Layout {
             events_bytes: ring(options.events_ring_bytes),
             samples_bytes: ring(options.samples_ring_bytes),
             alarms_bytes: ring(16 * 1024),
-            lifecycle_bytes: ring(256 * 1024),
+            lifecycle_bytes: ring(options.lifecycle_ring_bytes),
             operation_classes: options.operation_classes.max(1),
             operations_bytes: ring(options.operations_ring_bytes),
             bytes: 0,

@@ -19,6 +19,7 @@ mod progress;
 mod rings;
 mod sampler;
 mod sys;
+mod target_set;
 mod threads;
 mod tier;
 mod tracepoints;
@@ -83,6 +84,8 @@ pub struct KernelOptions {
     pub events_ring_bytes: u32,
     /// Ring of samples, bytes, rounded up. 8 MiB: a thousand samples with 8 KiB of stack each.
     pub samples_ring_bytes: u32,
+    /// Ring of births and deaths, bytes, rounded up. 256 KiB: 6,500 of them.
+    pub lifecycle_ring_bytes: u32,
     /// Bytes of user stack copied with a sample, one of [`profiler_common::event::STACK_SIZES`].
     pub stack_bytes: u32,
     /// Classes of operations that must fit, all operations together, 256 bytes per CPU each; 0 without operations.
@@ -105,6 +108,7 @@ impl Default for KernelOptions {
             kernel_memory_bytes: 64 << 20,
             events_ring_bytes: 4 << 20,
             samples_ring_bytes: 8 << 20,
+            lifecycle_ring_bytes: 256 << 10,
             stack_bytes: 8192,
             operation_classes: 0,
             operations_ring_bytes: 4096,
@@ -301,24 +305,6 @@ impl Kernel {
         let names =
             self.ebpf().take_map("OPERATION_NAMES").ok_or(KernelError::ReaderTaken("OPERATION_NAMES"))?;
         OperationReader::new(self.take_ring("OPERATION_RECORDS")?, names)
-    }
-
-    /// Enters a process into the set whose samples and lifecycle are watched (and, in tier C, whose hits count).
-    ///
-    /// # Errors
-    /// The set is full (1,024 processes).
-    pub fn add_target(&self, pid: u32, adopt_children: bool) -> Result<(), KernelError> {
-        use profiler_common::settings::{TARGET_ADOPT_CHILDREN, TARGET_WATCHED};
-        let flags = TARGET_WATCHED | if adopt_children { TARGET_ADOPT_CHILDREN } else { 0 };
-        let mut targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
-        targets.insert(pid, flags, 0).map_err(|source| KernelError::AyaMap { name: "TARGETS", source })
-    }
-
-    /// Removes a process from the set. One that is not there is no error.
-    pub fn remove_target(&self, pid: u32) {
-        let mut targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
-        // OK to ignore: the only error is that it is not there.
-        let _ = targets.remove(&pid);
     }
 
     /// Attaches a group. Sites that the kernel refuses are left out and reported.

@@ -111,6 +111,10 @@ impl Children {
             LifecycleEvent::Execed { pid: of, .. } if of == pid => self.execed = true,
             // Children of children carry the breakpoints, too.
             LifecycleEvent::Forked { child, time_ns, .. } => {
+                // Found before its record was read.
+                if self.carrying.get(&child).is_some_and(Child::is_alive) {
+                    return;
+                }
                 self.forks += 1;
                 let target = i32::try_from(child).ok().and_then(|p| Target::attach(p).ok());
                 // Its CPU clock began with it.
@@ -122,6 +126,27 @@ impl Children {
                 self.ended(of, time_ns, false);
             }
             LifecycleEvent::ThreadBorn { .. } | LifecycleEvent::ThreadExited { .. } => {}
+        }
+    }
+
+    /// Records of births were lost: takes those of the processes that the kernel watches (`watched`) that are children
+    /// nobody told of. They are charged with what they used since their birth. Those that have ended or called exec
+    /// meanwhile are let go; what they used is not known.
+    pub fn find_lost(&mut self, watched: impl IntoIterator<Item = u32>, pid: u32, now_ns: u64) {
+        for child in watched {
+            // Those that are let go are still in the kernel's set until the turn is over.
+            if child == pid || self.carrying.contains_key(&child) || self.left.contains(&child) {
+                continue;
+            }
+            self.forks += 1;
+            let target = i32::try_from(child).ok().and_then(|p| Target::attach(p).ok());
+            match target {
+                Some(target) if target.exe().ok() == self.exe => {
+                    let found = Child { target: Some(target), born_ns: now_ns, read_ns: now_ns, cpu_ns: 0 };
+                    self.carrying.insert(child, found);
+                }
+                _ => self.left.push(child),
+            }
         }
     }
 
@@ -261,6 +286,30 @@ impl Children {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn children_whose_birth_was_lost_are_found_once() {
+        let mut program = std::process::Command::new("/bin/sleep").arg("60").spawn().unwrap();
+        let child = program.id();
+        let exe = Target::attach(i32::try_from(child).unwrap()).unwrap().exe().ok();
+        let mut ended = std::process::Command::new("/bin/true").spawn().unwrap();
+        ended.wait().unwrap();
+        let me = std::process::id();
+        let mut children = Children::new(exe);
+        let watched = [me, child, ended.id()];
+        children.find_lost(watched, me, 1);
+        children.find_lost(watched, me, 2);
+        assert_eq!(children.carrying.keys().collect::<Vec<_>>(), [&child]);
+        assert_eq!((children.forks(), children.take_left()), (2, vec![ended.id()]));
+        // Another program: it has called exec, and is clean.
+        let mut others = Children::new(Some("/bin/true".into()));
+        others.find_lost([child], me, 1);
+        assert_eq!((others.is_empty(), others.take_left()), (true, vec![child]));
+        program.kill().unwrap();
+        program.wait().unwrap();
+        children.poll(3);
+        assert_eq!((children.is_empty(), children.take_left()), (true, vec![child]));
+    }
 
     #[test]
     fn a_storm_begins_above_half_of_the_budget_and_ends_below_a_fifth() {

@@ -182,10 +182,8 @@ impl Session {
 
     fn note_losses(&mut self) {
         let global = self.attach.kernel().classes().global_counters();
-        let losses = &mut self.meta.losses;
-        losses.samples_ring_full = global.samples_dropped;
-        losses.samples_no_stack = global.samples_no_stack;
-        losses.kernel_missed = self.attach.kernel().kernel_misses();
+        self.note_kernel_losses(&global);
+        self.meta.losses.kernel_missed = self.attach.kernel().kernel_misses();
         self.meta.sample_period_ns = self.sampling.first_period_ns();
         if let Some((threads, why)) = self.sampling.failures() {
             self.meta

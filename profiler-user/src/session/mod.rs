@@ -15,6 +15,7 @@ mod command;
 mod finish;
 mod host;
 mod launching;
+mod losses;
 mod means;
 mod metric;
 mod opening;
@@ -150,6 +151,7 @@ struct Session {
     switches_per_s: f64,
     last_switches_ns: u64,
     sampling_started: bool,
+    loss_watch: profiler_core::losses::LossWatch,
     /// Samples that fell on other processes, as last read.
     foreign_samples: u64,
     plans: u32,

@@ -288,6 +288,7 @@ fn prepare(
         switches_per_s: 0.0,
         last_switches_ns: start_ns,
         sampling_started: false,
+        loss_watch: profiler_core::losses::LossWatch::default(),
         foreign_samples: 0,
         plans: 0,
         trips: 0,

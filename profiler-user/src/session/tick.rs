@@ -288,7 +288,9 @@ impl Session {
         self.ledger.charge_units(Charge::Switches, None, self.new_switches, self.cost.switch);
         self.new_switches = 0;
         // Per-CPU events interrupt whatever runs there.
-        let others = self.attach.kernel().classes().global_counters().samples_other;
+        let global = self.attach.kernel().classes().global_counters();
+        self.note_kernel_losses(&global);
+        let others = global.samples_other;
         let foreign = others.saturating_sub(self.foreign_samples);
         self.foreign_samples = others;
         self.ledger.charge_units(Charge::Bystanders, None, foreign, self.sampling.price(&self.cost));

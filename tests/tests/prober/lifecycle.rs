@@ -5,7 +5,7 @@ use profiler_user::prober::{LifecycleEvent, LifecycleReader};
 use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
 
-fn collect(reader: &mut LifecycleReader) -> Vec<LifecycleEvent> {
+pub(super) fn collect(reader: &mut LifecycleReader) -> Vec<LifecycleEvent> {
     let mut events = Vec::new();
     while let Some(event) = reader.try_next() {
         events.push(event.unwrap());

@@ -8,6 +8,7 @@ mod counts;
 mod gates;
 mod left;
 mod lifecycle;
+mod losses;
 mod operations;
 mod progress;
 mod samples;

@@ -1,7 +1,7 @@
 //! Windows and histograms of one class to calls, rate and durations.
 
 use super::windows::{RunContext, bursts_of, hits_of};
-use crate::class::Source;
+use crate::class::{RecordKind, Source};
 use crate::estimate::Estimate;
 use crate::recording::{ClassRow, Recording, WindowRow};
 use crate::stats::bursts::{self, Burst};
@@ -91,7 +91,12 @@ impl Calls {
             out.notes.push(HIDDEN_RATE.to_owned());
         }
         if out.dropped > 0 {
-            out.notes.push(format!("{} of {} hits lost", out.dropped, out.attempted));
+            let mut note = format!("{} of {} hits lost", out.dropped, out.attempted);
+            // Which class lost how many of its hits so is not counted.
+            if recording.meta.losses.no_thread_state > 0 && class.kind != RecordKind::Count {
+                note.push_str(", also for want of kernel memory for the state of their threads");
+            }
+            out.notes.push(note);
         }
         out.durations(class, all, recording, (&cover, inside));
         out

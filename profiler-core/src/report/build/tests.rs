@@ -291,6 +291,10 @@ fn losses_widen_counts_means_and_quantiles() {
     assert_no_nan(&lossy);
     assert!(f.notes.iter().any(|n| n == "100 of 1100 hits lost"));
     assert_eq!((lossy.receipt.hits_dropped, lossy.receipt.hits_attempted), (100, 1_100));
+    r.meta.losses.no_thread_state = 60;
+    let stateless = Report::from_recording(&r);
+    let says = |n: &String| n.starts_with("100 of 1100 hits lost, also for want of kernel memory");
+    assert!(stateless.rows[0].notes.iter().any(says), "{:?}", stateless.rows[0].notes);
 }
 
 #[test]
