@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask build-ebpf | test | lint | ci | demo | bench`.
+//! The project's own commands: `cargo xtask build-ebpf | test | lint | ci | demo | bench | vm`.
 //!
 //! What CI runs is what a developer runs. Everything is built as the caller; only the agent, the test binaries and the
 //! package manager go through sudo, and each such command is printed before it runs.
@@ -12,6 +12,7 @@ mod lock;
 mod shell;
 mod test;
 mod toolchain;
+mod vm;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -38,6 +39,8 @@ enum Command {
     Demo(demo::Options),
     /// Measure, interleaved, and write docs/benchmarks.md
     Bench(bench::Options),
+    /// Boot a Debian kernel in QEMU (by default Debian 12's 6.1) and run the agent and its tests there
+    Vm(vm::Options),
 }
 
 fn run(command: Command) -> anyhow::Result<()> {
@@ -53,6 +56,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         }
         Command::Demo(options) => demo::run(&options),
         Command::Bench(options) => bench::run(&options),
+        Command::Vm(options) => vm::run(&options),
     }
 }
 

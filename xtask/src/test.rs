@@ -223,7 +223,7 @@ fn passed_on() -> Vec<(String, String)> {
 }
 
 /// The test executables in cargo's messages, by name.
-fn test_binaries(messages: &str) -> Result<BTreeMap<String, PathBuf>> {
+pub fn test_binaries(messages: &str) -> Result<BTreeMap<String, PathBuf>> {
     let mut binaries = BTreeMap::new();
     for line in messages.lines().filter(|line| line.starts_with('{')) {
         let message: serde_json::Value = serde_json::from_str(line).context("cargo printed no JSON")?;

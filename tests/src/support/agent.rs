@@ -1,6 +1,6 @@
 //! The agent, watching a target: started, waited for, stopped, and its report read.
 
-use super::{Target, changed_text};
+use super::{Target, changed_text, patience};
 use profiler_core::report::{Report, Row};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -91,9 +91,9 @@ impl Agent {
     ///
     /// # Panics
     ///
-    /// If none does within 20 s, or the agent ends before; the message has what it said.
+    /// If none does in time, or the agent ends before; the message has what it said.
     pub fn wait_attached(&mut self) {
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + patience(Duration::from_secs(20));
         loop {
             // A target that changes its own mappings meanwhile may not be readable: then once more.
             if changed_text(self.pid).is_ok_and(|changes| !changes.is_empty()) {
@@ -105,7 +105,7 @@ impl Agent {
             }
             if Instant::now() > end {
                 self.signal(libc::SIGTERM);
-                panic!("nothing attached within 20 s: {}", self.said());
+                panic!("nothing attached in time: {}", self.said());
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -115,14 +115,14 @@ impl Agent {
     ///
     /// # Panics
     ///
-    /// If it does not within 20 s, or ends before; the message has what it said.
+    /// If it does not in time, or ends before; the message has what it said.
     pub fn wait_message(&mut self, text: &str) {
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + patience(Duration::from_secs(20));
         while !self.messages.so_far().contains(text) {
             if let Ok(Some(status)) = self.child.try_wait() {
                 panic!("the agent ended with {status} and never said \"{text}\": {}", self.said());
             }
-            assert!(Instant::now() < end, "no \"{text}\" within 20 s: {}", self.messages.so_far());
+            assert!(Instant::now() < end, "no \"{text}\" in time: {}", self.messages.so_far());
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -166,15 +166,15 @@ impl Agent {
     ///
     /// # Panics
     ///
-    /// If it does not end within a minute, or prints something else than a report.
+    /// If it does not end in time, or prints something else than a report.
     pub fn finish(mut self) -> Finished {
         let output = self.child.stdout.take().expect("stdout was piped");
         let reader = std::thread::spawn(move || read_all(output));
-        let end = Instant::now() + Duration::from_secs(60);
+        let end = Instant::now() + patience(Duration::from_secs(60));
         let status = loop {
             match self.child.try_wait().expect("the child of this process can be waited for") {
                 Some(status) => break status,
-                None if Instant::now() > end => panic!("the agent did not end within a minute"),
+                None if Instant::now() > end => panic!("the agent did not end in time"),
                 None => std::thread::sleep(Duration::from_millis(10)),
             }
         };

@@ -5,14 +5,24 @@
 mod agent;
 mod target;
 mod text;
+mod tiers;
 mod twins;
 
 pub use agent::{Agent, Finished, wait_text_original};
 pub use target::{Calls, Reply, Target, output_of};
 pub use text::{assert_text_original, changed_text};
+pub use tiers::{best_tier, linux_or_skip, tiers_here};
 pub use twins::{Slices, Twins};
 
 use std::io::Write;
+use std::time::Duration;
+
+/// How long to wait for what must happen: `normal`, or `TITHE_PATIENCE` times as long, which `cargo xtask vm` sets for CPUs in
+/// software. What must happen *soon* is not to be asked with it.
+pub fn patience(normal: Duration) -> Duration {
+    let factor = std::env::var("TITHE_PATIENCE").ok().and_then(|text| text.parse().ok());
+    normal * factor.unwrap_or(1)
+}
 
 /// True if this process may use BPF, uprobes and perf events: it runs as root.
 pub fn is_root() -> bool {
