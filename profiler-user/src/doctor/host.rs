@@ -39,6 +39,7 @@ pub fn check_host(tier: Option<&str>) -> HostReport {
             read("/sys/kernel/rcu_normal").as_deref(),
         ),
         memlock(capabilities),
+        thread_descriptors(),
         tracefs(),
         pid_namespace(),
     ]);
@@ -83,24 +84,60 @@ fn kernel() -> Requirement {
     all.unless(
         version >= (6, 10),
         Verdict::Limited,
-        "Linux 6.10 or later traces many functions cheaply; before, at most 8 classes or bystanders pay",
+        "Linux 6.10 or later traces many functions cheaply; the capability tier says what this one can do",
     )
 }
 
 fn tier_of(tier: Option<&str>) -> Requirement {
-    let needed_for = "promises on exit time, number of classes, explosions (tiers A and B)";
-    match tier {
-        Some(text) => requirement("capability tier", text, needed_for).unless(
-            text.starts_with(['A', 'B']),
-            Verdict::Limited,
-            "use Linux 6.10 or later",
-        ),
-        None => requirement("capability tier", "not probed", needed_for).unless(
+    let needed_for =
+        "tracing many functions at once, in bursts, and stopping them within microseconds (tiers A and B)";
+    let Some(text) = tier else {
+        return requirement("capability tier", "not probed", needed_for).unless(
             false,
             Verdict::Limited,
             "run `sudo tithe doctor`: the probe needs to load programs",
-        ),
+        );
+    };
+    let meaning = match text.as_bytes().first() {
+        Some(b'C') => {
+            "other processes that run the same code pay for the hits, so functions of shared libraries are traced \
+             only when they are named; use Linux 6.10 or later"
+        }
+        Some(b'D') => {
+            "at most 8 functions are traced at once and none in bursts, and taking one off lasts 0.1 to 0.3 s; \
+             everything else is sampled as usual; use Linux 6.10 or later"
+        }
+        _ => "use Linux 6.10 or later",
+    };
+    requirement("capability tier", text, needed_for).unless(
+        text.starts_with(['A', 'B']),
+        if text.starts_with("none") { Verdict::Missing } else { Verdict::Limited },
+        meaning,
+    )
+}
+
+/// Tried on ourselves: `PIDFD_THREAD` is refused where the kernel does not know it (Linux 6.9 brought it).
+fn thread_descriptors() -> Requirement {
+    // SAFETY: pidfd_open takes two numbers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, std::process::id(), libc::O_EXCL) };
+    if fd >= 0 {
+        // SAFETY: the descriptor is ours and nothing else has it. OK because descriptors fit an i32.
+        unsafe { libc::close(fd as i32) };
     }
+    thread_descriptors_are(fd >= 0)
+}
+
+pub(super) fn thread_descriptors_are(there: bool) -> Requirement {
+    requirement(
+        "thread descriptors",
+        if there { "yes" } else { "no" },
+        "how long a call has taken that a window's end cuts off, in any thread",
+    )
+    .unless(
+        there,
+        Verdict::Limited,
+        "only those of a process's first thread are known; the others count as lost; use Linux 6.9 or later",
+    )
 }
 
 /// Bits of `CapEff` (include/uapi/linux/capability.h).

@@ -14,7 +14,27 @@ fn host_is_looked_at_and_every_shortage_has_a_remedy() {
     }
     let tier = check_host(None).requirements.into_iter().find(|r| r.name == "capability tier").unwrap();
     assert_eq!(tier.ok, Verdict::Limited);
+    let tier_of = |text| {
+        let report = check_host(Some(text));
+        let tier = report.requirements.iter().find(|r| r.name == "capability tier").cloned().unwrap();
+        (tier.ok, tier.remedy.unwrap_or_default(), report.usable())
+    };
+    // What an old kernel means, in words.
+    let (ok, remedy, _) = tier_of("D (A: this kernel has no uprobe.session links)");
+    assert!(ok == Verdict::Limited && remedy.contains("at most 8 functions"), "{remedy}");
+    let (ok, remedy, _) = tier_of("C (A: this kernel has no uprobe.session links)");
+    assert!(ok == Verdict::Limited && remedy.contains("other processes"), "{remedy}");
+    let (ok, _, usable) = tier_of("none: uprobes do not work here");
+    assert!(ok == Verdict::Missing && !usable);
     assert!(serde_json::to_string(&report).unwrap().contains("\"kernel\""));
+}
+
+#[test]
+fn a_kernel_without_thread_descriptors_says_what_that_costs() {
+    assert_eq!(host::thread_descriptors_are(true).ok, Verdict::Ok);
+    let old = host::thread_descriptors_are(false);
+    assert_eq!(old.ok, Verdict::Limited);
+    assert!(old.remedy.unwrap().contains("Linux 6.9"));
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod target_set;
 mod threads;
 mod tier;
 mod tracepoints;
+mod trials;
 mod vmlinux;
 
 pub use classes::{ClassTable, HistogramLease};
@@ -55,6 +56,7 @@ pub use sys::ProgramInfo;
 pub use threads::OpenCall;
 pub use tier::TierFinding;
 pub use tracepoints::{TRACEPOINT_ARGUMENTS, TracepointBound, TracepointWatch};
+pub use trials::ProgramTrial;
 pub use vmlinux::BtfError;
 
 use aya::maps::{HashMap as BpfHashMap, MapData};
@@ -248,7 +250,7 @@ impl Kernel {
         let targets = BpfHashMap::try_from(targets)
             .map_err(|source| KernelError::AyaMap { name: "TARGETS", source })?;
         let targets = Mutex::new(targets);
-        let findings = tier::find(options.forced_tier, &programs, &classes, &targets)?;
+        let findings = tier::find(options.forced_tier, &vmlinux, &programs, &classes, &targets)?;
         // OK because `find` returns a last finding that works.
         let last = findings.last().cloned().ok_or_else(|| KernelError::NoTier("none tried".into()))?;
         classes.filter_in_programs(last.tier == Tier::C);

@@ -7,6 +7,7 @@
 use super::child::{self, ProbeChild};
 use super::links::{AttachGroup, Attacher, LinkKind, Site};
 use super::object::Programs;
+use super::vmlinux::Vmlinux;
 use super::{ClassControl, ClassKind, ClassTable, FLAG_NO_QUOTA, KernelError, Tier};
 use aya::maps::{HashMap as BpfHashMap, MapData};
 use profiler_core::class::ClassId;
@@ -117,9 +118,32 @@ impl<'a> Probe<'a> {
     }
 }
 
+/// What a kernel without this function cannot have, in words: a refusal of its own would be a bare error number.
+const SIGNS: [(Tier, &str, &str); 3] = [
+    (Tier::A, "bpf_session_is_return", "this kernel has no uprobe.session links (Linux 6.13 brought them)"),
+    (
+        Tier::B,
+        "bpf_uprobe_multi_link_attach",
+        "this kernel has no uprobe.multi links (Linux 6.6 brought them)",
+    ),
+    (
+        Tier::C,
+        "bpf_uprobe_multi_link_attach",
+        "this kernel has no uprobe.multi links (Linux 6.6 brought them)",
+    ),
+];
+
+/// Why a tier that was tried and refused cannot be here, if the kernel's type information tells; what it says of itself is no reason
+/// to leave the trial out.
+fn absent(tier: Tier, vmlinux: &Vmlinux) -> Option<&'static str> {
+    let (_, function, words) = SIGNS.iter().find(|(of, _, _)| *of == tier)?;
+    matches!(vmlinux.function(function), Ok(None)).then_some(*words)
+}
+
 /// Tries the tiers from the best on, or only the forced one; the last finding is the first that works.
 pub(super) fn find(
     forced: Option<Tier>,
+    vmlinux: &Vmlinux,
     programs: &Programs,
     classes: &ClassTable,
     targets: &Mutex<BpfHashMap<MapData, u32, u32>>,
@@ -134,7 +158,10 @@ pub(super) fn find(
     let tried = forced.as_ref().map_or(&all[..], std::slice::from_ref);
     let mut findings: Vec<TierFinding> = Vec::new();
     for tier in tried {
-        let finding = probe.try_tier(*tier);
+        let mut finding = probe.try_tier(*tier);
+        if let (Some(why), Some(absent)) = (&mut finding.refused, absent(*tier, vmlinux)) {
+            absent.clone_into(why);
+        }
         let works = finding.refused.is_none();
         findings.push(finding);
         if works {

@@ -43,6 +43,11 @@ fn load_argument(k: u32) -> [u8; 8] {
     [0x79, 0x10, low, high, 0, 0, 0, 0]
 }
 
+/// Numbers of an attachment that is never made: the program as it is looked at by the verifier, with an argument.
+pub(super) fn trial_values() -> [(i32, [u8; 8]); 2] {
+    [(MARKER_TRACEPOINT_BOUND, set_result(0)), (MARKER_TRACEPOINT_ARGUMENT, load_argument(0))]
+}
+
 impl Kernel {
     /// Lets tracepoints, hit by the process `pid`, bound operations that are configured. Every process that hits them pays: look at
     /// `screened_other` of the operation's base class.

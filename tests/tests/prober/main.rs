@@ -10,6 +10,7 @@ mod left;
 mod lifecycle;
 mod losses;
 mod operations;
+mod programs;
 mod progress;
 mod samples;
 mod support;
