@@ -2,7 +2,7 @@
 
 use profiler_core::class::{RecordKind, SiteClass, Tier};
 use profiler_core::cost::CostModel;
-use profiler_tests::support::kernel_or_skip;
+use profiler_tests::support::{best_tier, kernel_or_skip, tiers_here};
 use profiler_user::calibrate::{CalibrateOptions, ChildCommand, child_main, load_or_run};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -41,7 +41,8 @@ fn prices_are_measured_and_kept() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = tempfile::tempdir().unwrap();
     let cache = dir.path().join("cache");
-    let first = load_or_run(Tier::A, &options(&cache)).unwrap();
+    let best = best_tier();
+    let first = load_or_run(best, &options(&cache)).unwrap();
     println!("CPU time of the children {:?}", children_cpu());
     println!("took {:?}, notes {:?}\n{}", first.took, first.notes, show(&first.model));
     assert!(first.took.is_some() && first.model.is_calibrated());
@@ -60,12 +61,12 @@ fn prices_are_measured_and_kept() {
     let pair = first.model.pair[&CostModel::key(SiteClass::Push, RecordKind::Latency)];
     assert!(pair.ns > price(SiteClass::Push, RecordKind::Count).ns, "a return is not free: {pair:?}");
 
-    let second = load_or_run(Tier::A, &options(&cache)).unwrap();
+    let second = load_or_run(best, &options(&cache)).unwrap();
     assert_eq!((second.took, &second.model), (None, &first.model));
-    let again = load_or_run(Tier::A, &CalibrateOptions { refresh: true, ..options(&cache) }).unwrap();
+    let again = load_or_run(best, &CalibrateOptions { refresh: true, ..options(&cache) }).unwrap();
     assert!(again.took.is_some());
-    std::fs::write(cache.join("calibration-A.json"), "{").unwrap();
-    let mended = load_or_run(Tier::A, &options(&cache)).unwrap();
+    std::fs::write(cache.join(format!("calibration-{best:?}.json")), "{").unwrap();
+    let mended = load_or_run(best, &options(&cache)).unwrap();
     assert!(
         mended.took.is_some() && mended.notes.iter().any(|n| n.contains("damaged")),
         "{:?}",
@@ -80,7 +81,7 @@ fn every_tier_has_prices() {
     }
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = tempfile::tempdir().unwrap();
-    for tier in [Tier::B, Tier::C, Tier::D] {
+    for tier in tiers_here("every_tier_has_prices", &[Tier::B, Tier::C, Tier::D]) {
         let done = load_or_run(tier, &options(&dir.path().join("cache"))).unwrap();
         let push = done.model.hit_price(SiteClass::Push, RecordKind::Count);
         let pair = done.model.pair[&CostModel::key(SiteClass::Push, RecordKind::Latency)];

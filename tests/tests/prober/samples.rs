@@ -2,6 +2,7 @@
 
 use crate::support::*;
 use profiler_core::class::ClassId;
+use profiler_tests::support::tiers_here;
 use profiler_user::prober::{
     ClassKind, Kernel, KernelOptions, LinkKind, MIN_PERIOD_NS, SampleError, SampleKind, SampleReader,
     Settings, Tier,
@@ -264,7 +265,8 @@ fn return_addresses(kernel: &Kernel, reader: &mut SampleReader, period_ns: u64) 
 
 #[test]
 fn replaced_return_addresses_are_put_back_into_stacks() {
-    for tier in [Tier::A, Tier::B, Tier::C, Tier::D] {
+    let all = [Tier::A, Tier::B, Tier::C, Tier::D];
+    for tier in tiers_here("replaced_return_addresses_are_put_back_into_stacks", &all) {
         let kernel = kernel(Some(tier));
         kernel.add_target(std::process::id(), false).unwrap();
         let mut reader = kernel.sample_reader().unwrap();
