@@ -35,16 +35,20 @@ clean() { kill -9 -1 2>/dev/null; wait; rm -rf /tmp/* ; }
 
 # verdict NAME STATUS SECONDS: says how the command ended whose output is in /out.
 verdict() {
-    local word=failed reason=
+    local word=failed reason= skip cores
     skip=$(sed -n 's/^.*SKIP [^:]*: //p' /out | head -1)
-    if [ -n "$skip" ]; then word=skipped; reason=$skip
-    elif [ "$2" = 0 ]; then word=passed
+    if [ "$2" = 0 ]; then
+        word=passed
+        if [ -n "$skip" ]; then word=skipped; reason=$skip
+        elif grep -q '^test result: .* 1 ignored' /out; then word=skipped; reason='it is ignored by default'
+        elif grep -q '^test result: .* 0 passed' /out; then word=failed; reason='it ran no test'
+        fi
     elif [ "$2" = 137 ]; then reason="ended after $LIMIT s"
     else reason="status $2"
     fi
-    cores=$(ls /cores)
-    if [ -n "$cores" ]; then echo "cores: $cores" >>/out; fi
-    rm -f /cores/*
+    # Nothing here may die of a fault, whatever its test says.
+    cores=$(ls /cores | tr '\n' ' ')
+    if [ -n "$cores" ]; then word=failed; reason="cores: $cores"; rm -f /cores/*; fi
     sed 's/^/  /' /out
     echo "@@tithe $word $1 $3 $reason"
 }
