@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask build-ebpf | test | lint | ci | demo | bench | vm`.
+//! The project's own commands: `cargo xtask build-ebpf | test | lint | ci | demo | bench | field | vm`.
 //!
 //! What CI runs is what a developer runs. Everything is built as the caller; only the agent, the test binaries and the
 //! package manager go through sudo, and each such command is printed before it runs.
@@ -7,6 +7,7 @@ mod apt;
 mod bench;
 mod demo;
 mod ebpf;
+mod field;
 mod lint;
 mod lock;
 mod shell;
@@ -41,6 +42,8 @@ enum Command {
     Bench(bench::Options),
     /// Boot a Debian kernel in QEMU (by default Debian 12's 6.1) and run the agent and its tests there
     Vm(vm::Options),
+    /// Watch real programs under load, judge by their own results, and write docs/field.md
+    Field(field::Options),
 }
 
 fn run(command: Command) -> anyhow::Result<()> {
@@ -57,6 +60,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Demo(options) => demo::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Vm(options) => vm::run(&options),
+        Command::Field(options) => field::run(&options),
     }
 }
 

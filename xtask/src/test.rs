@@ -7,6 +7,7 @@ mod again;
 mod calm;
 
 use crate::ebpf::{self, Rebuilt};
+use crate::field;
 use crate::shell;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
@@ -28,7 +29,7 @@ pub struct Options {
 }
 
 /// Test binaries of the tests crate that need no root.
-const ROOTLESS: [&str; 4] = ["bench", "offline", "sqlite", "targets"];
+const ROOTLESS: [&str; 5] = ["bench", "field", "offline", "sqlite", "targets"];
 
 /// What all test binaries together said.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -145,6 +146,7 @@ pub fn run_all(options: &Options) -> Result<Summary> {
     }
 
     kernel_tests(options, None, &mut summary)?;
+    field_tests(options, &mut summary)?;
     if let Some(object) = other_tools {
         println!("once more, with the object that this machine's tools built: {}", object.display());
         kernel_tests(options, Some(&object), &mut summary)?;
@@ -207,6 +209,27 @@ fn kernel_tests(options: &Options, object: Option<&Path>, summary: &mut Summary)
             })?;
         }
     }
+    Ok(())
+}
+
+/// Five real programs, 20 s each: those of the field suite that need little.
+fn field_tests(options: &Options, summary: &mut Summary) -> Result<()> {
+    if options.filter.as_deref().is_some_and(|filter| !"field::".contains(filter)) {
+        return Ok(());
+    }
+    if !shell::can_be_root() {
+        summary.skip("the field suite", "not root, and sudo is missing or asks for a password");
+        return Ok(());
+    }
+    let mut command = match field::in_ci() {
+        Ok(command) => command,
+        Err(error) => {
+            summary.skip("the field suite", &format!("{error:#}"));
+            return Ok(());
+        }
+    };
+    let (status, lines) = shell::run_teed(&mut command)?;
+    summary.add("the field suite", status.success(), &lines);
     Ok(())
 }
 

@@ -1,0 +1,304 @@
+//! The field suite: real programs under load, watched by the agent, judged by their own results. `cargo xtask field`
+//! fetches and builds them and runs this as root. It prints Markdown; each finished run is a line of `runs.jsonl`, and
+//! what is finished is not run again.
+
+mod load;
+mod observe;
+mod place;
+mod process;
+mod program;
+mod programs;
+mod run;
+mod table;
+
+use anyhow::{Context, Result, bail, ensure};
+use place::Place;
+use program::{Mode, Program};
+use run::{Pair, Record, Suite};
+use sha2::{Digest, Sha256};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// What the command line asks for.
+struct Options {
+    /// `target/field`.
+    base: PathBuf,
+    /// The agent.
+    agent: PathBuf,
+    /// Programs, or modes of them: `PROGRAM` or `PROGRAM:MODE`. None: all.
+    only: Vec<String>,
+    /// Length of an observed run, s.
+    seconds: f64,
+    /// Runs of each mode.
+    rounds: u32,
+    /// Forget finished runs.
+    fresh: bool,
+    /// Only say what there is.
+    list: bool,
+    /// As a test: say what passed and what failed, and keep nothing.
+    test: bool,
+}
+
+impl Options {
+    fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
+        let mut options = Options {
+            base: PathBuf::new(),
+            agent: PathBuf::new(),
+            only: Vec::new(),
+            seconds: 5.0,
+            rounds: 3,
+            fresh: false,
+            list: false,
+            test: false,
+        };
+        while let Some(argument) = arguments.next() {
+            let mut value = || arguments.next().with_context(|| format!("{argument} wants a value"));
+            match argument.as_str() {
+                "--base" => options.base = value()?.into(),
+                "--agent" => options.agent = value()?.into(),
+                "--only" => options.only.push(value()?),
+                "--seconds" => options.seconds = value()?.parse().context("--seconds wants a number")?,
+                "--rounds" => options.rounds = value()?.parse().context("--rounds wants a number")?,
+                "--fresh" => options.fresh = true,
+                "--list" => options.list = true,
+                "--test" => options.test = true,
+                _ => bail!("no option {argument}; use `cargo xtask field --help`"),
+            }
+        }
+        ensure!(options.seconds >= 1.0, "--seconds {}: a run takes at least 1 s", options.seconds);
+        Ok(options)
+    }
+
+    fn wants(&self, program: &str, mode: &str) -> bool {
+        self.only.is_empty()
+            || self.only.iter().any(|only| {
+                let (name, wanted) = only.split_once(':').map_or((&**only, None), |(p, m)| (p, Some(m)));
+                (name == program || (name == "stress-ng" && program.starts_with("stress-ng-")))
+                    && wanted.is_none_or(|wanted| wanted == mode)
+            })
+    }
+
+    /// The modes of a program that are wanted in a round.
+    fn modes(&self, program: &dyn Program, round: u32) -> Vec<Mode> {
+        if self.test && round == 0 {
+            return program
+                .modes()
+                .into_iter()
+                .filter(|mode| self.wants(program.name(), mode.name))
+                .collect();
+        }
+        program.modes_of(round).into_iter().filter(|mode| self.wants(program.name(), mode.name)).collect()
+    }
+}
+
+/// The agent's version and the first digits of its executable's hash.
+fn agent_version(agent: &Path) -> Result<String> {
+    let version = place::first_line(Command::new(agent).arg("--version"))?;
+    let bytes = std::fs::read(agent).with_context(|| format!("cannot read {}", agent.display()))?;
+    let digits: String = Sha256::digest(&bytes)[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("{version} ({digits})"))
+}
+
+/// The programs of the table, in their order; stressors are one.
+fn order(programs: &[Box<dyn Program>]) -> Vec<String> {
+    let mut names: Vec<String> = programs
+        .iter()
+        .map(|program| if program.name().starts_with("stress-ng-") { "stress-ng" } else { program.name() })
+        .map(str::to_owned)
+        .collect();
+    names.dedup();
+    names
+}
+
+fn say(record: &Record) {
+    let observation = &record.observation;
+    let verdict = match (&record.void, record.harmed.is_empty(), &observation.failed) {
+        (Some(_), ..) => "void",
+        (_, false, _) => "HARMED",
+        (_, _, Some(_)) => "tithe failed",
+        _ => "lives",
+    };
+    eprintln!(
+        "{}:{} round {}: {verdict}; throughput {} of the twin's, worst second {:.2} %, {} functions, {} hits, {} operations",
+        record.program,
+        record.mode,
+        record.round,
+        record.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.3}")),
+        observation.worst_second * 100.0,
+        observation.traced,
+        observation.hits,
+        observation.operations,
+    );
+    for what in record.harmed.iter().chain(&record.void).chain(&observation.failed) {
+        eprintln!("    {what}");
+    }
+}
+
+/// Runs what is wanted of a program in a round, and hands each finished run on.
+fn run_program(
+    suite: &Suite,
+    program: &dyn Program,
+    modes: &[Mode],
+    round: u32,
+    mut keep: impl FnMut(Record) -> Result<()>,
+) -> Result<()> {
+    let mut pair: Option<Pair> = None;
+    for (index, mode) in modes.iter().enumerate() {
+        let mut running = match pair.take() {
+            Some(pair) => pair,
+            None => Pair::start(suite, program)?,
+        };
+        let mut record = running.run(suite, mode, round)?;
+        // One that was harmed is not used again; the last ends by itself.
+        let sound = record.harmed.is_empty() && record.void.is_none();
+        if sound && index + 1 < modes.len() {
+            pair = Some(running);
+        } else if sound {
+            record.harmed.extend(running.finish());
+        }
+        say(&record);
+        keep(record)?;
+    }
+    Ok(())
+}
+
+fn run(options: &Options) -> Result<bool> {
+    let programs = programs::all();
+    if options.list {
+        for program in &programs {
+            let modes: Vec<_> = program.modes().iter().map(|mode| mode.name).collect();
+            println!("{:24} {}", program.name(), modes.join(" "));
+        }
+        return Ok(true);
+    }
+    let known = |only: &&String| {
+        programs.iter().any(|program| {
+            program.modes().iter().any(|mode| {
+                let one = Options {
+                    only: vec![(*only).clone()],
+                    ..Options::parse(std::iter::empty()).expect("no argument")
+                };
+                one.wants(program.name(), mode.name)
+            })
+        })
+    };
+    if let Some(unknown) = options.only.iter().find(|only| !known(only)) {
+        bail!("no program or mode {unknown}; --list shows them");
+    }
+    let place = Place::new(options.base.clone())?;
+    let runs = options.base.join("runs.jsonl");
+    let statistics = options.base.join("statistics");
+    std::fs::create_dir_all(&statistics)?;
+    if options.fresh && runs.exists() {
+        std::fs::rename(&runs, options.base.join("runs.before.jsonl")).context("cannot keep the old runs")?;
+    }
+    let suite = Suite {
+        place: &place,
+        agent: options.agent.clone(),
+        agent_version: agent_version(&options.agent)?,
+        seconds: options.seconds,
+        twin_seconds: if options.test { 3.0 } else { (options.seconds * 0.6).max(1.0) },
+        statistics: (!options.test).then_some(statistics),
+    };
+    let mut finished = if options.test { Vec::new() } else { table::read(&runs)? };
+    let mut missing: Vec<(String, String)> = Vec::new();
+    let mut broken = false;
+    for round in 0..options.rounds {
+        for program in &programs {
+            let done = |mode: &Mode| {
+                finished.iter().any(|record| {
+                    record.program == program.name() && record.mode == mode.name && record.round == round
+                })
+            };
+            let modes: Vec<Mode> =
+                options.modes(&**program, round).into_iter().filter(|mode| !done(mode)).collect();
+            if modes.is_empty() || missing.iter().any(|(name, _)| name == program.name()) {
+                continue;
+            }
+            if let Some(why) = program.missing(&place) {
+                eprintln!("{} is not run: {why}", program.name());
+                missing.push((program.name().to_owned(), why));
+                continue;
+            }
+            let ended = run_program(&suite, &**program, &modes, round, |record| {
+                if !options.test {
+                    let mut file = std::fs::File::options().create(true).append(true).open(&runs)?;
+                    writeln!(file, "{}", serde_json::to_string(&record)?)?;
+                }
+                finished.push(record);
+                Ok(())
+            });
+            if let Err(error) = ended {
+                // Nothing of it was watched: not a run.
+                eprintln!("{} cannot be run: {error:#}", program.name());
+                missing.push((program.name().to_owned(), format!("{error:#}")));
+                broken = true;
+            }
+        }
+    }
+    if options.test {
+        return Ok(say_tests(&finished, &missing));
+    }
+    print!("{}", table::document(&finished, &order(&programs), &missing));
+    Ok(!broken)
+}
+
+/// The runs as tests, with a last line like that of the harness. True if all is well.
+fn say_tests(records: &[Record], missing: &[(String, String)]) -> bool {
+    let mut failed = 0;
+    for record in records {
+        let trouble: Vec<&String> =
+            record.harmed.iter().chain(&record.void).chain(&record.observation.failed).collect();
+        println!("test field::{} ... {}", record.program, if trouble.is_empty() { "ok" } else { "FAILED" });
+        failed += usize::from(!trouble.is_empty());
+    }
+    for (program, why) in missing {
+        println!("test field::{program} ... FAILED ({why})");
+    }
+    failed += missing.len();
+    let verdict = if failed == 0 { "ok" } else { "FAILED" };
+    let passed = records.len() + missing.len() - failed;
+    println!(
+        "test result: {verdict}. {passed} passed; {failed} failed; 0 ignored; 0 measured; 0 filtered out"
+    );
+    failed == 0 && passed > 0
+}
+
+fn main() -> ExitCode {
+    match Options::parse(std::env::args().skip(1)).and_then(|options| run(&options)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_a_program_or_one_of_its_modes() {
+        let options =
+            |only: &str| Options::parse(["--only".to_owned(), only.to_owned()].into_iter()).unwrap();
+        assert!(options("redis").wants("redis", "5%"));
+        assert!(!options("redis:1%").wants("redis", "5%"));
+        assert!(options("stress-ng:5%").wants("stress-ng-cpu", "5%"));
+        assert!(!options("stress-ng-fork").wants("stress-ng-cpu", "5%"));
+        assert!(Options::parse(std::iter::empty()).unwrap().wants("go", "latency"));
+    }
+
+    #[test]
+    fn the_whole_suite_has_enough_runs_and_stressors() {
+        let options = Options::parse(std::iter::empty()).unwrap();
+        let programs = programs::all();
+        let runs: usize = (0..options.rounds)
+            .map(|round| programs.iter().map(|program| options.modes(&**program, round).len()).sum::<usize>())
+            .sum();
+        assert!(runs >= 200, "{runs}");
+        assert!(programs.iter().filter(|program| program.name().starts_with("stress-ng-")).count() >= 30);
+    }
+}

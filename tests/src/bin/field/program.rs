@@ -1,0 +1,164 @@
+//! What the suite asks of a program: to start, to work, and to say by itself whether its results are right.
+
+use crate::place::Place;
+use anyhow::Result;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A way to watch a program: a name, and what is added to `tithe record --pid PID`.
+#[derive(Clone, Debug)]
+pub struct Mode {
+    /// `1%`, `5%`, `latency`, `operation`.
+    pub name: &'static str,
+    /// The agent's arguments.
+    pub arguments: Vec<String>,
+}
+
+impl Mode {
+    /// A run with nothing but a budget.
+    pub fn plain(budget: &'static str) -> Mode {
+        Mode { name: budget, arguments: words(&["--budget", budget]) }
+    }
+
+    /// A run at 5 % with named functions.
+    pub fn named(name: &'static str, arguments: &[&str]) -> Mode {
+        let mut all = words(&["--budget", "5%"]);
+        all.extend(words(arguments));
+        Mode { name, arguments: all }
+    }
+
+    /// The two plain runs, and more.
+    pub fn plain_and<const N: usize>(more: [Mode; N]) -> Vec<Mode> {
+        let mut modes = vec![Mode::plain("1%"), Mode::plain("5%")];
+        modes.extend(more);
+        modes
+    }
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
+}
+
+/// A program of the suite.
+pub trait Program {
+    /// Its name in the table and in `--only`.
+    fn name(&self) -> &str;
+
+    /// How it is watched.
+    fn modes(&self) -> Vec<Mode>;
+
+    /// How it is watched in this round: all of its modes, or some.
+    fn modes_of(&self, _round: u32) -> Vec<Mode> {
+        self.modes()
+    }
+
+    /// What is missing, if it cannot run here: the first file of it that does not exist.
+    fn missing(&self, place: &Place) -> Option<String>;
+
+    /// Its version, by its own word.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be asked.
+    fn version(&self, place: &Place) -> Result<String>;
+
+    /// Starts an instance that keeps what it writes in `folder`.
+    ///
+    /// # Errors
+    ///
+    /// If it does not come up.
+    fn start(&self, place: &Place, folder: &Path) -> Result<Box<dyn Instance>>;
+}
+
+/// A started program.
+pub trait Instance {
+    /// Begins to work, until [`Instance::end`] (at the least for so many seconds), and returns the process to watch.
+    ///
+    /// # Errors
+    ///
+    /// If the program does not answer, has died, or gives a wrong result.
+    fn begin(&mut self, seconds: f64) -> Result<u32>;
+
+    /// Ends the work and checks all of its results. Never waits without a limit.
+    ///
+    /// # Errors
+    ///
+    /// If the program does not answer, has died, or gave a wrong result.
+    fn end(&mut self) -> Result<Work>;
+
+    /// Ends the program.
+    ///
+    /// # Errors
+    ///
+    /// If it ends in another way than it should, or its last results are wrong.
+    fn finish(self: Box<Self>) -> Result<()>;
+}
+
+/// What a program did between `begin` and `end`.
+#[derive(Debug, Default)]
+pub struct Work {
+    /// Work per second, by kind.
+    pub rates: BTreeMap<String, f64>,
+    /// Results that another instance must give, too: by question.
+    pub answers: BTreeMap<u64, String>,
+    /// The program's own statistics of this time.
+    pub statistics: Value,
+}
+
+impl Work {
+    /// Work of one kind.
+    pub fn of(kind: &str, units: f64, seconds: f64) -> Work {
+        Work { rates: BTreeMap::from([(kind.to_owned(), units / seconds.max(1e-9))]), ..Work::default() }
+    }
+
+    /// This work's speed over another's: the geometric mean over the kinds that both did. `None`: there is none.
+    pub fn ratio(&self, other: &Work) -> Option<f64> {
+        let logarithms: Vec<f64> = self
+            .rates
+            .iter()
+            .filter_map(|(kind, rate)| Some((*rate, *other.rates.get(kind)?)))
+            .filter(|&(one, two)| one > 0.0 && two > 0.0)
+            .map(|(one, two)| (one / two).ln())
+            .collect();
+        let n = logarithms.len() as f64;
+        (n > 0.0).then(|| (logarithms.iter().sum::<f64>() / n).exp())
+    }
+
+    /// The first question to which the two gave different answers.
+    pub fn contradiction(&self, other: &Work) -> Option<String> {
+        self.answers.iter().find_map(|(question, answer)| {
+            let theirs = other.answers.get(question)?;
+            (answer != theirs).then(|| format!("question {question}: {answer}, and the twin says {theirs}"))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_is_taken_over_the_kinds_that_both_did() {
+        let mut one = Work::of("sign", 20.0, 2.0);
+        one.rates.insert("verify".to_owned(), 10.0);
+        one.rates.insert("alone".to_owned(), 7.0);
+        let mut two = Work::of("sign", 40.0, 1.0);
+        two.rates.insert("verify".to_owned(), 5.0);
+        assert!((one.ratio(&two).unwrap() - 0.5f64.sqrt() * 2f64.sqrt()).abs() < 1.0);
+        assert!((one.ratio(&two).unwrap() - (0.25f64 * 2.0).sqrt()).abs() < 1e-12);
+        assert_eq!(one.ratio(&Work::of("other", 1.0, 1.0)), None);
+        assert_eq!(one.ratio(&Work::of("sign", 0.0, 1.0)), None);
+    }
+
+    #[test]
+    fn answers_to_the_same_question_must_agree() {
+        let with = |answers: &[(u64, &str)]| Work {
+            answers: answers.iter().map(|&(question, answer)| (question, answer.to_owned())).collect(),
+            ..Work::default()
+        };
+        assert_eq!(with(&[(1, "a"), (2, "b")]).contradiction(&with(&[(1, "a"), (3, "c")])), None);
+        let said = with(&[(1, "a"), (2, "b")]).contradiction(&with(&[(2, "c")])).unwrap();
+        assert_eq!(said, "question 2: b, and the twin says c");
+    }
+}

@@ -1,0 +1,31 @@
+//! The programs of the suite.
+
+mod answers;
+mod http;
+mod memcached;
+mod openssl;
+mod postgresql;
+mod redis;
+mod sqlite;
+mod stress;
+mod wire;
+mod zstd;
+
+use crate::program::Program;
+
+/// All programs, in the order in which they run.
+pub fn all() -> Vec<Box<dyn Program>> {
+    let mut all: Vec<Box<dyn Program>> = vec![
+        Box::new(redis::Redis),
+        Box::new(postgresql::PostgreSql),
+        Box::new(memcached::Memcached),
+        Box::new(zstd::Zstd),
+        Box::new(openssl::Speed),
+        Box::new(sqlite::Shell),
+    ];
+    all.extend(answers::all().into_iter().map(|program| Box::new(program) as Box<dyn Program>));
+    all.push(Box::new(http::Server::go()));
+    all.push(Box::new(http::Server::java()));
+    all.extend(stress::all().into_iter().map(|program| Box::new(program) as Box<dyn Program>));
+    all
+}

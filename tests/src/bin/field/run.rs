@@ -1,0 +1,225 @@
+//! One run: a slice of work while the agent watches, a slice of an unobserved twin, and the judgement.
+
+use crate::observe::{Observation, left_behind, observe};
+use crate::place::{Place, text_of};
+use crate::program::{Instance, Mode, Program, Work};
+use anyhow::{Context, Result};
+use profiler_core::report::Report;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// What is kept of a run: a line of `runs.jsonl`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Record {
+    /// The program.
+    pub program: String,
+    /// How it was watched.
+    pub mode: String,
+    /// 0 for its first run.
+    pub round: u32,
+    /// When it began, seconds since 1970.
+    pub began: u64,
+    /// The program's version.
+    pub version: String,
+    /// The agent's version, and its executable's SHA-256, first digits.
+    pub agent: String,
+    /// What happened to the program that does not happen to its twin.
+    pub harmed: Vec<String>,
+    /// What went wrong with the twin: then the run says nothing.
+    pub void: Option<String>,
+    /// The agent.
+    pub observation: Observation,
+    /// Throughput over the twin's.
+    pub ratio: Option<f64>,
+    /// Work per second.
+    pub rates: std::collections::BTreeMap<String, f64>,
+    /// Work per second of the twin.
+    pub twin_rates: std::collections::BTreeMap<String, f64>,
+}
+
+/// What all runs share.
+pub struct Suite<'a> {
+    /// The folders.
+    pub place: &'a Place,
+    /// The agent's executable.
+    pub agent: PathBuf,
+    /// See [`Record::agent`].
+    pub agent_version: String,
+    /// Length of an observed slice, s.
+    pub seconds: f64,
+    /// Length of a twin's slice, s.
+    pub twin_seconds: f64,
+    /// Where statistics are kept: the programs' own beside the agent's.
+    pub statistics: Option<PathBuf>,
+}
+
+/// A program that is up twice: one instance is watched, its twin never.
+pub struct Pair<'a> {
+    program: &'a dyn Program,
+    version: String,
+    seen: Box<dyn Instance>,
+    twin: Box<dyn Instance>,
+    seen_folder: PathBuf,
+    twin_folder: PathBuf,
+    agent_folder: PathBuf,
+}
+
+impl<'a> Pair<'a> {
+    /// Starts both.
+    ///
+    /// # Errors
+    ///
+    /// If one does not come up: nothing was watched yet.
+    pub fn start(suite: &Suite, program: &'a dyn Program) -> Result<Pair<'a>> {
+        let place = suite.place;
+        let (seen_folder, twin_folder) = (place.working("seen")?, place.working("twin")?);
+        Ok(Pair {
+            program,
+            version: program.version(place)?,
+            seen: program.start(place, &seen_folder).context("the instance to watch")?,
+            twin: program.start(place, &twin_folder).context("the twin")?,
+            seen_folder,
+            twin_folder,
+            agent_folder: place.working("agent")?,
+        })
+    }
+
+    /// A run. The twin works before in odd rounds, after in even ones.
+    ///
+    /// # Errors
+    ///
+    /// If the agent cannot be started or statistics cannot be written; everything else is in the record.
+    pub fn run(&mut self, suite: &Suite, mode: &Mode, round: u32) -> Result<Record> {
+        let began = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs();
+        let mut record = Record {
+            program: self.program.name().to_owned(),
+            mode: mode.name.to_owned(),
+            round,
+            began,
+            version: self.version.clone(),
+            agent: suite.agent_version.clone(),
+            harmed: Vec::new(),
+            void: None,
+            observation: Observation::default(),
+            ratio: None,
+            rates: Default::default(),
+            twin_rates: Default::default(),
+        };
+        let mut twin = Err(anyhow::anyhow!("not yet"));
+        if round % 2 == 1 {
+            twin = slice(&mut *self.twin, suite.twin_seconds);
+        }
+        let (seen, observation, report) = self.watched(suite, mode, &mut record)?;
+        record.observation = observation;
+        if round.is_multiple_of(2) {
+            twin = slice(&mut *self.twin, suite.twin_seconds);
+        }
+        match (&seen, &twin) {
+            (_, Err(error)) => record.void = Some(format!("{error:#}")),
+            (Err(error), _) => record.harmed.push(format!("{error:#}")),
+            (Ok(seen), Ok(twin)) => {
+                record.harmed.extend(seen.contradiction(twin));
+                record.ratio = seen.ratio(twin);
+                record.rates.clone_from(&seen.rates);
+                record.twin_rates.clone_from(&twin.rates);
+            }
+        }
+        record.harmed.extend(self.complaints());
+        if let (Some(folder), Ok(seen)) = (&suite.statistics, &seen) {
+            let path = folder.join(format!("{}-{}-{round}.json", record.program, record.mode));
+            let both = json!({ "program": seen.statistics, "rates": seen.rates, "tithe": report });
+            std::fs::write(&path, serde_json::to_vec_pretty(&both)?)
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(record)
+    }
+
+    /// The slice that is watched: what the program did, and the agent. Breakpoints that stay are harm.
+    fn watched(
+        &mut self,
+        suite: &Suite,
+        mode: &Mode,
+        record: &mut Record,
+    ) -> Result<(Result<Work>, Observation, Option<Report>)> {
+        let pid = match self.seen.begin(suite.seconds) {
+            Ok(pid) => pid,
+            Err(error) => return Ok((Err(error), Observation::default(), None)),
+        };
+        let (observation, report) = observe(&suite.agent, pid, mode, suite.seconds, &self.agent_folder)?;
+        if let Some(left) = left_behind(pid) {
+            record.harmed.push(format!("its text is changed after the agent's end: {left}"));
+        }
+        Ok((self.seen.end(), observation, report))
+    }
+
+    /// Lines of trouble in the program's log that its twin's log does not have, and files of crashes.
+    fn complaints(&self) -> Vec<String> {
+        let of = |folder: &Path| complaints(&text_of(&folder.join("log")));
+        let twin = of(&self.twin_folder);
+        let mut found: Vec<String> =
+            of(&self.seen_folder).difference(&twin).map(|line| format!("it logged: {line}")).collect();
+        for entry in std::fs::read_dir(&self.seen_folder).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with("core") || name.starts_with("hs_err") {
+                found.push(format!("it left {name}"));
+            }
+        }
+        found
+    }
+
+    /// Ends both. What the watched one does wrong then is harm done in the last run.
+    pub fn finish(self) -> Vec<String> {
+        let twin = self.twin.finish();
+        match (self.seen.finish(), twin) {
+            (Err(error), Ok(())) => vec![format!("at its end: {error:#}")],
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// A slice of work that nobody watches.
+fn slice(instance: &mut dyn Instance, seconds: f64) -> Result<Work> {
+    let end = Instant::now() + Duration::from_secs_f64(seconds);
+    instance.begin(seconds)?;
+    std::thread::sleep(end.saturating_duration_since(Instant::now()));
+    instance.end()
+}
+
+/// Words of trouble.
+const TROUBLE: [&str; 9] =
+    ["error", "fatal", "panic", "abort", "segfault", "corrupt", "assert", "signal", "exception"];
+
+/// Lines with words of trouble; digits are one and the same, so that times and process ids do not tell two apart.
+fn complaints(log: &str) -> BTreeSet<String> {
+    log.lines()
+        .filter(|line| {
+            let line = line.to_lowercase();
+            TROUBLE.iter().any(|word| line.contains(word))
+        })
+        .map(|line| {
+            let mut text: String = line.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+            while text.contains("00") {
+                text = text.replace("00", "0");
+            }
+            text
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_trouble_are_compared_without_their_numbers() {
+        let one = complaints("12:30 [71] LOG: ready\n12:31 [71] ERROR: deadlock of 5\n");
+        let two = complaints("9:02 [1234] ERROR: deadlock of 17\n");
+        assert_eq!(one.len(), 1);
+        assert_eq!(one.difference(&two).count(), 0);
+        let three = complaints("worker was terminated by signal 11: Segmentation fault\n");
+        assert_eq!(three.difference(&one).count(), 1);
+    }
+}

@@ -1,0 +1,252 @@
+//! `docs/field.md`, written from the finished runs.
+
+use crate::place::text_of;
+use crate::run::Record;
+use anyhow::{Context, Result};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::Path;
+
+/// The finished runs of a file; none if it does not exist.
+///
+/// # Errors
+///
+/// If a line cannot be read.
+pub fn read(path: &Path) -> Result<Vec<Record>> {
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let parse = |(index, line): (usize, &str)| {
+        serde_json::from_str(line).with_context(|| {
+            format!("line {} of {} is no run; --fresh begins anew", index + 1, path.display())
+        })
+    };
+    text.lines().enumerate().map(parse).collect()
+}
+
+/// Median, least, most.
+fn spread(mut values: Vec<f64>) -> Option<(f64, f64, f64)> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    let median = match values.len() {
+        0 => return None,
+        n if n.is_multiple_of(2) => f64::midpoint(values[middle - 1], values[middle]),
+        _ => values[middle],
+    };
+    Some((median, values[0], values[values.len() - 1]))
+}
+
+fn said(spread: Option<(f64, f64, f64)>, factor: f64, digits: usize) -> String {
+    spread.map_or("-".to_owned(), |(median, least, most)| {
+        let [median, least, most] = [median, least, most].map(|value| value * factor);
+        format!("{median:.digits$} ({least:.digits$}..{most:.digits$})")
+    })
+}
+
+/// All stressors are one row.
+fn row_of(record: &Record) -> (String, String) {
+    let program = if record.program.starts_with("stress-ng-") { "stress-ng" } else { &record.program };
+    (program.to_owned(), record.mode.clone())
+}
+
+fn count(records: &[&Record], what: impl Fn(&Record) -> bool) -> usize {
+    records.iter().filter(|record| what(record)).count()
+}
+
+/// What stands above the table.
+const INTRODUCTION: &str = "\
+# The field suite
+
+Written by `cargo xtask field`. Real programs do real work while Tithe watches them, and say by themselves whether their
+results are right. A run counts as *harmed* where the program gives a wrong result, dies, hangs, leaves a core, logs
+trouble that its twin does not log, or where its text is changed after Tithe has ended. The *twin* is a second instance of
+the same program with the same load, which is never watched; the two take turns. *Tithe failed* means: exit status
+other than 0, no report, or no end in time.
+
+Modes: `1%` and `5%` are `tithe record --pid PID --budget B` and nothing else; `latency` and `operation` name functions of
+the program, at 5 %. Figures are medians (least..most) over the runs of a row; throughput is that of the watched
+instance over that of its twin, on a machine that is not kept quiet. *Worst second* and *predicted* are overheads of Tithe's own
+receipt. *Functions*: how many were hit while they were attached.
+
+| program | where from | load, and how it is judged |
+|---|---|---|
+| redis | Debian's source, not stripped | eight commands in a pipeline; each reply, and `INFO commandstats` equal to what was sent |
+| postgresql | Debian's source, not stripped | pgbench, one of two backends is watched; transactions = rows of history, sums of all balances agree |
+| memcached | Debian's source, not stripped | values set and read; each value, and `stats` equal to what was sent |
+| zstd | Debian's source, not stripped | a stream is compressed; it decompresses to what went in |
+| openssl | Debian | `speed` of signatures, key exchange and hashes; no failed verification, exit status 0 |
+| sqlite | Debian | the shell: inserts, sums, joins; each sum, `integrity_check` |
+| cpython | Debian's 3.11 | `tests/field/work.py`: JSON, expressions, zlib, exceptions, threads; checks itself, digests equal the twin's |
+| numpy | PyPI | `tests/field/numeric.py`: products, solutions, transforms, sorting; likewise |
+| node | npm | `tests/field/work.js`: JSON, zlib, files, ciphers, exceptions; likewise |
+| throws | `tests/field` | C++: 10,000 exceptions a second through frames with destructors; caught = thrown, all destroyed |
+| panics | `tests/field` | Rust: panics through frames with destructors, on several threads; likewise |
+| fibers-boost, -swapcontext, -own | `tests/field`, Boost from Debian | eight fibers that switch within calls; each sum |
+| go, java | `tests/field`, compilers from Debian | a server of HTTP each; each answer |
+| stress-ng | Debian | stressors one at a time with `--verify`; its verdict and exit status |
+
+Packages are downloaded by name and unpacked below `target/field`; nothing is installed. Sources that we wrote lie in
+`tests/field`. Finished runs are lines of `target/field/runs.jsonl`; the programs' own statistics (`INFO commandstats`,
+`pg_stat_statements`, `stats`) lie beside Tithe's reports in `target/field/statistics`.
+";
+
+/// The whole document.
+pub fn document(records: &[Record], order: &[String], missing: &[(String, String)]) -> String {
+    let line = |path: &str, key: &str| {
+        let text = text_of(Path::new(path));
+        let line = text.lines().find(|line| line.starts_with(key)).unwrap_or("unknown").to_owned();
+        line.rsplit(": ").next().unwrap_or(&line).trim().to_owned()
+    };
+    let machine = format!(
+        "Linux {}; {} x {}",
+        line("/proc/sys/kernel/osrelease", ""),
+        std::thread::available_parallelism().map_or(1, usize::from),
+        line("/proc/cpuinfo", "model name"),
+    );
+    format!("{INTRODUCTION}\nMachine: {machine}.\n\n{}", markdown(records, order, missing))
+}
+
+/// Table and lists. `order`: the programs as the suite runs them; `missing`: those that cannot run here, and why.
+fn markdown(records: &[Record], order: &[String], missing: &[(String, String)]) -> String {
+    let mut text = String::new();
+    let all: Vec<&Record> = records.iter().collect();
+    let harmed = count(&all, |record| !record.harmed.is_empty());
+    let failed = count(&all, |record| record.observation.failed.is_some());
+    let void = count(&all, |record| record.void.is_some());
+    // Writing into a string does not fail.
+    let _ = writeln!(
+        text,
+        "**{} runs: {harmed} harmed; Tithe failed in {failed}; {void} void** (the unobserved twin failed).\n",
+        all.len()
+    );
+    let _ = writeln!(
+        text,
+        "| program | mode | runs | harmed | Tithe failed | throughput / twin | worst second, % | predicted, % | functions |"
+    );
+    let _ = writeln!(text, "|---|---|--:|--:|--:|--:|--:|--:|--:|");
+    let mut rows: BTreeMap<(usize, usize), Vec<&Record>> = BTreeMap::new();
+    for record in records {
+        let mode = ["1%", "5%", "latency", "operation"].iter().position(|mode| *mode == record.mode);
+        let program = order.iter().position(|name| *name == row_of(record).0);
+        rows.entry((program.unwrap_or(usize::MAX), mode.unwrap_or(usize::MAX))).or_default().push(record);
+    }
+    for rows in rows.values() {
+        let (program, mode) = row_of(rows[0]);
+        // What an agent that failed did not see says nothing.
+        let of = |value: fn(&Record) -> Option<f64>| {
+            spread(rows.iter().filter(|r| r.observation.failed.is_none()).filter_map(|r| value(r)).collect())
+        };
+        let _ = writeln!(
+            text,
+            "| {program} | {mode} | {} | {} | {} | {} | {} | {} | {} |",
+            rows.len(),
+            count(rows, |record| !record.harmed.is_empty()),
+            count(rows, |record| record.observation.failed.is_some()),
+            said(of(|record| record.ratio), 1.0, 3),
+            said(of(|record| Some(record.observation.worst_second)), 100.0, 2),
+            said(of(|record| Some(record.observation.predicted)), 100.0, 2),
+            said(of(|record| Some(record.observation.traced as f64)), 1.0, 0),
+        );
+    }
+    list(&mut text, "Harmed", records, |record| record.harmed.clone());
+    list(&mut text, "Tithe failed", records, |record| record.observation.failed.iter().cloned().collect());
+    list(&mut text, "Void", records, |record| record.void.iter().cloned().collect());
+    let _ = writeln!(text, "\n## Versions\n");
+    let mut versions: BTreeSet<(String, &str)> = BTreeSet::new();
+    for record in records {
+        versions.insert((row_of(record).0, &record.version));
+    }
+    for (program, version) in versions {
+        let _ = writeln!(text, "- {program}: {version}");
+    }
+    let stressors: BTreeSet<&str> =
+        records.iter().filter_map(|record| record.program.strip_prefix("stress-ng-")).collect();
+    if !stressors.is_empty() {
+        let names = stressors.iter().copied().collect::<Vec<_>>().join(", ");
+        let _ = writeln!(text, "- stressors ({}): {names}", stressors.len());
+    }
+    let agents: BTreeSet<&str> = records.iter().map(|record| &*record.agent).collect();
+    let _ = writeln!(text, "- agent: {}", agents.into_iter().collect::<Vec<_>>().join("; "));
+    for (program, why) in missing {
+        let _ = writeln!(text, "- not run: {program} ({why})");
+    }
+    text
+}
+
+/// One line for each run and thing that went wrong.
+fn list(text: &mut String, title: &str, records: &[Record], of: impl Fn(&Record) -> Vec<String>) {
+    let lines: Vec<String> = records
+        .iter()
+        .flat_map(|record| {
+            let head = format!("{}:{}, round {}", record.program, record.mode, record.round);
+            of(record).into_iter().map(move |what| format!("- {head}: {}", one_line(&what)))
+        })
+        .collect();
+    if !lines.is_empty() {
+        let _ = writeln!(text, "\n## {title}\n\n{}", lines.join("\n"));
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(600).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::Observation;
+
+    fn record(program: &str, harmed: &[&str], failed: Option<&str>, ratio: f64) -> Record {
+        Record {
+            program: program.to_owned(),
+            mode: "5%".to_owned(),
+            round: 0,
+            began: 0,
+            version: "1".to_owned(),
+            agent: "tithe".to_owned(),
+            harmed: harmed.iter().map(|&what| what.to_owned()).collect(),
+            void: None,
+            observation: Observation {
+                failed: failed.map(str::to_owned),
+                worst_second: 0.04,
+                predicted: 0.03,
+                ..Observation::default()
+            },
+            ratio: Some(ratio),
+            rates: BTreeMap::new(),
+            twin_rates: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn harm_and_failure_are_counted_apart_and_listed() {
+        let records = [
+            record("redis", &[], None, 0.9),
+            record("redis", &["GET gave\nnothing"], None, 0.8),
+            record("redis", &[], Some("exit status: 1"), 0.1),
+            record("stress-ng-cpu", &[], None, 1.0),
+            record("stress-ng-fork", &[], None, 0.5),
+        ];
+        let order = ["redis".to_owned(), "stress-ng".to_owned()];
+        let text = markdown(&records, &order, &[("go".to_owned(), "no server".to_owned())]);
+        assert!(text.contains("**5 runs: 1 harmed; Tithe failed in 1; 0 void**"), "{text}");
+        assert!(text.contains("| redis | 5% | 3 | 1 | 1 | 0.850 (0.800..0.900) | 4.00"), "{text}");
+        assert!(text.contains("| stress-ng | 5% | 2 | 0 | 0 | 0.750 (0.500..1.000)"), "{text}");
+        assert!(text.contains("- redis:5%, round 0: GET gave nothing"), "{text}");
+        assert!(text.contains("- stressors (2): cpu, fork"), "{text}");
+        assert!(text.contains("- not run: go (no server)"), "{text}");
+    }
+
+    #[test]
+    fn runs_read_back_as_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("runs.jsonl");
+        assert!(read(&path).unwrap().is_empty());
+        let line = serde_json::to_string(&record("redis", &["dead"], None, 0.5)).unwrap();
+        std::fs::write(&path, format!("{line}\n{line}\n")).unwrap();
+        assert_eq!(read(&path).unwrap()[1].harmed, ["dead"]);
+        std::fs::write(&path, format!("{line}\n{{\"pro")).unwrap();
+        assert!(read(&path).unwrap_err().to_string().contains("line 2"));
+    }
+}

