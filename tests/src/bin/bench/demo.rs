@@ -15,10 +15,11 @@ const STRETCH_S: u64 = 10;
 const RECEIPT_S: u64 = 120;
 
 /// SQLite under load; ended on drop.
-struct Load(Child);
+pub struct Load(Child);
 
 impl Load {
-    fn start() -> Result<Self> {
+    /// Starts it, and waits until it works.
+    pub fn start() -> Result<Self> {
         let program = std::env::current_exe()?.with_file_name("sqlite-load");
         let mut child = Command::new(&program)
             .stdout(Stdio::piped())
@@ -31,6 +32,11 @@ impl Load {
         // Its reports have to be read, or it blocks.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
         Ok(Self(child))
+    }
+
+    /// Process id.
+    pub fn pid(&self) -> u32 {
+        self.0.id()
     }
 
     fn operations(&self) -> Result<u64> {

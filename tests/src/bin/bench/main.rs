@@ -2,6 +2,7 @@
 //!
 //! A benchmark is not a test: nothing fails because a figure is bad. Where an aim is known it stands beside the figure.
 
+mod against;
 mod attach;
 mod coverage;
 mod decades;
@@ -93,11 +94,12 @@ const CELLS: &[Cell] = &[
         title: "Cost of a sample, against perf record",
         run: |o| sampling::against_perf(o.rounds),
     },
+    Cell { name: "against", title: "This build against another", run: against::against },
     Cell { name: "soak", title: "Twenty minutes", run: soak::soak },
 ];
 
-/// Too long to be run without being asked for by name.
-const ONLY_BY_NAME: [&str; 1] = ["soak"];
+/// Too long, or in want of a part, to be run without being asked for by name.
+const ONLY_BY_NAME: [&str; 2] = ["against", "soak"];
 
 fn first_line(path: &str, key: &str) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();

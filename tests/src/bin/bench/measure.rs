@@ -1,6 +1,8 @@
 //! Interleaved measurement: arms take turns within a round, so that drift of the machine hits all of them alike, and
 //! ratios are taken within a round.
 
+use profiler_core::stats::LEVEL;
+use profiler_core::stats::moments::Moments;
 use std::fmt;
 
 /// One figure, measured once a round.
@@ -41,6 +43,17 @@ impl Series {
                 format!("{:.decimals$} ({least:.decimals$} to {most:.decimals$})", self.median())
             }
             _ => "not measured".to_owned(),
+        }
+    }
+
+    /// Geometric mean of positive values, with its 95 % interval: `1.02 [0.98, 1.06]`.
+    pub fn show_geometric(&self) -> String {
+        let logs: Moments = self.0.iter().map(|value| value.ln()).collect();
+        match logs.mean_interval(LEVEL) {
+            Some(i) => {
+                format!("{:.2} [{:.2}, {:.2}]", logs.mean().exp(), i.low.exp(), i.high.exp())
+            }
+            None => format!("{:.2}", logs.mean().exp()),
         }
     }
 
@@ -120,5 +133,12 @@ mod tests {
     fn a_median_of_an_even_number_lies_between() {
         assert_eq!(Series(vec![4.0, 1.0, 2.0, 9.0]).median(), 3.0);
         assert!(Series::default().median().is_nan());
+    }
+
+    #[test]
+    fn a_geometric_mean_has_the_interval_of_its_logarithms() {
+        // ln: -1, 0, 1; standard deviation 1, t(0.975, df 2) = 4.3027.
+        let e = std::f64::consts::E;
+        assert_eq!(Series(vec![1.0 / e, 1.0, e]).show_geometric(), "1.00 [0.08, 11.99]");
     }
 }
