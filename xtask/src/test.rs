@@ -218,13 +218,17 @@ fn field_tests(options: &Options, summary: &mut Summary) -> Result<()> {
         return Ok(());
     }
     if !shell::can_be_root() {
-        summary.skip("the field suite", "not root, and sudo is missing or asks for a password");
+        summary.skip(
+            "the field suite",
+            "not root, and sudo is missing or asks for a password",
+            shell::skips_are_forbidden(),
+        );
         return Ok(());
     }
     let mut command = match field::in_ci() {
         Ok(command) => command,
         Err(error) => {
-            summary.skip("the field suite", &format!("{error:#}"));
+            summary.skip("the field suite", &format!("{error:#}"), shell::skips_are_forbidden());
             return Ok(());
         }
     };
