@@ -61,7 +61,7 @@ pub struct StackSwitch {
 /// The file cannot be read.
 ///
 /// # Cost
-/// About 1 ns per byte of code (docs/design.md).
+/// The pass takes 2.3 to 2.6 ns of CPU time per byte (libcrypto 6 ms, Node 67 ms, LLVM 139 ms, one run each on a busy machine); decoding comes on top.
 pub fn find(elf: &ElfInfo, symbols: &Symbols) -> io::Result<Option<StackSwitch>> {
     let mut looked_at = (0, 0);
     for vaddr in places(elf)? {
@@ -160,6 +160,18 @@ fn places(elf: &ElfInfo) -> io::Result<Vec<u64>> {
     Ok(found)
 }
 
+/// Opcodes that can load `rsp`, or tell where `rbp` comes from.
+const OPCODES: [bool; 256] = {
+    let mut table = [false; 256];
+    let all = [0x89, 0x8b, 0x8d, 0x87, 0x94, 0x5c, 0xc9];
+    let mut i = 0;
+    while i < all.len() {
+        table[all[i]] = true;
+        i += 1;
+    }
+    table
+};
+
 /// One chunk, with [`BEFORE`] bytes before it and [`AFTER`] behind. `rbp`: where `rbp` was loaded last.
 fn scan(bytes: &[u8], vaddr: u64, rbp: &mut Option<u64>, found: &mut Vec<u64>) {
     // REX prefixes: W (0x48) is 64-bit, R (4) extends the register, B (1) the operand in the ModR/M byte.
@@ -167,6 +179,10 @@ fn scan(bytes: &[u8], vaddr: u64, rbp: &mut Option<u64>, found: &mut Vec<u64>) {
     const R: u8 = 4;
     const B: u8 = 1;
     for i in BEFORE..bytes.len() - AFTER {
+        // Most bytes are none of these.
+        if !OPCODES[usize::from(bytes[i])] {
+            continue;
+        }
         let (rex, modrm) = (bytes[i - 1], bytes[i + 1]);
         let at = vaddr + (i - BEFORE) as u64;
         let (register, operand, direct) = (modrm >> 3 & 7, modrm & 7, modrm >= 0xc0);
