@@ -135,7 +135,10 @@ impl Session {
             }
             Err(why) => Err(why.to_string()),
         };
-        let exits = choice.exits.clone().map_err(|why| why.to_string());
+        let exits = match choice.exits.clone() {
+            Ok(all) if all.is_empty() => Err("it has no way out".to_owned()),
+            exits => exits.map_err(|why| why.to_string()),
+        };
         let (mut kind, mut exit) = (wish.kind, ExitMode::None);
         let mut notes: Vec<String> = choice.notes.iter().chain(&remarks).cloned().collect();
         if kind != RecordKind::Count {
