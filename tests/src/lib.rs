@@ -13,6 +13,10 @@ use std::path::PathBuf;
 const COMPILED: &[&str] = &[
     "calls",
     "hazards",
+    "switcher",
+    "switcher_stripped",
+    "leaver",
+    "ends",
     "adversary",
     "launched",
     "requests",

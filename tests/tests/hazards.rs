@@ -111,9 +111,10 @@ fn a_second_stack_ends_return_links() {
     let mut twin = Target::start("leaver");
     let expected = [twin.command("work 1000"), twin.command("work 1000")];
     let mut target = Target::start("leaver");
-    let arguments = ["--budget", "1000ms/s", "--latency", "leaver_work", "--survey", "1s"];
+    let arguments = ["--budget", "1000ms/s", "--latency", "leaver_work", "--verbose"];
     let mut agent = Agent::start_plain(target.pid(), folder.path(), &arguments);
-    agent.wait_message("tithe: tracing ");
+    agent.wait_message("plan 1:");
+    agent.wait_attached();
     let first = target.command("work 1000");
     assert_eq!(target.command("signal 2000").number("handled"), 1);
     agent.wait_message("no return links from now on");
