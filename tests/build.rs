@@ -41,6 +41,7 @@ fn main() {
     compile(&c, &[], &["leaver.c", protocol], &out.join("leaver"));
     compile(&c, &[], &["ends.c", protocol], &out.join("ends"));
     compile(&c, &[], &["launched.c"], &out.join("launched"));
+    compile(&c, &["-rdynamic"], &["hostile.c"], &out.join("hostile"));
     compile(&c, &[], &["requests.c", protocol], &out.join("requests"));
     compile(&c, &[], &["probes.c", protocol], &out.join("probes"));
     compile(&c, &["-s"], &["probes.c", protocol], &out.join("probes_stripped"));

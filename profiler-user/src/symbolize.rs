@@ -30,6 +30,7 @@ use object::{Object, ObjectSymbol};
 use perf_map::PerfMaps;
 use profiler_core::recording::FrameRow;
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 /// Distinct addresses kept; at about 150 bytes each, 20 MiB. Then all are forgotten, which costs a look-up
@@ -277,8 +278,9 @@ pub fn nameless(module: &str, address: u64) -> String {
 }
 
 fn symbol<'a>(blaze: &'a Blazesym, source: &'a Source<'_>, input: Input<u64>) -> Option<Sym<'a>> {
-    // An unreadable file is no reason to stop: the frame stays nameless.
-    blaze.symbolize_single(source, input).ok()?.into_sym()
+    // An unreadable file is no reason to stop, nor is DWARF made to break its reader: the frame stays nameless.
+    let look = AssertUnwindSafe(|| blaze.symbolize_single(source, input).ok()?.into_sym());
+    catch_unwind(look).ok().flatten()
 }
 
 /// Inlined calls first, innermost first, then the function that holds them. The holder's name is the symbol

@@ -37,5 +37,5 @@ pub fn note(line: impl Display) {
 /// Why the command failed, to standard error: one line or several.
 pub fn failure(text: impl Display) {
     // OK to ignore, as above.
-    let _ = writeln!(io::stderr(), "tithe: {}", printable_text(&text.to_string(), &[]));
+    let _ = writeln!(io::stderr(), "tithe: {}", printable_text(text.to_string().trim_end(), &[]));
 }

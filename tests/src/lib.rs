@@ -19,6 +19,7 @@ const COMPILED: &[&str] = &[
     "ends",
     "adversary",
     "launched",
+    "hostile",
     "requests",
     "probes",
     "probes_stripped",

@@ -354,6 +354,7 @@ fn files_of_the_target_are_opened_in_one_place() {
         ("session/host.rs", 1, "/proc/sys"),
         ("target/launch.rs", 1, "/proc/PID/auxv"),
         ("unwind/space.rs", 2, "/proc/PID/maps; /proc/PID/mem"),
+        ("watchdog/mod.rs", 1, "/sys/kernel/rcu_expedited"),
     ];
     const WORDS: &[&str] = &[
         "File::open",

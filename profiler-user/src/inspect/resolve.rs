@@ -4,6 +4,7 @@ use super::names::{self, Clone as CloneKind};
 use super::pattern::{self, Pattern};
 use super::symbols::{Entry, Symbols};
 use super::{Inspection, Module};
+use profiler_core::text::printable;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -248,7 +249,7 @@ impl Notes {
         };
         let worst = self.similar.last().map_or(usize::MAX, |s| s.0);
         if self.similar.len() < SUGGESTIONS || score < worst {
-            let shown = names::demangle(name);
+            let shown = printable(&names::demangle(name)).into_owned();
             if !self.similar.iter().any(|(_, n)| *n == shown) {
                 self.similar.push((score, shown));
                 self.similar.sort();

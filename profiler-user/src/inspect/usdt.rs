@@ -19,6 +19,7 @@ use object::Endianness;
 use object::elf::FileHeader64;
 use object::read::elf::{FileHeader, SectionHeader};
 use profiler_core::class::SiteClass;
+use profiler_core::text::printable;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -236,7 +237,7 @@ fn unknown(provider: &str, name: &str, others: &BTreeSet<(String, String)>, unre
         let mut similar: Vec<(usize, String)> = others
             .iter()
             .filter_map(|(p, n)| {
-                let shown = format!("{p}:{n}");
+                let shown = printable(&format!("{p}:{n}")).into_owned();
                 let near = pattern::distance(&wanted, &shown, limit)
                     .or_else(|| (p == provider).then_some(limit + 1))
                     .or_else(|| (n == name).then_some(limit + 2))?;
@@ -247,7 +248,7 @@ fn unknown(provider: &str, name: &str, others: &BTreeSet<(String, String)>, unre
         similar.truncate(SUGGESTIONS);
         if similar.is_empty() {
             let providers: BTreeSet<&str> = others.iter().map(|(p, _)| p.as_str()).collect();
-            let providers: Vec<&str> = providers.into_iter().take(SUGGESTIONS).collect();
+            let providers: Vec<_> = providers.into_iter().take(SUGGESTIONS).map(printable).collect();
             format!("there is no such USDT probe; providers in the target: {}", providers.join(", "))
         } else {
             let similar: Vec<String> = similar.into_iter().map(|(_, n)| format!("usdt:{n}")).collect();

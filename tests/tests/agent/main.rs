@@ -11,6 +11,7 @@ mod errors;
 mod exact;
 mod forks;
 mod heirs;
+mod hostile;
 mod inside;
 mod launched;
 mod losses;
