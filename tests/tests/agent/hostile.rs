@@ -148,7 +148,8 @@ fn a_recording_ends_on_time_within_memory_and_names_are_written_out() {
     let output = output_of(&tithe, &["report", path]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_harmless("table", &text);
-    assert!(text.contains(r"evil\x1b]0;owned\x07\u{9b}2J\u{202e}"), "{text}");
+    // The table shortens long names.
+    assert!(text.contains(r"evil\x1b]0;"), "{text}");
     let formats = ["r.txt", "r.html", "r.folded", "r.json", "r.speedscope.json"];
     for name in formats {
         let output = output_of(&tithe, &["report", path, "-o", &at(name)]);
