@@ -165,5 +165,6 @@ fn meta() -> Meta {
         operations: vec![],
         slowest_answer: None,
         private_memory: None,
+        forks_held: None,
     }
 }

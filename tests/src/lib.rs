@@ -26,6 +26,8 @@ const COMPILED: &[&str] = &[
     "events",
     "decades",
     "twins",
+    "pages",
+    "crowd",
     "cpp_throw",
     "libmany.so",
     "libplugin.so",

@@ -8,7 +8,7 @@ mod change;
 mod surroundings;
 
 pub use change::{ChangeKind, ChangeRow};
-pub use surroundings::PrivateMemory;
+pub use surroundings::{ForksHeld, PrivateMemory};
 
 use crate::class::{ExitMode, RecordKind, SiteClass, Tier};
 use crate::cost::CostModel;
@@ -80,6 +80,9 @@ pub struct Meta {
     /// Pages of the target's text that probes made private; `None`: nothing was attached, or the agent died.
     #[serde(default)]
     pub private_memory: Option<PrivateMemory>,
+    /// What other processes paid for attaching; `None`: nobody else maps what was attached to, or the agent died.
+    #[serde(default)]
+    pub forks_held: Option<ForksHeld>,
 }
 
 /// The breaker's slowest answer to a quota that was used up.

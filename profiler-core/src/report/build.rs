@@ -323,6 +323,7 @@ fn receipt(recording: &Recording, ledger: &LedgerSummary, run: &RunContext) -> R
         agent_rss_bytes: meta.agent.max_rss_bytes,
         kernel_memory_bytes: meta.kernel_memory_bytes,
         private_memory: meta.private_memory.clone(),
+        forks_held: meta.forks_held.clone(),
         tier: meta.tier,
         prices: meta.cost.origin.clone(),
         not_observed: meta.not_observed.clone(),

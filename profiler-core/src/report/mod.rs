@@ -9,7 +9,7 @@ pub use operations::{OperationClassReport, OperationReport};
 use crate::class::{RecordKind, SiteClass, Tier};
 use crate::estimate::Estimate;
 use crate::recording::{
-    ChangeKind, Charge, Losses, MeasuredOverhead, NotObserved, PrivateMemory, SlowestAnswer,
+    ChangeKind, Charge, ForksHeld, Losses, MeasuredOverhead, NotObserved, PrivateMemory, SlowestAnswer,
 };
 use crate::units::OverheadBudget;
 use serde::{Deserialize, Serialize};
@@ -139,6 +139,9 @@ pub struct Receipt {
     /// Pages of the target that probes made private; `None`: nothing was attached.
     #[serde(default)]
     pub private_memory: Option<PrivateMemory>,
+    /// What other processes paid for attaching; `None`: nobody else maps what was attached to.
+    #[serde(default)]
+    pub forks_held: Option<ForksHeld>,
     /// Tier.
     pub tier: Tier,
     /// Where the prices come from.

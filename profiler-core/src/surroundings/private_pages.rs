@@ -2,9 +2,8 @@
 //!
 //! The kernel writes a breakpoint into a copy of the page (`uprobe_write` in kernel/events/uprobes.c). The copy is
 //! anonymous memory, charged to the memory cgroup of the process whose page it is. Where that cgroup is at its limit
-//! the kernel ends one of its processes. When the last breakpoint of a page is taken out and the file's page is in the page
-//! cache, the copy is given back: so the pages of what is attached now are counted, and a copy that stays is part of
-//! the usage that is read next.
+//! the kernel ends one of its processes. When the last breakpoint of a page is taken out the kernel may give the copy back
+//! or keep it (6.18 kept 585 of 600), so all pages that ever held a probe are counted, once.
 
 use std::collections::BTreeSet;
 
@@ -51,7 +50,7 @@ impl Headroom {
     }
 }
 
-/// Distinct pages that hold probes.
+/// Distinct pages that hold or held probes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PrivatePages {
     pages: BTreeSet<Page>,
@@ -108,11 +107,11 @@ pub fn allowed_bytes(headroom_bytes: u64, taken_bytes: u64) -> u64 {
     headroom_bytes.saturating_add(taken_bytes) / HEADROOM_PART
 }
 
-/// Which of `wanted` (the pages of one function each, most important first) fit beside what is `attached`, within
+/// Which of `wanted` (the pages of one function each, most important first) fit beside what is `taken`, within
 /// `allowed` bytes: by index. What does not fit is skipped, and the next is tried.
 #[must_use]
-pub fn admit(attached: &PrivatePages, wanted: &[Vec<Page>], allowed: u64) -> Vec<bool> {
-    let mut taken = attached.clone();
+pub fn admit(taken: &PrivatePages, wanted: &[Vec<Page>], allowed: u64) -> Vec<bool> {
+    let mut taken = taken.clone();
     let mut bytes = taken.bytes();
     wanted
         .iter()

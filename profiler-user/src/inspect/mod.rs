@@ -31,6 +31,7 @@ pub mod host;
 mod ifunc;
 mod insn;
 mod landing;
+pub mod mappers;
 pub(crate) mod maps;
 mod module;
 pub mod names;

@@ -113,6 +113,7 @@ pub(super) fn lines(report: &Report) -> Vec<(&'static str, String)> {
         ),
     ));
     lines.extend(private_memory(r).map(|text| ("private pages", text)));
+    lines.extend(forks_held(r).map(|text| ("others' forks", text)));
     lines.push(("tier", tier_text(r.tier).to_owned()));
     lines
 }
@@ -145,11 +146,30 @@ fn private_memory(r: &Receipt) -> Option<String> {
         n => format!("; {} functions had no room", count(n as f64)),
     };
     Some(format!(
-        "{} of the target's text at most, {}; {} left it {}{refused}",
+        "{} of the target's text, {}; {} left it {}{refused}",
         count(m.pages as f64),
         memory(m.bytes),
         m.headroom_path,
         memory(m.headroom_bytes)
+    ))
+}
+
+/// What other processes paid for attaching.
+fn forks_held(r: &Receipt) -> Option<String> {
+    let f = r.forks_held.as_ref()?;
+    let refused = match f.refused {
+        0 => String::new(),
+        1 => "; 1 function would have taken too long".to_owned(),
+        n => format!("; {} functions would have taken too long", count(n as f64)),
+    };
+    Some(format!(
+        "held up for {} in all, {} at once, while {} sites were registered and unregistered in files that others map ({} processes map \
+         {}){refused}",
+        duration_ns(f.held_ns as f64),
+        duration_ns(f.longest_ns as f64),
+        count(f.registrations as f64),
+        count(f64::from(f.mappers)),
+        f.module
     ))
 }
 

@@ -9,6 +9,7 @@ use super::sys::{self, MultiSites};
 use super::{KernelError, Tier};
 use profiler_common::cookie::{COOKIE_RETURN_LINK, Cookie};
 use profiler_core::class::ClassId;
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::ffi::CString;
 use std::io;
@@ -102,6 +103,7 @@ pub struct Link {
     /// In the order in which they are to be closed, each with the number of its sites.
     parts: Vec<(OwnedFd, u32)>,
     sites: usize,
+    registration_ns: u64,
 }
 
 impl Link {
@@ -115,6 +117,12 @@ impl Link {
     #[must_use]
     pub fn into_parts(self) -> Vec<(OwnedFd, u32)> {
         self.parts
+    }
+
+    /// CPU time that the kernel took to register its sites, ns. Waiting for grace periods is not in it.
+    #[must_use]
+    pub fn registration_ns(&self) -> u64 {
+        self.registration_ns
     }
 
     /// Sites attached.
@@ -278,6 +286,7 @@ impl Attacher<'_> {
     ) -> Result<Attached, AttachError> {
         let mut all = Vec::new();
         let mut refused = Vec::new();
+        let cpu_ns = Cell::new(0);
         let parts = parts(group.kind, self.tier);
         // All of them first: the target would pay for the part that is in place while the kernel looks at the next program.
         self.load(group.kind)?;
@@ -291,7 +300,14 @@ impl Attacher<'_> {
                 let missing = if part.role == SiteRole::Entry { "entry" } else { "exit" };
                 return Err(AttachError::Empty { module: group.module.clone(), missing });
             }
-            let request = Request { group, path, part: &part, program: program.as_fd(), tier: self.tier };
+            let request = Request {
+                group,
+                path,
+                part: &part,
+                program: program.as_fd(),
+                tier: self.tier,
+                cpu_ns: &cpu_ns,
+            };
             let mut created = Vec::new();
             request.create(&chosen, &mut created, &mut refused)?;
             // Later parts are closed first.
@@ -299,7 +315,7 @@ impl Attacher<'_> {
             all = created;
         }
         let sites = sites.len() - refused.len();
-        Ok(Attached { link: Link { parts: all, sites }, refused })
+        Ok(Attached { link: Link { parts: all, sites, registration_ns: cpu_ns.get() }, refused })
     }
 }
 
@@ -333,6 +349,8 @@ struct Request<'a> {
     part: &'a Part,
     program: std::os::fd::BorrowedFd<'a>,
     tier: Tier,
+    /// CPU time of making links so far, ns.
+    cpu_ns: &'a Cell<u64>,
 }
 
 impl Request<'_> {
@@ -343,7 +361,10 @@ impl Request<'_> {
         created: &mut Vec<(OwnedFd, u32)>,
         refused: &mut Vec<Refusal>,
     ) -> Result<(), AttachError> {
-        let error = match self.link(sites) {
+        let before_ns = thread_cpu_ns();
+        let linked = self.link(sites);
+        self.cpu_ns.set(self.cpu_ns.get() + thread_cpu_ns().saturating_sub(before_ns));
+        let error = match linked {
             Ok(mut parts) => {
                 created.append(&mut parts);
                 return Ok(());
@@ -423,6 +444,15 @@ impl Request<'_> {
         let link = sys::link_perf_event(self.program, event.as_fd(), self.cookie(site))?;
         Ok([link, event])
     }
+}
+
+/// CPU time of this thread, ns.
+fn thread_cpu_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a live timespec; the clock exists on every Linux.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    // OK because CPU time is positive and far below 2^64 ns.
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// Type of the uprobe PMU and the bit of `config` that asks for returns.

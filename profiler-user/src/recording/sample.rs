@@ -74,6 +74,14 @@ pub(crate) fn meta() -> Meta {
             headroom_path: "/sys/fs/cgroup/web".into(),
             refused: 2,
         }),
+        forks_held: Some(ForksHeld {
+            mappers: 1_500,
+            module: "/lib/libc.so.6".into(),
+            registrations: 270,
+            held_ns: 81_000_000,
+            longest_ns: 900_000,
+            refused: 1,
+        }),
         slowest_answer: Some(SlowestAnswer {
             answers: 3,
             governor_ns: 90_000,

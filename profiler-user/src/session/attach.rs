@@ -17,6 +17,7 @@
 mod answer;
 mod ending;
 mod memory;
+mod others;
 
 use super::class::{LinkState, LiveClass, OpenWindow};
 use super::window::{closing, counters_at, row};
@@ -34,6 +35,7 @@ use std::sync::Arc;
 pub use answer::Answer;
 use answer::Answers;
 use memory::MemoryWatch;
+use others::Others;
 
 /// Classes that get a link of their own when many are attached at once; the others share.
 pub(super) const OWN_LINKS: usize = 24;
@@ -85,6 +87,7 @@ pub struct Attachments {
     by_thread: bool,
     answers: Answers,
     memory: MemoryWatch,
+    others: Others,
 }
 
 impl Attachments {
@@ -101,6 +104,7 @@ impl Attachments {
             by_thread: false,
             answers: Answers::default(),
             memory: MemoryWatch::default(),
+            others: Others::new(pid),
         }
     }
 
@@ -224,6 +228,7 @@ impl Attachments {
         opened: &mut BTreeSet<ClassId>,
     ) {
         let group: Vec<_> = group.iter().copied().filter(|(id, _)| self.class(*id).may_open()).collect();
+        let group = self.within_fork_hold(kind, group);
         let group = &self.within_memory(kind, group)[..];
         let Some(&(leader, _)) = group.first() else { return };
         let table = Arc::clone(self.governor.table());
@@ -257,6 +262,7 @@ impl Attachments {
             let text = format!("the kernel refuses the site: {}", refusal.error);
             self.class_mut(refusal.site.class).refused = Some(text);
         }
+        self.note_registered(leader, attached.link.sites(), attached.link.registration_ns());
         let parts = attached.link.into_parts();
         let links = parts.len();
         table.register_all(leader.0, parts);

@@ -178,6 +178,7 @@ impl Session {
             aliases: function.aliases.clone(),
             module: self.inspection.modules()[function.module].path.display().to_string(),
             module_path: function.attach_path.clone(),
+            file: self.inspection.modules()[function.module].mappings.first().map(|m| (m.device, m.inode)),
             build_id: function.build_id.clone().unwrap_or_default(),
             size: function.size,
             entry_offset: entry.file_offset,

@@ -1,5 +1,6 @@
 //! A class while it is watched: what it is, how it is attached, what has been counted.
 
+use crate::inspect::mappers::FileKey;
 use crate::inspect::{Function, SiteChoice};
 use crate::prober::{self, ClassControl, ClassCounters, ClassKind, HistogramLease, LinkKind, Site};
 use crate::session::shares::FunctionKey;
@@ -23,6 +24,8 @@ pub struct Candidate {
     pub module: String,
     /// Module as the agent can open it.
     pub module_path: PathBuf,
+    /// The module's file as `/proc/PID/maps` names it; `None`: it is not mapped now.
+    pub file: Option<FileKey>,
     /// Build ID in hex; empty if there is none.
     pub build_id: String,
     /// Size, bytes.
@@ -134,7 +137,9 @@ pub struct Closing {
 pub enum Ending {
     /// Calls in flight are watched to their end, for a while.
     Drain,
-    /// The links go at once: they are unsafe, or in the way.
+    /// Calls in flight are not waited for.
+    Soon,
+    /// The links go at once, whoever has to wait for it: they are unsafe, or in the way.
     AtOnce,
 }
 

@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 /// Detaching 1,000 classes takes below 0.2 s; eight perf-event uprobes take 2.4 s (0.3 s each, one after the other), and
 /// a machine under load several times that.
 const DETACH_LIMIT: Duration = Duration::from_secs(10);
+/// Links of files that many processes map are closed in pauses, for no longer than this; then all at once.
+const LONGEST_PAUSES: Duration = Duration::from_secs(60);
 
 /// Functions that were refused for one reason have a row each if they are no more than two above this.
 const SINGLE_ROWS: usize = 8;
@@ -81,9 +83,16 @@ impl Session {
         self.rearm_wanted.clear();
         self.end_comparison();
         self.attach.close_all(&self.target, Ending::Drain);
+        let in_pauses = self.attach.closing_time().min(LONGEST_PAUSES);
+        if in_pauses > Duration::from_secs(1) {
+            let s = in_pauses.as_secs();
+            self.progress.set(format!(
+                "detaching in pauses for some {s} s, because many other processes map the same file"
+            ));
+        }
         self.sampling.set_period(0);
         let begun = Instant::now();
-        while self.attach.busy() && begun.elapsed() < DETACH_LIMIT {
+        while self.attach.busy() && begun.elapsed() < DETACH_LIMIT + in_pauses {
             self.settle();
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -119,6 +128,7 @@ impl Session {
         self.meta.agent = agent_use(helpers_ns);
         self.meta.slowest_answer = self.attach.slowest_answer();
         self.note_private_memory();
+        self.meta.forks_held = self.attach.forks_held();
         for notice in self.writer.take_notices() {
             self.progress.note(&notice);
         }
@@ -175,8 +185,8 @@ impl Session {
     }
 
     fn note_private_memory(&mut self) {
-        let (memory, trouble) = self.attach.private_memory();
-        self.meta.warnings.extend(trouble.map(str::to_owned));
+        let (memory, warnings) = self.attach.private_memory();
+        self.meta.warnings.extend(warnings);
         self.meta.private_memory = (!memory.headroom_path.is_empty()).then_some(memory);
     }
 

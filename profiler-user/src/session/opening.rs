@@ -1,14 +1,17 @@
 //! Opening windows, and ending those whose time is over.
 
-use super::Session;
 use super::attach::now_ns;
+use super::{Phase, Session};
 use crate::inspect::Refusal;
 use crate::prober::Tier;
 use crate::session::class::{Ending, OperationRole};
 use profiler_core::class::ClassId;
 use profiler_core::recording::{ChangeKind, WindowKind};
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+/// Between two tries while forks of others have been held up enough.
+const PAUSE: Duration = Duration::from_millis(2);
 /// Functions attached at a time through perf-event uprobes.
 const SLOW_LINKS: usize = 8;
 
@@ -84,8 +87,11 @@ impl Session {
     pub(super) fn open_traces(&mut self, quotas: &[(ClassId, u64)]) {
         let opened = self.open_windows(WindowKind::Trace, quotas);
         for (class, _) in quotas {
-            // One that was opened and is off again has tripped, which the controller knows.
-            if !opened.contains(class) && self.attach.class(*class).is_off() {
+            // One that was opened and is off again has tripped, which the controller knows; one that is postponed is asked for again.
+            if !opened.contains(class)
+                && self.attach.class(*class).is_off()
+                && !self.attach.is_postponed(*class)
+            {
                 self.controller.lost(*class, now_ns());
             }
         }
@@ -132,20 +138,48 @@ impl Session {
         let outer = std::mem::replace(&mut self.opening, true);
         let mut opened = BTreeSet::new();
         for group in groups {
-            let ready = self.verified(&group);
-            self.attach.open_group(&self.target, kind, &ready, &mut opened);
-            self.breathe();
+            // A survey has no later: it waits, as long as it lasts. Whatever else is asked for comes again.
+            let until_ns = self.survey_until(kind);
+            loop {
+                if !self.attach.must_wait(kind, &group) {
+                    let ready = self.verified(&group);
+                    self.attach.open_group(&self.target, kind, &ready, &mut opened);
+                }
+                self.breathe();
+                let is_left = group.iter().any(|(id, _)| self.attach.is_postponed(*id));
+                if !is_left || now_ns() >= until_ns {
+                    break;
+                }
+                std::thread::sleep(PAUSE);
+            }
         }
         self.opening = outer;
         opened
     }
 
-    /// Records why classes could not be attached.
-    fn note_refused(&self, ids: &[ClassId]) {
-        for id in ids {
-            if let Some(why) = &self.attach.class(*id).refused {
-                self.note_change(ChangeKind::Refused, Some(*id), why.clone());
+    /// Until when links of such windows are waited for, ktime ns; 0: not at all.
+    fn survey_until(&self, kind: WindowKind) -> u64 {
+        match &self.phase {
+            Phase::Survey { until_ns, .. } if kind == WindowKind::Survey => {
+                self.end_ns.map_or(*until_ns, |end| end.min(*until_ns))
             }
+            _ => 0,
+        }
+    }
+
+    /// Records why classes could not be attached, each reason once.
+    fn note_refused(&self, ids: &[ClassId]) {
+        let refused = |id: &ClassId| self.attach.class(*id).refused.as_deref();
+        let mut said: Vec<&str> = Vec::new();
+        for (id, why) in ids.iter().filter_map(|id| Some((id, refused(id)?))) {
+            if said.contains(&why) {
+                continue;
+            }
+            said.push(why);
+            let others = ids.iter().filter(|id| refused(id) == Some(why)).count() - 1;
+            let text =
+                if others == 0 { why.to_owned() } else { format!("{why}; so it is with {others} more") };
+            self.note_change(ChangeKind::Refused, Some(*id), text);
         }
     }
 

@@ -406,6 +406,7 @@ fn meta(
         operations: Vec::new(),
         slowest_answer: None,
         private_memory: None,
+        forks_held: None,
     }
 }
 

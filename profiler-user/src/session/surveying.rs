@@ -320,7 +320,7 @@ impl Session {
             self.survey_windows.iter().filter(|(_, end)| now >= *end).map(|(id, _)| *id).collect();
         for id in due {
             if self.attach.class(id).is_open() {
-                self.attach.close(&self.target, id, Ending::AtOnce);
+                self.attach.close(&self.target, id, Ending::Soon);
             }
         }
         self.survey_windows.retain(|(_, end)| now < *end);

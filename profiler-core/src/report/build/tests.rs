@@ -42,6 +42,7 @@ fn empty() -> Recording {
             operations: vec![],
             slowest_answer: None,
             private_memory: None,
+            forks_held: None,
         },
         classes: vec![],
         windows: vec![],

@@ -41,16 +41,19 @@ impl Attachments {
         let end_ns = now_ns();
         let end_cpu_ns = self.cpu_ns(target);
         let drain = ending == Ending::Drain && self.in_flight(&members);
-        let links = if drain { self.group_links(group) } else { self.release(group) };
+        let stays = drain || (ending != Ending::AtOnce && self.must_stay(group));
+        let links = if stays { self.group_links(group) } else { self.release(group) };
         for member in members {
             let ended = closing(end_ns, end_cpu_ns, links, false);
-            let draining_until_ns = drain.then_some(end_ns + DRAIN_NS);
+            // Where only others are waited for: until then, or later.
+            let draining_until_ns = stays.then_some(if drain { end_ns + DRAIN_NS } else { end_ns });
             self.end(member, Closing { draining_until_ns, ..ended });
         }
     }
 
     /// Has the links of a group closed. How many will come back.
     fn release(&mut self, group: ClassId) -> usize {
+        self.note_unregistered(group);
         let links = match self.governor.table().release(group.0) {
             // The governor was faster: they are tripped and come back all the same, each of them.
             0 => self.group_links(group),
@@ -91,7 +94,7 @@ impl Attachments {
             .collect();
         for (group, until) in waiting {
             let members = self.members(group);
-            if now >= until || !self.in_flight(&members) {
+            if (now >= until || !self.in_flight(&members)) && !self.must_stay(group) {
                 self.end_drain(group);
             }
         }
@@ -164,6 +167,7 @@ impl Attachments {
         // Those that the breaker takes off stall the target as much as those that we release.
         if tripped && members.iter().any(|id| is_uncounted(&self.class(*id).state)) {
             self.operations += self.group_links(group) as u64;
+            self.note_unregistered(group);
         }
         let others_ns = self.survey_ended_ns(closed);
         for member in members {
@@ -229,7 +233,7 @@ impl Attachments {
         })
     }
 
-    fn members(&self, group: ClassId) -> Vec<ClassId> {
+    pub(super) fn members(&self, group: ClassId) -> Vec<ClassId> {
         let of = |c: &LiveClass| match &c.state {
             LinkState::Open(w) | LinkState::Closing(w, _) => Some(w.group),
             LinkState::Off => None,

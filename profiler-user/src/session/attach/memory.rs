@@ -3,14 +3,16 @@
 use super::{Attachments, now_ns};
 use crate::inspect::cgroup::{self, MemoryCgroups};
 use crate::output::memory;
-use crate::session::class::{LinkState, LiveClass};
+use crate::session::class::LiveClass;
 use profiler_core::class::ClassId;
 use profiler_core::recording::{PrivateMemory, WindowKind};
 use profiler_core::surroundings::private_pages::{
-    Headroom, Page, PrivatePages, admit, allowed_bytes, page_of,
+    HEADROOM_PART, Headroom, Page, PrivatePages, admit, allowed_bytes, page_of,
 };
 use std::path::Path;
 
+/// Why a function is not attached; the figures are in a warning.
+const NO_ROOM: &str = "no room: its pages would become private memory of the target, which has too little left (see the warnings)";
 /// What was read so short ago is good enough, ns.
 const RECENT_NS: u64 = 100_000_000;
 
@@ -19,6 +21,12 @@ const RECENT_NS: u64 = 100_000_000;
 pub(super) struct MemoryWatch {
     /// When it was read, ktime ns; what was left then, and what probes had taken of it, bytes.
     read: Option<(u64, Headroom, u64)>,
+    /// Pages that hold or held a probe: a kernel may keep the copy when the probe is gone.
+    taken: PrivatePages,
+    /// The same, with those of functions for which there was no room.
+    wanted: PrivatePages,
+    /// What was left, and what probes had taken of it, bytes, when there was no room.
+    tightest: Option<(Headroom, u64)>,
     noted: PrivateMemory,
     /// A figure could not be had: why.
     trouble: Option<String>,
@@ -31,44 +39,35 @@ impl Attachments {
         kind: WindowKind,
         group: Vec<(ClassId, u64)>,
     ) -> Vec<(ClassId, u64)> {
-        let mut attached = PrivatePages::default();
-        for class in &self.classes {
-            if let LinkState::Open(window) | LinkState::Closing(window, _) = &class.state {
-                attached.extend(pages(class, window.kind));
-            }
-        }
         let wanted: Vec<Vec<Page>> =
             group.iter().map(|(id, _)| pages(self.class(*id), kind).collect()).collect();
-        let headroom = self.headroom(attached.bytes());
-        let Some((headroom, taken_bytes)) = headroom else { return group };
-        let allowed = allowed_bytes(headroom.bytes(), taken_bytes);
-        let mut all = attached.clone();
-        all.extend(wanted.iter().flatten().copied());
-        let fits = admit(&attached, &wanted, allowed);
-        let mut ready = Vec::new();
-        let mut refused = Vec::new();
+        let Some((headroom, taken_bytes)) = self.headroom() else { return group };
+        let watch = &mut self.memory;
+        let fits = admit(&watch.taken, &wanted, allowed_bytes(headroom.bytes(), taken_bytes));
+        watch.wanted.extend(wanted.iter().flatten().copied());
+        let (mut ready, mut refused) = (Vec::new(), Vec::new());
         for ((item, pages), fits) in group.into_iter().zip(wanted).zip(fits) {
             if fits {
-                attached.extend(pages);
+                watch.taken.extend(pages);
                 ready.push(item);
             } else {
                 refused.push(item.0);
             }
         }
-        let noted = &mut self.memory.noted;
-        noted.note(attached.len(), attached.bytes(), &headroom, taken_bytes);
-        noted.refused += refused.len() as u64;
+        watch.noted.note(watch.taken.len(), watch.taken.bytes(), &headroom, taken_bytes);
+        watch.noted.refused += refused.len() as u64;
         if !refused.is_empty() {
-            let why = refusal(&headroom, taken_bytes, &all, allowed);
-            for id in refused {
-                self.class_mut(id).refused = Some(why.clone());
-            }
+            watch.tightest = Some((headroom, taken_bytes));
+        }
+        for id in refused {
+            self.class_mut(id).refused = Some(NO_ROOM.to_owned());
         }
         ready
     }
 
     /// What the target has left, and what of that which is used was taken by probes when it was read, bytes.
-    fn headroom(&mut self, taken_bytes: u64) -> Option<(Headroom, u64)> {
+    fn headroom(&mut self) -> Option<(Headroom, u64)> {
+        let taken_bytes = self.memory.taken.bytes();
         let now = now_ns();
         let recent = |(at, headroom, taken): &(u64, Headroom, u64)| {
             (now < at + RECENT_NS).then(|| (headroom.clone(), *taken))
@@ -97,9 +96,12 @@ impl Attachments {
         Some((headroom, taken_bytes))
     }
 
-    /// Pages made private so far, and what could not be read.
-    pub fn private_memory(&self) -> (PrivateMemory, Option<&str>) {
-        (self.memory.noted.clone(), self.memory.trouble.as_deref())
+    /// Pages made private so far, and warnings: what could not be read, and the figures of what was refused.
+    pub fn private_memory(&self) -> (PrivateMemory, Vec<String>) {
+        let watch = &self.memory;
+        let refusal =
+            watch.tightest.as_ref().map(|(headroom, taken)| refusal(headroom, *taken, &watch.wanted));
+        (watch.noted.clone(), watch.trouble.clone().into_iter().chain(refusal).collect())
     }
 }
 
@@ -113,19 +115,22 @@ fn pages(class: &LiveClass, kind: WindowKind) -> impl Iterator<Item = Page> {
     })
 }
 
-fn refusal(headroom: &Headroom, taken_bytes: u64, all: &PrivatePages, allowed: u64) -> String {
-    let more = all.bytes().saturating_sub(allowed).saturating_mul(2);
+/// The figures behind [`NO_ROOM`].
+fn refusal(headroom: &Headroom, taken_bytes: u64, wanted: &PrivatePages) -> String {
+    let left_bytes = headroom.bytes().saturating_add(taken_bytes);
+    let more = wanted.bytes().saturating_sub(allowed_bytes(headroom.bytes(), taken_bytes));
     format!(
-        "with it probes would make {} pages of the target's text private ({}), more than half of the {} that {} leaves to it \
-         (limit {}, used {}, of which {} can be given back); give it more: {}; or name fewer functions",
-        all.len(),
-        memory(all.bytes()),
-        memory(headroom.bytes().saturating_add(taken_bytes)),
+        "probes on all functions would make {} pages of the target's text private ({}), more than half of the {} that {} leaves to \
+         it (limit {}, used {}, of which {} can be given back): those without room were not attached; give it more: {}; or name fewer \
+         functions",
+        wanted.len(),
+        memory(wanted.bytes()),
+        memory(left_bytes),
         headroom.path,
         memory(headroom.limit_bytes),
         memory(headroom.usage_bytes),
         memory(headroom.reclaimable_bytes),
-        cgroup::remedy(headroom, more)
+        cgroup::remedy(headroom, more.saturating_mul(HEADROOM_PART))
     )
 }
 
@@ -144,8 +149,13 @@ mod tests {
         };
         let mut all = PrivatePages::default();
         all.extend((0..600).map(|i| (0, i)));
-        // 600 pages, 2 of tables, 2 more; a quarter of a MiB was ours.
-        let text = refusal(&headroom, 256 << 10, &all, allowed_bytes(1 << 20, 256 << 10));
-        expect_test::expect![[""]].assert_eq(&text);
+        // 600 pages, 2 of tables, 2 more: 2,473,984 bytes, of which 655,360 are allowed; a quarter of a MiB was ours.
+assert_eq!(
+            refusal(&headroom, 256 << 10, &all),
+            "probes on all functions would make 600 pages of the target's text private (2.36 MiB), more than half of the 1.25 MiB that \
+             /sys/fs/cgroup/memory/web leaves to it (limit 64 MiB, used 63.5 MiB, of which 512 KiB can be given back): those without \
+             room were not attached; give it more: echo 70746112 > /sys/fs/cgroup/memory/web/memory.limit_in_bytes; or name fewer \
+             functions"
+        );
     }
 }

@@ -116,7 +116,8 @@ impl Session {
                         // What is still recorded would lack calls from here on.
                         self.attach.kernel().operations().details_end();
                     }
-                    self.attach.close(&self.target, id, Ending::AtOnce);
+                    let ending = if pause { Ending::AtOnce } else { Ending::Soon };
+                    self.attach.close(&self.target, id, ending);
                 } else if kept.trips > 0 && now > kept.next_ns + 10 * TRIP_NS {
                     kept.trips = 0;
                 }
@@ -146,6 +147,7 @@ impl Session {
             // One that was opened and is off again was taken off with a neighbour on its link.
             let missed: Vec<ClassId> =
                 wanted.iter().map(|(id, _)| *id).filter(|id| !opened.contains(id)).collect();
+            let missed = self.without_postponed(now, missed);
             self.note_missing(&missed);
         }
         if begun {
@@ -153,6 +155,19 @@ impl Session {
         } else {
             self.begin_operations();
         }
+    }
+
+    /// Those that are postponed are not missing: they come when forks of others may be held up again.
+    fn without_postponed(&mut self, now: u64, missed: Vec<ClassId>) -> Vec<ClassId> {
+        let (postponed, missed): (Vec<_>, Vec<_>) =
+            missed.into_iter().partition(|id| self.attach.is_postponed(*id));
+        if let Some(operations) = &mut self.operations {
+            let Operations { inner, bounds, .. } = &mut **operations;
+            for kept in inner.iter_mut().chain(bounds).filter(|kept| postponed.contains(&kept.class)) {
+                kept.next_ns = now + RENEW_NS;
+            }
+        }
+        missed
     }
 
     /// The quota of a class has ended its window.

@@ -4,6 +4,7 @@
 
 mod against;
 mod attach;
+mod bystanders;
 mod coverage;
 mod decades;
 mod demo;
@@ -77,6 +78,7 @@ const CELLS: &[Cell] = &[
     Cell { name: "stall", title: "Longest stall of the target", run: |o| attach::stalls(o.rounds) },
     Cell { name: "kill", title: "An agent that is killed", run: |o| attach::killed_agent(o.rounds) },
     Cell { name: "stop", title: "An agent that is stopped", run: |o| attach::stopped_agent(o.rounds) },
+    Cell { name: "bystanders", title: "What others pay for attaching", run: bystanders::bystanders },
     Cell { name: "sqlite", title: "The agent on SQLite at 2 %", run: |o| demo::sqlite(o.rounds) },
     Cell { name: "governor", title: "The budget, whatever the target does", run: governor::governor },
     Cell { name: "survey", title: "Survey of 100 functions over 7 decades", run: worth::survey },
