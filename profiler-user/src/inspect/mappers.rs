@@ -18,8 +18,9 @@ const FIRST_LIMIT: Duration = Duration::from_millis(500);
 const LEAST_AGE: Duration = Duration::from_secs(10);
 /// Part of one CPU that scans may take: one in so many.
 const CPU_PART: u32 = 100;
-/// Processes are visited in steps of so many: PIDs of one program lie side by side, and an extrapolation must see all kinds.
-const STRIDE: usize = 7;
+/// Part of all processes that lies between two visits, the golden ratio: those of one program lie side by side, and an extrapolation
+/// must see all kinds.
+const STRIDE: f64 = 0.618_033_988_75;
 
 /// A file as `/proc/PID/maps` names it: device (major, minor) and inode.
 pub type FileKey = ((u32, u32), u64);
@@ -70,13 +71,15 @@ impl Mappers {
             // OK: else one is asked for already.
             let _ = self.again.try_send(());
         }
+        if counts.read.is_none() {
+            // The machine is so busy that the scan has not ended: it may be all of them.
+            return u32::try_from(pids(&[]).len()).unwrap_or(u32::MAX);
+        }
         counts.by_file.get(&file).copied().unwrap_or(0)
     }
 }
 
 fn run(shared: &(Mutex<Counts>, Condvar), asked: &Receiver<()>, but: [u32; 2]) {
-    // SAFETY: plain numbers; 0 is the calling thread. The event loop, whose priority it has, goes first.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 0) };
     while asked.recv().is_ok() {
         let begun = Instant::now();
         let by_file = count(&but);
@@ -86,18 +89,22 @@ fn run(shared: &(Mutex<Counts>, Condvar), asked: &Receiver<()>, but: [u32; 2]) {
     }
 }
 
+/// All processes but these.
+fn pids(but: &[u32]) -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid| !but.contains(pid))
+        .collect()
+}
+
 /// Mappers by file, of all processes but these.
 fn count(but: &[u32]) -> HashMap<FileKey, u32> {
     let begun = Instant::now();
     let mut by_file: HashMap<FileKey, u32> = HashMap::new();
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids: Vec<u32> = entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|pid| !but.contains(pid))
-        .collect();
+    let pids = pids(but);
     let mut seen = 0u32;
-    let order = (0..STRIDE).flat_map(|first| pids.iter().skip(first).step_by(STRIDE));
-    for pid in order {
+    for pid in order(pids.len()).map(|index| pids[index]) {
         if begun.elapsed() > SCAN_LIMIT {
             break;
         }
@@ -113,6 +120,20 @@ fn count(but: &[u32]) -> HashMap<FileKey, u32> {
         *number = extrapolate(*number, seen, all);
     }
     by_file
+}
+
+/// Every index below `n` once, far from the one before.
+fn order(n: usize) -> impl Iterator<Item = usize> {
+    // OK because it is below n.
+    let mut stride = ((n as f64 * STRIDE) as usize).max(1);
+    while gcd(stride, n.max(1)) > 1 {
+        stride += 1;
+    }
+    (0..n).map(move |i| i * stride % n)
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// `number` of `seen` processes, were all `all` looked at.
@@ -143,6 +164,13 @@ mod tests {
         assert_eq!(files(maps), BTreeSet::from([((0xfd, 1), 7)]));
         assert_eq!(extrapolate(30, 100, 1_000), 300);
         assert_eq!(extrapolate(3, 0, 5), 15);
+        for n in [0, 1, 2, 7, 100, 1_597, 1_700] {
+            let all: BTreeSet<usize> = order(n).collect();
+            assert_eq!((all.len(), all.last().map_or(0, |last| last + 1)), (n, n));
+        }
+        // Of a tenth of them a tenth are among the newest third.
+        let new = order(1_700).take(170).filter(|i| *i >= 1_133).count();
+        assert!((50..64).contains(&new), "{new}");
     }
 
     #[test]

@@ -117,9 +117,10 @@ fn a_target_close_to_its_memory_limit_outlives_600_pages() {
     assert_eq!(group.killed(), 0, "{}", finished.messages);
     target.assert_text_original();
     let memory = private_memory(&finished);
-    assert!((10..=128).contains(&memory.pages), "{memory:?}");
+    assert!((10..=192).contains(&memory.pages), "{memory:?}");
     assert!(memory.bytes <= memory.headroom_bytes / 2, "{memory:?}");
-    assert!(memory.headroom_bytes <= 5 << 18, "{memory:?}");
+    // What the kernel had set aside for each CPU is given back when the limit is near.
+    assert!(memory.headroom_bytes <= 3 << 19, "{memory:?}");
     assert_eq!(memory.headroom_path, group.folder.display().to_string());
     assert_eq!(memory.refused, 600 - memory.pages, "{memory:?}");
     assert_eq!(finished.hits("page000"), 500);

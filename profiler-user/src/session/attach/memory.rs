@@ -150,7 +150,7 @@ mod tests {
         let mut all = PrivatePages::default();
         all.extend((0..600).map(|i| (0, i)));
         // 600 pages, 2 of tables, 2 more: 2,473,984 bytes, of which 655,360 are allowed; a quarter of a MiB was ours.
-assert_eq!(
+        assert_eq!(
             refusal(&headroom, 256 << 10, &all),
             "probes on all functions would make 600 pages of the target's text private (2.36 MiB), more than half of the 1.25 MiB that \
              /sys/fs/cgroup/memory/web leaves to it (limit 64 MiB, used 63.5 MiB, of which 512 KiB can be given back): those without \

@@ -139,7 +139,7 @@ fn deed(
 
 /// Functions of the target's C library that can be attached to: places and patterns.
 fn functions(pid: u32) -> Result<(Vec<Place>, Vec<String>)> {
-    let inspection = Inspection::of(pid)?;
+    let inspection = Inspection::of(i32::try_from(pid)?)?;
     let pattern = Pattern::parse("libc.so.6:*").context("a pattern")?;
     let found = inspection.resolve(&[pattern]);
     let mut chosen = Vec::new();
