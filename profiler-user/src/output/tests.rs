@@ -53,6 +53,12 @@ fn table_and_receipt_in_80_columns() {
               hits lost     6 of 374,010 (0.002 %)
               samples lost  1 of 991 (0.10 %): 1 ring full
               agent         0.60 % of one CPU, 41 MiB resident; 12 MiB in the kernel
+              private pages 37 of the target's text, 160 KiB; /sys/fs/cgroup/web left it
+                            48 MiB; 2 functions had no room
+              others' forks held up for 81.0 ms in all, 900 us at once, while 270 sites were
+                            registered and unregistered in files that others map (1,500
+                            processes map /lib/libc.so.6); 1 function would have taken too
+                            long
               tier          A (uprobe session links)
             What changed
               1.9 s: plan 1: 1 of 3 functions traced, 1 in bursts, 99 samples per CPU
@@ -99,6 +105,9 @@ fn table_and_receipt_in_120_columns() {
               hits lost     6 of 374,010 (0.002 %)
               samples lost  1 of 991 (0.10 %): 1 ring full
               agent         0.60 % of one CPU, 41 MiB resident; 12 MiB in the kernel
+              private pages 37 of the target's text, 160 KiB; /sys/fs/cgroup/web left it 48 MiB; 2 functions had no room
+              others' forks held up for 81.0 ms in all, 900 us at once, while 270 sites were registered and unregistered in files
+                            that others map (1,500 processes map /lib/libc.so.6); 1 function would have taken too long
               tier          A (uprobe session links)
             What changed
               1.9 s: plan 1: 1 of 3 functions traced, 1 in bursts, 99 samples per CPU second; traced: db::query; because 3 functions
