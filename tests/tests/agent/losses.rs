@@ -91,6 +91,7 @@ fn lost_alarms_are_on_the_receipt_and_the_function_is_taken_off() {
         target.stop_background();
         let Some(finished) = report_after(agent, stopped) else { continue };
         let receipt = &finished.report().receipt;
+        println!("{} hits", finished.row("entry_push").attempted);
         if receipt.losses.alarms_dropped == 0 {
             continue;
         }
