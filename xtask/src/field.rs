@@ -47,16 +47,6 @@ fn base() -> PathBuf {
 /// If the suite cannot be built, or a program that is there cannot be run.
 pub fn run(options: &Options) -> Result<()> {
     ensure!(shell::can_be_root(), "the suite traces: run it as root, or let sudo work without a password");
-    shell::run(shell::cargo().args(["build", "--locked", "--release", "-p", "profiler-user"]).arg("--bins"))?;
-    shell::run(shell::cargo().args([
-        "build",
-        "--locked",
-        "--release",
-        "-p",
-        "profiler-tests",
-        "--bin",
-        "field",
-    ]))?;
     if !options.list {
         for program in build::PROGRAMS {
             let wanted = |only: &String| only.split(':').next().unwrap_or(only).starts_with(program);
@@ -68,6 +58,16 @@ pub fn run(options: &Options) -> Result<()> {
             }
         }
     }
+    shell::run(shell::cargo().args(["build", "--locked", "--release", "-p", "profiler-user"]).arg("--bins"))?;
+    shell::run(shell::cargo().args([
+        "build",
+        "--locked",
+        "--release",
+        "-p",
+        "profiler-tests",
+        "--bin",
+        "field",
+    ]))?;
     let release = shell::target_dir().join("release");
     let mut command = field(&release);
     command.args(["--seconds", &options.seconds.to_string(), "--rounds", &options.rounds.to_string()]);

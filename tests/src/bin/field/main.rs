@@ -113,6 +113,7 @@ fn order(programs: &[Box<dyn Program>]) -> Vec<String> {
 
 fn say(record: &Record) {
     let observation = &record.observation;
+    let of_twin = |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.3}"));
     let verdict = match (&record.void, record.harmed.is_empty(), &observation.failed) {
         (Some(_), ..) => "void",
         (_, false, _) => "HARMED",
@@ -120,11 +121,12 @@ fn say(record: &Record) {
         _ => "lives",
     };
     eprintln!(
-        "{}:{} round {}: {verdict}; throughput {} of the twin's, worst second {:.2} %, {} functions, {} hits, {} operations",
+        "{}:{} round {}: {verdict}; throughput {}, work per CPU time {} of the twin's, worst second {:.2} %, {} functions, {} hits, {} operations",
         record.program,
         record.mode,
         record.round,
-        record.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.3}")),
+        of_twin(record.ratio),
+        of_twin(record.cpu_ratio),
         observation.worst_second * 100.0,
         observation.traced,
         observation.hits,

@@ -100,6 +100,8 @@ pub trait Instance {
 pub struct Work {
     /// Work per second, by kind.
     pub rates: BTreeMap<String, f64>,
+    /// Work per second of the program's CPU time, by kind: other processes on a busy machine hardly change it.
+    pub cpu_rates: BTreeMap<String, f64>,
     /// Results that another instance must give, too: by question.
     pub answers: BTreeMap<u64, String>,
     /// The program's own statistics of this time.
@@ -107,22 +109,12 @@ pub struct Work {
 }
 
 impl Work {
-    /// Work of one kind.
-    pub fn of(kind: &str, units: f64, seconds: f64) -> Work {
-        Work { rates: BTreeMap::from([(kind.to_owned(), units / seconds.max(1e-9))]), ..Work::default() }
-    }
-
-    /// This work's speed over another's: the geometric mean over the kinds that both did. `None`: there is none.
-    pub fn ratio(&self, other: &Work) -> Option<f64> {
-        let logarithms: Vec<f64> = self
-            .rates
-            .iter()
-            .filter_map(|(kind, rate)| Some((*rate, *other.rates.get(kind)?)))
-            .filter(|&(one, two)| one > 0.0 && two > 0.0)
-            .map(|(one, two)| (one / two).ln())
-            .collect();
-        let n = logarithms.len() as f64;
-        (n > 0.0).then(|| (logarithms.iter().sum::<f64>() / n).exp())
+    /// Work of one kind, in so many seconds, of which the program ran on a CPU for `cpu_seconds`.
+    pub fn of(kind: &str, units: f64, seconds: f64, cpu_seconds: f64) -> Work {
+        let rate = |seconds: f64| BTreeMap::from([(kind.to_owned(), units / seconds.max(1e-9))]);
+        // Below that its clock is too coarse: ticks of 10 ms.
+        let cpu_rates = if cpu_seconds >= 0.1 { rate(cpu_seconds) } else { BTreeMap::new() };
+        Work { rates: rate(seconds), cpu_rates, ..Work::default() }
     }
 
     /// The first question to which the two gave different answers.
@@ -134,21 +126,37 @@ impl Work {
     }
 }
 
+/// Speeds over others: the geometric mean over the kinds that both have. `None`: there is none.
+pub fn ratio(one: &BTreeMap<String, f64>, other: &BTreeMap<String, f64>) -> Option<f64> {
+    let logarithms: Vec<f64> = one
+        .iter()
+        .filter_map(|(kind, rate)| Some((*rate, *other.get(kind)?)))
+        .filter(|&(one, two)| one > 0.0 && two > 0.0)
+        .map(|(one, two)| (one / two).ln())
+        .collect();
+    let n = logarithms.len() as f64;
+    (n > 0.0).then(|| (logarithms.iter().sum::<f64>() / n).exp())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_ratio_is_taken_over_the_kinds_that_both_did() {
-        let mut one = Work::of("sign", 20.0, 2.0);
-        one.rates.insert("verify".to_owned(), 10.0);
-        one.rates.insert("alone".to_owned(), 7.0);
-        let mut two = Work::of("sign", 40.0, 1.0);
-        two.rates.insert("verify".to_owned(), 5.0);
-        assert!((one.ratio(&two).unwrap() - 0.5f64.sqrt() * 2f64.sqrt()).abs() < 1.0);
-        assert!((one.ratio(&two).unwrap() - (0.25f64 * 2.0).sqrt()).abs() < 1e-12);
-        assert_eq!(one.ratio(&Work::of("other", 1.0, 1.0)), None);
-        assert_eq!(one.ratio(&Work::of("sign", 0.0, 1.0)), None);
+        let of = |rates: &[(&str, f64)]| rates.iter().map(|&(kind, rate)| (kind.to_owned(), rate)).collect();
+        let one = of(&[("sign", 10.0), ("verify", 10.0), ("alone", 7.0)]);
+        let two = of(&[("sign", 40.0), ("verify", 5.0), ("none", 0.0)]);
+        assert!((ratio(&one, &two).unwrap() - (0.25f64 * 2.0).sqrt()).abs() < 1e-12);
+        assert_eq!(ratio(&of(&[("alone", 7.0)]), &two), None);
+        assert_eq!(ratio(&of(&[("none", 1.0)]), &two), None);
+    }
+
+    #[test]
+    fn work_is_told_by_wall_clock_and_by_cpu_time() {
+        let work = Work::of("requests", 100.0, 4.0, 0.5);
+        assert_eq!((work.rates["requests"], work.cpu_rates["requests"]), (25.0, 200.0));
+        assert!(Work::of("requests", 1.0, 4.0, 0.02).cpu_rates.is_empty());
     }
 
     #[test]

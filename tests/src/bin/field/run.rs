@@ -2,7 +2,7 @@
 
 use crate::observe::{Observation, left_behind, observe};
 use crate::place::{Place, text_of};
-use crate::program::{Instance, Mode, Program, Work};
+use crate::program::{Instance, Mode, Program, Work, ratio};
 use anyhow::{Context, Result};
 use profiler_core::report::Report;
 use serde::{Deserialize, Serialize};
@@ -34,10 +34,16 @@ pub struct Record {
     pub observation: Observation,
     /// Throughput over the twin's.
     pub ratio: Option<f64>,
+    /// Work per CPU time over the twin's.
+    pub cpu_ratio: Option<f64>,
     /// Work per second.
     pub rates: std::collections::BTreeMap<String, f64>,
     /// Work per second of the twin.
     pub twin_rates: std::collections::BTreeMap<String, f64>,
+    /// Work per second of CPU time.
+    pub cpu_rates: std::collections::BTreeMap<String, f64>,
+    /// Work per second of CPU time of the twin.
+    pub twin_cpu_rates: std::collections::BTreeMap<String, f64>,
 }
 
 /// What all runs share.
@@ -105,8 +111,11 @@ impl<'a> Pair<'a> {
             void: None,
             observation: Observation::default(),
             ratio: None,
+            cpu_ratio: None,
             rates: Default::default(),
             twin_rates: Default::default(),
+            cpu_rates: Default::default(),
+            twin_cpu_rates: Default::default(),
         };
         let mut twin = Err(anyhow::anyhow!("not yet"));
         if round % 2 == 1 {
@@ -122,15 +131,22 @@ impl<'a> Pair<'a> {
             (Err(error), _) => record.harmed.push(format!("{error:#}")),
             (Ok(seen), Ok(twin)) => {
                 record.harmed.extend(seen.contradiction(twin));
-                record.ratio = seen.ratio(twin);
+                record.ratio = ratio(&seen.rates, &twin.rates);
+                record.cpu_ratio = ratio(&seen.cpu_rates, &twin.cpu_rates);
                 record.rates.clone_from(&seen.rates);
                 record.twin_rates.clone_from(&twin.rates);
+                record.cpu_rates.clone_from(&seen.cpu_rates);
+                record.twin_cpu_rates.clone_from(&twin.cpu_rates);
             }
         }
         record.harmed.extend(self.complaints());
+        let covered = record.observation.covered_s;
+        if record.harmed.is_empty() && record.observation.failed.is_none() && covered < 0.8 * suite.seconds {
+            record.void.get_or_insert(format!("watched for {covered:.1} s only"));
+        }
         if let (Some(folder), Ok(seen)) = (&suite.statistics, &seen) {
             let path = folder.join(format!("{}-{}-{round}.json", record.program, record.mode));
-            let both = json!({ "program": seen.statistics, "rates": seen.rates, "tithe": report });
+            let both = json!({ "program": seen.statistics, "rates": seen.rates, "cpu_rates": seen.cpu_rates, "tithe": report });
             std::fs::write(&path, serde_json::to_vec_pretty(&both)?)
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }

@@ -66,7 +66,8 @@ other than 0, no report, or no end in time.
 
 Modes: `1%` and `5%` are `tithe record --pid PID --budget B` and nothing else; `latency` and `operation` name functions of
 the program, at 5 %. Figures are medians (least..most) over the runs of a row; throughput is that of the watched
-instance over that of its twin, on a machine that is not kept quiet. *Worst second* and *predicted* are overheads of Tithe's own
+instance over that of its twin, on a machine that is not kept quiet; *work per CPU s* is the same by the program's own
+CPU time, which other processes change little. *Worst second* and *predicted* are overheads of Tithe's own
 receipt. *Functions*: how many were hit while they were attached.
 
 | program | where from | load, and how it is judged |
@@ -117,14 +118,14 @@ fn markdown(records: &[Record], order: &[String], missing: &[(String, String)]) 
     // Writing into a string does not fail.
     let _ = writeln!(
         text,
-        "**{} runs: {harmed} harmed; Tithe failed in {failed}; {void} void** (the unobserved twin failed).\n",
+        "**{} runs: {harmed} harmed; Tithe failed in {failed}; {void} void** (the twin failed, or the target was watched for too short).\n",
         all.len()
     );
     let _ = writeln!(
         text,
-        "| program | mode | runs | harmed | Tithe failed | throughput / twin | worst second, % | predicted, % | functions |"
+        "| program | mode | runs | harmed | Tithe failed | throughput / twin | work per CPU s / twin | worst second, % | predicted, % | functions |"
     );
-    let _ = writeln!(text, "|---|---|--:|--:|--:|--:|--:|--:|--:|");
+    let _ = writeln!(text, "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|");
     let mut rows: BTreeMap<(usize, usize), Vec<&Record>> = BTreeMap::new();
     for record in records {
         let mode = ["1%", "5%", "latency", "operation"].iter().position(|mode| *mode == record.mode);
@@ -139,11 +140,12 @@ fn markdown(records: &[Record], order: &[String], missing: &[(String, String)]) 
         };
         let _ = writeln!(
             text,
-            "| {program} | {mode} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {program} | {mode} | {} | {} | {} | {} | {} | {} | {} | {} |",
             rows.len(),
             count(rows, |record| !record.harmed.is_empty()),
             count(rows, |record| record.observation.failed.is_some()),
             said(of(|record| record.ratio), 1.0, 3),
+            said(of(|record| record.cpu_ratio), 1.0, 3),
             said(of(|record| Some(record.observation.worst_second)), 100.0, 2),
             said(of(|record| Some(record.observation.predicted)), 100.0, 2),
             said(of(|record| Some(record.observation.traced as f64)), 1.0, 0),
@@ -214,8 +216,11 @@ mod tests {
                 ..Observation::default()
             },
             ratio: Some(ratio),
+            cpu_ratio: None,
             rates: BTreeMap::new(),
             twin_rates: BTreeMap::new(),
+            cpu_rates: BTreeMap::new(),
+            twin_cpu_rates: BTreeMap::new(),
         }
     }
 
@@ -231,7 +236,7 @@ mod tests {
         let order = ["redis".to_owned(), "stress-ng".to_owned()];
         let text = markdown(&records, &order, &[("go".to_owned(), "no server".to_owned())]);
         assert!(text.contains("**5 runs: 1 harmed; Tithe failed in 1; 0 void**"), "{text}");
-        assert!(text.contains("| redis | 5% | 3 | 1 | 1 | 0.850 (0.800..0.900) | 4.00"), "{text}");
+        assert!(text.contains("| redis | 5% | 3 | 1 | 1 | 0.850 (0.800..0.900) | - | 4.00"), "{text}");
         assert!(text.contains("| stress-ng | 5% | 2 | 0 | 0 | 0.750 (0.500..1.000)"), "{text}");
         assert!(text.contains("- redis:5%, round 0: GET gave nothing"), "{text}");
         assert!(text.contains("- stressors (2): cpu, fork"), "{text}");

@@ -3,7 +3,7 @@
 
 use crate::load::{Client, Load};
 use crate::place::{Place, first_line};
-use crate::process::Talker;
+use crate::process::{Talker, family_cpu_s};
 use crate::program::{Instance, Mode, Program, Work};
 use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
@@ -104,8 +104,8 @@ pub fn all() -> Vec<Answers> {
             name: "numpy",
             modes: || {
                 Mode::plain_and([
-                    Mode::named("latency", &["--latency", "*dgemm*"]),
-                    Mode::named("operation", &["--operation", "solve=*dgesv*"]),
+                    Mode::named("latency", &["--latency", "scipy_cblas_dgemm64_"]),
+                    Mode::named("operation", &["--operation", "solve=scipy_dgesv_64_"]),
                 ])
             },
             files: |place| {
@@ -128,8 +128,8 @@ pub fn all() -> Vec<Answers> {
             name: "node",
             modes: || {
                 Mode::plain_and([
-                    Mode::named("latency", &["--latency", "deflate", "--latency", "uv__io_poll"]),
-                    Mode::named("operation", &["--operation", "deflate=deflate"]),
+                    Mode::named("latency", &["--latency", "Cr_z_deflate", "--latency", "uv__io_poll"]),
+                    Mode::named("operation", &["--operation", "deflate=Cr_z_deflate"]),
                 ])
             },
             files: |place| vec![place.root("node", "package/bin/node")],
@@ -174,7 +174,7 @@ impl Program for Answers {
         let ready = talker.line()?;
         ensure!(ready == "ready", "the program said \"{ready}\" instead of ready");
         let client = Asking { talker, answers: BTreeMap::new() };
-        Ok(Box::new(Asked(Load::new(client))))
+        Ok(Box::new(Asked { load: Load::new(client), cpu_s: 0.0 }))
     }
 }
 
@@ -196,26 +196,32 @@ impl Client for Asking {
     }
 }
 
-struct Asked(Load<Asking>);
+struct Asked {
+    load: Load<Asking>,
+    /// CPU time before the run.
+    cpu_s: f64,
+}
 
 impl Instance for Asked {
     fn begin(&mut self, _: f64) -> Result<u32> {
-        let client = self.0.client()?;
+        let client = self.load.client()?;
         client.answers.clear();
         client.talker.process().ensure_alive()?;
         let pid = client.talker.process().pid();
-        self.0.begin()?;
+        self.cpu_s = family_cpu_s(pid);
+        self.load.begin()?;
         Ok(pid)
     }
 
     fn end(&mut self) -> Result<Work> {
-        let (steps, seconds) = self.0.end()?;
-        let client = self.0.client()?;
+        let (steps, seconds) = self.load.end()?;
+        let client = self.load.client()?;
         client.talker.process().ensure_alive()?;
-        Ok(Work { answers: client.answers.clone(), ..Work::of("questions", steps as f64, seconds) })
+        let cpu_s = family_cpu_s(client.talker.process().pid()) - self.cpu_s;
+        Ok(Work { answers: client.answers.clone(), ..Work::of("questions", steps as f64, seconds, cpu_s) })
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
-        self.0.finish()?.talker.finish()
+        self.load.finish()?.talker.finish()
     }
 }

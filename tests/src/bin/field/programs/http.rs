@@ -3,11 +3,12 @@
 use super::wire::Wire;
 use crate::load::{Client, Load, mixed};
 use crate::place::{Place, first_line};
-use crate::process::Talker;
+use crate::process::{Talker, family_cpu_s};
 use crate::program::{Instance, Mode, Program, Work};
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 /// Clients of a server, each with a connection of its own.
 const CLIENTS: usize = 2;
@@ -35,7 +36,7 @@ impl Server {
             modes: || {
                 Mode::plain_and([
                     Mode::named("latency", &["--latency", "main.digest"]),
-                    Mode::named("operation", &["--operation", "req=main.answer"]),
+                    Mode::named("operation", &["--operation", "req=syscall:read..syscall:write"]),
                 ])
             },
             files: |place| vec![place.built("own/server-go")],
@@ -98,13 +99,15 @@ impl Program for Server {
         let port: u16 = port.with_context(|| format!("the server said \"{line}\""))?;
         let clients = (0..CLIENTS).map(|_| Ok(Load::new(Requests { wire: Wire::to_port(port)? })));
         let clients = clients.collect::<Result<_>>()?;
-        Ok(Box::new(Serving { server, clients }))
+        Ok(Box::new(Serving { server, clients, before: (0.0, Instant::now()) }))
     }
 }
 
 struct Serving {
     server: Talker,
     clients: Vec<Load<Requests>>,
+    /// CPU time before the run, and when it began.
+    before: (f64, Instant),
 }
 
 struct Requests {
@@ -154,6 +157,7 @@ impl Client for Requests {
 impl Instance for Serving {
     fn begin(&mut self, _: f64) -> Result<u32> {
         self.server.process().ensure_alive()?;
+        self.before = (family_cpu_s(self.server.process().pid()), Instant::now());
         for client in &mut self.clients {
             client.begin()?;
         }
@@ -164,12 +168,13 @@ impl Instance for Serving {
         // All of them, so that each rests also after another's error.
         let ended: Vec<Result<(u64, f64)>> = self.clients.iter_mut().map(Load::end).collect();
         self.server.process().ensure_alive()?;
-        let mut rate = 0.0;
+        let cpu_s = family_cpu_s(self.server.process().pid()) - self.before.0;
+        let seconds = self.before.1.elapsed().as_secs_f64();
+        let mut requests = 0;
         for ended in ended {
-            let (steps, seconds) = ended?;
-            rate += steps as f64 / seconds;
+            requests += ended?.0;
         }
-        Ok(Work::of("requests", rate, 1.0))
+        Ok(Work::of("requests", requests as f64, seconds, cpu_s))
     }
 
     fn finish(self: Box<Self>) -> Result<()> {

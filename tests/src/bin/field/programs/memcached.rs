@@ -4,7 +4,7 @@
 use super::wire::Wire;
 use crate::load::{Client, Load, mixed};
 use crate::place::{Place, first_line};
-use crate::process::{ANSWER_LIMIT, Process};
+use crate::process::{ANSWER_LIMIT, Process, family_cpu_s};
 use crate::program::{Instance, Mode, Program, Work};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -50,12 +50,14 @@ impl Program for Memcached {
         command.args(["-u", "root", "-t", "2", "-m", "64", "-s"]).arg(folder.join("s"));
         let mut server = Process::start(&mut command, folder)?;
         let wire = Wire::to_socket(&folder.join("s"), || server.ensure_alive())?;
-        Ok(Box::new(Running { server, load: Load::new(Values { wire }) }))
+        Ok(Box::new(Running { server, cpu_s: 0.0, load: Load::new(Values { wire }) }))
     }
 }
 
 struct Running {
     server: Process,
+    /// CPU time before the run.
+    cpu_s: f64,
     load: Load<Values>,
 }
 
@@ -119,12 +121,14 @@ impl Instance for Running {
         self.server.ensure_alive()?;
         let answer = self.load.client()?.ask("stats reset\r\n")?;
         ensure!(answer == "RESET", "stats reset was answered {answer}");
+        self.cpu_s = family_cpu_s(self.server.pid());
         self.load.begin()?;
         Ok(self.server.pid())
     }
 
     fn end(&mut self) -> Result<Work> {
         let (steps, seconds) = self.load.end()?;
+        let cpu_s = family_cpu_s(self.server.pid()) - self.cpu_s;
         self.server.ensure_alive()?;
         let statistics = self.load.client()?.statistics()?;
         for counter in ["cmd_set", "cmd_get", "get_hits"] {
@@ -135,7 +139,7 @@ impl Instance for Running {
                 steps * BATCH
             );
         }
-        let work = Work::of("commands", (steps * BATCH * 2) as f64, seconds);
+        let work = Work::of("commands", (steps * BATCH * 2) as f64, seconds, cpu_s);
         Ok(Work { statistics: Value::Object(statistics), ..work })
     }
 

@@ -93,7 +93,8 @@ impl Instance for Speeds {
         ensure!(failed.is_none(), "speed said {failed:?}");
         let rates = rates(&log);
         ensure!(!rates.is_empty(), "speed printed no figure: {log}");
-        Ok(Work { rates, ..Work::default() })
+        // By the time of its own CPU clock.
+        Ok(Work { cpu_rates: rates, ..Work::default() })
     }
 
     fn finish(self: Box<Self>) -> Result<()> {

@@ -2,7 +2,7 @@
 //! and the sums of all balances must agree.
 
 use crate::place::{Place, first_line, text_of};
-use crate::process::{ANSWER_LIMIT, Process, tail};
+use crate::process::{ANSWER_LIMIT, Process, family_cpu_s, tail};
 use crate::program::{Instance, Mode, Program, Work};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -81,6 +81,7 @@ impl Program for PostgreSql {
             folder: folder.to_owned(),
             load: None,
             history: 0,
+            cpu_s: 0.0,
         };
         cluster.wait_ready()?;
         cluster.ask("CREATE EXTENSION pg_stat_statements")?;
@@ -122,6 +123,8 @@ struct Cluster {
     load: Option<Process>,
     /// Rows of pgbench's history before this run.
     history: u64,
+    /// CPU time of the whole cluster before this run.
+    cpu_s: f64,
 }
 
 impl Cluster {
@@ -163,6 +166,7 @@ impl Instance for Cluster {
     fn begin(&mut self, _: f64) -> Result<u32> {
         self.server.ensure_alive()?;
         self.history = self.history()?;
+        self.cpu_s = family_cpu_s(self.server.pid());
         self.ask("SELECT pg_stat_statements_reset()")?;
         let folder = self.folder.join("load");
         if !folder.exists() {
@@ -176,19 +180,23 @@ impl Instance for Cluster {
         self.load = Some(Process::start(&mut command, &folder)?);
         let end = Instant::now() + ANSWER_LIMIT;
         loop {
+            // Both have done something: pgbench's first connection, by which it looks around, is gone.
             let backends = self.ask(
-                "SELECT pid FROM pg_stat_activity WHERE application_name = 'pgbench' ORDER BY pid LIMIT 1",
+                "SELECT count(*) || ' ' || min(pid) FROM pg_stat_activity \
+                 WHERE application_name = 'pgbench' AND xact_start IS NOT NULL",
             )?;
-            if let Ok(pid) = backends.parse() {
-                return Ok(pid);
+            if let Some(pid) = backends.strip_prefix("2 ") {
+                return pid.parse().with_context(|| format!("backends \"{backends}\""));
             }
-            ensure!(Instant::now() < end, "pgbench has no backend");
+            ensure!(Instant::now() < end, "pgbench has no two backends: \"{backends}\"");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
     fn end(&mut self) -> Result<Work> {
         let mut load = self.load.take().context("pgbench was not started")?;
+        // Now, for the backends end with pgbench.
+        let cpu_s = family_cpu_s(self.server.pid()) - self.cpu_s;
         load.signal(libc::SIGALRM);
         load.wait_success(ANSWER_LIMIT)?;
         self.server.ensure_alive()?;
@@ -220,7 +228,7 @@ impl Instance for Cluster {
         let rate = number("tps = ")?;
         Ok(Work {
             statistics: serde_json::from_str::<Value>(&statistics).context("statistics are no JSON")?,
-            ..Work::of("transactions", rate, 1.0)
+            ..Work::of("transactions", transactions, transactions / rate, cpu_s)
         })
     }
 

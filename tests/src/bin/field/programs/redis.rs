@@ -4,7 +4,7 @@
 use super::wire::Wire;
 use crate::load::{Client, Load, mixed};
 use crate::place::{Place, first_line};
-use crate::process::{ANSWER_LIMIT, Process};
+use crate::process::{ANSWER_LIMIT, Process, family_cpu_s};
 use crate::program::{Instance, Mode, Program, Work};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -47,12 +47,14 @@ impl Program for Redis {
         let mut server = Process::start(&mut command, folder)?;
         let wire = Wire::to_socket(&folder.join("s"), || server.ensure_alive())?;
         let client = Commands { wire, sent: BTreeMap::new(), counters: BTreeMap::new() };
-        Ok(Box::new(Running { server, load: Load::new(client) }))
+        Ok(Box::new(Running { server, cpu_s: 0.0, load: Load::new(client) }))
     }
 }
 
 struct Running {
     server: Process,
+    /// CPU time before the run.
+    cpu_s: f64,
     load: Load<Commands>,
 }
 
@@ -147,12 +149,14 @@ impl Instance for Running {
         client.sent.clear();
         let reply = client.ask(&["CONFIG", "RESETSTAT"])?;
         ensure!(reply == Reply::Text("OK".to_owned()), "CONFIG RESETSTAT gave {reply:?}");
+        self.cpu_s = family_cpu_s(self.server.pid());
         self.load.begin()?;
         Ok(self.server.pid())
     }
 
     fn end(&mut self) -> Result<Work> {
         let (steps, seconds) = self.load.end()?;
+        let cpu_s = family_cpu_s(self.server.pid()) - self.cpu_s;
         self.server.ensure_alive()?;
         let client = self.load.client()?;
         let Reply::Text(info) = client.ask(&["INFO", "commandstats"])? else { bail!("INFO gave no text") };
@@ -163,7 +167,7 @@ impl Instance for Running {
             let failed = statistics[command]["failed_calls"].as_f64();
             ensure!(failed == Some(0.0), "{command} failed {failed:?} times");
         }
-        let work = Work::of("commands", (steps * PIPELINE) as f64, seconds);
+        let work = Work::of("commands", (steps * PIPELINE) as f64, seconds, cpu_s);
         Ok(Work { statistics, ..work })
     }
 

@@ -3,7 +3,7 @@
 
 use crate::load::{Client, Load, mixed};
 use crate::place::{Place, first_line};
-use crate::process::Talker;
+use crate::process::{Talker, family_cpu_s};
 use crate::program::{Instance, Mode, Program, Work};
 use anyhow::{Result, ensure};
 use std::path::Path;
@@ -42,7 +42,7 @@ impl Program for Shell {
             "PRAGMA synchronous=off;\n\
              CREATE TABLE t(id INTEGER PRIMARY KEY, k INTEGER, v TEXT);\nCREATE INDEX i ON t(k);\n",
         )?;
-        Ok(Box::new(Queried(Load::new(client))))
+        Ok(Box::new(Queried { load: Load::new(client), cpu_s: 0.0 }))
     }
 }
 
@@ -88,26 +88,32 @@ impl Client for Sql {
     }
 }
 
-struct Queried(Load<Sql>);
+struct Queried {
+    load: Load<Sql>,
+    /// CPU time before the run.
+    cpu_s: f64,
+}
 
 impl Instance for Queried {
     fn begin(&mut self, _: f64) -> Result<u32> {
-        let process = self.0.client()?.talker.process();
+        let process = self.load.client()?.talker.process();
         process.ensure_alive()?;
         let pid = process.pid();
-        self.0.begin()?;
+        self.cpu_s = family_cpu_s(pid);
+        self.load.begin()?;
         Ok(pid)
     }
 
     fn end(&mut self) -> Result<Work> {
-        let (steps, seconds) = self.0.end()?;
-        let client = self.0.client()?;
+        let (steps, seconds) = self.load.end()?;
+        let client = self.load.client()?;
         client.talker.process().ensure_alive()?;
+        let cpu_s = family_cpu_s(client.talker.process().pid()) - self.cpu_s;
         client.ask("PRAGMA integrity_check;\n", "ok")?;
-        Ok(Work::of("rows", (steps * ROWS) as f64, seconds))
+        Ok(Work::of("rows", (steps * ROWS) as f64, seconds, cpu_s))
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
-        self.0.finish()?.talker.finish()
+        self.load.finish()?.talker.finish()
     }
 }

@@ -135,9 +135,10 @@ impl Instance for Stress {
         let failed =
             log.lines().find(|line| line.contains(" fail: ") || line.contains("terminated on signal"));
         ensure!(failed.is_none(), "stress-ng said {failed:?}: {}", tail(&log));
-        let rate = rate(&log, self.stressor);
-        let rate = rate.with_context(|| format!("stress-ng printed no figure: {}", tail(&log)))?;
-        Ok(Work::of("bogo operations", rate, 1.0))
+        let rates = rates(&log, self.stressor);
+        let (wall, cpu) = rates.with_context(|| format!("stress-ng printed no figure: {}", tail(&log)))?;
+        let of = |rate| std::collections::BTreeMap::from([("bogo operations".to_owned(), rate)]);
+        Ok(Work { rates: of(wall), cpu_rates: of(cpu), ..Work::default() })
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
@@ -145,13 +146,13 @@ impl Instance for Stress {
     }
 }
 
-/// Operations per second of real time: the line of the metrics that begins with the stressor's name.
-fn rate(log: &str, stressor: &str) -> Option<f64> {
+/// Operations per second of real time and of CPU time: the line of the metrics that begins with the stressor's name.
+fn rates(log: &str, stressor: &str) -> Option<(f64, f64)> {
     log.lines()
         .filter_map(|line| line.split_once("] ").map(|(_, rest)| rest))
         .map(|rest| rest.split_whitespace().collect::<Vec<_>>())
-        .find(|words| words.first() == Some(&stressor) && words.len() >= 6)
-        .and_then(|words| words[5].parse().ok())
+        .find(|words| words.first() == Some(&stressor) && words.len() >= 7)
+        .and_then(|words| Some((words[5].parse().ok()?, words[6].parse().ok()?)))
 }
 
 #[cfg(test)]
@@ -163,7 +164,7 @@ mod tests {
         let log = "stress-ng: info:  [7] stressor       bogo ops real time  usr time  sys time   bogo ops/s\n\
                    stress-ng: info:  [7]                           (secs)    (secs)    (secs)   (real time)\n\
                    stress-ng: metrc: [7] cpu                2000      2.50      2.40      0.00       800.00     833.33\n";
-        assert_eq!(rate(log, "cpu"), Some(800.0));
-        assert_eq!(rate(log, "matrix"), None);
+        assert_eq!(rates(log, "cpu"), Some((800.0, 833.33)));
+        assert_eq!(rates(log, "matrix"), None);
     }
 }

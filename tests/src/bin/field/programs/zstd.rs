@@ -2,7 +2,7 @@
 
 use crate::load::mixed;
 use crate::place::{Place, first_line, text_of};
-use crate::process::{ANSWER_LIMIT, die_with_us, tail};
+use crate::process::{ANSWER_LIMIT, die_with_us, family_cpu_s, tail};
 use crate::program::{Instance, Mode, Program, Work};
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
@@ -59,12 +59,19 @@ struct Stream {
     work: Option<Compressing>,
 }
 
+/// What was written until the end, and what that took.
+struct Fed {
+    blocks: u64,
+    seconds: f64,
+    cpu_s: f64,
+    result: std::io::Result<()>,
+}
+
 /// Killed and reaped on drop.
 struct Compressing {
     child: Child,
     stop: Arc<AtomicBool>,
-    /// Gives back how many blocks were written, in how many seconds.
-    feeder: Option<JoinHandle<(u64, f64, std::io::Result<()>)>>,
+    feeder: Option<JoinHandle<Fed>>,
 }
 
 impl Drop for Compressing {
@@ -117,13 +124,13 @@ impl Instance for Stream {
         let feeder = std::thread::spawn(move || {
             let start = Instant::now();
             let mut n = 0;
-            while !told.load(Ordering::Relaxed) {
-                if let Err(error) = input.write_all(&blocks[order(n)]) {
-                    return (n, start.elapsed().as_secs_f64(), Err(error));
-                }
-                n += 1;
+            let mut result = Ok(());
+            while result.is_ok() && !told.load(Ordering::Relaxed) {
+                result = input.write_all(&blocks[order(n)]);
+                n += u64::from(result.is_ok());
             }
-            (n, start.elapsed().as_secs_f64(), Ok(()))
+            // Before its input is closed, for then it ends.
+            Fed { blocks: n, seconds: start.elapsed().as_secs_f64(), cpu_s: family_cpu_s(pid), result }
         });
         self.work = Some(Compressing { child, stop, feeder: Some(feeder) });
         Ok(pid)
@@ -144,10 +151,10 @@ impl Instance for Stream {
         let log = text_of(&self.folder.join("log"));
         ensure!(status.success(), "zstd ended with {status}: {}", tail(&log));
         let feeder = work.feeder.take().context("there was a feeder")?;
-        let (blocks, seconds, written) = feeder.join().ok().context("the feeder panicked")?;
-        written.context("zstd did not read any more")?;
-        self.compare(blocks)?;
-        Ok(Work::of("MB", blocks as f64 * BLOCK as f64 / 1e6, seconds))
+        let fed = feeder.join().ok().context("the feeder panicked")?;
+        fed.result.context("zstd did not read any more")?;
+        self.compare(fed.blocks)?;
+        Ok(Work::of("MB", fed.blocks as f64 * BLOCK as f64 / 1e6, fed.seconds, fed.cpu_s))
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
