@@ -51,8 +51,10 @@ fn main() {
     compile(&c, &[], &["pages.c", protocol], &out.join("pages"));
     compile(&c, &[], &["crowd.c", protocol, "-ldl"], &out.join("crowd"));
     compile(&c, &[], &["adversary.c", "adversary_modes.c", protocol], &out.join("adversary"));
+    compile(&c, &["-mavx", "-mfma"], &["vectors.c", "vectors.S", protocol], &out.join("vectors"));
     compile(&cxx, &[], &["cpp_throw.cpp", protocol], &out.join("cpp_throw"));
     compile(&c, &["-shared", "-fPIC"], &["many.c"], &out.join("libmany.so"));
+    compile(&c, &["-shared"], &["sequence.S"], &out.join("libsequence.so"));
     compile(&c, &["-shared", "-fPIC"], &["plugin.c"], &out.join("libplugin.so"));
 }
 

@@ -4,6 +4,7 @@
 //! ask for a difference of zero. [`support::Target`] starts one, speaks its line protocol and ends it on drop.
 //! What this crate does not do: it knows nothing of how the agent traces; the tests in `tests/` do.
 
+pub mod conformance;
 pub mod requests;
 pub mod support;
 
@@ -28,9 +29,11 @@ const COMPILED: &[&str] = &[
     "twins",
     "pages",
     "crowd",
+    "vectors",
     "cpp_throw",
     "libmany.so",
     "libplugin.so",
+    "libsequence.so",
 ];
 
 /// The path of a target program: one compiled from `programs/`, or a

@@ -24,6 +24,7 @@ fn calibration_child() {
 fn options(cache: &std::path::Path) -> CalibrateOptions {
     CalibrateOptions {
         refresh: false,
+        prove_forms: false,
         child: ChildCommand {
             program: "/proc/self/exe".into(),
             args: vec!["--exact".into(), "calibration_child".into(), "--nocapture".into()],

@@ -2,7 +2,7 @@
 //! live, its own results must be right, its text must be the original one afterwards.
 
 use profiler_tests::program;
-use profiler_tests::support::{Agent, Finished, Target, kernel_or_skip, wait_text_original};
+use profiler_tests::support::{Agent, Finished, Target, kernel_or_skip, skip, wait_text_original};
 use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -252,6 +252,47 @@ fn a_forked_child_that_calls_a_million_times_lives_and_is_not_counted_as_the_par
     assert!(said.contains("fork"), "nobody says that the child was not observed: {said}");
     assert!(target.is_alive());
     target.assert_text_original();
+}
+
+/// The kernel takes the opcode bytes of `vfnmadd132sd` and `vcmpltps` for `popf` and `ret`.
+#[test]
+fn vector_functions_survive_being_counted() {
+    let test = "vector_functions_survive_being_counted";
+    let Some(folder) = start(test) else { return };
+    let mut target = Target::start("vectors");
+    if target.command("cpu").number("able") == 0 {
+        skip(test, "this CPU lacks FMA or AVX");
+        return;
+    }
+    let arguments = ["--count", "vector_fnmadd", "--count", "vector_less"];
+    let finished = watch(&mut target, folder.path(), &arguments, |target| {
+        assert_eq!(target.command("fnmadd 1000").number("right"), 1000);
+        assert_eq!(target.command("less 1000").number("right"), 1000);
+    });
+    // Their other instruction is a ret, which can be probed.
+    assert_eq!(finished.hits("vector_fnmadd"), 1000);
+    assert_eq!(finished.hits("vector_less"), 1000);
+}
+
+#[test]
+fn vector_functions_survive_the_default_run() {
+    let test = "vector_functions_survive_the_default_run";
+    let Some(folder) = start(test) else { return };
+    let mut target = Target::start("vectors");
+    if target.command("cpu").number("able") == 0 {
+        skip(test, "this CPU lacks FMA or AVX");
+        return;
+    }
+    let agent = Agent::start_plain(target.pid(), folder.path(), &["--duration", "5s"]);
+    // `run` is answered after the agent has ended.
+    target.send("run 12000");
+    let finished = agent.finish();
+    let reply = target.receive("run");
+    assert!(reply.number("calls") > 0 && reply.number("right") == reply.number("calls"), "{reply:?}");
+    assert!(target.is_alive(), "the target died; {}", finished.messages);
+    target.assert_text_original();
+    let rows = &finished.report().rows;
+    assert!(rows.iter().any(|row| row.name == "vector_fnmadd"), "{}", finished.messages);
 }
 
 #[test]

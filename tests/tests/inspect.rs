@@ -4,7 +4,7 @@
 use expect_test::expect;
 use profiler_core::class::{ClassId, SiteClass};
 use profiler_tests::support::{Target, kernel_or_skip};
-use profiler_user::inspect::{Function, InspectError, Inspection, Pattern, Refusal};
+use profiler_user::inspect::{Function, InspectError, Inspection, KernelRules, Module, Pattern, Refusal};
 use profiler_user::prober::{AttachGroup, ClassControl, ClassKind, Kernel, KernelOptions, LinkKind, Site};
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsRawFd;
@@ -55,6 +55,18 @@ fn every_entry_gets_its_cheapest_site() {
     assert_eq!(exits.iter().map(|e| e.return_slot).collect::<Vec<_>>(), [Some(1), Some(0)]);
     let tail = inspection.sites(&function(&inspection, "exits_tail_jump")).exits.unwrap();
     assert_eq!(tail.iter().map(|e| e.class).collect::<Vec<_>>(), [SiteClass::Branch]);
+}
+
+#[test]
+fn functions_with_a_restartable_sequence_are_refused() {
+    let module = Module::offline(&profiler_tests::program("libsequence.so")).unwrap();
+    let sites = |name: &str| {
+        let function = module.functions(0).into_iter().find(|f| f.symbol == name).unwrap();
+        Inspection::sites_offline(&module, &function, KernelRules::for_version(6, 18))
+    };
+    // push, lea and mov stand before it.
+    assert_eq!(sites("sequence_add").trace, Err(Refusal::RestartableSequence(11)));
+    assert_eq!(sites("sequence_none").trace, Ok(()));
 }
 
 /// The kernel attaches to files: a breakpoint for each name would count every hit twice.

@@ -1,10 +1,11 @@
-//! The project's own commands: `cargo xtask build-ebpf | test | lint | ci | demo | bench | field | vm`.
+//! The project's own commands: `cargo xtask build-ebpf | test | lint | ci | demo | bench | conformance | field | vm`.
 //!
 //! What CI runs is what a developer runs. Everything is built as the caller; only the agent, the test binaries and the
 //! package manager go through sudo, and each such command is printed before it runs.
 
 mod apt;
 mod bench;
+mod conformance;
 mod demo;
 mod ebpf;
 mod field;
@@ -44,6 +45,8 @@ enum Command {
     Vm(vm::Options),
     /// Watch real programs under load, judge by their own results, and write docs/field.md
     Field(field::Options),
+    /// Prove instruction forms on this kernel and write the table of those that may be probed (4 minutes)
+    Conformance(conformance::Options),
 }
 
 fn run(command: Command) -> anyhow::Result<()> {
@@ -61,6 +64,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Bench(options) => bench::run(&options),
         Command::Vm(options) => vm::run(&options),
         Command::Field(options) => field::run(&options),
+        Command::Conformance(options) => conformance::run(&options),
     }
 }
 

@@ -82,23 +82,11 @@ pub(super) fn default_dir() -> Option<PathBuf> {
 /// Why what is there is not believed, in words.
 pub(super) fn load(dir: &Path, key: &Key) -> Result<Option<CostModel>, String> {
     let refuse = |why: &str| Err(format!("ignored the stored prices in {}: {why}", dir.display()));
-    let handle = match open_dir(dir) {
-        Ok(handle) => handle,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return refuse(&error.to_string()),
+    let text = match read(dir, &key.file_name()) {
+        Ok(Some(text)) => text,
+        Ok(None) => return Ok(None),
+        Err(why) => return refuse(&why),
     };
-    let file = match open_at(&handle, &key.file_name(), libc::O_RDONLY, 0) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return refuse(&error.to_string()),
-    };
-    if let Err(error) = trusted(&file, libc::S_IFREG) {
-        return refuse(&error.to_string());
-    }
-    let mut text = String::new();
-    if file.take(MAX_BYTES).read_to_string(&mut text).is_err() {
-        return refuse("not readable as text");
-    }
     let stored: Stored = match serde_json::from_str(&text) {
         Ok(stored) => stored,
         Err(error) => return refuse(&format!("damaged ({error})")),
@@ -112,18 +100,48 @@ pub(super) fn load(dir: &Path, key: &Key) -> Result<Option<CostModel>, String> {
     Ok(Some(stored.model))
 }
 
+/// A file of the directory that only we can have written. `Ok(None)`: there is none.
+///
+/// # Errors
+/// Why it is not believed, in words.
+pub(super) fn read(dir: &Path, name: &CStr) -> Result<Option<String>, String> {
+    let handle = match open_dir(dir) {
+        Ok(handle) => handle,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    };
+    let file = match open_at(&handle, name, libc::O_RDONLY, 0) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    };
+    trusted(&file, libc::S_IFREG).map_err(|error| error.to_string())?;
+    let mut text = String::new();
+    match file.take(MAX_BYTES).read_to_string(&mut text) {
+        Ok(_) => Ok(Some(text)),
+        Err(_) => Err("not readable as text".to_owned()),
+    }
+}
+
 /// Store the prices.
 ///
 /// # Errors
 /// The directory cannot be made or is not ours alone, or the disk is full.
 pub(super) fn store(dir: &Path, key: &Key, model: &CostModel) -> io::Result<()> {
+    let stored = Stored { key: key.clone(), model: model.clone() };
+    write(dir, &key.file_name(), &serde_json::to_vec_pretty(&stored).map_err(io::Error::other)?)
+}
+
+/// Replaces a file of the directory, which is made if need be.
+///
+/// # Errors
+/// The directory cannot be made or is not ours alone, or the disk is full.
+pub(super) fn write(dir: &Path, name: &CStr, text: &[u8]) -> io::Result<()> {
     match std::fs::DirBuilder::new().recursive(true).mode(0o755).create(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
     let handle = open_dir(dir)?;
-    let stored = Stored { key: key.clone(), model: model.clone() };
-    let text = serde_json::to_vec_pretty(&stored).map_err(io::Error::other)?;
     // OK because a number holds no NUL.
     let temporary = CString::new(format!(".calibration-{}", std::process::id())).unwrap_or_default();
     let unlink = || {
@@ -133,10 +151,10 @@ pub(super) fn store(dir: &Path, key: &Key, model: &CostModel) -> io::Result<()> 
     // A leftover of a process that had our number.
     unlink();
     let mut file = open_at(&handle, &temporary, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL, 0o644)?;
-    let written = file.write_all(&text).and_then(|()| {
-        let (dir, to) = (handle.as_raw_fd(), key.file_name());
+    let written = file.write_all(text).and_then(|()| {
+        let dir = handle.as_raw_fd();
         // SAFETY: the directory is open, both names end in NUL.
-        match unsafe { libc::renameat(dir, temporary.as_ptr(), dir, to.as_ptr()) } {
+        match unsafe { libc::renameat(dir, temporary.as_ptr(), dir, name.as_ptr()) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }

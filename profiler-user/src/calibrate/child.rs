@@ -10,11 +10,13 @@
 //! | `syscalls CALLS` | CPU ns per system call |
 //! | `gaps MS` | `ELAPSED SUM MAX`: interruptions seen by a loop that reads the clock |
 //! | `pingpong ROUNDS` | CPU ns per context switch between the two threads on one CPU |
+//! | `forms PID CODE RESULTS CELLS STATES WATCH`, `forms-probed …` | `done`: see [`crate::conformance`] |
 //! | `fade ROW COLUMN MS LIMIT_NS` | when calls last took longer than the limit; ends 1 ms after they got fast |
 //!
 //! It ends with its parent, or when the socket is closed.
 
 use super::code::{self, Probed, ROW_OFF};
+use crate::conformance::{Forms, Order};
 use profiler_core::class::SiteClass;
 use std::hint::black_box;
 use std::io::{self, BufRead, BufReader, Write};
@@ -44,6 +46,7 @@ pub fn child_main() -> io::Result<()> {
     let socket = UnixStream::from(unsafe { OwnedFd::from_raw_fd(0) });
     let mut out = socket.try_clone()?;
     let partner = Partner::start()?;
+    let mut forms = Forms::default();
     // SAFETY: gettid has no arguments and cannot fail.
     writeln!(out, "ready {} {}", unsafe { libc::gettid() }, partner.tid)?;
     for line in BufReader::new(socket).lines() {
@@ -68,6 +71,18 @@ pub fn child_main() -> io::Result<()> {
             ("gaps", [ms]) => deep_gaps(ms * 1_000_000),
             ("pingpong", [rounds]) => partner.ping_pong(*rounds)?.to_string(),
             ("fade", [row, column, ms, limit]) => fade(probed(*row, *column), ms * 1_000_000, *limit),
+            ("forms" | "forms-probed", &[parent, code, results, cells, states, watch]) => {
+                let order = Order {
+                    probed: order == "forms-probed",
+                    parent,
+                    code,
+                    results,
+                    cells: usize::try_from(cells).unwrap_or(0),
+                    states: usize::try_from(states).unwrap_or(0),
+                    watch_steps: watch != 0,
+                };
+                forms.obey(order).map_or_else(|error| format!("failed: {error}"), |()| "done".to_owned())
+            }
             _ => format!("unknown order '{line}'"),
         };
         writeln!(out, "{answer}")?;

@@ -101,7 +101,7 @@ unsafe extern "C" {
 
 /// A function of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Probed {
+pub(crate) struct Probed {
     pub row: usize,
     pub site: SiteClass,
 }

@@ -13,14 +13,18 @@
 mod cache;
 mod child;
 mod code;
+mod forms;
 mod hits;
 mod samples;
 mod tracepoint;
 mod worker;
 
 pub use child::child_main;
+pub use forms::{FormsHere, known_rules};
 pub use worker::ChildCommand;
+pub(crate) use worker::Worker;
 
+use crate::inspect::KernelRules;
 use crate::prober::{AttachError, Kernel, KernelError, KernelOptions, SampleError};
 use profiler_core::class::{ClassId, Tier};
 use profiler_core::cost::{CostModel, Price};
@@ -85,6 +89,8 @@ pub enum CalibrateError {
 pub struct CalibrateOptions {
     /// Measure even if this boot's prices are stored.
     pub refresh: bool,
+    /// Run the accepted instruction forms again, even on the kernel that they were proven on.
+    pub prove_forms: bool,
     /// How the child is started.
     pub child: ChildCommand,
     /// Directory of the stored prices instead of `/var/cache/tithe` or the user's cache directory.
@@ -98,6 +104,10 @@ pub struct Calibration {
     pub model: CostModel,
     /// How long measuring took; `None` if they were stored.
     pub took: Option<Duration>,
+    /// Which instructions may be probed on this kernel, and what it does with them.
+    pub rules: KernelRules,
+    /// How long running the accepted forms again took; `None` if that was not needed.
+    pub forms_took: Option<Duration>,
     /// What the user should know: a stored file that was ignored, a price that was not measured.
     pub notes: Vec<String>,
 }
@@ -113,9 +123,11 @@ pub fn load_or_run(tier: Tier, options: &CalibrateOptions) -> Result<Calibration
     let key = cache::Key::here(tier).map_err(CalibrateError::Boot)?;
     let dir = options.cache_dir.clone().or_else(cache::default_dir);
     let mut notes = Vec::new();
+    let (rules, forms_took) =
+        forms::rules(tier, options.prove_forms, &options.child, dir.as_deref(), &mut notes)?;
     if let Some(dir) = dir.as_ref().filter(|_| !options.refresh) {
         match cache::load(dir, &key) {
-            Ok(Some(model)) => return Ok(Calibration { model, took: None, notes }),
+            Ok(Some(model)) => return Ok(Calibration { model, took: None, rules, forms_took, notes }),
             Ok(None) => {}
             Err(note) => notes.push(note),
         }
@@ -128,7 +140,7 @@ pub fn load_or_run(tier: Tier, options: &CalibrateOptions) -> Result<Calibration
     {
         notes.push(format!("cannot store the prices in {}: {error}", dir.display()));
     }
-    Ok(Calibration { model, took, notes })
+    Ok(Calibration { model, took, rules, forms_took, notes })
 }
 
 /// Measure everything, with maps of our own that are as small as they can be.

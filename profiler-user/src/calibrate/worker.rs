@@ -35,7 +35,7 @@ impl Default for ChildCommand {
 
 /// The running child. Dropping it ends and collects it.
 #[derive(Debug)]
-pub(super) struct Worker {
+pub(crate) struct Worker {
     child: Child,
     socket: BufReader<UnixStream>,
     /// Its two threads.
@@ -105,6 +105,15 @@ impl Worker {
         Ok(Gaps { elapsed_ns, sum_ns, longest_ns })
     }
 
+    /// Give an order that is answered with "done".
+    pub fn order(&mut self, order: &str) -> Result<(), CalibrateError> {
+        self.send(order)?;
+        match self.read()? {
+            line if line == "done" => Ok(()),
+            line => Err(CalibrateError::Answer(line)),
+        }
+    }
+
     /// Begin a `fade` order; its answer is read by [`Worker::fade_answer`].
     pub fn begin_fade(&mut self, probed: Probed, ms: u64, limit_ns: f64) -> Result<(), CalibrateError> {
         self.send(&format!("fade {} {} {ms} {limit_ns:.0}", probed.row, probed.column()))
@@ -151,7 +160,7 @@ impl Drop for Worker {
 
 /// Interruptions that a loop saw.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Gaps {
+pub(crate) struct Gaps {
     /// Time that the loop or an interruption had the CPU.
     pub elapsed_ns: f64,
     /// Of that, interruptions.

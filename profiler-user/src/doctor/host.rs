@@ -1,6 +1,8 @@
 //! The machine: kernel, capabilities, limits.
 
 use super::{Requirement, Verdict};
+use crate::calibrate::{FormsHere, known_rules};
+use crate::inspect::forms::header;
 use crate::inspect::host::kernel_version;
 use serde::Serialize;
 use std::fs;
@@ -28,6 +30,7 @@ pub fn check_host(tier: Option<&str>) -> HostReport {
     let capabilities = effective_capabilities();
     let mut requirements = vec![machine(), kernel(), tier_of(tier)];
     requirements.extend(capability_checks(capabilities));
+    requirements.push(forms());
     requirements.extend([
         lockdown(),
         btf(),
@@ -138,6 +141,47 @@ pub(super) fn thread_descriptors_are(there: bool) -> Requirement {
         Verdict::Limited,
         "only those of a process's first thread are known; the others count as lost; use Linux 6.9 or later",
     )
+}
+
+/// Instructions that may be probed.
+fn forms() -> Requirement {
+    let (rules, here) = known_rules();
+    let dropped: Vec<String> = rules.forms.dropped().iter().map(ToString::to_string).collect();
+    forms_of(rules.forms.len(), here, &dropped, header("kernel").unwrap_or("another kernel"))
+}
+
+/// How many forms that differ here are named.
+const NAMED: usize = 10;
+
+pub(super) fn forms_of(accepted: usize, here: FormsHere, dropped: &[String], proven_on: &str) -> Requirement {
+    let of = |found: String| {
+        requirement("instruction forms", found, "probing only what does the same under a probe")
+    };
+    match here {
+        FormsHere::Proven => of(format!("{accepted}, proven on this kernel")),
+        FormsHere::RunAgain if dropped.is_empty() => {
+            of(format!("{accepted}, run again on this kernel: all agree"))
+        }
+        FormsHere::RunAgain => {
+            let named = dropped.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+            let more = if dropped.len() > NAMED { ", and more" } else { "" };
+            of(format!(
+                "{accepted}, run again on this kernel; {} differ and are not probed: {named}{more}",
+                dropped.len()
+            ))
+            .unless(
+                false,
+                Verdict::Limited,
+                "functions that begin with those have a site further on, or none",
+            )
+        }
+        FormsHere::Unknown => of(format!("{accepted}, proven on {proven_on}, not yet run on this kernel"))
+            .unless(
+                false,
+                Verdict::Limited,
+                "`sudo tithe calibrate` runs them here; the first `tithe record` does it, too",
+            ),
+    }
 }
 
 /// Bits of `CapEff` (include/uapi/linux/capability.h).

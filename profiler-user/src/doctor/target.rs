@@ -95,7 +95,8 @@ impl TargetReport {
 /// # Errors
 /// As [`Inspection::of`].
 pub fn check_target(pid: i32) -> Result<TargetReport, InspectError> {
-    let inspection = Inspection::of(pid)?;
+    let mut inspection = Inspection::of(pid)?;
+    inspection.use_rules(crate::calibrate::known_rules().0);
     let status = inspection.status();
     let runtime = inspection.runtime();
     let return_links = inspection.return_links();

@@ -43,6 +43,11 @@ pub enum Refusal {
     /// Half of another function.
     #[error("it is the cold part of another function, entered by jumps; trace that function")]
     ColdPart,
+    /// It holds a restartable sequence.
+    #[error(
+        "a restartable sequence (rseq) begins in it at +{0:#x}: the kernel would not restart it while it steps"
+    )]
+    RestartableSequence(u64),
     /// No usable instruction.
     #[error("no instruction can carry a breakpoint: {0}")]
     NoSite(String),

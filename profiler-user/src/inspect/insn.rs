@@ -1,17 +1,15 @@
-//! What the kernel does with the instruction under a breakpoint: emulate it, single-step it, or refuse it.
+//! What the kernel does with the instruction under a breakpoint: emulate it, single-step it, or nothing that is proven.
 //!
-//! A copy of the rules of `arch/x86/kernel/uprobes.c` (`uprobe_init_insn`, `branch_setup_xol_ops`,
-//! `push_setup_xol_ops`), because the price of a site must be known before it is attached and because a refused
-//! instruction is noticed by the kernel only when the process already runs. Where kernels differ, the stricter
-//! rule holds. It also refuses three kinds that the kernel accepts and gets wrong:
-//! - VEX instructions whose opcode byte is that of a jump, call or nop (`vpor`, `vzeroupper`, `vpshufd`): the kernel
-//!   looks at the byte only and emulates a *jump* (seen on Linux 6.18: `vzeroupper` at emulated price);
-//! - repeated string instructions: the single step ends after one repetition, so one call gives many hits;
-//! - stack-segment loads, like the kernel.
+//! Whether an instruction may be probed at all is looked up in the table of proven forms ([`super::forms`]). Its price
+//! must be known before it is attached: that follows the rules of `arch/x86/kernel/uprobes.c`
+//! (`branch_setup_xol_ops`, `push_setup_xol_ops`); where kernels differ, the stricter rule holds.
 //!
-//! Input: the bytes of one instruction, as decoded by iced-x86. Does not decode operands itself.
+//! Input: the bytes of one instruction.
 
+use super::forms::{AllowList, Decoded, Form, NoForm};
+use iced_x86::{FlowControl, Mnemonic};
 use profiler_core::class::SiteClass;
+use std::fmt;
 
 /// What the kernel that we run on emulates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +18,10 @@ pub struct KernelRules {
     pub long_nops: bool,
     /// Five-byte nops may be replaced by a call (optimised uprobes, 6.18).
     pub nop5: bool,
+    /// Calls may be probed: not where the process has a shadow stack, which a call made by the kernel does not reach.
+    pub calls: bool,
+    /// What may be probed at all.
+    pub forms: &'static AllowList,
 }
 
 impl KernelRules {
@@ -27,7 +29,7 @@ impl KernelRules {
     #[must_use]
     pub fn for_version(major: u32, minor: u32) -> Self {
         let new = (major, minor) >= (6, 18);
-        Self { long_nops: new, nop5: new }
+        Self { long_nops: new, nop5: new, calls: true, forms: AllowList::proven() }
     }
 
     /// The rules of the running kernel.
@@ -44,53 +46,79 @@ pub enum Treatment {
     /// It can be probed, at the price of this class.
     Probe(SiteClass),
     /// It must not be probed, and why.
-    Refused(&'static str),
+    Refused(Unproven),
+}
+
+/// Why an instruction must not be probed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Unproven {
+    /// It has no form that could be looked up.
+    NoForm(NoForm),
+    /// Its form is not in the table.
+    NotInTable(Form),
+    /// Its form is in the table, and differed when it was run on this kernel.
+    DiffersHere(Form),
+    /// A call in a process with a shadow stack.
+    ShadowStack,
+    /// Kernels before long nops were emulated refuse it.
+    OldKernel,
+}
+
+impl fmt::Display for Unproven {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoForm(NoForm::Invalid) => f.write_str("not an instruction"),
+            Self::NoForm(NoForm::RefusedPrefix) => {
+                f.write_str("the kernel refuses es, cs, ss, ds and lock prefixes")
+            }
+            Self::NoForm(NoForm::OddPrefixes) => f.write_str("its prefixes repeat or contradict each other"),
+            Self::NotInTable(form) => write!(f, "{form} is not proven to survive a probe"),
+            Self::DiffersHere(form) => write!(f, "{form} has another result under a probe on this kernel"),
+            Self::ShadowStack => {
+                f.write_str("the process has a shadow stack, which a probed call would leave wrong")
+            }
+            Self::OldKernel => f.write_str("older kernels refuse nops with a 66 prefix"),
+        }
+    }
 }
 
 /// Judges one instruction, standing at `vaddr` (a five-byte nop across a page end is not optimised).
 #[must_use]
 pub fn treatment(bytes: &[u8], vaddr: u64, rules: KernelRules) -> Treatment {
     use Treatment::{Probe, Refused};
-    let Some(parts) = Parts::of(bytes) else { return Refused("not an instruction") };
-    if parts.bad_prefix {
-        return Refused("the kernel refuses es, cs, ss, ds and lock prefixes");
+    let decoded = match Decoded::of(bytes, vaddr) {
+        Ok(decoded) => decoded,
+        Err(why) => return Refused(Unproven::NoForm(why)),
+    };
+    let (form, encoding) = (decoded.form, decoded.encoding);
+    if !rules.forms.contains(form) {
+        return Refused(if rules.forms.dropped().contains(&form) {
+            Unproven::DiffersHere(form)
+        } else {
+            Unproven::NotInTable(form)
+        });
     }
-    if parts.vex {
-        // Jcc 70-7f, call e8, jmp e9 eb, nop 90: the kernel would emulate those instead.
-        return match parts.opcode {
-            0x70..=0x7f | 0x90 | 0xe8 | 0xe9 | 0xeb => {
-                Refused("the kernel mistakes this vector instruction for a branch or nop")
-            }
-            op if GOOD_1.contains(op) => Probe(SiteClass::Stepped),
-            _ => Refused("the kernel refuses this vector instruction"),
-        };
+    let call = matches!(decoded.insn.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
+    if call && !rules.calls {
+        return Refused(Unproven::ShadowStack);
     }
-    match (parts.two_byte, parts.opcode) {
-        (false, 0x90) if parts.rex & 1 == 0 => nop(bytes, vaddr, rules, bytes.len() == 1),
-        // 0f 1f /0 with a memory operand: the form that compilers emit, and the only one that is emulated.
-        (true, 0x1f) if parts.modrm & 0x38 == 0 && parts.modrm < 0xc0 => nop(bytes, vaddr, rules, false),
-        (false, 0xeb | 0xe9 | 0xe8 | 0x70..=0x7f) | (true, 0x80..=0x8f) => {
-            if parts.operand_size {
-                Refused("the kernel refuses branches with a 66 prefix")
-            } else {
-                Probe(SiteClass::Branch)
-            }
+    let modrm = bytes.get(encoding.modrm_at).copied().unwrap_or(0);
+    // Whatever its prefixes: it is optimised, and the red zone is overwritten.
+    if bytes.len() == 5 && matches!(decoded.insn.mnemonic(), Mnemonic::Nop | Mnemonic::Pause) && rules.nop5 {
+        return nop(bytes, vaddr, rules, false);
+    }
+    match (encoding.legacy(), encoding.map, encoding.opcode) {
+        // With REX.B it is an exchange.
+        (true, 0, 0x90) if decoded.insn.mnemonic() != Mnemonic::Xchg => {
+            nop(bytes, vaddr, rules, bytes.len() == 1)
         }
-        (false, 0x50..=0x57) if bytes.len() == 1 || bytes.len() == 2 && parts.rex == 0x41 => {
+        // 0f 1f /0 with a memory operand: the form that compilers emit, and the only one that is emulated.
+        (true, 1, 0x1f) if modrm & 0x38 == 0 && modrm < 0xc0 => nop(bytes, vaddr, rules, false),
+        (true, 0, 0xeb | 0xe9 | 0xe8 | 0x70..=0x7f) | (true, 1, 0x80..=0x8f) => Probe(SiteClass::Branch),
+        (true, 0, 0x50..=0x57) if bytes.len() == 1 || bytes.len() == 2 && bytes[0] == 0x41 => {
             Probe(SiteClass::Push)
         }
-        // mov ss and pop ss mask exceptions (`insn_masking_exception`).
-        (false, 0x8e | 0x17) => Refused("the kernel refuses loads of segment registers"),
-        (true, 0xb2) => Refused("the kernel refuses loads of segment registers"),
-        // ins/outs are no user code; movs, cmps, stos, lods, scas with a repeat prefix.
-        (false, 0xa4..=0xa7 | 0xaa..=0xaf) if parts.repeat => {
-            Refused("a repeated string instruction would count every repetition")
-        }
-        // xbegin aborts under a breakpoint; single-stepping it never commits.
-        (false, 0xc7) if parts.modrm == 0xf8 => Refused("a breakpoint aborts the transaction"),
-        (false, op) if GOOD_1.contains(op) => Probe(SiteClass::Stepped),
-        (true, op) if GOOD_2.contains(op) => Probe(SiteClass::Stepped),
-        _ => Refused("the kernel refuses this instruction"),
+        _ => Probe(SiteClass::Stepped),
     }
 }
 
@@ -103,136 +131,22 @@ fn nop(bytes: &[u8], vaddr: u64, rules: KernelRules, single: bool) -> Treatment 
     } else if rules.long_nops {
         SiteClass::Nop
     } else if bytes == [0x66, 0x90] {
-        return Treatment::Refused("older kernels refuse nops with a 66 prefix");
+        return Treatment::Refused(Unproven::OldKernel);
     } else {
         SiteClass::Stepped
     })
 }
 
-/// The parts of an instruction that the kernel's rules look at.
-struct Parts {
-    bad_prefix: bool,
-    operand_size: bool,
-    repeat: bool,
-    rex: u8,
-    vex: bool,
-    two_byte: bool,
-    opcode: u8,
-    modrm: u8,
-}
-
-impl Parts {
-    fn of(bytes: &[u8]) -> Option<Self> {
-        let mut parts = Self {
-            bad_prefix: false,
-            operand_size: false,
-            repeat: false,
-            rex: 0,
-            vex: false,
-            two_byte: false,
-            opcode: 0,
-            modrm: 0,
-        };
-        let mut i = 0;
-        loop {
-            match *bytes.get(i)? {
-                0x26 | 0x2e | 0x36 | 0x3e | 0xf0 => parts.bad_prefix = true,
-                0x66 => parts.operand_size = true,
-                0xf2 | 0xf3 => parts.repeat = true,
-                0x64 | 0x65 | 0x67 => {}
-                _ => break,
-            }
-            i += 1;
-        }
-        if let rex @ 0x40..=0x4f = *bytes.get(i)? {
-            parts.rex = rex;
-            i += 1;
-        }
-        match *bytes.get(i)? {
-            0xc5 => i += 2,
-            0xc4 => i += 3,
-            // EVEX, and XOP where the map field says so (8f /0 is pop).
-            0x62 => i += 4,
-            0x8f if bytes.get(i + 1)? & 0x1f >= 8 => i += 3,
-            0x0f => {
-                parts.two_byte = true;
-                i += 1;
-                parts.opcode = *bytes.get(i)?;
-                parts.modrm = bytes.get(i + 1).copied().unwrap_or(0);
-                return Some(parts);
-            }
-            opcode => {
-                parts.opcode = opcode;
-                parts.modrm = bytes.get(i + 1).copied().unwrap_or(0);
-                return Some(parts);
-            }
-        }
-        parts.vex = true;
-        parts.opcode = *bytes.get(i)?;
-        Some(parts)
-    }
-}
-
-/// A set of opcode bytes.
-struct Opcodes([u16; 16]);
-
-impl Opcodes {
-    const fn contains(&self, opcode: u8) -> bool {
-        // Row = high nibble; bit 15 is column 0, so that rows read like the manual's table.
-        self.0[(opcode >> 4) as usize] >> (15 - (opcode & 15)) & 1 == 1
-    }
-}
-
-/// `good_insns_64`: one-byte opcodes that may be probed in 64-bit code.
-const GOOD_1: Opcodes = Opcodes([
-    0b1111_1100_1111_1101, // 00: no push/pop of segment registers; 0f is the escape byte
-    0b1111_1100_1111_1100, // 10
-    0b1111_1110_1111_1110, // 20: no daa, das
-    0b1111_1110_1111_1110, // 30: no aaa, aas
-    0xffff,                // 40: REX
-    0xffff,                // 50
-    0b0001_1111_1111_0000, // 60: no pusha, popa, EVEX, ins, outs
-    0xffff,                // 70
-    0b1101_1111_1111_1111, // 80: no 82
-    0b1111_1111_1101_1111, // 90: no far call, no wait
-    0xffff,                // a0
-    0xffff,                // b0
-    0b1111_1111_1111_0000, // c0: no int3, int, into, iret
-    0b1111_0001_1111_1111, // d0: no aam, aad, salc
-    0b1111_0000_1101_0000, // e0: no in, out, far jmp
-    0b1011_0111_1100_1111, // f0: no int1, hlt, cli, sti
-]);
-
-/// `good_2byte_insns`: opcodes after 0f that may be probed. (Linux accepts the others too, since `0f` itself is in the
-/// table above; single-stepping a `syscall` or `ud2` is nothing to rely on, so they stay out.)
-const GOOD_2: Opcodes = Opcodes([
-    0b0011_1000_0010_1111, // 00: no system instructions, syscall, ud2
-    0xffff,                // 10
-    0xffff,                // 20
-    0b0111_0010_1111_1111, // 30: no wrmsr, sysenter, sysexit, getsec
-    0xffff,                // 40
-    0xffff,                // 50
-    0xffff,                // 60
-    0b1111_1111_0011_1111, // 70: no vmread, vmwrite
-    0xffff,                // 80
-    0xffff,                // 90
-    0b1111_1111_1111_1101, // a0: no group 15
-    0xffff,                // b0
-    0xffff,                // c0
-    0xffff,                // d0
-    0xffff,                // e0
-    0xffff,                // f0
-]);
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const NEW: KernelRules = KernelRules { long_nops: true, nop5: true };
-    const OLD: KernelRules = KernelRules { long_nops: false, nop5: false };
+    fn rules(new: bool) -> KernelRules {
+        KernelRules { long_nops: new, nop5: new, calls: true, forms: AllowList::proven() }
+    }
 
     fn class(bytes: &[u8]) -> Option<SiteClass> {
-        match treatment(bytes, 0x1000, NEW) {
+        match treatment(bytes, 0x1000, rules(true)) {
             Treatment::Probe(class) => Some(class),
             Treatment::Refused(_) => None,
         }
@@ -290,12 +204,48 @@ mod tests {
     }
 
     #[test]
+    fn no_call_is_probed_where_there_is_a_shadow_stack() {
+        let shadow = KernelRules { calls: false, ..rules(true) };
+        let calls: [&[u8]; 3] = [&[0xe8, 0, 0, 0, 0], &[0xff, 0xd0], &[0xff, 0x15, 0, 0, 0, 0]];
+        for bytes in calls {
+            assert!(matches!(treatment(bytes, 0x1000, rules(true)), Treatment::Probe(_)), "{bytes:x?}");
+            assert_eq!(
+                treatment(bytes, 0x1000, shadow),
+                Treatment::Refused(Unproven::ShadowStack),
+                "{bytes:x?}"
+            );
+        }
+        let others: [&[u8]; 3] = [&[0xe9, 0, 0, 0, 0], &[0xff, 0xe0], &[0xc3]];
+        for bytes in others {
+            assert!(matches!(treatment(bytes, 0x1000, shadow), Treatment::Probe(_)), "{bytes:x?}");
+        }
+    }
+
+    /// The kernel reads a vector opcode byte as a legacy one: 9d as popf, c2 as ret.
+    #[test]
+    fn what_is_not_proven_is_refused_by_name() {
+        for (bytes, name) in [
+            (&[0xc4, 0xe2, 0xf1, 0x9d, 0xc2][..], "VEX_Vfnmadd132sd"),
+            (&[0xc5, 0xf8, 0xc2, 0xc1, 0x11], "VEX_Vcmpps"),
+            (&[0x9d], "Popfq"),
+            (&[0x9c], "Pushfq"),
+        ] {
+            let Treatment::Refused(why) = treatment(bytes, 0x1000, rules(true)) else { panic!("{bytes:x?}") };
+            assert!(why.to_string().starts_with(name), "{why}");
+        }
+        // What was proven elsewhere and differs here says so.
+        let form = Form::of(&[0x31, 0xc9]).unwrap();
+        let less = KernelRules { forms: AllowList::without([form]), ..rules(true) };
+        assert_eq!(treatment(&[0x31, 0xd2], 0, less), Treatment::Refused(Unproven::DiffersHere(form)));
+    }
+
+    #[test]
     fn older_kernels_step_long_nops() {
         let nop5 = [0x0f, 0x1f, 0x44, 0x00, 0x00];
-        assert_eq!(treatment(&nop5, 0, OLD), Treatment::Probe(SiteClass::Stepped));
-        assert!(matches!(treatment(&[0x66, 0x90], 0, OLD), Treatment::Refused(_)));
-        assert_eq!(treatment(&[0x90], 0, OLD), Treatment::Probe(SiteClass::Nop));
+        assert_eq!(treatment(&nop5, 0, rules(false)), Treatment::Probe(SiteClass::Stepped));
+        assert!(matches!(treatment(&[0x66, 0x90], 0, rules(false)), Treatment::Refused(_)));
+        assert_eq!(treatment(&[0x90], 0, rules(false)), Treatment::Probe(SiteClass::Nop));
         // Across a page end the kernel keeps the breakpoint.
-        assert_eq!(treatment(&nop5, 0x1ffd, NEW), Treatment::Probe(SiteClass::Nop));
+        assert_eq!(treatment(&nop5, 0x1ffd, rules(true)), Treatment::Probe(SiteClass::Nop));
     }
 }

@@ -27,6 +27,7 @@ mod elf;
 mod error;
 mod exits;
 mod flow;
+pub mod forms;
 pub mod host;
 mod ifunc;
 mod insn;
@@ -52,7 +53,7 @@ mod verify;
 pub use choice::{Reason, Refusal, Site, SiteChoice};
 pub use elf::{ElfInfo, Section, Segment};
 pub use error::InspectError;
-pub use insn::{KernelRules, Treatment, treatment};
+pub use insn::{KernelRules, Treatment, Unproven, treatment};
 pub use maps::{Backing, Mapping};
 pub use module::Module;
 pub use pattern::{Pattern, PatternError};
@@ -97,10 +98,10 @@ impl Inspection {
         Ok(Self {
             pid,
             exe,
-            status,
             maps,
             modules,
-            rules: KernelRules::host(),
+            rules: KernelRules { calls: !status.shadow_stack, ..KernelRules::host() },
+            status,
             stacks: Mutex::new(stacks),
             verdicts: Mutex::default(),
             return_links: OnceLock::new(),
@@ -144,6 +145,11 @@ impl Inspection {
         self.rules
     }
 
+    /// Takes the rules that calibration found on this kernel. Before any site is chosen.
+    pub fn use_rules(&mut self, rules: KernelRules) {
+        self.rules = KernelRules { calls: self.rules.calls, ..rules };
+    }
+
     /// Looks at the mappings again; true if modules came or went (`dlopen`, `dlclose`). Return links must then be
     /// asked for again; what is known of a module that stays is kept.
     ///
@@ -165,6 +171,7 @@ impl Inspection {
         self.modules.append(&mut Module::of_files(self.pid, files));
         let alive = return_links::tasks(self.pid);
         self.stacks().remap(self.pid, &self.maps, |tid| alive.contains(&tid));
+        self.rules.calls &= !self.status.shadow_stack;
         // Stacks and seccomp filters may have changed even if the modules have not.
         self.return_links = OnceLock::new();
         self.ifuncs = OnceLock::new();

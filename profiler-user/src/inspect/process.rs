@@ -23,6 +23,8 @@ pub struct Status {
     pub tracer: i32,
     /// `Seccomp`: 0 off, 1 strict, 2 filter.
     pub seccomp: u32,
+    /// `x86_Thread_features` names `shstk`: returns are checked against a second stack that only the CPU writes.
+    pub shadow_stack: bool,
     /// `Threads`.
     pub threads: usize,
     /// `NSpid`: its ids in each nested PID namespace, outermost first.
@@ -50,6 +52,7 @@ impl Status {
             uid: field("Uid").split_whitespace().nth(1).and_then(|u| u.parse().ok()).unwrap_or(0),
             tracer: number("TracerPid"),
             seccomp: field("Seccomp").parse().unwrap_or(0),
+            shadow_stack: field("x86_Thread_features").split_whitespace().any(|f| f == "shstk"),
             threads: field("Threads").parse().unwrap_or(0),
             ns_pids: field("NSpid").split_whitespace().filter_map(|n| n.parse().ok()).collect(),
             // Linux 6.10 states it; before, a live process without VmSize has no memory of its own.
@@ -137,6 +140,13 @@ mod tests {
             (s.uid, s.seccomp, s.threads, s.ns_pids, s.kernel_thread),
             (1001, 2, 3, vec![12, 1], false)
         );
+        assert!(!s.shadow_stack);
+        // As Linux 6.6 prints it (`fs/proc/array.c`, `arch/x86/kernel/cpu/proc.c`).
+        let features =
+            format!("{text}x86_Thread_features:\tshstk wrss \nx86_Thread_features_locked:\tshstk \n");
+        assert!(Status::parse(&features).shadow_stack);
+        let locked = format!("{text}x86_Thread_features:\t\nx86_Thread_features_locked:\tshstk \n");
+        assert!(!Status::parse(&locked).shadow_stack);
         assert!(Status::parse("Name:\tkthreadd\nKthread:\t1\n").kernel_thread);
         assert!(Status::parse("Name:\tkthreadd\n").kernel_thread);
     }

@@ -71,7 +71,7 @@ pub(super) fn check(inspection: &Inspection) -> Result<(), Reason> {
             return Err(Reason(format!("{} is mapped ({what})", module.name)));
         }
     }
-    seccomp(inspection)?;
+    threads(inspection)?;
     for module in mapped() {
         let mut verdicts = inspection.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (module.path.clone(), module.mappings[0].inode, module.mappings[0].device);
@@ -145,21 +145,31 @@ fn is_c_library(name: &str) -> bool {
     .any(|stem| name.starts_with(stem))
 }
 
-/// From 6.11 on the return trampoline makes the system call `uretprobe`, which filters do not know.
-fn seccomp(inspection: &Inspection) -> Result<(), Reason> {
-    if super::host::kernel_version() < (6, 11) {
-        return Ok(());
+/// What single threads forbid.
+fn threads(inspection: &Inspection) -> Result<(), Reason> {
+    let kernel = super::host::kernel_version();
+    for tid in tasks(inspection.pid()) {
+        let path = format!("/proc/{}/task/{tid}/status", inspection.pid());
+        if let Ok(text) = std::fs::read_to_string(path) {
+            thread(tid, &super::process::Status::parse(&text), kernel)?;
+        }
     }
-    let filtered = tasks(inspection.pid()).into_iter().find(|tid| {
-        std::fs::read_to_string(format!("/proc/{}/task/{tid}/status", inspection.pid()))
-            .is_ok_and(|text| super::process::Status::parse(&text).seccomp != 0)
-    });
-    match filtered {
-        Some(tid) => Err(Reason(format!(
+    Ok(())
+}
+
+fn thread(tid: i32, status: &super::process::Status, kernel: (u32, u32)) -> Result<(), Reason> {
+    if status.shadow_stack {
+        return Err(Reason(format!(
+            "thread {tid} has a shadow stack: the CPU would end it at a replaced return address"
+        )));
+    }
+    // From 6.11 on the return trampoline makes the system call `uretprobe`, which filters do not know.
+    if status.seccomp != 0 && kernel >= (6, 11) {
+        return Err(Reason(format!(
             "thread {tid} has a seccomp filter, which may kill it on the uretprobe system call"
-        ))),
-        None => Ok(()),
+        )));
     }
+    Ok(())
 }
 
 /// Looks where each blocked thread's stack pointer is.
@@ -184,4 +194,20 @@ fn stack_pointer(pid: i32, tid: i32) -> Option<u64> {
     let fields: Vec<&str> = text.split_whitespace().collect();
     let sp = fields.get(fields.len().checked_sub(2)?)?;
     u64::from_str_radix(sp.strip_prefix("0x")?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::process::Status;
+    use super::thread;
+
+    #[test]
+    fn shadow_stacks_and_filters_forbid_return_links() {
+        let status = |more: &str| Status::parse(&format!("Name:\tx\nTgid:\t1\n{more}"));
+        assert!(thread(1, &status("x86_Thread_features:\t\n"), (6, 18)).is_ok());
+        let why = thread(7, &status("x86_Thread_features:\tshstk \n"), (6, 6)).unwrap_err();
+        assert!(why.0.starts_with("thread 7 has a shadow stack"), "{why}");
+        assert!(thread(1, &status("Seccomp:\t2\n"), (6, 11)).is_err());
+        assert!(thread(1, &status("Seccomp:\t2\n"), (6, 10)).is_ok());
+    }
 }

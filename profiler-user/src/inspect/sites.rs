@@ -165,7 +165,7 @@ pub(super) fn choose(module: &Module, function: &Function, rules: KernelRules) -
     }
     let iterations = body.leaders.contains(&function.vaddr);
     let (entries, limit) = entry_sites(module, function, &body, rules, iterations);
-    let trace = static_refusal(function, &entries, &limit);
+    let trace = static_refusal(function, &entries, &limit).and_then(|()| sequence(module, function, &body));
     let first = entries.first().copied().unwrap_or_else(|| site_at(function, 0, SiteClass::Stepped));
     let why = explain(&body.main, first, &limit);
     let return_link = return_link(function, &entries, iterations);
@@ -221,6 +221,18 @@ fn static_refusal(function: &Function, entries: &[Site], limit: &str) -> Result<
         return Err(Refusal::NoSite(limit.to_owned()));
     }
     Ok(())
+}
+
+/// Restartable sequences are described in `__rseq_cs` (linux/rseq.h) by where they begin: addresses inside functions that
+/// are held in data. While the kernel steps an instruction elsewhere it does not see that the thread is in one, and lets it
+/// go on after a preemption that must restart it. (One never begins at a function's start: its begin is announced before.)
+fn sequence(module: &Module, function: &Function, body: &Body) -> Result<(), Refusal> {
+    if !module.elf().is_ok_and(|elf| elf.has_section("__rseq_cs")) {
+        return Ok(());
+    }
+    let text = module.text().map_err(|why| Refusal::Unreadable(why.to_owned()))?;
+    let begin = body.regions().find_map(|region| text.all_taken(region.start + 1, region.end()).next());
+    begin.map_or(Ok(()), |at| Err(Refusal::RestartableSequence(at.wrapping_sub(function.vaddr))))
 }
 
 fn site_at(function: &Function, offset: u64, class: SiteClass) -> Site {

@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::time::Instant;
 
-const NEW: KernelRules = KernelRules { long_nops: true, nop5: true };
+fn rules() -> KernelRules {
+    KernelRules::for_version(6, 18)
+}
 
 /// Files to look at: this binary always, the others where they exist.
 fn files() -> Vec<PathBuf> {
@@ -58,7 +60,7 @@ fn shares_of_dear_and_cheap_functions() {
         let mut exit_limits: BTreeMap<String, usize> = BTreeMap::new();
         let (mut dear, mut cheap, mut refused, mut exits, mut links) = (0, 0, 0, 0, 0);
         for f in &functions {
-            let choice = Inspection::sites_offline(&module, f, NEW);
+            let choice = Inspection::sites_offline(&module, f, rules());
             if choice.trace.is_err() {
                 refused += 1;
                 continue;
@@ -133,7 +135,7 @@ fn no_branch_leads_past_the_start_up_to_the_site() {
         assert!(targets.len() > 1000, "{}: {} branch targets", path.display(), targets.len());
         let mut moved = 0;
         for f in sample(&module, 3000) {
-            let choice = Inspection::sites_offline(&module, &f, NEW);
+            let choice = Inspection::sites_offline(&module, &f, rules());
             for site in &choice.entries {
                 moved += usize::from(site.offset > 0);
                 let behind = (f.vaddr + 1..=site.vaddr).find(|a| targets.contains(a));

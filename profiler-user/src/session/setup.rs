@@ -170,7 +170,7 @@ fn prepare(
 ) -> Result<(Session, Launched), Failure> {
     progress.set("inspecting the target".to_owned());
     let selection = Selection::new(&args.select).map_err(|e| Failure::new(FailureKind::Usage, e))?;
-    let inspection = Inspection::of(held.target().pid()).map_err(Failure::attach)?;
+    let mut inspection = Inspection::of(held.target().pid()).map_err(Failure::attach)?;
     // Of a launched program the libraries are not mapped yet.
     let metric = match &held {
         Held::Running(_) => Wanted::named(args, &inspection)?,
@@ -200,6 +200,7 @@ fn prepare(
     for note in &cost.notes {
         progress.note(note);
     }
+    inspection.use_rules(cost.rules);
     let cost = cost.model;
     let table = LinkTable::new(options.max_classes).context("cannot create the link table")?;
     let table = Arc::new(if args.no_expedite { table } else { table.expedited() });

@@ -1,0 +1,163 @@
+//! Which proven instruction forms hold on the running kernel.
+//!
+//! On the kernel that the table was made on: all of them, and nothing is run. Elsewhere they are run again, once per boot,
+//! and those that differ are dropped. The result is kept beside the prices, under the same rules.
+
+use super::{CalibrateError, ChildCommand, cache};
+use crate::conformance;
+use crate::inspect::KernelRules;
+use crate::inspect::forms::{self, AllowList, Form};
+use crate::prober::{Kernel, KernelOptions, Tier};
+use serde::{Deserialize, Serialize};
+use std::ffi::CStr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const FILE: &CStr = c"forms.json";
+
+/// What is known of the forms on this kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FormsHere {
+    /// The table was made on it.
+    Proven,
+    /// They were run again here; those that differ are the rules' dropped ones.
+    RunAgain,
+    /// They were not: the table holds for another kernel.
+    Unknown,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Stored {
+    boot_id: String,
+    kernel: String,
+    version: String,
+    /// Number of forms that were run, and a sum over them.
+    table: String,
+    /// Samples of those that differ, in hexadecimal.
+    dropped: Vec<String>,
+}
+
+impl Stored {
+    fn here(dropped: &[Form]) -> Self {
+        let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let samples = forms::samples().filter(|s| Form::of(s).is_ok_and(|form| dropped.contains(&form)));
+        Self {
+            boot_id: boot_id.trim().to_owned(),
+            kernel: forms::kernel_name(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            table: forms::table_id(),
+            dropped: samples.map(|s| s.iter().map(|byte| format!("{byte:02x}")).collect()).collect(),
+        }
+    }
+
+    fn forms(&self) -> Vec<Form> {
+        self.dropped.iter().filter_map(|hex| Form::of(&forms::bytes_of_hex(hex)?).ok()).collect()
+    }
+}
+
+/// What is known without running anything: the rules, and where they come from.
+#[must_use]
+pub fn known_rules() -> (KernelRules, FormsHere) {
+    let rules = KernelRules::host();
+    if forms::proven_on_this_kernel() {
+        return (rules, FormsHere::Proven);
+    }
+    match cache::default_dir().and_then(|dir| load(&dir).ok().flatten()) {
+        Some(dropped) => (KernelRules { forms: AllowList::without(dropped), ..rules }, FormsHere::RunAgain),
+        None => (rules, FormsHere::Unknown),
+    }
+}
+
+fn load(dir: &Path) -> Result<Option<Vec<Form>>, String> {
+    let Some(text) = cache::read(dir, FILE)? else { return Ok(None) };
+    let stored: Stored = serde_json::from_str(&text).map_err(|error| format!("damaged ({error})"))?;
+    let here = Stored { dropped: stored.dropped.clone(), ..Stored::here(&[]) };
+    Ok((stored == here).then(|| stored.forms()))
+}
+
+/// The rules of this kernel; forms are run again if need be. Second: how long that took.
+///
+/// # Errors
+/// The child cannot be probed.
+pub(super) fn rules(
+    tier: Tier,
+    refresh: bool,
+    child: &ChildCommand,
+    dir: Option<&Path>,
+    notes: &mut Vec<String>,
+) -> Result<(KernelRules, Option<Duration>), CalibrateError> {
+    let host = KernelRules::host();
+    if forms::proven_on_this_kernel() && !refresh {
+        return Ok((host, None));
+    }
+    if let Some(dir) = dir.filter(|_| !refresh) {
+        match load(dir) {
+            Ok(Some(dropped)) => {
+                return Ok((KernelRules { forms: AllowList::without(dropped), ..host }, None));
+            }
+            Ok(None) => {}
+            Err(why) => {
+                notes.push(format!("ignored the stored instruction forms in {}: {why}", dir.display()))
+            }
+        }
+    }
+    if tier == Tier::D {
+        notes.push(format!(
+            "instructions were proven on {} and not on this kernel, which has no links of many sites: run \
+             'cargo xtask conformance' here to prove them",
+            forms::header("kernel").unwrap_or("another kernel")
+        ));
+        return Ok((host, None));
+    }
+    let begin = Instant::now();
+    let kernel = Kernel::load(&KernelOptions {
+        forced_tier: Some(tier),
+        max_classes: 1,
+        histogram_classes: 1,
+        events_ring_bytes: 4096,
+        samples_ring_bytes: 4096,
+        ..KernelOptions::default()
+    })?;
+    let dropped = conformance::dropped_here(&kernel, child)?;
+    if let Some(dir) = dir {
+        let stored = serde_json::to_vec_pretty(&Stored::here(&dropped)).unwrap_or_default();
+        if let Err(error) = cache::write(dir, FILE, &stored) {
+            notes.push(format!("cannot store the instruction forms in {}: {error}", dir.display()));
+        }
+    }
+    if !dropped.is_empty() {
+        notes.push(format!(
+            "{} instruction forms have another result under a probe on this kernel and are not probed; 'tithe doctor' \
+             names them",
+            dropped.len()
+        ));
+    }
+    Ok((KernelRules { forms: AllowList::without(dropped), ..host }, Some(begin.elapsed())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_dropped_is_kept_for_this_boot_kernel_and_table() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("cache");
+        assert_eq!(load(&dir), Ok(None));
+        let form = Form::of(&[0x48, 0x83, 0xec, 0x08]).unwrap();
+        let stored = Stored::here(&[form]);
+        cache::write(&dir, FILE, &serde_json::to_vec(&stored).unwrap()).unwrap();
+        assert_eq!(load(&dir), Ok(Some(vec![form])));
+        for other in [
+            Stored { boot_id: "another".into(), ..Stored::here(&[form]) },
+            Stored { kernel: "another".into(), ..Stored::here(&[form]) },
+            Stored { version: "another".into(), ..Stored::here(&[form]) },
+            Stored { table: "another".into(), ..Stored::here(&[form]) },
+        ] {
+            cache::write(&dir, FILE, &serde_json::to_vec(&other).unwrap()).unwrap();
+            assert_eq!(load(&dir), Ok(None), "{other:?}");
+        }
+        cache::write(&dir, FILE, b"{").unwrap();
+        assert!(load(&dir).is_err());
+    }
+}

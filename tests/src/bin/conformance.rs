@@ -1,0 +1,104 @@
+//! Makes the table of instruction forms that may be probed: `cargo xtask conformance` starts it.
+
+use anyhow::{Context, Result};
+use profiler_tests::conformance::{Tally, child_command, generate, prove, small_kernel, table_text};
+use profiler_user::calibrate::child_main;
+use profiler_user::conformance::{RunOptions, STATES, run};
+use profiler_user::inspect::forms;
+use std::time::Instant;
+
+/// Encodings of each form: kinds of memory operands, and registers by chance.
+const ENCODINGS: usize = 4;
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["child"] => Ok(child_main()?),
+        ["--try", samples @ ..] => try_out(samples),
+        [] => make(None, None),
+        ["--write", path] => make(Some(path), None),
+        ["--write", path, "--list", list] => make(Some(path), Some(list)),
+        _ => anyhow::bail!("usage: conformance [--write TABLE [--list REFUSED]] | --try HEX…"),
+    }
+}
+
+/// Says what becomes of single encodings.
+fn try_out(samples: &[&str]) -> Result<()> {
+    let bytes = |text: &&str| -> Result<Vec<u8>> {
+        (0..text.len()).step_by(2).map(|i| Ok(u8::from_str_radix(&text[i..i + 2], 16)?)).collect()
+    };
+    let list: Vec<Vec<u8>> = samples.iter().map(bytes).collect::<Result<_>>()?;
+    let options = RunOptions { states: STATES, watch_steps: true };
+    for (sample, text) in list.iter().zip(samples) {
+        let one = std::slice::from_ref(sample);
+        let verdicts = run(&small_kernel()?, &child_command(&["child"], None), one, options)?;
+        let name = forms::Form::of(sample).map_or_else(|why| format!("{why:?}"), |form| form.to_string());
+        println!("{text} {name}: {:?}, stepped: {}", verdicts[0].outcome, verdicts[0].first_stepped);
+    }
+    Ok(())
+}
+
+fn make(table: Option<&str>, list: Option<&str>) -> Result<()> {
+    let begin = Instant::now();
+    let mut samples = generate::Samples::new();
+    generate::legacy(&mut samples);
+    generate::vex(&mut samples);
+    generate::evex(&mut samples);
+    generate::without_idle(&mut samples);
+    let generated = begin.elapsed();
+    eprintln!("{} forms written down in {:.1} s", samples.len(), generated.as_secs_f64());
+    let kernel = small_kernel()?;
+    let begin = Instant::now();
+    let rows = prove(&kernel, &child_command(&["child"], None), &samples, ENCODINGS)?;
+    let proven = begin.elapsed();
+    let tally = Tally::of(&rows);
+    println!("kernel {}\ncpu {}\n", forms::kernel_name(), cpu());
+    println!("| what became of it | forms |\n|---|---|");
+    for (reason, count) in &tally.by_reason {
+        println!("| {reason} | {count} |");
+    }
+    println!("| **all** | {} |\n", rows.len());
+    let [all, ran, accepted] = tally.codes;
+    println!("codes of the decoder: {all} written down, {ran} run, {accepted} with an accepted form");
+    println!(
+        "time: {:.1} s to write them down, {:.1} s to run them ({ENCODINGS} encodings in {} states, with and without a probe)",
+        generated.as_secs_f64(),
+        proven.as_secs_f64(),
+        STATES
+    );
+    if let Some(path) = list {
+        let text: String = rows
+            .iter()
+            .filter_map(|row| {
+                Some(format!(
+                    "{}\t{:02x?}\t{}\n",
+                    row.form,
+                    row.failed.as_ref().unwrap_or(&row.sample),
+                    row.refused.as_ref()?
+                ))
+            })
+            .collect();
+        std::fs::write(path, text).with_context(|| format!("cannot write {path}"))?;
+    }
+    if let Some(path) = table {
+        std::fs::write(path, table_text(&rows, &forms::kernel_name(), &cpu()))
+            .with_context(|| format!("cannot write {path}"))?;
+    }
+    Ok(())
+}
+
+/// Name, family, model and stepping.
+fn cpu() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line = text.lines().find(|l| l.split(':').next().is_some_and(|k| k.trim() == name));
+        line.and_then(|l| l.split_once(':')).map_or("?", |(_, v)| v.trim()).to_owned()
+    };
+    format!(
+        "{}, family {}, model {}, stepping {}",
+        field("model name"),
+        field("cpu family"),
+        field("model"),
+        field("stepping")
+    )
+}
