@@ -263,6 +263,22 @@ impl Ledger {
         (second_ns - spent * 1e9 / length_ns.max(1e9) - sum_counted(&self.open)).max(0.0)
     }
 
+    /// What the budget allows at the CPU time that the target has used by itself in the last second, CPU s/s.
+    #[must_use]
+    pub fn allowed_in_second(&self) -> f64 {
+        let sum = |of: fn(&Interval) -> f64| self.recent.iter().map(of).sum::<f64>();
+        let own_ns = sum(|i| i.target_cpu_ns) - sum(|i| i.charged_ns);
+        self.bucket.allowed(own_ns.max(0.0) / sum(|i| i.length_ns).max(1.0))
+    }
+
+    /// What is left of a second in which `allowed` CPU s/s may be charged, whoever spent the rest, ns; never negative.
+    #[must_use]
+    pub fn left_of_second_ns(&self, allowed: f64) -> f64 {
+        let spent: f64 = self.recent.iter().map(|i| i.charged_ns).sum();
+        let length_ns: f64 = self.recent.iter().map(|i| i.length_ns).sum();
+        (allowed * 1e9 - spent * 1e9 / length_ns.max(1e9) - sum_counted(&self.open)).max(0.0)
+    }
+
     /// The most that [`Ledger::available_ns`] and [`Ledger::left_in_second_ns`] will both grant while others go on spending
     /// `others_per_s` (CPU s/s), ns; never negative, and 0 only where they leave nothing of the budget. Who needs more at once
     /// waits for ever.

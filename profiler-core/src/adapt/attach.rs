@@ -18,6 +18,8 @@ const MOST_SHARE: f64 = 0.9;
 const PERIOD_S: f64 = 1.0;
 /// Shortest slice, s, and with it the longest period of the smallest share. Slices are begun and ended by a turn of 10 ms.
 const LEAST_SLICE_S: f64 = 0.02;
+/// The same where one of that length costs more than a second may; a quota ends it, too.
+const SHORTEST_S: f64 = 0.005;
 /// Operations that take longer are not cut by slices, s: too many would be lost at the ends, and always the long ones.
 const LONGEST_S: f64 = 0.025;
 /// Shortest time for which inner functions stay after a slice, s.
@@ -40,6 +42,10 @@ pub struct InnerCost {
     pub longest_s: f64,
     /// What they may cost, CPU seconds per second; infinite without a budget.
     pub allowed: f64,
+    /// What one slice may cost, CPU seconds: it falls into one second. Infinite without a budget.
+    pub most_s: f64,
+    /// Part of the time in which operations are watched: slices are cut from that, and nothing is attached in the rest.
+    pub watched: f64,
     /// They are attached in slices now: what hovers about a limit stays as it is.
     pub sliced: bool,
 }
@@ -49,7 +55,7 @@ pub struct InnerCost {
 pub struct Slices {
     /// Part of the time, in (0, 1]; 1: always.
     pub share: f64,
-    /// One slice in so many seconds.
+    /// One slice in so many seconds in which operations are watched.
     pub period_s: f64,
     /// For so long they stay after a slice, so that operations in flight end with all their calls, s.
     pub linger_s: f64,
@@ -77,11 +83,13 @@ impl InnerCost {
             return Slices::ALWAYS;
         }
         let share = rate.max(LEAST_SHARE);
-        let (period_s, linger_s) = (PERIOD_S.max(LEAST_SLICE_S / share), self.linger_s());
-        let length_s = share * period_s;
+        let linger_s = self.linger_s();
+        let period_s = (PERIOD_S * self.watched).max(LEAST_SLICE_S / share);
+        let most_s = (self.most_s - self.churn_s) / self.attached - linger_s;
+        let length_s = (share * period_s).min(most_s.max(SHORTEST_S));
         // What the rate is worth is not all that a slice costs: it comes as seldom as the budget wants.
         let paid_s = (length_s + linger_s) * self.attached + self.churn_s;
-        let period_s = period_s.max(paid_s / self.allowed.max(0.0)).min(MOST_PERIOD_S);
+        let period_s = period_s.max(paid_s / self.allowed.max(0.0) * self.watched).min(MOST_PERIOD_S);
         Slices { share: length_s / period_s, period_s, linger_s }
     }
 }
@@ -119,6 +127,8 @@ mod tests {
         churn_s: 200e-6,
         longest_s: 100e-6,
         allowed: f64::INFINITY,
+        most_s: f64::INFINITY,
+        watched: 1.0,
         sliced: false,
     };
 
@@ -151,13 +161,28 @@ mod tests {
         assert!(InnerCost { longest_s: 0.04, sliced: true, ..HOT }.slices(0.5).are_always());
     }
 
+    #[test]
+    fn a_slice_costs_no_more_than_a_second_may() {
+        // 20 ms would cost 12.5 with the time for which they linger.
+        let inner = InnerCost { attached: 0.5, allowed: 0.004, most_s: 0.008, churn_s: 0.0, ..HOT };
+        let s = inner.slices(0.01);
+        assert!((s.length_s() - 0.011).abs() < 1e-9 && (s.period_s - 2.0).abs() < 1e-9, "{s:?}");
+        // Watched for a tenth of the time: ten times as often in that.
+        let s = InnerCost { watched: 0.1, ..inner }.slices(0.2);
+        assert!((s.length_s() - 0.011).abs() < 1e-9 && (s.period_s - 0.2).abs() < 1e-9, "{s:?}");
+        // A turn of the agent is as short as it gets.
+        let s = InnerCost { most_s: 0.001, ..inner }.slices(0.01);
+        assert!((s.length_s() - SHORTEST_S).abs() < 1e-9, "{s:?}");
+    }
+
     proptest! {
         #[test]
         fn slices_cost_less_than_always_and_give_the_rate(
             attached in 0.0f64..2.0, churn_s in 0.0f64..0.1, longest_s in 0.0f64..0.1, rate in 0.0f64..=1.0,
             allowed in 0.001f64..0.1,
         ) {
-            let inner = InnerCost { attached, churn_s, longest_s, allowed: f64::INFINITY, sliced: false };
+            let inner = InnerCost { attached, churn_s, longest_s, allowed: f64::INFINITY, most_s: f64::INFINITY,
+                watched: 1.0, sliced: false };
             let s = inner.slices(rate);
             prop_assert!(s.share > 0.0 && s.share <= 1.0 && s.length_s() <= s.period_s);
             prop_assert!((s.share * s.draw(rate) - rate).abs() <= 1e-9);

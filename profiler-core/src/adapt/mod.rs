@@ -16,6 +16,7 @@
 //! | [`allocate`], [`tithe`] | which class gets how much of what may be recorded | ours |
 //! | [`budget`] | what is affordable | ours |
 //! | [`portions`] | what each of several operations may take of it | ours |
+//! | [`spending`] | what they may take in one second | ours |
 //! | [`attach`] | for which share of the time the functions inside are attached | ours |
 //! | [`strata`] | means with intervals from samples of changing rates | ours |
 //! | [`replay`], [`generate`] | what a policy would have recorded of a trace | ours |
@@ -37,6 +38,7 @@ pub mod portions;
 pub mod rate;
 pub mod reference;
 pub mod replay;
+pub mod spending;
 pub mod strata;
 pub mod tithe;
 

@@ -378,6 +378,8 @@ mod tests {
             churn_s: 1e-4,
             longest_s: 1e-4,
             allowed: f64::INFINITY,
+            most_s: f64::INFINITY,
+            watched: 1.0,
             sliced: false,
         };
         for (kind, share) in [

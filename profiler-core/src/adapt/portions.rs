@@ -1,9 +1,9 @@
 //! What each of several operations may cost: its screening first, then its part of what is left for recording.
 //!
 //! Screening is paid for every operation, recorded or not, so it is given first, whatever the others take. Where all together
-//! screen for more than they may, those that take most are watched for a part of the time, down to a level that fits:
+//! screen for more than they may, those that take most are watched for a part of each second, down to a level that fits:
 //! ```text
-//! sum min(s_i, L) = (1 - RECORDING_SHARE) x allowed,    1 window of 1 + ceil(s_i / L - 1)
+//! sum min(s_i, L) = (1 - RECORDING_SHARE) x allowed,    watched for L / s_i of the time
 //! ```
 //! Beside system calls and tracepoints, which cannot pause, they have what those leave of it. What one takes less than the level is left to the others. The rest records, and there is always one.
 
@@ -15,10 +15,8 @@ const EVEN_SHARE: f64 = 0.5;
 /// Part of what may be spent that functions have for screening even where system calls and tracepoints take all of it: these are dropped
 /// when they go on to.
 const LEAST_SHARE: f64 = 0.05;
-/// Windows for which bounds that are too dear stay off at most.
-const MOST_OFF: f64 = 60.0;
 
-/// What an operation takes in a window in which it is watched, CPU seconds per second.
+/// What an operation takes while it is watched, CPU seconds per second.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Demand {
     /// For screening.
@@ -32,14 +30,13 @@ pub struct Demand {
 /// What it gets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Portion {
-    /// Windows that it is not watched for after this one; 0: its screening fits.
-    pub off_windows: u32,
-    /// What screening it may cost on average, CPU seconds per second; infinite where nothing bounds it.
+    /// It takes more than it may: it is watched for a part of the time.
+    pub is_dear: bool,
+    /// What screening it may cost, CPU seconds per second; infinite where nothing bounds it.
     pub most_screening: f64,
-    /// What screening it costs on average.
+    /// What screening it costs.
     pub screening: f64,
-    /// What recording may cost in the next window in which it is watched, CPU seconds per second: what was saved in the windows before
-    /// is in it.
+    /// What recording may cost, CPU seconds per second.
     pub recording: f64,
 }
 
@@ -51,42 +48,39 @@ pub fn portions(allowed: f64, demands: &[Demand]) -> Vec<Portion> {
     let fixed: f64 = demands.iter().filter(|d| !d.can_pause).map(|d| d.screening).sum();
     let all: f64 = pausable.iter().sum();
     // Beside what cannot pause they are watched all the time as long as they fit, and now and then whatever the others take.
-    let fits = if fixed > 0.0 { all.min(allowed - fixed) } else { 0.0 };
+    let fits = if fixed > 0.0 && all <= allowed - fixed { all } else { 0.0 };
     let left = ((1.0 - RECORDING_SHARE) * allowed - fixed).max(fits).max(LEAST_SHARE * allowed);
     let most = level(left, &pausable);
     let mut given: Vec<Portion> = demands.iter().map(|d| screened(d, most)).collect();
 
-    // Beyond the most windows off the quotas of bounds see to it.
-    let rest = (allowed - given.iter().map(|p| p.screening.min(p.most_screening)).sum::<f64>()).max(0.0);
-    let windows = |p: &Portion| 1.0 + f64::from(p.off_windows);
+    let rest = (allowed - given.iter().map(|p| p.screening).sum::<f64>()).max(0.0);
+    // Nothing is recorded while it is not watched.
+    let part = |d: &Demand, p: &Portion| if p.is_dear { p.screening / d.screening } else { 1.0 };
     let wishes: Vec<f64> =
-        demands.iter().zip(&given).map(|(d, p)| d.recording.max(0.0) / windows(p)).collect();
+        demands.iter().zip(&given).map(|(d, p)| d.recording.max(0.0) * part(d, p)).collect();
     let open = (1.0 - EVEN_SHARE) * rest;
     let highest = level(open, &wishes);
     let taken: f64 = wishes.iter().map(|wish| wish.min(highest)).sum();
     let even = (rest - taken).max(0.0) / demands.len().max(1) as f64;
     for (portion, wish) in given.iter_mut().zip(wishes) {
-        // No more at once than all may take in a second.
-        portion.recording = ((even + wish.min(highest)) * windows(portion)).min(rest);
+        portion.recording = even + wish.min(highest);
     }
     given
 }
 
-/// Screening of one operation where it may cost `most` on average.
+/// Screening of one operation where it may cost `most`.
 fn screened(demand: &Demand, most: f64) -> Portion {
-    let s = demand.screening;
-    let off = if demand.can_pause && s > most { (s / most - 1.0).ceil().clamp(1.0, MOST_OFF) } else { 0.0 };
+    let is_dear = demand.can_pause && demand.screening > most;
     Portion {
-        // OK because it is at most 60.
-        off_windows: off as u32,
+        is_dear,
         most_screening: if demand.can_pause { most } else { f64::INFINITY },
-        screening: s / (1.0 + off),
+        screening: if is_dear { most } else { demand.screening },
         recording: 0.0,
     }
 }
 
 /// The level down to which all of these are cut so that they make up `total`; infinite where they fit.
-fn level(total: f64, all: &[f64]) -> f64 {
+pub(super) fn level(total: f64, all: &[f64]) -> f64 {
     let mut sorted = all.to_vec();
     sorted.sort_by(f64::total_cmp);
     let mut left = total.max(0.0);
@@ -114,7 +108,7 @@ mod tests {
         // 2 % of a CPU, three operations at 1.83 us: 3,000/s, 1,200/s and 540/s, 8.7 ms/s in all, where each part is 5.3.
         let of = |hz: f64| function(hz * 1.83e-6, hz * 20e-6);
         let given = portions(0.016, &[of(3_000.0), of(1_200.0), of(540.0)]);
-        assert!(given.iter().all(|p| p.off_windows == 0 && p.recording > 0.001), "{given:?}");
+        assert!(given.iter().all(|p| !p.is_dear && p.recording > 0.001), "{given:?}");
         let all: f64 = given.iter().map(|p| p.screening + p.recording).sum();
         assert!((all - 0.016).abs() < 1e-12, "{all}: {given:?}");
         // Each wants more than there is.
@@ -124,28 +118,27 @@ mod tests {
     #[test]
     fn what_is_too_dear_together_is_taken_from_the_dearest_and_still_recorded() {
         let given = portions(0.010, &[function(0.020, 1.0), function(0.001, 1.0), function(0.002, 1.0)]);
-        // 9 ms screen: 6 of them the dear one's, which takes 5 in one window of 4.
-        assert_eq!(given.iter().map(|p| p.off_windows).collect::<Vec<_>>(), [3, 0, 0]);
+        // 9 ms screen: 6 of them the dear one's, which is watched for 3 tenths of each second.
+        assert_eq!(given.iter().map(|p| p.is_dear).collect::<Vec<_>>(), [true, false, false]);
         assert!(
-            (given[0].most_screening - 0.006).abs() < 1e-12 && (given[0].screening - 0.005).abs() < 1e-12
+            (given[0].most_screening - 0.006).abs() < 1e-12 && (given[0].screening - 0.006).abs() < 1e-12
         );
-        // A third of the last 2 ms each, for four windows at once where it is watched in one of four (and no more than all may take in a second).
-        assert!((given[1].recording - 0.002 / 3.0).abs() < 1e-12, "{given:?}");
-        assert!((given[0].recording - 0.002).abs() < 1e-12, "{given:?}");
+        // A third of the last millisecond each.
+        assert!(given.iter().all(|p| (p.recording - 0.001 / 3.0).abs() < 1e-12), "{given:?}");
     }
 
     #[test]
     fn what_cannot_pause_comes_first_and_may_leave_nothing() {
         let syscalls = |screening| Demand { screening, recording: 1.0, can_pause: false };
         let given = portions(0.010, &[syscalls(0.006), function(0.006, 1.0)]);
-        assert_eq!((given[0].off_windows, given[1].off_windows), (0, 1));
-        assert!((given[1].most_screening - 0.004).abs() < 1e-12 && given.iter().all(|p| p.recording > 0.0));
+        assert_eq!((given[0].is_dear, given[1].is_dear), (false, true));
+        assert!((given[1].most_screening - 0.003).abs() < 1e-12 && given.iter().all(|p| p.recording > 0.0));
         // A cheap one fits beside a dear one, ...
         let given = portions(0.010, &[syscalls(0.0095), function(0.0002, 1.0)]);
-        assert!(given[1].off_windows == 0 && given[1].recording > 0.0, "{given:?}");
+        assert!(!given[1].is_dear && given[1].recording > 0.0, "{given:?}");
         // ... and is not blind for a minute because the other took everything for a second.
         let nothing = portions(0.010, &[syscalls(0.020), function(0.001, 1.0)]);
-        assert!(nothing[0].recording == 0.0 && nothing[1].off_windows == 1, "{nothing:?}");
+        assert!(nothing[0].recording == 0.0 && (nothing[1].screening - 0.0005).abs() < 1e-12, "{nothing:?}");
         assert_eq!(portions(0.0, &[function(0.0, 0.0)])[0].recording, 0.0);
         assert!(portions(0.01, &[]).is_empty());
     }
@@ -167,14 +160,11 @@ mod tests {
         ) {
             let demands: Vec<Demand> = demands.into_iter().map(|(s, r)| function(s, r)).collect();
             let given = portions(allowed, &demands);
-            let windows = |p: &Portion| 1.0 + f64::from(p.off_windows);
-            let mean: f64 = given.iter().map(|p| p.screening + p.recording / windows(p)).sum();
-            // Beyond 60 windows the quotas of bounds see to it.
-            let far = given.iter().any(|p| p.off_windows == 60);
-            prop_assert!(far || mean <= allowed * (1.0 + 1e-9), "{mean} of {allowed}: {given:?}");
+            let sum: f64 = given.iter().map(|p| p.screening + p.recording).sum();
+            prop_assert!(sum <= allowed * (1.0 + 1e-9), "{sum} of {allowed}: {given:?}");
             for p in &given {
                 prop_assert!(p.recording > 0.0 && p.recording <= allowed, "{given:?}");
-                prop_assert!(far || p.screening <= p.most_screening * (1.0 + 1e-9), "{given:?}");
+                prop_assert!(p.screening <= p.most_screening * (1.0 + 1e-9), "{given:?}");
             }
         }
     }

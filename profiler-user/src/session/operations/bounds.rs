@@ -17,6 +17,7 @@ use crate::prober::{OperationControl, OperationCounters, SyscallBounds, Tier};
 use crate::target::LaunchUser;
 use profiler_core::adapt::decision::{slack_q16, threshold};
 use profiler_core::adapt::portions::Demand;
+use profiler_core::adapt::spending::Span;
 use profiler_core::adapt::{Adapter, ClassId as OperationClassId};
 use profiler_core::class::{ClassId, ExitMode, RecordKind, SiteClass};
 use profiler_core::cost::Price;
@@ -52,7 +53,8 @@ impl Session {
             inner: Vec::new(),
             bounds: Vec::new(),
             inner_last: BTreeMap::new(),
-            inner_off: 0,
+            inner_until_ns: 0,
+            inner_tripped: false,
             slices: SliceClock::new(now),
             complete: true,
             mixed: false,
@@ -61,11 +63,14 @@ impl Session {
             linger_ns: 0,
             hook: None,
             quotas_ns: 0,
-            second_ns: 0,
+            span: Span::default(),
+            left_ns: 0.0,
+            screened_ns: 0.0,
             names_given: 0,
             cost: 0.0,
             begun: false,
             said_slices: false,
+            said_inner: false,
             has_measure: args.measure.is_some(),
         };
         if let Some(command) = &args.on_cycle {
@@ -129,8 +134,8 @@ impl Session {
                 screen_ns,
                 demand: Demand::default(),
                 starved: Starved::default(),
-                part: 0.0,
-                bounds_off: 0,
+                most_screening: f64::INFINITY,
+                span: Span::default(),
                 off_until_ns: 0,
                 lost: false,
                 rate_hz: 0.0,

@@ -103,7 +103,7 @@ impl Session {
         };
         let all = operations.inner.iter().all(open);
         let table = self.attach.kernel().operations();
-        let opening = operations.slices.is_opening() && operations.inner_off == 0;
+        let opening = operations.slices.is_opening() && now_ns() >= operations.inner_until_ns;
         if opening && inner_wanted && !(tried && all && !table.lacks_details()) {
             if tried {
                 // Nobody pays for the others until the next one.
@@ -113,7 +113,7 @@ impl Session {
         }
         let complete = !inner_wanted || !operations.slices.are_wanted() || all;
         if opening {
-            operations.slices.opened(now_ns());
+            operations.slices.opened();
             if operations.complete {
                 self.record_operations();
                 return;
@@ -216,7 +216,7 @@ impl Session {
             return;
         };
         let table = self.attach.kernel().operations();
-        for o in operations.list.iter().filter(|o| o.monitoring && !o.lost && o.bounds_off == 0) {
+        for o in operations.list.iter().filter(|o| o.monitoring && !o.lost) {
             switch(table, o.number, true);
         }
     }

@@ -2,28 +2,29 @@
 
 use super::super::Session;
 use super::super::attach::now_ns;
-use super::super::class::{Ending, OperationRole};
+use super::super::class::{Ending, LiveClass, OperationRole};
 use super::super::overhead::Comparison;
 use super::complete::{MOST_MISSES, Ready};
-use super::{Kept, Operation, Operations, spending};
+use super::window::switch;
+use super::{BUDGET_SHARE, Kept, Operation, Operations};
 use crate::prober::operation::OPERATION_MONITORING;
 use profiler_core::adapt::PolicyKind;
+use profiler_core::adapt::spending::{Group, SPAN_S, grants};
 use profiler_core::class::ClassId;
-use profiler_core::recording::{ChangeKind, WindowKind};
+use profiler_core::cost::cold_ns;
+use profiler_core::recording::{ChangeKind, Charge, WindowKind};
 use std::collections::BTreeMap;
 
-/// Quotas of bounds are worth what operations may cost in so many seconds, and are given anew at this interval, ns, as long as all together have
-/// not taken `SECOND` times what they may in the present second.
-const BOUND_S: f64 = 0.25;
-const SECOND: f64 = 1.5;
+/// Quotas are given anew at this interval, ns.
 const RENEW_NS: u64 = 100_000_000;
-/// What all of them take is added up over so many seconds: a burst inside may take that much at once.
-const SPENDING_S: f64 = 1.0;
-/// Hits that every quota lets through.
-const LEAST_HITS: u64 = 100;
-/// The same of bounds that are many: they divide those.
-const LEAST_OF_MANY: u64 = 4;
-/// After a trip what is inside stays off for twice so long, ns, and a class that did not trip for ten times as long is as good as new.
+/// Shortest pause after a quota was used up, ns.
+const LEAST_PAUSE_NS: u64 = 100_000_000;
+/// What was paused comes back when so much of a span's worth is left by all who spend, or after so long, ns.
+const LEAST_LEFT: f64 = 0.2;
+const MOST_WAIT_NS: u64 = 5_000_000_000;
+/// A slice may take this part of a span's worth at once; it waits until what it should cost is left, or as much.
+pub(super) const SLICE_PART: f64 = 0.4;
+/// A function that is not there is tried again after twice so long, ns, and a class that did not trip for ten times as long is as good as new.
 pub(super) const TRIP_NS: u64 = 1_000_000_000;
 
 /// Operations that nearly all take less, s, are cut while the overhead is compared: about one in a hundred is lost.
@@ -31,35 +32,83 @@ const LONG_S: f64 = 0.01;
 /// The functions of others stay attached meanwhile, up to this part of what operations may cost together: it is not compared.
 const STAYING_SHARE: f64 = 0.1;
 
+impl Operation {
+    /// A quota of its bounds was used up, and they stay off.
+    pub(super) fn is_paused(&self) -> bool {
+        self.off_until_ns > 0
+    }
+
+    /// What screening it may cost, CPU s/s.
+    fn most_screening(&self, allowed: f64) -> f64 {
+        self.most_screening.min(allowed)
+    }
+}
+
 impl Operations {
     /// A bound of which the quota is used up takes all bounds of its operation off: begins without ends, and ends without begins, cost as
-    /// much and say nothing. They come back together when on average they took half of what their operation may.
-    fn pause_tripped(&mut self, now: u64, allowed_ns: f64) {
-        let equal_ns = allowed_ns / self.live().max(1) as f64;
+    /// much and say nothing. They come back together when a second has room for them.
+    fn pause_tripped(&mut self, now: u64, allowed: f64) {
+        let all_ns = self.span.restart_at_ns(now, allowed).max(now + LEAST_PAUSE_NS);
         let Self { list, bounds, .. } = self;
         for o in list {
-            let each_ns = equal_ns.max(o.part * 1e9).min(allowed_ns);
             let own = |kept: &&mut Kept| o.bounds.contains(&kept.class);
-            let (mut took_ns, mut tripped) = (0.0, false);
-            for kept in bounds.iter_mut().filter(own) {
-                took_ns += kept.took_ns;
-                tripped |= kept.tripped;
-            }
-            if tripped {
-                o.off_until_ns = now + spending::pause_ns(took_ns, each_ns, BOUND_S);
+            if bounds.iter_mut().filter(own).any(|kept| kept.tripped) {
+                o.off_until_ns = o.span.restart_at_ns(now, o.most_screening(allowed)).max(all_ns);
                 // Nobody waits for those that were not attached yet.
                 bounds.iter_mut().filter(own).for_each(|kept| kept.trips = kept.trips.max(1));
             }
         }
+    }
+
+    /// Pauses that are over.
+    fn end_pauses(&mut self, now: u64, allowed: f64) {
+        let is_left = self.left_ns >= LEAST_LEFT * SPAN_S * allowed * 1e9;
+        for o in self.list.iter_mut().filter(|o| o.is_paused() && now >= o.off_until_ns) {
+            if is_left || now >= o.off_until_ns + MOST_WAIT_NS {
+                o.off_until_ns = 0;
+            }
+        }
+    }
+
+    /// An inner function of which the quota is used up takes the others with it: nothing can be recorded without it, and they would be paid for.
+    /// True if that was in a slice, which ends.
+    fn pause_inner(&mut self, now: u64, allowed: f64) -> bool {
+        if !self.inner.iter().any(|kept| kept.tripped) {
+            return false;
+        }
+        self.inner_tripped = true;
+        self.inner_until_ns = self.span.restart_at_ns(now, allowed).max(now + LEAST_PAUSE_NS);
+        self.linger_ns = now;
+        let in_slice = !self.slices.plan().are_always() && self.slices.are_wanted();
+        if in_slice {
+            self.slices.put_off();
+        }
+        in_slice
+    }
+
+    /// A second has room for a slice.
+    fn has_room(&self, factor: f64, allowed: f64) -> bool {
+        let Some(worth_ns) = self.slices.worth_ns(factor) else { return true };
+        self.left_ns >= worth_ns.min(SLICE_PART * SPAN_S * allowed * 1e9)
+    }
+
+    /// Some operation is watched, so that inner functions are worth their cost.
+    pub(super) fn is_watched(&self) -> bool {
+        self.list.iter().any(|o| !o.lost && !o.is_paused())
     }
 }
 
 impl Session {
     /// Keeps bounds and inner functions attached, with quotas from the budget of operations.
     pub(super) fn keep_bounds(&mut self, now: u64) {
+        let allowed = self.operations_second();
+        if let Some(operations) = &mut self.operations {
+            operations.end_pauses(now, allowed);
+        }
         // After a trip at once: the pause follows what was taken. Also of what stays attached while the overhead is compared.
         let due = |o: &Operations| {
-            now.saturating_sub(o.quotas_ns) >= RENEW_NS || o.bounds.iter().any(|kept| kept.tripped)
+            let tripped = o.bounds.iter().chain(&o.inner).any(|kept| kept.tripped);
+            now.saturating_sub(o.quotas_ns) >= RENEW_NS || tripped
         };
         if self.operations.as_deref().is_some_and(due) {
             self.renew_quotas(now);
@@ -71,35 +120,36 @@ impl Session {
         }
         let Some(mut operations) = self.operations.take() else { return };
         let begun = operations.begun;
+        operations.pause_tripped(now, allowed);
+        if operations.pause_inner(now, allowed) {
+            let table = self.attach.kernel().operations();
+            operations.list.iter().for_each(|o| switch(table, o.number, false));
+        }
         let recording = !begun || operations.list.iter().any(|o| o.monitoring);
-        // While all bounds pause for long nothing can be recorded: what is inside comes back a little before them.
-        let may_see = |o: &Operation| !o.lost && o.bounds_off == 0 && now + TRIP_NS >= o.off_until_ns;
-        let seen = !begun || operations.list.iter().any(may_see);
-        let inner_wanted = recording && seen && operations.policy != PolicyKind::None;
+        let seen = !begun || operations.is_watched();
+        let inner_wanted = recording && operations.policy != PolicyKind::None;
+        let inner_may = inner_wanted && seen && now >= operations.inner_until_ns;
         self.begin_details_anew(&mut operations);
-        let opening = inner_wanted && operations.inner_off == 0 && operations.slices.is_opening();
-        let ready = if opening { self.inner_ready(&operations, now) } else { Ready::Now };
+        let opening = inner_may && operations.slices.is_opening();
+        let mut ready = if opening { self.inner_ready(&operations, now) } else { Ready::Now };
         if ready == Ready::Later {
             operations.slices.put_off();
         }
+        if opening && !operations.has_room(self.ledger.factor(), allowed) {
+            ready = Ready::Soon;
+        }
         let tried = opening && ready == Ready::Now;
-        let inner_attached = inner_wanted
-            && operations.inner_off == 0
-            && operations.slices.are_wanted()
-            && ready == Ready::Now;
-        let allowed_ns = self.operations_budget() * 1e9;
-        operations.pause_tripped(now, allowed_ns);
+        let inner_attached = inner_may && operations.slices.are_wanted() && ready == Ready::Now;
         let of = |off: &dyn Fn(&Operation) -> bool| -> Vec<ClassId> {
             operations.list.iter().filter(|o| off(o)).flat_map(|o| o.bounds.clone()).collect()
         };
-        let closed = of(&|o| o.bounds_off > 0 || o.lost);
-        let paused = of(&|o| now < o.off_until_ns);
+        let closed = of(&|o| o.lost);
+        let paused = of(&Operation::is_paused);
         let mut wanted = Vec::new();
         let mut tripped = Vec::new();
         // Ends before begins, so that no begin is seen whose end is missed.
         let lingers = now < operations.linger_ns;
         let mut ended = false;
-        let quotas = self.quotas(&operations);
         let Operations { inner, bounds, .. } = &mut *operations;
         let with_order =
             inner.iter_mut().map(|k| (k, inner_attached)).chain(bounds.iter_mut().rev().map(|k| (k, true)));
@@ -122,13 +172,12 @@ impl Session {
                     kept.trips = 0;
                 }
             } else if std::mem::take(&mut kept.tripped) {
-                // What is inside came for all that may be spent in a second: half of the budget goes on such bursts. When bounds come back their
-                // operation says.
-                kept.next_ns = if inside { now + 2 * TRIP_NS } else { now };
+                // When they come back the operation says, or the pause of inner functions.
+                kept.next_ns = now;
                 kept.trips += 1;
                 tripped.push(id);
             } else if attach && class.may_open() && now >= kept.next_ns {
-                wanted.push((id, quotas.get(&id).copied().unwrap_or(LEAST_HITS)));
+                wanted.push(id);
             }
         }
         self.operations = Some(operations);
@@ -140,6 +189,10 @@ impl Session {
             );
         }
         if !wanted.is_empty() {
+            // What the others were granted is divided with those that come.
+            let quotas = self.renew_quotas(now_ns());
+            let wanted: Vec<(ClassId, u64)> =
+                wanted.iter().map(|id| (*id, quotas.get(id).copied().unwrap_or(1))).collect();
             let opened = self.open_windows(WindowKind::Trace, &wanted);
             for (id, _) in &wanted {
                 self.say_refused(*id);
@@ -178,102 +231,84 @@ impl Session {
         }
     }
 
-    /// Adds up what bounds and inner functions took since quotas were given last, and gives them anew. Where that is more than
-    /// the share of operations, inner functions are closed at once: the quotas of single classes do not see the sum.
-    fn renew_quotas(&mut self, now: u64) {
+    /// What operations may cost at the CPU time of the last second, CPU s/s.
+    fn operations_second(&self) -> f64 {
+        BUDGET_SHARE * self.allowed(self.own_cpu).min(self.ledger.allowed_in_second())
+    }
+
+    /// Adds up what bounds and inner functions took since quotas were given last, and gives them anew, from what the second leaves.
+    fn renew_quotas(&mut self, now: u64) -> BTreeMap<ClassId, u64> {
+        let Some(mut operations) = self.operations.take() else { return BTreeMap::new() };
         let factor = self.ledger.factor();
-        let allowed_ns = self.operations_budget() * SPENDING_S * 1e9;
-        let Some(mut operations) = self.operations.take() else { return };
-        operations.quotas_ns = now;
-        let fresh = now.saturating_sub(operations.second_ns) as f64 * 1e-9 >= SPENDING_S;
-        if fresh {
-            operations.second_ns = now;
-        }
-        // Of an operation of which a bound has tripped nothing is forgotten until its pause is known.
-        let trips =
-            |o: &&Operation| operations.bounds.iter().any(|k| k.tripped && o.bounds.contains(&k.class));
-        let keeps: Vec<ClassId> =
-            operations.list.iter().filter(trips).flat_map(|o| o.bounds.iter().copied()).collect();
-        let Operations { inner, bounds, .. } = &mut *operations;
-        if fresh && inner.iter().any(|kept| kept.took_ns > 0.0) {
-            inner.iter_mut().chain(&mut *bounds).for_each(|kept| kept.before_ns = kept.took_ns);
-        }
-        for kept in inner.iter_mut().chain(bounds) {
+        let elapsed_ns = now.saturating_sub(std::mem::replace(&mut operations.quotas_ns, now)) as f64;
+        let cpu_s = self.own_cpu * (elapsed_ns * 1e-9).min(1.0);
+        let Operations { list, inner, bounds, span, screened_ns, .. } = &mut *operations;
+        let mut took_ns = 0.0;
+        for kept in inner.iter_mut().chain(&mut *bounds) {
             let class = self.attach.class(kept.class);
             let c = self.attach.kernel().classes().counters(kept.class);
             let here = (c.attempted, c.returns.wrapping_add(c.orphans));
             let last = std::mem::replace(&mut kept.seen, here);
-            let cost_ns = here.0.wrapping_sub(last.0) as f64 * class.hit_price.ns
-                + here.1.wrapping_sub(last.1) as f64 * class.exit_price.ns;
-            let forget = fresh && !kept.tripped && !keeps.contains(&kept.class);
-            kept.took_ns = cost_ns * factor + if forget { 0.0 } else { kept.took_ns };
+            let (hits, ends) = (here.0.wrapping_sub(last.0) as f64, here.1.wrapping_sub(last.1) as f64);
+            // As the ledger charges them.
+            let cold_ns = cold_ns(class.cold, cpu_s / hits);
+            let cost_ns = hits * class.hit_price.ns + ends * class.exit_price.ns + (hits + ends) * cold_ns;
+            kept.taken.note(cost_ns * factor, class.is_open());
+            took_ns += kept.taken.last_ns;
         }
-        let inside_ns: f64 = operations.inner.iter().map(|k| k.took_ns).sum();
-        let spent_ns = inside_ns + operations.bounds.iter().map(|k| k.took_ns).sum::<f64>();
-        let most_ns = allowed_ns * operations.slices.crowding(SPENDING_S);
-        let pause_s = spending::pause_spans((spent_ns, inside_ns), most_ns, allowed_ns) * SPENDING_S;
-        let stop = pause_s > 0.0 && operations.inner_off == 0 && operations.begun;
-        if stop {
-            // The present window is one of them. OK because the cast saturates.
-            operations.inner_off = 1 + (pause_s / operations.config.revise_s).ceil() as u32;
+        let screens_ns = self.ledger.account(Charge::Screening).cost_ns;
+        took_ns += screens_ns - std::mem::replace(screened_ns, screens_ns);
+        span.note(now, took_ns);
+        for o in list {
+            let own = bounds.iter().filter(|kept| o.bounds.contains(&kept.class));
+            o.span.note(now, own.map(|kept| kept.taken.last_ns).sum());
         }
-        let quotas = self.quotas(&operations);
+        let allowed = self.operations_second();
+        let others = self.ledger.left_of_second_ns(allowed / BUDGET_SHARE);
+        operations.left_ns = operations.span.left_ns(now, allowed).min(others);
+        let quotas = self.quotas(&operations, now, allowed);
         self.operations = Some(operations);
-        if stop {
-            self.stop_inner(spent_ns, most_ns, pause_s);
-        }
-        for (id, quota) in quotas {
-            if self.attach.class(id).is_open() {
-                self.attach.set_quota(id, quota);
+        for (id, quota) in &quotas {
+            if self.attach.class(*id).is_open() {
+                self.attach.set_quota(*id, *quota);
             }
         }
+        quotas
     }
 
-    /// Inner functions and bounds together took more than may fall into such a span.
-    fn stop_inner(&mut self, spent_ns: f64, most_ns: f64, pause_s: f64) {
-        self.hold_operations();
-        let Some(operations) = &self.operations else { return };
-        for kept in &operations.inner {
-            if self.attach.class(kept.class).is_open() {
-                self.attach.close(&self.target, kept.class, Ending::AtOnce);
-            }
-        }
-        let text = format!(
-            "inner functions and bounds took {:.1} ms in {SPENDING_S} s, more than {} times the {:.1} ms that were to fall into it: inner functions are off for {pause_s:.0} s, and nothing is recorded meanwhile",
-            spent_ns * 1e-6,
-            spending::TOLERANCE,
-            most_ns * 1e-6
-        );
-        self.note_change(ChangeKind::Trip, None, text);
-    }
-
-    /// Hits that each class may take until quotas are given again.
-    fn quotas(&self, operations: &Operations) -> BTreeMap<ClassId, u64> {
-        let allowed_ns = self.operations_budget() * 1e9;
+    /// Hits that each class may take until quotas are given again: of those that are attached, or may be.
+    fn quotas(&self, operations: &Operations, now: u64, allowed: f64) -> BTreeMap<ClassId, u64> {
         let factor = self.ledger.factor();
-        let outside: Vec<f64> = operations.bounds.iter().map(|kept| kept.took_ns).collect();
-        // Bounds come first, whatever is inside took.
-        let left_ns = SECOND * SPENDING_S * allowed_ns - outside.iter().sum::<f64>();
-        let bounds_ns = left_ns.clamp(0.0, allowed_ns * BOUND_S);
-        let least = (LEAST_HITS / outside.len().max(1) as u64).max(LEAST_OF_MANY);
-        let hits = |(kept, worth_ns, least): (&Kept, f64, u64)| {
-            let class = self.attach.class(kept.class);
-            let tau_ns = (class.hit_price.ns + class.exit_price.ns).max(1e-3) * factor;
+        // Of a call; the caches are taken to be cold.
+        let tau_ns = |class: &LiveClass| class.tau_ns(f64::INFINITY).max(1e-3) * factor;
+        let want = |kept: &&Kept| kept.taken.want_ns(tau_ns(self.attach.class(kept.class)));
+        let in_slices = !operations.slices.plan().are_always();
+        let inside_ns = if in_slices { SLICE_PART * SPAN_S * allowed * 1e9 } else { f64::INFINITY };
+        let is_open = |kept: &Kept| self.attach.class(kept.class).is_open();
+        let inside = now >= operations.inner_until_ns && operations.slices.are_wanted();
+        let inner: Vec<&Kept> = operations.inner.iter().filter(|kept| inside || is_open(kept)).collect();
+        let mut of_groups = vec![inner];
+        let mut groups = vec![Group {
+            wants_ns: of_groups[0].iter().map(want).collect(),
+            most_ns: inside_ns,
+            bounds: false,
+        }];
+        for o in operations.list.iter().filter(|o| !o.lost && !o.is_paused()) {
+            let own: Vec<&Kept> =
+                operations.bounds.iter().filter(|kept| o.bounds.contains(&kept.class)).collect();
+            groups.push(Group {
+                wants_ns: own.iter().map(want).collect(),
+                most_ns: o.span.left_ns(now, o.most_screening(allowed)),
+                bounds: true,
+            });
+            of_groups.push(own);
+        }
+        let given = grants(operations.left_ns, &groups);
+        let hits = |(kept, ns): (&Kept, f64)| {
             // OK because the cast saturates.
-            (kept.class, ((worth_ns / tau_ns) as u64).max(least))
+            (kept.class, ((ns / tau_ns(self.attach.class(kept.class))) as u64).max(1))
         };
-        // What is attached in slices takes nothing between them.
-        let all: Vec<f64> = operations
-            .inner
-            .iter()
-            .chain(&operations.bounds)
-            .map(|kept| kept.took_ns + kept.before_ns)
-            .collect();
-        let most_ns = SPENDING_S * allowed_ns * operations.slices.crowding(SPENDING_S);
-        let worth = spending::parts(&all).into_iter().map(|part| part * most_ns);
-        let inner = operations.inner.iter().zip(worth).map(|(kept, ns)| (kept, ns, LEAST_HITS));
-        let bounds = operations.bounds.iter().zip(spending::parts(&outside));
-        inner.chain(bounds.map(|(kept, part)| (kept, part * bounds_ns, least))).map(hits).collect()
+        of_groups.into_iter().zip(given).flat_map(|(kept, ns)| kept.into_iter().zip(ns)).map(hits).collect()
     }
 
     /// Functions that stay attached while the overhead is compared, because operations in flight would be lost, and the long ones most often:
@@ -304,7 +339,7 @@ impl Session {
 
     /// Functions inside operations are to be attached now.
     pub(in crate::session) fn inner_is_wanted(&self) -> bool {
-        self.operations.as_ref().is_some_and(|o| o.inner_off == 0 && o.slices.are_wanted())
+        self.operations.as_ref().is_some_and(|o| now_ns() >= o.inner_until_ns && o.slices.are_wanted())
     }
 
     fn say_refused(&mut self, id: ClassId) {

@@ -7,8 +7,8 @@
 //! recorded or not, and inner functions follow the policy. Both keep to a share of the budget that the plan leaves alone.
 //!
 //! The budget of operations: screening (the bounds) comes first, then hits of inner functions outside recorded operations,
-//! which pay their traps all the same; what is left records. Where one of the first two is too dear (screening: all operations
-//! together), it is taken off for whole revision windows.
+//! which pay their traps all the same; what is left records. What is too dear is attached for a part of each second: quotas come from what a
+//! second leaves (`profiler_core::adapt::spending`).
 
 mod bounds;
 mod complete;
@@ -21,7 +21,6 @@ mod screens;
 mod share;
 mod slices;
 mod spec;
-mod spending;
 mod tracepoints;
 mod window;
 
@@ -35,6 +34,7 @@ use crate::prober::OFF_CPU_UNKNOWN;
 use crate::prober::{MAX_OPERATIONS, OperationCounters, OperationReader, OperationRecord, OperationTable};
 use hook::CycleHook;
 use profiler_core::adapt::portions::Demand;
+use profiler_core::adapt::spending::{Span, Taken};
 use profiler_core::adapt::{AdaptConfig, Adapter, PolicyKind};
 use profiler_core::class::ClassId;
 use profiler_core::recording::{ChangeKind, NotObserved, OperationClassRow, OperationRow};
@@ -118,11 +118,10 @@ struct Operation {
     /// What it took in the last window in which it was watched.
     demand: Demand,
     starved: Starved,
-    /// What it may cost, CPU s/s, as of its last watched window.
-    part: f64,
-    /// Windows for which bounds stay off, because screening is too dear.
-    bounds_off: u32,
-    /// Its bounds stay off until this time, ktime ns: one of them has used up its quota.
+    /// What screening it may cost, CPU s/s, and what its bounds took of late.
+    most_screening: f64,
+    span: Span,
+    /// Its bounds stay off until this time, ktime ns: one of them has used up its quota. 0: none has.
     off_until_ns: u64,
     /// It is not watched any more: its system calls or tracepoints were too dear, or no begin or no end of it can be attached.
     lost: bool,
@@ -148,11 +147,9 @@ struct Kept {
     is_left_out: bool,
     /// Its own quota has ended its window, and that was not looked at yet.
     tripped: bool,
-    /// Hits and ends when quotas were given last, and what they have cost since `second_ns`, ns.
+    /// Hits and ends when quotas were given last, and what it took.
     seen: (u64, u64),
-    took_ns: f64,
-    /// The same of the last second before in which inner functions took something, ns.
-    before_ns: f64,
+    taken: Taken,
 }
 
 impl Kept {
@@ -165,8 +162,7 @@ impl Kept {
             is_left_out: false,
             tripped: false,
             seen: (0, 0),
-            took_ns: 0.0,
-            before_ns: 0.0,
+            taken: Taken::default(),
         }
     }
 }
@@ -187,8 +183,10 @@ pub struct Operations {
     bounds: Vec<Kept>,
     /// Counters of inner classes at the last cut: hits, ends.
     inner_last: BTreeMap<ClassId, (u64, u64)>,
-    /// Windows for which inner functions stay off and nothing is recorded, because they are too dear.
-    inner_off: u32,
+    /// Inner functions stay off, and nothing is recorded, until this time, ktime ns: one of them has used up its quota.
+    inner_until_ns: u64,
+    /// That happened since the last revision.
+    inner_tripped: bool,
     /// All inner functions are attached; else nothing is recorded, because it would be recorded without them.
     complete: bool,
     /// That changed in the present window: the policy does not see it.
@@ -202,16 +200,20 @@ pub struct Operations {
     /// Inner functions stay attached until this time at least, ktime ns.
     linger_ns: u64,
     hook: Option<CycleHook>,
-    /// When the quotas were given last, and since when spending is added up, ktime ns.
+    /// When the quotas were given last, ktime ns.
     quotas_ns: u64,
-    second_ns: u64,
+    /// What all of them took of late, what was left of it when quotas were given last, ns, and what the screens had taken by then, ns.
+    span: Span,
+    left_ns: f64,
+    screened_ns: f64,
     /// Sum of the numbers given to classes when their names were read.
     names_given: u64,
     /// CPU s/s that operations cost, of the last window.
     cost: f64,
     begun: bool,
-    /// It was told that slices begin.
+    /// It was told that slices begin, and that inner functions are too dear.
     said_slices: bool,
+    said_inner: bool,
     /// Functions inside make a measure of their own, without which nothing is recorded.
     has_measure: bool,
 }
@@ -317,9 +319,9 @@ impl Session {
         let Some(operations) = &self.operations else { return String::new() };
         let mut line = String::new();
         for o in &operations.list {
-            let state = if o.bounds_off > 0 || o.lost || !o.attached {
+            let state = if o.lost || !o.attached {
                 ", not watched now"
-            } else if operations.inner_off > 0 {
+            } else if now_ns() < operations.inner_until_ns {
                 ", details off"
             } else if !o.monitoring {
                 ", baseline"

@@ -51,7 +51,7 @@ impl Operations {
             self.list.iter().zip(cuts).filter(|(o, _)| o.by_syscalls()).map(|(_, c)| c.begun).sum();
         for (o, cut) in self.list.iter_mut().zip(cuts) {
             // What is off says nothing of what it takes when it is on.
-            if o.bounds_off > 0 || cut.summary.length_s <= 0.0 {
+            if cut.summary.length_s <= 0.0 {
                 continue;
             }
             let spent_ns = if o.by_tracepoints {
@@ -64,9 +64,12 @@ impl Operations {
             } else {
                 cut.begun as f64 * o.screen_ns * factor
             };
+            // While it is watched.
+            let watched_s = cut.summary.length_s.min(elapsed_s);
+            let length_s = if o.bounds.is_empty() { elapsed_s } else { watched_s };
             o.demand = Demand {
-                screening: spent_ns * 1e-9 / elapsed_s,
-                recording: o.record_ns * 1e-9 * factor * cut.begun as f64 / elapsed_s,
+                screening: spent_ns * 1e-9 / length_s,
+                recording: o.record_ns * 1e-9 * factor * cut.begun as f64 / length_s,
                 can_pause: !o.bounds.is_empty(),
             };
         }

@@ -1,5 +1,5 @@
 //! When functions inside operations are attached, where that is for a part of the time only (`profiler_core::adapt::attach`): one slice
-//! a period, at a random place in it.
+//! a period, at a random place in it. The clock stands still while no operation is watched: nothing could be recorded.
 //!
 //! ```text
 //! Off --begin--> Opening --all attached--> Recording --end: recording off--> Off, and after `linger` they are detached
@@ -37,11 +37,14 @@ pub(super) enum State {
 pub(super) struct SliceClock {
     plan: Slices,
     state: State,
-    /// Begin of the present period, and of its slice, ktime ns; false: that one has begun already.
+    /// Time in which operations were watched, and until when it was looked at (ktime), ns.
+    clock_ns: u64,
+    turned_ns: u64,
+    /// Begin of the present period, and of its slice, by that clock, ns; false: that one has begun already.
     period_ns: u64,
     begin_ns: u64,
     is_due: bool,
-    /// End of the present slice while it records, ktime ns.
+    /// End of the present slice while it records, by that clock, ns.
     end_ns: u64,
     random: StdRng,
     /// For how long inner functions were attached since the last revision, ns, when that was looked at, and whether they were then.
@@ -70,8 +73,10 @@ impl SliceClock {
         Self {
             plan: Slices::ALWAYS,
             state: State::Recording,
-            period_ns: now,
-            begin_ns: now,
+            clock_ns: 0,
+            turned_ns: now,
+            period_ns: 0,
+            begin_ns: 0,
             is_due: false,
             end_ns: u64::MAX,
             random: StdRng::seed_from_u64(now),
@@ -103,9 +108,10 @@ impl SliceClock {
     }
 
     /// From now on slices are these.
-    pub(super) fn follow(&mut self, plan: Slices, now: u64) {
+    pub(super) fn follow(&mut self, plan: Slices) {
         let begins = self.plan.are_always() && !plan.are_always();
         self.plan = plan;
+        let now = self.clock_ns;
         if begins {
             // What records now is the first slice.
             (self.period_ns, self.is_due, self.end_ns) = (now, false, now + ns(plan.length_s()));
@@ -114,15 +120,18 @@ impl SliceClock {
         }
     }
 
-    /// A turn: true if a slice ends now, so that nothing is recorded from now on.
-    pub(super) fn turn(&mut self, now: u64) -> bool {
+    /// A turn: true if a slice ends now, so that nothing is recorded from now on. `watched`: operations are.
+    pub(super) fn turn(&mut self, now: u64, watched: bool) -> bool {
+        let elapsed_ns = now.saturating_sub(std::mem::replace(&mut self.turned_ns, now));
+        self.clock_ns += if watched { elapsed_ns } else { 0 };
+        let now = self.clock_ns;
         if self.plan.are_always() {
             if self.state == State::Off {
                 self.state = State::Opening;
             }
             return false;
         }
-        let ends = self.state == State::Recording && now >= self.end_ns;
+        let ends = self.state == State::Recording && (now >= self.end_ns || !watched);
         if ends {
             self.state = State::Off;
         }
@@ -140,9 +149,10 @@ impl SliceClock {
     }
 
     /// They are all attached. Length and rate count from here.
-    pub(super) fn opened(&mut self, now: u64) {
+    pub(super) fn opened(&mut self) {
         self.state = State::Recording;
-        self.end_ns = if self.plan.are_always() { u64::MAX } else { now + ns(self.plan.length_s()) };
+        self.end_ns =
+            if self.plan.are_always() { u64::MAX } else { self.clock_ns + ns(self.plan.length_s()) };
     }
 
     /// Nothing has been attached for this slice, and will not be.
@@ -183,15 +193,28 @@ impl SliceClock {
         }
     }
 
+    /// CPU s/s that inner functions cost while they are attached, at calibrated prices.
+    pub(super) fn attached(&self) -> f64 {
+        self.attached
+    }
+
+    /// What a slice should cost, ns; `None` where they are attached all the time.
+    pub(super) fn worth_ns(&self, factor: f64) -> Option<f64> {
+        let length_s = self.plan.length_s() + self.plan.linger_s;
+        (!self.plan.are_always()).then_some(length_s * self.attached * factor * 1e9)
+    }
+
     /// What is known; `None` before a window showed it. `factor`: the measured on the calibrated price.
-    /// `allowed`: what inner functions may cost, CPU s/s.
-    pub(super) fn cost(&self, factor: f64, churn_s: f64, allowed: f64) -> Option<InnerCost> {
+    /// `allowed`: what inner functions may cost, CPU s/s, of which operations are watched for the part `watched`.
+    pub(super) fn cost(&self, factor: f64, churn_s: f64, allowed: f64, watched: f64) -> Option<InnerCost> {
         let known = self.attached > 0.0 && self.longest_s > 0.0;
         known.then_some(InnerCost {
             attached: self.attached * factor,
             churn_s,
             longest_s: self.longest_s,
             allowed,
+            most_s: allowed,
+            watched,
             sliced: !self.plan.are_always(),
         })
     }
@@ -205,10 +228,16 @@ impl SliceClock {
 
 impl Operations {
     /// Which functions cost what inside operations, if attaching them in slices saves something.
-    pub(super) fn inner_cost(&self, factor: f64, attach_s: f64, allowed: f64) -> Option<InnerCost> {
+    pub(super) fn inner_cost(
+        &self,
+        factor: f64,
+        attach_s: f64,
+        allowed: f64,
+        watched: f64,
+    ) -> Option<InnerCost> {
         let sliced = self.config.attach_share && self.policy != PolicyKind::None && !self.inner.is_empty();
         let churn_s = 2.0 * self.inner.len() as f64 * attach_s;
-        self.slices.cost(factor, churn_s, allowed).filter(|inner| sliced && inner.is_worth_slicing())
+        self.slices.cost(factor, churn_s, allowed, watched).filter(|inner| sliced && inner.is_worth_slicing())
     }
 }
 
@@ -225,21 +254,22 @@ impl Session {
     pub(super) fn turn_slices(&mut self, now: u64) {
         self.look_at_inner();
         let Some(operations) = &mut self.operations else { return };
-        if !operations.begun || !operations.slices.turn(now) {
+        let watched = operations.is_watched();
+        if !operations.begun || !operations.slices.turn(now, watched) {
             return;
         }
         let table = self.attach.kernel().operations();
         for o in &operations.list {
             switch(table, o.number, false);
         }
-        let until_ns = now + ns(operations.slices.plan().linger_s);
+        // Operations in flight are lost with their bounds.
+        let until_ns = now + if watched { ns(operations.slices.plan().linger_s) } else { 0 };
         operations.linger_ns = operations.linger_ns.max(until_ns);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::spending::{parts, pause_spans};
     use super::*;
 
     const MS: u64 = 1_000_000;
@@ -247,18 +277,18 @@ mod tests {
     /// Turns of 10 ms; attaching takes 20. Returns the part of the time that records, and where slices began in their periods.
     fn run(plan: Slices, seconds: u64) -> (f64, Vec<u64>) {
         let mut clock = SliceClock::new(0);
-        clock.follow(plan, 0);
+        clock.follow(plan);
         let (mut recording, mut opening, mut begins) = (0, 0, Vec::new());
         let turns = seconds * 100;
         for i in 0..turns {
             let now = i * 10 * MS;
             let before = clock.state;
-            assert!(!clock.turn(now) || (before == State::Recording && clock.state == State::Off));
+            assert!(!clock.turn(now, true) || (before == State::Recording && clock.state == State::Off));
             if clock.is_opening() {
                 opening += 1;
                 if opening == 3 {
                     begins.push(now - clock.period_ns);
-                    clock.opened(now);
+                    clock.opened();
                     opening = 0;
                 }
             }
@@ -278,67 +308,43 @@ mod tests {
     }
 
     #[test]
-    fn slices_within_the_budget_are_not_stopped_for_their_neighbours() {
-        // 16 ms a second are allowed; attached it costs 0.3 CPU s/s, and the rate is what that pays for. Seconds of spending and periods
-        // have nothing to do with one another.
-        let inner = InnerCost { attached: 0.3, churn_s: 2e-4, longest_s: 1e-4, allowed: 0.016, sliced: true };
-        let plan = inner.slices(0.016 / 0.3);
+    fn nothing_is_attached_while_nothing_is_watched() {
+        // Bounds are attached for a quarter of each second.
+        let plan = Slices { share: 0.1, period_s: 1.0, linger_s: 0.01 };
         let mut clock = SliceClock::new(0);
-        clock.follow(plan, 0);
-        let (mut took_ns, mut all_ns, mut stops) = (0.0, 0.0, 0);
-        let turns = 100_000;
-        for i in 0..turns {
-            let now = i * 10 * MS + 3 * MS;
-            if clock.turn(now) {
-                took_ns += plan.linger_s * 0.3e9;
-            }
+        clock.follow(plan);
+        let (mut recorded, mut slices) = (0, 0);
+        for i in 0..40_000_u64 {
+            let watched = i % 100 < 25;
+            clock.turn(i * 10 * MS, watched);
             if clock.is_opening() {
-                took_ns += 2e5;
-                clock.opened(now);
+                clock.opened();
+                slices += 1;
             }
-            if clock.may_record() {
-                took_ns += 0.3 * 10e6;
-            }
-            if i % 97 == 0 {
-                let most_ns = 16e6 * clock.crowding(0.97);
-                stops += u32::from(pause_spans((took_ns, took_ns), most_ns, 16e6) > 0.0);
-                all_ns += took_ns;
-                took_ns = 0.0;
-            }
+            assert!(watched || !clock.may_record(), "{i}");
+            recorded += u64::from(clock.may_record());
         }
-        assert_eq!(stops, 0);
-        let per_s = all_ns / (turns as f64 * 0.01);
-        // Turns of 10 ms lengthen slices of 53.
-        assert!(per_s < 16e6 * 1.25, "{per_s}");
+        // A tenth of the 100 s that were watched, and what the ends of the watched quarters cut off.
+        assert!((60..=101).contains(&slices) && (500..=1_050).contains(&recorded), "{slices}, {recorded}");
     }
 
     #[test]
-    fn a_slice_fits_into_the_quota_of_the_function_that_takes_all_of_it() {
-        for (attached, allowed, functions) in
-            [(0.3, 0.016, 1), (2.0, 0.016, 1), (2.0, 0.016, 40), (1.0, 0.0008, 3)]
-        {
-            let inner = InnerCost { attached, churn_s: 2e-4, longest_s: 2e-3, allowed, sliced: true };
-            let plan = inner.slices(allowed / attached);
-            let mut clock = SliceClock::new(0);
-            clock.follow(plan, 0);
-            let slice_s = (plan.length_s() + plan.linger_s) * attached;
-            let mut took = vec![0.0; functions];
-            took[0] = slice_s;
-            let quota_s = parts(&took)[0] * allowed * clock.crowding(1.0);
-            assert!(quota_s >= slice_s, "{quota_s} s for {slice_s} s: {plan:?}");
-            // And not for ten of them.
-            assert!(quota_s < 10.0 * slice_s, "{quota_s} s for {slice_s} s: {plan:?}");
-        }
+    fn what_a_slice_should_cost_is_known() {
+        let mut clock = SliceClock::new(0);
+        assert_eq!(clock.worth_ns(1.0), None);
+        clock.attached = 0.5;
+        clock.follow(Slices { share: 0.03, period_s: 1.0, linger_s: 0.01 });
+        assert!(clock.worth_ns(2.0).is_some_and(|ns| (ns - 40e6).abs() < 1.0));
     }
 
     #[test]
     fn what_cannot_be_attached_waits_for_the_next_period() {
         let mut clock = SliceClock::new(0);
-        clock.follow(Slices { share: 0.2, period_s: 1.0, linger_s: 0.01 }, 0);
-        assert!(clock.turn(200 * MS) && !clock.take_gave_up());
+        clock.follow(Slices { share: 0.2, period_s: 1.0, linger_s: 0.01 });
+        assert!(clock.turn(200 * MS, true) && !clock.take_gave_up());
         let mut tries = Vec::new();
         for i in 21..500 {
-            clock.turn(i * 10 * MS);
+            clock.turn(i * 10 * MS, true);
             if clock.is_opening() {
                 tries.push(i);
                 clock.give_up();
@@ -349,28 +355,33 @@ mod tests {
         assert!((3..=4).contains(&tries.len()), "{tries:?}");
         assert!(clock.take_gave_up() && !clock.take_gave_up());
         // Always attached: again at once.
-        clock.follow(Slices::ALWAYS, 5_000 * MS);
-        clock.turn(5_010 * MS);
+        clock.follow(Slices::ALWAYS);
+        clock.turn(5_010 * MS, true);
         clock.give_up();
-        assert!(!clock.turn(5_020 * MS) && clock.is_opening());
+        assert!(!clock.turn(5_020 * MS, true) && clock.is_opening());
     }
 
     #[test]
     fn always_is_always_also_after_slices() {
         assert_eq!(run(Slices::ALWAYS, 10).0, 1.0);
         let mut clock = SliceClock::new(0);
-        clock.follow(Slices { share: 0.2, period_s: 1.0, linger_s: 0.01 }, 0);
-        assert!(clock.may_record() && !clock.turn(100 * MS) && clock.turn(200 * MS) && !clock.are_wanted());
-        clock.follow(Slices::ALWAYS, 300 * MS);
-        assert!(!clock.turn(310 * MS) && clock.is_opening());
-        clock.opened(330 * MS);
-        assert!(clock.may_record() && !clock.turn(10_000 * MS) && clock.may_record());
+        clock.follow(Slices { share: 0.2, period_s: 1.0, linger_s: 0.01 });
+        assert!(
+            clock.may_record()
+                && !clock.turn(100 * MS, true)
+                && clock.turn(200 * MS, true)
+                && !clock.are_wanted()
+        );
+        clock.follow(Slices::ALWAYS);
+        assert!(!clock.turn(310 * MS, true) && clock.is_opening());
+        clock.opened();
+        assert!(clock.may_record() && !clock.turn(10_000 * MS, true) && clock.may_record());
     }
 
     #[test]
     fn costs_are_those_of_the_attached_time() {
         let mut clock = SliceClock::new(0);
-        assert_eq!(clock.cost(1.0, 0.0, 1.0), None);
+        assert_eq!(clock.cost(1.0, 0.0, 1.0, 1.0), None);
         // Attaching took from 0 to 250 ms.
         clock.look(0, false);
         clock.look(250 * MS, true);
@@ -378,23 +389,23 @@ mod tests {
         clock.look(1_000 * MS, false);
         let times: Moments = [1e6, 1e6, 1e6].into_iter().collect();
         clock.learn(0.1, [times].iter());
-        let cost = clock.cost(2.0, 1e-4, 1.0).unwrap();
+        let cost = clock.cost(2.0, 1e-4, 1.0, 1.0).unwrap();
         assert!((cost.attached - 0.4).abs() < 1e-12 && (cost.longest_s - 1e-3).abs() < 1e-12, "{cost:?}");
         // A window without an attached moment tells nothing of the cost.
         clock.learn(0.0, [].iter());
-        assert!((clock.cost(2.0, 1e-4, 1.0).unwrap().attached - 0.4).abs() < 1e-12);
+        assert!((clock.cost(2.0, 1e-4, 1.0, 1.0).unwrap().attached - 0.4).abs() < 1e-12);
         // Nor do ten without an operation, of the cost or of how long operations take.
         for i in 1..=10 {
             clock.look(i * 1_000 * MS, true);
             clock.look((i * 1_000 + 200) * MS, false);
             clock.learn(0.0, [].iter());
         }
-        let cost = clock.cost(2.0, 1e-4, 1.0).unwrap();
+        let cost = clock.cost(2.0, 1e-4, 1.0, 1.0).unwrap();
         assert!((cost.attached - 0.4).abs() < 1e-12 && (cost.longest_s - 1e-3).abs() < 1e-12, "{cost:?}");
         // Unless it is dearer: 0.4 CPU s/s outside operations.
         clock.look(20_000 * MS, true);
         clock.look(20_500 * MS, false);
         clock.learn(0.2, [].iter());
-        assert!((clock.cost(2.0, 1e-4, 1.0).unwrap().attached - 0.6).abs() < 1e-12);
+        assert!((clock.cost(2.0, 1e-4, 1.0, 1.0).unwrap().attached - 0.6).abs() < 1e-12);
     }
 }

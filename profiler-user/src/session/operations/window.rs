@@ -2,14 +2,15 @@
 
 use super::super::Session;
 use super::super::attach::now_ns;
+use super::keep::SLICE_PART;
 use super::slices::longest_ns;
-use super::spending::record_own_ns;
 use super::{Operation, Operations};
 use crate::prober::operation::OPERATION_MONITORING;
 use crate::prober::{OPERATION_RECORDED, OperationCounters, OperationTable, Sums};
 use profiler_core::adapt::attach::Slices;
 use profiler_core::adapt::budget::OperationBudget;
 use profiler_core::adapt::decision::threshold;
+use profiler_core::adapt::spending::{SPAN_S, record_own_ns};
 use profiler_core::adapt::{ClassId as OperationClassId, ClassWindow, WindowSummary};
 use profiler_core::class::{RecordKind, SiteClass};
 use profiler_core::recording::{
@@ -20,11 +21,10 @@ use profiler_core::stats::moments::Moments;
 /// Inner functions stay attached for so long after recording was switched off, so that operations in flight end with all
 /// their calls, ns.
 const LINGER_NS: u64 = 50_000_000;
+/// Operations are taken to be watched for this part of the time at least.
+const LEAST_WATCHED: f64 = 0.01;
 /// Of a window's longest response time that much is kept in the next.
 const KEPT: f64 = 0.8;
-/// Part of the budget of operations that hits outside recorded operations may take before inner functions are taken off for
-/// part of the time.
-const OUTSIDE_SHARE: f64 = 0.8;
 
 /// What one operation did in a window.
 pub(super) struct Cut {
@@ -205,7 +205,6 @@ impl Session {
             }
         }
         operations.cost = (inner_ns + writing_ns) * 1e-9 / elapsed_s * factor + screening;
-        let off_before = operations.inner_off;
         let unmixed = !std::mem::take(&mut operations.mixed);
         let complete = operations.complete;
         let lacks = complete && unmixed && table.lacks_details();
@@ -216,43 +215,35 @@ impl Session {
             table.details_are_back();
             operations.lacked = false;
         }
-        operations.inner_off = operations.inner_off.saturating_sub(1);
         let times = cuts.iter().flat_map(|cut| cut.summary.classes.iter().map(|c| &c.population));
         operations.slices.learn(inner_ns * 1e-9, times);
         operations.learn_demands(&cuts, elapsed_s, factor, syscalls_ns, self.cost.tracepoint.ns);
         // What screening costs does not depend on what is left for recording.
         let screens: f64 = operations.portions(allowed).iter().map(|p| p.screening).sum();
-        let inner = operations.inner_cost(factor, attach_s, (allowed - screens).max(0.0));
+        // Slices are cut from the time in which operations are watched.
+        let watched_s = cuts.iter().map(|cut| cut.summary.length_s).fold(0.0, f64::max);
+        let watched = (watched_s / elapsed_s).clamp(LEAST_WATCHED, 1.0);
+        let inner = operations.inner_cost(factor, attach_s, (allowed - screens).max(0.0), watched);
         // In slices all that is attached records, unless not all could be attached.
         let gave_up = operations.slices.take_gave_up();
         let outside_fixed = if inner.is_some() && !gave_up { 0.0 } else { outside };
-        if off_before == 0 && outside_fixed > OUTSIDE_SHARE * allowed {
-            // OK because the cast saturates.
-            operations.inner_off = (outside / (0.5 * allowed)).ceil().max(1.0) as u32;
-            if !operations.list.iter().all(|o| o.said_dear) {
-                said.push(format!(
-                    "inner functions cost {:.2} % of a CPU outside recorded operations, where operations may cost {:.2} %: they are \
-                     attached for a part of the time, and nothing is recorded meanwhile; name fewer or rarer ones with --detail",
-                    outside * 100.0,
-                    allowed * 100.0
-                ));
-            }
+        let attached = operations.slices.attached() * factor;
+        let dear = std::mem::take(&mut operations.inner_tripped) && attached > allowed;
+        if dear && !std::mem::replace(&mut operations.said_inner, true) {
+            said.push(format!(
+                "inner functions cost {:.2} % of a CPU while they are attached, where operations may cost {:.2} %: they are \
+                 attached for a part of the time, and nothing is recorded meanwhile; name fewer or rarer ones with --detail",
+                attached * 100.0,
+                allowed * 100.0
+            ));
         }
-        let inner_off = operations.inner_off > 0;
-        // What is taken off for a while costs that much less on average.
-        let outside_mean = outside_fixed / (1.0 + f64::from(operations.inner_off));
-        let live = operations.live().max(1) as f64;
-        let mut given = operations.portions(allowed - outside_mean).into_iter();
+        let mut given = operations.portions(allowed - outside_fixed).into_iter();
         for (o, cut) in operations.list.iter_mut().zip(cuts) {
             rows.extend(cut.rows);
             let Some(portion) = (!o.lost).then(|| given.next()).flatten() else {
                 o.monitoring = false;
                 continue;
             };
-            if o.bounds_off > 0 {
-                o.bounds_off -= 1;
-                continue;
-            }
             // Its rate is that of the watched time, and nothing costs anything in the rest.
             let watched = (cut.summary.length_s / elapsed_s).clamp(0.0, 1.0);
             let record_ns = o.record_ns.max(own_ns) * factor;
@@ -268,10 +259,10 @@ impl Session {
             let left_s = portion.recording * operations.config.revise_s;
             let quota_s = left_s * operations.slices.crowding(operations.config.revise_s);
             said.extend(o.note_quota(operations.policy, &cut.summary, quota_s, record_ns * 1e-9));
-            o.part = (portion.screening + portion.recording).max(allowed / live);
+            o.most_screening = portion.most_screening;
             // Only `adp` compares windows on with windows off; to the others, and to the cycle, a window in which less was recorded is a
             // window with a smaller sample.
-            let comparable = off_before == 0 && unmixed && complete;
+            let comparable = unmixed && complete;
             o.adapter.set_inner(inner);
             let step = if comparable {
                 o.adapter.step(&cut.summary, Some(&budget))
@@ -281,15 +272,12 @@ impl Session {
             if let Some(row) = o.follow(&step, &table, now) {
                 cycles.push((o.name.clone(), row));
             }
-            // What was not watched at all says nothing.
-            let dear = portion.off_windows > 0 && watched > 0.0;
-            o.bounds_off = if dear { portion.off_windows } else { 0 };
-            if dear && !std::mem::replace(&mut o.said_dear, true) {
+            if portion.is_dear && !std::mem::replace(&mut o.said_dear, true) {
                 said.push(o.dear_in_words(&portion, cut.summary.throughput_hz()));
             }
             let quota_s = o.adapter.orders().quota_s.unwrap_or(left_s);
             quotas.push((o.number, quota_s));
-            let wanted = o.adapter.orders().monitoring && !inner_off;
+            let wanted = o.adapter.orders().monitoring;
             if !wanted && o.monitoring {
                 switch(&table, o.number, false);
                 operations.linger_ns = operations.linger_ns.max(now + LINGER_NS);
@@ -310,11 +298,13 @@ impl Session {
                 slices.share * 100.0
             ));
         }
-        operations.slices.follow(slices, now);
+        operations.slices.follow(slices);
         let crowding = operations.slices.crowding(operations.config.revise_s);
+        // All of a slice is recorded: it is paid for, and the quotas of inner functions end what is too dear.
+        let slice_s = if operations.slices.plan().are_always() { 0.0 } else { SLICE_PART * SPAN_S * allowed };
         for (number, quota_s) in quotas {
             // OK because the cast saturates.
-            table.set_quota(number, (quota_s * crowding * 1e9) as u64);
+            table.set_quota(number, ((quota_s * crowding).max(slice_s) * 1e9) as u64);
         }
         for o in &operations.list {
             o.order(&table, &slices);

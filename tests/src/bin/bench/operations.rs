@@ -2,6 +2,7 @@
 //! (2023): measured on programs that serve requests, each run judged by what the program itself knows. Policies take
 //! turns in each round; finished rounds are kept in `target/…/bench/`, so that a run can be resumed.
 
+mod redis;
 mod run;
 
 use crate::Options;
@@ -85,7 +86,7 @@ const SUBJECTS: &[Subject] = &[
 
 /// Names of the parts, for `--list`.
 pub fn parts() -> impl Iterator<Item = &'static str> {
-    SUBJECTS.iter().map(|subject| subject.name)
+    SUBJECTS.iter().map(|subject| subject.name).chain([redis::NAME])
 }
 
 /// Finished runs of a part.
@@ -257,6 +258,9 @@ fn replayed(subject: &Subject) -> Result<String> {
 
 /// The cell: the parts with scaled constants, or one (`operations:PART`).
 pub fn operations(options: &Options) -> Result<String> {
+    if options.part.as_deref() == Some(redis::NAME) {
+        return redis::redis(options);
+    }
     let chosen: Vec<&Subject> = match &options.part {
         None => SUBJECTS.iter().filter(|subject| subject.arms.len() == ARMS.len()).collect(),
         Some(part) => match SUBJECTS.iter().find(|subject| subject.name == part.as_str()) {
