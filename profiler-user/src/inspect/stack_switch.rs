@@ -68,12 +68,13 @@ pub fn find(elf: &ElfInfo, symbols: &Symbols) -> io::Result<Option<StackSwitch>>
         if (looked_at.0..looked_at.1).contains(&vaddr) {
             continue;
         }
-        let Some((start, end)) = function_around(elf, symbols, vaddr) else { continue };
+        let Some(Around { start, end, known }) = function_around(elf, symbols, vaddr) else { continue };
         looked_at = (start, end);
         let mut region = Region::decode(elf, start, end - start);
-        if region.index_of(vaddr).is_none() && symbols.covering(vaddr).is_empty() {
-            // Data lie before it, perhaps: assemblers align code.
-            region = Region::decode(elf, start.max(vaddr & !15), end - start.max(vaddr & !15));
+        if !known && region.insns.last().is_none_or(|last| last.next_ip() <= vaddr) {
+            // Decoding stopped at data before it, perhaps: assemblers align code.
+            let start = start.max(vaddr & !15);
+            region = Region::decode(elf, start, end - start);
         }
         let Some((at, from)) = foreign_load(&region) else { continue };
         let names: Vec<String> = symbols.covering(at).iter().map(|e| symbols.name(e)).collect();
@@ -113,11 +114,19 @@ fn label_before(elf: &ElfInfo, vaddr: u64) -> Option<String> {
     Some(String::from_utf8_lossy(name).into_owned())
 }
 
-/// First and last + 1 address of the function that holds an address: by symbol, by unwind table, else from the last
-/// address at which something begins or ends.
-fn function_around(elf: &ElfInfo, symbols: &Symbols, vaddr: u64) -> Option<(u64, u64)> {
+/// A function, or code that may be one.
+struct Around {
+    start: u64,
+    /// One past the last address.
+    end: u64,
+    /// A symbol or an unwind table tells; else it is the code between two functions.
+    known: bool,
+}
+
+/// The function that holds an address: by symbol, by unwind table, else from the last address at which something begins or ends.
+fn function_around(elf: &ElfInfo, symbols: &Symbols, vaddr: u64) -> Option<Around> {
     if let Some(entry) = symbols.covering(vaddr).iter().max_by_key(|e| e.size) {
-        return Some((entry.vaddr, entry.vaddr + entry.size));
+        return Some(Around { start: entry.vaddr, end: entry.vaddr + entry.size, known: true });
     }
     let section = elf.section_at(vaddr).filter(|s| s.exec).map(|s| (s.vaddr, s.vaddr + s.size));
     let segment = || elf.segments.iter().filter(|s| s.exec).map(|s| (s.vaddr, s.vaddr + s.file_size));
@@ -126,12 +135,12 @@ fn function_around(elf: &ElfInfo, symbols: &Symbols, vaddr: u64) -> Option<(u64,
     if let Some((start, size)) = table
         && vaddr - start < size
     {
-        return Some((start, start + size));
+        return Some(Around { start, end: start + size, known: true });
     }
     let after_table = table.map_or(first, |(start, size)| start + size);
     let (end, next) = symbols.gap_around(vaddr);
     let start = first.max(after_table).max(end).max(vaddr.saturating_sub(MAX_GAP));
-    Some((start, last.min(next).min(vaddr + MAX_GAP)))
+    Some(Around { start, end: last.min(next).min(vaddr + MAX_GAP), known: false })
 }
 
 /// Every place in the code where an instruction that loads `rsp` can begin (or its opcode can stand).
