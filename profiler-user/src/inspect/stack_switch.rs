@@ -29,7 +29,7 @@ const AFTER: usize = 4;
 /// within this many bytes: what switches stacks is short.
 const NEAR: usize = 64;
 /// Most code that is looked at without a symbol or an unwind table that says where it begins, bytes.
-const MAX_GAP: u64 = 4096;
+const MAX_GAP: u64 = 64 << 10;
 
 /// `longjmp` and its like go back to a frame of the same stack. The frames that they leave behind the kernel forgets by itself.
 const SAME_STACK: [&str; 9] = [
@@ -70,13 +70,12 @@ pub fn find(elf: &ElfInfo, symbols: &Symbols) -> io::Result<Option<StackSwitch>>
         }
         let Some(Around { start, end, known }) = function_around(elf, symbols, vaddr) else { continue };
         looked_at = (start, end);
-        let mut region = Region::decode(elf, start, end - start);
-        if !known && region.insns.last().is_none_or(|last| last.next_ip() <= vaddr) {
-            // Decoding stopped at data before it, perhaps: assemblers align code.
-            let start = start.max(vaddr & !15);
-            region = Region::decode(elf, start, end - start);
-        }
+        let region = decode_to(elf, start, end, vaddr, known);
         let Some((at, from)) = foreign_load(&region) else { continue };
+        // Data between functions look like short instructions now and then.
+        if !known && region.index_of(at).is_none_or(|i| region.insns[i].len() < 3) {
+            continue;
+        }
         let names: Vec<String> = symbols.covering(at).iter().map(|e| symbols.name(e)).collect();
         if names.iter().any(|name| SAME_STACK.contains(&name.as_str())) {
             continue;
@@ -86,6 +85,20 @@ pub fn find(elf: &ElfInfo, symbols: &Symbols) -> io::Result<Option<StackSwitch>>
         return Ok(Some(StackSwitch { function, vaddr: at, from }));
     }
     Ok(None)
+}
+
+/// The code from `start` on that holds `vaddr`. Where no function is known there may be data before it: what comes after them is taken
+/// to be aligned, as assemblers do.
+fn decode_to(elf: &ElfInfo, mut start: u64, end: u64, vaddr: u64, known: bool) -> Region {
+    loop {
+        let region = Region::decode(elf, start, end - start);
+        let reached = region.insns.last().map_or(start, Instruction::next_ip);
+        let next = (reached + 1).next_multiple_of(16);
+        if known || reached > vaddr || next > vaddr {
+            return region;
+        }
+        start = next;
+    }
 }
 
 /// The last name in the symbol table at an address or before it, of a function without a size or a label.
