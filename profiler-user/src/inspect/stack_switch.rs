@@ -321,6 +321,8 @@ fn walk(region: &Region, frame: &mut Frame, info: &mut InstructionInfoFactory) -
     let mut before: Vec<Option<Registers>> = vec![None; n];
     let mut work = vec![(0, kept())];
     let mut next_unreached = 0;
+    // What the walk from the begin reached is not changed by what nothing leads to: padding runs into the next loop.
+    let mut settled = vec![false; n];
     loop {
         let Some((i, good)) = work.pop() else {
             // Reached by a jump table or an exception only: registers that a function keeps are taken to be good there.
@@ -330,9 +332,13 @@ fn walk(region: &Region, frame: &mut Frame, info: &mut InstructionInfoFactory) -
             if next_unreached == n {
                 break;
             }
+            settled = before.iter().map(Option::is_some).collect();
             work.push((next_unreached, kept()));
             continue;
         };
+        if settled[i] {
+            continue;
+        }
         let merged = before[i].map_or(good, |old| old & good);
         if before[i] == Some(merged) {
             continue;
@@ -441,9 +447,9 @@ fn step(
             (ok, after)
         }
     };
-    // A function that is called gives back these; a system call even more.
+    // Cryptographic assembly keeps its old stack pointer in r10 or r11 over calls of its own parts; a result comes in rax.
     if edge(insn) == Edge::Call {
-        after &= kept();
+        after &= if insn.is_call_near() { !bit(Register::RAX) } else { kept() };
     }
     let loads = after & rsp == 0 || !ok;
     let touches = insn.op_count() > 0
