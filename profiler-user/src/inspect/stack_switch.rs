@@ -322,7 +322,7 @@ fn walk(region: &Region, frame: &mut Frame, info: &mut InstructionInfoFactory) -
     let mut work = vec![(0, kept())];
     let mut next_unreached = 0;
     // What the walk from the begin reached is not changed by what nothing leads to: padding runs into the next loop.
-    let mut settled = vec![false; n];
+    let mut settled: Vec<bool> = Vec::new();
     loop {
         let Some((i, good)) = work.pop() else {
             // Reached by a jump table or an exception only: registers that a function keeps are taken to be good there.
@@ -332,11 +332,13 @@ fn walk(region: &Region, frame: &mut Frame, info: &mut InstructionInfoFactory) -
             if next_unreached == n {
                 break;
             }
-            settled = before.iter().map(Option::is_some).collect();
+            if settled.is_empty() {
+                settled = before.iter().map(Option::is_some).collect();
+            }
             work.push((next_unreached, kept()));
             continue;
         };
-        if settled[i] {
+        if settled.get(i) == Some(&true) {
             continue;
         }
         let merged = before[i].map_or(good, |old| old & good);
