@@ -195,8 +195,11 @@ fn take_over(kernel: &Kernel, module: &Path, pid: u32, sites: Vec<Site>) -> Take
     taken
 }
 
-/// Breakpoints in the text of the process that are not in its files: file, offsets in it.
-fn leftovers(pid: u32) -> Result<Vec<(Arc<TargetFile>, Vec<u64>)>, MendError> {
+/// Offsets in one file at which breakpoints were found.
+type Found = (Arc<TargetFile>, Vec<u64>);
+
+/// Breakpoints in the text of the process that are not in its files.
+fn leftovers(pid: u32) -> Result<Vec<Found>, MendError> {
     let text = |source| MendError::Text { pid, source };
     let tracer = tracer(pid).map_err(text)?;
     if tracer != 0 {
