@@ -479,9 +479,8 @@ static void command_storm(int count, char **words) {
     uint64_t threads = number(count, words, 1, 1);
     for (uint64_t i = 0; i < threads; i++) {
         pthread_t thread;
-        int error = pthread_create(&thread, NULL, ends_at_once, NULL);
-        if (error) {
-            reply_error("thread %lu not started: %s", i, strerror(error));
+        if (pthread_create(&thread, NULL, ends_at_once, NULL) != 0) {
+            reply_error("thread %lu not started", i);
             return;
         }
         pthread_join(thread, NULL);

@@ -27,7 +27,7 @@ fn a_child_whose_birth_found_the_ring_full_is_in_the_set() {
     let lost = kernel.classes().global_counters().lifecycle_dropped;
     println!("{read} records read, {lost} lost");
     // A record takes 32 bytes and an 8-byte header.
-    assert!(read <= 4096 / 40 && read >= 90, "{read}");
+    assert!((90..=4096 / 40).contains(&read), "{read}");
     // The begin and end of each thread, the child's fork and exec; the test harness may have threads of its own.
     assert!(read + lost >= 2 * THREADS + 2, "{read} and {lost}");
     let found = kernel.targets();
