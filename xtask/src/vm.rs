@@ -30,6 +30,9 @@ pub struct Options {
     /// How the guest's CPUs run
     #[arg(long, value_enum, default_value_t = Accelerator::Auto)]
     pub accel: Accelerator,
+    /// Run this agent instead of the one of the debug build: in software a release build is several times faster
+    #[arg(long, value_name = "FILE")]
+    pub agent: Option<PathBuf>,
     /// Memory of the guest, MiB; its files take some 700 of them
     #[arg(long, value_name = "MIB", default_value_t = 4096)]
     pub memory: u32,
@@ -75,7 +78,8 @@ pub fn run(options: &Options) -> Result<()> {
     }
     std::fs::create_dir_all(&run)?;
     let initrd = run.join("initrd.cpio");
-    image::write(&initrd, &fetched, &built, &chosen, options.limit)?;
+    let wanted = image::Wanted { steps: &chosen, limit_s: options.limit, agent: options.agent.as_deref() };
+    image::write(&initrd, &fetched, &built, &wanted)?;
 
     let boot = machine::Boot {
         qemu: &fetched.qemu,

@@ -25,6 +25,15 @@ pub struct Built {
     programs: PathBuf,
 }
 
+/// What is asked of the guest.
+pub struct Wanted<'a> {
+    pub steps: &'a [Chosen],
+    /// Seconds that a test may take.
+    pub limit_s: u64,
+    /// In place of the agent that was built.
+    pub agent: Option<&'a Path>,
+}
+
 /// Builds the agent, the tests and their programs.
 ///
 /// # Errors
@@ -62,7 +71,8 @@ pub fn build() -> Result<Built> {
 /// # Errors
 ///
 /// If a file or a library is missing.
-pub fn write(path: &Path, fetched: &Fetched, built: &Built, chosen: &[Chosen], limit_s: u64) -> Result<()> {
+pub fn write(path: &Path, fetched: &Fetched, built: &Built, wanted: &Wanted<'_>) -> Result<()> {
+    let agent = built.bins.iter().find(|bin| bin.ends_with("tithe")).context("cargo built no tithe")?;
     let mut archive = Archive::create(path)?;
     for folder in ["bin", "sbin", "lib", "lib64"] {
         archive.folder(Path::new("/usr").join(folder).as_path())?;
@@ -83,8 +93,10 @@ pub fn write(path: &Path, fetched: &Fetched, built: &Built, chosen: &[Chosen], l
     let guest_programs = ["redis-server", "redis-benchmark", "redis-cli", "sqlite3"];
     let needed: Vec<PathBuf> = programs
         .iter()
-        .chain(&plain)
-        .cloned()
+        .map(PathBuf::as_path)
+        .chain(wanted.agent)
+        .map(Path::to_owned)
+        .chain(plain.iter().cloned())
         .chain(guest_programs.map(|name| fetched.guest.join("usr/bin").join(name)))
         .collect();
     for library in libraries(&needed, &fetched.guest)? {
@@ -92,6 +104,11 @@ pub fn write(path: &Path, fetched: &Fetched, built: &Built, chosen: &[Chosen], l
     }
     let staged = path.with_extension("stripped");
     for program in &programs {
+        // The tests know it by that path.
+        if let Some(other) = wanted.agent.filter(|_| program == agent) {
+            archive.copy(other, program)?;
+            continue;
+        }
         archive.copy(&stripped(program, &staged), program)?;
     }
     for program in &plain {
@@ -105,16 +122,15 @@ pub fn write(path: &Path, fetched: &Fetched, built: &Built, chosen: &[Chosen], l
     archive.bytes(Path::new("/etc/hosts"), 0o644, b"127.0.0.1 localhost\n")?;
     archive.folder(Path::new("/root"))?;
     archive.folder(&shell::root().join("tests"))?;
-    // Symbols and sites are also read of the sources' own example modules, by their paths.
-    let agent = built.bins.iter().find(|bin| bin.ends_with("tithe")).context("cargo built no tithe")?;
     let bins = agent.parent().context("an executable lies in a folder")?;
     let mut script = format!(
-        "export LIMIT={limit_s} TITHE={} BIN={} CARGO_MANIFEST_DIR={} TITHE_PATIENCE={PATIENCE}\n",
+        "export LIMIT={} TITHE={} BIN={} CARGO_MANIFEST_DIR={} TITHE_PATIENCE={PATIENCE}\n",
+        wanted.limit_s,
         agent.display(),
         bins.display(),
         shell::root().join("tests").display()
     );
-    script.push_str(&steps::script(chosen, |name| {
+    script.push_str(&steps::script(wanted.steps, |name| {
         let path = built.tests.get(name).with_context(|| format!("no test binary {name}"))?;
         Ok(path.display().to_string())
     })?);

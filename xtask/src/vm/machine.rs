@@ -87,7 +87,7 @@ fn spawn(boot: &Boot<'_>, accel: &'static str) -> Result<Machine> {
         .arg(boot.kernel)
         .arg("-initrd")
         .arg(boot.initrd)
-        .args(["-append", "console=ttyS0 panic=-1 loglevel=6"])
+        .args(["-append", "console=ttyS0 panic=-1 loglevel=6 no_timer_check lpj=10000000"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
     shell::say(&command);
