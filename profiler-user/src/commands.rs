@@ -168,12 +168,17 @@ fn table(path: &Path) -> Result<Problem, Failure> {
 fn doctor(args: &DoctorArgs) -> Result<(), Failure> {
     let tier = match Kernel::load(&KernelOptions::default()) {
         Ok(kernel) => {
-            let refused: Vec<String> = kernel
-                .tier_findings()
-                .iter()
-                .filter_map(|f| f.refused.as_ref().map(|why| format!("{:?}: {why}", f.tier)))
+            let findings = kernel.tier_findings().iter();
+            let refused: Vec<_> = findings.filter_map(|f| Some((f.tier, &**f.refused.as_ref()?))).collect();
+            // Tiers that are refused for the same reason are named together.
+            let reasons: Vec<String> = refused
+                .chunk_by(|a, b| a.1 == b.1)
+                .map(|same| {
+                    let tiers: Vec<String> = same.iter().map(|(tier, _)| format!("{tier:?}")).collect();
+                    format!("not {}: {}", tiers.join(" or "), same[0].1)
+                })
                 .collect();
-            let notes = if refused.is_empty() { String::new() } else { format!(" ({})", refused.join("; ")) };
+            let notes = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
             format!("{:?}{notes}", kernel.tier())
         }
         Err(error) => format!("none: {error}"),

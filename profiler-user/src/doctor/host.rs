@@ -108,7 +108,7 @@ fn tier_of(tier: Option<&str>) -> Requirement {
         }
         Some(b'D') => {
             "at most 8 functions are traced at once and none in bursts, and taking one off lasts 0.1 to 0.3 s; \
-             everything else is sampled as usual; use Linux 6.10 or later"
+             functions inside operations stay attached, and everything else is sampled as usual; use Linux 6.10 or later"
         }
         _ => "use Linux 6.10 or later",
     };

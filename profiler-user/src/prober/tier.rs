@@ -120,16 +120,16 @@ impl<'a> Probe<'a> {
 
 /// What a kernel without this function cannot have, in words: a refusal of its own would be a bare error number.
 const SIGNS: [(Tier, &str, &str); 3] = [
-    (Tier::A, "bpf_session_is_return", "this kernel has no uprobe.session links (Linux 6.13 brought them)"),
+    (Tier::A, "bpf_session_is_return", "this kernel has no uprobe.session links, which came with Linux 6.13"),
     (
         Tier::B,
         "bpf_uprobe_multi_link_attach",
-        "this kernel has no uprobe.multi links (Linux 6.6 brought them)",
+        "this kernel has no uprobe.multi links, which came with Linux 6.6",
     ),
     (
         Tier::C,
         "bpf_uprobe_multi_link_attach",
-        "this kernel has no uprobe.multi links (Linux 6.6 brought them)",
+        "this kernel has no uprobe.multi links, which came with Linux 6.6",
     ),
 ];
 

@@ -63,22 +63,29 @@ fn watched(program: &mut impl Program, folder: &Path, arguments: &[&str], check:
     println!("tithe record {}", arguments.join(" "));
     let mut agent = Agent::start_plain(program.pid(), folder, arguments);
     let end = Instant::now() + patience(Duration::from_secs(SECONDS + 30));
-    let mut rounds = 0;
+    let begin = Instant::now();
+    let (mut rounds, mut said) = (0, 0);
     while agent.is_alive() {
         program.round();
         rounds += 1;
+        // As it comes: whoever cuts a run off wants to know how far it got.
+        let messages = agent.messages();
+        for line in messages[said..].lines() {
+            println!("  {:.0} s, round {rounds} | {line}", begin.elapsed().as_secs_f64());
+        }
+        said = messages.len();
         assert!(Instant::now() < end, "the run does not end");
     }
     let finished = agent.finish();
+    for line in finished.messages.get(said..).unwrap_or_default().lines() {
+        println!("  at the end | {line}");
+    }
     show(&finished);
     check(finished.report());
     rounds
 }
 
 fn show(finished: &Finished) {
-    for line in finished.messages.lines() {
-        println!("  | {line}");
-    }
     let report = finished.report();
     let receipt = &report.receipt;
     println!(
