@@ -22,7 +22,7 @@ use crate::calibrate::{CalibrateError, ChildCommand, Worker};
 use crate::inspect::forms::{self, Form};
 use crate::prober::{AttachGroup, Kernel, LinkKind, Site};
 use profiler_core::class::ClassId;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -88,31 +88,38 @@ pub fn run(
     Ok(verdicts)
 }
 
-/// Of the accepted forms those that differ on the running kernel, each run in one state. What this kernel refuses is
-/// among them; what this CPU lacks is not, since no program of it runs that.
+/// Of the accepted forms those that must not be probed on the running kernel. One of each [`Form::group`] is run, in one
+/// state (all of them would take some seconds): if it differs, or the kernel refuses it, all of its group are dropped. What
+/// this CPU lacks stays, since no program of it runs that.
 ///
 /// # Errors
 /// As [`run`].
 pub(crate) fn dropped_here(kernel: &Kernel, command: &ChildCommand) -> Result<Vec<Form>, CalibrateError> {
-    let samples: Vec<Vec<u8>> = forms::samples().collect();
+    let mut groups: BTreeMap<_, Vec<Vec<u8>>> = BTreeMap::new();
+    for sample in forms::samples() {
+        groups.entry(Form::group(&sample)).or_default().push(sample);
+    }
+    let samples: Vec<Vec<u8>> = groups.values().map(|group| group[0].clone()).collect();
     let mut worker = Worker::start(command)?;
     let options = RunOptions { states: 1, watch_steps: false };
     // One link for all: making and closing links is most of the time.
     let verdicts = run_batch(kernel, command, &mut worker, &samples, options)?;
-    Ok(dropped(&samples, &verdicts))
+    let bad = groups.values().zip(&verdicts).filter(|(_, verdict)| !harmless(verdict.outcome));
+    Ok(bad.flat_map(|(group, _)| group).filter_map(|sample| Form::of(sample).ok()).collect())
+}
+
+fn harmless(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::Agrees | Outcome::NeverRuns(_))
 }
 
 /// The forms that must not be probed here.
 #[must_use]
 pub fn dropped(samples: &[Vec<u8>], verdicts: &[Verdict]) -> Vec<Form> {
-    let bad = |verdict: &Verdict| {
-        matches!(
-            verdict.outcome,
-            Outcome::Differs(_) | Outcome::Kills | Outcome::KernelRefuses | Outcome::Unrun
-        )
-    };
     let pairs = samples.iter().zip(verdicts);
-    pairs.filter(|(_, verdict)| bad(verdict)).filter_map(|(sample, _)| Form::of(sample).ok()).collect()
+    pairs
+        .filter(|(_, verdict)| !harmless(verdict.outcome))
+        .filter_map(|(sample, _)| Form::of(sample).ok())
+        .collect()
 }
 
 fn run_batch(

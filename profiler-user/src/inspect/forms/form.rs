@@ -97,12 +97,13 @@ impl Form {
         Code::try_from((self.0 >> 24) as usize).unwrap_or(Code::INVALID)
     }
 
-    /// Map, opcode, mandatory and other prefixes as they are written: what the smallest set of forms that is run again
-    /// has one of each of.
+    /// Map, opcode, prefixes, kind of extension, and whether the operand is relative to the next instruction: all that the
+    /// kernel's rules look at. `None` if it does not decode.
     #[must_use]
-    pub fn opcode_group(bytes: &[u8]) -> Option<(u8, u8, u8, u8)> {
-        let encoding = Encoding::of(bytes).ok()?;
-        Some((encoding.map, encoding.opcode, encoding.prefixes, encoding.extension_bits() >> 5))
+    pub fn group(bytes: &[u8]) -> Option<(u8, u8, u8, u8, bool)> {
+        let Decoded { form, encoding, .. } = Decoded::of(bytes, 0x1000).ok()?;
+        let relative = (form.0 >> 16) as u8 == Address::NextInstruction as u8;
+        Some((encoding.map, encoding.opcode, encoding.prefixes, encoding.extension_bits() >> 5, relative))
     }
 }
 
