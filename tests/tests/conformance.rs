@@ -66,10 +66,10 @@ fn vector_instructions_that_the_kernel_mistakes_are_seen_to_differ() {
     println!("differing opcode bytes: {differing:02x?}");
     for byte in [0x9d, 0xc2, 0xcb, 0xe8].into_iter().chain(0x70..=0x7f) {
         let of_byte = samples.iter().zip(&verdicts).filter(|(sample, _)| opcode(sample) == byte);
-        // Of cb there is one instruction (vsha512rnds2), and of 78 to 7b none: what never runs as it is cannot differ.
-        let runs = of_byte.map(|(_, v)| v.outcome).filter(|o| !matches!(o, Outcome::NeverRuns(_))).count();
-        assert!(runs == 0 || differing.contains(&byte), "{byte:02x}: {differing:02x?}");
-        if runs == 0 {
+        // Of cb there is one instruction (vsha512rnds2), of some others none: what this CPU lacks faults either way.
+        let runs = of_byte.map(|(_, v)| v.outcome).filter(|o| matches!(o, Outcome::Agrees)).count();
+        assert!(runs == 0, "{byte:02x}: {runs} forms agree");
+        if !differing.contains(&byte) {
             println!("opcode byte {byte:02x}: no such vector instruction runs on this CPU");
         }
     }

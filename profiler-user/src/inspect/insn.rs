@@ -102,24 +102,35 @@ pub fn treatment(bytes: &[u8], vaddr: u64, rules: KernelRules) -> Treatment {
     if call && !rules.calls {
         return Refused(Unproven::ShadowStack);
     }
-    let modrm = bytes.get(encoding.modrm_at).copied().unwrap_or(0);
     // Whatever its prefixes: it is optimised, and the red zone is overwritten.
     if bytes.len() == 5 && matches!(decoded.insn.mnemonic(), Mnemonic::Nop | Mnemonic::Pause) && rules.nop5 {
         return nop(bytes, vaddr, rules, false);
     }
     match (encoding.legacy(), encoding.map, encoding.opcode) {
-        // With REX.B it is an exchange.
-        (true, 0, 0x90) if decoded.insn.mnemonic() != Mnemonic::Xchg => {
+        (true, 0, 0x90) if matches!(bytes, [0x90] | [0x66, 0x90]) => {
             nop(bytes, vaddr, rules, bytes.len() == 1)
         }
-        // 0f 1f /0 with a memory operand: the form that compilers emit, and the only one that is emulated.
-        (true, 1, 0x1f) if modrm & 0x38 == 0 && modrm < 0xc0 => nop(bytes, vaddr, rules, false),
+        (true, 1, 0x1f) if assemblers_nop(bytes) => nop(bytes, vaddr, rules, false),
         (true, 0, 0xeb | 0xe9 | 0xe8 | 0x70..=0x7f) | (true, 1, 0x80..=0x8f) => Probe(SiteClass::Branch),
         (true, 0, 0x50..=0x57) if bytes.len() == 1 || bytes.len() == 2 && bytes[0] == 0x41 => {
             Probe(SiteClass::Push)
         }
         _ => Probe(SiteClass::Stepped),
     }
+}
+
+/// The long nops that assemblers write, the only ones that are emulated (seen on 6.18: `0f 1f 03` is stepped).
+fn assemblers_nop(bytes: &[u8]) -> bool {
+    matches!(
+        bytes,
+        [0x0f, 0x1f, 0x00]
+            | [0x0f, 0x1f, 0x40, 0]
+            | [0x0f, 0x1f, 0x44, 0, _]
+            | [0x66, 0x0f, 0x1f, 0x44, 0, 0]
+            | [0x0f, 0x1f, 0x80, 0, 0, 0, 0]
+            | [0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0]
+            | [0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0]
+    )
 }
 
 fn nop(bytes: &[u8], vaddr: u64, rules: KernelRules, single: bool) -> Treatment {
