@@ -55,7 +55,7 @@ fn jump(cell: &mut [u8; CELL], from: usize, at: usize, to: usize) -> Option<()> 
 }
 
 /// Sets displacements: of branches to the exit, of operands without a base to the scratch memory.
-fn place(bytes: &mut Vec<u8>, at: usize) -> Option<()> {
+fn place(bytes: &mut [u8], at: usize) -> Option<()> {
     let decoded = Decoded::of(bytes, at as u64).ok()?;
     let insn = decoded.insn;
     let len = bytes.len();

@@ -255,7 +255,7 @@ impl Machine {
     /// An operand may be addressed through FS.
     pub fn sets_fs() -> bool {
         // SAFETY: read by the thread that wrote it.
-        unsafe { (*(&raw const CONTEXT)).set_fs != 0 }
+        unsafe { CONTEXT.set_fs != 0 }
     }
 
     /// Runs the instruction at an address. [`Seen::memory`] is the caller's.
