@@ -63,13 +63,13 @@ pub fn prove(
             .iter()
             .enumerate()
             .filter(|(_, row)| row.refused.is_none())
-            .filter_map(|(i, row)| match round {
-                0 => Some((i, row.sample.clone())),
+            .map(|(i, row)| match round {
+                0 => (i, row.sample.clone()),
                 _ => {
                     let kept = &samples[&row.form];
                     let sample = &kept[round % kept.len()];
                     let bytes = generate::variant(sample, &mut rng).unwrap_or_else(|| sample.clone());
-                    Some((i, bytes))
+                    (i, bytes)
                 }
             })
             .unzip();
