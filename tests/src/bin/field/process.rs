@@ -119,6 +119,11 @@ pub fn die_with_us(command: &mut Command, signal: i32) {
     }
 }
 
+/// How a program ended, in words.
+fn told(fate: Result<ExitStatus>) -> String {
+    fate.map_or("it still runs".to_owned(), |status| format!("it ended with {status}"))
+}
+
 /// The last lines of a text, for messages.
 pub fn tail(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
@@ -209,7 +214,7 @@ impl Talker {
         if let Err(error) = input.write_all(text.as_bytes()).and_then(|()| input.flush()) {
             // A closing process gets a moment to become waitable.
             let fate = self.process.wait(Duration::from_secs(2));
-            bail!("cannot send to the program: {error}; {fate:?}; {}", tail(&self.process.log()));
+            bail!("cannot send to the program: {error}; {}; {}", told(fate), tail(&self.process.log()));
         }
         Ok(())
     }
@@ -224,7 +229,7 @@ impl Talker {
             Ok(line) => Ok(line),
             Err(_) => {
                 let fate = self.process.wait(Duration::from_millis(500));
-                bail!("no answer from the program: {fate:?}; {}", tail(&self.process.log()))
+                bail!("no answer from the program: {}; {}", told(fate), tail(&self.process.log()))
             }
         }
     }
@@ -266,8 +271,15 @@ mod tests {
         let below = descendants(talker.process().pid());
         assert_eq!(below.len(), 1, "{below:?}");
         drop(talker);
-        let state = text_of(Path::new(&format!("/proc/{}/stat", below[0])));
-        // Nobody reaps it at once: gone, or a zombie.
-        assert!(state.is_empty() || state.contains(") Z "), "{state}");
+        let end = Instant::now() + ANSWER_LIMIT;
+        loop {
+            let state = text_of(Path::new(&format!("/proc/{}/stat", below[0])));
+            // Nobody reaps it at once: gone, or a zombie.
+            if state.is_empty() || state.contains(") Z ") {
+                break;
+            }
+            assert!(Instant::now() < end, "{state}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
