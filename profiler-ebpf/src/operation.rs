@@ -333,15 +333,16 @@ pub fn end(operation: u32, slot: u64, end_ns: u64, return_cost_ns: u32, own_cost
     // SAFETY: a live map value, of this thread only.
     let depth = unsafe { (*state).operation_depth };
     let mut found = OPERATION_DEPTH;
-    for above in 0..OPERATION_DEPTH {
-        if above >= depth {
-            break;
+    // From the innermost out, over constants: counted from `depth`, the verifier of Linux 6.1 sees no end to the loop.
+    for outer in (0..OPERATION_DEPTH).rev() {
+        if outer >= depth {
+            continue;
         }
-        let open = open_at(state, depth - 1 - above);
+        let open = open_at(state, outer);
         // SAFETY: as above.
         let (its, its_slot) = unsafe { ((*open).operation, (*open).slot) };
         if its == operation && (its_slot == slot || its_slot == 0 || slot == 0) {
-            found = depth - 1 - above;
+            found = outer;
             break;
         }
     }

@@ -38,7 +38,7 @@ const fn tests(name: &'static str, about: &'static str, binary: &'static str, fi
     Step { name, about, what: What::Tests { binary, filter } }
 }
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     tests(
         "programs",
         "every eBPF program of the object loads, with the tiers that this kernel has",
@@ -51,6 +51,12 @@ const STEPS: [Step; 10] = [
         what: What::Commands(&[Command { name: "doctor", shell: "$TITHE doctor" }]),
     },
     tests("prober", "kernel side: counts, calls, samples, operations, lifecycle", "prober", ""),
+    tests(
+        "forms",
+        "the accepted instruction forms do the same under a probe here",
+        "conformance",
+        "every_accepted_form",
+    ),
     tests("hazards", "programs that a careless tracer breaks", "hazards", ""),
     tests("agent", "the whole agent, end to end", "agent", ""),
     tests("calibrate", "prices of this kernel and CPU", "calibrate", ""),
