@@ -80,7 +80,7 @@ impl Instance for Speeds {
         });
         ensure!(failed.is_none(), "speed said {failed:?}");
         let rates = rates(&log);
-        ensure!(!rates.is_empty(), "speed printed no figure: {log}");
+        ensure!(log.contains("+R"), "speed printed no figure: {log}");
         // By the time of its own CPU clock.
         Ok(Work { cpu_rates: rates, ..Work::default() })
     }
@@ -96,8 +96,8 @@ fn rates(log: &str) -> std::collections::BTreeMap<String, f64> {
         .filter_map(|line| {
             let fields: Vec<&str> = line.strip_prefix("+R")?.split(':').collect();
             let [kind, count, what, seconds] = fields[..] else { return None };
-            // One that was cut short may have taken no time.
-            let rate = count.parse::<f64>().ok()? / seconds.parse::<f64>().ok().filter(|&s| s > 0.0)?;
+            // Its clock has steps of 10 ms: one that was cut short says nothing.
+            let rate = count.parse::<f64>().ok()? / seconds.parse::<f64>().ok().filter(|&s| s >= 0.1)?;
             Some((format!("R{kind} {what}"), rate))
         })
         .collect()
