@@ -58,16 +58,12 @@ pub fn run(options: &Options) -> Result<()> {
             }
         }
     }
-    shell::run(shell::cargo().args(["build", "--locked", "--release", "-p", "profiler-user"]).arg("--bins"))?;
-    shell::run(shell::cargo().args([
-        "build",
-        "--locked",
-        "--release",
-        "-p",
-        "profiler-tests",
-        "--bin",
-        "field",
-    ]))?;
+    // Both in one command, as elsewhere: each by itself would compile their dependencies with other features.
+    shell::run(
+        shell::cargo()
+            .args(["build", "--locked", "--release", "-p", "profiler-user", "-p", "profiler-tests"])
+            .arg("--bins"),
+    )?;
     let release = shell::target_dir().join("release");
     let mut command = field(&release);
     command.args(["--seconds", &options.seconds.to_string(), "--rounds", &options.rounds.to_string()]);
