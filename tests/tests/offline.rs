@@ -336,7 +336,11 @@ fn files_of_the_target_are_opened_in_one_place() {
         ("doctor/host.rs", 1, "/proc and /sys"),
         ("governor/expedite.rs", 2, "/sys/kernel/rcu_*"),
         ("governor/priority.rs", 1, "/proc/self/status"),
-        ("inspect/cgroup.rs", 5, "/proc/PID/cgroup; /proc/self/mountinfo; /proc/meminfo; the cgroup file system"),
+        (
+            "inspect/cgroup.rs",
+            5,
+            "/proc/PID/cgroup; /proc/self/mountinfo; /proc/meminfo; the cgroup file system",
+        ),
         ("inspect/forms/mod.rs", 1, "/proc/sys"),
         ("inspect/host.rs", 1, "/proc/sys"),
         ("inspect/ifunc.rs", 1, "/proc/PID/mem"),
