@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// In [`Results::verdicts`]: not to be run.
+/// In the place of a verdict: not to be run.
 pub(super) const SKIP: u32 = 1 << 31;
 /// The kernel put a breakpoint there.
 pub(super) const ARMED: u32 = 1 << 30;

@@ -1,7 +1,7 @@
 //! How many other processes map a file as code.
 //!
 //! The kernel keeps that number for itself, so `/proc/*/maps` is read: about 30 us a process, on a thread of its own, which counts
-//! all files at once. After [`SCAN_LIMIT`] what was seen is extrapolated. The counts are read again when somebody asks
+//! all files at once. After `SCAN_LIMIT` what was seen is extrapolated. The counts are read again when somebody asks
 //! for one that is older than ten seconds, or than a hundred times what the scan took.
 //! What it does not do: see that two overlay file systems share a file below; the time that registering takes tells.
 
