@@ -15,7 +15,6 @@ use super::insn::{self, KernelRules, Treatment};
 use super::module::Module;
 use super::resolve::Function;
 use super::sites::Body;
-use profiler_core::class::SiteClass;
 
 /// How many instructions before the way out its site may stand.
 const NEAR: usize = 8;
@@ -90,7 +89,8 @@ fn cheapest(region: &Region, body: &Body, exit: usize, rules: KernelRules, floor
         }
         match insn::treatment(region.bytes_of(insn), insn.ip(), rules) {
             // An optimised five-byte nop would overwrite the red zone, which may be in use here.
-            Treatment::Probe(SiteClass::Nop5) | Treatment::Refused(_) => {}
+            Treatment::Refused(_) => {}
+            Treatment::Probe(_) if insn::overwrites_red_zone(region.bytes_of(insn), insn.ip(), rules) => {}
             Treatment::Probe(class) => {
                 if best.is_none_or(|cheapest| class < cheapest.class) {
                     best = Some(Site {

@@ -7,7 +7,7 @@
 //! Input: the bytes of one instruction.
 
 use super::forms::{AllowList, Decoded, Form, NoForm};
-use iced_x86::{FlowControl, Mnemonic};
+use iced_x86::{FlowControl, Mnemonic, OpKind, Register};
 use profiler_core::class::SiteClass;
 use std::fmt;
 
@@ -119,6 +119,35 @@ pub fn treatment(bytes: &[u8], vaddr: u64, rules: KernelRules) -> Treatment {
     }
 }
 
+/// Whether a kernel may replace the instruction by a call that overwrites the 128 bytes below the stack pointer: any nop of
+/// five bytes. Newer kernels than 6.18 (`insn_is_nop` in `arch/x86/lib/insn.c`) count moves of a register to itself, `lea`
+/// of a register without displacement, and jumps to the next instruction among them.
+#[must_use]
+pub fn overwrites_red_zone(bytes: &[u8], vaddr: u64, rules: KernelRules) -> bool {
+    let Ok(Decoded { insn, encoding, .. }) = Decoded::of(bytes, vaddr) else { return false };
+    if !rules.nop5 || bytes.len() != 5 {
+        return false;
+    }
+    match insn.mnemonic() {
+        Mnemonic::Nop | Mnemonic::Pause => true,
+        Mnemonic::Mov => {
+            encoding.map == 0
+                && matches!(encoding.opcode, 0x89 | 0x8b)
+                && insn.op1_kind() == OpKind::Register
+                && insn.op0_register() == insn.op1_register()
+        }
+        Mnemonic::Lea => {
+            insn.memory_displacement64() == 0
+                && insn.memory_index() == Register::None
+                && insn.memory_base().full_register() == insn.op0_register().full_register()
+        }
+        Mnemonic::Jmp => {
+            insn.op0_kind() == OpKind::NearBranch64 && insn.near_branch_target() == insn.next_ip()
+        }
+        _ => false,
+    }
+}
+
 /// The long nops that assemblers write, the only ones that are emulated (seen on 6.18: `0f 1f 03` is stepped).
 fn assemblers_nop(bytes: &[u8]) -> bool {
     matches!(
@@ -211,6 +240,35 @@ mod tests {
         ];
         for bytes in refused {
             assert_eq!(class(bytes), None, "{bytes:x?}");
+        }
+    }
+
+    #[test]
+    fn what_newer_kernels_take_for_a_nop_of_five_bytes_overwrites_the_red_zone() {
+        let overwrites = |bytes: &[u8]| overwrites_red_zone(bytes, 0x1000, rules(true));
+        let nops: [&[u8]; 6] = [
+            &[0x0f, 0x1f, 0x44, 0x00, 0x00],
+            &[0x48, 0x8d, 0x64, 0x24, 0x00], // lea rsp, [rsp+0]
+            &[0x4d, 0x8d, 0x64, 0x24, 0x00], // lea r12, [r12+0]
+            &[0xe9, 0, 0, 0, 0],             // jmp +0
+            &[0x67, 0xf2, 0x64, 0xeb, 0x00], // jmp +0, short
+            &[0x67, 0x64, 0x48, 0x89, 0xc0], // mov rax, rax
+        ];
+        for bytes in nops {
+            assert!(overwrites(bytes), "{bytes:x?}");
+            assert!(!overwrites_red_zone(bytes, 0x1000, rules(false)), "{bytes:x?}");
+        }
+        let others: [&[u8]; 7] = [
+            &[0x48, 0x8d, 0x64, 0x24, 0x08], // lea rsp, [rsp+8]
+            &[0x48, 0x8d, 0x6c, 0x24, 0x00], // lea rbp, [rsp+0]
+            &[0x48, 0x8d, 0x64, 0x04, 0x00], // lea rsp, [rsp+rax+0]
+            &[0xe9, 1, 0, 0, 0],
+            &[0x67, 0x64, 0x48, 0x89, 0xc8], // mov rax, rcx
+            &[0x48, 0x89, 0xc0],             // three bytes
+            &[0xe8, 0, 0, 0, 0],
+        ];
+        for bytes in others {
+            assert!(!overwrites(bytes), "{bytes:x?}");
         }
     }
 

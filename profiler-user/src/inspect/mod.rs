@@ -42,6 +42,7 @@ pub mod process;
 mod resolve;
 mod return_links;
 mod runtime;
+mod sequences;
 mod sites;
 mod stack_switch;
 mod stacks;

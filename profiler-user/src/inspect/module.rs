@@ -3,9 +3,11 @@
 use super::elf::ElfInfo;
 use super::error::InspectError;
 use super::maps::{Backing, Mapping};
+use super::sequences;
 use super::symbols::{SymbolSource, Symbols};
 use super::text::TextIndex;
 use crate::target_file::{OpenError, Root, TargetFile};
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -42,11 +44,18 @@ struct Code {
     elf: OnceLock<Result<Arc<ElfInfo>, String>>,
     symbols: OnceLock<Result<Symbols, String>>,
     text: OnceLock<Result<TextIndex, String>>,
+    sequences: OnceLock<Result<Vec<Range<u64>>, String>>,
 }
 
 impl Code {
     fn of(file: Result<Arc<TargetFile>, String>) -> Arc<Self> {
-        Arc::new(Self { file, elf: OnceLock::new(), symbols: OnceLock::new(), text: OnceLock::new() })
+        Arc::new(Self {
+            file,
+            elf: OnceLock::new(),
+            symbols: OnceLock::new(),
+            text: OnceLock::new(),
+            sequences: OnceLock::new(),
+        })
     }
 }
 
@@ -179,6 +188,18 @@ impl Module {
                 TextIndex::scan(elf).map_err(|e| e.to_string())
             })
             .as_ref()
+            .map_err(String::as_str)
+    }
+
+    /// The addresses of its restartable sequences; read at the first call.
+    ///
+    /// # Errors
+    /// Where they are cannot be told ([`sequences::of`]).
+    pub(super) fn sequences(&self) -> Result<&[Range<u64>], &str> {
+        self.code
+            .sequences
+            .get_or_init(|| sequences::of(self.elf().map_err(str::to_owned)?))
+            .as_deref()
             .map_err(String::as_str)
     }
 

@@ -23,6 +23,7 @@ use super::resolve::Function;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 use profiler_core::class::SiteClass;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// The function's code, its cold parts, and where its own branches lead.
 pub(super) struct Body {
@@ -223,15 +224,23 @@ fn static_refusal(function: &Function, entries: &[Site], limit: &str) -> Result<
     Ok(())
 }
 
-/// Restartable sequences are described in `__rseq_cs` (linux/rseq.h) by where they begin: addresses inside functions that
-/// are held in data. While the kernel steps an instruction elsewhere it does not see that the thread is in one, and lets it
-/// go on after a preemption that must restart it. (One never begins at a function's start: its begin is announced before.)
+/// Refuses a function that overlaps a restartable sequence. Where those cannot be read, any address inside a function that
+/// is held in data may be the begin of one. (None begins at a function's start: its begin is announced before.)
 fn sequence(module: &Module, function: &Function, body: &Body) -> Result<(), Refusal> {
-    if !module.elf().is_ok_and(|elf| elf.has_section("__rseq_cs")) {
-        return Ok(());
-    }
-    let text = module.text().map_err(|why| Refusal::Unreadable(why.to_owned()))?;
-    let begin = body.regions().find_map(|region| text.all_taken(region.start + 1, region.end()).next());
+    let begin = match module.sequences() {
+        Ok(ranges) => {
+            let overlaps = |range: &&Range<u64>| {
+                let inside = |from: u64, to: u64| from < range.end && range.start < to;
+                inside(function.vaddr, function.vaddr.saturating_add(function.size))
+                    || body.parts.iter().any(|part| inside(part.start, part.end()))
+            };
+            ranges.iter().find(overlaps).map(|range| range.start)
+        }
+        Err(_) => {
+            let text = module.text().map_err(|why| Refusal::Unreadable(why.to_owned()))?;
+            body.regions().find_map(|region| text.all_taken(region.start + 1, region.end()).next())
+        }
+    };
     begin.map_or(Ok(()), |at| Err(Refusal::RestartableSequence(at.wrapping_sub(function.vaddr))))
 }
 
@@ -277,7 +286,9 @@ fn entry_sites(
             Treatment::Refused(why) => refused = refused.or(Some(format!("+{offset:#x}: {why}"))),
             // The optimised five-byte nop pushes onto the stack and overwrites the red zone (fixed in 2026 by the
             // ten-byte nop). At the first instruction of a call nothing lives there; at a loop's head it may.
-            Treatment::Probe(SiteClass::Nop5) if state.red_zone_used || iterations => {}
+            Treatment::Probe(_)
+                if (state.red_zone_used || iterations)
+                    && insn::overwrites_red_zone(body.main.bytes_of(insn), insn.ip(), rules) => {}
             Treatment::Probe(class) => sites.push(Site {
                 arguments: state.arguments(),
                 at_entry_stack: state.depth == Some(0),
