@@ -5,10 +5,10 @@ use profiler_core::class::SiteClass;
 use profiler_tests::conformance::{child_command, generate, small_kernel};
 use profiler_tests::support::kernel_or_skip;
 use profiler_user::calibrate::{CalibrateOptions, ChildCommand, child_main, load_or_run};
-use profiler_user::conformance::{Outcome, RunOptions, STATES, dropped, run};
+use profiler_user::conformance::{Outcome, RunOptions, STATES, dropped, relative_variants, run};
 use profiler_user::inspect::forms::{self, AllowList, Form};
 use profiler_user::inspect::{KernelRules, Treatment, treatment};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 const CHILD: &str = "TITHE_TEST_CONFORMANCE_CHILD";
@@ -41,6 +41,34 @@ fn every_accepted_form_does_the_same_under_a_probe() {
     let bad: Vec<Form> = dropped(&samples, &verdicts);
     assert!(bad.is_empty(), "{} differ: {:?}", bad.len(), &bad[..bad.len().min(20)]);
     // Nearly all run to their end where the table was made; on a CPU that lacks some, those never run.
+    let agree = verdicts.iter().filter(|v| v.outcome == Outcome::Agrees).count();
+    assert!(agree * 2 > samples.len(), "{agree} of {} ran", samples.len());
+}
+
+/// What is relative to the next instruction is rewritten to a register that the instruction does not name.
+#[test]
+fn relative_operands_agree_whatever_registers_the_kernel_has_left() {
+    if !kernel_or_skip("relative_operands_agree_whatever_registers_the_kernel_has_left") {
+        return;
+    }
+    let mut groups = BTreeMap::new();
+    for sample in forms::samples() {
+        let variants = relative_variants(&sample);
+        if !variants.is_empty() {
+            groups.entry(Form::group(&sample)).or_insert(variants);
+        }
+    }
+    let samples: Vec<Vec<u8>> = groups.into_values().flatten().collect();
+    println!("{} variants", samples.len());
+    assert!(samples.len() > 500, "{}", samples.len());
+    let options = RunOptions { states: STATES, watch_steps: false };
+    let verdicts = run(&small_kernel().unwrap(), &child(), &samples, options).unwrap();
+    let differ: Vec<_> = samples
+        .iter()
+        .zip(&verdicts)
+        .filter(|(_, v)| !matches!(v.outcome, Outcome::Agrees | Outcome::NeverRuns(_)))
+        .collect();
+    assert!(differ.is_empty(), "{} differ: {:x?}", differ.len(), &differ[..differ.len().min(10)]);
     let agree = verdicts.iter().filter(|v| v.outcome == Outcome::Agrees).count();
     assert!(agree * 2 > samples.len(), "{agree} of {} ran", samples.len());
 }

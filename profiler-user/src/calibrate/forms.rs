@@ -1,6 +1,6 @@
 //! Which proven instruction forms hold on the running kernel.
 //!
-//! On the kernel that the table was made on: all of them, and nothing is run. Elsewhere they are run again, once per boot,
+//! On the kernel and CPU model that the table was made on: all of them, and nothing is run. Elsewhere they are run again, once per boot,
 //! and those that differ are dropped. The result is kept beside the prices, under the same rules.
 
 use super::{CalibrateError, ChildCommand, cache};
@@ -18,11 +18,11 @@ const FILE: &CStr = c"forms.json";
 /// What is known of the forms on this kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FormsHere {
-    /// The table was made on it.
+    /// The table was made on it, and on this model of CPU.
     Proven,
     /// They were run again here; those that differ are the rules' dropped ones.
     RunAgain,
-    /// They were not: the table holds for another kernel.
+    /// They were not: only the baseline is probed.
     Unknown,
 }
 
@@ -30,6 +30,8 @@ pub enum FormsHere {
 struct Stored {
     boot_id: String,
     kernel: String,
+    #[serde(default)]
+    cpu: String,
     version: String,
     /// Number of forms that were run, and a sum over them.
     table: String,
@@ -44,6 +46,7 @@ impl Stored {
         Self {
             boot_id: boot_id.trim().to_owned(),
             kernel: forms::kernel_name(),
+            cpu: forms::cpu_name(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             table: forms::table_id(),
             dropped: samples.map(|s| s.iter().map(|byte| format!("{byte:02x}")).collect()).collect(),
@@ -59,12 +62,12 @@ impl Stored {
 #[must_use]
 pub fn known_rules() -> (KernelRules, FormsHere) {
     let rules = KernelRules::host();
-    if forms::proven_on_this_kernel() {
+    if forms::proven_here() {
         return (rules, FormsHere::Proven);
     }
     match cache::default_dir().and_then(|dir| load(&dir).ok().flatten()) {
         Some(dropped) => (KernelRules { forms: AllowList::without(dropped), ..rules }, FormsHere::RunAgain),
-        None => (rules, FormsHere::Unknown),
+        None => (unproven(rules), FormsHere::Unknown),
     }
 }
 
@@ -75,10 +78,15 @@ fn load(dir: &Path) -> Result<Option<Vec<Form>>, String> {
     Ok((stored == here).then(|| stored.forms()))
 }
 
+/// What may be probed where the forms were not run.
+fn unproven(host: KernelRules) -> KernelRules {
+    KernelRules { forms: AllowList::baseline(), ..host }
+}
+
 /// The rules of this kernel; forms are run again if need be. Second: how long that took.
 ///
 /// # Errors
-/// The child cannot be probed.
+/// The kernel side does not load.
 pub(super) fn rules(
     tier: Tier,
     refresh: bool,
@@ -87,7 +95,7 @@ pub(super) fn rules(
     notes: &mut Vec<String>,
 ) -> Result<(KernelRules, Option<Duration>), CalibrateError> {
     let host = KernelRules::host();
-    if forms::proven_on_this_kernel() && !refresh {
+    if forms::proven_here() && !refresh {
         return Ok((host, None));
     }
     if let Some(dir) = dir.filter(|_| !refresh) {
@@ -102,12 +110,12 @@ pub(super) fn rules(
         }
     }
     if tier == Tier::D {
-        notes.push(format!(
-            "instructions were proven on {} and not on this kernel, which has no links of many sites: run \
-             'cargo xtask conformance' here to prove them",
-            forms::header("kernel").unwrap_or("another kernel")
-        ));
-        return Ok((host, None));
+        notes.push(
+            "this kernel has no links of many sites, so that instructions cannot be run on it beforehand: only those \
+             that every x86-64 CPU has are probed"
+                .to_owned(),
+        );
+        return Ok((unproven(host), None));
     }
     let begin = Instant::now();
     let kernel = Kernel::load(&KernelOptions {
@@ -118,7 +126,16 @@ pub(super) fn rules(
         samples_ring_bytes: 4096,
         ..KernelOptions::default()
     })?;
-    let dropped = conformance::dropped_here(&kernel, child)?;
+    let dropped = match conformance::dropped_here(&kernel, child) {
+        Ok(dropped) => dropped,
+        Err(error) => {
+            notes.push(format!(
+                "instructions could not be run on this kernel beforehand, so that only those that every x86-64 CPU has are \
+                 probed; {error}"
+            ));
+            return Ok((unproven(host), Some(begin.elapsed())));
+        }
+    };
     if let Some(dir) = dir {
         let stored = serde_json::to_vec_pretty(&Stored::here(&dropped)).unwrap_or_default();
         if let Err(error) = cache::write(dir, FILE, &stored) {
@@ -151,6 +168,7 @@ mod tests {
         for other in [
             Stored { boot_id: "another".into(), ..Stored::here(&[form]) },
             Stored { kernel: "another".into(), ..Stored::here(&[form]) },
+            Stored { cpu: "another".into(), ..Stored::here(&[form]) },
             Stored { version: "another".into(), ..Stored::here(&[form]) },
             Stored { table: "another".into(), ..Stored::here(&[form]) },
         ] {

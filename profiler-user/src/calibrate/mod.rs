@@ -58,6 +58,12 @@ pub enum CalibrateError {
     /// The child does not start or talk.
     #[error("cannot calibrate: the child process: {0}")]
     Child(io::Error),
+    /// The child gets no CPU, or somebody stopped it.
+    #[error(
+        "cannot calibrate: the child process did not answer within {} s: it was stopped, or this machine is overloaded; try again when it is less busy",
+        .0.as_secs()
+    )]
+    Slow(Duration),
     /// The child said something else.
     #[error("cannot calibrate: the child process answered '{0}'")]
     Answer(String),

@@ -3,14 +3,16 @@
 use super::CalibrateError;
 use super::code::Probed;
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// No order takes longer than a fraction of a second; on a machine this busy calibration is pointless.
+/// An order takes a fraction of a second on an idle machine; those that run many forms say how far they are meanwhile.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+/// A socket is closed before its process can be collected.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How the child is started: by default this very program again, with a hidden subcommand.
 #[derive(Debug, Clone)]
@@ -38,6 +40,8 @@ impl Default for ChildCommand {
 pub(crate) struct Worker {
     child: Child,
     socket: BufReader<UnixStream>,
+    /// How long it may be silent.
+    patience: Duration,
     /// Its two threads.
     pub tids: [u32; 2],
 }
@@ -53,7 +57,7 @@ impl Worker {
             .stdout(Stdio::null())
             .spawn()
             .map_err(CalibrateError::Child)?;
-        let mut worker = Self { child, socket: BufReader::new(ours), tids: [0; 2] };
+        let mut worker = Self { child, socket: BufReader::new(ours), patience: ANSWER_TIMEOUT, tids: [0; 2] };
         let line = worker.read()?;
         let tids: Vec<u32> = line
             .strip_prefix("ready ")
@@ -105,13 +109,47 @@ impl Worker {
         Ok(Gaps { elapsed_ns, sum_ns, longest_ns })
     }
 
-    /// Give an order that is answered with "done".
-    pub fn order(&mut self, order: &str) -> Result<(), CalibrateError> {
+    /// Give an order that is answered with "done" and may take long: it is waited for as long as `progress` gives another number after each
+    /// of our timeouts.
+    pub fn long_order(&mut self, order: &str, progress: impl Fn() -> u64) -> Result<(), CalibrateError> {
         self.send(order)?;
-        match self.read()? {
+        let mut before = progress();
+        match self.read_while(|| std::mem::replace(&mut before, progress()) != before)? {
             line if line == "done" => Ok(()),
             line => Err(CalibrateError::Answer(line)),
         }
+    }
+
+    /// Whether the child ended, by itself or by a signal.
+    pub fn ended(&mut self) -> bool {
+        let begin = Instant::now();
+        loop {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return true;
+            }
+            if begin.elapsed() > END_TIMEOUT {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// CPU time that the child has used.
+    pub fn cpu_time(&self) -> Option<Duration> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).ok()?;
+        // utime and stime are fields 14 and 15; the name, field 2, may hold anything but ends in the last ')'.
+        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+        let ticks: u64 = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
+        // SAFETY: sysconf takes a number.
+        let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1).unsigned_abs();
+        Some(Duration::from_millis(ticks * 1000 / per_second))
+    }
+
+    #[cfg(test)]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.socket.get_mut().set_read_timeout(Some(patience)).expect("not zero");
+        self.patience = patience;
+        self
     }
 
     /// Begin a `fade` order; its answer is read by [`Worker::fade_answer`].
@@ -141,11 +179,23 @@ impl Worker {
     }
 
     fn read(&mut self) -> Result<String, CalibrateError> {
+        self.read_while(|| false)
+    }
+
+    /// Reads a line; after each timeout `go_on` says whether to wait for more.
+    fn read_while(&mut self, mut go_on: impl FnMut() -> bool) -> Result<String, CalibrateError> {
         let mut line = String::new();
-        match self.socket.read_line(&mut line) {
-            Ok(0) => Err(CalibrateError::Answer("end of file".into())),
-            Ok(_) => Ok(line.trim_end().to_owned()),
-            Err(error) => Err(CalibrateError::Child(error)),
+        loop {
+            match self.socket.read_line(&mut line) {
+                Ok(0) => return Err(CalibrateError::Answer("end of file".into())),
+                Ok(_) => return Ok(line.trim_end().to_owned()),
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    if !go_on() {
+                        return Err(CalibrateError::Slow(self.patience));
+                    }
+                }
+                Err(error) => return Err(CalibrateError::Child(error)),
+            }
         }
     }
 }

@@ -19,7 +19,7 @@ mod prepare;
 pub(crate) use child::{Forms, Order};
 
 use crate::calibrate::{CalibrateError, ChildCommand, Worker};
-use crate::inspect::forms::{self, Form};
+use crate::inspect::forms::{self, Decoded, Extension, Form};
 use crate::prober::{AttachGroup, Kernel, LinkKind, Site};
 use profiler_core::class::ClassId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,11 +27,17 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 
 /// Cells that are probed by one link: what a dying child makes us run again.
 const BATCH: usize = 4096;
 /// Forms at which children of one batch may die before something else is wrong.
 const MAX_DEATHS: usize = 400;
+
+/// CPU time that no form takes; those that loop are ended by a timer before.
+const SPIN: Duration = Duration::from_secs(1);
+/// How long a child that does not get on is watched: does it run, or wait for a CPU?
+const WATCH: Duration = Duration::from_secs(20);
 
 pub use prepare::STATES;
 
@@ -86,6 +92,38 @@ pub fn run(
         verdicts.extend(run_batch(kernel, command, &mut worker, batch, options)?);
     }
     Ok(verdicts)
+}
+
+/// The sample of a form that is relative to the next instruction, with those registers that the kernel's choice depends on:
+/// it rewrites the operand to rsi, rdi or rbx, whichever neither the reg field nor vvvv names. Empty for other forms.
+#[must_use]
+pub fn relative_variants(sample: &[u8]) -> Vec<Vec<u8>> {
+    const RSI: u8 = 6;
+    const RDI: u8 = 7;
+    let Ok(decoded) = Decoded::of(sample, 0x1000) else { return Vec::new() };
+    let at = decoded.encoding.modrm_at;
+    if !decoded.insn.is_ip_rel_memory_operand() || sample.get(at).is_none_or(|modrm| modrm & 0xc7 != 5) {
+        return Vec::new();
+    }
+    // The prefix ends in the byte that holds vvvv, inverted; EVEX has one more. Then comes the opcode.
+    let vvvv_at = match decoded.encoding.extension {
+        Extension::Vex2 { .. } | Extension::Vex3 { .. } => Some(at - 2),
+        Extension::Evex { .. } => Some(at - 3),
+        Extension::None | Extension::Rex { .. } => None,
+    };
+    let variant = |(reg, vvvv): (u8, Option<u8>)| {
+        let mut bytes = sample.to_vec();
+        bytes[at] = sample[at] & 0xc7 | reg << 3;
+        if let Some(vvvv) = vvvv {
+            let place = vvvv_at?;
+            bytes[place] = sample[place] & !0x78 | (!vvvv & 0xf) << 3;
+        }
+        // Where a field is no register, another form comes of it, or none.
+        Form::of(&bytes).is_ok_and(|form| form == decoded.form).then_some(bytes)
+    };
+    let registers =
+        [(RSI, None), (RDI, None), (RSI, Some(RSI)), (RSI, Some(RDI)), (RDI, Some(RSI)), (RDI, Some(RDI))];
+    registers.into_iter().filter_map(variant).collect()
 }
 
 /// Of the accepted forms those that must not be probed on the running kernel. One of each [`Form::group`] is run, in one
@@ -152,9 +190,7 @@ fn run_batch(
                     first_steps_only(words.into_iter().enumerate().map(outcome).collect())
                 });
             }
-            Err(error @ (CalibrateError::Answer(_) | CalibrateError::Child(_))) => {
-                files.progress()?.ok_or(error)?
-            }
+            Err(error) if killed_by_form(worker, &files, &error, WATCH) => files.progress()?.ok_or(error)?,
             Err(other) => return Err(other),
         };
         if !killed.insert(killer) || killed.len() > MAX_DEATHS {
@@ -162,6 +198,25 @@ fn run_batch(
         }
         *worker = Worker::start(command)?;
     }
+}
+
+/// Whether the form that the child was running is the reason why it does not answer: the child ended, or it went on using
+/// its CPU at one form, which none needs. A child that just gets no CPU says nothing of the form.
+fn killed_by_form(worker: &mut Worker, files: &Files, error: &CalibrateError, watch: Duration) -> bool {
+    match error {
+        CalibrateError::Answer(_) | CalibrateError::Child(_) => return worker.ended(),
+        CalibrateError::Slow(_) => {}
+        _ => return false,
+    }
+    let begin = Instant::now();
+    let (progress, Some(before)) = (files.progress().ok(), worker.cpu_time()) else { return false };
+    while begin.elapsed() < watch && files.progress().ok() == progress {
+        if worker.cpu_time().is_some_and(|now| now.saturating_sub(before) >= SPIN) {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    false
 }
 
 /// Once the kernel has its area it keeps it: only the first says something.
@@ -208,7 +263,8 @@ fn attempt(
             u8::from(options.watch_steps),
         )
     });
-    worker.order(&native)?;
+    let progress = || files.progress().ok().flatten().map_or(0, |cell| cell as u64 + 1);
+    worker.long_order(&native, progress)?;
     let sites = (0..cells).map(|i| Site::entry(ClassId(0), (i * cell::CELL) as u64));
     let group = AttachGroup {
         module: format!("/proc/self/fd/{}", files.code[1].as_raw_fd()).into(),
@@ -217,7 +273,7 @@ fn attempt(
         sites: sites.collect(),
     };
     let attached = kernel.attach(&group)?;
-    let done = worker.order(&probed);
+    let done = worker.long_order(&probed, progress);
     drop(attached.link);
     done
 }
@@ -271,4 +327,72 @@ fn memory_file() -> io::Result<File> {
     }
     // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
     Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_millis(200);
+
+    /// A child that says it is ready, reads an order and runs `then`; what its order leads to.
+    fn order(then: &str, progress: impl Fn() -> u64) -> (Worker, Result<(), CalibrateError>) {
+        let command = ChildCommand {
+            program: "sh".into(),
+            args: vec!["-c".into(), format!("echo ready 1 2 >&0; read order; {then}").into()],
+            env: Vec::new(),
+        };
+        let mut worker = Worker::start(&command).unwrap().with_patience(PATIENCE);
+        let done = worker.long_order("forms", progress);
+        (worker, done)
+    }
+
+    fn killed(then: &str, watch: Duration) -> bool {
+        let files = Files::new(&[], 1, std::iter::empty()).unwrap();
+        let (mut worker, done) = order(then, || 7);
+        killed_by_form(&mut worker, &files, &done.unwrap_err(), watch)
+    }
+
+    #[test]
+    fn only_a_child_that_ended_or_spins_was_killed_by_a_form() {
+        let (long, short) = (Duration::from_secs(60), Duration::from_secs(1));
+        assert!(killed("kill -SEGV $$", long));
+        assert!(killed("exit 3", long));
+        assert!(killed("while :; do :; done", long));
+        assert!(!killed("kill -STOP $$", short), "it was stopped");
+        assert!(!killed("exec sleep 60", short), "it is slow");
+        assert!(!killed("echo failed: this CPU has no xsave >&0; exec sleep 60", short));
+    }
+
+    #[test]
+    fn relative_operands_are_varied_in_the_registers_that_the_kernel_looks_at() {
+        let names = |sample: &[u8]| -> Vec<String> {
+            let all = relative_variants(sample);
+            all.iter().map(|bytes| Decoded::of(bytes, 0).unwrap().insn.to_string()).collect()
+        };
+        assert_eq!(names(&[0x8b, 0x05, 5, 5, 5, 5]), ["mov esi,[rel 505050Bh]", "mov edi,[rel 505050Bh]"]);
+        let three = names(&[0xc5, 0xf8, 0x58, 0x05, 5, 5, 5, 5]);
+        assert_eq!(three.len(), 6);
+        assert_eq!(three[3], "vaddps xmm6,xmm7,[rel 505050Dh]");
+        assert_eq!(
+            names(&[0x62, 0xf1, 0x7c, 0x48, 0x58, 0x05, 5, 5, 5, 5])[4],
+            "vaddps zmm7,zmm6,[rel 505050Fh]"
+        );
+        // The reg field tells instructions apart, or vvvv must be empty.
+        assert_eq!(names(&[0xff, 0x15, 5, 5, 5, 5]), Vec::<String>::new());
+        assert_eq!(names(&[0xc5, 0xf8, 0x28, 0x05, 5, 5, 5, 5]).len(), 2);
+        assert_eq!(names(&[0x8b, 0x03]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_slow_child_is_waited_for_as_long_as_it_gets_on() {
+        let cell = std::cell::Cell::new(0);
+        let (_, done) = order("sleep 1; echo done >&0", || {
+            cell.set(cell.get() + 1);
+            cell.get()
+        });
+        assert!(done.is_ok(), "{done:?}");
+        let (_, done) = order("sleep 1; echo done >&0", || 7);
+        assert!(matches!(done, Err(CalibrateError::Slow(PATIENCE))), "{done:?}");
+    }
 }

@@ -2,7 +2,6 @@
 
 use super::{Requirement, Verdict};
 use crate::calibrate::{FormsHere, known_rules};
-use crate::inspect::forms::header;
 use crate::inspect::host::kernel_version;
 use serde::Serialize;
 use std::fs;
@@ -30,7 +29,7 @@ pub fn check_host(tier: Option<&str>) -> HostReport {
     let capabilities = effective_capabilities();
     let mut requirements = vec![machine(), kernel(), tier_of(tier)];
     requirements.extend(capability_checks(capabilities));
-    requirements.push(forms());
+    requirements.push(forms(tier));
     requirements.extend([
         lockdown(),
         btf(),
@@ -144,16 +143,22 @@ pub(super) fn thread_descriptors_are(there: bool) -> Requirement {
 }
 
 /// Instructions that may be probed.
-fn forms() -> Requirement {
+fn forms(tier: Option<&str>) -> Requirement {
     let (rules, here) = known_rules();
     let dropped: Vec<String> = rules.forms.dropped().iter().map(ToString::to_string).collect();
-    forms_of(rules.forms.len(), here, &dropped, header("kernel").unwrap_or("another kernel"))
+    let single_links = tier.is_some_and(|tier| tier.starts_with('D'));
+    forms_of(rules.forms.len(), here, &dropped, single_links)
 }
 
 /// How many forms that differ here are named.
 const NAMED: usize = 10;
 
-pub(super) fn forms_of(accepted: usize, here: FormsHere, dropped: &[String], proven_on: &str) -> Requirement {
+pub(super) fn forms_of(
+    accepted: usize,
+    here: FormsHere,
+    dropped: &[String],
+    single_links: bool,
+) -> Requirement {
     let of = |found: String| {
         requirement("instruction forms", found, "probing only what does the same under a probe")
     };
@@ -175,12 +180,19 @@ pub(super) fn forms_of(accepted: usize, here: FormsHere, dropped: &[String], pro
                 "functions that begin with those have a site further on, or none",
             )
         }
-        FormsHere::Unknown => of(format!("{accepted}, proven on {proven_on}, not yet run on this kernel"))
-            .unless(
-                false,
-                Verdict::Limited,
-                "`sudo tithe calibrate` runs them here; the first `tithe record` does it, too",
-            ),
+        FormsHere::Unknown => of(format!(
+            "{accepted}, those that every x86-64 CPU has; not run on this kernel and CPU"
+        ))
+        .unless(
+            false,
+            Verdict::Limited,
+            if single_links {
+                "functions that begin with others have a site further on, or none: running all beforehand needs links of \
+                 many sites (Linux 6.6 or later)"
+            } else {
+                "`sudo tithe calibrate` runs the others here; the first `tithe record` does it, too"
+            },
+        ),
     }
 }
 

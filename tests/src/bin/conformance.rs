@@ -81,24 +81,8 @@ fn make(table: Option<&str>, list: Option<&str>) -> Result<()> {
         std::fs::write(path, text).with_context(|| format!("cannot write {path}"))?;
     }
     if let Some(path) = table {
-        std::fs::write(path, table_text(&rows, &forms::kernel_name(), &cpu()))
+        std::fs::write(path, table_text(&rows, &forms::kernel_name(), &forms::cpu_name()))
             .with_context(|| format!("cannot write {path}"))?;
     }
     Ok(())
-}
-
-/// Name, family, model and stepping.
-fn cpu() -> String {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let field = |name: &str| {
-        let line = text.lines().find(|l| l.split(':').next().is_some_and(|k| k.trim() == name));
-        line.and_then(|l| l.split_once(':')).map_or("?", |(_, v)| v.trim()).to_owned()
-    };
-    format!(
-        "{}, family {}, model {}, stepping {}",
-        field("model name"),
-        field("cpu family"),
-        field("model"),
-        field("stepping")
-    )
 }

@@ -12,9 +12,11 @@
 mod encoding;
 mod form;
 
+pub(crate) use encoding::Extension;
 pub(crate) use form::Decoded;
 pub use form::{Form, NoForm};
 
+use iced_x86::CpuidFeature;
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
@@ -53,6 +55,21 @@ impl AllowList {
         Box::leak(Box::new(Self { accepted, dropped }))
     }
 
+    /// The forms of the table that compilers emit for any x86-64 CPU: in legacy encoding, without address and segment
+    /// prefixes, and of the instruction sets that all of those have. All kernels treat those alike; it is what is left where
+    /// the forms could not be run.
+    #[must_use]
+    pub fn baseline() -> &'static Self {
+        static BASELINE: OnceLock<AllowList> = OnceLock::new();
+        BASELINE.get_or_init(|| {
+            let baseline = |sample: &Vec<u8>| Decoded::of(sample, 0x1000).is_ok_and(|d| is_baseline(&d));
+            let mut accepted: Vec<Form> =
+                samples().filter(baseline).filter_map(|sample| Form::of(&sample).ok()).collect();
+            accepted.sort_unstable();
+            Self { accepted, dropped: BTreeSet::new() }
+        })
+    }
+
     /// Whether the form may be probed.
     #[must_use]
     pub fn contains(&self, form: Form) -> bool {
@@ -76,6 +93,31 @@ impl AllowList {
     pub fn dropped(&self) -> &BTreeSet<Form> {
         &self.dropped
     }
+}
+
+fn is_baseline(decoded: &Decoded) -> bool {
+    use CpuidFeature::{
+        CET_IBT, CMOV, INTEL186, INTEL286, INTEL386, INTEL486, INTEL8086, MULTIBYTENOP, PAUSE, SSE, SSE2, X64,
+    };
+    let everywhere = [
+        INTEL8086,
+        INTEL186,
+        INTEL286,
+        INTEL386,
+        INTEL486,
+        X64,
+        CMOV,
+        MULTIBYTENOP,
+        PAUSE,
+        SSE,
+        SSE2,
+        CET_IBT,
+    ];
+    // Bits of 66, f2 and f3.
+    let prefixes = 0b1101;
+    let plain =
+        decoded.encoding.legacy() && decoded.encoding.map <= 1 && decoded.encoding.prefixes & !prefixes == 0;
+    plain && decoded.form.code().cpuid_features().iter().all(|feature| everywhere.contains(feature))
 }
 
 /// A sample of each form of the table.
@@ -121,10 +163,38 @@ pub fn kernel_name() -> String {
     format!("{} {}", read("osrelease"), read("version"))
 }
 
-/// Whether the table was made on the kernel that we run on, to the very build.
+/// Names this CPU as the table does: vendor, family, model, stepping, and what it calls itself.
 #[must_use]
-pub fn proven_on_this_kernel() -> bool {
-    header("kernel").is_some_and(|kernel| kernel == kernel_name())
+pub fn cpu_name() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |name: &str| {
+        let line = text.lines().find(|l| l.split(':').next().is_some_and(|k| k.trim() == name));
+        line.and_then(|l| l.split_once(':')).map_or("?", |(_, v)| v.trim()).to_owned()
+    };
+    format!(
+        "{}, family {}, model {}, stepping {}, {}",
+        field("vendor_id"),
+        field("cpu family"),
+        field("model"),
+        field("stepping"),
+        field("model name")
+    )
+}
+
+/// Vendor, family and model: steppings of one model run the same instructions.
+fn cpu_model(name: &str) -> impl Iterator<Item = &str> {
+    name.split(", ").take(3)
+}
+
+/// Whether the table was made on the kernel that we run on, to the very build, and on a CPU of the same model.
+#[must_use]
+pub fn proven_here() -> bool {
+    is_proven_on(&kernel_name(), &cpu_name())
+}
+
+fn is_proven_on(kernel: &str, cpu: &str) -> bool {
+    header("kernel") == Some(kernel)
+        && header("cpu").is_some_and(|made_on| cpu_model(made_on).eq(cpu_model(cpu)))
 }
 
 #[cfg(test)]
@@ -148,6 +218,17 @@ mod tests {
     }
 
     #[test]
+    fn another_kernel_or_cpu_is_not_the_one_of_the_proof() {
+        let (kernel, cpu) = (header("kernel").unwrap(), header("cpu").unwrap());
+        assert!(is_proven_on(kernel, cpu));
+        assert!(is_proven_on(kernel, "GenuineIntel, family 6, model 85, stepping 4, another name"), "{cpu}");
+        assert!(!is_proven_on("6.12.0 another", cpu));
+        assert!(!is_proven_on(kernel, &cpu.replace("model 85", "model 143")));
+        assert!(!is_proven_on(kernel, &cpu.replace("GenuineIntel", "AuthenticAMD")));
+        assert!(!is_proven_on(kernel, &cpu.replace("family 6", "family 25")));
+    }
+
+    #[test]
     fn what_is_dropped_is_no_longer_contained() {
         let form = Form::of(&[0x48, 0x83, 0xec, 0x08]).unwrap();
         assert!(AllowList::proven().contains(form));
@@ -155,6 +236,39 @@ mod tests {
         assert!(!less.contains(form) && less.dropped().contains(&form));
         assert_eq!(less.len() + 1, AllowList::proven().len());
         assert!(std::ptr::eq(AllowList::without([]), AllowList::proven()));
+    }
+
+    #[test]
+    fn the_baseline_holds_what_compilers_emit_at_entries_and_nothing_newer() {
+        let baseline = AllowList::baseline();
+        let contains = |bytes: &[u8]| baseline.contains(Form::of(bytes).unwrap());
+        let entries: [&[u8]; 12] = [
+            &[0x55],
+            &[0x41, 0x57],
+            &[0xf3, 0x0f, 0x1e, 0xfa],
+            &[0x48, 0x83, 0xec, 0x08],
+            &[0x48, 0x8d, 0x05, 0, 0, 0, 0],
+            &[0x0f, 0x1f, 0x44, 0, 0],
+            &[0x31, 0xc0],
+            &[0xf2, 0x0f, 0x10, 0x07],
+            &[0x66, 0x0f, 0xef, 0xc0],
+            &[0x0f, 0xb6, 0x07],
+            &[0xe8, 0, 0, 0, 0],
+            &[0xc3],
+        ];
+        for bytes in entries {
+            assert!(contains(bytes), "{bytes:x?}");
+        }
+        let newer: [&[u8]; 4] = [
+            &[0xc5, 0xf8, 0x28, 0xc1],
+            &[0xf3, 0x0f, 0xb8, 0xc0],
+            &[0x66, 0x0f, 0x38, 0x00, 0xc1],
+            &[0x64, 0x8b, 0x03],
+        ];
+        for bytes in newer {
+            assert!(AllowList::proven().contains(Form::of(bytes).unwrap()) && !contains(bytes), "{bytes:x?}");
+        }
+        assert!(baseline.len() > 1000 && baseline.len() < AllowList::proven().len(), "{}", baseline.len());
     }
 
     /// Whatever a proof said: these are never in the table.
