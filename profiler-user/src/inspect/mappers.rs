@@ -3,6 +3,8 @@
 //! The kernel keeps that number for itself, so `/proc/*/maps` is read: about 30 us a process, on a thread of its own, which counts
 //! all files at once. After `SCAN_LIMIT` what was seen is extrapolated. The counts are read again when somebody asks
 //! for one that is older than ten seconds, or than a hundred times what the scan took.
+//! Reading `/proc/PID/maps` may block for as long as somebody holds that process's lock of its mappings. The first scan is waited for
+//! once; until it ends every process of the machine counts, and after it the last counts hold.
 //! What it does not do: see that two overlay file systems share a file below; the time that registering takes tells.
 
 use std::collections::{BTreeSet, HashMap};
@@ -12,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// A scan takes no longer.
 const SCAN_LIMIT: Duration = Duration::from_millis(250);
-/// The first one is waited for, for so long.
+/// The first scan is waited for until so long after its start, by all who ask together.
 const FIRST_LIMIT: Duration = Duration::from_millis(500);
 /// Counts younger than this are not read again.
 const LEAST_AGE: Duration = Duration::from_secs(10);
@@ -31,6 +33,8 @@ struct Counts {
     by_file: HashMap<FileKey, u32>,
     /// When, and how long it took.
     read: Option<(Instant, Duration)>,
+    /// All processes, and when they were counted: in place of what is not known yet.
+    processes: Option<(Instant, u32)>,
 }
 
 /// Counts of mappers, read by a thread of its own.
@@ -39,52 +43,71 @@ pub struct Mappers {
     shared: Arc<(Mutex<Counts>, Condvar)>,
     /// "Again". The thread ends when this goes.
     again: SyncSender<()>,
+    /// Nobody waits for the first scan any longer.
+    waits_until: Instant,
 }
 
 impl Mappers {
     /// Starts the first scan. Processes `but` (the agent and its target) are left out.
     #[must_use]
     pub fn start(but: [u32; 2]) -> Self {
+        Self::start_with(move || count(&but))
+    }
+
+    fn start_with(count: impl Fn() -> HashMap<FileKey, u32> + Send + 'static) -> Self {
         let shared = Arc::new((Mutex::default(), Condvar::new()));
         let (again, asked) = sync_channel(1);
         let theirs = Arc::clone(&shared);
-        // OK: where there is no thread nothing is known of mappers, and what is measured must do.
+        // OK: without a thread nobody receives, which `of` sees.
         drop(
             std::thread::Builder::new()
                 .name("tithe-mappers".to_owned())
-                .spawn(move || run(&theirs, &asked, but)),
+                .spawn(move || run(&theirs, &asked, count)),
         );
-        // OK: it is the first.
-        let _ = again.try_send(());
-        Self { shared, again }
+        Self::of(shared, again)
     }
 
-    /// Other processes that map this file as code, as last counted; waits for the first scan.
+    /// Asks for the first scan. Where nobody receives that there is none to wait for.
+    fn of(shared: Arc<(Mutex<Counts>, Condvar)>, again: SyncSender<()>) -> Self {
+        let limit = if again.try_send(()).is_ok() { FIRST_LIMIT } else { Duration::ZERO };
+        Self { shared, again, waits_until: Instant::now() + limit }
+    }
+
+    /// Other processes that map this file as code, as last counted. The first scan is waited for, once; while nothing was counted it is
+    /// all processes.
     #[must_use]
     pub fn others(&self, file: FileKey) -> u32 {
         let (counts, changed) = &*self.shared;
         let counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = changed.wait_timeout_while(counts, FIRST_LIMIT, |c| c.read.is_none());
-        let (counts, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let left = self.waits_until.saturating_duration_since(Instant::now());
+        let waited = changed.wait_timeout_while(counts, left, |c| c.read.is_none());
+        let (mut counts, _) = waited.unwrap_or_else(PoisonError::into_inner);
         let is_old = |(at, took): (Instant, Duration)| at.elapsed() > LEAST_AGE.max(took * CPU_PART);
         if counts.read.is_none_or(is_old) {
-            // OK: else one is asked for already.
+            // OK: else one is asked for already, or cannot be had.
             let _ = self.again.try_send(());
         }
-        if counts.read.is_none() {
-            // The machine is so busy that the scan has not ended: it may be all of them.
-            return u32::try_from(pids(&[]).len()).unwrap_or(u32::MAX);
+        if counts.read.is_some() {
+            return counts.by_file.get(&file).copied().unwrap_or(0);
         }
-        counts.by_file.get(&file).copied().unwrap_or(0)
+        // The scan has not ended, or there is none: it may be all of them.
+        match counts.processes {
+            Some((at, processes)) if at.elapsed() <= LEAST_AGE => processes,
+            _ => {
+                let processes = u32::try_from(pids(&[]).len()).unwrap_or(u32::MAX);
+                counts.processes = Some((Instant::now(), processes));
+                processes
+            }
+        }
     }
 }
 
-fn run(shared: &(Mutex<Counts>, Condvar), asked: &Receiver<()>, but: [u32; 2]) {
+fn run(shared: &(Mutex<Counts>, Condvar), asked: &Receiver<()>, count: impl Fn() -> HashMap<FileKey, u32>) {
     while asked.recv().is_ok() {
         let begun = Instant::now();
-        let by_file = count(&but);
+        let by_file = count();
         let mut counts = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *counts = Counts { by_file, read: Some((Instant::now(), begun.elapsed())) };
+        *counts = Counts { by_file, read: Some((Instant::now(), begun.elapsed())), processes: None };
         shared.1.notify_all();
     }
 }
@@ -171,6 +194,30 @@ mod tests {
         // Of a tenth of them a tenth are among the newest third.
         let new = order(1_700).take(170).filter(|i| *i >= 1_133).count();
         assert!((50..64).contains(&new), "{new}");
+    }
+
+    #[test]
+    fn a_scan_that_never_ends_is_waited_for_once() {
+        let mappers = Mappers::start_with(|| {
+            std::thread::sleep(Duration::from_secs(3_600));
+            HashMap::new()
+        });
+        let begun = Instant::now();
+        let counts: Vec<u32> = (0..20).map(|inode| mappers.others(((0, 0), inode))).collect();
+        let took = begun.elapsed();
+        assert!(took < 3 * FIRST_LIMIT, "{took:?}");
+        // All processes: this one is among them.
+        assert!(counts.iter().all(|n| *n >= 1 && *n == counts[0]), "{counts:?}");
+    }
+
+    #[test]
+    fn without_a_thread_nothing_is_waited_for() {
+        let (again, asked) = sync_channel(1);
+        drop(asked);
+        let mappers = Mappers::of(Arc::default(), again);
+        let begun = Instant::now();
+        assert!(mappers.others(((0, 0), 1)) >= 1);
+        assert!(begun.elapsed() < FIRST_LIMIT, "{:?}", begun.elapsed());
     }
 
     #[test]
