@@ -2,12 +2,14 @@
 //!
 //! A budget that holds on average is no promise for a second: functions that bound operations may cost three times the budget while they are
 //! attached, and a slice of inner functions ten times. So what was taken is remembered look by look, and what is granted until the next look is what
-//! the last [`SPAN_S`] leave:
+//! the last [`SPAN_S`] and the last [`LONG_S`] leave:
 //! ```text
-//! left(now) = allowed x SPAN_S - taken(now - SPAN_S, now),    sum of grants <= left(now)
+//! left(now) = min(PEAK x allowed x SPAN_S - taken(now - SPAN_S, now),    allowed x LONG_S - taken(now - LONG_S, now))
+//! sum of grants <= left(now)
 //! ```
 //! Hits are granted as quotas that the kernel takes down. A span that ends before the next look holds what was taken before it and, at most, the
-//! grants, so that no span costs more than `allowed x SPAN_S`, whenever the hits come; what is hit until a link is gone comes on top.
+//! grants, so that none costs more, whenever the hits come; what is hit until a link is gone comes on top. With the short span alone what takes a
+//! little more than is allowed would be watched for three fifths of the time: it is off until half of the span is free.
 //!
 //! Inputs: looks and prices; outputs: ns of CPU time. What it does not do: it reads no counter and attaches nothing.
 
@@ -16,10 +18,18 @@ use std::collections::VecDeque;
 
 /// Length of what is added up, s: the ledger's worst second spans up to one of its intervals (0.1 s) more than a second.
 pub const SPAN_S: f64 = 1.1;
+/// In it so many times what is allowed may be taken, ...
+pub const PEAK: f64 = 1.15;
+/// ... and in so many seconds what is allowed.
+pub const LONG_S: f64 = 4.4;
+/// Length of a span, s, and what may be taken in it over what is allowed.
+const SPANS: [(f64, f64); 2] = [(SPAN_S, PEAK), (LONG_S, 1.0)];
 /// What was paused comes back when this part of a span's worth is free again.
 const RESTART_PART: f64 = 0.5;
 /// Part of what is left that bounds have for certain, whatever is inside wants.
 const BOUNDS_PART: f64 = 0.5;
+/// Part of what a slice may take that it is planned to.
+const SLICE_PLAN: f64 = 0.55;
 /// A function may take so many times what it took in its dearest look of late, ...
 const SLACK: f64 = 1.5;
 /// ... and so many hits beyond that.
@@ -46,14 +56,14 @@ pub struct Span {
 }
 
 /// OK because the cast saturates.
-fn span_ns() -> u64 {
-    (SPAN_S * 1e9) as u64
+fn ns(seconds: f64) -> u64 {
+    (seconds * 1e9) as u64
 }
 
 impl Span {
     /// `took_ns` of CPU time were taken since the last look.
     pub fn note(&mut self, now_ns: u64, took_ns: f64) {
-        let old = |(end_ns, _): &(u64, f64)| end_ns.saturating_add(span_ns()) <= now_ns;
+        let old = |(end_ns, _): &(u64, f64)| end_ns.saturating_add(ns(LONG_S)) <= now_ns;
         while self.looks.front().is_some_and(old) {
             self.looks.pop_front();
         }
@@ -62,43 +72,68 @@ impl Span {
         }
     }
 
-    /// What was taken in the span that ends now, ns.
+    /// What was taken in the `length_s` that end now, at most [`LONG_S`], ns.
     #[must_use]
-    pub fn taken_ns(&self, now_ns: u64) -> f64 {
-        let of_span = |(end_ns, _): &&(u64, f64)| end_ns.saturating_add(span_ns()) > now_ns;
+    pub fn taken_ns(&self, now_ns: u64, length_s: f64) -> f64 {
+        let of_span = |(end_ns, _): &&(u64, f64)| end_ns.saturating_add(ns(length_s)) > now_ns;
         self.looks.iter().filter(of_span).map(|(_, ns)| ns).sum()
     }
 
     /// What may be taken until the next look where `allowed` CPU s/s may be spent, ns; never negative.
     #[must_use]
     pub fn left_ns(&self, now_ns: u64, allowed: f64) -> f64 {
-        (allowed * SPAN_S * 1e9 - self.taken_ns(now_ns)).max(0.0)
+        let of = |(length_s, times): (f64, f64)| {
+            times * allowed * length_s * 1e9 - self.taken_ns(now_ns, length_s)
+        };
+        SPANS.into_iter().map(of).fold(f64::INFINITY, f64::min).max(0.0)
     }
 
     /// When `want_ns` will be left if nothing is taken until then, ktime ns; `now_ns` if they are. More than a span's worth is never left: then
     /// when all of it is.
     #[must_use]
     pub fn room_at_ns(&self, now_ns: u64, allowed: f64, want_ns: f64) -> u64 {
-        let most_ns = allowed.max(0.0) * SPAN_S * 1e9 - want_ns;
-        let mut taken_ns = self.taken_ns(now_ns);
-        let mut at_ns = now_ns;
-        for (end_ns, ns) in &self.looks {
-            if taken_ns <= most_ns.max(0.0) {
-                break;
+        let of = |(length_s, times): (f64, f64)| {
+            let most_ns = (times * allowed.max(0.0) * length_s * 1e9 - want_ns).max(0.0);
+            let mut taken_ns = self.taken_ns(now_ns, length_s);
+            let mut at_ns = now_ns;
+            for (end_ns, took_ns) in &self.looks {
+                if taken_ns <= most_ns {
+                    break;
+                }
+                let gone_ns = end_ns.saturating_add(ns(length_s));
+                if gone_ns > now_ns {
+                    (taken_ns, at_ns) = (taken_ns - took_ns, gone_ns);
+                }
             }
-            let gone_ns = end_ns.saturating_add(span_ns());
-            if gone_ns > now_ns {
-                (taken_ns, at_ns) = (taken_ns - ns, gone_ns);
-            }
-        }
-        at_ns
+            at_ns
+        };
+        SPANS.into_iter().map(of).fold(now_ns, u64::max)
     }
 
     /// When what was paused because `allowed` CPU s/s were taken comes back, ktime ns.
     #[must_use]
     pub fn restart_at_ns(&self, now_ns: u64, allowed: f64) -> u64 {
-        self.room_at_ns(now_ns, allowed, RESTART_PART * allowed * SPAN_S * 1e9)
+        self.room_at_ns(now_ns, allowed, restart_ns(allowed))
     }
+}
+
+/// So much is left when what was paused comes back, ns.
+#[must_use]
+pub fn restart_ns(allowed: f64) -> f64 {
+    RESTART_PART * PEAK * allowed * SPAN_S * 1e9
+}
+
+/// What one slice of inner functions may be planned to cost so that its quotas do not end it, where it may take `most`: a function that takes
+/// all of it has four fifths of the quotas, and they are uneven.
+#[must_use]
+pub fn slice_plan(most: f64) -> f64 {
+    SLICE_PLAN * most
+}
+
+/// What must be left before such a slice begins, ns: bounds may take half of it.
+#[must_use]
+pub fn slice_room_ns(worth_ns: f64, allowed: f64) -> f64 {
+    (worth_ns / (SLICE_PLAN * (1.0 - BOUNDS_PART))).min(restart_ns(allowed))
 }
 
 /// What one function takes.

@@ -132,6 +132,7 @@ impl Session {
                 cycle_since_ns: now,
                 record_ns: 0.0,
                 screen_ns,
+                screen_cold_ns: 0.0,
                 demand: Demand::default(),
                 starved: Starved::default(),
                 most_screening: f64::INFINITY,

@@ -103,7 +103,7 @@ impl Session {
         };
         let all = operations.inner.iter().all(open);
         let table = self.attach.kernel().operations();
-        let opening = operations.slices.is_opening() && now_ns() >= operations.inner_until_ns;
+        let opening = operations.slices.is_opening() && !operations.is_inner_paused();
         if opening && inner_wanted && !(tried && all && !table.lacks_details()) {
             if tried {
                 // Nobody pays for the others until the next one.

@@ -9,7 +9,7 @@ use super::window::switch;
 use super::{BUDGET_SHARE, Kept, Operation, Operations};
 use crate::prober::operation::OPERATION_MONITORING;
 use profiler_core::adapt::PolicyKind;
-use profiler_core::adapt::spending::{Group, SPAN_S, grants};
+use profiler_core::adapt::spending::{Group, SPAN_S, grants, slice_room_ns};
 use profiler_core::class::ClassId;
 use profiler_core::cost::cold_ns;
 use profiler_core::recording::{ChangeKind, Charge, WindowKind};
@@ -22,7 +22,7 @@ const LEAST_PAUSE_NS: u64 = 100_000_000;
 /// What was paused comes back when so much of a span's worth is left by all who spend, or after so long, ns.
 const LEAST_LEFT: f64 = 0.2;
 const MOST_WAIT_NS: u64 = 5_000_000_000;
-/// A slice may take this part of a span's worth at once; it waits until what it should cost is left, or as much.
+/// A slice may take this part of a span's worth at once; it is planned for less, and waits until that is left.
 pub(super) const SLICE_PART: f64 = 0.4;
 /// A function that is not there is tried again after twice so long, ns, and a class that did not trip for ten times as long is as good as new.
 pub(super) const TRIP_NS: u64 = 1_000_000_000;
@@ -31,6 +31,11 @@ pub(super) const TRIP_NS: u64 = 1_000_000_000;
 const LONG_S: f64 = 0.01;
 /// The functions of others stay attached meanwhile, up to this part of what operations may cost together: it is not compared.
 const STAYING_SHARE: f64 = 0.1;
+
+/// Until when inner functions stay off that may come back since `until_ns`, ktime ns; 0: they come back now. `is_left`: it is worth it.
+fn inner_pause(until_ns: u64, now: u64, is_left: bool) -> u64 {
+    if is_left || now >= until_ns.saturating_add(MOST_WAIT_NS) { 0 } else { until_ns }
+}
 
 impl Operation {
     /// A quota of its bounds was used up, and they stay off.
@@ -62,12 +67,21 @@ impl Operations {
 
     /// Pauses that are over.
     fn end_pauses(&mut self, now: u64, allowed: f64) {
-        let is_left = self.left_ns >= LEAST_LEFT * SPAN_S * allowed * 1e9;
+        let is_left = self.is_left(allowed);
+        // One hit each, time and again, would record nothing.
+        if self.inner_until_ns > 0 && now >= self.inner_until_ns {
+            self.inner_until_ns = inner_pause(self.inner_until_ns, now, is_left);
+        }
         for o in self.list.iter_mut().filter(|o| o.is_paused() && now >= o.off_until_ns) {
             if is_left || now >= o.off_until_ns + MOST_WAIT_NS {
                 o.off_until_ns = 0;
             }
         }
+    }
+
+    /// It is worth attaching something.
+    fn is_left(&self, allowed: f64) -> bool {
+        self.left_ns >= LEAST_LEFT * SPAN_S * allowed * 1e9
     }
 
     /// An inner function of which the quota is used up takes the others with it: nothing can be recorded without it, and they would be paid for.
@@ -89,7 +103,12 @@ impl Operations {
     /// A second has room for a slice.
     fn has_room(&self, factor: f64, allowed: f64) -> bool {
         let Some(worth_ns) = self.slices.worth_ns(factor) else { return true };
-        self.left_ns >= worth_ns.min(SLICE_PART * SPAN_S * allowed * 1e9)
+        self.left_ns >= slice_room_ns(worth_ns, allowed)
+    }
+
+    /// One of the inner functions has used up its quota, and they stay off.
+    pub(super) fn is_inner_paused(&self) -> bool {
+        self.inner_until_ns > 0
     }
 
     /// Some operation is watched, so that inner functions are worth their cost.
@@ -128,7 +147,7 @@ impl Session {
         let recording = !begun || operations.list.iter().any(|o| o.monitoring);
         let seen = !begun || operations.is_watched();
         let inner_wanted = recording && operations.policy != PolicyKind::None;
-        let inner_may = inner_wanted && seen && now >= operations.inner_until_ns;
+        let inner_may = inner_wanted && seen && !operations.is_inner_paused();
         self.begin_details_anew(&mut operations);
         let opening = inner_may && operations.slices.is_opening();
         let mut ready = if opening { self.inner_ready(&operations, now) } else { Ready::Now };
@@ -285,7 +304,7 @@ impl Session {
         let in_slices = !operations.slices.plan().are_always();
         let inside_ns = if in_slices { SLICE_PART * SPAN_S * allowed * 1e9 } else { f64::INFINITY };
         let is_open = |kept: &Kept| self.attach.class(kept.class).is_open();
-        let inside = now >= operations.inner_until_ns && operations.slices.are_wanted();
+        let inside = !operations.is_inner_paused() && operations.slices.are_wanted();
         let inner: Vec<&Kept> = operations.inner.iter().filter(|kept| inside || is_open(kept)).collect();
         let mut of_groups = vec![inner];
         let mut groups = vec![Group {
@@ -317,7 +336,7 @@ impl Session {
         let mut left = STAYING_SHARE * self.operations_budget();
         let list = self.operations.iter().flat_map(|operations| &operations.list);
         let long = list.filter(|o| o.longest_s == 0.0 || o.longest_s > LONG_S);
-        let mut by_cost: Vec<_> = long.map(|o| (o.rate_hz * o.screen_ns * 1e-9, o)).collect();
+        let mut by_cost: Vec<_> = long.map(|o| (o.rate_hz * o.screened_ns() * 1e-9, o)).collect();
         by_cost.sort_by(|a, b| a.0.total_cmp(&b.0));
         let fits = |(cost, _): &(f64, &Operation)| {
             left -= cost;
@@ -339,7 +358,7 @@ impl Session {
 
     /// Functions inside operations are to be attached now.
     pub(in crate::session) fn inner_is_wanted(&self) -> bool {
-        self.operations.as_ref().is_some_and(|o| now_ns() >= o.inner_until_ns && o.slices.are_wanted())
+        self.operations.as_ref().is_some_and(|o| !o.is_inner_paused() && o.slices.are_wanted())
     }
 
     fn say_refused(&mut self, id: ClassId) {

@@ -113,8 +113,9 @@ struct Operation {
     cycle_since_ns: u64,
     /// Mean cost of a recorded operation, ns, smoothed; 0: none was seen.
     record_ns: f64,
-    /// Price of screening one operation, ns.
+    /// Price of screening one operation with warm caches, and what they cost more as cold as they are, ns.
     screen_ns: f64,
+    screen_cold_ns: f64,
     /// What it took in the last window in which it was watched.
     demand: Demand,
     starved: Starved,
@@ -183,7 +184,7 @@ pub struct Operations {
     bounds: Vec<Kept>,
     /// Counters of inner classes at the last cut: hits, ends.
     inner_last: BTreeMap<ClassId, (u64, u64)>,
-    /// Inner functions stay off, and nothing is recorded, until this time, ktime ns: one of them has used up its quota.
+    /// Inner functions stay off, and nothing is recorded, until this time at least, ktime ns: one of them has used up its quota. 0: none has.
     inner_until_ns: u64,
     /// That happened since the last revision.
     inner_tripped: bool,
@@ -260,6 +261,11 @@ impl Operations {
 }
 
 impl Operation {
+    /// Calibrated price of screening one operation as the ledger charges it, ns.
+    fn screened_ns(&self) -> f64 {
+        self.screen_ns + self.screen_cold_ns
+    }
+
     /// On the calibrated price of screening. That of tracepoints is not compared in windows off, which leave them on.
     fn screen_factor(&self, factor: f64) -> f64 {
         if self.bounds.is_empty() { 1.0 } else { factor }
@@ -321,7 +327,7 @@ impl Session {
         for o in &operations.list {
             let state = if o.lost || !o.attached {
                 ", not watched now"
-            } else if now_ns() < operations.inner_until_ns {
+            } else if operations.is_inner_paused() {
                 ", details off"
             } else if !o.monitoring {
                 ", baseline"

@@ -62,7 +62,7 @@ impl Operations {
                     if begun > 0 { cut.begun as f64 / begun as f64 } else { 1.0 / by_syscalls.max(1.0) };
                 syscalls_ns * part
             } else {
-                cut.begun as f64 * o.screen_ns * factor
+                cut.begun as f64 * o.screened_ns() * factor
             };
             // While it is watched.
             let watched_s = cut.summary.length_s.min(elapsed_s);

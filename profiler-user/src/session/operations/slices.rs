@@ -9,9 +9,11 @@
 use super::super::Session;
 use super::super::attach::now_ns;
 use super::Operations;
+use super::keep::SLICE_PART;
 use super::window::switch;
 use profiler_core::adapt::PolicyKind;
 use profiler_core::adapt::attach::{InnerCost, Slices};
+use profiler_core::adapt::spending::{SPAN_S, slice_plan};
 use profiler_core::stats::moments::Moments;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -193,6 +195,11 @@ impl SliceClock {
         }
     }
 
+    /// For how long they were attached since the last revision, by the last look, s.
+    pub(super) fn attached_s(&self) -> f64 {
+        self.attached_ns as f64 * 1e-9
+    }
+
     /// CPU s/s that inner functions cost while they are attached, at calibrated prices.
     pub(super) fn attached(&self) -> f64 {
         self.attached
@@ -205,15 +212,21 @@ impl SliceClock {
     }
 
     /// What is known; `None` before a window showed it. `factor`: the measured on the calibrated price.
-    /// `allowed`: what inner functions may cost, CPU s/s, of which operations are watched for the part `watched`.
-    pub(super) fn cost(&self, factor: f64, churn_s: f64, allowed: f64, watched: f64) -> Option<InnerCost> {
+    /// `allowed`: what inner functions may cost, CPU s/s, of `all` that operations may, which are watched for the part `watched` of the time.
+    pub(super) fn cost(
+        &self,
+        factor: f64,
+        churn_s: f64,
+        (allowed, all): (f64, f64),
+        watched: f64,
+    ) -> Option<InnerCost> {
         let known = self.attached > 0.0 && self.longest_s > 0.0;
         known.then_some(InnerCost {
             attached: self.attached * factor,
             churn_s,
             longest_s: self.longest_s,
             allowed,
-            most_s: allowed,
+            most_s: allowed.min(slice_plan(SLICE_PART * SPAN_S * all)),
             watched,
             sliced: !self.plan.are_always(),
         })
@@ -232,7 +245,7 @@ impl Operations {
         &self,
         factor: f64,
         attach_s: f64,
-        allowed: f64,
+        allowed: (f64, f64),
         watched: f64,
     ) -> Option<InnerCost> {
         let sliced = self.config.attach_share && self.policy != PolicyKind::None && !self.inner.is_empty();
@@ -381,7 +394,7 @@ mod tests {
     #[test]
     fn costs_are_those_of_the_attached_time() {
         let mut clock = SliceClock::new(0);
-        assert_eq!(clock.cost(1.0, 0.0, 1.0, 1.0), None);
+        assert_eq!(clock.cost(1.0, 0.0, (1.0, 9.0), 1.0), None);
         // Attaching took from 0 to 250 ms.
         clock.look(0, false);
         clock.look(250 * MS, true);
@@ -389,23 +402,23 @@ mod tests {
         clock.look(1_000 * MS, false);
         let times: Moments = [1e6, 1e6, 1e6].into_iter().collect();
         clock.learn(0.1, [times].iter());
-        let cost = clock.cost(2.0, 1e-4, 1.0, 1.0).unwrap();
+        let cost = clock.cost(2.0, 1e-4, (1.0, 9.0), 1.0).unwrap();
         assert!((cost.attached - 0.4).abs() < 1e-12 && (cost.longest_s - 1e-3).abs() < 1e-12, "{cost:?}");
         // A window without an attached moment tells nothing of the cost.
         clock.learn(0.0, [].iter());
-        assert!((clock.cost(2.0, 1e-4, 1.0, 1.0).unwrap().attached - 0.4).abs() < 1e-12);
+        assert!((clock.cost(2.0, 1e-4, (1.0, 9.0), 1.0).unwrap().attached - 0.4).abs() < 1e-12);
         // Nor do ten without an operation, of the cost or of how long operations take.
         for i in 1..=10 {
             clock.look(i * 1_000 * MS, true);
             clock.look((i * 1_000 + 200) * MS, false);
             clock.learn(0.0, [].iter());
         }
-        let cost = clock.cost(2.0, 1e-4, 1.0, 1.0).unwrap();
+        let cost = clock.cost(2.0, 1e-4, (1.0, 9.0), 1.0).unwrap();
         assert!((cost.attached - 0.4).abs() < 1e-12 && (cost.longest_s - 1e-3).abs() < 1e-12, "{cost:?}");
         // Unless it is dearer: 0.4 CPU s/s outside operations.
         clock.look(20_000 * MS, true);
         clock.look(20_500 * MS, false);
         clock.learn(0.2, [].iter());
-        assert!((clock.cost(2.0, 1e-4, 1.0, 1.0).unwrap().attached - 0.6).abs() < 1e-12);
+        assert!((clock.cost(2.0, 1e-4, (1.0, 9.0), 1.0).unwrap().attached - 0.6).abs() < 1e-12);
     }
 }

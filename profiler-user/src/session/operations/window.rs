@@ -13,6 +13,7 @@ use profiler_core::adapt::decision::threshold;
 use profiler_core::adapt::spending::{SPAN_S, record_own_ns};
 use profiler_core::adapt::{ClassId as OperationClassId, ClassWindow, WindowSummary};
 use profiler_core::class::{RecordKind, SiteClass};
+use profiler_core::cost::cold_ns;
 use profiler_core::recording::{
     ChangeKind, Charge, OperationCycleEnd, OperationCycleRow, OperationRow, OperationWindowRow,
 };
@@ -162,7 +163,7 @@ impl Session {
     /// One revision of all operations.
     pub(super) fn revise_operations(&mut self, now: u64) {
         let allowed = self.operations_budget();
-        let inner_ns = self.inner_cost_ns();
+        let (inner_ns, inner_cold) = self.inner_cost_ns();
         let syscalls_ns = self.screened_syscalls_ns();
         let factor = self.ledger.factor();
         let own_ns = record_own_ns(self.cost.hit_price(SiteClass::Push, RecordKind::Count).ns);
@@ -188,7 +189,8 @@ impl Session {
         self.ledger.charge(Charge::Traced, None, recorded, writing_ns);
         let by_syscalls: u64 =
             operations.list.iter().zip(&cuts).filter(|(o, _)| o.by_syscalls()).map(|(_, c)| c.begun).sum();
-        let outside = (inner_ns - recorded_ns as f64).max(0.0) * 1e-9 / elapsed_s * factor;
+        // The kernel adds up warm prices.
+        let outside = (inner_ns - recorded_ns as f64 * inner_cold).max(0.0) * 1e-9 / elapsed_s * factor;
         let mut screening = 0.0;
         for (o, cut) in operations.list.iter_mut().zip(&cuts) {
             if o.by_syscalls() && by_syscalls > 0 {
@@ -196,7 +198,10 @@ impl Session {
             } else if o.by_tracepoints && cut.begun > 0 {
                 o.screen_ns = cut.screened as f64 * self.cost.tracepoint.ns / cut.begun as f64;
             }
-            screening += cut.begun as f64 * o.screen_ns * 1e-9 / elapsed_s * o.screen_factor(factor);
+            if !o.bounds.is_empty() {
+                o.screen_cold_ns = self.screen_cold_ns(o, cut);
+            }
+            screening += cut.begun as f64 * o.screened_ns() * 1e-9 / elapsed_s * o.screen_factor(factor);
             if cut.ended_recorded > 0 {
                 // Half of the screening lies between the time stamps, and is not recording.
                 let mean = cut.cost_ns as f64 / cut.ended_recorded as f64 - 0.5 * o.screen_ns;
@@ -223,7 +228,7 @@ impl Session {
         // Slices are cut from the time in which operations are watched.
         let watched_s = cuts.iter().map(|cut| cut.summary.length_s).fold(0.0, f64::max);
         let watched = (watched_s / elapsed_s).clamp(LEAST_WATCHED, 1.0);
-        let inner = operations.inner_cost(factor, attach_s, (allowed - screens).max(0.0), watched);
+        let inner = operations.inner_cost(factor, attach_s, ((allowed - screens).max(0.0), allowed), watched);
         // In slices all that is attached records, unless not all could be attached.
         let gave_up = operations.slices.take_gave_up();
         let outside_fixed = if inner.is_some() && !gave_up { 0.0 } else { outside };
@@ -246,10 +251,10 @@ impl Session {
             };
             // Its rate is that of the watched time, and nothing costs anything in the rest.
             let watched = (cut.summary.length_s / elapsed_s).clamp(0.0, 1.0);
-            let record_ns = o.record_ns.max(own_ns) * factor;
+            let record_ns = (o.record_ns * inner_cold).max(own_ns) * factor;
             // In a slice all operations pay, and what is hit outside operations, too.
             let of_slice_ns = inner.map_or(0.0, |i| i.attached / begun_hz.max(1.0) * 1e9 + own_ns * factor);
-            let screen_s = o.screen_ns * 1e-9 * o.screen_factor(factor) * watched;
+            let screen_s = o.screened_ns() * 1e-9 * o.screen_factor(factor) * watched;
             let screening = screen_s * cut.summary.throughput_hz();
             let budget = OperationBudget {
                 cpu_per_s: portion.recording + screening,
@@ -331,19 +336,30 @@ impl Session {
         self.record_operations();
     }
 
-    /// Cost of the hits of inner functions since the last call, ns.
-    fn inner_cost_ns(&mut self) -> f64 {
-        let Some(operations) = &mut self.operations else { return 0.0 };
-        let mut cost_ns = 0.0;
+    /// What cold caches add to screening one operation at its rate in this window, ns.
+    fn screen_cold_ns(&self, o: &Operation, cut: &Cut) -> f64 {
+        let gap_s = self.own_cpu * cut.summary.length_s / cut.begun as f64;
+        let colds = o.bounds.iter().map(|id| cold_ns(self.attach.class(*id).cold, gap_s));
+        // A begin and an end.
+        2.0 * colds.fold(0.0, f64::max)
+    }
+
+    /// Cost of the hits of inner functions since the last call, ns, as the ledger charges it, and over that with warm caches.
+    fn inner_cost_ns(&mut self) -> (f64, f64) {
+        let Some(operations) = &mut self.operations else { return (0.0, 1.0) };
+        let (mut warm_ns, mut more_ns) = (0.0, 0.0);
+        let cpu_s = self.own_cpu * operations.slices.attached_s();
         for kept in &operations.inner {
             let class = self.attach.class(kept.class);
             let c = self.attach.kernel().classes().counters(kept.class);
             let now = (c.attempted, c.returns.wrapping_add(c.orphans));
             let last = operations.inner_last.insert(kept.class, now).unwrap_or_default();
-            cost_ns += now.0.wrapping_sub(last.0) as f64 * class.hit_price.ns;
-            cost_ns += now.1.wrapping_sub(last.1) as f64 * class.exit_price.ns;
+            let (hits, ends) = (now.0.wrapping_sub(last.0) as f64, now.1.wrapping_sub(last.1) as f64);
+            warm_ns += hits * class.hit_price.ns + ends * class.exit_price.ns;
+            more_ns += (hits + ends) * cold_ns(class.cold, cpu_s / hits);
         }
-        cost_ns
+        let over = if warm_ns > 0.0 { 1.0 + more_ns / warm_ns } else { 1.0 };
+        (warm_ns + more_ns, over)
     }
 
     /// Cost of the tracepoints of system calls since the last call, ns.
