@@ -1,11 +1,11 @@
-//! Debian packages: installing, and downloading without installing, while others use apt, too.
+//! Debian packages: installing them while others use apt, too.
 //!
 //! apt has four locks. `DPkg::Lock::Timeout` waits for dpkg's two; the ones of the package lists (`apt-get update`)
 //! and of the downloaded archives make apt 2.6 fail at once. After such a failure the command runs again, until
 //! [`LOCK_LIMIT`] is over. It does not remove packages, and it ends no process that holds a lock.
 
 use crate::shell;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::sync::Once;
@@ -34,24 +34,6 @@ pub fn install<P: AsRef<str>>(packages: &[P]) -> Result<()> {
         // --no-remove: rather no package of ours than one of the user's gone.
         command.args(["install", "-y", "-q", "--no-install-recommends", "--no-remove"]);
         command.args(packages.iter().map(AsRef::as_ref));
-        command
-    })
-}
-
-/// Downloads packages (`.deb` files) into a folder, as the caller; nothing is installed, so that no service starts.
-///
-/// # Errors
-///
-/// If the folder cannot be made, apt-get cannot be started or fails, or a lock is held for longer than ten minutes.
-#[expect(dead_code, reason = "the field suite downloads its programs with it")]
-pub fn download<P: AsRef<str>>(packages: &[P], into: &Path) -> Result<()> {
-    eprintln!("Downloading {} (Debian packages) into {}.", words(packages), into.display());
-    std::fs::create_dir_all(into).with_context(|| format!("cannot make {}", into.display()))?;
-    renew_lists();
-    waiting(|left| {
-        let mut command = Command::new("apt-get");
-        command.args(options(left)).env("LC_ALL", "C").current_dir(into);
-        command.args(["download", "-q"]).args(packages.iter().map(AsRef::as_ref));
         command
     })
 }

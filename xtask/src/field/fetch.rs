@@ -12,7 +12,7 @@ pub struct Apt {
 }
 
 impl Apt {
-    /// Set up below this folder, with its lists fetched once.
+    /// Set up below this folder, with its lists fetched once. A download that fails renews them.
     ///
     /// # Errors
     ///
@@ -41,9 +41,25 @@ impl Apt {
                  Acquire::Retries \"3\";\nAPT::Sandbox::User \"\";\n"
             ),
         )?;
-        shell::run(apt.get(&apt.folder).args(["update", "-q"]))?;
+        apt.renew_lists()?;
         std::fs::write(apt.folder.join("complete"), "")?;
         Ok(apt)
+    }
+
+    fn renew_lists(&self) -> Result<()> {
+        shell::run(self.get(&self.folder).args(["update", "-q"]))
+    }
+
+    /// Downloads into `archives`, emptied.
+    fn download(&self, archives: &Path, arguments: &[&str]) -> Result<()> {
+        let once = || {
+            empty(archives)?;
+            shell::run(self.get(archives).args(arguments))
+        };
+        once_more_after(once, || {
+            eprintln!("The download failed: Debian may have newer packages. The package lists are renewed.");
+            self.renew_lists()
+        })
     }
 
     fn get(&self, folder: &Path) -> Command {
@@ -59,8 +75,8 @@ impl Apt {
     ///
     /// If one cannot be had.
     pub fn unpack(&self, packages: &[&str], root: &Path) -> Result<()> {
-        let archives = empty(&root.with_extension("debs"))?;
-        shell::run(self.get(&archives).args(["download", "-q"]).args(packages))?;
+        let archives = root.with_extension("debs");
+        self.download(&archives, &[&["download", "-q"], packages].concat())?;
         empty(root)?;
         for archive in files(&archives)? {
             shell::run(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(root))?;
@@ -79,8 +95,8 @@ impl Apt {
             shell::find_in_path("dpkg-source").is_some(),
             "no dpkg-source to unpack {package}: apt-get install dpkg-dev"
         );
-        let archives = empty(&folder.with_extension("src"))?;
-        shell::run(self.get(&archives).args(["source", "-q", "--download-only", package]))?;
+        let archives = folder.with_extension("src");
+        self.download(&archives, &["source", "-q", "--download-only", package])?;
         let description = files(&archives)?
             .into_iter()
             .find(|path| path.extension().is_some_and(|extension| extension == "dsc"))
@@ -97,6 +113,14 @@ impl Apt {
         std::fs::remove_dir_all(&archives)?;
         Ok(())
     }
+}
+
+/// Does `work`; if that fails, `renew` and then `work` once more.
+fn once_more_after(work: impl Fn() -> Result<()>, renew: impl FnOnce() -> Result<()>) -> Result<()> {
+    work().or_else(|error| match renew() {
+        Ok(()) => work(),
+        Err(renewal) => Err(error.context(format!("{renewal:#}"))),
+    })
 }
 
 /// The newest wheel of a package for CPython 3.11, unpacked into `root`, anew.
@@ -237,6 +261,31 @@ mod tests {
         let found = debian_sources(&[old.to_owned()]).unwrap();
         assert!(found.contains("URIs: http://mirror.example/debian/\nSuites: bookworm\n"), "{found}");
         assert!(debian_sources(&[other.to_owned()]).is_err());
+    }
+
+    #[test]
+    fn a_download_that_fails_renews_the_lists_once() {
+        use std::cell::Cell;
+        let tried = |works_after: u32, renewal: bool| {
+            let (works, renewals) = (Cell::new(0), Cell::new(0));
+            let result = once_more_after(
+                || {
+                    works.set(works.get() + 1);
+                    ensure!(renewals.get() >= works_after, "404");
+                    Ok(())
+                },
+                || {
+                    renewals.set(renewals.get() + 1);
+                    ensure!(renewal, "no network");
+                    Ok(())
+                },
+            );
+            (result.map_err(|error| format!("{error:#}")), works.get(), renewals.get())
+        };
+        assert_eq!(tried(0, true), (Ok(()), 1, 0));
+        assert_eq!(tried(1, true), (Ok(()), 2, 1));
+        assert_eq!(tried(9, true), (Err("404".to_owned()), 2, 1));
+        assert_eq!(tried(1, false), (Err("no network: 404".to_owned()), 1, 1));
     }
 
     #[test]
