@@ -192,6 +192,7 @@ impl Session {
 
     fn note_losses(&mut self) {
         let global = self.attach.kernel().classes().global_counters();
+        self.loss_watch.end_pause();
         self.note_kernel_losses(&global);
         self.meta.losses.kernel_missed = self.attach.kernel().kernel_misses();
         self.meta.sample_period_ns = self.sampling.first_period_ns();

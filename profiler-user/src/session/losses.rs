@@ -17,16 +17,18 @@ fn note(global: &GlobalCounters, losses: &mut Losses) {
 }
 
 impl Session {
-    /// Ten times a second and at the end, after the rings were drained.
+    /// Ten times a second and at the end, after the rings were drained. While losses last, processes are looked at less often.
     pub(super) fn note_kernel_losses(&mut self, global: &GlobalCounters) {
         note(global, &mut self.meta.losses);
-        let look = self.loss_watch.look(&self.meta.losses);
+        let begun = now_ns();
+        let look = self.loss_watch.look(&self.meta.losses, begun);
         if look.processes {
             self.warn_verbose("births or deaths were lost: threads and children are looked for again");
             // Threads and modules, in the next turn.
             self.last_slow_ns = 0;
             let watched = self.attach.kernel().targets();
-            self.children.find_lost(watched, self.meta.pid, now_ns());
+            self.children.find_lost(watched, self.meta.pid, begun);
+            self.loss_watch.took(now_ns().saturating_sub(begun));
         }
         if look.quotas {
             self.trip_unheard();

@@ -55,8 +55,13 @@ impl Session {
         }
         self.watch_threads(now);
         if now.saturating_sub(self.last_slow_ns) >= SLOW_NS {
+            let asked = self.last_slow_ns == 0;
             self.last_slow_ns = now;
             self.slow_tick(now);
+            if asked {
+                // It is a part of the look after lost births.
+                self.loss_watch.took(now_ns().saturating_sub(now));
+            }
         }
         self.advance(now)?;
         self.children.poll(now);
