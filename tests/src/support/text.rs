@@ -13,6 +13,52 @@ struct Mapping {
     path: String,
 }
 
+/// How much is compared at a time.
+const PIECE: usize = 1 << 20;
+const PAGE: usize = 4096;
+
+impl Mapping {
+    /// Its file: by the kernel's own link, which also leads to one that was deleted or never had a name; else by its path.
+    fn open(&self, pid: u32) -> io::Result<File> {
+        let file = File::open(format!("/proc/{pid}/map_files/{:x}-{:x}", self.start, self.end))
+            .or_else(|_| File::open(format!("/proc/{pid}/root{}", self.path)))?;
+        // What a device gives is not what was mapped.
+        if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("no regular file")) }
+    }
+
+    /// Adds what differs from the file. Pages that cannot be read (past the end of the file) are left out. Returns how
+    /// many bytes were compared.
+    fn compare(&self, memory: &File, file: &File, changes: &mut Vec<String>) -> io::Result<usize> {
+        let (mut compared, mut at, mut step) = (0, self.start, PIECE);
+        while at < self.end {
+            let mut is = vec![0; step.min((self.end - at) as usize)];
+            if memory.read_exact_at(&mut is, at).is_err() {
+                if step == PAGE {
+                    at += PAGE as u64;
+                }
+                step = PAGE;
+                continue;
+            }
+            let offset = self.offset + (at - self.start);
+            let mut was = vec![0; is.len()];
+            read_up_to(file, &mut was, offset)?;
+            if was != is {
+                for (index, (byte, now)) in was.iter().zip(&is).enumerate().filter(|(_, (was, is))| was != is)
+                {
+                    let offset = offset + index as u64;
+                    changes.push(format!("{}+{offset:#x}: {byte:#04x} is {now:#04x}", self.path));
+                    if changes.len() == 20 {
+                        return Ok(compared + is.len());
+                    }
+                }
+            }
+            compared += is.len();
+            at += is.len() as u64;
+        }
+        Ok(compared)
+    }
+}
+
 /// Bytes of another process's memory.
 pub(super) fn read_memory(pid: u32, address: u64, length: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; length];
@@ -31,26 +77,28 @@ pub(super) fn file_offset(pid: u32, address: u64) -> io::Result<(PathBuf, u64)> 
 }
 
 /// Where the executable mappings of a process differ from their files: `path+offset: file byte, memory byte`, at
-/// most 20 places. Mappings without a file (vdso, the kernel's uprobe pages) are left out.
+/// most 20 places. Mappings without a file (vdso, the kernel's uprobe pages), and single ones whose file cannot be read,
+/// are left out.
 ///
 /// # Errors
 ///
-/// If the process is gone or one of its files cannot be read.
+/// If the process is gone, or nothing of its text can be compared.
 pub fn changed_text(pid: u32) -> io::Result<Vec<String>> {
+    let mappings = executable_mappings(&std::fs::read_to_string(format!("/proc/{pid}/maps"))?);
+    let memory = File::open(format!("/proc/{pid}/mem"))?;
     let mut changes = Vec::new();
-    for mapping in executable_mappings(&std::fs::read_to_string(format!("/proc/{pid}/maps"))?) {
-        let memory = read_memory(pid, mapping.start, (mapping.end - mapping.start) as usize)?;
-        let file = File::open(format!("/proc/{pid}/root{}", mapping.path))?;
-        let mut original = vec![0; memory.len()];
-        read_up_to(&file, &mut original, mapping.offset)?;
-        for (index, (was, is)) in original.iter().zip(&memory).enumerate().filter(|(_, (was, is))| was != is)
-        {
-            let offset = mapping.offset + index as u64;
-            changes.push(format!("{}+{offset:#x}: {was:#04x} is {is:#04x}", mapping.path));
-            if changes.len() == 20 {
-                return Ok(changes);
-            }
+    let (mut compared, mut failed) = (0, None);
+    for mapping in &mappings {
+        match mapping.open(pid).and_then(|file| mapping.compare(&memory, &file, &mut changes)) {
+            Ok(bytes) => compared += bytes,
+            Err(error) => failed = Some(error),
         }
+        if changes.len() == 20 {
+            return Ok(changes);
+        }
+    }
+    if compared == 0 && !mappings.is_empty() {
+        return Err(failed.unwrap_or_else(|| io::Error::other("none of its text can be read")));
     }
     Ok(changes)
 }

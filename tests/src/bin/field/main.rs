@@ -114,8 +114,8 @@ fn order(programs: &[Box<dyn Program>]) -> Vec<String> {
 fn say(record: &Record) {
     let observation = &record.observation;
     let of_twin = |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.3}"));
-    let verdict = match (&record.void, record.harmed.is_empty(), &observation.failed) {
-        (Some(_), ..) => "void",
+    let verdict = match (record.is_void(), record.harmed.is_empty(), &observation.failed) {
+        (true, ..) => "void",
         (_, false, _) => "HARMED",
         (_, _, Some(_)) => "tithe failed",
         _ => "lives",
@@ -165,6 +165,22 @@ fn run_program(
     Ok(())
 }
 
+/// A void run has to be run again.
+fn is_done(finished: &[Record], program: &str, mode: &str, round: u32) -> bool {
+    finished.iter().any(|record| {
+        record.program == program && record.mode == mode && record.round == round && !record.is_void()
+    })
+}
+
+/// Judges records of an older version, which did not ask whether the agent saw anything.
+fn judge_again(finished: &mut [Record], programs: &[Box<dyn Program>]) {
+    for record in finished {
+        if let Some(program) = programs.iter().find(|program| program.name() == record.program) {
+            record.judge_sight(program.may_be_unseen(&record.mode));
+        }
+    }
+}
+
 fn run(options: &Options) -> Result<bool> {
     let programs = programs::all();
     if options.list {
@@ -204,15 +220,12 @@ fn run(options: &Options) -> Result<bool> {
         statistics: (!options.test).then_some(statistics),
     };
     let mut finished = if options.test { Vec::new() } else { table::read(&runs)? };
+    judge_again(&mut finished, &programs);
     let mut missing: Vec<(String, String)> = Vec::new();
     let mut broken = false;
     for round in 0..options.rounds {
         for program in &programs {
-            let done = |mode: &Mode| {
-                finished.iter().any(|record| {
-                    record.program == program.name() && record.mode == mode.name && record.round == round
-                })
-            };
+            let done = |mode: &Mode| is_done(&finished, program.name(), mode.name, round);
             let modes: Vec<Mode> =
                 options.modes(&**program, round).into_iter().filter(|mode| !done(mode)).collect();
             if modes.is_empty() || missing.iter().any(|(name, _)| name == program.name()) {
@@ -302,5 +315,28 @@ mod tests {
             .sum();
         assert!(runs >= 200, "{runs}");
         assert!(programs.iter().filter(|program| program.name().starts_with("stress-ng-")).count() >= 30);
+    }
+
+    #[test]
+    fn a_void_run_is_run_again_and_old_records_are_judged_anew() {
+        let observation = r#"{"status":"exit status: 0","failed":null,"took_s":5,"covered_s":4,"predicted":0,
+            "worst_second":0,"traced":0,"hits":0,"operations":0,"agent_cpu":0,"remarks":[]}"#;
+        let record = |program: &str, harmed: &str, void: &str| -> Record {
+            let line = format!(
+                r#"{{"program":"{program}","mode":"5%","round":0,"began":0,"version":"","agent":"","harmed":{harmed},
+                "void":{void},"observation":{observation},"ratio":null,"cpu_ratio":null,"rates":{{}},"twin_rates":{{}},
+                "cpu_rates":{{}},"twin_cpu_rates":{{}}}}"#
+            );
+            serde_json::from_str(&line).unwrap()
+        };
+        let done = |record: Record| is_done(&[record], "redis", "5%", 0);
+        assert!(
+            done(record("redis", "[]", "null")) && done(record("redis", r#"["dead"]"#, r#""the twin, too""#))
+        );
+        assert!(!done(record("redis", "[]", r#""the twin died""#)) && !done(record("zstd", "[]", "null")));
+        let mut old = ["redis", "stress-ng-cpu"].map(|program| record(program, "[]", "null"));
+        judge_again(&mut old, &programs::all());
+        assert!(old[0].observation.failed.as_ref().is_some_and(|why| why.contains("no call")));
+        assert_eq!(old[1].observation.failed, None);
     }
 }

@@ -53,6 +53,11 @@ pub trait Program {
         self.modes()
     }
 
+    /// Why the agent may see nothing of it in this mode, if it may: no call, or no operation.
+    fn may_be_unseen(&self, _mode: &str) -> Option<&'static str> {
+        None
+    }
+
     /// What is missing, if it cannot run here: the first file of it that does not exist.
     fn missing(&self, place: &Place) -> Option<String>;
 

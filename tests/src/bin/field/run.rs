@@ -1,6 +1,6 @@
 //! One run: a slice of work while the agent watches, a slice of an unobserved twin, and the judgement.
 
-use crate::observe::{Observation, left_behind, observe};
+use crate::observe::{LEFT_LIMIT, Observation, left_behind, observe};
 use crate::place::{Place, text_of};
 use crate::program::{Instance, Mode, Program, Work, ratio};
 use anyhow::{Context, Result};
@@ -28,7 +28,7 @@ pub struct Record {
     pub agent: String,
     /// What happened to the program that does not happen to its twin.
     pub harmed: Vec<String>,
-    /// What went wrong with the twin: then the run says nothing.
+    /// Why the run says nothing, if it was not harmed: what went wrong with the twin, or that it was hardly watched.
     pub void: Option<String>,
     /// The agent.
     pub observation: Observation,
@@ -44,6 +44,21 @@ pub struct Record {
     pub cpu_rates: std::collections::BTreeMap<String, f64>,
     /// Work per second of CPU time of the twin.
     pub twin_cpu_rates: std::collections::BTreeMap<String, f64>,
+}
+
+impl Record {
+    /// It says nothing: it is not counted, and is run again.
+    pub fn is_void(&self) -> bool {
+        self.void.is_some() && self.harmed.is_empty()
+    }
+
+    /// Judges what the agent saw of a program that did its work: something, unless `excuse` says why it need not.
+    pub fn judge_sight(&mut self, excuse: Option<&str>) {
+        let sound = self.void.is_none() && self.harmed.is_empty() && self.observation.failed.is_none();
+        if sound && excuse.is_none() {
+            self.observation.failed = self.observation.blind(&self.mode);
+        }
+    }
 }
 
 /// What all runs share.
@@ -71,6 +86,8 @@ pub struct Pair<'a> {
     seen_folder: PathBuf,
     twin_folder: PathBuf,
     agent_folder: PathBuf,
+    /// The agent has been started on it.
+    touched: bool,
 }
 
 impl<'a> Pair<'a> {
@@ -90,6 +107,7 @@ impl<'a> Pair<'a> {
             seen_folder,
             twin_folder,
             agent_folder: place.working("agent")?,
+            touched: false,
         })
     }
 
@@ -126,24 +144,26 @@ impl<'a> Pair<'a> {
         if round.is_multiple_of(2) {
             twin = slice(&mut *self.twin, suite.twin_seconds);
         }
-        match (&seen, &twin) {
-            (_, Err(error)) => record.void = Some(format!("{error:#}")),
-            (Err(error), _) => record.harmed.push(format!("{error:#}")),
-            (Ok(seen), Ok(twin)) => {
-                record.harmed.extend(seen.contradiction(twin));
-                record.ratio = ratio(&seen.rates, &twin.rates);
-                record.cpu_ratio = ratio(&seen.cpu_rates, &twin.cpu_rates);
-                record.rates.clone_from(&seen.rates);
-                record.twin_rates.clone_from(&twin.rates);
-                record.cpu_rates.clone_from(&seen.cpu_rates);
-                record.twin_cpu_rates.clone_from(&twin.cpu_rates);
-            }
+        match trouble(&seen, &twin, self.touched) {
+            Some(Trouble::Harm(what)) => record.harmed.push(what),
+            Some(Trouble::Void(why)) => record.void = Some(why),
+            None => {}
+        }
+        if let (Ok(seen), Ok(twin)) = (&seen, &twin) {
+            record.harmed.extend(seen.contradiction(twin));
+            record.ratio = ratio(&seen.rates, &twin.rates);
+            record.cpu_ratio = ratio(&seen.cpu_rates, &twin.cpu_rates);
+            record.rates.clone_from(&seen.rates);
+            record.twin_rates.clone_from(&twin.rates);
+            record.cpu_rates.clone_from(&seen.cpu_rates);
+            record.twin_cpu_rates.clone_from(&twin.cpu_rates);
         }
         record.harmed.extend(self.complaints());
         let covered = record.observation.covered_s;
         if record.harmed.is_empty() && record.observation.failed.is_none() && covered < 0.8 * suite.seconds {
             record.void.get_or_insert(format!("watched for {covered:.1} s only"));
         }
+        record.judge_sight(self.program.may_be_unseen(mode.name));
         if let (Some(folder), Ok(seen)) = (&suite.statistics, &seen) {
             let path = folder.join(format!("{}-{}-{round}.json", record.program, record.mode));
             let both = json!({ "program": seen.statistics, "rates": seen.rates, "cpu_rates": seen.cpu_rates, "tithe": report });
@@ -164,9 +184,14 @@ impl<'a> Pair<'a> {
             Ok(pid) => pid,
             Err(error) => return Ok((Err(error), Observation::default(), None)),
         };
+        self.touched = true;
         let (observation, report) = observe(&suite.agent, pid, mode, suite.seconds, &self.agent_folder)?;
-        if let Some(left) = left_behind(pid) {
-            record.harmed.push(format!("its text is changed after the agent's end: {left}"));
+        match left_behind(pid, LEFT_LIMIT) {
+            Ok(left) if left.is_empty() => {}
+            Ok(left) => {
+                record.harmed.push(format!("its text is changed after the agent's end: {}", left.join(", ")));
+            }
+            Err(error) => record.void = Some(format!("whether breakpoints stayed is not known: {error:#}")),
         }
         Ok((self.seen.end(), observation, report))
     }
@@ -193,6 +218,25 @@ impl<'a> Pair<'a> {
             (Err(error), Ok(())) => vec![format!("at its end: {error:#}")],
             _ => Vec::new(),
         }
+    }
+}
+
+/// What an error of the watched program or of its twin means.
+#[derive(Debug, PartialEq)]
+enum Trouble {
+    Harm(String),
+    Void(String),
+}
+
+/// Judges errors. The watched program's is harm, whatever its twin does, if the agent has `touched` it; the twin's alone
+/// leaves nothing to compare with.
+fn trouble(seen: &Result<Work>, twin: &Result<Work>, touched: bool) -> Option<Trouble> {
+    match (seen, twin) {
+        (Ok(_), Ok(_)) => None,
+        (Ok(_), Err(twin)) => Some(Trouble::Void(format!("{twin:#}"))),
+        (Err(seen), _) if !touched => Some(Trouble::Void(format!("before it was watched: {seen:#}"))),
+        (Err(seen), Ok(_)) => Some(Trouble::Harm(format!("{seen:#}"))),
+        (Err(seen), Err(twin)) => Some(Trouble::Harm(format!("{seen:#} (its twin failed, too: {twin:#})"))),
     }
 }
 
@@ -228,6 +272,18 @@ fn complaints(log: &str) -> BTreeSet<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_death_while_watched_is_harm_whatever_the_twin_does() {
+        let well = || Ok(Work::default());
+        let dead = |what: &'static str| Err(anyhow::anyhow!(what));
+        assert_eq!(trouble(&well(), &well(), true), None);
+        assert_eq!(trouble(&well(), &dead("twin"), true), Some(Trouble::Void("twin".to_owned())));
+        assert_eq!(trouble(&dead("seen"), &well(), true), Some(Trouble::Harm("seen".to_owned())));
+        let both = trouble(&dead("seen"), &dead("twin"), true);
+        assert_eq!(both, Some(Trouble::Harm("seen (its twin failed, too: twin)".to_owned())));
+        assert!(matches!(trouble(&dead("seen"), &well(), false), Some(Trouble::Void(_))));
+    }
 
     #[test]
     fn lines_of_trouble_are_compared_without_their_numbers() {

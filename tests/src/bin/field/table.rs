@@ -60,9 +60,11 @@ const INTRODUCTION: &str = "\
 
 Written by `cargo xtask field`. Real programs do real work while Tithe watches them, and say by themselves whether their
 results are right. A run counts as *harmed* where the program gives a wrong result, dies, hangs, leaves a core, logs
-trouble that its twin does not log, or where its text is changed after Tithe has ended. The *twin* is a second instance of
+trouble that its twin does not log, or where its text, or that of a process below it, is changed after Tithe has ended. The *twin* is a second instance of
 the same program with the same load, which is never watched; the two take turns. *Tithe failed* means: exit status
-other than 0, no report, or no end in time.
+other than 0, no report, no end in time, or nothing seen: no call of any function, of the functions that were named, or
+no operation. A run is *void* where only the twin failed, where the program was watched for too short, or where its text
+could not be read; void runs are not counted and are run again.
 
 Modes: `1%` and `5%` are `tithe record --pid PID --budget B` and nothing else; `latency` and `operation` name functions of
 the program, at 5 %. Figures are medians (least..most) over the runs of a row; throughput is that of the watched
@@ -111,15 +113,15 @@ pub fn document(records: &[Record], order: &[String], missing: &[(String, String
 /// Table and lists. `order`: the programs as the suite runs them; `missing`: those that cannot run here, and why.
 fn markdown(records: &[Record], order: &[String], missing: &[(String, String)]) -> String {
     let mut text = String::new();
-    let all: Vec<&Record> = records.iter().collect();
-    let harmed = count(&all, |record| !record.harmed.is_empty());
-    let failed = count(&all, |record| record.observation.failed.is_some());
-    let void = count(&all, |record| record.void.is_some());
+    let sound: Vec<&Record> = records.iter().filter(|record| !record.is_void()).collect();
+    let harmed = count(&sound, |record| !record.harmed.is_empty());
+    let failed = count(&sound, |record| record.observation.failed.is_some());
+    let void = records.len() - sound.len();
     // Writing into a string does not fail.
     let _ = writeln!(
         text,
-        "**{} runs: {harmed} harmed; Tithe failed in {failed}; {void} void** (the twin failed, or the target was watched for too short).\n",
-        all.len()
+        "**{} runs: {harmed} harmed; Tithe failed in {failed}.** {void} void runs are not counted (the twin failed, or the target was watched for too short).\n",
+        sound.len()
     );
     let _ = writeln!(
         text,
@@ -127,7 +129,7 @@ fn markdown(records: &[Record], order: &[String], missing: &[(String, String)]) 
     );
     let _ = writeln!(text, "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|");
     let mut rows: BTreeMap<(usize, usize), Vec<&Record>> = BTreeMap::new();
-    for record in records {
+    for record in sound {
         let mode = ["1%", "5%", "latency", "operation"].iter().position(|mode| *mode == record.mode);
         let program = order.iter().position(|name| *name == row_of(record).0);
         rows.entry((program.unwrap_or(usize::MAX), mode.unwrap_or(usize::MAX))).or_default().push(record);
@@ -152,8 +154,12 @@ fn markdown(records: &[Record], order: &[String], missing: &[(String, String)]) 
         );
     }
     list(&mut text, "Harmed", records, |record| record.harmed.clone());
-    list(&mut text, "Tithe failed", records, |record| record.observation.failed.iter().cloned().collect());
-    list(&mut text, "Void", records, |record| record.void.iter().cloned().collect());
+    let of_sound =
+        |record: &Record, what: &Option<String>| what.iter().filter(|_| !record.is_void()).cloned().collect();
+    list(&mut text, "Tithe failed", records, |record| of_sound(record, &record.observation.failed));
+    list(&mut text, "Void", records, |record| {
+        record.void.iter().filter(|_| record.is_void()).cloned().collect()
+    });
     let _ = writeln!(text, "\n## Versions\n");
     let mut versions: BTreeSet<(String, &str)> = BTreeSet::new();
     for record in records {
@@ -235,12 +241,25 @@ mod tests {
         ];
         let order = ["redis".to_owned(), "stress-ng".to_owned()];
         let text = markdown(&records, &order, &[("go".to_owned(), "no server".to_owned())]);
-        assert!(text.contains("**5 runs: 1 harmed; Tithe failed in 1; 0 void**"), "{text}");
+        assert!(text.contains("**5 runs: 1 harmed; Tithe failed in 1.** 0 void runs"), "{text}");
         assert!(text.contains("| redis | 5% | 3 | 1 | 1 | 0.850 (0.800..0.900) | - | 4.00"), "{text}");
         assert!(text.contains("| stress-ng | 5% | 2 | 0 | 0 | 0.750 (0.500..1.000)"), "{text}");
         assert!(text.contains("- redis:5%, round 0: GET gave nothing"), "{text}");
         assert!(text.contains("- stressors (2): cpu, fork"), "{text}");
         assert!(text.contains("- not run: go (no server)"), "{text}");
+    }
+
+    #[test]
+    fn void_runs_are_told_but_not_counted() {
+        let mut void = record("redis", &[], Some("cut short"), 9.0);
+        void.void = Some("the twin died".to_owned());
+        let mut both = record("redis", &["dead"], None, 0.5);
+        both.void = Some("the twin died, too".to_owned());
+        let text = markdown(&[record("redis", &[], None, 0.7), void, both], &["redis".to_owned()], &[]);
+        assert!(text.contains("**2 runs: 1 harmed; Tithe failed in 0.** 1 void"), "{text}");
+        assert!(text.contains("| redis | 5% | 2 | 1 | 0 | 0.600 (0.500..0.700)"), "{text}");
+        assert!(text.contains("## Void\n\n- redis:5%, round 0: the twin died\n"), "{text}");
+        assert!(!text.contains("cut short") && !text.contains("died, too"), "{text}");
     }
 
     #[test]

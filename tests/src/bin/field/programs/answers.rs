@@ -161,6 +161,16 @@ impl Program for Answers {
         (self.modes)()
     }
 
+    fn may_be_unseen(&self, mode: &str) -> Option<&'static str> {
+        match (self.name, mode) {
+            ("node", "operation") => Some("an operation needs return links, and V8 walks its own stacks"),
+            ("throws", "1%" | "5%") => {
+                Some("nearly all of its time passes in the unwinder, which Debian strips")
+            }
+            _ => None,
+        }
+    }
+
     fn missing(&self, place: &Place) -> Option<String> {
         Place::missing(&(self.files)(place))
     }

@@ -84,6 +84,11 @@ impl Program for Server {
         (self.modes)()
     }
 
+    fn may_be_unseen(&self, mode: &str) -> Option<&'static str> {
+        let plain = self.name == "java" && mode.ends_with('%');
+        plain.then_some("what the JVM compiles has no symbols")
+    }
+
     fn missing(&self, place: &Place) -> Option<String> {
         Place::missing(&(self.files)(place))
     }
