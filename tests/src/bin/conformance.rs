@@ -52,7 +52,7 @@ fn make(table: Option<&str>, list: Option<&str>) -> Result<()> {
     let rows = prove(&kernel, &child_command(&["child"], None), &samples, ENCODINGS)?;
     let proven = begin.elapsed();
     let tally = Tally::of(&rows);
-    println!("kernel {}\ncpu {}\n", forms::kernel_name(), cpu());
+    println!("kernel {}\ncpu {}\n", forms::kernel_name(), forms::cpu_name());
     println!("| what became of it | forms |\n|---|---|");
     for (reason, count) in &tally.by_reason {
         println!("| {reason} | {count} |");
