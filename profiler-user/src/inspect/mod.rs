@@ -66,6 +66,7 @@ pub use text::TextIndex;
 pub(crate) use usdt::semaphores_of;
 pub use usdt::{ProbeSite, RegisterArgument, register_argument};
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -170,7 +171,7 @@ impl Inspection {
         }
         changed |= !files.is_empty();
         self.modules.append(&mut Module::of_files(self.pid, files));
-        let alive = return_links::tasks(self.pid);
+        let alive: HashSet<i32> = return_links::tasks(self.pid).into_iter().collect();
         self.stacks().remap(self.pid, &self.maps, |tid| alive.contains(&tid));
         self.rules.calls &= !self.status.shadow_stack;
         // Stacks and seccomp filters may have changed even if the modules have not.

@@ -16,6 +16,7 @@ use super::elf::ElfInfo;
 use super::flow::{Edge, Region, edge};
 use super::landing;
 use super::symbols::Symbols;
+use super::text::code_of;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 use std::collections::HashMap;
 use std::io;
@@ -30,6 +31,12 @@ const AFTER: usize = 4;
 const NEAR: usize = 64;
 /// Most code that is looked at without a symbol or an unwind table that says where it begins, bytes.
 const MAX_GAP: u64 = 64 << 10;
+/// Most of one function that is decoded at once, bytes; of a larger one the code around each place.
+const MAX_AT_ONCE: u64 = 1 << 20;
+/// Bytes that may be decoded beyond twice the code.
+const SPARE: u64 = 16 << 20;
+/// What one try to decode costs besides its bytes: reading them.
+const PLACE_PRICE: u64 = 64;
 
 /// `longjmp` and its like go back to a frame of the same stack. The frames that they leave behind the kernel forgets by itself.
 const SAME_STACK: [&str; 9] = [
@@ -64,40 +71,98 @@ pub struct StackSwitch {
 /// The pass takes 2.3 to 2.6 ns of CPU time per byte (libcrypto 6 ms, Node 67 ms, LLVM 139 ms, one run each on a busy machine); decoding comes on top.
 pub fn find(elf: &ElfInfo, symbols: &Symbols) -> io::Result<Option<StackSwitch>> {
     let mut looked_at = (0, 0);
-    for vaddr in places(elf)? {
-        if (looked_at.0..looked_at.1).contains(&vaddr) {
-            continue;
+    let code = code_of(elf)?;
+    // Functions that overlap are decoded again and again; ordinary files need a fraction of this.
+    let mut budget = 2 * code.iter().map(|c| c.2).sum::<u64>() + SPARE;
+    for piece in code {
+        let mut error = None;
+        let found = each_place(elf, piece, |vaddr| {
+            if (looked_at.0..looked_at.1).contains(&vaddr) {
+                return None;
+            }
+            match look_at(elf, symbols, vaddr, &mut looked_at, &mut budget) {
+                Ok(found) => found.map(Some),
+                Err(why) => {
+                    error = Some(why);
+                    Some(None)
+                }
+            }
+        })?;
+        if let Some(why) = error {
+            return Err(why);
         }
-        let Some(Around { start, end, known }) = function_around(elf, symbols, vaddr) else { continue };
-        looked_at = (start, end);
-        let region = decode_to(elf, start, end, vaddr, known);
-        let Some((at, from)) = foreign_load(&region) else { continue };
-        // Data between functions look like short instructions now and then.
-        if !known && region.index_of(at).is_none_or(|i| region.insns[i].len() < 3) {
-            continue;
+        if let Some(found) = found {
+            return Ok(found);
         }
-        let names: Vec<String> = symbols.covering(at).iter().map(|e| symbols.name(e)).collect();
-        if names.iter().any(|name| SAME_STACK.contains(&name.as_str())) {
-            continue;
-        }
-        let function = names.into_iter().next().or_else(|| label_before(elf, at));
-        let function = function.unwrap_or_else(|| format!("the code at {at:#x}"));
-        return Ok(Some(StackSwitch { function, vaddr: at, from }));
     }
     Ok(None)
 }
 
-/// The code from `start` on that holds `vaddr`. Where no function is known there may be data before it: what comes after them is taken
-/// to be aligned, as assemblers do.
-fn decode_to(elf: &ElfInfo, mut start: u64, end: u64, vaddr: u64, known: bool) -> Region {
+/// The function, or the gap between functions, around one place. `looked_at`: the code that was decoded last, without a gap.
+fn look_at(
+    elf: &ElfInfo,
+    symbols: &Symbols,
+    vaddr: u64,
+    looked_at: &mut (u64, u64),
+    budget: &mut u64,
+) -> io::Result<Option<StackSwitch>> {
+    let Some(Around { start, end, known }) = function_around(elf, symbols, vaddr) else { return Ok(None) };
+    // What was decoded of it already ended in bytes that are no instruction.
+    let same = looked_at.0 >= start && looked_at.1 > start && looked_at.1 <= vaddr;
+    let from = if same { behind(looked_at.1, vaddr) } else { start };
+    let Some(region) = decode_to(elf, from, end, vaddr, budget)? else { return Ok(None) };
+    *looked_at = (region.start, region.insns.last().map_or(vaddr + 1, Instruction::next_ip));
+    let Some((at, from)) = foreign_load(&region) else { return Ok(None) };
+    // Data between functions look like short instructions now and then.
+    if !known && region.index_of(at).is_none_or(|i| region.insns[i].len() < 3) {
+        return Ok(None);
+    }
+    let names: Vec<String> = symbols.covering(at).iter().map(|e| symbols.name(e)).collect();
+    if names.iter().any(|name| SAME_STACK.contains(&name.as_str())) {
+        return Ok(None);
+    }
+    let function = names.into_iter().next().or_else(|| label_before(elf, at));
+    let function = function.unwrap_or_else(|| format!("the code at {at:#x}"));
+    Ok(Some(StackSwitch { function, vaddr: at, from }))
+}
+
+/// Where decoding goes on behind bytes that are no instruction: what comes after data is taken to be aligned, as assemblers do;
+/// where the place itself lies before that, at its prefix.
+fn behind(reached: u64, vaddr: u64) -> u64 {
+    let aligned = (reached + 1).next_multiple_of(16);
+    if aligned <= vaddr { aligned } else { vaddr.saturating_sub(1).max(reached) }
+}
+
+/// The code from `start` on, decoded until it holds `vaddr`; none where no instruction can be made of that.
+///
+/// # Errors
+/// The file cannot be read, or too much of it was decoded already.
+fn decode_to(
+    elf: &ElfInfo,
+    start: u64,
+    end: u64,
+    vaddr: u64,
+    budget: &mut u64,
+) -> io::Result<Option<Region>> {
+    // A piece of a function that is too large to be decoded at once.
+    let mut start = if end - start > MAX_AT_ONCE { start.max(vaddr.saturating_sub(MAX_GAP)) } else { start };
+    let end = end.min(start + MAX_AT_ONCE);
+    let all = elf.read_vaddr(start, (end - start) as usize)?;
+    let begin = start;
     loop {
-        let region = Region::decode(elf, start, end - start);
+        let spent = budget.checked_sub(PLACE_PRICE);
+        *budget = spent.ok_or_else(|| io::Error::other("its functions overlap too often to be decoded"))?;
+        let region = Region::decode_bytes(start, all[(start - begin) as usize..].to_vec());
         let reached = region.insns.last().map_or(start, Instruction::next_ip);
-        let next = (reached + 1).next_multiple_of(16);
-        if known || reached > vaddr || next > vaddr {
-            return region;
+        *budget = budget.saturating_sub(reached - start);
+        if reached > vaddr {
+            return Ok(Some(region));
         }
-        start = next;
+        // Neither with its prefix nor without.
+        if start >= vaddr {
+            return Ok(None);
+        }
+        start = behind(reached, vaddr).max(start + 1);
     }
 }
 
@@ -156,30 +221,31 @@ fn function_around(elf: &ElfInfo, symbols: &Symbols, vaddr: u64) -> Option<Aroun
     Some(Around { start, end: last.min(next).min(vaddr + MAX_GAP), known: false })
 }
 
-/// Every place in the code where an instruction that loads `rsp` can begin (or its opcode can stand).
-fn places(elf: &ElfInfo) -> io::Result<Vec<u64>> {
+/// Calls `f` with every place in a piece of code (link-time address, file offset, size) where an instruction that loads `rsp` can
+/// begin (or its opcode can stand), until it answers.
+fn each_place<T>(
+    elf: &ElfInfo,
+    (vaddr, offset, size): (u64, u64, u64),
+    mut f: impl FnMut(u64) -> Option<T>,
+) -> io::Result<Option<T>> {
     let mut found = Vec::new();
-    let code: Vec<(u64, u64, u64)> = if elf.sections.is_empty() {
-        elf.segments.iter().filter(|s| s.exec).map(|s| (s.vaddr, s.offset, s.file_size)).collect()
-    } else {
-        elf.sections.iter().filter(|s| s.exec && !s.nobits).map(|s| (s.vaddr, s.offset, s.size)).collect()
-    };
-    for (vaddr, offset, size) in code {
-        let mut done = 0;
-        let mut rbp = None;
-        while done < size {
-            let before = done.min(BEFORE as u64);
-            let fresh = (size - done).min(CHUNK as u64);
-            let after = (size - done - fresh).min(AFTER as u64);
-            let mut bytes = elf.read_at(offset + done - before, (before + fresh + after) as usize)?;
-            // So that every place has as many bytes on either side.
-            bytes.splice(0..0, std::iter::repeat_n(0x90, BEFORE - before as usize));
-            bytes.resize(BEFORE + fresh as usize + AFTER, 0x90);
-            scan(&bytes, vaddr + done, &mut rbp, &mut found);
-            done += fresh;
+    let mut done = 0;
+    let mut rbp = None;
+    while done < size {
+        let before = done.min(BEFORE as u64);
+        let fresh = (size - done).min(CHUNK as u64);
+        let after = (size - done - fresh).min(AFTER as u64);
+        let mut bytes = elf.read_at(offset + done - before, (before + fresh + after) as usize)?;
+        // So that every place has as many bytes on either side.
+        bytes.splice(0..0, std::iter::repeat_n(0x90, BEFORE - before as usize));
+        bytes.resize(BEFORE + fresh as usize + AFTER, 0x90);
+        scan(&bytes, vaddr + done, &mut rbp, &mut found);
+        if let Some(answer) = found.drain(..).find_map(&mut f) {
+            return Ok(Some(answer));
         }
+        done += fresh;
     }
-    Ok(found)
+    Ok(None)
 }
 
 /// Opcodes that can load `rsp`, or tell where `rbp` comes from.

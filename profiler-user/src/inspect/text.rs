@@ -39,6 +39,35 @@ pub struct TextIndex {
     pub took: Duration,
 }
 
+/// The code of a module: link-time address, file offset and size, bytes, of each piece.
+///
+/// # Errors
+/// There is more than 512 MiB of it, or the file says that it has more than it can hold.
+pub(super) fn code_of(elf: &ElfInfo) -> io::Result<Vec<(u64, u64, u64)>> {
+    let code: Vec<(u64, u64, u64)> = if elf.sections.is_empty() {
+        elf.segments.iter().filter(|s| s.exec).map(|s| (s.vaddr, s.offset, s.file_size)).collect()
+    } else {
+        elf.sections.iter().filter(|s| s.exec && !s.nobits).map(|s| (s.vaddr, s.offset, s.size)).collect()
+    };
+    let base = code.iter().map(|c| c.0).min().unwrap_or(0);
+    let len = code.iter().map(|c| c.0 + c.2).max().unwrap_or(0) - base;
+    // A small file may say that its code is spread over the address space, and its sections may overlap.
+    let most = MAX_CODE_BYTES.min(elf.file.most() + MAX_GAP_BYTES);
+    if len > most {
+        return Err(io::Error::other(format!("{} MiB of code are too much to scan", len >> 20)));
+    }
+    let all: u64 = if elf.sections.is_empty() {
+        elf.segments.iter().map(|s| s.file_size).fold(0, u64::saturating_add)
+    } else {
+        elf.sections.iter().filter(|s| !s.nobits).map(|s| s.size).fold(0, u64::saturating_add)
+    };
+    if all > elf.file.most() {
+        let text = format!("its sections of {all} bytes are more than the file takes on disk can hold");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+    }
+    Ok(code)
+}
+
 impl TextIndex {
     /// Scans a module.
     ///
@@ -46,23 +75,9 @@ impl TextIndex {
     /// The file cannot be read, has more code than 512 MiB, or says that it has more than it can hold.
     pub fn scan(elf: &ElfInfo) -> io::Result<Self> {
         let started = Instant::now();
-        let code: Vec<(u64, u64, u64)> = if elf.sections.is_empty() {
-            elf.segments.iter().filter(|s| s.exec).map(|s| (s.vaddr, s.offset, s.file_size)).collect()
-        } else {
-            elf.sections.iter().filter(|s| s.exec && !s.nobits).map(|s| (s.vaddr, s.offset, s.size)).collect()
-        };
+        let code = code_of(elf)?;
         let base = code.iter().map(|c| c.0).min().unwrap_or(0);
         let len = code.iter().map(|c| c.0 + c.2).max().unwrap_or(0) - base;
-        // A small file may say that its code is spread over the address space, and its sections may overlap.
-        let most = MAX_CODE_BYTES.min(elf.file.most() + MAX_GAP_BYTES);
-        if len > most {
-            return Err(io::Error::other(format!("{} MiB of code are too much to scan", len >> 20)));
-        }
-        let all: u64 = elf.sections.iter().filter(|s| !s.nobits).map(|s| s.size).sum::<u64>();
-        if all > elf.file.most() {
-            let text = format!("its sections of {all} bytes are more than the file takes on disk can hold");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
-        }
         let words = (len / 64 + 1) as usize;
         let mut index = Self {
             base,

@@ -45,7 +45,7 @@ fn is_harmless<T: Send + 'static>(
 /// All that the inspector reads of a module: why it cannot, or the number of functions.
 fn inspect(path: PathBuf) -> Result<usize, String> {
     let module = Module::offline(&path).map_err(|e| e.to_string())?;
-    let _ = (module.text(), module.build_id(), module.symbols_missing());
+    let _ = (module.text(), module.build_id(), module.symbols_missing(), module.stack_switch());
     let elf = module.elf()?;
     let _ = (elf.imports(), elf.variable("runtime.buildVersion"));
     for function in module.functions_step(0, 1) {

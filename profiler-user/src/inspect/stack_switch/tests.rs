@@ -1,4 +1,8 @@
+use super::super::Module;
 use super::*;
+use crate::target_file::tests::{Claim, elf_that_claims};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 /// What the decoder says of a function, after the pass over the bytes has found a place in it.
 fn verdict(code: &[u8]) -> Option<String> {
@@ -101,4 +105,75 @@ fn a_load_on_one_branch_of_two_is_found() {
     // mov rax, rsp; test edi, edi; je +3; mov rax, rsi; mov rsp, rax; ret
     let code = [0x48, 0x89, 0xe0, 0x85, 0xff, 0x74, 0x03, 0x48, 0x89, 0xf0, 0x48, 0x89, 0xc4, 0xc3];
     assert_eq!(verdict(&code).as_deref(), Some("rax"));
+}
+
+/// Where the code of [`file_with`] begins: offset in the file, and address.
+const CODE_AT: (u64, u64) = (0x800, 0x1800);
+
+/// A file of `text` bytes, no-operations but for this code; `symbol`: the size of the function that begins there.
+fn file_with(dir: &Path, text: u64, code: &[u8], symbol: Option<u64>) -> Module {
+    let claims = [
+        Claim(".text", 1, 0, text, 0),
+        Claim(".symtab", 2, text, 48, 3),
+        Claim(".strtab", 3, text + 4096, 4096, 0),
+    ];
+    let path = dir.join("code");
+    // Allocated and executable.
+    elf_that_claims(&path, text + 8192, 6, &claims);
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&vec![0x90; (text - CODE_AT.0) as usize], CODE_AT.0).unwrap();
+    file.write_all_at(code, CODE_AT.0).unwrap();
+    // The program header's sizes in the file and in memory.
+    file.write_all_at(&[text.to_le_bytes(), text.to_le_bytes()].concat(), 64 + 32).unwrap();
+    if let Some(size) = symbol {
+        let mut entry = vec![1, 0, 0, 0, 0x12, 0, 1, 0];
+        entry.extend(CODE_AT.1.to_le_bytes());
+        entry.extend(size.to_le_bytes());
+        file.write_all_at(&entry, text + 24).unwrap();
+        file.write_all_at(b"\0sized\0", text + 4096).unwrap();
+    }
+    Module::offline(&path).unwrap()
+}
+
+/// `mov [rdi], rsp; mov rsp, [rsi]; ret`
+const SWITCH: [u8; 7] = [0x48, 0x89, 0x27, 0x48, 0x8b, 0x26, 0xc3];
+
+#[test]
+fn a_switch_behind_bytes_that_are_no_code_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    // push rbp; mov rbp, rsi; mov rbp, rsp; leave; ret; four bytes of data; aligned: the switch
+    let mut helper = vec![0x55, 0x48, 0x89, 0xf5, 0x48, 0x89, 0xe5, 0xc9, 0xc3, 6, 6, 6, 6];
+    helper.resize(16, 0x90);
+    helper.extend(SWITCH);
+    // One byte that is no instruction, right before the load.
+    let bad = [&[0x90, 6][..], &SWITCH[3..]].concat();
+    // Far behind what is decoded at once.
+    let mut large = vec![0x90; 5 << 20];
+    large.extend(SWITCH);
+    let cases: [(&str, &[u8], u64, Option<u64>, u64); 5] = [
+        ("behind a helper and data", &helper, 4096, None, 19),
+        ("the same, in one symbol", &helper, 4096, Some(64), 19),
+        ("behind a byte that is no instruction", &bad, 4096, Some(6), 2),
+        ("the same without a symbol", &bad, 4096, None, 2),
+        ("in a function of 5 MiB", &large, 6 << 20, Some((5 << 20) + 7), (5 << 20) + 3),
+    ];
+    for (name, code, text, symbol, at) in cases {
+        let module = file_with(dir.path(), text, code, symbol);
+        let found = module.stack_switch().unwrap();
+        assert_eq!(found.map(|s| s.vaddr), Some(CODE_AT.1 + at), "{name}");
+    }
+    // The helper alone is none.
+    let module = file_with(dir.path(), 4096, &helper[..16], None);
+    assert_eq!(module.stack_switch(), Ok(None));
+}
+
+#[test]
+fn sections_that_claim_a_tebibyte_are_not_looked_through() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("claims");
+    elf_that_claims(&path, (1 << 40) + (2 << 20), 6, &[Claim(".text", 1, 4096, 1 << 40, 0)]);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(Module::offline(&path).unwrap().stack_switch()));
+    let answer = receiver.recv_timeout(std::time::Duration::from_secs(20)).expect("an answer");
+    assert!(answer.is_err_and(|why| why.contains("too much to scan")));
 }
