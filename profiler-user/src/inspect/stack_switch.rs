@@ -251,7 +251,7 @@ fn each_place<T>(
 /// Opcodes that can load `rsp`, or tell where `rbp` comes from.
 const OPCODES: [bool; 256] = {
     let mut table = [false; 256];
-    let all = [0x89, 0x8b, 0x8d, 0x87, 0x94, 0x5c, 0xc9];
+    let all = [0x89, 0x8b, 0x8d, 0x87, 0x94, 0x5c, 0xc9, 0x0f, 0x8f];
     let mut i = 0;
     while i < all.len() {
         table[all[i]] = true;
@@ -315,6 +315,10 @@ fn scan(bytes: &[u8], vaddr: u64, rbp: &mut Option<u64>, found: &mut Vec<u64>) {
             0x5c if !(0x41..=0x4f).contains(&rex) || rex & B == 0 => {
                 (matches!(modrm, 0xc3 | 0x58..=0x5f | 0x41 | 0xff | 0xe9 | 0xeb | 0x48 | 0xc9 | 0xf3), None)
             }
+            // cmovcc r, r/m: two bytes of opcode
+            0x0f if modrm & 0xf0 == 0x40 && wide(rex, R) && bytes[i + 2] >> 3 & 7 == 4 => (true, None),
+            // pop rsp, long form; behind 0f it is a jump
+            0x8f if modrm == 0xc4 && rex != 0x0f && !(0x41..=0x4f).contains(&rex) => (true, None),
             // pop rbp tells nothing: it is what every function does that leaves.
             // leave
             0xc9 => (true, Some(())),
@@ -536,8 +540,9 @@ fn source(insn: &Instruction) -> String {
     match insn.mnemonic() {
         Mnemonic::Leave => "rbp, which is not its frame's".to_owned(),
         Mnemonic::Pop => "the stack".to_owned(),
-        Mnemonic::Xchg | Mnemonic::Mov
-            if insn.op0_kind() == OpKind::Register && insn.op1_kind() == OpKind::Register =>
+        _ if insn.op_count() == 2
+            && insn.op0_kind() == OpKind::Register
+            && insn.op1_kind() == OpKind::Register =>
         {
             let of =
                 if insn.op0_register() == Register::RSP { insn.op1_register() } else { insn.op0_register() };

@@ -19,7 +19,7 @@ fn verdict(code: &[u8]) -> Option<String> {
 
 #[test]
 fn what_switches_stacks_is_found() {
-    let cases: [(&str, &[u8], &str); 12] = [
+    let cases: [(&str, &[u8], &str); 14] = [
         ("mov [rdi], rsp; mov rsp, [rsi]; ret", &[0x48, 0x89, 0x27, 0x48, 0x8b, 0x26, 0xc3], "memory at rsi"),
         ("mov [rdi], rsp; mov rsp, rsi; ret", &[0x48, 0x89, 0x27, 0x48, 0x89, 0xf4, 0xc3], "rsi"),
         ("mov rsp, rsi, other form; ret", &[0x48, 0x8b, 0xe6, 0xc3], "rsi"),
@@ -27,6 +27,8 @@ fn what_switches_stacks_is_found() {
         ("xchg rsp, rax; ret", &[0x48, 0x94, 0xc3], "rax"),
         ("xchg rsp, [rdi]; ret", &[0x48, 0x87, 0x27, 0xc3], "memory at rdi"),
         ("lea rsp, [rdi+16]; ret", &[0x48, 0x8d, 0x67, 0x10, 0xc3], "rdi"),
+        ("cmovne rsp, rsi; ret", &[0x48, 0x0f, 0x45, 0xe6, 0xc3], "rsi"),
+        ("push rdi; pop rsp, long form; ret", &[0x57, 0x8f, 0xc4, 0xc3], "the stack"),
         ("push rdi; pop rsp; ret", &[0x57, 0x5c, 0xc3], "the stack"),
         ("mov rbp, rdi; leave; ret", &[0x48, 0x89, 0xfd, 0xc9, 0xc3], "rbp, which is not its frame's"),
         // The old one is kept in rax, which is then the new one's.
