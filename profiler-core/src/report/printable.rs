@@ -1,7 +1,7 @@
 //! The report for people: what the target's owner has named is made printable, once, for all faces that are text.
 
 use super::{LogEntry, OperationClassReport, OperationReport, Receipt, Report, Row};
-use crate::recording::NotObserved;
+use crate::recording::{ForksHeld, MeasuredOverhead, NotObserved, PrivateMemory};
 use crate::text::make_printable;
 
 impl Report {
@@ -108,12 +108,42 @@ fn operation(operation: &mut OperationReport) -> Vec<&mut String> {
     texts
 }
 
-/// Besides these the receipt has numbers.
 fn receipt_texts(receipt: &mut Receipt) -> Vec<&mut String> {
-    let Receipt { measured, prices, not_observed, .. } = receipt;
+    let Receipt {
+        budget: _,
+        predicted: _,
+        measured,
+        target_cpu_s: _,
+        spent_s: _,
+        worst_second: _,
+        trips: _,
+        slowest_answer: _,
+        losses: _,
+        hits_dropped: _,
+        hits_attempted: _,
+        agent_cpu: _,
+        agent_rss_bytes: _,
+        kernel_memory_bytes: _,
+        private_memory,
+        forks_held,
+        tier: _,
+        prices,
+        not_observed,
+    } = receipt;
     let mut texts = vec![prices];
     if let Some(measured) = measured {
-        texts.extend([&mut measured.metric, &mut measured.method, &mut measured.note]);
+        let MeasuredOverhead { metric, pairs: _, value: _, low: _, high: _, method, note } = measured;
+        texts.extend([metric, method, note]);
+    }
+    if let Some(private_memory) = private_memory {
+        let PrivateMemory { pages: _, bytes: _, headroom_bytes: _, headroom_path, refused: _ } =
+            private_memory;
+        texts.push(headroom_path);
+    }
+    if let Some(forks_held) = forks_held {
+        let ForksHeld { mappers: _, module, registrations: _, held_ns: _, longest_ns: _, refused: _ } =
+            forks_held;
+        texts.push(module);
     }
     for NotObserved { what, why } in not_observed {
         texts.extend([what, why]);

