@@ -223,7 +223,7 @@ fn leftovers(pid: u32) -> Result<Vec<Found>, MendError> {
 
 /// Compares a mapping with its file, piece by piece: a mapping may be of any size. What lies behind the file's end cannot run.
 fn compare(memory: &File, maps: &[Mapping], map: &Mapping, file: &TargetFile) -> io::Result<Vec<u64>> {
-    let size = (map.end - map.start).min(file.len().saturating_sub(map.offset)).min(file.most());
+    let size = (map.end - map.start).min(file.len().saturating_sub(map.offset));
     let mut offsets = Vec::new();
     let mut from = 0;
     while from < size {

@@ -11,6 +11,7 @@
 //! thread of its own. It does not unwind.
 
 mod classes;
+mod copies;
 mod elf_copy;
 mod perf_map;
 mod worker;
@@ -25,6 +26,7 @@ use crate::unwind::{Frame, ModuleFile, ModuleId, ModuleInfo, ModuleKind, Modules
 use blazesym::MaybeDefault;
 use blazesym::symbolize::source::{Elf, Kernel, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer as Blazesym};
+use copies::{BUDGET_BYTES, Copies, Held, Reader};
 use elf_copy::{ElfCopy, What};
 use object::{Object, ObjectSymbol};
 use perf_map::PerfMaps;
@@ -57,24 +59,14 @@ struct Name {
     inlined: bool,
 }
 
-/// What is read of one module's files.
-#[derive(Debug, Default)]
-struct Copies {
-    /// The symbols of the module itself.
-    plain: Option<ElfCopy>,
-    /// What says more: its DWARF, or the symbols or the DWARF of its separate debug file.
-    debug: Option<ElfCopy>,
-}
-
 /// Looks names up. Not `Send`: make it on the thread that uses it.
 pub struct Symbolizer {
     modules: Modules,
     classes: ClassIndex,
     detail: Detail,
+    /// For the kernel.
     names: Blazesym,
-    /// For [`Detail::Lines`], and for files whose symbols are in a separate debug file.
-    lines: Blazesym,
-    copies: HashMap<ModuleId, Rc<Copies>>,
+    copies: Held,
     cache: HashMap<Frame, Rc<[Name]>>,
     perf_maps: PerfMaps,
     /// Symbols of ELF images in memory (the vDSO): start, size, name.
@@ -86,17 +78,12 @@ impl Symbolizer {
     /// A symbolizer of the modules in `modules`.
     #[must_use]
     pub fn new(modules: Modules, detail: Detail) -> Self {
-        let builder = || Blazesym::builder().enable_auto_reload(false);
         Self {
             modules,
             classes: ClassIndex::default(),
             detail,
-            names: builder().enable_code_info(false).enable_inlined_fns(false).build(),
-            lines: builder()
-                .enable_code_info(detail == Detail::Lines)
-                .enable_inlined_fns(detail == Detail::Lines)
-                .build(),
-            copies: HashMap::new(),
+            names: reader(Detail::Names),
+            copies: Held::new(BUDGET_BYTES),
             cache: HashMap::new(),
             perf_maps: PerfMaps::default(),
             images: HashMap::new(),
@@ -112,6 +99,21 @@ impl Symbolizer {
     /// What could not be looked up, in words, since the last call.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
+    }
+
+    /// Looks the frames of many stacks up, module by module: rows then come from memory, and no module's files are copied
+    /// twice for them.
+    pub fn prepare(&mut self, frames: impl IntoIterator<Item = Frame>) {
+        let mut new: Vec<Frame> = frames.into_iter().filter(|f| !self.cache.contains_key(f)).collect();
+        new.sort_unstable_by_key(|frame| (frame.module, frame.address));
+        new.dedup();
+        new.truncate(MAX_CACHED);
+        for frame in new {
+            let module = self.modules.get(frame.module);
+            if matches!(module.kind, ModuleKind::File(_)) {
+                self.look_up(frame, &module);
+            }
+        }
     }
 
     /// The rows of a stack, innermost first.
@@ -184,16 +186,16 @@ impl Symbolizer {
             }
             ModuleKind::File(file) => {
                 let copies = self.copies(frame.module, module, file);
-                let look = |blaze, copy: &Option<ElfCopy>, debug_syms| {
-                    let path = copy.as_ref()?.path();
-                    let mut elf = Elf::new(path);
+                let look = |reader: &Option<Reader>, debug_syms| {
+                    let reader = reader.as_ref()?;
+                    let mut elf = Elf::new(reader.path());
                     elf.debug_syms = debug_syms;
                     let source = Source::Elf(elf);
-                    let symbol = symbol(blaze, &source, Input::VirtOffset(frame.address));
+                    let symbol = symbol(&reader.blaze, &source, Input::VirtOffset(frame.address));
                     symbol.map(Sym::into_owned)
                 };
-                let debug = look(&self.lines, &copies.debug, self.detail == Detail::Lines);
-                let plain = look(&self.names, &copies.plain, false);
+                let debug = look(&copies.debug, self.detail == Detail::Lines);
+                let plain = look(&copies.plain, false);
                 names_from(plain.as_ref(), debug.as_ref())
             }
         }
@@ -201,19 +203,22 @@ impl Symbolizer {
 
     /// The copies of a module's files, made when it is first asked for.
     fn copies(&mut self, id: ModuleId, module: &ModuleInfo, file: &ModuleFile) -> Rc<Copies> {
-        if let Some(copies) = self.copies.get(&id) {
-            return Rc::clone(copies);
+        if let Some(copies) = self.copies.get(id) {
+            return copies;
         }
-        let copies = match self.copy(module, file) {
+        let copied = if self.copies.is_spent(id) {
+            Err("its symbols do not stay in the agent's memory beside those of the other modules".to_owned())
+        } else {
+            self.copy(module, file)
+        };
+        let copies = match copied {
             Ok(copies) => copies,
             Err(why) => {
                 self.notes.push(format!("no names for '{}': {why}", module.name));
                 Copies::default()
             }
         };
-        let copies = Rc::new(copies);
-        self.copies.insert(id, Rc::clone(&copies));
-        copies
+        self.copies.insert(id, copies)
     }
 
     fn copy(&mut self, module: &ModuleInfo, file: &ModuleFile) -> Result<Copies, String> {
@@ -227,6 +232,8 @@ impl Symbolizer {
             })
         };
         let lines = self.detail == Detail::Lines;
+        // Before the largest copies are made, so that the old ones and the new ones are not held together.
+        self.copies.make_room(plain.bytes().saturating_add(if lines { elf.debug_bytes } else { 0 }));
         let debug = if lines && elf.debug_bytes > 0 {
             self.what_fits(&module.name, elf.debug_bytes).map(|what| ElfCopy::of(&open, what))
         } else if lines || !elf.has_symtab {
@@ -241,7 +248,8 @@ impl Symbolizer {
             self.notes.push(format!("no source lines for '{}': {why}", module.name));
             None
         });
-        Ok(Copies { plain: Some(plain), debug })
+        let debug = debug.map(|copy| Reader::new(copy, reader(self.detail)));
+        Ok(Copies { plain: Some(Reader::new(plain, reader(Detail::Names))), debug })
     }
 
     /// DWARF of `bytes`, if it may be read; tells if not.
@@ -275,6 +283,15 @@ impl Name {
 pub fn nameless(module: &str, address: u64) -> String {
     let file = module.rsplit('/').next().unwrap_or(module);
     if file.is_empty() { format!("0x{address:x}") } else { format!("{file}+0x{address:x}") }
+}
+
+/// A reader that opens each file once.
+fn reader(detail: Detail) -> Blazesym {
+    Blazesym::builder()
+        .enable_auto_reload(false)
+        .enable_code_info(detail == Detail::Lines)
+        .enable_inlined_fns(detail == Detail::Lines)
+        .build()
 }
 
 fn symbol<'a>(blaze: &'a Blazesym, source: &'a Source<'_>, input: Input<u64>) -> Option<Sym<'a>> {

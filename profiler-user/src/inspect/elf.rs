@@ -16,6 +16,8 @@ use std::sync::Arc;
 const USER_END: u64 = 1 << 62;
 /// Linkers merge the sections of a program into some dozens; with more than this they are looked through for too long.
 const MAX_SECTIONS: usize = 1 << 14;
+/// Linkers make four to a dozen loadable segments; with more than this each look-up of an address takes too long.
+const MAX_SEGMENTS: usize = 1 << 10;
 /// Notes and links to debug files are short; longer ones hold other things.
 const MAX_NOTE_BYTES: u64 = 64 << 10;
 /// Longest name of a file.
@@ -133,6 +135,9 @@ impl ElfInfo {
                     file_size,
                     exec: ph.p_flags(endian).contains(elf::PF_X),
                 });
+            }
+            if segments.len() > MAX_SEGMENTS {
+                return Err(bad(format!("it has more than {MAX_SEGMENTS} loadable segments")));
             }
             if debug.build_id.is_none() && file_size <= MAX_NOTE_BYTES {
                 debug.build_id =

@@ -12,7 +12,7 @@
 //! Output: two bitmaps, one bit per byte of code each. Cost: one pass over the file, 3 to 7 ns per byte in a release
 //! build, and a quarter of the code size in memory.
 
-use super::elf::ElfInfo;
+use super::elf::{ElfInfo, Segment};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -21,10 +21,20 @@ use std::time::{Duration, Instant};
 pub const MAX_CODE_BYTES: u64 = 512 << 20;
 /// Room for gaps between pieces of code.
 const MAX_GAP_BYTES: u64 = 64 << 20;
+/// Most bytes of code and data that are scanned; a release build takes some seconds for them.
+const MAX_SCAN_BYTES: u64 = 1 << 30;
 /// Bytes read at once.
 const CHUNK: usize = 1 << 20;
 /// Longest form looked at: `0f 8x rel32`, `48 8d modrm rel32`.
 const LONGEST: usize = 7;
+
+/// A section or a segment: where it lies in memory and in the file, and its size, bytes.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    vaddr: u64,
+    offset: u64,
+    size: u64,
+}
 
 /// Possible entry addresses of one module.
 #[derive(Debug)]
@@ -44,28 +54,29 @@ pub struct TextIndex {
 /// # Errors
 /// There is more than 512 MiB of it, or the file says that it has more than it can hold.
 pub(super) fn code_of(elf: &ElfInfo) -> io::Result<Vec<(u64, u64, u64)>> {
-    let code: Vec<(u64, u64, u64)> = if elf.sections.is_empty() {
-        elf.segments.iter().filter(|s| s.exec).map(|s| (s.vaddr, s.offset, s.file_size)).collect()
-    } else {
-        elf.sections.iter().filter(|s| s.exec && !s.nobits).map(|s| (s.vaddr, s.offset, s.size)).collect()
-    };
-    let base = code.iter().map(|c| c.0).min().unwrap_or(0);
-    let len = code.iter().map(|c| c.0 + c.2).max().unwrap_or(0) - base;
-    // A small file may say that its code is spread over the address space, and its sections may overlap.
+    let (code, data) = TextIndex::pieces(elf);
+    bounded(elf, &code, &data)?;
+    Ok(code.iter().map(|piece| (piece.vaddr, piece.offset, piece.size)).collect())
+}
+
+/// Least link-time address of the code and how far it reaches, bytes.
+fn bounded(elf: &ElfInfo, code: &[Piece], data: &[Piece]) -> io::Result<(u64, u64)> {
+    let base = code.iter().map(|c| c.vaddr).min().unwrap_or(0);
+    let len = code.iter().map(|c| c.vaddr + c.size).max().unwrap_or(0) - base;
+    // A small file may say that its code is spread over the address space, and its pieces may overlap.
     let most = MAX_CODE_BYTES.min(elf.file.most() + MAX_GAP_BYTES);
     if len > most {
         return Err(io::Error::other(format!("{} MiB of code are too much to scan", len >> 20)));
     }
-    let all: u64 = if elf.sections.is_empty() {
-        elf.segments.iter().map(|s| s.file_size).fold(0, u64::saturating_add)
-    } else {
-        elf.sections.iter().filter(|s| !s.nobits).map(|s| s.size).fold(0, u64::saturating_add)
-    };
+    let all = code.iter().chain(data).map(|piece| piece.size).fold(0, u64::saturating_add);
     if all > elf.file.most() {
-        let text = format!("its sections of {all} bytes are more than the file takes on disk can hold");
-        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        return Err(elf.file.too_much(&format!("{all} bytes of code and data are")));
     }
-    Ok(code)
+    if all > MAX_SCAN_BYTES {
+        let text = format!("{} MiB of code and data are too much to scan", all >> 20);
+        return Err(io::Error::other(text));
+    }
+    Ok((base, len))
 }
 
 impl TextIndex {
@@ -75,9 +86,8 @@ impl TextIndex {
     /// The file cannot be read, has more code than 512 MiB, or says that it has more than it can hold.
     pub fn scan(elf: &ElfInfo) -> io::Result<Self> {
         let started = Instant::now();
-        let code = code_of(elf)?;
-        let base = code.iter().map(|c| c.0).min().unwrap_or(0);
-        let len = code.iter().map(|c| c.0 + c.2).max().unwrap_or(0) - base;
+        let (code, data) = Self::pieces(elf);
+        let (base, len) = bounded(elf, &code, &data)?;
         let words = (len / 64 + 1) as usize;
         let mut index = Self {
             base,
@@ -87,24 +97,34 @@ impl TextIndex {
             scanned_bytes: 0,
             took: Duration::ZERO,
         };
-        for (vaddr, offset, size) in code {
+        for Piece { vaddr, offset, size } in code {
             index.scan_code(elf, vaddr, offset, size)?;
         }
-        // Without sections nothing tells data from other read-only bytes: scan the whole segments.
-        if elf.sections.is_empty() {
-            for s in elf.segments.iter().filter(|s| !s.exec) {
-                index.scan_data(elf, s.vaddr, s.offset, s.file_size)?;
-            }
-        }
-        for s in &elf.sections {
-            // Unwind tables and symbol tables hold no addresses that code loads.
-            let dull = [".eh_frame", ".eh_frame_hdr", ".dynsym", ".dynstr", ".gnu.hash", ".hash"];
-            if !s.exec && !s.nobits && !dull.contains(&s.name.as_str()) {
-                index.scan_data(elf, s.vaddr, s.offset, s.size)?;
-            }
+        for Piece { vaddr, offset, size } in data {
+            index.scan_data(elf, vaddr, offset, size)?;
         }
         index.took = started.elapsed();
         Ok(index)
+    }
+
+    /// The code, and the data that may hold addresses.
+    fn pieces(elf: &ElfInfo) -> (Vec<Piece>, Vec<Piece>) {
+        if elf.sections.is_empty() {
+            // Without sections nothing tells data from other read-only bytes: the whole segments.
+            let piece = |s: &Segment| Piece { vaddr: s.vaddr, offset: s.offset, size: s.file_size };
+            let (code, data): (Vec<&Segment>, Vec<&Segment>) = elf.segments.iter().partition(|s| s.exec);
+            return (code.into_iter().map(piece).collect(), data.into_iter().map(piece).collect());
+        }
+        // Unwind tables and symbol tables hold no addresses that code loads.
+        let dull = [".eh_frame", ".eh_frame_hdr", ".dynsym", ".dynstr", ".gnu.hash", ".hash"];
+        let of = |exec: bool| -> Vec<Piece> {
+            elf.sections
+                .iter()
+                .filter(|s| s.exec == exec && !s.nobits && (exec || !dull.contains(&s.name.as_str())))
+                .map(|s| Piece { vaddr: s.vaddr, offset: s.offset, size: s.size })
+                .collect()
+        };
+        (of(true), of(false))
     }
 
     /// Whether a branch or call may lead into `from ..= to`.

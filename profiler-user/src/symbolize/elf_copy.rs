@@ -58,7 +58,10 @@ pub(super) enum What {
 
 /// The copy. It is gone when this is dropped.
 #[derive(Debug)]
-pub(super) struct ElfCopy(File);
+pub(super) struct ElfCopy {
+    file: File,
+    bytes: u64,
+}
 
 /// A section of the copy.
 struct Copied {
@@ -86,6 +89,8 @@ impl ElfCopy {
             What::Symbols => 0,
             What::Dwarf(bytes) => bytes,
         };
+        // What the sections of one file have together: several that lie over each other are one's room.
+        let mut left = file.most();
         for section in sections.iter() {
             let found = sections.section_name(endian, section).unwrap_or(b"");
             let dwarf = DWARF.iter().filter(|_| what != What::Symbols);
@@ -99,10 +104,11 @@ impl ElfCopy {
             let (offset, size) = (section.sh_offset(endian), section.sh_size(endian));
             let dwarf = DWARF.contains(name);
             let most = if dwarf { room } else { MAX_SYMBOL_BYTES };
-            let most = most.min(file.most());
+            let most = most.min(left);
             if size > most || offset.checked_add(size).is_none_or(|end| end > file.len()) {
                 return Err(format!("its section {name} of {size} bytes is more than is read of this file"));
             }
+            left -= size;
             let mut source = Source { file, at: offset, left: size };
             let start = out.begin().map_err(|e| e.to_string())?;
             let copied = if section.sh_flags(endian) & SHF_COMPRESSED == SHF_COMPRESSED {
@@ -121,12 +127,17 @@ impl ElfCopy {
             };
             out.sections.push(Copied { name, kind: kind.0, link, offset: start, size });
         }
-        out.finish(pod::bytes_of(header)).map(Self).map_err(|e| e.to_string())
+        out.finish(pod::bytes_of(header)).map_err(|e| e.to_string())
+    }
+
+    /// What it takes, bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Where blazesym finds it.
     pub(super) fn path(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
+        PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
 }
 
@@ -233,7 +244,7 @@ impl Writer {
     }
 
     /// Writes section names, section headers and the ELF header, for which `original` stands.
-    fn finish(mut self, original: &[u8]) -> io::Result<File> {
+    fn finish(mut self, original: &[u8]) -> io::Result<ElfCopy> {
         use std::os::unix::fs::FileExt;
         const NAMES: &str = ".shstrtab";
         let mut names = vec![0];
@@ -280,7 +291,7 @@ impl Writer {
             head[at..at + 2].copy_from_slice(&u16::to_le_bytes(value));
         }
         self.file.write_all_at(&head, 0)?;
-        Ok(self.file)
+        Ok(ElfCopy { file: self.file, bytes: self.at })
     }
 }
 

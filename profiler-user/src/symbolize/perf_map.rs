@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Read at most so much of a map.
 const MAX_BYTES: u64 = 64 << 20;
+/// Pieces of code kept of a map, the last ones; a large JVM has some 100,000.
+const MAX_SYMBOLS: usize = 1 << 20;
 /// A map that has grown is read again, but not more often than this.
 const RELOAD_EVERY: Duration = Duration::from_secs(1);
 /// Processes whose maps are kept.
@@ -70,18 +72,21 @@ impl PerfMap {
     }
 }
 
-/// Lines that do not look right are left out.
+/// Lines that do not look right are left out, as are pieces without bytes.
 pub(super) fn parse(text: &str) -> Vec<(u64, u64, String)> {
     let mut symbols: Vec<(u64, u64, String)> = text
         .lines()
+        .rev()
         .filter_map(|line| {
             let mut fields = line.splitn(3, ' ');
             let mut hex = || u64::from_str_radix(fields.next()?.trim_start_matches("0x"), 16).ok();
             let (start, size) = (hex()?, hex()?);
-            Some((start, size, fields.next()?.trim().to_owned()))
+            (size > 0).then_some((start, size, fields.next()?.trim().to_owned()))
         })
+        .take(MAX_SYMBOLS)
         .collect();
-    // Stable: of lines with one start the last one written is the last here, and is found.
+    // Stable: of lines with one start the last one written comes first, and stays.
     symbols.sort_by_key(|s| s.0);
+    symbols.dedup_by_key(|s| s.0);
     symbols
 }

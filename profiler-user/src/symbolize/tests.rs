@@ -144,7 +144,7 @@ fn jit_code_is_named_by_the_perf_map() {
 #[test]
 fn perf_maps_are_read_leniently() {
     let parsed = perf_map::parse("10 8 a\n30 8 c d\n0x20 0x8 b\n10 4 again\nzz 1 x\n\n40\n");
-    let expected = [(0x10, 8, "a"), (0x10, 4, "again"), (0x20, 8, "b"), (0x30, 8, "c d")];
+    let expected = [(0x10, 4, "again"), (0x20, 8, "b"), (0x30, 8, "c d")];
     let seen: Vec<_> = parsed.iter().map(|(s, n, name)| (*s, *n, name.as_str())).collect();
     assert_eq!(seen, expected);
 }
@@ -257,6 +257,63 @@ fn packed_sections_are_unpacked_within_a_bound() {
     elf_that_claims(&path, 16 << 30, 0, &claims);
     let error = ElfCopy::of(&TargetFile::named_by_user(&path).unwrap(), What::Symbols).unwrap_err();
     assert!(error.contains(".symtab of 8589934592 bytes"), "{error}");
+}
+
+/// Many modules of 16 KiB on disk whose tables are holes, in sum more than the budget.
+#[test]
+fn copies_of_many_modules_stay_within_the_budget() {
+    use crate::target_file::{
+        TargetFile,
+        tests::{Claim, elf_that_claims},
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hostile");
+    let table = |name, kind, size: u64, link| Claim(name, kind, 8 << 10, size, link);
+    let copy = || ElfCopy::of(&TargetFile::named_by_user(&path).unwrap(), What::Symbols);
+    // Four tables over one hole have the room of one.
+    let tables = [(".symtab", 2, 2), (".strtab", 3, 0), (".dynsym", 11, 4), (".dynstr", 3, 0)];
+    elf_that_claims(&path, 1 << 30, 0, &tables.map(|(name, kind, link)| table(name, kind, 16 << 20, link)));
+    assert!(copy().unwrap_err().contains(".strtab of 16777216 bytes is more than is read of this file"));
+    elf_that_claims(&path, 1 << 30, 0, &tables.map(|(name, kind, link)| table(name, kind, 3 << 20, link)));
+    let mut held = Held::new(96 << 20);
+    for i in 0..24 {
+        let plain = Some(Reader::new(copy().unwrap(), reader(Detail::Names)));
+        held.insert(ModuleId(i), Copies { plain, debug: None });
+        assert!((12 << 20..=96 << 20).contains(&held.bytes()), "{}", held.bytes());
+        assert!(held.get(ModuleId(0)).is_some() && held.get(ModuleId(i)).is_some());
+    }
+    let there: Vec<u32> = (0..24).filter(|i| held.get(ModuleId(*i)).is_some()).collect();
+    assert_eq!(there, [0, 18, 19, 20, 21, 22, 23], "what was asked for last stays");
+    held.make_room(u64::MAX);
+    assert_eq!(held.bytes(), 0);
+}
+
+/// No two copies fit: each look-up of the other module drops the first one's copy, and its path is used again.
+#[test]
+fn copies_that_had_to_go_come_back() {
+    let (mut unwinder, frame) = own(outer_function());
+    let libc = unwinder.frame_at(std::process::id(), libc::getpid as *const () as u64);
+    for detail in [Detail::Names, Detail::Lines] {
+        let mut roomy = Symbolizer::new(unwinder.modules().clone(), detail);
+        let expected = [roomy.rows(1, &[frame]), roomy.rows(1, &[libc])];
+        assert!(expected[1][0].function.ends_with("getpid"), "{:?}", expected[1]);
+        let mut tight = Symbolizer::new(unwinder.modules().clone(), detail);
+        tight.copies = Held::new(1);
+        for _ in 0..2 {
+            assert_eq!([tight.rows(1, &[frame]), tight.rows(1, &[libc])], expected);
+            tight.cache.clear();
+        }
+        assert!(tight.take_notes().is_empty());
+    }
+}
+
+#[test]
+fn perf_maps_are_cut_to_their_last_lines() {
+    assert!(perf_map::parse(&"0 0 \n".repeat(1000)).is_empty());
+    assert_eq!(perf_map::parse(&"0 1 x\n".repeat(1000)).len(), 1);
+    let many: String = (0..(1 << 20) + 3_u32).map(|i| format!("{i:x} 1 x\n")).collect();
+    let parsed = perf_map::parse(&many);
+    assert_eq!((parsed.len(), parsed[0].0), (1 << 20, 3));
 }
 
 /// A debug link that names a FIFO: nobody waits for its other end.

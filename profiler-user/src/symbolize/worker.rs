@@ -120,6 +120,7 @@ fn run(modules: &Modules, receiver: &Receiver<Message>, answers: &Sender<Answer>
                     symbolizer = Symbolizer::new(modules.clone(), detail);
                     symbolizer.set_classes(classes.clone());
                 }
+                symbolizer.prepare(job.iter().flat_map(|(_, frames)| frames.iter().copied()));
                 let rows = job.iter().flat_map(|(id, frames)| symbolizer.rows(*id, frames)).collect();
                 if answers.send((rows, symbolizer.take_notes())).is_err() {
                     return;

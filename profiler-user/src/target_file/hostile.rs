@@ -65,7 +65,8 @@ fn a_sparse_symbol_table_of_gigabytes_is_refused() {
     // The names alone.
     let claims = [Claim(".symtab", SYMTAB, 4096, 240, 2), Claim(".strtab", STRTAB, 4096, 8 * GIB, 0)];
     let make = |path: &Path| elf_that_claims(path, 16 * GIB, ALLOC, &claims);
-    assert!(is_harmless("names", make, inspect).unwrap_err().contains("takes on disk"));
+    let error = is_harmless("names", make, inspect).unwrap_err();
+    assert!(error.contains("takes on disk can hold: its file system (type 0x"), "{error}");
 }
 
 #[test]
@@ -133,6 +134,50 @@ fn sections_that_overlap_are_not_read_over_and_over() {
         TextIndex::scan(module.elf().unwrap()).map(|index| index.scanned_bytes).unwrap_err().to_string()
     });
     assert!(error.contains("takes on disk"), "{error}");
+}
+
+/// Gives a file other program headers, at 1 MiB: flags, offset and address, size.
+fn with_loads(path: &Path, loads: &[(u64, u64, u64)]) {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    let words = loads.iter().flat_map(|&(flags, at, size)| [1 | flags << 32, at, at, at, size, size, 4096]);
+    let bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+    file.write_all_at(&bytes, 1 << 20).unwrap();
+    // e_phoff, e_phnum.
+    file.write_all_at(&(1_u64 << 20).to_le_bytes(), 32).unwrap();
+    file.write_all_at(&(loads.len() as u16).to_le_bytes(), 56).unwrap();
+}
+
+#[test]
+fn holes_in_segments_are_not_scanned() {
+    // No section is loaded, so that the segments count; data segment over the hole.
+    let claims = [Claim(".symtab", SYMTAB, 8192, 48, 2), Claim(".strtab", STRTAB, 12288, 16, 0)];
+    for sizes in [vec![1 << 40], vec![12 << 20; 1000]] {
+        let make = |path: &Path| {
+            elf_that_claims(path, 2 << 40, 0, &claims);
+            let holes = sizes.iter().map(|size| (4, 16 << 20, *size));
+            with_loads(path, &[(5, 0x1000, 0x1000)].into_iter().chain(holes).collect::<Vec<_>>());
+        };
+        let error = is_harmless("hole", make, |path| {
+            let module = Module::offline(&path).unwrap();
+            TextIndex::scan(module.elf().unwrap()).map(|index| index.scanned_bytes).unwrap_err().to_string()
+        });
+        assert!(error.contains("takes on disk"), "{error}");
+    }
+}
+
+#[test]
+fn thousands_of_segments_are_refused() {
+    let make = |path: &Path| {
+        elf_that_claims(path, 0, ALLOC, &[]);
+        with_loads(path, &vec![(5, 0x1000, 0x1000); 1025]);
+    };
+    assert!(is_harmless("segments", make, inspect).unwrap_err().contains("more than 1024 loadable segments"));
+    let unwinder =
+        |path: PathBuf| unwind::ElfInfo::read(&TargetFile::named_by_user(&path).unwrap()).map(drop);
+    assert!(
+        is_harmless("segments", make, unwinder).unwrap_err().contains("more than 1024 loadable segments")
+    );
 }
 
 #[test]

@@ -296,10 +296,7 @@ impl TargetFile {
             ));
         }
         if len > self.most() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("a table of {len} bytes is more than this file takes on disk can hold"),
-            ));
+            return Err(self.too_much(&format!("a table of {len} bytes is")));
         }
         let len = usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let mut bytes = Vec::new();
@@ -307,6 +304,22 @@ impl TargetFile {
         bytes.resize(len, 0);
         self.file.read_exact_at(&mut bytes, offset)?;
         Ok(bytes)
+    }
+
+    /// The error for `what` (with its verb) beyond [`TargetFile::most`]. It names the file system: some (FUSE, 9p) tell of far
+    /// fewer blocks than there are.
+    #[must_use]
+    pub fn too_much(&self, what: &str) -> io::Error {
+        // SAFETY: statfs is plain numbers, for which zeros are valid.
+        let mut statfs: libc::statfs = unsafe { std::mem::zeroed() };
+        // SAFETY: the descriptor is open, and the kernel writes one `statfs` through the pointer.
+        let done = unsafe { libc::fstatfs(self.file.as_raw_fd(), &raw mut statfs) } == 0;
+        let kind = if done { format!(" (type {:#x})", statfs.f_type) } else { String::new() };
+        let text = format!(
+            "{what} more than this file takes on disk can hold: its file system{kind} tells of {} KiB",
+            (self.metadata.blocks().saturating_mul(BLOCK_BYTES)) >> 10
+        );
+        io::Error::new(io::ErrorKind::InvalidData, text)
     }
 
     /// Fills `bytes` from `offset` on.

@@ -13,6 +13,8 @@ use std::sync::Arc;
 const MAX_SECTION: u64 = 128 << 20;
 /// Headers and tables together.
 const MAX_READ: u64 = 2 * MAX_SECTION;
+/// Linkers make four to a dozen loadable segments; with more than this each look-up takes too long.
+const MAX_SEGMENTS: usize = 1 << 10;
 
 /// A load segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +85,9 @@ impl ElfInfo {
         let mut info = Self::default();
         for p in header.program_headers(endian, data).map_err(e)? {
             if p.p_type(endian) == PT_LOAD {
+                if info.segments.len() >= MAX_SEGMENTS {
+                    return Err(format!("it has more than {MAX_SEGMENTS} loadable segments"));
+                }
                 info.segments.push(Segment {
                     offset: p.p_offset(endian),
                     size: p.p_filesz(endian),
