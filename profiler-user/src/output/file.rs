@@ -1,9 +1,11 @@
 //! A report's file, written so that nobody can lead the writer elsewhere.
 //!
 //! Why: reports are often written by root, and often into `/tmp`. Whoever may write there could put a symbolic link or a FIFO
-//! in the way, and have root overwrite a file or wait for ever. So the directory is opened once, the bytes go into a new file
-//! in it (`O_EXCL`, `O_NOFOLLOW`), and that one is renamed: a link of somebody else is refused, and a reader sees the old file
-//! or the new one, never half of it.
+//! in the way, and have root overwrite a file or wait for ever. So the path is walked name by name ([`walk`]), a link is
+//! followed only if nobody else can have put it there, the bytes go into a new file in the directory that was found (`O_EXCL`,
+//! `O_NOFOLLOW`), and that one is renamed: a reader sees the old file or the new one, never half of it.
+
+mod walk;
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -11,9 +13,7 @@ use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-
-/// Links of our own that lead to each other are followed so often.
-const MAX_LINKS: usize = 8;
+use walk::{Place, walk};
 
 /// Why a file was not written.
 #[derive(Debug, thiserror::Error)]
@@ -26,13 +26,16 @@ pub enum FileError {
         /// The system's answer.
         source: io::Error,
     },
-    /// It lies at a link, a FIFO or a device of somebody else.
+    /// It lies at a FIFO or a device of somebody else, or a link of somebody else leads to it.
     #[error(
-        "cannot write '{path}': it is {what} of uid {owner}, who could lead the report elsewhere; remove it or choose another name"
+        "cannot write '{path}': {at} is {what} that uid {owner} may have put there to lead the report elsewhere; remove it, or name \
+         the place that it leads to"
     )]
     Foreign {
         /// The file.
         path: PathBuf,
+        /// What of its path is in the way.
+        at: PathBuf,
         /// What lies there.
         what: &'static str,
         /// Whose it is.
@@ -44,60 +47,53 @@ pub enum FileError {
         /// The path.
         path: PathBuf,
     },
+    /// A container's file that is mounted from elsewhere.
+    #[error(
+        "cannot write '{path}': another file is mounted there, so that it cannot be replaced; write to another name in a directory \
+         that is mounted, or to standard output (-o -)"
+    )]
+    Mounted {
+        /// The file.
+        path: PathBuf,
+    },
 }
 
-/// Writes a file as a whole. Our own links are followed, and our own FIFOs and devices (and root's) written to.
+/// Writes a file as a whole. Links that nobody else can have made are followed, our own FIFOs and devices (and root's) are written
+/// to. A file that is replaced hands its permissions on, and its owner, if we are root.
 ///
 /// # Errors
 /// [`FileError`]; an existing file is as it was then.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     // SAFETY: geteuid has no preconditions and cannot fail.
     let me = unsafe { libc::geteuid() };
-    write_as(path, bytes, me)
+    let system = |source| FileError::System { path: path.to_owned(), source };
+    let Place { dir, name, old, is_descriptor } = walk(path, me)?;
+    let Some(old) = old else { return replace(&dir, &name, None, bytes).map_err(system) };
+    let metadata = old.metadata().map_err(system)?;
+    // The file behind a descriptor of ours was chosen by whoever opened it.
+    let Some(what) = special(&metadata).or(is_descriptor.then_some("a descriptor")) else {
+        return replace(&dir, &name, Some(&metadata), bytes).map_err(|source| match source.raw_os_error() {
+            Some(libc::EBUSY) => FileError::Mounted { path: path.to_owned() },
+            _ => system(source),
+        });
+    };
+    if metadata.is_dir() || metadata.file_type().is_socket() {
+        return Err(FileError::NoFile { path: path.to_owned() });
+    }
+    // Devices are root's; a FIFO of root's in a directory of others was made by root.
+    if metadata.uid() != me && metadata.uid() != 0 && !is_descriptor {
+        let (path, at) = (path.to_owned(), PathBuf::from(name));
+        return Err(FileError::Foreign { path, at, what, owner: metadata.uid() });
+    }
+    // By the descriptor, so that it is what was looked at.
+    let mut options = File::options();
+    options.write(true).truncate(true).custom_flags(libc::O_NOCTTY);
+    let mut file = options.open(fd_path(&old)).map_err(system)?;
+    file.write_all(bytes).map_err(system)
 }
 
-fn write_as(path: &Path, bytes: &[u8], me: u32) -> Result<(), FileError> {
-    let mut path = path.to_owned();
-    for _ in 0..MAX_LINKS {
-        let system = |source| FileError::System { path: path.clone(), source };
-        let name = path.file_name().ok_or_else(|| FileError::NoFile { path: path.clone() })?.to_owned();
-        let parent = match path.parent() {
-            Some(p) if !p.as_os_str().is_empty() => p,
-            _ => Path::new("."),
-        };
-        // The directory is the user's word: links in its path are followed. All that comes after goes through its descriptor.
-        let flags = libc::O_PATH | libc::O_DIRECTORY;
-        let dir = File::options().read(true).custom_flags(flags).open(parent).map_err(system)?;
-        let at = |name: &OsStr| PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name);
-        let old = match std::fs::symlink_metadata(at(&name)) {
-            Ok(old) => Some(old),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(system(error)),
-        };
-        let Some((what, old)) = old.as_ref().and_then(|old| Some((special(old)?, old))) else {
-            return replace(&at, &name, old.as_ref().filter(|old| old.uid() == me), bytes).map_err(system);
-        };
-        // Devices are root's; a link or a FIFO of root's in a directory of others was made by root.
-        if old.uid() != me && old.uid() != 0 {
-            return Err(FileError::Foreign { path, what, owner: old.uid() });
-        }
-        if old.is_symlink() {
-            let target = std::fs::read_link(at(&name)).map_err(system)?;
-            path = parent.join(target);
-            continue;
-        }
-        if old.is_dir() || old.file_type().is_socket() {
-            return Err(FileError::NoFile { path });
-        }
-        let flags = libc::O_NOFOLLOW | libc::O_NOCTTY;
-        let mut file = File::options().write(true).custom_flags(flags).open(at(&name)).map_err(system)?;
-        let opened = file.metadata().map_err(system)?;
-        if (opened.dev(), opened.ino()) != (old.dev(), old.ino()) {
-            return Err(FileError::Foreign { path, what, owner: opened.uid() });
-        }
-        return file.write_all(bytes).map_err(system);
-    }
-    Err(FileError::System { path, source: io::Error::from_raw_os_error(libc::ELOOP) })
+fn fd_path(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 /// What it is, unless it is a regular file.
@@ -105,8 +101,6 @@ fn special(metadata: &Metadata) -> Option<&'static str> {
     let kind = metadata.file_type();
     if kind.is_file() {
         None
-    } else if kind.is_symlink() {
-        Some("a symbolic link")
     } else if kind.is_fifo() {
         Some("a FIFO")
     } else if kind.is_dir() {
@@ -118,38 +112,46 @@ fn special(metadata: &Metadata) -> Option<&'static str> {
     }
 }
 
-/// Writes a new file and gives it the name. A file of ours that had it hands its permissions on.
-fn replace(
-    at: &impl Fn(&OsStr) -> PathBuf,
-    name: &OsStr,
-    ours: Option<&Metadata>,
-    bytes: &[u8],
-) -> io::Result<()> {
-    let mut new = OsStr::new(".").to_owned();
-    new.push(name);
-    new.push(format!(".{}.tmp", std::process::id()));
-    let create =
-        || File::options().write(true).create_new(true).custom_flags(libc::O_NOFOLLOW).open(at(&new));
+/// Writes a new file and gives it the name. The file that had it hands on who may read it.
+fn replace(dir: &File, name: &OsStr, old: Option<&Metadata>, bytes: &[u8]) -> io::Result<()> {
+    let at = |name: &OsStr| fd_path(dir).join(name);
+    // Short, so that every name that the file system takes can be written.
+    let new = PathBuf::from(format!(".tithe-{}.tmp", std::process::id()));
+    let new = new.as_os_str();
+    let create = || File::options().write(true).create_new(true).custom_flags(libc::O_NOFOLLOW).open(at(new));
     let mut file = match create() {
         // Left by an earlier process of this number, or put there to be in the way: it is not written to.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            std::fs::remove_file(at(&new))?;
+            std::fs::remove_file(at(new))?;
             create()?
         }
         other => other?,
     };
     let written = (|| {
-        if let Some(old) = ours {
-            file.set_permissions(std::fs::Permissions::from_mode(old.mode() & 0o777))?;
+        // Where everybody may make files, one of somebody else may lie there only to be given the report.
+        if let Some(old) = old
+            && (old.uid() == file.metadata()?.uid() || !walk::is_shared(&dir.metadata()?))
+        {
+            hand_on(&file, old)?;
         }
         file.write_all(bytes)?;
-        std::fs::rename(at(&new), at(name))
+        std::fs::rename(at(new), at(name))
     })();
     if written.is_err() {
         // The first error is the one worth telling.
-        let _ = std::fs::remove_file(at(&new));
+        let _ = std::fs::remove_file(at(new));
     }
     written
+}
+
+/// Gives a new file the owner, the group and the permissions of the old one, as far as we may.
+fn hand_on(file: &File, old: &Metadata) -> io::Result<()> {
+    let mine = file.metadata()?;
+    let is_given = (mine.uid(), mine.gid()) == (old.uid(), old.gid())
+        || std::os::unix::fs::fchown(file, Some(old.uid()), Some(old.gid())).is_ok();
+    // Permissions for the group mean another one where the group is not the old one.
+    let kept = if is_given { 0o777 } else { 0o707 };
+    file.set_permissions(std::fs::Permissions::from_mode(old.mode() & kept))
 }
 
 #[cfg(test)]
@@ -188,6 +190,52 @@ mod tests {
     }
 
     #[test]
+    fn long_names_and_descriptors_are_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let long = dir.path().join(format!("{}.svg", "x".repeat(251)));
+        write(&long, b"report").unwrap();
+        assert_eq!(std::fs::read(&long).unwrap(), b"report");
+        let path = dir.path().join("open");
+        let file = File::create(&path).unwrap();
+        write(&fd_path(&file), b"through").unwrap();
+        assert_eq!(
+            (std::fs::read(&path).unwrap(), file.metadata().unwrap().nlink()),
+            (b"through".to_vec(), 1)
+        );
+        write(&dir.path().join("./a/../b.txt"), b"").unwrap_err();
+        std::fs::create_dir(dir.path().join("a")).unwrap();
+        write(&dir.path().join("./a/../b.txt"), b"up").unwrap();
+        assert_eq!(std::fs::read(dir.path().join("b.txt")).unwrap(), b"up");
+    }
+
+    /// As containers have it: one file is mounted over another.
+    #[test]
+    fn a_mounted_file_is_told_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let mount = || {
+            std::fs::write(at("from"), "old").ok()?;
+            std::fs::write(at("to.txt"), "old").ok()?;
+            let done =
+                std::process::Command::new("mount").arg("--bind").args([at("from"), at("to.txt")]).status();
+            done.is_ok_and(|status| status.success()).then_some(())
+        };
+        if mount().is_none() {
+            assert!(
+                std::env::var_os("REQUIRE_KERNEL").is_none(),
+                "REQUIRE_KERNEL is set and nothing can be mounted"
+            );
+            eprintln!("SKIP a_mounted_file_is_told_apart: mount --bind is refused (needs root)");
+            return;
+        }
+        let written = write(&at("to.txt"), b"report");
+        let undone = std::process::Command::new("umount").arg(at("to.txt")).status();
+        assert!(undone.is_ok_and(|status| status.success()));
+        assert!(matches!(written, Err(FileError::Mounted { .. })), "{written:?}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "no temporary file is left");
+    }
+
+    #[test]
     fn our_own_links_and_fifos_are_followed() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
@@ -216,25 +264,51 @@ mod tests {
         std::fs::write(at("precious"), "precious").unwrap();
         symlink("precious", at("link.svg")).unwrap();
         mkfifo(&at("fifo.svg"));
+        let refused = |name: &str, expected: &str| match write(&at(name), b"report") {
+            Err(FileError::Foreign { what, .. }) => assert_eq!(what, expected, "{name}"),
+            other => panic!("{name}: {other:?}"),
+        };
         for (name, expected) in [("link.svg", "a symbolic link"), ("fifo.svg", "a FIFO")] {
             lchown(at(name), Some(4242), None).unwrap();
-            match write(&at(name), b"report") {
-                Err(FileError::Foreign { what, owner: 4242, .. }) => assert_eq!(what, expected),
-                other => panic!("{name}: {other:?}"),
-            }
+            refused(name, expected);
         }
+        // A link on the way, and one that our own link leads to.
+        std::fs::create_dir(at("real")).unwrap();
+        symlink("real", at("way")).unwrap();
+        lchown(at("way"), Some(4242), None).unwrap();
+        symlink("way", at("ours")).unwrap();
+        refused("way/x.svg", "a symbolic link");
+        refused("ours/x.svg", "a symbolic link");
+        refused("real/../way/../way/x.svg", "a symbolic link");
+        // Links of our own where everybody may rename them, or make them in our stead.
+        for (mode, is_followed) in [(0o777, false), (0o1777, true), (0o755, true)] {
+            let shared = at(&format!("shared{mode:o}"));
+            std::fs::create_dir(&shared).unwrap();
+            std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(mode)).unwrap();
+            symlink("../real", shared.join("way")).unwrap();
+            assert_eq!(write(&shared.join("way/x.svg"), b"report").is_ok(), is_followed, "{mode:o}");
+        }
+        assert_eq!(std::fs::read_dir(at("real")).unwrap().count(), 1);
         assert_eq!(std::fs::read(at("precious")).unwrap(), b"precious");
         // In the way of the temporary file: not written to either.
-        let planted = at(&format!(".new.svg.{}.tmp", std::process::id()));
+        let planted = at(&format!(".tithe-{}.tmp", std::process::id()));
         symlink("precious", &planted).unwrap();
         lchown(&planted, Some(4242), None).unwrap();
         write(&at("new.svg"), b"report").unwrap();
         assert_eq!(std::fs::read(at("new.svg")).unwrap(), b"report");
         assert_eq!(std::fs::read(at("precious")).unwrap(), b"precious");
-        // A file of somebody else's is replaced, not written.
+        // A file of somebody else's is replaced, not written, and stays theirs but where anybody can have put it there.
         std::fs::write(at("theirs.svg"), "old").unwrap();
-        std::os::unix::fs::chown(at("theirs.svg"), Some(4242), None).unwrap();
-        write(&at("theirs.svg"), b"report").unwrap();
-        assert_eq!(std::fs::metadata(at("theirs.svg")).unwrap().uid(), 0);
+        std::fs::hard_link(at("theirs.svg"), at("hard")).unwrap();
+        for (dir_mode, mode, owner) in [(0o755, 0o604, 4242), (0o1777, 0o666, 0)] {
+            std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(dir_mode)).unwrap();
+            std::os::unix::fs::chown(at("theirs.svg"), Some(4242), Some(4343)).unwrap();
+            std::fs::set_permissions(at("theirs.svg"), std::fs::Permissions::from_mode(mode)).unwrap();
+            write(&at("theirs.svg"), b"report").unwrap();
+            let now = std::fs::metadata(at("theirs.svg")).unwrap();
+            assert_eq!((now.uid(), now.gid() == 4343), (owner, owner == 4242));
+            assert!(owner == 0 || now.mode() & 0o7777 == mode, "{:o}", now.mode());
+        }
+        assert_eq!(std::fs::read(at("hard")).unwrap(), b"old");
     }
 }
