@@ -94,13 +94,10 @@ impl Symbols {
         // A sparse file may have a table of any size.
         let most = file.most().min(MAX_TABLE_BYTES);
         if range.size > most || range.names_size > most {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!(
-                    "its symbol table of {} bytes with {} bytes of names is more than the file takes on disk can hold",
-                    range.size, range.names_size
-                ),
-            ));
+            let (size, names) = (range.size, range.names_size);
+            return Err(
+                file.too_much(&format!("its symbol table of {size} bytes with {names} bytes of names is"))
+            );
         }
         let table = self.tables.len() as u8; // OK because there are at most two
         self.tables.push(Names {
