@@ -41,6 +41,11 @@ const AT_ONCE_D: usize = 8;
 const PIECE: u64 = 1 << 20;
 const BEFORE: u64 = 4;
 const AFTER: u64 = 4;
+/// Of an entry of `/proc/PID/pagemap`: the page is there, is swapped out, is a page of a file (Documentation/admin-guide/mm/pagemap.rst).
+const PRESENT: u64 = 1 << 63;
+const SWAPPED: u64 = 1 << 62;
+const OF_FILE: u64 = 1 << 61;
+const PAGE: u64 = 4096;
 /// The target may map text meanwhile: looked at so often.
 const PASSES: usize = 3;
 
@@ -109,8 +114,9 @@ pub fn mend(pid: u32, program: Option<FileId>) -> Result<usize, MendError> {
     let mut kernel = None;
     let mut result = mend_one(pid, &mut kernel);
     // Whoever is not mended yet may fork meanwhile.
+    let mut found = 0;
     for _ in 0..PASSES {
-        let mut found = 0;
+        found = 0;
         for heir in heirs::heirs(pid, &programs) {
             match (mend_one(heir, &mut kernel), &mut result) {
                 (Ok(places), Ok(all)) => {
@@ -126,6 +132,11 @@ pub fn mend(pid: u32, program: Option<FileId>) -> Result<usize, MendError> {
         if found == 0 {
             break;
         }
+    }
+    // Who knows what another look would find.
+    if found > 0 && result.is_ok() {
+        let why = format!("{PASSES} looks at what it has forked each found new ones");
+        return Err(MendError::Left { pid, places: found, why });
     }
     result
 }
@@ -158,6 +169,14 @@ fn mend_one(pid: u32, kernel: &mut Option<Kernel>) -> Result<usize, MendError> {
             }
         }
         mended += last.mended;
+    }
+    if last.mended > 0 && last.why.is_none() {
+        // The last of the passes found some, too.
+        let places = leftovers(pid)?.iter().map(|(_, offsets)| offsets.len()).sum();
+        if places > 0 {
+            let why = format!("{PASSES} looks each found new ones");
+            return Err(MendError::Left { pid, places, why });
+        }
     }
     match last.why {
         Some(why) => Err(MendError::Left { pid, places: last.left, why }),
@@ -207,13 +226,14 @@ fn leftovers(pid: u32) -> Result<Vec<Found>, MendError> {
     }
     let maps = maps::parse(&std::fs::read(format!("/proc/{pid}/maps")).map_err(text)?);
     let memory = File::open(format!("/proc/{pid}/mem")).map_err(text)?;
+    let pages = File::open(format!("/proc/{pid}/pagemap")).ok();
     let mut found = Vec::new();
     // The kernel puts no breakpoint into writable or shared text.
     for map in maps.iter().filter(|m| m.exec && !m.write && !m.shared) {
         let Backing::File { path, .. } = &map.backing else { continue };
         // A mapping that is gone by now takes its breakpoints with it.
         let Ok(file) = TargetFile::mapped(pid, &map.map_files_name(), path) else { continue };
-        let Ok(offsets) = compare(&memory, &maps, map, &file) else { continue };
+        let Ok(offsets) = compare(&memory, pages.as_ref(), &maps, map, &file) else { continue };
         if !offsets.is_empty() {
             found.push((Arc::new(file), offsets));
         }
@@ -222,7 +242,14 @@ fn leftovers(pid: u32) -> Result<Vec<Found>, MendError> {
 }
 
 /// Compares a mapping with its file, piece by piece: a mapping may be of any size. What lies behind the file's end cannot run.
-fn compare(memory: &File, maps: &[Mapping], map: &Mapping, file: &TargetFile) -> io::Result<Vec<u64>> {
+/// Pieces without a page of the process's own are the file's.
+fn compare(
+    memory: &File,
+    pages: Option<&File>,
+    maps: &[Mapping],
+    map: &Mapping,
+    file: &TargetFile,
+) -> io::Result<Vec<u64>> {
     let size = (map.end - map.start).min(file.len().saturating_sub(map.offset));
     let mut offsets = Vec::new();
     let mut from = 0;
@@ -230,6 +257,10 @@ fn compare(memory: &File, maps: &[Mapping], map: &Mapping, file: &TargetFile) ->
         // Each piece has the bytes around it that judging its first and its last byte takes.
         let before = BEFORE.min(from);
         let to = (from + PIECE).min(size);
+        if pages.is_some_and(|pages| !any_private(pages, map.start + from, map.start + to)) {
+            from = to;
+            continue;
+        }
         let first = from - before;
         // OK because a piece has about a MiB.
         let len = ((to + AFTER).min(size) - first) as usize;
@@ -243,6 +274,22 @@ fn compare(memory: &File, maps: &[Mapping], map: &Mapping, file: &TargetFile) ->
         from = to;
     }
     Ok(offsets)
+}
+
+/// The process has a copy of its own of one of these pages, as writing a breakpoint makes one; so it is, too, if that cannot be read.
+fn any_private(pages: &File, start: u64, end: u64) -> bool {
+    let (first, behind) = (start / PAGE, end.div_ceil(PAGE));
+    // OK because a piece has about 256 pages.
+    let mut entries = vec![0; (behind - first) as usize * 8];
+    if pages.read_exact_at(&mut entries, first * 8).is_err() {
+        return true;
+    }
+    let (entries, _) = entries.as_chunks::<8>();
+    entries.iter().any(|entry| is_private(u64::from_ne_bytes(*entry)))
+}
+
+fn is_private(entry: u64) -> bool {
+    entry & (PRESENT | SWAPPED) != 0 && entry & OF_FILE == 0
 }
 
 /// Where the bytes in memory hold a breakpoint or a call of one that the file's do not, counted from `address`.
@@ -297,6 +344,19 @@ fn tracer(pid: u32) -> io::Result<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_pages_of_the_process_s_own_are_private() {
+        assert!(is_private(PRESENT) && is_private(SWAPPED | 77));
+        assert!(!is_private(0) && !is_private(PRESENT | OF_FILE) && !is_private(OF_FILE));
+        let pages = File::open("/proc/self/pagemap").unwrap();
+        // A page of this program's text, which has been run, and one of its heap.
+        let text = is_private as fn(u64) -> bool as usize as u64;
+        let heap = vec![1u8; 3 * PAGE as usize];
+        let heap = std::hint::black_box(&heap).as_ptr() as u64 + PAGE;
+        assert!(!any_private(&pages, text, text + 1));
+        assert!(any_private(&pages, heap, heap + 1));
+    }
 
     #[test]
     fn a_byte_of_somebodys_call_is_no_breakpoint() {
