@@ -6,6 +6,11 @@
 //!
 //! The rule: forks are held up for at most [`SHARE`] of the time, in pieces. A stranger that forks at any instant then meets it
 //! with a probability below one per cent, so that the 99th percentile of its fork and wait stays about where it was.
+//!
+//! Time that the one who has waited longest needs is kept for it: many small links would otherwise take each piece before a large one can have
+//! enough.
+
+use std::collections::VecDeque;
 
 /// Part of the time for which forks may be held up, and what may be saved of it, ns. In any one second that is at most 8 ms.
 pub const SHARE: f64 = 0.004;
@@ -22,6 +27,8 @@ const VISIT_NS: (f64, f64) = (50.0, 2_000.0);
 const LEAST_MAPPERS: u32 = 100;
 /// Price of registering a site that nobody else maps, ns: 5,200 (135 sites in 708 us).
 const SITE_NS: f64 = 6_000.0;
+/// Who has not asked for so long does not wait any more, ns.
+const FORGOTTEN_NS: u64 = 2_000_000_000;
 /// Weight of a new measurement below the present price; a higher one counts at once.
 const WEIGHT: f64 = 0.1;
 
@@ -36,17 +43,35 @@ pub enum Verdict {
     Never(f64),
 }
 
+/// Somebody who asks for time again and again: a group of classes that is to be attached or detached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waiter {
+    /// Its sites are to be registered; the first class of the group.
+    Attach(u32),
+    /// Its sites are to be unregistered; the first class of the group.
+    Detach(u32),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    who: Waiter,
+    needs_ns: f64,
+    asked_ns: u64,
+}
+
 /// The account of the time for which forks were held up.
 #[derive(Debug, Clone)]
 pub struct ForkHold {
     tokens_ns: f64,
     last_ns: u64,
     visit_ns: f64,
+    /// The one that has waited longest first.
+    waiting: VecDeque<Waiting>,
 }
 
 impl Default for ForkHold {
     fn default() -> Self {
-        Self { tokens_ns: CAPACITY_NS, last_ns: 0, visit_ns: FIRST_VISIT_NS }
+        Self { tokens_ns: CAPACITY_NS, last_ns: 0, visit_ns: FIRST_VISIT_NS, waiting: VecDeque::new() }
     }
 }
 
@@ -67,24 +92,43 @@ impl ForkHold {
         ((LINK_NS / self.hold_ns(1, mappers)) as usize).max(1)
     }
 
-    /// Whether a link of so many sites may be made, or closed, at `now_ns`.
-    pub fn verdict(&mut self, now_ns: u64, sites: usize, mappers: u32) -> Verdict {
+    /// How long registering so many sites would hold up forks, where that is too long at any time, ns.
+    #[must_use]
+    pub fn too_long_ns(&self, sites: usize, mappers: u32) -> Option<f64> {
+        let hold_ns = self.hold_ns(sites, mappers);
+        (hold_ns > LONGEST_NS).then_some(hold_ns)
+    }
+
+    /// Whether a link of so many sites may be made, or closed, at `now_ns`. Until it is charged `who` keeps its place among those who wait.
+    pub fn verdict(&mut self, now_ns: u64, who: Waiter, sites: usize, mappers: u32) -> Verdict {
         let hold_ns = self.hold_ns(sites, mappers);
         if hold_ns <= 0.0 {
             return Verdict::Now;
         }
-        self.earn(now_ns);
-        match hold_ns {
-            ns if ns > LONGEST_NS => Verdict::Never(ns),
-            ns if self.tokens_ns >= ns.min(CAPACITY_NS) => Verdict::Now,
-            _ => Verdict::Later,
+        if let Some(ns) = self.too_long_ns(sites, mappers) {
+            return Verdict::Never(ns);
         }
+        self.earn(now_ns);
+        let needs_ns = hold_ns.min(CAPACITY_NS);
+        self.waiting.retain(|w| w.who == who || now_ns.saturating_sub(w.asked_ns) <= FORGOTTEN_NS);
+        match self.waiting.iter_mut().find(|w| w.who == who) {
+            Some(waiting) => (waiting.needs_ns, waiting.asked_ns) = (needs_ns, now_ns),
+            None => self.waiting.push_back(Waiting { who, needs_ns, asked_ns: now_ns }),
+        }
+        let kept_ns = self.waiting.front().filter(|first| first.who != who).map_or(0.0, |w| w.needs_ns);
+        if self.tokens_ns >= needs_ns + kept_ns { Verdict::Now } else { Verdict::Later }
     }
 
-    /// Forks were held up for so long.
-    pub fn charge(&mut self, now_ns: u64, hold_ns: f64) {
+    /// Forks were held up for so long, for this one, which waits no longer.
+    pub fn charge(&mut self, now_ns: u64, who: Waiter, hold_ns: f64) {
         self.earn(now_ns);
         self.tokens_ns -= hold_ns;
+        self.leave(who);
+    }
+
+    /// It does not wait any more.
+    pub fn leave(&mut self, who: Waiter) {
+        self.waiting.retain(|w| w.who != who);
     }
 
     /// Registering so many sites took `cpu_ns` of CPU time: what that says about the next, and how long it held up forks, ns.
@@ -118,14 +162,15 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
+    const A: Waiter = Waiter::Attach(1);
 
     #[test]
     fn a_file_that_nobody_else_maps_is_not_held_back() {
         let mut hold = ForkHold::default();
         for at in 0..10_000 {
-            assert_eq!(hold.verdict(at, 200, 0), Verdict::Now);
+            assert_eq!(hold.verdict(at, A, 200, 0), Verdict::Now);
             let ns = hold.measured(200, 0, 1_000_000);
-            hold.charge(at, ns);
+            hold.charge(at, A, ns);
         }
         assert_eq!(hold.sites_at_once(0), usize::MAX);
     }
@@ -146,9 +191,9 @@ mod tests {
             let mut held: Vec<(u64, f64)> = Vec::new();
             // Somebody who asks every millisecond, for a minute.
             for now in (1..60_000).map(|ms| ms * MS) {
-                if hold.verdict(now, sites, mappers) == Verdict::Now {
+                if hold.verdict(now, A, sites, mappers) == Verdict::Now {
                     let ns = hold.hold_ns(sites, mappers);
-                    hold.charge(now, ns);
+                    hold.charge(now, A, ns);
                     held.push((now, ns));
                 }
             }
@@ -169,10 +214,10 @@ mod tests {
     #[test]
     fn what_would_take_a_whole_second_s_part_alone_is_refused() {
         let mut hold = ForkHold::default();
-        assert_eq!(hold.verdict(1, 1, 31_000), Verdict::Now);
-        assert_eq!(hold.verdict(1, 1, 40_000), Verdict::Never(10e6));
+        assert_eq!(hold.verdict(1, A, 1, 31_000), Verdict::Now);
+        assert_eq!(hold.verdict(1, A, 1, 40_000), Verdict::Never(10e6));
         // One function of many exit sites.
-        assert_eq!(hold.verdict(1, 30, 1_500), Verdict::Never(11.25e6));
+        assert_eq!(hold.verdict(1, A, 30, 1_500), Verdict::Never(11.25e6));
     }
 
     #[test]
@@ -192,10 +237,43 @@ mod tests {
     #[test]
     fn waiting_pays_debts_back() {
         let mut hold = ForkHold::default();
-        hold.charge(1, 12e6);
-        assert_eq!(hold.verdict(2, 1, 1_000), Verdict::Later);
+        hold.charge(1, A, 12e6);
+        assert_eq!(hold.verdict(2, A, 1, 1_000), Verdict::Later);
         let wait = hold.wait_ns(hold.hold_ns(1, 1_000));
         assert!(wait.abs_diff((8.25e6 / SHARE) as u64) < 10, "{wait}");
-        assert_eq!(hold.verdict(2 + wait + MS, 1, 1_000), Verdict::Now);
+        assert_eq!(hold.verdict(2 + wait + MS, A, 1, 1_000), Verdict::Now);
+    }
+
+    #[test]
+    fn a_large_link_gets_its_turn_beside_many_small_ones() {
+        let mut hold = ForkHold::default();
+        let (mut small, mut large) = (0, 0);
+        // Three who take whatever there is, and one that needs 4.125 ms; all ask every 2 ms, for a minute.
+        for now in (1..30_000).map(|step| 2 * step * MS) {
+            for (who, sites) in [(2, 1), (3, 1), (4, 2), (5, 11)] {
+                let who = if who == 3 { Waiter::Detach(who) } else { Waiter::Attach(who) };
+                if hold.verdict(now, who, sites, 1_500) == Verdict::Now {
+                    hold.charge(now, who, hold.hold_ns(sites, 1_500));
+                    *(if sites == 11 { &mut large } else { &mut small }) += 1;
+                }
+            }
+        }
+        assert!(large >= 5 && small >= 100, "{large} large ones, {small} small ones");
+    }
+
+    #[test]
+    fn nothing_is_kept_for_one_that_asks_no_more() {
+        let mut hold = ForkHold::default();
+        hold.charge(1, A, 2e6);
+        assert_eq!(hold.verdict(2, Waiter::Attach(2), 11, 1_500), Verdict::Later);
+        assert_eq!(hold.verdict(3, A, 1, 1_500), Verdict::Later);
+        assert_eq!(hold.verdict(3 + 3_000 * MS, A, 1, 1_500), Verdict::Now);
+        // Or that says so.
+        hold.charge(3 + 3_000 * MS, A, 4e6);
+        let later = 3 + 3_300 * MS;
+        assert_eq!(hold.verdict(later, Waiter::Attach(2), 11, 1_500), Verdict::Later);
+        assert_eq!(hold.verdict(later, A, 1, 1_500), Verdict::Later);
+        hold.leave(Waiter::Attach(2));
+        assert_eq!(hold.verdict(later, A, 1, 1_500), Verdict::Now);
     }
 }

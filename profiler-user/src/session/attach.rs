@@ -375,7 +375,13 @@ impl Attachments {
         self.classes.iter().any(|c| !c.is_off())
     }
 
-    /// The same of all but these.
+    /// Windows are over whose links stay for a while.
+    #[must_use]
+    pub fn any_draining(&self) -> bool {
+        self.classes.iter().any(LiveClass::is_draining)
+    }
+
+    /// Links of all but these are open or being closed.
     #[must_use]
     pub fn busy_but(&self, but: &[ClassId]) -> bool {
         self.classes.iter().any(|c| !c.is_off() && !but.contains(&c.id))

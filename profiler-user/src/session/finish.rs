@@ -18,8 +18,12 @@ use std::time::{Duration, Instant};
 /// Detaching 1,000 classes takes below 0.2 s; eight perf-event uprobes take 2.4 s (0.3 s each, one after the other), and
 /// a machine under load several times that.
 const DETACH_LIMIT: Duration = Duration::from_secs(10);
+/// Between two looks at what has been closed.
+const WAIT: Duration = Duration::from_millis(2);
 /// Links of files that many processes map are closed in pauses, for no longer than this; then all at once.
 const LONGEST_PAUSES: Duration = Duration::from_secs(60);
+/// The pauses may take so much longer than was computed: calls in flight are waited for, and somebody may map the file meanwhile.
+const PAUSES_SLACK: Duration = Duration::from_secs(2);
 
 /// Functions that were refused for one reason have a row each if they are no more than two above this.
 const SINGLE_ROWS: usize = 8;
@@ -82,26 +86,14 @@ impl Session {
         // What was to be opened again after a fork stays closed.
         self.rearm_wanted.clear();
         self.end_comparison();
-        self.attach.close_all(&self.target, Ending::Drain);
-        let in_pauses = self.attach.closing_time().min(LONGEST_PAUSES);
-        if in_pauses > Duration::from_secs(1) {
-            let s = in_pauses.as_secs();
-            self.progress.set(format!(
-                "detaching in pauses for some {s} s, because many other processes map the same file"
-            ));
-        }
-        self.sampling.set_period(0);
         let begun = Instant::now();
-        while self.attach.busy() && begun.elapsed() < DETACH_LIMIT + in_pauses {
-            self.settle();
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        self.detach(reason);
         self.settle();
         self.end_operations(end_ns);
         if self.attach.busy() {
             self.meta.warnings.push(format!(
-                "some links were still being detached {} s after the end",
-                DETACH_LIMIT.as_secs()
+                "some links were still being detached {:.0} s after the end",
+                begun.elapsed().as_secs_f64()
             ));
             // Naming the stacks of a large program takes its time; the closers go on meanwhile.
             self.attach.governor().excuse();
@@ -141,6 +133,34 @@ impl Session {
         Ok(Finished { path, recording, report, status })
     }
 
+    /// Has all links closed, and waits for it: those of files that many processes map in pauses as long as the target lives, then the rest
+    /// at once. A target that has ended waits for nothing, while whoever launched it waits for us.
+    fn detach(&mut self, reason: Option<EndReason>) {
+        self.sampling.set_period(0);
+        let lives = |session: &Self| reason != Some(EndReason::TargetExited) && session.target.is_alive();
+        if lives(self) {
+            self.attach.close_all(&self.target, Ending::Drain);
+            let in_pauses = self.attach.closing_time().min(LONGEST_PAUSES);
+            if in_pauses > Duration::from_secs(1) {
+                let s = in_pauses.as_secs();
+                self.progress.set(format!(
+                    "detaching in pauses for some {s} s, because many other processes map the same file"
+                ));
+            }
+            let begun = Instant::now();
+            while self.attach.any_draining() && begun.elapsed() < in_pauses + PAUSES_SLACK && lives(self) {
+                self.settle();
+                std::thread::sleep(WAIT);
+            }
+        }
+        self.attach.close_all(&self.target, Ending::AtOnce);
+        let begun = Instant::now();
+        while self.attach.busy() && begun.elapsed() < DETACH_LIMIT {
+            self.settle();
+            std::thread::sleep(WAIT);
+        }
+    }
+
     fn send_histograms(&mut self) {
         let mut rows = Vec::new();
         for class in self.attach.classes() {
@@ -162,6 +182,8 @@ impl Session {
         let refused =
             self.attach.classes().iter().filter_map(|c| Some((&*c.candidate.name, c.refused.as_deref()?)));
         self.meta.not_observed.extend(together(refused));
+        let never = self.attach.never_attached();
+        self.meta.not_observed.extend(together(never.iter().map(|(name, why)| (*name, &**why))));
         for class in self.attach.classes().iter().filter(|c| c.refused.is_none()) {
             if class.kind != class.wish.kind && class.wish.kind != RecordKind::Count {
                 self.meta.not_observed.push(NotObserved {

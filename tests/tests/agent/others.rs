@@ -50,6 +50,34 @@ fn a_library_that_many_map_is_attached_to_in_pauses() {
 }
 
 #[test]
+fn nobody_waits_for_pauses_when_the_target_has_ended() {
+    let Some(folder) = start("nobody_waits_for_pauses_when_the_target_has_ended") else { return };
+    let load = format!("load {}", program("libmany.so").display());
+    let mut crowd = Target::start("crowd");
+    crowd.command(&load);
+    crowd.command(&format!("sleepers {SLEEPERS}"));
+    let mut target = Target::start("crowd");
+    target.command(&load);
+    let mut agent = Agent::start(target.pid(), folder.path(), &["--count", "libmany.so:many0*"]);
+    agent.wait_attached();
+    // Detaching what was attached in so long takes as long in pauses.
+    sleep_ms(8_000);
+    target.kill();
+    let ended = Instant::now();
+    let finished = agent.finish();
+    let seconds = ended.elapsed().as_secs_f64();
+    let report = finished.report.as_ref().unwrap_or_else(|| panic!("no report: {}", finished.messages));
+    let held = report.receipt.forks_held.clone().expect("others map the library");
+    assert!(seconds < 5.0, "the agent ended {seconds:.1} s after its target: {held:?}");
+    // What never had its turn is not kept quiet.
+    assert!(
+        report.receipt.not_observed.iter().any(|row| row.why.contains("before its turn")),
+        "{:?}",
+        report.receipt.not_observed
+    );
+}
+
+#[test]
 fn a_program_that_nobody_else_maps_is_attached_to_at_once() {
     let Some(folder) = start("a_program_that_nobody_else_maps_is_attached_to_at_once") else { return };
     let mut target = Target::start("pages");

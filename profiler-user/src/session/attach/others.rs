@@ -7,7 +7,7 @@ use crate::output::{count, duration_ns};
 use crate::session::class::{LinkState, LiveClass};
 use profiler_core::class::ClassId;
 use profiler_core::recording::{ForksHeld, WindowKind};
-use profiler_core::surroundings::fork_hold::{ForkHold, Verdict};
+use profiler_core::surroundings::fork_hold::{ForkHold, Verdict, Waiter};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -43,12 +43,13 @@ impl Attachments {
         let Some(mappers) = group.first().map(|(id, _)| self.mappers(*id)).filter(|n| *n > 0) else {
             return group;
         };
-        let now = now_ns();
+        // As `must_wait` has called it.
+        let who = Waiter::Attach(group[0].0.0);
         let most = self.others.hold.sites_at_once(mappers);
         let (mut ready, mut sites) = (Vec::new(), 0);
         for item in group {
             let own = self.class(item.0).sites_of(kind).len();
-            if let Verdict::Never(hold_ns) = self.others.hold.verdict(now, own, mappers) {
+            if let Some(hold_ns) = self.others.hold.too_long_ns(own, mappers) {
                 let class = self.class_mut(item.0);
                 class.refused = Some(refusal(class, own, mappers, hold_ns));
                 self.others.noted.refused += 1;
@@ -59,7 +60,9 @@ impl Attachments {
                 self.others.postponed.insert(item.0);
             }
         }
-        if self.others.hold.verdict(now, sites, mappers) == Verdict::Later {
+        if ready.is_empty() {
+            self.others.hold.leave(who);
+        } else if self.others.hold.verdict(now_ns(), who, sites, mappers) == Verdict::Later {
             self.others.postponed.extend(ready.drain(..).map(|(id, _)| id));
         }
         ready
@@ -72,7 +75,8 @@ impl Attachments {
         }
         let Some(&(first, _)) = group.iter().find(|(id, _)| self.class(*id).may_open()) else { return false };
         let (sites, mappers) = (self.class(first).sites_of(kind).len(), self.mappers(first));
-        let waits = self.others.hold.verdict(now_ns(), sites, mappers) == Verdict::Later;
+        let who = Waiter::Attach(first.0);
+        let waits = self.others.hold.verdict(now_ns(), who, sites, mappers) == Verdict::Later;
         if waits {
             self.others.postponed.extend(group.iter().map(|(id, _)| *id));
         }
@@ -85,6 +89,24 @@ impl Attachments {
         self.others.postponed.contains(&id) && self.class(id).may_open()
     }
 
+    /// Classes that were never attached because their turn had not come, and why.
+    #[must_use]
+    pub fn never_attached(&self) -> Vec<(&str, String)> {
+        let never = |id: &&ClassId| self.is_postponed(**id) && self.class(**id).last_span == (0, 0);
+        let why = |id: &ClassId| {
+            let candidate = &self.class(*id).candidate;
+            let module = &candidate.module;
+            (
+                &*candidate.name,
+                format!(
+                    "many other processes map {module}, so it is attached to in pauses, and the run ended before its turn; run for longer, \
+                     or name fewer functions"
+                ),
+            )
+        };
+        self.others.postponed.iter().filter(never).map(why).collect()
+    }
+
     /// The sites of these classes were registered, which took so much CPU time.
     pub(super) fn note_registered(&mut self, leader: ClassId, sites: usize, cpu_ns: u64) {
         let mappers = self.mappers(leader);
@@ -92,7 +114,7 @@ impl Attachments {
             return;
         }
         let hold_ns = self.others.hold.measured(sites, mappers, cpu_ns);
-        self.note_held(leader, sites, mappers, hold_ns);
+        self.note_held(Waiter::Attach(leader.0), leader, sites, mappers, hold_ns);
     }
 
     /// The links of a group are being closed.
@@ -100,12 +122,12 @@ impl Attachments {
         let (sites, mappers) = (self.group_sites(group), self.mappers(group));
         if mappers > 0 {
             let hold_ns = self.others.hold.hold_ns(sites, mappers);
-            self.note_held(group, sites, mappers, hold_ns);
+            self.note_held(Waiter::Detach(group.0), group, sites, mappers, hold_ns);
         }
     }
 
-    fn note_held(&mut self, leader: ClassId, sites: usize, mappers: u32, hold_ns: f64) {
-        self.others.hold.charge(now_ns(), hold_ns);
+    fn note_held(&mut self, who: Waiter, leader: ClassId, sites: usize, mappers: u32, hold_ns: f64) {
+        self.others.hold.charge(now_ns(), who, hold_ns);
         let module = &self.classes[leader.0 as usize].candidate.module;
         // OK because the casts saturate.
         self.others.noted.note(module, mappers, sites as u64, hold_ns as u64);
@@ -114,7 +136,7 @@ impl Attachments {
     /// The links of a group stay until forks of others may be held up again.
     pub(super) fn must_stay(&mut self, group: ClassId) -> bool {
         let (sites, mappers) = (self.group_sites(group), self.mappers(group));
-        self.others.hold.verdict(now_ns(), sites, mappers) == Verdict::Later
+        self.others.hold.verdict(now_ns(), Waiter::Detach(group.0), sites, mappers) == Verdict::Later
     }
 
     /// How long it takes to close all that is attached.
