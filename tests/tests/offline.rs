@@ -350,7 +350,7 @@ fn files_of_the_target_are_opened_in_one_place() {
         ("inspect/process.rs", 2, "/proc/PID/status; /proc/PID/maps"),
         ("inspect/return_links.rs", 2, "/proc/PID/task"),
         ("inspect/verify.rs", 2, "/proc/PID/maps; /proc/PID/mem"),
-        ("mend.rs", 3, "/proc/PID/maps, mem and status"),
+        ("mend.rs", 4, "/proc/PID/maps, mem, pagemap and status"),
         ("output/file.rs", 2, "the file that the user named, itself careful"),
         ("output/file/walk.rs", 3, "the directories on the way to that file, as paths alone"),
         ("prober/child.rs", 1, "/proc/self/maps"),
