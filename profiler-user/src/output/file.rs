@@ -1,7 +1,7 @@
 //! A report's file, written so that nobody can lead the writer elsewhere.
 //!
 //! Why: reports are often written by root, and often into `/tmp`. Whoever may write there could put a symbolic link or a FIFO
-//! in the way, and have root overwrite a file or wait for ever. So the path is walked name by name ([`walk`]), a link is
+//! in the way, and have root overwrite a file or wait for ever. So the path is walked name by name (`walk`), a link is
 //! followed only if nobody else can have put it there, the bytes go into a new file in the directory that was found (`O_EXCL`,
 //! `O_NOFOLLOW`), and that one is renamed: a reader sees the old file or the new one, never half of it.
 

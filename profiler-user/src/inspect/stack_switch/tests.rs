@@ -152,7 +152,9 @@ fn a_switch_behind_bytes_that_are_no_code_is_found() {
     // Far behind what is decoded at once.
     let mut large = vec![0x90; 5 << 20];
     large.extend(SWITCH);
-    let cases: [(&str, &[u8], u64, Option<u64>, u64); 5] = [
+    /// Name, code, size of the text, size of its symbol, where the switch is.
+    type Case<'a> = (&'a str, &'a [u8], u64, Option<u64>, u64);
+    let cases: [Case<'_>; 5] = [
         ("behind a helper and data", &helper, 4096, None, 19),
         ("the same, in one symbol", &helper, 4096, Some(64), 19),
         ("behind a byte that is no instruction", &bad, 4096, Some(6), 2),

@@ -231,6 +231,7 @@ mod tests {
     }
 
     /// A shell, and `sleep` that runs below it.
+    #[expect(clippy::zombie_processes, reason = "a test that fails here ends with its processes")]
     fn family() -> (Child, u32) {
         let shell = Command::new("sh").args(["-c", "sleep 600; exit"]).spawn().unwrap();
         let end = Instant::now() + Duration::from_secs(20);
