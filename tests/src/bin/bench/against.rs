@@ -90,7 +90,7 @@ fn watched(agent: &Path, load: &Load, folder: &Path) -> Result<Run> {
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
 
     let output = Command::new(agent)
-        .args(["calibrate", "--refresh", "--format", "json"])
+        .args(["calibrate", "--format", "json"])
         .output()
         .with_context(|| format!("cannot start {}", agent.display()))?;
     ensure!(output.status.success(), "calibrate failed: {}", String::from_utf8_lossy(&output.stderr));
