@@ -73,11 +73,14 @@ pub fn bystanders(options: &Options) -> Result<String> {
         "longest, ms",
         "n",
     ]);
-    for sleepers in SLEEPERS {
+    let only = options.part.as_deref().map(str::parse::<u32>).transpose().context("bystanders:NUMBER")?;
+    for sleepers in SLEEPERS.into_iter().filter(|&sleepers| only.is_none_or(|only| only == sleepers)) {
         let mut crowd = Target::start("crowd");
         crowd.command(&format!("sleepers {sleepers}"));
         let target = Target::start("crowd");
-        let (places, names) = functions(target.pid())?;
+        // The places' paths name its descriptors.
+        let inspection = Inspection::of(i32::try_from(target.pid())?)?;
+        let (places, names) = functions(&inspection)?;
         let mut stranger = Target::start("crowd");
         let mut all: [Figures; 4] = Default::default();
         for _ in 0..options.rounds {
@@ -138,8 +141,7 @@ fn deed(
 }
 
 /// Functions of the target's C library that can be attached to: places and patterns.
-fn functions(pid: u32) -> Result<(Vec<Place>, Vec<String>)> {
-    let inspection = Inspection::of(i32::try_from(pid)?)?;
+fn functions(inspection: &Inspection) -> Result<(Vec<Place>, Vec<String>)> {
     let pattern = Pattern::parse("libc.so.6:*").context("a pattern")?;
     let found = inspection.resolve(&[pattern]);
     let mut chosen = Vec::new();
