@@ -90,11 +90,9 @@ pub enum Command {
         /// The process
         #[arg(value_parser = parse_pid)]
         pid: u32,
-        /// Device of the program that it ran
-        #[arg(requires = "inode")]
-        device: Option<u64>,
-        /// Inode of the program that it ran
-        inode: Option<u64>,
+        /// What was known of it: device and inode of its program, begin of its code and of its stack, its parent; 0: nothing
+        #[arg(num_args = 0..=5)]
+        known: Vec<u64>,
     },
 }
 

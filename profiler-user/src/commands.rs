@@ -5,6 +5,7 @@ use crate::cli::{CalibrateArgs, Cli, Command, DoctorArgs, Format, PlanArgs, Reco
 use crate::doctor;
 use crate::failure::Failure;
 use crate::mend;
+use crate::mend::heirs::{FileId, Image, Known};
 use crate::output::{self, TextOptions};
 use crate::prober::{Kernel, KernelOptions};
 use crate::recording;
@@ -46,9 +47,17 @@ fn run_other(command: Command) -> Result<(), Failure> {
         Command::InternalChild { .. } => {
             calibrate::child_main().map_err(|e| Failure::from(anyhow::Error::new(e)))
         }
-        Command::InternalMend { pid, device, inode } => {
-            let program = device.zip(inode).map(|(device, inode)| mend::heirs::FileId { device, inode });
-            mend_by_watchdog(pid, program)
+        Command::InternalMend { pid, known } => {
+            let pair = |at: usize| {
+                let pair = known.get(at).copied().zip(known.get(at + 1).copied());
+                pair.filter(|pair| *pair != (0, 0))
+            };
+            let known = Known {
+                program: pair(0).map(|(device, inode)| FileId { device, inode }),
+                image: pair(2).map(|(code, stack)| Image { code, stack }),
+                parent: known.get(4).and_then(|pid| u32::try_from(*pid).ok()).filter(|pid| *pid != 0),
+            };
+            mend_by_watchdog(pid, known)
         }
         Command::Plan(args) => plan(&args),
         Command::Doctor(args) => doctor(&args),
@@ -56,8 +65,8 @@ fn run_other(command: Command) -> Result<(), Failure> {
 }
 
 /// The watchdog's own standard error leads nowhere, so the kernel's log hears of a failure, too.
-fn mend_by_watchdog(pid: u32, program: Option<mend::heirs::FileId>) -> Result<(), Failure> {
-    mend::mend(pid, program).map(drop).map_err(|error| {
+fn mend_by_watchdog(pid: u32, known: Known) -> Result<(), Failure> {
+    mend::mend(pid, known).map(drop).map_err(|error| {
         if let Ok(mut log) = std::fs::File::options().write(true).open("/dev/kmsg") {
             // Nobody else could be told.
             let _ = writeln!(log, "tithe: {error}");

@@ -21,7 +21,7 @@ use crate::inspect::maps::{self, Backing, Mapping};
 use crate::inspect::semaphores_of;
 use crate::prober::{AttachGroup, Kernel, KernelError, KernelOptions, LinkKind, Site};
 use crate::target_file::TargetFile;
-use heirs::FileId;
+use heirs::Known;
 use profiler_core::class::{ClassId, Tier};
 use std::fs::File;
 use std::io;
@@ -105,18 +105,18 @@ impl Taken {
 }
 
 /// Removes breakpoints without an owner from a process and from those that it forked; returns at how many places that was
-/// done. `program`: what the process ran when it was attached to, for it may be gone or run another one by now.
+/// done. `known`: what was known of the process when it was attached to.
 ///
 /// # Errors
 /// [`MendError`], the first one. What can be mended is mended all the same.
-pub fn mend(pid: u32, program: Option<FileId>) -> Result<usize, MendError> {
-    let programs: Vec<FileId> = program.into_iter().chain(heirs::program(pid)).collect();
+pub fn mend(pid: u32, known: Known) -> Result<usize, MendError> {
+    let target = heirs::Target::new(pid, known);
     let mut kernel = None;
     let mut result = mend_one(pid, &mut kernel);
     // Whoever is not mended yet may fork meanwhile.
     for _ in 0..PASSES {
         let mut found = 0;
-        for heir in heirs::heirs(pid, &programs) {
+        for heir in target.heirs() {
             match (mend_one(heir, &mut kernel), &mut result) {
                 (Ok(places), Ok(all)) => {
                     *all += places;

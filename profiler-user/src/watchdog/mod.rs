@@ -22,6 +22,7 @@
 //! thread, which withholds it when the event loop hangs.
 
 use crate::governor::EXPEDITE_SWITCH;
+use crate::mend::heirs::Known;
 use crate::target::pidfd_open;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -55,6 +56,9 @@ pub enum WatchdogError {
     },
 }
 
+/// Numbers that are known of the target.
+const KNOWN: usize = 5;
+
 /// The page that agent and watchdog share.
 #[derive(Debug)]
 struct Page {
@@ -62,9 +66,9 @@ struct Page {
     armed: AtomicU32,
     /// Process that things are attached to; 0: nobody said.
     target: AtomicU32,
-    /// Device and inode of the program that it runs; both 0: not known.
-    device: AtomicU64,
-    inode: AtomicU64,
+    /// What is known of it, as the program that mends wants it: device and inode of the program that it runs, begin of its code
+    /// and of its stack, its parent; 0: not known.
+    known: [AtomicU64; KNOWN],
     /// The agent has shortened the machine's grace periods.
     expedited: AtomicU32,
     /// Set by the watchdog when it is ready: `READY`, with `LOCKED` and `REALTIME` as far as they were granted.
@@ -143,9 +147,12 @@ impl Heartbeat {
     /// Says in which process things will be attached. Should the agent be killed while armed, the text of that process
     /// and of those that it forked is looked at and mended (see [`crate::mend`]).
     pub fn watch(&self, pid: u32) {
-        if let Some(program) = crate::mend::heirs::program(pid) {
-            self.shared.page().device.store(program.device, Ordering::Release);
-            self.shared.page().inode.store(program.inode, Ordering::Release);
+        let known = Known::of(pid);
+        let (device, inode) = known.program.map_or((0, 0), |program| (program.device, program.inode));
+        let (code, stack) = known.image.map_or((0, 0), |image| (image.code, image.stack));
+        let numbers = [device, inode, code, stack, known.parent.map_or(0, u64::from)];
+        for (place, number) in self.shared.page().known.iter().zip(numbers) {
+            place.store(number, Ordering::Release);
         }
         self.shared.page().target.store(pid, Ordering::Release);
     }
@@ -362,8 +369,8 @@ fn mend(page: &Page) -> ! {
             libc::_exit(0);
         }
         let pid = Decimal::of(u64::from(pid));
-        let (device, inode) = (page.device.load(Ordering::Acquire), page.inode.load(Ordering::Acquire));
-        let (device, inode) = (Decimal::of(device), Decimal::of(inode));
+        let known = page.known.each_ref().map(|number| Decimal::of(number.load(Ordering::Acquire)));
+        let [device, inode, code, stack, parent] = &known;
         let normal = libc::sched_param { sched_priority: 0 };
         libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const normal);
         libc::setpriority(libc::PRIO_PROCESS, 0, 0);
@@ -376,6 +383,9 @@ fn mend(page: &Page) -> ! {
             pid.as_ptr(),
             device.as_ptr(),
             inode.as_ptr(),
+            code.as_ptr(),
+            stack.as_ptr(),
+            parent.as_ptr(),
             std::ptr::null(),
         ];
         let environment = [std::ptr::null()];
