@@ -22,12 +22,13 @@ mod tests;
 pub use classes::ClassIndex;
 pub use worker::{Job, Worker};
 
+use crate::target_file::TargetFile;
 use crate::unwind::{Frame, ModuleFile, ModuleId, ModuleInfo, ModuleKind, Modules};
 use blazesym::MaybeDefault;
 use blazesym::symbolize::source::{Elf, Kernel, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer as Blazesym};
 use copies::{BUDGET_BYTES, Copies, Held, Reader};
-use elf_copy::{ElfCopy, What};
+use elf_copy::{ElfCopy, Plan, What};
 use object::{Object, ObjectSymbol};
 use perf_map::PerfMaps;
 use profiler_core::recording::FrameRow;
@@ -38,8 +39,6 @@ use std::rc::Rc;
 /// Distinct addresses kept; at about 150 bytes each, 20 MiB. Then all are forgotten, which costs a look-up
 /// each to have again.
 const MAX_CACHED: usize = 1 << 17;
-/// DWARF of a module is left alone beyond this size: reading it would take the agent past its memory.
-const MAX_DEBUG_BYTES: u64 = 384 << 20;
 
 /// How much is looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -224,45 +223,62 @@ impl Symbolizer {
     fn copy(&mut self, module: &ModuleInfo, file: &ModuleFile) -> Result<Copies, String> {
         let elf = module.elf()?;
         let open = file.open()?;
-        let plain = ElfCopy::of(&open, What::Symbols)?;
-        let debug_file = || {
+        let plain = self.copy_within(Plan::of(&open, What::Symbols)?, 0, "symbols")?;
+        let lines = self.detail == Detail::Lines;
+        let separate = if lines && elf.debug_bytes > 0 || !lines && elf.has_symtab {
+            None
+        } else {
             elf.debug.find(file.path(), file.root(), |candidate| {
                 let found = crate::unwind::ElfInfo::read(&candidate).ok()?;
-                (found.debug.build_id == elf.debug.build_id).then_some((candidate, found.debug_bytes))
+                (found.debug.build_id == elf.debug.build_id).then_some(candidate)
             })
         };
-        let lines = self.detail == Detail::Lines;
-        // Before the largest copies are made, so that the old ones and the new ones are not held together.
-        self.copies.make_room(plain.bytes().saturating_add(if lines { elf.debug_bytes } else { 0 }));
-        let debug = if lines && elf.debug_bytes > 0 {
-            self.what_fits(&module.name, elf.debug_bytes).map(|what| ElfCopy::of(&open, what))
-        } else if lines || !elf.has_symtab {
-            debug_file().map(|(candidate, bytes)| {
-                let what = if lines { self.what_fits(&module.name, bytes) } else { None };
-                ElfCopy::of(&candidate, what.unwrap_or(What::Symbols))
-            })
-        } else {
-            None
+        let debug = match &separate {
+            Some(separate) => self.copy_debug(&module.name, separate, plain.bytes(), true),
+            None if lines && elf.debug_bytes > 0 => {
+                self.copy_debug(&module.name, &open, plain.bytes(), false)
+            }
+            None => None,
         };
-        let debug = debug.transpose().unwrap_or_else(|why| {
-            self.notes.push(format!("no source lines for '{}': {why}", module.name));
-            None
-        });
         let debug = debug.map(|copy| Reader::new(copy, reader(self.detail)));
         Ok(Copies { plain: Some(Reader::new(plain, reader(Detail::Names))), debug })
     }
 
-    /// DWARF of `bytes`, if it may be read; tells if not.
-    fn what_fits(&mut self, module: &str, bytes: u64) -> Option<What> {
-        if bytes <= MAX_DEBUG_BYTES {
-            return Some(What::Dwarf(MAX_DEBUG_BYTES));
+    /// Copies the DWARF of a file for lines, or its symbols, beside a copy of `held` bytes. Where there is no room for DWARF the
+    /// user is told, and `or_symbols` are copied.
+    fn copy_debug(
+        &mut self,
+        module: &str,
+        file: &TargetFile,
+        held: u64,
+        or_symbols: bool,
+    ) -> Option<ElfCopy> {
+        let lines = self.detail == Detail::Lines;
+        let mut copy = |what, name| self.copy_within(Plan::of(file, what)?, held, name);
+        let found =
+            if lines { copy(What::Dwarf, "debug information") } else { copy(What::Symbols, "symbols") };
+        let why = match found {
+            Ok(copy) => return Some(copy),
+            Err(why) => why,
+        };
+        let symbols = (lines && or_symbols).then(|| copy(What::Symbols, "symbols").ok()).flatten();
+        self.notes.push(format!("no source lines for '{module}': {why}"));
+        symbols
+    }
+
+    /// Makes a copy that is held beside one of `held` bytes, after others have made room for both.
+    fn copy_within(&mut self, plan: Plan<'_>, held: u64, what: &str) -> Result<ElfCopy, String> {
+        let (bytes, room) = (plan.bytes(), self.copies.room_beside(held));
+        if bytes > room {
+            return Err(format!(
+                "its {what} would take {} MiB of the agent's memory, and {} MiB are left of the {} MiB for symbols",
+                bytes.div_ceil(1 << 20),
+                room >> 20,
+                self.copies.room_beside(0) >> 20
+            ));
         }
-        self.notes.push(format!(
-            "no source lines for '{module}': its debug information has {} MiB, more than the {} MiB that the agent reads",
-            bytes >> 20,
-            MAX_DEBUG_BYTES >> 20
-        ));
-        None
+        self.copies.make_room(held.saturating_add(bytes));
+        plan.copy()
     }
 }
 

@@ -11,8 +11,10 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// All copies together, bytes, as much as the unwinder's tables; a larger one is held alone.
+/// All copies together, bytes, as much as the unwinder's tables. What is larger is not copied at all.
 pub(super) const BUDGET_BYTES: u64 = 96 << 20;
+/// Modules with copies at once: each has one or two descriptors.
+const MAX_MODULES: usize = 128;
 /// A module whose copy had to go so often is left alone: copying would be all that the agent does.
 const MAX_MADE: u32 = 64;
 
@@ -58,6 +60,12 @@ struct Entry {
     made: u32,
 }
 
+impl Entry {
+    fn has_copies(&self) -> bool {
+        self.copies.as_ref().is_some_and(|copies| copies.bytes() > 0)
+    }
+}
+
 /// The copies of all modules.
 pub(super) struct Held {
     entries: HashMap<ModuleId, Entry>,
@@ -83,14 +91,20 @@ impl Held {
         self.entries.get(&id).is_some_and(|entry| entry.made >= MAX_MADE)
     }
 
+    /// What is left of the budget beside a copy of `bytes`.
+    pub(super) fn room_beside(&self, bytes: u64) -> u64 {
+        self.budget.saturating_sub(bytes)
+    }
+
     /// Gives copies up, least recently used first, until `more` bytes fit into the budget, or none is left.
     pub(super) fn make_room(&mut self, more: u64) {
         let mut held: u64 = self.bytes();
-        while held.saturating_add(more) > self.budget {
-            let with_bytes =
-                self.entries.values_mut().filter(|e| e.copies.as_ref().is_some_and(|c| c.bytes() > 0));
-            let Some(oldest) = with_bytes.min_by_key(|entry| entry.used) else { return };
+        let mut modules = self.entries.values().filter(|e| e.has_copies()).count();
+        while held.saturating_add(more) > self.budget || modules >= MAX_MODULES {
+            let with_copies = self.entries.values_mut().filter(|e| e.has_copies());
+            let Some(oldest) = with_copies.min_by_key(|entry| entry.used) else { return };
             held -= oldest.copies.take().map_or(0, |copies| copies.bytes());
+            modules -= 1;
         }
     }
 

@@ -22,21 +22,19 @@ use std::path::PathBuf;
 
 /// Symbol tables and the names in them.
 const SYMBOLS: [&str; 4] = [".symtab", ".strtab", ".dynsym", ".dynstr"];
-/// What lines and inlined calls come from.
-const DWARF: [&str; 13] = [
+/// What lines and inlined calls come from. Not where variables are (`.debug_loc`, `.debug_loclists`) and what their types are
+/// (`.debug_types`): nothing here asks for that.
+const DWARF: [&str; 10] = [
     ".debug_abbrev",
     ".debug_addr",
     ".debug_aranges",
     ".debug_info",
     ".debug_line",
     ".debug_line_str",
-    ".debug_loc",
-    ".debug_loclists",
     ".debug_ranges",
     ".debug_rnglists",
     ".debug_str",
     ".debug_str_offsets",
-    ".debug_types",
 ];
 /// Largest symbol table, and largest table of names, copied: as large as the inspector reads.
 const MAX_SYMBOL_BYTES: u64 = 256 << 20;
@@ -46,14 +44,37 @@ const CHUNK: usize = 1 << 20;
 const HEADER: u64 = 64;
 /// Bytes of a symbol: its value is at 8, its size at 16.
 const SYMBOL: usize = 24;
+/// What headers, names of sections and padding take of a copy at most, bytes.
+const FRAME_BYTES: u64 = 4096;
 
 /// What is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
     /// Symbol tables.
     Symbols,
-    /// These, and DWARF of up to so many bytes, unpacked.
-    Dwarf(u64),
+    /// These, and DWARF.
+    Dwarf,
+}
+
+/// A section that is to be copied.
+#[derive(Debug)]
+struct Wanted {
+    name: &'static str,
+    kind: u32,
+    offset: u64,
+    /// In the file, bytes.
+    size: u64,
+    packed: bool,
+    /// In the copy, bytes. A packed section says it of itself; it gets no more.
+    room: u64,
+}
+
+/// A copy that has not been made: how large it will be is known before.
+#[derive(Debug)]
+pub(super) struct Plan<'f> {
+    file: &'f TargetFile,
+    header: Vec<u8>,
+    wanted: Vec<Wanted>,
 }
 
 /// The copy. It is gone when this is dropped.
@@ -73,63 +94,83 @@ struct Copied {
     size: u64,
 }
 
-impl ElfCopy {
-    /// Copies from a file.
+impl<'f> Plan<'f> {
+    /// What there is to copy from a file.
     ///
     /// # Errors
     /// It is not an ELF file, or more is in it than is read; in words.
-    pub(super) fn of(file: &TargetFile, what: What) -> Result<Self, String> {
+    pub(super) fn of(file: &'f TargetFile, what: What) -> Result<Self, String> {
         let e = |error: object::read::Error| error.to_string();
         let headers = Headers::of(file);
         let header = FileHeader64::<LittleEndian>::parse(&headers).map_err(e)?;
         let endian = header.endian().map_err(e)?;
         let sections = header.sections(endian, &headers).map_err(e)?;
-        let mut out = Writer::new().map_err(|e| e.to_string())?;
-        let mut room = match what {
-            What::Symbols => 0,
-            What::Dwarf(bytes) => bytes,
-        };
+        let mut wanted: Vec<Wanted> = Vec::new();
         // What the sections of one file have together: several that lie over each other are one's room.
         let mut left = file.most();
         for section in sections.iter() {
             let found = sections.section_name(endian, section).unwrap_or(b"");
-            let dwarf = DWARF.iter().filter(|_| what != What::Symbols);
+            let dwarf = DWARF.iter().filter(|_| what == What::Dwarf);
             let Some(name) = SYMBOLS.iter().chain(dwarf).find(|name| name.as_bytes() == found) else {
                 continue;
             };
             let kind = section.sh_type(endian);
-            if kind == SHT_NOBITS || out.sections.iter().any(|s| s.name == *name) {
+            if kind == SHT_NOBITS || wanted.iter().any(|s| s.name == *name) {
                 continue;
             }
             let (offset, size) = (section.sh_offset(endian), section.sh_size(endian));
-            let dwarf = DWARF.contains(name);
-            let most = if dwarf { room } else { MAX_SYMBOL_BYTES };
-            let most = most.min(left);
+            let most = if SYMBOLS.contains(name) { left.min(MAX_SYMBOL_BYTES) } else { left };
             if size > most || offset.checked_add(size).is_none_or(|end| end > file.len()) {
                 return Err(format!("its section {name} of {size} bytes is more than is read of this file"));
             }
             left -= size;
-            let mut source = Source { file, at: offset, left: size };
+            let packed = section.sh_flags(endian) & SHF_COMPRESSED == SHF_COMPRESSED;
+            let room = if packed {
+                let head = section.compression(endian, &headers).map_err(e)?;
+                head.map_or(0, |(head, ..)| head.ch_size(endian))
+            } else {
+                size
+            };
+            wanted.push(Wanted { name, kind: kind.0, offset, size, packed, room });
+        }
+        Ok(Self { file, header: pod::bytes_of(header).to_vec(), wanted })
+    }
+
+    /// What the copy takes at most, bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.wanted.iter().fold(FRAME_BYTES, |sum, section| sum.saturating_add(section.room))
+    }
+
+    /// Makes the copy.
+    ///
+    /// # Errors
+    /// The file cannot be read, or a packed section has more in it than it says; in words.
+    pub(super) fn copy(self) -> Result<ElfCopy, String> {
+        let mut out = Writer::new().map_err(|e| e.to_string())?;
+        for section in self.wanted {
+            let name = section.name;
+            let mut source = Source { file: self.file, at: section.offset, left: section.size };
             let start = out.begin().map_err(|e| e.to_string())?;
-            let copied = if section.sh_flags(endian) & SHF_COMPRESSED == SHF_COMPRESSED {
-                unpack(source, &mut out, if dwarf { room } else { 0 })
-            } else if matches!(kind, SHT_SYMTAB | SHT_DYNSYM) {
+            let copied = if section.packed {
+                unpack(source, &mut out, section.room)
+            } else if [SHT_SYMTAB.0, SHT_DYNSYM.0].contains(&section.kind) {
                 symbols(source, &mut out)
             } else {
                 io::copy(&mut source, &mut out)
             };
             let size = copied.map_err(|e| format!("its section {name} cannot be read: {e}"))?;
-            room = room.saturating_sub(if dwarf { size } else { 0 });
-            let link = match *name {
+            let link = match name {
                 ".symtab" => ".strtab",
                 ".dynsym" => ".dynstr",
                 _ => "",
             };
-            out.sections.push(Copied { name, kind: kind.0, link, offset: start, size });
+            out.sections.push(Copied { name, kind: section.kind, link, offset: start, size });
         }
-        out.finish(pod::bytes_of(header)).map_err(|e| e.to_string())
+        out.finish(&self.header).map_err(|e| e.to_string())
     }
+}
 
+impl ElfCopy {
     /// What it takes, bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
@@ -161,7 +202,7 @@ impl Read for Source<'_> {
     }
 }
 
-/// Unpacks a section; what it says of its size binds nothing, `most` does.
+/// Unpacks a section, up to `most` bytes.
 fn unpack(mut source: Source<'_>, out: &mut Writer, most: u64) -> io::Result<u64> {
     let mut head = [0; size_of::<CompressionHeader64<LittleEndian>>()];
     source.read_exact(&mut head)?;
@@ -176,7 +217,7 @@ fn unpack(mut source: Source<'_>, out: &mut Writer, most: u64) -> io::Result<u64
     };
     let copied = io::copy(&mut packed.take(most.saturating_add(1)), out)?;
     if copied > most {
-        return Err(io::Error::other(format!("unpacked it has more than the {most} bytes that are read")));
+        return Err(io::Error::other(format!("unpacked it has more than the {most} bytes that it tells of")));
     }
     Ok(copied)
 }

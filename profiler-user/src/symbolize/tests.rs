@@ -227,7 +227,7 @@ fn packed_sections_are_unpacked_within_a_bound() {
     use std::os::unix::fs::FileExt;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("packed");
-    // 64 MiB of zeros in 64 KiB; the header says that they are 100 bytes.
+    // 64 MiB of zeros in 64 KiB; the header says what they are, or that they are 100 bytes.
     for zlib in [true, false] {
         let packed = if zlib {
             let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
@@ -244,10 +244,16 @@ fn packed_sections_are_unpacked_within_a_bound() {
         file.write_all_at(&[if zlib { 1 } else { 2 }, 0, 0, 0], 16 << 10).unwrap();
         file.write_all_at(&100_u64.to_le_bytes(), (16 << 10) + 8).unwrap();
         file.write_all_at(&packed, (16 << 10) + 24).unwrap();
-        let file = TargetFile::named_by_user(&path).unwrap();
-        let error = ElfCopy::of(&file, What::Dwarf(32 << 20)).unwrap_err();
-        assert!(error.contains("more than the 33554432 bytes"), "{error}");
-        let copy = ElfCopy::of(&file, What::Dwarf(64 << 20)).unwrap();
+        let plan = |file| Plan::of(file, What::Dwarf).unwrap();
+        let small = TargetFile::named_by_user(&path).unwrap();
+        assert!((100..8 << 10).contains(&plan(&small).bytes()));
+        let error = plan(&small).copy().unwrap_err();
+        assert!(error.contains("more than the 100 bytes"), "{error}");
+        file.write_all_at(&(64_u64 << 20).to_le_bytes(), (16 << 10) + 8).unwrap();
+        let honest = TargetFile::named_by_user(&path).unwrap();
+        assert!((64 << 20..65 << 20).contains(&plan(&honest).bytes()));
+        let copy = plan(&honest).copy().unwrap();
+        assert!(copy.bytes() <= plan(&honest).bytes());
         let bytes = std::fs::read(copy.path()).unwrap();
         assert!((64 << 20..65 << 20).contains(&bytes.len()));
         assert!(!bytes.windows(14).any(|w| w == b".gnu_debuglink"), "links to other files are not copied");
@@ -255,7 +261,7 @@ fn packed_sections_are_unpacked_within_a_bound() {
     // A sparse table of symbols.
     let claims = [Claim(".symtab", 2, 8 << 10, 8 << 30, 2), Claim(".strtab", 3, 8 << 10, 16, 0)];
     elf_that_claims(&path, 16 << 30, 0, &claims);
-    let error = ElfCopy::of(&TargetFile::named_by_user(&path).unwrap(), What::Symbols).unwrap_err();
+    let error = Plan::of(&TargetFile::named_by_user(&path).unwrap(), What::Symbols).unwrap_err();
     assert!(error.contains(".symtab of 8589934592 bytes"), "{error}");
 }
 
@@ -269,7 +275,7 @@ fn copies_of_many_modules_stay_within_the_budget() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("hostile");
     let table = |name, kind, size: u64, link| Claim(name, kind, 8 << 10, size, link);
-    let copy = || ElfCopy::of(&TargetFile::named_by_user(&path).unwrap(), What::Symbols);
+    let copy = || Plan::of(&TargetFile::named_by_user(&path).unwrap(), What::Symbols)?.copy();
     // Four tables over one hole have the room of one.
     let tables = [(".symtab", 2, 2), (".strtab", 3, 0), (".dynsym", 11, 4), (".dynstr", 3, 0)];
     elf_that_claims(&path, 1 << 30, 0, &tables.map(|(name, kind, link)| table(name, kind, 16 << 20, link)));
@@ -288,7 +294,7 @@ fn copies_of_many_modules_stay_within_the_budget() {
     assert_eq!(held.bytes(), 0);
 }
 
-/// No two copies fit: each look-up of the other module drops the first one's copy, and its path is used again.
+/// No two modules fit: each look-up of the other one drops the first one's copies, and their paths are used again.
 #[test]
 fn copies_that_had_to_go_come_back() {
     let (mut unwinder, frame) = own(outer_function());
@@ -297,14 +303,39 @@ fn copies_that_had_to_go_come_back() {
         let mut roomy = Symbolizer::new(unwinder.modules().clone(), detail);
         let expected = [roomy.rows(1, &[frame]), roomy.rows(1, &[libc])];
         assert!(expected[1][0].function.ends_with("getpid"), "{:?}", expected[1]);
+        let budget = roomy.copies.bytes() - 1;
         let mut tight = Symbolizer::new(unwinder.modules().clone(), detail);
-        tight.copies = Held::new(1);
+        tight.copies = Held::new(budget);
         for _ in 0..2 {
             assert_eq!([tight.rows(1, &[frame]), tight.rows(1, &[libc])], expected);
+            assert!((1..=budget).contains(&tight.copies.bytes()), "{} of {budget}", tight.copies.bytes());
             tight.cache.clear();
         }
         assert!(tight.take_notes().is_empty());
     }
+}
+
+/// What does not fit by itself is not copied: the lines go first, then the names; the user is told.
+#[test]
+fn a_copy_that_is_larger_than_the_budget_is_not_made() {
+    let (unwinder, frame) = own(outer_function());
+    let rows = |budget: u64| {
+        let mut symbolizer = Symbolizer::new(unwinder.modules().clone(), Detail::Lines);
+        symbolizer.copies = Held::new(budget);
+        let rows = symbolizer.rows(1, &[frame]);
+        assert!(symbolizer.copies.bytes() <= budget, "{} of {budget}", symbolizer.copies.bytes());
+        (rows, symbolizer.take_notes(), symbolizer.copies.bytes())
+    };
+    let (full, notes, all) = rows(BUDGET_BYTES);
+    assert!(full[0].line > 0 && notes.is_empty(), "{full:?} {notes:?}");
+    let (names, notes, plain) = rows(all - 1);
+    assert!(plain > 0 && names[0].line == 0, "{names:?}");
+    assert_eq!(names.last().map(|row| &row.function), full.last().map(|row| &row.function));
+    assert!(notes[0].starts_with("no source lines for '") && notes.len() == 1, "{notes:?}");
+    assert!(notes[0].contains("its debug information would take"), "{notes:?}");
+    let (nameless, notes, none) = rows(plain - 1);
+    assert!(none == 0 && nameless[0].function.contains("+0x"), "{nameless:?}");
+    assert!(notes[0].contains("its symbols would take") && notes.len() == 1, "{notes:?}");
 }
 
 #[test]
