@@ -4,6 +4,7 @@
 
 /* Rounds of `burn` in a microsecond; set before anything burns. */
 extern uint64_t rounds_per_us;
+void calibrate_burn(void);
 
 /* Arithmetic only: reading a clock in the loop would be a system call, and samples pile up where a system call
  * enables interrupts again. */

@@ -72,20 +72,6 @@ TRACED uint64_t sleep_uneven_us(uint64_t us) {
     return length;
 }
 
-uint64_t rounds_per_us;
-
-/* The fastest of five runs: an interrupted run reads too slow. */
-static void calibrate_burn(void) {
-    uint64_t best = UINT64_MAX;
-    for (int i = 0; i < 5; i++) {
-        uint64_t start = cpu_ns();
-        burn(1000000);
-        uint64_t ns = cpu_ns() - start;
-        best = ns < best ? ns : best;
-    }
-    rounds_per_us = 1000000000u / (best ? best : 1);
-}
-
 /* Keeps the CPU busy for about `us` microseconds: always the same work, however slow the CPU is just now. */
 TRACED uint64_t spin_us(uint64_t us) {
     COUNT_CALL(COUNT_SPIN);

@@ -2,7 +2,7 @@
 
 use profiler_core::class::{RecordKind, SiteClass, Source, Tier};
 use profiler_core::estimate::Estimate;
-use profiler_core::recording::{ChangeKind, Charge, ForksHeld, PrivateMemory, SlowestAnswer};
+use profiler_core::recording::{ChangeKind, Charge, SlowestAnswer};
 use profiler_core::report::{LogEntry, Receipt, Report, Row};
 use profiler_core::units::OverheadBudget;
 use std::collections::BTreeMap;
@@ -119,21 +119,8 @@ pub(super) fn report() -> Report {
             agent_cpu: 0.006,
             agent_rss_bytes: 41 << 20,
             kernel_memory_bytes: 12 << 20,
-            private_memory: Some(PrivateMemory {
-            pages: 37,
-            bytes: 164_000,
-            headroom_bytes: 48 << 20,
-            headroom_path: "/sys/fs/cgroup/web".into(),
-            refused: 2,
-        }),
-        forks_held: Some(ForksHeld {
-            mappers: 1_500,
-            module: "/lib/libc.so.6".into(),
-            registrations: 270,
-            held_ns: 81_000_000,
-            longest_ns: 900_000,
-            refused: 1,
-        }),
+            private_memory: meta.private_memory.clone(),
+            forks_held: meta.forks_held.clone(),
             tier: Tier::A,
             prices: "calibrated".into(),
             not_observed: meta.not_observed.clone(),

@@ -1,9 +1,10 @@
 //! Programs that answer questions, one a line: interpreters, exceptions, panics, fibers. The same question must get
 //! the same answer from every instance; some questions check themselves and say `wrong ...`.
 
-use crate::load::{Client, Load};
+use super::loaded::{Loaded, Subject};
+use crate::load::Client;
 use crate::place::{Place, first_line};
-use crate::process::{Talker, family_cpu_s};
+use crate::process::{Process, Talker};
 use crate::program::{Instance, Mode, Program, Work};
 use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
@@ -183,8 +184,7 @@ impl Program for Answers {
         let mut talker = Talker::start(&mut (self.command)(place), folder)?;
         let ready = talker.line()?;
         ensure!(ready == "ready", "the program said \"{ready}\" instead of ready");
-        let client = Asking { talker, answers: BTreeMap::new() };
-        Ok(Box::new(Asked { load: Load::new(client), cpu_s: 0.0 }))
+        Ok(Loaded::boxed(Asking { talker, answers: BTreeMap::new() }))
     }
 }
 
@@ -206,32 +206,21 @@ impl Client for Asking {
     }
 }
 
-struct Asked {
-    load: Load<Asking>,
-    /// CPU time before the run.
-    cpu_s: f64,
-}
-
-impl Instance for Asked {
-    fn begin(&mut self, _: f64) -> Result<u32> {
-        let client = self.load.client()?;
-        client.answers.clear();
-        client.talker.process().ensure_alive()?;
-        let pid = client.talker.process().pid();
-        self.cpu_s = family_cpu_s(pid);
-        self.load.begin()?;
-        Ok(pid)
+impl Subject for Asking {
+    fn process(&mut self) -> &mut Process {
+        self.talker.process()
     }
 
-    fn end(&mut self) -> Result<Work> {
-        let (steps, seconds) = self.load.end()?;
-        let client = self.load.client()?;
-        client.talker.process().ensure_alive()?;
-        let cpu_s = family_cpu_s(client.talker.process().pid()) - self.cpu_s;
-        Ok(Work { answers: client.answers.clone(), ..Work::of("questions", steps as f64, seconds, cpu_s) })
+    fn begin(&mut self) -> Result<()> {
+        self.answers.clear();
+        Ok(())
     }
 
-    fn finish(self: Box<Self>) -> Result<()> {
-        self.load.finish()?.talker.finish()
+    fn end(&mut self, steps: u64, seconds: f64, cpu_s: f64) -> Result<Work> {
+        Ok(Work { answers: self.answers.clone(), ..Work::of("questions", steps as f64, seconds, cpu_s) })
+    }
+
+    fn finish(self) -> Result<()> {
+        self.talker.finish()
     }
 }

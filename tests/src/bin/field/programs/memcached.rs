@@ -1,10 +1,11 @@
 //! memcached: values set and read back over its text protocol. Each value is checked, and the server's own counts of
 //! sets and hits must be those of the client.
 
+use super::loaded::{Loaded, Subject};
 use super::wire::Wire;
-use crate::load::{Client, Load, mixed};
+use crate::load::{Client, mixed};
 use crate::place::{Place, first_line};
-use crate::process::{ANSWER_LIMIT, Process, family_cpu_s};
+use crate::process::{ANSWER_LIMIT, Process};
 use crate::program::{Instance, Mode, Program, Work};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -50,18 +51,12 @@ impl Program for Memcached {
         command.args(["-u", "root", "-t", "2", "-m", "64", "-s"]).arg(folder.join("s"));
         let mut server = Process::start(&mut command, folder)?;
         let wire = Wire::to_socket(&folder.join("s"), || server.ensure_alive())?;
-        Ok(Box::new(Running { server, cpu_s: 0.0, load: Load::new(Values { wire }) }))
+        Ok(Loaded::boxed(Values { server, wire }))
     }
 }
 
-struct Running {
-    server: Process,
-    /// CPU time before the run.
-    cpu_s: f64,
-    load: Load<Values>,
-}
-
 struct Values {
+    server: Process,
     wire: Wire,
 }
 
@@ -116,21 +111,19 @@ impl Client for Values {
     }
 }
 
-impl Instance for Running {
-    fn begin(&mut self, _: f64) -> Result<u32> {
-        self.server.ensure_alive()?;
-        let answer = self.load.client()?.ask("stats reset\r\n")?;
-        ensure!(answer == "RESET", "stats reset was answered {answer}");
-        self.cpu_s = family_cpu_s(self.server.pid());
-        self.load.begin()?;
-        Ok(self.server.pid())
+impl Subject for Values {
+    fn process(&mut self) -> &mut Process {
+        &mut self.server
     }
 
-    fn end(&mut self) -> Result<Work> {
-        let (steps, seconds) = self.load.end()?;
-        let cpu_s = family_cpu_s(self.server.pid()) - self.cpu_s;
-        self.server.ensure_alive()?;
-        let statistics = self.load.client()?.statistics()?;
+    fn begin(&mut self) -> Result<()> {
+        let answer = self.ask("stats reset\r\n")?;
+        ensure!(answer == "RESET", "stats reset was answered {answer}");
+        Ok(())
+    }
+
+    fn end(&mut self, steps: u64, seconds: f64, cpu_s: f64) -> Result<Work> {
+        let statistics = self.statistics()?;
         for counter in ["cmd_set", "cmd_get", "get_hits"] {
             let counted = statistics.get(counter).and_then(Value::as_f64);
             ensure!(
@@ -143,8 +136,8 @@ impl Instance for Running {
         Ok(Work { statistics: Value::Object(statistics), ..work })
     }
 
-    fn finish(mut self: Box<Self>) -> Result<()> {
-        self.load.finish()?;
+    fn finish(mut self) -> Result<()> {
+        drop(self.wire);
         self.server.signal(libc::SIGTERM);
         self.server.wait_success(ANSWER_LIMIT)
     }

@@ -2,6 +2,7 @@
 
 mod answers;
 mod http;
+mod loaded;
 mod memcached;
 mod openssl;
 mod postgresql;

@@ -1,10 +1,11 @@
 //! Redis: strings, counters, lists, hashes and sorted sets through a pipeline. Each reply is checked; at the end the
 //! server's own count of each command must be that of the client.
 
+use super::loaded::{Loaded, Subject};
 use super::wire::Wire;
-use crate::load::{Client, Load, mixed};
+use crate::load::{Client, mixed};
 use crate::place::{Place, first_line};
-use crate::process::{ANSWER_LIMIT, Process, family_cpu_s};
+use crate::process::{ANSWER_LIMIT, Process};
 use crate::program::{Instance, Mode, Program, Work};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -46,19 +47,12 @@ impl Program for Redis {
         command.args(["--save", "", "--appendonly", "no", "--daemonize", "no"]);
         let mut server = Process::start(&mut command, folder)?;
         let wire = Wire::to_socket(&folder.join("s"), || server.ensure_alive())?;
-        let client = Commands { wire, sent: BTreeMap::new(), counters: BTreeMap::new() };
-        Ok(Box::new(Running { server, cpu_s: 0.0, load: Load::new(client) }))
+        Ok(Loaded::boxed(Commands { server, wire, sent: BTreeMap::new(), counters: BTreeMap::new() }))
     }
 }
 
-struct Running {
-    server: Process,
-    /// CPU time before the run.
-    cpu_s: f64,
-    load: Load<Commands>,
-}
-
 struct Commands {
+    server: Process,
     wire: Wire,
     /// Commands of this run.
     sent: BTreeMap<&'static str, u64>,
@@ -142,26 +136,22 @@ impl Client for Commands {
     }
 }
 
-impl Instance for Running {
-    fn begin(&mut self, _: f64) -> Result<u32> {
-        self.server.ensure_alive()?;
-        let client = self.load.client()?;
-        client.sent.clear();
-        let reply = client.ask(&["CONFIG", "RESETSTAT"])?;
-        ensure!(reply == Reply::Text("OK".to_owned()), "CONFIG RESETSTAT gave {reply:?}");
-        self.cpu_s = family_cpu_s(self.server.pid());
-        self.load.begin()?;
-        Ok(self.server.pid())
+impl Subject for Commands {
+    fn process(&mut self) -> &mut Process {
+        &mut self.server
     }
 
-    fn end(&mut self) -> Result<Work> {
-        let (steps, seconds) = self.load.end()?;
-        let cpu_s = family_cpu_s(self.server.pid()) - self.cpu_s;
-        self.server.ensure_alive()?;
-        let client = self.load.client()?;
-        let Reply::Text(info) = client.ask(&["INFO", "commandstats"])? else { bail!("INFO gave no text") };
+    fn begin(&mut self) -> Result<()> {
+        self.sent.clear();
+        let reply = self.ask(&["CONFIG", "RESETSTAT"])?;
+        ensure!(reply == Reply::Text("OK".to_owned()), "CONFIG RESETSTAT gave {reply:?}");
+        Ok(())
+    }
+
+    fn end(&mut self, steps: u64, seconds: f64, cpu_s: f64) -> Result<Work> {
+        let Reply::Text(info) = self.ask(&["INFO", "commandstats"])? else { bail!("INFO gave no text") };
         let statistics = command_statistics(&info);
-        for (command, sent) in &client.sent {
+        for (command, sent) in &self.sent {
             let calls = statistics[command]["calls"].as_f64();
             ensure!(calls == Some(*sent as f64), "{sent} {command} were sent, and redis counts {calls:?}");
             let failed = statistics[command]["failed_calls"].as_f64();
@@ -171,8 +161,8 @@ impl Instance for Running {
         Ok(Work { statistics, ..work })
     }
 
-    fn finish(mut self: Box<Self>) -> Result<()> {
-        self.load.finish()?;
+    fn finish(mut self) -> Result<()> {
+        drop(self.wire);
         self.server.signal(libc::SIGTERM);
         self.server.wait_success(ANSWER_LIMIT)
     }

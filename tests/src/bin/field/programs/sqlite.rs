@@ -1,9 +1,10 @@
 //! SQLite's shell: SQL by its standard input. Each batch ends with sums that the client can reckon, and the file's
 //! integrity is checked at the end.
 
-use crate::load::{Client, Load, mixed};
+use super::loaded::{Loaded, Subject};
+use crate::load::{Client, mixed};
 use crate::place::{Place, first_line};
-use crate::process::{Talker, family_cpu_s};
+use crate::process::{Process, Talker};
 use crate::program::{Instance, Mode, Program, Work};
 use anyhow::{Result, ensure};
 use std::path::Path;
@@ -42,7 +43,7 @@ impl Program for Shell {
             "PRAGMA synchronous=off;\n\
              CREATE TABLE t(id INTEGER PRIMARY KEY, k INTEGER, v TEXT);\nCREATE INDEX i ON t(k);\n",
         )?;
-        Ok(Box::new(Queried { load: Load::new(client), cpu_s: 0.0 }))
+        Ok(Loaded::boxed(client))
     }
 }
 
@@ -88,32 +89,17 @@ impl Client for Sql {
     }
 }
 
-struct Queried {
-    load: Load<Sql>,
-    /// CPU time before the run.
-    cpu_s: f64,
-}
-
-impl Instance for Queried {
-    fn begin(&mut self, _: f64) -> Result<u32> {
-        let process = self.load.client()?.talker.process();
-        process.ensure_alive()?;
-        let pid = process.pid();
-        self.cpu_s = family_cpu_s(pid);
-        self.load.begin()?;
-        Ok(pid)
+impl Subject for Sql {
+    fn process(&mut self) -> &mut Process {
+        self.talker.process()
     }
 
-    fn end(&mut self) -> Result<Work> {
-        let (steps, seconds) = self.load.end()?;
-        let client = self.load.client()?;
-        client.talker.process().ensure_alive()?;
-        let cpu_s = family_cpu_s(client.talker.process().pid()) - self.cpu_s;
-        client.ask("PRAGMA integrity_check;\n", "ok")?;
+    fn end(&mut self, steps: u64, seconds: f64, cpu_s: f64) -> Result<Work> {
+        self.ask("PRAGMA integrity_check;\n", "ok")?;
         Ok(Work::of("rows", (steps * ROWS) as f64, seconds, cpu_s))
     }
 
-    fn finish(self: Box<Self>) -> Result<()> {
-        self.load.finish()?.talker.finish()
+    fn finish(self) -> Result<()> {
+        self.talker.finish()
     }
 }
