@@ -17,4 +17,15 @@ vector_less: /* vcmplt_oqps: xmm0 = xmm0 < xmm1 */
 	ret
 	.size vector_less, . - vector_less
 
+	.globl vector_busy
+	.type vector_busy, @function
+	.p2align 4
+vector_busy: /* xmm0 = xmm1 - xmm0 * xmm2, and a third of a millisecond of work: hot, and seldom called */
+	.byte 0xc4, 0xe2, 0xf1, 0x9d, 0xc2
+	mov $1000000, %eax
+0:	dec %eax
+	jnz 0b
+	ret
+	.size vector_busy, . - vector_busy
+
 	.section .note.GNU-stack, "", @progbits

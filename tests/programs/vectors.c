@@ -3,13 +3,15 @@
  *   cpu          ok able=1 if this CPU has FMA and AVX
  *   fnmadd N     N calls of vector_fnmadd, each result checked; ok right=N
  *   less N       N calls of vector_less, each result checked; ok right=N
- *   run MS       both in turns for that long; ok calls=C right=R */
+ *   run MS       both in turns for that long; ok calls=C right=R
+ *   busy MS      vector_busy for that long, each result checked; ok calls=C right=R */
 #include "protocol.h"
 
 #include <immintrin.h>
 #include <time.h>
 
 double vector_fnmadd(double a, double b, double c);
+double vector_busy(double a, double b, double c);
 __m128 vector_less(__m128 a, __m128 b);
 
 static uint64_t fnmadd(uint64_t n) {
@@ -59,10 +61,17 @@ static void command_run(int count, char **words) {
     reply("calls=%lu right=%lu", calls, right);
 }
 
+static void command_busy(int count, char **words) {
+    uint64_t end = now_ms() + number(count, words, 1, 1000), calls = 0, right = 0;
+    for (; now_ms() < end; calls++)
+        right += vector_busy((double)(calls & 1023), 7.0, 3.0) == 7.0 - (double)(calls & 1023) * 3.0;
+    reply("calls=%lu right=%lu", calls, right);
+}
+
 int main(void) {
     static const struct command commands[] = {
         {"cpu", 0, command_cpu},   {"fnmadd", 1, command_fnmadd}, {"less", 1, command_less},
-        {"run", 1, command_run},   {NULL, 0, NULL},
+        {"run", 1, command_run},   {"busy", 1, command_busy},     {NULL, 0, NULL},
     };
     serve(commands);
 }

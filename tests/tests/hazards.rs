@@ -295,6 +295,28 @@ fn vector_functions_survive_the_default_run() {
     assert!(rows.iter().any(|row| row.name == "vector_fnmadd"), "{}", finished.messages);
 }
 
+/// Nothing named, nothing allowed: the default run finds the function by itself and traces it. It is called some thousand
+/// times a second, so that this fits into the budget. An agent that probes its first instruction ends the target.
+#[test]
+fn a_default_run_that_traces_a_vector_function_leaves_it_right() {
+    let test = "a_default_run_that_traces_a_vector_function_leaves_it_right";
+    let Some(folder) = start(test) else { return };
+    let mut target = Target::start("vectors");
+    if target.command("cpu").number("able") == 0 {
+        skip(test, "this CPU lacks FMA or AVX");
+        return;
+    }
+    target.send("busy 12000");
+    let agent = Agent::start_plain(target.pid(), folder.path(), &[]);
+    std::thread::sleep(Duration::from_secs(8));
+    let finished = agent.stop();
+    let reply = target.receive("busy");
+    assert!(reply.number("calls") > 1_000 && reply.number("right") == reply.number("calls"), "{reply:?}");
+    assert!(target.is_alive(), "the target died; {}", finished.messages);
+    target.assert_text_original();
+    assert!(finished.hits("vector_busy") > 0, "it was not traced: {}", finished.messages);
+}
+
 #[test]
 fn a_library_comes_and_goes() {
     let Some(folder) = start("a_library_comes_and_goes") else { return };
