@@ -125,7 +125,9 @@ impl Unwinder {
 
     /// Forgets a process.
     pub fn forget(&mut self, pid: u32) {
-        self.spaces.remove(&pid);
+        if let Some(space) = self.spaces.remove(&pid) {
+            self.modules.return_tables(space.booked());
+        }
     }
 
     /// Reads the mappings of `pid` now and keeps its executable files open, so that stacks can be unwound and
@@ -177,7 +179,7 @@ impl Unwinder {
         if !self.spaces.contains_key(&pid) && self.spaces.len() >= MAX_SPACES {
             let oldest = self.spaces.iter().min_by_key(|(_, s)| s.last_used).map(|(pid, _)| *pid);
             if let Some(oldest) = oldest {
-                self.spaces.remove(&oldest);
+                self.forget(oldest);
             }
         }
         let space = self.spaces.entry(pid).or_insert_with(|| Space::new(pid));

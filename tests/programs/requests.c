@@ -11,7 +11,7 @@
  *   inside MS                  a thread enters handle("slow") and stays there for MS; answers at once
  *   names N                    N requests, each with a name of its own
  *   load PATH                  loads a library
- *   unload                     unloads it
+ *   unload                     unloads the one that was loaded first
  *   slower FACTOR              from now on each step takes so many times as long
  *
  * A request of type T calls `step` T mod 5 + 1 times and `allocate(100 (T + 1))` once, and runs `query` with one more
@@ -228,17 +228,21 @@ static void command_slower(int count, char **words) {
     reply("done=1");
 }
 
-static void *library;
+#define MAX_LIBRARIES 1024
+static void *libraries[MAX_LIBRARIES];
+static int loaded, unloaded;
 
 static void command_load(int count, char **words) {
     (void)count;
-    library = dlopen(words[1], RTLD_NOW);
+    void *library = loaded < MAX_LIBRARIES ? dlopen(words[1], RTLD_NOW) : NULL;
+    if (library)
+        libraries[loaded++] = library;
     reply("loaded=%d", library != NULL);
 }
 
 static void command_unload(int count, char **words) {
     (void)count, (void)words;
-    reply("unloaded=%d", dlclose(library) == 0);
+    reply("unloaded=%d", unloaded < loaded && dlclose(libraries[unloaded++]) == 0);
 }
 
 int main(void) {

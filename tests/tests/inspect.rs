@@ -130,8 +130,12 @@ fn breakpoints_at_chosen_sites_count_exactly() {
             kernel.classes().set_quota(class, i64::MAX);
             kernel.classes().configure(class, ClassControl::new(ClassKind::Count));
         }
-        let group =
-            AttachGroup { module: f.attach_path.clone(), pid: target.pid(), kind: LinkKind::Count, sites };
+        let group = AttachGroup {
+            module: f.attach_path.to_path_buf(),
+            pid: target.pid(),
+            kind: LinkKind::Count,
+            sites,
+        };
         let link = kernel.attach(&group).unwrap().link;
         // Odd and even arguments take different ways out.
         let calls = target.call_with(name, 1_000, 1, 1).calls
@@ -201,10 +205,13 @@ fn moved_sites_and_exits_agree_with_first_instructions_on_sqlite() {
         classes.push((f.name.clone(), choice, first, moved, exits));
     }
     assert!(classes.len() > 100, "only {} functions have a moved site", classes.len());
-    let module = inspection.modules()[0].attach_path.clone();
+    let module = inspection.modules()[0].attach_path();
     let attached = sites.len();
     signal(libc::SIGSTOP);
-    let link = kernel.attach(&AttachGroup { module, pid, kind: LinkKind::Count, sites }).unwrap().link;
+    let link = kernel
+        .attach(&AttachGroup { module: module.to_path_buf(), pid, kind: LinkKind::Count, sites })
+        .unwrap()
+        .link;
     signal(libc::SIGCONT);
     // As long as it takes on a busy machine: until enough functions have been called often.
     let count = |class: &ClassId| kernel.classes().counters(*class).kept;
@@ -298,6 +305,60 @@ fn a_library_loaded_later_is_noticed() {
     assert!(!inspection.resolve(&[plugin]).functions.is_empty());
 }
 
+/// Our descriptors of files below a folder.
+fn held_below(folder: &std::path::Path) -> usize {
+    let descriptors = std::fs::read_dir("/proc/self/fd").unwrap();
+    let links = descriptors.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+    links.filter(|path| path.starts_with(folder)).count()
+}
+
+/// The file of a library that is gone is held as long as one of its functions is, and opened again when it comes back.
+#[test]
+fn files_of_unloaded_libraries_are_given_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("generated.so");
+    let pattern = [Pattern::parse("generated.so:plugin_function").unwrap()];
+    let mut target = Target::start("requests");
+    let mut inspection = inspect(&target);
+    let before = inspection.modules().len();
+    let load = format!("load {}", library.display());
+    let found = |inspection: &Inspection| inspection.resolve(&pattern).functions;
+
+    std::fs::copy(profiler_tests::program("libplugin.so"), &library).unwrap();
+    assert_eq!(target.command(&load).number("loaded"), 1);
+    assert!(inspection.refresh().unwrap());
+    let mut functions = found(&inspection);
+    let kept = functions.pop().unwrap();
+    assert_eq!((kept.module, held_below(folder.path())), (before, 1));
+
+    // A function keeps it, so that its path cannot become that of another file.
+    assert_eq!(target.command("unload").number("unloaded"), 1);
+    assert!(inspection.refresh().unwrap() && !inspection.refresh().unwrap());
+    assert_eq!(held_below(folder.path()), 1);
+    let bytes = std::fs::read(&library).unwrap();
+    assert!(std::fs::read(&*kept.attach_path).is_ok_and(|read| read == bytes));
+    drop(kept);
+    assert!(!inspection.refresh().unwrap());
+    assert_eq!(held_below(folder.path()), 0);
+    assert!(found(&inspection).is_empty(), "it is not mapped");
+
+    // The same file comes back.
+    assert_eq!(target.command(&load).number("loaded"), 1);
+    assert!(inspection.refresh().unwrap());
+    assert_eq!((inspection.modules().len(), held_below(folder.path())), (before + 1, 1));
+    assert_eq!(found(&inspection)[0].module, before);
+    assert_eq!(target.command("unload").number("unloaded"), 1);
+    assert!(inspection.refresh().unwrap());
+
+    // Another one has its name now, and may have its inode: it is another module.
+    std::fs::remove_file(&library).unwrap();
+    std::fs::copy(profiler_tests::program("libplugin.so"), &library).unwrap();
+    assert_eq!(target.command(&load).number("loaded"), 1);
+    assert!(inspection.refresh().unwrap());
+    assert_eq!((inspection.modules().len(), held_below(folder.path())), (before + 2, 1));
+    assert_eq!(found(&inspection)[0].module, before + 1);
+}
+
 #[test]
 fn patched_and_writable_text_is_refused() {
     for (command, writable) in [("patch", false), ("patch_writable", true)] {
@@ -337,7 +398,7 @@ fn deleted_and_foreign_files_are_read_through_proc() {
     let inspection = inspect(&target);
     let f = function(&inspection, "entry_push");
     assert!(inspection.modules()[0].replaced);
-    assert_eq!(std::fs::metadata(&f.attach_path).unwrap().ino(), original);
+    assert_eq!(std::fs::metadata(&*f.attach_path).unwrap().ino(), original);
     assert_eq!(inspection.verify(&f, &inspection.sites(&f)), Ok(Vec::new()));
     drop(target);
 

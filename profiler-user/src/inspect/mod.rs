@@ -56,7 +56,7 @@ pub use elf::{ElfInfo, Section, Segment};
 pub use error::InspectError;
 pub use insn::{KernelRules, Treatment, Unproven, treatment};
 pub use maps::{Backing, Mapping};
-pub use module::Module;
+pub use module::{AttachPath, Module};
 pub use pattern::{Pattern, PatternError};
 pub use resolve::{Function, Resolution, Unmatched};
 pub use runtime::Runtime;
@@ -153,7 +153,8 @@ impl Inspection {
     }
 
     /// Looks at the mappings again; true if modules came or went (`dlopen`, `dlclose`). Return links must then be
-    /// asked for again; what is known of a module that stays is kept.
+    /// asked for again; what is known of a module that stays is kept, and
+    /// the file of one that went is given back once no function of it is kept.
     ///
     /// # Errors
     /// The process is gone.
@@ -163,14 +164,30 @@ impl Inspection {
         self.maps = read_maps(self.pid)?;
         let mut changed = false;
         let mut files = module::by_file(&self.maps);
-        for module in &mut self.modules {
+        let mut back = Vec::new();
+        for (i, module) in self.modules.iter_mut().enumerate() {
             let found = files.iter().position(|f| module.is_mapped_by(&f[0]));
             let now = found.map(|i| files.swap_remove(i)).unwrap_or_default();
             changed |= now.is_empty() != module.mappings.is_empty();
+            if module.is_released() && !now.is_empty() {
+                back.push((i, now));
+                continue;
+            }
             module.mappings = now;
+            if module.release() {
+                self.verdicts.get_mut().unwrap_or_else(PoisonError::into_inner).remove(&module.file_id());
+            }
         }
         changed |= !files.is_empty();
-        self.modules.append(&mut Module::of_files(self.pid, files));
+        for (i, mappings) in back {
+            for again in Module::of_files(self.pid, vec![mappings], &self.modules) {
+                if let Err(new) = self.modules[i].take_back(again) {
+                    self.modules.push(new);
+                }
+            }
+        }
+        let mut new = Module::of_files(self.pid, files, &self.modules);
+        self.modules.append(&mut new);
         let alive: HashSet<i32> = return_links::tasks(self.pid).into_iter().collect();
         self.stacks().remap(self.pid, &self.maps, |tid| alive.contains(&tid));
         self.rules.calls &= !self.status.shadow_stack;

@@ -1,4 +1,8 @@
 //! One mapped file of the target: where it is mapped, how to open it, and (lazily) its symbols and code.
+//!
+//! Its file is held open while it is mapped, so that what is read is what runs, whatever happens to its name. A target may
+//! load and unload generated libraries for days: the file of a module that is not mapped any more is given back once nothing
+//! refers to it ([`Module::release`]), and with it the room on disk of a deleted one.
 
 use super::elf::ElfInfo;
 use super::error::InspectError;
@@ -6,15 +10,17 @@ use super::maps::{Backing, Mapping};
 use super::sequences;
 use super::symbols::{SymbolSource, Symbols};
 use super::text::TextIndex;
-use crate::target_file::{OpenError, Root, TargetFile};
+use crate::target_file::{FileKey, OpenError, Root, TargetFile};
 use profiler_core::text::shell_word;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 /// More of `/etc/os-release` is not read.
 const MAX_RELEASE_BYTES: u64 = 64 << 10;
+/// Files of modules held open at once. Programs map some hundreds at most; those beyond it have no names here.
+const MAX_OPEN: usize = 1024;
 
 /// A file with executable mappings in the target.
 #[derive(Debug, Clone)]
@@ -23,9 +29,6 @@ pub struct Module {
     pub name: String,
     /// The path as the target sees it.
     pub path: PathBuf,
-    /// A path that leads to the mapped file through our open descriptor, for attaching uprobes; good while the module, or
-    /// a clone of it, is kept. Where the file cannot be opened, its path.
-    pub attach_path: PathBuf,
     /// The file's last name is gone or names another file now.
     pub replaced: bool,
     /// The main program.
@@ -34,9 +37,46 @@ pub struct Module {
     pub mappings: Vec<Mapping>,
     device: (u32, u32),
     inode: u64,
+    key: Option<FileKey>,
     code: Arc<Code>,
     root: Option<Arc<Root>>,
+    state: State,
 }
+
+/// What is there of a module's file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It is held open, unless it could not be opened.
+    Held,
+    /// It was given back; a mapping of it opens it again.
+    Released,
+    /// It was given back, and its place on disk was given to another file since.
+    Gone,
+}
+
+/// A path that leads to a mapped file through our open descriptor, for attaching uprobes: good while this is kept. Where
+/// the file could not be opened, its path.
+#[derive(Debug, Clone)]
+pub struct AttachPath {
+    path: PathBuf,
+    _open: Arc<Code>,
+}
+
+impl Deref for AttachPath {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl PartialEq for AttachPath {
+    fn eq(&self, other: &Self) -> bool {
+        self.path == other.path
+    }
+}
+
+impl Eq for AttachPath {}
 
 /// What is read from the file, once: shared by all clones of a module, so that another thread can read it ahead.
 #[derive(Debug)]
@@ -86,40 +126,58 @@ impl Module {
     /// The modules of a process, the main program first. Their files are opened, and read when something asks.
     #[must_use]
     pub(super) fn all(pid: i32, maps: &[Mapping]) -> Vec<Self> {
-        let mut modules = Self::of_files(pid, by_file(maps));
+        let mut modules = Self::of_files(pid, by_file(maps), &[]);
         modules.sort_by_key(|m| !m.main);
         modules
     }
 
-    /// The modules of some mapped files.
+    /// The modules of some mapped files. `known`: those of the process that there are.
     #[must_use]
-    pub(super) fn of_files(pid: i32, files: Vec<Vec<Mapping>>) -> Vec<Self> {
+    pub(super) fn of_files(pid: i32, files: Vec<Vec<Mapping>>, known: &[Self]) -> Vec<Self> {
         let exe = std::fs::metadata(format!("/proc/{pid}/exe")).ok().map(|m| (m.dev(), m.ino()));
         let root = Root::of(pid.cast_unsigned()).ok().map(Arc::new);
-        files
-            .into_iter()
-            .map(|mappings| Self::new(pid.cast_unsigned(), root.as_ref(), exe, mappings))
-            .collect()
+        // One descriptor for all modules that came while the process had this root.
+        let same = |held: &&Arc<Root>| root.as_ref().is_some_and(|r| r.directory() == held.directory());
+        let root =
+            known.iter().rev().find_map(|m| m.root.as_ref()).filter(same).map(Arc::clone).or(root.clone());
+        let mut open = known.iter().filter(|m| m.is_open()).count();
+        let mut modules = Vec::with_capacity(files.len());
+        for mappings in files {
+            let module = Self::new(pid.cast_unsigned(), root.as_ref(), exe, mappings, open < MAX_OPEN);
+            open += usize::from(module.is_open());
+            modules.push(module);
+        }
+        modules
     }
 
-    fn new(pid: u32, root: Option<&Arc<Root>>, exe: Option<(u64, u64)>, mappings: Vec<Mapping>) -> Self {
+    fn new(
+        pid: u32,
+        root: Option<&Arc<Root>>,
+        exe: Option<(u64, u64)>,
+        mappings: Vec<Mapping>,
+        room: bool,
+    ) -> Self {
         let map = &mappings[0];
         let path = path_of(map).to_owned();
-        let opened = open(pid, root.map(Arc::as_ref), map);
+        let opened = if room {
+            open(pid, root.map(Arc::as_ref), map).map_err(|e| e.to_string())
+        } else {
+            Err(format!("{} is not opened: the files of {MAX_OPEN} modules are open", path.display()))
+        };
         let identity = opened.as_ref().ok().map(TargetFile::identity);
         let by_name = root.and_then(|root| root.identity(&path));
-        let file = opened.map(Arc::new).map_err(|e| e.to_string());
         Self {
             name: path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned()),
-            attach_path: file.as_ref().map_or_else(|_| path.clone(), |f| f.path()),
             replaced: identity.is_some() && by_name != identity,
             main: exe.is_some() && exe == identity,
             device: map.device,
             inode: map.inode,
+            key: opened.as_ref().ok().map(TargetFile::key),
             path,
-            code: Code::of(file),
+            code: Code::of(opened.map(Arc::new)),
             root: root.map(Arc::clone),
             mappings,
+            state: State::Held,
         }
     }
 
@@ -133,17 +191,73 @@ impl Module {
         let module = Self {
             name: path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned()),
             path: path.to_owned(),
-            attach_path: elf.file.path(),
             replaced: false,
             main: true,
             mappings: Vec::new(),
             device: (0, 0),
             inode: 0,
+            key: None,
             code,
             root: None,
+            state: State::Held,
         };
         let _ = module.code.elf.set(Ok(Arc::new(elf)));
         Ok(module)
+    }
+
+    /// The path for attaching.
+    #[must_use]
+    pub fn attach_path(&self) -> AttachPath {
+        let path = self.code.file.as_ref().map_or_else(|_| self.path.clone(), |file| file.path());
+        AttachPath { path, _open: Arc::clone(&self.code) }
+    }
+
+    /// Its file is held open.
+    fn is_open(&self) -> bool {
+        self.code.file.is_ok()
+    }
+
+    /// Gives the file of a module that is not mapped back, with what was read of it, unless something refers to it (a
+    /// class, a reader): true if it did so. As long as a file is held its inode is not given to another.
+    pub(super) fn release(&mut self) -> bool {
+        let unused = self.mappings.is_empty() && Arc::strong_count(&self.code) == 1;
+        if self.state != State::Held || !unused {
+            return false;
+        }
+        self.state = State::Released;
+        self.code = Code::of(Err(format!("{} is not mapped any more", self.path.display())));
+        self.root = None;
+        true
+    }
+
+    /// The file of a module that was given back is mapped again, and opened again as `again`: this module, or a new one if
+    /// another file has its name and inode by now.
+    ///
+    /// # Errors
+    /// The new module.
+    pub(super) fn take_back(&mut self, again: Self) -> Result<(), Self> {
+        // Of a file that could not be opened nothing is known that would have to stay true.
+        if self.key.is_none() || self.key == again.key {
+            *self = again;
+            return Ok(());
+        }
+        self.state = State::Gone;
+        Err(again)
+    }
+
+    /// Its file was given back.
+    pub(super) fn is_released(&self) -> bool {
+        self.state == State::Released
+    }
+
+    /// Its file was not given back.
+    pub(super) fn is_held(&self) -> bool {
+        self.state == State::Held
+    }
+
+    /// Its path, inode and device.
+    pub(super) fn file_id(&self) -> (PathBuf, u64, (u32, u32)) {
+        (self.path.clone(), self.inode, self.device)
     }
 
     /// The ELF headers; read at the first call.
@@ -277,7 +391,8 @@ impl Module {
     /// Whether the module is the file of this mapping.
     #[must_use]
     pub(super) fn is_mapped_by(&self, map: &Mapping) -> bool {
-        self.inode == map.inode && self.device == map.device && self.path == path_of(map)
+        let same = self.inode == map.inode && self.device == map.device && self.path == path_of(map);
+        same && self.state != State::Gone
     }
 }
 

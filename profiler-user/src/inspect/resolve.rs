@@ -3,10 +3,9 @@
 use super::names::{self, Clone as CloneKind};
 use super::pattern::{self, Pattern};
 use super::symbols::{Entry, Symbols};
-use super::{Inspection, Module};
+use super::{AttachPath, Inspection, Module};
 use profiler_core::text::printable;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 /// One function of the target: all symbols at one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,8 +20,8 @@ pub struct Function {
     pub module: usize,
     /// File name of the module.
     pub module_name: String,
-    /// A path that leads to the mapped file, for attaching.
-    pub attach_path: PathBuf,
+    /// A path that leads to the mapped file, for attaching; the function holds that file open.
+    pub attach_path: AttachPath,
     /// Build id of the module, hexadecimal.
     pub build_id: Option<String>,
     /// Link-time address.
@@ -72,7 +71,7 @@ pub(super) fn resolve(inspection: &Inspection, patterns: &[Pattern]) -> Resoluti
     let mut found: Vec<(usize, u64, usize)> = Vec::new();
     let mut hits = vec![0_usize; patterns.len()];
     let mut notes = vec![Notes::default(); patterns.len()];
-    for (m, module) in inspection.modules().iter().enumerate() {
+    for (m, module) in inspection.modules().iter().enumerate().filter(|(_, m)| m.is_held()) {
         let wanted: Vec<usize> =
             (0..patterns.len()).filter(|&p| patterns[p].matches_module(&module.name)).collect();
         if wanted.is_empty() {
@@ -206,7 +205,7 @@ pub(super) fn function_of(module: &Module, module_index: usize, vaddr: u64) -> O
         aliases: all,
         module: module_index,
         module_name: module.name.clone(),
-        attach_path: module.attach_path.clone(),
+        attach_path: module.attach_path(),
         build_id: module.build_id(),
         vaddr,
         size,
@@ -261,7 +260,8 @@ impl Notes {
     fn unmatched(&self, inspection: &Inspection, pattern: &Pattern) -> Unmatched {
         let mut reasons = Vec::new();
         if self.modules == 0 {
-            let names: Vec<&str> = inspection.modules().iter().map(|m| m.name.as_str()).take(12).collect();
+            let held = inspection.modules().iter().filter(|m| m.is_held());
+            let names: Vec<&str> = held.map(|m| m.name.as_str()).take(12).collect();
             reasons.push(format!("no mapped module has that name; mapped are: {}", names.join(", ")));
         }
         if self.ifunc {

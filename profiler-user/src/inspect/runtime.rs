@@ -116,7 +116,8 @@ pub(super) fn is_go_function(module: &Module, name: &str) -> bool {
 
 /// By the names of modules first, then by sections and symbols of the main program.
 pub(super) fn detect(inspection: &Inspection) -> Runtime {
-    for module in inspection.modules() {
+    let held = || inspection.modules().iter().filter(|m| m.is_held());
+    for module in held() {
         let name = module.name.as_str();
         let library = |stem: &str| name.starts_with(stem);
         let found = if library("libjvm.so") {
@@ -143,7 +144,8 @@ pub(super) fn detect(inspection: &Inspection) -> Runtime {
         };
         return found;
     }
-    let Some(main) = inspection.modules().first() else { return Runtime::Native };
+    // The first module is that of the program that ran before an exec.
+    let Some(main) = held().find(|m| m.main).or_else(|| held().next()) else { return Runtime::Native };
     if has_go(main) {
         return Runtime::Go;
     }

@@ -200,7 +200,7 @@ pub(super) fn find(inspection: &Inspection, provider: &str, name: &str) -> Resul
     let mut seen = BTreeSet::new();
     let mut others: BTreeSet<(String, String)> = BTreeSet::new();
     let mut unreadable = Vec::new();
-    for (index, module) in inspection.modules().iter().enumerate() {
+    for (index, module) in inspection.modules().iter().enumerate().filter(|(_, m)| m.is_held()) {
         // Modules that cannot be read are told of only where the probe is nowhere else.
         let both = module.elf().map_err(str::to_owned).and_then(|elf| Ok((elf, read(elf)?)));
         let (elf, notes) = match both {
@@ -297,7 +297,7 @@ fn site(inspection: &Inspection, index: usize, note: &Note, several: bool) -> Re
         aliases: Vec::new(),
         module: index,
         module_name: module.name.clone(),
-        attach_path: module.attach_path.clone(),
+        attach_path: module.attach_path(),
         build_id: module.build_id(),
         vaddr: note.vaddr,
         size: 1,

@@ -177,7 +177,7 @@ impl Session {
             symbol: function.symbol.clone(),
             aliases: function.aliases.clone(),
             module: self.inspection.modules()[function.module].path.display().to_string(),
-            module_path: function.attach_path.clone(),
+            module_path: function.attach_path.to_path_buf(),
             file: self.inspection.modules()[function.module].mappings.first().map(|m| (m.device, m.inode)),
             build_id: function.build_id.clone().unwrap_or_default(),
             size: function.size,

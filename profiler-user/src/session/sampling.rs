@@ -2,7 +2,7 @@
 
 use super::reading::{Part, Reader};
 use super::shares::{FunctionKey, Shares};
-use crate::inspect::Inspection;
+use crate::inspect::{Inspection, Module};
 use crate::prober::{SampleEvent, SampleReader, Sampler, ThreadSampling};
 use crate::recording::WriterHandle;
 use crate::unwind::{Frame, KERNEL, ModuleId, Modules, StackTable, Unwinder, UserStack};
@@ -291,7 +291,11 @@ impl Sampling {
             shares.add(sample.period_ns, frames, |frame| {
                 let index = *module_index.entry(frame.module).or_insert_with(|| {
                     let name = &modules.get(frame.module).name;
-                    inspection.modules().iter().position(|m| m.path.as_os_str() == name.as_str())
+                    let named = |m: &Module| m.path.as_os_str() == name.as_str();
+                    // A file may have been replaced by another of its name: the one that is mapped.
+                    let mapped = |m: &Module| named(m) && !m.mappings.is_empty();
+                    let modules = inspection.modules();
+                    modules.iter().position(mapped).or_else(|| modules.iter().rposition(named))
                 });
                 let module = inspection.modules().get(index?)?;
                 if ahead.as_mut().is_some_and(|r| !r.is_read(module, Part::Symbols)) {

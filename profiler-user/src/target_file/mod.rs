@@ -25,6 +25,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// So much may be read of any file, however little of it lies on disk. File systems that compress may tell of no
 /// blocks at all until a file is written back.
@@ -176,6 +177,15 @@ impl Root {
     }
 }
 
+/// What tells a file from others that have its device and inode numbers later: those of a file that is gone are given again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileKey {
+    device: u64,
+    inode: u64,
+    /// When it was made; where the file system does not say that, when something of its inode was last changed.
+    born: SystemTime,
+}
+
 /// An open regular file of the target.
 #[derive(Debug)]
 pub struct TargetFile {
@@ -258,6 +268,23 @@ impl TargetFile {
         (self.metadata.dev(), self.metadata.ino())
     }
 
+    /// The device and the inode, and since when they are this file's.
+    #[must_use]
+    pub fn key(&self) -> FileKey {
+        let (device, inode) = self.identity();
+        // OK because times before 1970 are taken for 1970, and nanoseconds are below 10^9.
+        let seconds = u64::try_from(self.metadata.ctime()).unwrap_or(0);
+        let nanoseconds = u32::try_from(self.metadata.ctime_nsec()).unwrap_or(0);
+        let changed = UNIX_EPOCH + Duration::new(seconds, nanoseconds);
+        FileKey { device, inode, born: self.metadata.created().unwrap_or(changed) }
+    }
+
+    /// What it takes on disk, bytes.
+    #[must_use]
+    pub fn on_disk(&self) -> u64 {
+        self.metadata.blocks().saturating_mul(BLOCK_BYTES)
+    }
+
     /// The owner's uid.
     #[must_use]
     pub fn owner(&self) -> u32 {
@@ -280,8 +307,7 @@ impl TargetFile {
     /// compress), but 16 MiB of any file.
     #[must_use]
     pub fn most(&self) -> u64 {
-        let on_disk = self.metadata.blocks().saturating_mul(BLOCK_BYTES);
-        self.len().min(on_disk.saturating_mul(COMPRESSION).max(FLOOR_BYTES))
+        self.len().min(self.on_disk().saturating_mul(COMPRESSION).max(FLOOR_BYTES))
     }
 
     /// Reads `len` bytes at `offset`. Room is taken only for what the file can have.
@@ -317,7 +343,7 @@ impl TargetFile {
         let kind = if done { format!(" (type {:#x})", statfs.f_type) } else { String::new() };
         let text = format!(
             "{what} more than this file takes on disk can hold: its file system{kind} tells of {} KiB",
-            (self.metadata.blocks().saturating_mul(BLOCK_BYTES)) >> 10
+            self.on_disk() >> 10
         );
         io::Error::new(io::ErrorKind::InvalidData, text)
     }

@@ -1,12 +1,13 @@
 //! The modules that frames refer to, for as long as the session lasts.
 //!
 //! A module is a file by device and inode, so that it is one module in all processes that map it. The file
-//! is held open from the moment that it is first seen: it can be read after the process has ended, unmapped
-//! it or lost its name.
+//! is held open from the moment that it is first seen: it can be read after the process has ended, or the file
+//! has lost its name. Of those that a process has unmapped the last ones are held, so that names can be had of samples that
+//! are still under way; then they are given back, with the room on disk of a deleted one.
 
 use super::elf::ElfInfo;
-use crate::target_file::{Root, TargetFile};
-use std::collections::HashMap;
+use crate::target_file::{FileKey, Root, TargetFile};
+use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
@@ -24,6 +25,9 @@ pub const JIT: &str = "[jit]";
 
 /// Files held open at most; more are opened by their path when needed.
 const MAX_OPEN: usize = 256;
+/// Files held open that were mapped and are not: so many, of so many bytes on disk.
+const MAX_UNMAPPED: usize = 32;
+const MAX_UNMAPPED_BYTES: u64 = 64 << 20;
 /// Unwind tables held at most, bytes, of all modules together.
 const MAX_TABLE_BYTES: usize = 96 << 20;
 
@@ -52,8 +56,8 @@ pub struct ModuleFile {
     path: PathBuf,
     /// Holds it open.
     held: Option<Arc<TargetFile>>,
-    /// Device and inode; `None`: it could not be opened when it was first seen.
-    identity: Option<(u64, u64)>,
+    /// Which file it is; `None`: it could not be opened when it was first seen.
+    key: Option<FileKey>,
     /// The root that its path begins at.
     root: Option<Arc<Root>>,
 }
@@ -69,7 +73,7 @@ impl ModuleFile {
         }
         let root = self.root.as_ref().ok_or("its process is gone")?;
         let file = root.open(&self.path).map_err(|e| e.to_string())?;
-        if Some(file.identity()) != self.identity {
+        if Some(file.key()) != self.key {
             return Err(format!("{} is another file now", self.path.display()));
         }
         Ok(Arc::new(file))
@@ -121,11 +125,43 @@ impl ModuleInfo {
 #[derive(Debug)]
 struct Inner {
     list: Vec<Arc<ModuleInfo>>,
-    files: HashMap<(u64, u64), ModuleId>,
+    files: HashMap<FileKey, ModuleId>,
     named: HashMap<(String, u32), ModuleId>,
     roots: HashMap<(u64, u64), Arc<Root>>,
     open_files: usize,
+    /// Held open, and not mapped any more: the last one behind.
+    unmapped: VecDeque<ModuleId>,
     table_bytes: usize,
+}
+
+impl Inner {
+    fn file_of(&self, id: ModuleId) -> Option<&ModuleFile> {
+        match &self.list.get(usize::try_from(id.0).ok()?)?.kind {
+            ModuleKind::File(file) => Some(file),
+            _ => None,
+        }
+    }
+
+    /// What is held of a module, bytes on disk; `None`: nothing.
+    fn held_bytes(&self, id: ModuleId) -> Option<u64> {
+        Some(self.file_of(id)?.held.as_ref()?.on_disk())
+    }
+
+    /// Holds the file of a module open, or no longer; what was read of it goes with it.
+    fn hold(&mut self, id: ModuleId, file: Option<Arc<TargetFile>>) {
+        let Some(old) = self.file_of(id) else { return };
+        let open = self.open_files - usize::from(old.held.is_some()) + usize::from(file.is_some());
+        let kind = ModuleKind::File(ModuleFile {
+            path: old.path.clone(),
+            held: file,
+            key: old.key,
+            root: old.root.clone(),
+        });
+        self.open_files = open;
+        // OK because the list has it: its file was found above.
+        let info = &mut self.list[id.0 as usize];
+        *info = ModuleInfo::new(&info.name, kind);
+    }
 }
 
 /// The modules of a session; clones share one list, so that a symbolizer on another thread can read it.
@@ -142,6 +178,7 @@ impl Default for Modules {
             named: HashMap::new(),
             roots: HashMap::new(),
             open_files: 0,
+            unmapped: VecDeque::new(),
             table_bytes: 0,
         })))
     }
@@ -178,6 +215,28 @@ impl Modules {
         room
     }
 
+    /// Gives back what was booked.
+    pub(super) fn return_tables(&self, bytes: usize) {
+        let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        inner.table_bytes = inner.table_bytes.saturating_sub(bytes);
+    }
+
+    /// A process has unmapped a module. Its file is held for now; those that were unmapped before it may go. Where another
+    /// process still maps one, it is opened by its name from then on.
+    pub(super) fn unmapped(&self, id: ModuleId) {
+        let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if inner.held_bytes(id).is_none() || inner.unmapped.contains(&id) {
+            return;
+        }
+        inner.unmapped.push_back(id);
+        let mut bytes: u64 = inner.unmapped.iter().filter_map(|id| inner.held_bytes(*id)).sum();
+        while inner.unmapped.len() > MAX_UNMAPPED || bytes > MAX_UNMAPPED_BYTES {
+            let Some(first) = inner.unmapped.pop_front() else { return };
+            bytes -= inner.held_bytes(first).unwrap_or(0);
+            inner.hold(first, None);
+        }
+    }
+
     /// The module of a file that `pid` maps at `map` (`START-END`) and calls `path`.
     pub(super) fn file(&self, pid: u32, map: &str, path: &str, deleted: bool) -> ModuleId {
         let shown = Path::new(path);
@@ -186,20 +245,18 @@ impl Modules {
         let by_map = TargetFile::mapped(pid, map, shown).ok();
         let by_name = || root.as_ref().filter(|_| !deleted).and_then(|root| root.open(shown).ok());
         let Some(file) = by_map.or_else(by_name) else {
-            let kind = || {
-                ModuleKind::File(ModuleFile {
-                    path: shown.to_owned(),
-                    held: None,
-                    identity: None,
-                    root: None,
-                })
-            };
+            let kind =
+                || ModuleKind::File(ModuleFile { path: shown.to_owned(), held: None, key: None, root: None });
             return self.named(path, 0, kind);
         };
-        let key = file.identity();
+        let key = file.key();
         let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(id) = inner.files.get(&key) {
-            return *id;
+        if let Some(id) = inner.files.get(&key).copied() {
+            inner.unmapped.retain(|other| *other != id);
+            if inner.held_bytes(id).is_none() && inner.open_files < MAX_OPEN {
+                inner.hold(id, Some(Arc::new(file)));
+            }
+            return id;
         }
         // Processes of one container share their root.
         let root = root.map(Arc::new).map(|root| match root.directory() {
@@ -211,7 +268,7 @@ impl Modules {
         let kind = ModuleKind::File(ModuleFile {
             path: shown.to_owned(),
             held: held.then(|| Arc::new(file)),
-            identity: Some(key),
+            key: Some(key),
             root,
         });
         let id = push(&mut inner, ModuleInfo::new(path, kind));

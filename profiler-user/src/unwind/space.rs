@@ -18,12 +18,15 @@ const MAX_VDSO: u64 = 64 << 10;
 struct Map {
     range: Range<u64>,
     offset: u64,
+    inode: u64,
     name: String,
     module: ModuleId,
     /// Runtime address less address in the file; `None`: not a file, addresses stay absolute.
     bias: Option<u64>,
     /// framehop knows it, or has been found to have nothing to know.
     loaded: bool,
+    /// Bytes of unwind tables booked for it.
+    booked: usize,
 }
 
 /// One process.
@@ -51,6 +54,11 @@ impl Space {
 
     pub(super) fn unwinder(&self) -> &UnwinderX86_64<Arc<[u8]>> {
         &self.unwinder
+    }
+
+    /// Bytes of unwind tables that are booked for it.
+    pub(super) fn booked(&self) -> usize {
+        self.maps.iter().map(|map| map.booked).sum()
     }
 
     /// The mappings have changed; the next use reads them again, rate or no rate.
@@ -82,17 +90,26 @@ impl Space {
     pub(super) fn take_maps(&mut self, modules: &Modules, text: &str) {
         let mut old = std::mem::take(&mut self.maps);
         for line in text.lines().filter_map(parse_line) {
-            let known = old
-                .iter()
-                .position(|m| m.range == line.range && m.offset == line.offset && m.name == line.path);
+            let known = old.iter().position(|m| {
+                m.range == line.range
+                    && m.offset == line.offset
+                    && m.inode == line.inode
+                    && m.name == line.path
+            });
             let map = match known {
                 Some(i) => old.swap_remove(i),
                 None => self.new_map(modules, line),
             };
             self.maps.push(map);
         }
-        for gone in old.iter().filter(|m| m.loaded) {
-            self.unwinder.remove_module(gone.range.start);
+        for gone in &old {
+            if gone.loaded {
+                self.unwinder.remove_module(gone.range.start);
+            }
+            modules.return_tables(gone.booked);
+            if !self.maps.iter().any(|m| m.module == gone.module) {
+                modules.unmapped(gone.module);
+            }
         }
         self.maps.sort_by_key(|m| m.range.start);
     }
@@ -122,10 +139,12 @@ impl Space {
         Map {
             range: line.range,
             offset: line.offset,
+            inode: line.inode,
             name: line.path.to_owned(),
             module,
             bias: None,
             loaded: false,
+            booked: 0,
         }
     }
 
@@ -191,6 +210,7 @@ impl Space {
             counters.modules_without_tables += 1;
             return;
         }
+        map.booked = elf.bytes();
         counters.modules_loaded += 1;
         let module = Module::new(info.name.clone(), map.range.clone(), bias, sections(elf));
         self.unwinder.add_module(module);
@@ -236,6 +256,7 @@ fn read_memory(pid: u32, range: &Range<u64>) -> Option<Vec<u8>> {
 struct Line<'a> {
     range: Range<u64>,
     offset: u64,
+    inode: u64,
     path: &'a str,
 }
 
@@ -246,9 +267,9 @@ fn parse_line(line: &str) -> Option<Line<'_>> {
     let permissions = fields.next()?;
     let offset = fields.next()?;
     let _device = fields.next()?;
-    let _inode = fields.next()?;
+    let inode = fields.next()?.parse().ok()?;
     let path = fields.next().unwrap_or("").trim_start();
     permissions.contains('x').then_some(())?;
     let hex = |text| u64::from_str_radix(text, 16).ok();
-    Some(Line { range: hex(start)?..hex(end)?, offset: hex(offset)?, path })
+    Some(Line { range: hex(start)?..hex(end)?, offset: hex(offset)?, inode, path })
 }

@@ -14,6 +14,7 @@ mod heirs;
 mod hostile;
 mod inside;
 mod launched;
+mod libraries;
 mod losses;
 mod many;
 mod memory;

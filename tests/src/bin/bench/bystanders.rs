@@ -150,8 +150,9 @@ fn functions(inspection: &Inspection) -> Result<(Vec<Place>, Vec<String>)> {
     for function in found.functions.iter().step_by(step).filter(|f| !f.name.contains(['*', '?', '[', '('])) {
         let sites = inspection.sites(function);
         if sites.trace.is_ok() && inspection.verify(function, &sites).is_ok() && chosen.len() < FUNCTIONS {
-            let place =
-                Place { path: function.attach_path.clone(), offset: sites.entry.file_offset, pushed: 0 };
+            // The file's name: the inspection and its descriptors are gone when it is attached to.
+            let path = std::fs::canonicalize(&*function.attach_path)?;
+            let place = Place { path, offset: sites.entry.file_offset, pushed: 0 };
             chosen.push((place, format!("libc.so.6:{}", function.name)));
         }
     }
