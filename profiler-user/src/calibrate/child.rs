@@ -60,12 +60,8 @@ pub fn child_main() -> io::Result<()> {
                 format!("{off} {on}")
             }
             ("cold", [row, column, calls]) => {
-                let probed = probed(*row, *column);
-                format!(
-                    "{} {}",
-                    cold_run(Probed { row: ROW_OFF, ..probed }, *calls),
-                    cold_run(probed, *calls)
-                )
+                let (off, on) = cold_pair(probed(*row, *column), *calls);
+                format!("{off} {on}")
             }
             ("syscalls", [calls]) => syscalls(*calls).to_string(),
             ("gaps", [ms]) => deep_gaps(ms * 1_000_000),
@@ -207,24 +203,29 @@ impl Load {
     }
 }
 
-/// ns per call, and of the work between two calls, on this thread: medians. Each is timed by itself, because in the sum of
-/// both the difference that a probe makes would drown.
-fn cold_run(probed: Probed, calls: u64) -> f64 {
-    let function = black_box(probed.function());
+/// ns per call and of the work that follows it, unprobed and probed, on this thread: medians. Each is timed by itself, because in the sum of
+/// both the difference that a probe makes would drown. The two take turns, so that a slow phase of the machine touches both: the work
+/// takes ten times what a probe adds to it.
+fn cold_pair(probed: Probed, calls: u64) -> (f64, f64) {
+    let functions = [Probed { row: ROW_OFF, ..probed }, probed].map(|p| black_box(p.function()));
     let mut load = Load::new();
-    let (mut in_call, mut between) = (Vec::new(), Vec::new());
+    let mut in_call = [Vec::new(), Vec::new()];
+    let mut after = [Vec::new(), Vec::new()];
     for _ in 0..calls {
-        let begin = clock_ns(libc::CLOCK_MONOTONIC);
-        for _ in 0..STEPS_BETWEEN {
-            load.step();
+        for (function, (in_call, after)) in functions.iter().zip(in_call.iter_mut().zip(&mut after)) {
+            let begin = clock_ns(libc::CLOCK_MONOTONIC);
+            function();
+            let called = clock_ns(libc::CLOCK_MONOTONIC);
+            for _ in 0..STEPS_BETWEEN {
+                load.step();
+            }
+            in_call.push(called - begin);
+            after.push(clock_ns(libc::CLOCK_MONOTONIC) - called);
         }
-        let worked = clock_ns(libc::CLOCK_MONOTONIC);
-        function();
-        in_call.push(clock_ns(libc::CLOCK_MONOTONIC) - worked);
-        between.push(worked - begin);
     }
     black_box(&mut load.memory);
-    median(&mut in_call) + median(&mut between)
+    let [off, on] = [0, 1].map(|i| median(&mut in_call[i]) + median(&mut after[i]));
+    (off, on)
 }
 
 fn median(values: &mut [u64]) -> f64 {

@@ -279,10 +279,16 @@ fn cold(worker: &mut Worker) -> Result<Option<Price>, CalibrateError> {
     for _ in 0..2 * ROUNDS {
         let [off, on] = worker.calls(probed, CALLS, 1)?;
         let [off_cold, on_cold] = worker.cold_calls(probed, CALLS)?;
-        // Below nothing is noise.
-        more.push((on_cold - off_cold - (on - off)).max(0.0));
+        more.push(on_cold - off_cold - (on - off));
     }
-    Ok(Price::from_runs(&more))
+    Ok(cold_price(&more))
+}
+
+/// Runs below nothing are noise, and so are as many above it: they are cut off after the median, or it would lie in the upper half.
+fn cold_price(runs: &[f64]) -> Option<Price> {
+    let least = |ns: f64| ns.max(0.0);
+    let price = Price::from_runs(runs)?;
+    Some(Price { ns: least(price.ns), min_ns: least(price.min_ns), max_ns: least(price.max_ns), ..price })
 }
 
 fn thread_counts(cpus: usize) -> Vec<usize> {
@@ -324,6 +330,14 @@ mod tests {
         assert_eq!(thread_counts(2), [2]);
         assert_eq!(thread_counts(6), [2, 4, 6]);
         assert_eq!(thread_counts(256), [2, 4, 8, 16, 32, 64, 256]);
+    }
+
+    #[test]
+    fn noise_about_nothing_is_no_price() {
+        let price = |runs: &[f64]| cold_price(runs).map(|p| (p.ns, p.min_ns, p.max_ns, p.n));
+        assert_eq!(price(&[-120.0, 80.0, 40.0, -60.0]), Some((0.0, 0.0, 80.0, 4)));
+        assert_eq!(price(&[-300.0, 20.0, 100.0]), Some((20.0, 0.0, 100.0, 3)));
+        assert_eq!(price(&[]), None);
     }
 
     #[test]
