@@ -76,6 +76,12 @@ impl InnerCost {
         (2.0 * self.longest_s).max(LEAST_LINGER_S)
     }
 
+    /// What the shortest slice costs, CPU s.
+    #[must_use]
+    pub fn shortest_s(&self) -> f64 {
+        (SHORTEST_S + self.linger_s()) * self.attached + self.churn_s
+    }
+
     /// Slices for a rate (recorded / all operations).
     #[must_use]
     pub fn slices(&self, rate: f64) -> Slices {

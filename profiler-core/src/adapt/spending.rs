@@ -13,7 +13,7 @@
 //!
 //! Inputs: looks and prices; outputs: ns of CPU time. What it does not do: it reads no counter and attaches nothing.
 
-use super::portions::level;
+use super::portions::{RECORDING_SHARE, level};
 use std::collections::VecDeque;
 
 /// Length of what is added up, s: the ledger's worst second spans up to one of its intervals (0.1 s) more than a second.
@@ -30,6 +30,10 @@ const RESTART_PART: f64 = 0.5;
 const BOUNDS_PART: f64 = 0.5;
 /// Part of what a slice may take that it is planned to.
 const SLICE_PLAN: f64 = 0.55;
+/// Part of what bounds leave that a slice is planned for: they do not take the same in each look.
+const LEFT_PART: f64 = 0.9;
+/// Length of a look, s.
+const LOOK_S: f64 = 0.1;
 /// A function may take so many times what it took in its dearest look of late, ...
 const SLACK: f64 = 1.5;
 /// ... and so many hits beyond that.
@@ -130,10 +134,33 @@ pub fn slice_plan(most: f64) -> f64 {
     SLICE_PLAN * most
 }
 
-/// What must be left before such a slice begins, ns: bounds may take half of it.
+/// What the quotas of a slice may be together where bounds take `bounds` CPU s/s all the time and operations may `allowed`, CPU s.
+fn slice_quotas_s(bounds: f64, allowed: f64) -> f64 {
+    let free_s = LEFT_PART * (PEAK * allowed - bounds).max(0.0) * SPAN_S;
+    (free_s - SLACK * bounds * LOOK_S).max(BOUNDS_PART * free_s)
+}
+
+/// What one slice may be planned to cost beside such bounds, CPU s: more is never left.
 #[must_use]
-pub fn slice_room_ns(worth_ns: f64, allowed: f64) -> f64 {
-    (worth_ns / (SLICE_PLAN * (1.0 - BOUNDS_PART))).min(restart_ns(allowed))
+pub fn slice_most_s(bounds: f64, allowed: f64) -> f64 {
+    slice_plan(slice_quotas_s(bounds.max(0.0), allowed))
+}
+
+/// The least that operations must be allowed so that bounds that take `bounds` CPU s/s are watched all the time, and slices of `slice_s` CPU s
+/// fit beside them, CPU s/s.
+#[must_use]
+pub fn allowed_for_slices(bounds: f64, slice_s: f64) -> f64 {
+    let quotas_s = slice_s / SLICE_PLAN;
+    let free_s = (quotas_s + SLACK * bounds * LOOK_S).min(quotas_s / BOUNDS_PART);
+    ((free_s / (LEFT_PART * SPAN_S) + bounds) / PEAK).max(bounds / (1.0 - RECORDING_SHARE))
+}
+
+/// What must be left before a slice begins that should cost `worth_ns`, while bounds want `bounds_ns` until the next look, ns: they may have half
+/// of it.
+#[must_use]
+pub fn slice_room_ns(worth_ns: f64, bounds_ns: f64, allowed: f64) -> f64 {
+    let quotas_ns = worth_ns / SLICE_PLAN;
+    (quotas_ns + bounds_ns).min(quotas_ns / (1.0 - BOUNDS_PART)).min(restart_ns(allowed))
 }
 
 /// What one function takes.
@@ -171,7 +198,9 @@ pub struct Group {
 }
 
 impl Group {
-    fn want_ns(&self) -> f64 {
+    /// What it should be able to take together, ns.
+    #[must_use]
+    pub fn want_ns(&self) -> f64 {
         self.wants_ns.iter().sum::<f64>().min(self.most_ns)
     }
 }

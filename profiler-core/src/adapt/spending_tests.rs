@@ -147,7 +147,7 @@ fn a_peak_is_paid_back_within_the_long_span() {
 fn a_slice_that_may_begin_is_not_ended_by_its_quotas() {
     let allowed = 0.04;
     let worth_ns = slice_plan(0.4 * SPAN_S * allowed) * 1e9;
-    let left_ns = slice_room_ns(worth_ns, allowed);
+    let left_ns = slice_room_ns(worth_ns, 1e9, allowed);
     assert!(left_ns <= restart_ns(allowed));
     // Bounds want all there is, and one of eight functions takes nearly all of the slice.
     let bounds = group(&[1e9], f64::INFINITY, true);
@@ -155,6 +155,47 @@ fn a_slice_that_may_begin_is_not_ended_by_its_quotas() {
     wants[0] = 1.5 * 0.93 * worth_ns;
     let given = grants(left_ns, &[bounds, group(&wants, 0.4 * SPAN_S * allowed * 1e9, false)]);
     assert!(given[1][0] >= 0.93 * worth_ns, "{given:?} of {worth_ns}");
+}
+
+/// Bounds that take `part` of what operations may, in looks of 100 ms, and a slice that is wanted once a second: how many of 60 begin.
+fn slices_beside(part: f64, allowed: f64) -> u32 {
+    let bounds = part * allowed;
+    let worth_ns = slice_plan(0.4 * SPAN_S * allowed).min(slice_most_s(bounds, allowed)) * 1e9;
+    let (mut span, mut wanted, mut begun) = (Span::default(), false, 0);
+    for look in 0..600_u64 {
+        let now = look * 100 * MS;
+        span.note(now, bounds * 0.1e9);
+        wanted |= look % 10 == 5;
+        let room_ns = slice_room_ns(worth_ns, 1.5 * bounds * 0.1e9, allowed);
+        if wanted && span.left_ns(now, allowed) >= room_ns {
+            span.note(now, worth_ns);
+            (wanted, begun) = (false, begun + 1);
+        }
+    }
+    begun
+}
+
+#[test]
+fn slices_fit_beside_bounds_that_take_most() {
+    for percent in (0..=90).step_by(5) {
+        let begun = slices_beside(f64::from(percent) / 100.0, 0.04);
+        assert!(begun >= 20, "{begun} beside bounds that take {percent} %");
+    }
+}
+
+#[test]
+fn what_slices_need_is_what_they_fit_into() {
+    for (bounds, slice_s) in [(0.02, 0.005), (0.2, 0.002), (0.0, 0.01), (0.001, 0.2)] {
+        let allowed = allowed_for_slices(bounds, slice_s);
+        assert!(slice_most_s(bounds, allowed) >= slice_s * (1.0 - 1e-9), "{bounds}, {slice_s}: {allowed}");
+        assert!(bounds <= 0.9 * allowed * (1.0 + 1e-9));
+        // And no more than that.
+        let less = 0.98 * allowed;
+        assert!(
+            slice_most_s(bounds, less) < slice_s || bounds > 0.9 * less,
+            "{bounds}, {slice_s}: {allowed}"
+        );
+    }
 }
 
 #[test]

@@ -66,11 +66,13 @@ impl Session {
             span: Span::default(),
             left_ns: 0.0,
             screened_ns: 0.0,
+            bounds_want_ns: 0.0,
             names_given: 0,
             cost: 0.0,
             begun: false,
             said_slices: false,
             said_inner: false,
+            said_starving: false,
             has_measure: args.measure.is_some(),
         };
         if let Some(command) = &args.on_cycle {

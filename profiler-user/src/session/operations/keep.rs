@@ -13,7 +13,7 @@ use profiler_core::adapt::spending::{Group, SPAN_S, grants, slice_room_ns};
 use profiler_core::class::ClassId;
 use profiler_core::cost::cold_ns;
 use profiler_core::recording::{ChangeKind, Charge, WindowKind};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Quotas are given anew at this interval, ns.
 const RENEW_NS: u64 = 100_000_000;
@@ -31,6 +31,17 @@ pub(super) const TRIP_NS: u64 = 1_000_000_000;
 const LONG_S: f64 = 0.01;
 /// The functions of others stay attached meanwhile, up to this part of what operations may cost together: it is not compared.
 const STAYING_SHARE: f64 = 0.1;
+
+/// What quotas were given.
+#[derive(Debug, Default)]
+struct Given {
+    /// Hits that each class may take until quotas are given again.
+    hits: BTreeMap<ClassId, u64>,
+    /// Classes of those who were granted less than one operation costs them.
+    poor: BTreeSet<ClassId>,
+    /// What bounds should be able to take, ns.
+    bounds_want_ns: f64,
+}
 
 /// Until when inner functions stay off that may come back since `until_ns`, ktime ns; 0: they come back now. `is_left`: it is worth it.
 fn inner_pause(until_ns: u64, now: u64, is_left: bool) -> u64 {
@@ -103,7 +114,7 @@ impl Operations {
     /// A second has room for a slice.
     fn has_room(&self, factor: f64, allowed: f64) -> bool {
         let Some(worth_ns) = self.slices.worth_ns(factor) else { return true };
-        self.left_ns >= slice_room_ns(worth_ns, allowed)
+        self.left_ns >= slice_room_ns(worth_ns, self.bounds_want_ns, allowed)
     }
 
     /// One of the inner functions has used up its quota, and they stay off.
@@ -157,7 +168,7 @@ impl Session {
         if opening && !operations.has_room(self.ledger.factor(), allowed) {
             ready = Ready::Soon;
         }
-        let tried = opening && ready == Ready::Now;
+        let mut tried = opening && ready == Ready::Now;
         let inner_attached = inner_may && operations.slices.are_wanted() && ready == Ready::Now;
         let of = |off: &dyn Fn(&Operation) -> bool| -> Vec<ClassId> {
             operations.list.iter().filter(|o| off(o)).flat_map(|o| o.bounds.clone()).collect()
@@ -209,7 +220,11 @@ impl Session {
         }
         if !wanted.is_empty() {
             // What the others were granted is divided with those that come.
-            let quotas = self.renew_quotas(now_ns());
+            let given = self.renew_quotas(now_ns());
+            if begun {
+                tried &= !self.leave_poor(&mut wanted, &given.poor);
+            }
+            let quotas = given.hits;
             let wanted: Vec<(ClassId, u64)> =
                 wanted.iter().map(|id| (*id, quotas.get(id).copied().unwrap_or(1))).collect();
             let opened = self.open_windows(WindowKind::Trace, &wanted);
@@ -227,6 +242,18 @@ impl Session {
         } else {
             self.begin_operations();
         }
+    }
+
+    /// Takes those out that were granted less than one operation costs: they would be attached and detached for nothing. They are asked for again
+    /// when quotas are. True if inner functions are among them.
+    fn leave_poor(&mut self, wanted: &mut Vec<ClassId>, poor: &BTreeSet<ClassId>) -> bool {
+        wanted.retain(|id| !poor.contains(id));
+        let Some(operations) = &mut self.operations else { return false };
+        let Operations { inner, bounds, quotas_ns, .. } = &mut **operations;
+        for kept in inner.iter_mut().chain(bounds).filter(|kept| poor.contains(&kept.class)) {
+            kept.next_ns = kept.next_ns.max(*quotas_ns + RENEW_NS);
+        }
+        inner.iter().any(|kept| poor.contains(&kept.class))
     }
 
     /// Those that are postponed are not missing: they come when forks of others may be held up again.
@@ -256,8 +283,8 @@ impl Session {
     }
 
     /// Adds up what bounds and inner functions took since quotas were given last, and gives them anew, from what the second leaves.
-    fn renew_quotas(&mut self, now: u64) -> BTreeMap<ClassId, u64> {
-        let Some(mut operations) = self.operations.take() else { return BTreeMap::new() };
+    fn renew_quotas(&mut self, now: u64) -> Given {
+        let Some(mut operations) = self.operations.take() else { return Given::default() };
         let factor = self.ledger.factor();
         let elapsed_ns = now.saturating_sub(std::mem::replace(&mut operations.quotas_ns, now)) as f64;
         let cpu_s = self.own_cpu * (elapsed_ns * 1e-9).min(1.0);
@@ -285,18 +312,19 @@ impl Session {
         let allowed = self.operations_second();
         let others = self.ledger.left_of_second_ns(allowed / BUDGET_SHARE);
         operations.left_ns = operations.span.left_ns(now, allowed).min(others);
-        let quotas = self.quotas(&operations, now, allowed);
+        let given = self.quotas(&operations, now, allowed);
+        operations.bounds_want_ns = given.bounds_want_ns;
         self.operations = Some(operations);
-        for (id, quota) in &quotas {
+        for (id, quota) in &given.hits {
             if self.attach.class(*id).is_open() {
                 self.attach.set_quota(*id, *quota);
             }
         }
-        quotas
+        given
     }
 
     /// Hits that each class may take until quotas are given again: of those that are attached, or may be.
-    fn quotas(&self, operations: &Operations, now: u64, allowed: f64) -> BTreeMap<ClassId, u64> {
+    fn quotas(&self, operations: &Operations, now: u64, allowed: f64) -> Given {
         let factor = self.ledger.factor();
         // Of a call; the caches are taken to be cold.
         let tau_ns = |class: &LiveClass| class.tau_ns(f64::INFINITY).max(1e-3) * factor;
@@ -307,6 +335,9 @@ impl Session {
         let inside = !operations.is_inner_paused() && operations.slices.are_wanted();
         let inner: Vec<&Kept> = operations.inner.iter().filter(|kept| inside || is_open(kept)).collect();
         let mut of_groups = vec![inner];
+        // What one operation costs of each group.
+        let recorded = operations.list.iter().filter(|o| !o.lost).map(|o| o.record_ns);
+        let mut least_ns = vec![recorded.fold(0.0, f64::max) * factor];
         let mut groups = vec![Group {
             wants_ns: of_groups[0].iter().map(want).collect(),
             most_ns: inside_ns,
@@ -321,13 +352,19 @@ impl Session {
                 bounds: true,
             });
             of_groups.push(own);
+            least_ns.push(o.screened_ns() * factor);
         }
         let given = grants(operations.left_ns, &groups);
+        let bounds_want_ns = groups[1..].iter().map(Group::want_ns).sum();
+        let pays = |(grants, least_ns): (&Vec<f64>, &f64)| grants.iter().sum::<f64>() >= *least_ns;
+        let poor = of_groups.iter().zip(given.iter().zip(&least_ns)).filter(|(_, group)| !pays(*group));
+        let poor = poor.flat_map(|(kept, _)| kept.iter().map(|kept| kept.class)).collect();
         let hits = |(kept, ns): (&Kept, f64)| {
             // OK because the cast saturates.
             (kept.class, ((ns / tau_ns(self.attach.class(kept.class))) as u64).max(1))
         };
-        of_groups.into_iter().zip(given).flat_map(|(kept, ns)| kept.into_iter().zip(ns)).map(hits).collect()
+        let each = of_groups.into_iter().zip(given).flat_map(|(kept, ns)| kept.into_iter().zip(ns));
+        Given { hits: each.map(hits).collect(), poor, bounds_want_ns }
     }
 
     /// Functions that stay attached while the overhead is compared, because operations in flight would be lost, and the long ones most often:

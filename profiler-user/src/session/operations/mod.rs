@@ -16,11 +16,13 @@ mod cycles;
 mod hook;
 mod inner;
 mod keep;
+mod losses;
 mod probes;
 mod screens;
 mod share;
 mod slices;
 mod spec;
+mod starving;
 mod tracepoints;
 mod window;
 
@@ -31,7 +33,7 @@ use super::attach::now_ns;
 use super::class::{LiveClass, OperationRole};
 use crate::failure::Failure;
 use crate::prober::OFF_CPU_UNKNOWN;
-use crate::prober::{MAX_OPERATIONS, OperationCounters, OperationReader, OperationRecord, OperationTable};
+use crate::prober::{MAX_OPERATIONS, OperationCounters, OperationReader, OperationRecord};
 use hook::CycleHook;
 use profiler_core::adapt::portions::Demand;
 use profiler_core::adapt::spending::{Span, Taken};
@@ -207,14 +209,17 @@ pub struct Operations {
     span: Span,
     left_ns: f64,
     screened_ns: f64,
+    /// What bounds wanted of it, ns.
+    bounds_want_ns: f64,
     /// Sum of the numbers given to classes when their names were read.
     names_given: u64,
     /// CPU s/s that operations cost, of the last window.
     cost: f64,
     begun: bool,
-    /// It was told that slices begin, and that inner functions are too dear.
+    /// It was told that slices begin, that inner functions are too dear, and that slices wait for ever.
     said_slices: bool,
     said_inner: bool,
+    said_starving: bool,
     /// Functions inside make a measure of their own, without which nothing is recorded.
     has_measure: bool,
 }
@@ -421,43 +426,6 @@ impl Session {
         self.progress.note(&text);
         self.note_change(ChangeKind::Stop, None, text);
         self.meta.not_observed.push(NotObserved { what: format!("operation '{name}'"), why: why.to_owned() });
-    }
-
-    /// What was lost, in words.
-    fn note_operation_losses(&mut self, operations: &Operations, table: &OperationTable) {
-        for o in &operations.list {
-            let own = table.counters(o.classes.start);
-            let other = table.counters(o.classes.start + 1);
-            let dropped: u64 = o.classes.clone().map(|class| table.counters(class).dropped).sum();
-            let mut warn = |n: u64, text: &str| {
-                if n > 0 {
-                    self.meta.warnings.push(format!("operation '{}': {n} {text}", o.name));
-                }
-            };
-            warn(
-                o.starved.worth_a_warning(o.sample),
-                "windows in which requests were counted and timed, but nothing was left of what operations may cost to record one; fewer operations, or a larger --budget, would leave more",
-            );
-            warn(
-                own.unmatched,
-                "ends without a begin, begins whose end was not seen (functions were detached meanwhile: a comparison of the overhead, \
-                 which --no-ab prevents, forks, a quota), or begins beyond the nesting limit",
-            );
-            warn(own.unread, "requests whose class argument could not be read: they are '(unnamed)'");
-            warn(
-                other.begun(),
-                "requests with names beyond the bound: they are '(other)'; --adapt max_classes=N raises it",
-            );
-            warn(
-                dropped,
-                "recorded operations were lost: the ring was full, or functions were detached meanwhile (a quota was used up, a slice ended, a comparison of the overhead, forks)",
-            );
-        }
-        if let Some(skipped) = operations.hook.as_ref().map(|hook| hook.skipped).filter(|n| *n > 0) {
-            self.meta.warnings.push(format!(
-                "--on-cycle: {skipped} cycles ended while the command still ran, and it was not run for them"
-            ));
-        }
     }
 }
 

@@ -58,6 +58,20 @@ pub(super) struct SliceClock {
     longest_s: f64,
     /// A slice was given up since the last revision: what was attached for it was paid for in vain.
     gave_up: bool,
+    /// Slices whose time had come, and those of them that recorded.
+    due: u64,
+    begun: u64,
+}
+
+/// What may be spent on functions inside operations.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InnerAllowed {
+    /// On average, CPU s/s.
+    pub inner: f64,
+    /// By operations in all, CPU s/s.
+    pub all: f64,
+    /// On one slice, so that bounds ever leave it, CPU s.
+    pub slice_s: f64,
 }
 
 /// About the longest of these response times, in their unit.
@@ -88,7 +102,14 @@ impl SliceClock {
             attached: 0.0,
             longest_s: 0.0,
             gave_up: false,
+            due: 0,
+            begun: 0,
         }
+    }
+
+    /// Slices whose time had come so far, and those of them that recorded.
+    pub(super) fn due_and_begun(&self) -> (u64, u64) {
+        (self.due, self.begun)
     }
 
     pub(super) fn plan(&self) -> Slices {
@@ -145,6 +166,7 @@ impl SliceClock {
         }
         if self.state == State::Off && !ends && self.is_due && now >= self.begin_ns {
             self.is_due = false;
+            self.due += 1;
             self.state = State::Opening;
         }
         ends
@@ -153,6 +175,7 @@ impl SliceClock {
     /// They are all attached. Length and rate count from here.
     pub(super) fn opened(&mut self) {
         self.state = State::Recording;
+        self.begun += u64::from(!self.plan.are_always());
         self.end_ns =
             if self.plan.are_always() { u64::MAX } else { self.clock_ns + ns(self.plan.length_s()) };
     }
@@ -212,12 +235,12 @@ impl SliceClock {
     }
 
     /// What is known; `None` before a window showed it. `factor`: the measured on the calibrated price.
-    /// `allowed`: what inner functions may cost, CPU s/s, of `all` that operations may, which are watched for the part `watched` of the time.
+    /// `watched`: operations are for that part of the time.
     pub(super) fn cost(
         &self,
         factor: f64,
         churn_s: f64,
-        (allowed, all): (f64, f64),
+        allowed: InnerAllowed,
         watched: f64,
     ) -> Option<InnerCost> {
         let known = self.attached > 0.0 && self.longest_s > 0.0;
@@ -225,8 +248,8 @@ impl SliceClock {
             attached: self.attached * factor,
             churn_s,
             longest_s: self.longest_s,
-            allowed,
-            most_s: allowed.min(slice_plan(SLICE_PART * SPAN_S * all)),
+            allowed: allowed.inner,
+            most_s: allowed.inner.min(slice_plan(SLICE_PART * SPAN_S * allowed.all)).min(allowed.slice_s),
             watched,
             sliced: !self.plan.are_always(),
         })
@@ -240,17 +263,29 @@ impl SliceClock {
 }
 
 impl Operations {
+    /// What functions inside operations cost, whatever they may; `None` before a window showed it.
+    pub(super) fn inner_priced(&self, factor: f64, attach_s: f64) -> Option<InnerCost> {
+        let most = InnerAllowed { inner: f64::INFINITY, all: f64::INFINITY, slice_s: f64::INFINITY };
+        self.slices.cost(factor, self.churn_s(attach_s), most, 1.0)
+    }
+
+    /// CPU time of the target for attaching and detaching them once, s.
+    fn churn_s(&self, attach_s: f64) -> f64 {
+        2.0 * self.inner.len() as f64 * attach_s
+    }
+
     /// Which functions cost what inside operations, if attaching them in slices saves something.
     pub(super) fn inner_cost(
         &self,
         factor: f64,
         attach_s: f64,
-        allowed: (f64, f64),
+        allowed: InnerAllowed,
         watched: f64,
     ) -> Option<InnerCost> {
         let sliced = self.config.attach_share && self.policy != PolicyKind::None && !self.inner.is_empty();
-        let churn_s = 2.0 * self.inner.len() as f64 * attach_s;
-        self.slices.cost(factor, churn_s, allowed, watched).filter(|inner| sliced && inner.is_worth_slicing())
+        self.slices
+            .cost(factor, self.churn_s(attach_s), allowed, watched)
+            .filter(|inner| sliced && inner.is_worth_slicing())
     }
 }
 
@@ -286,6 +321,7 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
+    const ALLOWED: InnerAllowed = InnerAllowed { inner: 1.0, all: 9.0, slice_s: f64::INFINITY };
 
     /// Turns of 10 ms; attaching takes 20. Returns the part of the time that records, and where slices began in their periods.
     fn run(plan: Slices, seconds: u64) -> (f64, Vec<u64>) {
@@ -394,7 +430,7 @@ mod tests {
     #[test]
     fn costs_are_those_of_the_attached_time() {
         let mut clock = SliceClock::new(0);
-        assert_eq!(clock.cost(1.0, 0.0, (1.0, 9.0), 1.0), None);
+        assert_eq!(clock.cost(1.0, 0.0, ALLOWED, 1.0), None);
         // Attaching took from 0 to 250 ms.
         clock.look(0, false);
         clock.look(250 * MS, true);
@@ -402,23 +438,23 @@ mod tests {
         clock.look(1_000 * MS, false);
         let times: Moments = [1e6, 1e6, 1e6].into_iter().collect();
         clock.learn(0.1, [times].iter());
-        let cost = clock.cost(2.0, 1e-4, (1.0, 9.0), 1.0).unwrap();
+        let cost = clock.cost(2.0, 1e-4, ALLOWED, 1.0).unwrap();
         assert!((cost.attached - 0.4).abs() < 1e-12 && (cost.longest_s - 1e-3).abs() < 1e-12, "{cost:?}");
         // A window without an attached moment tells nothing of the cost.
         clock.learn(0.0, [].iter());
-        assert!((clock.cost(2.0, 1e-4, (1.0, 9.0), 1.0).unwrap().attached - 0.4).abs() < 1e-12);
+        assert!((clock.cost(2.0, 1e-4, ALLOWED, 1.0).unwrap().attached - 0.4).abs() < 1e-12);
         // Nor do ten without an operation, of the cost or of how long operations take.
         for i in 1..=10 {
             clock.look(i * 1_000 * MS, true);
             clock.look((i * 1_000 + 200) * MS, false);
             clock.learn(0.0, [].iter());
         }
-        let cost = clock.cost(2.0, 1e-4, (1.0, 9.0), 1.0).unwrap();
+        let cost = clock.cost(2.0, 1e-4, ALLOWED, 1.0).unwrap();
         assert!((cost.attached - 0.4).abs() < 1e-12 && (cost.longest_s - 1e-3).abs() < 1e-12, "{cost:?}");
         // Unless it is dearer: 0.4 CPU s/s outside operations.
         clock.look(20_000 * MS, true);
         clock.look(20_500 * MS, false);
         clock.learn(0.2, [].iter());
-        assert!((clock.cost(2.0, 1e-4, (1.0, 9.0), 1.0).unwrap().attached - 0.6).abs() < 1e-12);
+        assert!((clock.cost(2.0, 1e-4, ALLOWED, 1.0).unwrap().attached - 0.6).abs() < 1e-12);
     }
 }

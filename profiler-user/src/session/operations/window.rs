@@ -3,14 +3,14 @@
 use super::super::Session;
 use super::super::attach::now_ns;
 use super::keep::SLICE_PART;
-use super::slices::longest_ns;
+use super::slices::{InnerAllowed, longest_ns};
 use super::{Operation, Operations};
 use crate::prober::operation::OPERATION_MONITORING;
 use crate::prober::{OPERATION_RECORDED, OperationCounters, OperationTable, Sums};
 use profiler_core::adapt::attach::Slices;
 use profiler_core::adapt::budget::OperationBudget;
 use profiler_core::adapt::decision::threshold;
-use profiler_core::adapt::spending::{SPAN_S, record_own_ns};
+use profiler_core::adapt::spending::{SPAN_S, record_own_ns, slice_most_s};
 use profiler_core::adapt::{ClassId as OperationClassId, ClassWindow, WindowSummary};
 use profiler_core::class::{RecordKind, SiteClass};
 use profiler_core::cost::cold_ns;
@@ -224,11 +224,19 @@ impl Session {
         operations.slices.learn(inner_ns * 1e-9, times);
         operations.learn_demands(&cuts, elapsed_s, factor, syscalls_ns, self.cost.tracepoint.ns);
         // What screening costs does not depend on what is left for recording.
-        let screens: f64 = operations.portions(allowed).iter().map(|p| p.screening).sum();
+        let portions = operations.portions(allowed);
+        let screens: f64 = portions.iter().map(|p| p.screening).sum();
         // Slices are cut from the time in which operations are watched.
         let watched_s = cuts.iter().map(|cut| cut.summary.length_s).fold(0.0, f64::max);
         let watched = (watched_s / elapsed_s).clamp(LEAST_WATCHED, 1.0);
-        let inner = operations.inner_cost(factor, attach_s, ((allowed - screens).max(0.0), allowed), watched);
+        // Those that pause come back when a slice has room.
+        let pausing = portions.iter().any(|p| p.is_dear);
+        let inner_allowed = InnerAllowed {
+            inner: (allowed - screens).max(0.0),
+            all: allowed,
+            slice_s: if pausing { f64::INFINITY } else { slice_most_s(screens, allowed) },
+        };
+        let inner = operations.inner_cost(factor, attach_s, inner_allowed, watched);
         // In slices all that is attached records, unless not all could be attached.
         let gave_up = operations.slices.take_gave_up();
         let outside_fixed = if inner.is_some() && !gave_up { 0.0 } else { outside };
@@ -314,6 +322,7 @@ impl Session {
         for o in &operations.list {
             o.order(&table, &slices);
         }
+        said.extend(self.say_starving(&mut operations));
         for (name, row) in &cycles {
             if let Some(note) = operations.hook.as_mut().and_then(|hook| hook.run(name, row)) {
                 said.push(note);
@@ -436,6 +445,7 @@ impl Session {
             self.writer.send(vec![row]);
         }
         self.note_operation_losses(&operations, &table);
+        self.note_starving(&operations);
     }
 
     /// Operations that have not ended: recorded ones get a row.
