@@ -2,6 +2,7 @@
 //! library.
 
 use crate::Options;
+use crate::explosion;
 use crate::measure::{Series, Table};
 use crate::watch::{self, Ours, Place};
 use anyhow::{Context, Result, ensure};
@@ -57,7 +58,7 @@ impl Figures {
     }
 }
 
-/// A stranger's fork and wait, ms, while nothing, links without a limit, and the agent attach to functions of the C library.
+/// A real-time stranger's fork and wait, ms, while nothing, links without a limit, and the agent attach to functions of the C library.
 pub fn bystanders(options: &Options) -> Result<String> {
     let seconds = options.seconds_or(20);
     let kernel = watch::kernel(Tier::A)?;
@@ -82,6 +83,8 @@ pub fn bystanders(options: &Options) -> Result<String> {
         let inspection = Inspection::of(i32::try_from(target.pid())?)?;
         let (places, names) = functions(&inspection)?;
         let mut stranger = Target::start("crowd");
+        // In real time it waits for locks that attaching holds, and not for a CPU.
+        explosion::schedule(i32::try_from(stranger.pid())?, libc::SCHED_FIFO, 1)?;
         let mut all: [Figures; 4] = Default::default();
         for _ in 0..options.rounds {
             for (arm, figures) in Arm::ALL.into_iter().zip(&mut all) {

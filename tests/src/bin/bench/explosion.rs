@@ -111,7 +111,8 @@ fn schedule_governor(realtime: bool) -> Result<()> {
     Ok(())
 }
 
-fn schedule(tid: i32, policy: i32, priority: i32) -> Result<()> {
+/// Gives a thread a policy and a priority.
+pub fn schedule(tid: i32, policy: i32, priority: i32) -> Result<()> {
     let param = libc::sched_param { sched_priority: priority };
     // SAFETY: the parameter is read only, the rest are plain numbers.
     let result = unsafe { libc::sched_setscheduler(tid, policy, &raw const param) };
