@@ -158,10 +158,10 @@ struct Relative {
 
 impl Relative {
     fn of(pid: u32) -> Option<Self> {
-        let stat = stat(pid)?;
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-        let is_reaper = pid == 1 || numbers.is_some_and(|n| n.split_whitespace().last() == Some("1"));
+        let process = Process::new(i32::try_from(pid).ok()?).ok()?;
+        let stat = process.stat().ok()?;
+        let numbers = process.status().ok()?.nspid;
+        let is_reaper = pid == 1 || numbers.is_some_and(|numbers| numbers.last() == Some(&1));
         Some(Self { parent: parent(&stat)?, start_ticks: stat.starttime, is_reaper })
     }
 }

@@ -79,9 +79,10 @@ impl Space {
             self.stale = false;
             self.refreshed = Some(now);
             counters.refreshes += 1;
-            // A process that is gone keeps the mappings it had: its last samples are still to come.
-            if let Ok(text) = std::fs::read(format!("/proc/{}/maps", self.pid)) {
-                self.take_maps(modules, &String::from_utf8_lossy(&text));
+            // A process that is gone (a zombie has no mappings) keeps those it had: its last samples are still to come.
+            match std::fs::read(format!("/proc/{}/maps", self.pid)) {
+                Ok(text) if !text.is_empty() => self.take_maps(modules, &String::from_utf8_lossy(&text)),
+                _ => {}
             }
         }
     }

@@ -228,3 +228,92 @@ fn stacks_have_one_number_each() {
     assert!(table.all().iter().map(|s| s.1.len()).sum::<usize>() <= 1 << 20);
     assert_eq!(table.intern(&[frame(3)]), c);
 }
+
+/// Our descriptors of files below a folder.
+fn held_below(folder: &std::path::Path) -> usize {
+    let descriptors = std::fs::read_dir("/proc/self/fd").unwrap();
+    let links = descriptors.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+    links.filter(|path| path.starts_with(folder)).count()
+}
+
+#[test]
+fn the_last_unmapped_files_are_held() {
+    let folder = tempfile::tempdir().unwrap();
+    let modules = Modules::default();
+    let path = |i: usize| folder.path().join(i.to_string());
+    // Not mapped anywhere: they are opened by name.
+    let file = |i: usize| modules.file(std::process::id(), "0-1", path(i).to_str().unwrap(), false);
+    let ids: Vec<_> = (0..40)
+        .map(|i| {
+            std::fs::write(path(i), "x").unwrap();
+            file(i)
+        })
+        .collect();
+    assert_eq!(held_below(folder.path()), 40);
+    for id in &ids {
+        modules.unmapped(*id);
+        modules.unmapped(*id);
+    }
+    assert_eq!(held_below(folder.path()), 32);
+    let open = |i: usize| match &modules.get(ids[i]).kind {
+        ModuleKind::File(file) => file.open().map(drop),
+        other => panic!("{other:?}"),
+    };
+    // One that was given back is opened by its name, and only if that is its own still.
+    assert_eq!(open(0), Ok(()));
+    std::fs::remove_file(path(0)).unwrap();
+    std::fs::remove_file(path(39)).unwrap();
+    std::fs::write(path(0), "y").unwrap();
+    assert!(open(0).unwrap_err().ends_with("is another file now") && open(39).is_ok());
+    assert!(!ids.contains(&file(0)), "it may have the inode of the old one");
+    // Mapped again, and not among the last unmapped ones any more.
+    assert_eq!(file(1), ids[1]);
+    assert_eq!(held_below(folder.path()), 34);
+    for i in 2..8 {
+        assert_eq!(file(i), ids[i]);
+        modules.unmapped(ids[i]);
+    }
+    assert_eq!(held_below(folder.path()), 34);
+    std::fs::remove_file(path(1)).unwrap();
+    assert_eq!(open(1), Ok(()));
+    // Large ones go earlier: each has 40 MiB.
+    let large: Vec<_> = (50..52)
+        .map(|i| {
+            std::fs::write(path(i), vec![1; 40 << 20]).unwrap();
+            file(i)
+        })
+        .collect();
+    for id in large {
+        modules.unmapped(id);
+    }
+    assert_eq!(held_below(folder.path()), 3, "the replaced one, the one that is mapped, the last large one");
+}
+
+#[test]
+fn a_zombie_keeps_the_mappings_that_it_had() {
+    let mut child = std::process::Command::new("/bin/sleep").arg("60").spawn().unwrap();
+    let maps = || std::fs::read_to_string(format!("/proc/{}/maps", child.id())).unwrap();
+    let code = || {
+        let maps = maps();
+        let line = maps.lines().find(|l| l.contains("r-xp") && l.ends_with("/sleep"))?;
+        u64::from_str_radix(line.split('-').next()?, 16).ok()
+    };
+    let end = Instant::now() + std::time::Duration::from_secs(20);
+    let address = loop {
+        match code() {
+            Some(address) => break address,
+            None => assert!(Instant::now() < end, "it runs"),
+        }
+    };
+    let mut unwinder = Unwinder::default();
+    let before = unwinder.frame_at(child.id(), address);
+    assert_ne!(before.module, UNKNOWN);
+    let pid = child.id();
+    child.kill().unwrap();
+    while !std::fs::read_to_string(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.is_empty()) {
+        assert!(Instant::now() < end, "it ends");
+    }
+    unwinder.invalidate(pid);
+    assert_eq!(unwinder.frame_at(pid, address), before);
+    child.wait().unwrap();
+}
