@@ -17,7 +17,7 @@ pub(super) const MOST_MISSES: u32 = 5;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ready {
     Now,
-    /// Links of the last slice are still being closed.
+    /// Links of the last slice are still being closed, or those of bounds that have used up their quota.
     Soon,
     /// One of them pauses: the others would be paid for, and nothing could be recorded.
     Later,
@@ -53,6 +53,13 @@ impl Session {
         // What is still attached from the slice before lacks one of which nobody has heard yet.
         if self.attach.kernel().operations().lacks_details() {
             return Ready::Later;
+        }
+        // A bound that has used up its quota, of which nobody has heard yet: the slice begins when the bounds come back.
+        let classes = self.attach.kernel().classes();
+        let is_used_up =
+            |kept: &Kept| self.attach.class(kept.class).is_open() && classes.remaining_quota(kept.class) <= 0;
+        if operations.bounds.iter().any(is_used_up) {
+            return Ready::Soon;
         }
         ready(operations.inner.iter().map(|kept| {
             let class = self.attach.class(kept.class);
