@@ -349,6 +349,12 @@ fn sum_counted(accounts: &Accounts) -> f64 {
     accounts.iter().filter(|((charge, _), _)| charge.counts()).map(|(_, a)| a.cost_ns).sum()
 }
 
+/// CPU time that the target had for itself, s/s.
+fn own_of(intervals: &[Interval]) -> f64 {
+    let sum = |of: fn(&Interval) -> f64| intervals.iter().map(of).sum::<f64>();
+    (sum(|i| i.target_cpu_ns) - sum(|i| i.charged_ns)).max(0.0) / sum(|i| i.length_ns).max(1.0)
+}
+
 /// charged / own CPU time, the latter not below what the bucket's floor takes for granted.
 fn overhead_of(intervals: &[Interval]) -> f64 {
     let length: f64 = intervals.iter().map(|i| i.length_ns).sum();
@@ -375,6 +381,8 @@ pub struct LedgerSummary {
     pub predicted: f64,
     /// Largest overhead of any second; of the whole if that is shorter than a second.
     pub worst_second: f64,
+    /// CPU time that the target had for itself in that second, s/s.
+    pub worst_second_own: f64,
 }
 
 impl LedgerSummary {
@@ -406,14 +414,14 @@ impl LedgerSummary {
         sum.own_cpu_s = (total(|i| i.target_cpu_ns) - sum.charged_s).max(0.0);
         sum.allowed_s = intervals.values().map(|(_, allowed)| allowed * 1e-9).sum();
         sum.predicted = if sum.own_cpu_s > 0.0 { sum.charged_s / sum.own_cpu_s } else { 0.0 };
-        sum.worst_second = worst_second(&list);
+        (sum.worst_second, sum.worst_second_own) = worst_second(&list);
         sum
     }
 }
 
-/// Largest overhead over any run of intervals that just spans a second.
-fn worst_second(intervals: &[Interval]) -> f64 {
-    let mut worst = 0.0_f64;
+/// Largest overhead over any run of intervals that just spans a second, and what the target had for itself then.
+fn worst_second(intervals: &[Interval]) -> (f64, f64) {
+    let mut worst = (0.0_f64, 0.0);
     let (mut first, mut length) = (0, 0.0);
     for (last, interval) in intervals.iter().enumerate() {
         length += interval.length_ns;
@@ -422,10 +430,14 @@ fn worst_second(intervals: &[Interval]) -> f64 {
             first += 1;
         }
         if length >= 1e9 {
-            worst = worst.max(overhead_of(&intervals[first..=last]));
+            let second = &intervals[first..=last];
+            let overhead = overhead_of(second);
+            if overhead > worst.0 {
+                worst = (overhead, own_of(second));
+            }
         }
     }
-    if length < 1e9 && first == 0 { overhead_of(intervals) } else { worst }
+    if length < 1e9 && first == 0 { (overhead_of(intervals), own_of(intervals)) } else { worst }
 }
 
 #[cfg(test)]

@@ -148,7 +148,9 @@ fn the_worst_second_is_found_between_interval_borders() {
     }
     let expect = 100e6 / 900e6;
     assert!((ledger.worst_second() - expect).abs() < 1e-9, "{}", ledger.worst_second());
-    assert!((LedgerSummary::from_rows(&rows).worst_second - expect).abs() < 1e-9);
+    let summary = LedgerSummary::from_rows(&rows);
+    assert!((summary.worst_second - expect).abs() < 1e-9);
+    assert!((summary.worst_second_own - 0.9).abs() < 1e-9, "{summary:?}");
 }
 
 #[test]

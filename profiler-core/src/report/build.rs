@@ -314,6 +314,7 @@ fn receipt(recording: &Recording, ledger: &LedgerSummary, run: &RunContext) -> R
         target_cpu_s: ledger.own_cpu_s,
         spent_s: ledger.spent_s.clone(),
         worst_second: ledger.worst_second,
+        worst_second_own: ledger.worst_second_own,
         trips: tripped.len() as u32,
         slowest_answer: meta.slowest_answer,
         losses: meta.losses,

@@ -119,6 +119,10 @@ pub struct Receipt {
     pub spent_s: BTreeMap<Charge, f64>,
     /// Largest overhead of any one second.
     pub worst_second: f64,
+    /// CPU time that the target had for itself in that second, s/s. Where it is far less than on average, more was spent before it fell than the
+    /// budget would have allowed after.
+    #[serde(default)]
+    pub worst_second_own: f64,
     /// Classes that tripped the breaker.
     pub trips: u32,
     /// The breaker's slowest answer to a quota that was used up; `None`: none was.

@@ -116,6 +116,7 @@ fn receipt_texts(receipt: &mut Receipt) -> Vec<&mut String> {
         target_cpu_s: _,
         spent_s: _,
         worst_second: _,
+        worst_second_own: _,
         trips: _,
         slowest_answer: _,
         losses: _,

@@ -51,11 +51,12 @@ pub(super) fn lines(report: &Report) -> Vec<(&'static str, String)> {
     lines.push((
         "predicted",
         format!(
-            "{}: {} (hits, samples and switches times their prices, {}); worst second {}",
+            "{}: {} (hits, samples and switches times their prices, {}); worst second {}{}",
             percent(r.predicted),
             s(spent),
             r.prices,
-            percent(r.worst_second)
+            percent(r.worst_second),
+            fallen(r, report.duration_s)
         ),
     ));
     lines.push((
@@ -116,6 +117,22 @@ pub(super) fn lines(report: &Report) -> Vec<(&'static str, String)> {
     lines.extend(forks_held(r).map(|text| ("others' forks", text)));
     lines.push(("tier", tier_text(r.tier).to_owned()));
     lines
+}
+
+/// Why the worst second may lie above the budget: what is spent follows the CPU time that the target had just before, and it got less.
+fn fallen(r: &Receipt, duration_s: f64) -> String {
+    /// Of its average, or less.
+    const PART: f64 = 0.6;
+    let OverheadBudget::Share(budget) = r.budget else { return String::new() };
+    let average = r.target_cpu_s / duration_s.max(f64::MIN_POSITIVE);
+    if r.worst_second <= budget || r.worst_second_own > PART * average {
+        return String::new();
+    }
+    format!(
+        ", when the target's own CPU time had fallen to {} of a CPU ({} on average)",
+        percent(r.worst_second_own),
+        percent(average)
+    )
 }
 
 /// Classes that tripped, and how late the latest answer to any quota was.
@@ -285,4 +302,29 @@ pub fn receipt_text(report: &Report, options: TextOptions) -> String {
     block("Not observed", r.not_observed.iter().map(|n| format!("{}: {}", n.what, n.why)).collect());
     block("Warnings", report.warnings.clone());
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worst_second_of_a_target_that_got_less_cpu_says_so() {
+        let mut report = crate::output::sample::report();
+        let said = |report: &Report| {
+            let line = lines(report).into_iter().find(|(label, _)| *label == "predicted");
+            line.map(|(_, text)| text.split_once("; ").map_or(String::new(), |(_, worst)| worst.to_owned()))
+        };
+        (report.receipt.budget, report.receipt.worst_second) = (OverheadBudget::Share(0.05), 0.11);
+        report.receipt.worst_second_own = 0.27;
+        assert_eq!(
+            said(&report).unwrap(),
+            "worst second 11.0 %, when the target's own CPU time had fallen to 27.0 % of a CPU (80.0 % on average)"
+        );
+        // One like the others, and one within the budget, have no excuse and need none.
+        report.receipt.worst_second_own = 0.6;
+        assert_eq!(said(&report).unwrap(), "worst second 11.0 %");
+        (report.receipt.worst_second, report.receipt.worst_second_own) = (0.04, 0.1);
+        assert_eq!(said(&report).unwrap(), "worst second 4.00 %");
+    }
 }

@@ -105,6 +105,7 @@ pub(super) fn report() -> Report {
                 (Charge::Bystanders, 0.0004),
             ]),
             worst_second: 0.017,
+            worst_second_own: 0.0,
             trips: 1,
             slowest_answer: Some(SlowestAnswer {
                 answers: 1_204,
