@@ -3,12 +3,14 @@
 //! Everything here panics on failure instead of returning errors: a test wants the backtrace.
 
 mod agent;
+mod ledger;
 mod target;
 mod text;
 mod tiers;
 mod twins;
 
 pub use agent::{Agent, Finished, wait_text_original};
+pub use ledger::worst_second_in_words;
 pub use target::{Calls, Reply, Target, output_of};
 pub use text::{assert_text_original, changed_text};
 pub use tiers::{best_tier, linux_or_skip, tiers_here};

@@ -2,8 +2,10 @@
 
 use super::operations::{stop, sums};
 use super::{sleep_ms, start};
-use profiler_core::ledger::LedgerSummary;
-use profiler_tests::support::{Agent, Target};
+use profiler_core::ledger::{FLOOR_CPU_PER_S, LedgerSummary};
+use profiler_core::recording::{Charge, Recording};
+use profiler_tests::support::{Agent, Target, worst_second_in_words};
+use std::collections::BTreeMap;
 
 /// 2 ms/s are the equal part of each of the four: the busy one screens for more (3,000 at 1.3 to 1.9 us), and yet all of it fits into
 /// the 8.
@@ -49,8 +51,58 @@ fn an_operation_that_screens_for_more_than_its_equal_part_is_watched_and_recorde
     assert!(!finished.messages.contains("screening 'busy' costs"), "{}", finished.messages);
 }
 
-/// Bounds and functions inside that would take a whole CPU: no second takes more than 1.25 times the budget, and what a thread pays from a trip
-/// until the link is gone.
+/// An interval of a ledger.
+#[derive(Debug, Default)]
+struct Second {
+    length_s: f64,
+    /// CPU time that the target had for itself, and what was taken, s.
+    own_s: f64,
+    charged_s: f64,
+    /// The dearest class's calls from when its link went until the trap was gone, CPU s.
+    tail_s: f64,
+}
+
+/// The intervals of a ledger, each about a second.
+fn seconds(recorded: &Recording) -> Vec<Second> {
+    let mut seconds: BTreeMap<u64, Second> = BTreeMap::new();
+    for row in &recorded.ledger {
+        let second = seconds.entry(row.time_ns).or_insert_with(|| Second {
+            length_s: row.interval_ns as f64 * 1e-9,
+            own_s: row.target_cpu_ns as f64 * 1e-9,
+            ..Second::default()
+        });
+        let cost_s = if row.charge.counts() { row.cost_ns as f64 * 1e-9 } else { 0.0 };
+        second.charged_s += cost_s;
+        second.own_s -= cost_s;
+        if row.charge == Charge::Attach && row.class_id.is_some() {
+            second.tail_s = second.tail_s.max(cost_s);
+        }
+    }
+    seconds.into_values().collect()
+}
+
+/// Part of the target's CPU time that the dearest of the classes that tripped took while it was attached.
+fn dearest_part(recorded: &Recording) -> f64 {
+    let tripped = recorded.windows.iter().filter(|w| w.tripped && w.kept >= 100);
+    let parts = tripped.map(|w| w.kept as f64 * w.tau_ns / w.target_cpu_ns.max(1) as f64);
+    parts.fold(0.0, f64::max).min(1.0)
+}
+
+/// What hits cost that came while links were being made, in the whole run, CPU s: no quota holds yet, and they belong to no window. On a machine
+/// that keeps the agent waiting in that moment they are many (docs/limitations.md).
+fn while_attaching_s(recorded: &Recording) -> f64 {
+    let of_class = |id: u32| {
+        let charged = recorded.ledger.iter().filter(|r| r.charge == Charge::Traced && r.class_id == Some(id));
+        let windows = || recorded.windows.iter().filter(|w| w.class_id == id);
+        let (units, seen): (u64, u64) =
+            (charged.map(|r| r.units).sum(), windows().map(|w| w.attempted).sum());
+        units.saturating_sub(seen) as f64 * windows().map(|w| w.tau_ns).fold(0.0, f64::max) * 1e-9
+    };
+    recorded.classes.iter().map(|c| of_class(c.class_id)).sum()
+}
+
+/// Bounds and functions inside that would take a whole CPU: no second takes more than 1.25 times the budget of the CPU time that was known, and
+/// what the class that tripped takes from then until its link is gone.
 #[test]
 fn no_second_of_hot_operations_with_details_goes_far_beyond_the_budget() {
     let name = "no_second_of_hot_operations_with_details_goes_far_beyond_the_budget";
@@ -79,21 +131,31 @@ fn no_second_of_hot_operations_with_details_goes_far_beyond_the_budget() {
     let said = &finished.messages;
     let summary = LedgerSummary::from_rows(&recorded.ledger);
     let answer = finished.report().receipt.slowest_answer.expect("quotas were used up");
-    // One thread pays no more than all of its time, until the trap is gone.
-    let reaction_s = answer.closing_ns as f64 * 1e-9 + recorded.meta.cost.detach_delay.seconds();
-    let own = summary.own_cpu_s / summary.length_s;
-    let most = 1.25 * 0.05 + reaction_s / own;
-    assert!(
-        summary.worst_second <= most,
-        "{} of {most}: {answer:?}, {own} CPU s/s; {said}",
-        summary.worst_second
-    );
+    let part = dearest_part(&recorded);
+    assert!(part > 0.05, "{part} of what was attached; {said}\n{}", worst_second_in_words(&recorded));
+    let closing_s = answer.closing_ns as f64 * 1e-9;
+    let attaching_s = while_attaching_s(&recorded);
+    let mut before_s = 0.0_f64;
+    for second in seconds(&recorded) {
+        // What is granted follows the CPU time that was known then: a target that gets less of it in the next second has spent already.
+        let own_s = second.own_s.max(before_s * second.length_s).max(FLOOR_CPU_PER_S * second.length_s);
+        let most_s = 1.25 * 0.05 * own_s + part * closing_s + second.tail_s + attaching_s;
+        assert!(
+            second.charged_s <= most_s,
+            "{second:?}: more than {most_s}, {part}, {attaching_s}; {answer:?}; {said}\n{}",
+            worst_second_in_words(&recorded)
+        );
+        before_s = second.own_s / second.length_s;
+    }
     assert!(summary.predicted > 0.01, "{summary:?}; {said}");
     // What was watched is what the target did, and what was recorded has all its calls.
     let population = sums(&recorded, |w| w.population).values().sum::<u64>();
     assert!(population > 1_000 && population <= served, "{population} of {served}; {said}");
     let rows = &recorded.operations;
-    assert!(!rows.is_empty(), "{population} of {served}; {said}");
+    // Where the target gets less than half of a CPU, bounds may take all that may be spent: that is told.
+    let told =
+        finished.report().receipt.not_observed.iter().any(|n| n.what.starts_with("the inside of operations"));
+    assert!(told || !rows.is_empty(), "{population} of {served}; {said}");
     for row in rows.iter().filter(|row| !row.censored) {
         let class =
             recorded.operation_classes.iter().find(|c| c.class_id == row.class_id).expect("its class");
