@@ -8,6 +8,7 @@ use crate::target_file::{DebugLink, Headers, TargetFile};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, Object, ObjectSymbol, SymbolKind, elf};
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -256,12 +257,22 @@ impl ElfInfo {
     /// address itself if it is no code.
     #[must_use]
     pub fn code_end(&self, vaddr: u64) -> u64 {
-        let section = self.section_at(vaddr).filter(|s| s.exec).map(|s| s.vaddr + s.size);
+        self.code_around(vaddr).end
+    }
+
+    /// Where it begins.
+    #[must_use]
+    pub fn code_begin(&self, vaddr: u64) -> u64 {
+        self.code_around(vaddr).start
+    }
+
+    fn code_around(&self, vaddr: u64) -> Range<u64> {
+        let section = self.section_at(vaddr).filter(|s| s.exec).map(|s| s.vaddr..s.vaddr + s.size);
         let segment = || {
             let holds = |s: &&Segment| s.exec && (s.vaddr..s.vaddr + s.file_size).contains(&vaddr);
-            self.segments.iter().find(holds).map(|s| s.vaddr + s.file_size)
+            self.segments.iter().find(holds).map(|s| s.vaddr..s.vaddr + s.file_size)
         };
-        section.or_else(segment).unwrap_or(vaddr)
+        section.or_else(segment).unwrap_or(vaddr..vaddr)
     }
 
     /// The section that holds this link-time address.

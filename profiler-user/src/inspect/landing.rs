@@ -62,6 +62,31 @@ pub fn function_before(elf: &ElfInfo, vaddr: u64) -> Result<Option<(u64, u64)>, 
     Ok(Some((start, size.min(elf.code_end(start) - start))))
 }
 
+/// Whether the code that begins at an address is called; else (a cold part, a signal frame) it is jumped to when a frame is there already. By
+/// its unwind data; none if there is none.
+///
+/// # Errors
+/// As [`function_at`].
+pub fn is_called(elf: &ElfInfo, start: u64) -> Result<Option<bool>, Unreadable> {
+    let Some(header) = elf.sections.iter().find(|s| s.name == ".eh_frame_hdr") else { return Ok(None) };
+    let found = last_fde(elf, header.vaddr, header.size, start)?.filter(|(address, _)| *address == start);
+    let Some((_, fde)) = found else { return Ok(None) };
+    let length = Reader::new(elf, fde, 4)?.u32()?;
+    if !(4..=1 << 16).contains(&length) {
+        return Err(Unreadable);
+    }
+    let cie = cie_of(elf, fde)?;
+    let mut f = Reader::new(elf, fde + 8, (length - 4) as usize)?;
+    f.skip(2 * width(cie.pointer_encoding)?)?;
+    if cie.augmented {
+        let more = f.uleb()?;
+        f.skip(usize::try_from(more).map_err(|_| Unreadable)?)?;
+    }
+    // Where it says something of its frame before the first step (DW_CFA_advance_loc and its like), that one was there.
+    let first = f.u8().unwrap_or(0);
+    Ok(Some(!cie.signal && matches!(first, 0 | 2..=4 | 0x40..=0x7f)))
+}
+
 /// The last function that begins at an address or before it, and its FDE, by the sorted table: pairs of (start, FDE),
 /// 32-bit, relative to the header.
 fn last_fde(elf: &ElfInfo, header: u64, size: u64, vaddr: u64) -> Result<Option<(u64, u64)>, Unreadable> {
@@ -93,6 +118,10 @@ struct Cie {
     lsda_encoding: Option<u8>,
     /// Encoding of the function's begin and size.
     pointer_encoding: u8,
+    /// FDEs have augmentation data.
+    augmented: bool,
+    /// Of a signal frame.
+    signal: bool,
 }
 
 /// The CIE of an FDE.
@@ -114,7 +143,7 @@ fn cie_of(elf: &ElfInfo, fde: u64) -> Result<Cie, Unreadable> {
         }
     }
     if augmentation.first() != Some(&b'z') {
-        return Ok(Cie { lsda_encoding: None, pointer_encoding: 0 });
+        return Ok(Cie { lsda_encoding: None, pointer_encoding: 0, augmented: false, signal: false });
     }
     c.uleb()?; // code alignment
     c.uleb()?; // data alignment, signed, same length
@@ -133,7 +162,8 @@ fn cie_of(elf: &ElfInfo, fde: u64) -> Result<Cie, Unreadable> {
             _ => return Err(Unreadable),
         }
     }
-    Ok(Cie { lsda_encoding: lsda_encoding.filter(|&e| e != 0xff), pointer_encoding })
+    let lsda_encoding = lsda_encoding.filter(|&e| e != 0xff);
+    Ok(Cie { lsda_encoding, pointer_encoding, augmented: true, signal: augmentation.contains(&b'S') })
 }
 
 /// The address of the function's language-specific data, from its FDE and that one's CIE.
@@ -142,7 +172,7 @@ fn lsda_of(elf: &ElfInfo, fde: u64) -> Result<Option<u64>, Unreadable> {
     if !(4..=1 << 16).contains(&length) {
         return Err(Unreadable);
     }
-    let Cie { lsda_encoding: Some(encoding), pointer_encoding } = cie_of(elf, fde)? else {
+    let Cie { lsda_encoding: Some(encoding), pointer_encoding, .. } = cie_of(elf, fde)? else {
         return Ok(None);
     };
     let mut f = Reader::new(elf, fde + 8, (length - 4) as usize)?;
@@ -247,7 +277,7 @@ impl Reader {
 
     fn skip(&mut self, n: usize) -> Result<(), Unreadable> {
         self.take::<0>()?;
-        self.at += n;
+        self.at = self.at.checked_add(n).ok_or(Unreadable)?;
         if self.at > self.bytes.len() { Err(Unreadable) } else { Ok(()) }
     }
 

@@ -80,7 +80,6 @@ pub struct Inspection {
     modules: Vec<Module>,
     rules: KernelRules,
     stacks: Mutex<stacks::Stacks>,
-    verdicts: Mutex<return_links::Verdicts>,
     return_links: OnceLock<Result<(), Reason>>,
     ifuncs: OnceLock<ifunc::Bound>,
 }
@@ -105,7 +104,6 @@ impl Inspection {
             rules: KernelRules { calls: !status.shadow_stack, ..KernelRules::host() },
             status,
             stacks: Mutex::new(stacks),
-            verdicts: Mutex::default(),
             return_links: OnceLock::new(),
             ifuncs: OnceLock::new(),
         })
@@ -311,6 +309,15 @@ impl Inspection {
             return Err(why);
         }
         self.return_links.get_or_init(|| return_links::check(self)).clone()
+    }
+
+    /// The same without reading a module: none while one that is mapped has not been looked at ([`Module::return_links`]).
+    #[must_use]
+    pub fn return_links_known(&self) -> Option<Result<(), Reason>> {
+        if let Some(why) = self.stacks_switched() {
+            return Some(Err(why));
+        }
+        self.return_links.get().cloned().or_else(|| return_links::known(self))
     }
 
     /// Where a thread's stack pointer was seen. A thread that is seen on two stacks, or outside its own, makes return links

@@ -4,9 +4,11 @@
 //! load and unload generated libraries for days: the file of a module that is not mapped any more is given back once nothing
 //! refers to it ([`Module::release`]), and with it the room on disk of a deleted one.
 
+use super::choice::Reason;
 use super::elf::ElfInfo;
 use super::error::InspectError;
 use super::maps::{Backing, Mapping};
+use super::return_links;
 use super::sequences;
 use super::symbols::{SymbolSource, Symbols};
 use super::text::TextIndex;
@@ -86,6 +88,7 @@ struct Code {
     symbols: OnceLock<Result<Symbols, String>>,
     text: OnceLock<Result<TextIndex, String>>,
     sequences: OnceLock<Result<Vec<Range<u64>>, String>>,
+    return_links: OnceLock<Result<(), Reason>>,
 }
 
 impl Code {
@@ -96,6 +99,7 @@ impl Code {
             symbols: OnceLock::new(),
             text: OnceLock::new(),
             sequences: OnceLock::new(),
+            return_links: OnceLock::new(),
         })
     }
 }
@@ -328,6 +332,20 @@ impl Module {
     #[must_use]
     pub fn has_text(&self) -> bool {
         self.code.text.get().is_some()
+    }
+
+    /// Whether return links are safe as far as this module goes; all its code is looked at at the first call.
+    ///
+    /// # Errors
+    /// What in it would crash on a replaced return address.
+    pub fn return_links(&self) -> Result<(), Reason> {
+        self.code.return_links.get_or_init(|| return_links::check_module(self)).clone()
+    }
+
+    /// The same, if it is known.
+    #[must_use]
+    pub fn return_links_known(&self) -> Option<Result<(), Reason>> {
+        self.code.return_links.get().cloned()
     }
 
     /// Clones of one module.

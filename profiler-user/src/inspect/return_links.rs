@@ -12,9 +12,6 @@
 
 use super::choice::Reason;
 use super::{Inspection, Module, SymbolSource};
-use std::collections::HashMap;
-use std::path::PathBuf;
-use std::sync::PoisonError;
 
 /// Libraries that unwind or switch stacks.
 const LIBRARIES: [(&str, &str); 12] = [
@@ -56,35 +53,47 @@ const PARTS: [&str; 5] = ["_fcontext", "swapcontext", "switch_stack", "stack_swi
 /// Imports after which a thread may unwind its stack at any moment: the unwinder is loaded only then.
 const THREAD_ENDS: [&str; 2] = ["pthread_exit", "pthread_cancel"];
 
-/// The verdict on each module that was looked at; kept, because all code of it is read.
-pub(super) type Verdicts = HashMap<(PathBuf, u64, (u32, u32)), Option<Reason>>;
-
-/// All checks; the first refusal is the answer.
+/// All checks; the first refusal is the answer. Modules that were not looked at yet are looked at.
 pub(super) fn check(inspection: &Inspection) -> Result<(), Reason> {
-    if let Some(why) = inspection.runtime().forbids_return_links() {
-        return Err(Reason(why.to_owned()));
-    }
-    let mapped = || inspection.modules().iter().filter(|m| !m.mappings.is_empty());
-    // Names first: they need no file to be read, and say most.
-    for module in mapped() {
-        if let Some((_, what)) = LIBRARIES.iter().find(|(library, _)| module.name.starts_with(library)) {
-            return Err(Reason(format!("{} is mapped ({what})", module.name)));
-        }
-    }
-    threads(inspection)?;
-    for module in mapped() {
-        let mut verdicts = inspection.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (module.path.clone(), module.mappings[0].inode, module.mappings[0].device);
-        let verdict = verdicts.entry(key).or_insert_with(|| check_module(module).err());
-        if let Some(why) = verdict {
-            return Err(why.clone());
-        }
-    }
+    at_once(inspection)?;
+    mapped(inspection).try_for_each(Module::return_links)?;
     look(inspection);
     inspection.stacks_switched().map_or(Ok(()), Err)
 }
 
-fn check_module(module: &Module) -> Result<(), Reason> {
+/// The same without reading a module: none where that would be needed.
+pub(super) fn known(inspection: &Inspection) -> Option<Result<(), Reason>> {
+    // What the runtime is is told by its symbols.
+    if !inspection.modules().first().is_none_or(Module::has_symbols) {
+        return None;
+    }
+    if let Err(why) = at_once(inspection) {
+        return Some(Err(why));
+    }
+    let verdicts: Vec<_> = mapped(inspection).map(Module::return_links_known).collect();
+    let refused = verdicts.iter().flatten().find(|verdict| verdict.is_err());
+    refused.cloned().or_else(|| verdicts.iter().all(Option::is_some).then(|| inspection.return_links()))
+}
+
+fn mapped(inspection: &Inspection) -> impl Iterator<Item = &Module> {
+    inspection.modules().iter().filter(|m| !m.mappings.is_empty())
+}
+
+/// What needs no module to be read.
+fn at_once(inspection: &Inspection) -> Result<(), Reason> {
+    if let Some(why) = inspection.runtime().forbids_return_links() {
+        return Err(Reason(why.to_owned()));
+    }
+    for module in mapped(inspection) {
+        if let Some((_, what)) = LIBRARIES.iter().find(|(library, _)| module.name.starts_with(library)) {
+            return Err(Reason(format!("{} is mapped ({what})", module.name)));
+        }
+    }
+    threads(inspection)
+}
+
+/// What one module forbids; reads all its code ([`Module::return_links`] keeps the answer).
+pub(super) fn check_module(module: &Module) -> Result<(), Reason> {
     let name = &module.name;
     // The C library defines all of these; what matters is who uses them. It unwinds only through libgcc_s, which it
     // loads when a thread is cancelled, and which is noticed then.

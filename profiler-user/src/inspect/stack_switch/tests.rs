@@ -1,4 +1,6 @@
 use super::super::Module;
+use super::places::{AFTER, BEFORE, scan};
+use super::values::{foreign_loads, kept, source};
 use super::*;
 use crate::target_file::tests::{Claim, elf_that_claims};
 use std::os::unix::fs::FileExt;
@@ -14,12 +16,19 @@ fn verdict(code: &[u8]) -> Option<String> {
     if found.is_empty() {
         return None;
     }
-    foreign_load(&Region::decode_bytes(0x1000, code.to_vec())).map(|(_, from)| from)
+    foreign_load(code, Begin::Function)
+}
+
+/// From what the first foreign value comes; called functions write what they may.
+fn foreign_load(code: &[u8], begin: Begin) -> Option<String> {
+    let region = Region::decode_bytes(0x1000, code.to_vec());
+    let loads = foreign_loads(&region, begin, &mut |_| !kept());
+    loads.first().map(|&i| source(&region.insns[i]))
 }
 
 #[test]
 fn what_switches_stacks_is_found() {
-    let cases: [(&str, &[u8], &str); 14] = [
+    let cases: [(&str, &[u8], &str); 21] = [
         ("mov [rdi], rsp; mov rsp, [rsi]; ret", &[0x48, 0x89, 0x27, 0x48, 0x8b, 0x26, 0xc3], "memory at rsi"),
         ("mov [rdi], rsp; mov rsp, rsi; ret", &[0x48, 0x89, 0x27, 0x48, 0x89, 0xf4, 0xc3], "rsi"),
         ("mov rsp, rsi, other form; ret", &[0x48, 0x8b, 0xe6, 0xc3], "rsi"),
@@ -30,7 +39,18 @@ fn what_switches_stacks_is_found() {
         ("cmovne rsp, rsi; ret", &[0x48, 0x0f, 0x45, 0xe6, 0xc3], "rsi"),
         ("push rdi; pop rsp, long form; ret", &[0x57, 0x8f, 0xc4, 0xc3], "the stack"),
         ("push rdi; pop rsp; ret", &[0x57, 0x5c, 0xc3], "the stack"),
+        ("push rsi; pop rsp; xor eax, eax; ret", &[0x56, 0x5c, 0x31, 0xc0, 0xc3], "the stack"),
+        ("push rsp; mov [rsp], rdi; pop rsp; ret", &[0x54, 0x48, 0x89, 0x3c, 0x24, 0x5c, 0xc3], "the stack"),
         ("mov rbp, rdi; leave; ret", &[0x48, 0x89, 0xfd, 0xc9, 0xc3], "rbp, which is not its frame's"),
+        (
+            "lea rbp, [rdi+16]; leave; ret",
+            &[0x48, 0x8d, 0x6f, 0x10, 0xc9, 0xc3],
+            "rbp, which is not its frame's",
+        ),
+        ("push rsi; pop rbp; leave; ret", &[0x56, 0x5d, 0xc9, 0xc3], "rbp, which is not its frame's"),
+        ("push rsi; pop rbp; mov rsp, rbp; ret", &[0x56, 0x5d, 0x48, 0x89, 0xec, 0xc3], "rbp"),
+        ("mov rsp, rbx; ret", &[0x48, 0x89, 0xdc, 0xc3], "rbx"),
+        ("mov rsp, rbp; pop rbp; ret", &[0x48, 0x89, 0xec, 0x5d, 0xc3], "rbp"),
         // The old one is kept in rax, which is then the new one's.
         (
             "mov rax, rsp; mov [rdi], rax; mov rax, [rsi]; mov rsp, rax; ret",
@@ -91,15 +111,32 @@ fn what_compilers_do_with_the_stack_pointer_is_none() {
                 0x24, 0x18, 0x48, 0x8d, 0x26, 0xc3,
             ],
         ),
-        // A cold part: rbp is that of the function that jumped here.
-        ("mov rsp, rbp; pop rbp; ret", &[0x48, 0x89, 0xec, 0x5d, 0xc3]),
         ("lea rsp, [rsp+8]; ret", &[0x48, 0x8d, 0x64, 0x24, 0x08, 0xc3]),
+        (
+            "test rdi, rdi; je +5; push rbp; mov rbp, rsp; leave; ret",
+            &[0x48, 0x85, 0xff, 0x74, 0x05, 0x55, 0x48, 0x89, 0xe5, 0xc9, 0xc3],
+        ),
     ];
     for (name, code) in cases {
         assert_eq!(verdict(code), None, "{name}");
         // The decoder must not need the pass to be right.
-        assert_eq!(foreign_load(&Region::decode_bytes(0x1000, code.to_vec())), None, "{name}");
+        assert_eq!(foreign_load(code, Begin::Part), None, "{name}");
     }
+}
+
+/// What a function got from its caller is foreign, what a cold part got from the function that jumps to it may be its frame.
+#[test]
+fn parts_of_functions_have_the_frame_of_their_function() {
+    for code in [&[0x48, 0x89, 0xec, 0x5d, 0xc3][..], &[0x48, 0x89, 0xdc, 0xc3]] {
+        assert!(foreign_load(code, Begin::Function).is_some(), "{code:x?}");
+        assert_eq!(foreign_load(code, Begin::Part), None, "{code:x?}");
+    }
+    // call +0; mov rsp, rbx; ret: the call may not return, and the rest belong to another branch.
+    let code = [0xe8, 0, 0, 0, 0, 0x48, 0x89, 0xdc, 0xc3];
+    assert_eq!(foreign_load(&code, Begin::Function), None);
+    // What the function itself put there stays foreign: mov rbx, rdi.
+    let code = [&[0x48, 0x89, 0xfb][..], &code].concat();
+    assert_eq!(foreign_load(&code, Begin::Function).as_deref(), Some("rbx"));
 }
 
 #[test]
@@ -110,10 +147,10 @@ fn a_load_on_one_branch_of_two_is_found() {
 }
 
 /// Where the code of [`file_with`] begins: offset in the file, and address.
-const CODE_AT: (u64, u64) = (0x800, 0x1800);
+pub(super) const CODE_AT: (u64, u64) = (0x800, 0x1800);
 
 /// A file of `text` bytes, no-operations but for this code; `symbol`: the size of the function that begins there.
-fn file_with(dir: &Path, text: u64, code: &[u8], symbol: Option<u64>) -> Module {
+pub(super) fn file_with(dir: &Path, text: u64, code: &[u8], symbol: Option<u64>) -> Module {
     let claims = [
         Claim(".text", 1, 0, text, 0),
         Claim(".symtab", 2, text, 48, 3),
@@ -169,6 +206,47 @@ fn a_switch_behind_bytes_that_are_no_code_is_found() {
     // The helper alone is none.
     let module = file_with(dir.path(), 4096, &helper[..16], None);
     assert_eq!(module.stack_switch(), Ok(None));
+}
+
+#[test]
+fn an_old_stack_pointer_is_kept_over_calls_that_do_not_touch_it() {
+    let dir = tempfile::tempdir().unwrap();
+    // lea rax, [rsp]; call +4; lea rsp, [rax]; ret
+    let caller = [0x48, 0x8d, 0x04, 0x24, 0xe8, 4, 0, 0, 0, 0x48, 0x8d, 0x20, 0xc3];
+    // add ecx, edx; ret, or mov eax, edi; ret
+    for (callee, found) in [([0x01, 0xd1, 0xc3], None), ([0x89, 0xf8, 0xc3], Some(CODE_AT.1 + 9))] {
+        let code = [&caller[..], &callee].concat();
+        let module = file_with(dir.path(), 4096, &code, Some(13));
+        assert_eq!(module.stack_switch().unwrap().map(|s| s.vaddr), found, "{callee:x?}");
+    }
+}
+
+#[test]
+fn data_between_functions_are_no_switch() {
+    let dir = tempfile::tempdir().unwrap();
+    let find = |code: &[u8], symbol| file_with(dir.path(), 4096, code, symbol).stack_switch().unwrap();
+    // mov rsp, [rsi]; then bytes that are no instruction, one that only the kernel may run, a jump to the former
+    let dead: [&[u8]; 4] = [
+        &[0x48, 0x8b, 0x26, 0x06],
+        &[0x48, 0x8b, 0x26, 0xf4],
+        &[0x48, 0x8b, 0x26, 0xeb, 0x01, 0xc3, 0x06],
+        // mov rsp, [rip-...]: far before the module; ret
+        &[0x4a, 0x8b, 0x25, 0xf3, 0x21, 0xdd, 0x88, 0xc3],
+    ];
+    for code in dead {
+        assert_eq!(find(code, None), None, "{code:x?}");
+        // Where a symbol says that it is code, it is.
+        assert!(find(code, Some(code.len() as u64)).is_some(), "{code:x?}");
+    }
+    // One way of two leads on: mov rsp, [rsi]; je +1; (none); ret
+    let alive: [&[u8]; 3] = [
+        &[0x48, 0x8b, 0x26, 0xc3],
+        &[0x48, 0x8b, 0x26, 0x74, 0x01, 0x06, 0xc3],
+        &[0x48, 0x8b, 0x26, 0xff, 0xe0],
+    ];
+    for code in alive {
+        assert!(find(code, None).is_some(), "{code:x?}");
+    }
 }
 
 #[test]

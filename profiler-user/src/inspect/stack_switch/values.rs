@@ -1,0 +1,395 @@
+//! Where values come from: followed through the branches of one function, instruction by instruction.
+//!
+//! A register is *good* if its value came from the function's own stack pointer on every way that leads there. Registers that a
+//! function must give back as it got them are another kind until it writes them: at the begin of a function they are the
+//! caller's, in a cold part those of the function that jumped there.
+
+use super::super::flow::{Edge, Region, edge};
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use std::collections::HashMap;
+
+/// Registers as bits, by their number in the instruction set.
+pub(super) type Registers = u16;
+
+pub(super) fn bit(register: Register) -> Registers {
+    let full = register.full_register();
+    if full.is_gpr64() { 1 << (full.number() & 15) } else { 0 }
+}
+
+/// rsp, and what a function must give back as it was.
+pub(super) fn kept() -> Registers {
+    use Register::{R12, R13, R14, R15, RBP, RBX, RSP};
+    [RSP, RBX, RBP, R12, R13, R14, R15].into_iter().fold(0, |all, r| all | bit(r))
+}
+
+/// What the registers hold before the first instruction of some code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Begin {
+    /// A function, which is called: what it must give back is the caller's.
+    Function,
+    /// Perhaps a part of a function, which is jumped to: what it must give back may have come from `rsp`.
+    Part,
+}
+
+/// A value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Value {
+    /// It came from `rsp`.
+    good: bool,
+    /// Good, or as the caller left it.
+    kept: bool,
+}
+
+impl Value {
+    const FOREIGN: Self = Self { good: false, kept: false };
+    const GOOD: Self = Self { good: true, kept: true };
+
+    fn good(good: bool) -> Self {
+        if good { Self::GOOD } else { Self::FOREIGN }
+    }
+}
+
+/// The values on top of the stack, as far as they were pushed one after the other: the newest is bit 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Pushed {
+    count: u32,
+    good: u32,
+    kept: u32,
+}
+
+impl Pushed {
+    const NONE: Self = Self { count: 0, good: 0, kept: 0 };
+
+    fn push(self, value: Value) -> Self {
+        Self {
+            count: (self.count + 1).min(u32::BITS - 1),
+            good: self.good << 1 | u32::from(value.good),
+            kept: self.kept << 1 | u32::from(value.kept),
+        }
+    }
+
+    /// The newest value, where it is known, and the rest.
+    fn pop(self) -> (Option<Value>, Self) {
+        if self.count == 0 {
+            return (None, self);
+        }
+        let value = Value { good: self.good & 1 != 0, kept: self.kept & 1 != 0 };
+        (Some(value), Self { count: self.count - 1, good: self.good >> 1, kept: self.kept >> 1 })
+    }
+
+    /// A store to `rsp` + `offset` bytes.
+    fn store(self, offset: u64, value: Value) -> Self {
+        let index = offset / 8;
+        if index >= u64::from(self.count) {
+            return self;
+        }
+        let with = |bits: u32, on: bool| bits & !(1 << index) | u32::from(on) << index;
+        Self { good: with(self.good, value.good), kept: with(self.kept, value.kept), ..self }
+    }
+
+    fn merged(self, other: Self) -> Self {
+        let count = self.count.min(other.count);
+        let mask = (1 << count) - 1;
+        Self { count, good: self.good & other.good & mask, kept: self.kept & other.kept & mask }
+    }
+}
+
+/// What is known before an instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct State {
+    /// Registers with a good value.
+    good: Registers,
+    /// Those, and registers as the caller left them.
+    kept: Registers,
+    pushed: Pushed,
+}
+
+impl State {
+    fn at(begin: Begin) -> Self {
+        let good = match begin {
+            Begin::Function => bit(Register::RSP),
+            Begin::Part => kept(),
+        };
+        Self { good, kept: kept(), pushed: Pushed::NONE }
+    }
+
+    fn of(&self, register: Register) -> Value {
+        let bit = bit(register);
+        Value { good: self.good & bit != 0, kept: self.kept & bit != 0 }
+    }
+
+    fn set(&mut self, register: Register, value: Value) {
+        let bit = bit(register);
+        self.good = self.good & !bit | if value.good { bit } else { 0 };
+        self.kept = self.kept & !bit | if value.kept { bit } else { 0 };
+    }
+
+    fn merged(self, other: Self) -> Self {
+        Self {
+            good: self.good & other.good,
+            kept: self.kept & other.kept,
+            pushed: self.pushed.merged(other.pushed),
+        }
+    }
+}
+
+/// A place in memory as an instruction names it: base, index, scale, displacement.
+type Slot = (Register, Register, u32, u64);
+
+fn slot(insn: &Instruction) -> Slot {
+    (insn.memory_base(), insn.memory_index(), insn.memory_index_scale(), insn.memory_displacement64())
+}
+
+/// What a function stores in its frame; filled while it is walked.
+#[derive(Default)]
+struct Frame {
+    /// Values that came from `rsp`.
+    good: HashMap<Slot, ()>,
+    /// Others.
+    other: HashMap<Slot, ()>,
+    /// Registers that were pushed while they held a good value.
+    pushed: Registers,
+}
+
+impl Frame {
+    fn store(&mut self, at: Slot, value: Value) {
+        match value {
+            Value { good: true, .. } => self.good.insert(at, ()),
+            Value { kept: false, .. } => self.other.insert(at, ()),
+            // Registers are saved there for the caller.
+            Value { .. } => None,
+        };
+    }
+
+    fn load(&self, at: Slot) -> Value {
+        Value::good(self.good.contains_key(&at) || !self.other.contains_key(&at))
+    }
+}
+
+/// Tells which registers a called function may write, by its address.
+pub(super) type Clobbers<'a> = dyn FnMut(u64) -> Registers + 'a;
+
+/// The instructions, by index and in order of their addresses, that load `rsp` with a foreign value. `clobbers` is asked only where the
+/// answer matters.
+pub(super) fn foreign_loads(region: &Region, begin: Begin, clobbers: &mut Clobbers<'_>) -> Vec<usize> {
+    let mut walk =
+        Walk { region, frame: Frame::default(), info: InstructionInfoFactory::new(), begin, clobbers };
+    let mut bad = Vec::new();
+    // What stores find out may make a later load good: walk until nothing is learned, a few times at most.
+    for _ in 0..4 {
+        let known = |frame: &Frame| (frame.good.len(), frame.other.len(), frame.pushed);
+        let before = known(&walk.frame);
+        bad = walk.all();
+        if bad.is_empty() || before == known(&walk.frame) {
+            break;
+        }
+    }
+    bad
+}
+
+struct Walk<'a, 'b> {
+    region: &'a Region,
+    frame: Frame,
+    info: InstructionInfoFactory,
+    begin: Begin,
+    clobbers: &'a mut Clobbers<'b>,
+}
+
+impl Walk<'_, '_> {
+    /// Every branch; the instructions that load `rsp` with a foreign value.
+    fn all(&mut self) -> Vec<usize> {
+        let n = self.region.insns.len();
+        let mut before: Vec<Option<State>> = vec![None; n];
+        let mut work = vec![(0, State::at(self.begin))];
+        let mut next_unreached = 0;
+        // What the walk from the begin reached is not changed by what nothing leads to: padding runs into the next loop.
+        let mut settled: Vec<bool> = Vec::new();
+        loop {
+            let Some((i, state)) = work.pop() else {
+                // Reached by a jump table or an exception only: the frame is there by then.
+                while next_unreached < n && before[next_unreached].is_some() {
+                    next_unreached += 1;
+                }
+                if next_unreached == n {
+                    break;
+                }
+                if settled.is_empty() {
+                    settled = before.iter().map(Option::is_some).collect();
+                }
+                work.push((next_unreached, State::at(Begin::Part)));
+                continue;
+            };
+            if i >= n || settled.get(i) == Some(&true) {
+                continue;
+            }
+            let merged = before[i].map_or(state, |old| old.merged(state));
+            if before[i] == Some(merged) {
+                continue;
+            }
+            before[i] = Some(merged);
+            let region = self.region;
+            let after = self.step(&region.insns[i], merged).1;
+            let to = |target: u64| region.index_of(target);
+            let (next, target) = match edge(&region.insns[i]) {
+                Edge::Next | Edge::Call | Edge::Other => (true, None),
+                Edge::Branch(target) => (true, to(target)),
+                Edge::Jump(target) => (false, to(target)),
+                Edge::Indirect | Edge::Return | Edge::Stop => (false, None),
+            };
+            work.extend(target.map(|t| (t, after)));
+            if next {
+                work.push((i + 1, after));
+            }
+        }
+        let region = self.region;
+        (0..n).filter(|&i| before[i].is_some_and(|state| !self.step(&region.insns[i], state).0)).collect()
+    }
+
+    /// One instruction: whether what it does to `rsp` is all right, and what is known after it.
+    fn step(&mut self, insn: &Instruction, state: State) -> (bool, State) {
+        let is_register = |op: u32| op < insn.op_count() && insn.op_kind(op) == OpKind::Register;
+        let is_memory = |op: u32| op < insn.op_count() && insn.op_kind(op) == OpKind::Memory;
+        let in_frame = insn.segment_prefix() == Register::None
+            && insn.memory_base() != Register::RIP
+            && insn.memory_base() != Register::None
+            && state.of(insn.memory_base()).good;
+        let mut after = state;
+        // What is written to the first operand, where that is known.
+        let mut foreign = false;
+        let mut load = |after: &mut State, register: Register, value: Value| {
+            foreign |= register.full_register() == Register::RSP && !value.good;
+            after.set(register, value);
+            if register.full_register() == Register::RSP {
+                after.pushed = Pushed::NONE;
+            }
+        };
+        match insn.mnemonic() {
+            Mnemonic::Mov if is_register(0) && is_register(1) => {
+                load(&mut after, insn.op0_register(), state.of(insn.op1_register()));
+            }
+            Mnemonic::Mov if is_register(0) && is_memory(1) => {
+                let value = if in_frame { self.frame.load(slot(insn)) } else { Value::FOREIGN };
+                load(&mut after, insn.op0_register(), value);
+            }
+            Mnemonic::Mov if is_memory(0) && is_register(1) => {
+                let whole = insn.op1_register().is_gpr64();
+                let value = if whole { state.of(insn.op1_register()) } else { Value::FOREIGN };
+                if in_frame && whole {
+                    self.frame.store(slot(insn), value);
+                }
+                if insn.memory_base() == Register::RSP && insn.memory_index() == Register::None {
+                    after.pushed = after.pushed.store(insn.memory_displacement64(), value);
+                }
+            }
+            Mnemonic::Lea => {
+                let value = state.of(insn.memory_base()).good || state.of(insn.memory_index()).good;
+                load(&mut after, insn.op0_register(), Value::good(value));
+            }
+            // Moved by some bytes, or rounded. Of two values one that came from rsp is enough: the other is a distance.
+            Mnemonic::Add | Mnemonic::Sub | Mnemonic::And | Mnemonic::Or | Mnemonic::Inc | Mnemonic::Dec
+                if is_register(0) =>
+            {
+                let other = is_register(1) && state.of(insn.op1_register()).good;
+                let value = state.of(insn.op0_register()).good || other;
+                load(&mut after, insn.op0_register(), Value::good(value));
+            }
+            Mnemonic::Xchg if is_register(0) && is_register(1) => {
+                let (a, b) = (insn.op0_register(), insn.op1_register());
+                load(&mut after, a, state.of(b));
+                load(&mut after, b, state.of(a));
+            }
+            Mnemonic::Xchg if is_register(0) || is_register(1) => {
+                let register = if is_register(0) { insn.op0_register() } else { insn.op1_register() };
+                load(&mut after, register, Value::FOREIGN);
+            }
+            Mnemonic::Leave => {
+                load(&mut after, Register::RSP, state.of(Register::RBP));
+                after.set(Register::RBP, Value::GOOD);
+            }
+            Mnemonic::Enter => {
+                after.set(Register::RBP, Value::GOOD);
+                after.pushed = Pushed::NONE;
+            }
+            Mnemonic::Push if is_register(0) => {
+                let value = state.of(insn.op0_register());
+                if value.good {
+                    self.frame.pushed |= bit(insn.op0_register());
+                }
+                after.pushed = after.pushed.push(value);
+            }
+            Mnemonic::Push => {
+                let value =
+                    if is_memory(0) && in_frame { self.frame.load(slot(insn)) } else { Value::FOREIGN };
+                after.pushed = after.pushed.push(value);
+            }
+            Mnemonic::Pop if is_register(0) => {
+                let r = insn.op0_register();
+                let (value, rest) = state.pushed.pop();
+                // What was pushed is not known: what functions restore before they return.
+                let restored = self.frame.pushed & bit(r) != 0 || r != Register::RSP && bit(r) & kept() != 0;
+                after.pushed = rest;
+                load(&mut after, r, value.unwrap_or(Value::good(restored)));
+            }
+            _ => {
+                for used in self.info.info(insn).used_registers() {
+                    let writes =
+                        !matches!(used.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess);
+                    if !writes || bit(used.register()) == 0 {
+                        continue;
+                    }
+                    // push, call, ret and the like move rsp by themselves.
+                    if used.register().full_register() == Register::RSP && insn.is_stack_instruction() {
+                        if edge(insn) != Edge::Call {
+                            after.pushed = Pushed::NONE;
+                        }
+                    } else {
+                        load(&mut after, used.register(), Value::FOREIGN);
+                    }
+                }
+            }
+        }
+        if edge(insn) == Edge::Call {
+            self.call(insn, &mut after);
+        }
+        // After a switch the new stack is this function's own: one load is enough to tell.
+        after.set(Register::RSP, Value::GOOD);
+        (!foreign, after)
+    }
+
+    /// What is left in the registers after a call.
+    fn call(&mut self, insn: &Instruction, after: &mut State) {
+        // Cryptographic assembly keeps its old stack pointer in rax, r10 or r11 over calls of its own parts.
+        let scratch = after.good & !kept();
+        if scratch != 0 {
+            let written =
+                if insn.is_call_near() { (self.clobbers)(insn.near_branch_target()) } else { scratch };
+            after.good &= !(written & scratch);
+            after.kept &= !(written & scratch);
+        }
+        // One that does not return is followed by any other branch of the function: nothing is held against it.
+        after.good |= after.kept;
+    }
+}
+
+/// What the stack pointer is loaded from, in words.
+pub(super) fn source(insn: &Instruction) -> String {
+    let register = |r: Register| format!("{r:?}").to_lowercase();
+    match insn.mnemonic() {
+        Mnemonic::Leave => "rbp, which is not its frame's".to_owned(),
+        Mnemonic::Pop => "the stack".to_owned(),
+        _ if insn.op_count() == 2
+            && insn.op0_kind() == OpKind::Register
+            && insn.op1_kind() == OpKind::Register =>
+        {
+            let of =
+                if insn.op0_register() == Register::RSP { insn.op1_register() } else { insn.op0_register() };
+            register(of)
+        }
+        Mnemonic::Lea => register(insn.memory_base()),
+        _ => match insn.memory_base() {
+            Register::RIP => "a global variable".to_owned(),
+            Register::None => "thread-local or absolute memory".to_owned(),
+            base => format!("memory at {}", register(base)),
+        },
+    }
+}
