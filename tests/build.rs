@@ -38,6 +38,7 @@ fn main() {
     compile(&c, &[], &["hazards.c", protocol], &out.join("hazards"));
     compile(&c, &[], &["switcher.c", protocol], &out.join("switcher"));
     compile(&c, &["-s"], &["switcher.c", protocol], &out.join("switcher_stripped"));
+    compile(&c, &["-DWITH_HELPER"], &["switcher.c", protocol], &out.join("switcher_helper"));
     compile(&c, &[], &["leaver.c", protocol], &out.join("leaver"));
     compile(&c, &[], &["ends.c", protocol], &out.join("ends"));
     compile(&c, &[], &["launched.c"], &out.join("launched"));
@@ -56,6 +57,8 @@ fn main() {
     compile(&c, &["-shared", "-fPIC"], &["many.c"], &out.join("libmany.so"));
     compile(&c, &["-shared"], &["sequence.S"], &out.join("libsequence.so"));
     compile(&c, &["-shared", "-fPIC"], &["plugin.c"], &out.join("libplugin.so"));
+    compile(&c, &["-shared"], &["switches.S"], &out.join("libswitches.so"));
+    compile(&c, &["-shared", "-g0"], &["slow.S"], &out.join("libslow.so"));
 }
 
 fn compile(compiler: &str, extra: &[&str], sources: &[&str], output: &Path) {

@@ -16,6 +16,7 @@ const COMPILED: &[&str] = &[
     "hazards",
     "switcher",
     "switcher_stripped",
+    "switcher_helper",
     "leaver",
     "ends",
     "adversary",
@@ -34,6 +35,8 @@ const COMPILED: &[&str] = &[
     "libmany.so",
     "libplugin.so",
     "libsequence.so",
+    "libswitches.so",
+    "libslow.so",
 ];
 
 /// The path of a target program: one compiled from `programs/`, or a

@@ -4,7 +4,7 @@
 use profiler_tests::program;
 use profiler_tests::support::{Agent, Finished, Target, kernel_or_skip, skip, wait_text_original};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// A folder for recordings, or nothing if the test cannot run here.
@@ -53,6 +53,17 @@ fn a_switch_in_assembly_gives_the_same_results() {
     assert_eq!(finished.row("switched_work").attempted, 2 * 20_007);
     let why = refused_because(&finished, "switched_work");
     assert!(why.contains("own_switch in switcher loads the stack pointer from rsi"), "{why}");
+}
+
+/// What stands before the switch looks harmless, and data that are no instructions lie between.
+#[test]
+fn a_switch_behind_a_harmless_function_gives_the_same_results() {
+    let test = "a_switch_behind_a_harmless_function_gives_the_same_results";
+    let commands = ["run 20000", "run 7"];
+    let Some(finished) = same_results(test, "switcher_helper", &["switched_work"], &commands) else { return };
+    assert_eq!(finished.row("switched_work").attempted, 2 * 20_007);
+    let why = refused_because(&finished, "switched_work");
+    assert!(why.contains("own_switch in switcher_helper loads the stack pointer from rsi"), "{why}");
 }
 
 #[test]
@@ -127,6 +138,65 @@ fn a_second_stack_ends_return_links() {
     assert!(warnings.iter().any(|w| w.contains("outside its stack")), "{warnings:?}");
     let notes = &finished.row("leaver_work").notes;
     assert!(notes.iter().any(|n| n.contains("return links were taken off")), "{notes:?}");
+}
+
+/// A library that switches stacks comes while return links are in use: they go.
+#[test]
+fn a_library_that_switches_stacks_ends_return_links() {
+    let Some(folder) = start("a_library_that_switches_stacks_ends_return_links") else { return };
+    let load = format!("load {}", program("libswitches.so").display());
+    let commands = ["work 1000", &load, "switch 20000", "work 1000"];
+    let mut twin = Target::start("leaver");
+    let expected: Vec<_> = commands.iter().map(|line| twin.command(line)).collect();
+    let mut target = Target::start("leaver");
+    let arguments = ["--latency", "leaver_across", "--latency", "leaver_work"];
+    let mut agent = Agent::start(target.pid(), folder.path(), &arguments);
+    agent.wait_tracing();
+    let mut got: Vec<_> = commands[..2].iter().map(|line| target.command(line)).collect();
+    agent.wait_message("return links of 2 functions are taken off: own_switch in libswitches.so loads");
+    // They go at once, and exit sites come.
+    std::thread::sleep(Duration::from_secs(1));
+    got.extend(commands[2..].iter().map(|line| target.command(line)));
+    assert_eq!(got, expected);
+    let finished = agent.stop();
+    assert!(target.is_alive(), "{}", finished.messages);
+    target.assert_text_original();
+    let row = finished.row("leaver_work");
+    assert_eq!((row.attempted, row.mean_ns.as_ref().map(|mean| mean.n)), (2_000, Some(2_000)), "{row:?}");
+    assert!(row.notes.iter().any(|n| n.contains("return links were taken off")), "{row:?}");
+    assert_eq!(finished.row("leaver_across").attempted, 40_000);
+}
+
+/// A library comes whose code takes longer to look through than the watchdog waits: the agent goes on, without return links
+/// until that is done.
+#[test]
+fn a_library_that_takes_long_to_look_through_does_not_stop_the_agent() {
+    let test = "a_library_that_takes_long_to_look_through_does_not_stop_the_agent";
+    let Some(folder) = start(test) else { return };
+    let library = program("libslow.so");
+    let mut target = Target::start("leaver");
+    let mut agent = Agent::start(target.pid(), folder.path(), &["--latency", "leaver_work", "--verbose"]);
+    agent.wait_tracing();
+    let work = |target: &mut Target| assert_eq!(target.command("work 1000").number("calls"), 1_000);
+    work(&mut target);
+    target.command(&format!("load {}", library.display()));
+    agent.wait_message("return links are off while the code of what came is looked at");
+    let begin = Instant::now();
+    // The links go; these calls are seen by nobody.
+    wait_text_original(&target, Duration::from_secs(1));
+    work(&mut target);
+    agent.wait_message("the code of what came has been looked at");
+    let took = begin.elapsed();
+    agent.wait_attached();
+    work(&mut target);
+    let finished = agent.stop();
+    assert!(target.is_alive(), "{}", finished.messages);
+    target.assert_text_original();
+    let row = finished.row("leaver_work");
+    assert_eq!((row.attempted, row.mean_ns.as_ref().map(|mean| mean.n)), (2_000, Some(2_000)), "{row:?}");
+    assert!(!row.notes.iter().any(|n| n.contains("return link")), "{row:?}");
+    // The watchdog waits for 1 s. Release builds of the agent look through it faster.
+    assert!(took > Duration::from_millis(1_500) || !cfg!(debug_assertions), "{took:?}: too small a library");
 }
 
 #[test]

@@ -19,7 +19,7 @@ mod ending;
 mod memory;
 mod others;
 
-use super::class::{LinkState, LiveClass, OpenWindow};
+use super::class::{Ending, LinkState, LiveClass, OpenWindow};
 use super::window::{closing, counters_at, row};
 use crate::governor::Governor;
 use crate::prober::{
@@ -88,6 +88,8 @@ pub struct Attachments {
     answers: Answers,
     memory: MemoryWatch,
     others: Others,
+    /// Whether return links are safe is not known now: none is made.
+    return_links_held: bool,
 }
 
 impl Attachments {
@@ -105,6 +107,7 @@ impl Attachments {
             answers: Answers::default(),
             memory: MemoryWatch::default(),
             others: Others::new(pid),
+            return_links_held: false,
         }
     }
 
@@ -227,7 +230,8 @@ impl Attachments {
         group: &[(ClassId, u64)],
         opened: &mut BTreeSet<ClassId>,
     ) {
-        let group: Vec<_> = group.iter().copied().filter(|(id, _)| self.class(*id).may_open()).collect();
+        let may = |id: ClassId| self.class(id).may_open() && !self.is_held(id, kind);
+        let group: Vec<_> = group.iter().copied().filter(|(id, _)| may(*id)).collect();
         let group = self.within_fork_hold(kind, group);
         let group = &self.within_memory(kind, group)[..];
         let Some(&(leader, _)) = group.first() else { return };
@@ -314,6 +318,36 @@ impl Attachments {
                 }
             }
         }
+    }
+
+    /// No return link is made until [`Attachments::let_return_links`]; those that are there are closed. False: that was so before.
+    pub fn hold_return_links(&mut self, target: &Target) -> bool {
+        let open = |c: &&LiveClass| match &c.state {
+            LinkState::Open(window) | LinkState::Closing(window, _) => c.needs_safe_stacks(window.kind),
+            LinkState::Off => false,
+        };
+        let linked: Vec<ClassId> = self.classes.iter().filter(open).map(|c| c.id).collect();
+        for id in linked {
+            self.close(target, id, Ending::AtOnce);
+        }
+        !std::mem::replace(&mut self.return_links_held, true)
+    }
+
+    /// Return links may be made again. False: that was so before.
+    pub fn let_return_links(&mut self) -> bool {
+        std::mem::take(&mut self.return_links_held)
+    }
+
+    /// Return links are held.
+    #[must_use]
+    pub fn holds_return_links(&self) -> bool {
+        self.return_links_held
+    }
+
+    /// It cannot be attached for such a window now, and will be.
+    #[must_use]
+    pub fn is_held(&self, id: ClassId, kind: WindowKind) -> bool {
+        self.return_links_held && self.class(id).needs_safe_stacks(kind)
     }
 
     /// Sets the hits that an open class may take from now on.

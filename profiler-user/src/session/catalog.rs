@@ -2,6 +2,7 @@
 //! hit costs.
 
 use super::Session;
+use super::attach::now_ns;
 use super::class::{Candidate, Ending, LinkState, LiveClass, Wish};
 use super::launching::Loading;
 use super::reading::Part;
@@ -10,7 +11,7 @@ use crate::inspect::{Function, Site, SiteChoice};
 use crate::prober::{ClassCounters, SLOT_UNKNOWN, Tier};
 use profiler_core::class::{ClassId, ExitMode, RecordKind, SiteClass};
 use profiler_core::cost::Price;
-use profiler_core::recording::NotObserved;
+use profiler_core::recording::{ChangeKind, NotObserved};
 
 /// A function must be on so many samples to be worth a look; two may be chance.
 const FEWEST_SAMPLES: u64 = 3;
@@ -35,6 +36,7 @@ impl Session {
         if discover {
             functions.extend(self.hot_functions());
         }
+        let stacks_known = self.know_stacks();
         let mut new = Vec::new();
         for (i, function) in functions.into_iter().enumerate() {
             self.breathe();
@@ -53,7 +55,7 @@ impl Session {
             }
             // The branch targets of its module are looked for ahead, while others are traced.
             let module = &self.inspection.modules()[function.module];
-            if !self.may_wait() && !self.reader.is_read(module, Part::Text) {
+            if !self.may_wait() && !(stacks_known && self.reader.is_read(module, Part::Text)) {
                 self.modules_dirty = true;
                 continue;
             }
@@ -231,8 +233,21 @@ impl Session {
         self.drop_unsafe_return_links();
     }
 
+    /// Whether it is known of all modules that are mapped what they mean to return links. Where the loop may be away they are looked at
+    /// now, else ahead.
+    fn know_stacks(&mut self) -> bool {
+        if !self.may_wait() {
+            return self.all_stacks_read();
+        }
+        // All code of a large program is read; the watchdog waits.
+        self.attach.governor().excuse();
+        let _ = self.inspection.return_links();
+        true
+    }
+
     /// Modules came: where one of them unwinds (or switches stacks), a return link would end the target at the next
-    /// exception. Such links are closed, and the ends of calls are seen at exit sites from now on, or not at all.
+    /// exception. Such links are closed, and the ends of calls are seen at exit sites from now on, or not at all. While modules are
+    /// being looked at, return links are closed as well, and come back if nothing was found.
     /// Calls that are running keep their replaced return address until they return; nothing can be done for those.
     pub(super) fn drop_unsafe_return_links(&mut self) {
         let linked: Vec<ClassId> = self
@@ -243,9 +258,17 @@ impl Session {
             .map(|c| c.id)
             .collect();
         if linked.is_empty() {
+            self.let_return_links();
             return;
         }
-        let Err(why) = self.inspection.return_links() else { return };
+        let known = self.inspection.return_links_known();
+        if known.is_none() && !self.all_stacks_read() {
+            self.hold_return_links();
+            return;
+        }
+        self.let_return_links();
+        // Nobody reads ahead, or all is known.
+        let Err(why) = known.unwrap_or_else(|| self.inspection.return_links()) else { return };
         self.progress.note(&format!("return links of {} functions are taken off: {why}", linked.len()));
         for id in &linked {
             self.attach.close(&self.target, *id, Ending::AtOnce);
@@ -266,6 +289,26 @@ impl Session {
             let (hit_price, exit_price) = self.prices(&candidate, kind, exit);
             let class = self.attach.class_mut(id);
             (class.hit_price, class.exit_price) = (hit_price, exit_price);
+        }
+    }
+
+    /// It is not known now whether return links are safe.
+    fn hold_return_links(&mut self) {
+        if !self.attach.hold_return_links(&self.target) {
+            return;
+        }
+        if let Some(comparison) = &mut self.comparison {
+            comparison.void(now_ns());
+        }
+        self.hold_operations();
+        let text = "return links are off while the code of what came is looked at";
+        self.note_change(ChangeKind::Modules, None, text.to_owned());
+        self.warn_verbose(text);
+    }
+
+    fn let_return_links(&mut self) {
+        if self.attach.let_return_links() {
+            self.warn_verbose("the code of what came has been looked at");
         }
     }
 

@@ -216,6 +216,13 @@ impl LiveClass {
         }
     }
 
+    /// In such a window it has a return link, and nobody has taken the risk.
+    #[must_use]
+    pub fn needs_safe_stacks(&self, window: WindowKind) -> bool {
+        let kind = self.link_kind(window);
+        matches!(kind, LinkKind::ReturnPair | LinkKind::OperationReturn) && !self.wish.force_return_link
+    }
+
     /// Its sites.
     #[must_use]
     pub fn sites_of(&self, window: WindowKind) -> Vec<Site> {

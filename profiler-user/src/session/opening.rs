@@ -91,6 +91,7 @@ impl Session {
             if !opened.contains(class)
                 && self.attach.class(*class).is_off()
                 && !self.attach.is_postponed(*class)
+                && !self.attach.is_held(*class, WindowKind::Trace)
             {
                 self.controller.lost(*class, now_ns());
             }

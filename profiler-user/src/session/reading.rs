@@ -15,6 +15,8 @@ pub(super) enum Part {
     Symbols,
     /// The symbols, and the index of branch targets.
     Text,
+    /// All code, for what makes return links unsafe.
+    Stacks,
 }
 
 /// The loop's end of the reading thread.
@@ -73,15 +75,21 @@ impl Drop for Reader {
 }
 
 fn is_read(module: &Module, part: Part) -> bool {
-    module.has_symbols() && (part == Part::Symbols || module.has_text())
+    match part {
+        Part::Symbols => module.has_symbols(),
+        Part::Text => module.has_symbols() && module.has_text(),
+        Part::Stacks => module.return_links_known().is_some(),
+    }
 }
 
 fn read_all(receiver: &Receiver<(Module, Part)>) {
     while let Ok((module, part)) = receiver.recv() {
         // An error is kept in the module, for who asks.
         let _ = module.symbols();
-        if part == Part::Text {
-            let _ = module.text();
+        match part {
+            Part::Symbols => {}
+            Part::Text => drop(module.text()),
+            Part::Stacks => drop(module.return_links()),
         }
     }
 }
@@ -94,9 +102,18 @@ impl Session {
 
     /// Whether the symbols of all modules that are mapped are there; those that are not are asked for.
     pub(super) fn all_symbols_read(&mut self) -> bool {
+        self.all_read(Part::Symbols)
+    }
+
+    /// Whether all modules that are mapped were looked at for what makes return links unsafe; those that were not are asked for.
+    pub(super) fn all_stacks_read(&mut self) -> bool {
+        self.all_read(Part::Stacks)
+    }
+
+    fn all_read(&mut self, part: Part) -> bool {
         let Self { reader, inspection, .. } = self;
         let mapped = inspection.modules().iter().filter(|m| !m.mappings.is_empty());
         // Counted, so that all of them are asked for.
-        mapped.filter(|module| !reader.is_read(module, Part::Symbols)).count() == 0
+        mapped.filter(|module| !reader.is_read(module, part)).count() == 0
     }
 }

@@ -378,12 +378,16 @@ impl Session {
         if self.inspection.refresh().unwrap_or(false) || execed {
             self.modules_dirty = true;
             self.note_modules(&before, execed);
-            // At once, and not ahead: such a link would end the target.
+            // At once: such a link would end the target.
+            self.drop_unsafe_return_links();
+        } else if self.attach.holds_return_links() {
             self.drop_unsafe_return_links();
         }
         // Not while everything is off to be compared: a survey would attach.
         let off = self.comparison.as_ref().is_some_and(Comparison::is_off);
-        let wait = self.selection.names_any() && !self.may_wait() && !self.all_symbols_read();
+        let symbols = !self.selection.names_any() || self.may_wait() || self.all_symbols_read();
+        let stacks = !self.modules_dirty || self.may_wait() || self.all_stacks_read();
+        let wait = !symbols || !stacks;
         if self.modules_dirty && !off && !wait {
             self.modules_dirty = false;
             self.look_at_modules();

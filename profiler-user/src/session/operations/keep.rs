@@ -256,10 +256,11 @@ impl Session {
         inner.iter().any(|kept| poor.contains(&kept.class))
     }
 
-    /// Those that are postponed are not missing: they come when forks of others may be held up again.
+    /// Those that are postponed are not missing: they come when forks of others may be held up again, or return links are known to be safe.
     fn without_postponed(&mut self, now: u64, missed: Vec<ClassId>) -> Vec<ClassId> {
-        let (postponed, missed): (Vec<_>, Vec<_>) =
-            missed.into_iter().partition(|id| self.attach.is_postponed(*id));
+        let (postponed, missed): (Vec<_>, Vec<_>) = missed
+            .into_iter()
+            .partition(|id| self.attach.is_postponed(*id) || self.attach.is_held(*id, WindowKind::Trace));
         if let Some(operations) = &mut self.operations {
             let Operations { inner, bounds, .. } = &mut **operations;
             for kept in inner.iter_mut().chain(bounds).filter(|kept| postponed.contains(&kept.class)) {
