@@ -325,6 +325,6 @@ mod tests {
         report.receipt.worst_second_own = 0.6;
         assert_eq!(said(&report).unwrap(), "worst second 11.0 %");
         (report.receipt.worst_second, report.receipt.worst_second_own) = (0.04, 0.1);
-        assert_eq!(said(&report).unwrap(), "worst second 4.00 %");
+        assert_eq!(said(&report).unwrap(), "worst second 4.0 %");
     }
 }

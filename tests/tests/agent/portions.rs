@@ -78,7 +78,18 @@ fn seconds(recorded: &Recording) -> Vec<Second> {
             second.tail_s = second.tail_s.max(cost_s);
         }
     }
-    seconds.into_values().collect()
+    let mut seconds: Vec<Second> = seconds.into_values().collect();
+    // The end of the run is a part of one: it belongs to the second before.
+    if let [.., before, last] = &mut seconds[..]
+        && last.length_s < 0.99
+    {
+        before.length_s += last.length_s;
+        before.own_s += last.own_s;
+        before.charged_s += last.charged_s;
+        before.tail_s = before.tail_s.max(last.tail_s);
+        seconds.pop();
+    }
+    seconds
 }
 
 /// Part of the target's CPU time that the dearest of the classes that tripped took while it was attached.

@@ -153,7 +153,7 @@ mod tests {
             Waiting { bounds: 1.0, ..WAITING }.in_words().contains("; no budget pays for both; name fewer")
         );
         let per_second = Waiting { budget: OverheadBudget::CpuPerSecond(0.05), bounds: 0.07, ..WAITING };
-        assert!(per_second.in_words().contains("--budget 98ms/s would"), "{}", per_second.in_words());
+        assert!(per_second.in_words().contains("--budget 100ms/s would"), "{}", per_second.in_words());
     }
 
     #[test]
