@@ -23,7 +23,7 @@ use super::landing;
 use super::symbols::Symbols;
 use super::text::code_of;
 use callee::Callees;
-use iced_x86::{Instruction, Register};
+use iced_x86::{Instruction, Mnemonic, Register};
 use std::io;
 use values::Begin;
 
@@ -31,6 +31,8 @@ use values::Begin;
 const MAX_GAP: u64 = 64 << 10;
 /// Most of one function that is decoded at once, bytes; of a larger one the code around each place.
 const MAX_AT_ONCE: u64 = 1 << 20;
+/// So far before a place a function is looked for that begins nowhere known, bytes.
+const MAX_UNKNOWN: u64 = 16 << 10;
 /// Bytes that may be decoded beyond twice the code.
 const SPARE: u64 = 16 << 20;
 /// What one try to decode costs besides its bytes: reading them.
@@ -109,11 +111,10 @@ impl Search<'_> {
         let Some(region) = decode_to(elf, from, end, vaddr, &mut self.budget)? else { return Ok(None) };
         self.looked_at = (region.start, region.insns.last().map_or(vaddr + 1, Instruction::next_ip));
         let begin = if known && region.start == start { self.begin_of(start) } else { Begin::Part };
-        let callees = &mut self.callees;
-        for i in values::foreign_loads(&region, begin, &mut |function| callees.clobbers(function)) {
+        for i in self.foreign_loads(&region, begin) {
             let insn = &region.insns[i];
             // Data between functions look like instructions now and then, like short ones most of all.
-            if !known && !(is_unlikely_data(insn) && ends::can_end_well(elf, &region, insn.ip())) {
+            if !known && !(self.is_unlikely_data(&region, insn) && !self.begins_between(&region, insn.ip())) {
                 continue;
             }
             let names: Vec<String> = symbols.covering(insn.ip()).iter().map(|e| symbols.name(e)).collect();
@@ -127,6 +128,41 @@ impl Search<'_> {
         Ok(None)
     }
 
+    fn foreign_loads(&mut self, region: &Region, begin: Begin) -> Vec<usize> {
+        let callees = &mut self.callees;
+        values::foreign_loads(region, begin, &mut |function| callees.clobbers(function))
+    }
+
+    /// Of code that may be data: an instruction as the pass looks for and as assemblers write it, which loads all of `rsp`, and from which
+    /// some way leads on.
+    fn is_unlikely_data(&self, region: &Region, insn: &Instruction) -> bool {
+        let rsp = insn.op0_register() == Register::RSP || insn.op1_register() == Register::RSP;
+        let in_memory = insn.mnemonic() == Mnemonic::Xchg && insn.memory_base() != Register::None;
+        // REX.X without an index.
+        let index = insn.memory_index() != Register::None;
+        let rex = region.bytes_of(insn).iter().find(|byte| **byte & 0xf0 == 0x40);
+        let odd = rex.is_some_and(|rex| rex & 2 != 0) && !index;
+        insn.len() >= 3 && rsp && !in_memory && !odd && ends::can_end_well(self.elf, region, insn.ip())
+    }
+
+    /// Of code whose begin is not known: whether what loads `rsp` is all right in a function that begins at an aligned address
+    /// before it. Bytes before a function may have been taken for instructions that reach into it.
+    fn begins_between(&mut self, region: &Region, vaddr: u64) -> bool {
+        const ALIGNMENT: u64 = 16;
+        let first = region.start.max(vaddr.saturating_sub(MAX_UNKNOWN)).next_multiple_of(ALIGNMENT);
+        // With the instruction itself.
+        let end = vaddr.saturating_add(ALIGNMENT).min(region.end());
+        // The nearest one first.
+        let starts = (0..MAX_UNKNOWN).map(|i| (vaddr & !(ALIGNMENT - 1)).saturating_sub(i * ALIGNMENT));
+        starts.take_while(|start| *start >= first).any(|start| {
+            let Some(left) = self.budget.checked_sub(end - start + PLACE_PRICE) else { return false };
+            self.budget = left;
+            let bytes = &region.bytes[(start - region.start) as usize..(end - region.start) as usize];
+            let part = Region::decode_bytes(start, bytes.to_vec());
+            part.index_of(vaddr).is_some_and(|i| !self.foreign_loads(&part, Begin::Part).contains(&i))
+        })
+    }
+
     /// Whether known code is called or, being a part of a function, jumped to.
     fn begin_of(&self, start: u64) -> Begin {
         let cold = || self.symbols.at(start).iter().any(|e| self.symbols.name(e).contains(".cold"));
@@ -136,11 +172,6 @@ impl Search<'_> {
             Ok(_) | Err(landing::Unreadable) => Begin::Part,
         }
     }
-}
-
-/// An instruction of three bytes or more that loads all of `rsp`, as the pass looks for.
-fn is_unlikely_data(insn: &Instruction) -> bool {
-    insn.len() >= 3 && (insn.op0_register() == Register::RSP || insn.op1_register() == Register::RSP)
 }
 
 /// Where decoding goes on behind bytes that are no instruction: what comes after data is taken to be aligned, as assemblers do;

@@ -166,7 +166,7 @@ impl Frame {
     }
 }
 
-/// Tells which registers a called function may write, by its address.
+/// Tells which registers a called function may write, by its address; all where that is not known.
 pub(super) type Clobbers<'a> = dyn FnMut(u64) -> Registers + 'a;
 
 /// The instructions, by index and in order of their addresses, that load `rsp` with a foreign value. `clobbers` is asked only where the
@@ -358,11 +358,15 @@ impl Walk<'_, '_> {
 
     /// What is left in the registers after a call.
     fn call(&mut self, insn: &Instruction, after: &mut State) {
-        // Cryptographic assembly keeps its old stack pointer in rax, r10 or r11 over calls of its own parts.
+        // Cryptographic assembly keeps its old stack pointer in rax, r10 or r11 over calls of its own parts, compilers in r10 or r11.
         let scratch = after.good & !kept();
         if scratch != 0 {
-            let written =
-                if insn.is_call_near() { (self.clobbers)(insn.near_branch_target()) } else { scratch };
+            let written = match insn.is_call_near().then(|| (self.clobbers)(insn.near_branch_target())) {
+                // It cannot be followed. A result comes in rax.
+                Some(Registers::MAX) => bit(Register::RAX),
+                Some(written) => written,
+                None => scratch,
+            };
             after.good &= !(written & scratch);
             after.kept &= !(written & scratch);
         }
