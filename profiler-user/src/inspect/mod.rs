@@ -172,9 +172,7 @@ impl Inspection {
                 continue;
             }
             module.mappings = now;
-            if module.release() {
-                self.verdicts.get_mut().unwrap_or_else(PoisonError::into_inner).remove(&module.file_id());
-            }
+            module.release();
         }
         changed |= !files.is_empty();
         for (i, mappings) in back {

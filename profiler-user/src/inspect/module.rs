@@ -259,11 +259,6 @@ impl Module {
         self.state == State::Held
     }
 
-    /// Its path, inode and device.
-    pub(super) fn file_id(&self) -> (PathBuf, u64, (u32, u32)) {
-        (self.path.clone(), self.inode, self.device)
-    }
-
     /// The ELF headers; read at the first call.
     ///
     /// # Errors
