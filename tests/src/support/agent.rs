@@ -15,6 +15,8 @@ pub struct Agent {
     pid: u32,
     recording: PathBuf,
     messages: Messages,
+    /// Reads standard output.
+    output: Option<JoinHandle<String>>,
 }
 
 /// Standard error so far, followed by a thread of its own.
@@ -74,7 +76,10 @@ impl Agent {
             .spawn()
             .expect("tithe was built");
         let messages = Messages::follow(child.stderr.take().expect("stderr was piped"));
-        Agent { child, pid, recording: recording.to_owned(), messages }
+        // From the start: a report larger than a pipe holds would keep the agent from ending.
+        let output = child.stdout.take().expect("stdout was piped");
+        let output = Some(std::thread::spawn(move || read_all(output)));
+        Agent { child, pid, recording: recording.to_owned(), messages, output }
     }
 
     /// Where it writes its recording.
@@ -168,8 +173,6 @@ impl Agent {
     ///
     /// If it does not end in time, or prints something else than a report.
     pub fn finish(mut self) -> Finished {
-        let output = self.child.stdout.take().expect("stdout was piped");
-        let reader = std::thread::spawn(move || read_all(output));
         let end = Instant::now() + patience(Duration::from_secs(60));
         let status = loop {
             match self.child.try_wait().expect("the child of this process can be waited for") {
@@ -178,7 +181,8 @@ impl Agent {
                 None => std::thread::sleep(Duration::from_millis(10)),
             }
         };
-        let text = reader.join().expect("the reader does not panic");
+        let output = self.output.take().expect("it is taken here only");
+        let text = output.join().expect("the reader does not panic");
         let messages = self.said();
         let report = (!text.trim().is_empty()).then(|| {
             serde_json::from_str(&text)
