@@ -290,7 +290,8 @@ impl Module {
             .map_err(String::as_str)
     }
 
-    /// The index of possible entry addresses; the code is scanned at the first call.
+    /// The index of possible entry addresses; the code is scanned at the first call. So are the restartable sequences, so that
+    /// whoever has asked for this ahead needs to read nothing more to choose sites.
     ///
     /// # Errors
     /// The file cannot be read, or has too much code.
@@ -299,6 +300,8 @@ impl Module {
             .text
             .get_or_init(|| {
                 let elf = self.elf().map_err(str::to_owned)?;
+                // An error is kept for who asks.
+                let _ = self.sequences();
                 TextIndex::scan(elf).map_err(|e| e.to_string())
             })
             .as_ref()
@@ -309,7 +312,7 @@ impl Module {
     ///
     /// # Errors
     /// Where they are cannot be told ([`sequences::of`]).
-    pub(super) fn sequences(&self) -> Result<&[Range<u64>], &str> {
+    pub(crate) fn sequences(&self) -> Result<&[Range<u64>], &str> {
         self.code
             .sequences
             .get_or_init(|| sequences::of(self.elf().map_err(str::to_owned)?))

@@ -8,7 +8,7 @@
 //! addresses are held by relocations. Files without section headers are not looked into.
 
 use super::elf::{ElfInfo, MAX_TABLE_BYTES};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 const ENTRY: usize = 32;
@@ -17,52 +17,72 @@ const START_AT: u64 = 8;
 const MAX_BYTES: u64 = 64 << 10;
 const R_X86_64_RELATIVE: u32 = 8;
 
-/// The link-time addresses of a module's sequences, start to commit.
+/// Relocations read at once, bytes: whole entries of 24 (`Elf64_Rela`).
+const CHUNK: u64 = 24 << 15;
+
+/// The link-time addresses of a module's sequences, start to commit. The sum of what is read is what one table of the file
+/// may have, however many sections say that they have it.
 ///
 /// # Errors
 /// An entry cannot be read, or where it leads is not known before the program is loaded.
 pub(super) fn of(elf: &ElfInfo) -> Result<Vec<Range<u64>>, String> {
-    let mut found = Vec::new();
+    let mut entries = Vec::new();
+    let mut total = 0_u64;
     for section in elf.sections.iter().filter(|s| s.name == "__rseq_cs" && !s.nobits) {
-        if section.size > MAX_BYTES {
-            return Err(format!("__rseq_cs has {} bytes", section.size));
+        total = total.saturating_add(section.size);
+        if total > MAX_BYTES {
+            return Err(format!("__rseq_cs has {total} bytes"));
         }
         let bytes =
             elf.read_at(section.offset, section.size as usize).map_err(|e| format!("__rseq_cs: {e}"))?;
-        let relocated = relocated(elf, section.vaddr..section.vaddr + section.size)?;
-        for (i, entry) in bytes.chunks_exact(ENTRY).enumerate() {
-            let at = section.vaddr + (i * ENTRY) as u64 + START_AT;
-            let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| entry[at + i]));
-            let start = match relocated.get(&at) {
-                Some(&address) => address.ok_or("a sequence begins at a symbol of another file")?,
-                // Room between entries.
-                None if entry.iter().all(|byte| *byte == 0) => continue,
-                None => word(START_AT as usize),
-            };
-            if !elf.is_code(start) {
-                return Err(format!("a sequence begins at {start:#x}, which is no code"));
-            }
-            found.push(start..start.saturating_add(word(16)));
+        let (whole, _) = bytes.as_chunks::<ENTRY>();
+        entries.extend((0..).zip(whole).map(|(i, entry): (u64, _)| {
+            (section.vaddr.wrapping_add(i * ENTRY as u64).wrapping_add(START_AT), *entry)
+        }));
+    }
+    if entries.is_empty() {
+        return Ok(Vec::new());
+    }
+    let relocated = relocated(elf, &entries.iter().map(|(at, _)| *at).collect())?;
+    let mut found = Vec::new();
+    for (at, entry) in entries {
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| entry[at + i]));
+        let start = match relocated.get(&at) {
+            Some(&address) => address.ok_or("a sequence begins at a symbol of another file")?,
+            // Room between entries.
+            None if entry.iter().all(|byte| *byte == 0) => continue,
+            None => word(START_AT as usize),
+        };
+        if !elf.is_code(start) {
+            return Err(format!("a sequence begins at {start:#x}, which is no code"));
         }
+        found.push(start..start.saturating_add(word(16)));
     }
     Ok(found)
 }
 
-/// What the dynamic linker writes into some addresses; `None` where that depends on other files.
-fn relocated(elf: &ElfInfo, within: Range<u64>) -> Result<BTreeMap<u64, Option<u64>>, String> {
+/// What the dynamic linker writes to these addresses; `None` where that depends on other files.
+fn relocated(elf: &ElfInfo, wanted: &BTreeSet<u64>) -> Result<BTreeMap<u64, Option<u64>>, String> {
     let mut values = BTreeMap::new();
-    for table in elf.sections.iter().filter(|s| s.name.starts_with(".rela") && !s.nobits) {
-        if table.size > MAX_TABLE_BYTES {
-            return Err(format!("{} has {} bytes", table.name, table.size));
-        }
-        let bytes =
-            elf.read_at(table.offset, table.size as usize).map_err(|e| format!("{}: {e}", table.name))?;
-        // Elf64_Rela: offset u64, info u64 (symbol << 32 | type), addend i64. Relative ones of .relr.dyn are in place.
-        for entry in bytes.chunks_exact(24) {
-            let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| entry[at + i]));
-            if within.contains(&word(0)) {
-                let relative = word(8) as u32 == R_X86_64_RELATIVE;
-                values.insert(word(0), relative.then(|| word(16)));
+    let tables = || elf.sections.iter().filter(|s| s.name.starts_with(".rela") && !s.nobits);
+    let total = tables().map(|table| table.size).fold(0, u64::saturating_add);
+    if total > elf.file.most().min(MAX_TABLE_BYTES) {
+        return Err(elf.file.too_much(&format!("{total} bytes of relocations are")).to_string());
+    }
+    for table in tables() {
+        let whole = table.size - table.size % 24;
+        for from in (0..whole).step_by(CHUNK as usize) {
+            let len = CHUNK.min(whole - from) as usize;
+            let bytes = elf
+                .read_at(table.offset.saturating_add(from), len)
+                .map_err(|e| format!("{}: {e}", table.name))?;
+            // Elf64_Rela: offset u64, info u64 (symbol << 32 | type), addend i64. Relative ones of .relr.dyn are in place.
+            for entry in bytes.as_chunks::<24>().0 {
+                let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| entry[at + i]));
+                if wanted.contains(&word(0)) {
+                    let relative = word(8) as u32 == R_X86_64_RELATIVE;
+                    values.insert(word(0), relative.then(|| word(16)));
+                }
             }
         }
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 const SYMTAB: u32 = 2;
 const STRTAB: u32 = 3;
 const PROGBITS: u32 = 1;
+const RELA: u32 = 4;
 const NOTE: u32 = 7;
 const DYNSYM: u32 = 11;
 const ALLOC: u64 = 2;
@@ -45,7 +46,13 @@ fn is_harmless<T: Send + 'static>(
 /// All that the inspector reads of a module: why it cannot, or the number of functions.
 fn inspect(path: PathBuf) -> Result<usize, String> {
     let module = Module::offline(&path).map_err(|e| e.to_string())?;
-    let _ = (module.text(), module.build_id(), module.symbols_missing(), module.stack_switch());
+    let _ = (
+        module.text(),
+        module.sequences(),
+        module.build_id(),
+        module.symbols_missing(),
+        module.stack_switch(),
+    );
     let elf = module.elf()?;
     let _ = (elf.imports(), elf.variable("runtime.buildVersion"));
     for function in module.functions_step(0, 1) {
@@ -178,6 +185,27 @@ fn thousands_of_segments_are_refused() {
     assert!(
         is_harmless("segments", make, unwinder).unwrap_err().contains("more than 1024 loadable segments")
     );
+}
+
+#[test]
+fn relocations_are_read_once_for_all_sequences() {
+    // Behind the section headers there is a hole.
+    let hole = |at: u64| ((1 << 20) + at, (14 << 20) - at);
+    let text = [Claim(".text", PROGBITS, 0, 4096, 0)];
+    let sequences = (0..500).map(|_| Claim("__rseq_cs", PROGBITS, 1 << 20, 32, 0));
+    let tables = (0..500).map(|at| Claim(".rela", RELA, hole(at).0, hole(at).1, 0));
+    let claims: Vec<Claim> = text.into_iter().chain(sequences).chain(tables).collect();
+    let make = |path: &Path| elf_that_claims(path, 16 << 20, ALLOC_EXEC, &claims);
+    let index = |path: PathBuf| {
+        let module = Module::offline(&path).unwrap();
+        module.sequences().map(<[_]>::len).map_err(str::to_owned)
+    };
+    let error = is_harmless("relocations", make, index).unwrap_err();
+    assert!(error.contains("bytes of relocations are more than this file takes on disk"), "{error}");
+    // One table, which is read.
+    let claims = &claims[..502];
+    let make = |path: &Path| elf_that_claims(path, 16 << 20, ALLOC_EXEC, claims);
+    assert_eq!(is_harmless("one table", make, index), Ok(0));
 }
 
 #[test]
