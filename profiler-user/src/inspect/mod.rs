@@ -62,6 +62,8 @@ pub use resolve::{Function, Resolution, Unmatched};
 pub use runtime::Runtime;
 pub use stack_switch::StackSwitch;
 pub use symbols::SymbolSource;
+#[cfg(test)]
+pub(crate) use text::Budget;
 pub use text::TextIndex;
 pub(crate) use usdt::semaphores_of;
 pub use usdt::{ProbeSite, RegisterArgument, register_argument};

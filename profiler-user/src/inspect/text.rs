@@ -10,10 +10,12 @@
 //! 8-bit jumps reach 127 bytes; [`super::sites`] looks at the neighbourhood of a site itself.
 //!
 //! Output: two bitmaps, one bit per byte of code each. Cost: one pass over the file, 3 to 7 ns per byte in a release
-//! build, and a quarter of the code size in memory.
+//! build, and a quarter of the code size in memory. All bitmaps together have a budget: a file of some KiB may say that its
+//! code reaches over 80 MiB, and a target may map hundreds of such files.
 
 use super::elf::{ElfInfo, Segment};
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Modules with more code than this get no bitmaps (they would take a quarter of it in memory), and only sites at
@@ -27,6 +29,49 @@ const MAX_SCAN_BYTES: u64 = 1 << 30;
 const CHUNK: usize = 1 << 20;
 /// Longest form looked at: `0f 8x rel32`, `48 8d modrm rel32`.
 const LONGEST: usize = 7;
+
+/// All bitmaps of this process: those of the largest module that is scanned, and of 128 MiB of code besides. What finds no
+/// room has no bitmaps, and only sites at offset 0 ([`crate::inspect::Module`] keeps that for as long as it is mapped).
+static BITMAPS: Budget = Budget::new(MAX_CODE_BYTES / 4 + (32 << 20));
+
+/// Memory for bitmaps, bytes.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    taken: AtomicU64,
+    most: u64,
+}
+
+impl Budget {
+    pub(crate) const fn new(most: u64) -> Self {
+        Self { taken: AtomicU64::new(0), most }
+    }
+
+    fn take(&'static self, bytes: u64) -> io::Result<Room> {
+        let with = |taken: u64| taken.checked_add(bytes).filter(|all| *all <= self.most);
+        match self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with) {
+            Ok(_) => Ok(Room { budget: self, bytes }),
+            Err(taken) => Err(io::Error::other(format!(
+                "its bitmaps of {} KiB do not fit beside those of other modules: {} of {} KiB are taken",
+                bytes >> 10,
+                taken >> 10,
+                self.most >> 10
+            ))),
+        }
+    }
+}
+
+/// A part of a [`Budget`], given back on drop.
+#[derive(Debug)]
+struct Room {
+    budget: &'static Budget,
+    bytes: u64,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.budget.taken.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
 
 /// A section or a segment: where it lies in memory and in the file, and its size, bytes.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +88,7 @@ pub struct TextIndex {
     len: u64,
     branch: Vec<u64>,
     taken: Vec<u64>,
+    _room: Room,
     /// Bytes of code and data looked at.
     pub scanned_bytes: u64,
     /// Time it took.
@@ -83,17 +129,24 @@ impl TextIndex {
     /// Scans a module.
     ///
     /// # Errors
-    /// The file cannot be read, has more code than 512 MiB, or says that it has more than it can hold.
+    /// The file cannot be read, has more code than 512 MiB, says that it has more than it can hold, or the bitmaps of other
+    /// modules leave no room.
     pub fn scan(elf: &ElfInfo) -> io::Result<Self> {
+        Self::scan_within(elf, &BITMAPS)
+    }
+
+    pub(crate) fn scan_within(elf: &ElfInfo, budget: &'static Budget) -> io::Result<Self> {
         let started = Instant::now();
         let (code, data) = Self::pieces(elf);
         let (base, len) = bounded(elf, &code, &data)?;
         let words = (len / 64 + 1) as usize;
+        let room = budget.take(2 * 8 * words as u64)?;
         let mut index = Self {
             base,
             len,
             branch: vec![0; words],
             taken: vec![0; words],
+            _room: room,
             scanned_bytes: 0,
             took: Duration::ZERO,
         };

@@ -2,7 +2,7 @@
 
 use super::TargetFile;
 use super::tests::{Claim, elf_that_claims};
-use crate::inspect::{Module, TextIndex};
+use crate::inspect::{Budget, Module, TextIndex};
 use crate::unwind;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
@@ -208,20 +208,44 @@ fn relocations_are_read_once_for_all_sequences() {
     assert_eq!(is_harmless("one table", make, index), Ok(0));
 }
 
+/// A file with 4 KiB of code, and some more `distance` behind it.
+fn spread(path: &Path, distance: u64) {
+    let claims = [Claim(".text", PROGBITS, 0, 4096, 0)];
+    elf_that_claims(path, 0, ALLOC_EXEC, &claims);
+    let mut bytes = std::fs::read(path).unwrap();
+    // A second section of code far away: the string table becomes one.
+    let table = u64::from_le_bytes(bytes[40..48].try_into().unwrap()) as usize;
+    let last = table + 2 * 64;
+    bytes[last + 4..last + 8].copy_from_slice(&PROGBITS.to_le_bytes());
+    bytes[last + 8..last + 16].copy_from_slice(&ALLOC_EXEC.to_le_bytes());
+    bytes[last + 16..last + 24].copy_from_slice(&distance.to_le_bytes());
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn bitmaps_of_all_modules_have_one_budget() {
+    static BUDGET: Budget = Budget::new(100 << 20);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("spread");
+    // 15 MiB each.
+    spread(&path, 60 << 20);
+    let elf = Module::offline(&path).unwrap();
+    let scan = || TextIndex::scan_within(elf.elf().unwrap(), &BUDGET).map_err(|e| e.to_string());
+    let mut all: Vec<_> = (0..30).map(|_| scan()).collect();
+    assert_eq!(all.iter().filter(|index| index.is_ok()).count(), 6);
+    let error = all.last().unwrap().as_ref().unwrap_err();
+    assert!(error.contains("do not fit beside those of other modules"), "{error}");
+    // The room of one that is gone is another's.
+    all.remove(0).unwrap();
+    assert!(scan().is_ok());
+    drop(all);
+    let all: Vec<_> = (0..6).map(|_| scan()).collect();
+    assert!(all.iter().all(Result::is_ok));
+}
+
 #[test]
 fn code_spread_over_the_address_space_takes_no_bitmap() {
-    let claims = [Claim(".text", PROGBITS, 0, 4096, 0)];
-    let make = |path: &Path| {
-        elf_that_claims(path, 0, ALLOC_EXEC, &claims);
-        let mut bytes = std::fs::read(path).unwrap();
-        // A second section of code far away: the string table becomes one.
-        let table = u64::from_le_bytes(bytes[40..48].try_into().unwrap()) as usize;
-        let last = table + 2 * 64;
-        bytes[last + 4..last + 8].copy_from_slice(&PROGBITS.to_le_bytes());
-        bytes[last + 8..last + 16].copy_from_slice(&ALLOC_EXEC.to_le_bytes());
-        bytes[last + 16..last + 24].copy_from_slice(&(500_u64 << 20).to_le_bytes());
-        std::fs::write(path, bytes).unwrap();
-    };
+    let make = |path: &Path| spread(path, 500 << 20);
     let error = is_harmless("spread", make, |path| {
         let module = Module::offline(&path).unwrap();
         TextIndex::scan(module.elf().unwrap()).map(|index| index.scanned_bytes).unwrap_err().to_string()
