@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// An order takes a fraction of a second on an idle machine; those that run many forms say how far they are meanwhile.
@@ -120,15 +120,14 @@ impl Worker {
         }
     }
 
-    /// Whether the child ended, by itself or by a signal.
-    pub fn ended(&mut self) -> bool {
+    /// How the child ended, if it did.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
         let begin = Instant::now();
         loop {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return true;
-            }
-            if begin.elapsed() > END_TIMEOUT {
-                return false;
+            match self.child.try_wait() {
+                Ok(None) if begin.elapsed() <= END_TIMEOUT => {}
+                Ok(end) => return end,
+                Err(_) => return None,
             }
             std::thread::sleep(Duration::from_millis(5));
         }

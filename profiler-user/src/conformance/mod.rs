@@ -27,6 +27,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 /// Cells that are probed by one link: what a dying child makes us run again.
@@ -200,11 +202,19 @@ fn run_batch(
     }
 }
 
-/// Whether the form that the child was running is the reason why it does not answer: the child ended, or it went on using
-/// its CPU at one form, which none needs. A child that just gets no CPU says nothing of the form.
+/// Signals by which an instruction ends a process. By others somebody else does, as the kernel does that has no memory left.
+const OWN_SIGNALS: [i32; 5] = [libc::SIGSEGV, libc::SIGILL, libc::SIGTRAP, libc::SIGBUS, libc::SIGFPE];
+
+/// Whether the form that the child was running is the reason why it does not answer: the child failed or died of an
+/// instruction's signal, or it went on using its CPU at one form, which none needs. A child that just gets no CPU, or that
+/// somebody killed, says nothing of the form.
 fn killed_by_form(worker: &mut Worker, files: &Files, error: &CalibrateError, watch: Duration) -> bool {
     match error {
-        CalibrateError::Answer(_) | CalibrateError::Child(_) => return worker.ended(),
+        CalibrateError::Answer(_) | CalibrateError::Child(_) => {
+            let by_form =
+                |end: ExitStatus| end.signal().map_or(!end.success(), |signal| OWN_SIGNALS.contains(&signal));
+            return worker.ended().is_some_and(by_form);
+        }
         CalibrateError::Slow(_) => {}
         _ => return false,
     }
@@ -358,6 +368,8 @@ mod tests {
         let (long, short) = (Duration::from_secs(60), Duration::from_secs(1));
         assert!(killed("kill -SEGV $$", long));
         assert!(killed("exit 3", long));
+        assert!(!killed("kill -KILL $$", long), "as the kernel does that has no memory left");
+        assert!(!killed("kill -TERM $$", long), "somebody ended it");
         assert!(killed("while :; do :; done", long));
         assert!(!killed("kill -STOP $$", short), "it was stopped");
         assert!(!killed("exec sleep 60", short), "it is slow");
