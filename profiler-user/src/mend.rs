@@ -23,11 +23,13 @@ use crate::prober::{AttachGroup, Kernel, KernelError, KernelOptions, LinkKind, S
 use crate::target_file::TargetFile;
 use heirs::Known;
 use profiler_core::class::{ClassId, Tier};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Breakpoint instruction.
 const INT3: u8 = 0xcc;
@@ -48,6 +50,10 @@ const OF_FILE: u64 = 1 << 61;
 const PAGE: u64 = 4096;
 /// The target may map text meanwhile: looked at so often.
 const PASSES: usize = 3;
+/// Longest search of one process, and of it and its heirs: a mapping of a sparse file may have tens of TiB, and asking for its
+/// pages costs some seconds for each.
+const LONGEST: Duration = Duration::from_secs(10);
+const LONGEST_OF_ALL: Duration = Duration::from_secs(60);
 
 /// Why a process could not be mended.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +77,16 @@ pub enum MendError {
     /// The kernel side does not load.
     #[error(transparent)]
     Kernel(#[from] KernelError),
+    /// It has more text than can be looked through.
+    #[error(
+        "the text of process {pid} or of what it forked could not be looked through in {} s; breakpoints that are left cost it \
+         a trap per pass until it ends",
+        LONGEST_OF_ALL.as_secs()
+    )]
+    Long {
+        /// The process.
+        pid: u32,
+    },
     /// Breakpoints that cannot be taken over.
     #[error(
         "{places} breakpoints of process {pid} cannot be taken over to remove them, the first because: {why}; they cost it a trap per pass until it ends"
@@ -88,8 +104,6 @@ pub enum MendError {
 /// What came of taking over some places.
 #[derive(Default)]
 struct Taken {
-    /// Attached and detached.
-    mended: usize,
     /// Refused by the kernel.
     left: usize,
     /// What it said of the first of those.
@@ -98,7 +112,6 @@ struct Taken {
 
 impl Taken {
     fn add(&mut self, other: Self) {
-        self.mended += other.mended;
         self.left += other.left;
         self.why = self.why.take().or(other.why);
     }
@@ -112,12 +125,16 @@ impl Taken {
 pub fn mend(pid: u32, known: Known) -> Result<usize, MendError> {
     let target = heirs::Target::new(pid, known);
     let mut kernel = None;
-    let mut result = mend_one(pid, &mut kernel);
+    let until = Instant::now() + LONGEST_OF_ALL;
+    let mut result = mend_one(pid, &mut kernel, until);
     // Whoever is not mended yet may fork meanwhile.
     for _ in 0..PASSES {
         let mut found = 0;
         for heir in target.heirs() {
-            match (mend_one(heir, &mut kernel), &mut result) {
+            if Instant::now() > until {
+                return result.and(Err(MendError::Long { pid }));
+            }
+            match (mend_one(heir, &mut kernel, until), &mut result) {
                 (Ok(places), Ok(all)) => {
                     *all += places;
                     found += places;
@@ -136,15 +153,18 @@ pub fn mend(pid: u32, known: Known) -> Result<usize, MendError> {
 }
 
 /// The same of one process; loads the kernel side when it is needed.
-fn mend_one(pid: u32, kernel: &mut Option<Kernel>) -> Result<usize, MendError> {
-    let mut mended = 0;
+fn mend_one(pid: u32, kernel: &mut Option<Kernel>, until: Instant) -> Result<usize, MendError> {
+    let until = until.min(Instant::now() + LONGEST);
+    let mut places = Places::default();
     let mut last = Taken::default();
-    for _ in 0..PASSES {
-        last = Taken::default();
-        let found = leftovers(pid)?;
-        if found.is_empty() {
+    // Once more than there are passes, to see what became of the last.
+    for pass in 0..=PASSES {
+        let Look { found, is_whole } = leftovers(pid, until)?;
+        places.see(&found);
+        if found.is_empty() && is_whole || pass == PASSES {
             break;
         }
+        last = Taken::default();
         let kernel = match kernel {
             Some(kernel) => &*kernel,
             None => {
@@ -162,12 +182,40 @@ fn mend_one(pid: u32, kernel: &mut Option<Kernel>) -> Result<usize, MendError> {
                 last.add(take_over(kernel, &module.path(), pid, some.iter().map(site).collect()));
             }
         }
-        mended += last.mended;
+        if !is_whole {
+            return Err(MendError::Long { pid });
+        }
     }
-    // What the last pass found as well may be somebody's own: those breakpoints are shared and stay, and look the same.
+    // What the last look found as well may be somebody's own: those breakpoints are shared and stay, and look the same.
     match last.why {
-        Some(why) => Err(MendError::Left { pid, places: last.left, why }),
-        None => Ok(mended),
+        Some(why) if !places.now.is_empty() => Err(MendError::Left { pid, places: last.left, why }),
+        _ => Ok(places.gone()),
+    }
+}
+
+/// Where breakpoints were seen: device and inode of the file, offset.
+type Place = ((u64, u64), u64);
+
+/// Breakpoints of one process, over several looks.
+#[derive(Debug, Default)]
+struct Places {
+    ever: BTreeSet<Place>,
+    now: BTreeSet<Place>,
+}
+
+impl Places {
+    fn see(&mut self, found: &[Found]) {
+        let of = |(file, offsets): &Found| {
+            let file = file.identity();
+            offsets.iter().map(move |offset| (file, *offset)).collect::<Vec<_>>()
+        };
+        self.now = found.iter().flat_map(of).collect();
+        self.ever.extend(&self.now);
+    }
+
+    /// How many are there no more.
+    fn gone(&self) -> usize {
+        self.ever.len() - self.now.len()
     }
 }
 
@@ -180,11 +228,9 @@ fn take_over(kernel: &Kernel, module: &Path, pid: u32, sites: Vec<Site>) -> Take
             let plain = attached.refused.iter().find(|r| r.site.reference_counter == 0);
             let why = plain.map(|r| format!("offset {:#x}: {}", r.site.offset, r.error));
             let refused: Vec<Site> = attached.refused.iter().map(|r| r.site).collect();
-            (Taken { mended: attached.link.sites(), left: refused.len(), why }, refused)
+            (Taken { left: refused.len(), why }, refused)
         }
-        Err(error) => {
-            (Taken { mended: 0, left: group.sites.len(), why: Some(error.to_string()) }, group.sites)
-        }
+        Err(error) => (Taken { left: group.sites.len(), why: Some(error.to_string()) }, group.sites),
     };
     // Somebody may have attached to the probe without its semaphore, as to a function that begins there.
     let (guarded, plain): (Vec<Site>, Vec<Site>) =
@@ -204,8 +250,16 @@ fn take_over(kernel: &Kernel, module: &Path, pid: u32, sites: Vec<Site>) -> Take
 /// Offsets in one file at which breakpoints were found.
 type Found = (Arc<TargetFile>, Vec<u64>);
 
-/// Breakpoints in the text of the process that are not in its files.
-fn leftovers(pid: u32) -> Result<Vec<Found>, MendError> {
+/// What one look through a process found.
+struct Look {
+    found: Vec<Found>,
+    /// It came to the end.
+    is_whole: bool,
+}
+
+/// Breakpoints in the text of the process that are not in its files. Small mappings come first, so that a huge one takes the
+/// time of none.
+fn leftovers(pid: u32, until: Instant) -> Result<Look, MendError> {
     let text = |source| MendError::Text { pid, source };
     let tracer = tracer(pid).map_err(text)?;
     if tracer != 0 {
@@ -216,19 +270,25 @@ fn leftovers(pid: u32) -> Result<Vec<Found>, MendError> {
     let pages = File::open(format!("/proc/{pid}/pagemap")).ok();
     let mut found = Vec::new();
     // The kernel puts no breakpoint into writable or shared text.
-    for map in maps.iter().filter(|m| m.exec && !m.write && !m.shared) {
+    let mut text: Vec<&Mapping> = maps.iter().filter(|m| m.exec && !m.write && !m.shared).collect();
+    text.sort_by_key(|m| m.end - m.start);
+    let mut is_whole = true;
+    for map in text {
         let Backing::File { path, .. } = &map.backing else { continue };
         // A mapping that is gone by now takes its breakpoints with it.
         let Ok(file) = TargetFile::mapped(pid, &map.map_files_name(), path) else { continue };
-        let Ok(offsets) = compare(&memory, pages.as_ref(), &maps, map, &file) else { continue };
+        let Ok((offsets, to_its_end)) = compare(&memory, pages.as_ref(), &maps, map, &file, until) else {
+            continue;
+        };
+        is_whole &= to_its_end;
         if !offsets.is_empty() {
             found.push((Arc::new(file), offsets));
         }
     }
-    Ok(found)
+    Ok(Look { found, is_whole })
 }
 
-/// Compares a mapping with its file, piece by piece: a mapping may be of any size. What lies behind the file's end cannot run.
+/// Compares a mapping with its file, piece by piece: a mapping may be of any size. Second: whether it came to the end. What lies behind the file's end cannot run.
 /// Pieces without a page of the process's own are the file's.
 fn compare(
     memory: &File,
@@ -236,11 +296,15 @@ fn compare(
     maps: &[Mapping],
     map: &Mapping,
     file: &TargetFile,
-) -> io::Result<Vec<u64>> {
+    until: Instant,
+) -> io::Result<(Vec<u64>, bool)> {
     let size = (map.end - map.start).min(file.len().saturating_sub(map.offset));
     let mut offsets = Vec::new();
     let mut from = 0;
     while from < size {
+        if Instant::now() > until {
+            return Ok((offsets, false));
+        }
         // Each piece has the bytes around it that judging its first and its last byte takes.
         let before = BEFORE.min(from);
         let to = (from + PIECE).min(size);
@@ -260,7 +324,7 @@ fn compare(
             .extend(places.map(|i| first + i).filter(|at| (from..to).contains(at)).map(|at| map.offset + at));
         from = to;
     }
-    Ok(offsets)
+    Ok((offsets, true))
 }
 
 /// The process has a copy of its own of one of these pages, as writing a breakpoint makes one; so it is, too, if that cannot be read.
@@ -331,6 +395,7 @@ fn tracer(pid: u32) -> io::Result<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsRawFd;
 
     #[test]
     fn only_pages_of_the_process_s_own_are_private() {
@@ -343,6 +408,53 @@ mod tests {
         let heap = std::hint::black_box(&heap).as_ptr() as u64 + PAGE;
         assert!(!any_private(&pages, text, text + 1));
         assert!(any_private(&pages, heap, heap + 1));
+    }
+
+    #[test]
+    fn only_places_that_are_clean_afterwards_are_counted() {
+        let file = Arc::new(TargetFile::named_by_user(Path::new("/proc/self/exe")).unwrap());
+        let mut places = Places::default();
+        // One of three is somebody's own, and one came later.
+        places.see(&[(Arc::clone(&file), vec![16, 32, 48])]);
+        places.see(&[(Arc::clone(&file), vec![32, 64])]);
+        for _ in 0..2 {
+            places.see(&[(Arc::clone(&file), vec![32])]);
+        }
+        assert_eq!(places.gone(), 3);
+    }
+
+    #[test]
+    fn a_huge_mapping_is_given_up_and_small_ones_are_looked_through_first() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        std::io::Write::write_all(&mut file, &[0x90; 4096]).unwrap();
+        let len = 8_usize << 40;
+        file.as_file().set_len(len as u64).unwrap();
+        let map = |len: usize, protection: i32| {
+            let (kind, fd) = (libc::MAP_PRIVATE | libc::MAP_NORESERVE, file.as_file().as_raw_fd());
+            // SAFETY: a new private mapping that replaces none.
+            let at = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, kind, fd, 0) };
+            assert_ne!(at, libc::MAP_FAILED, "{}", io::Error::last_os_error());
+            at
+        };
+        let huge = map(len, libc::PROT_READ | libc::PROT_EXEC);
+        let small = map(4096, libc::PROT_READ | libc::PROT_WRITE);
+        // SAFETY: the page is ours, writable until the next call, and nothing runs it.
+        unsafe {
+            small.cast::<u8>().add(77).write(INT3);
+            assert_eq!(libc::mprotect(small, 4096, libc::PROT_READ | libc::PROT_EXEC), 0);
+        }
+        let begin = Instant::now();
+        let look = leftovers(std::process::id(), begin + Duration::from_secs(1)).unwrap();
+        let took = begin.elapsed();
+        // SAFETY: our own mappings; nothing refers to them.
+        unsafe {
+            libc::munmap(huge, len);
+            libc::munmap(small, 4096);
+        }
+        let identity = TargetFile::named_by_user(file.path()).unwrap().identity();
+        let found: Vec<_> = look.found.iter().filter(|(file, _)| file.identity() == identity).collect();
+        assert_eq!(found.iter().map(|(_, at)| at.clone()).collect::<Vec<_>>(), [[77]]);
+        assert!(!look.is_whole && took < Duration::from_secs(4), "{took:?}");
     }
 
     #[test]
