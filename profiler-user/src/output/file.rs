@@ -7,8 +7,9 @@
 
 mod walk;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -115,18 +116,8 @@ fn special(metadata: &Metadata) -> Option<&'static str> {
 /// Writes a new file and gives it the name. The file that had it hands on who may read it.
 fn replace(dir: &File, name: &OsStr, old: Option<&Metadata>, bytes: &[u8]) -> io::Result<()> {
     let at = |name: &OsStr| fd_path(dir).join(name);
-    // Short, so that every name that the file system takes can be written.
-    let new = PathBuf::from(format!(".tithe-{}.tmp", std::process::id()));
+    let (new, mut file) = create(dir, std::iter::repeat_with(random_name).take(MAX_NAMES))?;
     let new = new.as_os_str();
-    let create = || File::options().write(true).create_new(true).custom_flags(libc::O_NOFOLLOW).open(at(new));
-    let mut file = match create() {
-        // Left by an earlier process of this number, or put there to be in the way: it is not written to.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            std::fs::remove_file(at(new))?;
-            create()?
-        }
-        other => other?,
-    };
     let written = (|| {
         // Where everybody may make files, one of somebody else may lie there only to be given the report.
         if let Some(old) = old
@@ -142,6 +133,30 @@ fn replace(dir: &File, name: &OsStr, old: Option<&Metadata>, bytes: &[u8]) -> io
         let _ = std::fs::remove_file(at(new));
     }
     written
+}
+
+/// Names that are tried for the new file: one that is taken is chance, or the work of somebody who sees each before we make it.
+const MAX_NAMES: usize = 16;
+
+/// A name for the new file, which nobody can know before: what has it already cannot have been put there to be in the way. Short,
+/// so that every name that the file system takes can be written.
+fn random_name() -> OsString {
+    // The library seeds each of these from the kernel's random numbers.
+    format!(".tithe-{:016x}.tmp", RandomState::new().build_hasher().finish()).into()
+}
+
+/// Makes a new file by the first of these names that is free. What lies at the others may be another agent's, and stays.
+fn create(dir: &File, names: impl Iterator<Item = OsString>) -> io::Result<(OsString, File)> {
+    let mut result = Err(io::ErrorKind::AlreadyExists.into());
+    for name in names {
+        let mut options = File::options();
+        options.write(true).create_new(true).custom_flags(libc::O_NOFOLLOW);
+        result = options.open(fd_path(dir).join(&name)).map(|file| (name, file));
+        if !matches!(&result, Err(error) if error.kind() == io::ErrorKind::AlreadyExists) {
+            break;
+        }
+    }
+    result
 }
 
 /// Gives a new file the owner, the group and the permissions of the old one, as far as we may.
@@ -206,6 +221,32 @@ mod tests {
         std::fs::create_dir(dir.path().join("a")).unwrap();
         write(&dir.path().join("./a/../b.txt"), b"up").unwrap();
         assert_eq!(std::fs::read(dir.path().join("b.txt")).unwrap(), b"up");
+    }
+
+    #[test]
+    fn nothing_lies_in_the_way_of_the_new_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        // As an agent of this number in another PID namespace has it, or somebody who guessed the name.
+        let planted = format!(".tithe-{}.tmp", std::process::id());
+        for plant in [|path: &Path| std::fs::create_dir(path), |path: &Path| symlink("precious", path)] {
+            std::fs::write(at("precious"), "precious").unwrap();
+            plant(&at(&planted)).unwrap();
+            write(&at("new.svg"), b"report").unwrap();
+            assert_eq!(std::fs::read(at("new.svg")).unwrap(), b"report");
+            let opened = File::open(dir.path()).unwrap();
+            let name = |name: &str| OsString::from(name);
+            let (taken, _) = create(&opened, [name(&planted), name("free")].into_iter()).unwrap();
+            assert_eq!(taken, "free");
+            let error = create(&opened, [name(&planted), name("free")].into_iter()).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+            assert_eq!(std::fs::read(at("precious")).unwrap(), b"precious");
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 4, "no temporary file is left");
+            std::fs::rename(at(&planted), at("free")).or_else(|_| std::fs::remove_dir(at(&planted))).unwrap();
+            std::fs::remove_file(at("free")).unwrap();
+        }
+        assert_ne!(random_name(), random_name());
+        assert_eq!(random_name().len(), 27);
     }
 
     /// As containers have it: one file is mounted over another.
@@ -289,13 +330,6 @@ mod tests {
             assert_eq!(write(&shared.join("way/x.svg"), b"report").is_ok(), is_followed, "{mode:o}");
         }
         assert_eq!(std::fs::read_dir(at("real")).unwrap().count(), 1);
-        assert_eq!(std::fs::read(at("precious")).unwrap(), b"precious");
-        // In the way of the temporary file: not written to either.
-        let planted = at(&format!(".tithe-{}.tmp", std::process::id()));
-        symlink("precious", &planted).unwrap();
-        lchown(&planted, Some(4242), None).unwrap();
-        write(&at("new.svg"), b"report").unwrap();
-        assert_eq!(std::fs::read(at("new.svg")).unwrap(), b"report");
         assert_eq!(std::fs::read(at("precious")).unwrap(), b"precious");
         // A file of somebody else's is replaced, not written, and stays theirs but where anybody can have put it there.
         std::fs::write(at("theirs.svg"), "old").unwrap();
