@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const FILE: &CStr = c"forms.json";
 
 /// What is known of the forms on this kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FormsHere {
     /// The table was made on it, and on this model of CPU.
     Proven,
@@ -24,6 +24,8 @@ pub enum FormsHere {
     RunAgain,
     /// They were not: only the baseline is probed.
     Unknown,
+    /// The last attempt to run them on this kernel failed, for this reason: only the baseline is probed.
+    Failed(String),
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +39,13 @@ struct Stored {
     table: String,
     /// Samples of those that differ, in hexadecimal.
     dropped: Vec<String>,
+    /// Why they could not be run; it is tried again.
+    #[serde(default)]
+    failed: Option<String>,
 }
+
+/// What a file says that holds for this boot, kernel, CPU and table: forms that differ, or why that could not be found out.
+type Known = Result<Vec<Form>, String>;
 
 impl Stored {
     fn here(dropped: &[Form]) -> Self {
@@ -50,6 +58,7 @@ impl Stored {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             table: forms::table_id(),
             dropped: samples.map(|s| s.iter().map(|byte| format!("{byte:02x}")).collect()).collect(),
+            failed: None,
         }
     }
 
@@ -66,16 +75,19 @@ pub fn known_rules() -> (KernelRules, FormsHere) {
         return (rules, FormsHere::Proven);
     }
     match cache::default_dir().and_then(|dir| load(&dir).ok().flatten()) {
-        Some(dropped) => (KernelRules { forms: AllowList::without(dropped), ..rules }, FormsHere::RunAgain),
+        Some(Ok(dropped)) => {
+            (KernelRules { forms: AllowList::without(dropped), ..rules }, FormsHere::RunAgain)
+        }
+        Some(Err(why)) => (unproven(rules), FormsHere::Failed(why)),
         None => (unproven(rules), FormsHere::Unknown),
     }
 }
 
-fn load(dir: &Path) -> Result<Option<Vec<Form>>, String> {
+fn load(dir: &Path) -> Result<Option<Known>, String> {
     let Some(text) = cache::read(dir, FILE)? else { return Ok(None) };
     let stored: Stored = serde_json::from_str(&text).map_err(|error| format!("damaged ({error})"))?;
-    let here = Stored { dropped: stored.dropped.clone(), ..Stored::here(&[]) };
-    Ok((stored == here).then(|| stored.forms()))
+    let here = Stored { dropped: stored.dropped.clone(), failed: stored.failed.clone(), ..Stored::here(&[]) };
+    Ok((stored == here).then(|| stored.failed.clone().map_or_else(|| Ok(stored.forms()), Err)))
 }
 
 /// What may be probed where the forms were not run.
@@ -100,10 +112,10 @@ pub(super) fn rules(
     }
     if let Some(dir) = dir.filter(|_| !refresh) {
         match load(dir) {
-            Ok(Some(dropped)) => {
+            Ok(Some(Ok(dropped))) => {
                 return Ok((KernelRules { forms: AllowList::without(dropped), ..host }, None));
             }
-            Ok(None) => {}
+            Ok(Some(Err(_)) | None) => {}
             Err(why) => {
                 notes.push(format!("ignored the stored instruction forms in {}: {why}", dir.display()))
             }
@@ -133,15 +145,11 @@ pub(super) fn rules(
                 "instructions could not be run on this kernel beforehand, so that only those that every x86-64 CPU has are \
                  probed; {error}"
             ));
+            store(dir, &Stored { failed: Some(error.to_string()), ..Stored::here(&[]) }, notes);
             return Ok((unproven(host), Some(begin.elapsed())));
         }
     };
-    if let Some(dir) = dir {
-        let stored = serde_json::to_vec_pretty(&Stored::here(&dropped)).unwrap_or_default();
-        if let Err(error) = cache::write(dir, FILE, &stored) {
-            notes.push(format!("cannot store the instruction forms in {}: {error}", dir.display()));
-        }
-    }
+    store(dir, &Stored::here(&dropped), notes);
     if !dropped.is_empty() {
         notes.push(format!(
             "{} instruction forms have another result under a probe on this kernel and are not probed; 'tithe doctor' \
@@ -150,6 +158,15 @@ pub(super) fn rules(
         ));
     }
     Ok((KernelRules { forms: AllowList::without(dropped), ..host }, Some(begin.elapsed())))
+}
+
+/// Keeps what was found out for later runs, and for `tithe doctor`.
+fn store(dir: Option<&Path>, found: &Stored, notes: &mut Vec<String>) {
+    let Some(dir) = dir else { return };
+    let text = serde_json::to_vec_pretty(found).unwrap_or_default();
+    if let Err(error) = cache::write(dir, FILE, &text) {
+        notes.push(format!("cannot store the instruction forms in {}: {error}", dir.display()));
+    }
 }
 
 #[cfg(test)]
@@ -164,7 +181,7 @@ mod tests {
         let form = Form::of(&[0x48, 0x83, 0xec, 0x08]).unwrap();
         let stored = Stored::here(&[form]);
         cache::write(&dir, FILE, &serde_json::to_vec(&stored).unwrap()).unwrap();
-        assert_eq!(load(&dir), Ok(Some(vec![form])));
+        assert_eq!(load(&dir), Ok(Some(Ok(vec![form]))));
         for other in [
             Stored { boot_id: "another".into(), ..Stored::here(&[form]) },
             Stored { kernel: "another".into(), ..Stored::here(&[form]) },
@@ -177,5 +194,34 @@ mod tests {
         }
         cache::write(&dir, FILE, b"{").unwrap();
         assert!(load(&dir).is_err());
+    }
+
+    /// A child that says nothing stands for a machine on which none can run.
+    #[test]
+    fn why_forms_could_not_be_run_is_kept_and_tried_again() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("cache");
+        let child = ChildCommand { program: "true".into(), args: Vec::new(), env: Vec::new() };
+        for attempt in 0..2 {
+            let mut notes = Vec::new();
+            let (rules, took) = match rules(Tier::A, attempt == 0, &child, Some(&dir), &mut notes) {
+                Ok(done) => done,
+                Err(error) => {
+                    assert!(std::env::var_os("REQUIRE_KERNEL").is_none(), "{error}");
+                    eprintln!(
+                        "SKIP why_forms_could_not_be_run_is_kept_and_tried_again: {error} (needs root)"
+                    );
+                    return;
+                }
+            };
+            if took.is_none() {
+                assert_eq!(attempt, 1, "on the kernel that the table was made on only --refresh runs them");
+                return;
+            }
+            assert!(notes[0].contains("could not be run on this kernel"), "{notes:?}");
+            assert_eq!(rules.forms.len(), AllowList::baseline().len());
+            let why = load(&dir).unwrap().unwrap().unwrap_err();
+            assert!(notes[0].ends_with(&why), "{why}; {notes:?}");
+        }
     }
 }

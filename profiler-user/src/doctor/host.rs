@@ -180,6 +180,15 @@ pub(super) fn forms_of(
                 "functions that begin with those have a site further on, or none",
             )
         }
+        FormsHere::Failed(why) => of(format!(
+            "{accepted}, those that every x86-64 CPU has; running the others here failed: {why}"
+        ))
+        .unless(
+            false,
+            Verdict::Limited,
+            "functions that begin with others have a site further on, or none; the next `tithe record` or `sudo tithe calibrate` \
+             tries again",
+        ),
         FormsHere::Unknown => of(format!(
             "{accepted}, those that every x86-64 CPU has; not run on this kernel and CPU"
         ))

@@ -1,6 +1,7 @@
 //! Doctor on this machine, and its text.
 
 use super::*;
+use crate::calibrate::FormsHere;
 use expect_test::expect;
 use std::collections::BTreeMap;
 
@@ -35,6 +36,14 @@ fn a_kernel_without_thread_descriptors_says_what_that_costs() {
     let old = host::thread_descriptors_are(false);
     assert_eq!(old.ok, Verdict::Limited);
     assert!(old.remedy.unwrap().contains("Linux 6.9"));
+}
+
+#[test]
+fn instruction_forms_that_could_not_be_run_say_why() {
+    let failed = host::forms_of(7, FormsHere::Failed("the child was killed".into()), &[], false);
+    assert_eq!(failed.ok, Verdict::Limited);
+    assert!(failed.found.ends_with("running the others here failed: the child was killed"), "{failed:?}");
+    assert!(failed.remedy.unwrap().contains("sudo tithe calibrate"));
 }
 
 #[test]
