@@ -249,6 +249,29 @@ mod tests {
         assert_eq!(random_name().len(), 27);
     }
 
+    /// `tracing` in a debugfs is mounted when it is gone through.
+    #[test]
+    fn what_is_mounted_on_demand_is_mounted() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = |program: &str, arguments: &[&str]| {
+            let done = std::process::Command::new(program).args(arguments).arg(dir.path()).status();
+            done.is_ok_and(|status| status.success())
+        };
+        let is_there = run("mount", &["-t", "debugfs", "none"]) && dir.path().join("tracing").is_dir();
+        let device_of = |file: &File| file.metadata().unwrap().dev();
+        let below = is_there.then(|| {
+            let place = walk(&dir.path().join("tracing/none.txt"), me());
+            place.map(|place| device_of(&place.dir) != device_of(&File::open(dir.path()).unwrap()))
+        });
+        run("umount", &["-R", "-q"]);
+        match below {
+            Some(is_mounted) => assert!(is_mounted.unwrap()),
+            None => eprintln!(
+                "SKIP what_is_mounted_on_demand_is_mounted: needs root and a debugfs with tracing (CONFIG_TRACEFS_AUTOMOUNT_DEPRECATED)"
+            ),
+        }
+    }
+
     /// As containers have it: one file is mounted over another.
     #[test]
     fn a_mounted_file_is_told_apart() {

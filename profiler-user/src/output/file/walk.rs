@@ -56,7 +56,7 @@ pub(super) fn walk(path: &Path, me: u32) -> Result<Place, FileError> {
     let mut links = 0;
     while let Some(name) = names.pop_front() {
         let is_last = names.is_empty();
-        let entry = match open(&dir, &name) {
+        let entry = match open(&dir, &name, is_last) {
             Err(error) if is_last && error.kind() == io::ErrorKind::NotFound => {
                 return Ok(Place { dir, name, old: None, is_descriptor: false });
             }
@@ -107,10 +107,17 @@ fn directory(path: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(path)
 }
 
-/// An entry of a directory, as a path alone; a link is not followed.
-fn open(dir: &File, name: &OsStr) -> io::Result<File> {
-    let flags = libc::O_PATH | libc::O_NOFOLLOW;
-    File::options().read(true).custom_flags(flags).open(fd_path(dir).join(name))
+/// An entry of a directory, as a path alone; a link is not followed. Asked for as a directory, the kernel mounts what is to be
+/// mounted there (autofs; `O_PATH` alone does not, open(2)).
+fn open(dir: &File, name: &OsStr, is_last: bool) -> io::Result<File> {
+    let path = fd_path(dir).join(name);
+    let open =
+        |more| File::options().read(true).custom_flags(libc::O_PATH | libc::O_NOFOLLOW | more).open(&path);
+    if !is_last && let Ok(entry) = open(libc::O_DIRECTORY) {
+        return Ok(entry);
+    }
+    // A link, or an error to be told.
+    open(0)
 }
 
 /// What a link holds, by its descriptor.
