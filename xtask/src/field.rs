@@ -30,6 +30,9 @@ pub struct Options {
     /// List the programs and their modes
     #[arg(long)]
     pub list: bool,
+    /// Run nothing: write docs/field.md anew from the finished runs
+    #[arg(long)]
+    pub table: bool,
 }
 
 /// What CI runs, for 20 s each: programs that need little to be built.
@@ -47,7 +50,7 @@ fn base() -> PathBuf {
 /// If the suite cannot be built, or a program that is there cannot be run.
 pub fn run(options: &Options) -> Result<()> {
     ensure!(shell::can_be_root(), "the suite traces: run it as root, or let sudo work without a password");
-    if !options.list {
+    if !options.list && !options.table {
         for program in build::PROGRAMS {
             let wanted = |only: &String| only.split(':').next().unwrap_or(only).starts_with(program);
             if (options.only.is_empty() || options.only.iter().any(wanted))
@@ -75,6 +78,9 @@ pub fn run(options: &Options) -> Result<()> {
     }
     if options.list {
         command.arg("--list");
+    }
+    if options.table {
+        command.arg("--table");
     }
     shell::say(&command);
     let output = command.stderr(Stdio::inherit()).output().context("cannot start field")?;

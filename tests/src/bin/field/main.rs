@@ -38,6 +38,8 @@ struct Options {
     list: bool,
     /// As a test: say what passed and what failed, and keep nothing.
     test: bool,
+    /// Run nothing: print the table of the finished runs.
+    table: bool,
 }
 
 impl Options {
@@ -51,6 +53,7 @@ impl Options {
             fresh: false,
             list: false,
             test: false,
+            table: false,
         };
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().with_context(|| format!("{argument} wants a value"));
@@ -63,6 +66,7 @@ impl Options {
                 "--fresh" => options.fresh = true,
                 "--list" => options.list = true,
                 "--test" => options.test = true,
+                "--table" => options.table = true,
                 _ => bail!("no option {argument}; use `cargo xtask field --help`"),
             }
         }
@@ -151,13 +155,12 @@ fn run_program(
             Some(pair) => pair,
             None => Pair::start(suite, program)?,
         };
-        let mut record = running.run(suite, mode, round)?;
-        // One that was harmed is not used again; the last ends by itself.
-        let sound = record.harmed.is_empty() && record.void.is_none();
-        if sound && index + 1 < modes.len() {
+        let mut record = running.run(suite, mode, round);
+        // One that was harmed is not used again, nor is one of a void run; those that were not harmed end by themselves.
+        if record.harmed.is_empty() && record.void.is_none() && index + 1 < modes.len() {
             pair = Some(running);
-        } else if sound {
-            record.harmed.extend(running.finish());
+        } else if record.harmed.is_empty() {
+            record.judge_end(running.finish());
         }
         say(&record);
         keep(record)?;
@@ -216,11 +219,16 @@ fn run(options: &Options) -> Result<bool> {
         agent: options.agent.clone(),
         agent_version: agent_version(&options.agent)?,
         seconds: options.seconds,
-        twin_seconds: if options.test { 3.0 } else { (options.seconds * 0.6).max(1.0) },
+        twin_seconds: options.test.then_some(3.0),
         statistics: (!options.test).then_some(statistics),
     };
     let mut finished = if options.test { Vec::new() } else { table::read(&runs)? };
     judge_again(&mut finished, &programs);
+    if options.table {
+        ensure!(!finished.is_empty(), "no finished runs in {}; run without --table", runs.display());
+        print!("{}", document(&finished, &programs, &[]));
+        return Ok(true);
+    }
     let mut missing: Vec<(String, String)> = Vec::new();
     let mut broken = false;
     for round in 0..options.rounds {
@@ -237,15 +245,17 @@ fn run(options: &Options) -> Result<bool> {
                 continue;
             }
             let ended = run_program(&suite, &**program, &modes, round, |record| {
+                let line = serde_json::to_string(&record)?;
+                // First: a run whose line cannot be written counts in this table.
+                finished.push(record);
                 if !options.test {
                     let mut file = std::fs::File::options().create(true).append(true).open(&runs)?;
-                    writeln!(file, "{}", serde_json::to_string(&record)?)?;
+                    writeln!(file, "{line}").with_context(|| format!("cannot write {}", runs.display()))?;
                 }
-                finished.push(record);
                 Ok(())
             });
             if let Err(error) = ended {
-                // Nothing of it was watched: not a run.
+                // A pair did not start, or a line could not be written: runs before that were kept.
                 eprintln!("{} cannot be run: {error:#}", program.name());
                 missing.push((program.name().to_owned(), format!("{error:#}")));
                 broken = true;
@@ -255,8 +265,17 @@ fn run(options: &Options) -> Result<bool> {
     if options.test {
         return Ok(say_tests(&finished, &missing));
     }
-    print!("{}", table::document(&finished, &order(&programs), &missing));
+    print!("{}", document(&finished, &programs, &missing));
     Ok(!broken)
+}
+
+/// The table and what stands around it.
+fn document(finished: &[Record], programs: &[Box<dyn Program>], missing: &[(String, String)]) -> String {
+    let excuse = |record: &Record| {
+        let program = programs.iter().find(|program| program.name() == record.program)?;
+        program.may_be_unseen(&record.mode)
+    };
+    table::document(finished, &order(programs), missing, excuse)
 }
 
 /// The runs as tests, with a last line like that of the harness. True if all is well.
@@ -304,6 +323,18 @@ mod tests {
         assert!(options("stress-ng:5%").wants("stress-ng-cpu", "5%"));
         assert!(!options("stress-ng-fork").wants("stress-ng-cpu", "5%"));
         assert!(Options::parse(std::iter::empty()).unwrap().wants("go", "latency"));
+    }
+
+    #[test]
+    fn each_program_but_stress_ng_is_compared_with_nobody_watching() {
+        for program in programs::all() {
+            let is_stressor = program.name().starts_with("stress-ng-");
+            for round in 0..3 {
+                let none = program.modes_of(round).iter().filter(|mode| mode.name == "none").count();
+                assert_eq!(none, usize::from(!is_stressor), "{}", program.name());
+            }
+            assert!(program.modes().iter().all(|mode| program::MODES.contains(&mode.name)));
+        }
     }
 
     #[test]

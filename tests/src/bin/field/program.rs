@@ -6,16 +6,29 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+/// The names of all modes, in the order of the table.
+pub const MODES: [&str; 5] = ["none", "1%", "5%", "latency", "operation"];
+
 /// A way to watch a program: a name, and what is added to `tithe record --pid PID`.
 #[derive(Clone, Debug)]
 pub struct Mode {
-    /// `1%`, `5%`, `latency`, `operation`.
+    /// One of [`MODES`].
     pub name: &'static str,
     /// The agent's arguments.
     pub arguments: Vec<String>,
 }
 
 impl Mode {
+    /// The same slices as the others, and no agent: what the ratios are where nothing was done.
+    pub fn none() -> Mode {
+        Mode { name: "none", arguments: Vec::new() }
+    }
+
+    /// It is a mode with the agent.
+    pub fn is_watched(name: &str) -> bool {
+        name != "none"
+    }
+
     /// A run with nothing but a budget.
     pub fn plain(budget: &'static str) -> Mode {
         Mode { name: budget, arguments: words(&["--budget", budget]) }
@@ -28,9 +41,9 @@ impl Mode {
         Mode { name, arguments: all }
     }
 
-    /// The two plain runs, and more.
+    /// One that is not watched, the two plain runs, and more.
     pub fn plain_and<const N: usize>(more: [Mode; N]) -> Vec<Mode> {
-        let mut modes = vec![Mode::plain("1%"), Mode::plain("5%")];
+        let mut modes = vec![Mode::none(), Mode::plain("1%"), Mode::plain("5%")];
         modes.extend(more);
         modes
     }
@@ -48,9 +61,13 @@ pub trait Program {
     /// How it is watched.
     fn modes(&self) -> Vec<Mode>;
 
-    /// How it is watched in this round: all of its modes, or some.
-    fn modes_of(&self, _round: u32) -> Vec<Mode> {
-        self.modes()
+    /// How it is watched in this round: all of its modes, or some. Each round begins with another one: a program that has just been
+    /// started is slower, and so is its twin.
+    fn modes_of(&self, round: u32) -> Vec<Mode> {
+        let mut modes = self.modes();
+        let first = round as usize % modes.len().max(1);
+        modes.rotate_left(first);
+        modes
     }
 
     /// Why the agent may see nothing of it in this mode, if it may: no call, or no operation.
@@ -105,7 +122,7 @@ pub trait Instance {
 pub struct Work {
     /// Work per second, by kind.
     pub rates: BTreeMap<String, f64>,
-    /// Work per second of the program's CPU time, by kind: other processes on a busy machine hardly change it.
+    /// Work per second of the program's CPU time, by kind.
     pub cpu_rates: BTreeMap<String, f64>,
     /// Results that another instance must give, too: by question.
     pub answers: BTreeMap<u64, String>,

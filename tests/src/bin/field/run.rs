@@ -36,6 +36,9 @@ pub struct Record {
     pub ratio: Option<f64>,
     /// Work per CPU time over the twin's.
     pub cpu_ratio: Option<f64>,
+    /// Lengths of the slices of the program and of its twin, s. `None`: an older record, whose twin had 0.6 of the length that was asked for.
+    #[serde(default)]
+    pub slices: Option<(f64, f64)>,
     /// Work per second.
     pub rates: std::collections::BTreeMap<String, f64>,
     /// Work per second of the twin.
@@ -52,8 +55,37 @@ impl Record {
         self.void.is_some() && self.harmed.is_empty()
     }
 
+    /// The agent ran.
+    pub fn is_watched(&self) -> bool {
+        Mode::is_watched(&self.mode)
+    }
+
+    /// The agent's breakpoints were hit. (System calls bound operations without any.)
+    pub fn has_hits(&self) -> bool {
+        self.observation.hits > 0
+    }
+
+    /// Both slices are known to have been as long as each other, but for a tenth.
+    pub fn has_equal_slices(&self) -> bool {
+        self.slices.is_some_and(|(seen, twin)| (twin / seen - 1.0).abs() <= 0.1)
+    }
+
+    /// What the end of both programs says about the run before it.
+    pub fn judge_end(&mut self, trouble: Option<Trouble>) {
+        match trouble {
+            Some(Trouble::Harm(what)) => self.harmed.push(format!("at its end: {what}")),
+            Some(Trouble::Void(why)) => {
+                self.void.get_or_insert(format!("at its end: {why}"));
+            }
+            None => {}
+        }
+    }
+
     /// Judges what the agent saw of a program that did its work: something, unless `excuse` says why it need not.
     pub fn judge_sight(&mut self, excuse: Option<&str>) {
+        if !self.is_watched() {
+            return;
+        }
         let sound = self.void.is_none() && self.harmed.is_empty() && self.observation.failed.is_none();
         if sound && excuse.is_none() {
             self.observation.failed = self.observation.blind(&self.mode);
@@ -69,10 +101,10 @@ pub struct Suite<'a> {
     pub agent: PathBuf,
     /// See [`Record::agent`].
     pub agent_version: String,
-    /// Length of an observed slice, s.
+    /// Length of a slice, s: the agent is told to watch for so long, and what it needs beside makes the slice longer.
     pub seconds: f64,
-    /// Length of a twin's slice, s.
-    pub twin_seconds: f64,
+    /// Length of a twin's slice, s, where it is to be short because speeds do not matter.
+    pub twin_seconds: Option<f64>,
     /// Where statistics are kept: the programs' own beside the agent's.
     pub statistics: Option<PathBuf>,
 }
@@ -88,6 +120,8 @@ pub struct Pair<'a> {
     agent_folder: PathBuf,
     /// The agent has been started on it.
     touched: bool,
+    /// Length of the last slice that was watched, s.
+    last_s: Option<f64>,
 }
 
 impl<'a> Pair<'a> {
@@ -108,42 +142,47 @@ impl<'a> Pair<'a> {
             twin_folder,
             agent_folder: place.working("agent")?,
             touched: false,
+            last_s: None,
         })
     }
 
-    /// A run. The twin works before in odd rounds, after in even ones.
-    ///
-    /// # Errors
-    ///
-    /// If the agent cannot be started or statistics cannot be written; everything else is in the record.
-    pub fn run(&mut self, suite: &Suite, mode: &Mode, round: u32) -> Result<Record> {
-        let began = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs();
+    /// A run. The twin works before in odd rounds, after in even ones, for as long. Whatever happens is in the record, so that no harm is lost.
+    pub fn run(&mut self, suite: &Suite, mode: &Mode, round: u32) -> Record {
+        let began = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let began = began.map_or(0, |since| since.as_secs());
+        let watched = Mode::is_watched(mode.name);
         let mut record = Record {
             program: self.program.name().to_owned(),
             mode: mode.name.to_owned(),
             round,
             began,
             version: self.version.clone(),
-            agent: suite.agent_version.clone(),
+            agent: if watched { suite.agent_version.clone() } else { "none".to_owned() },
             harmed: Vec::new(),
             void: None,
             observation: Observation::default(),
             ratio: None,
             cpu_ratio: None,
+            slices: None,
             rates: Default::default(),
             twin_rates: Default::default(),
             cpu_rates: Default::default(),
             twin_cpu_rates: Default::default(),
         };
-        let mut twin = Err(anyhow::anyhow!("not yet"));
+        let mut before = None;
         if round % 2 == 1 {
-            twin = slice(&mut *self.twin, suite.twin_seconds);
+            let length = suite.twin_seconds.or(self.last_s).unwrap_or(suite.seconds);
+            before = Some((slice(&mut *self.twin, length), length));
         }
-        let (seen, observation, report) = self.watched(suite, mode, &mut record)?;
-        record.observation = observation;
-        if round.is_multiple_of(2) {
-            twin = slice(&mut *self.twin, suite.twin_seconds);
-        }
+        // The one that is watched works for no less.
+        let least = before.as_ref().map_or(0.0, |(_, length)| *length);
+        let Watched { work: seen, report, alive, length } = self.watched(suite, mode, least, &mut record);
+        self.last_s = Some(length);
+        let (twin, twin_length) = before.unwrap_or_else(|| {
+            let length = suite.twin_seconds.unwrap_or(length);
+            (slice(&mut *self.twin, length), length)
+        });
+        record.slices = Some((length, twin_length));
         match trouble(&seen, &twin, self.touched) {
             Some(Trouble::Harm(what)) => record.harmed.push(what),
             Some(Trouble::Void(why)) => record.void = Some(why),
@@ -159,33 +198,43 @@ impl<'a> Pair<'a> {
             record.twin_cpu_rates.clone_from(&twin.cpu_rates);
         }
         record.harmed.extend(self.complaints());
-        let covered = record.observation.covered_s;
-        if record.harmed.is_empty() && record.observation.failed.is_none() && covered < 0.8 * suite.seconds {
-            record.void.get_or_insert(format!("watched for {covered:.1} s only"));
+        if watched {
+            record.judge_length(suite.seconds, alive);
         }
         record.judge_sight(self.program.may_be_unseen(mode.name));
         if let (Some(folder), Ok(seen)) = (&suite.statistics, &seen) {
             let path = folder.join(format!("{}-{}-{round}.json", record.program, record.mode));
             let both = json!({ "program": seen.statistics, "rates": seen.rates, "cpu_rates": seen.cpu_rates, "tithe": report });
-            std::fs::write(&path, serde_json::to_vec_pretty(&both)?)
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            if let Err(error) = std::fs::write(&path, format!("{both:#}")) {
+                // Not a word about the program: the run counts.
+                eprintln!("cannot write {}: {error}", path.display());
+            }
         }
-        Ok(record)
+        record
     }
 
-    /// The slice that is watched: what the program did, and the agent. Breakpoints that stay are harm.
-    fn watched(
-        &mut self,
-        suite: &Suite,
-        mode: &Mode,
-        record: &mut Record,
-    ) -> Result<(Result<Work>, Observation, Option<Report>)> {
+    /// The slice that is watched, `least` seconds or more: what the program did, and the agent. Breakpoints that stay are harm.
+    fn watched(&mut self, suite: &Suite, mode: &Mode, least: f64, record: &mut Record) -> Watched {
+        let start = Instant::now();
         let pid = match self.seen.begin(suite.seconds) {
             Ok(pid) => pid,
-            Err(error) => return Ok((Err(error), Observation::default(), None)),
+            Err(error) => return Watched { work: Err(error), report: None, alive: false, length: 0.0 },
         };
-        self.touched = true;
-        let (observation, report) = observe(&suite.agent, pid, mode, suite.seconds, &self.agent_folder)?;
+        let mut report = None;
+        let mut rest = least;
+        if Mode::is_watched(mode.name) {
+            self.touched = true;
+            match observe(&suite.agent, pid, mode, suite.seconds, &self.agent_folder) {
+                Ok((observation, read)) => (record.observation, report) = (observation, read),
+                // It may have been attached by then.
+                Err(error) => {
+                    record.observation.failed = Some(format!("it was not watched to its end: {error:#}"))
+                }
+            }
+        } else {
+            rest = rest.max(suite.seconds);
+        }
+        let alive = is_alive(pid);
         match left_behind(pid, LEFT_LIMIT) {
             Ok(left) if left.is_empty() => {}
             Ok(left) => {
@@ -193,7 +242,9 @@ impl<'a> Pair<'a> {
             }
             Err(error) => record.void = Some(format!("whether breakpoints stayed is not known: {error:#}")),
         }
-        Ok((self.seen.end(), observation, report))
+        std::thread::sleep((start + Duration::from_secs_f64(rest)).saturating_duration_since(Instant::now()));
+        let length = start.elapsed().as_secs_f64();
+        Watched { work: self.seen.end(), report, alive, length }
     }
 
     /// Lines of trouble in the program's log that its twin's log does not have, and files of crashes.
@@ -212,25 +263,60 @@ impl<'a> Pair<'a> {
     }
 
     /// Ends both. What the watched one does wrong then is harm done in the last run.
-    pub fn finish(self) -> Vec<String> {
+    pub fn finish(self) -> Option<Trouble> {
         let twin = self.twin.finish();
-        match (self.seen.finish(), twin) {
-            (Err(error), Ok(())) => vec![format!("at its end: {error:#}")],
-            _ => Vec::new(),
+        trouble(&self.seen.finish(), &twin, self.touched)
+    }
+}
+
+/// A slice that was watched.
+struct Watched {
+    work: Result<Work>,
+    report: Option<Report>,
+    /// The process that was watched ran at the agent's end.
+    alive: bool,
+    /// From its begin to its end, s.
+    length: f64,
+}
+
+/// It runs: neither gone nor a zombie.
+fn is_alive(pid: u32) -> bool {
+    let stat = text_of(Path::new(&format!("/proc/{pid}/stat")));
+    // The name before may hold anything.
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+impl Record {
+    /// Judges for how long the agent watched a program that did its work, of the `seconds` that it was to: less is its failure, if the process
+    /// still ran (`alive`).
+    fn judge_length(&mut self, seconds: f64, alive: bool) {
+        let covered = self.observation.covered_s;
+        if !self.harmed.is_empty() || self.observation.failed.is_some() || covered >= 0.8 * seconds {
+            return;
+        }
+        if alive {
+            let took = self.observation.took_s;
+            self.observation.failed = Some(format!(
+                "it watched for {covered:.1} of {seconds} s (ran for {took:.1} s), and the process still runs"
+            ));
+        } else {
+            self.void.get_or_insert(format!("watched for {covered:.1} s only: the process ended"));
         }
     }
 }
 
 /// What an error of the watched program or of its twin means.
 #[derive(Debug, PartialEq)]
-enum Trouble {
+pub enum Trouble {
+    /// The agent harmed the program.
     Harm(String),
+    /// The run says nothing.
     Void(String),
 }
 
 /// Judges errors. The watched program's is harm, whatever its twin does, if the agent has `touched` it; the twin's alone
 /// leaves nothing to compare with.
-fn trouble(seen: &Result<Work>, twin: &Result<Work>, touched: bool) -> Option<Trouble> {
+fn trouble<T>(seen: &Result<T>, twin: &Result<T>, touched: bool) -> Option<Trouble> {
     match (seen, twin) {
         (Ok(_), Ok(_)) => None,
         (Ok(_), Err(twin)) => Some(Trouble::Void(format!("{twin:#}"))),
@@ -293,5 +379,72 @@ mod tests {
         assert_eq!(one.difference(&two).count(), 0);
         let three = complaints("worker was terminated by signal 11: Segmentation fault\n");
         assert_eq!(three.difference(&one).count(), 1);
+    }
+
+    /// A record of a run in which nothing has gone wrong yet.
+    fn record(mode: &str, covered_s: f64) -> Record {
+        let line = format!(
+            r#"{{"program":"redis","mode":"{mode}","round":0,"began":0,"version":"","agent":"","harmed":[],"void":null,
+            "observation":{{"status":"exit status: 0","failed":null,"took_s":1.5,"covered_s":{covered_s},"predicted":0,
+            "worst_second":0,"traced":0,"hits":0,"operations":0,"agent_cpu":0,"remarks":[]}},
+            "ratio":null,"cpu_ratio":null,"rates":{{}},"twin_rates":{{}},"cpu_rates":{{}},"twin_cpu_rates":{{}}}}"#
+        );
+        serde_json::from_str(&line).unwrap()
+    }
+
+    #[test]
+    fn an_agent_that_ends_before_its_time_has_failed_if_the_target_lives() {
+        let judged = |covered_s, alive| {
+            let mut record = record("5%", covered_s);
+            record.judge_length(5.0, alive);
+            (record.observation.failed.is_some(), record.void.is_some())
+        };
+        assert_eq!(judged(4.0, true), (false, false));
+        assert_eq!(judged(1.0, true), (true, false));
+        assert_eq!(judged(1.0, false), (false, true));
+    }
+
+    #[test]
+    fn who_runs_is_alive_and_who_is_not_reaped_is_not() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        assert!(is_alive(child.id()));
+        child.kill().unwrap();
+        let end = Instant::now() + Duration::from_secs(20);
+        while is_alive(child.id()) {
+            assert!(Instant::now() < end, "a killed process runs");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        child.wait().unwrap();
+        assert!(!is_alive(child.id()));
+    }
+
+    #[test]
+    fn a_bad_end_is_harm_whatever_the_twin_does() {
+        let ended = |seen: Result<()>, twin: Result<()>| {
+            let mut record = record("5%", 5.0);
+            record.judge_end(trouble(&seen, &twin, true));
+            (record.harmed, record.void)
+        };
+        let bad = || Err(anyhow::anyhow!("signal 4"));
+        assert_eq!(ended(Ok(()), Ok(())), (vec![], None));
+        let (harmed, void) = ended(bad(), bad());
+        assert_eq!(
+            (harmed, void),
+            (vec!["at its end: signal 4 (its twin failed, too: signal 4)".to_owned()], None)
+        );
+        let (harmed, void) = ended(Ok(()), bad());
+        assert_eq!((harmed, void), (vec![], Some("at its end: signal 4".to_owned())));
+    }
+
+    #[test]
+    fn who_is_not_watched_need_not_be_seen() {
+        let failed = |mode| {
+            let mut record = record(mode, 0.0);
+            record.judge_sight(None);
+            record.observation.failed.is_some()
+        };
+        assert!(failed("5%") && !failed("none"));
+        let equal = |slices| Record { slices, ..record("5%", 5.0) }.has_equal_slices();
+        assert!(equal(Some((5.0, 5.4))) && !equal(Some((5.0, 3.0))) && !equal(None));
     }
 }

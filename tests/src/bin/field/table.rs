@@ -1,6 +1,7 @@
 //! `docs/field.md`, written from the finished runs.
 
 use crate::place::text_of;
+use crate::program::MODES;
 use crate::run::Record;
 use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,14 +63,17 @@ Written by `cargo xtask field`. Real programs do real work while Tithe watches t
 results are right. A run counts as *harmed* where the program gives a wrong result, dies, hangs, leaves a core, logs
 trouble that its twin does not log, or where its text, or that of a process below it, is changed after Tithe has ended. The *twin* is a second instance of
 the same program with the same load, which is never watched; the two take turns. *Tithe failed* means: exit status
-other than 0, no report, no end in time, or nothing seen: no call of any function, of the functions that were named, or
-no operation. A run is *void* where only the twin failed, where the program was watched for too short, or where its text
-could not be read; void runs are not counted and are run again.
+other than 0, no report, no end in time, an end before its time while the process still runs, or nothing seen: no call of
+any function, of the functions that were named, or no operation. Some programs are allowed to be seen by nothing in some
+modes; these runs are listed below with the reason. A run is *void* where only the twin failed, where the watched process ended before its time without
+harm, or where its text could not be read; void runs are not counted and are run again. *With hits*: runs in which a breakpoint
+of Tithe was hit; the others say little about harm.
 
-Modes: `1%` and `5%` are `tithe record --pid PID --budget B` and nothing else; `latency` and `operation` name functions of
+Modes: `none` is a run like the others (same slices, same judgement) without Tithe; its ratios show what the comparison is
+worth: a ratio of another mode means something only where it lies outside of them. `1%` and `5%` are `tithe record --pid PID --budget B` and nothing else; `latency` and `operation` name functions of
 the program, at 5 %. Figures are medians (least..most) over the runs of a row; throughput is that of the watched
 instance over that of its twin, on a machine that is not kept quiet; *work per CPU s* is the same by the program's own
-CPU time, which other processes change little. *Worst second* and *predicted* are overheads of Tithe's own
+CPU time. Other processes change both. *Worst second* and *predicted* are overheads of Tithe's own
 receipt. *Functions*: how many were hit while they were attached.
 
 | program | where from | load, and how it is judged |
@@ -95,7 +99,14 @@ Packages are downloaded by name and unpacked below `target/field`; nothing is in
 ";
 
 /// The whole document.
-pub fn document(records: &[Record], order: &[String], missing: &[(String, String)]) -> String {
+///
+/// `excuse`: why nothing need be seen in a run, if so.
+pub fn document(
+    records: &[Record],
+    order: &[String],
+    missing: &[(String, String)],
+    excuse: impl Fn(&Record) -> Option<&'static str>,
+) -> String {
     let line = |path: &str, key: &str| {
         let text = text_of(Path::new(path));
         let line = text.lines().find(|line| line.starts_with(key)).unwrap_or("unknown").to_owned();
@@ -107,30 +118,47 @@ pub fn document(records: &[Record], order: &[String], missing: &[(String, String
         std::thread::available_parallelism().map_or(1, usize::from),
         line("/proc/cpuinfo", "model name"),
     );
-    format!("{INTRODUCTION}\nMachine: {machine}.\n\n{}", markdown(records, order, missing))
+    format!("{INTRODUCTION}\nMachine: {machine}.\n\n{}", markdown(records, order, missing, excuse))
 }
 
 /// Table and lists. `order`: the programs as the suite runs them; `missing`: those that cannot run here, and why.
-fn markdown(records: &[Record], order: &[String], missing: &[(String, String)]) -> String {
+fn markdown(
+    records: &[Record],
+    order: &[String],
+    missing: &[(String, String)],
+    excuse: impl Fn(&Record) -> Option<&'static str>,
+) -> String {
     let mut text = String::new();
     let sound: Vec<&Record> = records.iter().filter(|record| !record.is_void()).collect();
-    let harmed = count(&sound, |record| !record.harmed.is_empty());
-    let failed = count(&sound, |record| record.observation.failed.is_some());
+    let watched: Vec<&Record> = sound.iter().copied().filter(|record| record.is_watched()).collect();
+    let harmed = count(&watched, |record| !record.harmed.is_empty());
+    let failed = count(&watched, |record| record.observation.failed.is_some());
+    let hit = count(&watched, Record::has_hits);
     let void = records.len() - sound.len();
+    let unequal = count(&sound, |record| !record.has_equal_slices());
     // Writing into a string does not fail.
     let _ = writeln!(
         text,
-        "**{} runs: {harmed} harmed; Tithe failed in {failed}.** {void} void runs are not counted (the twin failed, or the target was watched for too short).\n",
-        sound.len()
+        "**{} watched runs, {hit} of them with at least one hit: {harmed} harmed; Tithe failed in {failed}.** Beside them {} runs without \
+         Tithe (`none`). {void} void runs are not counted.\n",
+        watched.len(),
+        sound.len() - watched.len(),
     );
+    if unequal > 0 {
+        let _ = writeln!(
+            text,
+            "In {unequal} runs the slices of program and twin were not of the same length (older versions gave the twin three fifths): \
+             their ratios are biased and are no measure of Tithe's overhead.\n"
+        );
+    }
     let _ = writeln!(
         text,
-        "| program | mode | runs | harmed | Tithe failed | throughput / twin | work per CPU s / twin | worst second, % | predicted, % | functions |"
+        "| program | mode | runs | with hits | harmed | Tithe failed | throughput / twin | work per CPU s / twin | worst second, % | predicted, % | functions |"
     );
-    let _ = writeln!(text, "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|");
+    let _ = writeln!(text, "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
     let mut rows: BTreeMap<(usize, usize), Vec<&Record>> = BTreeMap::new();
     for record in sound {
-        let mode = ["1%", "5%", "latency", "operation"].iter().position(|mode| *mode == record.mode);
+        let mode = MODES.iter().position(|mode| *mode == record.mode);
         let program = order.iter().position(|name| *name == row_of(record).0);
         rows.entry((program.unwrap_or(usize::MAX), mode.unwrap_or(usize::MAX))).or_default().push(record);
     }
@@ -140,23 +168,27 @@ fn markdown(records: &[Record], order: &[String], missing: &[(String, String)]) 
         let of = |value: fn(&Record) -> Option<f64>| {
             spread(rows.iter().filter(|r| r.observation.failed.is_none()).filter_map(|r| value(r)).collect())
         };
+        let is_watched = rows[0].is_watched();
+        let by_agent = |text: String| if is_watched { text } else { "-".to_owned() };
         let _ = writeln!(
             text,
-            "| {program} | {mode} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {program} | {mode} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             rows.len(),
+            by_agent(count(rows, Record::has_hits).to_string()),
             count(rows, |record| !record.harmed.is_empty()),
-            count(rows, |record| record.observation.failed.is_some()),
+            by_agent(count(rows, |record| record.observation.failed.is_some()).to_string()),
             said(of(|record| record.ratio), 1.0, 3),
             said(of(|record| record.cpu_ratio), 1.0, 3),
-            said(of(|record| Some(record.observation.worst_second)), 100.0, 2),
-            said(of(|record| Some(record.observation.predicted)), 100.0, 2),
-            said(of(|record| Some(record.observation.traced as f64)), 1.0, 0),
+            by_agent(said(of(|record| Some(record.observation.worst_second)), 100.0, 2)),
+            by_agent(said(of(|record| Some(record.observation.predicted)), 100.0, 2)),
+            by_agent(said(of(|record| Some(record.observation.traced as f64)), 1.0, 0)),
         );
     }
     list(&mut text, "Harmed", records, |record| record.harmed.clone());
     let of_sound =
         |record: &Record, what: &Option<String>| what.iter().filter(|_| !record.is_void()).cloned().collect();
     list(&mut text, "Tithe failed", records, |record| of_sound(record, &record.observation.failed));
+    list_unseen(&mut text, &watched, excuse);
     list(&mut text, "Void", records, |record| {
         record.void.iter().filter(|_| record.is_void()).cloned().collect()
     });
@@ -174,12 +206,35 @@ fn markdown(records: &[Record], order: &[String], missing: &[(String, String)]) 
         let names = stressors.iter().copied().collect::<Vec<_>>().join(", ");
         let _ = writeln!(text, "- stressors ({}): {names}", stressors.len());
     }
-    let agents: BTreeSet<&str> = records.iter().map(|record| &*record.agent).collect();
+    let agents: BTreeSet<&str> =
+        records.iter().filter(|record| record.is_watched()).map(|record| &*record.agent).collect();
     let _ = writeln!(text, "- agent: {}", agents.into_iter().collect::<Vec<_>>().join("; "));
     for (program, why) in missing {
         let _ = writeln!(text, "- not run: {program} ({why})");
     }
     text
+}
+
+/// One line for each row with runs in which nothing was hit, and that are no failures.
+fn list_unseen(text: &mut String, watched: &[&Record], excuse: impl Fn(&Record) -> Option<&'static str>) {
+    let mut rows: BTreeMap<(String, String), (usize, BTreeSet<&str>)> = BTreeMap::new();
+    for record in watched.iter().filter(|record| !record.has_hits() && record.observation.failed.is_none()) {
+        let (n, whys) = rows.entry(row_of(record)).or_default();
+        *n += 1;
+        whys.insert(match excuse(record) {
+            Some(why) => why,
+            None if record.observation.operations > 0 => "its operations were counted without breakpoints",
+            None => "not excused",
+        });
+    }
+    if rows.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "\n## Runs without a hit that do not count as failed\n");
+    for ((program, mode), (n, whys)) in rows {
+        let whys = whys.into_iter().collect::<Vec<_>>().join("; ");
+        let _ = writeln!(text, "- {program}:{mode}: {n} ({whys})");
+    }
 }
 
 /// One line for each run and thing that went wrong.
@@ -219,10 +274,12 @@ mod tests {
                 failed: failed.map(str::to_owned),
                 worst_second: 0.04,
                 predicted: 0.03,
+                hits: 7,
                 ..Observation::default()
             },
             ratio: Some(ratio),
             cpu_ratio: None,
+            slices: Some((5.0, 5.0)),
             rates: BTreeMap::new(),
             twin_rates: BTreeMap::new(),
             cpu_rates: BTreeMap::new(),
@@ -240,10 +297,15 @@ mod tests {
             record("stress-ng-fork", &[], None, 0.5),
         ];
         let order = ["redis".to_owned(), "stress-ng".to_owned()];
-        let text = markdown(&records, &order, &[("go".to_owned(), "no server".to_owned())]);
-        assert!(text.contains("**5 runs: 1 harmed; Tithe failed in 1.** 0 void runs"), "{text}");
-        assert!(text.contains("| redis | 5% | 3 | 1 | 1 | 0.850 (0.800..0.900) | - | 4.00"), "{text}");
-        assert!(text.contains("| stress-ng | 5% | 2 | 0 | 0 | 0.750 (0.500..1.000)"), "{text}");
+        let text = markdown(&records, &order, &[("go".to_owned(), "no server".to_owned())], |_| None);
+        assert!(
+            text.contains(
+                "**5 watched runs, 5 of them with at least one hit: 1 harmed; Tithe failed in 1.**"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("| redis | 5% | 3 | 3 | 1 | 1 | 0.850 (0.800..0.900) | - | 4.00"), "{text}");
+        assert!(text.contains("| stress-ng | 5% | 2 | 2 | 0 | 0 | 0.750 (0.500..1.000)"), "{text}");
         assert!(text.contains("- redis:5%, round 0: GET gave nothing"), "{text}");
         assert!(text.contains("- stressors (2): cpu, fork"), "{text}");
         assert!(text.contains("- not run: go (no server)"), "{text}");
@@ -255,11 +317,41 @@ mod tests {
         void.void = Some("the twin died".to_owned());
         let mut both = record("redis", &["dead"], None, 0.5);
         both.void = Some("the twin died, too".to_owned());
-        let text = markdown(&[record("redis", &[], None, 0.7), void, both], &["redis".to_owned()], &[]);
-        assert!(text.contains("**2 runs: 1 harmed; Tithe failed in 0.** 1 void"), "{text}");
-        assert!(text.contains("| redis | 5% | 2 | 1 | 0 | 0.600 (0.500..0.700)"), "{text}");
+        let text =
+            markdown(&[record("redis", &[], None, 0.7), void, both], &["redis".to_owned()], &[], |_| None);
+        assert!(
+            text.contains(
+                "**2 watched runs, 2 of them with at least one hit: 1 harmed; Tithe failed in 0.**"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("| redis | 5% | 2 | 2 | 1 | 0 | 0.600 (0.500..0.700)"), "{text}");
         assert!(text.contains("## Void\n\n- redis:5%, round 0: the twin died\n"), "{text}");
         assert!(!text.contains("cut short") && !text.contains("died, too"), "{text}");
+    }
+
+    #[test]
+    fn runs_without_hits_and_runs_without_tithe_are_told_apart() {
+        let mut unseen = record("redis", &[], None, 0.9);
+        unseen.observation.hits = 0;
+        let mut calls = unseen.clone();
+        calls.observation.operations = 5;
+        let mut none = unseen.clone();
+        (none.mode, none.slices) = ("none".to_owned(), None);
+        let records = [record("redis", &[], None, 0.9), unseen, calls, none];
+        let excuse = |record: &Record| (record.observation.operations == 0).then_some("stripped");
+        let text = markdown(&records, &["redis".to_owned()], &[], excuse);
+        assert!(text.contains("**3 watched runs, 1 of them with at least one hit: 0 harmed;"), "{text}");
+        assert!(text.contains("Beside them 1 runs without Tithe (`none`)."), "{text}");
+        assert!(text.contains("In 1 runs the slices"), "{text}");
+        assert!(
+            text.contains("| redis | none | 1 | - | 0 | - | 0.900 (0.900..0.900) | - | - | - | - |"),
+            "{text}"
+        );
+        let none = text.find("| redis | none").unwrap();
+        assert!(none < text.find("| redis | 5% | 3 | 1 | 0 | 0 |").unwrap(), "{text}");
+        let why = "- redis:5%: 2 (its operations were counted without breakpoints; stripped)\n";
+        assert!(text.contains(why), "{text}");
     }
 
     #[test]

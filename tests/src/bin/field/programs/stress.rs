@@ -68,7 +68,7 @@ impl Program for Stressor {
     }
 
     fn modes(&self) -> Vec<Mode> {
-        Mode::plain_and([])
+        vec![Mode::plain("1%"), Mode::plain("5%")]
     }
 
     /// One at a time, and no more than two: there are many stressors.
