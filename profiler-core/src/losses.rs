@@ -19,6 +19,8 @@ pub struct LossWatch {
     owed: bool,
     /// When the processes were looked at, ns, and what that took, ns.
     looked: Option<(u64, u64)>,
+    /// The next slow turn is a part of the last look.
+    turn_is_asked: bool,
 }
 
 /// What has to be looked at again.
@@ -42,6 +44,7 @@ impl LossWatch {
             });
         if processes {
             self.owed = false;
+            self.turn_is_asked = true;
             self.looked = Some((now_ns, 0));
         }
         Lookup { processes, quotas: now.alarms_dropped != seen.alarms_dropped }
@@ -50,6 +53,13 @@ impl LossWatch {
     /// The next look comes at once, if one is owed: the run ends.
     pub fn end_pause(&mut self) {
         self.looked = None;
+    }
+
+    /// A slow turn took so long, ns. The first one after a look at the processes is a part of it; others come for other reasons.
+    pub fn turn_took(&mut self, ns: u64) {
+        if std::mem::take(&mut self.turn_is_asked) {
+            self.took(ns);
+        }
     }
 
     /// A part of the last look at the processes took so long, ns.
@@ -81,6 +91,22 @@ mod tests {
         // Lost samples are gone: nothing can be looked up.
         let samples = Losses { samples_ring_full: 9, samples_short_stack: 9, no_thread_state: 9, ..more };
         assert_eq!(watch.look(&samples, 6 * S), none);
+    }
+
+    #[test]
+    fn only_the_slow_turn_that_a_look_asked_for_is_its_cost() {
+        let mut watch = LossWatch::default();
+        let lost = |n| Losses { lifecycle_dropped: n, ..Losses::default() };
+        watch.turn_took(S);
+        assert!(watch.look(&lost(1), S).processes);
+        watch.turn_took(S / 10);
+        // Symbols came, three times.
+        for _ in 0..3 {
+            watch.turn_took(S);
+        }
+        // 20 times 0.1 s, and not 3.1.
+        assert!(!watch.look(&lost(2), 3 * S - 1).processes);
+        assert!(watch.look(&lost(2), 3 * S).processes);
     }
 
     #[test]

@@ -55,13 +55,11 @@ impl Session {
         }
         self.watch_threads(now);
         if now.saturating_sub(self.last_slow_ns) >= SLOW_NS {
-            let asked = self.last_slow_ns == 0;
             self.last_slow_ns = now;
+            let begun = now_ns();
             self.slow_tick(now);
-            if asked {
-                // It is a part of the look after lost births.
-                self.loss_watch.took(now_ns().saturating_sub(now));
-            }
+            // It may be a part of the look after lost births.
+            self.loss_watch.turn_took(now_ns().saturating_sub(begun));
         }
         self.advance(now)?;
         self.children.poll(now);
