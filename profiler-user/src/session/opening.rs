@@ -145,6 +145,7 @@ impl Session {
                 if !self.attach.must_wait(kind, &group) {
                     let ready = self.verified(&group);
                     self.attach.open_group(&self.target, kind, &ready, &mut opened);
+                    self.attach.stop_waiting(&group);
                 }
                 self.breathe();
                 let is_left = group.iter().any(|(id, _)| self.attach.is_postponed(*id));

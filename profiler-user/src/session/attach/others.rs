@@ -83,6 +83,16 @@ impl Attachments {
         waits
     }
 
+    /// Those of a group that was just tried and that are not to be asked for again keep no time from those who wait: also what code, memory or
+    /// the kernel refused.
+    pub fn stop_waiting(&mut self, group: &[(ClassId, u64)]) {
+        for (id, _) in group {
+            if !self.is_postponed(*id) {
+                self.others.hold.leave(Waiter::Attach(id.0));
+            }
+        }
+    }
+
     /// It is to be attached, and forks of others have been held up enough for now.
     #[must_use]
     pub fn is_postponed(&self, id: ClassId) -> bool {
