@@ -262,7 +262,10 @@ impl Session {
             .into_iter()
             .partition(|id| self.attach.is_postponed(*id) || self.attach.is_held(*id, WindowKind::Trace));
         if let Some(operations) = &mut self.operations {
-            let Operations { inner, bounds, .. } = &mut **operations;
+            let Operations { inner, bounds, slices, .. } = &mut **operations;
+            if inner.iter().any(|kept| postponed.contains(&kept.class)) {
+                slices.hold_back();
+            }
             for kept in inner.iter_mut().chain(bounds).filter(|kept| postponed.contains(&kept.class)) {
                 kept.next_ns = now + RENEW_NS;
             }

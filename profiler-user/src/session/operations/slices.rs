@@ -61,6 +61,9 @@ pub(super) struct SliceClock {
     /// Slices whose time had come, and those of them that recorded.
     due: u64,
     begun: u64,
+    /// A function of the present one waits until forks of others may be held up again, and slices that were given up for that.
+    is_held_back: bool,
+    held_back: u64,
 }
 
 /// What may be spent on functions inside operations.
@@ -104,6 +107,8 @@ impl SliceClock {
             gave_up: false,
             due: 0,
             begun: 0,
+            is_held_back: false,
+            held_back: 0,
         }
     }
 
@@ -175,6 +180,7 @@ impl SliceClock {
     /// They are all attached. Length and rate count from here.
     pub(super) fn opened(&mut self) {
         self.state = State::Recording;
+        self.is_held_back = false;
         self.begun += u64::from(!self.plan.are_always());
         self.end_ns =
             if self.plan.are_always() { u64::MAX } else { self.clock_ns + ns(self.plan.length_s()) };
@@ -188,6 +194,17 @@ impl SliceClock {
     /// They cannot all be attached: not in this period.
     pub(super) fn give_up(&mut self) {
         (self.state, self.gave_up) = (State::Off, true);
+        self.held_back += u64::from(std::mem::take(&mut self.is_held_back));
+    }
+
+    /// One of them waits until forks of others may be held up again.
+    pub(super) fn hold_back(&mut self) {
+        self.is_held_back = true;
+    }
+
+    /// Slices that were given up for that.
+    pub(super) fn held_back(&self) -> u64 {
+        self.held_back
     }
 
     /// That happened since this was asked last.
@@ -396,6 +413,10 @@ mod tests {
             clock.turn(i * 10 * MS, true);
             if clock.is_opening() {
                 tries.push(i);
+                // The second one waits for forks.
+                if tries.len() == 2 {
+                    clock.hold_back();
+                }
                 clock.give_up();
                 assert!(!clock.are_wanted() && !clock.may_record());
             }
@@ -403,6 +424,7 @@ mod tests {
         // One in each of the four periods, whose slices begin in the first 0.8 s.
         assert!((3..=4).contains(&tries.len()), "{tries:?}");
         assert!(clock.take_gave_up() && !clock.take_gave_up());
+        assert_eq!(clock.held_back(), 1);
         // Always attached: again at once.
         clock.follow(Slices::ALWAYS);
         clock.turn(5_010 * MS, true);

@@ -1,10 +1,12 @@
-//! What is said where the functions inside operations wait for ever: bounds take so much of what operations may cost that no slice fits.
+//! What is said where the functions inside operations wait for ever: bounds take so much of what operations may cost that no slice fits, or
+//! so many other processes map their file that they are never all attached at once.
 
 use super::super::Session;
 use super::{BUDGET_SHARE, Operations};
 use profiler_core::adapt::PolicyKind;
 use profiler_core::adapt::spending::allowed_for_slices;
 use profiler_core::recording::{ChangeKind, NotObserved};
+use profiler_core::surroundings::fork_hold::SHARE as FORK_SHARE;
 use profiler_core::units::OverheadBudget;
 
 /// Slices whose time has come before anything is said of them.
@@ -20,6 +22,8 @@ struct Waiting {
     /// Slices whose time had come, and those that recorded.
     due: u64,
     begun: u64,
+    /// Slices that ended before all functions were attached, because forks of others may not be held up for longer.
+    held_back: u64,
     /// Operations, and those that were recorded.
     population: u64,
     recorded: u64,
@@ -55,7 +59,26 @@ impl Waiting {
         (x <= 1.0).then_some(enough)
     }
 
+    /// Forks of others are why, rather than the budget.
+    fn is_held_back(&self) -> bool {
+        2 * self.held_back > self.due.saturating_sub(self.begun)
+    }
+
     fn in_words(&self) -> String {
+        if self.is_held_back() {
+            return format!(
+                "{} of {} operations were recorded, in {} slices of the functions inside of {} that were due: {} ended before all of them were \
+                 attached, because many other processes map their files, and attaching may hold up forks for {:.1} % of the time only; name \
+                 fewer functions with --detail, or functions of files that fewer processes map, or use --adapt attach_share=false, which \
+                 attaches them once",
+                self.recorded,
+                self.population,
+                self.begun,
+                self.due,
+                self.held_back,
+                FORK_SHARE * 100.0
+            );
+        }
         let mend = match self.enough() {
             Some(budget) => format!("--budget {budget} would pay for both, or "),
             None => "no budget pays for both; ".to_owned(),
@@ -90,6 +113,7 @@ impl Session {
         let waiting = Waiting {
             due,
             begun,
+            held_back: operations.slices.held_back(),
             population: live().map(|o| o.population).sum(),
             recorded: live().map(|o| o.sample).sum(),
             bounds: live().map(|o| o.demand.screening).sum(),
@@ -131,6 +155,7 @@ mod tests {
     const WAITING: Waiting = Waiting {
         due: 40,
         begun: 3,
+        held_back: 18,
         population: 9_000,
         recorded: 12,
         bounds: 0.03,
@@ -139,6 +164,19 @@ mod tests {
         shortest_s: 0.006,
         budget: OverheadBudget::Share(0.05),
     };
+
+    #[test]
+    fn slices_that_forks_of_others_hold_back_are_told_as_such() {
+        assert!(!WAITING.is_held_back());
+        let held = Waiting { held_back: 19, ..WAITING };
+        assert_eq!(
+            held.in_words(),
+            "12 of 9000 operations were recorded, in 3 slices of the functions inside of 40 that were due: 19 ended before all of them were \
+             attached, because many other processes map their files, and attaching may hold up forks for 0.4 % of the time only; name \
+             fewer functions with --detail, or functions of files that fewer processes map, or use --adapt attach_share=false, which \
+             attaches them once"
+        );
+    }
 
     #[test]
     fn slices_that_wait_for_ever_are_told_with_figures_and_a_budget() {
