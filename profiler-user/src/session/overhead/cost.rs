@@ -86,14 +86,16 @@ impl MetricCost {
     }
 
     /// More than it may cost, where a target that uses so many CPU s/s `allows` so much, CPU s/s. `most_cpu`: what it uses when all of
-    /// its threads work.
-    fn is_too_dear(&self, most_cpu: f64, allows: impl Fn(f64) -> f64) -> bool {
+    /// its threads work. `left_ns`: what the budget leaves of the present second.
+    fn is_too_dear(&self, most_cpu: f64, left_ns: f64, allows: impl Fn(f64) -> f64) -> bool {
         let (own, _) = self.recent();
         // The CPU time of the first intervals has to settle. What by then has taken half of all that the half second would bring to a
-        // target that works as much as it can is not waited for; a target that idles at first may yet be worth its metric.
+        // target that works as much as it can is not waited for; a target that idles at first may yet be worth its metric. Nor is what takes
+        // more than its share of a second that has nothing left.
         let settled = self.watched_ns > JUDGED_NS;
         let at_once = 5.0 * METRIC_SHARE * allows(most_cpu) * JUDGED_NS;
-        own > METRIC_SHARE * allows(self.recent_cpu()) && (settled || self.own_ns() > at_once)
+        own > METRIC_SHARE * allows(self.recent_cpu())
+            && (settled || self.own_ns() > at_once || left_ns <= 0.0)
     }
 }
 
@@ -193,7 +195,9 @@ impl Session {
         let most = self.most_cpu();
         let name = comparison.metric.name();
         let (own, others) = comparison.cost.recent();
-        if comparison.cost.is_too_dear(most, |cpu| self.allowed(cpu)) {
+        let second = self.allowed(self.own_cpu).min(self.ledger.allowed_in_second());
+        let left_ns = self.ledger.left_of_second_ns(second);
+        if comparison.cost.is_too_dear(most, left_ns, |cpu| self.allowed(cpu)) {
             let cut = self.ledger.cut();
             let cut = if cut > 1.0 { format!(" (cut {cut:.1} times)") } else { String::new() };
             return Err(format!(
@@ -275,12 +279,17 @@ mod tests {
     /// A metric that takes `share` of a target on `most` CPUs that uses (CPU s/s, for so many intervals of 10 ms): the interval in which it
     /// is given up.
     fn given_up(share: f64, most: f64, load: &[(f64, usize)]) -> Option<usize> {
+        given_up_with(f64::INFINITY, share, most, load)
+    }
+
+    /// The same where so much is left of the second, ns, while it is counted.
+    fn given_up_with(left_ns: f64, share: f64, most: f64, load: &[(f64, usize)]) -> Option<usize> {
         let mut cost = MetricCost::default();
         let cpus = load.iter().flat_map(|(cpu, n)| std::iter::repeat_n(*cpu, *n));
         cpus.enumerate().find_map(|(i, cpu)| {
             cost.add(share * cpu * 1e7, 0.0);
             cost.close_interval(10_000_000, cpu * 1e7);
-            cost.is_too_dear(most, two_percent).then_some(i)
+            cost.is_too_dear(most, left_ns, two_percent).then_some(i)
         })
     }
 
@@ -302,6 +311,15 @@ mod tests {
         // 20 % of 2 CPUs: 10 ms, half of what half a second of 2 CPUs brings, are spent within three intervals.
         assert_eq!(given_up(0.2, 2.0, &[(2.0, 100)]), Some(2));
         assert_eq!(given_up(0.2, 2.0, &[(0.001, 10), (2.0, 100)]), Some(12));
+    }
+
+    #[test]
+    fn what_takes_more_than_its_share_of_a_second_that_is_spent_goes_at_once() {
+        // 0.4 %, twice what is allowed.
+        assert_eq!(given_up_with(0.0, 0.004, 2.0, &[(2.0, 100)]), Some(0));
+        assert_eq!(given_up_with(1.0, 0.004, 2.0, &[(2.0, 100)]), Some(50));
+        // 0.1 %: others spent it.
+        assert_eq!(given_up_with(0.0, 0.001, 2.0, &[(0.001, 10), (2.0, 1_000)]), None);
     }
 
     #[test]
