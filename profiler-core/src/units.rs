@@ -29,6 +29,20 @@ impl OverheadBudget {
         }
     }
 
+    /// A budget of the same kind that is at least `times` this one, in two digits; `None` where that is above 1.
+    #[must_use]
+    pub fn times(self, times: f64) -> Option<Self> {
+        let up = |x: f64| {
+            let x = x * times;
+            let step = 10f64.powf(x.log10().floor() - 1.0);
+            (x / step - 1e-9).ceil() * step
+        };
+        let (Self::Share(x) | Self::CpuPerSecond(x)) = self;
+        let x = up(x);
+        let of = if matches!(self, Self::Share(_)) { Self::Share } else { Self::CpuPerSecond };
+        (x <= 1.0).then(|| of(x))
+    }
+
     /// `MaxAllowedOverhead` of Metz et al. §4: the ratio 1 + share. `None` for an absolute budget.
     #[must_use]
     pub fn max_allowed_overhead(self) -> Option<f64> {
@@ -102,6 +116,16 @@ mod tests {
             assert_eq!(text.parse::<OverheadBudget>().unwrap().to_string(), text);
         }
         assert_eq!("500us/s".parse::<OverheadBudget>().unwrap().to_string(), "0.5ms/s");
+    }
+
+    #[test]
+    fn a_larger_budget_has_two_digits_and_is_no_smaller_than_asked() {
+        let times =
+            |text: &str, times| text.parse::<OverheadBudget>().unwrap().times(times).map(|b| b.to_string());
+        assert_eq!(times("5%", 1.1).as_deref(), Some("5.5%"));
+        assert_eq!(times("2%", 1.63).as_deref(), Some("3.3%"));
+        assert_eq!(times("5ms/s", 2.01).as_deref(), Some("11ms/s"));
+        assert_eq!(times("60%", 1.7), None);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use super::landing;
 use super::symbols::Symbols;
 use super::text::code_of;
 use callee::Callees;
-use iced_x86::{Instruction, Mnemonic, Register};
+use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, Register};
 use std::io;
 use values::Begin;
 
@@ -33,10 +33,14 @@ const MAX_GAP: u64 = 64 << 10;
 const MAX_AT_ONCE: u64 = 1 << 20;
 /// So far before a place a function is looked for that begins nowhere known, bytes.
 const MAX_UNKNOWN: u64 = 16 << 10;
-/// Bytes that may be decoded beyond twice the code.
+/// Bytes that may be read and decoded beyond four times the code.
 const SPARE: u64 = 16 << 20;
-/// What one try to decode costs besides its bytes: reading them.
+/// What one try to decode costs besides its bytes.
 const PLACE_PRICE: u64 = 64;
+/// Bytes behind the last instruction that are kept with it, to tell where ways through it lead.
+const BEHIND: usize = 64;
+/// Bytes that are looked at to tell whether one instruction between data is code.
+const HIDDEN: usize = 256;
 
 /// `longjmp` and its like go back to a frame of the same stack. The frames that they leave behind the kernel forgets by itself.
 const SAME_STACK: [&str; 9] = [
@@ -72,8 +76,8 @@ pub struct StackSwitch {
 pub fn find(elf: &ElfInfo, symbols: &Symbols) -> io::Result<Option<StackSwitch>> {
     let code = code_of(elf)?;
     // Functions that overlap are decoded again and again; ordinary files need a fraction of this.
-    let budget = 2 * code.iter().map(|c| c.2).sum::<u64>() + SPARE;
-    let mut search = Search { elf, symbols, callees: Callees::of(elf), looked_at: (0, 0), budget };
+    let budget = 4 * code.iter().map(|c| c.2).sum::<u64>() + SPARE;
+    let mut search = Search { elf, symbols, callees: Callees::of(elf), looked_at: None, read: None, budget };
     for piece in code {
         let found = places::each_place(elf, piece, |vaddr| search.look_at(vaddr).transpose())?;
         if let Some(found) = found {
@@ -89,43 +93,140 @@ struct Search<'a> {
     symbols: &'a Symbols,
     callees: Callees<'a>,
     /// The code that was decoded last, without a gap.
-    looked_at: (u64, u64),
-    /// Bytes that may still be decoded.
+    looked_at: Option<Looked>,
+    /// What was read last: its address and bytes.
+    read: Option<(u64, Vec<u8>)>,
+    /// Bytes that may still be read and decoded.
     budget: u64,
+}
+
+/// Code that was decoded.
+struct Looked {
+    region: Region,
+    /// One past the last instruction.
+    reached: u64,
+    /// A symbol or an unwind table tells that it is code.
+    known: bool,
 }
 
 impl Search<'_> {
     /// The function, or the gap between functions, around one place.
     fn look_at(&mut self, vaddr: u64) -> io::Result<Option<StackSwitch>> {
-        let Self { elf, symbols, .. } = *self;
-        if (self.looked_at.0..self.looked_at.1).contains(&vaddr) {
-            return Ok(None);
-        }
-        let Some(Around { start, end, known }) = function_around(elf, symbols, vaddr) else {
-            return Ok(None);
+        let before = self.looked_at.take();
+        let looked = match before {
+            Some(looked) if (looked.region.start..looked.reached).contains(&vaddr) => looked,
+            before => {
+                let Some(around) = function_around(self.elf, self.symbols, vaddr) else {
+                    self.looked_at = before;
+                    return Ok(None);
+                };
+                let Around { start, end, known } = around;
+                // What was decoded of it already ended in bytes that are no instruction.
+                let (begun, reached) = before.as_ref().map_or((0, 0), |l| (l.region.start, l.reached));
+                let same = begun >= start && reached > start && reached <= vaddr;
+                let from = if same { behind(reached, vaddr) } else { start };
+                let Some(region) = self.decode_to(from, end, vaddr)? else {
+                    self.looked_at = before;
+                    return Ok(None);
+                };
+                let begin = if known && region.start == start { self.begin_of(start) } else { Begin::Part };
+                let reached = region.insns.last().map_or(vaddr + 1, Instruction::next_ip);
+                let looked = Looked { region, reached, known };
+                if let Some(found) = self.switch_in(&looked, begin) {
+                    return Ok(Some(found));
+                }
+                looked
+            }
         };
-        // What was decoded of it already ended in bytes that are no instruction.
-        let (begun, reached) = self.looked_at;
-        let same = begun >= start && reached > start && reached <= vaddr;
-        let from = if same { behind(reached, vaddr) } else { start };
-        let Some(region) = decode_to(elf, from, end, vaddr, &mut self.budget)? else { return Ok(None) };
-        self.looked_at = (region.start, region.insns.last().map_or(vaddr + 1, Instruction::next_ip));
-        let begin = if known && region.start == start { self.begin_of(start) } else { Begin::Part };
-        for i in self.foreign_loads(&region, begin) {
+        let found = self.hidden(&looked, vaddr)?;
+        self.looked_at = Some(looked);
+        Ok(found)
+    }
+
+    /// The first instruction of some code that switches stacks.
+    fn switch_in(&mut self, Looked { region, known, .. }: &Looked, begin: Begin) -> Option<StackSwitch> {
+        self.foreign_loads(region, begin).into_iter().find_map(|i| {
             let insn = &region.insns[i];
             // Data between functions look like instructions now and then, like short ones most of all.
-            if !known && !(self.is_unlikely_data(&region, insn) && !self.begins_between(&region, insn.ip())) {
-                continue;
-            }
-            let names: Vec<String> = symbols.covering(insn.ip()).iter().map(|e| symbols.name(e)).collect();
-            if names.iter().any(|name| SAME_STACK.contains(&name.as_str())) {
-                continue;
-            }
-            let function = names.into_iter().next().or_else(|| label_before(elf, insn.ip()));
-            let function = function.unwrap_or_else(|| format!("the code at {:#x}", insn.ip()));
-            return Ok(Some(StackSwitch { function, vaddr: insn.ip(), from: values::source(insn) }));
+            let is_code =
+                *known || (self.is_unlikely_data(region, insn) && !self.begins_between(region, insn.ip()));
+            is_code.then(|| self.named(insn)).flatten()
+        })
+    }
+
+    /// Between functions data can decode to instructions that reach into the code behind them, so that no instruction begins at the place
+    /// with its prefix: then one that does is looked at by itself.
+    ///
+    /// # Errors
+    /// Too much was decoded already.
+    fn hidden(&mut self, looked: &Looked, vaddr: u64) -> io::Result<Option<StackSwitch>> {
+        let region = &looked.region;
+        let begin = vaddr.saturating_sub(1);
+        if looked.known || begin < region.start || region.index_of(begin).is_some() {
+            return Ok(None);
         }
-        Ok(None)
+        self.spend(PLACE_PRICE + HIDDEN as u64)?;
+        let bytes = &region.bytes[(begin - region.start) as usize..];
+        let part = Region::decode_bytes(begin, bytes[..bytes.len().min(HIDDEN)].to_vec());
+        let is_load = self.foreign_loads(&part, Begin::Part).first() == Some(&0);
+        if !is_load || !self.is_unlikely_data(&part, &part.insns[0]) || self.begins_between(region, begin) {
+            return Ok(None);
+        }
+        Ok(self.named(&part.insns[0]))
+    }
+
+    /// What is found with the name of its function; none for those that stay on their stack.
+    fn named(&self, insn: &Instruction) -> Option<StackSwitch> {
+        let Self { elf, symbols, .. } = *self;
+        let names: Vec<String> = symbols.covering(insn.ip()).iter().map(|e| symbols.name(e)).collect();
+        if names.iter().any(|name| SAME_STACK.contains(&name.as_str())) {
+            return None;
+        }
+        let function = names.into_iter().next().or_else(|| label_before(elf, insn.ip()));
+        let function = function.unwrap_or_else(|| format!("the code at {:#x}", insn.ip()));
+        Some(StackSwitch { function, vaddr: insn.ip(), from: values::source(insn) })
+    }
+
+    fn spend(&mut self, bytes: u64) -> io::Result<()> {
+        let left = self.budget.checked_sub(bytes);
+        self.budget =
+            left.ok_or_else(|| io::Error::other("its functions overlap too often to be decoded"))?;
+        Ok(())
+    }
+
+    /// The code from `start` on, decoded until it holds `vaddr` and on to bytes that are no instruction; none where no instruction can be
+    /// made of the place.
+    ///
+    /// # Errors
+    /// The file cannot be read, or too much of it was decoded already.
+    fn decode_to(&mut self, start: u64, end: u64, vaddr: u64) -> io::Result<Option<Region>> {
+        // A piece of a function that is too large to be decoded at once.
+        let mut start =
+            if end - start > MAX_AT_ONCE { start.max(vaddr.saturating_sub(MAX_GAP)) } else { start };
+        let end = end.min(start + MAX_AT_ONCE);
+        let read = match self.read.take() {
+            Some((at, bytes)) if at <= start && end == at + bytes.len() as u64 => (at, bytes),
+            _ => {
+                self.spend(end - start)?;
+                (start, self.elf.read_vaddr(start, (end - start) as usize)?)
+            }
+        };
+        let found = loop {
+            let bytes = &read.1[(start - read.0) as usize..];
+            let reached = start + decodable(bytes) as u64;
+            self.spend(PLACE_PRICE + reached - start)?;
+            if reached > vaddr {
+                let kept = bytes.len().min((reached - start) as usize + BEHIND);
+                break Some(Region::decode_bytes(start, bytes[..kept].to_vec()));
+            }
+            // Neither with its prefix nor without.
+            if start >= vaddr {
+                break None;
+            }
+            start = behind(reached, vaddr).max(start + 1);
+        };
+        self.read = Some(read);
+        Ok(found)
     }
 
     fn foreign_loads(&mut self, region: &Region, begin: Begin) -> Vec<usize> {
@@ -181,37 +282,18 @@ fn behind(reached: u64, vaddr: u64) -> u64 {
     if aligned <= vaddr { aligned } else { vaddr.saturating_sub(1).max(reached) }
 }
 
-/// The code from `start` on, decoded until it holds `vaddr`; none where no instruction can be made of that.
-///
-/// # Errors
-/// The file cannot be read, or too much of it was decoded already.
-fn decode_to(
-    elf: &ElfInfo,
-    start: u64,
-    end: u64,
-    vaddr: u64,
-    budget: &mut u64,
-) -> io::Result<Option<Region>> {
-    // A piece of a function that is too large to be decoded at once.
-    let mut start = if end - start > MAX_AT_ONCE { start.max(vaddr.saturating_sub(MAX_GAP)) } else { start };
-    let end = end.min(start + MAX_AT_ONCE);
-    let all = elf.read_vaddr(start, (end - start) as usize)?;
-    let begin = start;
-    loop {
-        let spent = budget.checked_sub(PLACE_PRICE);
-        *budget = spent.ok_or_else(|| io::Error::other("its functions overlap too often to be decoded"))?;
-        let region = Region::decode_bytes(start, all[(start - begin) as usize..].to_vec());
-        let reached = region.insns.last().map_or(start, Instruction::next_ip);
-        *budget = budget.saturating_sub(reached - start);
-        if reached > vaddr {
-            return Ok(Some(region));
+/// How many bytes from the first on are instructions.
+fn decodable(bytes: &[u8]) -> usize {
+    let mut decoder = Decoder::new(64, bytes, DecoderOptions::NONE);
+    let mut insn = Instruction::default();
+    while decoder.can_decode() {
+        let at = decoder.position();
+        decoder.decode_out(&mut insn);
+        if insn.is_invalid() {
+            return at;
         }
-        // Neither with its prefix nor without.
-        if start >= vaddr {
-            return Ok(None);
-        }
-        start = behind(reached, vaddr).max(start + 1);
     }
+    decoder.position()
 }
 
 /// The last name in the symbol table at an address or before it, of a function without a size or a label.

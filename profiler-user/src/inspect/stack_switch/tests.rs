@@ -188,14 +188,20 @@ fn a_switch_behind_bytes_that_are_no_code_is_found() {
     let bad = [&[0x90, 6][..], &SWITCH[3..]].concat();
     // Far behind what is decoded at once.
     let mut large = vec![0x90; 5 << 20];
+    // A sign mask, whose last bytes decode to an instruction that reaches into the code behind it.
+    let masked = [&[0, 0, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 0, 0x80][..], &SWITCH].concat();
+    // The code begins with the load: only that is swallowed.
+    let swallowed = [&[0x90; 14][..], &[0x48, 0xb8], &SWITCH[3..]].concat();
     large.extend(SWITCH);
     /// Name, code, size of the text, size of its symbol, where the switch is.
     type Case<'a> = (&'a str, &'a [u8], u64, Option<u64>, u64);
-    let cases: [Case<'_>; 5] = [
+    let cases: [Case<'_>; 7] = [
         ("behind a helper and data", &helper, 4096, None, 19),
         ("the same, in one symbol", &helper, 4096, Some(64), 19),
         ("behind a byte that is no instruction", &bad, 4096, Some(6), 2),
         ("the same without a symbol", &bad, 4096, None, 2),
+        ("behind a mask of doubles", &masked, 4096, None, 19),
+        ("behind what looks like the begin of a move", &swallowed, 4096, None, 16),
         ("in a function of 5 MiB", &large, 6 << 20, Some((5 << 20) + 7), (5 << 20) + 3),
     ];
     for (name, code, text, symbol, at) in cases {
@@ -247,6 +253,19 @@ fn data_between_functions_are_no_switch() {
     for code in alive {
         assert!(find(code, None).is_some(), "{code:x?}");
     }
+}
+
+#[test]
+fn code_that_is_no_instruction_is_searched_in_proportion() {
+    let dir = tempfile::tempdir().unwrap();
+    // Each 16 bytes: mov rsp, [rsi], and bytes that are none; in one function of 1 MiB.
+    let one = [&SWITCH[3..6], &[0x06; 13]].concat();
+    let code: Vec<u8> = [&[0x06; 16][..], &one[1..]].concat().repeat(1 << 15);
+    let module = file_with(dir.path(), 2 << 20, &code, Some(code.len() as u64));
+    let begin = std::time::Instant::now();
+    let _ = module.stack_switch();
+    // A copy of the rest for each place took minutes.
+    assert!(begin.elapsed() < std::time::Duration::from_secs(20), "{:?}", begin.elapsed());
 }
 
 #[test]

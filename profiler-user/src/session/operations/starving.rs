@@ -45,18 +45,8 @@ impl Waiting {
     /// The budget with which bounds are watched all the time and the shortest slice fits; `None`: there is none.
     fn enough(&self) -> Option<OverheadBudget> {
         let times = allowed_for_slices(self.bounds, self.shortest_s) / self.allowed.max(f64::MIN_POSITIVE);
-        // Never the one that was not enough, and two digits.
-        let up = |x: f64| {
-            let x = x * times.max(1.1);
-            let step = 10f64.powf(x.log10().floor() - 1.0);
-            (x / step - 1e-9).ceil() * step
-        };
-        let enough = match self.budget {
-            OverheadBudget::Share(x) => OverheadBudget::Share(up(x)),
-            OverheadBudget::CpuPerSecond(x) => OverheadBudget::CpuPerSecond(up(x)),
-        };
-        let (OverheadBudget::Share(x) | OverheadBudget::CpuPerSecond(x)) = enough;
-        (x <= 1.0).then_some(enough)
+        // Never the one that was not enough.
+        self.budget.times(times.max(1.1))
     }
 
     /// Forks of others are why, rather than the budget.
