@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// All copies together, bytes, as much as the unwinder's tables. What is larger is not copied at all.
+/// All copies together, bytes (what blazesym makes of them is not counted), as much as the unwinder's tables. What is larger is not copied at all.
 pub(super) const BUDGET_BYTES: u64 = 96 << 20;
 /// Modules with copies at once: each has one or two descriptors.
 const MAX_MODULES: usize = 128;
