@@ -85,6 +85,18 @@ impl MetricCost {
         self.cpu / self.weight.max(1e-9)
     }
 
+    /// It is judged by its cost.
+    fn is_settled(&self) -> bool {
+        self.watched_ns > JUDGED_NS
+    }
+
+    /// In the middle of an interval of the ledger, in which it took `fresh_ns` so far, and `left_ns` were left of the second at its begin: that
+    /// is spent, and a good part of it on the metric, whatever the target turns out to use. `most`: what a target all of whose
+    /// threads work allows, CPU s/s.
+    fn takes_it_all(&self, fresh_ns: f64, left_ns: f64, most: f64) -> bool {
+        fresh_ns >= left_ns && self.own_ns() + fresh_ns > at_once_ns(most)
+    }
+
     /// More than it may cost, where a target that uses so many CPU s/s `allows` so much, CPU s/s. `most_cpu`: what it uses when all of
     /// its threads work. `left_ns`: what the budget leaves of the present second.
     fn is_too_dear(&self, most_cpu: f64, left_ns: f64, allows: impl Fn(f64) -> f64) -> bool {
@@ -92,11 +104,16 @@ impl MetricCost {
         // The CPU time of the first intervals has to settle. What by then has taken half of all that the half second would bring to a
         // target that works as much as it can is not waited for; a target that idles at first may yet be worth its metric. Nor is what takes
         // more than its share of a second that has nothing left.
-        let settled = self.watched_ns > JUDGED_NS;
-        let at_once = 5.0 * METRIC_SHARE * allows(most_cpu) * JUDGED_NS;
+        let settled = self.is_settled();
+        let at_once = at_once_ns(allows(most_cpu));
         own > METRIC_SHARE * allows(self.recent_cpu())
             && (settled || self.own_ns() > at_once || left_ns <= 0.0)
     }
+}
+
+/// What a metric may take before it is judged, where the budget is so much, CPU s/s: half of what that time brings, ns.
+fn at_once_ns(allowed: f64) -> f64 {
+    5.0 * METRIC_SHARE * allowed * JUDGED_NS
 }
 
 /// Hits of a class that its quotas have let in so far.
@@ -205,6 +222,18 @@ impl Session {
                  or a variable with --progress",
                 100.0 * own / comparison.cost.recent_cpu().max(profiler_core::ledger::FLOOR_CPU_PER_S)
             ));
+        }
+        // An interval of the ledger is too long for a trial count of what happens all the time.
+        if let Some(probe) = comparison.metric.kernel_probe().filter(|_| !comparison.cost.is_settled()) {
+            let counted: u64 = probe.counts().iter().sum();
+            let fresh_ns = counted.saturating_sub(comparison.cost.charged.0) as f64 * self.cost.tracepoint.ns;
+            if comparison.cost.takes_it_all(fresh_ns, left_ns, self.allowed(most)) {
+                return Err(format!(
+                    "counting {name} took {:.1} ms within {:.1} s, and the budget of that second is spent; name a rarer event or a variable with --progress",
+                    (comparison.cost.own_ns() + fresh_ns) * 1e-6,
+                    (comparison.cost.watched_ns + 1e8) * 1e-9
+                ));
+            }
         }
         if others > BYSTANDER_SHARE * f64::from(self.meta.cpus) {
             return Err(format!(
@@ -320,6 +349,18 @@ mod tests {
         assert_eq!(given_up_with(1.0, 0.004, 2.0, &[(2.0, 100)]), Some(50));
         // 0.1 %: others spent it.
         assert_eq!(given_up_with(0.0, 0.001, 2.0, &[(0.001, 10), (2.0, 1_000)]), None);
+    }
+
+    #[test]
+    fn a_trial_ends_within_an_interval_that_it_spends() {
+        let cost = MetricCost::default();
+        // Half of what half a second of 20 ms/s brings: 5 ms.
+        assert!(cost.takes_it_all(5.1e6, 5e6, 0.02));
+        assert!(!cost.takes_it_all(5.1e6, 6e6, 0.02), "there is something left");
+        assert!(!cost.takes_it_all(4.9e6, 0.0, 0.02), "others spent it");
+        let mut cost = MetricCost::default();
+        cost.add(1e6, 0.0);
+        assert!(cost.takes_it_all(4.1e6, 3e6, 0.02));
     }
 
     #[test]
