@@ -180,7 +180,7 @@ impl Inspection {
         for (i, mappings) in back {
             for again in Module::of_files(self.pid, vec![mappings], &self.modules) {
                 if let Err(new) = self.modules[i].take_back(again) {
-                    self.modules.push(new);
+                    self.modules.push(*new);
                 }
             }
         }

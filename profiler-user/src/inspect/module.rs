@@ -239,14 +239,14 @@ impl Module {
     ///
     /// # Errors
     /// The new module.
-    pub(super) fn take_back(&mut self, again: Self) -> Result<(), Self> {
+    pub(super) fn take_back(&mut self, again: Self) -> Result<(), Box<Self>> {
         // Of a file that could not be opened nothing is known that would have to stay true.
         if self.key.is_none() || self.key == again.key {
             *self = again;
             return Ok(());
         }
         self.state = State::Gone;
-        Err(again)
+        Err(Box::new(again))
     }
 
     /// Its file was given back.
