@@ -55,7 +55,7 @@ impl Session {
             }
             // The branch targets of its module are looked for ahead, while others are traced.
             let module = &self.inspection.modules()[function.module];
-            if !self.may_wait() && !(stacks_known && self.reader.is_read(module, Part::Text)) {
+            if !(self.may_wait() || stacks_known && self.reader.is_read(module, Part::Text)) {
                 self.modules_dirty = true;
                 continue;
             }

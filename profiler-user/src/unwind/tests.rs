@@ -269,9 +269,9 @@ fn the_last_unmapped_files_are_held() {
     // Mapped again, and not among the last unmapped ones any more.
     assert_eq!(file(1), ids[1]);
     assert_eq!(held_below(folder.path()), 34);
-    for i in 2..8 {
-        assert_eq!(file(i), ids[i]);
-        modules.unmapped(ids[i]);
+    for (i, id) in ids.iter().enumerate().take(8).skip(2) {
+        assert_eq!(file(i), *id);
+        modules.unmapped(*id);
     }
     assert_eq!(held_below(folder.path()), 34);
     std::fs::remove_file(path(1)).unwrap();
