@@ -165,6 +165,10 @@ impl Search<'_> {
         if looked.known || begin < region.start || region.index_of(begin).is_some() {
             return Ok(None);
         }
+        // What loads all of `rsp` in three bytes or more has a REX prefix.
+        if region.bytes[(begin - region.start) as usize] & 0xf0 != 0x40 {
+            return Ok(None);
+        }
         self.spend(PLACE_PRICE + HIDDEN as u64)?;
         let bytes = &region.bytes[(begin - region.start) as usize..];
         let part = Region::decode_bytes(begin, bytes[..bytes.len().min(HIDDEN)].to_vec());

@@ -58,7 +58,9 @@ fn nobody_waits_for_pauses_when_the_target_has_ended() {
     crowd.command(&format!("sleepers {SLEEPERS}"));
     let mut target = Target::start("crowd");
     target.command(&load);
-    let mut agent = Agent::start(target.pid(), folder.path(), &["--count", "libmany.so:many0*"]);
+    // More than have their turn in that time.
+    let names = ["--count", "libmany.so:many0*", "--count", "libmany.so:many1*"];
+    let mut agent = Agent::start(target.pid(), folder.path(), &names);
     agent.wait_attached();
     // Detaching what was attached in so long takes as long in pauses.
     sleep_ms(8_000);
