@@ -79,8 +79,15 @@ fn background_calls_keep_their_pace_and_can_explode() {
     target.signal(libc::SIGSTOP);
     std::thread::sleep(Duration::from_millis(30));
     target.signal(libc::SIGCONT);
-    std::thread::sleep(Duration::from_millis(20));
-    let stall = target.take_stall();
+    // On a busy machine it gets a CPU again later.
+    let mut stall = Duration::ZERO;
+    for _ in 0..50 {
+        std::thread::sleep(Duration::from_millis(20));
+        stall = stall.max(target.take_stall());
+        if stall >= Duration::from_millis(25) {
+            break;
+        }
+    }
     assert!(stall >= Duration::from_millis(25), "stopped for 30 ms, the longest stall seen is {stall:?}");
     let exploded = target.stop_background();
     assert!(exploded.calls > 10_000, "{exploded:?}");
