@@ -161,7 +161,11 @@ fn mend_one(pid: u32, kernel: &mut Option<Kernel>, until: Instant) -> Result<usi
     for pass in 0..=PASSES {
         let Look { found, is_whole } = leftovers(pid, until)?;
         places.see(&found);
-        if found.is_empty() && is_whole || pass == PASSES {
+        if found.is_empty() && is_whole {
+            break;
+        }
+        if pass == PASSES {
+            is_whole.then_some(()).ok_or(MendError::Long { pid })?;
             break;
         }
         last = Taken::default();

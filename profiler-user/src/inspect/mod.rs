@@ -390,7 +390,7 @@ impl Module {
     /// The file cannot be read; in words.
     pub fn stack_switch(&self) -> Result<Option<StackSwitch>, String> {
         let (elf, symbols) = (self.elf()?, self.symbols()?);
-        stack_switch::find(elf, symbols).map_err(|e| e.to_string())
+        stack_switch::find(elf, symbols, self.searched()).map_err(|e| e.to_string())
     }
 
     fn starts(&self) -> Vec<u64> {

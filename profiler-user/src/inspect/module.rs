@@ -17,6 +17,7 @@ use profiler_core::text::shell_word;
 use std::ops::{Deref, Range};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 /// More of `/etc/os-release` is not read.
@@ -42,6 +43,8 @@ pub struct Module {
     key: Option<FileKey>,
     code: Arc<Code>,
     root: Option<Arc<Root>>,
+    /// Bytes that were looked through for stack switches, of all modules of the process.
+    searched: Arc<AtomicU64>,
     state: State,
 }
 
@@ -145,9 +148,11 @@ impl Module {
         let root =
             known.iter().rev().find_map(|m| m.root.as_ref()).filter(same).map(Arc::clone).or(root.clone());
         let mut open = known.iter().filter(|m| m.is_open()).count();
+        let searched = known.first().map_or_else(Arc::default, |m| Arc::clone(&m.searched));
         let mut modules = Vec::with_capacity(files.len());
         for mappings in files {
-            let module = Self::new(pid.cast_unsigned(), root.as_ref(), exe, mappings, open < MAX_OPEN);
+            let mut module = Self::new(pid.cast_unsigned(), root.as_ref(), exe, mappings, open < MAX_OPEN);
+            module.searched = Arc::clone(&searched);
             open += usize::from(module.is_open());
             modules.push(module);
         }
@@ -181,6 +186,7 @@ impl Module {
             code: Code::of(opened.map(Arc::new)),
             root: root.map(Arc::clone),
             mappings,
+            searched: Arc::default(),
             state: State::Held,
         }
     }
@@ -203,6 +209,7 @@ impl Module {
             key: None,
             code,
             root: None,
+            searched: Arc::default(),
             state: State::Held,
         };
         let _ = module.code.elf.set(Ok(Arc::new(elf)));
@@ -214,6 +221,10 @@ impl Module {
     pub fn attach_path(&self) -> AttachPath {
         let path = self.code.file.as_ref().map_or_else(|_| self.path.clone(), |file| file.path());
         AttachPath { path, _open: Arc::clone(&self.code) }
+    }
+
+    pub(super) fn searched(&self) -> &AtomicU64 {
+        &self.searched
     }
 
     /// Its file is held open.

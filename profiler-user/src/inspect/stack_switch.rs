@@ -25,6 +25,7 @@ use super::text::code_of;
 use callee::Callees;
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, Register};
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use values::Begin;
 
 /// Most code that is looked at without a symbol or an unwind table that says where it begins, bytes.
@@ -35,6 +36,8 @@ const MAX_AT_ONCE: u64 = 1 << 20;
 const MAX_UNKNOWN: u64 = 16 << 10;
 /// Bytes that may be read and decoded beyond four times the code.
 const SPARE: u64 = 16 << 20;
+/// Bytes that may be read and decoded for all modules together: programs have some hundred MiB of code at most.
+const MOST_OF_ALL: u64 = 1 << 30;
 /// What one try to decode costs besides its bytes.
 const PLACE_PRICE: u64 = 64;
 /// Bytes behind the last instruction that are kept with it, to tell where ways through it lead.
@@ -66,18 +69,19 @@ pub struct StackSwitch {
     pub from: String,
 }
 
-/// Looks at all code of a module.
+/// Looks at all code of a module. `spent`: bytes that were read and decoded of all modules of the process so far.
 ///
 /// # Errors
 /// The file cannot be read.
 ///
 /// # Cost
 /// The pass takes 2.3 to 2.6 ns of CPU time per byte (libcrypto 6 ms, Node 67 ms, LLVM 139 ms, one run each on a busy machine); decoding comes on top.
-pub fn find(elf: &ElfInfo, symbols: &Symbols) -> io::Result<Option<StackSwitch>> {
+pub fn find(elf: &ElfInfo, symbols: &Symbols, spent: &AtomicU64) -> io::Result<Option<StackSwitch>> {
     let code = code_of(elf)?;
     // Functions that overlap are decoded again and again; ordinary files need a fraction of this.
     let budget = 4 * code.iter().map(|c| c.2).sum::<u64>() + SPARE;
-    let mut search = Search { elf, symbols, callees: Callees::of(elf), looked_at: None, read: None, budget };
+    let mut search =
+        Search { elf, symbols, callees: Callees::of(elf), looked_at: None, read: None, budget, spent };
     for piece in code {
         let found = places::each_place(elf, piece, |vaddr| search.look_at(vaddr).transpose())?;
         if let Some(found) = found {
@@ -98,6 +102,8 @@ struct Search<'a> {
     read: Option<(u64, Vec<u8>)>,
     /// Bytes that may still be read and decoded.
     budget: u64,
+    /// What all modules have taken.
+    spent: &'a AtomicU64,
 }
 
 /// Code that was decoded.
@@ -195,6 +201,9 @@ impl Search<'_> {
         let left = self.budget.checked_sub(bytes);
         self.budget =
             left.ok_or_else(|| io::Error::other("its functions overlap too often to be decoded"))?;
+        if self.spent.fetch_add(bytes, Ordering::Relaxed) > MOST_OF_ALL {
+            return Err(io::Error::other("the modules hold too much code to be looked through"));
+        }
         Ok(())
     }
 

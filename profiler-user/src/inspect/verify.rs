@@ -58,6 +58,11 @@ impl<'a> Verifier<'a> {
         remarks: &mut Vec<String>,
     ) -> Result<(), Refusal> {
         let elf = module.elf().map_err(|e| Refusal::Unverified(e.to_owned()))?;
+        // Sites and names were read before: what was copied over the file since may agree with memory and not with them.
+        if elf.file.is_changed().map_err(|e| Refusal::Unverified(e.to_string()))? {
+            let what = "its file was written to since it was read; watch the process anew";
+            return Err(Refusal::Unverified(what.into()));
+        }
         let unmapped = || Refusal::Unverified("it is not mapped executable any more".into());
         let offset = elf.offset_of(vaddr).ok_or_else(unmapped)?;
         let known = module.mappings.first().ok_or_else(unmapped)?;

@@ -279,6 +279,17 @@ impl TargetFile {
         FileKey { device, inode, born: self.metadata.created().unwrap_or(changed) }
     }
 
+    /// Whether its length or the time of its last change is not what it was when it was opened: `cp` over a file keeps its
+    /// inode.
+    ///
+    /// # Errors
+    /// It cannot be looked at any more.
+    pub fn is_changed(&self) -> io::Result<bool> {
+        let now = self.file.metadata()?;
+        let of = |m: &Metadata| (m.len(), m.mtime(), m.mtime_nsec());
+        Ok(of(&now) != of(&self.metadata))
+    }
+
     /// What it takes on disk, bytes.
     #[must_use]
     pub fn on_disk(&self) -> u64 {

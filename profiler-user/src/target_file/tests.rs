@@ -136,6 +136,25 @@ fn files_of_others_are_told_apart() {
 }
 
 #[test]
+fn a_file_that_is_written_to_in_place_is_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("library");
+    std::fs::write(&path, "old").unwrap();
+    let opened = open(&path).unwrap();
+    assert!(!opened.is_changed().unwrap());
+    // As `cp` does: the same inode and, here, the same length.
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.write_all_at(b"new", 0).unwrap();
+    file.set_modified(SystemTime::now() + Duration::from_secs(1)).unwrap();
+    assert!(opened.is_changed().unwrap());
+    // Another file of its name is not this one.
+    let opened = open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, "third").unwrap();
+    assert!(!opened.is_changed().unwrap());
+}
+
+#[test]
 fn what_is_read_is_bounded_by_what_lies_on_disk() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("sparse");

@@ -269,6 +269,16 @@ fn code_that_is_no_instruction_is_searched_in_proportion() {
 }
 
 #[test]
+fn all_modules_together_have_a_budget() {
+    let dir = tempfile::tempdir().unwrap();
+    let module = file_with(dir.path(), 4096, &SWITCH, Some(7));
+    module.searched().store(MOST_OF_ALL + 1, Ordering::Relaxed);
+    assert!(module.stack_switch().is_err_and(|why| why.contains("too much code")));
+    module.searched().store(0, Ordering::Relaxed);
+    assert!(module.stack_switch().unwrap().is_some());
+}
+
+#[test]
 fn sections_that_claim_a_tebibyte_are_not_looked_through() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("claims");

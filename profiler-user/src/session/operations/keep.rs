@@ -261,9 +261,10 @@ impl Session {
         let (postponed, missed): (Vec<_>, Vec<_>) = missed
             .into_iter()
             .partition(|id| self.attach.is_postponed(*id) || self.attach.is_held(*id, WindowKind::Trace));
-        if let Some(operations) = &mut self.operations {
+        let Self { operations, attach, .. } = self;
+        if let Some(operations) = operations {
             let Operations { inner, bounds, slices, .. } = &mut **operations;
-            if inner.iter().any(|kept| postponed.contains(&kept.class)) {
+            if inner.iter().any(|kept| attach.is_postponed(kept.class)) {
                 slices.hold_back();
             }
             for kept in inner.iter_mut().chain(bounds).filter(|kept| postponed.contains(&kept.class)) {
