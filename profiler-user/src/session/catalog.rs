@@ -235,7 +235,7 @@ impl Session {
 
     /// Whether it is known of all modules that are mapped what they mean to return links. Where the loop may be away they are looked at
     /// now, else ahead.
-    fn know_stacks(&mut self) -> bool {
+    pub(super) fn know_stacks(&mut self) -> bool {
         if !self.may_wait() {
             return self.all_stacks_read();
         }

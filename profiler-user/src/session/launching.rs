@@ -77,6 +77,8 @@ impl Launched {
         session.settle();
         session.inspection.refresh().map_err(Failure::attach)?;
         session.sampling.modules_changed();
+        // What counts the metric and the operations may have return links.
+        session.know_stacks();
         session.start_metric(Wanted::named(args, &session.inspection)?)?;
         session.start_operations(&args.operations)?;
         session.for_operations.clear();

@@ -15,6 +15,8 @@ const MAX_BYTES: u64 = 16 << 10;
 const MAX_DEPTH: u32 = 4;
 /// Instructions that are looked at in one module; what is called beyond that is taken to write all registers.
 const BUDGET: u32 = 1 << 20;
+/// Bytes that are read at the price of one instruction.
+const BYTES_A_STEP: u64 = 256;
 
 /// The functions of a module that were looked at.
 pub(super) struct Callees<'a> {
@@ -49,7 +51,9 @@ impl<'a> Callees<'a> {
         // A call may lead into the middle of a loop.
         let begin = function.saturating_sub(MAX_BYTES).max(self.elf.code_begin(function));
         let end = function.saturating_add(MAX_BYTES).min(self.elf.code_end(function));
-        let bytes = self.elf.read_vaddr(begin, end.checked_sub(begin)? as usize).ok()?;
+        let size = end.checked_sub(begin)?;
+        self.left = self.left.checked_sub(u32::try_from(size / BYTES_A_STEP).ok()?)?;
+        let bytes = self.elf.read_vaddr(begin, size as usize).ok()?;
         let mut decoder = Decoder::with_ip(64, &bytes, begin, DecoderOptions::NONE);
         let mut info = InstructionInfoFactory::new();
         let (mut written, mut seen, mut work) = (0, BTreeSet::new(), vec![function]);
