@@ -199,6 +199,20 @@ impl Controller {
         self.draw_burst(class, now_ns);
     }
 
+    /// A burst or a trial must wait for something that is not the class's fault (return links that are not known to be safe yet): it
+    /// comes again at its next time, and no stop is counted.
+    pub fn held_back(&mut self, class: ClassId, now_ns: u64) {
+        let retry_ns = now_ns.saturating_add(pause(&self.config, 1));
+        if let Some(entry) = self.classes.get_mut(&class) {
+            entry.mode = match entry.mode {
+                Mode::Trial { .. } => Mode::Stopped { retry_ns },
+                Mode::Burst { .. } => Mode::Sampled,
+                other => other,
+            };
+        }
+        self.draw_burst(class, now_ns);
+    }
+
     /// The class is to be attached now, traced or for a trial.
     #[must_use]
     pub fn is_attached(&self, class: ClassId) -> bool {

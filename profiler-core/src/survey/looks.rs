@@ -163,14 +163,16 @@ impl Survey {
         } else {
             let mut item: Vec<BurstRequest> = Vec::new();
             let mut link = self.next_link();
+            let mut reserve_s = self.fixed_s();
             for (class, high) in quiet {
-                item.push(request(*class, *high, link));
+                let one = request(*class, *high, link);
+                reserve_s += self.reserve_of_s(&one);
+                item.push(one);
                 // One more and the bucket would never hold what it may cost.
-                if item.len() == QUIET_PER_LINK
-                    || self.reserve_s(&item) > 0.5 * self.config.means.burst_limit_s
-                {
+                if item.len() == QUIET_PER_LINK || reserve_s > 0.5 * self.config.means.burst_limit_s {
                     items.push(std::mem::take(&mut item));
                     link = self.next_link();
+                    reserve_s = self.fixed_s();
                 }
             }
             items.extend(Some(item).filter(|item| !item.is_empty()));
@@ -253,27 +255,22 @@ impl Survey {
     /// The most that the bursts of a link take from the target in the next moments, CPU s: quotas at the dearest price (for
     /// classes whose rate is known, what they can show), and every running thread hitting without pause until it is off.
     pub(super) fn reserve_s(&self, item: &[BurstRequest]) -> f64 {
-        let hits_s = |r: &BurstRequest| {
-            let Some(state) = self.states.get(&r.class) else { return 0.0 };
-            let seconds = (r.window_ns as f64 * 1e-9).min(HORIZON_S);
-            let rate = state.rate(self.config.level);
-            // Many together are not all at the ends of their intervals.
-            let shared = matches!(r.link, Link::Shared(_));
-            let by_rate = rate.map_or(f64::INFINITY, |rate| {
-                let hz = rate.rate_hz;
-                seconds * if shared { hz.high.min(2.0 * hz.value) } else { hz.high }
-            });
-            (r.quota_hits as f64).min(by_rate) * state.class.tau.max_ns * 1e-9
-        };
-        let tail_s = |r: &BurstRequest| {
-            let Some(rate) = self.states.get(&r.class).and_then(|s| s.rate(self.config.level)) else {
-                return 0.0;
-            };
-            let hz = rate.rate_hz.value;
-            let length_s = (r.quota_hits as f64 / hz.max(1e-9)).min(r.window_ns as f64 * 1e-9);
-            self.tail_s(hz * self.tau_s(r.class), length_s)
-        };
-        item.iter().map(|r| hits_s(r) + tail_s(r)).sum::<f64>() + self.fixed_s()
+        item.iter().map(|r| self.reserve_of_s(r)).sum::<f64>() + self.fixed_s()
+    }
+
+    /// The part of one class in that.
+    fn reserve_of_s(&self, r: &BurstRequest) -> f64 {
+        let Some(state) = self.states.get(&r.class) else { return 0.0 };
+        let tau_max_s = state.class.tau.max_ns * 1e-9;
+        let Some(rate) = state.rate(self.config.level) else { return r.quota_hits as f64 * tau_max_s };
+        let hz = rate.rate_hz;
+        let window_s = r.window_ns as f64 * 1e-9;
+        // Many together are not all at the ends of their intervals.
+        let shared = matches!(r.link, Link::Shared(_));
+        let highest_hz = if shared { hz.high.min(2.0 * hz.value) } else { hz.high };
+        let hits = (r.quota_hits as f64).min(window_s.min(HORIZON_S) * highest_hz);
+        let length_s = (r.quota_hits as f64 / hz.value.max(1e-9)).min(window_s);
+        hits * tau_max_s + self.tail_s(hz.value * self.tau_s(r.class), length_s)
     }
 
     /// The largest quota whose burst keeps to its limit, s, at the price's value.

@@ -163,11 +163,10 @@ impl Inspection {
             process::Status::read(self.pid).map_err(|_| InspectError::NoSuchProcess { pid: self.pid })?;
         self.maps = read_maps(self.pid)?;
         let mut changed = false;
-        let mut files = module::by_file(&self.maps);
+        let mut files = module::MappedFiles::of(&self.maps);
         let mut back = Vec::new();
         for (i, module) in self.modules.iter_mut().enumerate() {
-            let found = files.iter().position(|f| module.is_mapped_by(&f[0]));
-            let now = found.map(|i| files.swap_remove(i)).unwrap_or_default();
+            let now = files.take(module);
             changed |= now.is_empty() != module.mappings.is_empty();
             if module.is_released() && !now.is_empty() {
                 back.push((i, now));
@@ -176,6 +175,7 @@ impl Inspection {
             module.mappings = now;
             module.release();
         }
+        let files = files.rest();
         changed |= !files.is_empty();
         for (i, mappings) in back {
             for again in Module::of_files(self.pid, vec![mappings], &self.modules) {

@@ -14,6 +14,7 @@ use super::symbols::{SymbolSource, Symbols};
 use super::text::TextIndex;
 use crate::target_file::{FileKey, OpenError, Root, TargetFile};
 use profiler_core::text::shell_word;
+use std::collections::HashMap;
 use std::ops::{Deref, Range};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -107,19 +108,45 @@ impl Code {
     }
 }
 
-/// The executable file mappings of a process, those of one file together.
-pub(super) fn by_file(maps: &[Mapping]) -> Vec<Vec<Mapping>> {
-    let mut files: Vec<Vec<Mapping>> = Vec::new();
-    for map in maps.iter().filter(|m| m.exec && matches!(m.backing, Backing::File { .. })) {
-        let same = |f: &&mut Vec<Mapping>| {
-            f[0].inode == map.inode && f[0].device == map.device && path_of(&f[0]) == path_of(map)
-        };
-        match files.iter_mut().find(same) {
-            Some(file) => file.push(map.clone()),
-            None => files.push(vec![map.clone()]),
+/// By what the mappings of one file are told from those of others: device, inode, path.
+type MappedAs = ((u32, u32), u64, PathBuf);
+
+/// The executable mappings of files, those of one file together, in order of their first addresses.
+#[derive(Debug, Default)]
+pub(super) struct MappedFiles {
+    files: Vec<Vec<Mapping>>,
+    /// Indices of `files`: a hostile target may map ten thousands of them.
+    index: HashMap<MappedAs, usize>,
+}
+
+impl MappedFiles {
+    pub(super) fn of(maps: &[Mapping]) -> Self {
+        let mut all = Self::default();
+        for map in maps.iter().filter(|m| m.exec && matches!(m.backing, Backing::File { .. })) {
+            let number = all.files.len();
+            let at = *all.index.entry((map.device, map.inode, path_of(map).to_owned())).or_insert(number);
+            if at == number {
+                all.files.push(Vec::new());
+            }
+            all.files[at].push(map.clone());
         }
+        all
     }
-    files
+
+    /// Takes the mappings of a module out; none where its file is not mapped, or has another module by now.
+    pub(super) fn take(&mut self, module: &Module) -> Vec<Mapping> {
+        if module.state == State::Gone {
+            return Vec::new();
+        }
+        let key = (module.device, module.inode, module.path.clone());
+        self.index.remove(&key).map(|at| std::mem::take(&mut self.files[at])).unwrap_or_default()
+    }
+
+    /// Those that no module has taken.
+    pub(super) fn rest(mut self) -> Vec<Vec<Mapping>> {
+        self.files.retain(|file| !file.is_empty());
+        self.files
+    }
 }
 
 fn path_of(map: &Mapping) -> &Path {
@@ -133,7 +160,7 @@ impl Module {
     /// The modules of a process, the main program first. Their files are opened, and read when something asks.
     #[must_use]
     pub(super) fn all(pid: i32, maps: &[Mapping]) -> Vec<Self> {
-        let mut modules = Self::of_files(pid, by_file(maps), &[]);
+        let mut modules = Self::of_files(pid, MappedFiles::of(maps).rest(), &[]);
         modules.sort_by_key(|m| !m.main);
         modules
     }
@@ -415,12 +442,6 @@ impl Module {
         self.elf().ok()?.vaddr_of(address - map.start + map.offset)
     }
 
-    /// Whether the module is the file of this mapping.
-    #[must_use]
-    pub(super) fn is_mapped_by(&self, map: &Mapping) -> bool {
-        let same = self.inode == map.inode && self.device == map.device && self.path == path_of(map);
-        same && self.state != State::Gone
-    }
 }
 
 /// What to install, by the text of an `os-release`. A path that no command can hold is not put into one.

@@ -26,7 +26,7 @@ use callee::Callees;
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, Register};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use values::Begin;
+use values::{Begin, TooTangled};
 
 /// Most code that is looked at without a symbol or an unwind table that says where it begins, bytes.
 const MAX_GAP: u64 = 64 << 10;
@@ -138,7 +138,7 @@ impl Search<'_> {
                 let begin = if known && region.start == start { self.begin_of(start) } else { Begin::Part };
                 let reached = region.insns.last().map_or(vaddr + 1, Instruction::next_ip);
                 let looked = Looked { region, reached, known };
-                if let Some(found) = self.switch_in(&looked, begin) {
+                if let Some(found) = self.switch_in(&looked, begin)? {
                     return Ok(Some(found));
                 }
                 looked
@@ -150,14 +150,22 @@ impl Search<'_> {
     }
 
     /// The first instruction of some code that switches stacks.
-    fn switch_in(&mut self, Looked { region, known, .. }: &Looked, begin: Begin) -> Option<StackSwitch> {
-        self.foreign_loads(region, begin).into_iter().find_map(|i| {
+    ///
+    /// # Errors
+    /// Its branches cannot be followed to the end.
+    fn switch_in(
+        &mut self,
+        Looked { region, known, .. }: &Looked,
+        begin: Begin,
+    ) -> io::Result<Option<StackSwitch>> {
+        let loads = self.foreign_loads(region, begin)?;
+        Ok(loads.into_iter().find_map(|i| {
             let insn = &region.insns[i];
             // Data between functions look like instructions now and then, like short ones most of all.
             let is_code =
                 *known || (self.is_unlikely_data(region, insn) && !self.begins_between(region, insn.ip()));
             is_code.then(|| self.named(insn)).flatten()
-        })
+        }))
     }
 
     /// Between functions data can decode to instructions that reach into the code behind them, so that no instruction begins at the place
@@ -178,7 +186,7 @@ impl Search<'_> {
         self.spend(PLACE_PRICE + HIDDEN as u64)?;
         let bytes = &region.bytes[(begin - region.start) as usize..];
         let part = Region::decode_bytes(begin, bytes[..bytes.len().min(HIDDEN)].to_vec());
-        let is_load = self.foreign_loads(&part, Begin::Part).first() == Some(&0);
+        let is_load = self.foreign_loads(&part, Begin::Part)?.first() == Some(&0);
         if !is_load || !self.is_unlikely_data(&part, &part.insns[0]) || self.begins_between(region, begin) {
             return Ok(None);
         }
@@ -242,9 +250,16 @@ impl Search<'_> {
         Ok(found)
     }
 
-    fn foreign_loads(&mut self, region: &Region, begin: Begin) -> Vec<usize> {
+    /// As [`values::foreign_loads`].
+    ///
+    /// # Errors
+    /// Its branches cannot be followed to the end.
+    fn foreign_loads(&mut self, region: &Region, begin: Begin) -> io::Result<Vec<usize>> {
         let callees = &mut self.callees;
-        values::foreign_loads(region, begin, &mut |function| callees.clobbers(function))
+        let found = values::foreign_loads(region, begin, &mut |function| callees.clobbers(function));
+        found.map_err(|TooTangled| {
+            io::Error::other(format!("the branches of the code at {:#x} cannot be followed to the end", region.start))
+        })
     }
 
     /// Of code that may be data: an instruction as the pass looks for and as assemblers write it, which loads all of `rsp`, and from which
@@ -269,11 +284,13 @@ impl Search<'_> {
         // The nearest one first.
         let starts = (0..MAX_UNKNOWN).map(|i| (vaddr & !(ALIGNMENT - 1)).saturating_sub(i * ALIGNMENT));
         starts.take_while(|start| *start >= first).any(|start| {
-            let Some(left) = self.budget.checked_sub(end - start + PLACE_PRICE) else { return false };
-            self.budget = left;
+            if self.spend(end - start + PLACE_PRICE).is_err() {
+                return false;
+            }
             let bytes = &region.bytes[(start - region.start) as usize..(end - region.start) as usize];
             let part = Region::decode_bytes(start, bytes.to_vec());
-            part.index_of(vaddr).is_some_and(|i| !self.foreign_loads(&part, Begin::Part).contains(&i))
+            let Some(i) = part.index_of(vaddr) else { return false };
+            self.foreign_loads(&part, Begin::Part).is_ok_and(|loads| !loads.contains(&i))
         })
     }
 

@@ -67,8 +67,17 @@ impl Session {
                 self.burst_windows.push((*id, now + window_ns));
             } else if self.attach.class(*id).is_off() {
                 // One whose link tripped meanwhile ends as any other window.
-                self.controller.lost(*id, now_ns());
+                self.not_opened(*id, WindowKind::Burst);
             }
+        }
+    }
+
+    /// The controller learns that a window could not be opened.
+    pub(super) fn not_opened(&mut self, id: ClassId, kind: WindowKind) {
+        if self.attach.is_held(id, kind) {
+            self.controller.held_back(id, now_ns());
+        } else {
+            self.controller.lost(id, now_ns());
         }
     }
 

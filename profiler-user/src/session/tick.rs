@@ -374,7 +374,7 @@ impl Session {
                 Action::Trial { class, quota, .. } => {
                     let opened = self.open_windows(WindowKind::Burst, &[(class, quota)]);
                     if opened.is_empty() && self.attach.class(class).is_off() {
-                        self.controller.lost(class, now_ns());
+                        self.not_opened(class, WindowKind::Burst);
                     }
                 }
                 Action::Burst { class, quota, window_ns } => bursts.push((class, quota, window_ns)),

@@ -183,6 +183,28 @@ fn what_waited_too_long_is_not_opened_any_more() {
 }
 
 #[test]
+fn what_is_held_back_for_other_reasons_is_not_paused_longer_and_longer() {
+    // A minute; the trial's pause is 2 s at first.
+    let trials = |put_off: fn(&mut Controller, ClassId, u64)| {
+        let mut controller = Controller::new(ControllerConfig::default());
+        controller.take_plan(0, &[ClassOrder { trace: false, ..order(1, 1e3, TAU_NS) }], 0, 5e6);
+        let mut trials = 0;
+        for i in 1..=600 {
+            let tick = Tick { now_ns: i * TICK_NS, tokens_ns: 5e6, ..dry(&[]) };
+            for action in controller.tick(&tick) {
+                if let Action::Trial { class, .. } = action {
+                    trials += 1;
+                    put_off(&mut controller, class, tick.now_ns);
+                }
+            }
+        }
+        trials
+    };
+    assert!(trials(Controller::lost) <= 6);
+    assert!((27..=30).contains(&trials(Controller::held_back)));
+}
+
+#[test]
 fn income_backs_what_is_due_later_and_only_that() {
     let mut reserved = Reserved::default();
     reserved.add(1_000_000_000, 15e6);

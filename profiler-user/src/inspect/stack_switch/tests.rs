@@ -22,8 +22,27 @@ fn verdict(code: &[u8]) -> Option<String> {
 /// From what the first foreign value comes; called functions write what they may.
 fn foreign_load(code: &[u8], begin: Begin) -> Option<String> {
     let region = Region::decode_bytes(0x1000, code.to_vec());
-    let loads = foreign_loads(&region, begin, &mut |_| !kept());
+    let loads = foreign_loads(&region, begin, &mut |_| !kept()).unwrap();
     loads.first().map(|&i| source(&region.insns[i]))
+}
+
+#[test]
+fn branches_that_change_what_is_known_again_and_again_are_not_followed_for_ever() {
+    // A loop that pops what was pushed before it: one more value is unknown each time round. The stores make it be walked three times.
+    let code = |pushes: usize| {
+        let mut code = vec![0x48, 0x89, 0xfc]; // mov rsp, rdi
+        code.extend_from_slice(&[0x48, 0x8b, 0x5c, 0x24, 0x08]); // mov rbx, [rsp+8]
+        code.extend_from_slice(&[0x48, 0x89, 0x5c, 0x24, 0x10]); // mov [rsp+16], rbx
+        code.extend_from_slice(&[0x48, 0x89, 0x7c, 0x24, 0x08]); // mov [rsp+8], rdi
+        code.extend(std::iter::repeat_n(0x57, pushes)); // push rdi
+        code.push(0x58); // pop rax
+        code.extend(std::iter::repeat_n(0x90, 4000));
+        code.push(0xe9); // jmp back to the pop
+        code.extend_from_slice(&(-4006i32).to_le_bytes());
+        Region::decode_bytes(0x1000, code)
+    };
+    assert!(foreign_loads(&code(3), Begin::Function, &mut |_| 0).is_ok_and(|loads| loads == [0]));
+    assert!(foreign_loads(&code(31), Begin::Function, &mut |_| 0).is_err());
 }
 
 #[test]

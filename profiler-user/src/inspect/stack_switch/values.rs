@@ -169,22 +169,39 @@ impl Frame {
 /// Tells which registers a called function may write, by its address; all where that is not known.
 pub(super) type Clobbers<'a> = dyn FnMut(u64) -> Registers + 'a;
 
+/// Visits per instruction, over all walks through some code. A state can change some 100 times at most; compiled code needs far fewer.
+const MAX_VISITS: usize = 64;
+/// Visits that even the shortest code has.
+const SPARE_VISITS: usize = 4096;
+
+/// The branches of some code lead to each other so often that they are not followed to the end.
+#[derive(Debug)]
+pub(super) struct TooTangled;
+
 /// The instructions, by index and in order of their addresses, that load `rsp` with a foreign value. `clobbers` is asked only where the
 /// answer matters.
-pub(super) fn foreign_loads(region: &Region, begin: Begin, clobbers: &mut Clobbers<'_>) -> Vec<usize> {
+///
+/// # Errors
+/// More instructions would have to be visited than [`MAX_VISITS`] allows.
+pub(super) fn foreign_loads(
+    region: &Region,
+    begin: Begin,
+    clobbers: &mut Clobbers<'_>,
+) -> Result<Vec<usize>, TooTangled> {
+    let left = region.insns.len() * MAX_VISITS + SPARE_VISITS;
     let mut walk =
-        Walk { region, frame: Frame::default(), info: InstructionInfoFactory::new(), begin, clobbers };
+        Walk { region, frame: Frame::default(), info: InstructionInfoFactory::new(), begin, clobbers, left };
     let mut bad = Vec::new();
     // What stores find out may make a later load good: walk until nothing is learned, a few times at most.
     for _ in 0..4 {
         let known = |frame: &Frame| (frame.good.len(), frame.other.len(), frame.pushed);
         let before = known(&walk.frame);
-        bad = walk.all();
+        bad = walk.all()?;
         if bad.is_empty() || before == known(&walk.frame) {
             break;
         }
     }
-    bad
+    Ok(bad)
 }
 
 struct Walk<'a, 'b> {
@@ -193,11 +210,13 @@ struct Walk<'a, 'b> {
     info: InstructionInfoFactory,
     begin: Begin,
     clobbers: &'a mut Clobbers<'b>,
+    /// Instructions that may still be visited.
+    left: usize,
 }
 
 impl Walk<'_, '_> {
     /// Every branch; the instructions that load `rsp` with a foreign value.
-    fn all(&mut self) -> Vec<usize> {
+    fn all(&mut self) -> Result<Vec<usize>, TooTangled> {
         let n = self.region.insns.len();
         let mut before: Vec<Option<State>> = vec![None; n];
         let mut work = vec![(0, State::at(self.begin))];
@@ -222,6 +241,7 @@ impl Walk<'_, '_> {
             if i >= n || settled.get(i) == Some(&true) {
                 continue;
             }
+            self.left = self.left.checked_sub(1).ok_or(TooTangled)?;
             let merged = before[i].map_or(state, |old| old.merged(state));
             if before[i] == Some(merged) {
                 continue;
@@ -242,7 +262,7 @@ impl Walk<'_, '_> {
             }
         }
         let region = self.region;
-        (0..n).filter(|&i| before[i].is_some_and(|state| !self.step(&region.insns[i], state).0)).collect()
+        Ok((0..n).filter(|&i| before[i].is_some_and(|state| !self.step(&region.insns[i], state).0)).collect())
     }
 
     /// One instruction: whether what it does to `rsp` is all right, and what is known after it.
