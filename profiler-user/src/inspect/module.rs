@@ -441,7 +441,6 @@ impl Module {
         let map = self.mappings.iter().find(|m| m.contains(address))?;
         self.elf().ok()?.vaddr_of(address - map.start + map.offset)
     }
-
 }
 
 /// What to install, by the text of an `os-release`. A path that no command can hold is not put into one.

@@ -258,7 +258,10 @@ impl Search<'_> {
         let callees = &mut self.callees;
         let found = values::foreign_loads(region, begin, &mut |function| callees.clobbers(function));
         found.map_err(|TooTangled| {
-            io::Error::other(format!("the branches of the code at {:#x} cannot be followed to the end", region.start))
+            io::Error::other(format!(
+                "the branches of the code at {:#x} cannot be followed to the end",
+                region.start
+            ))
         })
     }
 
