@@ -381,7 +381,9 @@ fn function_around(elf: &ElfInfo, symbols: &Symbols, vaddr: u64) -> Option<Aroun
     let after_table = table.map_or(first, |(start, size)| start + size);
     let (end, next) = symbols.gap_around(vaddr);
     let start = first.max(after_table).max(end).max(vaddr.saturating_sub(MAX_GAP));
-    Some(Around { start, end: last.min(next).min(vaddr + MAX_GAP), known: false })
+    // The same end for many places, so that what was read for one of them is there for the others.
+    let near = vaddr.saturating_add(MAX_GAP).next_multiple_of(MAX_GAP);
+    Some(Around { start, end: last.min(next).min(near), known: false })
 }
 
 #[cfg(test)]

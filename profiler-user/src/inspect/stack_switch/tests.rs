@@ -307,3 +307,19 @@ fn sections_that_claim_a_tebibyte_are_not_looked_through() {
     let answer = receiver.recv_timeout(std::time::Duration::from_secs(20)).expect("an answer");
     assert!(answer.is_err_and(|why| why.contains("too much to scan")));
 }
+
+#[test]
+fn a_library_full_of_tables_is_looked_through_to_its_end() {
+    // Its assembly keeps tables between functions, in which hundreds of places look like loads of `rsp`.
+    let path = Path::new("/usr/lib/x86_64-linux-gnu/libcrypto.so.3");
+    if !path.exists() {
+        println!("skipped: there is no {}", path.display());
+        return;
+    }
+    let module = Module::offline(path).unwrap();
+    let (elf, symbols) = (module.elf().unwrap(), module.symbols().unwrap());
+    let code: u64 = code_of(elf).unwrap().iter().map(|c| c.2).sum();
+    let spent = AtomicU64::new(0);
+    assert_eq!(find(elf, symbols, &spent).unwrap(), None);
+    assert!(spent.into_inner() < 4 * code, "of {code} bytes of code");
+}
