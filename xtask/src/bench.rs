@@ -1,6 +1,6 @@
 //! Benchmarks: built as the caller, run as root, written into `docs/benchmarks.md`.
 //!
-//! The measuring is done by the program `bench` of the tests crate; it prints Markdown, this writes the file.
+//! The measuring is done by the program `bench` of the crate of that name; it prints Markdown, this writes the file.
 
 use crate::{apt, shell};
 use anyhow::{Context, Result, ensure};
@@ -39,7 +39,7 @@ pub fn run(options: &Options) -> Result<()> {
     shell::run(
         shell::cargo()
             .args(["build", "--locked", "--release", "-p", "profiler-user", "-p", "profiler-tests"])
-            .arg("--bins"),
+            .args(["-p", "profiler-bench", "--bins"]),
     )?;
     if !options.list && shell::find_in_path("bpftrace").is_none() && apt::is_here() {
         // Without it the cells that compare with it say so.

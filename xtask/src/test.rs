@@ -28,7 +28,7 @@ pub struct Options {
     pub filter: Option<String>,
 }
 
-/// Test binaries of the tests crate that need no root.
+/// Test binaries of the tests crate, and of the bench, that need no root.
 const ROOTLESS: [&str; 5] = ["bench", "field", "offline", "sqlite", "targets"];
 
 /// What all test binaries together said.
@@ -154,12 +154,13 @@ pub fn run_all(options: &Options) -> Result<Summary> {
     Ok(summary)
 }
 
-/// Builds the tests crate and what it runs, with the committed object or another one, and runs its binaries.
+/// Builds the tests crate and what it runs, with the committed object or another one, and runs its binaries and the
+/// unit tests of the bench.
 fn kernel_tests(options: &Options, object: Option<&Path>, summary: &mut Summary) -> Result<()> {
     let mut programs = shell::cargo();
     programs.args(["build", "--locked", "-p", "profiler-user", "-p", "profiler-tests", "--bins"]);
     let mut tests = shell::cargo();
-    tests.args(["test", "--locked", "-p", "profiler-tests", "--tests", "--no-run"]);
+    tests.args(["test", "--locked", "-p", "profiler-tests", "-p", "profiler-bench", "--tests", "--no-run"]);
     tests.arg("--message-format=json-render-diagnostics");
     if let Some(object) = object {
         programs.env("TITHE_BPF_OBJECT", object);

@@ -41,8 +41,6 @@ pub enum LinkKind {
     Empty,
     /// Entry and return, a program that does nothing.
     EmptyReturnPair,
-    /// Entry and return on two links, timed through a hash map by thread, as tracers do (benchmarks).
-    PlainReturnPair,
 }
 
 /// Where in a call a site lies.
@@ -226,9 +224,6 @@ fn parts(kind: LinkKind, tier: Tier) -> Vec<Part> {
         (LinkKind::ExitPair, _) => vec![part("enter", Entry, false), part("leave", Exit, false)],
         (LinkKind::ReturnPair, Tier::A) => vec![session("session")],
         (LinkKind::EmptyReturnPair, Tier::A) => vec![session("empty")],
-        (LinkKind::PlainReturnPair, _) => {
-            vec![part("plain_leave", Entry, true), part("plain_enter", Entry, false)]
-        }
         (LinkKind::ReturnPair, _) => vec![part("leave", Entry, true), part("enter", Entry, false)],
         (LinkKind::EmptyReturnPair, _) => vec![part("empty", Entry, true), part("empty", Entry, false)],
     }

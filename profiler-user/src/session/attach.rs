@@ -458,6 +458,6 @@ fn link_rank(kind: LinkKind) -> u8 {
         LinkKind::OperationReturn => 6,
         LinkKind::OperationBegin => 7,
         LinkKind::OperationEnd => 8,
-        LinkKind::Empty | LinkKind::EmptyReturnPair | LinkKind::PlainReturnPair => 4,
+        LinkKind::Empty | LinkKind::EmptyReturnPair => 4,
     }
 }

@@ -60,35 +60,6 @@ pub fn against_empty(rounds: u32) -> Result<String> {
     Ok(text)
 }
 
-/// A timed call by a session against two plain multi links with a hash map by thread, which is what tracers do that
-/// use multi links.
-pub fn against_plain_links(rounds: u32) -> Result<String> {
-    const CALLS: u64 = 100_000;
-    let kernel = watch::kernel(Tier::A)?;
-    let mut target = Target::start("calls");
-    target.pin(1);
-    profiler_tests::support::pin(0, 0);
-    let mut table = Table::new(&["latency on", "ns per call", "session over plain links", "aim", "n"]);
-    for (title, function) in [("push", "entry_push"), ("nop5 (optimised uprobe)", "entry_nop5")] {
-        let place = watch::place(&mut target, function, 0);
-        let arms = [None, Some(Ours::PlainLatency), Some(Ours::Latency)];
-        let series = interleave(rounds, arms.len(), |arm| {
-            let link = match arms[arm] {
-                Some(what) => Some(watch::attach(&kernel, &target, what, std::slice::from_ref(&place))?),
-                None => None,
-            };
-            let ns = call_ns(&mut target, function, CALLS);
-            drop(link);
-            anyhow::Ok(ns)
-        })?;
-        let (plain, ours) = (series[1].less(&series[0]), series[2].less(&series[0]));
-        row(&mut table, &format!("{title}: plain links and a hash map"), &plain, None);
-        row(&mut table, &format!("{title}: session"), &ours, Some((&plain, 0.95)));
-    }
-    target.assert_text_original();
-    Ok(table.to_string())
-}
-
 const BPFTRACE_COUNT: &str = "uprobe:F { @ = count(); }";
 const BPFTRACE_LATENCY: &str = "uprobe:F { @start[tid] = nsecs; } \
     uretprobe:F /@start[tid]/ { @ns = hist(nsecs - @start[tid]); delete(@start[tid]); }";

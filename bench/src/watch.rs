@@ -45,8 +45,6 @@ pub enum Ours {
     EmptyPair,
     /// Duration into the histogram, through a return link.
     Latency,
-    /// The same on two plain multi links through a hash map by thread.
-    PlainLatency,
 }
 
 /// Ours, attached; detached on drop, and the histogram given back after that.
@@ -67,7 +65,6 @@ pub fn attach_to(kernel: &Kernel, pid: u32, what: Ours, places: &[Place]) -> Res
         Ours::Count => (LinkKind::Count, ClassKind::Count),
         Ours::EmptyPair => (LinkKind::EmptyReturnPair, ClassKind::Count),
         Ours::Latency => (LinkKind::ReturnPair, ClassKind::Latency),
-        Ours::PlainLatency => (LinkKind::PlainReturnPair, ClassKind::Latency),
     };
     let mut control = ClassControl { flags: FLAG_NO_QUOTA, ..ClassControl::new(class_kind) };
     let lease = if what == Ours::Latency { kernel.classes().lease_histogram() } else { None };

@@ -14,12 +14,8 @@ mod governor;
 mod hit;
 mod measure;
 mod operations;
-mod programs;
 mod sampling;
 mod soak;
-#[path = "../../../tests/prober/support.rs"]
-#[expect(dead_code, reason = "the prober's tests use all of it, the benchmarks some")]
-mod support;
 mod watch;
 mod worth;
 
@@ -60,19 +56,9 @@ const CELLS: &[Cell] = &[
         run: |o| hit::against_empty(o.rounds),
     },
     Cell {
-        name: "programs",
-        title: "Cost of a hit, program by program",
-        run: |o| programs::cost_per_hit(o.rounds),
-    },
-    Cell {
         name: "bpftrace",
         title: "Cost of a hit, against bpftrace",
         run: |o| hit::against_bpftrace(o.rounds),
-    },
-    Cell {
-        name: "plain",
-        title: "Cost of a timed call, against plain links",
-        run: |o| hit::against_plain_links(o.rounds),
     },
     Cell { name: "attach", title: "Attach and detach", run: |o| attach::attach_and_detach(o.rounds) },
     Cell { name: "stall", title: "Longest stall of the target", run: |o| attach::stalls(o.rounds) },
