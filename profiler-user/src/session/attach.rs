@@ -4,7 +4,7 @@
 //! before and closed after it. Hits outside the window are gated: not counted as calls, but charged.
 //!
 //! ```text
-//! open:  begin ─ control ─ quota 0 ─ attach (ms) ─ register ─ [start] ─ quota q
+//! open:  the opener's thread: begin ─ control ─ quota 0 ─ attach (ms) ─ register ─ [start] ─ quota q
 //! close: [end] ─ quota 0 ─ drain ─ release ─ … closer closes the link … ─ counters, open calls ─ row
 //! trip:  the kernel takes the last hit [end] ─ governor closes the link ─ counters ─ row
 //! ```
@@ -15,26 +15,29 @@
 //! are recorded with the time that they had taken so far.
 
 mod answer;
+mod asked;
 mod ending;
 mod memory;
+mod opener;
 mod others;
 
 use super::class::{Ending, LinkState, LiveClass, OpenWindow};
 use super::window::{closing, counters_at, row};
 use crate::governor::Governor;
-use crate::prober::{
-    AttachGroup, ClassControl, ClassCounters, ClassTable, FLAG_BY_THREAD, Kernel, LinkKind, Site,
-};
+use crate::prober::{FLAG_BY_THREAD, Kernel, LinkKind};
 use crate::target::Target;
 use profiler_core::class::ClassId;
 use profiler_core::recording::{OpenCallRow, SlowestAnswer, WindowKind, WindowRow};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use answer::Answer;
 use answer::Answers;
+use asked::Asked;
+pub use asked::{Group, NotOpened, Outcome};
 use memory::MemoryWatch;
+pub use opener::{Gone, Opener};
 use others::Others;
 
 /// Classes that get a link of their own when many are attached at once; the others share.
@@ -90,13 +93,17 @@ pub struct Attachments {
     others: Others,
     /// Whether return links are safe is not known now: none is made.
     return_links_held: bool,
+    opener: Opener,
+    asked: Asked,
 }
 
 impl Attachments {
     /// Nothing attached.
     #[must_use]
-    pub fn new(kernel: Arc<Kernel>, governor: Governor, pid: u32) -> Self {
+    pub fn new(kernel: Arc<Kernel>, governor: Governor, opener: Opener, pid: u32) -> Self {
         Self {
+            opener,
+            asked: Asked::default(),
             kernel,
             governor,
             pid,
@@ -221,110 +228,12 @@ impl Attachments {
             .collect()
     }
 
-    /// Opens the windows of one group of [`Attachments::groups`]; classes that are not off any more are left alone.
-    /// `quotas` are hits. What could not be attached is remembered in the class; `opened` gets what was.
-    pub fn open_group(
-        &mut self,
-        target: &Target,
-        kind: WindowKind,
-        group: &[(ClassId, u64)],
-        opened: &mut BTreeSet<ClassId>,
-    ) {
-        let may = |id: ClassId| self.class(id).may_open() && !self.is_held(id, kind);
-        let group: Vec<_> = group.iter().copied().filter(|(id, _)| may(*id)).collect();
-        let group = self.within_fork_hold(kind, group);
-        let group = &self.within_memory(kind, group)[..];
-        let Some(&(leader, _)) = group.first() else { return };
-        let table = Arc::clone(self.governor.table());
-        let classes = self.kernel.classes().clone();
-        let mut sites: Vec<Site> = Vec::new();
-        for (id, _) in group {
-            table.join(id.0, leader.0);
-            let control = self.class(*id).control(kind);
-            let by_thread = if self.by_thread { FLAG_BY_THREAD } else { 0 };
-            classes.configure(*id, ClassControl { flags: control.flags | by_thread, ..control });
-            classes.set_quota(*id, 0);
-            sites.extend(self.class(*id).sites_of(kind));
-        }
-        table.begin(leader.0);
-        let request = AttachGroup {
-            module: self.class(leader).candidate.module_path.clone(),
-            pid: self.pid,
-            kind: self.class(leader).link_kind(kind),
-            sites,
-        };
-        let attached = match self.kernel.attach(&request) {
-            Ok(attached) => attached,
-            Err(error) => {
-                for (id, _) in group {
-                    self.class_mut(*id).refused = Some(error.to_string());
-                }
-                return;
-            }
-        };
-        for refusal in &attached.refused {
-            let text = format!("the kernel refuses the site: {}", refusal.error);
-            self.class_mut(refusal.site.class).refused = Some(text);
-        }
-        self.note_registered(leader, attached.link.sites(), attached.link.registration_ns());
-        let parts = attached.link.into_parts();
-        let links = parts.len();
-        table.register_all(leader.0, parts);
-        self.operations += links as u64;
-        let base_cpu_ns = self.cpu_ns(target);
-        // A hot class may have been turned away often enough to raise an alarm by now. Heeded after the gates are open, it would close
-        // the link of a window that has seen nothing, and the window would look like one in which nothing was called.
-        let tripped = !table.open_gates(leader.0);
-        if tripped {
-            // Taken off again.
-            self.operations += links as u64;
-        }
-        let mut open = false;
-        for (id, quota) in group {
-            if self.class(*id).refused.is_some() {
-                continue;
-            }
-            let (start_ns, base) = if tripped {
-                (now_ns(), classes.counters(*id))
-            } else {
-                opened.insert(*id);
-                open = true;
-                open_gate(&classes, *id, *quota)
-            };
-            let window = OpenWindow {
-                kind,
-                start_ns,
-                opened_ns: start_ns,
-                base,
-                attached: base,
-                base_cpu_ns,
-                quota: *quota,
-                links: if *id == leader { links } else { 0 },
-                group: leader,
-            };
-            let class = self.class_mut(*id);
-            class.state = if tripped {
-                LinkState::Closing(window, closing(start_ns, base_cpu_ns, links, true))
-            } else {
-                LinkState::Open(window)
-            };
-        }
-        // The leader was refused and others were not: its group's links still have to be waited for.
-        if self.class(leader).refused.is_some() && open {
-            for (id, _) in group {
-                if let LinkState::Open(window) = &mut self.class_mut(*id).state {
-                    window.links = links;
-                    break;
-                }
-            }
-        }
-    }
-
     /// No return link is made until [`Attachments::let_return_links`]; those that are there are closed. False: that was so before.
     pub fn hold_return_links(&mut self, target: &Target) -> bool {
         let open = |c: &&LiveClass| match &c.state {
             LinkState::Open(window) | LinkState::Closing(window, _) => c.needs_safe_stacks(window.kind),
-            LinkState::Off => false,
+            LinkState::Opening(pending, _) => c.needs_safe_stacks(pending.kind),
+            LinkState::Off | LinkState::Waiting(_) => false,
         };
         let linked: Vec<ClassId> = self.classes.iter().filter(open).map(|c| c.id).collect();
         for id in linked {
@@ -350,11 +259,15 @@ impl Attachments {
         self.return_links_held && self.class(id).needs_safe_stacks(kind)
     }
 
-    /// Sets the hits that an open class may take from now on.
+    /// Sets the hits that a class may take from now on that is open or will be.
     pub fn set_quota(&mut self, id: ClassId, hits: u64) {
-        if let LinkState::Open(window) = &mut self.class_mut(id).state {
-            window.quota = hits;
-            self.kernel.classes().set_quota(id, i64::try_from(hits).unwrap_or(i64::MAX));
+        match &mut self.class_mut(id).state {
+            LinkState::Open(window) => {
+                window.quota = hits;
+                self.kernel.classes().set_quota(id, i64::try_from(hits).unwrap_or(i64::MAX));
+            }
+            LinkState::Waiting(pending) | LinkState::Opening(pending, _) => pending.quota = hits,
+            LinkState::Off | LinkState::Closing(..) => {}
         }
     }
 
@@ -390,23 +303,27 @@ impl Attachments {
     pub fn surveying(&self) -> bool {
         self.classes.iter().any(|c| match &c.state {
             LinkState::Open(w) | LinkState::Closing(w, _) => w.kind == WindowKind::Survey,
+            LinkState::Waiting(pending) | LinkState::Opening(pending, _) => {
+                pending.kind == WindowKind::Survey
+            }
             LinkState::Off => false,
         })
     }
 
-    /// The quota last set for an open class; 0 for others.
+    /// The quota last set for a class that is open or will be; 0 for others.
     #[must_use]
     pub fn quota(&self, id: ClassId) -> u64 {
         match &self.class(id).state {
             LinkState::Open(window) => window.quota,
+            LinkState::Waiting(pending) | LinkState::Opening(pending, _) => pending.quota,
             LinkState::Closing(..) | LinkState::Off => 0,
         }
     }
 
-    /// Links are open or being closed.
+    /// Links are there: being made, open or being closed.
     #[must_use]
     pub fn busy(&self) -> bool {
-        self.classes.iter().any(|c| !c.is_off())
+        self.classes.iter().any(LiveClass::is_linked)
     }
 
     /// Windows are over whose links stay for a while.
@@ -415,36 +332,16 @@ impl Attachments {
         self.classes.iter().any(LiveClass::is_draining)
     }
 
-    /// Links of all but these are open or being closed.
+    /// Links of others than these are there.
     #[must_use]
     pub fn busy_but(&self, but: &[ClassId]) -> bool {
-        self.classes.iter().any(|c| !c.is_off() && !but.contains(&c.id))
+        self.classes.iter().any(|c| c.is_linked() && !but.contains(&c.id))
     }
 
     /// Links are being closed.
     #[must_use]
     pub fn closing(&self) -> bool {
         self.classes.iter().any(|c| matches!(c.state, LinkState::Closing(..)))
-    }
-}
-
-/// Sets the quota of an attached class: when its window began, and the counters then. Again where that was interrupted, because
-/// hits were turned away meanwhile in a time that would count.
-fn open_gate(classes: &ClassTable, id: ClassId, quota: u64) -> (u64, ClassCounters) {
-    /// Longer than it takes, ns.
-    const INTERRUPTED_NS: u64 = 100_000;
-    let quota = i64::try_from(quota).unwrap_or(i64::MAX);
-    let mut tries = 0;
-    loop {
-        let before_ns = now_ns();
-        let base = classes.counters(id);
-        let start_ns = now_ns();
-        classes.set_quota(id, quota);
-        tries += 1;
-        if tries == 4 || now_ns().saturating_sub(before_ns) < INTERRUPTED_NS {
-            return (start_ns, base);
-        }
-        classes.set_quota(id, 0);
     }
 }
 

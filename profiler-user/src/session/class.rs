@@ -82,11 +82,43 @@ pub enum OperationRole {
     },
 }
 
-/// How many attachments of a class can be told apart in its state.
+/// What a class is attached for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// The survey, for a window of so many ns.
+    Survey(u64),
+    /// The plan traces it.
+    Trace,
+    /// A burst of the plan, of so many ns.
+    Burst(u64),
+    /// A trial of what was stopped.
+    Trial,
+    /// Operations.
+    Operation,
+    /// The progress metric.
+    Metric,
+}
+
+/// What is to be opened.
+#[derive(Debug, Clone)]
+pub struct Pending {
+    /// Of which kind the window will be.
+    pub kind: WindowKind,
+    /// Its quota.
+    pub quota: u64,
+    /// What for.
+    pub purpose: Purpose,
+}
+
+/// Where the links of a class stand.
 #[derive(Debug)]
 pub enum LinkState {
     /// Nothing is attached.
     Off,
+    /// It is to be attached when its turn comes.
+    Waiting(Pending),
+    /// Its link is being made; and how it is to be closed then, where nobody wants it any more.
+    Opening(Pending, Option<Ending>),
     /// A window is open.
     Open(OpenWindow),
     /// The links are being closed; the window ends with them.
@@ -325,7 +357,7 @@ impl LiveClass {
         match &self.state {
             LinkState::Open(window) => (window.opened_ns, now),
             LinkState::Closing(window, closing) => (window.opened_ns, closing.end_ns),
-            LinkState::Off => self.last_span,
+            LinkState::Off | LinkState::Waiting(_) | LinkState::Opening(..) => self.last_span,
         }
     }
 
@@ -347,9 +379,21 @@ impl LiveClass {
         self.is_off() && self.refused.is_none()
     }
 
-    /// Nothing is attached and nothing is being closed.
+    /// Nothing is attached, nothing is being closed, and nothing is to be attached.
     #[must_use]
     pub fn is_off(&self) -> bool {
         matches!(self.state, LinkState::Off)
+    }
+
+    /// It is to be attached: its turn has not come, or its link is being made.
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        matches!(self.state, LinkState::Waiting(_) | LinkState::Opening(..))
+    }
+
+    /// It has links, or will have them in a moment.
+    #[must_use]
+    pub fn is_linked(&self) -> bool {
+        !matches!(self.state, LinkState::Off | LinkState::Waiting(_))
     }
 }

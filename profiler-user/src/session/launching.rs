@@ -82,7 +82,7 @@ impl Launched {
         session.start_metric(Wanted::named(args, &session.inspection)?)?;
         session.start_operations(&args.operations)?;
         session.for_operations.clear();
-        session.attach_operations();
+        session.attach_operations().map_err(Failure::attach)?;
         session.loading = Some(Loading::Libraries);
         session.attach_before_start()?;
         session.loading = None;
@@ -117,13 +117,14 @@ impl Session {
         }
         let rates = if self.plans == 0 { HashMap::new() } else { self.present_rates() };
         let why = "the program is held before its start".to_owned();
-        self.make_plan(&rates, why).map_err(|e| Failure::from(anyhow::Error::new(e)))
+        self.make_plan(&rates, why).map_err(|e| Failure::from(anyhow::Error::new(e)))?;
+        self.attach_all().map_err(Failure::attach)
     }
 
     /// The run begins now: counts from here to the end are those of the whole run.
     fn begin_run(&mut self) {
         // Making links stalls a running program; this one stood still.
-        let _ = self.attach.take_operations();
+        let _ = (self.attach.take_operations(), self.attach.take_links_once());
         let now = now_ns();
         let later = now.saturating_sub(self.meta.start_ns);
         self.meta.start_ns = now;

@@ -183,9 +183,8 @@ struct Session {
     rearm_wanted: Vec<(profiler_core::class::ClassId, u64)>,
     /// Reads modules ahead.
     reader: reading::Reader,
-    /// Something is being opened: what else is to be opened waits.
-    opening: bool,
-    deferred: Vec<profiler_core::controller::Action>,
+    /// `--only-named`: the run begins when what was named, so many functions, is attached.
+    tracing_all: Option<usize>,
     /// Modules came or went and have not been looked at.
     modules_dirty: bool,
     /// Cost of the last interval that is neither hits nor samples nor switches (attaching, children), ns.

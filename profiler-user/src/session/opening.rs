@@ -1,17 +1,21 @@
-//! Opening windows, and ending those whose time is over.
+//! Having windows opened, and ending those whose time is over.
 
-use super::attach::now_ns;
+use super::attach::{Gone, Group, NotOpened, Outcome, now_ns};
+use super::overhead::Comparison;
 use super::{Phase, Session};
 use crate::inspect::Refusal;
 use crate::prober::Tier;
-use crate::session::class::{Ending, OperationRole};
+use crate::session::class::{Ending, LinkState, OperationRole, Pending, Purpose};
 use profiler_core::class::ClassId;
+use profiler_core::controller::Action;
 use profiler_core::recording::{ChangeKind, WindowKind};
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Between two tries while forks of others have been held up enough.
-const PAUSE: Duration = Duration::from_millis(2);
+/// A class that is to be attached: its quota in hits, and what for.
+pub(super) type Wanted = (ClassId, u64, Purpose);
+
+/// Between two looks at the opener where nothing else is to be done.
+const WAIT: Duration = Duration::from_micros(500);
 /// Functions attached at a time through perf-event uprobes.
 const SLOW_LINKS: usize = 8;
 
@@ -56,29 +60,9 @@ fn surplus(asked: &[(ClassId, Need)], free: usize, waiting: &[Need]) -> Vec<Clas
 impl Session {
     /// Opens windows of the plan's bursts: class, quota in hits, length in ns. Their clocks run from when they are open.
     pub(super) fn open_bursts(&mut self, bursts: &[(ClassId, u64, u64)]) {
-        if bursts.is_empty() {
-            return;
-        }
-        let quotas: Vec<(ClassId, u64)> = bursts.iter().map(|(id, quota, _)| (*id, *quota)).collect();
-        let opened = self.open_windows(WindowKind::Burst, &quotas);
-        let now = now_ns();
-        for (id, _, window_ns) in bursts {
-            if opened.contains(id) {
-                self.burst_windows.push((*id, now + window_ns));
-            } else if self.attach.class(*id).is_off() {
-                // One whose link tripped meanwhile ends as any other window.
-                self.not_opened(*id, WindowKind::Burst);
-            }
-        }
-    }
-
-    /// The controller learns that a window could not be opened.
-    pub(super) fn not_opened(&mut self, id: ClassId, kind: WindowKind) {
-        if self.attach.is_held(id, kind) {
-            self.controller.held_back(id, now_ns());
-        } else {
-            self.controller.lost(id, now_ns());
-        }
+        let wanted: Vec<Wanted> =
+            bursts.iter().map(|(id, quota, window_ns)| (*id, *quota, Purpose::Burst(*window_ns))).collect();
+        self.open_windows(WindowKind::Burst, &wanted, false);
     }
 
     /// Closes the windows of bursts whose time is over.
@@ -92,88 +76,198 @@ impl Session {
         });
     }
 
-    /// Opens trace windows; the controller forgets what cannot be attached.
-    pub(super) fn open_traces(&mut self, quotas: &[(ClassId, u64)]) {
-        let opened = self.open_windows(WindowKind::Trace, quotas);
-        for (class, _) in quotas {
-            // One that was opened and is off again has tripped, which the controller knows; one that is postponed is asked for again.
-            if !opened.contains(class)
-                && self.attach.class(*class).is_off()
-                && !self.attach.is_postponed(*class)
-                && !self.attach.is_held(*class, WindowKind::Trace)
-            {
-                self.controller.lost(*class, now_ns());
-            }
-        }
-    }
-
-    /// Opens again what the controller still wants open.
+    /// Opens again what is still wanted.
     pub(super) fn open_wanted(&mut self, quotas: &[(ClassId, u64)]) {
-        let mut wanted: Vec<_> = quotas
+        let mut wanted: Vec<Wanted> = quotas
             .iter()
-            .copied()
             .filter(|(id, _)| {
                 let kept = self.controller.is_attached(*id) || self.is_apart(*id);
                 comes_back(self.attach.class(*id).role, kept, self.inner_is_wanted())
             })
+            .map(|(id, quota)| {
+                let purpose = if self.is_metric(*id) {
+                    Purpose::Metric
+                } else if self.is_apart(*id) {
+                    Purpose::Operation
+                } else {
+                    Purpose::Trace
+                };
+                (*id, *quota, purpose)
+            })
             .collect();
         // Inner functions, ends, begins: no operation begins that lacks its calls or its end.
-        wanted.sort_by_key(|(id, _)| match self.attach.class(*id).role {
+        wanted.sort_by_key(|(id, ..)| match self.attach.class(*id).role {
             None | Some(OperationRole::Inner { .. }) => 0,
             Some(OperationRole::End(_)) => 1,
             Some(OperationRole::Begin(_) | OperationRole::Whole(_)) => 2,
         });
-        self.open_traces(&wanted);
+        self.open_windows(WindowKind::Trace, &wanted, false);
     }
 
-    /// Opens windows, link by link, each after a last look at the code in memory: since the class was made it may have been
-    /// patched, and a breakpoint would then end the target. Returns what was opened. Making a link takes 10 to 50 ms;
-    /// between two of them the classes that run already get new quotas.
-    pub(super) fn open_windows(&mut self, kind: WindowKind, quotas: &[(ClassId, u64)]) -> BTreeSet<ClassId> {
-        let mut asked: Vec<(ClassId, u64)> =
-            quotas.iter().copied().filter(|(id, _)| self.attach.class(*id).may_open()).collect();
-        let ids: Vec<ClassId> = asked.iter().map(|(id, _)| *id).collect();
+    /// Has windows opened, link by link, when their turn comes ([`Session::attach_next`]); what becomes of them is heeded then. `once`: the
+    /// links are not to be expected again.
+    pub(super) fn open_windows(&mut self, kind: WindowKind, wanted: &[Wanted], once: bool) {
+        let asked = self.may_be_asked(kind, wanted);
+        let quotas: Vec<(ClassId, u64)> = asked.iter().map(|(id, quota, _)| (*id, *quota)).collect();
+        for group in self.attach.groups(kind, &quotas) {
+            let classes = group.into_iter().map(|(id, _)| id).collect();
+            let group = Group { kind, classes, patient_until_ns: 0, alone: None, once };
+            self.attach.ask(group, &asked);
+        }
+    }
+
+    /// Has windows of the survey opened, on one link (or on as few as their modules need) or one on each. `alone`: what comes after waits until
+    /// one of these classes has used up its quota, for so long at most, ns.
+    pub(super) fn open_survey(&mut self, wanted: &[Wanted], together: bool, alone: Option<u64>) {
+        let kind = WindowKind::Survey;
+        let asked = self.may_be_asked(kind, wanted);
+        let quotas: Vec<(ClassId, u64)> = asked.iter().map(|(id, quota, _)| (*id, *quota)).collect();
+        let groups = if together {
+            self.attach.shared(kind, &quotas)
+        } else {
+            quotas.iter().map(|one| vec![*one]).collect()
+        };
+        // A survey has no later: it waits, as long as it lasts. Whatever else is asked for comes again.
+        let patient_until_ns = self.survey_until();
+        let last = groups.len().saturating_sub(1);
+        let ids: Vec<ClassId> = asked.iter().map(|(id, ..)| *id).collect();
+        for (i, group) in groups.into_iter().enumerate() {
+            let classes = group.into_iter().map(|(id, _)| id).collect();
+            let alone = alone.filter(|_| i == last).map(|ns| (ids.clone(), ns));
+            self.attach.ask(Group { kind, classes, patient_until_ns, alone, once: false }, &asked);
+        }
+    }
+
+    /// Those that can be asked for; whoever asked for another one is told at once.
+    fn may_be_asked(&mut self, kind: WindowKind, wanted: &[Wanted]) -> Vec<Wanted> {
+        let off = |w: &&Wanted| self.attach.class(w.0).is_off();
+        let mut rest: Vec<Wanted> = wanted.iter().filter(off).copied().collect();
+        let mut asked: Vec<Wanted> =
+            rest.iter().filter(|(id, ..)| self.attach.class(*id).may_open()).copied().collect();
         self.keep_to_slow_links(kind, &mut asked);
-        if self.children.is_storm() {
+        let storm = self.children.is_storm();
+        if storm {
             asked.clear();
         }
-        let groups = self.attach.groups(kind, &asked);
-        let opened = self.open_groups(kind, groups);
-        self.note_refused(&ids);
-        opened
+        rest.retain(|(id, ..)| !asked.iter().any(|(other, ..)| other == id));
+        let why = if storm { NotOpened::NotNow } else { NotOpened::Refused };
+        let outcomes = rest
+            .into_iter()
+            .map(|(class, _, purpose)| Outcome { class, purpose, opened: Err(why) })
+            .collect();
+        self.heed(outcomes);
+        asked
     }
 
-    /// The same with the links as given.
-    fn open_groups(&mut self, kind: WindowKind, groups: Vec<Vec<(ClassId, u64)>>) -> BTreeSet<ClassId> {
-        let outer = std::mem::replace(&mut self.opening, true);
-        let mut opened = BTreeSet::new();
-        for group in groups {
-            // A survey has no later: it waits, as long as it lasts. Whatever else is asked for comes again.
-            let until_ns = self.survey_until(kind);
-            loop {
-                if !self.attach.must_wait(kind, &group) {
-                    let ready = self.verified(&group);
-                    self.attach.open_group(&self.target, kind, &ready, &mut opened);
-                    self.attach.stop_waiting(&group);
+    /// Heeds what the opener has done, and gives it the next group. A link is made after a last look at the code in memory: since the
+    /// class was made it may have been patched, and a breakpoint would then end the target.
+    ///
+    /// # Errors
+    /// The opener is gone.
+    pub(super) fn attach_next(&mut self) -> Result<(), Gone> {
+        self.attach.take_reports(&self.target)?;
+        loop {
+            let outcomes = self.attach.take_outcomes();
+            self.heed(outcomes);
+            if self.comparison.as_ref().is_some_and(Comparison::is_off) {
+                return Ok(());
+            }
+            let Some(mut group) = self.attach.next_group(now_ns()) else {
+                // Groups that were given up without a link.
+                let outcomes = self.attach.take_outcomes();
+                self.heed(outcomes);
+                return Ok(());
+            };
+            self.drop_stale(&mut group);
+            let (ready, unmapped) = self.verified(&group.classes);
+            self.attach.request(group, &ready, &unmapped);
+        }
+    }
+
+    /// What was given up while it waited has no tokens any more.
+    fn drop_stale(&mut self, group: &mut Group) {
+        let Self { attach, controller, target, .. } = self;
+        group.classes.retain(|id| {
+            let LinkState::Waiting(Pending { quota, purpose, .. }) = attach.class(*id).state else {
+                return false;
+            };
+            let (class, quota) = (*id, quota);
+            let wanted = match purpose {
+                Purpose::Burst(window_ns) => {
+                    controller.still_wants(&Action::Burst { class, quota, window_ns })
                 }
-                self.breathe();
-                let is_left = group.iter().any(|(id, _)| self.attach.is_postponed(*id));
-                if !is_left || now_ns() >= until_ns {
-                    break;
+                Purpose::Trial => controller.still_wants(&Action::Trial { class, quota, window_ns: 0 }),
+                Purpose::Trace => controller.still_wants(&Action::Trace { class, quota }),
+                Purpose::Survey(_) | Purpose::Operation | Purpose::Metric => true,
+            };
+            if !wanted {
+                attach.close(target, class, Ending::AtOnce);
+            }
+            wanted
+        });
+    }
+
+    /// Waits until all that was asked for is attached or given up: before a program is let go, when nothing else is to be done.
+    ///
+    /// # Errors
+    /// The opener is gone.
+    pub(super) fn attach_all(&mut self) -> Result<(), Gone> {
+        loop {
+            self.attach_next()?;
+            if self.attach.is_settled() {
+                return Ok(());
+            }
+            self.pulse();
+            std::thread::sleep(WAIT);
+        }
+    }
+
+    /// The event loop is alive, and so is the opener.
+    pub(super) fn pulse(&self) {
+        if !self.attach.opener_is_late(now_ns()) {
+            self.attach.governor().pulse();
+        }
+    }
+
+    /// Tells those who asked what became of it.
+    fn heed(&mut self, outcomes: Vec<Outcome>) {
+        let mut refused = Vec::new();
+        for Outcome { class, purpose, opened, .. } in outcomes {
+            let why = match (opened, purpose) {
+                (Ok(start_ns), Purpose::Burst(window_ns)) => {
+                    self.burst_windows.push((class, start_ns + window_ns));
+                    continue;
                 }
-                std::thread::sleep(PAUSE);
+                (Ok(start_ns), Purpose::Survey(window_ns)) => {
+                    self.survey_windows.push((class, start_ns + window_ns));
+                    continue;
+                }
+                // One whose link tripped meanwhile ends as any other window.
+                (Ok(_) | Err(NotOpened::Tripped), _) => continue,
+                (Err(why), _) => why,
+            };
+            if why == NotOpened::Refused {
+                refused.push(class);
+            }
+            let for_now = matches!(why, NotOpened::NotNow | NotOpened::Closed);
+            match purpose {
+                Purpose::Burst(_) | Purpose::Trial if for_now => self.controller.held_back(class, now_ns()),
+                // The controller asks for it again.
+                Purpose::Trace if for_now => {}
+                Purpose::Burst(_) | Purpose::Trial | Purpose::Trace => self.controller.lost(class, now_ns()),
+                Purpose::Survey(_) => self.abort_survey_of(class),
+                Purpose::Operation => self.miss_operation_class(class, why),
+                // Asked for again at the next turn.
+                Purpose::Metric => {}
             }
         }
-        self.opening = outer;
-        opened
+        self.note_refused(&refused);
     }
 
-    /// Until when links of such windows are waited for, ktime ns; 0: not at all.
-    fn survey_until(&self, kind: WindowKind) -> u64 {
+    /// Until when links of the survey are waited for, ktime ns; 0: not at all.
+    fn survey_until(&self) -> u64 {
         match &self.phase {
-            Phase::Survey { until_ns, .. } if kind == WindowKind::Survey => {
-                self.end_ns.map_or(*until_ns, |end| end.min(*until_ns))
-            }
+            Phase::Survey { until_ns, .. } => self.end_ns.map_or(*until_ns, |end| end.min(*until_ns)),
             _ => 0,
         }
     }
@@ -194,49 +288,32 @@ impl Session {
         }
     }
 
-    /// Opens windows of the survey on one link (or on as few as their modules need). `together`: on shared ones.
-    pub(super) fn open_survey(&mut self, quotas: &[(ClassId, u64)], together: bool) -> BTreeSet<ClassId> {
-        let mut asked: Vec<(ClassId, u64)> =
-            quotas.iter().copied().filter(|(id, _)| self.attach.class(*id).may_open()).collect();
-        self.keep_to_slow_links(WindowKind::Survey, &mut asked);
-        if self.children.is_storm() {
-            asked.clear();
-        }
-        let groups = if together {
-            self.attach.shared(WindowKind::Survey, &asked)
-        } else {
-            asked.iter().map(|one| vec![*one]).collect()
-        };
-        let ids: Vec<ClassId> = asked.iter().map(|(id, _)| *id).collect();
-        let opened = self.open_groups(WindowKind::Survey, groups);
-        self.note_refused(&ids);
-        opened
-    }
-
-    fn verified(&mut self, group: &[(ClassId, u64)]) -> Vec<(ClassId, u64)> {
-        let code: Vec<_> = group
+    /// Those of these classes whose code in memory is as it was, and those whose code is not there now. What is known against the rest
+    /// is noted in the class.
+    fn verified(&mut self, ids: &[ClassId]) -> (Vec<ClassId>, Vec<ClassId>) {
+        let code: Vec<_> = ids
             .iter()
-            .map(|(id, _)| {
+            .map(|id| {
                 let class = self.attach.class(*id);
                 (&class.function, &class.sites)
             })
             .collect();
         let verdicts = self.inspection.verify_all(&code);
-        let mut ready = Vec::new();
-        for (item, verdict) in group.iter().zip(verdicts) {
+        let (mut ready, mut unmapped) = (Vec::new(), Vec::new());
+        for (id, verdict) in ids.iter().zip(verdicts) {
             match verdict {
-                Ok(_) => ready.push(*item),
+                Ok(_) => ready.push(*id),
                 // Not mapped now: a library that was closed may come back.
-                Err(Refusal::Unverified(_)) => {}
-                Err(refusal) => self.attach.class_mut(item.0).refused = Some(refusal.to_string()),
+                Err(Refusal::Unverified(_)) => unmapped.push(*id),
+                Err(refusal) => self.attach.class_mut(*id).refused = Some(refusal.to_string()),
             }
         }
-        ready
+        (ready, unmapped)
     }
 
     /// Perf-event uprobes (before Linux 6.6) take 0.1 to 0.3 s each to detach, one after the other, and stall the target
     /// at each attach and detach: only few at a time, and no short bursts to learn rates.
-    fn keep_to_slow_links(&mut self, kind: WindowKind, ready: &mut Vec<(ClassId, u64)>) {
+    fn keep_to_slow_links(&mut self, kind: WindowKind, ready: &mut Vec<Wanted>) {
         if self.attach.kernel().tier() != Tier::D {
             return;
         }
@@ -246,7 +323,7 @@ impl Session {
         }
         let busy = self.attach.classes().iter().filter(|c| !c.is_off()).count();
         let need = |id: ClassId| Need::of(self.attach.class(id).role);
-        let asked: Vec<(ClassId, Need)> = ready.iter().map(|(id, _)| (*id, need(*id))).collect();
+        let asked: Vec<(ClassId, Need)> = ready.iter().map(|(id, ..)| (*id, need(*id))).collect();
         let waiting: Vec<Need> = self
             .operations_waiting()
             .into_iter()
@@ -254,7 +331,7 @@ impl Session {
             .map(need)
             .collect();
         let surplus = surplus(&asked, SLOW_LINKS.saturating_sub(busy), &waiting);
-        ready.retain(|(id, _)| !surplus.contains(id));
+        ready.retain(|(id, ..)| !surplus.contains(id));
         for id in surplus {
             self.attach.class_mut(id).refused = Some(format!(
                 "uprobes of this kernel are slow to detach, so at most {SLOW_LINKS} functions are traced at a time; \

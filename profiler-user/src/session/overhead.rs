@@ -198,14 +198,16 @@ impl Session {
 
     /// Attaches again what a window off had detached.
     fn reopen(&mut self) {
-        let Some(comparison) = self.comparison.as_mut().filter(|c| c.reopen) else { return };
-        comparison.reopen = false;
-        let again = std::mem::take(&mut comparison.again);
-        self.sampling.resume();
-        self.open_wanted(&again);
+        if let Some(comparison) = self.comparison.as_mut().filter(|c| c.reopen) {
+            comparison.reopen = false;
+            let again = std::mem::take(&mut comparison.again);
+            self.sampling.resume();
+            self.open_wanted(&again);
+        }
         let now = now_ns();
-        if let Some(comparison) = &mut self.comparison
-            && let State::Settling { since_ns, until_ns, .. } = &mut comparison.state
+        if self.attach.is_settled()
+            && let Some(comparison) = &mut self.comparison
+            && let State::Settling { since_ns, until_ns: until_ns @ u64::MAX, .. } = &mut comparison.state
         {
             *until_ns = now + SETTLE_NS;
             let span = now.saturating_sub(*since_ns) as f64;
@@ -396,7 +398,8 @@ impl Session {
             State::Waiting { until_ns } if now >= until_ns && self.rearm_wanted.is_empty() => {
                 State::Before { mark: here, until_ns: now + c.window_ns }
             }
-            State::Before { mark, until_ns } if now >= until_ns => {
+            // What is just being attached would come in the middle of the window off.
+            State::Before { mark, until_ns } if now >= until_ns && self.attach.is_settled() => {
                 let open: Vec<ClassId> =
                     self.attach.classes().iter().filter(|x| x.is_open()).map(|x| x.id).collect();
                 c.staying = self.staying_bounds();

@@ -308,9 +308,9 @@ impl Session {
         let actions = self.controller.take_plan(now, &orders, period_ns, tokens);
         // Paid once: links closed by the survey and made for the plan say nothing about what is to come.
         let before = self.attach.take_operations();
-        self.obey(actions);
-        let made = self.attach.take_operations();
-        self.ledger.charge_units(Charge::Attach, None, before + made, self.cost.attach);
+        self.obey(actions, true);
+        let closed = self.attach.take_operations();
+        self.ledger.charge_units(Charge::Attach, None, before + closed, self.cost.attach);
         Ok(())
     }
 

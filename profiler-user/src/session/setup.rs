@@ -1,6 +1,6 @@
 //! `tithe record`: from the command line to a running session, and the loop.
 
-use super::attach::{Attachments, now_ns};
+use super::attach::{Attachments, Gone, Opener, now_ns};
 use super::children::Children;
 use super::finish::Finished;
 use super::host::{Host, unix_ns};
@@ -45,6 +45,9 @@ const FIRST_PERIOD_NS: u64 = 10_101_010;
 const TURN: Duration = Duration::from_millis(10);
 /// Time between two turns where nothing has to end on time: each turn wakes a CPU that the target could use.
 const QUIET_TURN: Duration = Duration::from_millis(25);
+
+/// Least time between two looks at what waits to be attached.
+const LEAST_WAIT: Duration = Duration::from_micros(500);
 
 /// Runs `tithe record` to its end and returns what is to be shown.
 ///
@@ -248,6 +251,10 @@ fn prepare(
     // Who named functions waits for nothing but the first tokens.
     let first_look_ns = if selection.names_any() { NAMED_NS.min(warmup_ns(args)) } else { warmup_ns(args) };
     let cpu = target.cpu_time_ns().unwrap_or(0);
+    // The opener reads the CPU clock by a binding of its own.
+    let bound = Target::attach(target.pid()).map_err(Failure::attach)?;
+    let opener = Opener::start(Arc::clone(&kernel), Arc::clone(governor.table()), bound)
+        .context("cannot start the thread that makes links")?;
     let switches = SwitchMeter::new(&target).ok();
     let mut session = Session {
         children: Children::new(exe),
@@ -255,7 +262,7 @@ fn prepare(
         target,
         inspection,
         selection,
-        attach: Attachments::new(Arc::clone(&kernel), governor, pid),
+        attach: Attachments::new(Arc::clone(&kernel), governor, opener, pid),
         sampling,
         calls,
         lifecycle,
@@ -308,8 +315,7 @@ fn prepare(
         burst_windows: Vec::new(),
         rearm_wanted: Vec::new(),
         reader: Reader::start(),
-        opening: false,
-        deferred: Vec::new(),
+        tracing_all: None,
         modules_dirty: false,
         misc_ns: 0.0,
         misc_cost: 0.0,
@@ -431,6 +437,15 @@ pub(crate) fn caller() -> Option<(u32, u32)> {
 }
 
 impl Session {
+    /// When something has to be done that nobody tells of: at the next turn, or before that where a group waits to be attached.
+    fn wake_at(&self, next: tokio::time::Instant) -> tokio::time::Instant {
+        let Some(retry_ns) = self.attach.retry_at() else { return next };
+        next.min(
+            tokio::time::Instant::now()
+                + Duration::from_nanos(retry_ns.saturating_sub(now_ns())).max(LEAST_WAIT),
+        )
+    }
+
     /// The loop.
     async fn run(&mut self) -> Result<EndReason, Failure> {
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot catch SIGINT")?;
@@ -445,13 +460,27 @@ impl Session {
         self.begin();
         let mut next = tokio::time::Instant::now();
         loop {
+            let wake = self.wake_at(next);
             tokio::select! {
-                () = tokio::time::sleep_until(next) => {
+                () = tokio::time::sleep_until(wake) => {
+                    if tokio::time::Instant::now() < next {
+                        self.attach_next().map_err(anyhow::Error::new)?;
+                        continue;
+                    }
                     if !self.turn()? {
                         return Ok(EndReason::Duration);
                     }
                     let quiet = self.is_quiet(now_ns() + QUIET_TURN.as_nanos() as u64);
                     next = tokio::time::Instant::now() + if quiet { QUIET_TURN } else { TURN };
+                }
+                report = self.attach.report() => {
+                    let report = report.ok_or_else(|| anyhow::Error::new(Gone))?;
+                    self.attach.note_report(&self.target, report);
+                    self.attach_next().map_err(anyhow::Error::new)?;
+                    // Whoever asked for it goes on at once.
+                    if self.attach.is_settled() {
+                        next = tokio::time::Instant::now();
+                    }
                 }
                 _ = interrupt.recv() => return Ok(EndReason::Interrupted),
                 _ = terminate.recv() => return Ok(EndReason::Terminated),

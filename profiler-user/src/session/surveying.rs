@@ -1,7 +1,8 @@
 //! The phases before the plan runs, and the slow looks: threads, modules, children.
 
 use super::attach::{Ended, OWN_LINKS, now_ns};
-use super::class::{Ending, LinkState};
+use super::class::{Ending, Purpose};
+use super::opening::Wanted;
 use super::overhead::Comparison;
 use super::planning::Rate;
 use super::{Phase, Session};
@@ -118,8 +119,9 @@ impl Session {
             Phase::Survey { until_ns, .. } => {
                 let over = now >= *until_ns;
                 self.end_survey_windows(if over { u64::MAX } else { now });
-                // When the time is up, what is open is waited for; else more may be opened beside it.
-                if !over || !self.attach.surveying() {
+                // When the time is up, what is open is waited for; else more may be opened beside it, when what was asked for is there.
+                let waits = if over { self.attach.surveying() } else { self.attach.survey_waits() };
+                if !waits {
                     return self.next_step(now);
                 }
             }
@@ -183,8 +185,7 @@ impl Session {
             Step::Run(requests) if now < until_ns => {
                 // First the phase: a window may end while others are still being opened.
                 self.phase = Phase::Survey { survey, until_ns };
-                let opened = self.start_round(&requests);
-                self.abort_refused(&requests, &opened);
+                self.start_round(&requests);
             }
             Step::Wait { .. } | Step::Pause { .. } if now < until_ns => {
                 self.phase = Phase::Survey { survey, until_ns };
@@ -239,29 +240,21 @@ impl Session {
         rates.iter().map(|r| by_id.get(&r.class).copied().unwrap_or("sample")).collect()
     }
 
-    /// Tells the survey of the classes that could not be attached.
-    fn abort_refused(&mut self, requests: &[BurstRequest], opened: &BTreeSet<ClassId>) {
-        let refused: Vec<ClassId> = requests
-            .iter()
-            .map(|r| r.class)
-            .filter(|id| !opened.contains(id))
-            .filter(|id| self.attach.class(*id).is_off())
-            .collect();
+    /// A class of the survey could not be attached.
+    pub(super) fn abort_survey_of(&mut self, class: ClassId) {
         let Phase::Survey { survey, .. } = &mut self.phase else { return };
-        for class in refused {
-            survey.record(BurstOutcome {
-                class,
-                start_ns: 0,
-                elapsed_ns: 0,
-                hits: 0,
-                extra_hits: 0,
-                off_ns: 0,
-                target_cpu_ns: 0,
-                threads: 1,
-                other_cost_ns: 0,
-                stopped_by: StoppedBy::Aborted,
-            });
-        }
+        survey.record(BurstOutcome {
+            class,
+            start_ns: 0,
+            elapsed_ns: 0,
+            hits: 0,
+            extra_hits: 0,
+            off_ns: 0,
+            target_cpu_ns: 0,
+            threads: 1,
+            other_cost_ns: 0,
+            stopped_by: StoppedBy::Aborted,
+        });
     }
 
     /// The rates are there: a plan, together with what is known of classes that run already.
@@ -275,43 +268,20 @@ impl Session {
         Ok(())
     }
 
-    fn start_round(&mut self, requests: &[BurstRequest]) -> BTreeSet<ClassId> {
-        let mut opened = BTreeSet::new();
+    fn start_round(&mut self, requests: &[BurstRequest]) {
         let shared = |r: &BurstRequest| matches!(r.link, Link::Shared(_));
         for on_link in requests.chunk_by(|a, b| shared(a) && a.link == b.link) {
-            let quotas: Vec<(ClassId, u64)> = on_link.iter().map(|r| (r.class, r.quota_hits)).collect();
-            let ready = self.open_survey(&quotas, shared(&on_link[0]));
+            let together = shared(&on_link[0]);
             // The clock of a window runs from when it is open, not from when attaching began.
-            let now = now_ns();
-            // One that the breaker has ended by now needs none: it would cut the class's next window short.
-            let attach = &self.attach;
-            self.survey_windows.extend(clocks(on_link, now, |id| attach.class(id).is_open()));
-            opened.extend(ready);
-            match on_link {
-                [BurstRequest { class, link: Link::Alone, .. }] => self.let_trip(&[*class], ALONE_NS),
-                // Of hot ones; attaching the next link would hold up the target for most of so short a window.
-                _ if shared(&on_link[0]) => {
-                    let is_open = |id: &ClassId| self.attach.class(*id).is_open();
-                    let ids: Vec<ClassId> = on_link.iter().map(|r| r.class).filter(is_open).collect();
-                    self.let_trip(&ids, TOGETHER_NS);
-                }
-                _ => {}
-            }
-        }
-        opened
-    }
-
-    /// Waits until one of these classes has used up its quota, `most_ns` at most: of a hot one it takes milliseconds, and no other is to be
-    /// attached or hit meanwhile.
-    fn let_trip(&self, ids: &[ClassId], most_ns: u64) {
-        let until = now_ns() + most_ns;
-        let table = self.attach.kernel().classes();
-        let goes_on = |id: &ClassId| match &self.attach.class(*id).state {
-            LinkState::Open(window) => table.counters(*id).since(&window.base).kept < window.quota,
-            _ => false,
-        };
-        while !ids.is_empty() && now_ns() < until && ids.iter().all(goes_on) {
-            std::thread::sleep(std::time::Duration::from_micros(200));
+            let wanted: Vec<Wanted> =
+                on_link.iter().map(|r| (r.class, r.quota_hits, Purpose::Survey(r.window_ns))).collect();
+            // A hot one is over within milliseconds: no other is to be attached or hit meanwhile. Attaching the next link would hold up the
+            // target for most of so short a window.
+            let alone = match on_link {
+                [BurstRequest { link: Link::Alone, .. }] => Some(ALONE_NS),
+                _ => together.then_some(TOGETHER_NS),
+            };
+            self.open_survey(&wanted, together, alone);
         }
     }
 
@@ -324,6 +294,9 @@ impl Session {
             }
         }
         self.survey_windows.retain(|(_, end)| now < *end);
+        if now == u64::MAX {
+            self.attach.give_up_survey(&self.target);
+        }
     }
 
     /// A survey window is complete.
@@ -356,15 +329,19 @@ impl Session {
     fn trace_all(&mut self, classes: &[ClassId]) -> anyhow::Result<()> {
         self.phase = Phase::Run;
         self.make_plan(&HashMap::new(), "the functions were named".to_owned())?;
-        // The run begins here: counts from now to the end are those of the whole run.
+        self.tracing_all = Some(classes.len());
+        Ok(())
+    }
+
+    /// What was named, so many functions, is attached: the run begins here. Counts from now to the end are those of the whole run.
+    pub(super) fn begin_counting(&mut self, named: usize) {
         let (begun, now) = (self.meta.start_ns, now_ns());
         let later = now.saturating_sub(begun);
         self.meta.start_ns = now;
         self.meta.start_unix_ns += later;
         self.end_ns = self.end_ns.map(|end| end + later);
         let open = self.attach.classes().iter().filter(|c| c.is_open()).count();
-        self.progress.note(&format!("tracing {open} of {} functions", classes.len()));
-        Ok(())
+        self.progress.note(&format!("tracing {open} of {named} functions"));
     }
 
     /// Once a second.
@@ -443,7 +420,8 @@ impl Session {
             .attach
             .classes()
             .iter()
-            .filter(|c| c.is_open() && (self.controller.is_attached(c.id) || self.is_apart(c.id)))
+            .filter(|c| c.is_open() || c.is_pending())
+            .filter(|c| self.controller.is_attached(c.id) || self.is_apart(c.id))
             .map(|c| (c.id, self.attach.quota(c.id)))
             .collect();
         if let Some(comparison) = &mut self.comparison {
@@ -465,27 +443,5 @@ impl Session {
             if self.trips > 0 { format!(", {} stopped", self.trips) } else { String::new() }
                 + &self.operations_line()
         ));
-    }
-}
-
-/// Until when the windows of a link run that are still open `now`, ns.
-fn clocks(
-    on_link: &[BurstRequest],
-    now: u64,
-    is_open: impl Fn(ClassId) -> bool,
-) -> impl Iterator<Item = (ClassId, u64)> {
-    on_link.iter().filter(move |r| is_open(r.class)).map(move |r| (r.class, now + r.window_ns))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_windows_that_are_still_open_have_a_clock() {
-        let request =
-            |id| BurstRequest { class: ClassId(id), quota_hits: 8, window_ns: 50, link: Link::Shared(0) };
-        let windows: Vec<_> = clocks(&[request(1), request(2), request(3)], 1_000, |id| id.0 != 2).collect();
-        assert_eq!(windows, [(ClassId(1), 1_050), (ClassId(3), 1_050)]);
     }
 }

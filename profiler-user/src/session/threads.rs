@@ -233,7 +233,7 @@ impl Session {
             self.note_change(ChangeKind::Thread, most, text);
         }
         let actions = self.controller.relieve(now, self.sampling.rate_hz(), &over);
-        self.obey(actions);
+        self.obey(actions, false);
     }
 
     /// What samples take, s per s of CPU time, and a context switch, s.

@@ -7,7 +7,7 @@ use super::attach::{Ended, now_ns};
 use super::overhead::Comparison;
 use super::{Phase, Session};
 use crate::prober::ClassCounters;
-use crate::session::class::{Ending, LinkState};
+use crate::session::class::{Ending, LinkState, Purpose};
 use profiler_core::burst::{FRESH_DELAY_NS, FRESH_NS};
 use profiler_core::class::{ClassId, RecordKind};
 use profiler_core::controller::{Action, Tick};
@@ -33,17 +33,14 @@ impl Session {
     /// Nothing that a run survives.
     pub(super) fn turn(&mut self) -> anyhow::Result<bool> {
         let now = now_ns();
-        self.attach.governor().pulse();
+        self.pulse();
+        self.attach_next()?;
         self.end_bursts(now);
         self.drain();
         self.collect();
-        let off = self.comparison.as_ref().is_some_and(Comparison::is_off);
-        let deferred = if off { Vec::new() } else { std::mem::take(&mut self.deferred) };
-        // What was given up while it waited has no tokens any more.
-        let deferred: Vec<Action> =
-            deferred.into_iter().filter(|action| self.controller.still_wants(action)).collect();
-        if !deferred.is_empty() {
-            self.obey(deferred);
+        if let Some(named) = self.tracing_all.filter(|_| self.attach.is_settled()) {
+            self.tracing_all = None;
+            self.begin_counting(named);
         }
         if self.reader.poll() {
             self.sampling.symbols_came();
@@ -78,7 +75,9 @@ impl Session {
         }
         self.compare();
         self.follow_operations(now);
-        Ok(self.end_ns.is_none_or(|end| now < end) && self.problem.is_none())
+        // A run that has not begun does not end.
+        let goes_on = self.tracing_all.is_some() || self.end_ns.is_none_or(|end| now < end);
+        Ok(goes_on && self.problem.is_none())
     }
 
     /// The plan runs, no window has to end before `until_ns`, no link is being closed, no ring fills with records.
@@ -88,6 +87,7 @@ impl Session {
             && self.rearm_wanted.is_empty()
             && self.children.is_empty()
             && self.operations.is_none()
+            && self.attach.is_settled()
             && !self.attach.classes().iter().any(|c| c.is_open() && c.kind == RecordKind::Record)
             && !self.attach.closing()
     }
@@ -105,28 +105,28 @@ impl Session {
         }
     }
 
-    /// In the middle of long work (opening hundreds of links, looking at hundreds of functions): what a turn does for the
-    /// classes that run, so that no quota runs out. Nothing is opened here.
+    /// In the middle of long work (looking at hundreds of functions): what a turn does for the classes that run, so that no quota
+    /// runs out. Nothing is opened here.
     pub(super) fn breathe(&mut self) {
         let now = now_ns();
-        self.attach.governor().pulse();
+        self.pulse();
         // Their quotas hold in any case; their ends are on time, too.
         self.end_bursts(now);
         if now.saturating_sub(self.last_ledger_ns) < LEDGER_NS || self.loading.is_some() {
             return;
         }
-        let outer = std::mem::replace(&mut self.opening, true);
         self.drain();
         for ended in self.attach.collect(&self.target) {
             self.window_ended(ended);
         }
         self.ledger_tick(now);
-        self.opening = outer;
     }
 
     /// At the end: drain and collect, without controller and plan.
     pub(super) fn settle(&mut self) {
-        self.attach.governor().pulse();
+        self.pulse();
+        // What is still being made is closed when it is there; without the opener there is nothing to wait for.
+        let _ = self.attach.take_reports(&self.target);
         self.drain();
         self.collect();
     }
@@ -245,7 +245,7 @@ impl Session {
         let since_ns = std::mem::replace(&mut class.charged_ns, now);
         let window = match &class.state {
             LinkState::Open(w) | LinkState::Closing(w, _) => Some((w.kind, w.start_ns)),
-            LinkState::Off => ended,
+            LinkState::Off | LinkState::Waiting(_) | LinkState::Opening(..) => ended,
         };
         let (kind, opened_ns) = (window.map(|w| w.0), window.map_or(since_ns, |w| w.1));
         let metric = self.is_metric(id);
@@ -302,6 +302,9 @@ impl Session {
         let operations = self.attach.take_operations();
         self.ledger.charge_units(Charge::Attach, None, operations, self.cost.attach);
         self.note_recurring(operations as f64 * self.cost.attach.ns);
+        // Links made for a plan say nothing about what is to come.
+        let once = self.attach.take_links_once();
+        self.ledger.charge_units(Charge::Attach, None, once, self.cost.attach);
         self.children.poll(now);
         let budget = self.allowed(self.own_cpu);
         let children = self.children.charge(&hits, used, self.attach.classes(), (elapsed, budget));
@@ -347,35 +350,24 @@ impl Session {
             target_cpu: self.own_cpu,
         };
         let actions = self.controller.tick(&tick);
-        self.obey(actions);
+        self.obey(actions, false);
     }
 
-    /// Does what the controller says.
-    pub(super) fn obey(&mut self, actions: Vec<Action>) {
+    /// Does what the controller says. `once`: the links that it asks for are not to be expected again.
+    pub(super) fn obey(&mut self, actions: Vec<Action>, once: bool) {
         let mut trace = Vec::new();
         let mut bursts = Vec::new();
         for action in actions {
             match action {
-                // In the middle of opening others: later.
-                Action::Trace { class, .. } | Action::Trial { class, .. } | Action::Burst { class, .. }
-                    if self.opening && !self.attach.class(class).is_open() =>
-                {
-                    self.deferred.push(action);
-                }
-                // Asked again at the next tick.
-                Action::Quota { class, .. } if self.opening && !self.attach.class(class).is_open() => {}
                 Action::Trace { class, quota } => {
-                    if self.attach.class(class).is_open() {
-                        self.attach.set_quota(class, quota);
+                    if self.attach.class(class).is_off() {
+                        trace.push((class, quota, Purpose::Trace));
                     } else {
-                        trace.push((class, quota));
+                        self.attach.set_quota(class, quota);
                     }
                 }
                 Action::Trial { class, quota, .. } => {
-                    let opened = self.open_windows(WindowKind::Burst, &[(class, quota)]);
-                    if opened.is_empty() && self.attach.class(class).is_off() {
-                        self.not_opened(class, WindowKind::Burst);
-                    }
+                    self.open_windows(WindowKind::Burst, &[(class, quota, Purpose::Trial)], false);
                 }
                 Action::Burst { class, quota, window_ns } => bursts.push((class, quota, window_ns)),
                 Action::Detach { class, reason } => {
@@ -388,7 +380,7 @@ impl Session {
                 Action::Quota { class, hits }
                     if self.attach.class(class).is_off() && self.rearm_wanted.is_empty() =>
                 {
-                    trace.push((class, hits));
+                    trace.push((class, hits, Purpose::Trace));
                 }
                 Action::Quota { class, hits } => self.attach.set_quota(class, hits),
                 Action::Period { period_ns } => {
@@ -399,7 +391,7 @@ impl Session {
             }
         }
         if !trace.is_empty() {
-            self.open_traces(&trace);
+            self.open_windows(WindowKind::Trace, &trace, once);
         }
         self.open_bursts(&bursts);
     }

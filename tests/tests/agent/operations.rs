@@ -226,7 +226,8 @@ fn adp_takes_baselines_and_the_hook_sees_each_cycle() {
     assert!(text.lines().count() <= ended.len());
     let (on, off): (Vec<_>, Vec<_>) = recorded.operation_windows.iter().partition(|w| w.monitoring);
     assert!(!on.is_empty() && !off.is_empty(), "{} windows on, {} off", on.len(), off.len());
-    assert!(off.iter().all(|w| (w.recorded, w.rate) == (0, 0.0)));
+    // One that begins between the cut of the last window and the switch is still recorded.
+    assert!(off.iter().all(|w| w.rate == 0.0 && w.recorded <= 1), "{off:?}");
     assert!(on.iter().any(|w| w.recorded > 0 && w.balanced > 0), "the balance test refuses some");
     // Detailed calls only in recorded ones, and none is cut off at a switch.
     for type_ in 0..6 {

@@ -32,6 +32,7 @@ impl Attachments {
                 self.end_drain(group);
                 return;
             }
+            LinkState::Waiting(_) | LinkState::Opening(..) => return self.close_pending(id, ending),
             LinkState::Closing(..) | LinkState::Off => return,
         };
         let members: Vec<ClassId> = self.members(group);
@@ -129,8 +130,15 @@ impl Attachments {
         self.end_drains();
         self.answers.watch(now_ns(), read_steal);
         let mut ended = Vec::new();
-        for closed in self.governor.table().drain_closed() {
-            self.note_closed(target, &closed, &mut ended);
+        let mut closed = std::mem::take(&mut self.asked.early);
+        closed.extend(self.governor.table().drain_closed());
+        for closed in closed {
+            if self.is_making_for(closed.class) {
+                // The breaker was faster than the report of their making, which is to come first.
+                self.asked.early.push(closed);
+            } else {
+                self.note_closed(target, &closed, &mut ended);
+            }
         }
         self.note_open_calls(target, &mut ended);
         ended
@@ -236,7 +244,7 @@ impl Attachments {
     pub(super) fn members(&self, group: ClassId) -> Vec<ClassId> {
         let of = |c: &LiveClass| match &c.state {
             LinkState::Open(w) | LinkState::Closing(w, _) => Some(w.group),
-            LinkState::Off => None,
+            LinkState::Off | LinkState::Waiting(_) | LinkState::Opening(..) => None,
         };
         self.classes.iter().filter(|c| of(c) == Some(group)).map(|c| c.id).collect()
     }
@@ -246,7 +254,7 @@ impl Attachments {
             .iter()
             .map(|id| match &self.class(*id).state {
                 LinkState::Open(w) | LinkState::Closing(w, _) => w.links,
-                LinkState::Off => 0,
+                LinkState::Off | LinkState::Waiting(_) | LinkState::Opening(..) => 0,
             })
             .max()
             .unwrap_or(1)
@@ -266,7 +274,7 @@ fn is_uncounted(state: &LinkState) -> bool {
     match state {
         LinkState::Open(_) => true,
         LinkState::Closing(_, closing) => closing.draining_until_ns.is_some(),
-        LinkState::Off => false,
+        LinkState::Off | LinkState::Waiting(_) | LinkState::Opening(..) => false,
     }
 }
 

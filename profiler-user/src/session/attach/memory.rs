@@ -34,13 +34,8 @@ pub(super) struct MemoryWatch {
 
 impl Attachments {
     /// Leaves out the classes of a group for whose pages the target has no room. They are refused for good, with the figures.
-    pub(super) fn within_memory(
-        &mut self,
-        kind: WindowKind,
-        group: Vec<(ClassId, u64)>,
-    ) -> Vec<(ClassId, u64)> {
-        let wanted: Vec<Vec<Page>> =
-            group.iter().map(|(id, _)| pages(self.class(*id), kind).collect()).collect();
+    pub(super) fn within_memory(&mut self, kind: WindowKind, group: Vec<ClassId>) -> Vec<ClassId> {
+        let wanted: Vec<Vec<Page>> = group.iter().map(|id| pages(self.class(*id), kind).collect()).collect();
         let Some((headroom, taken_bytes)) = self.headroom() else { return group };
         let watch = &mut self.memory;
         let fits = admit(&watch.taken, &wanted, allowed_bytes(headroom.bytes(), taken_bytes));
@@ -51,7 +46,7 @@ impl Attachments {
                 watch.taken.extend(pages);
                 ready.push(item);
             } else {
-                refused.push(item.0);
+                refused.push(item);
             }
         }
         watch.noted.note(watch.taken.len(), watch.taken.bytes(), &headroom, taken_bytes);

@@ -35,58 +35,54 @@ impl Others {
 impl Attachments {
     /// Those of a group whose sites may be registered now. The rest is to be asked for again, which [`Attachments::is_postponed`] says;
     /// what would hold up forks for too long all by itself is refused.
-    pub(super) fn within_fork_hold(
-        &mut self,
-        kind: WindowKind,
-        group: Vec<(ClassId, u64)>,
-    ) -> Vec<(ClassId, u64)> {
-        let Some(mappers) = group.first().map(|(id, _)| self.mappers(*id)).filter(|n| *n > 0) else {
+    pub(super) fn within_fork_hold(&mut self, kind: WindowKind, group: Vec<ClassId>) -> Vec<ClassId> {
+        let Some(mappers) = group.first().map(|id| self.mappers(*id)).filter(|n| *n > 0) else {
             return group;
         };
         // As `must_wait` has called it.
-        let who = Waiter::Attach(group[0].0.0);
+        let who = Waiter::Attach(group[0].0);
         let most = self.others.hold.sites_at_once(mappers);
         let (mut ready, mut sites) = (Vec::new(), 0);
         for item in group {
-            let own = self.class(item.0).sites_of(kind).len();
+            let own = self.class(item).sites_of(kind).len();
             if let Some(hold_ns) = self.others.hold.too_long_ns(own, mappers) {
-                let class = self.class_mut(item.0);
+                let class = self.class_mut(item);
                 class.refused = Some(refusal(class, own, mappers, hold_ns));
                 self.others.noted.refused += 1;
             } else if ready.is_empty() || sites + own <= most {
                 ready.push(item);
                 sites += own;
             } else {
-                self.others.postponed.insert(item.0);
+                self.others.postponed.insert(item);
             }
         }
         if ready.is_empty() {
             self.others.hold.leave(who);
         } else if self.others.hold.verdict(now_ns(), who, sites, mappers) == Verdict::Later {
-            self.others.postponed.extend(ready.drain(..).map(|(id, _)| id));
+            self.others.postponed.extend(ready.drain(..));
         }
         ready
     }
 
     /// No link of this group can be made now: to be asked before its code is looked at.
-    pub fn must_wait(&mut self, kind: WindowKind, group: &[(ClassId, u64)]) -> bool {
-        for (id, _) in group {
+    pub fn must_wait(&mut self, kind: WindowKind, group: &[ClassId]) -> bool {
+        for id in group {
             self.others.postponed.remove(id);
         }
-        let Some(&(first, _)) = group.iter().find(|(id, _)| self.class(*id).may_open()) else { return false };
+        let Some(&first) = group.first() else { return false };
         let (sites, mappers) = (self.class(first).sites_of(kind).len(), self.mappers(first));
         let who = Waiter::Attach(first.0);
         let waits = self.others.hold.verdict(now_ns(), who, sites, mappers) == Verdict::Later;
         if waits {
-            self.others.postponed.extend(group.iter().map(|(id, _)| *id));
+            self.others.postponed.extend(group);
         }
         waits
     }
 
     /// Those of a group that was just tried and that are not to be asked for again keep no time from those who wait: also what code, memory or
     /// the kernel refused.
-    pub fn stop_waiting(&mut self, group: &[(ClassId, u64)]) {
-        for (id, _) in group {
+    pub fn stop_waiting(&mut self, group: &[ClassId]) {
+        for id in group {
             if !self.is_postponed(*id) {
                 self.others.hold.leave(Waiter::Attach(id.0));
             }
@@ -179,7 +175,7 @@ impl Attachments {
 fn attached_sites(class: &LiveClass) -> usize {
     match &class.state {
         LinkState::Open(window) | LinkState::Closing(window, _) => class.sites_of(window.kind).len(),
-        LinkState::Off => 0,
+        LinkState::Off | LinkState::Waiting(_) | LinkState::Opening(..) => 0,
     }
 }
 

@@ -56,6 +56,7 @@ impl Session {
             inner_until_ns: 0,
             inner_tripped: false,
             slices: SliceClock::new(now),
+            asked: None,
             complete: true,
             mixed: false,
             lacked: false,

@@ -1,8 +1,8 @@
 //! Keeping bounds and inner functions attached, under quotas.
 
 use super::super::Session;
-use super::super::attach::now_ns;
-use super::super::class::{Ending, LiveClass, OperationRole};
+use super::super::attach::{NotOpened, now_ns};
+use super::super::class::{Ending, LiveClass, OperationRole, Purpose};
 use super::super::overhead::Comparison;
 use super::complete::{MOST_MISSES, Ready};
 use super::window::switch;
@@ -31,6 +31,16 @@ pub(super) const TRIP_NS: u64 = 1_000_000_000;
 const LONG_S: f64 = 0.01;
 /// The functions of others stay attached meanwhile, up to this part of what operations may cost together: it is not compared.
 const STAYING_SHARE: f64 = 0.1;
+
+/// Classes that are to be attached together.
+#[derive(Debug)]
+pub(super) struct Asked {
+    classes: Vec<ClassId>,
+    /// All inner functions are, for a slice.
+    tried: bool,
+    /// Those that could not be attached.
+    missed: Vec<ClassId>,
+}
 
 /// What quotas were given.
 #[derive(Debug, Default)]
@@ -161,11 +171,14 @@ impl Session {
         let inner_may = inner_wanted && seen && !operations.is_inner_paused();
         self.begin_details_anew(&mut operations);
         let opening = inner_may && operations.slices.is_opening();
-        let mut ready = if opening { self.inner_ready(&operations, now) } else { Ready::Now };
+        let asked = operations.asked.take();
+        // While they are being attached it is decided.
+        let decides = opening && asked.is_none();
+        let mut ready = if decides { self.inner_ready(&operations, now) } else { Ready::Now };
         if ready == Ready::Later {
             operations.slices.put_off();
         }
-        if opening && !operations.has_room(self.ledger.factor(), allowed) {
+        if decides && !operations.has_room(self.ledger.factor(), allowed) {
             ready = Ready::Soon;
         }
         let mut tried = opening && ready == Ready::Now;
@@ -218,29 +231,62 @@ impl Session {
                 "more hits than operations may cost: off for a while".to_owned(),
             );
         }
-        if !wanted.is_empty() {
+        if let Some(asked) = asked {
+            if asked.classes.iter().any(|id| self.attach.class(*id).is_pending()) {
+                self.keep_asked(asked);
+                return;
+            }
+            tried = asked.tried;
+            self.note_asked(now, asked);
+            if begun {
+                self.note_complete(inner_wanted, tried);
+                // What waited for them.
+                self.record_operations();
+                return;
+            }
+        } else if !wanted.is_empty() {
             // What the others were granted is divided with those that come.
             let given = self.renew_quotas(now_ns());
             if begun {
                 tried &= !self.leave_poor(&mut wanted, &given.poor);
             }
-            let quotas = given.hits;
-            let wanted: Vec<(ClassId, u64)> =
-                wanted.iter().map(|id| (*id, quotas.get(id).copied().unwrap_or(1))).collect();
-            let opened = self.open_windows(WindowKind::Trace, &wanted);
-            for (id, _) in &wanted {
-                self.say_refused(*id);
+            if !wanted.is_empty() {
+                let quota = |id: &ClassId| given.hits.get(id).copied().unwrap_or(1);
+                let purpose = Purpose::Operation;
+                let with_quotas: Vec<_> = wanted.iter().map(|id| (*id, quota(id), purpose)).collect();
+                self.keep_asked(Asked { classes: wanted, tried, missed: Vec::new() });
+                self.open_windows(WindowKind::Trace, &with_quotas, false);
+                return;
             }
-            // One that was opened and is off again was taken off with a neighbour on its link.
-            let missed: Vec<ClassId> =
-                wanted.iter().map(|(id, _)| *id).filter(|id| !opened.contains(id)).collect();
-            let missed = self.without_postponed(now, missed);
-            self.note_missing(&missed);
         }
         if begun {
             self.note_complete(inner_wanted, tried);
         } else {
             self.begin_operations();
+        }
+    }
+
+    fn keep_asked(&mut self, asked: Asked) {
+        if let Some(operations) = &mut self.operations {
+            operations.asked = Some(asked);
+        }
+    }
+
+    /// All that was asked for is attached, or is not.
+    fn note_asked(&mut self, now: u64, asked: Asked) {
+        for id in &asked.classes {
+            self.say_refused(*id);
+        }
+        let missed = self.without_postponed(now, asked.missed);
+        self.note_missing(&missed);
+    }
+
+    /// A class of operations that was asked for is not attached.
+    pub(in crate::session) fn miss_operation_class(&mut self, id: ClassId, why: NotOpened) {
+        // Whoever closed it knows.
+        let asked = self.operations.as_mut().and_then(|o| o.asked.as_mut());
+        if let Some(asked) = asked.filter(|_| why != NotOpened::Closed) {
+            asked.missed.push(id);
         }
     }
 
@@ -418,7 +464,7 @@ impl Session {
             // Nobody waits for what is not there.
             let inside = matches!(class.role, Some(OperationRole::Inner { .. }));
             let is_missing = kept.missed >= if inside { 1 } else { MOST_MISSES };
-            class.may_open() && !class.is_open() && kept.trips == 0 && !is_missing
+            class.is_pending() || class.may_open() && kept.trips == 0 && !is_missing
         };
         // Nothing is attached inside where nothing is ever recorded.
         let inner = if operations.policy == PolicyKind::None { &[][..] } else { &operations.inner };

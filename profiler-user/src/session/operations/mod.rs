@@ -29,7 +29,7 @@ mod window;
 pub use spec::{MeasureSpec, OperationArgs, OperationSpec, link_kinds};
 
 use super::Session;
-use super::attach::now_ns;
+use super::attach::{Gone, now_ns};
 use super::class::{LiveClass, OperationRole};
 use crate::failure::Failure;
 use crate::prober::OFF_CPU_UNKNOWN;
@@ -190,6 +190,8 @@ pub struct Operations {
     inner_until_ns: u64,
     /// That happened since the last revision.
     inner_tripped: bool,
+    /// Those that are being attached.
+    asked: Option<keep::Asked>,
     /// All inner functions are attached; else nothing is recorded, because it would be recorded without them.
     complete: bool,
     /// That changed in the present window: the policy does not see it.
@@ -352,10 +354,17 @@ impl Session {
     }
 
     /// Attaches what was named before a launched program runs.
-    pub(super) fn attach_operations(&mut self) {
+    ///
+    /// # Errors
+    /// The opener is gone.
+    pub(super) fn attach_operations(&mut self) -> Result<(), Gone> {
         if self.operations.is_some() {
             self.keep_bounds(now_ns());
+            self.attach_all()?;
+            // What became of it.
+            self.keep_bounds(now_ns());
         }
+        Ok(())
     }
 
     /// One turn: keeps functions attached, and once a revision asks the policy.

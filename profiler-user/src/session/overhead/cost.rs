@@ -4,6 +4,7 @@ use super::Comparison;
 use crate::prober::ClassCounters;
 use crate::session::Session;
 use crate::session::attach::now_ns;
+use crate::session::class::Purpose;
 use crate::session::metric::Metric;
 use crate::session::surveying::BYSTANDER_SHARE;
 use profiler_core::class::ClassId;
@@ -263,7 +264,7 @@ impl Session {
                     ));
                 }
                 let quota = self.renewed(id, full, now);
-                self.open_windows(WindowKind::Trace, &[(id, quota)]);
+                self.open_windows(WindowKind::Trace, &[(id, quota, Purpose::Metric)], false);
             }
             if let Some(why) = &self.attach.class(id).refused {
                 return Err(format!("{name} cannot be counted: {why}"));

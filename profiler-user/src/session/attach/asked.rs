@@ -1,0 +1,374 @@
+//! What is to be attached: a queue of groups, of which the opener gets one at a time.
+//!
+//! ```text
+//! Off ─ask─► Waiting ─request─► Opening ─report─► Open        (or Closing, where the breaker was faster)
+//!              │ close            │ close: as soon as the report is there
+//!              ▼                  ▼
+//!             Off                Closing
+//! ```
+//! Whoever asked learns what became of it from the [`Outcome`]s.
+
+use super::opener::{Gone, Made, Member, Report, Request};
+use super::{Attachments, now_ns};
+use crate::prober::{AttachGroup, ClassControl, FLAG_BY_THREAD, Site};
+use crate::session::class::{Ending, LinkState, LiveClass, OpenWindow, Pending, Purpose};
+use crate::session::window::closing;
+use crate::target::Target;
+use profiler_core::class::ClassId;
+use profiler_core::recording::WindowKind;
+use std::collections::VecDeque;
+
+/// A link that is being made for so long hangs: the loop keeps its pulse from the watchdog, ns.
+const LATE_NS: u64 = 1_000_000_000;
+/// Between two tries while forks of others have been held up enough, and between two looks at classes that are to trip first, ns.
+const RETRY_NS: (u64, u64) = (2_000_000, 500_000);
+
+/// Classes whose links are made together.
+#[derive(Debug)]
+pub struct Group {
+    /// Of which kind their windows are.
+    pub kind: WindowKind,
+    /// Hottest first.
+    pub classes: Vec<ClassId>,
+    /// Until when it waits where forks of others have been held up enough, ktime ns; then, or at once, it is given up for now.
+    pub patient_until_ns: u64,
+    /// When it is open, the next one waits until one of these classes has used up its quota, for so long at most, ns.
+    pub alone: Option<(Vec<ClassId>, u64)>,
+    /// Links that are not to be expected again (those of a new plan).
+    pub once: bool,
+}
+
+/// What became of a class that was to be attached.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// Which.
+    pub class: ClassId,
+    /// What it was asked for.
+    pub purpose: Purpose,
+    /// When its gate opened, ktime ns; or why it did not.
+    pub opened: Result<u64, NotOpened>,
+}
+
+/// Why a window was not opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotOpened {
+    /// The breaker had taken its link off before its gate could open: it is being closed.
+    Tripped,
+    /// Nothing but its code, its memory or the kernel is in the way: the class says what.
+    Refused,
+    /// Its code is not mapped now.
+    Unmapped,
+    /// Forks of others have been held up enough, or return links are not known to be safe: it can be asked for again.
+    NotNow,
+    /// It was closed before it was open.
+    Closed,
+}
+
+/// What waits, and what is being made.
+#[derive(Default)]
+pub(super) struct Asked {
+    queue: VecDeque<Group>,
+    /// What the opener has, and since when, ktime ns.
+    in_flight: Option<(Group, u64)>,
+    /// Classes of which one is to trip before the next link is made, and until when, ktime ns.
+    alone: Option<(Vec<ClassId>, u64)>,
+    retry_ns: u64,
+    /// Links that the governor has closed before the report of their making was there.
+    pub(super) early: Vec<crate::governor::ClosedLink>,
+    outcomes: Vec<Outcome>,
+    /// Links made that are not to be expected again.
+    once: u64,
+}
+
+impl Attachments {
+    /// Has the classes attached that are off, each with a quota in hits; the others are left alone.
+    pub fn ask(&mut self, group: Group, wanted: &[(ClassId, u64, Purpose)]) {
+        let Group { kind, classes, .. } = &group;
+        let kind = *kind;
+        let mut taken = Vec::with_capacity(classes.len());
+        for (id, quota, purpose) in wanted.iter().filter(|(id, ..)| classes.contains(id)) {
+            if self.class(*id).may_open() {
+                self.class_mut(*id).state =
+                    LinkState::Waiting(Pending { kind, quota: *quota, purpose: *purpose });
+                taken.push(*id);
+            }
+        }
+        if !taken.is_empty() {
+            self.asked.queue.push_back(Group { classes: taken, ..group });
+        }
+    }
+
+    /// The next group for the opener, if that is idle and nothing has to be waited for.
+    pub fn next_group(&mut self, now: u64) -> Option<Group> {
+        if self.asked.in_flight.is_some() || now < self.asked.retry_ns {
+            return None;
+        }
+        if let Some((ids, until_ns)) = self.asked.alone.take()
+            && now < until_ns
+            && ids.iter().all(|id| self.is_hit_on(*id))
+        {
+            self.asked.alone = Some((ids, until_ns));
+            self.asked.retry_ns = now + RETRY_NS.1;
+            return None;
+        }
+        while let Some(mut group) = self.asked.queue.pop_front() {
+            group.classes.retain(|id| matches!(self.class(*id).state, LinkState::Waiting(_)));
+            if group.classes.is_empty() {
+                continue;
+            }
+            if self.must_wait(group.kind, &group.classes) {
+                if now < group.patient_until_ns {
+                    self.asked.retry_ns = now + RETRY_NS.0;
+                    self.asked.queue.push_front(group);
+                    return None;
+                }
+                self.put_back(&group.classes, NotOpened::NotNow);
+                continue;
+            }
+            return Some(group);
+        }
+        None
+    }
+
+    /// Its window is open and has a quota left.
+    fn is_hit_on(&self, id: ClassId) -> bool {
+        match &self.class(id).state {
+            LinkState::Open(window) => {
+                self.kernel.classes().counters(id).since(&window.base).kept < window.quota
+            }
+            _ => false,
+        }
+    }
+
+    /// Gives a group to the opener, of which `ready` are those whose code is as it was; `unmapped` those whose code is not there now.
+    pub fn request(&mut self, group: Group, ready: &[ClassId], unmapped: &[ClassId]) {
+        let kind = group.kind;
+        let refused: Vec<ClassId> = group
+            .classes
+            .iter()
+            .copied()
+            .filter(|id| !ready.contains(id) && !unmapped.contains(id))
+            .collect();
+        self.put_back(unmapped, NotOpened::Unmapped);
+        self.put_back(&refused, NotOpened::Refused);
+        let (held, ready): (Vec<ClassId>, Vec<ClassId>) =
+            ready.iter().partition(|id| self.is_held(**id, kind));
+        self.put_back(&held, NotOpened::NotNow);
+        let ready = self.within_fork_hold(kind, ready);
+        let ready = self.within_memory(kind, ready);
+        // What those have left out.
+        let left_out: Vec<ClassId> = group
+            .classes
+            .iter()
+            .copied()
+            .filter(|id| !ready.contains(id) && matches!(self.class(*id).state, LinkState::Waiting(_)))
+            .collect();
+        for id in left_out {
+            let why = if self.class(id).refused.is_some() { NotOpened::Refused } else { NotOpened::NotNow };
+            self.put_back(&[id], why);
+        }
+        self.stop_waiting(&group.classes);
+        let Some(&leader) = ready.first() else { return };
+        let by_thread = if self.by_thread { FLAG_BY_THREAD } else { 0 };
+        let mut sites: Vec<Site> = Vec::new();
+        let mut members = Vec::with_capacity(ready.len());
+        for id in &ready {
+            let class = &mut self.classes[id.0 as usize];
+            let LinkState::Waiting(pending) = &class.state else { continue };
+            let pending = pending.clone();
+            let control = class.control(kind);
+            let control = ClassControl { flags: control.flags | by_thread, ..control };
+            sites.extend(class.sites_of(kind));
+            members.push(Member { class: *id, control, quota: pending.quota });
+            class.state = LinkState::Opening(pending, None);
+        }
+        let request = Request {
+            kind,
+            leader,
+            members,
+            attach: AttachGroup {
+                module: self.class(leader).candidate.module_path.clone(),
+                pid: self.pid,
+                kind: self.class(leader).link_kind(kind),
+                sites,
+            },
+            last_cpu_ns: self.last_cpu_ns,
+        };
+        let group = Group { classes: ready, ..group };
+        if self.opener.send(request) {
+            self.asked.in_flight = Some((group, now_ns()));
+        } else {
+            // That the thread is gone is found out by who takes its reports.
+            self.put_back(&group.classes, NotOpened::Refused);
+        }
+    }
+
+    /// These are off again.
+    fn put_back(&mut self, ids: &[ClassId], why: NotOpened) {
+        for id in ids {
+            let class = self.class_mut(*id);
+            let state = std::mem::replace(&mut class.state, LinkState::Off);
+            if let LinkState::Waiting(pending) | LinkState::Opening(pending, _) = state {
+                self.note_outcome(*id, &pending, Err(why));
+            }
+        }
+    }
+
+    fn note_outcome(&mut self, class: ClassId, pending: &Pending, opened: Result<u64, NotOpened>) {
+        self.asked.outcomes.push(Outcome { class, purpose: pending.purpose, opened });
+    }
+
+    /// Ends what is to be opened: at once where the opener has not begun; else as soon as its link is there.
+    pub(super) fn close_pending(&mut self, id: ClassId, ending: Ending) {
+        match &mut self.class_mut(id).state {
+            LinkState::Waiting(_) => self.put_back(&[id], NotOpened::Closed),
+            LinkState::Opening(_, closed) => {
+                if *closed != Some(Ending::AtOnce) {
+                    *closed = Some(ending);
+                }
+            }
+            LinkState::Off | LinkState::Open(_) | LinkState::Closing(..) => {}
+        }
+    }
+
+    /// Takes note of what the opener has done.
+    ///
+    /// # Errors
+    /// Its thread is gone.
+    pub fn take_reports(&mut self, target: &Target) -> Result<(), Gone> {
+        while let Some(report) = self.opener.take()? {
+            self.note_report(target, report);
+        }
+        Ok(())
+    }
+
+    /// The same for a report that was waited for.
+    pub fn note_report(&mut self, target: &Target, report: Report) {
+        let Some((group, _)) = self.asked.in_flight.take() else { return };
+        let Report { kind, leader, made } = report;
+        let made = match made {
+            Ok(made) => made,
+            Err(why) => {
+                for id in &group.classes {
+                    self.class_mut(*id).refused = Some(why.clone());
+                }
+                self.put_back(&group.classes, NotOpened::Refused);
+                return;
+            }
+        };
+        let Made { refused, sites, registration_ns, links, tripped, base_cpu_ns, gates } = made;
+        self.last_cpu_ns = self.last_cpu_ns.max(base_cpu_ns);
+        for (id, why) in refused {
+            self.class_mut(id).refused = Some(why);
+            self.put_back(&[id], NotOpened::Refused);
+        }
+        self.note_registered(leader, sites, registration_ns);
+        // Those that the breaker has taken off again count twice.
+        let operations = links as u64 * if tripped { 2 } else { 1 };
+        *(if group.once { &mut self.asked.once } else { &mut self.operations }) += operations;
+        // Where the leader was refused, the group's links still have to be waited for: the first of the others stands for them.
+        let keeper = gates.first().map(|gate| gate.class);
+        let mut closed_before = Vec::new();
+        for gate in gates {
+            let window = OpenWindow {
+                kind,
+                start_ns: gate.start_ns,
+                opened_ns: gate.start_ns,
+                base: gate.base,
+                attached: gate.base,
+                base_cpu_ns,
+                quota: gate.quota,
+                links: if Some(gate.class) == keeper { links } else { 0 },
+                group: leader,
+            };
+            let class = self.class_mut(gate.class);
+            let state = std::mem::replace(&mut class.state, LinkState::Off);
+            let LinkState::Opening(pending, closed) = state else { continue };
+            let start_ns = window.start_ns;
+            class.state = if tripped {
+                LinkState::Closing(window, closing(start_ns, base_cpu_ns, links, true))
+            } else {
+                LinkState::Open(window)
+            };
+            closed_before.extend(closed.map(|ending| (gate.class, ending)));
+            let opened = if tripped { Err(NotOpened::Tripped) } else { Ok(start_ns) };
+            self.note_outcome(gate.class, &pending, opened);
+            if !tripped && pending.quota != gate.quota {
+                self.set_quota(gate.class, pending.quota);
+            }
+        }
+        for (id, ending) in closed_before {
+            self.close(target, id, ending);
+        }
+        if let Some((mut ids, most_ns)) = group.alone {
+            ids.retain(|id| self.class(*id).is_open());
+            self.asked.alone = (!ids.is_empty()).then(|| (ids, now_ns() + most_ns));
+        }
+    }
+
+    /// What became of what was asked for, since the last call.
+    pub fn take_outcomes(&mut self) -> Vec<Outcome> {
+        std::mem::take(&mut self.asked.outcomes)
+    }
+
+    /// Links made since the last call that are not to be expected again.
+    pub fn take_links_once(&mut self) -> u64 {
+        std::mem::take(&mut self.asked.once)
+    }
+
+    /// Windows of a survey wait to be opened, or are being opened.
+    #[must_use]
+    pub fn survey_waits(&self) -> bool {
+        self.classes.iter().any(|class| match &class.state {
+            LinkState::Waiting(pending) | LinkState::Opening(pending, _) => {
+                pending.kind == WindowKind::Survey
+            }
+            LinkState::Off | LinkState::Open(_) | LinkState::Closing(..) => false,
+        })
+    }
+
+    /// The time of a survey is up: what it waits for is not opened any more.
+    pub fn give_up_survey(&mut self, target: &Target) {
+        let waits = |class: &&LiveClass| match &class.state {
+            LinkState::Waiting(pending) | LinkState::Opening(pending, None) => {
+                pending.kind == WindowKind::Survey
+            }
+            _ => false,
+        };
+        let ids: Vec<ClassId> = self.classes.iter().filter(waits).map(|class| class.id).collect();
+        for id in ids {
+            self.close(target, id, Ending::Soon);
+        }
+    }
+
+    /// Nothing waits to be attached, and nothing is being attached.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.asked.queue.is_empty() && self.asked.in_flight.is_none()
+    }
+
+    /// The links of this group are being made: what the governor says of them is for later.
+    pub(super) fn is_making_for(&self, leader: u32) -> bool {
+        self.asked
+            .in_flight
+            .as_ref()
+            .is_some_and(|(group, _)| group.classes.first().is_some_and(|id| id.0 == leader))
+    }
+
+    /// A link is being made for so long that it must be taken to hang.
+    #[must_use]
+    pub fn opener_is_late(&self, now: u64) -> bool {
+        self.asked.in_flight.as_ref().is_some_and(|(_, since_ns)| now.saturating_sub(*since_ns) > LATE_NS)
+    }
+
+    /// When the next group is to be looked at again, ktime ns; none where nothing waits, or the next report will tell.
+    #[must_use]
+    pub fn retry_at(&self) -> Option<u64> {
+        (self.asked.in_flight.is_none() && !self.asked.queue.is_empty()).then_some(self.asked.retry_ns)
+    }
+
+    /// Waits for the next report of the opener; none where its thread is gone.
+    pub async fn report(&mut self) -> Option<Report> {
+        self.opener.report().await
+    }
+}
