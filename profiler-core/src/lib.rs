@@ -18,6 +18,7 @@ pub mod losses;
 pub mod plan;
 pub mod recording;
 pub mod report;
+pub mod run;
 pub mod stats;
 pub mod surroundings;
 pub mod survey;
