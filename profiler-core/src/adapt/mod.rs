@@ -19,7 +19,7 @@
 //! | [`spending`] | what they may take in one second | ours |
 //! | [`attach`] | for which share of the time the functions inside are attached | ours |
 //! | [`strata`] | means with intervals from samples of changing rates | ours |
-//! | [`replay`], [`generate`] | what a policy would have recorded of a trace | ours |
+//! | [`replay`] | what a policy would have recorded of a trace | ours |
 //!
 //! How we read the paper where it contradicts itself is in `docs/design.md`.
 
@@ -31,7 +31,6 @@ pub mod config;
 pub mod cycle;
 pub mod decision;
 pub mod evaluate;
-pub mod generate;
 pub mod orders;
 pub mod policy;
 pub mod portions;

@@ -15,8 +15,6 @@ mod queue;
 pub mod recorded;
 mod render;
 pub mod score;
-#[cfg(test)]
-mod tests;
 
 use super::budget::OperationBudget;
 use super::cycle::CycleReport;

@@ -7,6 +7,8 @@
 //! Inputs: a [`Problem`]; a [`Strategy`]; [`Options`]. Output: [`Plan`]s with cost, value, an upper bound on
 //! the value of *any* plan, and the gap between the two; [`Plan::explain`] gives the reasons in words.
 //!
+//! Its tests are in `lab/tests/plan`: they want random problems and oracles, which the product does not.
+//!
 //! What it does not do: it measures nothing (the survey does), attaches nothing, and reads no clock: effort is
 //! limited by counted work, so that the same problem gives the same plan everywhere.
 //!
@@ -23,7 +25,6 @@ mod continuous;
 mod exhaustive;
 mod explain;
 mod frequent;
-pub mod generate;
 mod least;
 mod model;
 mod precision;
@@ -31,8 +32,6 @@ mod problem;
 mod render;
 mod solution;
 pub mod table;
-#[cfg(test)]
-mod tests;
 mod whatif;
 
 pub use explain::Explanation;

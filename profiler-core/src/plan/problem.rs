@@ -293,18 +293,6 @@ impl Problem {
         }
     }
 
-    /// The paper's form: `U = 1`, one price for events and samples, and at most `max_f` of both per second
-    /// (`MaxF`, Metz et al. §4.1). Classes are `(name, EventTime/EventPeriod, F, W)`.
-    #[must_use]
-    pub fn from_max_frequency(max_f: f64, report_time_s: f64, classes: &[(&str, f64, f64, f64)]) -> Self {
-        let mut problem = Self::new(max_f * report_time_s, 1.0, report_time_s);
-        problem.classes = classes
-            .iter()
-            .map(|&(name, rho, f, w)| PlanClass::new(name, f, rho, report_time_s).weight(w))
-            .collect();
-        problem
-    }
-
     /// What costs of this problem are shown in.
     #[must_use]
     pub fn cost_unit(&self) -> CostUnit {

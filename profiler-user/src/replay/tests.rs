@@ -5,8 +5,8 @@ use crate::recording::sample::meta;
 use crate::recording::{Overwrite, Writer};
 use clap::Parser;
 use expect_test::expect;
-use profiler_core::adapt::generate::{Pattern, Workload};
 use profiler_core::recording::{Meta, OperationClassRow, OperationRow, OperationWindowRow};
+use profiler_lab::workload::{Pattern, Workload};
 use std::path::Path;
 
 #[derive(Parser)]

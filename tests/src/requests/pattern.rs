@@ -46,7 +46,7 @@ pub struct Phases {
 }
 
 impl Default for Phases {
-    /// As in `profiler_core::adapt::generate`: 8 users, seasons of a minute, 5 s of burst every 45 s.
+    /// As in `profiler_lab::workload`: 8 users, seasons of a minute, 5 s of burst every 45 s.
     fn default() -> Self {
         Self { pattern: Pattern::Mixed, users: 8, season_s: 60.0, burst_every_s: 45.0, burst_s: 5.0 }
     }

@@ -1,6 +1,6 @@
 //! An independent value function and brute force, straight from the definitions: no code shared with the solvers.
 
-use crate::plan::{Decision, Plan, Problem};
+use profiler_core::plan::{Decision, Plan, Problem};
 
 /// The group that each class's count follows from.
 fn group_of(problem: &Problem) -> Vec<usize> {

@@ -13,7 +13,7 @@ use profiler_core::stats::{Interval, LEVEL};
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 
 /// What one run gave.
-pub struct Outcome {
+struct Outcome {
     value: f64,
     interval: Interval,
     truth: f64,
@@ -24,14 +24,18 @@ type Run = Box<dyn Fn(&mut StdRng) -> Option<Outcome>>;
 
 /// One cell.
 pub struct Cell {
+    /// The estimator.
     pub estimator: &'static str,
+    /// The load, and how it was looked at.
     pub regime: &'static str,
     run: Run,
 }
 
 /// What a cell's runs gave.
-pub struct Result {
+pub struct Summary {
+    /// Runs that gave an estimate.
     pub runs: u32,
+    /// Part of them whose interval holds the truth.
     pub coverage: f64,
     /// Median width over that of the interval of someone who knows the estimator's standard deviation.
     pub width: f64,
@@ -45,7 +49,7 @@ pub struct Result {
 
 impl Cell {
     /// Simulates the cell, always the same.
-    pub fn simulate(&self, runs: u32) -> Result {
+    pub fn simulate(&self, runs: u32) -> Summary {
         let seed = self
             .estimator
             .bytes()
@@ -69,7 +73,7 @@ impl Cell {
         }
         widths.sort_by(f64::total_cmp);
         let sd = errors.variance().unwrap_or(0.0).sqrt();
-        Result {
+        Summary {
             runs: outcomes.len() as u32,
             coverage: held / n,
             width: widths.get(widths.len() / 2).copied().unwrap_or(f64::NAN) / (2.0 * 1.959_964 * sd),

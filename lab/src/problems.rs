@@ -3,12 +3,24 @@
 //! [`heavy_tailed`] looks like surveys of real programs: rates over eight decades, most CPU time in few classes,
 //! prices by site class. The hard families are those on which branch and bound is known to suffer.
 
-use super::{PlanClass, Problem};
+use profiler_core::plan::{PlanClass, Problem};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 /// Prices of a hit, s: as measured on one virtual machine for optimised nop, `push`, and single-stepped sites.
 const TAUS: [f64; 3] = [0.46e-6, 0.70e-6, 9.3e-6];
+
+/// The paper's form: `U = 1`, one price for events and samples, and at most `max_f` of both per second
+/// (`MaxF`, Metz et al. §4.1). Classes are `(name, EventTime/EventPeriod, F, W)`.
+#[must_use]
+pub fn from_max_frequency(max_f: f64, report_time_s: f64, classes: &[(&str, f64, f64, f64)]) -> Problem {
+    let mut problem = Problem::new(max_f * report_time_s, 1.0, report_time_s);
+    problem.classes = classes
+        .iter()
+        .map(|&(name, rho, f, w)| PlanClass::new(name, f, rho, report_time_s).weight(w))
+        .collect();
+    problem
+}
 
 /// Rates from 0.1 to 10^7 events/s, times per call from 10 ns to 0.1 s, weights mostly 1, budget 0.5 to 5 % of 1 to
 /// 8 CPUs, samples at 20 us.
@@ -118,5 +130,5 @@ pub fn subset_sum(n: usize, seed: u64) -> Problem {
     let classes: Vec<(&str, f64, f64, f64)> =
         classes.iter().map(|(name, rate)| (name.as_str(), 0.0, f64::from(*rate), 1.0)).collect();
     // A report time that is a power of two keeps the sums exact.
-    Problem::from_max_frequency(f64::from(odd), 1.0 / 1_048_576.0, &classes)
+    from_max_frequency(f64::from(odd), 1.0 / 1_048_576.0, &classes)
 }

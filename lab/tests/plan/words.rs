@@ -1,10 +1,11 @@
 //! What people read: reasons, tables, what-if, sensitivity.
 
-use crate::plan::{
+use expect_test::expect;
+use profiler_core::plan::{
     BurstRules, Decision, Estimand, Objective, Options, Outlook, Output, PlanClass, Problem, Range, Strategy,
     outlook, render_text, sensitivity, solve, solve_top, table, what_if,
 };
-use expect_test::expect;
+use profiler_lab::problems;
 
 fn server() -> Problem {
     let mut problem = Problem::new(0.02, 1.0, 20e-6);
@@ -103,7 +104,7 @@ fn what_more_budget_and_more_weight_would_change() {
     let double = Problem { budget: 2.0 * problem.budget, ..problem.clone() };
     let doubled = solve(&double, Strategy::Auto, &options).unwrap();
     assert_eq!(answer.double_budget_value, doubled.value);
-    let mut file = Problem::from_max_frequency(
+    let mut file = problems::from_max_frequency(
         925.0,
         54e-6,
         &[("file", 0.3, 359.0, 1.0), ("window", 0.23, 189.0, 1.0), ("others", 0.47, 630.0, 1.0)],
@@ -133,7 +134,7 @@ fn the_outlook_is_said_in_words() {
 fn without_prices_costs_are_reports() {
     let text = "max_frequency = 925\n[[class]]\nname = 'file'\nrate_hz = 359\nshare = 0.3\nweight = 2\n\
                 [[class]]\nname = 'kernel'\nrate_hz = 1153\nshare = 0.09\n";
-    let problem = crate::plan::table::parse(text).unwrap().problem;
+    let problem = profiler_core::plan::table::parse(text).unwrap().problem;
     let plans = solve_top(&problem, Strategy::Auto, &Options { top: 2, ..Options::default() }).unwrap();
     let outlook = outlook(&problem, &plans[0], Strategy::Auto);
     expect![[r#"

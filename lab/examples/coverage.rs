@@ -1,6 +1,6 @@
-//! Prints how often each estimator's interval holds the truth, as a table: `cargo run -p profiler-core --example coverage`.
+//! Prints how often each estimator's interval holds the truth, as a table: `cargo run -p profiler-lab --example coverage`.
 
-mod cells;
+use profiler_lab::coverage::cells;
 
 /// Runs of a cell.
 const RUNS: u32 = 4_000;
@@ -10,7 +10,7 @@ fn main() {
         "| estimator | regime | runs | holds the truth | width / oracle's | bias (sd) | no estimate | no upper end | verdict |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
-    for cell in cells::cells() {
+    for cell in cells() {
         let r = cell.simulate(RUNS);
         let verdict = match (r.coverage, r.width) {
             (c, _) if c < 0.93 => "**too narrow**",

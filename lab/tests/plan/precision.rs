@@ -1,9 +1,10 @@
 //! The precision objective: Neyman's allocation, the bound, what samples are for.
 
-use crate::plan::{
-    BurstRules, Decision, Estimand, Objective, Options, PlanClass, PlanError, Problem, Strategy, generate,
+use profiler_core::plan::{
+    BurstRules, Decision, Estimand, Objective, Options, PlanClass, PlanError, Problem, Strategy,
     relative_errors, solve,
 };
+use profiler_lab::problems;
 use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -57,7 +58,7 @@ fn totals_are_left_to_samples_where_those_are_cheaper() {
 
 #[test]
 fn information_strategies_refuse_it() {
-    let problem = precise(generate::heavy_tailed(3, 1));
+    let problem = precise(problems::heavy_tailed(3, 1));
     let error = solve(&problem, Strategy::Hottest, &Options::default()).unwrap_err();
     assert!(matches!(error, PlanError::NotApplicable { .. }));
 }
@@ -68,7 +69,7 @@ proptest! {
     /// Plans keep budget and rules; no random plan beats the bound.
     #[test]
     fn no_random_allocation_beats_the_bound(seed: u64, n in 0usize..7, charged: bool) {
-        let mut problem = precise(generate::heavy_tailed(n, seed));
+        let mut problem = precise(problems::heavy_tailed(n, seed));
         let mut rng = StdRng::seed_from_u64(seed);
         for class in &mut problem.classes {
             class.estimand = [Estimand::Mean, Estimand::Total, Estimand::Rate][rng.random_range(0..3)];

@@ -1,11 +1,12 @@
-//! Tables of `docs/benchmarks-planner.md`: `cargo bench -p profiler-core --bench planner_tables`.
+//! Tables of `docs/benchmarks-planner.md`: `cargo bench -p profiler-lab --bench planner_tables`.
 //!
 //! Times and gaps of the certified optimum over many draws and on the hard families, and the information that
-//! simpler strategies leave on the table. The surveys of real programs in `profiler-core/surveys` are in both; class
+//! simpler strategies leave on the table. The surveys of real programs in `lab/surveys` are in both; class
 //! tables given as arguments (`*.toml`) are added to the latter:
-//! `cargo bench -p profiler-core --bench planner_tables -- survey1.toml survey2.toml`.
+//! `cargo bench -p profiler-lab --bench planner_tables -- survey1.toml survey2.toml`.
 
-use profiler_core::plan::{BurstRules, Options, Problem, Strategy, generate, solve, table};
+use profiler_core::plan::{BurstRules, Options, Problem, Strategy, solve, table};
+use profiler_lab::problems;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -19,13 +20,13 @@ fn main() {
     hard_families();
     bursts();
     let mut problems: Vec<(String, Vec<Problem>)> = vec![
-        ("random, n = 10".to_owned(), (0..2_000).map(|s| generate::heavy_tailed(10, s)).collect()),
-        ("random, n = 40".to_owned(), (0..2_000).map(|s| generate::heavy_tailed(40, s)).collect()),
-        ("random, n = 1,000".to_owned(), (0..100).map(|s| generate::heavy_tailed(1_000, s)).collect()),
+        ("random, n = 10".to_owned(), (0..2_000).map(|s| problems::heavy_tailed(10, s)).collect()),
+        ("random, n = 40".to_owned(), (0..2_000).map(|s| problems::heavy_tailed(40, s)).collect()),
+        ("random, n = 1,000".to_owned(), (0..100).map(|s| problems::heavy_tailed(1_000, s)).collect()),
         ("random with rules, n = 40".to_owned(), feasible(40, 500)),
     ];
     for (name, survey) in surveys() {
-        let draws = (0..500).map(|seed| generate::within_intervals(&survey, seed)).collect();
+        let draws = (0..500).map(|seed| problems::within_intervals(&survey, seed)).collect();
         problems.push((format!("{name}, n = {}", survey.classes.len()), draws));
     }
     for path in std::env::args().skip(1).filter(|a| a.ends_with(".toml")) {
@@ -57,7 +58,7 @@ fn surveys() -> Vec<(String, Problem)> {
 /// Random problems with rules that have a solution, from tables in which half of the classes would fit.
 fn feasible(n: usize, count: usize) -> Vec<Problem> {
     let all = (0..).map(|seed| {
-        let mut problem = generate::with_rules(n, seed);
+        let mut problem = problems::with_rules(n, seed);
         for class in &mut problem.classes {
             class.min_rate_hz = 0.0;
         }
@@ -103,14 +104,14 @@ fn draws() {
         );
     };
     for n in [5, 10, 20, 30, 40] {
-        row(&format!("random, n = {n}"), &|seed| generate::heavy_tailed(n, seed));
+        row(&format!("random, n = {n}"), &|seed| problems::heavy_tailed(n, seed));
     }
     let surveys = surveys();
     row(
         &format!("surveys, n = 1 to {}", surveys.iter().map(|s| s.1.classes.len()).max().unwrap_or(0)),
         &|seed| {
             let (_, survey) = &surveys[usize::try_from(seed).expect("small") % surveys.len()];
-            generate::within_intervals(survey, seed)
+            problems::within_intervals(survey, seed)
         },
     );
 }
@@ -124,7 +125,7 @@ fn sizes() {
         let mut times = Vec::new();
         let mut approximate = Vec::new();
         for seed in 0..draws {
-            let problem = generate::heavy_tailed(n, seed);
+            let problem = problems::heavy_tailed(n, seed);
             let (time, g, _) = timed(&problem, Strategy::Certified);
             times.push(time);
             gap = gap.max(g);
@@ -145,9 +146,9 @@ fn hard_families() {
     println!("\n| family | n | time | gap |\n|---|---|---|---|");
     type Family = (&'static str, fn(usize) -> Problem);
     let families: [Family; 3] = [
-        ("identical", generate::identical),
-        ("near-equal", |n| generate::near_equal(n, 1)),
-        ("subset sum, even sizes, odd capacity", |n| generate::subset_sum(n, 1)),
+        ("identical", problems::identical),
+        ("near-equal", |n| problems::near_equal(n, 1)),
+        ("subset sum, even sizes, odd capacity", |n| problems::subset_sum(n, 1)),
     ];
     for (name, make) in families {
         for n in [20, 40, 1_000, 10_000] {
@@ -164,7 +165,7 @@ fn bursts() {
     for n in [10, 40] {
         let (mut times, mut gains, mut open, mut worst) = (Vec::new(), Vec::new(), 0, 0.0f64);
         for seed in 0..1_000 {
-            let mut problem = generate::heavy_tailed(n, seed);
+            let mut problem = problems::heavy_tailed(n, seed);
             problem.burst = Some(BurstRules { min_s: 0.05, cycle_s: 1.0, attach_cost_s: 20e-6 });
             let (time, gap, value) = timed(&problem, Strategy::Mixed);
             times.push(time);

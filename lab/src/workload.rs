@@ -4,8 +4,8 @@
 //! A closed system as in Mertz and Nunes §4.1.4: a number of users that varies (stationary, seasonal, bursts), each
 //! sending an operation, waiting for its end, and thinking; a fixed number of servers, first come first served.
 
-use super::ClassId;
-use super::replay::Operation;
+use profiler_core::adapt::ClassId;
+use profiler_core::adapt::replay::Operation;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use std::cmp::Reverse;
@@ -154,7 +154,7 @@ fn log_normal(rng: &mut StdRng, (mean, cv): (f64, f64)) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::moments::Moments;
+    use profiler_core::stats::moments::Moments;
 
     #[test]
     fn a_trace_is_sorted_repeats_and_keeps_to_its_shape() {

@@ -1,7 +1,8 @@
 //! The mixed problem against all ways to combine off, shortest burst and on, and against random plans.
 
 use super::oracle::check;
-use crate::plan::{BurstRules, Decision, Options, PlanClass, Problem, Strategy, generate, solve};
+use profiler_core::plan::{BurstRules, Decision, Options, PlanClass, Problem, Strategy, solve};
+use profiler_lab::problems;
 use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -54,7 +55,7 @@ proptest! {
 
     #[test]
     fn the_mixed_optimum_is_the_best_combination(seed: u64, n in 1usize..6, charge in 0.0..200e-6f64, min_s in 0.0..0.1f64) {
-        let mut problem = generate::heavy_tailed(n, seed);
+        let mut problem = problems::heavy_tailed(n, seed);
         problem.burst = Some(BurstRules { min_s, cycle_s: 1.0, attach_cost_s: charge });
         problem.sampling.min_hz = if seed % 2 == 0 { 0.0 } else { 0.1 * problem.budget / problem.sample_cost() };
         problem.sampling.max_hz = 0.9 * problem.budget / problem.sample_cost();
@@ -68,7 +69,7 @@ proptest! {
     /// No plan at all beats the bound: random duties, random rates, minimum rates or not.
     #[test]
     fn no_random_plan_beats_the_bound(seed: u64, n in 1usize..8, ruled: bool) {
-        let mut problem = generate::heavy_tailed(n, seed);
+        let mut problem = problems::heavy_tailed(n, seed);
         problem.burst = Some(BurstRules { min_s: 0.01, cycle_s: 1.0, attach_cost_s: 10e-6 });
         let mut rng = StdRng::seed_from_u64(seed);
         if ruled {

@@ -1,7 +1,10 @@
 //! The worked example of Metz et al. §5 (Table 1), each scenario by name, and the paper's three problems.
 
 use super::oracle::{brute_force, check};
-use crate::plan::{Decision, Options, Plan, PlanClass, PlanError, Problem, Strategy, solve, solve_top};
+use profiler_core::plan::{
+    Decision, Options, Plan, PlanClass, PlanError, Problem, Strategy, solve, solve_top,
+};
+use profiler_lab::problems;
 
 /// Weights in the order of Table 1: file, window, kernel, font, others.
 fn table1(max_f: f64, weights: [f64; 5]) -> Problem {
@@ -14,7 +17,7 @@ fn table1(max_f: f64, weights: [f64; 5]) -> Problem {
         ("others", 0.27, 630.0, others),
     ];
     // 5 % overhead at MaxF = 925: one report takes 54 us.
-    Problem::from_max_frequency(max_f, 0.05 / max_f, &classes)
+    problems::from_max_frequency(max_f, 0.05 / max_f, &classes)
 }
 
 fn traced(problem: &Problem, plan: &Plan) -> Vec<String> {
@@ -138,7 +141,7 @@ fn problem3_needs_its_condition() {
     let best = solve(&problem, Strategy::Certified, &Options::default()).unwrap();
     assert!((sampled.value - 1_000.0).abs() < 1e-9 && (best.value - 8_000.0).abs() < 1e-9);
     // A largest sampling rate that binds breaks it as well.
-    let mut bounded = Problem::from_max_frequency(100.0, 1e-3, &[("a", 1.0, 50.0, 1.0)]);
+    let mut bounded = problems::from_max_frequency(100.0, 1e-3, &[("a", 1.0, 50.0, 1.0)]);
     bounded.sampling.max_hz = 10.0;
     assert!(solve(&bounded, Strategy::Frequent, &Options::default()).is_err());
     assert_eq!(solve(&bounded, Strategy::Certified, &Options::default()).unwrap().value, 50.0);
@@ -174,7 +177,7 @@ fn a_deducible_class_is_derived_from_the_cheaper_one() {
 #[test]
 fn problem1_by_selection_is_the_sorted_greedy() {
     for seed in 0..40 {
-        let mut problem = crate::plan::generate::heavy_tailed(300, seed);
+        let mut problem = problems::heavy_tailed(300, seed);
         for (i, class) in problem.classes.iter_mut().enumerate() {
             class.weight = 1.0 + ((i * 7919) % 300) as f64 / 300.0;
             class.rate_hz = (class.rate_hz.value.powf(0.2) * 100.0).into();

@@ -1,9 +1,12 @@
 //! Replays of all policies: the same for the same seed, within bounds, within the budget.
 
-use super::score::{score, score_of, thin, windowed};
-use super::*;
-use crate::adapt::cycle::CycleEnd;
-use crate::adapt::generate::{Pattern, Workload};
+use profiler_core::adapt::cycle::CycleEnd;
+use profiler_core::adapt::replay::score::{score, score_of, thin};
+use profiler_core::adapt::replay::{CostModel, Operation, ReplayError, Run, replay};
+use profiler_core::adapt::{AdaptConfig, ClassId, PolicyKind};
+use profiler_core::stats::moments::Moments;
+use profiler_lab::windowed::windowed;
+use profiler_lab::workload::{Pattern, Workload};
 use proptest::prelude::*;
 
 fn model() -> CostModel {

@@ -1,7 +1,8 @@
 //! Properties that hold for every problem.
 
 use super::oracle::{brute_force, check};
-use crate::plan::{BurstRules, Options, PlanError, Problem, Strategy, generate, solve, solve_top};
+use profiler_core::plan::{BurstRules, Options, PlanError, Problem, Strategy, solve, solve_top};
+use profiler_lab::problems;
 use proptest::prelude::*;
 
 fn top5(problem: &Problem, strategy: Strategy) -> Result<Vec<f64>, PlanError> {
@@ -24,11 +25,11 @@ proptest! {
     #[test]
     fn all_exact_methods_agree(seed: u64, n in 0usize..9, family in 0u8..10) {
         let problem = match family {
-            0..4 => generate::with_rules(n, seed),
-            4 => generate::identical(n),
-            5 => generate::near_equal(n, seed),
-            6 => generate::subset_sum(n, seed),
-            _ => generate::heavy_tailed(n, seed),
+            0..4 => problems::with_rules(n, seed),
+            4 => problems::identical(n),
+            5 => problems::near_equal(n, seed),
+            6 => problems::subset_sum(n, seed),
+            _ => problems::heavy_tailed(n, seed),
         };
         let truth = brute_force(&problem);
         match top5(&problem, Strategy::Exhaustive) {
@@ -63,7 +64,7 @@ proptest! {
     /// The mixed optimum is worth at least the binary one, and keeps the rules.
     #[test]
     fn bursts_never_make_a_plan_worse(seed: u64, n in 0usize..12, ruled: bool, charged: bool) {
-        let mut problem = if ruled { generate::with_rules(n, seed) } else { generate::heavy_tailed(n, seed) };
+        let mut problem = if ruled { problems::with_rules(n, seed) } else { problems::heavy_tailed(n, seed) };
         if charged {
             problem.burst = Some(BurstRules { min_s: 0.02, cycle_s: 1.0, attach_cost_s: 20e-6 });
         }

@@ -1,18 +1,19 @@
-//! The planner on surveys of real programs: the class tables in `profiler-core/surveys`.
+//! The planner on surveys of real programs: the class tables in `lab/surveys`.
 
 use super::oracle::check;
-use crate::plan::table::parse;
-use crate::plan::{Options, Problem, Strategy, generate, solve, solve_top};
+use profiler_core::plan::table::parse;
+use profiler_core::plan::{Options, Problem, Strategy, solve, solve_top};
+use profiler_lab::problems;
 
 const SURVEYS: [(&str, &str); 8] = [
-    ("node", include_str!("../../../surveys/node.toml")),
-    ("openssl", include_str!("../../../surveys/openssl.toml")),
-    ("perl", include_str!("../../../surveys/perl.toml")),
-    ("python", include_str!("../../../surveys/python.toml")),
-    ("redis", include_str!("../../../surveys/redis.toml")),
-    ("rg", include_str!("../../../surveys/rg.toml")),
-    ("sqlite", include_str!("../../../surveys/sqlite.toml")),
-    ("xz", include_str!("../../../surveys/xz.toml")),
+    ("node", include_str!("../../surveys/node.toml")),
+    ("openssl", include_str!("../../surveys/openssl.toml")),
+    ("perl", include_str!("../../surveys/perl.toml")),
+    ("python", include_str!("../../surveys/python.toml")),
+    ("redis", include_str!("../../surveys/redis.toml")),
+    ("rg", include_str!("../../surveys/rg.toml")),
+    ("sqlite", include_str!("../../surveys/sqlite.toml")),
+    ("xz", include_str!("../../surveys/xz.toml")),
 ];
 
 /// Each survey as it is, and with other budgets and rates from its own intervals.
@@ -20,7 +21,7 @@ fn problems() -> Vec<(String, Problem)> {
     let mut all = Vec::new();
     for (name, text) in SURVEYS {
         let survey = parse(text).unwrap_or_else(|errors| panic!("{name}: {}", errors[0])).problem;
-        all.extend((0..20).map(|seed| (format!("{name} {seed}"), generate::within_intervals(&survey, seed))));
+        all.extend((0..20).map(|seed| (format!("{name} {seed}"), problems::within_intervals(&survey, seed))));
         all.push((name.to_owned(), survey));
     }
     all

@@ -1,8 +1,6 @@
 //! The promise of an interval: 95 of 100 hold the truth. Cells of the table of docs/benchmarks-coverage.md, fixed seeds.
 
-#[path = "../examples/coverage/cells.rs"]
-#[allow(dead_code, reason = "the table prints more of a cell than is asked here")]
-mod cells;
+use profiler_lab::coverage;
 
 /// Cells that are known to hold the truth too rarely; docs/benchmarks-coverage.md says why.
 const TOO_NARROW: [(&str, &str); 3] = [
@@ -17,7 +15,7 @@ const RUNS: u32 = 2_000;
 #[test]
 fn intervals_hold_the_truth_as_often_as_they_say() {
     let mut bad = Vec::new();
-    for cell in cells::cells() {
+    for cell in coverage::cells() {
         let known = TOO_NARROW.contains(&(cell.estimator, cell.regime));
         let result = cell.simulate(RUNS);
         // Three standard errors below 95 %; or, where it is known to be bad, no worse than it was.
@@ -44,7 +42,7 @@ fn intervals_are_not_wide_instead() {
         ("mean, cut off", "0 to 1 window, drained half"),
         ("median, cut off", "0 to 1 window, drained half"),
     ];
-    let cells = cells::cells();
+    let cells = coverage::cells();
     for (estimator, regime) in plain {
         let cell = cells.iter().find(|c| (c.estimator, c.regime) == (estimator, regime)).unwrap();
         let width = cell.simulate(RUNS).width;

@@ -1,11 +1,12 @@
 //! Zeros, infinities, duplicates, impossible rules: a plan or an error that says what to do, never a NaN or a panic.
 
 use super::oracle::check;
-use crate::plan::{
-    BurstRules, Decision, Objective, Options, PlanClass, PlanError, Problem, SamplingRules, Strategy,
-    generate, solve, solve_top,
-};
 use expect_test::expect;
+use profiler_core::plan::{
+    BurstRules, Decision, Objective, Options, PlanClass, PlanError, Problem, SamplingRules, Strategy, solve,
+    solve_top,
+};
+use profiler_lab::problems;
 use proptest::prelude::*;
 
 fn one(class: PlanClass) -> Problem {
@@ -158,13 +159,13 @@ fn bursts_that_do_not_fit_say_what_would_do() {
 
 #[test]
 fn too_many_classes_for_exhaustive_search() {
-    let error = solve(&generate::heavy_tailed(21, 1), Strategy::Exhaustive, &Options::default()).unwrap_err();
+    let error = solve(&problems::heavy_tailed(21, 1), Strategy::Exhaustive, &Options::default()).unwrap_err();
     assert!(matches!(error, PlanError::NotApplicable { .. }), "{error}");
 }
 
 #[test]
 fn a_stopped_search_still_has_a_plan_and_a_bound() {
-    let problem = generate::near_equal(40, 3);
+    let problem = problems::near_equal(40, 3);
     let stopped = Options { work_limit: Some(10_000), ..Options::default() };
     let plan = solve(&problem, Strategy::Certified, &stopped).unwrap();
     check(&problem, &plan);
@@ -179,7 +180,7 @@ fn a_stopped_search_still_has_a_plan_and_a_bound() {
 fn many_minimum_rates_leave_the_approximation_a_valid_bound() {
     // A hundred thresholds: more cases than the approximation looks at.
     for seed in 0..20 {
-        let mut problem = generate::heavy_tailed(100, seed);
+        let mut problem = problems::heavy_tailed(100, seed);
         problem.sampling.max_hz = f64::INFINITY;
         for (i, class) in problem.classes.iter_mut().enumerate() {
             class.min_rate_hz = class.rho.value * (1.0 + i as f64);
@@ -193,7 +194,7 @@ fn many_minimum_rates_leave_the_approximation_a_valid_bound() {
 
 #[test]
 fn identical_classes_are_counted_not_tried_out() {
-    let problem = generate::identical(300);
+    let problem = problems::identical(300);
     let work = Options { work_limit: Some(400_000), top: 3, ..Options::default() };
     let plans = solve_top(&problem, Strategy::Certified, &work).unwrap();
     assert!(plans[0].gap <= 1e-9, "{}", plans[0].gap);
@@ -210,7 +211,7 @@ proptest! {
     /// A refusal names the least budget, whatever the rules.
     #[test]
     fn the_least_budget_is_the_least(seed: u64, n in 1usize..8, share in 0.0..1.0f64, charged: bool) {
-        let mut problem = generate::with_rules(n, seed);
+        let mut problem = problems::with_rules(n, seed);
         problem.budget *= 0.05 * share + 1e-6;
         problem.sampling.max_hz = problem.sampling.max_hz.max(problem.sampling.min_hz);
         for (i, class) in problem.classes.iter_mut().enumerate().filter(|(_, c)| !c.never_trace) {
@@ -230,7 +231,7 @@ proptest! {
     /// More budget is never worth less, and plans do not depend on the unit of the weights.
     #[test]
     fn value_grows_with_the_budget_and_scales_with_the_weights(seed: u64, n in 0usize..25, ruled: bool) {
-        let problem = if ruled { generate::with_rules(n, seed) } else { generate::heavy_tailed(n, seed) };
+        let problem = if ruled { problems::with_rules(n, seed) } else { problems::heavy_tailed(n, seed) };
         let options = Options::default();
         if let Ok(plan) = solve(&problem, Strategy::Certified, &options) {
             for factor in [1.001, 1.3, 4.0] {
@@ -241,7 +242,7 @@ proptest! {
             let mut heavier = problem.clone();
             heavier.classes.iter_mut().for_each(|c| c.weight *= 1024.0);
             let scaled = solve(&heavier, Strategy::Certified, &options).unwrap();
-            let decisions = |p: &crate::plan::Plan| p.classes.iter().map(|c| c.decision).collect::<Vec<_>>();
+            let decisions = |p: &profiler_core::plan::Plan| p.classes.iter().map(|c| c.decision).collect::<Vec<_>>();
             prop_assert_eq!(decisions(&scaled), decisions(&plan));
             prop_assert!((scaled.value / 1024.0 - plan.value).abs() <= 1e-12 * plan.value);
         }

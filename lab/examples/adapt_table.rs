@@ -1,16 +1,17 @@
 //! The comparison of policies over synthetic full traces, in the form of Mertz and Nunes' Table 3:
-//! `cargo run -p profiler-core --example adapt_table [-- RUNS SECONDS]`.
+//! `cargo run -p profiler-lab --example adapt_table [-- RUNS SECONDS]`.
 //!
-//! Trace and queue are models (`adapt::generate`, `adapt::replay`), and the table says so. All policies replay the same
+//! Trace and queue are models (`profiler_lab::workload`, `profiler_core::adapt::replay`), and the table says so. All policies replay the same
 //! traces with the same draws, so differences are paired: the interval is that of the mean of the logarithm of the quotient.
 
 use profiler_core::adapt::cycle::CycleEnd;
-use profiler_core::adapt::generate::{Pattern, Workload};
-use profiler_core::adapt::replay::score::{score, score_of, thin, windowed};
+use profiler_core::adapt::replay::score::{score, score_of, thin};
 use profiler_core::adapt::replay::{CostModel, Operation, Run, replay};
 use profiler_core::adapt::{AdaptConfig, PolicyKind};
 use profiler_core::stats::LEVEL;
 use profiler_core::stats::moments::Moments;
+use profiler_lab::windowed::windowed;
+use profiler_lab::workload::{Pattern, Workload};
 
 /// Name in the table, policy, which errors `tithe` allocates for (`allocation_relative`).
 const POLICIES: [(&str, PolicyKind, f64); 6] = [

@@ -1,8 +1,9 @@
 //! Class tables: what is read, what is refused and how, and that a written table gives the same plan.
 
-use crate::plan::table::{parse, to_toml};
-use crate::plan::{BurstRules, Estimand, Objective, Options, Problem, Range, Strategy, generate, solve};
 use expect_test::{Expect, expect};
+use profiler_core::plan::table::{parse, to_toml};
+use profiler_core::plan::{BurstRules, Estimand, Objective, Options, Problem, Range, Strategy, solve};
+use profiler_lab::problems;
 use proptest::prelude::*;
 
 const PAPER: &str = r#"
@@ -234,7 +235,7 @@ proptest! {
     /// Written and read again, a problem is the same to the last bit, and so is its plan.
     #[test]
     fn a_written_table_is_the_same_problem(seed: u64, n in 1usize..12, bursts: bool) {
-        let mut problem = generate::with_rules(n, seed);
+        let mut problem = problems::with_rules(n, seed);
         if bursts {
             problem.burst = Some(BurstRules { min_s: 0.05, cycle_s: 1.7, attach_cost_s: 13e-6 });
         }
@@ -262,7 +263,7 @@ proptest! {
 #[test]
 fn equal_names_are_told_apart_where_it_matters() {
     let mut problem = Problem::new(0.02, 1.0, 20e-6);
-    problem.classes = generate::heavy_tailed(3, 1).classes;
+    problem.classes = problems::heavy_tailed(3, 1).classes;
     for class in &mut problem.classes {
         class.name = "f".to_owned();
     }

@@ -1,6 +1,6 @@
 //! The approximation's fine print: two plausible variants that break its bound, as the proof says they must.
 
-use crate::plan::{Options, PlanClass, Problem, Strategy, solve};
+use profiler_core::plan::{Options, PlanClass, Problem, Strategy, solve};
 
 #[derive(Clone, Copy, PartialEq)]
 enum Order {

@@ -3,8 +3,8 @@
 //! `max sum W F x + sum W rho u` with `u_i <= s`, `u_i <= S (1 - x_i)`, `tau_s U s + sum c x <= b`,
 //! `s_min <= s <= S`, `x` binary.
 
-use crate::plan::{Options, PlanClass, Problem, Strategy, solve};
 use good_lp::{Expression, Solution, SolverModel, Variable, constraint, microlp, variable, variables};
+use profiler_core::plan::{Options, PlanClass, Problem, Strategy, solve};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
