@@ -9,7 +9,7 @@
 //! | module | what it makes | who uses it |
 //! |---|---|---|
 //! | [`problems`] | planning problems: like surveys of programs, with every rule, hard ones | `tests/plan`, `benches/` |
-//! | [`workload`] | full traces of operations of a server and its users | `tests/replay.rs`, `examples/adapt_table.rs`, tests of the agent |
+//! | [`workload`] | full traces of operations of a server and its users | `tests/replay.rs`, `examples/adapt_table.rs`, the agent |
 //! | [`windowed`] | a sample's error in each of a run's cycles | `examples/adapt_table.rs` |
 //! | [`coverage`] | runs of each estimator under regimes with a known truth | `tests/coverage.rs`, `examples/coverage.rs` |
 //!

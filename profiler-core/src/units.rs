@@ -7,7 +7,7 @@ use std::str::FromStr;
 /// What watching may cost the target.
 ///
 /// Users say `2%` or `5ms/s`. Metz et al. (ESEC/FSE 2005, §4) write `MaxAllowedOverhead`, a ratio of run times
-/// that is 1 + the share; only this type converts between them.
+/// that is 1 + the share.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum OverheadBudget {
     /// Monitoring CPU time / CPU time that the target uses by itself; 0.02 is `2%`. In (0, 1].
@@ -41,15 +41,6 @@ impl OverheadBudget {
         let x = up(x);
         let of = if matches!(self, Self::Share(_)) { Self::Share } else { Self::CpuPerSecond };
         (x <= 1.0).then(|| of(x))
-    }
-
-    /// `MaxAllowedOverhead` of Metz et al. §4: the ratio 1 + share. `None` for an absolute budget.
-    #[must_use]
-    pub fn max_allowed_overhead(self) -> Option<f64> {
-        match self {
-            Self::Share(share) => Some(1.0 + share),
-            Self::CpuPerSecond(_) => None,
-        }
     }
 }
 
@@ -134,10 +125,5 @@ mod tests {
             let error = text.parse::<OverheadBudget>().unwrap_err().to_string();
             assert!(error.contains(&format!("'{text}'")), "{error}");
         }
-    }
-
-    #[test]
-    fn metz2005_max_allowed_overhead_is_one_plus_the_share() {
-        assert_eq!(OverheadBudget::Share(0.05).max_allowed_overhead(), Some(1.05));
     }
 }

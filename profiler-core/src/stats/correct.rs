@@ -1,44 +1,7 @@
-//! Corrections of estimates: combination, loss, the probes' own cost inside durations.
+//! Corrections of estimates: loss, the probes' own cost inside durations.
 
 use super::Interval;
-use crate::class::Source;
 use crate::estimate::Estimate;
-
-/// The combination of independent unbiased estimates of one quantity with the smallest variance:
-/// ```text
-/// value = sum(x_i / v_i) / sum(1 / v_i),   variance = 1 / sum(1 / v_i)
-/// ```
-/// with each side's distance to its limit as that side's deviation, so that skewed intervals stay skewed.
-/// Weights come from the whole width. An exact estimate (no width) wins outright; estimates without a finite
-/// interval are left out. `None` if nothing is left.
-///
-/// The result is *derived* unless all parts have the same source. The weights are themselves estimated; where
-/// counts are small (below ten), a Poisson-like estimate that happens to be low also looks too sure, and pulls.
-#[must_use]
-pub fn inverse_variance(parts: &[Estimate]) -> Option<Estimate> {
-    let usable = |e: &&Estimate| e.value.is_finite() && e.low.is_finite() && e.high.is_finite();
-    let parts: Vec<&Estimate> = parts.iter().filter(usable).collect();
-    let first = *parts.first()?;
-    if let Some(exact) = parts.iter().find(|e| e.high <= e.low) {
-        return Some(**exact);
-    }
-    let source = if parts.iter().all(|e| e.source == first.source) { first.source } else { Source::Derived };
-    let sum = |f: &dyn Fn(&Estimate) -> f64| parts.iter().map(|e| f(e)).sum::<f64>();
-    let weight = |e: &Estimate| 1.0 / (e.half_width() * e.half_width());
-    let total = sum(&weight);
-    let value = sum(&|e| weight(e) * e.value) / total;
-    // Each side: deviations weighted as the values are.
-    let down = sum(&|e| (weight(e) * (e.value - e.low)).powi(2)).sqrt() / total;
-    let up = sum(&|e| (weight(e) * (e.high - e.value)).powi(2)).sqrt() / total;
-    Some(Estimate {
-        value,
-        low: value - down,
-        high: value + up,
-        level: parts.iter().map(|e| e.level).fold(1.0, f64::min),
-        n: parts.iter().map(|e| e.n).sum(),
-        source,
-    })
-}
 
 /// Widens the interval of a mean for a share `lost` (0 to 1) of the values that were never seen: their mean
 /// may have been anywhere in `range`.
@@ -94,38 +57,11 @@ pub fn nested_cost(sum_ns: f64, nested_ns: f64, returns: u64, uncertainty: f64) 
 
 #[cfg(test)]
 mod tests {
-    use super::super::sim::{Coverage, normal, rng};
     use super::*;
+    use crate::class::Source;
 
     fn estimate(value: f64, half: f64, source: Source) -> Estimate {
         Estimate { value, low: value - half, high: value + half, level: 0.95, n: 10, source }
-    }
-
-    #[test]
-    fn the_combination_covers_and_is_narrower_than_its_parts() {
-        let mut rng = rng(31);
-        let mut c = Coverage::default();
-        for _ in 0..4_000 {
-            let burst = estimate(50.0 + 2.0 * normal(&mut rng), 1.96 * 2.0, Source::Burst);
-            let sampled = estimate(50.0 + 3.0 * normal(&mut rng), 1.96 * 3.0, Source::Sampled);
-            let both = inverse_variance(&[burst, sampled]).unwrap();
-            assert!((both.half_width() - 1.96 * (1.0_f64 / (1.0 / 4.0 + 1.0 / 9.0)).sqrt()).abs() < 1e-9);
-            assert_eq!((both.source, both.n), (Source::Derived, 20));
-            c.note(Interval { low: both.low, high: both.high }, 50.0);
-        }
-        c.check(0.94, 0.96, "inverse variance");
-    }
-
-    #[test]
-    fn exact_wins_and_the_endless_is_left_out() {
-        let exact = Estimate::exact(7.0, 7);
-        let rough = estimate(5.0, 3.0, Source::Sampled);
-        assert_eq!(inverse_variance(&[rough, exact]), Some(exact));
-        let endless = Estimate { high: f64::INFINITY, ..rough };
-        let rest = inverse_variance(&[endless, rough]).unwrap();
-        assert!((rest.value - 5.0).abs() + (rest.low - 2.0).abs() + (rest.high - 8.0).abs() < 1e-9);
-        assert_eq!(inverse_variance(&[endless]), None);
-        assert_eq!(inverse_variance(&[]), None);
     }
 
     #[test]

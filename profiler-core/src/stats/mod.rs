@@ -8,15 +8,15 @@
 //! | module       | question                                                                    |
 //! |--------------|-----------------------------------------------------------------------------|
 //! | [`moments`]  | mean and variance on line                                                   |
-//! | [`counts`]   | k of n (Wilson, Clopper-Pearson), k events (Garwood)                        |
+//! | [`counts`]   | k of n (Wilson), k events (Garwood)                                         |
 //! | [`shares`]   | share of CPU time from samples: *this recording* and *long run*             |
 //! | [`bursts`]   | rates from bursts: dilation, stopping rule, spread between bursts           |
 //! | [`means`]    | mean durations of calls that windows show                                   |
 //! | [`overhead`] | measured overhead from windows on and off                                   |
-//! | [`ratio`]    | quotients: rho / F, Fieller                                                 |
+//! | [`ratio`]    | quotients: rho / F                                                          |
 //! | [`quantile`] | quantiles of a histogram by order statistics                                |
 //! | [`survival`] | means and quantiles where calls were cut off: Kaplan-Meier                 |
-//! | [`correct`]  | inverse-variance combination, losses, nested probe cost                     |
+//! | [`correct`]  | losses, nested probe cost                                                   |
 //! | [`tests_of`] | Welch's, paired and one-sample t-tests                                      |
 
 pub mod bursts;

@@ -30,7 +30,7 @@ pub fn on_cpu_per_call_ns(rho: &Estimate, rate_hz: &Estimate) -> Option<Estimate
 /// ln low  = ln(a/b) - sqrt(ln^2(a/a_low)  + ln^2(b_high/b))
 /// ln high = ln(a/b) + sqrt(ln^2(a_high/a) + ln^2(b/b_low))
 /// ```
-/// Unlike Fieller's it always is an interval, and skewed limits stay skewed. A limit that is 0 or infinite
+/// Unlike Fieller's (1954) it always is an interval, and skewed limits stay skewed. A limit that is 0 or infinite
 /// makes the end 0 or infinite.
 #[must_use]
 pub fn quotient(a: &Estimate, b: &Estimate) -> Option<(f64, Interval)> {
@@ -45,34 +45,10 @@ pub fn quotient(a: &Estimate, b: &Estimate) -> Option<(f64, Interval)> {
     Some((value, Interval { low: value * (-down).exp(), high: value * up.exp() }))
 }
 
-/// Fieller's interval (1954) of a / b from two means that are jointly normal, with variances and covariance;
-/// `None` if b does not differ from 0 at this critical value, where no finite interval exists.
-///
-/// ```text
-/// g = c^2 vb / b^2
-/// (1/(1-g)) [ r - g vab/vb +- (c/b) sqrt(va - 2 r vab + r^2 vb - g (va - vab^2/vb)) ],  r = a / b
-/// ```
-#[must_use]
-pub fn fieller(a: f64, var_a: f64, b: f64, var_b: f64, cov: f64, crit: f64) -> Option<Interval> {
-    if b == 0.0 || ![a, var_a, b, var_b, cov, crit].iter().all(|x| x.is_finite()) {
-        return None;
-    }
-    let r = a / b;
-    let g = crit * crit * var_b / (b * b);
-    if g >= 1.0 {
-        return None;
-    }
-    let part = if var_b > 0.0 { cov * cov / var_b } else { 0.0 };
-    let root = (var_a - 2.0 * r * cov + r * r * var_b - g * (var_a - part)).max(0.0).sqrt();
-    let centre = if var_b > 0.0 { r - g * cov / var_b } else { r };
-    let half = (crit / b).abs() * root;
-    Some(Interval { low: (centre - half) / (1.0 - g), high: (centre + half) / (1.0 - g) })
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::counts::{garwood, wilson};
-    use super::super::sim::{Coverage, normal, poisson, rng};
+    use super::super::sim::{Coverage, poisson, rng};
     use super::super::z_quantile;
     use super::*;
     use rand::RngExt as _;
@@ -97,22 +73,6 @@ mod tests {
         }
         c.check(0.94, 0.97, "rho / F");
         assert!((mean / (1e9 * rho / rate) - 1.0).abs() < 0.01, "{mean}");
-    }
-
-    #[test]
-    fn fieller_covers_and_says_when_it_cannot() {
-        let mut rng = rng(3);
-        let mut c = Coverage::default();
-        for _ in 0..4_000 {
-            let a = 10.0 + 1.5 * normal(&mut rng);
-            let b = 5.0 + 0.8 * normal(&mut rng);
-            if let Some(i) = fieller(a, 2.25, b, 0.64, 0.0, z_quantile(0.95)) {
-                c.note(i, 2.0);
-            }
-        }
-        c.check(0.94, 0.96, "fieller");
-        assert!(fieller(1.0, 0.1, 0.5, 0.1, 0.0, 1.96).is_none());
-        assert_eq!(fieller(6.0, 0.0, 3.0, 0.0, 0.0, 1.96), Some(Interval { low: 2.0, high: 2.0 }));
     }
 
     #[test]
