@@ -4,16 +4,22 @@
 //! 2 wrong usage, 3 cannot attach (permission, kernel, target), 4 target refused as unsafe; `record -- COMMAND` passes
 //! the command's own on.
 
+use crate::config::values::{
+    parse_duration, parse_hz, parse_pid, parse_policy, parse_settings, parse_share, parse_size, parse_tier,
+    parse_weight,
+};
+use crate::config::{
+    CostConfig, DEFAULT_BUDGET, DEFAULT_DISCOVER, ExperimentConfig, FunctionConfig, MeasureSpec,
+    OperationConfig, OperationSpec, OutputConfig, OverheadConfig, ProgressSpec, RunConfig, TargetConfig,
+};
+use crate::failure::Failure;
 use crate::replay::{EXAMPLES as REPLAY_EXAMPLES, ReplayArgs};
-use crate::session::{OperationArgs, ProgressSpec};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use profiler_core::adapt::PolicyKind;
 use profiler_core::class::Tier;
 use profiler_core::units::OverheadBudget;
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// What the watching may cost if nobody says: 1 % is lost in the noise of most services.
-pub const DEFAULT_BUDGET: OverheadBudget = OverheadBudget::Share(0.01);
 
 /// A profiler for running processes that keeps to a budget.
 #[derive(Debug, Parser)]
@@ -123,7 +129,7 @@ pub struct TargetArgs {
 }
 
 /// What is wanted of which functions.
-#[derive(Debug, Args, Default, Clone)]
+#[derive(Debug, Args)]
 #[command(next_help_heading = "What to watch")]
 pub struct SelectArgs {
     /// Always trace these functions; an error if the budget does not allow it.
@@ -150,8 +156,41 @@ pub struct SelectArgs {
     #[arg(long, value_name = "PATTERN", verbatim_doc_comment)]
     pub return_links: Vec<String>,
     /// How many functions that nobody named are taken from the samples
-    #[arg(long, value_name = "N", default_value_t = 40)]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_DISCOVER)]
     pub discover: usize,
+}
+
+/// Units of the target's work, and how they are sampled.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Operations")]
+pub struct OperationArgs {
+    /// Follow a unit of the target's work. SPEC: NAME=FUNCTION (from its call to its return), NAME=BEGIN..END (calls of
+    /// two functions on one thread), NAME=usdt:PROVIDER:BEGIN..usdt:PROVIDER:END (two USDT probes), NAME=syscall:CALL,
+    /// NAME=syscall:BEGIN..syscall:END (from return to return), NAME=tp:CATEGORY:BEGIN..tp:CATEGORY:END (two tracepoints of
+    /// the kernel, passed by one thread); with ',class=argK:str' (or slice, int, long) one class for each value of that
+    /// argument. All are counted and timed; a sample, chosen by --policy, is recorded in detail
+    #[arg(long, value_name = "SPEC", verbatim_doc_comment)]
+    pub operation: Vec<OperationSpec>,
+    /// What is measured inside recorded operations: the sum of an argument of a function ('malloc:arg0'), or its calls
+    /// ('malloc'). Default: the calls of the functions of --detail
+    #[arg(long, value_name = "FUNCTION[:argK]", requires = "operation", verbatim_doc_comment)]
+    pub measure: Option<MeasureSpec>,
+    /// Functions whose calls are counted and timed inside recorded operations (default: those of --trace)
+    #[arg(long, value_name = "PATTERN", requires = "operation")]
+    pub detail: Vec<String>,
+    /// Who decides which operations are recorded: adp (Mertz and Nunes), inv (rate inverse to throughput), uni
+    /// (constant rate), full (all), none, tithe (rate by budget and response time; the same for all classes while the
+    /// functions inside are attached in slices, which is usual, otherwise divided among classes by their spread)
+    /// [default: tithe]
+    #[arg(long, value_name = "POLICY", value_parser = parse_policy, requires = "operation", verbatim_doc_comment)]
+    pub policy: Option<PolicyKind>,
+    /// A setting of the policy: rate, max_rate, min_rate, revise_s, baseline_s, max_cycle_s, max_classes, … (docs/operations.md
+    /// has all)
+    #[arg(long, value_name = "KEY=VALUE", requires = "operation", verbatim_doc_comment)]
+    pub adapt: Vec<String>,
+    /// Run this shell command, as the user who called sudo, whenever a sample is complete; TITHE_* variables say what it is
+    #[arg(long, value_name = "COMMAND", requires = "operation")]
+    pub on_cycle: Option<String>,
 }
 
 /// `tithe record`.
@@ -292,11 +331,82 @@ pub struct CalibrateArgs {
     pub format: Format,
 }
 
-fn parse_pid(text: &str) -> Result<u32, String> {
-    match text.parse::<u32>() {
-        Ok(pid) if (1..=4_194_304).contains(&pid) => Ok(pid),
-        Ok(_) => Err("a process ID lies between 1 and 4194304".to_owned()),
-        Err(_) => Err("not a process ID; 'pgrep NAME' finds one".to_owned()),
+impl From<&TargetArgs> for TargetConfig {
+    fn from(args: &TargetArgs) -> Self {
+        match args.pid {
+            Some(pid) => Self::Process(pid),
+            None => Self::Command { words: args.command.clone(), as_root: args.as_root },
+        }
+    }
+}
+
+impl From<&SelectArgs> for FunctionConfig {
+    fn from(args: &SelectArgs) -> Self {
+        Self {
+            trace: args.trace.clone(),
+            never: args.never.clone(),
+            count: args.count.clone(),
+            latency: args.latency.clone(),
+            record: args.record.clone(),
+            weight: args.weight.clone(),
+            return_links: args.return_links.clone(),
+            discover: args.discover,
+        }
+    }
+}
+
+impl TryFrom<&OperationArgs> for OperationConfig {
+    type Error = Failure;
+
+    fn try_from(args: &OperationArgs) -> Result<Self, Failure> {
+        Ok(Self {
+            operations: args.operation.clone(),
+            measure: args.measure.clone(),
+            detail: args.detail.clone(),
+            policy: args.policy.unwrap_or(PolicyKind::Tithe),
+            settings: parse_settings(&args.adapt).map_err(Failure::usage)?,
+            on_cycle: args.on_cycle.clone(),
+        })
+    }
+}
+
+impl TryFrom<&RecordArgs> for RunConfig {
+    type Error = Failure;
+
+    fn try_from(args: &RecordArgs) -> Result<Self, Failure> {
+        Ok(Self {
+            target: (&args.target).into(),
+            functions: (&args.select).into(),
+            operations: (&args.operations).try_into()?,
+            sampling_hz: args.sample_rate,
+            cost: CostConfig {
+                budget: args.budget,
+                thread_share: args.thread_budget,
+                kernel_memory_bytes: args.kernel_memory,
+                expedite: !args.no_expedite,
+            },
+            overhead: OverheadConfig { is_measured: !args.no_ab, progress: args.progress.clone() },
+            duration: args.duration,
+            output: OutputConfig { path: args.output.clone(), replace: args.force, verbose: args.verbose },
+            experiments: ExperimentConfig { forced_tier: args.force_tier, only_named: args.only_named },
+        })
+    }
+}
+
+impl TryFrom<&PlanArgs> for RunConfig {
+    type Error = Failure;
+
+    fn try_from(args: &PlanArgs) -> Result<Self, Failure> {
+        let pid = args.pid.ok_or_else(|| Failure::usage("no process to survey: name it with --pid"))?;
+        Ok(Self {
+            functions: (&args.select).into(),
+            cost: CostConfig {
+                budget: args.budget.unwrap_or(DEFAULT_BUDGET),
+                expedite: !args.no_expedite,
+                ..CostConfig::default()
+            },
+            ..Self::new(TargetConfig::Process(pid))
+        })
     }
 }
 
@@ -304,97 +414,6 @@ fn parse_top(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(top) if (1..=1000).contains(&top) => Ok(top),
         _ => Err("accepted: a whole number from 1 to 1000".to_owned()),
-    }
-}
-
-/// Reads `500ms`, `30s`, `5m`, `1h`.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let t = text.trim();
-    let (digits, unit_s) = if let Some(d) = t.strip_suffix("ms") {
-        (d, 1e-3)
-    } else if let Some(d) = t.strip_suffix('s') {
-        (d, 1.0)
-    } else if let Some(d) = t.strip_suffix('m') {
-        (d, 60.0)
-    } else if let Some(d) = t.strip_suffix('h') {
-        (d, 3600.0)
-    } else {
-        return Err("write a time with its unit: '500ms', '30s', '5m', '1h'".to_owned());
-    };
-    let value: f64 = digits.trim().parse().map_err(|_| "not a number before the unit".to_owned())?;
-    let seconds = value * unit_s;
-    if !(0.1..=30.0 * 86_400.0).contains(&seconds) {
-        return Err("a duration lies between 100ms and 30 days".to_owned());
-    }
-    Ok(Duration::from_secs_f64(seconds))
-}
-
-fn parse_hz(text: &str) -> Result<f64, String> {
-    let hz: f64 = text
-        .trim_end_matches("Hz")
-        .trim()
-        .parse()
-        .map_err(|_| "not a number of samples per second".to_owned())?;
-    // 100 us is the shortest period that the sampler accepts: above it the timer eats the target.
-    if !(hz == 0.0 || (1.0..=10_000.0).contains(&hz)) {
-        return Err("a sampling rate is 0, or lies between 1 and 10000 Hz".to_owned());
-    }
-    Ok(hz)
-}
-
-/// Reads `4%`, `0.04`.
-fn parse_share(text: &str) -> Result<f64, String> {
-    let wrong = || "write a share: '4%' or '0.04'".to_owned();
-    let share = match text.trim().strip_suffix('%') {
-        Some(percent) => percent.trim().parse::<f64>().map_err(|_| wrong())? / 100.0,
-        None => text.trim().parse().map_err(|_| wrong())?,
-    };
-    if !(1e-4..=1.0).contains(&share) {
-        return Err("a thread may lose between 0.01% and 100% of its CPU time".to_owned());
-    }
-    Ok(share)
-}
-
-fn parse_size(text: &str) -> Result<u64, String> {
-    let t = text.trim();
-    let (digits, unit) = if let Some(d) = t.strip_suffix("GiB") {
-        (d, 1u64 << 30)
-    } else if let Some(d) = t.strip_suffix("MiB") {
-        (d, 1 << 20)
-    } else if let Some(d) = t.strip_suffix("KiB") {
-        (d, 1 << 10)
-    } else {
-        return Err("write a size with its unit: '64MiB'".to_owned());
-    };
-    let n: u64 = digits.trim().parse().map_err(|_| "not a whole number before the unit".to_owned())?;
-    let bytes = n.checked_mul(unit).ok_or_else(|| "too large".to_owned())?;
-    if !(4 << 20..=4 << 30).contains(&bytes) {
-        return Err("kernel memory lies between 4MiB and 4GiB".to_owned());
-    }
-    Ok(bytes)
-}
-
-fn parse_weight(text: &str) -> Result<(String, f64), String> {
-    // The last '=' separates: names hold operators ('operator==').
-    let (pattern, weight) =
-        text.rsplit_once('=').ok_or_else(|| "write PATTERN=WEIGHT, like 'db::*=5'".to_owned())?;
-    let w: f64 = weight.trim().parse().map_err(|_| format!("'{weight}' is not a number"))?;
-    if pattern.is_empty() {
-        return Err("the pattern before '=' is empty".to_owned());
-    }
-    if !(w.is_finite() && (0.0..=1e9).contains(&w)) {
-        return Err("a weight lies between 0 and 1e9".to_owned());
-    }
-    Ok((pattern.to_owned(), w))
-}
-
-fn parse_tier(text: &str) -> Result<Tier, String> {
-    match text {
-        "A" | "a" => Ok(Tier::A),
-        "B" | "b" => Ok(Tier::B),
-        "C" | "c" => Ok(Tier::C),
-        "D" | "d" => Ok(Tier::D),
-        _ => Err("tiers are A, B, C and D".to_owned()),
     }
 }
 
@@ -440,17 +459,5 @@ mod tests {
             let error = Cli::try_parse_from(&line).expect_err(&line.join(" ")).to_string();
             assert!(error.contains(bad[2]), "the value seen is missing from: {error}");
         }
-    }
-
-    #[test]
-    fn a_weight_may_name_an_operator() {
-        assert_eq!(parse_weight("A::operator===2").unwrap(), ("A::operator==".to_owned(), 2.0));
-    }
-
-    #[test]
-    fn durations_and_sizes_have_units() {
-        assert_eq!(parse_duration("500ms").unwrap(), Duration::from_millis(500));
-        assert_eq!(parse_duration("5m").unwrap(), Duration::from_secs(300));
-        assert_eq!(parse_size("64MiB").unwrap(), 64 << 20);
     }
 }

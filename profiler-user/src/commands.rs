@@ -2,6 +2,7 @@
 
 use crate::calibrate::{self, CalibrateOptions};
 use crate::cli::{CalibrateArgs, Cli, Command, DoctorArgs, Format, PlanArgs, RecordArgs, ReportArgs};
+use crate::config::RunConfig;
 use crate::doctor;
 use crate::failure::Failure;
 use crate::mend;
@@ -77,9 +78,10 @@ fn mend_by_watchdog(pid: u32, known: Known) -> Result<(), Failure> {
 
 fn record(args: &RecordArgs) -> Result<u8, Failure> {
     session::preflight()?;
+    let config = RunConfig::try_from(args)?;
     target::remember_limits();
     let watchdog = Watchdog::start().map_err(Failure::attach)?;
-    let finished = session::record(args, &watchdog)?;
+    let finished = session::record(&config, &watchdog)?;
     show(&finished.report, args.format, args.rows)?;
     let path = finished.path.display();
     if args.format == Format::Text {
@@ -119,9 +121,10 @@ fn plan(args: &PlanArgs) -> Result<(), Failure> {
         Some(path) => table(path)?,
         None => {
             session::preflight()?;
+            let config = RunConfig::try_from(args)?;
             target::remember_limits();
             let watchdog = Watchdog::start().map_err(Failure::attach)?;
-            session::plan(args, &watchdog)?
+            session::plan(&config, &watchdog)?
         }
     };
     if let (Some(budget), Some(path)) = (args.budget, &args.classes) {

@@ -8,6 +8,7 @@
 pub mod calibrate;
 pub mod cli;
 pub mod commands;
+pub mod config;
 pub mod conformance;
 pub mod doctor;
 pub mod failure;

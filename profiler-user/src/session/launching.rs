@@ -13,7 +13,7 @@ use super::Phase;
 use super::Session;
 use super::attach::now_ns;
 use super::metric::Wanted;
-use crate::cli::{RecordArgs, TargetArgs};
+use crate::config::{RunConfig, TargetConfig};
 use crate::failure::Failure;
 use crate::target::{LaunchUser, Suspended, Target, launch};
 use std::collections::HashMap;
@@ -47,14 +47,17 @@ pub(super) enum Launched {
 ///
 /// # Errors
 /// There is no such process, or the command cannot be started.
-pub(super) fn hold_target(args: &TargetArgs) -> Result<Held, Failure> {
-    if let Some(pid) = args.pid {
-        // OK because the command line bounds PIDs at 2^22.
-        let pid = i32::try_from(pid).unwrap_or(i32::MAX);
-        return Ok(Held::Running(Target::attach(pid).map_err(Failure::attach)?));
-    }
-    let user = if args.as_root { None } else { LaunchUser::from_sudo().map_err(Failure::attach)? };
-    let (program, rest) = args.command.split_first().ok_or_else(|| Failure::usage("no command to start"))?;
+pub(super) fn hold_target(config: &TargetConfig) -> Result<Held, Failure> {
+    let (words, as_root) = match config {
+        TargetConfig::Process(pid) => {
+            // OK because process IDs end at 2^22: there is no such process.
+            let pid = i32::try_from(*pid).unwrap_or(i32::MAX);
+            return Ok(Held::Running(Target::attach(pid).map_err(Failure::attach)?));
+        }
+        TargetConfig::Command { words, as_root } => (words, *as_root),
+    };
+    let user = if as_root { None } else { LaunchUser::from_sudo().map_err(Failure::attach)? };
+    let (program, rest) = words.split_first().ok_or_else(|| Failure::usage("no command to start"))?;
     let rest: Vec<OsString> = rest.iter().map(OsString::from).collect();
     launch(OsStr::new(program), &rest, user.as_ref()).map(Held::Suspended).map_err(Failure::attach)
 }
@@ -64,12 +67,12 @@ impl Launched {
     ///
     /// # Errors
     /// The budget does not allow what must be traced, or the program ended; it has not run then, or is killed.
-    pub(super) fn go(self, session: &mut Session, args: &RecordArgs) -> Result<(), Failure> {
+    pub(super) fn go(self, session: &mut Session, config: &RunConfig) -> Result<(), Failure> {
         let Self::Held(mut held) = self else { return Ok(()) };
         session.own_cpu = STARTING_CPU;
         // The symbols of a large program take seconds.
         session.attach.governor().excuse();
-        session.for_operations = session.operation_functions(&args.operations);
+        session.for_operations = session.operation_functions(&config.operations);
         session.loading = Some(Loading::Program);
         session.attach_before_start()?;
         // Until it stops again the loader runs under the breakpoints of the first step.
@@ -79,8 +82,8 @@ impl Launched {
         session.sampling.modules_changed();
         // What counts the metric and the operations may have return links.
         session.know_stacks();
-        session.start_metric(Wanted::named(args, &session.inspection)?)?;
-        session.start_operations(&args.operations)?;
+        session.start_metric(Wanted::named(config, &session.inspection)?)?;
+        session.start_operations(&config.operations)?;
         session.for_operations.clear();
         session.attach_operations().map_err(Failure::attach)?;
         session.loading = Some(Loading::Libraries);

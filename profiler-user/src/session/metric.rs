@@ -14,62 +14,16 @@ use super::attach::now_ns;
 use super::class::Wish;
 use super::overhead::Comparison;
 use super::shares::FunctionKey;
-use crate::cli::RecordArgs;
+use crate::config::{ProgressSpec, RunConfig};
 use crate::failure::Failure;
 use crate::inspect::{Function, Inspection, Pattern};
 use crate::prober::{Kernel, ProgressProbe, ProgressSource, Tier};
 use crate::target::syscalls;
 use profiler_core::class::{ClassId, RecordKind};
 use profiler_core::recording::NotObserved;
-use std::str::FromStr;
 
 /// More functions than that are no unit of work.
 const MOST_FUNCTIONS: usize = 16;
-
-/// `--progress`, parsed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ProgressSpec {
-    /// Nothing is measured.
-    Off,
-    /// A global variable.
-    Variable(String),
-    /// Functions, by a pattern.
-    Function(String),
-    /// A system call: its number.
-    Syscall(usize),
-    /// A raw tracepoint, without category.
-    Tracepoint(String),
-    /// A variable of that name, or a function.
-    Named(String),
-}
-
-impl FromStr for ProgressSpec {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "none" {
-            return Ok(Self::Off);
-        }
-        let (kind, name) = text.split_once(':').unwrap_or(("", text));
-        if name.is_empty() {
-            return Err(
-                "name a metric: var:NAME, fn:PATTERN, syscall:NAME, tp:CATEGORY/NAME, or none".to_owned()
-            );
-        }
-        Ok(match kind {
-            "var" | "variable" => Self::Variable(name.to_owned()),
-            "fn" | "function" => Self::Function(name.to_owned()),
-            "syscall" => Self::Syscall(syscalls::number(name).ok_or_else(|| {
-                format!("there is no system call '{name}' on x86-64; 'man syscalls' lists them")
-            })?),
-            "tp" | "tracepoint" => {
-                Self::Tracepoint(name.rsplit('/').next().filter(|n| !n.is_empty()).unwrap_or(name).to_owned())
-            }
-            // `libc.so.6:malloc` is a pattern of functions.
-            _ => Self::Named(text.to_owned()),
-        })
-    }
-}
 
 /// What `--progress` comes to in this target; nothing is attached for it yet.
 pub enum Wanted {
@@ -90,17 +44,15 @@ impl Wanted {
     ///
     /// # Errors
     /// There is no such thing in the target.
-    pub fn named(args: &RecordArgs, inspection: &Inspection) -> Result<Self, Failure> {
-        Self::find(args, inspection).map_err(refused)
+    pub fn named(config: &RunConfig, inspection: &Inspection) -> Result<Self, Failure> {
+        Self::find(config, inspection).map_err(refused)
     }
 
-    fn find(args: &RecordArgs, inspection: &Inspection) -> Result<Self, String> {
-        let Some(spec) = &args.progress else {
-            return Ok(if args.no_ab || args.only_named { Self::Off } else { Self::Auto });
-        };
-        if args.no_ab || args.only_named {
+    fn find(config: &RunConfig, inspection: &Inspection) -> Result<Self, String> {
+        if !config.overhead.is_measured || config.experiments.only_named {
             return Ok(Self::Off);
         }
+        let Some(spec) = &config.overhead.progress else { return Ok(Self::Auto) };
         match spec {
             ProgressSpec::Off => Ok(Self::Off),
             ProgressSpec::Variable(name) => Counter::find(inspection, name).map(Self::Variable),
@@ -290,25 +242,5 @@ impl Metric {
             Self::Tracepoint(_, name) => format!("the tracepoint {name}"),
             Self::Functions(_, pattern) => format!("calls of {pattern}"),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn metrics_are_named_in_five_ways() {
-        let parse = |text: &str| text.parse::<ProgressSpec>();
-        assert_eq!(parse("none"), Ok(ProgressSpec::Off));
-        assert_eq!(parse("REQUESTS"), Ok(ProgressSpec::Named("REQUESTS".into())));
-        assert_eq!(parse("libc.so.6:malloc"), Ok(ProgressSpec::Named("libc.so.6:malloc".into())));
-        assert_eq!(parse("var:REQUESTS"), Ok(ProgressSpec::Variable("REQUESTS".into())));
-        assert_eq!(parse("fn:db::*"), Ok(ProgressSpec::Function("db::*".into())));
-        assert_eq!(parse("syscall:write"), Ok(ProgressSpec::Syscall(1)));
-        assert_eq!(parse("tp:sched/sched_switch"), Ok(ProgressSpec::Tracepoint("sched_switch".into())));
-        assert_eq!(parse("tp:sys_exit"), Ok(ProgressSpec::Tracepoint("sys_exit".into())));
-        assert!(parse("syscall:wriet").is_err_and(|why| why.contains("wriet")));
-        assert!(parse("fn:").is_err() && parse("").is_err());
     }
 }

@@ -33,8 +33,6 @@ mod threads;
 mod tick;
 mod window;
 
-pub use metric::ProgressSpec;
-pub use operations::{MeasureSpec, OperationArgs, OperationSpec};
 pub use select::{Selection, SelectionError};
 pub(crate) use setup::preflight;
 pub use setup::{plan, record};

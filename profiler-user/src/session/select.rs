@@ -1,12 +1,12 @@
 //! What the user named: patterns, compiled once, asked for every function.
 
 use super::class::Wish;
-use crate::cli::SelectArgs;
+use crate::config::FunctionConfig;
 use crate::inspect::{Function, Inspection, Pattern, PatternError};
 use profiler_core::class::RecordKind;
 use std::collections::HashMap;
 
-/// A pattern on the command line that makes no sense.
+/// A pattern that makes no sense, and the option that has it on the command line.
 #[derive(Debug, thiserror::Error)]
 #[error("{option} '{text}': {source}")]
 pub struct SelectionError {
@@ -15,7 +15,7 @@ pub struct SelectionError {
     source: PatternError,
 }
 
-/// The compiled command line.
+/// The compiled patterns.
 #[derive(Debug)]
 pub struct Selection {
     trace: Vec<Pattern>,
@@ -34,25 +34,25 @@ impl Selection {
     ///
     /// # Errors
     /// The first pattern that makes no sense.
-    pub fn new(args: &SelectArgs) -> Result<Self, SelectionError> {
+    pub fn new(named: &FunctionConfig) -> Result<Self, SelectionError> {
         let one = |option, text: &str| {
             Pattern::parse(text).map_err(|source| SelectionError { option, text: text.to_owned(), source })
         };
         let all =
             |option, texts: &[String]| texts.iter().map(|t| one(option, t)).collect::<Result<Vec<_>, _>>();
         Ok(Self {
-            trace: all("--trace", &args.trace)?,
-            never: all("--never", &args.never)?,
-            count: all("--count", &args.count)?,
-            latency: all("--latency", &args.latency)?,
-            record: all("--record", &args.record)?,
-            weight: args
+            trace: all("--trace", &named.trace)?,
+            never: all("--never", &named.never)?,
+            count: all("--count", &named.count)?,
+            latency: all("--latency", &named.latency)?,
+            record: all("--record", &named.record)?,
+            weight: named
                 .weight
                 .iter()
                 .map(|(text, w)| Ok((one("--weight", text)?, *w)))
                 .collect::<Result<_, _>>()?,
-            return_links: all("--return-links", &args.return_links)?,
-            discover: args.discover,
+            return_links: all("--return-links", &named.return_links)?,
+            discover: named.discover,
             unmatched: HashMap::new(),
         })
     }

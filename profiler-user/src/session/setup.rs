@@ -1,19 +1,19 @@
-//! `tithe record`: from the command line to a running session, and the loop.
+//! From a [`RunConfig`] to a running session, and the loop.
 
 use super::attach::{Attachments, Gone, Opener, now_ns};
 use super::children::Children;
 use super::finish::Finished;
 use super::host::{Host, unix_ns};
 use super::launching::{Held, Launched, hold_target};
-use super::metric::{ProgressSpec, Wanted};
-use super::operations::{OperationArgs, link_kinds, operation_classes};
+use super::metric::Wanted;
+use super::operations::{link_kinds, operation_classes};
 use super::progress::Progress;
 use super::reading::Reader;
 use super::sampling::Sampling;
 use super::select::Selection;
 use super::{EndReason, Phase, Session};
 use crate::calibrate::{self, CalibrateOptions};
-use crate::cli::{DEFAULT_BUDGET, Format, PlanArgs, RecordArgs, TargetArgs};
+use crate::config::{OperationConfig, OutputConfig, OverheadConfig, ProgressSpec, RunConfig};
 use crate::failure::{Failure, FailureKind};
 use crate::governor::{Governor, LinkTable, Priority};
 use crate::inspect::Inspection;
@@ -29,7 +29,7 @@ use profiler_core::ledger::{Correction, Ledger, Merger};
 use profiler_core::plan::Problem;
 use profiler_core::recording::{AgentUse, FORMAT_VERSION, Losses, Meta};
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
@@ -49,27 +49,27 @@ const QUIET_TURN: Duration = Duration::from_millis(25);
 /// Least time between two looks at what waits to be attached.
 const LEAST_WAIT: Duration = Duration::from_micros(500);
 
-/// Runs `tithe record` to its end and returns what is to be shown.
+/// Runs to the end and returns what is to be shown.
 ///
 /// # Errors
 /// With the exit code that fits: nothing has been attached, or everything is detached again.
-pub fn record(args: &RecordArgs, watchdog: &Watchdog) -> Result<Finished, Failure> {
+pub fn record(config: &RunConfig, watchdog: &Watchdog) -> Result<Finished, Failure> {
     preflight()?;
-    run_session(args, watchdog, |_| (), |_| ())
+    run_session(config, watchdog, |_| (), |_| ())
 }
 
 fn run_session(
-    args: &RecordArgs,
+    config: &RunConfig,
     watchdog: &Watchdog,
     before: impl FnOnce(&mut Session),
     after: impl FnOnce(&mut Session),
 ) -> Result<Finished, Failure> {
     let progress = Progress::start();
     crate::governor::prefer_event_loop();
-    let held = hold_target(&args.target)?;
+    let held = hold_target(&config.target)?;
     let pid = u32::try_from(held.target().pid()).map_err(|e| Failure::attach(anyhow::anyhow!(e)))?;
     let heartbeat = watchdog.heartbeat();
-    let (mut session, launched) = prepare(args, held, pid, progress, watchdog)?;
+    let (mut session, launched) = prepare(config, held, pid, progress, watchdog)?;
     heartbeat.watch(pid);
     heartbeat.arm();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -78,7 +78,7 @@ fn run_session(
         .context("cannot start the event loop")?;
     session.note_priority();
     before(&mut session);
-    let run = launched.go(&mut session, args).and_then(|()| runtime.block_on(session.run()));
+    let run = launched.go(&mut session, config).and_then(|()| runtime.block_on(session.run()));
     after(&mut session);
     let finished = session.finish(&heartbeat, run.as_ref().ok().copied(), run.as_ref().err());
     heartbeat.disarm();
@@ -90,37 +90,28 @@ fn run_session(
 ///
 /// # Errors
 /// As [`record`].
-pub fn plan(args: &PlanArgs, watchdog: &Watchdog) -> Result<Problem, Failure> {
+pub fn plan(config: &RunConfig, watchdog: &Watchdog) -> Result<Problem, Failure> {
     preflight()?;
     let scratch = Scratch::create()?;
-    let record = RecordArgs {
-        target: TargetArgs { pid: args.pid, command: Vec::new(), as_root: false },
-        budget: args.budget.unwrap_or(DEFAULT_BUDGET),
-        duration: None,
-        output: Some(scratch.0.join("survey")),
-        force: false,
-        select: args.select.clone(),
-        sample_rate: None,
-        thread_budget: None,
-        progress: Some(ProgressSpec::Off),
-        no_ab: true,
-        no_expedite: args.no_expedite,
-        kernel_memory: KernelOptions::default().kernel_memory_bytes,
-        format: Format::Text,
-        rows: 0,
-        verbose: false,
-        force_tier: None,
-        only_named: false,
-        operations: OperationArgs::default(),
-    };
+    let survey = survey_only(config, &scratch.0);
     let mut problem = None;
     run_session(
-        &record,
+        &survey,
         watchdog,
         |session| session.plan_only = true,
         |session| problem = session.problem.take(),
     )?;
     problem.ok_or_else(|| Failure::attach(anyhow::anyhow!("the target ended before there was a plan")))
+}
+
+/// A run that ends with its first plan: nothing is measured on the target's work, and the recording lies in `scratch`.
+fn survey_only(config: &RunConfig, scratch: &Path) -> RunConfig {
+    RunConfig {
+        output: OutputConfig { path: Some(scratch.join("survey")), ..config.output.clone() },
+        overhead: OverheadConfig { is_measured: false, progress: Some(ProgressSpec::Off) },
+        operations: OperationConfig::default(),
+        ..config.clone()
+    }
 }
 
 /// A directory that goes when it is dropped.
@@ -165,34 +156,26 @@ pub(crate) fn preflight() -> Result<(), Failure> {
 }
 
 fn prepare(
-    args: &RecordArgs,
+    config: &RunConfig,
     held: Held,
     pid: u32,
     progress: Progress,
     watchdog: &Watchdog,
 ) -> Result<(Session, Launched), Failure> {
     progress.set("inspecting the target".to_owned());
-    let selection = Selection::new(&args.select).map_err(|e| Failure::new(FailureKind::Usage, e))?;
+    let selection = Selection::new(&config.functions).map_err(|e| Failure::new(FailureKind::Usage, e))?;
     let mut inspection = Inspection::of(held.target().pid()).map_err(Failure::attach)?;
     // Of a launched program the libraries are not mapped yet.
     let metric = match &held {
-        Held::Running(_) => Wanted::named(args, &inspection)?,
+        Held::Running(_) => Wanted::named(config, &inspection)?,
         Held::Suspended(_) => Wanted::Off,
     };
-    let options = KernelOptions {
-        forced_tier: args.force_tier,
-        kernel_memory_bytes: args.kernel_memory,
-        verbose: args.verbose,
-        samples_ring_bytes: samples_ring_bytes(args.sample_rate),
-        operation_classes: operation_classes(&args.operations)?,
-        operations_ring_bytes: if args.operations.operation.is_empty() { 4096 } else { 1 << 20 },
-        ..KernelOptions::default()
-    };
+    let options = kernel_options(config)?;
     let kernel = Arc::new(Kernel::load(&options).map_err(Failure::attach)?);
     // Nothing of the run waits later.
     let mut kinds = vec![LinkKind::Count, LinkKind::ExitPair, LinkKind::ReturnPair];
-    kinds.extend((!args.select.record.is_empty()).then_some(LinkKind::Record));
-    kinds.extend(link_kinds(&args.operations.operation));
+    kinds.extend((!config.functions.record.is_empty()).then_some(LinkKind::Record));
+    kinds.extend(link_kinds(&config.operations.operations));
     kernel.load_programs(&kinds);
     // Forked children are followed, so that their ends and execs are known; where the kernel's PID filter does not work,
     // their hits would count as the target's.
@@ -206,7 +189,7 @@ fn prepare(
     inspection.use_rules(cost.rules);
     let cost = cost.model;
     let table = LinkTable::new(options.max_classes).context("cannot create the link table")?;
-    let table = Arc::new(if args.no_expedite { table } else { table.expedited() });
+    let table = Arc::new(if config.cost.expedite { table.expedited() } else { table });
     let alarms = kernel.alarm_reader().map_err(Failure::attach)?;
     let governor = Governor::start(alarms, table, Some(watchdog.heartbeat())).map_err(Failure::attach)?;
     let events = kernel.thread_sampling(FIRST_PERIOD_NS).map_err(Failure::attach)?;
@@ -214,27 +197,27 @@ fn prepare(
     let cpus = Host::read().cpus;
     let reader = kernel.sample_reader().map_err(Failure::attach)?;
     let calls = kernel.call_reader().map_err(Failure::attach)?;
-    let log = args.verbose.then(|| kernel.log()).transpose().map_err(Failure::attach)?;
+    let log = config.output.verbose.then(|| kernel.log()).transpose().map_err(Failure::attach)?;
     let lifecycle = kernel.watch_lifecycle().map_err(Failure::attach)?;
     let mut unwinder = Unwinder::default();
     unwinder.prepare(pid);
     let mut sampling = Sampling::new(events, sampler, cpus, reader, unwinder, pid, options.stack_bytes);
 
-    if args.only_named || args.sample_rate == Some(0.0) {
+    if config.experiments.only_named || config.sampling_hz == Some(0.0) {
         sampling.switch_off_for_good();
     }
 
     let target = held.target();
-    let output = args.output.clone().unwrap_or_else(|| default_output(target));
+    let output = config.output.path.clone().unwrap_or_else(|| default_output(target));
     let start_ns = now_ns();
-    let meta = meta(args, target, &kernel, &cost, start_ns);
-    if output.join("meta.json").exists() && !args.force {
+    let meta = meta(config, target, &kernel, &cost, start_ns);
+    if output.join("meta.json").exists() && !config.output.replace {
         return Err(Failure::usage(format!(
             "there is a recording at '{}' already: choose another name with -o, or replace it with --force",
             output.display()
         )));
     }
-    let overwrite = if args.force { Overwrite::Anything } else { Overwrite::Recording };
+    let overwrite = if config.output.replace { Overwrite::Anything } else { Overwrite::Recording };
     let writer = Writer::create(&output, caller(), overwrite, &meta)
         .map_err(|e| Failure::from(anyhow::Error::new(e)))?;
     let writer =
@@ -249,7 +232,8 @@ fn prepare(
         }
     };
     // Who named functions waits for nothing but the first tokens.
-    let first_look_ns = if selection.names_any() { NAMED_NS.min(warmup_ns(args)) } else { warmup_ns(args) };
+    let first_look_ns =
+        if selection.names_any() { NAMED_NS.min(warmup_ns(config)) } else { warmup_ns(config) };
     let cpu = target.cpu_time_ns().unwrap_or(0);
     // The opener reads the CPU clock by a binding of its own.
     let bound = Target::attach(target.pid()).map_err(Failure::attach)?;
@@ -266,7 +250,7 @@ fn prepare(
         sampling,
         calls,
         lifecycle,
-        ledger: Ledger::new(args.budget, start_ns),
+        ledger: Ledger::new(config.cost.budget, start_ns),
         correction: Correction::default(),
         merger: Merger::default(),
         controller: Controller::new(ControllerConfig { seed: start_ns, ..ControllerConfig::default() }),
@@ -275,17 +259,17 @@ fn prepare(
         meta,
         progress,
         phase: Phase::Warmup { until_ns: start_ns + first_look_ns },
-        verbose: args.verbose,
+        verbose: config.output.verbose,
         log,
-        only_named: args.only_named,
+        only_named: config.experiments.only_named,
         loading: None,
         for_operations: BTreeSet::new(),
         plan_only: false,
         problem: None,
-        fixed_rate_hz: args.sample_rate,
-        budget: args.budget,
+        fixed_rate_hz: config.sampling_hz,
+        budget: config.cost.budget,
         output,
-        end_ns: args.duration.map(|d| start_ns + u64::try_from(d.as_nanos()).unwrap_or(u64::MAX / 2)),
+        end_ns: config.duration.map(|d| start_ns + u64::try_from(d.as_nanos()).unwrap_or(u64::MAX / 2)),
         last_ledger_ns: start_ns,
         last_slow_ns: start_ns,
         last_cpu_ns: cpu,
@@ -306,11 +290,11 @@ fn prepare(
         planned_bursts: 0.0,
         sampling_slowed: false,
         threads: super::threads::Threads::default(),
-        thread_budget: args.thread_budget,
-        discover_ns: start_ns + warmup_ns(args),
+        thread_budget: config.cost.thread_share,
+        discover_ns: start_ns + warmup_ns(config),
         discovered: false,
-        survey_ns: survey_ns(args),
-        first_plan_ns: first_plan_ns(args),
+        survey_ns: survey_ns(config),
+        first_plan_ns: first_plan_ns(config),
         survey_windows: Vec::new(),
         burst_windows: Vec::new(),
         rearm_wanted: Vec::new(),
@@ -324,7 +308,7 @@ fn prepare(
     };
     session.start_metric(metric)?;
     if matches!(launched, Launched::Nothing) {
-        session.start_operations(&args.operations)?;
+        session.start_operations(&config.operations)?;
     }
     Ok((session, launched))
 }
@@ -346,6 +330,22 @@ impl Session {
     }
 }
 
+/// What the kernel side must hold.
+///
+/// # Errors
+/// Too many operations, or too many classes of them.
+fn kernel_options(config: &RunConfig) -> Result<KernelOptions, Failure> {
+    Ok(KernelOptions {
+        forced_tier: config.experiments.forced_tier,
+        kernel_memory_bytes: config.cost.kernel_memory_bytes,
+        verbose: config.output.verbose,
+        samples_ring_bytes: samples_ring_bytes(config.sampling_hz),
+        operation_classes: operation_classes(&config.operations)?,
+        operations_ring_bytes: if config.operations.operations.is_empty() { 4096 } else { 1 << 20 },
+        ..KernelOptions::default()
+    })
+}
+
 /// Room for the samples of two turns, with their stacks: at the rates that a plan chooses 4 MiB are enough for 48 CPUs.
 fn samples_ring_bytes(rate_hz: Option<f64>) -> u32 {
     /// Highest rate that a plan chooses, Hz, and bytes of a sample.
@@ -358,28 +358,28 @@ fn samples_ring_bytes(rate_hz: Option<f64>) -> u32 {
 
 /// Sampling alone before the survey: 1.5 s, less in short runs. Without a survey as long as the budget needs to fill
 /// its bucket, or the first quota would be next to nothing.
-fn warmup_ns(args: &RecordArgs) -> u64 {
-    if args.only_named {
+fn warmup_ns(config: &RunConfig) -> u64 {
+    if config.experiments.only_named {
         return (profiler_core::ledger::HOLD_S * 1.2e9) as u64;
     }
-    let share = args.duration.map_or(1.5, |d| (d.as_secs_f64() * 0.15).min(1.5));
+    let share = config.duration.map_or(1.5, |d| (d.as_secs_f64() * 0.15).min(1.5));
     (share * 1e9) as u64
 }
 
 /// Latest first plan after the start: a hundred functions are known within 5 s; of a short run most must be left for the plan.
-fn first_plan_ns(args: &RecordArgs) -> u64 {
-    let seconds = args.duration.map_or(4.5, |d| (d.as_secs_f64() * 0.45).min(4.5));
+fn first_plan_ns(config: &RunConfig) -> u64 {
+    let seconds = config.duration.map_or(4.5, |d| (d.as_secs_f64() * 0.45).min(4.5));
     (seconds * 1e9) as u64
 }
 
 /// Longest later survey, of functions that appear while a plan runs.
-fn survey_ns(args: &RecordArgs) -> u64 {
-    let seconds = args.duration.map_or(3.0, |d| (d.as_secs_f64() * 0.3).min(3.0));
+fn survey_ns(config: &RunConfig) -> u64 {
+    let seconds = config.duration.map_or(3.0, |d| (d.as_secs_f64() * 0.3).min(3.0));
     (seconds * 1e9) as u64
 }
 
 fn meta(
-    args: &RecordArgs,
+    config: &RunConfig,
     target: &Target,
     kernel: &Kernel,
     cost: &profiler_core::cost::CostModel,
@@ -400,7 +400,7 @@ fn meta(
         start_ns,
         end_ns: None,
         end_reason: None,
-        budget: args.budget,
+        budget: config.cost.budget,
         tier: kernel.tier(),
         cost: cost.clone(),
         sample_period_ns: 0,
@@ -491,3 +491,6 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,8 +8,8 @@ use super::hook::CycleHook;
 use super::screens::Screen;
 use super::share::Starved;
 use super::slices::SliceClock;
-use super::spec::{Bound, Bounds, ClassArgument, DIFFERENT, OperationArgs, OperationSpec};
 use super::{Kept, Operation, Operations, RESERVED_CLASSES};
+use crate::config::{Bound, Bounds, ClassArgument, DIFFERENT, MeasureSpec, OperationConfig, OperationSpec};
 use crate::failure::Failure;
 use crate::inspect::Function;
 use crate::prober::operation::{ARGUMENT_NONE, OPERATION_BALANCE, OPERATION_BY_THREAD};
@@ -35,14 +35,14 @@ impl Session {
     ///
     /// # Errors
     /// Something does not exist in the target, or cannot bound an operation.
-    pub(in crate::session) fn start_operations(&mut self, args: &OperationArgs) -> Result<(), Failure> {
-        if args.operation.is_empty() {
+    pub(in crate::session) fn start_operations(&mut self, asked: &OperationConfig) -> Result<(), Failure> {
+        if asked.operations.is_empty() {
             return Ok(());
         }
-        let mut config = args.config().map_err(Failure::usage)?;
+        let mut config = asked.settings.clone();
         // Detaching takes 0.1 to 0.3 s a function there: no slice is worth that.
         config.attach_share &= self.attach.kernel().tier() != Tier::D;
-        let policy = args.policy();
+        let policy = asked.policy;
         let reader = self.attach.kernel().operation_reader().map_err(Failure::attach)?;
         let now = now_ns();
         let mut operations = Operations {
@@ -74,17 +74,17 @@ impl Session {
             said_slices: false,
             said_inner: false,
             said_starving: false,
-            has_measure: args.measure.is_some(),
+            has_measure: asked.measure.is_some(),
         };
-        if let Some(command) = &args.on_cycle {
+        if let Some(command) = &asked.on_cycle {
             let user = LaunchUser::from_sudo().map_err(Failure::attach)?;
             operations.hook = Some(CycleHook::new(command.clone(), user, &self.output));
         }
         let per_operation = config.max_classes as u32 + RESERVED_CLASSES;
         let mut syscalls: BTreeMap<usize, SyscallBounds> = BTreeMap::new();
-        for (number, spec) in (0u32..).zip(&args.operation) {
+        for (number, spec) in (0u32..).zip(&asked.operations) {
             let usage = |why: String| Failure::usage(format!("--operation '{}': {why}", spec.text));
-            if args.operation.iter().filter(|other| other.name == spec.name).count() > 1 {
+            if asked.operations.iter().filter(|other| other.name == spec.name).count() > 1 {
                 return Err(usage(format!("there are two operations named '{}'", spec.name)));
             }
             let bounds = self.bounds_of(number, spec, &mut syscalls).map_err(usage)?;
@@ -149,7 +149,7 @@ impl Session {
                 said_dear: false,
             });
         }
-        let inner = self.inner_of(args).map_err(Failure::usage)?;
+        let inner = self.inner_of(asked).map_err(Failure::usage)?;
         let inner_hit_ns = inner.iter().map(|id| self.attach.class(*id).hit_price.ns).sum::<f64>()
             / inner.len().max(1) as f64;
         operations.inner = inner.iter().copied().map(Kept::new).collect();
@@ -163,16 +163,16 @@ impl Session {
         self.meta.operations = operations
             .list
             .iter()
-            .zip(&args.operation)
+            .zip(&asked.operations)
             .map(|(o, spec)| OperationMeta {
                 operation: o.number,
                 name: o.name.clone(),
                 bounds: spec.text.clone(),
                 policy: policy.name().to_owned(),
                 config: config.clone(),
-                measure: args.measure.as_ref().map_or_else(
+                measure: asked.measure.as_ref().map_or_else(
                     || if inner.is_empty() { String::new() } else { "calls of inner functions".to_owned() },
-                    super::MeasureSpec::in_words,
+                    MeasureSpec::in_words,
                 ),
                 screen_ns: o.screen_ns,
                 inner_hit_ns,

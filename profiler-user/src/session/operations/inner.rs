@@ -4,7 +4,7 @@ use super::super::Session;
 use super::super::class::OperationRole;
 use super::super::shares::FunctionKey;
 use super::bounds::MOST_FUNCTIONS;
-use super::spec::{Bound, Bounds, OperationArgs};
+use crate::config::{Bound, Bounds, OperationConfig};
 use crate::inspect::{Function, Pattern};
 use crate::prober::operation::{MEASURE_CALLS, MEASURE_NONE};
 use profiler_core::class::{ClassId, RecordKind};
@@ -18,12 +18,12 @@ const MOST_NAMES: usize = 10;
 
 impl Session {
     /// The functions that are mapped and that operations will be made of: nothing else may take them before.
-    pub(in crate::session) fn operation_functions(&self, args: &OperationArgs) -> BTreeSet<FunctionKey> {
-        if args.operation.is_empty() {
+    pub(in crate::session) fn operation_functions(&self, asked: &OperationConfig) -> BTreeSet<FunctionKey> {
+        if asked.operations.is_empty() {
             return BTreeSet::new();
         }
         let mut patterns: Vec<&str> = Vec::new();
-        for spec in &args.operation {
+        for spec in &asked.operations {
             let bounds = match &spec.bounds {
                 Bounds::One(bound) => vec![bound],
                 Bounds::Pair(begin, end) => vec![begin, end],
@@ -33,12 +33,12 @@ impl Session {
                 _ => None,
             }));
         }
-        patterns.extend(args.measure.iter().map(|measure| measure.function.as_str()));
-        patterns.extend(args.detail.iter().map(String::as_str));
+        patterns.extend(asked.measure.iter().map(|measure| measure.function.as_str()));
+        patterns.extend(asked.detail.iter().map(String::as_str));
         // What is wrong with a pattern is said when its classes are made.
         let parsed: Vec<Pattern> = patterns.iter().filter_map(|p| Pattern::parse(p).ok()).collect();
         let mut functions = self.inspection.resolve(&parsed).functions;
-        if args.detail.is_empty() {
+        if asked.detail.is_empty() {
             functions.extend(self.selection.traced(&self.inspection).into_iter().take(MOST_INNER));
         }
         functions.iter().map(|f| FunctionKey { module: f.module, address: f.vaddr }).collect()
@@ -57,10 +57,10 @@ impl Session {
     }
 
     /// Classes of the functions inside operations.
-    pub(super) fn inner_of(&mut self, args: &OperationArgs) -> Result<Vec<ClassId>, String> {
+    pub(super) fn inner_of(&mut self, asked: &OperationConfig) -> Result<Vec<ClassId>, String> {
         let mut inner = Vec::new();
         let mut seen = BTreeSet::new();
-        if let Some(measure) = &args.measure {
+        if let Some(measure) = &asked.measure {
             let adds = measure.argument.map_or(MEASURE_CALLS, |k| k + 1);
             let functions = self
                 .functions_of(&measure.function)
@@ -72,7 +72,7 @@ impl Session {
                     functions.len()
                 ));
             }
-            let detailed = self.detail_functions(args)?;
+            let detailed = self.detail_functions(asked)?;
             for function in &functions {
                 let counts =
                     detailed.iter().any(|d| (d.module, d.vaddr) == (function.module, function.vaddr));
@@ -86,10 +86,10 @@ impl Session {
                 inner.push(id);
             }
         }
-        let adds = if args.measure.is_some() { MEASURE_NONE } else { MEASURE_CALLS };
+        let adds = if asked.measure.is_some() { MEASURE_NONE } else { MEASURE_CALLS };
         let mut beyond = 0_usize;
         let mut refused: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for function in self.detail_functions(args)? {
+        for function in self.detail_functions(asked)? {
             // Two patterns may name it, and the measure.
             if !seen.insert((function.module, function.vaddr)) {
                 continue;
@@ -122,12 +122,12 @@ impl Session {
         Ok(inner)
     }
 
-    fn detail_functions(&self, args: &OperationArgs) -> Result<Vec<Function>, String> {
-        if args.detail.is_empty() {
+    fn detail_functions(&self, asked: &OperationConfig) -> Result<Vec<Function>, String> {
+        if asked.detail.is_empty() {
             return Ok(self.selection.traced(&self.inspection));
         }
         let mut functions = Vec::new();
-        for pattern in &args.detail {
+        for pattern in &asked.detail {
             functions
                 .extend(self.functions_of(pattern).map_err(|why| format!("--detail '{pattern}': {why}"))?);
         }

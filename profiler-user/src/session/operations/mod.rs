@@ -1,6 +1,6 @@
 //! Operations while the run goes on: which functions bound them, which of them are recorded, what is told about them.
 //!
-//! What: [`spec`] reads the command line; [`bounds`] and [`inner`] make classes of the functions, [`keep`] keeps them attached under quotas;
+//! What: [`bounds`] and [`inner`] make classes of the functions that [`crate::config`] names, [`keep`] keeps them attached under quotas;
 //! [`screens`] watches what system calls and [`tracepoints`] cost, which have none;
 //! [`share`] divides the budget among operations; [`slices`] attaches inner functions for a part of the time; [`window`] reads the kernel's counts once a revision, asks the policy (`profiler_core::adapt`) and writes its
 //! orders; [`hook`] runs `--on-cycle`. Why apart from planner and controller: bounds stay attached for every operation,
@@ -21,19 +21,17 @@ mod probes;
 mod screens;
 mod share;
 mod slices;
-mod spec;
 mod starving;
 mod tracepoints;
 mod window;
 
-pub use spec::{MeasureSpec, OperationArgs, OperationSpec, link_kinds};
-
 use super::Session;
 use super::attach::{Gone, now_ns};
 use super::class::{LiveClass, OperationRole};
+use crate::config::{Bounds, OperationConfig, OperationSpec};
 use crate::failure::Failure;
 use crate::prober::OFF_CPU_UNKNOWN;
-use crate::prober::{MAX_OPERATIONS, OperationCounters, OperationReader, OperationRecord};
+use crate::prober::{LinkKind, MAX_OPERATIONS, OperationCounters, OperationReader, OperationRecord};
 use hook::CycleHook;
 use profiler_core::adapt::portions::Demand;
 use profiler_core::adapt::spending::{Span, Taken};
@@ -58,9 +56,9 @@ const MOST_CLASSES: usize = 65_536;
 /// Classes that the kernel side must hold.
 ///
 /// # Errors
-/// The settings make no sense.
-pub fn operation_classes(args: &OperationArgs) -> Result<u32, Failure> {
-    let count = args.operation.len();
+/// They are too many.
+pub fn operation_classes(asked: &OperationConfig) -> Result<u32, Failure> {
+    let count = asked.operations.len();
     if count == 0 {
         return Ok(0);
     }
@@ -69,16 +67,33 @@ pub fn operation_classes(args: &OperationArgs) -> Result<u32, Failure> {
             "{count} operations are asked for; at most {MAX_OPERATIONS} are followed"
         )));
     }
-    let config = args.config().map_err(Failure::usage)?;
-    let all = count * (config.max_classes + RESERVED_CLASSES as usize);
+    let max_classes = asked.settings.max_classes;
+    let all = count * (max_classes + RESERVED_CLASSES as usize);
     if all > MOST_CLASSES {
         return Err(Failure::usage(format!(
-            "--adapt max_classes={} for {count} operations: at most {MOST_CLASSES} classes fit together",
-            config.max_classes
+            "--adapt max_classes={max_classes} for {count} operations: at most {MOST_CLASSES} classes fit together"
         )));
     }
     // OK because it is at most 65,536.
     Ok(all as u32)
+}
+
+/// Kinds of links that follow these operations, of those that are made of functions and probes.
+#[must_use]
+pub fn link_kinds(operations: &[OperationSpec]) -> Vec<LinkKind> {
+    let mut kinds = Vec::new();
+    for operation in operations {
+        match &operation.bounds {
+            Bounds::One(bound) if bound.family() == 0 => {
+                kinds.extend([LinkKind::OperationExits, LinkKind::OperationReturn]);
+            }
+            Bounds::Pair(bound, _) if bound.family() == 0 => {
+                kinds.extend([LinkKind::OperationBegin, LinkKind::OperationEnd]);
+            }
+            Bounds::One(_) | Bounds::Pair(..) => {}
+        }
+    }
+    kinds
 }
 
 /// One operation that is followed.

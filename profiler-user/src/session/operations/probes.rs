@@ -3,7 +3,7 @@
 use super::super::Session;
 use super::super::class::OperationRole;
 use super::super::shares::FunctionKey;
-use super::spec::ClassArgument;
+use crate::config::ClassArgument;
 use crate::inspect::{ProbeSite, register_argument};
 use crate::prober::operation::{ARGUMENT_SLICE, ARGUMENT_STRING};
 use crate::prober::register_word;

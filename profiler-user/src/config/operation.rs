@@ -1,4 +1,4 @@
-//! What users type about operations.
+//! Operations and measures, as people write them (`--operation`, `--measure`).
 //!
 //! ```text
 //! NAME=FUNCTION                          from the function's entry to its return
@@ -14,11 +14,8 @@
 //! ```
 
 use super::tracepoints;
-use crate::prober::LinkKind;
 use crate::prober::operation::{ARGUMENT_INT, ARGUMENT_LONG, ARGUMENT_SLICE, ARGUMENT_STRING};
 use crate::target::syscalls;
-use clap::Args;
-use profiler_core::adapt::{AdaptConfig, PolicyKind};
 use std::str::FromStr;
 
 /// One end of an operation.
@@ -46,7 +43,7 @@ pub enum Bound {
 
 impl Bound {
     /// What can only be paired with itself.
-    fn family(&self) -> u32 {
+    pub(crate) fn family(&self) -> u32 {
         match self {
             Self::Function(_) | Self::Usdt { .. } => 0,
             Self::Syscall(_) => 1,
@@ -69,24 +66,6 @@ pub enum Bounds {
     One(Bound),
     /// Two system calls, two tracepoints, or two of functions and probes.
     Pair(Bound, Bound),
-}
-
-/// Kinds of links that follow these operations, of those that are made of functions and probes.
-#[must_use]
-pub fn link_kinds(operations: &[OperationSpec]) -> Vec<LinkKind> {
-    let mut kinds = Vec::new();
-    for operation in operations {
-        match &operation.bounds {
-            Bounds::One(bound) if bound.family() == 0 => {
-                kinds.extend([LinkKind::OperationExits, LinkKind::OperationReturn]);
-            }
-            Bounds::Pair(bound, _) if bound.family() == 0 => {
-                kinds.extend([LinkKind::OperationBegin, LinkKind::OperationEnd]);
-            }
-            Bounds::One(_) | Bounds::Pair(..) => {}
-        }
-    }
-    kinds
 }
 
 /// The argument that names the class.
@@ -213,7 +192,7 @@ fn bound(text: &str, which: &str) -> Result<Bound, String> {
 }
 
 /// What a pair must be made of.
-pub(super) const DIFFERENT: &str =
+pub(crate) const DIFFERENT: &str =
     "begin and end must both be functions (or USDT probes), both system calls or both tracepoints";
 
 /// Arguments that a USDT probe may have (`<sys/sdt.h>`).
@@ -290,75 +269,6 @@ impl MeasureSpec {
             Some(k) => format!("sum of argument {k} of {}", self.function),
             None => format!("calls of {}", self.function),
         }
-    }
-}
-
-fn policy(text: &str) -> Result<PolicyKind, String> {
-    text.parse().map_err(|error: profiler_core::adapt::orders::UnknownPolicy| error.to_string())
-}
-
-/// Units of the target's work, and how they are sampled.
-#[derive(Debug, Args, Default, Clone)]
-#[command(next_help_heading = "Operations")]
-pub struct OperationArgs {
-    /// Follow a unit of the target's work. SPEC: NAME=FUNCTION (from its call to its return), NAME=BEGIN..END (calls of
-    /// two functions on one thread), NAME=usdt:PROVIDER:BEGIN..usdt:PROVIDER:END (two USDT probes), NAME=syscall:CALL,
-    /// NAME=syscall:BEGIN..syscall:END (from return to return), NAME=tp:CATEGORY:BEGIN..tp:CATEGORY:END (two tracepoints of
-    /// the kernel, passed by one thread); with ',class=argK:str' (or slice, int, long) one class for each value of that
-    /// argument. All are counted and timed; a sample, chosen by --policy, is recorded in detail
-    #[arg(long, value_name = "SPEC", verbatim_doc_comment)]
-    pub operation: Vec<OperationSpec>,
-    /// What is measured inside recorded operations: the sum of an argument of a function ('malloc:arg0'), or its calls
-    /// ('malloc'). Default: the calls of the functions of --detail
-    #[arg(long, value_name = "FUNCTION[:argK]", requires = "operation", verbatim_doc_comment)]
-    pub measure: Option<MeasureSpec>,
-    /// Functions whose calls are counted and timed inside recorded operations (default: those of --trace)
-    #[arg(long, value_name = "PATTERN", requires = "operation")]
-    pub detail: Vec<String>,
-    /// Who decides which operations are recorded: adp (Mertz and Nunes), inv (rate inverse to throughput), uni
-    /// (constant rate), full (all), none, tithe (rate by budget and response time; the same for all classes while the
-    /// functions inside are attached in slices, which is usual, otherwise divided among classes by their spread)
-    /// [default: tithe]
-    #[arg(long, value_name = "POLICY", value_parser = policy, requires = "operation", verbatim_doc_comment)]
-    pub policy: Option<PolicyKind>,
-    /// A setting of the policy: rate, max_rate, min_rate, revise_s, baseline_s, max_cycle_s, max_classes, … (docs/operations.md
-    /// has all)
-    #[arg(long, value_name = "KEY=VALUE", requires = "operation", verbatim_doc_comment)]
-    pub adapt: Vec<String>,
-    /// Run this shell command, as the user who called sudo, whenever a sample is complete; TITHE_* variables say what it is
-    #[arg(long, value_name = "COMMAND", requires = "operation")]
-    pub on_cycle: Option<String>,
-}
-
-impl OperationArgs {
-    /// The settings of the policy.
-    ///
-    /// # Errors
-    /// An unknown setting, or a value out of its range.
-    pub fn config(&self) -> Result<AdaptConfig, String> {
-        let mut text = String::new();
-        for setting in &self.adapt {
-            let (key, value) = setting
-                .split_once('=')
-                .ok_or_else(|| format!("--adapt '{setting}': write KEY=VALUE, like 'max_rate=0.2'"))?;
-            let (key, value) = (key.trim(), value.trim());
-            if key.contains(|c: char| !c.is_ascii_alphanumeric() && c != '_') || value.contains('\n') {
-                return Err(format!("--adapt '{setting}': '{key}' is no setting"));
-            }
-            // Settings with fractions are often whole numbers, and TOML tells the two apart.
-            let fraction = !matches!(key, "table_records" | "paired_least_classes" | "max_classes");
-            let dot = if fraction && value.parse::<i64>().is_ok() { ".0" } else { "" };
-            text.push_str(&format!("{key} = {value}{dot}\n"));
-        }
-        let config: AdaptConfig = toml::from_str(&text).map_err(|e| format!("--adapt: {}", e.message()))?;
-        config.check().map_err(|e| format!("--adapt: {e}"))?;
-        Ok(config)
-    }
-
-    /// The policy.
-    #[must_use]
-    pub fn policy(&self) -> PolicyKind {
-        self.policy.unwrap_or(PolicyKind::Tithe)
     }
 }
 
@@ -443,22 +353,5 @@ mod tests {
             MeasureSpec { function: "libc.so.6:malloc".into(), argument: None }
         );
         assert_eq!(parse("libc.so.6:malloc:arg2").argument, Some(2));
-    }
-
-    #[test]
-    fn every_setting_can_be_reached_and_wrong_ones_are_named() {
-        let config = |settings: &[&str]| {
-            OperationArgs {
-                adapt: settings.iter().map(|s| (*s).to_owned()).collect(),
-                ..OperationArgs::default()
-            }
-            .config()
-        };
-        assert_eq!(config(&[]).unwrap(), AdaptConfig::default());
-        let set = config(&["max_rate=1", "rate=0.25", "max_classes=7", "correct_for_price=false"]).unwrap();
-        assert_eq!((set.max_rate, set.rate, set.max_classes, set.correct_for_price), (1.0, 0.25, 7, false));
-        assert!(config(&["speed=1"]).unwrap_err().contains("speed"));
-        assert!(config(&["rate"]).unwrap_err().contains("KEY=VALUE"));
-        assert!(config(&["rate=2"]).unwrap_err().contains("between min_rate and max_rate"));
     }
 }

@@ -1,0 +1,192 @@
+//! Single values as people write them: a process ID, a duration, a rate, a share, a size, a weight. Pure functions; the errors say
+//! what is accepted.
+
+use profiler_core::adapt::{AdaptConfig, PolicyKind};
+use profiler_core::class::Tier;
+use std::time::Duration;
+
+/// Reads a process ID, 1 to 2^22.
+///
+/// # Errors
+/// What is accepted, in words.
+pub fn parse_pid(text: &str) -> Result<u32, String> {
+    match text.parse::<u32>() {
+        Ok(pid) if (1..=4_194_304).contains(&pid) => Ok(pid),
+        Ok(_) => Err("a process ID lies between 1 and 4194304".to_owned()),
+        Err(_) => Err("not a process ID; 'pgrep NAME' finds one".to_owned()),
+    }
+}
+
+/// Reads `500ms`, `30s`, `5m`, `1h`; 100 ms to 30 days.
+///
+/// # Errors
+/// What is accepted, in words.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let t = text.trim();
+    let (digits, unit_s) = if let Some(d) = t.strip_suffix("ms") {
+        (d, 1e-3)
+    } else if let Some(d) = t.strip_suffix('s') {
+        (d, 1.0)
+    } else if let Some(d) = t.strip_suffix('m') {
+        (d, 60.0)
+    } else if let Some(d) = t.strip_suffix('h') {
+        (d, 3600.0)
+    } else {
+        return Err("write a time with its unit: '500ms', '30s', '5m', '1h'".to_owned());
+    };
+    let value: f64 = digits.trim().parse().map_err(|_| "not a number before the unit".to_owned())?;
+    let seconds = value * unit_s;
+    if !(0.1..=30.0 * 86_400.0).contains(&seconds) {
+        return Err("a duration lies between 100ms and 30 days".to_owned());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// Reads a sampling rate in Hz: 0, or 1 to 10,000.
+///
+/// # Errors
+/// What is accepted, in words.
+pub fn parse_hz(text: &str) -> Result<f64, String> {
+    let hz: f64 = text
+        .trim_end_matches("Hz")
+        .trim()
+        .parse()
+        .map_err(|_| "not a number of samples per second".to_owned())?;
+    // 100 us is the shortest period that the sampler accepts: above it the timer eats the target.
+    if !(hz == 0.0 || (1.0..=10_000.0).contains(&hz)) {
+        return Err("a sampling rate is 0, or lies between 1 and 10000 Hz".to_owned());
+    }
+    Ok(hz)
+}
+
+/// Reads the share of its CPU time that a thread may lose: `4%`, `0.04`; 0.01 % to 100 %.
+///
+/// # Errors
+/// What is accepted, in words.
+pub fn parse_share(text: &str) -> Result<f64, String> {
+    let wrong = || "write a share: '4%' or '0.04'".to_owned();
+    let share = match text.trim().strip_suffix('%') {
+        Some(percent) => percent.trim().parse::<f64>().map_err(|_| wrong())? / 100.0,
+        None => text.trim().parse().map_err(|_| wrong())?,
+    };
+    if !(1e-4..=1.0).contains(&share) {
+        return Err("a thread may lose between 0.01% and 100% of its CPU time".to_owned());
+    }
+    Ok(share)
+}
+
+/// Reads a size of kernel memory in bytes: `64MiB`; 4 MiB to 4 GiB.
+///
+/// # Errors
+/// What is accepted, in words.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let t = text.trim();
+    let (digits, unit) = if let Some(d) = t.strip_suffix("GiB") {
+        (d, 1u64 << 30)
+    } else if let Some(d) = t.strip_suffix("MiB") {
+        (d, 1 << 20)
+    } else if let Some(d) = t.strip_suffix("KiB") {
+        (d, 1 << 10)
+    } else {
+        return Err("write a size with its unit: '64MiB'".to_owned());
+    };
+    let n: u64 = digits.trim().parse().map_err(|_| "not a whole number before the unit".to_owned())?;
+    let bytes = n.checked_mul(unit).ok_or_else(|| "too large".to_owned())?;
+    if !(4 << 20..=4 << 30).contains(&bytes) {
+        return Err("kernel memory lies between 4MiB and 4GiB".to_owned());
+    }
+    Ok(bytes)
+}
+
+/// Reads `PATTERN=WEIGHT`, the weight 0 to 1e9.
+///
+/// # Errors
+/// What is accepted, in words.
+pub fn parse_weight(text: &str) -> Result<(String, f64), String> {
+    // The last '=' separates: names hold operators ('operator==').
+    let (pattern, weight) =
+        text.rsplit_once('=').ok_or_else(|| "write PATTERN=WEIGHT, like 'db::*=5'".to_owned())?;
+    let w: f64 = weight.trim().parse().map_err(|_| format!("'{weight}' is not a number"))?;
+    if pattern.is_empty() {
+        return Err("the pattern before '=' is empty".to_owned());
+    }
+    if !(w.is_finite() && (0.0..=1e9).contains(&w)) {
+        return Err("a weight lies between 0 and 1e9".to_owned());
+    }
+    Ok((pattern.to_owned(), w))
+}
+
+/// Reads the letter of a capability tier.
+///
+/// # Errors
+/// What is accepted, in words.
+pub fn parse_tier(text: &str) -> Result<Tier, String> {
+    match text {
+        "A" | "a" => Ok(Tier::A),
+        "B" | "b" => Ok(Tier::B),
+        "C" | "c" => Ok(Tier::C),
+        "D" | "d" => Ok(Tier::D),
+        _ => Err("tiers are A, B, C and D".to_owned()),
+    }
+}
+
+/// Reads the name of a policy for operations.
+///
+/// # Errors
+/// Which there are, in words.
+pub fn parse_policy(text: &str) -> Result<PolicyKind, String> {
+    text.parse().map_err(|error: profiler_core::adapt::orders::UnknownPolicy| error.to_string())
+}
+
+/// Reads the settings of a policy, each `KEY=VALUE` (`--adapt`); the others have their defaults.
+///
+/// # Errors
+/// An unknown setting, or a value out of its range.
+pub fn parse_settings(settings: &[String]) -> Result<AdaptConfig, String> {
+    let mut text = String::new();
+    for setting in settings {
+        let (key, value) = setting
+            .split_once('=')
+            .ok_or_else(|| format!("--adapt '{setting}': write KEY=VALUE, like 'max_rate=0.2'"))?;
+        let (key, value) = (key.trim(), value.trim());
+        if key.contains(|c: char| !c.is_ascii_alphanumeric() && c != '_') || value.contains('\n') {
+            return Err(format!("--adapt '{setting}': '{key}' is no setting"));
+        }
+        // Settings with fractions are often whole numbers, and TOML tells the two apart.
+        let fraction = !matches!(key, "table_records" | "paired_least_classes" | "max_classes");
+        let dot = if fraction && value.parse::<i64>().is_ok() { ".0" } else { "" };
+        text.push_str(&format!("{key} = {value}{dot}\n"));
+    }
+    let config: AdaptConfig = toml::from_str(&text).map_err(|e| format!("--adapt: {}", e.message()))?;
+    config.check().map_err(|e| format!("--adapt: {e}"))?;
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_weight_may_name_an_operator() {
+        assert_eq!(parse_weight("A::operator===2").unwrap(), ("A::operator==".to_owned(), 2.0));
+    }
+
+    #[test]
+    fn durations_and_sizes_have_units() {
+        assert_eq!(parse_duration("500ms").unwrap(), Duration::from_millis(500));
+        assert_eq!(parse_duration("5m").unwrap(), Duration::from_secs(300));
+        assert_eq!(parse_size("64MiB").unwrap(), 64 << 20);
+    }
+
+    #[test]
+    fn every_setting_can_be_reached_and_wrong_ones_are_named() {
+        let config =
+            |settings: &[&str]| parse_settings(&settings.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>());
+        assert_eq!(config(&[]).unwrap(), AdaptConfig::default());
+        let set = config(&["max_rate=1", "rate=0.25", "max_classes=7", "correct_for_price=false"]).unwrap();
+        assert_eq!((set.max_rate, set.rate, set.max_classes, set.correct_for_price), (1.0, 0.25, 7, false));
+        assert!(config(&["speed=1"]).unwrap_err().contains("speed"));
+        assert!(config(&["rate"]).unwrap_err().contains("KEY=VALUE"));
+        assert!(config(&["rate=2"]).unwrap_err().contains("between min_rate and max_rate"));
+    }
+}
