@@ -7,7 +7,6 @@
 
 pub mod calibrate;
 pub mod cli;
-pub mod commands;
 pub mod config;
 pub mod conformance;
 pub mod doctor;
@@ -27,4 +26,4 @@ pub mod terminal;
 pub mod unwind;
 pub mod watchdog;
 
-pub use commands::run;
+pub use cli::run;

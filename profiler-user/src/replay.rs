@@ -1,92 +1,50 @@
-//! `tithe replay`: what other policies would have recorded of a run in which every operation was recorded.
+//! What other policies would have recorded of a run in which every operation was recorded.
 //!
 //! Only reads the recording; trace, policies, cost model and comparison are `profiler_core::adapt::replay`. Slices are not replayed:
 //! functions inside operations are taken as attached whenever recording is on.
 
-use crate::cli::Format;
 use crate::failure::Failure;
 use crate::recording;
-use crate::terminal;
-use clap::Args;
 use profiler_core::adapt::PolicyKind;
-use profiler_core::adapt::replay::compare::{Settings, compare};
+use profiler_core::adapt::replay::compare::{Comparison, Settings, compare};
 use profiler_core::adapt::replay::recorded::full_trace;
-use profiler_core::adapt::replay::render_text;
 use profiler_core::units::OverheadBudget;
 use std::path::PathBuf;
 
-/// Examples of `--help`.
-pub const EXAMPLES: &str = "Replay assumes that the functions inside operations are attached all the time while recording is on, as \
-'tithe record --adapt attach_share=false' has them. By default 'tithe record' attaches them in slices of the time where that costs \
-less: then policies that record less cost less than here, samples are clusters, and 'tithe' records classes alike instead of dividing \
-its rate among them (docs/operations.md). attach_share changes nothing here.
-
-Examples:
-  sudo tithe record --pid 1234 --operation 'req=serve,class=arg0:str' --policy full --no-ab -o full.tithe
-       tithe replay full.tithe
-       tithe replay full.tithe --policy adp,tithe --adapt max_cycle_s=20 --runs 50 --format json";
-
-/// `tithe replay`.
-#[derive(Debug, Args)]
-pub struct ReplayArgs {
-    /// A recording made with --operation and --policy full
-    #[arg(value_name = "RECORDING")]
+/// What is compared.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReplayConfig {
+    /// Directory of a recording that has every operation (policy `full`).
     pub recording: PathBuf,
-    /// The operation, where the recording has several
-    #[arg(long, value_name = "NAME")]
+    /// Name of the operation. `None`: the only one.
     pub operation: Option<String>,
-    /// Policies to compare: adp, inv, uni, full, none, tithe
-    #[arg(long, value_name = "POLICY", value_delimiter = ',', default_value = "none,full,uni,inv,adp,tithe", value_parser = policy)]
-    pub policy: Vec<PolicyKind>,
-    /// Runs, each with the next seed; intervals are over them
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    /// The policies.
+    pub policies: Vec<PolicyKind>,
+    /// Runs, each with the next seed; intervals are over them.
     pub runs: u32,
-    /// Seed of the first run: the same seed gives the same answer
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    /// Seed of the first run: the same seed gives the same answer.
     pub seed: u64,
-    /// A setting of the policies other than the recording's: rate, max_rate, min_rate, baseline_s, max_cycle_s, …
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub adapt: Vec<String>,
-    /// Operations that the target can work on at the same time (default: the CPUs of the recorded host)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    /// Settings of the policies other than the recording's, each `KEY=VALUE`.
+    pub settings: Vec<String>,
+    /// Operations that the target can work on at the same time, from 1 on. `None`: the CPUs of the recorded host.
     pub servers: Option<u32>,
-    /// Keep the policies to a budget of CPU time per second ('5ms/s'); default: none
-    #[arg(long, value_name = "BUDGET")]
+    /// What the policies are kept to, CPU time per second. `None`: nothing.
     pub budget: Option<OverheadBudget>,
-    /// Form on standard output
-    #[arg(long, value_enum, default_value = "text")]
-    pub format: Format,
-    /// Types of operations that are listed
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    pub rows: usize,
 }
 
-fn policy(text: &str) -> Result<PolicyKind, String> {
-    text.parse().map_err(|e: profiler_core::adapt::orders::UnknownPolicy| e.to_string())
-}
-
-/// Runs the command.
+/// Replays and compares.
 ///
 /// # Errors
 /// A recording that cannot be read or replayed, or settings out of their range: all are wrong usage.
-pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
-    let text = answer(args)?;
-    match args.format {
-        Format::Text => terminal::text(&text)?,
-        Format::Json => terminal::json(&text)?,
-    }
-    Ok(())
-}
-
-fn answer(args: &ReplayArgs) -> Result<String, Failure> {
-    let path = args.recording.display();
+pub fn replay(config: &ReplayConfig) -> Result<Comparison, Failure> {
+    let path = config.recording.display();
     let recording =
-        recording::open_without_events(&args.recording).map_err(|e| Failure::usage(e.to_string()))?;
-    let servers = args.servers.unwrap_or(recording.meta.cpus).max(1);
-    let trace = full_trace(&recording, args.operation.as_deref(), servers)
+        recording::open_without_events(&config.recording).map_err(|e| Failure::usage(e.to_string()))?;
+    let servers = config.servers.unwrap_or(recording.meta.cpus).max(1);
+    let trace = full_trace(&recording, config.operation.as_deref(), servers)
         .map_err(|e| Failure::usage(format!("cannot replay '{path}': {e}")))?;
-    let config = trace.config.with(&args.adapt).map_err(|e| Failure::usage(format!("--adapt {e}")))?;
-    let cpu_per_s = match args.budget {
+    let settings = trace.config.with(&config.settings).map_err(|e| Failure::usage(format!("--adapt {e}")))?;
+    let cpu_per_s = match config.budget {
         None => None,
         Some(OverheadBudget::CpuPerSecond(s)) => Some(s),
         Some(share @ OverheadBudget::Share(_)) => {
@@ -96,19 +54,12 @@ fn answer(args: &ReplayArgs) -> Result<String, Failure> {
             )));
         }
     };
-    let settings =
-        Settings { policies: args.policy.clone(), config, runs: args.runs, seed: args.seed, cpu_per_s };
-    let comparison =
-        compare(&trace, &settings).map_err(|e| Failure::usage(format!("cannot replay '{path}': {e}")))?;
-    Ok(match args.format {
-        Format::Text => render_text(&comparison, args.rows),
-        Format::Json => {
-            let mut json = serde_json::to_string_pretty(&comparison).map_err(anyhow::Error::new)?;
-            json.push('\n');
-            json
-        }
-    })
+    let settings = Settings {
+        policies: config.policies.clone(),
+        config: settings,
+        runs: config.runs,
+        seed: config.seed,
+        cpu_per_s,
+    };
+    compare(&trace, &settings).map_err(|e| Failure::usage(format!("cannot replay '{path}': {e}")))
 }
-
-#[cfg(test)]
-mod tests;

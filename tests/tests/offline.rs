@@ -341,7 +341,8 @@ fn files_of_the_target_are_opened_in_one_place() {
         ("calibrate/code.rs", 1, "/proc/self/maps"),
         ("calibrate/forms.rs", 1, "/proc/sys"),
         ("calibrate/worker.rs", 1, "/proc/PID/stat of the agent's own child"),
-        ("commands.rs", 2, "/dev/kmsg; the user's class table"),
+        ("cli/internal_mend.rs", 1, "/dev/kmsg"),
+        ("cli/plan.rs", 1, "the user's class table"),
         ("conformance/child.rs", 2, "files of the agent's own, through /proc/PID/fd; /proc/self/maps"),
         ("doctor/host.rs", 1, "/proc and /sys"),
         ("governor/expedite.rs", 2, "/sys/kernel/rcu_*"),
@@ -436,7 +437,7 @@ fn only_the_terminal_module_prints() {
             let may = ["calibrate/child.rs", "output/mod.rs", "session/progress.rs"];
             !may.iter().any(|file| place.contains(file))
         })
-        .filter(|place| !(place.contains("commands.rs") && place.ends_with("io::stdout()")))
+        .filter(|place| !(place.contains("cli/completions.rs") && place.ends_with("io::stdout()")))
         .collect();
     assert!(found.is_empty(), "use terminal::text, json, note or failure:\n{}", found.join("\n"));
 }

@@ -243,3 +243,22 @@ fn a_truncated_segment_is_refused() {
     let error = ask(&path, "");
     assert!(error.contains("the recording is not whole (operations-00001.parquet: not read"), "{error}");
 }
+
+#[test]
+fn a_replay_that_is_described_by_hand_gives_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.tithe");
+    record(&path, &Flaws::default());
+    let config = ReplayConfig {
+        recording: path.clone(),
+        operation: None,
+        policies: vec![PolicyKind::Inv],
+        runs: 1,
+        seed: 1,
+        settings: vec!["max_rate=0.2".to_owned(), "rate=0.2".to_owned()],
+        servers: Some(4),
+        budget: None,
+    };
+    let line = "--policy inv --runs 1 --adapt max_rate=0.2 --adapt rate=0.2 --servers 4 --rows 2";
+    assert_eq!(render_text(&replay(&config).unwrap(), 2), ask(&path, line));
+}

@@ -1,0 +1,52 @@
+//! Which functions are watched: options of `tithe record` and `tithe plan`.
+
+use crate::config::values::parse_weight;
+use crate::config::{DEFAULT_DISCOVER, FunctionConfig};
+use clap::Args;
+
+/// What is wanted of which functions.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "What to watch")]
+pub struct SelectArgs {
+    /// Always trace these functions; an error if the budget does not allow it.
+    /// PATTERN: a glob on the demangled name ('sqlite3*', 'db::*'), '/regex/', or 'module:glob'
+    #[arg(long, value_name = "PATTERN", verbatim_doc_comment)]
+    pub trace: Vec<String>,
+    /// Never trace these functions; samples still show them
+    #[arg(long, value_name = "PATTERN")]
+    pub never: Vec<String>,
+    /// Count the calls of these functions
+    #[arg(long, value_name = "PATTERN")]
+    pub count: Vec<String>,
+    /// Count the calls of these functions and measure how long each takes
+    #[arg(long, value_name = "PATTERN")]
+    pub latency: Vec<String>,
+    /// Keep a record of every call of these functions: time, thread, duration, arguments
+    #[arg(long, value_name = "PATTERN")]
+    pub record: Vec<String>,
+    /// How much you care: information weight of these functions (default 1)
+    #[arg(long, value_name = "PATTERN=WEIGHT", value_parser = parse_weight)]
+    pub weight: Vec<(String, f64)>,
+    /// Allow return probes on these functions although the target may not survive them
+    /// (C++ exceptions, panics, coroutines)
+    #[arg(long, value_name = "PATTERN", verbatim_doc_comment)]
+    pub return_links: Vec<String>,
+    /// How many functions that nobody named are taken from the samples
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_DISCOVER)]
+    pub discover: usize,
+}
+
+impl From<&SelectArgs> for FunctionConfig {
+    fn from(args: &SelectArgs) -> Self {
+        Self {
+            trace: args.trace.clone(),
+            never: args.never.clone(),
+            count: args.count.clone(),
+            latency: args.latency.clone(),
+            record: args.record.clone(),
+            weight: args.weight.clone(),
+            return_links: args.return_links.clone(),
+            discover: args.discover,
+        }
+    }
+}

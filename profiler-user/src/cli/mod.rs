@@ -1,0 +1,166 @@
+//! The command line: what users type, checked while it is parsed.
+//!
+//! Results go to standard output, progress and notes to standard error. Exit codes: 0 done, 1 failed,
+//! 2 wrong usage, 3 cannot attach (permission, kernel, target), 4 target refused as unsafe; `record -- COMMAND` passes
+//! the command's own on.
+//!
+//! One file per command: its arguments as clap reads them, and what it does. [`functions`] and [`operations`] hold
+//! groups of options. What a run does goes on as [`crate::config::RunConfig`], made here by `TryFrom`: nothing below knows clap.
+
+mod calibrate;
+mod completions;
+mod doctor;
+mod functions;
+mod internal_mend;
+mod operations;
+mod plan;
+mod record;
+mod replay;
+mod report;
+
+pub use calibrate::CalibrateArgs;
+pub use completions::CompletionsArgs;
+pub use doctor::DoctorArgs;
+pub use functions::SelectArgs;
+pub use internal_mend::MendArgs;
+pub use operations::OperationArgs;
+pub use plan::PlanArgs;
+pub use record::{RecordArgs, TargetArgs};
+pub use replay::ReplayArgs;
+pub use report::ReportArgs;
+
+use crate::failure::Failure;
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// A profiler for running processes that keeps to a budget.
+#[derive(Debug, Parser)]
+#[command(
+    name = "tithe",
+    version,
+    about = "A profiler for running processes that keeps to a budget",
+    long_about = "Tithe watches a running process and keeps to a budget: you say which share of the target's CPU \
+                  time the watching may cost. It traces the functions that are worth tracing, samples the rest, \
+                  puts an interval on every number and ends with a receipt of what the watching really cost.",
+    after_help = EXAMPLES,
+    max_term_width = 100
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "Examples:
+  sudo tithe record --pid 1234 --budget 2% --duration 30s
+  sudo tithe record --pid 1234 --latency 'libsqlite3.so*:sqlite3_step' -o run.tithe
+  sudo tithe record --budget 1% -- ./server --port 8080
+       tithe report run.tithe -o flame.svg
+  sudo tithe doctor --pid 1234
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 cannot attach, 4 target refused as unsafe";
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Watch a process under a budget, then print the report and the receipt (needs root)
+    Record(Box<RecordArgs>),
+    /// Show a recording again, or convert it (no root)
+    Report(ReportArgs),
+    /// Compare policies that sample operations, over a recording that has all of them (no root)
+    #[command(after_help = replay::EXAMPLES)]
+    Replay(ReplayArgs),
+    /// Decide what to trace and what to sample, and say why
+    Plan(Box<PlanArgs>),
+    /// Say what this machine and this target allow, and how to mend what they do not
+    Doctor(DoctorArgs),
+    /// Measure what watching costs on this machine (needs root; done by itself when needed)
+    Calibrate(CalibrateArgs),
+    /// Print a completion script for a shell
+    Completions(CompletionsArgs),
+    /// The child that calibration and the capability probe measure on
+    #[command(hide = true, name = "internal-child")]
+    InternalChild {
+        /// What the child is for
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Take breakpoints that nobody owns out of a process and what it forked, after an agent was killed
+    #[command(hide = true, name = "internal-mend")]
+    InternalMend(MendArgs),
+}
+
+/// Text for people or JSON for programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+}
+
+/// Runs the command and returns the exit status: 0, or that of the program that `record` launched. To be called first thing in
+/// `main`: the watchdog must be forked before there are threads.
+///
+/// # Errors
+/// A [`Failure`] with its exit code.
+pub fn run(cli: Cli) -> Result<u8, Failure> {
+    match cli.command {
+        Command::Record(args) => return record::run(&args),
+        Command::Report(args) => report::run(&args)?,
+        Command::Replay(args) => replay::run(&args)?,
+        Command::Plan(args) => plan::run(&args)?,
+        Command::Doctor(args) => doctor::run(&args)?,
+        Command::Calibrate(args) => calibrate::run(&args)?,
+        Command::Completions(args) => completions::run(&args),
+        Command::InternalChild { .. } => {
+            crate::calibrate::child_main().map_err(|e| Failure::from(anyhow::Error::new(e)))?;
+        }
+        Command::InternalMend(args) => internal_mend::run(&args)?,
+    }
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_target_is_a_pid_or_a_command_and_never_both() {
+        assert!(Cli::try_parse_from(["tithe", "record", "--pid", "12"]).is_ok());
+        assert!(Cli::try_parse_from(["tithe", "record", "--", "ls", "-l"]).is_ok());
+        assert!(Cli::try_parse_from(["tithe", "record"]).is_err());
+        assert!(Cli::try_parse_from(["tithe", "record", "--pid", "12", "--", "ls"]).is_err());
+        assert!(Cli::try_parse_from(["tithe", "record", "--pid", "12", "--as-root"]).is_err());
+    }
+
+    #[test]
+    fn values_out_of_range_are_refused_while_parsing() {
+        for bad in [
+            ["record", "--pid", "0"],
+            ["record", "--pid", "-3"],
+            ["record", "--pid", "x"],
+            ["record", "--budget", "0%"],
+            ["record", "--budget", "2"],
+            ["record", "--duration", "30"],
+            ["record", "--duration", "1ms"],
+            ["record", "--sample-rate", "20000"],
+            ["record", "--kernel-memory", "64"],
+            ["record", "--weight", "f"],
+            ["record", "--weight", "f=nan"],
+        ] {
+            let mut line = vec!["tithe"];
+            line.extend(bad);
+            if bad[1] != "--pid" {
+                line.extend(["--pid", "1"]);
+            }
+            let error = Cli::try_parse_from(&line).expect_err(&line.join(" ")).to_string();
+            assert!(error.contains(bad[2]), "the value seen is missing from: {error}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! `tithe plan`: decides what to trace and what to sample, and says why.
+
+use super::Format;
+use super::functions::SelectArgs;
+use crate::config::values::parse_pid;
+use crate::config::{CostConfig, DEFAULT_BUDGET, RunConfig, TargetConfig};
+use crate::failure::Failure;
+use crate::session;
+use crate::target;
+use crate::terminal;
+use crate::watchdog::Watchdog;
+use clap::{ArgGroup, Args};
+use profiler_core::plan::{self, Objective, Options, Problem, Strategy, UnknownStrategy};
+use profiler_core::text::make_printable;
+use profiler_core::units::OverheadBudget;
+use std::path::{Path, PathBuf};
+
+const PLAN_EXAMPLES: &str = "Examples:
+  sudo tithe plan --pid 1234 --budget 2%
+       tithe plan --classes run.tithe/plan-0001.toml --budget 5%
+       tithe plan --classes table.toml --strategy hottest --format json
+
+A table says what can be watched and what the watching may cost:
+  budget = \"5%\"            # or max_frequency = 925: events and samples per second
+  report_time_us = 0.7      # one traced event
+  sample_time_us = 20       # one sample
+  [[class]]
+  name = \"commit\"
+  rate_hz = 300
+  duration_us = 40          # or share = 0.012";
+
+/// `tithe plan`.
+#[derive(Debug, Args)]
+#[command(after_help = PLAN_EXAMPLES)]
+#[command(group = ArgGroup::new("source").required(true).args(["pid", "classes"]))]
+pub struct PlanArgs {
+    /// Survey this process, plan, and leave nothing attached (needs root)
+    #[arg(short, long, value_name = "PID", value_parser = parse_pid)]
+    pub pid: Option<u32>,
+    /// Plan for a table of event classes (TOML; no root)
+    #[arg(long, value_name = "FILE", conflicts_with = "pid")]
+    pub classes: Option<PathBuf>,
+    /// What the watching may cost (default: 1%, or what the table says)
+    #[arg(short, long, value_name = "BUDGET")]
+    pub budget: Option<OverheadBudget>,
+    /// The functions
+    #[command(flatten)]
+    pub select: SelectArgs,
+    /// Do not switch the kernel to short grace periods (/sys/kernel/rcu_expedited, all CPUs are interrupted) for the
+    /// milliseconds in which a function that exploded is taken off; calls then pay the trap for some milliseconds more
+    #[arg(long, verbatim_doc_comment)]
+    pub no_expedite: bool,
+    /// How many of the best plans are listed
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = parse_top)]
+    pub top: usize,
+    /// What is maximised: 'information' (weighted events per second) or 'precision' (small errors of means, totals and
+    /// rates; one plan is listed) (default: what the table says, or information)
+    #[arg(long, value_name = "NAME", verbatim_doc_comment)]
+    pub objective: Option<String>,
+    /// How it is solved: auto, certified, mixed, approximation, exhaustive, continuous, frequent, hottest,
+    /// by-weight or sample-all (default: auto, the best plan with its proof)
+    #[arg(long, value_name = "NAME", verbatim_doc_comment)]
+    pub strategy: Option<String>,
+    /// Form on standard output
+    #[arg(long, value_enum, default_value = "text")]
+    pub format: Format,
+}
+
+impl TryFrom<&PlanArgs> for RunConfig {
+    type Error = Failure;
+
+    fn try_from(args: &PlanArgs) -> Result<Self, Failure> {
+        let pid = args.pid.ok_or_else(|| Failure::usage("no process to survey: name it with --pid"))?;
+        Ok(Self {
+            functions: (&args.select).into(),
+            cost: CostConfig {
+                budget: args.budget.unwrap_or(DEFAULT_BUDGET),
+                expedite: !args.no_expedite,
+                ..CostConfig::default()
+            },
+            ..Self::new(TargetConfig::Process(pid))
+        })
+    }
+}
+
+fn parse_top(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(top) if (1..=1000).contains(&top) => Ok(top),
+        _ => Err("accepted: a whole number from 1 to 1000".to_owned()),
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// As [`session::plan`]; a class table, an objective or a strategy that makes no sense.
+pub(super) fn run(args: &PlanArgs) -> Result<(), Failure> {
+    let strategy: Strategy = match &args.strategy {
+        Some(name) => name.parse().map_err(|e: UnknownStrategy| Failure::usage(e))?,
+        None => Strategy::Auto,
+    };
+    let mut problem = match &args.classes {
+        Some(path) => table(path)?,
+        None => {
+            session::preflight()?;
+            let config = RunConfig::try_from(args)?;
+            target::remember_limits();
+            let watchdog = Watchdog::start().map_err(Failure::attach)?;
+            session::plan(&config, &watchdog)?
+        }
+    };
+    if let (Some(budget), Some(path)) = (args.budget, &args.classes) {
+        if !problem.priced {
+            return Err(Failure::usage(format!(
+                "{}: --budget {budget} needs prices, the table has max_frequency alone; accepted: report_time_us in the \
+                 table, or no --budget",
+                path.display()
+            )));
+        }
+        problem.budget = budget.cpu_per_second(problem.target_cpu);
+    }
+    match args.objective.as_deref() {
+        None => {}
+        Some("information") => problem.objective = Objective::Information,
+        Some("precision") => problem.objective = Objective::Precision,
+        Some(other) => {
+            let text = format!("there is no objective '{other}': choose from information, precision");
+            return Err(Failure::usage(text));
+        }
+    }
+    if args.format == Format::Text {
+        problem.classes.iter_mut().for_each(|class| make_printable(&mut class.name));
+    }
+    let options = Options { top: args.top, ..Options::default() };
+    let plans = plan::solve_top(&problem, strategy, &options).map_err(|error| {
+        let place = args.classes.as_ref().map(|path| format!("{}: ", path.display())).unwrap_or_default();
+        Failure::usage(format!("{place}{error}"))
+    })?;
+    // OK because there is a plan or an error.
+    let outlook = plan::outlook(&problem, &plans[0], strategy);
+    match args.format {
+        Format::Text => terminal::text(&plan::render_text(&problem, &plans, &outlook))?,
+        Format::Json => {
+            let output = plan::Output::new(&problem, &plans, outlook);
+            terminal::json(&serde_json::to_string_pretty(&output).map_err(anyhow::Error::new)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads a class table; every error with file and line.
+fn table(path: &Path) -> Result<Problem, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| Failure::usage(format!("cannot read the class table '{}': {e}", path.display())))?;
+    let table = plan::table::parse(&text).map_err(|errors| {
+        let lines: Vec<String> = errors.iter().map(|e| format!("{}, {e}", path.display())).collect();
+        Failure::usage(lines.join("\n"))
+    })?;
+    Ok(table.problem)
+}

@@ -1,0 +1,155 @@
+//! `tithe record`: watches a process under a budget, then prints the report and the receipt.
+
+use super::Format;
+use super::functions::SelectArgs;
+use super::operations::OperationArgs;
+use super::report::show;
+use crate::config::values::{parse_duration, parse_hz, parse_pid, parse_share, parse_size, parse_tier};
+use crate::config::{
+    CostConfig, DEFAULT_BUDGET, ExperimentConfig, OutputConfig, OverheadConfig, ProgressSpec, RunConfig,
+    TargetConfig,
+};
+use crate::failure::Failure;
+use crate::session;
+use crate::target;
+use crate::terminal;
+use crate::watchdog::Watchdog;
+use clap::{ArgGroup, Args};
+use profiler_core::class::Tier;
+use profiler_core::units::OverheadBudget;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Which process is watched.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("target").required(true).args(["pid", "command"]))]
+pub struct TargetArgs {
+    /// Process to watch, with all its threads
+    #[arg(short, long, value_name = "PID", value_parser = parse_pid)]
+    pub pid: Option<u32>,
+    /// Start this command and watch it from its first instruction. Its exit status becomes ours (128 + n for
+    /// signal n; failures of tithe itself keep their codes). When --duration is over it gets SIGTERM; after
+    /// Ctrl-C it has 10 s to end by itself
+    #[arg(last = true, value_name = "COMMAND", verbatim_doc_comment)]
+    pub command: Vec<String>,
+    /// Start COMMAND as root, not as the user who called sudo
+    #[arg(long, requires = "command", conflicts_with = "pid")]
+    pub as_root: bool,
+}
+
+/// `tithe record`.
+#[derive(Debug, Args)]
+pub struct RecordArgs {
+    /// The process
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// What the watching may cost: a share of the target's CPU time ('2%') or CPU time per second ('5ms/s')
+    #[arg(short, long, value_name = "BUDGET", default_value_t = DEFAULT_BUDGET)]
+    pub budget: OverheadBudget,
+    /// Stop after this time ('30s', '5m', '500ms'); default: until Ctrl-C or the target's end. A COMMAND that
+    /// was started then gets SIGTERM, and counts as done
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, verbatim_doc_comment)]
+    pub duration: Option<Duration>,
+    /// What a single thread may lose of its own CPU time in a second, as a share (default: twice the budget;
+    /// no limit where the budget is a CPU time). Holds for what is traced and surveyed, not for --operation
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    pub thread_budget: Option<f64>,
+    /// Directory of the recording (default: NAME-PID.tithe)
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Replace an existing recording at the output path
+    #[arg(long)]
+    pub force: bool,
+    /// The functions
+    #[command(flatten)]
+    pub select: SelectArgs,
+    /// Operations
+    #[command(flatten)]
+    pub operations: OperationArgs,
+    /// Samples per second of target CPU time (default: chosen by the plan; 0: none)
+    #[arg(long, value_name = "HZ", value_parser = parse_hz)]
+    pub sample_rate: Option<f64>,
+    /// What counts the target's work: var:NAME (a global variable), syscall:NAME, tp:CATEGORY/NAME, fn:PATTERN, or
+    /// NAME (a variable or a function). The cost of watching is measured on it, in windows with everything detached
+    /// (at most 10 % of the run). Default: the steadiest system call, if there is one; none: nothing is measured
+    #[arg(long, value_name = "METRIC", verbatim_doc_comment)]
+    pub progress: Option<ProgressSpec>,
+    /// No windows with everything detached: the overhead is predicted, not measured
+    #[arg(long)]
+    pub no_ab: bool,
+    /// Do not switch the kernel to short grace periods (/sys/kernel/rcu_expedited, all CPUs are interrupted) for the
+    /// milliseconds in which a function that exploded is taken off; calls then pay the trap for some milliseconds more
+    #[arg(long, verbatim_doc_comment)]
+    pub no_expedite: bool,
+    /// Kernel memory that all maps together may take ('64MiB')
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
+    pub kernel_memory: u64,
+    /// Form of the report on standard output
+    #[arg(long, value_enum, default_value = "text")]
+    pub format: Format,
+    /// Rows of the table
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub rows: usize,
+    /// Show the agent's diagnostics
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// Use this capability tier although a better one is there (tests)
+    #[arg(long, hide = true, value_parser = parse_tier)]
+    pub force_tier: Option<Tier>,
+    /// Do not take on/off windows or discover anything: trace just the named functions (tests, exact counting)
+    #[arg(long, hide = true)]
+    pub only_named: bool,
+}
+
+impl From<&TargetArgs> for TargetConfig {
+    fn from(args: &TargetArgs) -> Self {
+        match args.pid {
+            Some(pid) => Self::Process(pid),
+            None => Self::Command { words: args.command.clone(), as_root: args.as_root },
+        }
+    }
+}
+
+impl TryFrom<&RecordArgs> for RunConfig {
+    type Error = Failure;
+
+    fn try_from(args: &RecordArgs) -> Result<Self, Failure> {
+        Ok(Self {
+            target: (&args.target).into(),
+            functions: (&args.select).into(),
+            operations: (&args.operations).try_into()?,
+            sampling_hz: args.sample_rate,
+            cost: CostConfig {
+                budget: args.budget,
+                thread_share: args.thread_budget,
+                kernel_memory_bytes: args.kernel_memory,
+                expedite: !args.no_expedite,
+            },
+            overhead: OverheadConfig { is_measured: !args.no_ab, progress: args.progress.clone() },
+            duration: args.duration,
+            output: OutputConfig { path: args.output.clone(), replace: args.force, verbose: args.verbose },
+            experiments: ExperimentConfig { forced_tier: args.force_tier, only_named: args.only_named },
+        })
+    }
+}
+
+/// Runs the command and returns the exit status of the program that it launched, or 0.
+///
+/// # Errors
+/// As [`session::record`]; settings of the policy that make no sense.
+pub(super) fn run(args: &RecordArgs) -> Result<u8, Failure> {
+    session::preflight()?;
+    let config = RunConfig::try_from(args)?;
+    target::remember_limits();
+    let watchdog = Watchdog::start().map_err(Failure::attach)?;
+    let finished = session::record(&config, &watchdog)?;
+    show(&finished.report, args.format, args.rows)?;
+    let path = finished.path.display();
+    if args.format == Format::Text {
+        terminal::note(format_args!("recording in {path}; 'tithe report {path} -o flame.svg' draws it"));
+    }
+    Ok(finished.status.unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests;

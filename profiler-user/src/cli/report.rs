@@ -1,0 +1,82 @@
+//! `tithe report`: shows a recording again, or converts it.
+
+use super::Format;
+use crate::failure::Failure;
+use crate::output::{self, TextOptions};
+use crate::recording;
+use crate::terminal;
+use clap::Args;
+use profiler_core::recording::Recording;
+use profiler_core::report::Report;
+use std::path::{Path, PathBuf};
+
+/// `tithe report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The recording
+    #[arg(value_name = "RECORDING")]
+    pub recording: PathBuf,
+    /// Write this file; its extension says the format: .svg .html .json .pb.gz .folded .txt .speedscope.json
+    /// .firefox.json .trace.json. '-' is standard output. A link, FIFO or device of another user is refused
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Vec<PathBuf>,
+    /// Form on standard output
+    #[arg(long, value_enum, default_value = "text")]
+    pub format: Format,
+    /// Rows of the table
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub rows: usize,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// A recording that cannot be read, an extension that names no format, a file that cannot be written.
+pub(super) fn run(args: &ReportArgs) -> Result<(), Failure> {
+    let mut formats = Vec::new();
+    let mut shown = args.output.is_empty();
+    for path in &args.output {
+        if ["-", "/dev/stdout"].iter().any(|stdout| path == Path::new(stdout)) {
+            shown = true;
+            continue;
+        }
+        let format = output::Format::of_path(path).map_err(|e| Failure::usage(e.to_string()))?;
+        formats.push((path, format));
+    }
+    let recording = recording::open(&args.recording).map_err(|e| Failure::usage(e.to_string()))?;
+    let report = Report::from_recording(&recording);
+    if shown {
+        show(&report, args.format, args.rows)?;
+    }
+    for (path, format) in formats {
+        write(path, format, &report, &recording, args.rows)?;
+    }
+    Ok(())
+}
+
+fn write(
+    path: &Path,
+    format: output::Format,
+    report: &Report,
+    recording: &Recording,
+    rows: usize,
+) -> Result<(), Failure> {
+    let options = TextOptions { rows, ..TextOptions::default() };
+    let bytes = output::render(report, recording, format, options).map_err(anyhow::Error::new)?;
+    output::file::write(path, &bytes).map_err(anyhow::Error::new)?;
+    terminal::note(format_args!("wrote {}", path.display()));
+    Ok(())
+}
+
+/// Prints a report.
+pub(super) fn show(report: &Report, format: Format, rows: usize) -> Result<(), Failure> {
+    match format {
+        Format::Text => {
+            terminal::text(&output::text(report, TextOptions { rows, ..TextOptions::for_stdout() }))?;
+        }
+        Format::Json => {
+            terminal::json(&serde_json::to_string_pretty(report).map_err(anyhow::Error::new)?)?;
+        }
+    }
+    Ok(())
+}
