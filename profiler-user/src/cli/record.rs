@@ -37,6 +37,41 @@ pub struct TargetArgs {
     pub as_root: bool,
 }
 
+/// How the overhead is measured.
+#[derive(Debug, Args)]
+pub struct OverheadArgs {
+    /// What counts the target's work: var:NAME (a global variable), syscall:NAME, tp:CATEGORY/NAME, fn:PATTERN, or
+    /// NAME (a variable or a function). The cost of watching is measured on it, in windows with everything detached
+    /// (at most 10 % of the run). Default: the steadiest system call, if there is one; none: nothing is measured
+    #[arg(long, value_name = "METRIC", verbatim_doc_comment)]
+    pub progress: Option<ProgressSpec>,
+    /// No windows with everything detached: the overhead is predicted, not measured
+    #[arg(long)]
+    pub no_ab: bool,
+}
+
+/// How the report is shown.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// Form of the report on standard output
+    #[arg(long, value_enum, default_value = "text")]
+    pub format: Format,
+    /// Rows of the table
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub rows: usize,
+}
+
+/// What only tests and experiments change.
+#[derive(Debug, Args)]
+pub struct ExperimentArgs {
+    /// Use this capability tier although a better one is there (tests)
+    #[arg(long, hide = true, value_parser = parse_tier)]
+    pub force_tier: Option<Tier>,
+    /// Do not take on/off windows or discover anything: trace just the named functions (tests, exact counting)
+    #[arg(long, hide = true)]
+    pub only_named: bool,
+}
+
 /// `tithe record`.
 #[derive(Debug, Args)]
 pub struct RecordArgs {
@@ -69,14 +104,9 @@ pub struct RecordArgs {
     /// Samples per second of target CPU time (default: chosen by the plan; 0: none)
     #[arg(long, value_name = "HZ", value_parser = parse_hz)]
     pub sample_rate: Option<f64>,
-    /// What counts the target's work: var:NAME (a global variable), syscall:NAME, tp:CATEGORY/NAME, fn:PATTERN, or
-    /// NAME (a variable or a function). The cost of watching is measured on it, in windows with everything detached
-    /// (at most 10 % of the run). Default: the steadiest system call, if there is one; none: nothing is measured
-    #[arg(long, value_name = "METRIC", verbatim_doc_comment)]
-    pub progress: Option<ProgressSpec>,
-    /// No windows with everything detached: the overhead is predicted, not measured
-    #[arg(long)]
-    pub no_ab: bool,
+    /// How the overhead is measured
+    #[command(flatten)]
+    pub overhead: OverheadArgs,
     /// Do not switch the kernel to short grace periods (/sys/kernel/rcu_expedited, all CPUs are interrupted) for the
     /// milliseconds in which a function that exploded is taken off; calls then pay the trap for some milliseconds more
     #[arg(long, verbatim_doc_comment)]
@@ -84,21 +114,15 @@ pub struct RecordArgs {
     /// Kernel memory that all maps together may take ('64MiB')
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
     pub kernel_memory: u64,
-    /// Form of the report on standard output
-    #[arg(long, value_enum, default_value = "text")]
-    pub format: Format,
-    /// Rows of the table
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    pub rows: usize,
+    /// How the report is shown
+    #[command(flatten)]
+    pub shown: ShowArgs,
     /// Show the agent's diagnostics
     #[arg(short, long)]
     pub verbose: bool,
-    /// Use this capability tier although a better one is there (tests)
-    #[arg(long, hide = true, value_parser = parse_tier)]
-    pub force_tier: Option<Tier>,
-    /// Do not take on/off windows or discover anything: trace just the named functions (tests, exact counting)
-    #[arg(long, hide = true)]
-    pub only_named: bool,
+    /// Experiments
+    #[command(flatten)]
+    pub experiments: ExperimentArgs,
 }
 
 impl From<&TargetArgs> for TargetConfig {
@@ -125,10 +149,16 @@ impl TryFrom<&RecordArgs> for RunConfig {
                 kernel_memory_bytes: args.kernel_memory,
                 expedite: !args.no_expedite,
             },
-            overhead: OverheadConfig { is_measured: !args.no_ab, progress: args.progress.clone() },
+            overhead: OverheadConfig {
+                is_measured: !args.overhead.no_ab,
+                progress: args.overhead.progress.clone(),
+            },
             duration: args.duration,
             output: OutputConfig { path: args.output.clone(), replace: args.force, verbose: args.verbose },
-            experiments: ExperimentConfig { forced_tier: args.force_tier, only_named: args.only_named },
+            experiments: ExperimentConfig {
+                forced_tier: args.experiments.force_tier,
+                only_named: args.experiments.only_named,
+            },
         })
     }
 }
@@ -143,9 +173,9 @@ pub(super) fn run(args: &RecordArgs) -> Result<u8, Failure> {
     target::remember_limits();
     let watchdog = Watchdog::start().map_err(Failure::attach)?;
     let finished = session::record(&config, &watchdog)?;
-    show(&finished.report, args.format, args.rows)?;
+    show(&finished.report, args.shown.format, args.shown.rows)?;
     let path = finished.path.display();
-    if args.format == Format::Text {
+    if args.shown.format == Format::Text {
         terminal::note(format_args!("recording in {path}; 'tithe report {path} -o flame.svg' draws it"));
     }
     Ok(finished.status.unwrap_or(0))

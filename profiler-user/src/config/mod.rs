@@ -76,6 +76,31 @@ impl RunConfig {
             experiments: ExperimentConfig::default(),
         }
     }
+
+    /// Checks what the readers of text check, for whoever made the values without them.
+    ///
+    /// # Errors
+    /// The first value that is out of its range, in words.
+    pub fn check(&self) -> Result<(), String> {
+        let (OverheadBudget::Share(budget) | OverheadBudget::CpuPerSecond(budget)) = self.cost.budget;
+        if !(budget > 0.0 && budget <= 1.0) {
+            return Err(format!("the budget is {budget}: it lies above 0 and is at most 1"));
+        }
+        self.cost.thread_share.map(values::checked_share).transpose()?;
+        values::checked_size(self.cost.kernel_memory_bytes)?;
+        self.sampling_hz.map(values::checked_hz).transpose()?;
+        self.duration.map(|duration| values::checked_duration_s(duration.as_secs_f64())).transpose()?;
+        for (_, weight) in &self.functions.weight {
+            values::checked_weight(*weight)?;
+        }
+        for operation in &self.operations.operations {
+            // So a bound that the kernel could not stand is refused, whoever made it.
+            if operation.text.parse().as_ref() != Ok(operation) {
+                return Err(format!("the operation '{}' is not what its text says", operation.text));
+            }
+        }
+        self.operations.settings.check().map_err(|error| error.to_string())
+    }
 }
 
 /// The process that is watched.

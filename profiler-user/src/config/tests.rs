@@ -35,3 +35,38 @@ fn operations_are_described_by_texts_or_by_values() {
     assert_eq!("malloc:arg0".parse(), Ok(measure));
     assert_eq!("var:REQUESTS".parse(), Ok(ProgressSpec::Variable("REQUESTS".to_owned())));
 }
+
+#[test]
+fn values_that_no_text_has_are_refused() {
+    type Change = fn(&mut RunConfig);
+    let cases: &[(Change, &str)] = &[
+        (|c| c.cost.budget = OverheadBudget::Share(0.0), "the budget is 0"),
+        (|c| c.cost.budget = OverheadBudget::CpuPerSecond(f64::NAN), "the budget is NaN"),
+        (|c| c.cost.thread_share = Some(1.5), "a thread may lose"),
+        (|c| c.cost.kernel_memory_bytes = 1, "kernel memory lies"),
+        (|c| c.sampling_hz = Some(20_000.0), "a sampling rate"),
+        (|c| c.duration = Some(Duration::ZERO), "a duration lies"),
+        (|c| c.functions.weight.push(("f*".to_owned(), f64::NAN)), "a weight lies"),
+        (|c| c.operations.settings.rate = 7.0, "the setting 'rate' is 7"),
+    ];
+    for (change, part) in cases {
+        let mut config = RunConfig::new(TargetConfig::Process(12));
+        assert_eq!(config.check(), Ok(()));
+        change(&mut config);
+        let why = config.check().unwrap_err();
+        assert!(why.contains(part), "{why}");
+    }
+}
+
+#[test]
+fn an_operation_made_by_hand_is_held_to_what_its_text_says() {
+    let mut config = RunConfig::new(TargetConfig::Process(12));
+    config.operations.operations = vec!["s=tp:task:task_newtask..tp:task:task_rename".parse().unwrap()];
+    assert_eq!(config.check(), Ok(()));
+    // The scheduler passes it with a run queue locked; its text is refused.
+    let inside = |name: &str| Bound::Tracepoint { category: "sched".to_owned(), name: name.to_owned() };
+    config.operations.operations[0].bounds = Bounds::Pair(inside("sched_switch"), inside("sched_wakeup"));
+    assert!(config.check().unwrap_err().contains("is not what its text says"));
+    config.operations.operations[0].text = "s=tp:sched:sched_switch..tp:sched:sched_wakeup".to_owned();
+    assert!(config.check().unwrap_err().contains("is not what its text says"));
+}

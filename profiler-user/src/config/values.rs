@@ -35,11 +35,14 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         return Err("write a time with its unit: '500ms', '30s', '5m', '1h'".to_owned());
     };
     let value: f64 = digits.trim().parse().map_err(|_| "not a number before the unit".to_owned())?;
-    let seconds = value * unit_s;
+    checked_duration_s(value * unit_s).map(Duration::from_secs_f64)
+}
+
+pub(super) fn checked_duration_s(seconds: f64) -> Result<f64, String> {
     if !(0.1..=30.0 * 86_400.0).contains(&seconds) {
         return Err("a duration lies between 100ms and 30 days".to_owned());
     }
-    Ok(Duration::from_secs_f64(seconds))
+    Ok(seconds)
 }
 
 /// Reads a sampling rate in Hz: 0, or 1 to 10,000.
@@ -52,6 +55,10 @@ pub fn parse_hz(text: &str) -> Result<f64, String> {
         .trim()
         .parse()
         .map_err(|_| "not a number of samples per second".to_owned())?;
+    checked_hz(hz)
+}
+
+pub(super) fn checked_hz(hz: f64) -> Result<f64, String> {
     // 100 us is the shortest period that the sampler accepts: above it the timer eats the target.
     if !(hz == 0.0 || (1.0..=10_000.0).contains(&hz)) {
         return Err("a sampling rate is 0, or lies between 1 and 10000 Hz".to_owned());
@@ -69,6 +76,10 @@ pub fn parse_share(text: &str) -> Result<f64, String> {
         Some(percent) => percent.trim().parse::<f64>().map_err(|_| wrong())? / 100.0,
         None => text.trim().parse().map_err(|_| wrong())?,
     };
+    checked_share(share)
+}
+
+pub(super) fn checked_share(share: f64) -> Result<f64, String> {
     if !(1e-4..=1.0).contains(&share) {
         return Err("a thread may lose between 0.01% and 100% of its CPU time".to_owned());
     }
@@ -91,7 +102,10 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         return Err("write a size with its unit: '64MiB'".to_owned());
     };
     let n: u64 = digits.trim().parse().map_err(|_| "not a whole number before the unit".to_owned())?;
-    let bytes = n.checked_mul(unit).ok_or_else(|| "too large".to_owned())?;
+    checked_size(n.checked_mul(unit).ok_or_else(|| "too large".to_owned())?)
+}
+
+pub(super) fn checked_size(bytes: u64) -> Result<u64, String> {
     if !(4 << 20..=4 << 30).contains(&bytes) {
         return Err("kernel memory lies between 4MiB and 4GiB".to_owned());
     }
@@ -110,10 +124,14 @@ pub fn parse_weight(text: &str) -> Result<(String, f64), String> {
     if pattern.is_empty() {
         return Err("the pattern before '=' is empty".to_owned());
     }
-    if !(w.is_finite() && (0.0..=1e9).contains(&w)) {
+    Ok((pattern.to_owned(), checked_weight(w)?))
+}
+
+pub(super) fn checked_weight(weight: f64) -> Result<f64, String> {
+    if !(0.0..=1e9).contains(&weight) {
         return Err("a weight lies between 0 and 1e9".to_owned());
     }
-    Ok((pattern.to_owned(), w))
+    Ok(weight)
 }
 
 /// Reads the letter of a capability tier.

@@ -64,6 +64,7 @@ fn run_session(
     before: impl FnOnce(&mut Session),
     after: impl FnOnce(&mut Session),
 ) -> Result<Finished, Failure> {
+    config.check().map_err(Failure::usage)?;
     let progress = Progress::start();
     crate::governor::prefer_event_loop();
     let held = hold_target(&config.target)?;
