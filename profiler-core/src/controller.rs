@@ -1,4 +1,4 @@
-//! The run controller: the only run-time policy. Values in, actions out.
+//! The controller of traced classes and bursts. Values in, actions out.
 //!
 //! What it decides: hit quotas until the next tick, which class is detached when the ledger runs dry, when a class
 //! that was stopped is tried again, when bursts begin, how far the sampler is slowed, when the plan has to be made anew.

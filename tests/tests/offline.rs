@@ -87,7 +87,7 @@ fn the_session_asks_the_ledger_what_it_may_spend() {
             find(name, code, &["cpu_per_second", "OverheadBudget::Share"])
         })
         .collect();
-    assert!(found.is_empty(), "not by Session::allowed:\n{}", found.join("\n"));
+    assert!(found.is_empty(), "not by the ledger or the arbiter:\n{}", found.join("\n"));
 }
 
 /// I1: time, randomness and data are arguments of the core, so that it replays.

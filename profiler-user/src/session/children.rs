@@ -13,6 +13,7 @@ use super::sampling::Sampling;
 use crate::prober::LifecycleEvent;
 use crate::target::Target;
 use profiler_core::class::ClassId;
+use profiler_core::run::arbiter::STORM_SHARE;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
@@ -22,8 +23,6 @@ const GRACE_NS: u64 = 50_000_000;
 const WATCHED_NS: u64 = 1_000_000_000;
 /// Time constant of what children would cost, ns.
 const STORM_TIME_NS: f64 = 1e9;
-/// Parts of the budget above which nothing is attached for the children's sake, and below which it is again.
-const STORM: (f64, f64) = (0.5, 0.2);
 /// The links are made anew at most this often, ns: a fork storm must not become an attach storm.
 const REARM_NS: u64 = 1_000_000_000;
 
@@ -179,7 +178,7 @@ impl Children {
     fn note_potential(&mut self, used_ns: f64, elapsed_ns: u64, budget: f64) -> bool {
         let weight = 1.0 - (-(elapsed_ns as f64) / STORM_TIME_NS).exp();
         self.potential += weight * (used_ns / elapsed_ns.max(1) as f64 - self.potential);
-        let bound = if self.storm { STORM.1 } else { STORM.0 };
+        let bound = if self.storm { STORM_SHARE.1 } else { STORM_SHARE.0 };
         let storm = self.potential > bound * budget;
         std::mem::replace(&mut self.storm, storm) != storm
     }

@@ -1,7 +1,6 @@
 //! Having windows opened, and ending those whose time is over.
 
 use super::attach::{Gone, Group, NotOpened, Outcome, now_ns};
-use super::overhead::Comparison;
 use super::{Phase, Session};
 use crate::inspect::Refusal;
 use crate::prober::Tier;
@@ -145,12 +144,12 @@ impl Session {
         let mut asked: Vec<Wanted> =
             rest.iter().filter(|(id, ..)| self.attach.class(*id).may_open()).copied().collect();
         self.keep_to_slow_links(kind, &mut asked);
-        let storm = self.children.is_storm();
-        if storm {
+        let suspension = self.suspension();
+        if !suspension.may_ask() {
             asked.clear();
         }
         rest.retain(|(id, ..)| !asked.iter().any(|(other, ..)| other == id));
-        let why = if storm { NotOpened::NotNow } else { NotOpened::Refused };
+        let why = if suspension.may_ask() { NotOpened::Refused } else { NotOpened::NotNow };
         let outcomes = rest
             .into_iter()
             .map(|(class, _, purpose)| Outcome { class, purpose, opened: Err(why) })
@@ -169,7 +168,7 @@ impl Session {
         loop {
             let outcomes = self.attach.take_outcomes();
             self.heed(outcomes);
-            if self.comparison.as_ref().is_some_and(Comparison::is_off) {
+            if !self.suspension().may_attach() {
                 return Ok(());
             }
             let Some(mut group) = self.attach.next_group(now_ns()) else {

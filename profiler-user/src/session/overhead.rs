@@ -33,8 +33,6 @@ const PILOT: std::ops::RangeInclusive<usize> = 15..=60;
 const SETTLE_NS: u64 = 20_000_000;
 /// Share of the run in which something is detached.
 const OFF_SHARE: f64 = 0.1;
-/// Share of the budget that taking links off and on for it may cost.
-const CHURN_SHARE: f64 = 0.1;
 /// A window off that has not begun so long after its detaching is given up, ns.
 const DETACH_LIMIT_NS: u64 = 2_000_000_000;
 /// What the half-width is foretold for where the run has no end, ns.
@@ -307,7 +305,7 @@ impl Session {
                     .to_owned()
             });
         };
-        let share = self.allowed(self.own_cpu) / self.own_cpu.max(profiler_core::ledger::FLOOR_CPU_PER_S);
+        let share = self.arbiter().allowed() / self.own_cpu.max(profiler_core::ledger::FLOOR_CPU_PER_S);
         if let Metric::Syscall(_, number @ None) = &mut c.metric {
             if half > share {
                 return Err(format!(
@@ -348,7 +346,7 @@ impl Session {
         let open =
             self.attach.classes().iter().filter(|x| x.is_open() && !c.classes().contains(&x.id)).count();
         let churn_s = 2.0 * open as f64 * self.cost.attach.seconds();
-        let churn_ns = churn_s * 1e9 / (CHURN_SHARE * self.allowed(self.own_cpu)).max(1e-9);
+        let churn_ns = churn_s * 1e9 / self.arbiter().churn().max(1e-9);
         let least = (3 * window_ns + SETTLE_NS) as f64 + span;
         (span / OFF_SHARE).max(churn_ns).max(least) as u64
     }

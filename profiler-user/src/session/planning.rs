@@ -9,6 +9,7 @@ use profiler_core::class::ClassId;
 use profiler_core::controller::ClassOrder;
 use profiler_core::plan::{self, Decision, Options, Plan, PlanClass, Problem, Range, Strategy};
 use profiler_core::recording::{Charge, PlanRow};
+use profiler_core::run::arbiter::LEAST_SAMPLING_SHARE;
 use profiler_core::stats::{Interval, counts::wilson, z_quantile};
 use profiler_core::survey::RateEstimate;
 use std::collections::{BTreeMap, HashMap};
@@ -48,7 +49,7 @@ impl Session {
         let price = self.sampling.price(&self.cost).seconds() * factor;
         let mut problem = Problem::new(budget, cpu, price);
         let (least, most) = self.fixed_rate_hz.map_or(SAMPLING_HZ, |hz| (hz, hz));
-        let affordable = 0.5 * budget / (price * cpu).max(1e-12);
+        let affordable = LEAST_SAMPLING_SHARE * budget / (price * cpu).max(1e-12);
         problem.sampling.min_hz = if self.fixed_rate_hz.is_some() { least } else { least.min(affordable) };
         problem.sampling.max_hz = most.max(problem.sampling.min_hz);
         if self.sampling.is_off_for_good() {
@@ -91,12 +92,7 @@ impl Session {
     /// What plan and bursts may spend, CPU s/s: the budget less the reserve, the price of context switches and that of the
     /// progress metric.
     fn planned_budget(&self) -> f64 {
-        let others = self.spent_by_others();
-        // Operations by what they may take, not by what they take at present; what comes in lumps is for the reserve.
-        self.allowed(self.own_cpu) * self.controller.shares().planned
-            - others.switches
-            - others.metric
-            - self.operations_reserve()
+        self.arbiter().planned(self.controller.shares().planned, &self.claims(), self.operations.is_some())
     }
 
     /// Perf-event uprobes (tier D) are too slow to detach for bursts.
@@ -134,7 +130,7 @@ impl Session {
             .collect();
         let left = self.planned_budget() - plan.cost;
         // What the bucket holds above the part that bursts leave to others is enough for one.
-        let limit_s = 0.5 * self.ledger.bucket().capacity_ns() * 1e-9;
+        let limit_s = self.arbiter().plan_burst_s();
         let mut orders =
             burst::schedule(&classes, &BurstPrices::new(&self.cost, self.meta.cpus), left, limit_s);
         if let Some(bounds) = bounds {
@@ -303,8 +299,7 @@ impl Session {
         ));
         // The first plan may come before the first tokens: half of what the bucket will hold is lent to it, or every
         // busy class would trip at once. A debt is paid back before anything else is spent.
-        let lent = 0.5 * self.allowed(self.own_cpu) * profiler_core::ledger::HOLD_S * 1e9;
-        let tokens = self.ledger.available_ns().max(lent - self.ledger.bucket().debt_ns());
+        let tokens = self.arbiter().lent_ns();
         let actions = self.controller.take_plan(now, &orders, period_ns, tokens);
         // Paid once: links closed by the survey and made for the plan say nothing about what is to come.
         let before = self.attach.take_operations();

@@ -3,20 +3,18 @@
 use super::attach::{Ended, OWN_LINKS, now_ns};
 use super::class::{Ending, Purpose};
 use super::opening::Wanted;
-use super::overhead::Comparison;
 use super::planning::Rate;
 use super::{Phase, Session};
 use crate::prober::KernelLog;
 use profiler_core::class::{ClassId, RecordKind};
 use profiler_core::plan::{self, Options, Strategy};
 use profiler_core::recording::ChangeKind;
+use profiler_core::run::arbiter::bystanders;
 use profiler_core::survey::{
     BurstOutcome, BurstRequest, Link, RateEstimate, Step, StoppedBy, Survey, SurveyClass, SurveyConfig,
 };
 use std::collections::{BTreeSet, HashMap};
 
-/// Samples, or counting a progress metric, may take this share of all CPUs from processes that are not watched.
-pub(super) const BYSTANDER_SHARE: f64 = 0.01;
 /// Above so many threads one event per thread is not had.
 const MANY_THREADS: usize = 500;
 /// A window that is open longer is written in pieces of about this length, ns: a killed agent loses no more, and how much
@@ -77,9 +75,8 @@ impl Session {
         let switching = self.switches_per_s * self.cost.switch.seconds();
         let foreign = (f64::from(self.meta.cpus) - self.own_cpu).max(0.0);
         let others = rate_hz * foreign * self.sampling.price(&self.cost).seconds();
-        let budget = self.allowed(self.own_cpu);
-        let bearable = others <= BYSTANDER_SHARE * f64::from(self.meta.cpus);
-        if threads <= MANY_THREADS && (switching <= 0.25 * budget || !bearable) {
+        let bearable = others <= bystanders(self.meta.cpus);
+        if threads <= MANY_THREADS && (switching <= self.arbiter().switching() || !bearable) {
             return;
         }
         match self.sampling.use_cpus() {
@@ -102,6 +99,7 @@ impl Session {
     /// # Errors
     /// The budget does not allow what the user demanded.
     pub(super) fn advance(&mut self, now: u64) -> anyhow::Result<()> {
+        let may_adapt = self.suspension().may_adapt();
         match &mut self.phase {
             Phase::Warmup { until_ns } if now >= *until_ns => {
                 // What was named is looked at first; the samples may not yet show anything else.
@@ -129,12 +127,12 @@ impl Session {
                 if !self.only_named
                     && !self.discovered
                     && now >= self.discover_ns
-                    && !self.comparison.as_ref().is_some_and(Comparison::is_off) =>
+                    && may_adapt =>
             {
                 self.discovered = true;
                 self.look_for_more();
             }
-            Phase::Run if self.replan_wanted && !self.comparison.as_ref().is_some_and(Comparison::is_off) => {
+            Phase::Run if self.replan_wanted && may_adapt => {
                 self.replan_wanted = false;
                 let why = self.take_why();
                 let rates = self.present_rates();
@@ -361,11 +359,11 @@ impl Session {
             self.drop_unsafe_return_links();
         }
         // Not while everything is off to be compared: a survey would attach.
-        let off = self.comparison.as_ref().is_some_and(Comparison::is_off);
+        let may = self.suspension().may_adapt();
         let symbols = !self.selection.names_any() || self.may_wait() || self.all_symbols_read();
         let stacks = !self.modules_dirty || self.may_wait() || self.all_stacks_read();
         let wait = !symbols || !stacks;
-        if self.modules_dirty && !off && !wait {
+        if self.modules_dirty && may && !wait {
             self.modules_dirty = false;
             self.look_at_modules();
         }
@@ -399,7 +397,7 @@ impl Session {
 
     /// Functions that were named and appeared, or that the samples show by now: survey them, too.
     fn look_for_more(&mut self) {
-        if !self.rearm_wanted.is_empty() {
+        if !self.suspension().may_discover() {
             // What was taken off for the sake of children comes back first: no link may be open then.
             self.modules_dirty = true;
             return;

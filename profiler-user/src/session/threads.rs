@@ -12,6 +12,7 @@ use profiler_core::class::ClassId;
 use profiler_core::ledger::{Load, Notices, Slice, Spread, ThreadBounds, ThreadBudget};
 use profiler_core::plan::{Decision, Plan, PlanClass, Problem};
 use profiler_core::recording::{ChangeKind, NotObserved};
+use profiler_core::run::arbiter::THREAD_PLAN_SHARE;
 use profiler_core::units::OverheadBudget;
 use std::collections::{BTreeMap, HashMap};
 
@@ -21,8 +22,6 @@ const CHECK_NS: u64 = 250_000_000;
 const MOST_CELLS: usize = 100_000;
 /// Without `--thread-budget`: this times the budget.
 const DEFAULT_FACTOR: f64 = 2.0;
-/// Part of a thread's limit that a plan uses, as of the budget: the rest is for what it does not know.
-const PLANNED_SHARE: f64 = 0.9;
 
 /// What is known of the target's threads.
 #[derive(Debug, Default)]
@@ -267,7 +266,7 @@ impl Session {
             Some((*tid, used.cpu_per_s, used.cpu_per_s * sample_s + used.switches_per_s * switch_s))
         };
         let own: Vec<(u32, f64, f64)> = self.threads.tids.iter().filter_map(known).collect();
-        Some(ThreadBounds::new(&self.threads.spread, &own, PLANNED_SHARE * limit))
+        Some(ThreadBounds::new(&self.threads.spread, &own, THREAD_PLAN_SHARE * limit))
     }
 
     /// CPU s that a round of the survey may take, so that no thread loses more in it than in a second it may: by the spread of

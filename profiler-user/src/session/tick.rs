@@ -4,7 +4,6 @@
 //! asked; every second threads and modules are looked at.
 
 use super::attach::{Ended, now_ns};
-use super::overhead::Comparison;
 use super::{Phase, Session};
 use crate::prober::ClassCounters;
 use crate::session::class::{Ending, LinkState, Purpose};
@@ -68,8 +67,7 @@ impl Session {
         }
         if matches!(self.phase, Phase::Run) {
             // Windows of the survey end by themselves, and with them the children's breakpoints.
-            let off = self.comparison.as_ref().is_some_and(Comparison::is_off);
-            if !off && self.children.rearm_due(now) {
+            if self.suspension().may_rearm() && self.children.rearm_due(now) {
                 self.rearm();
             }
         }
@@ -97,8 +95,7 @@ impl Session {
         for ended in self.attach.collect(&self.target) {
             self.window_ended(ended);
         }
-        let off = self.comparison.as_ref().is_some_and(Comparison::is_off);
-        if !self.rearm_wanted.is_empty() && !self.attach.busy() && !off {
+        if !self.rearm_wanted.is_empty() && !self.attach.busy() && self.suspension().may_rearm() {
             let again = std::mem::take(&mut self.rearm_wanted);
             self.children.cleaned(now_ns());
             self.open_wanted(&again);
@@ -306,7 +303,7 @@ impl Session {
         let once = self.attach.take_links_once();
         self.ledger.charge_units(Charge::Attach, None, once, self.cost.attach);
         self.children.poll(now);
-        let budget = self.allowed(self.own_cpu);
+        let budget = self.arbiter().allowed();
         let children = self.children.charge(&hits, used, self.attach.classes(), (elapsed, budget));
         if children.turned {
             self.storm_turned();
@@ -316,8 +313,8 @@ impl Session {
         let rows = self.ledger.close_interval(now, used);
         let charged_ns = self.ledger.charged_ns();
         let spent_ns = charged_ns - std::mem::replace(&mut self.last_charged_ns, charged_ns);
-        let off = self.comparison.as_ref().is_some_and(Comparison::is_off);
-        self.ledger.compare(matches!(self.phase, Phase::Run) && !off && !self.children.is_storm());
+        let suspension = self.suspension();
+        self.ledger.compare(matches!(self.phase, Phase::Run) && suspension.is_comparable());
         self.sampling.flush(&self.writer);
         self.writer.send(self.merger.push(&rows));
         self.last_ledger_ns = now;
@@ -326,15 +323,13 @@ impl Session {
         if !std::mem::replace(&mut self.sampling_started, true) {
             self.start_sampling();
         }
-        if matches!(self.phase, Phase::Warmup { .. })
-            || self.comparison.as_ref().is_some_and(Comparison::is_off)
-        {
+        if matches!(self.phase, Phase::Warmup { .. }) || !suspension.may_adapt() {
             return;
         }
         let bucket = self.ledger.bucket();
         let per_s = |ns: f64| ns / elapsed.max(1) as f64;
         // Samples as they were; the rest smoothed, or every tenth tick (switches are read once a second) would look like a disaster.
-        let other = per_s(sample_cost) + self.spent_by_others().fixed();
+        let other = per_s(sample_cost) + self.claims().fixed();
         let tick = Tick {
             now_ns: now,
             elapsed_ns: elapsed,
@@ -378,7 +373,7 @@ impl Session {
                 // A traced class whose link went with others of its group (one of them tripped or was detached)
                 // comes back here. After forks all links must be closed first.
                 Action::Quota { class, hits }
-                    if self.attach.class(class).is_off() && self.rearm_wanted.is_empty() =>
+                    if self.attach.class(class).is_off() && self.suspension().may_restore() =>
                 {
                     trace.push((class, hits, Purpose::Trace));
                 }

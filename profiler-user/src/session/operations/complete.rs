@@ -148,8 +148,8 @@ impl Session {
     /// measure.
     pub(super) fn note_missing(&mut self, missed: &[ClassId]) {
         let now = now_ns();
-        let storm = self.children.is_storm();
-        let Some(operations) = self.operations.as_mut().filter(|_| !storm) else { return };
+        let may = self.suspension().may_ask();
+        let Some(operations) = self.operations.as_mut().filter(|_| may) else { return };
         let attach = &self.attach;
         let missing = |k: &&mut Kept| {
             // One that has tripped meanwhile says so itself.

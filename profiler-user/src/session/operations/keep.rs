@@ -3,10 +3,9 @@
 use super::super::Session;
 use super::super::attach::{NotOpened, now_ns};
 use super::super::class::{Ending, LiveClass, OperationRole, Purpose};
-use super::super::overhead::Comparison;
 use super::complete::{MOST_MISSES, Ready};
 use super::window::switch;
-use super::{BUDGET_SHARE, Kept, Operation, Operations};
+use super::{Kept, Operation, Operations};
 use crate::prober::operation::OPERATION_MONITORING;
 use profiler_core::adapt::PolicyKind;
 use profiler_core::adapt::spending::{Group, SPAN_S, grants, slice_room_ns};
@@ -29,8 +28,6 @@ pub(super) const TRIP_NS: u64 = 1_000_000_000;
 
 /// Operations that nearly all take less, s, are cut while the overhead is compared: about one in a hundred is lost.
 const LONG_S: f64 = 0.01;
-/// The functions of others stay attached meanwhile, up to this part of what operations may cost together: it is not compared.
-const STAYING_SHARE: f64 = 0.1;
 
 /// Classes that are to be attached together.
 #[derive(Debug)]
@@ -141,7 +138,7 @@ impl Operations {
 impl Session {
     /// Keeps bounds and inner functions attached, with quotas from the budget of operations.
     pub(super) fn keep_bounds(&mut self, now: u64) {
-        let allowed = self.operations_second();
+        let allowed = self.arbiter().operations_in_second();
         if let Some(operations) = &mut self.operations {
             operations.end_pauses(now, allowed);
         }
@@ -153,8 +150,7 @@ impl Session {
         if self.operations.as_deref().is_some_and(due) {
             self.renew_quotas(now);
         }
-        let off = self.comparison.as_ref().is_some_and(Comparison::is_off);
-        if off || !self.rearm_wanted.is_empty() || self.children.is_storm() {
+        if !self.suspension().may_follow_operations() {
             self.hold_operations();
             return;
         }
@@ -328,11 +324,6 @@ impl Session {
         }
     }
 
-    /// What operations may cost at the CPU time of the last second, CPU s/s.
-    fn operations_second(&self) -> f64 {
-        BUDGET_SHARE * self.allowed(self.own_cpu).min(self.ledger.allowed_in_second())
-    }
-
     /// Adds up what bounds and inner functions took since quotas were given last, and gives them anew, from what the second leaves.
     fn renew_quotas(&mut self, now: u64) -> Given {
         let Some(mut operations) = self.operations.take() else { return Given::default() };
@@ -360,8 +351,8 @@ impl Session {
             let own = bounds.iter().filter(|kept| o.bounds.contains(&kept.class));
             o.span.note(now, own.map(|kept| kept.taken.last_ns).sum());
         }
-        let allowed = self.operations_second();
-        let others = self.ledger.left_of_second_ns(allowed / BUDGET_SHARE);
+        let allowed = self.arbiter().operations_in_second();
+        let others = self.arbiter().left_of_second_ns();
         operations.left_ns = operations.span.left_ns(now, allowed).min(others);
         let given = self.quotas(&operations, now, allowed);
         operations.bounds_want_ns = given.bounds_want_ns;
@@ -421,7 +412,7 @@ impl Session {
     /// Functions that stay attached while the overhead is compared, because operations in flight would be lost, and the long ones most often:
     /// those of operations that take long, or of which none has ended yet, unless they are so many that what they cost matters.
     pub(in crate::session) fn staying_bounds(&self) -> Vec<ClassId> {
-        let mut left = STAYING_SHARE * self.operations_budget();
+        let mut left = self.arbiter().staying();
         let list = self.operations.iter().flat_map(|operations| &operations.list);
         let long = list.filter(|o| o.longest_s == 0.0 || o.longest_s > LONG_S);
         let mut by_cost: Vec<_> = long.map(|o| (o.rate_hz * o.screened_ns() * 1e-9, o)).collect();

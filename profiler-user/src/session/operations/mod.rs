@@ -44,8 +44,6 @@ use slices::SliceClock;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Part of the budget that operations may use; the rest is for samples and what else is traced.
-const BUDGET_SHARE: f64 = 0.8;
 /// Records taken from the ring in one turn.
 const DRAIN_LIMIT: usize = 100_000;
 /// Classes of an operation beside those of names: its own, and `(other)`.
@@ -318,14 +316,9 @@ impl Session {
         self.attach.class(id).role.is_some() || self.is_metric(id)
     }
 
-    /// What the plan leaves to operations, CPU s/s.
-    pub(super) fn operations_reserve(&self) -> f64 {
-        if self.operations.is_some() { self.operations_budget() } else { 0.0 }
-    }
-
     /// What operations may cost, CPU s/s.
     fn operations_budget(&self) -> f64 {
-        BUDGET_SHARE * self.allowed(self.own_cpu)
+        self.arbiter().operations()
     }
 
     /// What they cost, CPU s/s.

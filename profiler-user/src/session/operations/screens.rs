@@ -2,11 +2,11 @@
 //! them, and no quota in the kernel stops them.
 
 use super::super::Session;
-use super::super::surveying::BYSTANDER_SHARE;
 use super::window::switch;
 use super::{Operation, Operations};
 use crate::prober::{SyscallWatch, TracepointWatch};
 use profiler_core::recording::{ChangeKind, Charge, NotObserved};
+use profiler_core::run::arbiter::bystanders;
 
 /// Time constant of what is spent now, ns, and time before it is judged.
 const RECENT_NS: f64 = 2e9;
@@ -171,7 +171,7 @@ impl Session {
     /// Charges the tracepoints that bound operations (functions are charged like all classes), and takes them off for good
     /// where they are too dear: the dearest first.
     pub(in crate::session) fn charge_operations(&mut self, elapsed_ns: u64) {
-        let allowed = (self.operations_budget(), BYSTANDER_SHARE * f64::from(self.meta.cpus));
+        let allowed = (self.operations_budget(), bystanders(self.meta.cpus));
         // The first intervals know no CPU time yet.
         let judged = self.own_cpu > 0.0;
         let Some(operations) = &mut self.operations else { return };

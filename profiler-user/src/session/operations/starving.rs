@@ -2,10 +2,11 @@
 //! so many other processes map their file that they are never all attached at once.
 
 use super::super::Session;
-use super::{BUDGET_SHARE, Operations};
+use super::Operations;
 use profiler_core::adapt::PolicyKind;
 use profiler_core::adapt::spending::allowed_for_slices;
 use profiler_core::recording::{ChangeKind, NotObserved};
+use profiler_core::run::arbiter::OPERATIONS_SHARE;
 use profiler_core::surroundings::fork_hold::SHARE as FORK_SHARE;
 use profiler_core::units::OverheadBudget;
 
@@ -83,7 +84,7 @@ impl Waiting {
             self.due,
             self.bounds * 100.0,
             self.allowed * 100.0,
-            BUDGET_SHARE * 100.0,
+            OPERATIONS_SHARE * 100.0,
             self.budget,
             self.shortest_s * 1e3,
             self.attached * 100.0

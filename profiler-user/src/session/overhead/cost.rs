@@ -6,13 +6,11 @@ use crate::session::Session;
 use crate::session::attach::now_ns;
 use crate::session::class::Purpose;
 use crate::session::metric::Metric;
-use crate::session::surveying::BYSTANDER_SHARE;
 use profiler_core::class::ClassId;
 use profiler_core::recording::{Charge, WindowKind};
+use profiler_core::run::arbiter::{METRIC_SHARE, bystanders};
 use std::collections::BTreeMap;
 
-/// Share of the budget that counting the metric may cost.
-const METRIC_SHARE: f64 = 0.1;
 /// Not judged by its cost before it has been watched for so long, ns.
 const JUDGED_NS: f64 = 500e6;
 /// Time constant of the cost by which it is judged, ns: a quiet hour before must not excuse what it costs now.
@@ -213,8 +211,7 @@ impl Session {
         let most = self.most_cpu();
         let name = comparison.metric.name();
         let (own, others) = comparison.cost.recent();
-        let second = self.allowed(self.own_cpu).min(self.ledger.allowed_in_second());
-        let left_ns = self.ledger.left_of_second_ns(second);
+        let left_ns = self.arbiter().left_of_second_ns();
         if comparison.cost.is_too_dear(most, left_ns, |cpu| self.allowed(cpu)) {
             let cut = self.ledger.cut();
             let cut = if cut > 1.0 { format!(" (cut {cut:.1} times)") } else { String::new() };
@@ -236,14 +233,14 @@ impl Session {
                 ));
             }
         }
-        if others > BYSTANDER_SHARE * f64::from(self.meta.cpus) {
+        if others > bystanders(self.meta.cpus) {
             return Err(format!(
                 "counting {name} takes {:.1} % of a CPU from other processes; name a variable or a function with --progress",
                 100.0 * others
             ));
         }
         // In a storm of forks nothing is attached, and nothing can be compared.
-        if self.own_cpu == 0.0 || self.children.is_storm() {
+        if self.own_cpu == 0.0 || !self.suspension().may_ask() {
             return Ok(());
         }
         let now = now_ns();
@@ -257,7 +254,7 @@ impl Session {
                     let quota = self.renewed(id, full, now);
                     self.attach.set_quota(id, quota);
                 }
-            } else if class.may_open() && self.rearm_wanted.is_empty() {
+            } else if class.may_open() && self.suspension().may_restore() {
                 if tripped {
                     return Err(format!(
                         "the breaker stopped {name}: more calls than a tenth of the budget allows"

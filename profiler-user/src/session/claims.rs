@@ -1,0 +1,54 @@
+//! Who spends what at present, and what holds everything up: what the arbiter and the suspension are told.
+
+use super::attach::now_ns;
+use super::overhead::Comparison;
+use super::{Phase, Session};
+use profiler_core::run::arbiter::{Arbiter, Claims};
+use profiler_core::run::suspension::{Reason, Suspension};
+use profiler_core::survey::Means;
+
+impl Session {
+    /// What each activity may spend.
+    pub(super) fn arbiter(&self) -> Arbiter<'_> {
+        Arbiter::new(&self.ledger, self.own_cpu)
+    }
+
+    /// What others than surveys spend.
+    pub(super) fn claims(&self) -> Claims {
+        let factor = self.ledger.factor();
+        let switching = !self.sampling.is_per_cpu() && self.sampling.threads() > 0;
+        let switch_s = if switching { self.cost.switch.seconds() } else { 0.0 };
+        let sample_s = self.sampling.price(&self.cost).seconds() * factor;
+        Claims {
+            samples: self.sampling.rate_hz() * sample_s * self.own_cpu,
+            plan: self.controller.traced_cost() + self.planned_bursts,
+            switches: self.switches_per_s * switch_s * factor,
+            metric: self.metric_cost(),
+            misc: self.misc_cost,
+            operations: self.operations_cost(),
+        }
+    }
+
+    /// Why nothing may be attached now.
+    pub(super) fn suspension(&self) -> Suspension {
+        Suspension::NONE
+            .with(Reason::Comparison, self.comparison.as_ref().is_some_and(Comparison::is_off))
+            .with(Reason::ForkStorm, self.children.is_storm())
+            .with(Reason::Rearm, !self.rearm_wanted.is_empty())
+    }
+
+    /// What a survey has to spend.
+    pub(super) fn survey_means(&self) -> Means {
+        self.arbiter().survey(&self.claims(), self.survey_limit_s())
+    }
+
+    /// What the windows of a survey may still take, ns.
+    pub(super) fn survey_reserved_ns(&self) -> f64 {
+        if let Phase::Survey { survey, .. } = &self.phase { survey.reserved_s() * 1e9 } else { 0.0 }
+    }
+
+    /// What a survey may take now, CPU s.
+    pub(super) fn survey_tokens_s(&self) -> f64 {
+        self.arbiter().survey_now_s(&self.claims(), self.controller.held_ns(now_ns()), self.survey_limit_s())
+    }
+}
