@@ -123,12 +123,7 @@ impl Session {
                     return self.next_step(now);
                 }
             }
-            Phase::Run
-                if !self.only_named
-                    && !self.discovered
-                    && now >= self.discover_ns
-                    && may_adapt =>
-            {
+            Phase::Run if !self.only_named && !self.discovered && now >= self.discover_ns && may_adapt => {
                 self.discovered = true;
                 self.look_for_more();
             }
