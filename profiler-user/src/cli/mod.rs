@@ -4,7 +4,7 @@
 //! 2 wrong usage, 3 cannot attach (permission, kernel, target), 4 target refused as unsafe; `record -- COMMAND` passes
 //! the command's own on.
 //!
-//! One file per command: its arguments as clap reads them, and what it does. [`functions`] and [`operations`] hold
+//! One file per command: its arguments as clap reads them, and what it does. `functions` and `operations` hold
 //! groups of options. What a run does goes on as [`crate::config::RunConfig`], made here by `TryFrom`: nothing below knows clap.
 
 mod calibrate;
