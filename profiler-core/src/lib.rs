@@ -10,6 +10,7 @@
 pub mod adapt;
 pub mod burst;
 pub mod class;
+pub mod clients;
 pub mod controller;
 pub mod cost;
 pub mod estimate;

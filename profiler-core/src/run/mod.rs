@@ -1,9 +1,21 @@
 //! A whole run, without a kernel: what may be spent by whom, and what may be attached when.
 //!
-//! | module | what it decides |
+//! ```text
+//! agent ── View, Input ──► clients ── Order ──► agent
+//!                            ▲
+//!             arbiter (grants), suspension (what waits)
+//! ```
+//!
+//! | module | what it is |
 //! |---|---|
 //! | [`arbiter`] | what part of the budget each activity may have |
 //! | [`suspension`] | why nothing may be attached now, and what else waits for that |
+//! | [`view`] | what a run sees |
+//! | [`order`] | what it has done |
+//!
+//! Activities that spend the budget are [`crate::clients`].
 
 pub mod arbiter;
+pub mod order;
 pub mod suspension;
+pub mod view;

@@ -102,12 +102,14 @@ impl Suspension {
 mod tests {
     use super::*;
 
-    /// The table above, row by row: comparison, storm, rearm.
+    /// A row of the table above: what is asked, and the answers while the overhead is compared, in a storm, while links are made anew.
+    type Row = (&'static str, fn(Suspension) -> bool, [bool; 3]);
+
     #[test]
     fn what_waits_for_what() {
         let alone = |reason| Suspension::NONE.with(reason, true);
         let columns = [Reason::Comparison, Reason::ForkStorm, Reason::Rearm].map(alone);
-        let rows: [(&str, fn(Suspension) -> bool, [bool; 3]); 9] = [
+        let rows: [Row; 9] = [
             ("attach", Suspension::may_attach, [false, true, true]),
             ("ask", Suspension::may_ask, [true, false, true]),
             ("restore", Suspension::may_restore, [true, true, false]),

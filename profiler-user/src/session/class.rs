@@ -7,6 +7,7 @@ use crate::session::shares::FunctionKey;
 use profiler_core::class::{ClassId, ExitMode, RecordKind, SiteClass};
 use profiler_core::cost::{self, Price};
 use profiler_core::recording::{ClassRow, WindowKind};
+pub use profiler_core::run::order::{Ending, Purpose};
 use std::path::PathBuf;
 
 /// A function that can be attached to, as inspection found it.
@@ -82,23 +83,6 @@ pub enum OperationRole {
     },
 }
 
-/// What a class is attached for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
-    /// The survey, for a window of so many ns.
-    Survey(u64),
-    /// The plan traces it.
-    Trace,
-    /// A burst of the plan, of so many ns.
-    Burst(u64),
-    /// A trial of what was stopped.
-    Trial,
-    /// Operations.
-    Operation,
-    /// The progress metric.
-    Metric,
-}
-
 /// What is to be opened.
 #[derive(Debug, Clone)]
 pub struct Pending {
@@ -162,17 +146,6 @@ pub struct Closing {
     /// The links stay until the calls in flight have ended, at most until this time, ktime ns. `None`: they are being
     /// closed.
     pub draining_until_ns: Option<u64>,
-}
-
-/// How the windows of a class end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    /// Calls in flight are watched to their end, for a while.
-    Drain,
-    /// Calls in flight are not waited for.
-    Soon,
-    /// The links go at once, whoever has to wait for it: they are unsafe, or in the way.
-    AtOnce,
 }
 
 /// A class under watch.

@@ -31,6 +31,7 @@ mod shares;
 mod surveying;
 mod threads;
 mod tick;
+mod view;
 mod window;
 
 pub use select::{Selection, SelectionError};

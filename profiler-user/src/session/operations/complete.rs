@@ -218,8 +218,8 @@ impl Session {
 
     /// Recording goes on, where the policy wants it and inner functions are attached: not while they are being attached.
     pub(super) fn record_operations(&self) {
-        let ready = |o: &&Box<Operations>| o.complete && o.asked.is_none() && o.slices.may_record();
-        let Some(operations) = self.operations.as_ref().filter(ready) else {
+        let ready = |o: &&Operations| o.complete && o.asked.is_none() && o.slices.may_record();
+        let Some(operations) = self.operations.as_deref().filter(ready) else {
             return;
         };
         let table = self.attach.kernel().operations();

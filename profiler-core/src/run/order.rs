@@ -1,0 +1,72 @@
+//! What a run has done: the agent executes orders and decides nothing.
+
+use crate::class::ClassId;
+use crate::recording::{ChangeKind, WindowKind};
+
+/// What a class is attached for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// The survey, for a window of so many ns.
+    Survey(u64),
+    /// The plan traces it.
+    Trace,
+    /// A burst of the plan, of so many ns.
+    Burst(u64),
+    /// A trial of what was stopped.
+    Trial,
+    /// Operations.
+    Operation,
+    /// The progress metric.
+    Metric,
+}
+
+/// How the windows of a class end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// Calls in flight are watched to their end, for a while.
+    Drain,
+    /// Calls in flight are not waited for.
+    Soon,
+    /// The links go at once, whoever has to wait for it: they are unsafe, or in the way.
+    AtOnce,
+}
+
+/// One order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Order {
+    /// Attach a class that is off when its turn comes, with a quota in hits.
+    Open {
+        /// Which.
+        class: ClassId,
+        /// Of which kind its window is.
+        kind: WindowKind,
+        /// Hits that it may take.
+        quota: u64,
+        /// What for.
+        purpose: Purpose,
+    },
+    /// Attach again what was taken off for a while, with its quotas, as far as somebody still wants it.
+    Restore(Vec<(ClassId, u64)>),
+    /// End the window of a class and of those that share its links.
+    Close(ClassId, Ending),
+    /// Hits that an open class may take from now on.
+    Quota(ClassId, u64),
+    /// No samples until [`Order::ResumeSampling`].
+    PauseSampling,
+    /// Samples as before.
+    ResumeSampling,
+    /// What operations record would lack calls from now on: recording ends until all of their functions are back.
+    HoldOperations,
+    /// A new plan is wanted; why.
+    Replan(Option<String>),
+    /// Tell the user.
+    Note(String),
+    /// Tell the user with `--verbose`.
+    Detail(String),
+    /// A warning of the report.
+    Warn(String),
+    /// Something was not observed: what, and why.
+    NotObserved(String, String),
+    /// An entry in the log of the recording.
+    Change(ChangeKind, Option<ClassId>, String),
+}

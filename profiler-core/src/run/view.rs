@@ -1,0 +1,162 @@
+//! What a run sees: a snapshot that the agent (or a simulated target) fills before each step. Nothing behind it reads a clock or a kernel.
+
+use crate::class::{ClassId, ExitMode, RecordKind};
+use crate::cost::Price;
+use crate::recording::WindowKind;
+
+/// The snapshot. Its buffers are reused.
+#[derive(Debug, Clone, Default)]
+pub struct View {
+    /// When it was taken, ktime ns.
+    pub now_ns: u64,
+    /// All classes, by id.
+    pub classes: Vec<ClassView>,
+    /// The target.
+    pub target: TargetView,
+    /// What samples showed so far.
+    pub samples: SamplesView,
+}
+
+impl View {
+    /// One class.
+    ///
+    /// # Panics
+    /// The id is not of this run.
+    #[must_use]
+    pub fn class(&self, id: ClassId) -> &ClassView {
+        &self.classes[id.0 as usize]
+    }
+
+    /// Nothing is attached, being attached or being closed, but these.
+    #[must_use]
+    pub fn is_detached_but(&self, but: &[ClassId]) -> bool {
+        self.classes.iter().all(|c| !c.link.is_there() || but.contains(&c.id))
+    }
+
+    /// Nothing waits to be attached, and no link is being made.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.classes.iter().all(|c| !matches!(c.link, LinkView::Waiting | LinkView::Opening))
+    }
+
+    /// The classes with an open window.
+    pub fn open(&self) -> impl Iterator<Item = &ClassView> {
+        self.classes.iter().filter(|c| c.is_open())
+    }
+}
+
+/// Where the links of a class stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkView {
+    /// Nothing is attached.
+    Off,
+    /// Its turn to be attached has not come.
+    Waiting,
+    /// Its link is being made.
+    Opening,
+    /// A window is open.
+    Open(WindowKind),
+    /// The window is over, and its links are being closed, or wait for the calls in flight.
+    Closing(WindowKind),
+}
+
+impl LinkView {
+    /// There are links, or will be in a moment.
+    #[must_use]
+    pub fn is_there(self) -> bool {
+        !matches!(self, Self::Off | Self::Waiting)
+    }
+}
+
+/// One class.
+#[derive(Debug, Clone)]
+pub struct ClassView {
+    /// Which.
+    pub id: ClassId,
+    /// Where its links stand.
+    pub link: LinkView,
+    /// Hits that its window may take; 0 where none is open or to be opened.
+    pub quota: u64,
+    /// Hits so far, others' included.
+    pub attempted: u64,
+    /// What is known of it.
+    pub traits: ClassTraits,
+    /// What a hit costs.
+    pub prices: ClassPrices,
+    /// Samples with it on the stack.
+    pub samples: u64,
+    /// CPU time that they stand for, ns.
+    pub sampled_ns: u64,
+}
+
+impl ClassView {
+    /// A window is open.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        matches!(self.link, LinkView::Open(_))
+    }
+
+    /// It can be asked for.
+    #[must_use]
+    pub fn may_open(&self) -> bool {
+        self.link == LinkView::Off && !self.traits.refused
+    }
+}
+
+/// What is known of a class.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ClassTraits {
+    /// What is kept of a call.
+    pub kind: RecordKind,
+    /// How its end is seen.
+    pub exit: ExitMode,
+    /// Information weight.
+    pub weight: f64,
+    /// The user named it to be watched.
+    pub named: bool,
+    /// The user demands that all of its calls are traced.
+    pub must: bool,
+    /// It belongs to operations or to the progress metric: neither planned nor surveyed.
+    pub apart: bool,
+    /// Samples show it and no call of it begins.
+    pub dormant: bool,
+    /// It cannot be attached.
+    pub refused: bool,
+}
+
+/// What a hit costs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ClassPrices {
+    /// One entry hit.
+    pub hit: Price,
+    /// One exit or return hit; 0 without.
+    pub exit: Price,
+    /// What each costs more where the target has used the caches since the last.
+    pub cold: Price,
+}
+
+/// The target.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct TargetView {
+    /// CPU time used so far, ns.
+    pub cpu_ns: u64,
+    /// CPU s per wall s that it uses by itself, smoothed.
+    pub own_cpu: f64,
+    /// CPUs of the machine.
+    pub cpus: u32,
+    /// Threads that work at once.
+    pub working_threads: u32,
+}
+
+/// What samples showed so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct SamplesView {
+    /// How many.
+    pub n: u64,
+    /// CPU time that they stand for, ns.
+    pub cpu_ns: u64,
+    /// Rate, Hz of target CPU time.
+    pub rate_hz: f64,
+    /// Price of one, s.
+    pub price_s: f64,
+}
