@@ -8,44 +8,11 @@ use super::window::switch;
 use super::{Kept, Operations};
 use crate::prober::operation::MEASURE_NONE;
 use profiler_core::class::ClassId;
+use profiler_core::clients::operations::complete::{Inner, Ready, ready};
 use profiler_core::recording::ChangeKind;
 
 /// So often a function is not there, one time after the other, before it is left out.
 pub(super) const MOST_MISSES: u32 = 5;
-
-/// Whether inner functions can all be attached for a slice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ready {
-    Now,
-    /// Links of the last slice are still being closed, or those of bounds that have used up their quota.
-    Soon,
-    /// One of them pauses: the others would be paid for, and nothing could be recorded.
-    Later,
-}
-
-/// What matters of one inner function for that.
-#[derive(Debug, Clone, Copy)]
-struct Inner {
-    is_open: bool,
-    is_closing: bool,
-    /// Its quota has ended its window, or it stays off for a while because of that.
-    pauses: bool,
-    /// Nobody waits for it.
-    is_refused: bool,
-}
-
-fn ready(list: impl Iterator<Item = Inner>) -> Ready {
-    let mut all = Ready::Now;
-    for one in list.filter(|one| !one.is_refused) {
-        if one.pauses {
-            return Ready::Later;
-        }
-        if !one.is_open && one.is_closing {
-            all = Ready::Soon;
-        }
-    }
-    all
-}
 
 impl Session {
     /// Before a slice.
@@ -226,28 +193,5 @@ impl Session {
         for o in operations.list.iter().filter(|o| o.monitoring && !o.lost) {
             switch(table, o.number, true);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const OFF: Inner = Inner { is_open: false, is_closing: false, pauses: false, is_refused: false };
-    const OPEN: Inner = Inner { is_open: true, ..OFF };
-
-    #[test]
-    fn a_slice_begins_when_all_inner_functions_can_be_attached() {
-        assert_eq!(ready([].into_iter()), Ready::Now);
-        assert_eq!(ready([OFF, OPEN].into_iter()), Ready::Now);
-        assert_eq!(ready([OFF, Inner { is_closing: true, ..OFF }, OPEN].into_iter()), Ready::Soon);
-        let pauses = Inner { pauses: true, ..OFF };
-        assert_eq!(ready([OFF, pauses, OPEN].into_iter()), Ready::Later);
-        // Its quota is used up, and its link has not gone yet.
-        assert_eq!(
-            ready([Inner { is_closing: true, ..OFF }, Inner { pauses: true, ..OPEN }].into_iter()),
-            Ready::Later
-        );
-        assert_eq!(ready([OFF, Inner { is_refused: true, ..pauses }].into_iter()), Ready::Now);
     }
 }

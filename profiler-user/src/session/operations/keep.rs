@@ -3,13 +3,15 @@
 use super::super::Session;
 use super::super::attach::{NotOpened, now_ns};
 use super::super::class::{Ending, LiveClass, OperationRole, Purpose};
-use super::complete::{MOST_MISSES, Ready};
+use super::complete::MOST_MISSES;
 use super::window::switch;
 use super::{Kept, Operation, Operations};
 use crate::prober::operation::OPERATION_MONITORING;
 use profiler_core::adapt::PolicyKind;
 use profiler_core::adapt::spending::{Group, SPAN_S, grants, slice_room_ns};
 use profiler_core::class::ClassId;
+use profiler_core::clients::operations::complete::Ready;
+use profiler_core::clients::operations::slices::SLICE_PART;
 use profiler_core::cost::cold_ns;
 use profiler_core::recording::{ChangeKind, Charge, WindowKind};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,8 +23,6 @@ const LEAST_PAUSE_NS: u64 = 100_000_000;
 /// What was paused comes back when so much of a span's worth is left by all who spend, or after so long, ns.
 const LEAST_LEFT: f64 = 0.2;
 const MOST_WAIT_NS: u64 = 5_000_000_000;
-/// A slice may take this part of a span's worth at once; it is planned for less, and waits until that is left.
-pub(super) const SLICE_PART: f64 = 0.4;
 /// A function that is not there is tried again after twice so long, ns, and a class that did not trip for ten times as long is as good as new.
 pub(super) const TRIP_NS: u64 = 1_000_000_000;
 

@@ -37,10 +37,10 @@ use profiler_core::adapt::portions::Demand;
 use profiler_core::adapt::spending::{Span, Taken};
 use profiler_core::adapt::{AdaptConfig, Adapter, PolicyKind};
 use profiler_core::class::ClassId;
+use profiler_core::clients::operations::slices::SliceClock;
+use profiler_core::clients::operations::starved::Starved;
 use profiler_core::recording::{ChangeKind, NotObserved, OperationClassRow, OperationRow};
 use screens::Screen;
-use share::Starved;
-use slices::SliceClock;
 use std::collections::BTreeMap;
 use std::ops::Range;
 

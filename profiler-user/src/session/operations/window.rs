@@ -2,8 +2,6 @@
 
 use super::super::Session;
 use super::super::attach::now_ns;
-use super::keep::SLICE_PART;
-use super::slices::{InnerAllowed, longest_ns};
 use super::{Operation, Operations};
 use crate::prober::operation::OPERATION_MONITORING;
 use crate::prober::{OPERATION_RECORDED, OperationCounters, OperationTable, Sums};
@@ -13,6 +11,7 @@ use profiler_core::adapt::decision::threshold;
 use profiler_core::adapt::spending::{SPAN_S, record_own_ns, slice_most_s};
 use profiler_core::adapt::{ClassId as OperationClassId, ClassWindow, WindowSummary};
 use profiler_core::class::{RecordKind, SiteClass};
+use profiler_core::clients::operations::slices::{InnerAllowed, SLICE_PART, longest_ns};
 use profiler_core::cost::cold_ns;
 use profiler_core::recording::{
     ChangeKind, Charge, OperationCycleEnd, OperationCycleRow, OperationRow, OperationWindowRow,
