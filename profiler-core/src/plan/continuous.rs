@@ -6,8 +6,9 @@
 //! constant cost (§4.3.4): `b' = b - sum F_i t_detect,i`. Minimum rates (§4.3.5) are floors `x_i >= F_min,i / F_i`.
 //! If the shared sampler has a least rate it runs at that, and the profits are `W_i (F_i - s rho_i)`.
 
-use super::certified::{critical_density, duty_floor};
+use super::certified::duty_floor;
 use super::model::{Item, Model};
+use super::selection::critical_density;
 use super::{Plan, PlanError, Strategy};
 
 /// The optimum of Problem 1.

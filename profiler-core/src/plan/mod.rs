@@ -20,6 +20,7 @@
 //! `MaxF T_report`).
 
 mod approximation;
+mod candidates;
 mod certified;
 mod continuous;
 mod exhaustive;
@@ -30,6 +31,7 @@ mod model;
 mod precision;
 mod problem;
 mod render;
+mod selection;
 mod solution;
 pub mod table;
 mod whatif;

@@ -11,7 +11,7 @@
 //!
 //! Of two agents that take classes off at the same moment one may do without.
 
-use crate::watchdog::Heartbeat;
+use crate::watchdog::{EXPEDITE_SWITCH, Heartbeat};
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,8 +20,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// See `Documentation/admin-guide/kernel-parameters.txt` of the kernel: `rcu_expedited`, `rcu_normal`.
-pub const SWITCH: &std::ffi::CStr = c"/sys/kernel/rcu_expedited";
+/// While this is 1 the kernel ignores the switch. See `rcu_normal` in `Documentation/admin-guide/kernel-parameters.txt` of the kernel.
 const IGNORED: &str = "/sys/kernel/rcu_normal";
 
 /// The switch, and how many links want it on.
@@ -38,8 +37,8 @@ impl Expedite {
     /// Ready to be used, if the kernel has the switch and heeds it, and we may turn it.
     pub fn new() -> Self {
         let ignored = std::fs::read_to_string(IGNORED).is_ok_and(|text| text.trim() != "0");
-        let open =
-            || OpenOptions::new().read(true).write(true).open(OsStr::from_bytes(SWITCH.to_bytes())).ok();
+        let path = OsStr::from_bytes(EXPEDITE_SWITCH.to_bytes());
+        let open = || OpenOptions::new().read(true).write(true).open(path).ok();
         let mut new = Self::default();
         if !ignored {
             new.file = open();

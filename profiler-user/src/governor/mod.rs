@@ -30,7 +30,6 @@ mod sys;
 mod tests;
 
 pub use closers::{PATIENT_CLOSERS, URGENT_CLOSERS};
-pub use expedite::SWITCH as EXPEDITE_SWITCH;
 pub use links::{ClosedLink, LinkTable, Reason, Registered};
 pub use priority::{Priority, lock_memory, prefer_event_loop};
 

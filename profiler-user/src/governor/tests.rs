@@ -1,7 +1,7 @@
 //! Alarms through a real pipe, links that are real descriptors: the write end of a pipe whose reader sees the end.
 
 use super::*;
-use crate::watchdog::Watchdog;
+use crate::watchdog::{EXPEDITE_SWITCH, Watchdog};
 use profiler_core::burst::FRESH_NS;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;

@@ -21,7 +21,6 @@
 //! It does not decide anything else, and does not look at what the agent does: a beat is sent by the governor
 //! thread, which withholds it when the event loop hangs.
 
-use crate::governor::EXPEDITE_SWITCH;
 use crate::mend::heirs::Known;
 use crate::target::pidfd_open;
 use std::io;
@@ -37,6 +36,10 @@ const LOOK: Duration = Duration::from_millis(100);
 /// A look that comes late (the watchdog itself did not run, the machine was paused) counts as at most this much
 /// silence, so that a pause of the whole machine kills nobody.
 const LONGEST_LOOK: Duration = Duration::from_millis(200);
+
+/// The machine's switch for short grace periods. `governor/expedite.rs` turns it, and the watchdog of an agent that dies meanwhile turns it
+/// back. See `Documentation/admin-guide/kernel-parameters.txt` of the kernel: `rcu_expedited`.
+pub const EXPEDITE_SWITCH: &std::ffi::CStr = c"/sys/kernel/rcu_expedited";
 
 /// Time to become ready. An overloaded machine, or one that just takes thousands of breakpoints off a target, lets a new process wait for seconds.
 const READY_LIMIT: Duration = Duration::from_secs(10);

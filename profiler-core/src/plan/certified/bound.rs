@@ -18,6 +18,8 @@
 //! terms is `max(hi W rho, W F - lambda c)`), and it closes with the square of the interval's width around a
 //! smooth maximum. `min over lambda of L(s, .)` is the continuous knapsack at `s`, found by selection in O(n).
 
+use super::super::selection::critical_density;
+
 /// A class whose duty has a floor: it may not be off.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Floored {
@@ -192,34 +194,5 @@ impl Relaxation {
         let free: f64 =
             self.p[e].iter().zip(&self.cost).filter(|&(&p, &c)| p > lambda * c).map(|(_, &c)| c).sum();
         free + self.floored.iter().map(|i| i.best(e, lambda, self.charge).1).sum::<f64>()
-    }
-}
-
-/// The density of the first item, densest first, that does not fit into `room` whole; by selection, O(n).
-/// All costs are positive and their sum is above `room`.
-pub(crate) fn critical_density(keyed: &mut [(f64, f64)], room: f64) -> f64 {
-    let mut rest = keyed;
-    let mut room = room;
-    loop {
-        if rest.len() <= 32 {
-            rest.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
-            for &mut (density, cost) in rest.iter_mut() {
-                room -= cost;
-                if room < 0.0 {
-                    return density;
-                }
-            }
-            // Rounding: the sum of the parts was a last bit below the sum of all.
-            return rest.last().map_or(0.0, |last| last.0);
-        }
-        let middle = rest.len() / 2;
-        let (denser, _, _) = rest.select_nth_unstable_by(middle, |a, b| b.0.total_cmp(&a.0));
-        let cost: f64 = denser.iter().map(|k| k.1).sum();
-        if cost > room {
-            rest = &mut rest[..middle];
-        } else {
-            room -= cost;
-            rest = &mut rest[middle..];
-        }
     }
 }

@@ -24,9 +24,9 @@ mod primal;
 mod rounding;
 mod search;
 
+use super::candidates::candidates;
 use super::model::Model;
 use super::{Options, Plan, PlanError, Strategy, exhaustive};
-pub(super) use bound::critical_density;
 pub(super) use primal::duty_floor;
 use search::{Bursts, Search};
 
@@ -40,7 +40,7 @@ fn default_work(n: usize) -> u64 {
 pub(super) fn solve(model: &Model<'_>, options: &Options) -> Result<Vec<Plan>, PlanError> {
     model.cases()?;
     let mut search = Search::new(model, None, options, default_work(model.items.len()));
-    for candidate in super::approximation::candidates(model, options.top.max(1))? {
+    for candidate in candidates(model, options.top.max(1))? {
         search.offer_candidate(candidate);
     }
     search.run(model.s_min, model.s_max);
@@ -66,8 +66,8 @@ pub(super) fn solve_mixed(model: &Model<'_>, options: &Options) -> Result<Vec<Pl
     let mut search = Search::new(model, Some(bursts), options, default_work(model.items.len()));
     // The plan that keeps the rules at the least cost: the search never ends with nothing.
     search.offer_cheapest(s, bursts);
-    if let Ok(candidates) = super::approximation::candidates(model, options.top.max(1)) {
-        for candidate in candidates {
+    if let Ok(found) = candidates(model, options.top.max(1)) {
+        for candidate in found {
             search.offer_candidate(candidate);
         }
     }
