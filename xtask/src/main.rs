@@ -9,6 +9,7 @@ mod conformance;
 mod demo;
 mod ebpf;
 mod field;
+mod house;
 mod lint;
 mod lock;
 mod shell;
@@ -33,8 +34,8 @@ enum Command {
     BuildEbpf(ebpf::Options),
     /// All tests: offline, then against the running kernel (through sudo if not root)
     Test(test::Options),
-    /// Format, clippy, rustdoc, source invariants
-    Lint,
+    /// House rules, format, clippy, rustdoc, source invariants
+    Lint(lint::Options),
     /// test, build-ebpf --check and lint: what CI runs
     Ci(test::Options),
     /// Profile a loaded SQLite by PID at 2 %, and print the report with its receipt
@@ -53,11 +54,11 @@ fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::BuildEbpf(options) => ebpf::run(&options),
         Command::Test(options) => test::run(&options),
-        Command::Lint => lint::run(),
+        Command::Lint(options) => lint::run(&options),
         Command::Ci(options) => {
             let summary = test::run_all(&options)?;
             ebpf::run(&ebpf::Options { check: true, no_install: options.no_install })?;
-            lint::run()?;
+            lint::run(&lint::Options::default())?;
             summary.finish()
         }
         Command::Demo(options) => demo::run(&options),
