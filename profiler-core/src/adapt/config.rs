@@ -138,10 +138,18 @@ impl AdaptConfig {
     /// # Errors
     /// The first setting that is out of its range.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let positive = |x: f64| x.is_finite() && x > 0.0;
-        let share = |x: f64| (0.0..=1.0).contains(&x);
-        let count = |n: usize| n as f64;
-        let checks = [
+        let all = self.rates_and_cycles().into_iter().chain(self.judgements()).chain(self.policies());
+        for (field, value, holds, accepted) in all {
+            if !holds {
+                return Err(ConfigError { field, value, accepted });
+            }
+        }
+        Ok(())
+    }
+
+    /// Rates at the begin and at most, and how long a cycle may take.
+    fn rates_and_cycles(&self) -> [Check; 6] {
+        [
             (
                 "min_rate",
                 self.min_rate,
@@ -163,6 +171,12 @@ impl AdaptConfig {
             ("revise_s", self.revise_s, positive(self.revise_s), "a time above 0 s"),
             ("baseline_s", self.baseline_s, positive(self.baseline_s), "a time above 0 s"),
             ("max_cycle_s", self.max_cycle_s, positive(self.max_cycle_s), "a time above 0 s"),
+        ]
+    }
+
+    /// When a sample is representative.
+    fn judgements(&self) -> [Check; 6] {
+        [
             ("alpha", self.alpha, positive(self.alpha) && self.alpha < 1.0, "between 0 and 1, both excluded"),
             ("balance_slack", self.balance_slack, share(self.balance_slack), "between 0 and 1"),
             (
@@ -184,6 +198,12 @@ impl AdaptConfig {
                 self.paired_least_classes >= 2,
                 "at least 2",
             ),
+        ]
+    }
+
+    /// What single policies want, and how many classes there may be.
+    fn policies(&self) -> [Check; 9] {
+        [
             ("inv_reference_s", self.inv_reference_s, positive(self.inv_reference_s), "a time above 0 s"),
             (
                 "equivalence_margin",
@@ -218,14 +238,23 @@ impl AdaptConfig {
             ),
             ("rate_step", self.rate_step, self.rate_step.is_finite() && self.rate_step >= 0.0, "0 or more"),
             ("max_classes", count(self.max_classes), self.max_classes >= 1, "at least 1"),
-        ];
-        for (field, value, holds, accepted) in checks {
-            if !holds {
-                return Err(ConfigError { field, value, accepted });
-            }
-        }
-        Ok(())
+        ]
     }
+}
+
+/// A field, its value, whether that is in its range, and the range in words.
+type Check = (&'static str, f64, bool, &'static str);
+
+fn positive(x: f64) -> bool {
+    x.is_finite() && x > 0.0
+}
+
+fn share(x: f64) -> bool {
+    (0.0..=1.0).contains(&x)
+}
+
+fn count(n: usize) -> f64 {
+    n as f64
 }
 
 #[cfg(test)]

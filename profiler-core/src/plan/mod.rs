@@ -25,6 +25,7 @@ mod certified;
 mod continuous;
 mod exhaustive;
 mod explain;
+mod figures;
 mod frequent;
 mod least;
 mod model;

@@ -1,7 +1,7 @@
 //! The question put to the planner: classes, prices, budget, and the rules that a plan must keep.
 
 use super::PlanError;
-use super::explain::{number, percent};
+use super::figures::{number, percent};
 use crate::estimate::Estimate;
 use serde::{Deserialize, Serialize};
 

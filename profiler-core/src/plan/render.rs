@@ -1,6 +1,6 @@
 //! Plans for people and for machines: a text table and a serialisable form.
 
-use super::explain::{number, percent, seconds};
+use super::figures::{number, percent, seconds};
 use super::{CostUnit, Outlook, Plan, Problem, Strategy};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;

@@ -1,6 +1,6 @@
 //! What another budget, other weights or other rates would change: plans solved again, nothing else.
 
-use super::explain::{number, percent};
+use super::figures::{number, percent};
 use super::{
     CostUnit, Decision, Objective, Options, Plan, PlanError, Problem, Strategy, relative_errors, solve,
 };

@@ -5,7 +5,7 @@
 //! upgrades older versions, so this one needs no chasing.
 
 use super::stacks::{KERNEL, Stacks, TRUNCATED, name};
-use profiler_core::recording::{FrameRow, Recording};
+use profiler_core::recording::{FrameRow, Meta, Recording};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -155,24 +155,7 @@ pub(super) fn profile(recording: &Recording) -> Value {
         }));
     }
     json!({
-        "meta": {
-            "version": 24, "preprocessedProfileVersion": 62, "processType": 0,
-            "product": format!("{exe} (tithe)"), "oscpu": format!("Linux {}", meta.kernel),
-            "interval": meta.sample_period_ns as f64 / 1e6, "startTime": meta.start_unix_ns as f64 / 1e6,
-            "symbolicated": true, "debug": false, "usesOnlyOneStackType": true, "sourceCodeIsNotOnSearchfox": true,
-            "extensions": { "length": 0, "id": [], "name": [], "baseURL": [] },
-            "sampleUnits": { "time": "ms", "eventDelay": "ms", "threadCPUDelta": "µs" },
-            "categories": [
-                { "name": "Other", "color": "grey", "subcategories": ["Other"] },
-                { "name": "User", "color": "yellow", "subcategories": ["Other"] },
-                { "name": "Kernel", "color": "orange", "subcategories": ["Other"] },
-            ],
-            "markerSchema": [{
-                "name": "call", "display": ["marker-chart", "marker-table"], "fields": [],
-                "description": "A recorded call of a traced function",
-            }],
-            "pausedRanges": [],
-        },
+        "meta": about(meta, &exe),
         "libs": shared.libs.iter().map(|path| {
             let file = path.rsplit('/').next().unwrap_or(path);
             json!({ "name": file, "debugName": file, "path": path, "debugPath": path, "arch": null,
@@ -181,6 +164,28 @@ pub(super) fn profile(recording: &Recording) -> Value {
         "pages": [], "counters": [], "profilerOverhead": [],
         "shared": tables(&mut shared),
         "threads": threads,
+    })
+}
+
+/// What was recorded, and how the viewer is to show it.
+fn about(meta: &Meta, exe: &str) -> Value {
+    json!({
+        "version": 24, "preprocessedProfileVersion": 62, "processType": 0,
+        "product": format!("{exe} (tithe)"), "oscpu": format!("Linux {}", meta.kernel),
+        "interval": meta.sample_period_ns as f64 / 1e6, "startTime": meta.start_unix_ns as f64 / 1e6,
+        "symbolicated": true, "debug": false, "usesOnlyOneStackType": true, "sourceCodeIsNotOnSearchfox": true,
+        "extensions": { "length": 0, "id": [], "name": [], "baseURL": [] },
+        "sampleUnits": { "time": "ms", "eventDelay": "ms", "threadCPUDelta": "µs" },
+        "categories": [
+            { "name": "Other", "color": "grey", "subcategories": ["Other"] },
+            { "name": "User", "color": "yellow", "subcategories": ["Other"] },
+            { "name": "Kernel", "color": "orange", "subcategories": ["Other"] },
+        ],
+        "markerSchema": [{
+            "name": "call", "display": ["marker-chart", "marker-table"], "fields": [],
+            "description": "A recorded call of a traced function",
+        }],
+        "pausedRanges": [],
     })
 }
 

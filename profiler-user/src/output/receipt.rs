@@ -59,25 +59,7 @@ pub(super) fn lines(report: &Report) -> Vec<(&'static str, String)> {
             fallen(r, report.duration_s)
         ),
     ));
-    lines.push((
-        "measured",
-        match &r.measured {
-            Some(m) => {
-                let more: Vec<&str> =
-                    [m.method.as_str(), m.note.as_str()].into_iter().filter(|text| !text.is_empty()).collect();
-                format!(
-                    "{} ({} to {}, 95 %): slowdown of {} in {} pairs of windows with and without monitoring{}",
-                    percent(m.value),
-                    percent(m.low),
-                    percent(m.high),
-                    m.metric,
-                    m.pairs,
-                    more.iter().map(|text| format!("; {text}")).collect::<String>()
-                )
-            }
-            None => "no (no progress metric, or no windows off in this run)".to_owned(),
-        },
-    ));
+    lines.push(("measured", measured(r)));
     let split: Vec<String> = r
         .spent_s
         .iter()
@@ -117,6 +99,26 @@ pub(super) fn lines(report: &Report) -> Vec<(&'static str, String)> {
     lines.extend(forks_held(r).map(|text| ("others' forks", text)));
     lines.push(("tier", tier_text(r.tier).to_owned()));
     lines
+}
+
+/// The overhead that the comparison of windows with and without monitoring found.
+fn measured(r: &Receipt) -> String {
+    match &r.measured {
+        Some(m) => {
+            let more: Vec<&str> =
+                [m.method.as_str(), m.note.as_str()].into_iter().filter(|text| !text.is_empty()).collect();
+            format!(
+                "{} ({} to {}, 95 %): slowdown of {} in {} pairs of windows with and without monitoring{}",
+                percent(m.value),
+                percent(m.low),
+                percent(m.high),
+                m.metric,
+                m.pairs,
+                more.iter().map(|text| format!("; {text}")).collect::<String>()
+            )
+        }
+        None => "no (no progress metric, or no windows off in this run)".to_owned(),
+    }
 }
 
 /// Why the worst second may lie above the budget: what is spent follows the CPU time that the target had just before, and it got less.

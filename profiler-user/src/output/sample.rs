@@ -2,7 +2,7 @@
 
 use profiler_core::class::{RecordKind, SiteClass, Source, Tier};
 use profiler_core::estimate::Estimate;
-use profiler_core::recording::{ChangeKind, Charge, SlowestAnswer};
+use profiler_core::recording::{ChangeKind, Charge, Meta, SlowestAnswer};
 use profiler_core::report::{LogEntry, Receipt, Report, Row};
 use profiler_core::units::OverheadBudget;
 use std::collections::BTreeMap;
@@ -36,124 +36,136 @@ fn row(name: &str, decision: &str) -> Row {
 }
 
 pub(super) fn report() -> Report {
-    use Source::{Burst, Derived, Exact, Sampled};
     let meta = crate::recording::sample::meta();
     Report {
         target: "server".into(),
         pid: 1234,
         duration_s: 10.0,
-        target_cpu: estimate(0.81, 0.008, 990, Sampled).unwrap(),
+        target_cpu: estimate(0.81, 0.008, 990, Source::Sampled).unwrap(),
         samples: 990,
-        rows: vec![
-            Row {
-                class_id: Some(0),
-                share: estimate(0.421, 0.021, 417, Sampled),
-                self_share: estimate(0.101, 0.012, 100, Sampled),
-                calls: Some(Estimate::exact(5_010.0, 5_010)),
-                rate_hz: Some(Estimate::exact(501.0, 5_010)),
-                on_cpu_ns: estimate(68_100.0, 3_400.0, 417, Derived),
-                mean_ns: estimate(80_200.0, 700.0, 4_990, Exact),
-                correction_ns: 200.0,
-                quantiles_ns: vec![
-                    (0.5, estimate(66_600.0, 1_000.0, 4_990, Exact).unwrap()),
-                    (0.99, estimate(1.2e6, 1e5, 4_990, Exact).unwrap()),
-                ],
-                attached: 1.0,
-                dropped: 6,
-                attempted: 5_010,
-                site_class: Some(SiteClass::Push),
-                kind: Some(RecordKind::Latency),
-                ..row("db::query", "trace")
-            },
-            Row {
-                class_id: Some(1),
-                share: estimate(0.31, 0.019, 307, Sampled),
-                self_share: estimate(0.3, 0.019, 297, Sampled),
-                calls: estimate(12.3e6, 3.6e5, 369_000, Burst),
-                rate_hz: estimate(1.23e6, 3.6e4, 369_000, Burst),
-                on_cpu_ns: estimate(204.0, 14.0, 307, Derived),
-                attached: 0.03,
-                attempted: 369_000,
-                site_class: Some(SiteClass::Nop5),
-                kind: Some(RecordKind::Count),
-                notes: vec!["inlined copies are not counted".into()],
-                ..row("parse", "burst")
-            },
-            Row {
-                share: estimate(0.012, 0.006, 12, Sampled),
-                self_share: estimate(0.002, 0.003, 2, Sampled),
-                ..row(
-                    "core::iter::traits::iterator::Iterator::for_each::<alloc::vec::Vec<http::header::HeaderValue>>",
-                    "sample",
-                )
-            },
-        ],
+        rows: rows(),
         operations: vec![],
-        receipt: Receipt {
-            budget: OverheadBudget::Share(0.02),
-            predicted: 0.0085,
-            measured: meta.measured.clone(),
-            target_cpu_s: 8.0,
-            spent_s: BTreeMap::from([
-                (Charge::Traced, 0.031),
-                (Charge::Burst, 0.012),
-                (Charge::Survey, 0.003),
-                (Charge::Samples, 0.0198),
-                (Charge::Switches, 0.0012),
-                (Charge::Attach, 0.001),
-                (Charge::Children, 0.0),
-                (Charge::Bystanders, 0.0004),
-            ]),
-            worst_second: 0.017,
-            worst_second_own: 0.0,
-            trips: 1,
-            slowest_answer: Some(SlowestAnswer {
-                answers: 1_204,
-                governor_ns: 60_800_000,
-                closing_ns: 61_000_000,
-                stolen_ns: 70_000_000,
-                stolen_over_ns: 1_200_000_000,
-            }),
-            losses: meta.losses,
-            hits_dropped: 6,
-            hits_attempted: 374_010,
-            agent_cpu: 0.006,
-            agent_rss_bytes: 41 << 20,
-            kernel_memory_bytes: 12 << 20,
-            private_memory: meta.private_memory.clone(),
-            forks_held: meta.forks_held.clone(),
-            tier: Tier::A,
-            prices: "calibrated".into(),
-            not_observed: meta.not_observed.clone(),
-        },
-        log: vec![
-            LogEntry {
-                time_s: 1.9,
-                last_s: 1.9,
-                times: 1,
-                kind: ChangeKind::Plan,
-                subject: "plan 1".into(),
-                text: "1 of 3 functions traced, 1 in bursts, 99 samples per CPU second; traced: db::query; because 3 functions \
-                       were surveyed"
-                    .into(),
-            },
-            LogEntry {
-                time_s: 3.0,
-                last_s: 7.25,
-                times: 1_204,
-                kind: ChangeKind::Trip,
-                subject: "parse".into(),
-                text: "1,000 calls in 0.20 ms used up its quota".into(),
-            },
-            LogEntry {
-                time_s: 4.0,
-                last_s: 4.0,
-                times: 1,
-                kind: ChangeKind::Modules,
-                subject: String::new(),
-                text: "libplugin.so came".into(),
-            },
-        ],
+        receipt: receipt(&meta),
+        log: log(),
         warnings: meta.warnings.clone(),
     }
+}
+
+fn rows() -> Vec<Row> {
+    use Source::{Burst, Derived, Exact, Sampled};
+    vec![
+        Row {
+            class_id: Some(0),
+            share: estimate(0.421, 0.021, 417, Sampled),
+            self_share: estimate(0.101, 0.012, 100, Sampled),
+            calls: Some(Estimate::exact(5_010.0, 5_010)),
+            rate_hz: Some(Estimate::exact(501.0, 5_010)),
+            on_cpu_ns: estimate(68_100.0, 3_400.0, 417, Derived),
+            mean_ns: estimate(80_200.0, 700.0, 4_990, Exact),
+            correction_ns: 200.0,
+            quantiles_ns: vec![
+                (0.5, estimate(66_600.0, 1_000.0, 4_990, Exact).unwrap()),
+                (0.99, estimate(1.2e6, 1e5, 4_990, Exact).unwrap()),
+            ],
+            attached: 1.0,
+            dropped: 6,
+            attempted: 5_010,
+            site_class: Some(SiteClass::Push),
+            kind: Some(RecordKind::Latency),
+            ..row("db::query", "trace")
+        },
+        Row {
+            class_id: Some(1),
+            share: estimate(0.31, 0.019, 307, Sampled),
+            self_share: estimate(0.3, 0.019, 297, Sampled),
+            calls: estimate(12.3e6, 3.6e5, 369_000, Burst),
+            rate_hz: estimate(1.23e6, 3.6e4, 369_000, Burst),
+            on_cpu_ns: estimate(204.0, 14.0, 307, Derived),
+            attached: 0.03,
+            attempted: 369_000,
+            site_class: Some(SiteClass::Nop5),
+            kind: Some(RecordKind::Count),
+            notes: vec!["inlined copies are not counted".into()],
+            ..row("parse", "burst")
+        },
+        Row {
+            share: estimate(0.012, 0.006, 12, Sampled),
+            self_share: estimate(0.002, 0.003, 2, Sampled),
+            ..row(
+                "core::iter::traits::iterator::Iterator::for_each::<alloc::vec::Vec<http::header::HeaderValue>>",
+                "sample",
+            )
+        },
+    ]
+}
+
+fn receipt(meta: &Meta) -> Receipt {
+    Receipt {
+        budget: OverheadBudget::Share(0.02),
+        predicted: 0.0085,
+        measured: meta.measured.clone(),
+        target_cpu_s: 8.0,
+        spent_s: BTreeMap::from([
+            (Charge::Traced, 0.031),
+            (Charge::Burst, 0.012),
+            (Charge::Survey, 0.003),
+            (Charge::Samples, 0.0198),
+            (Charge::Switches, 0.0012),
+            (Charge::Attach, 0.001),
+            (Charge::Children, 0.0),
+            (Charge::Bystanders, 0.0004),
+        ]),
+        worst_second: 0.017,
+        worst_second_own: 0.0,
+        trips: 1,
+        slowest_answer: Some(SlowestAnswer {
+            answers: 1_204,
+            governor_ns: 60_800_000,
+            closing_ns: 61_000_000,
+            stolen_ns: 70_000_000,
+            stolen_over_ns: 1_200_000_000,
+        }),
+        losses: meta.losses,
+        hits_dropped: 6,
+        hits_attempted: 374_010,
+        agent_cpu: 0.006,
+        agent_rss_bytes: 41 << 20,
+        kernel_memory_bytes: 12 << 20,
+        private_memory: meta.private_memory.clone(),
+        forks_held: meta.forks_held.clone(),
+        tier: Tier::A,
+        prices: "calibrated".into(),
+        not_observed: meta.not_observed.clone(),
+    }
+}
+
+fn log() -> Vec<LogEntry> {
+    vec![
+        LogEntry {
+            time_s: 1.9,
+            last_s: 1.9,
+            times: 1,
+            kind: ChangeKind::Plan,
+            subject: "plan 1".into(),
+            text: "1 of 3 functions traced, 1 in bursts, 99 samples per CPU second; traced: db::query; because 3 functions \
+                   were surveyed"
+                .into(),
+        },
+        LogEntry {
+            time_s: 3.0,
+            last_s: 7.25,
+            times: 1_204,
+            kind: ChangeKind::Trip,
+            subject: "parse".into(),
+            text: "1,000 calls in 0.20 ms used up its quota".into(),
+        },
+        LogEntry {
+            time_s: 4.0,
+            last_s: 4.0,
+            times: 1,
+            kind: ChangeKind::Modules,
+            subject: String::new(),
+            text: "libplugin.so came".into(),
+        },
+    ]
 }

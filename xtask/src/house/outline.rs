@@ -324,7 +324,7 @@ mod tests {
             ),
             ["crate::hex", "a::b"]
         );
-        assert_eq!(paths("impl a::T for <b::U as c::V>::W {}"), ["a::T", "c::V::W", "b::U"]);
+        assert_eq!(paths("impl a::T for <b::U as c::V>::W {}"), ["a::T", "b::U", "c::V::W"]);
         assert_eq!(paths("use ::x::y; fn f() { ::z::g() }"), ["::x::y", "::z::g"]);
     }
 

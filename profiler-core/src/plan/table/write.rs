@@ -1,6 +1,6 @@
 //! Writing class tables.
 
-use super::super::{Estimand, Objective, Problem, Range, UNPRICED_REPORT_S};
+use super::super::{Estimand, Objective, PlanClass, Problem, Range, UNPRICED_REPORT_S};
 use std::fmt::Write;
 
 /// The problem as a class table. Reading it back gives the same numbers to the last bit, and so the same plan.
@@ -37,56 +37,62 @@ pub fn to_toml(problem: &Problem) -> String {
     line("horizon_s", &number(problem.horizon_s, 0));
     let names = names(problem);
     for (class, name) in problem.classes.iter().zip(&names) {
-        out.push_str("\n[[class]]\n");
-        let mut line = |key: &str, value: &str| {
-            let _ = writeln!(out, "{key} = {value}");
-        };
-        line("name", &quoted(name));
-        if let Some(id) = class.id {
-            line("id", &id.to_string());
-        }
-        line("rate_hz", &number(class.rate_hz.value, 0));
-        interval(&mut line, class.rate_hz, "rate_low_hz", "rate_high_hz");
-        line("rho", &number(class.rho.value, 0));
-        interval(&mut line, class.rho, "rho_low", "rho_high");
-        if problem.priced {
-            line("cost_us", &number(class.tau_s, 6));
-        }
-        let optional = [
-            ("weight", class.weight, 1.0, 0),
-            ("detect_us", class.detect_s, 0.0, 6),
-            ("min_rate_hz", class.min_rate_hz, 0.0, 0),
-            ("interruptions_hz", class.interruptions_hz, 0.0, 0),
-            ("ratio", class.ratio, 1.0, 0),
-            ("dispersion", class.dispersion, 1.0, 0),
-        ];
-        for (key, value, usual, shift) in optional {
-            if value != usual {
-                line(key, &number(value, shift));
-            }
-        }
-        if let Some(calls) = class.calls_seen {
-            line("calls_seen", &calls.to_string());
-        }
-        if class.must_trace {
-            line("must_trace", "true");
-        }
-        if class.never_trace {
-            line("never_trace", "true");
-        }
-        if let Some(from) = class.derived_from {
-            line("derived_from", &quoted(&names[from]));
-        }
-        if let Some(sigma) = class.sigma_s {
-            line("sigma_us", &number(sigma, 6));
-        }
-        match class.estimand {
-            Estimand::Mean => {}
-            Estimand::Total => line("estimand", "\"total\""),
-            Estimand::Rate => line("estimand", "\"rate\""),
-        }
+        write_class(&mut out, class, name, &names, problem.priced);
     }
     out
+}
+
+/// One class, called `name`. `names`: of all classes; `priced`: costs are times.
+fn write_class(out: &mut String, class: &PlanClass, name: &str, names: &[String], priced: bool) {
+    out.push_str("\n[[class]]\n");
+    let mut line = |key: &str, value: &str| {
+        // OK because writing to a string cannot fail.
+        let _ = writeln!(out, "{key} = {value}");
+    };
+    line("name", &quoted(name));
+    if let Some(id) = class.id {
+        line("id", &id.to_string());
+    }
+    line("rate_hz", &number(class.rate_hz.value, 0));
+    interval(&mut line, class.rate_hz, "rate_low_hz", "rate_high_hz");
+    line("rho", &number(class.rho.value, 0));
+    interval(&mut line, class.rho, "rho_low", "rho_high");
+    if priced {
+        line("cost_us", &number(class.tau_s, 6));
+    }
+    let optional = [
+        ("weight", class.weight, 1.0, 0),
+        ("detect_us", class.detect_s, 0.0, 6),
+        ("min_rate_hz", class.min_rate_hz, 0.0, 0),
+        ("interruptions_hz", class.interruptions_hz, 0.0, 0),
+        ("ratio", class.ratio, 1.0, 0),
+        ("dispersion", class.dispersion, 1.0, 0),
+    ];
+    for (key, value, usual, shift) in optional {
+        if value != usual {
+            line(key, &number(value, shift));
+        }
+    }
+    if let Some(calls) = class.calls_seen {
+        line("calls_seen", &calls.to_string());
+    }
+    if class.must_trace {
+        line("must_trace", "true");
+    }
+    if class.never_trace {
+        line("never_trace", "true");
+    }
+    if let Some(from) = class.derived_from {
+        line("derived_from", &quoted(&names[from]));
+    }
+    if let Some(sigma) = class.sigma_s {
+        line("sigma_us", &number(sigma, 6));
+    }
+    match class.estimand {
+        Estimand::Mean => {}
+        Estimand::Total => line("estimand", "\"total\""),
+        Estimand::Rate => line("estimand", "\"rate\""),
+    }
 }
 
 fn interval(line: &mut impl FnMut(&str, &str), range: Range, low: &str, high: &str) {

@@ -145,31 +145,20 @@ impl Calls {
         // Only the calls outside the windows, and those cut off, are guessed: the part `1 - d` of a finite run.
         let seen = cover.share.clamp(0.0, 1.0) * returns as f64 / known.max(1) as f64;
         let unseen = (1.0 - seen).sqrt();
-        let source = if every_call { Source::Exact } else { Source::Burst };
+        let source = source_of(every_call);
         let survival = if cuts.is_empty() { None } else { Survival::new(&buckets, Some(total), &cuts) };
         let mean = match (&survival, corrected) {
             (Some(survival), _) => {
                 let mean = survival.mean(LEVEL, spread);
                 self.note_cut_off(survival, mean.at_least, factor);
-                let e = mean.estimate;
-                let half = corrected.map_or(0.0, |c| c.uncertainty_ns);
-                Estimate {
-                    value: e.value * factor,
-                    low: (e.value * factor - (unseen * (e.value - e.low) * factor).hypot(half)).max(0.0),
-                    high: e.value * factor + (unseen * (e.high - e.value) * factor).hypot(half),
-                    ..e
-                }
+                let uncertainty_ns = corrected.map_or(0.0, |c| c.uncertainty_ns);
+                rescaled(mean.estimate, factor, unseen, uncertainty_ns)
             }
             (None, Some(c)) => {
                 let error = if every_call { 0.0 } else { unseen * means::half_width(&sums, within, LEVEL) };
                 let half = error.hypot(c.uncertainty_ns);
                 let exact = Estimate { source, ..Estimate::exact(c.mean_ns, returns) };
-                if half > 0.0 {
-                    let (low, high) = ((c.mean_ns - half).max(0.0), c.mean_ns + half);
-                    Estimate { low, high, level: LEVEL, ..exact }
-                } else {
-                    exact
-                }
+                if half > 0.0 { around(exact, half) } else { exact }
             }
             (None, None) => return,
         };
@@ -182,29 +171,9 @@ impl Calls {
         self.mean_ns = Some(correct::widen_mean_for_loss(mean, lost, range));
         self.correction_ns = corrected.map_or(0.0, |c| c.correction_ns);
 
-        // Of a run that was seen whole only the bucket's width is unknown: no sampling error.
-        let level = if every_call { 0.0 } else { LEVEL };
-        for p in QUANTILES {
-            let found = match &survival {
-                Some(survival) => known_quantile(survival, p, lost, spread),
-                None => {
-                    let alike = if every_call { 1.0 } else { spread.design_effect };
-                    clustered(&buckets, p, level, lost, alike)
-                }
-            };
-            let Some(q) = found else { continue };
-            self.quantiles_ns.push((
-                p,
-                Estimate {
-                    value: q.value * factor,
-                    low: q.low * factor,
-                    high: q.high * factor,
-                    level: if every_call { 1.0 } else { LEVEL },
-                    n: q.n,
-                    source,
-                },
-            ));
-        }
+        let durations = Durations { buckets, survival, spread, lost, factor, every_call };
+        let quantiles = QUANTILES.into_iter().filter_map(|p| Some((p, durations.quantile(p)?)));
+        self.quantiles_ns.extend(quantiles);
     }
 
     /// Says what the calls that had not ended leave unknown.
@@ -222,6 +191,63 @@ impl Calls {
              the mean is at least the one shown"
         ));
     }
+}
+
+/// Which durations the calls of a class had.
+struct Durations {
+    buckets: Vec<Bucket>,
+    /// Where calls were cut off.
+    survival: Option<Survival>,
+    spread: Spread,
+    /// Share of the calls whose duration is unknown.
+    lost: f64,
+    /// Corrected duration / seen one.
+    factor: f64,
+    /// Every call of the run was seen from its begin to its end.
+    every_call: bool,
+}
+
+impl Durations {
+    /// The quantile `p`, ns.
+    fn quantile(&self, p: f64) -> Option<Estimate> {
+        let Self { buckets, survival, spread, lost, factor, every_call } = self;
+        // Of a run that was seen whole only the bucket's width is unknown: no sampling error.
+        let level = if *every_call { 0.0 } else { LEVEL };
+        let found = match survival {
+            Some(survival) => known_quantile(survival, p, *lost, *spread),
+            None => {
+                let alike = if *every_call { 1.0 } else { spread.design_effect };
+                clustered(buckets, p, level, *lost, alike)
+            }
+        };
+        found.map(|q| Estimate {
+            value: q.value * factor,
+            low: q.low * factor,
+            high: q.high * factor,
+            level: if *every_call { 1.0 } else { LEVEL },
+            n: q.n,
+            source: source_of(*every_call),
+        })
+    }
+}
+
+fn source_of(every_call: bool) -> Source {
+    if every_call { Source::Exact } else { Source::Burst }
+}
+
+/// A mean of seen durations times `factor`. Only the part `unseen` of its error counts, and the correction's `uncertainty_ns`.
+fn rescaled(e: Estimate, factor: f64, unseen: f64, uncertainty_ns: f64) -> Estimate {
+    Estimate {
+        value: e.value * factor,
+        low: (e.value * factor - (unseen * (e.value - e.low) * factor).hypot(uncertainty_ns)).max(0.0),
+        high: e.value * factor + (unseen * (e.high - e.value) * factor).hypot(uncertainty_ns),
+        ..e
+    }
+}
+
+/// The estimate with an interval of `half` to either side, ns, but for what lies below 0.
+fn around(e: Estimate, half: f64) -> Estimate {
+    Estimate { low: (e.value - half).max(0.0), high: e.value + half, level: LEVEL, ..e }
 }
 
 /// The quantile where the calls that were cut off allow one; a share `lost` of the calls can lie anywhere.

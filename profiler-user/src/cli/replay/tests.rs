@@ -38,10 +38,12 @@ struct Flaws {
     no_operation: bool,
 }
 
+/// When the recording begins, ns.
+const ORIGIN_NS: u64 = 5_000_000_000;
+
 /// 20 s of five types; recording costs 20 us and 25 % of the operation, all inside it, and its last operation had not ended.
 fn record(path: &Path, flaws: &Flaws) {
     let trace = Workload::new(5, Pattern::Bursty, 0.5, 3).trace(20.0, 1);
-    let origin_ns = 5_000_000_000_u64;
     let mut rows: Vec<OperationRow> = trace
         .iter()
         .map(|o| {
@@ -51,7 +53,7 @@ fn record(path: &Path, flaws: &Flaws) {
                 operation: 0,
                 class_id: 2 + o.class.0,
                 tid: 7,
-                begin_ns: origin_ns + (o.begin_s * 1e9) as u64,
+                begin_ns: ORIGIN_NS + (o.begin_s * 1e9) as u64,
                 duration_ns: (bare_ns + cost_ns) as u64,
                 calls: 10,
                 inner_ns: 0,
@@ -69,34 +71,6 @@ fn record(path: &Path, flaws: &Flaws) {
     rows.drain(0..flaws.lost);
     // In the order of their ends, as the agent writes them.
     rows.sort_by_key(|r| r.begin_ns + r.duration_ns);
-    let window = |class_id: u32| OperationWindowRow {
-        operation: 0,
-        class_id,
-        start_ns: origin_ns,
-        end_ns: origin_ns + 21_000_000_000,
-        watched_ns: 21_000_000_000,
-        monitoring: true,
-        rate: 1.0,
-        stretch: 0,
-        cycle: 0,
-        population: if class_id == 2 { ended as u64 } else { 0 },
-        population_sum_ns: 0.0,
-        population_squares_ns2: 0.0,
-        sample: 0,
-        sample_sum_ns: 0.0,
-        sample_squares_ns2: 0.0,
-        measure_sum: 0.0,
-        measure_squares: 0.0,
-        cost_ns: 0,
-        begun: ended as u64,
-        recorded: ended as u64,
-        off: 0,
-        not_drawn: 0,
-        balanced: 0,
-        no_quota: 0,
-        unmatched: 0,
-        dropped: if class_id == 2 { flaws.lost as u64 } else { 0 },
-    };
     let names = ["read", "list", "buy", "pay", "report"];
     let classes: Vec<OperationClassRow> = (2..)
         .zip(names)
@@ -122,8 +96,41 @@ fn record(path: &Path, flaws: &Flaws) {
     let mut writer = Writer::create(path, None, Overwrite::Recording, &meta).unwrap();
     writer.push(&classes);
     writer.push(&rows);
+    let window = |class_id| window(class_id, ended as u64, flaws.lost as u64);
     writer.push(&(2..7).map(window).collect::<Vec<_>>());
     writer.finish(&meta).unwrap();
+}
+
+/// The whole run as one window. All operations, `ended` and `lost`, are counted in the first type.
+fn window(class_id: u32, ended: u64, lost: u64) -> OperationWindowRow {
+    OperationWindowRow {
+        operation: 0,
+        class_id,
+        start_ns: ORIGIN_NS,
+        end_ns: ORIGIN_NS + 21_000_000_000,
+        watched_ns: 21_000_000_000,
+        monitoring: true,
+        rate: 1.0,
+        stretch: 0,
+        cycle: 0,
+        population: if class_id == 2 { ended } else { 0 },
+        population_sum_ns: 0.0,
+        population_squares_ns2: 0.0,
+        sample: 0,
+        sample_sum_ns: 0.0,
+        sample_squares_ns2: 0.0,
+        measure_sum: 0.0,
+        measure_squares: 0.0,
+        cost_ns: 0,
+        begun: ended,
+        recorded: ended,
+        off: 0,
+        not_drawn: 0,
+        balanced: 0,
+        no_quota: 0,
+        unmatched: 0,
+        dropped: if class_id == 2 { lost } else { 0 },
+    }
 }
 
 #[test]

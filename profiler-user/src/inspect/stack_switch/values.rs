@@ -214,6 +214,40 @@ struct Walk<'a, 'b> {
     left: usize,
 }
 
+/// What is known after an instruction.
+struct After {
+    state: State,
+    /// `rsp` was loaded with a value that is none of this stack's.
+    foreign: bool,
+}
+
+impl After {
+    /// A value comes into a register.
+    fn load(&mut self, register: Register, value: Value) {
+        self.foreign |= register.full_register() == Register::RSP && !value.good;
+        self.state.set(register, value);
+        if register.full_register() == Register::RSP {
+            self.state.pushed = Pushed::NONE;
+        }
+    }
+}
+
+fn is_register(insn: &Instruction, op: u32) -> bool {
+    op < insn.op_count() && insn.op_kind(op) == OpKind::Register
+}
+
+fn is_memory(insn: &Instruction, op: u32) -> bool {
+    op < insn.op_count() && insn.op_kind(op) == OpKind::Memory
+}
+
+/// True if the memory operand lies in this stack.
+fn in_frame(insn: &Instruction, state: &State) -> bool {
+    insn.segment_prefix() == Register::None
+        && insn.memory_base() != Register::RIP
+        && insn.memory_base() != Register::None
+        && state.of(insn.memory_base()).good
+}
+
 impl Walk<'_, '_> {
     /// Every branch; the instructions that load `rsp` with a foreign value.
     fn all(&mut self) -> Result<Vec<usize>, TooTangled> {
@@ -267,113 +301,121 @@ impl Walk<'_, '_> {
 
     /// One instruction: whether what it does to `rsp` is all right, and what is known after it.
     fn step(&mut self, insn: &Instruction, state: State) -> (bool, State) {
-        let is_register = |op: u32| op < insn.op_count() && insn.op_kind(op) == OpKind::Register;
-        let is_memory = |op: u32| op < insn.op_count() && insn.op_kind(op) == OpKind::Memory;
-        let in_frame = insn.segment_prefix() == Register::None
-            && insn.memory_base() != Register::RIP
-            && insn.memory_base() != Register::None
-            && state.of(insn.memory_base()).good;
-        let mut after = state;
-        // What is written to the first operand, where that is known.
-        let mut foreign = false;
-        let mut load = |after: &mut State, register: Register, value: Value| {
-            foreign |= register.full_register() == Register::RSP && !value.good;
-            after.set(register, value);
-            if register.full_register() == Register::RSP {
-                after.pushed = Pushed::NONE;
-            }
-        };
-        match insn.mnemonic() {
-            Mnemonic::Mov if is_register(0) && is_register(1) => {
-                load(&mut after, insn.op0_register(), state.of(insn.op1_register()));
-            }
-            Mnemonic::Mov if is_register(0) && is_memory(1) => {
-                let value = if in_frame { self.frame.load(slot(insn)) } else { Value::FOREIGN };
-                load(&mut after, insn.op0_register(), value);
-            }
-            Mnemonic::Mov if is_memory(0) && is_register(1) => {
-                let whole = insn.op1_register().is_gpr64();
-                let value = if whole { state.of(insn.op1_register()) } else { Value::FOREIGN };
-                if in_frame && whole {
-                    self.frame.store(slot(insn), value);
-                }
-                if insn.memory_base() == Register::RSP && insn.memory_index() == Register::None {
-                    after.pushed = after.pushed.store(insn.memory_displacement64(), value);
-                }
-            }
-            Mnemonic::Lea => {
-                let value = state.of(insn.memory_base()).good || state.of(insn.memory_index()).good;
-                load(&mut after, insn.op0_register(), Value::good(value));
-            }
-            // Moved by some bytes, or rounded. Of two values one that came from rsp is enough: the other is a distance.
-            Mnemonic::Add | Mnemonic::Sub | Mnemonic::And | Mnemonic::Or | Mnemonic::Inc | Mnemonic::Dec
-                if is_register(0) =>
-            {
-                let other = is_register(1) && state.of(insn.op1_register()).good;
-                let value = state.of(insn.op0_register()).good || other;
-                load(&mut after, insn.op0_register(), Value::good(value));
-            }
-            Mnemonic::Xchg if is_register(0) && is_register(1) => {
-                let (a, b) = (insn.op0_register(), insn.op1_register());
-                load(&mut after, a, state.of(b));
-                load(&mut after, b, state.of(a));
-            }
-            Mnemonic::Xchg if is_register(0) || is_register(1) => {
-                let register = if is_register(0) { insn.op0_register() } else { insn.op1_register() };
-                load(&mut after, register, Value::FOREIGN);
-            }
-            Mnemonic::Leave => {
-                load(&mut after, Register::RSP, state.of(Register::RBP));
-                after.set(Register::RBP, Value::GOOD);
-            }
-            Mnemonic::Enter => {
-                after.set(Register::RBP, Value::GOOD);
-                after.pushed = Pushed::NONE;
-            }
-            Mnemonic::Push if is_register(0) => {
-                let value = state.of(insn.op0_register());
-                if value.good {
-                    self.frame.pushed |= bit(insn.op0_register());
-                }
-                after.pushed = after.pushed.push(value);
-            }
-            Mnemonic::Push => {
-                let value =
-                    if is_memory(0) && in_frame { self.frame.load(slot(insn)) } else { Value::FOREIGN };
-                after.pushed = after.pushed.push(value);
-            }
-            Mnemonic::Pop if is_register(0) => {
-                let r = insn.op0_register();
-                let (value, rest) = state.pushed.pop();
-                // What was pushed is not known: what functions restore before they return.
-                let restored = self.frame.pushed & bit(r) != 0 || r != Register::RSP && bit(r) & kept() != 0;
-                after.pushed = rest;
-                load(&mut after, r, value.unwrap_or(Value::good(restored)));
-            }
-            _ => {
-                for used in self.info.info(insn).used_registers() {
-                    let writes =
-                        !matches!(used.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess);
-                    if !writes || bit(used.register()) == 0 {
-                        continue;
-                    }
-                    // push, call, ret and the like move rsp by themselves.
-                    if used.register().full_register() == Register::RSP && insn.is_stack_instruction() {
-                        if edge(insn) != Edge::Call {
-                            after.pushed = Pushed::NONE;
-                        }
-                    } else {
-                        load(&mut after, used.register(), Value::FOREIGN);
-                    }
-                }
-            }
+        let mut after = After { state, foreign: false };
+        if !self.moves(insn, &state, &mut after) && !self.pushes(insn, &state, &mut after) {
+            self.writes(insn, &mut after);
         }
+        let After { state: mut after, foreign } = after;
         if edge(insn) == Edge::Call {
             self.call(insn, &mut after);
         }
         // After a switch the new stack is this function's own: one load is enough to tell.
         after.set(Register::RSP, Value::GOOD);
         (!foreign, after)
+    }
+
+    /// Copies and sums whose values are followed. `false`: it is none.
+    fn moves(&mut self, insn: &Instruction, state: &State, after: &mut After) -> bool {
+        match insn.mnemonic() {
+            Mnemonic::Mov if is_register(insn, 0) && is_register(insn, 1) => {
+                after.load(insn.op0_register(), state.of(insn.op1_register()));
+            }
+            Mnemonic::Mov if is_register(insn, 0) && is_memory(insn, 1) => {
+                let value = if in_frame(insn, state) { self.frame.load(slot(insn)) } else { Value::FOREIGN };
+                after.load(insn.op0_register(), value);
+            }
+            Mnemonic::Mov if is_memory(insn, 0) && is_register(insn, 1) => {
+                let whole = insn.op1_register().is_gpr64();
+                let value = if whole { state.of(insn.op1_register()) } else { Value::FOREIGN };
+                if in_frame(insn, state) && whole {
+                    self.frame.store(slot(insn), value);
+                }
+                if insn.memory_base() == Register::RSP && insn.memory_index() == Register::None {
+                    after.state.pushed = after.state.pushed.store(insn.memory_displacement64(), value);
+                }
+            }
+            Mnemonic::Lea => {
+                let value = state.of(insn.memory_base()).good || state.of(insn.memory_index()).good;
+                after.load(insn.op0_register(), Value::good(value));
+            }
+            // Moved by some bytes, or rounded. Of two values one that came from rsp is enough: the other is a distance.
+            Mnemonic::Add | Mnemonic::Sub | Mnemonic::And | Mnemonic::Or | Mnemonic::Inc | Mnemonic::Dec
+                if is_register(insn, 0) =>
+            {
+                let other = is_register(insn, 1) && state.of(insn.op1_register()).good;
+                let value = state.of(insn.op0_register()).good || other;
+                after.load(insn.op0_register(), Value::good(value));
+            }
+            Mnemonic::Xchg if is_register(insn, 0) && is_register(insn, 1) => {
+                let (a, b) = (insn.op0_register(), insn.op1_register());
+                after.load(a, state.of(b));
+                after.load(b, state.of(a));
+            }
+            Mnemonic::Xchg if is_register(insn, 0) || is_register(insn, 1) => {
+                let register = if is_register(insn, 0) { insn.op0_register() } else { insn.op1_register() };
+                after.load(register, Value::FOREIGN);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// What pushes, pops, and makes or leaves a frame. `false`: it is none.
+    fn pushes(&mut self, insn: &Instruction, state: &State, after: &mut After) -> bool {
+        match insn.mnemonic() {
+            Mnemonic::Leave => {
+                after.load(Register::RSP, state.of(Register::RBP));
+                after.state.set(Register::RBP, Value::GOOD);
+            }
+            Mnemonic::Enter => {
+                after.state.set(Register::RBP, Value::GOOD);
+                after.state.pushed = Pushed::NONE;
+            }
+            Mnemonic::Push if is_register(insn, 0) => {
+                let value = state.of(insn.op0_register());
+                if value.good {
+                    self.frame.pushed |= bit(insn.op0_register());
+                }
+                after.state.pushed = after.state.pushed.push(value);
+            }
+            Mnemonic::Push => {
+                let value = if is_memory(insn, 0) && in_frame(insn, state) {
+                    self.frame.load(slot(insn))
+                } else {
+                    Value::FOREIGN
+                };
+                after.state.pushed = after.state.pushed.push(value);
+            }
+            Mnemonic::Pop if is_register(insn, 0) => {
+                let r = insn.op0_register();
+                let (value, rest) = state.pushed.pop();
+                // What was pushed is not known: what functions restore before they return.
+                let restored = self.frame.pushed & bit(r) != 0 || r != Register::RSP && bit(r) & kept() != 0;
+                after.state.pushed = rest;
+                after.load(r, value.unwrap_or(Value::good(restored)));
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Any other instruction: what it writes to registers is foreign.
+    fn writes(&mut self, insn: &Instruction, after: &mut After) {
+        for used in self.info.info(insn).used_registers() {
+            let writes =
+                !matches!(used.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess);
+            if !writes || bit(used.register()) == 0 {
+                continue;
+            }
+            // push, call, ret and the like move rsp by themselves.
+            if used.register().full_register() == Register::RSP && insn.is_stack_instruction() {
+                if edge(insn) != Edge::Call {
+                    after.state.pushed = Pushed::NONE;
+                }
+            } else {
+                after.load(used.register(), Value::FOREIGN);
+            }
+        }
     }
 
     /// What is left in the registers after a call.

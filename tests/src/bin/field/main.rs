@@ -193,18 +193,7 @@ fn run(options: &Options) -> Result<bool> {
         }
         return Ok(true);
     }
-    let known = |only: &&String| {
-        programs.iter().any(|program| {
-            program.modes().iter().any(|mode| {
-                let one = Options {
-                    only: vec![(*only).clone()],
-                    ..Options::parse(std::iter::empty()).expect("no argument")
-                };
-                one.wants(program.name(), mode.name)
-            })
-        })
-    };
-    if let Some(unknown) = options.only.iter().find(|only| !known(only)) {
+    if let Some(unknown) = options.only.iter().find(|only| !is_known(only, &programs)) {
         bail!("no program or mode {unknown}; --list shows them");
     }
     let place = Place::new(options.base.clone())?;
@@ -267,6 +256,19 @@ fn run(options: &Options) -> Result<bool> {
     }
     print!("{}", document(&finished, &programs, &missing));
     Ok(!broken)
+}
+
+/// True if `only` is a program of the suite, or a mode of one.
+fn is_known(only: &str, programs: &[Box<dyn Program>]) -> bool {
+    programs.iter().any(|program| {
+        program.modes().iter().any(|mode| {
+            let one = Options {
+                only: vec![only.to_owned()],
+                ..Options::parse(std::iter::empty()).expect("no argument")
+            };
+            one.wants(program.name(), mode.name)
+        })
+    })
 }
 
 /// The table and what stands around it.

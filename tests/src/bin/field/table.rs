@@ -192,6 +192,15 @@ fn markdown(
     list(&mut text, "Void", records, |record| {
         record.void.iter().filter(|_| record.is_void()).cloned().collect()
     });
+    list_versions(&mut text, records);
+    for (program, why) in missing {
+        let _ = writeln!(text, "- not run: {program} ({why})");
+    }
+    text
+}
+
+/// The versions of programs, stressors and agents that the runs are of.
+fn list_versions(text: &mut String, records: &[Record]) {
     let _ = writeln!(text, "\n## Versions\n");
     let mut versions: BTreeSet<(String, &str)> = BTreeSet::new();
     for record in records {
@@ -209,10 +218,6 @@ fn markdown(
     let agents: BTreeSet<&str> =
         records.iter().filter(|record| record.is_watched()).map(|record| &*record.agent).collect();
     let _ = writeln!(text, "- agent: {}", agents.into_iter().collect::<Vec<_>>().join("; "));
-    for (program, why) in missing {
-        let _ = writeln!(text, "- not run: {program} ({why})");
-    }
-    text
 }
 
 /// One line for each row with runs in which nothing was hit, and that are no failures.
