@@ -60,7 +60,7 @@ impl Account {
 }
 
 /// What can wait takes so much of what others leave of a second's budget: they do not spend evenly.
-const SECOND_SHARE: f64 = 0.95;
+const SECOND_PART: f64 = 0.95;
 
 type Accounts = BTreeMap<(Charge, Option<u32>), Account>;
 
@@ -256,7 +256,7 @@ impl Ledger {
     pub fn left_in_second_ns(&self, others_per_s: f64) -> f64 {
         let rate = self.bucket.rate();
         let others = others_per_s.clamp(0.0, rate);
-        let second_ns = (others + SECOND_SHARE * (rate - others)) * 1e9;
+        let second_ns = (others + SECOND_PART * (rate - others)) * 1e9;
         let spent: f64 = self.recent.iter().map(|i| i.charged_ns).sum();
         // The intervals span a second and up to one interval more.
         let length_ns: f64 = self.recent.iter().map(|i| i.length_ns).sum();
@@ -285,7 +285,7 @@ impl Ledger {
     #[must_use]
     pub fn most_grantable_ns(&self, others_per_s: f64) -> f64 {
         let rate = self.bucket.rate();
-        let second_ns = SECOND_SHARE * (rate - others_per_s.max(0.0)) * 1e9;
+        let second_ns = SECOND_PART * (rate - others_per_s.max(0.0)) * 1e9;
         self.bucket.capacity_ns().min(second_ns).max(0.0)
     }
 

@@ -11,9 +11,9 @@
 //! can pay for r. A slice is a cluster: operations of neighbouring moments come together into the sample.
 
 /// Smallest share: below it the draw does the rest.
-const LEAST_SHARE: f64 = 0.01;
+const LEAST_PART: f64 = 0.01;
 /// From this share on they stay attached: little is saved.
-const MOST_SHARE: f64 = 0.9;
+const MOST_PART: f64 = 0.9;
 /// A slice comes once in so many seconds: attaching takes 10 to 125 ms when nothing was attached just before.
 const PERIOD_S: f64 = 1.0;
 /// Shortest slice, s, and with it the longest period of the smallest share. Slices are begun and ended by a turn of 10 ms.
@@ -85,10 +85,10 @@ impl InnerCost {
     /// Slices for a rate (recorded / all operations).
     #[must_use]
     pub fn slices(&self, rate: f64) -> Slices {
-        if rate.is_nan() || rate > MOST_SHARE || !self.is_worth_slicing() {
+        if rate.is_nan() || rate > MOST_PART || !self.is_worth_slicing() {
             return Slices::ALWAYS;
         }
-        let share = rate.max(LEAST_SHARE);
+        let share = rate.max(LEAST_PART);
         let linger_s = self.linger_s();
         let period_s = (PERIOD_S * self.watched).max(LEAST_SLICE_S / share);
         let most_s = (self.most_s - self.churn_s) / self.attached - linger_s;

@@ -7,17 +7,11 @@
 //! ```
 //! D, a fifth of that at most, is what recording them would take beyond. Beside system calls and tracepoints, which cannot pause, they have what those leave of it. What one takes less than the level is left to the others. The rest records, and there is always one.
 
-/// Part of what may be spent that screening leaves to recording.
-pub const RECORDING_SHARE: f64 = 0.1;
+use crate::run::arbiter::{EVEN_RECORDING_SHARE, LEAST_SCREENING_SHARE, RECORDING_SHARE};
+
 /// Of what functions may screen for, where they screen for more, recording gets this part at most: all the calls inside are paid for, and
 /// what is watched for a part of the time anyway is watched a little less.
 const DEAR_RECORDING_PART: f64 = 0.2;
-/// Part of what records that everyone has for certain; the other part goes where there is most to record. Who has nothing to record
-/// in this window may in the next.
-const EVEN_SHARE: f64 = 0.5;
-/// Part of what may be spent that functions have for screening even where system calls and tracepoints take all of it: these are dropped
-/// when they go on to.
-const LEAST_SHARE: f64 = 0.05;
 
 /// What an operation takes while it is watched, CPU seconds per second.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -52,7 +46,7 @@ pub fn portions(allowed: f64, demands: &[Demand]) -> Vec<Portion> {
     let all: f64 = pausable.iter().sum();
     // Beside what cannot pause they are watched all the time as long as they fit, and now and then whatever the others take.
     let fits = if fixed > 0.0 && all <= allowed - fixed { all } else { 0.0 };
-    let left = ((1.0 - RECORDING_SHARE) * allowed - fixed).max(fits).max(LEAST_SHARE * allowed);
+    let left = ((1.0 - RECORDING_SHARE) * allowed - fixed).max(fits).max(LEAST_SCREENING_SHARE * allowed);
     let most = level(left - dear_recording(left, demands, &pausable), &pausable);
     let mut given: Vec<Portion> = demands.iter().map(|d| screened(d, most)).collect();
 
@@ -61,7 +55,7 @@ pub fn portions(allowed: f64, demands: &[Demand]) -> Vec<Portion> {
     let part = |d: &Demand, p: &Portion| if p.is_dear { p.screening / d.screening } else { 1.0 };
     let wishes: Vec<f64> =
         demands.iter().zip(&given).map(|(d, p)| d.recording.max(0.0) * part(d, p)).collect();
-    let open = (1.0 - EVEN_SHARE) * rest;
+    let open = (1.0 - EVEN_RECORDING_SHARE) * rest;
     let highest = level(open, &wishes);
     let taken: f64 = wishes.iter().map(|wish| wish.min(highest)).sum();
     let even = (rest - taken).max(0.0) / demands.len().max(1) as f64;

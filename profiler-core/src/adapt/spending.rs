@@ -13,7 +13,8 @@
 //!
 //! Inputs: looks and prices; outputs: ns of CPU time. What it does not do: it reads no counter and attaches nothing.
 
-use super::portions::{RECORDING_SHARE, level};
+use super::portions::level;
+use crate::run::arbiter::RECORDING_SHARE;
 use std::collections::VecDeque;
 
 /// Length of what is added up, s: the ledger's worst second spans up to one of its intervals (0.1 s) more than a second.

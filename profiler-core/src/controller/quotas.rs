@@ -9,14 +9,13 @@ use super::corridor::least_part;
 use super::types::{Action, Tick};
 use super::{Controller, Entry, Mode};
 use crate::class::ClassId;
+use crate::run::arbiter::SLACK_SHARE;
 use std::collections::BTreeMap;
 
 /// A tick that took longer counts as this long for the next quotas, s.
 const LONGEST_TICK_S: f64 = 0.2;
 /// Hits beyond what is expected, for a class that has not been hit yet.
 const FIRST_HITS: f64 = 8.0;
-/// Part of the bucket that slack may take although there is a debt.
-const SLACK_SHARE: f64 = 0.5;
 /// What the first quotas of a plan have to last for, s: until all of its links are there.
 const FIRST_S: f64 = 0.3;
 /// Time constant of what classes really take, s.

@@ -17,6 +17,14 @@ use crate::survey::Means;
 pub const OPERATIONS_SHARE: f64 = 0.8;
 /// Of that, functions of others stay attached while the overhead is compared: they are not in its figure.
 pub const STAYING_SHARE: f64 = 0.1;
+/// Of what operations may spend: screening leaves it to recording.
+pub const RECORDING_SHARE: f64 = 0.1;
+/// Of what records: everyone has it for certain; the other part goes where there is most to record. Who has nothing to record in this
+/// window may in the next.
+pub const EVEN_RECORDING_SHARE: f64 = 0.5;
+/// Of what operations may spend: functions have it for screening even where system calls and tracepoints take all of it, which are dropped
+/// when they go on to.
+pub const LEAST_SCREENING_SHARE: f64 = 0.05;
 /// Counting the progress metric.
 pub const METRIC_SHARE: f64 = 0.1;
 /// Taking links off and on for comparisons.
@@ -35,6 +43,8 @@ pub const LEAST_SAMPLING_SHARE: f64 = 0.5;
 pub const LENT_SHARE: f64 = 0.5;
 /// Of the bucket: one burst of the plan may take it.
 pub const PLAN_BURST_SHARE: f64 = 0.5;
+/// Of the bucket: slack of traced classes may take it although there is a debt.
+pub const SLACK_SHARE: f64 = 0.5;
 /// Children that carry breakpoints: nothing is attached above the first, until they are below the second.
 pub const STORM_SHARE: (f64, f64) = (0.5, 0.2);
 /// Of all CPUs, not of the budget: what samples, or counting a metric, may take from processes that are not watched.

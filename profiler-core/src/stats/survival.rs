@@ -23,7 +23,7 @@ use crate::estimate::Estimate;
 const THIN_CALLS: f64 = 10.0;
 /// are a smaller part than this of the calls for which they stand: in windows of 50 ms the one call that happens to end at 49.9 ms would
 /// stand for all that take longer, and the curve would seem to reach 0.
-const THIN_SHARE: f64 = 0.25;
+const THIN_PART: f64 = 0.25;
 
 /// How sure the calls are of what they say: bursts are the sampling unit, and the calls of one may be alike.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -130,7 +130,7 @@ impl Survival {
         for (i, b) in sorted.iter().enumerate() {
             let d = b.count as f64;
             let n = left + exposed(&cuts, b);
-            if n < THIN_CALLS && n < THIN_SHARE * alive * (ended as f64 + cuts.len() as f64) {
+            if n < THIN_CALLS && n < THIN_PART * alive * (ended as f64 + cuts.len() as f64) {
                 (open_ended, longest) = (true, b.low);
                 break;
             }

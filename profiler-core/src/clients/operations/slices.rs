@@ -45,20 +45,33 @@ pub struct SliceClock {
     /// End of the present slice while it records, by that clock, ns.
     end_ns: u64,
     random: StdRng,
-    /// For how long inner functions were attached since the last revision, ns, when that was looked at, and whether they were then.
+    seen: Seen,
+    counts: Counts,
+    /// A slice was given up since the last revision: what was attached for it was paid for in vain.
+    gave_up: bool,
+    /// A function of the present slice waits until forks of others may be held up again.
+    is_held_back: bool,
+}
+
+/// What windows showed of functions inside operations.
+#[derive(Debug, Default)]
+struct Seen {
+    /// For how long they were attached since the last revision, ns, when that was looked at, and whether they were then.
     attached_ns: u64,
     looked_ns: u64,
     are_attached: bool,
     /// CPU s/s that they cost while attached, and about the longest response time, s; 0: unknown.
     attached: f64,
     longest_s: f64,
-    /// A slice was given up since the last revision: what was attached for it was paid for in vain.
-    gave_up: bool,
-    /// Slices whose time had come, and those of them that recorded.
+}
+
+/// Slices so far.
+#[derive(Debug, Default)]
+struct Counts {
+    /// Whose time had come, and those of them that recorded.
     due: u64,
     begun: u64,
-    /// A function of the present one waits until forks of others may be held up again, and slices that were given up for that.
-    is_held_back: bool,
+    /// That were given up because forks of others may not be held up for longer.
     held_back: u64,
 }
 
@@ -98,22 +111,16 @@ impl SliceClock {
             is_due: false,
             end_ns: u64::MAX,
             random: StdRng::seed_from_u64(now),
-            attached_ns: 0,
-            looked_ns: now,
-            are_attached: false,
-            attached: 0.0,
-            longest_s: 0.0,
+            seen: Seen { looked_ns: now, ..Seen::default() },
+            counts: Counts::default(),
             gave_up: false,
-            due: 0,
-            begun: 0,
             is_held_back: false,
-            held_back: 0,
         }
     }
 
     /// Slices whose time had come so far, and those of them that recorded.
     pub fn due_and_begun(&self) -> (u64, u64) {
-        (self.due, self.begun)
+        (self.counts.due, self.counts.begun)
     }
 
     /// What it follows.
@@ -174,7 +181,7 @@ impl SliceClock {
         }
         if self.state == State::Off && !ends && self.is_due && now >= self.begin_ns {
             self.is_due = false;
-            self.due += 1;
+            self.counts.due += 1;
             self.state = State::Opening;
         }
         ends
@@ -184,7 +191,7 @@ impl SliceClock {
     pub fn opened(&mut self) {
         self.state = State::Recording;
         self.is_held_back = false;
-        self.begun += u64::from(!self.plan.are_always());
+        self.counts.begun += u64::from(!self.plan.are_always());
         self.end_ns =
             if self.plan.are_always() { u64::MAX } else { self.clock_ns + ns(self.plan.length_s()) };
     }
@@ -197,7 +204,7 @@ impl SliceClock {
     /// They cannot all be attached: not in this period.
     pub fn give_up(&mut self) {
         (self.state, self.gave_up) = (State::Off, true);
-        self.held_back += u64::from(std::mem::take(&mut self.is_held_back));
+        self.counts.held_back += u64::from(std::mem::take(&mut self.is_held_back));
     }
 
     /// One of them waits until forks of others may be held up again.
@@ -207,7 +214,7 @@ impl SliceClock {
 
     /// Slices that were given up for that.
     pub fn held_back(&self) -> u64 {
-        self.held_back
+        self.counts.held_back
     }
 
     /// That happened since this was asked last.
@@ -217,51 +224,54 @@ impl SliceClock {
 
     /// Adds up for how long inner functions are attached.
     pub fn look(&mut self, now: u64, attached: bool) {
-        if self.are_attached {
-            self.attached_ns += now.saturating_sub(self.looked_ns);
+        if self.seen.are_attached {
+            self.seen.attached_ns += now.saturating_sub(self.seen.looked_ns);
         }
-        (self.looked_ns, self.are_attached) = (now, attached);
+        (self.seen.looked_ns, self.seen.are_attached) = (now, attached);
     }
 
     /// What a window showed: the cost of inner hits in it, CPU s, and the operations' response times by class, ns. One without operations
     /// shows neither how long they are nor that they are cheap.
     pub fn learn<'a>(&mut self, cost_s: f64, times: impl Iterator<Item = &'a Moments>) {
-        let attached_s = std::mem::take(&mut self.attached_ns) as f64 * 1e-9;
+        let attached_s = std::mem::take(&mut self.seen.attached_ns) as f64 * 1e-9;
         let seen_s = times.map(longest_ns).fold(0.0, f64::max) * 1e-9;
         let seen = if attached_s > 0.005 { cost_s / attached_s } else { 0.0 };
-        if attached_s > 0.005 && (seen_s > 0.0 || seen > self.attached) {
-            self.attached =
-                if self.attached == 0.0 { seen } else { self.attached + NEW * (seen - self.attached) };
+        if attached_s > 0.005 && (seen_s > 0.0 || seen > self.seen.attached) {
+            self.seen.attached = if self.seen.attached == 0.0 {
+                seen
+            } else {
+                self.seen.attached + NEW * (seen - self.seen.attached)
+            };
         }
         if seen_s > 0.0 {
-            self.longest_s = seen_s.max(KEPT * self.longest_s);
+            self.seen.longest_s = seen_s.max(KEPT * self.seen.longest_s);
         }
     }
 
     /// For how long they were attached since the last revision, by the last look, s.
     pub fn attached_s(&self) -> f64 {
-        self.attached_ns as f64 * 1e-9
+        self.seen.attached_ns as f64 * 1e-9
     }
 
     /// CPU s/s that inner functions cost while they are attached, at calibrated prices.
     pub fn attached(&self) -> f64 {
-        self.attached
+        self.seen.attached
     }
 
     /// What a slice should cost, ns; `None` where they are attached all the time.
     pub fn worth_ns(&self, factor: f64) -> Option<f64> {
         let length_s = self.plan.length_s() + self.plan.linger_s;
-        (!self.plan.are_always()).then_some(length_s * self.attached * factor * 1e9)
+        (!self.plan.are_always()).then_some(length_s * self.seen.attached * factor * 1e9)
     }
 
     /// What is known; `None` before a window showed it. `factor`: the measured on the calibrated price.
     /// `watched`: operations are for that part of the time.
     pub fn cost(&self, factor: f64, churn_s: f64, allowed: InnerAllowed, watched: f64) -> Option<InnerCost> {
-        let known = self.attached > 0.0 && self.longest_s > 0.0;
+        let known = self.seen.attached > 0.0 && self.seen.longest_s > 0.0;
         known.then_some(InnerCost {
-            attached: self.attached * factor,
+            attached: self.seen.attached * factor,
             churn_s,
-            longest_s: self.longest_s,
+            longest_s: self.seen.longest_s,
             allowed: allowed.inner,
             most_s: allowed.inner.min(slice_plan(SLICE_PART * SPAN_S * allowed.all)).min(allowed.slice_s),
             watched,
@@ -341,7 +351,7 @@ mod tests {
     fn what_a_slice_should_cost_is_known() {
         let mut clock = SliceClock::new(0);
         assert_eq!(clock.worth_ns(1.0), None);
-        clock.attached = 0.5;
+        clock.seen.attached = 0.5;
         clock.follow(Slices { share: 0.03, period_s: 1.0, linger_s: 0.01 });
         assert!(clock.worth_ns(2.0).is_some_and(|ns| (ns - 40e6).abs() < 1.0));
     }

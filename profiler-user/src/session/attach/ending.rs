@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// So long the links of a window that has ended wait for the calls in flight, ns.
 const DRAIN_NS: u64 = 50_000_000;
 /// Part of a window's calls above which those in flight at its end are worth waiting for.
-const IN_FLIGHT_SHARE: f64 = 0.01;
+const IN_FLIGHT_PART: f64 = 0.01;
 /// Waiting ends when so many entries have been turned away, ...
 const DRAIN_HITS: u64 = 64;
 /// ... or one for so many calls that the window saw, whichever is more.
@@ -74,7 +74,7 @@ impl Attachments {
             let (LinkState::Open(window) | LinkState::Closing(window, _)) = &class.state else { continue };
             let counters = self.kernel.classes().counters(*id);
             let seen = counters.since(&window.attached);
-            wait |= class.is_timed(window.kind) && seen.open() as f64 > IN_FLIGHT_SHARE * seen.kept as f64;
+            wait |= class.is_timed(window.kind) && seen.open() as f64 > IN_FLIGHT_PART * seen.kept as f64;
             dear |= seen.gated > DRAIN_HITS.max(seen.kept / DRAIN_PART);
         }
         wait && !dear
