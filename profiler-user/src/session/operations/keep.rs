@@ -1,8 +1,9 @@
 //! Keeping bounds and inner functions attached, under quotas.
 
 use super::super::Session;
-use super::super::attach::{NotOpened, now_ns};
-use super::super::class::{Ending, LiveClass, OperationRole, Purpose};
+use super::super::attach::now_ns;
+use super::super::class::{Ending, LiveClass, OperationRole};
+use super::asked::InnerTurn;
 use super::complete::MOST_MISSES;
 use super::window::switch;
 use super::{Kept, Operation, Operations};
@@ -13,11 +14,11 @@ use profiler_core::class::ClassId;
 use profiler_core::clients::operations::complete::Ready;
 use profiler_core::clients::operations::slices::SLICE_PART;
 use profiler_core::cost::cold_ns;
-use profiler_core::recording::{ChangeKind, Charge, WindowKind};
+use profiler_core::recording::{ChangeKind, Charge};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Quotas are given anew at this interval, ns.
-const RENEW_NS: u64 = 100_000_000;
+pub(super) const RENEW_NS: u64 = 100_000_000;
 /// Shortest pause after a quota was used up, ns.
 const LEAST_PAUSE_NS: u64 = 100_000_000;
 /// What was paused comes back when so much of a span's worth is left by all who spend, or after so long, ns.
@@ -29,23 +30,13 @@ pub(super) const TRIP_NS: u64 = 1_000_000_000;
 /// Operations that nearly all take less, s, are cut while the overhead is compared: about one in a hundred is lost.
 const LONG_S: f64 = 0.01;
 
-/// Classes that are to be attached together.
-#[derive(Debug)]
-pub(super) struct Asked {
-    classes: Vec<ClassId>,
-    /// All inner functions are, for a slice.
-    tried: bool,
-    /// Those that could not be attached.
-    missed: Vec<ClassId>,
-}
-
 /// What quotas were given.
 #[derive(Debug, Default)]
-struct Given {
+pub(super) struct Given {
     /// Hits that each class may take until quotas are given again.
-    hits: BTreeMap<ClassId, u64>,
+    pub hits: BTreeMap<ClassId, u64>,
     /// Classes of those who were granted less than one operation costs them.
-    poor: BTreeSet<ClassId>,
+    pub poor: BTreeSet<ClassId>,
     /// What bounds should be able to take, ns.
     bounds_want_ns: f64,
 }
@@ -155,43 +146,70 @@ impl Session {
             return;
         }
         let Some(mut operations) = self.operations.take() else { return };
-        let begun = operations.begun;
         operations.pause_tripped(now, allowed);
         if operations.pause_inner(now, allowed) {
             let table = self.attach.kernel().operations();
             operations.list.iter().for_each(|o| switch(table, o.number, false));
         }
-        let recording = !begun || operations.list.iter().any(|o| o.monitoring);
-        let seen = !begun || operations.is_watched();
-        let inner_wanted = recording && operations.policy != PolicyKind::None;
-        let inner_may = inner_wanted && seen && !operations.is_inner_paused();
-        self.begin_details_anew(&mut operations);
-        let opening = inner_may && operations.slices.is_opening();
         let asked = operations.asked.take();
-        // While they are being attached it is decided.
-        let decides = opening && asked.is_none();
-        let mut ready = if decides { self.inner_ready(&operations, now) } else { Ready::Now };
+        let inner = self.decide_inner(&mut operations, now, allowed, asked.is_some());
+        let (wanted, tripped) = self.close_unwanted(&mut operations, now, inner.attach);
+        self.operations = Some(operations);
+        for id in tripped {
+            self.note_change(
+                ChangeKind::Trip,
+                Some(id),
+                "more hits than operations may cost: off for a while".to_owned(),
+            );
+        }
+        match asked {
+            Some(asked) => self.follow_asked(now, asked, inner.wanted),
+            None => self.ask_for(wanted, inner),
+        }
+    }
+
+    /// What functions inside operations are to do in this turn. `asked`: some are being attached, and it is decided.
+    fn decide_inner(&self, operations: &mut Operations, now: u64, allowed: f64, asked: bool) -> InnerTurn {
+        let recording = !operations.begun || operations.list.iter().any(|o| o.monitoring);
+        let seen = !operations.begun || operations.is_watched();
+        let wanted = recording && operations.policy != PolicyKind::None;
+        let may = wanted && seen && !operations.is_inner_paused();
+        self.begin_details_anew(operations);
+        let opening = may && operations.slices.is_opening();
+        let decides = opening && !asked;
+        let mut ready = if decides { self.inner_ready(operations, now) } else { Ready::Now };
         if ready == Ready::Later {
             operations.slices.put_off();
         }
         if decides && !operations.has_room(self.ledger.factor(), allowed) {
             ready = Ready::Soon;
         }
-        let mut tried = opening && ready == Ready::Now;
-        let inner_attached = inner_may && operations.slices.are_wanted() && ready == Ready::Now;
+        InnerTurn {
+            wanted,
+            attach: may && operations.slices.are_wanted() && ready == Ready::Now,
+            tried: opening && ready == Ready::Now,
+        }
+    }
+
+    /// Closes what is not to be attached now. Returns the classes that are to be attached and those that have tripped: inner functions, then
+    /// ends before begins, so that no begin is seen whose end is missed.
+    fn close_unwanted(
+        &mut self,
+        operations: &mut Operations,
+        now: u64,
+        attach_inner: bool,
+    ) -> (Vec<ClassId>, Vec<ClassId>) {
         let of = |off: &dyn Fn(&Operation) -> bool| -> Vec<ClassId> {
             operations.list.iter().filter(|o| off(o)).flat_map(|o| o.bounds.clone()).collect()
         };
         let closed = of(&|o| o.lost);
         let paused = of(&Operation::is_paused);
-        let mut wanted = Vec::new();
-        let mut tripped = Vec::new();
-        // Ends before begins, so that no begin is seen whose end is missed.
+        let (mut wanted, mut tripped) = (Vec::new(), Vec::new());
         let lingers = now < operations.linger_ns;
         let mut ended = false;
-        let Operations { inner, bounds, .. } = &mut *operations;
+        let Operations { inner, bounds, .. } = operations;
         let with_order =
-            inner.iter_mut().map(|k| (k, inner_attached)).chain(bounds.iter_mut().rev().map(|k| (k, true)));
+            inner.iter_mut().map(|k| (k, attach_inner)).chain(bounds.iter_mut().rev().map(|k| (k, true)));
         for (kept, attach) in with_order {
             let id = kept.class;
             let pause = paused.contains(&id);
@@ -219,101 +237,7 @@ impl Session {
                 wanted.push(id);
             }
         }
-        self.operations = Some(operations);
-        for id in tripped {
-            self.note_change(
-                ChangeKind::Trip,
-                Some(id),
-                "more hits than operations may cost: off for a while".to_owned(),
-            );
-        }
-        if let Some(asked) = asked {
-            if asked.classes.iter().any(|id| self.attach.class(*id).is_pending()) {
-                self.keep_asked(asked);
-                return;
-            }
-            tried = asked.tried;
-            self.note_asked(now, asked);
-            if begun {
-                self.note_complete(inner_wanted, tried);
-                // What waited for them.
-                self.record_operations();
-                return;
-            }
-        } else if !wanted.is_empty() {
-            // What the others were granted is divided with those that come.
-            let given = self.renew_quotas(now_ns());
-            if begun {
-                tried &= !self.leave_poor(&mut wanted, &given.poor);
-            }
-            if !wanted.is_empty() {
-                let quota = |id: &ClassId| given.hits.get(id).copied().unwrap_or(1);
-                let purpose = Purpose::Operation;
-                let with_quotas: Vec<_> = wanted.iter().map(|id| (*id, quota(id), purpose)).collect();
-                self.keep_asked(Asked { classes: wanted, tried, missed: Vec::new() });
-                self.open_windows(WindowKind::Trace, &with_quotas, false);
-                return;
-            }
-        }
-        if begun {
-            self.note_complete(inner_wanted, tried);
-        } else {
-            self.begin_operations();
-        }
-    }
-
-    fn keep_asked(&mut self, asked: Asked) {
-        if let Some(operations) = &mut self.operations {
-            operations.asked = Some(asked);
-        }
-    }
-
-    /// All that was asked for is attached, or is not.
-    fn note_asked(&mut self, now: u64, asked: Asked) {
-        for id in &asked.classes {
-            self.say_refused(*id);
-        }
-        let missed = self.without_postponed(now, asked.missed);
-        self.note_missing(&missed);
-    }
-
-    /// A class of operations that was asked for is not attached.
-    pub(in crate::session) fn miss_operation_class(&mut self, id: ClassId, why: NotOpened) {
-        // Whoever closed it knows.
-        let asked = self.operations.as_mut().and_then(|o| o.asked.as_mut());
-        if let Some(asked) = asked.filter(|_| why != NotOpened::Closed) {
-            asked.missed.push(id);
-        }
-    }
-
-    /// Takes those out that were granted less than one operation costs: they would be attached and detached for nothing. They are asked for again
-    /// when quotas are. True if inner functions are among them.
-    fn leave_poor(&mut self, wanted: &mut Vec<ClassId>, poor: &BTreeSet<ClassId>) -> bool {
-        wanted.retain(|id| !poor.contains(id));
-        let Some(operations) = &mut self.operations else { return false };
-        let Operations { inner, bounds, quotas_ns, .. } = &mut **operations;
-        for kept in inner.iter_mut().chain(bounds).filter(|kept| poor.contains(&kept.class)) {
-            kept.next_ns = kept.next_ns.max(*quotas_ns + RENEW_NS);
-        }
-        inner.iter().any(|kept| poor.contains(&kept.class))
-    }
-
-    /// Those that are postponed are not missing: they come when forks of others may be held up again, or return links are known to be safe.
-    fn without_postponed(&mut self, now: u64, missed: Vec<ClassId>) -> Vec<ClassId> {
-        let (postponed, missed): (Vec<_>, Vec<_>) = missed
-            .into_iter()
-            .partition(|id| self.attach.is_postponed(*id) || self.attach.is_held(*id, WindowKind::Trace));
-        let Self { operations, attach, .. } = self;
-        if let Some(operations) = operations {
-            let Operations { inner, bounds, slices, .. } = &mut **operations;
-            if inner.iter().any(|kept| attach.is_postponed(kept.class)) {
-                slices.hold_back();
-            }
-            for kept in inner.iter_mut().chain(bounds).filter(|kept| postponed.contains(&kept.class)) {
-                kept.next_ns = now + RENEW_NS;
-            }
-        }
-        missed
+        (wanted, tripped)
     }
 
     /// The quota of a class has ended its window.
@@ -325,7 +249,7 @@ impl Session {
     }
 
     /// Adds up what bounds and inner functions took since quotas were given last, and gives them anew, from what the second leaves.
-    fn renew_quotas(&mut self, now: u64) -> Given {
+    pub(super) fn renew_quotas(&mut self, now: u64) -> Given {
         let Some(mut operations) = self.operations.take() else { return Given::default() };
         let factor = self.ledger.factor();
         let elapsed_ns = now.saturating_sub(std::mem::replace(&mut operations.quotas_ns, now)) as f64;
@@ -440,7 +364,7 @@ impl Session {
         self.operations.as_ref().is_some_and(|o| !o.is_inner_paused() && o.slices.are_wanted())
     }
 
-    fn say_refused(&mut self, id: ClassId) {
+    pub(super) fn say_refused(&mut self, id: ClassId) {
         let class = self.attach.class(id);
         if let Some(why) = &class.refused {
             self.progress.note(&format!("{} cannot be attached: {why}", class.candidate.name));
@@ -448,7 +372,7 @@ impl Session {
     }
 
     /// Everything is attached: recording begins.
-    fn begin_operations(&mut self) {
+    pub(super) fn begin_operations(&mut self) {
         let Some(operations) = &self.operations else { return };
         let waits = |kept: &Kept| {
             let class = self.attach.class(kept.class);

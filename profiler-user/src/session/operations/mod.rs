@@ -10,6 +10,7 @@
 //! which pay their traps all the same; what is left records. What is too dear is attached for a part of each second: quotas come from what a
 //! second leaves (`profiler_core::adapt::spending`).
 
+mod asked;
 mod bounds;
 mod complete;
 mod cycles;
@@ -204,7 +205,7 @@ pub struct Operations {
     /// That happened since the last revision.
     inner_tripped: bool,
     /// Those that are being attached.
-    asked: Option<keep::Asked>,
+    asked: Option<asked::Asked>,
     /// All inner functions are attached; else nothing is recorded, because it would be recorded without them.
     complete: bool,
     /// That changed in the present window: the policy does not see it.
