@@ -5,7 +5,7 @@ use crate::measure::{Series, Table};
 use anyhow::{Context, Result, ensure};
 use profiler_core::class::ClassId;
 use profiler_tests::support::Target;
-use profiler_user::governor::{ClosedLink, Governor, LinkTable, Reason};
+use profiler_user::governor::{CloseReason, ClosedLink, Governor, LinkTable};
 use profiler_user::prober::{AttachGroup, ClassControl, ClassKind, Kernel, KernelOptions, LinkKind, Site};
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
@@ -177,7 +177,7 @@ impl Stage {
             ensure!(begun.elapsed() < CLOSED, "not closed within {CLOSED:?}, {attempted} hits");
             std::thread::sleep(Duration::from_micros(20));
         };
-        ensure!(closed.reason == Reason::Tripped, "the link was closed for {:?}", closed.reason);
+        ensure!(closed.reason == CloseReason::Tripped, "the link was closed for {:?}", closed.reason);
         let counters = self.kernel.classes().counters(class);
         let since = |t: u64| t.saturating_sub(closed.trip_ns) as f64 / 1e3;
         Ok(Outcome {

@@ -1,6 +1,6 @@
 //! A sample's error within windows, as Mertz and Nunes count it in their Table 3.
 
-use profiler_core::adapt::ClassId;
+use profiler_core::adapt::OperationClassId;
 use profiler_core::adapt::replay::Operation;
 use profiler_core::stats::moments::Moments;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// that have both, and the number of pairs with operations and none recorded.
 #[must_use]
 pub fn windowed(trace: &[Operation], recorded: &[bool], ends_s: &[f64]) -> (f64, u64) {
-    let mut pairs: BTreeMap<(usize, ClassId), (Moments, Moments)> = BTreeMap::new();
+    let mut pairs: BTreeMap<(usize, OperationClassId), (Moments, Moments)> = BTreeMap::new();
     let mut window = 0;
     for (o, &r) in trace.iter().zip(recorded) {
         while window < ends_s.len() && o.begin_s >= ends_s[window] {

@@ -4,7 +4,7 @@
 //! A closed system as in Mertz and Nunes §4.1.4: a number of users that varies (stationary, seasonal, bursts), each
 //! sending an operation, waiting for its end, and thinking; a fixed number of servers, first come first served.
 
-use profiler_core::adapt::ClassId;
+use profiler_core::adapt::OperationClassId;
 use profiler_core::adapt::replay::Operation;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -120,7 +120,7 @@ impl Workload {
             let load = 1.0 + self.load_effect * users / f64::from(most);
             let measure = load * log_normal(&mut rng, shape.measure);
             trace.push(Operation {
-                class: ClassId(index as u32),
+                class: OperationClassId(index as u32),
                 begin_s,
                 duration_s: end_s - begin_s,
                 measure,
@@ -165,7 +165,8 @@ mod tests {
             assert_ne!(trace, w.trace(60.0, 2));
             assert!(trace.windows(2).all(|p| p[0].begin_s <= p[1].begin_s));
             assert!(trace.iter().all(|o| o.duration_s > 0.0 && o.measure > 0.0), "{pattern:?}");
-            let first = trace.iter().filter(|o| o.class == ClassId(0)).count() as f64 / trace.len() as f64;
+            let first =
+                trace.iter().filter(|o| o.class == OperationClassId(0)).count() as f64 / trace.len() as f64;
             assert!((first / w.classes[0].share - 1.0).abs() < 0.1, "{first}");
         }
     }

@@ -3,7 +3,7 @@
 use profiler_core::adapt::cycle::CycleEnd;
 use profiler_core::adapt::replay::score::{score, score_of, thin};
 use profiler_core::adapt::replay::{CostModel, Operation, ReplayError, Run, replay};
-use profiler_core::adapt::{AdaptConfig, ClassId, PolicyKind};
+use profiler_core::adapt::{AdaptConfig, OperationClassId, PolicyKind};
 use profiler_core::stats::moments::Moments;
 use profiler_lab::windowed::windowed;
 use profiler_lab::workload::{Pattern, Workload};
@@ -148,7 +148,8 @@ fn equal_counts_and_windows_are_scored() {
 #[test]
 fn what_cannot_be_replayed_is_refused_with_what_was_seen() {
     let config = AdaptConfig::default();
-    let op = |begin_s, duration_s| Operation { class: ClassId(0), begin_s, duration_s, measure: 1.0 };
+    let op =
+        |begin_s, duration_s| Operation { class: OperationClassId(0), begin_s, duration_s, measure: 1.0 };
     let refused =
         |trace: &[Operation], m: &CostModel| replay(trace, PolicyKind::Uni, &config, m, None, 1).unwrap_err();
     assert_eq!(refused(&[], &model()), ReplayError::Empty);
@@ -181,7 +182,7 @@ proptest! {
             .iter()
             .map(|&(gap, duration_s, class, measure)| {
                 begin_s += gap;
-                Operation { class: ClassId(class), begin_s, duration_s, measure }
+                Operation { class: OperationClassId(class), begin_s, duration_s, measure }
             })
             .collect();
         let m = CostModel { record_share: share, screen_s: 0.0, ..model() };

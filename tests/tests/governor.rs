@@ -3,7 +3,7 @@
 
 use profiler_core::class::ClassId;
 use profiler_tests::support::{Target, kernel_or_skip};
-use profiler_user::governor::{ClosedLink, Governor, LinkTable, Reason, Registered};
+use profiler_user::governor::{CloseReason, ClosedLink, Governor, LinkTable, Registered};
 use profiler_user::prober::{AttachGroup, ClassControl, ClassKind, Kernel, KernelOptions, LinkKind, Site};
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Command};
@@ -189,7 +189,7 @@ fn hot_at_attach(stage: &mut Stage, busy: usize) -> Vec<Outcome> {
             stage.attach(class, "entry_push");
             let (outcome, closed) = stage.outcome(class);
             assert_eq!((closed.class, closed.tripped_by), (3, 3));
-            assert_ne!(closed.reason, Reason::Released);
+            assert_ne!(closed.reason, CloseReason::Released);
             outcome
         })
         .collect();
@@ -208,7 +208,7 @@ fn hot_later(stage: &mut Stage, busy: usize) -> Vec<Outcome> {
             assert!(!stage.governor.table().is_tripped(class.0));
             stage.target.start_background("entry_push", 1, 0, 0);
             let (outcome, closed) = stage.outcome(class);
-            assert_eq!(closed.reason, Reason::Tripped);
+            assert_eq!(closed.reason, CloseReason::Tripped);
             stage.target.stop_background();
             outcome
         })
@@ -291,7 +291,7 @@ fn a_class_whose_alarm_was_lost_is_taken_off() {
         assert!(Instant::now() < end, "not closed within 5 s");
         std::thread::sleep(Duration::from_millis(1));
     };
-    assert_eq!((closed.class, closed.tripped_by, closed.reason), (2, 2, Reason::Tripped));
+    assert_eq!((closed.class, closed.tripped_by, closed.reason), (2, 2, CloseReason::Tripped));
     drop(governor);
     target.assert_text_original();
 }
@@ -308,7 +308,7 @@ fn a_class_within_its_quota_stays_and_its_neighbour_too() {
     stage.target.call("entry_nop", 900, 1);
     stage.target.call("entry_push", 5_000, 1);
     let (outcome, closed) = stage.outcome(loud);
-    assert_eq!((closed.class, closed.reason), (2, Reason::Tripped));
+    assert_eq!((closed.class, closed.reason), (2, CloseReason::Tripped));
     assert!(outcome.extra_hits <= 4_000);
     assert!(!stage.governor.table().is_tripped(quiet.0));
     stage.target.call("entry_nop", 50, 1);

@@ -9,13 +9,13 @@
 //! prices Cochran 1977, §5.5); between them it is Bankier's power allocation (1988). Classes that would get more than
 //! they have are recorded completely, and the rest is shared again: found by bisection of the common factor.
 
-use super::ClassId;
+use super::OperationClassId;
 
 /// One class as the allocation sees it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stratum {
     /// The class.
-    pub class: ClassId,
+    pub class: OperationClassId,
     /// Operations expected, per second.
     pub rate_hz: f64,
     /// Standard deviation of the measure within the class, in its unit or as a share of its mean (then relative errors
@@ -82,7 +82,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn stratum(rate_hz: f64, deviation: f64, price: f64) -> Stratum {
-        Stratum { class: ClassId(0), rate_hz, deviation: Some(deviation), price }
+        Stratum { class: OperationClassId(0), rate_hz, deviation: Some(deviation), price }
     }
 
     #[test]
@@ -132,7 +132,7 @@ mod tests {
         ) {
             let strata: Vec<_> = strata
                 .into_iter()
-                .map(|(rate_hz, deviation, price)| Stratum { class: ClassId(0), rate_hz, deviation, price })
+                .map(|(rate_hz, deviation, price)| Stratum { class: OperationClassId(0), rate_hz, deviation, price })
                 .collect();
             let got = shares(&strata, budget, min, 1.0, power);
             let cost: f64 = strata.iter().zip(&got).map(|(s, f)| s.rate_hz * s.price * f).sum();

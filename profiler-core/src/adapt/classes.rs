@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 /// An operation class: an index into the tables of its run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ClassId(pub u32);
+pub struct OperationClassId(pub u32);
 
-impl ClassId {
+impl OperationClassId {
     /// The class of all names beyond the bound.
     pub const OVERFLOW: Self = Self(u32::MAX);
 }
@@ -15,16 +15,16 @@ impl ClassId {
 pub const MAX_NAME_BYTES: usize = 256;
 
 /// Class names, each with its id. A program that puts user names or dates into its routes makes names by the
-/// million: beyond the bound all further names share [`ClassId::OVERFLOW`], and their operations are counted.
+/// million: beyond the bound all further names share [`OperationClassId::OVERFLOW`], and their operations are counted.
 #[derive(Debug, Clone)]
-pub struct ClassTable {
-    ids: HashMap<String, ClassId>,
+pub struct OperationClassNames {
+    ids: HashMap<String, OperationClassId>,
     names: Vec<String>,
     max: usize,
     overflowed: u64,
 }
 
-impl ClassTable {
+impl OperationClassNames {
     /// A table for at most `max` classes besides the overflow class.
     #[must_use]
     pub fn new(max: usize) -> Self {
@@ -34,17 +34,17 @@ impl ClassTable {
     }
 
     /// The class of an operation with this name. Names are cut to [`MAX_NAME_BYTES`].
-    pub fn class_of(&mut self, name: &str) -> ClassId {
+    pub fn class_of(&mut self, name: &str) -> OperationClassId {
         let name = cut(name);
         if let Some(&id) = self.ids.get(name) {
             return id;
         }
         if self.names.len() >= self.max {
             self.overflowed += 1;
-            return ClassId::OVERFLOW;
+            return OperationClassId::OVERFLOW;
         }
         // OK because `max` is below 2^32.
-        let id = ClassId(self.names.len() as u32);
+        let id = OperationClassId(self.names.len() as u32);
         self.names.push(name.to_owned());
         self.ids.insert(name.to_owned(), id);
         id
@@ -52,7 +52,7 @@ impl ClassTable {
 
     /// The name to show; `(other)` for the overflow class.
     #[must_use]
-    pub fn name(&self, id: ClassId) -> &str {
+    pub fn name(&self, id: OperationClassId) -> &str {
         self.names.get(id.0 as usize).map_or("(other)", String::as_str)
     }
 
@@ -92,19 +92,22 @@ mod tests {
 
     #[test]
     fn names_by_the_million_share_one_class() {
-        let mut table = ClassTable::new(100);
+        let mut table = OperationClassNames::new(100);
         for i in 0..1_000_000 {
             let id = table.class_of(&format!("GET /user/{i}"));
-            assert_eq!(id == ClassId::OVERFLOW, i >= 100);
+            assert_eq!(id == OperationClassId::OVERFLOW, i >= 100);
         }
         assert_eq!((table.len(), table.ids.len(), table.overflowed()), (100, 100, 999_900));
-        assert_eq!(table.class_of("GET /user/7"), ClassId(7));
-        assert_eq!((table.name(ClassId(7)), table.name(ClassId::OVERFLOW)), ("GET /user/7", "(other)"));
+        assert_eq!(table.class_of("GET /user/7"), OperationClassId(7));
+        assert_eq!(
+            (table.name(OperationClassId(7)), table.name(OperationClassId::OVERFLOW)),
+            ("GET /user/7", "(other)")
+        );
     }
 
     #[test]
     fn long_names_are_cut_between_characters() {
-        let mut table = ClassTable::new(10);
+        let mut table = OperationClassNames::new(10);
         let id = table.class_of(&"é".repeat(1_000));
         assert_eq!(table.name(id).len(), 256);
         let odd = table.class_of(&format!("x{}", "é".repeat(1_000)));

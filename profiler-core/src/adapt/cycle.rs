@@ -1,7 +1,7 @@
 //! Monitoring cycles (Mertz and Nunes §3.1): a cycle ends when its sample is representative, or at its time limit.
 
 use super::evaluate::{Evaluation, level, merged};
-use super::{AdaptConfig, ClassId, WindowSummary};
+use super::{AdaptConfig, OperationClassId, WindowSummary};
 use crate::stats::moments::Moments;
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ fn slowed_ns(cost_ns: f64, sample: u64, population: u64) -> f64 {
 #[derive(Debug, Clone, Default)]
 pub struct Cycle {
     elapsed_s: f64,
-    classes: BTreeMap<ClassId, CycleClass>,
+    classes: BTreeMap<OperationClassId, CycleClass>,
 }
 
 /// Why a cycle ended.
@@ -64,7 +64,7 @@ pub struct CycleReport {
     /// Largest difference of a class's shares in sample and population; 1 without a sample.
     pub largest_share_difference: f64,
     /// Classes with operations and none of them recorded, with their operations.
-    pub unobserved: Vec<(ClassId, u64)>,
+    pub unobserved: Vec<(OperationClassId, u64)>,
 }
 
 impl Cycle {
@@ -86,7 +86,7 @@ impl Cycle {
     }
 
     /// Classes in order.
-    pub fn classes(&self) -> impl Iterator<Item = (ClassId, &CycleClass)> {
+    pub fn classes(&self) -> impl Iterator<Item = (OperationClassId, &CycleClass)> {
         self.classes.iter().map(|(id, c)| (*id, c))
     }
 
@@ -125,7 +125,7 @@ impl Cycle {
 
     /// Classes with operations and none of them recorded.
     #[must_use]
-    pub fn unobserved(&self) -> Vec<(ClassId, u64)> {
+    pub fn unobserved(&self) -> Vec<(OperationClassId, u64)> {
         self.classes
             .iter()
             .filter(|(_, c)| c.sample.n() == 0 && c.population.n() > 0)

@@ -147,7 +147,7 @@ pub(super) fn merged<'a>(parts: impl Iterator<Item = &'a Moments>) -> Moments {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ClassId, ClassWindow, WindowSummary};
+    use super::super::{ClassWindow, OperationClassId, WindowSummary};
     use super::*;
 
     fn window(length_s: f64, classes: &[(u64, u64, f64, f64)]) -> WindowSummary {
@@ -158,7 +158,7 @@ mod tests {
             .map(|(i, &(population, sample, mean, spread))| {
                 let value = |k: u64| mean + spread * ((k % 5) as f64 - 2.0);
                 ClassWindow {
-                    class: ClassId(i as u32),
+                    class: OperationClassId(i as u32),
                     population: (0..population).map(value).collect(),
                     sample: (0..sample).map(value).collect(),
                     measure: Moments::default(),

@@ -44,7 +44,7 @@ pub mod tithe;
 #[cfg(test)]
 mod tests;
 
-pub use classes::{ClassId, ClassTable};
+pub use classes::{OperationClassId, OperationClassNames};
 pub use config::AdaptConfig;
 pub use orders::{Orders, PolicyKind};
 pub use policy::{Adapter, Step};
@@ -55,7 +55,7 @@ use crate::stats::moments::Moments;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClassWindow {
     /// The class.
-    pub class: ClassId,
+    pub class: OperationClassId,
     /// Response times of all operations, ns.
     pub population: Moments,
     /// Response times of the recorded operations, ns.

@@ -2,7 +2,7 @@
 
 use super::attach::Slices;
 use super::decision::{Switch, slack_q16};
-use super::{AdaptConfig, ClassId};
+use super::{AdaptConfig, OperationClassId};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -83,7 +83,7 @@ pub struct Orders {
     /// For classes that are not listed.
     pub default: ClassOrders,
     /// For the others, sorted.
-    pub classes: BTreeMap<ClassId, ClassOrders>,
+    pub classes: BTreeMap<OperationClassId, ClassOrders>,
     /// CPU time that recording may cost in the window, s; `None` without a budget.
     pub quota_s: Option<f64>,
     /// When the functions inside are attached. In a slice an operation is drawn with [`Slices::draw`] of its class's rate.
@@ -93,7 +93,7 @@ pub struct Orders {
 impl Orders {
     /// Orders for a class.
     #[must_use]
-    pub fn of(&self, class: ClassId) -> ClassOrders {
+    pub fn of(&self, class: OperationClassId) -> ClassOrders {
         self.classes.get(&class).copied().unwrap_or(self.default)
     }
 

@@ -8,7 +8,7 @@ use super::orders::{ClassOrders, Orders, PolicyKind};
 use super::rate::{RateAdapter, Revision};
 use super::reference::Comparison;
 use super::tithe::Allocator;
-use super::{AdaptConfig, ClassId, WindowSummary, config::ConfigError};
+use super::{AdaptConfig, OperationClassId, WindowSummary, config::ConfigError};
 use std::collections::BTreeMap;
 
 /// What a step did and decided.
@@ -44,7 +44,7 @@ pub struct Adapter {
     orders: Orders,
     steps: u64,
     /// Rate at the begin of each class's stretch.
-    anchors: BTreeMap<ClassId, f64>,
+    anchors: BTreeMap<OperationClassId, f64>,
     default_anchor: f64,
     inner: Option<InnerCost>,
 }
@@ -237,7 +237,7 @@ impl Adapter {
             let most_s = budget.map_or(f64::INFINITY, |b| b.left_for_recording(operations_hz));
             let new = allocator.rates(rate, most_s, operations_hz, &self.config);
             // Rates in force stay while they are near what is wanted, unless together they cost too much.
-            let hold = |class: &ClassId, r: f64| match self.orders.classes.get(class) {
+            let hold = |class: &OperationClassId, r: f64| match self.orders.classes.get(class) {
                 Some(o) if !moved(o.rate, r) => o.rate,
                 _ => r,
             };
@@ -288,7 +288,7 @@ mod tests {
             .map(|(i, &n)| {
                 let value = |k: u64| 1e6 * (1.0 + i as f64) * (1.0 + 0.01 * (k % 7) as f64);
                 ClassWindow {
-                    class: ClassId(i as u32),
+                    class: OperationClassId(i as u32),
                     population: (0..n).map(value).collect(),
                     sample: (0..n / 2).map(value).collect(),
                     measure: (0..n / 2).map(|k| (1.0 + i as f64) * (k % 3) as f64).collect(),
@@ -335,7 +335,7 @@ mod tests {
             for n in [10, 1_000, 0, 7] {
                 let o = a.step(&window(&[n, n], 1.0), None).orders;
                 assert_eq!((o.default.rate, o.monitoring, o.balance), (rate, on, false));
-                assert_eq!((o.of(ClassId(0)).stretch, o.of(ClassId(9)).stretch), (0, 0));
+                assert_eq!((o.of(OperationClassId(0)).stretch, o.of(OperationClassId(9)).stretch), (0, 0));
             }
         }
     }
@@ -348,8 +348,9 @@ mod tests {
         for _ in 0..20 {
             orders = a.step(&window(&counts, 1.0), None).orders;
         }
-        assert_eq!(orders.of(ClassId(2)).rate, 1.0, "{orders:?}");
-        let recorded: f64 = (0..3).map(|i| orders.of(ClassId(i)).rate * counts[i as usize] as f64).sum();
+        assert_eq!(orders.of(OperationClassId(2)).rate, 1.0, "{orders:?}");
+        let recorded: f64 =
+            (0..3).map(|i| orders.of(OperationClassId(i)).rate * counts[i as usize] as f64).sum();
         assert!((recorded / (0.45 * 0.5 * 1_404.0) - 1.0).abs() < 0.06, "{recorded}");
         assert!(!orders.balance);
     }
@@ -364,7 +365,8 @@ mod tests {
                 step = a.step(&window(&[900, 100], 1.0), Some(&budget));
             }
             let o = &step.orders;
-            let cost = (o.of(ClassId(0)).rate * 900.0 + o.of(ClassId(1)).rate * 100.0) * 1e-4;
+            let cost =
+                (o.of(OperationClassId(0)).rate * 900.0 + o.of(OperationClassId(1)).rate * 100.0) * 1e-4;
             assert!(cost <= 0.001 * (1.0 + 1e-9), "{kind}: {cost}");
             assert_eq!(o.quota_s, Some(0.001));
             assert!(step.limited || kind == PolicyKind::None, "{kind}");
@@ -394,7 +396,10 @@ mod tests {
             let o = a.step(&window(&[1_000, 400, 4], 1.0), None).orders;
             assert!((o.slices.share - share).abs() < 1e-12, "{kind}: {o:?}");
             for class in 0..3 {
-                assert!((o.slices.draw(o.of(ClassId(class)).rate) - 1.0).abs() < 1e-12, "{kind}: {o:?}");
+                assert!(
+                    (o.slices.draw(o.of(OperationClassId(class)).rate) - 1.0).abs() < 1e-12,
+                    "{kind}: {o:?}"
+                );
             }
             // Unknown again, or not wanted: always attached.
             a.set_inner(None);
@@ -409,7 +414,7 @@ mod tests {
         a.set_inner(Some(inner));
         let o = a.step(&window(&[1_000], 1.0), Some(&budget)).orders;
         assert!(
-            (o.slices.share - 0.05).abs() < 1e-9 && o.slices.draw(o.of(ClassId(0)).rate) > 0.999,
+            (o.slices.share - 0.05).abs() < 1e-9 && o.slices.draw(o.of(OperationClassId(0)).rate) > 0.999,
             "{o:?}"
         );
     }
@@ -435,7 +440,7 @@ mod tests {
             (0..100).filter_map(|_| a.step(&window(&[1_000, 1], 1.0), None).release).collect();
         assert!(!reports.is_empty());
         for (i, r) in reports.iter().enumerate() {
-            assert_eq!((r.number, r.unobserved[0].0), (i as u64, ClassId(1)));
+            assert_eq!((r.number, r.unobserved[0].0), (i as u64, OperationClassId(1)));
             assert!(r.population >= r.sample && r.evaluation.z > 0.0 && r.evaluation.z <= 1.0);
         }
         let mut none = Adapter::new(PolicyKind::Uni, AdaptConfig::default(), None).unwrap();

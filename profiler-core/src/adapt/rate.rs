@@ -112,7 +112,7 @@ impl RateAdapter {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ClassId, ClassWindow};
+    use super::super::{ClassWindow, OperationClassId};
     use super::*;
     use crate::stats::moments::Moments;
 
@@ -124,7 +124,7 @@ mod tests {
                 let population: Moments =
                     (0..100).map(|i| m * (1.0 + 0.001 * f64::from(i % 11 - 5))).collect();
                 ClassWindow {
-                    class: ClassId(c),
+                    class: OperationClassId(c),
                     population,
                     sample: Moments::default(),
                     measure: Moments::default(),

@@ -1,6 +1,6 @@
 //! *performanceRef* (Mertz and Nunes §3.3, Table 2): how the target normally behaves, and whether it does now.
 
-use super::{AdaptConfig, ClassId, WindowSummary};
+use super::{AdaptConfig, OperationClassId, WindowSummary};
 use crate::stats::moments::Moments;
 use crate::stats::tests_of::{TTest, of_parts, paired};
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ pub struct Record {
     /// Operations per second (*RpS*).
     pub throughput_hz: f64,
     /// Response times per class, ns, sorted by class.
-    pub classes: Vec<(ClassId, Moments)>,
+    pub classes: Vec<(OperationClassId, Moments)>,
     /// Monitoring was on (*ME*).
     pub monitoring: bool,
 }
@@ -178,7 +178,7 @@ mod tests {
             .enumerate()
             .map(|(i, m)| {
                 let values = (0..n).map(|k| if k % 2 == 0 { m + spread } else { m - spread });
-                (ClassId(i as u32), values.collect())
+                (OperationClassId(i as u32), values.collect())
             })
             .collect();
         Record { throughput_hz, classes, monitoring }
@@ -221,7 +221,7 @@ mod tests {
         let mix = |n0: usize, n1: usize| Record {
             classes: vec![
                 record(1.0, true, &[10.0], n0, 1.0).classes[0],
-                (ClassId(1), record(1.0, true, &[1000.0], n1, 10.0).classes[0].1),
+                (OperationClassId(1), record(1.0, true, &[1000.0], n1, 10.0).classes[0].1),
             ],
             ..record(1.0, true, &[], 0, 0.0)
         };
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn without_common_classes_there_is_no_comparison() {
         let a = record(1.0, true, &[1.0], 2, 0.1);
-        let b = Record { classes: vec![(ClassId(7), a.classes[0].1)], ..a.clone() };
+        let b = Record { classes: vec![(OperationClassId(7), a.classes[0].1)], ..a.clone() };
         assert!(compare(&a, &b, &AdaptConfig::default()).is_none());
         let zero = record(1.0, true, &[0.0], 2, 0.0);
         assert!(compare(&a, &zero, &AdaptConfig::default()).is_none());

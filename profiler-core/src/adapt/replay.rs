@@ -19,7 +19,9 @@ pub mod score;
 use super::budget::OperationBudget;
 use super::cycle::CycleReport;
 use super::decision::{ClassNumbers, Decision, Totals, decide, threshold};
-use super::{AdaptConfig, Adapter, ClassId, ClassWindow, PolicyKind, WindowSummary, config::ConfigError};
+use super::{
+    AdaptConfig, Adapter, ClassWindow, OperationClassId, PolicyKind, WindowSummary, config::ConfigError,
+};
 use crate::stats::moments::Moments;
 use queue::Queue;
 use rand::rngs::StdRng;
@@ -32,7 +34,7 @@ pub use render::render_text;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Operation {
     /// Its class.
-    pub class: ClassId,
+    pub class: OperationClassId,
     /// Begin, s from any origin.
     pub begin_s: f64,
     /// Response time, s.
@@ -219,7 +221,7 @@ struct Replay<'a> {
     adapter: Adapter,
     rng: StdRng,
     queue: Queue,
-    classes: BTreeMap<ClassId, ClassState>,
+    classes: BTreeMap<OperationClassId, ClassState>,
     totals: Totals,
     quota_ns: u64,
     window_end_s: f64,

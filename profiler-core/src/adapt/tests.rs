@@ -26,7 +26,7 @@ fn record(rps: f64, means_ms: &[f64], monitoring: bool, spread: f64) -> Record {
         .enumerate()
         .map(|(i, m)| {
             let values = (0..100).map(|k| 1e6 * m * (1.0 + spread * f64::from(k % 5 - 2)));
-            (ClassId(i as u32), values.collect())
+            (OperationClassId(i as u32), values.collect())
         })
         .collect();
     Record { throughput_hz: rps, classes, monitoring }

@@ -1,7 +1,7 @@
 //! What the policy `tithe` knows of each class, and the rates it draws from it.
 
 use super::allocate::{Stratum, shares};
-use super::{AdaptConfig, ClassId, ClassWindow, WindowSummary};
+use super::{AdaptConfig, ClassWindow, OperationClassId, WindowSummary};
 use crate::stats::moments::Moments;
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ struct Known {
 /// Deviations, rates and prices per class, learned window by window.
 #[derive(Debug, Clone, Default)]
 pub struct Allocator {
-    classes: BTreeMap<ClassId, Known>,
+    classes: BTreeMap<OperationClassId, Known>,
     generation_s: f64,
     windows: u64,
 }
@@ -52,13 +52,13 @@ impl Allocator {
     }
 
     /// Classes seen so far.
-    pub fn classes(&self) -> impl Iterator<Item = ClassId> {
+    pub fn classes(&self) -> impl Iterator<Item = OperationClassId> {
         self.classes.keys().copied()
     }
 
     /// Mean price of recording one operation of a class, CPU s; `None` before one was recorded.
     #[must_use]
-    pub fn price_s(&self, class: ClassId) -> Option<f64> {
+    pub fn price_s(&self, class: OperationClassId) -> Option<f64> {
         self.classes.get(&class).filter(|k| k.recorded > 0).map(|k| k.cost_s / k.recorded as f64)
     }
 
@@ -71,7 +71,7 @@ impl Allocator {
         most_s: f64,
         operations_hz: f64,
         config: &AdaptConfig,
-    ) -> Vec<(ClassId, f64)> {
+    ) -> Vec<(OperationClassId, f64)> {
         let measured = self.classes.values().any(|k| k.deviation(true, 0.0).is_some());
         let smoothed: f64 = self.classes.values().map(|k| k.rate_hz).sum();
         // Class shares are smoothed, the total is the last window's.
@@ -101,7 +101,7 @@ impl Allocator {
 
     /// Mean cost per second of recording all operations at these rates, CPU s/s, at the smoothed mix.
     #[must_use]
-    pub fn cost_of(&self, rates: &[(ClassId, f64)], operations_hz: f64) -> f64 {
+    pub fn cost_of(&self, rates: &[(OperationClassId, f64)], operations_hz: f64) -> f64 {
         let smoothed: f64 = self.classes.values().map(|k| k.rate_hz).sum();
         let scale = if smoothed > 0.0 { operations_hz / smoothed } else { 0.0 };
         let mean = self.mean_price_s();

@@ -29,7 +29,7 @@ const WAITING_SITES: u32 = 32;
 
 /// Why a link was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
+pub enum CloseReason {
     /// The agent wanted it.
     Released,
     /// A class of its group used up its quota.
@@ -44,7 +44,7 @@ pub struct ClosedLink {
     /// The class that it was registered for.
     pub class: u32,
     /// Why.
-    pub reason: Reason,
+    pub reason: CloseReason,
     /// The class whose quota was used up; `class` if it was released.
     pub tripped_by: u32,
     /// When the quota was used up; 0 if it was released.
@@ -205,7 +205,7 @@ impl LinkTable {
         let group = self.group(class).expect("the class is in the table");
         let record = ClosedLink {
             class,
-            reason: Reason::Released,
+            reason: CloseReason::Released,
             tripped_by: class,
             trip_ns: 0,
             attached_ns: now_ns(),
@@ -235,7 +235,7 @@ impl LinkTable {
                     (group.trip_ns.load(Ordering::Relaxed), group.tripped_by.load(Ordering::Relaxed));
                 // SAFETY: the chain is ours; an earlier round may have tied it to a chain that is gone.
                 unsafe { (*last).next = ptr::null_mut() };
-                self.hand_over_chain(Chain(first), Reason::TrippedWhileAttaching, by, trip_ns, now_ns());
+                self.hand_over_chain(Chain(first), CloseReason::TrippedWhileAttaching, by, trip_ns, now_ns());
                 return Registered::Tripped;
             }
             // SAFETY: the chain is ours until the exchange succeeds.
@@ -284,7 +284,7 @@ impl LinkTable {
         while head != tripped() {
             match group.head.compare_exchange_weak(head, ptr::null_mut(), Ordering::AcqRel, Ordering::Acquire)
             {
-                Ok(_) => return self.hand_over_chain(Chain(head), Reason::Released, class, 0, now_ns()),
+                Ok(_) => return self.hand_over_chain(Chain(head), CloseReason::Released, class, 0, now_ns()),
                 Err(now) => head = now,
             }
         }
@@ -350,30 +350,37 @@ impl LinkTable {
         for link in Chain(head) {
             // SAFETY: the link is ours until it is handed over.
             unsafe { (*link).record.expedited = old(&(*link).record) };
-            self.hand_over(link, Reason::Tripped, class, trip_ns, taken_ns);
+            self.hand_over(link, CloseReason::Tripped, class, trip_ns, taken_ns);
         }
         Tripped::Taken { taken_ns }
     }
 
-    fn hand_over_chain(&self, chain: Chain, reason: Reason, by: u32, trip_ns: u64, taken_ns: u64) -> usize {
+    fn hand_over_chain(
+        &self,
+        chain: Chain,
+        reason: CloseReason,
+        by: u32,
+        trip_ns: u64,
+        taken_ns: u64,
+    ) -> usize {
         chain.map(|link| self.hand_over(link, reason, by, trip_ns, taken_ns)).count()
     }
 
     /// Put a link that we own into the mailbox of the closer with the least to do.
-    fn hand_over(&self, link: *mut Link, reason: Reason, by: u32, trip_ns: u64, taken_ns: u64) {
+    fn hand_over(&self, link: *mut Link, reason: CloseReason, by: u32, trip_ns: u64, taken_ns: u64) {
         // SAFETY: the link is ours until it is pushed.
         let (sites, at) = unsafe {
             let record = &mut (*link).record;
             record.reason = reason;
             // Its hits are turned away by the hundred thousand, and the kernel may have a grace period to wait for.
-            record.expedited |= reason == Reason::TrippedWhileAttaching;
+            record.expedited |= reason == CloseReason::TrippedWhileAttaching;
             record.tripped_by = by;
             record.trip_ns = trip_ns;
             record.taken_ns = taken_ns;
             ((*link).sites, (*link).at)
         };
         let (urgent, patient) = self.mailboxes.split_at(URGENT_CLOSERS);
-        let hurry = reason != Reason::Released && sites <= URGENT_SITES;
+        let hurry = reason != CloseReason::Released && sites <= URGENT_SITES;
         // At the end everything is free to help.
         let boxes = match (hurry, self.ending.load(Ordering::Relaxed)) {
             (_, true) => &self.mailboxes[..],
@@ -401,7 +408,7 @@ impl LinkTable {
     /// real-time thread little CPU time, and the target may be hitting it.
     pub(super) fn may_wait(link: *mut Link) -> bool {
         // SAFETY: the mailbox gave the caller the link.
-        unsafe { (*link).record.reason == Reason::Released && (*link).sites > WAITING_SITES }
+        unsafe { (*link).record.reason == CloseReason::Released && (*link).sites > WAITING_SITES }
     }
 
     /// On a closer: close it, note when, and send it back to the agent. `mailbox`: where it came from. `kept`: what this closer keeps.
@@ -429,7 +436,7 @@ impl LinkTable {
                 self.drilled.push(link);
                 return;
             }
-            if record.reason == Reason::Tripped {
+            if record.reason == CloseReason::Tripped {
                 let took = record.close_began_ns.saturating_sub(record.trip_ns);
                 self.close_start_max_ns.fetch_max(took, Ordering::Relaxed);
             }

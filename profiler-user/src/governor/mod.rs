@@ -30,7 +30,7 @@ mod sys;
 mod tests;
 
 pub use closers::{PATIENT_CLOSERS, URGENT_CLOSERS};
-pub use links::{ClosedLink, LinkTable, Reason, Registered};
+pub use links::{CloseReason, ClosedLink, LinkTable, Registered};
 pub use priority::{Priority, lock_memory, prefer_event_loop};
 
 use crate::prober::AlarmReader;

@@ -102,7 +102,7 @@ fn a_trip_closes_the_links_of_its_class_and_no_other() {
     assert!(is_closed(&seen) && is_closed(&seen_exit) && !is_closed(&other_seen));
     assert!(bench.table().is_tripped(3) && !bench.table().is_tripped(4));
     for link in &closed {
-        assert_eq!((link.class, link.reason, link.tripped_by), (3, Reason::Tripped, 3));
+        assert_eq!((link.class, link.reason, link.tripped_by), (3, CloseReason::Tripped, 3));
         assert_eq!(link.trip_ns, trip_ns);
         assert!(trip_ns <= link.taken_ns && link.taken_ns <= link.close_began_ns, "{link:?}");
         assert!(link.close_began_ns <= link.closed_ns);
@@ -120,7 +120,7 @@ fn a_link_that_comes_after_the_trip_is_closed_at_once() {
     wait("the trip", || bench.table().is_tripped(5));
     let (seen, link) = pipe();
     assert_eq!(bench.table().register(5, link, 1), Registered::Tripped);
-    assert_eq!(bench.closed(1)[0].reason, Reason::TrippedWhileAttaching);
+    assert_eq!(bench.closed(1)[0].reason, CloseReason::TrippedWhileAttaching);
     assert!(is_closed(&seen));
     // A new attachment forgets the trip.
     bench.table().begin(5);
@@ -170,11 +170,11 @@ fn releasing_is_not_tripping_and_big_links_are_closed_too() {
     bench.table().register(2, link, 1);
     assert_eq!(bench.table().release(2), 1);
     assert_eq!(bench.table().release(2), 0);
-    assert_eq!(bench.closed(1)[0].reason, Reason::Released);
+    assert_eq!(bench.closed(1)[0].reason, CloseReason::Released);
     bench.table().begin(6);
     bench.table().register(6, big, 100_000);
     bench.raise(6, now_ns());
-    assert_eq!(bench.closed(1)[0].reason, Reason::Tripped);
+    assert_eq!(bench.closed(1)[0].reason, CloseReason::Tripped);
     assert!(is_closed(&seen) && is_closed(&seen_big) && !bench.table().is_tripped(2));
 }
 
@@ -370,7 +370,7 @@ fn an_alarm_from_before_the_gates_opened_does_not_close_what_is_open() {
     assert!(!bench.table().is_tripped(6) && !is_closed(&seen));
     // What the quota says afterwards counts.
     bench.raise(6, now_ns());
-    assert_eq!(bench.closed(1)[0].reason, Reason::Tripped);
+    assert_eq!(bench.closed(1)[0].reason, CloseReason::Tripped);
     assert!(is_closed(&seen));
 }
 
@@ -381,7 +381,7 @@ fn gates_that_would_open_on_a_tripped_group_say_so() {
     bench.table().begin(7);
     assert_eq!(bench.table().register(7, link, 1), Registered::Held);
     bench.raise(7, now_ns());
-    assert_eq!(bench.closed(1)[0].reason, Reason::Tripped);
+    assert_eq!(bench.closed(1)[0].reason, CloseReason::Tripped);
     assert!(is_closed(&seen) && !bench.table().open_gates(7));
 }
 
@@ -461,7 +461,7 @@ fn a_closed_link_says_whether_grace_periods_were_short() {
             assert!(bench.table().open_gates(class));
             bench.raise(u64::from(class), now_ns());
             let closed = bench.closed(1)[0];
-            assert!(closed.reason == Reason::Tripped && is_closed(&seen));
+            assert!(closed.reason == CloseReason::Tripped && is_closed(&seen));
             let age_ns = closed.close_began_ns - closed.attached_ns;
             assert!(closed.attached_ns >= begun_ns && age_ns >= if old { 10_000_000 } else { 0 });
             if old || closed.taken_ns < begun_ns + FRESH_NS {

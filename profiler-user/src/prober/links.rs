@@ -132,7 +132,7 @@ impl Link {
 
 /// A site that the kernel refused, and why.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct RefusedSite {
     /// The site.
     pub site: Site,
     /// The kernel's error; for the other sites of its class "another site of this class was refused".
@@ -145,7 +145,7 @@ pub struct Attached {
     /// The attachment of all sites that the kernel took.
     pub link: Link,
     /// Sites left out. A pair of which one site is refused is left out whole.
-    pub refused: Vec<Refusal>,
+    pub refused: Vec<RefusedSite>,
 }
 
 /// Why nothing of a group was attached.
@@ -241,7 +241,7 @@ impl Attacher<'_> {
     pub fn attach(&self, group: &AttachGroup) -> Result<Attached, AttachError> {
         let path = CString::new(group.module.as_os_str().as_bytes())
             .map_err(|_| AttachError::Path(group.module.clone()))?;
-        let mut refused: Vec<Refusal> = Vec::new();
+        let mut refused: Vec<RefusedSite> = Vec::new();
         let mut bad_classes: HashSet<ClassId> = HashSet::new();
         // A pair of which one site is refused must go whole, but its other link may exist by then: start again
         // without it. Each round loses a class, and refusals are rare.
@@ -315,10 +315,10 @@ impl Attacher<'_> {
 }
 
 /// The sites of a refused pair that were not refused themselves.
-fn drop_siblings(group: &AttachGroup, bad: &HashSet<ClassId>, refused: &mut Vec<Refusal>) {
+fn drop_siblings(group: &AttachGroup, bad: &HashSet<ClassId>, refused: &mut Vec<RefusedSite>) {
     for site in group.sites.iter().filter(|s| bad.contains(&s.class)) {
         if !refused.iter().any(|r| r.site == *site) {
-            refused.push(Refusal {
+            refused.push(RefusedSite {
                 site: *site,
                 error: io::Error::other("another site of this class was refused"),
             });
@@ -326,7 +326,7 @@ fn drop_siblings(group: &AttachGroup, bad: &HashSet<ClassId>, refused: &mut Vec<
     }
 }
 
-fn finish(group: &AttachGroup, link: Link, mut refused: Vec<Refusal>) -> Result<Attached, AttachError> {
+fn finish(group: &AttachGroup, link: Link, mut refused: Vec<RefusedSite>) -> Result<Attached, AttachError> {
     if link.parts.is_empty() {
         let first = refused.swap_remove(0);
         return Err(AttachError::AllRefused {
@@ -354,7 +354,7 @@ impl Request<'_> {
         &self,
         sites: &[Site],
         created: &mut Vec<(OwnedFd, u32)>,
-        refused: &mut Vec<Refusal>,
+        refused: &mut Vec<RefusedSite>,
     ) -> Result<(), AttachError> {
         let before_ns = thread_cpu_ns();
         let linked = self.link(sites);
@@ -375,7 +375,7 @@ impl Request<'_> {
             });
         }
         if let [site] = sites {
-            refused.push(Refusal { site: *site, error });
+            refused.push(RefusedSite { site: *site, error });
             return Ok(());
         }
         let (left, right) = sites.split_at(sites.len() / 2);

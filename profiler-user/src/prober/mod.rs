@@ -27,7 +27,7 @@ mod trials;
 mod vmlinux;
 
 pub use classes::{ClassTable, HistogramLease};
-pub use links::{AttachError, AttachGroup, Attached, Link, LinkKind, Refusal, Site, SiteRole};
+pub use links::{AttachError, AttachGroup, Attached, Link, LinkKind, RefusedSite, Site, SiteRole};
 pub use log::KernelLog;
 pub use object::programs_id;
 pub use operations::{NewName, OperationReader, OperationTable, SyscallBounds, SyscallWatch};

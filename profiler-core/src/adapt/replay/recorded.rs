@@ -1,7 +1,7 @@
 //! A full trace from a recording that was made with `--policy full`, with the cost model of the host that made it.
 
 use super::{CostModel, Operation};
-use crate::adapt::{AdaptConfig, ClassId, PolicyKind};
+use crate::adapt::{AdaptConfig, OperationClassId, PolicyKind};
 use crate::recording::{OperationMeta, OperationRow, Recording};
 use crate::stats::moments::Moments;
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ pub struct FullTrace {
     /// What the measure is, in words.
     pub measure: String,
     /// Names of the classes.
-    pub classes: BTreeMap<ClassId, String>,
+    pub classes: BTreeMap<OperationClassId, String>,
     /// Operations by begin; durations without the monitoring cost inside them.
     pub operations: Vec<Operation>,
     /// Prices.
@@ -105,7 +105,7 @@ pub fn full_trace(recording: &Recording, name: Option<&str>, servers: u32) -> Re
     let operations: Vec<Operation> = rows
         .iter()
         .map(|r| Operation {
-            class: ClassId(r.class_id),
+            class: OperationClassId(r.class_id),
             begin_s: (r.begin_ns - first.begin_ns) as f64 * 1e-9,
             duration_s: bare_ns(r) * 1e-9,
             measure: if counted { r.measure as f64 } else { bare_ns(r) },
@@ -115,7 +115,7 @@ pub fn full_trace(recording: &Recording, name: Option<&str>, servers: u32) -> Re
         .operation_classes
         .iter()
         .filter(|r| r.operation == meta.operation)
-        .map(|r| (ClassId(r.class_id), r.class_name.clone()))
+        .map(|r| (OperationClassId(r.class_id), r.class_name.clone()))
         .collect();
     Ok(FullTrace {
         name: meta.name.clone(),

@@ -1,7 +1,7 @@
 //! How well a sample tells the independent measure of each class, against the full trace.
 
 use super::{Operation, Run};
-use crate::adapt::ClassId;
+use crate::adapt::OperationClassId;
 use crate::adapt::strata::{ClassEstimator, MeanEstimate};
 use crate::stats::LEVEL;
 use crate::stats::moments::Moments;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClassScore {
     /// The class.
-    pub class: ClassId,
+    pub class: OperationClassId,
     /// Its operations.
     pub population: u64,
     /// Those recorded.
@@ -42,7 +42,7 @@ pub struct Score {
     /// Intervals that hold the truth of the observed stretches / intervals.
     pub coverage: f64,
     /// Classes with operations and none recorded; they are in no RMSE.
-    pub unobserved: Vec<ClassId>,
+    pub unobserved: Vec<OperationClassId>,
     /// Largest difference of a class's shares in all samples and in the population (§4.3).
     pub largest_share_difference: f64,
 }
@@ -78,7 +78,7 @@ pub fn score_of(trace: &[Operation], recorded: &[bool], stretches: Option<&[u64]
             }
         }
     }
-    let mut sums: BTreeMap<ClassId, Sums> = BTreeMap::new();
+    let mut sums: BTreeMap<OperationClassId, Sums> = BTreeMap::new();
     for (i, o) in trace.iter().enumerate() {
         let class = sums.entry(o.class).or_default();
         let stretch = stretches.map_or(0, |s| s[i]);

@@ -1,7 +1,7 @@
 //! Class tables: a planning problem as a TOML file, for `tithe plan --classes FILE` and for solving a recording's
 //! plan again.
 //!
-//! Pure: text in, [`ClassTable`] or *all* errors out, each with its line, the value seen and what is accepted.
+//! Pure: text in, [`PlanTable`] or *all* errors out, each with its line, the value seen and what is accepted.
 //! [`to_toml`] writes a problem so that reading it back gives the same numbers to the last bit.
 //!
 //! ```toml
@@ -46,7 +46,7 @@ pub use write::to_toml;
 
 /// A class table as read.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ClassTable {
+pub struct PlanTable {
     /// The problem it states.
     pub problem: Problem,
 }

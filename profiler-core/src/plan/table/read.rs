@@ -2,7 +2,7 @@
 
 use super::super::{BurstRules, Estimand, Objective, PlanClass, Problem, Range, UNPRICED_REPORT_S};
 use super::number::{Accept, scaled};
-use super::{ClassTable, ParseError};
+use super::{ParseError, PlanTable};
 use crate::units::OverheadBudget;
 use std::collections::HashMap;
 use toml::Spanned;
@@ -66,7 +66,7 @@ const CLASS_KEYS: [&str; 23] = [
 /// let errors = profiler_core::plan::table::parse("budget = '200%'\n").unwrap_err();
 /// assert!(errors[0].to_string().starts_with("line 1: budget is '200%'; accepted: "));
 /// ```
-pub fn parse(text: &str) -> Result<ClassTable, Vec<ParseError>> {
+pub fn parse(text: &str) -> Result<PlanTable, Vec<ParseError>> {
     let mut reader = Reader { text, errors: Vec::new() };
     let table = match DeTable::parse(text) {
         Ok(table) => table,
@@ -214,7 +214,7 @@ impl Reader<'_> {
         }
     }
 
-    fn table(&mut self, table: &DeTable<'_>) -> Option<ClassTable> {
+    fn table(&mut self, table: &DeTable<'_>) -> Option<PlanTable> {
         let fields = self.fields(table, 0, String::new(), &TABLE_KEYS);
         self.one_of(&fields, &["budget", "budget_cpu", "max_frequency"], false);
         let cpus = self.number(&fields, "cpus", 0, Accept::NotNegative).unwrap_or(1.0);
@@ -258,7 +258,7 @@ impl Reader<'_> {
         }
         let report = if report_given { Some(report.unwrap_or(0.0)) } else { None };
         self.classes(&fields, &mut problem, report, counted);
-        Some(ClassTable { problem })
+        Some(PlanTable { problem })
     }
 
     /// Times next to a price that nobody gave have no meaning.

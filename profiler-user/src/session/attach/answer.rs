@@ -3,7 +3,7 @@
 //! Nothing of ours runs on a virtual CPU that the hypervisor has taken away, at whatever priority: a governor or a closer that sleeps on
 //! it wakes up when the CPU is given back. That cannot be mended from inside; it is said where it happened.
 
-use crate::governor::{ClosedLink, Reason};
+use crate::governor::{CloseReason, ClosedLink};
 use profiler_core::recording::SlowestAnswer;
 
 /// Answers that took no longer are nothing to talk about, ns.
@@ -83,7 +83,7 @@ impl Answers {
         now_ns: u64,
         read: impl FnOnce() -> Option<u64>,
     ) -> Option<Answer> {
-        if closed.reason != Reason::Tripped {
+        if closed.reason != CloseReason::Tripped {
             return None;
         }
         let since = |time_ns: u64| time_ns.saturating_sub(closed.trip_ns);
@@ -141,7 +141,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn closed(reason: Reason, trip_ms: u64, taken_ms: u64, began_ms: u64) -> ClosedLink {
+    fn closed(reason: CloseReason, trip_ms: u64, taken_ms: u64, began_ms: u64) -> ClosedLink {
         ClosedLink {
             class: 3,
             reason,
@@ -162,7 +162,7 @@ mod tests {
         answers.watch(1_500 * MS, || panic!("not yet"));
         answers.watch(2_000 * MS, || Some(510 * MS));
         // The trip was before the second reading: the first one counts.
-        let late = closed(Reason::Tripped, 1_990, 2_050, 2_051);
+        let late = closed(CloseReason::Tripped, 1_990, 2_050, 2_051);
         let answer = answers.note(&late, 2_080 * MS, || Some(580 * MS)).unwrap();
         assert_eq!(
             answer,
@@ -174,7 +174,7 @@ mod tests {
              the 1.1 s around it"
         );
         // After it: the second one.
-        let late = closed(Reason::Tripped, 2_010, 2_020, 2_030);
+        let late = closed(CloseReason::Tripped, 2_010, 2_020, 2_030);
         assert_eq!(
             answers.note(&late, 2_090 * MS, || Some(580 * MS)).unwrap().stolen,
             Some((70 * MS, 90 * MS))
@@ -188,7 +188,10 @@ mod tests {
         let mut answers = Answers::default();
         answers.watch(1_000 * MS, || Some(500 * MS));
         let mut stolen = |began_ms, now_ms: u64, read: &dyn Fn() -> Option<u64>| {
-            answers.note(&closed(Reason::Tripped, 1_990, 1_991, began_ms), now_ms * MS, read).unwrap().stolen
+            answers
+                .note(&closed(CloseReason::Tripped, 1_990, 1_991, began_ms), now_ms * MS, read)
+                .unwrap()
+                .stolen
         };
         assert_eq!(stolen(2_000, 2_020, &|| Some(580 * MS)), Some((80 * MS, 1_020 * MS)));
         assert_eq!(stolen(2_010, 2_021, &|| panic!("asked again")), Some((80 * MS, 1_020 * MS)));
@@ -200,18 +203,18 @@ mod tests {
     #[test]
     fn a_quick_answer_is_kept_and_not_talked_about() {
         let mut answers = Answers::default();
-        assert_eq!(answers.note(&closed(Reason::Released, 0, 5, 9), 10 * MS, || panic!("asked")), None);
+        assert_eq!(answers.note(&closed(CloseReason::Released, 0, 5, 9), 10 * MS, || panic!("asked")), None);
         assert_eq!(
-            answers.note(&closed(Reason::TrippedWhileAttaching, 1, 5, 9), 10 * MS, || panic!("asked")),
+            answers.note(&closed(CloseReason::TrippedWhileAttaching, 1, 5, 9), 10 * MS, || panic!("asked")),
             None
         );
         assert_eq!(answers.slowest(0), None);
-        let quick = ClosedLink { close_began_ns: 5 * MS + 90_000, ..closed(Reason::Tripped, 5, 5, 5) };
+        let quick = ClosedLink { close_began_ns: 5 * MS + 90_000, ..closed(CloseReason::Tripped, 5, 5, 5) };
         let answer = answers.note(&quick, 10 * MS, || panic!("asked")).unwrap();
         assert_eq!((answer.remark(), answer.stolen), (None, None));
         assert_eq!(answers.slowest(1).unwrap().closing_ns, 90_000);
         // A kernel that says nothing of steal.
-        let late = answers.note(&closed(Reason::Tripped, 5, 8, 9), 10 * MS, || None).unwrap();
+        let late = answers.note(&closed(CloseReason::Tripped, 5, 8, 9), 10 * MS, || None).unwrap();
         assert_eq!(
             late.remark().unwrap(),
             "the breaker took 4.0 ms to answer (3.0 ms until the governor ran)"

@@ -4,7 +4,7 @@ use super::super::class::{Closing, Ending, LinkState, LiveClass, OpenWindow};
 use super::super::window::{closing, row};
 use super::answer::read_steal;
 use super::{Attachments, Ended, now_ns};
-use crate::governor::{ClosedLink, Reason};
+use crate::governor::{CloseReason, ClosedLink};
 use crate::target::Target;
 use profiler_core::class::ClassId;
 use profiler_core::recording::{OpenCallRow, WindowKind};
@@ -169,7 +169,7 @@ impl Attachments {
 
     fn note_closed(&mut self, target: &Target, closed: &ClosedLink, ended: &mut Vec<Ended>) {
         let group = ClassId(closed.class);
-        let tripped = closed.reason != Reason::Released;
+        let tripped = closed.reason != CloseReason::Released;
         let answer = self.answers.note(closed, now_ns(), read_steal);
         let members = self.members(group);
         // Those that the breaker takes off stall the target as much as those that we release.
@@ -190,7 +190,7 @@ impl Attachments {
             // Closing takes a grace period, so the trip of a window may be heard of after its time was up: it
             // ended with the trip all the same, or a hot class would look as slow as its quota is small.
             let end_ns = trip_end_ns(window, closed, member.0 == closed.tripped_by, others_ns);
-            if closed.reason == Reason::Tripped && end_ns < state.end_ns {
+            if closed.reason == CloseReason::Tripped && end_ns < state.end_ns {
                 state.tripped = true;
                 state.end_ns = end_ns;
             }
@@ -226,7 +226,7 @@ impl Attachments {
     /// ```
     fn survey_ended_ns(&self, closed: &ClosedLink) -> Option<u64> {
         let class = ClassId(closed.tripped_by);
-        if closed.reason != Reason::Tripped || closed.tripped_by as usize >= self.classes.len() {
+        if closed.reason != CloseReason::Tripped || closed.tripped_by as usize >= self.classes.len() {
             return None;
         }
         let (LinkState::Open(window) | LinkState::Closing(window, _)) = &self.class(class).state else {
@@ -287,7 +287,7 @@ fn beyond_ns(length_ns: u64, gated: u64, kept: u64) -> u64 {
 /// When a trip of its group ended a window, ktime ns. `own`: the quota that was used up is that of the window's class; `others_ns`: see
 /// [`Attachments::survey_ended_ns`].
 fn trip_end_ns(window: &OpenWindow, closed: &ClosedLink, own: bool, others_ns: Option<u64>) -> u64 {
-    let known = own && closed.reason == Reason::Tripped && closed.trip_ns >= window.start_ns;
+    let known = own && closed.reason == CloseReason::Tripped && closed.trip_ns >= window.start_ns;
     // The others of the group counted on until the link was gone. So did this class, where the alarm was from before its window: then it
     // was raised by hits that were turned away while the link was being made.
     let end_ns = if known { closed.trip_ns } else { others_ns.unwrap_or(closed.close_began_ns) };
@@ -314,7 +314,7 @@ mod tests {
         }
     }
 
-    fn closed(reason: Reason, trip_ns: u64, close_began_ns: u64) -> ClosedLink {
+    fn closed(reason: CloseReason, trip_ns: u64, close_began_ns: u64) -> ClosedLink {
         let taken_ns = close_began_ns;
         ClosedLink {
             class: 3,
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_window_ends_with_its_own_quota_or_with_its_link() {
-        let trip = closed(Reason::Tripped, 1_500, 1_600);
+        let trip = closed(CloseReason::Tripped, 1_500, 1_600);
         assert_eq!(trip_end_ns(&window(1_000), &trip, true, None), 1_500);
         // Another class of its group tripped.
         assert_eq!(trip_end_ns(&window(1_000), &trip, false, None), 1_600);
@@ -353,7 +353,7 @@ mod tests {
         // The alarm was from before the window: it lasted until the link went, and has no length if that was before, too.
         assert_eq!(trip_end_ns(&window(1_550), &trip, true, None), 1_600);
         assert_eq!(trip_end_ns(&window(2_000), &trip, true, None), 2_000);
-        let while_attaching = closed(Reason::TrippedWhileAttaching, 1_500, 1_600);
+        let while_attaching = closed(CloseReason::TrippedWhileAttaching, 1_500, 1_600);
         assert_eq!(trip_end_ns(&window(1_550), &while_attaching, true, None), 1_600);
     }
 }

@@ -16,7 +16,7 @@ use crate::target::LaunchUser;
 use profiler_core::adapt::decision::{slack_q16, threshold};
 use profiler_core::adapt::portions::Demand;
 use profiler_core::adapt::spending::Span;
-use profiler_core::adapt::{Adapter, ClassId as OperationClassId};
+use profiler_core::adapt::{Adapter, OperationClassId};
 use profiler_core::class::{ClassId, ExitMode, RecordKind, SiteClass};
 use profiler_core::clients::operations::slices::SliceClock;
 use profiler_core::clients::operations::starved::Starved;

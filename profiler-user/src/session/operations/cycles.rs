@@ -4,7 +4,7 @@ use super::Operation;
 use crate::prober::OperationTable;
 use profiler_core::adapt::cycle::CycleEnd;
 use profiler_core::adapt::evaluate::Evaluation;
-use profiler_core::adapt::{ClassId as OperationClassId, Step};
+use profiler_core::adapt::{OperationClassId, Step};
 use profiler_core::recording::{OperationCycleEnd, OperationCycleRow};
 
 impl Operation {

@@ -9,7 +9,7 @@ use profiler_core::adapt::attach::Slices;
 use profiler_core::adapt::budget::OperationBudget;
 use profiler_core::adapt::decision::threshold;
 use profiler_core::adapt::spending::{SPAN_S, record_own_ns, slice_most_s};
-use profiler_core::adapt::{ClassId as OperationClassId, ClassWindow, WindowSummary};
+use profiler_core::adapt::{ClassWindow, OperationClassId, WindowSummary};
 use profiler_core::class::{RecordKind, SiteClass};
 use profiler_core::clients::operations::slices::{InnerAllowed, SLICE_PART, longest_ns};
 use profiler_core::cost::cold_ns;
