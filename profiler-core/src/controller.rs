@@ -25,8 +25,11 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Traced,
+    /// Until then, and for how long since it is open; before that, until it is open.
     Trial {
         until_ns: u64,
+        window_ns: u64,
+        open: bool,
     },
     Stopped {
         retry_ns: u64,
@@ -199,6 +202,16 @@ impl Controller {
         self.draw_burst(class, now_ns);
     }
 
+    /// The window of a trial opened: its time runs from here. What became of each trial must be told: this, [`Controller::lost`] or
+    /// [`Controller::held_back`].
+    pub fn opened(&mut self, class: ClassId, start_ns: u64) {
+        if let Some(entry) = self.classes.get_mut(&class)
+            && let Mode::Trial { until_ns, window_ns, open } = &mut entry.mode
+        {
+            (*until_ns, *open) = (start_ns.saturating_add(*window_ns), true);
+        }
+    }
+
     /// A burst or a trial must wait for something that is not the class's fault (return links that are not known to be safe yet): it
     /// comes again at its next time, and no stop is counted.
     pub fn held_back(&mut self, class: ClassId, now_ns: u64) {
@@ -266,8 +279,8 @@ impl Controller {
         let headroom = tick.income - tick.other_cost - self.traced_cost();
         let mut fits = None;
         for entry in self.classes.values_mut() {
-            let Mode::Trial { until_ns } = entry.mode else { continue };
-            if tick.now_ns < until_ns {
+            let Mode::Trial { until_ns, open, .. } = entry.mode else { continue };
+            if !open || tick.now_ns < until_ns {
                 continue;
             }
             if entry.order.trace && entry.cost() <= 0.8 * headroom {
@@ -327,7 +340,8 @@ impl Controller {
         // Long enough for what the quota buys at the rate last seen, within 20 ms and 1 s.
         let window = (quota as f64 / entry.rate_hz.max(1.0)).clamp(0.02, 1.0);
         let window_ns = (window * 1e9) as u64;
-        entry.mode = Mode::Trial { until_ns: tick.now_ns.saturating_add(window_ns) };
+        let until_ns = tick.now_ns.saturating_add(window_ns);
+        entry.mode = Mode::Trial { until_ns, window_ns, open: false };
         entry.reserved_ns = quota as f64 * entry.order.tau_ns;
         actions.push(Action::Trial { class: entry.order.class, quota, window_ns });
     }

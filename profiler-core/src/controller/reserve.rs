@@ -60,7 +60,7 @@ impl Controller {
     pub(super) fn reserved(&self) -> Reserved {
         let mut reserved = Reserved::default();
         for entry in self.classes.values() {
-            if let Mode::Trial { until_ns } | Mode::Burst { until_ns } = entry.mode {
+            if let Mode::Trial { until_ns, .. } | Mode::Burst { until_ns } = entry.mode {
                 reserved.add(until_ns, entry.reserved_ns);
             }
         }

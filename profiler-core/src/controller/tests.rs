@@ -53,6 +53,9 @@ impl Sim {
 
     fn apply(&mut self, actions: Vec<Action>) {
         for action in actions {
+            if let Action::Trial { class, .. } = action {
+                self.controller.opened(class, self.now_ns);
+            }
             match action {
                 Action::Trace { class, quota }
                 | Action::Trial { class, quota, .. }

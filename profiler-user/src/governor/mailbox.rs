@@ -87,7 +87,7 @@ pub(super) struct Mailbox {
     pub(super) held: AtomicU32,
     /// This closer has a descriptor table of its own, and cannot close what is in the main one.
     pub(super) apart: AtomicBool,
-    /// Where links are sent that this closer keeps; `None`: it works in the main table. Only the agent's loop sends.
+    /// Where links are sent that this closer keeps; `None`: it works in the main table. Only whoever registers a link sends: the opener.
     post: Mutex<Option<OwnedFd>>,
     pub(super) stop: AtomicBool,
 }

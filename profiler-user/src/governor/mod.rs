@@ -243,6 +243,11 @@ impl Governor {
         self.shared.pulse_ns.store(now_ns(), Ordering::Relaxed);
     }
 
+    /// The event loop was alive at that time, ktime ns, and something that belongs to it has not been since.
+    pub fn pulse_at(&self, time_ns: u64) {
+        self.shared.pulse_ns.store(time_ns, Ordering::Relaxed);
+    }
+
     /// The event loop is about to do work that takes as long as it takes (reading the symbols of a large program): it
     /// is not taken for hung before it has called [`Governor::pulse`] again. What is attached meanwhile stays guarded:
     /// the breaker needs no event loop, and no class may take more than its quota.

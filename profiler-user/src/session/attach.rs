@@ -4,7 +4,7 @@
 //! before and closed after it. Hits outside the window are gated: not counted as calls, but charged.
 //!
 //! ```text
-//! open:  the opener's thread: begin ─ control ─ quota 0 ─ attach (ms) ─ register ─ [start] ─ quota q
+//! open:  the opener's thread: control ─ quota 0 ─ begin ─ attach (ms) ─ register ─ [start] ─ quota q
 //! close: [end] ─ quota 0 ─ drain ─ release ─ … closer closes the link … ─ counters, open calls ─ row
 //! trip:  the kernel takes the last hit [end] ─ governor closes the link ─ counters ─ row
 //! ```
@@ -78,6 +78,8 @@ pub struct Ended {
 
 /// All classes and their links.
 pub struct Attachments {
+    /// Goes first: nothing is made that nobody guards.
+    opener: Opener,
     kernel: Arc<Kernel>,
     governor: Governor,
     pid: u32,
@@ -93,7 +95,6 @@ pub struct Attachments {
     others: Others,
     /// Whether return links are safe is not known now: none is made.
     return_links_held: bool,
-    opener: Opener,
     asked: Asked,
 }
 
@@ -188,11 +189,15 @@ impl Attachments {
         if std::mem::replace(&mut self.by_thread, on) == on {
             return;
         }
-        for class in self.classes.iter().filter(|c| c.is_open()) {
-            self.kernel.classes().adjust(class.id, |control| {
-                control.flags = control.flags & !FLAG_BY_THREAD | if on { FLAG_BY_THREAD } else { 0 };
-            });
+        let open: Vec<ClassId> = self.classes.iter().filter(|c| c.is_open()).map(|c| c.id).collect();
+        for id in open {
+            self.flag_by_thread(id);
         }
+    }
+
+    fn flag_by_thread(&self, id: ClassId) {
+        let flag = if self.by_thread { FLAG_BY_THREAD } else { 0 };
+        self.kernel.classes().adjust(id, |control| control.flags = control.flags & !FLAG_BY_THREAD | flag);
     }
 
     /// Links made and closed since the last call (each stalls the target for some tens of microseconds).

@@ -270,6 +270,8 @@ impl Session {
         // Nobody reads ahead, or all is known.
         let Err(why) = known.unwrap_or_else(|| self.inspection.return_links()) else { return };
         self.progress.note(&format!("return links of {} functions are taken off: {why}", linked.len()));
+        // Functions inside operations may be among them.
+        self.hold_operations();
         for id in &linked {
             self.attach.close(&self.target, *id, Ending::AtOnce);
         }

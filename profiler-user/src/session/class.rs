@@ -92,6 +92,8 @@ pub struct Pending {
     pub quota: u64,
     /// What for.
     pub purpose: Purpose,
+    /// Which asking it was: what waits of an earlier one is not opened.
+    pub number: u64,
 }
 
 /// Where the links of a class stand.

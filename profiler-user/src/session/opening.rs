@@ -13,6 +13,8 @@ use std::time::Duration;
 /// A class that is to be attached: its quota in hits, and what for.
 pub(super) type Wanted = (ClassId, u64, Purpose);
 
+/// A link that is being made for so long hangs, ns.
+const LATE_NS: u64 = 1_000_000_000;
 /// Between two looks at the opener where nothing else is to be done.
 const WAIT: Duration = Duration::from_micros(500);
 /// Functions attached at a time through perf-event uprobes.
@@ -110,7 +112,7 @@ impl Session {
         let quotas: Vec<(ClassId, u64)> = asked.iter().map(|(id, quota, _)| (*id, *quota)).collect();
         for group in self.attach.groups(kind, &quotas) {
             let classes = group.into_iter().map(|(id, _)| id).collect();
-            let group = Group { kind, classes, patient_until_ns: 0, alone: None, once };
+            let group = Group { kind, classes, patient_until_ns: 0, alone: None, once, number: 0 };
             self.attach.ask(group, &asked);
         }
     }
@@ -133,26 +135,37 @@ impl Session {
         for (i, group) in groups.into_iter().enumerate() {
             let classes = group.into_iter().map(|(id, _)| id).collect();
             let alone = alone.filter(|_| i == last).map(|ns| (ids.clone(), ns));
-            self.attach.ask(Group { kind, classes, patient_until_ns, alone, once: false }, &asked);
+            self.attach.ask(Group { kind, classes, patient_until_ns, alone, once: false, number: 0 }, &asked);
         }
     }
 
-    /// Those that can be asked for; whoever asked for another one is told at once.
+    /// Those that can be asked for. Whoever asked for another one that is off is told at once; one that is attached, or waits, is left alone.
     fn may_be_asked(&mut self, kind: WindowKind, wanted: &[Wanted]) -> Vec<Wanted> {
         let off = |w: &&Wanted| self.attach.class(w.0).is_off();
         let mut rest: Vec<Wanted> = wanted.iter().filter(off).copied().collect();
         let mut asked: Vec<Wanted> =
             rest.iter().filter(|(id, ..)| self.attach.class(*id).may_open()).copied().collect();
+        let before: Vec<ClassId> = asked.iter().map(|(id, ..)| *id).collect();
         self.keep_to_slow_links(kind, &mut asked);
+        let slow: Vec<ClassId> =
+            before.into_iter().filter(|id| !asked.iter().any(|(other, ..)| other == id)).collect();
         let suspension = self.suspension();
         if !suspension.may_ask() {
             asked.clear();
         }
         rest.retain(|(id, ..)| !asked.iter().any(|(other, ..)| other == id));
-        let why = if suspension.may_ask() { NotOpened::Refused } else { NotOpened::NotNow };
+        let why = |class: ClassId| {
+            if !suspension.may_ask() {
+                NotOpened::NotNow
+            } else if slow.contains(&class) {
+                NotOpened::Refused
+            } else {
+                NotOpened::KnownRefused
+            }
+        };
         let outcomes = rest
             .into_iter()
-            .map(|(class, _, purpose)| Outcome { class, purpose, opened: Err(why) })
+            .map(|(class, _, purpose)| Outcome { class, purpose, opened: Err(why(class)) })
             .collect();
         self.heed(outcomes);
         asked
@@ -221,11 +234,22 @@ impl Session {
         }
     }
 
-    /// The event loop is alive, and so is the opener.
+    /// The event loop is alive, and so is the opener: one that hangs has the pulse of when it began to.
     pub(super) fn pulse(&self) {
-        if !self.attach.opener_is_late(now_ns()) {
-            self.attach.governor().pulse();
+        match self.attach.making_since_ns() {
+            Some(since_ns) if now_ns().saturating_sub(since_ns) > LATE_NS => {
+                self.attach.governor().pulse_at(since_ns);
+            }
+            _ => self.attach.governor().pulse(),
         }
+    }
+
+    /// Heeds what the opener has done, without giving it anything new: in the middle of long work.
+    pub(super) fn note_opened(&mut self) {
+        // That it is gone is for the next turn.
+        let _ = self.attach.take_reports(&self.target);
+        let outcomes = self.attach.take_outcomes();
+        self.heed(outcomes);
     }
 
     /// Tells those who asked what became of it.
@@ -239,6 +263,15 @@ impl Session {
                 }
                 (Ok(start_ns), Purpose::Survey(window_ns)) => {
                     self.survey_windows.push((class, start_ns + window_ns));
+                    continue;
+                }
+                (Ok(start_ns), Purpose::Trial) => {
+                    self.controller.opened(class, start_ns);
+                    continue;
+                }
+                // It ends as any other window.
+                (Err(NotOpened::Tripped), Purpose::Trial) => {
+                    self.controller.opened(class, now_ns());
                     continue;
                 }
                 // One whose link tripped meanwhile ends as any other window.

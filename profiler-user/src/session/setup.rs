@@ -440,7 +440,8 @@ pub(crate) fn caller() -> Option<(u32, u32)> {
 impl Session {
     /// When something has to be done that nobody tells of: at the next turn, or before that where a group waits to be attached.
     fn wake_at(&self, next: tokio::time::Instant) -> tokio::time::Instant {
-        let Some(retry_ns) = self.attach.retry_at() else { return next };
+        let retry_ns = self.attach.retry_at().filter(|_| self.suspension().may_attach());
+        let Some(retry_ns) = retry_ns else { return next };
         next.min(
             tokio::time::Instant::now()
                 + Duration::from_nanos(retry_ns.saturating_sub(now_ns())).max(LEAST_WAIT),

@@ -107,6 +107,7 @@ impl Session {
     pub(super) fn breathe(&mut self) {
         let now = now_ns();
         self.pulse();
+        self.note_opened();
         // Their quotas hold in any case; their ends are on time, too.
         self.end_bursts(now);
         if now.saturating_sub(self.last_ledger_ns) < LEDGER_NS || self.loading.is_some() {
@@ -122,7 +123,7 @@ impl Session {
     /// At the end: drain and collect, without controller and plan.
     pub(super) fn settle(&mut self) {
         self.pulse();
-        // What is still being made is closed when it is there; without the opener there is nothing to wait for.
+        // What is still being made is closed when it is there; where the opener is gone, it was given up.
         let _ = self.attach.take_reports(&self.target);
         self.drain();
         self.collect();
@@ -281,8 +282,11 @@ impl Session {
         // OK to read the old value when the target is gone: the interval then used nothing.
         let cpu = self.attach.cpu_ns(&self.target).max(self.last_cpu_ns);
         let used = cpu.saturating_sub(self.last_cpu_ns);
-        let ids: Vec<ClassId> = self.attach.classes().iter().filter(|c| !c.is_off()).map(|c| c.id).collect();
-        let hits: Vec<(ClassId, u64)> = ids.iter().map(|id| (*id, self.charge_class(*id))).collect();
+        let linked: Vec<ClassId> =
+            self.attach.classes().iter().filter(|c| c.is_linked()).map(|c| c.id).collect();
+        let mut hits: Vec<(ClassId, u64)> = linked.iter().map(|id| (*id, self.charge_class(*id))).collect();
+        // What is hit while its link is made is paid for, and says nothing about its rate.
+        hits.retain(|(id, _)| !self.attach.class(*id).is_pending());
         let factor = self.ledger.factor();
         let sample_cost = self.sampling.charge(&mut self.ledger, &self.cost) * factor;
         self.ledger.charge_units(Charge::Switches, None, self.new_switches, self.cost.switch);

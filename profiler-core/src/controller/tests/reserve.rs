@@ -77,6 +77,7 @@ impl Sim {
             match action {
                 Action::Trial { class, quota, window_ns } | Action::Burst { class, quota, window_ns } => {
                     let opens_ns = now_ns + late(random);
+                    controller.opened(class, opens_ns);
                     windows.push(Window { action, class, left: quota, opens_ns, length_ns: window_ns });
                 }
                 Action::Detach { class, .. } => windows.retain(|w| w.class != class),
@@ -180,6 +181,34 @@ fn what_waited_too_long_is_not_opened_any_more() {
     controller.lost(ClassId(0), tick.now_ns);
     assert!(!controller.still_wants(&actions[0]));
     assert_eq!(controller.held_ns(tick.now_ns), 0.0);
+}
+
+#[test]
+fn a_trial_is_judged_by_what_it_saw_while_it_was_open() {
+    let mut controller = Controller::new(ControllerConfig::default());
+    controller.take_plan(0, &[order(1, 1e3, TAU_NS)], 0, 5e6);
+    controller.tripped(ClassId(1), TICK_NS, 100, TICK_NS);
+    let mut granted = None;
+    let mut ended = None;
+    for i in 2..=100 {
+        let now_ns = i * TICK_NS;
+        // Its link is made for half a second, in which it is not told of.
+        let open = granted.is_some_and(|at| now_ns > at + 500_000_000);
+        let hits = [(ClassId(1), 10)];
+        let tick = Tick { now_ns, tokens_ns: 5e6, ..dry(if open { &hits } else { &[] }) };
+        for action in controller.tick(&tick) {
+            match action {
+                Action::Trial { .. } => granted = granted.or(Some(now_ns)),
+                Action::Resumed { .. } | Action::Detach { .. } => ended = ended.or(Some(now_ns)),
+                _ => {}
+            }
+        }
+        if granted.is_some_and(|at| at + 500_000_000 == now_ns) {
+            controller.opened(ClassId(1), now_ns);
+        }
+    }
+    let granted = granted.expect("it is tried after its pause");
+    assert!(ended.is_some_and(|at| at > granted + 500_000_000), "granted {granted}, ended {ended:?}");
 }
 
 #[test]

@@ -8,7 +8,7 @@
 //! ```
 //! Whoever asked learns what became of it from the [`Outcome`]s.
 
-use super::opener::{Gone, Made, Member, Report, Request};
+use super::opener::{Failure, Gone, Made, Member, Report, Request};
 use super::{Attachments, now_ns};
 use crate::prober::{AttachGroup, ClassControl, FLAG_BY_THREAD, Site};
 use crate::session::class::{Ending, LinkState, LiveClass, OpenWindow, Pending, Purpose};
@@ -18,8 +18,6 @@ use profiler_core::class::ClassId;
 use profiler_core::recording::WindowKind;
 use std::collections::VecDeque;
 
-/// A link that is being made for so long hangs: the loop keeps its pulse from the watchdog, ns.
-const LATE_NS: u64 = 1_000_000_000;
 /// Between two tries while forks of others have been held up enough, and between two looks at classes that are to trip first, ns.
 const RETRY_NS: (u64, u64) = (2_000_000, 500_000);
 
@@ -30,12 +28,15 @@ pub struct Group {
     pub kind: WindowKind,
     /// Hottest first.
     pub classes: Vec<ClassId>,
-    /// Until when it waits where forks of others have been held up enough, ktime ns; then, or at once, it is given up for now.
+    /// Until when what has no room waits where forks of others have been held up enough, ktime ns; then, or at once, it is given up
+    /// for now.
     pub patient_until_ns: u64,
     /// When it is open, the next one waits until one of these classes has used up its quota, for so long at most, ns.
     pub alone: Option<(Vec<ClassId>, u64)>,
     /// Links that are not to be expected again (those of a new plan).
     pub once: bool,
+    /// Which asking it was; [`Attachments::ask`] gives it.
+    pub number: u64,
 }
 
 /// What became of a class that was to be attached.
@@ -54,8 +55,10 @@ pub struct Outcome {
 pub enum NotOpened {
     /// The breaker had taken its link off before its gate could open: it is being closed.
     Tripped,
-    /// Nothing but its code, its memory or the kernel is in the way: the class says what.
+    /// Its code, the target's memory, the kernel or what others would pay is in the way: the class says what.
     Refused,
+    /// The same, and that is known for long.
+    KnownRefused,
     /// Its code is not mapped now.
     Unmapped,
     /// Forks of others have been held up enough, or return links are not known to be safe: it can be asked for again.
@@ -68,8 +71,10 @@ pub enum NotOpened {
 #[derive(Default)]
 pub(super) struct Asked {
     queue: VecDeque<Group>,
-    /// What the opener has, and since when, ktime ns.
-    in_flight: Option<(Group, u64)>,
+    /// What the opener has.
+    in_flight: Option<Group>,
+    /// Askings so far.
+    asked: u64,
     /// Classes of which one is to trip before the next link is made, and until when, ktime ns.
     alone: Option<(Vec<ClassId>, u64)>,
     retry_ns: u64,
@@ -83,18 +88,20 @@ pub(super) struct Asked {
 impl Attachments {
     /// Has the classes attached that are off, each with a quota in hits; the others are left alone.
     pub fn ask(&mut self, group: Group, wanted: &[(ClassId, u64, Purpose)]) {
+        self.asked.asked += 1;
+        let number = self.asked.asked;
         let Group { kind, classes, .. } = &group;
         let kind = *kind;
         let mut taken = Vec::with_capacity(classes.len());
         for (id, quota, purpose) in wanted.iter().filter(|(id, ..)| classes.contains(id)) {
             if self.class(*id).may_open() {
                 self.class_mut(*id).state =
-                    LinkState::Waiting(Pending { kind, quota: *quota, purpose: *purpose });
+                    LinkState::Waiting(Pending { kind, quota: *quota, purpose: *purpose, number });
                 taken.push(*id);
             }
         }
         if !taken.is_empty() {
-            self.asked.queue.push_back(Group { classes: taken, ..group });
+            self.asked.queue.push_back(Group { classes: taken, number, ..group });
         }
     }
 
@@ -112,7 +119,10 @@ impl Attachments {
             return None;
         }
         while let Some(mut group) = self.asked.queue.pop_front() {
-            group.classes.retain(|id| matches!(self.class(*id).state, LinkState::Waiting(_)));
+            // Those that were closed meanwhile may have been asked for anew.
+            let waits = |id: &ClassId| matches!(&self.class(*id).state, LinkState::Waiting(p) if p.number == group.number);
+            let classes = group.classes.iter().copied().filter(waits).collect();
+            group.classes = classes;
             if group.classes.is_empty() {
                 continue;
             }
@@ -154,20 +164,10 @@ impl Attachments {
         let (held, ready): (Vec<ClassId>, Vec<ClassId>) =
             ready.iter().partition(|id| self.is_held(**id, kind));
         self.put_back(&held, NotOpened::NotNow);
+        let ready = self.of_one_kind(kind, ready);
         let ready = self.within_fork_hold(kind, ready);
         let ready = self.within_memory(kind, ready);
-        // What those have left out.
-        let left_out: Vec<ClassId> = group
-            .classes
-            .iter()
-            .copied()
-            .filter(|id| !ready.contains(id) && matches!(self.class(*id).state, LinkState::Waiting(_)))
-            .collect();
-        for id in left_out {
-            let why = if self.class(id).refused.is_some() { NotOpened::Refused } else { NotOpened::NotNow };
-            self.put_back(&[id], why);
-        }
-        self.stop_waiting(&group.classes);
+        self.leave_out(&group, &ready);
         let Some(&leader) = ready.first() else { return };
         let by_thread = if self.by_thread { FLAG_BY_THREAD } else { 0 };
         let mut sites: Vec<Site> = Vec::new();
@@ -195,12 +195,42 @@ impl Attachments {
             last_cpu_ns: self.last_cpu_ns,
         };
         let group = Group { classes: ready, ..group };
-        if self.opener.send(request) {
-            self.asked.in_flight = Some((group, now_ns()));
-        } else {
-            // That the thread is gone is found out by who takes its reports.
-            self.put_back(&group.classes, NotOpened::Refused);
+        // That the thread is gone is found out by who takes its reports.
+        self.opener.send(request);
+        self.asked.in_flight = Some(group);
+    }
+
+    /// What is on one link needs the same programs: a class that has changed since it was asked for is asked for again.
+    fn of_one_kind(&mut self, kind: WindowKind, ids: Vec<ClassId>) -> Vec<ClassId> {
+        let Some(link) = ids.first().map(|id| self.class(*id).link_kind(kind)) else { return ids };
+        let (same, others): (Vec<ClassId>, Vec<ClassId>) =
+            ids.into_iter().partition(|id| self.class(*id).link_kind(kind) == link);
+        self.put_back(&others, NotOpened::NotNow);
+        same
+    }
+
+    /// Those of a group that do not get their link now: what only has to wait until forks of others may be held up again goes on waiting
+    /// where there is time.
+    fn leave_out(&mut self, group: &Group, ready: &[ClassId]) {
+        let waits = |id: &ClassId| matches!(self.class(*id).state, LinkState::Waiting(_));
+        let left: Vec<ClassId> =
+            group.classes.iter().copied().filter(|id| !ready.contains(id) && waits(id)).collect();
+        let (refused, later): (Vec<ClassId>, Vec<ClassId>) =
+            left.into_iter().partition(|id| self.class(*id).refused.is_some());
+        self.put_back(&refused, NotOpened::Refused);
+        let now = now_ns();
+        if later.is_empty() || now >= group.patient_until_ns {
+            self.put_back(&later, NotOpened::NotNow);
+            let gone: Vec<ClassId> = group.classes.iter().copied().filter(|id| !ready.contains(id)).collect();
+            self.stop_waiting(&gone);
+            return;
         }
+        self.asked.retry_ns = now + RETRY_NS.0;
+        let Group { kind, patient_until_ns, once, number, .. } = *group;
+        // The one that comes last says how long the next link waits.
+        let alone = group.alone.clone();
+        self.asked.queue.push_front(Group { kind, classes: later, patient_until_ns, alone, once, number });
+        self.stop_waiting(&refused);
     }
 
     /// These are off again.
@@ -226,6 +256,8 @@ impl Attachments {
                 if *closed != Some(Ending::AtOnce) {
                     *closed = Some(ending);
                 }
+                // As with links that are there: with it go all that share its link.
+                self.opener.cancel();
             }
             LinkState::Off | LinkState::Open(_) | LinkState::Closing(..) => {}
         }
@@ -236,23 +268,45 @@ impl Attachments {
     /// # Errors
     /// Its thread is gone.
     pub fn take_reports(&mut self, target: &Target) -> Result<(), Gone> {
-        while let Some(report) = self.opener.take()? {
-            self.note_report(target, report);
+        loop {
+            match self.opener.take() {
+                Ok(Some(report)) => self.note_report(target, report),
+                Ok(None) => return Ok(()),
+                Err(gone) => {
+                    self.give_up_asking();
+                    return Err(gone);
+                }
+            }
         }
-        Ok(())
+    }
+
+    /// Nobody makes links any more: nothing is waited for.
+    fn give_up_asking(&mut self) {
+        let pending: Vec<ClassId> = self.classes.iter().filter(|c| c.is_pending()).map(|c| c.id).collect();
+        self.asked.in_flight = None;
+        self.put_back(&pending, NotOpened::Closed);
     }
 
     /// The same for a report that was waited for.
     pub fn note_report(&mut self, target: &Target, report: Report) {
-        let Some((group, _)) = self.asked.in_flight.take() else { return };
+        let Some(group) = self.asked.in_flight.take() else { return };
         let Report { kind, leader, made } = report;
         let made = match made {
             Ok(made) => made,
-            Err(why) => {
+            Err(Failure::Refused(why)) => {
                 for id in &group.classes {
                     self.class_mut(*id).refused = Some(why.clone());
                 }
                 self.put_back(&group.classes, NotOpened::Refused);
+                self.stop_waiting(&group.classes);
+                return;
+            }
+            Err(Failure::Cancelled { sites, registration_ns, links }) => {
+                self.note_registered(leader, sites, registration_ns);
+                // Made and closed.
+                self.operations += 2 * links as u64;
+                self.put_back(&group.classes, NotOpened::Closed);
+                self.stop_waiting(&group.classes);
                 return;
             }
         };
@@ -263,6 +317,7 @@ impl Attachments {
             self.put_back(&[id], NotOpened::Refused);
         }
         self.note_registered(leader, sites, registration_ns);
+        self.stop_waiting(&group.classes);
         // Those that the breaker has taken off again count twice.
         let operations = links as u64 * if tripped { 2 } else { 1 };
         *(if group.once { &mut self.asked.once } else { &mut self.operations }) += operations;
@@ -293,9 +348,8 @@ impl Attachments {
             closed_before.extend(closed.map(|ending| (gate.class, ending)));
             let opened = if tripped { Err(NotOpened::Tripped) } else { Ok(start_ns) };
             self.note_outcome(gate.class, &pending, opened);
-            if !tripped && pending.quota != gate.quota {
-                self.set_quota(gate.class, pending.quota);
-            }
+            // The flag may have changed since the request.
+            self.flag_by_thread(gate.class);
         }
         for (id, ending) in closed_before {
             self.close(target, id, ending);
@@ -349,16 +403,14 @@ impl Attachments {
 
     /// The links of this group are being made: what the governor says of them is for later.
     pub(super) fn is_making_for(&self, leader: u32) -> bool {
-        self.asked
-            .in_flight
-            .as_ref()
-            .is_some_and(|(group, _)| group.classes.first().is_some_and(|id| id.0 == leader))
+        let leads = |group: &Group| group.classes.first().is_some_and(|id| id.0 == leader);
+        self.asked.in_flight.as_ref().is_some_and(leads)
     }
 
-    /// A link is being made for so long that it must be taken to hang.
+    /// Since when the opener makes the link that it makes now, ktime ns; none while it has nothing to do.
     #[must_use]
-    pub fn opener_is_late(&self, now: u64) -> bool {
-        self.asked.in_flight.as_ref().is_some_and(|(_, since_ns)| now.saturating_sub(*since_ns) > LATE_NS)
+    pub fn making_since_ns(&self) -> Option<u64> {
+        self.opener.busy_since_ns()
     }
 
     /// When the next group is to be looked at again, ktime ns; none where nothing waits, or the next report will tell.

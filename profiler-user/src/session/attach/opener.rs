@@ -3,7 +3,7 @@
 //! In: one [`Request`] at a time, for code that was looked at just before. Out: one [`Report`] for each, in the same order.
 //!
 //! ```text
-//! begin ─ control ─ quota 0 ─ attach (ms) ─ register ─ [start] ─ quota q ─ report
+//! control ─ quota 0 ─ begin ─ attach (ms) ─ cancelled? ─ register ─ [start] ─ quota q ─ report
 //! ```
 //! The breaker guards the links from `register` on, before anybody has read the report. The thread decides nothing, and knows of no class
 //! but those of the request.
@@ -16,6 +16,7 @@ use profiler_core::class::ClassId;
 use profiler_core::recording::WindowKind;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, error::TryRecvError, unbounded_channel};
@@ -51,7 +52,31 @@ pub struct Report {
     /// The class that the links are registered under.
     pub leader: ClassId,
     /// The links; or why there are none.
-    pub made: Result<Made, String>,
+    pub made: Result<Made, Failure>,
+}
+
+/// Why there are no links.
+pub enum Failure {
+    /// The kernel refuses them.
+    Refused(String),
+    /// They were not wanted any more, and are closed again: so many, with so many sites, whose registering took so much CPU time, ns.
+    Cancelled {
+        /// Sites.
+        sites: usize,
+        /// CPU time, ns.
+        registration_ns: u64,
+        /// Links.
+        links: usize,
+    },
+}
+
+/// What both sides know of the link that is being made.
+#[derive(Default)]
+struct Shared {
+    /// Since when, ktime ns; 0: none is.
+    since_ns: AtomicU64,
+    /// It is not wanted any more.
+    cancelled: AtomicBool,
 }
 
 /// Links that were made.
@@ -86,6 +111,7 @@ pub struct Gate {
 pub struct Opener {
     requests: Option<Sender<Request>>,
     reports: UnboundedReceiver<Report>,
+    shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -96,6 +122,7 @@ struct Worker {
     classes: ClassTable,
     target: Target,
     reports: UnboundedSender<Report>,
+    shared: Arc<Shared>,
 }
 
 impl Opener {
@@ -107,15 +134,30 @@ impl Opener {
         let (requests, receiver) = channel();
         let (sender, reports) = unbounded_channel();
         let classes = kernel.classes().clone();
-        let worker = Worker { kernel, table, classes, target, reports: sender };
+        let shared = Arc::new(Shared::default());
+        let worker = Worker { kernel, table, classes, target, reports: sender, shared: Arc::clone(&shared) };
         let thread =
             std::thread::Builder::new().name("tithe-opener".into()).spawn(move || worker.run(&receiver))?;
-        Ok(Self { requests: Some(requests), reports, thread: Some(thread) })
+        Ok(Self { requests: Some(requests), reports, shared, thread: Some(thread) })
     }
 
-    /// Has links made. True unless the thread is gone.
-    pub fn send(&self, request: Request) -> bool {
-        self.requests.as_ref().is_some_and(|requests| requests.send(request).is_ok())
+    /// Has links made. Where the thread is gone there will be no report, which [`Opener::take`] says.
+    pub fn send(&self, request: Request) {
+        self.shared.cancelled.store(false, Ordering::Release);
+        if let Some(requests) = &self.requests {
+            let _ = requests.send(request);
+        }
+    }
+
+    /// What is being made is not wanted any more: no gate of it is opened, unless that happens in this very moment.
+    pub fn cancel(&self) {
+        self.shared.cancelled.store(true, Ordering::Release);
+    }
+
+    /// Since when the thread makes the links that it makes now, ktime ns.
+    #[must_use]
+    pub fn busy_since_ns(&self) -> Option<u64> {
+        Some(self.shared.since_ns.load(Ordering::Acquire)).filter(|since| *since > 0)
     }
 
     /// The next report that is there.
@@ -155,14 +197,16 @@ impl Worker {
     fn run(&self, requests: &Receiver<Request>) {
         while let Ok(request) = requests.recv() {
             let (kind, leader) = (request.kind, request.leader);
+            self.shared.since_ns.store(now_ns(), Ordering::Release);
             let made = self.open(&request);
+            self.shared.since_ns.store(0, Ordering::Release);
             if self.reports.send(Report { kind, leader, made }).is_err() {
                 return;
             }
         }
     }
 
-    fn open(&self, request: &Request) -> Result<Made, String> {
+    fn open(&self, request: &Request) -> Result<Made, Failure> {
         let leader = request.leader.0;
         for member in &request.members {
             self.table.join(member.class.0, leader);
@@ -170,7 +214,8 @@ impl Worker {
             self.classes.set_quota(member.class, 0);
         }
         self.table.begin(leader);
-        let Attached { link, refused } = self.kernel.attach(&request.attach).map_err(|e| e.to_string())?;
+        let attached = self.kernel.attach(&request.attach);
+        let Attached { link, refused } = attached.map_err(|e| Failure::Refused(e.to_string()))?;
         let refused: Vec<(ClassId, String)> = refused
             .into_iter()
             .map(|refusal| (refusal.site.class, format!("the kernel refuses the site: {}", refusal.error)))
@@ -178,6 +223,11 @@ impl Worker {
         let (sites, registration_ns) = (link.sites(), link.registration_ns());
         let parts = link.into_parts();
         let links = parts.len();
+        if self.shared.cancelled.load(Ordering::Acquire) {
+            // Closing waits until the kernel is done.
+            drop(parts);
+            return Err(Failure::Cancelled { sites, registration_ns, links });
+        }
         self.table.register_all(leader, parts);
         let base_cpu_ns = self.target.cpu_time_ns().unwrap_or(request.last_cpu_ns);
         // A hot class may have been turned away often enough to raise an alarm by now. Heeded after the gates are open, it would close

@@ -233,6 +233,10 @@ impl Session {
                 kept.next_ns = now;
                 kept.trips += 1;
                 tripped.push(id);
+            } else if class.is_pending() {
+                if !attach && (pause || !lingers) {
+                    self.attach.close(&self.target, id, Ending::AtOnce);
+                }
             } else if attach && class.may_open() && now >= kept.next_ns {
                 wanted.push(id);
             }
@@ -282,7 +286,8 @@ impl Session {
         operations.bounds_want_ns = given.bounds_want_ns;
         self.operations = Some(operations);
         for (id, quota) in &given.hits {
-            if self.attach.class(*id).is_open() {
+            // Those that wait open with it.
+            if !self.attach.class(*id).is_off() {
                 self.attach.set_quota(*id, *quota);
             }
         }
