@@ -83,6 +83,15 @@ impl Claims {
     }
 }
 
+/// What children that carry breakpoints may use, CPU s/s.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StormBounds {
+    /// Above it a storm begins: nothing is attached that they would inherit.
+    pub begins: f64,
+    /// Below it the storm is over.
+    pub ends: f64,
+}
+
 /// What each activity may spend now.
 #[derive(Debug, Clone, Copy)]
 pub struct Arbiter<'a> {
@@ -158,6 +167,13 @@ impl<'a> Arbiter<'a> {
     #[must_use]
     pub fn switching(&self) -> f64 {
         SWITCHING_SHARE * self.allowed()
+    }
+
+    /// What children that carry breakpoints may use before nothing is attached for their sake.
+    #[must_use]
+    pub fn storm(&self) -> StormBounds {
+        let allowed = self.allowed();
+        StormBounds { begins: STORM_SHARE.0 * allowed, ends: STORM_SHARE.1 * allowed }
     }
 
     /// What a survey has to spend beside these, where no single thread may lose more than `thread_s` at once, CPU s.
@@ -283,6 +299,8 @@ mod tests {
         near(arbiter.staying(), 0.0016);
         near(arbiter.churn(), 0.002);
         near(arbiter.switching(), 0.005);
+        near(arbiter.storm().begins, 0.01);
+        near(arbiter.storm().ends, 0.004);
         near(arbiter.plan_burst_s(), 2.5e-3);
         near(bystanders(8), 0.08);
     }

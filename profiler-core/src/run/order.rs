@@ -49,6 +49,8 @@ pub enum Order {
     Restore(Vec<(ClassId, u64)>),
     /// End the window of a class and of those that share its links.
     Close(ClassId, Ending),
+    /// End all windows, and give up what waits to be attached.
+    CloseAll(Ending),
     /// Hits that an open class may take from now on.
     Quota(ClassId, u64),
     /// No samples until [`Order::ResumeSampling`].
@@ -57,6 +59,10 @@ pub enum Order {
     ResumeSampling,
     /// What operations record would lack calls from now on: recording ends until all of their functions are back.
     HoldOperations,
+    /// Links are taken off in the middle of a window of the comparison: the window does not count.
+    VoidComparison,
+    /// These processes are not looked at any more: the kernel need not tell of them, and the agent lets its bindings to them go.
+    LetGo(Vec<u32>),
     /// A new plan is wanted; why.
     Replan(Option<String>),
     /// Tell the user.

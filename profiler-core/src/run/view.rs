@@ -96,6 +96,12 @@ impl ClassView {
         matches!(self.link, LinkView::Open(_))
     }
 
+    /// It waits to be attached, or its link is being made.
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        matches!(self.link, LinkView::Waiting | LinkView::Opening)
+    }
+
     /// It can be asked for.
     #[must_use]
     pub fn may_open(&self) -> bool {
@@ -118,6 +124,8 @@ pub struct ClassTraits {
     pub must: bool,
     /// It belongs to operations or to the progress metric: neither planned nor surveyed.
     pub apart: bool,
+    /// The plan has it attached now: it is traced, or tried.
+    pub held_by_plan: bool,
     /// Samples show it and no call of it begins.
     pub dormant: bool,
     /// It cannot be attached.

@@ -3,6 +3,7 @@
 use super::attach::now_ns;
 use super::overhead::Comparison;
 use super::{Phase, Session};
+use profiler_core::clients::Client;
 use profiler_core::run::arbiter::{Arbiter, Claims};
 use profiler_core::run::suspension::{Reason, Suspension};
 use profiler_core::survey::Means;
@@ -24,7 +25,7 @@ impl Session {
             plan: self.controller.traced_cost() + self.planned_bursts,
             switches: self.switches_per_s * switch_s * factor,
             metric: self.metric_cost(),
-            misc: self.misc_cost,
+            misc: self.misc_cost + self.children.claim(),
             operations: self.operations_cost(),
         }
     }
@@ -34,7 +35,7 @@ impl Session {
         Suspension::NONE
             .with(Reason::Comparison, self.comparison.as_ref().is_some_and(Comparison::is_off))
             .with(Reason::ForkStorm, self.children.is_storm())
-            .with(Reason::Rearm, !self.rearm_wanted.is_empty())
+            .with(Reason::Rearm, self.children.is_rearming())
     }
 
     /// What a survey has to spend.

@@ -9,6 +9,7 @@ use crate::prober::histogram;
 use crate::symbolize::{ClassIndex, Detail, Symbolizer};
 use crate::watchdog::Heartbeat;
 use profiler_core::class::RecordKind;
+use profiler_core::clients::children::Input;
 use profiler_core::plan::Problem;
 use profiler_core::recording::{HistogramRow, NotObserved, Recording};
 use profiler_core::report::Report;
@@ -84,7 +85,7 @@ impl Session {
             self.attach.note_last_cpu(cpu_ns);
         }
         // What was to be opened again after a fork stays closed.
-        self.rearm_wanted.clear();
+        self.tell_children(Input::End);
         self.end_comparison();
         let begun = Instant::now();
         self.detach(reason);
@@ -223,14 +224,7 @@ impl Session {
                 .not_observed
                 .push(NotObserved { what: format!("samples of {threads} threads"), why: why.into() });
         }
-        if self.children.forks() > 0 {
-            self.meta.warnings.push(format!(
-                "the target forked {} times; children are not observed, and pay for inherited breakpoints until they call \
-                 exec or the links are made anew; all the CPU time that they used until then is charged as children: it is the most \
-                 that they can have paid",
-                self.children.forks()
-            ));
-        }
+        self.meta.warnings.extend(self.children.warning());
         for (what, why) in self.selection.unmatched() {
             self.meta.not_observed.push(NotObserved { what, why });
         }

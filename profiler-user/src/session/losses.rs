@@ -26,8 +26,7 @@ impl Session {
             self.warn_verbose("births or deaths were lost: threads and children are looked for again");
             // Threads and modules, in the next turn.
             self.last_slow_ns = 0;
-            let watched = self.attach.kernel().targets();
-            self.children.find_lost(watched, self.meta.pid, begun);
+            self.find_lost_children();
             self.loss_watch.took(now_ns().saturating_sub(begun));
         }
         if look.quotas {

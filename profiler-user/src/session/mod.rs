@@ -9,7 +9,7 @@
 mod attach;
 mod catalog;
 mod changes;
-mod children;
+mod children_io;
 mod claims;
 mod class;
 mod command;
@@ -20,6 +20,7 @@ mod losses;
 mod metric;
 mod opening;
 mod operations;
+mod orders;
 mod overhead;
 mod planning;
 mod progress;
@@ -43,7 +44,8 @@ use crate::prober::{CallReader, KernelLog, LifecycleReader};
 use crate::recording::WriterHandle;
 use crate::target::Target;
 use attach::Attachments;
-use children::Children;
+use children_io::ChildProcesses;
+use profiler_core::clients::children::Children;
 use profiler_core::controller::Controller;
 use profiler_core::cost::CostModel;
 use profiler_core::ledger::{Correction, Ledger, Merger};
@@ -108,6 +110,7 @@ struct Session {
     calls: CallReader,
     lifecycle: LifecycleReader,
     children: Children,
+    processes: ChildProcesses,
     ledger: Ledger,
     correction: Correction,
     /// Rows of the ledger on their way to the recording.
@@ -178,15 +181,13 @@ struct Session {
     survey_windows: Vec<(profiler_core::class::ClassId, u64)>,
     /// Open windows of the plan's bursts and when each is to end, ktime ns.
     burst_windows: Vec<(profiler_core::class::ClassId, u64)>,
-    /// Windows to be opened again when all links are closed, with their quotas.
-    rearm_wanted: Vec<(profiler_core::class::ClassId, u64)>,
     /// Reads modules ahead.
     reader: reading::Reader,
     /// `--only-named`: the run begins when what was named, so many functions, is attached.
     tracing_all: Option<usize>,
     /// Modules came or went and have not been looked at.
     modules_dirty: bool,
-    /// Cost of the last interval that is neither hits nor samples nor switches (attaching, children), ns.
+    /// Cost of the last interval that is neither hits nor samples nor switches nor children (attaching), ns.
     misc_ns: f64,
     /// The same, smoothed over some seconds, CPU s/s.
     misc_cost: f64,

@@ -393,7 +393,7 @@ impl Session {
         }
         let Some(here) = self.mark(&c.metric) else { return Ok(()) };
         c.state = match c.state {
-            State::Waiting { until_ns } if now >= until_ns && self.rearm_wanted.is_empty() => {
+            State::Waiting { until_ns } if now >= until_ns && !self.children.is_rearming() => {
                 State::Before { mark: here, until_ns: now + c.window_ns }
             }
             // What is just being attached would come in the middle of the window off.

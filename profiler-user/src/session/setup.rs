@@ -1,7 +1,7 @@
 //! From a [`RunConfig`] to a running session, and the loop.
 
 use super::attach::{Attachments, Gone, Opener, now_ns};
-use super::children::Children;
+use super::children_io::ChildProcesses;
 use super::finish::Finished;
 use super::host::{Host, unix_ns};
 use super::launching::{Held, Launched, hold_target};
@@ -24,6 +24,7 @@ use crate::unwind::Unwinder;
 use crate::watchdog::Watchdog;
 use anyhow::Context;
 use profiler_core::class::Tier;
+use profiler_core::clients::children::Children;
 use profiler_core::controller::{Controller, ControllerConfig};
 use profiler_core::ledger::{Correction, Ledger, Merger};
 use profiler_core::plan::Problem;
@@ -242,7 +243,8 @@ fn prepare(
         .context("cannot start the thread that makes links")?;
     let switches = SwitchMeter::new(&target).ok();
     let mut session = Session {
-        children: Children::new(exe),
+        children: Children::default(),
+        processes: ChildProcesses::new(exe),
         child: None,
         target,
         inspection,
@@ -298,7 +300,6 @@ fn prepare(
         first_plan_ns: first_plan_ns(config),
         survey_windows: Vec::new(),
         burst_windows: Vec::new(),
-        rearm_wanted: Vec::new(),
         reader: Reader::start(),
         tracing_all: None,
         modules_dirty: false,

@@ -342,7 +342,7 @@ impl Session {
         self.look_at_threads();
         self.count_switches();
         self.choose_events(self.sampling.rate_hz());
-        let execed = self.children.take_execed();
+        let execed = self.processes.take_target_execed();
         // The target may be gone: its end is seen elsewhere.
         let before = self.mapped_modules();
         if self.inspection.refresh().unwrap_or(false) || execed {
@@ -404,25 +404,6 @@ impl Session {
             let survey = self.new_survey(&new, self.survey_ns);
             self.phase = Phase::Survey { survey: Box::new(survey), until_ns: now_ns() + self.survey_ns };
         }
-    }
-
-    /// Closes all links; the controller's next tick opens them again. Where no link is left, the kernel takes the
-    /// breakpoints out of forked children too.
-    pub(super) fn rearm(&mut self) {
-        let open: Vec<(ClassId, u64)> = self
-            .attach
-            .classes()
-            .iter()
-            .filter(|c| c.is_open() || c.is_pending())
-            .filter(|c| self.controller.is_attached(c.id) || self.is_apart(c.id))
-            .map(|c| (c.id, self.attach.quota(c.id)))
-            .collect();
-        if let Some(comparison) = &mut self.comparison {
-            comparison.void(now_ns());
-        }
-        self.hold_operations();
-        self.attach.close_all(&self.target, Ending::AtOnce);
-        self.rearm_wanted = open;
     }
 
     fn show_progress(&self, now: u64) {

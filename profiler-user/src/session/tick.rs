@@ -9,13 +9,14 @@ use crate::prober::ClassCounters;
 use crate::session::class::{Ending, LinkState, Purpose};
 use profiler_core::burst::{FRESH_DELAY_NS, FRESH_NS};
 use profiler_core::class::{ClassId, RecordKind};
+use profiler_core::clients::children::Input;
 use profiler_core::controller::{Action, Tick};
 use profiler_core::cost;
-use profiler_core::recording::{ChangeKind, Charge, EventRow, WindowKind};
+use profiler_core::recording::{Charge, EventRow, WindowKind};
 
 /// Interval of the ledger and the controller, ns.
 const LEDGER_NS: u64 = 100_000_000;
-/// Time constant of the cost of attaching and of children, ns.
+/// Time constant of the cost of attaching, ns.
 const MISC_TIME_NS: f64 = 5e9;
 /// Interval of the slow looks, ns.
 const SLOW_NS: u64 = 1_000_000_000;
@@ -37,6 +38,7 @@ impl Session {
         self.end_bursts(now);
         self.drain();
         self.collect();
+        self.follow_children();
         if let Some(named) = self.tracing_all.filter(|_| self.attach.is_settled()) {
             self.tracing_all = None;
             self.begin_counting(named);
@@ -58,19 +60,6 @@ impl Session {
             self.loss_watch.turn_took(now_ns().saturating_sub(begun));
         }
         self.advance(now)?;
-        self.children.poll(now);
-        if !self.attach.busy() {
-            self.children.forget_clean(now);
-        }
-        for pid in self.children.take_left() {
-            self.attach.kernel().remove_target(pid);
-        }
-        if matches!(self.phase, Phase::Run) {
-            // Windows of the survey end by themselves, and with them the children's breakpoints.
-            if self.suspension().may_rearm() && self.children.rearm_due(now) {
-                self.rearm();
-            }
-        }
         self.compare();
         self.follow_operations(now);
         // A run that has not begun does not end.
@@ -82,7 +71,7 @@ impl Session {
     pub(super) fn is_quiet(&self, until_ns: u64) -> bool {
         matches!(self.phase, Phase::Run)
             && !ends_before(&self.burst_windows, until_ns)
-            && self.rearm_wanted.is_empty()
+            && !self.children.is_rearming()
             && self.children.is_empty()
             && self.operations.is_none()
             && self.attach.is_settled()
@@ -94,11 +83,6 @@ impl Session {
     fn collect(&mut self) {
         for ended in self.attach.collect(&self.target) {
             self.window_ended(ended);
-        }
-        if !self.rearm_wanted.is_empty() && !self.attach.busy() && self.suspension().may_rearm() {
-            let again = std::mem::take(&mut self.rearm_wanted);
-            self.children.cleaned(now_ns());
-            self.open_wanted(&again);
         }
     }
 
@@ -156,11 +140,15 @@ impl Session {
             self.writer.send(rows);
         }
         self.drain_operations();
+        let mut told = Vec::new();
         while let Some(event) = self.lifecycle.try_next() {
             // A record that we do not know is a record of a newer object: counted by the reader, nothing to do.
             if let Ok(event) = event {
-                self.children.note(&event, &mut self.sampling, self.meta.pid);
+                told.extend(self.processes.note(&event, &mut self.sampling, self.meta.pid));
             }
+        }
+        if !told.is_empty() {
+            self.tell_children(Input::Told(told));
         }
     }
 
@@ -220,10 +208,10 @@ impl Session {
         }
     }
 
-    /// Smooths what recurs beside hits, samples and switches: links that are made anew after forks, children. It comes
+    /// Smooths what recurs beside hits, samples, switches and children: links that are made anew after forks. It comes
     /// in lumps, so that a single one must not look like a flood.
-    fn note_misc(&mut self, elapsed_ns: u64, children_ns: f64) {
-        let cost = (std::mem::take(&mut self.misc_ns) + children_ns) / elapsed_ns.max(1) as f64;
+    fn note_misc(&mut self, elapsed_ns: u64) {
+        let cost = std::mem::take(&mut self.misc_ns) / elapsed_ns.max(1) as f64;
         let weight = 1.0 - (-(elapsed_ns as f64) / MISC_TIME_NS).exp();
         self.misc_cost += weight * (cost - self.misc_cost);
     }
@@ -306,14 +294,9 @@ impl Session {
         // Links made for a plan say nothing about what is to come.
         let once = self.attach.take_links_once();
         self.ledger.charge_units(Charge::Attach, None, once, self.cost.attach);
-        self.children.poll(now);
-        let budget = self.arbiter().allowed();
-        let children = self.children.charge(&hits, used, self.attach.classes(), (elapsed, budget));
-        if children.turned {
-            self.storm_turned();
-        }
+        let children = self.children_cost(elapsed, used, &hits);
         self.ledger.charge(Charge::Children, None, children.hits, children.cost_ns);
-        self.note_misc(elapsed, children.cost_ns);
+        self.note_misc(elapsed);
         let rows = self.ledger.close_interval(now, used);
         let charged_ns = self.ledger.charged_ns();
         let spent_ns = charged_ns - std::mem::replace(&mut self.last_charged_ns, charged_ns);
@@ -393,24 +376,6 @@ impl Session {
             self.open_windows(WindowKind::Trace, &trace, once);
         }
         self.open_bursts(&bursts);
-    }
-
-    /// Children alone could use up the budget, or no longer: then only samples are taken.
-    fn storm_turned(&mut self) {
-        if self.children.is_storm() {
-            self.hold_operations();
-            self.attach.close_all(&self.target, Ending::AtOnce);
-            let text = "the target forks so much that breakpoints in its children could cost more than half of the budget: while it \
-                        does, functions are not traced, only sampled";
-            self.progress.note(text);
-            self.note_change(ChangeKind::Children, None, text.to_owned());
-            if !self.meta.warnings.iter().any(|w| w == text) {
-                self.meta.warnings.push(text.to_owned());
-            }
-        } else {
-            self.note_change(ChangeKind::Children, None, "the storm of forks is over".to_owned());
-            self.want_plan("the storm of forks is over".to_owned());
-        }
     }
 }
 

@@ -7,7 +7,6 @@ use profiler_core::run::view::{
     ClassPrices, ClassTraits, ClassView, LinkView, SamplesView, TargetView, View,
 };
 
-#[allow(dead_code, reason = "the clients that see it come one by one")]
 impl Session {
     /// What can be seen now. Reads no counters: hits are those of the last interval of the ledger.
     pub(super) fn fill_view(&self, view: &mut View) {
@@ -40,6 +39,7 @@ impl Session {
                     named: class.wish.named,
                     must: class.wish.must,
                     apart: self.is_apart(class.id),
+                    held_by_plan: self.controller.is_attached(class.id),
                     dormant: class.dormant,
                     refused: class.refused.is_some(),
                 },
@@ -51,7 +51,6 @@ impl Session {
     }
 }
 
-#[allow(dead_code, reason = "as above")]
 fn link_of(class: &LiveClass) -> LinkView {
     match &class.state {
         LinkState::Off => LinkView::Off,
