@@ -4,6 +4,8 @@
 
 pub mod children;
 pub mod operations;
+pub mod survey;
+pub mod trace;
 
 use crate::run::order::Order;
 use crate::run::view::View;

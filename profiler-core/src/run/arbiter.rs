@@ -112,6 +112,12 @@ impl<'a> Arbiter<'a> {
         self.ledger.allowed(self.own_cpu)
     }
 
+    /// What is charged is so many times what the calibrated prices say.
+    #[must_use]
+    pub fn factor(&self) -> f64 {
+        self.ledger.factor()
+    }
+
     /// What plan and bursts may spend, CPU s/s. `share`: what a plan counts on at most; `operations`: they are followed, and count by what
     /// they may take, not by what they take at present. What comes in lumps is for the rest.
     #[must_use]

@@ -12,10 +12,18 @@
 //! | [`suspension`] | why nothing may be attached now, and what else waits for that |
 //! | [`view`] | what a run sees |
 //! | [`order`] | what it has done |
+//! | [`outcome`] | what became of it |
+//! | [`threads`] | how many threads work, and what one of them may lose |
+//! | [`links`] | who gets links where they are few |
+//! | [`clocks`] | when open windows are to end |
 //!
 //! Activities that spend the budget are [`crate::clients`].
 
 pub mod arbiter;
+pub mod clocks;
+pub mod links;
 pub mod order;
+pub mod outcome;
 pub mod suspension;
+pub mod threads;
 pub mod view;

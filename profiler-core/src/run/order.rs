@@ -45,6 +45,21 @@ pub enum Order {
         /// What for.
         purpose: Purpose,
     },
+    /// Attach classes that are off for windows of a survey.
+    OpenSurvey {
+        /// Which, with the hits that each may take and the length of its window, ns.
+        windows: Vec<(ClassId, u64, u64)>,
+        /// They share a link, or as few as their modules need; else each gets its own.
+        together: bool,
+        /// What is asked for after them waits until one of them has used up its quota, for so long at most, ns.
+        alone_ns: Option<u64>,
+        /// A survey has no later: they wait for their turn until this time, ktime ns.
+        until_ns: u64,
+    },
+    /// Windows of the survey that are not open yet are not opened any more; links that are being made are closed.
+    GiveUpSurvey,
+    /// Samples show the class and no call of it begins: it is not planned with.
+    Dormant(ClassId),
     /// Attach again what was taken off for a while, with its quotas, as far as somebody still wants it.
     Restore(Vec<(ClassId, u64)>),
     /// End the window of a class and of those that share its links.
@@ -53,6 +68,8 @@ pub enum Order {
     CloseAll(Ending),
     /// Hits that an open class may take from now on.
     Quota(ClassId, u64),
+    /// Sample once per so much CPU time of the target, ns; 0: not at all.
+    Period(u64),
     /// No samples until [`Order::ResumeSampling`].
     PauseSampling,
     /// Samples as before.

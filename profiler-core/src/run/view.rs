@@ -1,7 +1,7 @@
 //! What a run sees: a snapshot that the agent (or a simulated target) fills before each step. Nothing behind it reads a clock or a kernel.
 
 use crate::class::{ClassId, ExitMode, RecordKind};
-use crate::cost::Price;
+use crate::cost::{self, Price};
 use crate::recording::WindowKind;
 
 /// The snapshot. Its buffers are reused.
@@ -102,6 +102,14 @@ impl ClassView {
         matches!(self.link, LinkView::Waiting | LinkView::Opening)
     }
 
+    /// Price of a whole call where the target runs for `gap_s` s of CPU time from one call to the next, ns.
+    #[must_use]
+    pub fn tau_ns(&self, gap_s: f64) -> f64 {
+        let traps = if self.traits.exit == ExitMode::None { 1.0 } else { 2.0 };
+        let ClassPrices { hit, exit, cold } = self.prices;
+        hit.plus(exit).ns + traps * cost::cold_ns(cold, gap_s)
+    }
+
     /// It can be asked for.
     #[must_use]
     pub fn may_open(&self) -> bool {
@@ -154,6 +162,8 @@ pub struct TargetView {
     pub cpus: u32,
     /// Threads that work at once.
     pub working_threads: u32,
+    /// A launched program that does not run yet: its first instruction, or its entry point, is held.
+    pub is_held: bool,
 }
 
 /// What samples showed so far.
@@ -165,6 +175,8 @@ pub struct SamplesView {
     pub cpu_ns: u64,
     /// Rate, Hz of target CPU time.
     pub rate_hz: f64,
-    /// Price of one, s.
+    /// Price of one as calibrated, s.
     pub price_s: f64,
+    /// None is taken in this run.
+    pub off: bool,
 }

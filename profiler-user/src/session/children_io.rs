@@ -100,7 +100,7 @@ impl Session {
         let bounds = self.arbiter().storm();
         let mut orders = Vec::new();
         self.children.step(input, &bounds, &view, &mut orders);
-        self.execute(orders);
+        self.execute(orders, false);
     }
 
     fn look_at_children(&self) -> Look {

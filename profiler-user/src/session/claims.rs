@@ -1,9 +1,10 @@
 //! Who spends what at present, and what holds everything up: what the arbiter and the suspension are told.
 
+use super::Session;
 use super::attach::now_ns;
 use super::overhead::Comparison;
-use super::{Phase, Session};
 use profiler_core::clients::Client;
+use profiler_core::clients::survey::Grant;
 use profiler_core::run::arbiter::{Arbiter, Claims};
 use profiler_core::run::suspension::{Reason, Suspension};
 use profiler_core::survey::Means;
@@ -22,7 +23,7 @@ impl Session {
         let sample_s = self.sampling.price(&self.cost).seconds() * factor;
         Claims {
             samples: self.sampling.rate_hz() * sample_s * self.own_cpu,
-            plan: self.controller.traced_cost() + self.planned_bursts,
+            plan: self.trace.claim(),
             switches: self.switches_per_s * switch_s * factor,
             metric: self.metric_cost(),
             misc: self.misc_cost + self.children.claim(),
@@ -43,13 +44,14 @@ impl Session {
         self.arbiter().survey(&self.claims(), self.survey_limit_s())
     }
 
-    /// What the windows of a survey may still take, ns.
-    pub(super) fn survey_reserved_ns(&self) -> f64 {
-        if let Phase::Survey { survey, .. } = &self.phase { survey.reserved_s() * 1e9 } else { 0.0 }
-    }
-
-    /// What a survey may take now, CPU s.
-    pub(super) fn survey_tokens_s(&self) -> f64 {
-        self.arbiter().survey_now_s(&self.claims(), self.controller.held_ns(now_ns()), self.survey_limit_s())
+    /// What a survey may spend, and how much of it now.
+    pub(super) fn survey_grant(&self) -> Grant {
+        let (claims, limit_s) = (self.claims(), self.survey_limit_s());
+        let held_ns = self.trace.held_ns(now_ns());
+        let arbiter = self.arbiter();
+        Grant {
+            means: arbiter.survey(&claims, limit_s),
+            now_s: arbiter.survey_now_s(&claims, held_ns, limit_s),
+        }
     }
 }

@@ -232,7 +232,7 @@ impl Session {
 
     /// Writes the problem beside the recording, so that `tithe plan --classes` can solve it again.
     pub(super) fn save_problem(&self, problem: &Problem) {
-        let name = format!("plan-{:04}.toml", self.plans);
+        let name = format!("plan-{:04}.toml", self.trace.plans());
         self.writer.write_file(name, profiler_core::plan::table::to_toml(problem).into_bytes());
     }
 }

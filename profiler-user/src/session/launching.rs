@@ -16,7 +16,7 @@ use super::metric::Wanted;
 use crate::config::{RunConfig, TargetConfig};
 use crate::failure::Failure;
 use crate::target::{LaunchUser, Suspended, Target, launch};
-use std::collections::HashMap;
+use profiler_core::clients::trace::rate::Rates;
 use std::ffi::{OsStr, OsString};
 
 /// CPU s/s that a program is taken to use when it starts: most begin by working.
@@ -118,7 +118,8 @@ impl Session {
         for id in ids {
             self.charge_class(id);
         }
-        let rates = if self.plans == 0 { HashMap::new() } else { self.present_rates() };
+        let rates =
+            if self.trace.plans() == 0 { Rates::new() } else { self.trace.present_rates(&self.view()) };
         let why = "the program is held before its start".to_owned();
         self.make_plan(&rates, why).map_err(|e| Failure::from(anyhow::Error::new(e)))?;
         self.attach_all().map_err(Failure::attach)

@@ -46,11 +46,11 @@ use crate::target::Target;
 use attach::Attachments;
 use children_io::ChildProcesses;
 use profiler_core::clients::children::Children;
-use profiler_core::controller::Controller;
+use profiler_core::clients::survey::SurveyClient;
+use profiler_core::clients::trace::client::Trace;
 use profiler_core::cost::CostModel;
 use profiler_core::ledger::{Correction, Ledger, Merger};
 use profiler_core::recording::Meta;
-use profiler_core::survey::Survey;
 use profiler_core::units::OverheadBudget;
 use progress::Progress;
 use sampling::Sampling;
@@ -58,20 +58,15 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Where the run stands.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 enum Phase {
     /// Sampling only, to find where time goes.
     Warmup {
         /// End, ktime ns.
         until_ns: u64,
     },
-    /// Count-only bursts, to learn rates.
-    Survey {
-        /// The state machine.
-        survey: Box<Survey>,
-        /// Latest end, ktime ns.
-        until_ns: u64,
-    },
+    /// Windows that only count, to learn rates.
+    Survey,
     /// The plan runs.
     Run,
 }
@@ -115,7 +110,10 @@ struct Session {
     correction: Correction,
     /// Rows of the ledger on their way to the recording.
     merger: Merger,
-    controller: Controller,
+    /// The plan, its bursts and its controller.
+    trace: Trace,
+    /// The survey that runs, and its windows.
+    survey: SurveyClient,
     cost: CostModel,
     writer: WriterHandle,
     meta: Meta,
@@ -156,31 +154,12 @@ struct Session {
     loss_watch: profiler_core::losses::LossWatch,
     /// Samples that fell on other processes, as last read.
     foreign_samples: u64,
-    plans: u32,
-    trips: u32,
-    replan_wanted: bool,
-    /// Why, if it is known.
-    replan_why: Option<String>,
-    /// On the calibrated prices when the plan was made.
-    planned_factor: f64,
-    /// What the plan's bursts are to take, CPU s/s.
-    planned_bursts: f64,
-    /// The sampler has been slowed.
-    sampling_slowed: bool,
     /// What single threads lose, and what they may (`--thread-budget`).
     threads: threads::Threads,
     thread_budget: Option<f64>,
     /// From when on the samples are asked for functions that nobody named, ktime ns.
     discover_ns: u64,
     discovered: bool,
-    /// Longest survey, ns.
-    survey_ns: u64,
-    /// The first plan is made no later than this after the start, ns.
-    first_plan_ns: u64,
-    /// Open survey windows and when each is to end, ktime ns.
-    survey_windows: Vec<(profiler_core::class::ClassId, u64)>,
-    /// Open windows of the plan's bursts and when each is to end, ktime ns.
-    burst_windows: Vec<(profiler_core::class::ClassId, u64)>,
     /// Reads modules ahead.
     reader: reading::Reader,
     /// `--only-named`: the run begins when what was named, so many functions, is attached.

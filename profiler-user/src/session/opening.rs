@@ -1,13 +1,13 @@
 //! Having windows opened, and ending those whose time is over.
 
+use super::Session;
 use super::attach::{Gone, Group, NotOpened, Outcome, now_ns};
-use super::{Phase, Session};
 use crate::inspect::Refusal;
 use crate::prober::Tier;
 use crate::session::class::{Ending, LinkState, OperationRole, Pending, Purpose};
 use profiler_core::class::ClassId;
-use profiler_core::controller::Action;
 use profiler_core::recording::{ChangeKind, WindowKind};
+use profiler_core::run::links::{Need, comes_back, surplus};
 use std::time::Duration;
 
 /// A class that is to be attached: its quota in hits, and what for.
@@ -20,61 +20,22 @@ const WAIT: Duration = Duration::from_micros(500);
 /// Functions attached at a time through perf-event uprobes.
 const SLOW_LINKS: usize = 8;
 
-/// Who goes first where links are few: an operation without its bounds is nothing, one with some of its details is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Need {
-    Bound,
-    Inner,
-    Other,
-}
-
-impl Need {
-    fn of(role: Option<OperationRole>) -> Self {
-        match role {
-            None => Self::Other,
-            Some(OperationRole::Inner { .. }) => Self::Inner,
-            Some(_) => Self::Bound,
-        }
+/// What a class with such a role is needed for.
+fn need_of(role: Option<OperationRole>) -> Need {
+    match role {
+        None => Need::Other,
+        Some(OperationRole::Inner { .. }) => Need::Inner,
+        Some(_) => Need::Bound,
     }
-}
-
-/// Whether a class is attached again that was taken off for a while. `kept`: somebody still wants it; `inner`: functions inside
-/// operations are wanted now. Between slices they would be attached to be detached at once.
-fn comes_back(role: Option<OperationRole>, kept: bool, inner: bool) -> bool {
-    kept && (inner || Need::of(role) != Need::Inner)
-}
-
-/// Those of `asked` for which `free` links are not enough. `waiting` are off now and will be asked for: they are not pushed out by
-/// what is needed less.
-fn surplus(asked: &[(ClassId, Need)], free: usize, waiting: &[Need]) -> Vec<ClassId> {
-    let mut asked = asked.to_vec();
-    asked.sort_by_key(|(_, need)| *need);
-    let mut left = free;
-    asked.retain(|(_, need)| {
-        let fits = left > waiting.iter().filter(|other| *other < need).count();
-        left -= usize::from(fits);
-        !fits
-    });
-    asked.into_iter().map(|(id, _)| id).collect()
 }
 
 impl Session {
-    /// Opens windows of the plan's bursts: class, quota in hits, length in ns. Their clocks run from when they are open.
-    pub(super) fn open_bursts(&mut self, bursts: &[(ClassId, u64, u64)]) {
-        let wanted: Vec<Wanted> =
-            bursts.iter().map(|(id, quota, window_ns)| (*id, *quota, Purpose::Burst(*window_ns))).collect();
-        self.open_windows(WindowKind::Burst, &wanted, false);
-    }
-
     /// Closes the windows of bursts whose time is over.
     pub(super) fn end_bursts(&mut self, now: u64) {
-        let Self { burst_windows, attach, target, .. } = self;
-        burst_windows.retain(|(id, until_ns)| {
-            if now >= *until_ns {
-                attach.close(target, *id, Ending::Drain);
-            }
-            now < *until_ns && attach.class(*id).is_open()
-        });
+        let Self { trace, attach, .. } = self;
+        let mut orders = Vec::new();
+        trace.end_bursts(now, |id| attach.class(id).is_open(), &mut orders);
+        self.execute(orders, false);
     }
 
     /// Opens again what is still wanted.
@@ -82,8 +43,8 @@ impl Session {
         let mut wanted: Vec<Wanted> = quotas
             .iter()
             .filter(|(id, _)| {
-                let kept = self.controller.is_attached(*id) || self.is_apart(*id);
-                comes_back(self.attach.class(*id).role, kept, self.inner_is_wanted())
+                let kept = self.trace.is_attached(*id) || self.is_apart(*id);
+                comes_back(need_of(self.attach.class(*id).role), kept, self.inner_is_wanted())
             })
             .map(|(id, quota)| {
                 let purpose = if self.is_metric(*id) {
@@ -118,8 +79,14 @@ impl Session {
     }
 
     /// Has windows of the survey opened, on one link (or on as few as their modules need) or one on each. `alone`: what comes after waits until
-    /// one of these classes has used up its quota, for so long at most, ns.
-    pub(super) fn open_survey(&mut self, wanted: &[Wanted], together: bool, alone: Option<u64>) {
+    /// one of these classes has used up its quota, for so long at most, ns. They wait for their turn until `until_ns`, or the end of the run.
+    pub(super) fn open_survey(
+        &mut self,
+        wanted: &[Wanted],
+        together: bool,
+        alone: Option<u64>,
+        until_ns: u64,
+    ) {
         let kind = WindowKind::Survey;
         let asked = self.may_be_asked(kind, wanted);
         let quotas: Vec<(ClassId, u64)> = asked.iter().map(|(id, quota, _)| (*id, *quota)).collect();
@@ -129,7 +96,7 @@ impl Session {
             quotas.iter().map(|one| vec![*one]).collect()
         };
         // A survey has no later: it waits, as long as it lasts. Whatever else is asked for comes again.
-        let patient_until_ns = self.survey_until();
+        let patient_until_ns = self.end_ns.map_or(until_ns, |end| end.min(until_ns));
         let last = groups.len().saturating_sub(1);
         let ids: Vec<ClassId> = asked.iter().map(|(id, ..)| *id).collect();
         for (i, group) in groups.into_iter().enumerate() {
@@ -198,22 +165,14 @@ impl Session {
 
     /// What was given up while it waited has no tokens any more.
     fn drop_stale(&mut self, group: &mut Group) {
-        let Self { attach, controller, target, .. } = self;
+        let Self { attach, trace, target, .. } = self;
         group.classes.retain(|id| {
             let LinkState::Waiting(Pending { quota, purpose, .. }) = attach.class(*id).state else {
                 return false;
             };
-            let (class, quota) = (*id, quota);
-            let wanted = match purpose {
-                Purpose::Burst(window_ns) => {
-                    controller.still_wants(&Action::Burst { class, quota, window_ns })
-                }
-                Purpose::Trial => controller.still_wants(&Action::Trial { class, quota, window_ns: 0 }),
-                Purpose::Trace => controller.still_wants(&Action::Trace { class, quota }),
-                Purpose::Survey(_) | Purpose::Operation | Purpose::Metric => true,
-            };
+            let wanted = trace.still_wants(*id, quota, purpose);
             if !wanted {
-                attach.close(target, class, Ending::AtOnce);
+                attach.close(target, *id, Ending::AtOnce);
             }
             wanted
         });
@@ -255,53 +214,24 @@ impl Session {
     /// Tells those who asked what became of it.
     fn heed(&mut self, outcomes: Vec<Outcome>) {
         let mut refused = Vec::new();
-        for Outcome { class, purpose, opened, .. } in outcomes {
-            let why = match (opened, purpose) {
-                (Ok(start_ns), Purpose::Burst(window_ns)) => {
-                    self.burst_windows.push((class, start_ns + window_ns));
-                    continue;
-                }
-                (Ok(start_ns), Purpose::Survey(window_ns)) => {
-                    self.survey_windows.push((class, start_ns + window_ns));
-                    continue;
-                }
-                (Ok(start_ns), Purpose::Trial) => {
-                    self.controller.opened(class, start_ns);
-                    continue;
-                }
-                // It ends as any other window.
-                (Err(NotOpened::Tripped), Purpose::Trial) => {
-                    self.controller.opened(class, now_ns());
-                    continue;
-                }
-                // One whose link tripped meanwhile ends as any other window.
-                (Ok(_) | Err(NotOpened::Tripped), _) => continue,
-                (Err(why), _) => why,
-            };
-            if why == NotOpened::Refused {
+        for outcome in outcomes {
+            let Outcome { class, purpose, opened } = outcome;
+            if opened == Err(NotOpened::Refused) {
                 refused.push(class);
             }
-            let for_now = matches!(why, NotOpened::NotNow | NotOpened::Closed);
-            match purpose {
-                Purpose::Burst(_) | Purpose::Trial if for_now => self.controller.held_back(class, now_ns()),
-                // The controller asks for it again.
-                Purpose::Trace if for_now => {}
-                Purpose::Burst(_) | Purpose::Trial | Purpose::Trace => self.controller.lost(class, now_ns()),
-                Purpose::Survey(_) => self.abort_survey_of(class),
-                Purpose::Operation => self.miss_operation_class(class, why),
+            match (purpose, opened) {
+                (Purpose::Trace | Purpose::Burst(_) | Purpose::Trial, _) => {
+                    self.trace.heed(&outcome, now_ns());
+                }
+                (Purpose::Survey(_), _) => self.survey.heed(&outcome),
+                // One whose link tripped meanwhile ends as any other window.
+                (_, Ok(_) | Err(NotOpened::Tripped)) => {}
+                (Purpose::Operation, Err(why)) => self.miss_operation_class(class, why),
                 // Asked for again at the next turn.
-                Purpose::Metric => {}
+                (Purpose::Metric, Err(_)) => {}
             }
         }
         self.note_refused(&refused);
-    }
-
-    /// Until when links of the survey are waited for, ktime ns; 0: not at all.
-    fn survey_until(&self) -> u64 {
-        match &self.phase {
-            Phase::Survey { until_ns, .. } => self.end_ns.map_or(*until_ns, |end| end.min(*until_ns)),
-            _ => 0,
-        }
     }
 
     /// Records why classes could not be attached, each reason once.
@@ -354,7 +284,7 @@ impl Session {
             return;
         }
         let busy = self.attach.classes().iter().filter(|c| !c.is_off()).count();
-        let need = |id: ClassId| Need::of(self.attach.class(id).role);
+        let need = |id: ClassId| need_of(self.attach.class(id).role);
         let asked: Vec<(ClassId, Need)> = ready.iter().map(|(id, ..)| (*id, need(*id))).collect();
         let waiting: Vec<Need> = self
             .operations_waiting()
@@ -370,37 +300,5 @@ impl Session {
                  Linux 6.6 brought better ones"
             ));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn functions_inside_come_back_with_their_slice() {
-        let inner = Some(OperationRole::Inner { measure: 0, counts: true });
-        for role in [None, Some(OperationRole::Whole(0)), Some(OperationRole::End(0)), inner] {
-            assert!(comes_back(role, true, true) && !comes_back(role, false, true));
-            assert_eq!(comes_back(role, true, false), role != inner, "{role:?}");
-        }
-    }
-
-    fn of(needs: &[Need], free: usize, waiting: &[Need]) -> Vec<u32> {
-        let asked: Vec<_> = (0u32..).map(ClassId).zip(needs.iter().copied()).collect();
-        surplus(&asked, free, waiting).into_iter().map(|id| id.0).collect()
-    }
-
-    #[test]
-    fn few_links_go_to_the_bounds_of_operations_first() {
-        use Need::{Bound, Inner, Other};
-        // Inner functions are asked for first: no operation begins that lacks its calls.
-        assert_eq!(of(&[Inner, Inner, Inner, Bound, Bound], 4, &[]), [2]);
-        assert_eq!(of(&[Other, Inner, Bound], 1, &[]), [1, 0]);
-        assert_eq!(of(&[Other, Other], 2, &[]), [0u32; 0]);
-        // What is off for a while keeps its place.
-        assert_eq!(of(&[Other, Inner], 2, &[Bound]), [0]);
-        assert_eq!(of(&[Other, Bound], 2, &[Inner, Other]), [0]);
-        assert_eq!(of(&[Bound, Bound], 1, &[Inner]), [1]);
     }
 }

@@ -357,7 +357,7 @@ impl Session {
         let Some(measured) = c.result(self.ledger.target_cpu_ns() - self.ledger.charged_ns()) else { return };
         if let Some(factor) = self.correction.update(self.ledger.compared(), &measured) {
             self.ledger.set_factor(factor);
-            self.replan_wanted = true;
+            self.want_plan(None);
             self.warn_verbose(&format!(
                 "prices are taken {factor:.2} times as calibrated: measured {:.1} % ({:.1} to {:.1})",
                 measured.value * 100.0,
@@ -376,9 +376,9 @@ impl Session {
             return;
         }
         self.ledger.cut_budget(factor);
-        self.want_plan(format!(
+        self.want_plan(Some(format!(
             "the target loses {factor:.1} times what its CPU time shows: the budget is cut by that"
-        ));
+        )));
     }
 
     fn compare_step(&mut self, c: &mut Comparison) -> Result<(), String> {

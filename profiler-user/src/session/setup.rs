@@ -7,10 +7,12 @@ use super::host::{Host, unix_ns};
 use super::launching::{Held, Launched, hold_target};
 use super::metric::Wanted;
 use super::operations::{link_kinds, operation_classes};
+use super::planning::plan_settings;
 use super::progress::Progress;
 use super::reading::Reader;
 use super::sampling::Sampling;
 use super::select::Selection;
+use super::surveying::survey_settings;
 use super::{EndReason, Phase, Session};
 use crate::calibrate::{self, CalibrateOptions};
 use crate::config::{OperationConfig, OutputConfig, OverheadConfig, ProgressSpec, RunConfig};
@@ -25,7 +27,8 @@ use crate::watchdog::Watchdog;
 use anyhow::Context;
 use profiler_core::class::Tier;
 use profiler_core::clients::children::Children;
-use profiler_core::controller::{Controller, ControllerConfig};
+use profiler_core::clients::survey::SurveyClient;
+use profiler_core::clients::trace::client::Trace;
 use profiler_core::ledger::{Correction, Ledger, Merger};
 use profiler_core::plan::Problem;
 use profiler_core::recording::{AgentUse, FORMAT_VERSION, Losses, Meta};
@@ -256,7 +259,8 @@ fn prepare(
         ledger: Ledger::new(config.cost.budget, start_ns),
         correction: Correction::default(),
         merger: Merger::default(),
-        controller: Controller::new(ControllerConfig { seed: start_ns, ..ControllerConfig::default() }),
+        trace: Trace::new(plan_settings(config, &kernel, &cost, cpus), start_ns),
+        survey: SurveyClient::new(survey_settings(&cost, survey_ns(config), first_plan_ns(config))),
         cost,
         writer,
         meta,
@@ -285,21 +289,10 @@ fn prepare(
         sampling_started: false,
         loss_watch: profiler_core::losses::LossWatch::default(),
         foreign_samples: 0,
-        plans: 0,
-        trips: 0,
-        replan_wanted: false,
-        replan_why: None,
-        planned_factor: 1.0,
-        planned_bursts: 0.0,
-        sampling_slowed: false,
         threads: super::threads::Threads::default(),
         thread_budget: config.cost.thread_share,
         discover_ns: start_ns + warmup_ns(config),
         discovered: false,
-        survey_ns: survey_ns(config),
-        first_plan_ns: first_plan_ns(config),
-        survey_windows: Vec::new(),
-        burst_windows: Vec::new(),
         reader: Reader::start(),
         tracing_all: None,
         modules_dirty: false,

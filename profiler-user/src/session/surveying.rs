@@ -1,35 +1,35 @@
 //! The phases before the plan runs, and the slow looks: threads, modules, children.
 
 use super::attach::{Ended, OWN_LINKS, now_ns};
-use super::class::{Ending, Purpose};
-use super::opening::Wanted;
-use super::planning::Rate;
 use super::{Phase, Session};
 use crate::prober::KernelLog;
 use profiler_core::class::{ClassId, RecordKind};
-use profiler_core::plan::{self, Options, Strategy};
+use profiler_core::clients::survey::{Links, Settings, SurveyClient};
+use profiler_core::clients::trace::rate::Rates;
+use profiler_core::cost::{CostModel, Price};
 use profiler_core::recording::ChangeKind;
 use profiler_core::run::arbiter::bystanders;
-use profiler_core::survey::{
-    BurstOutcome, BurstRequest, Link, RateEstimate, Step, StoppedBy, Survey, SurveyClass, SurveyConfig,
-};
-use std::collections::{BTreeSet, HashMap};
+use profiler_core::run::view::View;
+use profiler_core::survey::RateEstimate;
 
 /// Above so many threads one event per thread is not had.
 const MANY_THREADS: usize = 500;
 /// A window that is open longer is written in pieces of about this length, ns: a killed agent loses no more, and how much
 /// the pieces differ says how sure a rate is.
 const PIECE_NS: u64 = 900_000_000;
-/// A class without calls is dormant only if it was watched for so long, s.
-const LEAST_WATCHED_S: f64 = 0.04;
-/// Samples in a class without calls that make it dormant; fewer may be the tail of one long call.
-const DORMANT_SAMPLES: u64 = 10;
-/// A hot class is waited for no longer than this, ns.
-const ALONE_NS: u64 = 30_000_000;
-/// Some that share a link, of which nobody knows yet how hot they are, no longer than this, ns.
-const TOGETHER_NS: u64 = 3_000_000;
 /// Sampling rate until there is a plan, Hz of target CPU time.
 const FIRST_RATE_HZ: f64 = 99.0;
+
+/// What surveys of this run are made with: none takes longer than `longest_ns`, and the first plan comes `first_plan_ns` after the start.
+pub(super) fn survey_settings(cost: &CostModel, longest_ns: u64, first_plan_ns: u64) -> Settings {
+    Settings {
+        longest_ns,
+        first_plan_ns,
+        attach_s: cost.attach.seconds(),
+        detach_delay_s: cost.detach_delay.seconds(),
+        own_links: OWN_LINKS,
+    }
+}
 
 impl Session {
     /// Before the first turn: threads under observation, sampling on.
@@ -100,8 +100,8 @@ impl Session {
     /// The budget does not allow what the user demanded.
     pub(super) fn advance(&mut self, now: u64) -> anyhow::Result<()> {
         let may_adapt = self.suspension().may_adapt();
-        match &mut self.phase {
-            Phase::Warmup { until_ns } if now >= *until_ns => {
+        match self.phase {
+            Phase::Warmup { until_ns } if now >= until_ns => {
                 // What was named is looked at first; the samples may not yet show anything else.
                 let discover = !self.only_named && now >= self.discover_ns;
                 let new = self.find_classes(discover);
@@ -109,17 +109,16 @@ impl Session {
                 if self.only_named {
                     return self.trace_all(&new);
                 }
-                let until_ns = (self.meta.start_ns + self.first_plan_ns).max(now + self.survey_ns / 4);
-                let survey = self.new_survey(&new, until_ns - now);
-                self.phase = Phase::Survey { survey: Box::new(survey), until_ns };
+                self.begin_survey(&new, Some(self.meta.start_ns), now);
                 self.progress.set(format!("surveying {} functions", new.len()));
             }
-            Phase::Survey { until_ns, .. } => {
-                let over = now >= *until_ns;
-                self.end_survey_windows(if over { u64::MAX } else { now });
-                // When the time is up, what is open is waited for; else more may be opened beside it, when what was asked for is there.
-                let waits = if over { self.attach.surveying() } else { self.attach.survey_waits() };
-                if !waits {
+            Phase::Survey => {
+                let Self { survey, attach, .. } = self;
+                let mut orders = Vec::new();
+                survey.end_windows(now, |id| attach.class(id).is_open(), &mut orders);
+                self.execute(orders, false);
+                let links = Links { waits: self.attach.survey_waits(), any: self.attach.surveying() };
+                if self.survey.may_step(now, links) {
                     return self.next_step(now);
                 }
             }
@@ -127,12 +126,12 @@ impl Session {
                 self.discovered = true;
                 self.look_for_more();
             }
-            Phase::Run if self.replan_wanted && may_adapt => {
-                self.replan_wanted = false;
-                let why = self.take_why();
-                let rates = self.present_rates();
-                if let Err(error) = self.make_plan(&rates, why) {
-                    self.warn_verbose(&format!("the plan stays as it is: {error}"));
+            Phase::Run if may_adapt => {
+                if let Some(why) = self.trace.take_wanted(self.ledger.factor()) {
+                    let rates = self.trace.present_rates(&self.view());
+                    if let Err(error) = self.make_plan(&rates, why) {
+                        self.warn_verbose(&format!("the plan stays as it is: {error}"));
+                    }
                 }
             }
             Phase::Warmup { .. } | Phase::Run => {}
@@ -140,188 +139,61 @@ impl Session {
         Ok(())
     }
 
-    fn new_survey(&self, classes: &[ClassId], time_ns: u64) -> Survey {
-        let shares = self.sampling.shares();
-        let list: Vec<SurveyClass> = classes
+    /// A survey of these classes begins. `first`: when the run began, where no plan was made yet, ktime ns.
+    fn begin_survey(&mut self, classes: &[ClassId], first: Option<u64>, now: u64) {
+        let priced: Vec<(ClassId, Price)> = classes
             .iter()
             .map(|id| {
-                let class = self.attach.class(*id);
-                let time = shares.of(class.candidate.key);
-                let share = time.cpu_ns as f64 / shares.cpu_ns().max(1) as f64;
-                let site = class.candidate.entry_class;
-                let tau = self.cost.hit_price(site, RecordKind::Count);
-                SurveyClass { class: *id, tau, rho: share * self.own_cpu, weight: class.wish.weight }
+                let site = self.attach.class(*id).candidate.entry_class;
+                (*id, self.cost.hit_price(site, RecordKind::Count))
             })
             .collect();
-        let config = SurveyConfig {
-            time_limit_ns: time_ns,
-            // Both are stalls of the target.
-            attach_cost_s: 2.0 * self.cost.attach.seconds(),
-            detach_delay_s: self.cost.detach_delay.seconds(),
-            batch: OWN_LINKS,
-            own_links: OWN_LINKS,
-            means: self.survey_means(),
-            parallel: self.working_threads(),
-            ..SurveyConfig::default()
-        };
-        Survey::new(config, self.own_cpu, &list)
+        let view = View { now_ns: now, ..self.view() };
+        self.survey.begin(&priced, first, self.survey_means(), &view);
+        self.phase = Phase::Survey;
     }
 
     /// Asks the survey what to do.
     fn next_step(&mut self, now: u64) -> anyhow::Result<()> {
-        let phase = std::mem::replace(&mut self.phase, Phase::Run);
-        let Phase::Survey { mut survey, until_ns } = phase else { return Ok(()) };
-        survey.set_cpu_per_s(self.own_cpu);
-        survey.set_means(self.survey_means());
-        let step = survey.next_step(now, self.survey_tokens_s(), |rates| self.decisions(rates));
-        match step {
-            Step::Run(requests) if now < until_ns => {
-                // First the phase: a window may end while others are still being opened.
-                self.phase = Phase::Survey { survey, until_ns };
-                self.start_round(&requests);
-            }
-            Step::Wait { .. } | Step::Pause { .. } if now < until_ns => {
-                self.phase = Phase::Survey { survey, until_ns };
-            }
-            Step::Run(_) | Step::Wait { .. } | Step::Pause { .. } | Step::Done(_) => {
-                let estimates = survey.rates();
-                self.warn_verbose(&format!(
-                    "survey over ({}): {} functions in {} rounds, {:.1} ms of CPU time, {:.1} s before its limit",
-                    if let Step::Done(why) = step { why.in_words() } else { "time is up" },
-                    estimates.len(),
-                    survey.round(),
-                    survey.spent_s() * 1e3,
-                    until_ns.saturating_sub(now) as f64 * 1e-9
-                ));
-                self.set_dormant(&estimates);
-                let rates = estimates.iter().map(|r| (r.class, r.into())).collect();
-                return self.start_plan(rates);
-            }
+        let view = View { now_ns: now, ..self.view() };
+        let grant = self.survey_grant();
+        let mut orders = Vec::new();
+        // What it asks the planner is answered from the rest of the session.
+        let idle = SurveyClient::new(*self.survey.settings());
+        let mut survey = std::mem::replace(&mut self.survey, idle);
+        let decide = |rates: &[RateEstimate]| self.with_known(&view, |known| known.decisions(rates));
+        let rates = survey.step(&grant, &view, decide, &mut orders);
+        self.survey = survey;
+        self.execute(orders, false);
+        match rates {
+            Some(rates) => self.start_plan(rates.iter().map(|r| (r.class, r.into())).collect()),
+            None => Ok(()),
         }
-        Ok(())
-    }
-
-    /// Classes that samples show and of which no call began: entered before we came. They are not planned with, unless
-    /// the user named them.
-    fn set_dormant(&mut self, rates: &[RateEstimate]) {
-        let unseen = |r: &&RateEstimate| !r.seen && r.watched_s >= LEAST_WATCHED_S;
-        let unseen: BTreeSet<ClassId> = rates.iter().filter(unseen).map(|r| r.class).collect();
-        let shares = self.sampling.shares();
-        let dormant: Vec<ClassId> = self
-            .attach
-            .classes()
-            .iter()
-            .filter(|c| !c.wish.named && unseen.contains(&c.id))
-            .filter(|c| shares.of(c.candidate.key).samples >= DORMANT_SAMPLES)
-            .map(|c| c.id)
-            .collect();
-        for id in dormant {
-            self.attach.class_mut(id).dormant = true;
-        }
-    }
-
-    /// What the planner would decide at these rates, class by class.
-    fn decisions(&self, rates: &[RateEstimate]) -> Vec<&'static str> {
-        let map: HashMap<ClassId, Rate> = rates.iter().map(|r| (r.class, r.into())).collect();
-        let (problem, ids) = self.problem_of(&map);
-        // Asked twice per class and round: the paper's approximation, which takes microseconds.
-        let Ok(plan) = plan::solve(&problem, Strategy::Approximation, &Options::default()) else {
-            return vec!["sample"; rates.len()];
-        };
-        let by_id: HashMap<ClassId, &'static str> =
-            ids.iter().zip(&plan.classes).map(|(id, c)| (*id, c.decision.name())).collect();
-        rates.iter().map(|r| by_id.get(&r.class).copied().unwrap_or("sample")).collect()
-    }
-
-    /// A class of the survey could not be attached.
-    pub(super) fn abort_survey_of(&mut self, class: ClassId) {
-        let Phase::Survey { survey, .. } = &mut self.phase else { return };
-        survey.record(BurstOutcome {
-            class,
-            start_ns: 0,
-            elapsed_ns: 0,
-            hits: 0,
-            extra_hits: 0,
-            off_ns: 0,
-            target_cpu_ns: 0,
-            threads: 1,
-            other_cost_ns: 0,
-            stopped_by: StoppedBy::Aborted,
-        });
     }
 
     /// The rates are there: a plan, together with what is known of classes that run already.
-    fn start_plan(&mut self, new: HashMap<ClassId, Rate>) -> anyhow::Result<()> {
+    fn start_plan(&mut self, new: Rates) -> anyhow::Result<()> {
         self.phase = Phase::Run;
         let surveyed = new.len();
-        let mut rates = self.present_rates();
+        let mut rates = self.trace.present_rates(&self.view());
         rates.extend(new);
         let why = format!("{surveyed} functions were surveyed");
         self.make_plan(&rates, why)?;
         Ok(())
     }
 
-    fn start_round(&mut self, requests: &[BurstRequest]) {
-        let shared = |r: &BurstRequest| matches!(r.link, Link::Shared(_));
-        for on_link in requests.chunk_by(|a, b| shared(a) && a.link == b.link) {
-            let together = shared(&on_link[0]);
-            // The clock of a window runs from when it is open, not from when attaching began.
-            let wanted: Vec<Wanted> =
-                on_link.iter().map(|r| (r.class, r.quota_hits, Purpose::Survey(r.window_ns))).collect();
-            // A hot one is over within milliseconds: no other is to be attached or hit meanwhile. Attaching the next link would hold up the
-            // target for most of so short a window.
-            let alone = match on_link {
-                [BurstRequest { link: Link::Alone, .. }] => Some(ALONE_NS),
-                _ => together.then_some(TOGETHER_NS),
-            };
-            self.open_survey(&wanted, together, alone);
-        }
-    }
-
-    fn end_survey_windows(&mut self, now: u64) {
-        let due: Vec<ClassId> =
-            self.survey_windows.iter().filter(|(_, end)| now >= *end).map(|(id, _)| *id).collect();
-        for id in due {
-            if self.attach.class(id).is_open() {
-                self.attach.close(&self.target, id, Ending::Soon);
-            }
-        }
-        self.survey_windows.retain(|(_, end)| now < *end);
-        if now == u64::MAX {
-            self.attach.give_up_survey(&self.target);
-        }
-    }
-
     /// A survey window is complete.
     pub(super) fn survey_window(&mut self, ended: &Ended) {
-        let row = &ended.row;
-        // Its clock is over, too: the class may be opened again, for as long as it then needs.
-        self.survey_windows.retain(|(id, _)| id.0 != row.class_id);
         let threads = self.working_threads();
-        if row.end_ns == row.start_ns && ended.tripped_itself {
-            let text = "called so often while it was being attached that the breaker took it off before its survey began";
-            self.note_change(ChangeKind::Trial, Some(ClassId(row.class_id)), text.to_owned());
-        }
-        let Phase::Survey { survey, .. } = &mut self.phase else { return };
-        survey.record(BurstOutcome {
-            class: ClassId(row.class_id),
-            start_ns: row.start_ns,
-            elapsed_ns: row.end_ns.saturating_sub(row.start_ns),
-            hits: row.kept,
-            extra_hits: row.gated,
-            off_ns: ended.closed_ns.saturating_sub(row.end_ns),
-            // A quota ends a window at a hit, and CPU time is read tens of milliseconds later.
-            target_cpu_ns: if row.tripped { 0 } else { row.target_cpu_ns },
-            threads,
-            other_cost_ns: 0,
-            stopped_by: if ended.tripped_itself { StoppedBy::Quota } else { StoppedBy::Window },
-        });
+        let mut orders = Vec::new();
+        self.survey.window_ended(&ended.row, (ended.tripped_itself, ended.closed_ns), threads, &mut orders);
+        self.execute(orders, false);
     }
 
     /// `--only-named`: no survey, no sampling; everything named is traced under its quota.
     fn trace_all(&mut self, classes: &[ClassId]) -> anyhow::Result<()> {
         self.phase = Phase::Run;
-        self.make_plan(&HashMap::new(), "the functions were named".to_owned())?;
+        self.make_plan(&Rates::new(), "the functions were named".to_owned())?;
         self.tracing_all = Some(classes.len());
         Ok(())
     }
@@ -401,8 +273,7 @@ impl Session {
         let new = self.find_classes(discover);
         if !new.is_empty() && matches!(self.phase, Phase::Run) {
             self.warn_verbose(&format!("{} more functions to look at", new.len()));
-            let survey = self.new_survey(&new, self.survey_ns);
-            self.phase = Phase::Survey { survey: Box::new(survey), until_ns: now_ns() + self.survey_ns };
+            self.begin_survey(&new, None, now_ns());
         }
     }
 
@@ -414,7 +285,7 @@ impl Session {
             self.sampling.rate_hz(),
             self.ledger.predicted() * 100.0,
             self.budget,
-            if self.trips > 0 { format!(", {} stopped", self.trips) } else { String::new() }
+            if self.trace.trips() > 0 { format!(", {} stopped", self.trace.trips()) } else { String::new() }
                 + &self.operations_line()
         ));
     }

@@ -9,19 +9,16 @@ use super::Session;
 use super::attach::Attachments;
 use profiler_common::thread::{THREAD_CELLS, thread_cell};
 use profiler_core::class::ClassId;
-use profiler_core::ledger::{Load, Notices, Slice, Spread, ThreadBounds, ThreadBudget};
-use profiler_core::plan::{Decision, Plan, PlanClass, Problem};
+use profiler_core::ledger::{Notices, Slice, Spread, ThreadBounds, ThreadBudget};
 use profiler_core::recording::{ChangeKind, NotObserved};
 use profiler_core::run::arbiter::THREAD_PLAN_SHARE;
-use profiler_core::units::OverheadBudget;
+use profiler_core::run::threads;
 use std::collections::{BTreeMap, HashMap};
 
 /// Threads are judged so often, ns.
 const CHECK_NS: u64 = 250_000_000;
 /// Counters read in one check at most; of more, those of the classes that cost most.
 const MOST_CELLS: usize = 100_000;
-/// Without `--thread-budget`: this times the budget.
-const DEFAULT_FACTOR: f64 = 2.0;
 
 /// What is known of the target's threads.
 #[derive(Debug, Default)]
@@ -128,26 +125,6 @@ impl Threads {
     }
 }
 
-/// Threads that may run at once, of so many (0: not known) on so many CPUs.
-fn at_once(threads: usize, cpus: u32) -> u32 {
-    let cpus = cpus.max(1);
-    if threads == 0 { cpus } else { u32::try_from(threads).map_or(cpus, |threads| threads.min(cpus)) }
-}
-
-/// Threads that work at once: as many as `cpu` CPU s/s take, of those that may run. Of a service that is nearly idle most sleep for ever.
-fn working(cpu: f64, threads: usize, cpus: u32) -> u32 {
-    // Casts saturate, and what is not a number is 0.
-    (cpu.ceil() as u32).clamp(1, at_once(threads, cpus))
-}
-
-/// The limit of a thread: the one that is named; else, of a budget that is a share, a multiple of what a whole CPU is `allowed`.
-fn default_or(named: Option<f64>, budget: OverheadBudget, allowed: f64) -> Option<f64> {
-    named.or(match budget {
-        OverheadBudget::CpuPerSecond(_) => None,
-        _ => Some(DEFAULT_FACTOR * allowed),
-    })
-}
-
 impl Session {
     /// Threads of the target at the last look; 0: nobody can tell. Not those that are sampled: with events per CPU, with named functions
     /// only or without sampling none is.
@@ -160,18 +137,17 @@ impl Session {
 
     /// Threads of the target that work at once.
     pub(super) fn working_threads(&self) -> u32 {
-        working(self.own_cpu, self.thread_count(), self.meta.cpus)
+        threads::working(self.own_cpu, self.thread_count(), self.meta.cpus)
     }
 
     /// CPU s/s that the target uses if all of its threads work, as far as there are CPUs for them.
     pub(super) fn most_cpu(&self) -> f64 {
-        f64::from(at_once(self.thread_count(), self.meta.cpus))
+        f64::from(threads::at_once(self.thread_count(), self.meta.cpus))
     }
 
-    /// Share of its own CPU time that a thread may lose. Who names a budget in CPU time has said nothing of shares: then there
-    /// is no limit unless one is named, too. The limit that follows from the budget is cut as that is, one that is named holds.
+    /// Share of its own CPU time that a thread may lose. The limit that follows from the budget is cut as that is, one that is named holds.
     fn thread_limit(&self) -> Option<f64> {
-        default_or(self.thread_budget, self.budget, self.allowed(1.0))
+        threads::limit(self.thread_budget, self.budget, self.allowed(1.0))
     }
 
     /// Hits are counted by thread where that is of use: a target with one thread need not pay for it.
@@ -231,8 +207,9 @@ impl Session {
             );
             self.note_change(ChangeKind::Thread, most, text);
         }
-        let actions = self.controller.relieve(now, self.sampling.rate_hz(), &over);
-        self.obey(actions, false);
+        let view = self.view();
+        let orders = self.orders_of_trace(&view, |trace, seen, orders| trace.relieve(&over, seen, orders));
+        self.execute(orders, false);
     }
 
     /// What samples take, s per s of CPU time, and a context switch, s.
@@ -275,65 +252,5 @@ impl Session {
         let Some(bounds) = self.thread_bounds() else { return f64::INFINITY };
         let limits = self.attach.classes().iter().map(|class| bounds.burst_limit_s(class.id));
         limits.fold(f64::INFINITY, f64::min)
-    }
-}
-
-/// The class of a plan, by its index in the problem, that one thread could not bear, and the thread.
-pub(super) fn too_much(
-    bounds: &ThreadBounds<'_>,
-    problem: &Problem,
-    plan: &Plan,
-    ids: &[ClassId],
-    must: impl Fn(ClassId) -> bool,
-) -> Option<(usize, u32)> {
-    let mut loads = traced(problem, plan, ids);
-    // What the user demands is traced all the same.
-    for load in loads.iter_mut().filter(|l| must(l.class)) {
-        load.density = f64::INFINITY;
-    }
-    let (class, tid) = bounds.give_up(&loads)?;
-    let index = ids.iter().position(|id| *id == class)?;
-    (!must(class)).then_some((index, tid))
-}
-
-/// What a plan traces all the time, as loads.
-pub(super) fn traced(problem: &Problem, plan: &Plan, ids: &[ClassId]) -> Vec<Load> {
-    let is_traced = |i: &usize| !matches!(plan.classes[*i].decision, Decision::Sample);
-    (0..ids.len())
-        .filter(is_traced)
-        .map(|i| load(ids[i], &problem.classes[i], plan.classes[i].cost))
-        .collect()
-}
-
-/// One class as a load.
-pub(super) fn load(id: ClassId, class: &PlanClass, cost: f64) -> Load {
-    Load { class: id, cost, density: class.weight / class.tau_s.max(1e-12) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{at_once, default_or, working};
-    use profiler_core::ledger::Ledger;
-    use profiler_core::units::OverheadBudget;
-
-    #[test]
-    fn the_limit_of_a_thread_is_cut_with_the_budget() {
-        let share = OverheadBudget::Share(0.02);
-        let mut ledger = Ledger::new(share, 0);
-        assert_eq!(default_or(None, share, ledger.allowed(1.0)), Some(0.04));
-        ledger.cut_budget(4.0);
-        assert_eq!(default_or(None, share, ledger.allowed(1.0)), Some(0.01));
-        assert_eq!(default_or(Some(0.03), share, ledger.allowed(1.0)), Some(0.03));
-        assert_eq!(default_or(None, OverheadBudget::CpuPerSecond(0.02), 0.005), None);
-    }
-
-    #[test]
-    fn threads_that_work_are_those_that_cpu_time_shows() {
-        // An idle service with 200 threads; one that keeps a CPU and a bit busy; one that wants more than there is.
-        assert_eq!((working(0.0, 200, 8), working(0.02, 200, 8), working(1.02, 200, 8)), (1, 1, 2));
-        assert_eq!((working(2.0, 200, 8), working(9.0, 200, 8), working(2.1, 2, 8)), (2, 8, 2));
-        // Before anybody has looked, and what is no number.
-        assert_eq!((working(3.0, 0, 8), working(f64::NAN, 4, 8), at_once(0, 8)), (3, 1, 8));
-        assert_eq!((at_once(3, 8), at_once(200, 8), at_once(1, 0)), (3, 8, 1));
     }
 }

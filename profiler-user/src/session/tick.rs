@@ -6,11 +6,11 @@
 use super::attach::{Ended, now_ns};
 use super::{Phase, Session};
 use crate::prober::ClassCounters;
-use crate::session::class::{Ending, LinkState, Purpose};
+use crate::session::class::LinkState;
 use profiler_core::burst::{FRESH_DELAY_NS, FRESH_NS};
 use profiler_core::class::{ClassId, RecordKind};
 use profiler_core::clients::children::Input;
-use profiler_core::controller::{Action, Tick};
+use profiler_core::controller::Tick;
 use profiler_core::cost;
 use profiler_core::recording::{Charge, EventRow, WindowKind};
 
@@ -70,7 +70,7 @@ impl Session {
     /// The plan runs, no window has to end before `until_ns`, no link is being closed, no ring fills with records.
     pub(super) fn is_quiet(&self, until_ns: u64) -> bool {
         matches!(self.phase, Phase::Run)
-            && !ends_before(&self.burst_windows, until_ns)
+            && self.trace.is_quiet(until_ns)
             && !self.children.is_rearming()
             && self.children.is_empty()
             && self.operations.is_none()
@@ -168,11 +168,7 @@ impl Session {
         match ended.row.kind {
             WindowKind::Survey => self.survey_window(&ended),
             WindowKind::Trace | WindowKind::Burst => {
-                let tripped = ended.row.tripped;
-                let planned = self.controller.window_ended(class, now_ns(), ended.row.kept, elapsed, tripped);
-                // The end of a burst of the plan is no alarm.
-                if ended.tripped_itself && !planned {
-                    self.trips += 1;
+                if self.trace.window_ended(&ended.row, ended.tripped_itself, now_ns()) {
                     self.note_metric_trip(class);
                     self.note_operation_trip(class);
                     self.note_trip(&ended);
@@ -203,7 +199,7 @@ impl Session {
 
     /// A cost that is to be expected again: not that of a survey, which ends.
     fn note_recurring(&mut self, cost_ns: f64) {
-        if !matches!(self.phase, Phase::Survey { .. }) {
+        if !matches!(self.phase, Phase::Survey) {
             self.misc_ns += cost_ns;
         }
     }
@@ -242,7 +238,7 @@ impl Session {
             Some(WindowKind::Burst) => Charge::Burst,
             // The last hits of a window that has just ended belong to the phase that we are in.
             Some(WindowKind::Trace) => Charge::Traced,
-            None if matches!(self.phase, Phase::Survey { .. }) => Charge::Survey,
+            None if matches!(self.phase, Phase::Survey) => Charge::Survey,
             None => Charge::Traced,
         };
         let own = new.attempted.saturating_sub(new.bystanders);
@@ -322,7 +318,7 @@ impl Session {
             elapsed_ns: elapsed,
             tokens_ns: bucket.available_ns() - bucket.debt_ns(),
             capacity_ns: bucket.capacity_ns(),
-            reserved_ns: self.survey_reserved_ns(),
+            reserved_ns: self.survey.reserved_ns(),
             income: bucket.rate(),
             spent: per_s(spent_ns),
             other_cost: other,
@@ -331,57 +327,10 @@ impl Session {
             hits: &hits,
             target_cpu: self.own_cpu,
         };
-        let actions = self.controller.tick(&tick);
-        self.obey(actions, false);
+        let view = self.view();
+        let orders = self.orders_of_trace(&view, |trace, seen, orders| trace.tick(&tick, seen, orders));
+        self.execute(orders, false);
     }
-
-    /// Does what the controller says. `once`: the links that it asks for are not to be expected again.
-    pub(super) fn obey(&mut self, actions: Vec<Action>, once: bool) {
-        let mut trace = Vec::new();
-        let mut bursts = Vec::new();
-        for action in actions {
-            match action {
-                Action::Trace { class, quota } => {
-                    if self.attach.class(class).is_off() {
-                        trace.push((class, quota, Purpose::Trace));
-                    } else {
-                        self.attach.set_quota(class, quota);
-                    }
-                }
-                Action::Trial { class, quota, .. } => {
-                    self.open_windows(WindowKind::Burst, &[(class, quota, Purpose::Trial)], false);
-                }
-                Action::Burst { class, quota, window_ns } => bursts.push((class, quota, window_ns)),
-                Action::Detach { class, reason } => {
-                    self.note_stop(class, reason);
-                    self.attach.close(&self.target, class, Ending::Drain);
-                }
-                Action::Resumed { class } => self.note_resumed(class),
-                // A traced class whose link went with others of its group (one of them tripped or was detached)
-                // comes back here. After forks all links must be closed first.
-                Action::Quota { class, hits }
-                    if self.attach.class(class).is_off() && self.suspension().may_restore() =>
-                {
-                    trace.push((class, hits, Purpose::Trace));
-                }
-                Action::Quota { class, hits } => self.attach.set_quota(class, hits),
-                Action::Period { period_ns } => {
-                    self.sampling.set_period(period_ns);
-                    self.note_sampling();
-                }
-                Action::Replan { why } => self.want_plan(self.in_words(why)),
-            }
-        }
-        if !trace.is_empty() {
-            self.open_windows(WindowKind::Trace, &trace, once);
-        }
-        self.open_bursts(&bursts);
-    }
-}
-
-/// One of these windows, given with their ends, is over before `until_ns`.
-fn ends_before(windows: &[(ClassId, u64)], until_ns: u64) -> bool {
-    windows.iter().any(|(_, end_ns)| *end_ns < until_ns)
 }
 
 /// Hits of exit sites or returns.
@@ -402,12 +351,6 @@ fn tail_ns(age_ns: u64, expedited: bool, grace_ns: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_window_that_ends_later_needs_no_short_turns() {
-        let windows = [(ClassId(0), 80), (ClassId(1), 50)];
-        assert!(!ends_before(&windows, 50) && ends_before(&windows, 51) && !ends_before(&[], u64::MAX));
-    }
 
     #[test]
     fn calls_pay_for_as_long_as_the_grace_period_takes() {

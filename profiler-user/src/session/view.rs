@@ -8,6 +8,13 @@ use profiler_core::run::view::{
 };
 
 impl Session {
+    /// What can be seen now.
+    pub(super) fn view(&self) -> View {
+        let mut view = View::default();
+        self.fill_view(&mut view);
+        view
+    }
+
     /// What can be seen now. Reads no counters: hits are those of the last interval of the ledger.
     pub(super) fn fill_view(&self, view: &mut View) {
         view.now_ns = now_ns();
@@ -16,6 +23,7 @@ impl Session {
             own_cpu: self.own_cpu,
             cpus: self.meta.cpus,
             working_threads: self.working_threads(),
+            is_held: self.loading.is_some(),
         };
         let shares = self.sampling.shares();
         view.samples = SamplesView {
@@ -23,6 +31,7 @@ impl Session {
             cpu_ns: shares.cpu_ns(),
             rate_hz: self.sampling.rate_hz(),
             price_s: self.sampling.price(&self.cost).seconds(),
+            off: self.sampling.is_off_for_good(),
         };
         view.classes.clear();
         view.classes.extend(self.attach.classes().iter().map(|class| {
@@ -39,7 +48,7 @@ impl Session {
                     named: class.wish.named,
                     must: class.wish.must,
                     apart: self.is_apart(class.id),
-                    held_by_plan: self.controller.is_attached(class.id),
+                    held_by_plan: self.trace.is_attached(class.id),
                     dormant: class.dormant,
                     refused: class.refused.is_some(),
                 },

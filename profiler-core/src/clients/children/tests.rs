@@ -7,7 +7,6 @@ use crate::recording::WindowKind;
 use crate::run::suspension::Reason;
 use crate::run::view::{ClassPrices, ClassTraits, LinkView};
 
-
 const MS: u64 = 1_000_000;
 /// Of a budget of 20 ms/s.
 const BOUNDS: StormBounds = StormBounds { begins: 0.01, ends: 0.004 };

@@ -16,6 +16,7 @@ use crate::session::window::closing;
 use crate::target::Target;
 use profiler_core::class::ClassId;
 use profiler_core::recording::WindowKind;
+pub use profiler_core::run::outcome::{NotOpened, Outcome};
 use std::collections::VecDeque;
 
 /// Between two tries while forks of others have been held up enough, and between two looks at classes that are to trip first, ns.
@@ -37,34 +38,6 @@ pub struct Group {
     pub once: bool,
     /// Which asking it was; [`Attachments::ask`] gives it.
     pub number: u64,
-}
-
-/// What became of a class that was to be attached.
-#[derive(Debug, Clone)]
-pub struct Outcome {
-    /// Which.
-    pub class: ClassId,
-    /// What it was asked for.
-    pub purpose: Purpose,
-    /// When its gate opened, ktime ns; or why it did not.
-    pub opened: Result<u64, NotOpened>,
-}
-
-/// Why a window was not opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotOpened {
-    /// The breaker had taken its link off before its gate could open: it is being closed.
-    Tripped,
-    /// Its code, the target's memory, the kernel or what others would pay is in the way: the class says what.
-    Refused,
-    /// The same, and that is known for long.
-    KnownRefused,
-    /// Its code is not mapped now.
-    Unmapped,
-    /// Forks of others have been held up enough, or return links are not known to be safe: it can be asked for again.
-    NotNow,
-    /// It was closed before it was open.
-    Closed,
 }
 
 /// What waits, and what is being made.

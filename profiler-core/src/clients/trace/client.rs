@@ -1,0 +1,291 @@
+//! The client: it keeps the controller, and knows which plan runs and why another one is wanted.
+
+use super::planning::Planned;
+use super::problem::Settings;
+use super::rate::{Rate, Rates};
+use super::words;
+use crate::class::ClassId;
+use crate::controller::{Action, Controller, ControllerConfig, PlanShares, Tick};
+use crate::ledger::ThreadOver;
+use crate::recording::{ChangeKind, WindowKind, WindowRow};
+use crate::run::clocks::Clocks;
+use crate::run::order::{Ending, Order, Purpose};
+use crate::run::outcome::{NotOpened, Outcome};
+use crate::run::suspension::Suspension;
+use crate::run::view::{LinkView, View};
+
+/// What is traced all the time and in bursts.
+#[derive(Debug)]
+pub struct Trace {
+    settings: Settings,
+    controller: Controller,
+    /// Plans made so far.
+    plans: u32,
+    /// Windows that the breaker ended, and that were no bursts of the plan.
+    trips: u32,
+    /// A new plan is wanted; and why, if that is known.
+    is_wanted: bool,
+    why: Option<String>,
+    /// On the calibrated prices when the plan was made.
+    factor: f64,
+    /// What the plan's bursts are to take, CPU s/s.
+    bursts_cost: f64,
+    /// Samples were taken less often than planned when that was last said.
+    was_slowed: bool,
+    /// When the open windows of bursts are to end.
+    bursts: Clocks,
+}
+
+/// What orders are given by.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen<'a> {
+    /// What can be seen.
+    pub view: &'a View,
+    /// Names of the classes, by id.
+    pub names: &'a [&'a str],
+    /// What holds everything up.
+    pub suspension: Suspension,
+}
+
+impl Trace {
+    /// Without a plan, and with nothing under its care. `seed`: of the random times of bursts.
+    #[must_use]
+    pub fn new(settings: Settings, seed: u64) -> Self {
+        Self {
+            settings,
+            controller: Controller::new(ControllerConfig { seed, ..ControllerConfig::default() }),
+            plans: 0,
+            trips: 0,
+            is_wanted: false,
+            why: None,
+            factor: 1.0,
+            bursts_cost: 0.0,
+            was_slowed: false,
+            bursts: Clocks::default(),
+        }
+    }
+
+    /// What the run was asked for.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The parts of the budget that the next plan may count on.
+    #[must_use]
+    pub fn shares(&self) -> PlanShares {
+        self.controller.shares()
+    }
+
+    /// Plans made so far: the number of the last one.
+    #[must_use]
+    pub fn plans(&self) -> u32 {
+        self.plans
+    }
+
+    /// Windows that the breaker ended, and that were no bursts of the plan.
+    #[must_use]
+    pub fn trips(&self) -> u32 {
+        self.trips
+    }
+
+    /// What it spends at present, as the ledger will charge it, CPU s/s.
+    #[must_use]
+    pub fn claim(&self) -> f64 {
+        self.controller.traced_cost() + self.bursts_cost
+    }
+
+    /// So much of the bucket is spoken for by its windows, ns.
+    #[must_use]
+    pub fn held_ns(&self, now_ns: u64) -> f64 {
+        self.controller.held_ns(now_ns)
+    }
+
+    /// The class is to be attached now, traced or for a trial.
+    #[must_use]
+    pub fn is_attached(&self, class: ClassId) -> bool {
+        self.controller.is_attached(class)
+    }
+
+    /// No burst ends before `until_ns`.
+    #[must_use]
+    pub fn is_quiet(&self, until_ns: u64) -> bool {
+        !self.bursts.end_before(until_ns)
+    }
+
+    /// Rates as last seen, for a new plan: known to a third.
+    #[must_use]
+    pub fn present_rates(&self, view: &View) -> Rates {
+        view.classes
+            .iter()
+            // A class that was never hit is quiet if it is watched; else it is not known.
+            .filter(|c| c.attempted > 0 || self.is_attached(c.id))
+            .filter_map(|c| Some((c.id, Rate::seen(self.controller.rate_hz(c.id)?, c.attempted))))
+            .collect()
+    }
+
+    /// A new plan is wanted. What came first is the cause; what came with it is in the plan, too.
+    pub fn want(&mut self, why: Option<String>) {
+        self.is_wanted = true;
+        if let Some(why) = why {
+            self.why.get_or_insert(why);
+        }
+    }
+
+    /// Why a new plan is wanted, if one is; it is not wanted any more then. `factor`: on the calibrated prices now.
+    pub fn take_wanted(&mut self, factor: f64) -> Option<String> {
+        if !std::mem::take(&mut self.is_wanted) {
+            return None;
+        }
+        Some(self.why.take().unwrap_or_else(|| {
+            if factor == self.factor {
+                "the load has changed".to_owned()
+            } else {
+                format!("prices are taken {factor:.2} times as calibrated, by what was measured")
+            }
+        }))
+    }
+
+    /// Puts a plan to work that was made at `factor` times the calibrated prices, with these tokens for its first quotas, ns.
+    pub fn adopt(
+        &mut self,
+        planned: &Planned,
+        factor: f64,
+        tokens_ns: f64,
+        seen: &Seen<'_>,
+        orders: &mut Vec<Order>,
+    ) {
+        self.plans += 1;
+        self.factor = factor;
+        self.bursts_cost = planned.bursts;
+        let now_ns = seen.view.now_ns;
+        let actions = self.controller.take_plan(now_ns, &planned.orders, planned.period_ns, tokens_ns);
+        self.obey(actions, seen, orders);
+    }
+
+    /// One tick of the controller.
+    pub fn tick(&mut self, tick: &Tick<'_>, seen: &Seen<'_>, orders: &mut Vec<Order>) {
+        let actions = self.controller.tick(tick);
+        self.obey(actions, seen, orders);
+    }
+
+    /// These threads lose more than they may.
+    pub fn relieve(&mut self, over: &[ThreadOver], seen: &Seen<'_>, orders: &mut Vec<Order>) {
+        let View { now_ns, samples, .. } = seen.view;
+        let actions = self.controller.relieve(*now_ns, samples.rate_hz, over);
+        self.obey(actions, seen, orders);
+    }
+
+    /// Closes the windows of bursts whose time is over.
+    pub fn end_bursts(&mut self, now_ns: u64, is_open: impl Fn(ClassId) -> bool, orders: &mut Vec<Order>) {
+        let due = self.bursts.take_due(now_ns);
+        orders.extend(due.into_iter().map(|class| Order::Close(class, Ending::Drain)));
+        self.bursts.keep(is_open);
+    }
+
+    /// A window of a traced class, a burst or a trial is complete. True: the breaker ended it, and that was not planned.
+    pub fn window_ended(&mut self, row: &WindowRow, tripped_itself: bool, now_ns: u64) -> bool {
+        debug_assert_ne!(row.kind, WindowKind::Survey);
+        let elapsed_ns = row.end_ns.saturating_sub(row.start_ns);
+        let class = ClassId(row.class_id);
+        let planned = self.controller.window_ended(class, now_ns, row.kept, elapsed_ns, row.tripped);
+        // The end of a burst of the plan is no alarm.
+        let alarm = tripped_itself && !planned;
+        self.trips += u32::from(alarm);
+        alarm
+    }
+
+    /// What became of a class that it had asked for; outcomes for others are not its own.
+    pub fn heed(&mut self, outcome: &Outcome, now_ns: u64) {
+        let class = outcome.class;
+        match (outcome.purpose, outcome.opened) {
+            (Purpose::Burst(window_ns), Ok(start_ns)) => {
+                self.bursts.start(class, start_ns.saturating_add(window_ns));
+            }
+            (Purpose::Trial, Ok(start_ns)) => self.controller.opened(class, start_ns),
+            (Purpose::Trial, Err(NotOpened::Tripped)) => self.controller.opened(class, now_ns),
+            // One whose link tripped meanwhile ends as any other window.
+            (_, Ok(_) | Err(NotOpened::Tripped)) => {}
+            (Purpose::Burst(_) | Purpose::Trial, Err(why)) if why.is_for_now() => {
+                self.controller.held_back(class, now_ns);
+            }
+            // It is asked for again at the next tick.
+            (Purpose::Trace, Err(why)) if why.is_for_now() => {}
+            (Purpose::Burst(_) | Purpose::Trial | Purpose::Trace, Err(_)) => {
+                self.controller.lost(class, now_ns);
+            }
+            (Purpose::Survey(_) | Purpose::Operation | Purpose::Metric, Err(_)) => {}
+        }
+    }
+
+    /// What waited to be attached is still wanted. What was given up while it waited has no tokens any more.
+    #[must_use]
+    pub fn still_wants(&self, class: ClassId, quota: u64, purpose: Purpose) -> bool {
+        let action = match purpose {
+            Purpose::Burst(window_ns) => Action::Burst { class, quota, window_ns },
+            Purpose::Trial => Action::Trial { class, quota, window_ns: 0 },
+            Purpose::Trace => Action::Trace { class, quota },
+            Purpose::Survey(_) | Purpose::Operation | Purpose::Metric => return true,
+        };
+        self.controller.still_wants(&action)
+    }
+
+    /// Turns what the controller says into orders. What is traced and bursts are asked for together, after everything else.
+    fn obey(&mut self, actions: Vec<Action>, seen: &Seen<'_>, orders: &mut Vec<Order>) {
+        let (mut traced, mut bursts) = (Vec::new(), Vec::new());
+        let open = |class, kind, quota, purpose| Order::Open { class, kind, quota, purpose };
+        let is_off = |class| seen.view.class(class).link == LinkView::Off;
+        for action in actions {
+            match action {
+                Action::Trace { class, quota } if is_off(class) => {
+                    traced.push(open(class, WindowKind::Trace, quota, Purpose::Trace));
+                }
+                // A traced class whose link went with others of its group (one of them tripped or was detached)
+                // comes back here. After forks all links must be closed first.
+                Action::Quota { class, hits } if is_off(class) && seen.suspension.may_restore() => {
+                    traced.push(open(class, WindowKind::Trace, hits, Purpose::Trace));
+                }
+                Action::Trace { class, quota: hits } | Action::Quota { class, hits } => {
+                    orders.push(Order::Quota(class, hits));
+                }
+                Action::Trial { class, quota, .. } => {
+                    orders.push(open(class, WindowKind::Burst, quota, Purpose::Trial));
+                }
+                Action::Burst { class, quota, window_ns } => {
+                    bursts.push(open(class, WindowKind::Burst, quota, Purpose::Burst(window_ns)));
+                }
+                Action::Detach { class, reason } => {
+                    let said = words::stop(reason, self.controller.rate_hz(class).unwrap_or(0.0));
+                    orders.extend(said.map(|(kind, text)| Order::Change(kind, Some(class), text)));
+                    orders.push(Order::Close(class, Ending::Drain));
+                }
+                Action::Resumed { class } => {
+                    let rate_hz = self.controller.rate_hz(class).unwrap_or(0.0);
+                    let text = format!("at {rate_hz:.0} calls/s it fits again");
+                    orders.push(Order::Change(ChangeKind::Back, Some(class), text));
+                }
+                Action::Period { period_ns } => {
+                    orders.push(Order::Period(period_ns));
+                    self.say_slowed(orders);
+                }
+                Action::Replan { why } => {
+                    let why = words::cause(why, seen.names);
+                    orders.push(Order::Detail(format!("new plan: {why}")));
+                    self.want(Some(why));
+                }
+            }
+        }
+        orders.append(&mut traced);
+        orders.append(&mut bursts);
+    }
+
+    /// The sampling period was set: slowed, or as planned again.
+    fn say_slowed(&mut self, orders: &mut Vec<Order>) {
+        let slowed = self.controller.is_slowed();
+        if std::mem::replace(&mut self.was_slowed, slowed) == slowed {
+            return;
+        }
+        let text = if slowed { "slowed, because the tokens ran out" } else { "as often as planned again" };
+        orders.push(Order::Change(ChangeKind::Sampling, None, text.to_owned()));
+    }
+}

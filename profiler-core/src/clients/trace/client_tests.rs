@@ -1,0 +1,260 @@
+use super::client::{Seen, Trace};
+use super::planning::{Planned, make};
+use super::planning_tests::{class, ledger, rates, settings, view};
+use super::problem::Known;
+use crate::class::ClassId;
+use crate::controller::Tick;
+use crate::recording::{ChangeKind, WindowKind};
+use crate::run::arbiter::{Arbiter, Claims};
+use crate::run::order::{Ending, Order, Purpose};
+use crate::run::outcome::{NotOpened, Outcome};
+use crate::run::suspension::{Reason, Suspension};
+use crate::run::view::{LinkView, View};
+
+const S: u64 = 1_000_000_000;
+const TRACED: ClassId = ClassId(0);
+const BURST: ClassId = ClassId(1);
+const UNKNOWN: ClassId = ClassId(2);
+
+/// One class that is traced, one in bursts, and one of which nothing is known.
+fn classes() -> View {
+    let mut classes = vec![class(0), class(1), class(2)];
+    classes[0].traits.named = true;
+    view(classes)
+}
+
+fn planned(trace: &Trace, view: &View) -> Planned {
+    let (ledger, names) = (ledger(), ["f0", "f1", "f2"]);
+    let known = Known {
+        view,
+        names: &names,
+        arbiter: Arbiter::new(&ledger, 1.0),
+        claims: &Claims::default(),
+        operations: false,
+        bounds: None,
+        settings: trace.settings(),
+        shares: trace.shares(),
+    };
+    make(&known, &rates(&[1_000.0, 1e6]), trace.plans() + 1).unwrap()
+}
+
+fn orders(
+    trace: &mut Trace,
+    view: &View,
+    suspension: Suspension,
+    step: impl FnOnce(&mut Trace, &Seen<'_>, &mut Vec<Order>),
+) -> Vec<Order> {
+    let mut orders = Vec::new();
+    let seen = Seen { view, names: &["f0", "f1", "f2"], suspension };
+    step(trace, &seen, &mut orders);
+    orders
+}
+
+/// A client whose first plan runs, and what it ordered.
+fn started(view: &View) -> (Trace, Vec<Order>) {
+    let mut trace = Trace::new(settings(), 1);
+    let planned = planned(&trace, view);
+    let given = orders(&mut trace, view, Suspension::NONE, |trace, seen, orders| {
+        trace.adopt(&planned, 1.0, 5e6, seen, orders);
+    });
+    (trace, given)
+}
+
+/// A tick at `now_ns` with a full bucket.
+fn tick(trace: &mut Trace, view: &View, suspension: Suspension, now_ns: u64) -> Vec<Order> {
+    let tick = Tick {
+        now_ns,
+        elapsed_ns: 100_000_000,
+        tokens_ns: 5e6,
+        capacity_ns: 5e6,
+        reserved_ns: 0.0,
+        income: 0.02,
+        spent: 0.0,
+        other_cost: 0.0,
+        sample_cost: 0.0,
+        sampling_hz: 99.0,
+        hits: &[(TRACED, 100)],
+        target_cpu: 1.0,
+    };
+    orders(trace, view, suspension, |trace, seen, orders| trace.tick(&tick, seen, orders))
+}
+
+/// Runs until something is opened for this purpose: the time, its class, quota and purpose.
+fn until_open(
+    trace: &mut Trace,
+    view: &View,
+    is_it: impl Fn(Purpose) -> bool,
+) -> (u64, ClassId, u64, Purpose) {
+    for i in 1..600 {
+        let now_ns = i * S / 10;
+        for order in tick(trace, view, Suspension::NONE, now_ns) {
+            if let Order::Open { class, quota, purpose, .. } = order
+                && is_it(purpose)
+            {
+                return (now_ns, class, quota, purpose);
+            }
+        }
+    }
+    panic!("nothing was opened");
+}
+
+fn is_burst(purpose: Purpose) -> bool {
+    matches!(purpose, Purpose::Burst(_))
+}
+
+fn is_opened(order: &Order, id: ClassId) -> bool {
+    matches!(order, Order::Open { class, kind: WindowKind::Trace, purpose: Purpose::Trace, .. } if *class == id)
+}
+
+#[test]
+fn a_plan_that_is_put_to_work_opens_what_it_traces() {
+    let mut view = classes();
+    let (trace, given) = started(&view);
+    assert!(given.iter().any(|o| is_opened(o, TRACED)), "{given:?}");
+    assert!(given.iter().any(|o| matches!(o, Order::Period(ns) if *ns > 0)), "{given:?}");
+    assert!(!given.iter().any(|o| is_opened(o, BURST) || is_opened(o, UNKNOWN)), "{given:?}");
+    assert_eq!(trace.plans(), 1);
+    // 1 ms/s is traced; bursts have what is left.
+    assert!(trace.claim() > 0.001 && trace.claim() <= 0.018 + 1e-9, "{}", trace.claim());
+    // What is open already goes on, with another quota.
+    view.classes[0].link = LinkView::Open(WindowKind::Trace);
+    let (_, given) = started(&view);
+    assert!(given.iter().any(|o| matches!(o, Order::Quota(TRACED, hits) if *hits > 0)), "{given:?}");
+    assert!(!given.iter().any(|o| is_opened(o, TRACED)), "{given:?}");
+}
+
+#[test]
+fn a_traced_class_whose_link_is_gone_comes_back_unless_links_are_made_anew() {
+    let view = classes();
+    let (mut trace, _) = started(&view);
+    let given = tick(&mut trace, &view, Suspension::NONE, S);
+    assert!(given.iter().any(|o| is_opened(o, TRACED)), "{given:?}");
+    let rearm = Suspension::NONE.with(Reason::Rearm, true);
+    let given = tick(&mut trace, &view, rearm, 2 * S);
+    assert!(!given.iter().any(|o| is_opened(o, TRACED)), "{given:?}");
+    assert!(given.iter().any(|o| matches!(o, Order::Quota(TRACED, _))), "{given:?}");
+}
+
+#[test]
+fn a_burst_ends_on_time_and_once() {
+    let view = classes();
+    let (mut trace, _) = started(&view);
+    let (now_ns, class, _, purpose) = until_open(&mut trace, &view, is_burst);
+    let Purpose::Burst(window_ns) = purpose else { panic!("{purpose:?}") };
+    assert_eq!(class, BURST);
+    let ends_at = |trace: &mut Trace, now_ns: u64, open: bool| {
+        let mut orders = Vec::new();
+        trace.end_bursts(now_ns, |_| open, &mut orders);
+        orders
+    };
+    // No clock runs before it is open.
+    assert_eq!(ends_at(&mut trace, now_ns + 10 * S, true), []);
+    let start_ns = now_ns + 3_000_000;
+    trace.heed(&Outcome { class, purpose, opened: Ok(start_ns) }, start_ns);
+    assert!(trace.is_quiet(start_ns + window_ns) && !trace.is_quiet(start_ns + window_ns + 1));
+    assert_eq!(ends_at(&mut trace, start_ns + window_ns - 1, true), []);
+    assert_eq!(ends_at(&mut trace, start_ns + window_ns, true), [Order::Close(BURST, Ending::Drain)]);
+    assert_eq!(ends_at(&mut trace, start_ns + window_ns, false), []);
+    // One that its quota has ended is not closed again.
+    trace.heed(&Outcome { class, purpose, opened: Ok(start_ns) }, start_ns);
+    assert_eq!(ends_at(&mut trace, start_ns, false), []);
+    assert_eq!(ends_at(&mut trace, u64::MAX, true), []);
+}
+
+#[test]
+fn what_was_given_up_while_it_waited_is_stale() {
+    let view = classes();
+    let (mut trace, _) = started(&view);
+    let (now_ns, class, quota, purpose) = until_open(&mut trace, &view, is_burst);
+    assert!(trace.still_wants(class, quota, purpose));
+    let refused = |why| Outcome { class, purpose, opened: Err(why) };
+    trace.heed(&refused(NotOpened::NotNow), now_ns);
+    assert!(!trace.still_wants(class, quota, purpose), "it comes again at its next time");
+    // Others' windows are not its own to give up.
+    for purpose in [Purpose::Survey(1), Purpose::Operation, Purpose::Metric] {
+        assert!(trace.still_wants(class, quota, purpose));
+    }
+    assert!(trace.still_wants(TRACED, 1, Purpose::Trace) && !trace.still_wants(BURST, 1, Purpose::Trace));
+}
+
+#[test]
+fn a_trial_that_cannot_be_had_is_given_up_and_comes_again() {
+    let view = classes();
+    let (mut trace, _) = started(&view);
+    let (now_ns, class, quota, purpose) = until_open(&mut trace, &view, |p| p == Purpose::Trial);
+    assert_eq!(class, UNKNOWN);
+    assert!(trace.still_wants(class, quota, purpose));
+    trace.heed(&Outcome { class, purpose, opened: Err(NotOpened::Refused) }, now_ns);
+    assert!(!trace.still_wants(class, quota, purpose) && !trace.is_attached(class));
+    let (_, again, ..) = until_open(&mut trace, &view, |p| p == Purpose::Trial);
+    assert_eq!(again, UNKNOWN);
+}
+
+#[test]
+fn a_traced_class_that_must_wait_keeps_its_place_and_one_that_is_refused_does_not() {
+    let view = classes();
+    for (why, stays) in [
+        (NotOpened::NotNow, true),
+        (NotOpened::Closed, true),
+        (NotOpened::Tripped, true),
+        (NotOpened::Refused, false),
+        (NotOpened::Unmapped, false),
+    ] {
+        let (mut trace, _) = started(&view);
+        trace.heed(&Outcome { class: TRACED, purpose: Purpose::Trace, opened: Err(why) }, S);
+        assert_eq!(trace.is_attached(TRACED), stays, "{why:?}");
+        assert_eq!(trace.still_wants(TRACED, 1, Purpose::Trace), stays, "{why:?}");
+    }
+}
+
+#[test]
+fn a_new_plan_is_wanted_once_and_for_the_first_reason() {
+    let mut trace = Trace::new(settings(), 1);
+    assert_eq!(trace.take_wanted(1.0), None);
+    trace.want(Some("first".to_owned()));
+    trace.want(Some("second".to_owned()));
+    assert_eq!(trace.take_wanted(1.0).as_deref(), Some("first"));
+    assert_eq!(trace.take_wanted(1.0), None);
+    trace.want(None);
+    assert_eq!(trace.take_wanted(1.0).as_deref(), Some("the load has changed"));
+    trace.want(None);
+    assert!(trace.take_wanted(1.25).unwrap().starts_with("prices are taken 1.25 times"));
+}
+
+#[test]
+fn a_plan_without_a_class_takes_it_off_without_a_word() {
+    let mut view = classes();
+    let (mut trace, _) = started(&view);
+    view.classes[0].link = LinkView::Open(WindowKind::Trace);
+    view.classes[0].traits.named = false;
+    // At a rate that is far too high for all of its calls.
+    let (ledger, names) = (ledger(), ["f0", "f1", "f2"]);
+    let known = Known {
+        view: &view,
+        names: &names,
+        arbiter: Arbiter::new(&ledger, 1.0),
+        claims: &Claims::default(),
+        operations: false,
+        bounds: None,
+        settings: &settings(),
+        shares: trace.shares(),
+    };
+    let planned = make(&known, &rates(&[1e6, 1e6]), 2).unwrap();
+    let given = orders(&mut trace, &view, Suspension::NONE, |trace, seen, orders| {
+        trace.adopt(&planned, 1.0, 5e6, seen, orders);
+    });
+    assert!(given.contains(&Order::Close(TRACED, Ending::Drain)), "{given:?}");
+    assert!(!given.iter().any(|o| matches!(o, Order::Change(ChangeKind::Stop, ..))), "{given:?}");
+}
+
+#[test]
+fn rates_are_known_of_what_was_hit_or_is_watched() {
+    let mut view = classes();
+    let (trace, _) = started(&view);
+    view.classes[2].attempted = 9;
+    let known = trace.present_rates(&view);
+    // The class of bursts was not hit, and nobody watches it now.
+    assert_eq!(known.keys().copied().collect::<Vec<_>>(), [TRACED, UNKNOWN]);
+    let rate = known[&TRACED];
+    assert!(rate.hz.low < 1_000.0 && rate.hz.value == 1_000.0 && rate.hz.high > 1_000.0, "{rate:?}");
+}

@@ -1,0 +1,20 @@
+//! What is traced, and what is looked at in bursts: the plan.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`rate`] | what is known of how often classes are called |
+//! | [`problem`] | the question that the planner is asked |
+//! | [`client`] | what runs: the controller, bursts and their clocks, why another plan is wanted |
+//! | [`planning`] | its answer as orders for the controller and rows of the recording |
+
+pub mod client;
+mod loads;
+pub mod planning;
+pub mod problem;
+pub mod rate;
+mod words;
+
+#[cfg(test)]
+mod client_tests;
+#[cfg(test)]
+mod planning_tests;

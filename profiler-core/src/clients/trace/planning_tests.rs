@@ -1,0 +1,216 @@
+use super::planning::{Planned, make};
+use super::problem::{Known, Settings};
+use super::rate::{Rate, Rates};
+use crate::burst::BurstPrices;
+use crate::class::{ClassId, ExitMode, RecordKind};
+use crate::controller::{ClassOrder, PlanShares};
+use crate::cost::Price;
+use crate::ledger::{Ledger, Spread, ThreadBounds};
+use crate::run::arbiter::{Arbiter, Claims};
+use crate::run::view::{ClassPrices, ClassTraits, ClassView, LinkView, SamplesView, TargetView, View};
+use crate::units::OverheadBudget;
+
+/// Class `id`, which nobody named: a hit costs 1 us; samples show it for a tenth of the time.
+pub(super) fn class(id: u32) -> ClassView {
+    let price = Price::fixed;
+    ClassView {
+        id: ClassId(id),
+        link: LinkView::Off,
+        quota: 0,
+        attempted: 0,
+        traits: ClassTraits {
+            kind: RecordKind::Count,
+            exit: ExitMode::None,
+            weight: 1.0,
+            named: false,
+            must: false,
+            apart: false,
+            held_by_plan: false,
+            dormant: false,
+            refused: false,
+        },
+        prices: ClassPrices { hit: price(1_000.0), exit: price(0.0), cold: price(0.0) },
+        samples: 10,
+        sampled_ns: 100_000_000,
+    }
+}
+
+/// A target that uses one CPU, with these classes; a sample costs 10 us.
+pub(super) fn view(classes: Vec<ClassView>) -> View {
+    View {
+        now_ns: 7,
+        classes,
+        target: TargetView {
+            cpu_ns: 1_000_000_000,
+            own_cpu: 1.0,
+            cpus: 4,
+            working_threads: 1,
+            is_held: false,
+        },
+        samples: SamplesView { n: 100, cpu_ns: 1_000_000_000, rate_hz: 99.0, price_s: 10e-6, off: false },
+    }
+}
+
+pub(super) fn settings() -> Settings {
+    let prices =
+        BurstPrices { attach_s: 60e-6, delay_s: 8e-3, fresh_delay_s: 100e-6, fresh_s: 5e-3, cpus: 4 };
+    Settings { only_named: false, fixed_rate_hz: None, slow_links: false, prices }
+}
+
+/// 2 % of one CPU.
+pub(super) fn ledger() -> Ledger {
+    let mut ledger = Ledger::new(OverheadBudget::Share(0.02), 0);
+    for i in 1..=20 {
+        ledger.close_interval(i * 100_000_000, 100_000_000);
+    }
+    ledger
+}
+
+/// These calls/s, seen from a thousand calls each, by id.
+pub(super) fn rates(hz: &[f64]) -> Rates {
+    (0..).map(ClassId).zip(hz.iter().map(|hz| Rate::seen(*hz, 1_000))).collect()
+}
+
+fn plan_with(view: &View, rates: &Rates, settings: &Settings, bounds: Option<&ThreadBounds<'_>>) -> Planned {
+    let ledger = ledger();
+    let names: Vec<String> = (0..view.classes.len()).map(|i| format!("f{i}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let known = Known {
+        view,
+        names: &names,
+        arbiter: Arbiter::new(&ledger, view.target.own_cpu),
+        claims: &Claims::default(),
+        operations: false,
+        bounds,
+        settings,
+        shares: PlanShares::FIRST,
+    };
+    make(&known, rates, 3).unwrap()
+}
+
+fn plan(view: &View, hz: &[f64]) -> Planned {
+    plan_with(view, &rates(hz), &settings(), None)
+}
+
+fn named(id: u32) -> ClassView {
+    let mut class = class(id);
+    class.traits.named = true;
+    class
+}
+
+fn traced(planned: &Planned) -> Vec<u32> {
+    planned.orders.iter().filter(|o| o.trace).map(|o| o.class.0).collect()
+}
+
+fn order(planned: &Planned, id: u32) -> ClassOrder {
+    *planned.orders.iter().find(|o| o.class.0 == id).unwrap()
+}
+
+#[test]
+fn what_was_named_is_traced_first_and_the_cheapest_of_it() {
+    // Of 18 ms/s, a tenth is kept for bursts: either of the two named fits, not both; what nobody named is worth more.
+    let view = view(vec![class(0), named(1), named(2)]);
+    let planned = plan(&view, &[9_000.0, 11_000.0, 10_000.0]);
+    assert_eq!(traced(&planned), [2]);
+    assert!(order(&planned, 2).must && !order(&planned, 1).must);
+    assert!(planned.plan.cost <= 0.02 * 0.9 * 0.9 + 1e-12, "{:?}", planned.plan);
+    // What does not fit is looked at in bursts.
+    assert!(order(&planned, 0).burst.is_some() && order(&planned, 1).burst.is_some());
+    let row = &planned.rows[1];
+    assert_eq!((row.time_ns, row.plan, row.class_id, &*row.decision), (7, 3, 1, "burst"));
+    assert!(row.reason.contains("bursts of at most"), "{}", row.reason);
+    assert_eq!(planned.problem.classes[1].name, "f1");
+}
+
+#[test]
+fn what_is_apart_dormant_or_refused_is_not_planned_with() {
+    let mut classes: Vec<ClassView> = (0..4).map(class).collect();
+    classes[0].traits.apart = true;
+    classes[1].traits.dormant = true;
+    classes[2].traits.refused = true;
+    let planned = plan(&view(classes), &[10.0; 4]);
+    assert_eq!(planned.orders.iter().map(|o| o.class.0).collect::<Vec<_>>(), [3]);
+}
+
+#[test]
+fn samples_come_as_often_as_was_asked_for_or_not_at_all() {
+    let mut view = view(vec![class(0)]);
+    let fixed = Settings { fixed_rate_hz: Some(250.0), ..settings() };
+    let planned = plan_with(&view, &rates(&[100.0]), &fixed, None);
+    assert_eq!((planned.plan.sampling_hz, planned.period_ns), (250.0, 4_000_000));
+    let free = plan(&view, &[100.0]);
+    assert!((19.0..=199.0).contains(&free.plan.sampling_hz), "{}", free.plan.sampling_hz);
+    view.samples.off = true;
+    for settings in [settings(), fixed] {
+        let planned = plan_with(&view, &rates(&[100.0]), &settings, None);
+        assert_eq!((planned.plan.sampling_hz, planned.period_ns), (0.0, 0));
+    }
+}
+
+#[test]
+fn dear_samples_leave_half_of_the_budget() {
+    let mut view = view(vec![class(0)]);
+    // At 19 Hz they would take 19 ms/s.
+    view.samples.price_s = 1e-3;
+    let planned = plan(&view, &[1e6]);
+    assert!((planned.problem.sampling.min_hz - 0.5 * 16.2).abs() < 1e-9, "{:?}", planned.problem.sampling);
+}
+
+#[test]
+fn unknown_rates_are_tried_first() {
+    let mut view = view(vec![named(0), class(1)]);
+    let planned = plan(&view, &[]);
+    assert!(planned.orders.iter().all(|o| o.trial && !o.trace && o.burst.is_none()), "{:?}", planned.orders);
+    assert!(planned.rows[0].reason.contains("tried in bursts first"), "{}", planned.rows[0].reason);
+    // Of what must be traced nobody knows more.
+    view.classes[0].traits.must = true;
+    assert!(traced(&plan(&view, &[])).is_empty());
+    // A rate that is none is not known.
+    let none = Rates::from([(ClassId(1), Rate::seen(f64::NAN, 5))]);
+    assert!(order(&plan_with(&view, &none, &settings(), None), 1).trial);
+}
+
+#[test]
+fn before_a_program_runs_what_is_named_is_traced_without_a_rate() {
+    let mut view = view(vec![named(0), named(1)]);
+    view.target.is_held = true;
+    assert_eq!(traced(&plan(&view, &[])), [0, 1]);
+    view.target.is_held = false;
+    let only_named = Settings { only_named: true, ..settings() };
+    assert_eq!(traced(&plan_with(&view, &Rates::new(), &only_named, None)), [0, 1]);
+}
+
+#[test]
+fn slow_links_are_neither_tried_nor_opened_for_bursts() {
+    let view = view(vec![named(0), named(1), class(2)]);
+    let slow = Settings { slow_links: true, ..settings() };
+    let known = Rates::from([(ClassId(1), Rate::seen(1e6, 1_000))]);
+    let planned = plan_with(&view, &known, &slow, None);
+    // What was named is traced under its quota, what is too dear is left to the samples.
+    assert_eq!(traced(&planned), [0]);
+    assert!(planned.orders.iter().all(|o| !o.trial && o.burst.is_none()), "{:?}", planned.orders);
+    assert_eq!(planned.bursts, 0.0);
+    // Nothing is kept for bursts either.
+    assert!((planned.problem.budget - 0.018).abs() < 1e-12, "{}", planned.problem.budget);
+}
+
+#[test]
+fn what_one_thread_cannot_bear_is_not_traced() {
+    let mut spread = Spread::default();
+    spread.note(ClassId(0), 1.0, &[(7, 1_000)]);
+    spread.note(ClassId(1), 1.0, &[(8, 1_000)]);
+    // Thread 7 may lose 1 ms/s, thread 8 40.
+    let bounds = ThreadBounds::new(&spread, &[(7, 0.025, 0.0), (8, 1.0, 0.0)], 0.04);
+    let mut view = view(vec![named(0), named(1)]);
+    let planned = plan_with(&view, &rates(&[5_000.0, 5_000.0]), &settings(), Some(&bounds));
+    assert_eq!(traced(&planned), [1]);
+    let reason = &planned.rows[0].reason;
+    assert!(reason.contains("more from thread 7 than that may lose"), "{reason}");
+    // Its rate is known, and bursts are small and rare enough for that thread.
+    let burst = order(&planned, 0).burst.unwrap();
+    assert!(burst.cost_per_s() <= 0.001 * 1.001, "{burst:?}");
+    // What the user demands is traced all the same.
+    view.classes[0].traits.must = true;
+    let planned = plan_with(&view, &rates(&[5_000.0, 5_000.0]), &settings(), Some(&bounds));
+    assert_eq!(traced(&planned), [0, 1]);
+}

@@ -1,0 +1,179 @@
+//! From what is known to the question that the planner is asked.
+
+use super::rate::Rates;
+use crate::burst::BurstPrices;
+use crate::class::ClassId;
+use crate::controller::PlanShares;
+use crate::ledger::{FLOOR_CPU_PER_S, ThreadBounds};
+use crate::plan::{self, Options, PlanClass, Problem, Range, Strategy};
+use crate::run::arbiter::{Arbiter, Claims, LEAST_SAMPLING_SHARE};
+use crate::run::view::{ClassView, View};
+use crate::stats::{Interval, counts::wilson, z_quantile};
+use crate::survey::RateEstimate;
+use std::collections::BTreeMap;
+
+/// The sampler runs at least so often, if half of the budget pays for it, and at most so often, Hz of target CPU time.
+const SAMPLING_HZ: (f64, f64) = (19.0, 199.0);
+
+/// What does not change during a run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Settings {
+    /// Nothing but what was named is traced: no survey, no bursts, no samples.
+    pub only_named: bool,
+    /// Samples per second of target CPU time that the user asked for.
+    pub fixed_rate_hz: Option<f64>,
+    /// Links are slow to detach, and the target waits for it (perf-event uprobes, tier D): no bursts, no trials.
+    pub slow_links: bool,
+    /// What bursts cost beside their hits.
+    pub prices: BurstPrices,
+}
+
+impl Settings {
+    /// What is not traced may be looked at in bursts.
+    #[must_use]
+    pub fn may_burst(&self) -> bool {
+        !self.only_named && !self.slow_links
+    }
+}
+
+/// What a plan is made from beside the rates.
+#[derive(Clone, Copy)]
+pub struct Known<'a> {
+    /// What can be seen.
+    pub view: &'a View,
+    /// Names of the classes, by id.
+    pub names: &'a [&'a str],
+    /// What may be spent.
+    pub arbiter: Arbiter<'a>,
+    /// What is spent at present.
+    pub claims: &'a Claims,
+    /// Operations are followed: their part is reserved.
+    pub operations: bool,
+    /// What each thread may lose to hits. `None`: there is one thread, or nothing is known of them.
+    pub bounds: Option<&'a ThreadBounds<'a>>,
+    /// What the run was asked for.
+    pub settings: &'a Settings,
+    /// The parts of the budget that a plan may count on.
+    pub shares: PlanShares,
+}
+
+impl Known<'_> {
+    /// The planning problem from the rates known, and the classes in its order. Classes that were refused are left out.
+    #[must_use]
+    pub fn problem(&self, rates: &Rates) -> (Problem, Vec<ClassId>) {
+        let cpu = self.view.target.own_cpu.max(FLOOR_CPU_PER_S);
+        let kept = if self.settings.may_burst() { self.shares.bursts } else { 0.0 };
+        let budget = (self.budget() * (1.0 - kept)).max(1e-9);
+        let price = self.view.samples.price_s * self.arbiter.factor();
+        let mut problem = Problem::new(budget, cpu, price);
+        self.set_sampling(&mut problem, price * cpu);
+        let mut ids = Vec::new();
+        for class in &self.view.classes {
+            let traits = &class.traits;
+            if traits.refused || traits.dormant || traits.apart {
+                continue;
+            }
+            problem.classes.push(self.entry(class, rates, cpu));
+            ids.push(class.id);
+        }
+        self.prefer_named(&mut problem);
+        (problem, ids)
+    }
+
+    /// What the planner would decide at these rates, class by class.
+    #[must_use]
+    pub fn decisions(&self, rates: &[RateEstimate]) -> Vec<&'static str> {
+        let known: Rates = rates.iter().map(|r| (r.class, r.into())).collect();
+        let (problem, ids) = self.problem(&known);
+        // Asked twice per class and round of a survey: the paper's approximation, which takes microseconds.
+        let Ok(plan) = plan::solve(&problem, Strategy::Approximation, &Options::default()) else {
+            return vec!["sample"; rates.len()];
+        };
+        let by_id: BTreeMap<ClassId, &'static str> =
+            ids.iter().zip(&plan.classes).map(|(id, c)| (*id, c.decision.name())).collect();
+        rates.iter().map(|r| by_id.get(&r.class).copied().unwrap_or("sample")).collect()
+    }
+
+    /// What plan and bursts may spend, CPU s/s: the budget less the reserve, the price of context switches and that of the
+    /// progress metric.
+    pub(super) fn budget(&self) -> f64 {
+        self.arbiter.planned(self.shares.planned, self.claims, self.operations)
+    }
+
+    /// `sample_cost`: CPU s/s that one sample per second of target CPU time takes.
+    fn set_sampling(&self, problem: &mut Problem, sample_cost: f64) {
+        if self.view.samples.off {
+            problem.sampling.min_hz = 0.0;
+            problem.sampling.max_hz = 0.0;
+            return;
+        }
+        let (least, most) = self.settings.fixed_rate_hz.map_or(SAMPLING_HZ, |hz| (hz, hz));
+        let affordable = LEAST_SAMPLING_SHARE * problem.budget / sample_cost.max(1e-12);
+        let is_fixed = self.settings.fixed_rate_hz.is_some();
+        problem.sampling.min_hz = if is_fixed { least } else { least.min(affordable) };
+        problem.sampling.max_hz = most.max(problem.sampling.min_hz);
+    }
+
+    /// One class as the planner sees it, with prices as the ledger charges them.
+    fn entry(&self, class: &ClassView, rates: &Rates, cpu: f64) -> PlanClass {
+        let traits = &class.traits;
+        // A rate that is none would refuse the whole plan.
+        let known = rates.get(&class.id).copied().filter(|rate| rate.hz.is_valid());
+        let hz = known.map_or(Range::from(0.0), |rate| rate.hz);
+        let tau_s = class.tau_ns(cpu / hz.value) * 1e-9 * self.arbiter.factor();
+        let name = self.names.get(class.id.0 as usize).copied().unwrap_or_default();
+        let mut entry = PlanClass::new(name, hz, self.rho(class), tau_s).weight(traits.weight);
+        entry.id = Some(class.id.0);
+        entry.calls_seen = known.map(|rate| rate.calls);
+        // What could not be surveyed may be anything: it is tried in bursts first.
+        // Not by perf-event uprobes, whose detaching stalls the target: what was named is traced under its quota.
+        let slow = self.settings.slow_links;
+        // What is attached before the program runs has no rate: it begins with what the bucket lends.
+        let unknown = known.is_none()
+            && !self.settings.only_named
+            && !self.view.target.is_held
+            && !(slow && traits.named);
+        entry.never_trace = unknown;
+        entry.must_trace = traits.must && !unknown;
+        entry
+    }
+
+    /// Classes that the user named for counting or timing are traced as long as they fit together, cheapest first:
+    /// who asks for a count wants a count, whatever the samples would be worth.
+    fn prefer_named(&self, problem: &mut Problem) {
+        let reserved = problem.sampling.min_hz * problem.sample_cost();
+        let mut left = problem.budget
+            - reserved
+            - problem.classes.iter().filter(|c| c.must_trace).map(PlanClass::trace_cost).sum::<f64>();
+        let mut named: Vec<usize> = (0..problem.classes.len())
+            .filter(|&i| {
+                let class = &problem.classes[i];
+                !class.must_trace
+                    && !class.never_trace
+                    && class.id.is_some_and(|id| self.view.class(ClassId(id)).traits.named)
+            })
+            .collect();
+        named.sort_by(|&a, &b| problem.classes[a].trace_cost().total_cmp(&problem.classes[b].trace_cost()));
+        for i in named {
+            // With the upper end of the rate: a plan that must be taken back tomorrow is no plan.
+            let class = &problem.classes[i];
+            let cost = class.rate_hz.high.max(class.rate_hz.value) * class.tau_s;
+            if cost > left {
+                break;
+            }
+            left -= cost;
+            problem.classes[i].must_trace = true;
+        }
+    }
+
+    /// `rho_i`: on-CPU s per wall s with the class on the stack, from the samples so far.
+    fn rho(&self, class: &ClassView) -> Range {
+        let (samples, cpu) = (&self.view.samples, self.view.target.own_cpu);
+        if samples.n == 0 {
+            return Range { value: 0.0, low: 0.0, high: cpu };
+        }
+        let value = cpu * class.sampled_ns as f64 / samples.cpu_ns.max(1) as f64;
+        let Interval { low, high } = wilson(class.samples as f64, samples.n as f64, z_quantile(0.95));
+        Range { value, low: (cpu * low).min(value), high: (cpu * high).max(value) }
+    }
+}
