@@ -3,7 +3,9 @@
 //! No client knows another one. What one of them needs of another comes through the view, the arbiter or an order.
 
 pub mod children;
+pub mod metric;
 pub mod operations;
+pub mod overhead;
 pub mod survey;
 pub mod trace;
 

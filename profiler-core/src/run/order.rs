@@ -80,6 +80,10 @@ pub enum Order {
     VoidComparison,
     /// These processes are not looked at any more: the kernel need not tell of them, and the agent lets its bindings to them go.
     LetGo(Vec<u32>),
+    /// Hits, samples and switches cost this many times what was calibrated.
+    Prices(f64),
+    /// The budget is this many times smaller than the user's.
+    CutBudget(f64),
     /// A new plan is wanted; why.
     Replan(Option<String>),
     /// Tell the user.

@@ -337,12 +337,6 @@ impl Attachments {
         self.classes.iter().any(LiveClass::is_draining)
     }
 
-    /// Links of others than these are there.
-    #[must_use]
-    pub fn busy_but(&self, but: &[ClassId]) -> bool {
-        self.classes.iter().any(|c| c.is_linked() && !but.contains(&c.id))
-    }
-
     /// Links are being closed.
     #[must_use]
     pub fn closing(&self) -> bool {

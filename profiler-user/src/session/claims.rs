@@ -2,7 +2,7 @@
 
 use super::Session;
 use super::attach::now_ns;
-use super::overhead::Comparison;
+use super::overhead::Measuring;
 use profiler_core::clients::Client;
 use profiler_core::clients::survey::Grant;
 use profiler_core::run::arbiter::{Arbiter, Claims};
@@ -34,7 +34,7 @@ impl Session {
     /// Why nothing may be attached now.
     pub(super) fn suspension(&self) -> Suspension {
         Suspension::NONE
-            .with(Reason::Comparison, self.comparison.as_ref().is_some_and(Comparison::is_off))
+            .with(Reason::Comparison, self.comparison.as_ref().is_some_and(Measuring::is_off))
             .with(Reason::ForkStorm, self.children.is_storm())
             .with(Reason::Rearm, self.children.is_rearming())
     }

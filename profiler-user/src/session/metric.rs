@@ -12,14 +12,15 @@
 use super::Session;
 use super::attach::now_ns;
 use super::class::Wish;
-use super::overhead::Comparison;
+use super::overhead::Measuring;
 use super::shares::FunctionKey;
 use crate::config::{ProgressSpec, RunConfig};
 use crate::failure::Failure;
 use crate::inspect::{Function, Inspection, Pattern};
-use crate::prober::{Kernel, ProgressProbe, ProgressSource, Tier};
+use crate::prober::{Kernel, PROGRESS_OTHERS, ProgressProbe, ProgressSource, Tier};
 use crate::target::syscalls;
 use profiler_core::class::{ClassId, RecordKind};
+use profiler_core::clients::overhead::Subject;
 use profiler_core::recording::NotObserved;
 
 /// More functions than that are no unit of work.
@@ -111,7 +112,6 @@ impl Session {
             return Ok(());
         }
         let pid = self.meta.pid;
-        let named = !matches!(wanted, Wanted::Auto);
         let probe = |session: &Self, source: &ProgressSource| {
             session.attach.kernel().watch_progress(source, pid).map_err(|error| error.to_string())
         };
@@ -137,7 +137,7 @@ impl Session {
                 Metric::Functions(self.metric_classes(&functions)?, pattern)
             }
         };
-        self.comparison = Some(Comparison::new(metric, named, now_ns()));
+        self.comparison = Some(Measuring::new(metric, now_ns()));
         Ok(())
     }
 
@@ -215,6 +215,28 @@ impl Metric {
                 Some(ids.iter().map(|id| kernel.classes().attempted(*id)).fold(0, u64::wrapping_add))
             }
         }
+    }
+
+    /// What the comparison is told of it.
+    pub fn subject(&self) -> Subject {
+        let choice = |n: usize| (!syscalls::waits(n)).then(|| syscalls::name(n));
+        let choices = match self {
+            Self::Syscall(_, None) => Some((0..PROGRESS_OTHERS).map(choice).collect()),
+            _ => None,
+        };
+        Subject {
+            name: self.name(),
+            is_counted: !matches!(self, Self::Variable(_)),
+            classes: self.classes().to_vec(),
+            choices,
+        }
+    }
+
+    /// This system call is counted, where one was to be found; says whether one was.
+    pub fn choose(&mut self, number: usize) -> bool {
+        let Self::Syscall(_, chosen @ None) = self else { return false };
+        *chosen = Some(number);
+        true
     }
 
     /// The kernel's counter of tracepoint hits.

@@ -49,7 +49,7 @@ use profiler_core::clients::children::Children;
 use profiler_core::clients::survey::SurveyClient;
 use profiler_core::clients::trace::client::Trace;
 use profiler_core::cost::CostModel;
-use profiler_core::ledger::{Correction, Ledger, Merger};
+use profiler_core::ledger::{Ledger, Merger};
 use profiler_core::recording::Meta;
 use profiler_core::units::OverheadBudget;
 use progress::Progress;
@@ -107,7 +107,6 @@ struct Session {
     children: Children,
     processes: ChildProcesses,
     ledger: Ledger,
-    correction: Correction,
     /// Rows of the ledger on their way to the recording.
     merger: Merger,
     /// The plan, its bursts and its controller.
@@ -171,7 +170,7 @@ struct Session {
     /// The same, smoothed over some seconds, CPU s/s.
     misc_cost: f64,
     /// The measurement of the overhead, while there is a progress metric.
-    comparison: Option<overhead::Comparison>,
+    comparison: Option<overhead::Measuring>,
     /// Operations that are followed.
     operations: Option<Box<operations::Operations>>,
     /// A program that we launched, to be waited for.

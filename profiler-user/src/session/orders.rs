@@ -65,6 +65,8 @@ impl Session {
                     }
                     self.processes.let_go(&pids);
                 }
+                Order::Prices(factor) => self.ledger.set_factor(factor),
+                Order::CutBudget(factor) => self.ledger.cut_budget(factor),
                 Order::Replan(why) => self.want_plan(why),
                 Order::Note(text) => self.progress.note(&text),
                 Order::Detail(text) => self.warn_verbose(&text),

@@ -29,7 +29,7 @@ use profiler_core::class::Tier;
 use profiler_core::clients::children::Children;
 use profiler_core::clients::survey::SurveyClient;
 use profiler_core::clients::trace::client::Trace;
-use profiler_core::ledger::{Correction, Ledger, Merger};
+use profiler_core::ledger::{Ledger, Merger};
 use profiler_core::plan::Problem;
 use profiler_core::recording::{AgentUse, FORMAT_VERSION, Losses, Meta};
 use std::collections::BTreeSet;
@@ -257,7 +257,6 @@ fn prepare(
         calls,
         lifecycle,
         ledger: Ledger::new(config.cost.budget, start_ns),
-        correction: Correction::default(),
         merger: Merger::default(),
         trace: Trace::new(plan_settings(config, &kernel, &cost, cpus), start_ns),
         survey: SurveyClient::new(survey_settings(&cost, survey_ns(config), first_plan_ns(config))),
