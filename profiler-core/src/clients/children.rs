@@ -20,14 +20,17 @@ use crate::run::suspension::Suspension;
 use crate::run::view::{ClassView, View};
 use std::collections::BTreeMap;
 
+mod account;
+
+pub use account::ChildCost;
+use account::{Account, Used, smooth};
+
 /// A child gets so long to call exec before the links are made anew, ns: most do within a few ms.
 const GRACE_NS: u64 = 50_000_000;
 /// A child that was born while nothing was attached is clean; it is looked at for so long to see what a storm would cost, ns.
 const WATCHED_NS: u64 = 1_000_000_000;
 /// Time constant of what children would cost, ns.
 const STORM_TIME_NS: f64 = 1e9;
-/// Time constant of what children cost, as others count on it, ns.
-const CLAIM_TIME_NS: f64 = 5e9;
 /// The links are made anew at most this often, ns: a fork storm must not become an attach storm.
 const REARM_NS: u64 = 1_000_000_000;
 
@@ -91,8 +94,13 @@ pub struct Look {
 /// What the children are told.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
-    /// What the kernel told, in its order.
-    Told(Vec<Event>),
+    /// What the kernel told.
+    Told {
+        /// In its order.
+        events: Vec<Event>,
+        /// Links are there, as [`Look::linked`].
+        linked: bool,
+    },
     /// Records of births were lost: what was found of the processes that the kernel watches and [`Children::carries`] does not know.
     Lost(Look),
     /// A turn of the loop.
@@ -117,15 +125,6 @@ pub enum Input {
     },
     /// The run ends: what was to be restored stays closed.
     End,
-}
-
-/// What children cost in an interval.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct ChildCost {
-    /// Hits, at most.
-    pub hits: u64,
-    /// ns of CPU time, at most.
-    pub cost_ns: f64,
 }
 
 /// A child that carries inherited breakpoints.
@@ -170,58 +169,6 @@ impl Storm {
     }
 }
 
-/// Moves `rate`, CPU s/s, towards what an interval showed.
-fn smooth(rate: &mut f64, cost_ns: f64, elapsed_ns: u64, time_ns: f64) {
-    let weight = 1.0 - (-(elapsed_ns as f64) / time_ns).exp();
-    *rate += weight * (cost_ns / elapsed_ns.max(1) as f64 - *rate);
-}
-
-/// What children used and what of it was charged.
-#[derive(Debug, Default)]
-struct Account {
-    /// CPU time of the target while children were charged, ns.
-    target_cpu_ns: u64,
-    /// CPU time that is not charged yet, ns: of children that ran the target's program.
-    uncharged_ns: u64,
-    /// The same: before an exec.
-    before_exec_ns: u64,
-    /// Of the last interval, not taken yet.
-    cost: ChildCost,
-    /// CPU s/s, smoothed.
-    smoothed: f64,
-}
-
-impl Account {
-    fn owes(&self) -> bool {
-        self.uncharged_ns > 0 || self.before_exec_ns > 0
-    }
-
-    /// `cost = CPU_child + min(CPU before exec, CPU before exec x sum tau max(hits / CPU now, hits / CPU of the run))`
-    fn charge(&mut self, hits: &[(ClassId, u64)], target_cpu_ns: u64, view: &View) -> ChildCost {
-        let used = std::mem::take(&mut self.uncharged_ns) as f64;
-        let before_exec = std::mem::take(&mut self.before_exec_ns) as f64;
-        self.target_cpu_ns += target_cpu_ns;
-        // Nothing was attached that could be inherited.
-        if hits.is_empty() || used + before_exec == 0.0 {
-            return ChildCost::default();
-        }
-        let per_cpu = |hits: u64, cpu_ns: u64| if cpu_ns == 0 { 0.0 } else { hits as f64 / cpu_ns as f64 };
-        let (mut rate, mut price, mut cheapest) = (0.0, 0.0, f64::INFINITY);
-        for (id, n) in hits {
-            let class = view.class(*id);
-            let now = per_cpu(*n, target_cpu_ns);
-            let often = now.max(per_cpu(class.attempted, self.target_cpu_ns));
-            rate += often;
-            price += often * class.prices.hit.ns;
-            cheapest = f64::min(cheapest, class.prices.hit.ns);
-        }
-        ChildCost {
-            hits: (used / cheapest.max(1.0) + before_exec * rate) as u64,
-            cost_ns: used + before_exec * price.min(1.0),
-        }
-    }
-}
-
 /// The children of the target that may carry breakpoints.
 #[derive(Debug, Default)]
 pub struct Children {
@@ -234,6 +181,8 @@ pub struct Children {
     /// Windows to be opened again when all links are closed, with their quotas.
     wanted: Vec<(ClassId, u64)>,
     forks: u64,
+    /// A time at which all links were surely gone, ktime ns; `u64::MAX`: links are there.
+    gone_ns: u64,
     ended: bool,
 }
 
@@ -282,7 +231,7 @@ impl Children {
             Input::Turn { look, plan_runs, suspension } => {
                 *plan_runs && suspension.may_rearm() && self.is_rearm_due(look.at_ns)
             }
-            Input::Told(_) | Input::Lost(_) | Input::End => false,
+            Input::Told { .. } | Input::Lost(_) | Input::End => false,
         }
     }
 
@@ -307,6 +256,7 @@ impl Children {
                 }
                 self.forks += 1;
                 // The number was another process's a moment ago; this one is to be watched.
+                self.ended(child, time_ns, false);
                 self.left.retain(|pid| *pid != child);
                 self.carrying.insert(child, Child::born(time_ns));
             }
@@ -326,7 +276,9 @@ impl Children {
             match found {
                 Found::Runs { cpu_ns } => {
                     let mut child = Child::born(look.at_ns);
-                    self.account.uncharged_ns += cpu_ns.map_or(0, |cpu_ns| child.read(look.at_ns, cpu_ns));
+                    // When it was born is not known: it may have carried breakpoints.
+                    self.account.exposed.running_ns +=
+                        cpu_ns.map_or(0, |cpu_ns| child.read(look.at_ns, cpu_ns));
                     self.carrying.insert(*pid, child);
                 }
                 Found::Ended | Found::OtherProgram => self.left.push(*pid),
@@ -339,22 +291,32 @@ impl Children {
         let Some(child) = self.carrying.remove(&pid) else { return };
         self.left.push(pid);
         let rest = time_ns.saturating_sub(child.read_ns);
+        let used = self.used_since(child.read_ns);
         if by_exec {
-            self.account.before_exec_ns += rest;
+            used.before_exec_ns += rest;
         } else {
-            self.account.uncharged_ns += rest;
+            used.running_ns += rest;
         }
+    }
+
+    /// Where CPU time goes that was used since then.
+    fn used_since(&mut self, since_ns: u64) -> &mut Used {
+        let Account { exposed, clean, .. } = &mut self.account;
+        if since_ns < self.gone_ns { exposed } else { clean }
     }
 
     /// Takes what a look found. Where the kernel told of an end it has been heeded; this is for the rest.
     fn look(&mut self, look: &Look) {
+        self.gone_ns = if look.linked { u64::MAX } else { self.gone_ns.min(look.at_ns) };
         for (pid, found) in &look.found {
             match found {
                 Found::Ended => self.ended(*pid, look.at_ns, false),
                 Found::OtherProgram => self.ended(*pid, look.at_ns, true),
                 Found::Runs { cpu_ns } => {
                     if let (Some(child), Some(cpu_ns)) = (self.carrying.get_mut(pid), cpu_ns) {
-                        self.account.uncharged_ns += child.read(look.at_ns, *cpu_ns);
+                        let since_ns = child.read_ns;
+                        let used = child.read(look.at_ns, *cpu_ns);
+                        self.used_since(since_ns).running_ns += used;
                     }
                 }
             }
@@ -447,19 +409,22 @@ impl Client for Children {
 
     fn step(&mut self, input: Input, grant: &StormBounds, view: &View, orders: &mut Vec<Order>) {
         match input {
-            Input::Told(events) => events.into_iter().for_each(|event| self.heed(event)),
+            Input::Told { events, linked } => {
+                if linked {
+                    self.gone_ns = u64::MAX;
+                }
+                events.into_iter().for_each(|event| self.heed(event));
+            }
             Input::Lost(look) => self.find_lost(&look),
             Input::Turn { look, plan_runs, suspension } => {
                 self.turn(&look, plan_runs, suspension, view, orders);
             }
             Input::Interval { look, elapsed_ns, target_cpu_ns, hits } => {
                 self.look(&look);
-                if self.storm.note(self.account.uncharged_ns as f64, elapsed_ns, grant) {
+                if self.storm.note(self.account.running_ns() as f64, elapsed_ns, grant) {
                     self.storm_turned(orders);
                 }
-                let cost = self.account.charge(&hits, target_cpu_ns, view);
-                smooth(&mut self.account.smoothed, cost.cost_ns, elapsed_ns, CLAIM_TIME_NS);
-                self.account.cost = cost;
+                self.account.close(elapsed_ns, target_cpu_ns, &hits, view);
             }
             Input::End => {
                 self.ended = true;

@@ -148,7 +148,7 @@ impl Session {
             }
         }
         if !told.is_empty() {
-            self.tell_children(Input::Told(told));
+            self.tell_children(Input::Told { events: told, linked: self.attach.busy() });
         }
     }
 

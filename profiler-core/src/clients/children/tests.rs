@@ -7,6 +7,8 @@ use crate::recording::WindowKind;
 use crate::run::suspension::Reason;
 use crate::run::view::{ClassPrices, ClassTraits, LinkView};
 
+mod bound;
+
 const MS: u64 = 1_000_000;
 /// Of a budget of 20 ms/s.
 const BOUNDS: StormBounds = StormBounds { begins: 0.01, ends: 0.004 };
@@ -54,7 +56,7 @@ fn step(children: &mut Children, input: Input, view: &View) -> Vec<Order> {
 }
 
 fn tell(children: &mut Children, events: &[Event]) -> Vec<Order> {
-    step(children, Input::Told(events.to_vec()), &View::default())
+    step(children, Input::Told { events: events.to_vec(), linked: true }, &View::default())
 }
 
 fn fork(child: u32, time_ns: u64) -> Event {
@@ -318,7 +320,8 @@ fn a_number_that_is_used_again_at_once_is_not_let_go() {
     // By a look: the agent was bound to the first, which is dead.
     assert!(tell(&mut children, &[fork(7, born + 4 * MS)]).is_empty());
     assert!(children.carries(7));
-    assert!((interval(&mut children, born + 9 * MS, &[(7, runs(MS))]).1.cost_ns - 3e6).abs() < 1.0);
+    let (_, cost) = interval(&mut children, born + 9 * MS, &[(7, runs(MS))]);
+    assert!((cost.cost_ns - (2e6 + 1e6 + 1e6)).abs() < 1.0, "each until the next was born: {cost:?}");
 }
 
 #[test]
@@ -382,4 +385,23 @@ fn an_interval_without_length_changes_no_rate() {
     // Nothing used, no hits, no CPU time: no number that is none.
     assert!(step(&mut children, input(50 * MS), &one_open()).is_empty());
     assert_eq!((children.take_cost(), children.claim()), (ChildCost::default(), 0.0));
+}
+
+#[test]
+fn what_was_used_before_all_links_were_gone_is_charged() {
+    let mut children = Children::default();
+    let born = 10_000 * MS;
+    let detached = |children: &mut Children, ms: u64, cpu_ms: u64| {
+        let look = Look { at_ns: born + ms * MS, linked: false, found: vec![(7, runs(cpu_ms * MS))] };
+        let input = Input::Interval { look, elapsed_ns: 100 * MS, target_cpu_ns: 0, hits: Vec::new() };
+        step(children, input, &View::default());
+        children.take_cost().cost_ns
+    };
+    tell(&mut children, &[fork(7, born)]);
+    assert!(turn(&mut children, born + 10 * MS, &[(7, runs(4 * MS))]).is_empty());
+    // They went some time between two looks.
+    assert!((detached(&mut children, 20, 9) - 9e6).abs() < 1.0);
+    // It is clean since.
+    assert!(detached(&mut children, 120, 80) < 1.0);
+    assert!(children.storm.potential > 0.0, "but would cost if something were attached");
 }
