@@ -78,8 +78,9 @@ impl Session {
         }
     }
 
-    /// Has windows of the survey opened, on one link (or on as few as their modules need) or one on each. `alone`: what comes after waits until
-    /// one of these classes has used up its quota, for so long at most, ns. They wait for their turn until `until_ns`, or the end of the run.
+    /// Has windows of the survey opened, on one link (or on as few as their modules need) or one on each. `alone`: what comes after
+    /// waits until one of these classes has used up its quota, for so long at most, ns. They wait for their turn until `until_ns`, or
+    /// the end of the run.
     pub(super) fn open_survey(
         &mut self,
         wanted: &[Wanted],
