@@ -6,11 +6,12 @@
 
 use profiler_core::class::Tier;
 use profiler_core::cost::{CostModel, Price};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -67,8 +68,7 @@ struct Stored {
 
 /// Where the file lies: `/var/cache/tithe` for root, else the user's cache directory.
 pub(super) fn default_dir() -> Option<PathBuf> {
-    // SAFETY: geteuid has no arguments and cannot fail.
-    if unsafe { libc::geteuid() } == 0 {
+    if geteuid().is_root() {
         return Some("/var/cache/tithe".into());
     }
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
@@ -110,7 +110,7 @@ pub(super) fn read(dir: &Path, name: &CStr) -> Result<Option<String>, String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.to_string()),
     };
-    let file = match open_at(&handle, name, libc::O_RDONLY, 0) {
+    let file = match open_at(&handle, name, OFlags::RDONLY, Mode::empty()) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.to_string()),
@@ -144,56 +144,38 @@ pub(super) fn write(dir: &Path, name: &CStr, text: &[u8]) -> io::Result<()> {
     let handle = open_dir(dir)?;
     // OK because a number holds no NUL.
     let temporary = CString::new(format!(".calibration-{}", std::process::id())).unwrap_or_default();
-    let unlink = || {
-        // SAFETY: the directory is open, the name ends in NUL.
-        unsafe { libc::unlinkat(handle.as_raw_fd(), temporary.as_ptr(), 0) }
-    };
+    let unlink = || rustix::fs::unlinkat(&handle, &temporary, AtFlags::empty());
     // A leftover of a process that had our number.
-    unlink();
-    let mut file = open_at(&handle, &temporary, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL, 0o644)?;
-    let written = file.write_all(text).and_then(|()| {
-        let dir = handle.as_raw_fd();
-        // SAFETY: the directory is open, both names end in NUL.
-        match unsafe { libc::renameat(dir, temporary.as_ptr(), dir, name.as_ptr()) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
-    });
+    let _ = unlink();
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+    let mut file = open_at(&handle, &temporary, flags, Mode::from_raw_mode(0o644))?;
+    let written =
+        file.write_all(text).and_then(|()| Ok(rustix::fs::renameat(&handle, &temporary, &handle, name)?));
     if written.is_err() {
-        unlink();
+        // The first error is the one worth telling.
+        let _ = unlink();
     }
     written
 }
 
 fn open_dir(dir: &Path) -> io::Result<File> {
     let path = CString::new(dir.as_os_str().as_bytes())?;
-    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-    // SAFETY: the path ends in NUL and outlives the call.
-    let handle = owned(unsafe { libc::open(path.as_ptr(), flags) })?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let handle = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     trusted(&handle, libc::S_IFDIR)?;
     Ok(handle)
 }
 
-fn open_at(dir: &File, name: &CStr, flags: i32, mode: libc::mode_t) -> io::Result<File> {
+fn open_at(dir: &File, name: &CStr, flags: OFlags, mode: Mode) -> io::Result<File> {
     // Not blocking: somebody might have put a FIFO there.
-    let flags = flags | libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK;
-    // SAFETY: the directory is open, the name ends in NUL.
-    owned(unsafe { libc::openat(dir.as_raw_fd(), name.as_ptr(), flags, mode) })
-}
-
-fn owned(fd: i32) -> io::Result<File> {
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
-    Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    Ok(File::from(rustix::fs::openat(dir, name, flags, mode)?))
 }
 
 /// Of that type, ours, and writable by nobody else.
 fn trusted(file: &File, kind: libc::mode_t) -> io::Result<()> {
     let meta = file.metadata()?;
-    // SAFETY: geteuid has no arguments and cannot fail.
-    let us = unsafe { libc::geteuid() };
+    let us = geteuid().as_raw();
     if meta.mode() & libc::S_IFMT != kind {
         return Err(io::Error::other("not of the right file type"));
     }

@@ -18,9 +18,13 @@
 use super::code::{self, Probed, ROW_OFF};
 use crate::conformance::{Forms, Order};
 use profiler_core::class::SiteClass;
+use rustix::event::EventfdFlags;
+use rustix::process::{Pid, Signal, set_parent_process_death_signal};
+use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};
+use rustix::time::ClockId;
 use std::hint::black_box;
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -40,15 +44,14 @@ const NEAR_WORDS: usize = 3 << 10;
 /// # Errors
 /// Standard input is not the parent's socket.
 pub fn child_main() -> io::Result<()> {
-    // SAFETY: changes what happens to this process when its parent ends.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    // It cannot fail for a signal that there is.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
     // SAFETY: standard input is open, and only this function uses it.
     let socket = UnixStream::from(unsafe { OwnedFd::from_raw_fd(0) });
     let mut out = socket.try_clone()?;
     let partner = Partner::start()?;
     let mut forms = Forms::default();
-    // SAFETY: gettid has no arguments and cannot fail.
-    writeln!(out, "ready {} {}", unsafe { libc::gettid() }, partner.tid)?;
+    writeln!(out, "ready {} {}", gettid(), partner.tid)?;
     for line in BufReader::new(socket).lines() {
         let line = line?;
         let mut words = line.split(' ');
@@ -122,11 +125,11 @@ fn run(probed: Probed, calls: u64) -> f64 {
     for _ in 0..calls / 16 + 1 {
         function();
     }
-    let begin = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
+    let begin = clock_ns(ClockId::ThreadCPUTime);
     for _ in 0..calls {
         function();
     }
-    let end = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
+    let end = clock_ns(ClockId::ThreadCPUTime);
     (end - begin) as f64 / calls as f64
 }
 
@@ -213,14 +216,14 @@ fn cold_pair(probed: Probed, calls: u64) -> (f64, f64) {
     let mut after = [Vec::new(), Vec::new()];
     for _ in 0..calls {
         for (function, (in_call, after)) in functions.iter().zip(in_call.iter_mut().zip(&mut after)) {
-            let begin = clock_ns(libc::CLOCK_MONOTONIC);
+            let begin = clock_ns(ClockId::Monotonic);
             function();
-            let called = clock_ns(libc::CLOCK_MONOTONIC);
+            let called = clock_ns(ClockId::Monotonic);
             for _ in 0..STEPS_BETWEEN {
                 load.step();
             }
             in_call.push(called - begin);
-            after.push(clock_ns(libc::CLOCK_MONOTONIC) - called);
+            after.push(clock_ns(ClockId::Monotonic) - called);
         }
     }
     black_box(&mut load.memory);
@@ -241,11 +244,11 @@ fn syscalls(calls: u64) -> f64 {
     for _ in 0..calls / 16 + 1 {
         call();
     }
-    let begin = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
+    let begin = clock_ns(ClockId::ThreadCPUTime);
     for _ in 0..calls {
         call();
     }
-    let end = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
+    let end = clock_ns(ClockId::ThreadCPUTime);
     (end - begin) as f64 / calls as f64
 }
 
@@ -265,11 +268,11 @@ fn deep_gaps(duration_ns: u64) -> String {
 fn gaps(duration_ns: u64) -> String {
     let mut load = Load::new();
     let (mut sum, mut other, mut longest) = (0, 0, 0);
-    let begin = clock_ns(libc::CLOCK_MONOTONIC);
+    let begin = clock_ns(ClockId::Monotonic);
     let mut last = begin;
     while last - begin < duration_ns {
         load.step();
-        let now = clock_ns(libc::CLOCK_MONOTONIC);
+        let now = clock_ns(ClockId::Monotonic);
         let gap = now - last;
         if gap >= GAP_MAX_NS {
             other += gap;
@@ -288,11 +291,11 @@ fn gaps(duration_ns: u64) -> String {
 fn fade(probed: Probed, duration_ns: u64, limit_ns: u64) -> String {
     const QUIET_NS: u64 = 1_000_000;
     let function = black_box(probed.function());
-    let begin = clock_ns(libc::CLOCK_MONOTONIC);
+    let begin = clock_ns(ClockId::Monotonic);
     let (mut last, mut slow, mut last_slow) = (begin, 0, None);
     while last - begin < duration_ns && last_slow.is_none_or(|at| last - at < QUIET_NS) {
         function();
-        let now = clock_ns(libc::CLOCK_MONOTONIC);
+        let now = clock_ns(ClockId::Monotonic);
         slow = if now - last > limit_ns { slow + 1 } else { 0 };
         if slow >= 3 {
             last_slow = Some(now);
@@ -304,7 +307,7 @@ fn fade(probed: Probed, duration_ns: u64, limit_ns: u64) -> String {
 
 /// The second thread, for context switches.
 struct Partner {
-    tid: i32,
+    tid: Pid,
     to: OwnedFd,
     from: OwnedFd,
 }
@@ -315,8 +318,7 @@ impl Partner {
         let (their_inbox, their_outbox) = (to.try_clone()?, inbox.try_clone()?);
         let (tell, told) = std::sync::mpsc::channel();
         std::thread::Builder::new().name("tithe-partner".into()).spawn(move || {
-            // SAFETY: gettid has no arguments and cannot fail.
-            let _ = tell.send(unsafe { libc::gettid() });
+            let _ = tell.send(gettid());
             loop {
                 take(&their_inbox);
                 give(&their_outbox);
@@ -328,73 +330,40 @@ impl Partner {
 
     /// CPU time of the process per context switch: both threads on one CPU, so that each hand-over is a switch.
     fn ping_pong(&self, rounds: u64) -> io::Result<f64> {
-        let all = affinity(self.tid)?;
-        // SAFETY: sched_getcpu has no arguments.
-        let cpu = usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0);
-        // SAFETY: a cpu_set_t is plain bits; CPU_SET checks its range.
-        let one = unsafe {
-            let mut set: libc::cpu_set_t = std::mem::zeroed();
-            libc::CPU_SET(cpu, &mut set);
-            set
-        };
-        set_affinity(0, &one)?;
-        set_affinity(self.tid, &one)?;
-        let begin = clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
+        let all = sched_getaffinity(Some(self.tid))?;
+        let mut one = CpuSet::new();
+        one.set(sched_getcpu());
+        sched_setaffinity(None, &one)?;
+        sched_setaffinity(Some(self.tid), &one)?;
+        let begin = clock_ns(ClockId::ProcessCPUTime);
         for _ in 0..rounds {
             give(&self.to);
             take(&self.from);
         }
-        let end = clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
-        set_affinity(0, &all)?;
-        set_affinity(self.tid, &all)?;
+        let end = clock_ns(ClockId::ProcessCPUTime);
+        sched_setaffinity(None, &all)?;
+        sched_setaffinity(Some(self.tid), &all)?;
         Ok((end - begin) as f64 / (2 * rounds) as f64)
     }
 }
 
-fn affinity(tid: i32) -> io::Result<libc::cpu_set_t> {
-    // SAFETY: a cpu_set_t is plain bits, and the kernel writes at most its size.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        match libc::sched_getaffinity(tid, size_of_val(&set), &raw mut set) {
-            0 => Ok(set),
-            _ => Err(io::Error::last_os_error()),
-        }
-    }
-}
-
-fn set_affinity(tid: i32, set: &libc::cpu_set_t) -> io::Result<()> {
-    // SAFETY: the set is read only.
-    match unsafe { libc::sched_setaffinity(tid, size_of_val(set), set) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
 fn eventfd() -> io::Result<OwnedFd> {
-    // SAFETY: creates a descriptor that nobody else owns.
-    match unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) } {
-        fd if fd < 0 => Err(io::Error::last_os_error()),
-        // SAFETY: just created, ours alone.
-        fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-    }
+    Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?)
 }
 
 fn give(fd: &OwnedFd) {
-    let one = 1u64;
-    // SAFETY: writes eight bytes of ours.
-    unsafe { libc::write(fd.as_raw_fd(), (&raw const one).cast(), 8) };
+    // OK because a failure only makes the other thread wait on.
+    let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
 }
 
 fn take(fd: &OwnedFd) {
-    let mut count = 0u64;
-    // SAFETY: reads eight bytes into a variable of ours.
-    unsafe { libc::read(fd.as_raw_fd(), (&raw mut count).cast(), 8) };
+    let mut count = [0; 8];
+    // OK because what it reads does not matter.
+    let _ = rustix::io::read(fd, &mut count);
 }
 
-fn clock_ns(clock: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes one timespec, which is ours.
-    unsafe { libc::clock_gettime(clock, &raw mut time) };
+fn clock_ns(clock: ClockId) -> u64 {
+    let time = rustix::time::clock_gettime(clock);
     // OK because these clocks are not negative and nanoseconds are below 10^9.
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -313,9 +313,7 @@ fn interpolate(known: &[(usize, f64)]) -> Vec<f64> {
 }
 
 fn monotonic_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes one timespec, which is ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     // OK because the clock is not negative and nanoseconds are below 10^9.
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -22,10 +22,11 @@ use crate::calibrate::{CalibrateError, ChildCommand, Worker};
 use crate::inspect::forms::{self, Decoded, Extension, Form};
 use crate::prober::{AttachGroup, Kernel, LinkKind, Site};
 use profiler_core::class::ClassId;
+use rustix::fs::MemfdFlags;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -330,13 +331,7 @@ impl Files {
 }
 
 fn memory_file() -> io::Result<File> {
-    // SAFETY: the name ends in NUL.
-    let fd = unsafe { libc::memfd_create(c"tithe-forms".as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
-    Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+    Ok(File::from(rustix::fs::memfd_create(c"tithe-forms", MemfdFlags::CLOEXEC)?))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::{Requirement, Verdict};
 use crate::calibrate::{FormsHere, known_rules};
 use crate::inspect::host::kernel_version;
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use serde::Serialize;
 use std::fs;
 use std::path::Path;
@@ -120,13 +121,9 @@ fn tier_of(tier: Option<&str>) -> Requirement {
 
 /// Tried on ourselves: `PIDFD_THREAD` is refused where the kernel does not know it (Linux 6.9 brought it).
 fn thread_descriptors() -> Requirement {
-    // SAFETY: pidfd_open takes two numbers.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, std::process::id(), libc::O_EXCL) };
-    if fd >= 0 {
-        // SAFETY: the descriptor is ours and nothing else has it. OK because descriptors fit an i32.
-        unsafe { libc::close(fd as i32) };
-    }
-    thread_descriptors_are(fd >= 0)
+    // OK because the constant is positive.
+    let thread = PidfdFlags::from_bits_retain(libc::O_EXCL.cast_unsigned());
+    thread_descriptors_are(pidfd_open(getpid(), thread).is_ok())
 }
 
 pub(super) fn thread_descriptors_are(there: bool) -> Requirement {

@@ -472,7 +472,7 @@ fn open(pid: u32, root: Option<&Root>, map: &Mapping) -> Result<TargetFile, Open
     let file = root.open(path)?;
     let (device, inode) = file.identity();
     let (major, minor) = map.device;
-    let same_device = (libc::major(device), libc::minor(device)) == (major, minor);
+    let same_device = (rustix::fs::major(device), rustix::fs::minor(device)) == (major, minor);
     // Of file systems without a device of their own (major 0: btrfs, overlayfs) stat and the mapping tell two numbers.
     if inode == map.inode && (same_device || major == 0) {
         Ok(file)

@@ -96,8 +96,7 @@ pub fn check(pid: i32) -> Result<(Status, PathBuf), InspectError> {
     let refused = |what: &str| InspectError::NotPermitted {
         pid,
         owner: status.uid,
-        // SAFETY: geteuid takes no arguments and cannot fail.
-        uid: unsafe { libc::geteuid() },
+        uid: rustix::process::geteuid().as_raw(),
         what: what.to_owned(),
     };
     let read = |what: &str, source: io::Error| match source.kind() {

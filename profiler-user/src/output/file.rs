@@ -65,8 +65,7 @@ pub enum FileError {
 /// # Errors
 /// [`FileError`]; an existing file is as it was then.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
-    // SAFETY: geteuid has no preconditions and cannot fail.
-    let me = unsafe { libc::geteuid() };
+    let me = rustix::process::geteuid().as_raw();
     let system = |source| FileError::System { path: path.to_owned(), source };
     let Place { dir, name, old, is_descriptor } = walk(path, me)?;
     let Some(old) = old else { return replace(&dir, &name, None, bytes).map_err(system) };
@@ -172,19 +171,15 @@ fn hand_on(file: &File, old: &Metadata) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::CString;
-    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::{lchown, symlink};
 
     fn me() -> u32 {
-        // SAFETY: geteuid has no preconditions and cannot fail.
-        unsafe { libc::geteuid() }
+        rustix::process::geteuid().as_raw()
     }
 
     fn mkfifo(path: &Path) {
-        let path = CString::new(path.as_os_str().as_bytes()).unwrap();
-        // SAFETY: the path is NUL-terminated and outlives the call.
-        assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mkfifoat(rustix::fs::CWD, path, mode).unwrap();
     }
 
     #[test]

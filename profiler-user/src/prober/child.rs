@@ -3,8 +3,11 @@
 //! A forked copy of a process with threads may only make system calls: no allocation, no locks. So the second thread is
 //! a bare clone(2) on a stack that was there before, and all talk is over pipes.
 
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::pipe::PipeFlags;
+use rustix::process::{Pid, Signal, WaitOptions};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 core::arch::global_asm!(
     ".pushsection .text",
@@ -102,27 +105,24 @@ impl ProbeChild {
     /// # Errors
     /// The child is gone.
     pub fn round(&self) -> io::Result<()> {
-        let mut byte = 1u8;
-        // SAFETY: one byte, alive during the call.
-        let sent = unsafe { libc::write(self.go.as_raw_fd(), (&raw const byte).cast(), 1) };
-        let mut poll = libc::pollfd { fd: self.done.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one pollfd, alive during the call.
-        let ready = unsafe { libc::poll(&raw mut poll, 1, 2000) };
-        if sent != 1 || ready != 1 {
+        let mut byte = [1u8];
+        let sent = rustix::io::write(&self.go, &byte);
+        let mut fds = [PollFd::new(&self.done, PollFlags::IN)];
+        let ready = rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 2, tv_nsec: 0 }));
+        if sent != Ok(1) || ready != Ok(1) {
             return Err(io::Error::other("the probe child does not answer"));
         }
-        // SAFETY: one byte, alive during the call.
-        let got = unsafe { libc::read(self.done.as_raw_fd(), (&raw mut byte).cast(), 1) };
-        if got == 1 { Ok(()) } else { Err(io::Error::other("the probe child has ended")) }
+        let got = rustix::io::read(&self.done, &mut byte);
+        if got == Ok(1) { Ok(()) } else { Err(io::Error::other("the probe child has ended")) }
     }
 }
 
 impl Drop for ProbeChild {
     fn drop(&mut self) {
-        // SAFETY: our own child, not reaped yet, so the id is still its.
-        unsafe {
-            libc::kill(self.pid, libc::SIGKILL);
-            libc::waitpid(self.pid, std::ptr::null_mut(), 0);
+        // Our own child, not reaped yet, so the id is still its.
+        if let Some(pid) = Pid::from_raw(self.pid) {
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+            let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
         }
     }
 }
@@ -148,13 +148,7 @@ pub(super) fn site() -> io::Result<(std::path::PathBuf, u64)> {
 }
 
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-    let mut fds = [0; 2];
-    // SAFETY: room for two descriptors.
-    if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just gave them to us.
-    Ok(unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) })
+    Ok(rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?)
 }
 
 /// The child's life: rounds until the pipe closes.

@@ -443,9 +443,7 @@ impl Request<'_> {
 
 /// CPU time of this thread, ns.
 fn thread_cpu_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a live timespec; the clock exists on every Linux.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     // OK because CPU time is positive and far below 2^64 ns.
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

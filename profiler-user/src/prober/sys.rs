@@ -3,6 +3,8 @@
 //!
 //! Numbers and layouts are the kernel's `include/uapi/linux/{bpf,perf_event}.h`.
 
+use crate::target::pidfd_open_with;
+use rustix::process::PidfdFlags;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -250,14 +252,9 @@ pub(super) fn program_info(program: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
 /// The kernel's: the thread is gone, or is not its process's first and this kernel is too old.
 pub(super) fn thread_fd(tid: i32) -> io::Result<OwnedFd> {
     /// `PIDFD_THREAD` is `O_EXCL` (include/uapi/linux/pidfd.h).
-    const PIDFD_THREAD: u32 = libc::O_EXCL as u32;
-    let open = |flags: u32| {
-        // SAFETY: pidfd_open takes two numbers.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, tid, flags) };
-        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(owned(fd)) }
-    };
-    match open(PIDFD_THREAD) {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(0),
+    const PIDFD_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
+    match pidfd_open_with(tid, PIDFD_THREAD) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => pidfd_open_with(tid, PidfdFlags::empty()),
         other => other,
     }
 }

@@ -8,10 +8,12 @@
 //! It knows nothing of Parquet.
 
 use super::{META_FILE, RecordingError};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
@@ -55,15 +57,11 @@ impl Dir {
         let parent_fd = File::open(parent)
             .map_err(|source| RecordingError::Parent { path: parent.to_owned(), source })?;
 
-        // SAFETY: `name` is a NUL-terminated string that outlives the call; `parent_fd` is open.
-        let made = unsafe { libc::mkdirat(parent_fd.as_raw_fd(), name.as_ptr(), 0o700) } == 0;
-        if !made {
-            let error = io::Error::last_os_error();
-            if error.kind() != io::ErrorKind::AlreadyExists {
-                return Err(io("create the directory")(error));
-            }
+        match rustix::fs::mkdirat(&parent_fd, &name, Mode::from_raw_mode(0o700)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(io("create the directory")(error.into())),
         }
-        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = open_at(&parent_fd, &name, flags).map_err(|error| match error.raw_os_error() {
             Some(libc::ELOOP | libc::ENOTDIR) => RecordingError::NotADirectory(path.to_owned()),
             _ => io("open the directory")(error),
@@ -77,8 +75,7 @@ impl Dir {
     fn take_over(&self, overwrite: Overwrite) -> Result<(), RecordingError> {
         let io = |what| move |source| RecordingError::Io { what, path: self.path.clone(), source };
         let uid = self.fd.metadata().map_err(io("inspect the directory"))?.uid();
-        // SAFETY: geteuid has no preconditions and cannot fail.
-        let me = unsafe { libc::geteuid() };
+        let me = rustix::process::geteuid().as_raw();
         if uid != me && self.owner.is_none_or(|(owner, _)| owner != uid) {
             return Err(RecordingError::ForeignOwner { path: self.path.clone(), uid });
         }
@@ -169,7 +166,7 @@ impl Dir {
 
     fn write_tmp(&self, tmp: &str, bytes: &[u8]) -> io::Result<()> {
         let name = file_name(tmp)?;
-        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = match open_at(&self.fd, &name, flags) {
             // A leftover of ours from a failed write.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
@@ -186,11 +183,7 @@ impl Dir {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let (from, to) = (file_name(from)?, file_name(to)?);
-        let fd = self.fd.as_raw_fd();
-        // SAFETY: both names are NUL-terminated strings that outlive the call; `fd` is open.
-        if unsafe { libc::renameat(fd, from.as_ptr(), fd, to.as_ptr()) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        rustix::fs::renameat(&self.fd, from, &self.fd, to)?;
         // Some file systems refuse to sync a directory; the rename has happened all the same.
         let _ = self.fd.sync_all();
         Ok(())
@@ -202,12 +195,7 @@ impl Dir {
     /// The system's answer.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         let name = file_name(name)?;
-        // SAFETY: `name` is a NUL-terminated string that outlives the call; the descriptor is open.
-        if unsafe { libc::unlinkat(self.fd.as_raw_fd(), name.as_ptr(), 0) } == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
-        }
+        Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())?)
     }
 
     fn give_away(&self, file: &File) -> io::Result<()> {
@@ -218,16 +206,8 @@ impl Dir {
     }
 }
 
-fn open_at(dir: &File, name: &CStr, flags: libc::c_int) -> io::Result<OwnedFd> {
-    let mode: libc::c_uint = 0o600;
-    // SAFETY: `name` is a NUL-terminated string that outlives the call; `dir` is open; a mode is passed, as
-    // O_CREAT asks for.
-    let fd = unsafe { libc::openat(dir.as_raw_fd(), name.as_ptr(), flags, mode) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: `fd` was just returned by the kernel and is owned by nobody else.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+fn open_at(dir: &File, name: &CStr, flags: OFlags) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(0o600))?)
 }
 
 /// A name without a path in it.

@@ -15,9 +15,10 @@ use object::elf::{
 };
 use object::read::elf::{CompressionHeader, FileHeader, SectionHeader};
 use object::{LittleEndian, pod};
+use rustix::fs::MemfdFlags;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
 /// Symbol tables and the names in them.
@@ -263,13 +264,7 @@ impl Write for Writer {
 
 impl Writer {
     fn new() -> io::Result<Self> {
-        // SAFETY: the name is a NUL-terminated string that outlives the call.
-        let fd = unsafe { libc::memfd_create(c"tithe-symbols".as_ptr(), libc::MFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel has just given us this descriptor, which nobody else knows.
-        let file = unsafe { File::from_raw_fd(fd) };
+        let file = File::from(rustix::fs::memfd_create(c"tithe-symbols", MemfdFlags::CLOEXEC)?);
         let mut writer = Self { file, at: 0, sections: Vec::new() };
         // The header is known at the end.
         writer.write_all(&[0; HEADER as usize])?;

@@ -13,6 +13,8 @@
 //! (The libraries' own constructors have then run.)
 
 use super::{LaunchUser, Target, TargetError};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -215,16 +217,8 @@ impl Drop for Suspended {
         // in waitpid: kill through the pidfd as well.
         self.orders = None;
         if let Some(target) = &self.target {
-            // SAFETY: pidfd_send_signal takes integers and a null pointer; the pidfd is open.
-            unsafe {
-                libc::syscall(
-                    libc::SYS_pidfd_send_signal,
-                    std::os::fd::AsRawFd::as_raw_fd(&target.pidfd()),
-                    libc::SIGKILL,
-                    std::ptr::null::<libc::siginfo_t>(),
-                    0,
-                )
-            };
+            // Fails only if it is already gone.
+            let _ = rustix::process::pidfd_send_signal(target.pidfd(), Signal::KILL);
         }
         if let Some(holder) = self.holder.take() {
             // A panic there has ended the child by EXITKILL; nothing to add.
@@ -373,25 +367,23 @@ fn auxv_value(auxv: &[u8], key: u64) -> Option<usize> {
 
 /// Wait until the child stops with a signal that `wanted` accepts; other signals are passed on to it.
 fn wait_stop(pid: i32, program: &str, wanted: impl Fn(i32) -> bool) -> Result<(), LaunchError> {
+    let all = WaitOptions::from_bits_retain(libc::__WALL.cast_unsigned());
     loop {
-        let mut status = 0;
-        // SAFETY: waits for our own child; the kernel writes one int, which is ours.
-        if unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) } < 0 {
-            let error = io::Error::last_os_error();
-            if error.kind() == io::ErrorKind::Interrupted {
-                continue;
+        let status = match rustix::process::waitpid(Pid::from_raw(pid), all) {
+            Ok(Some((_, status))) => status,
+            Ok(None) | Err(Errno::INTR) => continue,
+            Err(error) => {
+                let (program, source) = (program.to_owned(), error.into());
+                return Err(LaunchError::Hold { program, what: "waitpid", source });
             }
-            return Err(LaunchError::Hold { program: program.to_owned(), what: "waitpid", source: error });
-        }
-        if !libc::WIFSTOPPED(status) {
-            let status = if libc::WIFSIGNALED(status) {
-                format!("killed by signal {}", libc::WTERMSIG(status))
-            } else {
-                format!("exit status {}", libc::WEXITSTATUS(status))
+        };
+        let Some(signal) = status.stopping_signal() else {
+            let status = match status.terminating_signal() {
+                Some(signal) => format!("killed by signal {signal}"),
+                None => format!("exit status {}", status.exit_status().unwrap_or(0)),
             };
             return Err(LaunchError::Ended { program: program.to_owned(), status });
-        }
-        let signal = libc::WSTOPSIG(status);
+        };
         if wanted(signal) {
             return Ok(());
         }

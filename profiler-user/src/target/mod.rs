@@ -21,9 +21,12 @@ pub use launch::{LaunchError, Suspended, launch, remember_limits};
 pub use user::{LaunchUser, UserError};
 
 use proc::ProcDir;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags};
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
@@ -148,8 +151,7 @@ impl Target {
                 Some(libc::EACCES | libc::EPERM) => TargetError::OtherUser {
                     pid,
                     uid: proc.owner().unwrap_or(u32::MAX),
-                    // SAFETY: geteuid has no arguments and cannot fail.
-                    euid: unsafe { libc::geteuid() },
+                    euid: rustix::process::geteuid().as_raw(),
                 },
                 // A process without memory map that is no kernel thread is on its way out.
                 _ => gone_or(pid, "read the program file", error, true),
@@ -277,21 +279,22 @@ fn gone_or(pid: i32, what: &'static str, source: io::Error, attaching: bool) -> 
 
 /// A pidfd of `pid` (the first thread of a process), close-on-exec.
 pub(crate) fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
-    // SAFETY: pidfd_open takes two integers and returns a new descriptor or -1.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let fd = i32::try_from(fd).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
-    // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    pidfd_open_with(pid, PidfdFlags::empty())
+}
+
+/// A pidfd of `pid` with these flags, close-on-exec.
+///
+/// # Errors
+/// The kernel's. EINVAL for numbers that no process has, as the kernel has it.
+pub(crate) fn pidfd_open_with(pid: i32, flags: PidfdFlags) -> io::Result<OwnedFd> {
+    let pid = Pid::from_raw(pid.max(0)).ok_or(Errno::INVAL)?;
+    Ok(rustix::process::pidfd_open(pid, flags)?)
 }
 
 /// Whether `fd` is readable now.
 fn readable(fd: BorrowedFd<'_>) -> bool {
-    let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one valid pollfd, count 1, no waiting.
-    unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    rustix::event::poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
 #[cfg(test)]

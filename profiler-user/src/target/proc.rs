@@ -1,9 +1,10 @@
 //! Reading `/proc/PID` through one open directory, so that the answers are always about the same process.
 
+use rustix::fs::{Mode, OFlags};
 use std::ffi::{CStr, CString, OsString};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
@@ -56,31 +57,23 @@ impl Stat {
 
 impl ProcDir {
     pub fn open(pid: i32) -> io::Result<Self> {
-        let path = CString::new(format!("/proc/{pid}"))?;
-        let flags = libc::O_DIRECTORY | libc::O_RDONLY | libc::O_CLOEXEC;
-        // SAFETY: the path ends in NUL and outlives the call.
-        let fd = unsafe { libc::open(path.as_ptr(), flags) };
-        owned(fd).map(Self)
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        Ok(Self(rustix::fs::open(format!("/proc/{pid}"), flags, Mode::empty())?))
     }
 
-    pub fn open_at(&self, name: &CStr, flags: i32) -> io::Result<OwnedFd> {
-        // SAFETY: our directory descriptor is open; the name ends in NUL and outlives the call.
-        owned(unsafe { libc::openat(self.0.as_raw_fd(), name.as_ptr(), flags | libc::O_CLOEXEC) })
+    pub fn open_at(&self, name: &CStr, flags: OFlags) -> io::Result<OwnedFd> {
+        Ok(rustix::fs::openat(&self.0, name, flags | OFlags::CLOEXEC, Mode::empty())?)
     }
 
     pub fn read(&self, name: &CStr) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        File::from(self.open_at(name, libc::O_RDONLY)?).read_to_end(&mut bytes)?;
+        File::from(self.open_at(name, OFlags::RDONLY)?).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 
     pub fn read_link(&self, name: &CStr) -> io::Result<PathBuf> {
         let mut buffer = vec![0u8; 4096];
-        // SAFETY: the buffer is writable over its whole length; the name ends in NUL.
-        let n = unsafe {
-            libc::readlinkat(self.0.as_raw_fd(), name.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len())
-        };
-        let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
+        let n = rustix::fs::readlinkat_raw(&self.0, name, &mut buffer[..])?;
         buffer.truncate(n);
         Ok(PathBuf::from(OsString::from_vec(buffer)))
     }
@@ -131,7 +124,7 @@ impl ProcDir {
     }
 
     pub fn tids(&self) -> io::Result<Vec<i32>> {
-        let dir = self.open_at(c"task", libc::O_RDONLY | libc::O_DIRECTORY)?;
+        let dir = self.open_at(c"task", OFlags::RDONLY | OFlags::DIRECTORY)?;
         // std reads directories by path only; this one names our descriptor, so it stays the same process.
         let entries = std::fs::read_dir(format!("/proc/self/fd/{}", dir.as_raw_fd()))?;
         let mut tids = Vec::new();
@@ -149,14 +142,6 @@ impl ProcDir {
 fn thread_file(tid: i32, name: &str) -> CString {
     // OK because a number and a literal hold no NUL.
     CString::new(format!("task/{tid}/{name}")).unwrap_or_default()
-}
-
-fn owned(fd: i32) -> io::Result<OwnedFd> {
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 #[cfg(test)]

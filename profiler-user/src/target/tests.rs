@@ -41,8 +41,7 @@ fn attach_tells_who_the_process_is() {
     assert_eq!(target.cmdline().unwrap(), ["sleep", "100"]);
     assert_eq!(target.exe().unwrap().file_name().unwrap(), "sleep");
     assert_eq!(target.threads().unwrap(), [child.pid()]);
-    // SAFETY: geteuid has no arguments and cannot fail.
-    assert_eq!(target.uid().unwrap(), unsafe { libc::geteuid() });
+    assert_eq!(target.uid().unwrap(), rustix::process::geteuid().as_raw());
     assert!(target.start_ticks() > 0 && target.is_alive());
 }
 
@@ -83,8 +82,7 @@ fn each_reason_not_to_attach_has_its_own_words() {
     let (send, receive) = std::sync::mpsc::channel();
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
     let thread = std::thread::spawn(move || {
-        // SAFETY: gettid has no arguments and cannot fail.
-        send.send(unsafe { libc::gettid() }).unwrap();
+        send.send(rustix::thread::gettid().as_raw_pid()).unwrap();
         let _ = stopped.recv();
     });
     let tid = receive.recv().unwrap();
@@ -165,8 +163,7 @@ fn a_released_program_is_untraced_and_takes_signals() {
     let (target, mut child) = launch("sleep".as_ref(), &["100".into()], None).unwrap().resume().unwrap();
     let status = std::fs::read_to_string(format!("/proc/{}/status", target.pid())).unwrap();
     assert!(status.contains("TracerPid:\t0"), "{status}");
-    // SAFETY: signals our own child, which we have not collected yet.
-    unsafe { libc::kill(target.pid(), libc::SIGTERM) };
+    rustix::process::kill_process(Pid::from_child(&child), rustix::process::Signal::TERM).unwrap();
     assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
 }
 

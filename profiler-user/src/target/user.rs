@@ -48,8 +48,7 @@ impl LaunchUser {
     /// # Errors
     /// The variable is unreadable or names nobody: better no run than one with the wrong rights.
     pub fn from_sudo() -> Result<Option<Self>, UserError> {
-        // SAFETY: geteuid has no arguments and cannot fail.
-        if unsafe { libc::geteuid() } != 0 {
+        if !rustix::process::geteuid().is_root() {
             return Ok(None);
         }
         let Some(text) = std::env::var_os("SUDO_UID") else { return Ok(None) };

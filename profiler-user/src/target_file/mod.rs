@@ -18,10 +18,12 @@ pub(crate) mod tests;
 pub use debug::DebugLink;
 pub use headers::Headers;
 
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use std::ffi::CString;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -142,38 +144,20 @@ impl Root {
     /// A descriptor of the path alone.
     fn find(&self, path: &Path) -> Result<OwnedFd, OpenError> {
         let system = |source| OpenError::System { path: path.to_owned(), source };
-        let name = CString::new(path.as_os_str().as_bytes())
-            .map_err(|_| system(io::Error::from_raw_os_error(libc::EINVAL)))?;
-        // SAFETY: open_how is plain numbers, for which zeros are valid.
-        let mut how: libc::open_how = unsafe { std::mem::zeroed() };
-        how.flags = (libc::O_PATH | libc::O_CLOEXEC).cast_unsigned().into();
-        how.resolve = libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_MAGICLINKS;
-        let mut last = io::Error::from_raw_os_error(libc::EAGAIN);
+        let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| system(Errno::INVAL.into()))?;
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         for _ in 0..TRIES {
-            // SAFETY: the path and `how` are valid for the call, which reads them; the size is that of `how`.
-            let fd = unsafe {
-                libc::syscall(
-                    libc::SYS_openat2,
-                    self.0.as_raw_fd(),
-                    name.as_ptr(),
-                    &raw const how,
-                    size_of::<libc::open_how>(),
-                )
-            };
-            if fd >= 0 {
-                // OK because the kernel numbers descriptors with ints.
-                let fd = i32::try_from(fd).unwrap_or(-1);
-                // SAFETY: the kernel has just given us this descriptor, which nobody else knows.
-                return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
-            }
-            last = io::Error::last_os_error();
-            match last.raw_os_error() {
-                Some(libc::EAGAIN) => {}
-                Some(libc::ENOSYS | libc::EPERM) => return Err(OpenError::NoOpenat2 { source: last }),
-                _ => return Err(system(last)),
+            match rustix::fs::openat2(&self.0, &name, flags, Mode::empty(), resolve) {
+                Ok(fd) => return Ok(fd),
+                Err(Errno::AGAIN) => {}
+                Err(error @ (Errno::NOSYS | Errno::PERM)) => {
+                    return Err(OpenError::NoOpenat2 { source: error.into() });
+                }
+                Err(error) => return Err(system(error.into())),
             }
         }
-        Err(system(last))
+        Err(system(Errno::AGAIN.into()))
     }
 }
 
@@ -347,11 +331,8 @@ impl TargetFile {
     /// fewer blocks than there are.
     #[must_use]
     pub fn too_much(&self, what: &str) -> io::Error {
-        // SAFETY: statfs is plain numbers, for which zeros are valid.
-        let mut statfs: libc::statfs = unsafe { std::mem::zeroed() };
-        // SAFETY: the descriptor is open, and the kernel writes one `statfs` through the pointer.
-        let done = unsafe { libc::fstatfs(self.file.as_raw_fd(), &raw mut statfs) } == 0;
-        let kind = if done { format!(" (type {:#x})", statfs.f_type) } else { String::new() };
+        let kind = rustix::fs::fstatfs(&self.file)
+            .map_or_else(|_| String::new(), |statfs| format!(" (type {:#x})", statfs.f_type));
         let text = format!(
             "{what} more than this file takes on disk can hold: its file system{kind} tells of {} KiB",
             self.on_disk() >> 10

@@ -66,9 +66,7 @@ fn open(path: &Path) -> Result<TargetFile, OpenError> {
 fn only_regular_files_are_opened_and_nothing_waits() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
-    let fifo = CString::new(at("fifo").as_os_str().as_bytes()).unwrap();
-    // SAFETY: the path is NUL-terminated and outlives the call.
-    assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
+    rustix::fs::mkfifoat(rustix::fs::CWD, at("fifo"), rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
     let _socket = UnixListener::bind(at("socket")).unwrap();
     symlink("loop", at("loop")).unwrap();
     symlink("fifo", at("to-fifo")).unwrap();

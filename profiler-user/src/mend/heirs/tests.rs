@@ -1,4 +1,5 @@
 use super::*;
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -67,8 +68,8 @@ impl Shell {
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        // SAFETY: plain numbers. Somebody of the group is there until here: the shell is collected afterwards.
-        unsafe { libc::kill(-(self.0.id().cast_signed()), libc::SIGKILL) };
+        // Somebody of the group is there until here: the shell is collected afterwards.
+        let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
         self.0.wait().unwrap();
     }
 }

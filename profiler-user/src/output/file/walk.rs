@@ -8,7 +8,6 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
@@ -123,28 +122,12 @@ fn open(dir: &File, name: &OsStr, is_last: bool) -> io::Result<File> {
 /// What a link holds, by its descriptor.
 fn target(link: &File) -> io::Result<PathBuf> {
     let mut bytes = vec![0_u8; LONGEST_TARGET];
-    // SAFETY: the empty path is NUL-terminated, and the kernel writes at most the vector's length to its start.
-    let len = unsafe {
-        libc::readlinkat(
-            link.as_raw_fd(),
-            c"".as_ptr(),
-            bytes.as_mut_ptr().cast::<libc::c_char>(),
-            bytes.len(),
-        )
-    };
-    // OK because a negative number is an error, and a length fits.
-    let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
+    let len = rustix::fs::readlinkat_raw(link, c"", &mut bytes[..])?;
     bytes.truncate(len);
     Ok(PathBuf::from(OsString::from_vec(bytes)))
 }
 
 /// Whether a descriptor is of a file in `/proc`.
 fn is_of_proc(file: &File) -> io::Result<bool> {
-    // SAFETY: statfs is plain numbers, for which zeros are valid.
-    let mut statfs: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is open, and the kernel writes one `statfs` through the pointer.
-    if unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut statfs) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(statfs.f_type == libc::PROC_SUPER_MAGIC)
+    Ok(rustix::fs::fstatfs(file)?.f_type == rustix::fs::PROC_SUPER_MAGIC)
 }
