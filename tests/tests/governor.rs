@@ -135,9 +135,7 @@ fn file_offset(pid: u32, address: u64) -> u64 {
 }
 
 fn now_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes one timespec, which is ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 

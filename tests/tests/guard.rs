@@ -7,6 +7,7 @@ use profiler_user::governor::{Governor, LinkTable};
 use profiler_user::prober::{AttachGroup, ClassControl, ClassKind, Kernel, KernelOptions, LinkKind, Site};
 use profiler_user::target::{self, LaunchUser, TargetError};
 use profiler_user::watchdog::Watchdog;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
@@ -43,8 +44,7 @@ fn agent() {
     watchdog.heartbeat().note_expedited(true);
     std::fs::write(SWITCH, "1").unwrap();
     println!("\nattached");
-    // SAFETY: stops our own process.
-    unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
+    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP).unwrap();
     std::thread::sleep(Duration::from_secs(60));
 }
 
@@ -142,20 +142,14 @@ fn a_program_is_launched_as_the_user_asked_for() {
     target::remember_limits();
     let script =
         format!("{{ id -u; id -G; echo $HOME $USER ${{SUDO_UID-unset}}; ulimit -n; }} > {}", file.display());
-    // SAFETY: lowers a limit of this process; the launched program must get the remembered one.
-    let limit = unsafe {
-        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit), 0);
-        let lower = libc::rlimit { rlim_cur: 500, ..limit };
-        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const lower), 0);
-        limit
-    };
+    // A lower limit of this process; the launched program must get the remembered one.
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(500), ..limit }).unwrap();
     let held = target::launch("sh".as_ref(), &["-c".into(), script.into()], Some(&user)).unwrap();
     assert_eq!(held.target().uid().unwrap(), 65534);
     let (_, mut child) = held.resume().unwrap();
     assert!(child.wait().unwrap().success());
-    // SAFETY: puts the limit back.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+    setrlimit(Resource::Nofile, limit).unwrap();
     let text = std::fs::read_to_string(&file).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[0], "65534");

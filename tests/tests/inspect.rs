@@ -6,6 +6,7 @@ use profiler_core::class::{ClassId, SiteClass};
 use profiler_tests::support::{Target, kernel_or_skip};
 use profiler_user::inspect::{Function, InspectError, Inspection, KernelRules, Module, Pattern, Refusal};
 use profiler_user::prober::{AttachGroup, ClassControl, ClassKind, Kernel, KernelOptions, LinkKind, Site};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
@@ -179,8 +180,9 @@ fn moved_sites_and_exits_agree_with_first_instructions_on_sqlite() {
     let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
     while lines.next().unwrap().unwrap() != "ready" {}
     let pid = child.0.id();
-    // SAFETY: a plain system call on a child that has not been waited for.
-    let signal = |s| assert_eq!(unsafe { libc::kill(pid.cast_signed(), s) }, 0);
+    // It has not been waited for.
+    let number = Pid::from_child(&child.0);
+    let signal = |s| assert_eq!(kill_process(number, s), Ok(()));
     kernel.add_target(pid, false).unwrap();
     let inspection = Inspection::of(pid.cast_signed()).unwrap();
     let found = inspection.resolve(&[Pattern::parse("sqlite-load:*").unwrap()]);
@@ -207,12 +209,12 @@ fn moved_sites_and_exits_agree_with_first_instructions_on_sqlite() {
     assert!(classes.len() > 100, "only {} functions have a moved site", classes.len());
     let module = inspection.modules()[0].attach_path();
     let attached = sites.len();
-    signal(libc::SIGSTOP);
+    signal(Signal::STOP);
     let link = kernel
         .attach(&AttachGroup { module: module.to_path_buf(), pid, kind: LinkKind::Count, sites })
         .unwrap()
         .link;
-    signal(libc::SIGCONT);
+    signal(Signal::CONT);
     // As long as it takes on a busy machine: until enough functions have been called often.
     let count = |class: &ClassId| kernel.classes().counters(*class).kept;
     let hot = || classes.iter().filter(|(_, _, first, ..)| count(first) > 100).count();
@@ -221,7 +223,7 @@ fn moved_sites_and_exits_agree_with_first_instructions_on_sqlite() {
         assert!(begun.elapsed().as_secs() < 50, "{} functions were called more than 100 times", hot());
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    signal(libc::SIGSTOP);
+    signal(Signal::STOP);
     let stopped = |task: std::io::Result<std::fs::DirEntry>| {
         let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
         stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
@@ -455,11 +457,8 @@ fn wrong_pids_have_their_own_words() {
     let mut child = Command::new("true").spawn().unwrap();
     let pid = child.id().cast_signed();
     // waitid with WNOWAIT waits for the end and leaves the zombie.
-    // SAFETY: an all-zero siginfo_t is valid, and waitid writes one to a live place.
-    unsafe {
-        let mut info: libc::siginfo_t = std::mem::zeroed();
-        assert_eq!(libc::waitid(libc::P_PID, child.id(), &raw mut info, libc::WEXITED | libc::WNOWAIT), 0);
-    }
+    let number = WaitId::Pid(Pid::from_child(&child));
+    waitid(number, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
     let zombie = Inspection::of(pid).unwrap_err();
     assert!(matches!(&zombie, InspectError::Zombie { name, .. } if name == "true"), "{zombie}");
     assert!(zombie.to_string().contains("is a zombie: it has exited and only its parent"), "{zombie}");
@@ -475,8 +474,7 @@ fn wrong_pids_have_their_own_words() {
 
     let own = std::process::id().cast_signed();
     let thread = std::thread::spawn(move || {
-        // SAFETY: gettid takes no arguments and cannot fail.
-        let tid = unsafe { libc::gettid() };
+        let tid = rustix::thread::gettid().as_raw_pid();
         let error = Inspection::of(tid).unwrap_err();
         assert_eq!(
             error.to_string(),

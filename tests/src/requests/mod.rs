@@ -233,10 +233,7 @@ impl<P: Program> User<'_, P> {
 
 /// CPU time of this process, ns.
 fn cpu_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: clock_gettime writes one timespec, whose address it gets.
-    let result = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
-    assert_eq!(result, 0, "CLOCK_PROCESS_CPUTIME_ID is there on every Linux");
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     // OK because both are positive.
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

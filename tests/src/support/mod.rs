@@ -28,15 +28,12 @@ pub fn patience(normal: Duration) -> Duration {
 
 /// True if this process may use BPF, uprobes and perf events: it runs as root.
 pub fn is_root() -> bool {
-    // SAFETY: geteuid has no preconditions and cannot fail.
-    unsafe { libc::geteuid() == 0 }
+    rustix::process::geteuid().is_root()
 }
 
 /// `CLOCK_MONOTONIC`, ns: the clock of recordings and of the targets.
 pub fn monotonic_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a live timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
@@ -46,14 +43,10 @@ pub fn monotonic_ns() -> u64 {
 ///
 /// If the kernel refuses.
 pub fn pin(pid: u32, cpu: usize) {
-    // SAFETY: an all-zero cpu_set_t is the empty set; the calls get its address and its size, and CPU_SET stays in
-    // bounds (it checks).
-    let result = unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(pid as libc::pid_t, size_of::<libc::cpu_set_t>(), &set)
-    };
-    assert_eq!(result, 0, "cannot pin {pid} to CPU {cpu}: {}", std::io::Error::last_os_error());
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu);
+    let result = rustix::thread::sched_setaffinity(rustix::process::Pid::from_raw(pid.cast_signed()), &set);
+    assert_eq!(result, Ok(()), "cannot pin {pid} to CPU {cpu}");
 }
 
 /// True if a kernel test can run here. If not, prints `SKIP <test>: <reason>` past the test harness's capture, so

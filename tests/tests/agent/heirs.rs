@@ -3,6 +3,7 @@
 
 use super::{sleep_ms, start, wait_child, working_target};
 use profiler_tests::support::{Agent, Target, changed_text};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
@@ -18,9 +19,13 @@ const ROUNDS: u32 = 8;
 struct Orphan(u32);
 
 impl Orphan {
-    fn signal(&self, signal: i32) {
-        // SAFETY: plain numbers. It ends only by us, so that the number is its own.
-        assert_eq!(unsafe { libc::kill(self.0 as libc::pid_t, signal) }, 0, "process {} is gone", self.0);
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.0.cast_signed()).expect("not 0")
+    }
+
+    fn signal(&self, signal: Signal) {
+        // It ends only by us, so that the number is its own.
+        assert_eq!(kill_process(self.pid(), signal), Ok(()), "process {} is gone", self.0);
     }
 
     fn state(&self) -> char {
@@ -31,8 +36,8 @@ impl Orphan {
 
 impl Drop for Orphan {
     fn drop(&mut self) {
-        // SAFETY: as above; if it has ended nothing happens.
-        unsafe { libc::kill(self.0 as libc::pid_t, libc::SIGKILL) };
+        // As above; if it has ended nothing happens.
+        let _ = kill_process(self.pid(), Signal::KILL);
     }
 }
 
@@ -98,7 +103,7 @@ fn killed_while_it_detaches(
     let child = Orphan(wait_child(target));
     if stopped {
         // It lives until the end of the round, and makes none of its calls before.
-        child.signal(libc::SIGSTOP);
+        child.signal(Signal::STOP);
     }
     while !text.any_original() {
         assert!(Instant::now() < end, "the child keeps its breakpoints: {}", agent.messages());
@@ -119,7 +124,7 @@ fn a_forked_child_is_mended_beside_the_target() {
         println!("{left} breakpoints (20 are counted at most) are left in the child");
         wait_original(target.pid(), "target");
         wait_original(child.0, "child");
-        child.signal(libc::SIGCONT);
+        child.signal(Signal::CONT);
         let answer = target.receive("fork");
         std::mem::forget(child);
         assert_eq!(answer.number("calls"), CALLS, "the child's result");

@@ -145,7 +145,7 @@ fn interrupted(command: &str, times: u32) -> Option<(Output, String, Duration)> 
     let mut arguments = NAMED.to_vec();
     arguments.extend(["--count", "main"]);
     let child = spawn(None, folder.path(), &arguments, &[command]);
-    let id = child.id();
+    let id = rustix::process::Pid::from_child(&child);
     let begun = Instant::now();
     let windows = || super::recording(&folder.path().join("run.tithe")).classes.len();
     while !folder.path().join("run.tithe/meta.json").exists() || windows() == 0 {
@@ -157,8 +157,8 @@ fn interrupted(command: &str, times: u32) -> Option<(Output, String, Duration)> 
     let begun = Instant::now();
     for i in 0..times {
         sleep_ms(if i > 0 { 500 } else { 0 });
-        // SAFETY: kill takes plain numbers; the child has not been reaped.
-        unsafe { libc::kill(id as libc::pid_t, libc::SIGINT) };
+        // The child has not been reaped. OK because the report tells what it did.
+        let _ = rustix::process::kill_process(id, rustix::process::Signal::INT);
     }
     let (output, messages) = output(child);
     let report: Report = serde_json::from_slice(&output.stdout).expect("the report");

@@ -347,8 +347,7 @@ fn records_carry_time_thread_duration_and_arguments() {
             let mut calls = Vec::new();
             reader.drain(usize::MAX, |call| calls.push(call));
             let [call] = calls[..] else { panic!("{calls:?}") };
-            // SAFETY: no preconditions.
-            let tid = unsafe { libc::gettid() } as u32;
+            let tid = rustix::thread::gettid().as_raw_pid().cast_unsigned();
             assert_eq!((call.class, call.pid, call.tid), (CLASS, std::process::id(), tid));
             assert_eq!(call.args[..2], [sleep_ms as *const () as u64, 3]);
             let duration = call.duration_ns.unwrap();
@@ -388,8 +387,7 @@ fn open_calls_of_every_thread_are_found_by_its_id() {
             for _ in 0..4 {
                 let inside = inside.clone();
                 scope.spawn(move || {
-                    // SAFETY: no preconditions.
-                    inside.send(unsafe { libc::gettid() }).unwrap();
+                    inside.send(rustix::thread::gettid().as_raw_pid()).unwrap();
                     unfinished.call(Some(sleep_ms), 400);
                 });
             }
@@ -409,8 +407,7 @@ fn open_calls_of_every_thread_are_found_by_its_id() {
                 "{open:?}"
             );
             // A thread that makes no call, and one that is not there.
-            // SAFETY: no preconditions.
-            assert_eq!(kernel.open_calls(&[unsafe { libc::gettid() }, i32::MAX]), []);
+            assert_eq!(kernel.open_calls(&[rustix::thread::gettid().as_raw_pid(), i32::MAX]), []);
         });
         // All have ended.
         assert_eq!(kernel.classes().counters(CLASS).open(), 0);

@@ -85,8 +85,7 @@ fn threads_of_the_target_are_seen_and_others_are_not() {
     std::thread::spawn(|| ()).join().unwrap();
     assert_eq!(collect(&mut reader), [], "this process is no target yet");
     kernel.add_target(std::process::id(), false).unwrap();
-    // SAFETY: no preconditions.
-    let tid = std::thread::spawn(|| unsafe { libc::gettid() as u32 }).join().unwrap();
+    let tid = std::thread::spawn(|| rustix::thread::gettid().as_raw_pid().cast_unsigned()).join().unwrap();
     // join() returns when the thread has cleared its id, a little before it is gone.
     std::thread::sleep(std::time::Duration::from_millis(20));
     kernel.remove_target(std::process::id());

@@ -327,8 +327,7 @@ fn operations_that_were_open_while_nobody_looked_are_given_up() {
 }
 
 fn gettid() -> i32 {
-    // SAFETY: no arguments, cannot fail.
-    unsafe { libc::gettid() }
+    rustix::thread::gettid().as_raw_pid()
 }
 
 /// Leaves the function without passing its exit, as an exception does.

@@ -27,15 +27,12 @@ fn spin(time: Duration) -> u64 {
 }
 
 fn thread_cpu_ns() -> u64 {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: room for the answer.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut t) };
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
 fn tid() -> u32 {
-    // SAFETY: no preconditions.
-    unsafe { libc::gettid() as u32 }
+    rustix::thread::gettid().as_raw_pid().cast_unsigned()
 }
 
 #[test]

@@ -163,9 +163,7 @@ pub fn group(kind: LinkKind, sites: Vec<Site>) -> AttachGroup {
 
 /// `CLOCK_MONOTONIC`, which is the programs' clock.
 pub fn ktime_ns() -> u64 {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: room for the answer.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut t) };
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 

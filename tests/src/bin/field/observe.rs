@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use profiler_core::report::{Report, Row};
 use profiler_tests::support::changed_text;
 use profiler_user::inspect::Pattern;
+use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::path::Path;
@@ -153,8 +154,8 @@ fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
             return Ok((!told).then_some(status));
         }
         if Instant::now() > end && !told {
-            // SAFETY: kill takes plain numbers; the child has not been reaped, so that the pid is its own.
-            unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
+            // The child has not been reaped, so that the pid is its own. OK because the next round sees its end.
+            let _ = kill_process(Pid::from_child(child), Signal::INT);
             told = true;
         }
         if Instant::now() > end + Duration::from_secs(15) {
@@ -259,8 +260,8 @@ mod tests {
         std::os::unix::fs::FileExt::read_exact_at(&memory, &mut byte, start).unwrap();
         std::os::unix::fs::FileExt::write_all_at(&memory, &[byte[0] ^ 0xff], start).unwrap();
         let left = left_behind(shell.id(), Duration::ZERO).unwrap();
-        // SAFETY: kill takes plain numbers; the child sleeps for ten minutes, so that the pid is its own.
-        unsafe { libc::kill(child as libc::pid_t, libc::SIGKILL) };
+        // The child sleeps for ten minutes, so that the pid is its own.
+        kill_process(Pid::from_raw(child.cast_signed()).unwrap(), Signal::KILL).unwrap();
         shell.wait().unwrap();
         assert_eq!(left.len(), 1, "{left:?}");
         assert!(left[0].starts_with(&format!("{child}: ")), "{left:?}");

@@ -2,6 +2,7 @@
 
 use crate::place::text_of;
 use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -99,8 +100,10 @@ impl Drop for Process {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
             for pid in descendants(self.child.id()).into_iter().chain([self.child.id()]) {
-                // SAFETY: kill takes plain numbers; these are this process and its descendants of this moment.
-                unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
+                // These are this process and its descendants of this moment; one that has ended is no error.
+                if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
+                    let _ = kill_process(pid, Signal::KILL);
+                }
             }
             // It was killed.
             let _ = self.child.wait();

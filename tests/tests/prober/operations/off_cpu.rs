@@ -5,12 +5,8 @@ use profiler_user::prober::OFF_CPU_UNKNOWN;
 
 /// CPU time of this thread so far, ns.
 fn thread_cpu_ns() -> i64 {
-    // SAFETY: the kernel writes a timespec of ours.
-    unsafe {
-        let mut time: libc::timespec = std::mem::zeroed();
-        libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time);
-        time.tv_sec * 1_000_000_000 + time.tv_nsec
-    }
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
 fn spin(ns: i64) {
@@ -19,17 +15,15 @@ fn spin(ns: i64) {
 }
 
 fn renice(nice: i32) {
-    // SAFETY: plain numbers; 0 is this thread.
-    assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) }, 0);
+    // None is this thread.
+    assert_eq!(rustix::process::setpriority_process(None, nice), Ok(()));
 }
 
 fn pin(cpu: usize) {
-    // SAFETY: the set is plain data of ours, and the kernel reads it only.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
-    }
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu);
+    // OK because a machine with one CPU runs on that one.
+    let _ = rustix::thread::sched_setaffinity(None, &set);
 }
 
 /// Records every operation from a call of `first` to one of `last`, while the links live.
