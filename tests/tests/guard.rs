@@ -155,7 +155,7 @@ fn a_program_is_launched_as_the_user_asked_for() {
     assert_eq!(lines[0], "65534");
     assert_eq!(lines[1], "65534 12345");
     assert_eq!(lines[2], "/nonexistent nobody unset");
-    assert_eq!(lines[3], limit.rlim_cur.to_string());
+    assert_eq!(lines[3], limit.current.map_or("unlimited".to_owned(), |soft| soft.to_string()));
 }
 
 /// Not a test by itself: tries to attach to the process given, as whoever we are.
