@@ -129,10 +129,9 @@ impl Known<'_> {
         // Not by perf-event uprobes, whose detaching stalls the target: what was named is traced under its quota.
         let slow = self.settings.slow_links;
         // What is attached before the program runs has no rate: it begins with what the bucket lends.
-        let unknown = known.is_none()
-            && !self.settings.only_named
-            && !self.view.target.is_held
-            && !(slow && traits.named);
+        let may_be_traced =
+            known.is_some() || self.settings.only_named || self.view.target.is_held || slow && traits.named;
+        let unknown = !may_be_traced;
         entry.never_trace = unknown;
         entry.must_trace = traits.must && !unknown;
         entry
