@@ -1,7 +1,6 @@
 use super::*;
-use crate::class::{ExitMode, RecordKind};
 use crate::recording::WindowKind;
-use crate::run::view::{ClassPrices, ClassTraits, ClassView, LinkView, SamplesView, TargetView};
+use crate::run::view::{ClassView, SamplesView, TargetView, plain_class};
 
 const MS: u64 = 1_000_000;
 
@@ -19,26 +18,7 @@ const GRANT: Grant = Grant {
 };
 
 fn class(id: u32, samples: u64) -> ClassView {
-    ClassView {
-        id: ClassId(id),
-        link: LinkView::Off,
-        quota: 0,
-        attempted: 0,
-        traits: ClassTraits {
-            kind: RecordKind::Count,
-            exit: ExitMode::None,
-            weight: 1.0,
-            named: false,
-            must: false,
-            apart: false,
-            held_by_plan: false,
-            dormant: false,
-            refused: false,
-        },
-        prices: ClassPrices { hit: Price::fixed(1_000.0), exit: Price::fixed(0.0), cold: Price::fixed(0.0) },
-        samples,
-        sampled_ns: samples * 10 * MS,
-    }
+    ClassView { samples, sampled_ns: samples * 10 * MS, ..plain_class(id, 1_000.0) }
 }
 
 /// Two classes; the second is in half of the samples.

@@ -180,3 +180,28 @@ pub struct SamplesView {
     /// None is taken in this run.
     pub off: bool,
 }
+
+/// A class that is off and that nobody named: it is counted, a hit costs `hit_ns`, and no sample shows it. For tests.
+#[cfg(test)]
+pub(crate) fn plain_class(id: u32, hit_ns: f64) -> ClassView {
+    ClassView {
+        id: ClassId(id),
+        link: LinkView::Off,
+        quota: 0,
+        attempted: 0,
+        traits: ClassTraits {
+            kind: RecordKind::Count,
+            exit: ExitMode::None,
+            weight: 1.0,
+            named: false,
+            must: false,
+            apart: false,
+            held_by_plan: false,
+            dormant: false,
+            refused: false,
+        },
+        prices: ClassPrices { hit: Price::fixed(hit_ns), exit: Price::fixed(0.0), cold: Price::fixed(0.0) },
+        samples: 0,
+        sampled_ns: 0,
+    }
+}

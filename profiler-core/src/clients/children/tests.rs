@@ -1,11 +1,9 @@
 //! Children that are born, call exec, stay, storm and end, told to the client as the agent would.
 
 use super::*;
-use crate::class::{ExitMode, RecordKind};
-use crate::cost::Price;
 use crate::recording::WindowKind;
 use crate::run::suspension::Reason;
-use crate::run::view::{ClassPrices, ClassTraits, LinkView};
+use crate::run::view::{ClassTraits, LinkView, plain_class};
 
 mod bound;
 
@@ -16,26 +14,9 @@ const OPEN: LinkView = LinkView::Open(WindowKind::Trace);
 
 /// A class of the plan whose hits cost 1 us; it has had 1,000.
 fn class(id: u32, link: LinkView, quota: u64) -> ClassView {
-    ClassView {
-        id: ClassId(id),
-        link,
-        quota,
-        attempted: 1_000,
-        traits: ClassTraits {
-            kind: RecordKind::Count,
-            exit: ExitMode::None,
-            weight: 1.0,
-            named: false,
-            must: false,
-            apart: false,
-            held_by_plan: true,
-            dormant: false,
-            refused: false,
-        },
-        prices: ClassPrices { hit: Price::fixed(1e3), exit: Price::fixed(0.0), cold: Price::fixed(0.0) },
-        samples: 0,
-        sampled_ns: 0,
-    }
+    let class = plain_class(id, 1e3);
+    let traits = ClassTraits { held_by_plan: true, ..class.traits };
+    ClassView { link, quota, attempted: 1_000, traits, ..class }
 }
 
 fn one_open() -> View {

@@ -1,9 +1,7 @@
 use super::*;
-use crate::class::{ExitMode, RecordKind};
-use crate::cost::Price;
 use crate::ledger::Ledger;
 use crate::run::suspension::Reason;
-use crate::run::view::{ClassPrices, ClassTraits, LinkView};
+use crate::run::view::{ClassTraits, LinkView, plain_class};
 use crate::units::OverheadBudget;
 
 /// A turn of the loop, ns.
@@ -30,31 +28,9 @@ struct Sim {
 
 const ID: ClassId = ClassId(0);
 
-fn price(ns: f64) -> Price {
-    Price { ns, min_ns: ns, max_ns: ns, n: 1 }
-}
-
 fn class() -> ClassView {
-    ClassView {
-        id: ID,
-        link: LinkView::Off,
-        quota: 0,
-        attempted: 0,
-        traits: ClassTraits {
-            kind: RecordKind::Count,
-            exit: ExitMode::None,
-            weight: 1.0,
-            named: true,
-            must: false,
-            apart: true,
-            held_by_plan: false,
-            dormant: false,
-            refused: false,
-        },
-        prices: ClassPrices { hit: price(HIT_NS), exit: price(0.0), cold: price(0.0) },
-        samples: 0,
-        sampled_ns: 0,
-    }
+    let class = plain_class(ID.0, HIT_NS);
+    ClassView { traits: ClassTraits { named: true, apart: true, ..class.traits }, ..class }
 }
 
 impl Sim {

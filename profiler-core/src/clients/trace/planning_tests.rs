@@ -2,37 +2,16 @@ use super::planning::{Planned, make};
 use super::problem::{Known, Settings};
 use super::rate::{Rate, Rates};
 use crate::burst::BurstPrices;
-use crate::class::{ClassId, ExitMode, RecordKind};
+use crate::class::ClassId;
 use crate::controller::{ClassOrder, PlanShares};
-use crate::cost::Price;
 use crate::ledger::{Ledger, Spread, ThreadBounds};
 use crate::run::arbiter::{Arbiter, Claims};
-use crate::run::view::{ClassPrices, ClassTraits, ClassView, LinkView, SamplesView, TargetView, View};
+use crate::run::view::{ClassView, SamplesView, TargetView, View, plain_class};
 use crate::units::OverheadBudget;
 
 /// Class `id`, which nobody named: a hit costs 1 us; samples show it for a tenth of the time.
 pub(super) fn class(id: u32) -> ClassView {
-    let price = Price::fixed;
-    ClassView {
-        id: ClassId(id),
-        link: LinkView::Off,
-        quota: 0,
-        attempted: 0,
-        traits: ClassTraits {
-            kind: RecordKind::Count,
-            exit: ExitMode::None,
-            weight: 1.0,
-            named: false,
-            must: false,
-            apart: false,
-            held_by_plan: false,
-            dormant: false,
-            refused: false,
-        },
-        prices: ClassPrices { hit: price(1_000.0), exit: price(0.0), cold: price(0.0) },
-        samples: 10,
-        sampled_ns: 100_000_000,
-    }
+    ClassView { samples: 10, sampled_ns: 100_000_000, ..plain_class(id, 1_000.0) }
 }
 
 /// A target that uses one CPU, with these classes; a sample costs 10 us.

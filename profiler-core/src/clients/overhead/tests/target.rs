@@ -1,10 +1,8 @@
 //! A target that works all the time on one CPU, with links that take turns to come and go, and the checks that hold in every turn.
 
 use super::super::*;
-use crate::class::{ExitMode, RecordKind};
-use crate::cost::Price;
 use crate::recording::WindowKind;
-use crate::run::view::{ClassPrices, ClassTraits, ClassView, LinkView};
+use crate::run::view::{ClassTraits, ClassView, LinkView, plain_class};
 use crate::stats::sim;
 use rand::rngs::StdRng;
 use std::collections::BTreeMap;
@@ -63,10 +61,6 @@ pub struct Sim {
     progress: f64,
     cpu_ns: f64,
     random: StdRng,
-}
-
-fn price(ns: f64) -> Price {
-    Price { ns, min_ns: ns, max_ns: ns, n: 1 }
 }
 
 pub fn subject() -> Subject {
@@ -163,25 +157,14 @@ impl Sim {
     }
 
     fn view(&self) -> View {
-        let class = |(id, link): (u32, &Link)| ClassView {
-            id: ClassId(id),
-            link: link.state,
-            quota: if link.state.is_there() { link.quota } else { 0 },
-            attempted: 0,
-            traits: ClassTraits {
-                kind: RecordKind::Count,
-                exit: ExitMode::None,
-                weight: 1.0,
-                named: true,
-                must: false,
-                apart: id >= PLANNED,
-                held_by_plan: false,
-                dormant: false,
-                refused: false,
-            },
-            prices: ClassPrices { hit: price(1_000.0), exit: price(0.0), cold: price(0.0) },
-            samples: 0,
-            sampled_ns: 0,
+        let class = |(id, link): (u32, &Link)| {
+            let class = plain_class(id, 1_000.0);
+            ClassView {
+                link: link.state,
+                quota: if link.state.is_there() { link.quota } else { 0 },
+                traits: ClassTraits { named: true, apart: id >= PLANNED, ..class.traits },
+                ..class
+            }
         };
         let mut view = View {
             now_ns: self.now,
