@@ -1,7 +1,7 @@
 //! How links are passed on: nodes, stacks of them, and the inboxes of the closers.
 
+use super::closed::ClosedLink;
 use super::keep;
-use super::links::ClosedLink;
 use super::sys::{eventfd, signal};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};

@@ -19,6 +19,7 @@
 //!
 //! It decides nothing: quotas and what becomes of a tripped class are the core's business.
 
+mod closed;
 mod closers;
 mod expedite;
 mod keep;
@@ -29,8 +30,9 @@ mod sys;
 #[cfg(test)]
 mod tests;
 
+pub use closed::{CloseReason, ClosedLink};
 pub use closers::{PATIENT_CLOSERS, URGENT_CLOSERS};
-pub use links::{CloseReason, ClosedLink, LinkTable, Registered};
+pub use links::{LinkTable, Registered};
 pub use priority::{Priority, lock_memory, prefer_event_loop};
 
 use crate::prober::AlarmReader;
