@@ -11,6 +11,7 @@
 //! | [`problems`] | planning problems: like surveys of programs, with every rule, hard ones | `tests/plan`, `benches/` |
 //! | [`workload`] | full traces of operations of a server and its users | `tests/replay.rs`, `examples/adapt_table.rs`, the agent |
 //! | [`windowed`] | a sample's error in each of a run's cycles | `examples/adapt_table.rs` |
+//! | [`whole`] | whole runs: the real run, with every client, against targets and machines that need no kernel | `tests/whole.rs`, `src/bin/whole.rs`, `faults/run.sh` |
 //! | [`coverage`] | runs of each estimator under regimes with a known truth | `tests/coverage.rs`, `examples/coverage.rs` |
 //!
 //! `tests/plan` also holds the planner's oracles, and its tests; `surveys/` has class tables of real programs for them.
@@ -19,5 +20,6 @@
 
 pub mod coverage;
 pub mod problems;
+pub mod whole;
 pub mod windowed;
 pub mod workload;

@@ -83,14 +83,18 @@ pub struct OperationState {
     pub sample: u64,
     /// Number of the next class to be given to a name.
     pub next_class: u64,
-    /// Of the first element, for all operations: an inner function has used up its quota, so that recorded operations lack
-    /// calls. The programs set it, the agent clears it. Nothing is recorded meanwhile.
-    pub incomplete: u64,
+    /// Of the first element, for all operations: how often an inner function took the last hit of its quota, so that calls after that are
+    /// missing. Only the programs write it. A gate that is shut for other reasons does not count.
+    pub losses: u64,
+    /// Of the first element, for all operations: [`losses`](Self::losses) when the agent last knew that nothing was missing. Only the agent
+    /// writes it; `u64::MAX`: inner functions are about to go. Nothing is recorded while the two differ, so that a loss that comes while the
+    /// agent says so is not forgotten.
+    pub losses_mended: u64,
     /// Of the first element, for all operations: number of the attachment of inner functions. A recorded operation that began under
     /// another one lacks calls. The agent counts it up (its low 16 bits are compared).
     pub details: u64,
     /// Keeps the line to itself.
-    pub reserved: [u64; 2],
+    pub reserved: u64,
 }
 wire_type!(OperationState, size 64, align 64);
 

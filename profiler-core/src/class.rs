@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Index of an event class (the papers' `C_i`) in every table and kernel map of one session; it travels as
+/// Index of an event class (the papers' `C_i`) in every table and kernel map of one run; it travels as
 /// the cookie of the attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ClassId(pub u32);

@@ -3,7 +3,7 @@
 //! What it decides: hit quotas until the next tick, which class is detached when the ledger runs dry, when a class
 //! that was stopped is tried again, when bursts begin, how far the sampler is slowed, when the plan has to be made anew.
 //! Why here: a policy without clock, kernel or I/O can be driven by simulated targets.
-//! What it does not do: it charges nothing (see [`crate::ledger`]) and attaches nothing (the session does).
+//! What it does not do: it charges nothing (see [`crate::ledger`]) and attaches nothing (the agent does).
 
 mod bursts;
 mod corridor;
@@ -13,7 +13,7 @@ mod threads;
 mod types;
 mod unspent;
 
-pub use types::{Action, Cause, ClassOrder, ControllerConfig, Reason, Tick};
+pub use types::{Action, Cause, ClassOrder, ControllerConfig, DetachReason, Tick};
 pub use unspent::PlanShares;
 
 use crate::class::ClassId;
@@ -35,7 +35,7 @@ enum Mode {
         retry_ns: u64,
     },
     Sampled,
-    /// A burst of the plan is open; it ends by its quota or by the session's clock, at the latest at this time.
+    /// A burst of the plan is open; it ends by its quota or by the run's clock, at the latest at this time.
     Burst {
         until_ns: u64,
     },
@@ -162,7 +162,7 @@ impl Controller {
                 reserved_ns,
             };
             if mode == Mode::Traced && new_mode != Mode::Traced {
-                actions.push(Action::Detach { class: order.class, reason: Reason::Planned });
+                actions.push(Action::Detach { class: order.class, reason: DetachReason::Planned });
             }
             self.classes.insert(order.class, entry);
         }
@@ -292,7 +292,7 @@ impl Controller {
                 entry.stops = entry.stops.saturating_add(1);
                 let retry_ns = tick.now_ns.saturating_add(pause(&self.config, entry.stops));
                 entry.mode = Mode::Stopped { retry_ns };
-                actions.push(Action::Detach { class: entry.order.class, reason: Reason::TrialOver });
+                actions.push(Action::Detach { class: entry.order.class, reason: DetachReason::TrialOver });
                 // It was not planned with, and now looks as if it would fit: ask the planner.
                 if !entry.order.trace && entry.cost() <= 0.5 * headroom {
                     fits = Some(Cause::Fits { class: entry.order.class, rate_hz: entry.rate_hz });

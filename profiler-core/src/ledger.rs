@@ -112,6 +112,11 @@ impl Ledger {
         }
     }
 
+    /// The target begins to run now (ktime ns): what was charged before is owed, and nothing was earned.
+    pub fn begin(&mut self, now_ns: u64) {
+        self.last_ns = self.last_ns.max(now_ns);
+    }
+
     /// From now on hits, samples and switches cost this much more than calibrated (see [`Correction`]).
     pub fn set_factor(&mut self, factor: f64) {
         self.factor = factor;
@@ -272,11 +277,16 @@ impl Ledger {
     }
 
     /// What is left of a second in which `allowed` CPU s/s may be charged, whoever spent the rest, ns; never negative.
+    ///
+    /// In the first second `allowed` comes from less than a second, and the target may have worked by chance in just that time: then what
+    /// was earned so far may be charged, and what a bucket holds.
     #[must_use]
     pub fn left_of_second_ns(&self, allowed: f64) -> f64 {
         let spent: f64 = self.recent.iter().map(|i| i.charged_ns).sum();
         let length_ns: f64 = self.recent.iter().map(|i| i.length_ns).sum();
-        (allowed * 1e9 - spent * 1e9 / length_ns.max(1e9) - sum_counted(&self.open)).max(0.0)
+        // Before the first interval `allowed` is what an idle target may cost.
+        let earned_ns = if length_ns > 0.0 { (length_ns + HOLD_S * 1e9).min(1e9) } else { 1e9 };
+        (allowed * earned_ns - spent * 1e9 / length_ns.max(1e9) - sum_counted(&self.open)).max(0.0)
     }
 
     /// The most that [`Ledger::available_ns`] and [`Ledger::left_in_second_ns`] will both grant while others go on spending

@@ -13,6 +13,7 @@ pub mod class;
 pub mod clients;
 pub mod controller;
 pub mod cost;
+pub mod engine;
 pub mod estimate;
 pub mod ledger;
 pub mod losses;

@@ -8,7 +8,7 @@
 //!
 //! Inputs: classes with prices and shares, tokens, outcomes of bursts, the planner as a closure. Outputs: bursts
 //! to run ([`Step`]), rates with intervals ([`RateEstimate`]).
-//! What it does not do: it attaches nothing, reads no clock, charges no ledger (the session charges what was
+//! What it does not do: it attaches nothing, reads no clock, charges no ledger (the run charges what was
 //! really spent; the survey only never asks for more than the tokens it is told of).
 
 mod looks;
@@ -17,7 +17,8 @@ mod state;
 mod types;
 
 pub use types::{
-    BurstOutcome, BurstRequest, Ended, Link, Means, RateEstimate, Step, StoppedBy, SurveyClass, SurveyConfig,
+    BurstOutcome, BurstRequest, Ended, Link, RateEstimate, Step, StoppedBy, SurveyClass, SurveyConfig,
+    SurveyFunds,
 };
 
 use crate::class::ClassId;
@@ -99,8 +100,8 @@ impl Survey {
     }
 
     /// What there is to spend, as newly measured.
-    pub fn set_means(&mut self, means: Means) {
-        self.config.means = means;
+    pub fn set_funds(&mut self, funds: SurveyFunds) {
+        self.config.funds = funds;
     }
 
     /// The next bursts, which together with those that run cost at most `available_cpu_s`, whatever the target does.
@@ -437,8 +438,8 @@ impl Survey {
 
     /// Tokens in a full bucket, CPU s.
     fn full_s(&self) -> f64 {
-        let means = self.config.means;
-        FULL * means.most_granted_s.max(means.least_full_s)
+        let funds = self.config.funds;
+        FULL * funds.most_granted_s.max(funds.least_full_s)
     }
 
     /// Most weighted time first: if the survey is cut short, the least is lost.

@@ -4,12 +4,12 @@
 //! what it turns away is no operation, and is counted as gated.
 
 use crate::class::{Hit, count};
-use crate::entry::{argument, in_register};
 use crate::maps::{
     count_global, current_ids, now_ns, operation_control, operation_counters, operation_syscall, settings,
 };
 use crate::operation::{self, Begin};
-use crate::thread;
+use crate::registers::{argument, in_register};
+use crate::storage::charge_hit;
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::bpf_probe_read_kernel;
@@ -31,7 +31,7 @@ pub extern "C" fn operation_begin(ctx: *mut c_void) -> u32 {
         ((*control).operation, (*control).hit_cost_ns, (*control).argument, (*control).argument_next)
     };
     if !hit.admit(ctx) {
-        thread::charge_hit(hit.control);
+        charge_hit(hit.control);
         return 0;
     }
     count!(hit.counters, kept, 1);
@@ -75,7 +75,7 @@ pub extern "C" fn operation_end_function(ctx: *mut c_void) -> u32 {
     let end_ns = now_ns();
     let Some(hit) = Hit::find(ctx) else { return 0 };
     if !hit.admit(ctx) {
-        thread::charge_hit(hit.control);
+        charge_hit(hit.control);
         return 0;
     }
     count!(hit.counters, kept, 1);

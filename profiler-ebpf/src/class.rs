@@ -100,11 +100,11 @@ impl Hit {
             return true;
         }
         if before == 1 {
-            send_alarm(self.cookie.class, AlarmKind::QuotaUsed, 0);
-            // The link is about to go, and hits after that reach nobody.
+            // The link is about to go, and hits after that reach nobody. Before the alarm, which takes long: other CPUs record meanwhile.
             if flags & FLAG_INSIDE != 0 {
                 details::lose_details();
             }
+            send_alarm(self.cookie.class, AlarmKind::QuotaUsed, 0);
             return true;
         }
         if before % ALARM_REPEAT == 0 && before != 0 {

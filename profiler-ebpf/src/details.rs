@@ -1,8 +1,9 @@
 //! What lies inside recorded operations: calls of inner functions, and whether they are all seen.
 
-use crate::entry::argument;
+use crate::atomic::add;
 use crate::maps::operation_state;
-use crate::thread;
+use crate::registers::argument;
+use crate::storage;
 use core::ffi::c_void;
 use profiler_common::class::{ClassControl, FLAG_INNER_CALL};
 use profiler_common::operation::{MEASURE_CALLS, MEASURE_NONE};
@@ -13,15 +14,17 @@ use profiler_common::operation::{MEASURE_CALLS, MEASURE_NONE};
 pub fn lose_details() {
     if let Some(state) = operation_state(0) {
         // SAFETY: a live map value; one aligned word.
-        unsafe { (&raw mut (*state).incomplete).write_volatile(1) };
+        add(unsafe { &raw mut (*state).losses }, 1);
     }
 }
 
 /// Since an inner function used up its quota.
 #[inline(always)]
 pub fn lacks_details() -> bool {
-    // SAFETY: as above.
-    operation_state(0).is_some_and(|state| unsafe { (&raw const (*state).incomplete).read_volatile() } != 0)
+    // SAFETY: as above; the agent writes the second.
+    operation_state(0).is_some_and(|state| unsafe {
+        (&raw const (*state).losses).read_volatile() != (&raw const (*state).losses_mended).read_volatile()
+    })
 }
 
 /// Number of the present attachment of inner functions, 16 bits.
@@ -35,7 +38,7 @@ pub fn details() -> u32 {
 /// A hit of an inner function: false outside recorded operations.
 #[inline(always)]
 pub fn inner_call(control: *const ClassControl, flags: u32, ctx: *mut c_void) -> bool {
-    let state = thread::state(false);
+    let state = storage::state(false);
     // SAFETY: a live map value, of this thread only.
     if state.is_null() || unsafe { (*state).recording } == 0 {
         return false;

@@ -32,9 +32,11 @@ mod maps;
 mod off_cpu;
 mod operation;
 mod progress;
+mod registers;
 mod returns;
 mod sample;
 mod session;
+mod storage;
 mod thread;
 
 #[panic_handler]

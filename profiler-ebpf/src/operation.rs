@@ -11,14 +11,15 @@ use crate::maps::{
     operation_control, operation_counters, operation_state, settings,
 };
 use crate::off_cpu;
+use crate::storage::{self, cost_before};
 use crate::thread;
 use aya_ebpf::bindings::BPF_NOEXIST;
 use aya_ebpf::helpers::generated::{bpf_get_prandom_u32, bpf_probe_read_user, bpf_probe_read_user_str};
 use core::ffi::c_void;
 use profiler_common::operation::{
     ARGUMENT_INT, ARGUMENT_NONE, ARGUMENT_SLICE, ARGUMENT_STRING, ClassNumbers, Decision, NAME_BYTES,
-    OPERATION_BALANCE, OPERATION_BY_THREAD, OPERATION_MONITORING, OperationControl, OperationCounters,
-    OperationName, OperationRecord, OperationState, Sums, Switch, Totals, choose, square,
+    OPERATION_BALANCE, OPERATION_BY_THREAD, OPERATION_MONITORING, OperationClass, OperationControl,
+    OperationCounters, OperationName, OperationRecord, OperationState, Sums, Switch, Totals, choose, square,
 };
 use profiler_common::presence::{OFF_CPU_UNKNOWN, Presence, off_cpu_ns};
 use profiler_common::thread::{
@@ -124,13 +125,15 @@ pub fn begin(begin: &Begin, argument: impl Fn(u32) -> u64) {
     else {
         return;
     };
-    let state = thread::state(true);
+    let state = storage::state(true);
     if state.is_null() {
         count_global!(no_thread_state);
         return;
     }
+    // Before everything that is decided: inner functions that go from here on take this operation with them.
+    let details = details();
     // SAFETY: a live map value, of this thread only.
-    let cost_ns = thread::cost_before(state, begin.hit_cost_ns) + u64::from(begin.hit_cost_ns);
+    let cost_ns = cost_before(state, begin.hit_cost_ns) + u64::from(begin.hit_cost_ns);
     // SAFETY: a live map value; the agent may change it at any time.
     let flags = unsafe { (&raw const (*control).flags).read_volatile() };
     let by_thread = flags & OPERATION_BY_THREAD != 0;
@@ -146,72 +149,17 @@ pub fn begin(begin: &Begin, argument: impl Fn(u32) -> u64) {
     }
     let class = class_of(begin.operation, control, shared, argument);
     let (Some(numbers), Some(counters)) = (operation_class(class), operation_counters(class)) else { return };
-    // SAFETY: live map values; the agent may change the first three at any time.
-    let (threshold, price_ns, stretch, cycle, slack_q16, generation) = unsafe {
+    // SAFETY: live map values; the agent may change them at any time.
+    let (stretch, cycle, generation) = unsafe {
         (
-            (&raw const (*numbers).threshold).read_volatile(),
-            (&raw const (*numbers).price_ns).read_volatile(),
             (&raw const (*numbers).stretch).read_volatile(),
             (&raw const (*control).cycle).read_volatile(),
-            (&raw const (*control).slack_q16).read_volatile(),
             (&raw const (*control).generation).read_volatile(),
         )
     };
-    // SAFETY: as above.
-    let (totals, numbers_now, quota_ns) = unsafe {
-        (
-            Totals {
-                population: clip(fetch_add(&raw mut (*shared).population, 1) + 1),
-                sample: clip((&raw const (*shared).sample).read_volatile()),
-            },
-            ClassNumbers {
-                threshold,
-                price_ns,
-                population: clip(fetch_add(&raw mut (*numbers).population, 1) + 1),
-                sample: clip((&raw const (*numbers).sample).read_volatile()),
-            },
-            (&raw const (*shared).quota_ns).read_volatile(),
-        )
-    };
-    let switch = Switch {
-        monitoring: flags & OPERATION_MONITORING != 0,
-        balance: flags & OPERATION_BALANCE != 0,
-        slack_q16,
-        quota_ns: if quota_ns > 0 { quota_ns as u64 } else { 0 },
-    };
-    // SAFETY: the helper has no preconditions.
-    let draw = unsafe { bpf_get_prandom_u32() as u32 };
-    let mut decision = choose(&switch, &totals, &numbers_now, draw);
-    if matches!(decision, Decision::Record) && price_ns != 0 {
-        // Others may have taken it meanwhile.
-        // SAFETY: as above.
-        let before = fetch_add_signed(unsafe { &raw mut (*shared).quota_ns }, -(price_ns as i64));
-        if before < price_ns as i64 {
-            // SAFETY: as above.
-            fetch_add_signed(unsafe { &raw mut (*shared).quota_ns }, price_ns as i64);
-            decision = Decision::NoQuota;
-        }
-    }
-    if matches!(decision, Decision::Record) && lacks_details() {
-        decision = Decision::NoQuota;
-    }
-    let mut recorded = 0;
-    match decision {
-        Decision::Record => {
-            // SAFETY: as above.
-            unsafe {
-                add(&raw mut (*shared).sample, 1);
-                add(&raw mut (*numbers).sample, 1);
-            }
-            count!(counters, recorded, 1);
-            recorded = OPERATION_RECORDED;
-        }
-        Decision::Off => count!(counters, off, 1),
-        Decision::NotDrawn => count!(counters, not_drawn, 1),
-        Decision::Balanced => count!(counters, balanced, 1),
-        Decision::NoQuota => count!(counters, no_quota, 1),
-    }
-    let mut flags = recorded | details() << OPERATION_DETAILS_SHIFT;
+    let decision = decide(control, flags, shared, numbers);
+    let recorded = tell(decision, shared, numbers, counters);
+    let mut flags = recorded | details << OPERATION_DETAILS_SHIFT;
     let mut presence = Presence { accounted_ns: 0, used_ns: 0, arrival_ns: 0, before_ns: 0, cpu: 0 };
     if recorded != 0
         && let Some(now) = off_cpu::presence()
@@ -241,6 +189,95 @@ pub fn begin(begin: &Begin, argument: impl Fn(u32) -> u64) {
         (*state).operation_depth = depth + 1;
         (*open).begin_ns = now_ns();
     }
+}
+
+/// Counts an operation that begins, and decides whether it is recorded.
+#[inline(always)]
+fn decide(
+    control: *const OperationControl,
+    flags: u32,
+    shared: *mut OperationState,
+    numbers: *mut OperationClass,
+) -> Decision {
+    // SAFETY: live map values; the agent may change the first three at any time.
+    let (threshold, price_ns, slack_q16) = unsafe {
+        (
+            (&raw const (*numbers).threshold).read_volatile(),
+            (&raw const (*numbers).price_ns).read_volatile(),
+            (&raw const (*control).slack_q16).read_volatile(),
+        )
+    };
+    // SAFETY: as above.
+    let (totals, class, quota_ns) = unsafe {
+        (
+            Totals {
+                population: clip(fetch_add(&raw mut (*shared).population, 1) + 1),
+                sample: clip((&raw const (*shared).sample).read_volatile()),
+            },
+            ClassNumbers {
+                threshold,
+                price_ns,
+                population: clip(fetch_add(&raw mut (*numbers).population, 1) + 1),
+                sample: clip((&raw const (*numbers).sample).read_volatile()),
+            },
+            (&raw const (*shared).quota_ns).read_volatile(),
+        )
+    };
+    let switch = Switch {
+        monitoring: flags & OPERATION_MONITORING != 0,
+        balance: flags & OPERATION_BALANCE != 0,
+        slack_q16,
+        quota_ns: if quota_ns > 0 { quota_ns as u64 } else { 0 },
+    };
+    // SAFETY: the helper has no preconditions.
+    let draw = unsafe { bpf_get_prandom_u32() as u32 };
+    match choose(&switch, &totals, &class, draw) {
+        Decision::Record if !pay(shared, class.price_ns) || lacks_details() => Decision::NoQuota,
+        decision => decision,
+    }
+}
+
+/// Counts what was decided. Returns [`OPERATION_RECORDED`] or 0.
+#[inline(always)]
+fn tell(
+    decision: Decision,
+    shared: *mut OperationState,
+    numbers: *mut OperationClass,
+    counters: *mut OperationCounters,
+) -> u32 {
+    match decision {
+        Decision::Record => {
+            // SAFETY: live map values.
+            unsafe {
+                add(&raw mut (*shared).sample, 1);
+                add(&raw mut (*numbers).sample, 1);
+            }
+            count!(counters, recorded, 1);
+            return OPERATION_RECORDED;
+        }
+        Decision::Off => count!(counters, off, 1),
+        Decision::NotDrawn => count!(counters, not_drawn, 1),
+        Decision::Balanced => count!(counters, balanced, 1),
+        Decision::NoQuota => count!(counters, no_quota, 1),
+    }
+    0
+}
+
+/// Takes the price of recording from the quota. False: it does not pay for it.
+#[inline(always)]
+fn pay(shared: *mut OperationState, price_ns: u64) -> bool {
+    if price_ns == 0 {
+        return true;
+    }
+    // Others may have taken it meanwhile.
+    // SAFETY: a live map value.
+    let before = fetch_add_signed(unsafe { &raw mut (*shared).quota_ns }, -(price_ns as i64));
+    if before < price_ns as i64 {
+        // SAFETY: as above.
+        fetch_add_signed(unsafe { &raw mut (*shared).quota_ns }, price_ns as i64);
+        return false;
+    }
+    true
 }
 
 #[inline(always)]
@@ -324,12 +361,12 @@ fn known(name: &OperationName) -> Option<u32> {
 /// Ends the innermost operation of that number (and return slot). False: it is not open.
 #[inline(always)]
 pub fn end(operation: u32, slot: u64, end_ns: u64, return_cost_ns: u32, own_cost_ns: u32) -> bool {
-    let state = thread::state(false);
+    let state = storage::state(false);
     if state.is_null() {
         unmatched(operation);
         return false;
     }
-    let cost_now_ns = thread::cost_before(state, return_cost_ns);
+    let cost_now_ns = cost_before(state, return_cost_ns);
     // SAFETY: a live map value, of this thread only.
     let depth = unsafe { (*state).operation_depth };
     let mut found = OPERATION_DEPTH;

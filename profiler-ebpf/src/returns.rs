@@ -4,7 +4,7 @@
 //! slot also tells whether an earlier call with the same slot still waits for its return.
 
 use crate::maps::settings;
-use crate::thread::{self, frame};
+use crate::storage::{self, frame};
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use core::ffi::c_void;
 use profiler_common::thread::{CallFrame, DEPTH, FREE, RETURN_LINK, ThreadState};
@@ -54,7 +54,7 @@ pub fn return_address(slot: u64) -> u64 {
 /// wins.
 #[inline(always)]
 pub fn restore_returns<const STACK: usize>(stack: *mut c_void, sp: u64) {
-    let state = thread::state(false);
+    let state = storage::state(false);
     // SAFETY: a live map value, of this thread only.
     if state.is_null() || unsafe { (*state).pending } == 0 {
         return;

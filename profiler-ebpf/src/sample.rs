@@ -6,7 +6,7 @@
 
 use crate::maps::{NO_WAKEUP, SAMPLES, count_global, current_ids, now_ns, settings, target_flags};
 use crate::returns;
-use crate::thread;
+use crate::storage::charge_sample;
 use aya_ebpf::bindings::{bpf_perf_event_data, pt_regs};
 use aya_ebpf::helpers::generated::{
     bpf_get_current_task_btf, bpf_get_smp_processor_id, bpf_probe_read_kernel, bpf_probe_read_user,
@@ -45,7 +45,7 @@ pub fn sample(ctx: PerfEventContext) -> u32 {
     // SAFETY: a live map value; the agent may change it at any time.
     let (asked, cost_ns, period_ns) =
         unsafe { ((*settings).stack_bytes, (*settings).sample_cost_ns, (*settings).sample_period_ns) };
-    thread::charge_sample(cost_ns);
+    charge_sample(cost_ns);
     let mut header = observe(ctx.ctx, pid, tid);
     header.stack_asked = asked;
     if period_ns != 0 {

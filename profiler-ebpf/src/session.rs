@@ -10,6 +10,7 @@
 
 use crate::class::{Hit, count};
 use crate::maps::now_ns;
+use crate::storage::charge_hit;
 use crate::thread::{self, Push};
 use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::generated::bpf_get_func_ip;
@@ -91,7 +92,7 @@ pub extern "C" fn session_ip(ctx: *mut c_void) -> u32 {
 #[inline(always)]
 fn open(hit: &Hit, ctx: *mut c_void) -> Option<u32> {
     if !hit.admit(ctx) {
-        thread::charge_hit(hit.control);
+        charge_hit(hit.control);
         return None;
     }
     match thread::push(hit, ctx) {

@@ -8,15 +8,14 @@
 
 use crate::atomic::{add, raise};
 use crate::class::{Hit, count};
-use crate::entry::arguments;
 use crate::maps::{self, EVENTS, NO_WAKEUP, count_global, current_ids, histogram_slot, now_ns, settings};
+use crate::registers::arguments;
 use crate::returns::{is_reused, return_address};
-use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, bpf_map_type::BPF_MAP_TYPE_TASK_STORAGE, pt_regs};
-use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_storage_get};
+use crate::storage::{self, cost_before, frame};
+use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::programs::ProbeContext;
 use aya_log_ebpf::warn;
 use core::ffi::c_void;
-use core::ptr::null;
 use profiler_common::class::{ClassControl, ClassKind, FLAG_ARGUMENTS, FLAG_INNER_CALL, NO_HISTOGRAM};
 use profiler_common::cookie::{COOKIE_RETURN_LINK, SLOT_UNKNOWN};
 use profiler_common::event::CallRecord;
@@ -32,58 +31,6 @@ const MAX_PENDING: u32 = 60;
 /// verifier's work small, which explores each round of a loop.
 const BURIED_PER_HIT: u32 = 8;
 
-#[repr(C)]
-struct ThreadArguments {
-    frames: [[u64; 6]; DEPTH as usize],
-}
-
-/// A task storage map (aya-ebpf has no type for it): the layout is the BTF map definition that loaders read.
-#[repr(C)]
-struct TaskStorage<V> {
-    r#type: *const [i32; BPF_MAP_TYPE_TASK_STORAGE as usize],
-    key: *const i32,
-    value: *const V,
-    max_entries: *const [i32; 0],
-    map_flags: *const [i32; BPF_F_NO_PREALLOC as usize],
-}
-
-// SAFETY: never read; the static only describes a map.
-unsafe impl<V> Sync for TaskStorage<V> {}
-
-impl<V> TaskStorage<V> {
-    const fn new() -> Self {
-        Self { r#type: null(), key: null(), value: null(), max_entries: null(), map_flags: null() }
-    }
-}
-
-#[unsafe(link_section = ".maps")]
-#[unsafe(no_mangle)]
-static THREADS: TaskStorage<ThreadState> = TaskStorage::new();
-#[unsafe(link_section = ".maps")]
-#[unsafe(no_mangle)]
-static ARGUMENTS: TaskStorage<ThreadArguments> = TaskStorage::new();
-
-/// The current thread's value; null if there is none and `create` is 0, or if it cannot be had.
-#[inline(always)]
-fn storage<V>(map: &'static TaskStorage<V>, create: u64) -> *mut V {
-    // SAFETY: the helpers take the map and the current task, which is alive.
-    unsafe {
-        bpf_task_storage_get(
-            core::ptr::from_ref(map).cast_mut().cast::<c_void>(),
-            bpf_get_current_task_btf(),
-            core::ptr::null_mut(),
-            create,
-        )
-        .cast::<V>()
-    }
-}
-
-/// The current thread's state; null if there is none and none was asked for, or none can be had.
-#[inline(always)]
-pub fn state(create: bool) -> *mut ThreadState {
-    storage(&THREADS, u64::from(create))
-}
-
 /// What became of an entry.
 pub enum Push {
     /// It lies at this position.
@@ -92,38 +39,6 @@ pub enum Push {
     Omitted,
     /// There is no room.
     Full,
-}
-
-/// The frame at a position.
-#[inline(always)]
-pub fn frame(state: *mut ThreadState, position: u32) -> *mut CallFrame {
-    // SAFETY: the mask keeps the position inside the array.
-    unsafe { (&raw mut (*state).frames).cast::<CallFrame>().add((position & (DEPTH - 1)) as usize) }
-}
-
-/// Adds the price of a sample to the cost inside the calls that are open on this thread.
-#[inline(always)]
-pub fn charge_sample(price_ns: u32) {
-    if price_ns != 0 {
-        let state = storage(&THREADS, 0);
-        if !state.is_null() {
-            // SAFETY: a live map value.
-            add(unsafe { &raw mut (*state).sample_cost_ns }, u64::from(price_ns));
-        }
-    }
-}
-
-/// Adds the price of an entry hit that opens no call.
-#[inline(always)]
-pub fn charge_hit(control: *const ClassControl) {
-    // SAFETY: a live map value.
-    let price_ns = unsafe { (*control).hit_cost_ns };
-    if price_ns != 0 {
-        let state = storage(&THREADS, 0);
-        if !state.is_null() {
-            cost_before(state, price_ns);
-        }
-    }
 }
 
 /// Removes the frames on top, above position `floor`, that `slot` proves to have been left, and counts them as unwound.
@@ -178,7 +93,7 @@ fn forget(class: u32, generation: u32) {
 /// Opens a call. The time stamp is taken last, so that this program's own work lies outside the call.
 #[inline(always)]
 pub fn push(hit: &Hit, ctx: *mut c_void) -> Push {
-    let state = storage(&THREADS, 1);
+    let state = storage::state(true);
     if state.is_null() {
         count_global!(no_thread_state);
         warn!(&ProbeContext::new(ctx), "no state for a thread that called class {}", hit.cookie.class);
@@ -220,7 +135,7 @@ pub fn push(hit: &Hit, ctx: *mut c_void) -> Push {
         return Push::Full;
     }
     if kind == ClassKind::Record as u32 && flags & FLAG_ARGUMENTS != 0 {
-        let store = storage(&ARGUMENTS, 1);
+        let store = storage::arguments(true);
         if !store.is_null() {
             // SAFETY: the mask keeps the position inside the array.
             unsafe {
@@ -249,7 +164,7 @@ pub fn push(hit: &Hit, ctx: *mut c_void) -> Push {
 /// Closes the call at a known position, if it is of that class and slot. False: it is not there.
 #[inline(always)]
 pub fn close_at(hit: &Hit, position: u32, slot: u64, end_ns: u64) -> bool {
-    let state = storage(&THREADS, 0);
+    let state = storage::state(false);
     if state.is_null() {
         return false;
     }
@@ -266,7 +181,7 @@ pub fn close_at(hit: &Hit, position: u32, slot: u64, end_ns: u64) -> bool {
 /// Closes the innermost call of that class with the return slot that the cookie names. False: there is none.
 #[inline(always)]
 pub fn close_innermost(hit: &Hit, rsp: u64, end_ns: u64) -> bool {
-    let state = storage(&THREADS, 0);
+    let state = storage::state(false);
     if state.is_null() {
         return false;
     }
@@ -377,19 +292,6 @@ fn close(hit: &Hit, state: *mut ThreadState, position: u32, slot: u64, end_ns: u
     }
 }
 
-/// The thread's cost before this hit, samples included; charges the hit.
-#[inline(always)]
-pub fn cost_before(state: *mut ThreadState, price_ns: u32) -> u64 {
-    // SAFETY: a live map value; samples may add to theirs at any moment.
-    unsafe {
-        let cost_ns = (*state).cost_ns;
-        if price_ns != 0 {
-            (*state).cost_ns = cost_ns + u64::from(price_ns);
-        }
-        cost_ns + (&raw const (*state).sample_cost_ns).read_volatile()
-    }
-}
-
 /// Emits the record of a call. If the ring is full the hit, counted as kept at its entry, becomes a dropped one.
 #[inline(always)]
 fn emit(hit: &Hit, position: u32, flags: u32, time_ns: u64, duration_ns: u64, nested_cost_ns: u64) {
@@ -401,7 +303,7 @@ fn emit(hit: &Hit, position: u32, flags: u32, time_ns: u64, duration_ns: u64, ne
     let (pid, tid) = current_ids();
     let mut args = [0; 6];
     if flags & FLAG_ARGUMENTS != 0 {
-        let store = storage(&ARGUMENTS, 0);
+        let store = storage::arguments(false);
         if !store.is_null() {
             // SAFETY: the mask keeps the position inside the array.
             args = unsafe {

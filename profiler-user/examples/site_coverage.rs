@@ -4,7 +4,7 @@
 //! function its only site. Judges nothing.
 #![expect(clippy::print_stdout, reason = "its output is its purpose")]
 
-use profiler_user::inspect::{Inspection, KernelRules, Module, Refusal};
+use profiler_user::inspect::{Inspection, KernelRules, Module, TraceRefusal};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             all += 1;
             match Inspection::sites_offline(&module, function, KernelRules::host()).trace {
                 Ok(()) => with += 1,
-                Err(Refusal::NoSite(why)) => {
+                Err(TraceRefusal::NoSite(why)) => {
                     without += 1;
                     let form = why.split(" is not proven").next().unwrap_or(&why);
                     let form = form.split_once(": ").map_or(form, |(_, form)| form);

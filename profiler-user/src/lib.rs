@@ -1,10 +1,11 @@
 //! The agent: everything of Tithe that touches the kernel, files and people.
 //!
-//! Phases: [`target`] and [`inspect`] look at the process, [`calibrate`] prices a hit on this host, [`session`]
-//! surveys, plans and runs through [`prober`], [`recording`] keeps what was seen, [`output`] shows it.
+//! Phases: [`target`] and [`inspect`] look at the process, [`calibrate`] prices a hit on this host, [`agent`] reads and executes for
+//! the run, through [`prober`], [`recording`] keeps what was seen, [`output`] shows it.
 //! Decisions and numbers are made in `profiler-core`; only [`prober`] knows aya and bpf(2) (invariant I2).
 #![warn(missing_docs)]
 
+pub mod agent;
 pub mod calibrate;
 pub mod cli;
 pub mod config;
@@ -18,7 +19,6 @@ pub mod output;
 pub mod prober;
 pub mod recording;
 pub mod replay;
-pub mod session;
 pub mod symbolize;
 pub mod target;
 pub mod target_file;

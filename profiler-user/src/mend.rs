@@ -103,14 +103,14 @@ pub enum MendError {
 
 /// What came of taking over some places.
 #[derive(Default)]
-struct Taken {
+struct TakenOver {
     /// Refused by the kernel.
     left: usize,
     /// What it said of the first of those.
     why: Option<String>,
 }
 
-impl Taken {
+impl TakenOver {
     fn add(&mut self, other: Self) {
         self.left += other.left;
         self.why = self.why.take().or(other.why);
@@ -156,7 +156,7 @@ pub fn mend(pid: u32, known: Known) -> Result<usize, MendError> {
 fn mend_one(pid: u32, kernel: &mut Option<Kernel>, until: Instant) -> Result<usize, MendError> {
     let until = until.min(Instant::now() + LONGEST);
     let mut places = Places::default();
-    let mut last = Taken::default();
+    let mut last = TakenOver::default();
     // Once more than there are passes, to see what became of the last.
     for pass in 0..=PASSES {
         let Look { found, is_whole } = leftovers(pid, until)?;
@@ -168,7 +168,7 @@ fn mend_one(pid: u32, kernel: &mut Option<Kernel>, until: Instant) -> Result<usi
             is_whole.then_some(()).ok_or(MendError::Long { pid })?;
             break;
         }
-        last = Taken::default();
+        last = TakenOver::default();
         let kernel = match kernel {
             Some(kernel) => &*kernel,
             None => {
@@ -224,7 +224,7 @@ impl Places {
 }
 
 /// Attaches and detaches, which is what mends.
-fn take_over(kernel: &Kernel, module: &Path, pid: u32, sites: Vec<Site>) -> Taken {
+fn take_over(kernel: &Kernel, module: &Path, pid: u32, sites: Vec<Site>) -> TakenOver {
     let group = AttachGroup { module: module.to_owned(), pid, kind: LinkKind::Empty, sites };
     let (mut taken, refused) = match kernel.attach(&group) {
         Ok(attached) => {
@@ -232,9 +232,9 @@ fn take_over(kernel: &Kernel, module: &Path, pid: u32, sites: Vec<Site>) -> Take
             let plain = attached.refused.iter().find(|r| r.site.reference_counter == 0);
             let why = plain.map(|r| format!("offset {:#x}: {}", r.site.offset, r.error));
             let refused: Vec<Site> = attached.refused.iter().map(|r| r.site).collect();
-            (Taken { left: refused.len(), why }, refused)
+            (TakenOver { left: refused.len(), why }, refused)
         }
-        Err(error) => (Taken { left: group.sites.len(), why: Some(error.to_string()) }, group.sites),
+        Err(error) => (TakenOver { left: group.sites.len(), why: Some(error.to_string()) }, group.sites),
     };
     // Somebody may have attached to the probe without its semaphore, as to a function that begins there.
     let (guarded, plain): (Vec<Site>, Vec<Site>) =

@@ -6,7 +6,7 @@
 use crate::failure::Failure;
 use crate::recording;
 use profiler_core::adapt::PolicyKind;
-use profiler_core::adapt::replay::compare::{Comparison, Settings, compare};
+use profiler_core::adapt::replay::compare::{PolicyComparison, Settings, compare};
 use profiler_core::adapt::replay::recorded::full_trace;
 use profiler_core::units::OverheadBudget;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ pub struct ReplayConfig {
 ///
 /// # Errors
 /// A recording that cannot be read or replayed, or settings out of their range: all are wrong usage.
-pub fn replay(config: &ReplayConfig) -> Result<Comparison, Failure> {
+pub fn replay(config: &ReplayConfig) -> Result<PolicyComparison, Failure> {
     let path = config.recording.display();
     let recording =
         recording::open_without_events(&config.recording).map_err(|e| Failure::usage(e.to_string()))?;

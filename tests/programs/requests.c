@@ -6,6 +6,7 @@
  *   stop                       ok requests=..
  *   served TYPE                ok requests=.. calls=.. bytes=.. wall_ns=..  (sum of the times in `handle`)
  *   pairs N THREADS            N times pair_begin, pair_end
+ *   echo HZ THREADS CALLS      each thread reads, calls `step` CALLS times and writes, HZ times a second, until `stop`
  *   stray                      one pair_end without a begin
  *   unended                    a thread calls pair_begin and ends
  *   inside MS                  a thread enters handle("slow") and stays there for MS; answers at once
@@ -20,6 +21,7 @@
 #include "protocol.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -108,6 +110,25 @@ static void run_background(struct job *j) {
     }
 }
 
+static void run_echo(struct job *j) {
+    struct timespec pause = {0, j->hz ? (long)(1000000000u / j->hz) : 0};
+    int zero = open("/dev/zero", O_RDONLY), null = open("/dev/null", O_WRONLY);
+    char byte = 0;
+    while (!atomic_load(&stop)) {
+        if (read(zero, &byte, 1) != 1)
+            break;
+        for (int i = 0; i < j->types; i++)
+            step((uint64_t)i);
+        if (write(null, &byte, 1) != 1)
+            break;
+        atomic_fetch_add(&background, 1);
+        if (j->hz)
+            nanosleep(&pause, NULL);
+    }
+    close(zero);
+    close(null);
+}
+
 static void run_pairs(struct job *j) {
     for (uint64_t i = 0; i < j->n; i++) {
         pair_begin(i);
@@ -145,12 +166,20 @@ static void command_serve(int count, char **words) {
     reply("done=1");
 }
 
-static void command_start(int count, char **words) {
+static void start_background(int count, char **words, void (*run)(struct job *)) {
     atomic_store(&stop, 0);
     atomic_store(&background, 0);
-    job = (struct job){0, number(count, words, 1, 0), types_of(count, words, 3), run_background};
+    job = (struct job){0, number(count, words, 1, 0), types_of(count, words, 3), run};
     start((int)number(count, words, 2, 1));
     reply("started=1");
+}
+
+static void command_start(int count, char **words) {
+    start_background(count, words, run_background);
+}
+
+static void command_echo(int count, char **words) {
+    start_background(count, words, run_echo);
 }
 
 static void command_stop(int count, char **words) {
@@ -251,6 +280,7 @@ int main(void) {
         {"serve", 3, command_serve},     {"start", 3, command_start},   {"stop", 0, command_stop},
         {"served", 1, command_served},   {"pairs", 2, command_pairs},   {"stray", 0, command_stray},
         {"unended", 0, command_unended}, {"inside", 1, command_inside}, {"names", 1, command_names},
+        {"echo", 3, command_echo},
         {NULL, 0, NULL},
     };
     for (int type = 0; type < MAX_TYPES; type++)

@@ -4,7 +4,9 @@
 use expect_test::expect;
 use profiler_core::class::{ClassId, SiteClass};
 use profiler_tests::support::{Target, kernel_or_skip};
-use profiler_user::inspect::{Function, InspectError, Inspection, KernelRules, Module, Pattern, Refusal};
+use profiler_user::inspect::{
+    Function, InspectError, Inspection, KernelRules, Module, Pattern, TraceRefusal,
+};
 use profiler_user::prober::{AttachGroup, ClassControl, ClassKind, Kernel, KernelOptions, LinkKind, Site};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::io::{BufRead, BufReader};
@@ -66,7 +68,7 @@ fn functions_with_a_restartable_sequence_are_refused() {
         Inspection::sites_offline(&module, &function, KernelRules::for_version(6, 18))
     };
     // push, lea and mov stand before it.
-    assert_eq!(sites("sequence_add").trace, Err(Refusal::RestartableSequence(11)));
+    assert_eq!(sites("sequence_add").trace, Err(TraceRefusal::RestartableSequence(11)));
     assert_eq!(sites("sequence_none").trace, Ok(()));
 }
 
@@ -373,8 +375,8 @@ fn patched_and_writable_text_is_refused() {
         target.command(command);
         let refused = check(&patched).unwrap_err();
         match writable {
-            true => assert!(matches!(refused, Refusal::BadMapping(_)), "{refused}"),
-            false => assert_eq!(refused, Refusal::Patched(0)),
+            true => assert!(matches!(refused, TraceRefusal::BadMapping(_)), "{refused}"),
+            false => assert_eq!(refused, TraceRefusal::Patched(0)),
         }
         assert_eq!(check(&other), Ok(Vec::new()));
         assert_eq!(target.command("patched 5").number("sum"), 10);

@@ -76,18 +76,19 @@ fn only_the_prober_names_aya_and_the_bpf_system_call() {
     assert!(found.is_empty(), "outside prober/:\n{}", found.join("\n"));
 }
 
-/// What waiting has cut the budget by must reach all that is bounded by a part of it.
+/// I8: what waiting has cut the budget by must reach all that is bounded by a part of it. The agent hands the budget to the run, which
+/// alone says what may be spent.
 #[test]
-fn the_session_asks_the_ledger_what_it_may_spend() {
-    let found: Vec<String> = sources("profiler-user/src/session")
+fn the_agent_turns_the_budget_into_nothing() {
+    let found: Vec<String> = sources("profiler-user/src/agent")
         .iter()
         .flat_map(|(name, text)| {
             // Tests may name a budget to begin with.
             let code = text.split("#[cfg(test)]").next().unwrap_or_default();
-            find(name, code, &["cpu_per_second", "OverheadBudget::Share"])
+            find(name, code, &["cpu_per_second", "OverheadBudget", "Arbiter", "TokenBucket", "ledger()"])
         })
         .collect();
-    assert!(found.is_empty(), "not by the ledger or the arbiter:\n{}", found.join("\n"));
+    assert!(found.is_empty(), "decide it in the run:\n{}", found.join("\n"));
 }
 
 /// I1: time, randomness and data are arguments of the core, so that it replays.
@@ -337,6 +338,9 @@ fn the_object_is_licensed_for_the_kernel_and_carries_btf() {
 fn files_of_the_target_are_opened_in_one_place() {
     /// File, and how often it opens one: what.
     const OTHERS: &[(&str, usize, &str)] = &[
+        ("agent/attach/answer.rs", 1, "/proc/stat"),
+        ("agent/command.rs", 1, "/dev/tty"),
+        ("agent/host.rs", 1, "/proc/sys"),
         ("calibrate/cache.rs", 2, "the agent's own cache; /proc/sys"),
         ("calibrate/code.rs", 1, "/proc/self/maps"),
         ("calibrate/forms.rs", 1, "/proc/sys"),
@@ -370,9 +374,6 @@ fn files_of_the_target_are_opened_in_one_place() {
         ("prober/vmlinux.rs", 1, "/sys/kernel/btf"),
         ("recording/dir.rs", 1, "the directory that the user named, itself careful"),
         ("recording/read.rs", 2, "the recording that the user named"),
-        ("session/attach/answer.rs", 1, "/proc/stat"),
-        ("session/command.rs", 1, "/dev/tty"),
-        ("session/host.rs", 1, "/proc/sys"),
         ("target/launch.rs", 1, "/proc/PID/auxv"),
         ("unwind/space.rs", 2, "/proc/PID/maps; /proc/PID/mem"),
         ("watchdog/mod.rs", 1, "/sys/kernel/rcu_expedited"),
@@ -435,7 +436,7 @@ fn only_the_terminal_module_prints() {
         // The calibration's child speaks to its parent through a pipe; completions have no names of the target; two ask
         // whether there is a terminal.
         .filter(|place| {
-            let may = ["calibrate/child.rs", "output/mod.rs", "session/progress.rs"];
+            let may = ["calibrate/child.rs", "output/mod.rs", "agent/journal.rs"];
             !may.iter().any(|file| place.contains(file))
         })
         .filter(|place| !(place.contains("cli/completions.rs") && place.ends_with("io::stdout()")))

@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask build-ebpf | test | lint | ci | demo | bench | conformance | field | vm`.
+//! The project's own commands: `cargo xtask build-ebpf | test | lint | ci | demo | bench | conformance | field | mutants | vm`.
 //!
 //! What CI runs is what a developer runs. Everything is built as the caller; only the agent, the test binaries and the
 //! package manager go through sudo, and each such command is printed before it runs.
@@ -12,6 +12,7 @@ mod field;
 mod house;
 mod lint;
 mod lock;
+mod mutants;
 mod shell;
 mod test;
 mod toolchain;
@@ -48,6 +49,8 @@ enum Command {
     Field(field::Options),
     /// Prove instruction forms on this kernel and write the table of those that may be probed (4 minutes)
     Conformance(conformance::Options),
+    /// Change what shares the budget out, and say which changes no test notices (an hour; goes on where it stopped)
+    Mutants(mutants::Options),
 }
 
 fn run(command: Command) -> anyhow::Result<()> {
@@ -66,6 +69,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Vm(options) => vm::run(&options),
         Command::Field(options) => field::run(&options),
         Command::Conformance(options) => conformance::run(&options),
+        Command::Mutants(options) => mutants::run(&options),
     }
 }
 

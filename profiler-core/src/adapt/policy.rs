@@ -6,7 +6,7 @@ use super::cycle::{Cycle, CycleReport};
 use super::evaluate::{Evaluation, as_printed, equivalence};
 use super::orders::{ClassOrders, Orders, PolicyKind};
 use super::rate::{RateAdapter, Revision};
-use super::reference::Comparison;
+use super::reference::ReferenceComparison;
 use super::tithe::Allocator;
 use super::{AdaptConfig, OperationClassId, WindowSummary, config::ConfigError};
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ pub struct Step {
     /// What Algorithm 2 did; `None` for policies without it.
     pub revision: Option<Revision>,
     /// What it compared.
-    pub comparison: Option<Comparison>,
+    pub comparison: Option<ReferenceComparison>,
     /// The sample of the cycle so far.
     pub evaluation: Evaluation,
     /// The cycle that this window ended.

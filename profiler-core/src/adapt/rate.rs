@@ -4,7 +4,7 @@
 //! `diff < 0` as worse, which is the sign of a throughput, while line 5 divides response times; the text ("slower")
 //! decides. The reference is taken from the records before the current one, so that no window is its own norm.
 
-use super::reference::{Comparison, PerformanceTable, Record, compare};
+use super::reference::{PerformanceTable, Record, ReferenceComparison, compare};
 use super::{AdaptConfig, WindowSummary};
 
 /// What a revision did.
@@ -56,7 +56,11 @@ impl RateAdapter {
     }
 
     /// Revises the rate after a window.
-    pub fn revise(&mut self, window: &WindowSummary, config: &AdaptConfig) -> (Revision, Option<Comparison>) {
+    pub fn revise(
+        &mut self,
+        window: &WindowSummary,
+        config: &AdaptConfig,
+    ) -> (Revision, Option<ReferenceComparison>) {
         let current = Record::of(window);
         let comparison = self.table.reference(window.monitoring).and_then(|r| compare(&current, r, config));
         self.table.push(current);
@@ -77,7 +81,11 @@ impl RateAdapter {
     /// The revision of `tithe`: no baselines. Turning recording off says what it costs; `tithe` knows that from prices, and
     /// a target is off the record exactly while it is slow, which no weights mend. So the rate is the highest, divided by
     /// how many times slower than normal the target is, if it is.
-    pub fn follow(&mut self, window: &WindowSummary, config: &AdaptConfig) -> (Revision, Option<Comparison>) {
+    pub fn follow(
+        &mut self,
+        window: &WindowSummary,
+        config: &AdaptConfig,
+    ) -> (Revision, Option<ReferenceComparison>) {
         let current = Record::of(window);
         let comparison = self.table.reference(window.monitoring).and_then(|r| compare(&current, r, config));
         self.table.push(current);
@@ -90,7 +98,7 @@ impl RateAdapter {
         (revision, comparison)
     }
 
-    fn apply(&mut self, c: Comparison, monitoring: bool, config: &AdaptConfig) -> Revision {
+    fn apply(&mut self, c: ReferenceComparison, monitoring: bool, config: &AdaptConfig) -> Revision {
         let worse = c.different && c.diff > 0.0;
         match (monitoring, worse) {
             (true, false) => {

@@ -92,7 +92,7 @@ pub enum Method {
 
 /// The current window against the reference.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Comparison {
+pub struct ReferenceComparison {
     /// Significantly different (the paper's `equal`, negated).
     pub different: bool,
     /// Sum of mean response times now / in the reference - 1, over common classes: above 0 is *slower*.
@@ -105,7 +105,7 @@ pub struct Comparison {
 
 /// Compares response times over the classes that both records have. `None` if there is none.
 #[must_use]
-pub fn compare(current: &Record, reference: &Record, config: &AdaptConfig) -> Option<Comparison> {
+pub fn compare(current: &Record, reference: &Record, config: &AdaptConfig) -> Option<ReferenceComparison> {
     let pairs = common(current, reference);
     let (now, then): (Vec<f64>, Vec<f64>) = pairs.iter().map(|(a, b)| (a.mean(), b.mean())).unzip();
     let (sum_now, sum_then): (f64, f64) = (now.iter().sum(), then.iter().sum());
@@ -118,7 +118,7 @@ pub fn compare(current: &Record, reference: &Record, config: &AdaptConfig) -> Op
     } else {
         weighted_welch(&pairs, level).map(|t| (Method::Welch, t))
     };
-    Some(Comparison {
+    Some(ReferenceComparison {
         different: test.is_some_and(|(_, t)| t.differs(config.alpha)),
         diff: sum_now / sum_then - 1.0,
         common: pairs.len(),

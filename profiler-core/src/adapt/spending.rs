@@ -166,14 +166,14 @@ pub fn slice_room_ns(worth_ns: f64, bounds_ns: f64, allowed: f64) -> f64 {
 
 /// What one function takes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Taken {
+pub struct TakenTime {
     /// In the last look, ns.
     pub last_ns: f64,
     /// In its dearest look of late, ns.
     most_ns: f64,
 }
 
-impl Taken {
+impl TakenTime {
     /// It took this since the last look, ns. What is not attached says nothing of what it takes when it is.
     pub fn note(&mut self, took_ns: f64, attached: bool) {
         let kept = if attached { KEPT } else { 1.0 };

@@ -18,7 +18,7 @@ fn run(allowed: f64, outside: f64, inside: &[f64], slice_ms: u64) -> (f64, f64, 
     let n = inside.len();
     // Bounds come first.
     let rates: Vec<f64> = std::iter::once(outside).chain(inside.iter().copied()).collect();
-    let mut taken = vec![Taken::default(); n + 1];
+    let mut taken = vec![TakenTime::default(); n + 1];
     let mut quotas = vec![0.0; n + 1];
     let mut since_look = vec![0.0; n + 1];
     let mut on = vec![false; n + 1];
@@ -217,7 +217,7 @@ fn cheap_bounds_are_served_before_dear_ones_and_what_is_inside() {
 
 #[test]
 fn a_dear_look_is_remembered_for_some_seconds() {
-    let mut taken = Taken::default();
+    let mut taken = TakenTime::default();
     taken.note(1e6, true);
     assert_eq!(taken.want_ns(1e3), 1.5e6 + 8e3);
     for _ in 0..50 {

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 mod account;
 
 pub use account::ChildCost;
-use account::{Account, Used, smooth};
+use account::{ChildAccount, Used, smooth};
 
 /// A child gets so long to call exec before the links are made anew, ns: most do within a few ms.
 const GRACE_NS: u64 = 50_000_000;
@@ -175,7 +175,7 @@ pub struct Children {
     carrying: BTreeMap<u32, Child>,
     /// Processes whose lifecycle need not be watched any more: said at the end of a step.
     left: Vec<u32>,
-    account: Account,
+    account: ChildAccount,
     storm: Storm,
     last_rearm_ns: u64,
     /// Windows to be opened again when all links are closed, with their quotas.
@@ -301,7 +301,7 @@ impl Children {
 
     /// Where CPU time goes that was used since then.
     fn used_since(&mut self, since_ns: u64) -> &mut Used {
-        let Account { exposed, clean, .. } = &mut self.account;
+        let ChildAccount { exposed, clean, .. } = &mut self.account;
         if since_ns < self.gone_ns { exposed } else { clean }
     }
 

@@ -18,7 +18,7 @@ use crate::run::order::{Order, Purpose};
 use crate::run::suspension::Suspension;
 use crate::run::view::{ClassView, View};
 use cost::Cost;
-use quota::{Taken, quota, quota_budget};
+use quota::{TakenHits, quota, quota_budget};
 use std::collections::BTreeMap;
 
 /// What it took is given back as time passes, at this interval, ns.
@@ -69,7 +69,7 @@ pub struct Counting {
     name: String,
     classes: Vec<ClassId>,
     /// What they have taken.
-    taken: BTreeMap<ClassId, Taken>,
+    taken: BTreeMap<ClassId, TakenHits>,
     /// When they were given their quotas last, ktime ns.
     renewed_ns: u64,
     /// The breaker stopped one of them.
@@ -240,7 +240,7 @@ impl Counting {
         Ok(())
     }
 
-    /// [`Taken::renew`] of a class; all of it where the hits are not known.
+    /// [`TakenHits::renew`] of a class; all of it where the hits are not known.
     fn renewed(&mut self, input: &Input, id: ClassId, full: u64, now: u64) -> u64 {
         let admitted = input.admitted.iter().find(|(other, _)| *other == id);
         let taken = self.taken.entry(id).or_default();

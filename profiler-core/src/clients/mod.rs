@@ -2,6 +2,7 @@
 //!
 //! No client knows another one. What one of them needs of another comes through the view, the arbiter or an order.
 
+pub mod activity;
 pub mod children;
 pub mod metric;
 pub mod operations;

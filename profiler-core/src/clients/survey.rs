@@ -11,7 +11,8 @@ use crate::run::order::{Ending, Order, Purpose};
 use crate::run::outcome::{NotOpened, Outcome};
 use crate::run::view::View;
 use crate::survey::{
-    BurstOutcome, BurstRequest, Link, Means, RateEstimate, Step, StoppedBy, Survey, SurveyClass, SurveyConfig,
+    BurstOutcome, BurstRequest, Link, RateEstimate, Step, StoppedBy, Survey, SurveyClass, SurveyConfig,
+    SurveyFunds,
 };
 use std::collections::BTreeSet;
 
@@ -43,7 +44,7 @@ pub struct Settings {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Grant {
     /// As long as others spend what they spend now.
-    pub means: Means,
+    pub funds: SurveyFunds,
     /// At once, CPU s.
     pub now_s: f64,
 }
@@ -89,7 +90,13 @@ impl SurveyClient {
 
     /// A survey begins of these classes, each with the price of a hit that is only counted. `first`: no plan was made yet, and one is
     /// made in time after `start_ns`, when the run began.
-    pub fn begin(&mut self, classes: &[(ClassId, Price)], first: Option<u64>, means: Means, view: &View) {
+    pub fn begin(
+        &mut self,
+        classes: &[(ClassId, Price)],
+        first: Option<u64>,
+        funds: SurveyFunds,
+        view: &View,
+    ) {
         let Settings { longest_ns, first_plan_ns, .. } = self.settings;
         let now_ns = view.now_ns;
         let until_ns = match first {
@@ -103,7 +110,7 @@ impl SurveyClient {
             detach_delay_s: self.settings.detach_delay_s,
             batch: self.settings.own_links,
             own_links: self.settings.own_links,
-            means,
+            funds,
             parallel: view.target.working_threads,
             ..SurveyConfig::default()
         };
@@ -153,7 +160,7 @@ impl SurveyClient {
         let Running { survey, until_ns } = self.running.as_mut()?;
         let (now_ns, until_ns) = (view.now_ns, *until_ns);
         survey.set_cpu_per_s(view.target.own_cpu);
-        survey.set_means(grant.means);
+        survey.set_funds(grant.funds);
         let step = survey.next_step(now_ns, grant.now_s, decide);
         let why = match step {
             Step::Run(requests) if now_ns < until_ns => {
@@ -179,7 +186,7 @@ impl SurveyClient {
 
     /// What became of a class that it had asked for; outcomes for others are not its own.
     pub fn heed(&mut self, outcome: &Outcome) {
-        let Outcome { class, purpose: Purpose::Survey(window_ns), opened } = *outcome else { return };
+        let Outcome { class, purpose: Purpose::Survey(window_ns), opened, .. } = *outcome else { return };
         match opened {
             Ok(start_ns) => self.windows.start(class, start_ns.saturating_add(window_ns)),
             // It ends as any other window.

@@ -13,7 +13,7 @@ const SETTINGS: Settings = Settings {
 };
 
 const GRANT: Grant = Grant {
-    means: Means { burst_limit_s: 1.0, most_granted_s: 1.0, least_full_s: 0.0, income: 1.0 },
+    funds: SurveyFunds { burst_limit_s: 1.0, most_granted_s: 1.0, least_full_s: 0.0, income: 1.0 },
     now_s: 1.0,
 };
 
@@ -28,6 +28,7 @@ fn view(now_ms: u64) -> View {
         classes: vec![class(0, 5), class(1, 50)],
         target: TargetView { own_cpu: 1.0, cpus: 4, working_threads: 1, ..TargetView::default() },
         samples: SamplesView { n: 100, cpu_ns: 1_000 * MS, rate_hz: 99.0, ..SamplesView::default() },
+        ..View::default()
     }
 }
 
@@ -35,7 +36,7 @@ fn view(now_ms: u64) -> View {
 fn begun() -> SurveyClient {
     let mut client = SurveyClient::new(SETTINGS);
     let price = Price::fixed(700.0);
-    client.begin(&[(ClassId(0), price), (ClassId(1), price)], None, GRANT.means, &view(1_000));
+    client.begin(&[(ClassId(0), price), (ClassId(1), price)], None, GRANT.funds, &view(1_000));
     client
 }
 
@@ -62,7 +63,7 @@ fn asked(orders: &[Order]) -> Vec<(u32, u64)> {
 
 fn opened(client: &mut SurveyClient, (id, window_ns): (u32, u64), at_ms: u64) {
     let purpose = Purpose::Survey(window_ns);
-    client.heed(&Outcome { class: ClassId(id), purpose, opened: Ok(at_ms * MS) });
+    client.heed(&Outcome { number: 0, class: ClassId(id), purpose, opened: Ok(at_ms * MS) });
 }
 
 fn row(id: u32, from_ms: u64, to_ms: u64, kept: u64) -> WindowRow {
@@ -93,7 +94,7 @@ fn a_survey_lasts_no_longer_than_it_may() {
     let ends = |first, now_ms| {
         let mut client = SurveyClient::new(SETTINGS);
         assert!(client.is_over(0), "none runs");
-        client.begin(&[(ClassId(0), Price::fixed(700.0))], first, GRANT.means, &view(now_ms));
+        client.begin(&[(ClassId(0), Price::fixed(700.0))], first, GRANT.funds, &view(now_ms));
         (1..).find(|ms| client.is_over(ms * MS)).unwrap()
     };
     assert_eq!(ends(None, 1_000), 6_000);
@@ -176,7 +177,7 @@ fn a_class_that_cannot_be_attached_is_not_asked_for_again() {
     let mut client = begun();
     for (id, window_ns) in asked(&step(&mut client, 1_000).0) {
         let purpose = Purpose::Survey(window_ns);
-        client.heed(&Outcome { class: ClassId(id), purpose, opened: Err(NotOpened::Refused) });
+        client.heed(&Outcome { number: 0, class: ClassId(id), purpose, opened: Err(NotOpened::Refused) });
     }
     assert_eq!(client.reserved_ns(), 0.0);
     let (orders, rates) = step(&mut client, 1_100);
@@ -193,7 +194,7 @@ fn what_others_asked_for_is_not_its_own() {
         (Purpose::Trace, Err(NotOpened::Refused)),
         (Purpose::Survey(MS), Err(NotOpened::Tripped)),
     ] {
-        client.heed(&Outcome { class: ClassId(0), purpose, opened });
+        client.heed(&Outcome { number: 0, class: ClassId(0), purpose, opened });
     }
     assert_eq!(client.reserved_ns(), reserved_ns);
     assert_eq!(ended(&mut client, 2_000, &[0, 1]), []);

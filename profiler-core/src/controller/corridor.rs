@@ -1,6 +1,6 @@
 //! What is done where more goes out than comes in.
 
-use super::types::{Action, Cause, Reason, Tick};
+use super::types::{Action, Cause, DetachReason, Tick};
 use super::{Controller, Entry, Mode, PART_OF_INCOME, pause};
 use crate::class::ClassId;
 
@@ -28,10 +28,16 @@ impl Controller {
         }
         if self.period_ns > 0 && self.period_ns < self.config.longest_period_ns && tick.sample_cost > 0.0 {
             let excess = spend - tick.income;
-            let keep = (1.0 - excess / tick.sample_cost).clamp(0.25, 0.9);
-            let slower = (self.period_ns as f64 / keep) as u64;
+            let kept = 1.0 - excess / tick.sample_cost;
+            let slower = (self.period_ns as f64 / kept.clamp(0.25, 0.9)).ceil() as u64;
             let period_ns = slower.min(self.config.longest_period_ns);
-            spend -= tick.sample_cost * (1.0 - self.period_ns as f64 / period_ns as f64);
+            // Where that is enough, no class goes because sums are rounded.
+            let is_enough = kept >= 0.25 && slower == period_ns;
+            spend = if is_enough {
+                tick.income
+            } else {
+                spend - tick.sample_cost * (1.0 - self.period_ns as f64 / period_ns as f64)
+            };
             self.period_ns = period_ns;
             actions.push(Action::Period { period_ns });
         }
@@ -71,7 +77,7 @@ impl Controller {
         let cost = entry.cost();
         entry.stops = entry.stops.saturating_add(1);
         entry.mode = Mode::Stopped { retry_ns: now_ns.saturating_add(pause(&config, entry.stops)) };
-        actions.push(Action::Detach { class: id, reason: Reason::OverBudget });
+        actions.push(Action::Detach { class: id, reason: DetachReason::OverBudget });
         cost
     }
 

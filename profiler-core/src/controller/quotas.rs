@@ -28,7 +28,7 @@ fn chance(expected: f64) -> f64 {
 
 /// What the quotas of a horizon may cost, ns.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Means {
+struct QuotaFunds {
     tokens_ns: f64,
     /// What comes in and nothing but classes takes.
     income_ns: f64,
@@ -40,26 +40,26 @@ struct Means {
 
 /// Hits for each of these classes: (hits expected, price of one in ns). In sum they cost, beside one hit of each class that could have none
 /// otherwise:
-/// - where the income pays for what is expected: that, the means for slack or the rest of tokens and income, whichever is more, and
+/// - where the income pays for what is expected: that, the funds for slack or the rest of tokens and income, whichever is more, and
 ///   four times the tokens that are left after all of it,
 /// - else tokens and income.
-fn grant(classes: &[(f64, f64)], means: &Means) -> Vec<u64> {
+fn grant(classes: &[(f64, f64)], funds: &QuotaFunds) -> Vec<u64> {
     let costs =
         |hits: fn(f64) -> f64| -> Vec<f64> { classes.iter().map(|(n, tau)| hits(*n) * tau).collect() };
     let sum = |ns: &[f64]| ns.iter().sum::<f64>();
-    let parts = if means.paid {
+    let parts = if funds.paid {
         // What is expected before what chance adds, that before what classes need that are not hit.
         vec![costs(|n| n), costs(chance), costs(|_| FIRST_HITS)]
     } else {
         vec![costs(|n| n + chance(n) + FIRST_HITS)]
     };
     let need: f64 = parts.iter().map(|part| sum(part)).sum();
-    let there = (means.tokens_ns + means.income_ns).max(0.0);
-    let left = (means.tokens_ns - need).max(0.0);
-    let (mut pool, spare) = if means.paid {
+    let there = (funds.tokens_ns + funds.income_ns).max(0.0);
+    let left = (funds.tokens_ns - need).max(0.0);
+    let (mut pool, spare) = if funds.paid {
         let expected = sum(&parts[0]);
         // A few may explode, not all at once.
-        (expected + means.slack_ns.max(there - expected), left / (classes.len() as f64 / 4.0).max(1.0))
+        (expected + funds.slack_ns.max(there - expected), left / (classes.len() as f64 / 4.0).max(1.0))
     } else {
         (there, left / classes.len().max(1) as f64)
     };
@@ -109,8 +109,8 @@ impl Controller {
     pub(super) fn first_quotas(&self, tokens_ns: f64) -> Vec<Action> {
         let (traced, classes) = self.expected(FIRST_S);
         let slack_ns = SLACK_SHARE * self.capacity_ns;
-        let means = Means { tokens_ns: tokens_ns.max(0.0), income_ns: 0.0, slack_ns, paid: true };
-        let quotas = traced.iter().zip(grant(&classes, &means));
+        let funds = QuotaFunds { tokens_ns: tokens_ns.max(0.0), income_ns: 0.0, slack_ns, paid: true };
+        let quotas = traced.iter().zip(grant(&classes, &funds));
         quotas.map(|(entry, quota)| Action::Trace { class: entry.order.class, quota }).collect()
     }
 
@@ -136,13 +136,13 @@ impl Controller {
         let granted_ns = reserved
             .within_ns(tick.now_ns, horizon_s * 1e9)
             .max(reserved.held_ns(self.income_left, tick.now_ns));
-        let means = Means {
+        let funds = QuotaFunds {
             tokens_ns: tick.tokens_ns - tick.reserved_ns - granted_ns,
             income_ns: income * 1e9 * horizon_s,
             slack_ns: SLACK_SHARE * tick.capacity_ns,
             paid: load <= income || load < small,
         };
-        for (entry, hits) in traced.iter().zip(grant(&classes, &means)) {
+        for (entry, hits) in traced.iter().zip(grant(&classes, &funds)) {
             actions.push(Action::Quota { class: entry.order.class, hits });
         }
     }

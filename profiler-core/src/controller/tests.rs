@@ -4,6 +4,12 @@ use crate::ledger::Ledger;
 use crate::recording::Charge;
 use crate::units::OverheadBudget;
 
+mod corridor;
+mod decisions;
+mod shares;
+mod values;
+mod windows;
+
 const TICK_NS: u64 = 100_000_000;
 
 /// A target with one CPU's worth of load whose classes run at given rates; the kernel's quota is obeyed hit by hit,
@@ -316,7 +322,7 @@ fn a_thread_that_loses_too_much_is_relieved_of_what_is_worth_least() {
     assert_eq!(
         actions,
         [
-            Action::Detach { class: ClassId(1), reason: Reason::Thread },
+            Action::Detach { class: ClassId(1), reason: DetachReason::Thread },
             Action::Replan { why: Cause::Thread { overhead: 0.07 } }
         ]
     );
@@ -382,7 +388,7 @@ pub(super) fn dry(hits: &[(ClassId, u64)]) -> Tick<'_> {
 /// Classes that actions take off, and whether they ask for a plan.
 fn taken_off(actions: &[Action]) -> (Vec<u32>, bool) {
     let class = |a: &Action| match a {
-        Action::Detach { class, reason: Reason::OverBudget } => Some(class.0),
+        Action::Detach { class, reason: DetachReason::OverBudget } => Some(class.0),
         _ => None,
     };
     (actions.iter().filter_map(class).collect(), actions.iter().any(|a| matches!(a, Action::Replan { .. })))
@@ -456,6 +462,7 @@ fn nothing_is_taken_off_a_thread_for_what_switches_take() {
     // Planned classes that are too much by themselves are held to the limit all the same.
     (over.classes[0].1, over.excess) = (0.005, 0.0175);
     let actions = controller.relieve(10_000_000_000, 100.0, std::slice::from_ref(&over));
-    let gone = actions.iter().filter(|a| matches!(a, Action::Detach { reason: Reason::Thread, .. })).count();
+    let gone =
+        actions.iter().filter(|a| matches!(a, Action::Detach { reason: DetachReason::Thread, .. })).count();
     assert!(gone >= 1 && actions.iter().any(|a| matches!(a, Action::Replan { .. })), "{actions:?}");
 }

@@ -1,6 +1,6 @@
 //! What is done where one thread loses more than it may.
 
-use super::types::{Action, Cause, Reason};
+use super::types::{Action, Cause, DetachReason};
 use super::{Controller, Mode, pause};
 use crate::class::ClassId;
 use crate::ledger::ThreadOver;
@@ -39,7 +39,7 @@ impl Controller {
                     entry.stops = entry.stops.saturating_add(1);
                     entry.mode =
                         Mode::Stopped { retry_ns: now_ns.saturating_add(pause(&config, entry.stops)) };
-                    actions.push(Action::Detach { class: id, reason: Reason::Thread });
+                    actions.push(Action::Detach { class: id, reason: DetachReason::Thread });
                 }
             }
             for (id, _) in &thread.classes {

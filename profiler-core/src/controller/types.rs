@@ -103,7 +103,7 @@ pub struct Tick<'a> {
 
 /// Why a class was detached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
+pub enum DetachReason {
     /// The ledger ran dry and this class gave least for its cost.
     OverBudget,
     /// Its trial burst is over, and it would still cost too much, or the plan does not trace it.
@@ -161,7 +161,7 @@ pub enum Cause {
     },
 }
 
-/// What the session shall do.
+/// What shall be done.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Attach for as long as the plan holds, with this quota until the next tick.
@@ -194,7 +194,7 @@ pub enum Action {
         /// Class.
         class: ClassId,
         /// Why.
-        reason: Reason,
+        reason: DetachReason,
     },
     /// Hits until the next tick.
     Quota {

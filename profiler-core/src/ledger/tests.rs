@@ -265,3 +265,24 @@ fn a_second_is_no_longer_than_its_budget_whatever_others_are_said_to_spend() {
         assert!((0.0..=5e6 + 1.0).contains(&most_ns), "{others}: {most_ns}");
     }
 }
+
+/// A target that works for a tenth of a second and then sleeps.
+#[test]
+fn what_a_tenth_of_a_second_showed_is_not_spent_for_a_second() {
+    let mut ledger = Ledger::new(TWO_PERCENT, 0);
+    let left_ns = |ledger: &Ledger| ledger.left_of_second_ns(ledger.allowed_in_second());
+    // Before anything is known: what an idle one may cost.
+    assert!((left_ns(&ledger) - 1e6).abs() < 1.0, "{}", left_ns(&ledger));
+    ledger.close_interval(100_000_000, 100_000_000);
+    // 2 ms are earned, and 20 ms/s for as long as a bucket holds.
+    assert!((left_ns(&ledger) - 7e6).abs() < 1.0, "{}", left_ns(&ledger));
+    ledger.charge(Charge::Traced, None, 1, 5e6);
+    assert!((left_ns(&ledger) - 2e6).abs() < 1.0, "{}", left_ns(&ledger));
+    // A second of work is one, however it is cut.
+    for (part, intervals) in [(8, 8), (10, 10), (25, 25)] {
+        let mut ledger = Ledger::new(TWO_PERCENT, 0);
+        (1..=intervals)
+            .for_each(|i| drop(ledger.close_interval(i * 1_000_000_000 / part, 1_000_000_000 / part)));
+        assert!((left_ns(&ledger) - 20e6).abs() < 10.0, "{part}: {}", left_ns(&ledger));
+    }
+}

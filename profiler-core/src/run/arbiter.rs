@@ -4,6 +4,7 @@
 //! budget ─┬─ plan: traced classes and bursts, what is left of PLANNED ────────────────┐
 //!         ├─ operations: OPERATIONS_SHARE, reserved whole while operations are followed │  all of it by
 //!         ├─ progress metric: at most METRIC_SHARE                                      │  the ledger's
+//!         ├─ further activities: ACTIVITIES_SHARE                                       │
 //!         ├─ comparison: links taken off and on for it, at most CHURN_SHARE             │  bucket
 //!         ├─ samples: their price is the plan's; switches come with them                │
 //!         └─ survey: SURVEY_SHARE of what the others leave, a burst at most BURST_SHARE ┘
@@ -11,7 +12,7 @@
 //! Claims are what activities spend at present, in CPU s/s as the ledger will charge it; grants are what they may.
 
 use crate::ledger::{HOLD_S, Ledger};
-use crate::survey::Means;
+use crate::survey::SurveyFunds;
 
 /// Operations with all that belongs to them: bounds, inner functions, screens, recording.
 pub const OPERATIONS_SHARE: f64 = 0.8;
@@ -22,11 +23,15 @@ pub const RECORDING_SHARE: f64 = 0.1;
 /// Of what records: everyone has it for certain; the other part goes where there is most to record. Who has nothing to record in this
 /// window may in the next.
 pub const EVEN_RECORDING_SHARE: f64 = 0.5;
+/// Of what operations may spend in a span: what was paused comes back when so much is left by all who spend.
+pub const LEAST_LEFT_SHARE: f64 = 0.2;
 /// Of what operations may spend: functions have it for screening even where system calls and tracepoints take all of it, which are dropped
 /// when they go on to.
 pub const LEAST_SCREENING_SHARE: f64 = 0.05;
 /// Counting the progress metric.
 pub const METRIC_SHARE: f64 = 0.1;
+/// Further activities, all of them together.
+pub const ACTIVITIES_SHARE: f64 = 0.1;
 /// Taking links off and on for comparisons.
 pub const CHURN_SHARE: f64 = 0.1;
 /// Of what others leave: a survey counts on it.
@@ -67,13 +72,15 @@ pub struct Claims {
     pub misc: f64,
     /// Operations.
     pub operations: f64,
+    /// Further activities.
+    pub activities: f64,
 }
 
 impl Claims {
     /// What the controller has no hand in: all but plan and samples.
     #[must_use]
     pub fn fixed(&self) -> f64 {
-        self.switches + self.metric + self.misc + self.operations
+        self.switches + self.metric + self.misc + self.operations + self.activities
     }
 
     /// All of them.
@@ -123,7 +130,7 @@ impl<'a> Arbiter<'a> {
     #[must_use]
     pub fn planned(&self, share: f64, claims: &Claims, operations: bool) -> f64 {
         let reserved = if operations { self.operations() } else { 0.0 };
-        self.allowed() * share - claims.switches - claims.metric - reserved
+        self.allowed() * share - claims.switches - claims.metric - claims.activities - reserved
     }
 
     /// Tokens for the first quotas of a plan, ns: what the bucket lends, less what is owed.
@@ -184,10 +191,10 @@ impl<'a> Arbiter<'a> {
 
     /// What a survey has to spend beside these, where no single thread may lose more than `thread_s` at once, CPU s.
     #[must_use]
-    pub fn survey(&self, claims: &Claims, thread_s: f64) -> Means {
+    pub fn survey(&self, claims: &Claims, thread_s: f64) -> SurveyFunds {
         let others = claims.sum();
         let granted_s = (self.ledger.most_grantable_ns(others) * 1e-9).min(thread_s);
-        Means {
+        SurveyFunds {
             burst_limit_s: BURST_SHARE * granted_s,
             most_granted_s: granted_s,
             least_full_s: (LEAST_FULL_SHARE * self.ledger.bucket().capacity_ns() * 1e-9).min(thread_s),
@@ -215,9 +222,9 @@ mod tests {
     use crate::recording::Charge;
     use crate::units::OverheadBudget;
 
-    /// The parts of a budget of 20 ms/s that these spend, which a survey asks 200 times beside them, in ticks of 105 ms: its means,
+    /// The parts of a budget of 20 ms/s that these spend, which a survey asks 200 times beside them, in ticks of 105 ms: its funds,
     /// and the most that it is granted at once.
-    fn beside(parts: Claims) -> (Means, f64) {
+    fn beside(parts: Claims) -> (SurveyFunds, f64) {
         let part = |p: f64| 0.02 * p;
         let charges = [
             (Charge::Samples, parts.samples),
@@ -252,17 +259,17 @@ mod tests {
             // As much as a plan may ever count on.
             (Claims { samples: 0.1, plan: 0.87, ..none }, 0.03),
         ] {
-            let (means, best_s) = beside(parts);
+            let (funds, best_s) = beside(parts);
             let most_s = 0.95 * part_of_second * 0.02;
-            assert!((means.most_granted_s - most_s).abs() < 1e-6, "{parts:?}: {means:?}");
+            assert!((funds.most_granted_s - most_s).abs() < 1e-6, "{parts:?}: {funds:?}");
             assert!((best_s - most_s).abs() < 1e-6, "{parts:?}: {best_s} of {most_s}");
-            assert!((means.income - 0.9 * part_of_second * 0.02).abs() < 1e-9, "{parts:?}: {means:?}");
-            assert!(means.burst_limit_s < best_s && means.least_full_s <= 0.5e-3 + 1e-9, "{means:?}");
+            assert!((funds.income - 0.9 * part_of_second * 0.02).abs() < 1e-9, "{parts:?}: {funds:?}");
+            assert!(funds.burst_limit_s < best_s && funds.least_full_s <= 0.5e-3 + 1e-9, "{funds:?}");
         }
         // They leave nothing: what it takes for a full bucket is a part of a real one.
-        let (means, best_s) = beside(Claims { operations: 0.8, plan: 0.3, ..none });
-        assert_eq!((means.most_granted_s, best_s, means.income), (0.0, 0.0, 0.0));
-        assert!((means.least_full_s - 0.5e-3).abs() < 1e-6, "{means:?}");
+        let (funds, best_s) = beside(Claims { operations: 0.8, plan: 0.3, ..none });
+        assert_eq!((funds.most_granted_s, best_s, funds.income), (0.0, 0.0, 0.0));
+        assert!((funds.least_full_s - 0.5e-3).abs() < 1e-6, "{funds:?}");
     }
 
     /// A ledger of 20 ms/s whose bucket is full.
@@ -286,17 +293,30 @@ mod tests {
 
     #[test]
     fn all_who_spend_are_in_the_sum() {
-        let all =
-            Claims { samples: 1.0, plan: 2.0, switches: 4.0, metric: 8.0, misc: 16.0, operations: 32.0 };
-        assert_eq!((all.sum(), all.fixed()), (63.0, 60.0));
+        let all = Claims {
+            samples: 1.0,
+            plan: 2.0,
+            switches: 4.0,
+            metric: 8.0,
+            misc: 16.0,
+            operations: 32.0,
+            activities: 64.0,
+        };
+        assert_eq!((all.sum(), all.fixed()), (127.0, 124.0));
     }
 
     #[test]
     fn reservations_come_before_the_plan() {
         let ledger = full();
         let arbiter = Arbiter::new(&ledger, 1.0);
-        let claims =
-            Claims { switches: 0.001, metric: 0.002, operations: 1.0, misc: 1.0, ..Claims::default() };
+        let claims = Claims {
+            switches: 0.001,
+            metric: 0.0015,
+            activities: 0.0005,
+            operations: 1.0,
+            misc: 1.0,
+            ..Claims::default()
+        };
         let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a} {b}");
         near(arbiter.planned(0.9, &claims, false), 0.018 - 0.003);
         // By what they may take, not by what they take.
@@ -309,6 +329,46 @@ mod tests {
         near(arbiter.storm().ends, 0.004);
         near(arbiter.plan_burst_s(), 2.5e-3);
         near(bystanders(8), 0.08);
+    }
+
+    #[test]
+    fn operations_follow_the_last_second_where_it_had_less_cpu_time() {
+        // A CPU by the smoothed figure, a quarter of one in the last second, of which 3 ms were charged.
+        let mut ledger = full();
+        for i in 21..=40 {
+            ledger.charge(Charge::Traced, None, 1, 0.3e6);
+            ledger.close_interval(i * 100_000_000, 25_300_000);
+        }
+        let near = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 1e-9, "{a} {b}");
+        near(Arbiter::new(&ledger, 1.0).operations_in_second(), 0.8 * 0.02 * 0.25);
+        near(Arbiter::new(&ledger, 0.1).operations_in_second(), 0.8 * 0.02 * 0.1);
+        near(Arbiter::new(&ledger, 1.0).left_of_second_ns(), 2e6);
+        assert_eq!(Arbiter::new(&ledger, 0.1).left_of_second_ns(), 0.0);
+        near(Arbiter::new(&full(), 1.0).left_of_second_ns(), 20e6);
+    }
+
+    #[test]
+    fn prices_that_are_taken_higher_are_said() {
+        let mut ledger = full();
+        ledger.set_factor(1.5);
+        assert_eq!(Arbiter::new(&ledger, 1.0).factor(), 1.5);
+    }
+
+    #[test]
+    fn a_survey_takes_no_more_than_a_thread_may_lose_at_once() {
+        let ledger = full();
+        let arbiter = Arbiter::new(&ledger, 1.0);
+        let near = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 1e-9, "{a} {b}");
+        let funds = arbiter.survey(&Claims::default(), 2e-4);
+        near(funds.most_granted_s, 2e-4);
+        near(funds.burst_limit_s, 1.4e-4);
+        near(funds.least_full_s, 2e-4);
+        near(funds.income, 0.018);
+        near(arbiter.survey_now_s(&Claims::default(), 0.0, 2e-4), 2e-4);
+        // Where a thread may lose all: the bucket of 5 ms, a tenth of it for full.
+        let funds = arbiter.survey(&Claims::default(), f64::INFINITY);
+        near(funds.most_granted_s, 5e-3);
+        near(funds.least_full_s, 0.5e-3);
     }
 
     #[test]

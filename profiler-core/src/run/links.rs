@@ -13,11 +13,29 @@ pub enum Need {
     Other,
 }
 
-/// Whether a class is attached again that was taken off for a while. `kept`: somebody still wants it; `inner`: functions inside
-/// operations are wanted now. Between slices they would be attached to be detached at once.
-#[must_use]
-pub fn comes_back(need: Need, kept: bool, inner: bool) -> bool {
-    kept && (inner || need != Need::Inner)
+/// What a class is to operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Nothing.
+    None,
+    /// It is called inside them.
+    Inner,
+    /// It ends them.
+    End,
+    /// It begins them, or is one from its begin to its end.
+    Begin,
+}
+
+impl Role {
+    /// What it is needed for.
+    #[must_use]
+    pub fn need(self) -> Need {
+        match self {
+            Self::None => Need::Other,
+            Self::Inner => Need::Inner,
+            Self::End | Self::Begin => Need::Bound,
+        }
+    }
 }
 
 /// Those of `asked` for which `free` links are not enough. `waiting` are off now and will be asked for: they are not pushed out by
@@ -38,14 +56,6 @@ pub fn surplus(asked: &[(ClassId, Need)], free: usize, waiting: &[Need]) -> Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn functions_inside_come_back_with_their_slice() {
-        for need in [Need::Bound, Need::Inner, Need::Other] {
-            assert!(comes_back(need, true, true) && !comes_back(need, false, true));
-            assert_eq!(comes_back(need, true, false), need != Need::Inner, "{need:?}");
-        }
-    }
 
     fn of(needs: &[Need], free: usize, waiting: &[Need]) -> Vec<u32> {
         let asked: Vec<_> = (0u32..).map(ClassId).zip(needs.iter().copied()).collect();

@@ -1,7 +1,10 @@
 //! What a run has done: the agent executes orders and decides nothing.
 
+pub mod operations;
+
 use crate::class::ClassId;
 use crate::recording::{ChangeKind, WindowKind};
+use operations::OperationOrder;
 
 /// What a class is attached for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +21,8 @@ pub enum Purpose {
     Operation,
     /// The progress metric.
     Metric,
+    /// A further activity, by its number.
+    Activity(u8),
 }
 
 /// How the windows of a class end.
@@ -86,6 +91,8 @@ pub enum Order {
     CutBudget(f64),
     /// A new plan is wanted; why.
     Replan(Option<String>),
+    /// What only operations need.
+    Operation(OperationOrder),
     /// Tell the user.
     Note(String),
     /// Tell the user with `--verbose`.

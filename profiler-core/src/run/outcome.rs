@@ -6,6 +6,8 @@ use crate::class::ClassId;
 /// What became of a class that was to be attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outcome {
+    /// Which asking it answers; 0: it was never passed on.
+    pub number: u64,
     /// Which.
     pub class: ClassId,
     /// What it was asked for.

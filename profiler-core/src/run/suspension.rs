@@ -2,7 +2,7 @@
 //!
 //! | | the overhead is compared | a storm of forks | links are made anew |
 //! |---|---|---|---|
-//! | a group that waits to be attached | waits | is refused for now | is attached |
+//! | a group that waits to be attached | waits | is refused for now | waits |
 //! | traced classes that were detached | wait | wait | wait: all come back together |
 //! | operations are recorded | no | no | no |
 //! | the controller adapts quotas | no | yes | yes |
@@ -46,7 +46,7 @@ impl Suspension {
     /// What waits to be attached may be attached now; else it goes on waiting.
     #[must_use]
     pub fn may_attach(self) -> bool {
-        !self.is(Reason::Comparison)
+        !self.is(Reason::Comparison) && !self.is(Reason::Rearm)
     }
 
     /// Something may be asked to be attached; else it is refused for now.
@@ -110,7 +110,7 @@ mod tests {
         let alone = |reason| Suspension::NONE.with(reason, true);
         let columns = [Reason::Comparison, Reason::ForkStorm, Reason::Rearm].map(alone);
         let rows: [Row; 9] = [
-            ("attach", Suspension::may_attach, [false, true, true]),
+            ("attach", Suspension::may_attach, [false, true, false]),
             ("ask", Suspension::may_ask, [true, false, true]),
             ("restore", Suspension::may_restore, [true, true, false]),
             ("operations", Suspension::may_follow_operations, [false, false, false]),
@@ -131,6 +131,7 @@ mod tests {
         let both = Suspension::NONE.with(Reason::ForkStorm, true).with(Reason::Rearm, true);
         assert!(both.is(Reason::ForkStorm) && both.is(Reason::Rearm) && !both.is(Reason::Comparison));
         assert_eq!(both.with(Reason::Comparison, false), both);
-        assert!(!both.may_ask() && !both.may_restore() && both.may_attach());
+        assert_eq!(both.with(Reason::Rearm, true), both);
+        assert!(!both.may_ask() && !both.may_restore() && !both.may_attach());
     }
 }

@@ -2,6 +2,17 @@
 
 use crate::units::OverheadBudget;
 
+/// What a thread used of late.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ThreadUse {
+    /// Which.
+    pub tid: u32,
+    /// CPU s per s.
+    pub cpu_per_s: f64,
+    /// Context switches per s.
+    pub switches_per_s: f64,
+}
+
 /// Where nobody names what a thread may lose: this times the budget.
 const DEFAULT_FACTOR: f64 = 2.0;
 

@@ -1,8 +1,12 @@
 //! What a run sees: a snapshot that the agent (or a simulated target) fills before each step. Nothing behind it reads a clock or a kernel.
 
+pub mod operations;
+
 use crate::class::{ClassId, ExitMode, RecordKind};
 use crate::cost::{self, Price};
 use crate::recording::WindowKind;
+use crate::run::links::Role;
+use operations::OperationsView;
 
 /// The snapshot. Its buffers are reused.
 #[derive(Debug, Clone, Default)]
@@ -11,10 +15,14 @@ pub struct View {
     pub now_ns: u64,
     /// All classes, by id.
     pub classes: Vec<ClassView>,
+    /// Their names, by id.
+    pub names: Vec<String>,
     /// The target.
     pub target: TargetView,
     /// What samples showed so far.
     pub samples: SamplesView,
+    /// What the client of operations sees; filled for its steps only.
+    pub operations: OperationsView,
 }
 
 impl View {
@@ -66,6 +74,12 @@ impl LinkView {
     pub fn is_there(self) -> bool {
         !matches!(self, Self::Off | Self::Waiting)
     }
+
+    /// Somebody has asked for it.
+    #[must_use]
+    pub fn is_taken(self) -> bool {
+        matches!(self, Self::Waiting | Self::Opening | Self::Open(_))
+    }
 }
 
 /// One class.
@@ -77,8 +91,14 @@ pub struct ClassView {
     pub link: LinkView,
     /// Hits that its window may take; 0 where none is open or to be opened.
     pub quota: u64,
+    /// When its window that is open or being closed began, ktime ns; 0: there is none.
+    pub start_ns: u64,
     /// Hits so far, others' included.
     pub attempted: u64,
+    /// Hits of its exit sites or return links so far.
+    pub ends: u64,
+    /// Hits of processes that are not watched.
+    pub bystanders: u64,
     /// What is known of it.
     pub traits: ClassTraits,
     /// What a hit costs.
@@ -126,6 +146,8 @@ pub struct ClassTraits {
     pub exit: ExitMode,
     /// Information weight.
     pub weight: f64,
+    /// What it is to operations.
+    pub role: Role,
     /// The user named it to be watched.
     pub named: bool,
     /// The user demands that all of its calls are traced.
@@ -179,6 +201,10 @@ pub struct SamplesView {
     pub price_s: f64,
     /// None is taken in this run.
     pub off: bool,
+    /// Threads that have an event of their own.
+    pub threads: usize,
+    /// There is one event per CPU rather than per thread.
+    pub per_cpu: bool,
 }
 
 /// A class that is off and that nobody named: it is counted, a hit costs `hit_ns`, and no sample shows it. For tests.
@@ -188,11 +214,15 @@ pub(crate) fn plain_class(id: u32, hit_ns: f64) -> ClassView {
         id: ClassId(id),
         link: LinkView::Off,
         quota: 0,
+        start_ns: 0,
         attempted: 0,
+        ends: 0,
+        bystanders: 0,
         traits: ClassTraits {
             kind: RecordKind::Count,
             exit: ExitMode::None,
             weight: 1.0,
+            role: Role::None,
             named: false,
             must: false,
             apart: false,

@@ -34,7 +34,7 @@ const WEIGHT: f64 = 0.1;
 
 /// Whether a link may be made now.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Verdict {
+pub enum HoldVerdict {
     /// It may.
     Now,
     /// In some time.
@@ -100,13 +100,13 @@ impl ForkHold {
     }
 
     /// Whether a link of so many sites may be made, or closed, at `now_ns`. Until it is charged `who` keeps its place among those who wait.
-    pub fn verdict(&mut self, now_ns: u64, who: Waiter, sites: usize, mappers: u32) -> Verdict {
+    pub fn verdict(&mut self, now_ns: u64, who: Waiter, sites: usize, mappers: u32) -> HoldVerdict {
         let hold_ns = self.hold_ns(sites, mappers);
         if hold_ns <= 0.0 {
-            return Verdict::Now;
+            return HoldVerdict::Now;
         }
         if let Some(ns) = self.too_long_ns(sites, mappers) {
-            return Verdict::Never(ns);
+            return HoldVerdict::Never(ns);
         }
         self.earn(now_ns);
         let needs_ns = hold_ns.min(CAPACITY_NS);
@@ -116,7 +116,7 @@ impl ForkHold {
             None => self.waiting.push_back(Waiting { who, needs_ns, asked_ns: now_ns }),
         }
         let kept_ns = self.waiting.front().filter(|first| first.who != who).map_or(0.0, |w| w.needs_ns);
-        if self.tokens_ns >= needs_ns + kept_ns { Verdict::Now } else { Verdict::Later }
+        if self.tokens_ns >= needs_ns + kept_ns { HoldVerdict::Now } else { HoldVerdict::Later }
     }
 
     /// Forks were held up for so long, for this one, which waits no longer.
@@ -168,7 +168,7 @@ mod tests {
     fn a_file_that_nobody_else_maps_is_not_held_back() {
         let mut hold = ForkHold::default();
         for at in 0..10_000 {
-            assert_eq!(hold.verdict(at, A, 200, 0), Verdict::Now);
+            assert_eq!(hold.verdict(at, A, 200, 0), HoldVerdict::Now);
             let ns = hold.measured(200, 0, 1_000_000);
             hold.charge(at, A, ns);
         }
@@ -191,7 +191,7 @@ mod tests {
             let mut held: Vec<(u64, f64)> = Vec::new();
             // Somebody who asks every millisecond, for a minute.
             for now in (1..60_000).map(|ms| ms * MS) {
-                if hold.verdict(now, A, sites, mappers) == Verdict::Now {
+                if hold.verdict(now, A, sites, mappers) == HoldVerdict::Now {
                     let ns = hold.hold_ns(sites, mappers);
                     hold.charge(now, A, ns);
                     held.push((now, ns));
@@ -214,10 +214,10 @@ mod tests {
     #[test]
     fn what_would_take_a_whole_second_s_part_alone_is_refused() {
         let mut hold = ForkHold::default();
-        assert_eq!(hold.verdict(1, A, 1, 31_000), Verdict::Now);
-        assert_eq!(hold.verdict(1, A, 1, 40_000), Verdict::Never(10e6));
+        assert_eq!(hold.verdict(1, A, 1, 31_000), HoldVerdict::Now);
+        assert_eq!(hold.verdict(1, A, 1, 40_000), HoldVerdict::Never(10e6));
         // One function of many exit sites.
-        assert_eq!(hold.verdict(1, A, 30, 1_500), Verdict::Never(11.25e6));
+        assert_eq!(hold.verdict(1, A, 30, 1_500), HoldVerdict::Never(11.25e6));
     }
 
     #[test]
@@ -238,10 +238,10 @@ mod tests {
     fn waiting_pays_debts_back() {
         let mut hold = ForkHold::default();
         hold.charge(1, A, 12e6);
-        assert_eq!(hold.verdict(2, A, 1, 1_000), Verdict::Later);
+        assert_eq!(hold.verdict(2, A, 1, 1_000), HoldVerdict::Later);
         let wait = hold.wait_ns(hold.hold_ns(1, 1_000));
         assert!(wait.abs_diff((8.25e6 / SHARE) as u64) < 10, "{wait}");
-        assert_eq!(hold.verdict(2 + wait + MS, A, 1, 1_000), Verdict::Now);
+        assert_eq!(hold.verdict(2 + wait + MS, A, 1, 1_000), HoldVerdict::Now);
     }
 
     #[test]
@@ -252,7 +252,7 @@ mod tests {
         for now in (1..30_000).map(|step| 2 * step * MS) {
             for (who, sites) in [(2, 1), (3, 1), (4, 2), (5, 11)] {
                 let who = if who == 3 { Waiter::Detach(who) } else { Waiter::Attach(who) };
-                if hold.verdict(now, who, sites, 1_500) == Verdict::Now {
+                if hold.verdict(now, who, sites, 1_500) == HoldVerdict::Now {
                     hold.charge(now, who, hold.hold_ns(sites, 1_500));
                     *(if sites == 11 { &mut large } else { &mut small }) += 1;
                 }
@@ -265,15 +265,15 @@ mod tests {
     fn nothing_is_kept_for_one_that_asks_no_more() {
         let mut hold = ForkHold::default();
         hold.charge(1, A, 2e6);
-        assert_eq!(hold.verdict(2, Waiter::Attach(2), 11, 1_500), Verdict::Later);
-        assert_eq!(hold.verdict(3, A, 1, 1_500), Verdict::Later);
-        assert_eq!(hold.verdict(3 + 3_000 * MS, A, 1, 1_500), Verdict::Now);
+        assert_eq!(hold.verdict(2, Waiter::Attach(2), 11, 1_500), HoldVerdict::Later);
+        assert_eq!(hold.verdict(3, A, 1, 1_500), HoldVerdict::Later);
+        assert_eq!(hold.verdict(3 + 3_000 * MS, A, 1, 1_500), HoldVerdict::Now);
         // Or that says so.
         hold.charge(3 + 3_000 * MS, A, 4e6);
         let later = 3 + 3_300 * MS;
-        assert_eq!(hold.verdict(later, Waiter::Attach(2), 11, 1_500), Verdict::Later);
-        assert_eq!(hold.verdict(later, A, 1, 1_500), Verdict::Later);
+        assert_eq!(hold.verdict(later, Waiter::Attach(2), 11, 1_500), HoldVerdict::Later);
+        assert_eq!(hold.verdict(later, A, 1, 1_500), HoldVerdict::Later);
         hold.leave(Waiter::Attach(2));
-        assert_eq!(hold.verdict(later, A, 1, 1_500), Verdict::Now);
+        assert_eq!(hold.verdict(later, A, 1, 1_500), HoldVerdict::Now);
     }
 }

@@ -16,6 +16,7 @@ use super::{BurstRequest, Link, Survey};
 use crate::burst::{FRESH_DELAY_NS, FRESH_NS};
 use crate::class::ClassId;
 use crate::stats::Interval;
+use std::collections::BTreeMap;
 
 /// Part of the quota of an own link that a class of unknown rate gets on a shared one: an order of magnitude is enough,
 /// and all of its neighbours may use up theirs.
@@ -148,12 +149,16 @@ impl Survey {
         items
     }
 
-    /// Seldom things are counted together: their quotas must not end it, what they cost is known.
+    /// Seldom things are counted together: their quotas must not end it, what they cost is known. It is known of the first look only: where
+    /// calls come in bursts, a quota far above what was seen would let a second's budget through in a moment.
     fn quiet_items(&mut self, quiet: &[(ClassId, f64)], window_ns: u64) -> Vec<Vec<BurstRequest>> {
         let least = self.config.least_hits;
+        let largest: BTreeMap<ClassId, f64> =
+            quiet.iter().map(|(class, _)| (*class, self.largest_s(*class) / self.tau_s(*class))).collect();
+        let hits = |class: ClassId, seen: f64| (4.0 * seen).min(seen.max(largest[&class]));
         let request = |class: ClassId, high_hz: f64, link: Link| BurstRequest {
             class,
-            quota_hits: (4.0 * high_hz * window_ns as f64 * 1e-9) as u64 + least,
+            quota_hits: hits(class, high_hz * window_ns as f64 * 1e-9) as u64 + least,
             window_ns,
             link,
         };
@@ -169,7 +174,7 @@ impl Survey {
                 reserve_s += self.reserve_of_s(&one);
                 item.push(one);
                 // One more and the bucket would never hold what it may cost.
-                if item.len() == QUIET_PER_LINK || reserve_s > 0.5 * self.config.means.burst_limit_s {
+                if item.len() == QUIET_PER_LINK || reserve_s > 0.5 * self.config.funds.burst_limit_s {
                     items.push(std::mem::take(&mut item));
                     link = self.next_link();
                     reserve_s = self.fixed_s();
@@ -201,7 +206,7 @@ impl Survey {
 
     /// What there is for a second look, CPU s.
     fn second_look_s(&self, left_s: f64) -> f64 {
-        let earned_s = PLANNED * self.config.means.income * left_s;
+        let earned_s = PLANNED * self.config.funds.income * left_s;
         (self.config.cpu_limit_s - self.spent_s).min(earned_s)
     }
 
@@ -277,7 +282,7 @@ impl Survey {
     fn largest_s(&self, class: ClassId) -> f64 {
         let Some(state) = self.states.get(&class) else { return 0.0 };
         let dearer = state.class.tau.max_ns / state.class.tau.ns.max(1e-9);
-        ((self.config.means.burst_limit_s - self.fixed_s()) / dearer.max(1.0)).max(0.0)
+        ((self.config.funds.burst_limit_s - self.fixed_s()) / dearer.max(1.0)).max(0.0)
     }
 
     fn fixed_s(&self) -> f64 {
@@ -322,7 +327,7 @@ fn bursts_of(hits: u64, length_s: f64, long_s: f64, passes: u32) -> u64 {
 mod tests {
     use crate::class::ClassId;
     use crate::cost::Price;
-    use crate::survey::{BurstOutcome, Step, StoppedBy, Survey, SurveyClass, SurveyConfig};
+    use crate::survey::{BurstOutcome, Step, StoppedBy, Survey, SurveyClass, SurveyConfig, SurveyFunds};
 
     /// CPU s that the second look at a class wants to have before it begins, and the rate it goes by: 142 hits at 700 ns in `elapsed_ns`.
     fn wanted_s(detach_delay_s: f64, elapsed_ns: u64) -> (f64, f64) {
@@ -360,5 +365,19 @@ mod tests {
         let ((with, hz), (without, _)) = (wanted_s(20e-3, 500_000), wanted_s(0.0, 500_000));
         let tail_s = hz * 700e-9 * 0.1e-3;
         assert!((with - without - tail_s).abs() < 1e-9, "{with} {without} {tail_s}");
+    }
+
+    /// It is counted up to four times what was seen, unless that is more than a burst may take.
+    #[test]
+    fn what_was_called_seldom_cannot_take_a_second_at_once() {
+        let quota = |burst_limit_s: f64| {
+            let class = SurveyClass { class: ClassId(0), tau: Price::fixed(9_300.0), rho: 0.5, weight: 1.0 };
+            let funds = SurveyFunds { burst_limit_s, ..SurveyFunds::default() };
+            let mut survey = Survey::new(SurveyConfig { funds, ..SurveyConfig::default() }, 1.0, &[class]);
+            survey.quiet_items(&[(ClassId(0), 74.0)], 500_000_000)[0][0].quota_hits
+        };
+        let least = SurveyConfig::default().least_hits;
+        assert_eq!(quota(f64::INFINITY), 148 + least);
+        assert_eq!(quota(0.0), 37 + least);
     }
 }

@@ -6,8 +6,37 @@ use crate::units::OverheadBudget;
 use rand::rngs::StdRng;
 
 mod drift;
-mod means;
+mod funds;
 mod voids;
+
+/// A burst while it runs.
+struct LiveBurst {
+    request: BurstRequest,
+    start_ns: u64,
+    next_own_s: f64,
+    hits: u64,
+    extra: u64,
+    /// Wall time of the trip, s.
+    tripped_s: Option<f64>,
+    done: Option<BurstOutcome>,
+}
+
+impl LiveBurst {
+    fn outcome(&self, elapsed_s: f64, stopped_by: StoppedBy) -> BurstOutcome {
+        BurstOutcome {
+            class: self.request.class,
+            start_ns: self.start_ns,
+            elapsed_ns: (elapsed_s * 1e9).round() as u64,
+            hits: self.hits,
+            extra_hits: 0,
+            off_ns: 50_000,
+            target_cpu_ns: (elapsed_s * 1e9).round() as u64,
+            threads: 1,
+            other_cost_ns: 0,
+            stopped_by,
+        }
+    }
+}
 
 /// A busy single-threaded target whose classes are Poisson processes of its *own* time: each hit delays all.
 struct Target {
@@ -50,19 +79,11 @@ impl Target {
     }
 
     fn run_together(&mut self, requests: &[BurstRequest]) -> (Vec<BurstOutcome>, f64) {
-        struct Live {
-            request: BurstRequest,
-            next_own_s: f64,
-            hits: u64,
-            extra: u64,
-            /// Wall time of the trip, s.
-            tripped_s: Option<f64>,
-            done: Option<BurstOutcome>,
-        }
-        let mut live: Vec<Live> = requests
+        let mut live: Vec<LiveBurst> = requests
             .iter()
-            .map(|r| Live {
+            .map(|r| LiveBurst {
                 request: *r,
+                start_ns: self.now_ns as u64,
                 next_own_s: self.gap_s(0.0, self.classes[&r.class].0),
                 hits: 0,
                 extra: 0,
@@ -72,19 +93,6 @@ impl Target {
             .collect();
         // Wall time = own time + cost of the hits so far.
         let (mut cost_s, mut own_s) = (0.0, 0.0);
-        let start_ns = self.now_ns as u64;
-        let outcome = |l: &Live, elapsed_s: f64, stopped_by| BurstOutcome {
-            class: l.request.class,
-            start_ns,
-            elapsed_ns: (elapsed_s * 1e9).round() as u64,
-            hits: l.hits,
-            extra_hits: 0,
-            off_ns: 50_000,
-            target_cpu_ns: (elapsed_s * 1e9).round() as u64,
-            threads: 1,
-            other_cost_ns: 0,
-            stopped_by,
-        };
         loop {
             // The next hit of any class that is still attached.
             let next = live
@@ -111,7 +119,7 @@ impl Target {
             let window_s = l.request.window_ns as f64 * 1e-9;
             if let Some(at) = l.tripped_s {
                 if wall_s > at + self.reaction_s {
-                    let mut o = outcome(l, at, StoppedBy::Quota);
+                    let mut o = l.outcome(at, StoppedBy::Quota);
                     o.extra_hits = l.extra;
                     l.done = Some(o);
                     continue;
@@ -119,7 +127,7 @@ impl Target {
                 l.extra += 1;
             } else if wall_s > cut_s.min(window_s) {
                 let window_s = cut_s.min(window_s);
-                l.done = Some(outcome(l, window_s, StoppedBy::Window));
+                l.done = Some(l.outcome(window_s, StoppedBy::Window));
                 continue;
             } else if l.hits == l.request.quota_hits {
                 l.extra += 1;
@@ -133,7 +141,7 @@ impl Target {
             }
         }
         // Windows that a quota ended are over.
-        let ended = |l: &Live| l.done.map_or(0.0, |o| (o.elapsed_ns + o.off_ns) as f64);
+        let ended = |l: &LiveBurst| l.done.map_or(0.0, |o| (o.elapsed_ns + o.off_ns) as f64);
         let longest = live.iter().map(ended).fold(0.0, f64::max);
         self.now_ns += longest.max((own_s + cost_s) * 1e9).max(self.attach_s * 1e9 * requests.len() as f64);
         (live.into_iter().filter_map(|l| l.done).collect(), cost_s)
@@ -268,7 +276,7 @@ fn a_hundred(price: impl Fn(i32) -> f64) -> Hundred {
         let config = SurveyConfig {
             time_limit_ns: 5_000_000_000,
             // What 2 % of a CPU brings, and what the bucket holds.
-            means: Means { income: 0.018, burst_limit_s: 0.004, ..Means::default() },
+            funds: SurveyFunds { income: 0.018, burst_limit_s: 0.004, ..SurveyFunds::default() },
             ..SurveyConfig::default()
         };
         let mut classes = target.survey_classes();

@@ -46,7 +46,7 @@ pub struct SurveyConfig {
     /// Time for which the breakpoints of a link that has been there for longer than 5 ms outlive it, s: calls pay on.
     pub detach_delay_s: f64,
     /// What there is to spend.
-    pub means: Means,
+    pub funds: SurveyFunds,
     /// All that the survey may spend, CPU s.
     pub cpu_limit_s: f64,
     /// Time after which no new burst is asked for, ns from the first call.
@@ -78,7 +78,7 @@ impl Default for SurveyConfig {
             parallel: 1,
             attach_cost_s: 0.0,
             detach_delay_s: 0.0,
-            means: Means::default(),
+            funds: SurveyFunds::default(),
             cpu_limit_s: f64::INFINITY,
             time_limit_ns: 5_000_000_000,
             tight: 0.05,
@@ -88,7 +88,7 @@ impl Default for SurveyConfig {
 
 /// What a survey has to spend beside others.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Means {
+pub struct SurveyFunds {
     /// Most that one burst may cost, attaching and reaction included, CPU s: a part of what the bucket holds, or it would wait for ever.
     pub burst_limit_s: f64,
     /// Most tokens that will ever be there at once (a full bucket's, less what others spend), CPU s. With these a link is opened
@@ -101,7 +101,7 @@ pub struct Means {
     pub income: f64,
 }
 
-impl Default for Means {
+impl Default for SurveyFunds {
     /// As much as is asked for.
     fn default() -> Self {
         Self {

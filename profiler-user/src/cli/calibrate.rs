@@ -1,10 +1,10 @@
 //! `tithe calibrate`: measures what watching costs on this machine.
 
-use super::Format;
+use super::PrintFormat;
+use crate::agent;
 use crate::calibrate::{self, CalibrateOptions};
 use crate::failure::Failure;
 use crate::prober::{Kernel, KernelOptions};
-use crate::session;
 use crate::terminal;
 use clap::Args;
 use profiler_core::cost::{CostModel, Price};
@@ -14,7 +14,7 @@ use profiler_core::cost::{CostModel, Price};
 pub struct CalibrateArgs {
     /// Form on standard output
     #[arg(long, value_enum, default_value = "text")]
-    pub format: Format,
+    pub format: PrintFormat,
 }
 
 /// Runs the command.
@@ -22,7 +22,7 @@ pub struct CalibrateArgs {
 /// # Errors
 /// No root, or a kernel that cannot be measured.
 pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
-    session::preflight()?;
+    agent::preflight()?;
     let kernel = Kernel::load(&KernelOptions::default()).map_err(Failure::attach)?;
     let tier = kernel.tier();
     drop(kernel);
@@ -32,10 +32,10 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
         terminal::note(note);
     }
     match args.format {
-        Format::Json => {
+        PrintFormat::Json => {
             terminal::json(&serde_json::to_string_pretty(&calibration.model).map_err(anyhow::Error::new)?)?;
         }
-        Format::Text => terminal::text(&price_table(&calibration.model))?,
+        PrintFormat::Text => terminal::text(&price_table(&calibration.model))?,
     }
     Ok(())
 }

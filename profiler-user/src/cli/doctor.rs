@@ -1,6 +1,6 @@
 //! `tithe doctor`: says what this machine and a target allow.
 
-use super::Format;
+use super::PrintFormat;
 use crate::config::values::parse_pid;
 use crate::doctor;
 use crate::failure::Failure;
@@ -16,7 +16,7 @@ pub struct DoctorArgs {
     pub pid: Option<u32>,
     /// Form on standard output
     #[arg(long, value_enum, default_value = "text")]
-    pub format: Format,
+    pub format: PrintFormat,
 }
 
 /// Runs the command.
@@ -45,8 +45,8 @@ pub(super) fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let pid = args.pid.map(|pid| i32::try_from(pid).unwrap_or(i32::MAX));
     let target = pid.map(doctor::check_target).transpose().map_err(Failure::attach)?;
     match args.format {
-        Format::Text => terminal::text(&doctor::render_text(Some(&host), target.as_ref()))?,
-        Format::Json => {
+        PrintFormat::Text => terminal::text(&doctor::render_text(Some(&host), target.as_ref()))?,
+        PrintFormat::Json => {
             let both = serde_json::json!({ "host": host, "target": target });
             terminal::json(&format!("{both:#}"))?;
         }

@@ -91,7 +91,7 @@ pub enum Command {
 
 /// Text for people or JSON for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum PrintFormat {
     /// For people
     Text,
     /// For programs

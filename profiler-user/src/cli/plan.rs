@@ -1,11 +1,11 @@
 //! `tithe plan`: decides what to trace and what to sample, and says why.
 
-use super::Format;
+use super::PrintFormat;
 use super::functions::SelectArgs;
+use crate::agent;
 use crate::config::values::parse_pid;
 use crate::config::{CostConfig, DEFAULT_BUDGET, RunConfig, TargetConfig};
 use crate::failure::Failure;
-use crate::session;
 use crate::target;
 use crate::terminal;
 use crate::watchdog::Watchdog;
@@ -63,7 +63,7 @@ pub struct PlanArgs {
     pub strategy: Option<String>,
     /// Form on standard output
     #[arg(long, value_enum, default_value = "text")]
-    pub format: Format,
+    pub format: PrintFormat,
 }
 
 impl TryFrom<&PlanArgs> for RunConfig {
@@ -93,7 +93,7 @@ fn parse_top(text: &str) -> Result<usize, String> {
 /// Runs the command.
 ///
 /// # Errors
-/// As [`session::plan`]; a class table, an objective or a strategy that makes no sense.
+/// As [`agent::plan`]; a class table, an objective or a strategy that makes no sense.
 pub(super) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let strategy: Strategy = match &args.strategy {
         Some(name) => name.parse().map_err(|e: UnknownStrategy| Failure::usage(e))?,
@@ -102,11 +102,11 @@ pub(super) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let mut problem = match &args.classes {
         Some(path) => table(path)?,
         None => {
-            session::preflight()?;
+            agent::preflight()?;
             let config = RunConfig::try_from(args)?;
             target::remember_limits();
             let watchdog = Watchdog::start().map_err(Failure::attach)?;
-            session::plan(&config, &watchdog)?
+            agent::plan(&config, &watchdog)?
         }
     };
     if let (Some(budget), Some(path)) = (args.budget, &args.classes) {
@@ -128,7 +128,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<(), Failure> {
             return Err(Failure::usage(text));
         }
     }
-    if args.format == Format::Text {
+    if args.format == PrintFormat::Text {
         problem.classes.iter_mut().for_each(|class| make_printable(&mut class.name));
     }
     let options = Options { top: args.top, ..Options::default() };
@@ -139,8 +139,8 @@ pub(super) fn run(args: &PlanArgs) -> Result<(), Failure> {
     // OK because there is a plan or an error.
     let outlook = plan::outlook(&problem, &plans[0], strategy);
     match args.format {
-        Format::Text => terminal::text(&plan::render_text(&problem, &plans, &outlook))?,
-        Format::Json => {
+        PrintFormat::Text => terminal::text(&plan::render_text(&problem, &plans, &outlook))?,
+        PrintFormat::Json => {
             let output = plan::Output::new(&problem, &plans, outlook);
             terminal::json(&serde_json::to_string_pretty(&output).map_err(anyhow::Error::new)?)?;
         }

@@ -1,16 +1,16 @@
 //! `tithe record`: watches a process under a budget, then prints the report and the receipt.
 
-use super::Format;
+use super::PrintFormat;
 use super::functions::SelectArgs;
 use super::operations::OperationArgs;
 use super::report::show;
+use crate::agent;
 use crate::config::values::{parse_duration, parse_hz, parse_pid, parse_share, parse_size, parse_tier};
 use crate::config::{
     CostConfig, DEFAULT_BUDGET, ExperimentConfig, OutputConfig, OverheadConfig, ProgressSpec, RunConfig,
     TargetConfig,
 };
 use crate::failure::Failure;
-use crate::session;
 use crate::target;
 use crate::terminal;
 use crate::watchdog::Watchdog;
@@ -55,7 +55,7 @@ pub struct OverheadArgs {
 pub struct ShowArgs {
     /// Form of the report on standard output
     #[arg(long, value_enum, default_value = "text")]
-    pub format: Format,
+    pub format: PrintFormat,
     /// Rows of the table
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub rows: usize,
@@ -166,16 +166,16 @@ impl TryFrom<&RecordArgs> for RunConfig {
 /// Runs the command and returns the exit status of the program that it launched, or 0.
 ///
 /// # Errors
-/// As [`session::record`]; settings of the policy that make no sense.
+/// As [`agent::record`]; settings of the policy that make no sense.
 pub(super) fn run(args: &RecordArgs) -> Result<u8, Failure> {
-    session::preflight()?;
+    agent::preflight()?;
     let config = RunConfig::try_from(args)?;
     target::remember_limits();
     let watchdog = Watchdog::start().map_err(Failure::attach)?;
-    let finished = session::record(&config, &watchdog)?;
+    let finished = agent::record(&config, &watchdog)?;
     show(&finished.report, args.shown.format, args.shown.rows)?;
     let path = finished.path.display();
-    if args.shown.format == Format::Text {
+    if args.shown.format == PrintFormat::Text {
         terminal::note(format_args!("recording in {path}; 'tithe report {path} -o flame.svg' draws it"));
     }
     Ok(finished.status.unwrap_or(0))

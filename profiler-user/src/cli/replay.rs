@@ -1,6 +1,6 @@
 //! `tithe replay`: what other policies would have recorded of a run in which every operation was recorded.
 
-use super::Format;
+use super::PrintFormat;
 use crate::config::values::parse_policy;
 use crate::failure::Failure;
 use crate::replay::{ReplayConfig, replay};
@@ -51,7 +51,7 @@ pub struct ReplayArgs {
     pub budget: Option<OverheadBudget>,
     /// Form on standard output
     #[arg(long, value_enum, default_value = "text")]
-    pub format: Format,
+    pub format: PrintFormat,
     /// Types of operations that are listed
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub rows: usize,
@@ -79,8 +79,8 @@ impl From<&ReplayArgs> for ReplayConfig {
 pub(super) fn run(args: &ReplayArgs) -> Result<(), Failure> {
     let text = answer(args)?;
     match args.format {
-        Format::Text => terminal::text(&text)?,
-        Format::Json => terminal::json(&text)?,
+        PrintFormat::Text => terminal::text(&text)?,
+        PrintFormat::Json => terminal::json(&text)?,
     }
     Ok(())
 }
@@ -88,8 +88,8 @@ pub(super) fn run(args: &ReplayArgs) -> Result<(), Failure> {
 fn answer(args: &ReplayArgs) -> Result<String, Failure> {
     let comparison = replay(&args.into())?;
     Ok(match args.format {
-        Format::Text => render_text(&comparison, args.rows),
-        Format::Json => {
+        PrintFormat::Text => render_text(&comparison, args.rows),
+        PrintFormat::Json => {
             let mut json = serde_json::to_string_pretty(&comparison).map_err(anyhow::Error::new)?;
             json.push('\n');
             json

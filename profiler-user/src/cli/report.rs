@@ -1,6 +1,6 @@
 //! `tithe report`: shows a recording again, or converts it.
 
-use super::Format;
+use super::PrintFormat;
 use crate::failure::Failure;
 use crate::output::{self, TextOptions};
 use crate::recording;
@@ -22,7 +22,7 @@ pub struct ReportArgs {
     pub output: Vec<PathBuf>,
     /// Form on standard output
     #[arg(long, value_enum, default_value = "text")]
-    pub format: Format,
+    pub format: PrintFormat,
     /// Rows of the table
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub rows: usize,
@@ -40,7 +40,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<(), Failure> {
             shown = true;
             continue;
         }
-        let format = output::Format::of_path(path).map_err(|e| Failure::usage(e.to_string()))?;
+        let format = output::FileFormat::of_path(path).map_err(|e| Failure::usage(e.to_string()))?;
         formats.push((path, format));
     }
     let recording = recording::open(&args.recording).map_err(|e| Failure::usage(e.to_string()))?;
@@ -56,7 +56,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<(), Failure> {
 
 fn write(
     path: &Path,
-    format: output::Format,
+    format: output::FileFormat,
     report: &Report,
     recording: &Recording,
     rows: usize,
@@ -69,12 +69,12 @@ fn write(
 }
 
 /// Prints a report.
-pub(super) fn show(report: &Report, format: Format, rows: usize) -> Result<(), Failure> {
+pub(super) fn show(report: &Report, format: PrintFormat, rows: usize) -> Result<(), Failure> {
     match format {
-        Format::Text => {
+        PrintFormat::Text => {
             terminal::text(&output::text(report, TextOptions { rows, ..TextOptions::for_stdout() }))?;
         }
-        Format::Json => {
+        PrintFormat::Json => {
             terminal::json(&serde_json::to_string_pretty(report).map_err(anyhow::Error::new)?)?;
         }
     }

@@ -1,9 +1,9 @@
 //! What a run does: which process, which functions and operations, at which cost, written where.
 //!
 //! What: plain data, as `tithe record` and `tithe plan` make it from their command lines, and as another program or a test makes
-//! it by hand. Why here: [`crate::session`] reads it and knows no command line; [`crate::cli`] makes it and knows no session.
+//! it by hand. Why here: [`crate::agent`] reads it and knows no command line; [`crate::cli`] makes it and knows no agent.
 //! Texts become values by pure functions: [`values`], and `FromStr` of [`ProgressSpec`], [`OperationSpec`] and [`MeasureSpec`].
-//! What depends on the target (does the function exist?) is checked by the session.
+//! What depends on the target (does the function exist?) is checked by the agent.
 //!
 //! ```
 //! use profiler_user::config::{RunConfig, TargetConfig};

@@ -63,7 +63,7 @@ pub enum Outcome {
 
 /// What became of a form, and what the kernel did to run it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verdict {
+pub struct FormRun {
     /// The outcome.
     pub outcome: Outcome,
     /// It was the first of its child that the kernel single-stepped (only where that was asked for).
@@ -88,7 +88,7 @@ pub fn run(
     command: &ChildCommand,
     samples: &[Vec<u8>],
     options: RunOptions,
-) -> Result<Vec<Verdict>, CalibrateError> {
+) -> Result<Vec<FormRun>, CalibrateError> {
     let mut verdicts = Vec::with_capacity(samples.len());
     for batch in samples.chunks(BATCH) {
         let mut worker = Worker::start(command)?;
@@ -155,7 +155,7 @@ fn harmless(outcome: Outcome) -> bool {
 
 /// The forms that must not be probed here.
 #[must_use]
-pub fn dropped(samples: &[Vec<u8>], verdicts: &[Verdict]) -> Vec<Form> {
+pub fn dropped(samples: &[Vec<u8>], verdicts: &[FormRun]) -> Vec<Form> {
     let pairs = samples.iter().zip(verdicts);
     pairs
         .filter(|(_, verdict)| !harmless(verdict.outcome))
@@ -169,7 +169,7 @@ fn run_batch(
     worker: &mut Worker,
     samples: &[Vec<u8>],
     options: RunOptions,
-) -> Result<Vec<Verdict>, CalibrateError> {
+) -> Result<Vec<FormRun>, CalibrateError> {
     let mut code = vec![0_u8; samples.len() * cell::CELL];
     let mut skip = BTreeSet::new();
     let mut killed = BTreeSet::new();
@@ -186,7 +186,7 @@ fn run_batch(
         let killer = match attempt(kernel, worker, &files, samples.len(), options) {
             Ok(()) => {
                 return files.verdicts(samples.len()).map(|words| {
-                    let outcome = |(i, word)| Verdict {
+                    let outcome = |(i, word)| FormRun {
                         outcome: judge(word, skip.contains(&i), killed.contains(&i)),
                         first_stepped: word & child::STEPPED != 0,
                     };
@@ -231,7 +231,7 @@ fn killed_by_form(worker: &mut Worker, files: &Files, error: &CalibrateError, wa
 }
 
 /// Once the kernel has its area it keeps it: only the first says something.
-fn first_steps_only(mut verdicts: Vec<Verdict>) -> Vec<Verdict> {
+fn first_steps_only(mut verdicts: Vec<FormRun>) -> Vec<FormRun> {
     let mut seen = false;
     for verdict in &mut verdicts {
         verdict.first_stepped &= !seen;

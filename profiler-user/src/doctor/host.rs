@@ -1,6 +1,6 @@
 //! The machine: kernel, capabilities, limits.
 
-use super::{Requirement, Verdict};
+use super::{Requirement, RequirementState};
 use crate::calibrate::{FormsHere, known_rules};
 use crate::inspect::host::kernel_version;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
@@ -19,7 +19,7 @@ impl HostReport {
     /// Whether `tithe record` can run at all.
     #[must_use]
     pub fn usable(&self) -> bool {
-        self.requirements.iter().all(|r| r.ok != Verdict::Missing)
+        self.requirements.iter().all(|r| r.ok != RequirementState::Missing)
     }
 }
 
@@ -50,11 +50,11 @@ pub fn check_host(tier: Option<&str>) -> HostReport {
 }
 
 fn requirement(name: &'static str, found: impl Into<String>, needed_for: &'static str) -> Requirement {
-    Requirement { name, found: found.into(), needed_for, remedy: None, ok: Verdict::Ok }
+    Requirement { name, found: found.into(), needed_for, remedy: None, ok: RequirementState::Ok }
 }
 
 impl Requirement {
-    fn unless(mut self, met: bool, otherwise: Verdict, remedy: impl Into<String>) -> Self {
+    fn unless(mut self, met: bool, otherwise: RequirementState, remedy: impl Into<String>) -> Self {
         if !met {
             self.ok = otherwise;
             self.remedy = Some(remedy.into());
@@ -71,7 +71,7 @@ fn machine() -> Requirement {
     let arch = std::env::consts::ARCH;
     requirement("machine", arch, "choosing sites by decoding instructions").unless(
         arch == "x86_64",
-        Verdict::Missing,
+        RequirementState::Missing,
         "run Tithe on an x86-64 host",
     )
 }
@@ -82,11 +82,11 @@ fn kernel() -> Requirement {
     let all =
         requirement("kernel", release, "links of many functions at once (6.6), with a PID filter (6.10)");
     if version < (5, 15) {
-        return all.unless(false, Verdict::Missing, "use Linux 5.15 or later");
+        return all.unless(false, RequirementState::Missing, "use Linux 5.15 or later");
     }
     all.unless(
         version >= (6, 10),
-        Verdict::Limited,
+        RequirementState::Limited,
         "Linux 6.10 or later traces many functions cheaply; the capability tier says what this one can do",
     )
 }
@@ -97,7 +97,7 @@ fn tier_of(tier: Option<&str>) -> Requirement {
     let Some(text) = tier else {
         return requirement("capability tier", "not probed", needed_for).unless(
             false,
-            Verdict::Limited,
+            RequirementState::Limited,
             "run `sudo tithe doctor`: the probe needs to load programs",
         );
     };
@@ -114,7 +114,7 @@ fn tier_of(tier: Option<&str>) -> Requirement {
     };
     requirement("capability tier", text, needed_for).unless(
         text.starts_with(['A', 'B']),
-        if text.starts_with("none") { Verdict::Missing } else { Verdict::Limited },
+        if text.starts_with("none") { RequirementState::Missing } else { RequirementState::Limited },
         meaning,
     )
 }
@@ -134,7 +134,7 @@ pub(super) fn thread_descriptors_are(there: bool) -> Requirement {
     )
     .unless(
         there,
-        Verdict::Limited,
+        RequirementState::Limited,
         "only those of a process's first thread are known; the others count as lost; use Linux 6.9 or later",
     )
 }
@@ -173,7 +173,7 @@ pub(super) fn forms_of(
             ))
             .unless(
                 false,
-                Verdict::Limited,
+                RequirementState::Limited,
                 "functions that begin with those have a site further on, or none",
             )
         }
@@ -182,7 +182,7 @@ pub(super) fn forms_of(
         ))
         .unless(
             false,
-            Verdict::Limited,
+            RequirementState::Limited,
             "functions that begin with others have a site further on, or none; the next `tithe record` or `sudo tithe calibrate` \
              tries again",
         ),
@@ -191,7 +191,7 @@ pub(super) fn forms_of(
         ))
         .unless(
             false,
-            Verdict::Limited,
+            RequirementState::Limited,
             if single_links {
                 "functions that begin with others have a site further on, or none: running all beforehand needs links of \
                  many sites (Linux 6.6 or later)"
@@ -233,13 +233,13 @@ fn capability_checks(capabilities: u64) -> Vec<Requirement> {
     };
     let sudo = "run as root: `sudo tithe …`";
     vec![
-        one("CAP_BPF", CAP_BPF, true, "loading programs and maps", Verdict::Missing, sudo),
+        one("CAP_BPF", CAP_BPF, true, "loading programs and maps", RequirementState::Missing, sudo),
         one(
             "CAP_PERFMON",
             CAP_PERFMON,
             true,
             "uprobes, sampling events, tracepoints",
-            Verdict::Missing,
+            RequirementState::Missing,
             sudo,
         ),
         one(
@@ -247,7 +247,7 @@ fn capability_checks(capabilities: u64) -> Vec<Requirement> {
             CAP_SYS_PTRACE,
             false,
             "reading the memory and mappings of other users' processes",
-            Verdict::Limited,
+            RequirementState::Limited,
             "run as root, or watch your own processes only",
         ),
         one(
@@ -255,7 +255,7 @@ fn capability_checks(capabilities: u64) -> Vec<Requirement> {
             CAP_SYS_RESOURCE,
             false,
             "raising limits (locked memory, open files)",
-            Verdict::Limited,
+            RequirementState::Limited,
             "raise them before: `ulimit -l unlimited -n 65536`",
         ),
         one(
@@ -263,7 +263,7 @@ fn capability_checks(capabilities: u64) -> Vec<Requirement> {
             CAP_SYS_NICE,
             false,
             "real-time priority of the governor",
-            Verdict::Limited,
+            RequirementState::Limited,
             "run as root, or expect a slower breaker: quotas follow its measured reaction time",
         ),
     ]
@@ -275,7 +275,7 @@ fn lockdown() -> Requirement {
     let active = text.split_once('[').and_then(|(_, t)| t.split_once(']')).map_or("none", |(a, _)| a);
     requirement("kernel lockdown", active, "reading user memory from BPF programs").unless(
         active != "confidentiality",
-        Verdict::Missing,
+        RequirementState::Missing,
         "boot with `lockdown=integrity` or less: confidentiality forbids BPF to read memory",
     )
 }
@@ -284,7 +284,7 @@ fn btf() -> Requirement {
     let there = Path::new("/sys/kernel/btf/vmlinux").exists();
     requirement("kernel BTF", if there { "yes" } else { "no" }, "session links, typed tracepoints").unless(
         there,
-        Verdict::Limited,
+        RequirementState::Limited,
         "use a kernel built with CONFIG_DEBUG_INFO_BTF=y; without it return links cost more",
     )
 }
@@ -293,7 +293,7 @@ fn jit() -> Requirement {
     match read("/proc/sys/net/core/bpf_jit_enable").as_deref() {
         Some("0") => requirement("BPF JIT", "off", "cheap hits").unless(
             false,
-            Verdict::Limited,
+            RequirementState::Limited,
             "turn it on: `sudo sysctl net.core.bpf_jit_enable=1`",
         ),
         Some(_) => requirement("BPF JIT", "on", "cheap hits"),
@@ -312,7 +312,7 @@ fn paranoid(capabilities: u64) -> Requirement {
         if exempt && level != i32::MAX { format!("{found} (does not bind us: CAP_PERFMON)") } else { found };
     requirement("perf_event_paranoid", found, "sampling").unless(
         level != i32::MAX && (exempt || level <= -1),
-        Verdict::Missing,
+        RequirementState::Missing,
         "run as root, or `sudo sysctl kernel.perf_event_paranoid=-1`",
     )
 }
@@ -341,13 +341,13 @@ fn fifo() -> Requirement {
             let why = if runtime.is_some() { " (cpu.rt_runtime_us of our cgroup is 0)" } else { "" };
             requirement("SCHED_FIFO", format!("refused: {e}{why}"), needed_for).unless(
                 false,
-                Verdict::Limited,
+                RequirementState::Limited,
                 "run as root and outside cpu cgroups without real-time share; nice -20 is used instead",
             )
         }
         Err(_) => requirement("SCHED_FIFO", "could not be tried", needed_for).unless(
             false,
-            Verdict::Limited,
+            RequirementState::Limited,
             "nice -20 is used instead",
         ),
     }
@@ -361,18 +361,18 @@ pub(super) fn grace_periods(expedited: Option<&str>, normal: Option<&str>) -> Re
     match (expedited, normal) {
         (None, _) => of("no switch").unless(
             false,
-            Verdict::Limited,
+            RequirementState::Limited,
             "nothing can be done on this kernel: such a breakpoint stays some milliseconds longer",
         ),
         (Some(_), Some(normal)) if normal != "0" => of("kept ordinary (rcu_normal)").unless(
             false,
-            Verdict::Limited,
+            RequirementState::Limited,
             "such a breakpoint stays some milliseconds longer; if nobody needs it: `echo 0 | sudo tee /sys/kernel/rcu_normal`",
         ),
         (Some("0"), _) => of("ordinary; short for the milliseconds in which that happens"),
         (Some(_), _) => of("always short (rcu_expedited)").unless(
             false,
-            Verdict::Limited,
+            RequirementState::Limited,
             "set by somebody, or left by an agent that was killed with its watchdog; each one interrupts every CPU: \
              `echo 0 | sudo tee /sys/kernel/rcu_expedited`",
         ),
@@ -393,7 +393,7 @@ fn memlock(capabilities: u64) -> Requirement {
     requirement("locked memory", found, "keeping governor and watchdog in memory; maps before Linux 5.11")
         .unless(
             unlimited || exempt || got && limit.rlim_cur >= 64 << 20,
-            Verdict::Limited,
+            RequirementState::Limited,
             "`ulimit -l unlimited`, or run as root",
         )
 }
@@ -405,7 +405,7 @@ fn tracefs() -> Requirement {
     let needed_for = "classic tracepoints only; functions and samples need it not";
     requirement("tracefs", if mounted { "mounted" } else { "not mounted" }, needed_for).unless(
         mounted,
-        Verdict::Limited,
+        RequirementState::Limited,
         "`sudo mount -t tracefs nodev /sys/kernel/tracing`, if you want tracepoint classes",
     )
 }
@@ -417,7 +417,7 @@ fn pid_namespace() -> Requirement {
     let needed_for = "PIDs that mean the same to us and to the kernel";
     requirement("PID namespace", if nested { "a nested one" } else { "the host's" }, needed_for).unless(
         !nested,
-        Verdict::Limited,
+        RequirementState::Limited,
         "run the agent on the host, or in a container with `--pid=host`",
     )
 }

@@ -17,7 +17,7 @@ use serde::Serialize;
 /// How a requirement is met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum RequirementState {
     /// Met.
     Ok,
     /// Tithe works, with less.
@@ -38,7 +38,7 @@ pub struct Requirement {
     /// How to get it; `None` when it is there.
     pub remedy: Option<String>,
     /// Whether it is met.
-    pub ok: Verdict,
+    pub ok: RequirementState,
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The reports as text for a terminal.
 
-use super::{HostReport, Requirement, TargetReport, Verdict};
+use super::{HostReport, Requirement, RequirementState, TargetReport};
 use std::fmt::Write as _;
 
 /// Renders one or both reports; lines end in a newline.
@@ -29,9 +29,9 @@ pub fn render_text(host: Option<&HostReport>, target: Option<&TargetReport>) -> 
 
 fn line(text: &mut String, requirement: &Requirement, width: usize) {
     let mark = match requirement.ok {
-        Verdict::Ok => "ok     ",
-        Verdict::Limited => "limited",
-        Verdict::Missing => "MISSING",
+        RequirementState::Ok => "ok     ",
+        RequirementState::Limited => "limited",
+        RequirementState::Missing => "MISSING",
     };
     let _ = writeln!(text, "  {mark}  {:width$}  {}", requirement.name, requirement.found);
     if let Some(remedy) = &requirement.remedy {

@@ -11,10 +11,10 @@ fn host_is_looked_at_and_every_shortage_has_a_remedy() {
     assert!(report.requirements.len() >= 12);
     for r in &report.requirements {
         assert!(!r.found.is_empty(), "{} found nothing", r.name);
-        assert_eq!(r.ok == Verdict::Ok, r.remedy.is_none(), "{}", r.name);
+        assert_eq!(r.ok == RequirementState::Ok, r.remedy.is_none(), "{}", r.name);
     }
     let tier = check_host(None).requirements.into_iter().find(|r| r.name == "capability tier").unwrap();
-    assert_eq!(tier.ok, Verdict::Limited);
+    assert_eq!(tier.ok, RequirementState::Limited);
     let tier_of = |text| {
         let report = check_host(Some(text));
         let tier = report.requirements.iter().find(|r| r.name == "capability tier").cloned().unwrap();
@@ -22,26 +22,26 @@ fn host_is_looked_at_and_every_shortage_has_a_remedy() {
     };
     // What an old kernel means, in words.
     let (ok, remedy, _) = tier_of("D (A: this kernel has no uprobe.session links)");
-    assert!(ok == Verdict::Limited && remedy.contains("at most 8 functions"), "{remedy}");
+    assert!(ok == RequirementState::Limited && remedy.contains("at most 8 functions"), "{remedy}");
     let (ok, remedy, _) = tier_of("C (A: this kernel has no uprobe.session links)");
-    assert!(ok == Verdict::Limited && remedy.contains("other processes"), "{remedy}");
+    assert!(ok == RequirementState::Limited && remedy.contains("other processes"), "{remedy}");
     let (ok, _, usable) = tier_of("none: uprobes do not work here");
-    assert!(ok == Verdict::Missing && !usable);
+    assert!(ok == RequirementState::Missing && !usable);
     assert!(serde_json::to_string(&report).unwrap().contains("\"kernel\""));
 }
 
 #[test]
 fn a_kernel_without_thread_descriptors_says_what_that_costs() {
-    assert_eq!(host::thread_descriptors_are(true).ok, Verdict::Ok);
+    assert_eq!(host::thread_descriptors_are(true).ok, RequirementState::Ok);
     let old = host::thread_descriptors_are(false);
-    assert_eq!(old.ok, Verdict::Limited);
+    assert_eq!(old.ok, RequirementState::Limited);
     assert!(old.remedy.unwrap().contains("Linux 6.9"));
 }
 
 #[test]
 fn instruction_forms_that_could_not_be_run_say_why() {
     let failed = host::forms_of(7, FormsHere::Failed("the child was killed".into()), &[], false);
-    assert_eq!(failed.ok, Verdict::Limited);
+    assert_eq!(failed.ok, RequirementState::Limited);
     assert!(failed.found.ends_with("running the others here failed: the child was killed"), "{failed:?}");
     assert!(failed.remedy.unwrap().contains("sudo tithe calibrate"));
 }
@@ -52,13 +52,13 @@ fn switches_of_grace_periods_are_told_apart() {
         let r = host::grace_periods(expedited, normal);
         (r.ok, r.remedy.unwrap_or_default())
     };
-    assert_eq!(of(Some("0"), Some("0")), (Verdict::Ok, String::new()));
-    assert_eq!(of(Some("0"), None).0, Verdict::Ok);
+    assert_eq!(of(Some("0"), Some("0")), (RequirementState::Ok, String::new()));
+    assert_eq!(of(Some("0"), None).0, RequirementState::Ok);
     let (ok, remedy) = of(Some("1"), Some("0"));
-    assert!(ok == Verdict::Limited && remedy.contains("tee /sys/kernel/rcu_expedited"), "{remedy}");
+    assert!(ok == RequirementState::Limited && remedy.contains("tee /sys/kernel/rcu_expedited"), "{remedy}");
     let (ok, remedy) = of(Some("1"), Some("1"));
-    assert!(ok == Verdict::Limited && remedy.contains("tee /sys/kernel/rcu_normal"), "{remedy}");
-    assert_eq!(of(None, None).0, Verdict::Limited);
+    assert!(ok == RequirementState::Limited && remedy.contains("tee /sys/kernel/rcu_normal"), "{remedy}");
+    assert_eq!(of(None, None).0, RequirementState::Limited);
 }
 
 #[test]
@@ -72,9 +72,9 @@ fn text_of_a_host() {
     };
     let host = HostReport {
         requirements: vec![
-            r("kernel", "6.18.0", Verdict::Ok, None),
-            r("CAP_BPF", "no", Verdict::Missing, Some("run as root: `sudo tithe …`")),
-            r("tracefs", "not mounted", Verdict::Limited, Some("mount it")),
+            r("kernel", "6.18.0", RequirementState::Ok, None),
+            r("CAP_BPF", "no", RequirementState::Missing, Some("run as root: `sudo tithe …`")),
+            r("tracefs", "not mounted", RequirementState::Limited, Some("mount it")),
         ],
     };
     expect![[r#"

@@ -13,7 +13,7 @@
 //! - *patient*: ordinary priority, for links that no urgent one keeps, above all big ones, which a
 //!   real-time thread must not close: unregistering a site costs about 1 us of CPU time.
 
-use super::keep::{self, Kept};
+use super::keep::{self, KeptFds};
 use super::links::LinkTable;
 use super::priority;
 use super::sys::{drain, signal};
@@ -89,7 +89,7 @@ fn run(table: &LinkTable, index: usize, socket: Option<OwnedFd>, tell: &Sender<b
         let mut needed = vec![mailbox.wake.as_fd(), table.events_fd(), socket.as_fd()];
         needed.extend(table.expedite().fd());
         let alone = keep::own_table(&needed);
-        alone.then(|| Kept::new(socket))
+        alone.then(|| KeptFds::new(socket))
     });
     // Whoever waits for it is there.
     let _ = tell.send(kept.is_some());

@@ -61,12 +61,12 @@ pub(super) fn send(socket: BorrowedFd<'_>, number: u64, fd: BorrowedFd<'_>) -> i
 
 /// What a closer keeps.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct KeptFds {
     socket: OwnedFd,
     fds: HashMap<u64, OwnedFd>,
 }
 
-impl Kept {
+impl KeptFds {
     /// Keeps what comes through `socket`.
     pub fn new(socket: OwnedFd) -> Self {
         Self { socket, fds: HashMap::new() }
@@ -151,7 +151,7 @@ mod tests {
         send(ours.as_fd(), 7, writer.as_fd()).unwrap();
         send(ours.as_fd(), 8, other.as_fd()).unwrap();
         drop((writer, other));
-        let mut kept = Kept::new(theirs);
+        let mut kept = KeptFds::new(theirs);
         assert!(kept.take(9).is_none());
         drop(kept.take(7).expect("7 was sent"));
         // End of file: nobody has the other end any more.

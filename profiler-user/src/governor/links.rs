@@ -13,7 +13,7 @@
 use super::closed::{CloseReason, ClosedLink};
 use super::closers::{PATIENT_CLOSERS, URGENT_CLOSERS};
 use super::expedite::Expedite;
-use super::keep::Kept;
+use super::keep::KeptFds;
 use super::mailbox::{Chain, Link, Mailbox, Place, Stack, tripped};
 use super::sys::{drain, eventfd, now_ns, signal};
 use profiler_core::burst::FRESH_NS;
@@ -378,7 +378,7 @@ impl LinkTable {
     }
 
     /// On a closer: close it, note when, and send it back to the agent. `mailbox`: where it came from. `kept`: what this closer keeps.
-    pub(super) fn close(&self, link: *mut Link, mailbox: &Mailbox, kept: Option<&mut Kept>) {
+    pub(super) fn close(&self, link: *mut Link, mailbox: &Mailbox, kept: Option<&mut KeptFds>) {
         // SAFETY: the mailbox gave us the link; its descriptor is owned by it and closed here, once.
         unsafe {
             // As it was wished, and as it is.

@@ -27,11 +27,11 @@ pub struct Site {
 /// Why something is not possible for this function; shown to people.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Reason(pub String);
+pub struct SiteObstacle(pub String);
 
 /// Why a function must not be traced at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum TraceRefusal {
     /// The symbol has no size: where the function ends is unknown, and whether it is one.
     #[error("its symbol has no size, so it may be no function")]
     NoSize,
@@ -79,14 +79,14 @@ pub struct SiteChoice {
     /// The function's start is a branch target of its own: hits are *iterations*, not calls.
     pub iterations: bool,
     /// Every way out, each at its cheapest instruction; or why they are not all known (then: count only).
-    pub exits: Result<Vec<Site>, Reason>,
+    pub exits: Result<Vec<Site>, SiteObstacle>,
     /// The entry site to use with a return link; or what in the function or in the process forbids one.
-    pub return_link: Result<Site, Reason>,
+    pub return_link: Result<Site, SiteObstacle>,
     /// The first entry site before the stack pointer moves, whatever the gates say: for a user's explicit override.
     pub return_link_override: Option<Site>,
     /// Whether it may be traced at all, judged from the file. (The process is compared by
     /// [`super::Inspection::verify`].)
-    pub trace: Result<(), Refusal>,
+    pub trace: Result<(), TraceRefusal>,
     /// Remarks for the report: partial inlining, clones, folded functions.
     pub notes: Vec<String>,
 }

@@ -9,7 +9,7 @@
 //!
 //! If any way is uncertain the answer is an error that says which, and the class is count-only.
 
-use super::choice::{Reason, Site};
+use super::choice::{Site, SiteObstacle};
 use super::flow::{self, Edge, IndirectTo, Region};
 use super::insn::{self, KernelRules, Treatment};
 use super::module::Module;
@@ -26,11 +26,11 @@ pub(super) fn find(
     body: &Body,
     rules: KernelRules,
     floor: u64,
-) -> Result<Vec<Site>, Reason> {
+) -> Result<Vec<Site>, SiteObstacle> {
     if let Some(unknown) = &body.unknown {
-        return Err(Reason(format!("not all ways out are known: {unknown}")));
+        return Err(SiteObstacle(format!("not all ways out are known: {unknown}")));
     }
-    let elf = module.elf().map_err(|e| Reason(e.to_owned()))?;
+    let elf = module.elf().map_err(|e| SiteObstacle(e.to_owned()))?;
     let mut sites = Vec::new();
     for region in body.regions() {
         for (i, insn) in region.insns.iter().enumerate() {
@@ -39,11 +39,11 @@ pub(super) fn find(
                 Edge::Return => true,
                 Edge::Jump(to) if !body.contains(to) => {
                     known_function(module, to)
-                        .map_err(|why| Reason(format!("the jump at +{at:#x} {why}")))?;
+                        .map_err(|why| SiteObstacle(format!("the jump at +{at:#x} {why}")))?;
                     true
                 }
                 Edge::Branch(to) if !body.contains(to) => {
-                    return Err(Reason(format!(
+                    return Err(SiteObstacle(format!(
                         "the conditional jump at +{at:#x} leaves the function: one address for two ways"
                     )));
                 }
@@ -51,7 +51,7 @@ pub(super) fn find(
                     Some((_, Some(IndirectTo::Out))) => true,
                     Some((_, Some(IndirectTo::Table(_)))) => false,
                     _ => {
-                        return Err(Reason(format!(
+                        return Err(SiteObstacle(format!(
                             "the indirect jump at +{at:#x} may stay in the function or leave it"
                         )));
                     }
@@ -60,11 +60,11 @@ pub(super) fn find(
             };
             if leaves {
                 let site = cheapest(region, body, i, rules, floor).ok_or_else(|| {
-                    Reason(format!("no instruction before +{at:#x} can carry a breakpoint"))
+                    SiteObstacle(format!("no instruction before +{at:#x} can carry a breakpoint"))
                 })?;
                 let file_offset = elf
                     .offset_of(site.vaddr)
-                    .ok_or_else(|| Reason(format!("the code at +{at:#x} is not in the file")))?;
+                    .ok_or_else(|| SiteObstacle(format!("the code at +{at:#x} is not in the file")))?;
                 sites.push(Site { file_offset, ..site });
             }
         }
@@ -132,10 +132,10 @@ fn known_function(module: &Module, to: u64) -> Result<(), String> {
 }
 
 /// Whether control can run over the end of a region. A call there does not return.
-fn falls_through(region: &Region, function: &Function) -> Result<(), Reason> {
+fn falls_through(region: &Region, function: &Function) -> Result<(), SiteObstacle> {
     let last = region.insns.iter().rev().find(|i| i.mnemonic() != iced_x86::Mnemonic::Nop);
     match last.map(flow::edge) {
-        Some(Edge::Next | Edge::Branch(_) | Edge::Other) => Err(Reason(format!(
+        Some(Edge::Next | Edge::Branch(_) | Edge::Other) => Err(SiteObstacle(format!(
             "control runs over its end at +{:#x}",
             region.end().wrapping_sub(function.vaddr)
         ))),

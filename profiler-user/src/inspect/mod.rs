@@ -51,7 +51,7 @@ mod text;
 mod usdt;
 mod verify;
 
-pub use choice::{Reason, Refusal, Site, SiteChoice};
+pub use choice::{Site, SiteChoice, SiteObstacle, TraceRefusal};
 pub use elf::{ElfInfo, Section, Segment};
 pub use error::InspectError;
 pub use insn::{KernelRules, Treatment, Unproven, treatment};
@@ -82,7 +82,7 @@ pub struct Inspection {
     modules: Vec<Module>,
     rules: KernelRules,
     stacks: Mutex<stacks::Stacks>,
-    return_links: OnceLock<Result<(), Reason>>,
+    return_links: OnceLock<Result<(), SiteObstacle>>,
     ifuncs: OnceLock<ifunc::Bound>,
 }
 
@@ -256,7 +256,7 @@ impl Inspection {
         let Some(module) = self.modules.get(function.module) else {
             return sites::unusable(
                 function,
-                Refusal::Unreadable("its module is not mapped any more".into()),
+                TraceRefusal::Unreadable("its module is not mapped any more".into()),
             );
         };
         let mut choice = sites::choose(module, function, self.rules);
@@ -286,13 +286,16 @@ impl Inspection {
     /// # Errors
     /// The code was patched, or its mapping takes no breakpoints: the kernel would run the *file's* instruction and
     /// the process would crash, or the breakpoint would never hit.
-    pub fn verify(&self, function: &Function, sites: &SiteChoice) -> Result<Vec<String>, Refusal> {
+    pub fn verify(&self, function: &Function, sites: &SiteChoice) -> Result<Vec<String>, TraceRefusal> {
         verify::Verifier::new(self)?.check(function, sites)
     }
 
     /// The same for many functions, with the mappings read once.
     #[must_use]
-    pub fn verify_all(&self, functions: &[(&Function, &SiteChoice)]) -> Vec<Result<Vec<String>, Refusal>> {
+    pub fn verify_all(
+        &self,
+        functions: &[(&Function, &SiteChoice)],
+    ) -> Vec<Result<Vec<String>, TraceRefusal>> {
         match verify::Verifier::new(self) {
             Ok(verifier) => functions.iter().map(|(f, s)| verifier.check(f, s)).collect(),
             Err(refusal) => functions.iter().map(|_| Err(refusal.clone())).collect(),
@@ -304,7 +307,7 @@ impl Inspection {
     ///
     /// # Errors
     /// What in the process would crash on a replaced return address.
-    pub fn return_links(&self) -> Result<(), Reason> {
+    pub fn return_links(&self) -> Result<(), SiteObstacle> {
         if let Some(why) = self.stacks_switched() {
             return Err(why);
         }
@@ -313,7 +316,7 @@ impl Inspection {
 
     /// The same without reading a module: none while one that is mapped has not been looked at ([`Module::return_links`]).
     #[must_use]
-    pub fn return_links_known(&self) -> Option<Result<(), Reason>> {
+    pub fn return_links_known(&self) -> Option<Result<(), SiteObstacle>> {
         if let Some(why) = self.stacks_switched() {
             return Some(Err(why));
         }
@@ -328,8 +331,8 @@ impl Inspection {
 
     /// Why return links are unsafe by what was seen of the threads' stacks, if they are.
     #[must_use]
-    pub fn stacks_switched(&self) -> Option<Reason> {
-        self.stacks().switched().map(|why| Reason(why.to_owned()))
+    pub fn stacks_switched(&self) -> Option<SiteObstacle> {
+        self.stacks().switched().map(|why| SiteObstacle(why.to_owned()))
     }
 
     fn stacks(&self) -> MutexGuard<'_, stacks::Stacks> {

@@ -4,7 +4,7 @@
 //! load and unload generated libraries for days: the file of a module that is not mapped any more is given back once nothing
 //! refers to it ([`Module::release`]), and with it the room on disk of a deleted one.
 
-use super::choice::Reason;
+use super::choice::SiteObstacle;
 use super::elf::ElfInfo;
 use super::error::InspectError;
 use super::maps::{Backing, Mapping};
@@ -92,7 +92,7 @@ struct Code {
     symbols: OnceLock<Result<Symbols, String>>,
     text: OnceLock<Result<TextIndex, String>>,
     sequences: OnceLock<Result<Vec<Range<u64>>, String>>,
-    return_links: OnceLock<Result<(), Reason>>,
+    return_links: OnceLock<Result<(), SiteObstacle>>,
 }
 
 impl Code {
@@ -374,13 +374,13 @@ impl Module {
     ///
     /// # Errors
     /// What in it would crash on a replaced return address.
-    pub fn return_links(&self) -> Result<(), Reason> {
+    pub fn return_links(&self) -> Result<(), SiteObstacle> {
         self.code.return_links.get_or_init(|| return_links::check_module(self)).clone()
     }
 
     /// The same, if it is known.
     #[must_use]
-    pub fn return_links_known(&self) -> Option<Result<(), Reason>> {
+    pub fn return_links_known(&self) -> Option<Result<(), SiteObstacle>> {
         self.code.return_links.get().cloned()
     }
 

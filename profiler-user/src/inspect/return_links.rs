@@ -10,7 +10,7 @@
 //! Judged from outside: an unwinder linked statically into a stripped program cannot be seen, so such a program with
 //! exception tables is refused.
 
-use super::choice::Reason;
+use super::choice::SiteObstacle;
 use super::{Inspection, Module, SymbolSource};
 
 /// Libraries that unwind or switch stacks.
@@ -54,7 +54,7 @@ const PARTS: [&str; 5] = ["_fcontext", "swapcontext", "switch_stack", "stack_swi
 const THREAD_ENDS: [&str; 2] = ["pthread_exit", "pthread_cancel"];
 
 /// All checks; the first refusal is the answer. Modules that were not looked at yet are looked at.
-pub(super) fn check(inspection: &Inspection) -> Result<(), Reason> {
+pub(super) fn check(inspection: &Inspection) -> Result<(), SiteObstacle> {
     at_once(inspection)?;
     mapped(inspection).try_for_each(Module::return_links)?;
     look(inspection);
@@ -62,7 +62,7 @@ pub(super) fn check(inspection: &Inspection) -> Result<(), Reason> {
 }
 
 /// The same without reading a module: none where that would be needed.
-pub(super) fn known(inspection: &Inspection) -> Option<Result<(), Reason>> {
+pub(super) fn known(inspection: &Inspection) -> Option<Result<(), SiteObstacle>> {
     // What the runtime is is told by its symbols.
     if !inspection.modules().first().is_none_or(Module::has_symbols) {
         return None;
@@ -80,33 +80,33 @@ fn mapped(inspection: &Inspection) -> impl Iterator<Item = &Module> {
 }
 
 /// What needs no module to be read.
-fn at_once(inspection: &Inspection) -> Result<(), Reason> {
+fn at_once(inspection: &Inspection) -> Result<(), SiteObstacle> {
     if let Some(why) = inspection.runtime().forbids_return_links() {
-        return Err(Reason(why.to_owned()));
+        return Err(SiteObstacle(why.to_owned()));
     }
     for module in mapped(inspection) {
         if let Some((_, what)) = LIBRARIES.iter().find(|(library, _)| module.name.starts_with(library)) {
-            return Err(Reason(format!("{} is mapped ({what})", module.name)));
+            return Err(SiteObstacle(format!("{} is mapped ({what})", module.name)));
         }
     }
     threads(inspection)
 }
 
 /// What one module forbids; reads all its code ([`Module::return_links`] keeps the answer).
-pub(super) fn check_module(module: &Module) -> Result<(), Reason> {
+pub(super) fn check_module(module: &Module) -> Result<(), SiteObstacle> {
     let name = &module.name;
     // The C library defines all of these; what matters is who uses them. It unwinds only through libgcc_s, which it
     // loads when a thread is cancelled, and which is noticed then.
     if is_c_library(name) {
         return Ok(());
     }
-    let elf = module.elf().map_err(|e| Reason(format!("{name} cannot be read: {e}")))?;
+    let elf = module.elf().map_err(|e| SiteObstacle(format!("{name} cannot be read: {e}")))?;
     let switches = |n: &str| FUNCTIONS.contains(&n) || PARTS.iter().any(|part| n.contains(part));
     if let Some(import) = elf.imports().into_iter().find(|i| switches(i) || THREAD_ENDS.contains(&i.as_str()))
     {
-        return Err(Reason(format!("{name} imports {import}")));
+        return Err(SiteObstacle(format!("{name} imports {import}")));
     }
-    let symbols = module.symbols().map_err(|e| Reason(format!("{name} cannot be read: {e}")))?;
+    let symbols = module.symbols().map_err(|e| SiteObstacle(format!("{name} cannot be read: {e}")))?;
     // A static program defines sigaltstack and backtrace as part of its C library, used or not.
     let harmless = |n: &str| !elf.dynamic && matches!(n, "sigaltstack");
     let mut defined = None;
@@ -116,24 +116,24 @@ pub(super) fn check_module(module: &Module) -> Result<(), Reason> {
         }
     });
     if let Some(n) = defined {
-        return Err(Reason(format!("{name} contains {n}")));
+        return Err(SiteObstacle(format!("{name} contains {n}")));
     }
     let stripped = !matches!(symbols.source, SymbolSource::Full | SymbolSource::DebugFile);
     if stripped && (elf.has_section(".gcc_except_table") || elf.sections.is_empty()) {
-        return Err(Reason(format!(
+        return Err(SiteObstacle(format!(
             "{name} is stripped and has exception tables: an unwinder may be linked into it"
         )));
     }
     if stripped && !elf.dynamic && module.main {
-        return Err(Reason(format!("{name} is static and stripped: what it contains cannot be seen")));
+        return Err(SiteObstacle(format!("{name} is static and stripped: what it contains cannot be seen")));
     }
     match module.stack_switch() {
         Ok(None) => Ok(()),
-        Ok(Some(found)) => Err(Reason(format!(
+        Ok(Some(found)) => Err(SiteObstacle(format!(
             "{} in {name} loads the stack pointer from {} (at {:#x}): it may switch stacks",
             found.function, found.from, found.vaddr
         ))),
-        Err(why) => Err(Reason(format!("the code of {name} cannot be read: {why}"))),
+        Err(why) => Err(SiteObstacle(format!("the code of {name} cannot be read: {why}"))),
     }
 }
 
@@ -155,7 +155,7 @@ fn is_c_library(name: &str) -> bool {
 }
 
 /// What single threads forbid.
-fn threads(inspection: &Inspection) -> Result<(), Reason> {
+fn threads(inspection: &Inspection) -> Result<(), SiteObstacle> {
     let kernel = super::host::kernel_version();
     for tid in tasks(inspection.pid()) {
         let path = format!("/proc/{}/task/{tid}/status", inspection.pid());
@@ -166,15 +166,15 @@ fn threads(inspection: &Inspection) -> Result<(), Reason> {
     Ok(())
 }
 
-fn thread(tid: i32, status: &super::process::Status, kernel: (u32, u32)) -> Result<(), Reason> {
+fn thread(tid: i32, status: &super::process::Status, kernel: (u32, u32)) -> Result<(), SiteObstacle> {
     if status.shadow_stack {
-        return Err(Reason(format!(
+        return Err(SiteObstacle(format!(
             "thread {tid} has a shadow stack: the CPU would end it at a replaced return address"
         )));
     }
     // From 6.11 on the return trampoline makes the system call `uretprobe`, which filters do not know.
     if status.seccomp != 0 && kernel >= (6, 11) {
-        return Err(Reason(format!(
+        return Err(SiteObstacle(format!(
             "thread {tid} has a seccomp filter, which may kill it on the uretprobe system call"
         )));
     }

@@ -91,7 +91,7 @@ fn relocated(elf: &ElfInfo, wanted: &BTreeSet<u64>) -> Result<BTreeMap<u64, Opti
 
 #[cfg(test)]
 mod tests {
-    use crate::inspect::choice::Refusal;
+    use crate::inspect::choice::TraceRefusal;
     use crate::inspect::module::Module;
     use crate::inspect::{Inspection, KernelRules};
     use std::process::Command;
@@ -136,7 +136,7 @@ mod tests {
                 let function = functions.iter().find(|f| f.symbol == name).expect("it has a symbol");
                 Inspection::sites_offline(&module, function, KernelRules::for_version(6, 18)).trace
             };
-            assert!(matches!(refused("sequence"), Err(Refusal::RestartableSequence(1..))), "{kind:?}");
+            assert!(matches!(refused("sequence"), Err(TraceRefusal::RestartableSequence(1..))), "{kind:?}");
             assert!(refused("plain").is_ok(), "{kind:?}: {:?}", refused("plain"));
         }
     }

@@ -12,7 +12,7 @@
 //!
 //! Otherwise the site is the first instruction. x86-64 only.
 
-use super::choice::{Reason, Refusal, Site, SiteChoice};
+use super::choice::{Site, SiteChoice, SiteObstacle, TraceRefusal};
 use super::exits;
 use super::flow::{self, Edge, IndirectTo, Region, Unknown};
 use super::insn::{self, KernelRules, Treatment};
@@ -158,11 +158,11 @@ fn outside_targets(region: &Region) -> Vec<u64> {
 pub(super) fn choose(module: &Module, function: &Function, rules: KernelRules) -> SiteChoice {
     let body = match Body::read(module, function) {
         Ok(body) => body,
-        Err(why) => return unusable(function, Refusal::Unreadable(why)),
+        Err(why) => return unusable(function, TraceRefusal::Unreadable(why)),
     };
     if body.main.bytes.is_empty() && !matches!(body.main.unknown, Some(Unknown::TooLarge(_))) {
         let why = body.main.unknown.map_or_else(|| "it is empty".to_owned(), |u| u.to_string());
-        return unusable(function, Refusal::Unreadable(why));
+        return unusable(function, TraceRefusal::Unreadable(why));
     }
     let iterations = body.leaders.contains(&function.vaddr);
     let (entries, limit) = entry_sites(module, function, &body, rules, iterations);
@@ -171,7 +171,7 @@ pub(super) fn choose(module: &Module, function: &Function, rules: KernelRules) -
     let why = explain(&body.main, first, &limit);
     let return_link = return_link(function, &entries, iterations);
     let exits = if iterations {
-        Err(Reason("its start is the head of a loop, so entries and exits do not pair".into()))
+        Err(SiteObstacle("its start is the head of a loop, so entries and exits do not pair".into()))
     } else {
         // Whichever of these the caller takes as the entry, exits stand behind it.
         let all_arguments = entries.iter().find(|s| s.arguments == 0x3f);
@@ -193,14 +193,14 @@ pub(super) fn choose(module: &Module, function: &Function, rules: KernelRules) -
     }
 }
 
-pub(super) fn unusable(function: &Function, refusal: Refusal) -> SiteChoice {
+pub(super) fn unusable(function: &Function, refusal: TraceRefusal) -> SiteChoice {
     let why = refusal.to_string();
     SiteChoice {
         entry: site_at(function, 0, SiteClass::Stepped),
         entries: Vec::new(),
-        exits: Err(Reason(why.clone())),
+        exits: Err(SiteObstacle(why.clone())),
         return_link_override: None,
-        return_link: Err(Reason(why.clone())),
+        return_link: Err(SiteObstacle(why.clone())),
         why,
         iterations: false,
         trace: Err(refusal),
@@ -208,25 +208,25 @@ pub(super) fn unusable(function: &Function, refusal: Refusal) -> SiteChoice {
     }
 }
 
-fn static_refusal(function: &Function, entries: &[Site], limit: &str) -> Result<(), Refusal> {
+fn static_refusal(function: &Function, entries: &[Site], limit: &str) -> Result<(), TraceRefusal> {
     if function.ifunc {
-        return Err(Refusal::IfuncResolver);
+        return Err(TraceRefusal::IfuncResolver);
     }
     if function.cold {
-        return Err(Refusal::ColdPart);
+        return Err(TraceRefusal::ColdPart);
     }
     if function.size == 0 {
-        return Err(Refusal::NoSize);
+        return Err(TraceRefusal::NoSize);
     }
     if entries.is_empty() {
-        return Err(Refusal::NoSite(limit.to_owned()));
+        return Err(TraceRefusal::NoSite(limit.to_owned()));
     }
     Ok(())
 }
 
 /// Refuses a function that overlaps a restartable sequence. Where those cannot be read, any address inside a function that
 /// is held in data may be the begin of one. (None begins at a function's start: its begin is announced before.)
-fn sequence(module: &Module, function: &Function, body: &Body) -> Result<(), Refusal> {
+fn sequence(module: &Module, function: &Function, body: &Body) -> Result<(), TraceRefusal> {
     let begin = match module.sequences() {
         Ok(ranges) => {
             let overlaps = |range: &&Range<u64>| {
@@ -237,11 +237,11 @@ fn sequence(module: &Module, function: &Function, body: &Body) -> Result<(), Ref
             ranges.iter().find(overlaps).map(|range| range.start)
         }
         Err(_) => {
-            let text = module.text().map_err(|why| Refusal::Unreadable(why.to_owned()))?;
+            let text = module.text().map_err(|why| TraceRefusal::Unreadable(why.to_owned()))?;
             body.regions().find_map(|region| text.all_taken(region.start + 1, region.end()).next())
         }
     };
-    begin.map_or(Ok(()), |at| Err(Refusal::RestartableSequence(at.wrapping_sub(function.vaddr))))
+    begin.map_or(Ok(()), |at| Err(TraceRefusal::RestartableSequence(at.wrapping_sub(function.vaddr))))
 }
 
 fn site_at(function: &Function, offset: u64, class: SiteClass) -> Site {
@@ -386,18 +386,20 @@ impl EntryState {
     }
 }
 
-fn return_link(function: &Function, entries: &[Site], iterations: bool) -> Result<Site, Reason> {
+fn return_link(function: &Function, entries: &[Site], iterations: bool) -> Result<Site, SiteObstacle> {
     if iterations {
-        return Err(Reason("its start is the head of a loop: each iteration would add a return link".into()));
+        return Err(SiteObstacle(
+            "its start is the head of a loop: each iteration would add a return link".into(),
+        ));
     }
     if let Some(why) = exits::reads_return_address(&function.symbol, &function.aliases) {
-        return Err(Reason(why.into()));
+        return Err(SiteObstacle(why.into()));
     }
     entries
         .iter()
         .copied()
         .find(|s| s.at_entry_stack)
-        .ok_or_else(|| Reason("no admissible site before the stack pointer moves".into()))
+        .ok_or_else(|| SiteObstacle("no admissible site before the stack pointer moves".into()))
 }
 
 fn explain(main: &Region, entry: Site, limit: &str) -> String {

@@ -7,7 +7,7 @@
 //! kernel emulates it without touching the stack. A five-byte nop would become a call, which overwrites the red zone.
 //! Input: files of others, so that every length is checked. Does not attach.
 
-use super::choice::{Reason, Refusal, Site, SiteChoice};
+use super::choice::{Site, SiteChoice, SiteObstacle, TraceRefusal};
 use super::elf::ElfInfo;
 use super::flow::{Region, Unknown};
 use super::insn::{self, Treatment};
@@ -307,7 +307,7 @@ fn site(inspection: &Inspection, index: usize, note: &Note, several: bool) -> Re
         cold: false,
         remarks: vec![stands],
     };
-    let no_end = || Reason("a probe is a point and has no return".to_owned());
+    let no_end = || SiteObstacle("a probe is a point and has no return".to_owned());
     let entry = Site {
         vaddr: note.vaddr,
         file_offset: offset,
@@ -325,7 +325,7 @@ fn site(inspection: &Inspection, index: usize, note: &Note, several: bool) -> Re
         exits: Err(no_end()),
         return_link: Err(no_end()),
         return_link_override: None,
-        trace: Ok::<(), Refusal>(()),
+        trace: Ok::<(), TraceRefusal>(()),
         notes: function.remarks.clone(),
     };
     Ok(ProbeSite { function, sites, semaphore_offset, arguments: split_arguments(&note.arguments) })

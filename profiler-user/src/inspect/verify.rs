@@ -5,7 +5,7 @@
 //! (measured: zero hits). Breakpoints of other tracers are told apart: a lone `int3` where an instruction begins, or
 //! a call into `[uprobes-trampoline]` in place of a five-byte nop.
 
-use super::choice::{Refusal, SiteChoice};
+use super::choice::{SiteChoice, TraceRefusal};
 use super::flow::Region;
 use super::maps::{self, Backing, Mapping};
 use super::resolve::Function;
@@ -24,9 +24,9 @@ pub(super) struct Verifier<'a> {
 const SITE_BYTES: u64 = 16;
 
 impl<'a> Verifier<'a> {
-    pub(super) fn new(inspection: &'a Inspection) -> Result<Self, Refusal> {
+    pub(super) fn new(inspection: &'a Inspection) -> Result<Self, TraceRefusal> {
         let pid = inspection.pid();
-        let unverified = |what: String, e: std::io::Error| Refusal::Unverified(format!("{what}: {e}"));
+        let unverified = |what: String, e: std::io::Error| TraceRefusal::Unverified(format!("{what}: {e}"));
         let path = format!("/proc/{pid}/maps");
         let maps = maps::parse(&std::fs::read(&path).map_err(|e| unverified(path, e))?);
         let path = format!("/proc/{pid}/mem");
@@ -34,12 +34,12 @@ impl<'a> Verifier<'a> {
         Ok(Self { inspection, maps, memory })
     }
 
-    pub(super) fn check(&self, function: &Function, sites: &SiteChoice) -> Result<Vec<String>, Refusal> {
+    pub(super) fn check(&self, function: &Function, sites: &SiteChoice) -> Result<Vec<String>, TraceRefusal> {
         let module = self
             .inspection
             .modules()
             .get(function.module)
-            .ok_or_else(|| Refusal::Unverified("its module is unknown".into()))?;
+            .ok_or_else(|| TraceRefusal::Unverified("its module is unknown".into()))?;
         let mut remarks = Vec::new();
         self.compare(module, function, function.vaddr, function.size, &mut remarks)?;
         let end = function.vaddr + function.size;
@@ -56,14 +56,14 @@ impl<'a> Verifier<'a> {
         vaddr: u64,
         len: u64,
         remarks: &mut Vec<String>,
-    ) -> Result<(), Refusal> {
-        let elf = module.elf().map_err(|e| Refusal::Unverified(e.to_owned()))?;
+    ) -> Result<(), TraceRefusal> {
+        let elf = module.elf().map_err(|e| TraceRefusal::Unverified(e.to_owned()))?;
         // Sites and names were read before: what was copied over the file since may agree with memory and not with them.
-        if elf.file.is_changed().map_err(|e| Refusal::Unverified(e.to_string()))? {
+        if elf.file.is_changed().map_err(|e| TraceRefusal::Unverified(e.to_string()))? {
             let what = "its file was written to since it was read; watch the process anew";
-            return Err(Refusal::Unverified(what.into()));
+            return Err(TraceRefusal::Unverified(what.into()));
         }
-        let unmapped = || Refusal::Unverified("it is not mapped executable any more".into());
+        let unmapped = || TraceRefusal::Unverified("it is not mapped executable any more".into());
         let offset = elf.offset_of(vaddr).ok_or_else(unmapped)?;
         let known = module.mappings.first().ok_or_else(unmapped)?;
         // Every mapping of these bytes, not only the executable ones that we knew of.
@@ -79,14 +79,14 @@ impl<'a> Verifier<'a> {
         for map in here {
             if map.write || map.shared {
                 let how = if map.write { "writable" } else { "shared" };
-                return Err(Refusal::BadMapping(how.into()));
+                return Err(TraceRefusal::BadMapping(how.into()));
             }
             let len = len.min(map.end - map.start - (offset - map.offset)) as usize;
-            let file = elf.read_at(offset, len).map_err(|e| Refusal::Unverified(e.to_string()))?;
+            let file = elf.read_at(offset, len).map_err(|e| TraceRefusal::Unverified(e.to_string()))?;
             let mut memory = vec![0; len];
             self.memory
                 .read_exact_at(&mut memory, map.start + (offset - map.offset))
-                .map_err(|e| Refusal::Unverified(e.to_string()))?;
+                .map_err(|e| TraceRefusal::Unverified(e.to_string()))?;
             if file != memory {
                 self.explain(function, vaddr, map.start + (offset - map.offset), &file, &memory, remarks)?;
             }
@@ -103,7 +103,7 @@ impl<'a> Verifier<'a> {
         file: &[u8],
         memory: &[u8],
         remarks: &mut Vec<String>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), TraceRefusal> {
         let region = Region::decode_bytes(vaddr, file.to_vec());
         let mut explained = memory.to_vec();
         for insn in &region.insns {
@@ -131,7 +131,7 @@ impl<'a> Verifier<'a> {
         }
         match explained.iter().zip(file).position(|(a, b)| a != b) {
             None => Ok(()),
-            Some(at) => Err(Refusal::Patched((vaddr + at as u64).wrapping_sub(function.vaddr))),
+            Some(at) => Err(TraceRefusal::Patched((vaddr + at as u64).wrapping_sub(function.vaddr))),
         }
     }
 

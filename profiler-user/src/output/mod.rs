@@ -2,7 +2,7 @@
 //! other tools.
 //!
 //! What: [`render`] turns a [`Report`] and the [`Recording`] that it was made from into the bytes of one
-//! [`Format`]; the format follows the file's extension. Why both: the table, JSON and HTML show estimates
+//! [`FileFormat`]; the format follows the file's extension. Why both: the table, JSON and HTML show estimates
 //! with intervals (the report); flame graphs and profiles show single samples and calls (the recording).
 //!
 //! Texts for people (table, HTML, SVG, folded stacks) have hidden characters of names written out; files for programs keep names as
@@ -41,7 +41,7 @@ use std::path::Path;
 
 /// A format that a report can be written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum FileFormat {
     /// Table and receipt, for people.
     Text,
     /// The report as JSON.
@@ -63,18 +63,18 @@ pub enum Format {
 }
 
 /// Endings of file names and what they mean; the first match counts, so longer endings come first.
-const ENDINGS: &[(&str, Format)] = &[
-    (".speedscope.json", Format::Speedscope),
-    (".firefox.json", Format::Firefox),
-    (".trace.json", Format::Chrome),
-    (".json", Format::Json),
-    (".txt", Format::Text),
-    (".svg", Format::Svg),
-    (".folded", Format::Folded),
-    (".pb.gz", Format::Pprof),
-    (".pprof", Format::Pprof),
-    (".html", Format::Html),
-    (".htm", Format::Html),
+const ENDINGS: &[(&str, FileFormat)] = &[
+    (".speedscope.json", FileFormat::Speedscope),
+    (".firefox.json", FileFormat::Firefox),
+    (".trace.json", FileFormat::Chrome),
+    (".json", FileFormat::Json),
+    (".txt", FileFormat::Text),
+    (".svg", FileFormat::Svg),
+    (".folded", FileFormat::Folded),
+    (".pb.gz", FileFormat::Pprof),
+    (".pprof", FileFormat::Pprof),
+    (".html", FileFormat::Html),
+    (".htm", FileFormat::Html),
 ];
 
 /// Why a report could not be written.
@@ -102,7 +102,7 @@ pub enum OutputError {
     },
 }
 
-impl Format {
+impl FileFormat {
     /// The format of a file by its name.
     ///
     /// # Errors
@@ -161,23 +161,23 @@ fn terminal_width() -> Option<usize> {
 pub fn render(
     report: &Report,
     recording: &Recording,
-    format: Format,
+    format: FileFormat,
     options: TextOptions,
 ) -> Result<Vec<u8>, OutputError> {
     match format {
-        Format::Text => {
+        FileFormat::Text => {
             // The report's texts are printable already; a text that was forgotten there is caught here.
             let ours: &[&str] = if options.colours { &SEQUENCES } else { &[] };
             Ok(printable_text(&text(report, options), ours).into_owned().into_bytes())
         }
-        Format::Json => json("report", report),
-        Format::Svg => flame::svg(&report.printable(), recording),
-        Format::Folded => flame::folded(recording),
-        Format::Pprof => pprof::profile(recording),
-        Format::Speedscope => json("speedscope profile", &speedscope::profile(recording)),
-        Format::Firefox => json("Firefox profile", &firefox::profile(recording)),
-        Format::Chrome => json("trace", &chrome::trace(recording)),
-        Format::Html => Ok(html::page(&report.printable(), recording, options).into_bytes()),
+        FileFormat::Json => json("report", report),
+        FileFormat::Svg => flame::svg(&report.printable(), recording),
+        FileFormat::Folded => flame::folded(recording),
+        FileFormat::Pprof => pprof::profile(recording),
+        FileFormat::Speedscope => json("speedscope profile", &speedscope::profile(recording)),
+        FileFormat::Firefox => json("Firefox profile", &firefox::profile(recording)),
+        FileFormat::Chrome => json("trace", &chrome::trace(recording)),
+        FileFormat::Html => Ok(html::page(&report.printable(), recording, options).into_bytes()),
     }
 }
 

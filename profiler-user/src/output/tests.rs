@@ -9,7 +9,7 @@ use profiler_core::report::Row;
 use prost::Message;
 use std::io::Read;
 
-fn rendered(format: Format) -> String {
+fn rendered(format: FileFormat) -> String {
     String::from_utf8(render(&report(), &recording(), format, TextOptions::default()).unwrap()).unwrap()
 }
 
@@ -197,7 +197,7 @@ fn a_report_of_nothing_says_so() {
 
 #[test]
 fn json_is_the_report() {
-    let back: profiler_core::report::Report = serde_json::from_str(&rendered(Format::Json)).unwrap();
+    let back: profiler_core::report::Report = serde_json::from_str(&rendered(FileFormat::Json)).unwrap();
     assert_eq!(back, report());
 }
 
@@ -208,7 +208,7 @@ fn folded_stacks() {
         main;db::query;db::read_[i];copy_to_user_[k] 3
         main;db::query;parse 6
     "#]]
-    .assert_eq(&rendered(Format::Folded));
+    .assert_eq(&rendered(FileFormat::Folded));
 }
 
 #[test]
@@ -216,25 +216,26 @@ fn where_periods_differ_stacks_are_weighted_with_time() {
     let mut r = recording();
     r.samples[0].period_ns = 1_000_000;
     let folded =
-        String::from_utf8(render(&report(), &r, Format::Folded, TextOptions::default()).unwrap()).unwrap();
+        String::from_utf8(render(&report(), &r, FileFormat::Folded, TextOptions::default()).unwrap())
+            .unwrap();
     // 5 samples of 10,101 us and one of 1,000 us.
     assert!(folded.contains("main;db::query;parse 51506\n"), "{folded}");
 }
 
 #[test]
 fn flame_graph_says_that_it_shows_samples_and_how_many() {
-    let svg = rendered(Format::Svg);
+    let svg = rendered(FileFormat::Svg);
     assert!(
         svg.starts_with("<?xml") && svg.contains("on-CPU samples") && svg.contains("n = 10 samples"),
         "{svg}"
     );
     assert!(svg.contains("parse (6 samples, 60.00%)"), "{svg}");
-    assert_eq!(svg, rendered(Format::Svg), "the same recording gives the same picture");
+    assert_eq!(svg, rendered(FileFormat::Svg), "the same recording gives the same picture");
 }
 
 #[test]
 fn pprof_decodes_to_the_samples() {
-    let gz = render(&report(), &recording(), Format::Pprof, TextOptions::default()).unwrap();
+    let gz = render(&report(), &recording(), FileFormat::Pprof, TextOptions::default()).unwrap();
     let mut bytes = Vec::new();
     flate2::read::GzDecoder::new(gz.as_slice()).read_to_end(&mut bytes).unwrap();
     let p = pprof::Profile::decode(bytes.as_slice()).unwrap();
@@ -277,7 +278,7 @@ fn pprof_decodes_to_the_samples() {
 
 #[test]
 fn speedscope_frames_and_weights_belong_together() {
-    let v: serde_json::Value = serde_json::from_str(&rendered(Format::Speedscope)).unwrap();
+    let v: serde_json::Value = serde_json::from_str(&rendered(FileFormat::Speedscope)).unwrap();
     let frames = v["shared"]["frames"].as_array().unwrap();
     let profiles = v["profiles"].as_array().unwrap();
     assert_eq!(profiles.len(), 2, "one per thread");
@@ -305,7 +306,7 @@ fn speedscope_frames_and_weights_belong_together() {
 /// Every column of a table has its length, every index lies in its table, prefixes come before.
 #[test]
 fn firefox_tables_are_consistent() {
-    let v: serde_json::Value = serde_json::from_str(&rendered(Format::Firefox)).unwrap();
+    let v: serde_json::Value = serde_json::from_str(&rendered(FileFormat::Firefox)).unwrap();
     let shared = &v["shared"];
     let len = |t: &serde_json::Value| t["length"].as_u64().unwrap();
     let mut tables = vec![];
@@ -345,7 +346,7 @@ fn firefox_tables_are_consistent() {
 
 #[test]
 fn chrome_trace_has_calls_samples_and_overhead() {
-    let v: serde_json::Value = serde_json::from_str(&rendered(Format::Chrome)).unwrap();
+    let v: serde_json::Value = serde_json::from_str(&rendered(FileFormat::Chrome)).unwrap();
     let events = v["traceEvents"].as_array().unwrap();
     let of = |ph: &str, cat: &str| {
         events.iter().filter(|e| e["ph"] == ph && (cat.is_empty() || e["cat"] == cat)).collect::<Vec<_>>()
@@ -368,8 +369,8 @@ fn chrome_trace_has_calls_samples_and_overhead() {
 fn the_page_stands_alone_and_escapes_names() {
     let mut r = report();
     r.rows[1].name = "<script>alert(1)</script>".into();
-    let page =
-        String::from_utf8(render(&r, &recording(), Format::Html, TextOptions::default()).unwrap()).unwrap();
+    let page = String::from_utf8(render(&r, &recording(), FileFormat::Html, TextOptions::default()).unwrap())
+        .unwrap();
     assert!(!page.contains("<script>alert"), "{page}");
     assert!(page.contains("&lt;script&gt;alert(1)"), "{page}");
     for outside in ["src=\"http", "href=\"http", "@import", "url(http"] {
@@ -380,22 +381,22 @@ fn the_page_stands_alone_and_escapes_names() {
 
 #[test]
 fn the_extension_decides() {
-    let f = |name: &str| Format::of_path(Path::new(name)).ok();
-    assert_eq!(f("a/run.html"), Some(Format::Html));
-    assert_eq!(f("run.pb.gz"), Some(Format::Pprof));
-    assert_eq!(f("x.speedscope.json"), Some(Format::Speedscope));
-    assert_eq!(f("X.TRACE.JSON"), Some(Format::Chrome));
-    assert_eq!(f("x.json"), Some(Format::Json));
-    expect!["cannot tell the format of 'out.pdf': the name must end in one of .txt .json .html .svg .folded .pb.gz .pprof .speedscope.json .firefox.json .trace.json"].assert_eq(&Format::of_path(Path::new("out.pdf")).unwrap_err().to_string());
+    let f = |name: &str| FileFormat::of_path(Path::new(name)).ok();
+    assert_eq!(f("a/run.html"), Some(FileFormat::Html));
+    assert_eq!(f("run.pb.gz"), Some(FileFormat::Pprof));
+    assert_eq!(f("x.speedscope.json"), Some(FileFormat::Speedscope));
+    assert_eq!(f("X.TRACE.JSON"), Some(FileFormat::Chrome));
+    assert_eq!(f("x.json"), Some(FileFormat::Json));
+    expect!["cannot tell the format of 'out.pdf': the name must end in one of .txt .json .html .svg .folded .pb.gz .pprof .speedscope.json .firefox.json .trace.json"].assert_eq(&FileFormat::of_path(Path::new("out.pdf")).unwrap_err().to_string());
 }
 
 #[test]
 fn without_samples_there_is_no_flame_graph_and_the_error_says_why() {
     let mut r = recording();
     r.samples.clear();
-    let error = render(&report(), &r, Format::Svg, TextOptions::default()).unwrap_err().to_string();
+    let error = render(&report(), &r, FileFormat::Svg, TextOptions::default()).unwrap_err().to_string();
     expect!["the recording has no samples, so there is no flame graph to draw; record with sampling on (--sample-rate) or for longer"].assert_eq(&error);
-    render(&report(), &r, Format::Html, TextOptions::default()).unwrap();
+    render(&report(), &r, FileFormat::Html, TextOptions::default()).unwrap();
 }
 
 /// Every ending that is accepted is in `docs/formats.md` and in the error's list.

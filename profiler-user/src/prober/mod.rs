@@ -2,7 +2,7 @@
 //!
 //! This is the only folder that names aya, aya-obj or bpf(2). In: numbers that others computed (controls, quotas,
 //! periods) and sites that others chose. Out: counters, histograms, records, samples, alarms. It takes no decision about
-//! what to watch and checks no safety rule of a target; `inspect`, `session` and `governor` do.
+//! what to watch and checks no safety rule of a target; `inspect`, `agent` and `governor` do.
 //!
 //! [`Kernel::load`] finds the capability tier; [`Kernel::classes`] controls and reads classes; [`Kernel::attach`] gives
 //! [`Link`]s.

@@ -27,7 +27,10 @@ const CLASS_POPULATION: usize = std::mem::offset_of!(OperationClass, population)
 const CLASS_SAMPLE: usize = std::mem::offset_of!(OperationClass, sample) / 8;
 const POPULATION: usize = std::mem::offset_of!(OperationState, population) / 8;
 const SAMPLE: usize = std::mem::offset_of!(OperationState, sample) / 8;
-const INCOMPLETE: usize = std::mem::offset_of!(OperationState, incomplete) / 8;
+const LOSSES: usize = std::mem::offset_of!(OperationState, losses) / 8;
+const LOSSES_MENDED: usize = std::mem::offset_of!(OperationState, losses_mended) / 8;
+/// As many losses never come: something is missing.
+const NEVER_MENDED: u64 = u64::MAX;
 const DETAILS: usize = std::mem::offset_of!(OperationState, details) / 8;
 const NEXT_CLASS: usize = std::mem::offset_of!(OperationState, next_class) / 8;
 const _: () = assert!(std::mem::offset_of!(OperationState, quota_ns) == 0);
@@ -119,15 +122,15 @@ impl OperationTable {
         self.shared.state.set_word(operation, SAMPLE, 0);
     }
 
-    /// Inner functions have their quotas again: operations are recorded with all their calls.
-    pub fn details_are_back(&self) {
-        self.shared.state.set_word(0, INCOMPLETE, 0);
+    /// Operations are recorded with all their calls, unless a quota was used up since [`losses`](Self::losses) was as many.
+    pub fn details_are_back(&self, losses: u64) {
+        self.shared.state.set_word(0, LOSSES_MENDED, losses);
     }
 
     /// Inner functions are about to go: until [`details_are_back`](Self::details_are_back) nothing is recorded, also nothing
     /// that is open.
     pub fn details_are_lost(&self) {
-        self.shared.state.set_word(0, INCOMPLETE, 1);
+        self.shared.state.set_word(0, LOSSES_MENDED, NEVER_MENDED);
         self.details_end();
     }
 
@@ -138,10 +141,16 @@ impl OperationTable {
         self.shared.state.set_word(0, DETAILS, number);
     }
 
-    /// An inner function has used up its quota since [`details_are_back`](Self::details_are_back): nothing is recorded.
+    /// An inner function has used up its quota since [`details_are_back`](Self::details_are_back), or they are held: nothing is recorded.
     #[must_use]
     pub fn lacks_details(&self) -> bool {
-        self.shared.state.word(0, INCOMPLETE) != 0
+        self.losses() != self.shared.state.word(0, LOSSES_MENDED)
+    }
+
+    /// How often inner functions have used up a quota, so that calls are missing from then on.
+    #[must_use]
+    pub fn losses(&self) -> u64 {
+        self.shared.state.word(0, LOSSES)
     }
 
     /// First number that has not been given to a class; may lie beyond the operation's last class.

@@ -1,6 +1,6 @@
 //! Functions inside operations: which of them are watched, and what is said of those that are not.
 
-use super::operations::{A_FIFTH, follow, refused, stop, sums};
+use super::operations::{A_FIFTH, follow, refused, rows, stop, sums};
 use super::{recording, sleep_ms, start};
 use profiler_core::recording::Recording;
 use profiler_core::report::Report;
@@ -222,4 +222,23 @@ fn a_function_whose_library_is_gone_is_left_out_in_the_end() {
 #[test]
 fn a_function_that_was_left_out_comes_back_with_its_library() {
     left_out("a_function_that_was_left_out_comes_back_with_its_library", true);
+}
+
+/// Inner functions are closed before what screens system calls: an operation in between would be recorded without its calls.
+#[test]
+fn operations_that_go_on_while_the_run_ends_are_recorded_with_their_calls_or_not_at_all() {
+    let name = "operations_that_go_on_while_the_run_ends_are_recorded_with_their_calls_or_not_at_all";
+    let Some(folder) = start(name) else { return };
+    let mut target = Target::start("requests");
+    target.command("echo 4000 2 3");
+    let arguments =
+        ["--operation", "echo=syscall:read..syscall:write", "--detail", "requests:step", "--policy", "full"];
+    let agent = follow(&target, &folder, &arguments);
+    sleep_ms(500);
+    let (finished, recorded) = stop(agent);
+    target.command("stop");
+    let rows = rows(&recorded, "echo");
+    assert!(rows.len() > 500, "{}; {}", rows.len(), finished.messages);
+    let short = rows.iter().filter(|r| r.calls != 3).count();
+    assert_eq!(short, 0, "of {}; {}", rows.len(), finished.messages);
 }

@@ -1,6 +1,6 @@
-//! Tracepoints as bounds of operations: what the agent says of them against how often the target passed them.
+//! Tracepoints and system calls as bounds of operations: what the agent says of them against how often the target passed them.
 
-use super::operations::{follow, refused, stop, sums};
+use super::operations::{follow, refused, rows, stop, sums};
 use super::{sleep_ms, start};
 use profiler_core::recording::{Charge, Recording};
 use profiler_tests::support::{Agent, Target};
@@ -153,4 +153,21 @@ fn tracepoints_that_cannot_bound_an_operation_are_refused_in_words() {
         &["strings of the kernel are not read"],
     );
     check(&format!("req=tp:task{end}"), 2, &["write tp:CATEGORY:EVENT", "mount -t tracefs"]);
+}
+
+#[test]
+fn system_calls_bound_the_commands_of_a_server() {
+    let Some(folder) = start("system_calls_bound_the_commands_of_a_server") else { return };
+    let mut target = Target::start("requests");
+    let arguments = ["--operation", "command=syscall:read..syscall:write", "--policy", "full"];
+    let agent = follow(&target, &folder, &arguments);
+    for _ in 0..50 {
+        target.command("stray");
+    }
+    let (finished, recorded) = stop(agent);
+    let rows = rows(&recorded, "command");
+    assert_eq!(rows.len(), 50, "{}", finished.messages);
+    assert_eq!(sums(&recorded, |w| w.population), BTreeMap::from([("command".to_owned(), 50)]));
+    // From the return of `read` to that of `write`, not the waiting between commands.
+    assert!(rows.iter().all(|r| r.duration_ns < 50_000_000), "{rows:?}");
 }

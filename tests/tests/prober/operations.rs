@@ -3,6 +3,7 @@
 use crate::support::*;
 use profiler_core::adapt::decision::{self, ClassNumbers, Switch, Totals};
 use profiler_core::class::ClassId;
+use profiler_tests::support::linux_or_skip;
 use profiler_user::prober::operation::{
     ARGUMENT_INT, ARGUMENT_SLICE, ARGUMENT_STRING, MEASURE_CALLS, OPERATION_BALANCE, OPERATION_BY_THREAD,
     OPERATION_MONITORING,
@@ -14,6 +15,7 @@ use profiler_user::prober::{
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 
+mod losses;
 mod off_cpu;
 mod tracepoints;
 
@@ -305,6 +307,10 @@ fn pairs_of_functions_match_on_their_thread() {
 
 #[test]
 fn operations_that_were_open_while_nobody_looked_are_given_up() {
+    let test = "operations_that_were_open_while_nobody_looked_are_given_up";
+    if !linux_or_skip(test, (6, 9), "a descriptor of a thread that is not its process's first") {
+        return;
+    }
     let kernel = load(&options(4));
     let mut reader = kernel.operation_reader().unwrap();
     configure(&kernel, 0, 0, OPERATION_MONITORING | OPERATION_BY_THREAD, 4, 1.0);

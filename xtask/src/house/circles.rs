@@ -10,6 +10,7 @@ pub const RULE: &str = "circle";
 /// Folders inside a crate whose modules are looked at too. Those at the top of a crate always are.
 const FOLDERS: &[&str] = &[
     "profiler-core/src/clients",
+    "profiler-core/src/engine",
     "profiler-core/src/plan",
     "profiler-core/src/run",
     "profiler-user/src/agent",

@@ -1,7 +1,7 @@
 //! What may stand where: one table of rules over the names that a file uses and the constants that it defines.
 
 use super::finding::Finding;
-use super::outline::{Kind, Outline};
+use super::outline::{Kind, Outline, Reference};
 use super::tree::{Edges, Tree};
 
 /// One row of the table.
@@ -14,8 +14,8 @@ struct Place {
 }
 
 enum What {
-    /// No file below the folder names one of these paths.
-    NotNamed { below: &'static str, paths: &'static [&'static str] },
+    /// No file below the folder names one of these paths, but for what lies in the excepted ones.
+    NotNamed { below: &'static str, paths: &'static [&'static str], except: &'static [&'static str] },
     /// No module of the folder names another.
     Apart { folder: &'static str },
     /// Below the folders, constants with this ending stand in one file only. Off while there is no such file.
@@ -34,6 +34,8 @@ const TABLE: &[Place] = &[
                 "profiler_core::survey",
                 "profiler_core::controller",
             ],
+            // What a plan was made for, which is handed on and written down as it is.
+            except: &["profiler_core::plan::Problem", "profiler_core::plan::table"],
         },
         advice: "decide it in a client of profiler-core, and let the agent execute its order",
     },
@@ -59,7 +61,7 @@ pub fn check(trees: &[Tree]) -> Vec<Finding> {
         .iter()
         .flat_map(|row| {
             trees.iter().flat_map(|tree| match &row.what {
-                What::NotNamed { below, paths } => not_named(row, tree, below, paths),
+                What::NotNamed { below, paths, except } => not_named(row, tree, below, paths, except),
                 What::Apart { folder } => apart(row, tree, folder),
                 What::Only { below, ending, file } => {
                     let is_on =
@@ -72,11 +74,11 @@ pub fn check(trees: &[Tree]) -> Vec<Finding> {
 }
 
 /// One finding for each file and path, with the number of times.
-fn not_named(row: &Place, tree: &Tree, below: &str, paths: &[&str]) -> Vec<Finding> {
+fn not_named(row: &Place, tree: &Tree, below: &str, paths: &[&str], except: &[&str]) -> Vec<Finding> {
     let mut found = Vec::new();
     for module in tree.modules.iter().filter(|module| module.path.starts_with(below)) {
         for path in paths {
-            let lines: Vec<usize> = named(&module.outline, path);
+            let lines = named(&module.outline, path, except);
             found.extend(lines.first().map(|&line| Finding {
                 rule: row.rule,
                 path: module.path.clone(),
@@ -97,8 +99,17 @@ fn times(count: usize) -> &'static str {
     if count == 1 { "time" } else { "times" }
 }
 
-/// The lines that name `path` or something in it.
-fn named(outline: &Outline, path: &str) -> Vec<usize> {
+/// The lines that name `path` or something in it, but for those that name one of `except` or something in it.
+fn named(outline: &Outline, path: &str, except: &[&str]) -> Vec<usize> {
+    let is_excepted = |r: &Reference| except.iter().any(|path| names(outline, path, &r.segments, false));
+    let hits = outline.references.iter().filter(|r| {
+        names(outline, path, &r.segments, matches!(r.kind, Kind::Glob { .. })) && !is_excepted(r)
+    });
+    hits.map(|r| r.line).collect()
+}
+
+/// These words, which a glob may follow, name `path` or something in it.
+fn names(outline: &Outline, path: &str, segments: &[String], is_glob: bool) -> bool {
     let words: Vec<&str> = path.split("::").collect();
     let (first, rest) = (words[0], &words[1..]);
     // Other names of the crate: `use profiler_core as core`.
@@ -108,17 +119,10 @@ fn named(outline: &Outline, path: &str) -> Vec<usize> {
                 && r.segments.iter().filter(|segment| !segment.is_empty()).eq([first])
         })
     };
-    let names_it = |segments: &[String], is_glob: bool| {
-        let segments = if segments.first().is_some_and(String::is_empty) { &segments[1..] } else { segments };
-        let Some((head, tail)) = segments.split_first() else { return false };
-        let shorter = tail.len() < rest.len();
-        (head == first || is_alias(head))
-            && tail.iter().zip(rest).all(|(a, b)| a == b)
-            && (!shorter || is_glob)
-    };
-    let references = outline.references.iter();
-    let hits = references.filter(|r| names_it(&r.segments, matches!(r.kind, Kind::Glob { .. })));
-    hits.map(|r| r.line).collect()
+    let segments = if segments.first().is_some_and(String::is_empty) { &segments[1..] } else { segments };
+    let Some((head, tail)) = segments.split_first() else { return false };
+    let shorter = tail.len() < rest.len();
+    (head == first || is_alias(head)) && tail.iter().zip(rest).all(|(a, b)| a == b) && (!shorter || is_glob)
 }
 
 fn apart(row: &Place, tree: &Tree, folder: &str) -> Vec<Finding> {
@@ -185,7 +189,7 @@ mod tests {
     #[test]
     fn the_agent_names_neither_planning_nor_estimators() {
         assert_eq!(
-            agent("\nuse profiler_core::plan::{Plan, Problem};"),
+            agent("\nuse profiler_core::plan::{Plan, Problem, solve};"),
             [
                 "profiler-user/src/agent/opener.rs:2: profiler_core::plan is named below profiler-user/src/agent/, \
               2 times, limit 0, decide it in a client of profiler-core, and let the agent execute its order"
@@ -198,6 +202,8 @@ mod tests {
             "fn f() { log!(\"{}\", ::profiler_core::controller::NAME); }",
             "use profiler_core as core; fn f() { core::plan::solve() }",
             "use profiler_core::*;",
+            "use profiler_core::plan::*;",
+            "fn f() { profiler_core::plan::tables() }",
         ];
         for text in broken {
             assert!(!agent(text).is_empty(), "{text}");
@@ -208,6 +214,7 @@ mod tests {
     fn the_agent_may_name_the_rest_and_its_tests_everything() {
         let kept = [
             "use profiler_core::{class::ClassId, run::Order, planner, statistics}; use profiler_core::run::*;",
+            "use profiler_core::plan::{Problem, table}; fn f() { profiler_core::plan::table::to_toml(); }",
             "use crate::plan; use other::plan as p; fn f() { plan::g(); stats::h() }",
             "#[cfg(test)] mod tests { use profiler_core::plan::Plan; }",
             "// profiler_core::plan\n/// [`profiler_core::plan`]\nstruct S;",

@@ -16,7 +16,7 @@ pub fn is_marker(line: &str) -> bool {
 
 /// How a test ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum TestResult {
     Passed,
     Failed,
     Skipped,
@@ -26,7 +26,7 @@ enum Verdict {
 struct Test {
     step: String,
     name: String,
-    verdict: Verdict,
+    verdict: TestResult,
     seconds: f64,
     /// Why it failed or was skipped.
     reason: String,
@@ -89,9 +89,9 @@ impl Results {
                 self.done = true;
                 return Ok(());
             }
-            "passed" => Verdict::Passed,
-            "failed" => Verdict::Failed,
-            "skipped" => Verdict::Skipped,
+            "passed" => TestResult::Passed,
+            "failed" => TestResult::Failed,
+            "skipped" => TestResult::Skipped,
             _ => anyhow::bail!("the guest said \"{line}\", which is no line of init.sh"),
         };
         if let Some(log) = &mut self.log {
@@ -126,12 +126,12 @@ impl Results {
     /// Passed, failed, skipped.
     pub fn sums(&self) -> (usize, usize, usize) {
         let count = |verdict| self.tests.iter().filter(|test| test.verdict == verdict).count();
-        (count(Verdict::Passed), count(Verdict::Failed), count(Verdict::Skipped))
+        (count(TestResult::Passed), count(TestResult::Failed), count(TestResult::Skipped))
     }
 
     /// Each failure in a few words.
     pub fn failures(&self) -> Vec<String> {
-        let failed = self.tests.iter().filter(|test| test.verdict == Verdict::Failed);
+        let failed = self.tests.iter().filter(|test| test.verdict == TestResult::Failed);
         let mut all: Vec<String> =
             failed.map(|test| format!("{}: {} failed ({})", test.step, test.name, test.reason)).collect();
         all.extend(self.cut.clone());
@@ -149,17 +149,18 @@ impl Results {
             let _ = writeln!(
                 text,
                 "| {step} | {} | {} | {} | {seconds:.0} s |",
-                count(Verdict::Passed),
-                count(Verdict::Failed),
-                count(Verdict::Skipped)
+                count(TestResult::Passed),
+                count(TestResult::Failed),
+                count(TestResult::Skipped)
             );
         }
-        let others: Vec<&Test> = self.tests.iter().filter(|test| test.verdict != Verdict::Passed).collect();
+        let others: Vec<&Test> =
+            self.tests.iter().filter(|test| test.verdict != TestResult::Passed).collect();
         if !others.is_empty() {
             text.push_str("\n| test | | reason |\n|---|---|---|\n");
         }
         for test in others {
-            let word = if test.verdict == Verdict::Failed { "failed" } else { "skipped" };
+            let word = if test.verdict == TestResult::Failed { "failed" } else { "skipped" };
             let _ = writeln!(text, "| {}: {} | {word} | {} |", test.step, test.name, test.reason);
         }
         text

@@ -92,7 +92,7 @@ pub struct TypeResult {
 
 /// What `tithe replay` shows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Comparison {
+pub struct PolicyComparison {
     /// Name of the operation.
     pub operation: String,
     /// The measure, in words.
@@ -132,7 +132,7 @@ struct Cell {
 ///
 /// # Errors
 /// See [`ReplayError`].
-pub fn compare(trace: &FullTrace, settings: &Settings) -> Result<Comparison, ReplayError> {
+pub fn compare(trace: &FullTrace, settings: &Settings) -> Result<PolicyComparison, ReplayError> {
     let operations = &trace.operations;
     let mut rounds: Vec<Vec<Cell>> = Vec::new();
     for seed in (0..u64::from(settings.runs.max(1))).map(|i| settings.seed.wrapping_add(i)) {
@@ -153,7 +153,7 @@ pub fn compare(trace: &FullTrace, settings: &Settings) -> Result<Comparison, Rep
         rounds.push(cells);
     }
     let last_s = operations.iter().map(|o| o.begin_s + o.duration_s).fold(0.0, f64::max);
-    Ok(Comparison {
+    Ok(PolicyComparison {
         operation: trace.name.clone(),
         measure: trace.measure.clone(),
         operations: operations.len() as u64,

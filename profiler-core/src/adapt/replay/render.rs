@@ -1,6 +1,6 @@
 //! A comparison of policies as text.
 
-use super::compare::Comparison;
+use super::compare::PolicyComparison;
 use crate::estimate::Estimate;
 use crate::text::printable;
 use std::fmt::Write as _;
@@ -70,7 +70,7 @@ fn table(text: &mut String, head: &[&str], rows: &[Vec<String>]) {
 
 /// For the terminal; `rows`: how many types are listed.
 #[must_use]
-pub fn render_text(c: &Comparison, rows: usize) -> String {
+pub fn render_text(c: &PolicyComparison, rows: usize) -> String {
     let mut text = format!(
         "operation {}: {} operations of {} types in {:.1} s, all recorded; measure: {}\n",
         printable(&c.operation),
@@ -152,7 +152,7 @@ pub fn render_text(c: &Comparison, rows: usize) -> String {
 }
 
 /// The most frequent types with the first run's estimates.
-fn types(text: &mut String, c: &Comparison, rows: usize) {
+fn types(text: &mut String, c: &PolicyComparison, rows: usize) {
     let shown: Vec<_> = c.types.iter().take(rows).collect();
     if shown.is_empty() {
         return;

@@ -43,7 +43,7 @@ struct Calls {
 
 /// What children used and what of it was charged.
 #[derive(Debug, Default)]
-pub struct Account {
+pub struct ChildAccount {
     /// CPU time of the target while children were charged, ns.
     target_cpu_ns: u64,
     /// What was used while links may have been there.
@@ -58,7 +58,7 @@ pub struct Account {
     pub smoothed: f64,
 }
 
-impl Account {
+impl ChildAccount {
     /// Something is not charged yet.
     pub fn owes(&self) -> bool {
         [self.exposed, self.clean].iter().any(|used| used.running_ns > 0 || used.before_exec_ns > 0)

@@ -7,14 +7,14 @@ const QUOTA_NS: f64 = 500e6;
 
 /// What a class of the metric has taken of the hits that it may take at once, and when that was reckoned.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Taken {
+pub(super) struct TakenHits {
     hits: f64,
     time_ns: u64,
     /// The hits that were let in then; `None`: it has not been the metric's before.
     admitted: Option<u64>,
 }
 
-impl Taken {
+impl TakenHits {
     /// The quota to be given now: the `full` one less what was taken, of which as much comes back as the time since is worth. `admitted`: hits
     /// that were let in so far, in whatever windows. So a class takes what it is given per second and, once, a full quota more, however
     /// often that is given anew.
@@ -66,7 +66,7 @@ mod tests {
 
     /// Hits within 2 s of a class that takes all that it is given, or `wanted` in each interval.
     fn taken_in_2_s(wanted: u64) -> (u64, u64) {
-        let (mut taken, mut total, mut least) = (Taken::default(), 0, u64::MAX);
+        let (mut taken, mut total, mut least) = (TakenHits::default(), 0, u64::MAX);
         let mut quota = taken.renew(1_000, 0, 5_000_000_000);
         for i in 1..=20 {
             total += wanted.min(quota);
@@ -84,13 +84,13 @@ mod tests {
         assert_eq!(taken_in_2_s(200), (4_000, 1_000));
         assert_eq!(taken_in_2_s(100).1, 1_000);
         // An agent that was held up for long gives a full one and no more.
-        let mut taken = Taken { hits: 1_000.0, ..Taken::default() };
+        let mut taken = TakenHits { hits: 1_000.0, ..TakenHits::default() };
         assert_eq!(taken.renew(1_000, 0, 9_000_000_000), 1_000);
     }
 
     #[test]
     fn what_was_taken_before_a_window_was_closed_counts_when_it_is_opened_again() {
-        let mut taken = Taken::default();
+        let mut taken = TakenHits::default();
         // Hits from before it was the metric's are not its own.
         assert_eq!(taken.renew(1_000, 5_000, 5_000_000_000), 1_000);
         // All of them within 10 ms, which bring 20.
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_quota_follows_what_the_target_may_take() {
-        let mut taken = Taken { admitted: Some(0), ..Taken::default() };
+        let mut taken = TakenHits { admitted: Some(0), ..TakenHits::default() };
         // 700 of 1,000 taken in 0.1 s, and now it works on eight CPUs: 8,000 less 700.
         assert_eq!(taken.renew(8_000, 700, 100_000_000), 8_000);
         assert_eq!(taken.renew(8_000, 8_700, 200_000_000), 1_600);

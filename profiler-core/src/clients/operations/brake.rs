@@ -43,7 +43,7 @@ pub struct Dear {
 
 /// What follows from what screens cost.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Verdict {
+pub enum ScreenVerdict {
     /// Nothing.
     Cheap,
     /// To the target.
@@ -53,9 +53,12 @@ pub enum Verdict {
 }
 
 /// Whether all together are too dear, and which of them is the dearest. `allowed`: to the target, to others, CPU s/s.
-pub fn verdict<'a>(rates: impl Iterator<Item = &'a SpendingRate> + Clone, allowed: (f64, f64)) -> Verdict {
+pub fn verdict<'a>(
+    rates: impl Iterator<Item = &'a SpendingRate> + Clone,
+    allowed: (f64, f64),
+) -> ScreenVerdict {
     if rates.clone().any(|r| r.watched_ns < JUDGED_NS) {
-        return Verdict::Cheap;
+        return ScreenVerdict::Cheap;
     }
     let dear = |cost: fn((f64, f64)) -> f64, allowed: f64| {
         let costs = rates.clone().map(|r| cost(r.mean()));
@@ -64,9 +67,9 @@ pub fn verdict<'a>(rates: impl Iterator<Item = &'a SpendingRate> + Clone, allowe
         dearest.filter(|_| all > allowed).map(|(which, cost)| Dear { which, cost, all })
     };
     match (dear(|c| c.1, allowed.1), dear(|c| c.0, allowed.0)) {
-        (Some(others), _) => Verdict::Others(others),
-        (None, Some(own)) => Verdict::Own(own),
-        (None, None) => Verdict::Cheap,
+        (Some(others), _) => ScreenVerdict::Others(others),
+        (None, Some(own)) => ScreenVerdict::Own(own),
+        (None, None) => ScreenVerdict::Cheap,
     }
 }
 
@@ -90,7 +93,7 @@ impl Dear {
 mod tests {
     use super::*;
 
-    fn of_one(rate: &SpendingRate, allowed: (f64, f64)) -> Verdict {
+    fn of_one(rate: &SpendingRate, allowed: (f64, f64)) -> ScreenVerdict {
         verdict(std::iter::once(rate), allowed)
     }
 
@@ -100,19 +103,21 @@ mod tests {
         let mut rate = SpendingRate::default();
         rate.push(100e6, (50e6, 0.0));
         // 50 % of a CPU, but for a tenth of a second: not judged yet.
-        assert_eq!(of_one(&rate, allowed), Verdict::Cheap);
+        assert_eq!(of_one(&rate, allowed), ScreenVerdict::Cheap);
         for _ in 0..10 {
             rate.push(100e6, (1e6, 1e6));
         }
-        assert!(matches!(of_one(&rate, allowed), Verdict::Own(dear) if dear.cost > 0.016), "{rate:?}");
+        assert!(matches!(of_one(&rate, allowed), ScreenVerdict::Own(dear) if dear.cost > 0.016), "{rate:?}");
         for _ in 0..100 {
             rate.push(100e6, (1e6, 1e6));
         }
-        assert_eq!(of_one(&rate, allowed), Verdict::Cheap, "{rate:?}");
+        assert_eq!(of_one(&rate, allowed), ScreenVerdict::Cheap, "{rate:?}");
         for _ in 0..100 {
             rate.push(100e6, (1e6, 3e6));
         }
-        assert!(matches!(of_one(&rate, allowed), Verdict::Others(dear) if (dear.cost - 0.03).abs() < 1e-3));
+        assert!(
+            matches!(of_one(&rate, allowed), ScreenVerdict::Others(dear) if (dear.cost - 0.03).abs() < 1e-3)
+        );
     }
 
     #[test]
@@ -126,16 +131,16 @@ mod tests {
         };
         let rates = [steady(0.006, 0.0), steady(0.009, 0.001), steady(0.004, 0.004)];
         let of = |allowed| verdict(rates.iter(), allowed);
-        assert_eq!(of((0.02, 0.02)), Verdict::Cheap);
-        let Verdict::Own(dear) = of((0.016, 0.02)) else { panic!("{:?}", of((0.016, 0.02))) };
+        assert_eq!(of((0.02, 0.02)), ScreenVerdict::Cheap);
+        let ScreenVerdict::Own(dear) = of((0.016, 0.02)) else { panic!("{:?}", of((0.016, 0.02))) };
         assert!(dear.which == 1 && (dear.all - 0.019).abs() < 1e-9, "{dear:?}");
         assert_eq!(dear.in_words(3, 2), "0.90 % of a CPU (1.90 % with the others that are screened)");
         assert_eq!(dear.in_words(1, 1), "0.9 % of a CPU");
         // Others come first: the target has agreed to pay.
-        assert!(matches!(of((0.016, 0.004)), Verdict::Others(dear) if dear.which == 2));
-        assert_eq!(verdict([].iter(), (0.0, 0.0)), Verdict::Cheap);
+        assert!(matches!(of((0.016, 0.004)), ScreenVerdict::Others(dear) if dear.which == 2));
+        assert_eq!(verdict([].iter(), (0.0, 0.0)), ScreenVerdict::Cheap);
         // One that has just begun is waited for.
         let young = SpendingRate { watched_ns: 1e8, ..steady(0.5, 0.5) };
-        assert_eq!(verdict([young].iter(), (0.0, 0.0)), Verdict::Cheap);
+        assert_eq!(verdict([young].iter(), (0.0, 0.0)), ScreenVerdict::Cheap);
     }
 }

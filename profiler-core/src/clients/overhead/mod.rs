@@ -15,7 +15,7 @@ mod rhythm;
 mod types;
 
 pub use result::warnings;
-pub use types::{Account, Grant, Input, Mark, Reading, Subject, Wanted};
+pub use types::{Grant, Input, LedgerSummary, Mark, Reading, Subject, Wanted};
 
 use crate::class::ClassId;
 use crate::clients::Client;
@@ -363,7 +363,7 @@ impl Overhead {
 
     /// Where measured and predicted overhead disagree beyond the interval, prices follow what was measured, and a new plan is made with
     /// them.
-    fn correct_prices(&mut self, account: &Account, orders: &mut Vec<Order>) {
+    fn correct_prices(&mut self, account: &LedgerSummary, orders: &mut Vec<Order>) {
         let Some(measured) = self.result(account) else { return };
         if let Some(factor) = self.correction.update(account.compared, &measured) {
             orders.push(Order::Prices(factor));
@@ -378,7 +378,7 @@ impl Overhead {
     }
 
     /// Where the target loses more than CPU time shows, the budget is cut by that.
-    fn cut_budget(&mut self, account: &Account, orders: &mut Vec<Order>) {
+    fn cut_budget(&mut self, account: &LedgerSummary, orders: &mut Vec<Order>) {
         let Some(more) = estimate::waiting(&self.comparisons) else { return };
         let predicted = account.compared * self.correction.factor();
         let factor = waiting_factor(predicted, &more, self.comparisons.len());

@@ -1,13 +1,13 @@
 //! What the comparison says in the end, and what is not in its figure.
 
-use super::{Account, Overhead};
+use super::{LedgerSummary, Overhead};
 use crate::recording::MeasuredOverhead;
 use crate::stats::overhead as estimate;
 
 impl Overhead {
     /// The result so far. `None` below three comparisons.
     #[must_use]
-    pub fn result(&self, account: &Account) -> Option<MeasuredOverhead> {
+    pub fn result(&self, account: &LedgerSummary) -> Option<MeasuredOverhead> {
         let name = format!("CPU time per unit of {}", self.subject.name);
         let measured = estimate::measured(&name, &self.comparisons)?;
         let mut notes = Vec::new();
@@ -62,7 +62,7 @@ mod tests {
     fn what_is_not_in_the_figure_is_said() {
         let subject = Subject { name: "calls of step".to_owned(), is_counted: true, ..Subject::default() };
         let mut overhead = Overhead::new(subject, 0, 0);
-        let account = Account { own_cpu_ns: 1e9, metric_ns: 2e6, compared: 0.0 };
+        let account = LedgerSummary { own_cpu_ns: 1e9, metric_ns: 2e6, compared: 0.0 };
         assert_eq!(overhead.result(&account), None);
         // 2 % of CPU time, and 10 % of wall time.
         let on = ProgressWindow { progress: 1_000, cpu_ns: 102_000_000, wall_ns: 110_000_000 };

@@ -65,7 +65,7 @@ impl Subject {
 
 /// What the ledger says of the run so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Account {
+pub struct LedgerSummary {
     /// CPU time that the target used by itself, ns.
     pub own_cpu_ns: f64,
     /// CPU time that counting the metric took from the target, ns.
@@ -86,7 +86,7 @@ pub struct Input {
     /// Classes of operations that would be cut: they stay attached in windows off.
     pub staying: Vec<ClassId>,
     /// The ledger.
-    pub account: Account,
+    pub account: LedgerSummary,
     /// When the run ends by itself, ktime ns.
     pub end_ns: Option<u64>,
     /// CPU time of attaching or detaching one link, s.

@@ -132,6 +132,12 @@ impl Trace {
         }
     }
 
+    /// A new plan is wanted.
+    #[must_use]
+    pub fn is_plan_wanted(&self) -> bool {
+        self.is_wanted
+    }
+
     /// Why a new plan is wanted, if one is; it is not wanted any more then. `factor`: on the calibrated prices now.
     pub fn take_wanted(&mut self, factor: f64) -> Option<String> {
         if !std::mem::take(&mut self.is_wanted) {
@@ -188,6 +194,8 @@ impl Trace {
         debug_assert_ne!(row.kind, WindowKind::Survey);
         let elapsed_ns = row.end_ns.saturating_sub(row.start_ns);
         let class = ClassId(row.class_id);
+        // Its clock is over, too: the class may be opened again.
+        self.bursts.stop(class);
         let planned = self.controller.window_ended(class, now_ns, row.kept, elapsed_ns, row.tripped);
         // The end of a burst of the plan is no alarm.
         let alarm = tripped_itself && !planned;
@@ -214,7 +222,7 @@ impl Trace {
             (Purpose::Burst(_) | Purpose::Trial | Purpose::Trace, Err(_)) => {
                 self.controller.lost(class, now_ns);
             }
-            (Purpose::Survey(_) | Purpose::Operation | Purpose::Metric, Err(_)) => {}
+            (Purpose::Survey(_) | Purpose::Operation | Purpose::Metric | Purpose::Activity(_), Err(_)) => {}
         }
     }
 
@@ -225,7 +233,7 @@ impl Trace {
             Purpose::Burst(window_ns) => Action::Burst { class, quota, window_ns },
             Purpose::Trial => Action::Trial { class, quota, window_ns: 0 },
             Purpose::Trace => Action::Trace { class, quota },
-            Purpose::Survey(_) | Purpose::Operation | Purpose::Metric => return true,
+            Purpose::Survey(_) | Purpose::Operation | Purpose::Metric | Purpose::Activity(_) => return true,
         };
         self.controller.still_wants(&action)
     }
@@ -237,7 +245,7 @@ impl Trace {
         let is_off = |class| seen.view.class(class).link == LinkView::Off;
         for action in actions {
             match action {
-                Action::Trace { class, quota } if is_off(class) => {
+                Action::Trace { class, quota } if is_off(class) && seen.suspension.may_restore() => {
                     traced.push(open(class, WindowKind::Trace, quota, Purpose::Trace));
                 }
                 // A traced class whose link went with others of its group (one of them tripped or was detached)
@@ -247,6 +255,10 @@ impl Trace {
                 }
                 Action::Trace { class, quota: hits } | Action::Quota { class, hits } => {
                     orders.push(Order::Quota(class, hits));
+                }
+                // Its last link is still being closed: nobody would open another one, and tell.
+                Action::Trial { class, .. } | Action::Burst { class, .. } if !is_off(class) => {
+                    self.controller.held_back(class, seen.view.now_ns);
                 }
                 Action::Trial { class, quota, .. } => {
                     orders.push(open(class, WindowKind::Burst, quota, Purpose::Trial));

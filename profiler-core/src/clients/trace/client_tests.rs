@@ -150,13 +150,13 @@ fn a_burst_ends_on_time_and_once() {
     // No clock runs before it is open.
     assert_eq!(ends_at(&mut trace, now_ns + 10 * S, true), []);
     let start_ns = now_ns + 3_000_000;
-    trace.heed(&Outcome { class, purpose, opened: Ok(start_ns) }, start_ns);
+    trace.heed(&Outcome { number: 0, class, purpose, opened: Ok(start_ns) }, start_ns);
     assert!(trace.is_quiet(start_ns + window_ns) && !trace.is_quiet(start_ns + window_ns + 1));
     assert_eq!(ends_at(&mut trace, start_ns + window_ns - 1, true), []);
     assert_eq!(ends_at(&mut trace, start_ns + window_ns, true), [Order::Close(BURST, Ending::Drain)]);
     assert_eq!(ends_at(&mut trace, start_ns + window_ns, false), []);
     // One that its quota has ended is not closed again.
-    trace.heed(&Outcome { class, purpose, opened: Ok(start_ns) }, start_ns);
+    trace.heed(&Outcome { number: 0, class, purpose, opened: Ok(start_ns) }, start_ns);
     assert_eq!(ends_at(&mut trace, start_ns, false), []);
     assert_eq!(ends_at(&mut trace, u64::MAX, true), []);
 }
@@ -167,7 +167,7 @@ fn what_was_given_up_while_it_waited_is_stale() {
     let (mut trace, _) = started(&view);
     let (now_ns, class, quota, purpose) = until_open(&mut trace, &view, is_burst);
     assert!(trace.still_wants(class, quota, purpose));
-    let refused = |why| Outcome { class, purpose, opened: Err(why) };
+    let refused = |why| Outcome { number: 0, class, purpose, opened: Err(why) };
     trace.heed(&refused(NotOpened::NotNow), now_ns);
     assert!(!trace.still_wants(class, quota, purpose), "it comes again at its next time");
     // Others' windows are not its own to give up.
@@ -184,10 +184,58 @@ fn a_trial_that_cannot_be_had_is_given_up_and_comes_again() {
     let (now_ns, class, quota, purpose) = until_open(&mut trace, &view, |p| p == Purpose::Trial);
     assert_eq!(class, UNKNOWN);
     assert!(trace.still_wants(class, quota, purpose));
-    trace.heed(&Outcome { class, purpose, opened: Err(NotOpened::Refused) }, now_ns);
+    trace.heed(&Outcome { number: 0, class, purpose, opened: Err(NotOpened::Refused) }, now_ns);
     assert!(!trace.still_wants(class, quota, purpose) && !trace.is_attached(class));
     let (_, again, ..) = until_open(&mut trace, &view, |p| p == Purpose::Trial);
     assert_eq!(again, UNKNOWN);
+}
+
+#[test]
+fn a_trial_whose_last_link_is_still_being_closed_does_not_stop_all_others() {
+    let mut view = classes();
+    let (mut trace, _) = started(&view);
+    let is_trial =
+        |order: &Order| matches!(order, Order::Open { class: UNKNOWN, purpose: Purpose::Trial, .. });
+    // Bursts are answered, so that they hold no tokens.
+    let turn = |trace: &mut Trace, view: &View| {
+        let given = tick(trace, view, Suspension::NONE, view.now_ns);
+        for order in &given {
+            if let Order::Open { class: BURST, purpose, .. } = *order {
+                trace.heed(
+                    &Outcome { number: 0, class: BURST, purpose, opened: Err(NotOpened::NotNow) },
+                    view.now_ns,
+                );
+            }
+        }
+        given
+    };
+    view.classes[2].link = LinkView::Closing(WindowKind::Burst);
+    for i in 1..100 {
+        view.now_ns = i * S / 10;
+        let given = turn(&mut trace, &view);
+        assert!(!given.iter().any(is_trial), "{given:?}");
+        assert!(!trace.is_attached(UNKNOWN), "nobody would tell what became of it");
+    }
+    view.classes[2].link = LinkView::Off;
+    let found = (100..200).any(|i| {
+        view.now_ns = i * S / 10;
+        turn(&mut trace, &view).iter().any(is_trial)
+    });
+    assert!(found);
+}
+
+#[test]
+fn a_plan_attaches_nothing_while_links_are_made_anew() {
+    let view = classes();
+    let mut trace = Trace::new(settings(), 1);
+    let planned = planned(&trace, &view);
+    let rearm = Suspension::NONE.with(Reason::Rearm, true);
+    let given = orders(&mut trace, &view, rearm, |trace, seen, orders| {
+        trace.adopt(&planned, 1.0, 5e6, seen, orders);
+    });
+    assert!(!given.iter().any(|order| is_opened(order, TRACED)), "{given:?}");
+    let after = tick(&mut trace, &view, Suspension::NONE, S);
+    assert!(after.iter().any(|order| is_opened(order, TRACED)), "{after:?}");
 }
 
 #[test]
@@ -201,7 +249,7 @@ fn a_traced_class_that_must_wait_keeps_its_place_and_one_that_is_refused_does_no
         (NotOpened::Unmapped, false),
     ] {
         let (mut trace, _) = started(&view);
-        trace.heed(&Outcome { class: TRACED, purpose: Purpose::Trace, opened: Err(why) }, S);
+        trace.heed(&Outcome { number: 0, class: TRACED, purpose: Purpose::Trace, opened: Err(why) }, S);
         assert_eq!(trace.is_attached(TRACED), stays, "{why:?}");
         assert_eq!(trace.still_wants(TRACED, 1, Purpose::Trace), stays, "{why:?}");
     }

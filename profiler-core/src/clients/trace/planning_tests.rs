@@ -26,7 +26,14 @@ pub(super) fn view(classes: Vec<ClassView>) -> View {
             working_threads: 1,
             is_held: false,
         },
-        samples: SamplesView { n: 100, cpu_ns: 1_000_000_000, rate_hz: 99.0, price_s: 10e-6, off: false },
+        samples: SamplesView {
+            n: 100,
+            cpu_ns: 1_000_000_000,
+            rate_hz: 99.0,
+            price_s: 10e-6,
+            ..SamplesView::default()
+        },
+        ..View::default()
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the controller did, and why, for people.
 
 use crate::class::ClassId;
-use crate::controller::{Cause, Reason};
+use crate::controller::{Cause, DetachReason};
 use crate::recording::ChangeKind;
 
 /// The cause of a new plan. `names`: of the classes, by id.
@@ -34,21 +34,21 @@ pub(super) fn cause(why: Cause, names: &[&str]) -> String {
 }
 
 /// Why a class with this rate, calls/s, is detached. `None`: the plan says it.
-pub(super) fn stop(reason: Reason, rate_hz: f64) -> Option<(ChangeKind, String)> {
+pub(super) fn stop(reason: DetachReason, rate_hz: f64) -> Option<(ChangeKind, String)> {
     match reason {
-        Reason::OverBudget => {
+        DetachReason::OverBudget => {
             let text = format!(
                 "the tokens ran out, and at {rate_hz:.0} calls/s it gave least for its cost of what is traced"
             );
             Some((ChangeKind::Stop, text))
         }
-        Reason::TrialOver => {
+        DetachReason::TrialOver => {
             Some((ChangeKind::Trial, format!("its trial showed {rate_hz:.0} calls/s: not traced for now")))
         }
-        Reason::Thread => {
+        DetachReason::Thread => {
             let text = "it took more from one thread than that may lose (--thread-budget)".to_owned();
             Some((ChangeKind::Stop, text))
         }
-        Reason::Planned => None,
+        DetachReason::Planned => None,
     }
 }

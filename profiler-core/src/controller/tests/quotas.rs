@@ -33,8 +33,8 @@ fn what_the_income_does_not_pay_for_shares_tokens_and_income() {
     let classes = [(50.0, STEPPED_NS), (50.0, STEPPED_NS), (1_000.0, STEPPED_NS), (0.5, OPTIMISED_NS)];
     let one_each = 3.0 * STEPPED_NS + OPTIMISED_NS;
     for (tokens_ns, cheap) in [(2e6, 11), (2e5, 11), (0.0, 11), (-3e5, 11), (-1e6, 1)] {
-        let means = Means { tokens_ns, income_ns: 5e5, slack_ns: 1.25e5, paid: false };
-        let hits = grant(&classes, &means);
+        let funds = QuotaFunds { tokens_ns, income_ns: 5e5, slack_ns: 1.25e5, paid: false };
+        let hits = grant(&classes, &funds);
         let cost: f64 = hits.iter().zip(classes).map(|(n, (_, tau))| *n as f64 * tau).sum();
         let there = (tokens_ns + 5e5).max(0.0);
         assert!(cost <= there + one_each, "{cost} of {there} at {tokens_ns}: {hits:?}");
@@ -140,4 +140,128 @@ fn the_first_quotas_of_a_plan_are_bounded_in_sum() {
     let busy = [order(0, 1_000.0, 800.0)];
     let actions = Controller::new(ControllerConfig::default()).take_plan(0, &busy, 0, 0.0);
     assert!(matches!(actions[0], Action::Trace { quota, .. } if quota >= 300), "{actions:?}");
+}
+
+#[test]
+fn what_is_granted_by_hand() {
+    // 100 hits of 1 µs expected: 100 µs, four standard deviations are 40, the first hits 8.
+    let one = [(100.0, 1_000.0)];
+    let funds = |tokens_us: f64, income_us: f64, slack_us: f64, paid| QuotaFunds {
+        tokens_ns: tokens_us * 1e3,
+        income_ns: income_us * 1e3,
+        slack_ns: slack_us * 1e3,
+        paid,
+    };
+    // What it needs, and all tokens beyond that: a few may explode.
+    assert_eq!(grant(&one, &funds(1_000.0, 500.0, 0.0, true)), [1_000]);
+    assert_eq!(grant(&one, &funds(148.0, 500.0, 0.0, true)), [148]);
+    // The income pays for what is expected, slack for chance before the first hits.
+    assert_eq!(grant(&one, &funds(-1_000.0, 500.0, 0.0, true)), [100]);
+    assert_eq!(grant(&one, &funds(-1_000.0, 500.0, 30.0, true)), [130]);
+    assert_eq!(grant(&one, &funds(-1_000.0, 500.0, 44.0, true)), [144]);
+    assert_eq!(grant(&one, &funds(-1_000.0, 500.0, 900.0, true)), [148]);
+    // What tokens and income leave counts as slack.
+    assert_eq!(grant(&one, &funds(20.0, 110.0, 0.0, true)), [130]);
+    // Where nobody pays: tokens and income, a hit at least.
+    assert_eq!(grant(&one, &funds(20.0, 50.0, 900.0, false)), [70]);
+    assert_eq!(grant(&one, &funds(-40.0, 50.0, 900.0, false)), [10]);
+    assert_eq!(grant(&one, &funds(-90.0, 50.0, 900.0, false)), [1]);
+    assert_eq!(grant(&one, &funds(1_000.0, 0.0, 0.0, false)), [1_000]);
+    // Eight classes: two of them may take what is left, or each an eighth of it where nobody pays.
+    let eight = [(100.0, 1_000.0); 8];
+    assert_eq!(grant(&eight, &funds(8.0 * 148.0 + 400.0, 0.0, 0.0, true)), [348; 8]);
+    assert_eq!(grant(&eight, &funds(8.0 * 148.0 + 400.0, 0.0, 0.0, false)), [198; 8]);
+    assert_eq!(grant(&[], &funds(1.0, 1.0, 1.0, true)), [] as [u64; 0]);
+}
+
+#[test]
+fn a_pool_is_divided_evenly_where_it_is_short() {
+    assert_eq!(share(&[1.0, 10.0, 4.0], 20.0), [1.0, 10.0, 4.0]);
+    assert_eq!(share(&[1.0, 10.0, 4.0], 9.0), [1.0, 4.0, 4.0]);
+    assert_eq!(share(&[1.0, 10.0, 6.0], 9.0), [1.0, 4.0, 4.0]);
+    assert_eq!(share(&[5.0, 5.0], -1.0), [0.0, 0.0]);
+}
+
+/// Hits that a class of 1,000 a second at 1 µs may take after such a tick.
+fn one_quota(tick: &Tick<'_>, change: impl Fn(&mut Controller)) -> u64 {
+    let orders =
+        [order(0, 1_000.0, 1_000.0), crate::controller::ClassOrder { trace: false, ..order(1, 0.0, 1.0) }];
+    let mut controller = Controller::new(ControllerConfig::default());
+    controller.take_plan(0, &orders, 0, 0.0);
+    change(&mut controller);
+    let mut actions = Vec::new();
+    controller.set_quotas(tick, &mut actions);
+    match actions[..] {
+        [Action::Quota { class: ClassId(0), hits }] => hits,
+        ref other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_quota_lasts_for_five_ticks_and_a_late_tick_counts_as_two() {
+    // In debt: what is expected, the first hits, and what chance adds, paid for by half of the bucket.
+    let quota = |elapsed_ns| one_quota(&Tick { elapsed_ns, tokens_ns: -1e6, ..dry(&[]) }, |_| {});
+    assert_eq!(quota(100_000_000), (500.0 + 4.0 * 500f64.sqrt() + 8.0) as u64);
+    assert_eq!(quota(200_000_000), (1_000.0 + 4.0 * 1_000f64.sqrt() + 8.0) as u64);
+    assert_eq!(quota(900_000_000), quota(200_000_000));
+}
+
+#[test]
+fn a_quota_leaves_what_others_were_granted() {
+    let tick = Tick { tokens_ns: 4e6, other_cost: 0.001, ..dry(&[]) };
+    assert_eq!(one_quota(&tick, |_| {}), 4_000);
+    assert_eq!(one_quota(&Tick { reserved_ns: 1e6, ..tick }, |_| {}), 3_000);
+    // A window of 2 ms that ends in a second takes half of it within the horizon, more of it is held if nothing comes in for it.
+    let window = |income_left: f64| {
+        move |controller: &mut Controller| {
+            controller.income_left = income_left;
+            let entry = controller.classes.get_mut(&ClassId(1)).expect("a class");
+            entry.mode = Mode::Burst { until_ns: 11_000_000_000 };
+            entry.reserved_ns = 2e6;
+        }
+    };
+    assert_eq!(one_quota(&tick, window(0.002)), 3_000);
+    assert_eq!(one_quota(&tick, window(0.0005)), 2_500);
+    // Half of the income is taken by others: it no longer pays for what is expected.
+    let dear = Tick { tokens_ns: -1e6, other_cost: 0.0195, ..dry(&[]) };
+    assert_eq!(one_quota(&dear, |_| {}), 1);
+}
+
+#[test]
+fn what_a_class_takes_is_smoothed_over_a_second() {
+    let mut controller = Controller::new(ControllerConfig::default());
+    controller.take_plan(0, &[order(0, 1_000.0, 1_000.0), order(1, 1.0, 1.0)], 0, 0.0);
+    controller.classes.get_mut(&ClassId(1)).expect("a class").mode = Mode::Burst { until_ns: 1 };
+    controller.classes.get_mut(&ClassId(1)).expect("a class").reserved_ns = 50.0;
+    // 10,000 hits of 1 µs in 100 ms are 0.1 CPU s/s.
+    controller.note_taken(&dry(&[(ClassId(0), 10_000), (ClassId(1), 30)]));
+    let part = 1.0 - (-0.1f64).exp();
+    assert!((controller.classes[&ClassId(0)].taken - 0.1 * part).abs() < 1e-12);
+    // Once more without hits.
+    controller.note_taken(&dry(&[]));
+    assert!((controller.classes[&ClassId(0)].taken - 0.1 * part * (1.0 - part)).abs() < 1e-12);
+    let burst = &controller.classes[&ClassId(1)];
+    assert_eq!((burst.taken, burst.reserved_ns), (0.0, 20.0));
+    controller.note_taken(&dry(&[(ClassId(1), 30)]));
+    assert_eq!(controller.classes[&ClassId(1)].reserved_ns, 0.0);
+    assert_eq!(controller.capacity_ns, 5e6);
+}
+
+#[test]
+fn slack_is_half_of_the_bucket() {
+    // A bucket of 40 µs.
+    let tick = Tick { tokens_ns: -50e6, capacity_ns: 4e4, ..dry(&[]) };
+    assert_eq!(one_quota(&tick, |_| {}), 520);
+    let mut controller = Controller::new(ControllerConfig::default());
+    controller.note_taken(&tick);
+    let actions = controller.take_plan(0, &[order(0, 1_000.0, 1_000.0)], 0, 0.0);
+    assert_eq!(actions, [Action::Trace { class: ClassId(0), quota: 320 }]);
+}
+
+#[test]
+fn classes_that_are_not_why_too_much_is_spent_keep_their_quotas() {
+    // 10.5 ms/s are too much, and the class takes 1 of them, less than a tenth.
+    let quota = |other_cost| one_quota(&Tick { tokens_ns: -1e6, other_cost, ..dry(&[]) }, |_| {});
+    assert_eq!(quota(0.0295), (500.0 + 4.0 * 500f64.sqrt() + 8.0) as u64);
+    assert_eq!(quota(0.0285), 1);
 }

@@ -118,6 +118,27 @@ fn bursts_that_are_due_at_once_share_one_bucket() {
     assert!(sim.ended >= 24, "{}", sim.ended);
 }
 
+/// What the other may still take is not there for one that needs tokens to begin with, however much comes in until it ends.
+#[test]
+fn a_long_burst_begins_with_tokens_that_no_other_was_granted() {
+    let mut controller = Controller::new(ControllerConfig::default());
+    let orders = [bursts(0, 2_000, 20_000_000, 1_000_000), bursts(1, 4_400, 1_000_000_000, 9_000_000)];
+    controller.take_plan(0, &orders, 0, 5e6);
+    let begun = |controller: &mut Controller, from: u64| -> Vec<u32> {
+        let tick = |i: u64| Tick { now_ns: i * TICK_NS, tokens_ns: 5e6, ..dry(&[]) };
+        let actions = (from..from + 20).flat_map(|i| controller.tick(&tick(i))).collect::<Vec<_>>();
+        let class = |action: &Action| match action {
+            Action::Burst { class, .. } => Some(class.0),
+            _ => None,
+        };
+        actions.iter().filter_map(class).collect()
+    };
+    // 3.08 of the 3.75 ms that bursts may use, of which 1.4 are the other's; within a second 20 ms come in.
+    assert_eq!(begun(&mut controller, 1), [0]);
+    controller.window_ended(ClassId(0), 21 * TICK_NS, 0, 20_000_000, false);
+    assert!(begun(&mut controller, 21).contains(&1));
+}
+
 #[test]
 fn long_bursts_do_not_wait_for_each_other() {
     // Bursts of a second that take some 1.1 ms evenly, each 3.3 s or so: 13 of 20 ms/s, of which the bucket holds 5 ms at most.
@@ -280,5 +301,74 @@ proptest! {
             let there = sim.bucket.available_ns() - sim.bucket.debt_ns() + bound;
             prop_assert!(sim.granted_ns() <= there, "{} of {there}", sim.granted_ns());
         }
+    }
+}
+
+#[test]
+fn what_windows_leave_by_hand() {
+    const S: u64 = 1_000_000_000;
+    let mut reserved = Reserved::default();
+    let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-6, "{a}, not {b}");
+    near(reserved.room_ns(3e6, 0.001, S, 2 * S), 4e6);
+    near(reserved.held_ns(0.001, S), 0.0);
+    near(reserved.within_ns(S, 5e8), 0.0);
+    // At 1 s: a window of 2 ms until 2 s, one of 1 ms until 4 s, one that is overdue of 0.5 ms.
+    reserved.add(4 * S, 1e6);
+    reserved.add(2 * S, 2e6);
+    reserved.add(S / 2, 5e5);
+    reserved.add(3 * S, -1.0);
+    assert_eq!(reserved.0, [(S / 2, 5e5), (2 * S, 2e6), (3 * S, 0.0), (4 * S, 1e6)]);
+    // With 3 ms and 1 ms/s. Until 1.5 s: 3.5 less what is overdue, but 1.5 are left at 2 s.
+    near(reserved.room_ns(3e6, 0.001, S, 3 * S / 2), 1.5e6);
+    // Until 2 s: the same, the window that ends with it comes first. Until 3.5 s: 5.5 - 2.5, but 2.5 at 4 s.
+    near(reserved.room_ns(3e6, 0.001, S, 2 * S), 1.5e6);
+    near(reserved.room_ns(3e6, 0.001, S, 7 * S / 2), 2.5e6);
+    near(reserved.room_ns(3e6, 0.001, S, 5 * S), 3.5e6);
+    near(reserved.room_ns(0.0, 0.001, S, 2 * S), -1.5e6);
+    // So much of the bucket is spoken for.
+    near(reserved.held_ns(0.001, S), 1.5e6);
+    near(reserved.held_ns(0.0, S), 3.5e6);
+    near(reserved.held_ns(0.003, S), 0.5e6);
+    // Within half a second: half of 2 ms, a sixth of 1, all that is overdue.
+    near(reserved.within_ns(S, 5e8), 1e6 + 1e6 / 6.0 + 5e5);
+    near(reserved.within_ns(S, 5e9), 3.5e6);
+}
+
+#[test]
+fn what_comes_in_for_windows_is_what_nobody_else_takes() {
+    let mut controller = Controller::new(ControllerConfig::default());
+    controller.take_plan(0, &[order(0, 5_000.0, 1_000.0)], 0, 0.0);
+    controller.note_income(&Tick { other_cost: 0.004, ..dry(&[]) });
+    assert!((controller.income_left - 0.011).abs() < 1e-12);
+    controller.note_income(&Tick { other_cost: 0.019, ..dry(&[]) });
+    assert_eq!(controller.income_left, 0.0);
+    // Nothing is held here: tokens less what a survey may take.
+    assert_eq!(controller.free_ns(&Tick { tokens_ns: 3e6, reserved_ns: 1e6, ..dry(&[]) }), 2e6);
+    let entry = controller.classes.get_mut(&ClassId(0)).expect("a class");
+    (entry.mode, entry.reserved_ns) = (Mode::Burst { until_ns: 0 }, 5e5);
+    assert_eq!(controller.free_ns(&Tick { tokens_ns: 3e6, reserved_ns: 1e6, ..dry(&[]) }), 1.5e6);
+}
+
+#[test]
+fn what_waits_is_obeyed_as_long_as_the_class_is_meant_for_it() {
+    let class = ClassId(0);
+    let trial = Mode::Trial { until_ns: 1, window_ns: 1, open: false };
+    let actions = [
+        Action::Trace { class, quota: 1 },
+        Action::Trial { class, quota: 1, window_ns: 1 },
+        Action::Burst { class, quota: 1, window_ns: 1 },
+        Action::Quota { class, hits: 1 },
+    ];
+    for (mode, wanted) in [
+        (Mode::Traced, [true, false, false, true]),
+        (trial, [true, true, false, true]),
+        (Mode::Burst { until_ns: 1 }, [false, false, true, true]),
+        (Mode::Sampled, [false, false, false, true]),
+        (Mode::Stopped { retry_ns: 1 }, [false, false, false, true]),
+    ] {
+        let mut controller = Controller::new(ControllerConfig::default());
+        controller.take_plan(0, &[order(0, 1.0, 1.0)], 0, 0.0);
+        controller.classes.get_mut(&class).expect("a class").mode = mode;
+        assert_eq!(actions.each_ref().map(|action| controller.still_wants(action)), wanted, "{mode:?}");
     }
 }

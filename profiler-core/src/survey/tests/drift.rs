@@ -73,7 +73,7 @@ fn surveyed(passes: u32, most_hz: f64, spread: f64, dearer: f64) -> Judged {
         asked.iter_mut().for_each(|c| c.tau = price);
         let config = SurveyConfig {
             passes,
-            means: Means { income: 0.018, burst_limit_s: 0.004, ..Means::default() },
+            funds: SurveyFunds { income: 0.018, burst_limit_s: 0.004, ..SurveyFunds::default() },
             ..SurveyConfig::default()
         };
         let begin_ns = target.now_ns;

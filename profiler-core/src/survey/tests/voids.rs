@@ -84,8 +84,8 @@ fn neighbours_are_opened_together_again_without_it() {
 #[test]
 fn a_pass_of_classes_that_were_all_aborted_is_not_waited_for() {
     let mut target = Target::new(12, &[(1e5, PUSH), (2e5, PUSH)]);
-    let means = Means { income: 0.018, burst_limit_s: 0.004, ..Means::default() };
-    let config = SurveyConfig { means, ..SurveyConfig::default() };
+    let funds = SurveyFunds { income: 0.018, burst_limit_s: 0.004, ..SurveyFunds::default() };
+    let config = SurveyConfig { funds, ..SurveyConfig::default() };
     let mut survey = Survey::new(config, 1.0, &target.survey_classes());
     let Step::Run(first) = survey.next_step(0, 1.0, cheap) else { panic!("no burst") };
     target.run(&first).0.into_iter().for_each(|o| survey.record(o));

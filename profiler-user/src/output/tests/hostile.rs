@@ -36,23 +36,23 @@ fn names_of_a_hostile_target_do_not_reach_a_terminal() {
     use profiler_core::text::is_hidden;
     let (report, recording) = hostile();
     let wide = TextOptions { width: 400, ..TextOptions::default() };
-    for format in [Format::Text, Format::Html, Format::Svg, Format::Folded] {
+    for format in [FileFormat::Text, FileFormat::Html, FileFormat::Svg, FileFormat::Folded] {
         let text = String::from_utf8(render(&report, &recording, format, wide).unwrap()).unwrap();
         let bad: Vec<char> =
             text.chars().filter(|c| is_hidden(*c) && !matches!(c, '\n' | '\t' | '\r')).collect();
         assert!(bad.is_empty(), "{format:?}: {bad:?}");
         assert!(
-            text.contains(SHOWN) || format == Format::Folded && text.contains("a\\x1b]0:owned"),
+            text.contains(SHOWN) || format == FileFormat::Folded && text.contains("a\\x1b]0:owned"),
             "{format:?}: {text}"
         );
     }
     let text = text(&report, wide);
     let title = text.lines().next().unwrap();
     assert!(title.starts_with(&format!("{SHOWN} (pid 1234): ")), "a title is one line: {title}");
-    let svg = String::from_utf8(render(&report, &recording, Format::Svg, wide).unwrap()).unwrap();
+    let svg = String::from_utf8(render(&report, &recording, FileFormat::Svg, wide).unwrap()).unwrap();
     let title = svg.lines().find(|l| l.contains("on-CPU samples")).unwrap();
     assert!(title.contains("(pid 1234)"), "{title}");
-    let folded = String::from_utf8(render(&report, &recording, Format::Folded, wide).unwrap()).unwrap();
+    let folded = String::from_utf8(render(&report, &recording, FileFormat::Folded, wide).unwrap()).unwrap();
     assert!(folded.lines().all(|l| l.rsplit(' ').next().unwrap().parse::<u64>().is_ok()), "{folded}");
     // Colours of our own are all that speaks to a terminal.
     let coloured = crate::output::text(&report, TextOptions { colours: true, ..wide });
@@ -65,7 +65,7 @@ fn names_of_a_hostile_target_do_not_reach_a_terminal() {
 fn files_for_programs_keep_the_names_and_escape_them() {
     use profiler_core::text::is_hidden;
     let (report, recording) = hostile();
-    for format in [Format::Json, Format::Speedscope, Format::Firefox, Format::Chrome] {
+    for format in [FileFormat::Json, FileFormat::Speedscope, FileFormat::Firefox, FileFormat::Chrome] {
         let bytes = render(&report, &recording, format, TextOptions::default()).unwrap();
         let text = String::from_utf8(bytes).unwrap();
         assert!(text.chars().all(|c| c == '\n' || !is_hidden(c)), "{format:?}");
@@ -80,7 +80,7 @@ fn files_for_programs_keep_the_names_and_escape_them() {
         }
         assert!(holds(&value), "{format:?} keeps the name");
     }
-    let profile = render(&report, &recording, Format::Pprof, TextOptions::default()).unwrap();
+    let profile = render(&report, &recording, FileFormat::Pprof, TextOptions::default()).unwrap();
     let mut bytes = Vec::new();
     flate2::read::GzDecoder::new(profile.as_slice()).read_to_end(&mut bytes).unwrap();
     assert!(bytes.windows(HOSTILE.len()).any(|w| w == HOSTILE.as_bytes()), "pprof keeps the name");

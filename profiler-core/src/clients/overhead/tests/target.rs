@@ -182,8 +182,8 @@ impl Sim {
             .with(Reason::Rearm, self.trouble.rearm)
     }
 
-    pub fn account(&self) -> Account {
-        Account { own_cpu_ns: self.cpu_ns, metric_ns: 0.001 * self.cpu_ns, compared: self.compared }
+    pub fn account(&self) -> LedgerSummary {
+        LedgerSummary { own_cpu_ns: self.cpu_ns, metric_ns: 0.001 * self.cpu_ns, compared: self.compared }
     }
 
     fn read(&self, wanted: Wanted) -> Option<Reading> {

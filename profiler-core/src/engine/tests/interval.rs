@@ -1,0 +1,108 @@
+use crate::burst::BurstPrices;
+use crate::class::ClassId;
+use crate::clients::survey::Settings as SurveySettings;
+use crate::clients::trace::problem::Settings as TraceSettings;
+use crate::cost::{CostModel, Price};
+use crate::engine::input::{Input, Interval, SlowLook};
+use crate::engine::{Command, Run, Settings, Times};
+use crate::recording::Charge;
+use crate::run::view::{LinkView, View, plain_class};
+use crate::units::OverheadBudget;
+
+const MS: u64 = 1_000_000;
+
+/// A run that begins at 0 at such a budget, where a sample costs 10 us.
+pub(in crate::engine) fn run(budget: OverheadBudget) -> Run {
+    let prices = CostModel::assumed();
+    let settings = Settings {
+        budget,
+        cpus: 4,
+        thread_share: None,
+        sample: Price::fixed(10_000.0),
+        plan_only: false,
+        trace: TraceSettings {
+            only_named: false,
+            fixed_rate_hz: None,
+            slow_links: false,
+            prices: BurstPrices::new(&prices, 4),
+        },
+        survey: SurveySettings {
+            longest_ns: 3_000 * MS,
+            first_plan_ns: 4_500 * MS,
+            attach_s: 1e-4,
+            detach_delay_s: 1e-2,
+            own_links: 24,
+        },
+        seed: 1,
+    };
+    let times = Times { start_ns: 0, end_ns: None, warmup_until_ns: 1_500 * MS, discover_ns: 1_500 * MS };
+    Run::new(settings, times, prices, 0)
+}
+
+/// The end of an interval in which the target has worked so far on one CPU.
+fn interval(run: &mut Run, view: &mut View, now_ms: u64) -> Vec<Command> {
+    view.now_ns = now_ms * MS;
+    run.step(Input::Interval(Box::new(Interval { cpu_ns: now_ms * MS, ..Interval::default() })), view)
+}
+
+#[test]
+fn hits_of_a_link_that_was_given_up_while_it_was_made_are_charged_once() {
+    let mut run = run(OverheadBudget::Share(0.02));
+    let mut view = View { classes: vec![plain_class(0, 1_000.0)], ..View::default() };
+    view.classes[0].link = LinkView::Opening;
+    view.classes[0].attempted = 100;
+    interval(&mut run, &mut view, 100);
+    // 50 more hits, and it is off again.
+    view.classes[0].link = LinkView::Off;
+    view.classes[0].attempted = 150;
+    interval(&mut run, &mut view, 200);
+    interval(&mut run, &mut view, 300);
+    assert_eq!(run.ledger().account(Charge::Traced).units, 150);
+    assert_eq!(run.ledger().class_account(ClassId(0)).cost_ns, 150e3);
+}
+
+#[test]
+fn samples_are_within_the_budget_before_there_is_a_plan() {
+    let period = |budget| {
+        let commands = interval(&mut run(budget), &mut View::default(), 100);
+        commands.iter().find_map(|command| match command {
+            Command::Period(ns) => Some(*ns),
+            _ => None,
+        })
+    };
+    // 99 Hz take 0.99 ms/s.
+    assert_eq!(period(OverheadBudget::Share(0.02)), Some(10_101_010));
+    // 0.25 of 0.5 ms/s.
+    assert_eq!(period(OverheadBudget::CpuPerSecond(0.0005)), Some(40_000_000));
+}
+
+#[test]
+fn a_program_that_was_held_is_not_taken_to_be_switched_seldom() {
+    let mut run = run(OverheadBudget::Share(0.02));
+    let mut view = View::default();
+    run.step(Input::BeforeStart, &mut view);
+    view.now_ns = 900 * MS;
+    run.step(Input::Begins, &mut view);
+    view.now_ns = 1_000 * MS;
+    // 3,000 in the 100 ms in which it ran; the machine counts since it was made.
+    let switches = Some((3_000, 1_000 * MS));
+    run.step(Input::Slow(SlowLook { switches, ..SlowLook::default() }), &mut view);
+    assert!((run.accounts.switches.per_s - 30_000.0).abs() < 1e-6, "{}", run.accounts.switches.per_s);
+}
+
+#[test]
+fn a_program_that_was_held_earns_from_its_start_on() {
+    let mut run = run(OverheadBudget::Share(0.02));
+    let mut view = View::default();
+    run.step(Input::BeforeStart, &mut view);
+    view.now_ns = 2_000 * MS;
+    let commands = run.step(Input::Begins, &mut view);
+    // Nobody knows yet how often it is switched, which would be paid for.
+    assert!(!commands.iter().any(|command| matches!(command, Command::Period(_))), "{commands:?}");
+    view.now_ns = 2_100 * MS;
+    let interval_seen = Interval { cpu_ns: 100 * MS, ..Interval::default() };
+    run.step(Input::Interval(Box::new(interval_seen)), &mut view);
+    // 20 ms/s, of which the bucket holds a quarter of a second.
+    let bucket = run.ledger().bucket();
+    assert!((bucket.rate() - 0.02).abs() < 1e-12 && (bucket.available_ns() - 2e6).abs() < 1.0, "{bucket:?}");
+}

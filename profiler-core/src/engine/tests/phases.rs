@@ -1,0 +1,74 @@
+use crate::class::{ClassId, SiteClass};
+use crate::clients::survey::Links;
+use crate::engine::input::{Doubt, Input};
+use crate::engine::interval::tests::run;
+use crate::engine::{Command, Phase};
+use crate::run::order::Order;
+use crate::run::view::{View, plain_class};
+use crate::units::OverheadBudget;
+
+const MS: u64 = 1_000_000;
+const IDLE: Links = Links { waits: false, any: false };
+
+fn finds(commands: &[Command]) -> bool {
+    commands.iter().any(|command| matches!(command, Command::Find { .. }))
+}
+
+/// What was named is in a module that comes while the run warms up.
+#[test]
+fn what_comes_in_the_warm_up_is_surveyed_with_the_rest() {
+    let mut run = run(OverheadBudget::Share(0.02));
+    let mut view = View { now_ns: 100 * MS, ..View::default() };
+    assert!(finds(&run.step(Input::Modules, &mut view)));
+    view.classes = vec![plain_class(0, 1_000.0)];
+    run.step(Input::Found(vec![(ClassId(0), SiteClass::Push)]), &mut view);
+    // Another one comes before the warm-up is over.
+    view.now_ns = 200 * MS;
+    assert!(finds(&run.step(Input::Modules, &mut view)));
+    view.classes.push(plain_class(1, 1_000.0));
+    run.step(Input::Found(vec![(ClassId(1), SiteClass::Push)]), &mut view);
+    assert_eq!(run.phase(), Phase::Warmup);
+    view.now_ns = 1_500 * MS;
+    assert!(finds(&run.step(Input::Phases(IDLE), &mut view)));
+    let commands = run.step(Input::Found(vec![]), &mut view);
+    assert_eq!(run.phase(), Phase::Survey);
+    let surveyed =
+        |command: &Command| matches!(command, Command::Progress(text) if text == "surveying 2 functions");
+    assert!(commands.iter().any(surveyed), "{commands:?}");
+}
+
+/// Classes that are closed at once, and those that get no return link any more.
+fn dropped(doubt: Doubt) -> (Vec<ClassId>, Vec<(ClassId, String)>) {
+    let mut run = run(OverheadBudget::Share(0.02));
+    let mut view = View { classes: vec![plain_class(0, 1_000.0)], ..View::default() };
+    let commands = run.step(Input::UnsafeLinks { classes: vec![ClassId(0)], doubt }, &mut view);
+    let (mut closed, mut without) = (Vec::new(), Vec::new());
+    for command in commands {
+        match command {
+            Command::Close(class, _) => closed.push(class),
+            Command::NoReturnLink(class, why) => without.push((class, why)),
+            other => panic!("{other:?}"),
+        }
+    }
+    (closed, without)
+}
+
+#[test]
+fn return_links_that_are_in_doubt_come_back() {
+    let one = ClassId(0);
+    assert_eq!(dropped(Doubt::Begins), (vec![one], vec![]));
+    assert_eq!(dropped(Doubt::GoesOn), (vec![one], vec![]));
+    let why = "it unwinds".to_owned();
+    assert_eq!(dropped(Doubt::Unsafe(why.clone())), (vec![one], vec![(one, why)]));
+}
+
+/// The second may have nothing left of what they had before they were taken off.
+#[test]
+fn functions_of_operations_do_not_come_back_with_old_quotas() {
+    let mut run = run(OverheadBudget::Share(0.02));
+    let mut bound = plain_class(0, 1_000.0);
+    (bound.traits.apart, bound.traits.role) = (true, crate::run::links::Role::Begin);
+    let view = View { classes: vec![bound], ..View::default() };
+    run.follow(vec![Order::Restore(vec![(ClassId(0), 500)])], &view);
+    assert!(!run.commands.iter().any(|command| matches!(command, Command::Attach(_))), "{:?}", run.commands);
+}

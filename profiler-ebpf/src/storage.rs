@@ -1,0 +1,113 @@
+//! What each thread carries in the kernel: its state, the arguments of its open calls, and what monitoring it has cost.
+
+use crate::atomic::add;
+use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, bpf_map_type::BPF_MAP_TYPE_TASK_STORAGE};
+use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_storage_get};
+use core::ffi::c_void;
+use core::ptr::null;
+use profiler_common::class::ClassControl;
+use profiler_common::thread::{CallFrame, DEPTH, ThreadState};
+
+/// Arguments of open calls, by their position.
+#[repr(C)]
+pub struct ThreadArguments {
+    pub frames: [[u64; 6]; DEPTH as usize],
+}
+
+/// A task storage map (aya-ebpf has no type for it): the layout is the BTF map definition that loaders read.
+#[repr(C)]
+struct TaskStorage<V> {
+    r#type: *const [i32; BPF_MAP_TYPE_TASK_STORAGE as usize],
+    key: *const i32,
+    value: *const V,
+    max_entries: *const [i32; 0],
+    map_flags: *const [i32; BPF_F_NO_PREALLOC as usize],
+}
+
+// SAFETY: never read; the static only describes a map.
+unsafe impl<V> Sync for TaskStorage<V> {}
+
+impl<V> TaskStorage<V> {
+    const fn new() -> Self {
+        Self { r#type: null(), key: null(), value: null(), max_entries: null(), map_flags: null() }
+    }
+}
+
+#[unsafe(link_section = ".maps")]
+#[unsafe(no_mangle)]
+static THREADS: TaskStorage<ThreadState> = TaskStorage::new();
+#[unsafe(link_section = ".maps")]
+#[unsafe(no_mangle)]
+static ARGUMENTS: TaskStorage<ThreadArguments> = TaskStorage::new();
+
+/// The current thread's value; null if there is none and `create` is 0, or if it cannot be had.
+#[inline(always)]
+fn storage<V>(map: &'static TaskStorage<V>, create: u64) -> *mut V {
+    // SAFETY: the helpers take the map and the current task, which is alive.
+    unsafe {
+        bpf_task_storage_get(
+            core::ptr::from_ref(map).cast_mut().cast::<c_void>(),
+            bpf_get_current_task_btf(),
+            core::ptr::null_mut(),
+            create,
+        )
+        .cast::<V>()
+    }
+}
+
+/// The current thread's state; null if there is none and none was asked for, or none can be had.
+#[inline(always)]
+pub fn state(create: bool) -> *mut ThreadState {
+    storage(&THREADS, u64::from(create))
+}
+
+/// Arguments of the current thread's open calls; null as for its state.
+#[inline(always)]
+pub fn arguments(create: bool) -> *mut ThreadArguments {
+    storage(&ARGUMENTS, u64::from(create))
+}
+
+/// The frame at a position.
+#[inline(always)]
+pub fn frame(state: *mut ThreadState, position: u32) -> *mut CallFrame {
+    // SAFETY: the mask keeps the position inside the array.
+    unsafe { (&raw mut (*state).frames).cast::<CallFrame>().add((position & (DEPTH - 1)) as usize) }
+}
+
+/// Adds the price of a sample to the cost inside the calls that are open on this thread.
+#[inline(always)]
+pub fn charge_sample(price_ns: u32) {
+    if price_ns != 0 {
+        let state = state(false);
+        if !state.is_null() {
+            // SAFETY: a live map value.
+            add(unsafe { &raw mut (*state).sample_cost_ns }, u64::from(price_ns));
+        }
+    }
+}
+
+/// Adds the price of an entry hit that opens no call.
+#[inline(always)]
+pub fn charge_hit(control: *const ClassControl) {
+    // SAFETY: a live map value.
+    let price_ns = unsafe { (*control).hit_cost_ns };
+    if price_ns != 0 {
+        let state = state(false);
+        if !state.is_null() {
+            cost_before(state, price_ns);
+        }
+    }
+}
+
+/// The thread's cost before this hit, samples included; charges the hit.
+#[inline(always)]
+pub fn cost_before(state: *mut ThreadState, price_ns: u32) -> u64 {
+    // SAFETY: a live map value; samples may add to theirs at any moment.
+    unsafe {
+        let cost_ns = (*state).cost_ns;
+        if price_ns != 0 {
+            (*state).cost_ns = cost_ns + u64::from(price_ns);
+        }
+        cost_ns + (&raw const (*state).sample_cost_ns).read_volatile()
+    }
+}

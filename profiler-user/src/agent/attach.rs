@@ -1,0 +1,372 @@
+//! Opening and closing windows: the join of class table, prober and governor.
+//!
+//! A window is opened and closed with the *gate* (the quota), at instants known to the microsecond; the links are made
+//! before and closed after it. Hits outside the window are gated: not counted as calls, but charged.
+//!
+//! ```text
+//! open:  the opener's thread: control ─ quota 0 ─ begin ─ attach (ms) ─ register ─ [start] ─ quota q
+//! close: [end] ─ quota 0 ─ drain ─ release ─ … closer closes the link … ─ counters, open calls ─ row
+//! trip:  the kernel takes the last hit [end] ─ governor closes the link ─ counters ─ row
+//! ```
+//!
+//! *Draining*: a call belongs to the window in which it began. At the end of a window of timed classes the links stay until
+//! the calls in flight have ended, at most for `DRAIN_NS`, and only while what is turned away costs little; it is charged like
+//! any hit. Calls that are still open when the links are gone
+//! are recorded with the time that they had taken so far.
+
+mod answer;
+mod asked;
+mod ending;
+mod memory;
+mod opener;
+mod others;
+
+use super::class::{LinkState, LiveClass, OpenWindow};
+use super::clock::now_ns;
+use super::window::{closing, counters_at, row};
+use crate::governor::Governor;
+use crate::prober::{ClassCounters, FLAG_BY_THREAD, Kernel, LinkKind};
+use crate::target::Target;
+use profiler_core::class::ClassId;
+use profiler_core::recording::{OpenCallRow, SlowestAnswer, WindowKind, WindowRow};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub use answer::Answer;
+use answer::Answers;
+use asked::Asked;
+pub use asked::{Group, NotOpened, Outcome};
+use memory::MemoryWatch;
+pub use opener::{Gone, Opener};
+use others::Others;
+
+/// Classes that get a link of their own when many are attached at once; the others share.
+pub(super) const OWN_LINKS: usize = 24;
+/// A window that is open longer is written in pieces of about this length, ns: a killed agent loses no more, and how much
+/// the pieces differ says how sure a rate is.
+const PIECE_NS: u64 = 900_000_000;
+/// Functions on a shared link: all of its hits stop within 13 ms of its closing.
+const SHARED_LINK: usize = 200;
+
+/// A window that has ended.
+#[derive(Debug, Clone)]
+pub struct Ended {
+    /// Its row.
+    pub row: WindowRow,
+    /// The breaker ended it, through the quota of this very class.
+    pub tripped_itself: bool,
+    /// When the last of its links began to go: calls that are open were watched until then, ktime ns.
+    pub watched_ns: u64,
+    /// When the last of its links was gone, ktime ns.
+    pub closed_ns: u64,
+    /// How long before that it had been made, ns.
+    pub age_ns: u64,
+    /// Grace periods were short meanwhile.
+    pub expedited: bool,
+    /// How late the breaker took off the last of its links, if it did.
+    pub answer: Option<Answer>,
+    /// Its calls that had not ended.
+    pub open_calls: Vec<OpenCallRow>,
+    /// Which asking its links were made for.
+    pub number: u64,
+    /// The counters of its class at the end.
+    pub counters: ClassCounters,
+}
+
+/// All classes and their links.
+pub struct Attachments {
+    /// Goes first: nothing is made that nobody guards.
+    opener: Opener,
+    kernel: Arc<Kernel>,
+    governor: Governor,
+    pid: u32,
+    classes: Vec<LiveClass>,
+    /// Links made and closed so far.
+    link_changes: u64,
+    /// CPU time of the target as last read, ns: what it had used when it ended.
+    last_cpu_ns: u64,
+    /// Hits are counted by thread, too.
+    by_thread: bool,
+    answers: Answers,
+    memory: MemoryWatch,
+    others: Others,
+    /// Whether return links are safe is not known now: none is made.
+    return_links_held: bool,
+    asked: Asked,
+}
+
+impl Attachments {
+    /// Nothing attached.
+    #[must_use]
+    pub fn new(kernel: Arc<Kernel>, governor: Governor, opener: Opener, pid: u32) -> Self {
+        Self {
+            opener,
+            asked: Asked::default(),
+            kernel,
+            governor,
+            pid,
+            classes: Vec::new(),
+            link_changes: 0,
+            last_cpu_ns: 0,
+            by_thread: false,
+            answers: Answers::default(),
+            memory: MemoryWatch::default(),
+            others: Others::new(pid),
+            return_links_held: false,
+        }
+    }
+
+    /// The classes, by id.
+    #[must_use]
+    pub fn classes(&self) -> &[LiveClass] {
+        &self.classes
+    }
+
+    /// One class.
+    ///
+    /// # Panics
+    /// The id is not of this run.
+    #[must_use]
+    pub fn class(&self, id: ClassId) -> &LiveClass {
+        &self.classes[id.0 as usize]
+    }
+
+    /// One class.
+    ///
+    /// # Panics
+    /// The id is not of this run.
+    pub fn class_mut(&mut self, id: ClassId) -> &mut LiveClass {
+        &mut self.classes[id.0 as usize]
+    }
+
+    /// Id of the next class to be added; `None` if the kernel tables are full.
+    #[must_use]
+    pub fn next_id(&self) -> Option<ClassId> {
+        let id = u32::try_from(self.classes.len()).ok()?;
+        (id < self.kernel.classes().max_classes()).then_some(ClassId(id))
+    }
+
+    /// Adds a class, whose id must be [`Attachments::next_id`].
+    pub fn add(&mut self, class: LiveClass) {
+        debug_assert_eq!(Some(class.id), self.next_id());
+        self.classes.push(class);
+    }
+
+    /// The governor.
+    #[must_use]
+    pub fn governor(&self) -> &Governor {
+        &self.governor
+    }
+
+    /// The breaker's slowest answer so far; `None`: no quota was used up.
+    #[must_use]
+    pub fn slowest_answer(&self) -> Option<SlowestAnswer> {
+        self.answers.slowest(self.governor.status().trips)
+    }
+
+    /// The kernel side.
+    #[must_use]
+    pub fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+
+    /// CPU time that the target has used, ns; once it has ended, as it was last read.
+    pub fn cpu_ns(&mut self, target: &Target) -> u64 {
+        self.last_cpu_ns = target.cpu_time_ns().unwrap_or(self.last_cpu_ns);
+        self.last_cpu_ns
+    }
+
+    /// The target has ended, and its CPU time is still to be had.
+    pub fn note_last_cpu(&mut self, cpu_ns: u64) {
+        self.last_cpu_ns = self.last_cpu_ns.max(cpu_ns);
+    }
+
+    /// Hits are counted by thread as well from now on, or no longer. A target with one thread need not pay for it.
+    pub fn count_by_thread(&mut self, on: bool) {
+        if std::mem::replace(&mut self.by_thread, on) == on {
+            return;
+        }
+        let open: Vec<ClassId> = self.classes.iter().filter(|c| c.is_open()).map(|c| c.id).collect();
+        for id in open {
+            self.flag_by_thread(id);
+        }
+    }
+
+    fn flag_by_thread(&self, id: ClassId) {
+        let flag = if self.by_thread { FLAG_BY_THREAD } else { 0 };
+        self.kernel.classes().adjust(id, |control| control.flags = control.flags & !FLAG_BY_THREAD | flag);
+    }
+
+    /// Links made and closed since the last call (each stalls the target for some tens of microseconds).
+    pub fn take_link_changes(&mut self) -> u64 {
+        std::mem::take(&mut self.link_changes)
+    }
+
+    /// What was made and closed since the last call is not to be expected again.
+    pub fn count_links_once(&mut self) {
+        self.asked.once += std::mem::take(&mut self.link_changes);
+    }
+
+    /// Reads the counters of all classes that have links.
+    pub fn read_counters(&mut self) {
+        let table = self.kernel.classes().clone();
+        for class in self.classes.iter_mut().filter(|class| class.is_linked()) {
+            class.counters = table.counters(class.id);
+        }
+    }
+
+    /// How classes that are off are put together on links, hottest class first: the first ones get links of their own.
+    #[must_use]
+    pub fn groups(&self, kind: WindowKind, wanted: &[(ClassId, u64)]) -> Vec<Vec<(ClassId, u64)>> {
+        let own = wanted.len().min(OWN_LINKS);
+        let mut groups: Vec<Vec<(ClassId, u64)>> = wanted[..own].iter().map(|w| vec![*w]).collect();
+        // Bounds of operations, too: those of one may stay where those of another are detached.
+        let (bounds, rest): (Vec<_>, Vec<_>) =
+            wanted[own..].iter().copied().partition(|(id, _)| self.class(*id).is_bound());
+        groups.extend(self.shared(kind, &rest));
+        groups.extend(bounds.into_iter().map(|one| vec![one]));
+        groups
+    }
+
+    /// The same for classes that share links: as few as there are modules and kinds of links, and not too long ones.
+    #[must_use]
+    pub fn shared(&self, kind: WindowKind, wanted: &[(ClassId, u64)]) -> Vec<Vec<(ClassId, u64)>> {
+        let mut shared: BTreeMap<(PathBuf, u8), Vec<(ClassId, u64)>> = BTreeMap::new();
+        for item in wanted {
+            let class = self.class(item.0);
+            let key = (class.candidate.module_path.clone(), link_rank(class.link_kind(kind)));
+            shared.entry(key).or_default().push(*item);
+        }
+        shared
+            .into_values()
+            .flat_map(|list| list.chunks(SHARED_LINK).map(<[_]>::to_vec).collect::<Vec<_>>())
+            .collect()
+    }
+
+    /// Classes with a return link that is there or being made, and that nobody has taken the risk for.
+    #[must_use]
+    pub fn classes_with_return_links(&self) -> Vec<ClassId> {
+        let open = |c: &&LiveClass| match &c.state {
+            LinkState::Open(window) | LinkState::Closing(window, _) => c.needs_safe_stacks(window.kind),
+            LinkState::Opening(pending, _) => c.needs_safe_stacks(pending.kind),
+            LinkState::Off | LinkState::Waiting(_) => false,
+        };
+        self.classes.iter().filter(open).map(|c| c.id).collect()
+    }
+
+    /// No return link is made until [`Attachments::let_return_links`]. False: that was so before.
+    pub fn hold_return_links(&mut self) -> bool {
+        !std::mem::replace(&mut self.return_links_held, true)
+    }
+
+    /// Return links may be made again. False: that was so before.
+    pub fn let_return_links(&mut self) -> bool {
+        std::mem::take(&mut self.return_links_held)
+    }
+
+    /// Return links are held.
+    #[must_use]
+    pub fn holds_return_links(&self) -> bool {
+        self.return_links_held
+    }
+
+    /// It cannot be attached for such a window now, and will be.
+    #[must_use]
+    pub fn is_held(&self, id: ClassId, kind: WindowKind) -> bool {
+        self.return_links_held && self.class(id).needs_safe_stacks(kind)
+    }
+
+    /// Sets the hits that a class may take from now on that is open or will be.
+    pub fn set_quota(&mut self, id: ClassId, hits: u64) {
+        match &mut self.class_mut(id).state {
+            LinkState::Open(window) => {
+                window.quota = hits;
+                self.kernel.classes().set_quota(id, i64::try_from(hits).unwrap_or(i64::MAX));
+            }
+            LinkState::Waiting(pending) | LinkState::Opening(pending, _) => pending.quota = hits,
+            LinkState::Off | LinkState::Closing(..) => {}
+        }
+    }
+
+    /// Rows of what the long windows have seen so far; they go on from there as if they had just been opened. What an
+    /// agent has counted for hours must not go with it.
+    pub fn cut(&mut self, target: &Target) -> Vec<WindowRow> {
+        let end_cpu_ns = self.cpu_ns(target);
+        let table = self.kernel.classes().clone();
+        let mut rows = Vec::new();
+        for class in &mut self.classes {
+            let LinkState::Open(window) = &class.state else { continue };
+            let end_ns = now_ns();
+            if window.kind != WindowKind::Trace || end_ns.saturating_sub(window.start_ns) < PIECE_NS {
+                continue;
+            }
+            let window = window.clone();
+            let (end_ns, counters) = counters_at(|| table.counters(class.id));
+            let piece = row(class, &window, &closing(end_ns, end_cpu_ns, 0, false), &counters, false);
+            // Calls that are open now end in a later piece.
+            rows.push(WindowRow { open: 0, ..piece });
+            class.state = LinkState::Open(OpenWindow {
+                start_ns: end_ns,
+                base: counters,
+                base_cpu_ns: end_cpu_ns,
+                ..window
+            });
+        }
+        rows
+    }
+
+    /// Survey windows are open or being closed.
+    #[must_use]
+    pub fn surveying(&self) -> bool {
+        self.classes.iter().any(|c| match &c.state {
+            LinkState::Open(w) | LinkState::Closing(w, _) => w.kind == WindowKind::Survey,
+            LinkState::Waiting(pending) | LinkState::Opening(pending, _) => {
+                pending.kind == WindowKind::Survey
+            }
+            LinkState::Off => false,
+        })
+    }
+
+    /// The quota last set for a class that is open or will be; 0 for others.
+    #[must_use]
+    pub fn quota(&self, id: ClassId) -> u64 {
+        match &self.class(id).state {
+            LinkState::Open(window) => window.quota,
+            LinkState::Waiting(pending) | LinkState::Opening(pending, _) => pending.quota,
+            LinkState::Closing(..) | LinkState::Off => 0,
+        }
+    }
+
+    /// Links are there: being made, open or being closed.
+    #[must_use]
+    pub fn busy(&self) -> bool {
+        self.classes.iter().any(LiveClass::is_linked)
+    }
+
+    /// Windows are over whose links stay for a while.
+    #[must_use]
+    pub fn any_draining(&self) -> bool {
+        self.classes.iter().any(LiveClass::is_draining)
+    }
+
+    /// Links are being closed.
+    #[must_use]
+    pub fn closing(&self) -> bool {
+        self.classes.iter().any(|c| matches!(c.state, LinkState::Closing(..)))
+    }
+}
+
+fn link_rank(kind: LinkKind) -> u8 {
+    match kind {
+        LinkKind::Count => 0,
+        LinkKind::Record => 1,
+        LinkKind::ExitPair => 2,
+        LinkKind::ReturnPair => 3,
+        LinkKind::OperationExits => 5,
+        LinkKind::OperationReturn => 6,
+        LinkKind::OperationBegin => 7,
+        LinkKind::OperationEnd => 8,
+        LinkKind::Empty | LinkKind::EmptyReturnPair => 4,
+    }
+}

@@ -1,0 +1,407 @@
+//! What is to be attached: a queue of groups, of which the opener gets one at a time.
+//!
+//! ```text
+//! Off ─ask─► Waiting ─request─► Opening ─report─► Open        (or Closing, where the breaker was faster)
+//!              │ close            │ close: as soon as the report is there
+//!              ▼                  ▼
+//!             Off                Closing
+//! ```
+//! Whoever asked learns what became of it from the [`Outcome`]s.
+
+use super::super::clock::now_ns;
+use super::Attachments;
+use super::opener::{Failure, Gone, Made, Member, Report, Request};
+use crate::agent::class::{Ending, LinkState, LiveClass, OpenWindow, Pending, Purpose};
+use crate::agent::window::closing;
+use crate::prober::{AttachGroup, ClassControl, FLAG_BY_THREAD, Site};
+use crate::target::Target;
+use profiler_core::class::ClassId;
+use profiler_core::recording::WindowKind;
+pub use profiler_core::run::outcome::{NotOpened, Outcome};
+use std::collections::VecDeque;
+
+/// Between two tries while forks of others have been held up enough, and between two looks at classes that are to trip first, ns.
+const RETRY_NS: (u64, u64) = (2_000_000, 500_000);
+
+/// Classes whose links are made together.
+#[derive(Debug)]
+pub struct Group {
+    /// Of which kind their windows are.
+    pub kind: WindowKind,
+    /// Hottest first.
+    pub classes: Vec<ClassId>,
+    /// Until when what has no room waits where forks of others have been held up enough, ktime ns; then, or at once, it is given up
+    /// for now.
+    pub patient_until_ns: u64,
+    /// When it is open, the next one waits until one of these classes has used up its quota, for so long at most, ns.
+    pub alone: Option<(Vec<ClassId>, u64)>,
+    /// Links that are not to be expected again (those of a new plan).
+    pub once: bool,
+    /// Which asking it was.
+    pub number: u64,
+}
+
+/// What waits, and what is being made.
+#[derive(Default)]
+pub(super) struct Asked {
+    queue: VecDeque<Group>,
+    /// What the opener has.
+    in_flight: Option<Group>,
+    /// Classes of which one is to trip before the next link is made, and until when, ktime ns.
+    alone: Option<(Vec<ClassId>, u64)>,
+    retry_ns: u64,
+    /// Links that the governor has closed before the report of their making was there.
+    pub(super) early: Vec<crate::governor::ClosedLink>,
+    outcomes: Vec<Outcome>,
+    /// Links made that are not to be expected again.
+    pub(super) once: u64,
+}
+
+impl Attachments {
+    /// Has the classes attached that are off, each with a quota in hits; the others are left alone.
+    pub fn ask(&mut self, group: Group, wanted: &[(ClassId, u64, Purpose)]) {
+        let Group { kind, number, classes, .. } = &group;
+        let (kind, number) = (*kind, *number);
+        let mut taken = Vec::with_capacity(classes.len());
+        for (id, quota, purpose) in wanted.iter().filter(|(id, ..)| classes.contains(id)) {
+            if self.class(*id).may_open() {
+                self.class_mut(*id).state =
+                    LinkState::Waiting(Pending { kind, quota: *quota, purpose: *purpose, number });
+                taken.push(*id);
+            }
+        }
+        if !taken.is_empty() {
+            self.asked.queue.push_back(Group { classes: taken, ..group });
+        }
+    }
+
+    /// The next group for the opener, if that is idle and nothing has to be waited for.
+    pub fn next_group(&mut self, now: u64) -> Option<Group> {
+        if self.asked.in_flight.is_some() || now < self.asked.retry_ns {
+            return None;
+        }
+        if let Some((ids, until_ns)) = self.asked.alone.take()
+            && now < until_ns
+            && ids.iter().all(|id| self.is_hit_on(*id))
+        {
+            self.asked.alone = Some((ids, until_ns));
+            self.asked.retry_ns = now + RETRY_NS.1;
+            return None;
+        }
+        while let Some(mut group) = self.asked.queue.pop_front() {
+            // Those that were closed meanwhile may have been asked for anew.
+            let waits = |id: &ClassId| matches!(&self.class(*id).state, LinkState::Waiting(p) if p.number == group.number);
+            let classes = group.classes.iter().copied().filter(waits).collect();
+            group.classes = classes;
+            if group.classes.is_empty() {
+                continue;
+            }
+            if self.must_wait(group.kind, &group.classes) {
+                if now < group.patient_until_ns {
+                    self.asked.retry_ns = now + RETRY_NS.0;
+                    self.asked.queue.push_front(group);
+                    return None;
+                }
+                self.put_back(&group.classes, NotOpened::NotNow);
+                continue;
+            }
+            return Some(group);
+        }
+        None
+    }
+
+    /// Its window is open and has a quota left.
+    fn is_hit_on(&self, id: ClassId) -> bool {
+        match &self.class(id).state {
+            LinkState::Open(window) => {
+                self.kernel.classes().counters(id).since(&window.base).kept < window.quota
+            }
+            _ => false,
+        }
+    }
+
+    /// Gives a group to the opener, of which `ready` are those whose code is as it was; `unmapped` those whose code is not there now.
+    pub fn request(&mut self, group: Group, ready: &[ClassId], unmapped: &[ClassId]) {
+        let kind = group.kind;
+        let refused: Vec<ClassId> = group
+            .classes
+            .iter()
+            .copied()
+            .filter(|id| !ready.contains(id) && !unmapped.contains(id))
+            .collect();
+        self.put_back(unmapped, NotOpened::Unmapped);
+        self.put_back(&refused, NotOpened::Refused);
+        let (held, ready): (Vec<ClassId>, Vec<ClassId>) =
+            ready.iter().partition(|id| self.is_held(**id, kind));
+        self.put_back(&held, NotOpened::NotNow);
+        let ready = self.of_one_kind(kind, ready);
+        let ready = self.within_fork_hold(kind, ready);
+        let ready = self.within_memory(kind, ready);
+        self.leave_out(&group, &ready);
+        let Some(&leader) = ready.first() else { return };
+        let by_thread = if self.by_thread { FLAG_BY_THREAD } else { 0 };
+        let mut sites: Vec<Site> = Vec::new();
+        let mut members = Vec::with_capacity(ready.len());
+        for id in &ready {
+            let class = &mut self.classes[id.0 as usize];
+            let LinkState::Waiting(pending) = &class.state else { continue };
+            let pending = pending.clone();
+            let control = class.control(kind);
+            let control = ClassControl { flags: control.flags | by_thread, ..control };
+            sites.extend(class.sites_of(kind));
+            members.push(Member { class: *id, control, quota: pending.quota });
+            class.state = LinkState::Opening(pending, None);
+        }
+        let request = Request {
+            kind,
+            leader,
+            members,
+            attach: AttachGroup {
+                module: self.class(leader).candidate.module_path.clone(),
+                pid: self.pid,
+                kind: self.class(leader).link_kind(kind),
+                sites,
+            },
+            last_cpu_ns: self.last_cpu_ns,
+        };
+        let group = Group { classes: ready, ..group };
+        // That the thread is gone is found out by who takes its reports.
+        self.opener.send(request);
+        self.asked.in_flight = Some(group);
+    }
+
+    /// What is on one link needs the same programs: a class that has changed since it was asked for is asked for again.
+    fn of_one_kind(&mut self, kind: WindowKind, ids: Vec<ClassId>) -> Vec<ClassId> {
+        let Some(link) = ids.first().map(|id| self.class(*id).link_kind(kind)) else { return ids };
+        let (same, others): (Vec<ClassId>, Vec<ClassId>) =
+            ids.into_iter().partition(|id| self.class(*id).link_kind(kind) == link);
+        self.put_back(&others, NotOpened::NotNow);
+        same
+    }
+
+    /// Those of a group that do not get their link now: what only has to wait until forks of others may be held up again goes on waiting
+    /// where there is time.
+    fn leave_out(&mut self, group: &Group, ready: &[ClassId]) {
+        let waits = |id: &ClassId| matches!(self.class(*id).state, LinkState::Waiting(_));
+        let left: Vec<ClassId> =
+            group.classes.iter().copied().filter(|id| !ready.contains(id) && waits(id)).collect();
+        let (refused, later): (Vec<ClassId>, Vec<ClassId>) =
+            left.into_iter().partition(|id| self.class(*id).refused.is_some());
+        self.put_back(&refused, NotOpened::Refused);
+        let now = now_ns();
+        if later.is_empty() || now >= group.patient_until_ns {
+            self.put_back(&later, NotOpened::NotNow);
+            let gone: Vec<ClassId> = group.classes.iter().copied().filter(|id| !ready.contains(id)).collect();
+            self.stop_waiting(&gone);
+            return;
+        }
+        self.asked.retry_ns = now + RETRY_NS.0;
+        let Group { kind, patient_until_ns, once, number, .. } = *group;
+        // The one that comes last says how long the next link waits.
+        let alone = group.alone.clone();
+        self.asked.queue.push_front(Group { kind, classes: later, patient_until_ns, alone, once, number });
+        self.stop_waiting(&refused);
+    }
+
+    /// These are off again.
+    fn put_back(&mut self, ids: &[ClassId], why: NotOpened) {
+        for id in ids {
+            let class = self.class_mut(*id);
+            let state = std::mem::replace(&mut class.state, LinkState::Off);
+            if matches!(state, LinkState::Opening(..)) {
+                // What was hit while its link was made is charged, too.
+                let counters = self.kernel.classes().counters(*id);
+                self.class_mut(*id).counters = counters;
+            }
+            if let LinkState::Waiting(pending) | LinkState::Opening(pending, _) = state {
+                self.note_outcome(*id, &pending, Err(why));
+            }
+        }
+    }
+
+    fn note_outcome(&mut self, class: ClassId, pending: &Pending, opened: Result<u64, NotOpened>) {
+        let Pending { number, purpose, .. } = *pending;
+        self.asked.outcomes.push(Outcome { number, class, purpose, opened });
+    }
+
+    /// Ends what is to be opened: at once where the opener has not begun; else as soon as its link is there.
+    pub(super) fn close_pending(&mut self, id: ClassId, ending: Ending) {
+        match &mut self.class_mut(id).state {
+            LinkState::Waiting(_) => self.put_back(&[id], NotOpened::Closed),
+            LinkState::Opening(_, closed) => {
+                if *closed != Some(Ending::AtOnce) {
+                    *closed = Some(ending);
+                }
+                // As with links that are there: with it go all that share its link.
+                self.opener.cancel();
+            }
+            LinkState::Off | LinkState::Open(_) | LinkState::Closing(..) => {}
+        }
+    }
+
+    /// Takes note of what the opener has done.
+    ///
+    /// # Errors
+    /// Its thread is gone.
+    pub fn take_reports(&mut self, target: &Target) -> Result<(), Gone> {
+        loop {
+            match self.opener.take() {
+                Ok(Some(report)) => self.note_report(target, report),
+                Ok(None) => return Ok(()),
+                Err(gone) => {
+                    self.give_up_asking();
+                    return Err(gone);
+                }
+            }
+        }
+    }
+
+    /// Nobody makes links any more: nothing is waited for.
+    fn give_up_asking(&mut self) {
+        let pending: Vec<ClassId> = self.classes.iter().filter(|c| c.is_pending()).map(|c| c.id).collect();
+        self.asked.in_flight = None;
+        self.put_back(&pending, NotOpened::Closed);
+    }
+
+    /// The same for a report that was waited for.
+    pub fn note_report(&mut self, target: &Target, report: Report) {
+        let Some(group) = self.asked.in_flight.take() else { return };
+        let Report { kind, leader, made } = report;
+        let made = match made {
+            Ok(made) => made,
+            Err(Failure::Refused(why)) => {
+                for id in &group.classes {
+                    self.class_mut(*id).refused = Some(why.clone());
+                }
+                self.put_back(&group.classes, NotOpened::Refused);
+                self.stop_waiting(&group.classes);
+                return;
+            }
+            Err(Failure::Cancelled { sites, registration_ns, links }) => {
+                self.note_registered(leader, sites, registration_ns);
+                // Made and closed.
+                self.link_changes += 2 * links as u64;
+                self.put_back(&group.classes, NotOpened::Closed);
+                self.stop_waiting(&group.classes);
+                return;
+            }
+        };
+        let Made { refused, sites, registration_ns, links, tripped, base_cpu_ns, gates } = made;
+        self.last_cpu_ns = self.last_cpu_ns.max(base_cpu_ns);
+        for (id, why) in refused {
+            self.class_mut(id).refused = Some(why);
+            self.put_back(&[id], NotOpened::Refused);
+        }
+        self.note_registered(leader, sites, registration_ns);
+        self.stop_waiting(&group.classes);
+        // Those that the breaker has taken off again count twice.
+        let operations = links as u64 * if tripped { 2 } else { 1 };
+        *(if group.once { &mut self.asked.once } else { &mut self.link_changes }) += operations;
+        // Where the leader was refused, the group's links still have to be waited for: the first of the others stands for them.
+        let keeper = gates.first().map(|gate| gate.class);
+        let mut closed_before = Vec::new();
+        for gate in gates {
+            let window = OpenWindow {
+                kind,
+                start_ns: gate.start_ns,
+                opened_ns: gate.start_ns,
+                base: gate.base,
+                attached: gate.base,
+                base_cpu_ns,
+                quota: gate.quota,
+                links: if Some(gate.class) == keeper { links } else { 0 },
+                group: leader,
+                number: group.number,
+            };
+            let class = self.class_mut(gate.class);
+            let state = std::mem::replace(&mut class.state, LinkState::Off);
+            let LinkState::Opening(pending, closed) = state else { continue };
+            let start_ns = window.start_ns;
+            class.state = if tripped {
+                LinkState::Closing(window, closing(start_ns, base_cpu_ns, links, true))
+            } else {
+                LinkState::Open(window)
+            };
+            closed_before.extend(closed.map(|ending| (gate.class, ending)));
+            let opened = if tripped { Err(NotOpened::Tripped) } else { Ok(start_ns) };
+            self.note_outcome(gate.class, &pending, opened);
+            // So may have the quota: one that was lowered holds, one that was raised is given at the next tick.
+            if !tripped && pending.quota < gate.quota {
+                self.set_quota(gate.class, pending.quota);
+            }
+            // The flag may have changed since the request.
+            self.flag_by_thread(gate.class);
+        }
+        for (id, ending) in closed_before {
+            self.close(target, id, ending);
+        }
+        if let Some((mut ids, most_ns)) = group.alone {
+            ids.retain(|id| self.class(*id).is_open());
+            self.asked.alone = (!ids.is_empty()).then(|| (ids, now_ns() + most_ns));
+        }
+    }
+
+    /// What became of what was asked for, since the last call.
+    pub fn take_outcomes(&mut self) -> Vec<Outcome> {
+        std::mem::take(&mut self.asked.outcomes)
+    }
+
+    /// Links made since the last call that are not to be expected again.
+    pub fn take_links_once(&mut self) -> u64 {
+        std::mem::take(&mut self.asked.once)
+    }
+
+    /// Windows of a survey wait to be opened, or are being opened.
+    #[must_use]
+    pub fn survey_waits(&self) -> bool {
+        self.classes.iter().any(|class| match &class.state {
+            LinkState::Waiting(pending) | LinkState::Opening(pending, _) => {
+                pending.kind == WindowKind::Survey
+            }
+            LinkState::Off | LinkState::Open(_) | LinkState::Closing(..) => false,
+        })
+    }
+
+    /// The time of a survey is up: what it waits for is not opened any more.
+    pub fn give_up_survey(&mut self, target: &Target) {
+        let waits = |class: &&LiveClass| match &class.state {
+            LinkState::Waiting(pending) | LinkState::Opening(pending, None) => {
+                pending.kind == WindowKind::Survey
+            }
+            _ => false,
+        };
+        let ids: Vec<ClassId> = self.classes.iter().filter(waits).map(|class| class.id).collect();
+        for id in ids {
+            self.close(target, id, Ending::Soon);
+        }
+    }
+
+    /// Nothing waits to be attached, and nothing is being attached.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.asked.queue.is_empty() && self.asked.in_flight.is_none()
+    }
+
+    /// The links of this group are being made: what the governor says of them is for later.
+    pub(super) fn is_making_for(&self, leader: u32) -> bool {
+        let leads = |group: &Group| group.classes.first().is_some_and(|id| id.0 == leader);
+        self.asked.in_flight.as_ref().is_some_and(leads)
+    }
+
+    /// Since when the opener makes the link that it makes now, ktime ns; none while it has nothing to do.
+    #[must_use]
+    pub fn making_since_ns(&self) -> Option<u64> {
+        self.opener.busy_since_ns()
+    }
+
+    /// When the next group is to be looked at again, ktime ns; none where nothing waits, or the next report will tell.
+    #[must_use]
+    pub fn retry_at(&self) -> Option<u64> {
+        (self.asked.in_flight.is_none() && !self.asked.queue.is_empty()).then_some(self.asked.retry_ns)
+    }
+
+    /// Waits for the next report of the opener; none where its thread is gone.
+    pub async fn report(&mut self) -> Option<Report> {
+        self.opener.report().await
+    }
+}

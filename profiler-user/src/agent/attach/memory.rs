@@ -1,0 +1,157 @@
+//! Attaching keeps to the memory that the target has left: see `profiler_core::surroundings::private_pages`.
+
+use super::super::clock::now_ns;
+use super::Attachments;
+use crate::agent::class::LiveClass;
+use crate::inspect::cgroup::{self, MemoryCgroups};
+use crate::output::memory;
+use profiler_core::class::ClassId;
+use profiler_core::recording::{PrivateMemory, WindowKind};
+use profiler_core::surroundings::private_pages::{
+    HEADROOM_PART, Headroom, Page, PrivatePages, admit, allowed_bytes, page_of,
+};
+use std::path::Path;
+
+/// Why a function is not attached; the figures are in a warning.
+const NO_ROOM: &str = "no room: its pages would become private memory of the target, which has too little left (see the warnings)";
+/// What was read so short ago is good enough, ns.
+const RECENT_NS: u64 = 100_000_000;
+
+/// The target's memory as last read, and what was made of it.
+#[derive(Debug, Default)]
+pub(super) struct MemoryWatch {
+    /// When it was read, ktime ns; what was left then, and what probes had taken of it, bytes.
+    read: Option<(u64, Headroom, u64)>,
+    /// Pages that hold or held a probe: a kernel may keep the copy when the probe is gone.
+    taken: PrivatePages,
+    /// The same, with those of functions for which there was no room.
+    wanted: PrivatePages,
+    /// What was left, and what probes had taken of it, bytes, when there was no room.
+    tightest: Option<(Headroom, u64)>,
+    noted: PrivateMemory,
+    /// A figure could not be had: why.
+    trouble: Option<String>,
+}
+
+impl Attachments {
+    /// Leaves out the classes of a group for whose pages the target has no room. They are refused for good, with the figures.
+    pub(super) fn within_memory(&mut self, kind: WindowKind, group: Vec<ClassId>) -> Vec<ClassId> {
+        let wanted: Vec<Vec<Page>> = group.iter().map(|id| pages(self.class(*id), kind).collect()).collect();
+        let Some((headroom, taken_bytes)) = self.headroom() else { return group };
+        let watch = &mut self.memory;
+        let fits = admit(&watch.taken, &wanted, allowed_bytes(headroom.bytes(), taken_bytes));
+        watch.wanted.extend(wanted.iter().flatten().copied());
+        let (mut ready, mut refused) = (Vec::new(), Vec::new());
+        for ((item, pages), fits) in group.into_iter().zip(wanted).zip(fits) {
+            if fits {
+                watch.taken.extend(pages);
+                ready.push(item);
+            } else {
+                refused.push(item);
+            }
+        }
+        watch.noted.note(watch.taken.len(), watch.taken.bytes(), &headroom, taken_bytes);
+        watch.noted.refused += refused.len() as u64;
+        if !refused.is_empty() {
+            watch.tightest = Some((headroom, taken_bytes));
+        }
+        for id in refused {
+            self.class_mut(id).refused = Some(NO_ROOM.to_owned());
+        }
+        ready
+    }
+
+    /// What the target has left, and what of that which is used was taken by probes when it was read, bytes.
+    fn headroom(&mut self) -> Option<(Headroom, u64)> {
+        let taken_bytes = self.memory.taken.bytes();
+        let now = now_ns();
+        let recent = |(at, headroom, taken): &(u64, Headroom, u64)| {
+            (now < at + RECENT_NS).then(|| (headroom.clone(), *taken))
+        };
+        if let Some(found) = self.memory.read.as_ref().and_then(recent) {
+            return Some(found);
+        }
+        let read = MemoryCgroups::of(self.pid).and_then(|groups| match groups {
+            Some(groups) => groups.headroom(),
+            None => cgroup::machine(Path::new("/proc/meminfo")),
+        });
+        let headroom = match read {
+            Ok(headroom) => headroom,
+            Err(error) => {
+                self.memory.trouble.get_or_insert_with(|| {
+                    format!(
+                        "what the target's memory cgroup has left is not known: {error}; pages that probes make private were held \
+                         against the machine's memory alone"
+                    )
+                });
+                // Without that figure either nothing can be said; attaching then shows what the kernel says.
+                cgroup::machine(Path::new("/proc/meminfo")).ok()?
+            }
+        };
+        self.memory.read = Some((now, headroom.clone(), taken_bytes));
+        Some((headroom, taken_bytes))
+    }
+
+    /// Pages made private so far, and warnings: what could not be read, and the figures of what was refused.
+    pub fn private_memory(&self) -> (PrivateMemory, Vec<String>) {
+        let watch = &self.memory;
+        let refusal =
+            watch.tightest.as_ref().map(|(headroom, taken)| refusal(headroom, *taken, &watch.wanted));
+        (watch.noted.clone(), watch.trouble.clone().into_iter().chain(refusal).collect())
+    }
+}
+
+/// The pages of the sites of a class, and that of the counter that a USDT probe raises.
+fn pages(class: &LiveClass, kind: WindowKind) -> impl Iterator<Item = Page> {
+    // OK because a process has fewer than 2^32 modules.
+    let module = class.candidate.key.module as u32;
+    class.sites_of(kind).into_iter().flat_map(move |site| {
+        let counter = (site.reference_counter != 0).then_some(site.reference_counter);
+        std::iter::once(site.offset).chain(counter).map(move |offset| page_of(module, offset))
+    })
+}
+
+/// The figures behind [`NO_ROOM`].
+fn refusal(headroom: &Headroom, taken_bytes: u64, wanted: &PrivatePages) -> String {
+    let left_bytes = headroom.bytes().saturating_add(taken_bytes);
+    let more = wanted.bytes().saturating_sub(allowed_bytes(headroom.bytes(), taken_bytes));
+    format!(
+        "probes on all functions would make {} pages of the target's text private ({}), more than half of the {} that {} leaves to \
+         it (limit {}, used {}, of which {} can be given back): those without room were not attached; give it more: {}; or name fewer \
+         functions",
+        wanted.len(),
+        memory(wanted.bytes()),
+        memory(left_bytes),
+        headroom.path,
+        memory(headroom.limit_bytes),
+        memory(headroom.usage_bytes),
+        memory(headroom.reclaimable_bytes),
+        cgroup::remedy(headroom, more.saturating_mul(HEADROOM_PART))
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_has_the_figures_and_a_command() {
+        let headroom = Headroom {
+            path: "/sys/fs/cgroup/memory/web".into(),
+            limit_file: "memory.limit_in_bytes".into(),
+            limit_bytes: 64 << 20,
+            usage_bytes: (63 << 20) + (512 << 10),
+            reclaimable_bytes: 512 << 10,
+        };
+        let mut all = PrivatePages::default();
+        all.extend((0..600).map(|i| (0, i)));
+        // 600 pages, 2 of tables, 2 more: 2,473,984 bytes, of which 655,360 are allowed; a quarter of a MiB was ours.
+        assert_eq!(
+            refusal(&headroom, 256 << 10, &all),
+            "probes on all functions would make 600 pages of the target's text private (2.36 MiB), more than half of the 1.25 MiB that \
+             /sys/fs/cgroup/memory/web leaves to it (limit 64 MiB, used 63.5 MiB, of which 512 KiB can be given back): those without \
+             room were not attached; give it more: echo 70746112 > /sys/fs/cgroup/memory/web/memory.limit_in_bytes; or name fewer \
+             functions"
+        );
+    }
+}

@@ -1,0 +1,268 @@
+//! Makes links, on a thread of its own: making one takes 10 to 50 ms, in which the event loop has other classes to look after.
+//!
+//! In: one [`Request`] at a time, for code that was looked at just before. Out: one [`Report`] for each, in the same order.
+//!
+//! ```text
+//! control ─ quota 0 ─ begin ─ attach (ms) ─ cancelled? ─ register ─ [start] ─ quota q ─ report
+//! ```
+//! The breaker guards the links from `register` on, before anybody has read the report. The thread decides nothing, and knows of no class
+//! but those of the request.
+
+use super::super::clock::now_ns;
+use crate::governor::LinkTable;
+use crate::prober::{AttachGroup, Attached, ClassControl, ClassCounters, ClassTable, Kernel};
+use crate::target::Target;
+use profiler_core::class::ClassId;
+use profiler_core::recording::WindowKind;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, error::TryRecvError, unbounded_channel};
+
+/// Links to be made at once, and the windows to be opened on them.
+pub struct Request {
+    /// Of which kind the windows are.
+    pub kind: WindowKind,
+    /// The class that the links are registered under.
+    pub leader: ClassId,
+    /// The classes, the leader first.
+    pub members: Vec<Member>,
+    /// What is attached.
+    pub attach: AttachGroup,
+    /// CPU time of the target as last read, ns: where it cannot be read any more.
+    pub last_cpu_ns: u64,
+}
+
+/// One class of a [`Request`].
+pub struct Member {
+    /// Which.
+    pub class: ClassId,
+    /// What the kernel programs shall do on a hit.
+    pub control: ClassControl,
+    /// Hits that its window may take.
+    pub quota: u64,
+}
+
+/// What became of a [`Request`].
+pub struct Report {
+    /// Of which kind the windows are.
+    pub kind: WindowKind,
+    /// The class that the links are registered under.
+    pub leader: ClassId,
+    /// The links; or why there are none.
+    pub made: Result<Made, Failure>,
+}
+
+/// Why there are no links.
+pub enum Failure {
+    /// The kernel refuses them.
+    Refused(String),
+    /// They were not wanted any more, and are closed again: so many, with so many sites, whose registering took so much CPU time, ns.
+    Cancelled {
+        /// Sites.
+        sites: usize,
+        /// CPU time, ns.
+        registration_ns: u64,
+        /// Links.
+        links: usize,
+    },
+}
+
+/// What both sides know of the link that is being made.
+#[derive(Default)]
+struct Shared {
+    /// Since when, ktime ns; 0: none is.
+    since_ns: AtomicU64,
+    /// It is not wanted any more.
+    cancelled: AtomicBool,
+}
+
+/// Links that were made.
+pub struct Made {
+    /// Classes that the kernel refuses, and why.
+    pub refused: Vec<(ClassId, String)>,
+    /// Sites on them, and CPU time that the kernel took to register those, ns.
+    pub sites: usize,
+    pub registration_ns: u64,
+    /// How many there are.
+    pub links: usize,
+    /// The breaker has taken them off again: no gate was opened.
+    pub tripped: bool,
+    /// CPU time of the target when they were there, ns.
+    pub base_cpu_ns: u64,
+    /// The gates of the classes that were not refused.
+    pub gates: Vec<Gate>,
+}
+
+/// A gate that was opened, or would have been.
+pub struct Gate {
+    /// Whose.
+    pub class: ClassId,
+    /// Hits that it lets in.
+    pub quota: u64,
+    /// When, ktime ns, and the counters then.
+    pub start_ns: u64,
+    pub base: ClassCounters,
+}
+
+/// The loop's end of the thread.
+pub struct Opener {
+    requests: Option<Sender<Request>>,
+    reports: UnboundedReceiver<Report>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread works with.
+struct Worker {
+    kernel: Arc<Kernel>,
+    table: Arc<LinkTable>,
+    classes: ClassTable,
+    target: Target,
+    reports: UnboundedSender<Report>,
+    shared: Arc<Shared>,
+}
+
+impl Opener {
+    /// Starts the thread. `target`: a binding of its own, for the CPU clock.
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub fn start(kernel: Arc<Kernel>, table: Arc<LinkTable>, target: Target) -> io::Result<Self> {
+        let (requests, receiver) = channel();
+        let (sender, reports) = unbounded_channel();
+        let classes = kernel.classes().clone();
+        let shared = Arc::new(Shared::default());
+        let worker = Worker { kernel, table, classes, target, reports: sender, shared: Arc::clone(&shared) };
+        let thread =
+            std::thread::Builder::new().name("tithe-opener".into()).spawn(move || worker.run(&receiver))?;
+        Ok(Self { requests: Some(requests), reports, shared, thread: Some(thread) })
+    }
+
+    /// Has links made. Where the thread is gone there will be no report, which [`Opener::take`] says.
+    pub fn send(&self, request: Request) {
+        self.shared.cancelled.store(false, Ordering::Release);
+        if let Some(requests) = &self.requests {
+            let _ = requests.send(request);
+        }
+    }
+
+    /// What is being made is not wanted any more: no gate of it is opened, unless that happens in this very moment.
+    pub fn cancel(&self) {
+        self.shared.cancelled.store(true, Ordering::Release);
+    }
+
+    /// Since when the thread makes the links that it makes now, ktime ns.
+    #[must_use]
+    pub fn busy_since_ns(&self) -> Option<u64> {
+        Some(self.shared.since_ns.load(Ordering::Acquire)).filter(|since| *since > 0)
+    }
+
+    /// The next report that is there.
+    ///
+    /// # Errors
+    /// The thread is gone.
+    pub fn take(&mut self) -> Result<Option<Report>, Gone> {
+        match self.reports.try_recv() {
+            Ok(report) => Ok(Some(report)),
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(Gone),
+        }
+    }
+
+    /// Waits for the next report; none where the thread is gone. What comes is not lost if the wait is given up.
+    pub async fn report(&mut self) -> Option<Report> {
+        self.reports.recv().await
+    }
+}
+
+/// The thread has ended, which it does not as long as it is wanted.
+#[derive(Debug, thiserror::Error)]
+#[error("the thread that makes links has ended: what is attached is taken off; please report this")]
+pub struct Gone;
+
+impl Drop for Opener {
+    fn drop(&mut self) {
+        self.requests = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been shown by the panic hook.
+            drop(thread.join());
+        }
+    }
+}
+
+impl Worker {
+    fn run(&self, requests: &Receiver<Request>) {
+        while let Ok(request) = requests.recv() {
+            let (kind, leader) = (request.kind, request.leader);
+            self.shared.since_ns.store(now_ns(), Ordering::Release);
+            let made = self.open(&request);
+            self.shared.since_ns.store(0, Ordering::Release);
+            if self.reports.send(Report { kind, leader, made }).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn open(&self, request: &Request) -> Result<Made, Failure> {
+        let leader = request.leader.0;
+        for member in &request.members {
+            self.table.join(member.class.0, leader);
+            self.classes.configure(member.class, member.control);
+            self.classes.set_quota(member.class, 0);
+        }
+        self.table.begin(leader);
+        let attached = self.kernel.attach(&request.attach);
+        let Attached { link, refused } = attached.map_err(|e| Failure::Refused(e.to_string()))?;
+        let refused: Vec<(ClassId, String)> = refused
+            .into_iter()
+            .map(|refusal| (refusal.site.class, format!("the kernel refuses the site: {}", refusal.error)))
+            .collect();
+        let (sites, registration_ns) = (link.sites(), link.registration_ns());
+        let parts = link.into_parts();
+        let links = parts.len();
+        if self.shared.cancelled.load(Ordering::Acquire) {
+            // Closing waits until the kernel is done.
+            drop(parts);
+            return Err(Failure::Cancelled { sites, registration_ns, links });
+        }
+        self.table.register_all(leader, parts);
+        let base_cpu_ns = self.target.cpu_time_ns().unwrap_or(request.last_cpu_ns);
+        // A hot class may have been turned away often enough to raise an alarm by now. Heeded after the gates are open, it would close
+        // the link of a window that has seen nothing, and the window would look like one in which nothing was called.
+        let tripped = !self.table.open_gates(leader);
+        let taken = |member: &&Member| !refused.iter().any(|(class, _)| *class == member.class);
+        let gate = |member: &Member| {
+            let (start_ns, base) = if tripped {
+                (now_ns(), self.classes.counters(member.class))
+            } else {
+                open_gate(&self.classes, member.class, member.quota)
+            };
+            Gate { class: member.class, quota: member.quota, start_ns, base }
+        };
+        let gates = request.members.iter().filter(taken).map(gate).collect();
+        Ok(Made { refused, sites, registration_ns, links, tripped, base_cpu_ns, gates })
+    }
+}
+
+/// Sets the quota of an attached class: when its window began, and the counters then. Again where that was interrupted, because
+/// hits were turned away meanwhile in a time that would count.
+fn open_gate(classes: &ClassTable, id: ClassId, quota: u64) -> (u64, ClassCounters) {
+    /// Longer than it takes, ns.
+    const INTERRUPTED_NS: u64 = 100_000;
+    let quota = i64::try_from(quota).unwrap_or(i64::MAX);
+    let mut tries = 0;
+    loop {
+        let before_ns = now_ns();
+        let base = classes.counters(id);
+        let start_ns = now_ns();
+        classes.set_quota(id, quota);
+        tries += 1;
+        if tries == 4 || now_ns().saturating_sub(before_ns) < INTERRUPTED_NS {
+            return (start_ns, base);
+        }
+        classes.set_quota(id, 0);
+    }
+}

@@ -1,0 +1,192 @@
+//! Attaching and detaching keep to the time for which they may hold up the forks of other processes: see
+//! `profiler_core::surroundings::fork_hold`.
+
+use super::super::clock::now_ns;
+use super::Attachments;
+use crate::agent::class::{LinkState, LiveClass};
+use crate::inspect::mappers::Mappers;
+use crate::output::{count, duration_ns};
+use profiler_core::class::ClassId;
+use profiler_core::recording::{ForksHeld, WindowKind};
+use profiler_core::surroundings::fork_hold::{ForkHold, HoldVerdict, Waiter};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// What other processes pay for attaching and detaching.
+#[derive(Debug)]
+pub(super) struct Others {
+    mappers: Mappers,
+    hold: ForkHold,
+    /// Classes that are to be attached, and not yet.
+    postponed: BTreeSet<ClassId>,
+    noted: ForksHeld,
+}
+
+impl Others {
+    pub fn new(pid: u32) -> Self {
+        Self {
+            mappers: Mappers::start([std::process::id(), pid]),
+            hold: ForkHold::default(),
+            postponed: BTreeSet::new(),
+            noted: ForksHeld::default(),
+        }
+    }
+}
+
+impl Attachments {
+    /// Those of a group whose sites may be registered now. The rest is to be asked for again, which [`Attachments::is_postponed`] says;
+    /// what would hold up forks for too long all by itself is refused.
+    pub(super) fn within_fork_hold(&mut self, kind: WindowKind, group: Vec<ClassId>) -> Vec<ClassId> {
+        let Some(mappers) = group.first().map(|id| self.mappers(*id)).filter(|n| *n > 0) else {
+            return group;
+        };
+        // As `must_wait` has called it.
+        let who = Waiter::Attach(group[0].0);
+        let most = self.others.hold.sites_at_once(mappers);
+        let (mut ready, mut sites) = (Vec::new(), 0);
+        for item in group {
+            let own = self.class(item).sites_of(kind).len();
+            if let Some(hold_ns) = self.others.hold.too_long_ns(own, mappers) {
+                let class = self.class_mut(item);
+                class.refused = Some(refusal(class, own, mappers, hold_ns));
+                self.others.noted.refused += 1;
+            } else if ready.is_empty() || sites + own <= most {
+                ready.push(item);
+                sites += own;
+            } else {
+                self.others.postponed.insert(item);
+            }
+        }
+        if ready.is_empty() {
+            self.others.hold.leave(who);
+        } else if self.others.hold.verdict(now_ns(), who, sites, mappers) == HoldVerdict::Later {
+            self.others.postponed.extend(ready.drain(..));
+        }
+        ready
+    }
+
+    /// No link of this group can be made now: to be asked before its code is looked at.
+    pub fn must_wait(&mut self, kind: WindowKind, group: &[ClassId]) -> bool {
+        for id in group {
+            self.others.postponed.remove(id);
+        }
+        let Some(&first) = group.first() else { return false };
+        let (sites, mappers) = (self.class(first).sites_of(kind).len(), self.mappers(first));
+        let who = Waiter::Attach(first.0);
+        let waits = self.others.hold.verdict(now_ns(), who, sites, mappers) == HoldVerdict::Later;
+        if waits {
+            self.others.postponed.extend(group);
+        }
+        waits
+    }
+
+    /// Those of a group that was just tried and that are not to be asked for again keep no time from those who wait: also what code, memory or
+    /// the kernel refused.
+    pub fn stop_waiting(&mut self, group: &[ClassId]) {
+        for id in group {
+            if !self.is_postponed(*id) {
+                self.others.hold.leave(Waiter::Attach(id.0));
+            }
+        }
+    }
+
+    /// It is to be attached, and forks of others have been held up enough for now.
+    #[must_use]
+    pub fn is_postponed(&self, id: ClassId) -> bool {
+        self.others.postponed.contains(&id) && self.class(id).may_open()
+    }
+
+    /// Classes that were never attached because their turn had not come, and why.
+    #[must_use]
+    pub fn never_attached(&self) -> Vec<(&str, String)> {
+        let never = |id: &&ClassId| self.is_postponed(**id) && self.class(**id).last_span == (0, 0);
+        let why = |id: &ClassId| {
+            let candidate = &self.class(*id).candidate;
+            let module = &candidate.module;
+            (
+                &*candidate.name,
+                format!(
+                    "many other processes map {module}, so it is attached to in pauses, and the run ended before its turn; run for longer, \
+                     or name fewer functions"
+                ),
+            )
+        };
+        self.others.postponed.iter().filter(never).map(why).collect()
+    }
+
+    /// The sites of these classes were registered, which took so much CPU time.
+    pub(super) fn note_registered(&mut self, leader: ClassId, sites: usize, cpu_ns: u64) {
+        let mappers = self.mappers(leader);
+        if mappers == 0 {
+            return;
+        }
+        let hold_ns = self.others.hold.measured(sites, mappers, cpu_ns);
+        self.note_held(Waiter::Attach(leader.0), leader, sites, mappers, hold_ns);
+    }
+
+    /// The links of a group are being closed.
+    pub(super) fn note_unregistered(&mut self, group: ClassId) {
+        let (sites, mappers) = (self.group_sites(group), self.mappers(group));
+        if mappers > 0 {
+            let hold_ns = self.others.hold.hold_ns(sites, mappers);
+            self.note_held(Waiter::Detach(group.0), group, sites, mappers, hold_ns);
+        }
+    }
+
+    fn note_held(&mut self, who: Waiter, leader: ClassId, sites: usize, mappers: u32, hold_ns: f64) {
+        self.others.hold.charge(now_ns(), who, hold_ns);
+        let module = &self.classes[leader.0 as usize].candidate.module;
+        // OK because the casts saturate.
+        self.others.noted.note(module, mappers, sites as u64, hold_ns as u64);
+    }
+
+    /// The links of a group stay until forks of others may be held up again.
+    pub(super) fn must_stay(&mut self, group: ClassId) -> bool {
+        let (sites, mappers) = (self.group_sites(group), self.mappers(group));
+        self.others.hold.verdict(now_ns(), Waiter::Detach(group.0), sites, mappers) == HoldVerdict::Later
+    }
+
+    /// How long it takes to close all that is attached.
+    #[must_use]
+    pub fn closing_time(&self) -> Duration {
+        let hold_ns = |class: &LiveClass| {
+            let sites = attached_sites(class);
+            if sites == 0 { 0.0 } else { self.others.hold.hold_ns(sites, self.mappers(class.id)) }
+        };
+        let all: f64 = self.classes.iter().map(hold_ns).sum();
+        if all > 0.0 { Duration::from_nanos(self.others.hold.wait_ns(all)) } else { Duration::ZERO }
+    }
+
+    /// What other processes paid; `None`: nobody else maps what was attached to.
+    #[must_use]
+    pub fn forks_held(&self) -> Option<ForksHeld> {
+        let noted = &self.others.noted;
+        (noted.registrations > 0 || noted.refused > 0).then(|| noted.clone())
+    }
+
+    fn mappers(&self, id: ClassId) -> u32 {
+        self.class(id).candidate.file.map_or(0, |file| self.others.mappers.others(file))
+    }
+
+    fn group_sites(&self, group: ClassId) -> usize {
+        self.members(group).iter().map(|id| attached_sites(self.class(*id))).sum()
+    }
+}
+
+fn attached_sites(class: &LiveClass) -> usize {
+    match &class.state {
+        LinkState::Open(window) | LinkState::Closing(window, _) => class.sites_of(window.kind).len(),
+        LinkState::Off | LinkState::Waiting(_) | LinkState::Opening(..) => 0,
+    }
+}
+
+fn refusal(class: &LiveClass, sites: usize, mappers: u32, hold_ns: f64) -> String {
+    format!(
+        "{} other processes map {}: registering its {sites} {} would hold up every fork of the machine for {}; name functions that fewer \
+         processes map, or count it instead of timing it (--count)",
+        count(f64::from(mappers)),
+        class.candidate.module,
+        if sites == 1 { "site" } else { "sites" },
+        duration_ns(hold_ns)
+    )
+}

@@ -1,0 +1,165 @@
+//! Looking for functions: those that were named and those that samples show, a slice of the time at each turn. `class_of` makes classes of
+//! them.
+
+use super::Agent;
+use super::clock::now_ns;
+use super::launch::Loading;
+use super::reading::{Part, Reader};
+use super::select::Selection;
+use super::shares::FunctionKey;
+use crate::inspect::Function;
+use profiler_core::class::{ClassId, RecordKind};
+use profiler_core::engine::Input;
+use profiler_core::recording::NotObserved;
+use profiler_core::run::view::View;
+use std::collections::{BTreeSet, VecDeque};
+
+/// A function must be on so many samples to be worth a look; two may be chance.
+const FEWEST_SAMPLES: u64 = 3;
+/// The search takes so much of a turn, ns: quotas last half a second, and bursts end on time.
+const SLICE_NS: u64 = 8_000_000;
+
+/// What was named, and how far the search for it is.
+pub(super) struct Catalog {
+    pub selection: Selection,
+    /// Reads modules ahead.
+    pub reader: Reader,
+    /// Functions that operations will be made of; until then nothing else takes them.
+    pub for_operations: BTreeSet<FunctionKey>,
+    /// A launched program that does not run yet.
+    pub loading: Option<Loading>,
+    /// Modules came or went and have not been looked at.
+    pub modules_dirty: bool,
+    search: Option<Search>,
+    /// Threads of the target that work at once, as the run sees them: prices depend on it.
+    pub working_threads: usize,
+}
+
+impl Catalog {
+    /// Nothing is looked for yet.
+    pub fn new(selection: Selection) -> Self {
+        Self {
+            selection,
+            reader: Reader::start(),
+            for_operations: BTreeSet::new(),
+            loading: None,
+            modules_dirty: false,
+            search: None,
+            working_threads: 1,
+        }
+    }
+
+    /// Functions are being looked for.
+    pub fn is_searching(&self) -> bool {
+        self.search.is_some()
+    }
+}
+
+/// Functions that are being looked at.
+struct Search {
+    functions: std::vec::IntoIter<Function>,
+    /// So many of them, the first ones, were named.
+    named: usize,
+    looked_at: usize,
+    known: BTreeSet<FunctionKey>,
+    new: Vec<ClassId>,
+}
+
+impl Agent {
+    /// Looks for functions that have no class yet; if `discover`, also for those that the samples show. The answer comes when all were
+    /// looked at: at once where nothing runs that would have to wait.
+    pub(super) fn begin_search(&mut self, discover: bool, view: &View, told: &mut VecDeque<Input>) {
+        // The symbols of a large program take seconds.
+        self.attach.governor().excuse();
+        let mut functions = self.catalog.selection.named(&self.inspection);
+        let named = functions.len();
+        if discover {
+            functions.extend(self.hot_functions());
+        }
+        self.catalog.search = Some(Search {
+            functions: functions.into_iter(),
+            named,
+            looked_at: 0,
+            known: self.attach.classes().iter().map(|class| class.candidate.key).collect(),
+            new: Vec::new(),
+        });
+        self.go_on_searching(view, told);
+        while self.catalog.loading.is_some() && self.catalog.search.is_some() {
+            self.pulse();
+            self.go_on_searching(view, told);
+        }
+    }
+
+    /// Goes on with the search for a slice of time. When it is over the run is told what was found.
+    pub(super) fn go_on_searching(&mut self, view: &View, told: &mut VecDeque<Input>) {
+        self.catalog.working_threads = view.target.working_threads as usize;
+        let Some(mut search) = self.catalog.search.take() else { return };
+        // Modules may have come since the last slice. What they mean to return links is never asked in the middle of one.
+        let stacks_known = self.know_stacks();
+        let until_ns = now_ns() + SLICE_NS;
+        while let Some(function) = search.functions.next() {
+            self.look_at_function(&function, stacks_known, &mut search);
+            if now_ns() >= until_ns && search.functions.len() > 0 {
+                self.catalog.search = Some(search);
+                return;
+            }
+        }
+        let shares = self.sampling.shares();
+        search
+            .new
+            .sort_by_key(|id| std::cmp::Reverse(shares.of(self.attach.class(*id).candidate.key).cpu_ns));
+        let site = |id: &ClassId| (*id, self.attach.class(*id).candidate.entry.class);
+        told.push_back(Input::Found(search.new.iter().map(site).collect()));
+    }
+
+    /// Makes a class of a function that was named or that samples show.
+    fn look_at_function(&mut self, function: &Function, stacks_known: bool, search: &mut Search) {
+        let is_named = search.looked_at < search.named;
+        search.looked_at += 1;
+        let key = FunctionKey { module: function.module, address: function.vaddr };
+        // Where it is of no use to operations it is found again.
+        if !search.known.insert(key) || self.catalog.for_operations.contains(&key) {
+            return;
+        }
+        let Some(wish) = self.catalog.selection.wish(function) else { return };
+        // Whether return links are safe is known when the libraries are mapped.
+        if self.catalog.loading == Some(Loading::Program) && wish.kind != RecordKind::Count {
+            return;
+        }
+        // The branch targets of its module are looked for ahead, while others are traced.
+        let may_wait = self.may_wait();
+        let module = &self.inspection.modules()[function.module];
+        if module.mappings.is_empty() {
+            // It went while it was being searched.
+            return;
+        }
+        if !(may_wait || stacks_known && self.catalog.reader.is_read(module, Part::Text)) {
+            self.catalog.modules_dirty = true;
+            return;
+        }
+        match self.add_class(function, key, wish) {
+            Ok(id) => search.new.push(id),
+            // Of thousands of functions only those that were named are missed by anybody.
+            Err(why) if is_named => {
+                let missed = NotObserved { what: function.name.clone(), why };
+                // Asked again whenever modules come or go.
+                if !self.journal.meta.not_observed.contains(&missed) {
+                    self.journal.meta.not_observed.push(missed);
+                }
+            }
+            Err(why) => self.journal.detail(&format!("{} is only sampled: {why}", function.name)),
+        }
+    }
+
+    /// The functions that samples show, hottest first: `--discover` of them.
+    fn hot_functions(&self) -> Vec<Function> {
+        let shares = self.sampling.shares();
+        shares
+            .hottest()
+            .into_iter()
+            .filter(|(_, time)| time.samples >= FEWEST_SAMPLES)
+            .filter_map(|(key, _)| self.inspection.function_in(key.module, key.address))
+            .take(self.catalog.selection.discover())
+            .collect()
+    }
+}

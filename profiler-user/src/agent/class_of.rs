@@ -1,0 +1,202 @@
+//! From a function to a class: where it is instrumented, how its calls end, what a hit costs.
+
+use super::Agent;
+use super::class::{Candidate, EntrySite, InspectedCode, LinkState, LiveClass, Wish};
+use super::shares::FunctionKey;
+use crate::inspect::{Function, Site, SiteChoice};
+use crate::prober::{ClassCounters, SLOT_UNKNOWN, Tier};
+use profiler_core::class::{ClassId, ExitMode, RecordKind, SiteClass};
+use profiler_core::cost::Price;
+use profiler_core::run::view::ClassPrices;
+
+/// How `--trace` names a USDT probe, which is known as `usdt:PROVIDER:NAME`, and ` at PLACE` if it has several; nothing for a function.
+fn probe_pattern(module: &str, symbol: &str) -> String {
+    match symbol.split_once(" at ") {
+        _ if !symbol.starts_with("usdt:") => String::new(),
+        Some((probe, _)) => format!("'{module}:{probe} at *' "),
+        None => format!("'{module}:{symbol}' "),
+    }
+}
+
+/// Offset in the file, words to the return address, price class.
+fn exit_site(site: &Site) -> (u64, i16, SiteClass) {
+    (site.file_offset, site.return_slot.unwrap_or(SLOT_UNKNOWN), site.class)
+}
+
+/// How calls of a class begin and end.
+struct WaysOut {
+    kind: RecordKind,
+    exit: ExitMode,
+    entry: Site,
+    exits: Result<Vec<Site>, String>,
+    notes: Vec<String>,
+}
+
+impl Agent {
+    pub(super) fn add_class(
+        &mut self,
+        function: &Function,
+        key: FunctionKey,
+        wish: Wish,
+    ) -> Result<ClassId, String> {
+        // Before any work: of a pattern that names 50,000 functions most come this far.
+        self.may_add(function, wish)?;
+        let choice = self.inspection.sites(function);
+        self.add_class_at(function, key, wish, choice)
+    }
+
+    /// There is room for a class, and this kernel keeps its probes to the target.
+    fn may_add(&self, function: &Function, wish: Wish) -> Result<ClassId, String> {
+        let Some(id) = self.attach.next_id() else {
+            return Err("the kernel tables are full; name fewer functions".to_owned());
+        };
+        let module = &self.inspection.modules()[function.module];
+        if self.attach.kernel().tier() == Tier::C && !module.main && !wish.must {
+            return Err(format!(
+                "this kernel (Linux 6.6 to 6.9) cannot keep a probe to one process, so all that use {} would pay for it; \
+                 --trace {}names it to do so all the same",
+                module.name,
+                probe_pattern(&module.name, &function.symbol)
+            ));
+        }
+        Ok(id)
+    }
+
+    /// A class whose sites are known.
+    pub(super) fn add_class_at(
+        &mut self,
+        function: &Function,
+        key: FunctionKey,
+        wish: Wish,
+        choice: SiteChoice,
+    ) -> Result<ClassId, String> {
+        let id = self.may_add(function, wish)?;
+        choice.trace.clone().map_err(|refusal| refusal.to_string())?;
+        let remarks = self.inspection.verify(function, &choice).map_err(|refusal| refusal.to_string())?;
+        let mut ways = self.ways_out(wish, &choice);
+        ways.notes.splice(0..0, choice.notes.iter().chain(&remarks).cloned());
+        if choice.iterations {
+            ways.notes.push("counts iterations: its first instruction is the target of a loop".to_owned());
+        }
+        let (kind, exit) = (ways.kind, ways.exit);
+        let candidate = self.candidate(function, key, &choice, ways);
+        let prices = self.prices(&candidate, kind, exit);
+        let lease =
+            (exit != ExitMode::None).then(|| self.attach.kernel().classes().lease_histogram()).flatten();
+        self.attach.add(LiveClass {
+            last_span: (0, 0),
+            id,
+            candidate,
+            wish,
+            kind,
+            exit,
+            prices,
+            lease,
+            role: None,
+            code: InspectedCode { function: function.clone(), sites: choice },
+            state: LinkState::Off,
+            counters: ClassCounters::default(),
+            counts_metric: false,
+            dormant: false,
+            refused: None,
+        });
+        // At once: the recording of an agent that was killed must still say what its windows are about.
+        let row = self.attach.class(id).row();
+        self.journal.writer.send(vec![row]);
+        Ok(id)
+    }
+
+    /// How the calls of a class can end, and what can be kept of them.
+    fn ways_out(&self, wish: Wish, choice: &SiteChoice) -> WaysOut {
+        let return_link = match &choice.return_link {
+            Ok(site) => Ok(*site),
+            // The user has taken the risk; the first instruction always takes a return link.
+            Err(_) if wish.force_return_link => {
+                choice.entries.iter().find(|s| s.at_entry_stack).copied().ok_or_else(|| "no site".to_owned())
+            }
+            Err(why) => Err(why.to_string()),
+        };
+        let exits = match choice.exits.clone() {
+            Ok(all) if all.is_empty() => Err("it has no way out".to_owned()),
+            exits => exits.map_err(|why| why.to_string()),
+        };
+        let (mut kind, mut exit, mut notes) = (wish.kind, ExitMode::None, Vec::new());
+        if kind != RecordKind::Count {
+            exit = match (&return_link, &exits) {
+                (Ok(_), _) => ExitMode::ReturnLink,
+                (Err(_), Ok(_)) => ExitMode::ExitSites,
+                (Err(link), Err(sites)) => {
+                    notes.push(format!("durations cannot be had: {link}; {sites}"));
+                    if kind == RecordKind::Latency {
+                        kind = RecordKind::Count;
+                    }
+                    ExitMode::None
+                }
+            };
+        }
+        if exit == ExitMode::ExitSites
+            && let Err(why) = self.inspection.return_links()
+        {
+            notes.push(format!("no return link: {why}"));
+        }
+        if wish.force_return_link && exit == ExitMode::ReturnLink {
+            notes.push("return links were allowed by --return-links".to_owned());
+        }
+        let entry = match (&return_link, exit) {
+            (Ok(site), ExitMode::ReturnLink) => *site,
+            _ if kind == RecordKind::Record => choice.entry_with_arguments(0x3f).unwrap_or(choice.entry),
+            _ => choice.entry,
+        };
+        WaysOut { kind, exit, entry, exits, notes }
+    }
+
+    fn candidate(
+        &self,
+        function: &Function,
+        key: FunctionKey,
+        choice: &SiteChoice,
+        ways: WaysOut,
+    ) -> Candidate {
+        let module = &self.inspection.modules()[function.module];
+        let WaysOut { entry, exits, notes, .. } = ways;
+        debug_assert!(choice.trace.is_ok());
+        Candidate {
+            key,
+            name: function.name.clone(),
+            symbol: function.symbol.clone(),
+            aliases: function.aliases.clone(),
+            module: module.path.display().to_string(),
+            module_path: function.attach_path.to_path_buf(),
+            file: module.mappings.first().map(|m| (m.device, m.inode)),
+            build_id: function.build_id.clone().unwrap_or_default(),
+            size: function.size,
+            entry: EntrySite::at(&entry),
+            semaphore_offset: 0,
+            arguments: [0; 2],
+            exits: exits.map(|all| all.iter().map(exit_site).collect()),
+            notes,
+        }
+    }
+
+    /// What hits of a class cost, with as many threads as hit at once here.
+    pub(super) fn prices(&self, candidate: &Candidate, kind: RecordKind, exit: ExitMode) -> ClassPrices {
+        let threads = self.catalog.working_threads;
+        let worst_exit = candidate
+            .exits
+            .as_ref()
+            .ok()
+            .and_then(|all| all.iter().map(|(_, _, class)| *class).max())
+            .unwrap_or(SiteClass::Stepped);
+        let entry_only =
+            self.prices.call_price(candidate.entry.class, kind, ExitMode::None, worst_exit, threads);
+        let whole = self.prices.call_price(candidate.entry.class, kind, exit, worst_exit, threads);
+        let difference = |a: f64, b: f64| (a - b).max(0.0);
+        let exit = Price {
+            ns: difference(whole.ns, entry_only.ns),
+            min_ns: difference(whole.min_ns, entry_only.min_ns),
+            max_ns: difference(whole.max_ns, entry_only.max_ns),
+            n: whole.n,
+        };
+        ClassPrices { hit: entry_only, exit, cold: self.prices.cold }
+    }
+}

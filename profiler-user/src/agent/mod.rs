@@ -1,0 +1,134 @@
+//! The agent: what a run needs of a real process. It reads, attaches and records, and decides nothing.
+//!
+//! ```text
+//! event_loop ── turn ──► engine::Driver ── Input, View ──► engine::Run
+//!      ▲                     │  ▲                              │
+//!   signals,                 ▼  └── machine: fill, read ◄──────┤
+//!   target's end          execute ◄────── Command ─────────────┘
+//! ```
+//! Decisions are made in `profiler-core` ([`profiler_core::engine`]); the kernel is reached through [`crate::prober`] only.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `prepare`, `launch` | make an agent, for a process that runs or one that is started |
+//! | `event_loop` | waits for time, signals, reports of the opener and the target's end |
+//! | `machine` | gives the run what it asks for |
+//! | `execute` | does what it commands |
+//! | `attach/` | sole owner of links and windows; `attach/opener.rs` makes links on a thread of its own |
+//! | `catalog`, `class_of`, `select`, `reading` | from functions to classes |
+//! | `modules` | libraries that come and go |
+//! | `sampling`, `shares` | samples |
+//! | `meters`, `metric`, `children_io` | CPU time, counters, children |
+//! | `clock` | the clock of kernel records, and the turns of the loop |
+//! | `operations/`, `operation_io`, `operation_steps`, `cycle_hook` | operations: classes made of what was named; the kernel's counts and orders |
+//! | `journal`, `host` | what is recorded and said |
+//! | `finish`, `command` | the end |
+
+mod attach;
+mod catalog;
+mod children_io;
+mod class;
+mod class_of;
+mod clock;
+mod command;
+mod cycle_hook;
+mod event_loop;
+mod execute;
+mod finish;
+mod host;
+mod journal;
+mod launch;
+mod machine;
+mod meters;
+mod metric;
+mod modules;
+mod operation_io;
+mod operation_steps;
+mod operations;
+mod prepare;
+mod reading;
+mod sampling;
+mod select;
+mod shares;
+mod view;
+mod window;
+
+pub use event_loop::{plan, record};
+pub(crate) use prepare::preflight;
+pub use select::{Selection, SelectionError};
+
+use crate::inspect::Inspection;
+use crate::prober::{CallReader, KernelLog, LifecycleReader};
+use crate::target::Target;
+use attach::Attachments;
+use catalog::Catalog;
+use children_io::ChildProcesses;
+use journal::Journal;
+use meters::Meters;
+use operation_io::OperationIo;
+use profiler_core::cost::CostModel;
+use profiler_core::engine::Driver;
+use sampling::Sampling;
+
+/// How the run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EndReason {
+    /// `--duration` is over.
+    Duration,
+    /// Ctrl-C.
+    Interrupted,
+    /// SIGTERM.
+    Terminated,
+    /// The target ended.
+    TargetExited,
+}
+
+impl EndReason {
+    /// For `meta.json`.
+    fn text(self) -> &'static str {
+        match self {
+            Self::Duration => "duration",
+            Self::Interrupted | Self::Terminated => "interrupted",
+            Self::TargetExited => "target exited",
+        }
+    }
+}
+
+/// Rings of the kernel programs that are no samples.
+struct Rings {
+    calls: CallReader,
+    lifecycle: LifecycleReader,
+    /// What the kernel programs log, with `--verbose`.
+    log: Option<KernelLog>,
+}
+
+/// Everything that a run needs of the machine.
+struct Agent {
+    target: Target,
+    inspection: Inspection,
+    catalog: Catalog,
+    attach: Attachments,
+    sampling: Sampling,
+    rings: Rings,
+    processes: ChildProcesses,
+    meters: Meters,
+    /// What operations are read from and written to, while they are followed.
+    operation_io: Option<Box<OperationIo>>,
+    prices: CostModel,
+    journal: Journal,
+    /// A program that we launched, to be waited for.
+    child: Option<std::process::Child>,
+}
+
+/// An agent and its run.
+struct Session {
+    agent: Agent,
+    driver: Driver,
+}
+
+impl Session {
+    /// Tells the run something.
+    fn tell(&mut self, input: profiler_core::engine::Input) {
+        self.driver.tell(&mut self.agent, input);
+    }
+}

@@ -1,0 +1,143 @@
+//! Samples of the target: copied stacks to frames, frames to shares and rows. What takes them is [`SamplingEvents`].
+
+mod events;
+
+use super::reading::{Part, Reader};
+use super::shares::{FunctionKey, Shares};
+use crate::inspect::{Inspection, Module};
+use crate::prober::SampleReader;
+use crate::recording::WriterHandle;
+use crate::unwind::{Frame, KERNEL, ModuleId, Modules, StackTable, Unwinder, UserStack};
+pub use events::SamplingEvents;
+use profiler_core::recording::SampleRow;
+use std::collections::HashMap;
+
+/// Samples of the target.
+pub struct Sampling {
+    /// What takes them.
+    pub events: SamplingEvents,
+    reader: SampleReader,
+    unwinder: Unwinder,
+    stacks: StackTable,
+    shares: Shares,
+    pid: u32,
+    uncharged: u64,
+    /// Rows that the writer has not been given yet.
+    rows: Vec<SampleRow>,
+    frames: Vec<Frame>,
+    /// Index in the inspection of each module of the unwinder; `None`: not there.
+    module_index: HashMap<ModuleId, Option<usize>>,
+}
+
+impl Sampling {
+    /// No samples so far.
+    #[must_use]
+    pub fn new(events: SamplingEvents, reader: SampleReader, unwinder: Unwinder, pid: u32) -> Self {
+        Self {
+            events,
+            reader,
+            unwinder,
+            stacks: StackTable::new(),
+            shares: Shares::default(),
+            pid,
+            uncharged: 0,
+            rows: Vec::new(),
+            frames: Vec::new(),
+            module_index: HashMap::new(),
+        }
+    }
+
+    /// Where samples fell.
+    #[must_use]
+    pub fn shares(&self) -> &Shares {
+        &self.shares
+    }
+
+    /// The distinct stacks so far.
+    #[must_use]
+    pub fn stacks(&self) -> &StackTable {
+        &self.stacks
+    }
+
+    /// The modules that frames refer to.
+    #[must_use]
+    pub fn modules(&self) -> &Modules {
+        self.unwinder.modules()
+    }
+
+    /// Modules came or went.
+    pub fn modules_changed(&mut self) {
+        self.shares.forget_addresses();
+        self.module_index.clear();
+        self.unwinder.invalidate(self.pid);
+    }
+
+    /// Symbols that were missing are there.
+    pub fn symbols_came(&mut self) {
+        self.shares.forget_addresses();
+    }
+
+    /// Takes the samples out of the ring: unwinds, counts shares, keeps rows. With `ahead` it does not wait for symbols:
+    /// until they have been read, samples count for no function of their module.
+    pub fn drain(&mut self, limit: usize, inspection: &Inspection, mut ahead: Option<&mut Reader>) {
+        let Self { reader, unwinder, stacks, shares, frames, module_index, uncharged, rows, pid, .. } = self;
+        reader.drain(limit, |sample| {
+            *uncharged += 1;
+            // A forked child, under an event of its CPU: it pays, and is not observed.
+            if sample.pid != *pid {
+                return;
+            }
+            frames.clear();
+            let mut truncated = true;
+            if let Some(r) = sample.registers {
+                // OK because thread ids are positive numbers of 22 bits.
+                inspection.note_stack_pointer(sample.tid as i32, r.sp);
+                let stack = UserStack { pid: sample.pid, ip: r.ip, sp: r.sp, bp: r.bp, bytes: sample.stack };
+                truncated = unwinder.unwind(&stack, |_, _| None, frames);
+            }
+            let modules = unwinder.modules();
+            shares.add(sample.period_ns, frames, |frame| {
+                let index = *module_index.entry(frame.module).or_insert_with(|| {
+                    let name = &modules.get(frame.module).name;
+                    let named = |m: &Module| m.path.as_os_str() == name.as_str();
+                    // A file may have been replaced by another of its name: the one that is mapped.
+                    let mapped = |m: &Module| named(m) && !m.mappings.is_empty();
+                    let modules = inspection.modules();
+                    modules.iter().position(mapped).or_else(|| modules.iter().rposition(named))
+                });
+                let module = inspection.modules().get(index?)?;
+                if ahead.as_mut().is_some_and(|r| !r.is_read(module, Part::Symbols)) {
+                    return None;
+                }
+                let function = inspection.function_in(index?, frame.address)?;
+                Some(FunctionKey { module: function.module, address: function.vaddr })
+            });
+            if let Some(ip) = sample.kernel_ip {
+                frames.insert(0, Frame { module: KERNEL, address: ip });
+            }
+            let stack_id = stacks.intern(frames);
+            rows.push(SampleRow {
+                time_ns: sample.time_ns,
+                pid: sample.pid,
+                tid: sample.tid,
+                cpu: sample.cpu,
+                stack_id,
+                in_kernel: sample.kernel_ip.is_some(),
+                period_ns: sample.period_ns,
+                truncated,
+            });
+        });
+    }
+
+    /// Gives the rows to the writer: not at each drain, since each time wakes its thread.
+    pub fn flush(&mut self, writer: &WriterHandle) {
+        if !self.rows.is_empty() {
+            writer.send(std::mem::take(&mut self.rows));
+        }
+    }
+
+    /// Samples since the last call.
+    pub fn take_uncharged(&mut self) -> u64 {
+        std::mem::take(&mut self.uncharged)
+    }
+}
