@@ -47,10 +47,10 @@ fn refused_because(finished: &Finished, function: &str) -> String {
 #[test]
 fn a_switch_in_assembly_gives_the_same_results() {
     let test = "a_switch_in_assembly_gives_the_same_results";
-    let Some(finished) = same_results(test, "switcher", &["switched_work"], &["run 20000", "run 7"]) else {
+    let Some(finished) = same_results(test, "switcher", &["switched_work"], &["run 5000", "run 7"]) else {
         return;
     };
-    assert_eq!(finished.row("switched_work").attempted, 2 * 20_007);
+    assert_eq!(finished.row("switched_work").attempted, 2 * 5_007);
     let why = refused_because(&finished, "switched_work");
     assert!(why.contains("own_switch in switcher loads the stack pointer from rsi"), "{why}");
 }
@@ -59,9 +59,9 @@ fn a_switch_in_assembly_gives_the_same_results() {
 #[test]
 fn a_switch_behind_a_harmless_function_gives_the_same_results() {
     let test = "a_switch_behind_a_harmless_function_gives_the_same_results";
-    let commands = ["run 20000", "run 7"];
+    let commands = ["run 5000", "run 7"];
     let Some(finished) = same_results(test, "switcher_helper", &["switched_work"], &commands) else { return };
-    assert_eq!(finished.row("switched_work").attempted, 2 * 20_007);
+    assert_eq!(finished.row("switched_work").attempted, 2 * 5_007);
     let why = refused_because(&finished, "switched_work");
     assert!(why.contains("own_switch in switcher_helper loads the stack pointer from rsi"), "{why}");
 }

@@ -166,7 +166,10 @@ impl Run {
         if let Some((switches, elapsed_ns)) = look.switches {
             // The machine counts since it was made, and a program that was held was not switched.
             let elapsed_ns = elapsed_ns.min(view.now_ns.saturating_sub(self.accounts.switches.since_ns));
-            self.accounts.switches.per_s = switches as f64 * 1e9 / elapsed_ns.max(1) as f64;
+            // Two looks that follow each other at once would take the switches of a moment for a rate.
+            if elapsed_ns >= LEDGER_NS {
+                self.accounts.switches.per_s = switches as f64 * 1e9 / elapsed_ns as f64;
+            }
             if view.samples.threads > 0 {
                 self.accounts.switches.new += switches;
             }

@@ -111,7 +111,7 @@ fn a_target_close_to_its_memory_limit_outlives_600_pages() {
     group.leave(1 << 20);
     let mut agent = Agent::start(target.pid(), folder.path(), &["--count", "page*"]);
     agent.wait_attached();
-    assert_eq!(target.command("call 500").number("calls"), 500);
+    assert_eq!(target.command("call 100").number("calls"), 100);
     let finished = agent.stop();
     assert!(target.is_alive(), "the target died; {}", finished.messages);
     assert_eq!(group.killed(), 0, "{}", finished.messages);
@@ -123,7 +123,7 @@ fn a_target_close_to_its_memory_limit_outlives_600_pages() {
     assert!(memory.headroom_bytes <= 3 << 19, "{memory:?}");
     assert_eq!(memory.headroom_path, group.folder.display().to_string());
     assert_eq!(memory.refused, 600 - memory.pages, "{memory:?}");
-    assert_eq!(finished.hits("page000"), 500);
+    assert_eq!(finished.hits("page000"), 100);
     let report = finished.report.as_ref().expect("a report");
     let wanted = format!("> {}/{}", group.folder.display(), group.limit_file);
     let figures = |w: &&String| w.contains("600 pages") && w.contains(&wanted);

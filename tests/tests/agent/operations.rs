@@ -63,12 +63,13 @@ fn every_request_is_counted_and_recorded_with_its_calls_and_measure() {
     };
     let mut target = Target::start("requests");
     let agent = follow(&target, &folder, &WITH_ALL);
-    target.command("serve 2000 3 10");
+    // Few enough that a host on which hits cost several times as much as elsewhere can pay for all of them.
+    target.command("serve 600 3 10");
     sleep_ms(1_300);
-    target.command("serve 500 3 10");
+    target.command("serve 200 3 10");
     sleep_ms(200);
     let (finished, recorded) = stop(agent);
-    let mut expected = BTreeMap::from([("query".to_owned(), 7_500)]);
+    let mut expected = BTreeMap::from([("query".to_owned(), 2_400)]);
     for type_ in 0..10 {
         let served = target.command(&format!("served {type_}"));
         let name = format!("GET /{type_}");
@@ -94,7 +95,7 @@ fn every_request_is_counted_and_recorded_with_its_calls_and_measure() {
     let cycles = &recorded.operation_cycles;
     assert!(cycles.iter().any(|c| c.end == OperationCycleEnd::Representative), "{cycles:?}");
     assert!(cycles.iter().all(|c| c.population == c.sample));
-    assert_eq!(cycles.iter().map(|c| c.population).sum::<u64>(), 15_000);
+    assert_eq!(cycles.iter().map(|c| c.population).sum::<u64>(), 4_800);
     assert!(target.is_alive());
     target.assert_text_original();
 }

@@ -85,9 +85,9 @@ fn a_program_that_nobody_else_maps_is_attached_to_at_once() {
     let mut target = Target::start("pages");
     let mut agent = Agent::start(target.pid(), folder.path(), &["--count", "page*"]);
     agent.wait_tracing();
-    target.command("call 100");
+    target.command("call 20");
     let finished = agent.stop();
-    assert_eq!(finished.hits("page000"), 100);
+    assert_eq!(finished.hits("page000"), 20);
     let report = finished.report.as_ref().unwrap_or_else(|| panic!("no report: {}", finished.messages));
     // Another test may run the same program now; two visits a site are nothing.
     if let Some(held) = &report.receipt.forks_held {

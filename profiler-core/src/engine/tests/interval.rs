@@ -88,6 +88,11 @@ fn a_program_that_was_held_is_not_taken_to_be_switched_seldom() {
     let switches = Some((3_000, 1_000 * MS));
     run.step(Input::Slow(SlowLook { switches, ..SlowLook::default() }), &mut view);
     assert!((run.accounts.switches.per_s - 30_000.0).abs() < 1e-6, "{}", run.accounts.switches.per_s);
+    // A burst of a moment is no rate.
+    view.now_ns = 1_010 * MS;
+    let switches = Some((4_000, 10 * MS));
+    run.step(Input::Slow(SlowLook { switches, ..SlowLook::default() }), &mut view);
+    assert!((run.accounts.switches.per_s - 30_000.0).abs() < 1e-6, "{}", run.accounts.switches.per_s);
 }
 
 #[test]
