@@ -11,6 +11,9 @@ pub struct Options {
     /// Print what becomes of each form, and leave the committed table alone
     #[arg(long)]
     pub dry: bool,
+    /// Only take from the committed table what differs on this machine, for a CPU or kernel that it was not made on
+    #[arg(long, conflicts_with_all = ["dry", "list"])]
+    pub narrow: bool,
     /// Also write each refused form with its reason into this file
     #[arg(long, value_name = "FILE")]
     pub list: Option<String>,
@@ -33,7 +36,7 @@ pub fn run(options: &Options) -> Result<()> {
     } else {
         shell::root().join("profiler-user/src/inspect/forms/accepted.txt")
     };
-    command.arg("--write").arg(table);
+    command.arg(if options.narrow { "--narrow" } else { "--write" }).arg(table);
     if let Some(list) = &options.list {
         command.arg("--list").arg(list);
     }

@@ -6,6 +6,7 @@
 
 use super::types::{Action, Cause, Tick};
 use super::{Controller, Entry, Mode};
+use crate::run::arbiter::{PLAN_BURSTS_SHARE, PLANNED_SHARE};
 
 /// Seconds that a plan runs before its spending is judged; twice as long after each plan that was made for it, until the target uses
 /// another amount of CPU time.
@@ -18,7 +19,7 @@ const ENOUGH: f64 = 0.88;
 /// Parts of the budget that a plan may count on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PlanShares {
-    /// Of the budget, for plan and bursts: the rest is for what the plan does not know (attaching, trials, rates that grow).
+    /// Of the budget, for plan and bursts.
     pub planned: f64,
     /// Of that, kept for bursts of what is not traced, beside what the plan leaves.
     pub bursts: f64,
@@ -26,9 +27,9 @@ pub struct PlanShares {
 
 impl PlanShares {
     /// Before anything is known of how the target spends.
-    pub const FIRST: Self = Self { planned: 0.9, bursts: 0.1 };
-    /// Where less is spent than planned. Still below the budget: the bucket must not run dry by chance.
-    pub const MOST: Self = Self { planned: 0.97, bursts: 0.06 };
+    pub const FIRST: Self = Self { planned: PLANNED_SHARE.0, bursts: PLAN_BURSTS_SHARE.0 };
+    /// Where less is spent than planned.
+    pub const MOST: Self = Self { planned: PLANNED_SHARE.1, bursts: PLAN_BURSTS_SHARE.1 };
 }
 
 /// What has come in and gone out since the last judgement.

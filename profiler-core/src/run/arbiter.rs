@@ -1,7 +1,7 @@
 //! Who may spend which part of the budget: the one table, and what follows from it at present rates.
 //!
 //! ```text
-//! budget ─┬─ plan: traced classes and bursts, what is left of PLANNED ────────────────┐
+//! budget ─┬─ plan: traced classes and bursts, at most PLANNED_SHARE ─────────────────┐
 //!         ├─ operations: OPERATIONS_SHARE, reserved whole while operations are followed │  all of it by
 //!         ├─ progress metric: at most METRIC_SHARE                                      │  the ledger's
 //!         ├─ further activities: ACTIVITIES_SHARE                                       │
@@ -28,6 +28,14 @@ pub const LEAST_LEFT_SHARE: f64 = 0.2;
 /// Of what operations may spend: functions have it for screening even where system calls and tracepoints take all of it, which are dropped
 /// when they go on to.
 pub const LEAST_SCREENING_SHARE: f64 = 0.05;
+/// Of what operations may spend in a span: one slice of the functions inside them may take it at once. It is planned for
+/// less, and waits until that is left.
+pub const SLICE_SHARE: f64 = 0.4;
+/// Plan and bursts: before anything is known of how the target spends, and where less is spent than planned. Always below the budget: the
+/// rest is for what the plan does not know (attaching, trials, rates that grow), and the bucket must not run dry by chance.
+pub const PLANNED_SHARE: (f64, f64) = (0.9, 0.97);
+/// Of that, kept for bursts of what is not traced, beside what the plan leaves: the same two.
+pub const PLAN_BURSTS_SHARE: (f64, f64) = (0.1, 0.06);
 /// Counting the progress metric.
 pub const METRIC_SHARE: f64 = 0.1;
 /// Further activities, all of them together.

@@ -1,7 +1,9 @@
 //! Makes the table of instruction forms that may be probed: `cargo xtask conformance` starts it.
 
 use anyhow::{Context, Result};
-use profiler_tests::conformance::{Tally, child_command, generate, prove, small_kernel, table_text};
+use profiler_tests::conformance::{
+    Tally, child_command, generate, narrowed, prove, small_kernel, table_text,
+};
 use profiler_user::calibrate::child_main;
 use profiler_user::conformance::{RunOptions, STATES, run};
 use profiler_user::inspect::forms;
@@ -18,7 +20,10 @@ fn main() -> Result<()> {
         [] => make(None, None),
         ["--write", path] => make(Some(path), None),
         ["--write", path, "--list", list] => make(Some(path), Some(list)),
-        _ => anyhow::bail!("usage: conformance [--write TABLE [--list REFUSED]] | --try HEX…"),
+        ["--narrow", path] => narrow(path),
+        _ => {
+            anyhow::bail!("usage: conformance [--write TABLE [--list REFUSED]] | --narrow TABLE | --try HEX…")
+        }
     }
 }
 
@@ -36,6 +41,34 @@ fn try_out(samples: &[&str]) -> Result<()> {
         println!("{text} {name}: {:?}, stepped: {}", verdicts[0].outcome, verdicts[0].first_stepped);
     }
     Ok(())
+}
+
+/// Takes from the table what differs on this kernel and CPU. What this CPU lacks stays: it was proven elsewhere.
+fn narrow(path: &str) -> Result<()> {
+    let samples: generate::Samples = forms::samples()
+        .map(|sample| {
+            Ok((
+                forms::Form::of(&sample).map_err(|why| anyhow::anyhow!("{sample:02x?}: {why:?}"))?,
+                vec![sample],
+            ))
+        })
+        .collect::<Result<_>>()?;
+    let rows = prove(&small_kernel()?, &child_command(&["child"], None), &samples, ENCODINGS)?;
+    let table = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+    let (text, dropped) = narrowed(&table, &rows, &forms::kernel_name(), &forms::cpu_name());
+    println!("kernel {}\ncpu {}\n{} forms run", forms::kernel_name(), forms::cpu_name(), samples.len());
+    for (reason, count) in &Tally::of(&rows).by_reason {
+        println!("{reason}: {count}");
+    }
+    for row in dropped {
+        println!(
+            "dropped: {} {:02x?}, {}",
+            row.form,
+            row.failed.as_ref().unwrap_or(&row.sample),
+            row.refused.as_deref().unwrap_or("?")
+        );
+    }
+    std::fs::write(path, text).with_context(|| format!("cannot write {path}"))
 }
 
 fn make(table: Option<&str>, list: Option<&str>) -> Result<()> {

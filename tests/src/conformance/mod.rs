@@ -3,7 +3,7 @@
 pub mod generate;
 mod table;
 
-pub use table::{Row, Tally, prove, table_text};
+pub use table::{Row, Tally, narrowed, prove, table_text};
 
 use profiler_user::calibrate::ChildCommand;
 use profiler_user::prober::{Kernel, KernelError, KernelOptions};

@@ -9,6 +9,8 @@ use rand::SeedableRng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+const KERNEL_REFUSES: &str = "the kernel refuses it";
+
 /// A form, its sample, and why it is refused.
 #[derive(Debug, Clone)]
 pub struct Row {
@@ -88,7 +90,7 @@ pub fn prove(
                 Outcome::Unrun => {
                     unrun.insert(row.form, "no place for its operand".into());
                 }
-                Outcome::KernelRefuses => row.refused = Some("the kernel refuses it".into()),
+                Outcome::KernelRefuses => row.refused = Some(KERNEL_REFUSES.into()),
                 Outcome::Kills => {
                     row.refused = Some("differs: ends the process".into());
                     row.differs = Some(0);
@@ -144,6 +146,38 @@ impl Tally {
         tally.codes = [codes(&|_| true), codes(&ran), codes(&|row| row.refused.is_none())];
         tally
     }
+}
+
+/// The table without what differs, or is refused, on this kernel and CPU, which its head names from now on; and what was taken out.
+#[must_use]
+pub fn narrowed<'a>(table: &str, rows: &'a [Row], kernel: &str, cpu: &str) -> (String, Vec<&'a Row>) {
+    let differs = |row: &&Row| row.differs.is_some() || row.refused.as_deref() == Some(KERNEL_REFUSES);
+    let dropped: Vec<&Row> = rows.iter().filter(differs).collect();
+    let hex = |row: &&Row| row.sample.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let gone: BTreeSet<String> = dropped.iter().map(hex).collect();
+    let mut text = String::new();
+    let mut head = true;
+    for line in table.lines() {
+        if line.starts_with('#') {
+            text.push_str(line);
+        } else {
+            if std::mem::take(&mut head) {
+                let number = dropped.len();
+                // OK to ignore: writing to a string does not fail.
+                let _ =
+                    write!(text, "# kernel: {kernel}\n# cpu: {cpu}\n# forms: {number} of those dropped\n");
+            }
+            let mut fields = line.split_ascii_whitespace();
+            let name = fields.next().unwrap_or_default();
+            let kept: Vec<&str> = fields.filter(|sample| !gone.contains(*sample)).collect();
+            if kept.is_empty() {
+                continue;
+            }
+            let _ = write!(text, "{name} {}", kept.join(" "));
+        }
+        text.push('\n');
+    }
+    (text, dropped)
 }
 
 /// The table as it is committed.

@@ -3,9 +3,9 @@
 use super::Operations;
 use super::kept::{KeptClass, Slot};
 use super::moment::Moment;
-use super::slices::SLICE_PART;
 use crate::adapt::spending::{Group, SPAN_S, Span, grants};
 use crate::cost::cold_ns;
+use crate::run::arbiter::SLICE_SHARE;
 use crate::run::order::Order;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -139,7 +139,7 @@ impl Operations {
         };
         let in_slices = !self.inner.slices.plan().are_always();
         let inside_ns =
-            if in_slices { SLICE_PART * SPAN_S * grant.allowed_in_second * 1e9 } else { f64::INFINITY };
+            if in_slices { SLICE_SHARE * SPAN_S * grant.allowed_in_second * 1e9 } else { f64::INFINITY };
         let inside = self.is_inner_wanted();
         let inner = self.inner.kept.iter().enumerate().map(|(i, kept)| (Slot::Inner(i), kept));
         let inner = inner.filter(|(slot, _)| inside || at.stands(*slot).is_open()).collect();

@@ -5,7 +5,6 @@ use super::cycles::Cycle;
 use super::learned::Window;
 use super::moment::Moment;
 use super::operation::Operation;
-use super::slices::SLICE_PART;
 use super::window::Cut;
 use crate::adapt::attach::{InnerCost, Slices};
 use crate::adapt::budget::OperationBudget;
@@ -13,6 +12,7 @@ use crate::adapt::decision::threshold;
 use crate::adapt::portions::Portion;
 use crate::adapt::spending::SPAN_S;
 use crate::adapt::{OperationClassId, PolicyKind};
+use crate::run::arbiter::SLICE_SHARE;
 use crate::run::order::operations::{ClassRate, OperationOrder};
 
 /// Inner functions stay attached for so long after recording was switched off, so that operations in flight end with all
@@ -155,7 +155,7 @@ impl Operations {
         clock.follow(slices);
         let crowding = clock.crowding(self.settings.config.revise_s);
         // All of a slice is recorded: it is paid for, and the quotas of inner functions end what is too expensive.
-        let slice_s = if clock.plan().are_always() { 0.0 } else { SLICE_PART * SPAN_S * at.grant.allowed };
+        let slice_s = if clock.plan().are_always() { 0.0 } else { SLICE_SHARE * SPAN_S * at.grant.allowed };
         for (operation, quota_s) in &revision.quotas {
             // OK because the cast saturates.
             let quota_ns = ((quota_s * crowding).max(slice_s) * 1e9) as u64;

@@ -8,12 +8,11 @@
 
 use crate::adapt::attach::{InnerCost, Slices};
 use crate::adapt::spending::{SPAN_S, slice_plan};
+use crate::run::arbiter::SLICE_SHARE;
 use crate::stats::moments::Moments;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// A slice may take this part of a span's worth at once; it is planned for less, and waits until that is left.
-pub const SLICE_PART: f64 = 0.4;
 /// Weight of a new window in what is known of costs.
 const NEW: f64 = 0.5;
 /// Standard deviations above the mean that nearly no operation exceeds; of a window's longest that much is kept in the next.
@@ -273,7 +272,7 @@ impl SliceClock {
             churn_s,
             longest_s: self.seen.longest_s,
             allowed: allowed.inner,
-            most_s: allowed.inner.min(slice_plan(SLICE_PART * SPAN_S * allowed.all)).min(allowed.slice_s),
+            most_s: allowed.inner.min(slice_plan(SLICE_SHARE * SPAN_S * allowed.all)).min(allowed.slice_s),
             watched,
             sliced: !self.plan.are_always(),
         })

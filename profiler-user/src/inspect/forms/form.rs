@@ -23,6 +23,18 @@ enum Address {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Form(u64);
 
+/// Forms of which one stands for all where the table is tried on another kernel or CPU ([`Form::group`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FormGroup {
+    /// Map and opcode.
+    place: (u8, u8),
+    prefixes: u8,
+    extension: u8,
+    relative: bool,
+    /// The decoder's code, in legacy encoding.
+    code: Option<u16>,
+}
+
 /// Why an encoding has no form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NoForm {
@@ -97,13 +109,26 @@ impl Form {
         Code::try_from((self.0 >> 24) as usize).unwrap_or(Code::INVALID)
     }
 
-    /// Map, opcode, prefixes, kind of extension, and whether the operand is relative to the next instruction: all that the
-    /// kernel's rules look at. `None` if it does not decode.
+    /// Forms that kernels and CPUs treat alike have the same group: map, opcode, prefixes, extension, and whether the operand is
+    /// relative to the next instruction, which is all that the kernel's rules look at. In legacy encoding the decoder's code and all
+    /// bits of REX as well: there CPUs of different makers differ (`call *%rax` with 66, `pause` with REX.B). `None` if it does not
+    /// decode.
     #[must_use]
-    pub fn group(bytes: &[u8]) -> Option<(u8, u8, u8, u8, bool)> {
+    pub fn group(bytes: &[u8]) -> Option<FormGroup> {
         let Decoded { form, encoding, .. } = Decoded::of(bytes, 0x1000).ok()?;
         let relative = (form.0 >> 16) as u8 == Address::NextInstruction as u8;
-        Some((encoding.map, encoding.opcode, encoding.prefixes, encoding.extension_bits() >> 5, relative))
+        let (extension, code) = if encoding.legacy() {
+            (encoding.extension_bits(), Some(form.code() as u16))
+        } else {
+            (encoding.extension_bits() >> 5, None)
+        };
+        Some(FormGroup {
+            place: (encoding.map, encoding.opcode),
+            prefixes: encoding.prefixes,
+            extension,
+            relative,
+            code,
+        })
     }
 }
 
@@ -148,6 +173,26 @@ impl fmt::Debug for Form {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// On AMD's CPUs `call *%rax` with 66 pushes two bytes, and `pause` with REX.B exchanges; on Intel's the prefixes do nothing. What
+    /// stands for a group must not hide them.
+    #[test]
+    fn forms_that_makers_of_cpus_treat_differently_stand_for_nothing_else() {
+        let group = |bytes: &[u8]| Form::group(bytes).unwrap();
+        let apart: [[&[u8]; 2]; 5] = [
+            [&[0x66, 0xff, 0xd0], &[0x66, 0xff, 0xc0]], // call, inc
+            [&[0x66, 0xff, 0xd0], &[0x66, 0xff, 0xe0]], // call, jmp
+            [&[0xf3, 0x41, 0x90], &[0xf3, 0x40, 0x90]],
+            [&[0x66, 0xff, 0xd0], &[0xff, 0xd0]],
+            [&[0xff, 0x15, 0, 0, 0, 0], &[0xff, 0x13]],
+        ];
+        for [a, b] in apart {
+            assert_ne!(group(a), group(b), "{a:x?} {b:x?}");
+        }
+        // Which registers does not matter, nor the address mode.
+        assert_eq!(group(&[0x66, 0xff, 0xd0]), group(&[0x66, 0xff, 0x13]));
+        assert_eq!(group(&[0x48, 0x01, 0xc0]), group(&[0x48, 0x01, 0x03]));
+    }
 
     #[test]
     fn a_form_keeps_what_a_kernel_could_tell_apart_and_nothing_else() {
