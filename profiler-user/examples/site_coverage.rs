@@ -1,7 +1,8 @@
 //! How many functions of a file have a site, by the table of proven forms and if any instruction could be probed.
 //!
 //! `cargo run -p profiler-user --example site_coverage -- FILE…`. Prints a line for each file and the forms that cost a
-//! function its only site. Judges nothing.
+//! function its only site. With `--callers` before the files: how many return addresses of each have a site, and why the others
+//! have none. Judges nothing.
 #![expect(clippy::print_stdout, reason = "its output is its purpose")]
 
 use profiler_user::inspect::{Inspection, KernelRules, Module, TraceRefusal};
@@ -9,9 +10,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut files: Vec<String> = std::env::args().skip(1).collect();
+    if files.first().is_some_and(|first| first == "--callers") {
+        return callers(&files.split_off(1));
+    }
     println!("| file | functions | with a site | lost to the table | kept |\n|---|---|---|---|---|");
     let mut lost: BTreeMap<String, usize> = BTreeMap::new();
-    for path in std::env::args().skip(1) {
+    for path in files {
         let module = Module::offline(Path::new(&path))?;
         let (mut all, mut with, mut without) = (0, 0, 0);
         for function in module.functions(0).iter().filter(|f| !f.cold && !f.ifunc) {
@@ -38,6 +43,53 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     lost.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
     for (form, n) in lost {
         println!("| {form} | {n} |");
+    }
+    Ok(())
+}
+
+/// The calls of each file, where their returns can be seen.
+fn callers(files: &[String]) -> Result<(), Box<dyn std::error::Error>> {
+    println!(
+        "| file | calls | with a site | at the address itself | behind it, at most | emulated | a cheaper one near | joined |\n\
+         |---|---|---|---|---|---|---|---|"
+    );
+    let mut refused: BTreeMap<String, u64> = BTreeMap::new();
+    let mut unknown: BTreeMap<String, u64> = BTreeMap::new();
+    let mut odd: BTreeMap<String, u64> = BTreeMap::new();
+    for path in files {
+        let module = Module::offline(Path::new(path))?;
+        let found = Inspection::callers_offline(&module, KernelRules::host())?;
+        let share = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
+        let with = found.with_site();
+        let name = Path::new(path).file_name().unwrap_or_default().to_string_lossy().into_owned();
+        println!(
+            "| {name} | {} | {:.2} % | {:.2} % | {} ({} B) | {:.1} % | {:.1} % | {:.1} % |",
+            found.calls,
+            share(with, found.calls),
+            share(found.at_return, found.calls),
+            found.behind,
+            found.farthest,
+            share(found.emulated, with),
+            share(found.cheaper, with),
+            share(found.joined, with)
+        );
+        for (sum, part) in
+            [(&mut refused, found.refused), (&mut unknown, found.unknown), (&mut odd, found.odd)]
+        {
+            part.into_iter().for_each(|(why, n)| *sum.entry(why).or_default() += n);
+        }
+    }
+    for (title, reasons) in [
+        ("no site, because", refused),
+        ("not all jumps of the caller are known, because", unknown),
+        ("functions that are not matched by slot, because", odd),
+    ] {
+        println!("\n| {title} | number |\n|---|---|");
+        let mut reasons: Vec<_> = reasons.into_iter().collect();
+        reasons.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+        for (why, n) in reasons {
+            println!("| {why} | {n} |");
+        }
     }
     Ok(())
 }

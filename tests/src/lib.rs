@@ -13,6 +13,8 @@ use std::path::PathBuf;
 /// The C and C++ programs that the build script made.
 const COMPILED: &[&str] = &[
     "calls",
+    "callers",
+    "callers_stripped",
     "hazards",
     "switcher",
     "switcher_stripped",

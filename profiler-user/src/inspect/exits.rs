@@ -143,8 +143,29 @@ fn falls_through(region: &Region, function: &Function) -> Result<(), SiteObstacl
     }
 }
 
-/// Functions that look at their return address, return twice, or leave in another way: a return link breaks them.
-pub(super) fn reads_return_address(symbol: &str, aliases: &[String]) -> Option<&'static str> {
+/// What a function does with its return address besides returning there once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Oddity {
+    /// It keeps it, to return again later.
+    Twice,
+    /// It never returns to its caller, or to somewhere else.
+    Away,
+    /// It finds its caller by it.
+    Reads,
+}
+
+impl Oddity {
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Twice => "it saves its return address (it can return twice)",
+            Self::Away => "it does not return to its caller in the usual way",
+            Self::Reads => "it looks at its return address",
+        }
+    }
+}
+
+/// Functions that look at their return address, return twice, or leave in another way, by name: a return link breaks them.
+pub(super) fn oddity(symbol: &str, aliases: &[String]) -> Option<Oddity> {
     /// Saves the return address, to be jumped to later.
     const TWICE: [&str; 12] = [
         "setjmp",
@@ -196,14 +217,14 @@ pub(super) fn reads_return_address(symbol: &str, aliases: &[String]) -> Option<&
     std::iter::once(symbol).chain(aliases.iter().map(String::as_str)).find_map(|name| {
         let name = name.split('@').next().unwrap_or(name);
         if TWICE.contains(&name) {
-            Some("it saves its return address (it can return twice)")
+            Some(Oddity::Twice)
         } else if AWAY.contains(&name)
             || name.starts_with("_dl_runtime_resolve")
             || name.contains("_fcontext")
         {
-            Some("it does not return to its caller in the usual way")
+            Some(Oddity::Away)
         } else if CALLER.contains(&name) || name.starts_with("_Unwind_") || name.starts_with("unw_") {
-            Some("it looks at its return address")
+            Some(Oddity::Reads)
         } else {
             None
         }

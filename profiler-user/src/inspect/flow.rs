@@ -175,6 +175,8 @@ impl Region {
 #[must_use]
 pub fn edge(insn: &Instruction) -> Edge {
     match insn.flow_control() {
+        // The decoder takes it for one that goes on; outside of the kernel it does not.
+        _ if insn.mnemonic() == Mnemonic::Hlt => Edge::Stop,
         FlowControl::Next => Edge::Next,
         FlowControl::UnconditionalBranch if is_near(insn) => Edge::Jump(insn.near_branch_target()),
         FlowControl::ConditionalBranch if is_near(insn) => Edge::Branch(insn.near_branch_target()),
@@ -186,7 +188,6 @@ pub fn edge(insn: &Instruction) -> Edge {
             _ => Edge::Other,
         },
         FlowControl::Exception | FlowControl::Interrupt => Edge::Stop,
-        _ if insn.mnemonic() == Mnemonic::Hlt => Edge::Stop,
         _ => Edge::Other,
     }
 }

@@ -62,6 +62,24 @@ pub fn function_before(elf: &ElfInfo, vaddr: u64) -> Result<Option<(u64, u64)>, 
     Ok(Some((start, size.min(elf.code_end(start) - start))))
 }
 
+/// Link-time addresses of all functions, and parts of them, that have unwind data.
+///
+/// # Errors
+/// As [`function_at`].
+pub fn starts(elf: &ElfInfo) -> Result<Vec<u64>, Unreadable> {
+    let Some(header) = elf.sections.iter().find(|s| s.name == ".eh_frame_hdr") else { return Ok(Vec::new()) };
+    let count = entries(elf, header.vaddr, header.size)?;
+    // OK because the table lies within its section.
+    let mut table = Reader::new(elf, header.vaddr + 12, count as usize * 8)?;
+    (0..count)
+        .map(|_| {
+            let start = header.vaddr.wrapping_add(table.i32()? as u64);
+            table.skip(4)?;
+            Ok(start)
+        })
+        .collect()
+}
+
 /// Whether the code that begins at an address is called; else (a cold part, a signal frame) it is jumped to when a frame is there already. By
 /// its unwind data; none if there is none.
 ///
@@ -90,16 +108,7 @@ pub fn is_called(elf: &ElfInfo, start: u64) -> Result<Option<bool>, Unreadable> 
 /// The last function that begins at an address or before it, and its FDE, by the sorted table: pairs of (start, FDE),
 /// 32-bit, relative to the header.
 fn last_fde(elf: &ElfInfo, header: u64, size: u64, vaddr: u64) -> Result<Option<(u64, u64)>, Unreadable> {
-    let mut r = Reader::new(elf, header, 12)?;
-    // version 1, frame pointer pcrel sdata4, count udata4, table datarel sdata4
-    if [r.u8()?, r.u8()?, r.u8()?, r.u8()?] != [1, 0x1b, 0x03, 0x3b] {
-        return Err(Unreadable);
-    }
-    r.skip(4)?;
-    let count = u64::from(r.u32()?);
-    if 12 + count * 8 > size {
-        return Err(Unreadable);
-    }
+    let count = entries(elf, header, size)?;
     let entry = |i: u64| -> Result<(u64, u64), Unreadable> {
         let mut r = Reader::new(elf, header + 12 + i * 8, 8)?;
         Ok((header.wrapping_add(r.i32()? as u64), header.wrapping_add(r.i32()? as u64)))
@@ -110,6 +119,18 @@ fn last_fde(elf: &ElfInfo, header: u64, size: u64, vaddr: u64) -> Result<Option<
         if entry(mid)?.0 <= vaddr { low = mid + 1 } else { high = mid }
     }
     low.checked_sub(1).map(entry).transpose()
+}
+
+/// How many entries the sorted table has.
+fn entries(elf: &ElfInfo, header: u64, size: u64) -> Result<u64, Unreadable> {
+    let mut r = Reader::new(elf, header, 12)?;
+    // version 1, frame pointer pcrel sdata4, count udata4, table datarel sdata4
+    if [r.u8()?, r.u8()?, r.u8()?, r.u8()?] != [1, 0x1b, 0x03, 0x3b] {
+        return Err(Unreadable);
+    }
+    r.skip(4)?;
+    let count = u64::from(r.u32()?);
+    if 12 + count * 8 > size { Err(Unreadable) } else { Ok(count) }
 }
 
 /// How an FDE is written.

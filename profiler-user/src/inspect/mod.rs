@@ -21,6 +21,7 @@
 //! # Ok::<(), profiler_user::inspect::InspectError>(())
 //! ```
 
+mod callers;
 pub mod cgroup;
 mod choice;
 mod elf;
@@ -51,6 +52,7 @@ mod text;
 mod usdt;
 mod verify;
 
+pub use callers::{CallerBudget, CallerError, CallerSearch, CallerSite, CallerSurvey, ReturnSite};
 pub use choice::{Site, SiteChoice, SiteObstacle, TraceRefusal};
 pub use elf::{ElfInfo, Section, Segment};
 pub use error::InspectError;

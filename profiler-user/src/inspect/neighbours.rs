@@ -7,19 +7,21 @@
 
 use super::flow::{self, Edge, Region};
 use super::module::Module;
-use super::resolve::Function;
+use std::ops::Range;
 
 /// Reach of an 8-bit displacement, with the two bytes of the instruction.
 const REACH: u64 = 130;
 
-/// The address of a short jump outside the function that leads into `from ..= to`, if there is one.
+/// The address of a short jump outside the function, which has this `extent`, that leads into `from ..= to`, if there is one.
 #[must_use]
-pub(super) fn short_jump_into(module: &Module, function: &Function, from: u64, to: u64) -> Option<u64> {
+pub(super) fn short_jump_into(module: &Module, extent: Range<u64>, from: u64, to: u64) -> Option<u64> {
     let elf = module.elf().ok()?;
-    let end = function.vaddr + function.size;
-    let before = (function.vaddr.saturating_sub(REACH), function.vaddr);
+    let Range { start, end } = extent;
+    let before = (start.saturating_sub(REACH), start);
     let after = (end, (to + REACH).max(end));
-    for (low, high) in [before, after] {
+    // What stands before the function reaches its first bytes only.
+    let near = [(from < start.saturating_add(REACH)).then_some(before), Some(after)];
+    for (low, high) in near.into_iter().flatten() {
         // The range may run over the section's end.
         let low = (low..high).find(|&a| elf.is_code(a));
         let Some(low) = low else { continue };

@@ -218,6 +218,28 @@ pub(super) fn function_of(module: &Module, module_index: usize, vaddr: u64) -> O
     })
 }
 
+/// A function that has no symbol, by what unwind data say of it.
+pub(super) fn without_name(module: &Module, module_index: usize, vaddr: u64, size: u64) -> Option<Function> {
+    let file_offset = module.elf().ok()?.offset_of(vaddr)?;
+    let name = format!("the function without a name at {vaddr:#x}");
+    Some(Function {
+        symbol: name.clone(),
+        name,
+        aliases: Vec::new(),
+        module: module_index,
+        module_name: module.name.clone(),
+        attach_path: module.attach_path(),
+        build_id: module.build_id(),
+        vaddr,
+        size,
+        file_offset,
+        address: module.address_of_offset(file_offset),
+        ifunc: false,
+        cold: false,
+        remarks: Vec::new(),
+    })
+}
+
 /// What was seen while a pattern was looked for.
 #[derive(Debug, Clone, Default)]
 struct Notes {

@@ -142,7 +142,8 @@ impl Body {
     }
 }
 
-fn outside_targets(region: &Region) -> Vec<u64> {
+/// Where the jumps of a region lead that leave it.
+pub(super) fn outside_targets(region: &Region) -> Vec<u64> {
     region
         .insns
         .iter()
@@ -226,7 +227,7 @@ fn static_refusal(function: &Function, entries: &[Site], limit: &str) -> Result<
 
 /// Refuses a function that overlaps a restartable sequence. Where those cannot be read, any address inside a function that
 /// is held in data may be the begin of one. (None begins at a function's start: its begin is announced before.)
-fn sequence(module: &Module, function: &Function, body: &Body) -> Result<(), TraceRefusal> {
+pub(super) fn sequence(module: &Module, function: &Function, body: &Body) -> Result<(), TraceRefusal> {
     let begin = match module.sequences() {
         Ok(ranges) => {
             let overlaps = |range: &&Range<u64>| {
@@ -277,7 +278,8 @@ fn entry_sites(
                 limit.clone_from(why);
                 break;
             }
-            if let Some(why) = entered_behind(module, function, body, insn.ip()) {
+            let extent = function.vaddr..function.vaddr + function.size;
+            if let Some(why) = entered_in(module, extent, body, function.vaddr + 1, insn.ip()) {
                 limit = why;
                 break;
             }
@@ -317,10 +319,16 @@ fn only_first(module: &Module, body: &Body) -> Option<String> {
     module.text().err().map(str::to_owned)
 }
 
-/// Rule (b): what leads into `start < address <= site`.
-fn entered_behind(module: &Module, function: &Function, body: &Body, site: u64) -> Option<String> {
-    let (from, to) = (function.vaddr + 1, site);
-    let at = |a: u64| a - function.vaddr;
+/// Rule (b): what leads into `from ..= to` otherwise than from the instruction before. `extent`: the function or the part of it
+/// that holds them; offsets are from its begin.
+pub(super) fn entered_in(
+    module: &Module,
+    extent: Range<u64>,
+    body: &Body,
+    from: u64,
+    to: u64,
+) -> Option<String> {
+    let at = |a: u64| a.wrapping_sub(extent.start);
     if let Some(&a) = body.leaders.range(from..=to).next() {
         return Some(format!("a branch of its own leads to +{:#x}", at(a)));
     }
@@ -332,10 +340,19 @@ fn entered_behind(module: &Module, function: &Function, body: &Body, site: u64) 
         return Some(format!("the address of +{:#x} is held somewhere", at(a)));
     }
     if symbols.any_label(from, to) {
-        return Some(format!("a symbol stands in its first {} bytes", at(to)));
+        return Some(if from == to {
+            format!("a symbol stands at +{:#x}", at(to))
+        } else {
+            format!("a symbol stands in its first {} bytes", at(to))
+        });
     }
-    super::neighbours::short_jump_into(module, function, from, to)
-        .map(|a| format!("a short jump from {a:#x} may lead into its first {} bytes", at(to)))
+    super::neighbours::short_jump_into(module, extent.clone(), from, to).map(|a| {
+        if from == to {
+            format!("a short jump from {a:#x} may lead to +{:#x}", at(to))
+        } else {
+            format!("a short jump from {a:#x} may lead into its first {} bytes", at(to))
+        }
+    })
 }
 
 /// What the instructions passed so far have done.
@@ -392,8 +409,8 @@ fn return_link(function: &Function, entries: &[Site], iterations: bool) -> Resul
             "its start is the head of a loop: each iteration would add a return link".into(),
         ));
     }
-    if let Some(why) = exits::reads_return_address(&function.symbol, &function.aliases) {
-        return Err(SiteObstacle(why.into()));
+    if let Some(odd) = exits::oddity(&function.symbol, &function.aliases) {
+        return Err(SiteObstacle(odd.words().into()));
     }
     entries
         .iter()

@@ -91,6 +91,23 @@ pub fn find(elf: &ElfInfo, symbols: &Symbols, spent: &AtomicU64) -> io::Result<O
     Ok(None)
 }
 
+/// The same for the code of one function, whose begin is known.
+///
+/// # Errors
+/// Its branches cannot be followed to the end.
+pub fn find_in(
+    elf: &ElfInfo,
+    symbols: &Symbols,
+    region: &Region,
+    spent: &AtomicU64,
+) -> io::Result<Option<StackSwitch>> {
+    let callees = Callees::of(elf);
+    let mut search = Search { elf, symbols, callees, looked_at: None, read: None, budget: SPARE, spent };
+    let begin = search.begin_of(region.start);
+    let loads = search.foreign_loads(region, begin)?;
+    Ok(loads.into_iter().find_map(|i| search.named(&region.insns[i])))
+}
+
 /// The search through one module.
 struct Search<'a> {
     elf: &'a ElfInfo,
@@ -388,4 +405,4 @@ fn function_around(elf: &ElfInfo, symbols: &Symbols, vaddr: u64) -> Option<Aroun
 
 #[cfg(test)]
 #[path = "stack_switch/tests.rs"]
-mod tests;
+pub(super) mod tests;

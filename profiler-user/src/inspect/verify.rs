@@ -5,12 +5,14 @@
 //! (measured: zero hits). Breakpoints of other tracers are told apart: a lone `int3` where an instruction begins, or
 //! a call into `[uprobes-trampoline]` in place of a five-byte nop.
 
+use super::callers::CallerSite;
 use super::choice::{SiteChoice, TraceRefusal};
 use super::flow::Region;
 use super::maps::{self, Backing, Mapping};
 use super::resolve::Function;
 use super::{Inspection, Module};
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 /// Compares functions with a fresh view of the process.
@@ -41,22 +43,37 @@ impl<'a> Verifier<'a> {
             .get(function.module)
             .ok_or_else(|| TraceRefusal::Unverified("its module is unknown".into()))?;
         let mut remarks = Vec::new();
-        self.compare(module, function, function.vaddr, function.size, &mut remarks)?;
         let end = function.vaddr + function.size;
+        self.compare(module, function.vaddr, function.vaddr..end, &mut remarks)?;
         for site in sites.exits.iter().flatten().filter(|s| !(function.vaddr..end).contains(&s.vaddr)) {
-            self.compare(module, function, site.vaddr, SITE_BYTES, &mut remarks)?;
+            self.compare(module, function.vaddr, site.vaddr..site.vaddr + SITE_BYTES, &mut remarks)?;
         }
         Ok(remarks)
     }
 
+    /// A call and what stands behind it, up to the end of the last instruction that may be probed. Offsets are from the call.
+    pub(super) fn check_caller(&self, caller: &CallerSite) -> Result<Vec<String>, TraceRefusal> {
+        let module = self
+            .inspection
+            .modules()
+            .get(caller.module)
+            .ok_or_else(|| TraceRefusal::Unverified("its module is unknown".into()))?;
+        let last = caller.cheaper.unwrap_or(caller.site);
+        let code = caller.call_vaddr..last.vaddr + u64::from(last.length);
+        let mut remarks = Vec::new();
+        self.compare(module, caller.call_vaddr, code, &mut remarks)?;
+        Ok(remarks)
+    }
+
+    /// Compares some code of a module, by link-time addresses; offsets in answers are from `origin`.
     fn compare(
         &self,
         module: &Module,
-        function: &Function,
-        vaddr: u64,
-        len: u64,
+        origin: u64,
+        code: Range<u64>,
         remarks: &mut Vec<String>,
     ) -> Result<(), TraceRefusal> {
+        let (vaddr, len) = (code.start, code.end - code.start);
         let elf = module.elf().map_err(|e| TraceRefusal::Unverified(e.to_owned()))?;
         // Sites and names were read before: what was copied over the file since may agree with memory and not with them.
         if elf.file.is_changed().map_err(|e| TraceRefusal::Unverified(e.to_string()))? {
@@ -88,7 +105,7 @@ impl<'a> Verifier<'a> {
                 .read_exact_at(&mut memory, map.start + (offset - map.offset))
                 .map_err(|e| TraceRefusal::Unverified(e.to_string()))?;
             if file != memory {
-                self.explain(function, vaddr, map.start + (offset - map.offset), &file, &memory, remarks)?;
+                self.explain(origin, vaddr, map.start + (offset - map.offset), &file, &memory, remarks)?;
             }
         }
         Ok(())
@@ -97,7 +114,7 @@ impl<'a> Verifier<'a> {
     /// A difference is harmless if breakpoints of other tracers explain all of it.
     fn explain(
         &self,
-        function: &Function,
+        origin: u64,
         vaddr: u64,
         address: u64,
         file: &[u8],
@@ -125,13 +142,13 @@ impl<'a> Verifier<'a> {
                 explained[at..at + insn.len()].copy_from_slice(bytes);
                 remarks.push(format!(
                     "another tracer has a breakpoint at +{:#x}",
-                    insn.ip().wrapping_sub(function.vaddr)
+                    insn.ip().wrapping_sub(origin)
                 ));
             }
         }
         match explained.iter().zip(file).position(|(a, b)| a != b) {
             None => Ok(()),
-            Some(at) => Err(TraceRefusal::Patched((vaddr + at as u64).wrapping_sub(function.vaddr))),
+            Some(at) => Err(TraceRefusal::Patched((vaddr + at as u64).wrapping_sub(origin))),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::TargetFile;
 use super::tests::{Claim, elf_that_claims};
-use crate::inspect::{Budget, Module, TextIndex};
+use crate::inspect::{Budget, Inspection, KernelRules, Module, TextIndex};
 use crate::unwind;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
@@ -53,6 +53,7 @@ fn inspect(path: PathBuf) -> Result<usize, String> {
         module.symbols_missing(),
         module.stack_switch(),
     );
+    let _ = Inspection::callers_offline(&module, KernelRules::for_version(6, 18));
     let elf = module.elf()?;
     let _ = (elf.imports(), elf.variable("runtime.buildVersion"));
     for function in module.functions_step(0, 1) {

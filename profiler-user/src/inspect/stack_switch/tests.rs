@@ -166,10 +166,10 @@ fn a_load_on_one_branch_of_two_is_found() {
 }
 
 /// Where the code of [`file_with`] begins: offset in the file, and address.
-pub(super) const CODE_AT: (u64, u64) = (0x800, 0x1800);
+pub(in crate::inspect) const CODE_AT: (u64, u64) = (0x800, 0x1800);
 
 /// A file of `text` bytes, no-operations but for this code; `symbol`: the size of the function that begins there.
-pub(super) fn file_with(dir: &Path, text: u64, code: &[u8], symbol: Option<u64>) -> Module {
+pub(in crate::inspect) fn file_with(dir: &Path, text: u64, code: &[u8], symbol: Option<u64>) -> Module {
     let claims = [
         Claim(".text", 1, 0, text, 0),
         Claim(".symtab", 2, text, 48, 3),
