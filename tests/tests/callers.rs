@@ -3,7 +3,7 @@
 
 use expect_test::expect;
 use profiler_core::class::ClassId;
-use profiler_tests::support::{Target, kernel_or_skip};
+use profiler_tests::support::{Killed, Target, kernel_or_skip};
 use profiler_user::inspect::{
     CallerBudget, CallerError, CallerSearch, CallerSite, Function, Inspection, Module, Pattern, ReturnSite,
     TraceRefusal,
@@ -401,17 +401,6 @@ fn calls_end_at_their_return_addresses() {
         drop(link);
     }
     target.assert_text_original();
-}
-
-/// A child that does not outlive the test, stopped or not.
-struct Killed(std::process::Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// On a real program: a breakpoint on a call and one at its return address, the cheaper site where there is one. Where nothing

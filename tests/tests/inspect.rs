@@ -3,7 +3,7 @@
 
 use expect_test::expect;
 use profiler_core::class::{ClassId, SiteClass};
-use profiler_tests::support::{Target, kernel_or_skip};
+use profiler_tests::support::{Killed, Target, kernel_or_skip};
 use profiler_user::inspect::{
     Function, InspectError, Inspection, KernelRules, Module, Pattern, TraceRefusal,
 };
@@ -150,17 +150,6 @@ fn breakpoints_at_chosen_sites_count_exactly() {
         // Another agent's breakpoints are told from a patch.
         assert!(!inspection.verify(&f, &choice).unwrap().is_empty(), "{name}");
         drop(link);
-    }
-}
-
-/// A child that does not outlive the test, stopped or not.
-struct Killed(std::process::Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

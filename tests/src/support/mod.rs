@@ -26,6 +26,18 @@ pub fn patience(normal: Duration) -> Duration {
     normal * factor.unwrap_or(1)
 }
 
+/// A child that does not outlive the test, stopped or not.
+#[derive(Debug)]
+pub struct Killed(pub std::process::Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// True if this process may use BPF, uprobes and perf events: it runs as root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
