@@ -109,7 +109,7 @@ impl Form {
         Code::try_from((self.0 >> 24) as usize).unwrap_or(Code::INVALID)
     }
 
-    /// Forms that kernels and CPUs treat alike have the same group: map, opcode, prefixes, extension, and whether the operand is
+    /// One form of a group stands for all, which are taken to be treated alike: map, opcode, prefixes, extension, and whether the operand is
     /// relative to the next instruction, which is all that the kernel's rules look at. In legacy encoding the decoder's code and all
     /// bits of REX as well: there CPUs of different makers differ (`call *%rax` with 66, `pause` with REX.B). `None` if it does not
     /// decode.
