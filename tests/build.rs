@@ -43,6 +43,7 @@ fn main() {
     compile(&c, &["-DWITH_HELPER"], &["switcher.c", protocol], &out.join("switcher_helper"));
     compile(&c, &[], &["leaver.c", protocol], &out.join("leaver"));
     compile(&c, &[], &["ends.c", protocol], &out.join("ends"));
+    compile(&c, &[], &["waits.c", "waits.S", protocol, "-lgcc_s"], &out.join("waits"));
     compile(&c, &[], &["launched.c"], &out.join("launched"));
     compile(&c, &["-rdynamic"], &["hostile.c"], &out.join("hostile"));
     compile(&c, &[], &["requests.c", protocol], &out.join("requests"));
@@ -59,6 +60,7 @@ fn main() {
     compile(&c, &["-shared", "-fPIC"], &["many.c"], &out.join("libmany.so"));
     compile(&c, &["-shared"], &["sequence.S"], &out.join("libsequence.so"));
     compile(&c, &["-shared", "-fPIC"], &["plugin.c"], &out.join("libplugin.so"));
+    compile(&c, &["-shared", "-s"], &["split.S"], &out.join("libsplit.so"));
     compile(&c, &["-shared"], &["switches.S"], &out.join("libswitches.so"));
     compile(&c, &["-shared", "-g0"], &["slow.S"], &out.join("libslow.so"));
 }

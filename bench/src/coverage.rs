@@ -260,6 +260,7 @@ mod tests {
             level: 0.95,
             n: 400,
             source: Source::Burst,
+            at_most: false,
         };
         let mut run = Run::new();
         check(&mut run, "cell", &estimate, 109.0);

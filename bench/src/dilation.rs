@@ -152,7 +152,7 @@ mod tests {
     use profiler_core::class::Source;
 
     fn rate(value: f64, low: f64, high: f64) -> Estimate {
-        Estimate { value, low, high, level: 0.95, n: 100, source: Source::Burst }
+        Estimate { value, low, high, level: 0.95, n: 100, source: Source::Burst, at_most: false }
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod operations;
 mod sampling;
 mod soak;
 mod watch;
+mod ways;
 mod worth;
 
 use anyhow::{Context, Result, bail};
@@ -60,6 +61,7 @@ const CELLS: &[Cell] = &[
         title: "Cost of a hit, against bpftrace",
         run: |o| hit::against_bpftrace(o.rounds),
     },
+    Cell { name: "ways", title: "Cost of a timed call, by way", run: |o| ways::ways(o.rounds) },
     Cell { name: "attach", title: "Attach and detach", run: |o| attach::attach_and_detach(o.rounds) },
     Cell { name: "stall", title: "Longest stall of the target", run: |o| attach::stalls(o.rounds) },
     Cell { name: "kill", title: "An agent that is killed", run: |o| attach::killed_agent(o.rounds) },

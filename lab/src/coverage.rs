@@ -268,6 +268,7 @@ fn on_cpu(rng: &mut StdRng, load: Load, m: usize) -> Option<Outcome> {
         level: LEVEL,
         n: (s.value * 2_000.0) as u64,
         source: Source::Sampled,
+        at_most: false,
     };
     let factors = factors(rng, load);
     let bursts: Vec<Burst> = placed(rng, m)

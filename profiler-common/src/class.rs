@@ -30,6 +30,8 @@ pub const FLAG_INSIDE: u32 = 8;
 pub const FLAG_INNER_CALL: u32 = 16;
 /// Flag: hits are counted by thread as well ([`thread_cell`](crate::thread::thread_cell)).
 pub const FLAG_BY_THREAD: u32 = 32;
+/// Flag: return addresses of hits that are let in are learned ([`caller`](crate::caller)).
+pub const FLAG_LEARN_CALLERS: u32 = 64;
 
 /// [`ClassControl::operation`] of a class that bounds none.
 pub const NO_OPERATION: u32 = u32::MAX;
@@ -124,13 +126,49 @@ impl ClassControl {
 pub struct Quota {
     /// Hits left; the hit that takes the last one raises an alarm; 0 and below: hits are gated.
     pub remaining: i64,
+    /// The same of hits at return sites, where others than the class's own calls may come by. They are not gated: a call that was let in
+    /// is to have its end.
+    pub ends: i64,
     /// Keeps the line to itself.
-    pub reserved: [u64; 7],
+    pub reserved: [u64; 6],
 }
 wire_type!(Quota, size 64, align 64);
 
 /// Hits that find the quota used up repeat the alarm once in so many, so that a lost alarm is not fatal.
 pub const ALARM_REPEAT: i64 = 1024;
+
+/// What return-address sites add to the counters of a class.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct CallerCounters {
+    /// Part of `kept` that is not timed: calls from a return address without a return site.
+    pub untimed: u64,
+    /// Hits whose return address could not be learned: no room, or none could be read.
+    pub unlearned: u64,
+    /// Hits at return sites that ended no call on record: somebody else came by, or the call is not timed.
+    pub strays: u64,
+    /// Hits at return sites: `returns`, `orphans` and `strays`.
+    pub ends: u64,
+}
+wire_type!(CallerCounters, size 32, align 8);
+
+impl CallerCounters {
+    fn add(&mut self, other: &Self) {
+        self.untimed = self.untimed.wrapping_add(other.untimed);
+        self.unlearned = self.unlearned.wrapping_add(other.unlearned);
+        self.strays = self.strays.wrapping_add(other.strays);
+        self.ends = self.ends.wrapping_add(other.ends);
+    }
+
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            untimed: self.untimed.wrapping_sub(earlier.untimed),
+            unlearned: self.unlearned.wrapping_sub(earlier.unlearned),
+            strays: self.strays.wrapping_sub(earlier.strays),
+            ends: self.ends.wrapping_sub(earlier.ends),
+        }
+    }
+}
 
 /// Counters of one class, kept in stripes that the agent adds up.
 ///
@@ -165,8 +203,8 @@ pub struct ClassCounters {
     pub max_ns: u64,
     /// Part of `gated` that came from processes that are not targets.
     pub bystanders: u64,
-    /// Keeps the size a power of two, which the kernel indexes by a shift.
-    pub reserved: [u64; 4],
+    /// Of return-address sites. With it the size is a power of two, which the kernel indexes by a shift.
+    pub callers: CallerCounters,
 }
 wire_type!(ClassCounters, size 128, align 8);
 
@@ -187,6 +225,7 @@ impl ClassCounters {
         sum(&mut self.nested_cost_ns, other.nested_cost_ns);
         self.max_ns = self.max_ns.max(other.max_ns);
         sum(&mut self.bystanders, other.bystanders);
+        self.callers.add(&other.callers);
     }
 
     /// What was counted since `earlier`. The maximum is not a difference: it is that of the whole time.
@@ -205,14 +244,15 @@ impl ClassCounters {
             nested_cost_ns: self.nested_cost_ns.wrapping_sub(earlier.nested_cost_ns),
             max_ns: self.max_ns,
             bystanders: self.bystanders.wrapping_sub(earlier.bystanders),
-            reserved: [0; 4],
+            callers: self.callers.since(&earlier.callers),
         }
     }
 
-    /// Calls that are open: `kept - returns - unwound - omitted`, never below zero (reads are not atomic together).
+    /// Calls that are open: `kept - returns - unwound - omitted - untimed`, never below zero (reads are not atomic together).
     #[must_use]
     pub fn open(&self) -> u64 {
-        self.kept.saturating_sub(self.returns.wrapping_add(self.unwound).wrapping_add(self.omitted))
+        let over = self.returns.wrapping_add(self.unwound).wrapping_add(self.omitted);
+        self.kept.saturating_sub(over.wrapping_add(self.callers.untimed))
     }
 }
 

@@ -35,6 +35,8 @@ wire_enum! {
         QuotaUsed = 1,
         /// Repeated while the class is still hit with its quota used up.
         StillHit = 2,
+        /// The hit that took the last of the hits that a class may have at return sites.
+        EndsUsed = 3,
     }
 }
 
@@ -44,7 +46,7 @@ wire_enum! {
 pub struct Alarm {
     /// When, ktime ns.
     pub time_ns: u64,
-    /// Hits left, negative by as many as came after the last.
+    /// Hits left, of entries or (`EndsUsed`, and repeated after it) at return sites; negative by as many as came after the last.
     pub remaining: i64,
     /// An [`AlarmKind`].
     pub kind: u32,

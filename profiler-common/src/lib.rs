@@ -6,6 +6,7 @@
 #![no_std]
 #![warn(missing_docs)]
 
+pub mod caller;
 pub mod class;
 pub mod cookie;
 pub mod event;
@@ -16,7 +17,7 @@ pub mod settings;
 pub mod thread;
 
 /// Version of the layout below; the object carries it in `WIRE_VERSION` and the agent refuses another one.
-pub const WIRE_VERSION: u32 = 4;
+pub const WIRE_VERSION: u32 = 6;
 
 /// A number from the kernel that names no variant of the enum it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -93,10 +93,13 @@ pub struct OperationState {
     /// Of the first element, for all operations: number of the attachment of inner functions. A recorded operation that began under
     /// another one lacks calls. The agent counts it up (its low 16 bits are compared).
     pub details: u64,
-    /// Keeps the line to itself.
-    pub reserved: u64,
+    /// Of the first element, for all operations: histograms that were given to classes, or asked for in vain. The programs write it.
+    pub histograms: u64,
 }
 wire_type!(OperationState, size 64, align 64);
+
+/// [`OperationClass::histogram`] of a class that came when all were given.
+pub const NO_HISTOGRAM_LEFT: u64 = u64::MAX;
 
 /// Numbers of one class of operations (map `OPERATION_CLASSES`). The agent writes the first three.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -112,8 +115,10 @@ pub struct OperationClass {
     pub population: u64,
     /// Of those, recorded.
     pub sample: u64,
+    /// Number of the class's histogram + 1; 0: none yet; [`NO_HISTOGRAM_LEFT`]. The programs write it when the first operation ends.
+    pub histogram: u64,
     /// Keeps the line to itself.
-    pub reserved: [u64; 3],
+    pub reserved: [u64; 2],
 }
 wire_type!(OperationClass, size 64, align 64);
 
@@ -137,7 +142,7 @@ pub struct OperationCounters {
     pub unmatched: u64,
     /// Begins whose argument could not be read. In the base class.
     pub unread: u64,
-    /// Response times of all operations that ended.
+    /// Response times of all operations that ended; their distribution is in map `OPERATION_HISTOGRAMS`.
     pub population: Sums,
     /// Response times of the recorded ones.
     pub sample: Sums,

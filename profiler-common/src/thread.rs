@@ -12,6 +12,10 @@ pub const DEPTH: u32 = 64;
 pub const FREE: u32 = u32::MAX;
 /// [`CallFrame::generation`] carries this bit when the frame has a return link.
 pub const RETURN_LINK: u32 = 1 << 31;
+/// [`CallFrame::generation`] carries this bit when the call ends at a return site.
+pub const RETURN_SITE: u32 = 1 << 30;
+/// The generation in [`CallFrame::generation`].
+pub const GENERATION: u32 = RETURN_SITE - 1;
 
 /// A call that is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +23,8 @@ pub const RETURN_LINK: u32 = 1 << 31;
 pub struct CallFrame {
     /// Return slot; 0: not known.
     pub slot: u64,
-    /// The word in the return slot when the call began, which the kernel then replaced; 0: not replaced, or not kept.
+    /// The word in the return slot when the call began, of calls with a return link (the kernel then replaced it) or a return site;
+    /// 0: the call has neither, or it is not kept.
     pub return_address: u64,
     /// When it began, ktime ns.
     pub begin_ns: u64,
@@ -27,7 +32,7 @@ pub struct CallFrame {
     pub cost_ns: u64,
     /// Class, or [`FREE`].
     pub class: u32,
-    /// Generation of the class when the call began, and [`RETURN_LINK`].
+    /// Generation of the class when the call began, and [`RETURN_LINK`] or [`RETURN_SITE`].
     pub generation: u32,
     /// The thread's time in inner calls when it began, ns.
     pub inner_ns: u64,

@@ -22,6 +22,10 @@ const LONGEST_S: f64 = 1.0;
 const CLOSEST_S: f64 = 0.5;
 /// A class that would be attached for more than this part of the time gets no more bursts.
 const LARGEST_DUTY: f64 = 0.5;
+/// Part of the bursts' budget that goes to what was asked for by name, where others want some, too.
+pub const FIRST_PART: f64 = 0.75;
+/// Rounds in which bursts are lengthened: in each, those at their bound leave.
+const LENGTHENINGS: usize = 8;
 
 /// What attaching for a short time costs.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -81,6 +85,8 @@ pub struct BurstClass {
     pub spread: f64,
     /// One burst may cost so much at most, CPU s; infinite where only the bucket limits it.
     pub limit_s: f64,
+    /// Its durations were asked for by name: it comes first, and its bursts are lengthened as long as the budget reaches.
+    pub first: bool,
 }
 
 /// Bursts of a class.
@@ -146,12 +152,17 @@ fn shape(class: &BurstClass, prices: &BurstPrices, limit_s: f64) -> Option<Shape
     if affordable < hits.min(FEWEST_HITS) {
         return None;
     }
-    let length_s = hits.min(affordable) / rate;
+    Some(sized(class, prices, hits.min(affordable) / rate))
+}
+
+/// The burst of this length.
+fn sized(class: &BurstClass, prices: &BurstPrices, length_s: f64) -> Shape {
     let clocked = length_s >= CLOCKED_S;
-    let expected = rate * length_s;
+    let expected = class.rate_hz * length_s;
     let quota = if clocked { expected + 4.0 * expected.sqrt() + 8.0 } else { expected };
-    let cost_s = expected * tau + prices.churn_s(busy, length_s);
-    Some(Shape { quota: quota.ceil() as u64, window_s: length_s.max(CLOCKED_S), length_s, cost_s })
+    let churn_s = prices.churn_s(class.rate_hz * class.tau_s, length_s);
+    let cost_s = expected * class.tau_s + churn_s;
+    Shape { quota: quota.ceil() as u64, window_s: length_s.max(CLOCKED_S), length_s, cost_s }
 }
 
 /// How often each class is traced for a burst, so that all bursts together cost `budget` CPU s per s at most and one
@@ -163,6 +174,9 @@ fn shape(class: &BurstClass, prices: &BurstPrices, limit_s: f64) -> Option<Shape
 /// with `v_i` the spread between bursts, `n_i` bursts per second and `c_i` the cost of one (Neyman's allocation of a
 /// sample to strata with unequal costs); `n_i` is bounded by two bursts a second and half of the time, and what bounded classes
 /// leave goes to the others.
+///
+/// Classes that come [first](BurstClass::first) share [`FIRST_PART`] of the budget, or all where there are no others; what they leave at
+/// two bursts a second lengthens theirs.
 #[must_use]
 pub fn schedule(
     classes: &[BurstClass],
@@ -170,52 +184,119 @@ pub fn schedule(
     budget: f64,
     limit_s: f64,
 ) -> Vec<Option<BurstOrder>> {
-    let shapes: Vec<Option<Shape>> = classes.iter().map(|c| shape(c, prices, limit_s)).collect();
-    let want = |c: &BurstClass, s: &Shape| c.weight.max(0.0) * c.spread.max(0.05) / s.cost_s.sqrt();
-    let most = |s: &Shape| (1.0 / CLOSEST_S).min(LARGEST_DUTY / s.length_s);
-    let mut per_s = vec![0.0_f64; classes.len()];
-    let mut open: Vec<usize> = (0..classes.len())
-        .filter(|&i| shapes[i].as_ref().is_some_and(|s| want(&classes[i], s) > 0.0))
+    let mut bursts: Vec<Option<Bursts>> = classes
+        .iter()
+        .map(|class| shape(class, prices, limit_s).map(|shape| Bursts { shape, per_s: 0.0 }))
         .collect();
-    let mut left = budget.max(0.0);
-    // Water-filling: those at their bound leave, at least one each round.
+    let budget = budget.max(0.0);
+    let possible = |first: bool| (0..classes.len()).filter(move |&i| classes[i].first == first);
+    let others = possible(false).any(|i| bursts[i].is_some());
+    let of_first = if others { FIRST_PART * budget } else { budget };
+    fill(classes, &mut bursts, possible(true).collect(), of_first);
+    lengthen(classes, prices, &mut bursts, of_first, limit_s);
+    let spent: f64 = bursts.iter().flatten().map(Bursts::cost_per_s).sum();
+    fill(classes, &mut bursts, possible(false).collect(), budget - spent);
+    bursts.into_iter().map(|bursts| bursts.filter(|b| b.per_s > 0.0).map(|b| b.order())).collect()
+}
+
+/// Bursts of one class.
+#[derive(Debug, Clone, Copy)]
+struct Bursts {
+    shape: Shape,
+    per_s: f64,
+}
+
+impl Bursts {
+    fn cost_per_s(&self) -> f64 {
+        self.per_s * self.shape.cost_s
+    }
+
+    fn most_per_s(&self) -> f64 {
+        (1.0 / CLOSEST_S).min(LARGEST_DUTY / self.shape.length_s)
+    }
+
+    fn order(self) -> BurstOrder {
+        let Self { shape, per_s } = self;
+        BurstOrder {
+            quota: shape.quota,
+            window_ns: (shape.window_s * 1e9) as u64,
+            every_ns: (1e9 / per_s) as u64,
+            cost_ns: shape.cost_s * 1e9,
+            duty: (per_s * shape.length_s).min(1.0),
+        }
+    }
+}
+
+/// Water-filling among the classes `open`: those at their bound leave, at least one each round.
+fn fill(classes: &[BurstClass], bursts: &mut [Option<Bursts>], mut open: Vec<usize>, budget: f64) {
+    let want = |i: usize, shape: &Shape| {
+        classes[i].weight.max(0.0) * classes[i].spread.max(0.05) / shape.cost_s.sqrt()
+    };
+    open.retain(|&i| bursts[i].is_some_and(|b| want(i, &b.shape) > 0.0));
+    let mut left = budget;
     while !open.is_empty() && left > 0.0 {
         let demand: f64 =
-            open.iter().filter_map(|&i| shapes[i].map(|s| want(&classes[i], &s) * s.cost_s)).sum();
+            open.iter().filter_map(|&i| bursts[i].map(|b| want(i, &b.shape) * b.shape.cost_s)).sum();
         let level = left / demand;
-        let full: Vec<usize> = open
-            .iter()
-            .copied()
-            .filter(|&i| shapes[i].is_some_and(|s| level * want(&classes[i], &s) >= most(&s)))
-            .collect();
-        if full.is_empty() {
-            for &i in &open {
-                per_s[i] = shapes[i].map_or(0.0, |s| level * want(&classes[i], &s));
-            }
-            break;
-        }
-        for &i in &full {
-            if let Some(s) = shapes[i] {
-                per_s[i] = most(&s);
-                left -= per_s[i] * s.cost_s;
+        let is_full = |i: usize| bursts[i].is_some_and(|b| level * want(i, &b.shape) >= b.most_per_s());
+        let (full, rest): (Vec<usize>, Vec<usize>) = open.iter().partition(|&&i| is_full(i));
+        let at_bound = !full.is_empty();
+        for i in if at_bound { &full } else { &rest } {
+            if let Some(b) = &mut bursts[*i] {
+                b.per_s = b.most_per_s().min(level * want(*i, &b.shape));
+                left -= b.cost_per_s();
             }
         }
-        open.retain(|i| !full.contains(i));
+        open = if at_bound { rest } else { Vec::new() };
     }
-    shapes
-        .into_iter()
-        .zip(per_s)
-        .map(|(shape, n)| {
-            let s = shape.filter(|_| n > 0.0)?;
-            Some(BurstOrder {
-                quota: s.quota,
-                window_ns: (s.window_s * 1e9) as u64,
-                every_ns: (1e9 / n) as u64,
-                cost_ns: s.cost_s * 1e9,
-                duty: (n * s.length_s).min(1.0),
-            })
-        })
-        .collect()
+}
+
+/// Makes the bursts of classes that come first longer, all by the same factor as far as they may be, until they cost `budget`.
+///
+/// A burst's cost is `hits tau + churn`, so `factor = (budget - sum n_i churn_i) / sum n_i hits_i tau_i`.
+fn lengthen(
+    classes: &[BurstClass],
+    prices: &BurstPrices,
+    bursts: &mut [Option<Bursts>],
+    budget: f64,
+    limit_s: f64,
+) {
+    for _ in 0..LENGTHENINGS {
+        let of_first = || (0..classes.len()).filter(|&i| classes[i].first);
+        let hits_cost = |i: usize, b: &Bursts| b.shape.length_s * classes[i].rate_hz * classes[i].tau_s;
+        let spent: f64 = of_first().filter_map(|i| bursts[i]).map(|b| b.cost_per_s()).sum();
+        let can = |i: usize, b: &Bursts| longest_s(&classes[i], prices, b, limit_s) > b.shape.length_s * 1.01;
+        let grows: f64 = of_first()
+            .filter_map(|i| bursts[i].filter(|b| can(i, b)).map(|b| b.per_s * hits_cost(i, &b)))
+            .sum();
+        let mut left = budget - spent;
+        if grows <= 0.0 || left <= 0.01 * budget {
+            return;
+        }
+        let factor = 1.0 + left / grows;
+        for i in (0..classes.len()).filter(|&i| classes[i].first) {
+            let Some(b) = bursts[i].filter(|b| b.per_s > 0.0 && can(i, b)) else { continue };
+            let length_s = (b.shape.length_s * factor).min(longest_s(&classes[i], prices, &b, limit_s));
+            let longer = sized(&classes[i], prices, length_s);
+            // What outlives a long window may cost more than what is left.
+            let more = b.per_s * (longer.cost_s - b.shape.cost_s);
+            if more <= left * 1.001 {
+                left -= more;
+                bursts[i] = Some(Bursts { shape: longer, ..b });
+            }
+        }
+    }
+}
+
+/// How long a burst of a class may be at its present rhythm, s: within half of the time, a second, and `limit_s`.
+fn longest_s(class: &BurstClass, prices: &BurstPrices, bursts: &Bursts, limit_s: f64) -> f64 {
+    let (rate, tau) = (class.rate_hz, class.tau_s);
+    let busy = rate * tau;
+    let longest_s = LONGEST_S.min(LARGEST_DUTY / bursts.per_s.max(1e-9));
+    let limit_s = limit_s.min(class.limit_s);
+    let affordable = |churn_s: f64| ((limit_s - churn_s) / busy).max(0.0);
+    let fresh_s = affordable(prices.churn_s(busy, 0.0)).min(0.999 * prices.fresh_s);
+    affordable(prices.churn_s(busy, f64::INFINITY)).max(fresh_s).min(longest_s)
 }
 
 #[cfg(test)]
@@ -234,6 +315,7 @@ mod tests {
             weight: 1.0,
             spread: 1.0,
             limit_s: f64::INFINITY,
+            first: false,
         }
     }
 
@@ -276,7 +358,57 @@ mod tests {
         assert!(shape(&narrow, &PRICES, 1.0).unwrap().cost_s <= 1e-3);
     }
 
+    #[test]
+    fn what_was_named_for_its_durations_comes_first_and_gets_longer_bursts() {
+        let named = BurstClass { first: true, ..class(1e5) };
+        let others = [class(1e4), class(1e5), class(1e6), class(3e4)];
+        let budget = 60e-3;
+        let mut all = vec![named];
+        all.extend(others);
+        let orders = schedule(&all, &PRICES, budget, 20e-3);
+        let own = orders[0].unwrap();
+        let plain = schedule(&[class(1e5)], &PRICES, budget, 20e-3)[0].unwrap();
+        assert!(own.quota > 2 * plain.quota, "{own:?} {plain:?}");
+        // At most 0.75 of it: as long a burst as half of the time allows costs less.
+        assert!(own.cost_per_s() <= FIRST_PART * budget * 1.001, "{own:?}");
+        assert!(own.duty > 0.45 || own.cost_per_s() > 0.7 * budget, "{own:?}");
+        let cost: f64 = orders.iter().flatten().map(BurstOrder::cost_per_s).sum();
+        assert!(orders.iter().all(Option::is_some) && cost <= budget * 1.001, "{cost}");
+    }
+
+    #[test]
+    fn alone_it_gets_all_and_a_small_bucket_bounds_each_burst() {
+        let named = BurstClass { first: true, ..class(1e5) };
+        let orders = schedule(&[named], &PRICES, 30e-3, 4e-3);
+        let own = orders[0].unwrap();
+        assert!(own.cost_ns <= 4e6 * 1.001, "{own:?}");
+        let wide = schedule(&[named], &PRICES, 30e-3, 1.0)[0].unwrap();
+        assert!(wide.cost_per_s() > 0.9 * 30e-3 && wide.cost_per_s() <= 30e-3 * 1.001, "{wide:?}");
+    }
+
     proptest! {
+        #[test]
+        fn bursts_that_are_lengthened_keep_budget_and_bucket(
+            list in prop::collection::vec((0.0..7.5f64, 0.3..20.0f64, prop::bool::ANY), 1..12),
+            budget in 1e-6..0.2f64,
+            limit in 1e-4..1e-1f64,
+        ) {
+            let classes: Vec<BurstClass> = list
+                .iter()
+                .map(|&(log_rate, us, first)| BurstClass {
+                    rate_hz: 10f64.powf(log_rate), tau_s: us * 1e-6, first, ..class(1.0)
+                })
+                .collect();
+            let orders = schedule(&classes, &PRICES, budget, limit);
+            let cost: f64 = orders.iter().flatten().map(BurstOrder::cost_per_s).sum();
+            prop_assert!(cost <= budget * 1.01, "{cost} of {budget}");
+            for (class, order) in classes.iter().zip(&orders) {
+                let Some(order) = order else { continue };
+                prop_assert!(order.duty <= LARGEST_DUTY * 1.01, "{order:?}");
+                prop_assert!(order.cost_ns <= limit * 1e9 * 1.01, "{class:?} {order:?}");
+            }
+        }
+
         #[test]
         fn the_schedule_keeps_its_budget_and_churn_is_a_tenth(
             list in prop::collection::vec((0.0..7.5f64, 0.3..10.0f64, 0.0..10.0f64), 1..30),
@@ -287,7 +419,7 @@ mod tests {
                 .iter()
                 .map(|&(log_rate, us, weight)| BurstClass {
                     class: ClassId(0), rate_hz: 10f64.powf(log_rate), tau_s: us * 1e-6, weight, spread: 1.0,
-                    limit_s: f64::INFINITY,
+                    limit_s: f64::INFINITY, first: false,
                 })
                 .collect();
             let orders = schedule(&classes, &PRICES, budget, limit);

@@ -82,6 +82,8 @@ pub enum ExitMode {
     ReturnLink,
     /// A breakpoint on every way out of the function.
     ExitSites,
+    /// A breakpoint behind each of its calls, in the callers, which are learned while it is watched.
+    ReturnSites,
 }
 
 /// Where a number of the report comes from.

@@ -7,6 +7,10 @@
 //! What it does not do: measure. Where the model has no figure for a combination it answers with the next
 //! dearer one that it has, never with a cheaper one.
 
+mod stamps;
+
+pub use stamps::Stamps;
+
 use crate::class::{ExitMode, RecordKind, SiteClass};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -108,6 +112,10 @@ pub struct CostModel {
     /// tight loop. See [`CostModel::cold_ns`].
     #[serde(default = "nothing")]
     pub cold: Price,
+    /// What lies between the two time stamps of a timed call, by price class of the entry and kind of end. See [`CostModel::stamps`]. Keys
+    /// are `"push/exit"` and `"push/return_link"`.
+    #[serde(default)]
+    pub stamps: BTreeMap<String, Stamps>,
     /// Price of one sample without stack, ns.
     pub sample_base: Price,
     /// Price of one KiB of copied stack, ns.
@@ -172,6 +180,7 @@ impl CostModel {
             concurrency: vec![1.0, 1.1],
             // KVM guest, Linux 6.18: 0.1 to 0.4 us.
             cold: Price::prior(250.0, 0.0, 500.0),
+            stamps: BTreeMap::new(),
             // The timer interrupt of a guest; at low rates the caches are cold, hence the wide upper end.
             sample_base: Price::prior(13_300.0, 3_000.0, 25_000.0),
             sample_per_kib: Price::prior(130.0, 50.0, 300.0),
@@ -197,9 +206,9 @@ impl CostModel {
     /// |--------------|----------------------------------------------------------|
     /// | `None`       | hit(site)                                                |
     /// | `ReturnLink` | pair(site)                                               |
-    /// | `ExitSites`  | hit(site) + hit(`exit_site`), of which one runs per call |
+    /// | `ExitSites`, `ReturnSites` | hit(site) + hit(`exit_site`), of which one runs per call |
     ///
-    /// `exit_site` is the dearest site on a way out; it is looked at for `ExitSites` only.
+    /// `exit_site` is the dearest site on a way out, or behind a call; it is looked at for these two only.
     #[must_use]
     pub fn call_price(
         &self,
@@ -214,7 +223,9 @@ impl CostModel {
             ExitMode::ReturnLink => lookup(&self.pair, site, kind)
                 .or_else(|| lookup(&Self::assumed().pair, site, kind))
                 .unwrap_or_else(|| self.hit_price(site, kind).scaled(2.0)),
-            ExitMode::ExitSites => self.hit_price(site, kind).plus(self.hit_price(exit_site, kind)),
+            ExitMode::ExitSites | ExitMode::ReturnSites => {
+                self.hit_price(site, kind).plus(self.hit_price(exit_site, kind))
+            }
         };
         one.scaled(self.concurrency_factor(threads))
     }

@@ -20,13 +20,17 @@ pub struct Estimate {
     pub n: u64,
     /// Where it comes from.
     pub source: Source,
+    /// Only `high` is known: the value, corrections taken out, lies below its own uncertainty. It is told as `<= high`. In JSON only where
+    /// it is so.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub at_most: bool,
 }
 
 impl Estimate {
     /// An exact number: a degenerate interval of coverage 1.
     #[must_use]
     pub fn exact(value: f64, n: u64) -> Self {
-        Self { value, low: value, high: value, level: 1.0, n, source: Source::Exact }
+        Self { value, low: value, high: value, level: 1.0, n, source: Source::Exact, at_most: false }
     }
 
     /// Half the interval's width, in the estimate's unit.
@@ -34,6 +38,11 @@ impl Estimate {
     pub fn half_width(&self) -> f64 {
         (self.high - self.low) / 2.0
     }
+}
+
+// serde gives a reference.
+fn is_false(x: &bool) -> bool {
+    !*x
 }
 
 mod null_is_infinity {
@@ -58,6 +67,10 @@ mod tests {
             Estimate { high: f64::INFINITY, level: 0.95, source: Source::Burst, ..Estimate::exact(3.0, 3) };
         let text = serde_json::to_string(&open).unwrap();
         assert!(text.contains(r#""high":null"#), "{text}");
+        assert!(!text.contains("at_most"), "{text}");
         assert_eq!(serde_json::from_str::<Estimate>(&text).unwrap(), open);
+        let limit = Estimate { at_most: true, ..Estimate::exact(0.0, 3) };
+        let text = serde_json::to_string(&limit).unwrap();
+        assert_eq!(serde_json::from_str::<Estimate>(&text).unwrap(), limit);
     }
 }

@@ -35,6 +35,16 @@ pub fn fetch_add_signed(counter: *mut i64, value: i64) -> i64 {
     unsafe { atomic_xadd::<i64, i64, { AtomicOrdering::AcqRel }>(counter, value) }
 }
 
+/// Puts a value in the place of 0. Returns the value before, whether it was 0 or not.
+#[inline(always)]
+pub fn take_free(word: *mut u64, value: u64) -> u64 {
+    // SAFETY: as in `add`.
+    let (seen, _) = unsafe {
+        atomic_cxchg::<u64, { AtomicOrdering::AcqRel }, { AtomicOrdering::Acquire }>(word, 0, value)
+    };
+    seen
+}
+
 /// Raises a maximum. Four tries: a maximum that loses four races to larger values in a row was beaten anyway, and
 /// one that loses them to smaller values is lost (each stripe is written by few threads).
 #[inline(always)]

@@ -27,9 +27,9 @@ pub struct Hit {
 
 /// Bumps a counter of a class.
 macro_rules! count {
-    ($counters:expr, $field:ident, $value:expr) => {
+    ($counters:expr, $($field:ident).+, $value:expr) => {
         // SAFETY: a live map value.
-        $crate::atomic::add(unsafe { &raw mut (*$counters).$field }, $value)
+        $crate::atomic::add(unsafe { &raw mut (*$counters).$($field).+ }, $value)
     };
 }
 pub(crate) use count;
@@ -90,27 +90,51 @@ impl Hit {
         true
     }
 
-    /// Takes one hit from the quota; the one that takes the last raises the alarm, later ones repeat it.
+    /// Takes one hit from the quota of entries.
     #[inline(always)]
     fn take_quota(&self, flags: u32) -> bool {
         let Some(quota) = quota(self.cookie.class) else { return false };
         // SAFETY: a live map value.
-        let before = fetch_decrement(unsafe { &raw mut (*quota).remaining });
+        self.take(unsafe { &raw mut (*quota).remaining }, flags, AlarmKind::QuotaUsed) >= 1
+    }
+
+    /// Takes one hit from the quota of return sites. Nothing is turned away: what is left over of it the alarm decides.
+    #[inline(always)]
+    pub fn take_end(&self) {
+        // SAFETY: a live map value; the agent may change it at any time.
+        let flags = unsafe { (&raw const (*self.control).flags).read_volatile() };
+        if flags & FLAG_NO_QUOTA == 0
+            && let Some(quota) = quota(self.cookie.class)
+        {
+            // SAFETY: a live map value.
+            let before = self.take(unsafe { &raw mut (*quota).ends }, flags, AlarmKind::EndsUsed);
+            if before == 1 {
+                // The window ends here: what begins after the alarm is not counted to it.
+                // SAFETY: a live map value.
+                unsafe { (&raw mut (*quota).remaining).write_volatile(0) };
+            }
+        }
+    }
+
+    /// Takes one hit from a quota; the one that takes the last raises the alarm, later ones repeat it. What was left before.
+    #[inline(always)]
+    fn take(&self, remaining: *mut i64, flags: u32, used: AlarmKind) -> i64 {
+        let before = fetch_decrement(remaining);
         if before > 1 {
-            return true;
+            return before;
         }
         if before == 1 {
             // The link is about to go, and hits after that reach nobody. Before the alarm, which takes long: other CPUs record meanwhile.
             if flags & FLAG_INSIDE != 0 {
                 details::lose_details();
             }
-            send_alarm(self.cookie.class, AlarmKind::QuotaUsed, 0);
-            return true;
+            send_alarm(self.cookie.class, used, 0);
+            return before;
         }
         if before % ALARM_REPEAT == 0 && before != 0 {
             send_alarm(self.cookie.class, AlarmKind::StillHit, before - 1);
         }
-        false
+        before
     }
 }
 

@@ -1,14 +1,17 @@
-//! Programs at entry sites: `count`, `record` (both watch entries only) and `enter` (begin of a timed call).
+//! Programs at entry sites: `count`, `record` (both watch entries only) and `enter` and `enter_caller` (begin of a timed call).
+//!
+//! `count` learns return addresses where that is asked for, so that a survey knows the callers.
 //!
 //! All return 0: on kernels 6.6 to 6.12 another value removes the probe.
 
+use crate::callers;
 use crate::class::{Hit, count};
 use crate::maps::{EVENTS, NO_WAKEUP, current_ids, now_ns};
 use crate::registers::arguments;
 use crate::storage::charge_hit;
 use crate::thread::{self, Push};
 use core::ffi::c_void;
-use profiler_common::class::FLAG_ARGUMENTS;
+use profiler_common::class::{ClassKind, FLAG_ARGUMENTS};
 use profiler_common::event::{CallRecord, NO_DURATION};
 
 /// Counts the hit.
@@ -18,6 +21,7 @@ pub extern "C" fn count(ctx: *mut c_void) -> u32 {
     let Some(hit) = Hit::find(ctx) else { return 0 };
     if hit.admit(ctx) {
         count!(hit.counters, kept, 1);
+        callers::learn(&hit, ctx);
     }
     charge_hit(hit.control);
     0
@@ -29,29 +33,35 @@ pub extern "C" fn count(ctx: *mut c_void) -> u32 {
 pub extern "C" fn record(ctx: *mut c_void) -> u32 {
     let Some(hit) = Hit::find(ctx) else { return 0 };
     if hit.admit(ctx) {
-        match EVENTS.reserve::<CallRecord>(0) {
-            Some(mut slot) => {
-                let (pid, tid) = current_ids();
-                // SAFETY: a live map value.
-                let with_args = unsafe { (*hit.control).flags } & FLAG_ARGUMENTS != 0;
-                slot.write(CallRecord {
-                    time_ns: now_ns(),
-                    duration_ns: NO_DURATION,
-                    nested_cost_ns: 0,
-                    class: hit.cookie.class,
-                    pid,
-                    tid,
-                    flags: 0,
-                    args: if with_args { arguments(ctx) } else { [0; 6] },
-                });
-                slot.submit(NO_WAKEUP);
-                count!(hit.counters, kept, 1);
-            }
-            None => count!(hit.counters, dropped, 1),
+        if emit(&hit, ctx) {
+            count!(hit.counters, kept, 1);
+        } else {
+            count!(hit.counters, dropped, 1);
         }
     }
     charge_hit(hit.control);
     0
+}
+
+/// Emits the record of a call whose end is not watched. False: the ring is full.
+#[inline(always)]
+pub fn emit(hit: &Hit, ctx: *mut c_void) -> bool {
+    let Some(mut slot) = EVENTS.reserve::<CallRecord>(0) else { return false };
+    let (pid, tid) = current_ids();
+    // SAFETY: a live map value.
+    let with_args = unsafe { (*hit.control).flags } & FLAG_ARGUMENTS != 0;
+    slot.write(CallRecord {
+        time_ns: now_ns(),
+        duration_ns: NO_DURATION,
+        nested_cost_ns: 0,
+        class: hit.cookie.class,
+        pid,
+        tid,
+        flags: 0,
+        args: if with_args { arguments(ctx) } else { [0; 6] },
+    });
+    slot.submit(NO_WAKEUP);
+    true
 }
 
 /// Opens a call on the thread's stack of open calls; `leave` closes it.
@@ -60,7 +70,7 @@ pub extern "C" fn record(ctx: *mut c_void) -> u32 {
 pub extern "C" fn enter(ctx: *mut c_void) -> u32 {
     let Some(hit) = Hit::find(ctx) else { return 0 };
     if hit.admit(ctx) {
-        match thread::push(&hit, ctx) {
+        match thread::push(&hit, ctx, 0) {
             Push::Open(_) => count!(hit.counters, kept, 1),
             Push::Omitted => {
                 count!(hit.counters, kept, 1);
@@ -71,5 +81,34 @@ pub extern "C" fn enter(ctx: *mut c_void) -> u32 {
     } else {
         charge_hit(hit.control);
     }
+    0
+}
+
+/// Opens a call whose caller is armed, and `leave_caller` closes it; counts any other, and learns its return address.
+/// Nothing of the target is replaced, so whatever unwinds or jumps away leaves a frame behind and nothing else.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "uprobe")]
+pub extern "C" fn enter_caller(ctx: *mut c_void) -> u32 {
+    let Some(hit) = Hit::find(ctx) else { return 0 };
+    if !hit.admit(ctx) {
+        charge_hit(hit.control);
+        return 0;
+    }
+    let address = callers::return_address(&hit, ctx);
+    if callers::note(&hit, address) {
+        match thread::push(&hit, ctx, address) {
+            Push::Open(_) | Push::Omitted => count!(hit.counters, kept, 1),
+            Push::Full => count!(hit.counters, dropped, 1),
+        }
+        return 0;
+    }
+    // SAFETY: a live map value.
+    if unsafe { (*hit.control).kind } == ClassKind::Record as u32 && !emit(&hit, ctx) {
+        count!(hit.counters, dropped, 1);
+    } else {
+        count!(hit.counters, kept, 1);
+        count!(hit.counters, callers.untimed, 1);
+    }
+    charge_hit(hit.control);
     0
 }

@@ -1,7 +1,8 @@
-//! `leave`: the end of a timed call, at an exit site or as a uretprobe.
+//! The end of a timed call: `leave` at an exit site or as a uretprobe, `leave_caller` at a return site in the caller.
 
 use crate::class::{Hit, count};
 use crate::maps::now_ns;
+use crate::storage::charge_end;
 use crate::thread;
 use aya_ebpf::bindings::pt_regs;
 use core::ffi::c_void;
@@ -16,6 +17,23 @@ pub extern "C" fn leave(ctx: *mut c_void) -> u32 {
     let rsp = unsafe { (*ctx.cast::<pt_regs>()).rsp };
     if !thread::close_innermost(&hit, rsp, end_ns) {
         count!(hit.counters, orphans, 1);
+    }
+    0
+}
+
+/// Closes the call that came back here. The cookie names the class, and how far the stack pointer has moved since the return.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "uprobe")]
+pub extern "C" fn leave_caller(ctx: *mut c_void) -> u32 {
+    let end_ns = now_ns();
+    let Some(hit) = Hit::find(ctx) else { return 0 };
+    count!(hit.counters, callers.ends, 1);
+    hit.take_end();
+    // SAFETY: the context of a uprobe program is a `pt_regs`.
+    let (rip, rsp) = unsafe { ((*ctx.cast::<pt_regs>()).rip, (*ctx.cast::<pt_regs>()).rsp) };
+    if !thread::close_returned(&hit, rip, rsp, end_ns) {
+        count!(hit.counters, callers.strays, 1);
+        charge_end(hit.control);
     }
     0
 }

@@ -6,8 +6,8 @@
 //!
 //! | module | programs | attached as |
 //! |---|---|---|
-//! | `entry` | `count`, `record`, `enter` | uprobe.multi or perf-event uprobes |
-//! | `exit` | `leave` | uprobe.multi or perf-event uprobes: exit sites, or returns |
+//! | `entry` | `count`, `record`, `enter`, `enter_caller` | uprobe.multi or perf-event uprobes |
+//! | `exit` | `leave`, `leave_caller` | uprobe.multi or perf-event uprobes: exit sites, returns, or return sites in callers |
 //! | `session` | `session`, `session_ip` | uprobe.session |
 //! | `sample` | `sample`, `sample_empty` | perf events |
 //! | `lifecycle` | `fork`, `exec`, `exit_task` | raw tracepoints |
@@ -22,6 +22,7 @@
 
 mod atomic;
 mod bounds;
+mod callers;
 mod class;
 mod details;
 mod empty;
@@ -31,6 +32,7 @@ mod lifecycle;
 mod maps;
 mod off_cpu;
 mod operation;
+mod population;
 mod progress;
 mod registers;
 mod returns;

@@ -16,8 +16,9 @@ use aya_ebpf::{
     maps::{Array, HashMap, RingBuf},
 };
 use profiler_common::{
+    caller::CallerCell,
     class::{ClassControl, ClassCounters, Quota},
-    histogram::HistogramSlot,
+    histogram::{HistogramSlot, SLOTS},
     operation::{
         MAX_OPERATIONS, OperationClass, OperationControl, OperationCounters, OperationName, OperationState,
     },
@@ -41,6 +42,15 @@ static STRIPE_MASK: Global<u32> = Global::new(0);
 /// Classes of operations: elements of one stripe of `OPERATION_COUNTERS`.
 #[unsafe(no_mangle)]
 static MAX_OPERATION_CLASSES: Global<u32> = Global::new(1);
+/// Number of cells for callers - 1; they are a power of two.
+#[unsafe(no_mangle)]
+static CALLER_MASK: Global<u32> = Global::new(0);
+/// Histograms of classes of operations: elements of one stripe of `OPERATION_HISTOGRAMS`, over their slots.
+#[unsafe(no_mangle)]
+static MAX_OPERATION_HISTOGRAMS: Global<u32> = Global::new(1);
+/// Number of stripes of `OPERATION_HISTOGRAMS` - 1: fewer than of the others, since each takes more memory.
+#[unsafe(no_mangle)]
+static OPERATION_STRIPE_MASK: Global<u32> = Global::new(0);
 /// Offset of `pid` in the running kernel's `task_struct`, from its BTF.
 #[unsafe(no_mangle)]
 pub static TASK_PID_OFFSET: Global<u32> = Global::new(0);
@@ -69,6 +79,8 @@ static CONTROL: Array<ClassControl> = Array::with_max_entries(1, BPF_F_MMAPABLE)
 #[map]
 static QUOTA: Array<Quota> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 #[map]
+static CALLERS: Array<CallerCell> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+#[map]
 static COUNTERS: Array<ClassCounters> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 #[map]
 static HISTOGRAMS: Array<HistogramSlot> = Array::with_max_entries(1, BPF_F_MMAPABLE);
@@ -87,6 +99,9 @@ static OPERATION_STATE: Array<OperationState> =
 static OPERATION_CLASSES: Array<OperationClass> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 #[map]
 static OPERATION_COUNTERS: Array<OperationCounters> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+/// Response times of all operations, by the histograms that their classes were given.
+#[map]
+static OPERATION_HISTOGRAMS: Array<HistogramSlot> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 /// Name to class of operations.
 #[map]
 pub static OPERATION_NAMES: HashMap<OperationName, u32> = HashMap::with_max_entries(1, 0);
@@ -146,6 +161,12 @@ pub fn quota(class: u32) -> Option<*mut Quota> {
     QUOTA.get_ptr_mut(class)
 }
 
+/// A cell for callers, counted round.
+#[inline(always)]
+pub fn caller(cell: u32) -> Option<*mut CallerCell> {
+    CALLERS.get_ptr_mut(cell & CALLER_MASK.load())
+}
+
 /// Hits of a class on this thread.
 #[inline(always)]
 pub fn thread_hits(class: u32) -> Option<*mut u64> {
@@ -178,6 +199,23 @@ pub fn operation_counters(class: u32) -> Option<*mut OperationCounters> {
         return None;
     }
     OPERATION_COUNTERS.get_ptr_mut(stripe() * classes + class)
+}
+
+/// Histograms that classes of operations can have.
+#[inline(always)]
+pub fn max_operation_histograms() -> u32 {
+    MAX_OPERATION_HISTOGRAMS.load()
+}
+
+/// A slot of a histogram of operations, in this CPU's stripe.
+#[inline(always)]
+pub fn operation_histogram(number: u32, slot: u32) -> Option<*mut HistogramSlot> {
+    let histograms = MAX_OPERATION_HISTOGRAMS.load();
+    if number >= histograms || slot >= SLOTS {
+        return None;
+    }
+    let stripe = stripe() & OPERATION_STRIPE_MASK.load();
+    OPERATION_HISTOGRAMS.get_ptr_mut((stripe * histograms + number) * SLOTS + slot)
 }
 
 /// The operations that a system call bounds; 0: none.

@@ -11,6 +11,7 @@ use crate::maps::{
     operation_control, operation_counters, operation_state, settings,
 };
 use crate::off_cpu;
+use crate::population::{self, tally};
 use crate::storage::{self, cost_before};
 use crate::thread;
 use aya_ebpf::bindings::BPF_NOEXIST;
@@ -19,7 +20,7 @@ use core::ffi::c_void;
 use profiler_common::operation::{
     ARGUMENT_INT, ARGUMENT_NONE, ARGUMENT_SLICE, ARGUMENT_STRING, ClassNumbers, Decision, NAME_BYTES,
     OPERATION_BALANCE, OPERATION_BY_THREAD, OPERATION_MONITORING, OperationClass, OperationControl,
-    OperationCounters, OperationName, OperationRecord, OperationState, Sums, Switch, Totals, choose, square,
+    OperationCounters, OperationName, OperationRecord, OperationState, Switch, Totals, choose,
 };
 use profiler_common::presence::{OFF_CPU_UNKNOWN, Presence, off_cpu_ns};
 use profiler_common::thread::{
@@ -421,25 +422,12 @@ pub fn end(operation: u32, slot: u64, end_ns: u64, return_cost_ns: u32, own_cost
     let duration_ns = end_ns.wrapping_sub(done.begin_ns);
     // SAFETY: a live map value.
     tally(unsafe { &raw mut (*counters).population }, duration_ns);
+    population::count_duration(done.class, duration_ns);
     if done.flags & OPERATION_RECORDED != 0 {
         let cost_ns = cost_now_ns.wrapping_sub(done.cost_ns) + u64::from(own_cost_ns);
         record(state, counters, &done, duration_ns, cost_ns);
     }
     true
-}
-
-/// Adds a value.
-#[inline(always)]
-fn tally(sums: *mut Sums, value: u64) {
-    let (low, high) = square(value);
-    count!(sums, n, 1);
-    count!(sums, sum, value);
-    if low != 0 {
-        count!(sums, squares_low, low);
-    }
-    if high != 0 {
-        count!(sums, squares_high, high);
-    }
 }
 
 #[inline(always)]

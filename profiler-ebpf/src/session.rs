@@ -95,7 +95,7 @@ fn open(hit: &Hit, ctx: *mut c_void) -> Option<u32> {
         charge_hit(hit.control);
         return None;
     }
-    match thread::push(hit, ctx) {
+    match thread::push(hit, ctx, 0) {
         Push::Open(position) => {
             count!(hit.counters, kept, 1);
             Some(position)

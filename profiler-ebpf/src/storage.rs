@@ -99,6 +99,19 @@ pub fn charge_hit(control: *const ClassControl) {
     }
 }
 
+/// Adds the price of a hit at a return site that ends no call.
+#[inline(always)]
+pub fn charge_end(control: *const ClassControl) {
+    // SAFETY: a live map value.
+    let price_ns = unsafe { (*control).return_cost_ns };
+    if price_ns != 0 {
+        let state = state(false);
+        if !state.is_null() {
+            cost_before(state, price_ns);
+        }
+    }
+}
+
 /// The thread's cost before this hit, samples included; charges the hit.
 #[inline(always)]
 pub fn cost_before(state: *mut ThreadState, price_ns: u32) -> u64 {

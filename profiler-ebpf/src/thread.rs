@@ -1,7 +1,7 @@
 //! The stack of open calls that each thread carries, and the monitoring cost inside them.
 //!
 //! A call is named by its *return slot*, the stack word with its return address. Two live calls never share one,
-//! save where one function left by a tail jump and its end is seen through a return link only. So a call is known to
+//! save where one function left by a tail jump and its end is seen through a return link or at a return site. So a call is known to
 //! have been left without passing an exit (a throw, `longjmp`) when its slot is used again, or when a call that lies
 //! further up the same stack begins or ends. The span within which two slots are taken to lie on one stack comes
 //! from the settings. Calls that an earlier attachment of their class left behind are forgotten silently.
@@ -10,7 +10,7 @@ use crate::atomic::{add, raise};
 use crate::class::{Hit, count};
 use crate::maps::{self, EVENTS, NO_WAKEUP, count_global, current_ids, histogram_slot, now_ns, settings};
 use crate::registers::arguments;
-use crate::returns::{is_reused, return_address};
+use crate::returns::{is_replaced, is_reused, return_address, word_of_newest};
 use crate::storage::{self, cost_before, frame};
 use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::programs::ProbeContext;
@@ -20,7 +20,7 @@ use profiler_common::class::{ClassControl, ClassKind, FLAG_ARGUMENTS, FLAG_INNER
 use profiler_common::cookie::{COOKIE_RETURN_LINK, SLOT_UNKNOWN};
 use profiler_common::event::CallRecord;
 use profiler_common::histogram::{SLOT_BUCKETS, bucket};
-use profiler_common::thread::{CallFrame, DEPTH, FREE, RETURN_LINK, ThreadState};
+use profiler_common::thread::{CallFrame, DEPTH, FREE, GENERATION, RETURN_LINK, RETURN_SITE, ThreadState};
 
 /// Return links that may be pending on a thread before returns are left out: the kernel drops the 65th silently, and a
 /// few may be pending from links of others (another agent, a debugger). Those that a throw or `longjmp` left behind do not
@@ -41,11 +41,26 @@ pub enum Push {
     Full,
 }
 
-/// Removes the frames on top, above position `floor`, that `slot` proves to have been left, and counts them as unwound.
-/// `reused` says whether a frame with a return link and the same slot counts as left, too. `asks_return`: this hit makes the
-/// kernel forget every pending return below its slot, however far (`arch_uretprobe_is_alive`): so are frames with return links.
+/// What a hit tells of the calls on top.
+#[derive(Clone, Copy)]
+struct Proof {
+    /// Return slot of the call that begins or ends.
+    slot: u64,
+    /// The word in it; 0: not known.
+    word: u64,
+    /// A frame with a return link and the same slot counts as left, too.
+    reused: bool,
+    /// This hit makes the kernel forget every pending return below its slot, however far (`arch_uretprobe_is_alive`): so are
+    /// frames with return links.
+    asks_return: bool,
+    /// From this position on frames with return sites are left: the same function begins with the same slot.
+    again: u32,
+}
+
+/// Removes the frames on top, above position `floor`, that `proof` shows to have been left, and counts them as unwound.
 #[inline(always)]
-fn bury(state: *mut ThreadState, floor: u32, slot: u64, reused: bool, asks_return: bool) {
+fn bury(state: *mut ThreadState, floor: u32, proof: Proof) {
+    let Proof { slot, word, reused, asks_return, again } = proof;
     let span = match settings() {
         // SAFETY: a live map value.
         Some(settings) => unsafe { (*settings).stack_span_bytes },
@@ -59,11 +74,17 @@ fn bury(state: *mut ThreadState, floor: u32, slot: u64, reused: bool, asks_retur
         }
         let top = frame(state, depth - 1);
         // SAFETY: as above.
-        let CallFrame { slot: top_slot, class, generation, .. } = unsafe { *top };
+        let CallFrame { slot: top_slot, class, generation, return_address: its_word, .. } = unsafe { *top };
         if class != FREE {
             let linked = generation & RETURN_LINK != 0;
             let near = slot.wrapping_sub(top_slot) < span || (linked && asks_return);
-            let left = if top_slot == slot { !linked || reused } else { top_slot < slot && near };
+            let left = if top_slot != slot {
+                top_slot < slot && near
+            } else if generation & RETURN_SITE != 0 {
+                depth > again || is_replaced(its_word, word)
+            } else {
+                !linked || reused
+            };
             if !left {
                 break;
             }
@@ -83,16 +104,44 @@ fn bury(state: *mut ThreadState, floor: u32, slot: u64, reused: bool, asks_retur
 fn forget(class: u32, generation: u32) {
     if let Some(control) = maps::control(class)
         // SAFETY: a live map value.
-        && unsafe { (*control).generation } == generation & !RETURN_LINK
+        && unsafe { (*control).generation } == generation & GENERATION
         && let Some(counters) = maps::counters(class)
     {
         count!(counters, unwound, 1);
     }
 }
 
-/// Opens a call. The time stamp is taken last, so that this program's own work lies outside the call.
+/// Among the newest calls with this slot and a return site the position of one of this class; `DEPTH` if there is none. It was
+/// left by a throw or `longjmp`, or the function came back to its begin by tail jumps: nothing tells the two apart.
 #[inline(always)]
-pub fn push(hit: &Hit, ctx: *mut c_void) -> Push {
+fn same_call(state: *mut ThreadState, depth: u32, class: u32, slot: u64) -> u32 {
+    let mut found = DEPTH;
+    for above in 0..BURIED_PER_HIT {
+        if above >= depth {
+            break;
+        }
+        let position = depth - 1 - above;
+        // SAFETY: a live map value, of this thread only.
+        let CallFrame { slot: its_slot, class: its_class, generation, .. } =
+            unsafe { *frame(state, position) };
+        if its_class == FREE || its_slot < slot {
+            continue; // `bury` takes it away.
+        }
+        if its_slot != slot || generation & RETURN_SITE == 0 {
+            break;
+        }
+        if its_class == class {
+            found = position;
+            break;
+        }
+    }
+    forget_range(state, found)
+}
+
+/// Opens a call. The time stamp is taken last, so that this program's own work lies outside the call. `returns_to`: the return
+/// address, of a call whose end is seen at a return site; else 0.
+#[inline(always)]
+pub fn push(hit: &Hit, ctx: *mut c_void, returns_to: u64) -> Push {
     let state = storage::state(true);
     if state.is_null() {
         count_global!(no_thread_state);
@@ -106,11 +155,15 @@ pub fn push(hit: &Hit, ctx: *mut c_void) -> Push {
     // SAFETY: a live map value, of this thread only.
     let mut depth = unsafe { (*state).depth };
     if slot != 0 && depth != 0 {
-        bury(state, 0, slot, is_reused(state, depth, slot), linked);
+        let word = if returns_to != 0 { returns_to } else { word_of_newest(state, depth, slot) };
+        let again = if returns_to != 0 { same_call(state, depth, hit.cookie.class, slot) } else { DEPTH };
+        let reused = is_reused(state, depth, slot, word);
+        let proof = Proof { slot, word, reused, asks_return: linked, again };
+        bury(state, 0, proof);
         // SAFETY: as above.
         depth = unsafe { (*state).depth };
         if depth >= DEPTH {
-            bury(state, 0, slot, true, linked);
+            bury(state, 0, Proof { reused: true, ..proof });
             // SAFETY: as above.
             depth = unsafe { (*state).depth };
         }
@@ -149,9 +202,17 @@ pub fn push(hit: &Hit, ctx: *mut c_void) -> Push {
     // SAFETY: as above.
     unsafe {
         (&raw mut (*new).slot).write_volatile(slot);
-        (&raw mut (*new).return_address).write_volatile(if linked { return_address(slot) } else { 0 });
-        (&raw mut (*new).generation)
-            .write_volatile(generation & !RETURN_LINK | if linked { RETURN_LINK } else { 0 });
+        (&raw mut (*new).return_address).write_volatile(if linked {
+            return_address(slot)
+        } else {
+            returns_to
+        });
+        let way = match (linked, returns_to) {
+            (true, _) => RETURN_LINK,
+            (false, 0) => 0,
+            (false, _) => RETURN_SITE,
+        };
+        (&raw mut (*new).generation).write_volatile(generation & GENERATION | way);
         (&raw mut (*new).class).write_volatile(hit.cookie.class);
         (*new).cost_ns = cost_ns;
         (*new).inner_ns = (*state).inner_ns;
@@ -213,6 +274,43 @@ pub fn close_innermost(hit: &Hit, rsp: u64, end_ns: u64) -> bool {
     true
 }
 
+/// Closes the innermost call of that class with the return slot that the cookie names, whose return address lies right before the
+/// site that was hit. False: there is none.
+#[inline(always)]
+pub fn close_returned(hit: &Hit, rip: u64, rsp: u64, end_ns: u64) -> bool {
+    let state = storage::state(false);
+    if state.is_null() {
+        return false;
+    }
+    let Some(slot) = hit.cookie.return_slot(rsp) else { return false };
+    // SAFETY: a live map value, of this thread only.
+    let depth = unsafe { (*state).depth };
+    let mut found = DEPTH;
+    for above in 0..DEPTH {
+        if above >= depth {
+            break;
+        }
+        let position = depth - 1 - above;
+        // SAFETY: as above.
+        let CallFrame { slot: its_slot, class, generation, return_address, .. } =
+            unsafe { *frame(state, position) };
+        if class == hit.cookie.class
+            && its_slot == slot
+            && generation & RETURN_SITE != 0
+            && hit.cookie.is_behind(rip, return_address)
+        {
+            found = position;
+            break;
+        }
+    }
+    let found = forget_range(state, found);
+    if found >= DEPTH {
+        return false;
+    }
+    close(hit, state, found, slot, end_ns);
+    true
+}
+
 /// The same number, of which the verifier knows nothing: without this it would explore all that follows once for each
 /// round in which the search may have ended.
 #[inline(always)]
@@ -233,7 +331,8 @@ fn close(hit: &Hit, state: *mut ThreadState, position: u32, slot: u64, end_ns: u
     let CallFrame { begin_ns, cost_ns: cost_at_begin_ns, generation, inner_ns, .. } = unsafe { *found };
     // SAFETY: as above.
     if unsafe { (*state).depth } > position + 1 {
-        bury(state, position + 1, slot, true, false);
+        let proof = Proof { slot, word: 0, reused: true, asks_return: false, again: DEPTH };
+        bury(state, position + 1, proof);
     }
     // SAFETY: as above.
     unsafe {
@@ -258,7 +357,7 @@ fn close(hit: &Hit, state: *mut ThreadState, position: u32, slot: u64, end_ns: u
         ..
     } = unsafe { *hit.control };
     let cost_ns = cost_before(state, return_cost_ns);
-    if generation & !RETURN_LINK != class_generation {
+    if generation & GENERATION != class_generation {
         // Begun under an earlier attachment: its begin is not in the present counts.
         count!(hit.counters, orphans, 1);
         return;

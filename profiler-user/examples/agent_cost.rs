@@ -39,6 +39,7 @@ fn events(path: &Path) -> Result<(), Box<dyn std::error::Error>> {
             tid: 1234 + (i % 8) as u32,
             duration_ns: Some(noise >> 50),
             args: [0x7f00_0000_0000 + (noise >> 40), i, 4096, 0, 0, noise],
+            nested_cost_ns: Some(noise >> 60),
         });
         if batch.len() == batch.capacity() {
             writer.push(&batch);
@@ -147,6 +148,7 @@ fn meta() -> Meta {
             pair: BTreeMap::new(),
             concurrency: vec![],
             cold: none,
+            stamps: BTreeMap::new(),
             sample_base: none,
             sample_per_kib: none,
             switch: none,

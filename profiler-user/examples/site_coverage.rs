@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p profiler-user --example site_coverage -- FILE…`. Prints a line for each file and the forms that cost a
 //! function its only site. With `--callers` before the files: how many return addresses of each have a site, and why the others
-//! have none. Judges nothing.
+//! have none. With `--timed`: how many functions of each can be timed, and how. Judges nothing.
 #![expect(clippy::print_stdout, reason = "its output is its purpose")]
 
 use profiler_user::inspect::{Inspection, KernelRules, Module, TraceRefusal};
@@ -13,6 +13,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut files: Vec<String> = std::env::args().skip(1).collect();
     if files.first().is_some_and(|first| first == "--callers") {
         return callers(&files.split_off(1));
+    }
+    if files.first().is_some_and(|first| first == "--timed") {
+        return timed(&files.split_off(1));
     }
     println!("| file | functions | with a site | lost to the table | kept |\n|---|---|---|---|---|");
     let mut lost: BTreeMap<String, usize> = BTreeMap::new();
@@ -79,17 +82,48 @@ fn callers(files: &[String]) -> Result<(), Box<dyn std::error::Error>> {
             part.into_iter().for_each(|(why, n)| *sum.entry(why).or_default() += n);
         }
     }
-    for (title, reasons) in [
-        ("no site, because", refused),
-        ("not all jumps of the caller are known, because", unknown),
-        ("functions that are not matched by slot, because", odd),
-    ] {
-        println!("\n| {title} | number |\n|---|---|");
-        let mut reasons: Vec<_> = reasons.into_iter().collect();
-        reasons.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
-        for (why, n) in reasons {
-            println!("| {why} | {n} |");
+    show("no site, because", refused);
+    show("not all jumps of the caller are known, because", unknown);
+    show("functions that are not matched by slot, because", odd);
+    Ok(())
+}
+
+/// The functions of each file, and how their calls can be timed.
+fn timed(files: &[String]) -> Result<(), Box<dyn std::error::Error>> {
+    println!(
+        "| file | functions | at exit sites | all emulated | at return addresses | entry emulated | timed |\n\
+         |---|---|---|---|---|---|---|"
+    );
+    let mut no_exits: BTreeMap<String, u64> = BTreeMap::new();
+    let mut untimed: BTreeMap<String, u64> = BTreeMap::new();
+    for path in files {
+        let module = Module::offline(Path::new(path))?;
+        let found = Inspection::timing_offline(&module, KernelRules::host());
+        let share = |part: u64| format!("{:.1} %", 100.0 * part as f64 / found.functions.max(1) as f64);
+        let name = Path::new(path).file_name().unwrap_or_default().to_string_lossy().into_owned();
+        println!(
+            "| {name} | {} | {} | {} | {} | {} | {} |",
+            found.functions,
+            share(found.at_exits),
+            share(found.cheap_at_exits),
+            share(found.at_returns),
+            share(found.cheap_entry),
+            share(found.timed)
+        );
+        for (sum, part) in [(&mut no_exits, found.no_exits), (&mut untimed, found.untimed)] {
+            part.into_iter().for_each(|(why, n)| *sum.entry(why).or_default() += n);
         }
     }
+    show("no exit sites, because", no_exits);
+    show("not timed at all, because", untimed);
     Ok(())
+}
+
+fn show(title: &str, reasons: BTreeMap<String, u64>) {
+    println!("\n| {title} | number |\n|---|---|");
+    let mut reasons: Vec<_> = reasons.into_iter().collect();
+    reasons.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    for (why, n) in reasons {
+        println!("| {why} | {n} |");
+    }
 }

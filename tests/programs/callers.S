@@ -201,8 +201,19 @@ caller_cold.cold:
     .size caller_cold.cold, . - caller_cold.cold
     .text
 
-/* Is patched at run time. */
+/* Pushes the return address by hand. Data that look like a call stand before it. */
+begin caller_pushed
+    lea .Lcaller_pushed_behind(%rip), %rax
+    push %rax
+    jmp callee
+    .byte 0xe8, 0, 0, 0, 0
+    behind caller_pushed
+    xor %ecx, %ecx
+leave caller_pushed
+
+/* Is patched at run time, before its call or behind it. */
 begin caller_patched
+    mov $1, %ecx
     call callee
     behind caller_patched
     mov $1, %ecx

@@ -5,7 +5,7 @@
  *   site NAME      ok address=0x..: what stands behind its call
  *   seen           ok seen=K addresses=0x..:N,0x..:N ...: the return addresses that `callee` has had, and how often
  *   jit N          N calls from code that is made now; ok address=0x..
- *   patch          what stands behind the call of caller_patched becomes another instruction; ok */
+ *   patch [begin]  what stands behind the call of caller_patched becomes another instruction; or one before it; ok */
 #define _GNU_SOURCE
 #include "protocol.h"
 
@@ -56,7 +56,8 @@ extern function caller_cold;
 #define CALLERS(one)                                                                                                   \
     one(caller_plain) one(caller_push) one(caller_locked) one(caller_flags) one(caller_joined) one(caller_pointer)    \
         one(caller_relaxed) one(caller_slot) one(caller_stub) one(caller_twice) one(caller_nop5) one(caller_moved)    \
-            one(caller_hop) one(caller_data) one(caller_far) one(caller_sequence) one(caller_patched)
+            one(caller_hop) one(caller_data) one(caller_far) one(caller_sequence) one(caller_pushed)                   \
+                one(caller_patched)
 CALLERS(IN_ASSEMBLY)
 
 static const struct {
@@ -124,11 +125,13 @@ static void command_jit(int count, char **words) {
 }
 
 static void command_patch(int count, char **words) {
-    (void)count, (void)words;
-    unsigned char *behind = (unsigned char *)(uintptr_t)caller_patched + caller_patched_behind;
-    uintptr_t page = (uintptr_t)behind & ~4095ul;
+    /* push %rbx; mov %rdi, %rbx; mov $1, %ecx; call; mov $1, %ecx */
+    enum { FIRST = 4 };
+    unsigned char *caller = (unsigned char *)(uintptr_t)caller_patched;
+    int begin = count > 1 && strcmp(words[1], "begin") == 0;
+    uintptr_t page = (uintptr_t)caller & ~4095ul;
     mprotect((void *)page, 8192, PROT_READ | PROT_WRITE | PROT_EXEC);
-    behind[1] = 2; /* mov $2, %ecx */
+    caller[(begin ? FIRST : caller_patched_behind) + 1] = 2; /* mov $2, %ecx */
     mprotect((void *)page, 8192, PROT_READ | PROT_EXEC);
     reply("patched=1");
 }

@@ -21,6 +21,7 @@ const COMPILED: &[&str] = &[
     "switcher_helper",
     "leaver",
     "ends",
+    "waits",
     "adversary",
     "launched",
     "hostile",
@@ -37,6 +38,7 @@ const COMPILED: &[&str] = &[
     "libmany.so",
     "libplugin.so",
     "libsequence.so",
+    "libsplit.so",
     "libswitches.so",
     "libslow.so",
 ];

@@ -1,6 +1,6 @@
 //! Calibration against the real kernel. Needs root.
 
-use profiler_core::class::{RecordKind, SiteClass, Tier};
+use profiler_core::class::{ExitMode, RecordKind, SiteClass, Tier};
 use profiler_core::cost::CostModel;
 use profiler_tests::support::{best_tier, kernel_or_skip, tiers_here};
 use profiler_user::calibrate::{CalibrateOptions, ChildCommand, child_main, load_or_run};
@@ -61,6 +61,22 @@ fn prices_are_measured_and_kept() {
     );
     let pair = first.model.pair[&CostModel::key(SiteClass::Push, RecordKind::Latency)];
     assert!(pair.ns > price(SiteClass::Push, RecordKind::Count).ns, "a return is not free: {pair:?}");
+
+    for site in SiteClass::ALL {
+        for exit in [ExitMode::ExitSites, ExitMode::ReturnLink] {
+            let key = CostModel::stamps_key(site, exit);
+            let s = first.model.stamps.get(&key).unwrap_or_else(|| panic!("{key} was not measured"));
+            assert!(s.is_plausible() && s.mean.n >= 5, "{key}: {s:?}");
+            // The typical call is not far from the mean, and the part between the stamps is a part of the price of two hits.
+            assert!((0.6..1.4).contains(&(s.p50_ns / s.mean.ns)), "{key}: {s:?}");
+            let hits =
+                2.0 * price(site, RecordKind::Latency).ns.max(price(SiteClass::Push, RecordKind::Latency).ns);
+            assert!(s.mean.ns > 50.0 && s.mean.ns < 1.3 * hits, "{key}: {s:?} of {hits}");
+        }
+    }
+    // Stepping the entry's instruction lies between the stamps.
+    let between = |site| first.model.stamps(site, ExitMode::ExitSites).mean.ns;
+    assert!(between(SiteClass::Stepped) > 1.3 * between(SiteClass::Push));
 
     let second = load_or_run(best, &options(&cache)).unwrap();
     assert_eq!((second.took, &second.model), (None, &first.model));

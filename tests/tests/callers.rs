@@ -19,7 +19,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// Callers of the program that can be looked at, in its order.
-const CALLERS: [&str; 17] = [
+const CALLERS: [&str; 18] = [
     "caller_plain",
     "caller_push",
     "caller_locked",
@@ -36,6 +36,7 @@ const CALLERS: [&str; 17] = [
     "caller_data",
     "caller_far",
     "caller_sequence",
+    "caller_pushed",
     "caller_patched",
 ];
 
@@ -138,6 +139,7 @@ fn each_call_has_the_site_of_its_form() {
         caller_data: what stands at +0x9 of its caller caller_data may be no instruction: the bytes at +0x11 are no instruction
         caller_far: no instruction behind the call at +0x4 of caller_far can carry a breakpoint: +0x9: the kernel refuses es, cs, ss, ds and lock prefixes; what stands 128 bytes behind the return address is too far away
         caller_sequence: its caller: a restartable sequence (rseq) begins in it at +0xb: the kernel would not restart it while it steps
+        caller_pushed: no known way through caller_pushed leads to the call that ends at +0x16: it may be data
         caller_patched: callee: +0 stepped slot -1
     "#]].assert_eq(&text);
 }
@@ -155,7 +157,8 @@ fn learned_addresses_are_the_calls_of_the_program() {
     let seen = seen(&mut target);
     let found: BTreeMap<u64, _> =
         seen.keys().copied().zip(inspection.callers(&seen.keys().copied().collect::<Vec<_>>())).collect();
-    let others = ["caller_slot", "caller_stub", "caller_data", "caller_far", "caller_sequence"];
+    let others =
+        ["caller_slot", "caller_stub", "caller_data", "caller_far", "caller_sequence", "caller_pushed"];
     let known: Vec<u64> =
         CALLERS.iter().filter(|n| !others.contains(n)).map(|name| behind(&mut target, name)).collect();
     for address in &known {
@@ -168,9 +171,9 @@ fn learned_addresses_are_the_calls_of_the_program() {
     let looped: Vec<u64> = seen.keys().filter(in_loop).copied().collect();
     let loop_calls: u64 = looped.iter().map(|address| seen[address]).sum();
     assert!(loop_calls == 20 && looped.iter().all(|address| found[address].is_ok()), "{seen:x?}");
-    // The second call of caller_twice, and the three that get no site.
-    assert_eq!(seen.len() - looped.len(), known.len() + 4, "{seen:x?}");
-    assert_eq!(found.values().filter(|caller| caller.is_err()).count(), 3, "{found:x?}");
+    // The second call of caller_twice, and the four that get no site.
+    assert_eq!(seen.len() - looped.len(), known.len() + 5, "{seen:x?}");
+    assert_eq!(found.values().filter(|caller| caller.is_err()).count(), 4, "{found:x?}");
     // Nothing near a return address is taken for one.
     for address in known {
         for wrong in [address - 1, address + 1] {
@@ -246,8 +249,15 @@ fn a_caller_that_was_patched_is_refused_right_before_linking() {
     let found: Vec<CallerSite> = inspection.callers(&addresses).into_iter().map(Result::unwrap).collect();
     assert_eq!(inspection.verify_callers(&found), [Ok(Vec::new()), Ok(Vec::new())]);
     target.command("patch");
-    // The call has five bytes, and the second one behind it was changed.
-    assert_eq!(inspection.verify_callers(&found), [Err(TraceRefusal::Patched(6)), Ok(Vec::new())]);
+    // The call ends at +14, and the second byte behind it was changed.
+    assert_eq!(inspection.verify_callers(&found), [Err(TraceRefusal::Patched(15)), Ok(Vec::new())]);
+    // The proof has read the whole caller: neither the call nor what stands behind it need to have changed.
+    let mut target = Target::start("callers");
+    let inspection = inspect(&target);
+    let addresses = [behind(&mut target, "caller_patched"), behind(&mut target, "caller_plain")];
+    let found: Vec<CallerSite> = inspection.callers(&addresses).into_iter().map(Result::unwrap).collect();
+    target.command("patch begin");
+    assert_eq!(inspection.verify_callers(&found), [Err(TraceRefusal::Patched(5)), Ok(Vec::new())]);
 }
 
 #[test]
@@ -265,9 +275,12 @@ fn functions_that_do_not_come_back_as_they_came_are_named() {
     assert!(why.0.contains("loads the stack pointer from rsi"), "{why}");
     let target = Target::start("cpp_throw");
     let inspection = inspect(&target);
-    for name in ["cpp_thrower", "cpp_middle", "cpp_exit"] {
+    for name in ["cpp_thrower", "cpp_middle"] {
         assert_eq!(inspection.returns_to_its_callers(&function(&inspection, name)), Ok(()), "{name}");
     }
+    // It ends its thread.
+    let why = inspection.returns_to_its_callers(&function(&inspection, "cpp_exit")).unwrap_err();
+    assert!(why.0.contains("never returns"), "{why}");
 }
 
 /// A kernel with as many classes as a test needs, ungated.
@@ -365,7 +378,8 @@ fn calls_end_at_their_return_addresses() {
     let callee = function(&inspection, "callers:callee");
     let entry = inspection.sites(&callee).entry;
     let class = ClassId(1);
-    let timed = ["caller_slot", "caller_stub", "caller_data", "caller_far", "caller_sequence"];
+    let timed =
+        ["caller_slot", "caller_stub", "caller_data", "caller_far", "caller_sequence", "caller_pushed"];
     let timed: Vec<&str> = CALLERS.into_iter().filter(|name| !timed.contains(name)).collect();
     for cheap in [false, true] {
         let addresses: Vec<u64> = timed.iter().map(|name| behind(&mut target, name)).collect();
@@ -376,7 +390,7 @@ fn calls_end_at_their_return_addresses() {
             |file_offset, slot_delta, role| Site { role, slot_delta, ..Site::entry(class, file_offset) };
         let mut sites = vec![site(entry.file_offset, entry.return_slot.unwrap(), SiteRole::Entry)];
         sites.extend(callers.iter().map(|caller| {
-            let place = if cheap { caller.cheaper.unwrap_or(caller.site) } else { caller.site };
+            let place = if cheap { caller.best() } else { caller.site };
             site(place.file_offset, place.return_slot, SiteRole::Exit)
         }));
         let group = AttachGroup {
@@ -423,7 +437,7 @@ fn calls_and_returns_agree_on_sqlite() {
     let kernel = kernel_for(pid, 2 * callers.len() as u32);
     let mut sites = Vec::new();
     for (caller, id) in callers.iter().zip((1..).step_by(2)) {
-        let place = caller.cheaper.unwrap_or(caller.site);
+        let place = caller.best();
         let elf = inspection.modules()[0].elf().unwrap();
         for (class, offset) in [(id, elf.offset_of(caller.call_vaddr).unwrap()), (id + 1, place.file_offset)]
         {
@@ -476,11 +490,8 @@ fn some_callers(inspection: &Inspection, most: usize) -> Vec<CallerSite> {
     let found = inspection.callers(&addresses);
     let share = found.iter().filter(|caller| caller.is_ok()).count() as f64 / found.len() as f64;
     assert!(share > 0.99, "{share} of {} return addresses have a site", found.len());
-    let usable: Vec<CallerSite> = found
-        .into_iter()
-        .flatten()
-        .filter(|c| !c.cheaper.unwrap_or(c.site).joined && c.direct.is_some())
-        .collect();
+    let usable: Vec<CallerSite> =
+        found.into_iter().flatten().filter(|c| !c.best().joined && c.direct.is_some()).collect();
     let step = usable.len().div_ceil(most).max(1);
     usable.into_iter().step_by(step).collect()
 }

@@ -4,7 +4,9 @@
 use profiler_core::class::ClassId;
 use profiler_tests::support::{Target, kernel_or_skip};
 use profiler_user::governor::{CloseReason, ClosedLink, Governor, LinkTable, Registered};
-use profiler_user::prober::{AttachGroup, ClassControl, ClassKind, Kernel, KernelOptions, LinkKind, Site};
+use profiler_user::prober::{
+    AttachGroup, ClassControl, ClassKind, FLAG_LEARN_CALLERS, Kernel, KernelOptions, LinkKind, Site,
+};
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Command};
 use std::sync::Arc;
@@ -290,6 +292,63 @@ fn a_class_whose_alarm_was_lost_is_taken_off() {
         std::thread::sleep(Duration::from_millis(1));
     };
     assert_eq!((closed.class, closed.tripped_by, closed.reason), (2, 2, CloseReason::Tripped));
+    drop(governor);
+    target.assert_text_original();
+}
+
+/// Hits at return sites have a quota of their own. Used up, it takes off the whole class: the entries of a function that has plenty left,
+/// and the return sites, which are another link.
+#[test]
+fn return_sites_that_are_hit_too_often_take_the_class_off() {
+    if !kernel_or_skip("return_sites_that_are_hit_too_often_take_the_class_off") {
+        return;
+    }
+    const CALLS: u64 = 400_000;
+    let kernel = Kernel::load(&KernelOptions { max_classes: 16, ..KernelOptions::default() }).unwrap();
+    let table = Arc::new(LinkTable::new(16).unwrap());
+    let governor = Governor::start(kernel.alarm_reader().unwrap(), table, None).unwrap();
+    let table = governor.table();
+    let mut target = Target::start("calls");
+    kernel.add_target(target.pid(), false).unwrap();
+    let class = ClassId(5);
+    let entry = target.address("entry_push");
+    table.begin(class.0);
+    kernel.classes().set_quota(class, i64::MAX);
+    kernel.classes().set_ends_quota(class, QUOTA);
+    let control = ClassControl { flags: FLAG_LEARN_CALLERS, ..ClassControl::new(ClassKind::Latency) };
+    kernel.classes().configure(class, control);
+    let pid = target.pid();
+    let link = |site| {
+        let group = AttachGroup {
+            module: profiler_tests::program("calls"),
+            pid,
+            kind: LinkKind::ReturnSites,
+            sites: vec![site],
+        };
+        kernel.attach(&group).unwrap().link.into_parts()
+    };
+    let mut parts = link(Site::entry(class, file_offset(target.pid(), entry)));
+    target.call("entry_push", 10, 1);
+    let [(caller, 10, false)] = kernel.callers(class)[..] else { panic!("{:?}", kernel.callers(class)) };
+    let site = Site::returned(class, file_offset(target.pid(), caller), 0);
+    parts.extend(link(site));
+    assert_eq!(table.register_all(class.0, parts), Registered::Held);
+    assert!(kernel.arm_caller(class, caller));
+    target.call("entry_push", CALLS, 1);
+    let end = Instant::now() + Duration::from_secs(5);
+    let closed = loop {
+        if let Some(closed) = table.drain_closed().first() {
+            break *closed;
+        }
+        assert!(Instant::now() < end, "not closed within 5 s");
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    assert_eq!((closed.class, closed.tripped_by, closed.reason), (5, 5, CloseReason::Tripped));
+    let c = kernel.classes().counters(class);
+    // Until it is off, hits go on, and the calls get their ends; then there are none of either.
+    assert!(c.callers.ends >= QUOTA.cast_unsigned() && c.attempted < CALLS, "{c:?}");
+    target.call("entry_push", 1_000, 1);
+    assert_eq!(kernel.classes().counters(class), c);
     drop(governor);
     target.assert_text_original();
 }

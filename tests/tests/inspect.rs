@@ -5,7 +5,7 @@ use expect_test::expect;
 use profiler_core::class::{ClassId, SiteClass};
 use profiler_tests::support::{Killed, Target, kernel_or_skip};
 use profiler_user::inspect::{
-    Function, InspectError, Inspection, KernelRules, Module, Pattern, TraceRefusal,
+    ExitObstacle, Function, InspectError, Inspection, KernelRules, Module, Pattern, TraceRefusal,
 };
 use profiler_user::prober::{AttachGroup, ClassControl, ClassKind, Kernel, KernelOptions, LinkKind, Site};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
@@ -56,8 +56,17 @@ fn every_entry_gets_its_cheapest_site() {
     let exits = inspection.sites(&function(&inspection, "exits_two")).exits.unwrap();
     assert_eq!(exits.iter().map(|e| e.class).collect::<Vec<_>>(), [SiteClass::Nop, SiteClass::Stepped]);
     assert_eq!(exits.iter().map(|e| e.return_slot).collect::<Vec<_>>(), [Some(1), Some(0)]);
-    let tail = inspection.sites(&function(&inspection, "exits_tail_jump")).exits.unwrap();
-    assert_eq!(tail.iter().map(|e| e.class).collect::<Vec<_>>(), [SiteClass::Branch]);
+    // A tail jump ends nothing: its caller waits until the other function returns.
+    let tail = inspection.sites(&function(&inspection, "exits_tail_jump")).exits.unwrap_err();
+    let entry_mov = function(&inspection, "entry_mov");
+    assert!(
+        matches!(&tail, ExitObstacle::TailCall { to, name, .. } if *to == Some(entry_mov.vaddr) && name == "entry_mov"),
+        "{tail:?}"
+    );
+    assert!(
+        tail.to_string()
+            .ends_with("goes on to entry_mov (a tail call), and its caller waits until that returns")
+    );
 }
 
 #[test]

@@ -50,6 +50,7 @@ impl World {
             start_ns,
             attempted,
             ends,
+            timed_ns: 0,
             bystanders: 0,
             traits: ClassTraits {
                 kind: if exit == ExitMode::None { RecordKind::Count } else { RecordKind::Latency },
@@ -59,6 +60,7 @@ impl World {
                 named: function.named,
                 must: function.must,
                 apart: function.counts || function.part.is_some(),
+                stamps_of: None,
                 held_by_plan: false,
                 dormant: class.dormant,
                 refused: class.refused.is_some(),
@@ -67,6 +69,7 @@ impl World {
                 hit: Price::fixed(function.hit_ns),
                 exit: Price::fixed(function.exit_ns),
                 cold: Price::fixed(0.0),
+                stamps: Price::fixed(0.0),
             },
             samples: (self.sampler.samples as f64 * function.rho) as u64,
             sampled_ns: (self.sampler.cpu_ns as f64 * function.rho) as u64,

@@ -124,6 +124,7 @@ impl Sums {
             level,
             n: self.recorded,
             source,
+            at_most: false,
         };
         let estimate = match spread {
             _ if self.recorded as f64 == self.observed => estimate(value, value, 1.0, Source::Exact),

@@ -5,6 +5,8 @@
 //!
 //! [`ACTIVITIES_SHARE`]: crate::run::arbiter::ACTIVITIES_SHARE
 
+pub mod stamps;
+
 use super::Client;
 use crate::class::ClassId;
 use crate::recording::WindowRow;

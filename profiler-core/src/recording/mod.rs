@@ -18,7 +18,8 @@ use serde::{Deserialize, Serialize};
 mod operation;
 
 pub use operation::{
-    OperationClassRow, OperationCycleEnd, OperationCycleRow, OperationMeta, OperationRow, OperationWindowRow,
+    OperationClassRow, OperationCycleEnd, OperationCycleRow, OperationHistogramRow, OperationMeta,
+    OperationRow, OperationWindowRow,
 };
 
 /// Version of the recording format; a reader refuses a higher one.
@@ -201,6 +202,11 @@ pub struct ClassRow {
     pub tau_ns: f64,
     /// Notes: partial counts (inlined copies), iterations instead of calls, …
     pub notes: Vec<String>,
+    /// What was taken to lie between the two time stamps of a call by its own probes, ns: `nested_cost_ns` of windows and events holds it
+    /// once for each call. `None`: calls are not timed, or the recording is older.
+    pub stamps_ns: Option<f64>,
+    /// It is no function: it measures what lies between the time stamps of calls of this class, in the target. Its durations are that price.
+    pub stamps_of: Option<u32>,
 }
 
 /// Why a window of a class was opened.
@@ -242,9 +248,10 @@ pub struct WindowRow {
     pub returns: u64,
     /// Calls that ended by unwinding past their exits.
     pub unwound: u64,
-    /// Calls whose return was left out (nesting limit).
+    /// Calls whose return was left out (nesting limit; a caller that has no return-address site).
     pub omitted: u64,
-    /// Calls still open when the last link of the window was closed; those whose elapsed time is known are in table
+    /// Calls still open when the last link of the window was closed, but for the one that used up the quota (which one that is does
+    /// not depend on how long it takes); those whose elapsed time is known are in table
     /// `open_calls`.
     pub open: u64,
     /// Sum of the durations of the calls that returned, ns, uncorrected.
@@ -301,6 +308,8 @@ pub struct EventRow {
     pub duration_ns: Option<u64>,
     /// Argument registers as they were at the site (rdi, rsi, rdx, rcx, r8, r9).
     pub args: [u64; 6],
+    /// Monitoring cost inside the duration, ns; `None`: the end was not seen, or the recording is older.
+    pub nested_cost_ns: Option<u64>,
 }
 
 /// Table `samples`: one periodic observation of a running thread.
@@ -460,6 +469,8 @@ pub struct Recording {
     pub operations: Vec<OperationRow>,
     /// Table `operation_windows`.
     pub operation_windows: Vec<OperationWindowRow>,
+    /// Table `operation_histograms`.
+    pub operation_histograms: Vec<OperationHistogramRow>,
     /// Table `operation_cycles`.
     pub operation_cycles: Vec<OperationCycleRow>,
     /// Table `changes`.

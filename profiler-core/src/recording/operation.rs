@@ -137,6 +137,22 @@ pub struct OperationWindowRow {
     pub dropped: u64,
 }
 
+/// Table `operation_histograms`: response times of all operations of a class that ended, in buckets of at most 3.2 % width. Classes that
+/// came when the kernel side had given all its histograms have none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperationHistogramRow {
+    /// Operation.
+    pub operation: u32,
+    /// Class.
+    pub class_id: u32,
+    /// Shortest response time of the bucket, ns, uncorrected.
+    pub low_ns: u64,
+    /// Shortest response time above the bucket, ns.
+    pub high_ns: u64,
+    /// Operations.
+    pub count: u64,
+}
+
 /// Why a cycle ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -6,8 +6,10 @@
 //! What it does not do: no text, no layout; it reads no file and decides nothing.
 
 mod calls;
+pub(super) mod durations;
 mod log;
 mod samples;
+mod stamps;
 mod windows;
 
 use super::{Receipt, Report, Row};
@@ -50,7 +52,8 @@ impl Report {
         let windows = by_class(&recording.windows);
         run.drift = windows::drift(&recording.classes, &windows, recording, &run);
         let plans = last_plans(&recording.plans);
-        for class in &recording.classes {
+        // Pairs of time stamps are no functions.
+        for class in recording.classes.iter().filter(|c| c.stamps_of.is_none()) {
             let of_class = windows.get(&class.class_id).map_or(&[][..], Vec::as_slice);
             check_counts(class, of_class, &mut warnings);
             let calls = Calls::of(class, of_class, recording, &run);
@@ -282,6 +285,7 @@ fn target_cpu(ledger: &LedgerSummary, shares: &Shares, run: &RunContext, recordi
             level: LEVEL,
             n: recording.ledger.len() as u64,
             source: Source::Derived,
+            at_most: false,
         };
     }
     // Each thread's last, unfinished period is what samples cannot see.
@@ -294,6 +298,7 @@ fn target_cpu(ledger: &LedgerSummary, shares: &Shares, run: &RunContext, recordi
         level: LEVEL,
         n: recording.samples.len() as u64,
         source: Source::Sampled,
+        at_most: false,
     }
 }
 

@@ -1,9 +1,11 @@
 //! The report: one type, many faces. Every number has a unit, an interval and a source.
 
 mod build;
+mod distribution;
 mod operations;
 mod printable;
 
+pub use distribution::{Bin, Distribution};
 pub use operations::{OperationClassReport, OperationReport};
 
 use crate::class::{RecordKind, SiteClass, Tier};
@@ -88,7 +90,7 @@ pub struct Row {
     pub mean_ns: Option<Estimate>,
     /// Probe cost taken out of `mean_ns`, ns per call.
     pub correction_ns: f64,
-    /// Quantiles of wall time per call: (p, ns).
+    /// Quantiles of wall time per call: (p, ns), corrected as `mean_ns` is. That of p = 1 is the largest duration that was seen.
     pub quantiles_ns: Vec<(f64, Estimate)>,
     /// Share of the run in which the class was attached, 0 to 1.
     pub attached: f64,

@@ -3,11 +3,17 @@
 
 use crate::adapt::strata::ClassEstimator;
 use crate::estimate::Estimate;
-use crate::recording::{OperationCycleEnd, OperationMeta, OperationWindowRow, Recording};
+use crate::recording::{
+    OperationCycleEnd, OperationHistogramRow, OperationMeta, OperationWindowRow, Recording,
+};
 use crate::stats::LEVEL;
 use crate::stats::moments::Moments;
+use crate::stats::quantile::{Bucket, quantile};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
+
+/// Orders of the quantiles of response times.
+const QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
 
 /// One operation that was followed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,6 +32,9 @@ pub struct OperationReport {
     pub population: u64,
     /// Of those, recorded.
     pub recorded: u64,
+    /// Quantiles of the response times of all classes together, as those of each class.
+    #[serde(default)]
+    pub quantiles_ns: Vec<(f64, Estimate)>,
     /// Operations per second of watched time.
     pub rate_hz: f64,
     /// Watched time, s: its bounds were attached.
@@ -63,6 +72,10 @@ pub struct OperationClassReport {
     pub population: u64,
     /// Their mean response time, ns, uncorrected. Exact for the operations that were watched.
     pub mean_ns: Estimate,
+    /// Quantiles of the response times of all of them, with their orders (0.5, 0.99, 0.999), ns, uncorrected; the interval is that of the
+    /// histogram's bucket. Empty: the class has no histogram.
+    #[serde(default)]
+    pub quantiles_ns: Vec<(f64, Estimate)>,
     /// Standard deviation of the response times, ns.
     pub deviation_ns: Option<f64>,
     /// Recorded operations that ended.
@@ -93,6 +106,8 @@ fn operation(recording: &Recording, meta: &OperationMeta) -> OperationReport {
     let sum = |of: fn(&OperationWindowRow) -> u64| windows.iter().map(|w| of(w)).sum::<u64>();
     let population: u64 = classes.iter().map(|c| c.population).sum();
     let recorded: u64 = classes.iter().map(|c| c.recorded).sum();
+    let times: Vec<Bucket> =
+        recording.operation_histograms.iter().filter(|r| r.operation == meta.operation).map(bucket).collect();
     let on = |of: fn(&OperationWindowRow) -> u64| {
         windows.iter().filter(|w| w.monitoring).map(|w| of(w)).sum::<u64>()
     };
@@ -122,6 +137,7 @@ fn operation(recording: &Recording, meta: &OperationMeta) -> OperationReport {
         measure: meta.measure.clone(),
         population,
         recorded,
+        quantiles_ns: quantiles(&times, population),
         rate_hz: if watched_s > 0.0 { begun as f64 / watched_s } else { 0.0 },
         watched_s,
         watched_share: if span_s > 0.0 { (watched_s / span_s).min(1.0) } else { 0.0 },
@@ -153,6 +169,8 @@ struct Gathered {
     recorded: u64,
     calls: u64,
     inner_ns: u64,
+    /// Response times of all of its operations.
+    times: Vec<Bucket>,
 }
 
 fn classes(
@@ -183,6 +201,9 @@ fn classes(
         class.calls += row.calls;
         class.inner_ns += row.inner_ns;
     }
+    for row in recording.operation_histograms.iter().filter(|r| r.operation == meta.operation) {
+        gathered.entry(row.class_id).or_default().times.push(bucket(row));
+    }
     let names: HashMap<u32, &str> =
         recording.operation_classes.iter().map(|c| (c.class_id, c.class_name.as_str())).collect();
     gathered
@@ -193,6 +214,21 @@ fn classes(
             class_report(name, meta, g)
         })
         .collect()
+}
+
+fn bucket(row: &OperationHistogramRow) -> Bucket {
+    Bucket { low: row.low_ns as f64, high: row.high_ns as f64, count: row.count }
+}
+
+/// Quantiles of `n` operations. All that ended are in the histogram, so nothing is left to chance: the ends of a quantile are those of the
+/// bucket that it lies in. Where some are in no histogram (their class came when all had been given) they can lie anywhere.
+fn quantiles(times: &[Bucket], n: u64) -> Vec<(f64, Estimate)> {
+    let counted: u64 = times.iter().map(|b| b.count).sum();
+    let lost = n.saturating_sub(counted) as f64 / n.max(1) as f64;
+    let estimate = |p| Some((p, Estimate { level: 1.0, ..quantile(times, p, 0.0, lost)? }));
+    // Where it may lie anywhere there is nothing to tell.
+    let known = |(_, e): &(f64, Estimate)| e.low > 0.0 || e.high.is_finite();
+    QUANTILES.into_iter().filter_map(estimate).filter(known).collect()
 }
 
 /// Operations that began while none could be recorded: recording was off, or the quota used up, which only those show that
@@ -212,6 +248,7 @@ fn class_report(name: String, meta: &OperationMeta, g: Gathered) -> OperationCla
         name,
         population: n,
         mean_ns: Estimate::exact(g.population.mean(), n),
+        quantiles_ns: quantiles(&g.times, n),
         deviation_ns: g.population.variance().map(f64::sqrt),
         recorded: g.recorded,
         measure: mean.map(|m| m.estimate),

@@ -15,11 +15,13 @@
 //! | [`outcome`] | what became of it |
 //! | [`threads`] | how many threads work, and what one of them may lose |
 //! | [`links`] | who gets links where they are few |
+//! | [`callers`] | which callers of a timed function get a site of their own |
 //! | [`clocks`] | when open windows are to end |
 //!
 //! Activities that spend the budget are [`crate::clients`].
 
 pub mod arbiter;
+pub mod callers;
 pub mod clocks;
 pub mod links;
 pub mod order;

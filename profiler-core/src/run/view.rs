@@ -97,6 +97,8 @@ pub struct ClassView {
     pub attempted: u64,
     /// Hits of its exit sites or return links so far.
     pub ends: u64,
+    /// Sum of the durations of its calls so far, ns, uncorrected.
+    pub timed_ns: u64,
     /// Hits of processes that are not watched.
     pub bystanders: u64,
     /// What is known of it.
@@ -126,7 +128,7 @@ impl ClassView {
     #[must_use]
     pub fn tau_ns(&self, gap_s: f64) -> f64 {
         let traps = if self.traits.exit == ExitMode::None { 1.0 } else { 2.0 };
-        let ClassPrices { hit, exit, cold } = self.prices;
+        let ClassPrices { hit, exit, cold, stamps: _ } = self.prices;
         hit.plus(exit).ns + traps * cost::cold_ns(cold, gap_s)
     }
 
@@ -152,8 +154,10 @@ pub struct ClassTraits {
     pub named: bool,
     /// The user demands that all of its calls are traced.
     pub must: bool,
-    /// It belongs to operations or to the progress metric: neither planned nor surveyed.
+    /// It belongs to operations, to the progress metric or to another class: neither planned nor surveyed.
     pub apart: bool,
+    /// It is the pair that measures what lies between the time stamps of this class ([`crate::clients::activity::stamps`]).
+    pub stamps_of: Option<ClassId>,
     /// The plan has it attached now: it is traced, or tried.
     pub held_by_plan: bool,
     /// Samples show it and no call of it begins.
@@ -171,6 +175,8 @@ pub struct ClassPrices {
     pub exit: Price,
     /// What each costs more where the target has used the caches since the last.
     pub cold: Price,
+    /// What lies between the two time stamps of a call ([`cost::Stamps::mean`]); 0 where calls are not timed.
+    pub stamps: Price,
 }
 
 /// The target.
@@ -217,6 +223,7 @@ pub(crate) fn plain_class(id: u32, hit_ns: f64) -> ClassView {
         start_ns: 0,
         attempted: 0,
         ends: 0,
+        timed_ns: 0,
         bystanders: 0,
         traits: ClassTraits {
             kind: RecordKind::Count,
@@ -226,11 +233,17 @@ pub(crate) fn plain_class(id: u32, hit_ns: f64) -> ClassView {
             named: false,
             must: false,
             apart: false,
+            stamps_of: None,
             held_by_plan: false,
             dormant: false,
             refused: false,
         },
-        prices: ClassPrices { hit: Price::fixed(hit_ns), exit: Price::fixed(0.0), cold: Price::fixed(0.0) },
+        prices: ClassPrices {
+            hit: Price::fixed(hit_ns),
+            exit: Price::fixed(0.0),
+            cold: Price::fixed(0.0),
+            stamps: Price::fixed(0.0),
+        },
         samples: 0,
         sampled_ns: 0,
     }

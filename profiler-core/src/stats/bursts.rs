@@ -188,6 +188,7 @@ pub fn rate_of(bursts: &[Burst], level: f64, drift: Option<&Drift>, unseen: f64)
         level,
         n: hits,
         source: Source::Burst,
+        at_most: false,
     };
     if hits == 0 {
         return Some(estimate(0.0, garwood(0.0, level).scaled(1.0 / time)));
@@ -304,6 +305,7 @@ pub fn run_total(counted: u64, covered_s: f64, run_s: f64, rate: &Estimate) -> E
         level: rate.level,
         n: counted,
         source: Source::Burst,
+        at_most: false,
     }
 }
 

@@ -16,9 +16,11 @@
 //! | [`ratio`]    | quotients: rho / F                                                          |
 //! | [`quantile`] | quantiles of a histogram by order statistics                                |
 //! | [`survival`] | means and quantiles where calls were cut off: Kaplan-Meier                 |
-//! | [`correct`]  | losses, nested probe cost                                                   |
+//! | [`correct`]  | losses                                                                      |
+//! | [`added`]    | what is left of an estimate when others are taken out of it                 |
 //! | [`tests_of`] | Welch's, paired and one-sample t-tests                                      |
 
+pub mod added;
 pub mod bursts;
 pub mod correct;
 pub mod counts;

@@ -60,7 +60,15 @@ pub fn clustered(buckets: &[Bucket], p: f64, level: f64, lost: f64, design_effec
         if high_rank > n && sampled { f64::INFINITY } else { bucket_of(&sorted, high_rank.min(n)).high };
     let value = interpolate(&sorted, p * n as f64);
     let interval = Interval { low: low.min(value), high: high.max(value) };
-    Some(Estimate { value, low: interval.low, high: interval.high, level, n, source: Source::Exact })
+    Some(Estimate {
+        value,
+        low: interval.low,
+        high: interval.high,
+        level,
+        n,
+        source: Source::Exact,
+        at_most: false,
+    })
 }
 
 /// Ranks (1-based) of the order statistics that enclose the p quantile; 0 and n + 1 where no value does.

@@ -19,6 +19,7 @@ pub fn on_cpu_per_call_ns(rho: &Estimate, rate_hz: &Estimate) -> Option<Estimate
         level: rho.level.min(rate_hz.level),
         n: rho.n.min(rate_hz.n),
         source: Source::Derived,
+        at_most: false,
     })
 }
 
@@ -54,7 +55,7 @@ mod tests {
     use rand::RngExt as _;
 
     fn estimate(value: f64, i: Interval, n: u64) -> Estimate {
-        Estimate { value, low: i.low, high: i.high, level: 0.95, n, source: Source::Sampled }
+        Estimate { value, low: i.low, high: i.high, level: 0.95, n, source: Source::Sampled, at_most: false }
     }
 
     #[test]

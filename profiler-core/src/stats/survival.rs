@@ -210,7 +210,7 @@ impl Survival {
         let n = self.ended + self.cut;
         let low = (value - half).max(0.0);
         Mean {
-            estimate: Estimate { value, low, high, level, n, source: Source::Burst },
+            estimate: Estimate { value, low, high, level, n, source: Source::Burst, at_most: false },
             at_least: self.open_ended,
         }
     }
@@ -247,6 +247,7 @@ impl Survival {
             level,
             n: self.ended + self.cut,
             source: Source::Burst,
+            at_most: false,
         }))
     }
 

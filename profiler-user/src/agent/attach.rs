@@ -17,6 +17,7 @@
 mod answer;
 mod asked;
 mod ending;
+mod extend;
 mod memory;
 mod opener;
 mod others;
@@ -29,6 +30,7 @@ use crate::prober::{ClassCounters, FLAG_BY_THREAD, Kernel, LinkKind};
 use crate::target::Target;
 use profiler_core::class::ClassId;
 use profiler_core::recording::{OpenCallRow, SlowestAnswer, WindowKind, WindowRow};
+use profiler_core::run::callers::ends_quota;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -282,6 +284,8 @@ impl Attachments {
         match &mut self.class_mut(id).state {
             LinkState::Open(window) => {
                 window.quota = hits;
+                let ends = ends_quota(hits);
+                self.kernel.classes().set_ends_quota(id, i64::try_from(ends).unwrap_or(i64::MAX));
                 self.kernel.classes().set_quota(id, i64::try_from(hits).unwrap_or(i64::MAX));
             }
             LinkState::Waiting(pending) | LinkState::Opening(pending, _) => pending.quota = hits,
@@ -363,6 +367,7 @@ fn link_rank(kind: LinkKind) -> u8 {
         LinkKind::Record => 1,
         LinkKind::ExitPair => 2,
         LinkKind::ReturnPair => 3,
+        LinkKind::ReturnSites => 9,
         LinkKind::OperationExits => 5,
         LinkKind::OperationReturn => 6,
         LinkKind::OperationBegin => 7,

@@ -138,7 +138,10 @@ impl Agent {
             return;
         }
         match self.add_class(function, key, wish) {
-            Ok(id) => search.new.push(id),
+            Ok(id) => {
+                search.new.push(id);
+                self.add_stamp_pair(id);
+            }
             // Of thousands of functions only those that were named are missed by anybody.
             Err(why) if is_named => {
                 let missed = NotObserved { what: function.name.clone(), why };

@@ -1,5 +1,6 @@
 //! A class while it is watched: what it is, how it is attached, what has been counted.
 
+use crate::agent::known_callers::{Callers, ReturnGroup};
 use crate::agent::shares::FunctionKey;
 use crate::inspect::mappers::FileKey;
 use crate::inspect::{self, Function, SiteChoice};
@@ -69,6 +70,8 @@ pub struct Candidate {
     pub exits: Result<Vec<(u64, i16, SiteClass)>, String>,
     /// Remarks for the report.
     pub notes: Vec<String>,
+    /// It is no function but a pair of sites that measures what lies between the time stamps of this class.
+    pub stamps_of: Option<ClassId>,
 }
 
 /// What is wanted of a class.
@@ -153,6 +156,8 @@ pub struct OpenWindow {
     pub links: usize,
     /// Class whose group the links belong to.
     pub group: ClassId,
+    /// Return addresses that have a site, where calls are timed at those.
+    pub callers: Vec<u64>,
     /// Which asking they were made for.
     pub number: u64,
 }
@@ -179,6 +184,10 @@ pub struct InspectedCode {
     pub function: Function,
     /// Where it can be instrumented, and why not.
     pub sites: SiteChoice,
+    /// Who calls it, where its calls are timed at return addresses, or could be.
+    pub callers: Callers,
+    /// Where its entry is probed when its calls are timed at return addresses. `None`: they cannot be, or it makes no sense.
+    pub entry_for_returns: Option<inspect::Site>,
 }
 
 /// A class under watch.
@@ -243,6 +252,7 @@ impl LiveClass {
             _ if window == WindowKind::Survey => LinkKind::Count,
             (ExitMode::ReturnLink, _) => LinkKind::ReturnPair,
             (ExitMode::ExitSites, _) => LinkKind::ExitPair,
+            (ExitMode::ReturnSites, _) => LinkKind::ReturnSites,
             (ExitMode::None, RecordKind::Record) => LinkKind::Record,
             (ExitMode::None, _) => LinkKind::Count,
         }
@@ -255,7 +265,7 @@ impl LiveClass {
         matches!(kind, LinkKind::ReturnPair | LinkKind::OperationReturn) && !self.wish.force_return_link
     }
 
-    /// Its sites.
+    /// Its sites in its own module. See [`LiveClass::return_groups`] for those in callers.
     #[must_use]
     pub fn sites_of(&self, window: WindowKind) -> Vec<Site> {
         let c = &self.candidate;
@@ -277,11 +287,30 @@ impl LiveClass {
         sites
     }
 
+    /// Its windows of this kind learn who calls it.
+    #[must_use]
+    pub fn learns_callers(&self) -> bool {
+        self.code.entry_for_returns.is_some()
+    }
+
+    /// Its sites in callers for such a window, by file.
+    #[must_use]
+    pub fn return_groups(&self, window: WindowKind) -> Vec<ReturnGroup> {
+        if self.exit != ExitMode::ReturnSites || window == WindowKind::Survey {
+            return Vec::new();
+        }
+        self.code.callers.groups(self.id, &[])
+    }
+
     /// What the kernel programs shall do on a hit.
     #[must_use]
     pub fn control(&self, window: WindowKind) -> ClassControl {
-        if window == WindowKind::Survey {
-            return ClassControl::new(ClassKind::Count);
+        // Known from the survey, callers have their sites when the first window that times calls is opened.
+        let survey = window == WindowKind::Survey;
+        let learns = if survey { self.learns_callers() } else { self.exit == ExitMode::ReturnSites };
+        let learn = if learns { prober::FLAG_LEARN_CALLERS } else { 0 };
+        if survey {
+            return ClassControl { flags: learn, ..ClassControl::new(ClassKind::Count) };
         }
         let kind = match self.kind {
             RecordKind::Count => ClassKind::Count,
@@ -291,7 +320,7 @@ impl LiveClass {
         let timed = self.exit != ExitMode::None;
         // OK because prices are far below 4 s.
         let ns = |price: Price| price.ns.clamp(0.0, 4e9) as u32;
-        let mut flags = if self.kind == RecordKind::Record { prober::FLAG_ARGUMENTS } else { 0 };
+        let mut flags = learn | if self.kind == RecordKind::Record { prober::FLAG_ARGUMENTS } else { 0 };
         let (mut operation, mut measure) = (prober::NO_OPERATION, 0);
         match self.role {
             None => {}
@@ -310,8 +339,7 @@ impl LiveClass {
             histogram: self.lease.as_ref().map_or(prober::NO_HISTOGRAM, HistogramLease::first_slot),
             hit_cost_ns: ns(self.prices.hit),
             return_cost_ns: ns(self.prices.exit),
-            // Of a call's own two hits, about half of each lies between the two time stamps.
-            own_cost_ns: if timed { (ns(self.prices.hit) + ns(self.prices.exit)) / 2 } else { 0 },
+            own_cost_ns: if timed { ns(self.prices.stamps) } else { 0 },
             ..ClassControl::new(kind)
         }
     }
@@ -320,6 +348,8 @@ impl LiveClass {
     #[must_use]
     pub fn row(&self) -> ClassRow {
         let c = &self.candidate;
+        let at_returns = self.exit == ExitMode::ReturnSites;
+        let callers = if at_returns { self.code.callers.notes() } else { Vec::new() };
         ClassRow {
             class_id: self.id.0,
             name: c.name.clone(),
@@ -335,7 +365,10 @@ impl LiveClass {
             kind: self.kind,
             weight: self.wish.weight,
             tau_ns: self.tau().ns,
-            notes: c.notes.clone(),
+            notes: c.notes.iter().cloned().chain(callers).collect(),
+            stamps_of: c.stamps_of.map(|of| of.0),
+            // What the kernel adds to the nested cost of each call: whole ns, as in `control`.
+            stamps_ns: (self.exit != ExitMode::None).then(|| self.prices.stamps.ns.clamp(0.0, 4e9).floor()),
         }
     }
 

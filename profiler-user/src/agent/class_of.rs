@@ -2,6 +2,7 @@
 
 use super::Agent;
 use super::class::{Candidate, EntrySite, InspectedCode, LinkState, LiveClass, Wish};
+use super::known_callers::Callers;
 use super::shares::FunctionKey;
 use crate::inspect::{Function, Site, SiteChoice};
 use crate::prober::{ClassCounters, SLOT_UNKNOWN, Tier};
@@ -29,6 +30,7 @@ struct WaysOut {
     exit: ExitMode,
     entry: Site,
     exits: Result<Vec<Site>, String>,
+    entry_for_returns: Option<Site>,
     notes: Vec<String>,
 }
 
@@ -73,12 +75,12 @@ impl Agent {
         let id = self.may_add(function, wish)?;
         choice.trace.clone().map_err(|refusal| refusal.to_string())?;
         let remarks = self.inspection.verify(function, &choice).map_err(|refusal| refusal.to_string())?;
-        let mut ways = self.ways_out(wish, &choice);
+        let mut ways = self.ways_out(function, wish, &choice);
         ways.notes.splice(0..0, choice.notes.iter().chain(&remarks).cloned());
         if choice.iterations {
             ways.notes.push("counts iterations: its first instruction is the target of a loop".to_owned());
         }
-        let (kind, exit) = (ways.kind, ways.exit);
+        let (kind, exit, entry_for_returns) = (ways.kind, ways.exit, ways.entry_for_returns);
         let candidate = self.candidate(function, key, &choice, ways);
         let prices = self.prices(&candidate, kind, exit);
         let lease =
@@ -93,7 +95,12 @@ impl Agent {
             prices,
             lease,
             role: None,
-            code: InspectedCode { function: function.clone(), sites: choice },
+            code: InspectedCode {
+                function: function.clone(),
+                sites: choice,
+                callers: Callers::default(),
+                entry_for_returns,
+            },
             state: LinkState::Off,
             counters: ClassCounters::default(),
             counts_metric: false,
@@ -107,7 +114,7 @@ impl Agent {
     }
 
     /// How the calls of a class can end, and what can be kept of them.
-    fn ways_out(&self, wish: Wish, choice: &SiteChoice) -> WaysOut {
+    fn ways_out(&self, function: &Function, wish: Wish, choice: &SiteChoice) -> WaysOut {
         let return_link = match &choice.return_link {
             Ok(site) => Ok(*site),
             // The user has taken the risk; the first instruction always takes a return link.
@@ -121,20 +128,27 @@ impl Agent {
             exits => exits.map_err(|why| why.to_string()),
         };
         let (mut kind, mut exit, mut notes) = (wish.kind, ExitMode::None, Vec::new());
+        let returned = self.inspection.entry_for_returns(function, choice);
         if kind != RecordKind::Count {
             exit = match (&return_link, &exits) {
                 (Ok(_), _) => ExitMode::ReturnLink,
                 (Err(_), Ok(_)) => ExitMode::ExitSites,
-                (Err(link), Err(sites)) => {
-                    notes.push(format!("durations cannot be had: {link}; {sites}"));
-                    if kind == RecordKind::Latency {
-                        kind = RecordKind::Count;
+                (Err(link), Err(sites)) => match &returned {
+                    Ok(_) => {
+                        notes.push(format!("its returns are seen in its callers: {sites}"));
+                        ExitMode::ReturnSites
                     }
-                    ExitMode::None
-                }
+                    Err(returns) => {
+                        notes.push(format!("durations cannot be had: {link}; {sites}; {returns}"));
+                        if kind == RecordKind::Latency {
+                            kind = RecordKind::Count;
+                        }
+                        ExitMode::None
+                    }
+                },
             };
         }
-        if exit == ExitMode::ExitSites
+        if matches!(exit, ExitMode::ExitSites | ExitMode::ReturnSites)
             && let Err(why) = self.inspection.return_links()
         {
             notes.push(format!("no return link: {why}"));
@@ -144,10 +158,19 @@ impl Agent {
         }
         let entry = match (&return_link, exit) {
             (Ok(site), ExitMode::ReturnLink) => *site,
+            (_, ExitMode::ReturnSites) => returned.as_ref().copied().unwrap_or(choice.entry),
             _ if kind == RecordKind::Record => choice.entry_with_arguments(0x3f).unwrap_or(choice.entry),
             _ => choice.entry,
         };
-        WaysOut { kind, exit, entry, exits, notes }
+        let stepped = |all: &Vec<Site>| all.iter().all(|site| site.class == SiteClass::Stepped);
+        let may_return = match exit {
+            ExitMode::ReturnSites => true,
+            // Where callers are known, it may be cheaper there.
+            ExitMode::ExitSites => kind == RecordKind::Latency && exits.as_ref().is_ok_and(stepped),
+            ExitMode::ReturnLink | ExitMode::None => false,
+        };
+        let entry_for_returns = returned.ok().filter(|_| may_return);
+        WaysOut { kind, exit, entry, exits, entry_for_returns, notes }
     }
 
     fn candidate(
@@ -175,21 +198,30 @@ impl Agent {
             arguments: [0; 2],
             exits: exits.map(|all| all.iter().map(exit_site).collect()),
             notes,
+            stamps_of: None,
         }
     }
 
     /// What hits of a class cost, with as many threads as hit at once here.
     pub(super) fn prices(&self, candidate: &Candidate, kind: RecordKind, exit: ExitMode) -> ClassPrices {
+        let exits = candidate.exits.as_ref().ok().filter(|_| exit != ExitMode::ReturnSites);
+        let worst_exit = exits.and_then(|all| all.iter().map(|(_, _, class)| *class).max());
+        self.prices_at(candidate.entry.class, kind, exit, worst_exit.unwrap_or(SiteClass::Stepped))
+    }
+
+    /// The same by the price classes of the sites.
+    pub(super) fn prices_at(
+        &self,
+        entry: SiteClass,
+        kind: RecordKind,
+        exit: ExitMode,
+        exit_class: SiteClass,
+    ) -> ClassPrices {
+        let stamps =
+            if exit == ExitMode::None { Price::fixed(0.0) } else { self.prices.stamps(entry, exit).mean };
         let threads = self.catalog.working_threads;
-        let worst_exit = candidate
-            .exits
-            .as_ref()
-            .ok()
-            .and_then(|all| all.iter().map(|(_, _, class)| *class).max())
-            .unwrap_or(SiteClass::Stepped);
-        let entry_only =
-            self.prices.call_price(candidate.entry.class, kind, ExitMode::None, worst_exit, threads);
-        let whole = self.prices.call_price(candidate.entry.class, kind, exit, worst_exit, threads);
+        let entry_only = self.prices.call_price(entry, kind, ExitMode::None, exit_class, threads);
+        let whole = self.prices.call_price(entry, kind, exit, exit_class, threads);
         let difference = |a: f64, b: f64| (a - b).max(0.0);
         let exit = Price {
             ns: difference(whole.ns, entry_only.ns),
@@ -197,6 +229,6 @@ impl Agent {
             max_ns: difference(whole.max_ns, entry_only.max_ns),
             n: whole.n,
         };
-        ClassPrices { hit: entry_only, exit, cold: self.prices.cold }
+        ClassPrices { hit: entry_only, exit, cold: self.prices.cold, stamps }
     }
 }

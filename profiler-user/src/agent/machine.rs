@@ -54,7 +54,7 @@ impl Machine for Agent {
     /// A link is made after a last look at the code in memory: since the class was made it may have been patched, and a breakpoint would
     /// then end the target.
     fn attach_next(&mut self, still_wanted: StillWanted<'_>) -> bool {
-        let Some(mut group) = self.attach.next_group(now_ns()) else { return false };
+        let Some(mut group) = self.attach.next_group(now_ns()) else { return self.extend_next() };
         let Self { attach, target, .. } = self;
         // What was given up while it waited has no tokens any more.
         group.classes.retain(|id| {
@@ -68,6 +68,11 @@ impl Machine for Agent {
             wanted
         });
         let (ready, unmapped) = self.verified(&group.classes);
+        for id in &ready {
+            if !self.attach.class(*id).return_groups(group.kind).is_empty() {
+                self.verify_callers_of(*id);
+            }
+        }
         self.attach.request(group, &ready, &unmapped);
         true
     }
@@ -89,6 +94,7 @@ impl Machine for Agent {
                 tid: call.tid,
                 duration_ns: call.duration_ns,
                 args: call.args,
+                nested_cost_ns: call.duration_ns.map(|_| call.nested_cost_ns),
             });
         });
         if !rows.is_empty() {
@@ -162,6 +168,7 @@ impl Machine for Agent {
         if let Some(note) = hook.and_then(|hook| hook.poll()) {
             self.journal.progress.note(&note);
         }
+        self.watch_callers();
         self.go_on_searching(view, told);
     }
 }
@@ -180,6 +187,7 @@ impl Agent {
     /// A window that has ended, as the run is told of it; its rows are written.
     fn window_ended(&mut self, ended: super::attach::Ended) -> Ended {
         let id = ClassId(ended.row.class_id);
+        self.end_learning(id, &ended);
         let class = self.attach.class_mut(id);
         class.counters = ended.counters;
         let class = self.view_of(self.attach.class(id));

@@ -6,7 +6,7 @@ use super::clock::now_ns;
 use super::metric::{Metric, hits};
 use crate::prober::{ClassCounters, GlobalCounters};
 use crate::target::{SwitchMeter, Target};
-use profiler_core::class::ClassId;
+use profiler_core::class::{ClassId, ExitMode};
 use profiler_core::clients::overhead::{Mark, Reading, Wanted};
 use profiler_core::engine::input::{Counted, Interval, SlowLook, ThreadHits};
 use profiler_core::engine::{CountWanted, Input, WantedThreads};
@@ -118,7 +118,10 @@ impl Agent {
             .classes()
             .iter()
             .filter(|c| matches!(&c.state, LinkState::Open(window) if window.quota > 0))
-            .filter(|c| table.remaining_quota(c.id) <= 0)
+            .filter(|c| {
+                let ends = c.exit == ExitMode::ReturnSites && table.remaining_ends_quota(c.id) <= 0;
+                ends || table.remaining_quota(c.id) <= 0
+            })
             .map(|c| c.id.0)
             .collect();
         self.journal

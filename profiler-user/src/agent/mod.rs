@@ -16,7 +16,9 @@
 //! | `execute` | does what it commands |
 //! | `attach/` | sole owner of links and windows; `attach/opener.rs` makes links on a thread of its own |
 //! | `catalog`, `class_of`, `select`, `reading` | from functions to classes |
+//! | `stamps` | pairs of sites that measure what lies between two time stamps |
 //! | `modules` | libraries that come and go |
+//! | `callers`, `known_callers` | who calls functions that are timed at return addresses |
 //! | `sampling`, `shares` | samples |
 //! | `meters`, `metric`, `children_io` | CPU time, counters, children |
 //! | `clock` | the clock of kernel records, and the turns of the loop |
@@ -25,6 +27,7 @@
 //! | `finish`, `command` | the end |
 
 mod attach;
+mod callers;
 mod catalog;
 mod children_io;
 mod class;
@@ -37,6 +40,7 @@ mod execute;
 mod finish;
 mod host;
 mod journal;
+mod known_callers;
 mod launch;
 mod machine;
 mod meters;
@@ -50,6 +54,7 @@ mod reading;
 mod sampling;
 mod select;
 mod shares;
+mod stamps;
 mod view;
 mod window;
 
@@ -61,6 +66,7 @@ use crate::inspect::Inspection;
 use crate::prober::{CallReader, KernelLog, LifecycleReader};
 use crate::target::Target;
 use attach::Attachments;
+use callers::CallerWatch;
 use catalog::Catalog;
 use children_io::ChildProcesses;
 use journal::Journal;
@@ -108,6 +114,7 @@ struct Agent {
     inspection: Inspection,
     catalog: Catalog,
     attach: Attachments,
+    callers: CallerWatch,
     sampling: Sampling,
     rings: Rings,
     processes: ChildProcesses,

@@ -1,7 +1,7 @@
 //! Libraries that come and go: what they mean to return links, and when functions are looked for in them.
 
 use super::Agent;
-use super::class::LiveClass;
+use super::class::{EntrySite, LiveClass};
 use super::journal::is_mapped;
 use profiler_core::class::{ClassId, ExitMode, RecordKind};
 use profiler_core::engine::{Doubt, Input};
@@ -86,13 +86,29 @@ impl Agent {
 
     /// The ends of its calls are seen at exit sites from now on, or not at all.
     pub(super) fn without_return_link(&mut self, id: ClassId, why: &str) {
+        let class = self.attach.class(id);
+        let entry = self.inspection.entry_for_returns(&class.code.function, &class.code.sites);
+        let exit = if class.candidate.exits.is_ok() {
+            ExitMode::ExitSites
+        } else if class.role.is_none() && entry.is_ok() {
+            ExitMode::ReturnSites
+        } else {
+            ExitMode::None
+        };
         let class = self.attach.class_mut(id);
-        let exits = class.candidate.exits.is_ok();
-        class.exit = if exits { ExitMode::ExitSites } else { ExitMode::None };
-        if !exits && class.kind == RecordKind::Latency {
+        class.exit = exit;
+        if let Some(site) = entry.ok().filter(|_| exit == ExitMode::ReturnSites) {
+            class.candidate.entry = EntrySite::at(&site);
+            class.code.entry_for_returns = Some(site);
+        }
+        if exit == ExitMode::None && class.kind == RecordKind::Latency {
             class.kind = RecordKind::Count;
         }
-        let rest = if exits { "its ends are seen at exit sites" } else { "only its begins are seen" };
+        let rest = match exit {
+            ExitMode::ExitSites => "its ends are seen at exit sites",
+            ExitMode::ReturnSites => "its ends are seen in its callers",
+            ExitMode::ReturnLink | ExitMode::None => "only its begins are seen",
+        };
         class
             .candidate
             .notes

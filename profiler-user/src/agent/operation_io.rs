@@ -9,12 +9,12 @@ use super::view::link_of;
 use crate::prober::operation::OPERATION_MONITORING;
 use crate::prober::{
     Kernel, OFF_CPU_UNKNOWN, OPERATION_RECORDED, OpenOperation, OperationReader, OperationRecord,
-    OperationTable, SyscallWatch, TracepointWatch,
+    OperationTable, SyscallWatch, TracepointWatch, histogram,
 };
 use crate::recording::WriterHandle;
 use profiler_core::class::ClassId;
 use profiler_core::clients::operations::Operations;
-use profiler_core::recording::{OperationClassRow, OperationRow, WindowKind};
+use profiler_core::recording::{OperationClassRow, OperationHistogramRow, OperationRow, WindowKind};
 use profiler_core::run::order::operations::{EndedCycle, OperationOrder};
 use profiler_core::run::view::operations::{
     Hits, Obstacle, OperationClassView, OperationsView, ScreenView, Screened,
@@ -143,6 +143,23 @@ impl OperationIo {
     /// The view shows no counters of classes of operations.
     pub fn hide_counts(&mut self, view: &mut OperationsView) {
         self.spare.append(&mut view.counts);
+    }
+
+    /// Rows of the response times of all operations, by class.
+    pub fn histograms(&self, table: &OperationTable) -> Vec<OperationHistogramRow> {
+        let mut rows = Vec::new();
+        for (operation, names) in (0..).zip(&self.names) {
+            for class_id in names.classes.clone() {
+                let Some(counts) = table.histogram(class_id) else { continue };
+                rows.extend((0..).zip(counts.iter()).filter(|(_, count)| **count > 0).map(
+                    |(bucket, count)| {
+                        let (low_ns, high_ns) = histogram::bounds(bucket);
+                        OperationHistogramRow { operation, class_id, low_ns, high_ns, count: *count }
+                    },
+                ));
+            }
+        }
+        rows
     }
 
     /// Rows of recorded operations that are in the ring.

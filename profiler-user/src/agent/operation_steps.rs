@@ -45,7 +45,12 @@ impl Session {
             self.agent.send_open_operations(end_ns);
         }
         self.tell(Input::Over { end_ns });
-        let hook = self.agent.operation_io.take().and_then(|io| io.hook);
+        let agent = &mut self.agent;
+        let io = agent.operation_io.take();
+        if let Some(io) = &io {
+            agent.journal.writer.send_patiently(io.histograms(agent.attach.kernel().operations()));
+        }
+        let hook = io.and_then(|io| io.hook);
         if let Some(skipped) = hook.map(|hook| hook.skipped).filter(|n| *n > 0) {
             self.agent.journal.meta.warnings.push(format!(
                 "--on-cycle: {skipped} cycles ended while the command still ran, and it was not run for them"

@@ -1,6 +1,7 @@
 //! From a [`RunConfig`] to an agent and its run.
 
 use super::attach::{Attachments, Opener};
+use super::callers::CallerWatch;
 use super::catalog::Catalog;
 use super::children_io::ChildProcesses;
 use super::clock::{QUIET_TURN, now_ns};
@@ -25,6 +26,7 @@ use crate::unwind::Unwinder;
 use crate::watchdog::Watchdog;
 use anyhow::Context;
 use profiler_core::burst::BurstPrices;
+use profiler_core::clients::activity::stamps::StampPairs;
 use profiler_core::clients::survey;
 use profiler_core::clients::trace::problem;
 use profiler_core::cost::CostModel;
@@ -150,9 +152,11 @@ pub(super) fn prepare(
         .context("cannot start the thread that makes links")?;
     let times = times(config, &selection, start_ns);
     let settings = run_settings(config, &kernel, &cost, &options, plan_only, start_ns);
-    let run = Run::new(settings, times, cost.clone(), cpu_ns);
+    let mut run = Run::new(settings, times, cost.clone(), cpu_ns);
+    run.add_activity(Box::new(StampPairs::new()));
     let agent = Agent {
         processes: ChildProcesses::new(exe),
+        callers: CallerWatch::default(),
         child: None,
         operation_io: None,
         meters: Meters::new(&target, start_ns),
@@ -177,7 +181,7 @@ pub(super) fn prepare(
 fn load(config: &RunConfig, options: &KernelOptions, pid: u32) -> Result<Arc<Kernel>, Failure> {
     let kernel = Arc::new(Kernel::load(options).map_err(Failure::attach)?);
     // Nothing of the run waits later.
-    let mut kinds = vec![LinkKind::Count, LinkKind::ExitPair, LinkKind::ReturnPair];
+    let mut kinds = vec![LinkKind::Count, LinkKind::ExitPair, LinkKind::ReturnPair, LinkKind::ReturnSites];
     kinds.extend((!config.functions.record.is_empty()).then_some(LinkKind::Record));
     kinds.extend(link_kinds(&config.operations.operations));
     kernel.load_programs(&kinds);

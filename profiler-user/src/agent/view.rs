@@ -3,6 +3,7 @@
 use super::Agent;
 use super::class::{LinkState, LiveClass, OperationRole};
 use super::clock::now_ns;
+use crate::prober::ClassCounters;
 use profiler_core::engine::Sees;
 use profiler_core::run::links::Role;
 use profiler_core::run::view::{ClassTraits, ClassView, LinkView, SamplesView, View};
@@ -43,7 +44,8 @@ impl Agent {
             quota: self.attach.quota(class.id),
             start_ns: start_of(class),
             attempted: class.counters.attempted,
-            ends: class.counters.returns.wrapping_add(class.counters.orphans),
+            ends: ends(&class.counters),
+            timed_ns: class.counters.sum_ns,
             bystanders: class.counters.bystanders,
             traits: ClassTraits {
                 kind: class.kind,
@@ -52,7 +54,8 @@ impl Agent {
                 role: role_of(class),
                 named: class.wish.named,
                 must: class.wish.must,
-                apart: class.role.is_some() || class.counts_metric,
+                apart: class.role.is_some() || class.counts_metric || class.candidate.stamps_of.is_some(),
+                stamps_of: class.candidate.stamps_of,
                 // The run knows.
                 held_by_plan: false,
                 dormant: class.dormant,
@@ -63,6 +66,11 @@ impl Agent {
             sampled_ns: time.cpu_ns,
         }
     }
+}
+
+/// Hits of all sites that see ends, whatever kind they are of: a class may change from one to the other, and the count must not go back.
+fn ends(counters: &ClassCounters) -> u64 {
+    counters.returns.wrapping_add(counters.orphans).wrapping_add(counters.callers.strays)
 }
 
 fn start_of(class: &LiveClass) -> u64 {
@@ -88,5 +96,20 @@ pub(super) fn link_of(class: &LiveClass) -> LinkView {
         LinkState::Opening(..) => LinkView::Opening,
         LinkState::Open(window) => LinkView::Open(window.kind),
         LinkState::Closing(window, _) => LinkView::Closing(window.kind),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_never_go_back_when_they_are_seen_elsewhere() {
+        // 50,000 returns at exit sites; then at return addresses, where `callers.ends` begins at 0.
+        let mut counters = ClassCounters { returns: 50_000, ..Default::default() };
+        let before = ends(&counters);
+        (counters.returns, counters.orphans) = (50_010, 2);
+        (counters.callers.ends, counters.callers.strays) = (15, 3);
+        assert_eq!(ends(&counters) - before, 15);
     }
 }

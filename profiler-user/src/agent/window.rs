@@ -59,7 +59,8 @@ pub(super) fn row(
         dropped: seen.dropped,
         returns: seen.returns,
         unwound: seen.unwound,
-        omitted: seen.omitted,
+        // Calls from callers that have no site (yet) are calls whose return is left out.
+        omitted: seen.omitted + seen.callers.untimed,
         open: if class.is_timed(window.kind) { counters.since(&window.attached).open() } else { 0 },
         sum_ns: seen.sum_ns,
         nested_cost_ns: seen.nested_cost_ns,

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 const MAX_BYTES: u64 = 1 << 20;
 
 /// See [`Key::method`].
-const METHOD: u32 = 3;
+const METHOD: u32 = 4;
 
 /// What the prices hold for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -209,6 +209,7 @@ fn plausible(model: &CostModel) -> bool {
     ];
     !model.hit.is_empty()
         && model.hit.values().chain(model.pair.values()).all(|p| good(p) && p.ns > 0.0)
+        && model.stamps.values().all(|s| good(&s.mean) && s.is_plausible())
         && singles.into_iter().all(good)
         && !model.concurrency.is_empty()
         && model.concurrency.iter().all(|f| f.is_finite() && *f > 0.0)

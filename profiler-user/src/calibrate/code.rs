@@ -3,8 +3,10 @@
 //! ```text
 //! row 0: never probed, the "off" side of each pair of runs
 //! row 1..: one per measured kind
+//! rows 7 and 8: what lies between two time stamps
 //! ```
-//! Each function has its class's instruction twice, at the entry and once more as exit site, then `ret`. They are
+//! Each function has its class's instruction twice, at the entry and once more as exit site, then `ret`; those of the last two rows have a
+//! nop for the exit site, whatever the entry is. They are
 //! written in assembly in fixed cells of 64 bytes: the instruction at the site must be known exactly, and no optimiser
 //! may fold functions that look alike.
 
@@ -14,7 +16,11 @@ use profiler_core::class::SiteClass;
 /// Size of a cell, bytes.
 const CELL: usize = 64;
 /// Rows in the table, the unprobed one too.
-pub(super) const ROWS: usize = 7;
+pub(super) const ROWS: usize = 9;
+/// Rows whose functions have the same instruction at both sites.
+const ROWS_OF_TWINS: usize = 7;
+/// The rows on which the price between two time stamps is measured: by an exit site, and by a return link.
+pub(super) const ROWS_STAMPS: [usize; 2] = [7, 8];
 /// The row that is never probed.
 pub(super) const ROW_OFF: usize = 0;
 const SITES: usize = SiteClass::ALL.len();
@@ -53,9 +59,33 @@ std::arch::global_asm!(
     "mov eax, edi",
     "ret",
     ".endr",
+    ".rept {rows_stamps}",
+    ".balign 64",
+    ".byte 0x0f,0x1f,0x44,0x00,0x00",
+    "nop",
+    "ret",
+    ".balign 64",
+    "nop",
+    "nop",
+    "ret",
+    ".balign 64",
+    "push rbp",
+    "nop",
+    "add rsp, 8",
+    "ret",
+    ".balign 64",
+    ".byte 0xeb,0x00",
+    "nop",
+    "ret",
+    ".balign 64",
+    "mov eax, edi",
+    "nop",
+    "ret",
+    ".endr",
     ".balign 64",
     ".popsection",
-    rows = const ROWS,
+    rows = const ROWS_OF_TWINS,
+    rows_stamps = const ROWS - ROWS_OF_TWINS,
 );
 
 /// Stretches of code that a program may run through between two hits.
@@ -184,8 +214,9 @@ mod tests {
                     SiteClass::Branch => &[0xeb, 0],
                     SiteClass::Stepped => &[0x89, 0xf8],
                 };
-                for at in [offset, exit] {
-                    assert_eq!(&exe[at..at + first.len()], first, "{probed:?}");
+                let second: &[u8] = if ROWS_STAMPS.contains(&row) { &[0x90] } else { first };
+                for (at, instruction) in [(offset, first), (exit, second)] {
+                    assert_eq!(&exe[at..at + instruction.len()], instruction, "{probed:?}");
                 }
             }
         }

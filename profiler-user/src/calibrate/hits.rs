@@ -19,7 +19,7 @@ use std::os::fd::OwnedFd;
 /// Rounds: enough for a median that three disturbed runs cannot move.
 pub(super) const ROUNDS: usize = 7;
 /// CPU time of one run, ns: long against the clock (0.3 us), short against a scheduler's time slice.
-const RUN_NS: f64 = 450_000.0;
+pub(super) const RUN_NS: f64 = 450_000.0;
 /// Records of one run: the ring must hold all of them, because nobody reads it meanwhile.
 const MAX_RECORDS: f64 = 300.0;
 /// Window in which the child looks for the stall of an attachment, ms.
@@ -156,7 +156,7 @@ fn rows(tier: Tier) -> Vec<Row> {
     ALL_ROWS.into_iter().filter(|r| tier != Tier::D || r.kind != RecordKind::Record).collect()
 }
 
-fn sites(tier: Tier) -> &'static [SiteClass] {
+pub(super) fn sites(tier: Tier) -> &'static [SiteClass] {
     // The first of a link is the first whose hits stop, and `detach` watches it.
     const ALL: [SiteClass; 5] =
         [SiteClass::Push, SiteClass::Nop5, SiteClass::Nop, SiteClass::Branch, SiteClass::Stepped];

@@ -16,6 +16,7 @@ mod code;
 mod forms;
 mod hits;
 mod samples;
+mod stamps;
 mod tracepoint;
 mod worker;
 
@@ -154,14 +155,15 @@ fn measure(tier: Tier, child: &ChildCommand, notes: &mut Vec<String>) -> Result<
     let mut worker = worker::Worker::start(child)?;
     let kernel = Kernel::load(&KernelOptions {
         forced_tier: Some(tier),
-        max_classes: hits::CLASSES,
-        histogram_classes: 16,
+        max_classes: hits::CLASSES + stamps::CLASSES,
+        histogram_classes: 32,
         events_ring_bytes: 4 << 20,
         samples_ring_bytes: 4 << 20,
         ..KernelOptions::default()
     })?;
     kernel.add_target(worker.pid(), false)?;
     let tracepoint = tracepoint::measure(&kernel, &mut worker)?;
+    let stamps = stamps::measure(&kernel, &mut worker)?;
     let mut hits = hits::measure(&kernel, &mut worker)?;
     let mut samples = samples::SampleRuns::new(&kernel)?;
     let mut rounds = (0..hits::ROUNDS).peekable();
@@ -174,7 +176,9 @@ fn measure(tier: Tier, child: &ChildCommand, notes: &mut Vec<String>) -> Result<
     for _ in rounds {
         samples.round(&mut worker)?;
     }
-    Ok(assemble(hits, Price::from_runs(&delays), tracepoint, samples.prices(), notes))
+    let mut model = assemble(hits, Price::from_runs(&delays), tracepoint, samples.prices(), notes);
+    model.stamps = stamps;
+    Ok(model)
 }
 
 /// Priors where nothing was measured, rounded to 0.1 ns (the file then gives back exactly what was measured).

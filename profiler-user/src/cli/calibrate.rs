@@ -55,6 +55,9 @@ fn price_table(model: &CostModel) -> String {
     for (key, price) in &model.pair {
         line(&format!("entry+return {key}"), price);
     }
+    for (key, stamps) in &model.stamps {
+        line(&format!("between time stamps {key}"), &stamps.mean);
+    }
     line("sample", &model.sample_base);
     line("sample, per KiB of stack", &model.sample_per_kib);
     line("context switch", &model.switch);

@@ -7,7 +7,7 @@ use crate::recording;
 use crate::terminal;
 use clap::Args;
 use profiler_core::recording::Recording;
-use profiler_core::report::Report;
+use profiler_core::report::{Distribution, Report};
 use std::path::{Path, PathBuf};
 
 /// `tithe report`.
@@ -26,6 +26,10 @@ pub struct ReportArgs {
     /// Rows of the table
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub rows: usize,
+    /// Draw how the durations of this function, or of this operation, are distributed, instead of the table; in .txt, .html and .json
+    /// files, too
+    #[arg(long, value_name = "FUNCTION")]
+    pub histogram: Option<String>,
 }
 
 /// Runs the command.
@@ -45,26 +49,51 @@ pub(super) fn run(args: &ReportArgs) -> Result<(), Failure> {
     }
     let recording = recording::open(&args.recording).map_err(|e| Failure::usage(e.to_string()))?;
     let report = Report::from_recording(&recording);
-    if shown {
+    let distributions = match &args.histogram {
+        Some(name) => distributions(&recording, name)?,
+        None => Vec::new(),
+    };
+    if shown && distributions.is_empty() {
         show(&report, args.format, args.rows)?;
+    } else if shown {
+        show_distributions(&distributions, args.format)?;
     }
     for (path, format) in formats {
-        write(path, format, &report, &recording, args.rows)?;
+        let options = TextOptions { rows: args.rows, ..TextOptions::default() };
+        let bytes = output::render_with(&report, &recording, format, options, &distributions)
+            .map_err(anyhow::Error::new)?;
+        output::file::write(path, &bytes).map_err(anyhow::Error::new)?;
+        terminal::note(format_args!("wrote {}", path.display()));
     }
     Ok(())
 }
 
-fn write(
-    path: &Path,
-    format: output::FileFormat,
-    report: &Report,
-    recording: &Recording,
-    rows: usize,
-) -> Result<(), Failure> {
-    let options = TextOptions { rows, ..TextOptions::default() };
-    let bytes = output::render(report, recording, format, options).map_err(anyhow::Error::new)?;
-    output::file::write(path, &bytes).map_err(anyhow::Error::new)?;
-    terminal::note(format_args!("wrote {}", path.display()));
+/// The distributions that were asked for.
+fn distributions(recording: &Recording, name: &str) -> Result<Vec<Distribution>, Failure> {
+    /// Names in a message.
+    const NAMED: usize = 8;
+    let found = Distribution::of(recording, name);
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let names = Distribution::names(recording);
+    let has = match names.len() {
+        0 => "it has durations of nothing: record with --latency FUNCTION".to_owned(),
+        n if n > NAMED => format!("it has those of {} and {} more", names[..NAMED].join(", "), n - NAMED),
+        _ => format!("it has those of {}", names.join(", ")),
+    };
+    Err(Failure::usage(format!("the recording has no durations of '{name}'; {has}")))
+}
+
+fn show_distributions(distributions: &[Distribution], format: PrintFormat) -> Result<(), Failure> {
+    match format {
+        PrintFormat::Text => {
+            terminal::text(&output::distribution_text(distributions, TextOptions::for_stdout()))?;
+        }
+        PrintFormat::Json => {
+            terminal::json(&serde_json::to_string_pretty(distributions).map_err(anyhow::Error::new)?)?;
+        }
+    }
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use profiler_core::class::SiteClass;
 use std::fmt;
+use std::ops::Range;
 
 /// An address to put a breakpoint on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -28,6 +29,31 @@ pub struct Site {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SiteObstacle(pub String);
+
+/// Why a function has no exit sites; shown to people.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExitObstacle {
+    /// It jumps to another function, which returns to its caller in its place: a call ends at that one's exits, where others come
+    /// by, too.
+    #[error("the jump at +{at:#x} goes on to {name} (a tail call), and its caller waits until that returns")]
+    TailCall {
+        /// The jump, from the function's begin, bytes.
+        at: u64,
+        /// Link-time address that it leads to; `None`: through a pointer.
+        to: Option<u64>,
+        /// What stands there, for people.
+        name: String,
+    },
+    /// Not all ways out are known; which.
+    #[error("{0}")]
+    Unknown(String),
+    /// A way out has no instruction that can be probed.
+    #[error("{0}")]
+    NoSite(String),
+    /// It is no function that calls could leave, or must not be traced.
+    #[error("{0}")]
+    NoCalls(String),
+}
 
 /// Why a function must not be traced at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -78,8 +104,10 @@ pub struct SiteChoice {
     pub why: String,
     /// The function's start is a branch target of its own: hits are *iterations*, not calls.
     pub iterations: bool,
-    /// Every way out, each at its cheapest instruction; or why they are not all known (then: count only).
-    pub exits: Result<Vec<Site>, SiteObstacle>,
+    /// Every way out, each at its cheapest instruction; or why calls cannot be seen to end in the function.
+    pub exits: Result<Vec<Site>, ExitObstacle>,
+    /// Link-time addresses of its parts outside of its own range: split-off (`.cold`) code.
+    pub parts: Vec<Range<u64>>,
     /// The entry site to use with a return link; or what in the function or in the process forbids one.
     pub return_link: Result<Site, SiteObstacle>,
     /// The first entry site before the stack pointer moves, whatever the gates say: for a user's explicit override.

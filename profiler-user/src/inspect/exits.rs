@@ -1,18 +1,23 @@
 //! Exit sites: an address on every way out of a function, so that its end can be seen without touching the
 //! return address on the stack.
 //!
-//! Ways out are `ret`, tail jumps to other functions and tail jumps through pointers, in the function and in its
-//! `.cold` parts. A call that does not return (`abort`, a throw, a panic) is no way out: the agent counts such calls
-//! as *unwound*. Each way is taken at the cheapest instruction of its last straight run: after the last call and after
-//! the last address that anything jumps to, so that exactly the runs that leave this way execute it, once; and at most
-//! [`NEAR`] instructions before the end, so that next to nothing of the call is missed.
+//! The way out is `ret`, in the function and in its split-off parts. A call that does not return (`abort`, a throw, a panic) is
+//! no way out: the agent counts such calls as *unwound*. Each way is taken at the cheapest instruction of its last straight run:
+//! after the last call and after the last address that anything jumps to, so that exactly the runs that leave this way execute
+//! it, once; and at most [`NEAR`] instructions before the end, so that next to nothing of the call is missed.
 //!
-//! If any way is uncertain the answer is an error that says which, and the class is count-only.
+//! A jump to another function (a tail call) ends nothing: the caller waits until that one returns. Sites at its exits would trap
+//! all of its callers (`jmp free@plt`), so such a function has no exit sites.
+//!
+//! If any way is uncertain the answer is an error that says which.
 
-use super::choice::{Site, SiteObstacle};
+use super::callers;
+use super::choice::{ExitObstacle, Site};
 use super::flow::{self, Edge, IndirectTo, Region};
 use super::insn::{self, KernelRules, Treatment};
+use super::landing;
 use super::module::Module;
+use super::names;
 use super::resolve::Function;
 use super::sites::Body;
 
@@ -26,32 +31,28 @@ pub(super) fn find(
     body: &Body,
     rules: KernelRules,
     floor: u64,
-) -> Result<Vec<Site>, SiteObstacle> {
+) -> Result<Vec<Site>, ExitObstacle> {
     if let Some(unknown) = &body.unknown {
-        return Err(SiteObstacle(format!("not all ways out are known: {unknown}")));
+        return Err(ExitObstacle::Unknown(format!("not all ways out are known: {unknown}")));
     }
-    let elf = module.elf().map_err(|e| SiteObstacle(e.to_owned()))?;
+    let elf = module.elf().map_err(|e| ExitObstacle::Unknown(e.to_owned()))?;
     let mut sites = Vec::new();
     for region in body.regions() {
         for (i, insn) in region.insns.iter().enumerate() {
             let at = insn.ip().wrapping_sub(function.vaddr);
             let leaves = match flow::edge(insn) {
                 Edge::Return => true,
-                Edge::Jump(to) if !body.contains(to) => {
-                    known_function(module, to)
-                        .map_err(|why| SiteObstacle(format!("the jump at +{at:#x} {why}")))?;
-                    true
-                }
-                Edge::Branch(to) if !body.contains(to) => {
-                    return Err(SiteObstacle(format!(
-                        "the conditional jump at +{at:#x} leaves the function: one address for two ways"
-                    )));
+                Edge::Jump(to) | Edge::Branch(to) if !body.contains(to) => {
+                    return Err(tail_call(module, at, to));
                 }
                 Edge::Indirect => match body.indirect.iter().find(|(ip, _)| *ip == insn.ip()) {
-                    Some((_, Some(IndirectTo::Out))) => true,
+                    Some((_, Some(IndirectTo::Out))) => {
+                        let name = "another function, through a pointer".to_owned();
+                        return Err(ExitObstacle::TailCall { at, to: None, name });
+                    }
                     Some((_, Some(IndirectTo::Table(_)))) => false,
                     _ => {
-                        return Err(SiteObstacle(format!(
+                        return Err(ExitObstacle::Unknown(format!(
                             "the indirect jump at +{at:#x} may stay in the function or leave it"
                         )));
                     }
@@ -60,11 +61,11 @@ pub(super) fn find(
             };
             if leaves {
                 let site = cheapest(region, body, i, rules, floor).ok_or_else(|| {
-                    SiteObstacle(format!("no instruction before +{at:#x} can carry a breakpoint"))
+                    ExitObstacle::NoSite(format!("no instruction before +{at:#x} can carry a breakpoint"))
                 })?;
-                let file_offset = elf
-                    .offset_of(site.vaddr)
-                    .ok_or_else(|| SiteObstacle(format!("the code at +{at:#x} is not in the file")))?;
+                let file_offset = elf.offset_of(site.vaddr).ok_or_else(|| {
+                    ExitObstacle::NoSite(format!("the code at +{at:#x} is not in the file"))
+                })?;
                 sites.push(Site { file_offset, ..site });
             }
         }
@@ -119,23 +120,39 @@ fn cheapest(region: &Region, body: &Body, exit: usize, rules: KernelRules, floor
     }
 }
 
-/// Whether a jump out of the function leads to a function (or a stub of the procedure linkage table).
-fn known_function(module: &Module, to: u64) -> Result<(), String> {
-    let (elf, symbols) = (module.elf()?, module.symbols()?);
-    if elf.section_at(to).is_some_and(|s| s.name.starts_with(".plt")) || !symbols.at(to).is_empty() {
-        return Ok(());
+/// What a jump out of the function leads to: another function, or a stub of the procedure linkage table; else nothing is known
+/// to begin there.
+fn tail_call(module: &Module, at: u64, to: u64) -> ExitObstacle {
+    let (Ok(elf), Ok(symbols)) = (module.elf(), module.symbols()) else {
+        return ExitObstacle::Unknown(format!("the jump at +{at:#x} leaves the function"));
+    };
+    if elf.section_at(to).is_some_and(|s| s.name.starts_with(".plt")) {
+        let name = callers::stub_name(elf, to).map_or_else(
+            || "another module's function".to_owned(),
+            |name| format!("{}@plt", names::demangle(&name)),
+        );
+        return ExitObstacle::TailCall { at, to: Some(to), name };
     }
-    Err(format!(
-        "leads to {to:#x}, where no function is known to begin: it may be a split-off part of this one{}",
+    if let Some(entry) = symbols.at(to).first() {
+        let name = names::demangle(&symbols.name(entry));
+        return ExitObstacle::TailCall { at, to: Some(to), name };
+    }
+    let begins = landing::function_at(elf, to).ok().flatten().is_some_and(|(start, _)| start == to);
+    if begins {
+        let name = format!("the function without a name at {to:#x}");
+        return ExitObstacle::TailCall { at, to: Some(to), name };
+    }
+    ExitObstacle::Unknown(format!(
+        "the jump at +{at:#x} leads to {to:#x}, where no function is known to begin: it may be a split-off part of this one{}",
         if module.symbols_missing().is_some() { " (the module is stripped)" } else { "" }
     ))
 }
 
 /// Whether control can run over the end of a region. A call there does not return.
-fn falls_through(region: &Region, function: &Function) -> Result<(), SiteObstacle> {
+fn falls_through(region: &Region, function: &Function) -> Result<(), ExitObstacle> {
     let last = region.insns.iter().rev().find(|i| i.mnemonic() != iced_x86::Mnemonic::Nop);
     match last.map(flow::edge) {
-        Some(Edge::Next | Edge::Branch(_) | Edge::Other) => Err(SiteObstacle(format!(
+        Some(Edge::Next | Edge::Branch(_) | Edge::Other) => Err(ExitObstacle::Unknown(format!(
             "control runs over its end at +{:#x}",
             region.end().wrapping_sub(function.vaddr)
         ))),

@@ -35,6 +35,8 @@ pub enum Unknown {
     LandingPads,
     /// Larger than [`MAX_FUNCTION_BYTES`].
     TooLarge(u64),
+    /// It has more split-off parts than this.
+    TooManyParts(usize),
     /// The file could not be read.
     Unreadable(String),
 }
@@ -50,6 +52,7 @@ impl fmt::Display for Unknown {
                 write!(f, "its unwind table is in an unknown form: exceptions may land anywhere")
             }
             Self::TooLarge(size) => write!(f, "it has {size} bytes, too many to decode"),
+            Self::TooManyParts(most) => write!(f, "it has more than {most} split-off parts"),
             Self::Unreadable(why) => write!(f, "its bytes cannot be read: {why}"),
         }
     }
@@ -161,6 +164,14 @@ impl Region {
     #[must_use]
     pub fn index_of(&self, vaddr: u64) -> Option<usize> {
         self.insns.binary_search_by_key(&vaddr, Instruction::ip).ok()
+    }
+
+    /// Whether a branch of its own leads into `from ..= to`.
+    fn is_entered(&self, from: u64, to: u64) -> bool {
+        self.insns.iter().any(|insn| match edge(insn) {
+            Edge::Jump(at) | Edge::Branch(at) => (from..=to).contains(&at),
+            _ => false,
+        })
     }
 
     /// The bytes of one instruction.
@@ -296,7 +307,11 @@ fn relative_table(
                 .then(|| insn.memory_displacement64())
         })
     })??;
-    let last = last_index(region, load, insn.memory_index().full_register())?;
+    let (compared, last) = last_index(region, load, insn.memory_index().full_register())?;
+    // Who comes by another way may bring another index.
+    if region.is_entered(region.insns[compared].next_ip(), insn.ip()) {
+        return None;
+    }
     if last >= MAX_TABLE {
         return None;
     }
@@ -311,10 +326,14 @@ fn relative_table(
 }
 
 /// The largest index that reaches the table: `cmp index, N` followed by `ja` (or `jae`), or `and index, N`.
-fn last_index(region: &Region, load: usize, index: Register) -> Option<u64> {
+/// With the index of the instruction that holds the bound. Only what runs straight on to the load counts.
+fn last_index(region: &Region, load: usize, index: Register) -> Option<(usize, u64)> {
     let mut names = vec![index];
     for i in (0..load).rev().take(24) {
         let insn = &region.insns[i];
+        if matches!(edge(insn), Edge::Jump(_) | Edge::Indirect | Edge::Return | Edge::Stop) {
+            return None;
+        }
         match insn.mnemonic() {
             // A copy: the bound may be on either register.
             Mnemonic::Mov | Mnemonic::Movzx | Mnemonic::Movsxd
@@ -331,18 +350,19 @@ fn last_index(region: &Region, load: usize, index: Register) -> Option<u64> {
             {
                 let bound = insn.immediate(1);
                 let after = region.insns.get(i + 1..load)?;
-                return after.iter().find_map(|j| match j.mnemonic() {
+                let last = after.iter().find_map(|j| match j.mnemonic() {
                     Mnemonic::Ja | Mnemonic::Jbe => Some(bound),
                     Mnemonic::Jae | Mnemonic::Jb => bound.checked_sub(1),
                     _ => None,
                 });
+                return last.map(|last| (i, last));
             }
             Mnemonic::And
                 if insn.op0_kind() == OpKind::Register
                     && names.contains(&insn.op0_register().full_register())
                     && is_immediate(insn) =>
             {
-                return Some(insn.immediate(1));
+                return Some((i, insn.immediate(1)));
             }
             // Changed after the comparison: the bound no longer holds.
             _ if names.iter().any(|&r| writes(insn, r)) => return None,
@@ -373,6 +393,8 @@ fn is_scratch(reg: Register) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::sites::Body;
+    use super::super::stack_switch::tests::{CODE_AT, file_with};
     use super::*;
 
     #[test]
@@ -385,6 +407,16 @@ mod tests {
         assert_eq!(edge(&region.insns[2]), Edge::Branch(0x1006));
         assert_eq!(edge(&region.insns[5]), Edge::Return);
 
+        // hlt, ud2 and int3 end there; a system call goes on, but not as any instruction does
+        for (code, ends) in [
+            (&[0xf4][..], Edge::Stop),
+            (&[0x0f, 0x0b], Edge::Stop),
+            (&[0xcc], Edge::Stop),
+            (&[0x0f, 0x05], Edge::Other),
+        ] {
+            assert_eq!(edge(&Region::decode_bytes(0, code.to_vec()).insns[0]), ends, "{code:x?}");
+        }
+
         // jmp into the immediate of a mov
         let region = Region::decode_bytes(0x1000, vec![0xeb, 0x01, 0xb8, 0x90, 0x90, 0x90, 0x90, 0xc3]);
         assert_eq!(region.unknown, Some(Unknown::MidInstruction(0)));
@@ -394,5 +426,39 @@ mod tests {
             Some(Unknown::BadInstruction(1))
         );
         assert_eq!(Region::decode_bytes(0, vec![0x90, 0xe8, 0]).unknown, Some(Unknown::CutInstruction(1)));
+    }
+
+    /// `cmp edi, 1; ja`, then what stands between, a jump through a table of two, two `ret`, and what stands behind.
+    #[test]
+    fn a_table_is_as_long_as_what_runs_on_to_it_has_compared() {
+        let of = |between: &[u8], behind: &[u8]| {
+            let head = 5 + between.len();
+            let size = head + 16 + 2 + behind.len();
+            let mut code = vec![0x83, 0xff, 1, 0x77, (between.len() + 16) as u8];
+            code.extend(between);
+            code.extend([0x48, 0x8d, 0x15]); // lea rdx, [rip+table]
+            code.extend((size as u32 - head as u32 - 7).to_le_bytes());
+            code.extend([0x48, 0x63, 0x04, 0xba, 0x48, 0x01, 0xd0, 0xff, 0xe0]); // movsxd; add; jmp rax
+            code.extend([0xc3, 0xc3]);
+            code.extend(behind);
+            for case in [head + 16, head + 17] {
+                code.extend((case as i32 - size as i32).to_le_bytes());
+            }
+            let dir = tempfile::tempdir().unwrap();
+            let module = file_with(dir.path(), 4096, &code, Some(size as u64));
+            let body = Body::read(&module, &module.functions(0)[0]).unwrap();
+            let (_, to) = body.indirect.into_iter().next().unwrap();
+            to.map(|to| match to {
+                IndirectTo::Table(to) => to.iter().map(|to| to - CODE_AT.1 - head as u64).collect(),
+                other => panic!("{other:?}"),
+            })
+        };
+        assert_eq!(of(&[], &[0xc3]), Some(vec![16, 17]));
+        assert_eq!(of(&[0x90, 0x74, 18], &[0xc3]), Some(vec![16, 17]), "a branch goes on to it");
+        // Who jumps right to the load has compared something else, or nothing.
+        assert_eq!(of(&[], &[0xeb, 0xec]), None);
+        // The comparison is one of another way.
+        assert_eq!(of(&[0xeb, 0], &[0xc3]), None);
+        assert_eq!(of(&[0xc3], &[0xc3]), None);
     }
 }

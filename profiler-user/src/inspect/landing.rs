@@ -105,6 +105,16 @@ pub fn is_called(elf: &ElfInfo, start: u64) -> Result<Option<bool>, Unreadable> 
     Ok(Some(!cie.signal && matches!(first, 0 | 2..=4 | 0x40..=0x7f)))
 }
 
+/// Link-time address and size, bytes, of the code that holds an address, if unwind data tell that it is a part of a function: it
+/// is jumped to when a frame is there already. (The procedure linkage table has such unwind data, too.)
+pub fn part_at(elf: &ElfInfo, vaddr: u64) -> Option<(u64, u64)> {
+    if elf.section_at(vaddr).is_none_or(|section| section.name.starts_with(".plt")) {
+        return None;
+    }
+    let (start, size) = function_at(elf, vaddr).ok()??;
+    (is_called(elf, start).ok()? == Some(false)).then_some((start, size))
+}
+
 /// The last function that begins at an address or before it, and its FDE, by the sorted table: pairs of (start, FDE),
 /// 32-bit, relative to the header.
 fn last_fde(elf: &ElfInfo, header: u64, size: u64, vaddr: u64) -> Result<Option<(u64, u64)>, Unreadable> {

@@ -49,11 +49,12 @@ mod stack_switch;
 mod stacks;
 mod symbols;
 mod text;
+mod timing;
 mod usdt;
 mod verify;
 
 pub use callers::{CallerBudget, CallerError, CallerSearch, CallerSite, CallerSurvey, ReturnSite};
-pub use choice::{Site, SiteChoice, SiteObstacle, TraceRefusal};
+pub use choice::{ExitObstacle, Site, SiteChoice, SiteObstacle, TraceRefusal};
 pub use elf::{ElfInfo, Section, Segment};
 pub use error::InspectError;
 pub use insn::{KernelRules, Treatment, Unproven, treatment};
@@ -67,6 +68,7 @@ pub use symbols::SymbolSource;
 #[cfg(test)]
 pub(crate) use text::Budget;
 pub use text::TextIndex;
+pub use timing::TimingSurvey;
 pub(crate) use usdt::semaphores_of;
 pub use usdt::{ProbeSite, RegisterArgument, register_argument};
 
@@ -280,6 +282,12 @@ impl Inspection {
     /// There is no such probe (with similar names), or one of its places cannot carry a breakpoint safely; in words.
     pub fn usdt(&self, provider: &str, name: &str) -> Result<Vec<ProbeSite>, String> {
         usdt::find(self, provider, name)
+    }
+
+    /// Which functions of a file that no process maps can be timed, and how (offline analysis).
+    #[must_use]
+    pub fn timing_offline(module: &Module, rules: KernelRules) -> TimingSurvey {
+        timing::of(module, rules)
     }
 
     /// Compares the function's code, and its exit sites, with the file; returns remarks (another tool's breakpoint).

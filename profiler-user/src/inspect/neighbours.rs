@@ -21,6 +21,8 @@ pub(super) fn short_jump_into(module: &Module, extent: Range<u64>, from: u64, to
     let after = (end, (to + REACH).max(end));
     // What stands before the function reaches its first bytes only.
     let near = [(from < start.saturating_add(REACH)).then_some(before), Some(after)];
+    // Many bytes of one neighbour may look like jumps: it is decoded once.
+    let mut decoded: Option<Region> = None;
     for (low, high) in near.into_iter().flatten() {
         // The range may run over the section's end.
         let low = (low..high).find(|&a| elf.is_code(a));
@@ -33,7 +35,7 @@ pub(super) fn short_jump_into(module: &Module, extent: Range<u64>, from: u64, to
             }
             let at = low + i as u64;
             let target = (at + 2).wrapping_add_signed(i64::from(pair[1] as i8));
-            if (from..=to).contains(&target) && may_be_an_instruction(module, at) {
+            if (from..=to).contains(&target) && may_be_an_instruction(module, at, &mut decoded) {
                 return Some(at);
             }
         }
@@ -42,11 +44,12 @@ pub(super) fn short_jump_into(module: &Module, extent: Range<u64>, from: u64, to
 }
 
 /// False only if a sized function that decodes without gaps covers the address and no branch of it begins there.
-fn may_be_an_instruction(module: &Module, at: u64) -> bool {
+fn may_be_an_instruction(module: &Module, at: u64, decoded: &mut Option<Region>) -> bool {
     let (Ok(elf), Ok(symbols)) = (module.elf(), module.symbols()) else { return true };
     let covering = symbols.covering(at);
     let Some(entry) = covering.iter().max_by_key(|e| e.size) else { return true };
-    let region = Region::decode(elf, entry.vaddr, entry.size);
+    let last = decoded.take().filter(|region| region.start == entry.vaddr);
+    let region = decoded.insert(last.unwrap_or_else(|| Region::decode(elf, entry.vaddr, entry.size)));
     if region.unknown.is_some() {
         return true;
     }

@@ -12,7 +12,7 @@
 //!
 //! Otherwise the site is the first instruction. x86-64 only.
 
-use super::choice::{Site, SiteChoice, SiteObstacle, TraceRefusal};
+use super::choice::{ExitObstacle, Site, SiteChoice, SiteObstacle, TraceRefusal};
 use super::exits;
 use super::flow::{self, Edge, IndirectTo, Region, Unknown};
 use super::insn::{self, KernelRules, Treatment};
@@ -22,8 +22,11 @@ use super::names::{self, Clone as CloneKind};
 use super::resolve::Function;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 use profiler_core::class::SiteClass;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
+
+/// Parts of one function that are decoded. GCC makes one of a function, an optimiser of layouts some.
+const MOST_PARTS: usize = 64;
 
 /// The function's code, its cold parts, and where its own branches lead.
 pub(super) struct Body {
@@ -52,26 +55,41 @@ impl Body {
         let symbols = module.symbols()?;
         let main = Region::decode(elf, function.vaddr, function.size);
         let mut parts: Vec<Region> = Vec::new();
-        // A cold part is known by its name *and* by a jump from the function into it.
+        // A cold part is known by its name, or by unwind data where it has none, *and* by a jump from the function into it.
         let mut queue: Vec<u64> = outside_targets(&main);
+        let mut tried = HashSet::new();
+        let (mut bytes, mut unknown) = (function.size, None);
         while let Some(to) = queue.pop() {
-            if main.contains(to) || parts.iter().any(|p| p.contains(to)) {
+            if !tried.insert(to) || main.contains(to) || parts.iter().any(|p| p.contains(to)) {
                 continue;
             }
-            let Some(cold) = symbols
-                .covering(to)
+            let covering = symbols.covering(to);
+            let cold = covering
                 .iter()
-                .find(|e| names::clone_kind(&symbols.name(e)) == CloneKind::Cold && e.size > 0)
-            else {
-                continue;
+                .find(|e| names::clone_kind(&symbols.name(e)) == CloneKind::Cold && e.size > 0);
+            let part = match cold {
+                Some(cold) => Some((cold.vaddr, cold.size)),
+                None if covering.is_empty() => landing::part_at(elf, to),
+                None => None,
             };
-            let part = Region::decode(elf, cold.vaddr, cold.size);
+            let Some((start, size)) = part.filter(|(start, _)| !main.contains(*start)) else { continue };
+            // A hostile file may hold any number of parts that overlap.
+            bytes = bytes.saturating_add(size);
+            if bytes > flow::MAX_FUNCTION_BYTES {
+                unknown = Some(Unknown::TooLarge(bytes));
+                break;
+            }
+            if parts.len() == MOST_PARTS {
+                unknown = Some(Unknown::TooManyParts(MOST_PARTS));
+                break;
+            }
+            let part = Region::decode(elf, start, size);
             queue.extend(outside_targets(&part));
             parts.push(part);
         }
         let mut body = Self { main, parts, leaders: BTreeSet::new(), unknown: None, indirect: Vec::new() };
-        let unknown = body.regions().find_map(|r| r.unknown.clone());
-        body.unknown = unknown;
+        let undecoded = body.regions().find_map(|r| r.unknown.clone());
+        body.unknown = undecoded.or(unknown);
         body.find_targets(module, elf);
         Ok(body)
     }
@@ -79,7 +97,8 @@ impl Body {
     fn find_targets(&mut self, module: &Module, elf: &super::elf::ElfInfo) {
         let mut leaders = BTreeSet::new();
         let mut indirect = Vec::new();
-        let inside = |to: u64| self.contains(to);
+        // What a table seems to hold between two instructions is not its own: its bound was taken for too large.
+        let inside = |to: u64| self.regions().any(|region| region.index_of(to).is_some());
         let mut taken: Option<Vec<u64>> = None;
         for region in self.regions() {
             for (i, insn) in region.insns.iter().enumerate() {
@@ -172,7 +191,7 @@ pub(super) fn choose(module: &Module, function: &Function, rules: KernelRules) -
     let why = explain(&body.main, first, &limit);
     let return_link = return_link(function, &entries, iterations);
     let exits = if iterations {
-        Err(SiteObstacle("its start is the head of a loop, so entries and exits do not pair".into()))
+        Err(ExitObstacle::NoCalls("its start is the head of a loop, so entries and exits do not pair".into()))
     } else {
         // Whichever of these the caller takes as the entry, exits stand behind it.
         let all_arguments = entries.iter().find(|s| s.arguments == 0x3f);
@@ -188,6 +207,7 @@ pub(super) fn choose(module: &Module, function: &Function, rules: KernelRules) -
         why,
         iterations,
         exits,
+        parts: body.parts.iter().map(|part| part.start..part.end()).collect(),
         return_link,
         trace,
         notes: function.remarks.clone(),
@@ -199,7 +219,8 @@ pub(super) fn unusable(function: &Function, refusal: TraceRefusal) -> SiteChoice
     SiteChoice {
         entry: site_at(function, 0, SiteClass::Stepped),
         entries: Vec::new(),
-        exits: Err(SiteObstacle(why.clone())),
+        exits: Err(ExitObstacle::NoCalls(why.clone())),
+        parts: Vec::new(),
         return_link_override: None,
         return_link: Err(SiteObstacle(why.clone())),
         why,

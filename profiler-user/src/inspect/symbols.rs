@@ -5,6 +5,7 @@
 //! function; `.cold` halves belong to the function that jumps to them. Inlined functions have no symbols here.
 
 use super::elf::{ElfInfo, MAX_NAME_BYTES, MAX_TABLE_BYTES, SymbolRange};
+use super::landing;
 use crate::target_file::TargetFile;
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -13,6 +14,8 @@ use std::sync::{Arc, OnceLock};
 const STT_FUNC: u8 = 2;
 /// Symbol type of a function chosen at load time (GNU extension): the address is that of the *resolver*.
 const STT_GNU_IFUNC: u8 = 10;
+/// Functions without a size that are looked for in unwind data: some 20 small reads each.
+const MOST_SIZELESS: usize = 4096;
 /// Symbols per read.
 const BATCH: usize = 4096;
 
@@ -85,9 +88,39 @@ impl Symbols {
         // By address; among aliases the best name first, and the largest size.
         symbols.entries.sort_unstable_by_key(|e| (e.vaddr, e.rank, e.table, u64::MAX - e.size, e.name));
         symbols.entries.shrink_to_fit();
+        symbols.size_by_unwind_data(elf);
         symbols.labels.sort_unstable();
         symbols.labels.dedup();
         Ok(symbols)
+    }
+
+    /// A function that states no size (assembly) has the one that unwind data tell of the code that begins there, if that is called
+    /// and no other function begins inside.
+    fn size_by_unwind_data(&mut self, elf: &ElfInfo) {
+        let sizeless = |e: &Entry| e.size == 0 && !e.ifunc;
+        if !self.entries.iter().any(sizeless) {
+            return;
+        }
+        let mut starts = landing::starts(elf).unwrap_or_default();
+        starts.sort_unstable();
+        let mut left = MOST_SIZELESS;
+        for i in 0..self.entries.len() {
+            let entry = self.entries[i];
+            if !sizeless(&entry) || starts.binary_search(&entry.vaddr).is_err() {
+                continue;
+            }
+            left -= 1;
+            if left == 0 {
+                return;
+            }
+            let called = landing::is_called(elf, entry.vaddr).ok().flatten() == Some(true);
+            let found = landing::function_at(elf, entry.vaddr).ok().flatten();
+            let size = found.filter(|(start, _)| called && *start == entry.vaddr).map_or(0, |(_, size)| size);
+            let next = self.entries[i..].iter().find(|other| other.vaddr > entry.vaddr);
+            if next.is_none_or(|next| next.vaddr - entry.vaddr >= size) {
+                self.entries[i].size = size;
+            }
+        }
     }
 
     fn add(&mut self, elf: &ElfInfo, file: &Arc<TargetFile>, range: SymbolRange) -> io::Result<()> {

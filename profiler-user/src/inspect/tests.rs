@@ -75,7 +75,7 @@ fn shares_of_dear_and_cheap_functions() {
             }
             match &choice.exits {
                 Ok(_) => exits += 1,
-                Err(why) => *exit_limits.entry(generic(&why.0)).or_default() += 1,
+                Err(why) => *exit_limits.entry(generic(&why.to_string())).or_default() += 1,
             }
         }
         let n = functions.len();

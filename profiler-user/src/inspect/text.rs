@@ -197,6 +197,11 @@ impl TextIndex {
         (from..to).filter(|&a| self.any(&self.taken, a, a).is_some())
     }
 
+    /// All addresses in `from .. to` that a branch or call may lead to.
+    pub fn all_branches(&self, from: u64, to: u64) -> impl Iterator<Item = u64> + '_ {
+        (from..to).filter(|&a| self.any(&self.branch, a, a).is_some())
+    }
+
     fn any(&self, bits: &[u64], from: u64, to: u64) -> Option<u64> {
         let first = from.saturating_sub(self.base);
         let last = to.checked_sub(self.base)?.min(self.len.saturating_sub(1));

@@ -7,7 +7,7 @@
 //! kernel emulates it without touching the stack. A five-byte nop would become a call, which overwrites the red zone.
 //! Input: files of others, so that every length is checked. Does not attach.
 
-use super::choice::{Site, SiteChoice, SiteObstacle, TraceRefusal};
+use super::choice::{ExitObstacle, Site, SiteChoice, SiteObstacle, TraceRefusal};
 use super::elf::ElfInfo;
 use super::flow::{Region, Unknown};
 use super::insn::{self, Treatment};
@@ -322,7 +322,8 @@ fn site(inspection: &Inspection, index: usize, note: &Note, several: bool) -> Re
         entries: vec![entry],
         why: "the one-byte nop of a USDT probe is cheap and safe".to_owned(),
         iterations: false,
-        exits: Err(no_end()),
+        exits: Err(ExitObstacle::NoCalls(no_end().0)),
+        parts: Vec::new(),
         return_link: Err(no_end()),
         return_link_override: None,
         trace: Ok::<(), TraceRefusal>(()),

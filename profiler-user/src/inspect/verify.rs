@@ -22,8 +22,14 @@ pub(super) struct Verifier<'a> {
     memory: File,
 }
 
-/// Bytes compared at a site outside the function's own range.
-const SITE_BYTES: u64 = 16;
+/// What one mapping holds of the code that is compared.
+struct Piece {
+    /// Its distance from the code's begin, bytes.
+    from: usize,
+    /// In the process.
+    address: u64,
+    memory: Vec<u8>,
+}
 
 impl<'a> Verifier<'a> {
     pub(super) fn new(inspection: &'a Inspection) -> Result<Self, TraceRefusal> {
@@ -45,23 +51,24 @@ impl<'a> Verifier<'a> {
         let mut remarks = Vec::new();
         let end = function.vaddr + function.size;
         self.compare(module, function.vaddr, function.vaddr..end, &mut remarks)?;
-        for site in sites.exits.iter().flatten().filter(|s| !(function.vaddr..end).contains(&s.vaddr)) {
-            self.compare(module, function.vaddr, site.vaddr..site.vaddr + SITE_BYTES, &mut remarks)?;
+        for part in &sites.parts {
+            self.compare(module, function.vaddr, part.clone(), &mut remarks)?;
         }
         Ok(remarks)
     }
 
-    /// A call and what stands behind it, up to the end of the last instruction that may be probed. Offsets are from the call.
+    /// All code that a return address was proven by. Offsets are from the caller's begin.
     pub(super) fn check_caller(&self, caller: &CallerSite) -> Result<Vec<String>, TraceRefusal> {
         let module = self
             .inspection
             .modules()
             .get(caller.module)
             .ok_or_else(|| TraceRefusal::Unverified("its module is unknown".into()))?;
-        let last = caller.cheaper.unwrap_or(caller.site);
-        let code = caller.call_vaddr..last.vaddr + u64::from(last.length);
+        let begin = caller.proof.first().map_or(caller.call_vaddr, |code| code.start);
         let mut remarks = Vec::new();
-        self.compare(module, caller.call_vaddr, code, &mut remarks)?;
+        for code in caller.proof.iter() {
+            self.compare(module, begin, code.clone(), &mut remarks)?;
+        }
         Ok(remarks)
     }
 
@@ -73,7 +80,6 @@ impl<'a> Verifier<'a> {
         code: Range<u64>,
         remarks: &mut Vec<String>,
     ) -> Result<(), TraceRefusal> {
-        let (vaddr, len) = (code.start, code.end - code.start);
         let elf = module.elf().map_err(|e| TraceRefusal::Unverified(e.to_owned()))?;
         // Sites and names were read before: what was copied over the file since may agree with memory and not with them.
         if elf.file.is_changed().map_err(|e| TraceRefusal::Unverified(e.to_string()))? {
@@ -81,31 +87,44 @@ impl<'a> Verifier<'a> {
             return Err(TraceRefusal::Unverified(what.into()));
         }
         let unmapped = || TraceRefusal::Unverified("it is not mapped executable any more".into());
-        let offset = elf.offset_of(vaddr).ok_or_else(unmapped)?;
+        let offset = elf.offset_of(code.start).ok_or_else(unmapped)?;
         let known = module.mappings.first().ok_or_else(unmapped)?;
+        let len = (code.end - code.start) as usize;
+        let file = elf.read_at(offset, len).map_err(|e| TraceRefusal::Unverified(e.to_string()))?;
+        let region = Region::decode_bytes(code.start, file);
+        let whole = offset..offset + code.end - code.start;
         // Every mapping of these bytes, not only the executable ones that we knew of.
-        let here: Vec<&Mapping> = self
+        let mut here: Vec<(Range<u64>, &Mapping)> = self
             .maps
             .iter()
             .filter(|m| m.inode == known.inode && m.device == known.device && m.exec)
-            .filter(|m| (m.offset..m.offset + (m.end - m.start)).contains(&offset))
+            .map(|m| (whole.start.max(m.offset)..whole.end.min(m.offset + (m.end - m.start)), m))
+            .filter(|(part, _)| part.start < part.end)
             .collect();
-        if here.is_empty() {
+        here.sort_by_key(|(part, _)| part.start);
+        // Code may reach over the end of a mapping into the next one. Together they must hold all of it.
+        let held = here.iter().fold(
+            whole.start,
+            |to, (part, _)| {
+                if part.start <= to { to.max(part.end) } else { to }
+            },
+        );
+        if held < whole.end {
             return Err(unmapped());
         }
-        for map in here {
+        for (part, map) in here {
             if map.write || map.shared {
                 let how = if map.write { "writable" } else { "shared" };
                 return Err(TraceRefusal::BadMapping(how.into()));
             }
-            let len = len.min(map.end - map.start - (offset - map.offset)) as usize;
-            let file = elf.read_at(offset, len).map_err(|e| TraceRefusal::Unverified(e.to_string()))?;
-            let mut memory = vec![0; len];
+            let mut memory = vec![0; (part.end - part.start) as usize];
             self.memory
-                .read_exact_at(&mut memory, map.start + (offset - map.offset))
+                .read_exact_at(&mut memory, map.start + (part.start - map.offset))
                 .map_err(|e| TraceRefusal::Unverified(e.to_string()))?;
-            if file != memory {
-                self.explain(origin, vaddr, map.start + (offset - map.offset), &file, &memory, remarks)?;
+            let from = (part.start - offset) as usize;
+            if region.bytes[from..from + memory.len()] != memory {
+                let piece = Piece { from, address: map.start + (part.start - map.offset), memory };
+                self.explain(origin, &region, piece, remarks)?;
             }
         }
         Ok(())
@@ -115,18 +134,16 @@ impl<'a> Verifier<'a> {
     fn explain(
         &self,
         origin: u64,
-        vaddr: u64,
-        address: u64,
-        file: &[u8],
-        memory: &[u8],
+        region: &Region,
+        Piece { from, address, mut memory }: Piece,
         remarks: &mut Vec<String>,
     ) -> Result<(), TraceRefusal> {
-        let region = Region::decode_bytes(vaddr, file.to_vec());
-        let mut explained = memory.to_vec();
+        let file = &region.bytes[from..from + memory.len()];
         for insn in &region.insns {
-            let at = (insn.ip() - vaddr) as usize;
-            let bytes = &file[at..at + insn.len()];
-            let now = &memory[at..at + insn.len()];
+            let bytes = region.bytes_of(insn);
+            // What is cut off by the piece's begin or end must not differ.
+            let Some(at) = ((insn.ip() - region.start) as usize).checked_sub(from) else { continue };
+            let Some(now) = memory.get_mut(at..at + bytes.len()) else { break };
             if bytes == now {
                 continue;
             }
@@ -139,16 +156,14 @@ impl<'a> Verifier<'a> {
                 })
             };
             if breakpoint || optimised {
-                explained[at..at + insn.len()].copy_from_slice(bytes);
-                remarks.push(format!(
-                    "another tracer has a breakpoint at +{:#x}",
-                    insn.ip().wrapping_sub(origin)
-                ));
+                now.copy_from_slice(bytes);
+                let offset = insn.ip().wrapping_sub(origin);
+                remarks.push(format!("another tracer has a breakpoint at +{offset:#x}"));
             }
         }
-        match explained.iter().zip(file).position(|(a, b)| a != b) {
+        match memory.iter().zip(file).position(|(now, of_file)| now != of_file) {
             None => Ok(()),
-            Some(at) => Err(TraceRefusal::Patched((vaddr + at as u64).wrapping_sub(origin))),
+            Some(at) => Err(TraceRefusal::Patched((region.start + (from + at) as u64).wrapping_sub(origin))),
         }
     }
 

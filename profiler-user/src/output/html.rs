@@ -1,13 +1,14 @@
 //! One self-contained page: table, receipt, flame graph. No network, no fonts, no libraries; a few lines of
 //! script sort the table.
 
+use super::durations;
 use super::receipt::lines;
-use super::table::{at_least, cpu_per_call, exact_count, how, notes, number, share, title};
-use super::units::{count, duration_ns, memory, si, source_letter};
+use super::table::{at_least, cpu_per_call, exact_count, how, notes, number, share, shown, title};
+use super::units::{count, duration, duration_ns, memory, percent, si, source_letter};
 use super::{TextOptions, flame};
 use profiler_core::estimate::Estimate;
 use profiler_core::recording::Recording;
-use profiler_core::report::{Report, Row};
+use profiler_core::report::{Distribution, Report, Row};
 use profiler_core::text::printable;
 
 const STYLE: &str = "
@@ -18,6 +19,7 @@ table{border-collapse:collapse;width:100%}th,td{padding:.25em .6em;border-bottom
 th{cursor:pointer;position:sticky;top:0;background:Canvas}td:first-child,th:first-child{text-align:left;white-space:normal;overflow-wrap:anywhere}
 td small{color:var(--dim)}td.share{background:linear-gradient(to left,var(--bar) var(--w),transparent var(--w))}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.2em 1.2em}dt{color:var(--dim)}dd{margin:0}
+table.bins{width:auto}table.bins td:last-child{width:30em;background:linear-gradient(to right,var(--bar) var(--w,0%),transparent var(--w,0%))}
 iframe{width:100%;height:700px;border:1px solid var(--line)}";
 
 const SCRIPT: &str = "
@@ -61,11 +63,7 @@ fn row(r: &Row) -> String {
     let p = |p: f64| r.quantiles_ns.iter().find(|(q, _)| (q - p).abs() < 1e-9).map(|(_, e)| e);
     let ns = |e: Option<&Estimate>| cell(e, " ns", number(e, |e| duration_ns(e.value)));
     let quantile = |e: Option<&Estimate>| {
-        cell(
-            e,
-            " ns",
-            e.map(|e| format!("{} {}", duration_ns(e.value), source_letter(e.source))).unwrap_or_default(),
-        )
+        cell(e, " ns", e.map(|e| format!("{} {}", duration(e), source_letter(e.source))).unwrap_or_default())
     };
     let cpu = cell(r.share.as_ref(), "", share(r.share.as_ref())).replacen(
         "<td",
@@ -81,19 +79,51 @@ fn row(r: &Row) -> String {
         cell(r.on_cpu_ns.as_ref(), " ns", cpu_per_call(r)),
         ns(r.mean_ns.as_ref()),
         quantile(p(0.5)),
+        quantile(p(0.9)),
         quantile(p(0.99)),
+        quantile(p(1.0)),
         format!("<td>{}</td></tr>\n", escape(&how(r))),
     ]
     .concat()
 }
 
+/// Distributions of durations, a bar for each bin.
+fn distributions(distributions: &[Distribution]) -> String {
+    let mut out = String::new();
+    for d in distributions {
+        out.push_str(&format!(
+            "<h2>{}</h2>\n<table class=\"bins\"><tr><td>Time<td>Count<td>Share<td>Up to<td></tr>\n",
+            escape(&durations::title(d))
+        ));
+        let shares = durations::shares(d);
+        let most = shares.iter().map(|s| s.1).fold(f64::MIN_POSITIVE, f64::max);
+        for (bin, (n, share, until)) in d.bins.iter().zip(&shares) {
+            out.push_str(&format!(
+                "<tr><td>{}<td>{}<td>{}<td>{}<td class=\"bar\" style=\"--w:{:.1}%\"></tr>\n",
+                escape(&durations::range(bin)),
+                count(*n),
+                percent(*share),
+                percent(*until),
+                100.0 * share / most
+            ));
+        }
+        out.push_str("</table>\n");
+    }
+    out
+}
+
 /// The page. Without samples it has no flame graph.
-pub(super) fn page(report: &Report, recording: &Recording, options: TextOptions) -> String {
+pub(super) fn page(
+    report: &Report,
+    recording: &Recording,
+    options: TextOptions,
+    of_durations: &[Distribution],
+) -> String {
     // A page scrolls: ten times what a terminal shows.
-    let rows: Vec<&Row> = report.rows.iter().take(options.rows.saturating_mul(10)).collect();
+    let rows = shown(report, TextOptions { rows: options.rows.saturating_mul(10), ..options });
     let mut out = format!(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>{t}</title><style>{STYLE}</style>\n<h1>{t}</h1>\n\
-         <table><thead><tr><th>Function<th>CPU<th>Self<th>Calls<th>Calls/s<th>CPU/call<th>Time/call<th>P50<th>P99<th>How</thead>\n<tbody>\n",
+         <table><thead><tr><th>Function<th>CPU<th>Self<th>Calls<th>Calls/s<th>CPU/call<th>Time/call<th>P50<th>P90<th>P99<th>Max<th>How</thead>\n<tbody>\n",
         t = escape(&title(report))
     );
     for r in &rows {
@@ -101,8 +131,9 @@ pub(super) fn page(report: &Report, recording: &Recording, options: TextOptions)
     }
     out.push_str(
         "</tbody></table>\n<p><small>E exact, B burst (scaled from windows), S sampled, D derived (CPU/call = share / rate); \
-         ± half the interval's width; hover for the interval, n and source.</small></p>\n",
+         ± half the interval's width, ≤ and ≥ limits; P50 to Max of the time of a call, Max the longest that was timed; hover for the interval, n and source.</small></p>\n",
     );
+    out.push_str(&distributions(of_durations));
     let list = |out: &mut String, heading: &str, items: &[String]| {
         if !items.is_empty() {
             out.push_str(&format!("<h2>{heading}</h2>\n<ul>\n"));

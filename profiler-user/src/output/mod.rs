@@ -11,6 +11,7 @@
 //! It computes no statistics: every number comes from the report, with its interval and source.
 
 mod chrome;
+mod durations;
 pub mod file;
 mod firefox;
 mod flame;
@@ -29,12 +30,13 @@ mod sample;
 #[cfg(test)]
 mod tests;
 
+pub use durations::distribution_text;
 pub use receipt::receipt_text;
 pub use units::{count, duration_ns, memory, percent};
 
 use crate::terminal::SEQUENCES;
 use profiler_core::recording::Recording;
-use profiler_core::report::Report;
+use profiler_core::report::{Distribution, Report};
 use profiler_core::text::{printable_json, printable_text};
 use std::io::IsTerminal;
 use std::path::Path;
@@ -92,6 +94,9 @@ pub enum OutputError {
          longer"
     )]
     NoSamples(&'static str),
+    /// A distribution in a format that has none.
+    #[error("--histogram can be drawn in .txt, .html and .json files, and on standard output")]
+    NoHistogram,
     /// A library refused.
     #[error("cannot write the {what}: {message}")]
     Encode {
@@ -164,6 +169,34 @@ pub fn render(
     format: FileFormat,
     options: TextOptions,
 ) -> Result<Vec<u8>, OutputError> {
+    render_with(report, recording, format, options, &[])
+}
+
+/// The same, with distributions of durations: a page has them after the table; text and JSON are of them alone.
+///
+/// # Errors
+/// As [`render`], and [`OutputError::NoHistogram`] where the format has no place for them.
+pub fn render_with(
+    report: &Report,
+    recording: &Recording,
+    format: FileFormat,
+    options: TextOptions,
+    distributions: &[Distribution],
+) -> Result<Vec<u8>, OutputError> {
+    if !distributions.is_empty() {
+        return match format {
+            FileFormat::Text => {
+                let ours: &[&str] = if options.colours { &SEQUENCES } else { &[] };
+                let text = distribution_text(distributions, options);
+                Ok(printable_text(&text, ours).into_owned().into_bytes())
+            }
+            FileFormat::Json => json("distributions", distributions),
+            FileFormat::Html => {
+                Ok(html::page(&report.printable(), recording, options, distributions).into_bytes())
+            }
+            _ => Err(OutputError::NoHistogram),
+        };
+    }
     match format {
         FileFormat::Text => {
             // The report's texts are printable already; a text that was forgotten there is caught here.
@@ -177,7 +210,7 @@ pub fn render(
         FileFormat::Speedscope => json("speedscope profile", &speedscope::profile(recording)),
         FileFormat::Firefox => json("Firefox profile", &firefox::profile(recording)),
         FileFormat::Chrome => json("trace", &chrome::trace(recording)),
-        FileFormat::Html => Ok(html::page(&report.printable(), recording, options).into_bytes()),
+        FileFormat::Html => Ok(html::page(&report.printable(), recording, options, &[]).into_bytes()),
     }
 }
 
@@ -192,7 +225,7 @@ pub fn text(report: &Report, options: TextOptions) -> String {
     out
 }
 
-fn json<T: serde::Serialize>(what: &'static str, value: &T) -> Result<Vec<u8>, OutputError> {
+fn json<T: serde::Serialize + ?Sized>(what: &'static str, value: &T) -> Result<Vec<u8>, OutputError> {
     let text = serde_json::to_string_pretty(value)
         .map_err(|e| OutputError::Encode { what, message: e.to_string() })?;
     let mut bytes = printable_json(&text).into_owned().into_bytes();

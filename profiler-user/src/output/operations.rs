@@ -3,6 +3,7 @@
 use super::TextOptions;
 use super::table::{BOLD, number, shorten, styled, wrap};
 use super::units::{count, duration_ns, percent, si};
+use profiler_core::estimate::Estimate;
 use profiler_core::report::{OperationReport, Report};
 
 /// Widest name of a class.
@@ -19,7 +20,7 @@ pub(super) fn text(report: &Report, options: TextOptions) -> String {
         out.push('\n');
         out.push_str(&styled(&title(operation), BOLD, options.colours));
         out.push('\n');
-        for line in table(operation, options.rows) {
+        for line in table(operation, options) {
             out.push_str(line.trim_end());
             out.push('\n');
         }
@@ -48,18 +49,23 @@ pub(super) fn title(operation: &OperationReport) -> String {
     )
 }
 
+/// Columns that go first where the terminal is too narrow.
+const DISPENSABLE: [&str; 3] = ["DEVIATION", "CALLS", "OFF CPU"];
+
 /// Heading and rows, padded.
-fn table(operation: &OperationReport, rows: usize) -> Vec<String> {
-    let mut cells: Vec<Vec<String>> = vec![
-        ["CLASS", "COUNT", "MEAN TIME", "DEVIATION", "RECORDED", "OFF CPU", "CALLS", "MEASURE"]
-            .map(String::from)
-            .to_vec(),
-    ];
+fn table(operation: &OperationReport, options: TextOptions) -> Vec<String> {
+    let rows = options.rows;
+    let heading = ["CLASS", "COUNT", "MEAN TIME", "P50", "P99", "P99.9"];
+    let heading = heading.iter().chain(&["DEVIATION", "RECORDED", "OFF CPU", "CALLS", "MEASURE"]);
+    let mut cells: Vec<Vec<String>> = vec![heading.map(|name| (*name).to_owned()).collect()];
     for class in operation.classes.iter().take(rows) {
         cells.push(vec![
             shorten(&class.name, NAME),
             count(class.population as f64),
             format!("{} E", duration_ns(class.mean_ns.value)),
+            quantile(&class.quantiles_ns, 0.5),
+            quantile(&class.quantiles_ns, 0.99),
+            quantile(&class.quantiles_ns, 0.999),
             class.deviation_ns.map(duration_ns).unwrap_or_default(),
             count(class.recorded as f64),
             number(class.off_cpu_ns.as_ref(), |e| duration_ns(e.value)),
@@ -68,9 +74,14 @@ fn table(operation: &OperationReport, rows: usize) -> Vec<String> {
         ]);
     }
     // Columns without any content are left out.
-    let kept: Vec<usize> =
+    let mut kept: Vec<usize> =
         (0..cells[0].len()).filter(|i| cells.iter().skip(1).any(|row| !row[*i].is_empty())).collect();
     let width = |i: &usize| cells.iter().map(|row| row[*i].chars().count()).max().unwrap_or(0);
+    for name in DISPENSABLE {
+        if kept.iter().map(|i| width(i) + 2).sum::<usize>() > options.width + 2 {
+            kept.retain(|i| cells[0][*i] != name);
+        }
+    }
     let widths: Vec<usize> = kept.iter().map(width).collect();
     let mut lines: Vec<String> = cells
         .iter()
@@ -92,14 +103,32 @@ fn table(operation: &OperationReport, rows: usize) -> Vec<String> {
     lines
 }
 
+/// A quantile of response times; empty where it is not known.
+fn quantile(quantiles: &[(f64, Estimate)], p: f64) -> String {
+    quantiles.iter().find(|(order, _)| *order == p).map(|(_, e)| at_most_ns(e)).unwrap_or_default()
+}
+
+/// The value, or where it may lie anywhere above, its lower end.
+fn at_most_ns(e: &Estimate) -> String {
+    if e.high.is_finite() { duration_ns(e.value) } else { format!("≥ {}", duration_ns(e.low)) }
+}
+
+/// "P50 2.00 ms, P99 5.31 ms, P99.9 5.37 ms"; empty where they are not known.
+fn quantiles(quantiles: &[(f64, Estimate)]) -> String {
+    let one = |(p, e): &(f64, Estimate)| format!("P{} {}", p * 100.0, at_most_ns(e));
+    quantiles.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
 /// The table's rows and what is said of the sample, a line each.
 pub(super) fn html_lines(operation: &OperationReport) -> Vec<String> {
     let class = |c: &profiler_core::report::OperationClassReport| {
         let measure = number(c.measure.as_ref(), |e| si(e.value));
         let off_cpu = number(c.off_cpu_ns.as_ref(), |e| duration_ns(e.value));
         let off_cpu = if off_cpu.is_empty() { off_cpu } else { format!(", off CPU {off_cpu}") };
+        let times = quantiles(&c.quantiles_ns);
+        let times = if times.is_empty() { times } else { format!(", {times}") };
         format!(
-            "{}: {} operations, mean {}, {} recorded{off_cpu}{}",
+            "{}: {} operations, mean {}{times}, {} recorded{off_cpu}{}",
             c.name,
             count(c.population as f64),
             duration_ns(c.mean_ns.value),
@@ -114,6 +143,10 @@ pub(super) fn html_lines(operation: &OperationReport) -> Vec<String> {
 pub(super) fn lines(operation: &OperationReport) -> Vec<String> {
     let o = operation;
     let mut lines = Vec::new();
+    let times = quantiles(&o.quantiles_ns);
+    if o.classes.len() > 1 && !times.is_empty() {
+        lines.push(format!("response times of all classes together: {times}"));
+    }
     let measure = if o.measure.is_empty() { String::new() } else { format!("measure: {}; ", o.measure) };
     let mix = o.mix_difference.map_or_else(String::new, |d| {
         format!("; largest difference of a class's shares in sample and population {}", percent(d))

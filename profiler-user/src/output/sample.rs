@@ -8,7 +8,7 @@ use profiler_core::units::OverheadBudget;
 use std::collections::BTreeMap;
 
 fn estimate(value: f64, half: f64, n: u64, source: Source) -> Option<Estimate> {
-    Some(Estimate { value, low: value - half, high: value + half, level: 0.95, n, source })
+    Some(Estimate { value, low: value - half, high: value + half, level: 0.95, n, source, at_most: false })
 }
 
 fn row(name: &str, decision: &str) -> Row {
@@ -65,7 +65,9 @@ fn rows() -> Vec<Row> {
             correction_ns: 200.0,
             quantiles_ns: vec![
                 (0.5, estimate(66_600.0, 1_000.0, 4_990, Exact).unwrap()),
+                (0.9, estimate(120_000.0, 2_400.0, 4_990, Exact).unwrap()),
                 (0.99, estimate(1.2e6, 1e5, 4_990, Exact).unwrap()),
+                (1.0, estimate(9e6, 100.0, 4_990, Exact).unwrap()),
             ],
             attached: 1.0,
             dropped: 6,

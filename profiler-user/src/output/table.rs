@@ -5,6 +5,7 @@
 
 use super::TextOptions;
 use super::units::{count, duration_ns, percent, plus_minus, si, source_letter};
+use profiler_core::class::RecordKind;
 use profiler_core::estimate::Estimate;
 use profiler_core::report::{Report, Row};
 
@@ -42,8 +43,6 @@ const COLUMNS: &[Column] = &[
         importance: 7,
         cell: |r| number(r.mean_ns.as_ref(), |e| duration_ns(e.value)),
     },
-    Column { heading: "P50", importance: 1, cell: |r| quantile(r, 0.5) },
-    Column { heading: "P99", importance: 2, cell: |r| quantile(r, 0.99) },
     Column { heading: "HOW", importance: 6, cell: how },
 ];
 
@@ -56,11 +55,16 @@ pub(super) fn share(e: Option<&Estimate>) -> String {
     format!("{:.1} ±{:.1} %", e.value * 100.0, e.half_width() * 100.0)
 }
 
-/// A number, its interval and the letter of its source: `1.30 us ±3 % D`.
+/// A number, its interval and the letter of its source: `1.30 us ±3 % D`; `≤ 1.30 us D` of a limit, and where nothing was seen of what
+/// may be.
 pub(super) fn number(e: Option<&Estimate>, text: impl Fn(&Estimate) -> String) -> String {
     let Some(e) = e else { return String::new() };
-    let pm = plus_minus(e);
     let letter = source_letter(e.source);
+    if e.at_most || (e.value == 0.0 && e.low < e.high) {
+        let limit = Estimate { value: e.high, ..*e };
+        return if e.high.is_finite() { format!("≤ {} {letter}", text(&limit)) } else { "?".to_owned() };
+    }
+    let pm = plus_minus(e);
     if pm.is_empty() { format!("{} {letter}", text(e)) } else { format!("{} {pm} {letter}", text(e)) }
 }
 
@@ -90,11 +94,6 @@ pub(super) fn exact_count(e: &Estimate) -> String {
     if e.low == e.high { count(e.value) } else { si(e.value) }
 }
 
-fn quantile(row: &Row, p: f64) -> String {
-    let found = row.quantiles_ns.iter().find(|(q, _)| (q - p).abs() < 1e-9);
-    number(found.map(|(_, e)| e), |e| duration_ns(e.value))
-}
-
 /// `trace`, `burst 3 %`, `sample`: the plan's decision and the share of the run attached.
 pub(super) fn how(row: &Row) -> String {
     match row.decision.as_str() {
@@ -108,22 +107,33 @@ pub(super) fn how(row: &Row) -> String {
 pub(super) fn title(report: &Report) -> String {
     let seconds = duration_ns(report.duration_s * 1e9);
     let u = &report.target_cpu;
-    let interval = if u.low == u.high { String::new() } else { format!(" {}", plus_minus(u)) };
+    let cpus = match u {
+        u if u.low == u.high => format!("{:.2} CPUs", u.value),
+        u if u.value == 0.0 => format!("≤ {:.2} CPUs", u.high),
+        u => format!("{:.2} CPUs {}", u.value, plus_minus(u)),
+    };
     format!(
-        "{} (pid {}): {seconds}, {:.2} CPUs{interval}, {} samples, budget {}",
+        "{} (pid {}): {seconds}, {cpus}, {} samples, budget {}",
         report.target,
         report.pid,
-        u.value,
         count(report.samples as f64),
         report.receipt.budget
     )
+}
+
+/// The rows of the table: the hottest functions, and as many again of those whose durations were asked for. Who asks for one is shown it,
+/// whether or not it is hot.
+pub(super) fn shown(report: &Report, options: TextOptions) -> Vec<&Row> {
+    let hottest = report.rows.iter().take(options.rows);
+    let asked = |row: &&Row| matches!(row.kind, Some(RecordKind::Latency | RecordKind::Record));
+    hottest.chain(report.rows.iter().skip(options.rows).filter(asked).take(options.rows)).collect()
 }
 
 /// The table of the hottest functions, with its legend and notes.
 pub(super) fn table_text(report: &Report, options: TextOptions) -> String {
     let colours = options.colours;
     let mut out = format!("{}\n\n", styled(&title(report), BOLD, colours));
-    let rows: Vec<&Row> = report.rows.iter().take(options.rows).collect();
+    let rows = shown(report, options);
     if rows.is_empty() {
         out.push_str("nothing was observed: no samples and no calls\n");
         return out;
@@ -173,6 +183,7 @@ pub(super) fn table_text(report: &Report, options: TextOptions) -> String {
                   ± half the interval's width (95 %)";
     out.push_str(&styled(&wrap(legend, options.width, ""), DIM, colours));
     out.push('\n');
+    out.push_str(&super::durations::text(report, options));
     let notes = notes(&rows);
     if !notes.is_empty() {
         out.push('\n');

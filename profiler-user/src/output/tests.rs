@@ -35,6 +35,12 @@ fn table_and_receipt_in_80_columns() {
             CPU, SELF from samples; E exact, B burst (scaled from windows), S sampled, D
             derived (CPU/CALL = share / rate); ± half the interval's width (95 %)
 
+            TIME OF A CALL           P50          P90           P99              MAX  TIMED
+            db::query       66.6 us ±2 %  120 us ±2 %  1.20 ms ±8 %  9.00 ms ±<0.1 %  4,990
+            what probes cost is taken out; MAX is the longest call that was timed; ≤:
+            shorter than what that cost is known to; ≥, ?: calls that were not timed may
+            have taken any time
+
             db::query: 6 of 5,010 hits lost
             db::query: 200 ns of probe cost per call taken out of TIME/CALL
             parse: inlined copies are not counted
@@ -90,6 +96,11 @@ fn table_and_receipt_in_120_columns() {
             CPU, SELF from samples; E exact, B burst (scaled from windows), S sampled, D derived (CPU/CALL = share / rate); ± half
             the interval's width (95 %)
 
+            TIME OF A CALL           P50          P90           P99              MAX  TIMED
+            db::query       66.6 us ±2 %  120 us ±2 %  1.20 ms ±8 %  9.00 ms ±<0.1 %  4,990
+            what probes cost is taken out; MAX is the longest call that was timed; ≤: shorter than what that cost is known to; ≥, ?:
+            calls that were not timed may have taken any time
+
             db::query: 6 of 5,010 hits lost
             db::query: 200 ns of probe cost per call taken out of TIME/CALL
             parse: inlined copies are not counted
@@ -143,6 +154,55 @@ fn a_rate_without_upper_end_is_shown_as_at_least() {
     assert_eq!(table::cpu_per_call(&row), "≤ 2.30 ns B");
 }
 
+/// A time below its own uncertainty is a limit in every face, and nothing is `0 ±?`.
+#[test]
+fn a_time_that_is_only_known_to_be_short_is_a_limit() {
+    let mut report = report();
+    let limit = Estimate { low: 0.0, high: 340.0, level: 0.95, at_most: true, ..Estimate::exact(0.0, 900) };
+    report.rows[1].mean_ns = Some(limit);
+    report.rows[1].quantiles_ns = vec![(0.5, limit), (1.0, Estimate { high: 1_200.0, ..limit })];
+    report.rows[2].calls = Some(Estimate { at_most: false, ..limit });
+    let shown = text(&report, TextOptions { width: 120, ..TextOptions::default() });
+    assert!(shown.contains("≤ 340 ns E") && shown.contains("≤ 1.20 us"), "{shown}");
+    assert!(!shown.contains(" 0 ns") && !shown.contains(" 0 ±") && shown.contains("≤ 340 E"), "{shown}");
+    let page = html::page(&report, &recording(), TextOptions::default(), &[]);
+    assert!(page.contains(">≤ 340 ns E<") && page.contains(">≤ 1.20 us E<"), "{page}");
+    let json = render(&report, &recording(), FileFormat::Json, TextOptions::default()).unwrap();
+    let back: profiler_core::report::Report = serde_json::from_slice(&json).unwrap();
+    assert_eq!(back, report);
+    assert!(String::from_utf8(json).unwrap().contains("\"at_most\": true"));
+}
+
+#[test]
+fn a_distribution_is_drawn() {
+    use profiler_core::report::Distribution;
+    let mut recording = recording();
+    let found = Distribution::of(&recording, "db::query");
+    let options = TextOptions { width: 80, ..TextOptions::default() };
+    expect![[r#"
+        db::query: 4,990 calls; 200 ns of probe cost taken out of each on average
+                      TIME  COUNT   SHARE  UP TO
+        60.1 us to 65.5 us    478   9.6 %  9.6 %  ████
+        65.5 us to 71.5 us  4,512  90.4 %  100 %  ██████████████████████████████████████
+    "#]]
+    .assert_eq(&distribution_text(&found, options));
+    for line in distribution_text(&found, options).lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    let of = |format, found: &[Distribution]| render_with(&report(), &recording, format, options, found);
+    let page = String::from_utf8(of(FileFormat::Html, &found).unwrap()).unwrap();
+    assert!(page.contains("class=\"bins\"") && page.contains("db::query: "), "{page}");
+    let json: Vec<Distribution> = serde_json::from_slice(&of(FileFormat::Json, &found).unwrap()).unwrap();
+    assert_eq!(json, found);
+    assert!(of(FileFormat::Svg, &found).unwrap_err().to_string().contains("--histogram"));
+    // Of an operation: those that were recorded.
+    let of_operation = Distribution::of(&recording, "req");
+    assert!(of_operation.len() == 1 && of_operation[0].sampled, "{of_operation:?}");
+    assert!(of_operation[0].name.starts_with("req: "), "{of_operation:?}");
+    recording.operations.clear();
+    assert!(Distribution::of(&recording, "req").is_empty());
+}
+
 #[test]
 fn each_loss_of_the_kernel_side_is_on_the_receipt() {
     let losses = |report: &profiler_core::report::Report| -> Vec<String> {
@@ -161,7 +221,7 @@ fn each_loss_of_the_kernel_side_is_on_the_receipt() {
         samples lost: 1 of 991 (0.10 %): 1 ring full
         short stacks: 99 of 990 (10.0 %): less was there than is copied, because the stack ends there or its next page was not in memory (then it is cut)
         events lost: 12 births and deaths of threads and children (ring full): the living were looked for again, children that ended unseen are not charged; 3 alarms of used-up quotas (ring full): all quotas were looked at"#]].assert_eq(&losses(&report).join("\n"));
-    let page = super::html::page(&report, &recording(), TextOptions::default());
+    let page = super::html::page(&report, &recording(), TextOptions::default(), &[]);
     assert!(page.contains("<dt>events lost</dt><dd>12 births and deaths"));
     let json = serde_json::to_string(&report).unwrap();
     assert!(json.contains("\"alarms_dropped\":3,\"lifecycle_dropped\":12"), "{json}");
@@ -418,8 +478,8 @@ fn operations_follow_the_table() {
     expect![[r#"
 
         Operation req (req=handle,class=arg0:str): 100 at 112/s in 0.90 s watched (9.0 % of the run), 1 recorded, policy tithe
-        CLASS   COUNT  MEAN TIME  DEVIATION  RECORDED      OFF CPU  CALLS      MEASURE
-        GET /a    100  2.50 ms E     503 us         1  200 us ±? S   12.0  4.10 k ±? S
+        CLASS   COUNT  MEAN TIME      P50      P99    P99.9  RECORDED      OFF CPU  CALLS      MEASURE
+        GET /a    100  2.50 ms E  2.02 ms  5.31 ms  5.37 ms         1  200 us ±? S   12.0  4.10 k ±? S
           measure: calls of inner functions; average rate 23.8 %; largest difference of a class's shares in
             sample and population 0 %
           the measure does not speak of 9.0 % of the operations: nothing was recorded in their stretches
@@ -428,6 +488,6 @@ fn operations_follow_the_table() {
           cost: screening 242 us (number times price), inside recorded operations 374 us
     "#]]
     .assert_eq(&text);
-    let page = html::page(&report, &recording, TextOptions { width: 100, rows: 5, colours: false });
+    let page = html::page(&report, &recording, TextOptions { width: 100, rows: 5, colours: false }, &[]);
     assert!(page.contains("GET /a: 100 operations"), "{page}");
 }

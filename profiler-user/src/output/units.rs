@@ -31,6 +31,25 @@ pub fn duration_ns(ns: f64) -> String {
     format!("{} {unit}", digits(value, unit == "ns"))
 }
 
+/// A duration with its interval: `1.30 us ±3 %`; `≤ 1.30 us` or `≥ 1.30 us` where only a limit is known, `?` where nothing is.
+#[must_use]
+pub fn duration(e: &Estimate) -> String {
+    if e.at_most {
+        return format!("≤ {}", duration_ns(e.high));
+    }
+    if !e.high.is_finite() {
+        return if e.low > 0.0 { format!("≥ {}", duration_ns(e.low)) } else { "?".to_owned() };
+    }
+    let pm = plus_minus(e);
+    if pm.is_empty() { duration_ns(e.value) } else { format!("{} {pm}", duration_ns(e.value)) }
+}
+
+/// The same without the interval.
+#[must_use]
+pub fn duration_alone(e: &Estimate) -> String {
+    if e.at_most || !e.high.is_finite() { duration(e) } else { duration_ns(e.value) }
+}
+
 /// A count: `5,010` up to a thousand million, then `1.23 G`.
 #[must_use]
 pub fn count(n: f64) -> String {
@@ -162,8 +181,26 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_is_told_as_one() {
+        let known = Estimate { low: 1_200.0, high: 1_400.0, level: 0.95, ..Estimate::exact(1_300.0, 9) };
+        let limit =
+            Estimate { low: 0.0, high: 2_600.0, level: 0.95, at_most: true, ..Estimate::exact(0.0, 9) };
+        assert_eq!((duration(&known), duration_alone(&known)), ("1.30 us ±8 %".into(), "1.30 us".into()));
+        assert_eq!((duration(&limit), duration_alone(&limit)), ("≤ 2.60 us".into(), "≤ 2.60 us".into()));
+        assert_eq!(duration(&Estimate::exact(80.0, 9)), "80 ns");
+    }
+
+    #[test]
     fn intervals_are_half_widths() {
-        let e = |value, low, high| Estimate { value, low, high, level: 0.95, n: 9, source: Source::Sampled };
+        let e = |value, low, high| Estimate {
+            value,
+            low,
+            high,
+            level: 0.95,
+            n: 9,
+            source: Source::Sampled,
+            at_most: false,
+        };
         assert_eq!(plus_minus(&e(100.0, 97.0, 103.0)), "±3 %");
         assert_eq!(plus_minus(&e(1_000.0, 996.0, 1_004.0)), "±0.4 %");
         assert_eq!(plus_minus(&e(1_000.0, 999.9, 1_000.1)), "±<0.1 %");

@@ -5,7 +5,7 @@ use super::memory::{Layout, MappedArray};
 use profiler_common::class::{ClassControl, ClassCounters, FLAG_FILTER_TARGETS, NO_HISTOGRAM, Quota};
 use profiler_common::histogram::{BUCKETS, HistogramSlot, SLOT_BUCKETS, SLOTS};
 use profiler_common::settings::{GlobalCounters, ProgressCounters, Settings};
-use profiler_common::thread::{THREAD_CELLS, thread_cell};
+use profiler_common::thread::{GENERATION, THREAD_CELLS, thread_cell};
 use profiler_core::class::ClassId;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
@@ -33,6 +33,13 @@ struct Shared {
     /// First slots of the histograms that no class has.
     free_histograms: Mutex<Vec<u32>>,
 }
+
+/// Words of a [`Quota`].
+const ENTRIES: usize = 0;
+const ENDS: usize = 1;
+const _: () = assert!(
+    std::mem::offset_of!(Quota, remaining) == ENTRIES * 8 && std::mem::offset_of!(Quota, ends) == ENDS * 8
+);
 
 /// A histogram's memory in the kernel, given back on drop.
 pub struct HistogramLease {
@@ -109,7 +116,7 @@ impl ClassTable {
     /// The class is not below [`max_classes`](Self::max_classes); likewise in all other methods.
     pub fn configure(&self, class: ClassId, control: ClassControl) {
         let before = self.shared.control.read(class.0);
-        let generation = before.generation.wrapping_add(1) & 0x7fff_ffff;
+        let generation = before.generation.wrapping_add(1) & GENERATION;
         let flags = control.flags | self.shared.forced_flags.load(Ordering::Relaxed);
         self.shared.control.write(class.0, &ClassControl { generation, flags, ..control });
     }
@@ -132,18 +139,34 @@ impl ClassTable {
 
     /// Sets the hits that the class may still take; the one that takes the last raises an alarm.
     pub fn set_quota(&self, class: ClassId, hits: i64) {
-        self.shared.quota.signed(class.0).store(hits, Ordering::Release);
+        self.shared.quota.signed(class.0, ENTRIES).store(hits, Ordering::Release);
     }
 
     /// Adds hits to the quota, so that hits taken meanwhile are not given twice.
     pub fn add_quota(&self, class: ClassId, hits: i64) {
-        self.shared.quota.signed(class.0).fetch_add(hits, Ordering::AcqRel);
+        self.shared.quota.signed(class.0, ENTRIES).fetch_add(hits, Ordering::AcqRel);
     }
 
     /// Hits left; negative by the hits that came after the last.
     #[must_use]
     pub fn remaining_quota(&self, class: ClassId) -> i64 {
-        self.shared.quota.signed(class.0).load(Ordering::Acquire)
+        self.shared.quota.signed(class.0, ENTRIES).load(Ordering::Acquire)
+    }
+
+    /// Sets the hits that the class may have at return sites; the one that takes the last raises an alarm. None is turned away.
+    pub fn set_ends_quota(&self, class: ClassId, hits: i64) {
+        self.shared.quota.signed(class.0, ENDS).store(hits, Ordering::Release);
+    }
+
+    /// Adds to it, so that hits taken meanwhile are not given twice.
+    pub fn add_ends_quota(&self, class: ClassId, hits: i64) {
+        self.shared.quota.signed(class.0, ENDS).fetch_add(hits, Ordering::AcqRel);
+    }
+
+    /// Hits at return sites left; negative by those that came after the last.
+    #[must_use]
+    pub fn remaining_ends_quota(&self, class: ClassId) -> i64 {
+        self.shared.quota.signed(class.0, ENDS).load(Ordering::Acquire)
     }
 
     /// Counters of a class since [`reset`](Self::reset), summed over the stripes. Taken while hits go on, the sums of

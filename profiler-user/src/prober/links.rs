@@ -4,10 +4,11 @@
 //! pinned. Closing blocks the caller for tens of milliseconds (an RCU grace period), hits stop earlier: in the order
 //! of the sites, so put the hottest first.
 
+use super::group::{AttachGroup, LinkKind, Site, SiteRole};
 use super::object::{Flavour, Programs};
 use super::sys::{self, MultiSites};
 use super::{KernelError, Tier};
-use profiler_common::cookie::{COOKIE_RETURN_LINK, Cookie};
+use profiler_common::cookie::{COOKIE_DISTANCE_SHIFT, COOKIE_RETURN_LINK, Cookie};
 use profiler_core::class::ClassId;
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -16,84 +17,6 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-
-/// What a group of sites is attached to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum LinkKind {
-    /// Entries only, counted.
-    Count,
-    /// Entries only, a record each.
-    Record,
-    /// Calls with durations; ends are seen at exit sites, which the group lists.
-    ExitPair,
-    /// Calls with durations; ends are seen through return links: a session link (tier A), else a multi link on
-    /// entries and one on returns, else uprobes and uretprobes. **Refused to targets that unwind** by the caller.
-    ReturnPair,
-    /// A function that is an operation: begin at its entry, ends at exit sites.
-    OperationExits,
-    /// The same with ends seen through return links. **Refused to targets that unwind** by the caller.
-    OperationReturn,
-    /// Entries of a function that begins an operation.
-    OperationBegin,
-    /// Entries of a function that ends an operation.
-    OperationEnd,
-    /// Entries only, a program that does nothing (calibration, benchmarks).
-    Empty,
-    /// Entry and return, a program that does nothing.
-    EmptyReturnPair,
-}
-
-/// Where in a call a site lies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum SiteRole {
-    /// Every call passes it once, at its begin.
-    Entry,
-    /// On a way out of the function.
-    Exit,
-}
-
-/// One address to attach to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Site {
-    /// The class; becomes the cookie.
-    pub class: ClassId,
-    /// Offset in the module's file.
-    pub offset: u64,
-    /// Entry or exit.
-    pub role: SiteRole,
-    /// `(address of the return address - rsp) / 8` at this site: 0 at the first instruction, 1 after one push.
-    /// [`profiler_common::cookie::SLOT_UNKNOWN`] if that is not known; calls are then matched by class alone.
-    pub slot_delta: i16,
-    /// File offset of the USDT semaphore that the kernel must raise while attached; 0: none.
-    pub reference_counter: u64,
-}
-
-impl Site {
-    /// An entry site at a function's first instruction.
-    #[must_use]
-    pub fn entry(class: ClassId, offset: u64) -> Self {
-        Self { class, offset, role: SiteRole::Entry, slot_delta: 0, reference_counter: 0 }
-    }
-
-    /// An exit site at a `ret`.
-    #[must_use]
-    pub fn exit(class: ClassId, offset: u64) -> Self {
-        Self { role: SiteRole::Exit, ..Self::entry(class, offset) }
-    }
-}
-
-/// Sites of one module that are attached and detached together.
-#[derive(Debug, Clone)]
-pub struct AttachGroup {
-    /// A path of the module's file that the agent can open (`/proc/PID/root/…` or `/proc/PID/map_files/…`).
-    pub module: PathBuf,
-    /// The target process; its threads are covered.
-    pub pid: u32,
-    /// What to attach to.
-    pub kind: LinkKind,
-    /// The sites, hottest first: detaching stops them in this order.
-    pub sites: Vec<Site>,
-}
 
 /// An attachment. Dropping it detaches, and blocks until the kernel is done.
 #[derive(Debug)]
@@ -144,7 +67,7 @@ pub struct RefusedSite {
 pub struct Attached {
     /// The attachment of all sites that the kernel took.
     pub link: Link,
-    /// Sites left out. A pair of which one site is refused is left out whole.
+    /// Sites left out. A pair of which one site is refused is left out whole; of return sites each goes by itself.
     pub refused: Vec<RefusedSite>,
 }
 
@@ -156,7 +79,7 @@ pub enum AttachError {
     Empty {
         /// The module.
         module: PathBuf,
-        /// "entry" or "exit".
+        /// "entry", "exit" or "return".
         missing: &'static str,
     },
     /// The path has a NUL byte.
@@ -205,7 +128,7 @@ struct Part {
 /// takes 10 to 125 ms, of which the first site waits longest for the kernel, and the sites of the first link are hit while the second is
 /// made. Exit sites are single-stepped (20 to 30 us a hit), entries mostly are not: exits last.
 fn parts(kind: LinkKind, tier: Tier) -> Vec<Part> {
-    use SiteRole::{Entry, Exit};
+    use SiteRole::{Entry, Exit, Return};
     let plain = if tier == Tier::D { Flavour::PerfUprobe } else { Flavour::Multi };
     let part = |program, role, returns| Part { program, flavour: plain, role, returns };
     let session = |program| Part { program, flavour: Flavour::Session, role: Entry, returns: false };
@@ -222,6 +145,9 @@ fn parts(kind: LinkKind, tier: Tier) -> Vec<Part> {
         (LinkKind::OperationEnd, _) => vec![part("operation_end_function", Entry, false)],
         (LinkKind::Empty, _) => vec![part("empty", Entry, false)],
         (LinkKind::ExitPair, _) => vec![part("enter", Entry, false), part("leave", Exit, false)],
+        (LinkKind::ReturnSites, _) => {
+            vec![part("enter_caller", Entry, false), part("leave_caller", Return, false)]
+        }
         (LinkKind::ReturnPair, Tier::A) => vec![session("session")],
         (LinkKind::EmptyReturnPair, Tier::A) => vec![session("empty")],
         (LinkKind::ReturnPair, _) => vec![part("leave", Entry, true), part("enter", Entry, false)],
@@ -253,7 +179,7 @@ impl Attacher<'_> {
                 drop_siblings(group, &bad_classes, &mut refused);
                 return finish(group, round.link, refused);
             }
-            let pairs = parts(group.kind, self.tier).len() > 1;
+            let pairs = group.kind != LinkKind::ReturnSites && parts(group.kind, self.tier).len() > 1;
             bad_classes.extend(round.refused.iter().map(|r| r.site.class));
             refused.extend(round.refused);
             if !pairs {
@@ -289,10 +215,12 @@ impl Attacher<'_> {
             let program = self.programs.get(self.name(&part), part.flavour)?;
             let chosen: Vec<Site> = sites.iter().filter(|s| s.role == part.role).copied().collect();
             if chosen.is_empty() {
-                if group.sites.iter().any(|s| s.role == part.role) {
-                    continue; // All of them refused in an earlier round.
+                // All of them refused in an earlier round; or callers in another module than the function.
+                let elsewhere = group.kind == LinkKind::ReturnSites && !sites.is_empty();
+                if elsewhere || group.sites.iter().any(|s| s.role == part.role) {
+                    continue;
                 }
-                let missing = if part.role == SiteRole::Entry { "entry" } else { "exit" };
+                let missing = part.role.name();
                 return Err(AttachError::Empty { module: group.module.clone(), missing });
             }
             let request = Request {
@@ -388,7 +316,10 @@ impl Request<'_> {
             self.part.returns || matches!(self.group.kind, LinkKind::ReturnPair | LinkKind::OperationReturn);
         // After a return the slot lies just below the stack pointer, whatever the entry site was.
         let slot_delta = if self.part.returns { -1 } else { site.slot_delta };
-        Cookie { class: site.class.0, slot_delta, flags: if linked { COOKIE_RETURN_LINK } else { 0 } }.pack()
+        // A distance that does not fit is not known.
+        let distance = site.distance.map_or(0, |d| u16::from(d) + 1) & 0xff;
+        let flags = if linked { COOKIE_RETURN_LINK } else { 0 } | distance << COOKIE_DISTANCE_SHIFT;
+        Cookie { class: site.class.0, slot_delta, flags }.pack()
     }
 
     fn link(&self, sites: &[Site]) -> io::Result<Vec<(OwnedFd, u32)>> {

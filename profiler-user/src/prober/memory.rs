@@ -100,10 +100,15 @@ impl<T: aya::Pod> MappedArray<T> {
         self.words(index)[word].load(Ordering::Relaxed)
     }
 
-    /// The first word of an element, signed.
-    pub fn signed(&self, index: u32) -> &AtomicI64 {
+    /// The same, to be exchanged.
+    pub fn word_at(&self, index: u32, word: usize) -> &AtomicU64 {
+        &self.words(index)[word]
+    }
+
+    /// One word of an element, signed.
+    pub fn signed(&self, index: u32, word: usize) -> &AtomicI64 {
         // SAFETY: the two atomics have the same layout.
-        unsafe { &*std::ptr::from_ref(&self.words(index)[0]).cast::<AtomicI64>() }
+        unsafe { &*std::ptr::from_ref(self.word_at(index, word)).cast::<AtomicI64>() }
     }
 
     /// Number of elements.
@@ -126,6 +131,10 @@ pub(super) fn page_bytes() -> usize {
     usize::try_from(bytes).unwrap_or(4096)
 }
 
+/// CPUs share a stripe of the histograms of operations beyond that many: 8 KiB for each class and stripe. An operation takes microseconds, of
+/// which waiting for another CPU's add takes little.
+const OPERATION_STRIPES: u32 = 8;
+
 /// Sizes of all maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layout {
@@ -138,6 +147,11 @@ pub(super) struct Layout {
     pub lifecycle_bytes: u32,
     pub operation_classes: u32,
     pub operations_bytes: u32,
+    /// Histograms of classes of operations, and their stripes.
+    pub operation_histograms: u32,
+    pub operation_stripes: u32,
+    /// Cells for callers, a power of two.
+    pub callers: u32,
     pub bytes: u64,
 }
 
@@ -147,7 +161,7 @@ impl Layout {
     /// # Errors
     /// Even one stripe is too much.
     pub fn fit(options: &KernelOptions, possible_cpus: u32) -> Result<Self, KernelError> {
-        use profiler_common::{class, histogram, operation, settings, thread};
+        use profiler_common::{caller, class, histogram, operation, settings, thread};
         let page = page_bytes() as u32;
         let ring = |bytes: u32| bytes.max(page).checked_next_power_of_two().unwrap_or(1 << 31);
         let mut layout = Self {
@@ -160,9 +174,13 @@ impl Layout {
             lifecycle_bytes: ring(options.lifecycle_ring_bytes),
             operation_classes: options.operation_classes.max(1),
             operations_bytes: ring(options.operations_ring_bytes),
+            operation_histograms: options.operation_histograms.min(options.operation_classes).max(1),
+            operation_stripes: 1,
+            callers: options.callers.max(1).checked_next_power_of_two().unwrap_or(1 << 31),
             bytes: 0,
         };
         loop {
+            layout.operation_stripes = layout.stripes.min(OPERATION_STRIPES);
             let per_stripe = u64::from(layout.max_classes) * size_of::<class::ClassCounters>() as u64
                 + u64::from(layout.histogram_slots) * size_of::<histogram::HistogramSlot>() as u64
                 + size_of::<settings::ProgressCounters>() as u64
@@ -175,6 +193,9 @@ impl Layout {
                 + u64::from(layout.lifecycle_bytes)
                 + u64::from(layout.operations_bytes)
                 + u64::from(thread::THREAD_CELLS) * size_of::<u64>() as u64
+                + u64::from(layout.operation_stripes * layout.operation_histograms * histogram::SLOTS)
+                    * size_of::<histogram::HistogramSlot>() as u64
+                + u64::from(layout.callers) * size_of::<caller::CallerCell>() as u64
                 // A class with its entry in the table of names, which is two lines with the kernel's own part.
                 + u64::from(layout.operation_classes) * (size_of::<operation::OperationClass>() as u64 + 128);
             layout.bytes = shared + u64::from(layout.stripes) * per_stripe;

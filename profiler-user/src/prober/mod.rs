@@ -7,13 +7,16 @@
 //! [`Kernel::load`] finds the capability tier; [`Kernel::classes`] controls and reads classes; [`Kernel::attach`] gives
 //! [`Link`]s.
 
+mod callers;
 mod child;
 mod classes;
+mod group;
 mod links;
 mod log;
 mod memory;
 mod object;
 mod operations;
+mod options;
 mod presence;
 mod progress;
 mod rings;
@@ -27,14 +30,16 @@ mod trials;
 mod vmlinux;
 
 pub use classes::{ClassTable, HistogramLease};
-pub use links::{AttachError, AttachGroup, Attached, Link, LinkKind, RefusedSite, Site, SiteRole};
+pub use group::{AttachGroup, LinkKind, Site, SiteRole};
+pub use links::{AttachError, Attached, Link, RefusedSite};
 pub use log::KernelLog;
 pub use object::programs_id;
 pub use operations::{NewName, OperationReader, OperationTable, SyscallBounds, SyscallWatch};
+pub use options::KernelOptions;
 pub use profiler_common::class::{
-    ALARM_REPEAT, ClassControl, ClassCounters, ClassKind, FLAG_ARGUMENTS, FLAG_BY_THREAD,
-    FLAG_FILTER_TARGETS, FLAG_INNER_CALL, FLAG_INSIDE, FLAG_NO_QUOTA, NO_HISTOGRAM, NO_OPERATION,
-    register_word,
+    ALARM_REPEAT, CallerCounters, ClassControl, ClassCounters, ClassKind, FLAG_ARGUMENTS, FLAG_BY_THREAD,
+    FLAG_FILTER_TARGETS, FLAG_INNER_CALL, FLAG_INSIDE, FLAG_LEARN_CALLERS, FLAG_NO_QUOTA, NO_HISTOGRAM,
+    NO_OPERATION, register_word,
 };
 pub use profiler_common::cookie::SLOT_UNKNOWN;
 pub use profiler_common::event::{AlarmKind, STACK_SIZES};
@@ -62,6 +67,7 @@ pub use vmlinux::BtfError;
 use aya::maps::{HashMap as BpfHashMap, MapData};
 use aya::programs::RawTracePoint;
 use aya::{Ebpf, EbpfLoader};
+use callers::CallerTable;
 use links::Attacher;
 use memory::Layout;
 use object::{OBJECT, Programs, map_data};
@@ -70,55 +76,6 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use vmlinux::Vmlinux;
-
-/// How to load.
-#[derive(Debug, Clone)]
-pub struct KernelOptions {
-    /// Use this tier instead of the best one that works (tests). Loading fails if it does not work here.
-    pub forced_tier: Option<Tier>,
-    /// Classes that must fit. 4,096: half a MiB of counters per CPU.
-    pub max_classes: u32,
-    /// Classes that may have a histogram at one time, 8 KiB per CPU each.
-    pub histogram_classes: u32,
-    /// Upper bound on the memory of all maps, bytes.
-    pub kernel_memory_bytes: u64,
-    /// Ring of call records, bytes, rounded up to a power of two. 4 MiB: 45 ms at a million calls per second.
-    pub events_ring_bytes: u32,
-    /// Ring of samples, bytes, rounded up. 8 MiB: a thousand samples with 8 KiB of stack each.
-    pub samples_ring_bytes: u32,
-    /// Ring of births and deaths, bytes, rounded up. 256 KiB: 6,500 of them.
-    pub lifecycle_ring_bytes: u32,
-    /// Bytes of user stack copied with a sample, one of [`profiler_common::event::STACK_SIZES`].
-    pub stack_bytes: u32,
-    /// Classes of operations that must fit, all operations together, 256 bytes per CPU each; 0 without operations.
-    pub operation_classes: u32,
-    /// Ring of recorded operations, bytes, rounded up. 1 MiB: 25 ms at 400,000 a second.
-    pub operations_ring_bytes: u32,
-    /// See [`Settings::stack_span_bytes`]. 256 KiB: call chains between two traced functions are shorter, and a
-    /// signal stack (or another thread's) rarely lies that close above.
-    pub stack_span_bytes: u64,
-    /// Let the programs log what should not happen; see [`Kernel::log`].
-    pub verbose: bool,
-}
-
-impl Default for KernelOptions {
-    fn default() -> Self {
-        Self {
-            forced_tier: None,
-            max_classes: 4096,
-            histogram_classes: 256,
-            kernel_memory_bytes: 64 << 20,
-            events_ring_bytes: 4 << 20,
-            samples_ring_bytes: 8 << 20,
-            lifecycle_ring_bytes: 256 << 10,
-            stack_bytes: 8192,
-            operation_classes: 0,
-            operations_ring_bytes: 4096,
-            stack_span_bytes: 256 << 10,
-            verbose: false,
-        }
-    }
-}
 
 /// Why the kernel side could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -216,6 +173,7 @@ pub struct Kernel {
     memory_bytes: u64,
     programs: Programs,
     classes: ClassTable,
+    callers: CallerTable,
     operations: OperationTable,
     targets: Mutex<BpfHashMap<MapData, u32, u32>>,
     ebpf: Mutex<Ebpf>,
@@ -236,6 +194,8 @@ impl Kernel {
         let programs = Programs::new(&ebpf, &vmlinux)?;
         let classes =
             ClassTable::new(layout, |name| ebpf.map(name).and_then(map_data).map(|d| d.fd().as_fd()))?;
+        let callers =
+            CallerTable::new(ebpf.map("CALLERS").and_then(map_data).map(|d| d.fd().as_fd()), layout.callers)?;
         let operations =
             OperationTable::new(&layout, |name| ebpf.map(name).and_then(map_data).map(|d| d.fd().as_fd()))?;
         classes.set_settings(Settings {
@@ -261,6 +221,7 @@ impl Kernel {
             memory_bytes,
             programs,
             classes,
+            callers,
             operations,
             targets,
             ebpf: Mutex::new(ebpf),
@@ -413,7 +374,8 @@ impl Kernel {
 
 /// Creates all maps in their sizes.
 fn load_maps(options: &KernelOptions, layout: &Layout, vmlinux: &Vmlinux) -> Result<Ebpf, KernelError> {
-    let stripe_mask = layout.stripes - 1;
+    let (stripe_mask, caller_mask) = (layout.stripes - 1, layout.callers - 1);
+    let operation_stripe_mask = layout.operation_stripes - 1;
     let task_pid = vmlinux.field_offset("task_struct", "pid")?;
     let task_tgid = vmlinux.field_offset("task_struct", "tgid")?;
     let presence = PresenceOffsets::find(vmlinux);
@@ -432,6 +394,8 @@ fn load_maps(options: &KernelOptions, layout: &Layout, vmlinux: &Vmlinux) -> Res
         .override_global("TASK_PID_OFFSET", &task_pid, true)
         .override_global("TASK_TGID_OFFSET", &task_tgid, true)
         .map_max_entries("AYA_LOGS", 16 * 1024)
+        .override_global("CALLER_MASK", &caller_mask, true)
+        .map_max_entries("CALLERS", layout.callers)
         .map_max_entries("CONTROL", layout.max_classes)
         .map_max_entries("QUOTA", layout.max_classes)
         .map_max_entries("COUNTERS", layout.max_classes * layout.stripes)
@@ -440,6 +404,12 @@ fn load_maps(options: &KernelOptions, layout: &Layout, vmlinux: &Vmlinux) -> Res
         .map_max_entries("PROGRESS", layout.stripes)
         .map_max_entries("OPERATION_CLASSES", layout.operation_classes)
         .map_max_entries("OPERATION_COUNTERS", layout.operation_classes * layout.stripes)
+        .override_global("MAX_OPERATION_HISTOGRAMS", &layout.operation_histograms, true)
+        .override_global("OPERATION_STRIPE_MASK", &operation_stripe_mask, true)
+        .map_max_entries(
+            "OPERATION_HISTOGRAMS",
+            layout.operation_histograms * layout.operation_stripes * histogram::SLOTS,
+        )
         .map_max_entries("OPERATION_NAMES", layout.operation_classes)
         .map_max_entries("OPERATION_RECORDS", layout.operations_bytes)
         .map_max_entries("EVENTS", layout.events_bytes)

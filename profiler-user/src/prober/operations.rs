@@ -9,6 +9,7 @@ use super::{Kernel, KernelError};
 use aya::maps::{Array, HashMap, Map, MapData};
 use aya::programs::RawTracePoint;
 use aya::programs::raw_trace_point::RawTracePointLink;
+use profiler_common::histogram::{BUCKETS, HistogramSlot, SLOT_BUCKETS, SLOTS};
 use profiler_common::operation::{
     ARGUMENT_INT, ARGUMENT_LONG, MAX_OPERATIONS, OperationClass, OperationControl, OperationCounters,
     OperationName, OperationRecord, OperationState,
@@ -24,6 +25,7 @@ const THRESHOLD: usize = std::mem::offset_of!(OperationClass, threshold) / 8;
 const PRICE: usize = std::mem::offset_of!(OperationClass, price_ns) / 8;
 const STRETCH: usize = std::mem::offset_of!(OperationClass, stretch) / 8;
 const CLASS_POPULATION: usize = std::mem::offset_of!(OperationClass, population) / 8;
+const HISTOGRAM: usize = std::mem::offset_of!(OperationClass, histogram) / 8;
 const CLASS_SAMPLE: usize = std::mem::offset_of!(OperationClass, sample) / 8;
 const POPULATION: usize = std::mem::offset_of!(OperationState, population) / 8;
 const SAMPLE: usize = std::mem::offset_of!(OperationState, sample) / 8;
@@ -48,6 +50,8 @@ struct Shared {
     state: MappedArray<OperationState>,
     numbers: MappedArray<OperationClass>,
     counters: MappedArray<OperationCounters>,
+    histograms: MappedArray<HistogramSlot>,
+    of_stripe: u32,
 }
 
 impl OperationTable {
@@ -72,6 +76,12 @@ impl OperationTable {
                 state: map(&fd, "OPERATION_STATE", operations)?,
                 numbers: map(&fd, "OPERATION_CLASSES", layout.operation_classes)?,
                 counters: map(&fd, "OPERATION_COUNTERS", layout.operation_classes * layout.stripes)?,
+                histograms: map(
+                    &fd,
+                    "OPERATION_HISTOGRAMS",
+                    layout.operation_histograms * layout.operation_stripes * SLOTS,
+                )?,
+                of_stripe: layout.operation_histograms * SLOTS,
             }),
         })
     }
@@ -101,7 +111,7 @@ impl OperationTable {
     /// Sets what recording may cost from now on, ns.
     pub fn set_quota(&self, operation: u32, quota_ns: u64) {
         let quota_ns = i64::try_from(quota_ns).unwrap_or(i64::MAX);
-        self.shared.state.signed(operation).store(quota_ns, Ordering::Release);
+        self.shared.state.signed(operation, 0).store(quota_ns, Ordering::Release);
     }
 
     /// Sets rate (as [`profiler_core::adapt::decision::threshold`]), price and stretch of a class.
@@ -167,6 +177,25 @@ impl OperationTable {
             sum.add(&self.shared.counters.read(stripe * self.shared.classes + class));
         }
         sum
+    }
+
+    /// Response times of all operations of a class that ended, per bucket ([`profiler_common::histogram::bounds`]): as many as
+    /// the counters' `population`. `None`: none has ended, or others had taken all histograms by then.
+    #[must_use]
+    pub fn histogram(&self, class: u32) -> Option<Box<[u64; BUCKETS]>> {
+        let shared = &self.shared;
+        let number = shared.numbers.word(class, HISTOGRAM).checked_sub(1)?;
+        let first =
+            u32::try_from(number).ok()?.checked_mul(SLOTS).filter(|first| *first < shared.of_stripe)?;
+        let mut sum = Box::new([0u64; BUCKETS]);
+        for stripe in (0..shared.histograms.elements()).step_by(shared.of_stripe as usize) {
+            for (slot, buckets) in (0..SLOTS).zip(sum.chunks_mut(SLOT_BUCKETS)) {
+                for (within, bucket) in buckets.iter_mut().enumerate() {
+                    *bucket = bucket.wrapping_add(shared.histograms.word(stripe + first + slot, within));
+                }
+            }
+        }
+        Some(sum)
     }
 }
 

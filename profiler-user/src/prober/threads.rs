@@ -6,7 +6,7 @@
 use super::Kernel;
 use super::object::map_data;
 use super::sys;
-use profiler_common::thread::{DEPTH, FREE, OPERATION_DEPTH, OpenOperation, RETURN_LINK, ThreadState};
+use profiler_common::thread::{DEPTH, FREE, GENERATION, OPERATION_DEPTH, OpenOperation, ThreadState};
 use profiler_core::class::ClassId;
 use std::os::fd::AsFd;
 
@@ -69,7 +69,7 @@ impl Kernel {
         let frames = state.frames.iter().take(state.depth.min(DEPTH) as usize);
         let live =
             frames.filter(|f| f.class != FREE && f.class < self.classes.max_classes() && f.begin_ns != 0);
-        live.filter(|f| f.generation & !RETURN_LINK == self.classes.control(ClassId(f.class)).generation)
+        live.filter(|f| f.generation & GENERATION == self.classes.control(ClassId(f.class)).generation)
             .map(|f| OpenCall { class: ClassId(f.class), tid, begin_ns: f.begin_ns })
             .collect()
     }

@@ -5,7 +5,8 @@
 //! program call one site a known number of times, and a tier works if exactly the child's calls are counted.
 
 use super::child::{self, ProbeChild};
-use super::links::{AttachGroup, Attacher, LinkKind, Site};
+use super::group::{AttachGroup, LinkKind, Site};
+use super::links::Attacher;
 use super::object::Programs;
 use super::vmlinux::Vmlinux;
 use super::{ClassControl, ClassKind, ClassTable, FLAG_NO_QUOTA, KernelError, Tier};

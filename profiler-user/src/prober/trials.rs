@@ -23,11 +23,13 @@ const EVENTS: &[Flavour] = &[Flavour::PerfEvent];
 const TRACEPOINTS: &[Flavour] = &[Flavour::RawTracepoint];
 
 /// All programs of the object, each with the links that it is used for.
-const PROGRAMS: [(&str, &[Flavour]); 22] = [
+const PROGRAMS: [(&str, &[Flavour]); 24] = [
     ("count", UPROBES),
     ("record", UPROBES),
     ("enter", UPROBES),
     ("leave", UPROBES),
+    ("enter_caller", UPROBES),
+    ("leave_caller", UPROBES),
     ("operation_begin", UPROBES),
     ("operation_end", UPROBES),
     ("operation_end_function", UPROBES),

@@ -90,6 +90,7 @@ fn load(path: &Path, with_events: bool) -> Result<Recording, OpenError> {
     let operation_classes: Vec<OperationClassRow> = loader.table();
     let operations = loader.table();
     let operation_windows = loader.table();
+    let operation_histograms = loader.table();
     let operation_cycles = loader.table();
     let changes: Vec<ChangeRow> = loader.table();
     let stacks = loader.stacks();
@@ -121,6 +122,7 @@ fn load(path: &Path, with_events: bool) -> Result<Recording, OpenError> {
         operation_classes: last_per_operation_class(operation_classes),
         operations,
         operation_windows,
+        operation_histograms,
         operation_cycles,
         changes,
         damage: loader.damage,

@@ -3,7 +3,7 @@
 
 use profiler_core::adapt::AdaptConfig;
 use profiler_core::class::{ExitMode, RecordKind, SiteClass, Tier};
-use profiler_core::cost::{CostModel, Price};
+use profiler_core::cost::{CostModel, Price, Stamps};
 use profiler_core::recording::*;
 use profiler_core::units::OverheadBudget;
 use std::collections::BTreeMap;
@@ -86,6 +86,7 @@ fn cost() -> CostModel {
         pair: BTreeMap::from([("push/latency".to_owned(), price(1300.0))]),
         concurrency: vec![1.0, 1.05],
         cold: price(250.0),
+        stamps: BTreeMap::from([("push/return_link".to_owned(), Stamps::guessed(price(200.0)))]),
         sample_base: price(12_300.0),
         sample_per_kib: price(200.0),
         switch: price(2_000.0),
@@ -114,6 +115,8 @@ pub(crate) fn classes() -> Vec<ClassRow> {
             weight: 2.0,
             tau_ns: 1300.0,
             notes: vec![],
+            stamps_ns: Some(200.0),
+            stamps_of: None,
         },
         ClassRow {
             class_id: 1,
@@ -131,6 +134,8 @@ pub(crate) fn classes() -> Vec<ClassRow> {
             weight: 1.0,
             tau_ns: 9300.0,
             notes: vec!["inlined copies are not counted".into()],
+            stamps_ns: None,
+            stamps_of: None,
         },
     ]
 }
@@ -210,6 +215,7 @@ pub(crate) fn recording() -> Recording {
         }],
         operations: operations(),
         operation_windows: operation_windows(),
+        operation_histograms: operation_histograms(),
         operation_cycles: operation_cycles(),
         changes: changes(),
         damage: vec![],
@@ -248,6 +254,7 @@ fn events() -> Vec<EventRow> {
             tid: 1235,
             duration_ns: Some(80_000),
             args: [1, u64::MAX, 0xffff_8000_0000_0000, 0, 5, 6],
+            nested_cost_ns: Some(200),
         },
         EventRow {
             time_ns: 1_200_000_000,
@@ -256,6 +263,7 @@ fn events() -> Vec<EventRow> {
             tid: 1234,
             duration_ns: None,
             args: [0; 6],
+            nested_cost_ns: None,
         },
     ]
 }
@@ -370,6 +378,19 @@ fn operation_windows() -> Vec<OperationWindowRow> {
         unmatched: 5,
         dropped: 3,
     }]
+}
+
+/// All 100 operations of the window.
+fn operation_histograms() -> Vec<OperationHistogramRow> {
+    [(1_966_080, 2_031_616, 60), (2_883_584, 2_949_120, 38), (5_242_880, 5_373_952, 2)]
+        .map(|(low_ns, high_ns, count)| OperationHistogramRow {
+            operation: 0,
+            class_id: 2,
+            low_ns,
+            high_ns,
+            count,
+        })
+        .to_vec()
 }
 
 fn operation_cycles() -> Vec<OperationCycleRow> {

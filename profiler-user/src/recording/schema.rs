@@ -7,8 +7,8 @@ use super::cell::{Cell, CellError, Column, ColumnSpec, Encoding, Table, Word};
 use profiler_core::class::{ExitMode, RecordKind, SiteClass};
 use profiler_core::recording::{
     ChangeKind, ChangeRow, Charge, ClassRow, EventRow, FrameRow, HistogramRow, LedgerRow, OpenCallRow,
-    OperationClassRow, OperationCycleEnd, OperationCycleRow, OperationRow, OperationWindowRow, PlanRow,
-    SampleRow, WindowKind, WindowRow,
+    OperationClassRow, OperationCycleEnd, OperationCycleRow, OperationHistogramRow, OperationRow,
+    OperationWindowRow, PlanRow, SampleRow, WindowKind, WindowRow,
 };
 
 /// A cell's Rust type and packing, by a short word in the lists below.
@@ -96,6 +96,8 @@ table!(ClassRow, "classes", 0, heap |r| r.name.len() + r.symbol.len() + r.module
     weight: f64 [plain],
     tau_ns: f64 [plain],
     notes: Vec<String> [dict],
+    stamps_ns: Option<f64> [plain],
+    stamps_of: Option<u32> [dict],
 });
 
 table!(WindowRow, "windows", 1, heap |_| 0, {
@@ -144,11 +146,12 @@ impl Table for EventRow {
             column("duration_ns", Option::<u64>::TYPE, true, Encoding::Delta),
         ];
         columns.extend(ARGS.map(|name| column(name, Word::TYPE, false, Encoding::Plain)));
+        columns.push(column("nested_cost_ns", Option::<u64>::TYPE, true, Encoding::Delta));
         columns
     }
 
     fn put(&self, columns: &mut [Column]) {
-        let [time, class, pid, tid, duration, args @ ..] = columns else { return };
+        let [time, class, pid, tid, duration, args @ .., nested] = columns else { return };
         self.time_ns.put(time);
         self.class_id.put(class);
         self.pid.put(pid);
@@ -157,10 +160,11 @@ impl Table for EventRow {
         for (arg, column) in self.args.iter().zip(args) {
             Word(*arg).put(column);
         }
+        self.nested_cost_ns.put(nested);
     }
 
     fn take(columns: &mut [Column]) -> Result<Self, (&'static str, CellError)> {
-        let [time, class, pid, tid, duration, args @ ..] = columns else {
+        let [time, class, pid, tid, duration, args @ .., nested] = columns else {
             return Err(("time_ns", CellError::End));
         };
         let mut row = Self {
@@ -170,6 +174,7 @@ impl Table for EventRow {
             tid: u32::take(tid).map_err(|e| ("tid", e))?,
             duration_ns: <Option<u64> as Cell>::take(duration).map_err(|e| ("duration_ns", e))?,
             args: [0; 6],
+            nested_cost_ns: <Option<u64> as Cell>::take(nested).map_err(|e| ("nested_cost_ns", e))?,
         };
         for ((arg, column), name) in row.args.iter_mut().zip(args).zip(ARGS) {
             *arg = Word::take(column).map_err(|e| (name, e))?.0;
@@ -290,6 +295,14 @@ table!(OperationWindowRow, "operation_windows", 11, heap |_| 0, {
     dropped: u64 [delta],
 });
 
+table!(OperationHistogramRow, "operation_histograms", 14, heap |_| 0, {
+    operation: u32 [dict],
+    class_id: u32 [dict],
+    low_ns: u64 [delta],
+    high_ns: u64 [delta],
+    count: u64 [delta],
+});
+
 table!(OperationCycleRow, "operation_cycles", 12, heap |r| lists(&[&r.unobserved]), {
     operation: u32 [dict],
     number: u64 [delta],
@@ -346,6 +359,7 @@ pub fn tables() -> Vec<TableSpec> {
         spec::<OperationWindowRow>(),
         spec::<OperationCycleRow>(),
         spec::<ChangeRow>(),
+        spec::<OperationHistogramRow>(),
     ]
 }
 
@@ -379,6 +393,8 @@ pub enum Rows {
     Operations(Vec<OperationRow>),
     /// Table `operation_windows`.
     OperationWindows(Vec<OperationWindowRow>),
+    /// Table `operation_histograms`.
+    OperationHistograms(Vec<OperationHistogramRow>),
     /// Table `operation_cycles`.
     OperationCycles(Vec<OperationCycleRow>),
     /// Table `changes`.
@@ -434,4 +450,4 @@ macro_rules! rows_from {
 rows_from!(ClassRow => Classes, WindowRow => Windows, HistogramRow => Histograms, EventRow => Events,
     SampleRow => Samples, FrameRow => Stacks, LedgerRow => Ledger, PlanRow => Plans, OpenCallRow => OpenCalls,
     OperationClassRow => OperationClasses, OperationRow => Operations, OperationWindowRow => OperationWindows,
-    OperationCycleRow => OperationCycles, ChangeRow => Changes);
+    OperationHistogramRow => OperationHistograms, OperationCycleRow => OperationCycles, ChangeRow => Changes);

@@ -20,6 +20,7 @@ fn write(path: &Path, recording: &Recording) -> Finished {
     w.push(&recording.operation_classes);
     w.push(&recording.operations);
     w.push(&recording.operation_windows);
+    w.push(&recording.operation_histograms);
     w.push(&recording.operation_cycles);
     w.push(&recording.changes);
     w.finish(&recording.meta).unwrap()
@@ -32,7 +33,7 @@ fn every_field_comes_back() {
     let recording = sample::recording();
     let finished = write(&path, &recording);
     assert_eq!(open(&path).unwrap(), recording);
-    let rows = 2 + 1 + 1 + 2 + 10 + 7 + 2 + 1 + 1 + 1 + 2 + 1 + 1 + 2;
+    let rows = 2 + 1 + 1 + 2 + 10 + 7 + 2 + 1 + 1 + 1 + 2 + 1 + 3 + 1 + 2;
     assert_eq!((finished.rows, finished.rows_not_written), (rows, 0));
     assert_eq!(open_without_events(&path).unwrap().events, []);
 }
@@ -50,6 +51,7 @@ fn numbers_at_the_edges_and_many_row_groups_come_back() {
             tid: (i % 5) as u32,
             duration_ns: (i % 3 != 0).then_some(i * i),
             args: [i, u64::MAX - i, 0, 0, 0, 1 << 63],
+            nested_cost_ns: (i % 3 != 0).then_some(i),
         })
         .collect();
     recording.windows[0].tau_ns = f64::INFINITY;
@@ -65,7 +67,7 @@ fn files_are_private() {
     let mode = |p: &Path| fs::metadata(p).unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode(&path), 0o700);
     let names: Vec<_> = fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()).collect();
-    assert_eq!(names.len(), 15, "{names:?}");
+    assert_eq!(names.len(), 16, "{names:?}");
     for name in names {
         assert_eq!(mode(&name), 0o600, "{}", name.display());
     }
@@ -343,7 +345,15 @@ fn a_full_disk_is_told_once_and_waited_out() {
     let events: Vec<EventRow> = (0..1_000)
         .map(|i| {
             noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            EventRow { time_ns: i, class_id: 0, pid: 1, tid: 1, duration_ns: None, args: [noise; 6] }
+            EventRow {
+                time_ns: i,
+                class_id: 0,
+                pid: 1,
+                tid: 1,
+                duration_ns: None,
+                args: [noise; 6],
+                nested_cost_ns: None,
+            }
         })
         .collect();
     for _ in 0..3 {

@@ -158,6 +158,7 @@ impl Writer {
             Rows::OperationClasses(r) => self.push(&r),
             Rows::Operations(r) => self.push(&r),
             Rows::OperationWindows(r) => self.push(&r),
+            Rows::OperationHistograms(r) => self.push(&r),
             Rows::OperationCycles(r) => self.push(&r),
             Rows::File { name, bytes } => {
                 self.pending.push_back(Pending { name, bytes, rows: 1 });

@@ -25,7 +25,8 @@ impl ClassIndex {
     #[must_use]
     pub fn new(classes: &[ClassRow]) -> Self {
         let mut modules: HashMap<String, Vec<ClassEntry>> = HashMap::new();
-        for c in classes {
+        // A pair of time stamps lies inside its function, whose samples they are.
+        for c in classes.iter().filter(|c| c.stamps_of.is_none()) {
             let entry = ClassEntry {
                 class_id: c.class_id,
                 name: c.name.clone(),

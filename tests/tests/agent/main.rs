@@ -18,13 +18,16 @@ mod libraries;
 mod losses;
 mod many;
 mod memory;
+mod operation_report;
 mod operations;
 mod others;
 mod portions;
 mod probes;
 mod progress;
 mod replan;
+mod returns;
 mod slices;
+mod stamps;
 mod tracepoints;
 
 use profiler_core::class::Source;

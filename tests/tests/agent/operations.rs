@@ -36,6 +36,16 @@ pub fn sums(recorded: &Recording, of: fn(&OperationWindowRow) -> u64) -> BTreeMa
     sums
 }
 
+/// Operations in the histograms by class name.
+pub fn in_histograms(recorded: &Recording) -> BTreeMap<String, u64> {
+    let mut sums = BTreeMap::new();
+    for row in &recorded.operation_histograms {
+        let class = recorded.operation_classes.iter().find(|c| c.class_id == row.class_id);
+        *sums.entry(class.expect("classes have names").class_name.clone()).or_insert(0) += row.count;
+    }
+    sums
+}
+
 /// Rows of a class, by its name.
 pub fn rows<'a>(recorded: &'a Recording, name: &str) -> Vec<&'a OperationRow> {
     let class = recorded.operation_classes.iter().find(|c| c.class_name == name);
@@ -43,7 +53,7 @@ pub fn rows<'a>(recorded: &'a Recording, name: &str) -> Vec<&'a OperationRow> {
     recorded.operations.iter().filter(|r| r.class_id == id).collect()
 }
 
-const WITH_ALL: [&str; 10] = [
+pub const WITH_ALL: [&str; 10] = [
     "--operation",
     "req=handle,class=arg0:str",
     "--operation",
@@ -86,6 +96,7 @@ fn every_request_is_counted_and_recorded_with_its_calls_and_measure() {
     }
     assert_eq!(sums(&recorded, |w| w.population), expected);
     assert_eq!(sums(&recorded, |w| w.begun), expected);
+    assert_eq!(in_histograms(&recorded), expected);
     assert_eq!(sums(&recorded, |w| w.recorded), expected);
     assert_eq!(sums(&recorded, |w| w.unmatched), BTreeMap::new());
     for w in &recorded.operation_windows {
@@ -131,6 +142,7 @@ fn a_constant_rate_records_its_share_and_off_counts_all_the_same() {
             .map(|t| (t.to_string(), target.command(&format!("served {t}")).number("requests")))
             .collect();
         assert_eq!(populations, truth, "{}", finished.messages);
+        assert_eq!(in_histograms(&recorded), truth, "recorded or not");
         let recorded_n: u64 = sums(&recorded, |w| w.recorded).values().sum();
         assert_eq!(recorded_n, recorded.operations.len() as u64);
         let n = 10_000.0f64;
@@ -430,30 +442,6 @@ fn arguments_of_go_are_refused_and_its_functions_are_not() {
     for operation in ["req=main.handle", "req=plugin_function,class=arg0:long"] {
         stop(follow(&target, &folder, &["--operation", operation]));
     }
-}
-
-#[test]
-fn operations_are_in_the_report() {
-    let Some(folder) = start("operations_are_in_the_report") else { return };
-    let mut target = Target::start("requests");
-    let agent = follow(&target, &folder, &WITH_ALL);
-    target.command("serve 600 2 3");
-    sleep_ms(300);
-    let (finished, _) = stop(agent);
-    let report = finished.report();
-    let operation = &report.operations[0];
-    assert_eq!((operation.name.as_str(), operation.population, operation.recorded), ("req", 1_200, 1_200));
-    for (type_, class) in (0u64..).zip(["GET /0", "GET /1", "GET /2"]) {
-        let class = operation.classes.iter().find(|c| c.name == class).expect("three types");
-        let measure = class.measure.expect("all were recorded");
-        assert_eq!(
-            (measure.value, measure.low, measure.high),
-            (100.0 * (type_ + 1) as f64, measure.value, measure.value)
-        );
-        assert_eq!((class.population, class.calls), (400, Some((type_ % 5 + 2) as f64)));
-    }
-    assert_eq!(report.operations[1].population, 1_200);
-    assert_eq!(operation.mix_difference, Some(0.0));
 }
 
 #[test]

@@ -12,5 +12,6 @@ mod losses;
 mod operations;
 mod programs;
 mod progress;
+mod returned;
 mod samples;
 mod support;

@@ -15,6 +15,7 @@ use profiler_user::prober::{
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 
+mod histograms;
 mod losses;
 mod off_cpu;
 mod tracepoints;

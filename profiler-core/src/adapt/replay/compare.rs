@@ -174,7 +174,15 @@ pub fn compare(trace: &FullTrace, settings: &Settings) -> Result<PolicyCompariso
 fn over_runs(values: &Moments) -> Estimate {
     let open = (f64::NEG_INFINITY, f64::INFINITY);
     let (low, high) = values.mean_interval(LEVEL).map_or(open, |i| (i.low, i.high));
-    Estimate { value: values.mean(), low, high, level: LEVEL, n: values.n(), source: Source::Derived }
+    Estimate {
+        value: values.mean(),
+        low,
+        high,
+        level: LEVEL,
+        n: values.n(),
+        source: Source::Derived,
+        at_most: false,
+    }
 }
 
 fn policy(rounds: &[Vec<Cell>], i: usize) -> PolicyResult {

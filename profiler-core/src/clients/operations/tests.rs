@@ -247,6 +247,7 @@ impl World {
                 hit: Price::fixed(1_000.0),
                 exit: Price::fixed(0.0),
                 cold: Price::fixed(0.0),
+                stamps: Price::fixed(0.0),
             },
         };
         let seen = &mut self.view.operations;

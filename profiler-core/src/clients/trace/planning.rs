@@ -122,6 +122,7 @@ impl Known<'_> {
                     weight: class.weight,
                     spread: 1.0,
                     limit_s: self.bounds.map_or(f64::INFINITY, |b| b.burst_limit_s(ids[i])),
+                    first: self.wants_durations(ids[i]),
                 }
             })
             .collect();

@@ -2,7 +2,7 @@
 
 use super::rate::Rates;
 use crate::burst::BurstPrices;
-use crate::class::ClassId;
+use crate::class::{ClassId, ExitMode, RecordKind};
 use crate::controller::PlanShares;
 use crate::ledger::{FLOOR_CPU_PER_S, ThreadBounds};
 use crate::plan::{self, Options, PlanClass, Problem, Range, Strategy};
@@ -14,6 +14,9 @@ use std::collections::BTreeMap;
 
 /// The sampler runs at least so often, if half of the budget pays for it, and at most so often, Hz of target CPU time.
 const SAMPLING_HZ: (f64, f64) = (19.0, 199.0);
+
+/// Of what a plan can still give away, kept for bursts of what was named for its durations.
+const NAMED_PART: f64 = 0.5;
 
 /// What does not change during a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -77,7 +80,29 @@ impl Known<'_> {
             ids.push(class.id);
         }
         self.prefer_named(&mut problem);
+        self.keep_for_bursts(&mut problem);
         (problem, ids)
+    }
+
+    /// The durations of a class were asked for by name.
+    pub(super) fn wants_durations(&self, id: ClassId) -> bool {
+        let traits = &self.view.class(id).traits;
+        traits.named && traits.kind != RecordKind::Count && traits.exit != ExitMode::None
+    }
+
+    /// Where durations were asked for by name and cannot be traced all the time, at most half of what they leave is traced of others: the rest
+    /// is for their bursts.
+    fn keep_for_bursts(&self, problem: &mut Problem) {
+        let bursts = |class: &PlanClass| {
+            !class.must_trace && class.id.is_some_and(|id| self.wants_durations(ClassId(id)))
+        };
+        if !self.settings.may_burst() || !problem.classes.iter().any(bursts) {
+            return;
+        }
+        let sampled = problem.sampling.min_hz * problem.sample_cost();
+        let must: f64 = problem.classes.iter().filter(|c| c.must_trace).map(PlanClass::trace_cost).sum();
+        let free = (problem.budget - sampled - must).max(0.0);
+        problem.budget -= NAMED_PART * free;
     }
 
     /// What the planner would decide at these rates, class by class.

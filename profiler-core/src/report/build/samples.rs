@@ -178,5 +178,6 @@ fn estimate(share: &Share, interval: Interval) -> Estimate {
         level: LEVEL,
         n: share.hits,
         source: Source::Sampled,
+        at_most: false,
     }
 }

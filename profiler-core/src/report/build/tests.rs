@@ -56,6 +56,7 @@ fn empty() -> Recording {
         operation_classes: vec![],
         operations: vec![],
         operation_windows: vec![],
+        operation_histograms: vec![],
         operation_cycles: vec![],
         changes: vec![],
         damage: vec![],
@@ -79,10 +80,13 @@ fn class(class_id: u32, name: &str) -> ClassRow {
         weight: 1.0,
         tau_ns: 700.0,
         notes: vec![],
+        stamps_ns: None,
+        stamps_of: None,
     }
 }
 
 mod cut;
+mod durations;
 mod hidden;
 mod log;
 mod neighbours;

@@ -141,7 +141,9 @@ pub(super) fn drift(
 ) -> Option<Drift> {
     let inside: BTreeSet<u32> =
         recording.meta.operations.iter().flat_map(|o| o.inner_classes.iter().copied()).collect();
-    let of_class = |c: &ClassRow| windows.get(&c.class_id).filter(|_| !inside.contains(&c.class_id));
+    let of_class = |c: &ClassRow| {
+        windows.get(&c.class_id).filter(|_| c.stamps_of.is_none() && !inside.contains(&c.class_id))
+    };
     let mut apart: Vec<u64> = classes
         .iter()
         .filter_map(of_class)

@@ -107,7 +107,7 @@ impl OperationClassView {
     #[must_use]
     pub fn tau_ns(&self, gap_s: f64) -> f64 {
         let traps = if self.exit == ExitMode::None { 1.0 } else { 2.0 };
-        let ClassPrices { hit, exit, cold } = self.prices;
+        let ClassPrices { hit, exit, cold, stamps: _ } = self.prices;
         hit.plus(exit).ns + traps * cost::cold_ns(cold, gap_s)
     }
 }

@@ -197,7 +197,15 @@ fn totals_of_a_run_cover_and_shrink_to_exact() {
         c.note(Interval { low: t.low, high: t.high }, total);
     }
     c.check(0.93, 0.97, "run total");
-    let e = Estimate { value: 10.0, low: 5.0, high: 15.0, level: 0.95, n: 100, source: Source::Burst };
+    let e = Estimate {
+        value: 10.0,
+        low: 5.0,
+        high: 15.0,
+        level: 0.95,
+        n: 100,
+        source: Source::Burst,
+        at_most: false,
+    };
     assert_eq!(run_total(100, 10.0, 10.0, &e), Estimate::exact(100.0, 100));
     assert_eq!(run_total(100, 9.9, 10.0, &e).low, 100.0_f64.max(101.0 - (0.1_f64 * 10.0).sqrt() * 5.0));
 }

@@ -12,6 +12,7 @@ use super::super::clock::now_ns;
 use super::Attachments;
 use super::opener::{Failure, Gone, Made, Member, Report, Request};
 use crate::agent::class::{Ending, LinkState, LiveClass, OpenWindow, Pending, Purpose};
+use crate::agent::known_callers::ReturnGroup;
 use crate::agent::window::closing;
 use crate::prober::{AttachGroup, ClassControl, FLAG_BY_THREAD, Site};
 use crate::target::Target;
@@ -47,6 +48,11 @@ pub(super) struct Asked {
     queue: VecDeque<Group>,
     /// What the opener has.
     in_flight: Option<Group>,
+    /// More sites for windows that are open, which the opener has: the class that leads the links, and the one that gets them.
+    pub(super) extending: Option<(ClassId, ClassId)>,
+    /// The class that got some last, and when the next one may be tried, ktime ns.
+    pub(super) extended: Option<ClassId>,
+    pub(super) extend_ns: u64,
     /// Classes of which one is to trip before the next link is made, and until when, ktime ns.
     alone: Option<(Vec<ClassId>, u64)>,
     retry_ns: u64,
@@ -77,7 +83,7 @@ impl Attachments {
 
     /// The next group for the opener, if that is idle and nothing has to be waited for.
     pub fn next_group(&mut self, now: u64) -> Option<Group> {
-        if self.asked.in_flight.is_some() || now < self.asked.retry_ns {
+        if self.is_making() || now < self.asked.retry_ns {
             return None;
         }
         if let Some((ids, until_ns)) = self.asked.alone.take()
@@ -140,7 +146,7 @@ impl Attachments {
         self.leave_out(&group, &ready);
         let Some(&leader) = ready.first() else { return };
         let by_thread = if self.by_thread { FLAG_BY_THREAD } else { 0 };
-        let mut sites: Vec<Site> = Vec::new();
+        let (mut sites, mut returns): (Vec<Site>, Vec<ReturnGroup>) = (Vec::new(), Vec::new());
         let mut members = Vec::with_capacity(ready.len());
         for id in &ready {
             let class = &mut self.classes[id.0 as usize];
@@ -149,6 +155,7 @@ impl Attachments {
             let control = class.control(kind);
             let control = ClassControl { flags: control.flags | by_thread, ..control };
             sites.extend(class.sites_of(kind));
+            returns.extend(class.return_groups(kind));
             members.push(Member { class: *id, control, quota: pending.quota });
             class.state = LinkState::Opening(pending, None);
         }
@@ -156,12 +163,13 @@ impl Attachments {
             kind,
             leader,
             members,
-            attach: AttachGroup {
+            attach: Some(AttachGroup {
                 module: self.class(leader).candidate.module_path.clone(),
                 pid: self.pid,
                 kind: self.class(leader).link_kind(kind),
                 sites,
-            },
+            }),
+            returns: self.returns_of(returns),
             last_cpu_ns: self.last_cpu_ns,
         };
         let group = Group { classes: ready, ..group };
@@ -260,33 +268,25 @@ impl Attachments {
     fn give_up_asking(&mut self) {
         let pending: Vec<ClassId> = self.classes.iter().filter(|c| c.is_pending()).map(|c| c.id).collect();
         self.asked.in_flight = None;
+        self.asked.extending = None;
         self.put_back(&pending, NotOpened::Closed);
     }
 
     /// The same for a report that was waited for.
     pub fn note_report(&mut self, target: &Target, report: Report) {
+        if self.asked.extending.is_some() {
+            self.note_extended(report);
+            return;
+        }
         let Some(group) = self.asked.in_flight.take() else { return };
         let Report { kind, leader, made } = report;
         let made = match made {
             Ok(made) => made,
-            Err(Failure::Refused(why)) => {
-                for id in &group.classes {
-                    self.class_mut(*id).refused = Some(why.clone());
-                }
-                self.put_back(&group.classes, NotOpened::Refused);
-                self.stop_waiting(&group.classes);
-                return;
-            }
-            Err(Failure::Cancelled { sites, registration_ns, links }) => {
-                self.note_registered(leader, sites, registration_ns);
-                // Made and closed.
-                self.link_changes += 2 * links as u64;
-                self.put_back(&group.classes, NotOpened::Closed);
-                self.stop_waiting(&group.classes);
-                return;
-            }
+            Err(failure) => return self.note_failure(&group, leader, failure),
         };
-        let Made { refused, sites, registration_ns, links, tripped, base_cpu_ns, gates } = made;
+        let Made { refused, sites, registration_ns, links, tripped, base_cpu_ns, gates, armed, unarmed } =
+            made;
+        self.note_unarmed(unarmed);
         self.last_cpu_ns = self.last_cpu_ns.max(base_cpu_ns);
         for (id, why) in refused {
             self.class_mut(id).refused = Some(why);
@@ -311,6 +311,7 @@ impl Attachments {
                 quota: gate.quota,
                 links: if Some(gate.class) == keeper { links } else { 0 },
                 group: leader,
+                callers: armed.iter().filter(|(id, _)| *id == gate.class).map(|(_, at)| *at).collect(),
                 number: group.number,
             };
             let class = self.class_mut(gate.class);
@@ -339,6 +340,26 @@ impl Attachments {
             ids.retain(|id| self.class(*id).is_open());
             self.asked.alone = (!ids.is_empty()).then(|| (ids, now_ns() + most_ns));
         }
+    }
+
+    /// No link of a group was made, or none is wanted any more.
+    fn note_failure(&mut self, group: &Group, leader: ClassId, failure: Failure) {
+        let why = match failure {
+            Failure::Refused(why) => {
+                for id in &group.classes {
+                    self.class_mut(*id).refused = Some(why.clone());
+                }
+                NotOpened::Refused
+            }
+            Failure::Cancelled { sites, registration_ns, links } => {
+                self.note_registered(leader, sites, registration_ns);
+                // Made and closed.
+                self.link_changes += 2 * links as u64;
+                NotOpened::Closed
+            }
+        };
+        self.put_back(&group.classes, why);
+        self.stop_waiting(&group.classes);
     }
 
     /// What became of what was asked for, since the last call.
@@ -382,10 +403,28 @@ impl Attachments {
         self.asked.queue.is_empty() && self.asked.in_flight.is_none()
     }
 
+    /// The opener has something to do.
+    pub(super) fn is_making(&self) -> bool {
+        self.asked.in_flight.is_some() || self.asked.extending.is_some()
+    }
+
+    /// Gives a request to the opener.
+    pub(super) fn send(&self, request: Request) {
+        self.opener.send(request);
+    }
+
+    /// What the opener makes for this group is not wanted any more.
+    pub(super) fn cancel_extending(&self, group: ClassId) {
+        if self.asked.extending.is_some_and(|(leader, _)| leader == group) {
+            self.opener.cancel();
+        }
+    }
+
     /// The links of this group are being made: what the governor says of them is for later.
     pub(super) fn is_making_for(&self, leader: u32) -> bool {
         let leads = |group: &Group| group.classes.first().is_some_and(|id| id.0 == leader);
         self.asked.in_flight.as_ref().is_some_and(leads)
+            || self.asked.extending.is_some_and(|(id, _)| id.0 == leader)
     }
 
     /// Since when the opener makes the link that it makes now, ktime ns; none while it has nothing to do.
@@ -397,7 +436,7 @@ impl Attachments {
     /// When the next group is to be looked at again, ktime ns; none where nothing waits, or the next report will tell.
     #[must_use]
     pub fn retry_at(&self) -> Option<u64> {
-        (self.asked.in_flight.is_none() && !self.asked.queue.is_empty()).then_some(self.asked.retry_ns)
+        (!self.is_making() && !self.asked.queue.is_empty()).then_some(self.asked.retry_ns)
     }
 
     /// Waits for the next report of the opener; none where its thread is gone.

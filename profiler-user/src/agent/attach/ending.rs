@@ -6,6 +6,7 @@ use super::super::window::{closing, row};
 use super::answer::read_steal;
 use super::{Attachments, Ended};
 use crate::governor::{CloseReason, ClosedLink};
+use crate::prober::OpenCall;
 use crate::target::Target;
 use profiler_core::class::ClassId;
 use profiler_core::recording::{OpenCallRow, WindowKind};
@@ -13,12 +14,14 @@ use std::collections::BTreeMap;
 
 /// So long the links of a window that has ended wait for the calls in flight, ns.
 const DRAIN_NS: u64 = 50_000_000;
-/// Part of a window's calls above which those in flight at its end are worth waiting for.
+/// Part of a window's calls above which those in flight at its end are worth waiting for longer.
 const IN_FLIGHT_PART: f64 = 0.01;
 /// Waiting ends when so many entries have been turned away, ...
 const DRAIN_HITS: u64 = 64;
 /// ... or one for so many calls that the window saw, whichever is more.
 const DRAIN_PART: u64 = 10;
+/// The same where few of the calls are in flight: one that is cut off says that any call may take any time.
+const SHORT_DRAIN: (u64, u64) = (16, 50);
 /// Threads that are asked for their open calls at most: two system calls each.
 const ASKED_THREADS: usize = 2_000;
 
@@ -36,6 +39,7 @@ impl Attachments {
             LinkState::Waiting(_) | LinkState::Opening(..) => return self.close_pending(id, ending),
             LinkState::Closing(..) | LinkState::Off => return,
         };
+        self.cancel_extending(group);
         let members: Vec<ClassId> = self.members(group);
         for member in &members {
             self.kernel.classes().set_quota(*member, 0);
@@ -54,7 +58,7 @@ impl Attachments {
     }
 
     /// Has the links of a group closed. How many will come back.
-    fn release(&mut self, group: ClassId) -> usize {
+    pub(super) fn release(&mut self, group: ClassId) -> usize {
         self.note_unregistered(group);
         let links = match self.governor.table().release(group.0) {
             // The governor was faster: they are tripped and come back all the same, each of them.
@@ -65,9 +69,8 @@ impl Attachments {
         links
     }
 
-    /// It is worth to wait for timed calls of these classes that the present windows saw begin: they are a part of all that
-    /// counts, and what came after the end of the window cost little beside it. Of a hot function with short calls one in
-    /// thousands is in flight, while waiting would cost much.
+    /// It is worth to wait for timed calls of these classes that the present windows saw begin: what came after the end of the window cost
+    /// little beside it.
     fn in_flight(&self, members: &[ClassId]) -> bool {
         let (mut wait, mut dear) = (false, false);
         for id in members {
@@ -75,8 +78,10 @@ impl Attachments {
             let (LinkState::Open(window) | LinkState::Closing(window, _)) = &class.state else { continue };
             let counters = self.kernel.classes().counters(*id);
             let seen = counters.since(&window.attached);
-            wait |= class.is_timed(window.kind) && seen.open() as f64 > IN_FLIGHT_PART * seen.kept as f64;
-            dear |= seen.gated > DRAIN_HITS.max(seen.kept / DRAIN_PART);
+            wait |= class.is_timed(window.kind) && seen.open() > 0;
+            let many = seen.open() as f64 > IN_FLIGHT_PART * seen.kept as f64;
+            let (hits, part) = if many { (DRAIN_HITS, DRAIN_PART) } else { SHORT_DRAIN };
+            dear |= seen.gated > hits.max(seen.kept / part);
         }
         wait && !dear
     }
@@ -155,8 +160,14 @@ impl Attachments {
         let Ok(threads) = target.threads() else { return };
         let calls = self.kernel.open_calls(&threads[..threads.len().min(ASKED_THREADS)]);
         for e in ended.iter_mut().filter(|e| timed(e)) {
+            // The call that used up the quota: the breaker often takes the CPU before it returns. Which call that is has nothing to do with
+            // how long it takes, so that it can be left out. It would say that any call may take any time.
+            let last = |c: &&OpenCall| e.tripped_itself && c.begin_ns >= e.row.end_ns;
             let of_class = calls.iter().filter(|c| c.class.0 == e.row.class_id && c.begin_ns < e.watched_ns);
+            let (last, of_class): (Vec<&OpenCall>, Vec<&OpenCall>) = of_class.partition(last);
+            e.row.open = e.row.open.saturating_sub(last.len() as u64);
             e.open_calls = of_class
+                .into_iter()
                 .map(|c| OpenCallRow {
                     time_ns: e.watched_ns,
                     class_id: e.row.class_id,
@@ -314,6 +325,7 @@ mod tests {
             quota: 10,
             links: 1,
             group: ClassId(3),
+            callers: Vec::new(),
             number: 1,
         }
     }

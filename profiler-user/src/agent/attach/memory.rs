@@ -3,6 +3,7 @@
 use super::super::clock::now_ns;
 use super::Attachments;
 use crate::agent::class::LiveClass;
+use crate::agent::known_callers::ReturnGroup;
 use crate::inspect::cgroup::{self, MemoryCgroups};
 use crate::output::memory;
 use profiler_core::class::ClassId;
@@ -56,9 +57,27 @@ impl Attachments {
             watch.tightest = Some((headroom, taken_bytes));
         }
         for id in refused {
-            self.class_mut(id).refused = Some(NO_ROOM.to_owned());
+            // Without its callers' sites it may have room when it is asked for again.
+            if !self.without_callers(id, kind, NO_ROOM) {
+                self.class_mut(id).refused = Some(NO_ROOM.to_owned());
+            }
         }
         ready
+    }
+
+    /// The target has room for the pages of these sites in callers, which are taken.
+    pub(super) fn has_room(&mut self, groups: &[ReturnGroup]) -> bool {
+        let wanted: Vec<Page> = groups.iter().flat_map(pages_of).collect();
+        let Some((headroom, taken_bytes)) = self.headroom() else { return true };
+        let watch = &mut self.memory;
+        let fits =
+            admit(&watch.taken, std::slice::from_ref(&wanted), allowed_bytes(headroom.bytes(), taken_bytes));
+        if fits.first() != Some(&true) {
+            return false;
+        }
+        watch.taken.extend(wanted);
+        watch.noted.note(watch.taken.len(), watch.taken.bytes(), &headroom, taken_bytes);
+        true
     }
 
     /// What the target has left, and what of that which is used was taken by probes when it was read, bytes.
@@ -105,10 +124,18 @@ impl Attachments {
 fn pages(class: &LiveClass, kind: WindowKind) -> impl Iterator<Item = Page> {
     // OK because a process has fewer than 2^32 modules.
     let module = class.candidate.key.module as u32;
-    class.sites_of(kind).into_iter().flat_map(move |site| {
+    let own = class.sites_of(kind).into_iter().flat_map(move |site| {
         let counter = (site.reference_counter != 0).then_some(site.reference_counter);
         std::iter::once(site.offset).chain(counter).map(move |offset| page_of(module, offset))
-    })
+    });
+    own.chain(class.return_groups(kind).into_iter().flat_map(|group| pages_of(&group)))
+}
+
+/// The pages of sites in callers.
+fn pages_of(group: &ReturnGroup) -> Vec<Page> {
+    // OK as above.
+    let module = group.module as u32;
+    group.sites.iter().map(|(_, site)| page_of(module, site.offset)).collect()
 }
 
 /// The figures behind [`NO_ROOM`].

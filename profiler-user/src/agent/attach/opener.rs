@@ -9,12 +9,17 @@
 //! but those of the request.
 
 use super::super::clock::now_ns;
-use crate::governor::LinkTable;
-use crate::prober::{AttachGroup, Attached, ClassControl, ClassCounters, ClassTable, Kernel};
+use crate::governor::{LinkTable, Registered};
+use crate::prober::{
+    AttachError, AttachGroup, Attached, ClassControl, ClassCounters, ClassTable, FLAG_LEARN_CALLERS, Kernel,
+    Link,
+};
 use crate::target::Target;
 use profiler_core::class::ClassId;
 use profiler_core::recording::WindowKind;
+use profiler_core::run::callers::ends_quota;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -27,12 +32,22 @@ pub struct Request {
     pub kind: WindowKind,
     /// The class that the links are registered under.
     pub leader: ClassId,
-    /// The classes, the leader first.
+    /// The classes, the leader first. None: their windows are open, and get more sites in callers.
     pub members: Vec<Member>,
-    /// What is attached.
-    pub attach: AttachGroup,
+    /// What is attached in the module of the classes, if anything.
+    pub attach: Option<AttachGroup>,
+    /// What is attached in their callers.
+    pub returns: Vec<Returns>,
     /// CPU time of the target as last read, ns: where it cannot be read any more.
     pub last_cpu_ns: u64,
+}
+
+/// Sites in callers, of one file.
+pub struct Returns {
+    /// The sites.
+    pub attach: AttachGroup,
+    /// Where calls of each return to, in the order of the sites.
+    pub addresses: Vec<u64>,
 }
 
 /// One class of a [`Request`].
@@ -94,6 +109,10 @@ pub struct Made {
     pub base_cpu_ns: u64,
     /// The gates of the classes that were not refused.
     pub gates: Vec<Gate>,
+    /// Callers whose returns are seen now, by the address that calls of the class return to.
+    pub armed: Vec<(ClassId, u64)>,
+    /// Callers that the kernel refuses, and why.
+    pub unarmed: Vec<(ClassId, u64, String)>,
 }
 
 /// A gate that was opened, or would have been.
@@ -212,27 +231,49 @@ impl Worker {
             self.table.join(member.class.0, leader);
             self.classes.configure(member.class, member.control);
             self.classes.set_quota(member.class, 0);
+            // What an earlier window left would be used up, and raise the alarm, while this one is being opened.
+            self.classes.set_ends_quota(member.class, 0);
+            if member.control.flags & FLAG_LEARN_CALLERS != 0 {
+                self.kernel.forget_callers(member.class);
+            }
         }
-        self.table.begin(leader);
-        let attached = self.kernel.attach(&request.attach);
-        let Attached { link, refused } = attached.map_err(|e| Failure::Refused(e.to_string()))?;
-        let refused: Vec<(ClassId, String)> = refused
-            .into_iter()
-            .map(|refusal| (refusal.site.class, format!("the kernel refuses the site: {}", refusal.error)))
-            .collect();
-        let (sites, registration_ns) = (link.sites(), link.registration_ns());
-        let parts = link.into_parts();
+        if !request.members.is_empty() {
+            self.table.begin(leader);
+        }
+        // Sites in callers first: no call is let in whose end would be missed. Each is hit by the calls of one caller, the entry's by all.
+        let mut links = Links::default();
+        for returns in &request.returns {
+            links.take_returns(returns, self.kernel.attach(&returns.attach));
+        }
+        let mut refused = Vec::new();
+        if let Some(attach) = &request.attach {
+            let attached = self.kernel.attach(attach).map_err(|e| Failure::Refused(e.to_string()))?;
+            refused = links.take(attached);
+        }
+        let Links { parts, sites, registration_ns, mut armed, mut unarmed } = links;
         let links = parts.len();
         if self.shared.cancelled.load(Ordering::Acquire) {
             // Closing waits until the kernel is done.
             drop(parts);
             return Err(Failure::Cancelled { sites, registration_ns, links });
         }
-        self.table.register_all(leader, parts);
+        let registered = self.table.register_all(leader, parts);
+        armed.retain(|(class, address)| {
+            let armed = self.kernel.arm_caller(*class, *address);
+            if !armed {
+                unarmed.push((*class, *address, "the kernel's table of callers is full".to_owned()));
+            }
+            armed
+        });
         let base_cpu_ns = self.target.cpu_time_ns().unwrap_or(request.last_cpu_ns);
         // A hot class may have been turned away often enough to raise an alarm by now. Heeded after the gates are open, it would close
         // the link of a window that has seen nothing, and the window would look like one in which nothing was called.
-        let tripped = !self.table.open_gates(leader);
+        let tripped = if request.members.is_empty() {
+            // What trips from now on has these links among its own.
+            registered == Registered::Tripped
+        } else {
+            !self.table.open_gates(leader)
+        };
         let taken = |member: &&Member| !refused.iter().any(|(class, _)| *class == member.class);
         let gate = |member: &Member| {
             let (start_ns, base) = if tripped {
@@ -243,7 +284,54 @@ impl Worker {
             Gate { class: member.class, quota: member.quota, start_ns, base }
         };
         let gates = request.members.iter().filter(taken).map(gate).collect();
-        Ok(Made { refused, sites, registration_ns, links, tripped, base_cpu_ns, gates })
+        Ok(Made { refused, sites, registration_ns, links, tripped, base_cpu_ns, gates, armed, unarmed })
+    }
+}
+
+/// Links that were made, in the order in which they are to be closed: what is hit most goes first.
+#[derive(Default)]
+struct Links {
+    parts: Vec<(OwnedFd, u32)>,
+    sites: usize,
+    registration_ns: u64,
+    armed: Vec<(ClassId, u64)>,
+    unarmed: Vec<(ClassId, u64, String)>,
+}
+
+impl Links {
+    /// Takes a link. The classes that the kernel refused, and why.
+    fn take(&mut self, attached: Attached) -> Vec<(ClassId, String)> {
+        let Attached { link, refused } = attached;
+        self.add(link);
+        let why = |error| format!("the kernel refuses the site: {error}");
+        refused.into_iter().map(|refusal| (refusal.site.class, why(refusal.error))).collect()
+    }
+
+    fn add(&mut self, link: Link) {
+        self.sites += link.sites();
+        self.registration_ns += link.registration_ns();
+        let parts = link.into_parts();
+        self.parts.splice(0..0, parts);
+    }
+
+    /// Takes the link of sites in callers. Those that are refused get none, and calls from there are not timed.
+    fn take_returns(&mut self, returns: &Returns, attached: Result<Attached, AttachError>) {
+        let sites = returns.attach.sites.iter().zip(&returns.addresses);
+        let attached = match attached {
+            Ok(attached) => attached,
+            Err(error) => {
+                let why = error.to_string();
+                self.unarmed.extend(sites.map(|(site, address)| (site.class, *address, why.clone())));
+                return;
+            }
+        };
+        for (site, address) in sites {
+            match attached.refused.iter().find(|refusal| refusal.site == *site) {
+                Some(refusal) => self.unarmed.push((site.class, *address, refusal.error.to_string())),
+                None => self.armed.push((site.class, *address)),
+            }
+        }
+        self.add(attached.link);
     }
 }
 
@@ -252,17 +340,20 @@ impl Worker {
 fn open_gate(classes: &ClassTable, id: ClassId, quota: u64) -> (u64, ClassCounters) {
     /// Longer than it takes, ns.
     const INTERRUPTED_NS: u64 = 100_000;
+    let ends = i64::try_from(ends_quota(quota)).unwrap_or(i64::MAX);
     let quota = i64::try_from(quota).unwrap_or(i64::MAX);
     let mut tries = 0;
     loop {
         let before_ns = now_ns();
         let base = classes.counters(id);
         let start_ns = now_ns();
+        classes.set_ends_quota(id, ends);
         classes.set_quota(id, quota);
         tries += 1;
         if tries == 4 || now_ns().saturating_sub(before_ns) < INTERRUPTED_NS {
             return (start_ns, base);
         }
         classes.set_quota(id, 0);
+        classes.set_ends_quota(id, 0);
     }
 }

@@ -6,7 +6,7 @@ use super::Attachments;
 use crate::agent::class::{LinkState, LiveClass};
 use crate::inspect::mappers::Mappers;
 use crate::output::{count, duration_ns};
-use profiler_core::class::ClassId;
+use profiler_core::class::{ClassId, ExitMode};
 use profiler_core::recording::{ForksHeld, WindowKind};
 use profiler_core::surroundings::fork_hold::{ForkHold, HoldVerdict, Waiter};
 use std::collections::BTreeSet;
@@ -45,7 +45,12 @@ impl Attachments {
         let most = self.others.hold.sites_at_once(mappers);
         let (mut ready, mut sites) = (Vec::new(), 0);
         for item in group {
-            let own = self.class(item).sites_of(kind).len();
+            let mut own = all_sites(self.class(item), kind);
+            let too_long = |own| self.others.hold.too_long_ns(own, mappers);
+            let why = "so many other processes map its file, or that of another caller, that its site would hold up every fork of the machine";
+            if too_long(own).is_some() && self.without_callers(item, kind, why) {
+                own = all_sites(self.class(item), kind);
+            }
             if let Some(hold_ns) = self.others.hold.too_long_ns(own, mappers) {
                 let class = self.class_mut(item);
                 class.refused = Some(refusal(class, own, mappers, hold_ns));
@@ -71,7 +76,7 @@ impl Attachments {
             self.others.postponed.remove(id);
         }
         let Some(&first) = group.first() else { return false };
-        let (sites, mappers) = (self.class(first).sites_of(kind).len(), self.mappers(first));
+        let (sites, mappers) = (all_sites(self.class(first), kind), self.mappers(first));
         let who = Waiter::Attach(first.0);
         let waits = self.others.hold.verdict(now_ns(), who, sites, mappers) == HoldVerdict::Later;
         if waits {
@@ -164,8 +169,24 @@ impl Attachments {
         (noted.registrations > 0 || noted.refused > 0).then(|| noted.clone())
     }
 
+    /// Other processes that map a file that sites of the class lie in: of several files the most.
     fn mappers(&self, id: ClassId) -> u32 {
-        self.class(id).candidate.file.map_or(0, |file| self.others.mappers.others(file))
+        let class = self.class(id);
+        let others = |file| self.others.mappers.others(file);
+        let own = class.candidate.file.map_or(0, others);
+        let at_returns = class.exit == ExitMode::ReturnSites;
+        let callers = class.code.callers.files().filter(|_| at_returns).map(others).max();
+        own.max(callers.unwrap_or(0))
+    }
+
+    /// Whether more sites may be registered now for a class whose window is open. It keeps no place in the queue.
+    pub(super) fn may_extend(&mut self, id: ClassId, sites: usize) -> HoldVerdict {
+        let (who, mappers) = (Waiter::Attach(id.0), self.mappers(id));
+        let verdict = self.others.hold.verdict(now_ns(), who, sites, mappers);
+        if verdict != HoldVerdict::Now {
+            self.others.hold.leave(who);
+        }
+        verdict
     }
 
     fn group_sites(&self, group: ClassId) -> usize {
@@ -173,9 +194,15 @@ impl Attachments {
     }
 }
 
+/// Its sites in its own module and in its callers.
+fn all_sites(class: &LiveClass, kind: WindowKind) -> usize {
+    let returns: usize = class.return_groups(kind).iter().map(|group| group.sites.len()).sum();
+    class.sites_of(kind).len() + returns
+}
+
 fn attached_sites(class: &LiveClass) -> usize {
     match &class.state {
-        LinkState::Open(window) | LinkState::Closing(window, _) => class.sites_of(window.kind).len(),
+        LinkState::Open(window) | LinkState::Closing(window, _) => all_sites(class, window.kind),
         LinkState::Off | LinkState::Waiting(_) | LinkState::Opening(..) => 0,
     }
 }

@@ -1,7 +1,7 @@
 //! Classes of the functions that bound operations.
 
 use super::super::Agent;
-use super::super::class::{EntrySite, OperationRole, Wish};
+use super::super::class::{EntrySite, LiveClass, OperationRole, Wish};
 use super::super::shares::FunctionKey;
 use crate::config::{Bound, Bounds, ClassArgument, DIFFERENT, OperationSpec};
 use crate::inspect::Function;
@@ -146,6 +146,7 @@ impl Agent {
         if whole || entry_only {
             class.lease = None;
         }
+        no_callers(class);
         if class.exit == ExitMode::None && whole {
             return Err(format!(
                 "its returns cannot be seen ({}); name the function that ends it: NAME=BEGIN..END",
@@ -190,5 +191,14 @@ impl Agent {
         class.prices = if entry_only { ClassPrices { exit: free(), ..prices } } else { prices };
         debug_assert!(class.prices.hit.ns > 0.0 || class.candidate.entry.class == SiteClass::Stepped);
         Ok(id)
+    }
+}
+
+/// Inside operations nobody learns callers.
+fn no_callers(class: &mut LiveClass) {
+    class.code.entry_for_returns = None;
+    if class.exit == ExitMode::ReturnSites {
+        class.exit = ExitMode::None;
+        class.prices.exit = free();
     }
 }

@@ -11,6 +11,8 @@ use std::os::unix::fs::FileExt;
 
 /// Bytes of a stub: `endbr64`, `bnd jmp [rip+x]`.
 const STUB_BYTES: usize = 16;
+/// Larger tables of relocations are not searched for a name (87,000 stubs).
+const MOST_RELOCATIONS: u64 = 2 << 20;
 
 /// The memory of the process, if there is one.
 pub(super) struct Memory<'a> {
@@ -69,6 +71,18 @@ fn slot_of_stub(elf: &ElfInfo, stub: u64) -> Option<u64> {
         insn = decoder.decode();
     }
     if insn.flow_control() == FlowControl::IndirectBranch { slot_of(&insn) } else { None }
+}
+
+/// The name of the function of another module that a stub jumps to.
+pub fn stub_name(elf: &ElfInfo, stub: u64) -> Option<String> {
+    let slot = slot_of_stub(elf, stub)?;
+    // Elf64_Rela: offset u64, info u64 (symbol << 32 | type), addend i64.
+    let section =
+        elf.sections.iter().find(|s| s.name == ".rela.plt" && !s.nobits && s.size <= MOST_RELOCATIONS)?;
+    let bytes = elf.read_at(section.offset, usize::try_from(section.size).ok()?).ok()?;
+    let word = |entry: &[u8], at: usize| u64::from_le_bytes(std::array::from_fn(|i| entry[at + i]));
+    let entry = bytes.chunks_exact(24).find(|entry| word(entry, 0) == slot)?;
+    elf.dynamic_symbol_name((word(entry, 8) >> 32) as u32)
 }
 
 /// What a slot of the global offset table holds, if it is bound.

@@ -8,9 +8,16 @@ use super::super::sites::{self, Body};
 use super::super::{Module, TraceRefusal, landing};
 use super::callee::{self, Memory};
 use super::place::{self, Entries, Places};
-use super::{CallerBudget, CallerError, CallerSite, ReturnSite};
+use super::{CallerBudget, CallerError, CallerSite, ReturnSite, reached};
 use iced_x86::Instruction;
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::Instant;
+
+/// Larger callers are not looked at: decoded at some 100 MiB a second, 1 MiB takes 10 ms, and one that is being decoded is not left. The
+/// largest function of the programs in docs/benchmarks-conformance.md has 76 KiB.
+pub(super) const MOST_CALLER_BYTES: u64 = 1 << 20;
 
 /// What a search has taken.
 pub(super) struct Spent {
@@ -24,12 +31,18 @@ impl Spent {
         Self { begun: Instant::now(), left: budget.bytes, budget }
     }
 
-    /// Another caller of this size is decoded.
-    fn take(&mut self, bytes: u64) -> Result<(), CallerError> {
-        if self.begun.elapsed() >= self.budget.time {
-            let ms = self.budget.time.as_millis();
-            return Err(CallerError::NotLookedAt(format!("the {ms} ms for callers are over")));
+    /// Whether there is time left.
+    fn in_time(&self) -> Result<(), CallerError> {
+        if self.begun.elapsed() < self.budget.time {
+            return Ok(());
         }
+        let ms = self.budget.time.as_millis();
+        Err(CallerError::NotLookedAt(format!("the {ms} ms for callers are over")))
+    }
+
+    /// Another function of this size is decoded.
+    fn take(&mut self, bytes: u64) -> Result<(), CallerError> {
+        self.in_time()?;
         let over =
             || CallerError::NotLookedAt(format!("{} KiB of callers were decoded", self.budget.bytes >> 10));
         self.left = self.left.checked_sub(bytes).ok_or_else(over)?;
@@ -39,10 +52,12 @@ impl Spent {
 
 /// A caller, decoded.
 struct Caller {
-    /// Link-time address by which it was looked for: of its symbol, or of its entry in the unwind table.
-    key: u64,
     function: Function,
     body: Body,
+    /// Link-time addresses behind the calls that control comes to.
+    behind_calls: HashSet<u64>,
+    /// Link-time addresses of the code that was decoded.
+    proof: Arc<[Range<u64>]>,
     /// Why not all of its jumps are known.
     unknown: Option<String>,
     refused: Result<(), TraceRefusal>,
@@ -52,6 +67,8 @@ struct Caller {
 pub(super) struct Judged {
     pub call: Instruction,
     pub places: Places,
+    /// Link-time addresses of the code by which it was judged: the caller's, its begin first.
+    pub proof: Arc<[Range<u64>]>,
     /// Why not all jumps of the caller are known.
     pub unknown: Option<String>,
 }
@@ -61,8 +78,9 @@ pub(super) struct Judge<'a> {
     module: &'a Module,
     index: usize,
     rules: KernelRules,
-    /// The one that was looked at last: addresses come sorted.
-    last: Option<Caller>,
+    /// The one that was looked at last (addresses come sorted), or why it could not be, by the link-time address of its symbol or of
+    /// its entry in the unwind table.
+    last: Option<(u64, Result<Caller, CallerError>)>,
 }
 
 impl<'a> Judge<'a> {
@@ -79,7 +97,7 @@ impl<'a> Judge<'a> {
     ) -> Result<CallerSite, CallerError> {
         let elf = self.elf()?;
         let vaddr = self.module.vaddr_of_address(address).ok_or(CallerError::NotMapped(address))?;
-        let Judged { call, places, .. } = self.judge(vaddr, spent)?;
+        let Judged { call, places, proof, .. } = self.judge(vaddr, spent)?;
         Ok(CallerSite {
             return_address: address,
             module: self.index,
@@ -87,11 +105,13 @@ impl<'a> Judge<'a> {
             direct: callee::of_call(elf, memory, &call, address.wrapping_sub(vaddr)),
             site: places.first,
             cheaper: places.cheaper,
+            proof,
         })
     }
 
     /// Judges a link-time address.
     pub fn judge(&mut self, vaddr: u64, spent: &mut Spent) -> Result<Judged, CallerError> {
+        spent.in_time()?;
         let elf = self.elf()?;
         let before = vaddr.wrapping_sub(1);
         if !elf.is_code(before) {
@@ -99,7 +119,7 @@ impl<'a> Judge<'a> {
         }
         let (module, rules) = (self.module, self.rules);
         let caller = self.caller_of(elf, before, spent)?;
-        let Caller { function, body, unknown, refused, .. } = caller;
+        let Caller { function, body, unknown, refused, behind_calls, proof } = caller;
         refused.clone().map_err(CallerError::Refused)?;
         let offset = vaddr.wrapping_sub(function.vaddr);
         let no_call = || CallerError::NoCall { function: function.name.clone(), offset };
@@ -108,6 +128,9 @@ impl<'a> Judge<'a> {
             Some(why) => CallerError::Undecoded { function: function.name.clone(), offset, why },
             None => no_call(),
         })?;
+        if !behind_calls.contains(&vaddr) {
+            return Err(CallerError::Unreached { function: function.name.clone(), offset });
+        }
         let call = region.insns[at - 1];
         let extent = region.start..region.end();
         let to = |at: u64| sites::entered_in(module, extent.clone(), body, at, at);
@@ -126,7 +149,9 @@ impl<'a> Judge<'a> {
                 .ok_or_else(|| no_site("its code is not in the file".to_owned()))
         };
         let places = Places { first: in_file(first)?, cheaper: cheaper.map(in_file).transpose()? };
-        Ok(Judged { call, places, unknown: unknown.clone() })
+        // Its neighbours are decoded, too.
+        spent.in_time()?;
+        Ok(Judged { call, places, proof: Arc::clone(proof), unknown: unknown.clone() })
     }
 
     fn elf(&self) -> Result<&'a ElfInfo, CallerError> {
@@ -143,51 +168,106 @@ impl<'a> Judge<'a> {
             Some(start) => (start, None),
             None => unwound().map(|(start, size)| (start, Some(size))).ok_or(CallerError::NoFunction)?,
         };
-        if self.last.as_ref().is_none_or(|last| last.key != key) {
+        if self.last.as_ref().is_none_or(|(last, _)| *last != key) {
             self.last = None;
             let function = match size {
                 None => resolve::function_of(self.module, self.index, key),
                 Some(size) => resolve::without_name(self.module, self.index, key, size),
             };
-            let caller = self.read(key, function.ok_or(CallerError::NoFunction)?, at, spent)?;
-            self.last = Some(caller);
+            let caller = function
+                .ok_or(CallerError::NoFunction)
+                .and_then(|function| self.read(function, size.is_some(), at, spent));
+            self.last = Some((key, caller));
         }
-        self.last.as_ref().ok_or(CallerError::NoFunction)
+        match &self.last {
+            Some((_, caller)) => caller.as_ref().map_err(Clone::clone),
+            None => Err(CallerError::NoFunction),
+        }
     }
 
     /// Decodes a caller: of a cold part, the function that it belongs to.
-    fn read(&self, key: u64, function: Function, at: u64, spent: &mut Spent) -> Result<Caller, CallerError> {
-        let unreadable = |why| CallerError::Refused(TraceRefusal::Unreadable(why));
-        spent.take(function.size)?;
-        if let Some(owner) = self.owner_of(&function) {
-            spent.take(owner.size)?;
-            let body = Body::read(self.module, &owner).map_err(unreadable)?;
+    fn read(
+        &self,
+        function: Function,
+        nameless: bool,
+        at: u64,
+        spent: &mut Spent,
+    ) -> Result<Caller, CallerError> {
+        // Without a name, the unwind data tell a part that is jumped to when its frame is there already.
+        let part = function.cold || nameless && self.is_jumped_to(&function);
+        if part && let Some(owner) = self.owner_of(&function, nameless, spent)? {
+            let body = self.body(&owner, at, spent)?;
             if body.contains(at) {
-                return Ok(self.caller(key, owner, body, None));
+                return Ok(self.caller(owner, body, None));
             }
         }
-        let apart = function.cold.then(|| "the function that it is a cold part of is not known".to_owned());
-        let body = Body::read(self.module, &function).map_err(unreadable)?;
-        Ok(self.caller(key, function, body, apart))
+        let apart = part.then(|| "the function that it is a part of is not known".to_owned());
+        let body = self.body(&function, at, spent)?;
+        Ok(self.caller(function, body, apart))
     }
 
-    /// The function that a cold part belongs to: the part has its name, and jumps back into it.
-    fn owner_of(&self, part: &Function) -> Option<Function> {
-        let (stem, _) = part.symbol.split_once(".cold").filter(|_| part.cold)?;
-        let (elf, symbols) = (self.module.elf().ok()?, self.module.symbols().ok()?);
+    fn is_jumped_to(&self, function: &Function) -> bool {
+        let called =
+            self.module.elf().ok().and_then(|elf| landing::is_called(elf, function.vaddr).ok().flatten());
+        called == Some(false)
+    }
+
+    fn body(&self, function: &Function, at: u64, spent: &mut Spent) -> Result<Body, CallerError> {
+        if function.size > MOST_CALLER_BYTES {
+            return Err(CallerError::Undecoded {
+                function: function.name.clone(),
+                offset: (at + 1).wrapping_sub(function.vaddr),
+                why: Unknown::TooLarge(function.size).to_string(),
+            });
+        }
+        spent.take(function.size)?;
+        let body = Body::read(self.module, function);
+        body.map_err(|why| CallerError::Refused(TraceRefusal::Unreadable(why)))
+    }
+
+    /// The function that a part belongs to, as the part tells: it jumps back into it. Its name or its unwind data say that it is a
+    /// part. Whether that function jumps into the part is for the caller to see.
+    fn owner_of(
+        &self,
+        part: &Function,
+        nameless: bool,
+        spent: &mut Spent,
+    ) -> Result<Option<Function>, CallerError> {
+        let stem = part.symbol.split_once(".cold").filter(|_| part.cold).map(|(stem, _)| stem);
+        let (true, Ok(elf), Ok(symbols)) =
+            (stem.is_some() || nameless, self.module.elf(), self.module.symbols())
+        else {
+            return Ok(None);
+        };
+        if part.size > MOST_CALLER_BYTES {
+            return Ok(None);
+        }
+        spent.take(part.size)?;
         let region = Region::decode(elf, part.vaddr, part.size);
-        let start = sites::outside_targets(&region).into_iter().find_map(|to| {
-            symbols.covering(to).iter().find(|entry| symbols.name(entry) == stem).map(|entry| entry.vaddr)
-        })?;
-        resolve::function_of(self.module, self.index, start)
+        Ok(sites::outside_targets(&region).into_iter().find_map(|to| {
+            let covering = symbols.covering(to);
+            let named = |stem| covering.iter().find(|entry| symbols.name(entry) == stem);
+            match (stem, covering.first()) {
+                (Some(stem), _) => resolve::function_of(self.module, self.index, named(stem)?.vaddr),
+                (None, Some(entry)) => resolve::function_of(self.module, self.index, entry.vaddr),
+                (None, None) => {
+                    let (start, size) = landing::function_at(elf, to).ok().flatten()?;
+                    let called = landing::is_called(elf, start).ok().flatten() == Some(true);
+                    called.then(|| resolve::without_name(self.module, self.index, start, size)).flatten()
+                }
+            }
+        }))
     }
 
-    fn caller(&self, key: u64, function: Function, body: Body, unknown: Option<String>) -> Caller {
-        let unknown = unknown
+    /// `apart`: why it is a part of which the rest is not known.
+    fn caller(&self, function: Function, body: Body, apart: Option<String>) -> Caller {
+        let behind_calls = reached::behind_calls(self.module, &body, apart.is_none());
+        let unknown = apart
             .or_else(|| body.unknown.as_ref().map(ToString::to_string))
             .or_else(|| self.module.text().err().map(str::to_owned));
         let refused = sites::sequence(self.module, &function, &body);
-        Caller { key, function, body, unknown, refused }
+        let proof = body.regions().map(|region| region.start..region.end()).collect();
+        Caller { function, body, behind_calls, proof, unknown, refused }
     }
 }
 

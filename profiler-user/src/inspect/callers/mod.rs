@@ -2,11 +2,11 @@
 //!
 //! The probe at a function's entry learns return addresses. Here each of them becomes a site, or a reason why it becomes
 //! none. The same proof is asked for as for any other site: the address must be the begin of an instruction right behind a
-//! call, by decoding the caller from its first instruction; the instruction's form must be proven ([`super::forms`]); code
+//! call, by decoding the caller from its first instruction, and control must come to that call; the instruction's form must be proven ([`super::forms`]); code
 //! made at run time, the kernel's own code, writable and shared text, and functions with restartable sequences are refused.
 //!
 //! Input: addresses in the process. Output: a [`CallerSite`] or a [`CallerError`] for each. Right before attaching,
-//! [`Inspection::verify_callers`] compares memory with the file. [`Inspection::returns_to_its_callers`] says whether a
+//! [`Inspection::verify_callers`] compares all code that the proof has read with memory. [`Inspection::returns_to_its_callers`] says whether a
 //! function comes back to its return address at all. Nothing here attaches or writes.
 //!
 //! A search is meant to run beside the event loop: [`Inspection::caller_search`] takes what it needs along.
@@ -14,12 +14,14 @@
 mod callee;
 mod judge;
 mod place;
+mod reached;
 mod returns;
 mod survey;
 
+pub(super) use callee::stub_name;
 pub use survey::CallerSurvey;
 
-use super::choice::{SiteObstacle, TraceRefusal};
+use super::choice::{Site, SiteChoice, SiteObstacle, TraceRefusal};
 use super::insn::KernelRules;
 use super::maps::{Backing, Mapping};
 use super::resolve::Function;
@@ -28,6 +30,8 @@ use callee::Memory;
 use judge::{Judge, Spent};
 use profiler_core::class::SiteClass;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Where the return of a call is seen: an instruction of the caller.
@@ -68,6 +72,16 @@ pub struct CallerSite {
     pub site: ReturnSite,
     /// Where that one is single-stepped: the next one of the same run that the kernel emulates, a few instructions on.
     pub cheaper: Option<ReturnSite>,
+    /// Link-time addresses of all code by which this was proven: of the caller, which begins with the first, and of its parts.
+    pub proof: Arc<[Range<u64>]>,
+}
+
+impl CallerSite {
+    /// The site to use: the emulated one where there is one.
+    #[must_use]
+    pub fn best(&self) -> ReturnSite {
+        self.cheaper.unwrap_or(self.site)
+    }
 }
 
 /// Why a return address gets no site; shown to people.
@@ -108,6 +122,14 @@ pub enum CallerError {
         /// The address, from that function's begin, bytes.
         offset: u64,
     },
+    /// Nothing is known to lead to the call.
+    #[error("no known way through {function} leads to the call that ends at +{offset:#x}: it may be data")]
+    Unreached {
+        /// The function that holds the address.
+        function: String,
+        /// The address, from that function's begin, bytes.
+        offset: u64,
+    },
     /// The caller's code cannot be read, or must not be traced.
     #[error("its caller: {0}")]
     Refused(TraceRefusal),
@@ -126,12 +148,19 @@ pub enum CallerError {
     NotLookedAt(String),
 }
 
+/// A module by its number, and link-time addresses of some of its code.
+type Code = (usize, Arc<[Range<u64>]>);
+
+/// Remarks about code that is the file's, or what is wrong with it.
+type Verdict = Result<Vec<String>, TraceRefusal>;
+
 /// What one search may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallerBudget {
     /// Bytes of callers that are decoded.
     pub bytes: u64,
-    /// Time after which no further caller is begun.
+    /// Time after which no further address is looked at. It is outlasted by the decoding of one caller at most (tens of ms), and by
+    /// the scan of a module that nobody has looked at before.
     pub time: Duration,
 }
 
@@ -194,7 +223,8 @@ impl Inspection {
         self.caller_search(addresses).run(CallerBudget::default())
     }
 
-    /// The same, to be run on another thread. The mappings are those of now ([`Inspection::refresh`]).
+    /// The same, to be run on another thread. The mappings are read now; modules that have come since [`Inspection::refresh`] are not
+    /// known ([`CallerError::NotMapped`]).
     #[must_use]
     pub fn caller_search(&self, addresses: &[u64]) -> CallerSearch {
         let by_start: HashMap<u64, usize> = self
@@ -203,7 +233,9 @@ impl Inspection {
             .enumerate()
             .flat_map(|(index, module)| module.mappings.iter().map(move |map| (map.start, index)))
             .collect();
-        let mut maps: Vec<&Mapping> = self.maps().iter().collect();
+        // Code is made at run time all the time.
+        let now = super::read_maps(self.pid()).ok();
+        let mut maps: Vec<&Mapping> = now.as_deref().unwrap_or(self.maps()).iter().collect();
         maps.sort_by_key(|map| map.start);
         let mut modules = HashMap::new();
         let asked: Vec<_> = addresses
@@ -220,13 +252,21 @@ impl Inspection {
         CallerSearch { pid: self.pid(), rules: self.rules(), asked, modules, executable }
     }
 
-    /// Compares the code of each call and its sites with the file, as [`Inspection::verify`]. Do this right before attaching.
+    /// Compares the code that each was proven by ([`CallerSite::proof`]) with the file, as [`Inspection::verify`]. Do this right
+    /// before attaching. Offsets in answers are from the caller's begin.
     #[must_use]
-    pub fn verify_callers(&self, callers: &[CallerSite]) -> Vec<Result<Vec<String>, TraceRefusal>> {
-        match verify::Verifier::new(self) {
-            Ok(verifier) => callers.iter().map(|caller| verifier.check_caller(caller)).collect(),
-            Err(refusal) => callers.iter().map(|_| Err(refusal.clone())).collect(),
-        }
+    pub fn verify_callers(&self, callers: &[CallerSite]) -> Vec<Verdict> {
+        let verifier = match verify::Verifier::new(self) {
+            Ok(verifier) => verifier,
+            Err(refusal) => return callers.iter().map(|_| Err(refusal.clone())).collect(),
+        };
+        // Calls of one function share its code.
+        let mut known: HashMap<Code, Verdict> = HashMap::new();
+        let mut verdict = |caller: &CallerSite| {
+            let code = (caller.module, Arc::clone(&caller.proof));
+            known.entry(code).or_insert_with(|| verifier.check_caller(caller)).clone()
+        };
+        callers.iter().map(&mut verdict).collect()
     }
 
     /// Whether calls of a function can be matched at their return addresses: it comes back to the address that its caller left
@@ -242,6 +282,29 @@ impl Inspection {
         }
         let unknown = || SiteObstacle("its module is not mapped any more".into());
         returns::check(self.modules().get(function.module).ok_or_else(unknown)?, function)
+    }
+
+    /// The site at which calls of a function are seen to begin that are matched at their return addresses: the cheapest one at which
+    /// the return address can be found.
+    ///
+    /// # Errors
+    /// Why its calls cannot be timed that way: as [`Inspection::returns_to_its_callers`], or there is no such site.
+    pub fn entry_for_returns(&self, function: &Function, sites: &SiteChoice) -> Result<Site, SiteObstacle> {
+        self.returns_to_its_callers(function)?;
+        returns::entry(sites)
+    }
+
+    /// The same for a function of a file that no process maps (offline analysis).
+    ///
+    /// # Errors
+    /// As [`Inspection::entry_for_returns`].
+    pub fn entry_for_returns_offline(
+        module: &Module,
+        function: &Function,
+        sites: &SiteChoice,
+    ) -> Result<Site, SiteObstacle> {
+        returns::check(module, function)?;
+        returns::entry(sites)
     }
 
     /// All calls of a file that no process maps, and what share of their return addresses has a site (offline analysis).

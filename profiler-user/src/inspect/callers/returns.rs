@@ -5,12 +5,12 @@
 //! Nothing is replaced, so the target is safe in any case; where a function does it otherwise its calls would not be matched,
 //! and it is better not to promise it.
 //!
-//! Found by its name (`setjmp`, `longjmp`, `vfork`), and by its code: `ret n`, a return with something above the return address
+//! Found by its name (`setjmp`, `longjmp`, `vfork`), and by its code: no way out at all (`abort`), `ret n`, a return with something above the return address
 //! (a retpoline), the return address taken off the stack or written over, the stack pointer loaded from elsewhere. How far the
 //! stack pointer lies below the return address is followed through the branches; where that is lost (`and rsp, -32`, a
 //! variable-length array) nothing is held against the function. A call is taken to leave the stack pointer as it was.
 
-use super::super::choice::SiteObstacle;
+use super::super::choice::{Site, SiteChoice, SiteObstacle};
 use super::super::exits::{self, Oddity};
 use super::super::flow::{self, Edge, IndirectTo, Region};
 use super::super::resolve::Function;
@@ -28,6 +28,9 @@ pub(super) fn check(module: &Module, function: &Function) -> Result<(), SiteObst
     }
     let Ok(body) = Body::read(module, function) else { return Ok(()) };
     leaves_as_it_came(&body).map_err(SiteObstacle)?;
+    if never_returns(&body) {
+        return Err(SiteObstacle("it has no way out: it never returns".into()));
+    }
     let (Ok(elf), Ok(symbols)) = (module.elf(), module.symbols()) else { return Ok(()) };
     // One that cannot be followed to its end is not shown to switch stacks.
     let switch = stack_switch::find_in(elf, symbols, &body.main, module.searched()).ok().flatten();
@@ -38,6 +41,41 @@ pub(super) fn check(module: &Module, function: &Function) -> Result<(), SiteObst
             found.from
         )))
     })
+}
+
+/// The cheapest site of a function at which its return address can be found, once a call.
+///
+/// # Errors
+/// There is none; why.
+pub(super) fn entry(sites: &SiteChoice) -> Result<Site, SiteObstacle> {
+    sites.trace.as_ref().map_err(|why| SiteObstacle(why.to_string()))?;
+    if sites.iterations {
+        return Err(SiteObstacle(
+            "its start is the head of a loop: each iteration would begin a call".into(),
+        ));
+    }
+    let known = sites.entries.iter().find(|site| site.return_slot.is_some());
+    let unknown =
+        || SiteObstacle("how far its stack pointer has moved is not known at any of its sites".into());
+    known.copied().ok_or_else(unknown)
+}
+
+/// Whether all of its control flow is known, and none of it leaves the function.
+fn never_returns(body: &Body) -> bool {
+    let leaves = |insn: &Instruction| match flow::edge(insn) {
+        Edge::Return => true,
+        Edge::Jump(to) | Edge::Branch(to) => !body.contains(to),
+        Edge::Indirect => {
+            let of = body.indirect.iter().find(|(at, _)| *at == insn.ip());
+            !matches!(of, Some((_, Some(IndirectTo::Table(_)))))
+        }
+        // A system call may be the last thing that it does (`exit`), and is not told from others.
+        Edge::Next | Edge::Call | Edge::Stop | Edge::Other => false,
+    };
+    let runs_on = |region: &Region| {
+        region.insns.last().is_some_and(|last| matches!(flow::edge(last), Edge::Next | Edge::Branch(_)))
+    };
+    body.unknown.is_none() && !body.regions().any(|region| runs_on(region) || region.insns.iter().any(leaves))
 }
 
 /// Where `rsp` and `rbp` point, as far as it is known: bytes below the word that holds the return address.

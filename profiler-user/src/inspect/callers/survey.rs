@@ -135,6 +135,7 @@ fn generic(why: &CallerError) -> String {
     match why {
         CallerError::Undecoded { why, .. } => format!("its caller is not decoded: {why}"),
         CallerError::NoCall { .. } => "no call ends there".to_owned(),
+        CallerError::Unreached { .. } => "no known way leads to its call".to_owned(),
         CallerError::NoSite { why, .. } => format!("no site: {why}"),
         other => other.to_string(),
     }

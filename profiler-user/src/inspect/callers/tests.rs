@@ -8,6 +8,7 @@ use super::returns::leaves_as_it_came;
 use super::*;
 use SiteClass::{Branch, Nop, Push, Stepped};
 use std::collections::BTreeSet;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 const RULES: fn() -> KernelRules =
@@ -243,6 +244,52 @@ fn what_is_not_known_of_the_caller_makes_a_site_joined() {
     assert_eq!(joined(&[&call[..], &LOCKED, &[0xc3, 0xff, 0xe0]].concat()), (3, true));
 }
 
+/// A jump over five bytes that look like a call, and what it leads to.
+#[test]
+fn a_call_that_nothing_leads_to_is_none() {
+    // xor ecx, ecx; ret stands behind the "call"
+    let over = |jump: [u8; 2]| [&jump[..], &CALL, &[0x31, 0xc9, 0xc3]].concat();
+    let found = judge(&over([0xeb, 5]), Some(10), 7).err();
+    assert!(matches!(found, Some(CallerError::Unreached { offset: 7, .. })), "{found:?}");
+    assert!(
+        found.is_some_and(|why| why
+            .to_string()
+            .ends_with("leads to the call that ends at +0x7: it may be data"))
+    );
+    // Behind a conditional jump it is one; where the jump leads to it, too.
+    assert!(judge(&over([0x74, 5]), Some(10), 7).is_ok());
+    assert!(judge(&over([0xeb, 0]), Some(10), 7).is_ok());
+    // `ret`, `hlt` and `ud2` go nowhere, a system call does.
+    for (end, comes) in
+        [(&[0xc3][..], false), (&[0xf4], false), (&[0x0f, 0x0b], false), (&[0x0f, 0x05], true)]
+    {
+        let code = [end, &CALL, &[0xc3]].concat();
+        let size = code.len() as u64;
+        assert_eq!(judge(&code, Some(size), size - 1).is_ok(), comes, "{end:x?}");
+    }
+    // A part of its own that is called: call +1; ret; the part
+    let part = [&[0xe8, 1, 0, 0, 0, 0xc3][..], &CALL, &[0xc3]].concat();
+    assert!(judge(&part, Some(12), 11).is_ok());
+}
+
+/// `lea rdx, [rip+to]; jmp rax`: nothing says where that goes. It may go to what is held.
+#[test]
+fn an_unknown_jump_may_lead_to_what_is_held() {
+    let held =
+        |to: u8| [&[0x48, 0x8d, 0x15, to, 0, 0, 0, 0xff, 0xe0][..], &CALL, &[0x31, 0xc9, 0xc3]].concat();
+    let found = judge(&held(2), Some(17), 14);
+    assert!(found.as_ref().is_ok_and(|found| found.places.first.joined), "{:?}", found.err());
+    // What stands behind the call is held, and not the call.
+    assert!(matches!(judge(&held(7), Some(17), 14), Err(CallerError::Unreached { .. })));
+}
+
+#[test]
+fn what_a_caller_was_judged_by_is_its_whole_code() {
+    let code = [&[0x53][..], &CALL, &[0x31, 0xc9, 0x5b, 0xc3]].concat();
+    let found = judge(&code, Some(10), 6).unwrap_or_else(|why| panic!("{why}"));
+    assert_eq!(found.proof.iter().cloned().collect::<Vec<_>>(), vec![CODE_AT.1..CODE_AT.1 + 10; 1]);
+}
+
 #[test]
 fn a_search_ends_with_its_budget() {
     let dir = tempfile::tempdir().unwrap();
@@ -255,6 +302,50 @@ fn a_search_ends_with_its_budget() {
     assert_eq!(with(8, second), Ok(()));
     assert!(matches!(with(7, second), Err(CallerError::NotLookedAt(_))));
     assert!(matches!(with(8, Duration::ZERO), Err(CallerError::NotLookedAt(_))));
+    // In the middle of a caller, too; and one that could not be looked at is not tried again in one search.
+    let spent = |bytes, time| Spent::of(CallerBudget { bytes, time });
+    let mut judge = Judge::new(&module, 0, RULES());
+    let mut again = |mut spent: Spent| judge.judge(CODE_AT.1 + 5, &mut spent).map(|_| ());
+    assert_eq!(again(spent(8, second)), Ok(()));
+    assert_eq!(again(spent(0, second)), Ok(()), "it is not decoded twice");
+    assert!(matches!(again(spent(8, Duration::ZERO)), Err(CallerError::NotLookedAt(_))));
+    let mut judge = Judge::new(&module, 0, RULES());
+    let mut again = |mut spent: Spent| judge.judge(CODE_AT.1 + 5, &mut spent).map(|_| ());
+    let refused = again(spent(7, second));
+    assert!(refused.is_err() && again(spent(8, second)) == refused, "{refused:?}");
+}
+
+/// What decodes for a long time would outlast any budget.
+#[test]
+fn huge_callers_are_not_decoded() {
+    let dir = tempfile::tempdir().unwrap();
+    let most = usize::try_from(super::judge::MOST_CALLER_BYTES).unwrap();
+    let of = |size: usize| {
+        let mut code = vec![0x90; size];
+        code[..7].copy_from_slice(&[&CALL[..], &[0x31, 0xc9]].concat());
+        code[size - 1] = 0xc3;
+        file_with(dir.path(), 4096 + (2 << 20), &code, Some(size as u64));
+        // The tables of symbols and names are no code, which would end the function.
+        let path = dir.path().join("code");
+        let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+        let mut table = [0; 8];
+        file.read_exact_at(&mut table, 40).unwrap();
+        for section in [2, 3] {
+            file.write_all_at(&[0; 8], u64::from_le_bytes(table) + section * 64 + 8).unwrap();
+        }
+        let module = Module::offline(&path).unwrap();
+        let budget = CallerBudget { time: Duration::from_secs(1000), ..CallerBudget::default() };
+        let mut spent = Spent::of(budget);
+        Judge::new(&module, 0, RULES())
+            .judge(CODE_AT.1 + 5, &mut spent)
+            .map(|found| found.places.first.distance)
+    };
+    assert_eq!(of(most), Ok(0));
+    let why = of(most + 1);
+    assert!(
+        matches!(&why, Err(CallerError::Undecoded { offset: 5, why, .. }) if why.contains("too many to decode")),
+        "{why:?}"
+    );
 }
 
 #[test]
@@ -302,128 +393,7 @@ fn only_private_text_of_a_file_is_looked_at() {
     assert_eq!(place(0x9000), Err(CallerError::MadeAtRunTime));
 }
 
-/// Of a function whose jumps are all known.
-fn comes_back(code: &[u8]) -> Result<(), String> {
-    let main = Region::decode_bytes(0x1000, code.to_vec());
-    let unknown: Option<Unknown> = main.unknown.clone();
-    leaves_as_it_came(&Body {
-        main,
-        parts: Vec::new(),
-        leaders: BTreeSet::new(),
-        unknown,
-        indirect: Vec::new(),
-    })
-}
-
-#[test]
-fn functions_that_come_back_to_their_return_address_may_be_matched_there() {
-    let cases: [(&str, &[u8]); 13] = [
-        ("ret", &[0xc3]),
-        ("rep ret", &[0xf3, 0xc3]),
-        (
-            "push rbx; sub rsp, 16; add rsp, 16; pop rbx; ret",
-            &[0x53, 0x48, 0x83, 0xec, 16, 0x48, 0x83, 0xc4, 16, 0x5b, 0xc3],
-        ),
-        (
-            "push rbp; mov rbp, rsp; sub rsp, rdi; leave; ret",
-            &[0x55, 0x48, 0x89, 0xe5, 0x48, 0x29, 0xfc, 0xc9, 0xc3],
-        ),
-        (
-            "push rbp; mov rbp, rsp; push rbx; lea rsp, [rbp-8]; pop rbx; pop rbp; ret",
-            &[0x55, 0x48, 0x89, 0xe5, 0x53, 0x48, 0x8d, 0x65, 0xf8, 0x5b, 0x5d, 0xc3],
-        ),
-        (
-            "a realigned frame",
-            &[
-                0x4c, 0x8d, 0x54, 0x24, 0x08, 0x48, 0x83, 0xe4, 0xe0, 0x41, 0xff, 0x72, 0xf8, 0x55, 0x48,
-                0x89, 0xe5, 0x41, 0x52, 0x4c, 0x8b, 0x55, 0xf8, 0xc9, 0x49, 0x8d, 0x62, 0xf8, 0xc3,
-            ],
-        ),
-        // What follows a call that does not come back belongs to another branch.
-        (
-            "push rbx; je +7; call; nop; nop; pop rbx; ret",
-            &[0x53, 0x74, 7, 0xe8, 0x70, 0, 0, 0, 0x90, 0x90, 0x5b, 0xc3],
-        ),
-        ("a tail call: jmp rax", &[0xff, 0xe0]),
-        ("jmp to another function, with a frame left", &[0x53, 0x5b, 0xe9, 0x70, 0, 0, 0]),
-        ("an argument of its caller: mov [rsp+8], rdi; ret", &[0x48, 0x89, 0x7c, 0x24, 0x08, 0xc3]),
-        (
-            "its own frame: push rbx; mov [rsp], rdi; pop rbx; ret",
-            &[0x53, 0x48, 0x89, 0x3c, 0x24, 0x5b, 0xc3],
-        ),
-        ("it only reads it: mov rax, [rsp]; ret", &[0x48, 0x8b, 0x04, 0x24, 0xc3]),
-        ("a part of its own: call +1; ret; nop; ret", &[0xe8, 1, 0, 0, 0, 0xc3, 0x90, 0xc3]),
-    ];
-    for (name, code) in cases {
-        assert_eq!(comes_back(code), Ok(()), "{name}");
-    }
-}
-
-#[test]
-fn functions_that_leave_in_another_way_are_told() {
-    let cases: [(&str, &[u8], &str); 11] = [
-        ("ret 8", &[0xc2, 8, 0], "takes 8 bytes off its caller's stack (`ret 8`) at +0x0"),
-        ("retf", &[0xcb], "leaves by `retf` at +0x0"),
-        ("pop rcx; jmp rcx", &[0x59, 0xff, 0xe1], "takes its return address off the stack at +0x0"),
-        (
-            "add rsp, 8; jmp rcx",
-            &[0x48, 0x83, 0xc4, 8, 0xff, 0xe1],
-            "takes its return address off the stack at +0x0",
-        ),
-        (
-            "push rbx; add rsp, 16; jmp rcx",
-            &[0x53, 0x48, 0x83, 0xc4, 16, 0xff, 0xe1],
-            "takes its return address off the stack at +0x1",
-        ),
-        ("mov [rsp], rax; ret", &[0x48, 0x89, 0x04, 0x24, 0xc3], "writes over its return address at +0x0"),
-        (
-            "push rbp; mov rbp, rsp; mov [rbp+8], rdx; pop rbp; ret",
-            &[0x55, 0x48, 0x89, 0xe5, 0x48, 0x89, 0x55, 8, 0x5d, 0xc3],
-            "writes over its return address at +0x4",
-        ),
-        ("push rax; ret", &[0x50, 0xc3], "returns to another address than the one that its caller left"),
-        // On one branch of two.
-        (
-            "test edi, edi; je +2; push rax; ret; ret",
-            &[0x85, 0xff, 0x74, 2, 0x50, 0xc3, 0xc3],
-            "returns to another address",
-        ),
-        // call 1f; 2: pause; jmp 2b; 1: mov [rsp], rax; ret
-        (
-            "a retpoline",
-            &[0xe8, 4, 0, 0, 0, 0xf3, 0x90, 0xeb, 0xfc, 0x48, 0x89, 0x04, 0x24, 0xc3],
-            "calls into its own middle, where the return address is changed",
-        ),
-        // call 1f; 1: add rsp, 8; ret
-        (
-            "call to the next instruction",
-            &[0xe8, 0, 0, 0, 0, 0x48, 0x83, 0xc4, 8, 0xc3],
-            "calls into its own middle",
-        ),
-    ];
-    for (name, code, why) in cases {
-        let found = comes_back(code);
-        assert!(found.as_ref().is_err_and(|found| found.contains(why)), "{name}: {found:?}");
-    }
-}
-
-/// By their names, and where the stack pointer comes from elsewhere.
-#[test]
-fn names_and_stack_switches_count_too() {
-    let dir = tempfile::tempdir().unwrap();
-    // mov [rdi], rsp; mov rsp, rsi; ret
-    let module = file_with(dir.path(), 4096, &[0x48, 0x89, 0x27, 0x48, 0x89, 0xf4, 0xc3], Some(7));
-    let function = module.functions(0).remove(0);
-    let why = returns::check(&module, &function).unwrap_err();
-    assert!(why.0.contains("loads the stack pointer from rsi at +0x3"), "{why}");
-    let module = file_with(dir.path(), 4096, &[0xc3], Some(1));
-    let function = module.functions(0).remove(0);
-    assert_eq!(returns::check(&module, &function), Ok(()));
-    for (symbol, odd) in [("__sigsetjmp", true), ("longjmp", true), ("vfork", true), ("dlsym", false)] {
-        let named = Function { symbol: symbol.into(), ..function.clone() };
-        assert_eq!(returns::check(&module, &named).is_err(), odd, "{symbol}");
-    }
-}
+mod returning;
 
 /// The share that the issue names, on what is installed here.
 #[test]

@@ -3,7 +3,8 @@
 use super::*;
 use crate::adapt::AdaptConfig;
 use crate::recording::{
-    OperationClassRow, OperationCycleEnd, OperationCycleRow, OperationMeta, OperationRow, OperationWindowRow,
+    OperationClassRow, OperationCycleEnd, OperationCycleRow, OperationHistogramRow, OperationMeta,
+    OperationRow, OperationWindowRow,
 };
 
 const A: u32 = 2;
@@ -150,6 +151,55 @@ fn populations_are_exact_and_measures_weigh_as_their_stretches_do() {
     assert!((o.rate_hz - 1_505.0 / 3.0).abs() < 1e-9 && o.watched_s == 3.0, "{}", o.rate_hz);
     assert_eq!((o.cycles, o.timeouts, o.cycle_s), (2, 1, Some((10.0, 20.0, 30.0))));
     assert!((o.screening_s - 1_505.0 * 2e-6).abs() < 1e-12 && (o.recording_s - 60e-6).abs() < 1e-12);
+}
+
+/// Buckets of 100 ns width.
+fn times(class_id: u32, buckets: &[(u64, u64)]) -> Vec<OperationHistogramRow> {
+    let row = |(low_ns, count): &(u64, u64)| OperationHistogramRow {
+        operation: 0,
+        class_id,
+        low_ns: *low_ns,
+        high_ns: low_ns + 100,
+        count: *count,
+    };
+    buckets.iter().map(row).collect()
+}
+
+#[test]
+fn quantiles_are_those_of_all_operations_up_to_the_width_of_a_bucket() {
+    let mut r = recording();
+    // A: of 1,500 the 750th lies among the first 1,000, the 1,485th among the next 490, the 1,498.5th in the last bucket.
+    r.operation_histograms = times(A, &[(1_000, 1_000), (5_000, 490), (70_000, 10)]);
+    r.operation_histograms.extend(times(B, &[(90_000, 5)]));
+    // Of another operation.
+    r.operation_histograms.push(OperationHistogramRow { operation: 1, ..r.operation_histograms[0] });
+    let o = &Report::from_recording(&r).operations[0];
+    let [p50, p99, p999] = o.classes[0].quantiles_ns[..] else { panic!("{:?}", o.classes[0].quantiles_ns) };
+    assert_eq!([p50.0, p99.0, p999.0], [0.5, 0.99, 0.999]);
+    for ((_, e), low) in [(p50, 1_000.0), (p99, 5_000.0), (p999, 70_000.0)] {
+        assert_eq!((e.low, e.high, e.level, e.n, e.source), (low, low + 100.0, 1.0, 1_500, Source::Exact));
+        assert!(e.low <= e.value && e.value <= e.high, "{e:?}");
+    }
+    assert_eq!(o.classes[1].quantiles_ns[0].1.low, 90_000.0);
+    // Of all 1,505: 1,489.95 is the last that takes 5 us, 1,503.5 is of class B.
+    let ends: Vec<f64> = o.quantiles_ns.iter().map(|(_, e)| e.low).collect();
+    assert_eq!((ends, o.quantiles_ns[0].1.n), (vec![1_000.0, 5_000.0, 90_000.0], 1_505));
+    let text = serde_json::to_string(o).unwrap();
+    assert!(text.contains(r#""quantiles_ns":[[0.5,"#), "{text}");
+}
+
+#[test]
+fn operations_in_no_histogram_can_have_taken_any_time() {
+    let mut r = recording();
+    // 15 of A (1 %) are in none, nor is B.
+    r.operation_histograms = times(A, &[(1_000, 1_000), (5_000, 485)]);
+    let o = &Report::from_recording(&r).operations[0];
+    assert_eq!(o.classes[1].quantiles_ns, []);
+    let [(_, p50), (_, p99), (_, p999)] = o.classes[0].quantiles_ns[..] else { panic!() };
+    assert_eq!((p50.low, p50.high), (1_000.0, 1_100.0));
+    assert_eq!((p99.low, p99.high), (5_000.0, f64::INFINITY));
+    assert_eq!((p999.low, p999.high), (5_000.0, f64::INFINITY));
+    assert_eq!(o.quantiles_ns[0].1.high, 1_100.0);
 }
 
 #[test]

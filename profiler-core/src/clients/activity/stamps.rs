@@ -1,0 +1,179 @@
+//! Measures in the target what lies between the two time stamps of a call, where the host's price is not good enough.
+//!
+//! A function may have a *pair*: a class with a site at the function's own entry and one at an instruction right behind it. The durations
+//! that it shows are the price and next to nothing else. This client opens windows of pairs, some tens of calls each, and only while
+//! nothing of the function itself is attached: neither measures the other, and no call of the function goes unseen for it.
+//!
+//! It asks for a pair where calls are short against the price, and often enough to be worth it; it stops when there are enough intervals.
+//! What they say is the report's business.
+
+use super::{Activity, Notice, Share};
+use crate::class::ClassId;
+use crate::clients::Client;
+use crate::recording::WindowKind;
+use crate::run::order::{Ending, Order, Purpose};
+use crate::run::view::{ClassView, LinkView, View};
+use std::collections::BTreeMap;
+
+/// Calls of more than so many times the price are known well enough without a pair.
+const LONG_CALLS: f64 = 20.0;
+/// Durations that must be known before calls are taken to be short.
+const FEWEST_DURATIONS: u64 = 20;
+/// Calls that must have been seen: others come too seldom to be worth it.
+const FEWEST_CALLS: u64 = 50;
+/// Intervals that a window must show, or it was in vain.
+const FEWEST_INTERVALS: u64 = 5;
+/// Intervals that are enough.
+const ENOUGH: u64 = 300;
+/// Hits of a window; half of them open an interval.
+const WINDOW_HITS: u64 = 100;
+/// Longest window, ns.
+const WINDOW_NS: u64 = 500_000_000;
+/// From the end of a window of a pair to its next, ns: other moments may have another price.
+const PAUSE_NS: u64 = 700_000_000;
+/// Windows in vain, one after the other, after which a pair is given up.
+const VAIN_WINDOWS: u32 = 3;
+
+/// What is known of a pair.
+#[derive(Debug, Default)]
+struct Pair {
+    intervals: u64,
+    /// Windows in a row that showed next to none.
+    vain: u32,
+    /// It was asked for, or is open.
+    asked: bool,
+    /// When its window is to end, ktime ns.
+    until_ns: Option<u64>,
+    /// Before this it is not asked for again, ktime ns.
+    not_before_ns: u64,
+    refused: bool,
+}
+
+/// The client.
+#[derive(Debug, Default)]
+pub struct StampPairs {
+    pairs: BTreeMap<ClassId, Pair>,
+    /// CPU s that the last window took, and when it ended, ktime ns.
+    last: (f64, u64),
+    /// CPU s/s at present.
+    cost: f64,
+}
+
+impl StampPairs {
+    /// None is known yet: they come with the view.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn interval(&mut self, share: &Share, view: &View, orders: &mut Vec<Order>) {
+        let now = view.now_ns;
+        // What a window took, over the pause that follows.
+        self.cost = if now.saturating_sub(self.last.1) < PAUSE_NS {
+            self.last.0 * 1e9 / PAUSE_NS as f64
+        } else {
+            0.0
+        };
+        let mut busy = false;
+        for class in &view.classes {
+            let Some(of) = class.traits.stamps_of else { continue };
+            let function = view.class(of);
+            let pair = self.pairs.entry(class.id).or_default();
+            if !pair.asked {
+                continue;
+            }
+            busy = true;
+            let over = pair.until_ns.is_some_and(|until| now >= until);
+            // The function's own programs would run between the pair's stamps.
+            if over || function.link != LinkView::Off {
+                pair.until_ns = None;
+                orders.push(Order::Close(class.id, Ending::AtOnce));
+            }
+        }
+        if busy || !share.suspension.may_ask() {
+            return;
+        }
+        let wanted = view.classes.iter().find(|class| {
+            let Some(of) = class.traits.stamps_of else { return false };
+            let is_due = self.pairs.get(&class.id).is_some_and(|p| {
+                !p.refused && p.vain < VAIN_WINDOWS && p.intervals < ENOUGH && now >= p.not_before_ns
+            });
+            is_due && class.may_open() && matters(view.class(of), class)
+        });
+        let Some(class) = wanted else { return };
+        // What it is allowed in a window and the pause after it.
+        let allowed_ns = share.allowed * (WINDOW_NS + PAUSE_NS) as f64;
+        // OK because the cast saturates.
+        let hits = (2.0 * allowed_ns / (class.tau_ns(f64::INFINITY) * share.factor).max(1.0)) as u64;
+        let quota = hits.min(WINDOW_HITS);
+        if quota < 2 {
+            return;
+        }
+        if let Some(pair) = self.pairs.get_mut(&class.id) {
+            pair.asked = true;
+        }
+        orders.push(Order::Open {
+            class: class.id,
+            kind: WindowKind::Burst,
+            quota,
+            purpose: Purpose::Activity(share.number),
+        });
+    }
+}
+
+/// The function is idle now, and its calls are short and frequent.
+fn matters(function: &ClassView, pair: &ClassView) -> bool {
+    if function.link != LinkView::Off || function.ends < FEWEST_DURATIONS {
+        return false;
+    }
+    let mean_ns = function.timed_ns as f64 / function.ends as f64;
+    let often = function.attempted >= FEWEST_CALLS;
+    often && mean_ns < (LONG_CALLS + 1.0) * pair.prices.stamps.ns
+}
+
+impl Client for StampPairs {
+    type Input = Notice;
+    type Grant = Share;
+
+    fn claim(&self) -> f64 {
+        self.cost
+    }
+
+    fn step(&mut self, notice: Notice, share: &Share, view: &View, orders: &mut Vec<Order>) {
+        match notice {
+            Notice::Interval => self.interval(share, view, orders),
+            Notice::Outcome(outcome) => {
+                let Some(pair) = self.pairs.get_mut(&outcome.class) else { return };
+                match outcome.opened {
+                    Ok(start_ns) => pair.until_ns = Some(start_ns + WINDOW_NS),
+                    Err(why) => {
+                        pair.asked = false;
+                        pair.refused = !why.is_for_now();
+                        pair.not_before_ns = view.now_ns + PAUSE_NS;
+                    }
+                }
+            }
+            Notice::Ended(row) => {
+                let id = ClassId(row.class_id);
+                let Some(pair) = self.pairs.get_mut(&id) else { return };
+                pair.asked = false;
+                pair.until_ns = None;
+                pair.not_before_ns = view.now_ns + PAUSE_NS;
+                pair.intervals += row.returns;
+                pair.vain = if row.returns < FEWEST_INTERVALS { pair.vain + 1 } else { 0 };
+                let tau_ns = view.class(id).tau_ns(f64::INFINITY);
+                self.last = (row.attempted as f64 * tau_ns * share.factor * 1e-9, view.now_ns);
+            }
+        }
+    }
+}
+
+impl Activity for StampPairs {
+    fn owns(&self, class: ClassId) -> bool {
+        self.pairs.contains_key(&class)
+    }
+}
+
+#[cfg(test)]
+#[path = "stamps_tests.rs"]
+mod tests;

@@ -1,0 +1,150 @@
+use super::*;
+use crate::class::{ExitMode, RecordKind};
+use crate::cost::Price;
+use crate::recording::WindowRow;
+use crate::run::outcome::{NotOpened, Outcome};
+use crate::run::suspension::{Reason, Suspension};
+use crate::run::view::plain_class;
+
+const MS: u64 = 1_000_000;
+const F: ClassId = ClassId(0);
+const PAIR: ClassId = ClassId(1);
+
+fn share() -> Share {
+    Share { number: 3, allowed: 0.01, factor: 1.0, suspension: Suspension::NONE }
+}
+
+/// A function of which 1,000 calls took `mean_ns` each, and its pair; 2 s into the run.
+fn view(mean_ns: u64) -> View {
+    let mut function = plain_class(0, 600.0);
+    (function.attempted, function.ends, function.timed_ns) = (1_000, 1_000, 1_000 * mean_ns);
+    (function.traits.kind, function.traits.exit) = (RecordKind::Latency, ExitMode::ExitSites);
+    let mut pair = plain_class(1, 600.0);
+    (pair.prices.stamps, pair.prices.exit) = (Price::fixed(600.0), Price::fixed(600.0));
+    (pair.traits.stamps_of, pair.traits.exit) = (Some(F), ExitMode::ExitSites);
+    View { now_ns: 2_000 * MS, classes: vec![function, pair], ..View::default() }
+}
+
+fn step(client: &mut StampPairs, notice: Notice, share: &Share, view: &View) -> Vec<Order> {
+    let mut orders = Vec::new();
+    client.step(notice, share, view, &mut orders);
+    orders
+}
+
+/// What it asks for at its first interval.
+fn asked(share: &Share, view: &View) -> Vec<Order> {
+    step(&mut StampPairs::new(), Notice::Interval, share, view)
+}
+
+fn opened(client: &mut StampPairs, view: &mut View) {
+    let outcome = Outcome { number: 1, class: PAIR, purpose: Purpose::Activity(3), opened: Ok(view.now_ns) };
+    view.classes[1].link = LinkView::Open(WindowKind::Burst);
+    assert!(step(client, Notice::Outcome(outcome), &share(), view).is_empty());
+}
+
+fn ended(client: &mut StampPairs, view: &mut View, returns: u64) {
+    view.classes[1].link = LinkView::Off;
+    let row = WindowRow {
+        class_id: 1,
+        kind: WindowKind::Burst,
+        start_ns: view.now_ns - 10 * MS,
+        end_ns: view.now_ns,
+        target_cpu_ns: 0,
+        attempted: 2 * returns,
+        kept: 2 * returns,
+        gated: 0,
+        dropped: 0,
+        returns,
+        unwound: 0,
+        omitted: 0,
+        open: 0,
+        sum_ns: 600 * returns,
+        nested_cost_ns: 0,
+        max_ns: 700,
+        tripped: false,
+        tau_ns: 600.0,
+    };
+    step(client, Notice::Ended(row), &share(), view);
+}
+
+#[test]
+fn a_pair_is_asked_for_where_calls_are_short_and_frequent() {
+    let open = asked(&share(), &view(900));
+    let quota = WINDOW_HITS;
+    let kind = WindowKind::Burst;
+    assert_eq!(open, [Order::Open { class: PAIR, kind, quota, purpose: Purpose::Activity(3) }]);
+    assert!(asked(&share(), &view(20_000)).is_empty(), "long calls");
+    let mut few = view(900);
+    few.classes[0].attempted = 40;
+    assert!(asked(&share(), &few).is_empty(), "few calls");
+    let mut untimed = view(900);
+    untimed.classes[0].ends = 5;
+    assert!(asked(&share(), &untimed).is_empty(), "too few durations to say");
+    let mut attached = view(900);
+    attached.classes[0].link = LinkView::Open(WindowKind::Trace);
+    assert!(asked(&share(), &attached).is_empty(), "no call goes unseen for it");
+    let poor = Share { allowed: 1e-7, ..share() };
+    assert!(asked(&poor, &view(900)).is_empty(), "what it may not spend");
+    let held = Share { suspension: Suspension::NONE.with(Reason::ForkStorm, true), ..share() };
+    assert!(asked(&held, &view(900)).is_empty());
+}
+
+#[test]
+fn it_gives_way_to_the_function_and_ends_in_time() {
+    for way_out in [false, true] {
+        let mut view = view(900);
+        let mut client = StampPairs::new();
+        assert_eq!(step(&mut client, Notice::Interval, &share(), &view).len(), 1);
+        assert!(step(&mut client, Notice::Interval, &share(), &view).is_empty(), "it waits for the answer");
+        assert!(client.owns(PAIR) && !client.owns(F));
+        opened(&mut client, &mut view);
+        view.now_ns += 100 * MS;
+        assert!(step(&mut client, Notice::Interval, &share(), &view).is_empty());
+        if way_out {
+            view.classes[0].link = LinkView::Opening;
+        } else {
+            view.now_ns += WINDOW_NS;
+        }
+        let close = step(&mut client, Notice::Interval, &share(), &view);
+        assert_eq!(close, [Order::Close(PAIR, Ending::AtOnce)], "{way_out}");
+    }
+}
+
+#[test]
+fn it_stops_when_it_has_enough_or_gets_nothing() {
+    for (returns, windows) in [(50, 6), (2, 3), (0, 3)] {
+        let mut view = view(900);
+        let mut client = StampPairs::new();
+        let mut asked = 0;
+        for _ in 0..200 {
+            view.now_ns += 100 * MS;
+            if !step(&mut client, Notice::Interval, &share(), &view).is_empty() {
+                asked += 1;
+                opened(&mut client, &mut view);
+                ended(&mut client, &mut view, returns);
+                assert!(returns == 0 || client.last.0 > 0.0, "{returns}");
+            }
+        }
+        assert_eq!(asked, windows, "{returns} intervals in each");
+        assert_eq!(client.claim(), 0.0, "nothing is spent any more");
+    }
+}
+
+#[test]
+fn one_that_is_refused_is_not_asked_for_again() {
+    for (why, times) in [(NotOpened::Refused, 1), (NotOpened::NotNow, 5)] {
+        let mut view = view(900);
+        let mut client = StampPairs::new();
+        let mut asked = 0;
+        for _ in 0..40 {
+            view.now_ns += 100 * MS;
+            if !step(&mut client, Notice::Interval, &share(), &view).is_empty() {
+                asked += 1;
+                let purpose = Purpose::Activity(3);
+                let outcome = Outcome { number: 1, class: PAIR, purpose, opened: Err(why) };
+                step(&mut client, Notice::Outcome(outcome), &share(), &view);
+            }
+        }
+        assert!(asked >= times && (times > 1 || asked == 1), "{why:?}: {asked}");
+    }
+}

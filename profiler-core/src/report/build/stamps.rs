@@ -1,0 +1,162 @@
+//! What the probes of a call put between its own two time stamps, in this target.
+//!
+//! Where the function has a pair of sites that measured it in this target, that is taken. Else the price of this host, which calibration measured
+//! in a tight loop ([`Stamps`]). In the target a trap may cost more or less: the host's price is
+//! believed to [`PRICE_DRIFT`], above also to what cold caches add (`MOST_COLD`). And a duration is not negative, so the
+//! smallest durations of real calls bound the price from above.
+
+use crate::class::ExitMode;
+use crate::cost::{PRICE_DRIFT, Stamps};
+use crate::recording::{ClassRow, Recording, WindowRow};
+use crate::stats::LEVEL;
+use crate::stats::added::Ranged;
+use crate::stats::moments::Moments;
+use crate::stats::quantile::{self, Bucket};
+
+/// Fewer calls say too little about the smallest durations.
+const ENOUGH_CALLS: u64 = 50;
+/// Fewer intervals of a pair are not believed, nor are they where fewer than this part were measured while the function was not attached.
+const ENOUGH_INTERVALS: u64 = 30;
+const UNDISTURBED: f64 = 0.8;
+/// Windows that say how much the price differs from moment to moment, and intervals that each must have.
+const ENOUGH_WINDOWS: usize = 3;
+const ENOUGH_OF_A_WINDOW: u64 = 10;
+/// An interval of so many times the median was interrupted.
+const INTERRUPTED: f64 = 4.0;
+/// What a call's own price may differ from that of its pair: other moments, other caches; and where its end is another trap.
+const SAME_TRAP: f64 = 0.05;
+const OTHER_TRAP: f64 = 0.15;
+/// The part of the calls that is compared: durations below this quantile are the smallest.
+const SMALL: f64 = 0.05;
+/// What cold caches add to a trap in a target that sleeps or does much between two calls, in units of what calibration's own load adds: 600
+/// to 900 ns were seen where that was 230.
+const MOST_COLD: f64 = 4.0;
+/// Prices differ more from call to call in a target than in a tight loop: their mean may be this many times the smallest of them (1.8 was seen
+/// in a target that sleeps between calls; 1.04 is that of the loop).
+const LEAST_SHAPE: f64 = 2.0;
+
+/// The price between the time stamps of a class.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::report) struct Own {
+    /// Mean and quantiles of single calls; `None`: nothing is to be taken out.
+    stamps: Option<Stamps>,
+    /// What all of it may be multiplied by.
+    low: f64,
+    high: f64,
+}
+
+impl Own {
+    /// `seen`: durations of the class as measured, with their mean, ns.
+    pub(super) fn of(class: &ClassRow, recording: &Recording, seen: &[Bucket], mean_ns: f64) -> Self {
+        // An older recording: its `nested_cost_ns` is all that is known.
+        if class.stamps_ns.is_none() {
+            return Self { stamps: None, low: 1.0, high: 1.0 };
+        }
+        let cost = &recording.meta.cost;
+        let host = cost.stamps(class.site_class, class.exit_mode);
+        if let Some(own) = in_place(class, recording, &host) {
+            return own;
+        }
+        let (low_ns, high_ns) = host.mean.drifted();
+        let known = host.mean.min_ns == host.mean.max_ns;
+        let cold_ns = if known { 0.0 } else { MOST_COLD * cost.cold.max_ns };
+        let (mut value, mut high_ns) = (host.mean.ns, high_ns + cold_ns);
+        if let Some(bound_ns) = bound_ns(&host, seen, mean_ns) {
+            (value, high_ns) = (value.min(bound_ns), high_ns.min(bound_ns));
+        }
+        if value <= 0.0 {
+            return Self { stamps: None, low: 1.0, high: 1.0 };
+        }
+        Self {
+            stamps: Some(host.scaled(value / host.mean.ns)),
+            low: (low_ns / value).min(low_ns / host.mean.ns),
+            high: (high_ns / value).max(1.0),
+        }
+    }
+
+    /// Mean, ns.
+    pub(super) fn mean(&self) -> Ranged {
+        let Some(stamps) = self.stamps else { return Ranged::exact(0.0) };
+        let ns = stamps.mean.ns;
+        Ranged::between(ns * self.low, ns, ns * self.high)
+    }
+
+    /// What of the quantile `p` of seen durations is the price, ns, where that lies `above_ns` above their median.
+    ///
+    /// Were the calls all alike, it would be the price's own quantile; were the price always the same, its median. Between the two spreads
+    /// add by their squares, as those of independent normal variables do:
+    /// ```text
+    /// d_p - d_50 = sqrt((x_p - x_50)^2 - (e_p - e_50)^2)
+    /// ```
+    /// for the seen duration x, the duration d and the price e. The interval reaches from the one case to the other.
+    pub(super) fn quantile(&self, p: f64, above_ns: f64) -> Ranged {
+        let Some(stamps) = self.stamps else { return Ranged::exact(0.0) };
+        let (median, own) = (stamps.p50_ns, stamps.quantile_ns(p));
+        let left = (above_ns.powi(2) - (own - median).powi(2)).max(0.0).sqrt();
+        let value = median + (above_ns - left).clamp(0.0, (own - median).max(0.0));
+        let least = median.min(stamps.mean.ns);
+        // In a target the price's own tail is longer than in a tight loop: 1.3 at 0.9 and 3 at 0.99 were seen.
+        let tail = if p > 0.5 { 1.6_f64.max(4.0 * (p.min(0.99) - 0.9) / 0.09) } else { 1.0 };
+        let most = own.max(tail * stamps.mean.ns);
+        Ranged::between(least * self.low, value, most * self.high)
+    }
+}
+
+/// What the class's pair has measured in this target; `None` where it has too few intervals, or too many of them while the function itself
+/// was attached, whose programs then ran between the pair's stamps.
+///
+/// An interval of the pair is a price and next to nothing else. One that took several times the median was interrupted, which happens to any
+/// time of its length and is no price: the mean is that of the others. The end of a return link is another trap than the end of the pair: there
+/// the pair says how many times the host's price a trap costs here.
+fn in_place(class: &ClassRow, recording: &Recording, host: &Stamps) -> Option<Own> {
+    let pair = recording.classes.iter().find(|c| c.stamps_of == Some(class.class_id))?;
+    let of = |id: u32| recording.windows.iter().filter(move |w| w.class_id == id);
+    let alone =
+        |w: &&WindowRow| of(class.class_id).all(|own| own.end_ns <= w.start_ns || w.end_ns <= own.start_ns);
+    let all: u64 = of(pair.class_id).map(|w| w.returns).sum();
+    let undisturbed: u64 = of(pair.class_id).filter(alone).map(|w| w.returns).sum();
+    if undisturbed < ENOUGH_INTERVALS || (undisturbed as f64) < UNDISTURBED * all as f64 {
+        return None;
+    }
+    let seen: Vec<Bucket> = recording
+        .histograms
+        .iter()
+        .filter(|h| h.class_id == pair.class_id)
+        .map(|h| Bucket { low: h.low_ns as f64, high: h.high_ns as f64, count: h.count })
+        .collect();
+    let median = quantile::quantile(&seen, 0.5, 0.0, 0.0)?.value;
+    let uninterrupted = seen.iter().filter(|b| b.low < INTERRUPTED * median);
+    let prices: Moments = uninterrupted
+        .flat_map(|b| std::iter::repeat_n((b.low + b.high) / 2.0, usize::try_from(b.count).unwrap_or(0)))
+        .collect();
+    let is_linked = class.exit_mode == ExitMode::ReturnLink;
+    let host_of_pair = recording.meta.cost.stamps(pair.site_class, ExitMode::ExitSites);
+    let factor = if is_linked { host.mean.ns / host_of_pair.mean.ns } else { 1.0 };
+    let at = |p| quantile::quantile(&seen, p, 0.0, 0.0).map(|e| e.value);
+    let stamps = Stamps::measured(at, &[prices.mean()])?.scaled(factor);
+    let chance = prices.mean_interval(LEVEL).map_or(1.0, |i| (i.high - i.low) / 2.0 / prices.mean());
+    let part = chance.hypot(if is_linked { OTHER_TRAP } else { SAME_TRAP });
+    // A price differs from moment to moment by more than chance: it lies somewhere between what the windows showed.
+    let windows: Vec<f64> = of(pair.class_id)
+        .filter(alone)
+        .filter(|w| w.returns >= ENOUGH_OF_A_WINDOW)
+        .map(|w| w.sum_ns as f64 / w.returns as f64 / prices.mean())
+        .collect();
+    let few = if windows.len() < ENOUGH_WINDOWS { PRICE_DRIFT } else { 0.0 };
+    let least = windows.iter().copied().fold(1.0 - few, f64::min);
+    let most = windows.iter().copied().fold(1.0 + few, f64::max);
+    Some(Own { stamps: Some(stamps), low: (least - part).max(0.0), high: most + part })
+}
+
+/// The largest mean price that the smallest durations allow, ns; `None` of too few calls.
+///
+/// Each seen duration is a price and something that is not negative, so every quantile of theirs is at least that of the price. With
+/// the shape of the host's price, or a wider one: `mean <= x_q (mean / e_q)`, where x_q is the upper limit of the quantile; and its mean is at most theirs.
+fn bound_ns(host: &Stamps, seen: &[Bucket], mean_ns: f64) -> Option<f64> {
+    let n: u64 = seen.iter().map(|b| b.count).sum();
+    if n < ENOUGH_CALLS || host.p05_ns <= 0.0 {
+        return None;
+    }
+    let small = quantile::quantile(seen, SMALL, LEVEL, 0.0)?;
+    small.high.is_finite().then(|| (small.high * (host.mean.ns / host.p05_ns).max(LEAST_SHAPE)).min(mean_ns))
+}

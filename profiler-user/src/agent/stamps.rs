@@ -1,0 +1,74 @@
+//! Pairs of sites that measure what lies between the two time stamps of a call, in this target.
+//!
+//! A pair is a class of its own: it begins at the function's entry site and ends at the next site behind it that inspection has proven. When it
+//! is attached is decided by `profiler_core::clients::activity::stamps`.
+
+use super::Agent;
+use super::class::{Candidate, EntrySite, InspectedCode, LinkState, LiveClass};
+use super::known_callers::Callers;
+use super::shares::FunctionKey;
+use crate::inspect::Site;
+use crate::prober::ClassCounters;
+use profiler_core::class::{ClassId, ExitMode, RecordKind};
+
+/// The site behind the entry lies no further from it than this, bytes: what runs between the two takes nanoseconds.
+const NEAR_BYTES: u64 = 16;
+
+/// The nearest proven site behind an entry, where the stack is known.
+fn behind(entry: &EntrySite, sites: &[Site]) -> Option<Site> {
+    let near = |s: &&Site| s.vaddr > entry.address && s.vaddr - entry.address <= NEAR_BYTES;
+    let known = sites.iter().filter(near).filter(|s| s.return_slot.is_some());
+    known.min_by_key(|s| s.vaddr).copied()
+}
+
+impl Agent {
+    /// A pair for a class whose calls are timed, where there is a second site and room in the tables. Without one the host's price is used.
+    pub(super) fn add_stamp_pair(&mut self, of: ClassId) {
+        let class = self.attach.class(of);
+        if class.exit == ExitMode::None || class.role.is_some() || class.candidate.semaphore_offset != 0 {
+            return;
+        }
+        let Some(site) = behind(&class.candidate.entry, &class.code.sites.entries) else { return };
+        let (Some(id), Some(slot)) = (self.attach.next_id(), site.return_slot) else { return };
+        let key = FunctionKey { module: class.candidate.key.module, address: site.vaddr };
+        let candidate = Candidate {
+            key,
+            name: format!("[time stamps of] {}", class.candidate.name),
+            aliases: Vec::new(),
+            size: 0,
+            exits: Ok(vec![(site.file_offset, slot, site.class)]),
+            notes: Vec::new(),
+            stamps_of: Some(of),
+            ..class.candidate.clone()
+        };
+        let (code, wish) = (&class.code, class.wish);
+        let code = InspectedCode {
+            function: code.function.clone(),
+            sites: code.sites.clone(),
+            callers: Callers::default(),
+            entry_for_returns: None,
+        };
+        let (kind, exit) = (RecordKind::Latency, ExitMode::ExitSites);
+        let prices = self.prices(&candidate, kind, exit);
+        let Some(lease) = self.attach.kernel().classes().lease_histogram() else { return };
+        self.attach.add(LiveClass {
+            last_span: (0, 0),
+            id,
+            candidate,
+            wish: super::class::Wish { kind, must: false, named: false, force_return_link: false, ..wish },
+            kind,
+            exit,
+            prices,
+            lease: Some(lease),
+            role: None,
+            code,
+            state: LinkState::Off,
+            counters: ClassCounters::default(),
+            counts_metric: false,
+            dormant: false,
+            refused: None,
+        });
+        let row = self.attach.class(id).row();
+        self.journal.writer.send(vec![row]);
+    }
+}

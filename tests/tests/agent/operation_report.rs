@@ -1,0 +1,40 @@
+//! Operations in the report, against what was recorded of each.
+
+use super::operations::{WITH_ALL, follow, rows, stop};
+use super::{sleep_ms, start};
+use profiler_tests::support::Target;
+
+#[test]
+fn operations_are_in_the_report() {
+    let Some(folder) = start("operations_are_in_the_report") else { return };
+    let mut target = Target::start("requests");
+    let agent = follow(&target, &folder, &WITH_ALL);
+    target.command("serve 600 2 3");
+    sleep_ms(300);
+    let (finished, recorded) = stop(agent);
+    let report = finished.report();
+    let operation = &report.operations[0];
+    assert_eq!((operation.name.as_str(), operation.population, operation.recorded), ("req", 1_200, 1_200));
+    for (type_, class) in (0u64..).zip(["GET /0", "GET /1", "GET /2"]) {
+        let class = operation.classes.iter().find(|c| c.name == class).expect("three types");
+        let measure = class.measure.expect("all were recorded");
+        assert_eq!(
+            (measure.value, measure.low, measure.high),
+            (100.0 * (type_ + 1) as f64, measure.value, measure.value)
+        );
+        assert_eq!((class.population, class.calls), (400, Some((type_ % 5 + 2) as f64)));
+        // All were recorded, one by one: the order statistics lie where the quantiles say.
+        let mut times: Vec<f64> = rows(&recorded, &class.name).iter().map(|r| r.duration_ns as f64).collect();
+        times.sort_by(f64::total_cmp);
+        assert_eq!((times.len(), class.quantiles_ns.len()), (400, 3));
+        for (p, e) in &class.quantiles_ns {
+            let rank = (p * 400.0).ceil() as usize;
+            let (truth, next) = (times[rank - 1], times[rank.min(399)]);
+            assert!(e.low <= truth && truth < e.high && e.n == 400, "P{}: {truth} ns, {e:?}", p * 100.0);
+            // Buckets are 1/32 wide.
+            assert!(e.low * 1.032 >= truth && e.high <= next * 1.032, "{truth} and {next} ns, {e:?}");
+        }
+    }
+    assert_eq!(report.operations[1].population, 1_200);
+    assert_eq!(operation.mix_difference, Some(0.0));
+}

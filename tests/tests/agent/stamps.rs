@@ -1,0 +1,45 @@
+//! The price between two time stamps is measured in the target: what is left of calls that take next to no time.
+
+use super::{recording, start, working_target};
+use profiler_core::estimate::Estimate;
+use profiler_tests::support::Agent;
+
+/// These functions do a few instructions.
+const LONGEST_NS: f64 = 60.0;
+
+#[test]
+fn calls_of_no_time_are_limits_once_their_price_is_known() {
+    let Some(folder) = start("calls_of_no_time_are_limits_once_their_price_is_known") else { return };
+    for function in ["entry_push", "entry_endbr_push", "entry_sub"] {
+        let mut target = working_target();
+        // Far more than the budget lets be traced: it is watched in bursts, with time for the pair between them.
+        target.start_background(function, 1, 50_000, 1);
+        let folder = folder.path().join(function);
+        std::fs::create_dir(&folder).expect("the folder is new");
+        let arguments = ["--budget", "2%", "--latency", function, "--only-named", "--duration", "6s"];
+        let agent = Agent::start_plain(target.pid(), &folder, &arguments);
+        let path = agent.recording().to_owned();
+        let finished = agent.finish();
+        let recorded = recording(&path);
+        let row = finished.row(function);
+        let of = |id: u32| recorded.windows.iter().filter(move |w| w.class_id == id);
+        let id = row.class_id.expect("what is timed is a class");
+        let pair = recorded.classes.iter().find(|c| c.stamps_of == Some(id));
+        let pair = pair.unwrap_or_else(|| panic!("{function} has no pair: {:?}", recorded.classes));
+        let context =
+            || format!("{row:?}\n{:?}\n{}", of(pair.class_id).collect::<Vec<_>>(), finished.messages);
+        let intervals: u64 = of(pair.class_id).map(|w| w.returns).sum();
+        assert!(intervals >= 30, "{function}: {intervals} intervals: {}", context());
+        // What the pair took is charged, counted and no function.
+        assert!(of(pair.class_id).all(|w| w.attempted == w.kept + w.gated + w.dropped), "{}", context());
+        assert!(finished.report().rows.iter().all(|r| r.class_id != Some(pair.class_id)), "{}", context());
+        // The truth is in every interval, and none of them is 0.
+        let holds = |e: &Estimate| e.low <= LONGEST_NS && e.high > 0.0 && (e.at_most || e.value > 0.0);
+        let mean = row.mean_ns.unwrap_or_else(|| panic!("{function} has no mean: {}", context()));
+        let median = row.quantiles_ns.iter().find(|(p, _)| *p == 0.5).map(|(_, e)| *e);
+        assert!(holds(&mean) && median.as_ref().is_some_and(holds), "{function}: {}", context());
+        target.stop_background();
+        assert!(target.is_alive());
+        target.assert_text_original();
+    }
+}
