@@ -31,6 +31,8 @@ const ALONE_S: f64 = 1.0;
 struct Rates {
     /// Estimate over truth, of those that are not bounds.
     over_truth: Series,
+    /// Half of the interval over the estimate, of the same.
+    half_width: Series,
     bounds: usize,
     held: usize,
     rounds: usize,
@@ -44,10 +46,11 @@ impl Rates {
             self.bounds += 1;
         } else {
             self.over_truth.push(rate.value / truth);
+            self.half_width.push((rate.high - rate.low) / 2.0 / rate.value);
         }
     }
 
-    /// `1.003 (0.995 to 1.011), 3 of 3`; `≥, 3 of 3` where the rate was only bounded; a median that is off by more than the aim is
+    /// `1.003 (0.995 to 1.011) ±5 %, 3 of 3`; `≥, 3 of 3` where the rate was only bounded; a median that is off by more than the aim is
     /// marked.
     fn show(&self) -> String {
         let held = format!("{} of {}", self.held, self.rounds);
@@ -58,7 +61,8 @@ impl Rates {
         }
         let bounds = if self.bounds > 0 { format!(" and {} ≥", self.bounds) } else { String::new() };
         let missed = if (self.over_truth.median() - 1.0).abs() > AIM { ", **missed**" } else { "" };
-        format!("{}{bounds}, {held}{missed}", self.over_truth.show(3))
+        let half = 100.0 * self.half_width.median();
+        format!("{} ±{half:.0} %{bounds}, {held}{missed}", self.over_truth.show(3))
     }
 }
 
@@ -98,6 +102,9 @@ pub fn dilation(options: &Options) -> Result<String> {
         let [site, _] = Twins::names(pair);
         for decade in 2..=7 {
             let hz = 10_u64.pow(decade);
+            if options.part.as_ref().is_some_and(|part| *part != format!("{pair}-{hz}")) {
+                continue;
+            }
             let mut rates = [Rates::default(), Rates::default(), Rates::default()];
             let mut ratios = Series::default();
             for round in 0..options.rounds {
@@ -138,7 +145,7 @@ pub fn dilation(options: &Options) -> Result<String> {
     Ok(format!(
         "{table}\nRuns of {} s at {BUDGET} %. One thread calls a function and its twin, the same code from one macro, in turns: slices of 10 us, at least one call. The truth is the target's own: \
          calls of the function in each window (and around it, up to {} ms), over what the target waited for a CPU then and the time that they and the twin's calls would have taken \
-         at the time of a twin call in the same moments, corrected by the ratio of the two while nobody watches (second before and second after; median of 1 ms slots). Estimate over truth: median (least to most) of the rounds; aim: off by less than {:.0} %, or a lower limit (≥); \
+         at the time of a twin call in the same moments, corrected by the ratio of the two while nobody watches (second before and second after; median of 1 ms slots). Estimate over truth: median (least to most) of the rounds, and the median of half of the interval over the estimate; aim: off by less than {:.0} %, or a lower limit (≥); \
          holds: rounds whose interval or limit holds the truth, of those with one. Rates from fewer than {FEW} calls are left out.\n",
         options.seconds_or(10),
         SPAN_NS / 1_000_000,
@@ -162,9 +169,9 @@ mod tests {
         rates.note(&rate(500.0, 400.0, f64::INFINITY), 1_000.0);
         assert_eq!(rates.show(), "≥, 1 of 1");
         rates.note(&rate(1_010.0, 990.0, 1_030.0), 1_000.0);
-        assert_eq!(rates.show(), "1.010 (1.010 to 1.010) and 1 ≥, 2 of 2");
+        assert_eq!(rates.show(), "1.010 (1.010 to 1.010) ±2 % and 1 ≥, 2 of 2");
         rates.note(&rate(1_040.0, 1_020.0, 1_060.0), 1_000.0);
-        assert_eq!(rates.show(), "1.025 (1.010 to 1.040) and 1 ≥, 2 of 3, **missed**");
+        assert_eq!(rates.show(), "1.025 (1.010 to 1.040) ±2 % and 1 ≥, 2 of 3, **missed**");
         // A limit above the truth does not hold.
         let mut limits = Rates::default();
         limits.note(&rate(1_200.0, 1_100.0, f64::INFINITY), 1_000.0);

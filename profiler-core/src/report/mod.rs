@@ -3,6 +3,7 @@
 mod build;
 mod distribution;
 mod operations;
+pub mod precision;
 mod printable;
 
 pub use distribution::{Bin, Distribution};
@@ -14,6 +15,7 @@ use crate::recording::{
     ChangeKind, Charge, ForksHeld, Losses, MeasuredOverhead, NotObserved, PrivateMemory, SlowestAnswer,
 };
 use crate::units::OverheadBudget;
+use precision::Precision;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -92,6 +94,9 @@ pub struct Row {
     pub correction_ns: f64,
     /// Quantiles of wall time per call: (p, ns), corrected as `mean_ns` is. That of p = 1 is the largest duration that was seen.
     pub quantiles_ns: Vec<(f64, Estimate)>,
+    /// How well the durations are known, and what would do; of functions whose calls were timed.
+    #[serde(default)]
+    pub precision: Option<Precision>,
     /// Share of the run in which the class was attached, 0 to 1.
     pub attached: f64,
     /// Hits lost, of those attempted.

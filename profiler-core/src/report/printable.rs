@@ -54,6 +54,7 @@ fn row(row: &mut Row) -> Vec<&mut String> {
         mean_ns: _,
         correction_ns: _,
         quantiles_ns: _,
+        precision: _,
         attached: _,
         dropped: _,
         attempted: _,

@@ -140,7 +140,7 @@ impl Agent {
         match self.add_class(function, key, wish) {
             Ok(id) => {
                 search.new.push(id);
-                self.add_stamp_pair(id);
+                self.add_timed_pair(id);
             }
             // Of thousands of functions only those that were named are missed by anybody.
             Err(why) if is_named => {

@@ -188,8 +188,8 @@ impl Agent {
     fn window_ended(&mut self, ended: super::attach::Ended) -> Ended {
         let id = ClassId(ended.row.class_id);
         self.end_learning(id, &ended);
-        let class = self.attach.class_mut(id);
-        class.counters = ended.counters;
+        self.attach.class_mut(id).counters = ended.counters;
+        self.add_pair_for_rate(&ended.row);
         let class = self.view_of(self.attach.class(id));
         if !ended.open_calls.is_empty() {
             self.journal.writer.send(ended.open_calls);

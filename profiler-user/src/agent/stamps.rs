@@ -2,6 +2,9 @@
 //!
 //! A pair is a class of its own: it begins at the function's entry site and ends at the next site behind it that inspection has proven. When it
 //! is attached is decided by `profiler_core::clients::activity::stamps`.
+//!
+//! Who has one: functions whose calls are timed, from the beginning; others as soon as a window shows that they are called so often that what a hit
+//! costs matters for their rate.
 
 use super::Agent;
 use super::class::{Candidate, EntrySite, InspectedCode, LinkState, LiveClass};
@@ -10,9 +13,13 @@ use super::shares::FunctionKey;
 use crate::inspect::Site;
 use crate::prober::ClassCounters;
 use profiler_core::class::{ClassId, ExitMode, RecordKind};
+use profiler_core::clients::activity::stamps::hides_rate;
+use profiler_core::recording::WindowRow;
 
 /// The site behind the entry lies no further from it than this, bytes: what runs between the two takes nanoseconds.
 const NEAR_BYTES: u64 = 16;
+/// Pairs for the sake of rates: each takes a place in the kernel's tables.
+const MOST_FOR_RATES: usize = 32;
 
 /// The nearest proven site behind an entry, where the stack is known.
 fn behind(entry: &EntrySite, sites: &[Site]) -> Option<Site> {
@@ -23,9 +30,29 @@ fn behind(entry: &EntrySite, sites: &[Site]) -> Option<Site> {
 
 impl Agent {
     /// A pair for a class whose calls are timed, where there is a second site and room in the tables. Without one the host's price is used.
-    pub(super) fn add_stamp_pair(&mut self, of: ClassId) {
+    pub(super) fn add_timed_pair(&mut self, of: ClassId) {
+        if self.attach.class(of).exit != ExitMode::None {
+            self.add_stamp_pair(of);
+        }
+    }
+
+    /// A pair for a class that a window showed to be called so often that its rate is known no better than the price of its hits.
+    pub(super) fn add_pair_for_rate(&mut self, ended: &WindowRow) {
+        let id = ClassId(ended.class_id);
+        let class = self.attach.class(id);
+        if class.exit != ExitMode::None || class.candidate.stamps_of.is_some() || !hides_rate(ended) {
+            return;
+        }
+        let pairs = || self.attach.classes().iter().filter_map(|c| c.candidate.stamps_of);
+        let for_rates = pairs().filter(|of| self.attach.class(*of).exit == ExitMode::None).count();
+        if for_rates < MOST_FOR_RATES && pairs().all(|of| of != id) {
+            self.add_stamp_pair(id);
+        }
+    }
+
+    fn add_stamp_pair(&mut self, of: ClassId) {
         let class = self.attach.class(of);
-        if class.exit == ExitMode::None || class.role.is_some() || class.candidate.semaphore_offset != 0 {
+        if class.role.is_some() || class.candidate.semaphore_offset != 0 {
             return;
         }
         let Some(site) = behind(&class.candidate.entry, &class.code.sites.entries) else { return };

@@ -4,13 +4,14 @@
 //! that it shows are the price and next to nothing else. This client opens windows of pairs, some tens of calls each, and only while
 //! nothing of the function itself is attached: neither measures the other, and no call of the function goes unseen for it.
 //!
-//! It asks for a pair where calls are short against the price, and often enough to be worth it; it stops when there are enough intervals.
-//! What they say is the report's business.
+//! It asks for a pair where calls are short against the price, and often enough to be worth it, and where a function is called so often that its
+//! rate is known no better than what its hits cost ([`hides_rate`]); it stops when there are enough intervals. What they say is the
+//! report's business.
 
 use super::{Activity, Notice, Share};
-use crate::class::ClassId;
+use crate::class::{ClassId, ExitMode};
 use crate::clients::Client;
-use crate::recording::WindowKind;
+use crate::recording::{WindowKind, WindowRow};
 use crate::run::order::{Ending, Order, Purpose};
 use crate::run::view::{ClassView, LinkView, View};
 use std::collections::BTreeMap;
@@ -21,6 +22,8 @@ const LONG_CALLS: f64 = 20.0;
 const FEWEST_DURATIONS: u64 = 20;
 /// Calls that must have been seen: others come too seldom to be worth it.
 const FEWEST_CALLS: u64 = 50;
+/// Part of a window's time that its hits may cost without hiding the rate.
+const HIDING_PART: f64 = 0.2;
 /// Intervals that a window must show, or it was in vain.
 const FEWEST_INTERVALS: u64 = 5;
 /// Intervals that are enough.
@@ -121,9 +124,24 @@ impl StampPairs {
     }
 }
 
-/// The function is idle now, and its calls are short and frequent.
+/// What hits cost was so large a part of the time of this window that the rate which it shows depends on the price: with a price known to a
+/// quarter, it is off by more than a twentieth.
+#[must_use]
+pub fn hides_rate(window: &WindowRow) -> bool {
+    let hits = window.kept.saturating_add(window.dropped);
+    let length_ns = window.end_ns.saturating_sub(window.start_ns) as f64;
+    hits >= FEWEST_CALLS && hits as f64 * window.tau_ns > HIDING_PART * length_ns
+}
+
+/// The function is idle now, and its calls are short and frequent. One that is only counted has a pair because it is called too often.
 fn matters(function: &ClassView, pair: &ClassView) -> bool {
-    if function.link != LinkView::Off || function.ends < FEWEST_DURATIONS {
+    if function.link != LinkView::Off {
+        return false;
+    }
+    if function.traits.exit == ExitMode::None {
+        return true;
+    }
+    if function.ends < FEWEST_DURATIONS {
         return false;
     }
     let mean_ns = function.timed_ns as f64 / function.ends as f64;

@@ -42,27 +42,38 @@ fn opened(client: &mut StampPairs, view: &mut View) {
     assert!(step(client, Notice::Outcome(outcome), &share(), view).is_empty());
 }
 
-fn ended(client: &mut StampPairs, view: &mut View, returns: u64) {
-    view.classes[1].link = LinkView::Off;
-    let row = WindowRow {
+/// A window of the pair with so many hits.
+fn row(hits: u64) -> WindowRow {
+    WindowRow {
         class_id: 1,
         kind: WindowKind::Burst,
-        start_ns: view.now_ns - 10 * MS,
-        end_ns: view.now_ns,
+        start_ns: 0,
+        end_ns: 10 * MS,
         target_cpu_ns: 0,
-        attempted: 2 * returns,
-        kept: 2 * returns,
+        attempted: hits,
+        kept: hits,
         gated: 0,
         dropped: 0,
-        returns,
+        returns: 0,
         unwound: 0,
         omitted: 0,
         open: 0,
-        sum_ns: 600 * returns,
+        sum_ns: 0,
         nested_cost_ns: 0,
         max_ns: 700,
         tripped: false,
         tau_ns: 600.0,
+    }
+}
+
+fn ended(client: &mut StampPairs, view: &mut View, returns: u64) {
+    view.classes[1].link = LinkView::Off;
+    let row = WindowRow {
+        start_ns: view.now_ns - 10 * MS,
+        end_ns: view.now_ns,
+        returns,
+        sum_ns: 600 * returns,
+        ..row(2 * returns)
     };
     step(client, Notice::Ended(row), &share(), view);
 }
@@ -87,6 +98,28 @@ fn a_pair_is_asked_for_where_calls_are_short_and_frequent() {
     assert!(asked(&poor, &view(900)).is_empty(), "what it may not spend");
     let held = Share { suspension: Suspension::NONE.with(Reason::ForkStorm, true), ..share() };
     assert!(asked(&held, &view(900)).is_empty());
+}
+
+/// It has a pair because a window showed that it is called too often.
+#[test]
+fn the_pair_of_a_function_that_is_only_counted_is_asked_for() {
+    let mut counted = view(900);
+    (counted.classes[0].traits.exit, counted.classes[0].ends) = (ExitMode::None, 0);
+    assert_eq!(asked(&share(), &counted).len(), 1);
+    counted.classes[0].link = LinkView::Open(WindowKind::Burst);
+    assert!(asked(&share(), &counted).is_empty(), "it is attached");
+}
+
+/// 100 hits at 600 ns: a fifth of 300 us.
+#[test]
+fn a_rate_is_hidden_where_hits_take_a_fifth_of_the_time() {
+    let mut window = row(100);
+    window.end_ns = window.start_ns + 299_000;
+    assert!(hides_rate(&window));
+    window.end_ns = window.start_ns + 301_000;
+    assert!(!hides_rate(&window));
+    (window.end_ns, window.kept) = (window.start_ns + 100, FEWEST_CALLS - 1);
+    assert!(!hides_rate(&window), "too few to say");
 }
 
 #[test]

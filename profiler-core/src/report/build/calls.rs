@@ -5,6 +5,7 @@ use super::windows::{RunContext, bursts_of, hits_of};
 use crate::class::{RecordKind, Source};
 use crate::estimate::Estimate;
 use crate::recording::{ClassRow, Recording, WindowRow};
+use crate::report::precision::Precision;
 use crate::stats::LEVEL;
 use crate::stats::bursts::{self, Burst};
 
@@ -27,6 +28,7 @@ pub(super) struct Calls {
     pub mean_ns: Option<Estimate>,
     pub correction_ns: f64,
     pub quantiles_ns: Vec<(f64, Estimate)>,
+    pub precision: Option<Precision>,
     pub attached: f64,
     pub dropped: u64,
     pub attempted: u64,
@@ -99,6 +101,7 @@ impl Calls {
             mean_ns: durations.mean_ns,
             correction_ns: durations.correction_ns,
             quantiles_ns: durations.quantiles_ns,
+            precision: durations.precision,
             ..out
         }
     }

@@ -10,6 +10,7 @@ use crate::class::{RecordKind, Source};
 use crate::cost::Price;
 use crate::estimate::Estimate;
 use crate::recording::{ClassRow, Recording, WindowRow};
+use crate::report::precision::{Known, Precision};
 use crate::stats::added::{Ranged, difference};
 use crate::stats::means::{self, WindowSum};
 use crate::stats::moments::Moments;
@@ -30,6 +31,7 @@ pub(super) struct Durations {
     /// Taken out of the mean, ns per call.
     pub correction_ns: f64,
     pub quantiles_ns: Vec<(f64, Estimate)>,
+    pub precision: Option<Precision>,
     pub notes: Vec<String>,
 }
 
@@ -94,6 +96,7 @@ impl Durations {
         }
         out.mean_ns = calls.mean();
         out.quantiles_ns = calls.quantiles();
+        out.precision = calls.precision(&out);
         let limits = out.mean_ns.iter().chain(out.quantiles_ns.iter().map(|(_, e)| e));
         if limits.filter(|e| e.at_most).count() > 0 {
             out.notes.push(LIMIT.to_owned());
@@ -295,6 +298,19 @@ impl Calls {
     fn told_quantile(&self, p: f64, seen: Estimate, median_ns: f64) -> Option<Estimate> {
         let own = self.shape.own.quantile(p, seen.value - median_ns);
         told(seen, own.plus(self.shape.nested_in(p, seen.value, own.value)))
+    }
+
+    /// How well median and mean are known. `None` without either.
+    fn precision(&self, found: &Durations) -> Option<Precision> {
+        let shape = &self.shape;
+        let seen_ns = self.seen_quantile(0.5)?.value;
+        let own = shape.own.quantile(0.5, 0.0);
+        let half = |taken: Ranged| (taken.interval.high - taken.interval.low) / 2.0;
+        let (_, median) = found.quantiles_ns.iter().find(|(p, _)| *p == 0.5)?;
+        Some(Precision {
+            p50: Known::of(median, half(own.plus(shape.nested_in(0.5, seen_ns, own.value)))),
+            mean: Known::of(found.mean_ns.as_ref()?, half(shape.own.mean().plus(shape.nested))),
+        })
     }
 
     fn source(&self) -> Source {

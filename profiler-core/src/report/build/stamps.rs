@@ -5,7 +5,7 @@
 //! believed to [`PRICE_DRIFT`], above also to what cold caches add (`MOST_COLD`). And a duration is not negative, so the
 //! smallest durations of real calls bound the price from above.
 
-use crate::class::ExitMode;
+use crate::class::{ExitMode, RecordKind};
 use crate::cost::{PRICE_DRIFT, Stamps};
 use crate::recording::{ClassRow, Recording, WindowRow};
 use crate::stats::LEVEL;
@@ -23,6 +23,10 @@ const ENOUGH_WINDOWS: usize = 3;
 const ENOUGH_OF_A_WINDOW: u64 = 10;
 /// An interval of so many times the median was interrupted.
 const INTERRUPTED: f64 = 4.0;
+/// Price of a call of the pair, over that of its entry, from which on its second site is of a dearer kind.
+const SLOWER: f64 = 4.0;
+/// A window whose mean is so many times that of all held an interruption.
+const INTERRUPTED_WINDOW: f64 = 1.5;
 /// What a call's own price may differ from that of its pair: other moments, other caches; and where its end is another trap.
 const SAME_TRAP: f64 = 0.05;
 const OTHER_TRAP: f64 = 0.15;
@@ -102,50 +106,104 @@ impl Own {
     }
 }
 
-/// What the class's pair has measured in this target; `None` where it has too few intervals, or too many of them while the function itself
-/// was attached, whose programs then ran between the pair's stamps.
-///
-/// An interval of the pair is a price and next to nothing else. One that took several times the median was interrupted, which happens to any
-/// time of its length and is no price: the mean is that of the others. The end of a return link is another trap than the end of the pair: there
-/// the pair says how many times the host's price a trap costs here.
-fn in_place(class: &ClassRow, recording: &Recording, host: &Stamps) -> Option<Own> {
-    let pair = recording.classes.iter().find(|c| c.stamps_of == Some(class.class_id))?;
-    let of = |id: u32| recording.windows.iter().filter(move |w| w.class_id == id);
-    let alone =
-        |w: &&WindowRow| of(class.class_id).all(|own| own.end_ns <= w.start_ns || w.end_ns <= own.start_ns);
-    let all: u64 = of(pair.class_id).map(|w| w.returns).sum();
-    let undisturbed: u64 = of(pair.class_id).filter(alone).map(|w| w.returns).sum();
-    if undisturbed < ENOUGH_INTERVALS || (undisturbed as f64) < UNDISTURBED * all as f64 {
-        return None;
+/// What a class's pair has measured in this target while the class itself was not attached.
+struct Measured<'a> {
+    pair: &'a ClassRow,
+    /// Intervals.
+    seen: Vec<Bucket>,
+    /// Those of them that nothing interrupted.
+    prices: Moments,
+    /// Mean of each window with enough intervals, over the mean of [`Self::prices`].
+    windows: Vec<f64>,
+}
+
+impl<'a> Measured<'a> {
+    /// `None` where the pair has too few intervals, or too many of them while the function itself was attached, whose programs then ran
+    /// between the pair's stamps.
+    ///
+    /// An interval of the pair is a price and next to nothing else. One that took several times the median was interrupted, which happens to
+    /// any time of its length and is no price: the mean is that of the others.
+    fn of(class: &ClassRow, recording: &'a Recording) -> Option<Self> {
+        let pair = recording.classes.iter().find(|c| c.stamps_of == Some(class.class_id))?;
+        let of = |id: u32| recording.windows.iter().filter(move |w| w.class_id == id);
+        let alone = |w: &&WindowRow| {
+            of(class.class_id).all(|own| own.end_ns <= w.start_ns || w.end_ns <= own.start_ns)
+        };
+        let all: u64 = of(pair.class_id).map(|w| w.returns).sum();
+        let undisturbed: u64 = of(pair.class_id).filter(alone).map(|w| w.returns).sum();
+        if undisturbed < ENOUGH_INTERVALS || (undisturbed as f64) < UNDISTURBED * all as f64 {
+            return None;
+        }
+        let seen: Vec<Bucket> = recording
+            .histograms
+            .iter()
+            .filter(|h| h.class_id == pair.class_id)
+            .map(|h| Bucket { low: h.low_ns as f64, high: h.high_ns as f64, count: h.count })
+            .collect();
+        let median = quantile::quantile(&seen, 0.5, 0.0, 0.0)?.value;
+        let uninterrupted = seen.iter().filter(|b| b.low < INTERRUPTED * median);
+        let prices: Moments = uninterrupted
+            .flat_map(|b| std::iter::repeat_n((b.low + b.high) / 2.0, usize::try_from(b.count).unwrap_or(0)))
+            .collect();
+        let windows = of(pair.class_id)
+            .filter(alone)
+            .filter(|w| w.returns >= ENOUGH_OF_A_WINDOW)
+            .map(|w| w.sum_ns as f64 / w.returns as f64 / prices.mean())
+            .collect();
+        Some(Self { pair, seen, prices, windows })
     }
-    let seen: Vec<Bucket> = recording
-        .histograms
-        .iter()
-        .filter(|h| h.class_id == pair.class_id)
-        .map(|h| Bucket { low: h.low_ns as f64, high: h.high_ns as f64, count: h.count })
-        .collect();
-    let median = quantile::quantile(&seen, 0.5, 0.0, 0.0)?.value;
-    let uninterrupted = seen.iter().filter(|b| b.low < INTERRUPTED * median);
-    let prices: Moments = uninterrupted
-        .flat_map(|b| std::iter::repeat_n((b.low + b.high) / 2.0, usize::try_from(b.count).unwrap_or(0)))
-        .collect();
+
+    /// A call of the pair costs several times what its entry does.
+    fn is_slower(&self, recording: &Recording) -> bool {
+        let entry = recording.meta.cost.hit_price(self.pair.site_class, RecordKind::Latency);
+        let mut windows = recording.windows.iter().filter(|w| w.class_id == self.pair.class_id);
+        windows.any(|w| w.tau_ns > SLOWER * entry.ns)
+    }
+
+    /// What chance leaves of the mean, as a part of it.
+    fn chance(&self) -> f64 {
+        let mean = self.prices.mean();
+        self.prices.mean_interval(LEVEL).map_or(1.0, |i| (i.high - i.low) / 2.0 / mean)
+    }
+}
+
+/// What the class's pair has measured in this target. The end of a return link is another trap than the end of the pair: there the pair says how
+/// many times the host's price a trap costs here.
+fn in_place(class: &ClassRow, recording: &Recording, host: &Stamps) -> Option<Own> {
+    let measured = Measured::of(class, recording)?;
     let is_linked = class.exit_mode == ExitMode::ReturnLink;
-    let host_of_pair = recording.meta.cost.stamps(pair.site_class, ExitMode::ExitSites);
+    let host_of_pair = recording.meta.cost.stamps(measured.pair.site_class, ExitMode::ExitSites);
     let factor = if is_linked { host.mean.ns / host_of_pair.mean.ns } else { 1.0 };
-    let at = |p| quantile::quantile(&seen, p, 0.0, 0.0).map(|e| e.value);
-    let stamps = Stamps::measured(at, &[prices.mean()])?.scaled(factor);
-    let chance = prices.mean_interval(LEVEL).map_or(1.0, |i| (i.high - i.low) / 2.0 / prices.mean());
-    let part = chance.hypot(if is_linked { OTHER_TRAP } else { SAME_TRAP });
+    let at = |p| quantile::quantile(&measured.seen, p, 0.0, 0.0).map(|e| e.value);
+    let stamps = Stamps::measured(at, &[measured.prices.mean()])?.scaled(factor);
+    let part = measured.chance().hypot(if is_linked { OTHER_TRAP } else { SAME_TRAP });
     // A price differs from moment to moment by more than chance: it lies somewhere between what the windows showed.
-    let windows: Vec<f64> = of(pair.class_id)
-        .filter(alone)
-        .filter(|w| w.returns >= ENOUGH_OF_A_WINDOW)
-        .map(|w| w.sum_ns as f64 / w.returns as f64 / prices.mean())
-        .collect();
-    let few = if windows.len() < ENOUGH_WINDOWS { PRICE_DRIFT } else { 0.0 };
-    let least = windows.iter().copied().fold(1.0 - few, f64::min);
-    let most = windows.iter().copied().fold(1.0 + few, f64::max);
+    let few = if measured.windows.len() < ENOUGH_WINDOWS { PRICE_DRIFT } else { 0.0 };
+    let least = measured.windows.iter().copied().fold(1.0 - few, f64::min);
+    let most = measured.windows.iter().copied().fold(1.0 + few, f64::max);
     Some(Own { stamps: Some(stamps), low: (least - part).max(0.0), high: most + part })
+}
+
+/// How many times the host's price a hit of this class costs in this target, as (value, smallest, largest): what its pair shows between its
+/// stamps over what calibration found there. A hit is that and the program's own work, which takes a tenth of it. `None` without a pair
+/// that has enough.
+///
+/// The rate of a run is a mean over its moments, and so is this: windows differ by `s`, their mean is known to `t s / sqrt(m)`.
+pub(super) fn hit_factor(class: &ClassRow, recording: &Recording) -> Option<(f64, f64, f64)> {
+    let measured = Measured::of(class, recording)?;
+    let host = recording.meta.cost.stamps(measured.pair.site_class, ExitMode::ExitSites);
+    let value = measured.prices.mean() / host.mean.ns;
+    // A window with an interval that was interrupted says nothing of prices.
+    let windows: Vec<f64> = measured.windows.iter().copied().filter(|w| *w < INTERRUPTED_WINDOW).collect();
+    let enough = windows.len() >= ENOUGH_WINDOWS;
+    let mean = windows.into_iter().collect::<Moments>().mean_interval(LEVEL).filter(|_| enough);
+    let between = mean.map_or(PRICE_DRIFT, |i| (i.high - i.low) / 2.0);
+    let part = |trap: f64| between.hypot(measured.chance()).hypot(trap).min(PRICE_DRIFT);
+    // Where the second site of the pair is single-stepped, and the function's is not, ten times as long lies between two hits, and the caches are
+    // colder: a hit of the function costs less.
+    let (below, above) =
+        if measured.is_slower(recording) { (OTHER_TRAP, SAME_TRAP) } else { (SAME_TRAP, SAME_TRAP) };
+    value.is_finite().then(|| (value, value * (1.0 - part(below)), value * (1.0 + part(above))))
 }
 
 /// The largest mean price that the smallest durations allow, ns; `None` of too few calls.

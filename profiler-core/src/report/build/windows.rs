@@ -1,6 +1,7 @@
 //! From windows to bursts: what each saw, in which time of the target's own, and how unlike the moments of a run are.
 
 use super::samples::Shares;
+use super::stamps;
 use crate::cost::PRICE_DRIFT;
 use crate::ledger::LedgerSummary;
 use crate::recording::{ClassRow, Recording, WindowKind, WindowRow};
@@ -125,8 +126,8 @@ pub(super) fn bursts_of(
     recording: &Recording,
     run: &RunContext,
 ) -> Vec<Burst> {
-    let least_ns = least_gap_ns(windows);
-    let mut bursts: Vec<Burst> = windows.iter().map(|w| burst(w, class, least_ns, recording, run)).collect();
+    let price = HitPrice::of(class, windows, recording, run);
+    let mut bursts: Vec<Burst> = windows.iter().map(|w| burst(w, &price, run)).collect();
     weigh_alike(&mut bursts, windows);
     bursts
 }
@@ -185,21 +186,49 @@ fn least_gap_ns(windows: &[&WindowRow]) -> f64 {
     ended.map(|w| (w.end_ns - w.start_ns) as f64 / w.kept as f64).fold(f64::INFINITY, f64::min)
 }
 
-fn burst(w: &WindowRow, class: &ClassRow, least_ns: f64, recording: &Recording, run: &RunContext) -> Burst {
+/// What a hit of a class costs in this target, over what the recording charged for it.
+struct HitPrice {
+    /// Value, smallest, largest.
+    factor: (f64, f64, f64),
+    /// Part of the charged price that is that of a tight loop: how far the target used the caches between two hits is a guess.
+    warm: f64,
+    /// No hit costs more, CPU s.
+    most_s: f64,
+}
+
+impl HitPrice {
+    /// By the class's pair where it has one ([`stamps::hit_factor`]), else the host's price, which is believed to [`PRICE_DRIFT`].
+    fn of(class: &ClassRow, windows: &[&WindowRow], recording: &Recording, run: &RunContext) -> Self {
+        let cost = &recording.meta.cost;
+        let price = cost.hit_price(class.site_class, class.kind);
+        let part = |ns: f64| if price.ns > 0.0 { ns / price.ns } else { 1.0 };
+        // Given as exact, and not measured.
+        let drift = if price.min_ns == price.max_ns { 0.0 } else { PRICE_DRIFT };
+        let host = (1.0, part(price.min_ns) * (1.0 - drift), part(price.max_ns) * (1.0 + drift));
+        Self {
+            factor: stamps::hit_factor(class, recording).unwrap_or(host),
+            warm: (price.ns / (price.ns + cost.cold.ns).max(1e-9)).min(1.0),
+            // Threads that hit side by side share the time.
+            most_s: least_gap_ns(windows) * 1e-9 * f64::from(run.threads.max(1)),
+        }
+    }
+
+    /// Value, smallest and largest price of a hit of a window, s.
+    fn of_window(&self, w: &WindowRow) -> (f64, f64, f64) {
+        let charged_s = w.tau_ns.max(0.0) * 1e-9;
+        // That of a traced class is at least the price of a tight loop. That of a burst is the price of a tight loop.
+        let warm = if w.kind == WindowKind::Trace { self.warm } else { 1.0 };
+        let (value, low, high) = self.factor;
+        let (value_s, low_s, high_s) = (charged_s * value, charged_s * low, charged_s * high);
+        (value_s, low_s.min(self.most_s * low / value) * warm, high_s)
+    }
+}
+
+fn burst(w: &WindowRow, price: &HitPrice, run: &RunContext) -> Burst {
     // What was turned away came after the end of the window.
     let hits = w.kept.saturating_add(w.dropped);
     let elapsed_s = w.end_ns.saturating_sub(w.start_ns) as f64 * 1e-9;
-    let tau_s = w.tau_ns.max(0.0) * 1e-9;
-    let price = recording.meta.cost.hit_price(class.site_class, class.kind);
-    let spread = |ns: f64| if price.ns > 0.0 { tau_s * ns / price.ns } else { tau_s };
-    // Given as exact, and not measured.
-    let drift = if price.min_ns == price.max_ns { 0.0 } else { PRICE_DRIFT };
-    // Of a traced class: how far the target used the caches between two hits is a guess, at least the price of a tight loop. That of a burst
-    // is the price of a tight loop.
-    let guessed = if w.kind == WindowKind::Trace { recording.meta.cost.cold.ns } else { 0.0 };
-    let warm = price.ns / (price.ns + guessed).max(1e-9);
-    // Threads that hit side by side share the time.
-    let smallest_s = spread(price.min_ns).min(least_ns * 1e-9 * f64::from(run.threads.max(1)));
+    let (tau_s, cheap, dear) = price.of_window(w);
     // Others' hits slow the target in this window as its own do. Where they swallow all of its time, a tenth is as good a guess as any, and no
     // more than that: such a window must not stand for a rate without end.
     let rest_s = run.rest_per_s * elapsed_s;
@@ -215,7 +244,6 @@ fn burst(w: &WindowRow, class: &ClassRow, least_ns: f64, recording: &Recording, 
         cpu_per_s: run.cpu_per_s,
     };
     let stop = if w.tripped { Stop::Quota } else { Stop::Window };
-    let (cheap, dear) = (smallest_s * warm.min(1.0) * (1.0 - drift), spread(price.max_ns) * (1.0 + drift));
     let burst = Burst::new(&time(1.0), hits, stop, (tau_s, cheap, dear));
     Burst {
         time_low_s: undilated_s(&time(1.0 + NEIGHBOUR_ERROR), hits, dear).min(burst.time_s),

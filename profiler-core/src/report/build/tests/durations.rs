@@ -240,7 +240,7 @@ fn the_distribution_of_a_function_is_that_of_its_quantiles() {
 }
 
 /// A pair of sites beside `f`: `windows` windows of `n` intervals at about `price_ns`, in the second after `f` was last watched.
-fn pair(r: &mut Recording, windows: u64, n: u64, price_ns: f64) {
+pub(super) fn pair(r: &mut Recording, windows: u64, n: u64, price_ns: f64) {
     let mut rng = rng(23);
     r.classes.push(ClassRow {
         class_id: 2,

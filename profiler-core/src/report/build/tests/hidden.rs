@@ -1,9 +1,16 @@
 //! Rates of functions that are called so often that the price of a hit hides them.
 
+use super::durations::pair;
 use super::*;
+use crate::cost::Stamps;
 
 /// Ten bursts of 500 hits on a trap that takes `trap_ns`, in a function that is called every 100 ns; by calibration a trap takes 830 ns.
 fn called_every_100_ns(trap_ns: f64) -> Recording {
+    called(trap_ns, 100.0)
+}
+
+/// The same, called every `gap_ns`.
+fn called(trap_ns: f64, gap_ns: f64) -> Recording {
     let mut r = empty();
     for p in r.meta.cost.hit.values_mut() {
         *p = Price { ns: 830.0, min_ns: 825.0, max_ns: 848.0, n: 7 };
@@ -11,7 +18,7 @@ fn called_every_100_ns(trap_ns: f64) -> Recording {
     r.classes.push(class(1, "f"));
     for i in 0..10 {
         let from = f64::from(i);
-        let length_s = 500.0 * (trap_ns + 100.0 + f64::from(i)) * 1e-9;
+        let length_s = 500.0 * (trap_ns + gap_ns + f64::from(i)) * 1e-9;
         let w = window(WindowKind::Burst, from, from + length_s, 500);
         r.windows.push(WindowRow { tripped: true, tau_ns: 830.0, ..w });
     }
@@ -45,4 +52,40 @@ fn a_slower_function_keeps_its_value() {
     let rate = row(&report, "f").rate_hz.unwrap();
     assert!((rate.value / 1e5 - 1.0).abs() < 0.01, "{rate:?}");
     assert!(rate.low < 1e5 && rate.high > 1e5 && rate.high < 1.2e5, "{rate:?}");
+}
+
+/// A trap costs a quarter more here than by calibration, and a pair of sites has seen it.
+#[test]
+fn a_pair_shows_the_rate_that_the_price_of_the_host_hides() {
+    let dear = 1.25;
+    let (mut alone, trap_ns) = (called(dear * 830.0, 1_000.0), 800.0);
+    alone.meta.cost.stamps.insert("push/exit".into(), Stamps::guessed(Price::fixed(trap_ns)));
+    let rate = |r: &Recording| row(&Report::from_recording(r), "f").rate_hz.unwrap();
+    let mut paired = alone.clone();
+    pair(&mut paired, 6, 50, dear * trap_ns);
+    let (without, with) = (rate(&alone), rate(&paired));
+    assert!((with.value / 1e6 - 1.0).abs() < 0.05, "{with:?}");
+    assert!(with.low < 1e6 && with.high > 1e6 && with.high - with.low < 0.2e6, "{with:?}");
+    assert!(without.value < 0.9 * with.value && without.high - without.low > 0.3e6, "{without:?}");
+
+    // At ten million a second the same price is known well enough for a limit only.
+    let mut fast = called(dear * 830.0, 100.0);
+    fast.meta.cost = alone.meta.cost.clone();
+    pair(&mut fast, 6, 50, dear * trap_ns);
+    let limit = rate(&fast);
+    assert!(limit.low < 1e7 && limit.high > 1e7, "{limit:?}");
+    let mut without = fast.clone();
+    without.classes.retain(|c| c.stamps_of.is_none());
+    without.windows.retain(|w| w.class_id == 1);
+    assert!(limit.low > 1.3 * rate(&without).low, "{limit:?} {:?}", rate(&without));
+
+    // Its second site is single-stepped: longer between two hits, colder caches, so the hit may cost less.
+    for w in paired.windows.iter_mut().filter(|w| w.class_id == 2) {
+        w.tau_ns = 9_000.0;
+    }
+    let slower = rate(&paired);
+    assert!(
+        slower.low < with.low && slower.low > 0.8 * with.low && (slower.high / with.high - 1.0).abs() < 1e-6,
+        "{slower:?}"
+    );
 }
