@@ -143,7 +143,7 @@ pub(super) fn page(
             out.push_str("</ul>\n");
         }
     };
-    list(&mut out, "Notes", &notes(&rows));
+    list(&mut out, "Notes", &notes(report, &rows));
     for operation in &report.operations {
         list(
             &mut out,

@@ -19,6 +19,7 @@ mod html;
 mod log;
 mod operations;
 mod pprof;
+mod precision;
 mod receipt;
 mod speedscope;
 mod stacks;

@@ -3,6 +3,7 @@
 use profiler_core::class::{RecordKind, SiteClass, Source, Tier};
 use profiler_core::estimate::Estimate;
 use profiler_core::recording::{ChangeKind, Charge, Meta, SlowestAnswer};
+use profiler_core::report::precision::{Known, Limit, Precision};
 use profiler_core::report::{LogEntry, Receipt, Report, Row};
 use profiler_core::units::OverheadBudget;
 use std::collections::BTreeMap;
@@ -26,6 +27,7 @@ fn row(name: &str, decision: &str) -> Row {
         mean_ns: None,
         correction_ns: 0.0,
         quantiles_ns: vec![],
+        precision: None,
         attached: 0.0,
         dropped: 0,
         attempted: 0,
@@ -51,6 +53,8 @@ pub(super) fn report() -> Report {
     }
 }
 
+const REACHED: Known = Known { half_width: Some(0.02), limit: Limit::Reached };
+
 fn rows() -> Vec<Row> {
     use Source::{Burst, Derived, Exact, Sampled};
     vec![
@@ -69,6 +73,7 @@ fn rows() -> Vec<Row> {
                 (0.99, estimate(1.2e6, 1e5, 4_990, Exact).unwrap()),
                 (1.0, estimate(9e6, 100.0, 4_990, Exact).unwrap()),
             ],
+            precision: Some(Precision { p50: REACHED, mean: REACHED }),
             attached: 1.0,
             dropped: 6,
             attempted: 5_010,

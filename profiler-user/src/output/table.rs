@@ -3,8 +3,8 @@
 //! Every number carries the letter of its source and the half-width of its interval. Columns give way from
 //! the right, in the order of their importance, until the table fits; the function's name takes what is left.
 
-use super::TextOptions;
 use super::units::{count, duration_ns, percent, plus_minus, si, source_letter};
+use super::{TextOptions, precision};
 use profiler_core::class::RecordKind;
 use profiler_core::estimate::Estimate;
 use profiler_core::report::{Report, Row};
@@ -184,7 +184,7 @@ pub(super) fn table_text(report: &Report, options: TextOptions) -> String {
     out.push_str(&styled(&wrap(legend, options.width, ""), DIM, colours));
     out.push('\n');
     out.push_str(&super::durations::text(report, options));
-    let notes = notes(&rows);
+    let notes = notes(report, &rows);
     if !notes.is_empty() {
         out.push('\n');
         for note in notes {
@@ -196,7 +196,7 @@ pub(super) fn table_text(report: &Report, options: TextOptions) -> String {
 }
 
 /// What a reader must know of single rows: losses, corrections, remarks.
-pub(super) fn notes(rows: &[&Row]) -> Vec<String> {
+pub(super) fn notes(report: &Report, rows: &[&Row]) -> Vec<String> {
     // The same remark on many functions is one remark.
     let mut notes: Vec<(String, Vec<&str>)> = Vec::new();
     for row in rows {
@@ -210,6 +210,7 @@ pub(super) fn notes(rows: &[&Row]) -> Vec<String> {
                 duration_ns(row.correction_ns)
             ));
         }
+        parts.extend(row.precision.as_ref().map(|p| precision::words(p, report)));
         for part in parts {
             match notes.iter_mut().find(|(text, _)| *text == part) {
                 Some((_, names)) => names.push(&row.name),

@@ -43,6 +43,7 @@ fn table_and_receipt_in_80_columns() {
 
             db::query: 6 of 5,010 hits lost
             db::query: 200 ns of probe cost per call taken out of TIME/CALL
+            db::query: P50 and mean of its durations are known to 10 %
             parse: inlined copies are not counted
 
             Budget receipt
@@ -103,6 +104,7 @@ fn table_and_receipt_in_120_columns() {
 
             db::query: 6 of 5,010 hits lost
             db::query: 200 ns of probe cost per call taken out of TIME/CALL
+            db::query: P50 and mean of its durations are known to 10 %
             parse: inlined copies are not counted
 
             Budget receipt
