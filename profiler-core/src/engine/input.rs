@@ -5,6 +5,8 @@ use crate::clients::children::{Event, Look};
 use crate::clients::metric::ProbeHits;
 use crate::clients::overhead::Reading;
 use crate::clients::survey::Links;
+use crate::clients::trace::client::EndedWindow;
+use crate::estimate::Estimate;
 use crate::recording::WindowRow;
 use crate::run::outcome::Outcome;
 use crate::run::threads::ThreadUse;
@@ -128,8 +130,23 @@ pub struct Ended {
     pub expedited: bool,
     /// What is to be said of a slow answer of the breaker.
     pub remark: Option<String>,
+    /// Median of the durations of all its calls so far, ns, not corrected, where they were asked for by name and the kernel keeps them.
+    pub median: Option<Estimate>,
     /// The class, with its counters as they are now.
     pub class: ClassView,
+}
+
+impl Ended {
+    /// As the client that traces is told of it.
+    #[must_use]
+    pub fn of_trace(&self) -> EndedWindow<'_> {
+        EndedWindow {
+            row: &self.row,
+            tripped_itself: self.tripped_itself,
+            of: &self.class,
+            median: self.median,
+        }
+    }
 }
 
 /// What an interval of the ledger was like.

@@ -399,7 +399,7 @@ impl Run {
                 self.follow(orders, view);
             }
             WindowKind::Trace | WindowKind::Burst => {
-                if self.trace.window_ended(&ended.row, ended.tripped_itself, view.now_ns) {
+                if self.trace.window_ended(&ended.of_trace(), view.now_ns) {
                     if let Some(measuring) = &mut self.measuring {
                         measuring.counting.note_trip(class);
                     }

@@ -332,6 +332,7 @@ impl Run {
             bounds: bounds.as_ref(),
             settings: self.trace.settings(),
             shares: self.trace.shares(),
+            timed: self.trace.timed(),
         })
     }
 

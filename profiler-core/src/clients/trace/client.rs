@@ -3,16 +3,18 @@
 use super::planning::Planned;
 use super::problem::Settings;
 use super::rate::{Rate, Rates};
+use super::timed::TimedClasses;
 use super::words;
-use crate::class::ClassId;
+use crate::class::{ClassId, ExitMode};
 use crate::controller::{Action, Controller, ControllerConfig, PlanShares, Tick};
+use crate::estimate::Estimate;
 use crate::ledger::ThreadOver;
 use crate::recording::{ChangeKind, WindowKind, WindowRow};
 use crate::run::clocks::Clocks;
 use crate::run::order::{Ending, Order, Purpose};
 use crate::run::outcome::{NotOpened, Outcome};
 use crate::run::suspension::Suspension;
-use crate::run::view::{LinkView, View};
+use crate::run::view::{ClassView, LinkView, View};
 
 /// What is traced all the time and in bursts.
 #[derive(Debug)]
@@ -34,6 +36,7 @@ pub struct Trace {
     was_slowed: bool,
     /// When the open windows of bursts are to end.
     bursts: Clocks,
+    timed: TimedClasses,
 }
 
 /// What orders are given by.
@@ -45,6 +48,19 @@ pub struct Seen<'a> {
     pub names: &'a [&'a str],
     /// What holds everything up.
     pub suspension: Suspension,
+}
+
+/// A window that is complete.
+#[derive(Debug, Clone, Copy)]
+pub struct EndedWindow<'a> {
+    /// Its row.
+    pub row: &'a WindowRow,
+    /// The breaker ended it, through the quota of this very class.
+    pub tripped_itself: bool,
+    /// Its class.
+    pub of: &'a ClassView,
+    /// Median of the durations of all calls of its class so far, ns, not corrected, where they were asked for by name and are known.
+    pub median: Option<Estimate>,
 }
 
 impl Trace {
@@ -62,6 +78,7 @@ impl Trace {
             bursts_cost: 0.0,
             was_slowed: false,
             bursts: Clocks::default(),
+            timed: TimedClasses::default(),
         }
     }
 
@@ -75,6 +92,12 @@ impl Trace {
     #[must_use]
     pub fn shares(&self) -> PlanShares {
         self.controller.shares()
+    }
+
+    /// Whose durations are known well enough.
+    #[must_use]
+    pub fn timed(&self) -> &TimedClasses {
+        &self.timed
     }
 
     /// Plans made so far: the number of the last one.
@@ -190,8 +213,13 @@ impl Trace {
     }
 
     /// A window of a traced class, a burst or a trial is complete. True: the breaker ended it, and that was not planned.
-    pub fn window_ended(&mut self, row: &WindowRow, tripped_itself: bool, now_ns: u64) -> bool {
+    pub fn window_ended(&mut self, ended: &EndedWindow<'_>, now_ns: u64) -> bool {
+        let EndedWindow { row, tripped_itself, of, median } = *ended;
         debug_assert_ne!(row.kind, WindowKind::Survey);
+        let is_timed = of.traits.named && of.traits.exit != ExitMode::None;
+        if is_timed && self.timed.note(row, median, of.prices.stamps.ns) {
+            self.want(Some("P50 and mean of durations that were asked for are known to 10 %".to_owned()));
+        }
         let elapsed_ns = row.end_ns.saturating_sub(row.start_ns);
         let class = ClassId(row.class_id);
         // Its clock is over, too: the class may be opened again.

@@ -1,10 +1,11 @@
-use super::client::{Seen, Trace};
+use super::client::{EndedWindow, Seen, Trace};
 use super::planning::{Planned, make};
 use super::planning_tests::{class, ledger, rates, settings, view};
 use super::problem::Known;
-use crate::class::ClassId;
+use crate::class::{ClassId, ExitMode, RecordKind};
 use crate::controller::Tick;
-use crate::recording::{ChangeKind, WindowKind};
+use crate::estimate::Estimate;
+use crate::recording::{ChangeKind, WindowKind, WindowRow};
 use crate::run::arbiter::{Arbiter, Claims};
 use crate::run::order::{Ending, Order, Purpose};
 use crate::run::outcome::{NotOpened, Outcome};
@@ -34,6 +35,7 @@ fn planned(trace: &Trace, view: &View) -> Planned {
         bounds: None,
         settings: trace.settings(),
         shares: trace.shares(),
+        timed: trace.timed(),
     };
     make(&known, &rates(&[1_000.0, 1e6]), trace.plans() + 1).unwrap()
 }
@@ -286,6 +288,7 @@ fn a_plan_without_a_class_takes_it_off_without_a_word() {
         bounds: None,
         settings: &settings(),
         shares: trace.shares(),
+        timed: trace.timed(),
     };
     let planned = make(&known, &rates(&[1e6, 1e6]), 2).unwrap();
     let given = orders(&mut trace, &view, Suspension::NONE, |trace, seen, orders| {
@@ -305,4 +308,55 @@ fn rates_are_known_of_what_was_hit_or_is_watched() {
     assert_eq!(known.keys().copied().collect::<Vec<_>>(), [TRACED, UNKNOWN]);
     let rate = known[&TRACED];
     assert!(rate.hz.low < 1_000.0 && rate.hz.value == 1_000.0 && rate.hz.high > 1_000.0, "{rate:?}");
+}
+
+/// A window of `n` calls that took `mean_ns` each.
+pub(super) fn timed_row(class: ClassId, n: u64, mean_ns: u64) -> WindowRow {
+    WindowRow {
+        class_id: class.0,
+        kind: WindowKind::Burst,
+        start_ns: 0,
+        end_ns: 1_000_000,
+        target_cpu_ns: 0,
+        attempted: 2 * n,
+        kept: 2 * n,
+        gated: 0,
+        dropped: 0,
+        returns: n,
+        unwound: 0,
+        omitted: 0,
+        open: 0,
+        sum_ns: n * mean_ns,
+        nested_cost_ns: 0,
+        max_ns: 2 * mean_ns,
+        tripped: false,
+        tau_ns: 1_000.0,
+    }
+}
+
+/// Five windows that agree: the durations that were asked for are known, another plan is wanted, and there the class does not come first.
+#[test]
+fn durations_that_are_known_give_their_bursts_back() {
+    let mut view = classes();
+    let asked = &mut view.classes[1];
+    (asked.traits.named, asked.traits.exit, asked.traits.kind) =
+        (true, ExitMode::ReturnLink, RecordKind::Latency);
+    let mut trace = Trace::new(settings(), 1);
+    let cost = |trace: &Trace, view: &View| {
+        let planned = planned(trace, view);
+        planned.orders.iter().find(|o| o.class == BURST).unwrap().burst.unwrap().cost_per_s()
+    };
+    let before = cost(&trace, &view);
+    let median = Estimate { value: 5_000.0, low: 4_900.0, high: 5_100.0, ..Estimate::exact(0.0, 100) };
+    for i in 0..5 {
+        assert!(!trace.is_plan_wanted());
+        let row = timed_row(BURST, 1_000, 5_000 + i);
+        let ended =
+            EndedWindow { row: &row, tripped_itself: false, of: &view.classes[1], median: Some(median) };
+        trace.window_ended(&ended, i * S + S / 10);
+    }
+    assert!(trace.is_plan_wanted());
+    assert!(trace.take_wanted(1.0).unwrap().contains("known to 10 %"));
+    let after = cost(&trace, &view);
+    assert!(after < 0.95 * before, "{before} {after}");
 }

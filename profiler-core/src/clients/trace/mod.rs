@@ -5,6 +5,7 @@
 //! | [`rate`] | what is known of how often classes are called |
 //! | [`problem`] | the question that the planner is asked |
 //! | [`client`] | what runs: the controller, bursts and their clocks, why another plan is wanted |
+//! | [`timed`] | whose durations are known well enough |
 //! | [`planning`] | its answer as orders for the controller and rows of the recording |
 
 pub mod client;
@@ -12,6 +13,7 @@ mod loads;
 pub mod planning;
 pub mod problem;
 pub mod rate;
+pub mod timed;
 mod words;
 
 #[cfg(test)]

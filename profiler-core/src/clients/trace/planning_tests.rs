@@ -1,6 +1,7 @@
 use super::planning::{Planned, make};
 use super::problem::{Known, Settings};
 use super::rate::{Rate, Rates};
+use super::timed::TimedClasses;
 use crate::burst::BurstPrices;
 use crate::class::ClassId;
 use crate::controller::{ClassOrder, PlanShares};
@@ -70,6 +71,7 @@ fn plan_with(view: &View, rates: &Rates, settings: &Settings, bounds: Option<&Th
         bounds,
         settings,
         shares: PlanShares::FIRST,
+        timed: &TimedClasses::default(),
     };
     make(&known, rates, 3).unwrap()
 }

@@ -1,6 +1,7 @@
 //! From what is known to the question that the planner is asked.
 
 use super::rate::Rates;
+use super::timed::TimedClasses;
 use crate::burst::BurstPrices;
 use crate::class::{ClassId, ExitMode, RecordKind};
 use crate::controller::PlanShares;
@@ -58,6 +59,8 @@ pub struct Known<'a> {
     pub settings: &'a Settings,
     /// The parts of the budget that a plan may count on.
     pub shares: PlanShares,
+    /// Whose durations are known well enough.
+    pub timed: &'a TimedClasses,
 }
 
 impl Known<'_> {
@@ -84,10 +87,11 @@ impl Known<'_> {
         (problem, ids)
     }
 
-    /// The durations of a class were asked for by name.
+    /// The durations of a class were asked for by name, and are not known well enough yet.
     pub(super) fn wants_durations(&self, id: ClassId) -> bool {
         let traits = &self.view.class(id).traits;
-        traits.named && traits.kind != RecordKind::Count && traits.exit != ExitMode::None
+        let asked = traits.named && traits.kind != RecordKind::Count && traits.exit != ExitMode::None;
+        asked && !self.timed.is_known(id)
     }
 
     /// Where durations were asked for by name and cannot be traced all the time, at most half of what they leave is traced of others: the rest
