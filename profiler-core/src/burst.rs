@@ -12,6 +12,8 @@ use crate::cost::CostModel;
 const LEAST_HITS: f64 = 100.0;
 /// A burst with fewer hits is not worth its attaching.
 const FEWEST_HITS: f64 = 30.0;
+/// The same of a class that comes [first](BurstClass::first): a dear one would else have trials only, which are as short and ever rarer.
+const FEWEST_OF_FIRST: f64 = 8.0;
 /// Attaching, detaching and the hits after the end may take this part of what a burst costs, where the bucket allows.
 const CHURN: f64 = 0.1;
 /// A clock ends windows of at least this length; shorter ones end with their quota, s.
@@ -149,7 +151,8 @@ fn shape(class: &BurstClass, prices: &BurstPrices, limit_s: f64) -> Option<Shape
     let within_fresh = affordable_at(0.0).min(rate * prices.fresh_s * 0.999);
     let affordable = affordable_at(f64::INFINITY).max(within_fresh);
     // A quiet class has few hits in its longest window, and they cost next to nothing.
-    if affordable < hits.min(FEWEST_HITS) {
+    let fewest = if class.first { FEWEST_OF_FIRST } else { FEWEST_HITS };
+    if affordable < hits.min(fewest) {
         return None;
     }
     Some(sized(class, prices, hits.min(affordable) / rate))
@@ -163,6 +166,12 @@ fn sized(class: &BurstClass, prices: &BurstPrices, length_s: f64) -> Shape {
     let churn_s = prices.churn_s(class.rate_hz * class.tau_s, length_s);
     let cost_s = expected * class.tau_s + churn_s;
     Shape { quota: quota.ceil() as u64, window_s: length_s.max(CLOCKED_S), length_s, cost_s }
+}
+
+/// A burst of the class is worth its attaching where one may cost `limit_s` CPU s.
+#[must_use]
+pub fn is_possible(class: &BurstClass, prices: &BurstPrices, limit_s: f64) -> bool {
+    shape(class, prices, limit_s).is_some()
 }
 
 /// How often each class is traced for a burst, so that all bursts together cost `budget` CPU s per s at most and one
@@ -374,6 +383,17 @@ mod tests {
         assert!(own.duty > 0.45 || own.cost_per_s() > 0.7 * budget, "{own:?}");
         let cost: f64 = orders.iter().flatten().map(BurstOrder::cost_per_s).sum();
         assert!(orders.iter().all(Option::is_some) && cost <= budget * 1.001, "{cost}");
+    }
+
+    #[test]
+    fn a_dear_class_that_was_named_gets_short_bursts_where_others_get_none() {
+        // 30 us a call, where one burst may take 0.6 ms: 17 calls.
+        let dear = BurstClass { tau_s: 30e-6, ..class(2e4) };
+        let named = BurstClass { first: true, ..dear };
+        assert_eq!(schedule(&[dear], &PRICES, 5e-3, 0.6e-3), [None]);
+        let order = schedule(&[named], &PRICES, 5e-3, 0.6e-3)[0].unwrap();
+        assert!((8..=20).contains(&order.quota) && order.cost_ns <= 0.6e6 * 1.001, "{order:?}");
+        assert_eq!(schedule(&[named], &PRICES, 5e-3, 0.2e-3), [None], "too few to be worth anything");
     }
 
     #[test]
