@@ -113,6 +113,7 @@ impl Machine for Agent {
 
     fn collect(&mut self, _view: &View) -> Vec<Ended> {
         let ended = self.attach.collect(&self.target);
+        self.end_learning(&ended);
         ended.into_iter().map(|ended| self.window_ended(ended)).collect()
     }
 
@@ -187,7 +188,6 @@ impl Agent {
     /// A window that has ended, as the run is told of it; its rows are written.
     fn window_ended(&mut self, ended: super::attach::Ended) -> Ended {
         let id = ClassId(ended.row.class_id);
-        self.end_learning(id, &ended);
         let class = self.attach.class_mut(id);
         class.counters = ended.counters;
         let class = self.view_of(self.attach.class(id));

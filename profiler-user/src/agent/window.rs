@@ -60,7 +60,8 @@ pub(super) fn row(
         returns: seen.returns,
         unwound: seen.unwound,
         // Calls from callers that have no site (yet) are calls whose return is left out.
-        omitted: seen.omitted + seen.callers.untimed,
+        omitted: seen.omitted
+            + seen.callers.untimed,
         open: if class.is_timed(window.kind) { counters.since(&window.attached).open() } else { 0 },
         sum_ns: seen.sum_ns,
         nested_cost_ns: seen.nested_cost_ns,
