@@ -5,7 +5,7 @@ mod distribution;
 mod operations;
 mod printable;
 
-pub use distribution::{Bin, Distribution};
+pub use distribution::{Bin, Counted, Distribution};
 pub use operations::{OperationClassReport, OperationReport};
 
 use crate::class::{RecordKind, SiteClass, Tier};

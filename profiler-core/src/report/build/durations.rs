@@ -13,7 +13,7 @@ use crate::recording::{ClassRow, Recording, WindowRow};
 use crate::stats::added::{Ranged, difference};
 use crate::stats::means::{self, WindowSum};
 use crate::stats::moments::Moments;
-use crate::stats::quantile::{Bucket, clustered};
+use crate::stats::quantile::{Bucket, clustered, quantile};
 use crate::stats::survival::{Quantile, Spread, Survival};
 use crate::stats::{Interval, LEVEL, correct};
 
@@ -194,6 +194,14 @@ impl Shape {
         let grown = self.nested.scaled((left / rest).min(left / self.nested.value));
         let most = (self.nested.interval.high / (1.0 - p).max(1e-12)).min(left);
         Ranged::between(0.0, grown.value.min(most), most)
+    }
+
+    /// What is taken out of the median call is known to so much, ns: shorter durations cannot be told apart.
+    pub(in crate::report) fn known_to_ns(&self) -> f64 {
+        let Some(median) = quantile(&self.buckets, 0.5, 0.0, 0.0) else { return 0.0 };
+        let own = self.own.quantile(0.5, 0.0);
+        let Interval { low, high } = own.plus(self.nested_in(0.5, median.value, own.value)).interval;
+        high - low
     }
 
     /// The typical duration without probes of a call that took `seen_ns`, ns.
