@@ -12,6 +12,8 @@ use crate::cost::CostModel;
 const LEAST_HITS: f64 = 100.0;
 /// A burst with fewer hits is not worth its attaching.
 const FEWEST_HITS: f64 = 30.0;
+/// The same of a class that comes [first](BurstClass::first): a dear one would else have trials only, which are as short and ever rarer.
+const FEWEST_OF_FIRST: f64 = 8.0;
 /// Attaching, detaching and the hits after the end may take this part of what a burst costs, where the bucket allows.
 const CHURN: f64 = 0.1;
 /// A clock ends windows of at least this length; shorter ones end with their quota, s.
@@ -20,6 +22,9 @@ const CLOCKED_S: f64 = 0.02;
 const LONGEST_S: f64 = 1.0;
 /// Bursts of a class begin at least so far apart on average, s.
 const CLOSEST_S: f64 = 0.5;
+/// The same of a class that comes [first](BurstClass::first), s. The bucket bounds one burst of a hot class to some milliseconds; only with more of them
+/// is its part of the budget used.
+const CLOSEST_OF_FIRST_S: f64 = 0.1;
 /// A class that would be attached for more than this part of the time gets no more bursts.
 const LARGEST_DUTY: f64 = 0.5;
 /// Part of the bursts' budget that goes to what was asked for by name, where others want some, too.
@@ -149,7 +154,8 @@ fn shape(class: &BurstClass, prices: &BurstPrices, limit_s: f64) -> Option<Shape
     let within_fresh = affordable_at(0.0).min(rate * prices.fresh_s * 0.999);
     let affordable = affordable_at(f64::INFINITY).max(within_fresh);
     // A quiet class has few hits in its longest window, and they cost next to nothing.
-    if affordable < hits.min(FEWEST_HITS) {
+    let fewest = if class.first { FEWEST_OF_FIRST } else { FEWEST_HITS };
+    if affordable < hits.min(fewest) {
         return None;
     }
     Some(sized(class, prices, hits.min(affordable) / rate))
@@ -165,6 +171,12 @@ fn sized(class: &BurstClass, prices: &BurstPrices, length_s: f64) -> Shape {
     Shape { quota: quota.ceil() as u64, window_s: length_s.max(CLOCKED_S), length_s, cost_s }
 }
 
+/// A burst of the class is worth its attaching where one may cost `limit_s` CPU s.
+#[must_use]
+pub fn is_possible(class: &BurstClass, prices: &BurstPrices, limit_s: f64) -> bool {
+    shape(class, prices, limit_s).is_some()
+}
+
 /// How often each class is traced for a burst, so that all bursts together cost `budget` CPU s per s at most and one
 /// `limit_s` CPU s. `None` for a class of which no burst is possible (no rate, free hits, too dear).
 ///
@@ -172,11 +184,11 @@ fn sized(class: &BurstClass, prices: &BurstPrices, length_s: f64) -> Shape {
 /// min sum W_i^2 v_i^2 / n_i   with   sum n_i c_i <= budget:    n_i proportional to W_i v_i / sqrt(c_i)
 /// ```
 /// with `v_i` the spread between bursts, `n_i` bursts per second and `c_i` the cost of one (Neyman's allocation of a
-/// sample to strata with unequal costs); `n_i` is bounded by two bursts a second and half of the time, and what bounded classes
-/// leave goes to the others.
+/// sample to strata with unequal costs); `n_i` is bounded by two bursts a second (ten of a class that comes first) and half of the time, and what
+/// bounded classes leave goes to the others.
 ///
 /// Classes that come [first](BurstClass::first) share [`FIRST_PART`] of the budget, or all where there are no others; what they leave at
-/// two bursts a second lengthens theirs.
+/// ten bursts a second lengthens theirs.
 #[must_use]
 pub fn schedule(
     classes: &[BurstClass],
@@ -211,8 +223,9 @@ impl Bursts {
         self.per_s * self.shape.cost_s
     }
 
-    fn most_per_s(&self) -> f64 {
-        (1.0 / CLOSEST_S).min(LARGEST_DUTY / self.shape.length_s)
+    fn most_per_s(&self, class: &BurstClass) -> f64 {
+        let closest_s = if class.first { CLOSEST_OF_FIRST_S } else { CLOSEST_S };
+        (1.0 / closest_s).min(LARGEST_DUTY / self.shape.length_s)
     }
 
     fn order(self) -> BurstOrder {
@@ -238,12 +251,13 @@ fn fill(classes: &[BurstClass], bursts: &mut [Option<Bursts>], mut open: Vec<usi
         let demand: f64 =
             open.iter().filter_map(|&i| bursts[i].map(|b| want(i, &b.shape) * b.shape.cost_s)).sum();
         let level = left / demand;
-        let is_full = |i: usize| bursts[i].is_some_and(|b| level * want(i, &b.shape) >= b.most_per_s());
+        let is_full =
+            |i: usize| bursts[i].is_some_and(|b| level * want(i, &b.shape) >= b.most_per_s(&classes[i]));
         let (full, rest): (Vec<usize>, Vec<usize>) = open.iter().partition(|&&i| is_full(i));
         let at_bound = !full.is_empty();
         for i in if at_bound { &full } else { &rest } {
             if let Some(b) = &mut bursts[*i] {
-                b.per_s = b.most_per_s().min(level * want(*i, &b.shape));
+                b.per_s = b.most_per_s(&classes[*i]).min(level * want(*i, &b.shape));
                 left -= b.cost_per_s();
             }
         }
@@ -359,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_named_for_its_durations_comes_first_and_gets_longer_bursts() {
+    fn what_was_named_for_its_durations_comes_first_and_is_watched_for_longer() {
         let named = BurstClass { first: true, ..class(1e5) };
         let others = [class(1e4), class(1e5), class(1e6), class(3e4)];
         let budget = 60e-3;
@@ -368,12 +382,23 @@ mod tests {
         let orders = schedule(&all, &PRICES, budget, 20e-3);
         let own = orders[0].unwrap();
         let plain = schedule(&[class(1e5)], &PRICES, budget, 20e-3)[0].unwrap();
-        assert!(own.quota > 2 * plain.quota, "{own:?} {plain:?}");
+        assert!(own.duty > 2.0 * plain.duty, "{own:?} {plain:?}");
         // At most 0.75 of it: as long a burst as half of the time allows costs less.
         assert!(own.cost_per_s() <= FIRST_PART * budget * 1.001, "{own:?}");
         assert!(own.duty > 0.45 || own.cost_per_s() > 0.7 * budget, "{own:?}");
         let cost: f64 = orders.iter().flatten().map(BurstOrder::cost_per_s).sum();
         assert!(orders.iter().all(Option::is_some) && cost <= budget * 1.001, "{cost}");
+    }
+
+    #[test]
+    fn a_dear_class_that_was_named_gets_short_bursts_where_others_get_none() {
+        // 30 us a call, where one burst may take 0.6 ms: 17 calls.
+        let dear = BurstClass { tau_s: 30e-6, ..class(2e4) };
+        let named = BurstClass { first: true, ..dear };
+        assert_eq!(schedule(&[dear], &PRICES, 5e-3, 0.6e-3), [None]);
+        let order = schedule(&[named], &PRICES, 5e-3, 0.6e-3)[0].unwrap();
+        assert!((8..=20).contains(&order.quota) && order.cost_ns <= 0.6e6 * 1.001, "{order:?}");
+        assert_eq!(schedule(&[named], &PRICES, 5e-3, 0.2e-3), [None], "too few to be worth anything");
     }
 
     #[test]

@@ -131,6 +131,9 @@ impl Words<'_> {
         } else if cost > self.problem.budget {
             let times = cost / self.problem.budget;
             format!("too dear: tracing would cost {full}, {} times the budget", number(times))
+        } else if cost > self.problem.room() {
+            let kept = self.share(self.problem.kept);
+            format!("too dear: tracing would cost {full}, and {kept} is kept for bursts of what was named")
         } else if class.weight == 0.0 {
             "its weight is 0".to_owned()
         } else if class.rho.value * s >= class.traced_hz() {

@@ -121,7 +121,7 @@ impl<'a> Model<'a> {
         problem.validate()?;
         let mut model = Model {
             problem,
-            budget: problem.budget,
+            budget: problem.room(),
             sample_cost: problem.sample_cost(),
             s_min: problem.sampling.min_hz,
             s_max: problem.sampling.max_hz,
@@ -418,7 +418,7 @@ pub(super) fn finish(
     strategy: Strategy,
     upper_bound: f64,
 ) -> Plan {
-    let cost = cost.min(problem.budget);
+    let cost = cost.min(problem.room());
     let upper_bound = upper_bound.max(value);
     let gap = if upper_bound > value { (upper_bound - value) / upper_bound } else { 0.0 };
     let overhead = if problem.target_cpu > 0.0 { cost / problem.target_cpu } else { 0.0 };

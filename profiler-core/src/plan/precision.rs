@@ -36,15 +36,15 @@ pub(super) fn solve(problem: &Problem, options: &Options) -> Result<Vec<Plan>, P
     let price = problem.sample_cost();
     let bursts = problem.burst_rules();
     let search =
-        Search { problem, min_duty: bursts.min_duty(), charge: bursts.charge(), budget: problem.budget };
+        Search { problem, min_duty: bursts.min_duty(), charge: bursts.charge(), budget: problem.room() };
     let rules = rules(problem, search.min_duty, search.charge)?;
     let (least, cheapest_s) = rules.least();
-    if least > problem.budget * (1.0 + SLACK) {
+    if least > problem.room() * (1.0 + SLACK) {
         return Err(PlanError::infeasible(problem, least));
     }
     let lo = rules.s_min;
     let musts: f64 = problem.classes.iter().filter(|c| c.must_trace).map(PlanClass::trace_cost).sum();
-    let affordable = if price > 0.0 { (problem.budget - musts) / price } else { f64::INFINITY };
+    let affordable = if price > 0.0 { (problem.room() - musts) / price } else { f64::INFINITY };
     let mut hi = problem.sampling.max_hz.min(affordable).max(lo);
     let samples_help = problem.classes.iter().any(|c| {
         let ruled = c.min_rate_hz > 0.0 && !c.must_trace;

@@ -259,6 +259,9 @@ impl CostUnit {
 pub struct Problem {
     /// `b`: monitoring CPU seconds per wall second that are allowed.
     pub budget: f64,
+    /// Part of it that is kept for bursts which the plan does not make, CPU seconds per wall second: nothing of it goes to what is traced or
+    /// sampled.
+    pub kept: f64,
     /// Whether prices are measured. If not, only their ratios mean something (the paper's `MaxF`: one price for events
     /// and samples, whatever it is), and costs are shown as reports per second.
     pub priced: bool,
@@ -283,6 +286,7 @@ impl Problem {
     pub fn new(budget: f64, target_cpu: f64, sample_price_s: f64) -> Self {
         Self {
             budget,
+            kept: 0.0,
             priced: true,
             target_cpu,
             sampling: SamplingRules { price_s: sample_price_s, min_hz: 0.0, max_hz: f64::INFINITY },
@@ -291,6 +295,12 @@ impl Problem {
             horizon_s: 30.0,
             classes: Vec::new(),
         }
+    }
+
+    /// What may be given to tracing and sampling, CPU seconds per wall second.
+    #[must_use]
+    pub fn room(&self) -> f64 {
+        self.budget - self.kept
     }
 
     /// What costs of this problem are shown in.
@@ -333,6 +343,8 @@ impl Problem {
         let not_negative = "a number from 0 to 1e30";
         let top = |field, value: f64, ok, accepted| check(None, field, value, ok, accepted);
         top("budget", self.budget, self.budget > 0.0, positive)?;
+        let leaves = (0.0..self.budget).contains(&self.kept);
+        top("kept for bursts", self.kept, leaves, "a number from 0 to below the budget")?;
         top("target_cpu", self.target_cpu, self.target_cpu >= 0.0, not_negative)?;
         let s = &self.sampling;
         top("sample price", s.price_s, s.price_s >= 0.0, not_negative)?;

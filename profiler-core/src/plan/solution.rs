@@ -252,7 +252,7 @@ impl PlanError {
             [only] => (*only).to_owned(),
             [first @ .., last] => format!("{} and {last}", first.join(", ")),
         };
-        Self::Infeasible { what, needed, budget: problem.budget, unit: problem.cost_unit() }
+        Self::Infeasible { what, needed, budget: problem.room(), unit: problem.cost_unit() }
     }
 }
 

@@ -97,7 +97,11 @@ pub fn what_if(
     options: &Options,
 ) -> Result<WhatIf, PlanError> {
     let with_budget = |factor: f64| {
-        solve(&Problem { budget: problem.budget * factor, ..problem.clone() }, strategy, options)
+        solve(
+            &Problem { budget: problem.budget * factor, kept: problem.kept * factor, ..problem.clone() },
+            strategy,
+            options,
+        )
     };
     let more = with_budget(1.01)?;
     let double = with_budget(2.0)?;
@@ -109,7 +113,7 @@ pub fn what_if(
         .collect();
     // The dearest that fit at all, first: cheap ones are traced anyway.
     let stake = |i: usize| problem.classes[i].weight * problem.classes[i].traced_hz();
-    sampled.retain(|&i| problem.classes[i].trace_cost() <= problem.budget || problem.burst.is_some());
+    sampled.retain(|&i| problem.classes[i].trace_cost() <= problem.room() || problem.burst.is_some());
     sampled.sort_by(|&a, &b| stake(b).total_cmp(&stake(a)));
     sampled.truncate(looks(problem));
     let mut tenfold_weight = Vec::new();
@@ -342,7 +346,7 @@ fn value_of(problem: &Problem, plan: &Plan) -> Option<f64> {
             cost += problem.burst_rules().charge();
         }
     }
-    let room = problem.budget * (1.0 + 1e-9) - cost;
+    let room = problem.room() * (1.0 + 1e-9) - cost;
     let price = problem.sample_cost();
     if room < price * problem.sampling.min_hz {
         return None;

@@ -1,10 +1,11 @@
 //! The distribution of durations of one function, or of the classes of an operation: what `tithe report --histogram` draws.
 //!
 //! Inputs: a recording and a name. Of a function the durations come from the kernel's histogram or from its recorded calls, and what
-//! probes cost is taken out of each as it is of the quantiles. Of an operation they are those of the recorded operations, which are a sample.
-//! What it does not do: draw.
+//! probes cost is taken out of each as it is of the quantiles. Of an operation they are the response times of all that ended, as they were
+//! seen; of a class without a histogram those of the recorded operations, which are a sample. What it does not do: draw.
 
 use super::build::durations::Shape;
+use super::operations::bucket;
 use crate::recording::{ClassRow, Recording, WindowRow};
 use crate::stats::quantile::Bucket;
 use serde::{Deserialize, Serialize};
@@ -24,18 +25,30 @@ pub struct Distribution {
     pub name: String,
     /// Calls or operations in it.
     pub n: u64,
+    /// What is counted.
+    pub unit: Counted,
+    /// They are recorded operations, a sample of all.
+    pub sampled: bool,
     /// What was taken out of a typical one, ns.
     pub taken_ns: f64,
-    /// It is of recorded operations, a sample of all.
-    pub sampled: bool,
-    /// Bins, shortest first, without gaps; those at the ends are not empty.
+    /// Bins, shortest first, without gaps; those at the ends are not empty. None is narrower than what was taken out is known to.
     pub bins: Vec<Bin>,
+}
+
+/// What a distribution is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Counted {
+    /// Calls of a function that were timed.
+    Calls,
+    /// Operations that ended.
+    Operations,
 }
 
 /// Durations from `low_ns` to below `high_ns`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Bin {
-    /// Lowest, ns; 0 where nothing shorter can be told apart.
+    /// Lowest, ns; 0 where nothing below the upper end can be told apart.
     pub low_ns: f64,
     /// Lowest above, ns.
     pub high_ns: f64,
@@ -71,8 +84,11 @@ impl Distribution {
                 || recording.events.iter().any(|e| e.class_id == c.class_id && e.duration_ns.is_some())
         };
         let functions = recording.classes.iter().filter(timed).map(|c| c.name.clone());
-        let recorded = |number| recording.operations.iter().any(|o| o.operation == number && !o.censored);
-        let operations = recording.meta.operations.iter().filter(|o| recorded(o.operation));
+        let ended = |number| {
+            recording.operation_histograms.iter().any(|h| h.operation == number)
+                || recording.operations.iter().any(|o| o.operation == number && !o.censored)
+        };
+        let operations = recording.meta.operations.iter().filter(|o| ended(o.operation));
         let mut names: Vec<String> = functions.chain(operations.map(|o| o.name.clone())).collect();
         names.sort();
         names.dedup();
@@ -90,50 +106,88 @@ fn of_function(recording: &Recording, class: &ClassRow) -> Option<Distribution> 
         count: b.count,
     };
     let buckets: Vec<Bucket> = shape.buckets.iter().map(corrected).collect();
+    let (bins, n) = binned(&buckets, shape.known_to_ns())?;
     let name = class.name.clone();
-    Some(Distribution { name, taken_ns: shape.taken_ns(), sampled: false, ..binned(&buckets)? })
+    Some(Distribution { name, n, unit: Counted::Calls, sampled: false, taken_ns: shape.taken_ns(), bins })
+}
+
+/// Response times of one class of operations.
+#[derive(Default)]
+struct Times {
+    /// Of all, uncorrected.
+    all: Vec<Bucket>,
+    /// Of the recorded ones, without what recording them cost.
+    recorded: Vec<Bucket>,
+    /// That cost, of all recorded ones, ns.
+    taken_ns: f64,
 }
 
 fn of_operation(recording: &Recording, number: u32, name: &str) -> Vec<Distribution> {
-    let mut classes: BTreeMap<u32, (Vec<Bucket>, f64)> = BTreeMap::new();
+    let mut classes: BTreeMap<u32, Times> = BTreeMap::new();
+    for row in recording.operation_histograms.iter().filter(|h| h.operation == number) {
+        classes.entry(row.class_id).or_default().all.push(bucket(row));
+    }
     for row in recording.operations.iter().filter(|o| o.operation == number && !o.censored) {
-        let (buckets, taken) = classes.entry(row.class_id).or_default();
+        let times = classes.entry(row.class_id).or_default();
         let low = row.duration_ns.saturating_sub(row.cost_ns) as f64;
-        buckets.push(Bucket { low, high: low + 1.0, count: 1 });
-        *taken += row.cost_ns as f64;
+        times.recorded.push(Bucket { low, high: low + 1.0, count: 1 });
+        times.taken_ns += row.cost_ns as f64;
     }
     let class_name = |id: u32| {
         let row = recording.operation_classes.iter().rev().find(|c| c.class_id == id);
         row.map_or_else(|| format!("class {id}"), |c| c.class_name.clone())
     };
-    classes
-        .into_iter()
-        .filter_map(|(id, (buckets, taken))| {
-            let class = class_name(id);
-            let name = if class == name { class } else { format!("{name}: {class}") };
-            let taken_ns = taken / buckets.len() as f64;
-            Some(Distribution { name, taken_ns, sampled: true, ..binned(&buckets)? })
-        })
-        .collect()
+    let distribution = |(id, times): (u32, Times)| {
+        let class = class_name(id);
+        let name = if class == name { class } else { format!("{name}: {class}") };
+        let sampled = times.all.is_empty();
+        let (bins, n) = binned(if sampled { &times.recorded } else { &times.all }, 0.0)?;
+        let taken_ns = if sampled { times.taken_ns / n as f64 } else { 0.0 };
+        Some(Distribution { name, n, unit: Counted::Operations, sampled, taken_ns, bins })
+    };
+    classes.into_iter().filter_map(distribution).collect()
 }
 
-/// Buckets in bins, the finest of which there are not too many.
-fn binned(buckets: &[Bucket]) -> Option<Distribution> {
+/// Buckets in bins, the finest of which there are not too many and that are at least `known_to_ns` wide; and how many values they hold.
+fn binned(buckets: &[Bucket], known_to_ns: f64) -> Option<(Vec<Bin>, u64)> {
     let n: u64 = buckets.iter().map(|b| b.count).sum();
     if n == 0 {
         return None;
     }
-    let mut last = None;
-    for per_octave in PER_OCTAVE {
-        let bins = bins(buckets, per_octave);
+    let all = PER_OCTAVE.into_iter().map(|per_octave| at_least(bins(buckets, per_octave), known_to_ns));
+    // The first that are few enough, else the last and coarsest.
+    let mut last = Vec::new();
+    for bins in all {
         let enough = bins.len() <= MOST_BINS;
-        last = Some(bins);
+        last = bins;
         if enough {
             break;
         }
     }
-    let empty = Distribution { name: String::new(), n, taken_ns: 0.0, sampled: false, bins: Vec::new() };
-    Some(Distribution { bins: last?, ..empty })
+    Some((last, n))
+}
+
+/// Bins are put together until each is `width_ns` wide; the first has all that is shorter than that.
+fn at_least(bins: Vec<Bin>, width_ns: f64) -> Vec<Bin> {
+    let is_narrow = |bin: &Bin| bin.high_ns - bin.low_ns < width_ns;
+    let mut wide: Vec<Bin> = Vec::new();
+    for bin in bins {
+        match wide.last_mut() {
+            Some(last) if is_narrow(last) => {
+                last.high_ns = bin.high_ns;
+                last.count += bin.count;
+            }
+            _ => wide.push(Bin { low_ns: if bin.low_ns < width_ns { 0.0 } else { bin.low_ns }, ..bin }),
+        }
+    }
+    // Nothing follows that could widen the last.
+    if let [.., before, last] = &mut wide[..]
+        && is_narrow(last)
+    {
+        (before.high_ns, before.count) = (last.high_ns, before.count + last.count);
+        wide.pop();
+    }
+    wide
 }
 
 /// The bin of a duration: 0 up to [`LEAST_NS`], then `per_octave` for each factor of 2.
@@ -186,16 +240,34 @@ mod tests {
                     Bucket { low, high: low * 1.03, count: 3 }
                 })
                 .collect();
-            let d = binned(&buckets).unwrap();
-            let sum: f64 = d.bins.iter().map(|b| b.count).sum();
-            assert!((sum - 1_200.0).abs() < 1e-6 && d.n == 1_200, "{spread}: {sum}");
-            assert!(d.bins.len() <= MOST_BINS, "{spread}: {} bins", d.bins.len());
-            assert!(d.bins.windows(2).all(|w| w[0].high_ns == w[1].low_ns), "no gaps");
-            assert!(d.bins[0].count > 0.0 && d.bins[d.bins.len() - 1].count > 0.0);
+            for known_to_ns in [0.0, 30.0, 700.0, 1e9] {
+                let (bins, n) = binned(&buckets, known_to_ns).unwrap();
+                let sum: f64 = bins.iter().map(|b| b.count).sum();
+                assert!((sum - 1_200.0).abs() < 1e-6 && n == 1_200, "{spread}: {sum}");
+                assert!(bins.len() <= MOST_BINS, "{spread}: {} bins", bins.len());
+                assert!(bins.windows(2).all(|w| w[0].high_ns == w[1].low_ns), "no gaps");
+                assert!(bins[0].count > 0.0 && bins[bins.len() - 1].count > 0.0);
+                let is_wide = |b: &Bin| b.high_ns - b.low_ns >= known_to_ns;
+                assert!(bins.len() == 1 || bins.iter().all(is_wide), "{known_to_ns}: {bins:?}");
+            }
         }
-        assert!(binned(&[]).is_none());
-        let nothing = binned(&[Bucket { low: 0.0, high: 0.0, count: 7 }]).unwrap();
-        assert_eq!((nothing.bins.len(), nothing.bins[0].low_ns, nothing.bins[0].count), (1, 0.0, 7.0));
+        assert!(binned(&[], 0.0).is_none());
+        let (nothing, n) = binned(&[Bucket { low: 0.0, high: 0.0, count: 7 }], 0.0).unwrap();
+        assert_eq!((nothing.len(), nothing[0].low_ns, nothing[0].count, n), (1, 0.0, 7.0, 7));
+    }
+
+    #[test]
+    fn what_is_shorter_than_the_price_is_known_to_is_one_bin_from_nothing_on() {
+        let at = |ns: f64, count| Bucket { low: ns, high: ns + 1.0, count };
+        // Known to 300 ns: the first two are both "at most", the third is another bin.
+        let (bins, _) = binned(&[at(120.0, 5), at(250.0, 7), at(5_000.0, 9)], 300.0).unwrap();
+        let first = bins[0];
+        assert_eq!((first.low_ns, first.count), (0.0, 12.0), "{bins:?}");
+        assert!((300.0..400.0).contains(&first.high_ns), "{bins:?}");
+        assert_eq!(bins[bins.len() - 1].count, 9.0, "{bins:?}");
+        // Nothing is as short as that: no bin begins with 0.
+        let (bins, _) = binned(&[at(5_000.0, 9)], 300.0).unwrap();
+        assert!(bins.len() == 1 && bins[0].low_ns > 4_000.0, "{bins:?}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod operations;
 pub mod precision;
 mod printable;
 
-pub use distribution::{Bin, Distribution};
+pub use distribution::{Bin, Counted, Distribution};
 pub use operations::{OperationClassReport, OperationReport};
 
 use crate::class::{RecordKind, SiteClass, Tier};

@@ -35,6 +35,10 @@ pub struct OperationReport {
     /// Quantiles of the response times of all classes together, as those of each class.
     #[serde(default)]
     pub quantiles_ns: Vec<(f64, Estimate)>,
+    /// Operations whose response time is in no histogram: their end was not seen, or all histograms had been given. The quantiles' intervals
+    /// allow for any time of theirs.
+    #[serde(default)]
+    pub untimed: u64,
     /// Operations per second of watched time.
     pub rate_hz: f64,
     /// Watched time, s: its bounds were attached.
@@ -73,7 +77,7 @@ pub struct OperationClassReport {
     /// Their mean response time, ns, uncorrected. Exact for the operations that were watched.
     pub mean_ns: Estimate,
     /// Quantiles of the response times of all of them, with their orders (0.5, 0.99, 0.999), ns, uncorrected; the interval is that of the
-    /// histogram's bucket. Empty: the class has no histogram.
+    /// histogram's bucket, or wider where operations that were lost may move it. Empty: the class has no histogram.
     #[serde(default)]
     pub quantiles_ns: Vec<(f64, Estimate)>,
     /// Standard deviation of the response times, ns.
@@ -108,6 +112,8 @@ fn operation(recording: &Recording, meta: &OperationMeta) -> OperationReport {
     let recorded: u64 = classes.iter().map(|c| c.recorded).sum();
     let times: Vec<Bucket> =
         recording.operation_histograms.iter().filter(|r| r.operation == meta.operation).map(bucket).collect();
+    let begun = sum(|w| w.begun);
+    let all = population.max(begun);
     let on = |of: fn(&OperationWindowRow) -> u64| {
         windows.iter().filter(|w| w.monitoring).map(|w| of(w)).sum::<u64>()
     };
@@ -129,7 +135,6 @@ fn operation(recording: &Recording, meta: &OperationMeta) -> OperationReport {
         .filter(|c| c.operation == meta.operation && c.end != OperationCycleEnd::RunEnd)
         .collect();
     let lengths: Moments = cycles.iter().map(|c| c.end_ns.saturating_sub(c.start_ns) as f64 / 1e9).collect();
-    let begun = sum(|w| w.begun);
     OperationReport {
         name: meta.name.clone(),
         bounds: meta.bounds.clone(),
@@ -137,7 +142,8 @@ fn operation(recording: &Recording, meta: &OperationMeta) -> OperationReport {
         measure: meta.measure.clone(),
         population,
         recorded,
-        quantiles_ns: quantiles(&times, population),
+        quantiles_ns: quantiles(&times, all),
+        untimed: untimed(&times, all),
         rate_hz: if watched_s > 0.0 { begun as f64 / watched_s } else { 0.0 },
         watched_s,
         watched_share: if span_s > 0.0 { (watched_s / span_s).min(1.0) } else { 0.0 },
@@ -216,19 +222,25 @@ fn classes(
         .collect()
 }
 
-fn bucket(row: &OperationHistogramRow) -> Bucket {
+/// A row of the histograms as the statistics take it.
+pub(super) fn bucket(row: &OperationHistogramRow) -> Bucket {
     Bucket { low: row.low_ns as f64, high: row.high_ns as f64, count: row.count }
 }
 
-/// Quantiles of `n` operations. All that ended are in the histogram, so nothing is left to chance: the ends of a quantile are those of the
-/// bucket that it lies in. Where some are in no histogram (their class came when all had been given) they can lie anywhere.
+/// Quantiles of `n` operations that began. All whose end was seen are in the histogram, so nothing is left to chance: the ends of a quantile are
+/// those of the bucket that it lies in. Those that are not (their end was not seen, or their class came when all histograms had been given) can
+/// have taken any time.
 fn quantiles(times: &[Bucket], n: u64) -> Vec<(f64, Estimate)> {
-    let counted: u64 = times.iter().map(|b| b.count).sum();
-    let lost = n.saturating_sub(counted) as f64 / n.max(1) as f64;
+    let lost = untimed(times, n) as f64 / n.max(1) as f64;
     let estimate = |p| Some((p, Estimate { level: 1.0, ..quantile(times, p, 0.0, lost)? }));
     // Where it may lie anywhere there is nothing to tell.
     let known = |(_, e): &(f64, Estimate)| e.low > 0.0 || e.high.is_finite();
     QUANTILES.into_iter().filter_map(estimate).filter(known).collect()
+}
+
+/// Of `n` operations those that are in no histogram.
+fn untimed(times: &[Bucket], n: u64) -> u64 {
+    n.saturating_sub(times.iter().map(|b| b.count).sum())
 }
 
 /// Operations that began while none could be recorded: recording was off, or the quota used up, which only those show that
@@ -242,13 +254,14 @@ fn unobserved(w: &OperationWindowRow) -> u64 {
 
 fn class_report(name: String, meta: &OperationMeta, g: Gathered) -> OperationClassReport {
     let n = g.population.n();
+    let begun = g.begun.values().sum::<u64>();
     let per_recorded = |sum: u64| (g.recorded > 0).then(|| sum as f64 / g.recorded as f64);
     let mean = strata(&g, &g.measures).filter(|_| !meta.measure.is_empty());
     OperationClassReport {
         name,
         population: n,
         mean_ns: Estimate::exact(g.population.mean(), n),
-        quantiles_ns: quantiles(&g.times, n),
+        quantiles_ns: quantiles(&g.times, n.max(begun)),
         deviation_ns: g.population.variance().map(f64::sqrt),
         recorded: g.recorded,
         measure: mean.map(|m| m.estimate),

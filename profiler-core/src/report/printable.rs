@@ -77,6 +77,7 @@ fn operation(operation: &mut OperationReport) -> Vec<&mut String> {
         population: _,
         recorded: _,
         quantiles_ns: _,
+        untimed: _,
         rate_hz: _,
         watched_s: _,
         watched_share: _,

@@ -56,13 +56,11 @@ impl Agent {
         let learns = |class: &&LiveClass| class.learns_callers();
         let learning: Vec<ClassId> =
             self.attach.classes().iter().filter(learns).map(|class| class.id).collect();
-        let open = learning.iter().filter(|id| self.reads_callers(**id)).count();
-        self.callers.next_ns = now + LOOK_NS * (open as u64).div_ceil(CLASSES_A_LOOK).max(1);
+        let open: Vec<ClassId> = learning.iter().copied().filter(|id| self.reads_callers(*id)).collect();
+        self.callers.next_ns = now + LOOK_NS * (open.len() as u64).div_ceil(CLASSES_A_LOOK).max(1);
+        self.note_callers(&open);
         let mut wanted = Vec::new();
         for id in learning {
-            if self.reads_callers(id) {
-                self.note_callers(id);
-            }
             self.choose_way_out(id);
             wanted.extend(
                 to_look_at(&self.attach.class(id).code.callers.list(now)).into_iter().map(|a| (id, a)),
@@ -73,21 +71,24 @@ impl Agent {
         }
     }
 
-    /// A window is over in which callers may have been learned: they are noted, and the kernel's cells are free for others.
-    pub(super) fn end_learning(&mut self, id: ClassId, ended: &Ended) {
-        let class = self.attach.class(id);
-        let learned = class.learns_callers()
-            && (ended.row.kind == WindowKind::Survey || class.exit == ExitMode::ReturnSites);
-        if !learned {
-            return;
-        }
-        self.note_callers(id);
-        self.attach.kernel().forget_callers(id);
-        let strays = ended.counters.callers.strays;
-        let callers = &mut self.attach.class_mut(id).code.callers;
-        callers.end_window();
-        if strays > MOST_STRAYS + STRAYS_A_RETURN * ended.counters.returns {
-            callers.refuse_joined();
+    /// Windows are over in which callers may have been learned: they are noted, and the kernel's cells are free for others.
+    pub(super) fn end_learning(&mut self, ended: &[Ended]) {
+        let learned = |ended: &&Ended| {
+            let class = self.attach.class(ClassId(ended.row.class_id));
+            class.learns_callers()
+                && (ended.row.kind == WindowKind::Survey || class.exit == ExitMode::ReturnSites)
+        };
+        let ended: Vec<&Ended> = ended.iter().filter(learned).collect();
+        let ids: Vec<ClassId> = ended.iter().map(|ended| ClassId(ended.row.class_id)).collect();
+        self.note_callers(&ids);
+        self.attach.kernel().forget_callers(&ids);
+        for (id, ended) in ids.into_iter().zip(ended) {
+            let strays = ended.counters.callers.strays;
+            let callers = &mut self.attach.class_mut(id).code.callers;
+            callers.end_window();
+            if strays > MOST_STRAYS + STRAYS_A_RETURN * ended.counters.returns {
+                callers.refuse_joined();
+            }
         }
     }
 
@@ -102,12 +103,13 @@ impl Agent {
         }
     }
 
-    /// What the probe at the entry of a class has learned.
-    pub(super) fn note_callers(&mut self, id: ClassId) {
-        let learned = self.attach.kernel().callers(id);
-        let callers = &mut self.attach.class_mut(id).code.callers;
-        for (address, calls, _) in learned {
-            callers.note(address, calls);
+    /// What the probes at the entries of these classes have learned: one look at the kernel's table for all.
+    fn note_callers(&mut self, ids: &[ClassId]) {
+        for (id, learned) in self.attach.kernel().callers_of(ids) {
+            let callers = &mut self.attach.class_mut(id).code.callers;
+            for caller in learned {
+                callers.note(caller.address, caller.calls);
+            }
         }
     }
 
@@ -210,28 +212,28 @@ impl Agent {
             let module = modules.get(caller.module);
             module.and_then(|module| module.vaddr_of_address(caller.return_address)).is_none()
         };
-        let gone: Vec<u64> =
+        let mut lost: Vec<u64> =
             callers.found().filter(|(_, placed)| moved(&placed.caller)).map(|(address, _)| address).collect();
         let callers = &mut self.attach.class_mut(id).code.callers;
-        for address in gone {
-            callers.set(address, Place::New);
+        for address in &lost {
+            callers.set(*address, Place::New);
         }
         let placed: Vec<(u64, CallerSite)> =
             callers.found().map(|(address, placed)| (address, placed.caller.clone())).collect();
-        if placed.is_empty() {
-            return;
-        }
         let sites: Vec<CallerSite> = placed.iter().map(|(_, caller)| caller.clone()).collect();
         let verdicts = self.inspection.verify_callers(&sites);
         let callers = &mut self.attach.class_mut(id).code.callers;
         for ((address, _), verdict) in placed.into_iter().zip(verdicts) {
-            match verdict {
-                Ok(_) => {}
+            let place = match verdict {
+                Ok(_) => continue,
                 // Not mapped now; what is mapped there later is looked at anew.
-                Err(TraceRefusal::Unverified(_)) => callers.set(address, Place::New),
-                Err(refusal) => callers.set(address, Place::Refused(refusal.to_string())),
-            }
+                Err(TraceRefusal::Unverified(_)) => Place::New,
+                Err(refusal) => Place::Refused(refusal.to_string()),
+            };
+            callers.set(address, place);
+            lost.push(address);
         }
+        self.attach.disarm(id, &lost);
     }
 
     /// Has sites attached that were found while their class is open. True: a link is being made.

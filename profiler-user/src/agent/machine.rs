@@ -117,6 +117,7 @@ impl Machine for Agent {
 
     fn collect(&mut self, _view: &View) -> Vec<Ended> {
         let ended = self.attach.collect(&self.target);
+        self.end_learning(&ended);
         ended.into_iter().map(|ended| self.window_ended(ended)).collect()
     }
 
@@ -191,7 +192,6 @@ impl Agent {
     /// A window that has ended, as the run is told of it; its rows are written.
     fn window_ended(&mut self, ended: super::attach::Ended) -> Ended {
         let id = ClassId(ended.row.class_id);
-        self.end_learning(id, &ended);
         self.attach.class_mut(id).counters = ended.counters;
         self.add_pair_for_rate(&ended.row);
         let class = self.view_of(self.attach.class(id));

@@ -35,7 +35,8 @@ pub struct ReportArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// A recording that cannot be read, an extension that names no format, a file that cannot be written.
+/// A recording that cannot be read, an extension that names no format or one without durations where those are asked for: nothing is
+/// written then. A file that cannot be written.
 pub(super) fn run(args: &ReportArgs) -> Result<(), Failure> {
     let mut formats = Vec::new();
     let mut shown = args.output.is_empty();
@@ -45,6 +46,9 @@ pub(super) fn run(args: &ReportArgs) -> Result<(), Failure> {
             continue;
         }
         let format = output::FileFormat::of_path(path).map_err(|e| Failure::usage(e.to_string()))?;
+        if args.histogram.is_some() {
+            format.may_have_durations().map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?;
+        }
         formats.push((path, format));
     }
     let recording = recording::open(&args.recording).map_err(|e| Failure::usage(e.to_string()))?;

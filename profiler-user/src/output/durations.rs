@@ -5,7 +5,7 @@
 use super::TextOptions;
 use super::table::{BOLD, DIM, shorten, shown, styled, wrap};
 use super::units::{count, duration, duration_alone, duration_ns, percent};
-use profiler_core::report::{Bin, Distribution, Report, Row};
+use profiler_core::report::{Bin, Counted, Distribution, Report, Row};
 
 /// Columns: heading, and the quantile.
 const QUANTILES: [(&str, f64); 4] = [("P50", 0.5), ("P90", 0.9), ("P99", 0.99), ("MAX", 1.0)];
@@ -76,7 +76,11 @@ fn width(columns: &[Vec<String>]) -> usize {
 
 /// Title of a distribution.
 pub(super) fn title(d: &Distribution) -> String {
-    let what = if d.sampled { "recorded operations" } else { "calls" };
+    let what = match d.unit {
+        Counted::Calls => "calls",
+        Counted::Operations if d.sampled => "recorded operations",
+        Counted::Operations => "operations",
+    };
     let taken = if d.taken_ns > 0.0 {
         format!("; {} of probe cost taken out of each on average", duration_ns(d.taken_ns))
     } else {
@@ -88,7 +92,7 @@ pub(super) fn title(d: &Distribution) -> String {
 /// From what to what a bin reaches.
 pub(super) fn range(bin: &Bin) -> String {
     if bin.low_ns <= 0.0 {
-        return format!("< {}", duration_ns(bin.high_ns));
+        return format!("≤ {}", duration_ns(bin.high_ns));
     }
     format!("{} to {}", duration_ns(bin.low_ns), duration_ns(bin.high_ns))
 }

@@ -109,6 +109,19 @@ pub enum OutputError {
 }
 
 impl FileFormat {
+    /// Durations can be drawn in it.
+    ///
+    /// # Errors
+    /// [`OutputError::NoHistogram`].
+    pub fn may_have_durations(self) -> Result<(), OutputError> {
+        match self {
+            Self::Text | Self::Json | Self::Html => Ok(()),
+            Self::Svg | Self::Folded | Self::Pprof | Self::Speedscope | Self::Firefox | Self::Chrome => {
+                Err(OutputError::NoHistogram)
+            }
+        }
+    }
+
     /// The format of a file by its name.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use super::TextOptions;
 use super::table::{BOLD, number, shorten, styled, wrap};
-use super::units::{count, duration_ns, percent, si};
+use super::units::{count, duration, duration_ns, percent, si};
 use profiler_core::estimate::Estimate;
 use profiler_core::report::{OperationReport, Report};
 
@@ -10,6 +10,8 @@ use profiler_core::report::{OperationReport, Report};
 const NAME: usize = 40;
 /// An operation that was watched for less than this part of the run is said to be.
 const WHOLE: f64 = 0.95;
+/// The upper end of a bucket of response times over its lower end, at most: one 32nd, and its lower end is a whole number of ns.
+const BUCKET: f64 = 1.04;
 /// Classes named in a sentence.
 const NAMED: usize = 5;
 
@@ -108,9 +110,13 @@ fn quantile(quantiles: &[(f64, Estimate)], p: f64) -> String {
     quantiles.iter().find(|(order, _)| *order == p).map(|(_, e)| at_most_ns(e)).unwrap_or_default()
 }
 
-/// The value, or where it may lie anywhere above, its lower end.
+/// The value, with its interval where operations that were lost may move it by more than a bucket; where it may lie anywhere above, its
+/// lower end.
 fn at_most_ns(e: &Estimate) -> String {
-    if e.high.is_finite() { duration_ns(e.value) } else { format!("≥ {}", duration_ns(e.low)) }
+    if !e.high.is_finite() {
+        return format!("≥ {}", duration_ns(e.low));
+    }
+    if e.high > e.low * BUCKET { duration(e) } else { duration_ns(e.value) }
 }
 
 /// "P50 2.00 ms, P99 5.31 ms, P99.9 5.37 ms"; empty where they are not known.
@@ -146,6 +152,12 @@ pub(super) fn lines(operation: &OperationReport) -> Vec<String> {
     let times = quantiles(&o.quantiles_ns);
     if o.classes.len() > 1 && !times.is_empty() {
         lines.push(format!("response times of all classes together: {times}"));
+    }
+    if o.untimed > 0 && !times.is_empty() {
+        lines.push(format!(
+            "{} more have no known time (their end was not seen, or all histograms had been given): quantiles allow for any time of theirs",
+            count(o.untimed as f64)
+        ));
     }
     let measure = if o.measure.is_empty() { String::new() } else { format!("measure: {}; ", o.measure) };
     let mix = o.mix_difference.map_or_else(String::new, |d| {

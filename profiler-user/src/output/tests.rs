@@ -197,12 +197,14 @@ fn a_distribution_is_drawn() {
     let json: Vec<Distribution> = serde_json::from_slice(&of(FileFormat::Json, &found).unwrap()).unwrap();
     assert_eq!(json, found);
     assert!(of(FileFormat::Svg, &found).unwrap_err().to_string().contains("--histogram"));
-    // Of an operation: those that were recorded.
-    let of_operation = Distribution::of(&recording, "req");
-    assert!(of_operation.len() == 1 && of_operation[0].sampled, "{of_operation:?}");
-    assert!(of_operation[0].name.starts_with("req: "), "{of_operation:?}");
+    // Of an operation: all that ended; where a recording has no histogram of them, those that were recorded.
+    let titles =
+        |r: &Recording| -> Vec<String> { Distribution::of(r, "req").iter().map(durations::title).collect() };
+    assert!(titles(&recording)[0].ends_with(": 100 operations"), "{:?}", titles(&recording));
+    recording.operation_histograms.clear();
+    assert!(titles(&recording)[0].contains("recorded operations"), "{:?}", titles(&recording));
     recording.operations.clear();
-    assert!(Distribution::of(&recording, "req").is_empty());
+    assert!(titles(&recording).is_empty() && !Distribution::names(&recording).contains(&"req".to_owned()));
 }
 
 #[test]

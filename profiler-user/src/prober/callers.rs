@@ -4,6 +4,7 @@ use super::memory::MappedArray;
 use super::{Kernel, KernelError};
 use profiler_common::caller::{CALLER_TRIES, CallerCell, caller_cell, caller_key, caller_of};
 use profiler_core::class::ClassId;
+use std::collections::{BTreeMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
@@ -49,25 +50,52 @@ impl CallerTable {
         })
     }
 
-    fn of(&self, class: ClassId) -> impl Iterator<Item = (u32, u64)> {
-        (0..self.cells.elements()).filter_map(move |cell| match self.cells.word(cell, KEY) {
+    /// Cells that are taken: the cell, the class, and the address that its calls return to.
+    fn taken(&self) -> impl Iterator<Item = (u32, ClassId, u64)> {
+        (0..self.cells.elements()).filter_map(|cell| match self.cells.word(cell, KEY) {
             0 => None,
             key => {
-                let (its_class, address) = caller_of(key);
-                (its_class == class.0).then_some((cell, address))
+                let (class, address) = caller_of(key);
+                Some((cell, ClassId(class), address))
             }
         })
     }
 }
 
+/// A caller that the kernel's programs know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KnownCaller {
+    /// Where its calls return to.
+    pub address: u64,
+    /// Calls that came from there since it was learned: hits that the gates let in.
+    pub calls: u64,
+    /// They are timed.
+    pub armed: bool,
+}
+
 impl Kernel {
-    /// The callers of a class that are known: the address that their calls return to, the calls that came from there (hits that the gates
-    /// let in, since it was learned), and whether it is armed. Reads the whole table: 0.1 ms.
+    /// The callers of these classes that are known; classes without one are left out. Reads the whole table once: 0.1 ms, whatever the number of
+    /// classes. None: nothing is read.
+    #[must_use]
+    pub fn callers_of(&self, classes: &[ClassId]) -> BTreeMap<ClassId, Vec<KnownCaller>> {
+        let mut known: BTreeMap<ClassId, Vec<KnownCaller>> = BTreeMap::new();
+        if classes.is_empty() {
+            return known;
+        }
+        let cells = &self.callers.cells;
+        let wanted: HashSet<ClassId> = classes.iter().copied().collect();
+        for (cell, class, address) in self.callers.taken().filter(|(_, class, _)| wanted.contains(class)) {
+            let (calls, armed) = (cells.word(cell, CALLS), cells.word(cell, ARMED) != 0);
+            known.entry(class).or_default().push(KnownCaller { address, calls, armed });
+        }
+        known
+    }
+
+    /// The callers of one class: address, calls, and whether it is armed. See [`Kernel::callers_of`].
     #[must_use]
     pub fn callers(&self, class: ClassId) -> Vec<(u64, u64, bool)> {
-        let cells = &self.callers.cells;
-        let of = self.callers.of(class);
-        of.map(|(cell, address)| (address, cells.word(cell, CALLS), cells.word(cell, ARMED) != 0)).collect()
+        let known = self.callers_of(&[class]).remove(&class).unwrap_or_default();
+        known.into_iter().map(|caller| (caller.address, caller.calls, caller.armed)).collect()
     }
 
     /// From now on calls of this class that return to this address are timed. Its return site is to be attached before. False: there
@@ -88,10 +116,14 @@ impl Kernel {
         }
     }
 
-    /// Forgets the callers of a class, armed ones too: their cells are free for others. While the class is hit, some calls may be counted
-    /// for who gets a cell next.
-    pub fn forget_callers(&self, class: ClassId) {
-        for (cell, _) in self.callers.of(class) {
+    /// Forgets the callers of these classes, armed ones too: their cells are free for others. While a class is hit, some calls may be counted
+    /// for who gets a cell next. Reads the whole table once.
+    pub fn forget_callers(&self, classes: &[ClassId]) {
+        if classes.is_empty() {
+            return;
+        }
+        let these: HashSet<ClassId> = classes.iter().copied().collect();
+        for (cell, _, _) in self.callers.taken().filter(|(_, class, _)| these.contains(class)) {
             for word in [ARMED, CALLS, KEY] {
                 self.callers.cells.set_word(cell, word, 0);
             }

@@ -29,6 +29,7 @@ mod tracepoints;
 mod trials;
 mod vmlinux;
 
+pub use callers::KnownCaller;
 pub use classes::{ClassTable, HistogramLease};
 pub use group::{AttachGroup, LinkKind, Site, SiteRole};
 pub use links::{AttachError, Attached, Link, RefusedSite};

@@ -95,6 +95,8 @@ impl Known<'_> {
             problem.classes[index].must_trace = false;
             problem.classes[index].never_trace = true;
             heavy.insert(index, tid);
+            // Bursts of it may be possible, which need room then.
+            self.keep_for_bursts(problem);
         }
     }
 
@@ -115,15 +117,8 @@ impl Known<'_> {
                 // What is traced, or not known, is not a matter of bursts: no rate, no order.
                 let known = !class.never_trace || heavy.contains_key(&i);
                 let wanted = plan.classes[i].decision == Decision::Sample && known;
-                BurstClass {
-                    class: ids[i],
-                    rate_hz: if wanted { class.rate_hz.value } else { 0.0 },
-                    tau_s: class.tau_s,
-                    weight: class.weight,
-                    spread: 1.0,
-                    limit_s: self.bounds.map_or(f64::INFINITY, |b| b.burst_limit_s(ids[i])),
-                    first: self.wants_durations(ids[i]),
-                }
+                let of_class = self.burst_class(ids[i], class);
+                BurstClass { rate_hz: if wanted { of_class.rate_hz } else { 0.0 }, ..of_class }
             })
             .collect();
         let left = self.budget() - plan.cost;

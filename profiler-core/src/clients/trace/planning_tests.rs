@@ -3,7 +3,7 @@ use super::problem::{Known, Settings};
 use super::rate::{Rate, Rates};
 use super::timed::TimedClasses;
 use crate::burst::BurstPrices;
-use crate::class::ClassId;
+use crate::class::{ClassId, ExitMode, RecordKind};
 use crate::controller::{ClassOrder, PlanShares};
 use crate::ledger::{Ledger, Spread, ThreadBounds};
 use crate::run::arbiter::{Arbiter, Claims};
@@ -201,4 +201,45 @@ fn what_one_thread_cannot_bear_is_not_traced() {
     view.classes[0].traits.must = true;
     let planned = plan_with(&view, &rates(&[5_000.0, 5_000.0]), &settings(), Some(&bounds));
     assert_eq!(traced(&planned), [0, 1]);
+}
+
+/// A class whose durations were asked for by name.
+fn timed(id: u32, hit_ns: f64) -> ClassView {
+    let mut class = ClassView { samples: 10, sampled_ns: 100_000_000, ..plain_class(id, hit_ns) };
+    class.traits.named = true;
+    (class.traits.kind, class.traits.exit) = (RecordKind::Latency, ExitMode::ExitSites);
+    class
+}
+
+#[test]
+fn room_is_kept_for_bursts_of_durations_that_were_asked_for_and_said_beside_the_budget() {
+    let both = view(vec![timed(0, 1_000.0), class(1)]);
+    // Class 0 would take 100 ms/s, class 1 takes 12 of the 16.2 that there are.
+    let planned = plan(&both, &[100_000.0, 12_000.0]);
+    let problem = &planned.problem;
+    assert!((problem.budget - 0.0162).abs() < 1e-12, "{}", problem.budget);
+    assert!(problem.kept > 0.4 * problem.budget && problem.kept < 0.5 * problem.budget, "{}", problem.kept);
+    assert!(planned.plan.cost <= problem.room() + 1e-12, "{:?}", planned.plan);
+    assert!(order(&planned, 0).burst.is_some());
+    let reason = &planned.rows[1].reason;
+    assert!(reason.contains("is kept for bursts of what was named"), "{reason}");
+    let table = crate::plan::table::to_toml(problem);
+    assert!(table.contains("kept_for_bursts_cpu = 8.0"), "{table}");
+    assert_eq!(crate::plan::table::parse(&table).unwrap().problem.kept, problem.kept);
+    // A hit of 10 ms: no burst would fit, and nothing is kept.
+    let dear = view(vec![timed(0, 1e7), class(1)]);
+    let planned = plan(&dear, &[100_000.0, 12_000.0]);
+    assert_eq!((planned.problem.kept, order(&planned, 0).burst, traced(&planned)), (0.0, None, vec![1]));
+}
+
+#[test]
+fn room_is_kept_for_bursts_of_what_one_thread_cannot_bear() {
+    let mut spread = Spread::default();
+    spread.note(ClassId(0), 1.0, &[(7, 1_000)]);
+    // All of its calls would take 5 ms/s of thread 7, which may lose 1.
+    let bounds = ThreadBounds::new(&spread, &[(7, 0.025, 0.0)], 0.04);
+    let view = view(vec![timed(0, 1_000.0), class(1)]);
+    let planned = plan_with(&view, &rates(&[5_000.0, 9_000.0]), &settings(), Some(&bounds));
+    assert!(!traced(&planned).contains(&0) && order(&planned, 0).burst.is_some(), "{:?}", planned.orders);
+    assert!(planned.problem.kept > 0.0, "{:?}", planned.problem);
 }

@@ -2,7 +2,7 @@
 
 use super::rate::Rates;
 use super::timed::TimedClasses;
-use crate::burst::BurstPrices;
+use crate::burst::{self, BurstClass, BurstPrices};
 use crate::class::{ClassId, ExitMode, RecordKind};
 use crate::controller::PlanShares;
 use crate::ledger::{FLOOR_CPU_PER_S, ThreadBounds};
@@ -95,18 +95,36 @@ impl Known<'_> {
     }
 
     /// Where durations were asked for by name and cannot be traced all the time, at most half of what they leave is traced of others: the rest
-    /// is for their bursts.
-    fn keep_for_bursts(&self, problem: &mut Problem) {
+    /// is for their bursts. Nothing is kept where no burst of theirs is possible.
+    pub(super) fn keep_for_bursts(&self, problem: &mut Problem) {
+        let limit_s = self.arbiter.plan_burst_s();
         let bursts = |class: &PlanClass| {
-            !class.must_trace && class.id.is_some_and(|id| self.wants_durations(ClassId(id)))
+            let id = class.id.map(ClassId).filter(|id| !class.must_trace && self.wants_durations(*id));
+            id.is_some_and(|id| {
+                burst::is_possible(&self.burst_class(id, class), &self.settings.prices, limit_s)
+            })
         };
+        problem.kept = 0.0;
         if !self.settings.may_burst() || !problem.classes.iter().any(bursts) {
             return;
         }
         let sampled = problem.sampling.min_hz * problem.sample_cost();
         let must: f64 = problem.classes.iter().filter(|c| c.must_trace).map(PlanClass::trace_cost).sum();
         let free = (problem.budget - sampled - must).max(0.0);
-        problem.budget -= NAMED_PART * free;
+        problem.kept = NAMED_PART * free;
+    }
+
+    /// A class of the problem as it is traced in bursts.
+    pub(super) fn burst_class(&self, id: ClassId, class: &PlanClass) -> BurstClass {
+        BurstClass {
+            class: id,
+            rate_hz: class.rate_hz.value,
+            tau_s: class.tau_s,
+            weight: class.weight,
+            spread: 1.0,
+            limit_s: self.bounds.map_or(f64::INFINITY, |b| b.burst_limit_s(id)),
+            first: self.wants_durations(id),
+        }
     }
 
     /// What the planner would decide at these rates, class by class.

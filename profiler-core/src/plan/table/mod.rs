@@ -9,6 +9,7 @@
 //! cpus = 1                   # U: CPU seconds that the target uses per second
 //! report_time_us = 1.0       # price of a traced event where the class says nothing
 //! sample_time_us = 20.0      # price of a sample; as report_time_us if left out
+//! kept_for_bursts_cpu = 0    # part of the budget (CPU s/s) that the plan leaves to bursts of its own
 //! min_sampling_hz = 0        # of target CPU time
 //! max_sampling_hz = 1000
 //! min_burst_ms = 50          # bursts are used if this or attach_cost_us is given

@@ -8,13 +8,14 @@ use std::collections::HashMap;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-const TABLE_KEYS: [&str; 14] = [
+const TABLE_KEYS: [&str; 15] = [
     "budget",
     "budget_cpu",
     "max_frequency",
     "cpus",
     "report_time_us",
     "sample_time_us",
+    "kept_for_bursts_cpu",
     "min_sampling_hz",
     "max_sampling_hz",
     "min_burst_ms",
@@ -240,6 +241,13 @@ impl Reader<'_> {
         }
         let mut problem = Problem::new(budget.unwrap_or(1.0), cpus, sample.unwrap_or(0.0));
         problem.priced = priced;
+        if let Some(kept) = self.number(&fields, "kept_for_bursts_cpu", 0, Accept::NotNegative) {
+            problem.kept = kept;
+            if kept >= problem.budget {
+                let at = fields.entries["kept_for_bursts_cpu"].span().start;
+                self.error(at, "kept_for_bursts_cpu".to_owned(), kept.to_string(), "less than the budget");
+            }
+        }
         if let Some(hz) = self.number(&fields, "min_sampling_hz", 0, Accept::NotNegative) {
             problem.sampling.min_hz = hz;
         }

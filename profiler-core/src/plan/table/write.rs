@@ -19,6 +19,9 @@ pub fn to_toml(problem: &Problem) -> String {
     } else {
         line("max_frequency", &number(problem.budget / UNPRICED_REPORT_S, 0));
     }
+    if problem.kept > 0.0 {
+        line("kept_for_bursts_cpu", &number(problem.kept, 0));
+    }
     line("cpus", &number(problem.target_cpu, 0));
     line("min_sampling_hz", &number(problem.sampling.min_hz, 0));
     if problem.sampling.max_hz.is_finite() {

@@ -14,7 +14,7 @@ use crate::report::precision::{Known, Precision};
 use crate::stats::added::{Ranged, difference};
 use crate::stats::means::{self, WindowSum};
 use crate::stats::moments::Moments;
-use crate::stats::quantile::{Bucket, clustered};
+use crate::stats::quantile::{Bucket, clustered, quantile};
 use crate::stats::survival::{Quantile, Spread, Survival};
 use crate::stats::{Interval, LEVEL, correct};
 
@@ -135,6 +135,8 @@ pub(in crate::report) struct Shape {
     nested: Ranged,
     /// What was taken out already, ns per call.
     out_ns: f64,
+    /// Calls, at least 1.
+    n: f64,
 }
 
 impl Shape {
@@ -154,7 +156,7 @@ impl Shape {
         let without = if each { records(class.class_id, recording, Some(own_ns)) } else { Vec::new() };
         if without.is_empty() {
             let most_ns = windows.iter().map(|w| w.max_ns).max().unwrap_or(0) as f64;
-            return Self { buckets: raw, mean_ns: raw_ns, most_ns, own, nested, out_ns: 0.0 };
+            return Self { buckets: raw, mean_ns: raw_ns, most_ns, own, nested, out_ns: 0.0, n };
         }
         let most_ns = without.iter().map(|b| b.low).fold(0.0, f64::max);
         let known = Interval { low: nested.interval.low - nested_ns, high: nested.interval.high - nested_ns };
@@ -165,6 +167,7 @@ impl Shape {
             own,
             nested: Ranged { value: 0.0, interval: known },
             out_ns: nested_ns,
+            n,
         }
     }
 
@@ -186,7 +189,7 @@ impl Shape {
     /// calls are taken to hold more of them. But they may lie in any of the calls: in none of those up to this one, or in this one and the longer
     /// ones alone (a fast path without probes, a slow one with many):
     /// ```text
-    /// 0 <= nested(p) <= nested / (1 - p), and no more than the call took
+    /// 0 <= nested(p) <= nested / (1 - p), of the longest of n calls n nested, and no more than the call took
     /// ```
     fn nested_in(&self, p: f64, seen_ns: f64, own_ns: f64) -> Ranged {
         let rest = self.mean_ns - self.own.mean().value;
@@ -195,8 +198,16 @@ impl Shape {
             return self.nested;
         }
         let grown = self.nested.scaled((left / rest).min(left / self.nested.value));
-        let most = (self.nested.interval.high / (1.0 - p).max(1e-12)).min(left);
+        let most = (self.nested.interval.high / (1.0 - p).max(1.0 / self.n)).min(left);
         Ranged::between(0.0, grown.value.min(most), most)
+    }
+
+    /// What is taken out of the median call is known to so much, ns: shorter durations cannot be told apart.
+    pub(in crate::report) fn known_to_ns(&self) -> f64 {
+        let Some(median) = quantile(&self.buckets, 0.5, 0.0, 0.0) else { return 0.0 };
+        let own = self.own.quantile(0.5, 0.0);
+        let Interval { low, high } = own.plus(self.nested_in(0.5, median.value, own.value)).interval;
+        high - low
     }
 
     /// The typical duration without probes of a call that took `seen_ns`, ns.

@@ -146,6 +146,15 @@ impl Attachments {
         }
     }
 
+    /// These callers have lost their sites. While a window is open their calls are counted only from now on: what stands at the return address is
+    /// no return any more, and the ends of calls that would be put on record would never come.
+    pub fn disarm(&mut self, id: ClassId, lost: &[u64]) {
+        let LinkState::Open(window) = &self.class(id).state else { return };
+        for address in lost.iter().filter(|address| window.callers.contains(address)) {
+            self.kernel().disarm_caller(id, *address);
+        }
+    }
+
     fn refuse_callers(&mut self, id: ClassId, groups: &[ReturnGroup], why: &str) {
         let callers = &mut self.class_mut(id).code.callers;
         for (address, _) in groups.iter().flat_map(|group| &group.sites) {

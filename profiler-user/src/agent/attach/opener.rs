@@ -233,10 +233,11 @@ impl Worker {
             self.classes.set_quota(member.class, 0);
             // What an earlier window left would be used up, and raise the alarm, while this one is being opened.
             self.classes.set_ends_quota(member.class, 0);
-            if member.control.flags & FLAG_LEARN_CALLERS != 0 {
-                self.kernel.forget_callers(member.class);
-            }
         }
+        let learns = |member: &&Member| member.control.flags & FLAG_LEARN_CALLERS != 0;
+        let learning: Vec<ClassId> =
+            request.members.iter().filter(learns).map(|member| member.class).collect();
+        self.kernel.forget_callers(&learning);
         if !request.members.is_empty() {
             self.table.begin(leader);
         }

@@ -33,41 +33,67 @@ impl Others {
     }
 }
 
+/// Sites that are to be registered, and other processes that map a file that they lie in: of several files the most.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Registration {
+    sites: usize,
+    mappers: u32,
+}
+
+impl Registration {
+    /// Both at once.
+    fn and(self, other: Self) -> Self {
+        Self { sites: self.sites + other.sites, mappers: self.mappers.max(other.mappers) }
+    }
+}
+
 impl Attachments {
     /// Those of a group whose sites may be registered now. The rest is to be asked for again, which [`Attachments::is_postponed`] says;
     /// what would hold up forks for too long all by itself is refused.
     pub(super) fn within_fork_hold(&mut self, kind: WindowKind, group: Vec<ClassId>) -> Vec<ClassId> {
-        let Some(mappers) = group.first().map(|id| self.mappers(*id)).filter(|n| *n > 0) else {
-            return group;
-        };
         // As `must_wait` has called it.
-        let who = Waiter::Attach(group[0].0);
-        let most = self.others.hold.sites_at_once(mappers);
-        let (mut ready, mut sites) = (Vec::new(), 0);
+        let Some(who) = group.first().map(|id| Waiter::Attach(id.0)) else { return group };
+        let (mut ready, mut all) = (Vec::new(), Registration::default());
         for item in group {
-            let mut own = all_sites(self.class(item), kind);
-            let too_long = |own| self.others.hold.too_long_ns(own, mappers);
+            let mut own = self.registration(item, kind);
             let why = "so many other processes map its file, or that of another caller, that its site would hold up every fork of the machine";
-            if too_long(own).is_some() && self.without_callers(item, kind, why) {
-                own = all_sites(self.class(item), kind);
+            if self.too_long_ns(own).is_some() && self.without_callers(item, kind, why) {
+                // The files of its callers do not count any more.
+                own = self.registration(item, kind);
             }
-            if let Some(hold_ns) = self.others.hold.too_long_ns(own, mappers) {
+            let with = all.and(own);
+            if let Some(hold_ns) = self.too_long_ns(own) {
                 let class = self.class_mut(item);
-                class.refused = Some(refusal(class, own, mappers, hold_ns));
+                class.refused = Some(refusal(class, own.sites, own.mappers, hold_ns));
                 self.others.noted.refused += 1;
-            } else if ready.is_empty() || sites + own <= most {
+            } else if ready.is_empty() || with.sites <= self.others.hold.sites_at_once(with.mappers) {
                 ready.push(item);
-                sites += own;
+                all = with;
             } else {
                 self.others.postponed.insert(item);
             }
         }
-        if ready.is_empty() {
+        if ready.is_empty() || all.mappers == 0 {
             self.others.hold.leave(who);
-        } else if self.others.hold.verdict(now_ns(), who, sites, mappers) == HoldVerdict::Later {
+        } else if self.others.hold.verdict(now_ns(), who, all.sites, all.mappers) == HoldVerdict::Later {
             self.others.postponed.extend(ready.drain(..));
         }
         ready
+    }
+
+    fn too_long_ns(&self, of: Registration) -> Option<f64> {
+        self.others.hold.too_long_ns(of.sites, of.mappers)
+    }
+
+    /// What such a window of a class takes.
+    fn registration(&self, id: ClassId, kind: WindowKind) -> Registration {
+        let class = self.class(id);
+        let returns = class.return_groups(kind);
+        let others = |file| self.others.mappers.others(file);
+        let own = class.candidate.file.map_or(0, others);
+        let at_returns = if returns.is_empty() { None } else { class.code.callers.files().map(others).max() };
+        let sites = class.sites_of(kind).len() + returns.iter().map(|group| group.sites.len()).sum::<usize>();
+        Registration { sites, mappers: own.max(at_returns.unwrap_or(0)) }
     }
 
     /// No link of this group can be made now: to be asked before its code is looked at.
@@ -76,7 +102,7 @@ impl Attachments {
             self.others.postponed.remove(id);
         }
         let Some(&first) = group.first() else { return false };
-        let (sites, mappers) = (all_sites(self.class(first), kind), self.mappers(first));
+        let Registration { sites, mappers } = self.registration(first, kind);
         let who = Waiter::Attach(first.0);
         let waits = self.others.hold.verdict(now_ns(), who, sites, mappers) == HoldVerdict::Later;
         if waits {

@@ -214,7 +214,7 @@ fn calls_of_an_earlier_attachment_are_forgotten() {
     }
     assert_eq!(seen(&kernel, CLASS), timed(3));
     // Forgotten: calls are counted and learned again.
-    kernel.forget_callers(CLASS);
+    kernel.forget_callers(&[CLASS]);
     to_thread.send(0).unwrap();
     from_thread.recv().unwrap();
     drop(attached);

@@ -137,7 +137,7 @@ fn a_full_table_of_callers_says_so() {
     let address = returned_crowded_from.return_address();
     assert!(!kernel.arm_caller(classes[8], address), "no room");
     // Room again, in any cell.
-    kernel.forget_callers(classes[3]);
+    kernel.forget_callers(&[classes[3]]);
     assert!(kernel.arm_caller(classes[8], address));
     assert_eq!(kernel.callers(classes[8]), [(address, 0, true)]);
     assert_eq!(kernel.callers(classes[7]), [(address, 3, false)]);

@@ -120,7 +120,7 @@ fn learning(kind: ClassKind) -> ClassControl {
 /// A class anew: nothing counted, no caller known.
 fn renew(kernel: &Kernel, class: ClassId, control: ClassControl) {
     kernel.classes().reset(class);
-    kernel.forget_callers(class);
+    kernel.forget_callers(&[class]);
     kernel.classes().configure(class, control);
 }
 
@@ -306,7 +306,7 @@ fn callers_are_learned_armed_and_disarmed_one_by_one() {
     assert_eq!(seen(&kernel, CLASS), all);
     // Another class knows none of them.
     assert_eq!(kernel.callers(ClassId(8)), []);
-    kernel.forget_callers(CLASS);
+    kernel.forget_callers(&[CLASS]);
     assert_eq!(known(), []);
     drop((entry, site_a, sites));
     // No address of a user's program.

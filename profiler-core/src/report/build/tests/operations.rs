@@ -203,6 +203,23 @@ fn operations_in_no_histogram_can_have_taken_any_time() {
 }
 
 #[test]
+fn operations_whose_end_was_not_seen_can_have_taken_any_time() {
+    let mut r = recording();
+    r.operation_histograms = times(A, &[(1_000, 760), (5_000, 730), (70_000, 10)]);
+    let quantiles = |r: &Recording| Report::from_recording(r).operations[0].classes[0].quantiles_ns.clone();
+    assert_eq!((quantiles(&r)[0].1.low, quantiles(&r)[0].1.high), (1_000.0, 1_100.0));
+    // 30 more began (2 %): were they all long, the median would lie among those of 5 us.
+    r.operation_windows[1].begun += 30;
+    let [(_, p50), (_, p99), _] = quantiles(&r)[..] else { panic!() };
+    assert_eq!((p50.low, p50.high, p99.low, p99.high), (1_000.0, 5_100.0, 5_000.0, f64::INFINITY));
+    assert_eq!(
+        Report::from_recording(&r).operations[0].untimed,
+        35,
+        "with the five of B, which have no histogram"
+    );
+}
+
+#[test]
 fn a_class_with_one_recorded_operation_is_open_upwards_and_survives_json() {
     let mut r = recording();
     r.operations.truncate(1);
