@@ -6,7 +6,9 @@ use profiler_core::class::ExitMode;
 use profiler_tests::program;
 use profiler_tests::support::{Agent, Finished, Target};
 use profiler_user::doctor::{TargetReport, check_target, render_text};
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -119,4 +121,25 @@ fn code_made_at_run_time_ends_return_links() {
     assert!(doctor(&target).1.contains(why));
     let (finished, exit) = stopped(agent, &mut target);
     assert_ne!(exit, ExitMode::ReturnLink, "{:?}", finished.row("cleared_work").notes);
+}
+
+/// The C library loads the unwinder when a thread is cancelled, by whatever way it was asked to.
+#[test]
+fn an_unwinder_that_nobody_needs_forbids_return_links() {
+    for (preload, refused) in [("", false), ("libgcc_s.so.1", true)] {
+        let mut command = Command::new(program("decades"));
+        command.env("LD_PRELOAD", preload).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.starts_with("ready"), "{line}");
+        let why = check_target(child.id().cast_signed()).unwrap().return_links_refused;
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let expected = refused.then_some(
+            "libgcc_s.so.1 is mapped (the C++ and Rust unwinder), and libgcc_s.so.1 is needed by no mapped module: \
+             the C library loads it to end a thread",
+        );
+        assert_eq!(why.as_deref(), expected, "{preload}");
+    }
 }
