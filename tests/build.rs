@@ -43,6 +43,20 @@ fn main() {
     compile(&c, &["-DWITH_HELPER"], &["switcher.c", protocol], &out.join("switcher_helper"));
     compile(&c, &[], &["leaver.c", protocol], &out.join("leaver"));
     compile(&c, &[], &["ends.c", protocol], &out.join("ends"));
+    let unwinder = ["-Wl,--no-as-needed", "-lgcc_s"];
+    compile(
+        &c,
+        &["-shared", "-fPIC", "-Wl,-soname,libcharset.so"],
+        &["charset.c"],
+        &out.join("libcharset.so"),
+    );
+    std::fs::write(out.join("gconv-modules"), "module TITHE// INTERNAL libcharset 1\n")
+        .expect("the output directory can be written to");
+    compile(&c, &[], &[&["cleared.c", protocol], &unwinder[..]].concat(), &out.join("cleared"));
+    let charset = out.join("libcharset.so");
+    let charset = charset.to_str().expect("cargo's output directory is UTF-8");
+    let sources = [&["cleared.c", protocol, "-Wl,-rpath,$ORIGIN"], &unwinder[..], &[charset]].concat();
+    compile(&c, &[], &sources, &out.join("uncleared"));
     compile(&c, &[], &["waits.c", "waits.S", protocol, "-lgcc_s"], &out.join("waits"));
     compile(&c, &[], &["launched.c"], &out.join("launched"));
     compile(&c, &["-rdynamic"], &["hostile.c"], &out.join("hostile"));

@@ -153,6 +153,12 @@ impl Agent {
         {
             notes.push(format!("no return link: {why}"));
         }
+        if exit == ExitMode::ReturnLink
+            && !wish.force_return_link
+            && let Some(evidence) = self.inspection.return_link_evidence()
+        {
+            notes.push(format!("return links: {evidence}"));
+        }
         if wish.force_return_link && exit == ExitMode::ReturnLink {
             notes.push("return links were allowed by --return-links".to_owned());
         }

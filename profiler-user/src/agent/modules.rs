@@ -15,12 +15,13 @@ impl Agent {
         let execed = self.processes.take_target_execed();
         // The target may be gone: its end is seen elsewhere.
         let before: Vec<bool> = self.inspection.modules().iter().map(is_mapped).collect();
+        let unseen_before = self.inspection.has_unseen_code();
         if self.inspection.refresh().unwrap_or(false) || execed {
             self.catalog.modules_dirty = true;
             self.journal.modules(&before, self.inspection.modules(), execed);
             // At once: such a link would end the target.
             self.drop_unsafe_return_links(told);
-        } else if self.attach.holds_return_links() {
+        } else if self.attach.holds_return_links() || !unseen_before && self.inspection.has_unseen_code() {
             self.drop_unsafe_return_links(told);
         }
         // Not while everything is off to be compared: a survey would attach.

@@ -15,7 +15,7 @@ pub(super) enum Part {
     Symbols,
     /// The symbols, and the index of branch targets.
     Text,
-    /// All code, for what makes return links unsafe.
+    /// The dynamic table and all code, for what makes return links unsafe.
     Stacks,
 }
 
@@ -78,7 +78,7 @@ fn is_read(module: &Module, part: Part) -> bool {
     match part {
         Part::Symbols => module.has_symbols(),
         Part::Text => module.has_symbols() && module.has_text(),
-        Part::Stacks => module.return_links_known().is_some(),
+        Part::Stacks => module.was_looked_at_for_return_links(),
     }
 }
 
@@ -89,7 +89,7 @@ fn read_all(receiver: &Receiver<(Module, Part)>) {
         match part {
             Part::Symbols => {}
             Part::Text => drop(module.text()),
-            Part::Stacks => drop(module.return_links()),
+            Part::Stacks => module.look_for_return_links(),
         }
     }
 }

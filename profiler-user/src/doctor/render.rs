@@ -3,6 +3,9 @@
 use super::{HostReport, Requirement, RequirementState, TargetReport};
 use std::fmt::Write as _;
 
+/// Modules that forbid return links that are listed.
+const FORBIDDING: usize = 6;
+
 /// Renders one or both reports; lines end in a newline.
 #[must_use]
 pub fn render_text(host: Option<&HostReport>, target: Option<&TargetReport>) -> String {
@@ -51,9 +54,16 @@ fn process(text: &mut String, t: &TargetReport) {
     row("user", &t.uid.to_string());
     let links = match &t.return_links_refused {
         None => "allowed".to_owned(),
-        Some(why) => format!("refused: {why}; exit sites are used, or --return-links CLASS at your risk"),
+        Some(why) => {
+            format!(
+                "refused: {why}; exit sites and return sites are used, or --return-links CLASS at your risk"
+            )
+        }
     };
     row("return links", &links);
+    for line in unwinding(t) {
+        row("", &line);
+    }
     row("seccomp", if t.seccomp { "a filter is active" } else { "no filter" });
     if t.jit_kib > 0 {
         row("run-time code", &format!("{} KiB", t.jit_kib));
@@ -95,6 +105,18 @@ fn process(text: &mut String, t: &TargetReport) {
     for note in &t.notes {
         let _ = writeln!(text, "  note: {note}");
     }
+}
+
+/// Which modules forbid return links beside an unwinder, and what would change that.
+fn unwinding(t: &TargetReport) -> Vec<String> {
+    let mut all: Vec<_> = t.modules.iter().filter_map(|m| Some((&m.name, m.unwinding.as_ref()?))).collect();
+    all.sort_by_key(|(_, unwinding)| unwinding.kind);
+    let shown = all.iter().take(FORBIDDING);
+    let mut lines: Vec<_> = shown.map(|(name, u)| format!("{name} {}: {}", u.why, u.remedy)).collect();
+    if all.len() > FORBIDDING {
+        lines.push(format!("and {} more modules forbid them (--json has all)", all.len() - FORBIDDING));
+    }
+    lines
 }
 
 fn percent(part: usize, of: usize) -> String {

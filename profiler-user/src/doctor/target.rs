@@ -1,6 +1,6 @@
 //! One process: what it is, what of it can be traced, and why the rest cannot.
 
-use crate::inspect::{Function, InspectError, Inspection, Module, SymbolSource};
+use crate::inspect::{Function, InspectError, Inspection, Module, SymbolSource, Unwinding};
 use profiler_core::class::SiteClass;
 use profiler_core::text::make_printable;
 use serde::Serialize;
@@ -71,6 +71,8 @@ pub struct ModuleReport {
     pub exits_known: usize,
     /// The file cannot be used, and why; or what to install.
     pub remark: Option<String>,
+    /// By what it forbids return links beside the unwinder that is mapped, and what would change that.
+    pub unwinding: Option<Unwinding>,
 }
 
 impl TargetReport {
@@ -83,8 +85,9 @@ impl TargetReport {
         } = &mut report;
         let texts = [name, exe, runtime, advice].into_iter().chain(other_namespaces).chain(notes);
         texts.chain(return_links_refused).for_each(make_printable);
-        for ModuleReport { name, path, remark, .. } in modules {
-            [name, path].into_iter().chain(remark).for_each(make_printable);
+        for ModuleReport { name, path, remark, unwinding, .. } in modules {
+            let why = unwinding.as_mut().map(|u| &mut u.why);
+            [name, path].into_iter().chain(remark).chain(why).for_each(make_printable);
         }
         report
     }
@@ -106,11 +109,16 @@ pub fn check_target(pid: i32) -> Result<TargetReport, InspectError> {
         let module = &inspection.modules()[i];
         std::cmp::Reverse((module.main, module.function_count()))
     });
-    let modules: Vec<ModuleReport> = order
+    let mut modules: Vec<ModuleReport> = order
         .iter()
         .enumerate()
         .map(|(rank, &i)| look(&inspection, &inspection.modules()[i], i, rank < MODULES))
         .collect();
+    for (index, unwinding) in inspection.unwinding() {
+        if let Some(rank) = order.iter().position(|&i| Some(i) == index) {
+            modules[rank].unwinding = Some(unwinding);
+        }
+    }
     let other_namespaces = namespaces(pid);
     let mut notes = Vec::new();
     if status.tracer != 0 {
@@ -125,6 +133,9 @@ pub fn check_target(pid: i32) -> Result<TargetReport, InspectError> {
     }
     if inspection.jit_bytes() > 0 {
         notes.push("it makes code at run time, which is sampled, not traced".to_owned());
+    }
+    if let Some(evidence) = inspection.return_link_evidence() {
+        notes.push(format!("return links are allowed: {evidence}"));
     }
     if other_namespaces.iter().any(|n| n == "mnt") {
         notes.push(
@@ -166,6 +177,7 @@ fn look(inspection: &Inspection, module: &Module, index: usize, sites: bool) -> 
         refused: 0,
         exits_known: 0,
         remark: module.symbols_missing(),
+        unwinding: None,
     };
     match module.symbols() {
         Ok(symbols) => {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::calibrate::FormsHere;
+use crate::inspect::{Unwinding, UnwindingKind};
 use expect_test::expect;
 use std::collections::BTreeMap;
 
@@ -106,7 +107,9 @@ fn text_of_a_process() {
         other_namespaces: vec!["mnt".into(), "pid".into()],
         jit_kib: 0,
         return_links: false,
-        return_links_refused: Some("libgcc_s.so.1 is mapped (the C++ and Rust unwinder)".into()),
+        return_links_refused: Some(
+            "libgcc_s.so.1 is mapped (the C++ and Rust unwinder), and server imports __cxa_throw".into(),
+        ),
         modules: vec![ModuleReport {
             name: "server".into(),
             path: "/usr/bin/server".into(),
@@ -119,6 +122,11 @@ fn text_of_a_process() {
             refused: 1,
             exits_known: 97,
             remark: None,
+            unwinding: Some(Unwinding {
+                kind: UnwindingKind::Raises,
+                why: "imports __cxa_throw".into(),
+                remedy: "only a build of it without exceptions would change that",
+            }),
         }],
         notes: vec!["it makes code at run time, which is sampled, not traced".into()],
     };
@@ -128,7 +136,8 @@ fn text_of_a_process() {
           kind          native: its functions can be traced as far as they have symbols
           threads       3
           user          1000
-          return links  refused: libgcc_s.so.1 is mapped (the C++ and Rust unwinder); exit sites are used, or --return-links CLASS at your risk
+          return links  refused: libgcc_s.so.1 is mapped (the C++ and Rust unwinder), and server imports __cxa_throw; exit sites and return sites are used, or --return-links CLASS at your risk
+                        server imports __cxa_throw: only a build of it without exceptions would change that
           seccomp       no filter
           namespaces    its own: mnt, pid
           modules
@@ -146,5 +155,7 @@ fn this_process_can_be_looked_at() {
     assert!(report.modules[0].functions > 1000 && report.modules[0].looked_at > 100);
     // Rust programs unwind.
     assert!(!report.return_links, "{:?}", report.return_links_refused);
+    let own = report.modules[0].unwinding.as_ref().unwrap();
+    assert_eq!((own.kind, own.why.starts_with("imports _Unwind_")), (UnwindingKind::Raises, true), "{own:?}");
     print!("{}", render_text(Some(&check_host(None)), Some(&report)));
 }

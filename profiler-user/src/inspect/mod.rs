@@ -24,6 +24,7 @@
 mod callers;
 pub mod cgroup;
 mod choice;
+mod dynamic;
 mod elf;
 mod error;
 mod exits;
@@ -50,6 +51,7 @@ mod stacks;
 mod symbols;
 mod text;
 mod timing;
+mod unwinding;
 mod usdt;
 mod verify;
 
@@ -69,6 +71,7 @@ pub use symbols::SymbolSource;
 pub(crate) use text::Budget;
 pub use text::TextIndex;
 pub use timing::TimingSurvey;
+pub use unwinding::{Unwinding, UnwindingKind};
 pub(crate) use usdt::semaphores_of;
 pub use usdt::{ProbeSite, RegisterArgument, register_argument};
 
@@ -331,6 +334,34 @@ impl Inspection {
             return Some(Err(why));
         }
         self.return_links.get().cloned().or_else(|| return_links::known(self))
+    }
+
+    /// What forbids return links beside the unwinder that is mapped, by index of [`Inspection::modules`] (`None`: the process as a
+    /// whole), the plainest first; empty where no unwinder is mapped. Reads the modules that were not looked at yet.
+    #[must_use]
+    pub fn unwinding(&self) -> Vec<(Option<usize>, Unwinding)> {
+        if unwinding::unwinder(self).is_none() {
+            return Vec::new();
+        }
+        unwinding::forbidding(self).into_iter().map(|f| (f.module, f.what)).collect()
+    }
+
+    /// The evidence by which return links are allowed beside an unwinder; none where they are refused, or no unwinder is mapped.
+    #[must_use]
+    pub fn return_link_evidence(&self) -> Option<String> {
+        let unwinder = unwinding::unwinder(self)?;
+        self.return_links().ok()?;
+        let modules = unwinding::mapped(self).count();
+        let name = &unwinder.name;
+        Some(format!(
+            "{name} is mapped, and none of the {modules} modules can raise, end a thread or walk a stack"
+        ))
+    }
+
+    /// Whether it has code that no file shows: made at run time, or in pages of a file that it may write.
+    #[must_use]
+    pub fn has_unseen_code(&self) -> bool {
+        unwinding::has_unseen_code(&self.maps)
     }
 
     /// Where a thread's stack pointer was seen. A thread that is seen on two stacks, or outside its own, makes return links

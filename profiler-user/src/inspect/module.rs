@@ -12,6 +12,7 @@ use super::return_links;
 use super::sequences;
 use super::symbols::{SymbolSource, Symbols};
 use super::text::TextIndex;
+use super::unwinding::{self, Links, Unwinding};
 use crate::target_file::{FileKey, OpenError, Root, TargetFile};
 use profiler_core::text::shell_word;
 use std::collections::HashMap;
@@ -93,6 +94,7 @@ struct Code {
     text: OnceLock<Result<TextIndex, String>>,
     sequences: OnceLock<Result<Vec<Range<u64>>, String>>,
     return_links: OnceLock<Result<(), SiteObstacle>>,
+    unwinding: OnceLock<Result<Links, Unwinding>>,
 }
 
 impl Code {
@@ -104,6 +106,7 @@ impl Code {
             text: OnceLock::new(),
             sequences: OnceLock::new(),
             return_links: OnceLock::new(),
+            unwinding: OnceLock::new(),
         })
     }
 }
@@ -382,6 +385,16 @@ impl Module {
     #[must_use]
     pub fn return_links_known(&self) -> Option<Result<(), SiteObstacle>> {
         self.code.return_links.get().cloned()
+    }
+
+    /// What it tells the dynamic linker, looked at at the first call; or by what it can send an unwinder on its way.
+    pub(super) fn unwinding(&self) -> Result<&Links, &Unwinding> {
+        self.code.unwinding.get_or_init(|| unwinding::of_module(self)).as_ref()
+    }
+
+    /// The same, if it is known.
+    pub(super) fn unwinding_known(&self) -> Option<Result<&Links, &Unwinding>> {
+        self.code.unwinding.get().map(Result::as_ref)
     }
 
     /// Clones of one module.

@@ -5,17 +5,17 @@
 //! switching to another stack or returning on an alternate signal stack as well (measured: SIGILL); from Linux 6.11 on
 //! the trampoline makes a system call, which a seccomp filter kills. So return links are allowed only where none of
 //! that is possible, judged by what is mapped, imported, decoded ([`super::stack_switch`]) and seen ([`super::stacks`]); everything
-//! else uses exit sites.
+//! else uses exit sites. An unwinder that is mapped forbids them unless nothing could send it on its way ([`super::unwinding`]).
 //!
 //! Judged from outside: an unwinder linked statically into a stripped program cannot be seen, so such a program with
 //! exception tables is refused.
 
 use super::choice::SiteObstacle;
+use super::unwinding::{self, Forbidding, is_c_library, is_unwinder, mapped};
 use super::{Inspection, Module, SymbolSource};
 
-/// Libraries that unwind or switch stacks.
-const LIBRARIES: [(&str, &str); 12] = [
-    ("libgcc_s.so", "the C++ and Rust unwinder"),
+/// Libraries that unwind or switch stacks. Of unwinders those that [`unwinding`] does not judge.
+const LIBRARIES: [(&str, &str); 11] = [
     ("libunwind", "an unwinder"),
     ("libc++abi", "the C++ unwinder"),
     ("libboost_context", "stackful coroutines"),
@@ -51,11 +51,16 @@ const FUNCTIONS: [&str; 14] = [
 const PARTS: [&str; 5] = ["_fcontext", "swapcontext", "switch_stack", "stack_switch", "switch_to_stack"];
 
 /// Imports after which a thread may unwind its stack at any moment: the unwinder is loaded only then.
-const THREAD_ENDS: [&str; 2] = ["pthread_exit", "pthread_cancel"];
+const THREAD_ENDS: [&str; 3] = ["pthread_exit", "pthread_cancel", "thrd_exit"];
 
 /// All checks; the first refusal is the answer. Modules that were not looked at yet are looked at.
 pub(super) fn check(inspection: &Inspection) -> Result<(), SiteObstacle> {
     at_once(inspection)?;
+    if let Some(unwinder) = unwinding::unwinder(inspection)
+        && let Some(first) = unwinding::forbidding(inspection).first()
+    {
+        return Err(beside(unwinder, first));
+    }
     mapped(inspection).try_for_each(Module::return_links)?;
     look(inspection);
     inspection.stacks_switched().map_or(Ok(()), Err)
@@ -70,13 +75,23 @@ pub(super) fn known(inspection: &Inspection) -> Option<Result<(), SiteObstacle>>
     if let Err(why) = at_once(inspection) {
         return Some(Err(why));
     }
+    if let Some(unwinder) = unwinding::unwinder(inspection) {
+        if let Some(first) = unwinding::forbidding_known(inspection)?.first() {
+            return Some(Err(beside(unwinder, first)));
+        }
+    }
     let verdicts: Vec<_> = mapped(inspection).map(Module::return_links_known).collect();
     let refused = verdicts.iter().flatten().find(|verdict| verdict.is_err());
     refused.cloned().or_else(|| verdicts.iter().all(Option::is_some).then(|| inspection.return_links()))
 }
 
-fn mapped(inspection: &Inspection) -> impl Iterator<Item = &Module> {
-    inspection.modules().iter().filter(|m| !m.mappings.is_empty())
+/// Refused for what a module could do beside the unwinder.
+fn beside(unwinder: &Module, first: &Forbidding) -> SiteObstacle {
+    SiteObstacle(format!(
+        "{} is mapped ({}), and {first}",
+        unwinder.name,
+        unwinding::what_it_is(&unwinder.name)
+    ))
 }
 
 /// What needs no module to be read.
@@ -85,6 +100,9 @@ fn at_once(inspection: &Inspection) -> Result<(), SiteObstacle> {
         return Err(SiteObstacle(why.to_owned()));
     }
     for module in mapped(inspection) {
+        if is_unwinder(&module.name) {
+            continue;
+        }
         if let Some((_, what)) = LIBRARIES.iter().find(|(library, _)| module.name.starts_with(library)) {
             return Err(SiteObstacle(format!("{} is mapped ({what})", module.name)));
         }
@@ -97,7 +115,8 @@ pub(super) fn check_module(module: &Module) -> Result<(), SiteObstacle> {
     let name = &module.name;
     // The C library defines all of these; what matters is who uses them. It unwinds only through libgcc_s, which it
     // loads when a thread is cancelled, and which is noticed then.
-    if is_c_library(name) {
+    // What an unwinder is asked for is judged by who could ask (`unwinding`).
+    if is_c_library(name) || is_unwinder(name) {
         return Ok(());
     }
     let elf = module.elf().map_err(|e| SiteObstacle(format!("{name} cannot be read: {e}")))?;
@@ -135,23 +154,6 @@ pub(super) fn check_module(module: &Module) -> Result<(), SiteObstacle> {
         ))),
         Err(why) => Err(SiteObstacle(format!("the code of {name} cannot be read: {why}"))),
     }
-}
-
-fn is_c_library(name: &str) -> bool {
-    [
-        "libc.so",
-        "libc-2.",
-        "libpthread",
-        "ld-linux",
-        "ld-2.",
-        "ld-musl",
-        "libc.musl",
-        "libm.so",
-        "libdl.so",
-        "librt.so",
-    ]
-    .iter()
-    .any(|stem| name.starts_with(stem))
 }
 
 /// What single threads forbid.
