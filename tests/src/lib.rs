@@ -30,6 +30,8 @@ const COMPILED: &[&str] = &[
     "probes_stripped",
     "events",
     "decades",
+    "durations-c",
+    "durations-cpp",
     "twins",
     "pages",
     "crowd",
