@@ -1,7 +1,8 @@
 /* Functions of 100 ns to 1 ms that are called in batches and timed by the program, each next to a twin of the same code that nobody
  * watches (durations_form.c). Built as C and as C++; `src/bin/durations-rust.rs` does the same in Rust.
  *
- *   start THREADS   works on so many threads, all together some 0.8 of a CPU
+ *   start THREADS   one thread never waits, so that what watching takes slows it; more of them sleep in between and use some 0.8 of a CPU
+ *                   together, so that next to none waits for another
  *   stop            ends it; ok records=N lost=N clock_ns=N (what reading the clock puts into each record)
  *   dump PATH       writes the records, one for each batch, in the machine's byte order: begin_ns u64 of CLOCK_MONOTONIC, took_ns u32, calls u16,
  *                   function u8, thread u8. Function: (duration x 4 + form) x 2 + 1 for a twin, in the order of durations.h */
@@ -27,9 +28,10 @@ extern "C" {
 #define FORMS 4
 #define SHORT_PAIRS 16
 #define PAIRS 20
-/* A round of one thread on average, and what of it burns outside of the functions. */
+/* A round on average, were there one thread; what of it is burned outside of the functions, and what more if the thread never sleeps. */
 #define ROUND_NS 2500000u
 #define REST_US 800u
+#define INSTEAD_OF_SLEEP_US 500u
 #define RECORDS 2000000u
 
 #ifdef __cplusplus
@@ -120,6 +122,10 @@ static void *work(void *data) {
     uint64_t state = 88172645463325252u + 7919u * thread, due = wall_ns();
     for (uint64_t number = thread; !__atomic_load_n(&stop_now, __ATOMIC_RELAXED); number++) {
         one_round(thread, number, &state);
+        if (running == 1) {
+            turn((uint64_t)(INSTEAD_OF_SLEEP_US * 1e3 * turns_per_ns));
+            continue;
+        }
         /* Half to one and a half times the period: no beat with anything of the agent's. */
         uint64_t period = ROUND_NS * running, now = wall_ns();
         due += period / 2 + next_random(&state) % period;

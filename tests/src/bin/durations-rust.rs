@@ -13,6 +13,8 @@ const FORMS: usize = 4;
 const SHORT_PAIRS: usize = 16;
 const ROUND_NS: u64 = 2_500_000;
 const REST_US: f64 = 800.0;
+/// A single thread never sleeps.
+const INSTEAD_OF_SLEEP_US: f64 = 500.0;
 /// Calls of a batch, by duration.
 const BATCH: [u16; 5] = [50, 17, 5, 1, 1];
 /// Records of a thread are allocated, and touched, before it begins.
@@ -197,6 +199,10 @@ impl Worker {
         while !stop.load(Ordering::Relaxed) {
             self.one_round(number);
             number += 1;
+            if self.threads == 1 {
+                turn((INSTEAD_OF_SLEEP_US * 1e3 * self.turns_per_ns) as u64);
+                continue;
+            }
             let period = ROUND_NS * self.threads;
             due += period / 2 + self.next_random() % period;
             let now = wall_ns();
