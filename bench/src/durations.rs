@@ -40,9 +40,8 @@ fn runs(language: &str, budget: f64, options: &Options) -> Result<Vec<Run>> {
     let path = path(language, budget)?;
     let stored = std::fs::read(&path).ok().filter(|_| !options.fresh);
     let mut runs: Vec<Run> = match stored {
-        Some(bytes) => {
-            serde_json::from_slice(&bytes).with_context(|| format!("{} is of another bench; try --fresh", path.display()))?
-        }
+        Some(bytes) => serde_json::from_slice(&bytes)
+            .with_context(|| format!("{} is of another bench; try --fresh", path.display()))?,
         None => Vec::new(),
     };
     let wanted = options.rounds as usize * THREADS.len();
@@ -83,6 +82,9 @@ fn width(figure: &Figure, aim: f64) -> String {
     if figure.half.n() == 0 {
         return "none".to_owned();
     }
+    if figure.half.median().is_infinite() {
+        return "**open**".to_owned();
+    }
     let text = format!("{} ({:.1} %)", ns(figure.half.median()), figure.relative.median() * 100.0);
     if figure.half.median() > aim { format!("**{text}**") } else { text }
 }
@@ -115,7 +117,11 @@ fn row(duration: usize, form: usize, runs: &[&Seen]) -> Vec<String> {
 }
 
 fn figures(runs: &[&Seen]) -> [Figure; 3] {
-    [Figure::of(runs, |seen| seen.mean), Figure::of(runs, |seen| seen.p50), Figure::of(runs, |seen| seen.calls)]
+    [
+        Figure::of(runs, |seen| seen.mean),
+        Figure::of(runs, |seen| seen.p50),
+        Figure::of(runs, |seen| seen.calls),
+    ]
 }
 
 /// The table of a language and a number of threads.
@@ -190,7 +196,8 @@ pub fn durations(options: &Options) -> Result<String> {
         let runs = runs(language, budget, options)?;
         for threads in THREADS {
             let of: Vec<&Run> = runs.iter().filter(|run| run.threads == threads).collect();
-            text.push_str(&format!("### {title}, {threads} thread(s)\n\n{}\n", table(&of)));
+            let many = if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") };
+            text.push_str(&format!("### {title}, {many}\n\n{}\n", table(&of)));
         }
     }
     text.push_str(&format!(

@@ -4,6 +4,7 @@
  *   start THREADS   one thread never waits, so that what watching takes slows it; more of them sleep in between and use some 0.8 of a CPU
  *                   together, so that next to none waits for another
  *   stop            ends it; ok records=N lost=N clock_ns=N (what reading the clock puts into each record)
+ *   address NAME    where a function stands
  *   dump PATH       writes the records, one for each batch, in the machine's byte order: begin_ns u64 of CLOCK_MONOTONIC, took_ns u32, calls u16,
  *                   function u8, thread u8. Function: (duration x 4 + form) x 2 + 1 for a twin, in the order of durations.h */
 #ifndef _GNU_SOURCE
@@ -43,10 +44,11 @@ FOR_ALL(DECLARE)
 }
 #endif
 
-#define ENTRY(ns, form) {d##ns##_##form, t##ns##_##form, ns},
+#define ENTRY(ns, form) {d##ns##_##form, t##ns##_##form, ns, "d" #ns "_" #form},
 static const struct {
     timed_function *watched, *twin;
     uint64_t ns;
+    const char *name; /* of the one that is watched; its twin has a t for the d */
 } pairs[PAIRS] = {FOR_ALL(ENTRY)};
 /* Calls of a batch, by duration: some 5 us, but for the longest. */
 static const uint16_t batch_of[PAIRS / FORMS] = {50, 17, 5, 1, 1};
@@ -191,6 +193,16 @@ static void command_stop(int count, char **words) {
     reply("records=%lu lost=%lu clock_ns=%lu", kept, made - kept, clock_cost_ns);
 }
 
+static void command_address(int count, char **words) {
+    (void)count;
+    for (unsigned i = 0; i < PAIRS; i++)
+        if (strcmp(words[1] + 1, pairs[i].name + 1) == 0) {
+            reply("address=%#lx", (unsigned long)(words[1][0] == 't' ? pairs[i].twin : pairs[i].watched));
+            return;
+        }
+    reply_error("no function %s", words[1]);
+}
+
 static void command_dump(int count, char **words) {
     (void)count;
     FILE *file = fopen(words[1], "wb");
@@ -219,7 +231,8 @@ int main(void) {
     }
 #endif
     static const struct command commands[] = {
-        {"start", 1, command_start}, {"stop", 0, command_stop}, {"dump", 1, command_dump}, {NULL, 0, NULL},
+        {"start", 1, command_start}, {"stop", 0, command_stop}, {"dump", 1, command_dump},
+        {"address", 1, command_address}, {NULL, 0, NULL},
     };
     serve(commands);
 }

@@ -123,8 +123,7 @@ pub fn one_run(language: &str, threads: u32, budget: f64, seconds: u64) -> Resul
     let mut target = start(language);
     target.command(&format!("start {threads}"));
     std::thread::sleep(WARM_UP);
-    let mut more: Vec<String> =
-        all().flat_map(|(d, f)| ["--latency".to_owned(), name(d, f)]).collect();
+    let mut more: Vec<String> = all().flat_map(|(d, f)| ["--latency".to_owned(), name(d, f)]).collect();
     more.extend(["--discover", "0"].map(str::to_owned));
     let (report, recording) = record(target.pid(), budget, seconds, &more)?;
     let stopped = target.command("stop");

@@ -115,7 +115,8 @@ mod tests {
 
     fn log() -> Log {
         let batch = |begin_ns, took_ns, function| Batch { begin_ns, took_ns, calls: 10, function };
-        let batches = vec![batch(100, 1_020, 0), batch(2_000, 2_020, 0), batch(5_000, 1_520, 0), batch(100, 7, 1)];
+        let batches =
+            vec![batch(100, 1_020, 0), batch(2_000, 2_020, 0), batch(5_000, 1_520, 0), batch(100, 7, 1)];
         Log { batches, clock_ns: 20.0 }
     }
 
@@ -146,7 +147,10 @@ mod tests {
         // Standard deviation 1 of 4: standard error a half.
         let all = [9.0, 10.0, 10.0, 11.0];
         let found = mean(&all).unwrap();
-        assert!((found.value - 10.0).abs() < 1e-12 && (found.half - 1.96 * (2.0_f64 / 3.0 / 4.0).sqrt()).abs() < 1e-12);
+        assert!(
+            (found.value - 10.0).abs() < 1e-12
+                && (found.half - 1.96 * (2.0_f64 / 3.0 / 4.0).sqrt()).abs() < 1e-12
+        );
         let many: Vec<f64> = (0..100).map(f64::from).collect();
         assert_eq!(median(&many), Some(Truth { value: 50.0, half: 9.5 }));
         assert!(mean(&[1.0]).is_none() && median(&[1.0]).is_none());

@@ -16,7 +16,7 @@ pub const AIMED_AT: u64 = 1_000;
 pub struct Figure {
     /// Point estimate over truth, less 1, of the runs that have one.
     pub error: Series,
-    /// Half of the interval's width, in the unit of the figure; of closed intervals.
+    /// Half of the interval's width, in the unit of the figure; infinite where it is open.
     pub half: Series,
     /// The same over the truth.
     pub relative: Series,
@@ -48,13 +48,11 @@ impl Figure {
         if !told.at_most {
             self.error.push(told.value / pair.truth.value - 1.0);
         }
-        if let Some(high) = told.high {
-            let half = (high - told.low) / 2.0;
-            self.half.push(half);
-            self.relative.push(half / pair.truth.value);
-            if half > 0.0 {
-                self.own.push(pair.truth.half / half);
-            }
+        let half = (told.high.unwrap_or(f64::INFINITY) - told.low) / 2.0;
+        self.half.push(half);
+        self.relative.push(half / pair.truth.value);
+        if half > 0.0 {
+            self.own.push(pair.truth.half / half);
         }
     }
 
@@ -160,7 +158,9 @@ mod tests {
         assert_eq!((figure.told, figure.held, figure.limits), (2, 1, 0));
         assert_eq!(figure.show_held(), "1 of 2");
         assert_eq!(figure.show_error(), "+55.0");
-        assert_eq!((figure.half.n(), figure.relative.median()), (1, 0.2));
+        assert_eq!((figure.half.n(), figure.half.median()), (2, f64::INFINITY));
+        figure.note(&pair(110.0, 90.0, Some(130.0), 100.0, 1.0));
+        assert_eq!(figure.relative.median(), 0.2);
     }
 
     #[test]

@@ -28,6 +28,7 @@ fn turn(turns: u64) {
     unsafe { asm!("2: dec {0}", "jne 2b", inout(reg) turns => _, options(nomem, nostack)) }
 }
 
+/// Each has its name in a comment for the assembler: rustc would make one of functions that are the same.
 macro_rules! functions {
     ($($push:ident $nop5:ident $endbr:ident $sub:ident;)*) => {$(
         /// Saves registers that it says it changes.
@@ -35,7 +36,7 @@ macro_rules! functions {
         #[inline(never)]
         pub extern "C" fn $push(turns: u64) {
             // SAFETY: changes only registers that it says it changes.
-            unsafe { asm!("", out("r12") _, out("r14") _, options(nomem, nostack)) }
+            unsafe { asm!(concat!("/* ", stringify!($push), " */"), out("r12") _, out("r14") _, options(nomem, nostack)) }
             turn(turns);
         }
         /// Has an array that the red zone does not hold.
@@ -44,7 +45,7 @@ macro_rules! functions {
         pub extern "C" fn $sub(turns: u64) {
             let mut area = std::mem::MaybeUninit::<[u8; 256]>::uninit();
             // SAFETY: an address is given to nobody.
-            unsafe { asm!("/* {0} */", in(reg) area.as_mut_ptr(), options(nostack)) }
+            unsafe { asm!(concat!("/* ", stringify!($sub), " {0} */"), in(reg) area.as_mut_ptr(), options(nostack)) }
             turn(turns);
         }
         /// Begins with a nop of 5 bytes.
@@ -88,24 +89,21 @@ functions! {
 static FUNCTIONS: [(u64, [Timed; FORMS], [Timed; FORMS]); 5] = [
     (100, [d100_push, d100_nop5, d100_endbr, d100_sub], [t100_push, t100_nop5, t100_endbr, t100_sub]),
     (300, [d300_push, d300_nop5, d300_endbr, d300_sub], [t300_push, t300_nop5, t300_endbr, t300_sub]),
-    (1_000, [d1000_push, d1000_nop5, d1000_endbr, d1000_sub], [
-        t1000_push,
-        t1000_nop5,
-        t1000_endbr,
-        t1000_sub,
-    ]),
-    (10_000, [d10000_push, d10000_nop5, d10000_endbr, d10000_sub], [
-        t10000_push,
-        t10000_nop5,
-        t10000_endbr,
-        t10000_sub,
-    ]),
-    (1_000_000, [d1000000_push, d1000000_nop5, d1000000_endbr, d1000000_sub], [
-        t1000000_push,
-        t1000000_nop5,
-        t1000000_endbr,
-        t1000000_sub,
-    ]),
+    (
+        1_000,
+        [d1000_push, d1000_nop5, d1000_endbr, d1000_sub],
+        [t1000_push, t1000_nop5, t1000_endbr, t1000_sub],
+    ),
+    (
+        10_000,
+        [d10000_push, d10000_nop5, d10000_endbr, d10000_sub],
+        [t10000_push, t10000_nop5, t10000_endbr, t10000_sub],
+    ),
+    (
+        1_000_000,
+        [d1000000_push, d1000000_nop5, d1000000_endbr, d1000000_sub],
+        [t1000000_push, t1000000_nop5, t1000000_endbr, t1000000_sub],
+    ),
 ];
 
 #[derive(Clone, Copy, Default)]
@@ -262,6 +260,15 @@ fn dump(path: &str, records: &[Record]) -> std::io::Result<()> {
     file.flush()
 }
 
+/// Where a function stands, by its name.
+fn address(name: &str) -> Option<usize> {
+    let (ns, form) = name.get(1..)?.split_once('_')?;
+    let form = ["push", "nop5", "endbr", "sub"].iter().position(|known| *known == form)?;
+    let (_, watched, twins) = FUNCTIONS.iter().find(|(known, ..)| known.to_string() == ns)?;
+    let of = if name.starts_with('t') { twins } else { watched };
+    Some(of[form] as usize)
+}
+
 fn answer(text: &str) {
     println!("{text}");
     // The bench that reads it has gone: nothing left to tell.
@@ -290,6 +297,10 @@ fn main() {
             ("dump", _) => match dump(value, &records) {
                 Ok(()) => answer(&format!("ok records={}", records.len())),
                 Err(error) => answer(&format!("error cannot write {value}: {error}")),
+            },
+            ("address", _) => match address(value) {
+                Some(at) => answer(&format!("ok address={at:#x}")),
+                None => answer(&format!("error no function {value}")),
             },
             ("quit", _) => return answer("ok bye"),
             _ => answer(&format!("error no command {line}")),
