@@ -239,7 +239,7 @@ fn durations_have_four_entries_and_are_recorded() {
         let push = target.function_bytes("d300_push", 2);
         assert!(push[0] == 0x55 || push[0] == 0x41 && push[1] & 0xf8 == 0x50, "{language}: {push:x?}");
         target.command("start 2");
-        std::thread::sleep(Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(600));
         let records = target.command("stop").number("records");
         let path = std::env::temp_dir().join(format!("durations-{}-{language}", target.pid()));
         target.command(&format!("dump {}", path.display()));
