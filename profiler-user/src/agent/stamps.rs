@@ -1,6 +1,6 @@
 //! Pairs of sites that measure what lies between the two time stamps of a call, in this target.
 //!
-//! A pair is a class of its own: it begins at the function's entry site and ends at the next site behind it that inspection has proven. When it
+//! A pair is a class of its own: it begins at the function's entry site and ends at a site close behind it that inspection has proven. When it
 //! is attached is decided by `profiler_core::clients::activity::stamps`.
 
 use super::Agent;
