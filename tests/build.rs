@@ -71,12 +71,37 @@ fn main() {
     compile(&c, &[], &["adversary.c", "adversary_modes.c", protocol], &out.join("adversary"));
     compile(&c, &["-mavx", "-mfma"], &["vectors.c", "vectors.S", protocol], &out.join("vectors"));
     compile(&cxx, &[], &["cpp_throw.cpp", protocol], &out.join("cpp_throw"));
+    durations(&c, &[], &out, protocol);
+    durations(&cxx, &["-x", "c++"], &out, protocol);
     compile(&c, &["-shared", "-fPIC"], &["many.c"], &out.join("libmany.so"));
     compile(&c, &["-shared"], &["sequence.S"], &out.join("libsequence.so"));
     compile(&c, &["-shared", "-fPIC"], &["plugin.c"], &out.join("libplugin.so"));
     compile(&c, &["-shared", "-s"], &["split.S"], &out.join("libsplit.so"));
     compile(&c, &["-shared"], &["switches.S"], &out.join("libswitches.so"));
     compile(&c, &["-shared", "-g0"], &["slow.S"], &out.join("libslow.so"));
+}
+
+/// The program `durations` in one language: its functions once for each entry form, by the flags that make GCC begin them so.
+fn durations(compiler: &str, language: &[&str], out: &Path, protocol: &str) {
+    let name = if language.is_empty() { "durations-c" } else { "durations-cpp" };
+    let forms: [(&str, &[&str]); 4] = [
+        ("push", &[]),
+        ("nop5", &["-pg", "-mfentry", "-mnop-mcount", "-fno-pie"]),
+        ("endbr", &["-fcf-protection=branch"]),
+        ("sub", &["-DLARGE_FRAME", "-fomit-frame-pointer", "-momit-leaf-frame-pointer"]),
+    ];
+    let objects = forms.map(|(form, flags)| {
+        let object = out.join(format!("{name}-{form}.o"));
+        let define = format!("-DFORM={form}");
+        let extra = [language, flags, &["-c", &define]].concat();
+        compile(compiler, &extra, &["durations_form.c"], &object);
+        object.to_str().expect("cargo's output directory is UTF-8").to_owned()
+    });
+    let main = out.join(format!("{name}-main.o"));
+    compile(compiler, &[language, &["-c"]].concat(), &["durations.c"], &main);
+    let mut all: Vec<&str> = objects.iter().map(String::as_str).collect();
+    all.extend([main.to_str().expect("cargo's output directory is UTF-8"), protocol]);
+    compile(compiler, &[], &all, &out.join(name));
 }
 
 fn compile(compiler: &str, extra: &[&str], sources: &[&str], output: &Path) {

@@ -113,7 +113,12 @@ pub fn record_planned(
     if std::env::var_os("TITHE_BENCH_CLASSES").is_some() {
         eprint!("{}", String::from_utf8_lossy(&output.stderr));
     }
-    ensure!(output.status.success(), "the agent failed: {}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "the agent failed ({}): {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
     let recording = profiler_user::recording::open(&path)?;
     let first = match std::fs::read_to_string(path.join("plan-0001.toml")) {
         Ok(text) => Some(table::parse(&text).map_err(|e| anyhow::anyhow!("plan-0001.toml: {e:?}"))?.problem),

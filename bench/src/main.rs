@@ -9,6 +9,7 @@ mod coverage;
 mod decades;
 mod demo;
 mod dilation;
+mod durations;
 mod explosion;
 mod governor;
 mod hit;
@@ -77,6 +78,7 @@ const CELLS: &[Cell] = &[
         run: dilation::dilation,
     },
     Cell { name: "coverage", title: "Interval coverage on real runs", run: coverage::coverage },
+    Cell { name: "durations", title: "Durations whose truth is known", run: durations::durations },
     Cell { name: "explosion", title: "A function that explodes", run: |o| explosion::explosion(o.rounds) },
     Cell { name: "operations", title: "Policies that sample operations", run: operations::operations },
     Cell {
@@ -89,7 +91,7 @@ const CELLS: &[Cell] = &[
 ];
 
 /// Too long, or in want of a part, to be run without being asked for by name.
-const ONLY_BY_NAME: [&str; 2] = ["against", "soak"];
+const ONLY_BY_NAME: [&str; 3] = ["against", "durations", "soak"];
 
 fn first_line(path: &str, key: &str) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -119,6 +121,7 @@ fn main() -> Result<()> {
             "--list" => {
                 CELLS.iter().for_each(|cell| println!("{:10} {}", cell.name, cell.title));
                 governor::parts().for_each(|part| println!("governor:{part}"));
+                durations::parts().for_each(|part| println!("durations:{part}"));
                 operations::parts().for_each(|part| println!("operations:{part}"));
                 return Ok(());
             }

@@ -32,6 +32,8 @@ const COMPILED: &[&str] = &[
     "probes_stripped",
     "events",
     "decades",
+    "durations-c",
+    "durations-cpp",
     "twins",
     "pages",
     "crowd",

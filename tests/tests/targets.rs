@@ -214,3 +214,44 @@ fn a_dead_target_is_reported_with_its_fate() {
     target.signal(libc::SIGKILL);
     target.call("entry_push", 1, 1);
 }
+
+/// Each program of the bench `durations` has the entries that it is asked about, and records every function on each thread.
+#[test]
+fn durations_have_four_entries_and_are_recorded() {
+    for language in ["c", "cpp", "rust"] {
+        let mut target = Target::start(&format!("durations-{language}"));
+        for (form, bytes) in [
+            ("nop5", &[0x0f_u8, 0x1f, 0x44, 0x00, 0x00][..]),
+            ("endbr", &[0xf3, 0x0f, 0x1e, 0xfa, 0x55]),
+            ("sub", &[0x48, 0x81, 0xec]),
+        ] {
+            for function in [format!("d100_{form}"), format!("t1000000_{form}")] {
+                assert_eq!(target.function_bytes(&function, bytes.len()), bytes, "{language}: {function}");
+            }
+        }
+        let functions = [100, 300, 1_000, 10_000, 1_000_000]
+            .into_iter()
+            .flat_map(|ns| ["push", "nop5", "endbr", "sub"].map(|form| format!("{ns}_{form}")))
+            .flat_map(|name| [format!("d{name}"), format!("t{name}")]);
+        let addresses: std::collections::BTreeSet<u64> = functions.map(|f| target.address(&f)).collect();
+        assert_eq!(addresses.len(), 40, "{language}: a compiler has made one of several");
+        // `push rbp`, or `push r12` and the like with a prefix.
+        let push = target.function_bytes("d300_push", 2);
+        assert!(push[0] == 0x55 || push[0] == 0x41 && push[1] & 0xf8 == 0x50, "{language}: {push:x?}");
+        target.command("start 2");
+        std::thread::sleep(Duration::from_millis(600));
+        let records = target.command("stop").number("records");
+        let path = std::env::temp_dir().join(format!("durations-{}-{language}", target.pid()));
+        target.command(&format!("dump {}", path.display()));
+        let bytes = std::fs::read(&path).expect("the program has written its records");
+        std::fs::remove_file(&path).expect("the records can be removed");
+        assert_eq!(bytes.len() as u64, records * 16, "{language}");
+        for (id, thread) in (0..40_u8).flat_map(|id| [(id, 0), (id, 1)]) {
+            let of = bytes.chunks_exact(16).find(|r| (r[14], r[15]) == (id, thread));
+            let record =
+                of.unwrap_or_else(|| panic!("{language}: thread {thread} never called function {id}"));
+            let calls = u16::from_le_bytes([record[12], record[13]]);
+            assert_eq!(calls, [50, 17, 5, 1, 1][usize::from(id) / 8], "{language}: function {id}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! One run: the program works, the agent times its functions, and both are asked.
+
+use super::truth::{Log, Truth, mean, median};
+use crate::decades::record;
+use anyhow::{Context, Result, ensure};
+use profiler_core::class::{ExitMode, SiteClass};
+use profiler_core::estimate::Estimate;
+use profiler_core::recording::Recording;
+use profiler_core::report::{Report, Row};
+use profiler_tests::support::Target;
+use serde::{Deserialize, Serialize};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+
+/// Nominal durations, ns, and entry forms; functions are numbered in this order.
+pub const DURATIONS_NS: [u64; 5] = [100, 300, 1_000, 10_000, 1_000_000];
+/// See `DURATIONS_NS`.
+pub const FORMS: [&str; 4] = ["push", "nop5", "endbr", "sub"];
+/// Of the work before the agent comes.
+const WARM_UP: Duration = Duration::from_millis(500);
+/// Around a window its breakpoints may be in the text, ns.
+const MARGIN_NS: u64 = 150_000_000;
+
+/// What the report says of a figure; `high` is `None` where it is open.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Told {
+    /// Point estimate.
+    pub value: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: Option<f64>,
+    /// Only the upper end is known.
+    pub at_most: bool,
+}
+
+impl Told {
+    fn of(e: &Estimate) -> Self {
+        let high = Some(e.high).filter(|high| high.is_finite());
+        Self { value: e.value, low: e.low, high, at_most: e.at_most }
+    }
+}
+
+/// A figure of one function in one run, and its truth.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Pair {
+    /// What the report says; `None`: nothing.
+    pub told: Option<Told>,
+    /// What is true.
+    pub truth: Truth,
+}
+
+/// One function in one run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Seen {
+    /// Number in `DURATIONS_NS`.
+    pub duration: usize,
+    /// Number in `FORMS`.
+    pub form: usize,
+    /// Price class of the entry site, and how calls end; empty: it had no class.
+    pub way: String,
+    /// The entry is single-stepped.
+    pub stepped: bool,
+    /// Calls that were timed.
+    pub timed: u64,
+    /// Mean time of a call, ns.
+    pub mean: Pair,
+    /// Median, ns.
+    pub p50: Pair,
+    /// Calls of the run.
+    pub calls: Pair,
+    /// Median of the function over that of its twin, while the function was not watched.
+    pub over_twin: Option<f64>,
+}
+
+/// One run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Run {
+    /// Threads of the program.
+    pub threads: u32,
+    /// Each function.
+    pub functions: Vec<Seen>,
+    /// CPU seconds of the agent and its probes over those of the program, by the receipt.
+    pub spent: f64,
+}
+
+/// The name of a function.
+pub fn name(duration: usize, form: usize) -> String {
+    format!("d{}_{}", DURATIONS_NS[duration], FORMS[form])
+}
+
+/// Names and numbers of all functions.
+pub fn all() -> impl Iterator<Item = (usize, usize)> {
+    (0..DURATIONS_NS.len()).flat_map(|duration| (0..FORMS.len()).map(move |form| (duration, form)))
+}
+
+/// The program of a language, before everything else that has no real-time priority: what other programs of the machine take is no
+/// duration of a function.
+fn start(language: &str) -> Target {
+    let mut command = Command::new(profiler_tests::program(&format!("durations-{language}")));
+    let prefer = || {
+        // A session of its own has a scheduling group of its own; where there are none, the priority does it.
+        // SAFETY: setsid and setpriority take plain numbers.
+        unsafe {
+            libc::setsid();
+            libc::setpriority(libc::PRIO_PROCESS, 0, -20);
+        }
+        let _ = std::fs::write("/proc/self/autogroup", "-20");
+        Ok(())
+    };
+    // SAFETY: between fork and exec of a bench of one thread, nobody holds the allocator's lock.
+    unsafe { command.pre_exec(prefer) };
+    Target::start_command(&mut command)
+}
+
+/// A run of so many seconds at a budget in percent.
+///
+/// # Errors
+///
+/// If the agent fails, or the program's records are not whole.
+pub fn one_run(language: &str, threads: u32, budget: f64, seconds: u64) -> Result<Run> {
+    let mut target = start(language);
+    target.command(&format!("start {threads}"));
+    std::thread::sleep(WARM_UP);
+    let mut more: Vec<String> = all().flat_map(|(d, f)| ["--latency".to_owned(), name(d, f)]).collect();
+    more.extend(["--discover", "0"].map(str::to_owned));
+    let (report, recording) = record(target.pid(), budget, seconds, &more)?;
+    let stopped = target.command("stop");
+    ensure!(stopped.number("lost") == 0, "the program had no room for its records");
+    let path = std::env::temp_dir().join(format!("tithe-durations-{}", std::process::id()));
+    target.command(&format!("dump {}", path.display()));
+    let log = Log::read(&path, stopped.number("clock_ns") as f64);
+    // It is written anew by the next run.
+    let _ = std::fs::remove_file(&path);
+    let log = log?;
+    let end_ns = recording.meta.end_ns.context("the agent did not end its recording")?;
+    let span = (recording.meta.start_ns, end_ns);
+    let functions = all().map(|at| seen(at, &report, &recording, &log, span)).collect::<Result<_>>()?;
+    let spent = report.receipt.spent_s.values().sum::<f64>() / report.receipt.target_cpu_s.max(1e-9);
+    Ok(Run { threads, functions, spent })
+}
+
+fn seen(
+    (duration, form): (usize, usize),
+    report: &Report,
+    recording: &Recording,
+    log: &Log,
+    span: (u64, u64),
+) -> Result<Seen> {
+    let name = name(duration, form);
+    // OK because there are 40.
+    let number = ((duration * FORMS.len() + form) * 2) as u8;
+    let row = report.rows.iter().find(|row| row.name == name);
+    let class = recording.classes.iter().find(|c| c.name == name && c.stamps_of.is_none());
+    let twin = log.per_call(number + 1, span, &[]);
+    let few = || format!("{name}: its twin was hardly called");
+    let told = |of: fn(&Row) -> Option<Estimate>| row.and_then(of).as_ref().map(Told::of);
+    let p50 = |row: &Row| row.quantiles_ns.iter().find(|(p, _)| *p == 0.5).map(|(_, e)| *e);
+    let true_p50 = median(&twin).with_context(few)?;
+    let watched: Vec<(u64, u64)> = recording
+        .windows
+        .iter()
+        .filter(|w| class.is_some_and(|c| is_of(c.class_id, w.class_id, recording)))
+        .map(|w| (w.start_ns.saturating_sub(MARGIN_NS), w.end_ns + MARGIN_NS))
+        .collect();
+    let unwatched = median(&log.per_call(number, span, &watched));
+    Ok(Seen {
+        duration,
+        form,
+        way: class.map_or_else(String::new, |c| format!("{}, {}", c.site_class.name(), ending(c.exit_mode))),
+        stepped: class.is_some_and(|c| c.site_class == SiteClass::Stepped),
+        timed: row.and_then(|row| row.mean_ns).map_or(0, |e| e.n),
+        mean: Pair { told: told(|row| row.mean_ns), truth: mean(&twin).with_context(few)? },
+        p50: Pair { told: told(p50), truth: true_p50 },
+        calls: Pair {
+            told: told(|row| row.calls),
+            truth: Truth { value: log.calls(number, span.0, span.1), half: 0.0 },
+        },
+        over_twin: unwatched.map(|own| own.value / true_p50.value),
+    })
+}
+
+/// The windows of a class are its own, and those of the pair of sites that measures the price of its time stamps.
+fn is_of(class: u32, window: u32, recording: &Recording) -> bool {
+    class == window || recording.classes.iter().any(|c| c.class_id == window && c.stamps_of == Some(class))
+}
+
+fn ending(mode: ExitMode) -> &'static str {
+    match mode {
+        ExitMode::None => "no end",
+        ExitMode::ReturnLink => "return link",
+        ExitMode::ExitSites => "exit sites",
+        ExitMode::ReturnSites => "return-address sites",
+    }
+}
