@@ -72,6 +72,22 @@ fn parts(program: &str) -> Vec<Part> {
             Part::Source("memcached", "memcached", MEMCACHED),
         ],
         "zstd" => vec![Part::Source("libzstd", "libzstd", "make -s -j$JOBS -C programs zstd-release")],
+        "debian-redis" => vec![Part::Packages(
+            "debian-redis",
+            &["redis-server", "redis-tools", "libjemalloc2", "liblzf1", "libatomic1"],
+        )],
+        "debian-postgresql" => vec![Part::Packages(
+            "debian-postgresql",
+            &[
+                "postgresql-15",
+                "postgresql-client-15",
+                "libpq5",
+                "libicu72",
+                "libldap-2.5-0",
+                "libxml2",
+                "libgssapi-krb5-2",
+            ],
+        )],
         "openssl" => vec![Part::Packages("openssl", &["openssl", "libssl3"])],
         "sqlite" => vec![Part::Packages("sqlite", &["sqlite3", "libsqlite3-0"])],
         "cpython" => vec![PYTHON],
