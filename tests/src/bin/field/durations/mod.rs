@@ -5,7 +5,9 @@
 //! to the recording's begin and end. A second instance at the same time would share the two CPUs of a small machine with the first and with both
 //! loads, and would not have the first one's caches.
 
+mod clocked;
 mod figure;
+mod memcached;
 mod postgresql;
 mod redis;
 mod subject;
@@ -17,6 +19,7 @@ use crate::place::Place;
 use crate::program::Mode;
 use anyhow::{Context, Result, bail, ensure};
 use figure::{Figure, Sides};
+use profiler_core::report::Report;
 use rustix::process::{Pid, setpriority_process};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
@@ -79,7 +82,10 @@ pub struct Record {
 }
 
 fn programs() -> Vec<Box<dyn Judged>> {
-    vec![Box::new(redis::Redis), Box::new(postgresql::PostgreSql)]
+    let mut all: Vec<Box<dyn Judged>> = vec![Box::new(redis::Redis), Box::new(postgresql::PostgreSql)];
+    all.extend(clocked::all().into_iter().map(|library| Box::new(library) as Box<dyn Judged>));
+    all.push(Box::new(memcached::Memcached));
+    all
 }
 
 /// Runs what is not finished yet, each finished run a line of `durations.jsonl`; returns the Markdown of all that are. With `only_table` nothing
@@ -133,6 +139,7 @@ pub fn run(options: &Options<'_>, only_table: bool) -> Result<String> {
         }
     }
     ensure!(!finished.is_empty(), "no finished runs in {}", lines.display());
+    finished.iter_mut().for_each(|record| judge_again(record, options.place));
     let order: Vec<(String, String)> = programs
         .iter()
         .flat_map(|program| {
@@ -143,11 +150,24 @@ pub fn run(options: &Options<'_>, only_table: bool) -> Result<String> {
     Ok(table::document(&finished, &order))
 }
 
+/// The folder in which report and recording of a run stay.
+fn kept(place: &Place, program: &str, case: &str, round: u32) -> PathBuf {
+    place.base.join("durations").join(format!("{program}-{}-{round}", case.replace(' ', "-")))
+}
+
+/// Reads the recording of a finished run once more, if it is still there: a report is computed from its recording alone, and this build may
+/// compute it better than the agent of the run did.
+fn judge_again(record: &mut Record, place: &Place) {
+    let path = kept(place, &record.program, &record.case, record.round).join("run.tithe");
+    let Ok(recording) = profiler_user::recording::open_without_events(&path) else { return };
+    let report = Report::from_recording(&recording);
+    record.figures.iter_mut().for_each(|figure| figure.judge_again(&report, &recording));
+}
+
 /// One run: the program is started, has its three stretches, and is ended.
 fn one(options: &Options<'_>, program: &dyn Judged, case: &Case, round: u32) -> Result<Record> {
-    let name = format!("{}-{}-{round}", program.name(), case.name.replace(' ', "-"));
     let folder = options.place.working("durations")?;
-    let kept = options.place.base.join("durations").join(&name);
+    let kept = kept(options.place, program.name(), case.name, round);
     if kept.exists() {
         std::fs::remove_dir_all(&kept)?;
     }
@@ -198,7 +218,7 @@ fn one(options: &Options<'_>, program: &dyn Judged, case: &Case, round: u32) -> 
     })
 }
 
-type Observed = Result<(Observation, Option<profiler_core::report::Report>)>;
+type Observed = Result<(Observation, Option<Report>)>;
 
 /// The observed stretch, and what the program said meanwhile.
 fn watch(
