@@ -43,19 +43,24 @@ pub(in crate::report) struct Own {
     /// What all of it may be multiplied by.
     low: f64,
     high: f64,
+    /// Most that interruptions within the price add to its mean, ns a call.
+    interrupted_ns: f64,
 }
 
 impl Own {
+    /// Nothing is to be taken out.
+    const NOTHING: Self = Self { stamps: None, low: 1.0, high: 1.0, interrupted_ns: 0.0 };
+
     /// `seen`: durations of the class as measured, with their mean, ns.
     pub(super) fn of(class: &ClassRow, recording: &Recording, seen: &[Bucket], mean_ns: f64) -> Self {
         // An older recording: its `nested_cost_ns` is all that is known.
         if class.stamps_ns.is_none() {
-            return Self { stamps: None, low: 1.0, high: 1.0 };
+            return Self::NOTHING;
         }
         let cost = &recording.meta.cost;
         let host = cost.stamps(class.site_class, class.exit_mode);
         if let Some(own) = in_place(class, recording, &host) {
-            return own;
+            return Self { interrupted_ns: interrupted_ns(own.mean().value, seen, mean_ns), ..own };
         }
         let (low_ns, high_ns) = host.mean.drifted();
         let known = host.mean.min_ns == host.mean.max_ns;
@@ -65,12 +70,13 @@ impl Own {
             (value, high_ns) = (value.min(bound_ns), high_ns.min(bound_ns));
         }
         if value <= 0.0 {
-            return Self { stamps: None, low: 1.0, high: 1.0 };
+            return Self::NOTHING;
         }
         Self {
             stamps: Some(host.scaled(value / host.mean.ns)),
             low: (low_ns / value).min(low_ns / host.mean.ns),
             high: (high_ns / value).max(1.0),
+            interrupted_ns: 0.0,
         }
     }
 
@@ -78,7 +84,7 @@ impl Own {
     pub(super) fn mean(&self) -> Ranged {
         let Some(stamps) = self.stamps else { return Ranged::exact(0.0) };
         let ns = stamps.mean.ns;
-        Ranged::between(ns * self.low, ns, ns * self.high)
+        Ranged::between(ns * self.low, ns, ns * self.high + self.interrupted_ns)
     }
 
     /// What of the quantile `p` of seen durations is the price, ns, where that lies `above_ns` above their median.
@@ -137,15 +143,45 @@ fn in_place(class: &ClassRow, recording: &Recording, host: &Stamps) -> Option<Ow
     let chance = prices.mean_interval(LEVEL).map_or(1.0, |i| (i.high - i.low) / 2.0 / prices.mean());
     let part = chance.hypot(if is_linked { OTHER_TRAP } else { SAME_TRAP });
     // A price differs from moment to moment by more than chance: it lies somewhere between what the windows showed.
-    let windows: Vec<f64> = of(pair.class_id)
+    let sums: Vec<(u64, f64)> = of(pair.class_id)
         .filter(alone)
         .filter(|w| w.returns >= ENOUGH_OF_A_WINDOW)
-        .map(|w| w.sum_ns as f64 / w.returns as f64 / prices.mean())
+        .map(|w| (w.returns, w.sum_ns as f64))
         .collect();
+    let interrupted = seen.iter().filter(|b| b.low >= INTERRUPTED * median).copied().collect();
+    let windows: Vec<f64> =
+        means_without(sums, interrupted).into_iter().map(|mean| mean / prices.mean()).collect();
     let few = if windows.len() < ENOUGH_WINDOWS { PRICE_DRIFT } else { 0.0 };
     let least = windows.iter().copied().fold(1.0 - few, f64::min);
     let most = windows.iter().copied().fold(1.0 + few, f64::max);
-    Some(Own { stamps: Some(stamps), low: (least - part).max(0.0), high: most + part })
+    Some(Own { stamps: Some(stamps), low: (least - part).max(0.0), high: most + part, interrupted_ns: 0.0 })
+}
+
+/// Most that interruptions add to the mean price of `price_ns`, ns a call. What interrupts calls (another process, an interrupt, the hypervisor) does so
+/// within the price, too, by its part of their time: of what the mean of the seen durations lies above their median, at most that part is the
+/// price's. The rest is the calls' own, as all of it is where long calls have much to do.
+fn interrupted_ns(price_ns: f64, seen: &[Bucket], mean_ns: f64) -> f64 {
+    let Some(median) = quantile::quantile(seen, 0.5, 0.0, 0.0) else { return 0.0 };
+    let part = (price_ns / median.value).min(1.0);
+    if part.is_finite() { part * (mean_ns - median.value).max(0.0) } else { 0.0 }
+}
+
+/// The means of windows (intervals, and their sum, ns) without these interrupted intervals, ns. In which window one was is not recorded: from the
+/// longest to the shortest, each is taken out of the window that has the largest mean then, where it shows most.
+fn means_without(mut windows: Vec<(u64, f64)>, mut interrupted: Vec<Bucket>) -> Vec<f64> {
+    let mean = |&(n, sum): &(u64, f64)| sum / n as f64;
+    interrupted.sort_by(|a, b| b.low.total_cmp(&a.low));
+    for bucket in interrupted {
+        for _ in 0..bucket.count {
+            let Some(largest) = windows.iter_mut().max_by(|a, b| mean(a).total_cmp(&mean(b))) else { break };
+            // It lay in a window that is not among these.
+            if largest.0 < 2 || largest.1 < bucket.high {
+                break;
+            }
+            *largest = (largest.0 - 1, largest.1 - (bucket.low + bucket.high) / 2.0);
+        }
+    }
+    windows.iter().map(mean).collect()
 }
 
 /// The largest mean price that the smallest durations allow, ns; `None` of too few calls.
