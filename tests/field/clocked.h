@@ -64,6 +64,17 @@ static void open_slots(void) {
         fail("cannot map the file");
 }
 
+/* After 3 ms of work, 7 ms of rest: a program that is not always busy, and does not take a whole CPU from the machine. */
+static inline void rest(void) {
+    static uint64_t begun;
+    uint64_t now = now_ns();
+    struct timespec pause = {0, 7000000};
+    if (now - begun < 3000000)
+        return;
+    nanosleep(&pause, NULL);
+    begun = now_ns();
+}
+
 /* The same number for the same step: splitmix64. */
 static inline uint64_t mixed(uint64_t number) {
     uint64_t z = (number + 1) * 0x9e3779b97f4a7c15u;

@@ -43,6 +43,7 @@ int main(void) {
     fflush(stdout);
     for (uint64_t step = 0; !stopped; step++) {
         int length = 0;
+        rest();
         clock_itself();
         for (int i = 0; i < BUFFERS; i++) {
             if (!CLOCKED(DIGEST, EVP_Digest(data[i], SMALL, digest, NULL, EVP_sha256(), NULL)) || memcmp(digest, digests[i], 32) != 0)

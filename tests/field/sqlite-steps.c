@@ -54,6 +54,7 @@ int main(void) {
     puts("begun");
     fflush(stdout);
     for (uint64_t step = 0; !stopped; step++) {
+        rest();
         clock_itself();
         for (int i = 0; i < 7; i++) {
             long long id = (long long)(mixed(step * 8 + (uint64_t)i) % ROWS);

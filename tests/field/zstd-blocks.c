@@ -32,6 +32,7 @@ int main(void) {
     fflush(stdout);
     for (uint64_t step = 0; !stopped; step++) {
         const char *block = data[step % BLOCKS];
+        rest();
         clock_itself();
         size_t size = CLOCKED(COMPRESS, ZSTD_compress2(to, coded, sizeof coded, block, BLOCK));
         if (ZSTD_isError(size))

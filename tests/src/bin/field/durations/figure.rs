@@ -2,8 +2,8 @@
 
 use super::truth::{self, Count, EMPTY, Reading};
 use profiler_core::estimate::Estimate;
-use profiler_core::report::{Report, Row};
 use profiler_core::recording::Recording;
+use profiler_core::report::{Report, Row};
 use serde::{Deserialize, Serialize};
 
 /// Durations and calls of a function, or of several that follow each other.
@@ -92,9 +92,10 @@ pub fn figures(wanted: &str, report: &Report, recording: &Recording, sides: &Sid
 fn figure(name: &str, rows: &[&Row], recording: &Recording, sides: &Sides<'_>) -> Figure {
     let of = name.split(" + ").count();
     let first = rows.first();
-    let true_calls = recording.meta.end_ns.and_then(|end_ns| {
-        truth::calls_between(sides.readings, name, recording.meta.start_ns, end_ns)
-    });
+    let true_calls = recording
+        .meta
+        .end_ns
+        .and_then(|end_ns| truth::calls_between(sides.readings, name, recording.meta.start_ns, end_ns));
     let all = |estimate: fn(&Row) -> Option<Estimate>| -> Option<Estimate> {
         let each: Option<Vec<Estimate>> = rows.iter().map(|row| estimate(row)).collect();
         each.filter(|each| each.len() == of).and_then(added)

@@ -230,10 +230,7 @@ mod tests {
     #[test]
     fn the_stopwatch_is_that_of_both_functions() {
         let said = counted("250|12.5").unwrap();
-        assert_eq!(
-            said[STOPWATCH],
-            Counted { calls: 250.0, total_ns: Some(12.5e6) }
-        );
+        assert_eq!(said[STOPWATCH], Counted { calls: 250.0, total_ns: Some(12.5e6) });
         assert_eq!(said["PortalRun"], Counted { calls: 250.0, total_ns: None });
         assert!(counted("|").is_none());
     }

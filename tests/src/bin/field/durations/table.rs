@@ -13,7 +13,9 @@ Written by `cargo xtask field --durations`. A run has three stretches without a 
 *Own* is the mean time of a call by the program's own clock in the two unobserved stretches together, what it takes to read that clock included (*clock*:
 two readings with nothing between them); its clock counts Tithe's traps, too, so that its word of the observed stretch says nothing. True counts are
 the program's own, read ten times a second and interpolated to the begin and the end of the recording. The watched process has a nice value of
--10: other work on the machine takes the CPU from it less often.
+-20, its load and Tithe one of -10 (runs whose load is not known: -10 and 0): other work on the machine takes the CPU from them less often. *Load*: processes
+that ran or waited for one of the machine's CPUs, average of a minute at the end of the run. Reports are computed from the recordings by the build that wrote
+this table.
 
 Why one instance and not a twin at the same time: two programs, two loads and the agent share two CPUs; a call that waits for a CPU lasts milliseconds. What the
 two unobserved stretches differ by (*drift*) says how far the truth itself is known.
@@ -152,22 +154,24 @@ pub fn document(finished: &[Record], order: &[(String, String)]) -> String {
             text += &row(program, case, name, &by_function[name]);
         }
     }
-    text += "\n| case | runs | program harmed | Tithe failed | worst second, % | predicted, % | agent's CPU, % | length, s |\n|---|--:|--:|--:|---|---|---|---|\n";
+    text += "\n| case | runs | program harmed | Tithe failed | worst second, % | predicted, % | agent's CPU, % | length, s | load |\n|---|--:|--:|--:|---|---|---|---|---|\n";
     for (program, case) in order {
         let runs: Vec<&Record> =
             finished.iter().filter(|r| r.program == *program && r.case == *case).collect();
         let share = |share: f64| format!("{:.2}", share * 100.0);
-        let of = |what: fn(&Record) -> f64| middle(runs.iter().map(|record| what(record)), share);
+        let lived = || runs.iter().filter(|record| record.observation.failed.is_none());
+        let of = |what: fn(&Record) -> f64| middle(lived().map(|record| what(record)), share);
         let _ = writeln!(
             text,
-            "| {program} {case} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {program} {case} | {} | {} | {} | {} | {} | {} | {} | {} |",
             runs.len(),
             runs.iter().filter(|record| !record.harmed.is_empty()).count(),
             runs.iter().filter(|record| record.observation.failed.is_some()).count(),
             of(|record| record.observation.worst_second),
             of(|record| record.observation.predicted),
             of(|record| record.observation.agent_cpu),
-            middle(runs.iter().map(|record| record.observation.covered_s), |s| format!("{s:.0}")),
+            middle(lived().map(|record| record.observation.covered_s), |s| format!("{s:.0}")),
+            middle(runs.iter().filter_map(|record| record.load), |load| format!("{load:.0}")),
         );
     }
     text + &remarks(finished)
@@ -205,7 +209,8 @@ fn remarks(finished: &[Record]) -> String {
     }
     let versions: BTreeSet<String> =
         finished.iter().map(|record| format!("- {}: {}", record.program, record.version)).collect();
-    let agents: BTreeSet<String> = finished.iter().map(|record| format!("- agent: {}", record.agent)).collect();
+    let agents: BTreeSet<String> =
+        finished.iter().map(|record| format!("- agent: {}", record.agent)).collect();
     let lines: Vec<String> = versions.into_iter().chain(agents).collect();
     text + &format!("\n## Versions\n\n{}\n", lines.join("\n"))
 }
@@ -239,7 +244,10 @@ mod tests {
         let mut limit = figure((0.0, 90.0, 90.0), 95.0);
         limit.mean.as_mut().unwrap().at_most = true;
         let text = row("p", "c", "f", &[&one, &two, &limit]);
-        assert!(text.contains("| 340 ns (95 ns..550 ns) | 50 ns (50 ns..50 ns) | 10 % (10 %..10 %) |"), "{text}");
+        assert!(
+            text.contains("| 340 ns (95 ns..550 ns) | 50 ns (50 ns..50 ns) | 10 % (10 %..10 %) |"),
+            "{text}"
+        );
         assert!(text.contains("| 1/3 | 3/3 | 35 % (20 %..50 %); 1 limits |"), "{text}");
         assert!(text.contains("| 3/3 | -10.7 % (-10.7 %..-10.7 %) | 10 % (10 %..10 %) |"), "{text}");
     }
