@@ -15,15 +15,15 @@ use std::process::{Command, Stdio};
 /// `cargo xtask field`.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Only this program, or this mode of it (repeatable); docs/field.md is then left alone and the table printed
+    /// Only this program, or this mode of it (repeatable); the document is then left alone and the table printed
     #[arg(long, value_name = "PROGRAM[:MODE]")]
     pub only: Vec<String>,
-    /// Length of an observed run, s
-    #[arg(long, default_value_t = 5)]
-    pub seconds: u64,
-    /// Runs of each mode
-    #[arg(long, default_value_t = 3)]
-    pub rounds: u32,
+    /// Length of an observed run, s [default: 5; with --durations 30]
+    #[arg(long)]
+    pub seconds: Option<u64>,
+    /// Runs of each mode [default: 3; with --durations 10]
+    #[arg(long)]
+    pub rounds: Option<u32>,
     /// Forget finished runs, which are kept in target/field/runs.jsonl
     #[arg(long)]
     pub fresh: bool,
@@ -33,6 +33,10 @@ pub struct Options {
     /// Run nothing: write docs/field.md anew from the finished runs
     #[arg(long)]
     pub table: bool,
+    /// Judge durations and calls by the programs' own word, for docs/field-durations.md: 10 runs of 30 s each, kept in
+    /// target/field/durations.jsonl, unless --rounds and --seconds say otherwise. --only is then PROGRAM[:CASE]
+    #[arg(long)]
+    pub durations: bool,
 }
 
 /// What CI runs, for 20 s each: programs that need little to be built.
@@ -51,10 +55,14 @@ fn base() -> PathBuf {
 pub fn run(options: &Options) -> Result<()> {
     ensure!(shell::can_be_root(), "the suite traces: run it as root, or let sudo work without a password");
     if !options.list && !options.table {
-        for program in build::PROGRAMS {
+        let all: Vec<(&str, &str)> = match options.durations {
+            true => build::DURATIONS.to_vec(),
+            false => build::PROGRAMS.iter().map(|&program| (program, program)).collect(),
+        };
+        for (program, parts) in all {
             let wanted = |only: &String| only.split(':').next().unwrap_or(only).starts_with(program);
             if (options.only.is_empty() || options.only.iter().any(wanted))
-                && let Err(error) = build::prepare(program, &base())
+                && let Err(error) = build::prepare(parts, &base())
             {
                 // The table says that it was not run.
                 eprintln!("{program} cannot be prepared: {error:#}");
@@ -69,7 +77,12 @@ pub fn run(options: &Options) -> Result<()> {
     )?;
     let release = shell::target_dir().join("release");
     let mut command = field(&release);
-    command.args(["--seconds", &options.seconds.to_string(), "--rounds", &options.rounds.to_string()]);
+    let (seconds, rounds) = if options.durations { (30, 10) } else { (5, 3) };
+    command.args(["--seconds", &options.seconds.unwrap_or(seconds).to_string()]);
+    command.args(["--rounds", &options.rounds.unwrap_or(rounds).to_string()]);
+    if options.durations {
+        command.arg("--durations");
+    }
     for only in &options.only {
         command.args(["--only", only]);
     }
@@ -88,7 +101,8 @@ pub fn run(options: &Options) -> Result<()> {
     print!("{text}");
     ensure!(output.status.success(), "field failed with {}", output.status);
     if options.only.is_empty() && !options.list {
-        let path = shell::root().join("docs/field.md");
+        let name = if options.durations { "docs/field-durations.md" } else { "docs/field.md" };
+        let path = shell::root().join(name);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         eprintln!("wrote {}", path.display());
     }

@@ -27,6 +27,16 @@ pub const PROGRAMS: [&str; 17] = [
     "stress-ng",
 ];
 
+/// What `--durations` needs to be fetched or built, by the names of its programs there.
+pub const DURATIONS: [(&str, &str); 6] = [
+    ("redis", "debian-redis"),
+    ("postgresql", "debian-postgresql"),
+    ("sqlite", "sqlite-steps"),
+    ("openssl", "openssl-calls"),
+    ("zstd", "zstd-blocks"),
+    ("memcached", "memcached-clocked"),
+];
+
 /// One thing to fetch or to build; done once, and again when its description changes.
 enum Part {
     /// Debian packages, unpacked into `root/NAME`.
@@ -58,6 +68,15 @@ const MEMCACHED: &str = "D=$ROOT/memcached/usr
 ./configure -q CFLAGS='-O2 -g' CPPFLAGS=\"-I$D/include -I$D/include/x86_64-linux-gnu\" \
 LDFLAGS=-L$D/lib/x86_64-linux-gnu
 make -s -j$JOBS memcached";
+
+/// Besides that of the suite, one that clocks a function of its own.
+const CLOCKED_MEMCACHED: &str = "D=$ROOT/memcached/usr
+./configure -q CFLAGS='-O2 -g' CPPFLAGS=\"-I$D/include -I$D/include/x86_64-linux-gnu\" \
+LDFLAGS=-L$D/lib/x86_64-linux-gnu
+make -s -j$JOBS memcached
+cc -O2 -g -I$OWN -c -o memcached-item.o $OWN/memcached-item.c
+rm memcached
+make -s memcached LDFLAGS=\"-L$D/lib/x86_64-linux-gnu -Wl,--wrap=item_get\" LIBS=\"-levent $PWD/memcached-item.o\"";
 
 fn parts(program: &str) -> Vec<Part> {
     match program {
@@ -111,6 +130,54 @@ fn parts(program: &str) -> Vec<Part> {
                 "$ROOT/java/usr/lib/jvm/java-17-openjdk-amd64/bin/javac -d $OUT Server.java",
             ),
         ],
+        _ => parts_for_durations(program),
+    }
+}
+
+/// The same for [`DURATIONS`].
+fn parts_for_durations(name: &str) -> Vec<Part> {
+    match name {
+        "debian-redis" => vec![Part::Packages(
+            "debian-redis",
+            &["redis-server", "redis-tools", "libjemalloc2", "liblzf1", "libatomic1"],
+        )],
+        "debian-postgresql" => vec![Part::Packages(
+            "debian-postgresql",
+            &[
+                "postgresql-15",
+                "postgresql-client-15",
+                "libpq5",
+                "libicu72",
+                "libldap-2.5-0",
+                "libxml2",
+                "libgssapi-krb5-2",
+            ],
+        )],
+        "sqlite-steps" => vec![
+            Part::Packages("sqlite", &["sqlite3", "libsqlite3-0"]),
+            Part::Own(
+                "sqlite-steps",
+                "cc -O2 -g -o $OUT/sqlite-steps sqlite-steps.c $ROOT/sqlite/usr/lib/x86_64-linux-gnu/libsqlite3.so.0",
+            ),
+        ],
+        "openssl-calls" => vec![
+            Part::Packages("openssl", &["openssl", "libssl3"]),
+            Part::Own(
+                "openssl-calls",
+                "cc -O2 -g -o $OUT/openssl-calls openssl-calls.c $ROOT/openssl/usr/lib/x86_64-linux-gnu/libcrypto.so.3",
+            ),
+        ],
+        "zstd-blocks" => vec![
+            Part::Source("zstd-library", "libzstd", "make -s -j$JOBS -C lib libzstd.a"),
+            Part::Own(
+                "zstd-blocks",
+                "cc -O2 -g -o $OUT/zstd-blocks zstd-blocks.c $OUT/../zstd-library/lib/libzstd.a -pthread",
+            ),
+        ],
+        "memcached-clocked" => vec![
+            Part::Packages("memcached", &["libevent-dev", "libevent-2.1-7"]),
+            Part::Source("memcached-clocked", "memcached", CLOCKED_MEMCACHED),
+        ],
         _ => Vec::new(),
     }
 }
@@ -162,6 +229,7 @@ fn script_in(folder: &Path, script: &str, base: &Path) -> Command {
     let mut command = Command::new("sh");
     command.args(["-euc", script]).current_dir(folder).env("JOBS", jobs.to_string());
     command.env("ROOT", base.join("root")).env("OUT", base.join("build/own"));
+    command.env("OWN", shell::root().join("tests/field"));
     command.stdin(std::process::Stdio::null());
     command
 }
@@ -184,6 +252,7 @@ mod tests {
     #[test]
     fn each_program_has_its_parts_and_a_part_is_made_once() {
         assert!(PROGRAMS.iter().all(|program| !parts(program).is_empty()));
+        assert!(DURATIONS.iter().all(|(_, parts_of)| !parts(parts_of).is_empty()));
         let base = std::env::temp_dir().join(format!("xtask-field-once-{}", std::process::id()));
         let made = |description: &str| {
             let mut made = false;

@@ -63,12 +63,14 @@ impl Durations {
         let shape = Shape::of(class, windows, recording);
         // Calls whose duration is unknown, and of which not even a part was seen: nothing says that they are like the
         // others.
-        let turned_away =
-            if watched.inside { sum(|w| w.gated) } else { sum(|w| if w.tripped { w.gated } else { 0 }) };
+        let outside = if watched.inside { sum(|w| w.gated) } else { 0 };
         let open = sum(|w| w.open).saturating_sub(cuts.len() as u64);
-        let missing = sum(|w| w.dropped) + sum(|w| w.unwound) + sum(|w| w.omitted) + open + turned_away;
+        let unwound = sum(|w| w.unwound).saturating_sub(hidden_by_pair(class.class_id, windows, recording));
+        let missing = sum(|w| w.dropped) + unwound + sum(|w| w.omitted) + open + outside;
         let known = returns + cuts.len() as u64;
-        let every_call = watched.whole && missing == 0 && cuts.is_empty();
+        // What came after a quota was used up is like what came between windows: when it is used up does not hang on how long they took.
+        let turned_away = sum(|w| if w.tripped { w.gated } else { 0 });
+        let every_call = watched.whole && missing + turned_away == 0 && cuts.is_empty();
         let sums: Vec<WindowSum> =
             windows.iter().map(|w| WindowSum { n: w.returns, sum: w.sum_ns as f64 }).collect();
         let within = variance(&shape.buckets);
@@ -81,7 +83,9 @@ impl Durations {
             spread: means::spread(&sums, within),
             lost: missing as f64 / (known + missing) as f64,
             // Only the calls outside the windows, and those cut off, are guessed: the part `1 - d` of a finite run.
-            unseen: (1.0 - watched.share.clamp(0.0, 1.0) * returns as f64 / known.max(1) as f64).sqrt(),
+            unseen: (1.0
+                - watched.share.clamp(0.0, 1.0) * returns as f64 / (known + turned_away).max(1) as f64)
+                .sqrt(),
             half_ns: means::half_width(&sums, within, LEVEL),
             most_ns: shape.most_ns,
             returns,
@@ -215,6 +219,18 @@ impl Shape {
         let own_ns = self.own.quantile(0.5, 0.0).value;
         (seen_ns - own_ns - self.nested_in(0.5, seen_ns, own_ns).value).max(0.0)
     }
+}
+
+/// Calls that count as unwound, and did not unwind: the class's pair of sites for time stamps opened an interval at the same place of the stack. They
+/// are watched at once for a moment where one comes as the other goes.
+fn hidden_by_pair(class_id: u32, windows: &[&WindowRow], recording: &Recording) -> u64 {
+    let Some(pair) = recording.classes.iter().find(|c| c.stamps_of == Some(class_id)) else { return 0 };
+    let of_pair = |own: &WindowRow| -> u64 {
+        let beside = recording.windows.iter().filter(|w| w.class_id == pair.class_id);
+        let beside = beside.filter(|w| w.start_ns < own.end_ns && own.start_ns < w.end_ns);
+        beside.map(|w| w.kept).sum()
+    };
+    windows.iter().filter(|w| w.unwound > 0).map(|w| w.unwound.min(of_pair(w))).sum()
 }
 
 /// Nested probes at the price that they were charged at, and what that price is known to.

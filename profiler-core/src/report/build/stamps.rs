@@ -25,8 +25,6 @@ const ENOUGH_OF_A_WINDOW: u64 = 10;
 const INTERRUPTED: f64 = 4.0;
 /// Price of a call of the pair, over that of its entry, from which on its second site is of a dearer kind.
 const SLOWER: f64 = 4.0;
-/// A window whose mean is so many times that of all held an interruption.
-const INTERRUPTED_WINDOW: f64 = 1.5;
 /// What a call's own price may differ from that of its pair: other moments, other caches; and where its end is another trap.
 const SAME_TRAP: f64 = 0.05;
 const OTHER_TRAP: f64 = 0.15;
@@ -47,19 +45,24 @@ pub(in crate::report) struct Own {
     /// What all of it may be multiplied by.
     low: f64,
     high: f64,
+    /// Most that interruptions within the price add to its mean, ns a call.
+    interrupted_ns: f64,
 }
 
 impl Own {
+    /// Nothing is to be taken out.
+    const NOTHING: Self = Self { stamps: None, low: 1.0, high: 1.0, interrupted_ns: 0.0 };
+
     /// `seen`: durations of the class as measured, with their mean, ns.
     pub(super) fn of(class: &ClassRow, recording: &Recording, seen: &[Bucket], mean_ns: f64) -> Self {
         // An older recording: its `nested_cost_ns` is all that is known.
         if class.stamps_ns.is_none() {
-            return Self { stamps: None, low: 1.0, high: 1.0 };
+            return Self::NOTHING;
         }
         let cost = &recording.meta.cost;
         let host = cost.stamps(class.site_class, class.exit_mode);
         if let Some(own) = in_place(class, recording, &host) {
-            return own;
+            return Self { interrupted_ns: interrupted_ns(own.mean().value, seen, mean_ns), ..own };
         }
         let (low_ns, high_ns) = host.mean.drifted();
         let known = host.mean.min_ns == host.mean.max_ns;
@@ -69,12 +72,13 @@ impl Own {
             (value, high_ns) = (value.min(bound_ns), high_ns.min(bound_ns));
         }
         if value <= 0.0 {
-            return Self { stamps: None, low: 1.0, high: 1.0 };
+            return Self::NOTHING;
         }
         Self {
             stamps: Some(host.scaled(value / host.mean.ns)),
             low: (low_ns / value).min(low_ns / host.mean.ns),
             high: (high_ns / value).max(1.0),
+            interrupted_ns: 0.0,
         }
     }
 
@@ -82,7 +86,7 @@ impl Own {
     pub(super) fn mean(&self) -> Ranged {
         let Some(stamps) = self.stamps else { return Ranged::exact(0.0) };
         let ns = stamps.mean.ns;
-        Ranged::between(ns * self.low, ns, ns * self.high)
+        Ranged::between(ns * self.low, ns, ns * self.high + self.interrupted_ns)
     }
 
     /// What of the quantile `p` of seen durations is the price, ns, where that lies `above_ns` above their median.
@@ -145,11 +149,13 @@ impl<'a> Measured<'a> {
         let prices: Moments = uninterrupted
             .flat_map(|b| std::iter::repeat_n((b.low + b.high) / 2.0, usize::try_from(b.count).unwrap_or(0)))
             .collect();
-        let windows = of(pair.class_id)
+        let sums: Vec<(u64, f64)> = of(pair.class_id)
             .filter(alone)
             .filter(|w| w.returns >= ENOUGH_OF_A_WINDOW)
-            .map(|w| w.sum_ns as f64 / w.returns as f64 / prices.mean())
+            .map(|w| (w.returns, w.sum_ns as f64))
             .collect();
+        let interrupted = seen.iter().filter(|b| b.low >= INTERRUPTED * median).copied().collect();
+        let windows = means_without(sums, interrupted).into_iter().map(|mean| mean / prices.mean()).collect();
         Some(Self { pair, seen, prices, windows })
     }
 
@@ -181,7 +187,34 @@ fn in_place(class: &ClassRow, recording: &Recording, host: &Stamps) -> Option<Ow
     let few = if measured.windows.len() < ENOUGH_WINDOWS { PRICE_DRIFT } else { 0.0 };
     let least = measured.windows.iter().copied().fold(1.0 - few, f64::min);
     let most = measured.windows.iter().copied().fold(1.0 + few, f64::max);
-    Some(Own { stamps: Some(stamps), low: (least - part).max(0.0), high: most + part })
+    Some(Own { stamps: Some(stamps), low: (least - part).max(0.0), high: most + part, interrupted_ns: 0.0 })
+}
+
+/// Most that interruptions add to the mean price of `price_ns`, ns a call. What interrupts calls (another process, an interrupt, the hypervisor) does so
+/// within the price, too, by its part of their time: of what the mean of the seen durations lies above their median, at most that part is the
+/// price's. The rest is the calls' own, as all of it is where long calls have much to do.
+fn interrupted_ns(price_ns: f64, seen: &[Bucket], mean_ns: f64) -> f64 {
+    let Some(median) = quantile::quantile(seen, 0.5, 0.0, 0.0) else { return 0.0 };
+    let part = (price_ns / median.value).min(1.0);
+    if part.is_finite() { part * (mean_ns - median.value).max(0.0) } else { 0.0 }
+}
+
+/// The means of windows (intervals, and their sum, ns) without these interrupted intervals, ns. In which window one was is not recorded: from the
+/// longest to the shortest, each is taken out of the window that has the largest mean then, where it shows most.
+fn means_without(mut windows: Vec<(u64, f64)>, mut interrupted: Vec<Bucket>) -> Vec<f64> {
+    let mean = |&(n, sum): &(u64, f64)| sum / n as f64;
+    interrupted.sort_by(|a, b| b.low.total_cmp(&a.low));
+    for bucket in interrupted {
+        for _ in 0..bucket.count {
+            let Some(largest) = windows.iter_mut().max_by(|a, b| mean(a).total_cmp(&mean(b))) else { break };
+            // It lay in a window that is not among these.
+            if largest.0 < 2 || largest.1 < bucket.high {
+                break;
+            }
+            *largest = (largest.0 - 1, largest.1 - (bucket.low + bucket.high) / 2.0);
+        }
+    }
+    windows.iter().map(mean).collect()
 }
 
 /// How many times the host's price a hit of this class costs in this target, as (value, smallest, largest): what its pair shows between its
@@ -193,10 +226,9 @@ pub(super) fn hit_factor(class: &ClassRow, recording: &Recording) -> Option<(f64
     let measured = Measured::of(class, recording)?;
     let host = recording.meta.cost.stamps(measured.pair.site_class, ExitMode::ExitSites);
     let value = measured.prices.mean() / host.mean.ns;
-    // A window with an interval that was interrupted says nothing of prices.
-    let windows: Vec<f64> = measured.windows.iter().copied().filter(|w| *w < INTERRUPTED_WINDOW).collect();
-    let enough = windows.len() >= ENOUGH_WINDOWS;
-    let mean = windows.into_iter().collect::<Moments>().mean_interval(LEVEL).filter(|_| enough);
+    let enough = measured.windows.len() >= ENOUGH_WINDOWS;
+    let windows: Moments = measured.windows.iter().copied().collect();
+    let mean = windows.mean_interval(LEVEL).filter(|_| enough);
     let between = mean.map_or(PRICE_DRIFT, |i| (i.high - i.low) / 2.0);
     let part = |trap: f64| between.hypot(measured.chance()).hypot(trap).min(PRICE_DRIFT);
     // Where the second site of the pair is single-stepped, and the function's is not, ten times as long lies between two hits, and the caches are

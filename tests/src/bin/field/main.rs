@@ -2,6 +2,7 @@
 //! fetches and builds them and runs this as root. It prints Markdown; each finished run is a line of `runs.jsonl`, and
 //! what is finished is not run again.
 
+mod durations;
 mod load;
 mod observe;
 mod place;
@@ -40,6 +41,8 @@ struct Options {
     test: bool,
     /// Run nothing: print the table of the finished runs.
     table: bool,
+    /// Judge durations and calls instead.
+    durations: bool,
 }
 
 impl Options {
@@ -54,6 +57,7 @@ impl Options {
             list: false,
             test: false,
             table: false,
+            durations: false,
         };
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().with_context(|| format!("{argument} wants a value"));
@@ -67,6 +71,7 @@ impl Options {
                 "--list" => options.list = true,
                 "--test" => options.test = true,
                 "--table" => options.table = true,
+                "--durations" => options.durations = true,
                 _ => bail!("no option {argument}; use `cargo xtask field --help`"),
             }
         }
@@ -185,6 +190,9 @@ fn judge_again(finished: &mut [Record], programs: &[Box<dyn Program>]) {
 }
 
 fn run(options: &Options) -> Result<bool> {
+    if options.durations {
+        return judge_durations(options);
+    }
     let programs = programs::all();
     if options.list {
         for program in &programs {
@@ -256,6 +264,24 @@ fn run(options: &Options) -> Result<bool> {
     }
     print!("{}", document(&finished, &programs, &missing));
     Ok(!broken)
+}
+
+/// Durations and calls beside what the programs say of themselves.
+fn judge_durations(options: &Options) -> Result<bool> {
+    let place = Place::new(options.base.clone())?;
+    if options.fresh {
+        durations::forget(&options.base)?;
+    }
+    let wanted = durations::Options {
+        place: &place,
+        agent: &options.agent,
+        agent_version: agent_version(&options.agent)?,
+        only: &options.only,
+        seconds: options.seconds,
+        rounds: options.rounds,
+    };
+    print!("{}", durations::run(&wanted, options.table)?);
+    Ok(true)
 }
 
 /// True if `only` is a program of the suite, or a mode of one.

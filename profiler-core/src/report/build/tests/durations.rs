@@ -316,3 +316,82 @@ fn a_pair_scales_the_price_of_a_return_link() {
     let mean = row_of(&r).mean_ns.unwrap();
     assert!((mean.value - 900.0).abs() < 60.0 && mean.half_width() < 300.0, "{mean:?}");
 }
+
+/// One interval of a pair in some hundred is interrupted for tens of microseconds: that is no price, and no difference between moments.
+#[test]
+fn an_interrupted_interval_of_a_pair_is_no_price() {
+    let with = |interrupted: Option<f64>| {
+        let mut r = timed(0.02);
+        r.classes[0].exit_mode = ExitMode::ExitSites;
+        let host = r.meta.cost.stamps["push/return_link"];
+        r.meta.cost.stamps.insert("push/exit".into(), host);
+        let mut rng = rng(37);
+        watched(&mut r, 2_000, || (300.0 + price(&mut rng, 2.0 * HOST_NS), 0.0));
+        pair(&mut r, 4, 50, 2.0 * HOST_NS);
+        if let Some(ns) = interrupted {
+            let w = r.windows.iter_mut().rfind(|w| w.class_id == 2).unwrap();
+            (w.returns, w.sum_ns, w.max_ns) = (w.returns + 1, w.sum_ns + ns as u64, ns as u64);
+            r.histograms.extend(buckets(&[ns]).into_iter().map(|h| HistogramRow { class_id: 2, ..h }));
+        }
+        row_of(&r).mean_ns.unwrap()
+    };
+    let (calm, mean) = (with(None), with(Some(40_000.0)));
+    assert!((mean.value - calm.value).abs() < 10.0, "{mean:?} {calm:?}");
+    assert!(mean.half_width() < 1.2 * calm.half_width() && !mean.at_most, "{mean:?} {calm:?}");
+}
+
+/// Where some calls are interrupted for long, their price was, too: the mean may hold the price's part of it, and the median does not.
+#[test]
+fn what_interrupts_calls_interrupts_their_price() {
+    let with = |interrupted_ns: f64| {
+        let mut r = timed(0.02);
+        r.classes[0].exit_mode = ExitMode::ExitSites;
+        let host = r.meta.cost.stamps["push/return_link"];
+        r.meta.cost.stamps.insert("push/exit".into(), host);
+        let (mut rng, mut n) = (rng(41), 0);
+        watched(&mut r, 2_000, || {
+            n += 1;
+            let interrupted = if n % 100 == 0 { interrupted_ns } else { 0.0 };
+            (300.0 + price(&mut rng, 2.0 * HOST_NS) + interrupted, 0.0)
+        });
+        pair(&mut r, 4, 50, 2.0 * HOST_NS);
+        row_of(&r)
+    };
+    // 200 ns a call on average, of which the price's part is four fifths.
+    let (calm, row) = (with(0.0), with(20_000.0));
+    let below = |row: &Row| row.mean_ns.unwrap().value - row.mean_ns.unwrap().low;
+    assert!(below(&row) > 140.0 && below(&row) > below(&calm) + 60.0, "{:?} {:?}", row.mean_ns, calm.mean_ns);
+    assert!((at(&row, 0.5).half_width() - at(&calm, 0.5).half_width()).abs() < 20.0);
+}
+
+/// What came after a quota was used up says nothing of the calls before, and calls that the pair's own probes hid did not unwind.
+#[test]
+fn calls_turned_away_or_hidden_by_the_pair_are_not_lost() {
+    let with = |change: &dyn Fn(&mut Recording)| {
+        let mut r = timed(0.02);
+        let mut rng = rng(43);
+        watched(&mut r, 2_000, || (5_000.0 + price(&mut rng, HOST_NS), 0.0));
+        pair(&mut r, 4, 50, HOST_NS);
+        // The longest call says what a lost one may have taken.
+        r.windows[3].max_ns = 10_000_000;
+        change(&mut r);
+        row_of(&r).mean_ns.unwrap()
+    };
+    let calm = with(&|_| {});
+    let turned_away = with(&|r| {
+        for w in &mut r.windows[..40] {
+            (w.tripped, w.gated, w.attempted) = (true, 5, w.attempted + 5);
+        }
+    });
+    assert!((turned_away.high / calm.high - 1.0).abs() < 0.01, "{turned_away:?} {calm:?}");
+    let unwound = |r: &mut Recording| (r.windows[7].unwound, r.windows[7].returns) = (20, 30);
+    let lost = with(&unwound);
+    assert!(lost.high > 2.0 * calm.high, "{lost:?} {calm:?}");
+    let hidden = with(&|r| {
+        unwound(r);
+        let (start_ns, end_ns) = (r.windows[7].start_ns, r.windows[7].end_ns);
+        let beside = r.windows.iter_mut().rfind(|w| w.class_id == 2).unwrap();
+        (beside.start_ns, beside.end_ns) = (start_ns, end_ns);
+    });
+    assert!(hidden.high < 1.2 * calm.high, "{hidden:?} {calm:?}");
+}

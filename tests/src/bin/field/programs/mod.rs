@@ -13,6 +13,7 @@ mod wire;
 mod zstd;
 
 use crate::program::Program;
+pub use wire::Wire;
 
 /// All programs, in the order in which they run.
 pub fn all() -> Vec<Box<dyn Program>> {
