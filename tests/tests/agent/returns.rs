@@ -8,6 +8,8 @@ use tempfile::TempDir;
 
 /// How long each call waits, ns: far more than what a trap takes.
 const WAIT_NS: f64 = 50_000.0;
+/// The same where the function is to be called too often to be traced all the time, on a machine where hits cost little as well.
+const SHORT_WAIT_NS: f64 = 10_000.0;
 
 /// The agent on `waits_oddly` of target `waits`, attached, with calls of its own budget.
 fn timing(target: &Target, folder: &TempDir, more: &[&str]) -> Agent {
@@ -84,12 +86,13 @@ impl Outcome {
         assert!(self.class.notes.iter().any(says), "{:?}", self.class.notes);
     }
 
-    /// Half of the calls take what the program waits, within a tenth, which is less than a single-stepped trap takes. (Others are preempted meanwhile, on a busy machine many.)
-    fn assert_median(&self) {
+    /// Half of the calls take what the program waits, but for `error` of it: less than a single-stepped trap takes. (Others are preempted meanwhile, on a
+    /// busy machine many.)
+    fn assert_median(&self, wait_ns: f64, error: f64) {
         let row = self.finished.row(self.function);
         let median =
             row.quantiles_ns.iter().find(|(p, _)| *p == 0.5).unwrap_or_else(|| panic!("no P50: {row:?}")).1;
-        assert!((median.value / WAIT_NS - 1.0).abs() < 0.1, "{median:?}");
+        assert!((median.value / wait_ns - 1.0).abs() < error, "{median:?}");
     }
 }
 
@@ -114,7 +117,7 @@ fn calls_are_timed_where_they_return_to() {
     let timed = outcome.timed();
     assert!(timed >= calls - learned, "of {calls} calls the first {learned} may not; {}", outcome.said());
     outcome.assert_note(&["5 return addresses"]);
-    outcome.assert_median();
+    outcome.assert_median(WAIT_NS, 0.1);
     assert!(target.is_alive());
     target.assert_text_original();
 }
@@ -159,7 +162,7 @@ fn calls_that_are_left_by_a_jump_do_not_count_as_returned() {
     assert_eq!(outcome.exact_calls(), calls);
     let timed = outcome.timed();
     assert!((400..=before + 200).contains(&timed), "of {calls} {}", outcome.said());
-    outcome.assert_median();
+    outcome.assert_median(WAIT_NS, 0.1);
     target.assert_text_original();
 }
 
@@ -167,7 +170,7 @@ fn calls_that_are_left_by_a_jump_do_not_count_as_returned() {
 /// target that waits for commands would plan for a function that is hardly called, and the next plan comes seconds later.
 fn of_bursts(folder: &TempDir, function: &'static str, caller: &str) -> Outcome {
     let mut target = Target::start("waits");
-    let calls = format!("run {caller} 100000 {WAIT_NS}");
+    let calls = format!("run {caller} 500000 {SHORT_WAIT_NS}");
     target.send(&calls);
     let agent = Agent::start_plain(target.pid(), folder.path(), &["--budget", "5%", "--latency", function]);
     target.receive(&calls);
@@ -183,7 +186,7 @@ fn assert_timed_in_bursts(outcome: &Outcome) {
     let (calls, timed) = bursts().fold((0, 0), |(calls, timed), w| (calls + w.kept, timed + w.returns));
     assert!(bursts().count() >= 3, "{}", outcome.said());
     assert!(timed >= 40 && timed * 10 >= calls * 9, "{timed} of {calls} in bursts; {}", outcome.said());
-    outcome.assert_median();
+    outcome.assert_median(SHORT_WAIT_NS, 0.3);
 }
 
 /// Windows come and go; each has the sites of all callers that are known by then.

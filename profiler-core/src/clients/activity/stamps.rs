@@ -4,7 +4,7 @@
 //! that it shows are the price and next to nothing else. This client opens windows of pairs, some tens of calls each, and only while
 //! nothing of the function itself is attached: neither measures the other, and no call of the function goes unseen for it.
 //!
-//! It asks for a pair where calls are short against the price, and often enough to be worth it, and where a function is called so often that its
+//! It asks for a pair where calls are short against the price or how long they are is not known yet, and often enough to be worth it, and where a function is called so often that its
 //! rate is known no better than what its hits cost ([`hides_rate`]); it stops when there are enough intervals. What they say is the
 //! report's business.
 
@@ -28,6 +28,8 @@ const HIDING_PART: f64 = 0.2;
 const FEWEST_INTERVALS: u64 = 5;
 /// Intervals that are enough.
 const ENOUGH: u64 = 300;
+/// The same where it is not known whether calls are short: what the report needs, and little more.
+const ENOUGH_FOR_A_GUESS: u64 = 60;
 /// Hits of a window; half of them open an interval.
 const WINDOW_HITS: u64 = 100;
 /// Longest window, ns.
@@ -96,14 +98,15 @@ impl StampPairs {
         if busy || !share.suspension.may_ask() {
             return;
         }
-        let wanted = view.classes.iter().find(|class| {
-            let Some(of) = class.traits.stamps_of else { return false };
-            let is_due = self.pairs.get(&class.id).is_some_and(|p| {
-                !p.refused && p.vain < VAIN_WINDOWS && p.intervals < ENOUGH && now >= p.not_before_ns
-            });
-            is_due && class.may_open() && matters(view.class(of), class)
+        let due = view.classes.iter().filter_map(|class| {
+            let function = view.class(class.traits.stamps_of?);
+            let pair = self.pairs.get(&class.id)?;
+            let is_due = !pair.refused && pair.vain < VAIN_WINDOWS && now >= pair.not_before_ns;
+            let urgency = matters(function, class).filter(|_| is_due && class.may_open())?;
+            let enough = if urgency == Urgency::Guess { ENOUGH_FOR_A_GUESS } else { ENOUGH };
+            (pair.intervals < enough).then_some((urgency, class))
         });
-        let Some(class) = wanted else { return };
+        let Some((_, class)) = due.min_by_key(|(urgency, _)| *urgency) else { return };
         // What it is allowed in a window and the pause after it.
         let allowed_ns = share.allowed * (WINDOW_NS + PAUSE_NS) as f64;
         // OK because the cast saturates.
@@ -133,20 +136,32 @@ pub fn hides_rate(window: &WindowRow) -> bool {
     hits >= FEWEST_CALLS && hits as f64 * window.tau_ns > HIDING_PART * length_ns
 }
 
-/// The function is idle now, and its calls are short and frequent. One that is only counted has a pair because it is called too often.
-fn matters(function: &ClassView, pair: &ClassView) -> bool {
+/// Why a pair is wanted, the best reason first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Urgency {
+    /// Calls are short against the price, or so frequent that it hides their rate.
+    Known,
+    /// How long calls take is not known yet, and may never be while the function is idle: what is traced from the plan on has a pair before, or none.
+    Guess,
+}
+
+/// Whether a pair is wanted: the function is idle now, and its calls are frequent and not known to be long. One that is only counted has a pair because
+/// it is called too often.
+fn matters(function: &ClassView, pair: &ClassView) -> Option<Urgency> {
     if function.link != LinkView::Off {
-        return false;
+        return None;
     }
     if function.traits.exit == ExitMode::None {
-        return true;
+        return Some(Urgency::Known);
+    }
+    if function.attempted < FEWEST_CALLS {
+        return None;
     }
     if function.ends < FEWEST_DURATIONS {
-        return false;
+        return Some(Urgency::Guess);
     }
     let mean_ns = function.timed_ns as f64 / function.ends as f64;
-    let often = function.attempted >= FEWEST_CALLS;
-    often && mean_ns < (LONG_CALLS + 1.0) * pair.prices.stamps.ns
+    (mean_ns < (LONG_CALLS + 1.0) * pair.prices.stamps.ns).then_some(Urgency::Known)
 }
 
 impl Client for StampPairs {

@@ -88,9 +88,6 @@ fn a_pair_is_asked_for_where_calls_are_short_and_frequent() {
     let mut few = view(900);
     few.classes[0].attempted = 40;
     assert!(asked(&share(), &few).is_empty(), "few calls");
-    let mut untimed = view(900);
-    untimed.classes[0].ends = 5;
-    assert!(asked(&share(), &untimed).is_empty(), "too few durations to say");
     let mut attached = view(900);
     attached.classes[0].link = LinkView::Open(WindowKind::Trace);
     assert!(asked(&share(), &attached).is_empty(), "no call goes unseen for it");
@@ -98,6 +95,33 @@ fn a_pair_is_asked_for_where_calls_are_short_and_frequent() {
     assert!(asked(&poor, &view(900)).is_empty(), "what it may not spend");
     let held = Share { suspension: Suspension::NONE.with(Reason::ForkStorm, true), ..share() };
     assert!(asked(&held, &view(900)).is_empty());
+}
+
+/// What is traced from the plan on is never idle again: its pair has its turn while how long calls take is not known.
+#[test]
+fn where_durations_are_not_known_a_pair_is_a_guess_that_comes_last() {
+    let mut untimed = view(900);
+    untimed.classes[0].ends = 5;
+    let mut client = StampPairs::new();
+    assert_eq!(step(&mut client, Notice::Interval, &share(), &untimed).len(), 1);
+    opened(&mut client, &mut untimed);
+    ended(&mut client, &mut untimed, 60);
+    untimed.now_ns += 5_000 * MS;
+    assert!(
+        step(&mut client, Notice::Interval, &share(), &untimed).is_empty(),
+        "60 intervals do for a guess"
+    );
+    untimed.classes[0].ends = 1_000;
+    assert_eq!(step(&mut client, Notice::Interval, &share(), &untimed).len(), 1, "and not for short calls");
+
+    // Another function, later in the list, whose calls are known to be short.
+    let mut both = view(900);
+    both.classes[0].ends = 5;
+    let (mut short, mut pair) = (view(900).classes[0].clone(), both.classes[1].clone());
+    (short.id, pair.id, pair.traits.stamps_of) = (ClassId(2), ClassId(3), Some(ClassId(2)));
+    both.classes.extend([short, pair]);
+    let open = asked(&share(), &both);
+    assert!(matches!(open[..], [Order::Open { class: ClassId(3), .. }]), "{open:?}");
 }
 
 /// It has a pair because a window showed that it is called too often.
