@@ -50,8 +50,11 @@ fn main() {
         &["charset.c"],
         &out.join("libcharset.so"),
     );
-    std::fs::write(out.join("gconv-modules"), "module TITHE// INTERNAL libcharset 1\n")
-        .expect("the output directory can be written to");
+    std::fs::write(
+        out.join("gconv-modules"),
+        "module TITHE// INTERNAL libcharset 1\nmodule INTERNAL TITHE// libcharset 1\n",
+    )
+    .expect("the output directory can be written to");
     compile(&c, &[], &[&["cleared.c", protocol], &unwinder[..]].concat(), &out.join("cleared"));
     let charset = out.join("libcharset.so");
     let charset = charset.to_str().expect("cargo's output directory is UTF-8");

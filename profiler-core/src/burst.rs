@@ -23,7 +23,7 @@ const LONGEST_S: f64 = 1.0;
 /// Bursts of a class begin at least so far apart on average, s.
 const CLOSEST_S: f64 = 0.5;
 /// The same of a class that comes [first](BurstClass::first), s. The bucket bounds one burst of a hot class to some milliseconds; only with more of them
-/// is its part of the budget used.
+/// is its part of the budget used. Of several classes each has its part of those ten a second: links are made one after the other, in 10 to 50 ms.
 const CLOSEST_OF_FIRST_S: f64 = 0.1;
 /// A class that would be attached for more than this part of the time gets no more bursts.
 const LARGEST_DUTY: f64 = 0.5;
@@ -184,7 +184,7 @@ pub fn is_possible(class: &BurstClass, prices: &BurstPrices, limit_s: f64) -> bo
 /// min sum W_i^2 v_i^2 / n_i   with   sum n_i c_i <= budget:    n_i proportional to W_i v_i / sqrt(c_i)
 /// ```
 /// with `v_i` the spread between bursts, `n_i` bursts per second and `c_i` the cost of one (Neyman's allocation of a
-/// sample to strata with unequal costs); `n_i` is bounded by two bursts a second (ten of a class that comes first) and half of the time, and what
+/// sample to strata with unequal costs); `n_i` is bounded by two bursts a second (ten of all that come first together, two of each at least) and half of the time, and what
 /// bounded classes leave goes to the others.
 ///
 /// Classes that come [first](BurstClass::first) share [`FIRST_PART`] of the budget, or all where there are no others; what they leave at
@@ -204,10 +204,12 @@ pub fn schedule(
     let possible = |first: bool| (0..classes.len()).filter(move |&i| classes[i].first == first);
     let others = possible(false).any(|i| bursts[i].is_some());
     let of_first = if others { FIRST_PART * budget } else { budget };
-    fill(classes, &mut bursts, possible(true).collect(), of_first);
+    let first: Vec<usize> = possible(true).filter(|&i| bursts[i].is_some()).collect();
+    let closest_s = (CLOSEST_OF_FIRST_S * first.len() as f64).clamp(CLOSEST_OF_FIRST_S, CLOSEST_S);
+    fill(classes, &mut bursts, first, of_first, closest_s);
     lengthen(classes, prices, &mut bursts, of_first, limit_s);
     let spent: f64 = bursts.iter().flatten().map(Bursts::cost_per_s).sum();
-    fill(classes, &mut bursts, possible(false).collect(), budget - spent);
+    fill(classes, &mut bursts, possible(false).collect(), budget - spent, CLOSEST_S);
     bursts.into_iter().map(|bursts| bursts.filter(|b| b.per_s > 0.0).map(|b| b.order())).collect()
 }
 
@@ -223,8 +225,7 @@ impl Bursts {
         self.per_s * self.shape.cost_s
     }
 
-    fn most_per_s(&self, class: &BurstClass) -> f64 {
-        let closest_s = if class.first { CLOSEST_OF_FIRST_S } else { CLOSEST_S };
+    fn most_per_s(&self, closest_s: f64) -> f64 {
         (1.0 / closest_s).min(LARGEST_DUTY / self.shape.length_s)
     }
 
@@ -241,7 +242,14 @@ impl Bursts {
 }
 
 /// Water-filling among the classes `open`: those at their bound leave, at least one each round.
-fn fill(classes: &[BurstClass], bursts: &mut [Option<Bursts>], mut open: Vec<usize>, budget: f64) {
+/// Bursts of a class begin `closest_s` apart at least.
+fn fill(
+    classes: &[BurstClass],
+    bursts: &mut [Option<Bursts>],
+    mut open: Vec<usize>,
+    budget: f64,
+    closest_s: f64,
+) {
     let want = |i: usize, shape: &Shape| {
         classes[i].weight.max(0.0) * classes[i].spread.max(0.05) / shape.cost_s.sqrt()
     };
@@ -252,12 +260,12 @@ fn fill(classes: &[BurstClass], bursts: &mut [Option<Bursts>], mut open: Vec<usi
             open.iter().filter_map(|&i| bursts[i].map(|b| want(i, &b.shape) * b.shape.cost_s)).sum();
         let level = left / demand;
         let is_full =
-            |i: usize| bursts[i].is_some_and(|b| level * want(i, &b.shape) >= b.most_per_s(&classes[i]));
+            |i: usize| bursts[i].is_some_and(|b| level * want(i, &b.shape) >= b.most_per_s(closest_s));
         let (full, rest): (Vec<usize>, Vec<usize>) = open.iter().partition(|&&i| is_full(i));
         let at_bound = !full.is_empty();
         for i in if at_bound { &full } else { &rest } {
             if let Some(b) = &mut bursts[*i] {
-                b.per_s = b.most_per_s(&classes[*i]).min(level * want(*i, &b.shape));
+                b.per_s = b.most_per_s(closest_s).min(level * want(*i, &b.shape));
                 left -= b.cost_per_s();
             }
         }

@@ -2,31 +2,32 @@
  * character set of its name, which can end threads.
  *
  *   work N      N calls of cleared_work; ok calls=N sum=S
- *   load DIR    opens the character set that DIR/gconv-modules names; ok
+ *   load DIR    opens a file in the character set that DIR/gconv-modules names; ok
  *   code        maps a page of executable memory; ok
  *   end N       N threads begin; the module ends each inside cleared_across; ok ended=N */
 #define _GNU_SOURCE
 #include "protocol.h"
 
-#include <iconv.h>
 #include <pthread.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <wchar.h>
 
 #define TRACED __attribute__((noinline, noclone, used))
 
-static iconv_t converter = (iconv_t)-1;
+static FILE *open_converted(void) {
+    return fopen("/proc/self/cmdline", "r,ccs=TITHE");
+}
 
 TRACED uint64_t cleared_work(uint64_t argument) {
     volatile uint64_t result = argument * 7 + 1;
     return result;
 }
 
-TRACED uint64_t cleared_across(uint64_t argument) {
-    char in[1] = {(char)argument}, out[8], *from = in, *to = out;
-    size_t in_bytes = sizeof in, out_bytes = sizeof out;
-    return iconv(converter, &from, &in_bytes, &to, &out_bytes) + argument;
+TRACED uint64_t cleared_across(FILE *converted) {
+    return (uint64_t)fgetwc_unlocked(converted) + 1;
 }
 
 static void command_work(int count, char **words) {
@@ -39,8 +40,8 @@ static void command_work(int count, char **words) {
 static void command_load(int count, char **words) {
     if (count > 1)
         setenv("GCONV_PATH", words[1], 1);
-    converter = iconv_open("UTF-8", "TITHE");
-    if (converter == (iconv_t)-1)
+    FILE *converted = open_converted();
+    if (converted == NULL)
         reply_error("there is no such character set");
     else
         reply("loaded");
@@ -55,8 +56,11 @@ static void command_code(int count, char **words) {
         reply("mapped");
 }
 
+/* The stream is lost with its thread. */
 static void *end_inside(void *value) {
-    cleared_across(1);
+    FILE *converted = open_converted();
+    if (converted != NULL)
+        cleared_across(converted);
     return value;
 }
 

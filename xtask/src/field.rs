@@ -30,7 +30,7 @@ pub struct Options {
     /// List the programs and their modes
     #[arg(long)]
     pub list: bool,
-    /// Run nothing: write docs/field.md anew from the finished runs
+    /// Run nothing: write docs/field.md (with --durations docs/field-durations.md) anew from the finished runs
     #[arg(long)]
     pub table: bool,
     /// Judge durations and calls by the programs' own word, for docs/field-durations.md: 10 runs of 30 s each, kept in

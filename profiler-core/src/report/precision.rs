@@ -10,8 +10,8 @@
 use crate::estimate::Estimate;
 use serde::{Deserialize, Serialize};
 
-/// What is wanted of P50 and mean: half of the interval over the value. Bursts of a function whose durations were asked for are lengthened until
-/// both are known so well.
+/// What is wanted of P50 and mean: half of the interval over the value. Bursts of a function whose durations were asked for come first until both are
+/// known so well, but for what timing them costs.
 pub const WANTED: f64 = 0.1;
 
 /// Why a figure is not known better.

@@ -30,6 +30,58 @@ pub fn between_windows(windows: &[WindowSum]) -> Option<(f64, f64)> {
     Some((m / (m - 1.0) * squares / (n * n), m))
 }
 
+/// The sums of windows that [`between_windows`] needs, kept up as they come: a run of days has a million.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WindowSums {
+    windows: f64,
+    n: f64,
+    sum: f64,
+    n_squared: f64,
+    sum_squared: f64,
+    product: f64,
+}
+
+impl WindowSums {
+    /// One more window; one without calls says nothing.
+    pub fn push(&mut self, window: WindowSum) {
+        if window.n == 0 {
+            return;
+        }
+        let n = window.n as f64;
+        self.windows += 1.0;
+        self.n += n;
+        self.sum += window.sum;
+        self.n_squared += n * n;
+        self.sum_squared += window.sum * window.sum;
+        self.product += n * window.sum;
+    }
+
+    /// Windows with calls.
+    #[must_use]
+    pub fn windows(&self) -> f64 {
+        self.windows
+    }
+
+    /// Mean of all calls; NaN without any.
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        self.sum / self.n
+    }
+
+    /// Half-width of its interval by the spread between windows, as [`half_width`] has it; infinite with fewer than two.
+    #[must_use]
+    pub fn half_width(&self, level: f64) -> f64 {
+        let m = self.windows;
+        if m < 2.0 {
+            return f64::INFINITY;
+        }
+        let mean = self.mean();
+        let squares = self.sum_squared - 2.0 * mean * self.product + mean * mean * self.n_squared;
+        let variance = m / (m - 1.0) * squares.max(0.0) / (self.n * self.n);
+        t_quantile(level, m - 1.0) * variance.sqrt()
+    }
+}
+
 /// Half-width of the interval of the mean of all calls, in the unit of the durations: by the spread between windows where
 /// there are several, else by that of the calls, as if they were independent. `within` is the variance of one call, if it
 /// is known. A single call may be anything up to twice what it was.
@@ -60,5 +112,22 @@ pub fn spread(windows: &[WindowSum], within: Option<f64>) -> Spread {
             Spread { design_effect: if effect > chance { effect } else { 1.0 }, df: m - 1.0 }
         }
         _ => Spread::INDEPENDENT,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_that_are_kept_up_give_the_half_width_of_the_windows() {
+        let windows: Vec<WindowSum> =
+            (0..40).map(|i| WindowSum { n: i % 7, sum: (i % 7 * 5_000 + i * i * 10) as f64 }).collect();
+        let mut sums = WindowSums::default();
+        assert_eq!(sums.half_width(0.95), f64::INFINITY);
+        windows.iter().for_each(|w| sums.push(*w));
+        let whole = half_width(&windows, None, 0.95);
+        assert!(whole > 0.0 && (sums.half_width(0.95) / whole - 1.0).abs() < 1e-9, "{sums:?} {whole}");
+        assert_eq!(sums.windows(), windows.iter().filter(|w| w.n > 0).count() as f64);
     }
 }

@@ -15,7 +15,7 @@ use profiler_core::engine::driver::StillWanted;
 use profiler_core::engine::input::{Counted, Ended, Interval, SlowLook, ThreadHits};
 use profiler_core::engine::{Command, CountWanted, Input, Machine, OperationsLook, Sees, WantedThreads};
 use profiler_core::estimate::Estimate;
-use profiler_core::recording::{ChangeKind, EventRow};
+use profiler_core::recording::{ChangeKind, EventRow, WindowKind};
 use profiler_core::run::suspension::Suspension;
 use profiler_core::run::view::View;
 use profiler_core::stats::LEVEL;
@@ -192,6 +192,7 @@ impl Agent {
     /// A window that has ended, as the run is told of it; its rows are written.
     fn window_ended(&mut self, ended: super::attach::Ended) -> Ended {
         let id = ClassId(ended.row.class_id);
+        let is_survey = ended.row.kind == WindowKind::Survey;
         self.attach.class_mut(id).counters = ended.counters;
         self.add_pair_for_rate(&ended.row);
         let class = self.view_of(self.attach.class(id));
@@ -208,7 +209,7 @@ impl Agent {
             age_ns: ended.age_ns,
             expedited: ended.expedited,
             remark: ended.answer.and_then(|answer| answer.remark()),
-            median: self.median(id),
+            median: if is_survey { None } else { self.median(id) },
             class,
         }
     }

@@ -117,7 +117,9 @@ pub(super) fn run(args: &PlanArgs) -> Result<(), Failure> {
                 path.display()
             )));
         }
-        problem.budget = budget.cpu_per_second(problem.target_cpu);
+        let before = std::mem::replace(&mut problem.budget, budget.cpu_per_second(problem.target_cpu));
+        // Of another budget the same part is kept.
+        problem.kept = if before > 0.0 { problem.kept * problem.budget / before } else { 0.0 };
     }
     match args.objective.as_deref() {
         None => {}

@@ -20,7 +20,7 @@ const UNWINDERS: [&str; 2] = ["libgcc_s.so", "libunwind.so"];
 /// Each unwinder exports it.
 const RAISE: &str = "_Unwind_RaiseException";
 /// Of an unwinder that came without being needed.
-const LOADED: &str = "is needed by no mapped module: the C library loads it to end a thread";
+const LOADED: &str = "is needed by no mapped module: the C library may have loaded it to end a thread";
 /// Mappings that the kernel makes: their code is its own.
 const OF_KERNEL: [&str; 4] = ["[vdso]", "[vsyscall]", "[uprobes]", "[uprobes-trampoline]"];
 
@@ -147,7 +147,34 @@ fn kind_of(name: &str) -> Option<UnwindingKind> {
         return Some(UnwindingKind::Walks);
     }
     let looks_up = ["dlsym", "dlvsym", "dlopen", "dlmopen", "dlinfo", "__libc_dlopen_mode", "__libc_dlsym"];
-    looks_up.contains(&name).then_some(UnwindingKind::LooksUp)
+    (looks_up.contains(&name) || makes_c_library_load(name)).then_some(UnwindingKind::LooksUp)
+}
+
+/// Has the C library load a module, of the system's choice: for a character set, or to look up a user, a group, a host, a service (name service
+/// switch; glibc `nss/`, `iconv/`).
+fn makes_c_library_load(name: &str) -> bool {
+    let stems = [
+        "iconv_open",
+        "getaddrinfo",
+        "getnameinfo",
+        "gethostby",
+        "gethostent",
+        "getpw",
+        "getgr",
+        "getserv",
+        "getproto",
+        "getnet",
+        "getspnam",
+        "getspent",
+        "getrpc",
+        "getalias",
+        "initgroups",
+        "innetgr",
+        "setnetgrent",
+        "setpwent",
+        "setgrent",
+    ];
+    name != "getgroups" && stems.iter().any(|stem| name.starts_with(stem))
 }
 
 /// What one module shows; reads its dynamic table and, if that shows nothing, its relocations and symbols
@@ -178,11 +205,11 @@ pub(super) fn of_module(module: &Module) -> Result<Links, Unwinding> {
         None
     };
     dynamic.find(all).map_err(odd)?;
-    if let Some(found) = found {
-        return Err(found);
-    }
     if unwinder && !raise {
         return Err(Unwinding::unseen(format!("is named like an unwinder and does not export {RAISE}")));
+    }
+    if let Some(found) = found {
+        return Err(found);
     }
     dynamic.check_relocations(elf).map_err(odd)?;
     if !unwinder {
@@ -236,7 +263,8 @@ pub(super) fn is_c_library(name: &str) -> bool {
     [
         "libc.so",
         "libc-2.",
-        "libpthread",
+        "libpthread.so",
+        "libpthread-2.",
         "ld-linux",
         "ld-2.",
         "ld-musl",

@@ -8,9 +8,13 @@ use profiler_core::report::precision::{Known, Limit, Precision, WANTED};
 const LONGEST_S: f64 = 24.0 * 3_600.0;
 /// Largest share of the target's CPU time, or of a CPU, that is proposed as a budget.
 const LARGEST_BUDGET: f64 = 0.5;
+/// Bursts take at most so much of the time, whatever the budget (core `burst.rs`).
+const LARGEST_DUTY: f64 = 0.5;
 
 /// A remark on one function; the same for all whose durations are known as well as wanted.
-pub(super) fn words(precision: &Precision, report: &Report) -> String {
+///
+/// `attached`: part of the run in which it was watched.
+pub(super) fn words(precision: &Precision, attached: f64, report: &Report) -> String {
     let wanted = format!("{:.0} %", WANTED * 100.0);
     if precision.is_reached() {
         return format!("P50 and mean of its durations are known to {wanted}");
@@ -20,7 +24,7 @@ pub(super) fn words(precision: &Precision, report: &Report) -> String {
         parts.push(format!(
             "{wanted} would take some {} times the calls: {}",
             rounded(times),
-            means(times, report)
+            means(times, attached, report)
         ));
     }
     parts.join("; ")
@@ -41,8 +45,10 @@ fn part(name: &str, known: &Known) -> String {
 }
 
 /// What gives so many times the calls: a larger budget, or a longer run.
-fn means(times: f64, report: &Report) -> String {
-    let budget = report.receipt.budget.times(times).filter(|b| b.cpu_per_second(1.0) <= LARGEST_BUDGET);
+fn means(times: f64, attached: f64, report: &Report) -> String {
+    let fits = times * attached <= LARGEST_DUTY;
+    let budget =
+        report.receipt.budget.times(times).filter(|b| fits && b.cpu_per_second(1.0) <= LARGEST_BUDGET);
     let seconds = report.duration_s * times;
     let longer = (seconds <= LONGEST_S).then(|| format!("--duration {}", length(seconds)));
     match (budget, longer) {
@@ -84,7 +90,18 @@ mod tests {
 
     /// Of a run of 10 s at 2 %.
     fn said(p50: Known, mean: Known) -> String {
-        words(&Precision { p50, mean }, &sample::report())
+        words(&Precision { p50, mean }, 0.03, &sample::report())
+    }
+
+    /// Watched for a fifth of the run, it cannot be watched six times as long in the same time.
+    #[test]
+    fn no_budget_is_proposed_that_bursts_could_not_use() {
+        let calls = known(0.25, Limit::Calls(6.25));
+        let said = words(&Precision { p50: calls, mean: calls }, 0.2, &sample::report());
+        assert!(
+            said.ends_with("6.2 times the calls: --duration 63s; no budget gives them in 10.0 s"),
+            "{said}"
+        );
     }
 
     #[test]

@@ -210,7 +210,7 @@ pub(super) fn notes(report: &Report, rows: &[&Row]) -> Vec<String> {
                 duration_ns(row.correction_ns)
             ));
         }
-        parts.extend(row.precision.as_ref().map(|p| precision::words(p, report)));
+        parts.extend(row.precision.as_ref().map(|p| precision::words(p, row.attached, report)));
         for part in parts {
             match notes.iter_mut().find(|(text, _)| *text == part) {
                 Some((_, names)) => names.push(&row.name),

@@ -218,7 +218,9 @@ impl Trace {
         debug_assert_ne!(row.kind, WindowKind::Survey);
         let is_timed = of.traits.named && of.traits.exit != ExitMode::None;
         if is_timed && self.timed.note(row, median, of.prices.stamps.ns) {
-            self.want(Some("P50 and mean of durations that were asked for are known to 10 %".to_owned()));
+            self.want(Some(
+                "durations of a function are known to 10 %, as far as more calls tell".to_owned(),
+            ));
         }
         let elapsed_ns = row.end_ns.saturating_sub(row.start_ns);
         let class = ClassId(row.class_id);

@@ -9,18 +9,18 @@ use crate::estimate::Estimate;
 use crate::recording::WindowRow;
 use crate::report::precision::WANTED;
 use crate::stats::LEVEL;
-use crate::stats::means::{WindowSum, half_width};
+use crate::stats::means::{WindowSum, WindowSums};
 use std::collections::BTreeMap;
 
 /// Windows that must have calls: of fewer, their spread is a guess.
-const FEWEST_WINDOWS: usize = 5;
+const FEWEST_WINDOWS: f64 = 5.0;
 /// What was known to [`WANTED`] is so up to this many times that: figures at the edge would make plan after plan.
 const SLACK: f64 = 1.3;
 
 /// Calls of one class.
 #[derive(Debug, Default)]
 struct Timed {
-    windows: Vec<WindowSum>,
+    windows: WindowSums,
     median: Option<Estimate>,
     is_known: bool,
 }
@@ -28,14 +28,12 @@ struct Timed {
 impl Timed {
     /// Half of the interval over the value, the larger one of mean and median, with `stamps_ns` taken out of both.
     fn half_width(&self, stamps_ns: f64) -> f64 {
-        let used = self.windows.iter().filter(|w| w.n > 0).count();
-        let (n, sum) = self.windows.iter().fold((0, 0.0), |(n, sum), w| (n + w.n, sum + w.sum));
-        let Some(median) = self.median.filter(|_| used >= FEWEST_WINDOWS) else { return f64::INFINITY };
+        let enough = self.windows.windows() >= FEWEST_WINDOWS;
+        let Some(median) = self.median.filter(|_| enough) else { return f64::INFINITY };
         let over = |half: f64, value: f64| {
             if value > stamps_ns { half / (value - stamps_ns) } else { f64::INFINITY }
         };
-        over(half_width(&self.windows, None, LEVEL), sum / n as f64)
-            .max(over(median.half_width(), median.value))
+        over(self.windows.half_width(LEVEL), self.windows.mean()).max(over(median.half_width(), median.value))
     }
 }
 

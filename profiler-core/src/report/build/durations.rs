@@ -225,10 +225,11 @@ impl Shape {
 /// are watched at once for a moment where one comes as the other goes.
 fn hidden_by_pair(class_id: u32, windows: &[&WindowRow], recording: &Recording) -> u64 {
     let Some(pair) = recording.classes.iter().find(|c| c.stamps_of == Some(class_id)) else { return 0 };
+    let of_pairs: Vec<&WindowRow> =
+        recording.windows.iter().filter(|w| w.class_id == pair.class_id).collect();
     let of_pair = |own: &WindowRow| -> u64 {
-        let beside = recording.windows.iter().filter(|w| w.class_id == pair.class_id);
-        let beside = beside.filter(|w| w.start_ns < own.end_ns && own.start_ns < w.end_ns);
-        beside.map(|w| w.kept).sum()
+        let beside = of_pairs.iter().filter(|w| w.start_ns < own.end_ns && own.start_ns < w.end_ns);
+        beside.map(|w| w.returns).sum()
     };
     windows.iter().filter(|w| w.unwound > 0).map(|w| w.unwound.min(of_pair(w))).sum()
 }

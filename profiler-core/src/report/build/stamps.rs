@@ -6,7 +6,7 @@
 //! smallest durations of real calls bound the price from above.
 
 use crate::class::{ExitMode, RecordKind};
-use crate::cost::{PRICE_DRIFT, Stamps};
+use crate::cost::{CostModel, PRICE_DRIFT, Stamps};
 use crate::recording::{ClassRow, Recording, WindowRow};
 use crate::stats::LEVEL;
 use crate::stats::added::Ranged;
@@ -224,13 +224,15 @@ fn means_without(mut windows: Vec<(u64, f64)>, mut interrupted: Vec<Bucket>) -> 
 /// The rate of a run is a mean over its moments, and so is this: windows differ by `s`, their mean is known to `t s / sqrt(m)`.
 pub(super) fn hit_factor(class: &ClassRow, recording: &Recording) -> Option<(f64, f64, f64)> {
     let measured = Measured::of(class, recording)?;
-    let host = recording.meta.cost.stamps(measured.pair.site_class, ExitMode::ExitSites);
+    // A guess of the host's price says nothing of how dear this target is.
+    let key = CostModel::stamps_key(measured.pair.site_class, ExitMode::ExitSites);
+    let host = recording.meta.cost.stamps.get(&key)?;
     let value = measured.prices.mean() / host.mean.ns;
     let enough = measured.windows.len() >= ENOUGH_WINDOWS;
     let windows: Moments = measured.windows.iter().copied().collect();
     let mean = windows.mean_interval(LEVEL).filter(|_| enough);
     let between = mean.map_or(PRICE_DRIFT, |i| (i.high - i.low) / 2.0);
-    let part = |trap: f64| between.hypot(measured.chance()).hypot(trap).min(PRICE_DRIFT);
+    let part = |trap: f64| between.hypot(measured.chance()).hypot(trap).min(1.0);
     // Where the second site of the pair is single-stepped, and the function's is not, ten times as long lies between two hits, and the caches are
     // colder: a hit of the function costs less.
     let (below, above) =
