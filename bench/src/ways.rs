@@ -47,7 +47,7 @@ fn subject(kernel: &Kernel, target: &mut Target, function: &str) -> Result<Subje
     // The counter's address may hold the byte of a `ret`, what stands before these does not.
     let end = bytes.windows(2).position(|w| w[1] == RET && [0x5d, 0x18, 0x01].contains(&w[0]));
     let end = end.with_context(|| format!("no end of {function} in {bytes:x?}"))? as u64 + 1;
-    kernel.forget_callers(CLASS);
+    kernel.forget_callers(&[CLASS]);
     configure(kernel);
     let sites = vec![Site::entry(CLASS, entry.offset)];
     let link = attach(kernel, target, LinkKind::ReturnSites, &entry.path, sites)?;

@@ -34,7 +34,7 @@ pub struct Options {
     #[arg(long)]
     pub table: bool,
     /// Judge durations and calls by the programs' own word, for docs/field-durations.md: 10 runs of 30 s each, kept in
-    /// target/field/durations.jsonl, unless --rounds and --seconds say otherwise. --only is then PROGRAM[:CASE]
+    /// target/field/durations.jsonl, unless --rounds and --seconds say otherwise. --only is then PROGRAM or PROGRAM:CASE
     #[arg(long)]
     pub durations: bool,
 }

@@ -161,7 +161,7 @@ impl World {
                 closed_ns: gone_ns,
                 age_ns: began_ns.saturating_sub(links.made_ns),
                 expedited: false,
-                median: None,
+                durations: Vec::new(),
                 remark: None,
                 class,
             });

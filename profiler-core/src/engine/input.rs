@@ -6,8 +6,8 @@ use crate::clients::metric::ProbeHits;
 use crate::clients::overhead::Reading;
 use crate::clients::survey::Links;
 use crate::clients::trace::client::EndedWindow;
-use crate::estimate::Estimate;
-use crate::recording::WindowRow;
+use crate::clients::trace::timed;
+use crate::recording::{HistogramRow, WindowRow};
 use crate::run::outcome::Outcome;
 use crate::run::threads::ThreadUse;
 use crate::run::view::ClassView;
@@ -130,8 +130,8 @@ pub struct Ended {
     pub expedited: bool,
     /// What is to be said of a slow answer of the breaker.
     pub remark: Option<String>,
-    /// Median of the durations of all its calls so far, ns, not corrected, where they were asked for by name and the kernel keeps them.
-    pub median: Option<Estimate>,
+    /// Durations of all its calls so far, not corrected, where they were asked for by name and the kernel keeps them.
+    pub durations: Vec<HistogramRow>,
     /// The class, with its counters as they are now.
     pub class: ClassView,
 }
@@ -144,7 +144,7 @@ impl Ended {
             row: &self.row,
             tripped_itself: self.tripped_itself,
             of: &self.class,
-            median: self.median,
+            median: timed::median(&self.durations),
         }
     }
 }

@@ -14,12 +14,9 @@ use profiler_core::clients::survey::Links;
 use profiler_core::engine::driver::StillWanted;
 use profiler_core::engine::input::{Counted, Ended, Interval, SlowLook, ThreadHits};
 use profiler_core::engine::{Command, CountWanted, Input, Machine, OperationsLook, Sees, WantedThreads};
-use profiler_core::estimate::Estimate;
-use profiler_core::recording::{ChangeKind, EventRow, WindowKind};
+use profiler_core::recording::{ChangeKind, EventRow, HistogramRow, WindowKind};
 use profiler_core::run::suspension::Suspension;
 use profiler_core::run::view::View;
-use profiler_core::stats::LEVEL;
-use profiler_core::stats::quantile::{Bucket, quantile};
 use std::collections::VecDeque;
 
 /// Records taken from a ring in one turn, so that a flood does not hold up the rest.
@@ -209,21 +206,23 @@ impl Agent {
             age_ns: ended.age_ns,
             expedited: ended.expedited,
             remark: ended.answer.and_then(|answer| answer.remark()),
-            median: if is_survey { None } else { self.median(id) },
+            durations: if is_survey { Vec::new() } else { self.durations(id) },
             class,
         }
     }
 
-    /// Median of the durations so far of a class that was named for them.
-    fn median(&self, id: ClassId) -> Option<Estimate> {
+    /// The durations so far of a class that was named for them.
+    fn durations(&self, id: ClassId) -> Vec<HistogramRow> {
         let class = self.attach.class(id);
-        let lease = class.lease.as_ref().filter(|_| class.wish.named)?;
+        let Some(lease) = class.lease.as_ref().filter(|_| class.wish.named) else { return Vec::new() };
         let counts = self.attach.kernel().classes().histogram(lease);
-        let buckets = (0u32..).zip(counts.iter()).filter(|(_, count)| **count > 0).map(|(bucket, count)| {
-            let (low_ns, high_ns) = histogram::bounds(bucket);
-            Bucket { low: low_ns as f64, high: high_ns as f64, count: *count }
-        });
-        quantile(&buckets.collect::<Vec<_>>(), 0.5, LEVEL, 0.0)
+        let buckets = (0u32..).zip(counts.iter().copied()).filter(|(_, count)| *count > 0);
+        buckets
+            .map(|(bucket, count)| {
+                let (low_ns, high_ns) = histogram::bounds(bucket);
+                HistogramRow { class_id: id.0, low_ns, high_ns, count }
+            })
+            .collect()
     }
 
     /// Rows of long windows so far, and what the writer has to say.

@@ -75,10 +75,10 @@ pub(super) fn known(inspection: &Inspection) -> Option<Result<(), SiteObstacle>>
     if let Err(why) = at_once(inspection) {
         return Some(Err(why));
     }
-    if let Some(unwinder) = unwinding::unwinder(inspection) {
-        if let Some(first) = unwinding::forbidding_known(inspection)?.first() {
-            return Some(Err(beside(unwinder, first)));
-        }
+    if let Some(unwinder) = unwinding::unwinder(inspection)
+        && let Some(first) = unwinding::forbidding_known(inspection)?.first()
+    {
+        return Some(Err(beside(unwinder, first)));
     }
     let verdicts: Vec<_> = mapped(inspection).map(Module::return_links_known).collect();
     let refused = verdicts.iter().flatten().find(|verdict| verdict.is_err());

@@ -6,10 +6,11 @@
 
 use crate::class::ClassId;
 use crate::estimate::Estimate;
-use crate::recording::WindowRow;
+use crate::recording::{HistogramRow, WindowRow};
 use crate::report::precision::WANTED;
 use crate::stats::LEVEL;
 use crate::stats::means::{WindowSum, WindowSums};
+use crate::stats::quantile::{Bucket, quantile};
 use std::collections::BTreeMap;
 
 /// Windows that must have calls: of fewer, their spread is a guess.
@@ -35,6 +36,13 @@ impl Timed {
         };
         over(self.windows.half_width(LEVEL), self.windows.mean()).max(over(median.half_width(), median.value))
     }
+}
+
+/// Median of durations, ns, with its interval.
+#[must_use]
+pub fn median(durations: &[HistogramRow]) -> Option<Estimate> {
+    let bucket = |h: &HistogramRow| Bucket { low: h.low_ns as f64, high: h.high_ns as f64, count: h.count };
+    quantile(&durations.iter().map(bucket).collect::<Vec<_>>(), 0.5, LEVEL, 0.0)
 }
 
 /// All classes that are timed in windows.
