@@ -126,7 +126,7 @@ fn bad_tables_are_refused_with_line_value_and_range() {
     refused(
         &with("budget = '5%'\nreport_time_us = 1\ncpu = 3", "weight = nan\ncost_us = inf"),
         &expect![[r#"
-            line 3: 'cpu' is no known key; accepted: budget, budget_cpu, max_frequency, cpus, report_time_us, sample_time_us, min_sampling_hz, max_sampling_hz, min_burst_ms, attach_cost_us, burst_cycle_ms, objective, horizon_s, class
+            line 3: 'cpu' is no known key; accepted: budget, budget_cpu, max_frequency, cpus, report_time_us, sample_time_us, kept_for_bursts_cpu, min_sampling_hz, max_sampling_hz, min_burst_ms, attach_cost_us, burst_cycle_ms, objective, horizon_s, class
             line 8: class 'a': weight is nan; accepted: a number from 0 to 1e30
             line 9: class 'a': cost_us is inf; accepted: a number from 0 to 1e30
         "#]],
