@@ -1,6 +1,7 @@
 //! Timed calls: both ways to see an end, nesting, recursion, unwinding, records.
 
 use crate::support::*;
+use crate::throws::{tithe_test_catch, tithe_test_throw};
 use profiler_core::class::ClassId;
 use profiler_tests::support::{best_tier, linux_or_skip, tiers_here};
 use profiler_user::prober::{
@@ -162,43 +163,6 @@ fn deep_recursion_omits_returns_and_says_so() {
     assert_eq!((c.attempted, c.kept, c.dropped, c.returns, c.orphans), (100, 64, 36, 64, 36));
 }
 
-unsafe extern "C" {
-    fn tithe_test_throw();
-    fn tithe_test_catch(
-        through: unsafe extern "C" fn(Option<extern "C" fn(u64)>, u64),
-        thrower: extern "C" fn(u64),
-    );
-}
-
-// `catch` saves its stack pointer; `throw` puts it back and goes on after the call in `catch`, as an exception would,
-// past the ends of all functions between.
-core::arch::global_asm!(
-    ".pushsection .text",
-    "tithe_test_catch:",
-    "push rbp",
-    "mov rbp, rsp",
-    "push rbx",
-    "push r12",
-    "mov rax, rdi",
-    "mov rdi, rsi",
-    "mov fs:[tithe_test_saved@tpoff], rsp",
-    "mov rbx, rbp",
-    "call rax",
-    "5:",
-    "pop r12",
-    "pop rbx",
-    "pop rbp",
-    "ret",
-    "tithe_test_throw:",
-    "mov rsp, fs:[tithe_test_saved@tpoff]",
-    "lea rbp, [rsp + 16]",
-    "jmp 5b",
-    ".popsection",
-    ".pushsection .tbss, \"awT\", @nobits",
-    "tithe_test_saved: .zero 8",
-    ".popsection",
-);
-
 extern "C" fn throw(_: u64) {
     // SAFETY: `catch` is on the stack, and only assembly lies between.
     unsafe { tithe_test_throw() }
@@ -206,8 +170,8 @@ extern "C" fn throw(_: u64) {
 
 /// Calls `left`, which is left by a throw.
 fn throw_through_left() {
-    // SAFETY: assembly above.
-    unsafe { tithe_test_catch(left.0, throw) }
+    // SAFETY: assembly that follows the C ABI; the function takes a callback and its argument.
+    unsafe { tithe_test_catch(left.0 as usize, throw as *const () as usize, 0, 0) }
 }
 
 extern "C" fn throw_some(n: u64) {

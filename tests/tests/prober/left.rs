@@ -2,6 +2,7 @@
 //! of the thread get their returns.
 
 use crate::support::*;
+use crate::throws::{tithe_test_catch, tithe_test_throw};
 use profiler_core::class::ClassId;
 use profiler_user::prober::{ClassKind, LinkKind};
 
@@ -9,57 +10,11 @@ function!(left_thrown);
 function!(left_descent);
 function!(left_after);
 
-unsafe extern "C" {
-    fn tithe_test_left_catch(
-        through: unsafe extern "C" fn(Option<extern "C" fn(u64)>, u64),
-        callback: extern "C" fn(u64),
-        argument: u64,
-    );
-    fn tithe_test_left_throw();
-}
-
-// `catch` saves its stack pointer; `throw` puts it back and goes on after the call in `catch`, as an exception would,
-// past the ends of all functions between.
-core::arch::global_asm!(
-    ".pushsection .text",
-    "tithe_test_left_catch:",
-    "push rbp",
-    "mov rbp, rsp",
-    "push rbx",
-    "push r12",
-    "push r13",
-    "push r14",
-    "push r15",
-    "push rbx",
-    "mov rax, rdi",
-    "mov rdi, rsi",
-    "mov rsi, rdx",
-    "mov fs:[tithe_test_left_saved@tpoff], rsp",
-    "call rax",
-    "5:",
-    "pop rbx",
-    "pop r15",
-    "pop r14",
-    "pop r13",
-    "pop r12",
-    "pop rbx",
-    "pop rbp",
-    "ret",
-    "tithe_test_left_throw:",
-    "mov rsp, fs:[tithe_test_left_saved@tpoff]",
-    "lea rbp, [rsp + 48]",
-    "jmp 5b",
-    ".popsection",
-    ".pushsection .tbss, \"awT\", @nobits",
-    "tithe_test_left_saved: .zero 8",
-    ".popsection",
-);
-
 const CLASSES: [ClassId; 3] = [ClassId(70), ClassId(71), ClassId(72)];
 
 extern "C" fn throw(_: u64) {
     // SAFETY: `catch` is on the stack, and the frames between have nothing to drop.
-    unsafe { tithe_test_left_throw() }
+    unsafe { tithe_test_throw() }
 }
 
 /// Calls `left_descent` on `depth` levels, each with more than `ROOM` bytes of stack, and throws from the deepest.
@@ -74,8 +29,8 @@ extern "C" fn descend<const ROOM: usize>(depth: u64) {
 }
 
 fn catch(through: Function, callback: extern "C" fn(u64), argument: u64) {
-    // SAFETY: assembly above, which follows the C ABI.
-    unsafe { tithe_test_left_catch(through.0, callback, argument) }
+    // SAFETY: assembly that follows the C ABI; the function takes a callback and its argument.
+    unsafe { tithe_test_catch(through.0 as usize, callback as usize, argument, 0) }
 }
 
 /// Leaves `left` calls behind on a thread of its own, then makes 1,000 calls that return. Of those that are left, returns are omitted where

@@ -15,3 +15,4 @@ mod progress;
 mod returned;
 mod samples;
 mod support;
+mod throws;

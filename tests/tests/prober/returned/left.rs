@@ -1,6 +1,7 @@
 //! Calls with return sites that are left: by a throw, by the end of a thread, by the end of an attachment.
 
 use super::*;
+use crate::throws::{tithe_test_catch, tithe_test_throw};
 
 function!(returned_thrown);
 caller!(returned_thrown_from);
@@ -8,66 +9,22 @@ function!(returned_beside);
 function!(returned_catcher);
 caller!(returned_catcher_from);
 
-unsafe extern "C" {
-    fn tithe_test_returned_catch(
-        through: unsafe extern "C" fn(Option<Callee>, Option<extern "C" fn(u64)>, u64, u64),
-        function: Callee,
-        callback: extern "C" fn(u64),
-        argument: u64,
-    );
-    fn tithe_test_returned_throw();
-}
-
-// `catch(through, function, callback, argument)` calls `through(function, callback, argument)` and saves its stack pointer;
-// `throw` puts it back and goes on behind the call in `catch`, as an exception would, past the ends of all functions between.
-core::arch::global_asm!(
-    ".pushsection .text",
-    ".globl tithe_test_returned_catch",
-    "tithe_test_returned_catch:",
-    "push rbp",
-    "mov rbp, rsp",
-    "push rbx",
-    "push r12",
-    "push r13",
-    "push r14",
-    "push r15",
-    "push rbx",
-    "mov rax, rdi",
-    "mov rdi, rsi",
-    "mov rsi, rdx",
-    "mov rdx, rcx",
-    "mov fs:[tithe_test_returned_saved@tpoff], rsp",
-    "call rax",
-    "5:",
-    "pop rbx",
-    "pop r15",
-    "pop r14",
-    "pop r13",
-    "pop r12",
-    "pop rbx",
-    "pop rbp",
-    "ret",
-    ".globl tithe_test_returned_throw",
-    "tithe_test_returned_throw:",
-    "mov rsp, fs:[tithe_test_returned_saved@tpoff]",
-    "lea rbp, [rsp + 48]",
-    "jmp 5b",
-    ".popsection",
-    ".pushsection .tbss, \"awT\", @nobits",
-    "tithe_test_returned_saved: .zero 8",
-    ".popsection",
-);
-
 extern "C" fn throw(ms: u64) {
     sleep_ms(ms);
     // SAFETY: `catch` is on the stack, and the frames between have nothing to drop.
-    unsafe { tithe_test_returned_throw() }
+    unsafe { tithe_test_throw() }
 }
 
-/// The caller calls the function inside of `catch`, at the same place of the stack each time.
+/// `from` calls the function inside of `catch`, at the same place of the stack each time.
+fn catch_in(from: Caller, function: Function, callback: extern "C" fn(u64), argument: u64) {
+    let callback = callback as usize as u64;
+    // SAFETY: assembly that follows the C ABI; the caller takes a function, a callback and its argument.
+    unsafe { tithe_test_catch(from.0 as usize, function.0 as usize, callback, argument) }
+}
+
+/// That of `returned_thrown`.
 fn catch(function: Function, callback: extern "C" fn(u64), argument: u64) {
-    // SAFETY: assembly above, which follows the C ABI.
-    unsafe { tithe_test_returned_catch(returned_thrown_from.0, function.0, callback, argument) }
+    catch_in(returned_thrown_from, function, callback, argument);
 }
 
 extern "C" fn quiet(_: u64) {}
@@ -148,9 +105,8 @@ fn a_call_from_another_place_with_the_same_slot_shows_that_one_was_left() {
     let other = attach(&kernel, vec![returned_catcher_from.site(l, 0)]);
     catch(returned_thrown, throw, 0);
     assert_eq!(seen(&kernel, l).open, 1);
-    // SAFETY: as in `catch`. The other caller has the same frame, so the same slot.
-    let beside =
-        || unsafe { tithe_test_returned_catch(returned_catcher_from.0, returned_beside.0, quiet, 0) };
+    // The other caller has the same frame, so the same slot.
+    let beside = || catch_in(returned_catcher_from, returned_beside, quiet, 0);
     // A function that nobody watches comes back to a site of the class, which is not the one behind the call that was left.
     beside();
     let callers = CallerCounters { strays: 1, ends: 1, ..CallerCounters::default() };
