@@ -2,23 +2,11 @@
  * Each takes one number, counts the call, and returns the number plus one. `entry_loop_head` is the exception:
  * its first instruction is a branch target, so a breakpoint there counts iterations. */
 #include "counters.h"
+#include "function.h"
 
     .text
 
 #define COUNT(id) incq %fs:call_counts@tpoff + 8 * (id)
-
-.macro begin name
-    .p2align 4
-    .globl \name
-    .type \name, @function
-\name:
-    .cfi_startproc
-.endm
-
-.macro end name
-    .cfi_endproc
-    .size \name, . - \name
-.endm
 
 .macro frame
     push %rbp

@@ -1,18 +1,7 @@
 /* A library whose symbols are stripped but for what it exports: the rest is known by its unwind tables alone. */
+#include "function.h"
+
 	.text
-
-.macro begin name
-	.p2align 4
-	.globl \name
-	.type \name, @function
-\name:
-	.cfi_startproc
-.endm
-
-.macro end name
-	.cfi_endproc
-	.size \name, . - \name
-.endm
 
 /* One way out here, one in its split-off part. */
 begin split_parts
