@@ -6,6 +6,7 @@ use super::subject::{Case, Judged, Running};
 use super::truth::Counted;
 use crate::place::{Place, first_line, text_of};
 use crate::process::{ANSWER_LIMIT, Process, Talker, tail};
+use crate::programs::postgresql::{USER, serving};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
@@ -15,8 +16,6 @@ use std::time::{Duration, Instant};
 
 /// Its set of packages.
 const SET: &str = "debian-postgresql";
-/// PostgreSQL does not run as root: `nobody`.
-const USER: u32 = 65534;
 /// How long making a cluster may take.
 const MAKING: Duration = Duration::from_secs(120);
 
@@ -76,17 +75,7 @@ impl Judged for PostgreSql {
         std::fs::write(load.join("log"), "")?;
         let mut init = tool(place, "initdb");
         succeed(init.args(["--no-sync", "-A", "trust", "-U", "bench", "-D"]).arg(&data), &load)?;
-        let mut command = tool(place, "postgres");
-        command.arg("-D").arg(&data).arg("-k").arg(folder);
-        for setting in [
-            "listen_addresses=",
-            "fsync=off",
-            "max_connections=20",
-            "shared_buffers=32MB",
-            "shared_preload_libraries=pg_stat_statements",
-        ] {
-            command.args(["-c", setting]);
-        }
+        let mut command = serving(tool(place, "postgres"), &data, folder);
         let mut server = Process::start(&mut command, folder)?;
         wait_ready(place, folder, &load, &mut server)?;
         let mut psql = tool(place, "psql");

@@ -5,7 +5,7 @@ mod http;
 mod loaded;
 mod memcached;
 mod openssl;
-mod postgresql;
+pub mod postgresql;
 mod redis;
 mod sqlite;
 mod stress;

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// PostgreSQL does not run as root: `nobody`.
-const USER: u32 = 65534;
+pub const USER: u32 = 65534;
 
 /// The program.
 pub struct PostgreSql;
@@ -21,6 +21,21 @@ fn tool(place: &Place, name: &str) -> Command {
     let mut command = Command::new(place.root("postgresql", &format!("usr/bin/{name}")));
     command.uid(USER).gid(USER).env_remove("PGDATA");
     command
+}
+
+/// The server on a cluster in `data`, with its socket in `folder`: small, and with the extension that counts statements.
+pub fn serving(mut postgres: Command, data: &Path, folder: &Path) -> Command {
+    postgres.arg("-D").arg(data).arg("-k").arg(folder);
+    for setting in [
+        "listen_addresses=",
+        "fsync=off",
+        "max_connections=20",
+        "shared_buffers=32MB",
+        "shared_preload_libraries=pg_stat_statements",
+    ] {
+        postgres.args(["-c", setting]);
+    }
+    postgres
 }
 
 impl Program for PostgreSql {
@@ -61,17 +76,7 @@ impl Program for PostgreSql {
         init.args(["--no-sync", "-A", "trust", "-U", "bench", "-D"]).arg(&data);
         run(&mut init, folder, Duration::from_secs(60))?;
 
-        let mut command = tool(place, "postgres");
-        command.arg("-D").arg(&data).arg("-k").arg(folder);
-        for setting in [
-            "listen_addresses=",
-            "fsync=off",
-            "max_connections=20",
-            "shared_buffers=32MB",
-            "shared_preload_libraries=pg_stat_statements",
-        ] {
-            command.args(["-c", setting]);
-        }
+        let mut command = serving(tool(place, "postgres"), &data, folder);
         let server = Process::start(&mut command, folder)?;
         let tool = |name| tool(place, name).get_program().to_owned();
         let mut cluster = Cluster {
