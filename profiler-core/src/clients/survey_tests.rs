@@ -1,5 +1,6 @@
 use super::*;
 use crate::recording::WindowKind;
+use crate::recording::plain_window;
 use crate::run::view::{ClassView, SamplesView, TargetView, plain_class};
 
 const MS: u64 = 1_000_000;
@@ -67,26 +68,8 @@ fn opened(client: &mut SurveyClient, (id, window_ns): (u32, u64), at_ms: u64) {
 }
 
 fn row(id: u32, from_ms: u64, to_ms: u64, kept: u64) -> WindowRow {
-    WindowRow {
-        class_id: id,
-        kind: WindowKind::Survey,
-        start_ns: from_ms * MS,
-        end_ns: to_ms * MS,
-        target_cpu_ns: (to_ms - from_ms) * MS,
-        attempted: kept,
-        kept,
-        gated: 0,
-        dropped: 0,
-        returns: 0,
-        unwound: 0,
-        omitted: 0,
-        open: 0,
-        sum_ns: 0,
-        nested_cost_ns: 0,
-        max_ns: 0,
-        tripped: false,
-        tau_ns: 700.0,
-    }
+    let row = plain_window(ClassId(id), WindowKind::Survey, (from_ms * MS, to_ms * MS), kept);
+    WindowRow { tau_ns: 700.0, ..row }
 }
 
 #[test]

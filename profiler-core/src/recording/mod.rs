@@ -16,11 +16,15 @@ use crate::units::OverheadBudget;
 use serde::{Deserialize, Serialize};
 
 mod operation;
+#[cfg(test)]
+mod plain;
 
 pub use operation::{
     OperationClassRow, OperationCycleEnd, OperationCycleRow, OperationHistogramRow, OperationMeta,
     OperationRow, OperationWindowRow,
 };
+#[cfg(test)]
+pub(crate) use plain::plain_window;
 
 /// Version of the recording format; a reader refuses a higher one.
 pub const FORMAT_VERSION: u32 = 1;

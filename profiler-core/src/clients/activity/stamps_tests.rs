@@ -2,6 +2,7 @@ use super::*;
 use crate::class::{ExitMode, RecordKind};
 use crate::cost::Price;
 use crate::recording::WindowRow;
+use crate::recording::plain_window;
 use crate::run::outcome::{NotOpened, Outcome};
 use crate::run::suspension::{Reason, Suspension};
 use crate::run::view::plain_class;
@@ -44,26 +45,7 @@ fn opened(client: &mut StampPairs, view: &mut View) {
 
 /// A window of the pair with so many hits.
 fn row(hits: u64) -> WindowRow {
-    WindowRow {
-        class_id: 1,
-        kind: WindowKind::Burst,
-        start_ns: 0,
-        end_ns: 10 * MS,
-        target_cpu_ns: 0,
-        attempted: hits,
-        kept: hits,
-        gated: 0,
-        dropped: 0,
-        returns: 0,
-        unwound: 0,
-        omitted: 0,
-        open: 0,
-        sum_ns: 0,
-        nested_cost_ns: 0,
-        max_ns: 700,
-        tripped: false,
-        tau_ns: 600.0,
-    }
+    WindowRow { max_ns: 700, tau_ns: 600.0, ..plain_window(PAIR, WindowKind::Burst, (0, 10 * MS), hits) }
 }
 
 fn ended(client: &mut StampPairs, view: &mut View, returns: u64) {

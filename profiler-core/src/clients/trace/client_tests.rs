@@ -5,6 +5,7 @@ use super::problem::Known;
 use crate::class::{ClassId, ExitMode, RecordKind};
 use crate::controller::Tick;
 use crate::estimate::Estimate;
+use crate::recording::plain_window;
 use crate::recording::{ChangeKind, WindowKind, WindowRow};
 use crate::run::arbiter::{Arbiter, Claims};
 use crate::run::order::{Ending, Order, Purpose};
@@ -312,26 +313,8 @@ fn rates_are_known_of_what_was_hit_or_is_watched() {
 
 /// A window of `n` calls that took `mean_ns` each.
 pub(super) fn timed_row(class: ClassId, n: u64, mean_ns: u64) -> WindowRow {
-    WindowRow {
-        class_id: class.0,
-        kind: WindowKind::Burst,
-        start_ns: 0,
-        end_ns: 1_000_000,
-        target_cpu_ns: 0,
-        attempted: 2 * n,
-        kept: 2 * n,
-        gated: 0,
-        dropped: 0,
-        returns: n,
-        unwound: 0,
-        omitted: 0,
-        open: 0,
-        sum_ns: n * mean_ns,
-        nested_cost_ns: 0,
-        max_ns: 2 * mean_ns,
-        tripped: false,
-        tau_ns: 1_000.0,
-    }
+    let row = plain_window(class, WindowKind::Burst, (0, 1_000_000), 2 * n);
+    WindowRow { returns: n, sum_ns: n * mean_ns, max_ns: 2 * mean_ns, tau_ns: 1_000.0, ..row }
 }
 
 /// Five windows that agree: the durations that were asked for are known, another plan is wanted, and there the class does not come first.

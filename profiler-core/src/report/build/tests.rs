@@ -1,6 +1,7 @@
 use super::*;
-use crate::class::{ExitMode, RecordKind, SiteClass, Tier};
+use crate::class::{ClassId, ExitMode, RecordKind, SiteClass, Tier};
 use crate::cost::{CostModel, Price};
+use crate::recording::plain_window;
 use crate::recording::{
     AgentUse, Charge, FORMAT_VERSION, FrameRow, HistogramRow, LedgerRow, Losses, Meta, SampleRow,
     SlowestAnswer,
@@ -95,26 +96,7 @@ mod operations;
 /// A window of class 1 from `from` to `to` seconds of the run.
 fn window(kind: WindowKind, from: f64, to: f64, kept: u64) -> WindowRow {
     let at = |s: f64| START + (s * 1e9) as u64;
-    WindowRow {
-        class_id: 1,
-        kind,
-        start_ns: at(from),
-        end_ns: at(to),
-        target_cpu_ns: at(to) - at(from),
-        attempted: kept,
-        kept,
-        gated: 0,
-        dropped: 0,
-        returns: 0,
-        unwound: 0,
-        omitted: 0,
-        open: 0,
-        sum_ns: 0,
-        nested_cost_ns: 0,
-        max_ns: 0,
-        tripped: false,
-        tau_ns: 0.0,
-    }
+    plain_window(ClassId(1), kind, (at(from), at(to)), kept)
 }
 
 fn row<'r>(report: &'r Report, name: &str) -> &'r Row {
