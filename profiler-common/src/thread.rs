@@ -98,8 +98,8 @@ pub struct ThreadState {
     pub recording: u32,
     /// Operations in use.
     pub operation_depth: u32,
-    /// Reserved, zero.
-    pub reserved: u32,
+    /// The last hit at the end of a call ([`end_stamp`]).
+    pub last_end: u32,
     /// Inner calls in recorded operations so far.
     pub calls: u64,
     /// Time in timed inner calls so far, ns.
@@ -115,6 +115,26 @@ pub struct ThreadState {
     pub sample_cost_ns: u64,
 }
 wire_type!(ThreadState, size 4096, align 8);
+
+/// Low bits of [`end_stamp`] that carry the time; the others carry the site.
+const END_TIME: u32 = (1 << 24) - 1;
+
+/// When and where a hit at the end of a call ran: the low bits of its ktime, ns, and of its instruction pointer.
+#[must_use]
+#[inline(always)]
+pub const fn end_stamp(ip: u64, time_ns: u64) -> u32 {
+    (ip as u32) << END_TIME.count_ones() | time_ns as u32 & END_TIME
+}
+
+/// Time from one [`end_stamp`] to the next, ns, if it is shorter than `price_ns`, the price of a whole hit: then both are programs of
+/// several classes that one trap ran, one after the other. It is paid once, and what the earlier program took is the time between
+/// them. 2 hits of one site that lie a multiple of 17 ms apart are taken for one in `price_ns` of 17 ms.
+#[must_use]
+#[inline(always)]
+pub const fn same_trap_ns(earlier: u32, later: u32, price_ns: u32) -> Option<u32> {
+    let since_ns = later.wrapping_sub(earlier) & END_TIME;
+    if (earlier ^ later) & !END_TIME == 0 && since_ns < price_ns { Some(since_ns) } else { None }
+}
 
 /// Counters of hits by thread and class (map `THREAD_HITS`): 512 KiB. Several pairs of thread and class may share one; with 16
 /// threads in 24 classes one pair in 170 does.
@@ -134,8 +154,19 @@ pub const fn thread_cell(tid: u32, class: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     extern crate std;
-    use super::{THREAD_CELLS, thread_cell};
+    use super::{THREAD_CELLS, end_stamp, same_trap_ns, thread_cell};
     use std::collections::HashSet;
+
+    #[test]
+    fn programs_of_one_trap_are_told_by_site_and_time() {
+        let (site, other) = (0x7f12_3456_7890, 0x7f12_3456_7895);
+        let first = end_stamp(site, 5_000_000_000);
+        assert_eq!(same_trap_ns(first, end_stamp(site, 5_000_000_150), 600), Some(150));
+        assert_eq!(same_trap_ns(first, end_stamp(site, 5_000_000_600), 600), None, "a hit costs that much");
+        assert_eq!(same_trap_ns(first, end_stamp(other, 5_000_000_150), 600), None);
+        let wrapped = (1 << 24) + 100;
+        assert_eq!(same_trap_ns(end_stamp(site, (1 << 24) - 50), end_stamp(site, wrapped), 600), Some(150));
+    }
 
     #[test]
     fn threads_and_classes_in_a_row_rarely_share_a_counter_or_a_cache_line() {

@@ -2,9 +2,8 @@
 
 use crate::class::{Hit, count};
 use crate::maps::now_ns;
-use crate::storage::charge_end;
+use crate::storage::{End, charge_end};
 use crate::thread;
-use aya_ebpf::bindings::pt_regs;
 use core::ffi::c_void;
 
 /// Closes the innermost open call of its class that has this return slot.
@@ -13,9 +12,7 @@ use core::ffi::c_void;
 pub extern "C" fn leave(ctx: *mut c_void) -> u32 {
     let end_ns = now_ns();
     let Some(hit) = Hit::find(ctx) else { return 0 };
-    // SAFETY: the context of a uprobe program is a `pt_regs`.
-    let rsp = unsafe { (*ctx.cast::<pt_regs>()).rsp };
-    if !thread::close_innermost(&hit, rsp, end_ns) {
+    if !thread::close_innermost(&hit, &End::of(ctx, end_ns)) {
         count!(hit.counters, orphans, 1);
     }
     0
@@ -29,11 +26,10 @@ pub extern "C" fn leave_caller(ctx: *mut c_void) -> u32 {
     let Some(hit) = Hit::find(ctx) else { return 0 };
     count!(hit.counters, callers.ends, 1);
     hit.take_end();
-    // SAFETY: the context of a uprobe program is a `pt_regs`.
-    let (rip, rsp) = unsafe { ((*ctx.cast::<pt_regs>()).rip, (*ctx.cast::<pt_regs>()).rsp) };
-    if !thread::close_returned(&hit, rip, rsp, end_ns) {
+    let end = End::of(ctx, end_ns);
+    if !thread::close_returned(&hit, &end) {
         count!(hit.counters, callers.strays, 1);
-        charge_end(hit.control);
+        charge_end(hit.control, &end);
     }
     0
 }

@@ -10,7 +10,7 @@
 
 use crate::class::{Hit, count};
 use crate::maps::now_ns;
-use crate::storage::charge_hit;
+use crate::storage::{End, charge_hit};
 use crate::thread::{self, Push};
 use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::generated::bpf_get_func_ip;
@@ -47,10 +47,8 @@ pub extern "C" fn session(ctx: *mut c_void) -> u32 {
         let Some(hit) = Hit::find(ctx) else { return 0 };
         // SAFETY: see `session_cookie`.
         let position = unsafe { *session_cookie(ctx) };
-        // SAFETY: the context of a uprobe program is a `pt_regs`.
-        let rsp = unsafe { (*ctx.cast::<pt_regs>()).rsp };
         // OK because the entry stored a position below `thread::DEPTH`.
-        if !thread::close_at(&hit, position as u32, rsp.wrapping_sub(8), end_ns) {
+        if !thread::close_at(&hit, position as u32, &End::of(ctx, end_ns)) {
             count!(hit.counters, orphans, 1);
         }
         return 0;
@@ -79,7 +77,7 @@ pub extern "C" fn session_ip(ctx: *mut c_void) -> u32 {
         let Some(mut hit) = Hit::find(ctx) else { return 0 };
         // After the return the slot lies just below the stack pointer, whatever the entry site was.
         hit.cookie.slot_delta = -1;
-        if !thread::close_innermost(&hit, rsp, end_ns) {
+        if !thread::close_innermost(&hit, &End { rip, rsp, time_ns: end_ns }) {
             count!(hit.counters, orphans, 1);
         }
         return 0;

@@ -1,12 +1,12 @@
 //! What each thread carries in the kernel: its state, the arguments of its open calls, and what monitoring it has cost.
 
 use crate::atomic::add;
-use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, bpf_map_type::BPF_MAP_TYPE_TASK_STORAGE};
+use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, bpf_map_type::BPF_MAP_TYPE_TASK_STORAGE, pt_regs};
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_storage_get};
 use core::ffi::c_void;
 use core::ptr::null;
 use profiler_common::class::ClassControl;
-use profiler_common::thread::{CallFrame, DEPTH, ThreadState};
+use profiler_common::thread::{CallFrame, DEPTH, ThreadState, end_stamp, same_trap_ns};
 
 /// Arguments of open calls, by their position.
 #[repr(C)]
@@ -101,14 +101,54 @@ pub fn charge_hit(control: *const ClassControl) {
 
 /// Adds the price of a hit at a return site that ends no call.
 #[inline(always)]
-pub fn charge_end(control: *const ClassControl) {
+pub fn charge_end(control: *const ClassControl, end: &End) {
     // SAFETY: a live map value.
     let price_ns = unsafe { (*control).return_cost_ns };
     if price_ns != 0 {
         let state = state(false);
         if !state.is_null() {
-            cost_before(state, price_ns);
+            cost_before_end(state, end, price_ns);
         }
+    }
+}
+
+/// A hit where a call may end.
+#[derive(Clone, Copy)]
+pub struct End {
+    pub rip: u64,
+    pub rsp: u64,
+    /// The program's first act, ktime ns.
+    pub time_ns: u64,
+}
+
+impl End {
+    /// Of a uprobe program's context, which ran since `time_ns`.
+    #[inline(always)]
+    pub fn of(ctx: *mut c_void, time_ns: u64) -> Self {
+        // SAFETY: the context of a uprobe program is a `pt_regs`.
+        let (rip, rsp) = unsafe { ((*ctx.cast::<pt_regs>()).rip, (*ctx.cast::<pt_regs>()).rsp) };
+        Self { rip, rsp, time_ns }
+    }
+}
+
+/// The thread's cost before this end, samples included; charges the hit. Where the trap ran programs of other classes first, only what they
+/// took lies before this one's end, and only that is charged in addition.
+#[inline(always)]
+pub fn cost_before_end(state: *mut ThreadState, end: &End, price_ns: u32) -> u64 {
+    if price_ns == 0 {
+        return cost_before(state, 0);
+    }
+    let now = end_stamp(end.rip, end.time_ns);
+    // SAFETY: a live map value, of this thread only.
+    let earlier = unsafe { (*state).last_end };
+    // SAFETY: as above.
+    unsafe { (*state).last_end = now };
+    match same_trap_ns(earlier, now, price_ns) {
+        Some(since_ns) => {
+            let cost_ns = cost_before(state, since_ns) + u64::from(since_ns);
+            cost_ns.wrapping_sub(u64::from(price_ns))
+        }
+        None => cost_before(state, price_ns),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::class::{Hit, count};
 use crate::maps::{self, EVENTS, NO_WAKEUP, count_global, current_ids, histogram_slot, now_ns, settings};
 use crate::registers::arguments;
 use crate::returns::{is_replaced, is_reused, return_address, word_of_newest};
-use crate::storage::{self, cost_before, frame};
+use crate::storage::{self, End, cost_before, cost_before_end, frame};
 use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::programs::ProbeContext;
 use aya_log_ebpf::warn;
@@ -222,9 +222,10 @@ pub fn push(hit: &Hit, ctx: *mut c_void, returns_to: u64) -> Push {
     Push::Open(depth)
 }
 
-/// Closes the call at a known position, if it is of that class and slot. False: it is not there.
+/// Closes the call at a known position, if it is of that class and has just returned. False: it is not there.
 #[inline(always)]
-pub fn close_at(hit: &Hit, position: u32, slot: u64, end_ns: u64) -> bool {
+pub fn close_at(hit: &Hit, position: u32, end: &End) -> bool {
+    let slot = end.rsp.wrapping_sub(8);
     let state = storage::state(false);
     if state.is_null() {
         return false;
@@ -235,18 +236,18 @@ pub fn close_at(hit: &Hit, position: u32, slot: u64, end_ns: u64) -> bool {
     if position >= depth || class != hit.cookie.class || (its_slot != slot && its_slot != 0) {
         return false;
     }
-    close(hit, state, position, slot, end_ns);
+    close(hit, state, position, slot, end);
     true
 }
 
 /// Closes the innermost call of that class with the return slot that the cookie names. False: there is none.
 #[inline(always)]
-pub fn close_innermost(hit: &Hit, rsp: u64, end_ns: u64) -> bool {
+pub fn close_innermost(hit: &Hit, end: &End) -> bool {
     let state = storage::state(false);
     if state.is_null() {
         return false;
     }
-    let slot = hit.cookie.return_slot(rsp).unwrap_or(0);
+    let slot = hit.cookie.return_slot(end.rsp).unwrap_or(0);
     let any_slot = hit.cookie.slot_delta == SLOT_UNKNOWN;
     // SAFETY: a live map value, of this thread only.
     let depth = unsafe { (*state).depth };
@@ -270,19 +271,19 @@ pub fn close_innermost(hit: &Hit, rsp: u64, end_ns: u64) -> bool {
     }
     // SAFETY: as above.
     let slot = unsafe { (*frame(state, found)).slot };
-    close(hit, state, found, slot, end_ns);
+    close(hit, state, found, slot, end);
     true
 }
 
 /// Closes the innermost call of that class with the return slot that the cookie names, whose return address lies right before the
 /// site that was hit. False: there is none.
 #[inline(always)]
-pub fn close_returned(hit: &Hit, rip: u64, rsp: u64, end_ns: u64) -> bool {
+pub fn close_returned(hit: &Hit, end: &End) -> bool {
     let state = storage::state(false);
     if state.is_null() {
         return false;
     }
-    let Some(slot) = hit.cookie.return_slot(rsp) else { return false };
+    let Some(slot) = hit.cookie.return_slot(end.rsp) else { return false };
     // SAFETY: a live map value, of this thread only.
     let depth = unsafe { (*state).depth };
     let mut found = DEPTH;
@@ -297,7 +298,7 @@ pub fn close_returned(hit: &Hit, rip: u64, rsp: u64, end_ns: u64) -> bool {
         if class == hit.cookie.class
             && its_slot == slot
             && generation & RETURN_SITE != 0
-            && hit.cookie.is_behind(rip, return_address)
+            && hit.cookie.is_behind(end.rip, return_address)
         {
             found = position;
             break;
@@ -307,7 +308,7 @@ pub fn close_returned(hit: &Hit, rip: u64, rsp: u64, end_ns: u64) -> bool {
     if found >= DEPTH {
         return false;
     }
-    close(hit, state, found, slot, end_ns);
+    close(hit, state, found, slot, end);
     true
 }
 
@@ -324,7 +325,7 @@ pub fn forget_range(state: *mut ThreadState, value: u32) -> u32 {
 
 /// Removes the frame, with those above it that its end proves to have been left, and accounts for the call.
 #[inline(always)]
-fn close(hit: &Hit, state: *mut ThreadState, position: u32, slot: u64, end_ns: u64) {
+fn close(hit: &Hit, state: *mut ThreadState, position: u32, slot: u64, end: &End) {
     let position = position & (DEPTH - 1);
     let found = frame(state, position);
     // SAFETY: a live map value, of this thread only.
@@ -356,14 +357,17 @@ fn close(hit: &Hit, state: *mut ThreadState, position: u32, slot: u64, end_ns: u
         own_cost_ns,
         ..
     } = unsafe { *hit.control };
-    let cost_ns = cost_before(state, return_cost_ns);
+    let cost_ns = cost_before_end(state, end, return_cost_ns);
     if generation & GENERATION != class_generation {
         // Begun under an earlier attachment: its begin is not in the present counts.
         count!(hit.counters, orphans, 1);
         return;
     }
-    let duration_ns = end_ns.wrapping_sub(begin_ns);
-    let nested_cost_ns = cost_ns.wrapping_sub(cost_at_begin_ns) + u64::from(own_cost_ns);
+    let duration_ns = end.time_ns.wrapping_sub(begin_ns);
+    let inside_ns = cost_ns.wrapping_sub(cost_at_begin_ns);
+    // Below nothing where this end was taken for one of a trap before the call.
+    let inside_ns = if (inside_ns as i64) < 0 { 0 } else { inside_ns };
+    let nested_cost_ns = inside_ns + u64::from(own_cost_ns);
     if flags & FLAG_INNER_CALL != 0 {
         // What calls inside this one have added is part of it.
         // SAFETY: a live map value, of this thread only.

@@ -109,7 +109,7 @@ fn empty() -> ThreadState {
         scratch: 0,
         recording: 0,
         operation_depth: 0,
-        reserved: 0,
+        last_end: 0,
         calls: 0,
         inner_ns: 0,
         measure: 0,
