@@ -1,5 +1,6 @@
 //! Control, quota and counters of one event class.
 
+use crate::presence::Presence;
 use crate::{wire_enum, wire_type};
 
 wire_enum! {
@@ -129,10 +130,16 @@ pub struct Quota {
     /// The same of hits at return sites, where others than the class's own calls may come by. They are not gated: a call that was let in
     /// is to have its end.
     pub ends: i64,
-    /// Keeps the line to itself.
-    pub reserved: [u64; 6],
+    /// When the first hit was let in, ktime ns; 0: none was; [`RAN_KNOWN`]: a thread took the first and the last hit of the quota.
+    pub first_ns: u64,
+    /// The account of the thread that took the first hit, its id in the upper half of `cpu`. With [`RAN_KNOWN`] `used_ns` is how long
+    /// it ran from the first hit to the last, ns.
+    pub first: Presence,
 }
 wire_type!(Quota, size 64, align 64);
+
+/// [`Quota::first_ns`]: see there.
+pub const RAN_KNOWN: u64 = u64::MAX;
 
 /// Hits that find the quota used up repeat the alarm once in so many, so that a lost alarm is not fatal.
 pub const ALARM_REPEAT: i64 = 1024;

@@ -2,6 +2,7 @@
 
 use crate::atomic::{add, fetch_decrement};
 use crate::details;
+use crate::off_cpu;
 use crate::maps::{
     ALARMS, FORCE_WAKEUP, control, count_global, counters, current_ids, now_ns, quota, target_flags,
     thread_hits,
@@ -95,7 +96,11 @@ impl Hit {
     fn take_quota(&self, flags: u32) -> bool {
         let Some(quota) = quota(self.cookie.class) else { return false };
         // SAFETY: a live map value.
-        self.take(unsafe { &raw mut (*quota).remaining }, flags, AlarmKind::QuotaUsed) >= 1
+        let before = self.take(unsafe { &raw mut (*quota).remaining }, flags, AlarmKind::QuotaUsed);
+        if before >= 1 {
+            off_cpu::follow(quota, before == 1);
+        }
+        before >= 1
     }
 
     /// Takes one hit from the quota of return sites. Nothing is turned away: what is left over of it the alarm decides.

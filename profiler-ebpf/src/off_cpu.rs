@@ -2,11 +2,13 @@
 //! (`profiler_common::presence` has the formulas). Offsets come from the running kernel's BTF.
 
 use crate::maps::{
+    current_ids, now_ns,
     TASK_ARRIVAL_OFFSET, TASK_BEFORE_OFFSET, TASK_PRIO_OFFSET, TASK_STARTED_OFFSET, TASK_USED_OFFSET,
 };
 use aya_ebpf::helpers::bpf_probe_read_kernel;
 use aya_ebpf::helpers::generated::{bpf_get_current_task, bpf_get_smp_processor_id};
-use profiler_common::presence::Presence;
+use profiler_common::class::{Quota, RAN_KNOWN};
+use profiler_common::presence::{OFF_CPU_UNKNOWN, Presence, off_cpu_ns};
 
 /// Priorities below are of real-time and deadline threads, also of those that are lifted for a lock's sake (`include/linux/sched/prio.h`,
 /// `MAX_RT_PRIO`).
@@ -48,4 +50,39 @@ fn read() -> Option<Presence> {
         presence.before_ns = field(TASK_BEFORE_OFFSET.load())?;
     }
     Some(presence)
+}
+
+/// Keeps the account of the thread that takes the first hit of a quota, and how long it ran until it takes the last one.
+#[inline(always)]
+pub fn follow(quota: *mut Quota, last: bool) {
+    // SAFETY: a live map value.
+    let first_ns = unsafe { (&raw const (*quota).first_ns).read_volatile() };
+    if first_ns != 0 && (!last || first_ns == RAN_KNOWN) {
+        return;
+    }
+    let Some(mut now) = presence() else { return };
+    let tid = u64::from(current_ids().1) << 32;
+    if first_ns == 0 {
+        now.cpu |= tid;
+        // SAFETY: as above. Another thread may do the same: then neither takes both hits for its own, or the one that wrote last.
+        unsafe {
+            (*quota).first = now;
+            (&raw mut (*quota).first_ns).write_volatile(now_ns());
+        }
+        return;
+    }
+    // SAFETY: as above.
+    let mut first = unsafe { (*quota).first };
+    if first.cpu & !u64::from(u32::MAX) != tid {
+        return;
+    }
+    first.cpu &= u64::from(u32::MAX);
+    let off_ns = off_cpu_ns(&first, &now);
+    if off_ns != OFF_CPU_UNKNOWN {
+        // SAFETY: as above.
+        unsafe {
+            (*quota).first.used_ns = now_ns().wrapping_sub(first_ns).saturating_sub(off_ns);
+            (&raw mut (*quota).first_ns).write_volatile(RAN_KNOWN);
+        }
+    }
 }

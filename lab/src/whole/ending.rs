@@ -195,6 +195,7 @@ impl World {
             max_ns: 0,
             tripped,
             tau_ns: function.hit_ns + function.exit_ns,
+            ran_ns: None,
         }
     }
 }

@@ -268,6 +268,9 @@ pub struct WindowRow {
     pub tripped: bool,
     /// Price of one hit used for this window, ns.
     pub tau_ns: f64,
+    /// How long the thread that took the first hit that was kept and the one that used up the quota was on a CPU between them, ns. `None`:
+    /// different threads took them, the quota did not end the window, or the kernel did not say.
+    pub ran_ns: Option<u64>,
 }
 
 /// Table `histograms`: durations of a class, in buckets of at most 3.2 % width.

@@ -24,5 +24,6 @@ pub(crate) fn plain_window(class: ClassId, kind: WindowKind, span: (u64, u64), h
         max_ns: 0,
         tripped: false,
         tau_ns: 0.0,
+        ran_ns: None,
     }
 }

@@ -43,7 +43,7 @@ pub struct BurstTime {
 }
 
 /// No call takes less than a nanosecond: the bound on a rate where the price's error swallows all of the time.
-const LEAST_CALL_S: f64 = 1e-9;
+pub(crate) const LEAST_CALL_S: f64 = 1e-9;
 
 /// Below so much CPU time per thread the process's CPU clock says nothing, s: read from outside it lags behind by up to a tick
 /// of the scheduler (4 ms where HZ is 250) for each thread that runs (`kernel/sched/cputime.c`, `thread_group_cputime`).

@@ -67,6 +67,7 @@ pub(super) fn row(
         max_ns: seen.max_ns,
         tripped,
         tau_ns: class.tau_ns(gap_s),
+        ran_ns: None,
     }
 }
 

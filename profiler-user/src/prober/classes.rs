@@ -2,8 +2,11 @@
 
 use super::KernelError;
 use super::memory::{Layout, MappedArray};
-use profiler_common::class::{ClassControl, ClassCounters, FLAG_FILTER_TARGETS, NO_HISTOGRAM, Quota};
+use profiler_common::class::{
+    ClassControl, ClassCounters, FLAG_FILTER_TARGETS, NO_HISTOGRAM, Quota, RAN_KNOWN,
+};
 use profiler_common::histogram::{BUCKETS, HistogramSlot, SLOT_BUCKETS, SLOTS};
+use profiler_common::presence::Presence;
 use profiler_common::settings::{GlobalCounters, ProgressCounters, Settings};
 use profiler_common::thread::{GENERATION, THREAD_CELLS, thread_cell};
 use profiler_core::class::ClassId;
@@ -37,8 +40,13 @@ struct Shared {
 /// Words of a [`Quota`].
 const ENTRIES: usize = 0;
 const ENDS: usize = 1;
+const FIRST: usize = 2;
+const RAN: usize = 4;
 const _: () = assert!(
-    std::mem::offset_of!(Quota, remaining) == ENTRIES * 8 && std::mem::offset_of!(Quota, ends) == ENDS * 8
+    std::mem::offset_of!(Quota, remaining) == ENTRIES * 8
+        && std::mem::offset_of!(Quota, ends) == ENDS * 8
+        && std::mem::offset_of!(Quota, first_ns) == FIRST * 8
+        && std::mem::offset_of!(Quota, first) + std::mem::offset_of!(Presence, used_ns) == RAN * 8
 );
 
 /// A histogram's memory in the kernel, given back on drop.
@@ -151,6 +159,20 @@ impl ClassTable {
     #[must_use]
     pub fn remaining_quota(&self, class: ClassId) -> i64 {
         self.shared.quota.signed(class.0, ENTRIES).load(Ordering::Acquire)
+    }
+
+    /// From now on the next hit that is let in counts as the first ([`ran_ns`](Self::ran_ns)).
+    pub fn forget_first(&self, class: ClassId) {
+        self.shared.quota.signed(class.0, FIRST).store(0, Ordering::Release);
+    }
+
+    /// How long the thread that took the first hit and the last of the quota was on a CPU from one to the other, ns; `None`: different
+    /// threads took them, the quota is not used up, or the kernel does not say.
+    #[must_use]
+    pub fn ran_ns(&self, class: ClassId) -> Option<u64> {
+        // OK because both words are u64 in the kernel.
+        let known = self.shared.quota.signed(class.0, FIRST).load(Ordering::Acquire) as u64 == RAN_KNOWN;
+        known.then(|| self.shared.quota.signed(class.0, RAN).load(Ordering::Acquire) as u64)
     }
 
     /// Sets the hits that the class may have at return sites; the one that takes the last raises an alarm. None is turned away.

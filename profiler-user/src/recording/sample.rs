@@ -242,6 +242,7 @@ fn windows() -> Vec<WindowRow> {
         max_ns: 9_000_000,
         tripped: false,
         tau_ns: 1300.0,
+        ran_ns: Some(7_000_000),
     }]
 }
 

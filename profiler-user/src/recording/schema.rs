@@ -119,6 +119,7 @@ table!(WindowRow, "windows", 1, heap |_| 0, {
     max_ns: u64 [delta],
     tripped: bool [plain],
     tau_ns: f64 [dict],
+    ran_ns: Option<u64> [delta],
 });
 
 table!(HistogramRow, "histograms", 2, heap |_| 0, {

@@ -4,8 +4,8 @@ use super::samples::Shares;
 use super::stamps;
 use crate::cost::PRICE_DRIFT;
 use crate::ledger::LedgerSummary;
-use crate::recording::{ClassRow, Recording, WindowKind, WindowRow};
-use crate::stats::bursts::{Burst, BurstTime, Drift, NEIGHBOUR_ERROR, Stop, undilated_s};
+use crate::recording::{ClassRow, LedgerRow, Recording, WindowKind, WindowRow};
+use crate::stats::bursts::{Burst, BurstTime, Drift, LEAST_CALL_S, NEIGHBOUR_ERROR, Stop, undilated_s};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Largest part of a window's time that others' hits are taken to have used.
@@ -22,6 +22,8 @@ pub(super) struct RunContext {
     /// Length of the run, s.
     pub length_s: f64,
     cpu_per_s: f64,
+    /// The ledger's intervals: begin and end, ktime ns, and CPU seconds of the target's own per second.
+    busy: Vec<(u64, u64, f64)>,
     /// What watching cost beside the hits in windows (samples, attaching), CPU s/s, on average: the ledger has no finer account.
     rest_per_s: f64,
     costs: Costs,
@@ -106,12 +108,37 @@ impl RunContext {
             end_ns,
             length_s: (end_ns - start_ns) as f64 * 1e-9,
             cpu_per_s: per_s(ledger.own_cpu_s),
+            busy: own_cpu(&recording.ledger),
             rest_per_s: per_s(ledger.charged_s - recording.windows.iter().map(cost_s).sum::<f64>()).max(0.0),
             costs: Costs::of(&recording.windows),
             threads: shares.threads().min(recording.meta.cpus.max(1)),
             drift: None,
         }
     }
+
+    /// CPU seconds of the target's own per second when a window was open: those of the ledger's interval in which it ended.
+    fn own_per_s(&self, w: &WindowRow) -> f64 {
+        let i = self.busy.partition_point(|(_, end_ns, _)| *end_ns < w.end_ns);
+        let interval = self.busy.get(i).filter(|(start_ns, ..)| *start_ns <= w.end_ns);
+        interval.map_or(self.cpu_per_s, |(_, _, own)| *own)
+    }
+}
+
+/// See [`RunContext::busy`].
+fn own_cpu(ledger: &[LedgerRow]) -> Vec<(u64, u64, f64)> {
+    /// The CPU clock of another process lags by up to a tick (4 ms): of shorter intervals it says too little, ns.
+    const LEAST_NS: u64 = 200_000_000;
+    let mut intervals: BTreeMap<u64, (u64, u64, u64)> = BTreeMap::new();
+    for row in ledger.iter().filter(|row| row.interval_ns >= LEAST_NS) {
+        let (.., charged_ns) =
+            intervals.entry(row.time_ns).or_insert((row.interval_ns, row.target_cpu_ns, 0));
+        *charged_ns += if row.charge.counts() { row.cost_ns } else { 0 };
+    }
+    let own = |(end_ns, (length_ns, cpu_ns, charged_ns)): (u64, (u64, u64, u64))| {
+        let own_ns = cpu_ns.saturating_sub(charged_ns);
+        (end_ns.saturating_sub(length_ns), end_ns, own_ns as f64 / length_ns as f64)
+    };
+    intervals.into_iter().map(own).collect()
 }
 
 /// Calls in a window: what was kept, what was lost, and after a trip also what the used-up quota turned away.
@@ -183,7 +210,11 @@ fn least_gap_ns(windows: &[&WindowRow]) -> f64 {
     /// Fewer hits say too little.
     const ENOUGH: u64 = 30;
     let ended = windows.iter().filter(|w| w.tripped && w.kept >= ENOUGH && w.end_ns > w.start_ns);
-    ended.map(|w| (w.end_ns - w.start_ns) as f64 / w.kept as f64).fold(f64::INFINITY, f64::min)
+    let gap_ns = |w: &&WindowRow| match w.ran_ns {
+        Some(ran_ns) => ran_ns as f64 / (w.kept - 1) as f64,
+        None => (w.end_ns - w.start_ns) as f64 / w.kept as f64,
+    };
+    ended.map(gap_ns).fold(f64::INFINITY, f64::min)
 }
 
 /// What a hit of a class costs in this target, over what the recording charged for it.
@@ -224,7 +255,49 @@ impl HitPrice {
     }
 }
 
+/// A window that its quota ended, in time that the only thread ran. It waits for work or for a CPU in between, and a window that ends with a
+/// hit is shorter than such a wait: by the wall clock it shows the rate of a target that never rests. Nor does a target that rests always
+/// take longer for what monitoring took.
+/// ```text
+/// T = (ran - (N - 1) tau - other) / U,   rate = (N - 2) / T
+/// ```
+/// U: CPU seconds of the target's own per second around the window. From the first hit to the last there are N - 1 calls.
+fn burst_by_cpu(w: &WindowRow, price: &HitPrice, run: &RunContext) -> Option<Burst> {
+    let hits = w.kept.saturating_add(w.dropped);
+    let ran_ns =
+        w.ran_ns.filter(|_| w.tripped && w.kind != WindowKind::Trace && run.threads <= 1 && hits > 2)?;
+    let own_per_s = run.own_per_s(w);
+    if own_per_s <= 0.0 {
+        return None;
+    }
+    let calls = hits - 1;
+    let ran_s = ran_ns as f64 * 1e-9;
+    let most_s = MOST_OF_OTHERS * ran_s;
+    let rest_s = run.rest_per_s * ran_s / own_per_s;
+    let others_s = run.costs.of_others(w);
+    let time_s = |part: f64, tau_s: f64| {
+        let cost_s = calls as f64 * tau_s + (rest_s + part * others_s).min(most_s);
+        (ran_s - cost_s).max(calls as f64 * LEAST_CALL_S) / own_per_s
+    };
+    let (tau_s, cheap, dear) = price.of_window(w);
+    let value_s = time_s(1.0, tau_s);
+    Some(Burst {
+        hits: calls,
+        stop: Stop::Quota,
+        time_s: value_s,
+        time_low_s: time_s(1.0 + NEIGHBOUR_ERROR, dear).min(value_s),
+        time_high_s: time_s(1.0 - NEIGHBOUR_ERROR, cheap).max(value_s),
+        quota: Some(calls),
+        window_s: None,
+        // It ran all the time.
+        busy: 1.0,
+    })
+}
+
 fn burst(w: &WindowRow, price: &HitPrice, run: &RunContext) -> Burst {
+    if let Some(burst) = burst_by_cpu(w, price, run) {
+        return burst;
+    }
     // What was turned away came after the end of the window.
     let hits = w.kept.saturating_add(w.dropped);
     let elapsed_s = w.end_ns.saturating_sub(w.start_ns) as f64 * 1e-9;

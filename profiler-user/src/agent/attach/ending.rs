@@ -9,7 +9,7 @@ use crate::governor::{CloseReason, ClosedLink};
 use crate::prober::OpenCall;
 use crate::target::Target;
 use profiler_core::class::ClassId;
-use profiler_core::recording::{OpenCallRow, WindowKind};
+use profiler_core::recording::{OpenCallRow, WindowKind, WindowRow};
 use std::collections::BTreeMap;
 
 /// So long the links of a window that has ended wait for the calls in flight, ns.
@@ -218,7 +218,10 @@ impl Attachments {
             let counters = self.kernel.classes().counters(member);
             let tripped_itself = state.tripped && closed.tripped_by == member.0;
             ended.push(Ended {
-                row: row(class, &window, &state, &counters, tripped_itself),
+                row: WindowRow {
+                    ran_ns: self.kernel.classes().ran_ns(member).filter(|_| tripped_itself),
+                    ..row(class, &window, &state, &counters, tripped_itself)
+                },
                 tripped_itself,
                 watched_ns: closed.close_began_ns,
                 closed_ns: closed.closed_ns,

@@ -349,6 +349,7 @@ fn open_gate(classes: &ClassTable, id: ClassId, quota: u64) -> (u64, ClassCounte
         let base = classes.counters(id);
         let start_ns = now_ns();
         classes.set_ends_quota(id, ends);
+        classes.forget_first(id);
         classes.set_quota(id, quota);
         tries += 1;
         if tries == 4 || now_ns().saturating_sub(before_ns) < INTERRUPTED_NS {

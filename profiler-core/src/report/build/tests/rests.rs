@@ -1,0 +1,64 @@
+//! Rates of a target that waits for work: bursts that a quota ends show it at work.
+
+use super::*;
+
+/// A target that runs for 0.6 s of each second, and calls a function every 5 us of it; a hit takes 1 us. Bursts of 500 hits, each within one
+/// stretch of work but for some that meet a wait.
+fn rests(ran: bool) -> Recording {
+    let mut r = empty();
+    for p in r.meta.cost.hit.values_mut() {
+        *p = Price::fixed(1_000.0);
+    }
+    r.classes.push(class(1, "f"));
+    for i in 0..20 {
+        let ran_s = 499.0 * (5.9 + 0.05 * f64::from(i % 5)) * 1e-6;
+        let waited_s = if i % 4 == 0 { 2e-3 } else { 0.0 };
+        let from = 0.25 + 0.5 * f64::from(i);
+        let w = window(WindowKind::Burst, from, from + 6e-6 + ran_s + waited_s, 500);
+        let ran_ns = ran.then_some((ran_s * 1e9) as u64);
+        r.windows.push(WindowRow { tripped: true, tau_ns: 1_000.0, ran_ns, ..w });
+    }
+    for second in 1..=10 {
+        let cost_ns = 1_000_000;
+        let target_cpu_ns = 601_000_000;
+        r.ledger.push(LedgerRow { target_cpu_ns, ..ledger(second, Charge::Burst, Some(1), cost_ns) });
+    }
+    r
+}
+
+#[test]
+fn the_rate_is_that_of_its_cpu_time_and_not_of_the_moments_at_work() {
+    let rate = |r: &Recording| row(&Report::from_recording(r), "f").rate_hz.unwrap();
+    let of_cpu = rate(&rests(true));
+    assert!((of_cpu.value / 120_000.0 - 1.0).abs() < 0.02, "{of_cpu:?}");
+    assert!(of_cpu.low < 120_000.0 && of_cpu.high > 120_000.0 && of_cpu.high < 150_000.0, "{of_cpu:?}");
+    let of_wall = rate(&rests(false));
+    assert!(of_wall.value > 170_000.0, "what this is for: {of_wall:?}");
+}
+
+#[test]
+fn seconds_of_rest_count_as_such() {
+    // It works in the first five seconds only: bursts in the others see one hit and end by the clock.
+    let mut r = rests(true);
+    for row in r.ledger.iter_mut().filter(|row| row.time_ns > START + 5 * S) {
+        row.target_cpu_ns = 0;
+        row.cost_ns = 0;
+    }
+    for w in r.windows.iter_mut().filter(|w| w.start_ns > START + 5 * S) {
+        w.end_ns = w.start_ns + S / 10;
+        (w.kept, w.attempted, w.tripped, w.ran_ns) = (0, 0, false, None);
+    }
+    let rate = row(&Report::from_recording(&r), "f").rate_hz.unwrap();
+    assert!((rate.value / 60_000.0 - 1.0).abs() < 0.15, "{rate:?}");
+}
+
+#[test]
+fn of_several_threads_nobody_knows_whose_time_it_was() {
+    let mut r = rests(true);
+    r.stacks.push(frame(0, 0, "f", Some(1)));
+    for i in 0..600 {
+        r.samples.push(SampleRow { tid: 42 + (i % 2) as u32, ..sample(i, 0) });
+    }
+    let rate = row(&Report::from_recording(&r), "f").rate_hz.unwrap();
+    assert!(rate.value > 140_000.0, "{rate:?}");
+}
