@@ -35,7 +35,7 @@ pub struct Price {
 impl Price {
     /// A price known to be exactly `ns`, for tests and for tables given by the user.
     #[must_use]
-    pub fn fixed(ns: f64) -> Self {
+    pub const fn fixed(ns: f64) -> Self {
         Self { ns, min_ns: ns, max_ns: ns, n: 1 }
     }
 

@@ -239,6 +239,12 @@ impl LiveClass {
         self.tau().ns + traps * cost::cold_ns(self.prices.cold, gap_s)
     }
 
+    /// Price of its entry alone, likewise, ns.
+    #[must_use]
+    pub fn entry_ns(&self, gap_s: f64) -> f64 {
+        self.prices.hit.ns + cost::cold_ns(self.prices.cold, gap_s)
+    }
+
     /// The kind of link that it needs. The survey only counts.
     #[must_use]
     pub fn link_kind(&self, window: WindowKind) -> LinkKind {

@@ -177,13 +177,21 @@ impl Shape {
 
     /// All that is taken out of the mean, ns per call.
     pub(in crate::report) fn taken_ns(&self) -> f64 {
-        self.out_ns + (self.own.mean().value + self.nested.value).min(self.mean_ns)
+        self.out_ns + self.of_mean(self.mean_ns).value.min(self.mean_ns)
+    }
+
+    /// All that is taken out of a mean of `seen_ns`, ns per call.
+    fn of_mean(&self, seen_ns: f64) -> Ranged {
+        let longer = if self.mean_ns > 0.0 { seen_ns / self.mean_ns } else { 1.0 };
+        // A host that is slower than thought makes both dearer.
+        let probes = self.own.mean().plus(self.nested.scaled(longer));
+        probes.beside(self.own.left_behind(seen_ns - probes.value))
     }
 
     /// Corrected duration / seen one, of the mean.
     fn factor(&self) -> f64 {
         if self.mean_ns > 0.0 {
-            1.0 - (self.own.mean().value + self.nested.value).min(self.mean_ns) / self.mean_ns
+            1.0 - self.of_mean(self.mean_ns).value.min(self.mean_ns) / self.mean_ns
         } else {
             1.0
         }
@@ -206,18 +214,23 @@ impl Shape {
         Ranged::between(0.0, grown.value.min(most), most)
     }
 
+    /// All that is taken out of the quantile `p` of `seen_ns`, ns.
+    fn of_quantile(&self, p: f64, seen_ns: f64, median_ns: f64) -> Ranged {
+        let own = self.own.quantile(p, seen_ns - median_ns);
+        let probes = own.plus(self.nested_in(p, seen_ns, own.value));
+        probes.beside(self.own.left_behind(seen_ns - probes.value))
+    }
+
     /// What is taken out of the median call is known to so much, ns: shorter durations cannot be told apart.
     pub(in crate::report) fn known_to_ns(&self) -> f64 {
         let Some(median) = quantile(&self.buckets, 0.5, 0.0, 0.0) else { return 0.0 };
-        let own = self.own.quantile(0.5, 0.0);
-        let Interval { low, high } = own.plus(self.nested_in(0.5, median.value, own.value)).interval;
+        let Interval { low, high } = self.of_quantile(0.5, median.value, median.value).interval;
         high - low
     }
 
     /// The typical duration without probes of a call that took `seen_ns`, ns.
     pub(in crate::report) fn corrected_ns(&self, seen_ns: f64) -> f64 {
-        let own_ns = self.own.quantile(0.5, 0.0).value;
-        (seen_ns - own_ns - self.nested_in(0.5, seen_ns, own_ns).value).max(0.0)
+        (seen_ns - self.of_quantile(0.5, seen_ns, seen_ns).value).max(0.0)
     }
 }
 
@@ -282,9 +295,7 @@ impl Calls {
         let range =
             Interval { low: if least.is_finite() { least } else { 0.0 }, high: self.most_ns.max(seen.value) };
         let seen = correct::widen_mean_for_loss(seen, self.lost, range);
-        let longer = if shape.mean_ns > 0.0 { seen.value / shape.mean_ns } else { 1.0 };
-        // A host that is slower than thought makes both dearer.
-        told(seen, shape.own.mean().plus(shape.nested.scaled(longer)))
+        told(seen, shape.of_mean(seen.value))
     }
 
     fn quantiles(&self) -> Vec<(f64, Estimate)> {
@@ -324,20 +335,18 @@ impl Calls {
     }
 
     fn told_quantile(&self, p: f64, seen: Estimate, median_ns: f64) -> Option<Estimate> {
-        let own = self.shape.own.quantile(p, seen.value - median_ns);
-        told(seen, own.plus(self.shape.nested_in(p, seen.value, own.value)))
+        told(seen, self.shape.of_quantile(p, seen.value, median_ns))
     }
 
     /// How well median and mean are known. `None` without either.
     fn precision(&self, found: &Durations) -> Option<Precision> {
         let shape = &self.shape;
         let seen_ns = self.seen_quantile(0.5)?.value;
-        let own = shape.own.quantile(0.5, 0.0);
         let half = |taken: Ranged| (taken.interval.high - taken.interval.low) / 2.0;
         let (_, median) = found.quantiles_ns.iter().find(|(p, _)| *p == 0.5)?;
         Some(Precision {
-            p50: Known::of(median, half(own.plus(shape.nested_in(0.5, seen_ns, own.value)))),
-            mean: Known::of(found.mean_ns.as_ref()?, half(shape.own.mean().plus(shape.nested))),
+            p50: Known::of(median, half(shape.of_quantile(0.5, seen_ns, seen_ns))),
+            mean: Known::of(found.mean_ns.as_ref()?, half(shape.of_mean(shape.mean_ns))),
         })
     }
 

@@ -6,7 +6,7 @@
 //! smallest durations of real calls bound the price from above.
 
 use crate::class::{ExitMode, RecordKind};
-use crate::cost::{CostModel, PRICE_DRIFT, Stamps};
+use crate::cost::{self, CostModel, PRICE_DRIFT, Price, Stamps};
 use crate::recording::{ClassRow, Recording, WindowRow};
 use crate::stats::LEVEL;
 use crate::stats::added::Ranged;
@@ -47,11 +47,14 @@ pub(in crate::report) struct Own {
     high: f64,
     /// Most that interruptions within the price add to its mean, ns a call.
     interrupted_ns: f64,
+    /// What the trap at the entry leaves behind, in a call that is long enough to meet all of it, ns.
+    left_behind: Price,
 }
 
 impl Own {
     /// Nothing is to be taken out.
-    const NOTHING: Self = Self { stamps: None, low: 1.0, high: 1.0, interrupted_ns: 0.0 };
+    const NOTHING: Self =
+        Self { stamps: None, low: 1.0, high: 1.0, interrupted_ns: 0.0, left_behind: Price::fixed(0.0) };
 
     /// `seen`: durations of the class as measured, with their mean, ns.
     pub(super) fn of(class: &ClassRow, recording: &Recording, seen: &[Bucket], mean_ns: f64) -> Self {
@@ -59,14 +62,16 @@ impl Own {
         if class.stamps_ns.is_none() {
             return Self::NOTHING;
         }
-        let cost = &recording.meta.cost;
-        let host = cost.stamps(class.site_class, class.exit_mode);
+        let model = &recording.meta.cost;
+        let host = model.stamps(class.site_class, class.exit_mode);
+        let known = host.mean.min_ns == host.mean.max_ns;
+        let left_behind = if known { Price::fixed(0.0) } else { model.cold };
         if let Some(own) = in_place(class, recording, &host) {
-            return Self { interrupted_ns: interrupted_ns(own.mean().value, seen, mean_ns), ..own };
+            let interrupted_ns = interrupted_ns(own.mean().value, seen, mean_ns);
+            return Self { interrupted_ns, left_behind, ..own };
         }
         let (low_ns, high_ns) = host.mean.drifted();
-        let known = host.mean.min_ns == host.mean.max_ns;
-        let cold_ns = if known { 0.0 } else { MOST_COLD * cost.cold.max_ns };
+        let cold_ns = if known { 0.0 } else { MOST_COLD * model.cold.max_ns };
         let (mut value, mut high_ns) = (host.mean.ns, high_ns + cold_ns);
         if let Some(bound_ns) = bound_ns(&host, seen, mean_ns) {
             (value, high_ns) = (value.min(bound_ns), high_ns.min(bound_ns));
@@ -79,7 +84,21 @@ impl Own {
             low: (low_ns / value).min(low_ns / host.mean.ns),
             high: (high_ns / value).max(1.0),
             interrupted_ns: 0.0,
+            left_behind,
         }
+    }
+
+    /// What the trap at the entry leaves behind in a call of `duration_ns`, ns: the kernel's code and data have driven the call's own out of caches and
+    /// predictors. No pair of sites sees it, because it comes after the first time stamp and lasts longer than to the second. It is what cold caches
+    /// add to a trap of a program that works between its calls ([`CostModel::cold_ns`]); a function that is called in a tight loop
+    /// meets none of it, so the interval reaches to 0.
+    pub(super) fn left_behind(&self, duration_ns: f64) -> Ranged {
+        let cold = self.left_behind;
+        if cold.max_ns <= 0.0 {
+            return Ranged::exact(0.0);
+        }
+        let part = cost::cold_ns(cold, duration_ns.max(0.0) * 1e-9) / cold.ns.max(f64::MIN_POSITIVE);
+        Ranged::between(0.0, cold.ns * part, cold.drifted().1 * part)
     }
 
     /// Mean, ns.
@@ -187,7 +206,13 @@ fn in_place(class: &ClassRow, recording: &Recording, host: &Stamps) -> Option<Ow
     let few = if measured.windows.len() < ENOUGH_WINDOWS { PRICE_DRIFT } else { 0.0 };
     let least = measured.windows.iter().copied().fold(1.0 - few, f64::min);
     let most = measured.windows.iter().copied().fold(1.0 + few, f64::max);
-    Some(Own { stamps: Some(stamps), low: (least - part).max(0.0), high: most + part, interrupted_ns: 0.0 })
+    Some(Own {
+        stamps: Some(stamps),
+        low: (least - part).max(0.0),
+        high: most + part,
+        interrupted_ns: 0.0,
+        left_behind: Price::fixed(0.0),
+    })
 }
 
 /// Most that interruptions add to the mean price of `price_ns`, ns a call. What interrupts calls (another process, an interrupt, the hypervisor) does so
