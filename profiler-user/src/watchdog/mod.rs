@@ -342,6 +342,7 @@ fn watch(agent: i32, agent_fd: RawFd, page: &Page) -> ! {
             last_beats = beats;
             last_look = now;
             if silence >= SILENCE_LIMIT {
+                say(agent);
                 libc::syscall(
                     libc::SYS_pidfd_send_signal,
                     0,
@@ -353,6 +354,39 @@ fn watch(agent: i32, agent_fd: RawFd, page: &Page) -> ! {
                 libc::poll(&raw mut poll, 1, -1);
                 mend(page);
             }
+        }
+    }
+}
+
+/// What the agent's standard error gets before the agent is killed: a shell says no more than "Killed".
+const LAST_WORDS: &str = "tithe: killed by its own watchdog: it gave no sign of life for a second while probes were in the target \
+    (it was stopped, or the machine is overloaded); the probes are removed, and the recording holds what was written until then\n";
+/// How long the kill waits for that at most, in steps of 5 ms.
+const SAYING_STEPS: u32 = 10;
+
+/// Says why, on the agent's standard error, from a process of its own: whatever hangs there does not hold up the kill. System calls only.
+fn say(agent: i32) {
+    // SAFETY: each call takes integers or pointers to locals and constants that outlive it; the path ends in a NUL.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            let mut path = [0_u8; 40];
+            let number = Decimal::of(u64::from(agent.unsigned_abs()));
+            let parts = [&b"/proc/"[..], number.digits(), &b"/fd/2"[..]];
+            // The last byte stays NUL.
+            for (byte, of) in path.iter_mut().zip(parts.into_iter().flatten()) {
+                *byte = *of;
+            }
+            let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
+            let out = libc::open(path.as_ptr().cast(), flags);
+            libc::write(out, LAST_WORDS.as_ptr().cast(), LAST_WORDS.len());
+            libc::_exit(0);
+        }
+        for _ in 0..SAYING_STEPS {
+            if child <= 0 || libc::waitpid(child, std::ptr::null_mut(), libc::WNOHANG) != 0 {
+                break;
+            }
+            libc::poll(std::ptr::null_mut(), 0, 5);
         }
     }
 }
@@ -420,6 +454,11 @@ impl Decimal {
 
     fn as_ptr(&self) -> *const libc::c_char {
         self.digits[self.first..].as_ptr().cast()
+    }
+
+    /// Without the NUL.
+    fn digits(&self) -> &[u8] {
+        &self.digits[self.first..self.digits.len() - 1]
     }
 }
 

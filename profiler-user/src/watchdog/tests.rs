@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::target::{Target, TargetError};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -63,6 +64,7 @@ impl Agent {
             .args(["--exact", "watchdog::tests::agent_role", "--nocapture", "--test-threads=1"])
             .env(ROLE, role)
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let mut line = BufReader::new(child.stdout.take().unwrap())
@@ -72,6 +74,13 @@ impl Agent {
             .expect("the agent reports its watchdog");
         let watchdog = line.split_off("watchdog ".len()).split(' ').next().unwrap().parse().unwrap();
         Self { child, watchdog }
+    }
+
+    /// What its standard error has got by its end.
+    fn said(&mut self) -> String {
+        let mut said = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        said
     }
 
     /// Its status if it ends within `limit`, with the time that took.
@@ -113,11 +122,17 @@ fn a_stopped_agent_is_killed_within_a_second_and_a_half() {
     assert!(took >= Duration::from_millis(800), "killed too early: {took:?}");
     assert!(took <= Duration::from_millis(1500), "killed too late: {took:?}");
     assert!(agent.watchdog_gone());
+    assert!(agent.said().contains("killed by its own watchdog"));
 }
 
+/// Nobody reads what it would say: the pipe is full.
 #[test]
 fn a_hanging_agent_is_killed() {
     let mut agent = Agent::run("hanging");
+    let stderr = agent.child.stderr.as_ref().unwrap().as_raw_fd();
+    let path = format!("/proc/self/fd/{stderr}");
+    let mut full = std::fs::OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path).unwrap();
+    while full.write(&[b'x'; 4096]).is_ok() {}
     let (status, _) = agent.end_within(Duration::from_secs(4)).expect("it is killed");
     assert_eq!(status.signal(), Some(libc::SIGKILL));
     assert!(agent.watchdog_gone());
@@ -140,6 +155,7 @@ fn agents_that_beat_or_disarm_live_and_leave_no_watchdog() {
         let (status, _) = agent.end_within(Duration::from_secs(6)).expect("it ends by itself");
         assert_eq!(status.code(), Some(3));
         assert!(agent.watchdog_gone());
+        assert!(!agent.said().contains("watchdog"));
     }
 }
 

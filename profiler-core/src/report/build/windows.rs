@@ -255,13 +255,12 @@ impl HitPrice {
     }
 }
 
-/// A window that its quota ended, in time that the only thread ran. It waits for work or for a CPU in between, and a window that ends with a
-/// hit is shorter than such a wait: by the wall clock it shows the rate of a target that never rests. Nor does a target that rests always
-/// take longer for what monitoring took.
+/// A window that its quota ended, in time that the only thread ran:
 /// ```text
 /// T = (ran - (N - 1) tau - other) / U,   rate = (N - 2) / T
 /// ```
-/// U: CPU seconds of the target's own per second around the window. From the first hit to the last there are N - 1 calls.
+/// U: CPU seconds of the target's own per second around the window. From the first hit to the last there are N - 1 calls. What a hit leaves
+/// behind in caches and predictors, beyond its price, counts as the target's own here: the rate is a lower end.
 fn burst_by_cpu(w: &WindowRow, price: &HitPrice, run: &RunContext) -> Option<Burst> {
     let hits = w.kept.saturating_add(w.dropped);
     let ran_ns =
@@ -294,10 +293,27 @@ fn burst_by_cpu(w: &WindowRow, price: &HitPrice, run: &RunContext) -> Option<Bur
     })
 }
 
+/// A window in the target's own time. A target that waits for work or for a CPU shows two rates: by the wall clock that of one that never
+/// rests, because a window that ends with a hit is shorter than such a wait, and because what monitoring took would else have been rest; by its
+/// CPU time one that is too low ([`burst_by_cpu`]). The value is their mean, and both are in the interval. Of a target that never rests
+/// they are the same.
 fn burst(w: &WindowRow, price: &HitPrice, run: &RunContext) -> Burst {
-    if let Some(burst) = burst_by_cpu(w, price, run) {
-        return burst;
+    let by_wall = burst_by_wall(w, price, run);
+    let Some(by_cpu) = burst_by_cpu(w, price, run) else { return by_wall };
+    if by_wall.time_s <= 0.0 {
+        return by_cpu;
     }
+    let mean_s = 2.0 / (1.0 / by_wall.time_s + 1.0 / by_cpu.time_s);
+    Burst {
+        time_s: mean_s,
+        time_low_s: by_wall.time_low_s.min(by_cpu.time_low_s).min(mean_s),
+        time_high_s: by_wall.time_high_s.max(by_cpu.time_high_s).max(mean_s),
+        busy: by_cpu.busy,
+        ..by_wall
+    }
+}
+
+fn burst_by_wall(w: &WindowRow, price: &HitPrice, run: &RunContext) -> Burst {
     // What was turned away came after the end of the window.
     let hits = w.kept.saturating_add(w.dropped);
     let elapsed_s = w.end_ns.saturating_sub(w.start_ns) as f64 * 1e-9;
