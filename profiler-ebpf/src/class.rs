@@ -2,11 +2,11 @@
 
 use crate::atomic::{add, fetch_decrement};
 use crate::details;
-use crate::off_cpu;
 use crate::maps::{
     ALARMS, FORCE_WAKEUP, control, count_global, counters, current_ids, now_ns, quota, target_flags,
     thread_hits,
 };
+use crate::off_cpu;
 use aya_ebpf::helpers::generated::{bpf_get_attach_cookie, bpf_get_prandom_u32};
 use aya_ebpf::programs::ProbeContext;
 use aya_log_ebpf::warn;

@@ -2,8 +2,8 @@
 //! (`profiler_common::presence` has the formulas). Offsets come from the running kernel's BTF.
 
 use crate::maps::{
-    current_ids, now_ns,
     TASK_ARRIVAL_OFFSET, TASK_BEFORE_OFFSET, TASK_PRIO_OFFSET, TASK_STARTED_OFFSET, TASK_USED_OFFSET,
+    current_ids, now_ns,
 };
 use aya_ebpf::helpers::bpf_probe_read_kernel;
 use aya_ebpf::helpers::generated::{bpf_get_current_task, bpf_get_smp_processor_id};
