@@ -182,10 +182,10 @@ fn a_distribution_is_drawn() {
     let found = Distribution::of(&recording, "db::query");
     let options = TextOptions { width: 80, ..TextOptions::default() };
     expect![[r#"
-        db::query: 4,990 calls; 200 ns of probe cost taken out of each on average
-                      TIME  COUNT   SHARE  UP TO
-        60.1 us to 65.5 us    478   9.6 %  9.6 %  ████
-        65.5 us to 71.5 us  4,512  90.4 %  100 %  ██████████████████████████████████████
+        db::query: 4,990 calls; 450 ns of probe cost taken out of each on average
+                      TIME  COUNT   SHARE   UP TO
+        60.1 us to 65.5 us  1,087  21.8 %  21.8 %  ██████████▎
+        65.5 us to 71.5 us  3,903  78.2 %   100 %  █████████████████████████████████████
     "#]]
     .assert_eq(&distribution_text(&found, options));
     for line in distribution_text(&found, options).lines() {
