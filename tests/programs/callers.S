@@ -1,13 +1,11 @@
 /* Callers of `callee` whose return addresses are known: each keeps the distance from its begin to what stands behind its call.
  * Each takes one number, calls, and returns the number plus one. */
+#include "function.h"
+
     .text
 
-.macro begin name
-    .p2align 4
-    .globl \name
-    .type \name, @function
-\name:
-    .cfi_startproc
+.macro caller name
+begin \name
     push %rbx
     .cfi_def_cfa_offset 16
     .cfi_offset %rbx, -16
@@ -31,12 +29,11 @@
     lea 1(%rbx), %rax
     pop %rbx
     ret
-    .cfi_endproc
-    .size \name, . - \name
+end \name
 .endm
 
 /* Single-stepped; an emulated jump stands near. */
-begin caller_plain
+caller caller_plain
     call callee
     behind caller_plain
     test %rax, %rax
@@ -45,7 +42,7 @@ begin caller_plain
 1:
 leave caller_plain
 
-begin caller_push
+caller caller_push
     call callee
     behind caller_push
     push %rax
@@ -53,7 +50,7 @@ begin caller_push
 leave caller_push
 
 /* No instruction with a lock prefix can be probed: the one behind it is taken. */
-begin caller_locked
+caller caller_locked
     call callee
     behind caller_locked
     lock incq counter(%rip)
@@ -63,7 +60,7 @@ begin caller_locked
 leave caller_locked
 
 /* `pushf` and `popf` cannot be probed either, and move the stack pointer. */
-begin caller_flags
+caller caller_flags
     call callee
     behind caller_flags
     pushf
@@ -76,7 +73,7 @@ begin caller_flags
 leave caller_flags
 
 /* Reached by the return and, where the argument is odd, by a jump. */
-begin caller_joined
+caller caller_joined
     test $1, %dil
     jne 1f
     call callee
@@ -84,7 +81,7 @@ begin caller_joined
 1:  mov %rbx, %rcx
 leave caller_joined
 
-begin caller_pointer
+caller caller_pointer
     lea callee(%rip), %rax
     call *%rax
     behind caller_pointer
@@ -92,27 +89,27 @@ begin caller_pointer
 leave caller_pointer
 
 /* The linker makes `addr32 call` of it. */
-begin caller_relaxed
+caller caller_relaxed
     call *callee@GOTPCREL(%rip)
     behind caller_relaxed
     xor %ecx, %ecx
 leave caller_relaxed
 
 /* Through the slot of another module's function, and through its stub. */
-begin caller_slot
+caller caller_slot
     call *getppid@GOTPCREL(%rip)
     behind caller_slot
     xor %ecx, %ecx
 leave caller_slot
 
-begin caller_stub
+caller caller_stub
     call getgid@PLT
     behind caller_stub
     xor %ecx, %ecx
 leave caller_stub
 
 /* Two calls, one right behind the other: the second is the site of the first. */
-begin caller_twice
+caller caller_twice
     call callee
     behind caller_twice
     call callee
@@ -120,7 +117,7 @@ begin caller_twice
 leave caller_twice
 
 /* The kernel may put a call in the place of a nop of five bytes. */
-begin caller_nop5
+caller caller_nop5
     call callee
     behind caller_nop5
     .byte 0x0f, 0x1f, 0x44, 0x00, 0x00
@@ -128,7 +125,7 @@ begin caller_nop5
 leave caller_nop5
 
 /* The first site is stepped. Before the cheaper one the stack pointer has moved. */
-begin caller_moved
+caller caller_moved
     call callee
     behind caller_moved
     sub $16, %rsp
@@ -137,7 +134,7 @@ begin caller_moved
 leave caller_moved
 
 /* What it calls jumps on: `callee` returns to here. */
-begin caller_hop
+caller caller_hop
     call hop
     behind caller_hop
     xor %ecx, %ecx
@@ -152,7 +149,7 @@ hop:
     .size hop, . - hop
 
 /* Bytes that are no instruction stand in its symbol: what stands behind the call could be data as well. */
-begin caller_data
+caller caller_data
     call callee
     behind caller_data
     xor %ecx, %ecx
@@ -164,7 +161,7 @@ begin caller_data
     .size caller_data, . - caller_data
 
 /* Nothing near can be probed. */
-begin caller_far
+caller caller_far
     call callee
     behind caller_far
     .rept 18
@@ -173,7 +170,7 @@ begin caller_far
 leave caller_far
 
 /* Its own restartable sequence. */
-begin caller_sequence
+caller caller_sequence
     call callee
     behind caller_sequence
     xor %ecx, %ecx
@@ -183,7 +180,7 @@ begin caller_sequence
 leave caller_sequence
 
 /* Where the argument is odd it calls from its cold part. */
-begin caller_cold
+caller caller_cold
     test $1, %dil
     jne caller_cold.cold
 .Lback:
@@ -202,7 +199,7 @@ caller_cold.cold:
     .text
 
 /* Pushes the return address by hand. Data that look like a call stand before it. */
-begin caller_pushed
+caller caller_pushed
     lea .Lcaller_pushed_behind(%rip), %rax
     push %rax
     jmp callee
@@ -212,7 +209,7 @@ begin caller_pushed
 leave caller_pushed
 
 /* Is patched at run time, before its call or behind it. */
-begin caller_patched
+caller caller_patched
     mov $1, %ecx
     call callee
     behind caller_patched
