@@ -1,7 +1,7 @@
 //! Mean durations of calls seen in windows: how far the calls of one window are alike.
 
 use super::survival::Spread;
-use super::{t_quantile, z_quantile};
+use super::t_quantile;
 
 /// Complete calls of one window.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -83,7 +83,7 @@ impl WindowSums {
 }
 
 /// Half-width of the interval of the mean of all calls, in the unit of the durations: by the spread between windows where
-/// there are several, else by that of the calls, as if they were independent. `within` is the variance of one call, if it
+/// there are several, else by that of the calls, as if they were independent (Student's t). `within` is the variance of one call, if it
 /// is known. A single call may be anything up to twice what it was.
 #[must_use]
 pub fn half_width(windows: &[WindowSum], within: Option<f64>, level: f64) -> f64 {
@@ -93,7 +93,7 @@ pub fn half_width(windows: &[WindowSum], within: Option<f64>, level: f64) -> f64
     let n: f64 = windows.iter().map(|w| w.n as f64).sum();
     let sum: f64 = windows.iter().map(|w| w.sum).sum();
     match within {
-        Some(variance) if n > 0.0 => z_quantile(level) * (variance / n).sqrt(),
+        Some(variance) if n > 1.0 => t_quantile(level, n - 1.0) * (variance / n).sqrt(),
         _ if n > 0.0 => sum / n,
         _ => 0.0,
     }
