@@ -15,7 +15,7 @@ use crate::inspect::{CallerBudget, CallerError, CallerSite, TraceRefusal};
 use crate::prober::Tier;
 use profiler_core::class::{ClassId, ExitMode, SiteClass};
 use profiler_core::recording::WindowKind;
-use profiler_core::run::callers::{prefers_returns, to_look_at};
+use profiler_core::run::callers::{ends_a_call, prefers_returns, to_look_at};
 use profiler_core::run::view::ClassPrices;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
@@ -130,9 +130,10 @@ impl Agent {
         let (kind, callers) = (class.kind, &class.code.callers);
         let returns = self.prices_at(entry.class, kind, ExitMode::ReturnSites, callers.usual_class());
         let exits = self.prices_at(exits_entry.class, kind, ExitMode::ExitSites, SiteClass::Stepped);
-        let whole = |prices: &ClassPrices| prices.hit.ns + prices.exit.ns;
         let (seen, sited) = callers.covered();
-        let wanted = prefers_returns(seen, sited, (whole(&exits), whole(&returns)), so_far);
+        let ends = ends_a_call(class.counters.returns, class.counters.callers.strays);
+        let call_ns = |prices: &ClassPrices, ends: f64| prices.hit.ns + ends * prices.exit.ns;
+        let wanted = prefers_returns(seen, sited, (call_ns(&exits, 1.0), call_ns(&returns, ends)), so_far);
         if wanted == so_far {
             return;
         }
