@@ -23,6 +23,7 @@
 
 use crate::mend::heirs::Known;
 use crate::target::pidfd_open;
+use std::cell::UnsafeCell;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -364,30 +365,50 @@ const LAST_WORDS: &str = "tithe: killed by its own watchdog: it gave no sign of 
 /// How long the kill waits for that at most, in steps of 5 ms.
 const SAYING_STEPS: u32 = 10;
 
-/// Says why, on the agent's standard error, from a process of its own: whatever hangs there does not hold up the kill. System calls only.
+/// The stack of the process that says why: it may hang for longer than the frame of whoever starts it lives.
+#[repr(align(16))]
+struct SpeakersStack(UnsafeCell<[u8; 16 << 10]>);
+
+// SAFETY: one process uses it, once: the watchdog kills its agent at most once.
+unsafe impl Sync for SpeakersStack {}
+
+static SPEAKERS_STACK: SpeakersStack = SpeakersStack(UnsafeCell::new([0; 16 << 10]));
+
+/// Says why, on the agent's standard error, from a process of its own: whatever hangs there does not hold up the kill. That process shares our memory:
+/// a fork would wait as long as anybody, the hanging agent itself maybe, registers a breakpoint (`dup_mmap_sem` in
+/// kernel/events/uprobes.c). System calls only.
 fn say(agent: i32) {
-    // SAFETY: each call takes integers or pointers to locals and constants that outlive it; the path ends in a NUL.
+    let stack = SPEAKERS_STACK.0.get();
+    // SAFETY: the stack is static, is used by that process alone and grows down from its end; `waitpid` and `poll` take integers and null pointers.
     unsafe {
-        let child = libc::fork();
-        if child == 0 {
-            let mut path = [0_u8; 40];
-            let number = Decimal::of(u64::from(agent.unsigned_abs()));
-            let parts = [&b"/proc/"[..], number.digits(), &b"/fd/2"[..]];
-            // The last byte stays NUL.
-            for (byte, of) in path.iter_mut().zip(parts.into_iter().flatten()) {
-                *byte = *of;
-            }
-            let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
-            let out = libc::open(path.as_ptr().cast(), flags);
-            libc::write(out, LAST_WORDS.as_ptr().cast(), LAST_WORDS.len());
-            libc::_exit(0);
-        }
+        let top = stack.cast::<u8>().add(size_of::<SpeakersStack>());
+        // OK because it is only a number on the way.
+        let number = agent as usize as *mut libc::c_void;
+        let child = libc::clone(speak, top.cast(), libc::CLONE_VM | libc::SIGCHLD, number);
         for _ in 0..SAYING_STEPS {
             if child <= 0 || libc::waitpid(child, std::ptr::null_mut(), libc::WNOHANG) != 0 {
                 break;
             }
             libc::poll(std::ptr::null_mut(), 0, 5);
         }
+    }
+}
+
+/// The process that says it.
+extern "C" fn speak(agent: *mut libc::c_void) -> libc::c_int {
+    let mut path = [0_u8; 40];
+    let number = Decimal::of(agent as u64);
+    let parts = [&b"/proc/"[..], number.digits(), &b"/fd/2"[..]];
+    // The last byte stays NUL.
+    for (byte, of) in path.iter_mut().zip(parts.into_iter().flatten()) {
+        *byte = *of;
+    }
+    let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
+    // SAFETY: each call takes integers or pointers to locals and constants that outlive it; the path ends in a NUL.
+    unsafe {
+        let out = libc::open(path.as_ptr().cast(), flags);
+        libc::write(out, LAST_WORDS.as_ptr().cast(), LAST_WORDS.len());
+        libc::_exit(0)
     }
 }
 

@@ -28,6 +28,8 @@ pub(super) struct RunContext {
     rest_per_s: f64,
     costs: Costs,
     threads: u32,
+    /// Samples show one thread, and no other: they were not off, and it is not many threads of one CPU.
+    is_alone: bool,
     /// See [`drift`].
     pub drift: Option<Drift>,
 }
@@ -112,6 +114,7 @@ impl RunContext {
             rest_per_s: per_s(ledger.charged_s - recording.windows.iter().map(cost_s).sum::<f64>()).max(0.0),
             costs: Costs::of(&recording.windows),
             threads: shares.threads().min(recording.meta.cpus.max(1)),
+            is_alone: shares.threads() == 1,
             drift: None,
         }
     }
@@ -264,7 +267,7 @@ impl HitPrice {
 fn burst_by_cpu(w: &WindowRow, price: &HitPrice, run: &RunContext) -> Option<Burst> {
     let hits = w.kept.saturating_add(w.dropped);
     let ran_ns =
-        w.ran_ns.filter(|_| w.tripped && w.kind != WindowKind::Trace && run.threads <= 1 && hits > 2)?;
+        w.ran_ns.filter(|_| w.tripped && w.kind != WindowKind::Trace && run.is_alone && hits > 2)?;
     let own_per_s = run.own_per_s(w);
     if own_per_s <= 0.0 {
         return None;

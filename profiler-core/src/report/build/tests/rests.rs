@@ -18,6 +18,8 @@ fn rests(ran: bool) -> Recording {
         let ran_ns = ran.then_some((ran_s * 1e9) as u64);
         r.windows.push(WindowRow { tripped: true, tau_ns: 1_000.0, ran_ns, ..w });
     }
+    r.stacks.push(frame(0, 0, "f", Some(1)));
+    r.samples.extend((0..600).map(|i| sample(i, 0)));
     for second in 1..=10 {
         let cost_ns = 1_000_000;
         let target_cpu_ns = 601_000_000;
@@ -70,11 +72,16 @@ fn seconds_of_rest_count_as_such() {
 
 #[test]
 fn of_several_threads_nobody_knows_whose_time_it_was() {
+    let of_wall = rate(&rests(false));
     let mut r = rests(true);
-    r.stacks.push(frame(0, 0, "f", Some(1)));
-    for i in 0..600 {
-        r.samples.push(SampleRow { tid: 42 + (i % 2) as u32, ..sample(i, 0) });
+    for (i, s) in r.samples.iter_mut().enumerate() {
+        s.tid = 42 + (i % 2) as u32;
     }
-    let rate = row(&Report::from_recording(&r), "f").rate_hz.unwrap();
-    assert!(rate.value > 140_000.0, "{rate:?}");
+    // Not on one CPU either, where no more than one of them runs at a time; nor where nobody looked.
+    for cpus in [2, 1] {
+        r.meta.cpus = cpus;
+        assert!((rate(&r).value / of_wall.value - 1.0).abs() < 0.05, "{cpus}: {:?} {of_wall:?}", rate(&r));
+    }
+    r.samples.clear();
+    assert!((rate(&r).value / of_wall.value - 1.0).abs() < 0.05, "{:?} {of_wall:?}", rate(&r));
 }
