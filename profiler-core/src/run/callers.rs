@@ -73,11 +73,12 @@ pub fn ends_quota(calls: u64) -> u64 {
     calls.saturating_add((calls / STRAY_PART).max(STRAY_LEAST))
 }
 
-/// Hits at return addresses for each call that is timed there: where one caller calls many functions through a pointer (an event loop), most returns
-/// are others', and each is paid for. Few returns say little: as many strays as a window of a single call may take are no reason yet.
+/// Hits at return addresses for each call that returned there: where one caller calls many functions through a pointer (an event loop), most
+/// returns are others', and each is paid for. Fewer strays than a window of a single call may take are no reason yet. `ends`: all hits
+/// there, `strays`: those of others; returns that exit sites saw are in neither, so that what was found holds while these are used.
 #[must_use]
-pub fn ends_a_call(returns: u64, strays: u64) -> f64 {
-    if strays < STRAY_LEAST { 1.0 } else { 1.0 + strays as f64 / returns.max(1) as f64 }
+pub fn ends_a_call(ends: u64, strays: u64) -> f64 {
+    if strays < STRAY_LEAST { 1.0 } else { ends.max(strays) as f64 / ends.saturating_sub(strays).max(1) as f64 }
 }
 
 /// Whether calls that exit sites could time, too, are to be timed at return addresses: nearly all of them come from callers with a site,
@@ -162,9 +163,9 @@ mod tests {
         assert!(!prefers_returns(1_000, 890, prices, true));
         assert!(!prefers_returns(29, 29, prices, false), "too few to know who calls");
         // A window of four calls that was over after 64 returns of others: 0.5 + 17 x 0.5 us are no cheaper than stepping.
-        assert_eq!((ends_a_call(4, 64), ends_a_call(4, 63), ends_a_call(0, 64)), (17.0, 1.0, 65.0));
-        assert!(!prefers_returns(1_000, 1_000, (10_000.0, 500.0 * (1.0 + ends_a_call(4, 64))), true));
-        assert!(prefers_returns(1_000, 1_000, (10_000.0, 500.0 * (1.0 + ends_a_call(60, 120))), true));
+        assert_eq!((ends_a_call(68, 64), ends_a_call(67, 63), ends_a_call(64, 64)), (17.0, 1.0, 64.0));
+        assert!(!prefers_returns(1_000, 1_000, (10_000.0, 500.0 * (1.0 + ends_a_call(68, 64))), true));
+        assert!(prefers_returns(1_000, 1_000, (10_000.0, 500.0 * (1.0 + ends_a_call(180, 120))), true));
         assert!(
             !prefers_returns(1_000, 1_000, (1_400.0, 1_100.0), false),
             "hardly cheaper: exit sites see every call"

@@ -131,7 +131,7 @@ impl Agent {
         let returns = self.prices_at(entry.class, kind, ExitMode::ReturnSites, callers.usual_class());
         let exits = self.prices_at(exits_entry.class, kind, ExitMode::ExitSites, SiteClass::Stepped);
         let (seen, sited) = callers.covered();
-        let ends = ends_a_call(class.counters.returns, class.counters.callers.strays);
+        let ends = ends_a_call(class.counters.callers.ends, class.counters.callers.strays);
         let call_ns = |prices: &ClassPrices, ends: f64| prices.hit.ns + ends * prices.exit.ns;
         let wanted = prefers_returns(seen, sited, (call_ns(&exits, 1.0), call_ns(&returns, ends)), so_far);
         if wanted == so_far {
