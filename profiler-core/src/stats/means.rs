@@ -83,8 +83,9 @@ impl WindowSums {
 }
 
 /// Half-width of the interval of the mean of all calls, in the unit of the durations: by the spread between windows where
-/// there are several, else by that of the calls, as if they were independent (Student's t). `within` is the variance of one call, if it
-/// is known. A single call may be anything up to twice what it was.
+/// there are several. Of one window nobody knows how far its calls are alike (those of one loop are): by the spread of the calls as if they
+/// were independent (Student's t), but no less than `mean / sqrt(n)`, that of exponential durations. `within` is the variance of one call, if it is
+/// known. A single call may be anything up to twice what it was.
 #[must_use]
 pub fn half_width(windows: &[WindowSum], within: Option<f64>, level: f64) -> f64 {
     if let Some((variance, m)) = between_windows(windows) {
@@ -92,11 +93,12 @@ pub fn half_width(windows: &[WindowSum], within: Option<f64>, level: f64) -> f64
     }
     let n: f64 = windows.iter().map(|w| w.n as f64).sum();
     let sum: f64 = windows.iter().map(|w| w.sum).sum();
-    match within {
-        Some(variance) if n > 1.0 => t_quantile(level, n - 1.0) * (variance / n).sqrt(),
-        _ if n > 0.0 => sum / n,
-        _ => 0.0,
+    if n <= 0.0 {
+        return 0.0;
     }
+    let least = sum / n / n.sqrt();
+    let by_calls = |variance: f64| t_quantile(level, n - 1.0) * (variance / n).sqrt();
+    within.filter(|_| n > 1.0).map_or(least, |variance| by_calls(variance).max(least))
 }
 
 /// By what the variance of the mean exceeds that of independent calls (Kish 1965, *design effect*). Of m windows chance alone
@@ -118,6 +120,21 @@ pub fn spread(windows: &[WindowSum], within: Option<f64>) -> Spread {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Two calls of one loop, alike to a nanosecond, say nothing of the next loop.
+    #[test]
+    fn one_window_is_known_no_better_than_exponential_durations() {
+        let one = |n: u64| [WindowSum { n, sum: 10_000.0 * n as f64 }];
+        let half = |n, within| half_width(&one(n), within, 0.95) / 10_000.0;
+        assert!((half(2, Some(1.0)) - 0.707).abs() < 0.001);
+        assert!((half(100, Some(1.0)) - 0.1).abs() < 0.001);
+        assert!((half(1, None) - 1.0).abs() < 0.001 && (half(100, None) - 0.1).abs() < 0.001);
+        // Where they differ by more, that counts: 12.7 of one degree of freedom.
+        assert!((half(2, Some(1e8)) - 8.98).abs() < 0.01);
+        assert_eq!(half_width(&[], None, 0.95), 0.0);
+        // Windows that agree.
+        assert!(half_width(&[one(2)[0], one(2)[0], one(2)[0]], Some(1.0), 0.95) < 1.0);
+    }
 
     #[test]
     fn sums_that_are_kept_up_give_the_half_width_of_the_windows() {
