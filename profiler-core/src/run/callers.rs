@@ -78,7 +78,11 @@ pub fn ends_quota(calls: u64) -> u64 {
 /// there, `strays`: those of others; returns that exit sites saw are in neither, so that what was found holds while these are used.
 #[must_use]
 pub fn ends_a_call(ends: u64, strays: u64) -> f64 {
-    if strays < STRAY_LEAST { 1.0 } else { ends.max(strays) as f64 / ends.saturating_sub(strays).max(1) as f64 }
+    if strays < STRAY_LEAST {
+        1.0
+    } else {
+        ends.max(strays) as f64 / ends.saturating_sub(strays).max(1) as f64
+    }
 }
 
 /// Whether calls that exit sites could time, too, are to be timed at return addresses: nearly all of them come from callers with a site,

@@ -266,8 +266,7 @@ impl HitPrice {
 /// behind in caches and predictors, beyond its price, counts as the target's own here: the rate is a lower end.
 fn burst_by_cpu(w: &WindowRow, price: &HitPrice, run: &RunContext) -> Option<Burst> {
     let hits = w.kept.saturating_add(w.dropped);
-    let ran_ns =
-        w.ran_ns.filter(|_| w.tripped && w.kind != WindowKind::Trace && run.is_alone && hits > 2)?;
+    let ran_ns = w.ran_ns.filter(|_| w.tripped && w.kind != WindowKind::Trace && run.is_alone && hits > 2)?;
     let own_per_s = run.own_per_s(w);
     if own_per_s <= 0.0 {
         return None;
