@@ -32,6 +32,20 @@ pub const FIRST_PART: f64 = 0.75;
 /// Rounds in which bursts are lengthened: in each, those at their bound leave.
 const LENGTHENINGS: usize = 8;
 
+/// Part of a quota that the `number`-th window gets which is to end with it: spread evenly over 0.5 to 1.5, like no period of a target (multiples
+/// of the golden ratio, modulo 1).
+///
+/// Calls come in batches. A window that begins at any time and ends with hit Q counts, of batches of b calls every T s, `Q / (Q / b - 1/2)` calls
+/// in T where Q is a multiple of b: too many by the part `b / 2Q`, however many windows there are. Where all remainders of Q by b are alike
+/// seldom, `(Q - 1) / t` is unbiased: what the begin adds, half a T, is what the end takes away.
+#[must_use]
+pub fn quota_part(number: u64) -> f64 {
+    /// (sqrt(5) - 1) / 2.
+    const GOLDEN: f64 = 0.618_033_988_749_894_9;
+    // OK because a run has far fewer than 2^53 windows.
+    0.5 + (0.5 + number as f64 * GOLDEN).fract()
+}
+
 /// What attaching for a short time costs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BurstPrices {
@@ -115,6 +129,12 @@ impl BurstOrder {
     pub fn rarer(self, factor: f64) -> Self {
         let every_ns = (self.every_ns as f64 * factor) as u64;
         Self { every_ns, duty: self.duty / factor, ..self }
+    }
+
+    /// A window ends with its quota, not with the clock.
+    #[must_use]
+    pub fn ends_by_quota(&self) -> bool {
+        self.window_ns as f64 <= CLOCKED_S * 1e9
     }
 
     /// CPU s per s.

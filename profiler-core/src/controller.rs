@@ -96,6 +96,7 @@ pub struct Controller {
     /// What comes in and is taken neither by traced classes nor by anything else but windows, CPU s/s.
     income_left: f64,
     random: StdRng,
+    bursts_begun: u64,
 }
 
 impl Controller {
@@ -115,6 +116,7 @@ impl Controller {
             capacity_ns: 0.0,
             income_left: 0.0,
             random: StdRng::seed_from_u64(config.seed),
+            bursts_begun: 0,
         }
     }
 

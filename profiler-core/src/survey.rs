@@ -60,6 +60,8 @@ pub struct Survey {
     in_flight: BTreeMap<ClassId, (BurstRequest, f64)>,
     /// Shared links asked for so far.
     links: u32,
+    /// Quotas drawn so far.
+    drawn: u64,
     landed: Vec<(BurstRequest, BurstOutcome)>,
     round: u32,
     spent_s: f64,
@@ -83,6 +85,7 @@ impl Survey {
             apart_s: 0.0,
             in_flight: BTreeMap::new(),
             links: 0,
+            drawn: 0,
             landed: Vec::new(),
             round: 1,
             spent_s: 0.0,
@@ -347,11 +350,14 @@ impl Survey {
             let quota_hits = self.quota_hits(*class, 1.0);
             let hot = (quota_hits as f64) < hz * looks::HOT_S;
             let link = if hot { Link::Alone } else { Link::Own };
-            items.push(vec![BurstRequest { class: *class, quota_hits, window_ns, link }]);
+            items.push(BurstRequest { class: *class, quota_hits, window_ns, link });
         }
         // Passes over all of them, so that a class's bursts lie apart in time.
         for _ in 0..config.bursts_per_round.max(1) {
-            self.queue.extend(items.iter().cloned());
+            for item in &items {
+                let drawn = self.with_drawn_quota(*item);
+                self.queue.push_back(vec![drawn]);
+            }
         }
     }
 

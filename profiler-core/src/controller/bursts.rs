@@ -2,6 +2,7 @@
 
 use super::types::{Action, Tick};
 use super::{Controller, Mode};
+use crate::burst::quota_part;
 use crate::class::ClassId;
 use rand::RngExt;
 
@@ -42,7 +43,13 @@ impl Controller {
             // Planned when the target used more, the bucket may never hold it now: then as many hits as it does hold.
             let most_ns = 0.9 * (1.0 - KEEP) * tick.capacity_ns;
             let whole_ns = order.cost_ns.max(order.quota as f64 * tau_ns);
-            let part = (most_ns / whole_ns.max(1.0)).min(1.0);
+            let most = most_ns / whole_ns.max(1.0);
+            let part = match (order.ends_by_quota(), quota_part(self.bursts_begun)) {
+                // Quotas differ, within what the bucket holds.
+                (true, drawn) if most < 1.0 => most * drawn / 1.5,
+                (true, drawn) => drawn.min(most),
+                (false, _) => most.min(1.0),
+            };
             let quota = ((order.quota as f64 * part) as u64).max(2);
             // All of its hits, or what it is expected to cost with attaching and detaching.
             let need_ns = (order.cost_ns * part).max(quota as f64 * tau_ns);
@@ -57,6 +64,7 @@ impl Controller {
             reserved.add(until_ns, need_ns);
             entry.mode = Mode::Burst { until_ns };
             entry.reserved_ns = need_ns;
+            self.bursts_begun += 1;
             actions.push(Action::Burst { class, quota, window_ns: order.window_ns });
         }
     }

@@ -13,7 +13,7 @@
 //! classes once, then all again, spread over the long window.
 
 use super::{BurstRequest, Link, Survey};
-use crate::burst::{FRESH_DELAY_NS, FRESH_NS};
+use crate::burst::{FRESH_DELAY_NS, FRESH_NS, quota_part};
 use crate::class::ClassId;
 use crate::stats::Interval;
 use std::collections::BTreeMap;
@@ -138,9 +138,11 @@ impl Survey {
                 state.quota_s = hits as f64 * tau_s;
                 state.window_ns = window_ns;
             }
-            let item = vec![BurstRequest { class, quota_hits: each, window_ns, link }];
-            later.iter_mut().take(bursts as usize - 1).for_each(|pass| pass.push(item.clone()));
-            items.push(item);
+            let request = BurstRequest { class, quota_hits: each, window_ns, link };
+            items.push(vec![self.with_drawn_quota(request)]);
+            for pass in later.iter_mut().take(bursts as usize - 1) {
+                pass.push(vec![self.with_drawn_quota(request)]);
+            }
         }
         let apart_ns = long_ns / u64::from(passes.max(1));
         self.apart_s = apart_ns as f64 * 1e-9;
@@ -296,6 +298,16 @@ impl Survey {
         let quota_s = (part * state.quota_s).min(self.largest_s(class));
         // Casts saturate; a quota of u64::MAX hits is never affordable.
         ((quota_s / self.tau_s(class)) as u64).max(least)
+    }
+
+    /// The burst with a quota around its own ([`quota_part`]), between the least and what its burst may cost.
+    pub(super) fn with_drawn_quota(&mut self, request: BurstRequest) -> BurstRequest {
+        let part = quota_part(self.drawn);
+        self.drawn += 1;
+        let largest = (self.largest_s(request.class) / self.tau_s(request.class)) as u64;
+        let drawn = (part * request.quota_hits as f64) as u64;
+        let least = self.config.least_hits.min(request.quota_hits);
+        BurstRequest { quota_hits: drawn.clamp(least, largest.max(request.quota_hits)), ..request }
     }
 
     pub(super) fn tau_s(&self, class: ClassId) -> f64 {

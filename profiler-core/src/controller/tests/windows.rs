@@ -67,16 +67,16 @@ fn what_comes_in_during_a_burst_pays_for_what_its_quota_is_more_than_is_expected
 
 #[test]
 fn a_burst_that_the_bucket_never_holds_is_made_smaller() {
-    // Nine tenths of three quarters of 5 ms are 3.375 ms.
+    // Nine tenths of three quarters of 5 ms are 3.375 ms: for the largest quota that may be drawn. The first is two thirds of that.
     let large = BurstOrder { quota: 10_000, cost_ns: 4e6, ..BURST };
     let mut controller = due(&[large]);
-    assert_eq!(begun(&mut controller, &Tick { tokens_ns: 5e6, ..dry(&[]) }), [(0, 3_375)]);
-    assert_eq!(controller.classes[&ClassId(0)].reserved_ns, 3.375e6);
+    assert_eq!(begun(&mut controller, &Tick { tokens_ns: 5e6, ..dry(&[]) }), [(0, 2_250)]);
+    assert_eq!(controller.classes[&ClassId(0)].reserved_ns, 2.25e6);
     // Links cost more than its hits: that is divided as well.
     let dear = BurstOrder { quota: 1_000, cost_ns: 6.75e6, ..BURST };
     controller = due(&[dear]);
-    assert_eq!(begun(&mut controller, &Tick { tokens_ns: 5e6, ..dry(&[]) }), [(0, 500)]);
-    assert_eq!(controller.classes[&ClassId(0)].reserved_ns, 3.375e6);
+    assert_eq!(begun(&mut controller, &Tick { tokens_ns: 5e6, ..dry(&[]) }), [(0, 333)]);
+    assert!((controller.classes[&ClassId(0)].reserved_ns - 2.25e6).abs() < 1.0);
     // Two hits at least.
     let mut tiny = due(&[BurstOrder { quota: 1, cost_ns: 1e3, ..BURST }]);
     assert_eq!(begun(&mut tiny, &Tick { tokens_ns: 5e6, ..dry(&[]) }), [(0, 2)]);
@@ -90,9 +90,11 @@ fn the_latest_burst_comes_first_and_tokens_are_granted_once() {
     let tick = Tick { tokens_ns: 50e6, capacity_ns: 50e6, ..dry(&[]) };
     assert_eq!(begun(&mut controller, &tick).iter().map(|b| b.0).collect::<Vec<_>>(), [4, 0, 1, 2]);
     assert_eq!(begun(&mut controller, &tick).iter().map(|b| b.0).collect::<Vec<_>>(), [3, 5]);
-    // 3.75 ms pay for three of a millisecond.
+    // 3.75 ms pay for these quotas, of 1,000 on average (1 us a hit), and for no more.
     let mut controller = due(&[BURST; 6]);
-    assert_eq!(begun(&mut controller, &Tick { tokens_ns: 5e6, ..dry(&[]) }).len(), 3);
+    let quotas: Vec<u64> =
+        begun(&mut controller, &Tick { tokens_ns: 5e6, ..dry(&[]) }).iter().map(|b| b.1).collect();
+    assert_eq!(quotas, [1_000, 618, 1_236, 854]);
     assert_eq!(begun(&mut controller, &Tick { tokens_ns: 5e6, ..dry(&[]) }).len(), 0);
 }
 

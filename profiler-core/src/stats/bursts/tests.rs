@@ -1,6 +1,7 @@
 use super::super::LEVEL;
 use super::super::sim::{Coverage, exponential, poisson, rng, unit_gamma};
 use super::*;
+use rand::RngExt as _;
 use rand::rngs::StdRng;
 
 /// A burst on a Poisson process of `rate` per undilated second, ended by quota or window (dilated by `tau`).
@@ -297,5 +298,32 @@ fn a_window_without_hits_and_perhaps_without_time_is_no_nan() {
     for drift in [None, Some(Drift { variance: 0.1, apart_s: 0.1, brief_s: 1e-4, df: 4.0, most_df: 9.0 })] {
         let e = rate_with(&[empty, full], LEVEL, drift.as_ref()).unwrap();
         assert!(e.low <= e.value && e.value <= e.high && e.high.is_finite(), "{e:?}");
+    }
+}
+
+/// Batches of 50 calls, one every 1000 units: windows that begin at any time and end with the same hit see too many of them, windows whose quotas
+/// differ do not.
+#[test]
+fn batches_of_calls_are_counted_without_bias_where_quotas_differ() {
+    use crate::burst::quota_part;
+    let mut rng = rng(47);
+    let mut told = |quota: u64, differ: bool| {
+        let bursts: Vec<Burst> = (0..4_000)
+            .map(|i| {
+                let q = if differ { (quota as f64 * quota_part(i)) as u64 } else { quota };
+                // The first batch comes after a part of 1000; hit q lies in batch (q - 1) / 50, at its own unit.
+                let first = rng.random::<f64>() * 1_000.0;
+                let elapsed_s = first + ((q - 1) / 50) as f64 * 1_000.0 + ((q - 1) % 50) as f64;
+                let time =
+                    BurstTime { elapsed_s, target_cpu_s: 0.0, threads: 1, other_cost_s: 0.0, cpu_per_s: 1.0 };
+                Burst::new(&time, q, Stop::Quota, (0.0, 0.0, 0.0))
+            })
+            .collect();
+        rate(&bursts, 0.95).unwrap().value * 1_000.0 / 50.0
+    };
+    for (quota, fixed) in [(250, 1.1), (500, 1.05), (1_000, 1.025)] {
+        let (same, different) = (told(quota, false), told(quota, true));
+        assert!((same - fixed).abs() < 0.02, "{quota}: {same}");
+        assert!((different - 1.0).abs() < 0.02, "{quota}: {different}");
     }
 }
