@@ -31,15 +31,6 @@ impl Ranged {
         Self::between(low, self.value + other.value, self.interval.high + other.interval.high)
     }
 
-    /// The sum of both, where they err independently of one another: squared distances to the ends are added.
-    #[must_use]
-    pub fn beside(self, other: Self) -> Self {
-        let value = self.value + other.value;
-        let down = (self.value - self.interval.low).hypot(other.value - other.interval.low);
-        let up = (self.interval.high - self.value).hypot(other.interval.high - other.value);
-        Self::between(value - down, value, value + up)
-    }
-
     /// All of it multiplied by a factor >= 0.
     #[must_use]
     pub fn scaled(self, factor: f64) -> Self {

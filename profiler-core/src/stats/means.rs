@@ -1,7 +1,7 @@
 //! Mean durations of calls seen in windows: how far the calls of one window are alike.
 
 use super::survival::Spread;
-use super::t_quantile;
+use super::{t_quantile, z_quantile};
 
 /// Complete calls of one window.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -84,8 +84,8 @@ impl WindowSums {
 
 /// Half-width of the interval of the mean of all calls, in the unit of the durations: by the spread between windows where
 /// there are several. Of one window nobody knows how far its calls are alike (those of one loop are): by the spread of the calls as if they
-/// were independent (Student's t), but no less than `mean / sqrt(n)`, that of exponential durations. `within` is the variance of one call, if it is
-/// known. A single call may be anything up to twice what it was.
+/// were independent (Student's t), but no less than `z mean / sqrt(n)`, that of exponential durations. `within` is the variance of one call, if it is
+/// known. A single call may be anything up to three times what it was.
 #[must_use]
 pub fn half_width(windows: &[WindowSum], within: Option<f64>, level: f64) -> f64 {
     if let Some((variance, m)) = between_windows(windows) {
@@ -96,7 +96,7 @@ pub fn half_width(windows: &[WindowSum], within: Option<f64>, level: f64) -> f64
     if n <= 0.0 {
         return 0.0;
     }
-    let least = sum / n / n.sqrt();
+    let least = z_quantile(level) * sum / n / n.sqrt();
     let by_calls = |variance: f64| t_quantile(level, n - 1.0) * (variance / n).sqrt();
     within.filter(|_| n > 1.0).map_or(least, |variance| by_calls(variance).max(least))
 }
@@ -126,9 +126,9 @@ mod tests {
     fn one_window_is_known_no_better_than_exponential_durations() {
         let one = |n: u64| [WindowSum { n, sum: 10_000.0 * n as f64 }];
         let half = |n, within| half_width(&one(n), within, 0.95) / 10_000.0;
-        assert!((half(2, Some(1.0)) - 0.707).abs() < 0.001);
-        assert!((half(100, Some(1.0)) - 0.1).abs() < 0.001);
-        assert!((half(1, None) - 1.0).abs() < 0.001 && (half(100, None) - 0.1).abs() < 0.001);
+        assert!((half(2, Some(1.0)) - 1.386).abs() < 0.001);
+        assert!((half(100, Some(1.0)) - 0.196).abs() < 0.001);
+        assert!((half(1, None) - 1.96).abs() < 0.001 && (half(100, None) - 0.196).abs() < 0.001);
         // Where they differ by more, that counts: 12.7 of one degree of freedom.
         assert!((half(2, Some(1e8)) - 8.98).abs() < 0.01);
         assert_eq!(half_width(&[], None, 0.95), 0.0);

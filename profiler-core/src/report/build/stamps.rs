@@ -198,15 +198,18 @@ impl<'a> Measured<'a> {
 /// kernel's code colder than calls do that are watched beside others. Seen in one program, ns: host 540 to 650; pairs of functions that are called in a
 /// row 570 to 730, their calls 590 to 760; pairs of functions that are called 400 times a second 770 to 980, their calls at return addresses
 /// 780, those with return links 660 to 880. So the interval reaches half of the way to the host's price, and with a return link, of which
-/// the pair sees only how many times the host's price a trap costs here, all of it; there the value is the mean of the two.
+/// the pair sees only how many times the host's price a trap costs here, all of it; there the value is the mean of the two. A price of the host that was
+/// not measured, but guessed from others, is no witness.
 fn in_place(class: &ClassRow, recording: &Recording, host: &Stamps) -> Option<Own> {
     let measured = Measured::of(class, recording)?;
     let is_linked = class.exit_mode == ExitMode::ReturnLink;
-    let host_of_pair = recording.meta.cost.stamps(measured.pair.site_class, ExitMode::ExitSites);
+    let model = &recording.meta.cost;
+    let host_of_pair = model.stamps(measured.pair.site_class, ExitMode::ExitSites);
     let factor = if is_linked { host.mean.ns / host_of_pair.mean.ns } else { 1.0 };
     let at = |p| quantile::quantile(&measured.seen, p, 0.0, 0.0).map(|e| e.value);
     let of_pair = Stamps::measured(at, &[measured.prices.mean()])?.scaled(factor);
-    let host_part = host.mean.ns / of_pair.mean.ns;
+    let is_measured = model.stamps.contains_key(&CostModel::stamps_key(class.site_class, class.exit_mode));
+    let host_part = if is_measured { host.mean.ns / of_pair.mean.ns } else { 1.0 };
     let between = f64::midpoint(1.0, host_part);
     let (value, witness) = if is_linked { (between, host_part) } else { (1.0, between) };
     let part = measured.chance().hypot(OTHER_TRAP);

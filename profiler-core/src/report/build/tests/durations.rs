@@ -167,17 +167,21 @@ fn what_a_trap_leaves_behind_in_a_call_is_in_its_interval() {
     const COLD_NS: f64 = 250.0;
     for own_ns in [300.0, 2_000.0, 20_000.0] {
         let behind_ns = COLD_NS * (1.0 - (-own_ns / 1_000.0_f64).exp());
-        for part in [0.0, 0.5, 1.0] {
+        // Traps may be cheaper or dearer here than the host's, too, and both errors may add up.
+        for (part, factor) in [(0.0, 1.0), (0.5, 1.0), (1.0, 1.0), (0.0, 0.8), (1.0, 1.2)] {
             let mut rng = rng(23);
             let mut r = timed(0.02);
             r.meta.cost.cold = Price { ns: COLD_NS, min_ns: 240.0, max_ns: 260.0, n: 7 };
             watched(&mut r, 3_000, || {
                 let own = own_ns * (1.0 + 0.05 * normal(&mut rng));
-                (own + part * behind_ns + price(&mut rng, HOST_NS), 0.0)
+                (own + part * behind_ns + price(&mut rng, factor * HOST_NS), 0.0)
             });
             let f = row_of(&r);
             for e in [f.mean_ns.unwrap(), at(&f, 0.5)] {
-                assert!(e.low <= own_ns && own_ns <= e.high, "{own_ns} {part}: {e:?}");
+                assert!(e.low <= own_ns && own_ns <= e.high, "{own_ns} {part} {factor}: {e:?}");
+                if factor != 1.0 {
+                    continue;
+                }
                 // What a program meets is what is told; of a call of 20 us it is next to nothing either way.
                 let off_ns = own_ns - (1.0 - part) * behind_ns;
                 assert!((e.value - off_ns).abs() < 0.03 * own_ns + 20.0, "{own_ns} {part}: {e:?}");
@@ -300,12 +304,22 @@ fn a_pair_gives_the_price_of_this_target() {
     let mut r = timed(0.02);
     short(&mut r);
     let without = row_of(&r);
-    assert!(without.mean_ns.unwrap().half_width() > 150.0, "{:?}", without.mean_ns);
+    // The host's price says nothing of this target: the limit is far above the 300 ns.
+    assert!(without.mean_ns.unwrap().high > 600.0, "{:?}", without.mean_ns);
     pair(&mut r, 4, 50, 2.0 * HOST_NS);
     let f = row_of(&r);
     let (mean, median) = (f.mean_ns.unwrap(), at(&f, 0.5));
-    assert!(mean.low < 300.0 && mean.high > 300.0 && mean.half_width() < 350.0 && !mean.at_most, "{mean:?}");
-    assert!(median.low < 300.0 && median.high > 300.0 && median.half_width() < 350.0, "{median:?}");
+    for e in [mean, median] {
+        assert!((e.value - 300.0).abs() < 60.0 && e.low < 300.0 && e.high > 300.0 && !e.at_most, "{e:?}");
+        // Above by 15 % of the pair's 1,200 ns, below to half of the way to the host's 600 less 15 %.
+        let (up, down) = (e.high - e.value, e.value - e.low);
+        assert!((350.0..520.0).contains(&up) && (150.0..260.0).contains(&down), "{e:?}");
+    }
+    // A host price that is a guess is no witness.
+    let mut guessed = r.clone();
+    guessed.meta.cost.stamps.clear();
+    let e = row_of(&guessed).mean_ns.unwrap();
+    assert!(e.high - e.value < 260.0 && e.low < 300.0 && e.high > 300.0, "{e:?}");
     let report = Report::from_recording(&r);
     assert!(report.rows.iter().all(|row| row.class_id != Some(2)), "a pair is no function");
     assert_eq!(crate::report::Distribution::names(&r), ["f"]);
