@@ -129,8 +129,9 @@ impl Own {
     }
 }
 
-/// What a class's pair has measured in this target while the class itself was not attached.
+/// What pairs have measured in this target while their functions were not attached.
 struct Measured<'a> {
+    /// A pair of sites; of several any.
     pair: &'a ClassRow,
     /// Intervals.
     seen: Vec<Bucket>,
@@ -138,29 +139,53 @@ struct Measured<'a> {
     prices: Moments,
     /// Mean of each window with enough intervals, over the mean of [`Self::prices`].
     windows: Vec<f64>,
+    /// It is the pair of another function.
+    is_borrowed: bool,
 }
 
 impl<'a> Measured<'a> {
-    /// `None` where the pair has too few intervals, or too many of them while the function itself was attached, whose programs then ran
-    /// between the pair's stamps.
-    ///
-    /// An interval of the pair is a price and next to nothing else. One that took several times the median was interrupted, which happens to
-    /// any time of its length and is no price: the mean is that of the others.
+    /// By the class's own pair. `None` where it has too few intervals, or too many of them while the function itself was attached, whose
+    /// programs then ran between the pair's stamps.
     fn of(class: &ClassRow, recording: &'a Recording) -> Option<Self> {
         let pair = recording.classes.iter().find(|c| c.stamps_of == Some(class.class_id))?;
+        Self::of_pairs(&[pair], recording)
+    }
+
+    /// By the pairs of other functions, whose entries are of the same price class: for one that is attached all the time.
+    fn borrowed(class: &ClassRow, recording: &'a Recording) -> Option<Self> {
+        let entry = |id: u32| recording.classes.iter().find(|c| c.class_id == id).map(|c| c.site_class);
+        let pairs: Vec<&ClassRow> = recording
+            .classes
+            .iter()
+            .filter(|c| {
+                c.stamps_of.is_some_and(|of| of != class.class_id && entry(of) == Some(class.site_class))
+            })
+            .collect();
+        Self::of_pairs(&pairs, recording).map(|measured| Self { is_borrowed: true, ..measured })
+    }
+
+    /// An interval of a pair is a price and next to nothing else. One that took several times the median was interrupted, which happens to
+    /// any time of its length and is no price: the mean is that of the others.
+    fn of_pairs(pairs: &[&'a ClassRow], recording: &'a Recording) -> Option<Self> {
         let of = |id: u32| recording.windows.iter().filter(move |w| w.class_id == id);
-        let alone = |w: &&WindowRow| {
-            of(class.class_id).all(|own| own.end_ns <= w.start_ns || w.end_ns <= own.start_ns)
+        let alone = |pair: &ClassRow, w: &WindowRow| {
+            let beside = |own: &WindowRow| own.start_ns < w.end_ns && w.start_ns < own.end_ns;
+            pair.stamps_of.is_none_or(|id| !of(id).any(beside))
         };
-        let all: u64 = of(pair.class_id).map(|w| w.returns).sum();
-        let undisturbed: u64 = of(pair.class_id).filter(alone).map(|w| w.returns).sum();
-        if undisturbed < ENOUGH_INTERVALS || (undisturbed as f64) < UNDISTURBED * all as f64 {
-            return None;
-        }
+        let undisturbed = |pair: &&&ClassRow| {
+            let (mut all, mut alone_n) = (0, 0);
+            for w in of(pair.class_id) {
+                all += w.returns;
+                alone_n += if alone(pair, w) { w.returns } else { 0 };
+            }
+            alone_n >= ENOUGH_INTERVALS && alone_n as f64 >= UNDISTURBED * all as f64
+        };
+        let pairs: Vec<&ClassRow> = pairs.iter().filter(undisturbed).copied().collect();
+        let is_of = |id: u32| pairs.iter().any(|pair| pair.class_id == id);
         let seen: Vec<Bucket> = recording
             .histograms
             .iter()
-            .filter(|h| h.class_id == pair.class_id)
+            .filter(|h| is_of(h.class_id))
             .map(|h| Bucket { low: h.low_ns as f64, high: h.high_ns as f64, count: h.count })
             .collect();
         let median = quantile::quantile(&seen, 0.5, 0.0, 0.0)?.value;
@@ -168,14 +193,15 @@ impl<'a> Measured<'a> {
         let prices: Moments = uninterrupted
             .flat_map(|b| std::iter::repeat_n((b.low + b.high) / 2.0, usize::try_from(b.count).unwrap_or(0)))
             .collect();
-        let sums: Vec<(u64, f64)> = of(pair.class_id)
-            .filter(alone)
+        let sums: Vec<(u64, f64)> = pairs
+            .iter()
+            .flat_map(|pair| of(pair.class_id).filter(|w| alone(pair, w)))
             .filter(|w| w.returns >= ENOUGH_OF_A_WINDOW)
             .map(|w| (w.returns, w.sum_ns as f64))
             .collect();
         let interrupted = seen.iter().filter(|b| b.low >= INTERRUPTED * median).copied().collect();
         let windows = means_without(sums, interrupted).into_iter().map(|mean| mean / prices.mean()).collect();
-        Some(Self { pair, seen, prices, windows })
+        Some(Self { pair: pairs.first()?, seen, prices, windows, is_borrowed: false })
     }
 
     /// A call of the pair costs several times what its entry does.
@@ -199,9 +225,10 @@ impl<'a> Measured<'a> {
 /// row 570 to 730, their calls 590 to 760; pairs of functions that are called 400 times a second 770 to 980, their calls at return addresses
 /// 780, those with return links 660 to 880. So the interval reaches half of the way to the host's price, and with a return link, of which
 /// the pair sees only how many times the host's price a trap costs here, all of it; there the value is the mean of the two. A price of the host that was
-/// not measured, but guessed from others, is no witness.
+/// not measured, but guessed from others, is no witness. A function without a pair (it is attached all the time) borrows those of functions whose
+/// entries have the same price class; their windows say how much they differ.
 fn in_place(class: &ClassRow, recording: &Recording, host: &Stamps) -> Option<Own> {
-    let measured = Measured::of(class, recording)?;
+    let measured = Measured::of(class, recording).or_else(|| Measured::borrowed(class, recording))?;
     let is_linked = class.exit_mode == ExitMode::ReturnLink;
     let model = &recording.meta.cost;
     let host_of_pair = model.stamps(measured.pair.site_class, ExitMode::ExitSites);
@@ -217,10 +244,12 @@ fn in_place(class: &ClassRow, recording: &Recording, host: &Stamps) -> Option<Ow
     let few = if measured.windows.len() < ENOUGH_WINDOWS { PRICE_DRIFT } else { 0.0 };
     let least = measured.windows.iter().copied().fold(1.0 - few, f64::min) - part;
     let most = measured.windows.iter().copied().fold(1.0 + few, f64::max) + part;
+    // Another function may be called so much more often that this one's traps are colder by more than the pairs differ.
+    let colder = if measured.is_borrowed { MOST_COLD * model.cold.max_ns / of_pair.mean.ns } else { 0.0 };
     Some(Own {
         stamps: Some(of_pair.scaled(value)),
         low: least.min(witness * (1.0 - OTHER_TRAP)).max(0.0) / value,
-        high: most.max(witness * (1.0 + OTHER_TRAP)) / value,
+        high: (most.max(witness * (1.0 + OTHER_TRAP)) + colder) / value,
         interrupted_ns: 0.0,
         left_behind: Price::fixed(0.0),
     })

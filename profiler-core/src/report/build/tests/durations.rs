@@ -343,6 +343,29 @@ fn a_pair_gives_the_price_of_this_target() {
     assert!(row_of(&r).mean_ns.unwrap().half_width() > 250.0);
 }
 
+/// A function that is attached all the time has no pair of its own: those of others say what a trap at such an entry costs here.
+#[test]
+fn a_function_without_a_pair_borrows_those_of_entries_like_its_own() {
+    let with = |entry: SiteClass| {
+        let mut r = timed(0.02);
+        r.classes[0].exit_mode = ExitMode::ExitSites;
+        let host = r.meta.cost.stamps["push/return_link"];
+        r.meta.cost.stamps.insert("push/exit".into(), host);
+        r.meta.cost.cold = Price::fixed(20.0);
+        let mut rng = rng(59);
+        watched(&mut r, 2_000, || (1_000.0 + price(&mut rng, 2.0 * HOST_NS), 0.0));
+        pair(&mut r, 4, 50, 2.0 * HOST_NS);
+        // It is the pair of `g`.
+        r.classes.push(ClassRow { site_class: entry, ..class(3, "g") });
+        r.classes[1].stamps_of = Some(3);
+        row_of(&r).mean_ns.unwrap()
+    };
+    let (own, other) = (with(SiteClass::Push), with(SiteClass::Nop5));
+    assert!((own.value - 1_000.0).abs() < 60.0 && own.low < 1_000.0 && own.high > 1_000.0, "{own:?}");
+    // The host's price of 600 is taken out in place of 1,200.
+    assert!((other.value - 1_600.0).abs() < 60.0, "{other:?}");
+}
+
 /// The end of a return link is another trap: how far it follows a target whose sites cost twice what they cost in calibration is not known.
 #[test]
 fn a_pair_scales_the_price_of_a_return_link() {
