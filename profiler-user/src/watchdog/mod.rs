@@ -8,8 +8,11 @@
 //! The two share one page: the agent counts up a heartbeat there and says whether anything is attached (*armed*).
 //! The watchdog looks every 100 ms, and when the count has stood still for 1 s while armed it sends `SIGKILL`
 //! through a pidfd, which cannot hit another process. It is forked before the agent has threads or BPF
-//! descriptors, closes every descriptor except that pidfd, locks its memory, takes real-time priority where
-//! allowed, ignores signals, and ends with the agent.
+//! descriptors, closes every descriptor except that pidfd and standard error, locks its memory, takes real-time
+//! priority where allowed, ignores signals, and ends with the agent.
+//!
+//! The kill comes first. What may wait for memory, for a disk or for a reader follows when the agent is dead: the switch
+//! below, what a shell does not say ([`words`]), mending.
 //!
 //! An agent that is killed in the middle of attaching or detaching leaves breakpoints that nobody owns (see
 //! [`crate::mend`]); so when an armed agent dies, by our hand or another's, the watchdog becomes the program that takes
@@ -21,9 +24,10 @@
 //! It does not decide anything else, and does not look at what the agent does: a beat is sent by the governor
 //! thread, which withholds it when the event loop hangs.
 
+mod words;
+
 use crate::mend::heirs::Known;
 use crate::target::pidfd_open;
-use std::cell::UnsafeCell;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -32,7 +36,7 @@ use std::time::{Duration, Instant};
 
 /// Silence while armed after which the agent is killed.
 pub const SILENCE_LIMIT: Duration = Duration::from_secs(1);
-/// How often the watchdog looks. With the limit: a dead agent is killed 1.0 to 1.2 s after its last beat.
+/// How often the watchdog looks. With the limit: a dead agent is killed 1.0 to 1.2 s after its last beat, if the watchdog gets a CPU.
 const LOOK: Duration = Duration::from_millis(100);
 /// A look that comes late (the watchdog itself did not run, the machine was paused) counts as at most this much
 /// silence, so that a pause of the whole machine kills nobody.
@@ -292,12 +296,15 @@ impl Drop for Watchdog {
 fn watch(agent: i32, agent_fd: RawFd, page: &Page) -> ! {
     // SAFETY: each call takes integers or pointers to locals of ours that outlive it.
     unsafe {
-        // The pidfd becomes descriptor 0; everything else is closed, also what the agent opened for its own use:
-        // the watchdog keeps no terminal, pipe, file or link alive.
+        // The pidfd becomes descriptor 0 and standard error stays; everything else is closed, also what the agent opened
+        // for its own use: the watchdog keeps no other terminal, pipe, file or link alive. Who reads standard error to its
+        // end waits for us, too: we end with the agent, and the program that mends does not get it.
         if libc::dup2(agent_fd, 0) < 0 {
             libc::_exit(1);
         }
-        libc::syscall(libc::SYS_close_range, 1, u32::MAX, 0);
+        libc::close(1);
+        libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0);
+        libc::fcntl(libc::STDERR_FILENO, libc::F_SETFD, libc::FD_CLOEXEC);
         // Ctrl-C and Ctrl-Z go to the agent's process group, a closing terminal to its session: neither is for us.
         libc::setsid();
         let mut signals: libc::sigset_t = std::mem::zeroed();
@@ -321,8 +328,6 @@ fn watch(agent: i32, agent_fd: RawFd, page: &Page) -> ! {
         if libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) == 0 {
             state |= LOCKED;
         }
-        // Walk the path to the kill once with signal 0, which does nothing, so that its pages are in memory.
-        libc::syscall(libc::SYS_pidfd_send_signal, 0, 0, std::ptr::null::<libc::siginfo_t>(), 0);
         let mut last_beats = page.beats.load(Ordering::Relaxed);
         let mut last_look = monotonic();
         let mut silence = Duration::ZERO;
@@ -331,6 +336,7 @@ fn watch(agent: i32, agent_fd: RawFd, page: &Page) -> ! {
             let mut poll = libc::pollfd { fd: 0, events: libc::POLLIN, revents: 0 };
             // OK because 100 fits.
             if libc::poll(&raw mut poll, 1, LOOK.as_millis() as i32) > 0 {
+                set_back(page);
                 mend(page);
             }
             let now = monotonic();
@@ -342,75 +348,35 @@ fn watch(agent: i32, agent_fd: RawFd, page: &Page) -> ! {
             }
             last_beats = beats;
             last_look = now;
-            if silence >= SILENCE_LIMIT {
-                say(agent);
-                libc::syscall(
-                    libc::SYS_pidfd_send_signal,
-                    0,
-                    libc::SIGKILL,
-                    std::ptr::null::<libc::siginfo_t>(),
-                    0,
-                );
+            let is_due = silence >= SILENCE_LIMIT;
+            // Nothing that may wait comes before the kill: no first touch of a page, no memory from the kernel. So every look
+            // makes the call that kills, with signal 0, which does nothing: its pages are in memory, and locked.
+            let signal = if is_due { libc::SIGKILL } else { 0 };
+            libc::syscall(libc::SYS_pidfd_send_signal, 0, signal, std::ptr::null::<libc::siginfo_t>(), 0);
+            if is_due {
                 // Its links go with it; only then it shows what is left.
                 libc::poll(&raw mut poll, 1, -1);
+                set_back(page);
+                words::say();
                 mend(page);
             }
         }
     }
 }
 
-/// What the agent's standard error gets before the agent is killed: a shell says no more than "Killed".
-const LAST_WORDS: &str = "tithe: killed by its own watchdog: it gave no sign of life for a second while probes were in the target \
-    (it was stopped, or the machine is overloaded); the probes are removed, and the recording holds what was written until then\n";
-/// How long the kill waits for that at most, in steps of 5 ms.
-const SAYING_STEPS: u32 = 10;
-
-/// The stack of the process that says why: it may hang for longer than the frame of whoever starts it lives.
-#[repr(align(16))]
-struct SpeakersStack(UnsafeCell<[u8; 16 << 10]>);
-
-// SAFETY: one process uses it, once: the watchdog kills its agent at most once.
-unsafe impl Sync for SpeakersStack {}
-
-static SPEAKERS_STACK: SpeakersStack = SpeakersStack(UnsafeCell::new([0; 16 << 10]));
-
-/// Says why, on the agent's standard error, from a process of its own: whatever hangs there does not hold up the kill. That process shares our memory:
-/// a fork would wait as long as anybody, the hanging agent itself maybe, registers a breakpoint (`dup_mmap_sem` in
-/// kernel/events/uprobes.c). System calls only.
-fn say(agent: i32) {
-    let stack = SPEAKERS_STACK.0.get();
-    // SAFETY: the stack is static, is used by that process alone and grows down from its end; `waitpid` and `poll` take integers and null pointers.
-    unsafe {
-        let top = stack.cast::<u8>().add(size_of::<SpeakersStack>());
-        // OK because it is only a number on the way.
-        let number = agent as usize as *mut libc::c_void;
-        let child = libc::clone(speak, top.cast(), libc::CLONE_VM | libc::SIGCHLD, number);
-        for _ in 0..SAYING_STEPS {
-            if child <= 0 || libc::waitpid(child, std::ptr::null_mut(), libc::WNOHANG) != 0 {
-                break;
-            }
-            libc::poll(std::ptr::null_mut(), 0, 5);
+/// The agent is gone. If it had shortened the machine's grace periods, sets them back. System calls only.
+fn set_back(page: &Page) {
+    if page.expedited.load(Ordering::Acquire) != 0 {
+        // SAFETY: each call takes integers or pointers to constants; the path ends in a NUL.
+        unsafe {
+            let switch = libc::open(EXPEDITE_SWITCH.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+            libc::write(switch, c"0".as_ptr().cast(), 1);
         }
     }
 }
 
-/// The process that says it.
-extern "C" fn speak(agent: *mut libc::c_void) -> libc::c_int {
-    let mut path = [0_u8; 40];
-    let number = Decimal::of(agent as u64);
-    let parts = [&b"/proc/"[..], number.digits(), &b"/fd/2"[..]];
-    // The last byte stays NUL.
-    for (byte, of) in path.iter_mut().zip(parts.into_iter().flatten()) {
-        *byte = *of;
-    }
-    let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
-    // SAFETY: each call takes integers or pointers to locals and constants that outlive it; the path ends in a NUL.
-    unsafe {
-        let out = libc::open(path.as_ptr().cast(), flags);
-        libc::write(out, LAST_WORDS.as_ptr().cast(), LAST_WORDS.len());
-        libc::_exit(0)
-    }
-}
+const UNMENDED: &str =
+    "tithe: the watchdog cannot start what takes breakpoints out that a killed agent may have left\n";
 
 /// The agent is gone. If it was armed, becomes the program that mends the target's text: a new one, because this one
 /// may not allocate. System calls only.
@@ -419,10 +385,6 @@ fn mend(page: &Page) -> ! {
     // SAFETY: each call takes integers or pointers to locals and constants that outlive it; `execve` gets
     // NUL-terminated strings and arrays that end in a null pointer.
     unsafe {
-        if page.expedited.load(Ordering::Acquire) != 0 {
-            let switch = libc::open(EXPEDITE_SWITCH.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
-            libc::write(switch, c"0".as_ptr().cast(), 1);
-        }
         if page.armed.load(Ordering::Acquire) == 0 || pid == 0 {
             libc::_exit(0);
         }
@@ -448,6 +410,9 @@ fn mend(page: &Page) -> ! {
         ];
         let environment = [std::ptr::null()];
         libc::execve(c"/proc/self/exe".as_ptr(), arguments.as_ptr(), environment.as_ptr());
+        // Whoever mends tells its failures there.
+        let log = libc::open(c"/dev/kmsg".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        libc::write(log, UNMENDED.as_ptr().cast(), UNMENDED.len());
         libc::_exit(1);
     }
 }
@@ -475,11 +440,6 @@ impl Decimal {
 
     fn as_ptr(&self) -> *const libc::c_char {
         self.digits[self.first..].as_ptr().cast()
-    }
-
-    /// Without the NUL.
-    fn digits(&self) -> &[u8] {
-        &self.digits[self.first..self.digits.len() - 1]
     }
 }
 
