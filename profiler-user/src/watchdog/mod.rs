@@ -375,6 +375,7 @@ fn set_back(page: &Page) {
     }
 }
 
+/// What the kernel's log gets when there is no program that mends, as it gets that program's own failures.
 const UNMENDED: &str =
     "tithe: the watchdog cannot start what takes breakpoints out that a killed agent may have left\n";
 
@@ -410,7 +411,6 @@ fn mend(page: &Page) -> ! {
         ];
         let environment = [std::ptr::null()];
         libc::execve(c"/proc/self/exe".as_ptr(), arguments.as_ptr(), environment.as_ptr());
-        // Whoever mends tells its failures there.
         let log = libc::open(c"/dev/kmsg".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
         libc::write(log, UNMENDED.as_ptr().cast(), UNMENDED.len());
         libc::_exit(1);
