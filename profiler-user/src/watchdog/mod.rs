@@ -12,7 +12,7 @@
 //! priority where allowed, ignores signals, and ends with the agent.
 //!
 //! The kill comes first. What may wait for memory, for a disk or for a reader follows when the agent is dead: the switch
-//! below, what a shell does not say ([`words`]), mending.
+//! below, what a shell does not say (`words.rs`), mending.
 //!
 //! An agent that is killed in the middle of attaching or detaching leaves breakpoints that nobody owns (see
 //! [`crate::mend`]); so when an armed agent dies, by our hand or another's, the watchdog becomes the program that takes
