@@ -380,7 +380,7 @@ fn files_of_the_target_are_opened_in_one_place() {
         (
             "watchdog/mod.rs",
             2,
-            "/sys/kernel/rcu_expedited; the agent's own standard error, through /proc/PID/fd",
+            "/sys/kernel/rcu_expedited; /dev/kmsg",
         ),
     ];
     const WORDS: &[&str] = &[

@@ -39,8 +39,8 @@ impl From<&MendArgs> for Known {
 pub(super) fn run(args: &MendArgs) -> Result<(), Failure> {
     mend::mend(args.pid, args.into()).map(drop).map_err(|error| {
         if let Ok(mut log) = std::fs::File::options().write(true).open("/dev/kmsg") {
-            // Nobody else could be told.
-            let _ = writeln!(log, "tithe: {error}");
+            // One write is one record. Nobody else could be told of a failure.
+            let _ = log.write_all(format!("tithe: {error}\n").as_bytes());
         }
         Failure::attach(error)
     })

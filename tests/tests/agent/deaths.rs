@@ -124,6 +124,7 @@ fn stopped_with_sigstop() {
     assert!(took > Duration::from_millis(500), "the watchdog has patience: {took:?}");
     let finished = agent.finish();
     assert_eq!(finished.status.signal(), Some(libc::SIGKILL), "{}", finished.messages);
+    assert!(finished.messages.contains("killed by its own watchdog"), "{}", finished.messages);
     assert!(target.stop_background().calls > 0);
     assert_unharmed(&mut target);
 }
