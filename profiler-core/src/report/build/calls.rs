@@ -67,10 +67,10 @@ impl Calls {
         };
         let counted: u64 = windows.iter().map(|w| hits_of(w)).sum();
         let bursts = bursts_of(class, windows, recording, run);
-        let rate = |unseen| bursts::rate_or_bound(&bursts, LEVEL, run.drift.as_ref(), unseen);
+        let rate = |unseen| bursts.rate(run.drift.as_ref(), unseen);
         if cover.whole {
             out.calls = Some(with_losses(Estimate::exact(counted as f64, counted), out.dropped));
-            out.rate_hz = exact_rate(&bursts, counted);
+            out.rate_hz = exact_rate(&bursts.by_wall, counted);
             if cover.share < 0.9999 {
                 out.notes.push(format!(
                     "exact over the {:.1} % of the run that it was attached",

@@ -92,6 +92,7 @@ mod hidden;
 mod log;
 mod neighbours;
 mod operations;
+mod resting;
 mod rests;
 
 /// A window of class 1 from `from` to `to` seconds of the run.

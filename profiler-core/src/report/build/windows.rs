@@ -1,11 +1,14 @@
 //! From windows to bursts: what each saw, in which time of the target's own, and how unlike the moments of a run are.
 
+mod by_cpu;
+
 use super::samples::Shares;
 use super::stamps;
 use crate::cost::PRICE_DRIFT;
 use crate::ledger::LedgerSummary;
 use crate::recording::{ClassRow, LedgerRow, Recording, WindowKind, WindowRow};
-use crate::stats::bursts::{Burst, BurstTime, Drift, LEAST_CALL_S, NEIGHBOUR_ERROR, Stop, undilated_s};
+use crate::stats::bursts::{Burst, BurstTime, Drift, NEIGHBOUR_ERROR, Stop, undilated_s};
+pub(super) use by_cpu::Bursts;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Largest part of a window's time that others' hits are taken to have used.
@@ -87,9 +90,13 @@ impl Costs {
         }
     }
 
-    /// What other classes cost within a window, CPU s.
-    fn of_others(&self, w: &WindowRow) -> f64 {
-        (self.until(w.end_ns) - self.until(w.start_ns) - cost_s(w)).max(0.0)
+    /// What other classes cost in the last `last_s` of a window, CPU s.
+    fn of_others(&self, w: &WindowRow, last_s: f64) -> f64 {
+        let length_ns = w.end_ns.saturating_sub(w.start_ns);
+        // OK because a float beyond the type's range becomes its end.
+        let last_ns = ((last_s * 1e9).round() as u64).min(length_ns);
+        let own_s = cost_s(w) * last_ns as f64 / (length_ns as f64).max(1.0);
+        (self.until(w.end_ns) - self.until(w.end_ns - last_ns) - own_s).max(0.0)
     }
 }
 
@@ -125,6 +132,22 @@ impl RunContext {
         let interval = self.busy.get(i).filter(|(start_ns, ..)| *start_ns <= w.end_ns);
         interval.map_or(self.cpu_per_s, |(_, _, own)| *own)
     }
+
+    /// The same of a window in which the target ran: where nothing is left beside what monitoring was charged, the run's.
+    fn used_around(&self, w: &WindowRow) -> f64 {
+        let own_per_s = self.own_per_s(w);
+        if own_per_s > 0.0 { own_per_s } else { self.cpu_per_s }
+    }
+
+    /// How long the target's only thread ran from the first hit of a quota, at `tau_s` each, to the one that used it up, s. `None` if samples show
+    /// others, for it waited for them on a CPU that it shares; or if that is absurd.
+    fn ran_s(&self, w: &WindowRow, tau_s: f64) -> Option<f64> {
+        /// Prices are known far better than that.
+        const LEAST_PART: f64 = 0.5;
+        let least_s = LEAST_PART * tau_s * w.kept.saturating_sub(1) as f64;
+        let ran_s = w.ran_ns? as f64 * 1e-9;
+        (self.is_alone && w.tripped && ran_s > 0.0 && ran_s >= least_s).then_some(ran_s)
+    }
 }
 
 /// See [`RunContext::busy`].
@@ -149,17 +172,14 @@ pub(super) fn hits_of(w: &WindowRow) -> u64 {
     w.kept.saturating_add(w.dropped).saturating_add(if w.tripped { w.gated } else { 0 })
 }
 
-/// Windows of a class in order of time, ready to be estimated from.
+/// What the windows of a class, in order of time, say of its rate.
 pub(super) fn bursts_of(
     class: &ClassRow,
     windows: &[&WindowRow],
     recording: &Recording,
     run: &RunContext,
-) -> Vec<Burst> {
-    let price = HitPrice::of(class, windows, recording, run);
-    let mut bursts: Vec<Burst> = windows.iter().map(|w| burst(w, &price, run)).collect();
-    weigh_alike(&mut bursts, windows);
-    bursts
+) -> Bursts {
+    Bursts::of(windows, &HitPrice::of(class, windows, recording, run), run)
 }
 
 /// How unlike the moments of this run were, learned from all classes that were watched in several; `None` of too few. Functions inside
@@ -184,7 +204,7 @@ pub(super) fn drift(
     let apart_s = *apart.get(apart.len() / 2)? as f64 * 1e-9;
     let bursts: Vec<Vec<Burst>> = classes
         .iter()
-        .filter_map(|c| of_class(c).map(|windows| bursts_of(c, windows, recording, run)))
+        .filter_map(|c| of_class(c).map(|windows| bursts_of(c, windows, recording, run).by_wall))
         .collect();
     Drift::pooled(bursts.iter().map(Vec::as_slice), apart_s, run.length_s / apart_s)
 }
@@ -258,63 +278,7 @@ impl HitPrice {
     }
 }
 
-/// A window that its quota ended, in time that the only thread ran:
-/// ```text
-/// T = (ran - (N - 1) tau - other) / U,   rate = (N - 2) / T
-/// ```
-/// U: CPU seconds of the target's own per second around the window. From the first hit to the last there are N - 1 calls. What a hit leaves
-/// behind in caches and predictors, beyond its price, counts as the target's own here: the rate is a lower end.
-fn burst_by_cpu(w: &WindowRow, price: &HitPrice, run: &RunContext) -> Option<Burst> {
-    let hits = w.kept.saturating_add(w.dropped);
-    let ran_ns = w.ran_ns.filter(|_| w.tripped && w.kind != WindowKind::Trace && run.is_alone && hits > 2)?;
-    let own_per_s = run.own_per_s(w);
-    if own_per_s <= 0.0 {
-        return None;
-    }
-    let calls = hits - 1;
-    let ran_s = ran_ns as f64 * 1e-9;
-    let most_s = MOST_OF_OTHERS * ran_s;
-    let rest_s = run.rest_per_s * ran_s / own_per_s;
-    let others_s = run.costs.of_others(w);
-    let time_s = |part: f64, tau_s: f64| {
-        let cost_s = calls as f64 * tau_s + (rest_s + part * others_s).min(most_s);
-        (ran_s - cost_s).max(calls as f64 * LEAST_CALL_S) / own_per_s
-    };
-    let (tau_s, cheap, dear) = price.of_window(w);
-    let value_s = time_s(1.0, tau_s);
-    Some(Burst {
-        hits: calls,
-        stop: Stop::Quota,
-        time_s: value_s,
-        time_low_s: time_s(1.0 + NEIGHBOUR_ERROR, dear).min(value_s),
-        time_high_s: time_s(1.0 - NEIGHBOUR_ERROR, cheap).max(value_s),
-        quota: Some(calls),
-        window_s: None,
-        // It ran all the time.
-        busy: 1.0,
-    })
-}
-
-/// A window in the target's own time. A target that waits for work or for a CPU shows two rates: by the wall clock that of one that never
-/// rests, because a window that ends with a hit is shorter than such a wait, and because what monitoring took would else have been rest; by its
-/// CPU time one that is too low ([`burst_by_cpu`]). The value is their mean, and both are in the interval. Of a target that never rests
-/// they are the same.
-fn burst(w: &WindowRow, price: &HitPrice, run: &RunContext) -> Burst {
-    let by_wall = burst_by_wall(w, price, run);
-    let Some(by_cpu) = burst_by_cpu(w, price, run) else { return by_wall };
-    if by_wall.time_s <= 0.0 {
-        return by_cpu;
-    }
-    let mean_s = 2.0 / (1.0 / by_wall.time_s + 1.0 / by_cpu.time_s);
-    Burst {
-        time_s: mean_s,
-        time_low_s: by_wall.time_low_s.min(by_cpu.time_low_s).min(mean_s),
-        time_high_s: by_wall.time_high_s.max(by_cpu.time_high_s).max(mean_s),
-        busy: by_cpu.busy,
-        ..by_wall
-    }
-}
-
+/// A window in wall time.
 fn burst_by_wall(w: &WindowRow, price: &HitPrice, run: &RunContext) -> Burst {
     // What was turned away came after the end of the window.
     let hits = w.kept.saturating_add(w.dropped);
@@ -325,7 +289,7 @@ fn burst_by_wall(w: &WindowRow, price: &HitPrice, run: &RunContext) -> Burst {
     let rest_s = run.rest_per_s * elapsed_s;
     let cpus = if run.threads <= 1 { 1.0 } else { run.cpu_per_s.max(1.0) };
     let most_s = MOST_OF_OTHERS * (elapsed_s * cpus - hits as f64 * tau_s).max(0.0);
-    let others_s = run.costs.of_others(w);
+    let others_s = run.costs.of_others(w, elapsed_s);
     let time = |part: f64| BurstTime {
         elapsed_s,
         // A quota ends a window at a hit, and CPU time is read tens of milliseconds later.

@@ -1,5 +1,6 @@
 //! Rates of a target that waits for work: bursts that a quota ends show it at work.
 
+use super::super::windows::{Bursts, bursts_of};
 use super::*;
 
 /// A target that runs for 0.6 s of each second, and calls a function every 5 us of it; a hit takes 1 us. Bursts of 500 hits, each within one
@@ -30,6 +31,12 @@ fn rests(ran: bool) -> Recording {
 
 fn rate(r: &Recording) -> crate::estimate::Estimate {
     row(&Report::from_recording(r), "f").rate_hz.unwrap()
+}
+
+fn lists(r: &Recording) -> Bursts {
+    let run = RunContext::of(r, &LedgerSummary::from_rows(&r.ledger), &Shares::of(r));
+    let windows: Vec<&WindowRow> = r.windows.iter().filter(|w| w.class_id == 1).collect();
+    bursts_of(&r.classes[0], &windows, r, &run)
 }
 
 #[test]
@@ -84,4 +91,77 @@ fn of_several_threads_nobody_knows_whose_time_it_was() {
     }
     r.samples.clear();
     assert!((rate(&r).value / of_wall.value - 1.0).abs() < 0.05, "{:?} {of_wall:?}", rate(&r));
+}
+
+/// A neighbour that costs so much beside each of the windows, from so many ns after its begin on.
+fn beside(r: &mut Recording, cost_s: f64, from_ns: u64, to: impl Fn(&WindowRow) -> u64) {
+    r.classes.push(class(2, "g"));
+    let neighbours: Vec<WindowRow> = r
+        .windows
+        .iter()
+        .map(|w| {
+            let hits = (cost_s * 1e6) as u64;
+            let span = WindowRow { start_ns: w.start_ns + from_ns, end_ns: to(w), ..w.clone() };
+            WindowRow { class_id: 2, kept: hits, attempted: hits, tripped: false, ran_ns: None, ..span }
+        })
+        .collect();
+    r.windows.extend(neighbours);
+}
+
+#[test]
+fn hits_and_neighbours_together_take_no_more_than_the_thread_ran() {
+    let mut r = rests(true);
+    // Of some 3 ms that it ran, 0.5 are its own hits'.
+    beside(&mut r, 4.4e-3, 0, |w| w.end_ns);
+    let rate = rate(&r);
+    // A tenth of the rest, over 499 calls.
+    assert!(rate.value < 2.5e6, "{rate:?}");
+}
+
+/// How far wall time and CPU time are apart is no error of the price: each of the two rates may be hidden by that, or not.
+#[test]
+fn what_the_price_hides_is_told_apart_from_what_waits_do() {
+    let hidden = |waits_ns: u64, used_ns: u64| {
+        let mut r = rests(true);
+        r.ledger.iter_mut().for_each(|row| row.target_cpu_ns = used_ns + row.cost_ns);
+        for p in r.meta.cost.hit.values_mut() {
+            *p = Price { ns: 4_800.0, min_ns: 4_790.0, max_ns: 4_810.0, n: 7 };
+        }
+        for w in &mut r.windows {
+            (w.tau_ns, w.end_ns) = (4_800.0, w.end_ns + waits_ns);
+        }
+        (rate(&r), lists(&r))
+    };
+    let (both, _) = hidden(0, 600_000_000);
+    assert!(both.high.is_infinite() && both.low < both.value, "{both:?}");
+    // 10 ms of rest in each window: by the wall clock the price is small.
+    let (by_cpu_only, bursts) = hidden(10_000_000, 60_000_000);
+    let by_wall = crate::stats::bursts::rate(&bursts.by_wall, LEVEL).unwrap();
+    // But for the part of the run that was seen.
+    let near = |a: f64, b: f64| (a / b - 1.0).abs() < 0.02;
+    let e = by_cpu_only;
+    assert!(near(e.value, by_wall.value) && near(e.high, by_wall.high), "{e:?} {by_wall:?}");
+    assert!(e.low < 0.9 * by_wall.low, "{e:?} {by_wall:?}");
+}
+
+#[test]
+fn what_neighbours_cost_before_the_first_hit_is_not_in_the_time_that_the_thread_ran() {
+    let mut r = rests(true);
+    for w in &mut r.windows {
+        w.start_ns -= 20_000_000;
+    }
+    let before: Vec<f64> = lists(&r).by_cpu.unwrap().iter().map(|b| b.time_s).collect();
+    beside(&mut r, 5e-4, 0, |w| w.start_ns + 10_000_000);
+    let after: Vec<f64> = lists(&r).by_cpu.unwrap().iter().map(|b| b.time_s).collect();
+    // But for what the hits of the neighbour are charged for in the run's rest: nothing here.
+    assert!(before.iter().zip(&after).all(|(b, a)| (a / b - 1.0).abs() < 0.01), "{before:?} {after:?}");
+}
+
+#[test]
+fn a_second_that_was_charged_more_than_it_ran_does_not_unmake_its_bursts() {
+    let mut r = rests(true);
+    r.ledger[3].cost_ns = r.ledger[3].target_cpu_ns;
+    let bursts = lists(&r);
+    let by_cpu = bursts.by_cpu.unwrap();
+    assert!(by_cpu.iter().zip(&bursts.by_wall).all(|(cpu, wall)| cpu.hits + 1 == wall.hits), "{by_cpu:?}");
 }

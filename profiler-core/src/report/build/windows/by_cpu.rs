@@ -1,0 +1,151 @@
+//! Rates between two ends: by the wall clock, and by the CPU time of the only thread.
+//!
+//! A burst that its quota ends is shorter than the waits of a target that rests, and what monitoring took counts as if the target could not have
+//! rested less: by the wall clock the rate is too high, by its CPU time too low, because what a hit leaves behind in caches and predictors,
+//! beyond its price, counts as the target's own. Each list of bursts is estimated by itself, so that how far the two are apart is not taken for an
+//! error of the price.
+
+use super::{HitPrice, MOST_OF_OTHERS, RunContext, burst_by_wall, cost_s, weigh_alike};
+use crate::estimate::Estimate;
+use crate::recording::{WindowKind, WindowRow};
+use crate::stats::LEVEL;
+use crate::stats::bursts::{Burst, Drift, LEAST_CALL_S, NEIGHBOUR_ERROR, Stop, rate_or_bound};
+
+/// In a shorter window the process's CPU clock, which lags by up to 4 ms, does not say whether the target worked, s.
+const LEAST_S: f64 = 20e-3;
+
+/// The windows of a class in order of time, ready to be estimated from.
+pub(in crate::report::build) struct Bursts {
+    /// In wall time.
+    pub by_wall: Vec<Burst>,
+    /// In the thread's CPU time, where that of any window is known.
+    pub by_cpu: Option<Vec<Burst>>,
+}
+
+impl Bursts {
+    pub(super) fn of(windows: &[&WindowRow], price: &HitPrice, run: &RunContext) -> Self {
+        let mut by_wall: Vec<Burst> = windows.iter().map(|w| burst_by_wall(w, price, run)).collect();
+        let by_cpu = by_cpu(windows, &mut by_wall, price, run);
+        weigh_alike(&mut by_wall, windows);
+        Self { by_wall, by_cpu }
+    }
+
+    /// Calls a second; `unseen` as in [`rate_of`](crate::stats::bursts::rate_of).
+    pub(in crate::report::build) fn rate(&self, drift: Option<&Drift>, unseen: f64) -> Option<Estimate> {
+        let of = |bursts: &[Burst]| rate_or_bound(bursts, LEVEL, drift, unseen);
+        let by_cpu = self.by_cpu.as_deref().and_then(of);
+        match (of(&self.by_wall), by_cpu) {
+            (Some(by_wall), Some(by_cpu)) => Some(between(by_wall, by_cpu)),
+            (by_wall, by_cpu) => by_wall.or(by_cpu),
+        }
+    }
+}
+
+/// The mean of both, and an interval that holds both. By the wall clock more time is left to the target, so where the price hides that rate,
+/// nothing bounds it from above; where it hides the other one only, that still bounds it from below.
+fn between(by_wall: Estimate, by_cpu: Estimate) -> Estimate {
+    let low = by_wall.low.min(by_cpu.low);
+    let (value, high) = if by_wall.high.is_infinite() {
+        (by_wall.value.min(by_cpu.value), by_wall.high)
+    } else if by_cpu.high.is_infinite() {
+        (by_wall.value, by_wall.high)
+    } else {
+        ((by_wall.value + by_cpu.value) / 2.0, by_wall.high.max(by_cpu.high))
+    };
+    Estimate { value, low, high, ..by_wall }
+}
+
+/// Rates per CPU second times what the target uses of a CPU over the run, and each weighs by what it used around that window:
+/// ```text
+/// R = U sum u_j r_j / sum u_j
+/// ```
+/// `None` if no window's CPU time is known.
+fn by_cpu(
+    windows: &[&WindowRow],
+    by_wall: &mut [Burst],
+    price: &HitPrice,
+    run: &RunContext,
+) -> Option<Vec<Burst>> {
+    let ended: Vec<Option<Burst>> = windows.iter().map(|w| ended_by_quota(w, price, run)).collect();
+    if ended.iter().all(Option::is_none) {
+        return None;
+    }
+    let mut weights = Vec::new();
+    let mut bursts = Vec::new();
+    for ((w, of_wall), ended) in windows.iter().zip(by_wall).zip(ended) {
+        let (burst, weight) = match ended {
+            Some(burst) => {
+                // Whether it lay in a time slice or waited for one is known.
+                of_wall.busy = 1.0;
+                (burst, run.used_around(w) / run.cpu_per_s)
+            }
+            // Long ones meet waits as often as any moment does.
+            None if w.kind == WindowKind::Trace || w.tripped => (*of_wall, 1.0),
+            None => ended_by_clock(w, of_wall, run),
+        };
+        bursts.push(burst);
+        weights.push(weight);
+    }
+    weigh_alike(&mut bursts, windows);
+    for (burst, weight) in bursts.iter_mut().zip(weights) {
+        // OK because quotas are far below 2^53, and a weight is at most 1 / U.
+        burst.quota = burst.quota.map(|quota| ((quota as f64 * weight).round() as u64).max(1));
+    }
+    Some(bursts)
+}
+
+/// A window that its quota ended, in time that the only thread ran:
+/// ```text
+/// T = (ran - (N - 1) tau - other) / U,   rate = (N - 2) / T
+/// ```
+/// U: CPU seconds of the target's own per second of the run. From the first hit to the last of N there are N - 1 calls, of which the last ended it.
+fn ended_by_quota(w: &WindowRow, price: &HitPrice, run: &RunContext) -> Option<Burst> {
+    let hits = w.kept.saturating_add(w.dropped);
+    let (tau_s, cheap, dear) = price.of_window(w);
+    let ran_s = run.ran_s(w, tau_s).filter(|_| w.kind != WindowKind::Trace && hits > 2)?;
+    if run.cpu_per_s <= 0.0 {
+        return None;
+    }
+    let calls = hits - 1;
+    let most_s = MOST_OF_OTHERS * (ran_s - calls as f64 * tau_s).max(0.0);
+    let rest_s = run.rest_per_s * ran_s / run.cpu_per_s;
+    let others_s = run.costs.of_others(w, ran_s / run.used_around(w));
+    let time_s = |part: f64, tau_s: f64| {
+        let cost_s = calls as f64 * tau_s + (rest_s + part * others_s).min(most_s);
+        (ran_s - cost_s).max(calls as f64 * LEAST_CALL_S) / run.cpu_per_s
+    };
+    let value_s = time_s(1.0, tau_s);
+    Some(Burst {
+        hits: calls,
+        stop: Stop::Quota,
+        time_s: value_s,
+        time_low_s: time_s(1.0 + NEIGHBOUR_ERROR, dear).min(value_s),
+        time_high_s: time_s(1.0 - NEIGHBOUR_ERROR, cheap).max(value_s),
+        quota: Some(calls),
+        window_s: None,
+        // It ran all the time.
+        busy: 1.0,
+    })
+}
+
+/// A window that the clock ended, and what it weighs: one that lay in a wait says nothing of how often a target that works calls.
+fn ended_by_clock(w: &WindowRow, by_wall: &Burst, run: &RunContext) -> (Burst, f64) {
+    let elapsed_s = w.end_ns.saturating_sub(w.start_ns) as f64 * 1e-9;
+    let used_per_s = run.own_per_s(w);
+    let own_s = if elapsed_s < LEAST_S {
+        used_per_s * by_wall.time_s
+    } else {
+        let cost_s = cost_s(w) + run.costs.of_others(w, elapsed_s);
+        (w.target_cpu_ns as f64 * 1e-9 - cost_s).clamp(0.0, by_wall.time_s)
+    };
+    // Of an empty one both are 0.
+    let worked = own_s / by_wall.time_s.max(f64::MIN_POSITIVE);
+    let part = worked / run.cpu_per_s;
+    let burst = Burst {
+        time_s: by_wall.time_s * part,
+        time_low_s: by_wall.time_low_s * part,
+        time_high_s: by_wall.time_high_s * part,
+        ..*by_wall
+    };
+    (burst, worked.min(used_per_s) / run.cpu_per_s)
+}
