@@ -228,13 +228,14 @@ fn weigh_alike(bursts: &mut [Burst], windows: &[&WindowRow]) {
     }
 }
 
-/// Shortest mean time from hit to hit in a window that its quota ended, ns: no hit costs more, whatever calibration says.
-fn least_gap_ns(windows: &[&WindowRow]) -> f64 {
+/// Shortest mean time from hit to hit in a window that its quota ended, ns: no hit costs more, whatever calibration says. `factor`: what a hit
+/// costs over what was charged.
+fn least_gap_ns(windows: &[&WindowRow], factor: f64, run: &RunContext) -> f64 {
     /// Fewer hits say too little.
     const ENOUGH: u64 = 30;
     let ended = windows.iter().filter(|w| w.tripped && w.kept >= ENOUGH && w.end_ns > w.start_ns);
-    let gap_ns = |w: &&WindowRow| match w.ran_ns {
-        Some(ran_ns) => ran_ns as f64 / (w.kept - 1) as f64,
+    let gap_ns = |w: &&WindowRow| match run.ran_s(w, w.tau_ns.max(0.0) * 1e-9 * factor) {
+        Some(ran_s) => ran_s * 1e9 / (w.kept - 1) as f64,
         None => (w.end_ns - w.start_ns) as f64 / w.kept as f64,
     };
     ended.map(gap_ns).fold(f64::INFINITY, f64::min)
@@ -259,11 +260,12 @@ impl HitPrice {
         // Given as exact, and not measured.
         let drift = if price.min_ns == price.max_ns { 0.0 } else { PRICE_DRIFT };
         let host = (1.0, part(price.min_ns) * (1.0 - drift), part(price.max_ns) * (1.0 + drift));
+        let factor = stamps::hit_factor(class, recording).unwrap_or(host);
         Self {
-            factor: stamps::hit_factor(class, recording).unwrap_or(host),
+            factor,
             warm: (price.ns / (price.ns + cost.cold.ns).max(1e-9)).min(1.0),
             // Threads that hit side by side share the time.
-            most_s: least_gap_ns(windows) * 1e-9 * f64::from(run.threads.max(1)),
+            most_s: least_gap_ns(windows, factor.0, run) * 1e-9 * f64::from(run.threads.max(1)),
         }
     }
 

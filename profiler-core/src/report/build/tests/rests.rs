@@ -165,3 +165,33 @@ fn a_second_that_was_charged_more_than_it_ran_does_not_unmake_its_bursts() {
     let by_cpu = bursts.by_cpu.unwrap();
     assert!(by_cpu.iter().zip(&bursts.by_wall).all(|(cpu, wall)| cpu.hits + 1 == wall.hits), "{by_cpu:?}");
 }
+
+#[test]
+fn a_thread_that_shares_its_cpu_waited_from_hit_to_hit() {
+    let (mut shared, mut unknown) = (rests(true), rests(false));
+    for r in [&mut shared, &mut unknown] {
+        r.meta.cpus = 1;
+        for (i, s) in r.samples.iter_mut().enumerate() {
+            s.tid = 42 + (i % 8) as u32;
+        }
+    }
+    for w in &mut shared.windows {
+        w.ran_ns = w.ran_ns.map(|ns| ns / 8);
+    }
+    assert_eq!(rate(&shared), rate(&unknown));
+}
+
+#[test]
+fn a_time_shorter_than_its_hits_is_no_time() {
+    let unknown = rate(&rests(false));
+    for absurd_ns in [0, 200_000] {
+        let mut r = rests(true);
+        r.windows.iter_mut().for_each(|w| w.ran_ns = Some(absurd_ns));
+        assert_eq!(rate(&r), unknown, "{absurd_ns}");
+        // One such window does not change what the others say of the price.
+        let (all, mut r) = (rate(&rests(true)), rests(true));
+        r.windows[7].ran_ns = Some(absurd_ns);
+        assert!((rate(&r).high / all.high - 1.0).abs() < 0.1, "{:?} {all:?}", rate(&r));
+        assert!((rate(&r).low / all.low - 1.0).abs() < 0.1, "{:?} {all:?}", rate(&r));
+    }
+}
