@@ -4,7 +4,7 @@ mod by_cpu;
 
 use super::samples::Shares;
 use super::stamps;
-use crate::cost::PRICE_DRIFT;
+use crate::cost::{self, PRICE_DRIFT, Price};
 use crate::ledger::LedgerSummary;
 use crate::recording::{ClassRow, LedgerRow, Recording, WindowKind, WindowRow};
 use crate::stats::bursts::{Burst, BurstTime, Drift, NEIGHBOUR_ERROR, Stop, undilated_s};
@@ -247,6 +247,8 @@ struct HitPrice {
     factor: (f64, f64, f64),
     /// Part of the charged price that is that of a tight loop: how far the target used the caches between two hits is a guess.
     warm: f64,
+    /// Most that cold caches add to a hit in a burst, where its price is the host's, ns.
+    cold: Price,
     /// No hit costs more, CPU s.
     most_s: f64,
 }
@@ -260,9 +262,13 @@ impl HitPrice {
         // Given as exact, and not measured.
         let drift = if price.min_ns == price.max_ns { 0.0 } else { PRICE_DRIFT };
         let host = (1.0, part(price.min_ns) * (1.0 - drift), part(price.max_ns) * (1.0 + drift));
-        let factor = stamps::hit_factor(class, recording).unwrap_or(host);
+        let in_place = stamps::hit_factor(class, recording);
+        let factor = in_place.unwrap_or(host);
+        // A pair met the target's own caches. A price that was given as exact has none added.
+        let cold_ns = if in_place.is_some() || drift == 0.0 { 0.0 } else { cost.cold.drifted().1 };
         Self {
             factor,
+            cold: Price::fixed(cold_ns),
             warm: (price.ns / (price.ns + cost.cold.ns).max(1e-9)).min(1.0),
             // Threads that hit side by side share the time.
             most_s: least_gap_ns(windows, factor.0, run) * 1e-9 * f64::from(run.threads.max(1)),
@@ -276,6 +282,9 @@ impl HitPrice {
         let warm = if w.kind == WindowKind::Trace { self.warm } else { 1.0 };
         let (value, low, high) = self.factor;
         let (value_s, low_s, high_s) = (charged_s * value, charged_s * low, charged_s * high);
+        let gap_s = w.end_ns.saturating_sub(w.start_ns) as f64 * 1e-9 / w.kept.max(1) as f64 - charged_s;
+        let cold_s = if w.kind == WindowKind::Trace { 0.0 } else { cost::cold_ns(self.cold, gap_s) * 1e-9 };
+        let high_s = high_s + cold_s;
         (value_s, low_s.min(self.most_s * low / value) * warm, high_s)
     }
 }

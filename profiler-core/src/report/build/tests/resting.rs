@@ -107,6 +107,8 @@ impl Target {
     /// A run, and the calls a second of it, had nobody watched.
     fn run(&self, rng: &mut StdRng) -> (Recording, f64) {
         let mut r = empty();
+        // Calibration finds what a trap leaves behind in its own load.
+        r.meta.cost.cold = Price { ns: 0.3e9 * self.left_s, min_ns: 0.0, max_ns: 0.3e9 * self.left_s, n: 7 };
         for p in r.meta.cost.hit.values_mut() {
             *p = Price { ns: 1_000.0, min_ns: 990.0, max_ns: 1_010.0, n: 7 };
         }
@@ -174,13 +176,11 @@ fn values_are_near_and_intervals_hold_however_long_work_and_rest_are() {
     for used in [0.3, 0.6, 0.9] {
         for cycle_s in [1e-3, 1e-2, 0.1, 1.0] {
             for (by_the_clock, left_s) in [(false, 0.0), (true, 0.0), (true, 7e-7)] {
-                // Of a target that hardly rests nothing but the price tells, and that is wrong by far more than it is known to.
-                if used > 0.8 && left_s > 0.0 {
-                    continue;
-                }
                 let target = Target { by_the_clock, left_s, ..Target::new(used, cycle_s) };
                 let found = simulate(target);
-                if found.holds < 0.95 || found.limits > 0.0 || found.bias.abs() > 0.16 {
+                // Of a target that hardly rests nothing but the price tells, and that is wrong by more than it is known to.
+                let least = if used > 0.8 && left_s > 0.0 { 0.75 } else { 0.95 };
+                if found.holds < least || found.limits > 0.0 || found.bias.abs() > 0.16 {
                     bad.push(format!("{used} {cycle_s} {by_the_clock} {left_s}: {found:?}"));
                 }
             }
