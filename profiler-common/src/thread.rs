@@ -98,8 +98,8 @@ pub struct ThreadState {
     pub recording: u32,
     /// Operations in use.
     pub operation_depth: u32,
-    /// The last hit at the end of a call ([`end_stamp`]).
-    pub last_end: u32,
+    /// Reserved, zero.
+    pub reserved: u32,
     /// Inner calls in recorded operations so far.
     pub calls: u64,
     /// Time in timed inner calls so far, ns.
@@ -113,27 +113,65 @@ pub struct ThreadState {
     /// Cost of samples on this thread so far, ns, written by samples only. At the end, so that the first frame shares
     /// its cache line with the fields above.
     pub sample_cost_ns: u64,
+    /// The last trap at the end of a call.
+    pub trap: Trap,
 }
-wire_type!(ThreadState, size 4096, align 8);
+wire_type!(ThreadState, size 4120, align 8);
 
-/// Low bits of [`end_stamp`] that carry the time; the others carry the site.
-const END_TIME: u32 = (1 << 24) - 1;
+/// A trap at the end of calls. It runs the programs of all classes that have a site there, one after the other, and is paid once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Trap {
+    /// Low bits of the instruction pointer.
+    pub ip: u32,
+    /// When its last program so far began, low bits of ktime, ns.
+    pub last_ns: u32,
+    /// The class whose program ran first.
+    pub class: u32,
+    /// What it was charged: the price of a hit of that class, ns.
+    pub price_ns: u32,
+    /// The thread's monitoring cost before the trap, and what its programs before the last one took, ns.
+    pub cost_ns: u64,
+}
+wire_type!(Trap, size 24, align 8);
 
-/// When and where a hit at the end of a call ran: the low bits of its ktime, ns, and of its instruction pointer.
-#[must_use]
-#[inline(always)]
-pub const fn end_stamp(ip: u64, time_ns: u64) -> u32 {
-    (ip as u32) << END_TIME.count_ones() | time_ns as u32 & END_TIME
+/// A program that runs where calls end.
+#[derive(Debug, Clone, Copy)]
+pub struct EndProgram {
+    /// Instruction pointer.
+    pub ip: u64,
+    /// When it began, ktime ns.
+    pub time_ns: u64,
+    /// Its class.
+    pub class: u32,
+    /// Price of a hit of the class, ns.
+    pub price_ns: u32,
+    /// How long the call that it ends was open, ns; `u64::MAX`: it ends none.
+    pub open_ns: u64,
 }
 
-/// Time from one [`end_stamp`] to the next, ns, if it is shorter than `price_ns`, the price of a whole hit: then both are programs of
-/// several classes that one trap ran, one after the other. It is paid once, and what the earlier program took is the time between
-/// them. 2 hits of one site that lie a multiple of 17 ms apart are taken for one in `price_ns` of 17 ms.
-#[must_use]
-#[inline(always)]
-pub const fn same_trap_ns(earlier: u32, later: u32, price_ns: u32) -> Option<u32> {
-    let since_ns = later.wrapping_sub(earlier) & END_TIME;
-    if (earlier ^ later) & !END_TIME == 0 && since_ns < price_ns { Some(since_ns) } else { None }
+impl Trap {
+    /// A program runs on a thread that monitoring has cost `cost_ns`. What is to be added to that, ns: its price where a trap begins; else
+    /// what the program before it took. Then [`cost_ns`](Self::cost_ns) is what monitoring had cost before this program.
+    ///
+    /// Programs that follow one another in less time than a hit costs are taken to be of one trap. The price of a class may be that of its
+    /// dearest sites, and longer than the way from one trap to the next. But all traps of a site run the same programs in the same order, so
+    /// that the class that began this trap begins the next one; and no call ends in a trap before its begin.
+    #[inline(always)]
+    pub const fn note(&mut self, program: &EndProgram, cost_ns: u64) -> u32 {
+        let EndProgram { class, price_ns, open_ns, .. } = *program;
+        // OK because the casts keep the low bits.
+        let (ip, time_ns) = (program.ip as u32, program.time_ns as u32);
+        let since_ns = time_ns.wrapping_sub(self.last_ns);
+        let soon = since_ns < price_ns && since_ns < self.price_ns && (since_ns as u64) < open_ns;
+        if soon && self.ip == ip && self.class != class {
+            self.last_ns = time_ns;
+            self.cost_ns = self.cost_ns.wrapping_add(since_ns as u64);
+            return since_ns;
+        }
+        *self = Self { ip, last_ns: time_ns, class, price_ns, cost_ns };
+        price_ns
+    }
 }
 
 /// Counters of hits by thread and class (map `THREAD_HITS`): 512 KiB. Several pairs of thread and class may share one; with 16
@@ -154,18 +192,58 @@ pub const fn thread_cell(tid: u32, class: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     extern crate std;
-    use super::{THREAD_CELLS, end_stamp, same_trap_ns, thread_cell};
+    use super::{EndProgram, THREAD_CELLS, Trap, thread_cell};
     use std::collections::HashSet;
+    use std::vec;
+    use std::vec::Vec;
+
+    const SITE: u64 = 0x7f12_3456_7890;
+
+    /// A program that ends no call.
+    fn at(time_ns: u64, class: u32, price_ns: u32) -> EndProgram {
+        EndProgram { ip: SITE, time_ns, class, price_ns, open_ns: u64::MAX }
+    }
+
+    /// What monitoring costs a thread that runs these programs, and what it had cost before each.
+    fn cost(programs: &[EndProgram]) -> (u64, Vec<u64>) {
+        let (mut trap, mut cost_ns, mut before) = (Trap::default(), 1_000, Vec::new());
+        for program in programs {
+            cost_ns += u64::from(trap.note(program, cost_ns));
+            before.push(trap.cost_ns - 1_000);
+        }
+        (cost_ns - 1_000, before)
+    }
 
     #[test]
-    fn programs_of_one_trap_are_told_by_site_and_time() {
-        let (site, other) = (0x7f12_3456_7890, 0x7f12_3456_7895);
-        let first = end_stamp(site, 5_000_000_000);
-        assert_eq!(same_trap_ns(first, end_stamp(site, 5_000_000_150), 600), Some(150));
-        assert_eq!(same_trap_ns(first, end_stamp(site, 5_000_000_600), 600), None, "a hit costs that much");
-        assert_eq!(same_trap_ns(first, end_stamp(other, 5_000_000_150), 600), None);
-        let wrapped = (1 << 24) + 100;
-        assert_eq!(same_trap_ns(end_stamp(site, (1 << 24) - 50), end_stamp(site, wrapped), 600), Some(150));
+    fn a_trap_is_charged_once_at_the_price_of_its_first_class() {
+        const T: u64 = 5_000_000_000;
+        for (first, second) in [(600, 10_000), (10_000, 600), (600, 600)] {
+            let programs = [at(T, 7, first), at(T + 150, 8, second), at(T + 250, 9, second)];
+            assert_eq!(cost(&programs), (u64::from(first) + 250, vec![0, 150, 250]));
+        }
+        let apart = (1_200, vec![0, 600]);
+        assert_eq!(cost(&[at(T, 7, 600), at(T + 600, 8, 600)]), apart, "a hit costs that much");
+        let elsewhere = EndProgram { ip: SITE + 0x100, ..at(T + 150, 8, 600) };
+        assert_eq!(cost(&[at(T, 7, 600), elsewhere]), apart);
+        let began_later = EndProgram { open_ns: 140, ..at(T + 150, 8, 600) };
+        assert_eq!(cost(&[at(T, 7, 600), began_later]), apart);
+        let wraps = [at((1 << 32) - 50, 7, 600), at((1 << 32) + 100, 8, 600)];
+        assert_eq!(cost(&wraps), (750, vec![0, 150]));
+    }
+
+    #[test]
+    fn traps_in_a_row_are_no_single_one_however_dear_their_class_is() {
+        let alone: Vec<_> = (1..5).map(|n| at(n * 3_000, 7, 10_000)).collect();
+        assert_eq!(cost(&alone), (40_000, vec![0, 10_000, 20_000, 30_000]));
+        let two = |prices: [u32; 2]| {
+            let of = |n: u64| [at(n * 3_000, 7, prices[0]), at(n * 3_000 + 150, 8, prices[1])];
+            cost(&(1..3).flat_map(of).collect::<Vec<_>>())
+        };
+        assert_eq!(two([600, 10_000]), (1_500, vec![0, 150, 750, 900]));
+        assert_eq!(two([10_000, 10_000]), (20_300, vec![0, 150, 10_150, 10_300]));
+        // An interrupt parts the two once. The next trap is whole again.
+        let parted = [at(0, 7, 10_000), at(900, 8, 600), at(3_000, 7, 10_000), at(3_150, 8, 600)];
+        assert_eq!(cost(&parted), (20_750, vec![0, 10_000, 10_600, 10_750]));
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! What each thread carries in the kernel: its state, the arguments of its open calls, and what monitoring it has cost.
 
 use crate::atomic::add;
+use crate::class::Hit;
 use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, bpf_map_type::BPF_MAP_TYPE_TASK_STORAGE, pt_regs};
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_storage_get};
 use core::ffi::c_void;
 use core::ptr::null;
 use profiler_common::class::ClassControl;
-use profiler_common::thread::{CallFrame, DEPTH, ThreadState, end_stamp, same_trap_ns};
+use profiler_common::thread::{CallFrame, DEPTH, EndProgram, ThreadState};
 
 /// Arguments of open calls, by their position.
 #[repr(C)]
@@ -101,13 +102,13 @@ pub fn charge_hit(control: *const ClassControl) {
 
 /// Adds the price of a hit at a return site that ends no call.
 #[inline(always)]
-pub fn charge_end(control: *const ClassControl, end: &End) {
+pub fn charge_end(hit: &Hit, end: &End) {
     // SAFETY: a live map value.
-    let price_ns = unsafe { (*control).return_cost_ns };
+    let price_ns = unsafe { (*hit.control).return_cost_ns };
     if price_ns != 0 {
         let state = state(false);
         if !state.is_null() {
-            cost_before_end(state, end, price_ns);
+            cost_before_end(state, end, hit.cookie.class, price_ns, u64::MAX);
         }
     }
 }
@@ -132,23 +133,19 @@ impl End {
 }
 
 /// The thread's cost before this end, samples included; charges the hit. Where the trap ran programs of other classes first, only what they
-/// took lies before this one's end, and only that is charged in addition.
+/// took lies before this one's end, and only that is charged in addition ([`Trap::note`](profiler_common::thread::Trap::note)).
+/// `open_ns`: how long the call that ends was open; `u64::MAX`: none ends.
 #[inline(always)]
-pub fn cost_before_end(state: *mut ThreadState, end: &End, price_ns: u32) -> u64 {
+pub fn cost_before_end(state: *mut ThreadState, end: &End, class: u32, price_ns: u32, open_ns: u64) -> u64 {
     if price_ns == 0 {
         return cost_before(state, 0);
     }
-    let now = end_stamp(end.rip, end.time_ns);
-    // SAFETY: a live map value, of this thread only.
-    let earlier = unsafe { (*state).last_end };
-    // SAFETY: as above.
-    unsafe { (*state).last_end = now };
-    match same_trap_ns(earlier, now, price_ns) {
-        Some(since_ns) => {
-            let cost_ns = cost_before(state, since_ns) + u64::from(since_ns);
-            cost_ns.wrapping_sub(u64::from(price_ns))
-        }
-        None => cost_before(state, price_ns),
+    let program = EndProgram { ip: end.rip, time_ns: end.time_ns, class, price_ns, open_ns };
+    // SAFETY: a live map value, of this thread only; samples may add to theirs at any moment.
+    unsafe {
+        let (trap, cost_ns) = (&mut *(&raw mut (*state).trap), (*state).cost_ns);
+        (*state).cost_ns = cost_ns + u64::from(trap.note(&program, cost_ns));
+        trap.cost_ns + (&raw const (*state).sample_cost_ns).read_volatile()
     }
 }
 

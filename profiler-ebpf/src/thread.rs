@@ -357,15 +357,15 @@ fn close(hit: &Hit, state: *mut ThreadState, position: u32, slot: u64, end: &End
         own_cost_ns,
         ..
     } = unsafe { *hit.control };
-    let cost_ns = cost_before_end(state, end, return_cost_ns);
+    let duration_ns = end.time_ns.wrapping_sub(begin_ns);
+    let cost_ns = cost_before_end(state, end, hit.cookie.class, return_cost_ns, duration_ns);
     if generation & GENERATION != class_generation {
         // Begun under an earlier attachment: its begin is not in the present counts.
         count!(hit.counters, orphans, 1);
         return;
     }
-    let duration_ns = end.time_ns.wrapping_sub(begin_ns);
     let inside_ns = cost_ns.wrapping_sub(cost_at_begin_ns);
-    // Below nothing where this end was taken for one of a trap before the call.
+    // Below nothing where strays have joined this trap to one before the call.
     let inside_ns = if (inside_ns as i64) < 0 { 0 } else { inside_ns };
     let nested_cost_ns = inside_ns + u64::from(own_cost_ns);
     if flags & FLAG_INNER_CALL != 0 {

@@ -27,7 +27,7 @@ impl Kernel {
     /// are gone, or have made no timed call, have none.
     ///
     /// # Cost
-    /// Two system calls and a copy of 3.8 KB for each thread.
+    /// Two system calls and a copy of 4 KB for each thread.
     #[must_use]
     pub fn open_calls(&self, tids: &[i32]) -> Vec<OpenCall> {
         let ebpf = self.ebpf();
@@ -77,7 +77,7 @@ impl Kernel {
 
 fn empty() -> ThreadState {
     use profiler_common::presence::Presence;
-    use profiler_common::thread::CallFrame;
+    use profiler_common::thread::{CallFrame, Trap};
     let frame = CallFrame {
         slot: 0,
         return_address: 0,
@@ -109,12 +109,13 @@ fn empty() -> ThreadState {
         scratch: 0,
         recording: 0,
         operation_depth: 0,
-        last_end: 0,
+        reserved: 0,
         calls: 0,
         inner_ns: 0,
         measure: 0,
         frames: [frame; DEPTH as usize],
         operations: [operation; OPERATION_DEPTH as usize],
         sample_cost_ns: 0,
+        trap: Trap::default(),
     }
 }
