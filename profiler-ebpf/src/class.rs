@@ -6,7 +6,7 @@ use crate::maps::{
     ALARMS, FORCE_WAKEUP, control, count_global, counters, current_ids, now_ns, quota, target_flags,
     thread_hits,
 };
-use crate::off_cpu;
+use crate::off_cpu::{self, NOT_LAST};
 use aya_ebpf::helpers::generated::{bpf_get_attach_cookie, bpf_get_prandom_u32};
 use aya_ebpf::programs::ProbeContext;
 use aya_log_ebpf::warn;
@@ -69,17 +69,32 @@ impl Hit {
         {
             add(hits, 1);
         }
-        if kind == ClassKind::Off as u32
-            || (flags & FLAG_NO_QUOTA == 0 && !self.take_quota(flags))
-            || (flags & FLAG_FILTER_TARGETS != 0 && self.is_bystander())
+        let limited = flags & FLAG_NO_QUOTA == 0;
+        let quota = if limited && kind != ClassKind::Off as u32 { quota(self.cookie.class) } else { None };
+        let before = match quota {
+            // SAFETY: a live map value.
+            Some(quota) => self.take(unsafe { &raw mut (*quota).remaining }, flags),
+            None => i64::from(!limited && kind != ClassKind::Off as u32),
+        };
+        let is_let_in = before >= 1
+            && (flags & FLAG_FILTER_TARGETS == 0 || !self.is_bystander())
             // SAFETY: the helper has no preconditions.
-            || (skip_below != 0 && (unsafe { bpf_get_prandom_u32() } as u32) < skip_below)
-            || (flags & FLAG_INSIDE != 0 && !details::inner_call(self.control, flags, ctx))
-        {
-            count!(self.counters, gated, 1);
-            return false;
+            && (skip_below == 0 || (unsafe { bpf_get_prandom_u32() } as u32) >= skip_below)
+            && (flags & FLAG_INSIDE == 0 || details::inner_call(self.control, flags, ctx));
+        if let Some(quota) = quota {
+            let last_ns = if before == 1 { now_ns() } else { NOT_LAST };
+            // Only a hit of the target says how long the target ran. Before the alarm: sending that takes long, and is no time of the target.
+            if is_let_in {
+                off_cpu::follow(quota, last_ns);
+            }
+            if before == 1 {
+                send_alarm(self.cookie.class, AlarmKind::QuotaUsed, 0, last_ns);
+            }
         }
-        true
+        if !is_let_in {
+            count!(self.counters, gated, 1);
+        }
+        is_let_in
     }
 
     #[inline(always)]
@@ -91,18 +106,6 @@ impl Hit {
         true
     }
 
-    /// Takes one hit from the quota of entries.
-    #[inline(always)]
-    fn take_quota(&self, flags: u32) -> bool {
-        let Some(quota) = quota(self.cookie.class) else { return false };
-        // SAFETY: a live map value.
-        let before = self.take(unsafe { &raw mut (*quota).remaining }, flags, AlarmKind::QuotaUsed);
-        if before >= 1 {
-            off_cpu::follow(quota, before == 1);
-        }
-        before >= 1
-    }
-
     /// Takes one hit from the quota of return sites. Nothing is turned away: what is left over of it the alarm decides.
     #[inline(always)]
     pub fn take_end(&self) {
@@ -112,8 +115,9 @@ impl Hit {
             && let Some(quota) = quota(self.cookie.class)
         {
             // SAFETY: a live map value.
-            let before = self.take(unsafe { &raw mut (*quota).ends }, flags, AlarmKind::EndsUsed);
+            let before = self.take(unsafe { &raw mut (*quota).ends }, flags);
             if before == 1 {
+                send_alarm(self.cookie.class, AlarmKind::EndsUsed, 0, now_ns());
                 // The window ends here: what begins after the alarm is not counted to it.
                 // SAFETY: a live map value.
                 unsafe { (&raw mut (*quota).remaining).write_volatile(0) };
@@ -121,32 +125,25 @@ impl Hit {
         }
     }
 
-    /// Takes one hit from a quota; the one that takes the last raises the alarm, later ones repeat it. What was left before.
+    /// Takes one hit from a quota. What was left before: where that was one, the caller raises the alarm, which later hits repeat.
     #[inline(always)]
-    fn take(&self, remaining: *mut i64, flags: u32, used: AlarmKind) -> i64 {
+    fn take(&self, remaining: *mut i64, flags: u32) -> i64 {
         let before = fetch_decrement(remaining);
-        if before > 1 {
-            return before;
-        }
-        if before == 1 {
+        if before == 1 && flags & FLAG_INSIDE != 0 {
             // The link is about to go, and hits after that reach nobody. Before the alarm, which takes long: other CPUs record meanwhile.
-            if flags & FLAG_INSIDE != 0 {
-                details::lose_details();
-            }
-            send_alarm(self.cookie.class, used, 0);
-            return before;
+            details::lose_details();
         }
-        if before % ALARM_REPEAT == 0 && before != 0 {
-            send_alarm(self.cookie.class, AlarmKind::StillHit, before - 1);
+        if before < 0 && before % ALARM_REPEAT == 0 {
+            send_alarm(self.cookie.class, AlarmKind::StillHit, before - 1, now_ns());
         }
         before
     }
 }
 
 #[inline(always)]
-fn send_alarm(class: u32, kind: AlarmKind, remaining: i64) {
+fn send_alarm(class: u32, kind: AlarmKind, remaining: i64, time_ns: u64) {
     let (pid, tid) = current_ids();
-    let alarm = Alarm { time_ns: now_ns(), remaining, kind: kind as u32, class, pid, tid };
+    let alarm = Alarm { time_ns, remaining, kind: kind as u32, class, pid, tid };
     // Not reserve and submit: a producer that is stopped between the two (preempted, or its virtual CPU taken away) hides all later records of
     // the ring. The helper does the same inside, so that the gap is not closed; it is as short as the copy of 32 bytes.
     if ALARMS.output::<Alarm>(&alarm, FORCE_WAKEUP).is_err() {

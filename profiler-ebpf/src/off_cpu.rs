@@ -52,12 +52,16 @@ fn read() -> Option<Presence> {
     Some(presence)
 }
 
-/// Keeps the account of the thread that takes the first hit of a quota, and how long it ran until it takes the last one.
+/// For [`follow`]: the hit is not the last of its quota.
+pub const NOT_LAST: u64 = 0;
+
+/// A hit is let in, the last of its quota at `last_ns` (ktime). Keeps the account of the thread that takes the first, and how long it ran until
+/// it takes the last one.
 #[inline(always)]
-pub fn follow(quota: *mut Quota, last: bool) {
+pub fn follow(quota: *mut Quota, last_ns: u64) {
     // SAFETY: a live map value.
     let first_ns = unsafe { (&raw const (*quota).first_ns).read_volatile() };
-    if first_ns != 0 && (!last || first_ns == RAN_KNOWN) {
+    if first_ns != 0 && (last_ns == NOT_LAST || first_ns == RAN_KNOWN) {
         return;
     }
     let Some(mut now) = presence() else { return };
@@ -81,7 +85,7 @@ pub fn follow(quota: *mut Quota, last: bool) {
     if off_ns != OFF_CPU_UNKNOWN {
         // SAFETY: as above.
         unsafe {
-            (*quota).first.used_ns = now_ns().wrapping_sub(first_ns).saturating_sub(off_ns);
+            (*quota).first.used_ns = last_ns.wrapping_sub(first_ns).saturating_sub(off_ns);
             (&raw mut (*quota).first_ns).write_volatile(RAN_KNOWN);
         }
     }

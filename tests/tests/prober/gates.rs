@@ -10,7 +10,6 @@ function!(full);
 function!(skipped);
 function!(refilled);
 function!(stray);
-function!(ran);
 
 #[test]
 fn a_quota_stops_the_count_and_raises_the_alarm() {
@@ -131,56 +130,4 @@ fn a_hit_of_no_class_is_counted_and_logged() {
     drop(attached);
     assert_eq!(kernel.classes().global_counters().unknown_class, 3);
     assert!(kernel.log().unwrap().take().is_empty());
-}
-
-/// Keeps a CPU busy for so long by the thread's own clock, ns.
-fn work(ns: u64) {
-    let cpu_ns = || {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-    };
-    let until = cpu_ns() + ns;
-    while cpu_ns() < until {}
-}
-
-#[test]
-fn time_off_cpu_between_first_and_last_hit_of_a_quota_is_left_out() {
-    const MS: u64 = 1_000_000;
-    let kernel = kernel(None);
-    let classes = kernel.classes();
-    classes.reset(CLASS);
-    classes.configure(CLASS, ClassControl::new(ClassKind::Count));
-    let attached = kernel.attach(&group(LinkKind::Count, vec![ran.entry(CLASS)])).unwrap();
-    let calls = |n: u64| (0..n).for_each(|_| ran.call(None, 0));
-    let ran_ns = |between: &dyn Fn()| {
-        classes.forget_first(CLASS);
-        classes.set_quota(CLASS, 20);
-        // Before the first hit nothing counts.
-        work(5 * MS);
-        calls(10);
-        assert_eq!(classes.ran_ns(CLASS), None, "the quota is not used up");
-        between();
-        calls(10);
-        let seen = classes.ran_ns(CLASS);
-        // Nor does anything behind the last.
-        work(5 * MS);
-        calls(3);
-        assert_eq!(classes.ran_ns(CLASS), seen);
-        seen
-    };
-    for (slept_ms, worked_ms) in [(80, 0), (0, 40), (80, 40)] {
-        let seen_ns = ran_ns(&|| {
-            std::thread::sleep(std::time::Duration::from_millis(slept_ms / 2));
-            work(worked_ms * MS);
-            std::thread::sleep(std::time::Duration::from_millis(slept_ms / 2));
-        });
-        // What calibration of the clocks, interrupts and the hits themselves take.
-        let most_ns = worked_ms * MS + 15 * MS;
-        let seen_ns = seen_ns.expect("one thread took all hits");
-        assert!((worked_ms * MS * 49 / 50..most_ns).contains(&seen_ns), "{slept_ms} {worked_ms}: {seen_ns}");
-    }
-    assert_eq!(ran_ns(&|| call_from(1, 10, ran)), None, "another thread took the last");
-    // A new window: what the last one left is no first hit.
-    assert!(ran_ns(&|| ()).is_some_and(|ns| ns < 15 * MS));
-    drop(attached);
 }

@@ -12,6 +12,7 @@ mod losses;
 mod operations;
 mod programs;
 mod progress;
+mod ran;
 mod returned;
 mod samples;
 mod support;

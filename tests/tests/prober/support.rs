@@ -161,6 +161,14 @@ pub fn group(kind: LinkKind, sites: Vec<Site>) -> AttachGroup {
     AttachGroup { module: "/proc/self/exe".into(), pid: std::process::id(), kind, sites }
 }
 
+/// Keeps this thread on one CPU.
+pub fn pin(cpu: usize) {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu);
+    // OK because a machine with one CPU runs on that one.
+    let _ = rustix::thread::sched_setaffinity(None, &set);
+}
+
 /// `CLOCK_MONOTONIC`, which is the programs' clock.
 pub fn ktime_ns() -> u64 {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

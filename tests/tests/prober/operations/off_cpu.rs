@@ -19,13 +19,6 @@ fn renice(nice: i32) {
     assert_eq!(rustix::process::setpriority_process(None, nice), Ok(()));
 }
 
-fn pin(cpu: usize) {
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(cpu);
-    // OK because a machine with one CPU runs on that one.
-    let _ = rustix::thread::sched_setaffinity(None, &set);
-}
-
 /// Records every operation from a call of `first` to one of `last`, while the links live.
 fn follow_pair(kernel: &Kernel) -> [Attached; 2] {
     configure(kernel, 0, 0, OPERATION_MONITORING | OPERATION_BY_THREAD, 2, 1.0);
