@@ -130,7 +130,8 @@ pub struct Quota {
     /// The same of hits at return sites, where others than the class's own calls may come by. They are not gated: a call that was let in
     /// is to have its end.
     pub ends: i64,
-    /// When the first hit was let in, ktime ns; 0: none was; [`RAN_KNOWN`]: a thread took the first and the last hit of the quota.
+    /// When the first hit was let in, ktime ns; 0: none was; [`RAN_KNOWN`]: a thread took the first and the last hit of the quota
+    /// on one CPU.
     pub first_ns: u64,
     /// The account of the thread that took the first hit, its id in the upper half of `cpu`. With [`RAN_KNOWN`] `used_ns` is how long
     /// it ran from the first hit to the last, ns.

@@ -8,7 +8,7 @@ use crate::maps::{
 use aya_ebpf::helpers::bpf_probe_read_kernel;
 use aya_ebpf::helpers::generated::{bpf_get_current_task, bpf_get_smp_processor_id};
 use profiler_common::class::{Quota, RAN_KNOWN};
-use profiler_common::presence::{OFF_CPU_UNKNOWN, Presence, off_cpu_ns};
+use profiler_common::presence::{Presence, off_cpu_ns};
 
 /// Priorities below are of real-time and deadline threads, also of those that are lifted for a lock's sake (`include/linux/sched/prio.h`,
 /// `MAX_RT_PRIO`).
@@ -56,7 +56,7 @@ fn read() -> Option<Presence> {
 pub const NOT_LAST: u64 = 0;
 
 /// A hit is let in, the last of its quota at `last_ns` (ktime). Keeps the account of the thread that takes the first, and how long it ran until
-/// it takes the last one.
+/// it takes the last one, on the same CPU.
 #[inline(always)]
 pub fn follow(quota: *mut Quota, last_ns: u64) {
     // SAFETY: a live map value.
@@ -65,9 +65,8 @@ pub fn follow(quota: *mut Quota, last_ns: u64) {
         return;
     }
     let Some(mut now) = presence() else { return };
-    let tid = u64::from(current_ids().1) << 32;
+    now.cpu |= u64::from(current_ids().1) << 32;
     if first_ns == 0 {
-        now.cpu |= tid;
         // SAFETY: as above. Another thread may do the same: then neither takes both hits for its own, or the one that wrote last.
         unsafe {
             (*quota).first = now;
@@ -76,16 +75,18 @@ pub fn follow(quota: *mut Quota, last_ns: u64) {
         return;
     }
     // SAFETY: as above.
-    let mut first = unsafe { (*quota).first };
-    if first.cpu & !u64::from(u32::MAX) != tid {
+    let first = unsafe { (*quota).first };
+    // Between two CPUs what interrupts and the hypervisor took since the last arrival counts as off CPU, which may be more than the few
+    // microseconds of a window.
+    if first.cpu != now.cpu {
         return;
     }
-    first.cpu &= u64::from(u32::MAX);
+    let passed_ns = last_ns.wrapping_sub(first_ns);
     let off_ns = off_cpu_ns(&first, &now);
-    if off_ns != OFF_CPU_UNKNOWN {
+    if off_ns < passed_ns {
         // SAFETY: as above.
         unsafe {
-            (*quota).first.used_ns = last_ns.wrapping_sub(first_ns).saturating_sub(off_ns);
+            (*quota).first.used_ns = passed_ns - off_ns;
             (&raw mut (*quota).first_ns).write_volatile(RAN_KNOWN);
         }
     }

@@ -269,7 +269,7 @@ pub struct WindowRow {
     /// Price of one hit used for this window, ns.
     pub tau_ns: f64,
     /// How long the thread that took the first hit that was kept and the one that used up the quota was on a CPU between them, ns. `None`:
-    /// different threads took them, the quota did not end the window, or the kernel did not say.
+    /// different threads took them, or on different CPUs, the quota did not end the window, or the kernel did not say.
     pub ran_ns: Option<u64>,
 }
 

@@ -167,7 +167,7 @@ impl ClassTable {
     }
 
     /// How long the thread that took the first hit and the last of the quota was on a CPU from one to the other, ns; `None`: different
-    /// threads took them, the quota is not used up, or the kernel does not say.
+    /// threads took them, or on different CPUs, the quota is not used up, or the kernel does not say.
     #[must_use]
     pub fn ran_ns(&self, class: ClassId) -> Option<u64> {
         // OK because both words are u64 in the kernel.

@@ -81,6 +81,21 @@ fn time_off_cpu_between_first_and_last_hit_of_a_quota_is_left_out() {
             );
         }
         assert_eq!(windows.ran_ns(&|| call_from(1, 10, ran)), None, "another thread took the last");
+        pin(1);
+        let several = rustix::thread::sched_getcpu() == 1;
+        for back in [false, true] {
+            pin(0);
+            let seen_ns = windows.ran_ns(&|| {
+                pin(1);
+                work(10 * MS);
+                pin(if back { 0 } else { 1 });
+            });
+            if back || !several {
+                assert!(seen_ns.is_some_and(|ns| (9 * MS..25 * MS).contains(&ns)), "{seen_ns:?}");
+            } else {
+                assert_eq!(seen_ns, None, "clocks of two CPUs do not compare so well");
+            }
+        }
         // A new window: what the last one left is no first hit.
         assert!(windows.ran_ns(&|| ()).is_some_and(|ns| ns < 15 * MS));
     });
