@@ -150,6 +150,14 @@ impl ClassTable {
         self.shared.quota.signed(class.0, ENTRIES).store(hits, Ordering::Release);
     }
 
+    /// Lets nothing in, and forgets what an earlier window left: its first hit and how long that was ago
+    /// ([`ran_ns`](Self::ran_ns)), and what return sites may still be hit, which would be used up and raise the alarm while links are made.
+    pub fn shut(&self, class: ClassId) {
+        self.set_quota(class, 0);
+        self.set_ends_quota(class, 0);
+        self.forget_first(class);
+    }
+
     /// Adds hits to the quota, so that hits taken meanwhile are not given twice.
     pub fn add_quota(&self, class: ClassId, hits: i64) {
         self.shared.quota.signed(class.0, ENTRIES).fetch_add(hits, Ordering::AcqRel);

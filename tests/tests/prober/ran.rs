@@ -155,3 +155,17 @@ fn sending_the_alarm_is_no_time_of_the_target() {
         }
     });
 }
+
+#[test]
+fn a_class_that_is_shut_knows_nothing_of_its_last_window() {
+    while_counted(ClassControl::new(ClassKind::Count), |kernel| {
+        let classes = kernel.classes();
+        classes.set_ends_quota(CLASS, 30);
+        assert!(Windows(classes).ran_ns(&|| ()).is_some());
+        classes.shut(CLASS);
+        // Its links are made, and trip at once: no gate was opened.
+        calls(3);
+        assert_eq!((classes.ran_ns(CLASS), classes.remaining_quota(CLASS)), (None, -3));
+        assert_eq!(classes.remaining_ends_quota(CLASS), 0);
+    });
+}

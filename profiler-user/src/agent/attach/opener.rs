@@ -230,9 +230,8 @@ impl Worker {
         for member in &request.members {
             self.table.join(member.class.0, leader);
             self.classes.configure(member.class, member.control);
-            self.classes.set_quota(member.class, 0);
-            // What an earlier window left would be used up, and raise the alarm, while this one is being opened.
-            self.classes.set_ends_quota(member.class, 0);
+            // Links that trip while they are made have a window without an opened gate: it must not have the CPU time of an earlier one.
+            self.classes.shut(member.class);
         }
         let learns = |member: &&Member| member.control.flags & FLAG_LEARN_CALLERS != 0;
         let learning: Vec<ClassId> =
@@ -355,7 +354,6 @@ fn open_gate(classes: &ClassTable, id: ClassId, quota: u64) -> (u64, ClassCounte
         if tries == 4 || now_ns().saturating_sub(before_ns) < INTERRUPTED_NS {
             return (start_ns, base);
         }
-        classes.set_quota(id, 0);
-        classes.set_ends_quota(id, 0);
+        classes.shut(id);
     }
 }
