@@ -73,15 +73,33 @@ pub fn ends_quota(calls: u64) -> u64 {
     calls.saturating_add((calls / STRAY_PART).max(STRAY_LEAST))
 }
 
-/// Hits at return addresses for each call that returned there: where one caller calls many functions through a pointer (an event loop), most
-/// returns are others', and each is paid for. Fewer strays than a window of a single call may take are no reason yet. `ends`: all hits
-/// there, `strays`: those of others; returns that exit sites saw are in neither, so that what was found holds while these are used.
-#[must_use]
-pub fn ends_a_call(ends: u64, strays: u64) -> f64 {
-    if strays < STRAY_LEAST {
-        1.0
-    } else {
-        ends.max(strays) as f64 / ends.saturating_sub(strays).max(1) as f64
+/// Hits at the return-address sites of a class, in one window.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Ends {
+    /// All of them.
+    pub all: u64,
+    /// Those that ended no call on record.
+    pub strays: u64,
+    /// Calls of the class that were turned away at the entry, because the quota was used up: they return there all the same, as strays.
+    pub turned_away: u64,
+}
+
+impl Ends {
+    /// Returns of others.
+    #[must_use]
+    pub fn others(&self) -> u64 {
+        self.strays.saturating_sub(self.turned_away)
+    }
+
+    /// Hits for each call of the class: where one caller calls many functions through a pointer (an event loop), most returns are
+    /// others', and each is paid for. Fewer of those than a window of a single call may take are no reason yet.
+    #[must_use]
+    pub fn a_call(&self) -> f64 {
+        let others = self.others();
+        if others < STRAY_LEAST {
+            return 1.0;
+        }
+        self.all.max(others) as f64 / self.all.saturating_sub(others).max(1) as f64
     }
 }
 
@@ -166,14 +184,23 @@ mod tests {
         assert!(prefers_returns(1_000, 980, prices, true), "not back and forth");
         assert!(!prefers_returns(1_000, 890, prices, true));
         assert!(!prefers_returns(29, 29, prices, false), "too few to know who calls");
-        // A window of four calls that was over after 64 returns of others: 0.5 + 17 x 0.5 us are no cheaper than stepping.
-        assert_eq!((ends_a_call(68, 64), ends_a_call(67, 63), ends_a_call(64, 64)), (17.0, 1.0, 64.0));
-        assert!(!prefers_returns(1_000, 1_000, (10_000.0, 500.0 * (1.0 + ends_a_call(68, 64))), true));
-        assert!(prefers_returns(1_000, 1_000, (10_000.0, 500.0 * (1.0 + ends_a_call(180, 120))), true));
         assert!(
             !prefers_returns(1_000, 1_000, (1_400.0, 1_100.0), false),
             "hardly cheaper: exit sites see every call"
         );
+    }
+
+    #[test]
+    fn returns_of_others_are_paid_for_and_those_of_calls_that_were_turned_away_are_no_others() {
+        let ends = |all, strays, turned_away| Ends { all, strays, turned_away }.a_call();
+        // A window of four calls that was over after 64 returns of others: 0.5 + 17 x 0.5 us are no cheaper than stepping.
+        assert_eq!((ends(68, 64, 0), ends(67, 63, 0), ends(64, 64, 0)), (17.0, 1.0, 64.0));
+        assert!(!prefers_returns(1_000, 1_000, (10_000.0, 500.0 * (1.0 + ends(68, 64, 0))), true));
+        assert!(prefers_returns(1_000, 1_000, (10_000.0, 500.0 * (1.0 + ends(180, 120, 0))), true));
+        // A quota of 100, used up by 100,000 calls a second, whose link is gone 20 ms later.
+        assert_eq!(ends(2_100, 2_000, 2_000), 1.0);
+        assert_eq!(ends(2_100, 2_000, 2_300), 1.0, "some have not returned yet");
+        assert_eq!(ends(2_100, 2_000, 1_000), 2_100.0 / 1_100.0, "half of what came by");
     }
 
     #[test]

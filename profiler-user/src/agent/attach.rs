@@ -74,6 +74,8 @@ pub struct Ended {
     pub number: u64,
     /// The counters of its class at the end.
     pub counters: ClassCounters,
+    /// What they had counted since its gate was opened: of a long window, more than its row.
+    pub seen: ClassCounters,
 }
 
 /// All classes and their links.

@@ -11,11 +11,11 @@ use super::attach::Ended;
 use super::class::{EntrySite, LinkState, LiveClass};
 use super::clock::now_ns;
 use super::known_callers::{Place, place_of};
-use crate::inspect::{CallerBudget, CallerError, CallerSite, TraceRefusal};
-use crate::prober::Tier;
+use crate::inspect::{CallerBudget, CallerError, CallerSite, Site, TraceRefusal};
+use crate::prober::{CallerCounters, Tier};
 use profiler_core::class::{ClassId, ExitMode, SiteClass};
 use profiler_core::recording::WindowKind;
-use profiler_core::run::callers::{ends_a_call, prefers_returns, to_look_at};
+use profiler_core::run::callers::{Ends, prefers_returns, to_look_at};
 use profiler_core::run::view::ClassPrices;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
@@ -27,9 +27,6 @@ const CLASSES_A_LOOK: u64 = 8;
 /// Why callers outside the program get no site on kernels that cannot keep a probe to one process.
 const SHARED: &str =
     "it lies in a library, and on this kernel (Linux 6.6 to 6.9) all processes would pay for a probe there";
-/// Hits at return addresses that were no returns, at least and for each return: with more, sites that others come by are given up.
-const MOST_STRAYS: u64 = 1_000;
-const STRAYS_A_RETURN: u64 = 4;
 
 /// A search that goes on, on a thread of its own.
 struct Search {
@@ -83,12 +80,12 @@ impl Agent {
         self.note_callers(&ids);
         self.attach.kernel().forget_callers(&ids);
         for (id, ended) in ids.into_iter().zip(ended) {
-            let strays = ended.counters.callers.strays;
             let callers = &mut self.attach.class_mut(id).code.callers;
             callers.end_window();
-            if strays > MOST_STRAYS + STRAYS_A_RETURN * ended.counters.returns {
-                callers.refuse_joined();
-            }
+            // Others' processes are not the class's own calls.
+            let turned_away = ended.seen.gated.saturating_sub(ended.seen.bystanders);
+            let CallerCounters { ends, strays, .. } = ended.seen.callers;
+            callers.note_ends(Ends { all: ends, strays, turned_away });
         }
     }
 
@@ -122,16 +119,13 @@ impl Agent {
         if class.candidate.exits.is_err() {
             return;
         }
-        let exits_entry = class.code.sites.entry;
-        // What was timed until now was timed from another entry: what lies between its time stamps would not be known.
-        if entry.class != exits_entry.class && class.counters.returns > 0 {
-            return;
-        }
+        let timed_from = (class.counters.returns > 0).then_some(class.candidate.entry.offset);
+        let Some(exits_entry) = entry_at_exits(class.code.sites.entry, entry, timed_from) else { return };
         let (kind, callers) = (class.kind, &class.code.callers);
         let returns = self.prices_at(entry.class, kind, ExitMode::ReturnSites, callers.usual_class());
         let exits = self.prices_at(exits_entry.class, kind, ExitMode::ExitSites, SiteClass::Stepped);
         let (seen, sited) = callers.covered();
-        let ends = ends_a_call(class.counters.callers.ends, class.counters.callers.strays);
+        let ends = callers.ends_a_call();
         let call_ns = |prices: &ClassPrices, ends: f64| prices.hit.ns + ends * prices.exit.ns;
         let wanted = prefers_returns(seen, sited, (call_ns(&exits, 1.0), call_ns(&returns, ends)), so_far);
         if wanted == so_far {
@@ -242,5 +236,43 @@ impl Agent {
         let Some(id) = self.attach.next_to_extend() else { return false };
         self.verify_callers_of(id);
         self.attach.extend(id)
+    }
+}
+
+/// The entry from which calls are timed at exit sites, where they could be timed at return addresses from `returns`. `own`: that of a function
+/// with exit sites alone. `timed_from`: offset of the entry from which calls were timed already. They go on from that, or from one of the
+/// same price class: from another, what lies between the time stamps of the class would not be known. `None`: so the class stays where it is.
+fn entry_at_exits(own: Site, returns: Site, timed_from: Option<u64>) -> Option<Site> {
+    match timed_from {
+        Some(offset) if offset == returns.file_offset => Some(returns),
+        Some(_) if own.class != returns.class => None,
+        _ => Some(own),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn site(file_offset: u64, class: SiteClass) -> Site {
+        Site {
+            vaddr: file_offset,
+            file_offset,
+            offset: 0,
+            class,
+            arguments: 0,
+            at_entry_stack: true,
+            return_slot: Some(0),
+        }
+    }
+
+    #[test]
+    fn a_class_goes_on_from_the_entry_that_it_was_timed_from() {
+        let (own, same) = (site(0x10, SiteClass::Nop), site(0x14, SiteClass::Nop));
+        let other = site(0x14, SiteClass::Push);
+        assert_eq!(entry_at_exits(own, other, None), Some(own), "nothing was timed yet");
+        assert_eq!(entry_at_exits(own, same, Some(0x10)), Some(own));
+        assert_eq!(entry_at_exits(own, other, Some(0x14)), Some(other), "there and back");
+        assert_eq!(entry_at_exits(own, other, Some(0x10)), None);
     }
 }

@@ -5,7 +5,7 @@ use crate::inspect::mappers::FileKey;
 use crate::inspect::{AttachPath, CallerError, CallerSite, Inspection, ReturnSite};
 use crate::prober::Site;
 use profiler_core::class::{ClassId, SiteClass};
-use profiler_core::run::callers::{Caller, CallerState, usual_class};
+use profiler_core::run::callers::{Caller, CallerState, Ends, usual_class};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -15,6 +15,9 @@ const MOST_LOOKS: u32 = 5;
 const GIVEN_UP: &str = "its caller could not be looked at in time, or is not mapped for long";
 /// Longer each time waits the next look, ns: by then a library that came is known.
 const AGAIN_NS: u64 = 700_000_000;
+/// Hits at return addresses that were no returns, at least and for each return: with more, sites that others come by are given up.
+const MOST_STRAYS: u64 = 1_000;
+const STRAYS_A_RETURN: u64 = 4;
 /// Why a site that others come by is given up.
 const JOINED: &str = "nearly all that came by behind the call were no returns (a loop?)";
 /// Said of callers that have no site and nothing against it.
@@ -72,6 +75,11 @@ struct Known {
 #[derive(Debug, Default)]
 pub struct Callers {
     known: BTreeMap<u64, Known>,
+    /// Hits at the return addresses in the last window that had any.
+    ends: Ends,
+    /// Of all windows: hits of others, and calls that returned.
+    others: u64,
+    returns: u64,
 }
 
 impl Callers {
@@ -88,8 +96,26 @@ impl Callers {
         }
     }
 
+    /// A window is over in which so many hits came by at the return addresses. One that saw none leaves what was found before.
+    pub fn note_ends(&mut self, ends: Ends) {
+        if ends.all == 0 {
+            return;
+        }
+        self.ends = ends;
+        self.others += ends.others();
+        self.returns += ends.all.saturating_sub(ends.strays);
+        if self.others > MOST_STRAYS + STRAYS_A_RETURN * self.returns {
+            self.refuse_joined();
+        }
+    }
+
+    /// Hits at the return addresses for each call, by the last window that was timed there.
+    pub fn ends_a_call(&self) -> f64 {
+        self.ends.a_call()
+    }
+
     /// Sites that others come by get none any more: nearly all hits there were no returns.
-    pub fn refuse_joined(&mut self) {
+    fn refuse_joined(&mut self) {
         for known in self.known.values_mut() {
             if matches!(&known.place, Place::Found(placed) if placed.site.joined) {
                 known.place = Place::Refused(JOINED.to_owned());
@@ -251,6 +277,18 @@ mod tests {
         callers.note(0x10, 9);
         let list = callers.list(now_ns());
         assert_eq!((list[0].address, list[0].calls, list[0].state), (0x10, 17, CallerState::New));
+    }
+
+    #[test]
+    fn the_last_window_with_returns_says_who_comes_by() {
+        let ends = |all, strays, turned_away| Ends { all, strays, turned_away };
+        let mut callers = Callers::default();
+        callers.note_ends(ends(68, 64, 0));
+        assert_eq!(callers.ends_a_call(), 17.0);
+        callers.note_ends(ends(0, 0, 500));
+        assert_eq!(callers.ends_a_call(), 17.0, "calls that were timed at exit sites say nothing");
+        callers.note_ends(ends(2_100, 2_000, 2_000));
+        assert_eq!((callers.ends_a_call(), callers.others, callers.returns), (1.0, 64, 104));
     }
 
     #[test]

@@ -231,6 +231,7 @@ impl Attachments {
                 open_calls: Vec::new(),
                 number: window.number,
                 counters,
+                seen: counters.since(&window.attached),
             });
         }
     }
