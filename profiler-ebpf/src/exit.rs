@@ -29,7 +29,7 @@ pub extern "C" fn leave_caller(ctx: *mut c_void) -> u32 {
     let end = End::of(ctx, end_ns);
     if !thread::close_returned(&hit, &end) {
         count!(hit.counters, callers.strays, 1);
-        charge_end(&hit, &end);
+        charge_end(hit.control, hit.cookie.class, &end);
     }
     0
 }

@@ -1,7 +1,6 @@
 //! What each thread carries in the kernel: its state, the arguments of its open calls, and what monitoring it has cost.
 
 use crate::atomic::add;
-use crate::class::Hit;
 use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, bpf_map_type::BPF_MAP_TYPE_TASK_STORAGE, pt_regs};
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_storage_get};
 use core::ffi::c_void;
@@ -102,13 +101,13 @@ pub fn charge_hit(control: *const ClassControl) {
 
 /// Adds the price of a hit at a return site that ends no call.
 #[inline(always)]
-pub fn charge_end(hit: &Hit, end: &End) {
+pub fn charge_end(control: *const ClassControl, class: u32, end: &End) {
     // SAFETY: a live map value.
-    let price_ns = unsafe { (*hit.control).return_cost_ns };
+    let price_ns = unsafe { (*control).return_cost_ns };
     if price_ns != 0 {
         let state = state(false);
         if !state.is_null() {
-            cost_before_end(state, end, hit.cookie.class, price_ns, u64::MAX);
+            cost_before_end(state, end, class, price_ns, u64::MAX);
         }
     }
 }
