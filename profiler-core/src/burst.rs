@@ -32,8 +32,8 @@ pub const FIRST_PART: f64 = 0.75;
 /// Rounds in which bursts are lengthened: in each, those at their bound leave.
 const LENGTHENINGS: usize = 8;
 
-/// Part of a quota that the `number`-th window gets which is to end with it: spread evenly over 0.5 to 1.5, like no period of a target (multiples
-/// of the golden ratio, modulo 1).
+/// Part of its largest quota that the `number`-th window of a class gets, if it is to end with it: spread evenly over 0.5 to 1, like no period of a
+/// target (multiples of the golden ratio, modulo 1). The first gets all of it.
 ///
 /// Calls come in batches. A window that begins at any time and ends with hit Q counts, of batches of b calls every T s, `Q / (Q / b - 1/2)` calls
 /// in T where Q is a multiple of b: too many by the part `b / 2Q`, however many windows there are. Where all remainders of Q by b are alike
@@ -43,8 +43,11 @@ pub fn quota_part(number: u64) -> f64 {
     /// (sqrt(5) - 1) / 2.
     const GOLDEN: f64 = 0.618_033_988_749_894_9;
     // OK because a run has far fewer than 2^53 windows.
-    0.5 + (0.5 + number as f64 * GOLDEN).fract()
+    1.0 - 0.5 * (number as f64 * GOLDEN).fract()
 }
+
+/// What [`quota_part`] is on average.
+pub const MEAN_QUOTA_PART: f64 = 0.75;
 
 /// What attaching for a short time costs.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -54,6 +54,8 @@ struct Entry {
     taken: f64,
     /// In a trial or a burst: what that may still take, ns.
     reserved_ns: f64,
+    /// Bursts of the plans so far.
+    bursts_begun: u64,
 }
 
 impl Entry {
@@ -96,7 +98,6 @@ pub struct Controller {
     /// What comes in and is taken neither by traced classes nor by anything else but windows, CPU s/s.
     income_left: f64,
     random: StdRng,
-    bursts_begun: u64,
 }
 
 impl Controller {
@@ -116,7 +117,6 @@ impl Controller {
             capacity_ns: 0.0,
             income_left: 0.0,
             random: StdRng::seed_from_u64(config.seed),
-            bursts_begun: 0,
         }
     }
 
@@ -134,6 +134,7 @@ impl Controller {
         for order in orders {
             let old = self.classes.get(&order.class).cloned();
             let reserved_ns = old.as_ref().map_or(0.0, |e| e.reserved_ns);
+            let bursts_begun = old.as_ref().map_or(0, |e| e.bursts_begun);
             let (mode, stops, rate, next_burst_ns, taken) = old
                 .map_or((Mode::Sampled, 0, order.rate_hz.1, 0, 0.0), |e| {
                     (e.mode, e.stops, e.rate_hz, e.next_burst_ns, e.taken)
@@ -162,6 +163,7 @@ impl Controller {
                 next_burst_ns,
                 taken,
                 reserved_ns,
+                bursts_begun,
             };
             if mode == Mode::Traced && new_mode != Mode::Traced {
                 actions.push(Action::Detach { class: order.class, reason: DetachReason::Planned });

@@ -60,8 +60,6 @@ pub struct Survey {
     in_flight: BTreeMap<ClassId, (BurstRequest, f64)>,
     /// Shared links asked for so far.
     links: u32,
-    /// Quotas drawn so far.
-    drawn: u64,
     landed: Vec<(BurstRequest, BurstOutcome)>,
     round: u32,
     spent_s: f64,
@@ -85,7 +83,6 @@ impl Survey {
             apart_s: 0.0,
             in_flight: BTreeMap::new(),
             links: 0,
-            drawn: 0,
             landed: Vec::new(),
             round: 1,
             spent_s: 0.0,

@@ -377,11 +377,7 @@ fn files_of_the_target_are_opened_in_one_place() {
         ("recording/read.rs", 2, "the recording that the user named"),
         ("target/launch.rs", 1, "/proc/PID/auxv"),
         ("unwind/space.rs", 2, "/proc/PID/maps; /proc/PID/mem"),
-        (
-            "watchdog/mod.rs",
-            2,
-            "/sys/kernel/rcu_expedited; /dev/kmsg",
-        ),
+        ("watchdog/mod.rs", 2, "/sys/kernel/rcu_expedited; /dev/kmsg"),
     ];
     const WORDS: &[&str] = &[
         "File::open",

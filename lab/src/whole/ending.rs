@@ -196,6 +196,7 @@ impl World {
             tripped,
             tau_ns: function.hit_ns + function.exit_ns,
             ran_ns: None,
+            ran_tid: None,
         }
     }
 }

@@ -43,28 +43,22 @@ impl Controller {
             // Planned when the target used more, the bucket may never hold it now: then as many hits as it does hold.
             let most_ns = 0.9 * (1.0 - KEEP) * tick.capacity_ns;
             let whole_ns = order.cost_ns.max(order.quota as f64 * tau_ns);
-            let most = most_ns / whole_ns.max(1.0);
-            let part = match (order.ends_by_quota(), quota_part(self.bursts_begun)) {
-                // Quotas differ, within what the bucket holds.
-                (true, drawn) if most < 1.0 => most * drawn / 1.5,
-                (true, drawn) => drawn.min(most),
-                (false, _) => most.min(1.0),
-            };
+            let most = (most_ns / whole_ns.max(1.0)).min(1.0);
+            let part = if order.ends_by_quota() { most * quota_part(entry.bursts_begun) } else { most };
             let quota = ((order.quota as f64 * part) as u64).max(2);
-            // All of its hits, or what it is expected to cost with attaching and detaching.
-            let need_ns = (order.cost_ns * part).max(quota as f64 * tau_ns);
+            // All of its hits, or what it is expected to cost with attaching and detaching, which do not get less with a smaller quota.
+            let cost_ns = most * order.cost_ns - (most - part) * order.quota as f64 * tau_ns;
+            let need_ns = cost_ns.max(quota as f64 * tau_ns);
             let until_ns = tick.now_ns.saturating_add(order.window_ns);
             // It begins with tokens, a debt comes first; what its quota is more than is expected may come in meanwhile.
             let there_ns = tokens_ns - reserved.held_ns(income, tick.now_ns);
-            if order.cost_ns * part > there_ns
-                || need_ns > reserved.room_ns(tokens_ns, income, tick.now_ns, until_ns)
-            {
+            if cost_ns > there_ns || need_ns > reserved.room_ns(tokens_ns, income, tick.now_ns, until_ns) {
                 continue;
             }
             reserved.add(until_ns, need_ns);
             entry.mode = Mode::Burst { until_ns };
             entry.reserved_ns = need_ns;
-            self.bursts_begun += 1;
+            entry.bursts_begun += 1;
             actions.push(Action::Burst { class, quota, window_ns: order.window_ns });
         }
     }

@@ -271,6 +271,8 @@ pub struct WindowRow {
     /// How long the thread that took the first hit that was kept and the one that used up the quota was on a CPU between them, ns. `None`:
     /// different threads took them, or on different CPUs, the quota did not end the window, or the kernel did not say.
     pub ran_ns: Option<u64>,
+    /// The thread that this is about. `None`: see there.
+    pub ran_tid: Option<u32>,
 }
 
 /// Table `histograms`: durations of a class, in buckets of at most 3.2 % width.

@@ -25,5 +25,6 @@ pub(crate) fn plain_window(class: ClassId, kind: WindowKind, span: (u64, u64), h
         tripped: false,
         tau_ns: 0.0,
         ran_ns: None,
+        ran_tid: None,
     }
 }

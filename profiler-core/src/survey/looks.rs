@@ -13,7 +13,7 @@
 //! classes once, then all again, spread over the long window.
 
 use super::{BurstRequest, Link, Survey};
-use crate::burst::{FRESH_DELAY_NS, FRESH_NS, quota_part};
+use crate::burst::{FRESH_DELAY_NS, FRESH_NS, MEAN_QUOTA_PART, quota_part};
 use crate::class::ClassId;
 use crate::stats::Interval;
 use std::collections::BTreeMap;
@@ -302,8 +302,9 @@ impl Survey {
 
     /// The burst with a quota around its own ([`quota_part`]), between the least and what its burst may cost.
     pub(super) fn with_drawn_quota(&mut self, request: BurstRequest) -> BurstRequest {
-        let part = quota_part(self.drawn);
-        self.drawn += 1;
+        let Some(state) = self.states.get_mut(&request.class) else { return request };
+        let part = quota_part(state.drawn) / MEAN_QUOTA_PART;
+        state.drawn += 1;
         let largest = (self.largest_s(request.class) / self.tau_s(request.class)) as u64;
         let drawn = (part * request.quota_hits as f64) as u64;
         let least = self.config.least_hits.min(request.quota_hits);

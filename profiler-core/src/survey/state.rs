@@ -34,6 +34,8 @@ pub(super) struct State {
     pub window_ns: u64,
     pub last_stop: Option<Stop>,
     pub repeats: u32,
+    /// Number of the next quota to be drawn ([`quota_part`](crate::burst::quota_part)).
+    pub drawn: u64,
     /// Windows that the breaker ended for this class while they were being opened, ...
     pub voids: u32,
     /// ... and those that it ended for a neighbour on the same link.
@@ -54,6 +56,8 @@ impl State {
             window_ns: config.first_window_ns,
             last_stop: None,
             repeats: 0,
+            // From there the first are near 1 on average: most classes have few windows.
+            drawn: 3,
             voids: 0,
             lost: 0,
             aborted: false,

@@ -333,7 +333,9 @@ fn unknown_classes_share_links_and_the_hot_one_leaves_them() {
     // The hot one alone, the others all together for long.
     let Step::Run(second) = survey.next_step(2, 1.0, cheap) else { panic!("no burst") };
     let hot: Vec<_> = second.iter().filter(|r| !matches!(r.link, Link::Shared(_))).collect();
-    assert!(hot.len() == 1 && hot[0].class.0 == 7 && hot[0].link == Link::Alone && hot[0].quota_hits == 120);
+    assert!(hot.len() == 1 && hot[0].class.0 == 7 && hot[0].link == Link::Alone);
+    // 120, times what was drawn.
+    assert!((80..=160).contains(&hot[0].quota_hits), "{hot:?}");
     assert!(second.iter().all(|r| r.class.0 == 7 || r.link == second[0].link && r.window_ns == 800_000_000));
     // Never seen is not never.
     let rates = survey.rates();

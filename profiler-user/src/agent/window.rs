@@ -69,6 +69,7 @@ pub(super) fn row(
         // The survey counts entries, of functions whose calls are to be timed, too.
         tau_ns: if class.is_timed(window.kind) { class.tau_ns(gap_s) } else { class.entry_ns(gap_s) },
         ran_ns: None,
+        ran_tid: None,
     }
 }
 

@@ -42,11 +42,13 @@ const ENTRIES: usize = 0;
 const ENDS: usize = 1;
 const FIRST: usize = 2;
 const RAN: usize = 4;
+const RAN_THREAD: usize = 7;
 const _: () = assert!(
     std::mem::offset_of!(Quota, remaining) == ENTRIES * 8
         && std::mem::offset_of!(Quota, ends) == ENDS * 8
         && std::mem::offset_of!(Quota, first_ns) == FIRST * 8
         && std::mem::offset_of!(Quota, first) + std::mem::offset_of!(Presence, used_ns) == RAN * 8
+        && std::mem::offset_of!(Quota, first) + std::mem::offset_of!(Presence, cpu) == RAN_THREAD * 8
 );
 
 /// A histogram's memory in the kernel, given back on drop.
@@ -181,6 +183,15 @@ impl ClassTable {
         // OK because both words are u64 in the kernel.
         let known = self.shared.quota.signed(class.0, FIRST).load(Ordering::Acquire) as u64 == RAN_KNOWN;
         known.then(|| self.shared.quota.signed(class.0, RAN).load(Ordering::Acquire) as u64)
+    }
+
+    /// The thread that [`ran_ns`](Self::ran_ns) is about, by its id in the first PID namespace.
+    #[must_use]
+    pub fn ran_tid(&self, class: ClassId) -> Option<u32> {
+        // OK because the id is the upper half of the word.
+        self.ran_ns(class).map(|_| {
+            (self.shared.quota.signed(class.0, RAN_THREAD).load(Ordering::Acquire) as u64 >> 32) as u32
+        })
     }
 
     /// Sets the hits that the class may have at return sites; the one that takes the last raises an alarm. None is turned away.

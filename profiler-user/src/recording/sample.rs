@@ -243,6 +243,7 @@ fn windows() -> Vec<WindowRow> {
         tripped: false,
         tau_ns: 1300.0,
         ran_ns: Some(7_000_000),
+        ran_tid: Some(4_242),
     }]
 }
 

@@ -38,6 +38,9 @@ impl Windows<'_> {
         between();
         calls(10);
         let seen = classes.ran_ns(CLASS);
+        let tid = std::fs::read_link("/proc/thread-self").expect("a thread");
+        let own = tid.file_name().and_then(|name| name.to_str()?.parse().ok());
+        assert_eq!(classes.ran_tid(CLASS), seen.and(own));
         // Nor does anything behind the last.
         work(5 * MS);
         calls(3);

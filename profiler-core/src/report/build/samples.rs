@@ -33,6 +33,7 @@ pub(super) struct Shares<'r> {
     cpu_ns: f64,
     unseen_ns: f64,
     threads: u32,
+    sole_thread: Option<u32>,
 }
 
 #[derive(Default)]
@@ -91,6 +92,7 @@ impl<'r> Shares<'r> {
             cpu_ns: design.total_weight(),
             unseen_ns: ordered.values().sum(),
             threads: ordered.len() as u32,
+            sole_thread: ordered.keys().next().copied().filter(|_| ordered.len() == 1),
         }
     }
 
@@ -125,6 +127,11 @@ impl<'r> Shares<'r> {
     /// The most that the threads' unfinished periods can hold, s.
     pub(super) fn unseen_s(&self) -> f64 {
         self.unseen_ns * 1e-9
+    }
+
+    /// The thread that all samples show.
+    pub(super) fn sole_thread(&self) -> Option<u32> {
+        self.sole_thread
     }
 
     /// Threads that samples show.

@@ -12,6 +12,7 @@ use crate::stats::LEVEL;
 use crate::stats::added::Ranged;
 use crate::stats::moments::Moments;
 use crate::stats::quantile::{self, Bucket};
+use std::collections::BTreeMap;
 
 /// Fewer calls say too little about the smallest durations.
 const ENOUGH_CALLS: u64 = 50;
@@ -66,7 +67,7 @@ impl Own {
         let host = model.stamps(class.site_class, class.exit_mode);
         let known = host.mean.min_ns == host.mean.max_ns;
         let left_behind = if known { Price::fixed(0.0) } else { model.cold };
-        if let Some(own) = in_place(class, recording, &host) {
+        if let Some(own) = in_place(class, recording, &host, bound_ns(&host, seen, mean_ns)) {
             let interrupted_ns = interrupted_ns(own.mean().value, seen, mean_ns);
             return Self { interrupted_ns, left_behind, ..own };
         }
@@ -167,7 +168,19 @@ impl<'a> Measured<'a> {
     /// An interval of a pair is a price and next to nothing else. One that took several times the median was interrupted, which happens to
     /// any time of its length and is no price: the mean is that of the others.
     fn of_pairs(pairs: &[&'a ClassRow], recording: &'a Recording) -> Option<Self> {
-        let of = |id: u32| recording.windows.iter().filter(move |w| w.class_id == id);
+        // Windows of these pairs and of their functions alone, in one pass: a long run has a hundred thousand.
+        let mut windows: BTreeMap<u32, Vec<&WindowRow>> = pairs
+            .iter()
+            .flat_map(|p| [Some(p.class_id), p.stamps_of])
+            .flatten()
+            .map(|id| (id, Vec::new()))
+            .collect();
+        for w in &recording.windows {
+            if let Some(of_class) = windows.get_mut(&w.class_id) {
+                of_class.push(w);
+            }
+        }
+        let of = |id: u32| windows.get(&id).into_iter().flatten().copied();
         let alone = |pair: &ClassRow, w: &WindowRow| {
             let beside = |own: &WindowRow| own.start_ns < w.end_ns && w.start_ns < own.end_ns;
             pair.stamps_of.is_none_or(|id| !of(id).any(beside))
@@ -227,7 +240,7 @@ impl<'a> Measured<'a> {
 /// the pair sees only how many times the host's price a trap costs here, all of it; there the value is the mean of the two. A price of the host that was
 /// not measured, but guessed from others, is no witness. A function without a pair (it is attached all the time) borrows those of functions whose
 /// entries have the same price class; their windows say how much they differ.
-fn in_place(class: &ClassRow, recording: &Recording, host: &Stamps) -> Option<Own> {
+fn in_place(class: &ClassRow, recording: &Recording, host: &Stamps, bound_ns: Option<f64>) -> Option<Own> {
     let measured = Measured::of(class, recording).or_else(|| Measured::borrowed(class, recording))?;
     let is_linked = class.exit_mode == ExitMode::ReturnLink;
     let model = &recording.meta.cost;
@@ -244,14 +257,29 @@ fn in_place(class: &ClassRow, recording: &Recording, host: &Stamps) -> Option<Ow
     let few = if measured.windows.len() < ENOUGH_WINDOWS { PRICE_DRIFT } else { 0.0 };
     let least = measured.windows.iter().copied().fold(1.0 - few, f64::min) - part;
     let most = measured.windows.iter().copied().fold(1.0 + few, f64::max) + part;
-    // Another function may be called so much more often that this one's traps are colder by more than the pairs differ.
-    let colder = if measured.is_borrowed { MOST_COLD * model.cold.max_ns / of_pair.mean.ns } else { 0.0 };
-    Some(Own {
+    let own = Own {
         stamps: Some(of_pair.scaled(value)),
         low: least.min(witness * (1.0 - OTHER_TRAP)).max(0.0) / value,
-        high: (most.max(witness * (1.0 + OTHER_TRAP)) + colder) / value,
+        high: most.max(witness * (1.0 + OTHER_TRAP)) / value,
         interrupted_ns: 0.0,
         left_behind: Price::fixed(0.0),
+    };
+    if !measured.is_borrowed {
+        return Some(own);
+    }
+    // Another function may be called so much more often, or more seldom, that traps are warmer or colder there by more than the pairs differ.
+    let low = own.low.min(host_part * (1.0 - OTHER_TRAP) / value);
+    let high = own.high + MOST_COLD * model.cold.max_ns / (of_pair.mean.ns * value);
+    let stamps = of_pair.scaled(value);
+    // And the function's own calls bound it.
+    let most_part =
+        bound_ns.map_or(1.0, |bound_ns| (bound_ns / stamps.mean.ns).min(1.0)).max(f64::MIN_POSITIVE);
+    let most_high = bound_ns.map_or(f64::INFINITY, |bound_ns| bound_ns / stamps.mean.ns);
+    Some(Own {
+        stamps: Some(stamps.scaled(most_part)),
+        low: (low / most_part).min(1.0),
+        high: (high.min(most_high) / most_part).max(1.0),
+        ..own
     })
 }
 

@@ -4,6 +4,7 @@ mod by_cpu;
 
 use super::samples::Shares;
 use super::stamps;
+use crate::class::ExitMode;
 use crate::cost::{self, PRICE_DRIFT, Price};
 use crate::ledger::LedgerSummary;
 use crate::recording::{ClassRow, LedgerRow, Recording, WindowKind, WindowRow};
@@ -31,8 +32,8 @@ pub(super) struct RunContext {
     rest_per_s: f64,
     costs: Costs,
     threads: u32,
-    /// Samples show one thread, and no other: they were not off, and it is not many threads of one CPU.
-    is_alone: bool,
+    /// The only thread that samples show: they were not off, and it is not many threads of one CPU.
+    sole_thread: Option<u32>,
     /// See [`drift`].
     pub drift: Option<Drift>,
 }
@@ -121,7 +122,7 @@ impl RunContext {
             rest_per_s: per_s(ledger.charged_s - recording.windows.iter().map(cost_s).sum::<f64>()).max(0.0),
             costs: Costs::of(&recording.windows),
             threads: shares.threads().min(recording.meta.cpus.max(1)),
-            is_alone: shares.threads() == 1,
+            sole_thread: shares.sole_thread(),
             drift: None,
         }
     }
@@ -146,7 +147,9 @@ impl RunContext {
         const LEAST_PART: f64 = 0.5;
         let least_s = LEAST_PART * tau_s * w.kept.saturating_sub(1) as f64;
         let ran_s = w.ran_ns? as f64 * 1e-9;
-        (self.is_alone && w.tripped && ran_s > 0.0 && ran_s >= least_s).then_some(ran_s)
+        // A thread that samples did not show has no part in what they say of the process.
+        let is_sole = w.ran_tid.is_some() && w.ran_tid == self.sole_thread;
+        (is_sole && w.tripped && ran_s > 0.0 && ran_s >= least_s).then_some(ran_s)
     }
 }
 
@@ -265,7 +268,8 @@ impl HitPrice {
         let in_place = stamps::hit_factor(class, recording);
         let factor = in_place.unwrap_or(host);
         // A pair met the target's own caches. A price that was given as exact has none added.
-        let cold_ns = if in_place.is_some() || drift == 0.0 { 0.0 } else { cost.cold.drifted().1 };
+        let traps = if class.exit_mode == ExitMode::None { 1.0 } else { 2.0 };
+        let cold_ns = if in_place.is_some() || drift == 0.0 { 0.0 } else { traps * cost.cold.drifted().1 };
         Self {
             factor,
             cold: Price::fixed(cold_ns),

@@ -305,12 +305,12 @@ fn a_window_without_hits_and_perhaps_without_time_is_no_nan() {
 /// differ do not.
 #[test]
 fn batches_of_calls_are_counted_without_bias_where_quotas_differ() {
-    use crate::burst::quota_part;
+    use crate::burst::{MEAN_QUOTA_PART, quota_part};
     let mut rng = rng(47);
     let mut told = |quota: u64, differ: bool| {
         let bursts: Vec<Burst> = (0..4_000)
             .map(|i| {
-                let q = if differ { (quota as f64 * quota_part(i)) as u64 } else { quota };
+                let q = if differ { (quota as f64 * quota_part(i) / MEAN_QUOTA_PART) as u64 } else { quota };
                 // The first batch comes after a part of 1000; hit q lies in batch (q - 1) / 50, at its own unit.
                 let first = rng.random::<f64>() * 1_000.0;
                 let elapsed_s = first + ((q - 1) / 50) as f64 * 1_000.0 + ((q - 1) % 50) as f64;

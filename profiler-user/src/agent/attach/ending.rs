@@ -220,6 +220,7 @@ impl Attachments {
             ended.push(Ended {
                 row: WindowRow {
                     ran_ns: self.kernel.classes().ran_ns(member).filter(|_| tripped_itself),
+                    ran_tid: self.kernel.classes().ran_tid(member).filter(|_| tripped_itself),
                     ..row(class, &window, &state, &counters, tripped_itself)
                 },
                 tripped_itself,

@@ -100,6 +100,7 @@ impl Target {
             tau_ns: TAU_S * 1e9,
             target_cpu_ns: ((ran + lag_s).max(0.0) * 1e9) as u64,
             ran_ns: tripped.then_some(((ran - first_ran) * 1e9) as u64),
+            ran_tid: tripped.then_some(42),
             ..window(WindowKind::Burst, from, from + wall, hits)
         }
     }
@@ -164,6 +165,7 @@ fn simulate(target: Target) -> Found {
         found.bias += rate.value / truth - 1.0;
         found.limits += f64::from(u8::from(rate.high.is_infinite()));
     }
+    assert!(n > 0.0, "no window saw anything");
     let Found { holds, bias, limits } = found;
     Found { holds: holds / n, bias: bias / n, limits: limits / n }
 }

@@ -17,7 +17,8 @@ fn rests(ran: bool) -> Recording {
         let from = 0.25 + 0.5 * f64::from(i);
         let w = window(WindowKind::Burst, from, from + 6e-6 + ran_s + waited_s, 500);
         let ran_ns = ran.then_some((ran_s * 1e9) as u64);
-        r.windows.push(WindowRow { tripped: true, tau_ns: 1_000.0, ran_ns, ..w });
+        let ran_tid = ran.then_some(42);
+        r.windows.push(WindowRow { tripped: true, tau_ns: 1_000.0, ran_ns, ran_tid, ..w });
     }
     r.stacks.push(frame(0, 0, "f", Some(1)));
     r.samples.extend((0..600).map(|i| sample(i, 0)));
@@ -179,6 +180,14 @@ fn a_thread_that_shares_its_cpu_waited_from_hit_to_hit() {
         w.ran_ns = w.ran_ns.map(|ns| ns / 8);
     }
     assert_eq!(rate(&shared), rate(&unknown));
+}
+
+/// A thread that hardly runs and that samples do not show calls the function: its time says nothing of what the process uses.
+#[test]
+fn the_time_of_a_thread_without_samples_is_no_time_of_the_process() {
+    let (mut other, unknown) = (rests(true), rests(false));
+    other.windows.iter_mut().for_each(|w| w.ran_tid = Some(43));
+    assert_eq!(rate(&other), rate(&unknown));
 }
 
 #[test]

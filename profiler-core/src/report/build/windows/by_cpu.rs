@@ -70,8 +70,7 @@ fn by_cpu(
     if ended.iter().all(Option::is_none) {
         return None;
     }
-    let mut weights = Vec::new();
-    let mut bursts = Vec::new();
+    let (mut used, mut weights, mut bursts) = (Vec::new(), Vec::new(), Vec::new());
     for ((w, of_wall), ended) in windows.iter().zip(by_wall).zip(ended) {
         let (burst, weight) = match ended {
             Some(burst) => {
@@ -80,13 +79,16 @@ fn by_cpu(
                 (burst, run.used_around(w) / run.cpu_per_s)
             }
             // Long ones meet waits as often as any moment does.
-            None if w.kind == WindowKind::Trace || w.tripped => (*of_wall, 1.0),
+            None if w.kind == WindowKind::Trace => (*of_wall, 1.0),
+            // Its wall time lies in work more often than not: beside CPU times it would count waits twice.
+            None if w.tripped => continue,
             None => ended_by_clock(w, of_wall, run),
         };
+        used.push(*w);
         bursts.push(burst);
         weights.push(weight);
     }
-    weigh_alike(&mut bursts, windows);
+    weigh_alike(&mut bursts, &used);
     for (burst, weight) in bursts.iter_mut().zip(weights) {
         // OK because quotas are far below 2^53, and a weight is at most 1 / U.
         burst.quota = burst.quota.map(|quota| ((quota as f64 * weight).round() as u64).max(1));
@@ -132,7 +134,9 @@ fn ended_by_quota(w: &WindowRow, price: &HitPrice, run: &RunContext) -> Option<B
 fn ended_by_clock(w: &WindowRow, by_wall: &Burst, run: &RunContext) -> (Burst, f64) {
     let elapsed_s = w.end_ns.saturating_sub(w.start_ns) as f64 * 1e-9;
     let used_per_s = run.own_per_s(w);
-    let own_s = if elapsed_s < LEAST_S {
+    // A CPU time of 0 is one that could not be read, where there are hits.
+    let is_known = elapsed_s >= LEAST_S && (w.target_cpu_ns > 0 || w.kept == 0);
+    let own_s = if !is_known {
         used_per_s * by_wall.time_s
     } else {
         let cost_s = cost_s(w) + run.costs.of_others(w, elapsed_s);
