@@ -9,14 +9,18 @@
 //! | `wait` | when the run is over: operations, time, CPU time, operations by second |
 //! | `truth` | at any time: sums by type since the run began ([`Truth`]) |
 //! | `stop` | ends the run early, then as `wait` |
+//! | `dump PATH` | after a run with `--twins`: every request by itself ([`Call`]), and the types by number |
 //!
 //! With `--seconds N` it needs nobody: it runs, prints its throughput each second, and the truth at the end.
 //! Threads are there from the start on, so that a watcher that attaches before `run` sees all of them.
 
+mod calls;
 mod options;
 mod pattern;
 mod truth;
 
+pub use calls::Call;
+use calls::{Asked, Turns};
 use options::{Options, parse};
 pub use pattern::{Pattern, Phases};
 pub use truth::{Sums, Truth};
@@ -26,6 +30,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::ffi::{CStr, CString};
 use std::io::{BufRead, Write};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -88,6 +93,15 @@ pub trait Program: Sync {
     ///
     /// It failed; the program ends then.
     fn serve(&self, session: &mut Self::Session, kind: &CStr, parameter: u64) -> Result<u64>;
+
+    /// The same through a twin of the bound function, which a watcher does not name (`--twins`).
+    ///
+    /// # Errors
+    ///
+    /// It failed, or there is no twin.
+    fn serve_twin(&self, _session: &mut Self::Session, _kind: &CStr, _parameter: u64) -> Result<u64> {
+        bail!("{} has no twins", Self::NAME)
+    }
 }
 
 /// What users and the commanding thread share.
@@ -121,6 +135,8 @@ struct Book {
     sums: Vec<Sums>,
     /// Operations that ended, by second.
     seconds: Vec<u64>,
+    /// Each by itself, where they have twins.
+    calls: Vec<Call>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -188,47 +204,80 @@ impl<P: Program> User<'_, P> {
         }
     }
 
+    /// Draws a request: its type, what in particular, and whether its twin comes first.
+    fn draw(&self, random: &mut StdRng) -> (usize, u64, bool) {
+        let kinds = self.program.kinds();
+        let mut left = random.random::<f64>() * kinds.iter().map(|kind| kind.weight).sum::<f64>();
+        let chosen = kinds.iter().position(|kind| {
+            left -= kind.weight;
+            left < 0.0
+        });
+        (chosen.unwrap_or(kinds.len() - 1), random.random(), self.options.twins && random.random())
+    }
+
     fn follow(&self, session: &mut P::Session, begin: Instant, random: &mut StdRng) -> Result<()> {
         let kinds = self.program.kinds();
-        let weights: f64 = kinds.iter().map(|kind| kind.weight).sum();
         let whole_s = self.length().as_secs_f64();
         let mut served = 0_u64;
+        let mut turns = Turns::default();
         while begin.elapsed() < self.length() {
             if self.number >= self.options.phases.users_at(begin.elapsed().as_secs_f64(), whole_s) {
                 self.nap(NAP, begin);
                 continue;
             }
             self.nap(self.options.think.mul_f64(-(1.0 - random.random::<f64>()).ln()), begin);
-            let mut left = random.random::<f64>() * weights;
-            let chosen = kinds.iter().position(|kind| {
-                left -= kind.weight;
-                left < 0.0
-            });
-            let kind = chosen.unwrap_or(kinds.len() - 1);
-            let parameter = random.random();
+            if !self.options.twins {
+                turns = Turns::default();
+            }
+            let asked = turns.next(|| self.draw(random));
             let unique;
             let name = if self.options.unique_names {
                 served += 1;
-                let text = format!("{}?{}.{served}", kinds[kind].name.to_string_lossy(), self.number);
+                let text = format!("{}?{}.{served}", kinds[asked.kind].name.to_string_lossy(), self.number);
                 unique = CString::new(text)?;
                 &unique
             } else {
-                &kinds[kind].name
+                &kinds[asked.kind].name
             };
-            let before = Instant::now();
-            let measure = self.program.serve(session, name, parameter)?;
-            // OK because no request takes 584 years.
-            let response_ns = before.elapsed().as_nanos() as u64;
-            let second = begin.elapsed().as_secs() as usize;
-            let mut book = lock(&self.house.books[self.number as usize]);
-            book.sums[kind].add(response_ns, measure);
-            if book.seconds.len() <= second {
-                book.seconds.resize(second + 1, 0);
-            }
-            book.seconds[second] += 1;
+            let before_ns = now_ns();
+            let measure = if asked.of_twin {
+                self.program.serve_twin(session, name, asked.parameter)?
+            } else {
+                self.program.serve(session, name, asked.parameter)?
+            };
+            let response_ns = now_ns() - before_ns;
+            self.note(&asked, before_ns, response_ns, measure, begin.elapsed().as_secs() as usize);
         }
         Ok(())
     }
+
+    /// Writes a request that was served into the user's book.
+    fn note(&self, asked: &Asked, begin_ns: u64, response_ns: u64, measure: u64, second: usize) {
+        let mut book = lock(&self.house.books[self.number as usize]);
+        book.sums[asked.kind].add(response_ns, measure);
+        if book.seconds.len() <= second {
+            book.seconds.resize(second + 1, 0);
+        }
+        book.seconds[second] += 1;
+        if self.options.twins {
+            // OK because there are few users and types.
+            book.calls.push(Call {
+                begin_ns,
+                took_ns: u32::try_from(response_ns).unwrap_or(u32::MAX),
+                pair: asked.pair,
+                user: self.number as u16,
+                kind: asked.kind as u8,
+                is_twin: asked.of_twin,
+            });
+        }
+    }
+}
+
+/// `CLOCK_MONOTONIC`, ns.
+fn now_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    // OK because both are positive.
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// CPU time of this process, ns.
@@ -249,7 +298,7 @@ struct Desk<'a> {
 impl Desk<'_> {
     fn run(&mut self, seconds: f64) {
         for book in &self.house.books {
-            *lock(book) = Book { sums: vec![Sums::default(); self.kinds.len()], seconds: Vec::new() };
+            *lock(book) = Book { sums: vec![Sums::default(); self.kinds.len()], ..Book::default() };
         }
         self.cpu_before_ns = cpu_ns();
         // OK because `command` and `parse` bound it.
@@ -300,6 +349,19 @@ impl Desk<'_> {
         truth
     }
 
+    /// Writes the requests of the last run; their number, what the clock put into each, and the types in the order of their numbers.
+    fn dump(&self, path: &Path) -> Result<String> {
+        let calls: Vec<Call> = self.house.books.iter().flat_map(|book| lock(book).calls.clone()).collect();
+        Call::write(&calls, path)?;
+        let names: Vec<_> = self.kinds.iter().map(|kind| kind.name.to_string_lossy()).collect();
+        Ok(format!(
+            "calls={} clock_ns={} kinds={}",
+            calls.len(),
+            calls::clock_ns(now_ns),
+            names.join(",").replace(' ', "%20")
+        ))
+    }
+
     fn command(&mut self, line: &str) -> Result<String> {
         let (name, argument) = line.split_once(' ').unwrap_or((line, ""));
         match name {
@@ -322,7 +384,8 @@ impl Desk<'_> {
                 let truth = self.truth();
                 Ok(format!("types={} truth={}", truth.0.len(), truth.to_line()))
             }
-            _ => bail!("no command {name}; there are run SECONDS, wait, truth, stop, quit"),
+            "dump" => self.dump(Path::new(argument)),
+            _ => bail!("no command {name}; there are run SECONDS, wait, truth, stop, dump PATH, quit"),
         }
     }
 }

@@ -12,6 +12,7 @@ pub(super) struct Options {
     pub seed: u64,
     pub seconds: Option<f64>,
     pub unique_names: bool,
+    pub twins: bool,
 }
 
 const OPTIONS: &str = "  --seconds N      run for N seconds and end (default: commands on standard input: run SECONDS, wait, truth, stop, quit)
@@ -22,7 +23,8 @@ const OPTIONS: &str = "  --seconds N      run for N seconds and end (default: co
   --burst-every N  from one burst to the next, s (default 45)
   --burst N        length of a burst, s (default 5)
   --seed N         seed of the random choices (default 1)
-  --unique-names   append a number of its own to each request's type: names by the million";
+  --unique-names   append a number of its own to each request's type: names by the million
+  --twins          every request comes twice, once through a twin of the bound function; `dump` writes all of them";
 
 /// Reads the command line.
 ///
@@ -37,10 +39,16 @@ pub(super) fn parse(name: &str, mut arguments: impl Iterator<Item = String>) -> 
         seed: 1,
         seconds: None,
         unique_names: false,
+        twins: false,
     };
     while let Some(option) = arguments.next() {
-        if option == "--unique-names" {
-            options.unique_names = true;
+        let flag = match option.as_str() {
+            "--unique-names" => Some(&mut options.unique_names),
+            "--twins" => Some(&mut options.twins),
+            _ => None,
+        };
+        if let Some(flag) = flag {
+            *flag = true;
             continue;
         }
         let value = arguments.next().with_context(|| format!("{option} wants a value\n{usage}"))?;
@@ -80,10 +88,11 @@ mod tests {
 
     #[test]
     fn options_are_read_and_wrong_ones_named() {
-        let o =
-            options("--seconds 3 --pattern bursty --users 4 --think-us 100 --burst 0.5 --seed 9").unwrap();
+        let o = options("--seconds 3 --pattern bursty --users 4 --think-us 100 --burst 0.5 --seed 9 --twins")
+            .unwrap();
         assert_eq!((o.seconds, o.phases.pattern, o.phases.users, o.seed), (Some(3.0), Pattern::Bursty, 4, 9));
         assert_eq!((o.think, o.phases.burst_s), (Duration::from_micros(100), 0.5));
+        assert!(o.twins && !o.unique_names);
         for (line, says) in [
             ("--pattern wild", "choose from stationary"),
             ("--users 0", "between 1 and 400"),
