@@ -5,6 +5,7 @@ use profiler_core::plan::{Problem, table};
 use profiler_core::recording::Recording;
 use profiler_core::report::Report;
 use profiler_tests::support::Target;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Functions `dec00` to `dec99`.
@@ -88,7 +89,9 @@ pub fn index_of(name: &str) -> Option<usize> {
 
 /// Runs the agent on a process and reads what it wrote.
 pub fn record(pid: u32, budget: f64, seconds: u64, more: &[String]) -> Result<(Report, Recording)> {
-    record_planned(pid, budget, seconds, more).map(|(report, recording, _)| (report, recording))
+    let (report, recording, path) = run_agent(pid, budget, seconds, more)?;
+    remove(&path);
+    Ok((report, recording))
 }
 
 /// The same with the problem of the first plan, if one was made.
@@ -98,6 +101,22 @@ pub fn record_planned(
     seconds: u64,
     more: &[String],
 ) -> Result<(Report, Recording, Option<Problem>)> {
+    let (report, recording, path) = run_agent(pid, budget, seconds, more)?;
+    let first = match std::fs::read_to_string(path.join("plan-0001.toml")) {
+        Ok(text) => Some(table::parse(&text).map_err(|e| anyhow::anyhow!("plan-0001.toml: {e:?}"))?.problem),
+        Err(_) => None,
+    };
+    remove(&path);
+    Ok((report, recording, first))
+}
+
+/// The next run writes there again; what is left in the temporary folder harms nobody.
+fn remove(recording: &Path) {
+    let _ = std::fs::remove_dir_all(recording.parent().unwrap_or(recording));
+}
+
+/// Report, recording, and where that is.
+fn run_agent(pid: u32, budget: f64, seconds: u64, more: &[String]) -> Result<(Report, Recording, PathBuf)> {
     let folder = std::env::temp_dir().join(format!("tithe-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let path = folder.join("run.tithe");
@@ -120,13 +139,7 @@ pub fn record_planned(
         String::from_utf8_lossy(&output.stderr)
     );
     let recording = profiler_user::recording::open(&path)?;
-    let first = match std::fs::read_to_string(path.join("plan-0001.toml")) {
-        Ok(text) => Some(table::parse(&text).map_err(|e| anyhow::anyhow!("plan-0001.toml: {e:?}"))?.problem),
-        Err(_) => None,
-    };
-    // The next run writes there again; what is left in the temporary folder harms nobody.
-    let _ = std::fs::remove_dir_all(&folder);
-    Ok((serde_json::from_slice(&output.stdout)?, recording, first))
+    Ok((serde_json::from_slice(&output.stdout)?, recording, path))
 }
 
 /// `--count` for each of the functions.
