@@ -11,8 +11,13 @@ use crate::Options;
 use crate::measure::{Series, Table};
 use anyhow::{Context, Result, bail};
 use run::{DURATIONS_NS, FORMS, Run, Seen, all, one_run};
+pub use run::{Pair, Told, start_before_others};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::path::PathBuf;
-use verdict::{AIMED_AT, Figure, aim_ns};
+pub use truth::Truth;
+pub use verdict::Figure;
+use verdict::{AIMED_AT, aim_ns};
 
 /// Percent of the program's CPU time, unless `--budgets` says otherwise.
 const BUDGET: f64 = 5.0;
@@ -27,28 +32,32 @@ pub fn parts() -> impl Iterator<Item = &'static str> {
     LANGUAGES.iter().map(|(name, _)| *name)
 }
 
-fn path(language: &str, budget: f64) -> Result<PathBuf> {
+/// The file of finished runs.
+fn path(name: &str) -> Result<PathBuf> {
     let program = std::env::current_exe()?;
     let built = program.parent().and_then(|folder| folder.parent()).context("no target directory")?;
     let folder = built.join("bench");
     std::fs::create_dir_all(&folder)?;
-    Ok(folder.join(format!("durations-{language}-{budget}.json")))
+    Ok(folder.join(format!("{name}.json")))
 }
 
-/// The runs of a language: those that are kept, and new ones until there are `--repeat` of each number of threads.
-fn runs(language: &str, budget: f64, options: &Options) -> Result<Vec<Run>> {
-    let path = path(language, budget)?;
-    let stored = std::fs::read(&path).ok().filter(|_| !options.fresh);
-    let mut runs: Vec<Run> = match stored {
+/// Runs of a name: those that are kept, and new ones until there are as many as are wanted. `one_run` is told how many there are.
+pub fn resumed<R: Serialize + DeserializeOwned>(
+    name: &str,
+    fresh: bool,
+    wanted: usize,
+    mut one_run: impl FnMut(usize) -> Result<R>,
+) -> Result<Vec<R>> {
+    let path = path(name)?;
+    let stored = std::fs::read(&path).ok().filter(|_| !fresh);
+    let mut runs: Vec<R> = match stored {
         Some(bytes) => serde_json::from_slice(&bytes)
             .with_context(|| format!("{} is of another bench; try --fresh", path.display()))?,
         None => Vec::new(),
     };
-    let wanted = options.rounds as usize * THREADS.len();
     while runs.len() < wanted {
-        eprintln!("durations: {language}, run {} of {wanted}", runs.len() + 1);
-        let threads = THREADS[runs.len() % THREADS.len()];
-        runs.push(one_run(language, threads, budget, options.seconds_or(RUN_S))?);
+        eprintln!("{name}: run {} of {wanted}", runs.len() + 1);
+        runs.push(one_run(runs.len())?);
         // Renamed into place, so that a bench that is ended here loses nothing.
         let new = path.with_extension("new");
         std::fs::write(&new, serde_json::to_vec(&runs)?)
@@ -58,7 +67,16 @@ fn runs(language: &str, budget: f64, options: &Options) -> Result<Vec<Run>> {
     Ok(runs)
 }
 
-fn series(values: impl Iterator<Item = f64>) -> Series {
+/// The runs of a language: `--repeat` of each number of threads.
+fn runs(language: &str, budget: f64, options: &Options) -> Result<Vec<Run>> {
+    let wanted = options.rounds as usize * THREADS.len();
+    resumed(&format!("durations-{language}-{budget}"), options.fresh, wanted, |made| {
+        one_run(language, THREADS[made % THREADS.len()], budget, options.seconds_or(RUN_S))
+    })
+}
+
+/// Figures of runs.
+pub fn series(values: impl Iterator<Item = f64>) -> Series {
     let mut series = Series::default();
     values.for_each(|value| series.push(value));
     series

@@ -36,7 +36,8 @@ pub struct Told {
 }
 
 impl Told {
-    fn of(e: &Estimate) -> Self {
+    /// An estimate of the report.
+    pub fn of(e: &Estimate) -> Self {
         let high = Some(e.high).filter(|high| high.is_finite());
         Self { value: e.value, low: e.low, high, at_most: e.at_most }
     }
@@ -95,10 +96,9 @@ pub fn all() -> impl Iterator<Item = (usize, usize)> {
     (0..DURATIONS_NS.len()).flat_map(|duration| (0..FORMS.len()).map(move |form| (duration, form)))
 }
 
-/// The program of a language, before everything else that has no real-time priority: what other programs of the machine take is no
-/// duration of a function.
-fn start(language: &str) -> Target {
-    let mut command = Command::new(profiler_tests::program(&format!("durations-{language}")));
+/// A program before everything else that has no real-time priority: what other programs of the machine take is no duration of its
+/// functions.
+pub fn start_before_others(command: &mut Command) -> Target {
     let prefer = || {
         // A session of its own has a scheduling group of its own; where there are none, the priority does it.
         // SAFETY: setsid and setpriority take plain numbers.
@@ -111,7 +111,7 @@ fn start(language: &str) -> Target {
     };
     // SAFETY: between fork and exec of a bench of one thread, nobody holds the allocator's lock.
     unsafe { command.pre_exec(prefer) };
-    Target::start_command(&mut command)
+    Target::start_command(command)
 }
 
 /// A run of so many seconds at a budget in percent.
@@ -120,7 +120,8 @@ fn start(language: &str) -> Target {
 ///
 /// If the agent fails, or the program's records are not whole.
 pub fn one_run(language: &str, threads: u32, budget: f64, seconds: u64) -> Result<Run> {
-    let mut target = start(language);
+    let mut command = Command::new(profiler_tests::program(&format!("durations-{language}")));
+    let mut target = start_before_others(&mut command);
     target.command(&format!("start {threads}"));
     std::thread::sleep(WARM_UP);
     let mut more: Vec<String> = all().flat_map(|(d, f)| ["--latency".to_owned(), name(d, f)]).collect();

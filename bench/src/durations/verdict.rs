@@ -33,10 +33,13 @@ pub struct Figure {
 impl Figure {
     /// The figure that `of` takes from each run.
     pub fn of(runs: &[&Seen], of: fn(&Seen) -> Pair) -> Self {
+        Self::of_pairs(runs.iter().map(|seen| of(seen)))
+    }
+
+    /// The figure with its truth of each run.
+    pub fn of_pairs(pairs: impl Iterator<Item = impl std::borrow::Borrow<Pair>>) -> Self {
         let mut figure = Self::default();
-        for pair in runs.iter().map(|seen| of(seen)) {
-            figure.note(&pair);
-        }
+        pairs.for_each(|pair| figure.note(pair.borrow()));
         figure
     }
 
