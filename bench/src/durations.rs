@@ -3,9 +3,9 @@
 //! The truth is a twin of the same code that nobody watches, called in turns with the function and timed by the program in batches; true
 //! calls are the program's own count. Finished runs are kept in `target/.../bench/`, so that a run can be resumed.
 
-mod run;
-mod truth;
-mod verdict;
+pub mod run;
+pub mod truth;
+pub mod verdict;
 
 use crate::Options;
 use crate::measure::{Series, Table};
@@ -83,7 +83,7 @@ pub fn series(values: impl Iterator<Item = f64>) -> Series {
 }
 
 /// `120`, `1,034`, `10,100`: ns without decimals.
-fn ns(value: f64) -> String {
+pub fn ns(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut text = String::new();
     for (i, digit) in digits.chars().enumerate() {

@@ -114,19 +114,33 @@ pub fn start_before_others(command: &mut Command) -> Target {
     Target::start_command(command)
 }
 
+/// The program of a language, before everything else.
+pub fn start(language: &str) -> Target {
+    start_before_others(&mut Command::new(profiler_tests::program(&format!("durations-{language}"))))
+}
+
 /// A run of so many seconds at a budget in percent.
 ///
 /// # Errors
 ///
 /// If the agent fails, or the program's records are not whole.
 pub fn one_run(language: &str, threads: u32, budget: f64, seconds: u64) -> Result<Run> {
-    let mut command = Command::new(profiler_tests::program(&format!("durations-{language}")));
-    let mut target = start_before_others(&mut command);
+    let mut target = start(language);
     target.command(&format!("start {threads}"));
     std::thread::sleep(WARM_UP);
     let mut more: Vec<String> = all().flat_map(|(d, f)| ["--latency".to_owned(), name(d, f)]).collect();
     more.extend(["--discover", "0"].map(str::to_owned));
     let (report, recording) = record(target.pid(), budget, seconds, &more)?;
+    let log = stop(&mut target)?;
+    let end_ns = recording.meta.end_ns.context("the agent did not end its recording")?;
+    let span = (recording.meta.start_ns, end_ns);
+    let functions = all().map(|at| seen(at, &report, &recording, &log, span)).collect::<Result<_>>()?;
+    let spent = report.receipt.spent_s.values().sum::<f64>() / report.receipt.target_cpu_s.max(1e-9);
+    Ok(Run { threads, functions, spent })
+}
+
+/// Ends the work: what the program has to say of it.
+pub fn stop(target: &mut Target) -> Result<Log> {
     let stopped = target.command("stop");
     ensure!(stopped.number("lost") == 0, "the program had no room for its records");
     let path = std::env::temp_dir().join(format!("tithe-durations-{}", std::process::id()));
@@ -134,12 +148,13 @@ pub fn one_run(language: &str, threads: u32, budget: f64, seconds: u64) -> Resul
     let log = Log::read(&path, stopped.number("clock_ns") as f64);
     // It is written anew by the next run.
     let _ = std::fs::remove_file(&path);
-    let log = log?;
-    let end_ns = recording.meta.end_ns.context("the agent did not end its recording")?;
-    let span = (recording.meta.start_ns, end_ns);
-    let functions = all().map(|at| seen(at, &report, &recording, &log, span)).collect::<Result<_>>()?;
-    let spent = report.receipt.spent_s.values().sum::<f64>() / report.receipt.target_cpu_s.max(1e-9);
-    Ok(Run { threads, functions, spent })
+    log
+}
+
+/// The number of a function in the program's records; that of its twin is one more.
+pub fn number(duration: usize, form: usize) -> u8 {
+    // OK because there are 40.
+    ((duration * FORMS.len() + form) * 2) as u8
 }
 
 fn seen(
@@ -150,8 +165,7 @@ fn seen(
     span: (u64, u64),
 ) -> Result<Seen> {
     let name = name(duration, form);
-    // OK because there are 40.
-    let number = ((duration * FORMS.len() + form) * 2) as u8;
+    let number = number(duration, form);
     let row = report.rows.iter().find(|row| row.name == name);
     let class = recording.classes.iter().find(|c| c.name == name && c.stamps_of.is_none());
     let twin = log.per_call(number + 1, span, &[]);

@@ -81,7 +81,7 @@ impl Figure {
 }
 
 /// The interval holds the truth, whose own uncertainty is added by squares.
-fn holds(pair: &Pair) -> bool {
+pub fn holds(pair: &Pair) -> bool {
     let (Some(told), truth) = (pair.told, pair.truth) else { return false };
     let high = told.high.unwrap_or(f64::INFINITY);
     if truth.value < told.value && !told.at_most {
