@@ -12,9 +12,9 @@ pub struct Options {
     /// Only this cell, or this part of it (repeatable); the file is then left alone and the table printed
     #[arg(long, value_name = "CELL[:PART]")]
     pub only: Vec<String>,
-    /// Repetitions of each arm
-    #[arg(long, default_value_t = 7)]
-    pub repeat: u32,
+    /// Repetitions of each arm (default 7; `ways:mean` 3)
+    #[arg(long)]
+    pub repeat: Option<u32>,
     /// Length of a run of the cells that watch a whole run, s (default 10; `operations` 60, `soak` 1200)
     #[arg(long)]
     pub seconds: Option<u64>,
@@ -41,14 +41,18 @@ pub fn run(options: &Options) -> Result<()> {
             .args(["build", "--locked", "--release", "-p", "profiler-user", "-p", "profiler-tests"])
             .args(["-p", "profiler-bench", "--bins"]),
     )?;
-    if !options.list && shell::find_in_path("bpftrace").is_none() && apt::is_here() {
-        // Without it the cells that compare with it say so.
-        if let Err(error) = apt::install(&["bpftrace"]) {
-            eprintln!("no bpftrace to compare with: {error:#}");
+    for (program, package) in [("bpftrace", "bpftrace"), ("perf", "linux-perf")] {
+        if !options.list && shell::find_in_path(program).is_none() && apt::is_here() {
+            // Without it the cells that compare with it say so.
+            if let Err(error) = apt::install(&[package]) {
+                eprintln!("no {program} to compare with: {error:#}");
+            }
         }
     }
     let mut command = shell::as_root(shell::target_dir().join("release/bench"), &[]);
-    command.args(["--repeat", &options.repeat.to_string()]);
+    if let Some(repeat) = options.repeat {
+        command.args(["--repeat", &repeat.to_string()]);
+    }
     if let Some(seconds) = options.seconds {
         command.args(["--seconds", &seconds.to_string()]);
     }
