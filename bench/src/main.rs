@@ -35,6 +35,8 @@ struct Cell {
 struct Options {
     /// Repetitions of each arm.
     rounds: u32,
+    /// The number of them that was asked for.
+    repeat: Option<u32>,
     /// The part of a cell that is wanted (`--only CELL:PART`).
     part: Option<String>,
     /// Length of a run of the cells that watch a whole run, s; each has its own default.
@@ -63,7 +65,7 @@ const CELLS: &[Cell] = &[
         title: "Cost of a hit, against bpftrace",
         run: |o| hit::against_bpftrace(o.rounds),
     },
-    Cell { name: "ways", title: "Cost of a timed call, by way", run: |o| ways::ways(o.rounds) },
+    Cell { name: "ways", title: "Cost of a timed call, by way", run: ways::ways },
     Cell { name: "attach", title: "Attach and detach", run: |o| attach::attach_and_detach(o.rounds) },
     Cell { name: "stall", title: "Longest stall of the target", run: |o| attach::stalls(o.rounds) },
     Cell { name: "kill", title: "An agent that is killed", run: |o| attach::killed_agent(o.rounds) },
@@ -107,13 +109,17 @@ fn first_line(path: &str, key: &str) -> String {
 
 fn main() -> Result<()> {
     let mut only = Vec::new();
-    let mut options = Options { rounds: 7, part: None, seconds: None, budgets: None, fresh: false };
+    let mut options =
+        Options { rounds: 7, repeat: None, part: None, seconds: None, budgets: None, fresh: false };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().with_context(|| format!("{argument} wants a value"));
         match argument.as_str() {
             "--only" => only.push(value()?),
-            "--repeat" => options.rounds = value()?.parse().context("--repeat wants a number")?,
+            "--repeat" => {
+                options.rounds = value()?.parse().context("--repeat wants a number")?;
+                options.repeat = Some(options.rounds);
+            }
             "--seconds" => {
                 options.seconds = Some(value()?.parse().context("--seconds wants a number")?);
             }
@@ -129,6 +135,7 @@ fn main() -> Result<()> {
                 governor::parts().for_each(|part| println!("governor:{part}"));
                 durations::parts().for_each(|part| println!("durations:{part}"));
                 operations::parts().for_each(|part| println!("operations:{part}"));
+                println!("ways:{}", ways::MEAN);
                 return Ok(());
             }
             _ => bail!(

@@ -37,12 +37,11 @@ impl Series {
 
     /// `median (min to max)` with so many decimals.
     pub fn show(&self, decimals: usize) -> String {
-        let sorted = self.sorted();
-        match (sorted.first(), sorted.last()) {
-            (Some(least), Some(most)) => {
+        match self.range() {
+            Some((least, most)) => {
                 format!("{:.decimals$} ({least:.decimals$} to {most:.decimals$})", self.median())
             }
-            _ => "not measured".to_owned(),
+            None => "not measured".to_owned(),
         }
     }
 
@@ -55,6 +54,12 @@ impl Series {
             }
             None => format!("{:.2}", logs.mean().exp()),
         }
+    }
+
+    /// Least and most; nothing without values.
+    pub fn range(&self) -> Option<(f64, f64)> {
+        let sorted = self.sorted();
+        Some((*sorted.first()?, *sorted.last()?))
     }
 
     /// Rounds.

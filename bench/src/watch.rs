@@ -7,6 +7,7 @@ use profiler_user::prober::{
     AttachGroup, ClassControl, ClassKind, FLAG_NO_QUOTA, HistogramLease, Kernel, KernelOptions, Link,
     LinkKind, Site, Tier,
 };
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -104,9 +105,10 @@ impl Bpftrace {
         let original = target.function_bytes(function, 1);
         let program = body.replace("F", &format!("{}:{function}", path.display()));
         let child = Command::new("bpftrace")
-            .args(["-p", &target.pid().to_string(), "-e", &program])
+            .args(["-f", "json", "-p", &target.pid().to_string(), "-e", &program])
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            // A few maps fit into a pipe that nobody reads.
+            .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .context("cannot start bpftrace")?;
@@ -120,12 +122,28 @@ impl Bpftrace {
         std::thread::sleep(Duration::from_millis(300));
         Ok(started)
     }
+
+    /// Ends it: its maps, in JSON.
+    pub fn finish(mut self) -> Result<String> {
+        interrupt(&self.0);
+        let mut text = String::new();
+        self.0.stdout.take().context("no standard output of bpftrace")?.read_to_string(&mut text)?;
+        self.0.wait()?;
+        Ok(text)
+    }
+}
+
+/// Interrupts a child that has not been waited for.
+pub fn interrupt(child: &Child) {
+    // SAFETY: kill takes plain numbers; the child has not been reaped, so that the pid is its own.
+    unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
 }
 
 impl Drop for Bpftrace {
     fn drop(&mut self) {
-        // SAFETY: kill takes plain numbers; the child has not been reaped, so that the pid is its own.
-        unsafe { libc::kill(self.0.id() as libc::pid_t, libc::SIGINT) };
+        if let Ok(None) = self.0.try_wait() {
+            interrupt(&self.0);
+        }
         // Fails only if it has been reaped.
         let _ = self.0.wait();
     }

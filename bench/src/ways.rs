@@ -1,8 +1,15 @@
-//! What a timed call costs the target, by the way in which its end is seen: arms of one run, interleaved.
+//! What a timed call costs the target, by the way in which its end is seen, beside bpftrace and perf: arms of one run, interleaved.
+//! The part `mean` is about what their means are worth.
 
+mod bpftrace;
+mod mean;
+mod perf;
+
+use crate::Options;
 use crate::measure::{Table, interleave};
-use crate::watch::{self, Place};
+use crate::watch::{self, Bpftrace, Place};
 use anyhow::{Context, Result, bail, ensure};
+use perf::{Events, Perf, Use};
 use profiler_core::class::{ClassId, Tier};
 use profiler_tests::support::Target;
 use profiler_user::inspect::{Inspection, ReturnSite};
@@ -13,10 +20,22 @@ use std::path::{Path, PathBuf};
 
 const CLASS: ClassId = ClassId(1);
 const CALLS: u64 = 20_000;
+/// Before these, to warm up.
+const WARM_UP: u64 = CALLS / 20;
 const RET: u8 = 0xc3;
+/// The part about means.
+pub const MEAN: &str = "mean";
+/// Title, function, and bytes before the site that we choose: bpftrace and perf take the first instruction.
+const SUBJECTS: [(&str, &str, u64); 4] = [
+    ("push", "entry_push", 0),
+    ("endbr64; push", "entry_endbr_push", 4),
+    ("nop5", "entry_nop5", 0),
+    ("sub (single-stepped)", "entry_sub", 0),
+];
 
 /// A function, with all that its ends can be seen at.
 struct Subject {
+    function: &'static str,
     entry: Place,
     exit: Site,
     return_address: u64,
@@ -41,8 +60,8 @@ fn attach(kernel: &Kernel, target: &Target, kind: LinkKind, module: &Path, sites
 }
 
 /// Its exit is the first `ret`; its caller is learned from a call.
-fn subject(kernel: &Kernel, target: &mut Target, function: &str) -> Result<Subject> {
-    let entry = watch::place(target, function, 0);
+fn subject(kernel: &Kernel, target: &mut Target, function: &'static str, skip: u64) -> Result<Subject> {
+    let entry = watch::place(target, function, skip);
     let bytes = target.function_bytes(function, 64);
     // The counter's address may hold the byte of a `ret`, what stands before these does not.
     let end = bytes.windows(2).position(|w| w[1] == RET && [0x5d, 0x18, 0x01].contains(&w[0]));
@@ -59,7 +78,8 @@ fn subject(kernel: &Kernel, target: &mut Target, function: &str) -> Result<Subje
     let inspection = Inspection::of(i32::try_from(target.pid())?)?;
     let caller = inspection.callers(&[return_address]).remove(0)?;
     Ok(Subject {
-        exit: Site::exit(CLASS, entry.offset + end),
+        function,
+        exit: Site::exit(CLASS, entry.offset - skip + end),
         entry,
         return_address,
         caller_module: inspection.modules()[caller.module].attach_path().to_path_buf(),
@@ -70,12 +90,17 @@ fn subject(kernel: &Kernel, target: &mut Target, function: &str) -> Result<Subje
 }
 
 impl Subject {
-    fn links(&self, kernel: &Kernel, target: &Target, way: &Way) -> Result<Vec<Link>> {
+    fn watch(&self, kernel: &Kernel, target: &mut Target, way: &Way) -> Result<Watch> {
         let entry = Site::entry(CLASS, self.entry.offset);
         let attach = |kind, module, sites| attach(kernel, target, kind, module, sites);
         configure(kernel);
-        Ok(match way {
-            Way::None => Vec::new(),
+        Ok(Watch::Ours(match way {
+            Way::None => return Ok(Watch::None),
+            Way::Bpftrace => {
+                let path = profiler_tests::program("calls");
+                return Ok(Watch::Bpftrace(Bpftrace::start(target, &path, self.function, bpftrace::PAIR)?));
+            }
+            Way::Perf(events, what) => return Ok(Watch::Perf(Perf::start(events, target, *what)?)),
             Way::ReturnLink => vec![attach(LinkKind::ReturnPair, &self.entry.path, vec![entry])?],
             Way::ExitSite => vec![attach(LinkKind::ExitPair, &self.entry.path, vec![entry, self.exit])?],
             Way::ReturnSite(site) => {
@@ -88,10 +113,11 @@ impl Subject {
                 ensure!(kernel.arm_caller(CLASS, self.return_address), "no room for a caller");
                 links
             }
-        })
+        }))
     }
 
-    fn ways(&self) -> Vec<(String, Way)> {
+    /// Nobody, and the return link, come first.
+    fn ways<'a>(&self, bpftrace: Option<&String>, events: Option<&'a Events>) -> Vec<(String, Way<'a>)> {
         let site = |s: &ReturnSite| {
             (format!("return site, {} ({} bytes on)", s.class.name(), s.distance), Way::ReturnSite(*s))
         };
@@ -102,40 +128,87 @@ impl Subject {
             site(&self.site),
         ];
         ways.extend(self.cheaper.as_ref().map(site));
+        ways.extend(bpftrace.map(|version| (format!("{version}: uprobe, uretprobe, map"), Way::Bpftrace)));
+        if let Some(events) = events {
+            ways.push(("perf record: entry, %return".to_owned(), Way::Perf(events, Use::Record)));
+            ways.push(("perf stat: entry, %return (counts only)".to_owned(), Way::Perf(events, Use::Count)));
+        }
         ways
     }
 }
 
 /// How the end of a call is seen.
-enum Way {
+enum Way<'a> {
     /// Not watched.
     None,
     ReturnLink,
     ExitSite,
     ReturnSite(ReturnSite),
+    Bpftrace,
+    Perf(&'a Events, Use),
+}
+
+/// Who watches.
+enum Watch {
+    None,
+    Ours(Vec<Link>),
+    Bpftrace(Bpftrace),
+    Perf(Perf),
+}
+
+impl Watch {
+    /// Ends it: calls whose end it saw, unless nobody watched.
+    fn finish(self, kernel: &Kernel) -> Result<Option<u64>> {
+        Ok(match self {
+            Watch::None => None,
+            Watch::Ours(links) => {
+                drop(links);
+                Some(kernel.classes().counters(CLASS).returns)
+            }
+            Watch::Bpftrace(bpftrace) => Some(bpftrace::stats(&bpftrace.finish()?)?.count),
+            // Of two events a call.
+            Watch::Perf(perf) => Some(perf.finish()? / 2),
+        })
+    }
+}
+
+/// The cell.
+pub fn ways(options: &Options) -> Result<String> {
+    match options.part.as_deref() {
+        None => cost(options.rounds),
+        Some(MEAN) => mean::means(options),
+        Some(_) => bail!("ways has the part {MEAN}"),
+    }
 }
 
 /// CPU time of a call with entry and end watched, less that of a call that nobody watches, by way.
-pub fn ways(rounds: u32) -> Result<String> {
+fn cost(rounds: u32) -> Result<String> {
     let kernel = watch::kernel(Tier::A)?;
     let mut target = Target::start("calls");
     target.pin(1);
     profiler_tests::support::pin(0, 0);
+    let bpftrace = Bpftrace::version();
     let mut table = Table::new(&["entry", "end", "ns per call", "over the return link", "n"]);
-    for (title, function) in
-        [("push", "entry_push"), ("nop5", "entry_nop5"), ("sub (single-stepped)", "entry_sub")]
-    {
-        let subject = subject(&kernel, &mut target, function)?;
-        let ways = subject.ways();
+    let mut skipped = String::new();
+    for (title, function, skip) in SUBJECTS {
+        let subject = subject(&kernel, &mut target, function, skip)?;
+        let events = match Events::add(&mut target, &profiler_tests::program("calls"), function) {
+            Ok(events) => Some(events),
+            Err(error) => {
+                skipped.push_str(&format!("\nSKIP perf on {title}: {error:#}\n"));
+                None
+            }
+        };
+        let ways = subject.ways(bpftrace.as_ref(), events.as_ref());
         let series = interleave(rounds, ways.len(), |arm| {
-            let links = subject.links(&kernel, &target, &ways[arm].1)?;
-            target.call(function, CALLS / 20, 1);
+            let watch = subject.watch(&kernel, &mut target, &ways[arm].1)?;
+            target.call(function, WARM_UP, 1);
             let ns = target.call(function, CALLS, 1).cpu_ns_per_call();
-            drop(links);
-            let c = kernel.classes().counters(CLASS);
-            let timed = if arm == 0 { 0 } else { CALLS + CALLS / 20 };
-            ensure!(c.returns == timed, "{}: {} of {timed} calls timed", ways[arm].0, c.returns);
-            Ok(ns)
+            if let Some(seen) = watch.finish(&kernel)? {
+                let all = CALLS + WARM_UP;
+                ensure!(seen == all, "{title}, {}: {seen} of {all} calls seen", ways[arm].0);
+            }
+            anyhow::Ok(ns)
         })?;
         let cost = |arm: usize| series[arm].less(&series[0]);
         for (arm, (way, _)) in ways.iter().enumerate().skip(1) {
@@ -149,5 +222,10 @@ pub fn ways(rounds: u32) -> Result<String> {
         }
     }
     target.assert_text_original();
-    Ok(table.to_string())
+    let mut text = table.to_string();
+    if bpftrace.is_none() {
+        text.push_str("\nSKIP bpftrace: it is not installed\n");
+    }
+    text.push_str(&skipped);
+    Ok(text)
 }
