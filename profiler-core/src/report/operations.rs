@@ -2,11 +2,13 @@
 //! sample; the mix of both; the cycles; what screening and recording cost.
 
 use crate::adapt::strata::ClassEstimator;
+use crate::cost::PRICE_DRIFT;
 use crate::estimate::Estimate;
 use crate::recording::{
     OperationCycleEnd, OperationHistogramRow, OperationMeta, OperationWindowRow, Recording,
 };
 use crate::stats::LEVEL;
+use crate::stats::added::Ranged;
 use crate::stats::moments::Moments;
 use crate::stats::quantile::{Bucket, quantile};
 use serde::{Deserialize, Serialize};
@@ -142,7 +144,7 @@ fn operation(recording: &Recording, meta: &OperationMeta) -> OperationReport {
         measure: meta.measure.clone(),
         population,
         recorded,
-        quantiles_ns: quantiles(&times, all),
+        quantiles_ns: quantiles(&times, all, meta.screen_ns),
         untimed: untimed(&times, all),
         rate_hz: if watched_s > 0.0 { begun as f64 / watched_s } else { 0.0 },
         watched_s,
@@ -228,14 +230,24 @@ pub(super) fn bucket(row: &OperationHistogramRow) -> Bucket {
 }
 
 /// Quantiles of `n` operations that began. All whose end was seen are in the histogram, so nothing is left to chance: the ends of a quantile are
-/// those of the bucket that it lies in. Those that are not (their end was not seen, or their class came when all histograms had been given) can
+/// those of the bucket that it lies in, less what screening puts into it. Those that are not (their end was not seen, or their class came when all histograms had been given) can
 /// have taken any time.
-fn quantiles(times: &[Bucket], n: u64) -> Vec<(f64, Estimate)> {
+fn quantiles(times: &[Bucket], n: u64, screen_ns: f64) -> Vec<(f64, Estimate)> {
     let lost = untimed(times, n) as f64 / n.max(1) as f64;
     let estimate = |p| Some((p, Estimate { level: 1.0, ..quantile(times, p, 0.0, lost)? }));
     // Where it may lie anywhere there is nothing to tell.
     let known = |(_, e): &(f64, Estimate)| e.low > 0.0 || e.high.is_finite();
-    QUANTILES.into_iter().filter_map(estimate).filter(known).collect()
+    let told = |(p, e)| (p, without_screening(e, screen_ns));
+    QUANTILES.into_iter().filter_map(estimate).filter(known).map(told).collect()
+}
+
+/// A response time less what the screening of an operation, `screen_ns` of CPU time, puts between its two time stamps: about the way out of the
+/// first trap and the way into the second, half of both. The interval reaches from nothing to all of it, a quarter dearer, for the caches that
+/// the first trap leaves cold.
+fn without_screening(e: Estimate, screen_ns: f64) -> Estimate {
+    let taken = Ranged::between(0.0, 0.5 * screen_ns, (1.0 + PRICE_DRIFT) * screen_ns);
+    let (low, high) = ((e.low - taken.interval.high).max(0.0), e.high - taken.interval.low);
+    Estimate { value: (e.value - taken.value).max(low), low, high, ..e }
 }
 
 /// Of `n` operations those that are in no histogram.
@@ -260,8 +272,8 @@ fn class_report(name: String, meta: &OperationMeta, g: Gathered) -> OperationCla
     OperationClassReport {
         name,
         population: n,
-        mean_ns: Estimate::exact(g.population.mean(), n),
-        quantiles_ns: quantiles(&g.times, n.max(begun)),
+        mean_ns: without_screening(Estimate::exact(g.population.mean(), n), meta.screen_ns),
+        quantiles_ns: quantiles(&g.times, n.max(begun), meta.screen_ns),
         deviation_ns: g.population.variance().map(f64::sqrt),
         recorded: g.recorded,
         measure: mean.map(|m| m.estimate),

@@ -64,7 +64,7 @@ fn table(operation: &OperationReport, options: TextOptions) -> Vec<String> {
         cells.push(vec![
             shorten(&class.name, NAME),
             count(class.population as f64),
-            format!("{} E", duration_ns(class.mean_ns.value)),
+            duration_ns(class.mean_ns.value),
             quantile(&class.quantiles_ns, 0.5),
             quantile(&class.quantiles_ns, 0.99),
             quantile(&class.quantiles_ns, 0.999),

@@ -132,8 +132,10 @@ fn populations_are_exact_and_measures_weigh_as_their_stretches_do() {
     assert_eq!((o.population, o.recorded, o.unmatched, o.censored), (1_505, 60, 3, 1));
     let a = &o.classes[0];
     assert_eq!((a.name.as_str(), a.population, a.recorded), ("GET /a", 1_500, 60));
+    // Less half of what screening costs, 2 us.
     let mean = (100.0 * 1e6 + 1_400.0 * 3e6) / 1_500.0;
-    assert!((a.mean_ns.value / mean - 1.0).abs() < 1e-12 && a.mean_ns.source == Source::Exact);
+    assert!((a.mean_ns.value / (mean - 1_000.0) - 1.0).abs() < 1e-12 && a.mean_ns.source == Source::Exact);
+    assert!((a.mean_ns.low - (mean - 2_500.0)).abs() < 1e-6 && (a.mean_ns.high - mean).abs() < 1e-6);
     // 100 of the stretch at 10 and 1,000 of that at 100; the 400 without recording are not spoken of.
     let measure = a.measure.unwrap();
     assert!((measure.value - (100.0 * 10.0 + 1_000.0 * 100.0) / 1_100.0).abs() < 1e-9, "{measure:?}");
@@ -168,6 +170,7 @@ fn times(class_id: u32, buckets: &[(u64, u64)]) -> Vec<OperationHistogramRow> {
 #[test]
 fn quantiles_are_those_of_all_operations_up_to_the_width_of_a_bucket() {
     let mut r = recording();
+    r.meta.operations[0].screen_ns = 0.0;
     // A: of 1,500 the 750th lies among the first 1,000, the 1,485th among the next 490, the 1,498.5th in the last bucket.
     r.operation_histograms = times(A, &[(1_000, 1_000), (5_000, 490), (70_000, 10)]);
     r.operation_histograms.extend(times(B, &[(90_000, 5)]));
@@ -188,9 +191,21 @@ fn quantiles_are_those_of_all_operations_up_to_the_width_of_a_bucket() {
     assert!(text.contains(r#""quantiles_ns":[[0.5,"#), "{text}");
 }
 
+/// Screening costs 2 us: about half of it lies between the time stamps, between nothing and all of it, a quarter dearer.
+#[test]
+fn what_screening_puts_into_a_response_time_is_taken_out() {
+    let mut r = recording();
+    r.operation_histograms = times(A, &[(1_000, 800), (70_000, 700)]);
+    let o = &Report::from_recording(&r).operations[0];
+    let [(_, p50), (_, p99), _] = o.classes[0].quantiles_ns[..] else { panic!() };
+    assert_eq!((p50.low, p50.high, p99.low, p99.high), (0.0, 1_100.0, 67_500.0, 70_100.0));
+    assert!((0.0..200.0).contains(&p50.value) && (69_000.0..69_200.0).contains(&p99.value), "{p50:?} {p99:?}");
+}
+
 #[test]
 fn operations_in_no_histogram_can_have_taken_any_time() {
     let mut r = recording();
+    r.meta.operations[0].screen_ns = 0.0;
     // 15 of A (1 %) are in none, nor is B.
     r.operation_histograms = times(A, &[(1_000, 1_000), (5_000, 485)]);
     let o = &Report::from_recording(&r).operations[0];
@@ -205,6 +220,7 @@ fn operations_in_no_histogram_can_have_taken_any_time() {
 #[test]
 fn operations_whose_end_was_not_seen_can_have_taken_any_time() {
     let mut r = recording();
+    r.meta.operations[0].screen_ns = 0.0;
     r.operation_histograms = times(A, &[(1_000, 760), (5_000, 730), (70_000, 10)]);
     let quantiles = |r: &Recording| Report::from_recording(r).operations[0].classes[0].quantiles_ns.clone();
     assert_eq!((quantiles(&r)[0].1.low, quantiles(&r)[0].1.high), (1_000.0, 1_100.0));
