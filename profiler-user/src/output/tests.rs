@@ -483,7 +483,7 @@ fn operations_follow_the_table() {
 
         Operation req (req=handle,class=arg0:str): 100 at 112/s in 0.90 s watched (9.0 % of the run), 1 recorded, policy tithe
         CLASS   COUNT  MEAN TIME      P50        P99      P99.9  RECORDED      OFF CPU  CALLS      MEASURE
-        GET /a    100  2.50 ms E  2.02 ms  ≥ 5.24 ms  ≥ 5.24 ms         1  200 us ±? S   12.0  4.10 k ±? S
+        GET /a    100    2.50 ms  2.02 ms  ≥ 5.24 ms  ≥ 5.24 ms         1  200 us ±? S   12.0  4.10 k ±? S
           1 more have no known time (their end was not seen, or all histograms had been given): quantiles
             allow for any time of theirs
           measure: calls of inner functions; average rate 23.8 %; largest difference of a class's shares in
