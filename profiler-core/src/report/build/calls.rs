@@ -6,8 +6,9 @@ use crate::class::{RecordKind, Source};
 use crate::estimate::Estimate;
 use crate::recording::{ClassRow, Recording, WindowRow};
 use crate::report::precision::Precision;
-use crate::stats::LEVEL;
+use crate::stats::added::Ranged;
 use crate::stats::bursts::{self, Burst};
+use crate::stats::{Interval, LEVEL};
 
 /// A pause between two windows of a traced class up to this is a change of links, not a gap, ns.
 const SEAM_NS: u64 = 1_000_000;
@@ -79,9 +80,9 @@ impl Calls {
             }
         } else {
             out.rate_hz = rate(1.0 - cover.share.min(1.0));
-            out.calls = rate(1.0).map(|r| {
-                with_losses(bursts::run_total(counted, cover.length_s, run.length_s, &r), out.dropped)
-            });
+            let lost = run.lost_beside(windows, cover.length_s);
+            out.calls = rate(1.0)
+                .map(|r| with_losses(total(counted, cover.length_s, run.length_s, &lost, &r), out.dropped));
         }
         if out.rate_hz.is_some_and(|r| r.high.is_infinite()) {
             out.notes.push(HIDDEN_RATE.to_owned());
@@ -143,6 +144,20 @@ fn with_calls_outside(w: &WindowRow) -> WindowRow {
     WindowRow { kept: w.kept.saturating_add(w.gated), gated: 0, ..w.clone() }
 }
 
+/// Calls of the whole run: what was counted, and the rate of undisturbed time over what monitoring left of the rest (`lost`, s).
+fn total(counted: u64, covered_s: f64, run_s: f64, lost: &Ranged, rate: &Estimate) -> Estimate {
+    let calls = bursts::run_total(counted, covered_s, run_s - lost.value, rate);
+    if rate.high.is_infinite() {
+        return calls;
+    }
+    let Interval { low, high } = lost.interval;
+    Estimate {
+        low: (calls.low - rate.low * (high - lost.value)).max(counted as f64),
+        high: calls.high + rate.high * (lost.value - low),
+        ..calls
+    }
+}
+
 /// Lost hits were seen to happen but not by our program: they may be fewer calls of this class.
 fn with_losses(calls: Estimate, dropped: u64) -> Estimate {
     if dropped == 0 {
@@ -168,4 +183,23 @@ fn exact_rate(bursts: &[Burst], counted: u64) -> Option<Estimate> {
     }
     let (value, high) = if high > bursts::HIDDEN * low { (low, f64::INFINITY) } else { (value, high) };
     Some(Estimate { value, low, high, level: LEVEL, n: counted, source: Source::Derived, at_most: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Half of 10 s was watched; in the other half watching took 0.2 s from the calls, or up to 0.25, or none where the target gave rest for it.
+    #[test]
+    fn what_monitoring_took_beside_the_windows_is_no_time_for_calls() {
+        let exact = Estimate::exact(200.0, 1_000);
+        let lost = Ranged::between(0.0, 0.2, 0.25);
+        let calls = total(1_000, 5.0, 10.0, &lost, &exact);
+        assert!((calls.value - 1_960.0).abs() < 1e-9, "{calls:?}");
+        assert!((calls.low - 1_950.0).abs() < 1e-9 && (calls.high - 2_000.0).abs() < 1e-9, "{calls:?}");
+        let limit = Estimate { high: f64::INFINITY, ..exact };
+        let calls = total(1_000, 5.0, 10.0, &lost, &limit);
+        assert!(calls.high.is_infinite() && calls.low.is_finite(), "{calls:?}");
+        assert_eq!(total(1_000, 5.0, 10.0, &Ranged::exact(0.0), &exact).value, 2_000.0);
+    }
 }

@@ -8,6 +8,7 @@ use crate::class::ExitMode;
 use crate::cost::{self, PRICE_DRIFT, Price};
 use crate::ledger::LedgerSummary;
 use crate::recording::{ClassRow, LedgerRow, Recording, WindowKind, WindowRow};
+use crate::stats::added::Ranged;
 use crate::stats::bursts::{Burst, BurstTime, Drift, NEIGHBOUR_ERROR, Stop, undilated_s};
 pub(super) use by_cpu::Bursts;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +31,8 @@ pub(super) struct RunContext {
     busy: Vec<(u64, u64, f64)>,
     /// What watching cost beside the hits in windows (samples, attaching), CPU s/s, on average: the ledger has no finer account.
     rest_per_s: f64,
+    /// What all watching cost, CPU s/s, on average.
+    charged_per_s: f64,
     costs: Costs,
     threads: u32,
     /// The only thread that samples show: they were not off, and it is not many threads of one CPU.
@@ -120,11 +123,23 @@ impl RunContext {
             cpu_per_s: per_s(ledger.own_cpu_s),
             busy: own_cpu(&recording.ledger),
             rest_per_s: per_s(ledger.charged_s - recording.windows.iter().map(cost_s).sum::<f64>()).max(0.0),
+            charged_per_s: per_s(ledger.charged_s),
             costs: Costs::of(&recording.windows),
             threads: shares.threads().min(recording.meta.cpus.max(1)),
             sole_thread: shares.sole_thread(),
             drift: None,
         }
+    }
+
+    /// Wall time that monitoring took from the target's threads while these windows of a class, which cover `covered_s`, were not open, s. A thread that
+    /// rests may have given rest for it: between nothing and all, by the part of the time for which threads run.
+    pub(super) fn lost_beside(&self, windows: &[&WindowRow], covered_s: f64) -> Ranged {
+        let own_s: f64 = windows.iter().map(|w| cost_s(w)).sum();
+        let beside_s = (self.charged_per_s * self.length_s - own_s).max(0.0);
+        let part = if self.length_s > 0.0 { (1.0 - covered_s / self.length_s).clamp(0.0, 1.0) } else { 0.0 };
+        let lost_s = beside_s * part / self.cpu_per_s.max(1.0);
+        let busy = (self.cpu_per_s / f64::from(self.threads.max(1))).clamp(0.0, 1.0);
+        Ranged::between(0.0, busy * lost_s, lost_s)
     }
 
     /// CPU seconds of the target's own per second when a window was open: those of the ledger's interval in which it ended.
@@ -248,9 +263,11 @@ fn least_gap_ns(windows: &[&WindowRow], factor: f64, run: &RunContext) -> f64 {
 struct HitPrice {
     /// Value, smallest, largest.
     factor: (f64, f64, f64),
+    /// By the class's pair.
+    in_place: bool,
     /// Part of the charged price that is that of a tight loop: how far the target used the caches between two hits is a guess.
     warm: f64,
-    /// Most that cold caches add to a hit in a burst, where its price is the host's, ns.
+    /// Most that cold caches add to a hit in a burst, ns.
     cold: Price,
     /// No hit costs more, CPU s.
     most_s: f64,
@@ -267,11 +284,16 @@ impl HitPrice {
         let host = (1.0, part(price.min_ns) * (1.0 - drift), part(price.max_ns) * (1.0 + drift));
         let in_place = stamps::hit_factor(class, recording);
         let factor = in_place.unwrap_or(host);
-        // A pair met the target's own caches. A price that was given as exact has none added.
+        // What a trap leaves behind comes after it, and no pair sees it. A price that was given as exact has none added.
         let traps = if class.exit_mode == ExitMode::None { 1.0 } else { 2.0 };
-        let cold_ns = if in_place.is_some() || drift == 0.0 { 0.0 } else { traps * cost.cold.drifted().1 };
+        let cold_ns = match in_place {
+            _ if drift == 0.0 => 0.0,
+            Some(_) => traps * cost.cold.ns,
+            None => traps * cost.cold.drifted().1,
+        };
         Self {
             factor,
+            in_place: in_place.is_some(),
             cold: Price::fixed(cold_ns),
             warm: (price.ns / (price.ns + cost.cold.ns).max(1e-9)).min(1.0),
             // Threads that hit side by side share the time.
@@ -281,13 +303,18 @@ impl HitPrice {
 
     /// Value, smallest and largest price of a hit of a window, s.
     fn of_window(&self, w: &WindowRow) -> (f64, f64, f64) {
+        /// Own time between two hits, over the price of a hit.
+        const LOOP: f64 = 4.0;
         let charged_s = w.tau_ns.max(0.0) * 1e-9;
         // That of a traced class is at least the price of a tight loop. That of a burst is the price of a tight loop.
         let warm = if w.kind == WindowKind::Trace { self.warm } else { 1.0 };
         let (value, low, high) = self.factor;
         let (value_s, low_s, high_s) = (charged_s * value, charged_s * low, charged_s * high);
         let gap_s = w.end_ns.saturating_sub(w.start_ns) as f64 * 1e-9 / w.kept.max(1) as f64 - charged_s;
-        let cold_s = if w.kind == WindowKind::Trace { 0.0 } else { cost::cold_ns(self.cold, gap_s) * 1e-9 };
+        // Where hits take most of the time, the function runs in a loop, and so does what its pair measured.
+        let is_loop = self.in_place && gap_s < LOOP * charged_s;
+        let cold_s =
+            if is_loop || w.kind == WindowKind::Trace { 0.0 } else { cost::cold_ns(self.cold, gap_s) * 1e-9 };
         let high_s = high_s + cold_s;
         (value_s, low_s.min(self.most_s * low / value) * warm, high_s)
     }

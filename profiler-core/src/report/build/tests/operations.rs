@@ -199,7 +199,10 @@ fn what_screening_puts_into_a_response_time_is_taken_out() {
     let o = &Report::from_recording(&r).operations[0];
     let [(_, p50), (_, p99), _] = o.classes[0].quantiles_ns[..] else { panic!() };
     assert_eq!((p50.low, p50.high, p99.low, p99.high), (0.0, 1_100.0, 67_500.0, 70_100.0));
-    assert!((0.0..200.0).contains(&p50.value) && (69_000.0..69_200.0).contains(&p99.value), "{p50:?} {p99:?}");
+    assert!(
+        (0.0..200.0).contains(&p50.value) && (69_000.0..69_200.0).contains(&p99.value),
+        "{p50:?} {p99:?}"
+    );
 }
 
 #[test]
