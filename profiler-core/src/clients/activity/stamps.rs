@@ -4,9 +4,9 @@
 //! that it shows are the price and next to nothing else. This client opens windows of pairs, some tens of calls each, and only while
 //! nothing of the function itself is attached: neither measures the other, and no call of the function goes unseen for it.
 //!
-//! It asks for a pair where calls are short against the price or how long they are is not known yet, and often enough to be worth it, and where a function is called so often that its
-//! rate is known no better than what its hits cost ([`hides_rate`]); it stops when there are enough intervals. What they say is the
-//! report's business.
+//! It asks for a pair where calls are short against the price and often enough to be worth it, where a function is called so often that its
+//! rate is known no better than what its hits cost ([`hides_rate`]), and where the plan waits for it before it traces a function; it stops when there are
+//! enough intervals. What they say is the report's business.
 
 use super::{Activity, Notice, Share};
 use crate::class::{ClassId, ExitMode};
@@ -19,19 +19,22 @@ use std::collections::BTreeMap;
 /// Calls of more than so many times the price are known well enough without a pair.
 const LONG_CALLS: f64 = 20.0;
 /// Durations that must be known before calls are taken to be short.
-const FEWEST_DURATIONS: u64 = 20;
+pub const FEWEST_DURATIONS: u64 = 20;
 /// Calls that must have been seen: others come too seldom to be worth it.
-const FEWEST_CALLS: u64 = 50;
+pub const FEWEST_CALLS: u64 = 50;
 /// Part of a window's time that its hits may cost without hiding the rate.
 const HIDING_PART: f64 = 0.2;
 /// Intervals that a window must show, or it was in vain.
 const FEWEST_INTERVALS: u64 = 5;
 /// Intervals that are enough.
 const ENOUGH: u64 = 300;
-/// The same where it is not known whether calls are short: what the report needs, and little more.
-const ENOUGH_FOR_A_GUESS: u64 = 60;
-/// Hits of a window; half of them open an interval.
+/// Intervals for which the link of a function that was not timed yet waits ([`crate::clients::trace`]): three windows, for the report takes how much they
+/// differ.
+pub const AWAITED: u64 = 100;
+/// Hits of a window.
 const WINDOW_HITS: u64 = 100;
+/// The same where a link waits.
+const AWAITED_HITS: u64 = 40;
 /// Longest window, ns.
 const WINDOW_NS: u64 = 500_000_000;
 /// From the end of a window of a pair to its next, ns: other moments may have another price.
@@ -101,17 +104,20 @@ impl StampPairs {
         let due = view.classes.iter().filter_map(|class| {
             let function = view.class(class.traits.stamps_of?);
             let pair = self.pairs.get(&class.id)?;
-            let is_due = !pair.refused && pair.vain < VAIN_WINDOWS && now >= pair.not_before_ns;
-            let urgency = matters(function, class).filter(|_| is_due && class.may_open())?;
-            let enough = if urgency == Urgency::Guess { ENOUGH_FOR_A_GUESS } else { ENOUGH };
-            (pair.intervals < enough).then_some((urgency, class))
+            let urgency = matters(function, class).filter(|_| class.may_open())?;
+            let (enough, pauses) = match urgency {
+                Urgency::Awaited => (AWAITED, false),
+                Urgency::Known => (ENOUGH, true),
+            };
+            let is_due = !pair.refused && pair.vain < VAIN_WINDOWS && (!pauses || now >= pair.not_before_ns);
+            (is_due && pair.intervals < enough).then_some((urgency, class))
         });
-        let Some((_, class)) = due.min_by_key(|(urgency, _)| *urgency) else { return };
+        let Some((urgency, class)) = due.min_by_key(|(urgency, _)| *urgency) else { return };
         // What it is allowed in a window and the pause after it.
         let allowed_ns = share.allowed * (WINDOW_NS + PAUSE_NS) as f64;
         // OK because the cast saturates.
         let hits = (2.0 * allowed_ns / (class.tau_ns(f64::INFINITY) * share.factor).max(1.0)) as u64;
-        let quota = hits.min(WINDOW_HITS);
+        let quota = hits.min(if urgency == Urgency::Awaited { AWAITED_HITS } else { WINDOW_HITS });
         if quota < 2 {
             return;
         }
@@ -139,10 +145,10 @@ pub fn hides_rate(window: &WindowRow) -> bool {
 /// Why a pair is wanted, the best reason first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Urgency {
+    /// The plan traces the function as soon as this is measured; from then on it is never idle.
+    Awaited,
     /// Calls are short against the price, or so frequent that it hides their rate.
     Known,
-    /// How long calls take is not known yet, and may never be while the function is idle: what is traced from the plan on has a pair before, or none.
-    Guess,
 }
 
 /// Whether a pair is wanted: the function is idle now, and its calls are frequent and not known to be long. One that is only counted has a pair because
@@ -158,7 +164,7 @@ fn matters(function: &ClassView, pair: &ClassView) -> Option<Urgency> {
         return None;
     }
     if function.ends < FEWEST_DURATIONS {
-        return Some(Urgency::Guess);
+        return function.traits.held_by_plan.then_some(Urgency::Awaited);
     }
     let mean_ns = function.timed_ns as f64 / function.ends as f64;
     (mean_ns < (LONG_CALLS + 1.0) * pair.prices.stamps.ns).then_some(Urgency::Known)

@@ -79,29 +79,33 @@ fn a_pair_is_asked_for_where_calls_are_short_and_frequent() {
     assert!(asked(&held, &view(900)).is_empty());
 }
 
-/// What is traced from the plan on is never idle again: its pair has its turn while how long calls take is not known.
+/// What is traced from the plan on is never idle again: the plan waits for its pair, which has windows without pauses.
 #[test]
-fn where_durations_are_not_known_a_pair_is_a_guess_that_comes_last() {
+fn a_pair_that_the_plan_waits_for_comes_first_and_at_once() {
     let mut untimed = view(900);
     untimed.classes[0].ends = 5;
+    assert!(asked(&share(), &untimed).is_empty(), "the survey may open it at any time");
+    untimed.classes[0].traits.held_by_plan = true;
     let mut client = StampPairs::new();
-    assert_eq!(step(&mut client, Notice::Interval, &share(), &untimed).len(), 1);
-    opened(&mut client, &mut untimed);
-    ended(&mut client, &mut untimed, 60);
-    untimed.now_ns += 5_000 * MS;
-    assert!(
-        step(&mut client, Notice::Interval, &share(), &untimed).is_empty(),
-        "60 intervals do for a guess"
-    );
+    let mut windows = 0;
+    while let [Order::Open { quota, .. }] = step(&mut client, Notice::Interval, &share(), &untimed)[..] {
+        assert_eq!(quota, AWAITED_HITS);
+        windows += 1;
+        opened(&mut client, &mut untimed);
+        ended(&mut client, &mut untimed, 40);
+        untimed.now_ns += 100 * MS;
+    }
+    assert_eq!(windows, 3, "so many that the report knows how much they differ");
     untimed.classes[0].ends = 1_000;
-    assert_eq!(step(&mut client, Notice::Interval, &share(), &untimed).len(), 1, "and not for short calls");
+    untimed.now_ns += 5_000 * MS;
+    assert_eq!(step(&mut client, Notice::Interval, &share(), &untimed).len(), 1, "short calls want more");
 
-    // Another function, later in the list, whose calls are known to be short.
+    // Before another function, earlier in the list, whose calls are known to be short.
     let mut both = view(900);
-    both.classes[0].ends = 5;
-    let (mut short, mut pair) = (view(900).classes[0].clone(), both.classes[1].clone());
-    (short.id, pair.id, pair.traits.stamps_of) = (ClassId(2), ClassId(3), Some(ClassId(2)));
-    both.classes.extend([short, pair]);
+    let (mut awaited, mut pair) = (view(900).classes[0].clone(), both.classes[1].clone());
+    (awaited.id, awaited.ends, awaited.traits.held_by_plan) = (ClassId(2), 5, true);
+    (pair.id, pair.traits.stamps_of) = (ClassId(3), Some(ClassId(2)));
+    both.classes.extend([awaited, pair]);
     let open = asked(&share(), &both);
     assert!(matches!(open[..], [Order::Open { class: ClassId(3), .. }]), "{open:?}");
 }

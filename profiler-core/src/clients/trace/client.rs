@@ -1,5 +1,6 @@
 //! The client: it keeps the controller, and knows which plan runs and why another one is wanted.
 
+use super::held::Held;
 use super::planning::Planned;
 use super::problem::Settings;
 use super::rate::{Rate, Rates};
@@ -37,6 +38,7 @@ pub struct Trace {
     /// When the open windows of bursts are to end.
     bursts: Clocks,
     timed: TimedClasses,
+    held: Held,
 }
 
 /// What orders are given by.
@@ -79,6 +81,7 @@ impl Trace {
             was_slowed: false,
             bursts: Clocks::default(),
             timed: TimedClasses::default(),
+            held: Held::default(),
         }
     }
 
@@ -275,6 +278,9 @@ impl Trace {
         let is_off = |class| seen.view.class(class).link == LinkView::Off;
         for action in actions {
             match action {
+                // Asked for again at the next tick.
+                Action::Trace { class, .. } | Action::Quota { class, .. }
+                    if is_off(class) && self.held.waits(class, seen.view) => {}
                 Action::Trace { class, quota } if is_off(class) && seen.suspension.may_restore() => {
                     traced.push(open(class, WindowKind::Trace, quota, Purpose::Trace));
                 }

@@ -343,3 +343,24 @@ fn durations_that_are_known_give_their_bursts_back() {
     let after = cost(&trace, &view);
     assert!(after < 0.95 * before, "{before} {after}");
 }
+
+/// The plan traces it, and the pair of sites that measures the price of timing it comes first.
+#[test]
+fn what_is_timed_and_fits_is_opened_after_its_pair() {
+    let mut view = classes();
+    let mut pair = class(3);
+    (pair.traits.apart, pair.traits.stamps_of) = (true, Some(TRACED));
+    view.classes.push(pair);
+    view.names.push("[time stamps of] f0".to_owned());
+    let function = &mut view.classes[0];
+    (function.attempted, function.traits.kind) = (500, RecordKind::Latency);
+    function.traits.exit = ExitMode::ExitSites;
+    let (mut trace, given) = started(&view);
+    assert!(!given.iter().any(|o| is_opened(o, TRACED)), "{given:?}");
+    assert!(trace.is_attached(TRACED), "it is planned, and counts as such");
+    let given = tick(&mut trace, &view, Suspension::NONE, S / 10);
+    assert!(!given.iter().any(|o| is_opened(o, TRACED) || matches!(o, Order::Quota(TRACED, _))), "{given:?}");
+    view.classes[3].ends = 1_000;
+    let given = tick(&mut trace, &view, Suspension::NONE, S / 5);
+    assert!(given.iter().any(|o| is_opened(o, TRACED)), "{given:?}");
+}

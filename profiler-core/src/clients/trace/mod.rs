@@ -5,10 +5,12 @@
 //! | [`rate`] | what is known of how often classes are called |
 //! | [`problem`] | the question that the planner is asked |
 //! | [`client`] | what runs: the controller, bursts and their clocks, why another plan is wanted |
+//! | `held` | links that wait until the price of their time stamps was measured |
 //! | [`timed`] | whose durations are known well enough |
 //! | [`planning`] | its answer as orders for the controller and rows of the recording |
 
 pub mod client;
+mod held;
 mod loads;
 pub mod planning;
 pub mod problem;

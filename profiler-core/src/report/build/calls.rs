@@ -95,7 +95,7 @@ impl Calls {
             }
             out.notes.push(note);
         }
-        let watched = Watched { share: cover.share, whole: cover.whole, inside };
+        let watched = Watched { share: cover.share, whole: cover.whole, inside, beside: run.beside_probes() };
         let durations = Durations::of(class, all, recording, watched);
         out.notes.extend(durations.notes);
         Self {

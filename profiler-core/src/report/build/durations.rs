@@ -44,6 +44,8 @@ pub(super) struct Watched {
     pub whole: bool,
     /// Only calls inside recorded operations were timed.
     pub inside: bool,
+    /// Part by which calls take longer for what monitoring does beside the probes.
+    pub beside: Ranged,
 }
 
 impl Durations {
@@ -91,6 +93,7 @@ impl Durations {
             returns,
             longest_cut_ns: cuts.iter().copied().fold(0.0, f64::max),
             every_call,
+            beside: watched.beside,
             survival,
             shape,
         };
@@ -272,6 +275,8 @@ struct Calls {
     longest_cut_ns: f64,
     /// Every call of the run was seen from its begin to its end.
     every_call: bool,
+    /// Part by which calls take longer for what monitoring does beside the probes.
+    beside: Ranged,
 }
 
 impl Calls {
@@ -296,7 +301,7 @@ impl Calls {
         let range =
             Interval { low: if least.is_finite() { least } else { 0.0 }, high: self.most_ns.max(seen.value) };
         let seen = correct::widen_mean_for_loss(seen, self.lost, range);
-        told(seen, shape.of_mean(seen.value))
+        told(seen, self.with_beside(shape.of_mean(seen.value), seen.value))
     }
 
     fn quantiles(&self) -> Vec<(f64, Estimate)> {
@@ -336,7 +341,15 @@ impl Calls {
     }
 
     fn told_quantile(&self, p: f64, seen: Estimate, median_ns: f64) -> Option<Estimate> {
-        told(seen, self.shape.of_quantile(p, seen.value, median_ns))
+        told(seen, self.with_beside(self.shape.of_quantile(p, seen.value, median_ns), seen.value))
+    }
+
+    /// What is taken out of a duration of `seen_ns`, with what monitoring did beside the probes: `p / (1 + p)` of what is left.
+    fn with_beside(&self, taken: Ranged, seen_ns: f64) -> Ranged {
+        let left_ns = (seen_ns - taken.value).max(0.0);
+        let of = |part: f64| left_ns * part / (1.0 + part);
+        let Interval { low, high } = self.beside.interval;
+        taken.plus(Ranged::between(of(low), of(self.beside.value), of(high)))
     }
 
     /// How well median and mean are known. `None` without either.
@@ -346,8 +359,11 @@ impl Calls {
         let half = |taken: Ranged| (taken.interval.high - taken.interval.low) / 2.0;
         let (_, median) = found.quantiles_ns.iter().find(|(p, _)| *p == 0.5)?;
         Some(Precision {
-            p50: Known::of(median, half(shape.of_quantile(0.5, seen_ns, seen_ns))),
-            mean: Known::of(found.mean_ns.as_ref()?, half(shape.of_mean(shape.mean_ns))),
+            p50: Known::of(median, half(self.with_beside(shape.of_quantile(0.5, seen_ns, seen_ns), seen_ns))),
+            mean: Known::of(
+                found.mean_ns.as_ref()?,
+                half(self.with_beside(shape.of_mean(shape.mean_ns), shape.mean_ns)),
+            ),
         })
     }
 

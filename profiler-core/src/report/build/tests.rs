@@ -86,6 +86,7 @@ fn class(class_id: u32, name: &str) -> ClassRow {
     }
 }
 
+mod beside;
 mod cut;
 mod durations;
 mod hidden;

@@ -33,6 +33,8 @@ pub(super) struct RunContext {
     rest_per_s: f64,
     /// What all watching cost, CPU s/s, on average.
     charged_per_s: f64,
+    /// CPU time of the agent, a part of that of the whole machine.
+    agent_part: f64,
     costs: Costs,
     threads: u32,
     /// The only thread that samples show: they were not off, and it is not many threads of one CPU.
@@ -124,6 +126,8 @@ impl RunContext {
             busy: own_cpu(&recording.ledger),
             rest_per_s: per_s(ledger.charged_s - recording.windows.iter().map(cost_s).sum::<f64>()).max(0.0),
             charged_per_s: per_s(ledger.charged_s),
+            agent_part: per_s(recording.meta.agent.cpu_ns as f64 * 1e-9)
+                / f64::from(recording.meta.cpus.max(1)),
             costs: Costs::of(&recording.windows),
             threads: shares.threads().min(recording.meta.cpus.max(1)),
             sole_thread: shares.sole_thread(),
@@ -140,6 +144,14 @@ impl RunContext {
         let lost_s = beside_s * part / self.cpu_per_s.max(1.0);
         let busy = (self.cpu_per_s / f64::from(self.threads.max(1))).clamp(0.0, 1.0);
         Ranged::between(0.0, busy * lost_s, lost_s)
+    }
+
+    /// Part by which calls take longer for what monitoring does beside the probes: samples and attaching interrupt whoever runs, and the agent takes its
+    /// CPU time from whatever CPU it is on. `p = rest / own`, own CPU time without monitoring; short calls seldom meet any of it, and what an interrupt
+    /// leaves behind in the caches is as much again.
+    pub(super) fn beside_probes(&self) -> Ranged {
+        let rest = if self.cpu_per_s > 0.0 { (self.rest_per_s / self.cpu_per_s).min(1.0) } else { 0.0 };
+        Ranged::between(0.0, rest, (2.0 * rest + self.agent_part).min(1.0))
     }
 
     /// CPU seconds of the target's own per second when a window was open: those of the ledger's interval in which it ended.

@@ -1,0 +1,112 @@
+//! What monitoring takes from calls, or leaves behind, where no probe of theirs sees it.
+
+use super::durations::pair;
+use super::*;
+use crate::cost::Stamps;
+use crate::estimate::Estimate;
+
+/// `f` is traced for `length_s` of the 10 s run: 1,000 calls of 1 ms there, and samples that take `rest_ns` of each second.
+fn traced(length_s: f64, rest_ns: u64) -> Recording {
+    let mut r = empty();
+    r.meta.agent.cpu_ns = S / 5;
+    let stamps = Stamps::guessed(Price::fixed(600.0));
+    r.meta.cost.stamps.insert("push/return_link".into(), stamps);
+    r.meta.cost.cold = Price::fixed(0.0);
+    r.classes.push(ClassRow { stamps_ns: Some(600.0), ..class(1, "f") });
+    let mut w = window(WindowKind::Trace, 0.0, length_s, 1_000);
+    (w.returns, w.sum_ns, w.max_ns) = (1_000, 1_000 * 1_000_600, 1_000_700);
+    w.nested_cost_ns = 1_000 * 600;
+    r.windows = vec![w];
+    r.histograms = vec![HistogramRow { class_id: 1, low_ns: 1_000_500, high_ns: 1_000_700, count: 1_000 }];
+    for second in 0..10 {
+        r.ledger.push(LedgerRow {
+            target_cpu_ns: S + rest_ns,
+            ..ledger(second + 1, Charge::Samples, None, rest_ns)
+        });
+    }
+    r
+}
+
+fn f_of(r: &Recording) -> Row {
+    row(&Report::from_recording(r), "f").clone()
+}
+
+fn holds(e: Estimate, truth: f64) -> bool {
+    e.low <= truth && truth <= e.high
+}
+
+/// Samples take a hundredth beside it, and the agent has 2 % of a CPU of two.
+#[test]
+fn long_calls_hold_what_samples_and_the_agent_take_inside_them() {
+    let alone = f_of(&traced(10.0, 0)).mean_ns.unwrap();
+    assert!((alone.value - 1e6).abs() < 1.0 && alone.high - alone.value < 1.0, "{alone:?}");
+    // The agent may have been elsewhere.
+    assert!(holds(alone, 1e6) && holds(alone, 1e6 / 1.009) && !holds(alone, 1e6 / 1.02), "{alone:?}");
+    let f = f_of(&traced(10.0, S / 100));
+    let mean = f.mean_ns.unwrap();
+    assert!((mean.value - 1e6 / 1.01).abs() < 10.0, "{mean:?}");
+    assert!(holds(mean, 1e6) && holds(mean, 1e6 / 1.029) && !holds(mean, 1e6 / 1.04), "{mean:?}");
+    let (_, median) = f.quantiles_ns[0];
+    assert!(holds(median, 1e6) && holds(median, 1e6 / 1.02), "{median:?}");
+}
+
+/// Traced for half of the run, a thread of which monitoring takes 1 %: 100 calls a second, in 4.95 s that are left of the other half.
+#[test]
+fn calls_leave_out_what_monitoring_took_in_the_time_that_was_not_watched() {
+    let calls = |rest_ns| f_of(&traced(5.0, rest_ns)).calls.unwrap();
+    let (alone, beside) = (calls(0), calls(S / 10));
+    assert!((alone.value - 2_000.0).abs() < 2.0, "{alone:?}");
+    let rate = f_of(&traced(5.0, S / 10)).rate_hz.unwrap();
+    let expected = 1_000.0 + rate.value * (5.0 - 0.5);
+    assert!((beside.value - expected).abs() < 5.0, "{beside:?} {expected}");
+    // A target that rests for nine tenths may have given rest for it.
+    let mut resting = traced(5.0, S / 10);
+    resting.ledger.iter_mut().for_each(|row| row.target_cpu_ns = S / 5);
+    let resting = f_of(&resting).calls.unwrap();
+    assert!(resting.high - resting.value > 40.0, "{resting:?}");
+}
+
+/// Bursts of 500 hits, one every `gap_ns` beside the trap, of a function with a pair; a trap leaves up to 400 ns behind.
+fn bursts(gap_ns: f64, site: SiteClass) -> Estimate {
+    let mut r = empty();
+    for p in r.meta.cost.hit.values_mut() {
+        *p = Price { ns: 830.0, min_ns: 825.0, max_ns: 848.0, n: 7 };
+    }
+    r.meta.cost.cold = Price { ns: 400.0, min_ns: 400.0, max_ns: 400.0, n: 7 };
+    r.meta.cost.stamps.insert("push/exit".into(), Stamps::guessed(Price::fixed(800.0)));
+    r.classes.push(ClassRow { exit_mode: ExitMode::None, site_class: site, ..class(1, "f") });
+    for i in 0..10 {
+        let length_s = 500.0 * (830.0 + gap_ns + f64::from(i)) * 1e-9;
+        let w = window(WindowKind::Burst, f64::from(i), f64::from(i) + length_s, 500);
+        r.windows.push(WindowRow { tripped: true, tau_ns: 830.0, ..w });
+    }
+    r.meta.cost.stamps.insert("stepped/exit".into(), Stamps::guessed(Price::fixed(800.0)));
+    pair(&mut r, 6, 50, 800.0);
+    r.classes[1].site_class = site;
+    f_of(&r).rate_hz.unwrap()
+}
+
+/// A pair does not see what the trap leaves behind; in a loop nothing is.
+#[test]
+fn the_largest_rate_holds_what_hits_leave_behind_but_in_a_loop() {
+    let spread = |gap_ns: f64| {
+        let rate = bursts(gap_ns, SiteClass::Push);
+        (rate.high - rate.value) * 1e-9 * gap_ns
+    };
+    // Every 100 us the caches are cold, and 400 ns of that belong to the trap.
+    let cold = spread(100_000.0);
+    assert!(cold > 0.004, "{cold}");
+    // Just slower than a loop, and just as fast as one: 4 times the price of 830 ns.
+    let (slower, looping) = (spread(3_500.0), spread(3_200.0));
+    assert!(slower > looping, "{slower} {looping}");
+}
+
+#[test]
+fn stepping_leaves_more_behind_than_a_pair_sees() {
+    let above = |site| {
+        let rate = bursts(2_000.0, site);
+        rate.high / rate.value
+    };
+    let (stepped, push) = (above(SiteClass::Stepped), above(SiteClass::Push));
+    assert!(stepped > 1.03 * push, "{stepped} {push}");
+}
