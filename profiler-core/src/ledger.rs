@@ -396,6 +396,15 @@ pub struct LedgerSummary {
 }
 
 impl LedgerSummary {
+    /// What was charged for everything but the traps of classes, CPU s: samples, switches, attaching, screening, children.
+    #[must_use]
+    pub fn beside_traps_s(&self) -> f64 {
+        let is_beside = |charge: &Charge| {
+            !matches!(charge, Charge::Traced | Charge::Burst | Charge::Survey | Charge::Bystanders)
+        };
+        self.spent_s.iter().filter(|(charge, _)| is_beside(charge)).map(|(_, s)| s).sum()
+    }
+
     /// Adds up rows, in whatever order they come.
     #[must_use]
     pub fn from_rows(rows: &[LedgerRow]) -> Self {

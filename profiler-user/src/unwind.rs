@@ -142,6 +142,11 @@ impl Unwinder {
         self.with_space(pid, |space, modules, counters| space.frame(modules, counters, address))
     }
 
+    /// The address lies in code that the kernel maps for probes (`[uprobes]`, `[uprobes-trampoline]`).
+    pub fn is_probe_code(&mut self, pid: u32, address: u64) -> bool {
+        self.with_space(pid, |space, _, _| space.is_probe_code(address))
+    }
+
     /// Unwinds one stack into `out` (cleared first), innermost frame first. Returns true if the stack is cut
     /// off.
     ///

@@ -112,6 +112,21 @@ pub struct AgentUse {
     pub cpu_ns: u64,
     /// Largest resident set, bytes.
     pub max_rss_bytes: u64,
+    /// Of the CPU time, what was used before the run began, and until it ended (before stacks were named and the report was made), ns; `None`: not
+    /// known.
+    #[serde(default)]
+    pub until_begin_ns: Option<u64>,
+    /// See there.
+    #[serde(default)]
+    pub until_end_ns: Option<u64>,
+}
+
+impl AgentUse {
+    /// CPU time that the agent used while the run lasted, ns; of older recordings all.
+    #[must_use]
+    pub fn in_run_ns(&self) -> u64 {
+        self.until_end_ns.unwrap_or(self.cpu_ns).saturating_sub(self.until_begin_ns.unwrap_or(0))
+    }
 }
 
 /// Overhead measured by randomised on/off windows on a progress metric.
@@ -342,6 +357,23 @@ pub struct SampleRow {
     pub truncated: bool,
 }
 
+/// Table `trap_samples`: one periodic observation that found the thread in one of our own traps. It is monitoring, not work, and is in no other table.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct TrapSampleRow {
+    /// When, ktime ns.
+    pub time_ns: u64,
+    /// Thread.
+    pub tid: u32,
+    /// CPU.
+    pub cpu: u32,
+    /// Class whose site it was; `None`: that cannot be told (single-stepping, a return whose call is not known).
+    pub class_id: Option<u32>,
+    /// The thread was in the kernel.
+    pub in_kernel: bool,
+    /// CPU time that this sample stands for, ns.
+    pub period_ns: u64,
+}
+
 /// Table `stacks`: one frame of a distinct stack; depth 0 is the innermost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FrameRow {
@@ -466,6 +498,8 @@ pub struct Recording {
     pub events: Vec<EventRow>,
     /// Table `samples`.
     pub samples: Vec<SampleRow>,
+    /// Table `trap_samples`.
+    pub trap_samples: Vec<TrapSampleRow>,
     /// Table `stacks`.
     pub stacks: Vec<FrameRow>,
     /// Table `ledger`.

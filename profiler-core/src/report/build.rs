@@ -7,6 +7,7 @@
 
 mod calls;
 pub(super) mod durations;
+mod in_place;
 mod log;
 mod samples;
 mod stamps;
@@ -317,6 +318,7 @@ fn receipt(recording: &Recording, ledger: &LedgerSummary, run: &RunContext) -> R
     Receipt {
         budget: meta.budget,
         predicted: ledger.predicted,
+        in_place: in_place::of(recording, ledger),
         measured: meta.measured.clone(),
         target_cpu_s: ledger.own_cpu_s,
         spent_s: ledger.spent_s.clone(),

@@ -111,6 +111,25 @@ pub struct Row {
     pub notes: Vec<String>,
 }
 
+/// Overhead measured in place. All parts are over the target's own CPU time: 0.02 is 2 %.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InPlace {
+    /// All of it: the sum of the three parts.
+    pub overhead: Estimate,
+    /// What traps took, by the samples that fell into them.
+    pub traps: Estimate,
+    /// Samples, context switches, attaching and screening, at their prices.
+    pub beside: Estimate,
+    /// What traps leave behind in caches and pipeline, which no sample shows: by calibration.
+    pub behind: Estimate,
+    /// Samples, those in traps included.
+    pub samples: u64,
+    /// Samples that fell into traps.
+    pub in_traps: u64,
+    /// By class, most first, those of no known class with `None`.
+    pub by_class: Vec<(Option<u32>, u64)>,
+}
+
 /// The budget receipt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Receipt {
@@ -118,7 +137,10 @@ pub struct Receipt {
     pub budget: OverheadBudget,
     /// Predicted overhead (ledger): monitoring CPU / the target's own CPU.
     pub predicted: f64,
-    /// Measured overhead, with interval and method.
+    /// Overhead measured in place, by samples that found the target in our traps; `None`: no samples were taken.
+    #[serde(default)]
+    pub in_place: Option<InPlace>,
+    /// Overhead measured by a progress metric, with interval and method: a check of `in_place`.
     pub measured: Option<MeasuredOverhead>,
     /// Target CPU time of the run without monitoring, s.
     pub target_cpu_s: f64,

@@ -116,6 +116,7 @@ fn receipt_texts(receipt: &mut Receipt) -> Vec<&mut String> {
     let Receipt {
         budget: _,
         predicted: _,
+        in_place: _,
         measured,
         target_cpu_s: _,
         spent_s: _,

@@ -15,6 +15,7 @@
 //! | [`outcome`] | what became of it |
 //! | [`threads`] | how many threads work, and what one of them may lose |
 //! | [`links`] | who gets links where they are few |
+//! | [`pairs`] | when the price of timing a function is measured before it is traced |
 //! | [`callers`] | which callers of a timed function get a site of their own |
 //! | [`clocks`] | when open windows are to end |
 //!
@@ -26,6 +27,7 @@ pub mod clocks;
 pub mod links;
 pub mod order;
 pub mod outcome;
+pub mod pairs;
 pub mod suspension;
 pub mod threads;
 pub mod view;

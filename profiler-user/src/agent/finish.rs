@@ -2,7 +2,7 @@
 
 use super::class::Ending;
 use super::clock::now_ns;
-use super::host::agent_use;
+use super::host::{agent_use, helpers_cpu_ns};
 use super::journal::Journal;
 use super::{Agent, EndReason, Session};
 use crate::failure::Failure;
@@ -11,7 +11,7 @@ use crate::symbolize::{ClassIndex, Detail, Symbolizer};
 use crate::watchdog::Heartbeat;
 use profiler_core::class::RecordKind;
 use profiler_core::engine::Input;
-use profiler_core::recording::{HistogramRow, NotObserved, Recording};
+use profiler_core::recording::{AgentUse, HistogramRow, NotObserved, Recording};
 use profiler_core::report::Report;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -80,6 +80,7 @@ impl Session {
         super::command::count_interrupts();
         self.agent.journal.progress.set("detaching".to_owned());
         let end_ns = now_ns();
+        self.agent.journal.meta.agent.until_end_ns = Some(agent_use(helpers_cpu_ns()).cpu_ns);
         // A command that ran for less than an interval of the ledger has not been asked before.
         if let (Some(_), Some(cpu_ns)) = (&self.agent.child, self.agent.target.cpu_time_of_child_ns()) {
             self.agent.attach.note_last_cpu(cpu_ns);
@@ -101,7 +102,7 @@ impl Session {
             // From here on nothing can harm the target, and nobody may kill us over a long look at debug information.
             heartbeat.disarm();
         }
-        let helpers_ns = super::host::helpers_cpu_ns();
+        let helpers_ns = helpers_cpu_ns();
         let status = agent.end_command(reason);
         if !agent.attach.busy() {
             restore_interrupts();
@@ -174,7 +175,8 @@ impl Agent {
         self.note_losses();
         self.journal.meta.end_ns = Some(end_ns);
         self.journal.meta.end_reason = Some(end_reason);
-        self.journal.meta.agent = agent_use(helpers_ns);
+        let AgentUse { until_begin_ns, until_end_ns, .. } = self.journal.meta.agent;
+        self.journal.meta.agent = AgentUse { until_begin_ns, until_end_ns, ..agent_use(helpers_ns) };
         self.journal.meta.slowest_answer = self.attach.slowest_answer();
         self.note_private_memory();
         self.journal.meta.forks_held = self.attach.forks_held();

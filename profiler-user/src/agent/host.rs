@@ -41,6 +41,7 @@ pub fn agent_use(helpers_ns: u64) -> AgentUse {
         cpu_ns: cpu_ns(&usage) + helpers_ns,
         // ru_maxrss is in KiB (getrusage(2)).
         max_rss_bytes: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024,
+        ..AgentUse::default()
     }
 }
 

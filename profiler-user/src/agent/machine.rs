@@ -85,7 +85,7 @@ impl Machine for Agent {
     fn drain(&mut self) -> Vec<Event> {
         self.pulse();
         let ahead = if self.may_wait() { None } else { Some(&mut self.catalog.reader) };
-        self.sampling.drain(DRAIN_LIMIT, &self.inspection, ahead);
+        self.sampling.drain(DRAIN_LIMIT, &self.inspection, self.attach.classes(), ahead);
         let mut rows = Vec::new();
         self.rings.calls.drain(DRAIN_LIMIT, |call| {
             rows.push(EventRow {

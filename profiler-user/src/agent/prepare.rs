@@ -5,7 +5,7 @@ use super::callers::CallerWatch;
 use super::catalog::Catalog;
 use super::children_io::ChildProcesses;
 use super::clock::{QUIET_TURN, now_ns};
-use super::host::{Host, unix_ns};
+use super::host::{Host, agent_use, helpers_cpu_ns, unix_ns};
 use super::journal::{Journal, Progress};
 use super::launch::{Held, Launched};
 use super::meters::Meters;
@@ -391,7 +391,7 @@ fn meta(
         cost: cost.clone(),
         sample_period_ns: 0,
         kernel_memory_bytes: kernel.kernel_memory_bytes(),
-        agent: AgentUse::default(),
+        agent: AgentUse { until_begin_ns: Some(agent_use(helpers_cpu_ns()).cpu_ns), ..AgentUse::default() },
         measured: None,
         losses: Losses::default(),
         not_observed: Vec::new(),

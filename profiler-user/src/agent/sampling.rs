@@ -1,7 +1,9 @@
 //! Samples of the target: copied stacks to frames, frames to shares and rows. What takes them is [`SamplingEvents`].
 
 mod events;
+mod traps;
 
+use super::class::LiveClass;
 use super::reading::{Part, Reader};
 use super::shares::{FunctionKey, Shares};
 use crate::inspect::{Inspection, Module};
@@ -9,8 +11,9 @@ use crate::prober::SampleReader;
 use crate::recording::WriterHandle;
 use crate::unwind::{Frame, KERNEL, ModuleId, Modules, StackTable, Unwinder, UserStack};
 pub use events::SamplingEvents;
-use profiler_core::recording::SampleRow;
+use profiler_core::recording::{SampleRow, TrapSampleRow};
 use std::collections::HashMap;
+use traps::Traps;
 
 /// Samples of the target.
 pub struct Sampling {
@@ -24,6 +27,8 @@ pub struct Sampling {
     uncharged: u64,
     /// Rows that the writer has not been given yet.
     rows: Vec<SampleRow>,
+    in_traps: Vec<TrapSampleRow>,
+    traps: Traps,
     frames: Vec<Frame>,
     /// Index in the inspection of each module of the unwinder; `None`: not there.
     module_index: HashMap<ModuleId, Option<usize>>,
@@ -42,6 +47,8 @@ impl Sampling {
             pid,
             uncharged: 0,
             rows: Vec::new(),
+            in_traps: Vec::new(),
+            traps: Traps::default(),
             frames: Vec::new(),
             module_index: HashMap::new(),
         }
@@ -69,6 +76,7 @@ impl Sampling {
     pub fn modules_changed(&mut self) {
         self.shares.forget_addresses();
         self.module_index.clear();
+        self.traps.forget();
         self.unwinder.invalidate(self.pid);
     }
 
@@ -79,8 +87,18 @@ impl Sampling {
 
     /// Takes the samples out of the ring: unwinds, counts shares, keeps rows. With `ahead` it does not wait for symbols:
     /// until they have been read, samples count for no function of their module.
-    pub fn drain(&mut self, limit: usize, inspection: &Inspection, mut ahead: Option<&mut Reader>) {
+    ///
+    /// What fell into a trap of one of the `classes` is kept apart.
+    pub fn drain(
+        &mut self,
+        limit: usize,
+        inspection: &Inspection,
+        classes: &[LiveClass],
+        mut ahead: Option<&mut Reader>,
+    ) {
         let Self { reader, unwinder, stacks, shares, frames, module_index, uncharged, rows, pid, .. } = self;
+        let (traps, in_traps) = (&mut self.traps, &mut self.in_traps);
+        traps.learn(classes, inspection);
         reader.drain(limit, |sample| {
             *uncharged += 1;
             // A forked child, under an event of its CPU: it pays, and is not observed.
@@ -89,6 +107,18 @@ impl Sampling {
             }
             frames.clear();
             let mut truncated = true;
+            let is_probe_code = sample.registers.is_some_and(|r| unwinder.is_probe_code(sample.pid, r.ip));
+            if let Some(trap) = traps.of(&sample, is_probe_code, classes, inspection) {
+                in_traps.push(TrapSampleRow {
+                    time_ns: sample.time_ns,
+                    tid: sample.tid,
+                    cpu: sample.cpu,
+                    class_id: trap.class.map(|class| class.0),
+                    in_kernel: sample.kernel_ip.is_some(),
+                    period_ns: sample.period_ns,
+                });
+                return;
+            }
             if let Some(r) = sample.registers {
                 // OK because thread ids are positive numbers of 22 bits.
                 inspection.note_stack_pointer(sample.tid as i32, r.sp);
@@ -133,6 +163,9 @@ impl Sampling {
     pub fn flush(&mut self, writer: &WriterHandle) {
         if !self.rows.is_empty() {
             writer.send(std::mem::take(&mut self.rows));
+        }
+        if !self.in_traps.is_empty() {
+            writer.send(std::mem::take(&mut self.in_traps));
         }
     }
 

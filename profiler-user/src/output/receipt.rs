@@ -5,7 +5,8 @@ use super::TextOptions;
 use super::table::{BOLD, RED, styled, wrap};
 use super::units::{count, duration_ns, memory, percent};
 use profiler_core::class::Tier;
-use profiler_core::recording::{Charge, Losses};
+use profiler_core::estimate::Estimate;
+use profiler_core::recording::{Charge, Losses, MeasuredOverhead};
 use profiler_core::report::{Receipt, Report};
 use profiler_core::units::OverheadBudget;
 
@@ -59,7 +60,8 @@ pub(super) fn lines(report: &Report) -> Vec<(&'static str, String)> {
             fallen(r, report.duration_s)
         ),
     ));
-    lines.push(("measured", measured(r)));
+    lines.push(("measured", in_place(r)));
+    lines.extend(r.measured.as_ref().map(|m| ("check", check(m))));
     let split: Vec<String> = r
         .spent_s
         .iter()
@@ -101,24 +103,47 @@ pub(super) fn lines(report: &Report) -> Vec<(&'static str, String)> {
     lines
 }
 
+/// The overhead by the samples that found the target in our traps.
+fn in_place(r: &Receipt) -> String {
+    let Some(m) = &r.in_place else {
+        return "no (no samples were taken)".to_owned();
+    };
+    let all = &m.overhead;
+    let part = |name: &str, e: &Estimate| {
+        (e.value > 0.0)
+            .then(|| format!("; {name} {} ({} to {})", percent(e.value), percent(e.low), percent(e.high)))
+    };
+    let parts = [
+        part("samples, switches and attaching at their prices", &m.beside),
+        part("what traps leave behind in caches, by calibration,", &m.behind),
+    ];
+    format!(
+        "{} ({} to {}, 95 %): {} of {} samples fell into traps, {} ({} to {}){}",
+        percent(all.value),
+        percent(all.low),
+        percent(all.high),
+        count(m.in_traps as f64),
+        count(m.samples as f64),
+        percent(m.traps.value),
+        percent(m.traps.low),
+        percent(m.traps.high),
+        parts.into_iter().flatten().collect::<String>()
+    )
+}
+
 /// The overhead that the comparison of windows with and without monitoring found.
-fn measured(r: &Receipt) -> String {
-    match &r.measured {
-        Some(m) => {
-            let more: Vec<&str> =
-                [m.method.as_str(), m.note.as_str()].into_iter().filter(|text| !text.is_empty()).collect();
-            format!(
-                "{} ({} to {}, 95 %): slowdown of {} in {} pairs of windows with and without monitoring{}",
-                percent(m.value),
-                percent(m.low),
-                percent(m.high),
-                m.metric,
-                m.pairs,
-                more.iter().map(|text| format!("; {text}")).collect::<String>()
-            )
-        }
-        None => "no (no progress metric, or no windows off in this run)".to_owned(),
-    }
+fn check(m: &MeasuredOverhead) -> String {
+    let more: Vec<&str> =
+        [m.method.as_str(), m.note.as_str()].into_iter().filter(|text| !text.is_empty()).collect();
+    format!(
+        "{} ({} to {}, 95 %): slowdown of {} in {} pairs of windows with and without monitoring{}",
+        percent(m.value),
+        percent(m.low),
+        percent(m.high),
+        m.metric,
+        m.pairs,
+        more.iter().map(|text| format!("; {text}")).collect::<String>()
+    )
 }
 
 /// Why the worst second may lie above the budget: what is spent follows the CPU time that the target had just before, and it got less.

@@ -4,7 +4,7 @@ use profiler_core::class::{RecordKind, SiteClass, Source, Tier};
 use profiler_core::estimate::Estimate;
 use profiler_core::recording::{ChangeKind, Charge, Meta, SlowestAnswer};
 use profiler_core::report::precision::{Known, Limit, Precision};
-use profiler_core::report::{LogEntry, Receipt, Report, Row};
+use profiler_core::report::{InPlace, LogEntry, Receipt, Report, Row};
 use profiler_core::units::OverheadBudget;
 use std::collections::BTreeMap;
 
@@ -106,10 +106,24 @@ fn rows() -> Vec<Row> {
     ]
 }
 
+fn in_place() -> Option<InPlace> {
+    let part = |value: f64, half| estimate(value, half, 1_000, Source::Sampled);
+    Some(InPlace {
+        overhead: part(0.0135, 0.0062)?,
+        traps: part(0.0101, 0.006)?,
+        beside: part(0.0027, 0.0007)?,
+        behind: part(0.0007, 0.0007)?,
+        samples: 1_000,
+        in_traps: 10,
+        by_class: vec![(Some(0), 8), (None, 2)],
+    })
+}
+
 fn receipt(meta: &Meta) -> Receipt {
     Receipt {
         budget: OverheadBudget::Share(0.02),
         predicted: 0.0085,
+        in_place: in_place(),
         measured: meta.measured.clone(),
         target_cpu_s: 8.0,
         spent_s: BTreeMap::from([

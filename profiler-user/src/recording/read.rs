@@ -93,6 +93,7 @@ fn load(path: &Path, with_events: bool) -> Result<Recording, OpenError> {
     let operation_histograms = loader.table();
     let operation_cycles = loader.table();
     let changes: Vec<ChangeRow> = loader.table();
+    let trap_samples = loader.table();
     let stacks = loader.stacks();
 
     if loader.version > FORMAT_VERSION {
@@ -116,6 +117,7 @@ fn load(path: &Path, with_events: bool) -> Result<Recording, OpenError> {
         open_calls,
         events,
         samples,
+        trap_samples,
         stacks,
         ledger,
         plans,

@@ -27,7 +27,7 @@ pub(crate) fn meta() -> Meta {
         cost: cost(),
         sample_period_ns: 10_101_010,
         kernel_memory_bytes: 12 << 20,
-        agent: AgentUse { cpu_ns: 60_000_000, max_rss_bytes: 41 << 20 },
+        agent: AgentUse { cpu_ns: 60_000_000, max_rss_bytes: 41 << 20, ..AgentUse::default() },
         measured: Some(MeasuredOverhead {
             metric: "system calls".into(),
             pairs: 20,
@@ -198,6 +198,14 @@ pub(crate) fn recording() -> Recording {
         histograms: vec![HistogramRow { class_id: 0, low_ns: 65_536, high_ns: 67_584, count: 4_990 }],
         events: events(),
         samples: samples(),
+        trap_samples: vec![TrapSampleRow {
+            time_ns: 1_500_000_000,
+            tid: 4242,
+            cpu: 1,
+            class_id: Some(0),
+            in_kernel: true,
+            period_ns: 10_000_000,
+        }],
         stacks: stacks(),
         ledger: ledger(),
         open_calls: vec![OpenCallRow {

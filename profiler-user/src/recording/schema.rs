@@ -8,7 +8,7 @@ use profiler_core::class::{ExitMode, RecordKind, SiteClass};
 use profiler_core::recording::{
     ChangeKind, ChangeRow, Charge, ClassRow, EventRow, FrameRow, HistogramRow, LedgerRow, OpenCallRow,
     OperationClassRow, OperationCycleEnd, OperationCycleRow, OperationHistogramRow, OperationRow,
-    OperationWindowRow, PlanRow, SampleRow, WindowKind, WindowRow,
+    OperationWindowRow, PlanRow, SampleRow, TrapSampleRow, WindowKind, WindowRow,
 };
 
 /// A cell's Rust type and packing, by a short word in the lists below.
@@ -331,6 +331,15 @@ table!(ChangeRow, "changes", 13, heap |r| r.text.len(), {
     text: String [dict],
 });
 
+table!(TrapSampleRow, "trap_samples", 15, heap |_| 0, {
+    time_ns: u64 [delta],
+    tid: u32 [dict],
+    cpu: u32 [dict],
+    class_id: Option<u32> [dict],
+    in_kernel: bool [plain],
+    period_ns: u64 [dict],
+});
+
 /// Name and columns of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableSpec {
@@ -362,6 +371,7 @@ pub fn tables() -> Vec<TableSpec> {
         spec::<OperationCycleRow>(),
         spec::<ChangeRow>(),
         spec::<OperationHistogramRow>(),
+        spec::<TrapSampleRow>(),
     ]
 }
 
@@ -378,6 +388,8 @@ pub enum Rows {
     Events(Vec<EventRow>),
     /// Table `samples`.
     Samples(Vec<SampleRow>),
+    /// Table `trap_samples`.
+    TrapSamples(Vec<TrapSampleRow>),
     /// Table `stacks`: whole stacks.
     Stacks(Vec<FrameRow>),
     /// Table `stacks`, all of it once more (with lines and inlined calls): takes the place of what was
@@ -452,4 +464,5 @@ macro_rules! rows_from {
 rows_from!(ClassRow => Classes, WindowRow => Windows, HistogramRow => Histograms, EventRow => Events,
     SampleRow => Samples, FrameRow => Stacks, LedgerRow => Ledger, PlanRow => Plans, OpenCallRow => OpenCalls,
     OperationClassRow => OperationClasses, OperationRow => Operations, OperationWindowRow => OperationWindows,
-    OperationHistogramRow => OperationHistograms, OperationCycleRow => OperationCycles, ChangeRow => Changes);
+    OperationHistogramRow => OperationHistograms, OperationCycleRow => OperationCycles, ChangeRow => Changes,
+    TrapSampleRow => TrapSamples);

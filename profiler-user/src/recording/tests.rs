@@ -14,6 +14,7 @@ fn write(path: &Path, recording: &Recording) -> Finished {
     w.push(&recording.open_calls);
     w.push(&recording.events);
     w.push(&recording.samples);
+    w.push(&recording.trap_samples);
     w.push(&recording.stacks);
     w.push(&recording.ledger);
     w.push(&recording.plans);
@@ -33,7 +34,7 @@ fn every_field_comes_back() {
     let recording = sample::recording();
     let finished = write(&path, &recording);
     assert_eq!(open(&path).unwrap(), recording);
-    let rows = 2 + 1 + 1 + 2 + 10 + 7 + 2 + 1 + 1 + 1 + 2 + 1 + 3 + 1 + 2;
+    let rows = 1 + 2 + 1 + 1 + 2 + 10 + 7 + 2 + 1 + 1 + 1 + 2 + 1 + 3 + 1 + 2;
     assert_eq!((finished.rows, finished.rows_not_written), (rows, 0));
     assert_eq!(open_without_events(&path).unwrap().events, []);
 }
@@ -67,7 +68,7 @@ fn files_are_private() {
     let mode = |p: &Path| fs::metadata(p).unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode(&path), 0o700);
     let names: Vec<_> = fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()).collect();
-    assert_eq!(names.len(), 16, "{names:?}");
+    assert_eq!(names.len(), 17, "{names:?}");
     for name in names {
         assert_eq!(mode(&name), 0o600, "{}", name.display());
     }

@@ -149,6 +149,7 @@ impl Writer {
             Rows::Histograms(r) => self.push(&r),
             Rows::Events(r) => self.push(&r),
             Rows::Samples(r) => self.push(&r),
+            Rows::TrapSamples(r) => self.push(&r),
             Rows::Stacks(r) => self.push(&r),
             Rows::ReplaceStacks(r) => self.replace_stacks(&r),
             Rows::Ledger(r) => self.push(&r),

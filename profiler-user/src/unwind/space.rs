@@ -217,6 +217,18 @@ impl Space {
         self.unwinder.add_module(module);
     }
 
+    /// Whether the kernel runs or leaves a probe there: the page of single-stepped instructions and return links, the code of optimised probes. As
+    /// last read: an unknown address has the mappings read again before the next sample.
+    pub(super) fn is_probe_code(&mut self, address: u64) -> bool {
+        match self.find(address) {
+            Some(i) => self.maps[i].name.starts_with("[uprobes"),
+            None => {
+                self.stale = true;
+                false
+            }
+        }
+    }
+
     /// Where return links point: the code that the kernel maps for uprobes. Empty if there is none.
     pub(super) fn trampolines(&self) -> Range<u64> {
         self.maps.iter().find(|m| m.name == "[uprobes]").map_or(0..0, |m| m.range.clone())

@@ -13,28 +13,24 @@ use crate::class::{ClassId, ExitMode};
 use crate::clients::Client;
 use crate::recording::{WindowKind, WindowRow};
 use crate::run::order::{Ending, Order, Purpose};
+use crate::run::pairs::{AWAITED, FEWEST_CALLS, FEWEST_DURATIONS};
 use crate::run::view::{ClassView, LinkView, View};
 use std::collections::BTreeMap;
 
 /// Calls of more than so many times the price are known well enough without a pair.
 const LONG_CALLS: f64 = 20.0;
-/// Durations that must be known before calls are taken to be short.
-pub const FEWEST_DURATIONS: u64 = 20;
-/// Calls that must have been seen: others come too seldom to be worth it.
-pub const FEWEST_CALLS: u64 = 50;
 /// Part of a window's time that its hits may cost without hiding the rate.
 const HIDING_PART: f64 = 0.2;
 /// Intervals that a window must show, or it was in vain.
 const FEWEST_INTERVALS: u64 = 5;
 /// Intervals that are enough.
 const ENOUGH: u64 = 300;
-/// Intervals for which the link of a function that was not timed yet waits ([`crate::clients::trace`]): three windows, for the report takes how much they
-/// differ.
-pub const AWAITED: u64 = 100;
 /// Hits of a window.
 const WINDOW_HITS: u64 = 100;
 /// The same where a link waits.
 const AWAITED_HITS: u64 = 40;
+/// Pairs that links wait for, at once.
+const AWAITED_AT_ONCE: usize = 4;
 /// Longest window, ns.
 const WINDOW_NS: u64 = 500_000_000;
 /// From the end of a window of a pair to its next, ns: other moments may have another price.
@@ -61,7 +57,7 @@ struct Pair {
 #[derive(Debug, Default)]
 pub struct StampPairs {
     pairs: BTreeMap<ClassId, Pair>,
-    /// CPU s that the last window took, and when it ended, ktime ns.
+    /// CPU s that the last windows took, and when the last of them ended, ktime ns.
     last: (f64, u64),
     /// CPU s/s at present.
     cost: f64,
@@ -82,7 +78,7 @@ impl StampPairs {
         } else {
             0.0
         };
-        let mut busy = false;
+        let mut asked = 0;
         for class in &view.classes {
             let Some(of) = class.traits.stamps_of else { continue };
             let function = view.class(of);
@@ -90,7 +86,7 @@ impl StampPairs {
             if !pair.asked {
                 continue;
             }
-            busy = true;
+            asked += 1;
             let over = pair.until_ns.is_some_and(|until| now >= until);
             // The function's own programs would run between the pair's stamps.
             if over || function.link != LinkView::Off {
@@ -98,28 +94,47 @@ impl StampPairs {
                 orders.push(Order::Close(class.id, Ending::AtOnce));
             }
         }
-        if busy || !share.suspension.may_ask() {
+        if !share.suspension.may_ask() {
             return;
         }
-        let due = view.classes.iter().filter_map(|class| {
-            let function = view.class(class.traits.stamps_of?);
-            let pair = self.pairs.get(&class.id)?;
-            let urgency = matters(function, class).filter(|_| class.may_open())?;
-            let (enough, pauses) = match urgency {
-                Urgency::Awaited => (AWAITED, false),
-                Urgency::Known => (ENOUGH, true),
-            };
-            let is_due = !pair.refused && pair.vain < VAIN_WINDOWS && (!pauses || now >= pair.not_before_ns);
-            (is_due && pair.intervals < enough).then_some((urgency, class))
-        });
-        let Some((urgency, class)) = due.min_by_key(|(urgency, _)| *urgency) else { return };
+        let mut due: Vec<(Urgency, &ClassView)> = view
+            .classes
+            .iter()
+            .filter_map(|class| {
+                let function = view.class(class.traits.stamps_of?);
+                let pair = self.pairs.get(&class.id)?;
+                let urgency = matters(function, class).filter(|_| class.may_open())?;
+                let (enough, pauses) = match urgency {
+                    Urgency::Awaited => (AWAITED, false),
+                    Urgency::Known => (ENOUGH, true),
+                };
+                let is_due =
+                    !pair.refused && pair.vain < VAIN_WINDOWS && (!pauses || now >= pair.not_before_ns);
+                (is_due && !pair.asked && pair.intervals < enough).then_some((urgency, class))
+            })
+            .collect();
+        due.sort_by_key(|(urgency, _)| *urgency);
+        for (urgency, class) in due {
+            let at_once = if urgency == Urgency::Awaited { AWAITED_AT_ONCE } else { 1 };
+            if asked < at_once {
+                asked += usize::from(self.open(class, urgency, share, orders));
+            }
+        }
+    }
+
+    /// Asks for a window of this pair, if one may be had for what may be spent.
+    fn open(&mut self, class: &ClassView, urgency: Urgency, share: &Share, orders: &mut Vec<Order>) -> bool {
+        let (most, at_once) = match urgency {
+            Urgency::Awaited => (AWAITED_HITS, AWAITED_AT_ONCE),
+            Urgency::Known => (WINDOW_HITS, 1),
+        };
         // What it is allowed in a window and the pause after it.
-        let allowed_ns = share.allowed * (WINDOW_NS + PAUSE_NS) as f64;
+        let allowed_ns = share.allowed * (WINDOW_NS + PAUSE_NS) as f64 / at_once as f64;
         // OK because the cast saturates.
         let hits = (2.0 * allowed_ns / (class.tau_ns(f64::INFINITY) * share.factor).max(1.0)) as u64;
-        let quota = hits.min(if urgency == Urgency::Awaited { AWAITED_HITS } else { WINDOW_HITS });
+        let quota = hits.min(most);
         if quota < 2 {
-            return;
+            return false;
         }
         if let Some(pair) = self.pairs.get_mut(&class.id) {
             pair.asked = true;
@@ -130,6 +145,7 @@ impl StampPairs {
             quota,
             purpose: Purpose::Activity(share.number),
         });
+        true
     }
 }
 
@@ -201,7 +217,10 @@ impl Client for StampPairs {
                 pair.intervals += row.returns;
                 pair.vain = if row.returns < FEWEST_INTERVALS { pair.vain + 1 } else { 0 };
                 let tau_ns = view.class(id).tau_ns(f64::INFINITY);
-                self.last = (row.attempted as f64 * tau_ns * share.factor * 1e-9, view.now_ns);
+                let cost_s = row.attempted as f64 * tau_ns * share.factor * 1e-9;
+                let before =
+                    if view.now_ns.saturating_sub(self.last.1) < PAUSE_NS { self.last.0 } else { 0.0 };
+                self.last = (before + cost_s, view.now_ns);
             }
         }
     }

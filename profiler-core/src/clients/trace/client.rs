@@ -271,6 +271,11 @@ impl Trace {
         self.controller.still_wants(&action)
     }
 
+    fn waits_for_pair(&mut self, class: ClassId, view: &View) -> bool {
+        let rate_hz = self.controller.rate_hz(class).unwrap_or(0.0);
+        self.held.waits(class, rate_hz, view)
+    }
+
     /// Turns what the controller says into orders. What is traced and bursts are asked for together, after everything else.
     fn obey(&mut self, actions: Vec<Action>, seen: &Seen<'_>, orders: &mut Vec<Order>) {
         let (mut traced, mut bursts) = (Vec::new(), Vec::new());
@@ -280,7 +285,7 @@ impl Trace {
             match action {
                 // Asked for again at the next tick.
                 Action::Trace { class, .. } | Action::Quota { class, .. }
-                    if is_off(class) && self.held.waits(class, seen.view) => {}
+                    if is_off(class) && self.waits_for_pair(class, seen.view) => {}
                 Action::Trace { class, quota } if is_off(class) && seen.suspension.may_restore() => {
                     traced.push(open(class, WindowKind::Trace, quota, Purpose::Trace));
                 }

@@ -1,11 +1,11 @@
 //! Links of what is to be traced that wait for a moment, so that what lies between the time stamps can be measured first.
 //!
-//! A function that fits the budget is traced from the plan on and is never idle again: its pair ([`crate::clients::activity::stamps`]) would have no
+//! A function that fits the budget is traced from the plan on and is never idle again: its pair of sites would have no
 //! window. So its first link is held back until the pair has some intervals, where its calls come often enough that this takes a moment. What must be
 //! traced does not wait.
 
 use crate::class::{ClassId, ExitMode};
-use crate::clients::activity::stamps::{AWAITED, FEWEST_CALLS, FEWEST_DURATIONS};
+use crate::run::pairs::{AWAITED, FEWEST_CALLS, FEWEST_DURATIONS};
 use crate::run::view::{LinkView, View};
 use std::collections::BTreeMap;
 
@@ -19,14 +19,17 @@ const WAIT_FIRST_NS: u64 = 600_000_000;
 pub(super) struct Held(BTreeMap<ClassId, u64>);
 
 impl Held {
-    /// The class's link is to wait.
-    pub(super) fn waits(&mut self, class: ClassId, view: &View) -> bool {
+    /// The link of a class with `rate_hz` calls a second is to wait.
+    pub(super) fn waits(&mut self, class: ClassId, rate_hz: f64, view: &View) -> bool {
         let function = view.class(class);
         let traits = &function.traits;
         let is_timed = traits.named && !traits.must && traits.exit != ExitMode::None;
         // Others are traced again after a pause: there was a time for their pair.
         let is_first = function.ends < FEWEST_DURATIONS;
-        if !is_timed || !is_first || function.attempted < FEWEST_CALLS || view.target.is_held {
+        // In half of the time: others have their turn.
+        let is_frequent = rate_hz * WAIT_NS as f64 * 1e-9 >= 2.0 * AWAITED as f64;
+        let is_seen = function.attempted >= FEWEST_CALLS && is_frequent;
+        if !is_timed || !is_first || !is_seen || view.target.is_held {
             return false;
         }
         let of_class = view.classes.iter().find(|c| c.traits.stamps_of == Some(class));
@@ -63,26 +66,26 @@ mod tests {
     #[test]
     fn a_first_link_waits_until_its_pair_was_measured() {
         let (mut held, mut view) = (Held::default(), view());
-        assert!(held.waits(F, &view));
+        assert!(held.waits(F, 1e3, &view));
         (view.now_ns, view.classes[1].link) = (view.now_ns + 100 * MS, LinkView::Open(WindowKind::Burst));
         view.classes[1].ends = AWAITED;
-        assert!(held.waits(F, &view), "the pair is open");
+        assert!(held.waits(F, 1e3, &view), "the pair is open");
         view.classes[1].link = LinkView::Off;
-        assert!(!held.waits(F, &view), "measured");
+        assert!(!held.waits(F, 1e3, &view), "measured");
         view.classes[1].ends = AWAITED - 1;
-        assert!(held.waits(F, &view), "another window");
+        assert!(held.waits(F, 1e3, &view), "another window");
     }
 
     #[test]
     fn a_link_does_not_wait_for_ever() {
         let (mut held, mut view) = (Held::default(), view());
-        assert!(held.waits(F, &view));
+        assert!(held.waits(F, 1e3, &view));
         view.now_ns += WAIT_FIRST_NS;
-        assert!(!held.waits(F, &view), "its turn did not come");
+        assert!(!held.waits(F, 1e3, &view), "its turn did not come");
         view.classes[1].link = LinkView::Open(WindowKind::Burst);
-        assert!(held.waits(F, &view), "it comes now");
+        assert!(held.waits(F, 1e3, &view), "it comes now");
         view.now_ns += WAIT_NS - WAIT_FIRST_NS;
-        assert!(!held.waits(F, &view), "its calls come too seldom");
+        assert!(!held.waits(F, 1e3, &view), "its calls come too seldom");
     }
 
     #[test]
@@ -90,7 +93,7 @@ mod tests {
         let waits = |change: fn(&mut View)| {
             let mut view = view();
             change(&mut view);
-            Held::default().waits(F, &view)
+            Held::default().waits(F, 1e3, &view)
         };
         assert!(waits(|_| {}));
         assert!(!waits(|v| v.classes[0].traits.must = true), "every call is wanted");
@@ -100,6 +103,7 @@ mod tests {
         assert!(!waits(|v| v.classes[0].attempted = FEWEST_CALLS - 1), "it is called too seldom");
         assert!(!waits(|v| v.classes[1].traits.refused = true), "there is no pair");
         assert!(!waits(|v| v.classes[1].traits.stamps_of = None), "there is no pair");
+        assert!(!Held::default().waits(F, 190.0, &view()), "it would take too long");
         assert!(!waits(|v| v.target.is_held = true), "a program that has not begun");
     }
 }

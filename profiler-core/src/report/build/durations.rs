@@ -97,7 +97,7 @@ impl Durations {
             survival,
             shape,
         };
-        let mut out = Self { correction_ns: calls.shape.taken_ns(), ..Self::default() };
+        let mut out = Self { correction_ns: calls.taken_ns(), ..Self::default() };
         if let Some(survival) = &calls.survival {
             out.note_cut_off(survival, calls.shape.factor());
         }
@@ -341,7 +341,16 @@ impl Calls {
     }
 
     fn told_quantile(&self, p: f64, seen: Estimate, median_ns: f64) -> Option<Estimate> {
-        told(seen, self.with_beside(self.shape.of_quantile(p, seen.value, median_ns), seen.value))
+        // Short calls seldom meet what comes beside the probes, long ones all do.
+        let taken = self.shape.of_quantile(p, seen.value, median_ns);
+        told(seen, Ranged { value: taken.value, ..self.with_beside(taken, seen.value) })
+    }
+
+    /// All that is taken out of the mean, ns per call.
+    fn taken_ns(&self) -> f64 {
+        let shape = &self.shape;
+        let probes = shape.of_mean(shape.mean_ns);
+        shape.out_ns + self.with_beside(probes, shape.mean_ns).value.min(shape.mean_ns)
     }
 
     /// What is taken out of a duration of `seen_ns`, with what monitoring did beside the probes: `p / (1 + p)` of what is left.

@@ -33,7 +33,7 @@ const OTHER_TRAP: f64 = 0.15;
 const SMALL: f64 = 0.05;
 /// What cold caches add to a trap in a target that sleeps or does much between two calls, in units of what calibration's own load adds: 600
 /// to 900 ns were seen where that was 230.
-const MOST_COLD: f64 = 4.0;
+pub(super) const MOST_COLD: f64 = 4.0;
 /// Prices differ more from call to call in a target than in a tight loop: their mean may be this many times the smallest of them (1.8 was seen
 /// in a target that sleeps between calls; 1.04 is that of the loop).
 const LEAST_SHAPE: f64 = 2.0;

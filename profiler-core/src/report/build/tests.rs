@@ -35,7 +35,7 @@ fn empty() -> Recording {
             cost,
             sample_period_ns: 10_000_000,
             kernel_memory_bytes: 1,
-            agent: AgentUse { cpu_ns: S / 10, max_rss_bytes: 5 },
+            agent: AgentUse { cpu_ns: S / 10, max_rss_bytes: 5, ..AgentUse::default() },
             measured: None,
             losses: Losses::default(),
             not_observed: vec![],
@@ -51,6 +51,7 @@ fn empty() -> Recording {
         open_calls: vec![],
         events: vec![],
         samples: vec![],
+        trap_samples: vec![],
         stacks: vec![],
         ledger: vec![],
         plans: vec![],
@@ -90,6 +91,7 @@ mod beside;
 mod cut;
 mod durations;
 mod hidden;
+mod in_place;
 mod log;
 mod neighbours;
 mod operations;

@@ -33,6 +33,8 @@ pub(super) struct RunContext {
     rest_per_s: f64,
     /// What all watching cost, CPU s/s, on average.
     charged_per_s: f64,
+    /// What samples, switches, attaching and screening cost, CPU s/s: what interrupts calls without a probe of theirs.
+    interrupts_per_s: f64,
     /// CPU time of the agent, a part of that of the whole machine.
     agent_part: f64,
     costs: Costs,
@@ -126,7 +128,8 @@ impl RunContext {
             busy: own_cpu(&recording.ledger),
             rest_per_s: per_s(ledger.charged_s - recording.windows.iter().map(cost_s).sum::<f64>()).max(0.0),
             charged_per_s: per_s(ledger.charged_s),
-            agent_part: per_s(recording.meta.agent.cpu_ns as f64 * 1e-9)
+            interrupts_per_s: per_s(ledger.beside_traps_s()),
+            agent_part: per_s(recording.meta.agent.in_run_ns() as f64 * 1e-9)
                 / f64::from(recording.meta.cpus.max(1)),
             costs: Costs::of(&recording.windows),
             threads: shares.threads().min(recording.meta.cpus.max(1)),
@@ -136,22 +139,31 @@ impl RunContext {
     }
 
     /// Wall time that monitoring took from the target's threads while these windows of a class, which cover `covered_s`, were not open, s. A thread that
-    /// rests may have given rest for it: between nothing and all, by the part of the time for which threads run.
+    /// rests may have given rest for it, as far as it has any; of several threads nobody knows which paid.
     pub(super) fn lost_beside(&self, windows: &[&WindowRow], covered_s: f64) -> Ranged {
         let own_s: f64 = windows.iter().map(|w| cost_s(w)).sum();
         let beside_s = (self.charged_per_s * self.length_s - own_s).max(0.0);
         let part = if self.length_s > 0.0 { (1.0 - covered_s / self.length_s).clamp(0.0, 1.0) } else { 0.0 };
-        let lost_s = beside_s * part / self.cpu_per_s.max(1.0);
-        let busy = (self.cpu_per_s / f64::from(self.threads.max(1))).clamp(0.0, 1.0);
-        Ranged::between(0.0, busy * lost_s, lost_s)
+        let lost_s = beside_s * part;
+        let even_s = lost_s / self.cpu_per_s.max(1.0);
+        if self.threads > 1 {
+            return Ranged::between(0.0, self.busy() * even_s, lost_s.min(self.length_s * part));
+        }
+        let rest_s = (1.0 - self.busy()) * self.length_s * part;
+        Ranged::between((even_s - rest_s).max(0.0), self.busy() * even_s, even_s)
+    }
+
+    /// Part of the time for which the target's threads run, monitoring included.
+    fn busy(&self) -> f64 {
+        ((self.cpu_per_s + self.charged_per_s) / f64::from(self.threads.max(1))).clamp(0.0, 1.0)
     }
 
     /// Part by which calls take longer for what monitoring does beside the probes: samples and attaching interrupt whoever runs, and the agent takes its
-    /// CPU time from whatever CPU it is on. `p = rest / own`, own CPU time without monitoring; short calls seldom meet any of it, and what an interrupt
-    /// leaves behind in the caches is as much again.
+    /// CPU time from whatever CPU it is on. `p = rest / own` of the time for which a call runs; what an interrupt leaves behind in the caches is as much
+    /// again.
     pub(super) fn beside_probes(&self) -> Ranged {
-        let rest = if self.cpu_per_s > 0.0 { (self.rest_per_s / self.cpu_per_s).min(1.0) } else { 0.0 };
-        Ranged::between(0.0, rest, (2.0 * rest + self.agent_part).min(1.0))
+        let rest = if self.cpu_per_s > 0.0 { (self.interrupts_per_s / self.cpu_per_s).min(1.0) } else { 0.0 };
+        Ranged::between(0.0, rest * self.busy(), (2.0 * rest + self.agent_part).min(1.0))
     }
 
     /// CPU seconds of the target's own per second when a window was open: those of the ledger's interval in which it ended.
@@ -283,6 +295,8 @@ struct HitPrice {
     cold: Price,
     /// No hit costs more, CPU s.
     most_s: f64,
+    /// Threads that hit side by side share the time.
+    threads: f64,
 }
 
 impl HitPrice {
@@ -298,33 +312,30 @@ impl HitPrice {
         let factor = in_place.unwrap_or(host);
         // What a trap leaves behind comes after it, and no pair sees it. A price that was given as exact has none added.
         let traps = if class.exit_mode == ExitMode::None { 1.0 } else { 2.0 };
-        let cold_ns = match in_place {
-            _ if drift == 0.0 => 0.0,
-            Some(_) => traps * cost.cold.ns,
-            None => traps * cost.cold.drifted().1,
-        };
+        let cold_ns = if drift == 0.0 { 0.0 } else { traps * cost.cold.drifted().1 };
         Self {
             factor,
             in_place: in_place.is_some(),
             cold: Price::fixed(cold_ns),
             warm: (price.ns / (price.ns + cost.cold.ns).max(1e-9)).min(1.0),
-            // Threads that hit side by side share the time.
             most_s: least_gap_ns(windows, factor.0, run) * 1e-9 * f64::from(run.threads.max(1)),
+            threads: f64::from(run.threads.max(1)),
         }
     }
 
     /// Value, smallest and largest price of a hit of a window, s.
     fn of_window(&self, w: &WindowRow) -> (f64, f64, f64) {
-        /// Own time between two hits, over the price of a hit.
-        const LOOP: f64 = 4.0;
+        /// Own time between two hits up to which the function runs in a loop, s.
+        const LOOP_S: f64 = 2e-6;
         let charged_s = w.tau_ns.max(0.0) * 1e-9;
         // That of a traced class is at least the price of a tight loop. That of a burst is the price of a tight loop.
         let warm = if w.kind == WindowKind::Trace { self.warm } else { 1.0 };
         let (value, low, high) = self.factor;
         let (value_s, low_s, high_s) = (charged_s * value, charged_s * low, charged_s * high);
-        let gap_s = w.end_ns.saturating_sub(w.start_ns) as f64 * 1e-9 / w.kept.max(1) as f64 - charged_s;
-        // Where hits take most of the time, the function runs in a loop, and so does what its pair measured.
-        let is_loop = self.in_place && gap_s < LOOP * charged_s;
+        let elapsed_s = w.end_ns.saturating_sub(w.start_ns) as f64 * 1e-9;
+        let gap_s = elapsed_s * self.threads / w.kept.max(1) as f64 - charged_s;
+        // What its pair measured runs in the same loop.
+        let is_loop = self.in_place && gap_s < LOOP_S;
         let cold_s =
             if is_loop || w.kind == WindowKind::Trace { 0.0 } else { cost::cold_ns(self.cold, gap_s) * 1e-9 };
         let high_s = high_s + cold_s;

@@ -19,10 +19,7 @@ fn traced(length_s: f64, rest_ns: u64) -> Recording {
     r.windows = vec![w];
     r.histograms = vec![HistogramRow { class_id: 1, low_ns: 1_000_500, high_ns: 1_000_700, count: 1_000 }];
     for second in 0..10 {
-        r.ledger.push(LedgerRow {
-            target_cpu_ns: S + rest_ns,
-            ..ledger(second + 1, Charge::Samples, None, rest_ns)
-        });
+        r.ledger.push(LedgerRow { target_cpu_ns: S, ..ledger(second + 1, Charge::Samples, None, rest_ns) });
     }
     r
 }
@@ -44,13 +41,13 @@ fn long_calls_hold_what_samples_and_the_agent_take_inside_them() {
     assert!(holds(alone, 1e6) && holds(alone, 1e6 / 1.009) && !holds(alone, 1e6 / 1.02), "{alone:?}");
     let f = f_of(&traced(10.0, S / 100));
     let mean = f.mean_ns.unwrap();
-    assert!((mean.value - 1e6 / 1.01).abs() < 10.0, "{mean:?}");
+    assert!((mean.value - 0.99e6).abs() < 10.0, "{mean:?}");
     assert!(holds(mean, 1e6) && holds(mean, 1e6 / 1.029) && !holds(mean, 1e6 / 1.04), "{mean:?}");
     let (_, median) = f.quantiles_ns[0];
     assert!(holds(median, 1e6) && holds(median, 1e6 / 1.02), "{median:?}");
 }
 
-/// Traced for half of the run, a thread of which monitoring takes 1 %: 100 calls a second, in 4.95 s that are left of the other half.
+/// Traced for half of the run, a thread of which monitoring takes a tenth: of the other half 4.5 s are left for calls.
 #[test]
 fn calls_leave_out_what_monitoring_took_in_the_time_that_was_not_watched() {
     let calls = |rest_ns| f_of(&traced(5.0, rest_ns)).calls.unwrap();
@@ -96,8 +93,8 @@ fn the_largest_rate_holds_what_hits_leave_behind_but_in_a_loop() {
     // Every 100 us the caches are cold, and 400 ns of that belong to the trap.
     let cold = spread(100_000.0);
     assert!(cold > 0.004, "{cold}");
-    // Just slower than a loop, and just as fast as one: 4 times the price of 830 ns.
-    let (slower, looping) = (spread(3_500.0), spread(3_200.0));
+    // Just slower than a loop, and just as fast as one.
+    let (slower, looping) = (spread(2_100.0), spread(1_900.0));
     assert!(slower > looping, "{slower} {looping}");
 }
 

@@ -1,0 +1,98 @@
+//! The overhead as it was measured in place: samples that found the target in our traps.
+//!
+//! ```text
+//! traps    f / (1 - f),  f: share of all samples' CPU time that lay in traps
+//! beside   (samples, switches, attaching, ...) x prices / own CPU time
+//! behind   traps x what one leaves behind in caches / own CPU time
+//! ```
+//! `traps` needs no price and no window without monitoring. `behind` is a calibrated figure: a trap of a tight loop leaves nothing, one of a target that
+//! sleeps between calls leaves [`MOST_COLD`] times what calibration's own load saw.
+
+use super::stamps::MOST_COLD;
+use crate::class::{ExitMode, Source};
+use crate::cost::{self, PRICE_DRIFT};
+use crate::estimate::Estimate;
+use crate::ledger::LedgerSummary;
+use crate::recording::{Recording, WindowKind};
+use crate::report::InPlace;
+use crate::stats::LEVEL;
+use crate::stats::added::Ranged;
+use crate::stats::shares::{SampleDesign, SamplePoint};
+use std::collections::BTreeMap;
+
+/// `None` without samples, and without a ledger.
+pub(super) fn of(recording: &Recording, ledger: &LedgerSummary) -> Option<InPlace> {
+    let own_s = ledger.own_cpu_s;
+    if own_s <= 0.0 {
+        return None;
+    }
+    let asked = recording.meta.sample_period_ns.max(1);
+    // A sample without period stands for the one asked for at the start.
+    let weight = |period_ns: u64| if period_ns > 0 { period_ns } else { asked } as f64;
+    let point = |time_ns, tid, period_ns| SamplePoint { time_ns, tid, weight: weight(period_ns) };
+    let points: Vec<SamplePoint> = recording
+        .trap_samples
+        .iter()
+        .map(|s| point(s.time_ns, s.tid, s.period_ns))
+        .chain(recording.samples.iter().map(|s| point(s.time_ns, s.tid, s.period_ns)))
+        .collect();
+    let inside: Vec<usize> = (0..recording.trap_samples.len()).collect();
+    let share = SampleDesign::new(&points, LEVEL).share(&inside)?;
+    let over = |f: f64| if f < 1.0 { f.max(0.0) / (1.0 - f) } else { f64::INFINITY };
+    let interval = share.this_recording;
+    let traps = Ranged::between(over(interval.low), over(share.value), over(interval.high));
+    let beside = ledger.beside_traps_s() / own_s;
+    let beside = Ranged::between(beside * (1.0 - PRICE_DRIFT), beside, beside * (1.0 + PRICE_DRIFT));
+    let behind = left_behind_s(recording, ledger).scaled(1.0 / own_s);
+    let n = points.len() as u64;
+    let estimate = |part: Ranged, source| Estimate {
+        value: part.value,
+        low: part.interval.low.max(0.0),
+        high: part.interval.high,
+        level: LEVEL,
+        n,
+        source,
+        at_most: false,
+    };
+    let mut by_class: BTreeMap<Option<u32>, u64> = BTreeMap::new();
+    for s in &recording.trap_samples {
+        *by_class.entry(s.class_id).or_default() += 1;
+    }
+    let mut by_class: Vec<_> = by_class.into_iter().collect();
+    by_class.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    Some(InPlace {
+        overhead: estimate(sum(&[traps, beside, behind]), Source::Sampled),
+        traps: estimate(traps, Source::Sampled),
+        beside: estimate(beside, Source::Derived),
+        behind: estimate(behind, Source::Derived),
+        samples: n,
+        in_traps: inside.len() as u64,
+        by_class,
+    })
+}
+
+/// The sum of independent parts: squared distances to their limits add (MOVER; Zou and Donner 2008).
+fn sum(parts: &[Ranged]) -> Ranged {
+    let value: f64 = parts.iter().map(|p| p.value).sum();
+    let squares = |of: fn(&Ranged) -> f64| parts.iter().map(|p| of(p).powi(2)).sum::<f64>().sqrt();
+    let down = squares(|p| p.value - p.interval.low);
+    Ranged::between(value - down, value, value + squares(|p| p.interval.high - p.value))
+}
+
+/// What all traps of classes left behind, CPU s.
+fn left_behind_s(recording: &Recording, ledger: &LedgerSummary) -> Ranged {
+    let cold = recording.meta.cost.cold;
+    let cpu_per_s = if ledger.length_s > 0.0 { ledger.own_cpu_s / ledger.length_s } else { 0.0 };
+    let timed: BTreeMap<u32, bool> =
+        recording.classes.iter().map(|c| (c.class_id, c.exit_mode != ExitMode::None)).collect();
+    let mut value_ns = 0.0;
+    for w in recording.windows.iter().filter(|w| w.attempted > 0) {
+        let has_ends = w.kind != WindowKind::Survey && timed.get(&w.class_id).copied().unwrap_or(false);
+        let traps = w.attempted as f64 * if has_ends { 2.0 } else { 1.0 };
+        // CPU time that the target has from one trap to the next.
+        let gap_s = w.end_ns.saturating_sub(w.start_ns) as f64 * 1e-9 * cpu_per_s / traps;
+        value_ns += traps * cost::cold_ns(cold, gap_s);
+    }
+    let most = if cold.ns > 0.0 { MOST_COLD * cold.max_ns / cold.ns } else { 0.0 };
+    Ranged::between(0.0, value_ns * 1e-9, most * value_ns * 1e-9)
+}

@@ -1,0 +1,95 @@
+//! The overhead by samples that fell into traps.
+
+use super::*;
+use crate::recording::TrapSampleRow;
+use crate::report::InPlace;
+use crate::stats::sim::{Coverage, rng};
+use rand::RngExt as _;
+
+/// 10 s of a thread that runs all the time, 100 samples a second, of which these lay in traps of class 1.
+fn sampled(in_trap: impl Fn(u64) -> bool) -> Recording {
+    let mut r = empty();
+    r.meta.cost.cold = Price::fixed(0.0);
+    for i in 0..1_000 {
+        let (time_ns, period_ns) = (START + i * S / 100, 10_000_000);
+        if in_trap(i) {
+            let row =
+                TrapSampleRow { time_ns, tid: 42, cpu: 0, class_id: Some(1), in_kernel: true, period_ns };
+            r.trap_samples.push(row);
+        } else {
+            let row = SampleRow {
+                time_ns,
+                pid: 42,
+                tid: 42,
+                cpu: 0,
+                stack_id: 1,
+                in_kernel: false,
+                period_ns,
+                truncated: false,
+            };
+            r.samples.push(row);
+        }
+    }
+    r.stacks.push(frame(1, 0, "f", None));
+    r.ledger = (0..10).map(|s| ledger(s + 1, Charge::Traced, Some(1), S / 100)).collect();
+    r
+}
+
+fn in_place(r: &Recording) -> InPlace {
+    Report::from_recording(r).receipt.in_place.unwrap()
+}
+
+/// One sample of 51: a fiftieth of what is left.
+#[test]
+fn samples_in_traps_over_the_others_are_the_overhead() {
+    let m = in_place(&sampled(|i| i % 51 == 0));
+    assert_eq!((m.samples, m.in_traps, m.by_class.clone()), (1_000, 20, vec![(Some(1), 20)]));
+    assert!((m.overhead.value - 20.0 / 980.0).abs() < 1e-12, "{m:?}");
+    assert!(m.overhead.low < 0.02 && m.overhead.high > 0.02 && m.overhead.high < 0.04, "{m:?}");
+    // No share is taken of them.
+    let report = Report::from_recording(&sampled(|i| i % 51 == 0));
+    assert_eq!(row(&report, "f").share.unwrap().value, 1.0);
+}
+
+/// Prices that are wrong by a factor of two move what the ledger predicts, and not what was measured.
+#[test]
+fn wrong_prices_do_not_move_it() {
+    let mut r = sampled(|i| i % 51 == 0);
+    let right = in_place(&r);
+    r.ledger.iter_mut().for_each(|row| row.cost_ns *= 2);
+    let wrong = in_place(&r);
+    assert_eq!((right.traps, right.overhead), (wrong.traps, wrong.overhead));
+}
+
+#[test]
+fn what_no_sample_shows_is_added_by_its_price() {
+    let mut r = sampled(|_| false);
+    let none = in_place(&r);
+    assert!(none.overhead.value == 0.0 && none.overhead.high > 0.001, "none of 1,000 is no proof: {none:?}");
+    r.ledger.push(ledger(3, Charge::Samples, None, S / 20));
+    r.meta.cost.cold = Price { ns: 200.0, min_ns: 150.0, max_ns: 250.0, n: 7 };
+    r.classes.push(class(1, "f"));
+    // Each of 10,000 calls has two traps.
+    r.windows.push(window(WindowKind::Trace, 0.0, 10.0, 10_000));
+    let m = in_place(&r);
+    let own_s = 10.0 - 0.1 - 0.05;
+    assert!((m.beside.value - 0.05 / own_s).abs() < 1e-9, "{m:?}");
+    assert!((m.behind.value - 20_000.0 * 200e-9 / own_s).abs() < 1e-6 && m.behind.low == 0.0, "{m:?}");
+    let sum = m.traps.value + m.beside.value + m.behind.value;
+    assert!((m.overhead.value - sum).abs() < 1e-12, "{m:?}");
+    r.samples.clear();
+    assert_eq!(Report::from_recording(&r).receipt.in_place, None, "without samples nothing is measured");
+}
+
+/// Traps take 2 % of the thread's own time, at random.
+#[test]
+fn the_interval_holds_the_truth() {
+    let (mut rng, truth) = (rng(5), 0.02);
+    let mut c = Coverage::default();
+    for _ in 0..400 {
+        let in_traps: Vec<bool> = (0..1_000).map(|_| rng.random::<f64>() < truth / (1.0 + truth)).collect();
+        let e = in_place(&sampled(|i| in_traps[i as usize])).overhead;
+        c.note(crate::stats::Interval { low: e.low, high: e.high }, truth);
+    }
+    c.check(0.93, 0.99, "overhead in place");
+}
