@@ -2,6 +2,7 @@
 
 mod build;
 mod distribution;
+pub mod names;
 mod operations;
 pub mod precision;
 mod printable;
@@ -32,7 +33,7 @@ pub struct Report {
     pub target_cpu: Estimate,
     /// Samples kept.
     pub samples: u64,
-    /// One row per function, hottest first.
+    /// One row per function: those that the user named, then the others; each hottest first.
     pub rows: Vec<Row>,
     /// Operations that were followed.
     #[serde(default)]
@@ -68,6 +69,12 @@ pub struct LogEntry {
 pub struct Row {
     /// Demangled name.
     pub name: String,
+    /// What tables show of it ([`names`]); empty in reports that are older: the whole name.
+    #[serde(default)]
+    pub short_name: String,
+    /// The user named it; of recordings that do not know: no.
+    #[serde(default)]
+    pub named: bool,
     /// Module's file name.
     pub module: String,
     /// Class, if it was instrumented or considered.
@@ -109,6 +116,23 @@ pub struct Row {
     pub kind: Option<RecordKind>,
     /// Remarks.
     pub notes: Vec<String>,
+}
+
+impl Row {
+    /// The name as tables show it.
+    #[must_use]
+    pub fn shown_name(&self) -> &str {
+        if self.short_name.is_empty() { &self.name } else { &self.short_name }
+    }
+}
+
+impl Report {
+    /// Gives each row its short name: what it takes to tell the rows of this report apart.
+    pub fn shorten_names(&mut self) {
+        let names: Vec<&str> = self.rows.iter().map(|row| row.name.as_str()).collect();
+        let short = names::short_names(&names);
+        self.rows.iter_mut().zip(short).for_each(|(row, short)| row.short_name = short);
+    }
 }
 
 /// The budget receipt.

@@ -42,6 +42,8 @@ impl Report {
 fn row(row: &mut Row) -> Vec<&mut String> {
     let Row {
         name,
+        short_name,
+        named: _,
         module,
         class_id: _,
         decision,
@@ -62,7 +64,7 @@ fn row(row: &mut Row) -> Vec<&mut String> {
         kind: _,
         notes,
     } = row;
-    let mut texts = vec![name, module, decision];
+    let mut texts = vec![name, short_name, module, decision];
     texts.extend(notes);
     texts
 }

@@ -71,7 +71,12 @@ fn row(r: &Row) -> String {
         1,
     );
     [
-        format!("<tr><td>{}<br><small>{}</small></td>", escape(&r.name), escape(&r.module)),
+        format!(
+            "<tr><td title=\"{}\">{}<br><small>{}</small></td>",
+            escape(&r.name),
+            escape(r.shown_name()),
+            escape(&r.module)
+        ),
         cpu,
         cell(r.self_share.as_ref(), "", share(r.self_share.as_ref())),
         cell(r.calls.as_ref(), "", at_least(r.calls.as_ref(), exact_count)),

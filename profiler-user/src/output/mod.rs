@@ -17,6 +17,7 @@ mod firefox;
 mod flame;
 mod html;
 mod log;
+mod names;
 mod operations;
 mod pprof;
 mod precision;

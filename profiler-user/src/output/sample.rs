@@ -15,6 +15,8 @@ fn estimate(value: f64, half: f64, n: u64, source: Source) -> Option<Estimate> {
 fn row(name: &str, decision: &str) -> Row {
     Row {
         name: name.into(),
+        short_name: String::new(),
+        named: false,
         module: "server".into(),
         class_id: None,
         decision: decision.into(),
@@ -39,7 +41,7 @@ fn row(name: &str, decision: &str) -> Row {
 
 pub(super) fn report() -> Report {
     let meta = crate::recording::sample::meta();
-    Report {
+    let mut report = Report {
         target: "server".into(),
         pid: 1234,
         duration_s: 10.0,
@@ -50,7 +52,9 @@ pub(super) fn report() -> Report {
         receipt: receipt(&meta),
         log: log(),
         warnings: meta.warnings.clone(),
-    }
+    };
+    report.shorten_names();
+    report
 }
 
 const REACHED: Known = Known { half_width: Some(0.02), limit: Limit::Reached };
@@ -60,6 +64,7 @@ fn rows() -> Vec<Row> {
     vec![
         Row {
             class_id: Some(0),
+            named: true,
             share: estimate(0.421, 0.021, 417, Sampled),
             self_share: estimate(0.101, 0.012, 100, Sampled),
             calls: Some(Estimate::exact(5_010.0, 5_010)),

@@ -3,6 +3,7 @@
 //! Every number carries the letter of its source and the half-width of its interval. Columns give way from
 //! the right, in the order of their importance, until the table fits; the function's name takes what is left.
 
+use super::names::shorten;
 use super::units::{count, duration_ns, percent, plus_minus, si, source_letter};
 use super::{TextOptions, precision};
 use profiler_core::class::RecordKind;
@@ -154,7 +155,8 @@ pub(super) fn table_text(report: &Report, options: TextOptions) -> String {
         let Some(least) = (0..columns.len()).min_by_key(|i| columns[*i].0.importance) else { break };
         columns.remove(least);
     }
-    let longest = rows.iter().map(|r| r.name.chars().count()).max().unwrap_or(0).max("FUNCTION".len());
+    let longest =
+        rows.iter().map(|r| r.shown_name().chars().count()).max().unwrap_or(0).max("FUNCTION".len());
     let room = options.width.saturating_sub(used(&columns)).max(NAME_MIN);
     let name_width = longest.min(room).min(NAME_MAX);
 
@@ -165,7 +167,7 @@ pub(super) fn table_text(report: &Report, options: TextOptions) -> String {
     out.push_str(&styled(heading.trim_end(), BOLD, colours));
     out.push('\n');
     for (i, row) in rows.iter().enumerate() {
-        let name = shorten(&row.name, name_width);
+        let name = shorten(row.shown_name(), name_width);
         let pad = name_width - name.chars().count();
         let traced = row.decision != "sample";
         let mut line =
@@ -213,8 +215,8 @@ pub(super) fn notes(report: &Report, rows: &[&Row]) -> Vec<String> {
         parts.extend(row.precision.as_ref().map(|p| precision::words(p, row.attached, report)));
         for part in parts {
             match notes.iter_mut().find(|(text, _)| *text == part) {
-                Some((_, names)) => names.push(&row.name),
-                None => notes.push((part, vec![&row.name])),
+                Some((_, names)) => names.push(row.shown_name()),
+                None => notes.push((part, vec![row.shown_name()])),
             }
         }
     }
@@ -233,20 +235,6 @@ fn who(names: &[&str]) -> String {
     } else {
         format!("{} and {rest} more functions", shown.join(", "))
     }
-}
-
-/// A long name keeps its beginning and its end: `core::iter::…::next`.
-pub(super) fn shorten(name: &str, width: usize) -> String {
-    let n = name.chars().count();
-    if n <= width {
-        return name.to_owned();
-    }
-    let head = width.saturating_sub(1) / 2;
-    let tail = width.saturating_sub(1) - head;
-    let mut out: String = name.chars().take(head).collect();
-    out.push('…');
-    out.extend(name.chars().skip(n - tail));
-    out
 }
 
 /// Units, which stay with their number.

@@ -1,4 +1,5 @@
 mod hostile;
+mod rows;
 
 use super::sample::report;
 use super::*;
@@ -31,7 +32,7 @@ fn table_and_receipt_in_80_columns() {
             FUNCTION                                    CPU          CALLS         TIME/CALL
             db::query                           42.1 ±2.1 %        5,010 E  80.2 us ±0.9 % E
             parse                               31.0 ±1.9 %  12.3 M ±3 % B
-            core::iter::trai…er::HeaderValue>>   1.2 ±0.6 %
+            core::…::Iterator::for_each          1.2 ±0.6 %
             CPU, SELF from samples; E exact, B burst (scaled from windows), S sampled, D
             derived (CPU/CALL = share / rate); ± half the interval's width (95 %)
 
@@ -93,7 +94,7 @@ fn table_and_receipt_in_120_columns() {
             FUNCTION                                  CPU         SELF          CALLS        CPU/CALL         TIME/CALL          HOW
             db::query                         42.1 ±2.1 %  10.1 ±1.2 %        5,010 E  68.1 us ±5 % D  80.2 us ±0.9 % E        trace
             parse                             31.0 ±1.9 %  30.0 ±1.9 %  12.3 M ±3 % B   204 ns ±7 % D                    burst 3.0 %
-            core::iter::tra…r::HeaderValue>>   1.2 ±0.6 %   0.2 ±0.3 %                                                        sample
+            core::…::Iterator::for_each        1.2 ±0.6 %   0.2 ±0.3 %                                                        sample
             CPU, SELF from samples; E exact, B burst (scaled from windows), S sampled, D derived (CPU/CALL = share / rate); ± half
             the interval's width (95 %)
 

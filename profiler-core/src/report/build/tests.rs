@@ -83,6 +83,7 @@ fn class(class_id: u32, name: &str) -> ClassRow {
         notes: vec![],
         stamps_ns: None,
         stamps_of: None,
+        named: None,
     }
 }
 
@@ -95,6 +96,7 @@ mod neighbours;
 mod operations;
 mod resting;
 mod rests;
+mod rows;
 
 /// A window of class 1 from `from` to `to` seconds of the run.
 fn window(kind: WindowKind, from: f64, to: f64, kept: u64) -> WindowRow {
