@@ -124,6 +124,13 @@ impl Row {
     pub fn shown_name(&self) -> &str {
         if self.short_name.is_empty() { &self.name } else { &self.short_name }
     }
+
+    /// Nothing is known of it but its name: no call was seen, no sample shows it. Tables leave it out.
+    #[must_use]
+    pub fn is_unseen(&self) -> bool {
+        let timed = self.mean_ns.is_some() || !self.quantiles_ns.is_empty();
+        self.attempted == 0 && self.share.is_none() && self.self_share.is_none() && !timed
+    }
 }
 
 impl Report {

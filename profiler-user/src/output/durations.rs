@@ -4,7 +4,8 @@
 
 use super::TextOptions;
 use super::names::shorten;
-use super::table::{BOLD, DIM, shown, styled, wrap};
+use super::rows::shown;
+use super::table::{BOLD, DIM, styled, wrap};
 use super::units::{count, duration, duration_alone, duration_ns, percent};
 use profiler_core::report::{Bin, Counted, Distribution, Report, Row};
 

@@ -3,7 +3,8 @@
 
 use super::durations;
 use super::receipt::lines;
-use super::table::{at_least, cpu_per_call, exact_count, how, notes, number, share, shown, title};
+use super::rows::{shown, unseen};
+use super::table::{at_least, cpu_per_call, exact_count, how, notes, number, share, title};
 use super::units::{count, duration, duration_ns, memory, percent, si, source_letter};
 use super::{TextOptions, flame};
 use profiler_core::estimate::Estimate;
@@ -134,8 +135,12 @@ pub(super) fn page(
     for r in &rows {
         out.push_str(&row(r));
     }
+    out.push_str("</tbody></table>\n");
+    for line in unseen(report) {
+        out.push_str(&format!("<p>{}</p>\n", escape(&line)));
+    }
     out.push_str(
-        "</tbody></table>\n<p><small>E exact, B burst (scaled from windows), S sampled, D derived (CPU/call = share / rate); \
+        "<p><small>E exact, B burst (scaled from windows), S sampled, D derived (CPU/call = share / rate); \
          ± half the interval's width, ≤ and ≥ limits; P50 to Max of the time of a call, Max the longest that was timed; hover for the interval, n and source.</small></p>\n",
     );
     out.push_str(&distributions(of_durations));

@@ -22,6 +22,7 @@ mod operations;
 mod pprof;
 mod precision;
 mod receipt;
+mod rows;
 mod speedscope;
 mod stacks;
 mod table;

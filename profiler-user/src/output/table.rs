@@ -4,9 +4,9 @@
 //! the right, in the order of their importance, until the table fits; the function's name takes what is left.
 
 use super::names::shorten;
+use super::rows::{seen, shown, unseen};
 use super::units::{count, duration_ns, percent, plus_minus, si, source_letter};
 use super::{TextOptions, precision};
-use profiler_core::class::RecordKind;
 use profiler_core::estimate::Estimate;
 use profiler_core::report::{Report, Row};
 
@@ -122,14 +122,6 @@ pub(super) fn title(report: &Report) -> String {
     )
 }
 
-/// The rows of the table: the hottest functions, and as many again of those whose durations were asked for. Who asks for one is shown it,
-/// whether or not it is hot.
-pub(super) fn shown(report: &Report, options: TextOptions) -> Vec<&Row> {
-    let hottest = report.rows.iter().take(options.rows);
-    let asked = |row: &&Row| matches!(row.kind, Some(RecordKind::Latency | RecordKind::Record));
-    hottest.chain(report.rows.iter().skip(options.rows).filter(asked).take(options.rows)).collect()
-}
-
 /// The table of the hottest functions, with its legend and notes.
 pub(super) fn table_text(report: &Report, options: TextOptions) -> String {
     let colours = options.colours;
@@ -137,6 +129,9 @@ pub(super) fn table_text(report: &Report, options: TextOptions) -> String {
     let rows = shown(report, options);
     if rows.is_empty() {
         out.push_str("nothing was observed: no samples and no calls\n");
+        for line in unseen(report) {
+            out.push_str(&format!("{}\n", wrap(&line, options.width, "  ")));
+        }
         return out;
     }
 
@@ -178,8 +173,11 @@ pub(super) fn table_text(report: &Report, options: TextOptions) -> String {
         out.push_str(line.trim_end());
         out.push('\n');
     }
-    if report.rows.len() > rows.len() {
-        out.push_str(&format!("… and {} more (--rows)\n", report.rows.len() - rows.len()));
+    if seen(report) > rows.len() {
+        out.push_str(&format!("… and {} more (--rows)\n", seen(report) - rows.len()));
+    }
+    for line in unseen(report) {
+        out.push_str(&format!("{}\n", wrap(&line, options.width, "  ")));
     }
     let legend = "CPU, SELF from samples; E exact, B burst (scaled from windows), S sampled, D derived (CPU/CALL = share / rate); \
                   ± half the interval's width (95 %)";

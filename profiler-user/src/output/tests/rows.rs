@@ -58,3 +58,65 @@ fn names_are_whole_where_there_is_room_and_keep_their_last_part() {
     assert_eq!(row["short_name"], "v8::internal::JsonParser::ParseJsonValue");
     assert_eq!((&row["named"], &json["rows"][1]["named"]), (&true.into(), &false.into()));
 }
+
+/// Functions that were watched and never called have no rows; those that the user named are said.
+#[test]
+fn what_was_not_seen_has_no_row_and_one_line() {
+    let mut report = report();
+    let zero = Estimate {
+        high: 0.4,
+        level: 0.95,
+        source: profiler_core::class::Source::Burst,
+        ..Estimate::exact(0.0, 0)
+    };
+    let nothing = |name: &str, named: bool, attached: f64| Row {
+        name: name.into(),
+        named,
+        attached,
+        calls: Some(zero),
+        rate_hz: Some(zero),
+        notes: vec!["counts iterations".into()],
+        share: None,
+        self_share: None,
+        mean_ns: None,
+        quantiles_ns: vec![],
+        precision: None,
+        attempted: 0,
+        dropped: 0,
+        ..report.rows[1].clone()
+    };
+    let mut rows: Vec<Row> = (0..77).map(|i| nothing(&format!("cold_{i}"), false, 0.1)).collect();
+    rows.extend(["init", "shutdown"].map(|name| nothing(name, true, 0.1)));
+    rows.push(nothing("not_reached", true, 0.0));
+    report.rows.splice(0..0, rows);
+    report.shorten_names();
+    let table = table_of(&report, 100);
+    expect![[r#"
+        FUNCTION                           CPU          CALLS        CPU/CALL         TIME/CALL          HOW
+        db::query                  42.1 ±2.1 %        5,010 E  68.1 us ±5 % D  80.2 us ±0.9 % E        trace
+        parse                      31.0 ±1.9 %  12.3 M ±3 % B   204 ns ±7 % D                    burst 3.0 %
+        …::Iterator::for_each       1.2 ±0.6 %                                                        sample
+        79 functions were watched and never called, named of them: init, shutdown
+        1 function was neither watched nor sampled: not_reached
+        CPU, SELF from samples; E exact, B burst (scaled from windows), S sampled, D derived (CPU/CALL =
+        share / rate); ± half the interval's width (95 %)
+    "#]]
+    .assert_eq(&table);
+    let page = html::page(&report, &recording(), TextOptions::default(), &[]);
+    assert!(
+        page.contains("<p>79 functions were watched and never called, named of them: init, shutdown</p>"),
+        "{page}"
+    );
+    assert!(!page.contains("cold_1"), "{page}");
+    // JSON has them all.
+    let json =
+        String::from_utf8(render(&report, &recording(), FileFormat::Json, TextOptions::default()).unwrap())
+            .unwrap();
+    assert!(json.contains("\"cold_76\""));
+    report.rows.truncate(80);
+    let text = text(&report, TextOptions { width: 100, ..TextOptions::default() });
+    assert!(
+        text.contains("nothing was observed: no samples and no calls\n79 functions were watched"),
+        "{text}"
+    );
+}
