@@ -28,8 +28,8 @@ use windows::RunContext;
 const TOP_FUNCTIONS: usize = 100;
 
 /// The note on a class that samples show and no probe saw.
-pub const NOT_FIRING: &str = "attached but not firing: no call began, though samples fall into it; it was entered before the \
-                              watching began and has not returned, or its probe does not fire";
+pub const NOT_FIRING: &str = "attached but not firing: no call began, though samples fall into it; it was entered before \
+                              the watching began, or its probe does not fire";
 
 /// Samples that must fall into an attached class without hits before it is called *not firing*.
 const NOT_FIRING_SAMPLES: u64 = 3;

@@ -2,9 +2,10 @@
 //! script sort the table.
 
 use super::durations;
+use super::notes::notes;
 use super::receipt::lines;
 use super::rows::{shown, unseen};
-use super::table::{at_least, cpu_per_call, exact_count, how, notes, number, share, title};
+use super::table::{at_least, cpu_per_call, exact_count, how, number, share, title};
 use super::units::{count, duration, duration_ns, memory, percent, si, source_letter};
 use super::{TextOptions, flame};
 use profiler_core::estimate::Estimate;

@@ -18,6 +18,7 @@ mod flame;
 mod html;
 mod log;
 mod names;
+mod notes;
 mod operations;
 mod pprof;
 mod precision;

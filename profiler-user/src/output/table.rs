@@ -3,10 +3,11 @@
 //! Every number carries the letter of its source and the half-width of its interval. Columns give way from
 //! the right, in the order of their importance, until the table fits; the function's name takes what is left.
 
+use super::TextOptions;
 use super::names::shorten;
+use super::notes::notes;
 use super::rows::{seen, shown, unseen};
 use super::units::{count, duration_ns, percent, plus_minus, si, source_letter};
-use super::{TextOptions, precision};
 use profiler_core::estimate::Estimate;
 use profiler_core::report::{Report, Row};
 
@@ -193,46 +194,6 @@ pub(super) fn table_text(report: &Report, options: TextOptions) -> String {
         }
     }
     out
-}
-
-/// What a reader must know of single rows: losses, corrections, remarks.
-pub(super) fn notes(report: &Report, rows: &[&Row]) -> Vec<String> {
-    // The same remark on many functions is one remark.
-    let mut notes: Vec<(String, Vec<&str>)> = Vec::new();
-    for row in rows {
-        let mut parts: Vec<String> = row.notes.clone();
-        if row.dropped > 0 {
-            parts.push(format!("{} of {} hits lost", count(row.dropped as f64), count(row.attempted as f64)));
-        }
-        if row.correction_ns > 0.0 {
-            parts.push(format!(
-                "{} of probe cost per call taken out of TIME/CALL",
-                duration_ns(row.correction_ns)
-            ));
-        }
-        parts.extend(row.precision.as_ref().map(|p| precision::words(p, row.attached, report)));
-        for part in parts {
-            match notes.iter_mut().find(|(text, _)| *text == part) {
-                Some((_, names)) => names.push(row.shown_name()),
-                None => notes.push((part, vec![row.shown_name()])),
-            }
-        }
-    }
-    notes.into_iter().map(|(text, names)| format!("{}: {text}", who(&names))).collect()
-}
-
-/// `a`, `a, b`, `a, b and 10 more functions`.
-fn who(names: &[&str]) -> String {
-    const SHOWN: usize = 3;
-    let shown: Vec<String> = names.iter().take(SHOWN).map(|n| shorten(n, 40)).collect();
-    let rest = names.len().saturating_sub(SHOWN);
-    if names.len() == 1 {
-        names[0].to_owned()
-    } else if rest == 0 {
-        shown.join(", ")
-    } else {
-        format!("{} and {rest} more functions", shown.join(", "))
-    }
 }
 
 /// Units, which stay with their number.

@@ -42,9 +42,9 @@ fn table_and_receipt_in_80_columns() {
             shorter than what that cost is known to; ≥, ?: calls that were not timed may
             have taken any time
 
-            db::query: 6 of 5,010 hits lost
-            db::query: 200 ns of probe cost per call taken out of TIME/CALL
-            db::query: P50 and mean of its durations are known to 10 %
+            hits lost: db::query 6 of 5,010
+            probe cost taken out of TIME/CALL: db::query 200 ns
+            db::query: P50 and mean of durations are known to 10 %
             parse: inlined copies are not counted
 
             Budget receipt
@@ -103,9 +103,9 @@ fn table_and_receipt_in_120_columns() {
             what probes cost is taken out; MAX is the longest call that was timed; ≤: shorter than what that cost is known to; ≥, ?:
             calls that were not timed may have taken any time
 
-            db::query: 6 of 5,010 hits lost
-            db::query: 200 ns of probe cost per call taken out of TIME/CALL
-            db::query: P50 and mean of its durations are known to 10 %
+            hits lost: db::query 6 of 5,010
+            probe cost taken out of TIME/CALL: db::query 200 ns
+            db::query: P50 and mean of durations are known to 10 %
             parse: inlined copies are not counted
 
             Budget receipt

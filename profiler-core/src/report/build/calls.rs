@@ -18,8 +18,8 @@ const SEAM_NS: u64 = 1_000_000;
 const ENDS_NS: u64 = 100_000_000;
 
 /// Said of a rate that has no upper end.
-const HIDDEN_RATE: &str = "called so often, or watched only beside functions that are, that what hits cost, which is known to about a \
-                           quarter, hides the time between two calls: the rate is at least the one shown";
+const HIDDEN_RATE: &str =
+    "what hits cost hides the time between two calls: the rate is at least the one shown (≥)";
 
 /// What the windows of a class say.
 #[derive(Debug, Default)]

@@ -120,3 +120,54 @@ fn what_was_not_seen_has_no_row_and_one_line() {
         "{text}"
     );
 }
+
+/// The notes of `report` at 100 columns.
+fn notes_of(report: &Report) -> String {
+    let rows: Vec<&Row> = report.rows.iter().collect();
+    notes::notes(report, &rows).iter().map(|note| format!("{}\n", table::wrap(note, 100, "  "))).collect()
+}
+
+#[test]
+fn a_note_is_said_once_with_the_rows_that_it_is_about() {
+    use profiler_core::report::precision::{Known, Limit, Precision};
+    let mut report = report();
+    let first = report.rows[0].clone();
+    let of = |i: u64| Row {
+        name: format!("f{i}"),
+        short_name: String::new(),
+        dropped: i,
+        attempted: 1_000 * i,
+        correction_ns: 100.0 * i as f64,
+        notes: vec![
+            "no return link: libgcc_s.so.1 walks stacks".into(),
+            format!("{i} of {} hits lost", 1_000 * i),
+            format!("its returns are seen at {i} return addresses"),
+        ],
+        precision: Some(Precision {
+            mean: Known { half_width: Some(0.25), limit: Limit::Calls(6.25) },
+            ..first.precision.unwrap()
+        }),
+        ..first.clone()
+    };
+    report.rows = (1..=7).map(of).collect();
+    expect![[r#"
+        f1, f2, f3, f4, f5 and 2 more: no return link: libgcc_s.so.1 walks stacks
+        f1, f2, f3, f4, f5 and 2 more: its returns are seen at 1 return addresses (figures of f1; others
+          differ)
+        hits lost: f1 1 of 1,000, f2 2 of 2,000, f3 3 of 3,000, f4 4 of 4,000, f5 5 of 5,000 and 2 more
+        probe cost taken out of TIME/CALL: f1 100 ns, f2 200 ns, f3 300 ns, f4 400 ns, f5 500 ns and 2 more
+        P50 or mean of durations are not known to 10 %, which more calls may mend: f1, f2, f3, f4, f5 and 2
+          more (P50 2 %, mean 25 %; 6.2 times the calls: --duration 63s; no budget gives them in 10.0 s)
+    "#]]
+    .assert_eq(&notes_of(&report));
+    report.rows.truncate(1);
+    expect![[r#"
+        f1: no return link: libgcc_s.so.1 walks stacks
+        f1: its returns are seen at 1 return addresses
+        hits lost: f1 1 of 1,000
+        probe cost taken out of TIME/CALL: f1 100 ns
+        P50 or mean of durations are not known to 10 %, which more calls may mend: f1 (P50 2 %, mean 25 %;
+          6.2 times the calls: --duration 63s; no budget gives them in 10.0 s)
+    "#]]
+    .assert_eq(&notes_of(&report));
+}
