@@ -104,8 +104,12 @@ pub struct Row {
     /// How well the durations are known, and what would do; of functions whose calls were timed.
     #[serde(default)]
     pub precision: Option<Precision>,
-    /// Share of the run in which the class was attached, 0 to 1.
-    pub attached: f64,
+    /// Calls counted while it was watched: exact, of that part of the run. Lost hits are not among them. `None`: it never was watched.
+    #[serde(default)]
+    pub counted: Option<u64>,
+    /// Share of the run in which it was watched, 0 to 1.
+    #[serde(alias = "attached")]
+    pub watched_share: f64,
     /// Hits lost, of those attempted.
     pub dropped: u64,
     /// Hits attempted.

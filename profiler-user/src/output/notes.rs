@@ -83,7 +83,7 @@ fn remarks(row: &Row, report: &Report) -> Vec<Remark> {
         all.push(Remark { text, figure: duration_ns(row.correction_ns) });
     }
     if let Some(precision) = &row.precision {
-        let (text, figure) = precision::words(precision, row.attached, report);
+        let (text, figure) = precision::words(precision, row.watched_share, report);
         all.push(Remark { text, figure });
     }
     all

@@ -29,8 +29,11 @@ pub(super) fn seen(report: &Report) -> usize {
 /// What is said of functions of which nothing was seen: a line for those that were watched, and one for the others.
 pub(super) fn unseen(report: &Report) -> Vec<String> {
     let line = |watched: bool, what: &str| {
-        let rows: Vec<&Row> =
-            report.rows.iter().filter(|row| row.is_unseen() && (row.attached > 0.0) == watched).collect();
+        let rows: Vec<&Row> = report
+            .rows
+            .iter()
+            .filter(|row| row.is_unseen() && (row.watched_share > 0.0) == watched)
+            .collect();
         let (functions, were) = if rows.len() == 1 { ("function", "was") } else { ("functions", "were") };
         let named: Vec<&str> = rows.iter().filter(|row| row.named).map(|row| row.shown_name()).collect();
         let named = match named.len() {

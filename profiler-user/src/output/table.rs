@@ -27,6 +27,8 @@ pub(super) fn styled(text: &str, style: &str, on: bool) -> String {
     if on && !text.is_empty() { format!("{style}{text}{RESET}") } else { text.to_owned() }
 }
 
+const COUNTED: &str = "COUNTED";
+
 /// One column: heading, importance (1 goes first when room is short), cell of a row.
 struct Column {
     heading: &'static str,
@@ -38,7 +40,8 @@ const COLUMNS: &[Column] = &[
     Column { heading: "CPU", importance: 9, cell: |r| share(r.share.as_ref()) },
     Column { heading: "SELF", importance: 4, cell: |r| share(r.self_share.as_ref()) },
     Column { heading: "CALLS", importance: 8, cell: |r| at_least(r.calls.as_ref(), exact_count) },
-    Column { heading: "CALLS/S", importance: 3, cell: |r| at_least(r.rate_hz.as_ref(), |e| si(e.value)) },
+    Column { heading: COUNTED, importance: 3, cell: counted },
+    Column { heading: "CALLS/S", importance: 2, cell: |r| at_least(r.rate_hz.as_ref(), |e| si(e.value)) },
     Column { heading: "CPU/CALL", importance: 5, cell: cpu_per_call },
     Column {
         heading: "TIME/CALL",
@@ -99,10 +102,26 @@ pub(super) fn exact_count(e: &Estimate) -> String {
 /// `trace`, `burst 3 %`, `sample`: the plan's decision and the share of the run attached.
 pub(super) fn how(row: &Row) -> String {
     match row.decision.as_str() {
-        "burst" => format!("burst {}", percent(row.attached)),
-        "trace" if row.attached > 0.0 && row.attached < 0.995 => format!("trace {}", percent(row.attached)),
+        "burst" => format!("burst {}", percent(row.watched_share)),
+        "trace" if row.watched_share > 0.0 && row.watched_share < 0.995 => {
+            format!("trace {}", percent(row.watched_share))
+        }
         other => other.to_owned(),
     }
+}
+
+/// What was counted, and in which part of the run: `369,000 in 3.0 %`. Empty where that is all of it, and the calls are that count.
+fn counted(row: &Row) -> String {
+    if row.watched_share > 0.9999 && row.calls.is_some_and(|calls| calls.low == calls.high) {
+        return String::new();
+    }
+    counted_in(row)
+}
+
+/// The same, of each row that was watched.
+pub(super) fn counted_in(row: &Row) -> String {
+    let Some(n) = row.counted.filter(|_| row.watched_share > 0.0) else { return String::new() };
+    format!("{} in {}", count(n as f64), percent(row.watched_share))
 }
 
 /// The title line.
@@ -180,9 +199,13 @@ pub(super) fn table_text(report: &Report, options: TextOptions) -> String {
     for line in unseen(report) {
         out.push_str(&format!("{}\n", wrap(&line, options.width, "  ")));
     }
-    let legend = "CPU, SELF from samples; E exact, B burst (scaled from windows), S sampled, D derived (CPU/CALL = share / rate); \
-                  ± half the interval's width (95 %)";
-    out.push_str(&styled(&wrap(legend, options.width, ""), DIM, colours));
+    let mut legend = "CPU, SELF from samples; E exact, B burst (scaled from windows), S sampled, D derived (CPU/CALL = share / rate); \
+                      ± half the interval's width (95 %)"
+        .to_owned();
+    if columns.iter().any(|(column, ..)| column.heading == COUNTED) {
+        legend.push_str("; COUNTED exact, in the part of the run that was watched");
+    }
+    out.push_str(&styled(&wrap(&legend, options.width, ""), DIM, colours));
     out.push('\n');
     out.push_str(&super::durations::text(report, options));
     let notes = notes(report, &rows);

@@ -69,10 +69,10 @@ fn what_was_not_seen_has_no_row_and_one_line() {
         source: profiler_core::class::Source::Burst,
         ..Estimate::exact(0.0, 0)
     };
-    let nothing = |name: &str, named: bool, attached: f64| Row {
+    let nothing = |name: &str, named: bool, watched_share: f64| Row {
         name: name.into(),
         named,
-        attached,
+        watched_share,
         calls: Some(zero),
         rate_hz: Some(zero),
         notes: vec!["counts iterations".into()],
@@ -170,4 +170,30 @@ fn a_note_is_said_once_with_the_rows_that_it_is_about() {
           6.2 times the calls: --duration 63s; no budget gives them in 10.0 s)
     "#]]
     .assert_eq(&notes_of(&report));
+}
+
+/// What was counted stands beside what was made of it where there is room, and always on a page and in JSON.
+#[test]
+fn the_exact_count_of_the_watched_time_is_shown() {
+    let wide = table_of(&report(), 150);
+    expect![[r#"
+        FUNCTION                               CPU         SELF          CALLS           COUNTED        CALLS/S        CPU/CALL         TIME/CALL          HOW
+        db::query                      42.1 ±2.1 %  10.1 ±1.2 %        5,010 E                            501 E  68.1 us ±5 % D  80.2 us ±0.9 % E        trace
+        parse                          31.0 ±1.9 %  30.0 ±1.9 %  12.3 M ±3 % B  369,000 in 3.0 %  1.23 M ±3 % B   204 ns ±7 % D                    burst 3.0 %
+        core::…::Iterator::for_each     1.2 ±0.6 %   0.2 ±0.3 %                                                                                         sample
+        CPU, SELF from samples; E exact, B burst (scaled from windows), S sampled, D derived (CPU/CALL = share / rate); ± half the interval's width (95 %);
+        COUNTED exact, in the part of the run that was watched
+    "#]]
+    .assert_eq(&wide);
+    let page = html::page(&report(), &recording(), TextOptions::default(), &[]);
+    assert!(page.contains("<td data-v=\"369000\">369,000 in 3.0 %</td>"), "{page}");
+    assert!(page.contains("<td data-v=\"5004\">5,004 in 100 %</td>"), "{page}");
+    let headings = page.split("</thead>").next().unwrap().matches("<th>").count();
+    for row in page.lines().filter(|line| line.starts_with("<tr><td title=")) {
+        assert_eq!(row.matches("<td").count(), headings, "{row}");
+    }
+    let json =
+        String::from_utf8(render(&report(), &recording(), FileFormat::Json, TextOptions::default()).unwrap())
+            .unwrap();
+    assert!(json.contains("\"counted\": 369000,\n      \"watched_share\": 0.03"), "{json}");
 }

@@ -44,3 +44,26 @@ fn rows_have_short_names_that_tell_them_apart() {
     assert_eq!(short, ["db::Log::put(int)", "db::Log::put(long)", "db::Log::flush"]);
     assert_eq!(report.rows[0].name, "void db::Log<char>::put(int)");
 }
+
+/// Beside the extrapolation stands what was counted, and in which part of the run.
+#[test]
+fn what_was_counted_in_a_part_of_the_run_is_exact() {
+    let mut r = empty();
+    r.classes.push(class(1, "f"));
+    r.windows = vec![window(WindowKind::Survey, 0.0, 0.5, 48), window(WindowKind::Burst, 3.0, 5.0, 204)];
+    let mut tripped = window(WindowKind::Burst, 6.0, 6.5, 50);
+    (tripped.tripped, tripped.gated, tripped.dropped, tripped.attempted) = (true, 7, 3, 60);
+    r.windows.push(tripped);
+    let report = Report::from_recording(&r);
+    let f = row(&report, "f");
+    assert_eq!(f.counted, Some(302), "hits after a quota was used up, and lost ones, are not counted");
+    assert!((f.watched_share - 0.3).abs() < 1e-9 && f.calls.unwrap().value > 900.0, "{f:?}");
+    assert_no_nan(&report);
+    r.windows.clear();
+    assert_eq!(Report::from_recording(&r).rows[0].counted, None, "it was never watched");
+    let older: Row = serde_json::from_str(
+        &serde_json::to_string(&report.rows[0]).unwrap().replace("watched_share", "attached"),
+    )
+    .unwrap();
+    assert_eq!(older, report.rows[0]);
+}
