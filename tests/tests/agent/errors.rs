@@ -204,7 +204,7 @@ fn command_lines_that_make_no_sense() {
         &["--progress", "no_such_counter"],
         expect![[r#"
             exit 2
-            tithe: --progress: nothing named 'no_such_counter' in the target: no global variable ('nm' lists them as B, D, b or d), and of functions: no function symbol matches `no_such_counter`; it may be inlined everywhere, or live in a library that is not loaded yet; events of the kernel are written syscall:NAME and tp:CATEGORY/NAME
+            tithe: --progress: nothing named 'no_such_counter' in the target: no global variable ('nm' lists them as B, D, b or d), and of functions: no function symbol matches `no_such_counter`; it may be inlined everywhere, or live in a library that is not loaded yet; events of the kernel are written syscall:NAME and tp:CATEGORY:NAME
         "#]],
     );
     check(
