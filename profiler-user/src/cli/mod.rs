@@ -12,6 +12,7 @@ mod completions;
 mod doctor;
 mod functions;
 mod internal_mend;
+mod list;
 mod operations;
 mod plan;
 mod record;
@@ -23,6 +24,7 @@ pub use completions::CompletionsArgs;
 pub use doctor::DoctorArgs;
 pub use functions::SelectArgs;
 pub use internal_mend::MendArgs;
+pub use list::ListArgs;
 pub use operations::OperationArgs;
 pub use plan::PlanArgs;
 pub use record::{RecordArgs, TargetArgs};
@@ -55,6 +57,7 @@ const EXAMPLES: &str = "Examples:
   sudo tithe record --pid 1234 --latency 'libsqlite3.so*:sqlite3_step' -o run.tithe
   sudo tithe record --budget 1% -- ./server --port 8080
        tithe report run.tithe -o flame.svg
+  sudo tithe list --pid 1234 'sqlite3_*'
   sudo tithe doctor --pid 1234
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 cannot attach, 4 target refused as unsafe";
@@ -71,6 +74,8 @@ pub enum Command {
     Replay(ReplayArgs),
     /// Decide what to trace and what to sample, and say why
     Plan(Box<PlanArgs>),
+    /// List functions of a process: where they can be probed, what a hit costs, whether they can be timed (needs root)
+    List(ListArgs),
     /// Say what this machine and this target allow, and how to mend what they do not
     Doctor(DoctorArgs),
     /// Measure what watching costs on this machine (needs root; done by itself when needed)
@@ -109,6 +114,7 @@ pub fn run(cli: Cli) -> Result<u8, Failure> {
         Command::Report(args) => report::run(&args)?,
         Command::Replay(args) => replay::run(&args)?,
         Command::Plan(args) => plan::run(&args)?,
+        Command::List(args) => list::run(&args)?,
         Command::Doctor(args) => doctor::run(&args)?,
         Command::Calibrate(args) => calibrate::run(&args)?,
         Command::Completions(args) => completions::run(&args),

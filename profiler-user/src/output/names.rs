@@ -7,7 +7,7 @@ const MOST: usize = 8;
 
 /// Cuts a name to `width` characters, in the middle. Its last part stays whole where it fits, then the part before it, then the first one:
 /// `core::…::Iterator::for_each`. Of a last part that does not fit, beginning and end are left.
-pub(super) fn shorten(name: &str, width: usize) -> String {
+pub(crate) fn shorten(name: &str, width: usize) -> String {
     if length(name) <= width {
         return name.to_owned();
     }

@@ -223,7 +223,7 @@ pub(super) fn table_text(report: &Report, options: TextOptions) -> String {
 const UNITS: &[&str] = &["%", "ns", "us", "ms", "s", "min", "KiB", "MiB", "GiB"];
 
 /// Breaks `text` at spaces, not between a number and its unit; lines after the first begin with `indent`.
-pub(super) fn wrap(text: &str, width: usize, indent: &str) -> String {
+pub(crate) fn wrap(text: &str, width: usize, indent: &str) -> String {
     let is_unit = |word: &str| UNITS.contains(&word.trim_end_matches([',', ';', ')', ':']));
     let mut words: Vec<String> = Vec::new();
     for word in text.split(' ') {
