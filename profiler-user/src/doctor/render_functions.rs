@@ -80,8 +80,8 @@ fn way_out(mode: Option<ExitMode>) -> &'static str {
 /// What the columns mean, and each reason once, with the functions that it is about.
 fn remarks(list: &FunctionList, names: &[String]) -> Vec<String> {
     let mut all = vec![format!(
-        "Prices are CPU time of the target for one call on this host ({}): COUNT to count it, TIME to time it, too (≤: it depends on who \
-         calls). An emulated entry costs one trap, a single-stepped one two.",
+        "Prices are CPU time of the target for one call on this host ({}): COUNT to count it, TIME to time it, with its end (≤: it depends on \
+         who calls). An emulated entry costs one trap, a single-stepped one two.",
         list.prices
     )];
     let timed_otherwise = |f: &FunctionReport| f.entry.is_some() && f.timed_by != Some(ExitMode::ReturnLink);

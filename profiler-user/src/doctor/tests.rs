@@ -239,8 +239,8 @@ fn text_of_a_list_of_functions_fits_80_columns() {
           jump_back                emulated branch   800 ns             no
           strange                  refused
         Prices are CPU time of the target for one call on this host (calibrated): COUNT
-          to count it, TIME to time it, too (≤: it depends on who calls). An emulated
-          entry costs one trap, a single-stepped one two.
+          to count it, TIME to time it, with its end (≤: it depends on who calls). An
+          emulated entry costs one trap, a single-stepped one two.
         No return links in this process: libgcc_s.so.1 is mapped, which walks stacks.
         moved: timing it takes a single-stepped entry
         \x1b[31mred: inlined copies are not counted

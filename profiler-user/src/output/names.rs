@@ -5,6 +5,9 @@ use profiler_core::report::names::path;
 /// Parts that are put together again, at most: a name may have thousands.
 const MOST: usize = 8;
 
+/// Less of a type's name says nothing.
+const ROOM: usize = 6;
+
 /// Cuts a name to `width` characters, in the middle. Its last part stays whole where it fits, then the part before it, then the first one:
 /// `core::…::Iterator::for_each`. Of a last part that does not fit, beginning and end are left.
 pub(crate) fn shorten(name: &str, width: usize) -> String {
@@ -16,7 +19,13 @@ pub(crate) fn shorten(name: &str, width: usize) -> String {
     // The last `n` parts, behind the first one or not.
     let tail = |n: usize| rest[rest.len() - n..].join("::");
     let behind_first = |n: usize| format!("{first}::…::{}", tail(n));
-    let alone = |n: usize| format!("…::{}", tail(n));
+    // A type in brackets is long: of that as much as there is room for.
+    let alone = |n: usize| {
+        let tail = format!("…::{}", tail(n));
+        let room =
+            width.saturating_sub(length(&tail)).min(if first.starts_with('<') { length(first) } else { 0 });
+        name.chars().take(if room < ROOM { 0 } else { room }).chain(tail.chars()).collect::<String>()
+    };
     let most = rest.len().min(MOST);
     let several = (2..most).rev().map(behind_first).chain((2..=most).rev().map(alone));
     let one = (1..most.min(2)).map(behind_first).chain((1..=most.min(1)).map(alone));
@@ -63,6 +72,10 @@ mod tests {
             shorten("v8::internal::JsonParser::ParseJsonValue", 34),
             "v8::…::JsonParser::ParseJsonValue"
         );
+        let method =
+            "<rand::distr::uniform::UniformInt as rand::distr::uniform::UniformSampler>::sample_single";
+        assert_eq!(shorten(method, 37), "<rand::distr::uniform…::sample_single");
+        assert_eq!(shorten(method, 21), "…::sample_single");
         assert_eq!(shorten("sqlite3VdbeExecuteAndSoOn", 11), "sqlit…dSoOn");
         assert_eq!(shorten("db::fetch_all_the_rows", 21), "…::fetch_all_the_rows");
         assert_eq!(shorten("db::fetch_all_the_rows", 20), "fetch_all_the_rows");

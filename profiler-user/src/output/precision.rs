@@ -24,7 +24,7 @@ pub(super) fn words(precision: &Precision, attached: f64, report: &Report) -> (S
         figure.push_str(&format!("; {} times the calls: {}", rounded(times), means(times, attached, report)));
     }
     figure.push(')');
-    (format!("P50 or mean of durations are not known to {wanted}, which more calls may mend"), figure)
+    (format!("P50 or mean of durations are not known to {wanted}"), figure)
 }
 
 fn part(known: &Known) -> String {

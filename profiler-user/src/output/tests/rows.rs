@@ -156,8 +156,8 @@ fn a_note_is_said_once_with_the_rows_that_it_is_about() {
           differ)
         hits lost: f1 1 of 1,000, f2 2 of 2,000, f3 3 of 3,000, f4 4 of 4,000, f5 5 of 5,000 and 2 more
         probe cost taken out of TIME/CALL: f1 100 ns, f2 200 ns, f3 300 ns, f4 400 ns, f5 500 ns and 2 more
-        P50 or mean of durations are not known to 10 %, which more calls may mend: f1, f2, f3, f4, f5 and 2
-          more (P50 2 %, mean 25 %; 6.2 times the calls: --duration 63s; no budget gives them in 10.0 s)
+        P50 or mean of durations are not known to 10 %: f1, f2, f3, f4, f5 and 2 more (P50 2 %, mean 25 %;
+          6.2 times the calls: --duration 63s; no budget gives them in 10.0 s)
     "#]]
     .assert_eq(&notes_of(&report));
     report.rows.truncate(1);
@@ -166,8 +166,8 @@ fn a_note_is_said_once_with_the_rows_that_it_is_about() {
         f1: its returns are seen at 1 return addresses
         hits lost: f1 1 of 1,000
         probe cost taken out of TIME/CALL: f1 100 ns
-        P50 or mean of durations are not known to 10 %, which more calls may mend: f1 (P50 2 %, mean 25 %;
-          6.2 times the calls: --duration 63s; no budget gives them in 10.0 s)
+        P50 or mean of durations are not known to 10 %: f1 (P50 2 %, mean 25 %; 6.2 times the calls:
+          --duration 63s; no budget gives them in 10.0 s)
     "#]]
     .assert_eq(&notes_of(&report));
 }
