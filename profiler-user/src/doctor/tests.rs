@@ -272,6 +272,7 @@ fn functions_of_this_process_are_listed_with_their_prices() {
         let choice = inspection.sites(function);
         let entry = f.entry.unwrap_or_else(|| panic!("{:?}", f.refused));
         assert_eq!((entry.class, entry.offset), (choice.entry.class, choice.entry.offset));
+        assert_eq!(entry.emulated, choice.entry.class != SiteClass::Stepped);
         assert_eq!(entry.count_price, cost.hit_price(choice.entry.class, RecordKind::Count));
         assert_eq!(f.timed_by.is_some(), f.not_timed.is_none() && f.time_price.is_some(), "{f:?}");
         if choice.return_link.is_ok() {
