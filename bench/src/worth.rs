@@ -239,7 +239,7 @@ fn achieved(recording: &Recording, report: &Report) -> Option<f64> {
     let samples: f64 = report
         .rows
         .iter()
-        .filter_map(|row| Some((row.class_id?, row.share?, row.attached)))
+        .filter_map(|row| Some((row.class_id?, row.share?, row.watched_share)))
         .map(|(id, share, attached)| weight(id) * share.value * report.samples as f64 * (1.0 - attached))
         .sum();
     Some((events + samples) / seconds)

@@ -226,6 +226,8 @@ pub struct ClassRow {
     pub stamps_ns: Option<f64>,
     /// It is no function: it measures what lies between the time stamps of calls of this class, in the target. Its durations are that price.
     pub stamps_of: Option<u32>,
+    /// The user named it (`--latency` and the like). `None`: the recording is older.
+    pub named: Option<bool>,
 }
 
 /// Why a window of a class was opened.

@@ -29,8 +29,8 @@ use windows::RunContext;
 const TOP_FUNCTIONS: usize = 100;
 
 /// The note on a class that samples show and no probe saw.
-pub const NOT_FIRING: &str = "attached but not firing: no call began, though samples fall into it; it was entered before the \
-                              watching began and has not returned, or its probe does not fire";
+pub const NOT_FIRING: &str = "attached but not firing: no call began, though samples fall into it; it was entered before \
+                              the watching began, or its probe does not fire";
 
 /// Samples that must fall into an attached class without hits before it is called *not firing*.
 const NOT_FIRING_SAMPLES: u64 = 3;
@@ -71,7 +71,7 @@ impl Report {
         rows.extend(
             shares.top_functions(TOP_FUNCTIONS).map(|(module, name, s)| function_row(module, name, s)),
         );
-        rows.sort_by(hottest_first);
+        rows.sort_by(named_and_hottest_first);
 
         let receipt = receipt(recording, &ledger, &run);
         if recording.meta.end_ns.is_none() {
@@ -83,7 +83,7 @@ impl Report {
         warnings.extend(over_budget(&receipt, &ledger));
         let meta = &recording.meta;
         let command = meta.cmdline.join(" ");
-        Self {
+        let mut report = Self {
             target: if command.is_empty() { meta.exe.clone() } else { command },
             pid: meta.pid,
             duration_s: run.length_s,
@@ -94,7 +94,9 @@ impl Report {
             receipt,
             log: log::entries(recording),
             warnings,
-        }
+        };
+        report.shorten_names();
+        report
     }
 }
 
@@ -198,6 +200,8 @@ fn class_row(
     let on_cpu_ns = rho.zip(calls.rate_hz).and_then(|(rho, rate)| ratio::on_cpu_per_call_ns(&rho, &rate));
     Row {
         name: class.name.clone(),
+        short_name: String::new(),
+        named: class.named == Some(true),
         module: file_name(&class.module),
         class_id: Some(class.class_id),
         decision: decision(plan, windows),
@@ -211,7 +215,8 @@ fn class_row(
         correction_ns: calls.correction_ns,
         quantiles_ns: calls.quantiles_ns,
         precision: calls.precision,
-        attached: calls.attached,
+        counted: calls.counted,
+        watched_share: calls.watched_share,
         dropped: calls.dropped,
         attempted: calls.attempted,
         site_class: Some(class.site_class),
@@ -223,6 +228,8 @@ fn class_row(
 fn function_row(module: &str, name: &str, shares: &FunctionShares) -> Row {
     Row {
         name: name.to_owned(),
+        short_name: String::new(),
+        named: false,
         module: file_name(module),
         class_id: None,
         decision: "sample".to_owned(),
@@ -236,7 +243,8 @@ fn function_row(module: &str, name: &str, shares: &FunctionShares) -> Row {
         correction_ns: 0.0,
         quantiles_ns: Vec::new(),
         precision: None,
-        attached: 0.0,
+        counted: None,
+        watched_share: 0.0,
         dropped: 0,
         attempted: 0,
         site_class: None,
@@ -260,14 +268,14 @@ fn file_name(path: &str) -> String {
     path.rsplit('/').next().unwrap_or(path).to_owned()
 }
 
-/// What has calls first, by inclusive share; then what has only samples, by self share: functions that merely hold
+/// What the user named comes first. Then what has calls, by inclusive share; then what has only samples, by self share: functions that merely hold
 /// others (`main`, a thread's entry) come last. The same order for the same recording.
-fn hottest_first(a: &Row, b: &Row) -> std::cmp::Ordering {
+fn named_and_hottest_first(a: &Row, b: &Row) -> std::cmp::Ordering {
     let value = |e: &Option<Estimate>| e.map_or(0.0, |e| e.value);
     let rank = |r: &Row| if r.calls.is_some() { value(&r.share) } else { value(&r.self_share) };
-    b.calls
-        .is_some()
-        .cmp(&a.calls.is_some())
+    b.named
+        .cmp(&a.named)
+        .then(b.calls.is_some().cmp(&a.calls.is_some()))
         .then(rank(b).total_cmp(&rank(a)))
         .then(value(&b.share).total_cmp(&value(&a.share)))
         .then(value(&b.calls).total_cmp(&value(&a.calls)))

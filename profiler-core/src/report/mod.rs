@@ -2,6 +2,7 @@
 
 mod build;
 mod distribution;
+pub mod names;
 mod operations;
 pub mod precision;
 mod printable;
@@ -32,7 +33,7 @@ pub struct Report {
     pub target_cpu: Estimate,
     /// Samples kept.
     pub samples: u64,
-    /// One row per function, hottest first.
+    /// One row per function: those that the user named, then the others; each hottest first.
     pub rows: Vec<Row>,
     /// Operations that were followed.
     #[serde(default)]
@@ -68,6 +69,12 @@ pub struct LogEntry {
 pub struct Row {
     /// Demangled name.
     pub name: String,
+    /// What tables show of it ([`names`]); empty in reports that are older: the whole name.
+    #[serde(default)]
+    pub short_name: String,
+    /// The user named it; of recordings that do not know: no.
+    #[serde(default)]
+    pub named: bool,
     /// Module's file name.
     pub module: String,
     /// Class, if it was instrumented or considered.
@@ -97,8 +104,12 @@ pub struct Row {
     /// How well the durations are known, and what would do; of functions whose calls were timed.
     #[serde(default)]
     pub precision: Option<Precision>,
-    /// Share of the run in which the class was attached, 0 to 1.
-    pub attached: f64,
+    /// Calls counted while it was watched: exact, of that part of the run. Lost hits are not among them. `None`: it never was watched.
+    #[serde(default)]
+    pub counted: Option<u64>,
+    /// Share of the run in which it was watched, 0 to 1.
+    #[serde(alias = "attached")]
+    pub watched_share: f64,
     /// Hits lost, of those attempted.
     pub dropped: u64,
     /// Hits attempted.
@@ -128,6 +139,30 @@ pub struct InPlace {
     pub in_traps: u64,
     /// By class, most first, those of no known class with `None`.
     pub by_class: Vec<(Option<u32>, u64)>,
+}
+
+impl Row {
+    /// The name as tables show it.
+    #[must_use]
+    pub fn shown_name(&self) -> &str {
+        if self.short_name.is_empty() { &self.name } else { &self.short_name }
+    }
+
+    /// Nothing is known of it but its name: no call was seen, no sample shows it. Tables leave it out.
+    #[must_use]
+    pub fn is_unseen(&self) -> bool {
+        let timed = self.mean_ns.is_some() || !self.quantiles_ns.is_empty();
+        self.attempted == 0 && self.share.is_none() && self.self_share.is_none() && !timed
+    }
+}
+
+impl Report {
+    /// Gives each row its short name: what it takes to tell the rows of this report apart.
+    pub fn shorten_names(&mut self) {
+        let names: Vec<&str> = self.rows.iter().map(|row| row.name.as_str()).collect();
+        let short = names::short_names(&names);
+        self.rows.iter_mut().zip(short).for_each(|(row, short)| row.short_name = short);
+    }
 }
 
 /// The budget receipt.

@@ -42,6 +42,8 @@ impl Report {
 fn row(row: &mut Row) -> Vec<&mut String> {
     let Row {
         name,
+        short_name,
+        named: _,
         module,
         class_id: _,
         decision,
@@ -55,14 +57,15 @@ fn row(row: &mut Row) -> Vec<&mut String> {
         correction_ns: _,
         quantiles_ns: _,
         precision: _,
-        attached: _,
+        counted: _,
+        watched_share: _,
         dropped: _,
         attempted: _,
         site_class: _,
         kind: _,
         notes,
     } = row;
-    let mut texts = vec![name, module, decision];
+    let mut texts = vec![name, short_name, module, decision];
     texts.extend(notes);
     texts
 }

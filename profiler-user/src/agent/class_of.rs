@@ -4,7 +4,7 @@ use super::Agent;
 use super::class::{Candidate, EntrySite, InspectedCode, LinkState, LiveClass, Wish};
 use super::known_callers::Callers;
 use super::shares::FunctionKey;
-use crate::inspect::{Function, Site, SiteChoice};
+use crate::inspect::{Function, Site, SiteChoice, exit_mode};
 use crate::prober::{ClassCounters, SLOT_UNKNOWN, Tier};
 use profiler_core::class::{ClassId, ExitMode, RecordKind, SiteClass};
 use profiler_core::cost::Price;
@@ -130,23 +130,19 @@ impl Agent {
         let (mut kind, mut exit, mut notes) = (wish.kind, ExitMode::None, Vec::new());
         let returned = self.inspection.entry_for_returns(function, choice);
         if kind != RecordKind::Count {
-            exit = match (&return_link, &exits) {
-                (Ok(_), _) => ExitMode::ReturnLink,
-                (Err(_), Ok(_)) => ExitMode::ExitSites,
-                (Err(link), Err(sites)) => match &returned {
-                    Ok(_) => {
-                        notes.push(format!("its returns are seen in its callers: {sites}"));
-                        ExitMode::ReturnSites
+            exit = match exit_mode(&return_link, &exits, &returned) {
+                Ok(mode) => mode,
+                Err(why) => {
+                    notes.push(format!("durations cannot be had: {why}"));
+                    if kind == RecordKind::Latency {
+                        kind = RecordKind::Count;
                     }
-                    Err(returns) => {
-                        notes.push(format!("durations cannot be had: {link}; {sites}; {returns}"));
-                        if kind == RecordKind::Latency {
-                            kind = RecordKind::Count;
-                        }
-                        ExitMode::None
-                    }
-                },
+                    ExitMode::None
+                }
             };
+            if let (ExitMode::ReturnSites, Err(sites)) = (exit, &exits) {
+                notes.push(format!("its returns are seen in its callers: {sites}"));
+            }
         }
         if matches!(exit, ExitMode::ExitSites | ExitMode::ReturnSites)
             && let Err(why) = self.inspection.return_links()

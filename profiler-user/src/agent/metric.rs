@@ -67,7 +67,7 @@ impl Wanted {
             ProgressSpec::Named(name) => functions(inspection, name).map_err(|why| {
                 format!(
                     "nothing named '{name}' in the target: no global variable ('nm' lists them as B, D, b or d), and of \
-                     functions: {why}; events of the kernel are written syscall:NAME and tp:CATEGORY/NAME"
+                     functions: {why}; events of the kernel are written syscall:NAME and tp:CATEGORY:NAME"
                 )
             }),
         }

@@ -9,8 +9,13 @@ use crate::terminal;
 use clap::Args;
 use profiler_core::cost::{CostModel, Price};
 
+const EXAMPLES: &str = "Examples:
+  sudo tithe calibrate
+  sudo tithe calibrate --format json";
+
 /// `tithe calibrate`.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct CalibrateArgs {
     /// Form on standard output
     #[arg(long, value_enum, default_value = "text")]

@@ -3,8 +3,14 @@
 use super::Cli;
 use clap::{Args, CommandFactory};
 
+const EXAMPLES: &str = "Examples:
+  tithe completions bash
+  tithe completions zsh
+  tithe completions fish";
+
 /// `tithe completions`.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct CompletionsArgs {
     /// The shell
     pub shell: clap_complete::Shell,

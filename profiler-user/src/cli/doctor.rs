@@ -8,8 +8,14 @@ use crate::prober::{Kernel, KernelOptions};
 use crate::terminal;
 use clap::Args;
 
+const EXAMPLES: &str = "Examples:
+  sudo tithe doctor
+  sudo tithe doctor --pid 1234
+  sudo tithe doctor --pid 1234 --format json";
+
 /// `tithe doctor`.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct DoctorArgs {
     /// Also look at this process
     #[arg(short, long, value_name = "PID", value_parser = parse_pid)]

@@ -12,6 +12,7 @@ mod completions;
 mod doctor;
 mod functions;
 mod internal_mend;
+mod list;
 mod operations;
 mod plan;
 mod record;
@@ -23,6 +24,7 @@ pub use completions::CompletionsArgs;
 pub use doctor::DoctorArgs;
 pub use functions::SelectArgs;
 pub use internal_mend::MendArgs;
+pub use list::ListArgs;
 pub use operations::OperationArgs;
 pub use plan::PlanArgs;
 pub use record::{RecordArgs, TargetArgs};
@@ -55,6 +57,7 @@ const EXAMPLES: &str = "Examples:
   sudo tithe record --pid 1234 --latency 'libsqlite3.so*:sqlite3_step' -o run.tithe
   sudo tithe record --budget 1% -- ./server --port 8080
        tithe report run.tithe -o flame.svg
+  sudo tithe list --pid 1234 'sqlite3_*'
   sudo tithe doctor --pid 1234
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 cannot attach, 4 target refused as unsafe";
@@ -71,6 +74,8 @@ pub enum Command {
     Replay(ReplayArgs),
     /// Decide what to trace and what to sample, and say why
     Plan(Box<PlanArgs>),
+    /// List functions of a process: where they can be probed, what a hit costs, whether they can be timed (needs root)
+    List(ListArgs),
     /// Say what this machine and this target allow, and how to mend what they do not
     Doctor(DoctorArgs),
     /// Measure what watching costs on this machine (needs root; done by itself when needed)
@@ -109,6 +114,7 @@ pub fn run(cli: Cli) -> Result<u8, Failure> {
         Command::Report(args) => report::run(&args)?,
         Command::Replay(args) => replay::run(&args)?,
         Command::Plan(args) => plan::run(&args)?,
+        Command::List(args) => list::run(&args)?,
         Command::Doctor(args) => doctor::run(&args)?,
         Command::Calibrate(args) => calibrate::run(&args)?,
         Command::Completions(args) => completions::run(&args),
@@ -124,6 +130,7 @@ pub fn run(cli: Cli) -> Result<u8, Failure> {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+    use expect_test::expect;
 
     #[test]
     fn the_command_line_is_consistent() {
@@ -153,6 +160,7 @@ mod tests {
             ["record", "--kernel-memory", "64"],
             ["record", "--weight", "f"],
             ["record", "--weight", "f=nan"],
+            ["record", "--progress", "tp:sys_exit"],
         ] {
             let mut line = vec!["tithe"];
             line.extend(bad);
@@ -161,6 +169,76 @@ mod tests {
             }
             let error = Cli::try_parse_from(&line).expect_err(&line.join(" ")).to_string();
             assert!(error.contains(bad[2]), "the value seen is missing from: {error}");
+        }
+    }
+
+    /// What each heading of a command's help has, in order.
+    fn headings(command: &str) -> String {
+        let mut cli = Cli::command();
+        cli.build();
+        let command = cli.find_subcommand(command).unwrap();
+        let mut headings: Vec<(String, Vec<String>)> = Vec::new();
+        for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
+            let heading = arg.get_help_heading().unwrap_or("-").to_owned();
+            let name = arg.get_long().map_or_else(|| arg.get_id().to_string(), |long| format!("--{long}"));
+            match headings.iter_mut().find(|(h, _)| *h == heading) {
+                Some((_, names)) => names.push(name),
+                None => headings.push((heading, vec![name])),
+            }
+        }
+        headings.iter().map(|(heading, names)| format!("{heading}: {}\n", names.join(" "))).collect()
+    }
+
+    #[test]
+    fn each_option_stands_under_its_own_heading() {
+        expect![[r#"
+            Target: --pid command --as-root
+            Cost: --budget --thread-budget --sample-rate --no-expedite --kernel-memory
+            What to watch: --trace --never --count --latency --record --weight --return-links --discover
+            Operations: --operation --measure --detail --policy --adapt --on-cycle
+            Measured overhead: --progress --no-ab
+            Recording: --duration --output --force --verbose
+            Report: --format --rows
+            -: --help
+        "#]]
+        .assert_eq(&headings("record"));
+        expect![[r#"
+            Target: --pid --classes
+            Cost: --budget --no-expedite
+            What to watch: --trace --never --count --latency --record --weight --return-links --discover
+            Plan: --top --objective --strategy --format
+            -: --help
+        "#]]
+        .assert_eq(&headings("plan"));
+    }
+
+    /// The words of a line as a shell has them, quotes taken off.
+    fn words(line: &str) -> Vec<String> {
+        let (mut words, mut word, mut quoted) = (Vec::new(), String::new(), false);
+        for c in line.chars().chain([' ']) {
+            match c {
+                '\'' => quoted = !quoted,
+                ' ' if !quoted => words.extend((!word.is_empty()).then(|| std::mem::take(&mut word))),
+                c => word.push(c),
+            }
+        }
+        words
+    }
+
+    #[test]
+    fn each_command_has_examples_and_they_are_accepted() {
+        let mut cli = Cli::command();
+        cli.build();
+        let shown = cli.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help");
+        for command in std::iter::once(&cli).chain(shown) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let lines = help.lines().map(|line| line.trim().trim_start_matches("sudo "));
+            let examples: Vec<&str> = lines.filter(|line| line.starts_with("tithe ")).collect();
+            assert!(!examples.is_empty(), "{} has no example", command.get_name());
+            for example in examples {
+                let parsed = Cli::try_parse_from(words(example));
+                assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
+            }
         }
     }
 }

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 const PLAN_EXAMPLES: &str = "Examples:
   sudo tithe plan --pid 1234 --budget 2%
+  sudo tithe plan --pid 1234 --latency 'db::*' --weight 'db::commit=5' --top 3
        tithe plan --classes run.tithe/plan-0001.toml --budget 5%
        tithe plan --classes table.toml --strategy hottest --format json
 
@@ -35,34 +36,34 @@ A table says what can be watched and what the watching may cost:
 #[command(group = ArgGroup::new("source").required(true).args(["pid", "classes"]))]
 pub struct PlanArgs {
     /// Survey this process, plan, and leave nothing attached (needs root)
-    #[arg(short, long, value_name = "PID", value_parser = parse_pid)]
+    #[arg(help_heading = "Target", short, long, value_name = "PID", value_parser = parse_pid)]
     pub pid: Option<u32>,
     /// Plan for a table of event classes (TOML; no root)
-    #[arg(long, value_name = "FILE", conflicts_with = "pid")]
+    #[arg(help_heading = "Target", long, value_name = "FILE", conflicts_with = "pid")]
     pub classes: Option<PathBuf>,
     /// What the watching may cost (default: 1%, or what the table says)
-    #[arg(short, long, value_name = "BUDGET")]
+    #[arg(help_heading = "Cost", short, long, value_name = "BUDGET")]
     pub budget: Option<OverheadBudget>,
     /// The functions
     #[command(flatten)]
     pub select: SelectArgs,
     /// Do not switch the kernel to short grace periods (/sys/kernel/rcu_expedited, all CPUs are interrupted) for the
     /// milliseconds in which a function that exploded is taken off; calls then pay the trap for some milliseconds more
-    #[arg(long, verbatim_doc_comment)]
+    #[arg(help_heading = "Cost", long, verbatim_doc_comment)]
     pub no_expedite: bool,
     /// How many of the best plans are listed
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = parse_top)]
+    #[arg(help_heading = "Plan", long, value_name = "N", default_value_t = 5, value_parser = parse_top)]
     pub top: usize,
     /// What is maximised: 'information' (weighted events per second) or 'precision' (small errors of means, totals and
     /// rates; one plan is listed) (default: what the table says, or information)
-    #[arg(long, value_name = "NAME", verbatim_doc_comment)]
+    #[arg(help_heading = "Plan", long, value_name = "NAME", verbatim_doc_comment)]
     pub objective: Option<String>,
     /// How it is solved: auto, certified, mixed, approximation, exhaustive, continuous, frequent, hottest,
     /// by-weight or sample-all (default: auto, the best plan with its proof)
-    #[arg(long, value_name = "NAME", verbatim_doc_comment)]
+    #[arg(help_heading = "Plan", long, value_name = "NAME", verbatim_doc_comment)]
     pub strategy: Option<String>,
     /// Form on standard output
-    #[arg(long, value_enum, default_value = "text")]
+    #[arg(help_heading = "Plan", long, value_enum, default_value = "text")]
     pub format: PrintFormat,
 }
 

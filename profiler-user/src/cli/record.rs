@@ -22,6 +22,7 @@ use std::time::Duration;
 
 /// Which process is watched.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Target")]
 #[command(group = ArgGroup::new("target").required(true).args(["pid", "command"]))]
 pub struct TargetArgs {
     /// Process to watch, with all its threads
@@ -39,8 +40,9 @@ pub struct TargetArgs {
 
 /// How the overhead is measured.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Measured overhead")]
 pub struct OverheadArgs {
-    /// What counts the target's work: var:NAME (a global variable), syscall:NAME, tp:CATEGORY/NAME, fn:PATTERN, or
+    /// What counts the target's work: var:NAME (a global variable), syscall:NAME, tp:CATEGORY:NAME, fn:PATTERN, or
     /// NAME (a variable or a function). The cost of watching is measured on it, in windows with everything detached
     /// (at most 10 % of the run). Default: the steadiest system call, if there is one; none: nothing is measured
     #[arg(long, value_name = "METRIC", verbatim_doc_comment)]
@@ -52,6 +54,7 @@ pub struct OverheadArgs {
 
 /// How the report is shown.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Report")]
 pub struct ShowArgs {
     /// Form of the report on standard output
     #[arg(long, value_enum, default_value = "text")]
@@ -72,41 +75,20 @@ pub struct ExperimentArgs {
     pub only_named: bool,
 }
 
-/// `tithe record`.
+/// What the watching may cost.
 #[derive(Debug, Args)]
-pub struct RecordArgs {
-    /// The process
-    #[command(flatten)]
-    pub target: TargetArgs,
+#[command(next_help_heading = "Cost")]
+pub struct CostArgs {
     /// What the watching may cost: a share of the target's CPU time ('2%') or CPU time per second ('5ms/s')
     #[arg(short, long, value_name = "BUDGET", default_value_t = DEFAULT_BUDGET)]
     pub budget: OverheadBudget,
-    /// Stop after this time ('30s', '5m', '500ms'); default: until Ctrl-C or the target's end. A COMMAND that
-    /// was started then gets SIGTERM, and counts as done
-    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, verbatim_doc_comment)]
-    pub duration: Option<Duration>,
     /// What a single thread may lose of its own CPU time in a second, as a share (default: twice the budget;
     /// no limit where the budget is a CPU time). Holds for what is traced and surveyed, not for --operation
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     pub thread_budget: Option<f64>,
-    /// Directory of the recording (default: NAME-PID.tithe)
-    #[arg(short, long, value_name = "DIR")]
-    pub output: Option<PathBuf>,
-    /// Replace an existing recording at the output path
-    #[arg(long)]
-    pub force: bool,
-    /// The functions
-    #[command(flatten)]
-    pub select: SelectArgs,
-    /// Operations
-    #[command(flatten)]
-    pub operations: OperationArgs,
     /// Samples per second of target CPU time (default: chosen by the plan; 0: none)
     #[arg(long, value_name = "HZ", value_parser = parse_hz)]
     pub sample_rate: Option<f64>,
-    /// How the overhead is measured
-    #[command(flatten)]
-    pub overhead: OverheadArgs,
     /// Do not switch the kernel to short grace periods (/sys/kernel/rcu_expedited, all CPUs are interrupted) for the
     /// milliseconds in which a function that exploded is taken off; calls then pay the trap for some milliseconds more
     #[arg(long, verbatim_doc_comment)]
@@ -114,12 +96,60 @@ pub struct RecordArgs {
     /// Kernel memory that all maps together may take ('64MiB')
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
     pub kernel_memory: u64,
-    /// How the report is shown
-    #[command(flatten)]
-    pub shown: ShowArgs,
+}
+
+/// How long is recorded, and where to.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Recording")]
+pub struct RecordingArgs {
+    /// Stop after this time ('30s', '5m', '500ms'); default: until Ctrl-C or the target's end. A COMMAND that
+    /// was started then gets SIGTERM, and counts as done
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, verbatim_doc_comment)]
+    pub duration: Option<Duration>,
+    /// Directory of the recording (default: NAME-PID.tithe)
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Replace an existing recording at the output path
+    #[arg(long)]
+    pub force: bool,
     /// Show the agent's diagnostics
     #[arg(short, long)]
     pub verbose: bool,
+}
+
+const EXAMPLES: &str = "Examples:
+  sudo tithe record --pid 1234 --budget 2% --duration 30s -o run.tithe
+  sudo tithe record --pid 1234 --latency 'libsqlite3.so*:sqlite3_step' --count 'db::*'
+  sudo tithe record --pid 1234 --record parse --weight 'db::*=5' --never '*alloc*' --format json
+  sudo tithe record --budget 1% -- ./server --port 8080
+  sudo tithe record --pid 1234 --budget 5% --operation 'req=handle,class=arg0:str' --detail 'db::*'
+  sudo tithe record --pid 1234 --progress tp:net:net_dev_xmit";
+
+/// `tithe record`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct RecordArgs {
+    /// The process
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// The budget
+    #[command(flatten)]
+    pub cost: CostArgs,
+    /// The functions
+    #[command(flatten)]
+    pub select: SelectArgs,
+    /// Operations
+    #[command(flatten)]
+    pub operations: OperationArgs,
+    /// How the overhead is measured
+    #[command(flatten)]
+    pub overhead: OverheadArgs,
+    /// The recording
+    #[command(flatten)]
+    pub recording: RecordingArgs,
+    /// How the report is shown
+    #[command(flatten)]
+    pub shown: ShowArgs,
     /// Experiments
     #[command(flatten)]
     pub experiments: ExperimentArgs,
@@ -142,19 +172,23 @@ impl TryFrom<&RecordArgs> for RunConfig {
             target: (&args.target).into(),
             functions: (&args.select).into(),
             operations: (&args.operations).try_into()?,
-            sampling_hz: args.sample_rate,
+            sampling_hz: args.cost.sample_rate,
             cost: CostConfig {
-                budget: args.budget,
-                thread_share: args.thread_budget,
-                kernel_memory_bytes: args.kernel_memory,
-                expedite: !args.no_expedite,
+                budget: args.cost.budget,
+                thread_share: args.cost.thread_budget,
+                kernel_memory_bytes: args.cost.kernel_memory,
+                expedite: !args.cost.no_expedite,
             },
             overhead: OverheadConfig {
                 is_measured: !args.overhead.no_ab,
                 progress: args.overhead.progress.clone(),
             },
-            duration: args.duration,
-            output: OutputConfig { path: args.output.clone(), replace: args.force, verbose: args.verbose },
+            duration: args.recording.duration,
+            output: OutputConfig {
+                path: args.recording.output.clone(),
+                replace: args.recording.force,
+                verbose: args.recording.verbose,
+            },
             experiments: ExperimentConfig {
                 forced_tier: args.experiments.force_tier,
                 only_named: args.experiments.only_named,

@@ -10,8 +10,16 @@ use profiler_core::recording::Recording;
 use profiler_core::report::{Distribution, Report};
 use std::path::{Path, PathBuf};
 
+const EXAMPLES: &str = "Examples:
+  tithe report run.tithe
+  tithe report run.tithe --rows 100
+  tithe report run.tithe -o flame.svg -o page.html -o profile.pb.gz
+  tithe report run.tithe --format json -o -
+  tithe report run.tithe --histogram sqlite3_step";
+
 /// `tithe report`.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct ReportArgs {
     /// The recording
     #[arg(value_name = "RECORDING")]

@@ -1,5 +1,6 @@
 //! What counts the target's work, as people write it.
 
+use super::tracepoints;
 use crate::target::syscalls;
 use std::str::FromStr;
 
@@ -30,7 +31,7 @@ impl FromStr for ProgressSpec {
         let (kind, name) = text.split_once(':').unwrap_or(("", text));
         if name.is_empty() {
             return Err(
-                "name a metric: var:NAME, fn:PATTERN, syscall:NAME, tp:CATEGORY/NAME, or none".to_owned()
+                "name a metric: var:NAME, fn:PATTERN, syscall:NAME, tp:CATEGORY:NAME, or none".to_owned()
             );
         }
         Ok(match kind {
@@ -39,9 +40,7 @@ impl FromStr for ProgressSpec {
             "syscall" => Self::Syscall(syscalls::number(name).ok_or_else(|| {
                 format!("there is no system call '{name}' on x86-64; 'man syscalls' lists them")
             })?),
-            "tp" | "tracepoint" => {
-                Self::Tracepoint(name.rsplit('/').next().filter(|n| !n.is_empty()).unwrap_or(name).to_owned())
-            }
+            "tp" | "tracepoint" => Self::Tracepoint(tracepoints::category_and_name(text, name)?.1.to_owned()),
             // `libc.so.6:malloc` is a pattern of functions.
             _ => Self::Named(text.to_owned()),
         })
@@ -61,8 +60,10 @@ mod tests {
         assert_eq!(parse("var:REQUESTS"), Ok(ProgressSpec::Variable("REQUESTS".into())));
         assert_eq!(parse("fn:db::*"), Ok(ProgressSpec::Function("db::*".into())));
         assert_eq!(parse("syscall:write"), Ok(ProgressSpec::Syscall(1)));
-        assert_eq!(parse("tp:sched/sched_switch"), Ok(ProgressSpec::Tracepoint("sched_switch".into())));
-        assert_eq!(parse("tp:sys_exit"), Ok(ProgressSpec::Tracepoint("sys_exit".into())));
+        let switch = Ok(ProgressSpec::Tracepoint("sched_switch".into()));
+        assert_eq!(parse("tp:sched:sched_switch"), switch);
+        assert_eq!(parse("tp:sched/sched_switch"), switch);
+        assert!(parse("tp:sys_exit").is_err_and(|why| why.contains("'tp:sys_exit': write tp:CATEGORY:NAME")));
         assert!(parse("syscall:wriet").is_err_and(|why| why.contains("wriet")));
         assert!(parse("fn:").is_err() && parse("").is_err());
     }

@@ -50,11 +50,11 @@ const DEEP_CATEGORIES: [&str; 5] = ["irq_vectors", "ipi", "power", "csd", "percp
 /// Those of them that come elsewhere.
 const SHALLOW_EVENTS: [&str; 2] = ["sched_process_", "sched_prepare_exec"];
 
-/// `CATEGORY:EVENT`, or with a slash, as `--progress` has it.
-pub(super) fn bound(text: &str, event: &str) -> Result<Bound, String> {
+/// Category and name of `CATEGORY:NAME`, which every option writes alike; a slash does as well, as tracefs has it.
+pub(super) fn category_and_name<'t>(text: &str, event: &'t str) -> Result<(&'t str, &'t str), String> {
     let wrong = || {
         format!(
-            "'{text}': write tp:CATEGORY:EVENT, like 'tp:signal:signal_deliver'; 'ls /sys/kernel/tracing/events' lists the \
+            "'{text}': write tp:CATEGORY:NAME, like 'tp:signal:signal_deliver'; 'ls /sys/kernel/tracing/events' lists the \
              categories (as root; where that is empty, 'mount -t tracefs tracefs /sys/kernel/tracing' first)"
         )
     };
@@ -65,6 +65,12 @@ pub(super) fn bound(text: &str, event: &str) -> Result<Bound, String> {
     if !is_name(category) || !is_name(name) {
         return Err(wrong());
     }
+    Ok((category, name))
+}
+
+/// A tracepoint as a bound of operations.
+pub(super) fn bound(text: &str, event: &str) -> Result<Bound, String> {
+    let (category, name) = category_and_name(text, event)?;
     if category == "syscalls" {
         let call = name.trim_start_matches("sys_enter_").trim_start_matches("sys_exit_");
         return Err(format!(
@@ -131,10 +137,10 @@ mod tests {
             let error = parse(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
         };
-        wrong("s=tp:task_rename..tp:a:b", "tp:CATEGORY:EVENT");
-        wrong("s=tp:task:..tp:a:b", "tp:CATEGORY:EVENT");
-        wrong("s=tp:a:b..tp:../x:y", "tp:CATEGORY:EVENT");
-        wrong("s=tp:a:b..tp:a:b c", "tp:CATEGORY:EVENT");
+        wrong("s=tp:task_rename..tp:a:b", "tp:CATEGORY:NAME");
+        wrong("s=tp:task:..tp:a:b", "tp:CATEGORY:NAME");
+        wrong("s=tp:a:b..tp:../x:y", "tp:CATEGORY:NAME");
+        wrong("s=tp:a:b..tp:a:b c", "tp:CATEGORY:NAME");
         wrong("s=tp:a:b..tp:c:b", "are the same");
         wrong("s=tp:a:b..done", "both tracepoints");
         wrong("s=syscall:read..tp:a:b", "both tracepoints");

@@ -1,15 +1,20 @@
 //! Preflight: what this host and this target allow, and what to do about what they do not.
 //!
-//! [`check_host`] looks at the machine and at ourselves, [`check_target`] at one process. Both return plain data that
-//! [`render_text`] prints and serde writes as JSON. Nothing is attached, loaded or changed; the capability tier of the
+//! [`check_host`] looks at the machine and at ourselves, [`check_target`] at one process,
+//! [`list_functions`] at single functions of it. All return plain data that
+//! [`render_text`] and [`render_functions()`] print and serde writes as JSON. Nothing is attached, loaded or changed; the capability tier of the
 //! kernel is found by behaviour elsewhere (`prober`) and handed in as text.
 
+mod functions;
 mod host;
 mod render;
+mod render_functions;
 mod target;
 
+pub use functions::{EntryReport, FunctionList, FunctionReport, list_functions};
 pub use host::{HostReport, check_host};
 pub use render::render_text;
+pub use render_functions::render_functions;
 pub use target::{ModuleReport, TargetReport, check_target};
 
 use serde::Serialize;

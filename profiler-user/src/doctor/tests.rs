@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::calibrate::FormsHere;
-use crate::inspect::{Unwinding, UnwindingKind};
+use crate::inspect::{Inspection, Pattern, Unwinding, UnwindingKind};
 use expect_test::expect;
+use profiler_core::class::{ExitMode, RecordKind, SiteClass};
+use profiler_core::cost::CostModel;
 use std::collections::BTreeMap;
 
 #[test]
@@ -158,4 +160,126 @@ fn this_process_can_be_looked_at() {
     let own = report.modules[0].unwinding.as_ref().unwrap();
     assert_eq!((own.kind, own.why.starts_with("imports _Unwind_")), (UnwindingKind::Raises, true), "{own:?}");
     print!("{}", render_text(Some(&check_host(None)), Some(&report)));
+}
+
+fn site(class: SiteClass) -> EntryReport {
+    let count_price = CostModel::assumed().hit_price(class, RecordKind::Count);
+    EntryReport { offset: 0, class, emulated: class != SiteClass::Stepped, count_price }
+}
+
+/// A function as the list has it; `class`: of its entry.
+fn listed(name: &str, module: &str, class: SiteClass, timed_by: Option<ExitMode>) -> FunctionReport {
+    let cost = CostModel::assumed();
+    let price = |mode| cost.call_price(class, RecordKind::Latency, mode, SiteClass::Stepped, 1);
+    FunctionReport {
+        name: name.into(),
+        symbol: name.into(),
+        aliases: vec![],
+        module: module.into(),
+        size_bytes: 64,
+        refused: None,
+        entry: Some(site(class)),
+        timed_by,
+        timed_entry: timed_by.map(|_| site(class)),
+        time_price: timed_by.map(price),
+        not_timed: None,
+        notes: vec![],
+    }
+}
+
+#[test]
+fn text_of_a_list_of_functions_fits_80_columns() {
+    let untimed = |name| FunctionReport {
+        not_timed: Some("return links are off; it has no way out; it switches stacks".into()),
+        ..listed(name, "libv8.so", SiteClass::Branch, None)
+    };
+    let list = FunctionList {
+        pid: 42,
+        prices: "calibrated".into(),
+        return_links_refused: Some("libgcc_s.so.1 is mapped, which walks stacks".into()),
+        functions: vec![
+            listed("main", "app", SiteClass::Push, Some(ExitMode::ReturnLink)),
+            FunctionReport {
+                timed_entry: Some(site(SiteClass::Stepped)),
+                ..listed("moved", "app", SiteClass::Push, Some(ExitMode::ReturnLink))
+            },
+            FunctionReport {
+                notes: vec!["inlined copies are not counted".into()],
+                ..listed("\u{1b}[31mred", "app", SiteClass::Nop5, Some(ExitMode::ExitSites))
+            },
+            listed(
+                "v8::internal::JsonParser<char>::ParseJsonValue(v8::internal::Isolate*)",
+                "libv8.so",
+                SiteClass::Stepped,
+                Some(ExitMode::ReturnSites),
+            ),
+            untimed("jump_away"),
+            untimed("jump_back"),
+            FunctionReport {
+                refused: Some("its symbol has no size, so it may be no function".into()),
+                entry: None,
+                ..listed("strange", "libv8.so", SiteClass::Push, None)
+            },
+        ],
+    };
+    let text = render_functions(&list, 80);
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80 && !line.contains('\u{1b}'), "{line}");
+    }
+    expect![[r#"
+        app
+          FUNCTION                 ENTRY              COUNT       TIME  TIMED
+          main                     emulated push     700 ns    1.38 us  return link
+          moved                    emulated push     700 ns    1.38 us  return link
+          \x1b[31mred              emulated nop5     460 ns    9.88 us  exit sites
+        libv8.so
+          FUNCTION                 ENTRY              COUNT       TIME  TIMED
+          v8::…::ParseJsonValue    single-stepped   9.30 us  ≤ 18.7 us  return addresses
+          jump_away                emulated branch   800 ns             no
+          jump_back                emulated branch   800 ns             no
+          strange                  refused
+        Prices are CPU time of the target for one call on this host (calibrated): COUNT
+          to count it, TIME to time it, with its end (≤: it depends on who calls). An
+          emulated entry costs one trap, a single-stepped one two.
+        No return links in this process: libgcc_s.so.1 is mapped, which walks stacks.
+        moved: timing it takes a single-stepped entry
+        \x1b[31mred: inlined copies are not counted
+        jump_away, jump_back: not timed: return links are off; it has no way out; it
+          switches stacks
+        strange: refused: its symbol has no size, so it may be no function
+    "#]]
+    .assert_eq(&text);
+    let json: serde_json::Value = serde_json::to_value(&list).unwrap();
+    let f = &json["functions"][3];
+    assert_eq!((&f["timed_by"], &f["entry"]["emulated"]), (&"return_sites".into(), &false.into()));
+    assert!(
+        f["time_price"]["ns"].as_f64().unwrap() > f["entry"]["count_price"]["ns"].as_f64().unwrap(),
+        "{f}"
+    );
+}
+
+/// What is said of a function is what a run would do with it.
+#[test]
+fn functions_of_this_process_are_listed_with_their_prices() {
+    let inspection = Inspection::of(std::process::id().cast_signed()).unwrap();
+    let patterns = [Pattern::parse("libc.so.6:qsort").unwrap(), Pattern::parse("libc.so.6:abort").unwrap()];
+    let functions = inspection.resolve(&patterns).functions;
+    let cost = CostModel::assumed();
+    let list = list_functions(&inspection, &functions, &cost);
+    let names: Vec<&str> = list.functions.iter().map(|f| f.symbol.as_str()).collect();
+    assert!(names.contains(&"qsort") && names.contains(&"abort"), "{names:?}");
+    for (f, function) in list.functions.iter().zip(&functions) {
+        let choice = inspection.sites(function);
+        let entry = f.entry.unwrap_or_else(|| panic!("{:?}", f.refused));
+        assert_eq!((entry.class, entry.offset), (choice.entry.class, choice.entry.offset));
+        assert_eq!(entry.emulated, choice.entry.class != SiteClass::Stepped);
+        assert_eq!(entry.count_price, cost.hit_price(choice.entry.class, RecordKind::Count));
+        assert_eq!(f.timed_by.is_some(), f.not_timed.is_none() && f.time_price.is_some(), "{f:?}");
+        if choice.return_link.is_ok() {
+            assert_eq!(f.timed_by, Some(ExitMode::ReturnLink), "{f:?}");
+        }
+    }
+    // What never returns has no way out.
+    let abort = list.functions.iter().find(|f| f.symbol == "abort").unwrap();
+    assert_ne!(abort.timed_by, Some(ExitMode::ExitSites), "{abort:?}");
 }

@@ -1,6 +1,6 @@
 //! What inspection says about one function: its sites, and what is refused, with reasons.
 
-use profiler_core::class::SiteClass;
+use profiler_core::class::{ExitMode, SiteClass};
 use std::fmt;
 use std::ops::Range;
 
@@ -127,8 +127,58 @@ impl SiteChoice {
     }
 }
 
+/// How the ends of timed calls are seen: by a return link where one may be made, else at the function's exits, else at the return addresses
+/// in its callers. `returned`: where calls are seen to begin in that case ([`super::Inspection::entry_for_returns`]).
+///
+/// # Errors
+/// None of the three is possible; why, in words.
+pub fn exit_mode(
+    return_link: &Result<Site, impl fmt::Display>,
+    exits: &Result<Vec<Site>, impl fmt::Display>,
+    returned: &Result<Site, impl fmt::Display>,
+) -> Result<ExitMode, String> {
+    let exits = match exits {
+        Ok(all) if all.is_empty() => Err("it has no way out".to_owned()),
+        Ok(_) => Ok(()),
+        Err(why) => Err(why.to_string()),
+    };
+    match (return_link, exits, returned) {
+        (Ok(_), ..) => Ok(ExitMode::ReturnLink),
+        (Err(_), Ok(()), _) => Ok(ExitMode::ExitSites),
+        (Err(_), Err(_), Ok(_)) => Ok(ExitMode::ReturnSites),
+        (Err(link), Err(sites), Err(returns)) => Err(format!("{link}; {sites}; {returns}")),
+    }
+}
+
 impl fmt::Display for Site {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "+{:#x} ({})", self.offset, self.class.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_way_to_see_calls_end_is_taken_and_all_reasons_are_said() {
+        let site = Site {
+            vaddr: 0,
+            file_offset: 0,
+            offset: 0,
+            class: SiteClass::Push,
+            arguments: 0,
+            at_entry_stack: true,
+            return_slot: Some(0),
+        };
+        let one = |is: bool, why: &'static str| if is { Ok(site) } else { Err(why) };
+        let mode = |link, exits: Result<Vec<Site>, &'static str>, returned| {
+            exit_mode(&one(link, "a"), &exits, &one(returned, "c"))
+        };
+        assert_eq!(mode(true, Ok(vec![site]), true), Ok(ExitMode::ReturnLink));
+        assert_eq!(mode(false, Ok(vec![site]), true), Ok(ExitMode::ExitSites));
+        assert_eq!(mode(false, Err("b"), true), Ok(ExitMode::ReturnSites));
+        assert_eq!(mode(false, Ok(vec![]), false), Err("a; it has no way out; c".to_owned()));
+        assert_eq!(mode(false, Err("b"), false), Err("a; b; c".to_owned()));
     }
 }

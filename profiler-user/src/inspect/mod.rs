@@ -56,7 +56,7 @@ mod usdt;
 mod verify;
 
 pub use callers::{CallerBudget, CallerError, CallerSearch, CallerSite, CallerSurvey, ReturnSite};
-pub use choice::{ExitObstacle, Site, SiteChoice, SiteObstacle, TraceRefusal};
+pub use choice::{ExitObstacle, Site, SiteChoice, SiteObstacle, TraceRefusal, exit_mode};
 pub use elf::{ElfInfo, Section, Segment};
 pub use error::InspectError;
 pub use insn::{KernelRules, Treatment, Unproven, treatment};

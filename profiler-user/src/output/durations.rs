@@ -3,7 +3,9 @@
 //! The quantiles stand in a table of their own, so that no width of a terminal takes them away.
 
 use super::TextOptions;
-use super::table::{BOLD, DIM, shorten, shown, styled, wrap};
+use super::names::shorten;
+use super::rows::shown;
+use super::table::{BOLD, DIM, styled, wrap};
 use super::units::{count, duration, duration_alone, duration_ns, percent};
 use profiler_core::report::{Bin, Counted, Distribution, Report, Row};
 
@@ -25,7 +27,7 @@ pub(super) fn text(report: &Report, options: TextOptions) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let longest = rows.iter().map(|r| r.name.chars().count()).max().unwrap_or(0).max(HEADING.len());
+    let longest = rows.iter().map(|r| r.shown_name().chars().count()).max().unwrap_or(0).max(HEADING.len());
     // Intervals give way from the right.
     let mut with = (0..=QUANTILES.len()).rev().map(|n| columns(&rows, n));
     let fits = |c: &Vec<Vec<String>>| width(c) + longest.min(NAMES.0.max(24)) <= options.width;
@@ -34,7 +36,7 @@ pub(super) fn text(report: &Report, options: TextOptions) -> String {
     let name_width = longest.min(room).min(NAMES.1);
     let mut out = String::from("\n");
     for i in 0..=rows.len() {
-        let name = if i == 0 { HEADING.to_owned() } else { shorten(&rows[i - 1].name, name_width) };
+        let name = if i == 0 { HEADING.to_owned() } else { shorten(rows[i - 1].shown_name(), name_width) };
         let mut line = format!("{name:<name_width$}");
         for column in &columns {
             line.push_str(&format!("  {:>w$}", column[i], w = widest(column)));

@@ -2,8 +2,10 @@
 //! script sort the table.
 
 use super::durations;
+use super::notes::notes;
 use super::receipt::lines;
-use super::table::{at_least, cpu_per_call, exact_count, how, notes, number, share, shown, title};
+use super::rows::{shown, unseen};
+use super::table::{at_least, counted_in, cpu_per_call, exact_count, how, number, share, title};
 use super::units::{count, duration, duration_ns, memory, percent, si, source_letter};
 use super::{TextOptions, flame};
 use profiler_core::estimate::Estimate;
@@ -71,10 +73,19 @@ fn row(r: &Row) -> String {
         1,
     );
     [
-        format!("<tr><td>{}<br><small>{}</small></td>", escape(&r.name), escape(&r.module)),
+        format!(
+            "<tr><td title=\"{}\">{}<br><small>{}</small></td>",
+            escape(&r.name),
+            escape(r.shown_name()),
+            escape(&r.module)
+        ),
         cpu,
         cell(r.self_share.as_ref(), "", share(r.self_share.as_ref())),
         cell(r.calls.as_ref(), "", at_least(r.calls.as_ref(), exact_count)),
+        match r.counted {
+            Some(n) => format!("<td data-v=\"{n}\">{}</td>", escape(&counted_in(r))),
+            None => cell(None, "", String::new()),
+        },
         cell(r.rate_hz.as_ref(), " /s", at_least(r.rate_hz.as_ref(), |e| si(e.value))),
         cell(r.on_cpu_ns.as_ref(), " ns", cpu_per_call(r)),
         ns(r.mean_ns.as_ref()),
@@ -123,15 +134,19 @@ pub(super) fn page(
     let rows = shown(report, TextOptions { rows: options.rows.saturating_mul(10), ..options });
     let mut out = format!(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>{t}</title><style>{STYLE}</style>\n<h1>{t}</h1>\n\
-         <table><thead><tr><th>Function<th>CPU<th>Self<th>Calls<th>Calls/s<th>CPU/call<th>Time/call<th>P50<th>P90<th>P99<th>Max<th>How</thead>\n<tbody>\n",
+         <table><thead><tr><th>Function<th>CPU<th>Self<th>Calls<th>Counted<th>Calls/s<th>CPU/call<th>Time/call<th>P50<th>P90<th>P99<th>Max<th>How</thead>\n<tbody>\n",
         t = escape(&title(report))
     );
     for r in &rows {
         out.push_str(&row(r));
     }
+    out.push_str("</tbody></table>\n");
+    for line in unseen(report) {
+        out.push_str(&format!("<p>{}</p>\n", escape(&line)));
+    }
     out.push_str(
-        "</tbody></table>\n<p><small>E exact, B burst (scaled from windows), S sampled, D derived (CPU/call = share / rate); \
-         ± half the interval's width, ≤ and ≥ limits; P50 to Max of the time of a call, Max the longest that was timed; hover for the interval, n and source.</small></p>\n",
+        "<p><small>E exact, B burst (scaled from windows), S sampled, D derived (CPU/call = share / rate); \
+         ± half the interval's width, ≤ and ≥ limits; Counted: exact, in the part of the run that was watched; P50 to Max of the time of a call, Max the longest that was timed; hover for the interval, n and source.</small></p>\n",
     );
     out.push_str(&distributions(of_durations));
     let list = |out: &mut String, heading: &str, items: &[String]| {

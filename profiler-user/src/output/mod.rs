@@ -17,10 +17,13 @@ mod firefox;
 mod flame;
 mod html;
 mod log;
+mod names;
+mod notes;
 mod operations;
 mod pprof;
 mod precision;
 mod receipt;
+mod rows;
 mod speedscope;
 mod stacks;
 mod table;
@@ -32,7 +35,9 @@ mod sample;
 mod tests;
 
 pub use durations::distribution_text;
+pub(crate) use names::shorten;
 pub use receipt::receipt_text;
+pub(crate) use table::wrap;
 pub use units::{count, duration_ns, memory, percent};
 
 use crate::terminal::SEQUENCES;

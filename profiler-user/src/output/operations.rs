@@ -1,7 +1,8 @@
 //! Operations as text: a table of classes for each, and what is said of the sample.
 
 use super::TextOptions;
-use super::table::{BOLD, number, shorten, styled, wrap};
+use super::names::shorten;
+use super::table::{BOLD, number, styled, wrap};
 use super::units::{count, duration, duration_ns, percent, si};
 use profiler_core::estimate::Estimate;
 use profiler_core::report::{OperationReport, Report};

@@ -11,36 +11,31 @@ const LARGEST_BUDGET: f64 = 0.5;
 /// Bursts take at most so much of the time, whatever the budget (core `burst.rs`).
 const LARGEST_DUTY: f64 = 0.5;
 
-/// A remark on one function; the same for all whose durations are known as well as wanted.
+/// A remark on one function, the same for all whose durations are known as well as wanted, or for none of those; and what it says of this one.
 ///
 /// `attached`: part of the run in which it was watched.
-pub(super) fn words(precision: &Precision, attached: f64, report: &Report) -> String {
+pub(super) fn words(precision: &Precision, attached: f64, report: &Report) -> (String, String) {
     let wanted = format!("{:.0} %", WANTED * 100.0);
     if precision.is_reached() {
-        return format!("P50 and mean of its durations are known to {wanted}");
+        return (format!("P50 and mean of durations are known to {wanted}"), String::new());
     }
-    let mut parts = vec![part("P50", &precision.p50), part("the mean", &precision.mean)];
+    let mut figure = format!("(P50 {}, mean {}", part(&precision.p50), part(&precision.mean));
     if let Some(times) = precision.times() {
-        parts.push(format!(
-            "{wanted} would take some {} times the calls: {}",
-            rounded(times),
-            means(times, attached, report)
-        ));
+        figure.push_str(&format!("; {} times the calls: {}", rounded(times), means(times, attached, report)));
     }
-    parts.join("; ")
+    figure.push(')');
+    (format!("P50 or mean of durations are not known to {wanted}"), figure)
 }
 
-fn part(name: &str, known: &Known) -> String {
+fn part(known: &Known) -> String {
     let half = known.half_width.map(|h| format!("{:.0} %", h * 100.0));
     match (known.limit, half) {
         (Limit::Untimed, _) => {
-            format!("{name} has no upper end: calls that were not timed may have taken any time")
+            "without upper end, as calls that were not timed may have taken any time".to_owned()
         }
-        (Limit::Price, Some(half)) => {
-            format!("{name} is known to {half}: what timing a call costs is known no better")
-        }
-        (_, Some(half)) => format!("{name} is known to {half}"),
-        (_, None) => format!("{name} has only a limit: what timing a call costs is as long as the call"),
+        (Limit::Price, Some(half)) => format!("{half}, as what timing a call costs is known no better"),
+        (_, Some(half)) => half,
+        (_, None) => "only a limit, as timing a call costs as long as the call takes".to_owned(),
     }
 }
 
@@ -90,16 +85,16 @@ mod tests {
 
     /// Of a run of 10 s at 2 %.
     fn said(p50: Known, mean: Known) -> String {
-        words(&Precision { p50, mean }, 0.03, &sample::report())
+        words(&Precision { p50, mean }, 0.03, &sample::report()).1
     }
 
     /// Watched for a fifth of the run, it cannot be watched six times as long in the same time.
     #[test]
     fn no_budget_is_proposed_that_bursts_could_not_use() {
         let calls = known(0.25, Limit::Calls(6.25));
-        let said = words(&Precision { p50: calls, mean: calls }, 0.2, &sample::report());
+        let (_, said) = words(&Precision { p50: calls, mean: calls }, 0.2, &sample::report());
         assert!(
-            said.ends_with("6.2 times the calls: --duration 63s; no budget gives them in 10.0 s"),
+            said.ends_with("6.2 times the calls: --duration 63s; no budget gives them in 10.0 s)"),
             "{said}"
         );
     }
@@ -107,29 +102,29 @@ mod tests {
     #[test]
     fn what_limits_each_figure_is_said_and_what_would_do() {
         let reached = known(0.02, Limit::Reached);
-        assert_eq!(said(reached, reached), "P50 and mean of its durations are known to 10 %");
+        let (text, figure) = words(&Precision { p50: reached, mean: reached }, 0.03, &sample::report());
+        assert_eq!((text.as_str(), figure.as_str()), ("P50 and mean of durations are known to 10 %", ""));
         assert_eq!(
             said(reached, known(0.25, Limit::Calls(6.25))),
-            "P50 is known to 2 %; the mean is known to 25 %; 10 % would take some 6.2 times the calls: --budget 13%, or \
-             --duration 63s at this one"
+            "(P50 2 %, mean 25 %; 6.2 times the calls: --budget 13%, or --duration 63s at this one)"
         );
         assert_eq!(
             said(known(0.35, Limit::Price), known(2.49, Limit::Calls(617.0))),
-            "P50 is known to 35 %: what timing a call costs is known no better; the mean is known to 249 %; 10 % would take \
-             some 620 times the calls: --duration 103m; no budget gives them in 10.0 s"
+            "(P50 35 %, as what timing a call costs is known no better, mean 249 %; 620 times the calls: --duration 103m; no \
+             budget gives them in 10.0 s)"
         );
         let none = |limit| Known { half_width: None, limit };
         assert_eq!(
             said(none(Limit::Price), none(Limit::Untimed)),
-            "P50 has only a limit: what timing a call costs is as long as the call; the mean has no upper end: calls that were \
-             not timed may have taken any time"
+            "(P50 only a limit, as timing a call costs as long as the call takes, mean without upper end, as calls that were \
+             not timed may have taken any time)"
         );
         assert!(
             said(reached, known(9.0, Limit::Calls(8_100.0)))
-                .ends_with("--duration 23h; no budget gives them in 10.0 s")
+                .ends_with("--duration 23h; no budget gives them in 10.0 s)")
         );
         assert!(
-            said(reached, known(90.0, Limit::Calls(810_000.0))).ends_with("more than a run of a day has")
+            said(reached, known(90.0, Limit::Calls(810_000.0))).ends_with("more than a run of a day has)")
         );
     }
 }

@@ -15,6 +15,8 @@ fn estimate(value: f64, half: f64, n: u64, source: Source) -> Option<Estimate> {
 fn row(name: &str, decision: &str) -> Row {
     Row {
         name: name.into(),
+        short_name: String::new(),
+        named: false,
         module: "server".into(),
         class_id: None,
         decision: decision.into(),
@@ -28,7 +30,8 @@ fn row(name: &str, decision: &str) -> Row {
         correction_ns: 0.0,
         quantiles_ns: vec![],
         precision: None,
-        attached: 0.0,
+        counted: None,
+        watched_share: 0.0,
         dropped: 0,
         attempted: 0,
         site_class: None,
@@ -39,7 +42,7 @@ fn row(name: &str, decision: &str) -> Row {
 
 pub(super) fn report() -> Report {
     let meta = crate::recording::sample::meta();
-    Report {
+    let mut report = Report {
         target: "server".into(),
         pid: 1234,
         duration_s: 10.0,
@@ -50,7 +53,9 @@ pub(super) fn report() -> Report {
         receipt: receipt(&meta),
         log: log(),
         warnings: meta.warnings.clone(),
-    }
+    };
+    report.shorten_names();
+    report
 }
 
 const REACHED: Known = Known { half_width: Some(0.02), limit: Limit::Reached };
@@ -60,6 +65,7 @@ fn rows() -> Vec<Row> {
     vec![
         Row {
             class_id: Some(0),
+            named: true,
             share: estimate(0.421, 0.021, 417, Sampled),
             self_share: estimate(0.101, 0.012, 100, Sampled),
             calls: Some(Estimate::exact(5_010.0, 5_010)),
@@ -74,7 +80,8 @@ fn rows() -> Vec<Row> {
                 (1.0, estimate(9e6, 100.0, 4_990, Exact).unwrap()),
             ],
             precision: Some(Precision { p50: REACHED, mean: REACHED }),
-            attached: 1.0,
+            counted: Some(5_004),
+            watched_share: 1.0,
             dropped: 6,
             attempted: 5_010,
             site_class: Some(SiteClass::Push),
@@ -88,7 +95,8 @@ fn rows() -> Vec<Row> {
             calls: estimate(12.3e6, 3.6e5, 369_000, Burst),
             rate_hz: estimate(1.23e6, 3.6e4, 369_000, Burst),
             on_cpu_ns: estimate(204.0, 14.0, 307, Derived),
-            attached: 0.03,
+            counted: Some(369_000),
+            watched_share: 0.03,
             attempted: 369_000,
             site_class: Some(SiteClass::Nop5),
             kind: Some(RecordKind::Count),

@@ -3,9 +3,11 @@
 //! Every number carries the letter of its source and the half-width of its interval. Columns give way from
 //! the right, in the order of their importance, until the table fits; the function's name takes what is left.
 
+use super::TextOptions;
+use super::names::shorten;
+use super::notes::notes;
+use super::rows::{seen, shown, unseen};
 use super::units::{count, duration_ns, percent, plus_minus, si, source_letter};
-use super::{TextOptions, precision};
-use profiler_core::class::RecordKind;
 use profiler_core::estimate::Estimate;
 use profiler_core::report::{Report, Row};
 
@@ -25,6 +27,8 @@ pub(super) fn styled(text: &str, style: &str, on: bool) -> String {
     if on && !text.is_empty() { format!("{style}{text}{RESET}") } else { text.to_owned() }
 }
 
+const COUNTED: &str = "COUNTED";
+
 /// One column: heading, importance (1 goes first when room is short), cell of a row.
 struct Column {
     heading: &'static str,
@@ -36,7 +40,8 @@ const COLUMNS: &[Column] = &[
     Column { heading: "CPU", importance: 9, cell: |r| share(r.share.as_ref()) },
     Column { heading: "SELF", importance: 4, cell: |r| share(r.self_share.as_ref()) },
     Column { heading: "CALLS", importance: 8, cell: |r| at_least(r.calls.as_ref(), exact_count) },
-    Column { heading: "CALLS/S", importance: 3, cell: |r| at_least(r.rate_hz.as_ref(), |e| si(e.value)) },
+    Column { heading: COUNTED, importance: 3, cell: counted },
+    Column { heading: "CALLS/S", importance: 2, cell: |r| at_least(r.rate_hz.as_ref(), |e| si(e.value)) },
     Column { heading: "CPU/CALL", importance: 5, cell: cpu_per_call },
     Column {
         heading: "TIME/CALL",
@@ -97,10 +102,26 @@ pub(super) fn exact_count(e: &Estimate) -> String {
 /// `trace`, `burst 3 %`, `sample`: the plan's decision and the share of the run attached.
 pub(super) fn how(row: &Row) -> String {
     match row.decision.as_str() {
-        "burst" => format!("burst {}", percent(row.attached)),
-        "trace" if row.attached > 0.0 && row.attached < 0.995 => format!("trace {}", percent(row.attached)),
+        "burst" => format!("burst {}", percent(row.watched_share)),
+        "trace" if row.watched_share > 0.0 && row.watched_share < 0.995 => {
+            format!("trace {}", percent(row.watched_share))
+        }
         other => other.to_owned(),
     }
+}
+
+/// What was counted, and in which part of the run: `369,000 in 3.0 %`. Empty where that is all of it, and the calls are that count.
+fn counted(row: &Row) -> String {
+    if row.watched_share > 0.9999 && row.calls.is_some_and(|calls| calls.low == calls.high) {
+        return String::new();
+    }
+    counted_in(row)
+}
+
+/// The same, of each row that was watched.
+pub(super) fn counted_in(row: &Row) -> String {
+    let Some(n) = row.counted.filter(|_| row.watched_share > 0.0) else { return String::new() };
+    format!("{} in {}", count(n as f64), percent(row.watched_share))
 }
 
 /// The title line.
@@ -121,14 +142,6 @@ pub(super) fn title(report: &Report) -> String {
     )
 }
 
-/// The rows of the table: the hottest functions, and as many again of those whose durations were asked for. Who asks for one is shown it,
-/// whether or not it is hot.
-pub(super) fn shown(report: &Report, options: TextOptions) -> Vec<&Row> {
-    let hottest = report.rows.iter().take(options.rows);
-    let asked = |row: &&Row| matches!(row.kind, Some(RecordKind::Latency | RecordKind::Record));
-    hottest.chain(report.rows.iter().skip(options.rows).filter(asked).take(options.rows)).collect()
-}
-
 /// The table of the hottest functions, with its legend and notes.
 pub(super) fn table_text(report: &Report, options: TextOptions) -> String {
     let colours = options.colours;
@@ -136,6 +149,9 @@ pub(super) fn table_text(report: &Report, options: TextOptions) -> String {
     let rows = shown(report, options);
     if rows.is_empty() {
         out.push_str("nothing was observed: no samples and no calls\n");
+        for line in unseen(report) {
+            out.push_str(&format!("{}\n", wrap(&line, options.width, "  ")));
+        }
         return out;
     }
 
@@ -154,7 +170,8 @@ pub(super) fn table_text(report: &Report, options: TextOptions) -> String {
         let Some(least) = (0..columns.len()).min_by_key(|i| columns[*i].0.importance) else { break };
         columns.remove(least);
     }
-    let longest = rows.iter().map(|r| r.name.chars().count()).max().unwrap_or(0).max("FUNCTION".len());
+    let longest =
+        rows.iter().map(|r| r.shown_name().chars().count()).max().unwrap_or(0).max("FUNCTION".len());
     let room = options.width.saturating_sub(used(&columns)).max(NAME_MIN);
     let name_width = longest.min(room).min(NAME_MAX);
 
@@ -165,7 +182,7 @@ pub(super) fn table_text(report: &Report, options: TextOptions) -> String {
     out.push_str(&styled(heading.trim_end(), BOLD, colours));
     out.push('\n');
     for (i, row) in rows.iter().enumerate() {
-        let name = shorten(&row.name, name_width);
+        let name = shorten(row.shown_name(), name_width);
         let pad = name_width - name.chars().count();
         let traced = row.decision != "sample";
         let mut line =
@@ -176,12 +193,19 @@ pub(super) fn table_text(report: &Report, options: TextOptions) -> String {
         out.push_str(line.trim_end());
         out.push('\n');
     }
-    if report.rows.len() > rows.len() {
-        out.push_str(&format!("… and {} more (--rows)\n", report.rows.len() - rows.len()));
+    if seen(report) > rows.len() {
+        out.push_str(&format!("… and {} more (--rows)\n", seen(report) - rows.len()));
     }
-    let legend = "CPU, SELF from samples; E exact, B burst (scaled from windows), S sampled, D derived (CPU/CALL = share / rate); \
-                  ± half the interval's width (95 %)";
-    out.push_str(&styled(&wrap(legend, options.width, ""), DIM, colours));
+    for line in unseen(report) {
+        out.push_str(&format!("{}\n", wrap(&line, options.width, "  ")));
+    }
+    let mut legend = "CPU, SELF from samples; E exact, B burst (scaled from windows), S sampled, D derived (CPU/CALL = share / rate); \
+                      ± half the interval's width (95 %)"
+        .to_owned();
+    if columns.iter().any(|(column, ..)| column.heading == COUNTED) {
+        legend.push_str("; COUNTED exact, in the part of the run that was watched");
+    }
+    out.push_str(&styled(&wrap(&legend, options.width, ""), DIM, colours));
     out.push('\n');
     out.push_str(&super::durations::text(report, options));
     let notes = notes(report, &rows);
@@ -195,65 +219,11 @@ pub(super) fn table_text(report: &Report, options: TextOptions) -> String {
     out
 }
 
-/// What a reader must know of single rows: losses, corrections, remarks.
-pub(super) fn notes(report: &Report, rows: &[&Row]) -> Vec<String> {
-    // The same remark on many functions is one remark.
-    let mut notes: Vec<(String, Vec<&str>)> = Vec::new();
-    for row in rows {
-        let mut parts: Vec<String> = row.notes.clone();
-        if row.dropped > 0 {
-            parts.push(format!("{} of {} hits lost", count(row.dropped as f64), count(row.attempted as f64)));
-        }
-        if row.correction_ns > 0.0 {
-            parts.push(format!(
-                "{} of probe cost per call taken out of TIME/CALL",
-                duration_ns(row.correction_ns)
-            ));
-        }
-        parts.extend(row.precision.as_ref().map(|p| precision::words(p, row.attached, report)));
-        for part in parts {
-            match notes.iter_mut().find(|(text, _)| *text == part) {
-                Some((_, names)) => names.push(&row.name),
-                None => notes.push((part, vec![&row.name])),
-            }
-        }
-    }
-    notes.into_iter().map(|(text, names)| format!("{}: {text}", who(&names))).collect()
-}
-
-/// `a`, `a, b`, `a, b and 10 more functions`.
-fn who(names: &[&str]) -> String {
-    const SHOWN: usize = 3;
-    let shown: Vec<String> = names.iter().take(SHOWN).map(|n| shorten(n, 40)).collect();
-    let rest = names.len().saturating_sub(SHOWN);
-    if names.len() == 1 {
-        names[0].to_owned()
-    } else if rest == 0 {
-        shown.join(", ")
-    } else {
-        format!("{} and {rest} more functions", shown.join(", "))
-    }
-}
-
-/// A long name keeps its beginning and its end: `core::iter::…::next`.
-pub(super) fn shorten(name: &str, width: usize) -> String {
-    let n = name.chars().count();
-    if n <= width {
-        return name.to_owned();
-    }
-    let head = width.saturating_sub(1) / 2;
-    let tail = width.saturating_sub(1) - head;
-    let mut out: String = name.chars().take(head).collect();
-    out.push('…');
-    out.extend(name.chars().skip(n - tail));
-    out
-}
-
 /// Units, which stay with their number.
 const UNITS: &[&str] = &["%", "ns", "us", "ms", "s", "min", "KiB", "MiB", "GiB"];
 
 /// Breaks `text` at spaces, not between a number and its unit; lines after the first begin with `indent`.
-pub(super) fn wrap(text: &str, width: usize, indent: &str) -> String {
+pub(crate) fn wrap(text: &str, width: usize, indent: &str) -> String {
     let is_unit = |word: &str| UNITS.contains(&word.trim_end_matches([',', ';', ')', ':']));
     let mut words: Vec<String> = Vec::new();
     for word in text.split(' ') {

@@ -1,4 +1,5 @@
 mod hostile;
+mod rows;
 
 use super::sample::report;
 use super::*;
@@ -31,7 +32,7 @@ fn table_and_receipt_in_80_columns() {
             FUNCTION                                    CPU          CALLS         TIME/CALL
             db::query                           42.1 ±2.1 %        5,010 E  80.2 us ±0.9 % E
             parse                               31.0 ±1.9 %  12.3 M ±3 % B
-            core::iter::trai…er::HeaderValue>>   1.2 ±0.6 %
+            core::…::Iterator::for_each          1.2 ±0.6 %
             CPU, SELF from samples; E exact, B burst (scaled from windows), S sampled, D
             derived (CPU/CALL = share / rate); ± half the interval's width (95 %)
 
@@ -41,9 +42,9 @@ fn table_and_receipt_in_80_columns() {
             shorter than what that cost is known to; ≥, ?: calls that were not timed may
             have taken any time
 
-            db::query: 6 of 5,010 hits lost
-            db::query: 200 ns of probe cost per call taken out of TIME/CALL
-            db::query: P50 and mean of its durations are known to 10 %
+            hits lost: db::query 6 of 5,010
+            probe cost taken out of TIME/CALL: db::query 200 ns
+            db::query: P50 and mean of durations are known to 10 %
             parse: inlined copies are not counted
 
             Budget receipt
@@ -97,7 +98,7 @@ fn table_and_receipt_in_120_columns() {
             FUNCTION                                  CPU         SELF          CALLS        CPU/CALL         TIME/CALL          HOW
             db::query                         42.1 ±2.1 %  10.1 ±1.2 %        5,010 E  68.1 us ±5 % D  80.2 us ±0.9 % E        trace
             parse                             31.0 ±1.9 %  30.0 ±1.9 %  12.3 M ±3 % B   204 ns ±7 % D                    burst 3.0 %
-            core::iter::tra…r::HeaderValue>>   1.2 ±0.6 %   0.2 ±0.3 %                                                        sample
+            core::…::Iterator::for_each        1.2 ±0.6 %   0.2 ±0.3 %                                                        sample
             CPU, SELF from samples; E exact, B burst (scaled from windows), S sampled, D derived (CPU/CALL = share / rate); ± half
             the interval's width (95 %)
 
@@ -106,9 +107,9 @@ fn table_and_receipt_in_120_columns() {
             what probes cost is taken out; MAX is the longest call that was timed; ≤: shorter than what that cost is known to; ≥, ?:
             calls that were not timed may have taken any time
 
-            db::query: 6 of 5,010 hits lost
-            db::query: 200 ns of probe cost per call taken out of TIME/CALL
-            db::query: P50 and mean of its durations are known to 10 %
+            hits lost: db::query 6 of 5,010
+            probe cost taken out of TIME/CALL: db::query 200 ns
+            db::query: P50 and mean of durations are known to 10 %
             parse: inlined copies are not counted
 
             Budget receipt

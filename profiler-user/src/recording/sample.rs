@@ -117,6 +117,7 @@ pub(crate) fn classes() -> Vec<ClassRow> {
             notes: vec![],
             stamps_ns: Some(200.0),
             stamps_of: None,
+            named: Some(true),
         },
         ClassRow {
             class_id: 1,
@@ -136,6 +137,7 @@ pub(crate) fn classes() -> Vec<ClassRow> {
             notes: vec!["inlined copies are not counted".into()],
             stamps_ns: None,
             stamps_of: None,
+            named: None,
         },
     ]
 }

@@ -98,6 +98,7 @@ table!(ClassRow, "classes", 0, heap |r| r.name.len() + r.symbol.len() + r.module
     notes: Vec<String> [dict],
     stamps_ns: Option<f64> [plain],
     stamps_of: Option<u32> [dict],
+    named: Option<bool> [plain],
 });
 
 table!(WindowRow, "windows", 1, heap |_| 0, {

@@ -150,6 +150,44 @@ fn a_thread_is_no_process() {
 }
 
 #[test]
+fn functions_that_cannot_be_listed() {
+    let Some(folder) = start("functions_that_cannot_be_listed") else { return };
+    let target = Target::start("calls");
+    let pid = target.pid().to_string();
+    let list = |arguments: &[&str], expected: Expect| {
+        check(folder.path(), &[&["list"], arguments].concat(), &[(&pid, "PID")], expected);
+    };
+    list(
+        &["--pid", &pid, "/(/"],
+        expect![[r#"
+            exit 2
+            tithe: pattern `/(/` is no valid regular expression: unclosed group
+        "#]],
+    );
+    list(
+        &["--pid", &pid, "calls:entry_pusch"],
+        expect![[r#"
+            exit 2
+            tithe: 'calls:entry_pusch': no function symbol matches `calls:entry_pusch`; similar: entry_push
+        "#]],
+    );
+    list(
+        &["--pid", "4194303", "main"],
+        expect![[r#"
+            exit 3
+            tithe: no process 4194303: it has exited, or it lives in another PID namespace; list processes with `ps -e`
+        "#]],
+    );
+    list(
+        &["--pid", "2", "main"],
+        expect![[r#"
+            exit 3
+            tithe: process 2 ([kthreadd]) is a kernel thread: it runs no user code; give the PID of a user process
+        "#]],
+    );
+}
+
+#[test]
 fn command_lines_that_make_no_sense() {
     let Some(folder) = start("command_lines_that_make_no_sense") else { return };
     let folder = folder.path();
@@ -204,7 +242,7 @@ fn command_lines_that_make_no_sense() {
         &["--progress", "no_such_counter"],
         expect![[r#"
             exit 2
-            tithe: --progress: nothing named 'no_such_counter' in the target: no global variable ('nm' lists them as B, D, b or d), and of functions: no function symbol matches `no_such_counter`; it may be inlined everywhere, or live in a library that is not loaded yet; events of the kernel are written syscall:NAME and tp:CATEGORY/NAME
+            tithe: --progress: nothing named 'no_such_counter' in the target: no global variable ('nm' lists them as B, D, b or d), and of functions: no function symbol matches `no_such_counter`; it may be inlined everywhere, or live in a library that is not loaded yet; events of the kernel are written syscall:NAME and tp:CATEGORY:NAME
         "#]],
     );
     check(

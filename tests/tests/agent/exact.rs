@@ -22,6 +22,7 @@ fn assert_exact(finished: &Finished, recorded: &Recording, function: &str, calls
     let context = format!("{function}: {row:?}\n{windows:?}\n{}", finished.messages);
     assert_eq!((shown.value, shown.low, shown.high), (calls as f64, calls as f64, calls as f64), "{context}");
     assert_eq!(shown.source, Source::Exact, "{context}");
+    assert_eq!((row.named, row.counted), (true, Some(calls)), "{context}");
     assert_eq!((sum(|w| w.kept), sum(|w| w.dropped)), (calls, 0), "{context}");
     // Without a filter for processes, hits of other targets that run the same program are gated.
     assert!(recorded.meta.tier == Tier::C || sum(|w| w.gated) == 0, "{context}");

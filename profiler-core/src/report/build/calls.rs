@@ -18,8 +18,8 @@ const SEAM_NS: u64 = 1_000_000;
 const ENDS_NS: u64 = 100_000_000;
 
 /// Said of a rate that has no upper end.
-const HIDDEN_RATE: &str = "called so often, or watched only beside functions that are, that what hits cost, which is known to about a \
-                           quarter, hides the time between two calls: the rate is at least the one shown";
+const HIDDEN_RATE: &str =
+    "what hits cost hides the time between two calls: the rate is at least the one shown (≥)";
 
 /// What the windows of a class say.
 #[derive(Debug, Default)]
@@ -30,7 +30,8 @@ pub(super) struct Calls {
     pub correction_ns: f64,
     pub quantiles_ns: Vec<(f64, Estimate)>,
     pub precision: Option<Precision>,
-    pub attached: f64,
+    pub counted: Option<u64>,
+    pub watched_share: f64,
     pub dropped: u64,
     pub attempted: u64,
     pub notes: Vec<String>,
@@ -49,7 +50,7 @@ impl Calls {
         }
         let cover = Cover::of(windows, run);
         let mut out = Self {
-            attached: cover.share,
+            watched_share: cover.share,
             dropped: windows.iter().map(|w| w.dropped).sum(),
             attempted: windows.iter().map(|w| w.attempted).sum(),
             ..Self::default()
@@ -66,6 +67,7 @@ impl Calls {
         } else {
             windows
         };
+        out.counted = Some(windows.iter().map(|w| w.kept).sum());
         let counted: u64 = windows.iter().map(|w| hits_of(w)).sum();
         let bursts = bursts_of(class, windows, recording, run);
         let rate = |unseen| bursts.rate(run.drift.as_ref(), unseen);

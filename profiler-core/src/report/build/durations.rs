@@ -22,7 +22,7 @@ use crate::stats::{Interval, LEVEL, correct};
 const QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
 
 /// Said where a limit is told.
-const LIMIT: &str = "calls are shorter than what is known of the cost of timing them: only an upper limit of their time is known (≤)";
+const LIMIT: &str = "calls are shorter than what the cost of timing them is known to: only an upper limit of their time is known (≤)";
 
 /// What the windows of a class say of durations.
 #[derive(Debug, Default)]

@@ -84,6 +84,7 @@ fn class(class_id: u32, name: &str) -> ClassRow {
         notes: vec![],
         stamps_ns: None,
         stamps_of: None,
+        named: None,
     }
 }
 
@@ -97,6 +98,7 @@ mod neighbours;
 mod operations;
 mod resting;
 mod rests;
+mod rows;
 
 /// A window of class 1 from `from` to `to` seconds of the run.
 fn window(kind: WindowKind, from: f64, to: f64, kept: u64) -> WindowRow {
@@ -181,7 +183,7 @@ fn a_class_attached_all_the_time_is_exact() {
     let f = row(&report, "f");
     assert_eq!(f.calls, Some(Estimate::exact(100_456.0, 100_456)));
     assert_eq!(f.rate_hz, Some(Estimate::exact(10_045.6, 100_456)));
-    assert_eq!((f.attached, f.decision.as_str(), f.module.as_str()), (1.0, "trace", "libx.so"));
+    assert_eq!((f.watched_share, f.decision.as_str(), f.module.as_str()), (1.0, "trace", "libx.so"));
     assert!(f.notes.is_empty());
     assert_no_nan(&report);
 }
@@ -207,7 +209,7 @@ fn a_class_attached_in_part_is_scaled_with_an_interval() {
     let f = row(&report, "f");
     let calls = f.calls.unwrap();
     assert_eq!(calls.source, Source::Burst);
-    assert!((f.attached - 0.3).abs() < 1e-9);
+    assert!((f.watched_share - 0.3).abs() < 1e-9);
     // 597 calls in 3 s of 10.
     assert!((calls.value - 1_990.0).abs() < 1e-6 && calls.low > 1_850.0 && calls.high < 2_150.0, "{calls:?}");
     assert!(calls.low < 1_960.0 && calls.high > 2_020.0, "{calls:?}");

@@ -12,6 +12,7 @@ fn hostile() -> (Report, profiler_core::recording::Recording) {
     let mut report = report();
     report.target = HOSTILE.into();
     report.rows[0].name = HOSTILE.into();
+    report.rows[0].short_name = HOSTILE.into();
     report.rows[0].module = HOSTILE.into();
     report.rows[0].notes.push(HOSTILE.into());
     report.log[0].subject = HOSTILE.into();

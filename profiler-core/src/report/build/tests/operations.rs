@@ -285,7 +285,7 @@ fn functions_inside_operations_count_every_call_and_time_some() {
     r.windows = vec![w];
     let report = Report::from_recording(&r);
     let f = row(&report, "f");
-    assert_eq!(f.calls, Some(Estimate::exact(1_000.0, 1_000)));
+    assert_eq!((f.calls, f.counted), (Some(Estimate::exact(1_000.0, 1_000)), Some(1_000)));
     let mean = f.mean_ns.unwrap();
     assert!(mean.source != Source::Exact && mean.high > mean.value, "{mean:?}");
     assert!(f.notes.iter().any(|n| n.contains("inside recorded operations")), "{:?}", f.notes);
