@@ -6,9 +6,11 @@
 
 mod change;
 mod surroundings;
+mod watching;
 
 pub use change::{ChangeKind, ChangeRow};
 pub use surroundings::{ForksHeld, PrivateMemory};
+pub use watching::{AgentUse, TrapSampleRow};
 
 use crate::class::{ExitMode, RecordKind, SiteClass, Tier};
 use crate::cost::CostModel;
@@ -103,30 +105,6 @@ pub struct SlowestAnswer {
     pub stolen_ns: u64,
     /// In what time it took that, ns.
     pub stolen_over_ns: u64,
-}
-
-/// What the agent itself used.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct AgentUse {
-    /// CPU time of the agent, its governor and its watchdog, ns.
-    pub cpu_ns: u64,
-    /// Largest resident set, bytes.
-    pub max_rss_bytes: u64,
-    /// Of the CPU time, what was used before the run began, and until it ended (before stacks were named and the report was made), ns; `None`: not
-    /// known.
-    #[serde(default)]
-    pub until_begin_ns: Option<u64>,
-    /// See there.
-    #[serde(default)]
-    pub until_end_ns: Option<u64>,
-}
-
-impl AgentUse {
-    /// CPU time that the agent used while the run lasted, ns; of older recordings all.
-    #[must_use]
-    pub fn in_run_ns(&self) -> u64 {
-        self.until_end_ns.unwrap_or(self.cpu_ns).saturating_sub(self.until_begin_ns.unwrap_or(0))
-    }
 }
 
 /// Overhead measured by randomised on/off windows on a progress metric.
@@ -357,23 +335,6 @@ pub struct SampleRow {
     pub period_ns: u64,
     /// The stack was cut off (copy too short, unwinding failed).
     pub truncated: bool,
-}
-
-/// Table `trap_samples`: one periodic observation that found the thread in one of our own traps. It is monitoring, not work, and is in no other table.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct TrapSampleRow {
-    /// When, ktime ns.
-    pub time_ns: u64,
-    /// Thread.
-    pub tid: u32,
-    /// CPU.
-    pub cpu: u32,
-    /// Class whose site it was; `None`: that cannot be told (single-stepping, a return whose call is not known).
-    pub class_id: Option<u32>,
-    /// The thread was in the kernel.
-    pub in_kernel: bool,
-    /// CPU time that this sample stands for, ns.
-    pub period_ns: u64,
 }
 
 /// Table `stacks`: one frame of a distinct stack; depth 0 is the innermost.

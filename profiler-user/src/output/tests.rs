@@ -255,20 +255,6 @@ fn colours_change_no_text() {
 }
 
 #[test]
-fn a_report_of_nothing_says_so() {
-    let mut empty = report();
-    empty.rows.clear();
-    empty.samples = 0;
-    empty.receipt.measured = None;
-    empty.receipt.in_place = None;
-    empty.receipt.spent_s.clear();
-    empty.receipt.hits_attempted = 0;
-    let text = text(&empty, TextOptions::default());
-    assert!(text.contains("nothing was observed") && text.contains("spent on      nothing"), "{text}");
-    assert!(text.contains("measured      no ("), "{text}");
-}
-
-#[test]
 fn json_is_the_report() {
     let back: profiler_core::report::Report = serde_json::from_str(&rendered(FileFormat::Json)).unwrap();
     assert_eq!(back, report());

@@ -197,3 +197,17 @@ fn the_exact_count_of_the_watched_time_is_shown() {
             .unwrap();
     assert!(json.contains("\"counted\": 369000,\n      \"watched_share\": 0.03"), "{json}");
 }
+
+#[test]
+fn a_report_of_nothing_says_so() {
+    let mut empty = report();
+    empty.rows.clear();
+    empty.samples = 0;
+    empty.receipt.measured = None;
+    empty.receipt.in_place = None;
+    empty.receipt.spent_s.clear();
+    empty.receipt.hits_attempted = 0;
+    let text = text(&empty, TextOptions::default());
+    assert!(text.contains("nothing was observed") && text.contains("spent on      nothing"), "{text}");
+    assert!(text.contains("measured      no ("), "{text}");
+}
