@@ -112,7 +112,7 @@ impl Agent {
             self.journal
                 .meta
                 .not_observed
-                .push(NotObserved { what: "measured overhead".into(), why: why.into() });
+                .push(NotObserved { what: "check of the overhead".into(), why: why.into() });
             return Ok(None);
         }
         let pid = self.journal.meta.pid;
@@ -128,7 +128,7 @@ impl Agent {
                     self.journal
                         .meta
                         .not_observed
-                        .push(NotObserved { what: "measured overhead".into(), why });
+                        .push(NotObserved { what: "check of the overhead".into(), why });
                     return Ok(None);
                 }
             },

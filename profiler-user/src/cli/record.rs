@@ -38,16 +38,16 @@ pub struct TargetArgs {
     pub as_root: bool,
 }
 
-/// How the overhead is measured.
+/// How the measured overhead is checked.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Measured overhead")]
+#[command(next_help_heading = "Check of the overhead")]
 pub struct OverheadArgs {
     /// What counts the target's work: var:NAME (a global variable), syscall:NAME, tp:CATEGORY:NAME, fn:PATTERN, or
-    /// NAME (a variable or a function). The cost of watching is measured on it, in windows with everything detached
-    /// (at most 10 % of the run). Default: the steadiest system call, if there is one; none: nothing is measured
+    /// NAME (a variable or a function). The measured cost of watching is checked on it, in windows with everything detached
+    /// (at most 10 % of the run). Default: the steadiest system call, if there is one; none: there is no check
     #[arg(long, value_name = "METRIC", verbatim_doc_comment)]
     pub progress: Option<ProgressSpec>,
-    /// No windows with everything detached: the overhead is predicted, not measured
+    /// No windows with everything detached: the overhead is measured, by samples in our own traps, and not checked
     #[arg(long)]
     pub no_ab: bool,
 }
@@ -141,7 +141,7 @@ pub struct RecordArgs {
     /// Operations
     #[command(flatten)]
     pub operations: OperationArgs,
-    /// How the overhead is measured
+    /// How the measured overhead is checked
     #[command(flatten)]
     pub overhead: OverheadArgs,
     /// The recording

@@ -214,8 +214,8 @@ impl Overhead {
         if self.is_over() {
             return;
         }
-        orders.push(Order::Note(format!("the overhead is not measured: {why}")));
-        orders.push(Order::NotObserved("measured overhead".to_owned(), why));
+        orders.push(Order::Note(format!("the overhead is not checked by a progress metric: {why}")));
+        orders.push(Order::NotObserved("check of the overhead".to_owned(), why));
         orders.extend(self.subject.classes.iter().map(|id| Order::Close(*id, Ending::Drain)));
         if self.is_off() {
             self.restore(orders);
@@ -258,7 +258,7 @@ impl Overhead {
         self.rhythm.begin(choice.parts, churn_ns);
         self.note_churn(input, view);
         orders.push(Order::Note(format!(
-            "overhead is measured on {}{}: windows of {} ms off, one per {:.1} s; reachable {}: +-{:.2} points (95 %)",
+            "overhead is checked on {}{}: windows of {} ms off, one per {:.1} s; reachable {}: +-{:.2} points (95 %)",
             self.subject.name,
             if self.subject.is_named() { "" } else { " (found by itself)" },
             self.rhythm.window_ns / 1_000_000,

@@ -76,7 +76,7 @@ fn the_pilot_says_what_can_be_reached_before_the_plan_and_judges_with_it() {
     sim.run_s(0.2);
     let Some(Order::Note(text)) = sim.orders.first() else { panic!("{:?}", sim.orders) };
     assert!(
-        text.starts_with("overhead is measured on calls of step: windows of 100 ms off, one per 1.4 s"),
+        text.starts_with("overhead is checked on calls of step: windows of 100 ms off, one per 1.4 s"),
         "{text}"
     );
     assert!(text.contains("reachable after a minute: +-0."), "{text}");
@@ -134,8 +134,8 @@ fn a_metric_that_stands_from_the_begin_is_given_up_in_words() {
     assert_eq!(
         sim.orders,
         [
-            Order::Note(format!("the overhead is not measured: {why}")),
-            Order::NotObserved("measured overhead".to_owned(), why.to_owned()),
+            Order::Note(format!("the overhead is not checked by a progress metric: {why}")),
+            Order::NotObserved("check of the overhead".to_owned(), why.to_owned()),
             Order::Close(METRIC, Ending::Drain),
         ]
     );
@@ -303,7 +303,10 @@ fn what_is_given_up_is_put_back_in_each_state() {
         assert!(sim.client.is_over() && !sim.client.is_off());
         sim.execute(orders);
         let Some(Order::Note(text)) = sim.orders.first() else { panic!("{:?}", sim.orders) };
-        assert_eq!(text, "the overhead is not measured: the breaker stopped calls of step");
+        assert_eq!(
+            text,
+            "the overhead is not checked by a progress metric: the breaker stopped calls of step"
+        );
         let given = sim.orders.len();
         sim.run_s(2.0);
         assert_eq!(sim.orders.len(), given, "{state}: nothing more is ordered");

@@ -9,6 +9,8 @@
 //! | `[uprobes]`, `[uprobes-trampoline]` | an instruction is single-stepped, a return link or an optimised probe runs |
 //! | behind a call of a function whose `ret` is a site, or that has a return link | its return is being handled: the address is the caller's already |
 //!
+//! A thread in a system call has the address behind it, which may be that of a site (in `epoll_wait` it is): in the kernel that is no trap.
+//!
 //! A function's own work is at these addresses, too, one instruction of each call long; so it counts only while the class is attached. Of returns
 //! through a pointer or a linkage table the function is not known: they count in the kernel, where nobody is behind a call without a trap but for a page
 //! fault.
@@ -16,7 +18,7 @@
 use crate::agent::class::{LinkState, LiveClass};
 use crate::inspect::Inspection;
 use crate::prober::Sample;
-use iced_x86::{Decoder, DecoderOptions, Instruction};
+use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
 use profiler_core::class::{ClassId, ExitMode};
 use profiler_core::recording::WindowKind;
 use std::collections::HashMap;
@@ -42,6 +44,8 @@ enum Before {
     Call(u64),
     /// A call through a pointer.
     IndirectCall,
+    /// A system call: in the kernel the thread is in it.
+    SystemCall,
     /// Something else.
     Other,
 }
@@ -118,9 +122,10 @@ impl Traps {
         let watched =
             |id: &ClassId| classes.get(id.0 as usize).is_some_and(|c| is_attached(c, sample.time_ns));
         if let Some(of_place) = self.places.get(&ip)
-            && let Some(class) = of_place.iter().find(|id| watched(id))
+            && let Some(class) = of_place.iter().copied().find(|id| watched(id))
         {
-            return Some(Trap { class: Some(*class) });
+            let in_call = sample.kernel_ip.is_some() && self.before(ip, inspection) == Before::SystemCall;
+            return (!in_call).then_some(Trap { class: Some(class) });
         }
         if is_probe_code {
             return Some(Trap { class: None });
@@ -134,7 +139,7 @@ impl Traps {
                 None => self.is_unknown_return(sample, watched),
             },
             Before::IndirectCall => self.is_unknown_return(sample, watched),
-            Before::Other => None,
+            Before::SystemCall | Before::Other => None,
         }
     }
 
@@ -192,7 +197,10 @@ fn call_before(ip: u64, code: &[u8]) -> Before {
         if insn.is_invalid() || insn.len() != length {
             continue;
         }
-        // `syscall` has the control flow of a call, too.
+        // It has the control flow of a call, too.
+        if insn.mnemonic() == Mnemonic::Syscall {
+            return Before::SystemCall;
+        }
         if insn.is_call_near() {
             return Before::Call(insn.near_branch_target());
         }
@@ -235,7 +243,7 @@ mod tests {
         assert_eq!(before(&[0xff, 0xd0]), Before::IndirectCall, "call rax");
         assert_eq!(before(&[0x41, 0xff, 0x54, 0x24, 0x08]), Before::IndirectCall, "call [r12+8]");
         assert_eq!(before(&[0xff, 0x15, 1, 2, 3, 4]), Before::IndirectCall, "call [rip+...]");
-        assert_eq!(before(&[0x0f, 0x05]), Before::Other, "syscall");
+        assert_eq!(before(&[0x0f, 0x05]), Before::SystemCall);
         assert_eq!(before(&[0x48, 0x89, 0xe5]), Before::Other);
     }
 }
