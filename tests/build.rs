@@ -35,6 +35,7 @@ fn main() {
     let protocol = out.join("protocol.o");
     let protocol = protocol.to_str().expect("cargo's output directory is UTF-8");
     compile(&c, &[], &["calls.c", "burn.c", "entries.S", protocol], &out.join("calls"));
+    compile(&c, &[], &["spins.c"], &out.join("spins"));
     compile(&c, &[], &["callers.c", "callers.S", protocol], &out.join("callers"));
     compile(&c, &["-s"], &["callers.c", "callers.S", protocol], &out.join("callers_stripped"));
     compile(&c, &[], &["hazards.c", protocol], &out.join("hazards"));

@@ -381,6 +381,8 @@ pub struct LedgerSummary {
     pub spent_s: BTreeMap<Charge, f64>,
     /// Cost that counts against the budget, s.
     pub charged_s: f64,
+    /// Of that, what was not charged for traps of classes, s: a function that counts the progress metric is one.
+    pub beside_traps_s: f64,
     /// CPU time that the target used by itself, s.
     pub own_cpu_s: f64,
     /// What the budget allowed, s.
@@ -396,13 +398,11 @@ pub struct LedgerSummary {
 }
 
 impl LedgerSummary {
-    /// What was charged for everything but the traps of classes, CPU s: samples, switches, attaching, screening, children.
+    /// What interrupts calls without a probe of theirs, CPU s: samples, switches, attaching, screening.
     #[must_use]
-    pub fn beside_traps_s(&self) -> f64 {
-        let is_beside = |charge: &Charge| {
-            !matches!(charge, Charge::Traced | Charge::Burst | Charge::Survey | Charge::Bystanders)
-        };
-        self.spent_s.iter().filter(|(charge, _)| is_beside(charge)).map(|(_, s)| s).sum()
+    pub fn interrupts_s(&self) -> f64 {
+        let of = [Charge::Samples, Charge::Switches, Charge::Attach, Charge::Screening];
+        of.iter().filter_map(|charge| self.spent_s.get(charge)).sum()
     }
 
     /// Adds up rows, in whatever order they come.
@@ -424,6 +424,9 @@ impl LedgerSummary {
             ));
             if row.charge.counts() {
                 interval.charged_ns += cost;
+                let by_function = row.charge == Charge::Progress && row.class_id.is_some();
+                let in_traps = matches!(row.charge, Charge::Traced | Charge::Burst | Charge::Survey);
+                sum.beside_traps_s += if in_traps || by_function { 0.0 } else { cost * 1e-9 };
             }
         }
         let list: Vec<Interval> = intervals.values().map(|(i, _)| *i).collect();

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 /// The C and C++ programs that the build script made.
 const COMPILED: &[&str] = &[
     "calls",
+    "spins",
     "callers",
     "callers_stripped",
     "hazards",

@@ -92,6 +92,7 @@ fn new_run(world: &mut World) -> Run {
             only_named: watch.only_named,
             fixed_rate_hz: watch.rate_hz,
             slow_links: watch.slow_links,
+            links_wait: true,
             prices: BurstPrices::new(&prices, watch.cpus),
         },
         survey: SurveySettings {

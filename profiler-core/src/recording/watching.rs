@@ -39,6 +39,8 @@ pub struct TrapSampleRow {
     pub class_id: Option<u32>,
     /// The thread was in the kernel.
     pub in_kernel: bool,
+    /// It was a trap. Else something else of the kernel may have found the thread behind a call whose return is seen.
+    pub is_sure: bool,
     /// CPU time that this sample stands for, ns.
     pub period_ns: u64,
 }

@@ -373,7 +373,7 @@ impl LiveClass {
             tau_ns: self.tau().ns,
             notes: c.notes.iter().cloned().chain(callers).collect(),
             stamps_of: c.stamps_of.map(|of| of.0),
-            named: Some(self.wish.named),
+            named: Some(self.wish.named && !self.counts_metric),
             // What the kernel adds to the nested cost of each call: whole ns, as in `control`.
             stamps_ns: (self.exit != ExitMode::None).then(|| self.prices.stamps.ns.clamp(0.0, 4e9).floor()),
         }

@@ -15,7 +15,7 @@ use super::sampling::{Sampling, SamplingEvents};
 use super::select::Selection;
 use super::{Agent, Rings, Session};
 use crate::calibrate::{self, CalibrateOptions};
-use crate::config::{OperationConfig, OutputConfig, OverheadConfig, ProgressSpec, RunConfig};
+use crate::config::{OperationConfig, OutputConfig, OverheadConfig, ProgressSpec, RunConfig, TargetConfig};
 use crate::failure::{Failure, FailureKind};
 use crate::governor::{Governor, LinkTable, Priority};
 use crate::inspect::Inspection;
@@ -34,6 +34,7 @@ use profiler_core::engine::{Driver, Run, Settings, Times};
 use profiler_core::recording::{AgentUse, FORMAT_VERSION, Losses, Meta};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Inode of the initial PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
 const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
@@ -261,6 +262,7 @@ fn run_settings(
             only_named: config.experiments.only_named,
             fixed_rate_hz: config.sampling_hz,
             slow_links: kernel.tier() == Tier::D,
+            links_wait: links_wait(config),
             prices: BurstPrices::new(cost, cpus),
         },
         survey: survey::Settings {
@@ -362,6 +364,13 @@ fn first_plan_ns(config: &RunConfig) -> u64 {
 fn survey_ns(config: &RunConfig) -> u64 {
     let seconds = config.duration.map_or(3.0, |d| (d.as_secs_f64() * 0.3).min(3.0));
     (seconds * 1e9) as u64
+}
+
+/// Whether links may wait for up to a second until the price of timing was measured: not in a run that is short, or whose program ends nobody knows when.
+fn links_wait(config: &RunConfig) -> bool {
+    /// A tenth of it is lost at most.
+    const LONG: Duration = Duration::from_secs(10);
+    matches!(config.target, TargetConfig::Process(_)) && config.duration.is_none_or(|d| d >= LONG)
 }
 
 fn meta(

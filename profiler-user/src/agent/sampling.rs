@@ -107,6 +107,10 @@ impl Sampling {
             }
             frames.clear();
             let mut truncated = true;
+            if let Some(r) = sample.registers {
+                // OK because thread ids are positive numbers of 22 bits.
+                inspection.note_stack_pointer(sample.tid as i32, r.sp);
+            }
             let is_probe_code = sample.registers.is_some_and(|r| unwinder.is_probe_code(sample.pid, r.ip));
             if let Some(trap) = traps.of(&sample, is_probe_code, classes, inspection) {
                 in_traps.push(TrapSampleRow {
@@ -115,13 +119,12 @@ impl Sampling {
                     cpu: sample.cpu,
                     class_id: trap.class.map(|class| class.0),
                     in_kernel: sample.kernel_ip.is_some(),
+                    is_sure: trap.is_sure,
                     period_ns: sample.period_ns,
                 });
                 return;
             }
             if let Some(r) = sample.registers {
-                // OK because thread ids are positive numbers of 22 bits.
-                inspection.note_stack_pointer(sample.tid as i32, r.sp);
                 let stack = UserStack { pid: sample.pid, ip: r.ip, sp: r.sp, bp: r.bp, bytes: sample.stack };
                 truncated = unwinder.unwind(&stack, |_, _| None, frames);
             }

@@ -196,7 +196,7 @@ mod tests {
             Cost: --budget --thread-budget --sample-rate --no-expedite --kernel-memory
             What to watch: --trace --never --count --latency --record --weight --return-links --discover
             Operations: --operation --measure --detail --policy --adapt --on-cycle
-            Measured overhead: --progress --no-ab
+            Check of the overhead: --progress --no-ab
             Recording: --duration --output --force --verbose
             Report: --format --rows
             -: --help

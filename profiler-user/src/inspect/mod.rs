@@ -62,6 +62,7 @@ pub use error::InspectError;
 pub use insn::{KernelRules, Treatment, Unproven, treatment};
 pub use maps::{Backing, Mapping};
 pub use module::{AttachPath, Module};
+pub use neighbours::may_be_jumped_to;
 pub use pattern::{Pattern, PatternError};
 pub use resolve::{Function, Resolution, Unmatched};
 pub use runtime::Runtime;

@@ -29,18 +29,34 @@ pub(super) fn short_jump_into(module: &Module, extent: Range<u64>, from: u64, to
         let Some(low) = low else { continue };
         let high = (low..high).rev().find(|&a| elf.is_code(a)).map_or(low, |a| a + 1);
         let Ok(bytes) = elf.read_vaddr(low, (high - low) as usize) else { continue };
-        for (i, pair) in bytes.windows(2).enumerate() {
-            if !matches!(pair[0], 0x70..=0x7f | 0xe0..=0xe3 | 0xeb) {
-                continue;
-            }
-            let at = low + i as u64;
-            let target = (at + 2).wrapping_add_signed(i64::from(pair[1] as i8));
+        for (at, target) in short_jumps(&bytes, low) {
             if (from..=to).contains(&target) && may_be_an_instruction(module, at, &mut decoded) {
                 return Some(at);
             }
         }
     }
     None
+}
+
+/// What would be short jumps if an instruction began there, in `bytes` from the address `low` on: where, and where to.
+fn short_jumps(bytes: &[u8], low: u64) -> impl Iterator<Item = (u64, u64)> {
+    let pairs = bytes.windows(2).enumerate();
+    pairs.filter(|(_, pair)| matches!(pair[0], 0x70..=0x7f | 0xe0..=0xe3 | 0xeb)).map(move |(i, pair)| {
+        let at = low.wrapping_add(i as u64);
+        (at, at.wrapping_add(2).wrapping_add_signed(i64::from(pair[1] as i8)))
+    })
+}
+
+/// A jump may lead to this link-time address, or that cannot be told: what only looks like a jump counts, too. Calls and addresses that are held somewhere
+/// do not.
+#[must_use]
+pub fn may_be_jumped_to(module: &Module, vaddr: u64) -> bool {
+    let text = if module.has_text() { module.text().ok() } else { None };
+    let (Some(text), Ok(elf)) = (text, module.elf()) else { return true };
+    let low = vaddr.saturating_sub(REACH).max(elf.code_begin(vaddr));
+    let high = (vaddr + REACH).min(elf.code_end(vaddr));
+    let Ok(bytes) = elf.read_vaddr(low, high.saturating_sub(low) as usize) else { return true };
+    text.branch_into(vaddr, vaddr).is_some() || short_jumps(&bytes, low).any(|(_, to)| to == vaddr)
 }
 
 /// False only if a sized function that decodes without gaps covers the address and no branch of it begins there.

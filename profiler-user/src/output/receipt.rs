@@ -74,9 +74,11 @@ pub(super) fn lines(report: &Report) -> Vec<(&'static str, String)> {
     }
     lines.push(("breaker", breaker(r)));
     lines.push(("hits lost", hits_lost(r)));
-    lines.push(("samples lost", samples_lost(&r.losses, report.samples)));
+    // Those in traps were taken, too.
+    let samples = r.in_place.as_ref().map_or(report.samples, |m| m.samples);
+    lines.push(("samples lost", samples_lost(&r.losses, samples)));
     if r.losses.samples_short_stack > 0 {
-        lines.push(("short stacks", short_stacks(r.losses.samples_short_stack, report.samples)));
+        lines.push(("short stacks", short_stacks(r.losses.samples_short_stack, samples)));
     }
     let events = events_lost(&r.losses);
     if !events.is_empty() {

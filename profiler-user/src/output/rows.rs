@@ -11,14 +11,21 @@ const SAID: usize = 5;
 /// Longest name in a sentence.
 const NAME: usize = 40;
 
-/// The rows of the table: the first ones, and as many again of those whose durations were asked for. Who asks for one is shown it,
-/// whether or not it is hot.
+/// The rows of the table: those that were named, which leave half of the places to the hottest of the others, and as many again of those whose
+/// durations were asked for. Who asks for one is shown it, whether or not it is hot.
 pub(super) fn shown(report: &Report, options: TextOptions) -> Vec<&Row> {
-    let mut seen = report.rows.iter().filter(|row| !row.is_unseen());
-    let mut rows: Vec<&Row> = seen.by_ref().take(options.rows).collect();
-    let asked = |row: &&Row| matches!(row.kind, Some(RecordKind::Latency | RecordKind::Record));
-    rows.extend(seen.filter(asked).take(options.rows));
-    rows
+    let seen = report.rows.iter().filter(|row| !row.is_unseen());
+    let (named, others): (Vec<&Row>, Vec<&Row>) = seen.partition(|row| row.named);
+    let places = options.rows - others.len().min(options.rows / 2);
+    let (first, rest) = named.split_at(named.len().min(places));
+    let (hottest, others) = others.split_at(others.len().min(options.rows - first.len()));
+    let asked = |row: &&&Row| matches!(row.kind, Some(RecordKind::Latency | RecordKind::Record));
+    let more = rest.iter().chain(others).filter(asked).take(options.rows);
+    let mut shown: Vec<&Row> = first.to_vec();
+    // What was named stands together.
+    let (named, others): (Vec<&Row>, Vec<&Row>) = more.copied().partition(|row| row.named);
+    shown.extend(named.into_iter().chain(hottest.iter().copied()).chain(others));
+    shown
 }
 
 /// How many rows have something to show.

@@ -65,7 +65,7 @@ fn table_and_receipt_in_80_columns() {
                             after 61.0 ms (the machine had 70.0 ms stolen in the 1.20 s
                             around it)
               hits lost     6 of 374,010 (0.002 %)
-              samples lost  1 of 991 (0.10 %): 1 ring full
+              samples lost  1 of 1,001 (0.100 %): 1 ring full
               agent         0.60 % of one CPU, 41 MiB resident; 12 MiB in the kernel
               private pages 37 of the target's text, 160 KiB; /sys/fs/cgroup/web left it
                             48 MiB; 2 functions had no room
@@ -126,7 +126,7 @@ fn table_and_receipt_in_120_columns() {
               breaker       1 class tripped; 1,204 used-up quotas, the slowest answered after 61.0 ms (the machine had 70.0 ms
                             stolen in the 1.20 s around it)
               hits lost     6 of 374,010 (0.002 %)
-              samples lost  1 of 991 (0.10 %): 1 ring full
+              samples lost  1 of 1,001 (0.100 %): 1 ring full
               agent         0.60 % of one CPU, 41 MiB resident; 12 MiB in the kernel
               private pages 37 of the target's text, 160 KiB; /sys/fs/cgroup/web left it 48 MiB; 2 functions had no room
               others' forks held up for 81.0 ms in all, 900 us at once, while 270 sites were registered and unregistered in files
@@ -230,8 +230,8 @@ fn each_loss_of_the_kernel_side_is_on_the_receipt() {
     (l.no_thread_state, l.samples_short_stack, l.alarms_dropped, l.lifecycle_dropped) = (7, 99, 3, 12);
     expect![[r#"
         hits lost: 6 of 374,010 (0.002 %); for 7 timed calls and begins of operations the kernel had no memory to keep their thread's state: such calls are among the lost hits, such operations are missing
-        samples lost: 1 of 991 (0.10 %): 1 ring full
-        short stacks: 99 of 990 (10.0 %): less was there than is copied, because the stack ends there or its next page was not in memory (then it is cut)
+        samples lost: 1 of 1,001 (0.100 %): 1 ring full
+        short stacks: 99 of 1,000 (9.9 %): less was there than is copied, because the stack ends there or its next page was not in memory (then it is cut)
         events lost: 12 births and deaths of threads and children (ring full): the living were looked for again, children that ended unseen are not charged; 3 alarms of used-up quotas (ring full): all quotas were looked at"#]].assert_eq(&losses(&report).join("\n"));
     let page = super::html::page(&report, &recording(), TextOptions::default(), &[]);
     assert!(page.contains("<dt>events lost</dt><dd>12 births and deaths"));

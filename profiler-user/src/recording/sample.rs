@@ -206,6 +206,7 @@ pub(crate) fn recording() -> Recording {
             cpu: 1,
             class_id: Some(0),
             in_kernel: true,
+            is_sure: true,
             period_ns: 10_000_000,
         }],
         stacks: stacks(),

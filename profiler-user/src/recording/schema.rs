@@ -338,6 +338,7 @@ table!(TrapSampleRow, "trap_samples", 15, heap |_| 0, {
     cpu: u32 [dict],
     class_id: Option<u32> [dict],
     in_kernel: bool [plain],
+    is_sure: bool [plain],
     period_ns: u64 [dict],
 });
 

@@ -29,6 +29,7 @@ mod returns;
 mod slices;
 mod stamps;
 mod tracepoints;
+mod traps;
 mod unwinders;
 
 use profiler_core::class::Source;

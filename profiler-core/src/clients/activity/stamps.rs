@@ -15,7 +15,7 @@ use crate::recording::{WindowKind, WindowRow};
 use crate::run::order::{Ending, Order, Purpose};
 use crate::run::pairs::{AWAITED, FEWEST_CALLS, FEWEST_DURATIONS};
 use crate::run::view::{ClassView, LinkView, View};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Calls of more than so many times the price are known well enough without a pair.
 const LONG_CALLS: f64 = 20.0;
@@ -57,8 +57,8 @@ struct Pair {
 #[derive(Debug, Default)]
 pub struct StampPairs {
     pairs: BTreeMap<ClassId, Pair>,
-    /// CPU s that the last windows took, and when the last of them ended, ktime ns.
-    last: (f64, u64),
+    /// When windows of the last [`PAUSE_NS`] ended, ktime ns, and the CPU s that each took.
+    recent: VecDeque<(u64, f64)>,
     /// CPU s/s at present.
     cost: f64,
 }
@@ -72,12 +72,8 @@ impl StampPairs {
 
     fn interval(&mut self, share: &Share, view: &View, orders: &mut Vec<Order>) {
         let now = view.now_ns;
-        // What a window took, over the pause that follows.
-        self.cost = if now.saturating_sub(self.last.1) < PAUSE_NS {
-            self.last.0 * 1e9 / PAUSE_NS as f64
-        } else {
-            0.0
-        };
+        self.recent.retain(|(ended_ns, _)| now.saturating_sub(*ended_ns) < PAUSE_NS);
+        self.cost = self.recent.iter().map(|(_, cost_s)| cost_s).sum::<f64>() * 1e9 / PAUSE_NS as f64;
         let mut asked = 0;
         for class in &view.classes {
             let Some(of) = class.traits.stamps_of else { continue };
@@ -218,9 +214,7 @@ impl Client for StampPairs {
                 pair.vain = if row.returns < FEWEST_INTERVALS { pair.vain + 1 } else { 0 };
                 let tau_ns = view.class(id).tau_ns(f64::INFINITY);
                 let cost_s = row.attempted as f64 * tau_ns * share.factor * 1e-9;
-                let before =
-                    if view.now_ns.saturating_sub(self.last.1) < PAUSE_NS { self.last.0 } else { 0.0 };
-                self.last = (before + cost_s, view.now_ns);
+                self.recent.push_back((view.now_ns, cost_s));
             }
         }
     }

@@ -165,7 +165,7 @@ fn it_stops_when_it_has_enough_or_gets_nothing() {
                 asked += 1;
                 opened(&mut client, &mut view);
                 ended(&mut client, &mut view, returns);
-                assert!(returns == 0 || client.last.0 > 0.0, "{returns}");
+                assert!(returns == 0 || !client.recent.is_empty(), "{returns}");
             }
         }
         assert_eq!(asked, windows, "{returns} intervals in each");
@@ -190,4 +190,24 @@ fn one_that_is_refused_is_not_asked_for_again() {
         }
         assert!(asked >= times && (times > 1 || asked == 1), "{why:?}: {asked}");
     }
+}
+
+/// Windows follow one another for longer than a pause: what the first of them took is no cost of today.
+#[test]
+fn only_windows_of_the_last_pause_are_claimed() {
+    let mut view = view(900);
+    view.classes[0].ends = 5;
+    view.classes[0].traits.held_by_plan = true;
+    let mut client = StampPairs::new();
+    let mut claims = Vec::new();
+    for _ in 0..30 {
+        view.now_ns += 500 * MS;
+        if let [Order::Open { .. }] = step(&mut client, Notice::Interval, &share(), &view)[..] {
+            opened(&mut client, &mut view);
+            ended(&mut client, &mut view, 5);
+        }
+        claims.push(client.claim());
+    }
+    let most = claims.iter().copied().fold(0.0, f64::max);
+    assert!(most > 0.0 && claims[2..19].iter().all(|claim| *claim <= 2.01 * claims[1]), "{claims:?}");
 }

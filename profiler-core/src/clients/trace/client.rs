@@ -273,7 +273,7 @@ impl Trace {
 
     fn waits_for_pair(&mut self, class: ClassId, view: &View) -> bool {
         let rate_hz = self.controller.rate_hz(class).unwrap_or(0.0);
-        self.held.waits(class, rate_hz, view)
+        self.settings.links_wait && self.held.waits(class, rate_hz, view)
     }
 
     /// Turns what the controller says into orders. What is traced and bursts are asked for together, after everything else.

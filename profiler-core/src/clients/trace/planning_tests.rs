@@ -41,7 +41,7 @@ pub(super) fn view(classes: Vec<ClassView>) -> View {
 pub(super) fn settings() -> Settings {
     let prices =
         BurstPrices { attach_s: 60e-6, delay_s: 8e-3, fresh_delay_s: 100e-6, fresh_s: 5e-3, cpus: 4 };
-    Settings { only_named: false, fixed_rate_hz: None, slow_links: false, prices }
+    Settings { only_named: false, fixed_rate_hz: None, slow_links: false, links_wait: true, prices }
 }
 
 /// 2 % of one CPU.

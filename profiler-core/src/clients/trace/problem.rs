@@ -28,6 +28,8 @@ pub struct Settings {
     pub fixed_rate_hz: Option<f64>,
     /// Links are slow to detach, and the target waits for it (perf-event uprobes, tier D): no bursts, no trials.
     pub slow_links: bool,
+    /// The run is long enough for links to wait until the price of timing was measured.
+    pub links_wait: bool,
     /// What bursts cost beside their hits.
     pub prices: BurstPrices,
 }

@@ -24,6 +24,7 @@ pub(in crate::engine) fn run(budget: OverheadBudget) -> Run {
             only_named: false,
             fixed_rate_hz: None,
             slow_links: false,
+            links_wait: true,
             prices: BurstPrices::new(&prices, 4),
         },
         survey: SurveySettings {

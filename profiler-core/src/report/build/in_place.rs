@@ -22,8 +22,10 @@ use std::collections::BTreeMap;
 
 /// `None` without samples, and without a ledger.
 pub(super) fn of(recording: &Recording, ledger: &LedgerSummary) -> Option<InPlace> {
-    let own_s = ledger.own_cpu_s;
-    if own_s <= 0.0 {
+    // Older recordings have such samples among the others.
+    recording.meta.agent.until_begin_ns?;
+    let cpu_s = ledger.own_cpu_s + ledger.charged_s;
+    if cpu_s <= 0.0 {
         return None;
     }
     let asked = recording.meta.sample_period_ns.max(1);
@@ -37,11 +39,18 @@ pub(super) fn of(recording: &Recording, ledger: &LedgerSummary) -> Option<InPlac
         .chain(recording.samples.iter().map(|s| point(s.time_ns, s.tid, s.period_ns)))
         .collect();
     let inside: Vec<usize> = (0..recording.trap_samples.len()).collect();
-    let share = SampleDesign::new(&points, LEVEL).share(&inside)?;
+    let sure: Vec<usize> = inside.iter().copied().filter(|i| recording.trap_samples[*i].is_sure).collect();
+    let mut design = SampleDesign::new(&points, LEVEL);
+    let (share, least) = (design.share(&inside)?, design.share(&sure)?);
     let over = |f: f64| if f < 1.0 { f.max(0.0) / (1.0 - f) } else { f64::INFINITY };
-    let interval = share.this_recording;
-    let traps = Ranged::between(over(interval.low), over(share.value), over(interval.high));
-    let beside = ledger.beside_traps_s() / own_s;
+    let (low, high) = (least.this_recording.low, share.this_recording.high);
+    let traps = Ranged::between(over(low), over(share.value), over(high));
+    // By what was measured, not by prices.
+    let own_s = cpu_s * (1.0 - share.value);
+    if own_s <= 0.0 {
+        return None;
+    }
+    let beside = ledger.beside_traps_s / own_s;
     let beside = Ranged::between(beside * (1.0 - PRICE_DRIFT), beside, beside * (1.0 + PRICE_DRIFT));
     let behind = left_behind_s(recording, ledger).scaled(1.0 / own_s);
     let n = points.len() as u64;

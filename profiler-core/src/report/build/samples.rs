@@ -5,7 +5,7 @@ use crate::estimate::Estimate;
 use crate::recording::{FrameRow, Recording};
 use crate::stats::shares::{SampleDesign, SamplePoint, Share};
 use crate::stats::{Interval, LEVEL};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Who a frame belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -70,6 +70,9 @@ impl<'r> Shares<'r> {
         for p in &points {
             last_period.insert(p.tid, p.weight);
         }
+        // One that only traps show is a thread, too.
+        let mut threads: BTreeSet<u32> = points.iter().map(|p| p.tid).collect();
+        threads.extend(recording.trap_samples.iter().map(|s| s.tid));
         // Summed in the order of threads: the order of floating-point sums must not vary.
         let ordered: BTreeMap<u32, f64> = last_period.into_iter().collect();
 
@@ -91,8 +94,8 @@ impl<'r> Shares<'r> {
             functions,
             cpu_ns: design.total_weight(),
             unseen_ns: ordered.values().sum(),
-            threads: ordered.len() as u32,
-            sole_thread: ordered.keys().next().copied().filter(|_| ordered.len() == 1),
+            threads: threads.len() as u32,
+            sole_thread: threads.first().copied().filter(|_| threads.len() == 1),
         }
     }
 

@@ -116,7 +116,8 @@ impl RunContext {
             let windows = recording.windows.iter().map(|w| w.end_ns);
             let samples = recording.samples.iter().map(|s| s.time_ns);
             let ledger = recording.ledger.iter().map(|l| l.time_ns);
-            windows.chain(samples).chain(ledger).max().unwrap_or(start_ns)
+            let traps = recording.trap_samples.iter().map(|s| s.time_ns);
+            windows.chain(samples).chain(traps).chain(ledger).max().unwrap_or(start_ns)
         };
         let end_ns = recording.meta.end_ns.unwrap_or_else(last).max(start_ns);
         let per_s = |s: f64| if ledger.length_s > 0.0 { s / ledger.length_s } else { 0.0 };
@@ -128,7 +129,7 @@ impl RunContext {
             busy: own_cpu(&recording.ledger),
             rest_per_s: per_s(ledger.charged_s - recording.windows.iter().map(cost_s).sum::<f64>()).max(0.0),
             charged_per_s: per_s(ledger.charged_s),
-            interrupts_per_s: per_s(ledger.beside_traps_s()),
+            interrupts_per_s: per_s(ledger.interrupts_s()),
             agent_part: per_s(recording.meta.agent.in_run_ns() as f64 * 1e-9)
                 / f64::from(recording.meta.cpus.max(1)),
             costs: Costs::of(&recording.windows),

@@ -2,8 +2,6 @@
 
 use super::*;
 use crate::agent::launch::hold_target;
-use crate::config::TargetConfig;
-use std::time::Duration;
 
 /// A run that watches this process.
 fn of_this_process() -> RunConfig {
@@ -109,6 +107,21 @@ fn phases_shrink_with_the_run() {
     assert_eq!(phases_s(&config), [0.3, 0.9, 0.6]);
     config.experiments.only_named = true;
     assert!(phases_s(&config)[0] > profiler_core::ledger::HOLD_S);
+}
+
+#[test]
+fn links_wait_for_the_price_of_timing_in_long_runs_of_processes_alone() {
+    let mut config = of_this_process();
+    assert!(links_wait(&config), "it ends when its user says so");
+    config.duration = Some(Duration::from_secs(10));
+    assert!(links_wait(&config));
+    config.duration = Some(Duration::from_secs(9));
+    assert!(!links_wait(&config), "a second is much of it");
+    let words = vec!["true".to_owned()];
+    assert!(
+        !links_wait(&RunConfig::new(TargetConfig::Command { words, as_root: false })),
+        "it may end at once"
+    );
 }
 
 #[test]

@@ -9,16 +9,17 @@
 //! | `[uprobes]`, `[uprobes-trampoline]` | an instruction is single-stepped, a return link or an optimised probe runs |
 //! | behind a call of a function whose `ret` is a site, or that has a return link | its return is being handled: the address is the caller's already |
 //!
-//! A thread in a system call has the address behind it, which may be that of a site (in `epoll_wait` it is): in the kernel that is no trap.
+//! A function's own work is at these addresses, too, one instruction of each call long; so it counts only while the class is attached. Where the work may be
+//! longer (a loop begins behind the site, a repeated instruction stands there, a jump leads there), the sample counts in the kernel only. A thread in
+//! a system call has the address behind it, which may be that of a site: that is no trap.
 //!
-//! A function's own work is at these addresses, too, one instruction of each call long; so it counts only while the class is attached. Of returns
-//! through a pointer or a linkage table the function is not known: they count in the kernel, where nobody is behind a call without a trap but for a page
-//! fault.
+//! Of returns through a pointer or a linkage table the function is not known. In the kernel they are taken for traps, and are not sure: a page fault, a soft
+//! interrupt or a wait may have found the thread there. In user mode they are taken for work.
 
 use crate::agent::class::{LinkState, LiveClass};
-use crate::inspect::Inspection;
+use crate::inspect::{Inspection, Module, may_be_jumped_to};
 use crate::prober::Sample;
-use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 use profiler_core::class::{ClassId, ExitMode};
 use profiler_core::recording::WindowKind;
 use std::collections::HashMap;
@@ -35,6 +36,16 @@ const MOST_CALLS: usize = 1 << 16;
 pub struct Trap {
     /// `None`: that cannot be told.
     pub class: Option<ClassId>,
+    /// Something else of the kernel may have found the thread there.
+    pub is_sure: bool,
+}
+
+/// An address where a trap shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    address: u64,
+    /// In user mode the function itself may be there for long.
+    kernel_only: bool,
 }
 
 /// What stands before an address.
@@ -42,8 +53,8 @@ pub struct Trap {
 enum Before {
     /// A call of this address.
     Call(u64),
-    /// A call through a pointer.
-    IndirectCall,
+    /// A call through a pointer or a linkage table.
+    UnknownCall,
     /// A system call: in the kernel the thread is in it.
     SystemCall,
     /// Something else.
@@ -53,8 +64,8 @@ enum Before {
 /// The addresses of all sites so far.
 #[derive(Debug, Default)]
 pub struct Traps {
-    /// By address: classes whose trap shows there.
-    places: HashMap<u64, Vec<ClassId>>,
+    /// By address: classes whose trap shows there, and whether it does in the kernel only.
+    places: HashMap<u64, Vec<(ClassId, bool)>>,
     /// By address of a function: the class whose calls show their end behind the call.
     functions: HashMap<u64, ClassId>,
     /// How the sites of a class were found when they were last looked at: ways out and callers.
@@ -79,6 +90,9 @@ impl Traps {
     }
 
     fn learn_class(&mut self, class: &LiveClass, inspection: &Inspection) {
+        // It may be seen elsewhere now.
+        self.places.values_mut().for_each(|of_place| of_place.retain(|(id, _)| *id != class.id));
+        self.functions.retain(|_, id| *id != class.id);
         let own = class
             .sites_of(WindowKind::Trace)
             .into_iter()
@@ -88,24 +102,22 @@ impl Traps {
             of_callers.iter().flat_map(|g| g.sites.iter().map(|(_, site)| (g.module, site.offset)));
         for (module, offset) in own.chain(of_callers) {
             let Some(module) = inspection.modules().get(module) else { continue };
-            let Some(address) = module.address_of_offset(offset) else { continue };
-            let Ok(elf) = module.elf() else { continue };
-            let code = elf.read_at(offset, LONGEST).unwrap_or_default();
-            for place in places(address, &code) {
-                let of_place = self.places.entry(place).or_default();
-                if !of_place.contains(&class.id) {
-                    of_place.push(class.id);
-                }
+            for place in places_of(module, offset) {
+                self.places.entry(place.address).or_default().push((class.id, place.kernel_only));
             }
+        }
+        // A pair's end is close behind its begin.
+        if class.candidate.stamps_of.is_some()
+            || !matches!(class.exit, ExitMode::ReturnLink | ExitMode::ExitSites)
+        {
+            return;
         }
         let key = class.candidate.key;
         let start = inspection.modules().get(key.module).and_then(|m| {
             let offset = m.elf().ok()?.offset_of(key.address)?;
             m.address_of_offset(offset)
         });
-        if let Some(start) =
-            start.filter(|_| matches!(class.exit, ExitMode::ReturnLink | ExitMode::ExitSites))
-        {
+        if let Some(start) = start {
             self.functions.insert(start, class.id);
         }
     }
@@ -119,32 +131,31 @@ impl Traps {
         inspection: &Inspection,
     ) -> Option<Trap> {
         let ip = sample.registers?.ip;
-        let watched =
-            |id: &ClassId| classes.get(id.0 as usize).is_some_and(|c| is_attached(c, sample.time_ns));
-        if let Some(of_place) = self.places.get(&ip)
-            && let Some(class) = of_place.iter().copied().find(|id| watched(id))
-        {
-            let in_call = sample.kernel_ip.is_some() && self.before(ip, inspection) == Before::SystemCall;
-            return (!in_call).then_some(Trap { class: Some(class) });
+        let in_kernel = sample.kernel_ip.is_some();
+        let class = |id: ClassId| classes.get(id.0 as usize);
+        let watched = |id: ClassId| class(id).is_some_and(|c| is_attached(c, sample.time_ns));
+        let sure = |class| Some(Trap { class, is_sure: true });
+        if let Some(of_place) = self.places.get(&ip) {
+            let shows = |(id, kernel_only): &(ClassId, bool)| (in_kernel || !kernel_only) && watched(*id);
+            if let Some(id) = of_place.iter().find(|place| shows(place)).map(|(id, _)| *id) {
+                let in_call = in_kernel && self.before(ip, inspection) == Before::SystemCall;
+                return if in_call { None } else { sure(Some(id)) };
+            }
         }
         if is_probe_code {
-            return Some(Trap { class: None });
+            return sure(None);
         }
-        if self.functions.is_empty() {
+        let returns = |id: &ClassId| watched(*id) && class(*id).is_some_and(sees_returns);
+        if !self.functions.values().any(returns) {
             return None;
         }
         match self.before(ip, inspection) {
-            Before::Call(target) => match self.functions.get(&target) {
-                Some(class) => watched(class).then_some(Trap { class: Some(*class) }),
-                None => self.is_unknown_return(sample, watched),
-            },
-            Before::IndirectCall => self.is_unknown_return(sample, watched),
+            Before::Call(target) => {
+                self.functions.get(&target).filter(|id| returns(id)).and_then(|id| sure(Some(*id)))
+            }
+            Before::UnknownCall => in_kernel.then_some(Trap { class: None, is_sure: false }),
             Before::SystemCall | Before::Other => None,
         }
-    }
-
-    fn is_unknown_return(&self, sample: &Sample<'_>, watched: impl Fn(&ClassId) -> bool) -> Option<Trap> {
-        (sample.kernel_ip.is_some() && self.functions.values().any(watched)).then_some(Trap { class: None })
     }
 
     /// What stands before this address.
@@ -153,12 +164,21 @@ impl Traps {
             self.before.clear();
         }
         *self.before.entry(ip).or_insert_with(|| {
-            let code = || {
+            let found = || {
                 let (module, vaddr) =
                     inspection.modules().iter().find_map(|m| Some((m, m.vaddr_of_address(ip)?)))?;
-                module.elf().ok()?.read_vaddr(vaddr.checked_sub(LONGEST as u64)?, LONGEST).ok()
+                let elf = module.elf().ok()?;
+                let code = elf.read_vaddr(vaddr.checked_sub(LONGEST as u64)?, LONGEST).ok()?;
+                let in_table = |target: u64| {
+                    let section = elf.section_at(target.wrapping_sub(ip).wrapping_add(vaddr));
+                    section.is_some_and(|s| s.name.starts_with(".plt"))
+                };
+                match call_before(ip, &code) {
+                    Before::Call(target) if in_table(target) => Some(Before::UnknownCall),
+                    before => Some(before),
+                }
             };
-            code().map_or(Before::Other, |code| call_before(ip, &code))
+            found().unwrap_or(Before::Other)
         })
     }
 }
@@ -175,18 +195,49 @@ fn is_attached(class: &LiveClass, time_ns: u64) -> bool {
     }
 }
 
-/// Where samples show a trap on the instruction `code` at `address`.
-fn places(address: u64, code: &[u8]) -> Vec<u64> {
-    let mut places = vec![address, address + 1];
+/// Returns of its calls are seen in its present window; of one that is over, they may have been.
+fn sees_returns(class: &LiveClass) -> bool {
+    let kind = match &class.state {
+        LinkState::Open(window) | LinkState::Closing(window, _) => window.kind,
+        LinkState::Opening(pending, _) => pending.kind,
+        LinkState::Off | LinkState::Waiting(_) => return true,
+    };
+    kind != WindowKind::Survey
+}
+
+/// Where a trap on the instruction at `offset` of the module's file shows.
+fn places_of(module: &Module, offset: u64) -> Vec<Place> {
+    let Some(address) = module.address_of_offset(offset) else { return Vec::new() };
+    let Ok(elf) = module.elf() else { return Vec::new() };
+    let code = elf.read_at(offset, 2 * LONGEST).unwrap_or_default();
+    let vaddr = elf.vaddr_of(offset);
+    places(address, &code, |to| {
+        vaddr.is_none_or(|vaddr| may_be_jumped_to(module, to.wrapping_sub(address).wrapping_add(vaddr)))
+    })
+}
+
+/// Where samples show a trap on the first instruction of `code`, which stands at `address`. `is_led_to`: a branch may lead to this address.
+fn places(address: u64, code: &[u8], is_led_to: impl Fn(u64) -> bool) -> Vec<Place> {
+    let mut places = vec![Place { address, kernel_only: false }];
     let insn = decode(address, code);
     if insn.is_invalid() {
+        places.push(Place { address: address + 1, kernel_only: true });
         return places;
     }
-    places.push(insn.next_ip());
-    if insn.is_call_near() || insn.is_jmp_short_or_near() || insn.is_jcc_short_or_near() {
-        places.push(insn.near_branch_target());
+    let next = insn.next_ip();
+    if next != address + 1 {
+        places.push(Place { address: address + 1, kernel_only: true });
     }
-    places.dedup();
+    let goes_on = !matches!(
+        insn.flow_control(),
+        FlowControl::Return | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch
+    );
+    let behind = decode(next, code.get(insn.len()..).unwrap_or_default());
+    let repeats = behind.has_rep_prefix() || behind.has_repne_prefix();
+    places.push(Place { address: next, kernel_only: !goes_on || repeats || is_led_to(next) });
+    if insn.is_call_near() || insn.is_jmp_short_or_near() || insn.is_jcc_short_or_near() {
+        places.push(Place { address: insn.near_branch_target(), kernel_only: true });
+    }
     places
 }
 
@@ -205,7 +256,7 @@ fn call_before(ip: u64, code: &[u8]) -> Before {
             return Before::Call(insn.near_branch_target());
         }
         if insn.is_call_near_indirect() {
-            return Before::IndirectCall;
+            return Before::UnknownCall;
         }
     }
     Before::Other
@@ -221,15 +272,22 @@ mod tests {
 
     #[test]
     fn a_trap_shows_at_its_site_behind_it_and_where_it_jumps() {
-        assert_eq!(
-            places(0x100, &[0x55, 0x90]),
-            [0x100, 0x101],
-            "push: the next byte is the next instruction"
-        );
-        assert_eq!(places(0x100, &[0x48, 0x89, 0xe5]), [0x100, 0x101, 0x103], "mov");
-        assert_eq!(places(0x100, &[0x0f, 0x1f, 0x44, 0, 0]), [0x100, 0x101, 0x105], "nop5");
-        assert_eq!(places(0x100, &[0x74, 0x10]), [0x100, 0x101, 0x102, 0x112], "je");
-        assert_eq!(places(0x100, &[]), [0x100, 0x101], "code that cannot be read");
+        // Address, and whether it shows in user mode, too.
+        let shows = |code: &[u8], led_to: &[u64]| -> Vec<(u64, bool)> {
+            let all = places(0x100, code, |to| led_to.contains(&to));
+            all.into_iter().map(|p| (p.address, !p.kernel_only)).collect()
+        };
+        let push_nop = [0x55, 0x90];
+        assert_eq!(shows(&push_nop, &[]), [(0x100, true), (0x101, true)], "the next byte is the next one");
+        let mov_nop = [0x48, 0x89, 0xe5, 0x90];
+        assert_eq!(shows(&mov_nop, &[]), [(0x100, true), (0x101, false), (0x103, true)]);
+        assert_eq!(shows(&mov_nop, &[0x103])[2], (0x103, false), "a loop begins behind it");
+        let rep_movsb = [0x48, 0x89, 0xd1, 0xf3, 0xa4];
+        assert_eq!(shows(&rep_movsb, &[])[2], (0x103, false), "all the work is there");
+        let je = [0x74, 0x10, 0x90];
+        assert_eq!(shows(&je, &[]), [(0x100, true), (0x101, false), (0x102, true), (0x112, false)]);
+        assert_eq!(shows(&[0xc3, 0x90], &[]), [(0x100, true), (0x101, false)], "another function's");
+        assert_eq!(shows(&[], &[]), [(0x100, true), (0x101, false)], "code that cannot be read");
     }
 
     #[test]
@@ -240,9 +298,9 @@ mod tests {
             call_before(0x1000, &all)
         };
         assert_eq!(before(&[0xe8, 0x10, 0, 0, 0]), Before::Call(0x1010));
-        assert_eq!(before(&[0xff, 0xd0]), Before::IndirectCall, "call rax");
-        assert_eq!(before(&[0x41, 0xff, 0x54, 0x24, 0x08]), Before::IndirectCall, "call [r12+8]");
-        assert_eq!(before(&[0xff, 0x15, 1, 2, 3, 4]), Before::IndirectCall, "call [rip+...]");
+        assert_eq!(before(&[0xff, 0xd0]), Before::UnknownCall, "call rax");
+        assert_eq!(before(&[0x41, 0xff, 0x54, 0x24, 0x08]), Before::UnknownCall, "call [r12+8]");
+        assert_eq!(before(&[0xff, 0x15, 1, 2, 3, 4]), Before::UnknownCall, "call [rip+...]");
         assert_eq!(before(&[0x0f, 0x05]), Before::SystemCall);
         assert_eq!(before(&[0x48, 0x89, 0xe5]), Before::Other);
     }

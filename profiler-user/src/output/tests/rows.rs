@@ -211,3 +211,29 @@ fn a_report_of_nothing_says_so() {
     assert!(text.contains("nothing was observed") && text.contains("spent on      nothing"), "{text}");
     assert!(text.contains("measured      no ("), "{text}");
 }
+
+/// A pattern that names more functions than there are places does not hide the hottest of the others.
+#[test]
+fn named_rows_leave_places_to_the_hottest() {
+    let mut report = report();
+    let (named, other) = (report.rows[1].clone(), report.rows[1].clone());
+    let with = |row: &Row, name: String, named| Row {
+        name,
+        named,
+        kind: Some(profiler_core::class::RecordKind::Count),
+        ..row.clone()
+    };
+    report.rows = (0..9).map(|i| with(&named, format!("named{i}"), true)).collect();
+    report.rows.extend((0..9).map(|i| with(&other, format!("hot{i}"), false)));
+    let names = |report: &Report, rows| -> Vec<String> {
+        let options = TextOptions { rows, ..TextOptions::default() };
+        crate::output::rows::shown(report, options).iter().map(|row| row.name.clone()).collect()
+    };
+    assert_eq!(names(&report, 4), ["named0", "named1", "hot0", "hot1"]);
+    report.rows.truncate(10);
+    assert_eq!(names(&report, 4), ["named0", "named1", "named2", "hot0"]);
+    // One whose durations were asked for is shown all the same, beside its like.
+    report.rows[8].kind = Some(profiler_core::class::RecordKind::Latency);
+    assert_eq!(names(&report, 4), ["named0", "named1", "named2", "named8", "hot0"]);
+    assert_eq!(names(&report, 0), ["named8"; 0], "none");
+}

@@ -10,11 +10,19 @@ use rand::RngExt as _;
 fn sampled(in_trap: impl Fn(u64) -> bool) -> Recording {
     let mut r = empty();
     r.meta.cost.cold = Price::fixed(0.0);
+    r.meta.agent.until_begin_ns = Some(0);
     for i in 0..1_000 {
         let (time_ns, period_ns) = (START + i * S / 100, 10_000_000);
         if in_trap(i) {
-            let row =
-                TrapSampleRow { time_ns, tid: 42, cpu: 0, class_id: Some(1), in_kernel: true, period_ns };
+            let row = TrapSampleRow {
+                time_ns,
+                tid: 42,
+                cpu: 0,
+                class_id: Some(1),
+                in_kernel: true,
+                is_sure: true,
+                period_ns,
+            };
             r.trap_samples.push(row);
         } else {
             let row = SampleRow {
@@ -55,8 +63,10 @@ fn samples_in_traps_over_the_others_are_the_overhead() {
 #[test]
 fn wrong_prices_do_not_move_it() {
     let mut r = sampled(|i| i % 51 == 0);
+    r.ledger.push(ledger(3, Charge::Samples, None, S / 20));
     let right = in_place(&r);
-    r.ledger.iter_mut().for_each(|row| row.cost_ns *= 2);
+    let traps = r.ledger.iter_mut().filter(|row| row.charge == Charge::Traced);
+    traps.for_each(|row| row.cost_ns *= 2);
     let wrong = in_place(&r);
     assert_eq!((right.traps, right.overhead), (wrong.traps, wrong.overhead));
 }
@@ -72,13 +82,42 @@ fn what_no_sample_shows_is_added_by_its_price() {
     // Each of 10,000 calls has two traps.
     r.windows.push(window(WindowKind::Trace, 0.0, 10.0, 10_000));
     let m = in_place(&r);
-    let own_s = 10.0 - 0.1 - 0.05;
+    let own_s = 10.0;
     assert!((m.beside.value - 0.05 / own_s).abs() < 1e-9, "{m:?}");
     assert!((m.behind.value - 20_000.0 * 200e-9 / own_s).abs() < 1e-6 && m.behind.low == 0.0, "{m:?}");
     let sum = m.traps.value + m.beside.value + m.behind.value;
     assert!((m.overhead.value - sum).abs() < 1e-12, "{m:?}");
     r.samples.clear();
     assert_eq!(Report::from_recording(&r).receipt.in_place, None, "without samples nothing is measured");
+}
+
+/// A recording from before such samples were kept apart has them among the others: nothing was measured.
+#[test]
+fn an_older_recording_has_no_such_figure() {
+    let mut r = sampled(|i| i % 51 == 0);
+    r.meta.agent.until_begin_ns = None;
+    assert_eq!(Report::from_recording(&r).receipt.in_place, None);
+}
+
+/// Half of them may have been something else: the lower end does without them.
+#[test]
+fn what_may_be_no_trap_widens_the_interval_downwards() {
+    let mut r = sampled(|i| i % 10 == 0);
+    let all = in_place(&r).traps;
+    r.trap_samples.iter_mut().step_by(2).for_each(|s| s.is_sure = false);
+    let half = in_place(&r).traps;
+    assert_eq!((half.value, half.high), (all.value, all.high));
+    assert!(half.low < 0.06 && all.low > 0.08, "{half:?} {all:?}");
+}
+
+/// A function that counts the progress metric is trapped as others are; a system call is not.
+#[test]
+fn a_function_that_counts_progress_is_in_the_traps_already() {
+    let mut r = sampled(|i| i % 51 == 0);
+    r.ledger.push(ledger(3, Charge::Progress, Some(1), S / 20));
+    assert_eq!(in_place(&r).beside.value, 0.0);
+    r.ledger.push(ledger(3, Charge::Progress, None, S / 20));
+    assert!(in_place(&r).beside.value > 0.004);
 }
 
 /// Traps take 2 % of the thread's own time, at random.
