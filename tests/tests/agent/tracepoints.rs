@@ -152,7 +152,7 @@ fn tracepoints_that_cannot_bound_an_operation_are_refused_in_words() {
         2,
         &["strings of the kernel are not read"],
     );
-    check(&format!("req=tp:task{end}"), 2, &["write tp:CATEGORY:EVENT", "mount -t tracefs"]);
+    check(&format!("req=tp:task{end}"), 2, &["write tp:CATEGORY:NAME", "mount -t tracefs"]);
 }
 
 #[test]
