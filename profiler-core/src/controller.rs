@@ -13,7 +13,7 @@ mod threads;
 mod types;
 mod unspent;
 
-pub use types::{Action, Cause, ClassOrder, ControllerConfig, DetachReason, Tick};
+pub use types::{Action, Cause, ClassOrder, ControllerConfig, DetachReason, Slowed, Tick};
 pub use unspent::PlanShares;
 
 use crate::class::ClassId;
@@ -86,6 +86,8 @@ pub struct Controller {
     /// Sampling period of the plan and in force, ns; 0: no sampling.
     planned_period_ns: u64,
     period_ns: u64,
+    /// See [`Tick::slowdown`].
+    slowdown: f64,
     last_plan_ns: u64,
     /// CPU s/s that the target used when the plan was taken over, and since when it has used another amount.
     planned_cpu: Option<f64>,
@@ -109,6 +111,7 @@ impl Controller {
             classes: BTreeMap::new(),
             planned_period_ns: 0,
             period_ns: 0,
+            slowdown: 1.0,
             last_plan_ns: 0,
             planned_cpu: None,
             cpu_drift_since_ns: None,
@@ -171,11 +174,12 @@ impl Controller {
             self.classes.insert(order.class, entry);
         }
         actions.extend(self.first_quotas(tokens_ns - self.held_ns(now_ns)));
-        if period_ns != self.period_ns {
-            actions.push(Action::Period { period_ns });
-        }
+        let before_ns = self.period_ns;
         self.planned_period_ns = period_ns;
-        self.period_ns = period_ns;
+        self.period_ns = self.fastest_ns();
+        if self.period_ns != before_ns {
+            actions.push(Action::Period { period_ns: self.period_ns });
+        }
         self.last_plan_ns = now_ns;
         (self.planned_cpu, self.cpu_drift_since_ns, self.overspent_since_ns) = (None, None, None);
         self.spending.restart();
@@ -248,6 +252,7 @@ impl Controller {
         self.note_taken(tick);
         self.note_rates(tick);
         self.end_trials(tick, &mut actions);
+        self.keep_agent_limit(tick, &mut actions);
         self.keep_corridor(tick, &mut actions);
         self.note_income(tick);
         self.start_trial(tick, &mut actions);
@@ -386,10 +391,21 @@ impl Controller {
         self.ask_for_plan(tick.now_ns, drifted, actions);
     }
 
-    /// The sampler runs at a longer period than planned, because the tokens ran out.
+    /// Samples per second of target CPU time that the plan wants and the agent's own limit does not allow.
     #[must_use]
-    pub fn is_slowed(&self) -> bool {
-        self.period_ns > self.planned_period_ns
+    pub fn cut_hz(&self) -> f64 {
+        let hz = |period_ns: u64| if period_ns == 0 { 0.0 } else { 1e9 / period_ns as f64 };
+        (hz(self.planned_period_ns) - hz(self.fastest_ns())).max(0.0)
+    }
+
+    /// Why the sampler runs at a longer period than planned.
+    #[must_use]
+    pub fn slowed(&self) -> Option<Slowed> {
+        match self.period_ns {
+            p if p <= self.planned_period_ns => None,
+            p if p <= self.fastest_ns() => Some(Slowed::Agent),
+            _ => Some(Slowed::Tokens),
+        }
     }
 }
 

@@ -86,6 +86,7 @@ fn new_run(world: &mut World) -> Run {
         budget: watch.budget,
         cpus: watch.cpus,
         thread_share: watch.thread_share,
+        agent_cpu: 0.02,
         sample: Price::fixed(SAMPLE_NS),
         plan_only: watch.plan_only,
         trace: TraceSettings {

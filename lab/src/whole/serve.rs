@@ -260,6 +260,7 @@ impl Machine for World {
         let (links, links_once) = std::mem::take(&mut self.asked.links);
         Interval {
             cpu_ns: self.done.cpu_ns as u64,
+            agent_cpu_ns: 0,
             samples: std::mem::take(&mut self.sampler.new),
             foreign_samples: self.sampler.foreign as u64,
             links,

@@ -10,6 +10,8 @@ use rand::RngExt;
 const PER_TICK: usize = 4;
 /// Part of the bucket that bursts leave for what is traced.
 const KEEP: f64 = 0.25;
+/// Bursts come more rarely where the agent has to slow down by more than this: samples alone were not enough.
+const BURSTS_SLOW_FROM: f64 = 4.0;
 /// A burst that nobody has ended so long after its time is over, ns.
 const LOST_NS: u64 = 5_000_000_000;
 
@@ -67,7 +69,9 @@ impl Controller {
     /// the target falls in step.
     pub(super) fn draw_burst(&mut self, class: ClassId, now_ns: u64) {
         if let Some(entry) = self.classes.get_mut(&class) {
-            let every_ns = entry.order.burst.map_or(1e9, |b| b.every_ns as f64);
+            // Samples are the first that come more rarely; a link costs the agent, too.
+            let rarer = (self.slowdown / BURSTS_SLOW_FROM).max(1.0);
+            let every_ns = rarer * entry.order.burst.map_or(1e9, |b| b.every_ns as f64);
             entry.next_burst_ns = now_ns + (every_ns * self.random.random_range(0.5..1.5)) as u64;
         }
     }

@@ -9,6 +9,25 @@ use crate::class::ClassId;
 const PART_OF_EXCESS: f64 = 0.1;
 
 impl Controller {
+    /// Shortest sampling period that the plan and the agent's own limit allow, ns; 0: no sampling.
+    pub(super) fn fastest_ns(&self) -> u64 {
+        // OK because a float beyond the type's range becomes its end.
+        let slowed_ns = (self.planned_period_ns as f64 * self.slowdown) as u64;
+        slowed_ns.min(self.config.longest_period_ns).max(self.planned_period_ns)
+    }
+
+    /// Samples are what the agent spends most on: they come as rarely as its limit demands, and again as often as planned.
+    pub(super) fn keep_agent_limit(&mut self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
+        let was_fastest = self.period_ns <= self.fastest_ns();
+        self.slowdown = tick.slowdown.max(1.0);
+        let fastest_ns = self.fastest_ns();
+        let changed = self.period_ns < fastest_ns || was_fastest && self.period_ns > fastest_ns;
+        if self.period_ns > 0 && changed {
+            self.period_ns = fastest_ns;
+            actions.push(Action::Period { period_ns: fastest_ns });
+        }
+    }
+
     /// Over the corridor: the bucket is nearly empty and more goes out than comes in. The sampler is slowed first as
     /// far as it brings something, then classes are detached. What goes on for longer, or takes many classes, asks for a plan.
     pub(super) fn keep_corridor(&mut self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
@@ -19,8 +38,8 @@ impl Controller {
         if !(low && spend > tick.income) {
             // Back to the planned rate when there is room, slowly.
             let full = tick.tokens_ns > 0.8 * tick.capacity_ns;
-            if full && self.period_ns > self.planned_period_ns {
-                self.period_ns = (self.period_ns * 4 / 5).max(self.planned_period_ns);
+            if full && self.period_ns > self.fastest_ns() {
+                self.period_ns = (self.period_ns * 4 / 5).max(self.fastest_ns());
                 actions.push(Action::Period { period_ns: self.period_ns });
             }
             self.ask_for_plan(tick.now_ns, overspent, actions);

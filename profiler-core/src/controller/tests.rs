@@ -124,6 +124,7 @@ impl Sim {
             sampling_hz: 1e9 / self.sample_period_ns as f64,
             hits: &hits,
             target_cpu: self.target_cpu,
+            slowdown: 1.0,
         };
         let actions = self.controller.tick(&tick);
         self.apply(actions);
@@ -382,6 +383,7 @@ pub(super) fn dry(hits: &[(ClassId, u64)]) -> Tick<'_> {
         sampling_hz: 0.0,
         hits,
         target_cpu: 1.0,
+        slowdown: 1.0,
     }
 }
 

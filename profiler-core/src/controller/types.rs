@@ -99,6 +99,8 @@ pub struct Tick<'a> {
     pub hits: &'a [(ClassId, u64)],
     /// CPU time that the target uses by itself, CPU s/s, smoothed over some seconds.
     pub target_cpu: f64,
+    /// How many times as rarely as planned samples are taken, and bursts begun, so that the agent keeps to its own limit; at least 1.
+    pub slowdown: f64,
 }
 
 /// Why a class was detached.
@@ -112,6 +114,15 @@ pub enum DetachReason {
     Planned,
     /// It took more from one thread than that may lose.
     Thread,
+}
+
+/// Why samples come more rarely than planned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Slowed {
+    /// The tokens ran out.
+    Tokens,
+    /// The agent keeps to its own limit.
+    Agent,
 }
 
 /// Why the plan is to be made anew.

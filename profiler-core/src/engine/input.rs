@@ -154,6 +154,8 @@ impl Ended {
 pub struct Interval {
     /// CPU time that the target has used so far, ns.
     pub cpu_ns: u64,
+    /// CPU time that the agent has used so far, ns; 0: not known.
+    pub agent_cpu_ns: u64,
     /// Samples taken since the last interval.
     pub samples: u64,
     /// Samples of other processes so far.

@@ -10,6 +10,7 @@ use crate::clients::trace::client::{Seen, Trace};
 use crate::controller::Tick;
 use crate::ledger::FLOOR_CPU_PER_S;
 use crate::recording::{ChangeKind, Charge, WindowKind};
+use crate::run::agent_limit::AgentLimit;
 use crate::run::arbiter::{LEAST_SAMPLING_SHARE, bystanders};
 use crate::run::order::Order;
 use crate::run::view::{ClassView, View};
@@ -32,6 +33,23 @@ impl Run {
     #[must_use]
     pub fn has_closed_interval(&self) -> bool {
         self.finding.sampling_started
+    }
+
+    /// The plan runs, no window has to end before `until_ns`, and nobody but the plan has anything to do.
+    #[must_use]
+    pub fn is_quiet(&self, until_ns: u64) -> bool {
+        self.is_running()
+            && self.finding.is_idle()
+            && self.trace.is_quiet(until_ns)
+            && !self.children.is_rearming()
+            && self.children.is_empty()
+            && self.operations.is_none()
+    }
+
+    /// How far the agent is slowed to keep to its limit.
+    #[must_use]
+    pub fn agent_limit(&self) -> &AgentLimit {
+        &self.agent
     }
 
     /// Charges the interval that ends now, closes it, and asks the controller.
@@ -63,6 +81,8 @@ impl Run {
         self.commands.push(Command::Ledger(rows));
         (self.accounts.last_ns, self.accounts.last_cpu_ns) = (now, cpu);
         self.accounts.note_cpu(elapsed, used);
+        self.agent.note(seen.agent_cpu_ns, now.saturating_sub(self.times.start_ns));
+        self.agent.cut(self.trace.cut_hz() * used as f64 * 1e-9);
         self.complete(view);
         if !std::mem::replace(&mut self.finding.sampling_started, true) {
             self.start_sampling(view);
@@ -87,6 +107,7 @@ impl Run {
             sampling_hz: view.samples.rate_hz,
             hits: &hits,
             target_cpu: self.accounts.own_cpu,
+            slowdown: self.agent.slowdown(),
         };
         let orders = self.orders_of_trace(view, |trace, seen, orders| trace.tick(&tick, seen, orders));
         self.follow(orders, view);

@@ -51,6 +51,7 @@ use crate::cost::{CostModel, Price};
 use crate::ledger::Ledger;
 use crate::plan::{PlanError, Problem};
 use crate::recording::{Charge, WindowKind};
+use crate::run::agent_limit::AgentLimit;
 use crate::run::arbiter::{Arbiter, Claims, bystanders};
 use crate::run::order::Ending;
 use crate::run::suspension::{Reason, Suspension};
@@ -73,6 +74,8 @@ pub struct Settings {
     pub cpus: u32,
     /// What a thread may lose of its own CPU time, where the user named it.
     pub thread_share: Option<f64>,
+    /// What the agent itself may use, CPU s/s.
+    pub agent_cpu: f64,
     /// Price of one sample.
     pub sample: Price,
     /// `tithe plan`: the run ends when there is a problem to plan, and nothing is attached for it.
@@ -122,6 +125,7 @@ pub struct Run {
     measuring: Option<Measuring>,
     activities: Activities,
     finding: Finding,
+    agent: AgentLimit,
     answer: PlanAnswer,
     commands: Vec<Command>,
     askings: u64,
@@ -142,6 +146,7 @@ impl Run {
             measuring: None,
             activities: Activities::default(),
             finding: Finding::new(),
+            agent: AgentLimit::new(settings.agent_cpu),
             answer: PlanAnswer::default(),
             commands: Vec::new(),
             askings: 0,
@@ -277,17 +282,6 @@ impl Run {
     #[must_use]
     pub fn arbiter(&self) -> Arbiter<'_> {
         Arbiter::new(&self.accounts.ledger, self.accounts.own_cpu)
-    }
-
-    /// The plan runs, no window has to end before `until_ns`, and nobody but the plan has anything to do.
-    #[must_use]
-    pub fn is_quiet(&self, until_ns: u64) -> bool {
-        self.is_running()
-            && self.finding.is_idle()
-            && self.trace.is_quiet(until_ns)
-            && !self.children.is_rearming()
-            && self.children.is_empty()
-            && self.operations.is_none()
     }
 
     /// The children that are to be looked at.

@@ -16,6 +16,15 @@ pub struct AgentUse {
     /// See there.
     #[serde(default)]
     pub until_end_ns: Option<u64>,
+    /// The same until the limit began to hold, ns; `None`: the run ended before.
+    #[serde(default)]
+    pub until_limit_ns: Option<u64>,
+    /// What it may use from then on, CPU s/s; `None`: an older recording.
+    #[serde(default)]
+    pub limit: Option<f64>,
+    /// Samples that were planned and not taken for the limit's sake.
+    #[serde(default)]
+    pub samples_cut: u64,
 }
 
 impl AgentUse {

@@ -13,11 +13,12 @@ mod samples;
 mod stamps;
 mod windows;
 
-use super::{Receipt, Report, Row};
+use super::{AgentLimit, Receipt, Report, Row};
 use crate::class::Source;
 use crate::estimate::Estimate;
 use crate::ledger::{FLOOR_CPU_PER_S, LedgerSummary};
-use crate::recording::{ClassRow, PlanRow, Recording, WindowKind, WindowRow};
+use crate::recording::{AgentUse, ClassRow, PlanRow, Recording, WindowKind, WindowRow};
+use crate::run::agent_limit::FROM_NS;
 use crate::stats::{LEVEL, ratio};
 use crate::units::OverheadBudget;
 use calls::Calls;
@@ -313,6 +314,19 @@ fn target_cpu(ledger: &LedgerSummary, shares: &Shares, run: &RunContext, recordi
     }
 }
 
+/// How the agent's own limit was kept; `None`: the run ended too soon after it began to hold.
+fn agent_limit(agent: &AgentUse, run: &RunContext) -> Option<AgentLimit> {
+    /// One lump of work would be most of less, s.
+    const LEAST_S: f64 = 1.0;
+    let since_s = run.length_s - FROM_NS as f64 * 1e-9;
+    let used_ns = agent.until_end_ns?.saturating_sub(agent.until_limit_ns?);
+    (since_s >= LEAST_S).then_some(AgentLimit {
+        limit: agent.limit?,
+        used: used_ns as f64 * 1e-9 / since_s,
+        samples_cut: agent.samples_cut,
+    })
+}
+
 fn receipt(recording: &Recording, ledger: &LedgerSummary, run: &RunContext) -> Receipt {
     let meta = &recording.meta;
     // A quota ends bursts of a hot function by design; only the end of a traced window is an alarm.
@@ -338,6 +352,7 @@ fn receipt(recording: &Recording, ledger: &LedgerSummary, run: &RunContext) -> R
         hits_dropped: recording.windows.iter().map(|w| w.dropped).sum(),
         hits_attempted: recording.windows.iter().map(|w| w.attempted).sum(),
         agent_cpu: if run_ns > 0.0 { meta.agent.cpu_ns as f64 / run_ns } else { 0.0 },
+        agent_limit: agent_limit(&meta.agent, run),
         agent_rss_bytes: meta.agent.max_rss_bytes,
         kernel_memory_bytes: meta.kernel_memory_bytes,
         private_memory: meta.private_memory.clone(),

@@ -165,6 +165,17 @@ impl Report {
     }
 }
 
+/// What the agent itself was allowed, and used.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct AgentLimit {
+    /// Largest use from the fifth second on, CPU s/s.
+    pub limit: f64,
+    /// Use from the fifth second until the end of the run, CPU s/s.
+    pub used: f64,
+    /// Samples that were planned and not taken for the limit's sake.
+    pub samples_cut: u64,
+}
+
 /// The budget receipt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Receipt {
@@ -200,6 +211,9 @@ pub struct Receipt {
     pub hits_attempted: u64,
     /// Agent CPU time / run time.
     pub agent_cpu: f64,
+    /// The agent's own limit, and how it was kept; `None`: an older recording, or a run that ended before it began to hold.
+    #[serde(default)]
+    pub agent_limit: Option<AgentLimit>,
     /// Agent's largest resident set, bytes.
     pub agent_rss_bytes: u64,
     /// Kernel memory, bytes.

@@ -131,6 +131,7 @@ fn receipt_texts(receipt: &mut Receipt) -> Vec<&mut String> {
         hits_dropped: _,
         hits_attempted: _,
         agent_cpu: _,
+        agent_limit: _,
         agent_rss_bytes: _,
         kernel_memory_bytes: _,
         private_memory,

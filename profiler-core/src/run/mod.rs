@@ -8,6 +8,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | [`agent_limit`] | what the agent may use of a CPU, and how far it slows down for that |
 //! | [`arbiter`] | what part of the budget each activity may have |
 //! | [`suspension`] | why nothing may be attached now, and what else waits for that |
 //! | [`view`] | what a run sees |
@@ -21,6 +22,7 @@
 //!
 //! Activities that spend the budget are [`crate::clients`].
 
+pub mod agent_limit;
 pub mod arbiter;
 pub mod callers;
 pub mod clocks;

@@ -81,6 +81,7 @@ impl Session {
         self.agent.journal.progress.set("detaching".to_owned());
         let end_ns = now_ns();
         self.agent.journal.meta.agent.until_end_ns = Some(agent_use(helpers_cpu_ns()).cpu_ns);
+        self.agent.journal.meta.agent.samples_cut = self.driver.run.agent_limit().samples_cut();
         // A command that ran for less than an interval of the ledger has not been asked before.
         if let (Some(_), Some(cpu_ns)) = (&self.agent.child, self.agent.target.cpu_time_of_child_ns()) {
             self.agent.attach.note_last_cpu(cpu_ns);
@@ -175,8 +176,9 @@ impl Agent {
         self.note_losses();
         self.journal.meta.end_ns = Some(end_ns);
         self.journal.meta.end_reason = Some(end_reason);
-        let AgentUse { until_begin_ns, until_end_ns, .. } = self.journal.meta.agent;
-        self.journal.meta.agent = AgentUse { until_begin_ns, until_end_ns, ..agent_use(helpers_ns) };
+        let now = agent_use(helpers_ns);
+        let agent = &mut self.journal.meta.agent;
+        *agent = AgentUse { cpu_ns: now.cpu_ns, max_rss_bytes: now.max_rss_bytes, ..*agent };
         self.journal.meta.slowest_answer = self.attach.slowest_answer();
         self.note_private_memory();
         self.journal.meta.forks_held = self.attach.forks_held();

@@ -3,6 +3,7 @@
 use super::Agent;
 use super::class::LinkState;
 use super::clock::now_ns;
+use super::host::{agent_use, helpers_cpu_ns};
 use super::metric::{Metric, hits};
 use crate::prober::{ClassCounters, GlobalCounters};
 use crate::target::{SwitchMeter, Target};
@@ -12,6 +13,7 @@ use profiler_core::engine::input::{Counted, Interval, SlowLook, ThreadHits};
 use profiler_core::engine::{CountWanted, Input, WantedThreads};
 use profiler_core::losses::LossWatch;
 use profiler_core::recording::Losses;
+use profiler_core::run::agent_limit::FROM_NS;
 use profiler_core::run::threads::ThreadUse;
 use std::collections::VecDeque;
 
@@ -74,6 +76,7 @@ impl Agent {
         self.sampling.flush(&self.journal.writer);
         Interval {
             cpu_ns,
+            agent_cpu_ns: self.note_agent_use(),
             samples: self.sampling.take_uncharged(),
             foreign_samples: global.samples_other,
             links: self.attach.take_link_changes(),
@@ -81,6 +84,16 @@ impl Agent {
             children: self.processes.look(pids.iter().copied(), self.attach.busy()),
             probed: self.meters.metric.as_ref().and_then(Metric::kernel_probe).map(hits),
         }
+    }
+
+    /// CPU time that the agent has used so far, ns.
+    fn note_agent_use(&mut self) -> u64 {
+        let meta = &mut self.journal.meta;
+        let used_ns = agent_use(helpers_cpu_ns()).cpu_ns;
+        if now_ns().saturating_sub(meta.start_ns) >= FROM_NS {
+            meta.agent.until_limit_ns.get_or_insert(used_ns);
+        }
+        used_ns
     }
 
     /// Ten times a second and at the end, after the rings were drained. While losses last, processes are looked at less often.

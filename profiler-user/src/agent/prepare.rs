@@ -256,6 +256,7 @@ fn run_settings(
         budget: config.cost.budget,
         cpus,
         thread_share: config.cost.thread_share,
+        agent_cpu: config.cost.agent_cpu,
         sample: cost.sample_price(f64::from(options.stack_bytes) / 1024.0),
         plan_only,
         trace: problem::Settings {
@@ -400,7 +401,11 @@ fn meta(
         cost: cost.clone(),
         sample_period_ns: 0,
         kernel_memory_bytes: kernel.kernel_memory_bytes(),
-        agent: AgentUse { until_begin_ns: Some(agent_use(helpers_cpu_ns()).cpu_ns), ..AgentUse::default() },
+        agent: AgentUse {
+            until_begin_ns: Some(agent_use(helpers_cpu_ns()).cpu_ns),
+            limit: Some(config.cost.agent_cpu),
+            ..AgentUse::default()
+        },
         measured: None,
         losses: Losses::default(),
         not_observed: Vec::new(),

@@ -5,7 +5,9 @@ use super::functions::SelectArgs;
 use super::operations::OperationArgs;
 use super::report::show;
 use crate::agent;
-use crate::config::values::{parse_duration, parse_hz, parse_pid, parse_share, parse_size, parse_tier};
+use crate::config::values::{
+    parse_agent_cpu, parse_duration, parse_hz, parse_pid, parse_share, parse_size, parse_tier,
+};
 use crate::config::{
     CostConfig, DEFAULT_BUDGET, ExperimentConfig, OutputConfig, OverheadConfig, ProgressSpec, RunConfig,
     TargetConfig,
@@ -86,6 +88,10 @@ pub struct CostArgs {
     /// no limit where the budget is a CPU time). Holds for what is traced and surveyed, not for --operation
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     pub thread_budget: Option<f64>,
+    /// What the agent itself may use of one CPU from the fifth second on: it samples, opens windows and looks more rarely
+    /// to keep to that (never slower: what takes off a function that explodes)
+    #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = parse_agent_cpu, verbatim_doc_comment)]
+    pub agent_cpu: f64,
     /// Samples per second of target CPU time (default: chosen by the plan; 0: none)
     #[arg(long, value_name = "HZ", value_parser = parse_hz)]
     pub sample_rate: Option<f64>,
@@ -176,6 +182,7 @@ impl TryFrom<&RecordArgs> for RunConfig {
             cost: CostConfig {
                 budget: args.cost.budget,
                 thread_share: args.cost.thread_budget,
+                agent_cpu: args.cost.agent_cpu,
                 kernel_memory_bytes: args.cost.kernel_memory,
                 expedite: !args.cost.no_expedite,
             },

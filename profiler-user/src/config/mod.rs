@@ -34,6 +34,8 @@ use std::time::Duration;
 pub const DEFAULT_BUDGET: OverheadBudget = OverheadBudget::Share(0.01);
 /// Functions that are taken from the samples if nobody says.
 pub const DEFAULT_DISCOVER: usize = 40;
+/// What the agent itself may use of one CPU if nobody says.
+pub const DEFAULT_AGENT_CPU: f64 = 0.02;
 /// Kernel memory of all maps together if nobody says, bytes.
 pub const DEFAULT_KERNEL_MEMORY_BYTES: u64 = 64 << 20;
 
@@ -87,6 +89,7 @@ impl RunConfig {
             return Err(format!("the budget is {budget}: it lies above 0 and is at most 1"));
         }
         self.cost.thread_share.map(values::checked_share).transpose()?;
+        values::checked_agent_cpu(self.cost.agent_cpu)?;
         values::checked_size(self.cost.kernel_memory_bytes)?;
         self.sampling_hz.map(values::checked_hz).transpose()?;
         self.duration.map(|duration| values::checked_duration_s(duration.as_secs_f64())).transpose()?;
@@ -191,6 +194,8 @@ pub struct CostConfig {
     /// What a single thread may lose of its own CPU time in a second, as a share, 0.0001 to 1. `None`: twice the budget where that
     /// is a share, and no limit where it is a CPU time.
     pub thread_share: Option<f64>,
+    /// What the agent itself may use from the fifth second on, as a share of one CPU, 0.001 to 64: it samples, bursts and looks more rarely for that.
+    pub agent_cpu: f64,
     /// Kernel memory of all maps together, bytes, 4 MiB to 4 GiB.
     pub kernel_memory_bytes: u64,
     /// The kernel may be switched to short grace periods, which interrupt all CPUs, for the milliseconds in which a function
@@ -203,6 +208,7 @@ impl Default for CostConfig {
         Self {
             budget: DEFAULT_BUDGET,
             thread_share: None,
+            agent_cpu: DEFAULT_AGENT_CPU,
             kernel_memory_bytes: DEFAULT_KERNEL_MEMORY_BYTES,
             expedite: true,
         }

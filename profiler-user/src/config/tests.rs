@@ -43,6 +43,7 @@ fn values_that_no_text_has_are_refused() {
         (|c| c.cost.budget = OverheadBudget::Share(0.0), "the budget is 0"),
         (|c| c.cost.budget = OverheadBudget::CpuPerSecond(f64::NAN), "the budget is NaN"),
         (|c| c.cost.thread_share = Some(1.5), "a thread may lose"),
+        (|c| c.cost.agent_cpu = 0.0, "the agent may use"),
         (|c| c.cost.kernel_memory_bytes = 1, "kernel memory lies"),
         (|c| c.sampling_hz = Some(20_000.0), "a sampling rate"),
         (|c| c.duration = Some(Duration::ZERO), "a duration lies"),

@@ -86,6 +86,26 @@ pub(super) fn checked_share(share: f64) -> Result<f64, String> {
     Ok(share)
 }
 
+/// Reads what the agent may use of a CPU: `2%` or `0.02`; up to 64 CPUs.
+///
+/// # Errors
+/// What is accepted, in words.
+pub fn parse_agent_cpu(text: &str) -> Result<f64, String> {
+    let wrong = || "write a share of one CPU: '2%' or '0.02'".to_owned();
+    let share = match text.trim().strip_suffix('%') {
+        Some(percent) => percent.trim().parse::<f64>().map_err(|_| wrong())? / 100.0,
+        None => text.trim().parse().map_err(|_| wrong())?,
+    };
+    checked_agent_cpu(share)
+}
+
+pub(super) fn checked_agent_cpu(share: f64) -> Result<f64, String> {
+    if !(1e-3..=64.0).contains(&share) {
+        return Err("the agent may use between 0.1% and 6400% of one CPU".to_owned());
+    }
+    Ok(share)
+}
+
 /// Reads a size of kernel memory in bytes: `64MiB`; 4 MiB to 4 GiB.
 ///
 /// # Errors

@@ -40,7 +40,6 @@ pub(super) fn allowed_s(receipt: &Receipt, duration_s: f64) -> f64 {
 /// The lines of the receipt: label and text. The table, the HTML page and the tests share them.
 pub(super) fn lines(report: &Report) -> Vec<(&'static str, String)> {
     let r = &report.receipt;
-    let s = |seconds: f64| duration_ns(seconds * 1e9);
     let spent: f64 = r.spent_s.iter().filter(|(c, _)| **c != Charge::Bystanders).map(|(_, v)| v).sum();
     let mut lines = Vec::new();
 
@@ -93,16 +92,50 @@ pub(super) fn lines(report: &Report) -> Vec<(&'static str, String)> {
     lines.push((
         "agent",
         format!(
-            "{} of one CPU, {} resident; {} in the kernel",
+            "{} of one CPU{}, {} resident; {} in the kernel",
             percent(r.agent_cpu),
+            kept(r),
             memory(r.agent_rss_bytes),
             memory(r.kernel_memory_bytes)
         ),
     ));
+    lines.push(("in all", in_all(r, report.duration_s)));
     lines.extend(private_memory(r).map(|text| ("private pages", text)));
     lines.extend(forks_held(r).map(|text| ("others' forks", text)));
     lines.push(("tier", tier_text(r.tier).to_owned()));
     lines
+}
+
+/// A time in s.
+fn s(seconds: f64) -> String {
+    duration_ns(seconds * 1e9)
+}
+
+/// How the agent kept to its own limit.
+fn kept(r: &Receipt) -> String {
+    let Some(limit) = &r.agent_limit else { return String::new() };
+    let cut = match limit.samples_cut {
+        0 => String::new(),
+        n => format!("; {} samples were not taken to keep to that (--agent-cpu)", count(n as f64)),
+    };
+    format!(" ({} of {} allowed from the fifth second on{cut})", percent(limit.used), percent(limit.limit))
+}
+
+/// What watching took from everybody.
+fn in_all(r: &Receipt, duration_s: f64) -> String {
+    let charged_s =
+        || r.spent_s.iter().filter(|(charge, _)| **charge != Charge::Bystanders).map(|(_, s)| s).sum();
+    let target_s = r.in_place.as_ref().map_or_else(charged_s, |m| m.overhead.value * r.target_cpu_s);
+    let agent_s = r.agent_cpu * duration_s;
+    let others_s = r.spent_s.get(&Charge::Bystanders).copied().unwrap_or(0.0);
+    let others = if others_s > 0.0 { format!(", other processes' {}", s(others_s)) } else { String::new() };
+    let how = if r.in_place.is_some() { "measured" } else { "predicted" };
+    format!(
+        "{} of CPU time: the target's {} ({how}), the agent's {}{others}",
+        s(target_s + agent_s + others_s),
+        s(target_s),
+        s(agent_s)
+    )
 }
 
 /// The overhead by the samples that found the target in our traps.

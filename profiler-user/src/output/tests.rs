@@ -66,7 +66,10 @@ fn table_and_receipt_in_80_columns() {
                             around it)
               hits lost     6 of 374,010 (0.002 %)
               samples lost  1 of 1,001 (0.100 %): 1 ring full
-              agent         0.60 % of one CPU, 41 MiB resident; 12 MiB in the kernel
+              agent         0.60 % of one CPU (0.42 % of 2.0 % allowed from the fifth second
+                            on), 41 MiB resident; 12 MiB in the kernel
+              in all        168 ms of CPU time: the target's 108 ms (measured), the agent's
+                            60.0 ms, other processes' 400 us
               private pages 37 of the target's text, 160 KiB; /sys/fs/cgroup/web left it
                             48 MiB; 2 functions had no room
               others' forks held up for 81.0 ms in all, 900 us at once, while 270 sites were
@@ -127,7 +130,9 @@ fn table_and_receipt_in_120_columns() {
                             stolen in the 1.20 s around it)
               hits lost     6 of 374,010 (0.002 %)
               samples lost  1 of 1,001 (0.100 %): 1 ring full
-              agent         0.60 % of one CPU, 41 MiB resident; 12 MiB in the kernel
+              agent         0.60 % of one CPU (0.42 % of 2.0 % allowed from the fifth second on), 41 MiB resident; 12 MiB in the
+                            kernel
+              in all        168 ms of CPU time: the target's 108 ms (measured), the agent's 60.0 ms, other processes' 400 us
               private pages 37 of the target's text, 160 KiB; /sys/fs/cgroup/web left it 48 MiB; 2 functions had no room
               others' forks held up for 81.0 ms in all, 900 us at once, while 270 sites were registered and unregistered in files
                             that others map (1,500 processes map /lib/libc.so.6); 1 function would have taken too long

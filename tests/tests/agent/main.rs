@@ -15,6 +15,7 @@ mod hostile;
 mod inside;
 mod launched;
 mod libraries;
+mod limit;
 mod losses;
 mod many;
 mod memory;

@@ -7,7 +7,7 @@ use super::rate::{Rate, Rates};
 use super::timed::TimedClasses;
 use super::words;
 use crate::class::{ClassId, ExitMode};
-use crate::controller::{Action, Controller, ControllerConfig, PlanShares, Tick};
+use crate::controller::{Action, Controller, ControllerConfig, PlanShares, Slowed, Tick};
 use crate::estimate::Estimate;
 use crate::ledger::ThreadOver;
 use crate::recording::{ChangeKind, WindowKind, WindowRow};
@@ -34,7 +34,9 @@ pub struct Trace {
     /// What the plan's bursts are to take, CPU s/s.
     bursts_cost: f64,
     /// Samples were taken less often than planned when that was last said.
-    was_slowed: bool,
+    was_slowed: Option<Slowed>,
+    /// That the agent's limit slows samples was said: how often it does so is no news.
+    limit_said: bool,
     /// When the open windows of bursts are to end.
     bursts: Clocks,
     timed: TimedClasses,
@@ -78,7 +80,8 @@ impl Trace {
             why: None,
             factor: 1.0,
             bursts_cost: 0.0,
-            was_slowed: false,
+            was_slowed: None,
+            limit_said: false,
             bursts: Clocks::default(),
             timed: TimedClasses::default(),
             held: Held::default(),
@@ -119,6 +122,12 @@ impl Trace {
     #[must_use]
     pub fn claim(&self) -> f64 {
         self.controller.traced_cost() + self.bursts_cost
+    }
+
+    /// See [`Controller::cut_hz`].
+    #[must_use]
+    pub fn cut_hz(&self) -> f64 {
+        self.controller.cut_hz()
     }
 
     /// So much of the bucket is spoken for by its windows, ns.
@@ -334,11 +343,19 @@ impl Trace {
 
     /// The sampling period was set: slowed, or as planned again.
     fn say_slowed(&mut self, orders: &mut Vec<Order>) {
-        let slowed = self.controller.is_slowed();
-        if std::mem::replace(&mut self.was_slowed, slowed) == slowed {
+        let slowed = self.controller.slowed();
+        let before = std::mem::replace(&mut self.was_slowed, slowed);
+        let by_limit = |s: Option<Slowed>| s == Some(Slowed::Agent);
+        let no_news = self.limit_said && (by_limit(slowed) || by_limit(before) && slowed.is_none());
+        self.limit_said |= by_limit(slowed);
+        if before == slowed || no_news {
             return;
         }
-        let text = if slowed { "slowed, because the tokens ran out" } else { "as often as planned again" };
+        let text = match slowed {
+            Some(Slowed::Tokens) => "slowed, because the tokens ran out",
+            Some(Slowed::Agent) => "slowed, because the agent used more than --agent-cpu allows",
+            None => "as often as planned again",
+        };
         orders.push(Order::Change(ChangeKind::Sampling, None, text.to_owned()));
     }
 }

@@ -78,6 +78,7 @@ fn tick(trace: &mut Trace, view: &View, suspension: Suspension, now_ns: u64) -> 
         sampling_hz: 99.0,
         hits: &[(TRACED, 100)],
         target_cpu: 1.0,
+        slowdown: 1.0,
     };
     orders(trace, view, suspension, |trace, seen, orders| trace.tick(&tick, seen, orders))
 }

@@ -185,6 +185,7 @@ impl Player {
             sampling_hz: 1e9 / self.period_ns as f64,
             hits: &hits,
             target_cpu: self.target_cpu,
+            slowdown: 1.0,
         };
         let actions = self.controller.tick(&tick);
         let words = self.obey(actions);
@@ -194,7 +195,7 @@ impl Player {
             .map(|i| self.controller.rate_hz(ClassId(i as u32)).map_or("-".into(), |hz| format!("{hz:.4e}")))
             .collect();
         let (tokens, slowed) =
-            (self.tokens_ns * 1e-6, if self.controller.is_slowed() { " slowed" } else { "" });
+            (self.tokens_ns * 1e-6, if self.controller.slowed().is_some() { " slowed" } else { "" });
         let rates = rates.join(" ");
         let line = format!("held {held:.3}{slowed}; {rates}; {words}");
         // What goes on as before is not said again.

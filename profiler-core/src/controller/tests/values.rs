@@ -93,11 +93,11 @@ fn a_plan_says_its_period_if_it_is_another_one() {
     let mut controller = Controller::new(ControllerConfig::default());
     assert_eq!(controller.take_plan(0, &[], 10_000_000, 0.0), [Action::Period { period_ns: 10_000_000 }]);
     assert_eq!(controller.take_plan(1, &[], 10_000_000, 0.0), []);
-    assert!(!controller.is_slowed());
+    assert!(!controller.slowed().is_some());
     controller.period_ns = 10_000_001;
-    assert!(controller.is_slowed());
+    assert!(controller.slowed().is_some());
     assert_eq!(controller.take_plan(2, &[], 20_000_000, 0.0), [Action::Period { period_ns: 20_000_000 }]);
-    assert!(!controller.is_slowed());
+    assert!(!controller.slowed().is_some());
 }
 
 #[test]
@@ -379,4 +379,37 @@ fn only_what_is_traced_costs() {
     assert!((controller.traced_cost() - 1.7e-3).abs() < 1e-12);
     assert!(controller.is_attached(ClassId(0)) && !controller.is_attached(ClassId(2)));
     assert!(!controller.is_attached(ClassId(7)));
+}
+
+#[test]
+fn the_agents_own_limit_lengthens_the_period_and_gives_it_back() {
+    let mut controller = Controller::new(ControllerConfig::default());
+    controller.take_plan(0, &[], 10_000_000, 5e6);
+    let mut period = |slowdown: f64, now_ns: u64| {
+        let actions = controller.tick(&Tick { now_ns, tokens_ns: 5e6, slowdown, ..dry(&[]) });
+        let period = actions.iter().find_map(|a| match a {
+            Action::Period { period_ns } => Some(*period_ns),
+            _ => None,
+        });
+        (period, controller.slowed(), controller.cut_hz())
+    };
+    assert_eq!(period(1.0, S), (None, None, 0.0));
+    assert_eq!(period(4.0, 2 * S), (Some(40_000_000), Some(Slowed::Agent), 75.0));
+    assert_eq!(period(4.0, 3 * S), (None, Some(Slowed::Agent), 75.0));
+    // No further than the longest period.
+    assert_eq!(period(64.0, 4 * S), (Some(100_000_000), Some(Slowed::Agent), 90.0));
+    assert_eq!(period(1.0, 5 * S), (Some(10_000_000), None, 0.0));
+    // A new plan is slowed like the one before.
+    assert_eq!(period(2.0, 6 * S).0, Some(20_000_000));
+    let actions = controller.take_plan(7 * S, &[], 5_000_000, 5e6);
+    assert_eq!(actions, [Action::Period { period_ns: 10_000_000 }]);
+}
+
+#[test]
+fn a_run_that_only_counts_is_not_sampled_for_the_limits_sake() {
+    let mut controller = Controller::new(ControllerConfig::default());
+    controller.take_plan(0, &[], 0, 5e6);
+    let actions = controller.tick(&Tick { now_ns: S, tokens_ns: 5e6, slowdown: 8.0, ..dry(&[]) });
+    assert!(!actions.iter().any(|a| matches!(a, Action::Period { .. })), "{actions:?}");
+    assert_eq!(controller.slowed(), None);
 }

@@ -18,6 +18,7 @@ pub(in crate::engine) fn run(budget: OverheadBudget) -> Run {
         budget,
         cpus: 4,
         thread_share: None,
+        agent_cpu: 0.02,
         sample: Price::fixed(10_000.0),
         plan_only: false,
         trace: TraceSettings {
