@@ -34,6 +34,9 @@ const SMALL: f64 = 0.05;
 /// What cold caches add to a trap in a target that sleeps or does much between two calls, in units of what calibration's own load adds: 600
 /// to 900 ns were seen where that was 230.
 pub(super) const MOST_COLD: f64 = 4.0;
+/// Part of its price that a single-stepped hit leaves behind, and the most: two exceptions, each a way through the hypervisor where there is one. Of SQLite's
+/// `sqlite3_prepare_v2` (log.md, M44) a hit took 20.6 us of CPU time, and 18 to 20 us of a call's duration, where the price was 14.0; a function that spins meets next to nothing of it.
+pub(super) const STEPPED_BEHIND: (f64, f64) = (0.15, 0.5);
 /// Prices differ more from call to call in a target than in a tight loop: their mean may be this many times the smallest of them (1.8 was seen
 /// in a target that sleeps between calls; 1.04 is that of the loop).
 const LEAST_SHAPE: f64 = 2.0;
@@ -66,7 +69,7 @@ impl Own {
         let model = &recording.meta.cost;
         let host = model.stamps(class.site_class, class.exit_mode);
         let known = host.mean.min_ns == host.mean.max_ns;
-        let left_behind = if known { Price::fixed(0.0) } else { model.cold };
+        let left_behind = if known { Price::fixed(0.0) } else { left_behind(class, model) };
         if let Some(own) = in_place(class, recording, &host, bound_ns(&host, seen, mean_ns)) {
             let interrupted_ns = interrupted_ns(own.mean().value, seen, mean_ns);
             return Self { interrupted_ns, left_behind, ..own };
@@ -332,6 +335,15 @@ pub(super) fn hit_factor(class: &ClassRow, recording: &Recording) -> Option<(f64
     // Single-stepping leaves more behind than any pair sees: 4 us of 14 in SQLite, of which its pair saw 2.
     let above = if class.site_class == SiteClass::Stepped { PRICE_DRIFT } else { SAME_TRAP };
     value.is_finite().then(|| (value, value * (1.0 - part(below)), value * (1.0 + part(above))))
+}
+
+/// What the trap at the entry of the class leaves behind, ns.
+fn left_behind(class: &ClassRow, model: &CostModel) -> Price {
+    if class.site_class != SiteClass::Stepped {
+        return model.cold;
+    }
+    let hit_ns = model.hit_price(class.site_class, RecordKind::Count).ns;
+    Price { ns: STEPPED_BEHIND.0 * hit_ns, max_ns: STEPPED_BEHIND.1 * hit_ns, ..model.cold }
 }
 
 /// The largest mean price that the smallest durations allow, ns; `None` of too few calls.

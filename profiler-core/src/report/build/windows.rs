@@ -4,7 +4,7 @@ mod by_cpu;
 
 use super::samples::Shares;
 use super::stamps;
-use crate::class::ExitMode;
+use crate::class::{ExitMode, SiteClass};
 use crate::cost::{self, PRICE_DRIFT, Price};
 use crate::ledger::LedgerSummary;
 use crate::recording::{ClassRow, LedgerRow, Recording, WindowKind, WindowRow};
@@ -35,7 +35,7 @@ pub(super) struct RunContext {
     charged_per_s: f64,
     /// What samples, switches, attaching and screening cost, CPU s/s: what interrupts calls without a probe of theirs.
     interrupts_per_s: f64,
-    /// CPU time of the agent, a part of that of the whole machine.
+    /// CPU time of the agent, CPU s/s: nobody knows how much of it was on the CPU of the one thread that calls.
     agent_part: f64,
     costs: Costs,
     threads: u32,
@@ -130,8 +130,7 @@ impl RunContext {
             rest_per_s: per_s(ledger.charged_s - recording.windows.iter().map(cost_s).sum::<f64>()).max(0.0),
             charged_per_s: per_s(ledger.charged_s),
             interrupts_per_s: per_s(ledger.interrupts_s()),
-            agent_part: per_s(recording.meta.agent.in_run_ns() as f64 * 1e-9)
-                / f64::from(recording.meta.cpus.max(1)),
+            agent_part: per_s(recording.meta.agent.in_run_ns() as f64 * 1e-9),
             costs: Costs::of(&recording.windows),
             threads: shares.threads().min(recording.meta.cpus.max(1)),
             sole_thread: shares.sole_thread(),
@@ -303,6 +302,9 @@ struct HitPrice {
 impl HitPrice {
     /// By the class's pair where it has one ([`stamps::hit_factor`]), else the host's price, which is believed to [`PRICE_DRIFT`].
     fn of(class: &ClassRow, windows: &[&WindowRow], recording: &Recording, run: &RunContext) -> Self {
+        /// What a trap of a program that does much between two calls leaves behind at most, in units of what calibration's own load adds: memcached, redis and
+        /// SQLite paid 0.2 to 0.5 us a trap (log.md, M44).
+        const MOST_BEHIND: f64 = 2.0;
         let cost = &recording.meta.cost;
         let price = cost.hit_price(class.site_class, class.kind);
         let part = |ns: f64| if price.ns > 0.0 { ns / price.ns } else { 1.0 };
@@ -313,7 +315,9 @@ impl HitPrice {
         let factor = in_place.unwrap_or(host);
         // What a trap leaves behind comes after it, and no pair sees it. A price that was given as exact has none added.
         let traps = if class.exit_mode == ExitMode::None { 1.0 } else { 2.0 };
-        let cold_ns = if drift == 0.0 { 0.0 } else { traps * cost.cold.drifted().1 };
+        let stepped_ns =
+            if class.site_class == SiteClass::Stepped { stamps::STEPPED_BEHIND.1 * price.ns } else { 0.0 };
+        let cold_ns = if drift == 0.0 { 0.0 } else { traps * MOST_BEHIND * cost.cold.max_ns + stepped_ns };
         Self {
             factor,
             in_place: in_place.is_some(),

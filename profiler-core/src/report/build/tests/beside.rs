@@ -32,17 +32,17 @@ fn holds(e: Estimate, truth: f64) -> bool {
     e.low <= truth && truth <= e.high
 }
 
-/// Samples take a hundredth beside it, and the agent has 2 % of a CPU of two.
+/// Samples take a hundredth beside it, and the agent has 2 % of a CPU, which may be that of the thread that calls.
 #[test]
 fn long_calls_hold_what_samples_and_the_agent_take_inside_them() {
     let alone = f_of(&traced(10.0, 0)).mean_ns.unwrap();
     assert!((alone.value - 1e6).abs() < 1.0 && alone.high - alone.value < 1.0, "{alone:?}");
     // The agent may have been elsewhere.
-    assert!(holds(alone, 1e6) && holds(alone, 1e6 / 1.009) && !holds(alone, 1e6 / 1.02), "{alone:?}");
+    assert!(holds(alone, 1e6) && holds(alone, 1e6 / 1.019) && !holds(alone, 1e6 / 1.03), "{alone:?}");
     let f = f_of(&traced(10.0, S / 100));
     let mean = f.mean_ns.unwrap();
     assert!((mean.value - 0.99e6).abs() < 10.0, "{mean:?}");
-    assert!(holds(mean, 1e6) && holds(mean, 1e6 / 1.029) && !holds(mean, 1e6 / 1.04), "{mean:?}");
+    assert!(holds(mean, 1e6) && holds(mean, 1e6 / 1.039) && !holds(mean, 1e6 / 1.05), "{mean:?}");
     let (_, median) = f.quantiles_ns[0];
     assert!(holds(median, 1e6) && holds(median, 1e6 / 1.02), "{median:?}");
 }
@@ -105,5 +105,26 @@ fn stepping_leaves_more_behind_than_a_pair_sees() {
         rate.high / rate.value
     };
     let (stepped, push) = (above(SiteClass::Stepped), above(SiteClass::Push));
-    assert!(stepped > 1.03 * push, "{stepped} {push}");
+    assert!(stepped > 1.1 * push, "{stepped} {push}");
+}
+
+/// Of a call of 1 ms that begins with a single-stepped hit of 10 us: 1.5 us are taken out, and up to 6.25 may be.
+#[test]
+fn a_stepped_entry_leaves_a_part_of_its_price_in_the_call() {
+    let of = |site| {
+        let mut r = traced(10.0, 0);
+        r.meta.agent.cpu_ns = 0;
+        for p in r.meta.cost.hit.values_mut() {
+            *p = Price { ns: 10_000.0, min_ns: 9_000.0, max_ns: 11_000.0, n: 7 };
+        }
+        let stamps = Stamps::guessed(Price { ns: 600.0, min_ns: 599.0, max_ns: 601.0, n: 7 });
+        for key in ["push/return_link", "stepped/return_link"] {
+            r.meta.cost.stamps.insert(key.into(), stamps);
+        }
+        r.classes[0].site_class = site;
+        f_of(&r).mean_ns.unwrap()
+    };
+    let (push, stepped) = (of(SiteClass::Push), of(SiteClass::Stepped));
+    assert!((push.value - stepped.value - 1_500.0).abs() < 10.0, "{push:?} {stepped:?}");
+    assert!(stepped.low < push.low - 5_000.0 && stepped.high > push.value - 10.0, "{push:?} {stepped:?}");
 }

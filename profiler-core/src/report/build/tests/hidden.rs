@@ -51,7 +51,7 @@ fn a_slower_function_keeps_its_value() {
     let report = Report::from_recording(&r);
     let rate = row(&report, "f").rate_hz.unwrap();
     assert!((rate.value / 1e5 - 1.0).abs() < 0.01, "{rate:?}");
-    assert!(rate.low < 1e5 && rate.high > 1e5 && rate.high < 1.2e5, "{rate:?}");
+    assert!(rate.low < 1e5 && rate.high > 1e5 && rate.high < 1.4e5, "{rate:?}");
 }
 
 /// A trap costs a quarter more here than by calibration, and a pair of sites has seen it.
