@@ -9,11 +9,13 @@
 
 mod bucket;
 mod correction;
+mod in_traps;
 mod merge;
 mod threads;
 
 pub use bucket::{FLOOR_CPU_PER_S, HOLD_S, TokenBucket};
 pub use correction::{Correction, waiting_factor};
+pub use in_traps::InTraps;
 pub use merge::Merger;
 pub use threads::{Load, Notices, Slice, Spread, ThreadBounds, ThreadBudget, ThreadOver};
 
@@ -34,6 +36,12 @@ impl Charge {
     #[must_use]
     pub fn is_corrected(self) -> bool {
         matches!(self, Self::Traced | Self::Burst | Self::Survey | Self::Samples | Self::Switches)
+    }
+
+    /// Hits of classes of the target's own.
+    #[must_use]
+    pub fn is_hit(self) -> bool {
+        matches!(self, Self::Traced | Self::Burst | Self::Survey)
     }
 
     /// There while everything is attached and gone while everything is detached.
@@ -78,6 +86,9 @@ pub struct Ledger {
     worst_second: f64,
     /// On the calibrated prices of hits, samples and switches.
     factor: f64,
+    /// The same of hits alone, by samples in traps, and what they were charged at calibrated prices since it was asked for, ns.
+    trap_factor: f64,
+    hits_ns: f64,
     /// The open interval is like those that a comparison calls on, ...
     compared: bool,
     /// ... in which this was charged at calibrated prices, and the target's own CPU time was that, ns.
@@ -106,6 +117,8 @@ impl Ledger {
             charged_ns: 0.0,
             worst_second: 0.0,
             factor: 1.0,
+            trap_factor: 1.0,
+            hits_ns: 0.0,
             compared: false,
             compared_ns: 0.0,
             compared_own_ns: 0.0,
@@ -146,6 +159,22 @@ impl Ledger {
         self.factor
     }
 
+    /// From now on hits cost this much more than calibrated, unless a comparison says otherwise (see [`InTraps`]).
+    pub fn set_trap_factor(&mut self, factor: f64) {
+        self.trap_factor = factor;
+    }
+
+    /// How much more hits cost than calibrated: by the comparison of windows, which sees everything that a hit takes, else by samples in traps.
+    #[must_use]
+    pub fn hit_factor(&self) -> f64 {
+        if self.factor == 1.0 { self.trap_factor } else { self.factor }
+    }
+
+    /// What hits were charged at calibrated prices since the last call, ns.
+    pub fn take_hits_ns(&mut self) -> f64 {
+        std::mem::take(&mut self.hits_ns)
+    }
+
     /// From now on, is what is charged what a comparison with everything detached shows? Not in a survey, not while everything
     /// is detached.
     pub fn compare(&mut self, compared: bool) {
@@ -177,7 +206,14 @@ impl Ledger {
             return;
         }
         let calibrated_ns = cost_ns;
-        let cost_ns = if charge.is_corrected() { cost_ns * self.factor } else { cost_ns };
+        let cost_ns = match charge {
+            hit if hit.is_hit() => {
+                self.hits_ns += calibrated_ns;
+                cost_ns * self.hit_factor()
+            }
+            other if other.is_corrected() => cost_ns * self.factor,
+            _ => cost_ns,
+        };
         self.open.entry((charge, class.map(|c| c.0))).or_default().add(units, cost_ns);
         if charge.counts() {
             self.bucket.spend(cost_ns);

@@ -262,6 +262,7 @@ impl Machine for World {
             cpu_ns: self.done.cpu_ns as u64,
             agent_cpu_ns: 0,
             samples: std::mem::take(&mut self.sampler.new),
+            in_traps: Vec::new(),
             foreign_samples: self.sampler.foreign as u64,
             links,
             links_once,

@@ -4,7 +4,7 @@ use super::input::{Ended, Interval};
 use crate::burst::{FRESH_DELAY_NS, FRESH_NS};
 use crate::class::ClassId;
 use crate::cost::{self, CostModel, Price};
-use crate::ledger::{Ledger, Merger};
+use crate::ledger::{InTraps, Ledger, Merger};
 use crate::recording::{Charge, WindowKind};
 use crate::run::view::{ClassView, LinkView};
 
@@ -70,6 +70,7 @@ pub struct Accounts {
     pub(super) last_ns: u64,
     pub(super) last_cpu_ns: u64,
     last_charged_ns: f64,
+    in_traps: InTraps,
 }
 
 impl Accounts {
@@ -87,6 +88,7 @@ impl Accounts {
             last_ns: now_ns,
             last_cpu_ns: cpu_ns,
             last_charged_ns: 0.0,
+            in_traps: InTraps::default(),
         }
     }
 
@@ -192,6 +194,14 @@ impl Accounts {
         // Links made for a plan say nothing about what is to come.
         self.ledger.charge_units(Charge::Attach, None, seen.links_once, self.prices.attach);
         seen.samples as f64 * sample.ns * factor
+    }
+
+    /// Prices of hits follow the samples in traps, of which there were `seen` in the interval at `rate_hz`. Returns the new factor if there is one.
+    pub(super) fn compare_with_samples(&mut self, seen: u64, rate_hz: f64) -> Option<f64> {
+        let charged_ns = self.ledger.take_hits_ns();
+        let factor = self.in_traps.note(charged_ns, 1e9 / rate_hz, seen)?;
+        self.ledger.set_trap_factor(factor);
+        Some(factor)
     }
 
     /// Smooths what recurs beside hits, samples, switches and children: links that are made anew after forks. It comes

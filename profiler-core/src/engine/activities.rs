@@ -72,7 +72,7 @@ impl Run {
         Share {
             number,
             allowed: part * self.arbiter().allowed(),
-            factor: self.accounts.ledger.factor(),
+            factor: self.accounts.ledger.hit_factor(),
             suspension: self.suspension(),
         }
     }

@@ -158,6 +158,8 @@ pub struct Interval {
     pub agent_cpu_ns: u64,
     /// Samples taken since the last interval.
     pub samples: u64,
+    /// Of those, the ones that were surely in traps of these classes.
+    pub in_traps: Vec<(ClassId, u64)>,
     /// Samples of other processes so far.
     pub foreign_samples: u64,
     /// Links made and closed since the last interval.

@@ -71,6 +71,7 @@ impl Run {
         let children = self.children.take_cost();
         self.accounts.ledger.charge(Charge::Children, None, children.hits, children.cost_ns);
         self.accounts.note_misc(elapsed);
+        self.follow_samples(&seen.in_traps, view);
         let rows = self.accounts.ledger.close_interval(now, used);
         let spent_ns = self.accounts.take_spent_ns();
         self.tell_activities(view);
@@ -111,6 +112,17 @@ impl Run {
         };
         let orders = self.orders_of_trace(view, |trace, seen, orders| trace.tick(&tick, seen, orders));
         self.follow(orders, view);
+    }
+
+    /// What hits cost by samples in traps. Those of the progress metric are no hits of the plan.
+    fn follow_samples(&mut self, in_traps: &[(ClassId, u64)], view: &View) {
+        let ours = in_traps.iter().filter(|(id, _)| !self.is_metric(*id));
+        let seen = ours.map(|(_, n)| n).sum();
+        if let Some(factor) = self.accounts.compare_with_samples(seen, view.samples.rate_hz) {
+            let why = format!("hits take {factor:.2} times what was calibrated, by samples in traps");
+            self.commands.push(Command::Detail(why));
+            self.want_plan(None);
+        }
     }
 
     /// Charges the hits of all classes that have links, or had them. Returns those that say something about a rate.
@@ -239,7 +251,7 @@ impl Run {
         if self.thread_limit().is_none() || self.finding.is_held {
             return None;
         }
-        let (factor, cpu) = (self.accounts.ledger.factor(), self.accounts.own_cpu);
+        let (factor, cpu) = (self.accounts.ledger.hit_factor(), self.accounts.own_cpu);
         let price = |id: ClassId, hits: u64, elapsed_s: f64| {
             view.class(id).tau_ns(cpu * elapsed_s / hits as f64) * factor
         };

@@ -324,7 +324,7 @@ impl Run {
         let arbiter = self.arbiter();
         let screened = view.operations.has_hits.then(|| self.accounts.ledger.account(Charge::Screening));
         operations::Grant {
-            factor: self.accounts.ledger.factor(),
+            factor: self.accounts.ledger.hit_factor(),
             allowed: arbiter.operations(),
             allowed_in_second: arbiter.operations_in_second(),
             left_of_second_ns: arbiter.left_of_second_ns(),
@@ -486,7 +486,9 @@ impl Run {
         self.tell_children(children::Input::End, view);
         self.end_measuring();
         let (cut, factor) = (self.accounts.ledger.cut(), self.accounts.ledger.factor());
-        self.commands.extend(crate::clients::overhead::warnings(cut, factor).into_iter().map(Command::Warn));
+        let hits = self.accounts.ledger.hit_factor();
+        self.commands
+            .extend(crate::clients::overhead::warnings(cut, factor, hits).into_iter().map(Command::Warn));
         self.phase = Phase::Warmup;
     }
 }

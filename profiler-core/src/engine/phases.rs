@@ -144,7 +144,7 @@ impl Run {
             }
             // Not in the middle of a search: what it has found so far has no rates.
             Phase::Run if may_adapt && self.finding.is_idle() => {
-                if let Some(why) = self.trace.take_wanted(self.accounts.ledger.factor()) {
+                if let Some(why) = self.trace.take_wanted(self.accounts.ledger.hit_factor()) {
                     let rates = self.trace.present_rates(view);
                     if let Err(error) = self.make_plan(&rates, why, view) {
                         self.commands.push(Command::Detail(format!("the plan stays as it is: {error}")));
@@ -349,7 +349,7 @@ impl Run {
         let planned = self.with_known(view, |known| planning::make(known, rates, number))?;
         // The first plan may come before the first tokens: half of what the bucket will hold is lent to it, or every
         // busy class would trip at once. A debt is paid back before anything else is spent.
-        let (tokens, factor) = (self.arbiter().lent_ns(), self.accounts.ledger.factor());
+        let (tokens, factor) = (self.arbiter().lent_ns(), self.accounts.ledger.hit_factor());
         let orders = self.orders_of_trace(view, |trace, seen, orders| {
             trace.adopt(&planned, factor, tokens, seen, orders);
         });

@@ -133,6 +133,12 @@ impl<'a> Arbiter<'a> {
         self.ledger.factor()
     }
 
+    /// The same of hits.
+    #[must_use]
+    pub fn hit_factor(&self) -> f64 {
+        self.ledger.hit_factor()
+    }
+
     /// What plan and bursts may spend, CPU s/s. `share`: what a plan counts on at most; `operations`: they are followed, and count by what
     /// they may take, not by what they take at present. What comes in lumps is for the rest.
     #[must_use]

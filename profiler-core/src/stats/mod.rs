@@ -21,6 +21,7 @@
 //! | [`tests_of`] | Welch's, paired and one-sample t-tests                                      |
 
 pub mod added;
+pub mod always;
 pub mod bursts;
 pub mod correct;
 pub mod counts;

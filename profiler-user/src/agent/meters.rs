@@ -78,6 +78,7 @@ impl Agent {
             cpu_ns,
             agent_cpu_ns: self.note_agent_use(),
             samples: self.sampling.take_uncharged(),
+            in_traps: self.sampling.take_in_traps(),
             foreign_samples: global.samples_other,
             links: self.attach.take_link_changes(),
             links_once: self.attach.take_links_once(),

@@ -11,8 +11,9 @@ use crate::prober::SampleReader;
 use crate::recording::WriterHandle;
 use crate::unwind::{Frame, KERNEL, ModuleId, Modules, StackTable, Unwinder, UserStack};
 pub use events::SamplingEvents;
+use profiler_core::class::ClassId;
 use profiler_core::recording::{SampleRow, TrapSampleRow};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use traps::Traps;
 
 /// Samples of the target.
@@ -28,6 +29,8 @@ pub struct Sampling {
     /// Rows that the writer has not been given yet.
     rows: Vec<SampleRow>,
     in_traps: Vec<TrapSampleRow>,
+    /// Samples that were surely in traps, by class, since they were asked for.
+    traps_of: BTreeMap<ClassId, u64>,
     traps: Traps,
     frames: Vec<Frame>,
     /// Index in the inspection of each module of the unwinder; `None`: not there.
@@ -48,6 +51,7 @@ impl Sampling {
             uncharged: 0,
             rows: Vec::new(),
             in_traps: Vec::new(),
+            traps_of: BTreeMap::new(),
             traps: Traps::default(),
             frames: Vec::new(),
             module_index: HashMap::new(),
@@ -97,7 +101,7 @@ impl Sampling {
         mut ahead: Option<&mut Reader>,
     ) {
         let Self { reader, unwinder, stacks, shares, frames, module_index, uncharged, rows, pid, .. } = self;
-        let (traps, in_traps) = (&mut self.traps, &mut self.in_traps);
+        let (traps, in_traps, traps_of) = (&mut self.traps, &mut self.in_traps, &mut self.traps_of);
         traps.learn(classes, inspection);
         reader.drain(limit, |sample| {
             *uncharged += 1;
@@ -113,6 +117,9 @@ impl Sampling {
             }
             let is_probe_code = sample.registers.is_some_and(|r| unwinder.is_probe_code(sample.pid, r.ip));
             if let Some(trap) = traps.of(&sample, is_probe_code, classes, inspection) {
+                if let Some(class) = trap.class.filter(|_| trap.is_sure) {
+                    *traps_of.entry(class).or_default() += 1;
+                }
                 in_traps.push(TrapSampleRow {
                     time_ns: sample.time_ns,
                     tid: sample.tid,
@@ -170,6 +177,11 @@ impl Sampling {
         if !self.in_traps.is_empty() {
             writer.send(std::mem::take(&mut self.in_traps));
         }
+    }
+
+    /// Samples that were surely in traps, by class, since the last call.
+    pub fn take_in_traps(&mut self) -> Vec<(ClassId, u64)> {
+        std::mem::take(&mut self.traps_of).into_iter().collect()
     }
 
     /// Samples since the last call.

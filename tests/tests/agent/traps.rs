@@ -49,10 +49,10 @@ fn spins(rounds: &str) -> Running {
     Running::start(Command::new(program("spins")).arg(rounds))
 }
 
+const ALWAYS: [&str; 5] = ["--duration", "10s", "--no-ab", "--sample-rate", "499"];
+
 fn record(target: &Running, folder: &std::path::Path, arguments: &[&str]) -> Finished {
-    let mut all = vec!["--duration", "10s", "--no-ab", "--sample-rate", "499"];
-    all.extend(arguments);
-    Agent::start_plain(target.child.id(), folder, &all).finish()
+    Agent::start_plain(target.child.id(), folder, &[&ALWAYS[..], arguments].concat()).finish()
 }
 
 fn in_place(finished: &Finished) -> InPlace {
@@ -104,4 +104,54 @@ fn what_traps_take_is_what_the_program_loses() {
         0.8 * e.low < truth && truth < 1.2 * e.high,
         "{truth} ({before}, {watched}, {after}): {measured:?}"
     );
+}
+
+/// The agent's stored prices, with those of hits multiplied, in this folder.
+fn falsify(folder: &std::path::Path, factor: f64) {
+    for entry in std::fs::read_dir("/var/cache/tithe").expect("a run has calibrated").flatten() {
+        let name = entry.file_name();
+        let text = std::fs::read_to_string(entry.path()).expect("it is ours");
+        let Ok(mut stored) = serde_json::from_str::<serde_json::Value>(&text) else { continue };
+        for price in stored["model"]["hit"].as_object_mut().into_iter().flat_map(|prices| prices.values_mut())
+        {
+            for key in ["ns", "min_ns", "max_ns"] {
+                price[key] = (price[key].as_f64().expect("it is a number") * factor).into();
+            }
+        }
+        std::fs::write(folder.join(name), stored.to_string()).expect("the folder is there");
+    }
+}
+
+/// With stored prices that are 0.3 times the truth, in a mount namespace of its own, the measured line says the same, and the ledger follows it.
+#[test]
+fn prices_that_are_too_low_are_found_out_and_the_measured_line_does_not_move() {
+    let Some(folder) = start("prices_that_are_too_low_are_found_out_and_the_measured_line_does_not_move")
+    else {
+        return;
+    };
+    let target = spins("10000");
+    let arguments = ["--budget", "1000ms/s", "--trace", "spins"];
+    let right = record(&target, folder.path(), &arguments);
+    let cache = folder.path().join("cache");
+    std::fs::create_dir(&cache).expect("the folder is ours");
+    // The agent believes only what nobody else can write.
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    std::fs::set_permissions(&cache, mode).expect("the folder is ours");
+    falsify(&cache, 0.3);
+    let mut command = Command::new("unshare");
+    let script = "mount --bind \"$0\" /var/cache/tithe && exec \"$@\"";
+    command.args(["--mount", "sh", "-c", script]).arg(&cache).arg(program("tithe"));
+    let recording = folder.path().join("falsified.tithe");
+    let all = [&ALWAYS[..], &arguments].concat();
+    let falsified = Agent::start_command(command, target.child.id(), &recording, &all).finish();
+    let (a, b) = (in_place(&right), in_place(&falsified));
+    println!("{:?} {:?}", a.traps, b.traps);
+    assert!(a.in_traps > 200 && b.in_traps > 200, "{a:?} {b:?}");
+    assert!(a.traps.low < b.traps.high && b.traps.low < a.traps.high, "{a:?} {b:?}");
+    let receipt = &falsified.report().receipt;
+    println!("predicted {} and {}", right.report().receipt.predicted, receipt.predicted);
+    let said = falsified.report().warnings.iter().any(|w| w.contains("by samples in traps"));
+    assert!(said, "{:?}", falsified.report().warnings);
+    // A third or so would be predicted. The first seconds are charged as calibrated.
+    assert!(receipt.predicted > 0.8 * b.traps.value, "{} {b:?}", receipt.predicted);
 }

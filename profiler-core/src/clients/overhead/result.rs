@@ -37,7 +37,7 @@ impl Overhead {
 
 /// What the report warns of at the end: the budget was cut by `cut`, prices were taken `factor` times as calibrated.
 #[must_use]
-pub fn warnings(cut: f64, factor: f64) -> Vec<String> {
+pub fn warnings(cut: f64, factor: f64, hits: f64) -> Vec<String> {
     let mut warnings = Vec::new();
     if cut > 1.0 {
         warnings.push(format!(
@@ -47,6 +47,11 @@ pub fn warnings(cut: f64, factor: f64) -> Vec<String> {
     if factor != 1.0 {
         warnings.push(format!(
             "hits, samples and switches cost this target {factor:.1} times what they cost the calibration's child, by the measured overhead: the plan and the ledger followed"
+        ));
+    }
+    if factor == 1.0 && hits != 1.0 {
+        warnings.push(format!(
+            "hits cost this target {hits:.1} times what they cost the calibration's child, by samples in traps: the plan and the ledger followed"
         ));
     }
     warnings
@@ -81,7 +86,8 @@ mod tests {
 
     #[test]
     fn a_run_as_calibrated_warns_of_nothing() {
-        assert!(warnings(1.0, 1.0).is_empty());
-        assert_eq!(warnings(3.0, 1.5).len(), 2);
+        assert!(warnings(1.0, 1.0, 1.0).is_empty());
+        assert_eq!(warnings(1.0, 1.0, 1.5).len(), 1);
+        assert_eq!(warnings(3.0, 1.5, 1.5).len(), 2);
     }
 }

@@ -169,7 +169,7 @@ impl Known<'_> {
         // A rate that is none would refuse the whole plan.
         let known = rates.get(&class.id).copied().filter(|rate| rate.hz.is_valid());
         let hz = known.map_or(Range::from(0.0), |rate| rate.hz);
-        let tau_s = class.tau_ns(cpu / hz.value) * 1e-9 * self.arbiter.factor();
+        let tau_s = class.tau_ns(cpu / hz.value) * 1e-9 * self.arbiter.hit_factor();
         let name = self.names.get(class.id.0 as usize).copied().unwrap_or_default();
         let mut entry = PlanClass::new(name, hz, self.rho(class), tau_s).weight(traits.weight);
         entry.id = Some(class.id.0);

@@ -113,3 +113,35 @@ fn a_program_that_was_held_earns_from_its_start_on() {
     let bucket = run.ledger().bucket();
     assert!((bucket.rate() - 0.02).abs() < 1e-12 && (bucket.available_ns() - 2e6).abs() < 1.0, "{bucket:?}");
 }
+
+/// Of a class that is hit 10,000 times a second at 1 us each, `seen` samples in an interval of 10 at 100 Hz lie in traps: what is charged for
+/// the last interval, ns, and whether the run said so.
+fn charged_with(seen: impl Fn(u64) -> u64) -> (f64, bool) {
+    let mut run = run(OverheadBudget::Share(0.05));
+    let mut view = View { classes: vec![plain_class(0, 1_000.0)], ..View::default() };
+    view.classes[0].link = LinkView::Open(crate::recording::WindowKind::Trace);
+    view.samples.rate_hz = 100.0;
+    let mut said = false;
+    let mut before = 0.0;
+    let intervals = 400;
+    for i in 1..=intervals {
+        view.classes[0].attempted = i * 1_000;
+        view.now_ns = i * 100 * MS;
+        before = run.ledger().account(Charge::Traced).cost_ns;
+        let in_traps = vec![(ClassId(0), seen(i))];
+        let interval = Interval { cpu_ns: i * 100 * MS, in_traps, ..Interval::default() };
+        let commands = run.step(Input::Interval(Box::new(interval)), &mut view);
+        said |=
+            commands.iter().any(|c| matches!(c, Command::Detail(text) if text.contains("samples in traps")));
+    }
+    (run.ledger().account(Charge::Traced).cost_ns - before, said)
+}
+
+#[test]
+fn hits_are_charged_what_samples_in_traps_say_that_they_take() {
+    // 1 % of the CPU time, so one sample in ten intervals.
+    let (as_calibrated, said) = charged_with(|i| u64::from(i % 10 == 0));
+    assert!((as_calibrated - 1e6).abs() < 1.0 && !said, "{as_calibrated} {said}");
+    let (three_times, said) = charged_with(|i| 3 * u64::from(i % 10 == 0));
+    assert!(three_times > 2.3e6 && three_times <= 3e6 && said, "{three_times} {said}");
+}
