@@ -20,7 +20,7 @@ const END: &str = "<!-- end -->";
 /// As the recording was made.
 const COMMAND: &str = "sudo tithe record --pid $(pidof redis-server) --budget 2% --duration 15s \\\n    --latency lrangeCommand --latency writeToClient";
 /// Functions shown.
-const ROWS: &str = "8";
+const ROWS: &str = "7";
 /// Lines of the receipt that are shown.
 const RECEIPT: [&str; 5] = ["allowed", "predicted", "measured", "hits lost", "agent"];
 
