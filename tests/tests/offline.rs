@@ -344,7 +344,7 @@ fn files_of_the_target_are_opened_in_one_place() {
         ("calibrate/cache.rs", 2, "the agent's own cache; /proc/sys"),
         ("calibrate/code.rs", 1, "/proc/self/maps"),
         ("calibrate/forms.rs", 1, "/proc/sys"),
-        ("calibrate/worker.rs", 1, "/proc/PID/stat of the agent's own child"),
+        ("calibrate/worker.rs", 2, "/proc/PID/stat of the agent's own child; /dev/null"),
         ("cli/internal_mend.rs", 1, "/dev/kmsg"),
         ("cli/plan.rs", 1, "the user's class table"),
         ("conformance/child.rs", 2, "files of the agent's own, through /proc/PID/fd; /proc/self/maps"),

@@ -1,6 +1,6 @@
-//! The house rules, format, clippy, rustdoc, and the source invariants.
+//! The house rules, format, clippy, rustdoc, the source invariants, and README's first screen.
 
-use crate::{house, shell};
+use crate::{house, readme, shell};
 use anyhow::Result;
 
 /// Which of them run.
@@ -48,6 +48,7 @@ pub fn run(options: &Options) -> Result<()> {
         "--test",
         "offline",
     ]))?;
+    readme::run(&readme::Options { check: true })?;
     println!("lint: clean");
     Ok(())
 }

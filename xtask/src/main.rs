@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask build-ebpf | test | lint | ci | demo | bench | conformance | field | mutants | vm`.
+//! The project's own commands: `cargo xtask build-ebpf | test | lint | ci | demo | readme | dist | bench | conformance | field | mutants | vm`.
 //!
 //! What CI runs is what a developer runs. Everything is built as the caller; only the agent, the test binaries and the
 //! package manager go through sudo, and each such command is printed before it runs.
@@ -7,12 +7,14 @@ mod apt;
 mod bench;
 mod conformance;
 mod demo;
+mod dist;
 mod ebpf;
 mod field;
 mod house;
 mod lint;
 mod lock;
 mod mutants;
+mod readme;
 mod shell;
 mod test;
 mod toolchain;
@@ -35,12 +37,16 @@ enum Command {
     BuildEbpf(ebpf::Options),
     /// All tests: offline, then against the running kernel (through sudo if not root)
     Test(test::Options),
-    /// House rules, format, clippy, rustdoc, source invariants
+    /// House rules, format, clippy, rustdoc, source invariants, README
     Lint(lint::Options),
     /// test, build-ebpf --check and lint: what CI runs
     Ci(test::Options),
     /// Profile a loaded SQLite by PID at 2 %, and print the report with its receipt
     Demo(demo::Options),
+    /// Build a static binary, try it in an empty root, and pack it into target/dist (5 minutes)
+    Dist(dist::Options),
+    /// Write README's first screen anew from the recording in docs/readme and the tables of the benchmarks
+    Readme(readme::Options),
     /// Measure, interleaved, and write docs/benchmarks.md
     Bench(bench::Options),
     /// Boot a Debian kernel in QEMU (by default Debian 12's 6.1) and run the agent and its tests there
@@ -65,6 +71,8 @@ fn run(command: Command) -> anyhow::Result<()> {
             summary.finish()
         }
         Command::Demo(options) => demo::run(&options),
+        Command::Dist(options) => dist::run(&options),
+        Command::Readme(options) => readme::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Vm(options) => vm::run(&options),
         Command::Field(options) => field::run(&options),

@@ -6,6 +6,7 @@
 mod again;
 mod calm;
 
+use crate::apt;
 use crate::ebpf::{self, Rebuilt};
 use crate::field;
 use crate::shell;
@@ -29,7 +30,7 @@ pub struct Options {
 }
 
 /// Test binaries of the tests crate, and of the bench, that need no root.
-const ROOTLESS: [&str; 5] = ["bench", "field", "offline", "sqlite", "targets"];
+const ROOTLESS: [&str; 6] = ["bench", "field", "offline", "page", "sqlite", "targets"];
 
 /// What all test binaries together said.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -145,6 +146,9 @@ pub fn run_all(options: &Options) -> Result<Summary> {
         return Ok(summary);
     }
 
+    if !options.no_install {
+        browser();
+    }
     kernel_tests(options, None, &mut summary)?;
     field_tests(options, &mut summary)?;
     if let Some(object) = other_tools {
@@ -152,6 +156,20 @@ pub fn run_all(options: &Options) -> Result<Summary> {
         kernel_tests(options, Some(&object), &mut summary)?;
     }
     Ok(summary)
+}
+
+/// Installs a browser for the test of the report's page, on Debian where there is none. Elsewhere that test says that it is skipped.
+fn browser() {
+    let is_here = ["chromium", "chromium-browser", "google-chrome"]
+        .iter()
+        .any(|name| shell::find_in_path(name).is_some());
+    if is_here || !apt::is_here() || !shell::can_be_root() {
+        return;
+    }
+    // Without it the test is skipped, and says so; where skips are forbidden, it fails.
+    if let Err(error) = apt::install(&["chromium"]) {
+        eprintln!("no browser for the test of the report's page: {error:#}");
+    }
 }
 
 /// Builds the tests crate and what it runs, with the committed object or another one, and runs its binaries and the

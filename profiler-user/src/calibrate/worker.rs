@@ -35,6 +35,14 @@ impl Default for ChildCommand {
     }
 }
 
+/// Where output of the child goes, of which there is none: `/dev/null`, or, in a root without `/dev`, a pipe that nobody reads.
+fn nowhere() -> std::io::Result<Stdio> {
+    match std::fs::File::options().write(true).open("/dev/null") {
+        Ok(null) => Ok(null.into()),
+        Err(_) => std::io::pipe().map(|(_, end)| end.into()),
+    }
+}
+
 /// The running child. Dropping it ends and collects it.
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -54,7 +62,7 @@ impl Worker {
             .args(&command.args)
             .envs(command.env.iter().map(|(k, v)| (k, v)))
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::null())
+            .stdout(nowhere().map_err(CalibrateError::Child)?)
             .spawn()
             .map_err(CalibrateError::Child)?;
         let mut worker = Self { child, socket: BufReader::new(ours), patience: ANSWER_TIMEOUT, tids: [0; 2] };

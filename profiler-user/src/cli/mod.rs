@@ -26,7 +26,7 @@ pub use functions::SelectArgs;
 pub use internal_mend::MendArgs;
 pub use list::ListArgs;
 pub use operations::OperationArgs;
-pub use plan::PlanArgs;
+pub use plan::{PlanArgs, PlanCommand};
 pub use record::{RecordArgs, TargetArgs};
 pub use replay::ReplayArgs;
 pub use report::ReportArgs;
@@ -69,8 +69,8 @@ pub enum Command {
     Record(Box<RecordArgs>),
     /// Show a recording again, or convert it (no root)
     Report(ReportArgs),
-    /// Compare policies that sample operations, over a recording that has all of them (no root)
-    #[command(after_help = replay::EXAMPLES)]
+    /// The name of `tithe plan replay` until it was a part of planning
+    #[command(hide = true, after_help = replay::EXAMPLES)]
     Replay(ReplayArgs),
     /// Decide what to trace and what to sample, and say why
     Plan(Box<PlanArgs>),
@@ -212,6 +212,24 @@ mod tests {
         .assert_eq(&headings("plan"));
     }
 
+    #[test]
+    fn replay_is_a_part_of_planning_and_keeps_its_old_name() {
+        for line in [&["tithe", "plan", "replay", "full.tithe"][..], &["tithe", "replay", "full.tithe"]] {
+            match Cli::try_parse_from(line).unwrap().command {
+                Command::Replay(args) => assert_eq!(args.recording.to_str(), Some("full.tithe")),
+                Command::Plan(plan) => {
+                    let Some(PlanCommand::Replay(args)) = &plan.command else { panic!("{plan:?}") };
+                    assert_eq!(args.recording.to_str(), Some("full.tithe"));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(Cli::try_parse_from(["tithe", "plan"]).is_err(), "a plan needs a process or a table");
+        assert!(Cli::try_parse_from(["tithe", "plan", "--pid", "1", "replay", "full.tithe"]).is_err());
+        let help = Cli::command().render_help().to_string();
+        assert!(!help.contains("\n  replay"), "{help}");
+    }
+
     /// The words of a line as a shell has them, quotes taken off.
     fn words(line: &str) -> Vec<String> {
         let (mut words, mut word, mut quoted) = (Vec::new(), String::new(), false);
@@ -229,8 +247,12 @@ mod tests {
     fn each_command_has_examples_and_they_are_accepted() {
         let mut cli = Cli::command();
         cli.build();
-        let shown = cli.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help");
-        for command in std::iter::once(&cli).chain(shown) {
+        let shown = |c: &&clap::Command| !c.is_hide_set() && c.get_name() != "help";
+        let commands: Vec<&clap::Command> = cli.get_subcommands().filter(shown).collect();
+        let inner: Vec<&clap::Command> =
+            commands.iter().flat_map(|c| c.get_subcommands().filter(shown)).collect();
+        assert_eq!(inner.iter().map(|c| c.get_name()).collect::<Vec<_>>(), ["replay"]);
+        for command in std::iter::once(&cli).chain(commands).chain(inner) {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             let lines = help.lines().map(|line| line.trim().trim_start_matches("sudo "));
             let examples: Vec<&str> = lines.filter(|line| line.starts_with("tithe ")).collect();

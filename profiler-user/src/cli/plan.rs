@@ -2,6 +2,7 @@
 
 use super::PrintFormat;
 use super::functions::SelectArgs;
+use super::replay::{self, ReplayArgs};
 use crate::agent;
 use crate::config::values::parse_pid;
 use crate::config::{CostConfig, DEFAULT_BUDGET, RunConfig, TargetConfig};
@@ -9,7 +10,7 @@ use crate::failure::Failure;
 use crate::target;
 use crate::terminal;
 use crate::watchdog::Watchdog;
-use clap::{ArgGroup, Args};
+use clap::{ArgGroup, Args, Subcommand};
 use profiler_core::plan::{self, Objective, Options, Problem, Strategy, UnknownStrategy};
 use profiler_core::text::make_printable;
 use profiler_core::units::OverheadBudget;
@@ -20,6 +21,7 @@ const PLAN_EXAMPLES: &str = "Examples:
   sudo tithe plan --pid 1234 --latency 'db::*' --weight 'db::commit=5' --top 3
        tithe plan --classes run.tithe/plan-0001.toml --budget 5%
        tithe plan --classes table.toml --strategy hottest --format json
+       tithe plan replay full.tithe
 
 A table says what can be watched and what the watching may cost:
   budget = \"5%\"            # or max_frequency = 925: events and samples per second
@@ -30,11 +32,27 @@ A table says what can be watched and what the watching may cost:
   rate_hz = 300
   duration_us = 40          # or share = 0.012";
 
+/// What is planned other than functions.
+#[derive(Debug, Subcommand)]
+pub enum PlanCommand {
+    /// Compare policies that sample operations, over a recording that has all of them (no root)
+    #[command(after_help = replay::EXAMPLES)]
+    Replay(ReplayArgs),
+}
+
 /// `tithe plan`.
 #[derive(Debug, Args)]
 #[command(after_help = PLAN_EXAMPLES)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    disable_help_subcommand = true
+)]
 #[command(group = ArgGroup::new("source").required(true).args(["pid", "classes"]))]
 pub struct PlanArgs {
+    /// What else can be planned from a recording
+    #[command(subcommand)]
+    pub command: Option<PlanCommand>,
     /// Survey this process, plan, and leave nothing attached (needs root)
     #[arg(help_heading = "Target", short, long, value_name = "PID", value_parser = parse_pid)]
     pub pid: Option<u32>,
@@ -96,6 +114,9 @@ fn parse_top(text: &str) -> Result<usize, String> {
 /// # Errors
 /// As [`agent::plan`]; a class table, an objective or a strategy that makes no sense.
 pub(super) fn run(args: &PlanArgs) -> Result<(), Failure> {
+    if let Some(PlanCommand::Replay(args)) = &args.command {
+        return replay::run(args);
+    }
     let strategy: Strategy = match &args.strategy {
         Some(name) => name.parse().map_err(|e: UnknownStrategy| Failure::usage(e))?,
         None => Strategy::Auto,

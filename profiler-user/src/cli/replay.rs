@@ -1,4 +1,4 @@
-//! `tithe replay`: what other policies would have recorded of a run in which every operation was recorded.
+//! `tithe plan replay`: what other policies would have recorded of a run in which every operation was recorded.
 
 use super::PrintFormat;
 use crate::config::values::parse_policy;
@@ -19,10 +19,10 @@ its rate among them (docs/operations.md). attach_share changes nothing here.
 
 Examples:
   sudo tithe record --pid 1234 --operation 'req=serve,class=arg0:str' --policy full --no-ab -o full.tithe
-       tithe replay full.tithe
-       tithe replay full.tithe --policy adp,tithe --adapt max_cycle_s=20 --runs 50 --format json";
+       tithe plan replay full.tithe
+       tithe plan replay full.tithe --policy adp,tithe --adapt max_cycle_s=20 --runs 50 --format json";
 
-/// `tithe replay`.
+/// `tithe plan replay`.
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
     /// A recording made with --operation and --policy full

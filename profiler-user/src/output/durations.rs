@@ -10,20 +10,19 @@ use super::units::{count, duration, duration_alone, duration_ns, percent};
 use profiler_core::report::{Bin, Counted, Distribution, Report, Row};
 
 /// Columns: heading, and the quantile.
-const QUANTILES: [(&str, f64); 4] = [("P50", 0.5), ("P90", 0.9), ("P99", 0.99), ("MAX", 1.0)];
+pub(super) const QUANTILES: [(&str, f64); 4] = [("P50", 0.5), ("P90", 0.9), ("P99", 0.99), ("MAX", 1.0)];
 const HEADING: &str = "TIME OF A CALL";
 /// Narrowest and widest column of names.
 const NAMES: (usize, usize) = (16, 60);
 /// Widest bar of a distribution.
 const BAR: usize = 60;
 
-const LEGEND: &str = "what probes cost is taken out; MAX is the longest call that was timed; ≤: shorter than what that cost is known to; \
+pub(super) const LEGEND: &str = "what probes cost is taken out; MAX is the longest call that was timed; ≤: shorter than what that cost is known to; \
                       ≥, ?: calls that were not timed may have taken any time";
 
 /// The table of quantiles; empty where nothing was timed.
 pub(super) fn text(report: &Report, options: TextOptions) -> String {
-    let timed = |r: &&Row| !r.quantiles_ns.is_empty();
-    let rows: Vec<&Row> = shown(report, options).into_iter().filter(timed).collect();
+    let rows = timed(shown(report, options));
     if rows.is_empty() {
         return String::new();
     }
@@ -49,8 +48,14 @@ pub(super) fn text(report: &Report, options: TextOptions) -> String {
     out
 }
 
+/// Those of the table's rows whose calls were timed.
+pub(super) fn timed(mut rows: Vec<&Row>) -> Vec<&Row> {
+    rows.retain(|r| !r.quantiles_ns.is_empty());
+    rows
+}
+
 /// Heading and cells of each column, the first `intervals` of them with intervals.
-fn columns(rows: &[&Row], intervals: usize) -> Vec<Vec<String>> {
+pub(super) fn columns(rows: &[&Row], intervals: usize) -> Vec<Vec<String>> {
     let quantile = |(i, (heading, p)): (usize, &(&str, f64))| {
         let cell = |r: &&Row| {
             let found = r.quantiles_ns.iter().find(|(q, _)| (q - p).abs() < 1e-9);

@@ -1,33 +1,28 @@
-//! One self-contained page: table, receipt, flame graph. No network, no fonts, no libraries; a few lines of
-//! script sort the table.
+//! One self-contained page: table, receipt, flame graph. No network, no fonts, no libraries; a script of its own sorts, searches and zooms, and
+//! without it the page is a plain table.
+//!
+//! Rows, their order, names and figures are those of the terminal ([`super::table`], [`super::rows`], [`super::durations`]). Where the terminal
+//! has a letter, a word says whether a figure is exact or an estimate, and from what.
 
-use super::durations;
+mod flame;
+
 use super::notes::notes;
 use super::receipt::lines;
-use super::rows::{shown, unseen};
-use super::table::{at_least, counted_in, cpu_per_call, exact_count, how, number, share, title};
-use super::units::{count, duration, duration_ns, memory, percent, si, source_letter};
-use super::{TextOptions, flame};
+use super::rows::{seen, shown, unseen};
+use super::table::{COLUMNS, COUNTED, counted_in, run, title};
+use super::units::{count, memory, percent, si, source_letter};
+use super::{TextOptions, durations, operations};
+use profiler_core::class::Source;
 use profiler_core::estimate::Estimate;
 use profiler_core::recording::Recording;
-use profiler_core::report::{Distribution, Report, Row};
+use profiler_core::report::{Distribution, OperationReport, Report, Row};
 use profiler_core::text::printable;
 
-const STYLE: &str = "
-:root{color-scheme:light dark;--line:#8884;--dim:#888;--bar:#e07a1f55}
-body{font:14px/1.45 system-ui,sans-serif;max-width:1200px;margin:2em auto;padding:0 1em}
-h1{font-size:1.3em}h2{font-size:1.05em;margin-top:2em}
-table{border-collapse:collapse;width:100%}th,td{padding:.25em .6em;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
-th{cursor:pointer;position:sticky;top:0;background:Canvas}td:first-child,th:first-child{text-align:left;white-space:normal;overflow-wrap:anywhere}
-td small{color:var(--dim)}td.share{background:linear-gradient(to left,var(--bar) var(--w),transparent var(--w))}
-dl{display:grid;grid-template-columns:max-content 1fr;gap:.2em 1.2em}dt{color:var(--dim)}dd{margin:0}
-table.bins{width:auto}table.bins td:last-child{width:30em;background:linear-gradient(to right,var(--bar) var(--w,0%),transparent var(--w,0%))}
-iframe{width:100%;height:700px;border:1px solid var(--line)}";
+const STYLE: &str = include_str!("html/page.css");
+const SCRIPT: &str = include_str!("html/page.js");
 
-const SCRIPT: &str = "
-document.querySelectorAll('th').forEach((th,i)=>th.onclick=()=>{const b=document.querySelector('tbody'),d=th.dataset.d=th.dataset.d==='1'?'-1':'1';
-const key=r=>{const v=r.cells[i].dataset.v;return v===undefined?r.cells[i].textContent:+v};
-[...b.rows].sort((x,y)=>{const p=key(x),q=key(y);return(p>q?-1:p<q?1:0)*d}).forEach(r=>b.append(r))});";
+/// SHA-256 of [`SCRIPT`], as a page's policy has it: the one script that a browser runs, whatever a name may hold.
+const SCRIPT_SHA256: &str = "kLKLNO4GRQENkbEL8s/tJJ7puC63qc/K9fpVc1I+QsY=";
 
 /// Text that cannot become markup, on one line.
 fn escape(text: &str) -> String {
@@ -45,57 +40,152 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// A cell that sorts by its value; the interval and n are in the tooltip.
-fn cell(e: Option<&Estimate>, unit: &str, text: String) -> String {
-    let Some(e) = e else { return "<td data-v=\"-1\"></td>".to_owned() };
-    let tip = format!(
-        "{} ({} to {}{unit}, {:.0} %), n = {}, {}",
-        si(e.value),
-        si(e.low),
-        si(e.high),
-        e.level * 100.0,
-        count(e.n as f64),
-        e.source.name()
-    );
-    format!("<td data-v=\"{}\" title=\"{}\">{}</td>", e.value, escape(&tip), escape(&text))
+/// A figure as a page shows it.
+#[derive(Clone)]
+struct Figure {
+    /// As in the terminal; empty: nothing is known.
+    text: String,
+    estimate: Option<Estimate>,
+    /// With a blank before it.
+    unit: &'static str,
 }
 
-fn row(r: &Row) -> String {
-    let width = r.share.as_ref().map_or(0.0, |e| (e.value * 100.0).clamp(0.0, 100.0));
-    let p = |p: f64| r.quantiles_ns.iter().find(|(q, _)| (q - p).abs() < 1e-9).map(|(_, e)| e);
-    let ns = |e: Option<&Estimate>| cell(e, " ns", number(e, |e| duration_ns(e.value)));
-    let quantile = |e: Option<&Estimate>| {
-        cell(e, " ns", e.map(|e| format!("{} {}", duration(e), source_letter(e.source))).unwrap_or_default())
-    };
-    let cpu = cell(r.share.as_ref(), "", share(r.share.as_ref())).replacen(
-        "<td",
-        &format!("<td class=\"share\" style=\"--w:{width:.1}%\""),
-        1,
-    );
-    [
-        format!(
-            "<tr><td title=\"{}\">{}<br><small>{}</small></td>",
+impl Figure {
+    fn is_exact(&self) -> bool {
+        self.estimate.is_some_and(|e| e.low == e.high)
+    }
+
+    fn is_limit(&self) -> bool {
+        ['≤', '≥', '?'].iter().any(|sign| self.text.starts_with(*sign))
+    }
+
+    /// Exact, an estimate or a limit, and from what; empty where there is no figure.
+    fn word(&self) -> &'static str {
+        let Some(e) = self.estimate.filter(|_| !self.text.is_empty()) else { return "" };
+        match (e.source, self.is_limit()) {
+            _ if self.is_exact() => "exact",
+            (Source::Exact, true) => "limit, all calls",
+            (Source::Exact, false) => "estimate, all calls",
+            (Source::Burst, true) => "limit, bursts",
+            (Source::Burst, false) => "estimate, bursts",
+            (Source::Sampled, true) => "limit, samples",
+            (Source::Sampled, false) => "estimate, samples",
+            (Source::Derived, true) => "limit, derived",
+            (Source::Derived, false) => "estimate, derived",
+        }
+    }
+
+    /// What rows are sorted by: the number that is shown.
+    fn key(&self) -> Option<f64> {
+        let e = self.estimate.filter(|_| !self.text.is_empty())?;
+        let key = match self.text.chars().next()? {
+            '≥' => e.low,
+            '≤' => e.high,
+            '?' => return None,
+            _ => e.value,
+        };
+        key.is_finite().then_some(key)
+    }
+
+    /// The cell. `said`: the heading says the word already.
+    fn cell(&self, said: bool) -> String {
+        if self.text.is_empty() {
+            return "<td></td>".to_owned();
+        }
+        let Some(e) = &self.estimate else { return format!("<td>{}</td>", escape(&self.text)) };
+        // The letter's place is taken by the word.
+        let text = self.text.strip_suffix(source_letter(e.source)).map_or(self.text.as_str(), str::trim_end);
+        let tip = format!(
+            "{} ({} to {}{}, {:.0} %), n = {}, {}",
+            si(e.value),
+            si(e.low),
+            si(e.high),
+            self.unit,
+            e.level * 100.0,
+            count(e.n as f64),
+            e.source.name()
+        );
+        let tip = if self.is_exact() { "exact".to_owned() } else { tip };
+        let key = self.key().map(|key| key.to_string()).unwrap_or_default();
+        let class = if self.is_exact() { " class=\"exact\"" } else { "" };
+        let word = if said { String::new() } else { format!("<small>{}</small>", self.word()) };
+        format!("<td{class} data-v=\"{key}\" title=\"{}\">{}{word}</td>", escape(&tip), escape(text))
+    }
+}
+
+/// Heading and one figure a row; columns without content are left out.
+type Column = (String, Vec<Figure>);
+
+/// A table that the script sorts and searches: names of functions, then columns.
+fn rows_table(id: &str, heading: &str, rows: &[&Row], columns: &[Column]) -> String {
+    let columns: Vec<&Column> =
+        columns.iter().filter(|(_, cells)| cells.iter().any(|c| !c.text.is_empty())).collect();
+    // A word that all figures of a column share stands in its heading.
+    let common: Vec<Option<&str>> = columns
+        .iter()
+        .map(|(_, cells)| {
+            let mut words = cells.iter().map(Figure::word).filter(|word| !word.is_empty());
+            let first = words.next()?;
+            words.all(|word| word == first).then_some(first)
+        })
+        .collect();
+    let mut out =
+        format!("<div class=\"wide\"><table class=\"rows\" id=\"{id}\"><thead><tr><th>{heading}</th>");
+    for ((heading, _), word) in columns.iter().zip(&common) {
+        let class = if *word == Some("exact") { " class=\"exact\"" } else { "" };
+        let word = word.map(|word| format!("<small{class}>{word}</small>")).unwrap_or_default();
+        out.push_str(&format!("<th>{}{word}</th>", escape(heading)));
+    }
+    out.push_str("</tr></thead>\n<tbody>\n");
+    for (i, r) in rows.iter().enumerate() {
+        let named = if r.named { " class=\"named\"" } else { "" };
+        out.push_str(&format!(
+            "<tr{named}><td title=\"{}\">{}<small>{}</small></td>",
             escape(&r.name),
             escape(r.shown_name()),
             escape(&r.module)
-        ),
-        cpu,
-        cell(r.self_share.as_ref(), "", share(r.self_share.as_ref())),
-        cell(r.calls.as_ref(), "", at_least(r.calls.as_ref(), exact_count)),
-        match r.counted {
-            Some(n) => format!("<td data-v=\"{n}\">{}</td>", escape(&counted_in(r))),
-            None => cell(None, "", String::new()),
-        },
-        cell(r.rate_hz.as_ref(), " /s", at_least(r.rate_hz.as_ref(), |e| si(e.value))),
-        cell(r.on_cpu_ns.as_ref(), " ns", cpu_per_call(r)),
-        ns(r.mean_ns.as_ref()),
-        quantile(p(0.5)),
-        quantile(p(0.9)),
-        quantile(p(0.99)),
-        quantile(p(1.0)),
-        format!("<td>{}</td></tr>\n", escape(&how(r))),
-    ]
-    .concat()
+        ));
+        for ((heading, cells), word) in columns.iter().zip(&common) {
+            let mut cell = cells[i].cell(word.is_some());
+            if let Some(share) = r.share.filter(|_| heading == "CPU") {
+                let bar = format!(
+                    "<td class=\"share\" style=\"--w:{:.1}%\"",
+                    (share.value * 100.0).clamp(0.0, 100.0)
+                );
+                cell = cell.replacen("<td", &bar, 1);
+            }
+            out.push_str(&cell);
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody></table></div>\n");
+    out
+}
+
+/// The columns of the terminal's table, all of them. What was counted is shown of every row that was watched.
+fn columns(rows: &[&Row]) -> Vec<Column> {
+    let column = |c: &super::table::Column| {
+        let text = if c.heading == COUNTED { counted_in } else { c.cell };
+        let figure = |r: &&Row| Figure { text: text(r), estimate: (c.estimate)(r), unit: c.unit };
+        (c.heading.to_owned(), rows.iter().map(figure).collect())
+    };
+    COLUMNS.iter().map(column).collect()
+}
+
+/// The columns of the terminal's table of durations, with all intervals.
+fn duration_columns(rows: &[&Row]) -> Vec<Column> {
+    let texts = durations::columns(rows, durations::QUANTILES.len());
+    let column = |(i, texts): (usize, &Vec<String>)| {
+        let figure = |(r, text): (&&Row, &String)| {
+            let quantile = durations::QUANTILES.get(i).map(|(_, p)| *p);
+            let found = |p: f64| r.quantiles_ns.iter().find(|(q, _)| (q - p).abs() < 1e-9).map(|(_, e)| *e);
+            let timed =
+                || r.quantiles_ns.iter().map(|(_, e)| e.n).max().map(|n| Estimate::exact(n as f64, n));
+            Figure { text: text.clone(), estimate: quantile.map_or_else(timed, found), unit: " ns" }
+        };
+        (texts[0].clone(), rows.iter().zip(&texts[1..]).map(figure).collect())
+    };
+    texts.iter().enumerate().map(column).collect()
 }
 
 /// Distributions of durations, a bar for each bin.
@@ -123,6 +213,61 @@ fn distributions(distributions: &[Distribution]) -> String {
     out
 }
 
+/// An operation: its table of classes as in the terminal, and what is said of the sample.
+fn operation(o: &OperationReport, rows: usize) -> String {
+    let mut out = format!("<h2>{}</h2>\n<div class=\"wide\"><table>", escape(&operations::title(o)));
+    for (i, row) in operations::cells(o, rows).iter().enumerate() {
+        let tag = if i == 0 { "th" } else { "td" };
+        let cells: String = row.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect();
+        out.push_str(&format!("<tr>{cells}</tr>\n"));
+    }
+    out.push_str("</table></div>\n");
+    if o.classes.len() > rows {
+        out.push_str(&format!("<p>… and {} more (--rows)</p>\n", o.classes.len() - rows));
+    }
+    out.push_str(&items(&operations::lines(o)));
+    out
+}
+
+/// A list; empty without items.
+fn items(items: &[String]) -> String {
+    if items.is_empty() {
+        return String::new();
+    }
+    let items: String = items.iter().map(|item| format!("<li>{}</li>\n", escape(item))).collect();
+    format!("<ul>\n{items}</ul>\n")
+}
+
+/// A list with a heading; empty without items.
+fn section(heading: &str, lines: &[String]) -> String {
+    if lines.is_empty() { String::new() } else { format!("<h2>{heading}</h2>\n{}", items(lines)) }
+}
+
+/// What the words and signs of the tables mean.
+const LEGEND: &str = "<b class=\"exact\">exact</b>: counted, one by one, with no interval. <b>estimate</b>: ± is half the width of its 95 % interval; from \
+    <i>bursts</i> (all calls of parts of the run, scaled), from <i>samples</i>, or <i>derived</i> (CPU/CALL = share / rate); <i>all calls</i>: each was \
+    timed, and what probes cost was taken out. <b>limit</b>: the figure is at least (≥) or at most (≤) that. COUNTED is exact, in the part of the run that \
+    was watched. Point at a figure for its interval, n and source. Functions that you named are bold and come first.";
+
+/// Head of the page up to the first table.
+fn head(report: &Report, has_samples: bool) -> String {
+    let stacks = if has_samples { "<a href=\"#stacks\">Flame graph</a> " } else { "" };
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{SCRIPT_SHA256}'; \
+         base-uri 'none'; form-action 'none'\">\n\
+         <meta name=\"viewport\" content=\"width=device-width\"><title>{}</title>\n<style>{STYLE}</style></head>\n<body>\n\
+         <h1>{}</h1>\n<p class=\"run\">pid {}: {}</p>\n\
+         <nav><a href=\"#functions\">Functions</a> {stacks}<a href=\"#receipt\">Budget receipt</a></nav>\n\
+         <div id=\"find\" hidden><input type=\"search\" placeholder=\"Search functions and modules\" aria-label=\"Search functions and modules\">\
+         <output class=\"dim\"></output></div>\n",
+        escape(&title(report)),
+        escape(report.target.trim_end()),
+        report.pid,
+        escape(&run(report))
+    )
+}
+
 /// The page. Without samples it has no flame graph.
 pub(super) fn page(
     report: &Report,
@@ -132,61 +277,43 @@ pub(super) fn page(
 ) -> String {
     // A page scrolls: ten times what a terminal shows.
     let rows = shown(report, TextOptions { rows: options.rows.saturating_mul(10), ..options });
-    let mut out = format!(
-        "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>{t}</title><style>{STYLE}</style>\n<h1>{t}</h1>\n\
-         <table><thead><tr><th>Function<th>CPU<th>Self<th>Calls<th>Counted<th>Calls/s<th>CPU/call<th>Time/call<th>P50<th>P90<th>P99<th>Max<th>How</thead>\n<tbody>\n",
-        t = escape(&title(report))
-    );
-    for r in &rows {
-        out.push_str(&row(r));
+    let mut out = head(report, !recording.samples.is_empty());
+    if rows.is_empty() {
+        out.push_str("<p>nothing was observed: no samples and no calls</p>\n");
     }
-    out.push_str("</tbody></table>\n");
+    out.push_str(&rows_table("functions", "FUNCTION", &rows, &columns(&rows)));
+    if seen(report) > rows.len() {
+        out.push_str(&format!("<p>… and {} more (--rows)</p>\n", seen(report) - rows.len()));
+    }
     for line in unseen(report) {
         out.push_str(&format!("<p>{}</p>\n", escape(&line)));
     }
-    out.push_str(
-        "<p><small>E exact, B burst (scaled from windows), S sampled, D derived (CPU/call = share / rate); \
-         ± half the interval's width, ≤ and ≥ limits; Counted: exact, in the part of the run that was watched; P50 to Max of the time of a call, Max the longest that was timed; hover for the interval, n and source.</small></p>\n",
-    );
-    out.push_str(&distributions(of_durations));
-    let list = |out: &mut String, heading: &str, items: &[String]| {
-        if !items.is_empty() {
-            out.push_str(&format!("<h2>{heading}</h2>\n<ul>\n"));
-            for item in items {
-                out.push_str(&format!("<li>{}</li>\n", escape(item)));
-            }
-            out.push_str("</ul>\n");
-        }
-    };
-    list(&mut out, "Notes", &notes(report, &rows));
-    for operation in &report.operations {
-        list(
-            &mut out,
-            &escape(&super::operations::title(operation)),
-            &super::operations::html_lines(operation),
-        );
+    out.push_str(&format!("<p class=\"dim\">{LEGEND}</p>\n"));
+    let timed = durations::timed(rows.clone());
+    if !timed.is_empty() {
+        out.push_str("<h2 id=\"durations\">Time of a call</h2>\n");
+        out.push_str(&rows_table("times", "FUNCTION", &timed, &duration_columns(&timed)));
+        out.push_str(&format!("<p class=\"dim\">{}</p>\n", escape(durations::LEGEND)));
     }
-    out.push_str("<h2>Budget receipt</h2>\n<dl>\n");
+    out.push_str(&distributions(of_durations));
+    out.push_str(&section("Notes", &notes(report, &rows)));
+    out.push_str(&flame::graph(report, recording));
+    for o in &report.operations {
+        out.push_str(&operation(o, options.rows));
+    }
+    out.push_str("<h2 id=\"receipt\">Budget receipt</h2>\n<dl>\n");
     for (label, text) in lines(report) {
         out.push_str(&format!("<dt>{label}</dt><dd>{}</dd>\n", escape(&text)));
     }
     out.push_str("</dl>\n");
-    list(&mut out, "What changed", &super::log::lines(report));
+    out.push_str(&section("What changed", &super::log::lines(report)));
     let not: Vec<String> =
         report.receipt.not_observed.iter().map(|n| format!("{}: {}", n.what, n.why)).collect();
-    list(&mut out, "Not observed", &not);
-    list(&mut out, "Warnings", &report.warnings);
-    // In a frame of its own: the graph's script expects to own its document.
-    if let Ok(svg) = flame::svg(report, recording) {
-        let svg = String::from_utf8_lossy(&svg);
-        out.push_str(&format!(
-            "<h2>Flame graph of the samples</h2>\n<iframe title=\"flame graph\" src=\"data:image/svg+xml;charset=utf-8,{}\"></iframe>\n",
-            percent_encode(&svg)
-        ));
-    }
+    out.push_str(&section("Not observed", &not));
+    out.push_str(&section("Warnings", &report.warnings));
     let meta = &recording.meta;
     out.push_str(&format!(
-        "<p><small>tithe {}, {} Linux {}, {} CPUs, kernel maps {}</small></p>\n<script>{SCRIPT}</script>\n",
+        "<p class=\"dim\"><small>tithe {}, {} Linux {}, {} CPUs, kernel maps {}</small></p>\n<script>{SCRIPT}</script>\n</body></html>\n",
         escape(&meta.tithe_version),
         escape(&meta.host),
         escape(&meta.kernel),
@@ -196,29 +323,5 @@ pub(super) fn page(
     out
 }
 
-/// For a data URL inside a quoted attribute.
-fn percent_encode(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() * 3 / 2);
-    for b in text.bytes() {
-        match b {
-            b'A'..=b'Z'
-            | b'a'..=b'z'
-            | b'0'..=b'9'
-            | b'-'
-            | b'_'
-            | b'.'
-            | b'~'
-            | b'/'
-            | b':'
-            | b'='
-            | b';'
-            | b','
-            | b'('
-            | b')' => {
-                out.push(char::from(b));
-            }
-            b => out.push_str(&format!("%{b:02X}")),
-        }
-    }
-    out
-}
+#[cfg(test)]
+mod tests;

@@ -55,15 +55,14 @@ pub(super) fn title(operation: &OperationReport) -> String {
 /// Columns that go first where the terminal is too narrow.
 const DISPENSABLE: [&str; 3] = ["DEVIATION", "CALLS", "OFF CPU"];
 
-/// Heading and rows, padded.
-fn table(operation: &OperationReport, options: TextOptions) -> Vec<String> {
-    let rows = options.rows;
+/// Heading and rows; columns without any content are left out.
+pub(super) fn cells(operation: &OperationReport, rows: usize) -> Vec<Vec<String>> {
     let heading = ["CLASS", "COUNT", "MEAN TIME", "P50", "P99", "P99.9"];
     let heading = heading.iter().chain(&["DEVIATION", "RECORDED", "OFF CPU", "CALLS", "MEASURE"]);
     let mut cells: Vec<Vec<String>> = vec![heading.map(|name| (*name).to_owned()).collect()];
     for class in operation.classes.iter().take(rows) {
         cells.push(vec![
-            shorten(&class.name, NAME),
+            class.name.clone(),
             count(class.population as f64),
             duration_ns(class.mean_ns.value),
             quantile(&class.quantiles_ns, 0.5),
@@ -76,9 +75,24 @@ fn table(operation: &OperationReport, options: TextOptions) -> Vec<String> {
             number(class.measure.as_ref(), |e| si(e.value)),
         ]);
     }
-    // Columns without any content are left out.
-    let mut kept: Vec<usize> =
-        (0..cells[0].len()).filter(|i| cells.iter().skip(1).any(|row| !row[*i].is_empty())).collect();
+    let kept: Vec<bool> =
+        (0..cells[0].len()).map(|i| cells.iter().skip(1).any(|row| !row[i].is_empty())).collect();
+    for row in &mut cells {
+        let mut kept = kept.iter();
+        // OK because each row has a cell for each heading.
+        row.retain(|_| kept.next().is_some_and(|kept| *kept));
+    }
+    cells
+}
+
+/// Heading and rows, padded.
+fn table(operation: &OperationReport, options: TextOptions) -> Vec<String> {
+    let rows = options.rows;
+    let mut cells = cells(operation, rows);
+    for row in cells.iter_mut().skip(1) {
+        row[0] = shorten(&row[0], NAME);
+    }
+    let mut kept: Vec<usize> = (0..cells[0].len()).collect();
     let width = |i: &usize| cells.iter().map(|row| row[*i].chars().count()).max().unwrap_or(0);
     for name in DISPENSABLE {
         if kept.iter().map(|i| width(i) + 2).sum::<usize>() > options.width + 2 {
@@ -124,26 +138,6 @@ fn at_most_ns(e: &Estimate) -> String {
 fn quantiles(quantiles: &[(f64, Estimate)]) -> String {
     let one = |(p, e): &(f64, Estimate)| format!("P{} {}", p * 100.0, at_most_ns(e));
     quantiles.iter().map(one).collect::<Vec<_>>().join(", ")
-}
-
-/// The table's rows and what is said of the sample, a line each.
-pub(super) fn html_lines(operation: &OperationReport) -> Vec<String> {
-    let class = |c: &profiler_core::report::OperationClassReport| {
-        let measure = number(c.measure.as_ref(), |e| si(e.value));
-        let off_cpu = number(c.off_cpu_ns.as_ref(), |e| duration_ns(e.value));
-        let off_cpu = if off_cpu.is_empty() { off_cpu } else { format!(", off CPU {off_cpu}") };
-        let times = quantiles(&c.quantiles_ns);
-        let times = if times.is_empty() { times } else { format!(", {times}") };
-        format!(
-            "{}: {} operations, mean {}{times}, {} recorded{off_cpu}{}",
-            c.name,
-            count(c.population as f64),
-            duration_ns(c.mean_ns.value),
-            count(c.recorded as f64),
-            if measure.is_empty() { String::new() } else { format!(", measure {measure}") }
-        )
-    };
-    operation.classes.iter().map(class).chain(lines(operation)).collect()
 }
 
 /// What is said of the sample.

@@ -27,28 +27,66 @@ pub(super) fn styled(text: &str, style: &str, on: bool) -> String {
     if on && !text.is_empty() { format!("{style}{text}{RESET}") } else { text.to_owned() }
 }
 
-const COUNTED: &str = "COUNTED";
+pub(super) const COUNTED: &str = "COUNTED";
 
-/// One column: heading, importance (1 goes first when room is short), cell of a row.
-struct Column {
-    heading: &'static str,
+/// One column, of the terminal's table and of the page's.
+pub(super) struct Column {
+    pub(super) heading: &'static str,
+    /// 1 goes first when room is short.
     importance: u8,
-    cell: fn(&Row) -> String,
+    /// The text of a row's cell; empty: nothing is known.
+    pub(super) cell: fn(&Row) -> String,
+    /// What the cell shows, where that is a figure.
+    pub(super) estimate: fn(&Row) -> Option<Estimate>,
+    /// Unit of the estimate, with a blank before it.
+    pub(super) unit: &'static str,
 }
 
-const COLUMNS: &[Column] = &[
-    Column { heading: "CPU", importance: 9, cell: |r| share(r.share.as_ref()) },
-    Column { heading: "SELF", importance: 4, cell: |r| share(r.self_share.as_ref()) },
-    Column { heading: "CALLS", importance: 8, cell: |r| at_least(r.calls.as_ref(), exact_count) },
-    Column { heading: COUNTED, importance: 3, cell: counted },
-    Column { heading: "CALLS/S", importance: 2, cell: |r| at_least(r.rate_hz.as_ref(), |e| si(e.value)) },
-    Column { heading: "CPU/CALL", importance: 5, cell: cpu_per_call },
+pub(super) const COLUMNS: &[Column] = &[
+    Column {
+        heading: "CPU",
+        importance: 9,
+        cell: |r| share(r.share.as_ref()),
+        estimate: |r| r.share,
+        unit: "",
+    },
+    Column {
+        heading: "SELF",
+        importance: 4,
+        cell: |r| share(r.self_share.as_ref()),
+        estimate: |r| r.self_share,
+        unit: "",
+    },
+    Column {
+        heading: "CALLS",
+        importance: 8,
+        cell: |r| at_least(r.calls.as_ref(), exact_count),
+        estimate: |r| r.calls,
+        unit: "",
+    },
+    Column {
+        heading: COUNTED,
+        importance: 3,
+        cell: counted,
+        estimate: |r| r.counted.map(|n| Estimate::exact(n as f64, n)),
+        unit: "",
+    },
+    Column {
+        heading: "CALLS/S",
+        importance: 2,
+        cell: |r| at_least(r.rate_hz.as_ref(), |e| si(e.value)),
+        estimate: |r| r.rate_hz,
+        unit: " /s",
+    },
+    Column { heading: "CPU/CALL", importance: 5, cell: cpu_per_call, estimate: |r| r.on_cpu_ns, unit: " ns" },
     Column {
         heading: "TIME/CALL",
         importance: 7,
         cell: |r| number(r.mean_ns.as_ref(), |e| duration_ns(e.value)),
+        estimate: |r| r.mean_ns,
+        unit: " ns",
     },
-    Column { heading: "HOW", importance: 6, cell: how },
+    Column { heading: "HOW", importance: 6, cell: how, estimate: |_| None, unit: "" },
 ];
 
 /// A share of CPU with its interval in points: `42.1 ±2.1 %`.
@@ -126,6 +164,12 @@ pub(super) fn counted_in(row: &Row) -> String {
 
 /// The title line.
 pub(super) fn title(report: &Report) -> String {
+    // Programs that write their own title leave the rest of their arguments blank.
+    format!("{} (pid {}): {}", report.target.trim_end(), report.pid, run(report))
+}
+
+/// The run in words, for the title.
+pub(super) fn run(report: &Report) -> String {
     let seconds = duration_ns(report.duration_s * 1e9);
     let u = &report.target_cpu;
     let cpus = match u {
@@ -133,13 +177,7 @@ pub(super) fn title(report: &Report) -> String {
         u if u.value == 0.0 => format!("≤ {:.2} CPUs", u.high),
         u => format!("{:.2} CPUs {}", u.value, plus_minus(u)),
     };
-    format!(
-        "{} (pid {}): {seconds}, {cpus}, {} samples, budget {}",
-        report.target,
-        report.pid,
-        count(report.samples as f64),
-        report.receipt.budget
-    )
+    format!("{seconds}, {cpus}, {} samples, budget {}", count(report.samples as f64), report.receipt.budget)
 }
 
 /// The table of the hottest functions, with its legend and notes.

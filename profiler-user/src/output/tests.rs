@@ -181,7 +181,7 @@ fn a_time_that_is_only_known_to_be_short_is_a_limit() {
     assert!(shown.contains("≤ 340 ns E") && shown.contains("≤ 1.20 us"), "{shown}");
     assert!(!shown.contains(" 0 ns") && !shown.contains(" 0 ±") && shown.contains("≤ 340 E"), "{shown}");
     let page = html::page(&report, &recording(), TextOptions::default(), &[]);
-    assert!(page.contains(">≤ 340 ns E<") && page.contains(">≤ 1.20 us E<"), "{page}");
+    assert!(page.contains(">≤ 340 ns<small>limit, all calls<") && page.contains(">≤ 1.20 us<"), "{page}");
     let json = render(&report, &recording(), FileFormat::Json, TextOptions::default()).unwrap();
     let back: profiler_core::report::Report = serde_json::from_slice(&json).unwrap();
     assert_eq!(back, report);
@@ -430,20 +430,6 @@ fn chrome_trace_has_calls_samples_and_overhead() {
 }
 
 #[test]
-fn the_page_stands_alone_and_escapes_names() {
-    let mut r = report();
-    r.rows[1].name = "<script>alert(1)</script>".into();
-    let page = String::from_utf8(render(&r, &recording(), FileFormat::Html, TextOptions::default()).unwrap())
-        .unwrap();
-    assert!(!page.contains("<script>alert"), "{page}");
-    assert!(page.contains("&lt;script&gt;alert(1)"), "{page}");
-    for outside in ["src=\"http", "href=\"http", "@import", "url(http"] {
-        assert!(!page.contains(outside), "{outside}");
-    }
-    assert!(page.contains("data:image/svg+xml") && page.contains("<dt>measured</dt>"), "{page}");
-}
-
-#[test]
 fn the_extension_decides() {
     let f = |name: &str| FileFormat::of_path(Path::new(name)).ok();
     assert_eq!(f("a/run.html"), Some(FileFormat::Html));
@@ -495,5 +481,5 @@ fn operations_follow_the_table() {
     "#]]
     .assert_eq(&text);
     let page = html::page(&report, &recording, TextOptions { width: 100, rows: 5, colours: false }, &[]);
-    assert!(page.contains("GET /a: 100 operations"), "{page}");
+    assert!(page.contains("<td>GET /a</td><td>100</td><td>2.50 ms</td>"), "{page}");
 }

@@ -1,4 +1,4 @@
-//! All policies over one full trace, several times: what `tithe replay` shows.
+//! All policies over one full trace, several times: what `tithe plan replay` shows.
 //!
 //! Each run has a seed of its own, the same for all policies, so that quotients are paired. The interval of a mean is over
 //! runs (Student); a quotient is the geometric mean over runs.
@@ -90,7 +90,7 @@ pub struct TypeResult {
     pub policies: Vec<(String, u64, Option<Estimate>)>,
 }
 
-/// What `tithe replay` shows.
+/// What `tithe plan replay` shows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PolicyComparison {
     /// Name of the operation.
