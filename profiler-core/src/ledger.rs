@@ -206,14 +206,9 @@ impl Ledger {
             return;
         }
         let calibrated_ns = cost_ns;
-        let cost_ns = match charge {
-            hit if hit.is_hit() => {
-                self.hits_ns += calibrated_ns;
-                cost_ns * self.hit_factor()
-            }
-            other if other.is_corrected() => cost_ns * self.factor,
-            _ => cost_ns,
-        };
+        self.hits_ns += if charge.is_hit() { calibrated_ns } else { 0.0 };
+        let factor = if charge.is_hit() { self.hit_factor() } else { self.factor };
+        let cost_ns = if charge.is_corrected() { cost_ns * factor } else { cost_ns };
         self.open.entry((charge, class.map(|c| c.0))).or_default().add(units, cost_ns);
         if charge.counts() {
             self.bucket.spend(cost_ns);

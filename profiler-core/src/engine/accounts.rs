@@ -6,6 +6,7 @@ use crate::class::ClassId;
 use crate::cost::{self, CostModel, Price};
 use crate::ledger::{InTraps, Ledger, Merger};
 use crate::recording::{Charge, WindowKind};
+use crate::run::agent_limit::AgentLimit;
 use crate::run::view::{ClassView, LinkView};
 
 /// Time constant of the cost of attaching, ns.
@@ -71,11 +72,18 @@ pub struct Accounts {
     pub(super) last_cpu_ns: u64,
     last_charged_ns: f64,
     in_traps: InTraps,
+    pub(super) agent: AgentLimit,
 }
 
 impl Accounts {
     /// An account that begins now. `cpu_ns`: what the target has used so far.
-    pub(super) fn new(ledger: Ledger, prices: CostModel, now_ns: u64, cpu_ns: u64) -> Self {
+    pub(super) fn new(
+        ledger: Ledger,
+        prices: CostModel,
+        now_ns: u64,
+        cpu_ns: u64,
+        agent: AgentLimit,
+    ) -> Self {
         Self {
             ledger,
             merger: Merger::default(),
@@ -89,6 +97,7 @@ impl Accounts {
             last_cpu_ns: cpu_ns,
             last_charged_ns: 0.0,
             in_traps: InTraps::default(),
+            agent,
         }
     }
 

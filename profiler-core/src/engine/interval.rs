@@ -49,7 +49,7 @@ impl Run {
     /// How far the agent is slowed to keep to its limit.
     #[must_use]
     pub fn agent_limit(&self) -> &AgentLimit {
-        &self.agent
+        &self.accounts.agent
     }
 
     /// Charges the interval that ends now, closes it, and asks the controller.
@@ -82,8 +82,8 @@ impl Run {
         self.commands.push(Command::Ledger(rows));
         (self.accounts.last_ns, self.accounts.last_cpu_ns) = (now, cpu);
         self.accounts.note_cpu(elapsed, used);
-        self.agent.note(seen.agent_cpu_ns, now.saturating_sub(self.times.start_ns));
-        self.agent.cut(self.trace.cut_hz() * used as f64 * 1e-9);
+        self.accounts.agent.note(seen.agent_cpu_ns, now.saturating_sub(self.times.start_ns));
+        self.accounts.agent.cut(self.trace.cut_hz() * used as f64 * 1e-9);
         self.complete(view);
         if !std::mem::replace(&mut self.finding.sampling_started, true) {
             self.start_sampling(view);
@@ -108,7 +108,7 @@ impl Run {
             sampling_hz: view.samples.rate_hz,
             hits: &hits,
             target_cpu: self.accounts.own_cpu,
-            slowdown: self.agent.slowdown(),
+            slowdown: self.accounts.agent.slowdown(),
         };
         let orders = self.orders_of_trace(view, |trace, seen, orders| trace.tick(&tick, seen, orders));
         self.follow(orders, view);

@@ -125,7 +125,6 @@ pub struct Run {
     measuring: Option<Measuring>,
     activities: Activities,
     finding: Finding,
-    agent: AgentLimit,
     answer: PlanAnswer,
     commands: Vec<Command>,
     askings: u64,
@@ -137,7 +136,13 @@ impl Run {
     pub fn new(settings: Settings, times: Times, prices: CostModel, cpu_ns: u64) -> Self {
         let ledger = Ledger::new(settings.budget, times.start_ns);
         Self {
-            accounts: Accounts::new(ledger, prices, times.start_ns, cpu_ns),
+            accounts: Accounts::new(
+                ledger,
+                prices,
+                times.start_ns,
+                cpu_ns,
+                AgentLimit::new(settings.agent_cpu),
+            ),
             threads: Threads::default(),
             children: Children::default(),
             survey: SurveyClient::new(settings.survey),
@@ -146,7 +151,6 @@ impl Run {
             measuring: None,
             activities: Activities::default(),
             finding: Finding::new(),
-            agent: AgentLimit::new(settings.agent_cpu),
             answer: PlanAnswer::default(),
             commands: Vec::new(),
             askings: 0,
