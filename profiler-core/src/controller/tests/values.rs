@@ -93,11 +93,11 @@ fn a_plan_says_its_period_if_it_is_another_one() {
     let mut controller = Controller::new(ControllerConfig::default());
     assert_eq!(controller.take_plan(0, &[], 10_000_000, 0.0), [Action::Period { period_ns: 10_000_000 }]);
     assert_eq!(controller.take_plan(1, &[], 10_000_000, 0.0), []);
-    assert!(!controller.slowed().is_some());
+    assert!(controller.slowed().is_none());
     controller.period_ns = 10_000_001;
     assert!(controller.slowed().is_some());
     assert_eq!(controller.take_plan(2, &[], 20_000_000, 0.0), [Action::Period { period_ns: 20_000_000 }]);
-    assert!(!controller.slowed().is_some());
+    assert!(controller.slowed().is_none());
 }
 
 #[test]
