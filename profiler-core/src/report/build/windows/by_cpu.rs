@@ -32,7 +32,7 @@ impl Bursts {
         Self { by_wall, by_cpu }
     }
 
-    /// Calls a second; `unseen` as in [`rate_of`](crate::stats::bursts::rate_of).
+    /// Calls a second; `unseen` as in [`rate_of`].
     pub(in crate::report::build) fn rate(&self, drift: Option<&Drift>, unseen: f64) -> Option<Estimate> {
         let of = |bursts: &[Burst]| rate_or_bound(bursts, LEVEL, drift, unseen);
         let by_wall = of(&self.by_wall);
