@@ -1,7 +1,7 @@
 //! What the agent may use of a CPU, and how far it slows down to keep to that.
 //!
 //! The budget is what the *target* may lose. The agent runs beside it, on CPUs that the target could use: it has a limit of its own
-//! (`--agent-cpu`). What it can do less of is sampling, bursts and looking; breaker and watchdog have threads of their own and wait for nothing.
+//! (`--agent-cpu`). What it can do less of is sampling and bursts; breaker and watchdog have threads of their own and wait for nothing.
 //!
 //! ```text
 //! debt  += used - limit dt          within [-2 s, 60 s] of the limit; from the fifth second of the run on
@@ -67,7 +67,7 @@ impl AgentLimit {
         }
     }
 
-    /// How many times as rarely samples are taken, bursts begun and things looked at as planned; at least 1.
+    /// How many times as rarely samples are taken as planned, and from a factor on bursts begun; at least 1.
     #[must_use]
     pub fn slowdown(&self) -> f64 {
         self.slowdown

@@ -6,8 +6,6 @@ use std::time::Duration;
 pub(super) const TURN: Duration = Duration::from_millis(10);
 /// Time between two turns where nothing has to end on time: each turn wakes a CPU that the target could use.
 pub(super) const QUIET_TURN: Duration = Duration::from_millis(25);
-/// The same where the agent keeps to its own limit: an interval of the ledger still ends on time.
-pub(super) const SLOWEST_TURN: Duration = Duration::from_millis(100);
 
 /// `CLOCK_MONOTONIC` in ns, the clock of every kernel record.
 #[must_use]

@@ -1,7 +1,7 @@
 //! A run from its beginning to its end: time, signals, reports of the opener and the target's end drive it.
 
 use super::attach::Gone;
-use super::clock::{QUIET_TURN, SLOWEST_TURN, TURN, now_ns};
+use super::clock::{QUIET_TURN, TURN, now_ns};
 use super::finish::Finished;
 use super::journal::Progress;
 use super::launch::hold_target;
@@ -125,8 +125,7 @@ impl Session {
         let records = agent.attach.classes().iter().any(|c| c.is_open() && c.kind == RecordKind::Record);
         let idle = agent.attach.is_settled() && !agent.attach.closing() && !records;
         let quiet = self.driver.run.is_quiet(now_ns() + QUIET_TURN.as_nanos() as u64);
-        let slowdown = self.driver.run.agent_limit().slowdown();
-        if quiet && idle { QUIET_TURN.mul_f64(slowdown).min(SLOWEST_TURN) } else { TURN }
+        if quiet && idle { QUIET_TURN } else { TURN }
     }
 
     /// One turn. False: the run is over.

@@ -88,7 +88,7 @@ pub struct CostArgs {
     /// no limit where the budget is a CPU time). Holds for what is traced and surveyed, not for --operation
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     pub thread_budget: Option<f64>,
-    /// What the agent itself may use of one CPU from the fifth second on: it samples, opens windows and looks more rarely
+    /// What the agent itself may use of one CPU from the fifth second on: it samples more rarely, and opens windows more rarely,
     /// to keep to that (never slower: what takes off a function that explodes)
     #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = parse_agent_cpu, verbatim_doc_comment)]
     pub agent_cpu: f64,

@@ -194,7 +194,7 @@ pub struct CostConfig {
     /// What a single thread may lose of its own CPU time in a second, as a share, 0.0001 to 1. `None`: twice the budget where that
     /// is a share, and no limit where it is a CPU time.
     pub thread_share: Option<f64>,
-    /// What the agent itself may use from the fifth second on, as a share of one CPU, 0.001 to 64: it samples, bursts and looks more rarely for that.
+    /// What the agent itself may use from the fifth second on, as a share of one CPU, 0.001 to 64: it samples, and bursts, more rarely for that.
     pub agent_cpu: f64,
     /// Kernel memory of all maps together, bytes, 4 MiB to 4 GiB.
     pub kernel_memory_bytes: u64,

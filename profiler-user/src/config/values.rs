@@ -66,17 +66,20 @@ pub(super) fn checked_hz(hz: f64) -> Result<f64, String> {
     Ok(hz)
 }
 
+/// A part: `4%` or `0.04`.
+fn part(text: &str) -> Option<f64> {
+    match text.trim().strip_suffix('%') {
+        Some(percent) => percent.trim().parse::<f64>().ok().map(|percent| percent / 100.0),
+        None => text.trim().parse().ok(),
+    }
+}
+
 /// Reads the share of its CPU time that a thread may lose: `4%`, `0.04`; 0.01 % to 100 %.
 ///
 /// # Errors
 /// What is accepted, in words.
 pub fn parse_share(text: &str) -> Result<f64, String> {
-    let wrong = || "write a share: '4%' or '0.04'".to_owned();
-    let share = match text.trim().strip_suffix('%') {
-        Some(percent) => percent.trim().parse::<f64>().map_err(|_| wrong())? / 100.0,
-        None => text.trim().parse().map_err(|_| wrong())?,
-    };
-    checked_share(share)
+    checked_share(part(text).ok_or("write a share: '4%' or '0.04'")?)
 }
 
 pub(super) fn checked_share(share: f64) -> Result<f64, String> {
@@ -91,12 +94,7 @@ pub(super) fn checked_share(share: f64) -> Result<f64, String> {
 /// # Errors
 /// What is accepted, in words.
 pub fn parse_agent_cpu(text: &str) -> Result<f64, String> {
-    let wrong = || "write a share of one CPU: '2%' or '0.02'".to_owned();
-    let share = match text.trim().strip_suffix('%') {
-        Some(percent) => percent.trim().parse::<f64>().map_err(|_| wrong())? / 100.0,
-        None => text.trim().parse().map_err(|_| wrong())?,
-    };
-    checked_agent_cpu(share)
+    checked_agent_cpu(part(text).ok_or("write a share of one CPU: '2%' or '0.02'")?)
 }
 
 pub(super) fn checked_agent_cpu(share: f64) -> Result<f64, String> {

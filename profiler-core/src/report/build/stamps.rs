@@ -35,7 +35,7 @@ const SMALL: f64 = 0.05;
 /// to 900 ns were seen where that was 230.
 pub(super) const MOST_COLD: f64 = 4.0;
 /// Part of its price that a single-stepped hit leaves behind, and the most: two exceptions, each a way through the hypervisor where there is one. Of SQLite's
-/// `sqlite3_prepare_v2` (log.md, M44) a hit took 20.6 us of CPU time, and 18 to 20 us of a call's duration, where the price was 14.0; a function that spins meets next to nothing of it.
+/// `sqlite3_prepare_v2` (log.md, M44) a hit took 19 to 24 us of CPU time, and 18 to 20 us of a call's duration, where the price was 14.0; a function that spins meets next to nothing of it.
 pub(super) const STEPPED_BEHIND: (f64, f64) = (0.15, 0.5);
 /// Prices differ more from call to call in a target than in a tight loop: their mean may be this many times the smallest of them (1.8 was seen
 /// in a target that sleeps between calls; 1.04 is that of the loop).

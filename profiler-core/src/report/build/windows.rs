@@ -303,7 +303,7 @@ impl HitPrice {
     /// By the class's pair where it has one ([`stamps::hit_factor`]), else the host's price, which is believed to [`PRICE_DRIFT`].
     fn of(class: &ClassRow, windows: &[&WindowRow], recording: &Recording, run: &RunContext) -> Self {
         /// What a trap of a program that does much between two calls leaves behind at most, in units of what calibration's own load adds: memcached, redis and
-        /// SQLite paid 0.2 to 0.5 us a trap (log.md, M44).
+        /// SQLite paid 0.2 to 0.8 us a trap (log.md, M38 and M44).
         const MOST_BEHIND: f64 = 2.0;
         let cost = &recording.meta.cost;
         let price = cost.hit_price(class.site_class, class.kind);

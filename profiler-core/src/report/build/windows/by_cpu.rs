@@ -9,9 +9,7 @@ use super::{HitPrice, MOST_OF_OTHERS, RunContext, burst_by_wall, cost_s, weigh_a
 use crate::estimate::Estimate;
 use crate::recording::{WindowKind, WindowRow};
 use crate::stats::LEVEL;
-use crate::stats::bursts::{
-    Burst, Drift, HIDDEN, LEAST_CALL_S, NEIGHBOUR_ERROR, Stop, rate_of, rate_or_bound,
-};
+use crate::stats::bursts::{Burst, Drift, HIDDEN, LEAST_CALL_S, NEIGHBOUR_ERROR, Stop, rate_or_bound};
 
 /// In a shorter window the process's CPU clock, which lags by up to 4 ms, does not say whether the target worked, s.
 const LEAST_S: f64 = 20e-3;
@@ -32,39 +30,28 @@ impl Bursts {
         Self { by_wall, by_cpu }
     }
 
-    /// Calls a second; `unseen` as in [`rate_of`].
+    /// Calls a second; `unseen` as in [`rate_of`](crate::stats::bursts::rate_of).
     pub(in crate::report::build) fn rate(&self, drift: Option<&Drift>, unseen: f64) -> Option<Estimate> {
         let of = |bursts: &[Burst]| rate_or_bound(bursts, LEVEL, drift, unseen);
-        let by_wall = of(&self.by_wall);
-        let Some(bursts) = self.by_cpu.as_deref() else { return by_wall };
-        let by_cpu = match (of(bursts), &by_wall) {
-            (Some(hidden), Some(wall)) if hidden.high.is_infinite() && wall.high.is_finite() => {
-                rate_of(&bounded(bursts), LEVEL, drift, unseen)
-            }
-            (by_cpu, _) => by_cpu,
-        };
-        match (by_wall, by_cpu) {
+        match (of(&self.by_wall), self.by_cpu.as_deref().and_then(of)) {
             (Some(by_wall), Some(by_cpu)) => Some(between(by_wall, by_cpu)),
             (by_wall, by_cpu) => by_wall.or(by_cpu),
         }
     }
 }
 
-/// Where the price hides the rate by CPU time and not that by the wall clock, a hit is not believed to take more than lets the rate be [`HIDDEN`] times as high: the
-/// wall clock's own end is no bound, because of a window that a quota ends in the middle of work it sees the price only against the rest before.
-fn bounded(bursts: &[Burst]) -> Vec<Burst> {
-    bursts.iter().map(|b| Burst { time_low_s: b.time_low_s.max(b.time_s / HIDDEN), ..*b }).collect()
-}
-
 /// The mean of both, and an interval that holds both. By the wall clock more time is left to the target, so where the price hides that rate,
-/// nothing bounds it from above.
+/// nothing bounds it from above. Where it hides the other one only, that is known at the smallest price alone: the value is the wall clock's, and its upper
+/// end is not believed below [`HIDDEN`] times that, because of a window that a quota ends in the middle of work it sees the price only
+/// against the rest before.
 fn between(by_wall: Estimate, by_cpu: Estimate) -> Estimate {
     let low = by_wall.low.min(by_cpu.low);
-    let high = by_wall.high.max(by_cpu.high);
-    let value = if high.is_infinite() {
-        by_wall.value.min(by_cpu.value)
+    let (value, high) = if by_wall.high.is_infinite() {
+        (by_wall.value.min(by_cpu.value), by_wall.high)
+    } else if by_cpu.high.is_infinite() {
+        (by_wall.value, by_wall.high.max(HIDDEN * by_cpu.value))
     } else {
-        (by_wall.value + by_cpu.value) / 2.0
+        ((by_wall.value + by_cpu.value) / 2.0, by_wall.high.max(by_cpu.high))
     };
     Estimate { value, low, high, ..by_wall }
 }
