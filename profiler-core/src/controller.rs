@@ -391,11 +391,15 @@ impl Controller {
         self.ask_for_plan(tick.now_ns, drifted, actions);
     }
 
-    /// Samples per second of target CPU time that the plan wants and the agent's own limit does not allow.
+    /// Samples per second of target CPU time that the plan wants and the agent's own limit does not allow; none where tokens forbid more.
     #[must_use]
     pub fn cut_hz(&self) -> f64 {
         let hz = |period_ns: u64| if period_ns == 0 { 0.0 } else { 1e9 / period_ns as f64 };
-        (hz(self.planned_period_ns) - hz(self.fastest_ns())).max(0.0)
+        if self.slowed() == Some(Slowed::Agent) {
+            hz(self.planned_period_ns) - hz(self.period_ns)
+        } else {
+            0.0
+        }
     }
 
     /// Why the sampler runs at a longer period than planned.

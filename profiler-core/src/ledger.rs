@@ -84,8 +84,8 @@ pub struct Ledger {
     target_cpu_ns: f64,
     charged_ns: f64,
     worst_second: f64,
-    /// On the calibrated prices of hits, samples and switches.
-    factor: f64,
+    /// On the calibrated prices of hits, samples and switches, by comparisons; `None`: they have said nothing.
+    factor: Option<f64>,
     /// The same of hits alone, by samples in traps, and what they were charged at calibrated prices since it was asked for, ns.
     trap_factor: f64,
     hits_ns: f64,
@@ -116,7 +116,7 @@ impl Ledger {
             target_cpu_ns: 0.0,
             charged_ns: 0.0,
             worst_second: 0.0,
-            factor: 1.0,
+            factor: None,
             trap_factor: 1.0,
             hits_ns: 0.0,
             compared: false,
@@ -132,7 +132,7 @@ impl Ledger {
 
     /// From now on hits, samples and switches cost this much more than calibrated (see [`Correction`]).
     pub fn set_factor(&mut self, factor: f64) {
-        self.factor = factor;
+        self.factor = Some(factor);
     }
 
     /// From now on the budget is this many times smaller (see [`waiting_factor`]).
@@ -156,7 +156,7 @@ impl Ledger {
     /// See [`Ledger::set_factor`].
     #[must_use]
     pub fn factor(&self) -> f64 {
-        self.factor
+        self.factor.unwrap_or(1.0)
     }
 
     /// From now on hits cost this much more than calibrated, unless a comparison says otherwise (see [`InTraps`]).
@@ -167,7 +167,7 @@ impl Ledger {
     /// How much more hits cost than calibrated: by the comparison of windows, which sees everything that a hit takes, else by samples in traps.
     #[must_use]
     pub fn hit_factor(&self) -> f64 {
-        if self.factor == 1.0 { self.trap_factor } else { self.factor }
+        self.factor.unwrap_or(self.trap_factor)
     }
 
     /// What hits were charged at calibrated prices since the last call, ns.
@@ -207,7 +207,7 @@ impl Ledger {
         }
         let calibrated_ns = cost_ns;
         self.hits_ns += if charge.is_hit() { calibrated_ns } else { 0.0 };
-        let factor = if charge.is_hit() { self.hit_factor() } else { self.factor };
+        let factor = if charge.is_hit() { self.hit_factor() } else { self.factor() };
         let cost_ns = if charge.is_corrected() { cost_ns * factor } else { cost_ns };
         self.open.entry((charge, class.map(|c| c.0))).or_default().add(units, cost_ns);
         if charge.counts() {

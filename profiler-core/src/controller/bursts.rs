@@ -15,6 +15,14 @@ const BURSTS_SLOW_FROM: f64 = 4.0;
 /// A burst that nobody has ended so long after its time is over, ns.
 const LOST_NS: u64 = 5_000_000_000;
 
+/// Bursts begin at most so many of their intervals after the last.
+const LATEST: f64 = 1.5;
+
+/// How many times as rarely bursts begin.
+fn rarer(slowdown: f64) -> f64 {
+    (slowdown / BURSTS_SLOW_FROM).max(1.0)
+}
+
 impl Controller {
     /// Begins the bursts that are due, the latest first, as far as the tokens reach that nobody else was granted. One that has
     /// to wait is not left out: it begins later.
@@ -70,9 +78,18 @@ impl Controller {
     pub(super) fn draw_burst(&mut self, class: ClassId, now_ns: u64) {
         if let Some(entry) = self.classes.get_mut(&class) {
             // Samples are the first that come more rarely; a link costs the agent, too.
-            let rarer = (self.slowdown / BURSTS_SLOW_FROM).max(1.0);
+            let rarer = rarer(self.slowdown);
             let every_ns = rarer * entry.order.burst.map_or(1e9, |b| b.every_ns as f64);
-            entry.next_burst_ns = now_ns + (every_ns * self.random.random_range(0.5..1.5)) as u64;
+            entry.next_burst_ns = now_ns + (every_ns * self.random.random_range(0.5..LATEST)) as u64;
+        }
+    }
+
+    /// The agent may be faster again: no burst waits longer than it would if it were drawn now.
+    pub(super) fn bring_bursts_forward(&mut self, now_ns: u64, slowdown: f64) {
+        for entry in self.classes.values_mut() {
+            let Some(order) = entry.order.burst else { continue };
+            let latest_ns = now_ns + (LATEST * rarer(slowdown) * order.every_ns as f64) as u64;
+            entry.next_burst_ns = entry.next_burst_ns.min(latest_ns);
         }
     }
 

@@ -158,8 +158,8 @@ pub struct Interval {
     pub agent_cpu_ns: u64,
     /// Samples taken since the last interval.
     pub samples: u64,
-    /// Of those, the ones that were surely in traps of these classes.
-    pub in_traps: Vec<(ClassId, u64)>,
+    /// Of those, the ones in traps that are charged as hits, by class where that can be told.
+    pub in_traps: Vec<(Option<ClassId>, u64)>,
     /// Samples of other processes so far.
     pub foreign_samples: u64,
     /// Links made and closed since the last interval.

@@ -6,6 +6,7 @@ use super::{Phase, Run, WantedThreads};
 use crate::class::ClassId;
 use crate::clients::children;
 use crate::clients::operations;
+use crate::clients::overhead;
 use crate::clients::trace::client::{Seen, Trace};
 use crate::controller::Tick;
 use crate::ledger::FLOOR_CPU_PER_S;
@@ -52,6 +53,20 @@ impl Run {
         &self.accounts.agent
     }
 
+    /// What the run has learned of prices, and of the agent's limit.
+    pub(super) fn warn_of_prices(&mut self) {
+        let ledger = &self.accounts.ledger;
+        let warnings = overhead::warnings(ledger.cut(), ledger.factor(), ledger.hit_factor());
+        self.commands.extend(warnings.into_iter().map(Command::Warn));
+        if self.accounts.agent.is_futile() {
+            let limit = self.settings.agent_cpu * 100.0;
+            self.commands.push(Command::Warn(format!(
+                "the agent needed more than the {limit:.1} % of a CPU that --agent-cpu allows, and fewer samples brought nothing; allow more, or name fewer \
+                 functions"
+            )));
+        }
+    }
+
     /// Charges the interval that ends now, closes it, and asks the controller.
     pub(super) fn close_interval(&mut self, seen: &Interval, view: &mut View) {
         let now = view.now_ns;
@@ -83,7 +98,9 @@ impl Run {
         (self.accounts.last_ns, self.accounts.last_cpu_ns) = (now, cpu);
         self.accounts.note_cpu(elapsed, used);
         self.accounts.agent.note(seen.agent_cpu_ns, now.saturating_sub(self.times.start_ns));
-        self.accounts.agent.cut(self.trace.cut_hz() * used as f64 * 1e-9);
+        if self.suspension().is_comparable() {
+            self.accounts.agent.cut(self.trace.cut_hz() * used as f64 * 1e-9);
+        }
         self.complete(view);
         if !std::mem::replace(&mut self.finding.sampling_started, true) {
             self.start_sampling(view);
@@ -114,11 +131,14 @@ impl Run {
         self.follow(orders, view);
     }
 
-    /// What hits cost by samples in traps. Those of the progress metric are no hits of the plan.
-    fn follow_samples(&mut self, in_traps: &[(ClassId, u64)], view: &View) {
-        let ours = in_traps.iter().filter(|(id, _)| !self.is_metric(*id));
-        let seen = ours.map(|(_, n)| n).sum();
-        if let Some(factor) = self.accounts.compare_with_samples(seen, view.samples.rate_hz) {
+    /// What hits cost by samples in traps. Those of the progress metric are no hits of the plan, and may be among those of which the class is not known.
+    fn follow_samples(&mut self, in_traps: &[(Option<ClassId>, u64)], view: &View) {
+        let is_function = view.classes.iter().any(|c| self.is_metric(c.id));
+        let is_ours = |id: &Option<ClassId>| id.map_or(!is_function, |id| !self.is_metric(id));
+        let seen = in_traps.iter().filter(|(id, _)| is_ours(id)).map(|(_, n)| n).sum();
+        let before = self.accounts.ledger.hit_factor();
+        let factor = self.accounts.compare_with_samples(seen, view.samples.rate_hz);
+        if let Some(factor) = factor.filter(|_| self.accounts.ledger.hit_factor() != before) {
             let why = format!("hits take {factor:.2} times what was calibrated, by samples in traps");
             self.commands.push(Command::Detail(why));
             self.want_plan(None);

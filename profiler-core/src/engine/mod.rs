@@ -489,10 +489,7 @@ impl Run {
         self.tell_operations(operations::Input::Hold, view);
         self.tell_children(children::Input::End, view);
         self.end_measuring();
-        let (cut, factor) = (self.accounts.ledger.cut(), self.accounts.ledger.factor());
-        let hits = self.accounts.ledger.hit_factor();
-        self.commands
-            .extend(crate::clients::overhead::warnings(cut, factor, hits).into_iter().map(Command::Warn));
+        self.warn_of_prices();
         self.phase = Phase::Warmup;
     }
 }

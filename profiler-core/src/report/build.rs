@@ -13,7 +13,7 @@ mod samples;
 mod stamps;
 mod windows;
 
-use super::{AgentLimit, Receipt, Report, Row};
+use super::{LimitKept, Receipt, Report, Row};
 use crate::class::Source;
 use crate::estimate::Estimate;
 use crate::ledger::{FLOOR_CPU_PER_S, LedgerSummary};
@@ -315,12 +315,12 @@ fn target_cpu(ledger: &LedgerSummary, shares: &Shares, run: &RunContext, recordi
 }
 
 /// How the agent's own limit was kept; `None`: the run ended too soon after it began to hold.
-fn agent_limit(agent: &AgentUse, run: &RunContext) -> Option<AgentLimit> {
+fn agent_limit(agent: &AgentUse, run: &RunContext) -> Option<LimitKept> {
     /// One lump of work would be most of less, s.
     const LEAST_S: f64 = 1.0;
     let since_s = run.length_s - FROM_NS as f64 * 1e-9;
     let used_ns = agent.until_end_ns?.saturating_sub(agent.until_limit_ns?);
-    (since_s >= LEAST_S).then_some(AgentLimit {
+    (since_s >= LEAST_S).then_some(LimitKept {
         limit: agent.limit?,
         used: used_ns as f64 * 1e-9 / since_s,
         samples_cut: agent.samples_cut,

@@ -133,6 +133,9 @@ pub struct InPlace {
     pub beside: Estimate,
     /// What traps leave behind in caches and pipeline, which no sample shows: by calibration.
     pub behind: Estimate,
+    /// CPU time that the target used by itself, by the samples outside traps, s: what the parts are shares of.
+    #[serde(default)]
+    pub own_s: f64,
     /// Samples, those in traps included.
     pub samples: u64,
     /// Samples that fell into traps.
@@ -167,7 +170,7 @@ impl Report {
 
 /// What the agent itself was allowed, and used.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct AgentLimit {
+pub struct LimitKept {
     /// Largest use from the fifth second on, CPU s/s.
     pub limit: f64,
     /// Use from the fifth second until the end of the run, CPU s/s.
@@ -213,7 +216,7 @@ pub struct Receipt {
     pub agent_cpu: f64,
     /// The agent's own limit, and how it was kept; `None`: an older recording, or a run that ended before it began to hold.
     #[serde(default)]
-    pub agent_limit: Option<AgentLimit>,
+    pub agent_limit: Option<LimitKept>,
     /// Agent's largest resident set, bytes.
     pub agent_rss_bytes: u64,
     /// Kernel memory, bytes.

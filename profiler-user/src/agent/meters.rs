@@ -91,7 +91,8 @@ impl Agent {
     fn note_agent_use(&mut self) -> u64 {
         let meta = &mut self.journal.meta;
         let used_ns = agent_use(helpers_cpu_ns()).cpu_ns;
-        if now_ns().saturating_sub(meta.start_ns) >= FROM_NS {
+        // The last interval is read after the end.
+        if meta.agent.until_end_ns.is_none() && now_ns().saturating_sub(meta.start_ns) >= FROM_NS {
             meta.agent.until_limit_ns.get_or_insert(used_ns);
         }
         used_ns

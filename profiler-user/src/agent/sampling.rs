@@ -29,8 +29,8 @@ pub struct Sampling {
     /// Rows that the writer has not been given yet.
     rows: Vec<SampleRow>,
     in_traps: Vec<TrapSampleRow>,
-    /// Samples that were surely in traps, by class, since they were asked for.
-    traps_of: BTreeMap<ClassId, u64>,
+    /// Samples in traps that were charged as hits, by class, since they were asked for.
+    traps_of: BTreeMap<Option<ClassId>, u64>,
     traps: Traps,
     frames: Vec<Frame>,
     /// Index in the inspection of each module of the unwinder; `None`: not there.
@@ -117,9 +117,7 @@ impl Sampling {
             }
             let is_probe_code = sample.registers.is_some_and(|r| unwinder.is_probe_code(sample.pid, r.ip));
             if let Some(trap) = traps.of(&sample, is_probe_code, classes, inspection) {
-                if let Some(class) = trap.class.filter(|_| trap.is_sure) {
-                    *traps_of.entry(class).or_default() += 1;
-                }
+                *traps_of.entry(trap.class).or_default() += u64::from(trap.is_charged);
                 in_traps.push(TrapSampleRow {
                     time_ns: sample.time_ns,
                     tid: sample.tid,
@@ -179,8 +177,8 @@ impl Sampling {
         }
     }
 
-    /// Samples that were surely in traps, by class, since the last call.
-    pub fn take_in_traps(&mut self) -> Vec<(ClassId, u64)> {
+    /// Samples in traps that are charged as hits, by class where that can be told, since the last call.
+    pub fn take_in_traps(&mut self) -> Vec<(Option<ClassId>, u64)> {
         std::mem::take(&mut self.traps_of).into_iter().collect()
     }
 

@@ -125,7 +125,7 @@ fn kept(r: &Receipt) -> String {
 fn in_all(r: &Receipt, duration_s: f64) -> String {
     let charged_s =
         || r.spent_s.iter().filter(|(charge, _)| **charge != Charge::Bystanders).map(|(_, s)| s).sum();
-    let target_s = r.in_place.as_ref().map_or_else(charged_s, |m| m.overhead.value * r.target_cpu_s);
+    let target_s = r.in_place.as_ref().map_or_else(charged_s, |m| m.overhead.value * m.own_s);
     let agent_s = r.agent_cpu * duration_s;
     let others_s = r.spent_s.get(&Charge::Bystanders).copied().unwrap_or(0.0);
     let others = if others_s > 0.0 { format!(", other processes' {}", s(others_s)) } else { String::new() };

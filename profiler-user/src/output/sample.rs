@@ -4,7 +4,7 @@ use profiler_core::class::{RecordKind, SiteClass, Source, Tier};
 use profiler_core::estimate::Estimate;
 use profiler_core::recording::{ChangeKind, Charge, Meta, SlowestAnswer};
 use profiler_core::report::precision::{Known, Limit, Precision};
-use profiler_core::report::{AgentLimit, InPlace, LogEntry, Receipt, Report, Row};
+use profiler_core::report::{InPlace, LimitKept, LogEntry, Receipt, Report, Row};
 use profiler_core::units::OverheadBudget;
 use std::collections::BTreeMap;
 
@@ -121,6 +121,7 @@ fn in_place() -> Option<InPlace> {
         traps: part(0.0101, 0.006)?,
         beside: part(0.0027, 0.0007)?,
         behind: part(0.0007, 0.0007)?,
+        own_s: 8.0,
         samples: 1_000,
         in_traps: 10,
         by_class: vec![(Some(0), 8), (None, 2)],
@@ -158,7 +159,7 @@ fn receipt(meta: &Meta) -> Receipt {
         hits_dropped: 6,
         hits_attempted: 374_010,
         agent_cpu: 0.006,
-        agent_limit: Some(AgentLimit { limit: 0.02, used: 0.0042, samples_cut: 0 }),
+        agent_limit: Some(LimitKept { limit: 0.02, used: 0.0042, samples_cut: 0 }),
         agent_rss_bytes: 41 << 20,
         kernel_memory_bytes: 12 << 20,
         private_memory: meta.private_memory.clone(),

@@ -106,26 +106,38 @@ fn what_traps_take_is_what_the_program_loses() {
     );
 }
 
+/// The agent believes only what nobody else can write, whatever the umask.
+fn only_ours(path: &std::path::Path, mode: u32) {
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+    std::fs::set_permissions(path, mode).expect("it is ours");
+}
+
 /// The agent's stored prices, with those of hits multiplied, in this folder.
 fn falsify(folder: &std::path::Path, factor: f64) {
     for entry in std::fs::read_dir("/var/cache/tithe").expect("a run has calibrated").flatten() {
         let name = entry.file_name();
+        if !name.to_string_lossy().starts_with("calibration-") {
+            continue;
+        }
         let text = std::fs::read_to_string(entry.path()).expect("it is ours");
-        let Ok(mut stored) = serde_json::from_str::<serde_json::Value>(&text) else { continue };
+        let mut stored: serde_json::Value = serde_json::from_str(&text).expect("the agent wrote it");
         for price in stored["model"]["hit"].as_object_mut().into_iter().flat_map(|prices| prices.values_mut())
         {
             for key in ["ns", "min_ns", "max_ns"] {
                 price[key] = (price[key].as_f64().expect("it is a number") * factor).into();
             }
         }
-        std::fs::write(folder.join(name), stored.to_string()).expect("the folder is there");
+        let file = folder.join(name);
+        std::fs::write(&file, stored.to_string()).expect("the folder is there");
+        only_ours(&file, 0o644);
     }
 }
 
-/// With stored prices that are 0.3 times the truth, in a mount namespace of its own, the measured line says the same, and the ledger follows it.
+/// With stored prices of hits that are 0.3 times the truth, in a mount namespace of its own, the same is measured of traps, and the ledger follows it.
 #[test]
-fn prices_that_are_too_low_are_found_out_and_the_measured_line_does_not_move() {
-    let Some(folder) = start("prices_that_are_too_low_are_found_out_and_the_measured_line_does_not_move")
+fn prices_of_hits_that_are_too_low_are_found_out_and_what_traps_took_does_not_move() {
+    let Some(folder) =
+        start("prices_of_hits_that_are_too_low_are_found_out_and_what_traps_took_does_not_move")
     else {
         return;
     };
@@ -134,9 +146,7 @@ fn prices_that_are_too_low_are_found_out_and_the_measured_line_does_not_move() {
     let right = record(&target, folder.path(), &arguments);
     let cache = folder.path().join("cache");
     std::fs::create_dir(&cache).expect("the folder is ours");
-    // The agent believes only what nobody else can write.
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-    std::fs::set_permissions(&cache, mode).expect("the folder is ours");
+    only_ours(&cache, 0o700);
     falsify(&cache, 0.3);
     let mut command = Command::new("unshare");
     let script = "mount --bind \"$0\" /var/cache/tithe && exec \"$@\"";

@@ -67,7 +67,7 @@ mod tests {
     fn what_is_not_in_the_figure_is_said() {
         let subject = Subject { name: "calls of step".to_owned(), is_counted: true, ..Subject::default() };
         let mut overhead = Overhead::new(subject, 0, 0);
-        let account = LedgerSummary { own_cpu_ns: 1e9, metric_ns: 2e6, compared: 0.0 };
+        let account = LedgerSummary { own_cpu_ns: 1e9, metric_ns: 2e6, ..LedgerSummary::default() };
         assert_eq!(overhead.result(&account), None);
         // 2 % of CPU time, and 10 % of wall time.
         let on = ProgressWindow { progress: 1_000, cpu_ns: 102_000_000, wall_ns: 110_000_000 };

@@ -33,9 +33,8 @@ pub struct Trace {
     factor: f64,
     /// What the plan's bursts are to take, CPU s/s.
     bursts_cost: f64,
-    /// Samples were taken less often than planned when that was last said.
-    was_slowed: Option<Slowed>,
-    /// That the agent's limit slows samples was said: how often it does so is no news.
+    /// What was said last of why samples come more rarely, and whether it was ever the agent's limit.
+    said_slowed: Option<Slowed>,
     limit_said: bool,
     /// When the open windows of bursts are to end.
     bursts: Clocks,
@@ -80,7 +79,7 @@ impl Trace {
             why: None,
             factor: 1.0,
             bursts_cost: 0.0,
-            was_slowed: None,
+            said_slowed: None,
             limit_said: false,
             bursts: Clocks::default(),
             timed: TimedClasses::default(),
@@ -344,13 +343,12 @@ impl Trace {
     /// The sampling period was set: slowed, or as planned again.
     fn say_slowed(&mut self, orders: &mut Vec<Order>) {
         let slowed = self.controller.slowed();
-        let before = std::mem::replace(&mut self.was_slowed, slowed);
-        let by_limit = |s: Option<Slowed>| s == Some(Slowed::Agent);
-        let no_news = self.limit_said && (by_limit(slowed) || by_limit(before) && slowed.is_none());
-        self.limit_said |= by_limit(slowed);
-        if before == slowed || no_news {
+        // How often the agent's limit slows samples is no news.
+        if slowed == self.said_slowed || slowed == Some(Slowed::Agent) && self.limit_said {
             return;
         }
+        self.limit_said |= slowed == Some(Slowed::Agent);
+        self.said_slowed = slowed;
         let text = match slowed {
             Some(Slowed::Tokens) => "slowed, because the tokens ran out",
             Some(Slowed::Agent) => "slowed, because the agent used more than --agent-cpu allows",

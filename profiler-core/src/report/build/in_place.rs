@@ -74,6 +74,7 @@ pub(super) fn of(recording: &Recording, ledger: &LedgerSummary) -> Option<InPlac
         traps: estimate(traps, Source::Sampled),
         beside: estimate(beside, Source::Derived),
         behind: estimate(behind, Source::Derived),
+        own_s,
         samples: n,
         in_traps: inside.len() as u64,
         by_class,

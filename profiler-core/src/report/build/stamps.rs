@@ -34,8 +34,9 @@ const SMALL: f64 = 0.05;
 /// What cold caches add to a trap in a target that sleeps or does much between two calls, in units of what calibration's own load adds: 600
 /// to 900 ns were seen where that was 230.
 pub(super) const MOST_COLD: f64 = 4.0;
-/// Part of its price that a single-stepped hit leaves behind, and the most: two exceptions, each a way through the hypervisor where there is one. Of SQLite's
-/// `sqlite3_prepare_v2` (log.md, M44) a hit took 19 to 24 us of CPU time, and 18 to 20 us of a call's duration, where the price was 14.0; a function that spins meets next to nothing of it.
+/// Part of its price that a single-stepped hit leaves behind, and the most, which the drift of prices widens: two exceptions, each a way through the hypervisor where
+/// there is one. Of SQLite's `sqlite3_prepare_v2` a hit took 19 to 24 us of CPU time (log.md, M44) and made calls some 4 us longer (M43), where the price was 14.0; a function
+/// that spins meets next to nothing of it. So the value is a guess between the two, and the interval holds both.
 pub(super) const STEPPED_BEHIND: (f64, f64) = (0.15, 0.5);
 /// Prices differ more from call to call in a target than in a tight loop: their mean may be this many times the smallest of them (1.8 was seen
 /// in a target that sleeps between calls; 1.04 is that of the loop).
@@ -343,7 +344,9 @@ fn left_behind(class: &ClassRow, model: &CostModel) -> Price {
         return model.cold;
     }
     let hit_ns = model.hit_price(class.site_class, RecordKind::Count).ns;
-    Price { ns: STEPPED_BEHIND.0 * hit_ns, max_ns: STEPPED_BEHIND.1 * hit_ns, ..model.cold }
+    let stepped =
+        Price { ns: STEPPED_BEHIND.0 * hit_ns, min_ns: 0.0, max_ns: STEPPED_BEHIND.1 * hit_ns, n: 1 };
+    model.cold.plus(stepped)
 }
 
 /// The largest mean price that the smallest durations allow, ns; `None` of too few calls.

@@ -302,8 +302,8 @@ struct HitPrice {
 impl HitPrice {
     /// By the class's pair where it has one ([`stamps::hit_factor`]), else the host's price, which is believed to [`PRICE_DRIFT`].
     fn of(class: &ClassRow, windows: &[&WindowRow], recording: &Recording, run: &RunContext) -> Self {
-        /// What a trap of a program that does much between two calls leaves behind at most, in units of what calibration's own load adds: memcached, redis and
-        /// SQLite paid 0.2 to 0.8 us a trap (log.md, M38 and M44).
+        /// What a trap of a program that does much between two calls leaves behind at most, in units of what calibration's own load adds: some 0.4 us
+        /// a trap here. memcached, redis and SQLite paid 0.2 to 0.8 (log.md, M38 and M44): what is more the drift of the price holds, or the clocks' two ends.
         const MOST_BEHIND: f64 = 2.0;
         let cost = &recording.meta.cost;
         let price = cost.hit_price(class.site_class, class.kind);

@@ -38,6 +38,9 @@ pub struct Trap {
     pub class: Option<ClassId>,
     /// Something else of the kernel may have found the thread there.
     pub is_sure: bool,
+    /// It belongs to what a hit is charged: the kernel handles it, or the instruction is being stepped, while a window is open. In user mode the function's own
+    /// instruction may be there, and around its window nobody is charged.
+    pub is_charged: bool,
 }
 
 /// An address where a trap shows.
@@ -134,7 +137,14 @@ impl Traps {
         let in_kernel = sample.kernel_ip.is_some();
         let class = |id: ClassId| classes.get(id.0 as usize);
         let watched = |id: ClassId| class(id).is_some_and(|c| is_attached(c, sample.time_ns));
-        let sure = |class| Some(Trap { class, is_sure: true });
+        let is_open = |c: &LiveClass| {
+            let (from, to) = c.span(sample.time_ns);
+            from > 0 && (from..=to).contains(&sample.time_ns)
+        };
+        let sure = |id: Option<ClassId>| {
+            let open = id.map_or_else(|| classes.iter().any(is_open), |id| class(id).is_some_and(is_open));
+            Some(Trap { class: id, is_sure: true, is_charged: open && (in_kernel || id.is_none()) })
+        };
         if let Some(of_place) = self.places.get(&ip) {
             let shows = |(id, kernel_only): &(ClassId, bool)| (in_kernel || !kernel_only) && watched(*id);
             if let Some(id) = of_place.iter().find(|place| shows(place)).map(|(id, _)| *id) {
@@ -153,7 +163,9 @@ impl Traps {
             Before::Call(target) => {
                 self.functions.get(&target).filter(|id| returns(id)).and_then(|id| sure(Some(*id)))
             }
-            Before::UnknownCall => in_kernel.then_some(Trap { class: None, is_sure: false }),
+            Before::UnknownCall => {
+                in_kernel.then_some(Trap { class: None, is_sure: false, is_charged: false })
+            }
             Before::SystemCall | Before::Other => None,
         }
     }

@@ -183,7 +183,12 @@ impl Sim {
     }
 
     pub fn account(&self) -> LedgerSummary {
-        LedgerSummary { own_cpu_ns: self.cpu_ns, metric_ns: 0.001 * self.cpu_ns, compared: self.compared }
+        LedgerSummary {
+            own_cpu_ns: self.cpu_ns,
+            metric_ns: 0.001 * self.cpu_ns,
+            compared: self.compared,
+            hit_factor: 1.0,
+        }
     }
 
     fn read(&self, wanted: Wanted) -> Option<Reading> {

@@ -144,15 +144,19 @@ fn what_the_price_hides_is_told_apart_from_what_waits_do() {
     // By CPU time nothing is known but that the price swallows most of it: that makes no value.
     assert!(near(e.value, by_wall.value), "{e:?} {by_wall:?}");
     assert!(e.low < 0.9 * by_wall.low, "{e:?} {by_wall:?}");
-    // The wall clock's end is no bound below twice the rate at the smallest price, and no more than that is made of it.
-    let cheap: Vec<_> = bursts
-        .by_cpu
-        .unwrap()
-        .iter()
-        .map(|b| crate::stats::bursts::Burst { time_s: b.time_high_s, ..*b })
-        .collect();
-    let least = crate::stats::bursts::rate(&cheap, LEVEL).unwrap();
-    assert!(near(e.high, by_wall.high.max(2.0 * least.value)), "{e:?} {by_wall:?} {least:?}");
+    // In a target that rests the wall clock's end is no bound: the interval goes on to twice what CPU time says.
+    let rate_of = |bursts: Vec<_>| crate::stats::bursts::rate(&bursts, LEVEL).unwrap().value;
+    let by_cpu = bursts.by_cpu.clone().unwrap();
+    let at_value = rate_of(by_cpu.clone());
+    let cheap = rate_of(
+        by_cpu.into_iter().map(|b| crate::stats::bursts::Burst { time_s: b.time_high_s, ..b }).collect(),
+    );
+    assert!(bursts.rests);
+    let end = 2.0 * at_value.min(2.0 * cheap);
+    assert!(end > by_wall.high && near(e.high, end), "{e:?} {by_wall:?} {at_value} {cheap}");
+    // One that never rests calls in batches where the two differ.
+    let busy = Bursts { rests: false, ..bursts }.rate(None, 1.0).unwrap();
+    assert!(near(busy.high, by_wall.high) && near(busy.value, by_wall.value), "{busy:?} {by_wall:?}");
 }
 
 #[test]

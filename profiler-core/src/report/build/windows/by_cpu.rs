@@ -9,8 +9,12 @@ use super::{HitPrice, MOST_OF_OTHERS, RunContext, burst_by_wall, cost_s, weigh_a
 use crate::estimate::Estimate;
 use crate::recording::{WindowKind, WindowRow};
 use crate::stats::LEVEL;
-use crate::stats::bursts::{Burst, Drift, HIDDEN, LEAST_CALL_S, NEIGHBOUR_ERROR, Stop, rate_or_bound};
+use crate::stats::bursts::{
+    Burst, Drift, HIDDEN, LEAST_CALL_S, NEIGHBOUR_ERROR, Stop, rate_of, rate_or_bound,
+};
 
+/// A target that runs for at least this part of the time does not rest.
+const BUSY: f64 = 0.9;
 /// In a shorter window the process's CPU clock, which lags by up to 4 ms, does not say whether the target worked, s.
 const LEAST_S: f64 = 20e-3;
 
@@ -20,6 +24,8 @@ pub(in crate::report::build) struct Bursts {
     pub by_wall: Vec<Burst>,
     /// In the thread's CPU time, where that of any window is known.
     pub by_cpu: Option<Vec<Burst>>,
+    /// The target rests for a part of the time that matters.
+    pub rests: bool,
 }
 
 impl Bursts {
@@ -27,33 +33,46 @@ impl Bursts {
         let mut by_wall: Vec<Burst> = windows.iter().map(|w| burst_by_wall(w, price, run)).collect();
         let by_cpu = by_cpu(windows, &mut by_wall, price, run);
         weigh_alike(&mut by_wall, windows);
-        Self { by_wall, by_cpu }
+        Self { by_wall, by_cpu, rests: run.busy() < BUSY }
     }
 
-    /// Calls a second; `unseen` as in [`rate_of`](crate::stats::bursts::rate_of).
+    /// Calls a second; `unseen` as in [`rate_of`].
     pub(in crate::report::build) fn rate(&self, drift: Option<&Drift>, unseen: f64) -> Option<Estimate> {
         let of = |bursts: &[Burst]| rate_or_bound(bursts, LEVEL, drift, unseen);
-        match (of(&self.by_wall), self.by_cpu.as_deref().and_then(of)) {
+        let Some(bursts) = self.by_cpu.as_deref() else { return of(&self.by_wall) };
+        match (of(&self.by_wall), of(bursts)) {
+            (Some(by_wall), Some(by_cpu)) if by_cpu.high.is_infinite() && by_wall.high.is_finite() => {
+                let at_value = rate_of(bursts, LEVEL, drift, unseen).map_or(0.0, |rate| rate.value);
+                Some(hidden_by_cpu(by_wall, by_cpu, at_value, self.rests))
+            }
             (Some(by_wall), Some(by_cpu)) => Some(between(by_wall, by_cpu)),
             (by_wall, by_cpu) => by_wall.or(by_cpu),
         }
     }
 }
 
+/// Where the price hides the rate by CPU time only, `by_cpu` is that at the smallest price: the value is the wall clock's, and the interval begins with the lower of
+/// both.
+///
+/// Of a target that rests the wall clock's upper end is no bound: a window that a quota ends in the middle of work sees the price against the rest before it. There
+/// the end lies at least at [`HIDDEN`] times what CPU time says at the price's value, which is taken for [`HIDDEN`] times that at the smallest price at most. That is a
+/// rule of thumb; real programs' counts are inside (log.md, M44). One that never rests calls in batches where the two differ: between the first and the last hit of
+/// a window lies nothing of the time to the next batch, and the wall clock is right.
+fn hidden_by_cpu(by_wall: Estimate, by_cpu: Estimate, at_value: f64, rests: bool) -> Estimate {
+    let end = if rests { HIDDEN * at_value.min(HIDDEN * by_cpu.value) } else { 0.0 };
+    Estimate { low: by_wall.low.min(by_cpu.low), high: by_wall.high.max(end), ..by_wall }
+}
+
 /// The mean of both, and an interval that holds both. By the wall clock more time is left to the target, so where the price hides that rate,
-/// nothing bounds it from above. Where it hides the other one only, that is known at the smallest price alone: the value is the wall clock's, and its upper
-/// end is not believed below [`HIDDEN`] times that, because of a window that a quota ends in the middle of work it sees the price only
-/// against the rest before.
+/// nothing bounds it from above.
 fn between(by_wall: Estimate, by_cpu: Estimate) -> Estimate {
-    let low = by_wall.low.min(by_cpu.low);
-    let (value, high) = if by_wall.high.is_infinite() {
-        (by_wall.value.min(by_cpu.value), by_wall.high)
-    } else if by_cpu.high.is_infinite() {
-        (by_wall.value, by_wall.high.max(HIDDEN * by_cpu.value))
+    let high = by_wall.high.max(by_cpu.high);
+    let value = if high.is_infinite() {
+        by_wall.value.min(by_cpu.value)
     } else {
-        ((by_wall.value + by_cpu.value) / 2.0, by_wall.high.max(by_cpu.high))
+        (by_wall.value + by_cpu.value) / 2.0
     };
-    Estimate { value, low, high, ..by_wall }
+    Estimate { value, low: by_wall.low.min(by_cpu.low), high, ..by_wall }
 }
 
 /// Rates per CPU second times what the target uses of a CPU over the run, and each weighs by what it used around that window:
