@@ -148,6 +148,14 @@ mod tests {
     }
 
     #[test]
+    fn that_prices_are_right_is_said_once_it_is_known() {
+        let mut c = Correction::default();
+        assert_eq!(c.update(0.02, &measured(0.01, 0.03, 20)), None, "it may be half or twice");
+        assert_eq!(c.update(0.02, &measured(0.0195, 0.0205, 30)), Some(1.0));
+        assert_eq!(c.update(0.02, &measured(0.0195, 0.0205, 31)), None);
+    }
+
+    #[test]
     fn few_pairs_old_news_and_nonsense_change_nothing() {
         let mut c = Correction::default();
         assert_eq!(c.update(0.01, &measured(0.02, 0.04, 7)), None);

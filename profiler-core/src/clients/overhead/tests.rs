@@ -360,6 +360,20 @@ fn a_target_whose_threads_wait_for_each_other_has_its_budget_cut() {
 }
 
 #[test]
+fn what_hits_cost_more_than_calibrated_is_in_the_prediction_that_waiting_is_compared_with() {
+    let last_cut = |hit_factor| {
+        let mut sim = Sim::new(5);
+        (sim.waits, sim.hit_factor) = (0.04, hit_factor);
+        sim.run_s(60.0);
+        let cut = |o: &Order| if let Order::CutBudget(cut) = o { Some(*cut) } else { None };
+        sim.orders.iter().filter_map(cut).next_back().unwrap()
+    };
+    let (alone, dear) = (last_cut(1.0), last_cut(2.0));
+    // 1 + e / P, and P is twice as much.
+    assert!(((alone - 1.0) / (dear - 1.0) / 2.0 - 1.0).abs() < 0.2, "{alone} {dear}");
+}
+
+#[test]
 fn nothing_open_and_nothing_to_put_back_is_compared_as_well() {
     let mut sim = in_state("Waiting");
     sim.close_all();

@@ -65,6 +65,10 @@ fn started(view: &View) -> (Trace, Vec<Order>) {
 
 /// A tick at `now_ns` with a full bucket.
 fn tick(trace: &mut Trace, view: &View, suspension: Suspension, now_ns: u64) -> Vec<Order> {
+    tick_at(trace, view, suspension, now_ns, 1.0)
+}
+
+fn tick_at(trace: &mut Trace, view: &View, suspension: Suspension, now_ns: u64, slowdown: f64) -> Vec<Order> {
     let tick = Tick {
         now_ns,
         elapsed_ns: 100_000_000,
@@ -78,7 +82,7 @@ fn tick(trace: &mut Trace, view: &View, suspension: Suspension, now_ns: u64) -> 
         sampling_hz: 99.0,
         hits: &[(TRACED, 100)],
         target_cpu: 1.0,
-        slowdown: 1.0,
+        slowdown,
     };
     orders(trace, view, suspension, |trace, seen, orders| trace.tick(&tick, seen, orders))
 }
@@ -364,4 +368,20 @@ fn what_is_timed_and_fits_is_opened_after_its_pair() {
     view.classes[3].ends = 1_000;
     let given = tick(&mut trace, &view, Suspension::NONE, S / 5);
     assert!(given.iter().any(|o| is_opened(o, TRACED)), "{given:?}");
+}
+
+#[test]
+fn that_the_agents_limit_slows_samples_is_said_once() {
+    let view = classes();
+    let (mut trace, _) = started(&view);
+    let mut said = Vec::new();
+    for (i, slowdown) in [1.0, 3.0, 1.0, 3.0, 5.0, 1.0].into_iter().enumerate() {
+        let given = tick_at(&mut trace, &view, Suspension::NONE, (i as u64 + 1) * S, slowdown);
+        said.extend(given.into_iter().filter_map(|order| match order {
+            Order::Change(ChangeKind::Sampling, _, text) => Some(text),
+            _ => None,
+        }));
+    }
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(said[0].contains("--agent-cpu") && said[1].contains("as planned"), "{said:?}");
 }

@@ -413,3 +413,25 @@ fn a_run_that_only_counts_is_not_sampled_for_the_limits_sake() {
     assert!(!actions.iter().any(|a| matches!(a, Action::Period { .. })), "{actions:?}");
     assert_eq!(controller.slowed(), None);
 }
+
+#[test]
+fn bursts_that_were_drawn_while_the_agent_was_slow_come_forward_when_it_is_not() {
+    let burst = BurstOrder { quota: 100, window_ns: 1_000_000, every_ns: S, cost_ns: 1e5, duty: 0.001 };
+    let mut controller =
+        controller(&[ClassOrder { trace: false, burst: Some(burst), ..order(0, 1_000.0, 700.0) }]);
+    controller.tick(&Tick { now_ns: S, slowdown: 64.0, ..dry(&[]) });
+    controller.draw_burst(ClassId(0), S);
+    let drawn = controller.classes[&ClassId(0)].next_burst_ns;
+    assert!((9 * S..=25 * S).contains(&drawn), "{drawn}");
+    controller.tick(&Tick { now_ns: 2 * S, slowdown: 4.0, ..dry(&[]) });
+    assert_eq!(controller.classes[&ClassId(0)].next_burst_ns, 3 * S + S / 2);
+}
+
+#[test]
+fn what_tokens_forbid_is_not_cut_by_the_agents_limit() {
+    let mut controller = controller(&[]);
+    controller.tick(&Tick { now_ns: S, slowdown: 2.0, tokens_ns: 5e6, ..dry(&[]) });
+    assert!((controller.cut_hz() - 50.0).abs() < 1e-9, "{}", controller.cut_hz());
+    controller.period_ns = 50_000_000;
+    assert_eq!((controller.slowed(), controller.cut_hz()), (Some(Slowed::Tokens), 0.0));
+}

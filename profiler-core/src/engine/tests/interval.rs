@@ -1,10 +1,11 @@
 use crate::burst::BurstPrices;
 use crate::class::ClassId;
+use crate::clients::overhead::Subject;
 use crate::clients::survey::Settings as SurveySettings;
 use crate::clients::trace::problem::Settings as TraceSettings;
 use crate::cost::{CostModel, Price};
 use crate::engine::input::{Input, Interval, SlowLook};
-use crate::engine::{Command, Run, Settings, Times};
+use crate::engine::{Command, Measuring, Run, Settings, Times};
 use crate::recording::Charge;
 use crate::run::view::{LinkView, View, plain_class};
 use crate::units::OverheadBudget;
@@ -114,21 +115,23 @@ fn a_program_that_was_held_earns_from_its_start_on() {
     assert!((bucket.rate() - 0.02).abs() < 1e-12 && (bucket.available_ns() - 2e6).abs() < 1.0, "{bucket:?}");
 }
 
-/// Of a class that is hit 10,000 times a second at 1 us each, `seen` samples in an interval of 10 at 100 Hz lie in traps: what is charged for
-/// the last interval, ns, and whether the run said so.
-fn charged_with(seen: impl Fn(u64) -> u64) -> (f64, bool) {
+/// Of a class that is hit 10,000 times a second at 1 us each, and another one that counts the progress metric: `seen` samples of an interval of 10, at
+/// 100 Hz, lie in traps of the class `of`. What is charged for the last interval, ns, and whether the run said so.
+fn charged_with(of: Option<ClassId>, seen: impl Fn(u64) -> u64) -> (f64, bool) {
     let mut run = run(OverheadBudget::Share(0.05));
-    let mut view = View { classes: vec![plain_class(0, 1_000.0)], ..View::default() };
+    let subject = Subject { name: "calls".to_owned(), classes: vec![METRIC], ..Subject::default() };
+    run.measure(Measuring::new(subject, None, 0, 1));
+    let mut view =
+        View { classes: vec![plain_class(0, 1_000.0), plain_class(1, 1_000.0)], ..View::default() };
     view.classes[0].link = LinkView::Open(crate::recording::WindowKind::Trace);
     view.samples.rate_hz = 100.0;
     let mut said = false;
     let mut before = 0.0;
-    let intervals = 400;
-    for i in 1..=intervals {
+    for i in 1..=400 {
         view.classes[0].attempted = i * 1_000;
         view.now_ns = i * 100 * MS;
         before = run.ledger().account(Charge::Traced).cost_ns;
-        let in_traps = vec![(Some(ClassId(0)), seen(i))];
+        let in_traps = vec![(of, seen(i))];
         let interval = Interval { cpu_ns: i * 100 * MS, in_traps, ..Interval::default() };
         let commands = run.step(Input::Interval(Box::new(interval)), &mut view);
         said |=
@@ -137,11 +140,21 @@ fn charged_with(seen: impl Fn(u64) -> u64) -> (f64, bool) {
     (run.ledger().account(Charge::Traced).cost_ns - before, said)
 }
 
+const METRIC: ClassId = ClassId(1);
+
 #[test]
 fn hits_are_charged_what_samples_in_traps_say_that_they_take() {
     // 1 % of the CPU time, so one sample in ten intervals.
-    let (as_calibrated, said) = charged_with(|i| u64::from(i % 10 == 0));
+    let (as_calibrated, said) = charged_with(Some(ClassId(0)), |i| u64::from(i % 10 == 0));
     assert!((as_calibrated - 1e6).abs() < 1.0 && !said, "{as_calibrated} {said}");
-    let (three_times, said) = charged_with(|i| 3 * u64::from(i % 10 == 0));
+    let (three_times, said) = charged_with(Some(ClassId(0)), |i| 3 * u64::from(i % 10 == 0));
     assert!(three_times > 2.0e6 && three_times <= 3e6 && said, "{three_times} {said}");
+}
+
+#[test]
+fn samples_that_may_be_the_metrics_say_nothing_of_hits() {
+    for of in [Some(METRIC), None] {
+        let (charged, said) = charged_with(of, |i| 3 * u64::from(i % 10 == 0));
+        assert!((charged - 1e6).abs() < 1.0 && !said, "{of:?}: {charged} {said}");
+    }
 }
