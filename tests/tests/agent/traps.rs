@@ -157,7 +157,9 @@ fn prices_of_hits_that_are_too_low_are_found_out_and_what_traps_took_does_not_mo
     let (a, b) = (in_place(&right), in_place(&falsified));
     println!("{:?} {:?}", a.traps, b.traps);
     assert!(a.in_traps > 200 && b.in_traps > 200, "{a:?} {b:?}");
-    assert!(a.traps.low < b.traps.high && b.traps.low < a.traps.high, "{a:?} {b:?}");
+    // A figure that followed the prices would be 0.3 of the other. Where hits look cheap, a little more is watched, and the machine is shared.
+    let ratio = b.traps.value / a.traps.value;
+    assert!((0.6..1.6).contains(&ratio), "{a:?} {b:?}");
     let receipt = &falsified.report().receipt;
     println!("predicted {} and {}", right.report().receipt.predicted, receipt.predicted);
     let said = falsified.report().warnings.iter().any(|w| w.contains("by samples in traps"));
