@@ -164,6 +164,6 @@ fn prices_of_hits_that_are_too_low_are_found_out_and_what_traps_took_does_not_mo
     println!("predicted {} and {}", right.report().receipt.predicted, receipt.predicted);
     let said = falsified.report().warnings.iter().any(|w| w.contains("by samples in traps"));
     assert!(said, "{:?}", falsified.report().warnings);
-    // A third or so would be predicted. The first seconds are charged as calibrated.
-    assert!(receipt.predicted > 0.8 * b.traps.value, "{} {b:?}", receipt.predicted);
+    // Less than half would be predicted. The first seconds are charged as calibrated, and samples in user mode do not count.
+    assert!(receipt.predicted > 0.65 * b.traps.value, "{} {b:?}", receipt.predicted);
 }
