@@ -10,7 +10,7 @@ use clap::Args;
 pub struct SelectArgs {
     /// Always trace these functions; an error if the budget does not allow it.
     /// PATTERN: a glob on the demangled name ('sqlite3*', 'db::*'), '/regex/', or 'module:glob'
-    #[arg(long, value_name = "PATTERN", verbatim_doc_comment)]
+    #[arg(long, value_name = "PATTERN")]
     pub trace: Vec<String>,
     /// Never trace these functions; samples still show them
     #[arg(long, value_name = "PATTERN")]
@@ -29,7 +29,7 @@ pub struct SelectArgs {
     pub weight: Vec<(String, f64)>,
     /// Allow return probes on these functions although the target may not survive them
     /// (C++ exceptions, panics, coroutines)
-    #[arg(long, value_name = "PATTERN", verbatim_doc_comment)]
+    #[arg(long, value_name = "PATTERN")]
     pub return_links: Vec<String>,
     /// How many functions that nobody named are taken from the samples
     #[arg(long, value_name = "N", default_value_t = DEFAULT_DISCOVER)]

@@ -69,9 +69,6 @@ pub enum Command {
     Record(Box<RecordArgs>),
     /// Show a recording again, or convert it (no root)
     Report(ReportArgs),
-    /// The name of `tithe plan replay` until it was a part of planning
-    #[command(hide = true, after_help = replay::EXAMPLES)]
-    Replay(ReplayArgs),
     /// Decide what to trace and what to sample, and say why
     Plan(Box<PlanArgs>),
     /// List functions of a process: where they can be probed, what a hit costs, whether they can be timed (needs root)
@@ -112,7 +109,6 @@ pub fn run(cli: Cli) -> Result<u8, Failure> {
     match cli.command {
         Command::Record(args) => return record::run(&args),
         Command::Report(args) => report::run(&args)?,
-        Command::Replay(args) => replay::run(&args)?,
         Command::Plan(args) => plan::run(&args)?,
         Command::List(args) => list::run(&args)?,
         Command::Doctor(args) => doctor::run(&args)?,
@@ -213,21 +209,30 @@ mod tests {
     }
 
     #[test]
-    fn replay_is_a_part_of_planning_and_keeps_its_old_name() {
-        for line in [&["tithe", "plan", "replay", "full.tithe"][..], &["tithe", "replay", "full.tithe"]] {
-            match Cli::try_parse_from(line).unwrap().command {
-                Command::Replay(args) => assert_eq!(args.recording.to_str(), Some("full.tithe")),
-                Command::Plan(plan) => {
-                    let Some(PlanCommand::Replay(args)) = &plan.command else { panic!("{plan:?}") };
-                    assert_eq!(args.recording.to_str(), Some("full.tithe"));
-                }
-                other => panic!("{other:?}"),
-            }
-        }
+    fn replay_is_a_part_of_planning() {
+        let command = Cli::try_parse_from(["tithe", "plan", "replay", "full.tithe"]).unwrap().command;
+        let Command::Plan(plan) = &command else { panic!("{command:?}") };
+        let Some(PlanCommand::Replay(args)) = &plan.command else { panic!("{plan:?}") };
+        assert_eq!(args.recording.to_str(), Some("full.tithe"));
+        assert!(Cli::try_parse_from(["tithe", "replay", "full.tithe"]).is_err());
         assert!(Cli::try_parse_from(["tithe", "plan"]).is_err(), "a plan needs a process or a table");
         assert!(Cli::try_parse_from(["tithe", "plan", "--pid", "1", "replay", "full.tithe"]).is_err());
-        let help = Cli::command().render_help().to_string();
-        assert!(!help.contains("\n  replay"), "{help}");
+    }
+
+    /// Lines of source are longer than those of a terminal: texts that kept them would be broken twice.
+    #[test]
+    fn help_is_broken_by_the_terminal_alone() {
+        let mut cli = Cli::command();
+        cli.build();
+        let mut commands = vec![&cli];
+        while let Some(command) = commands.pop() {
+            commands.extend(command.get_subcommands());
+            for argument in command.get_arguments() {
+                let help = argument.get_long_help().or(argument.get_help()).map(ToString::to_string);
+                let help = help.unwrap_or_default();
+                assert!(!help.contains('\n'), "{} {}: {help}", command.get_name(), argument.get_id());
+            }
+        }
     }
 
     /// The words of a line as a shell has them, quotes taken off.

@@ -15,11 +15,11 @@ pub struct OperationArgs {
     /// NAME=syscall:BEGIN..syscall:END (from return to return), NAME=tp:CATEGORY:BEGIN..tp:CATEGORY:END (two tracepoints of
     /// the kernel, passed by one thread); with ',class=argK:str' (or slice, int, long) one class for each value of that
     /// argument. All are counted and timed; a sample, chosen by --policy, is recorded in detail
-    #[arg(long, value_name = "SPEC", verbatim_doc_comment)]
+    #[arg(long, value_name = "SPEC")]
     pub operation: Vec<OperationSpec>,
     /// What is measured inside recorded operations: the sum of an argument of a function ('malloc:arg0'), or its calls
     /// ('malloc'). Default: the calls of the functions of --detail
-    #[arg(long, value_name = "FUNCTION[:argK]", requires = "operation", verbatim_doc_comment)]
+    #[arg(long, value_name = "FUNCTION[:argK]", requires = "operation")]
     pub measure: Option<MeasureSpec>,
     /// Functions whose calls are counted and timed inside recorded operations (default: those of --trace)
     #[arg(long, value_name = "PATTERN", requires = "operation")]
@@ -28,11 +28,11 @@ pub struct OperationArgs {
     /// (constant rate), full (all), none, tithe (rate by budget and response time; the same for all classes while the
     /// functions inside are attached in slices, which is usual, otherwise divided among classes by their spread)
     /// [default: tithe]
-    #[arg(long, value_name = "POLICY", value_parser = parse_policy, requires = "operation", verbatim_doc_comment)]
+    #[arg(long, value_name = "POLICY", value_parser = parse_policy, requires = "operation")]
     pub policy: Option<PolicyKind>,
     /// A setting of the policy: rate, max_rate, min_rate, revise_s, baseline_s, max_cycle_s, max_classes, … (docs/operations.md
     /// has all)
-    #[arg(long, value_name = "KEY=VALUE", requires = "operation", verbatim_doc_comment)]
+    #[arg(long, value_name = "KEY=VALUE", requires = "operation")]
     pub adapt: Vec<String>,
     /// Run this shell command, as the user who called sudo, whenever a sample is complete; TITHE_* variables say what it is
     #[arg(long, value_name = "COMMAND", requires = "operation")]

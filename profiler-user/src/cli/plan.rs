@@ -67,18 +67,18 @@ pub struct PlanArgs {
     pub select: SelectArgs,
     /// Do not switch the kernel to short grace periods (/sys/kernel/rcu_expedited, all CPUs are interrupted) for the
     /// milliseconds in which a function that exploded is taken off; calls then pay the trap for some milliseconds more
-    #[arg(help_heading = "Cost", long, verbatim_doc_comment)]
+    #[arg(help_heading = "Cost", long)]
     pub no_expedite: bool,
     /// How many of the best plans are listed
     #[arg(help_heading = "Plan", long, value_name = "N", default_value_t = 5, value_parser = parse_top)]
     pub top: usize,
     /// What is maximised: 'information' (weighted events per second) or 'precision' (small errors of means, totals and
     /// rates; one plan is listed) (default: what the table says, or information)
-    #[arg(help_heading = "Plan", long, value_name = "NAME", verbatim_doc_comment)]
+    #[arg(help_heading = "Plan", long, value_name = "NAME")]
     pub objective: Option<String>,
     /// How it is solved: auto, certified, mixed, approximation, exhaustive, continuous, frequent, hottest,
     /// by-weight or sample-all (default: auto, the best plan with its proof)
-    #[arg(help_heading = "Plan", long, value_name = "NAME", verbatim_doc_comment)]
+    #[arg(help_heading = "Plan", long, value_name = "NAME")]
     pub strategy: Option<String>,
     /// Form on standard output
     #[arg(help_heading = "Plan", long, value_enum, default_value = "text")]

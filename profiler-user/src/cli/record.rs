@@ -33,7 +33,7 @@ pub struct TargetArgs {
     /// Start this command and watch it from its first instruction. Its exit status becomes ours (128 + n for
     /// signal n; failures of tithe itself keep their codes). When --duration is over it gets SIGTERM; after
     /// Ctrl-C it has 10 s to end by itself
-    #[arg(last = true, value_name = "COMMAND", verbatim_doc_comment)]
+    #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
     /// Start COMMAND as root, not as the user who called sudo
     #[arg(long, requires = "command", conflicts_with = "pid")]
@@ -47,7 +47,7 @@ pub struct OverheadArgs {
     /// What counts the target's work: var:NAME (a global variable), syscall:NAME, tp:CATEGORY:NAME, fn:PATTERN, or
     /// NAME (a variable or a function). The measured cost of watching is checked on it, in windows with everything detached
     /// (at most 10 % of the run). Default: the steadiest system call, if there is one; none: there is no check
-    #[arg(long, value_name = "METRIC", verbatim_doc_comment)]
+    #[arg(long, value_name = "METRIC")]
     pub progress: Option<ProgressSpec>,
     /// No windows with everything detached: the overhead is measured, by samples in our own traps, and not checked
     #[arg(long)]
@@ -90,14 +90,14 @@ pub struct CostArgs {
     pub thread_budget: Option<f64>,
     /// What the agent itself may use of one CPU from the fifth second on: it samples more rarely, and opens windows more rarely,
     /// to keep to that (never slower: what takes off a function that explodes)
-    #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = parse_agent_cpu, verbatim_doc_comment)]
+    #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = parse_agent_cpu)]
     pub agent_cpu: f64,
     /// Samples per second of target CPU time (default: chosen by the plan; 0: none)
     #[arg(long, value_name = "HZ", value_parser = parse_hz)]
     pub sample_rate: Option<f64>,
     /// Do not switch the kernel to short grace periods (/sys/kernel/rcu_expedited, all CPUs are interrupted) for the
     /// milliseconds in which a function that exploded is taken off; calls then pay the trap for some milliseconds more
-    #[arg(long, verbatim_doc_comment)]
+    #[arg(long)]
     pub no_expedite: bool,
     /// Kernel memory that all maps together may take ('64MiB')
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
@@ -110,7 +110,7 @@ pub struct CostArgs {
 pub struct RecordingArgs {
     /// Stop after this time ('30s', '5m', '500ms'); default: until Ctrl-C or the target's end. A COMMAND that
     /// was started then gets SIGTERM, and counts as done
-    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, verbatim_doc_comment)]
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
     pub duration: Option<Duration>,
     /// Directory of the recording (default: NAME-PID.tithe)
     #[arg(short, long, value_name = "DIR")]

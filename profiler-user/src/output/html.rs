@@ -9,8 +9,8 @@ mod flame;
 use super::notes::notes;
 use super::receipt::lines;
 use super::rows::{seen, shown, unseen};
-use super::table::{COLUMNS, COUNTED, counted_in, run, title};
-use super::units::{count, memory, percent, si, source_letter};
+use super::table::{COLUMNS, COUNTED, HOW, counted_in, run, title};
+use super::units::{count, duration_ns, memory, percent, source_letter};
 use super::{TextOptions, durations, operations};
 use profiler_core::class::Source;
 use profiler_core::estimate::Estimate;
@@ -22,7 +22,7 @@ const STYLE: &str = include_str!("html/page.css");
 const SCRIPT: &str = include_str!("html/page.js");
 
 /// SHA-256 of [`SCRIPT`], as a page's policy has it: the one script that a browser runs, whatever a name may hold.
-const SCRIPT_SHA256: &str = "kLKLNO4GRQENkbEL8s/tJJ7puC63qc/K9fpVc1I+QsY=";
+const SCRIPT_SHA256: &str = "ykSKCHdNxGop0Myyt2zHYi7I25bIKSsF5XDiF2gcm4U=";
 
 /// Text that cannot become markup, on one line.
 fn escape(text: &str) -> String {
@@ -41,13 +41,14 @@ fn escape(text: &str) -> String {
 }
 
 /// A figure as a page shows it.
-#[derive(Clone)]
 struct Figure {
     /// As in the terminal; empty: nothing is known.
     text: String,
     estimate: Option<Estimate>,
-    /// With a blank before it.
-    unit: &'static str,
+    /// A value of the estimate, or an end of its interval, as people read it.
+    value: fn(f64) -> String,
+    /// What rows are sorted by where that is not the estimate.
+    order: Option<f64>,
 }
 
 impl Figure {
@@ -56,14 +57,15 @@ impl Figure {
     }
 
     fn is_limit(&self) -> bool {
-        ['≤', '≥', '?'].iter().any(|sign| self.text.starts_with(*sign))
+        ['≤', '≥'].iter().any(|sign| self.text.starts_with(*sign))
     }
 
-    /// Exact, an estimate or a limit, and from what; empty where there is no figure.
+    /// Exact, an estimate or a limit, and from what, or unknown; empty where there is no figure.
     fn word(&self) -> &'static str {
         let Some(e) = self.estimate.filter(|_| !self.text.is_empty()) else { return "" };
         match (e.source, self.is_limit()) {
             _ if self.is_exact() => "exact",
+            _ if self.text.starts_with('?') => "unknown",
             (Source::Exact, true) => "limit, all calls",
             (Source::Exact, false) => "estimate, all calls",
             (Source::Burst, true) => "limit, bursts",
@@ -77,6 +79,9 @@ impl Figure {
 
     /// What rows are sorted by: the number that is shown.
     fn key(&self) -> Option<f64> {
+        if self.order.is_some() && !self.text.is_empty() {
+            return self.order;
+        }
         let e = self.estimate.filter(|_| !self.text.is_empty())?;
         let key = match self.text.chars().next()? {
             '≥' => e.low,
@@ -87,29 +92,38 @@ impl Figure {
         key.is_finite().then_some(key)
     }
 
-    /// The cell. `said`: the heading says the word already.
-    fn cell(&self, said: bool) -> String {
+    /// The cell. `said`: the heading says the word already. `bar`: the share that is drawn behind the figure.
+    fn cell(&self, said: bool, bar: Option<f64>) -> String {
         if self.text.is_empty() {
             return "<td></td>".to_owned();
         }
-        let Some(e) = &self.estimate else { return format!("<td>{}</td>", escape(&self.text)) };
+        let key = self.key().map(|key| key.to_string()).unwrap_or_default();
+        let Some(e) = &self.estimate else {
+            let key = self.order.map(|_| format!(" data-v=\"{key}\"")).unwrap_or_default();
+            return format!("<td{key}>{}</td>", escape(&self.text));
+        };
         // The letter's place is taken by the word.
         let text = self.text.strip_suffix(source_letter(e.source)).map_or(self.text.as_str(), str::trim_end);
         let tip = format!(
-            "{} ({} to {}{}, {:.0} %), n = {}, {}",
-            si(e.value),
-            si(e.low),
-            si(e.high),
-            self.unit,
+            "{} ({} to {}, {:.0} %), n = {}, {}",
+            (self.value)(e.value),
+            (self.value)(e.low),
+            (self.value)(e.high),
             e.level * 100.0,
             count(e.n as f64),
             e.source.name()
         );
         let tip = if self.is_exact() { "exact".to_owned() } else { tip };
-        let key = self.key().map(|key| key.to_string()).unwrap_or_default();
-        let class = if self.is_exact() { " class=\"exact\"" } else { "" };
+        let class = match (self.is_exact(), bar.is_some()) {
+            (true, true) => " class=\"exact share\"",
+            (true, false) => " class=\"exact\"",
+            (false, true) => " class=\"share\"",
+            (false, false) => "",
+        };
+        let bar = bar.map(|share| format!(" style=\"--w:{:.1}%\"", (share * 100.0).clamp(0.0, 100.0)));
+        let bar = bar.unwrap_or_default();
         let word = if said { String::new() } else { format!("<small>{}</small>", self.word()) };
-        format!("<td{class} data-v=\"{key}\" title=\"{}\">{}{word}</td>", escape(&tip), escape(text))
+        format!("<td{class}{bar} data-v=\"{key}\" title=\"{}\">{}{word}</td>", escape(&tip), escape(text))
     }
 }
 
@@ -146,15 +160,8 @@ fn rows_table(id: &str, heading: &str, rows: &[&Row], columns: &[Column]) -> Str
             escape(&r.module)
         ));
         for ((heading, cells), word) in columns.iter().zip(&common) {
-            let mut cell = cells[i].cell(word.is_some());
-            if let Some(share) = r.share.filter(|_| heading == "CPU") {
-                let bar = format!(
-                    "<td class=\"share\" style=\"--w:{:.1}%\"",
-                    (share.value * 100.0).clamp(0.0, 100.0)
-                );
-                cell = cell.replacen("<td", &bar, 1);
-            }
-            out.push_str(&cell);
+            let bar = r.share.filter(|_| heading == "CPU").map(|share| share.value);
+            out.push_str(&cells[i].cell(word.is_some(), bar));
         }
         out.push_str("</tr>\n");
     }
@@ -165,8 +172,12 @@ fn rows_table(id: &str, heading: &str, rows: &[&Row], columns: &[Column]) -> Str
 /// The columns of the terminal's table, all of them. What was counted is shown of every row that was watched.
 fn columns(rows: &[&Row]) -> Vec<Column> {
     let column = |c: &super::table::Column| {
-        let text = if c.heading == COUNTED { counted_in } else { c.cell };
-        let figure = |r: &&Row| Figure { text: text(r), estimate: (c.estimate)(r), unit: c.unit };
+        let figure = |r: &&Row| Figure {
+            text: if c.heading == COUNTED { counted_in(r) } else { c.cell(r) },
+            estimate: (c.estimate)(r),
+            value: c.value,
+            order: (c.heading == HOW).then_some(r.watched_share),
+        };
         (c.heading.to_owned(), rows.iter().map(figure).collect())
     };
     COLUMNS.iter().map(column).collect()
@@ -181,7 +192,8 @@ fn duration_columns(rows: &[&Row]) -> Vec<Column> {
             let found = |p: f64| r.quantiles_ns.iter().find(|(q, _)| (q - p).abs() < 1e-9).map(|(_, e)| *e);
             let timed =
                 || r.quantiles_ns.iter().map(|(_, e)| e.n).max().map(|n| Estimate::exact(n as f64, n));
-            Figure { text: text.clone(), estimate: quantile.map_or_else(timed, found), unit: " ns" }
+            let value = if quantile.is_some() { duration_ns } else { count };
+            Figure { text: text.clone(), estimate: quantile.map_or_else(timed, found), value, order: None }
         };
         (texts[0].clone(), rows.iter().zip(&texts[1..]).map(figure).collect())
     };
@@ -246,7 +258,7 @@ fn section(heading: &str, lines: &[String]) -> String {
 /// What the words and signs of the tables mean.
 const LEGEND: &str = "<b class=\"exact\">exact</b>: counted, one by one, with no interval. <b>estimate</b>: ± is half the width of its 95 % interval; from \
     <i>bursts</i> (all calls of parts of the run, scaled), from <i>samples</i>, or <i>derived</i> (CPU/CALL = share / rate); <i>all calls</i>: each was \
-    timed, and what probes cost was taken out. <b>limit</b>: the figure is at least (≥) or at most (≤) that. COUNTED is exact, in the part of the run that \
+    timed, and what probes cost was taken out. <b>limit</b>: the figure is at least (≥) or at most (≤) that. <b>unknown</b> (?): nothing bounds it. COUNTED is exact, in the part of the run that \
     was watched. Point at a figure for its interval, n and source. Functions that you named are bold and come first.";
 
 /// Head of the page up to the first table.

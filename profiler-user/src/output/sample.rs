@@ -2,7 +2,7 @@
 
 use profiler_core::class::{RecordKind, SiteClass, Source, Tier};
 use profiler_core::estimate::Estimate;
-use profiler_core::recording::{ChangeKind, Charge, Meta, SlowestAnswer};
+use profiler_core::recording::{ChangeKind, Charge, Meta, NotObserved, SlowestAnswer};
 use profiler_core::report::precision::{Known, Limit, Precision};
 use profiler_core::report::{InPlace, LimitKept, LogEntry, Receipt, Report, Row};
 use profiler_core::units::OverheadBudget;
@@ -56,6 +56,18 @@ pub(super) fn report() -> Report {
     };
     report.shorten_names();
     report
+}
+
+/// Gives a report a name that a target chose, wherever one can stand.
+pub(super) fn named_by_target(report: &mut Report, name: &str) {
+    let row = &mut report.rows[0];
+    (row.name, row.short_name, row.module) = (name.into(), name.into(), name.into());
+    row.notes.push(name.into());
+    (report.log[0].subject, report.log[0].text) = (name.into(), name.into());
+    report.target = name.into();
+    report.warnings.push(name.into());
+    report.receipt.prices = name.into();
+    report.receipt.not_observed.push(NotObserved { what: name.into(), why: name.into() });
 }
 
 const REACHED: Known = Known { half_width: Some(0.02), limit: Limit::Reached };

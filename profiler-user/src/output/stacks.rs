@@ -44,9 +44,28 @@ pub(super) fn one_period(recording: &Recording) -> bool {
     recording.samples.windows(2).all(|w| w[0].period_ns == w[1].period_ns)
 }
 
+/// A frame as folded stacks have it.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Frame<'a> {
+    /// Kernel frames end in `_[k]`, inlined ones in `_[i]`, as flame graph tools expect; no `;`.
+    pub(super) text: String,
+    /// Empty for what stands for frames that could not be had.
+    pub(super) module: &'a str,
+}
+
 /// Folded stacks with their weights: `outer;inner` to samples, or, where periods differ, to microseconds of
-/// CPU time. Kernel frames end in `_[k]`, inlined ones in `_[i]`, as flame graph tools expect.
+/// CPU time.
 pub(super) fn folded(recording: &Recording) -> BTreeMap<String, u64> {
+    let mut lines = BTreeMap::new();
+    for (frames, weight) in folded_frames(recording) {
+        let frames: Vec<&str> = frames.iter().map(|frame| frame.text.as_str()).collect();
+        *lines.entry(frames.join(";")).or_default() += weight;
+    }
+    lines
+}
+
+/// The same stacks, frame by frame, callers first.
+pub(super) fn folded_frames(recording: &Recording) -> BTreeMap<Vec<Frame<'_>>, u64> {
     let stacks = Stacks::of(recording);
     let count = one_period(recording);
     let mut weights: BTreeMap<(u64, bool), u64> = BTreeMap::new();
@@ -58,29 +77,30 @@ pub(super) fn folded(recording: &Recording) -> BTreeMap<String, u64> {
     }
     let mut lines = BTreeMap::new();
     for (key, weight) in weights {
-        let line = line(stacks.frames(sample_of[&key]), key.1);
-        *lines.entry(line).or_default() += if count { weight } else { weight.div_ceil(1_000) };
+        let frames = frames(stacks.frames(sample_of[&key]), key.1);
+        *lines.entry(frames).or_default() += if count { weight } else { weight.div_ceil(1_000) };
     }
     lines
 }
 
-fn line(frames: &[&FrameRow], truncated: bool) -> String {
+fn frames<'a>(frames: &[&'a FrameRow], truncated: bool) -> Vec<Frame<'a>> {
+    let no_frame = |text: &str| Frame { text: text.to_owned(), module: "" };
     if frames.is_empty() {
-        return NO_STACK.to_owned();
+        return vec![no_frame(NO_STACK)];
     }
     let mut parts = Vec::with_capacity(frames.len() + 1);
     if truncated {
-        parts.push(TRUNCATED.to_owned());
+        parts.push(no_frame(TRUNCATED));
     }
     for frame in frames.iter().rev() {
         // The separators of the format must not be in a name.
-        let mut part = printable(&name(frame)).replace(';', ":");
+        let mut text = printable(&name(frame)).replace(';', ":");
         if frame.module == KERNEL {
-            part.push_str("_[k]");
+            text.push_str("_[k]");
         } else if frame.inlined {
-            part.push_str("_[i]");
+            text.push_str("_[i]");
         }
-        parts.push(part);
+        parts.push(Frame { text, module: &frame.module });
     }
-    parts.join(";")
+    parts
 }

@@ -28,66 +28,78 @@ pub(super) fn styled(text: &str, style: &str, on: bool) -> String {
 }
 
 pub(super) const COUNTED: &str = "COUNTED";
+pub(super) const HOW: &str = "HOW";
 
 /// One column, of the terminal's table and of the page's.
 pub(super) struct Column {
     pub(super) heading: &'static str,
     /// 1 goes first when room is short.
     importance: u8,
-    /// The text of a row's cell; empty: nothing is known.
-    pub(super) cell: fn(&Row) -> String,
     /// What the cell shows, where that is a figure.
     pub(super) estimate: fn(&Row) -> Option<Estimate>,
-    /// Unit of the estimate, with a blank before it.
-    pub(super) unit: &'static str,
+    /// The text of a row's cell, made of that figure; empty: nothing is known.
+    text: fn(&Row, Option<&Estimate>) -> String,
+    /// A value of the figure, or an end of its interval, in the column's unit.
+    pub(super) value: fn(f64) -> String,
+}
+
+impl Column {
+    /// The text of a row's cell; empty: nothing is known.
+    pub(super) fn cell(&self, row: &Row) -> String {
+        (self.text)(row, (self.estimate)(row).as_ref())
+    }
 }
 
 pub(super) const COLUMNS: &[Column] = &[
-    Column {
-        heading: "CPU",
-        importance: 9,
-        cell: |r| share(r.share.as_ref()),
-        estimate: |r| r.share,
-        unit: "",
-    },
+    Column { heading: "CPU", importance: 9, estimate: |r| r.share, text: |_, e| share(e), value: percent },
     Column {
         heading: "SELF",
         importance: 4,
-        cell: |r| share(r.self_share.as_ref()),
         estimate: |r| r.self_share,
-        unit: "",
+        text: |_, e| share(e),
+        value: percent,
     },
     Column {
         heading: "CALLS",
         importance: 8,
-        cell: |r| at_least(r.calls.as_ref(), exact_count),
         estimate: |r| r.calls,
-        unit: "",
+        text: |_, e| at_least(e, exact_count),
+        value: si,
     },
     Column {
         heading: COUNTED,
         importance: 3,
-        cell: counted,
         estimate: |r| r.counted.map(|n| Estimate::exact(n as f64, n)),
-        unit: "",
+        text: |r, _| counted(r),
+        value: count,
     },
     Column {
         heading: "CALLS/S",
         importance: 2,
-        cell: |r| at_least(r.rate_hz.as_ref(), |e| si(e.value)),
         estimate: |r| r.rate_hz,
-        unit: " /s",
+        text: |_, e| at_least(e, |e| si(e.value)),
+        value: per_second,
     },
-    Column { heading: "CPU/CALL", importance: 5, cell: cpu_per_call, estimate: |r| r.on_cpu_ns, unit: " ns" },
+    Column {
+        heading: "CPU/CALL",
+        importance: 5,
+        estimate: |r| r.on_cpu_ns,
+        text: cpu_per_call,
+        value: duration_ns,
+    },
     Column {
         heading: "TIME/CALL",
         importance: 7,
-        cell: |r| number(r.mean_ns.as_ref(), |e| duration_ns(e.value)),
         estimate: |r| r.mean_ns,
-        unit: " ns",
+        text: |_, e| number(e, |e| duration_ns(e.value)),
+        value: duration_ns,
     },
-    Column { heading: "HOW", importance: 6, cell: how, estimate: |_| None, unit: "" },
+    Column { heading: HOW, importance: 6, estimate: |_| None, text: |r, _| how(r), value: si },
 ];
+
+fn per_second(rate: f64) -> String {
+    format!("{} /s", si(rate))
+}
 
 /// A share of CPU with its interval in points: `42.1 ±2.1 %`.
 pub(super) fn share(e: Option<&Estimate>) -> String {
@@ -122,9 +134,9 @@ pub(super) fn at_least(e: Option<&Estimate>, text: impl Fn(&Estimate) -> String)
 }
 
 /// CPU time per call; `≤ 2.30 ns D` where the rate is a lower limit.
-pub(super) fn cpu_per_call(r: &Row) -> String {
+pub(super) fn cpu_per_call(r: &Row, e: Option<&Estimate>) -> String {
     let bound = r.rate_hz.is_some_and(|rate| rate.high.is_infinite());
-    match r.on_cpu_ns.as_ref() {
+    match e {
         Some(e) if bound && e.high.is_finite() => {
             format!("≤ {} {}", duration_ns(e.high), source_letter(e.source))
         }
@@ -197,7 +209,7 @@ pub(super) fn table_text(report: &Report, options: TextOptions) -> String {
     let mut columns: Vec<(&Column, Vec<String>, usize)> = COLUMNS
         .iter()
         .map(|c| {
-            let cells: Vec<String> = rows.iter().map(|r| (c.cell)(r)).collect();
+            let cells: Vec<String> = rows.iter().map(|r| c.cell(r)).collect();
             let width = cells.iter().map(|t| t.chars().count()).max().unwrap_or(0).max(c.heading.len());
             (c, cells, width)
         })

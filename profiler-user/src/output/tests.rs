@@ -166,7 +166,7 @@ fn a_rate_without_upper_end_is_shown_as_at_least() {
     );
     let time = Estimate { low: 0.0, high: 2.3, ..rate };
     let row = Row { rate_hz: Some(rate), on_cpu_ns: Some(time), ..report().rows[0].clone() };
-    assert_eq!(table::cpu_per_call(&row), "≤ 2.30 ns B");
+    assert_eq!(table::cpu_per_call(&row, row.on_cpu_ns.as_ref()), "≤ 2.30 ns B");
 }
 
 /// A time below its own uncertainty is a limit in every face, and nothing is `0 ±?`.

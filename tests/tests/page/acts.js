@@ -30,10 +30,15 @@
   heading('functions', 'FUNCTION').click();
   heading('times', 'P90').click();
   saw.p90_down = column('times', 'P90');
+  heading('times', 'P90').click();
+  saw.p90_up = column('times', 'P90');
+  heading('functions', 'HOW').click();
+  saw.how_down = column('functions', 'HOW');
+  heading('functions', 'HOW').click();
+  heading('functions', 'HOW').click();
 
   type('SERVER lrangeC');
   saw.found = names();
-  saw.said = document.querySelector('#find output').textContent;
   const boxes = [...document.querySelectorAll('#frames span')];
   const of = (box, name) => Number(box.style.getPropertyValue(name));
   type('lrangeC');
@@ -41,6 +46,13 @@
   saw.marked = boxes.filter(box => box.classList.contains('hit')).reduce((sum, box) => sum + of(box, '--w'), 0);
   type('libc.so');
   saw.in_libc = names();
+  type('[kernel]');
+  saw.said_of_kernel = document.querySelector('#find output').textContent;
+  saw.marked_by_figures = ['%', 'of', 'samples', 'all'].map(word => {
+    type(word);
+    // Boxes that do not have the word in their names.
+    return boxes.filter(box => box.classList.contains('hit') && (box === boxes[0] || !box.title.split('\n', 2).join(' ').includes(word))).length;
+  });
   type('');
   saw.cleared = names();
 
@@ -75,14 +87,25 @@
     }
     return [255, 255, 255];
   };
+  const contrast = element => {
+    const [a, b] = [luminance(parse(getComputedStyle(element).color)), luminance(behind(element))].sort((x, y) => y - x);
+    return (a + 0.05) / (b + 0.05);
+  };
   saw.contrasts = {};
   const kinds = ['h1', '.run', 'nav a', 'th button', 'td', 'td small', 'td.exact', 'b.exact', '#find input', 'dt', 'dd', '#frames span', '#frames .k'];
   for (const kind of kinds) {
     const element = document.querySelector(kind);
-    if (!element) continue;
-    const [a, b] = [luminance(parse(getComputedStyle(element).color)), luminance(behind(element))].sort((x, y) => y - x);
-    saw.contrasts[kind] = (a + 0.05) / (b + 0.05);
+    if (element) saw.contrasts[kind] = contrast(element);
   }
+  // Every shade of a box, and each of them as a hit.
+  const painted = boxes[1], before = painted.className;
+  for (const shade of ['a', 'b', 'c', 'd', 'i', 'k']) {
+    painted.className = shade;
+    saw.contrasts['.' + shade] = contrast(painted);
+    painted.className = shade + ' hit';
+    saw.contrasts['hit on .' + shade] = contrast(painted);
+  }
+  painted.className = before;
   saw.dark = matchMedia('(prefers-color-scheme: dark)').matches;
   saw.background = getComputedStyle(document.body).backgroundColor;
 

@@ -33,14 +33,19 @@ for (const table of tables) {
 const flame = document.getElementById('frames');
 const frames = flame ? [...flame.children].map(span => {
   const of = name => Number(span.style.getPropertyValue(name));
-  return { span, x: of('--x'), w: of('--w'), text: span.title.toLowerCase() };
+  // Name and module; the tooltip's third line has figures. The shown name may be no part of the whole one.
+  const text = [...span.title.split('\n', 2), span.textContent].join(' ').toLowerCase();
+  return { span, x: of('--x'), w: of('--w'), text };
 }) : [];
+// Places and widths have six digits.
+const near = 2e-6;
 const zoom = (x, w) => {
   flame.style.setProperty('--x0', x);
   flame.style.setProperty('--w0', w);
-  for (const f of frames) f.span.classList.toggle('out', f.x + f.w <= x + 1e-9 || f.x >= x + w - 1e-9);
+  for (const f of frames) f.span.classList.toggle('out', f.x + f.w <= x + near || f.x >= x + w - near);
 };
 if (flame) {
+  document.getElementById('how').hidden = false;
   flame.onclick = event => {
     const f = frames.find(f => f.span === event.target);
     if (!f) return;
@@ -62,13 +67,14 @@ const search = () => {
     row.hidden = !has([name.title, ...[...name.childNodes].map(node => node.textContent)].join(' ').toLowerCase());
     if (table === tables[0]) { all += 1; shown += row.hidden ? 0 : 1; }
   }
-  // Frames come callers first: one inside a frame that matched is not counted again.
+  // Frames come callers first, after the root, which is no function: one inside a frame that matched is not counted again.
   let share = 0, end = -1;
-  for (const f of frames) {
+  for (const f of frames.slice(1)) {
     const hit = words.length > 0 && has(f.text);
     f.span.classList.toggle('hit', hit);
-    if (hit && f.x >= end - 1e-9) { share += f.w; end = f.x + f.w; }
+    if (hit && f.x >= end - near) { share += f.w; end = f.x + f.w; }
   }
-  said.textContent = words.length === 0 ? '' : shown + ' of ' + all + ' rows' + (flame ? ', on the stacks of ' + (share * 100).toFixed(1) + ' % of the samples' : '');
+  const least = flame && 'cut' in flame.dataset ? 'at least ' : '';
+  said.textContent = words.length === 0 ? '' : shown + ' of ' + all + ' rows' + (flame ? ', on the stacks of ' + least + (share * 100).toFixed(1) + ' % of the ' + flame.dataset.of : '');
 };
 box.oninput = search;

@@ -1,7 +1,7 @@
 //! What a page holds, and what it cannot hold whatever a target calls itself. How it behaves is tested in a browser (tests/tests/page.rs).
 
 use super::*;
-use crate::output::sample::report;
+use crate::output::sample::{named_by_target, report};
 use crate::output::{FileFormat, render, text};
 use crate::recording::sample::recording;
 use sha2::{Digest, Sha256};
@@ -72,19 +72,8 @@ fn a_name_becomes_no_markup() {
     let hostile = "</td><script>alert('x')</script>\" onmouseover=\"alert(1)\" x='</style><img src=x onerror=alert(2)>&lt;";
     let plain = page_of(&report());
     let mut r = report();
-    r.target = hostile.into();
-    r.rows[0].name = hostile.into();
-    r.rows[0].short_name = hostile.into();
-    r.rows[0].module = hostile.into();
+    named_by_target(&mut r, hostile);
     r.rows[0].decision = hostile.into();
-    r.rows[0].notes.push(hostile.into());
-    r.log[0].subject = hostile.into();
-    r.log[0].text = hostile.into();
-    r.warnings.push(hostile.into());
-    r.receipt.prices = hostile.into();
-    r.receipt
-        .not_observed
-        .push(profiler_core::recording::NotObserved { what: hostile.into(), why: hostile.into() });
     let mut recording = recording();
     let mut of_operations = Report::from_recording(&recording).operations;
     of_operations[0].name = hostile.into();
@@ -92,6 +81,7 @@ fn a_name_becomes_no_markup() {
     r.operations = of_operations;
     for frame in &mut recording.stacks {
         frame.function = hostile.into();
+        frame.module = hostile.into();
     }
     recording.meta.host = hostile.into();
     recording.meta.kernel = hostile.into();
@@ -137,9 +127,9 @@ fn the_page_stands_alone() {
         }
     }
     assert!(page.contains("<dt>measured</dt>") && page.contains("prefers-color-scheme:dark"));
-    // Without its script it is a table: the search box is not there, and nothing is hidden that the script would show.
-    assert_eq!(page.split("<script>").next().unwrap().matches(" hidden").count(), 1);
-    assert!(page.contains("<div id=\"find\" hidden>"));
+    // Without its script it is a table: the search box and what is said of clicks are not there, and nothing else is hidden.
+    assert_eq!(page.split("<script>").next().unwrap().matches(" hidden").count(), 2);
+    assert!(page.contains("<div id=\"find\" hidden>") && page.contains("<span id=\"how\" hidden>"));
 }
 
 /// Names in the order of a page's table.
@@ -205,15 +195,44 @@ fn a_word_says_whether_a_figure_is_exact() {
     let e = |source, at_most| {
         Some(Estimate { value: 3.0, low: 2.0, high: 5.0, level: 0.95, n: 9, source, at_most })
     };
-    let figure = |text: &str, estimate| Figure { text: text.into(), estimate, unit: "" };
+    let figure =
+        |text: &str, estimate| Figure { text: text.into(), estimate, value: duration_ns, order: None };
     let limit = figure("≤ 5 ns B", e(Source::Burst, true));
     assert_eq!((limit.word(), limit.key()), ("limit, bursts", Some(5.0)), "sorted by what is shown");
     let open = Estimate { high: f64::INFINITY, ..e(Source::Burst, false).unwrap() };
     assert_eq!(figure("≥ 2 B", Some(open)).key(), Some(2.0));
     let unknown = figure("?", Some(open));
-    assert_eq!(unknown.key(), None);
-    assert!(unknown.cell(false).contains("data-v=\"\""), "{}", unknown.cell(false));
-    assert_eq!(figure("", None).cell(false), "<td></td>");
+    assert_eq!((unknown.word(), unknown.key()), ("unknown", None));
+    assert!(unknown.cell(false, None).contains("data-v=\"\""), "{}", unknown.cell(false, None));
+    assert_eq!(figure("", None).cell(false, None), "<td></td>");
+    // One class attribute, whatever a cell is.
+    let exact = figure("3", Some(Estimate::exact(3.0, 3))).cell(true, Some(0.5));
+    assert!(exact.starts_with("<td class=\"exact share\" style=\"--w:50.0%\" data-v=\"3\""), "{exact}");
+}
+
+/// What is pointed at is told in its own unit: shares as such, durations as such.
+#[test]
+fn a_tooltip_has_the_unit_of_its_column() {
+    let mut r = report();
+    let e = |value, low, high| {
+        Some(Estimate { value, low, high, level: 0.95, n: 9, source: Source::Sampled, at_most: false })
+    };
+    r.rows[0].share = e(0.003, 0.001, 0.009);
+    r.rows[0].on_cpu_ns = e(11_000.0, 10_000.0, 12_500.0);
+    r.rows[0].rate_hz = e(1_500.0, 1_400.0, 1_600.0);
+    let page = page_of(&r);
+    for tip in [
+        "title=\"0.30 % (0.10 % to 0.90 %, 95 %), n = 9, sampled\"",
+        "title=\"11.0 us (10.0 us to 12.5 us, 95 %), n = 9, sampled\"",
+        "title=\"1.50 k /s (1.40 k /s to 1.60 k /s, 95 %), n = 9, sampled\"",
+    ] {
+        assert!(page.contains(tip), "{tip}: {page}");
+    }
+    // HOW is sorted by the part of the run.
+    assert!(
+        page.contains("<td data-v=\"1\">trace</td>") && page.contains("<td data-v=\"0\">sample</td>"),
+        "{page}"
+    );
 }
 
 /// The boxes are the stacks of flame.svg: places and widths, by callers.
@@ -229,7 +248,7 @@ fn the_flame_graph_has_the_folded_stacks() {
         page.lines().filter(|line| line.starts_with("<span class=\"") && line.contains("--x:")).collect();
     assert!(
         boxes[0].contains(&format!(
-            "--x:0;--w:1;--y:0\" title=\"all: {all} of {all} samples, 100 %\">all</span>"
+            "--x:0;--w:1;--y:0\" title=\"all&#10;&#10;{all} of {all} samples, 100 %\">all</span>"
         )),
         "{}",
         boxes[0]
@@ -250,5 +269,13 @@ fn the_flame_graph_has_the_folded_stacks() {
     let mut named = report();
     named.rows[0].short_name = "query".into();
     let page = page_of(&named);
-    assert!(page.contains("title=\"db::query: ") && page.contains(">query</span>"), "{page}");
+    assert!(page.contains("title=\"db::query&#10;") && page.contains(">query</span>"), "{page}");
+    // Each box has its module, and the graph says what its widths are of.
+    let mut other = recording();
+    let module = other.stacks[0].module.clone();
+    assert!(!module.is_empty() && page.contains(&format!("&#10;{module}&#10;")), "{page}");
+    assert!(page.contains("data-of=\"samples\" style=") && page.contains("a box of k samples"), "{page}");
+    other.samples[0].period_ns += 1;
+    let page = super::page(&report(), &other, TextOptions::default(), &[]);
+    assert!(page.contains("data-of=\"CPU time\"") && !page.contains("a box of k samples"), "{page}");
 }

@@ -1,7 +1,7 @@
 //! Names that a hostile target chose.
 
 use super::*;
-use profiler_core::recording::{ForksHeld, NotObserved, PrivateMemory};
+use profiler_core::recording::{ForksHeld, PrivateMemory};
 
 /// What a hostile target calls itself, its functions, files and operations.
 const HOSTILE: &str = "a\x1b]0;owned\x07b\nc\u{9b}2Jd\u{202e}e\u{200b}f\x7f";
@@ -10,20 +10,11 @@ const SHOWN: &str = "a\\x1b]0;owned\\x07b\\nc\\u{9b}2Jd\\u{202e}e\\u{200b}f\\x7f
 
 fn hostile() -> (Report, profiler_core::recording::Recording) {
     let mut report = report();
-    report.target = HOSTILE.into();
-    report.rows[0].name = HOSTILE.into();
-    report.rows[0].short_name = HOSTILE.into();
-    report.rows[0].module = HOSTILE.into();
-    report.rows[0].notes.push(HOSTILE.into());
-    report.log[0].subject = HOSTILE.into();
-    report.log[0].text = HOSTILE.into();
-    report.warnings.push(HOSTILE.into());
+    sample::named_by_target(&mut report, HOSTILE);
     let receipt = &mut report.receipt;
-    receipt.prices = HOSTILE.into();
     receipt.private_memory =
         Some(PrivateMemory { pages: 3, headroom_path: HOSTILE.into(), ..PrivateMemory::default() });
     receipt.forks_held = Some(ForksHeld { mappers: 7, module: HOSTILE.into(), ..ForksHeld::default() });
-    receipt.not_observed.push(NotObserved { what: HOSTILE.into(), why: HOSTILE.into() });
     let mut recording = recording();
     for frame in &mut recording.stacks {
         frame.function = HOSTILE.into();
