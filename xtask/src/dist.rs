@@ -68,8 +68,15 @@ pub fn run(options: &Options) -> Result<()> {
     let folder = shell::target_dir().join("dist");
     let name = format!("tithe-{}-x86_64-linux", env!("CARGO_PKG_VERSION"));
     let stage = folder.join(&name);
+    let root = folder.join("root");
+    if root.exists() && shell::can_be_root() {
+        // A trial that was killed could not remove its files, which are root's.
+        remove_as_root(&root)?;
+    }
     if folder.exists() {
-        std::fs::remove_dir_all(&folder)?;
+        std::fs::remove_dir_all(&folder).with_context(|| {
+            format!("cannot remove {}; if root's files are in it: sudo rm -rf {0}", folder.display())
+        })?;
     }
     std::fs::create_dir_all(&stage)?;
     let binary = stage.join("tithe");
@@ -78,7 +85,7 @@ pub fn run(options: &Options) -> Result<()> {
     let bytes = std::fs::read(&binary)?;
     ensure!(!wants_interpreter(&bytes)?, "{} wants a dynamic linker", binary.display());
     if !options.no_trial {
-        trial(&binary, &folder.join("root"))?;
+        and_removed(&root, |root| trial(&binary, root), remove_as_root)?;
     }
     std::fs::write(stage.join("INSTALL"), INSTALL)?;
     for license in ["LICENSE-MIT", "LICENSE-APACHE"] {
@@ -130,6 +137,23 @@ impl Drop for Busy {
     }
 }
 
+/// Root's files below a folder that is ours.
+fn remove_as_root(root: &Path) -> Result<()> {
+    shell::run(shell::as_root("rm", &[]).arg("-rf").arg(root))
+        .with_context(|| format!("cannot remove {}", root.display()))
+}
+
+/// Does `work` in `root` and removes that folder, whatever came of it; the error of `work` goes first.
+fn and_removed(
+    root: &Path,
+    work: impl FnOnce(&Path) -> Result<()>,
+    remove: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
+    let done = work(root);
+    let removed = remove(root);
+    done.and(removed)
+}
+
 /// Runs the binary with `root`, made anew, as its root: nothing there but itself, `/proc` and `/sys`.
 fn trial(binary: &Path, root: &Path) -> Result<()> {
     for folder in ["proc", "sys"] {
@@ -161,13 +185,29 @@ fn trial(binary: &Path, root: &Path) -> Result<()> {
     if samples.is_none_or(|n| n == 0) || !report.contains("Budget receipt") {
         bail!("in an empty root, record saw nothing");
     }
-    // Root's files below a folder that is ours.
-    shell::run(shell::as_root("rm", &[]).arg("-rf").arg(root))
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_trial_that_fails_leaves_nothing_behind() {
+        let folder = shell::target_dir().join(format!("tmp-dist-{}", std::process::id()));
+        let make = |root: &Path| Ok(std::fs::create_dir_all(root.join("proc"))?);
+        let remove = |root: &Path| Ok(std::fs::remove_dir_all(root)?);
+        let failed = |root: &Path| make(root).and_then(|()| bail!("the trial failed"));
+        let error = and_removed(&folder, failed, remove).unwrap_err();
+        assert_eq!((error.to_string().as_str(), folder.exists()), ("the trial failed", false));
+        and_removed(&folder, make, remove).unwrap();
+        assert!(!folder.exists());
+        // What cannot be removed is said, but not instead of why the trial failed.
+        let stuck = |_: &Path| bail!("stuck");
+        assert_eq!(and_removed(&folder, |_| Ok(()), stuck).unwrap_err().to_string(), "stuck");
+        let error = and_removed(&folder, |_| bail!("the trial failed"), stuck).unwrap_err();
+        assert_eq!(error.to_string(), "the trial failed");
+    }
 
     #[test]
     fn a_dynamic_linker_is_seen() {
