@@ -24,6 +24,9 @@ const ROWS: &str = "8";
 /// Lines of the receipt that are shown.
 const RECEIPT: [&str; 6] = ["allowed", "predicted", "measured", "hits lost", "agent", "in all"];
 
+/// Notes that are shown: where ends of calls are seen, and what that costs.
+const NOTES: [&str; 2] = ["returns are seen at", "probe cost taken out of"];
+
 /// Writes or checks the block.
 ///
 /// # Errors
@@ -87,7 +90,12 @@ fn excerpt(report: &str) -> Result<String> {
         part("FUNCTION")?.lines().take_while(|line| !line.starts_with("CPU, SELF")).collect();
     let times: Vec<&str> =
         part("TIME OF A CALL")?.lines().take_while(|line| !line.starts_with("what probes")).collect();
-    let mut out = format!("{}\n\n{}\n\n{}\n\nBudget receipt\n", parts[0], table.join("\n"), times.join("\n"));
+    // How the calls were timed, for what that costs stands below.
+    let is_said = |line: &&str| NOTES.iter().any(|note| line.contains(note));
+    let notes: Vec<&str> = report.lines().filter(is_said).collect();
+    let mut out = format!("{}\n\n{}\n\n{}\n\n", parts[0], table.join("\n"), times.join("\n"));
+    out.extend(notes.iter().map(|note| format!("{note}\n")));
+    out.push_str(if notes.is_empty() { "Budget receipt\n" } else { "\nBudget receipt\n" });
     let mut shown = false;
     for line in part("Budget receipt")?.lines().skip(1) {
         let label = line.strip_prefix("  ").and_then(|line| line.get(..14)).map_or("", str::trim);
@@ -161,8 +169,8 @@ fn comparison(measured: &str) -> Result<String> {
     ));
     out.push_str(&costs(measured)?);
     out.push_str(&format!(
-        "\nMedians of n = {} rounds, bpftrace 0.17, perf 6.1, same machine, not quiet. `tithe list` says which way a function's end is seen. Compilers of several \
-         distributions begin every function with `endbr64`. Spread and all other rows: \
+        "\nMedians of n = {} rounds, bpftrace 0.17, perf 6.1, same machine, not quiet. `tithe list` says which way a function's end is seen; the run above names it. Compilers of \
+         several distributions begin every function with `endbr64`. Spread and all other rows (tables with n = 58 to 60 are of a later build): \
          [docs/benchmarks-durations.md](docs/benchmarks-durations.md#beside-bpftrace-and-perf).\n",
         rounds(measured, COST)?
     ));
@@ -289,6 +297,16 @@ mod tests {
                 .unwrap_err()
                 .to_string()
                 .contains("lacks a line")
+        );
+    }
+
+    #[test]
+    fn the_excerpt_says_where_ends_of_calls_are_seen() {
+        let report = REPORT.replace("f: a note", "f: a note\nf: its returns are seen at 1 return address");
+        let said = excerpt(&report).unwrap();
+        assert!(
+            said.contains("\n\nf: its returns are seen at 1 return address\n\nBudget receipt\n"),
+            "{said}"
         );
     }
 
