@@ -216,7 +216,7 @@ mod tests {
     fn lumps_within_the_limit_slow_it_for_a_while_at_most() {
         // 100 ms every 10 s, 60 ms every 5 s: 1.6 and 1.8 % on average.
         for (every, lump) in [(10, 0.1), (5, 0.06)] {
-            let fixed = |second: u64| 0.003 + if second % every == 0 { lump } else { 0.0 };
+            let fixed = |second: u64| 0.003 + if second.is_multiple_of(every) { lump } else { 0.0 };
             let (agent, _, slowest) = agent(fixed, |_| 0.003, 300);
             assert!(slowest < 2.0, "{every}: {slowest} {agent:?}");
         }
