@@ -391,6 +391,12 @@ impl Controller {
         self.ask_for_plan(tick.now_ns, drifted, actions);
     }
 
+    /// How many times as rarely as planned samples can be taken; infinite where none are planned.
+    #[must_use]
+    pub fn most_slowdown(&self) -> f64 {
+        self.config.longest_period_ns as f64 / self.planned_period_ns as f64
+    }
+
     /// Samples per second of target CPU time that the plan wants and the agent's own limit does not allow; none where tokens forbid more.
     #[must_use]
     pub fn cut_hz(&self) -> f64 {

@@ -8,6 +8,7 @@
 //! What it does not do: it reads no clock and counts nothing itself; it detaches nothing.
 
 mod bucket;
+mod charge;
 mod correction;
 mod in_traps;
 mod merge;
@@ -24,32 +25,6 @@ use crate::cost::Price;
 use crate::recording::{Charge, LedgerRow};
 use crate::units::OverheadBudget;
 use std::collections::BTreeMap;
-
-impl Charge {
-    /// Counts against the budget. Cost to bystanders is bounded and shown, but it is not the target's.
-    #[must_use]
-    pub fn counts(self) -> bool {
-        self != Self::Bystanders
-    }
-
-    /// Priced by what was calibrated on a child of ours, and corrected by what the target shows ([`Correction`]).
-    #[must_use]
-    pub fn is_corrected(self) -> bool {
-        matches!(self, Self::Traced | Self::Burst | Self::Survey | Self::Samples | Self::Switches)
-    }
-
-    /// Hits of classes of the target's own.
-    #[must_use]
-    pub fn is_hit(self) -> bool {
-        matches!(self, Self::Traced | Self::Burst | Self::Survey)
-    }
-
-    /// There while everything is attached and gone while everything is detached.
-    #[must_use]
-    pub fn is_compared(self) -> bool {
-        self.is_corrected() && self != Self::Survey
-    }
-}
 
 /// Units and cost of one account.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -93,6 +68,7 @@ pub struct Ledger {
     compared: bool,
     /// ... in which this was charged at calibrated prices, and the target's own CPU time was that, ns.
     compared_ns: f64,
+    compared_hits_ns: f64,
     compared_own_ns: f64,
 }
 
@@ -121,6 +97,7 @@ impl Ledger {
             hits_ns: 0.0,
             compared: false,
             compared_ns: 0.0,
+            compared_hits_ns: 0.0,
             compared_own_ns: 0.0,
         }
     }
@@ -188,6 +165,14 @@ impl Ledger {
         if self.compared_own_ns > 0.0 { self.compared_ns / self.compared_own_ns } else { 0.0 }
     }
 
+    /// The same at the prices that are charged now.
+    #[must_use]
+    pub fn compared_at_prices(&self) -> f64 {
+        let ns = self.compared_hits_ns * self.hit_factor()
+            + (self.compared_ns - self.compared_hits_ns) * self.factor();
+        if self.compared_own_ns > 0.0 { ns / self.compared_own_ns } else { 0.0 }
+    }
+
     /// Charges `cost_ns` ns for `units`. Costs that are not finite or negative count as 0.
     ///
     /// Tokens are taken at once, so that two spenders in one interval cannot spend the same token.
@@ -215,6 +200,7 @@ impl Ledger {
         }
         if compared {
             self.compared_ns += calibrated_ns;
+            self.compared_hits_ns += if charge.is_hit() { calibrated_ns } else { 0.0 };
         }
     }
 

@@ -15,9 +15,6 @@ const BURSTS_SLOW_FROM: f64 = 4.0;
 /// A burst that nobody has ended so long after its time is over, ns.
 const LOST_NS: u64 = 5_000_000_000;
 
-/// Bursts begin at most so many of their intervals after the last.
-const LATEST: f64 = 1.5;
-
 /// How many times as rarely bursts begin.
 fn rarer(slowdown: f64) -> f64 {
     (slowdown / BURSTS_SLOW_FROM).max(1.0)
@@ -80,16 +77,16 @@ impl Controller {
             // Samples are the first that come more rarely; a link costs the agent, too.
             let rarer = rarer(self.slowdown);
             let every_ns = rarer * entry.order.burst.map_or(1e9, |b| b.every_ns as f64);
-            entry.next_burst_ns = now_ns + (every_ns * self.random.random_range(0.5..LATEST)) as u64;
+            entry.next_burst_ns = now_ns + (every_ns * self.random.random_range(0.5..1.5)) as u64;
         }
     }
 
-    /// The agent may be faster again: no burst waits longer than it would if it were drawn now.
+    /// The agent may be faster again: what is left until each burst is that much shorter.
     pub(super) fn bring_bursts_forward(&mut self, now_ns: u64, slowdown: f64) {
-        for entry in self.classes.values_mut() {
-            let Some(order) = entry.order.burst else { continue };
-            let latest_ns = now_ns + (LATEST * rarer(slowdown) * order.every_ns as f64) as u64;
-            entry.next_burst_ns = entry.next_burst_ns.min(latest_ns);
+        let part = rarer(slowdown) / rarer(self.slowdown);
+        for entry in self.classes.values_mut().filter(|e| e.next_burst_ns > now_ns) {
+            // OK because the wait gets shorter.
+            entry.next_burst_ns = now_ns + ((entry.next_burst_ns - now_ns) as f64 * part) as u64;
         }
     }
 

@@ -58,11 +58,11 @@ impl Run {
         let ledger = &self.accounts.ledger;
         let warnings = overhead::warnings(ledger.cut(), ledger.factor(), ledger.hit_factor());
         self.commands.extend(warnings.into_iter().map(Command::Warn));
-        if self.accounts.agent.is_futile() {
-            let limit = self.settings.agent_cpu * 100.0;
+        if let Some(used) = self.accounts.agent.overshoot() {
             self.commands.push(Command::Warn(format!(
-                "the agent needed more than the {limit:.1} % of a CPU that --agent-cpu allows, and fewer samples brought nothing; allow more, or name fewer \
-                 functions"
+                "the agent used {:.1} % of a CPU where --agent-cpu allows {:.1} %: fewer samples did not mend that; allow more, or name fewer functions",
+                used * 100.0,
+                self.settings.agent_cpu * 100.0
             )));
         }
     }
@@ -98,6 +98,7 @@ impl Run {
         (self.accounts.last_ns, self.accounts.last_cpu_ns) = (now, cpu);
         self.accounts.note_cpu(elapsed, used);
         self.accounts.agent.note(seen.agent_cpu_ns, now.saturating_sub(self.times.start_ns));
+        self.accounts.agent.bound(self.trace.most_slowdown());
         if self.suspension().is_comparable() {
             self.accounts.agent.cut(self.trace.cut_hz() * used as f64 * 1e-9);
         }

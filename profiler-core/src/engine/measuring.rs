@@ -141,7 +141,7 @@ impl Run {
             own_cpu_ns: ledger.target_cpu_ns() - ledger.charged_ns(),
             metric_ns: self.measuring.as_ref().map_or(0.0, |m| m.counting.own_ns()),
             compared: ledger.compared(),
-            hit_factor: ledger.hit_factor(),
+            predicted: ledger.compared_at_prices(),
         }
     }
 }

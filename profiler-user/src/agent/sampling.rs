@@ -117,7 +117,9 @@ impl Sampling {
             }
             let is_probe_code = sample.registers.is_some_and(|r| unwinder.is_probe_code(sample.pid, r.ip));
             if let Some(trap) = traps.of(&sample, is_probe_code, classes, inspection) {
-                *traps_of.entry(trap.class).or_default() += u64::from(trap.is_charged);
+                if trap.is_charged {
+                    *traps_of.entry(trap.class).or_default() += 1;
+                }
                 in_traps.push(TrapSampleRow {
                     time_ns: sample.time_ns,
                     tid: sample.tid,

@@ -380,8 +380,7 @@ impl Overhead {
     /// Where the target loses more than CPU time shows, the budget is cut by that.
     fn cut_budget(&mut self, account: &LedgerSummary, orders: &mut Vec<Order>) {
         let Some(more) = estimate::waiting(&self.comparisons) else { return };
-        let predicted = account.compared * account.hit_factor;
-        let factor = waiting_factor(predicted, &more, self.comparisons.len());
+        let factor = waiting_factor(account.predicted, &more, self.comparisons.len());
         if (factor / self.cut - 1.0).abs() < CUT_STEP {
             return;
         }

@@ -361,9 +361,9 @@ fn a_target_whose_threads_wait_for_each_other_has_its_budget_cut() {
 
 #[test]
 fn what_hits_cost_more_than_calibrated_is_in_the_prediction_that_waiting_is_compared_with() {
-    let last_cut = |hit_factor| {
+    let last_cut = |prices| {
         let mut sim = Sim::new(5);
-        (sim.waits, sim.hit_factor) = (0.04, hit_factor);
+        (sim.waits, sim.prices) = (0.04, prices);
         sim.run_s(60.0);
         let cut = |o: &Order| if let Order::CutBudget(cut) = o { Some(*cut) } else { None };
         sim.orders.iter().filter_map(cut).next_back().unwrap()

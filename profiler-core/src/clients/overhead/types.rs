@@ -72,8 +72,8 @@ pub struct LedgerSummary {
     pub metric_ns: f64,
     /// What a measured overhead is compared with, see [`crate::ledger::Ledger::compared`].
     pub compared: f64,
-    /// How much more hits cost than calibrated, see [`crate::ledger::Ledger::hit_factor`].
-    pub hit_factor: f64,
+    /// The same at the prices that are charged now, see [`crate::ledger::Ledger::compared_at_prices`].
+    pub predicted: f64,
 }
 
 /// What the client is told.

@@ -123,6 +123,12 @@ impl Trace {
         self.controller.traced_cost() + self.bursts_cost
     }
 
+    /// See [`Controller::most_slowdown`].
+    #[must_use]
+    pub fn most_slowdown(&self) -> f64 {
+        self.controller.most_slowdown()
+    }
+
     /// See [`Controller::cut_hz`].
     #[must_use]
     pub fn cut_hz(&self) -> f64 {
@@ -343,15 +349,17 @@ impl Trace {
     /// The sampling period was set: slowed, or as planned again.
     fn say_slowed(&mut self, orders: &mut Vec<Order>) {
         let slowed = self.controller.slowed();
-        // How often the agent's limit slows samples is no news.
-        if slowed == self.said_slowed || slowed == Some(Slowed::Agent) && self.limit_said {
+        // How often the agent's limit slows samples, and when it does not, is no news.
+        let is_agents = |s: Option<Slowed>| s == Some(Slowed::Agent);
+        let no_news = is_agents(slowed) && self.limit_said || slowed.is_none() && is_agents(self.said_slowed);
+        if slowed == self.said_slowed || no_news {
             return;
         }
         self.limit_said |= slowed == Some(Slowed::Agent);
         self.said_slowed = slowed;
         let text = match slowed {
             Some(Slowed::Tokens) => "slowed, because the tokens ran out",
-            Some(Slowed::Agent) => "slowed, because the agent used more than --agent-cpu allows",
+            Some(Slowed::Agent) => "slowed at times, because the agent used more than --agent-cpu allows",
             None => "as often as planned again",
         };
         orders.push(Order::Change(ChangeKind::Sampling, None, text.to_owned()));

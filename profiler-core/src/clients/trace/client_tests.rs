@@ -382,6 +382,5 @@ fn that_the_agents_limit_slows_samples_is_said_once() {
             _ => None,
         }));
     }
-    assert_eq!(said.len(), 2, "{said:?}");
-    assert!(said[0].contains("--agent-cpu") && said[1].contains("as planned"), "{said:?}");
+    assert!(said.len() == 1 && said[0].contains("--agent-cpu"), "{said:?}");
 }

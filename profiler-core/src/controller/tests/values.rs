@@ -424,7 +424,7 @@ fn bursts_that_were_drawn_while_the_agent_was_slow_come_forward_when_it_is_not()
     let drawn = controller.classes[&ClassId(0)].next_burst_ns;
     assert!((9 * S..=25 * S).contains(&drawn), "{drawn}");
     controller.tick(&Tick { now_ns: 2 * S, slowdown: 4.0, ..dry(&[]) });
-    assert_eq!(controller.classes[&ClassId(0)].next_burst_ns, 3 * S + S / 2);
+    assert_eq!(controller.classes[&ClassId(0)].next_burst_ns, 2 * S + (drawn - 2 * S) / 16);
 }
 
 #[test]

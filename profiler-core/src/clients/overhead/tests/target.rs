@@ -52,7 +52,7 @@ pub struct Sim {
     /// What the agent predicts.
     pub compared: f64,
     /// What threads wait more for each other while something is attached.
-    pub hit_factor: f64,
+    pub prices: f64,
     pub waits: f64,
     pub paused: bool,
     pub orders: Vec<Order>,
@@ -79,7 +79,7 @@ impl Sim {
             turns: 0,
             trouble: Trouble::default(),
             compared: 0.02,
-            hit_factor: 1.0,
+            prices: 1.0,
             waits: 0.0,
             paused: false,
             orders: Vec::new(),
@@ -189,7 +189,7 @@ impl Sim {
             own_cpu_ns: self.cpu_ns,
             metric_ns: 0.001 * self.cpu_ns,
             compared: self.compared,
-            hit_factor: self.hit_factor,
+            predicted: self.compared * self.prices,
         }
     }
 
