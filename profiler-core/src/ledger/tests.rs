@@ -286,3 +286,20 @@ fn what_a_tenth_of_a_second_showed_is_not_spent_for_a_second() {
         assert!((left_ns(&ledger) - 20e6).abs() < 10.0, "{part}: {}", left_ns(&ledger));
     }
 }
+
+#[test]
+fn what_is_compared_is_told_at_the_prices_that_are_charged() {
+    let mut ledger = Ledger::new(OverheadBudget::Share(0.02), 0);
+    ledger.compare(true);
+    ledger.charge(Charge::Traced, Some(ClassId(0)), 1, 2e6);
+    ledger.charge(Charge::Samples, None, 1, 4e6);
+    ledger.close_interval(1_000_000_000, 1_006_000_000);
+    let near = |a: f64, b: f64| (a - b).abs() < 1e-12;
+    assert!(near(ledger.compared(), 0.006) && near(ledger.compared_at_prices(), 0.006));
+    // Samples in traps say it of hits alone, comparisons of all that is compared.
+    ledger.set_trap_factor(3.0);
+    assert!(near(ledger.compared_at_prices(), 0.010), "{}", ledger.compared_at_prices());
+    ledger.set_factor(2.0);
+    assert!(near(ledger.compared_at_prices(), 0.012), "{}", ledger.compared_at_prices());
+    assert!(near(ledger.compared(), 0.006));
+}

@@ -307,7 +307,11 @@ mod tests {
             agent.note(before + (used * 1e9) as u64 + 1, second * S);
             assert!(agent.slowdown() <= 9.9 + 1e-9);
         }
-        assert!(agent.slowdown() > 9.8 && agent.overshoot().is_some_and(|used| used > 0.022), "{agent:?}");
+        let slow = agent.slowdown();
+        assert!(slow > 9.8 && agent.overshoot().is_some_and(|used| used > 0.022), "{agent:?}");
+        // A plan that samples more rarely.
+        agent.bound(4.0);
+        assert_eq!(agent.slowdown(), 4.0);
     }
 
     #[test]
