@@ -7,7 +7,7 @@ use profiler_core::class::{ExitMode, SiteClass};
 use profiler_core::estimate::Estimate;
 use profiler_core::recording::Recording;
 use profiler_core::report::{Report, Row};
-use profiler_tests::support::Target;
+use profiler_tests::support::{Target, monotonic_ns};
 use serde::{Deserialize, Serialize};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -19,6 +19,9 @@ pub const DURATIONS_NS: [u64; 5] = [100, 300, 1_000, 10_000, 1_000_000];
 pub const FORMS: [&str; 4] = ["push", "nop5", "endbr", "sub"];
 /// Of the work before the agent comes.
 const WARM_UP: Duration = Duration::from_millis(500);
+/// Stretches without the agent, before and after it, if one thread runs. It never sleeps: samples, attaching and the agent interrupt the twins
+/// as they do the functions, and a mean of 1 ms shows that. Threads that sleep lose next to nothing by it.
+const ALONE: Duration = Duration::from_millis(1_500);
 /// Around a window its breakpoints may be in the text, ns.
 const MARGIN_NS: u64 = 150_000_000;
 
@@ -73,6 +76,8 @@ pub struct Seen {
     pub calls: Pair,
     /// Median of the function over that of its twin, while the function was not watched.
     pub over_twin: Option<f64>,
+    /// Mean of the twin while the agent was there, over that without it.
+    pub interrupted: Option<f64>,
 }
 
 /// One run.
@@ -84,6 +89,17 @@ pub struct Run {
     pub functions: Vec<Seen>,
     /// CPU seconds of the agent and its probes over those of the program, by the receipt.
     pub spent: f64,
+}
+
+/// From when to when, ns of `CLOCK_MONOTONIC`.
+type Span = (u64, u64);
+
+/// Parts of the program's life.
+struct Spans {
+    /// The agent watched.
+    run: Span,
+    /// There was none.
+    alone: Option<[Span; 2]>,
 }
 
 /// The name of a function.
@@ -128,13 +144,23 @@ pub fn one_run(language: &str, threads: u32, budget: f64, seconds: u64) -> Resul
     let mut target = start(language);
     target.command(&format!("start {threads}"));
     std::thread::sleep(WARM_UP);
+    let begin_ns = monotonic_ns();
+    if threads == 1 {
+        std::thread::sleep(ALONE);
+    }
+    let before = (begin_ns, monotonic_ns());
     let mut more: Vec<String> = all().flat_map(|(d, f)| ["--latency".to_owned(), name(d, f)]).collect();
     more.extend(["--discover", "0"].map(str::to_owned));
     let (report, recording) = record(target.pid(), budget, seconds, &more)?;
+    let left_ns = monotonic_ns();
+    if threads == 1 {
+        std::thread::sleep(ALONE);
+    }
+    let alone = [before, (left_ns, monotonic_ns())];
     let log = stop(&mut target)?;
     let end_ns = recording.meta.end_ns.context("the agent did not end its recording")?;
-    let span = (recording.meta.start_ns, end_ns);
-    let functions = all().map(|at| seen(at, &report, &recording, &log, span)).collect::<Result<_>>()?;
+    let spans = Spans { run: (recording.meta.start_ns, end_ns), alone: (threads == 1).then_some(alone) };
+    let functions = all().map(|at| seen(at, &report, &recording, &log, &spans)).collect::<Result<_>>()?;
     let spent = report.receipt.spent_s.values().sum::<f64>() / report.receipt.target_cpu_s.max(1e-9);
     Ok(Run { threads, functions, spent })
 }
@@ -162,8 +188,9 @@ fn seen(
     report: &Report,
     recording: &Recording,
     log: &Log,
-    span: (u64, u64),
+    spans: &Spans,
 ) -> Result<Seen> {
+    let span = spans.run;
     let name = name(duration, form);
     let number = number(duration, form);
     let row = report.rows.iter().find(|row| row.name == name);
@@ -173,6 +200,10 @@ fn seen(
     let told = |of: fn(&Row) -> Option<Estimate>| row.and_then(of).as_ref().map(Told::of);
     let p50 = |row: &Row| row.quantiles_ns.iter().find(|(p, _)| *p == 0.5).map(|(_, e)| *e);
     let true_p50 = median(&twin).with_context(few)?;
+    let in_run = mean(&twin).with_context(few)?;
+    let alone = spans.alone.and_then(|parts| {
+        mean(&parts.iter().flat_map(|part| log.per_call(number + 1, *part, &[])).collect::<Vec<_>>())
+    });
     let watched: Vec<(u64, u64)> = recording
         .windows
         .iter()
@@ -186,13 +217,14 @@ fn seen(
         way: class.map_or_else(String::new, |c| format!("{}, {}", c.site_class.name(), ending(c.exit_mode))),
         stepped: class.is_some_and(|c| c.site_class == SiteClass::Stepped),
         timed: row.and_then(|row| row.mean_ns).map_or(0, |e| e.n),
-        mean: Pair { told: told(|row| row.mean_ns), truth: mean(&twin).with_context(few)? },
+        mean: Pair { told: told(|row| row.mean_ns), truth: alone.unwrap_or(in_run) },
         p50: Pair { told: told(p50), truth: true_p50 },
         calls: Pair {
             told: told(|row| row.calls),
             truth: Truth { value: log.calls(number, span.0, span.1), half: 0.0 },
         },
         over_twin: unwatched.map(|own| own.value / true_p50.value),
+        interrupted: alone.map(|alone| in_run.value / alone.value),
     })
 }
 
