@@ -70,7 +70,7 @@ pub fn resumed<R: Serialize + DeserializeOwned>(
 /// The runs of a language: `--repeat` of each number of threads.
 fn runs(language: &str, budget: f64, options: &Options) -> Result<Vec<Run>> {
     let wanted = options.rounds as usize * THREADS.len();
-    resumed(&format!("durations-{language}-{budget}"), options.fresh, wanted, |made| {
+    resumed(&format!("durations-alone-{language}-{budget}"), options.fresh, wanted, |made| {
         one_run(language, THREADS[made % THREADS.len()], budget, options.seconds_or(RUN_S))
     })
 }
@@ -184,16 +184,19 @@ fn table(runs: &[&Run]) -> String {
         table.row(&row(duration, form, &of));
     }
     let spent = series(runs.iter().map(|run| run.spent * 100.0));
+    // One figure of a run: its four functions share what happens to it.
     let interrupted: Vec<f64> = runs
         .iter()
-        .flat_map(|run| &run.functions)
-        .filter(|seen| seen.duration == DURATIONS_NS.len() - 1)
-        .filter_map(|seen| seen.interrupted)
+        .filter_map(|run| {
+            let longest = run.functions.iter().filter(|seen| seen.duration == DURATIONS_NS.len() - 1);
+            let of: Option<Vec<f64>> = longest.map(|seen| seen.interrupted).collect();
+            of.map(|of| of.iter().sum::<f64>() / of.len().max(1) as f64)
+        })
         .collect();
     let interrupted = truth::mean(&interrupted).map_or_else(String::new, |mean| {
         let (percent, half) = ((mean.value - 1.0) * 100.0, mean.half * 100.0);
         let n = interrupted.len();
-        format!(" With the agent there the twins of 1 ms take {percent:+.2} +-{half:.2} % longer than without it (mean, n = {n}).")
+        format!(" With the agent there the mean of the twins of 1 ms, over their P50, differs by {percent:+.2} +-{half:.2} % from that without it (mean of n = {n} runs).")
     });
     format!(
         "{table}\n{} runs; monitoring took {} % of the program's CPU time by the receipt. Functions whose intervals hold the truth too seldom: P50 {}, mean {}, calls {} of {}; whose \
@@ -233,7 +236,7 @@ pub fn durations(options: &Options) -> Result<String> {
         "Runs of {} s at {budget} %, all functions of a language in one program, `--latency` on each. The truth is a twin of the same code that is not watched, called next to the \
          function, in the same thread and run: P50 and mean of the time of a call in batches of 50, 17, 5, 1 and 1 calls (the code is the same loop in every call, \
          so that a batch that nobody interrupts has the time of each of its calls); P50 over the whole run, the mean of one thread over 1.5 s before the agent came and 1.5 s after it \
-         left, since samples and attaching interrupt the twin as well; of 8 threads, which sleep, over the run. *Over its twin*: P50 of the function itself in the batches at least 0.15 s away from its \
+         left, times the P50 of the run over that of these stretches (the clock's frequency), since samples and attaching interrupt the twin as well; that of 8 threads over the run. *Over its twin*: P50 of the function itself in the batches at least 0.15 s away from its \
          windows, over that of its twin. True calls: the program's own count. *Error*: median of the runs with an estimate; (k ≤): runs in which only a limit was told. *Holds*: runs whose interval or \
          limit holds the truth, of those in which it was told; the truth's own sampling error is added by squares; bold: fewer than 95 % by the binomial test at 1 % (181 or fewer of 200). \
          *Half-width*: median; bold: above the aim, which is for {AIMED_AT} timed calls; *timed* says how many there were (median).\n",

@@ -19,8 +19,8 @@ pub const DURATIONS_NS: [u64; 5] = [100, 300, 1_000, 10_000, 1_000_000];
 pub const FORMS: [&str; 4] = ["push", "nop5", "endbr", "sub"];
 /// Of the work before the agent comes.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// Stretches without the agent, before and after it, if one thread runs. It never sleeps: samples, attaching and the agent interrupt the twins
-/// as they do the functions, and a mean of 1 ms shows that. Threads that sleep lose next to nothing by it.
+/// Stretches without the agent, before and after it, if one thread runs: samples, attaching and the agent interrupt the twins as they do the
+/// functions, and a mean of 1 ms shows that.
 const ALONE: Duration = Duration::from_millis(1_500);
 /// Around a window its breakpoints may be in the text, ns.
 const MARGIN_NS: u64 = 150_000_000;
@@ -76,7 +76,7 @@ pub struct Seen {
     pub calls: Pair,
     /// Median of the function over that of its twin, while the function was not watched.
     pub over_twin: Option<f64>,
-    /// Mean of the twin while the agent was there, over that without it.
+    /// Mean of the twin over its P50 while the agent was there, over the same without it.
     pub interrupted: Option<f64>,
 }
 
@@ -100,6 +100,30 @@ struct Spans {
     run: Span,
     /// There was none.
     alone: Option<[Span; 2]>,
+}
+
+/// A twin while there is no agent.
+struct Alone {
+    mean: Truth,
+    p50: Truth,
+}
+
+impl Alone {
+    /// Of the times of its calls; `None` of fewer than two.
+    fn of(per_call: &[f64]) -> Option<Self> {
+        let mut ascending = per_call.to_vec();
+        ascending.sort_by(f64::total_cmp);
+        Some(Self { mean: mean(&ascending)?, p50: median(&ascending)? })
+    }
+
+    /// The mean at the clock frequency at which the median is `p50`: `mean x p50 / its own p50`. Samples hit one call of 1 ms in ten, so that a median
+    /// has next to nothing of them, and frequency moves all calls.
+    fn mean_at(&self, p50: Truth) -> Truth {
+        let value = self.mean.value * p50.value / self.p50.value;
+        let relative = |of: &Truth| of.half / of.value;
+        let half = relative(&self.mean).hypot(relative(&self.p50)).hypot(relative(&p50));
+        Truth { value, half: value * half }
+    }
 }
 
 /// The name of a function.
@@ -201,9 +225,12 @@ fn seen(
     let p50 = |row: &Row| row.quantiles_ns.iter().find(|(p, _)| *p == 0.5).map(|(_, e)| *e);
     let true_p50 = median(&twin).with_context(few)?;
     let in_run = mean(&twin).with_context(few)?;
-    let alone = spans.alone.and_then(|parts| {
-        mean(&parts.iter().flat_map(|part| log.per_call(number + 1, *part, &[])).collect::<Vec<_>>())
-    });
+    let alone = match &spans.alone {
+        Some(parts) => Some(
+            Alone::of(&parts.map(|part| log.per_call(number + 1, part, &[])).concat()).with_context(few)?,
+        ),
+        None => None,
+    };
     let watched: Vec<(u64, u64)> = recording
         .windows
         .iter()
@@ -217,14 +244,17 @@ fn seen(
         way: class.map_or_else(String::new, |c| format!("{}, {}", c.site_class.name(), ending(c.exit_mode))),
         stepped: class.is_some_and(|c| c.site_class == SiteClass::Stepped),
         timed: row.and_then(|row| row.mean_ns).map_or(0, |e| e.n),
-        mean: Pair { told: told(|row| row.mean_ns), truth: alone.unwrap_or(in_run) },
+        mean: Pair {
+            told: told(|row| row.mean_ns),
+            truth: alone.as_ref().map_or(in_run, |alone| alone.mean_at(true_p50)),
+        },
         p50: Pair { told: told(p50), truth: true_p50 },
         calls: Pair {
             told: told(|row| row.calls),
             truth: Truth { value: log.calls(number, span.0, span.1), half: 0.0 },
         },
         over_twin: unwatched.map(|own| own.value / true_p50.value),
-        interrupted: alone.map(|alone| in_run.value / alone.value),
+        interrupted: alone.map(|alone| in_run.value / alone.mean_at(true_p50).value),
     })
 }
 
@@ -239,5 +269,21 @@ fn ending(mode: ExitMode) -> &'static str {
         ExitMode::ReturnLink => "return link",
         ExitMode::ExitSites => "exit sites",
         ExitMode::ReturnSites => "return-address sites",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mean_without_the_agent_follows_the_frequency() {
+        let alone = Alone { mean: Truth { value: 110.0, half: 3.3 }, p50: Truth { value: 100.0, half: 4.0 } };
+        let found = alone.mean_at(Truth { value: 105.0, half: 12.6 });
+        assert!((found.value - 115.5).abs() < 1e-9);
+        // 3, 4 and 12 %: 13 %.
+        assert!((found.half - 115.5 * 0.13).abs() < 1e-9, "{found:?}");
+        let of = Alone::of(&[3.0, 1.0, 2.0, 10.0]).unwrap();
+        assert_eq!((of.mean.value, of.p50.value), (4.0, 3.0));
     }
 }
