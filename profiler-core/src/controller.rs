@@ -50,6 +50,8 @@ struct Entry {
     drift_since_ns: Option<u64>,
     /// When the next burst of the plan begins, ns; 0: not drawn yet.
     next_burst_ns: u64,
+    /// It was stopped for its cost, and comes back no sooner, ns.
+    not_before_ns: u64,
     /// What it took of late while it was traced, CPU s/s, smoothed.
     taken: f64,
     /// In a trial or a burst: what that may still take, ns.
@@ -136,6 +138,7 @@ impl Controller {
         self.classes.retain(|id, entry| entry.attached() || orders.iter().any(|o| o.class == *id));
         for order in orders {
             let old = self.classes.get(&order.class).cloned();
+            let mut not_before_ns = old.as_ref().map_or(0, |e| e.not_before_ns);
             let reserved_ns = old.as_ref().map_or(0.0, |e| e.reserved_ns);
             let bursts_begun = old.as_ref().map_or(0, |e| e.bursts_begun);
             let (mode, stops, rate, next_burst_ns, taken) = old
@@ -148,6 +151,7 @@ impl Controller {
                 // A class that was stopped and is planned in bursts now comes back with the first of them.
                 (false, Mode::Stopped { retry_ns }) if order.burst.is_some() => {
                     next_burst_ns = next_burst_ns.max(retry_ns);
+                    not_before_ns = retry_ns;
                     Mode::Sampled
                 }
                 // A class that was stopped comes back by a trial, whatever the plan says.
@@ -164,6 +168,7 @@ impl Controller {
                 stops,
                 drift_since_ns: None,
                 next_burst_ns,
+                not_before_ns,
                 taken,
                 reserved_ns,
                 bursts_begun,
@@ -391,21 +396,20 @@ impl Controller {
         self.ask_for_plan(tick.now_ns, drifted, actions);
     }
 
-    /// How many times as rarely as planned samples can be taken; infinite where none are planned.
+    /// How many times as slow the agent can be made; infinite where bursts can come more rarely, or no samples are planned.
     #[must_use]
     pub fn most_slowdown(&self) -> f64 {
+        if self.classes.values().any(|entry| entry.order.burst.is_some()) {
+            return f64::INFINITY;
+        }
         self.config.longest_period_ns as f64 / self.planned_period_ns as f64
     }
 
-    /// Samples per second of target CPU time that the plan wants and the agent's own limit does not allow; none where tokens forbid more.
+    /// Samples per second of target CPU time that the plan wants and the agent's own limit does not allow, whatever tokens forbid.
     #[must_use]
     pub fn cut_hz(&self) -> f64 {
         let hz = |period_ns: u64| if period_ns == 0 { 0.0 } else { 1e9 / period_ns as f64 };
-        if self.slowed() == Some(Slowed::Agent) {
-            hz(self.planned_period_ns) - hz(self.period_ns)
-        } else {
-            0.0
-        }
+        hz(self.planned_period_ns) - hz(self.fastest_ns())
     }
 
     /// Why the sampler runs at a longer period than planned.

@@ -10,14 +10,13 @@ use rand::RngExt;
 const PER_TICK: usize = 4;
 /// Part of the bucket that bursts leave for what is traced.
 const KEEP: f64 = 0.25;
-/// Bursts come more rarely where the agent has to slow down by more than this: samples alone were not enough.
-const BURSTS_SLOW_FROM: f64 = 4.0;
 /// A burst that nobody has ended so long after its time is over, ns.
 const LOST_NS: u64 = 5_000_000_000;
 
-/// How many times as rarely bursts begin.
+/// How many times as rarely bursts begin: samples are what the agent spends most on, and come more rarely in proportion; but a link costs it, too, and
+/// bursts may be all that it has.
 fn rarer(slowdown: f64) -> f64 {
-    (slowdown / BURSTS_SLOW_FROM).max(1.0)
+    slowdown.max(1.0).sqrt()
 }
 
 impl Controller {
@@ -74,20 +73,29 @@ impl Controller {
     /// the target falls in step.
     pub(super) fn draw_burst(&mut self, class: ClassId, now_ns: u64) {
         if let Some(entry) = self.classes.get_mut(&class) {
-            // Samples are the first that come more rarely; a link costs the agent, too.
             let rarer = rarer(self.slowdown);
             let every_ns = rarer * entry.order.burst.map_or(1e9, |b| b.every_ns as f64);
             entry.next_burst_ns = now_ns + (every_ns * self.random.random_range(0.5..1.5)) as u64;
         }
     }
 
-    /// The agent may be faster again: what is left until each burst is that much shorter.
-    pub(super) fn bring_bursts_forward(&mut self, now_ns: u64, slowdown: f64) {
+    /// The agent may be faster, or is to be slower: what is left until each burst changes in proportion. A class that was stopped for its cost
+    /// keeps its pause.
+    pub(super) fn move_bursts(&mut self, now_ns: u64, slowdown: f64) {
         let part = rarer(slowdown) / rarer(self.slowdown);
         for entry in self.classes.values_mut().filter(|e| e.next_burst_ns > now_ns) {
-            // OK because the wait gets shorter.
-            entry.next_burst_ns = now_ns + ((entry.next_burst_ns - now_ns) as f64 * part) as u64;
+            // OK because a float beyond the type's range becomes its end.
+            let left_ns = ((entry.next_burst_ns - now_ns) as f64 * part) as u64;
+            entry.next_burst_ns = now_ns.saturating_add(left_ns).max(entry.not_before_ns);
         }
+    }
+
+    /// Bursts per second that the plan wants and the agent's own limit does not allow.
+    #[must_use]
+    pub fn cut_bursts_hz(&self) -> f64 {
+        let planned = self.classes.values().filter(|e| !e.attached()).filter_map(|e| e.order.burst);
+        let hz: f64 = planned.map(|burst| 1e9 / burst.every_ns.max(1) as f64).sum();
+        hz * (1.0 - 1.0 / rarer(self.slowdown))
     }
 
     /// The window of a class has ended, with `hits` in `elapsed_ns`; `tripped`: its quota ended it. True: it was a burst

@@ -19,10 +19,11 @@ impl Controller {
     /// Samples are what the agent spends most on: they come as rarely as its limit demands, and again as often as planned.
     pub(super) fn keep_agent_limit(&mut self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
         let was_fastest = self.period_ns <= self.fastest_ns();
-        if tick.slowdown < self.slowdown {
-            self.bring_bursts_forward(tick.now_ns, tick.slowdown);
+        let slowdown = tick.slowdown.max(1.0);
+        if slowdown.to_bits() != self.slowdown.to_bits() {
+            self.move_bursts(tick.now_ns, slowdown);
         }
-        self.slowdown = tick.slowdown.max(1.0);
+        self.slowdown = slowdown;
         let fastest_ns = self.fastest_ns();
         let changed = self.period_ns < fastest_ns || was_fastest && self.period_ns > fastest_ns;
         if self.period_ns > 0 && changed {

@@ -58,10 +58,15 @@ impl Run {
         let ledger = &self.accounts.ledger;
         let warnings = overhead::warnings(ledger.cut(), ledger.factor(), ledger.hit_factor());
         self.commands.extend(warnings.into_iter().map(Command::Warn));
-        if let Some(used) = self.accounts.agent.overshoot() {
+        if let Some(told) = self.accounts.agent.overshoot() {
+            let why = if told.is_mended {
+                "that was until it had been slowed enough, or before its work got less"
+            } else {
+                "fewer samples did not mend that; allow more, or name fewer functions"
+            };
             self.commands.push(Command::Warn(format!(
-                "the agent used {:.1} % of a CPU where --agent-cpu allows {:.1} %: fewer samples did not mend that; allow more, or name fewer functions",
-                used * 100.0,
+                "the agent used {:.1} % of a CPU where --agent-cpu allows {:.1} %: {why}",
+                told.used * 100.0,
                 self.settings.agent_cpu * 100.0
             )));
         }
@@ -100,7 +105,8 @@ impl Run {
         self.accounts.agent.note(seen.agent_cpu_ns, now.saturating_sub(self.times.start_ns));
         self.accounts.agent.bound(self.trace.most_slowdown());
         if self.suspension().is_comparable() {
-            self.accounts.agent.cut(self.trace.cut_hz() * used as f64 * 1e-9);
+            let samples = self.trace.cut_hz() * used as f64 * 1e-9;
+            self.accounts.agent.cut(samples, self.trace.cut_bursts_hz() * elapsed as f64 * 1e-9);
         }
         self.complete(view);
         if !std::mem::replace(&mut self.finding.sampling_started, true) {

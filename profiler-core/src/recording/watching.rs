@@ -25,6 +25,9 @@ pub struct AgentUse {
     /// Samples that were planned and not taken for the limit's sake.
     #[serde(default)]
     pub samples_cut: u64,
+    /// Bursts, likewise.
+    #[serde(default)]
+    pub bursts_cut: u64,
 }
 
 impl AgentUse {

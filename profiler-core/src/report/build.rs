@@ -324,6 +324,7 @@ fn agent_limit(agent: &AgentUse, run: &RunContext) -> Option<LimitKept> {
         limit: agent.limit?,
         used: used_ns as f64 * 1e-9 / since_s,
         samples_cut: agent.samples_cut,
+        bursts_cut: agent.bursts_cut,
     })
 }
 

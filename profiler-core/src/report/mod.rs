@@ -177,6 +177,9 @@ pub struct LimitKept {
     pub used: f64,
     /// Samples that were planned and not taken for the limit's sake.
     pub samples_cut: u64,
+    /// Bursts, likewise.
+    #[serde(default)]
+    pub bursts_cut: u64,
 }
 
 /// The budget receipt.

@@ -4,15 +4,19 @@
 //! (`--agent-cpu`). What it can do less of is sampling and bursts; breaker and watchdog have threads of their own and wait for nothing.
 //!
 //! ```text
-//! m: mean use of the seconds since the last change, ten at most, without the largest
-//! 2 s after it became faster, or 5 s after it became slower:
-//!     m > limit:               slow := slow k,  k = clamp(m / limit, 1.1, 16)
-//!         but where m fell by less than 0.3 of what k >= 1.5 would bring, were all of it slowed:  slow := slow / k, and no slower for a minute
+//! m: mean use of the seconds since the last change, ten at most, without the largest; n: the larger of m and the smaller of the last two seconds
+//! 2 s after a change, 5 s after one that is on trial:
+//!     m > limit:               slow := slow k,  k = clamp(n / limit, 1.1, 16);   on trial:
+//!         where m fell by less than 0.3 of what k >= 1.5 would bring, were all of it slowed:  slow := slow / k, and no slower for a minute
+//!         but where m then rises by more than 0.3 of that:                                    slow := slow k
 //!     m < 0.8 limit, slow > 1: slow := slow max(0.25, m / (0.9 limit))
-//!     m <= limit for 10 s:     slow := 0.7 slow, once a minute
+//!     10 s that bring no change, slow > 1, and m <= limit, or nothing may be slower:  slow := 0.7 slow, once a minute;   on trial:
+//!         where m rose by less than 0.3 of what that would bring:  it goes on at once
+//!         else, if m > limit:                                      slow := slow / 0.7
 //! ```
 //! Several seconds and not the largest, because the agent's work comes in lumps (a block of the recording is packed, a library is read), which samples have no part
-//! in; and what slowing does not mend is not sampling. Small steps are judged together.
+//! in; and what slowing does not mend is not sampling. Small steps are judged together. A load that comes while something is on trial is not what slowing failed to
+//! mend: undoing it is judged, too.
 //!
 //! What it does not do: it knows no clock and no process; the engine tells it.
 
@@ -40,18 +44,25 @@ const FASTER: f64 = 0.7;
 /// More than this many times the limit is told.
 const OVER: f64 = 1.1;
 
-/// What slowing by `factor` is to bring, where `before` CPU s/s were used.
+/// A change whose effect is looked at; `before`: CPU s/s that were used.
 #[derive(Debug, Clone, Copy)]
-struct Trial {
-    factor: f64,
-    before: f64,
+enum Trial {
+    Slower { factor: f64, before: f64 },
+    Faster { before: f64 },
 }
 
-impl Trial {
-    fn brought_nothing(&self, after: f64) -> bool {
-        let most = self.before * (1.0 - 1.0 / self.factor);
-        self.factor >= SMALL_STEP && self.before - after < BROUGHT * most
-    }
+/// Use changed by `change`, and would have by `of`, were all of it sampling: enough of it is.
+fn brought(change: f64, of: f64) -> bool {
+    change >= BROUGHT * of
+}
+
+/// What the agent used, CPU s/s, where it was more than it may.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Overshoot {
+    /// Since the limit began to hold.
+    pub used: f64,
+    /// By now it keeps to the limit.
+    pub is_mended: bool,
 }
 
 /// See the [module](self).
@@ -63,6 +74,8 @@ pub struct AgentLimit {
     /// CPU s/s of each second since the last change.
     uses: VecDeque<f64>,
     trial: Option<Trial>,
+    /// By what factor it was slowed in vain, and what it used then, CPU s/s.
+    undone: Option<(f64, f64)>,
     /// For so many judgements it is not slowed, and it is not tried whether it could be faster.
     hold: u32,
     patience: u32,
@@ -72,6 +85,7 @@ pub struct AgentLimit {
     /// CPU time of the agent when the limit began to hold, ns, and when that was.
     since: Option<(u64, u64)>,
     cut: f64,
+    bursts_cut: f64,
 }
 
 impl AgentLimit {
@@ -83,12 +97,14 @@ impl AgentLimit {
             judged: None,
             uses: VecDeque::new(),
             trial: None,
+            undone: None,
             hold: 0,
             patience: 0,
             slowdown: 1.0,
             most: SLOWEST,
             since: None,
             cut: 0.0,
+            bursts_cut: 0.0,
         }
     }
 
@@ -121,32 +137,62 @@ impl AgentLimit {
         }
         let largest = self.uses.iter().copied().fold(0.0, f64::max);
         let mean = (self.uses.iter().sum::<f64>() - largest) / (self.uses.len() - 1) as f64;
-        let change = match self.trial.take() {
-            Some(trial) if mean > self.limit && trial.brought_nothing(mean) => {
-                self.hold = HOLD;
-                1.0 / trial.factor
-            }
-            carried if mean > self.limit && self.hold == 0 && self.slowdown < self.most => {
-                let factor = (mean / self.limit).clamp(1.1, STEP).min(self.most / self.slowdown);
-                // A load that has just come is not what slowing failed to mend.
-                let now = self.uses.iter().rev().take(2).copied().fold(f64::INFINITY, f64::min);
-                self.trial = Some(match carried {
-                    Some(small) if small.factor < SMALL_STEP => {
-                        Trial { factor: small.factor * factor, ..small }
-                    }
-                    _ => Trial { factor, before: mean.max(now) },
-                });
-                factor
-            }
-            _ if mean < 0.8 * self.limit && self.slowdown > 1.0 => (mean / (0.9 * self.limit)).max(0.25),
-            _ if self.slowdown > 1.0 && mean <= self.limit && self.may_be_tried() => {
-                self.patience = HOLD;
-                FASTER
-            }
-            _ => return,
-        };
+        let now = self.uses.iter().rev().take(2).copied().fold(f64::INFINITY, f64::min);
+        let Some(change) = self.change(mean, mean.max(now)) else { return };
         self.slowdown = (self.slowdown * change).max(1.0);
         self.uses.clear();
+    }
+
+    /// By what factor it is to be slower, if it is, at a use of `mean` of late and a need of `need`, CPU s/s.
+    fn change(&mut self, mean: f64, need: f64) -> Option<f64> {
+        let is_over = mean > self.limit;
+        let carried = self.trial.take();
+        match carried {
+            Some(Trial::Slower { factor, before }) if is_over && factor >= SMALL_STEP => {
+                if !brought(before - mean, before * (1.0 - 1.0 / factor)) {
+                    self.hold = HOLD;
+                    self.undone = Some((factor, mean));
+                    return Some(1.0 / factor);
+                }
+            }
+            Some(Trial::Faster { before }) => {
+                if !brought(mean - before, before * (1.0 / FASTER - 1.0)) {
+                    self.patience = 0;
+                } else if is_over {
+                    return Some(1.0 / FASTER);
+                }
+            }
+            _ => {}
+        }
+        if is_over
+            && let Some((factor, slow)) = self.undone
+            && brought(mean - slow, slow * (factor - 1.0))
+        {
+            (self.hold, self.undone) = (0, None);
+        }
+        let room = self.most / self.slowdown;
+        if is_over && self.hold == 0 && room > 1.0 {
+            let factor = (need / self.limit).clamp(1.1, STEP).min(room);
+            self.trial = Some(match carried {
+                Some(Trial::Slower { factor: small, before }) if small < SMALL_STEP => {
+                    Trial::Slower { factor: small * factor, before }
+                }
+                _ => Trial::Slower { factor, before: need },
+            });
+            return Some(factor);
+        }
+        if self.slowdown <= 1.0 {
+            return None;
+        }
+        if mean < 0.8 * self.limit {
+            return Some((mean / (0.9 * self.limit)).max(0.25));
+        }
+        let may_be_tried = self.uses.len() == LOOK_BACK && self.patience == 0;
+        may_be_tried.then(|| {
+            self.patience = HOLD;
+            self.trial = Some(Trial::Faster { before: mean });
+            FASTER
+        })
     }
 
     /// How many times as rarely samples are taken as planned, and from a factor on bursts begun; at least 1.
@@ -155,29 +201,34 @@ impl AgentLimit {
         self.slowdown
     }
 
-    fn may_be_tried(&self) -> bool {
-        self.uses.len() == LOOK_BACK && self.patience == 0
-    }
-
     /// It cannot be slowed further than `most` times: samples have a longest period.
     pub fn bound(&mut self, most: f64) {
-        self.most = most.clamp(1.0, SLOWEST);
-        self.slowdown = self.slowdown.min(self.most);
+        let most = most.clamp(1.0, SLOWEST);
+        if (most / self.most - 1.0).abs() > 0.1 {
+            // Another plan: what was on trial was the last one's.
+            (self.trial, self.undone) = (None, None);
+            self.uses.clear();
+        }
+        self.most = most;
+        self.slowdown = self.slowdown.min(most);
     }
 
-    /// What it used since the limit began to hold, CPU s/s, where that is more than it may.
+    /// What it used, where that is more than it may.
     #[must_use]
-    pub fn overshoot(&self) -> Option<f64> {
+    pub fn overshoot(&self) -> Option<Overshoot> {
         /// Less says nothing, ns.
         const LEAST_NS: u64 = 10_000_000_000;
         let ((from_cpu_ns, from_ns), (cpu_ns, ns)) = (self.since?, self.judged?);
         let used = cpu_ns.saturating_sub(from_cpu_ns) as f64 / ns.saturating_sub(from_ns).max(1) as f64;
-        (ns - from_ns >= LEAST_NS && used > OVER * self.limit).then_some(used)
+        let of_late = self.uses.iter().sum::<f64>() / self.uses.len().max(1) as f64;
+        let is_mended = self.hold == 0 && of_late <= OVER * self.limit;
+        (ns - from_ns >= LEAST_NS && used > OVER * self.limit).then_some(Overshoot { used, is_mended })
     }
 
-    /// So many samples were not taken for the limit's sake.
-    pub fn cut(&mut self, samples: f64) {
+    /// So many samples and bursts were not taken for the limit's sake.
+    pub fn cut(&mut self, samples: f64, bursts: f64) {
         self.cut += samples.max(0.0);
+        self.bursts_cut += bursts.max(0.0);
     }
 
     /// Samples that were planned and not taken for the limit's sake.
@@ -185,6 +236,13 @@ impl AgentLimit {
     pub fn samples_cut(&self) -> u64 {
         // OK because a float beyond the type's range becomes its end.
         self.cut.round() as u64
+    }
+
+    /// Bursts, likewise.
+    #[must_use]
+    pub fn bursts_cut(&self) -> u64 {
+        // OK because a float beyond the type's range becomes its end.
+        self.bursts_cut.round() as u64
     }
 }
 
@@ -274,9 +332,16 @@ mod tests {
         for (fixed, samples) in [(0.05, 0.003), (0.021, 0.003), (0.023, 0.003), (0.025, 0.003)] {
             let (agent, used, _) = agent(|_| fixed, |_| samples, 120);
             assert!(agent.slowdown() < 2.0, "{fixed}: {agent:?}");
-            assert_eq!(agent.overshoot().is_some(), used > 0.022, "{fixed}: {used}");
+            let told = agent.overshoot().unwrap_or_else(|| panic!("{fixed}: {used}"));
+            assert!((told.used - used).abs() < 0.002 && !told.is_mended, "{fixed}: {told:?} {used}");
         }
         assert_eq!(agent(|_| 0.005, |_| 0.012, 60).0.overshoot(), None);
+    }
+
+    #[test]
+    fn what_was_too_much_until_it_was_slowed_is_told_as_that() {
+        let told = agent(|_| 0.002, |_| 0.6, 60).0.overshoot();
+        assert!(told.is_some_and(|told| told.is_mended && told.used > 0.022), "{told:?}");
     }
 
     #[test]
@@ -287,7 +352,37 @@ mod tests {
         }
         // Ten seconds of work, ten of rest: 10.5 % unslowed.
         let (_, used, _) = agent(|_| 0.004, |second| if second % 20 < 10 { 0.2 } else { 0.001 }, 200);
-        assert!(used < 0.07, "{used}");
+        assert!(used < 0.045, "{used}");
+    }
+
+    #[test]
+    fn a_load_that_comes_while_slowing_is_on_trial_is_slowed() {
+        for at in 5..16 {
+            let (agent, used, _) = agent(|_| 0.004, |second| if second < at { 0.04 } else { 0.2 }, 70);
+            assert!(used < 0.055, "{at}: {used}");
+            assert!(agent.slowdown() > 6.0, "{at}: {agent:?}");
+        }
+    }
+
+    #[test]
+    fn it_is_not_stuck_at_the_slowest_where_slowing_brings_nothing_any_more() {
+        // A minute of much work; then 2.1 % whatever is done, and 0.2 % more at full speed.
+        let (agent, used, _) = agent(|_| 0.021, |second| if second < 60 { 0.12 } else { 0.002 }, 600);
+        assert!(agent.slowdown() < 2.0, "{agent:?}");
+        assert!(used < 0.03 && agent.overshoot().is_some(), "{used}");
+    }
+
+    #[test]
+    fn another_plan_ends_what_was_on_trial() {
+        let mut agent = AgentLimit::new(0.02);
+        for used in [0.05, 0.05] {
+            agent.judge(used);
+        }
+        assert!(agent.trial.is_some());
+        agent.bound(60.0);
+        assert!(agent.trial.is_some(), "next to the same");
+        agent.bound(20.0);
+        assert!(agent.trial.is_none() && agent.uses.is_empty());
     }
 
     #[test]
@@ -308,7 +403,7 @@ mod tests {
             assert!(agent.slowdown() <= 9.9 + 1e-9);
         }
         let slow = agent.slowdown();
-        assert!(slow > 9.8 && agent.overshoot().is_some_and(|used| used > 0.022), "{agent:?}");
+        assert!(slow > 9.8 && agent.overshoot().is_some_and(|told| told.used > 0.022), "{agent:?}");
         // A plan that samples more rarely.
         agent.bound(4.0);
         assert_eq!(agent.slowdown(), 4.0);

@@ -81,7 +81,9 @@ impl Session {
         self.agent.journal.progress.set("detaching".to_owned());
         let end_ns = now_ns();
         self.agent.journal.meta.agent.until_end_ns = Some(agent_use(helpers_cpu_ns()).cpu_ns);
-        self.agent.journal.meta.agent.samples_cut = self.driver.run.agent_limit().samples_cut();
+        let limit = self.driver.run.agent_limit();
+        self.agent.journal.meta.agent.samples_cut = limit.samples_cut();
+        self.agent.journal.meta.agent.bursts_cut = limit.bursts_cut();
         // A command that ran for less than an interval of the ledger has not been asked before.
         if let (Some(_), Some(cpu_ns)) = (&self.agent.child, self.agent.target.cpu_time_of_child_ns()) {
             self.agent.attach.note_last_cpu(cpu_ns);

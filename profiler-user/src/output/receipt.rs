@@ -114,9 +114,11 @@ fn s(seconds: f64) -> String {
 /// How the agent kept to its own limit.
 fn kept(r: &Receipt) -> String {
     let Some(limit) = &r.agent_limit else { return String::new() };
-    let cut = match limit.samples_cut {
-        0 => String::new(),
-        n => format!("; {} samples were not taken to keep to that (--agent-cpu)", count(n as f64)),
+    let of = |n: u64, what: &str| if n > 0 { format!("{} {what}", count(n as f64)) } else { String::new() };
+    let parts = [of(limit.samples_cut, "samples"), of(limit.bursts_cut, "bursts")];
+    let cut = match parts.iter().filter(|p| !p.is_empty()).cloned().collect::<Vec<_>>().join(" and ") {
+        none if none.is_empty() => none,
+        cut => format!("; {cut} were not taken to keep to that (--agent-cpu)"),
     };
     format!(" ({} of {} allowed from the fifth second on{cut})", percent(limit.used), percent(limit.limit))
 }

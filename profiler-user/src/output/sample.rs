@@ -171,7 +171,7 @@ fn receipt(meta: &Meta) -> Receipt {
         hits_dropped: 6,
         hits_attempted: 374_010,
         agent_cpu: 0.006,
-        agent_limit: Some(LimitKept { limit: 0.02, used: 0.0042, samples_cut: 0 }),
+        agent_limit: Some(LimitKept { limit: 0.02, used: 0.0042, samples_cut: 0, bursts_cut: 0 }),
         agent_rss_bytes: 41 << 20,
         kernel_memory_bytes: 12 << 20,
         private_memory: meta.private_memory.clone(),

@@ -34,7 +34,8 @@ pub struct Trace {
     /// What the plan's bursts are to take, CPU s/s.
     bursts_cost: f64,
     /// What was said last of why samples come more rarely, and whether it was ever the agent's limit.
-    said_slowed: Option<Slowed>,
+    /// Samples are told to be slowed for want of tokens; that they are at times for the agent's limit was told.
+    tokens_said: bool,
     limit_said: bool,
     /// When the open windows of bursts are to end.
     bursts: Clocks,
@@ -79,7 +80,7 @@ impl Trace {
             why: None,
             factor: 1.0,
             bursts_cost: 0.0,
-            said_slowed: None,
+            tokens_said: false,
             limit_said: false,
             bursts: Clocks::default(),
             timed: TimedClasses::default(),
@@ -127,6 +128,12 @@ impl Trace {
     #[must_use]
     pub fn most_slowdown(&self) -> f64 {
         self.controller.most_slowdown()
+    }
+
+    /// See [`Controller::cut_bursts_hz`].
+    #[must_use]
+    pub fn cut_bursts_hz(&self) -> f64 {
+        self.controller.cut_bursts_hz()
     }
 
     /// See [`Controller::cut_hz`].
@@ -348,19 +355,21 @@ impl Trace {
 
     /// The sampling period was set: slowed, or as planned again.
     fn say_slowed(&mut self, orders: &mut Vec<Order>) {
-        let slowed = self.controller.slowed();
         // How often the agent's limit slows samples, and when it does not, is no news.
-        let is_agents = |s: Option<Slowed>| s == Some(Slowed::Agent);
-        let no_news = is_agents(slowed) && self.limit_said || slowed.is_none() && is_agents(self.said_slowed);
-        if slowed == self.said_slowed || no_news {
-            return;
-        }
-        self.limit_said |= slowed == Some(Slowed::Agent);
-        self.said_slowed = slowed;
-        let text = match slowed {
-            Some(Slowed::Tokens) => "slowed, because the tokens ran out",
-            Some(Slowed::Agent) => "slowed at times, because the agent used more than --agent-cpu allows",
-            None => "as often as planned again",
+        let text = match self.controller.slowed() {
+            Some(Slowed::Tokens) if !self.tokens_said => {
+                self.tokens_said = true;
+                "slowed, because the tokens ran out"
+            }
+            Some(Slowed::Agent) if !self.limit_said => {
+                self.limit_said = true;
+                "slowed at times, because the agent used more than --agent-cpu allows"
+            }
+            None if self.tokens_said => {
+                self.tokens_said = false;
+                "as often as planned again"
+            }
+            _ => return,
         };
         orders.push(Order::Change(ChangeKind::Sampling, None, text.to_owned()));
     }

@@ -415,23 +415,36 @@ fn a_run_that_only_counts_is_not_sampled_for_the_limits_sake() {
 }
 
 #[test]
-fn bursts_that_were_drawn_while_the_agent_was_slow_come_forward_when_it_is_not() {
+fn bursts_come_more_rarely_where_the_agent_is_slow_and_sooner_when_it_is_not() {
     let burst = BurstOrder { quota: 100, window_ns: 1_000_000, every_ns: S, cost_ns: 1e5, duty: 0.001 };
     let mut controller =
         controller(&[ClassOrder { trace: false, burst: Some(burst), ..order(0, 1_000.0, 700.0) }]);
+    assert!(controller.most_slowdown().is_infinite());
+    let next = |controller: &Controller| controller.classes[&ClassId(0)].next_burst_ns;
     controller.tick(&Tick { now_ns: S, slowdown: 64.0, ..dry(&[]) });
     controller.draw_burst(ClassId(0), S);
-    let drawn = controller.classes[&ClassId(0)].next_burst_ns;
-    assert!((9 * S..=25 * S).contains(&drawn), "{drawn}");
+    let drawn = next(&controller);
+    assert!((5 * S..=13 * S).contains(&drawn), "{drawn}");
+    // 1 burst a second is planned, 1/8 begin.
+    assert!((controller.cut_bursts_hz() - 0.875).abs() < 1e-9);
     controller.tick(&Tick { now_ns: 2 * S, slowdown: 4.0, ..dry(&[]) });
-    assert_eq!(controller.classes[&ClassId(0)].next_burst_ns, 2 * S + (drawn - 2 * S) / 16);
+    assert_eq!(next(&controller), 2 * S + (drawn - 2 * S) / 4);
+    let sooner = next(&controller);
+    controller.tick(&Tick { now_ns: 2 * S, slowdown: 16.0, ..dry(&[]) });
+    assert_eq!(next(&controller), 2 * S + (sooner - 2 * S) * 2);
+    // A class that was stopped for its cost keeps its pause.
+    controller.classes.get_mut(&ClassId(0)).unwrap().not_before_ns = sooner;
+    controller.tick(&Tick { now_ns: 2 * S, slowdown: 1.0, ..dry(&[]) });
+    assert_eq!(next(&controller), sooner);
+    assert_eq!(controller.cut_bursts_hz(), 0.0);
 }
 
 #[test]
-fn what_tokens_forbid_is_not_cut_by_the_agents_limit() {
+fn what_the_agents_limit_forbids_is_cut_whatever_tokens_forbid() {
     let mut controller = controller(&[]);
     controller.tick(&Tick { now_ns: S, slowdown: 2.0, tokens_ns: 5e6, ..dry(&[]) });
     assert!((controller.cut_hz() - 50.0).abs() < 1e-9, "{}", controller.cut_hz());
     controller.period_ns = 50_000_000;
-    assert_eq!((controller.slowed(), controller.cut_hz()), (Some(Slowed::Tokens), 0.0));
+    assert_eq!(controller.slowed(), Some(Slowed::Tokens));
+    assert!((controller.cut_hz() - 50.0).abs() < 1e-9, "{}", controller.cut_hz());
 }
