@@ -1,5 +1,6 @@
 //! What the watching itself took: the agent, and samples in our own traps.
 
+use crate::cost::Price;
 use serde::{Deserialize, Serialize};
 
 /// What the agent itself used.
@@ -28,6 +29,15 @@ pub struct AgentUse {
     /// Bursts, likewise.
     #[serde(default)]
     pub bursts_cut: u64,
+}
+
+/// Prices that were measured when the run ended, on a child of the agent: on this machine, under the load that was there.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct PricesAtEnd {
+    /// A sample as the run took them.
+    pub sample: Price,
+    /// What a context switch costs more of a thread that is sampled.
+    pub switch: Price,
 }
 
 impl AgentUse {

@@ -131,6 +131,9 @@ pub struct InPlace {
     pub traps: Estimate,
     /// Samples, context switches, attaching and screening, at their prices.
     pub beside: Estimate,
+    /// Prices of samples and switches were measured when the run ended.
+    #[serde(default)]
+    pub priced_at_end: bool,
     /// What traps leave behind in caches and pipeline, which no sample shows: by calibration.
     pub behind: Estimate,
     /// CPU time that the target used by itself, by the samples outside traps, s: what the parts are shares of.

@@ -5,6 +5,7 @@ use super::clock::now_ns;
 use super::host::{agent_use, helpers_cpu_ns};
 use super::journal::Journal;
 use super::{Agent, EndReason, Session};
+use crate::calibrate::{self, ChildCommand};
 use crate::failure::Failure;
 use crate::prober::histogram;
 use crate::symbolize::{ClassIndex, Detail, Symbolizer};
@@ -114,6 +115,9 @@ impl Session {
         self.agent.end_loss_pause();
         self.driver.close_interval(&mut self.agent);
         self.agent.journal.writer.send(self.driver.run.last_rows());
+        if failed.is_none() && !self.agent.attach.busy() {
+            self.agent.price_samples();
+        }
         let end_reason = match (reason, failed) {
             (Some(reason), _) => reason.text().to_owned(),
             (None, Some(failure)) => format!("failed: {failure}"),
@@ -164,6 +168,19 @@ impl Session {
 }
 
 impl Agent {
+    /// Measures what samples and switches cost here and now.
+    fn price_samples(&mut self) {
+        if self.sampling.events.first_period_ns() == 0 {
+            return;
+        }
+        match calibrate::at_end(self.attach.kernel(), &ChildCommand::default()) {
+            Ok(prices) => self.journal.meta.prices_at_end = prices,
+            Err(error) => self.journal.meta.warnings.push(format!(
+                "what samples cost was not measured again at the end, the calibrated price counts: {error}"
+            )),
+        }
+    }
+
     /// Writes what is left, and makes the report.
     fn write_report(
         mut self,

@@ -413,6 +413,7 @@ fn meta(
         operations: Vec::new(),
         slowest_answer: None,
         private_memory: None,
+        prices_at_end: None,
         forks_held: None,
     }
 }

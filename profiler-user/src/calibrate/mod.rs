@@ -29,6 +29,7 @@ use crate::inspect::KernelRules;
 use crate::prober::{AttachError, Kernel, KernelError, KernelOptions, SampleError};
 use profiler_core::class::{ClassId, Tier};
 use profiler_core::cost::{CostModel, Price};
+use profiler_core::recording::PricesAtEnd;
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -148,6 +149,25 @@ pub fn load_or_run(tier: Tier, options: &CalibrateOptions) -> Result<Calibration
         notes.push(format!("cannot store the prices in {}: {error}", dir.display()));
     }
     Ok(Calibration { model, took, rules, forms_took, notes })
+}
+
+/// Rounds at the end of a run.
+const ROUNDS_AT_END: usize = 5;
+
+/// What samples and switches cost now, by the programs of a run that has ended: nobody is sampled any more, and its rings are read no more. Takes
+/// some 0.1 s. `None`: the child never got the CPU for long enough.
+///
+/// # Errors
+/// The child does not start, or cannot be sampled.
+pub fn at_end(kernel: &Kernel, child: &ChildCommand) -> Result<Option<PricesAtEnd>, CalibrateError> {
+    let mut worker = worker::Worker::start(child)?;
+    kernel.add_target(worker.pid(), false)?;
+    let mut runs = samples::SampleRuns::new(kernel)?;
+    let done = (0..ROUNDS_AT_END).try_for_each(|_| runs.round_as_set(&mut worker));
+    kernel.remove_target(worker.pid());
+    done?;
+    let [sample, _, switch] = runs.prices().map(|price| price.map(rounded));
+    Ok(sample.zip(switch).map(|(sample, switch)| PricesAtEnd { sample, switch }))
 }
 
 /// Measure everything, with maps of our own that are as small as they can be.

@@ -140,6 +140,9 @@ fn in_all(r: &Receipt, duration_s: f64) -> String {
     )
 }
 
+const PRICED: &str = "samples, switches and attaching at their prices";
+const PRICED_AT_END: &str = "samples and switches at prices measured as the run ended, and attaching,";
+
 /// The overhead by the samples that found the target in our traps.
 fn in_place(r: &Receipt) -> String {
     let Some(m) = &r.in_place else {
@@ -151,7 +154,7 @@ fn in_place(r: &Receipt) -> String {
             .then(|| format!("; {name} {} ({} to {})", percent(e.value), percent(e.low), percent(e.high)))
     };
     let parts = [
-        part("samples, switches and attaching at their prices", &m.beside),
+        part(if m.priced_at_end { PRICED_AT_END } else { PRICED }, &m.beside),
         part("what traps leave behind in caches, by calibration,", &m.behind),
     ];
     format!(

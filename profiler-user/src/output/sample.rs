@@ -132,6 +132,7 @@ fn in_place() -> Option<InPlace> {
         overhead: part(0.0135, 0.0062)?,
         traps: part(0.0101, 0.006)?,
         beside: part(0.0027, 0.0007)?,
+        priced_at_end: true,
         behind: part(0.0007, 0.0007)?,
         own_s: 8.0,
         samples: 1_000,

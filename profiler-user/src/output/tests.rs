@@ -52,9 +52,10 @@ fn table_and_receipt_in_80_columns() {
               predicted     0.85 %: 68.0 ms (hits, samples and switches times their prices,
                             calibrated); worst second 1.7 %
               measured      1.4 % (0.73 % to 2.0 %, 95 %): 10 of 1,000 samples fell into
-                            traps, 1.0 % (0.41 % to 1.6 %); samples, switches and attaching
-                            at their prices 0.27 % (0.20 % to 0.34 %); what traps leave
-                            behind in caches, by calibration, 0.070 % (0 % to 0.14 %)
+                            traps, 1.0 % (0.41 % to 1.6 %); samples and switches at prices
+                            measured as the run ended, and attaching, 0.27 % (0.20 % to
+                            0.34 %); what traps leave behind in caches, by calibration,
+                            0.070 % (0 % to 0.14 %)
               check         1.1 % (0.60 % to 1.6 %, 95 %): slowdown of system calls in 20
                             pairs of windows with and without monitoring; 20 % trimmed mean,
                             block jackknife
@@ -118,9 +119,9 @@ fn table_and_receipt_in_120_columns() {
             Budget receipt
               allowed       2% of the target's own CPU time, 8.00 s: 160 ms
               predicted     0.85 %: 68.0 ms (hits, samples and switches times their prices, calibrated); worst second 1.7 %
-              measured      1.4 % (0.73 % to 2.0 %, 95 %): 10 of 1,000 samples fell into traps, 1.0 % (0.41 % to 1.6 %); samples,
-                            switches and attaching at their prices 0.27 % (0.20 % to 0.34 %); what traps leave behind in caches, by
-                            calibration, 0.070 % (0 % to 0.14 %)
+              measured      1.4 % (0.73 % to 2.0 %, 95 %): 10 of 1,000 samples fell into traps, 1.0 % (0.41 % to 1.6 %); samples and
+                            switches at prices measured as the run ended, and attaching, 0.27 % (0.20 % to 0.34 %); what traps leave
+                            behind in caches, by calibration, 0.070 % (0 % to 0.14 %)
               check         1.1 % (0.60 % to 1.6 %, 95 %): slowdown of system calls in 20 pairs of windows with and without
                             monitoring; 20 % trimmed mean, block jackknife
               spent on      traced 31.0 ms, bursts 12.0 ms, survey 3.00 ms, samples 19.8 ms, context switches 1.20 ms, attach

@@ -61,6 +61,7 @@ pub(crate) fn meta() -> Meta {
             headroom_path: "/sys/fs/cgroup/web".into(),
             refused: 2,
         }),
+        prices_at_end: Some(PricesAtEnd { sample: Price::fixed(14_000.0), switch: Price::fixed(600.0) }),
         forks_held: Some(ForksHeld {
             mappers: 1_500,
             module: "/lib/libc.so.6".into(),

@@ -112,8 +112,8 @@ fn only_ours(path: &std::path::Path, mode: u32) {
     std::fs::set_permissions(path, mode).expect("it is ours");
 }
 
-/// The agent's stored prices, with those of hits multiplied, in this folder.
-fn falsify(folder: &std::path::Path, factor: f64) {
+/// The agent's stored prices, with those of hits and those of samples and switches multiplied, in this folder.
+fn falsify(folder: &std::path::Path, hits: f64, samples: f64) {
     for entry in std::fs::read_dir("/var/cache/tithe").expect("a run has calibrated").flatten() {
         let name = entry.file_name();
         if !name.to_string_lossy().starts_with("calibration-") {
@@ -121,11 +121,17 @@ fn falsify(folder: &std::path::Path, factor: f64) {
         }
         let text = std::fs::read_to_string(entry.path()).expect("it is ours");
         let mut stored: serde_json::Value = serde_json::from_str(&text).expect("the agent wrote it");
-        for price in stored["model"]["hit"].as_object_mut().into_iter().flat_map(|prices| prices.values_mut())
-        {
+        let multiply = |price: &mut serde_json::Value, factor: f64| {
             for key in ["ns", "min_ns", "max_ns"] {
                 price[key] = (price[key].as_f64().expect("it is a number") * factor).into();
             }
+        };
+        for price in stored["model"]["hit"].as_object_mut().into_iter().flat_map(|prices| prices.values_mut())
+        {
+            multiply(price, hits);
+        }
+        for price in ["sample_base", "sample_per_kib", "switch"] {
+            multiply(&mut stored["model"][price], samples);
         }
         let file = folder.join(name);
         std::fs::write(&file, stored.to_string()).expect("the folder is there");
@@ -133,12 +139,11 @@ fn falsify(folder: &std::path::Path, factor: f64) {
     }
 }
 
-/// With stored prices of hits that are 0.3 times the truth, in a mount namespace of its own, the same is measured of traps, and the ledger follows it.
+/// With stored prices of hits that are 0.3 times the truth and of samples that are twice it, in a mount namespace of its own, the same is measured, and
+/// the ledger follows it.
 #[test]
-fn prices_of_hits_that_are_too_low_are_found_out_and_what_traps_took_does_not_move() {
-    let Some(folder) =
-        start("prices_of_hits_that_are_too_low_are_found_out_and_what_traps_took_does_not_move")
-    else {
+fn wrong_prices_are_found_out_and_what_was_measured_does_not_move() {
+    let Some(folder) = start("wrong_prices_are_found_out_and_what_was_measured_does_not_move") else {
         return;
     };
     let target = spins("10000");
@@ -147,7 +152,7 @@ fn prices_of_hits_that_are_too_low_are_found_out_and_what_traps_took_does_not_mo
     let cache = folder.path().join("cache");
     std::fs::create_dir(&cache).expect("the folder is ours");
     only_ours(&cache, 0o700);
-    falsify(&cache, 0.3);
+    falsify(&cache, 0.3, 2.0);
     let mut command = Command::new("unshare");
     let script = "mount --bind \"$0\" /var/cache/tithe && exec \"$@\"";
     command.args(["--mount", "sh", "-c", script]).arg(&cache).arg(program("tithe"));
@@ -158,8 +163,15 @@ fn prices_of_hits_that_are_too_low_are_found_out_and_what_traps_took_does_not_mo
     println!("{:?} {:?}", a.traps, b.traps);
     assert!(a.in_traps > 200 && b.in_traps > 200, "{a:?} {b:?}");
     // A figure that followed the prices would be 0.3 of the other. Where hits look cheap, a little more is watched, and the machine is shared.
-    let ratio = b.traps.value / a.traps.value;
-    assert!((0.6..1.6).contains(&ratio), "{a:?} {b:?}");
+    let ratio = |of: fn(&InPlace) -> f64| of(&b) / of(&a);
+    assert!((0.6..1.6).contains(&ratio(|m| m.traps.value)), "{a:?} {b:?}");
+    println!(
+        "beside: {} {}; measured: {} {}",
+        a.beside.value, b.beside.value, a.overhead.value, b.overhead.value
+    );
+    assert!(a.priced_at_end && b.priced_at_end, "{a:?} {b:?}");
+    assert!((0.6..1.6).contains(&ratio(|m| m.beside.value)), "{a:?} {b:?}");
+    assert!((0.6..1.6).contains(&ratio(|m| m.overhead.value)), "{a:?} {b:?}");
     let receipt = &falsified.report().receipt;
     println!("predicted {} and {}", right.report().receipt.predicted, receipt.predicted);
     let said = falsified.report().warnings.iter().any(|w| w.contains("by samples in traps"));

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! traps    f / (1 - f),  f: share of all samples' CPU time that lay in traps
-//! beside   (samples, switches, attaching, ...) x prices / own CPU time
+//! beside   (samples, switches, attaching, ...) x prices / own CPU time,  prices of samples and switches as measured at the end of the run
 //! behind   traps x what one leaves behind in caches / own CPU time
 //! ```
 //! `traps` needs no price and no window without monitoring. `behind` is a calibrated figure: a trap of a tight loop leaves nothing, one of a target that
@@ -10,10 +10,10 @@
 
 use super::stamps::MOST_COLD;
 use crate::class::{ExitMode, Source};
-use crate::cost::{self, PRICE_DRIFT};
+use crate::cost::{self, PRICE_DRIFT, Price};
 use crate::estimate::Estimate;
 use crate::ledger::LedgerSummary;
-use crate::recording::{Recording, WindowKind};
+use crate::recording::{Charge, Recording, WindowKind};
 use crate::report::InPlace;
 use crate::stats::LEVEL;
 use crate::stats::added::Ranged;
@@ -50,7 +50,7 @@ pub(super) fn of(recording: &Recording, ledger: &LedgerSummary) -> Option<InPlac
     if own_s <= 0.0 {
         return None;
     }
-    let beside = ledger.beside_traps_s / own_s;
+    let beside = (ledger.beside_traps_s + corrected_at_end_s(recording)) / own_s;
     let beside = Ranged::between(beside * (1.0 - PRICE_DRIFT), beside, beside * (1.0 + PRICE_DRIFT));
     let behind = left_behind_s(recording, ledger).scaled(1.0 / own_s);
     let n = points.len() as u64;
@@ -73,12 +73,23 @@ pub(super) fn of(recording: &Recording, ledger: &LedgerSummary) -> Option<InPlac
         overhead: estimate(sum(&[traps, beside, behind]), Source::Sampled),
         traps: estimate(traps, Source::Sampled),
         beside: estimate(beside, Source::Derived),
+        priced_at_end: recording.meta.prices_at_end.is_some(),
         behind: estimate(behind, Source::Derived),
         own_s,
         samples: n,
         in_traps: inside.len() as u64,
         by_class,
     })
+}
+
+/// What samples and switches cost more than was charged, at the prices that were measured when the run ended, CPU s; 0 without such prices.
+fn corrected_at_end_s(recording: &Recording) -> f64 {
+    let Some(now) = recording.meta.prices_at_end else { return 0.0 };
+    let more_ns = |charge: Charge, price: Price| -> f64 {
+        let rows = recording.ledger.iter().filter(|row| row.charge == charge);
+        rows.map(|row| row.units as f64 * price.ns - row.cost_ns as f64).sum()
+    };
+    (more_ns(Charge::Samples, now.sample) + more_ns(Charge::Switches, now.switch)) * 1e-9
 }
 
 /// The sum of independent parts: squared distances to their limits add (MOVER; Zou and Donner 2008).

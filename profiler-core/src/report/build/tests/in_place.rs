@@ -1,7 +1,7 @@
 //! The overhead by samples that fell into traps.
 
 use super::*;
-use crate::recording::TrapSampleRow;
+use crate::recording::{LedgerRow, PricesAtEnd, TrapSampleRow};
 use crate::report::InPlace;
 use crate::stats::sim::{Coverage, rng};
 use rand::RngExt as _;
@@ -63,10 +63,19 @@ fn samples_in_traps_over_the_others_are_the_overhead() {
 #[test]
 fn wrong_prices_do_not_move_it() {
     let mut r = sampled(|i| i % 51 == 0);
-    r.ledger.push(ledger(3, Charge::Samples, None, S / 20));
+    // 1,000 samples of 14 us, 2,000 switches of 500 ns.
+    r.ledger.push(LedgerRow { units: 1_000, ..ledger(3, Charge::Samples, None, 14_000_000) });
+    r.ledger.push(LedgerRow { units: 2_000, ..ledger(3, Charge::Switches, None, 1_000_000) });
+    r.ledger.push(ledger(3, Charge::Attach, None, 500_000));
+    let by_ledger = in_place(&r);
+    r.meta.prices_at_end = Some(PricesAtEnd { sample: Price::fixed(15_000.0), switch: Price::fixed(400.0) });
     let right = in_place(&r);
-    let traps = r.ledger.iter_mut().filter(|row| row.charge == Charge::Traced);
-    traps.for_each(|row| row.cost_ns *= 2);
+    let moved_s = (right.beside.value - by_ledger.beside.value) * right.own_s;
+    assert!((moved_s - (1_000.0 * 1e-6 - 2_000.0 * 1e-7)).abs() < 1e-9, "{right:?} {by_ledger:?}");
+    assert!(right.priced_at_end && !by_ledger.priced_at_end);
+    let priced = [Charge::Traced, Charge::Samples, Charge::Switches];
+    let rows = r.ledger.iter_mut().filter(|row| priced.contains(&row.charge));
+    rows.for_each(|row| row.cost_ns *= 2);
     let wrong = in_place(&r);
     assert_eq!((right.traps, right.overhead), (wrong.traps, wrong.overhead));
 }
