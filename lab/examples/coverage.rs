@@ -1,4 +1,5 @@
-//! Prints how often each estimator's interval holds the truth, as a table: `cargo run -p profiler-lab --example coverage`.
+//! Prints how often each estimator's interval holds the truth, as a table: `cargo run -p profiler-lab --example coverage`;
+//! behind `--` a word that the estimator's name holds.
 
 use profiler_lab::coverage::cells;
 
@@ -7,10 +8,11 @@ const RUNS: u32 = 4_000;
 
 fn main() {
     println!(
-        "| estimator | regime | runs | holds the truth | width / oracle's | bias (sd) | no estimate | no upper end | verdict |"
+        "| estimator | regime | runs | holds the truth | width / oracle's | bias (sd) | estimate / truth | half-width | no estimate | no upper end | verdict |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|");
-    for cell in cells() {
+    println!("|---|---|---|---|---|---|---|---|---|---|---|");
+    let only = std::env::args().nth(1).unwrap_or_default();
+    for cell in cells().into_iter().filter(|c| c.estimator.contains(&only)) {
         let r = cell.simulate(RUNS);
         let verdict = match (r.coverage, r.width) {
             (c, _) if c < 0.93 => "**too narrow**",
@@ -20,13 +22,15 @@ fn main() {
             _ => "",
         };
         println!(
-            "| {} | {} | {} | {:.1} % | {:.2} | {:+.2} | {:.1} % | {:.1} % | {verdict} |",
+            "| {} | {} | {} | {:.1} % | {:.2} | {:+.2} | {:.3} | {:.1} % | {:.1} % | {:.1} % | {verdict} |",
             cell.estimator,
             cell.regime,
             r.runs,
             r.coverage * 100.0,
             r.width,
             r.bias,
+            r.ratio,
+            r.half * 100.0,
             r.silent * 100.0,
             r.open * 100.0
         );

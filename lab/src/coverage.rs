@@ -1,5 +1,7 @@
 //! The cells of the coverage table: one estimator under one regime, simulated with known truth.
 
+mod rising;
+
 use profiler_core::class::Source;
 use profiler_core::estimate::Estimate;
 use profiler_core::stats::bursts::{Burst, Stop, rate, run_total};
@@ -41,6 +43,10 @@ pub struct Summary {
     pub width: f64,
     /// Mean error in standard deviations.
     pub bias: f64,
+    /// Mean of estimate over truth.
+    pub ratio: f64,
+    /// Median half-width over the estimate.
+    pub half: f64,
     /// Part of the runs that gave no estimate.
     pub silent: f64,
     /// Part of the runs whose interval has no upper end.
@@ -78,10 +84,19 @@ impl Cell {
             coverage: held / n,
             width: widths.get(widths.len() / 2).copied().unwrap_or(f64::NAN) / (2.0 * 1.959_964 * sd),
             bias: errors.mean() / sd,
+            ratio: outcomes.iter().map(|o| o.value / o.truth).sum::<f64>() / n,
+            half: median_half(&outcomes),
             silent: 1.0 - n / f64::from(runs),
             open,
         }
     }
+}
+
+fn median_half(outcomes: &[Outcome]) -> f64 {
+    let half = |o: &Outcome| (o.interval.high - o.interval.low) / (2.0 * o.value.abs());
+    let mut halves: Vec<f64> = outcomes.iter().map(half).filter(|h| !h.is_nan()).collect();
+    halves.sort_by(f64::total_cmp);
+    halves.get(halves.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 fn exponential(rng: &mut StdRng, mean: f64) -> f64 {
@@ -358,6 +373,17 @@ fn mixed(p: f64) -> f64 {
     (low + high) / 2.0
 }
 
+/// What the cells `total, by time` would be if all bursts of a run counted alike: for comparison.
+#[must_use]
+pub fn alike_cells() -> Vec<Cell> {
+    let cell = |(regime, course): (&'static str, rising::Course)| Cell {
+        estimator: "total, bursts alike",
+        regime,
+        run: Box::new(move |r: &mut StdRng| rising::total(r, course, false)),
+    };
+    rising::COURSES.map(cell).into()
+}
+
 /// All cells.
 #[rustfmt::skip]
 pub fn cells() -> Vec<Cell> {
@@ -383,6 +409,9 @@ pub fn cells() -> Vec<Cell> {
     cell("total", "bursty, 200 of 400", Box::new(|r| totals(r, Bursty, 200, 2_000.0)));
     cell("total", "steady, few calls (2 a slot)", Box::new(|r| totals(r, Steady, 20, 40.0)));
     cell("total", "bursty, 3 of 400", Box::new(|r| totals(r, Bursty, 3, 2_000.0)));
+    for (name, course) in rising::COURSES {
+        cell("total, by time", name, Box::new(move |r| rising::total(r, course, true)));
+    }
     cell("mean", "independent, 20 windows of 50", Box::new(|r| mean(r, 20, 50.0, false)));
     cell("mean", "independent, 20 windows of 3", Box::new(|r| mean(r, 20, 3.0, false)));
     cell("mean", "independent, one window of 100", Box::new(|r| mean(r, 1, 100.0, false)));

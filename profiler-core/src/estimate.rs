@@ -33,6 +33,12 @@ impl Estimate {
         Self { value, low: value, high: value, level: 1.0, n, source: Source::Exact, at_most: false }
     }
 
+    /// Value and ends over `by` > 0: events to events per second.
+    #[must_use]
+    pub fn divided_by(self, by: f64) -> Self {
+        Self { value: self.value / by, low: self.low / by, high: self.high / by, ..self }
+    }
+
     /// Half the interval's width, in the estimate's unit.
     #[must_use]
     pub fn half_width(&self) -> f64 {

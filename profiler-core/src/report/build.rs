@@ -189,7 +189,7 @@ fn class_row(
     if !windows.is_empty() && calls.attempted == 0 && sampled >= NOT_FIRING_SAMPLES {
         // Entered before we came and never left, or not really attached: in no case "0 calls".
         notes.push(NOT_FIRING.to_owned());
-        (calls.calls, calls.rate_hz) = (None, None);
+        (calls.calls, calls.rate_hz, calls.per_s) = (None, None, None);
     }
     // rho = share x U: on-CPU seconds per wall second with the function on the stack.
     let rho = shares.map(|s| Estimate {
@@ -198,7 +198,7 @@ fn class_row(
         high: s.share.high * target_cpu.value,
         ..s.share
     });
-    let on_cpu_ns = rho.zip(calls.rate_hz).and_then(|(rho, rate)| ratio::on_cpu_per_call_ns(&rho, &rate));
+    let on_cpu_ns = rho.zip(calls.per_s).and_then(|(rho, rate)| ratio::on_cpu_per_call_ns(&rho, &rate));
     Row {
         name: class.name.clone(),
         short_name: String::new(),

@@ -10,8 +10,11 @@
 //!    a quota sooner and would count less.
 
 mod drift;
+mod weighing;
 
 pub use drift::Drift;
+use weighing::Weighed;
+pub use weighing::{Cell, cells};
 
 use super::counts::{garwood, waiting_time};
 use super::{Interval, t_quantile, z_quantile};
@@ -159,6 +162,8 @@ impl Burst {
 /// than five bursts, or 20 hits in the average one, the spread is itself a guess: V is then not taken below
 /// Poisson's.
 /// The price's own uncertainty is added in quadrature on each side.
+///
+/// All of the time counts alike here; see [`rate_over`] for a run in which bursts do not lie evenly.
 #[must_use]
 pub fn rate(bursts: &[Burst], level: f64) -> Option<Estimate> {
     rate_with(bursts, level, None)
@@ -175,7 +180,20 @@ pub fn rate_with(bursts: &[Burst], level: f64, drift: Option<&Drift>) -> Option<
 /// is not.
 #[must_use]
 pub fn rate_of(bursts: &[Burst], level: f64, drift: Option<&Drift>, unseen: f64) -> Option<Estimate> {
-    let bursts: Vec<&Burst> = bursts.iter().filter(|b| b.time_s.is_finite() && b.time_s > 0.0).collect();
+    rate_over(bursts, &[], level, drift, unseen)
+}
+
+/// [`rate_of`], where each burst counts by the time of the run that it stands for; bursts in order of time, with a [`Cell`] each (or none at all). See
+/// `bursts/weighing.rs` for the formula.
+#[must_use]
+pub fn rate_over(
+    bursts: &[Burst],
+    cells: &[Cell],
+    level: f64,
+    drift: Option<&Drift>,
+    unseen: f64,
+) -> Option<Estimate> {
+    let (bursts, cells) = usable(bursts, cells);
     let time: f64 = bursts.iter().map(|b| b.time_s).sum();
     if time <= 0.0 {
         return None;
@@ -193,7 +211,8 @@ pub fn rate_of(bursts: &[Burst], level: f64, drift: Option<&Drift>, unseen: f64)
     if hits == 0 {
         return Some(estimate(0.0, garwood(0.0, level).scaled(1.0 / time)));
     }
-    let value = weighted(&bursts, |b| b.time_s).0;
+    let weighed = Weighed::of(&bursts, &cells, |b| b.time_s);
+    let value = weighed.mean;
     let statistical = if let [one] = bursts[..] {
         let counts = match one.stop {
             Stop::Quota => waiting_time(one.hits as f64, level),
@@ -202,8 +221,8 @@ pub fn rate_of(bursts: &[Burst], level: f64, drift: Option<&Drift>, unseen: f64)
         let poisson = counts.scaled(1.0 / time);
         drift.map_or(poisson, |drift| drift.widened(one, value, poisson, level))
     } else {
-        let moderated = drift.and_then(|drift| drift.interval(&bursts, value, level));
-        moderated.unwrap_or_else(|| spread_interval(&bursts, value, hits, level))
+        let moderated = drift.and_then(|drift| drift.interval(&bursts, &weighed, level));
+        moderated.unwrap_or_else(|| spread_interval(&bursts, &weighed, hits, level))
     };
     let busy = bursts.iter().map(|b| b.busy).sum::<f64>() / bursts.len() as f64;
     let statistical = if bursts.len() < FEW_BURSTS && time < LONG_S {
@@ -215,66 +234,64 @@ pub fn rate_of(bursts: &[Burst], level: f64, drift: Option<&Drift>, unseen: f64)
     let rest = unseen.sqrt();
     let seen = (1.0 - unseen) * (hits as f64 / time - value);
     // A dearer hit means less undilated time and a higher rate.
-    let dear = weighted(&bursts, |b| b.time_low_s).0;
-    let cheap = weighted(&bursts, |b| b.time_high_s).0;
+    let dear = weighed.mean_at(&bursts, |b| b.time_low_s);
+    let cheap = weighed.mean_at(&bursts, |b| b.time_high_s);
     let down = (rest * (value - statistical.low)).hypot(value - cheap);
     let up = (rest * (statistical.high - value)).hypot(dear - value);
     let value = value + seen;
     Some(estimate(value, Interval { low: (value - down).max(0.0), high: value + up }))
 }
 
-/// [`rate_of`], or what is left of it where the price hides it: a function that is called every 100 ns and pays 800 ns for each call takes
+/// [`rate_over`], or what is left of it where the price hides it: a function that is called every 100 ns and pays 800 ns for each call takes
 /// 900, and of the difference nothing is known that is smaller than the price's error. Where the price's range moves the rate
 /// by more than [`HIDDEN`], the estimate is the rate at the smallest price, which is a lower limit, and its interval has no upper end.
 #[must_use]
-pub fn rate_or_bound(bursts: &[Burst], level: f64, drift: Option<&Drift>, unseen: f64) -> Option<Estimate> {
-    let both = rate_of(bursts, level, drift, unseen)?;
-    let used: Vec<&Burst> = bursts.iter().filter(|b| b.time_s.is_finite() && b.time_s > 0.0).collect();
-    let dear = weighted(&used, |b| b.time_low_s).0;
-    let cheap = weighted(&used, |b| b.time_high_s).0;
+pub fn rate_or_bound(
+    bursts: &[Burst],
+    cells: &[Cell],
+    level: f64,
+    drift: Option<&Drift>,
+    unseen: f64,
+) -> Option<Estimate> {
+    let both = rate_over(bursts, cells, level, drift, unseen)?;
+    let (used, of_used) = usable(bursts, cells);
+    let weighed = Weighed::of(&used, &of_used, |b| b.time_s);
+    let dear = weighed.mean_at(&used, |b| b.time_low_s);
+    let cheap = weighed.mean_at(&used, |b| b.time_high_s);
     if both.n == 0 || dear <= HIDDEN * cheap {
         return Some(both);
     }
     let longest = |b: &Burst| Burst { time_s: b.time_high_s, time_low_s: b.time_high_s, ..*b };
     let least: Vec<Burst> = bursts.iter().map(longest).collect();
-    Some(Estimate { high: f64::INFINITY, ..rate_of(&least, level, drift, unseen)? })
+    Some(Estimate { high: f64::INFINITY, ..rate_over(&least, cells, level, drift, unseen)? })
 }
 
-/// Weighted mean of the bursts' rates, and the weights.
-fn weighted(bursts: &[&Burst], time: impl Fn(&Burst) -> f64) -> (f64, Vec<f64>) {
-    let hits: f64 = bursts.iter().map(|b| b.hits as f64).sum();
-    let total: f64 = bursts.iter().map(|b| time(b)).sum();
-    let pilot = hits / total;
-    let weights: Vec<f64> = bursts.iter().map(|b| b.design(pilot).max(f64::MIN_POSITIVE)).collect();
-    let sum: f64 = weights.iter().sum();
-    // A window without hits has none in however little time its neighbours left it.
-    let rate = |b: &Burst| if b.events() > 0.0 { b.events() / time(b) } else { 0.0 };
-    let value = bursts.iter().zip(&weights).map(|(b, w)| w * rate(b)).sum::<f64>() / sum;
-    (value, weights)
+/// Bursts that have a length, with their cells.
+fn usable<'b>(bursts: &'b [Burst], cells: &[Cell]) -> (Vec<&'b Burst>, Vec<Cell>) {
+    let usable = |b: &&Burst| b.time_s.is_finite() && b.time_s > 0.0;
+    let of_usable = |(_, c): (&Burst, &Cell)| *c;
+    let cells = bursts.iter().zip(cells).filter(|(b, _)| usable(b)).map(of_usable).collect();
+    (bursts.iter().filter(usable).collect(), cells)
 }
 
-fn spread_interval(bursts: &[&Burst], value: f64, hits: u64, level: f64) -> Interval {
+fn spread_interval(bursts: &[&Burst], weighed: &Weighed, hits: u64, level: f64) -> Interval {
     let time: f64 = bursts.iter().map(|b| b.time_s).sum();
+    let value = weighed.mean;
     // All bursts ended with their first hit: nothing but a waiting time is known.
     if value <= 0.0 {
         return waiting_time(hits as f64, level).scaled(1.0 / time);
     }
-    let (_, w) = weighted(bursts, |b| b.time_s);
-    let sum: f64 = w.iter().sum();
-    let squares: f64 = w.iter().map(|w| w * w).sum();
-    let m = bursts.len() as f64;
-    let of = |f: &dyn Fn(&Burst) -> f64| bursts.iter().zip(&w).map(|(b, w)| w * w * f(b)).sum::<f64>();
-    let between = m / (m - 1.0) * of(&|b| (b.events() / b.time_s - value).powi(2)) / (sum * sum);
+    let between = weighed.spread;
     // Variance of r_j were events independent: R^2/(Q-2) for a waiting time, R/T for a count.
-    let poisson = of(&|b| match b.stop {
-        Stop::Quota => value * value / (b.hits as f64 - 2.0).max(1.0),
-        Stop::Window => value / b.time_s,
-    }) / (sum * sum);
-    let df = (sum * sum / squares - 1.0).max(1.0);
+    let poisson = weighed.squares(bursts, |b, rate| match b.stop {
+        Stop::Quota => rate * rate / (b.hits as f64 - 2.0).max(1.0),
+        Stop::Window => rate / b.time_s,
+    });
+    let m = bursts.len() as f64;
     let guess = m < 5.0 || (hits as f64) < 20.0 * m;
-    let variance = if guess { between.max(poisson) } else { between };
+    let variance = if guess { between.max(poisson) } else { between } + weighed.apart;
     // The gamma with mean R and variance V (t/z)^2 has shape k.
-    let adjust = z_quantile(level) / t_quantile(level, df);
+    let adjust = z_quantile(level) / t_quantile(level, weighed.df.max(1.0));
     let k = value * value / variance.max(f64::MIN_POSITIVE) * adjust * adjust;
     if !k.is_finite() || k > 1e15 {
         return Interval { low: value, high: value };

@@ -25,7 +25,10 @@ const HIDDEN_RATE: &str =
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     pub calls: Option<Estimate>,
+    /// Per second that monitoring left the target.
     pub rate_hz: Option<Estimate>,
+    /// Per second of the run as it was, like CPU time that samples show.
+    pub per_s: Option<Estimate>,
     pub mean_ns: Option<Estimate>,
     pub correction_ns: f64,
     pub quantiles_ns: Vec<(f64, Estimate)>,
@@ -74,6 +77,7 @@ impl Calls {
         if cover.whole {
             out.calls = Some(with_losses(Estimate::exact(counted as f64, counted), out.dropped));
             out.rate_hz = exact_rate(&bursts.by_wall, counted);
+            out.per_s = out.calls.map(|calls| calls.divided_by(cover.length_s));
             if cover.share < 0.9999 {
                 out.notes.push(format!(
                     "exact over the {:.1} % of the run that it was attached",
@@ -85,6 +89,8 @@ impl Calls {
             let lost = run.lost_beside(windows, cover.length_s);
             out.calls = rate(1.0)
                 .map(|r| with_losses(total(counted, cover.length_s, run.length_s, &lost, &r), out.dropped));
+            out.per_s = out.calls.map(|calls| calls.divided_by(run.length_s));
+            out.notes.extend(not_watched(windows, run));
         }
         if out.rate_hz.is_some_and(|r| r.high.is_infinite()) {
             out.notes.push(HIDDEN_RATE.to_owned());
@@ -139,6 +145,26 @@ impl Cover {
             whole: gap <= SEAM_NS && length > 0 && ends <= ENDS_NS.min(length / 20).max(length / 100),
         }
     }
+}
+
+/// Of a long time at the begin or the end of the run nothing was seen, and what is told of it is an assumption.
+fn not_watched(windows: &[&WindowRow], run: &RunContext) -> Option<String> {
+    /// Part of the run from which on it is said: the survey's first looks come sooner.
+    const LONG: f64 = 0.2;
+    let begin_ns = windows.iter().map(|w| w.start_ns).min()?.saturating_sub(run.start_ns);
+    let end_ns = run.end_ns.saturating_sub(windows.iter().map(|w| w.end_ns).max()?);
+    let told = |ns: u64, which: &str| {
+        let seconds = ns as f64 * 1e-9;
+        (seconds > LONG * run.length_s).then(|| format!("the {which} {seconds:.1} s"))
+    };
+    let stretches: Vec<String> =
+        [told(begin_ns, "first"), told(end_ns, "last")].into_iter().flatten().collect();
+    (!stretches.is_empty()).then(|| {
+        format!(
+            "not watched in {}: taken to be called as often then as in the windows next to it",
+            stretches.join(" and ")
+        )
+    })
 }
 
 /// Of a function inside operations: every hit is a call, also those outside recorded operations, which are gated.

@@ -99,6 +99,7 @@ mod neighbours;
 mod operations;
 mod resting;
 mod rests;
+mod rising;
 mod rows;
 
 /// A window of class 1 from `from` to `to` seconds of the run.

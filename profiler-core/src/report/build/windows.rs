@@ -9,7 +9,7 @@ use crate::cost::{self, PRICE_DRIFT, Price};
 use crate::ledger::LedgerSummary;
 use crate::recording::{ClassRow, LedgerRow, Recording, WindowKind, WindowRow};
 use crate::stats::added::Ranged;
-use crate::stats::bursts::{Burst, BurstTime, Drift, NEIGHBOUR_ERROR, Stop, undilated_s};
+use crate::stats::bursts::{self, Burst, BurstTime, Cell, Drift, NEIGHBOUR_ERROR, Stop, undilated_s};
 pub(super) use by_cpu::Bursts;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -151,6 +151,30 @@ impl RunContext {
         }
         let rest_s = (1.0 - self.busy()) * self.length_s * part;
         Ranged::between((even_s - rest_s).max(0.0), self.busy() * even_s, even_s)
+    }
+
+    /// CPU seconds of the target's own per second of the run that monitoring left it: what rates per CPU second are multiplied by, so that they are per
+    /// undilated second as those by the wall clock are.
+    fn cpu_per_own_s(&self) -> f64 {
+        /// More than that no budget takes; a ledger that says so is wrong.
+        const MOST: f64 = 0.5;
+        let lost = self.busy() * self.charged_per_s / self.cpu_per_s.max(1.0);
+        self.cpu_per_s / (1.0 - lost.min(MOST))
+    }
+
+    /// Which time of the target's own each window of a class, in order of time, stands for: its own, and half of the gaps beside it.
+    fn cells(&self, windows: &[&WindowRow]) -> Vec<Cell> {
+        let time_ns = |s: f64| self.start_ns + (s.max(0.0) * 1e9) as u64;
+        let second =
+            |ns: u64| ns.clamp(self.start_ns, self.end_ns).saturating_sub(self.start_ns) as f64 * 1e-9;
+        let spans: Vec<(f64, f64)> =
+            windows.iter().map(|w| (second(w.start_ns), second(w.end_ns.max(w.start_ns)))).collect();
+        bursts::cells(&spans, self.length_s, |from_s, to_s| {
+            let hits_s = self.costs.until(time_ns(to_s)) - self.costs.until(time_ns(from_s));
+            let cost_s = hits_s + self.rest_per_s * (to_s - from_s);
+            let lost_s = self.busy() * cost_s / self.cpu_per_s.max(1.0);
+            (to_s - from_s - lost_s).max((1.0 - MOST_OF_OTHERS) * (to_s - from_s))
+        })
     }
 
     /// Part of the time for which the target's threads run, monitoring included.

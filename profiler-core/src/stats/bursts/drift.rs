@@ -7,7 +7,7 @@
 //!
 //! A class whose bursts are far more unlike than that (its calls come in clusters) keeps its own spread.
 
-use super::{Burst, Stop};
+use super::{Burst, Stop, Weighed};
 use crate::stats::{Interval, counts, t_quantile, z_quantile};
 
 /// Classes with several bursts from which drift can be told.
@@ -67,27 +67,25 @@ struct Spread {
     own: f64,
     /// Poisson's.
     poisson: f64,
-    /// `(sum w)^2`.
-    square: f64,
+    /// What no spread shows: see [`Weighed::apart`].
+    apart: f64,
     /// Degrees of freedom of `own`: `(sum w)^2 / sum w^2 - 1`, for what one burst outweighs does not show.
     df: f64,
 }
 
 impl Spread {
-    fn of(bursts: &[&Burst], drift: &Drift) -> Self {
-        let m = bursts.len() as f64;
-        let (mean, w) = super::weighted(bursts, |b| b.time_s);
-        let of = |f: &dyn Fn(&Burst) -> f64| bursts.iter().zip(&w).map(|(b, w)| w * w * f(b)).sum::<f64>();
-        let mean = mean.max(f64::MIN_POSITIVE);
-        let square = w.iter().sum::<f64>().powi(2);
+    fn of(bursts: &[&Burst], weighed: &Weighed, drift: &Drift) -> Self {
+        let mean = weighed.mean.max(f64::MIN_POSITIVE);
+        // All relative to the squared mean rate; where a stratum's rate is higher, so is what its bursts drift by.
+        let of = |f: &dyn Fn(&Burst) -> f64| weighed.squares(bursts, |b, rate| (rate / mean).powi(2) * f(b));
         Self {
             moments: of(&|b| 1.0 / drift.moments(b)),
             brief: of(&|b| 1.0 / b.time_s),
             drift: of(&|b| drift.variance_of(b)),
-            own: m / (m - 1.0).max(1.0) * of(&|b| (b.events() / b.time_s / mean - 1.0).powi(2)),
-            poisson: of(&|b| poisson(b, mean)),
-            square,
-            df: (square / of(&|_| 1.0).max(f64::MIN_POSITIVE) - 1.0).clamp(0.0, m - 1.0),
+            own: weighed.spread / (mean * mean),
+            poisson: weighed.squares(bursts, |b, rate| (rate / mean).powi(2) * poisson(b, rate)),
+            apart: weighed.apart / (mean * mean),
+            df: weighed.df,
         }
     }
 }
@@ -103,7 +101,7 @@ fn median(mut of: Vec<f64>) -> Option<f64> {
 fn brief_s(classes: &[Vec<&Burst>]) -> f64 {
     let mut found = Vec::new();
     for bursts in classes.iter().filter(|bursts| bursts.len() > 1) {
-        let (mean, _) = super::weighted(bursts, |b| b.time_s);
+        let mean = Weighed::of(bursts, &[], |b| b.time_s).mean;
         let time_s: f64 = bursts.iter().map(|b| b.time_s).sum();
         let known = |b: &&&Burst| time_s > KNOWN_BETTER * b.time_s && mean * b.time_s >= EXPECTED;
         let brief = bursts.iter().filter(|b| b.time_s < BRIEF_S).filter(known);
@@ -138,7 +136,7 @@ impl Drift {
             if bursts.len() < 2 {
                 return None;
             }
-            let spread = Spread::of(&bursts, &none);
+            let spread = Spread::of(&bursts, &Weighed::of(&bursts, &[], |b| b.time_s), &none);
             // Median of chi^2 over its degrees of freedom (Wilson and Hilferty 1931).
             let df = bursts.len() as f64 - 1.0;
             let median = (1.0 - 2.0 / (9.0 * df)).powi(3);
@@ -158,14 +156,15 @@ impl Drift {
     }
 
     /// The interval of a mean of several bursts.
-    pub(super) fn interval(&self, bursts: &[&Burst], value: f64, level: f64) -> Option<Interval> {
-        let spread = Spread::of(bursts, self);
+    pub(super) fn interval(&self, bursts: &[&Burst], weighed: &Weighed, level: f64) -> Option<Interval> {
+        let spread = Spread::of(bursts, weighed, self);
+        let value = weighed.mean;
         let common = spread.poisson + spread.drift;
         if spread.own > UNLIKE * common || value <= 0.0 {
             return None;
         }
         let df = spread.df + self.df;
-        let variance = ((self.df * common + spread.df * spread.own) / df).max(spread.poisson) / spread.square;
+        let variance = ((self.df * common + spread.df * spread.own) / df).max(spread.poisson) + spread.apart;
         let adjust = z_quantile(level) / t_quantile(level, df.min(self.most_df));
         let k = adjust * adjust / variance;
         Some(counts::garwood(k, level).scaled(value / k))

@@ -251,7 +251,7 @@ fn a_rate_that_the_price_hides_is_bounded_from_below() {
     for true_tau in [6e-7, 7e-7, 8.4e-7] {
         for rate_hz in [3e6, 1e7] {
             let bursts = with_wrong_price(&mut rng, rate_hz, true_tau);
-            let e = rate_or_bound(&bursts, LEVEL, None, 1.0).unwrap();
+            let e = rate_or_bound(&bursts, &[], LEVEL, None, 1.0).unwrap();
             assert!(e.high.is_infinite() && e.low < rate_hz, "{rate_hz} at {true_tau}: {e:?}");
             // A bound that says something: without any correction it would be 1 / (tau + 1 / F).
             assert!(e.low > 0.95 / (true_tau + 1.0 / rate_hz), "{rate_hz} at {true_tau}: {e:?}");
@@ -269,7 +269,7 @@ fn a_rate_that_the_price_only_blurs_keeps_two_ends() {
     for true_tau in [6e-7, 7e-7, 8.4e-7] {
         for rate_hz in [1e3, 1e5, 5e5] {
             let bursts = with_wrong_price(&mut rng, rate_hz, true_tau);
-            let e = rate_or_bound(&bursts, LEVEL, None, 1.0).unwrap();
+            let e = rate_or_bound(&bursts, &[], LEVEL, None, 1.0).unwrap();
             assert_eq!(Some(e), rate(&bursts, LEVEL));
             assert!(e.high.is_finite());
             if rate_hz > 1e4 {
@@ -277,7 +277,7 @@ fn a_rate_that_the_price_only_blurs_keeps_two_ends() {
             }
         }
     }
-    assert_eq!(rate_or_bound(&[], LEVEL, None, 1.0), None);
+    assert_eq!(rate_or_bound(&[], &[], LEVEL, None, 1.0), None);
 }
 
 /// Seen on a target whose neighbours' cost may have swallowed all of a first look: the run ended with a rate of NaN.

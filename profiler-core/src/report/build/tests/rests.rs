@@ -146,7 +146,7 @@ fn what_the_price_hides_is_told_apart_from_what_waits_do() {
     assert!(e.low < 0.9 * by_wall.low, "{e:?} {by_wall:?}");
     // In a target that rests the wall clock's end is no bound: the interval goes on to twice what CPU time says.
     let rate_of = |bursts: Vec<_>| crate::stats::bursts::rate(&bursts, LEVEL).unwrap().value;
-    let by_cpu = bursts.by_cpu.clone().unwrap();
+    let (by_cpu, _) = bursts.by_cpu.clone().unwrap();
     let at_value = rate_of(by_cpu.clone());
     let cheap = rate_of(
         by_cpu.into_iter().map(|b| crate::stats::bursts::Burst { time_s: b.time_high_s, ..b }).collect(),
@@ -165,9 +165,9 @@ fn what_neighbours_cost_before_the_first_hit_is_not_in_the_time_that_the_thread_
     for w in &mut r.windows {
         w.start_ns -= 20_000_000;
     }
-    let before: Vec<f64> = lists(&r).by_cpu.unwrap().iter().map(|b| b.time_s).collect();
+    let before: Vec<f64> = lists(&r).by_cpu.unwrap().0.iter().map(|b| b.time_s).collect();
     beside(&mut r, 5e-4, 0, |w| w.start_ns + 10_000_000);
-    let after: Vec<f64> = lists(&r).by_cpu.unwrap().iter().map(|b| b.time_s).collect();
+    let after: Vec<f64> = lists(&r).by_cpu.unwrap().0.iter().map(|b| b.time_s).collect();
     // But for what the hits of the neighbour are charged for in the run's rest: nothing here.
     assert!(before.iter().zip(&after).all(|(b, a)| (a / b - 1.0).abs() < 0.01), "{before:?} {after:?}");
 }
@@ -177,7 +177,7 @@ fn a_second_that_was_charged_more_than_it_ran_does_not_unmake_its_bursts() {
     let mut r = rests(true);
     r.ledger[3].cost_ns = r.ledger[3].target_cpu_ns;
     let bursts = lists(&r);
-    let by_cpu = bursts.by_cpu.unwrap();
+    let (by_cpu, _) = bursts.by_cpu.unwrap();
     assert!(by_cpu.iter().zip(&bursts.by_wall).all(|(cpu, wall)| cpu.hits + 1 == wall.hits), "{by_cpu:?}");
 }
 

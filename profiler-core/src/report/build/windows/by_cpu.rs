@@ -10,7 +10,7 @@ use crate::estimate::Estimate;
 use crate::recording::{WindowKind, WindowRow};
 use crate::stats::LEVEL;
 use crate::stats::bursts::{
-    Burst, Drift, HIDDEN, LEAST_CALL_S, NEIGHBOUR_ERROR, Stop, rate_of, rate_or_bound,
+    Burst, Cell, Drift, HIDDEN, LEAST_CALL_S, NEIGHBOUR_ERROR, Stop, rate_or_bound, rate_over,
 };
 
 /// A target that runs for at least this part of the time does not rest.
@@ -22,8 +22,10 @@ const LEAST_S: f64 = 20e-3;
 pub(in crate::report::build) struct Bursts {
     /// In wall time.
     pub by_wall: Vec<Burst>,
-    /// In the thread's CPU time, where that of any window is known.
-    pub by_cpu: Option<Vec<Burst>>,
+    /// What each of them stands for.
+    pub cells: Vec<Cell>,
+    /// In the thread's CPU time, where that of any window is known, and what each stands for.
+    pub by_cpu: Option<(Vec<Burst>, Vec<Cell>)>,
     /// The target rests for a part of the time that matters.
     pub rests: bool,
 }
@@ -33,16 +35,17 @@ impl Bursts {
         let mut by_wall: Vec<Burst> = windows.iter().map(|w| burst_by_wall(w, price, run)).collect();
         let by_cpu = by_cpu(windows, &mut by_wall, price, run);
         weigh_alike(&mut by_wall, windows);
-        Self { by_wall, by_cpu, rests: run.busy() < BUSY }
+        Self { by_wall, cells: run.cells(windows), by_cpu, rests: run.busy() < BUSY }
     }
 
-    /// Calls a second; `unseen` as in [`rate_of`].
+    /// Calls a second of the target's own time; `unseen` as in [`rate_of`](crate::stats::bursts::rate_of).
     pub(in crate::report::build) fn rate(&self, drift: Option<&Drift>, unseen: f64) -> Option<Estimate> {
-        let of = |bursts: &[Burst]| rate_or_bound(bursts, LEVEL, drift, unseen);
-        let Some(bursts) = self.by_cpu.as_deref() else { return of(&self.by_wall) };
-        match (of(&self.by_wall), of(bursts)) {
+        let of = |bursts: &[Burst], cells: &[Cell]| rate_or_bound(bursts, cells, LEVEL, drift, unseen);
+        let by_wall = of(&self.by_wall, &self.cells);
+        let Some((bursts, cells)) = &self.by_cpu else { return by_wall };
+        match (by_wall, of(bursts, cells)) {
             (Some(by_wall), Some(by_cpu)) if by_cpu.high.is_infinite() && by_wall.high.is_finite() => {
-                let at_value = rate_of(bursts, LEVEL, drift, unseen).map_or(0.0, |rate| rate.value);
+                let at_value = rate_over(bursts, cells, LEVEL, drift, unseen).map_or(0.0, |rate| rate.value);
                 Some(hidden_by_cpu(by_wall, by_cpu, at_value, self.rests))
             }
             (Some(by_wall), Some(by_cpu)) => Some(between(by_wall, by_cpu)),
@@ -75,9 +78,10 @@ fn between(by_wall: Estimate, by_cpu: Estimate) -> Estimate {
     Estimate { value, low: by_wall.low.min(by_cpu.low), high, ..by_wall }
 }
 
-/// Rates per CPU second times what the target uses of a CPU over the run, and each weighs by what it used around that window:
+/// Rates per CPU second times what the target uses of a CPU in the time that monitoring leaves it, `U`; each stands for its time (`l_j`) and weighs by
+/// what the target used around that window:
 /// ```text
-/// R = U sum u_j r_j / sum u_j
+/// R = U sum l_j u_j r_j / sum l_j u_j
 /// ```
 /// `None` if no window's CPU time is known.
 fn by_cpu(
@@ -85,7 +89,7 @@ fn by_cpu(
     by_wall: &mut [Burst],
     price: &HitPrice,
     run: &RunContext,
-) -> Option<Vec<Burst>> {
+) -> Option<(Vec<Burst>, Vec<Cell>)> {
     let ended: Vec<Option<Burst>> = windows.iter().map(|w| ended_by_quota(w, price, run)).collect();
     if ended.iter().all(Option::is_none) {
         return None;
@@ -109,18 +113,16 @@ fn by_cpu(
         weights.push(weight);
     }
     weigh_alike(&mut bursts, &used);
-    for (burst, weight) in bursts.iter_mut().zip(weights) {
-        // OK because quotas are far below 2^53, and a weight is at most 1 / U.
-        burst.quota = burst.quota.map(|quota| ((quota as f64 * weight).round() as u64).max(1));
-    }
-    Some(bursts)
+    let mut cells = run.cells(&used);
+    cells.iter_mut().zip(weights).for_each(|(cell, weight)| cell.stands_for_s *= weight);
+    Some((bursts, cells))
 }
 
 /// A window that its quota ended, in time that the only thread ran:
 /// ```text
 /// T = (ran - (N - 1) tau - other) / U,   rate = (N - 2) / T
 /// ```
-/// U: CPU seconds of the target's own per second of the run. From the first hit to the last of N there are N - 1 calls, of which the last ended it.
+/// U: CPU seconds of the target's own per second that monitoring leaves it. From the first hit to the last of N there are N - 1 calls, of which the last ended it.
 fn ended_by_quota(w: &WindowRow, price: &HitPrice, run: &RunContext) -> Option<Burst> {
     let hits = w.kept.saturating_add(w.dropped);
     let (tau_s, cheap, dear) = price.of_window(w);
@@ -130,11 +132,12 @@ fn ended_by_quota(w: &WindowRow, price: &HitPrice, run: &RunContext) -> Option<B
     }
     let calls = hits - 1;
     let most_s = MOST_OF_OTHERS * (ran_s - calls as f64 * tau_s).max(0.0);
-    let rest_s = run.rest_per_s * ran_s / run.cpu_per_s;
+    // A thread that ran so long did so in more time, and monitoring ran on it, too.
+    let rest_s = run.rest_per_s * ran_s / run.busy().max(f64::MIN_POSITIVE);
     let others_s = run.costs.of_others(w, ran_s / run.used_around(w));
     let time_s = |part: f64, tau_s: f64| {
         let cost_s = calls as f64 * tau_s + (rest_s + part * others_s).min(most_s);
-        (ran_s - cost_s).max(calls as f64 * LEAST_CALL_S) / run.cpu_per_s
+        (ran_s - cost_s).max(calls as f64 * LEAST_CALL_S) / run.cpu_per_own_s()
     };
     let value_s = time_s(1.0, tau_s);
     Some(Burst {
@@ -164,7 +167,7 @@ fn ended_by_clock(w: &WindowRow, by_wall: &Burst, run: &RunContext) -> (Burst, f
     };
     // Of an empty one both are 0.
     let worked = own_s / by_wall.time_s.max(f64::MIN_POSITIVE);
-    let part = worked / run.cpu_per_s;
+    let part = worked / run.cpu_per_own_s();
     let burst = Burst {
         time_s: by_wall.time_s * part,
         time_low_s: by_wall.time_low_s * part,
