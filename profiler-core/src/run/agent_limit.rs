@@ -147,17 +147,17 @@ impl AgentLimit {
         let is_over = mean > self.limit;
         let carried = self.trial.take();
         match carried {
-            Some(Trial::Slower { factor, before }) if is_over && factor >= SMALL_STEP => {
-                if !brought(before - mean, before * (1.0 - 1.0 / factor)) {
-                    self.hold = HOLD;
-                    self.undone = Some((factor, mean));
-                    return Some(1.0 / factor);
-                }
+            Some(Trial::Slower { factor, before })
+                if is_over
+                    && factor >= SMALL_STEP
+                    && !brought(before - mean, before * (1.0 - 1.0 / factor)) =>
+            {
+                self.hold = HOLD;
+                self.undone = Some((factor, mean));
+                return Some(1.0 / factor);
             }
-            Some(Trial::Faster { before }) => {
-                if !brought(mean - before, before * (1.0 / FASTER - 1.0)) {
-                    self.patience = 0;
-                }
+            Some(Trial::Faster { before }) if !brought(mean - before, before * (1.0 / FASTER - 1.0)) => {
+                self.patience = 0;
             }
             _ => {}
         }
