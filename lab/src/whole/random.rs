@@ -5,6 +5,7 @@ use super::target::{
     Attachable, Caller, Forks, Function, Life, Metric, Part, SITES, Scenario, Shape, Target, Trouble, Watch,
 };
 use profiler_core::adapt::PolicyKind;
+use profiler_core::plan::Objective;
 use profiler_core::units::OverheadBudget;
 
 fn shape(chance: &mut Chance) -> Shape {
@@ -112,6 +113,7 @@ fn watch(chance: &mut Chance, functions: &mut [Function]) -> Watch {
         cpus: [1, 2, 4, 8, 64][chance.below(5)],
         only_named: names && chance.one_in(10),
         plan_only: false,
+        objective: Objective::Precision,
         rate_hz: if chance.one_in(10) { Some([0.0, 25.0, 99.0][chance.below(3)]) } else { None },
         slow_links: chance.one_in(12),
         thread_share: chance.one_in(10).then(|| chance.decades((0.005, 0.2))),
@@ -160,6 +162,9 @@ pub fn scenario(seed: u64) -> Scenario {
     let watch = watch(&mut chance, &mut target.functions);
     let trouble = trouble(&mut chance);
     let mut scenario = Scenario { name: format!("random {seed}"), seed, target, trouble, watch };
+    if seed % 4 == 3 {
+        scenario.watch.objective = Objective::Information;
+    }
     if chance.one_in(4) {
         operations(&mut chance, &mut scenario);
     }

@@ -95,6 +95,8 @@ fn new_run(world: &mut World) -> Run {
             slow_links: watch.slow_links,
             links_wait: true,
             prices: BurstPrices::new(&prices, watch.cpus),
+            objective: watch.objective,
+            horizon_s: watch.seconds,
         },
         survey: SurveySettings {
             longest_ns: ns((watch.seconds * 0.3).min(3.0)),

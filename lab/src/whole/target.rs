@@ -2,6 +2,7 @@
 
 use profiler_core::adapt::PolicyKind;
 use profiler_core::class::SiteClass;
+use profiler_core::plan::Objective;
 use profiler_core::units::OverheadBudget;
 
 /// How a rate, or the use of the CPU, changes in time: a factor.
@@ -338,6 +339,8 @@ pub struct Watch {
     pub budget: OverheadBudget,
     /// Length of the run, s.
     pub seconds: f64,
+    /// What plans are to bring.
+    pub objective: Objective,
     /// CPUs of the machine.
     pub cpus: u32,
     /// Only what was named is traced.
@@ -363,6 +366,7 @@ impl Default for Watch {
         Self {
             budget: OverheadBudget::Share(0.02),
             seconds: 60.0,
+            objective: Objective::Precision,
             cpus: 8,
             only_named: false,
             plan_only: false,

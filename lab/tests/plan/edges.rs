@@ -224,7 +224,7 @@ proptest! {
             problem.burst = Some(BurstRules { min_s: 0.02, cycle_s: 1.0, attach_cost_s: 20e-6 });
         }
         the_least_budget_holds(&problem, Strategy::Mixed);
-        problem.objective = Objective::Precision;
+        problem.objective = Objective::Variance;
         the_least_budget_holds(&problem, Strategy::Auto);
     }
 

@@ -51,7 +51,7 @@ fn every_key_arrives_in_its_unit() {
         min_burst_ms = 50
         attach_cost_us = 30
         burst_cycle_ms = 2e3
-        objective = "precision"
+        objective = "variance"
         horizon_s = 60
         [[class]]
         name = "a"
@@ -80,7 +80,7 @@ fn every_key_arrives_in_its_unit() {
     assert_eq!((problem.budget, problem.target_cpu, problem.sampling.price_s), (0.2, 4.0, 20e-6));
     assert_eq!((problem.sampling.min_hz, problem.sampling.max_hz), (10.0, 1000.0));
     assert_eq!(problem.burst, Some(BurstRules { min_s: 0.05, cycle_s: 2.0, attach_cost_s: 30e-6 }));
-    assert_eq!((problem.objective, problem.horizon_s), (Objective::Precision, 60.0));
+    assert_eq!((problem.objective, problem.horizon_s), (Objective::Variance, 60.0));
     let a = &problem.classes[0];
     assert_eq!((a.id, a.weight, a.tau_s, a.detect_s), (Some(7), 2.0, 0.7e-6, 0.1e-6));
     assert_eq!(a.rate_hz, Range { value: 1000.0, low: 900.0, high: 1200.0 });
@@ -126,7 +126,7 @@ fn bad_tables_are_refused_with_line_value_and_range() {
     refused(
         &with("budget = '5%'\nreport_time_us = 1\ncpu = 3", "weight = nan\ncost_us = inf"),
         &expect![[r#"
-            line 3: 'cpu' is no known key; accepted: budget, budget_cpu, max_frequency, cpus, report_time_us, sample_time_us, kept_for_bursts_cpu, min_sampling_hz, max_sampling_hz, min_burst_ms, attach_cost_us, burst_cycle_ms, objective, horizon_s, class
+            line 3: 'cpu' is no known key; accepted: budget, budget_cpu, max_frequency, cpus, report_time_us, sample_time_us, kept_for_bursts_cpu, min_sampling_hz, max_sampling_hz, min_burst_ms, attach_cost_us, burst_cycle_ms, objective, horizon_s, link_cost_us, detach_delay_us, fresh_detach_delay_us, fresh_ms, host_cpus, burst_limit_us, closest_windows_ms, most_windows_hz, shortest_window_ms, brief_windows_us, class
             line 8: class 'a': weight is nan; accepted: a number from 0 to 1e30
             line 9: class 'a': cost_us is inf; accepted: a number from 0 to 1e30
         "#]],

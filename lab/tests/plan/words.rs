@@ -53,7 +53,7 @@ fn the_table_says_why() {
 #[test]
 fn a_precise_plan_says_which_errors_are_left() {
     let mut problem = server();
-    problem.objective = Objective::Precision;
+    problem.objective = Objective::Variance;
     problem.burst = Some(BurstRules { min_s: 0.001, cycle_s: 1.0, attach_cost_s: 20e-6 });
     problem.classes[2].estimand = Estimand::Total;
     let plan = solve(&problem, Strategy::Auto, &Options::default()).unwrap();
@@ -165,7 +165,7 @@ fn sensitivity_knows_the_objective_and_the_rules() {
     let options = Options::default();
     // The mean of a class that is traced whole has no error at any of its rates: the plan is the best everywhere.
     let mut problem = Problem::new(0.02, 1.0, 20e-6);
-    problem.objective = Objective::Precision;
+    problem.objective = Objective::Variance;
     problem.classes.push(PlanClass::new("f", Range { value: 100.0, low: 90.0, high: 110.0 }, 0.1, 1e-6));
     let plan = solve(&problem, Strategy::Auto, &options).unwrap();
     let answer = sensitivity(&problem, &plan, Strategy::Auto, &options, 0.01).unwrap();

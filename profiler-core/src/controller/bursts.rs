@@ -5,6 +5,7 @@ use super::{Controller, Mode};
 use crate::burst::quota_part;
 use crate::class::ClassId;
 use rand::RngExt;
+use rand::rngs::StdRng;
 
 /// Bursts that begin in one tick at most: attaching takes some ms each.
 const PER_TICK: usize = 4;
@@ -23,8 +24,8 @@ impl Controller {
     /// Begins the bursts that are due, the latest first, as far as the tokens reach that nobody else was granted. One that has
     /// to wait is not left out: it begins later.
     pub(super) fn start_bursts(&mut self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
-        let Self { classes, random, .. } = self;
         let mut due = Vec::new();
+        let Self { classes, random, .. } = self;
         for (id, entry) in classes.iter_mut() {
             if matches!(entry.mode, Mode::Burst { until_ns } if tick.now_ns > until_ns.saturating_add(LOST_NS))
             {
@@ -42,9 +43,10 @@ impl Controller {
         due.sort_by_key(|(when, id, _)| (*when, *id));
         let mut reserved = self.reserved();
         let tokens_ns = tick.tokens_ns - tick.reserved_ns - KEEP * tick.capacity_ns;
-        let income = self.income_left;
+        let (income, rarer) = (self.income_left, rarer(self.slowdown));
+        let Self { classes, random, .. } = self;
         for (_, class, order) in due.into_iter().take(PER_TICK) {
-            let Some(entry) = self.classes.get_mut(&class) else { continue };
+            let Some(entry) = classes.get_mut(&class) else { continue };
             let tau_ns = entry.order.tau_ns;
             // Planned when the target used more, the bucket may never hold it now: then as many hits as it does hold.
             let most_ns = 0.9 * (1.0 - KEEP) * tick.capacity_ns;
@@ -65,17 +67,17 @@ impl Controller {
             entry.mode = Mode::Burst { until_ns };
             entry.reserved_ns = need_ns;
             entry.bursts_begun += 1;
+            entry.next_burst_ns = next_burst_ns(random, tick.now_ns, rarer * order.every_ns as f64);
             actions.push(Action::Burst { class, quota, window_ns: order.window_ns });
         }
     }
 
-    /// When the next burst of a class may begin: uniform within half and one and a half of its interval, so that no period of
-    /// the target falls in step.
+    /// Draws when the next burst of a class may begin, whose last one came to nothing.
     pub(super) fn draw_burst(&mut self, class: ClassId, now_ns: u64) {
+        let rarer = rarer(self.slowdown);
         if let Some(entry) = self.classes.get_mut(&class) {
-            let rarer = rarer(self.slowdown);
-            let every_ns = rarer * entry.order.burst.map_or(1e9, |b| b.every_ns as f64);
-            entry.next_burst_ns = now_ns + (every_ns * self.random.random_range(0.5..1.5)) as u64;
+            let every_ns = entry.order.burst.map_or(1e9, |b| b.every_ns as f64);
+            entry.next_burst_ns = next_burst_ns(&mut self.random, now_ns, rarer * every_ns);
         }
     }
 
@@ -126,7 +128,12 @@ impl Controller {
             let seen = hits as f64 / (dilated_s - cost_s).max(0.1 * dilated_s);
             entry.rate_hz += 0.25 * (seen - entry.rate_hz);
         }
-        self.draw_burst(class, now_ns);
         true
     }
+}
+
+/// When the next burst may begin after one that began or was to begin at `now_ns`: uniform within half and one and a half of its interval, so that
+/// no period of the target falls in step.
+fn next_burst_ns(random: &mut StdRng, now_ns: u64, every_ns: f64) -> u64 {
+    now_ns + (every_ns * random.random_range(0.5..1.5)) as u64
 }

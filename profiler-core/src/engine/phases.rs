@@ -342,7 +342,12 @@ impl Run {
     /// The budget does not allow what must be traced.
     fn make_plan(&mut self, rates: &Rates, why: String, view: &View) -> Result<(), PlanError> {
         if self.settings.plan_only {
-            self.answer.problem = Some(self.with_known(view, |known| known.problem(rates).0));
+            // The same as a run would make, with what single threads cannot bear; where the budget is too small the problem says so.
+            self.answer.problem =
+                Some(self.with_known(view, |known| match planning::make(known, rates, 1) {
+                    Ok(planned) => planned.problem,
+                    Err(_) => known.problem(rates).0,
+                }));
             return Ok(());
         }
         let number = self.trace.plans() + 1;

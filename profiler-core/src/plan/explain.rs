@@ -1,7 +1,7 @@
 //! A plan's reasons, in words.
 
 use super::figures::{number, percent, seconds};
-use super::{ClassPlan, Decision, Estimand, Objective, Plan, PlanClass, Problem, relative_errors};
+use super::{ClassPlan, Decision, Estimand, Objective, Plan, PlanClass, Problem, relative_errors, widths};
 use serde::{Deserialize, Serialize};
 
 /// Why a class is observed the way it is.
@@ -22,8 +22,9 @@ impl Plan {
     #[must_use]
     pub fn explain(&self, problem: &Problem) -> Vec<Explanation> {
         let errors = match problem.objective {
-            Objective::Information => None,
-            Objective::Precision => Some(relative_errors(problem, self)),
+            Objective::Information => vec![0.0; problem.classes.len()],
+            Objective::Precision => widths(problem, self),
+            Objective::Variance => relative_errors(problem, self),
         };
         let words = Words { plan: self, problem };
         problem
@@ -35,9 +36,10 @@ impl Plan {
                 class: index,
                 name: class.name.clone(),
                 decision: planned.decision,
-                reason: match &errors {
-                    None => words.reason(class, planned),
-                    Some(errors) => words.precision(class, planned, errors[index]),
+                reason: match problem.objective {
+                    Objective::Information => words.reason(class, planned),
+                    Objective::Precision => words.width(class, planned, errors[index]),
+                    Objective::Variance => words.variance(class, planned, errors[index]),
                 },
             })
             .collect()
@@ -75,6 +77,11 @@ impl Words<'_> {
                     number(hz)
                 )
             }
+            // What the split leaves.
+            Decision::Burst { .. } if planned.burst.is_some() => {
+                let order = planned.burst.map(|order| order.in_words()).unwrap_or_default();
+                format!("{}; {order}", self.sampled(class, &full))
+            }
             Decision::Burst { duty } if class.min_rate_hz > s * class.rho.value => format!(
                 "samples would see {} of the {} events/s that are wanted at least: bursts in {} of the time",
                 number(s * class.rho.value),
@@ -93,8 +100,8 @@ impl Words<'_> {
         }
     }
 
-    /// The reason where precision is the objective: the error that is left.
-    fn precision(&self, class: &PlanClass, planned: &ClassPlan, error: f64) -> String {
+    /// The reason where variance is the objective: the error that is left.
+    fn variance(&self, class: &PlanClass, planned: &ClassPlan, error: f64) -> String {
         let what = match class.estimand {
             Estimand::Mean => "mean time per call",
             Estimand::Total => "total time",
@@ -119,10 +126,36 @@ impl Words<'_> {
         }
     }
 
+    /// The reason where precision is the objective: how wide the interval of its rate will be.
+    fn width(&self, class: &PlanClass, planned: &ClassPlan, width: f64) -> String {
+        let full = self.share(class.trace_cost());
+        match (planned.decision, &planned.burst) {
+            (Decision::Trace, _) if class.must_trace => format!("must be traced; costs {full}"),
+            (Decision::Trace, _) if unseen(class) => format!(
+                "not called while it was watched, at most {} events/s: counting all of them costs {full}",
+                number(class.rate_hz.high)
+            ),
+            (Decision::Trace, _) => format!("counting every call costs {full}"),
+            (Decision::Burst { duty }, Some(order)) => format!(
+                "counting every call would cost {full}; {} in {} of the time give its rate to +-{} in {}",
+                order.in_words(),
+                percent(duty),
+                percent(width),
+                seconds(self.problem.horizon_s)
+            ),
+            _ if class.never_trace => "cannot or may not be traced".to_owned(),
+            _ if class.traced_hz() == 0.0 => "no events: there is nothing to trace".to_owned(),
+            _ if class.weight == 0.0 => "its weight is 0".to_owned(),
+            _ => format!(
+                "counting every call would cost {full}; no burst of it is possible, or it brings more elsewhere"
+            ),
+        }
+    }
+
     fn sampled(&self, class: &PlanClass, full: &str) -> String {
         let s = self.plan.sampling_hz;
         let cost = class.trace_cost();
-        if class.never_trace {
+        if class.never_trace && !class.windows.only {
             "cannot or may not be traced".to_owned()
         } else if class.traced_hz() == 0.0 {
             "no events: there is nothing to trace".to_owned()
@@ -133,7 +166,7 @@ impl Words<'_> {
             format!("too dear: tracing would cost {full}, {} times the budget", number(times))
         } else if cost > self.problem.room() {
             let kept = self.share(self.problem.kept);
-            format!("too dear: tracing would cost {full}, and {kept} is kept for bursts of what was named")
+            format!("too dear: tracing would cost {full}, and {kept} is kept for bursts")
         } else if class.weight == 0.0 {
             "its weight is 0".to_owned()
         } else if class.rho.value * s >= class.traced_hz() {

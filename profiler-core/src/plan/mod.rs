@@ -28,6 +28,7 @@ mod explain;
 mod figures;
 mod frequent;
 mod least;
+mod leftover;
 mod model;
 mod precision;
 mod problem;
@@ -35,16 +36,21 @@ mod render;
 mod selection;
 mod solution;
 pub mod table;
+mod variance;
 mod whatif;
+mod windows;
 
 pub use explain::Explanation;
-pub use precision::relative_errors;
+pub use precision::widths;
 pub use problem::{
     BurstRules, CostUnit, Estimand, Objective, PlanClass, Problem, Range, SamplingRules, UNPRICED_REPORT_S,
+    UnknownObjective,
 };
 pub use render::{ClassOutput, Output, PlanOutput, render_text};
 pub use solution::{ClassPlan, Decision, Options, Plan, PlanError, Strategy, UnknownStrategy};
+pub use variance::relative_errors;
 pub use whatif::{Change, Decisive, Outlook, Sensitivity, WhatIf, outlook, sensitivity, what_if};
+pub use windows::{ClassWindows, USUAL_SPREAD, WIDTH_FLOOR, WIDTH_FLOOR_OF_FIRST, WindowRules};
 
 /// The best plan for `problem` by `strategy`.
 ///
@@ -77,15 +83,31 @@ pub fn solve(problem: &Problem, strategy: Strategy, options: &Options) -> Result
 /// # Errors
 /// As [`solve`].
 pub fn solve_top(problem: &Problem, strategy: Strategy, options: &Options) -> Result<Vec<Plan>, PlanError> {
-    if problem.objective == Objective::Precision {
-        return match strategy {
-            Strategy::Auto | Strategy::Mixed | Strategy::Certified => precision::solve(problem, options),
-            _ => Err(PlanError::NotApplicable {
-                strategy,
-                why: "it maximises information; with the objective 'precision' use auto".to_owned(),
-            }),
-        };
+    let solver = match problem.objective {
+        Objective::Information => return informed(problem, strategy, options),
+        Objective::Precision => precision::solve,
+        Objective::Variance => variance::solve,
+    };
+    match strategy {
+        Strategy::Auto | Strategy::Mixed | Strategy::Certified => solver(problem, options),
+        _ => {
+            let why = format!(
+                "it maximises information; with the objective '{}' use auto",
+                problem.objective.name()
+            );
+            Err(PlanError::NotApplicable { strategy, why })
+        }
     }
+}
+
+/// The best plans for [`Objective::Information`]: what they leave is spent on bursts where links have prices.
+fn informed(problem: &Problem, strategy: Strategy, options: &Options) -> Result<Vec<Plan>, PlanError> {
+    let mut plans = split(problem, strategy, options)?;
+    plans.iter_mut().for_each(|plan| leftover::spend(problem, plan));
+    Ok(plans)
+}
+
+fn split(problem: &Problem, strategy: Strategy, options: &Options) -> Result<Vec<Plan>, PlanError> {
     let model = model::Model::new(problem)?;
     match strategy {
         Strategy::Auto if problem.burst.is_some() => certified::solve_mixed(&model, options),

@@ -371,18 +371,19 @@ impl<'a> Model<'a> {
             decision: Decision::Sample,
             cost: 0.0,
             value: s * c.weight * c.rho.value,
+            burst: None,
         };
         let mut plans: Vec<ClassPlan> = classes.iter().map(sampled).collect();
         for (class, plan) in classes.iter().zip(&mut plans) {
             if class.must_trace {
                 let value = class.weight * class.traced_hz();
-                *plan = ClassPlan { decision: Decision::Trace, cost: class.trace_cost(), value };
+                *plan = ClassPlan { decision: Decision::Trace, cost: class.trace_cost(), value, burst: None };
             }
         }
         let derive = |plans: &mut Vec<ClassPlan>, d: &Derived, from: u32, duty: f64| {
             let value = duty * d.value(s) + (1.0 - duty) * s * d.slope;
             let decision = Decision::Derived { from: from as usize };
-            plans[d.class as usize] = ClassPlan { decision, cost: 0.0, value };
+            plans[d.class as usize] = ClassPlan { decision, cost: 0.0, value, burst: None };
         };
         for (d, from) in &self.base_derived {
             derive(&mut plans, d, *from, 1.0);
@@ -396,7 +397,8 @@ impl<'a> Model<'a> {
                 (Decision::Trace, 0.0)
             };
             let value = duty * item.full + (1.0 - duty) * own;
-            plans[item.rep as usize] = ClassPlan { decision, cost: duty * item.cost + charge, value };
+            plans[item.rep as usize] =
+                ClassPlan { decision, cost: duty * item.cost + charge, value, burst: None };
             for d in &item.derived {
                 derive(&mut plans, d, item.rep, duty);
             }

@@ -2,8 +2,10 @@
 
 use super::PlanError;
 use super::figures::{number, percent};
+use super::windows::{ClassWindows, WindowRules};
 use crate::estimate::Estimate;
 use serde::{Deserialize, Serialize};
+use std::str::FromStr;
 
 /// What a report is taken to cost where prices are not known, s. Any number would do.
 pub const UNPRICED_REPORT_S: f64 = 1e-6;
@@ -42,7 +44,7 @@ impl From<Estimate> for Range {
     }
 }
 
-/// What the user wants to know of a class, for [`Objective::Precision`].
+/// What the user wants to know of a class, for [`Objective::Variance`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Estimand {
@@ -62,8 +64,39 @@ pub enum Objective {
     /// `InformationValue` of Metz et al. §4: weighted events per second.
     #[default]
     Information,
-    /// Weighted relative variance of each class's estimand, as small as can be.
+    /// Calls per second of what takes most of the CPU time to the narrowest interval: minus the mean log of the widths of intervals, weighted with
+    /// shares of CPU time.
     Precision,
+    /// Weighted relative variance of each class's estimand, as small as can be.
+    Variance,
+}
+
+impl Objective {
+    /// All objectives.
+    pub const ALL: [Self; 3] = [Self::Information, Self::Precision, Self::Variance];
+
+    /// The name on the command line and in tables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Information => "information",
+            Self::Precision => "precision",
+            Self::Variance => "variance",
+        }
+    }
+}
+
+/// An objective that does not exist.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no objective '{0}': choose from {names}", names = Objective::ALL.map(Objective::name).join(", "))]
+pub struct UnknownObjective(String);
+
+impl FromStr for Objective {
+    type Err = UnknownObjective;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|o| o.name() == text).ok_or_else(|| UnknownObjective(text.to_owned()))
+    }
 }
 
 /// The one shared sampler: its price and the rates it may run at.
@@ -142,12 +175,15 @@ pub struct PlanClass {
     pub sigma_s: Option<f64>,
     /// Variance between bursts / that of independent calls; above 1 for calls that come in waves.
     pub dispersion: f64,
-    /// What is wanted of it, for [`Objective::Precision`].
+    /// What is wanted of it, for [`Objective::Variance`].
     pub estimand: Estimand,
     /// Calls that were seen while the rate was measured: of a class with 0 the rate only says for how long it was watched. `None`: the
     /// rate is given, nobody measured it.
     #[serde(default)]
     pub calls_seen: Option<u64>,
+    /// What windows of it are for, with [`Objective::Precision`].
+    #[serde(default)]
+    pub windows: ClassWindows,
 }
 
 impl PlanClass {
@@ -177,6 +213,7 @@ impl PlanClass {
             dispersion: 1.0,
             estimand: Estimand::default(),
             calls_seen: None,
+            windows: ClassWindows::default(),
         }
     }
 
@@ -271,9 +308,13 @@ pub struct Problem {
     pub sampling: SamplingRules,
     /// How bursts may be made; `None`: no class is to be observed in bursts.
     pub burst: Option<BurstRules>,
+    /// The same with the prices of links, for [`Objective::Precision`]; with [`Objective::Information`] what the split into traced and sampled leaves
+    /// is spent on such bursts.
+    #[serde(default)]
+    pub windows: Option<WindowRules>,
     /// What is maximised.
     pub objective: Objective,
-    /// Time that the estimates shall cover, s, for [`Objective::Precision`].
+    /// Time that the estimates shall cover, s, for [`Objective::Precision`] and [`Objective::Variance`].
     pub horizon_s: f64,
     /// The classes.
     pub classes: Vec<PlanClass>,
@@ -291,6 +332,7 @@ impl Problem {
             target_cpu,
             sampling: SamplingRules { price_s: sample_price_s, min_hz: 0.0, max_hz: f64::INFINITY },
             burst: None,
+            windows: None,
             objective: Objective::default(),
             horizon_s: 30.0,
             classes: Vec::new(),
@@ -319,6 +361,12 @@ impl Problem {
     #[must_use]
     pub fn burst_rules(&self) -> BurstRules {
         self.burst.unwrap_or_default()
+    }
+
+    /// How windows may be made; without rules, as [`BurstRules`] say.
+    #[must_use]
+    pub fn window_rules(&self) -> WindowRules {
+        self.windows.unwrap_or_else(|| self.burst.map(WindowRules::from).unwrap_or_default())
     }
 
     /// `tau_s U`: CPU seconds per second that a sampling rate of 1 costs.
@@ -357,6 +405,17 @@ impl Problem {
         top("min_burst", burst.min_s, fits, "a number from 0 to the burst cycle")?;
         top("attach_cost", burst.attach_cost_s, burst.attach_cost_s >= 0.0, not_negative)?;
         top("horizon", self.horizon_s, self.horizon_s > 0.0, positive)?;
+        let windows = self.window_rules();
+        for (field, value) in [
+            ("closest_windows", windows.closest_s),
+            ("most_windows", windows.most_per_s.min(LARGEST)),
+            ("burst limit", windows.limit_s.unwrap_or(LARGEST)),
+        ] {
+            top(field, value, value > 0.0, positive)?;
+        }
+        for (field, value) in [("shortest_window", windows.shortest_s), ("brief_windows", windows.brief_s)] {
+            top(field, value, value >= 0.0, not_negative)?;
+        }
         for (index, class) in self.classes.iter().enumerate() {
             let at = |field, value: f64, ok, accepted| check(Some(&class.name), field, value, ok, accepted);
             for (field, range) in [("rate_hz", class.rate_hz), ("rho", class.rho)] {
@@ -373,6 +432,7 @@ impl Problem {
                 ("interruptions_hz", class.interruptions_hz),
                 ("dispersion", class.dispersion),
                 ("sigma", class.sigma_s.unwrap_or(0.0)),
+                ("spread", class.windows.spread),
             ] {
                 at(field, value, value >= 0.0, not_negative)?;
             }

@@ -1,7 +1,7 @@
 //! Plans for people and for machines: a text table and a serialisable form.
 
 use super::figures::{number, percent, seconds};
-use super::{CostUnit, Outlook, Plan, Problem, Strategy};
+use super::{CostUnit, Objective, Outlook, Plan, Problem, Strategy};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
@@ -176,11 +176,6 @@ pub fn render_text(problem: &Problem, plans: &[Plan], outlook: &Outlook) -> Stri
 }
 
 fn summary(problem: &Problem, plan: &Plan) -> String {
-    let proof = match plan.gap {
-        0.0 => "proven best".to_owned(),
-        gap if gap <= 1e-9 => "proven best to 9 digits".to_owned(),
-        gap => format!("at most {} below the best possible", percent(gap)),
-    };
     let budget = match problem.cost_unit() {
         CostUnit::Share { target_cpu } => percent(problem.budget / target_cpu),
         CostUnit::CpuTime => number(problem.budget),
@@ -188,11 +183,33 @@ fn summary(problem: &Problem, plan: &Plan) -> String {
     };
     let share = format!("{} (budget {budget})", problem.cost_unit().words(plan.cost));
     format!(
-        "plan ({}): value {}, {proof}; sampling {} Hz of target CPU time; predicted cost {share}\n",
+        "plan ({}): {}; sampling {} Hz of target CPU time; predicted cost {share}\n",
         plan.strategy,
-        value(plan.value),
+        plan.worth_in_words(problem),
         number(plan.sampling_hz),
     )
+}
+
+impl Plan {
+    /// Value, bound and gap in words. `problem` must be the one solved.
+    #[must_use]
+    pub fn worth_in_words(&self, problem: &Problem) -> String {
+        let is_of_widths = problem.objective == Objective::Precision;
+        let width = |value: f64| percent((-value).exp());
+        let proof = match self.gap {
+            0.0 => "proven best".to_owned(),
+            gap if gap <= 1e-9 => "proven best to 9 digits".to_owned(),
+            gap if is_of_widths => {
+                format!("no plan brings it below +-{} (gap {gap:.4} in its log)", width(self.upper_bound))
+            }
+            gap => format!("at most {} below the best possible", percent(gap)),
+        };
+        if is_of_widths {
+            format!("mean interval +-{} in {}, {proof}", width(self.value), seconds(problem.horizon_s))
+        } else {
+            format!("value {}, {proof}", value(self.value))
+        }
+    }
 }
 
 /// A name that leaves room for the reason: its beginning and its end.

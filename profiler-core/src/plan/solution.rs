@@ -1,6 +1,7 @@
 //! The answer: plans, decisions, strategies, and what can go wrong.
 
 use super::{CostUnit, Problem};
+use crate::burst::BurstOrder;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -57,6 +58,9 @@ pub struct ClassPlan {
     pub cost: f64,
     /// Its part of the plan's value.
     pub value: f64,
+    /// Its bursts where they are planned with the prices of links.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<BurstOrder>,
 }
 
 /// A plan: for each class of the problem, in its order, a decision, and the rate of the shared sampler.
@@ -72,12 +76,12 @@ pub struct Plan {
     pub cost: f64,
     /// Predicted cost / CPU time that the target uses by itself; 0.02 is 2 %.
     pub overhead: f64,
-    /// What the plan is worth by the problem's objective: weighted events per second, or weighted relative
-    /// variance taken away.
+    /// What the plan is worth by the problem's objective: weighted events per second, minus the mean log of the widths of intervals, or weighted
+    /// relative variance taken away.
     pub value: f64,
     /// No plan that keeps the problem's rules is worth more.
     pub upper_bound: f64,
-    /// `(upper_bound - value) / upper_bound`: 0 for a proven optimum.
+    /// `(upper_bound - value) / upper_bound`, or with the objective precision `upper_bound - value`: 0 for a proven optimum.
     pub gap: f64,
 }
 
@@ -85,7 +89,7 @@ pub struct Plan {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
-    /// With burst rules mixed, else certified; for the precision objective, its solver.
+    /// With burst rules mixed, else certified; for the objectives precision and variance, their solvers.
     #[default]
     Auto,
     /// The best split into traced and sampled, with an upper bound that proves how good it is.

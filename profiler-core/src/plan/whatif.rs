@@ -2,7 +2,8 @@
 
 use super::figures::{number, percent};
 use super::{
-    CostUnit, Decision, Objective, Options, Plan, PlanError, Problem, Strategy, relative_errors, solve,
+    CostUnit, Decision, Objective, Options, Plan, PlanError, Problem, Strategy, precision, relative_errors,
+    solve,
 };
 use serde::{Deserialize, Serialize};
 
@@ -154,6 +155,9 @@ impl WhatIf {
             }
             words.join(", ")
         };
+        if problem.objective == Objective::Precision {
+            return self.widths(plan, &list);
+        }
         let gain = if plan.value > 0.0 { self.double_budget_value / plan.value - 1.0 } else { 0.0 };
         let (value, unit) = match problem.cost_unit() {
             CostUnit::Share { target_cpu } => {
@@ -164,7 +168,7 @@ impl WhatIf {
         };
         let what = match problem.objective {
             Objective::Information => "information",
-            Objective::Precision => "precision",
+            Objective::Precision | Objective::Variance => "precision",
         };
         let mut lines = vec![
             format!("the budget's shadow price: {} of value for each {unit} more", number(value)),
@@ -178,6 +182,28 @@ impl WhatIf {
                 }
             ),
         ];
+        if !self.tenfold_weight.is_empty() {
+            lines.push(format!(
+                "at ten times its own weight, each of these would change: {}",
+                list(&self.tenfold_weight)
+            ));
+        }
+        lines
+    }
+}
+
+impl WhatIf {
+    /// In words, where the value is minus the log of a mean width.
+    fn widths(&self, plan: &Plan, list: &dyn Fn(&[Change]) -> String) -> Vec<String> {
+        let change = match self.double_budget.as_slice() {
+            [] => String::new(),
+            changes => format!(", and change {}", list(changes)),
+        };
+        let mut lines = vec![format!(
+            "twice the budget would narrow the mean interval from +-{} to +-{}{change}",
+            percent((-plan.value).exp()),
+            percent((-self.double_budget_value.max(plan.value)).exp()),
+        )];
         if !self.tenfold_weight.is_empty() {
             lines.push(format!(
                 "at ten times its own weight, each of these would change: {}",
@@ -333,14 +359,30 @@ fn at_end(other: &mut Problem, problem: &Problem, i: usize, high: bool) {
 fn regret(other: &Problem, plan: &Plan, strategy: Strategy, options: &Options) -> (f64, Option<Plan>) {
     let Ok(best) = solve(other, strategy, options) else { return (1.0, None) };
     let Some(value) = value_of(other, plan) else { return (1.0, Some(best)) };
-    let loss = if best.value > 0.0 { (best.value - value) / best.value } else { 0.0 };
+    let loss = match problem_is_of_logs(other) {
+        true => best.value - value,
+        false if best.value > 0.0 => (best.value - value) / best.value,
+        false => 0.0,
+    };
     (loss.max(0.0), Some(best))
+}
+
+/// The value is a log: losses are differences.
+fn problem_is_of_logs(problem: &Problem) -> bool {
+    problem.objective == Objective::Precision
 }
 
 /// The value of a plan's decisions under another problem, with the sampling rate that is best there.
 fn value_of(problem: &Problem, plan: &Plan) -> Option<f64> {
+    if problem_is_of_logs(problem) {
+        return precision::value_of(problem, plan);
+    }
     let mut cost = 0.0;
     for (class, planned) in problem.classes.iter().zip(&plan.classes) {
+        // What the split leaves is no part of it.
+        if planned.burst.is_some() {
+            continue;
+        }
         cost += planned.decision.duty() * class.trace_cost();
         if matches!(planned.decision, Decision::Burst { .. }) {
             cost += problem.burst_rules().charge();
@@ -361,7 +403,7 @@ fn value_of(problem: &Problem, plan: &Plan) -> Option<f64> {
     if !kept {
         return None;
     }
-    if problem.objective == Objective::Precision {
+    if problem.objective == Objective::Variance {
         let errors = relative_errors(problem, &Plan { sampling_hz: s, ..plan.clone() });
         return Some(
             problem.classes.iter().zip(errors).map(|(c, e)| c.weight * c.weight * (1.0 - e * e)).sum(),
@@ -374,6 +416,7 @@ fn value_of(problem: &Problem, plan: &Plan) -> Option<f64> {
                 let duty = plan.classes[from].decision.duty();
                 duty * full.max(sampled) + (1.0 - duty) * sampled
             }
+            _ if planned.burst.is_some() => sampled,
             decision => decision.duty() * full + (1.0 - decision.duty()) * sampled,
         }
     });

@@ -242,6 +242,9 @@ fn journal(
     Ok(Journal { writer, meta, progress, verbose: config.output.verbose, output })
 }
 
+/// A run whose end nobody knows is planned as if it took so long, s.
+const USUAL_RUN_S: f64 = 60.0;
+
 /// What does not change during the run.
 fn run_settings(
     config: &RunConfig,
@@ -265,6 +268,8 @@ fn run_settings(
             slow_links: kernel.tier() == Tier::D,
             links_wait: links_wait(config),
             prices: BurstPrices::new(cost, cpus),
+            objective: config.objective,
+            horizon_s: config.duration.map_or(USUAL_RUN_S, |d| d.as_secs_f64().max(1.0)),
         },
         survey: survey::Settings {
             longest_ns: survey_ns(config),

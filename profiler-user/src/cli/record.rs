@@ -6,7 +6,7 @@ use super::operations::OperationArgs;
 use super::report::show;
 use crate::agent;
 use crate::config::values::{
-    parse_agent_cpu, parse_duration, parse_hz, parse_pid, parse_share, parse_size, parse_tier,
+    parse_agent_cpu, parse_duration, parse_hz, parse_objective, parse_pid, parse_share, parse_size, parse_tier,
 };
 use crate::config::{
     CostConfig, DEFAULT_BUDGET, ExperimentConfig, OutputConfig, OverheadConfig, ProgressSpec, RunConfig,
@@ -18,6 +18,7 @@ use crate::terminal;
 use crate::watchdog::Watchdog;
 use clap::{ArgGroup, Args};
 use profiler_core::class::Tier;
+use profiler_core::plan::Objective;
 use profiler_core::units::OverheadBudget;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -95,6 +96,10 @@ pub struct CostArgs {
     /// Samples per second of target CPU time (default: chosen by the plan; 0: none)
     #[arg(long, value_name = "HZ", value_parser = parse_hz)]
     pub sample_rate: Option<f64>,
+    /// What plans are to bring. precision: calls per second of what takes most of the CPU time in the narrowest intervals;
+    /// information: as many weighted calls and samples per second as can be
+    #[arg(long, value_name = "NAME", default_value = "precision", value_parser = parse_objective, verbatim_doc_comment)]
+    pub objective: Objective,
     /// Do not switch the kernel to short grace periods (/sys/kernel/rcu_expedited, all CPUs are interrupted) for the
     /// milliseconds in which a function that exploded is taken off; calls then pay the trap for some milliseconds more
     #[arg(long)]
@@ -179,6 +184,7 @@ impl TryFrom<&RecordArgs> for RunConfig {
             functions: (&args.select).into(),
             operations: (&args.operations).try_into()?,
             sampling_hz: args.cost.sample_rate,
+            objective: args.cost.objective,
             cost: CostConfig {
                 budget: args.cost.budget,
                 thread_share: args.cost.thread_budget,

@@ -26,12 +26,15 @@ pub use progress::ProgressSpec;
 
 use profiler_core::adapt::{AdaptConfig, PolicyKind};
 use profiler_core::class::Tier;
+use profiler_core::plan::Objective;
 use profiler_core::units::OverheadBudget;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// What the watching may cost if nobody says: 1 % is lost in the noise of most services.
 pub const DEFAULT_BUDGET: OverheadBudget = OverheadBudget::Share(0.01);
+/// What plans of runs are to bring if nobody says: narrow intervals of what takes most of the CPU time.
+pub const DEFAULT_OBJECTIVE: Objective = Objective::Precision;
 /// Functions that are taken from the samples if nobody says.
 pub const DEFAULT_DISCOVER: usize = 40;
 /// What the agent itself may use of one CPU if nobody says.
@@ -50,6 +53,8 @@ pub struct RunConfig {
     pub operations: OperationConfig,
     /// Samples per second of target CPU time, Hz: 0, or 1 to 10,000; 0: none. `None`: the plan chooses.
     pub sampling_hz: Option<f64>,
+    /// What plans are to bring.
+    pub objective: Objective,
     /// What the run may cost.
     pub cost: CostConfig,
     /// How the overhead is measured.
@@ -71,6 +76,7 @@ impl RunConfig {
             functions: FunctionConfig::default(),
             operations: OperationConfig::default(),
             sampling_hz: None,
+            objective: DEFAULT_OBJECTIVE,
             cost: CostConfig::default(),
             overhead: OverheadConfig::default(),
             duration: None,

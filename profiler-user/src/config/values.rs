@@ -3,6 +3,7 @@
 
 use profiler_core::adapt::{AdaptConfig, PolicyKind};
 use profiler_core::class::Tier;
+use profiler_core::plan::{Objective, UnknownObjective};
 use std::time::Duration;
 
 /// Reads a process ID, 1 to 2^22.
@@ -71,6 +72,36 @@ fn part(text: &str) -> Option<f64> {
     match text.trim().strip_suffix('%') {
         Some(percent) => percent.trim().parse::<f64>().ok().map(|percent| percent / 100.0),
         None => text.trim().parse().ok(),
+    }
+}
+
+/// Reads what plans of a run are to bring: `precision` or `information`.
+///
+/// # Errors
+/// What is accepted, in words.
+pub fn parse_objective(text: &str) -> Result<Objective, String> {
+    text.parse().map_err(|error: UnknownObjective| error.to_string()).and_then(checked_objective)
+}
+
+/// Reads what a plan is to bring: any objective.
+///
+/// # Errors
+/// What is accepted, in words.
+pub fn parse_any_objective(text: &str) -> Result<Objective, String> {
+    text.parse().map_err(|error: UnknownObjective| error.to_string())
+}
+
+/// Accepts what a run can be planned for.
+///
+/// # Errors
+/// What is accepted, in words.
+pub fn checked_objective(objective: Objective) -> Result<Objective, String> {
+    match objective {
+        Objective::Precision | Objective::Information => Ok(objective),
+        Objective::Variance => {
+            Err("'variance' is for tables of `tithe plan --classes`: choose from precision, information"
+                .to_owned())
+        }
     }
 }
 

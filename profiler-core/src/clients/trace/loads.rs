@@ -24,7 +24,7 @@ pub(super) fn too_much(
 
 /// What a plan traces all the time, as loads.
 pub(super) fn traced(problem: &Problem, plan: &Plan, ids: &[ClassId]) -> Vec<Load> {
-    let is_traced = |i: &usize| !matches!(plan.classes[*i].decision, Decision::Sample);
+    let is_traced = |i: &usize| matches!(plan.classes[*i].decision, Decision::Trace);
     (0..ids.len())
         .filter(is_traced)
         .map(|i| load(ids[i], &problem.classes[i], plan.classes[i].cost))

@@ -3,10 +3,11 @@
 use super::loads::{load, too_much, traced};
 use super::problem::Known;
 use super::rate::Rates;
-use crate::burst::{self, BurstClass, BurstOrder};
 use crate::class::ClassId;
 use crate::controller::ClassOrder;
-use crate::plan::{self, Decision, Options, Plan, PlanError, Problem, Strategy};
+use crate::plan::{
+    self, ClassPlan, Decision, Objective, Options, Plan, PlanClass, PlanError, Problem, Strategy,
+};
 use crate::recording::PlanRow;
 use std::collections::BTreeMap;
 
@@ -39,11 +40,13 @@ impl Planned {
     #[must_use]
     pub fn in_words(&self, number: u32) -> String {
         let traced = self.orders.iter().filter(|o| o.trace).count();
+        let bursts = self.orders.iter().filter(|o| o.burst.is_some()).count();
         format!(
-            "plan {number}: {traced} of {} functions traced, {:.0} samples/s, predicted {:.2} %",
+            "plan {number}: {traced} of {} functions traced, {bursts} in bursts, {:.0} samples/s, predicted {:.2} %; {}",
             self.orders.len(),
             self.plan.sampling_hz,
-            self.plan.overhead * 100.0
+            self.plan.overhead * 100.0,
+            self.plan.worth_in_words(&self.problem)
         )
     }
 }
@@ -54,25 +57,27 @@ impl Planned {
 /// The budget does not allow what must be traced.
 pub fn make(known: &Known<'_>, rates: &Rates, number: u32) -> Result<Planned, PlanError> {
     let (mut problem, ids) = known.problem(rates);
-    let (plan, heavy) = known.solve_for_threads(&mut problem, &ids)?;
-    let bursts = known.burst_orders(&problem, &ids, &plan, &heavy);
+    let (mut plan, heavy) = known.solve_for_threads(&mut problem, &ids)?;
+    known.spare_threads(&problem, &ids, &mut plan);
     let reasons = plan.explain(&problem);
     let mut orders = Vec::with_capacity(ids.len());
     let mut rows = Vec::with_capacity(ids.len());
     for (i, id) in ids.iter().enumerate() {
+        let burst = plan.classes[i].burst;
         let reason = if let Some(tid) = heavy.get(&i) {
-            format!("all of its calls would take more from thread {tid} than that may lose")
+            let bursts = burst.map(|order| format!("; {}", order.in_words())).unwrap_or_default();
+            format!("all of its calls would take more from thread {tid} than that may lose{bursts}")
         } else if problem.classes[i].never_trace {
             "its rate is not known yet: tried in bursts first".to_owned()
         } else {
             reasons.get(i).map(|r| r.reason.clone()).unwrap_or_default()
         };
-        orders.push(known.order(&problem, &plan, (i, *id), bursts[i]));
-        let row = row(&problem, &plan, (i, *id), bursts[i], reason);
+        orders.push(known.order(&problem, &plan, (i, *id)));
+        let row = row(&problem, &plan, (i, *id), reason);
         rows.push(PlanRow { time_ns: known.view.now_ns, plan: number, ..row });
     }
     let period_ns = if plan.sampling_hz > 0.0 { (1e9 / plan.sampling_hz) as u64 } else { 0 };
-    let bursts = bursts.iter().flatten().map(BurstOrder::cost_per_s).sum();
+    let bursts = plan.classes.iter().filter(|c| c.burst.is_some()).map(|c| c.cost).sum();
     Ok(Planned { problem, plan, orders, rows, period_ns, bursts })
 }
 
@@ -94,64 +99,43 @@ impl Known<'_> {
             };
             problem.classes[index].must_trace = false;
             problem.classes[index].never_trace = true;
+            problem.classes[index].windows.only = true;
             heavy.insert(index, tid);
             // Bursts of it may be possible, which need room then.
             self.keep_for_bursts(problem);
         }
     }
 
-    /// The bursts of what `plan` does not trace, from what it leaves: by class of the problem.
-    fn burst_orders(
-        &self,
-        problem: &Problem,
-        ids: &[ClassId],
-        plan: &Plan,
-        heavy: &BTreeMap<usize, u32>,
-    ) -> Vec<Option<BurstOrder>> {
-        if !self.settings.may_burst() {
-            return vec![None; ids.len()];
-        }
-        let classes: Vec<BurstClass> = (0..ids.len())
-            .map(|i| {
-                let class = &problem.classes[i];
-                // What is traced, or not known, is not a matter of bursts: no rate, no order.
-                let known = !class.never_trace || heavy.contains_key(&i);
-                let wanted = plan.classes[i].decision == Decision::Sample && known;
-                let of_class = self.burst_class(ids[i], class);
-                BurstClass { rate_hz: if wanted { of_class.rate_hz } else { 0.0 }, ..of_class }
-            })
-            .collect();
-        let left = self.budget() - plan.cost;
-        // What the bucket holds above the part that bursts leave to others is enough for one.
-        let limit_s = self.arbiter.plan_burst_s();
-        let mut orders = burst::schedule(&classes, &self.settings.prices, left, limit_s);
-        if let Some(bounds) = self.bounds {
-            let of = |(i, order): (usize, &Option<BurstOrder>)| {
-                load(ids[i], &problem.classes[i], order.map_or(0.0, |o| o.cost_per_s()))
+    /// Bursts are made rarer where threads that they come to could not bear them beside what is traced.
+    fn spare_threads(&self, problem: &Problem, ids: &[ClassId], plan: &mut Plan) {
+        let Some(bounds) = self.bounds else { return };
+        let of = |(i, planned): (usize, &ClassPlan)| {
+            load(ids[i], &problem.classes[i], planned.burst.map_or(0.0, |o| o.cost_per_s()))
+        };
+        let bursts: Vec<_> = plan.classes.iter().enumerate().map(of).collect();
+        let stretch = bounds.stretch(&traced(problem, plan, ids), &bursts);
+        for (planned, factor) in plan.classes.iter_mut().zip(stretch) {
+            let Some(order) = planned.burst.filter(|_| factor != 1.0) else { continue };
+            planned.burst = Some(order.rarer(factor)).filter(|_| factor.is_finite());
+            planned.decision = match planned.burst {
+                Some(order) => Decision::Burst { duty: order.duty },
+                None => Decision::Sample,
             };
-            let bursts: Vec<_> = orders.iter().enumerate().map(of).collect();
-            let stretch = bounds.stretch(&traced(problem, plan, ids), &bursts);
-            for (order, factor) in orders.iter_mut().zip(stretch) {
-                *order = order.filter(|_| factor.is_finite()).map(|o| o.rarer(factor));
-            }
+            let before = std::mem::replace(&mut planned.cost, 0.0);
+            planned.cost = planned.burst.map_or(0.0, |_| before / factor);
+            plan.cost -= before - planned.cost;
         }
-        orders
+        plan.overhead = plan.cost / problem.target_cpu.max(f64::MIN_POSITIVE);
     }
 
     /// What the controller is told of class `i` of the problem.
-    fn order(
-        &self,
-        problem: &Problem,
-        plan: &Plan,
-        (i, id): (usize, ClassId),
-        burst: Option<BurstOrder>,
-    ) -> ClassOrder {
-        let class = &problem.classes[i];
-        let traced = matches!(plan.classes[i].decision, Decision::Trace | Decision::Burst { .. });
+    fn order(&self, problem: &Problem, plan: &Plan, (i, id): (usize, ClassId)) -> ClassOrder {
+        let (class, burst) = (&problem.classes[i], plan.classes[i].burst);
+        let traced = plan.classes[i].decision == Decision::Trace;
         ClassOrder {
             class: id,
             tau_ns: class.tau_s * 1e9,
-            weight: class.weight,
+            weight: worth_of_call(problem, class),
             rate_hz: (class.rate_hz.low, class.rate_hz.value, class.rate_hz.high),
             rho: class.rho.value,
             must: class.must_trace,
@@ -167,43 +151,35 @@ impl Known<'_> {
 }
 
 /// Class `i` of the problem as a row of the recording, without number and time of the plan.
-fn row(
-    problem: &Problem,
-    plan: &Plan,
-    (i, id): (usize, ClassId),
-    burst: Option<BurstOrder>,
-    reason: String,
-) -> PlanRow {
+fn row(problem: &Problem, plan: &Plan, (i, id): (usize, ClassId), reason: String) -> PlanRow {
     let (class, decision) = (&problem.classes[i], plan.classes[i].decision);
     PlanRow {
         time_ns: 0,
         plan: 0,
         class_id: id.0,
-        decision: burst.map_or(decision.name(), |_| "burst").to_owned(),
-        duty: burst.map_or(decision.duty(), |b| b.duty),
+        decision: decision.name().to_owned(),
+        duty: decision.duty(),
         rate_hz: class.rate_hz.value,
         rate_low_hz: class.rate_hz.low,
         rate_high_hz: class.rate_hz.high,
         rho: class.rho.value,
         weight: class.weight,
         tau_s: class.tau_s,
-        cost: plan.classes[i].cost + burst.map_or(0.0, |b| b.cost_per_s()),
-        reason: match burst {
-            Some(burst) => format!("{reason}; {}", in_words(&burst)),
-            None => reason,
-        },
+        cost: plan.classes[i].cost,
+        reason,
         sampling_hz: plan.sampling_hz,
         value: plan.value,
         upper_bound: plan.upper_bound,
     }
 }
 
-/// A burst's order for the plan's reason.
-fn in_words(order: &BurstOrder) -> String {
-    format!(
-        "bursts of at most {} calls or {:.0} ms, every {:.1} s",
-        order.quota,
-        order.window_ns as f64 * 1e-6,
-        order.every_ns as f64 * 1e-9
-    )
+/// Information weight of a call: what the controller keeps when tokens run out is worth most for its cost. With the objective *precision* a
+/// class is worth its share of the CPU time, however often it is called.
+fn worth_of_call(problem: &Problem, class: &PlanClass) -> f64 {
+    match problem.objective {
+        Objective::Precision => {
+            class.weight * class.rho.value.max(1e-3 * problem.target_cpu) / class.traced_hz().max(1e-3)
+        }
+        Objective::Information | Objective::Variance => class.weight,
+    }
 }

@@ -2,11 +2,11 @@
 
 use super::rate::Rates;
 use super::timed::TimedClasses;
-use crate::burst::{self, BurstClass, BurstPrices};
+use crate::burst::{self, BurstPrices};
 use crate::class::{ClassId, ExitMode, RecordKind};
 use crate::controller::PlanShares;
 use crate::ledger::{FLOOR_CPU_PER_S, ThreadBounds};
-use crate::plan::{self, Options, PlanClass, Problem, Range, Strategy};
+use crate::plan::{self, ClassWindows, Objective, Options, PlanClass, Problem, Range, Strategy, WindowRules};
 use crate::run::arbiter::{Arbiter, Claims, LEAST_SAMPLING_SHARE};
 use crate::run::view::{ClassView, View};
 use crate::stats::{Interval, counts::wilson, z_quantile};
@@ -15,6 +15,12 @@ use std::collections::BTreeMap;
 
 /// The sampler runs at least so often, if half of the budget pays for it, and at most so often, Hz of target CPU time.
 const SAMPLING_HZ: (f64, f64) = (19.0, 199.0);
+
+/// Windows of all classes that the plan's bursts may take per second: a link takes 10 to 50 ms to make, one after the other.
+const MOST_WINDOWS_HZ: f64 = 16.0;
+/// Windows of one class begin so far apart at least, s. The bucket bounds one of them: were they rarer, what takes most of the CPU time could not
+/// have its part of the budget.
+const CLOSEST_WINDOWS_S: f64 = 0.1;
 
 /// Of what a plan can still give away, kept for bursts of what was named for its durations.
 const NAMED_PART: f64 = 0.5;
@@ -32,6 +38,10 @@ pub struct Settings {
     pub links_wait: bool,
     /// What bursts cost beside their hits.
     pub prices: BurstPrices,
+    /// What plans are to bring.
+    pub objective: Objective,
+    /// How long the run is to take, s: intervals are to be narrow at its end.
+    pub horizon_s: f64,
 }
 
 impl Settings {
@@ -70,10 +80,18 @@ impl Known<'_> {
     #[must_use]
     pub fn problem(&self, rates: &Rates) -> (Problem, Vec<ClassId>) {
         let cpu = self.view.target.own_cpu.max(FLOOR_CPU_PER_S);
-        let kept = if self.settings.may_burst() { self.shares.bursts } else { 0.0 };
-        let budget = (self.budget() * (1.0 - kept)).max(1e-9);
         let price = self.view.samples.price_s * self.arbiter.factor();
-        let mut problem = Problem::new(budget, cpu, price);
+        let mut problem = Problem::new(self.budget().max(1e-9), cpu, price);
+        (problem.objective, problem.horizon_s) = (self.settings.objective, self.settings.horizon_s);
+        problem.windows = self.settings.may_burst().then(|| WindowRules {
+            prices: self.settings.prices,
+            // What the bucket holds above the part that bursts leave to others is enough for one.
+            limit_s: Some(self.arbiter.plan_burst_s().max(1e-9)),
+            closest_s: CLOSEST_WINDOWS_S,
+            most_per_s: MOST_WINDOWS_HZ,
+            ..WindowRules::default()
+        });
+        problem.kept = self.kept(&problem);
         self.set_sampling(&mut problem, price * cpu);
         let mut ids = Vec::new();
         for class in &self.view.classes {
@@ -98,42 +116,53 @@ impl Known<'_> {
 
     /// Where durations were asked for by name and cannot be traced all the time, at most half of what they leave is traced of others: the rest
     /// is for their bursts. Nothing is kept where no burst of theirs is possible.
+    ///
+    /// Only with the objective *information*: with *precision* bursts are a part of what is planned.
     pub(super) fn keep_for_bursts(&self, problem: &mut Problem) {
-        let limit_s = self.arbiter.plan_burst_s();
-        let bursts = |class: &PlanClass| {
-            let id = class.id.map(ClassId).filter(|id| !class.must_trace && self.wants_durations(*id));
-            id.is_some_and(|id| {
-                burst::is_possible(&self.burst_class(id, class), &self.settings.prices, limit_s)
-            })
+        problem.kept = self.kept(problem);
+        let Some(rules) = problem.windows.filter(|_| problem.objective == Objective::Information) else {
+            return;
         };
-        problem.kept = 0.0;
-        if !self.settings.may_burst() || !problem.classes.iter().any(bursts) {
+        let bounds = |class: &PlanClass| {
+            (0.0, class.windows.limit_s.unwrap_or(f64::INFINITY).min(rules.limit_s.unwrap_or(f64::INFINITY)))
+        };
+        let bursts = |class: &PlanClass| {
+            let rate_hz = class.rate_hz.value;
+            let is_first = class.windows.first && !class.must_trace;
+            is_first && !burst::lengths(rate_hz, class.tau_s, true, &rules.prices, bounds(class)).is_empty()
+        };
+        if !problem.classes.iter().any(bursts) {
             return;
         }
         let sampled = problem.sampling.min_hz * problem.sample_cost();
         let must: f64 = problem.classes.iter().filter(|c| c.must_trace).map(PlanClass::trace_cost).sum();
-        let free = (problem.budget - sampled - must).max(0.0);
-        problem.kept = NAMED_PART * free;
+        let free = (problem.room() - sampled - must).max(0.0);
+        problem.kept += NAMED_PART * free;
     }
 
-    /// A class of the problem as it is traced in bursts.
-    pub(super) fn burst_class(&self, id: ClassId, class: &PlanClass) -> BurstClass {
-        BurstClass {
-            class: id,
-            rate_hz: class.rate_hz.value,
-            tau_s: class.tau_s,
-            weight: class.weight,
-            spread: 1.0,
-            limit_s: self.bounds.map_or(f64::INFINITY, |b| b.burst_limit_s(id)),
-            first: self.wants_durations(id),
-        }
+    /// What is kept for bursts of any class, CPU s/s.
+    fn kept(&self, problem: &Problem) -> f64 {
+        let is_split = problem.objective == Objective::Information && problem.windows.is_some();
+        if is_split { self.shares.bursts * problem.budget } else { 0.0 }
+    }
+
+    /// What windows of a class are for.
+    fn windows(&self, class: &ClassView) -> ClassWindows {
+        let limit_s = self.bounds.map(|b| b.burst_limit_s(class.id)).filter(|s| s.is_finite());
+        // A count that was asked for is a count, a duration is known well enough some time.
+        let counted = class.traits.named && class.traits.kind == RecordKind::Count;
+        let is_precise = self.settings.objective == Objective::Precision;
+        let first = self.wants_durations(class.id) || is_precise && counted;
+        ClassWindows { first, limit_s, ..ClassWindows::default() }
     }
 
     /// What the planner would decide at these rates, class by class.
     #[must_use]
     pub fn decisions(&self, rates: &[RateEstimate]) -> Vec<&'static str> {
         let known: Rates = rates.iter().map(|r| (r.class, r.into())).collect();
-        let (problem, ids) = self.problem(&known);
+        let (mut problem, ids) = self.problem(&known);
+        // Trace or sample: bursts are for what is neither.
+        (problem.objective, problem.windows) = (Objective::Information, None);
         // Asked twice per class and round of a survey: the paper's approximation, which takes microseconds.
         let Ok(plan) = plan::solve(&problem, Strategy::Approximation, &Options::default()) else {
             return vec!["sample"; rates.len()];
@@ -157,7 +186,7 @@ impl Known<'_> {
             return;
         }
         let (least, most) = self.settings.fixed_rate_hz.map_or(SAMPLING_HZ, |hz| (hz, hz));
-        let affordable = LEAST_SAMPLING_SHARE * problem.budget / sample_cost.max(1e-12);
+        let affordable = LEAST_SAMPLING_SHARE * problem.room() / sample_cost.max(1e-12);
         let is_fixed = self.settings.fixed_rate_hz.is_some();
         problem.sampling.min_hz = if is_fixed { least } else { least.min(affordable) };
         problem.sampling.max_hz = most.max(problem.sampling.min_hz);
@@ -174,6 +203,7 @@ impl Known<'_> {
         let mut entry = PlanClass::new(name, hz, self.rho(class), tau_s).weight(traits.weight);
         entry.id = Some(class.id.0);
         entry.calls_seen = known.map(|rate| rate.calls);
+        entry.windows = self.windows(class);
         // What could not be surveyed may be anything: it is tried in bursts first.
         // Not by perf-event uprobes, whose detaching stalls the target: what was named is traced under its quota.
         let slow = self.settings.slow_links;
@@ -190,7 +220,7 @@ impl Known<'_> {
     /// who asks for a count wants a count, whatever the samples would be worth.
     fn prefer_named(&self, problem: &mut Problem) {
         let reserved = problem.sampling.min_hz * problem.sample_cost();
-        let mut left = problem.budget
+        let mut left = problem.room()
             - reserved
             - problem.classes.iter().filter(|c| c.must_trace).map(PlanClass::trace_cost).sum::<f64>();
         let mut named: Vec<usize> = (0..problem.classes.len())

@@ -142,14 +142,14 @@ fn a_long_burst_begins_with_tokens_that_no_other_was_granted() {
 #[test]
 fn long_bursts_do_not_wait_for_each_other() {
     // Bursts of a second that take some 1.1 ms evenly, each 3.3 s or so: 13 of 20 ms/s, of which the bucket holds 5 ms at most.
-    let orders: Vec<_> = (0..40).map(|i| bursts(i, 1_663, 1_000_000_000, 2_200_000_000)).collect();
+    let orders: Vec<_> = (0..40).map(|i| bursts(i, 1_663, 1_000_000_000, 3_300_000_000)).collect();
     let mut sim = Sim::new(&orders, 2);
     for _ in 0..600 {
         sim.step(|_| 20_000_000, |_, share| 0.95 * share);
         assert_eq!(sim.bucket.debt_ns(), 0.0);
     }
-    // Drawn again when one has ended: 1.1 s and 2.2 s, 40 of them, for 60 s.
-    assert!((620..=760).contains(&sim.ended), "{}", sim.ended);
+    // 3.3 s and the rest of a tick, 40 of them, for 60 s.
+    assert!((650..=760).contains(&sim.ended), "{}", sim.ended);
 }
 
 #[test]

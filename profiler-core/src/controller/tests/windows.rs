@@ -175,8 +175,18 @@ fn a_class_goes_on_as_the_present_plan_has_it_when_its_burst_ends() {
         entry.order.burst = in_bursts.then_some(BURST);
         assert!(controller.window_ended(ClassId(0), 10 * S, 100, S / 100, false));
         assert_eq!(controller.classes[&ClassId(0)].mode, mode, "{trace} {trial} {in_bursts}");
-        assert!(controller.classes[&ClassId(0)].next_burst_ns > 10 * S);
     }
+}
+
+/// How long a window takes, and how long its link, must not make bursts rarer than planned.
+#[test]
+fn the_next_burst_is_drawn_from_the_begin_of_the_last() {
+    let mut controller = due(&[BURST]);
+    assert_eq!(begun(&mut controller, &Tick { tokens_ns: 5e6, ..dry(&[]) }).len(), 1);
+    let next_ns = controller.classes[&ClassId(0)].next_burst_ns;
+    assert!((10 * S + S / 2..10 * S + 3 * S / 2).contains(&next_ns), "{next_ns}");
+    assert!(controller.window_ended(ClassId(0), 10 * S + S / 3, 100, S / 100, false));
+    assert_eq!(controller.classes[&ClassId(0)].next_burst_ns, next_ns);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::clients::trace::problem::Settings as TraceSettings;
 use crate::cost::{CostModel, Price};
 use crate::engine::input::{Input, Interval, SlowLook};
 use crate::engine::{Command, Measuring, Run, Settings, Times};
+use crate::plan::Objective;
 use crate::recording::Charge;
 use crate::run::view::{LinkView, View, plain_class};
 use crate::units::OverheadBudget;
@@ -28,6 +29,8 @@ pub(in crate::engine) fn run(budget: OverheadBudget) -> Run {
             slow_links: false,
             links_wait: true,
             prices: BurstPrices::new(&prices, 4),
+            objective: Objective::Information,
+            horizon_s: 60.0,
         },
         survey: SurveySettings {
             longest_ns: 3_000 * MS,

@@ -15,7 +15,16 @@
 //! min_burst_ms = 50          # bursts are used if this or attach_cost_us is given
 //! attach_cost_us = 20
 //! burst_cycle_ms = 1000
-//! objective = "information"  # or "precision", over horizon_s = 30
+//! objective = "information"  # or "precision" or "variance", over horizon_s = 30
+//! link_cost_us = 60          # making or closing a link: bursts are planned with these prices
+//! detach_delay_us = 8000     # so long the breakpoint outlives a window
+//! fresh_detach_delay_us = 100  # the same of a window that was opened less than fresh_ms = 5 ago
+//! host_cpus = 4
+//! burst_limit_us = 2500      # one burst may cost so much
+//! closest_windows_ms = 500   # from the begin of one window of a class to the next
+//! most_windows_hz = 10       # of all classes
+//! shortest_window_ms = 0
+//! brief_windows_us = 1000    # relative variance of a window beyond chance, times its length
 //!
 //! [[class]]
 //! name = "commit"
@@ -35,10 +44,15 @@
 //! estimand = "mean"          # or "total", "rate"
 //! id = 7                     # class of the recording
 //! calls_seen = 0             # while the rate was measured; for the reason only
+//! first = false              # named: its windows come first
+//! bursts_only = false        # with never_trace: in windows it may be traced
+//! burst_limit_us = 1000      # one burst of this class
+//! spread = 0.25              # of its windows' rates beyond chance, over the mean
 //! ```
 
 mod number;
 mod read;
+mod windows;
 mod write;
 
 use super::Problem;

@@ -1,6 +1,8 @@
 //! Reading class tables.
 
-use super::super::{BurstRules, Estimand, Objective, PlanClass, Problem, Range, UNPRICED_REPORT_S};
+use super::super::{
+    ClassWindows, Estimand, Objective, PlanClass, Problem, Range, UNPRICED_REPORT_S, USUAL_SPREAD,
+};
 use super::number::{Accept, scaled};
 use super::{ParseError, PlanTable};
 use crate::units::OverheadBudget;
@@ -8,7 +10,7 @@ use std::collections::HashMap;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-const TABLE_KEYS: [&str; 15] = [
+const TABLE_KEYS: [&str; 25] = [
     "budget",
     "budget_cpu",
     "max_frequency",
@@ -23,10 +25,20 @@ const TABLE_KEYS: [&str; 15] = [
     "burst_cycle_ms",
     "objective",
     "horizon_s",
+    "link_cost_us",
+    "detach_delay_us",
+    "fresh_detach_delay_us",
+    "fresh_ms",
+    "host_cpus",
+    "burst_limit_us",
+    "closest_windows_ms",
+    "most_windows_hz",
+    "shortest_window_ms",
+    "brief_windows_us",
     "class",
 ];
 
-const CLASS_KEYS: [&str; 23] = [
+const CLASS_KEYS: [&str; 27] = [
     "name",
     "id",
     "rate_hz",
@@ -50,6 +62,10 @@ const CLASS_KEYS: [&str; 23] = [
     "dispersion",
     "estimand",
     "calls_seen",
+    "first",
+    "bursts_only",
+    "burst_limit_us",
+    "spread",
 ];
 
 /// Reads a class table.
@@ -91,18 +107,18 @@ pub fn parse(text: &str) -> Result<PlanTable, Vec<ParseError>> {
 
 type Entry<'t, 'i> = &'t Spanned<DeValue<'i>>;
 
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     text: &'a str,
     errors: Vec<ParseError>,
 }
 
 /// One table of the file, by key.
-struct Fields<'t, 'i> {
+pub(super) struct Fields<'t, 'i> {
     /// Put before keys in errors: `class 'x': `.
     prefix: String,
     /// Where the table begins.
     start: usize,
-    entries: HashMap<&'t str, Entry<'t, 'i>>,
+    pub(super) entries: HashMap<&'t str, Entry<'t, 'i>>,
 }
 
 impl Reader<'_> {
@@ -110,7 +126,13 @@ impl Reader<'_> {
         1 + self.text.as_bytes()[..offset.min(self.text.len())].iter().filter(|&&b| b == b'\n').count()
     }
 
-    fn error(&mut self, offset: usize, key: String, value: impl Into<String>, accepted: impl Into<String>) {
+    pub(super) fn error(
+        &mut self,
+        offset: usize,
+        key: String,
+        value: impl Into<String>,
+        accepted: impl Into<String>,
+    ) {
         let line = self.line(offset);
         self.errors.push(ParseError { line, key, value: value.into(), accepted: accepted.into() });
     }
@@ -137,7 +159,13 @@ impl Reader<'_> {
     }
 
     /// A number times `10^shift`, exactly rounded: the exponent is changed in the text.
-    fn number(&mut self, fields: &Fields<'_, '_>, key: &str, shift: i32, accept: Accept) -> Option<f64> {
+    pub(super) fn number(
+        &mut self,
+        fields: &Fields<'_, '_>,
+        key: &str,
+        shift: i32,
+        accept: Accept,
+    ) -> Option<f64> {
         let entry = fields.entries.get(key)?;
         let value = match entry.get_ref() {
             DeValue::Integer(i) if i.radix() == 10 => scaled(i.as_str(), shift),
@@ -259,7 +287,8 @@ impl Reader<'_> {
             }
         }
         problem.burst = self.bursts(&fields);
-        let objectives = [("information", Objective::Information), ("precision", Objective::Precision)];
+        problem.windows = self.windows(&fields);
+        let objectives = Objective::ALL.map(|o| (o.name(), o));
         problem.objective = self.choice(&fields, "objective", &objectives).unwrap_or_default();
         if let Some(horizon) = self.number(&fields, "horizon_s", 0, Accept::Positive) {
             problem.horizon_s = horizon;
@@ -309,26 +338,6 @@ impl Reader<'_> {
                 None
             }
         }
-    }
-
-    fn bursts(&mut self, fields: &Fields<'_, '_>) -> Option<BurstRules> {
-        let mut rules = BurstRules::default();
-        let given = ["min_burst_ms", "attach_cost_us", "burst_cycle_ms"];
-        if let Some(cycle) = self.number(fields, "burst_cycle_ms", -3, Accept::Positive) {
-            rules.cycle_s = cycle;
-        }
-        if let Some(min) = self.number(fields, "min_burst_ms", -3, Accept::NotNegative) {
-            rules.min_s = min;
-            if min > rules.cycle_s {
-                let at = fields.entries["min_burst_ms"].span().start;
-                let seen = format!("{} ms", min * 1e3);
-                self.error(at, "min_burst_ms".to_owned(), seen, "at most burst_cycle_ms (1000 by default)");
-            }
-        }
-        if let Some(cost) = self.number(fields, "attach_cost_us", -6, Accept::NotNegative) {
-            rules.attach_cost_s = cost;
-        }
-        given.iter().any(|key| fields.entries.contains_key(key)).then_some(rules)
     }
 
     fn classes(&mut self, fields: &Fields<'_, '_>, problem: &mut Problem, report: Option<f64>, max_f: bool) {
@@ -432,6 +441,12 @@ impl Reader<'_> {
         class.ratio = self.number(fields, "ratio", 0, Positive).unwrap_or(1.0);
         class.dispersion = self.number(fields, "dispersion", 0, NotNegative).unwrap_or(1.0);
         class.sigma_s = self.number(fields, "sigma_us", -6, NotNegative);
+        class.windows = ClassWindows {
+            first: self.flag(fields, "first"),
+            only: self.flag(fields, "bursts_only"),
+            limit_s: self.number(fields, "burst_limit_us", -6, Positive),
+            spread: self.number(fields, "spread", 0, NotNegative).unwrap_or(USUAL_SPREAD),
+        };
         class.must_trace = self.flag(fields, "must_trace");
         class.never_trace = self.flag(fields, "never_trace");
         if class.must_trace && class.never_trace {

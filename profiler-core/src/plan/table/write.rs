@@ -1,6 +1,8 @@
 //! Writing class tables.
 
-use super::super::{Estimand, Objective, PlanClass, Problem, Range, UNPRICED_REPORT_S};
+use super::super::{
+    Estimand, Objective, PlanClass, Problem, Range, UNPRICED_REPORT_S, USUAL_SPREAD, WindowRules,
+};
 use std::fmt::Write;
 
 /// The problem as a class table. Reading it back gives the same numbers to the last bit, and so the same plan.
@@ -34,8 +36,11 @@ pub fn to_toml(problem: &Problem) -> String {
         }
         line("burst_cycle_ms", &number(burst.cycle_s, 3));
     }
-    if problem.objective == Objective::Precision {
-        line("objective", "\"precision\"");
+    if problem.objective != Objective::default() {
+        line("objective", &quoted(problem.objective.name()));
+    }
+    if let Some(windows) = problem.windows {
+        write_windows(&mut line, &windows);
     }
     line("horizon_s", &number(problem.horizon_s, 0));
     let names = names(problem);
@@ -43,6 +48,25 @@ pub fn to_toml(problem: &Problem) -> String {
         write_class(&mut out, class, name, &names, problem.priced);
     }
     out
+}
+
+/// How windows are made.
+fn write_windows(line: &mut impl FnMut(&str, &str), rules: &WindowRules) {
+    let prices = rules.prices;
+    line("link_cost_us", &number(prices.attach_s, 6));
+    line("detach_delay_us", &number(prices.delay_s, 6));
+    line("fresh_detach_delay_us", &number(prices.fresh_delay_s, 6));
+    line("fresh_ms", &number(prices.fresh_s, 3));
+    line("host_cpus", &prices.cpus.to_string());
+    if let Some(limit_s) = rules.limit_s {
+        line("burst_limit_us", &number(limit_s, 6));
+    }
+    line("closest_windows_ms", &number(rules.closest_s, 3));
+    if rules.most_per_s.is_finite() {
+        line("most_windows_hz", &number(rules.most_per_s, 0));
+    }
+    line("shortest_window_ms", &number(rules.shortest_s, 3));
+    line("brief_windows_us", &number(rules.brief_s, 6));
 }
 
 /// One class, called `name`. `names`: of all classes; `priced`: costs are times.
@@ -78,6 +102,19 @@ fn write_class(out: &mut String, class: &PlanClass, name: &str, names: &[String]
     }
     if let Some(calls) = class.calls_seen {
         line("calls_seen", &calls.to_string());
+    }
+    let windows = &class.windows;
+    if windows.first {
+        line("first", "true");
+    }
+    if windows.only {
+        line("bursts_only", "true");
+    }
+    if let Some(limit_s) = windows.limit_s {
+        line("burst_limit_us", &number(limit_s, 6));
+    }
+    if windows.spread != USUAL_SPREAD {
+        line("spread", &number(windows.spread, 0));
     }
     if class.must_trace {
         line("must_trace", "true");

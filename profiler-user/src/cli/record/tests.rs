@@ -52,6 +52,7 @@ fn every_option_changes_its_own_field() {
         (&["--return-links", "f*"], |c| c.functions.return_links.push("f*".to_owned())),
         (&["--discover", "7"], |c| c.functions.discover = 7),
         (&["--agent-cpu", "5%"], |c| c.cost.agent_cpu = 0.05),
+        (&["--objective", "information"], |c| c.objective = Objective::Information),
         (&["--sample-rate", "99"], |c| c.sampling_hz = Some(99.0)),
         (&["--progress", "none"], |c| c.overhead.progress = Some(ProgressSpec::Off)),
         (&["--no-ab"], |c| c.overhead.is_measured = false),

@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 fn precise(mut problem: Problem) -> Problem {
-    problem.objective = Objective::Precision;
+    problem.objective = Objective::Variance;
     problem
 }
 

@@ -1,4 +1,4 @@
-//! The precision objective: small errors instead of many events.
+//! The objective *variance*: small errors instead of many events.
 //!
 //! For each class one number is wanted (its [`Estimand`]) over a horizon `H`; its error is relative, and `1` is the
 //! variance of a number that nothing is known about. In a share `d` of the time every event is seen, so with `F H`
@@ -30,7 +30,7 @@ const MIN_GAP: f64 = 1e-3;
 /// Looks at classes before the search over `s` stops.
 const WORK: u64 = 40_000_000;
 
-/// The best plan for [`super::Objective::Precision`].
+/// The best plan for [`super::Objective::Variance`].
 pub(super) fn solve(problem: &Problem, options: &Options) -> Result<Vec<Plan>, PlanError> {
     problem.validate()?;
     let price = problem.sample_cost();
@@ -118,7 +118,7 @@ fn rules(problem: &Problem, min_duty: f64, charge: f64) -> Result<Rules, PlanErr
     Ok(rules)
 }
 
-/// Relative standard error that a plan leaves on each class's estimand, for a plan made with the precision objective.
+/// Relative standard error that a plan leaves on each class's estimand, for a plan made with the objective *variance*.
 #[must_use]
 pub fn relative_errors(problem: &Problem, plan: &Plan) -> Vec<f64> {
     let error = |(class, planned): (&PlanClass, &ClassPlan)| {
@@ -345,7 +345,7 @@ impl Search<'_> {
                 d if d > 0.0 => Decision::Burst { duty },
                 _ => Decision::Sample,
             };
-            ClassPlan { decision, cost: self.spent(&terms, duty), value: terms.worth(duty) }
+            ClassPlan { decision, cost: self.spent(&terms, duty), value: terms.worth(duty), burst: None }
         };
         let classes: Vec<ClassPlan> = self.problem.classes.iter().zip(&solution.duties).map(class).collect();
         let cost = classes.iter().map(|c| c.cost).sum::<f64>() + s * self.problem.sample_cost();

@@ -1,0 +1,243 @@
+use super::*;
+use crate::burst::BurstPrices;
+use crate::plan::{ClassWindows, Objective, Strategy, WIDTH_FLOOR, WindowRules, solve as plan_by, table};
+use proptest::prelude::{ProptestConfig, prop, prop_assert, prop_assert_eq, proptest};
+use proptest::strategy::Strategy as Any;
+
+const PRICES: BurstPrices =
+    BurstPrices { attach_s: 60e-6, delay_s: 8e-3, fresh_delay_s: 100e-6, fresh_s: 5e-3, cpus: 4 };
+
+/// So much of one CPU for 60 s; a sample costs 15 us.
+fn problem(budget: f64) -> Problem {
+    let mut problem = Problem::new(budget, 1.0, 15e-6);
+    (problem.objective, problem.horizon_s) = (Objective::Precision, 60.0);
+    (problem.sampling.min_hz, problem.sampling.max_hz) = (19.0, 199.0);
+    let limit_s = Some(0.125 * budget);
+    problem.windows =
+        Some(WindowRules { prices: PRICES, limit_s, closest_s: 0.01, ..WindowRules::default() });
+    problem
+}
+
+fn class(rate_hz: f64, rho: f64) -> PlanClass {
+    PlanClass::new("f", rate_hz, rho, 0.7e-6)
+}
+
+fn of(problem: &Problem) -> Plan {
+    plan_by(problem, Strategy::Auto, &Options::default()).unwrap()
+}
+
+#[test]
+fn below_the_floor_each_class_gets_its_weight_of_the_budget_whatever_its_spread_and_price() {
+    let mut problem = problem(0.01);
+    // Far too hot to be traced; none reaches the floor, none its most windows.
+    for (rate, rho, tau, spread) in [(1e6, 0.4, 0.7e-6, 2.0), (3e6, 0.2, 2e-6, 9.0), (5e5, 0.1, 1e-6, 5.0)] {
+        let mut class = PlanClass::new("f", rate, rho, tau);
+        class.windows.spread = spread;
+        problem.classes.push(class);
+    }
+    problem.horizon_s = 200.0;
+    let plan = of(&problem);
+    let costs: Vec<f64> = plan.classes.iter().map(|c| c.cost).collect();
+    assert!((costs[0] / costs[1] - 2.0).abs() < 0.1 && (costs[1] / costs[2] - 2.0).abs() < 0.1, "{costs:?}");
+    assert!(plan.cost > 0.999 * problem.budget && plan.cost <= problem.budget, "{}", plan.cost);
+    assert!(widths(&problem, &plan).iter().all(|w| *w > WIDTH_FLOOR));
+    // So has the sampler, of a tenth of all weight.
+    let samples = plan.sampling_hz * problem.sample_cost();
+    assert!((samples / (costs.iter().sum::<f64>() / 9.0) - 1.0).abs() < 0.1, "{samples} {costs:?}");
+}
+
+#[test]
+fn spread_decides_where_the_floor_is_reached_and_what_is_left_goes_to_others() {
+    let mut even = problem(0.05);
+    even.classes = vec![class(1e6, 0.3), class(1.1e6, 0.3)];
+    even.classes[0].windows.spread = 0.05;
+    even.classes[1].windows.spread = 2.0;
+    let plan = of(&even);
+    let widths = widths(&even, &plan);
+    assert!(widths[0] < 1.1 * WIDTH_FLOOR && widths[0] > 0.95 * WIDTH_FLOOR, "{widths:?}");
+    assert!(plan.classes[1].cost > 1.3 * plan.classes[0].cost, "{:?}", plan.classes);
+}
+
+#[test]
+fn windows_get_longer_where_more_of_them_cannot_be_made() {
+    let mut few = problem(0.05);
+    few.classes = vec![class(1e5, 0.3), class(1.1e5, 0.3)];
+    few.classes.iter_mut().for_each(|c| c.windows.spread = 1.0);
+    let lengths = |problem: &Problem| -> f64 {
+        let plan = of(problem);
+        let orders = plan.classes.iter().filter_map(|c| c.burst);
+        orders.map(|o| o.duty * o.every_ns as f64 * 1e-9).sum()
+    };
+    let many = lengths(&few);
+    if let Some(rules) = &mut few.windows {
+        rules.most_per_s = 1.0;
+    }
+    assert!(lengths(&few) > 1.5 * many, "{} {many}", lengths(&few));
+}
+
+#[test]
+fn what_costs_next_to_nothing_is_counted_in_full_and_the_dear_ones_keep_half() {
+    let mut problem = problem(0.02);
+    problem.classes = vec![class(1e6, 0.5)];
+    // 0.7 ms/s each: below 5 % of 20 ms/s.
+    problem.classes.extend((0..40).map(|_| class(1e3, 0.001)));
+    let plan = of(&problem);
+    let traced = plan.classes[1..].iter().filter(|c| c.decision == Decision::Trace).count();
+    let room = 0.02 - 19.0 * problem.sample_cost();
+    assert_eq!(traced, (0.5 * room / 0.7e-3) as usize, "{:?}", plan.classes);
+    assert!(plan.classes[0].cost > 0.3 * room, "{:?}", plan.classes[0]);
+    // With the upper end of the rate.
+    problem.classes[1].rate_hz.high = 2e3;
+    problem.classes.truncate(2);
+    let plan = of(&problem);
+    assert!(plan.classes[1].cost > 0.0, "{:?}", plan.classes[1]);
+    // What nobody wants to know is not counted.
+    problem.classes[1].weight = 0.0;
+    assert_eq!(of(&problem).classes[1].decision, Decision::Sample);
+}
+
+#[test]
+fn what_was_named_comes_first() {
+    let mut problem = problem(0.02);
+    problem.classes = vec![class(1e6, 0.01), class(2e6, 0.8)];
+    problem.classes[0].windows = ClassWindows { first: true, spread: 0.1, ..ClassWindows::default() };
+    let plan = of(&problem);
+    let (first, other) = (plan.classes[0].cost, plan.classes[1].cost);
+    assert!(first > 2.0 * other && other > 0.0, "{first} {other}");
+    // A call of 30 us: few of them, where others have none.
+    for (first, possible) in [(false, false), (true, true)] {
+        let mut dear = super::tests::problem(5e-3);
+        dear.classes = vec![PlanClass::new("g", 2e4, 0.5, 30e-6)];
+        dear.classes[0].windows.first = first;
+        assert_eq!(of(&dear).classes[0].burst.is_some(), possible);
+    }
+}
+
+#[test]
+fn what_may_only_be_in_bursts_is_never_traced_all_the_time() {
+    let mut problem = problem(0.02);
+    problem.classes = vec![class(1e3, 0.3), class(1e3, 0.3)];
+    problem.classes.iter_mut().for_each(|c| c.never_trace = true);
+    problem.classes[0].windows.only = true;
+    let plan = of(&problem);
+    assert!(matches!(plan.classes[0].decision, Decision::Burst { .. }));
+    assert_eq!(plan.classes[1].decision, Decision::Sample);
+}
+
+#[test]
+fn the_least_budget_is_said_where_demands_do_not_fit() {
+    let mut problem = problem(0.01);
+    problem.classes = vec![PlanClass { must_trace: true, ..class(2e4, 0.1) }];
+    let error = plan_by(&problem, Strategy::Auto, &Options::default()).unwrap_err();
+    let PlanError::Infeasible { needed, .. } = error else { panic!("{error}") };
+    problem.budget = needed * (1.0 + 1e-9);
+    assert_eq!(of(&problem).classes[0].decision, Decision::Trace);
+    problem.classes[0].min_rate_hz = 1.0;
+    assert!(matches!(
+        plan_by(&problem, Strategy::Auto, &Options::default()),
+        Err(PlanError::NotApplicable { .. })
+    ));
+    problem.classes[0].min_rate_hz = 0.0;
+    assert!(matches!(
+        plan_by(&problem, Strategy::Approximation, &Options::default()),
+        Err(PlanError::NotApplicable { .. })
+    ));
+}
+
+/// Some classes of any kind.
+fn any_problem() -> impl Any<Value = Problem> {
+    let one = (1.0..7.0f64, 0.001..0.6f64, 0.3..10.0f64, 0.02..2.0f64, 0.2..3.0f64, 0u8..8);
+    (0.002..0.1f64, prop::collection::vec(one, 1..4), 5.0..120.0f64).prop_map(|(budget, list, horizon_s)| {
+        let mut any = problem(budget);
+        any.horizon_s = horizon_s;
+        for (log_rate, rho, us, spread, weight, kind) in list {
+            let mut class = PlanClass::new("f", 10f64.powf(log_rate), rho, us * 1e-6).weight(weight);
+            class.windows = ClassWindows { spread, first: kind == 0, ..ClassWindows::default() };
+            class.never_trace = kind == 1;
+            class.windows.only = kind == 1;
+            any.classes.push(class);
+        }
+        any
+    })
+}
+
+/// All that can be done with a class, with so many numbers of windows per choice.
+fn all(curve: &Curve, numbers: usize) -> Vec<Offer> {
+    let mut offers: Vec<Offer> =
+        (0..=numbers).map(|i| curve.within(i as f64 / numbers as f64 * 0.11)).collect();
+    for mu in 0..40 {
+        offers.push(curve.best(10f64.powf(f64::from(mu) * 0.2 - 2.0)));
+    }
+    offers
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// The plan keeps its budget; nothing that brute force finds is above the bound, nor above the plan by more than the gap.
+    #[test]
+    fn brute_force_finds_nothing_above_the_bound(any in any_problem()) {
+        let plan = of(&any);
+        prop_assert!(plan.cost <= any.budget * (1.0 + 1e-9));
+        let parts = plan.classes.iter().map(|c| c.cost).sum::<f64>() + plan.sampling_hz * any.sample_cost();
+        prop_assert!(parts <= any.budget * (1.0 + 1e-9), "{parts} of {}", any.budget);
+        prop_assert!(plan.gap >= 0.0 && (plan.upper_bound - plan.value - plan.gap).abs() < 1e-9);
+        let search = Search::new(&any).unwrap();
+        let unknown = unknown();
+        let mut tried = vec![(0.0, 0.0)];
+        for (curve, full) in search.curves.iter().zip(&search.is_full) {
+            let offers = match full {
+                true => vec![Offer { pick: Pick::Trace, worth: curve.full(), cost: 0.0 }],
+                false => all(curve, 20),
+            };
+            let fixed = curve.weight * unknown;
+            tried = tried
+                .into_iter()
+                .flat_map(|(worth, cost)| offers.iter().map(move |o| (worth + o.worth - fixed, cost + o.cost)))
+                .filter(|(_, cost)| *cost <= search.room)
+                .collect();
+        }
+        for (worth, cost) in tried {
+            let (min, max) = search.sampler.range;
+            let s = ((search.room - cost) / search.sampler.price).min(max);
+            if s >= min {
+                let value = worth + search.sampler.worth(s) - search.sampler.weight * unknown;
+                prop_assert!(value <= plan.upper_bound + 1e-9, "{value} above {}", plan.upper_bound);
+            }
+        }
+    }
+
+    /// The value is what another reading of the plan says.
+    #[test]
+    fn a_plan_is_worth_what_its_decisions_are_worth(any in any_problem()) {
+        let plan = of(&any);
+        let value = value_of(&any, &plan).unwrap();
+        prop_assert!(value > plan.value - 0.01 && value < plan.value + 0.02, "{value} {}", plan.value);
+    }
+
+    /// A table keeps everything that a plan is made from.
+    #[test]
+    fn a_table_gives_the_same_plan(any in any_problem()) {
+        let again = table::parse(&table::to_toml(&any)).unwrap().problem;
+        prop_assert_eq!(&again, &any);
+    }
+
+    /// More budget is never worth less.
+    #[test]
+    fn more_budget_is_never_worth_less(any in any_problem(), factor in 1.0..3.0f64) {
+        let plan = of(&any);
+        let more = of(&Problem { budget: any.budget * factor, ..any.clone() });
+        prop_assert!(more.upper_bound >= plan.value - 1e-9, "{} {}", more.upper_bound, plan.value);
+    }
+
+    /// A burst is within the bucket, and a class in bursts for half of the time at most.
+    #[test]
+    fn bursts_keep_their_bounds(any in any_problem()) {
+        let plan = of(&any);
+        for order in plan.classes.iter().filter_map(|c| c.burst) {
+            prop_assert!(order.duty <= 0.5 + 1e-9, "{order:?}");
+            prop_assert!(order.cost_ns <= 0.125e9 * any.budget * (1.0 + 1e-6), "{order:?}");
+            prop_assert!(order.every_ns >= 9_900_000, "{order:?}");
+        }
+    }
+}
