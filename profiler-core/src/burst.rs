@@ -29,6 +29,8 @@ const CLOSEST_S: f64 = 0.5;
 /// The same of a class that comes [first](BurstClass::first), s. The bucket bounds one burst of a hot class to some milliseconds; only with more of them
 /// is its part of the budget used. Of several classes each has its part of those ten a second: links are made one after the other, in 10 to 50 ms.
 pub const CLOSEST_OF_FIRST_S: f64 = 0.1;
+/// Windows of all classes that a plan's bursts may take per second: a link takes 10 to 50 ms to make, one after the other.
+pub const MOST_WINDOWS_HZ: f64 = 16.0;
 /// Of the lengths that a burst may have, each is at most so many times the one before.
 const LENGTH_STEP: f64 = 1.5;
 /// A class that would be attached for more than this part of the time gets no more bursts.

@@ -287,7 +287,8 @@ fn bursts_of_the_plan_come_at_random_times_and_within_the_budget() {
     }
     // One a second on average, for a minute; a burst may wait for tokens.
     assert!((45..=65).contains(&sim.bursts), "{} bursts", sim.bursts);
-    assert_eq!(sim.actions, 0, "bursts asked for a new plan");
+    // A quarter of the budget is used: that alone asks, ever more rarely.
+    assert!(sim.actions <= 2, "bursts asked for {} new plans", sim.actions);
     assert!(sim.ledger.predicted() <= 0.02, "{}", sim.ledger.predicted());
 }
 

@@ -6,6 +6,7 @@
 
 use super::types::{Action, Cause, Tick};
 use super::{Controller, Entry, Mode};
+use crate::burst::MOST_WINDOWS_HZ;
 use crate::run::arbiter::{PLAN_BURSTS_SHARE, PLANNED_SHARE};
 
 /// Seconds that a plan runs before its spending is judged; twice as long after each plan that was made for it, until the target uses
@@ -13,7 +14,9 @@ use crate::run::arbiter::{PLAN_BURSTS_SHARE, PLANNED_SHARE};
 const FIRST_S: f64 = 4.0;
 /// Longest time between two judgements, s.
 const LONGEST_S: f64 = 64.0;
-/// Less than this part of what came in is too little.
+/// Windows are never planned with fewer than this part of what links allow.
+const LEAST_WINDOWS: f64 = 0.05;
+/// Less than this part of what came in is too little, and of the planned bursts too few.
 const ENOUGH: f64 = 0.88;
 
 /// Parts of the budget that a plan may count on.
@@ -23,13 +26,15 @@ pub struct PlanShares {
     pub planned: f64,
     /// Of that, kept for bursts of what is not traced, beside what the plan leaves.
     pub bursts: f64,
+    /// Of the windows that links allow per second: where fewer were begun than planned, bursts are to be longer instead.
+    pub windows: f64,
 }
 
 impl PlanShares {
     /// Before anything is known of how the target spends.
-    pub const FIRST: Self = Self { planned: PLANNED_SHARE.0, bursts: PLAN_BURSTS_SHARE.0 };
+    pub const FIRST: Self = Self { planned: PLANNED_SHARE.0, bursts: PLAN_BURSTS_SHARE.0, windows: 1.0 };
     /// Where less is spent than planned.
-    pub const MOST: Self = Self { planned: PLANNED_SHARE.1, bursts: PLAN_BURSTS_SHARE.1 };
+    pub const MOST: Self = Self { planned: PLANNED_SHARE.1, bursts: PLAN_BURSTS_SHARE.1, windows: 1.0 };
 }
 
 /// What has come in and gone out since the last judgement.
@@ -39,17 +44,33 @@ pub(super) struct Use {
     earned_s: f64,
     spent_s: f64,
     wait_s: f64,
+    /// Bursts that were planned and that began.
+    planned: f64,
+    begun: f64,
     pub shares: PlanShares,
+}
+
+/// Too little was spent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct TooLittle {
+    /// CPU s/s.
+    spent: f64,
+    /// CPU s/s.
+    earned: f64,
+    /// Bursts that began, per second, where these were far fewer than planned.
+    begun_hz: Option<f64>,
 }
 
 impl Use {
     pub const fn new() -> Self {
-        Self { seconds: 0.0, earned_s: 0.0, spent_s: 0.0, wait_s: FIRST_S, shares: PlanShares::FIRST }
+        let shares = PlanShares::FIRST;
+        Self { seconds: 0.0, earned_s: 0.0, spent_s: 0.0, wait_s: FIRST_S, planned: 0.0, begun: 0.0, shares }
     }
 
     /// A new plan: what was spent on the old one says nothing.
     pub fn restart(&mut self) {
         (self.seconds, self.earned_s, self.spent_s) = (0.0, 0.0, 0.0);
+        (self.planned, self.begun) = (0.0, 0.0);
     }
 
     /// The target is another one than before.
@@ -62,8 +83,8 @@ impl Use {
         self.shares = PlanShares::FIRST;
     }
 
-    /// `(spent, earned)`, CPU s/s, when it is time to judge and too little was spent.
-    fn too_little(&mut self, tick: &Tick<'_>) -> Option<(f64, f64)> {
+    /// When it is time to judge and too little was spent.
+    fn too_little(&mut self, tick: &Tick<'_>) -> Option<TooLittle> {
         let dt = tick.elapsed_ns as f64 * 1e-9;
         self.seconds += dt;
         self.earned_s += tick.income * dt;
@@ -72,10 +93,11 @@ impl Use {
             return None;
         }
         let (spent, earned) = (self.spent_s / self.seconds, self.earned_s / self.seconds);
-        (self.seconds, self.earned_s, self.spent_s) = (0.0, 0.0, 0.0);
+        let begun_hz = (self.begun < ENOUGH * self.planned).then(|| self.begun / self.seconds);
+        self.restart();
         // A bucket that is not even half full has nothing left: a debt is being paid back, or bursts wait.
         let full = tick.tokens_ns >= 0.5 * tick.capacity_ns;
-        (full && spent < ENOUGH * earned).then_some((spent, earned))
+        (full && spent < ENOUGH * earned).then_some(TooLittle { spent, earned, begun_hz })
     }
 }
 
@@ -88,7 +110,13 @@ impl Controller {
 
     /// Asks for a new plan where too little is spent and a class is at hand that what is left would pay for.
     pub(super) fn use_what_is_left(&mut self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
-        let Some((spend, income)) = self.spending.too_little(tick) else { return };
+        let dt = tick.elapsed_ns as f64 * 1e-9;
+        let in_bursts = |e: &&Entry| matches!(e.mode, Mode::Sampled | Mode::Burst { .. });
+        let orders = self.classes.values().filter(in_bursts).filter_map(|e| e.order.burst);
+        self.spending.planned += orders.map(|order| dt * 1e9 / order.every_ns.max(1) as f64).sum::<f64>();
+        self.spending.begun += actions.iter().filter(|a| matches!(a, Action::Burst { .. })).count() as f64;
+        let Some(found) = self.spending.too_little(tick) else { return };
+        let (spend, income) = (found.spent, found.earned);
         let left = income - spend;
         let fits = |e: &Entry| {
             matches!(e.mode, Mode::Sampled | Mode::Stopped { .. })
@@ -97,13 +125,19 @@ impl Controller {
                 && e.cost() <= left
                 && e.density(tick.sampling_hz) > 0.0
         };
-        if !self.classes.values().any(fits) {
+        // Of more of the budget bursts are longer, and more of them.
+        let grows = self.spending.shares.planned < PlanShares::MOST.planned
+            && self.classes.values().any(|e| e.order.burst.is_some());
+        if !grows && found.begun_hz.is_none() && !self.classes.values().any(fits) {
             return;
         }
         let before = actions.len();
         self.ask_for_plan(tick.now_ns, Some(Cause::Unspent { spend, income }), actions);
         if actions.len() > before {
-            self.spending.shares = PlanShares::MOST;
+            let before = self.spending.shares.windows;
+            let windows =
+                found.begun_hz.map_or(before, |hz| (hz / MOST_WINDOWS_HZ).clamp(LEAST_WINDOWS, before));
+            self.spending.shares = PlanShares { windows, ..PlanShares::MOST };
             self.spending.wait_s = (2.0 * self.spending.wait_s).min(LONGEST_S);
         }
     }
@@ -112,6 +146,7 @@ impl Controller {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::burst::BurstOrder;
     use crate::class::ClassId;
     use crate::controller::tests::dry;
     use crate::controller::{ClassOrder, ControllerConfig};
@@ -152,6 +187,29 @@ mod tests {
     #[test]
     fn what_is_left_is_used_and_asked_for_less_often_in_vain() {
         assert_eq!(asked(5e3, 0.01, 5e6, 30), [4, 12, 28]);
+    }
+
+    /// Links that take long, or an agent that is to take less: a plan has longer bursts then.
+    #[test]
+    fn where_fewer_bursts_begin_than_planned_they_are_to_be_longer() {
+        let burst = BurstOrder { quota: 100, window_ns: 1, every_ns: 500_000_000, cost_ns: 1e5, duty: 0.01 };
+        // Ten of them: 20 a second are planned, and each ends in a second.
+        let orders: Vec<ClassOrder> =
+            (0..10).map(|i| ClassOrder { burst: Some(burst), ..order(i, 1e6, false) }).collect();
+        let mut controller = Controller::new(ControllerConfig::default());
+        controller.take_plan(0, &orders, 0, 5e6);
+        for i in 1..=50u64 {
+            let now_ns = i * 100_000_000;
+            controller.tick(&Tick { now_ns, tokens_ns: 5e6, spent: 0.005, ..dry(&[]) });
+            if i % 10 == 0 {
+                for class in 0..10 {
+                    controller.window_ended(ClassId(class), now_ns, 50, 1_000_000, false);
+                }
+            }
+        }
+        let shares = controller.shares();
+        assert_eq!(shares.planned, PlanShares::MOST.planned);
+        assert!((0.5..0.7).contains(&shares.windows), "10 of 16 a second: {shares:?}");
     }
 
     #[test]

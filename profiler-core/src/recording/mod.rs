@@ -441,10 +441,14 @@ pub struct PlanRow {
     pub reason: String,
     /// Sampling rate of the plan, samples per second of target CPU time.
     pub sampling_hz: f64,
-    /// The plan's information value.
+    /// The plan's value by its objective.
     pub value: f64,
     /// Upper bound on the value of any plan.
     pub upper_bound: f64,
+    /// The objective is *precision*: both are minus the mean log of the widths of intervals. Else they are weighted events per second. `None`: an older
+    /// recording, where they are events.
+    #[serde(default)]
+    pub of_widths: Option<bool>,
 }
 
 /// A whole recording in memory.

@@ -13,7 +13,7 @@ mod samples;
 mod stamps;
 mod windows;
 
-use super::{LimitKept, Receipt, Report, Row};
+use super::{LimitKept, PlanWorth, Receipt, Report, Row, sharper};
 use crate::class::Source;
 use crate::estimate::Estimate;
 use crate::ledger::{FLOOR_CPU_PER_S, LedgerSummary};
@@ -92,11 +92,13 @@ impl Report {
             samples: recording.samples.len() as u64,
             rows,
             operations: super::operations::of(recording),
+            sharper: Vec::new(),
             receipt,
             log: log::entries(recording),
             warnings,
         };
         report.shorten_names();
+        report.sharper = sharper::of(&report.rows, &windows, run.length_s);
         report
     }
 }
@@ -342,6 +344,11 @@ fn receipt(recording: &Recording, ledger: &LedgerSummary, run: &RunContext) -> R
         budget: meta.budget,
         predicted: ledger.predicted,
         in_place: in_place::of(recording, ledger),
+        plan: recording.plans.iter().max_by_key(|row| row.plan).map(|row| PlanWorth {
+            value: row.value,
+            upper_bound: row.upper_bound,
+            of_widths: row.of_widths == Some(true),
+        }),
         measured: meta.measured.clone(),
         target_cpu_s: ledger.own_cpu_s,
         spent_s: ledger.spent_s.clone(),

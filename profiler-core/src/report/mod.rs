@@ -6,6 +6,7 @@ pub mod names;
 mod operations;
 pub mod precision;
 mod printable;
+pub mod sharper;
 
 pub use distribution::{Bin, Counted, Distribution};
 pub use operations::{OperationClassReport, OperationReport};
@@ -18,6 +19,7 @@ use crate::recording::{
 use crate::units::OverheadBudget;
 use precision::Precision;
 use serde::{Deserialize, Serialize};
+use sharper::Sharper;
 use std::collections::BTreeMap;
 
 /// What `tithe record` and `tithe report` show.
@@ -40,6 +42,9 @@ pub struct Report {
     pub operations: Vec<OperationReport>,
     /// What the watching cost.
     pub receipt: Receipt,
+    /// Of the rows that matter most, what a longer run or a larger budget would sharpen.
+    #[serde(default)]
+    pub sharper: Vec<Sharper>,
     /// What the run changed of what it does, when and why.
     #[serde(default)]
     pub log: Vec<LogEntry>,
@@ -120,6 +125,17 @@ pub struct Row {
     pub kind: Option<RecordKind>,
     /// Remarks.
     pub notes: Vec<String>,
+}
+
+/// What a plan is worth, and what the best one could be.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct PlanWorth {
+    /// Value by the plan's objective.
+    pub value: f64,
+    /// No plan is worth more.
+    pub upper_bound: f64,
+    /// Both are minus the mean log of the widths of intervals; else weighted events per second.
+    pub of_widths: bool,
 }
 
 /// Overhead measured in place. All parts are over the target's own CPU time: 0.02 is 2 %.
@@ -237,6 +253,9 @@ pub struct Receipt {
     pub tier: Tier,
     /// Where the prices come from.
     pub prices: String,
+    /// What the last plan was worth; `None`: there was none.
+    #[serde(default)]
+    pub plan: Option<PlanWorth>,
     /// What was not observed and why.
     pub not_observed: Vec<NotObserved>,
 }

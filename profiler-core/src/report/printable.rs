@@ -23,6 +23,7 @@ impl Report {
             samples: _,
             rows,
             operations,
+            sharper,
             receipt,
             log,
             warnings,
@@ -31,6 +32,7 @@ impl Report {
         texts.extend(warnings);
         texts.extend(rows.iter_mut().flat_map(row));
         texts.extend(operations.iter_mut().flat_map(operation));
+        texts.extend(sharper.iter_mut().map(|s| &mut s.name));
         texts.extend(receipt_texts(receipt));
         for LogEntry { time_s: _, last_s: _, times: _, kind: _, subject, text } in log {
             texts.extend([subject, text]);
@@ -138,6 +140,7 @@ fn receipt_texts(receipt: &mut Receipt) -> Vec<&mut String> {
         forks_held,
         tier: _,
         prices,
+        plan: _,
         not_observed,
     } = receipt;
     let mut texts = vec![prices];

@@ -189,7 +189,7 @@ mod tests {
     fn each_option_stands_under_its_own_heading() {
         expect![[r#"
             Target: --pid command --as-root
-            Cost: --budget --thread-budget --agent-cpu --sample-rate --no-expedite --kernel-memory
+            Cost: --budget --thread-budget --agent-cpu --sample-rate --objective --no-expedite --kernel-memory
             What to watch: --trace --never --count --latency --record --weight --return-links --discover
             Operations: --operation --measure --detail --policy --adapt --on-cycle
             Check of the overhead: --progress --no-ab

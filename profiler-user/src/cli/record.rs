@@ -6,7 +6,8 @@ use super::operations::OperationArgs;
 use super::report::show;
 use crate::agent;
 use crate::config::values::{
-    parse_agent_cpu, parse_duration, parse_hz, parse_objective, parse_pid, parse_share, parse_size, parse_tier,
+    parse_agent_cpu, parse_duration, parse_hz, parse_objective, parse_pid, parse_share, parse_size,
+    parse_tier,
 };
 use crate::config::{
     CostConfig, DEFAULT_BUDGET, ExperimentConfig, OutputConfig, OverheadConfig, ProgressSpec, RunConfig,

@@ -309,6 +309,7 @@ pub(super) fn page(
     }
     out.push_str(&distributions(of_durations));
     out.push_str(&section("Notes", &notes(report, &rows)));
+    out.push_str(&section("What would make calls per second sharper", &super::sharper::lines(report)));
     out.push_str(&flame::graph(report, recording));
     for o in &report.operations {
         out.push_str(&operation(o, options.rows));

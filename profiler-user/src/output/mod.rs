@@ -24,6 +24,7 @@ mod pprof;
 mod precision;
 mod receipt;
 mod rows;
+mod sharper;
 mod speedscope;
 mod stacks;
 mod table;

@@ -5,11 +5,11 @@ use profiler_core::report::Report;
 use profiler_core::report::precision::{Known, Limit, Precision, WANTED};
 
 /// Longest run that is proposed, s.
-const LONGEST_S: f64 = 24.0 * 3_600.0;
+pub(super) const LONGEST_S: f64 = 24.0 * 3_600.0;
 /// Largest share of the target's CPU time, or of a CPU, that is proposed as a budget.
-const LARGEST_BUDGET: f64 = 0.5;
+pub(super) const LARGEST_BUDGET: f64 = 0.5;
 /// Bursts take at most so much of the time, whatever the budget (core `burst.rs`).
-const LARGEST_DUTY: f64 = 0.5;
+pub(super) const LARGEST_DUTY: f64 = 0.5;
 
 /// A remark on one function, the same for all whose durations are known as well as wanted, or for none of those; and what it says of this one.
 ///
@@ -56,7 +56,7 @@ fn means(times: f64, attached: f64, report: &Report) -> String {
 }
 
 /// A length of time as `--duration` takes it, rounded up: `90s`, `12m`, `5h`.
-fn length(seconds: f64) -> String {
+pub(super) fn length(seconds: f64) -> String {
     let (unit, name) = match seconds {
         s if s <= 120.0 => (1.0, "s"),
         s if s <= 7_200.0 => (60.0, "m"),

@@ -7,7 +7,7 @@ use super::units::{count, duration_ns, memory, percent};
 use profiler_core::class::Tier;
 use profiler_core::estimate::Estimate;
 use profiler_core::recording::{Charge, Losses, MeasuredOverhead};
-use profiler_core::report::{Receipt, Report};
+use profiler_core::report::{PlanWorth, Receipt, Report};
 use profiler_core::units::OverheadBudget;
 
 /// Width of the labels.
@@ -59,6 +59,7 @@ pub(super) fn lines(report: &Report) -> Vec<(&'static str, String)> {
             fallen(r, report.duration_s)
         ),
     ));
+    lines.extend(r.plan.map(|plan| ("plan", planned(&plan))));
     lines.push(("measured", in_place(r)));
     lines.extend(r.measured.as_ref().map(|m| ("check", check(m))));
     let split: Vec<String> = r
@@ -104,6 +105,25 @@ pub(super) fn lines(report: &Report) -> Vec<(&'static str, String)> {
     lines.extend(forks_held(r).map(|text| ("others' forks", text)));
     lines.push(("tier", tier_text(r.tier).to_owned()));
     lines
+}
+
+/// What the last plan was worth, at best could be, and the gap between the two.
+fn planned(plan: &PlanWorth) -> String {
+    let gap = plan.upper_bound - plan.value;
+    if plan.of_widths {
+        return format!(
+            "mean interval of calls/s ±{} expected, no plan brings it below ±{} (gap {gap:.4} in its log)",
+            percent((-plan.value).exp()),
+            percent((-plan.upper_bound).exp())
+        );
+    }
+    let part = if plan.upper_bound > 0.0 { gap / plan.upper_bound } else { 0.0 };
+    format!(
+        "{} weighted events/s expected, no plan has more than {} (gap {})",
+        count(plan.value),
+        count(plan.upper_bound),
+        percent(part)
+    )
 }
 
 /// A time in s.

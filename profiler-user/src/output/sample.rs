@@ -4,7 +4,8 @@ use profiler_core::class::{RecordKind, SiteClass, Source, Tier};
 use profiler_core::estimate::Estimate;
 use profiler_core::recording::{ChangeKind, Charge, Meta, NotObserved, SlowestAnswer};
 use profiler_core::report::precision::{Known, Limit, Precision};
-use profiler_core::report::{InPlace, LimitKept, LogEntry, Receipt, Report, Row};
+use profiler_core::report::sharper::{self, Sharper};
+use profiler_core::report::{InPlace, LimitKept, LogEntry, PlanWorth, Receipt, Report, Row};
 use profiler_core::units::OverheadBudget;
 use std::collections::BTreeMap;
 
@@ -50,6 +51,12 @@ pub(super) fn report() -> Report {
         samples: 990,
         rows: rows(),
         operations: vec![],
+        sharper: vec![Sharper {
+            name: "server::handle_request".into(),
+            half_width: Some(0.32),
+            watched_share: 0.03,
+            limit: sharper::Limit::Watched,
+        }],
         receipt: receipt(&meta),
         log: log(),
         warnings: meta.warnings.clone(),
@@ -179,6 +186,7 @@ fn receipt(meta: &Meta) -> Receipt {
         forks_held: meta.forks_held.clone(),
         tier: Tier::A,
         prices: "calibrated".into(),
+        plan: Some(PlanWorth { value: 2.0, upper_bound: 2.01, of_widths: true }),
         not_observed: meta.not_observed.clone(),
     }
 }

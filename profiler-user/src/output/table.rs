@@ -266,6 +266,14 @@ pub(super) fn table_text(report: &Report, options: TextOptions) -> String {
             out.push('\n');
         }
     }
+    let sharper = super::sharper::lines(report);
+    if !sharper.is_empty() {
+        out.push_str(&styled("\nCALLS/S WOULD BE SHARPER\n", BOLD, colours));
+        for line in sharper {
+            out.push_str(&wrap(&format!("  {line}"), options.width, "    "));
+            out.push('\n');
+        }
+    }
     out
 }
 

@@ -325,6 +325,7 @@ fn plans() -> Vec<PlanRow> {
         sampling_hz: 99.0,
         value: 1256.48,
         upper_bound: 1300.0,
+        of_widths: Some(false),
     }]
 }
 

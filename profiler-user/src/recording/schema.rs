@@ -237,6 +237,7 @@ table!(PlanRow, "plans", 7, heap |r| r.decision.len() + r.reason.len(), {
     sampling_hz: f64 [dict],
     value: f64 [dict],
     upper_bound: f64 [dict],
+    of_widths: Option<bool> [plain],
 });
 
 table!(OpenCallRow, "open_calls", 8, heap |_| 0, {

@@ -170,6 +170,7 @@ fn row(problem: &Problem, plan: &Plan, (i, id): (usize, ClassId), reason: String
         sampling_hz: plan.sampling_hz,
         value: plan.value,
         upper_bound: plan.upper_bound,
+        of_widths: Some(problem.objective == Objective::Precision),
     }
 }
 

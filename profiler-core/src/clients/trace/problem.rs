@@ -2,7 +2,7 @@
 
 use super::rate::Rates;
 use super::timed::TimedClasses;
-use crate::burst::{self, BurstPrices};
+use crate::burst::{self, BurstPrices, MOST_WINDOWS_HZ};
 use crate::class::{ClassId, ExitMode, RecordKind};
 use crate::controller::PlanShares;
 use crate::ledger::{FLOOR_CPU_PER_S, ThreadBounds};
@@ -16,8 +16,6 @@ use std::collections::BTreeMap;
 /// The sampler runs at least so often, if half of the budget pays for it, and at most so often, Hz of target CPU time.
 const SAMPLING_HZ: (f64, f64) = (19.0, 199.0);
 
-/// Windows of all classes that the plan's bursts may take per second: a link takes 10 to 50 ms to make, one after the other.
-const MOST_WINDOWS_HZ: f64 = 16.0;
 /// Windows of one class begin so far apart at least, s. The bucket bounds one of them: were they rarer, what takes most of the CPU time could not
 /// have its part of the budget.
 const CLOSEST_WINDOWS_S: f64 = 0.1;
@@ -88,7 +86,7 @@ impl Known<'_> {
             // What the bucket holds above the part that bursts leave to others is enough for one.
             limit_s: Some(self.arbiter.plan_burst_s().max(1e-9)),
             closest_s: CLOSEST_WINDOWS_S,
-            most_per_s: MOST_WINDOWS_HZ,
+            most_per_s: MOST_WINDOWS_HZ * self.shares.windows,
             ..WindowRules::default()
         });
         problem.kept = self.kept(&problem);

@@ -462,6 +462,7 @@ fn the_last_plan_decides_and_order_does_not_matter() {
         sampling_hz: 99.0,
         value: 1.0,
         upper_bound: 1.0,
+        of_widths: None,
     };
     let mut r = sampled();
     r.windows = vec![window(WindowKind::Trace, 0.0, 2.0, 10), window(WindowKind::Trace, 3.0, 4.0, 9)];

@@ -21,6 +21,7 @@ fn plan(plan: u32, at_s: u64, class_id: u32, decision: &str) -> PlanRow {
         sampling_hz: 49.0,
         value: 1.0,
         upper_bound: 1.0,
+        of_widths: None,
     }
 }
 

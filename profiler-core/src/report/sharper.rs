@@ -1,0 +1,85 @@
+//! What a longer run or a larger budget would tell better: calls per second of the rows that matter most.
+//!
+//! The width of an interval falls with the root of the time watched, where chance makes it: four times as much halves it. Two things it does not
+//! mend: a price that hides the rate, and, with more budget alone, windows that differ more than chance lets them, where no more windows can be made.
+
+use super::Row;
+use crate::recording::WindowRow;
+use crate::stats::{LEVEL, z_quantile};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Rows that are spoken of.
+const ROWS: usize = 3;
+/// An interval this narrow needs no more: half of it over the value, that of [`crate::plan::WIDTH_FLOOR`].
+const NARROW: f64 = crate::plan::WIDTH_FLOOR;
+/// So many times the time watched halves an interval.
+pub const TIMES: f64 = 4.0;
+/// An interval so many times as wide as chance makes it comes from how windows differ.
+const BEYOND_CHANCE: f64 = 2.0;
+/// Windows of all classes per second at which a larger budget makes longer ones, not more.
+const MANY_WINDOWS_HZ: f64 = 0.6 * crate::burst::MOST_WINDOWS_HZ;
+
+/// Why an interval is no narrower.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// What was watched: a longer run or a larger budget narrows it.
+    Watched,
+    /// How many windows there were: a longer run narrows it.
+    Windows,
+    /// The price of a hit hides the rate: nothing narrows it.
+    Price,
+}
+
+/// How well the calls per second of one row are known, and what would do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sharper {
+    /// The row, as tables show it.
+    pub name: String,
+    /// Half of the interval over the value; `None`: it has no upper end.
+    pub half_width: Option<f64>,
+    /// Part of the run in which it was watched, 0 to 1.
+    pub watched_share: f64,
+    /// Why it is no narrower.
+    pub limit: Limit,
+}
+
+/// The rows that matter most and could be known better: what was named, then by share and width.
+#[must_use]
+pub(super) fn of(rows: &[Row], windows: &BTreeMap<u32, Vec<&WindowRow>>, length_s: f64) -> Vec<Sharper> {
+    let all: usize = windows.values().map(Vec::len).sum();
+    let are_many = all as f64 > MANY_WINDOWS_HZ * length_s;
+    let mut found: Vec<(bool, f64, Sharper)> = rows.iter().filter_map(|row| one(row, are_many)).collect();
+    found.sort_by(|a, b| b.0.cmp(&a.0).then(b.1.total_cmp(&a.1)));
+    found.into_iter().take(ROWS).map(|(_, _, sharper)| sharper).collect()
+}
+
+/// Whether a row was named, how much it matters, and what is to be said of it.
+fn one(row: &Row, are_many: bool) -> Option<(bool, f64, Sharper)> {
+    let rate = row.rate_hz.filter(|rate| rate.value > 0.0)?;
+    let share = row.share.map_or(0.0, |share| share.value);
+    let half = (rate.high - rate.low) / 2.0 / rate.value;
+    let hides = rate.high.is_infinite();
+    if !hides && half <= NARROW {
+        return None;
+    }
+    let chance = z_quantile(LEVEL) / (row.counted.unwrap_or(0).max(1) as f64).sqrt();
+    let limit = match half {
+        _ if hides => Limit::Price,
+        half if are_many && half > BEYOND_CHANCE * chance => Limit::Windows,
+        _ => Limit::Watched,
+    };
+    let matters = share * (half.min(10.0) / NARROW).ln();
+    let sharper = Sharper {
+        name: row.shown_name().to_owned(),
+        half_width: (!hides).then_some(half),
+        watched_share: row.watched_share,
+        limit,
+    };
+    Some((row.named, matters, sharper))
+}
+
+#[cfg(test)]
+#[path = "build/tests/sharper.rs"]
+mod tests;
