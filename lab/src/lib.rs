@@ -12,6 +12,7 @@
 //! | [`workload`] | full traces of operations of a server and its users | `tests/replay.rs`, `examples/adapt_table.rs`, the agent |
 //! | [`windowed`] | a sample's error in each of a run's cycles | `examples/adapt_table.rs` |
 //! | [`whole`] | whole runs: the real run, with every client, against targets and machines that need no kernel | `tests/whole.rs`, `src/bin/whole.rs`, `faults/run.sh` |
+//! | [`widths`] | what plans are expected to tell of calls per second | `tests/plan`, `examples/widths.rs` |
 //! | [`coverage`] | runs of each estimator under regimes with a known truth | `tests/coverage.rs`, `examples/coverage.rs` |
 //!
 //! `tests/plan` also holds the planner's oracles, and its tests; `surveys/` has class tables of real programs for them.
@@ -21,5 +22,6 @@
 pub mod coverage;
 pub mod problems;
 pub mod whole;
+pub mod widths;
 pub mod windowed;
 pub mod workload;

@@ -6,6 +6,7 @@ mod edges;
 mod milp;
 mod oracle;
 mod paper;
+mod precision;
 mod random;
 mod surveys;
 mod table;

@@ -17,7 +17,7 @@ const SURVEYS: [(&str, &str); 8] = [
 ];
 
 /// Each survey as it is, and with other budgets and rates from its own intervals.
-fn problems() -> Vec<(String, Problem)> {
+pub(super) fn problems() -> Vec<(String, Problem)> {
     let mut all = Vec::new();
     for (name, text) in SURVEYS {
         let survey = parse(text).unwrap_or_else(|errors| panic!("{name}: {}", errors[0])).problem;
