@@ -195,7 +195,7 @@ impl Shape {
     }
 }
 
-/// The bursts that a class may have, of lengths from that of its fewest hits to a second, each at most [`LENGTH_STEP`] times as long as the one before, and
+/// The bursts that a class may have, of lengths from that of its fewest hits to a second, each at most `LENGTH_STEP` times as long as the one before, and
 /// none dearer than `limit_s` CPU s or shorter than `shortest_s`; empty where no burst is possible (no rate, free hits, too dear).
 #[must_use]
 pub fn lengths(

@@ -3,6 +3,7 @@
 use super::PlanError;
 use super::figures::{number, percent};
 use super::windows::{ClassWindows, WindowRules};
+use crate::burst::BurstPrices;
 use crate::estimate::Estimate;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
@@ -139,6 +140,14 @@ impl Default for BurstRules {
     /// Windows of any length, once a second, attached for nothing.
     fn default() -> Self {
         Self { min_s: 0.0, cycle_s: 1.0, attach_cost_s: 0.0 }
+    }
+}
+
+impl From<BurstRules> for WindowRules {
+    fn from(rules: BurstRules) -> Self {
+        let usual = Self::default();
+        let prices = BurstPrices { attach_s: 0.5 * rules.attach_cost_s, ..usual.prices };
+        Self { prices, closest_s: rules.cycle_s, shortest_s: rules.min_s, ..usual }
     }
 }
 

@@ -1,6 +1,5 @@
 //! What bursts cost and how they may be made: prices of links, bounds of one burst, and what a class's bursts are for.
 
-use super::BurstRules;
 use crate::burst::BurstPrices;
 use serde::{Deserialize, Serialize};
 
@@ -41,14 +40,6 @@ impl Default for WindowRules {
             shortest_s: 0.0,
             brief_s: 1e-3,
         }
-    }
-}
-
-impl From<BurstRules> for WindowRules {
-    fn from(rules: BurstRules) -> Self {
-        let usual = Self::default();
-        let prices = BurstPrices { attach_s: 0.5 * rules.attach_cost_s, ..usual.prices };
-        Self { prices, closest_s: rules.cycle_s, shortest_s: rules.min_s, ..usual }
     }
 }
 

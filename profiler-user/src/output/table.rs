@@ -266,13 +266,20 @@ pub(super) fn table_text(report: &Report, options: TextOptions) -> String {
             out.push('\n');
         }
     }
-    let sharper = super::sharper::lines(report);
-    if !sharper.is_empty() {
-        out.push_str(&styled("\nCALLS/S WOULD BE SHARPER\n", BOLD, colours));
-        for line in sharper {
-            out.push_str(&wrap(&format!("  {line}"), options.width, "    "));
-            out.push('\n');
-        }
+    out.push_str(&sharper(report, options));
+    out
+}
+
+/// What would be sharper, with its heading.
+fn sharper(report: &Report, options: TextOptions) -> String {
+    let lines = super::sharper::lines(report);
+    if lines.is_empty() {
+        return String::new();
+    }
+    let mut out = styled("\nCALLS/S WOULD BE SHARPER\n", BOLD, options.colours);
+    for line in lines {
+        out.push_str(&wrap(&format!("  {line}"), options.width, "    "));
+        out.push('\n');
     }
     out
 }

@@ -1,6 +1,6 @@
 //! What one class's interval can be narrowed to, and for how much.
 //!
-//! The class has one choice for each length of a window, and in each the number of windows per second `x` is free. With `q` of [`super::width`],
+//! The class has one choice for each length of a window, and in each the number of windows per second `x` is free. With `q` of [`mod@super::width`],
 //! `k = H - q a t`, the weight `w` and the price `c` of one window
 //!
 //! ```text

@@ -34,11 +34,11 @@ pub const CHEAP_TOGETHER: f64 = 0.5;
 /// Weight of the sampler; all classes have the rest of 1.
 const SAMPLER_WEIGHT: f64 = 0.1;
 /// Share whose width the sampler is planned for.
-const USUAL_SHARE: f64 = 0.1;
+const SAMPLED_PART: f64 = 0.1;
 /// Width that the sampler's share is narrowed to and no further.
 const SHARE_FLOOR: f64 = 0.05;
 /// What fewer than one sample in a thousand shows counts as this share.
-const LEAST_SHARE: f64 = 1e-3;
+const LEAST_PART: f64 = 1e-3;
 /// Halvings of the interval of prices.
 const HALVINGS: usize = 60;
 /// Classes that get what is left, one after the other.
@@ -110,7 +110,7 @@ pub(super) fn value_of(problem: &Problem, plan: &Plan) -> Option<f64> {
 fn weights(problem: &Problem) -> Vec<f64> {
     let share = |c: &PlanClass| {
         let share = if problem.target_cpu > 0.0 { c.rho.value / problem.target_cpu } else { 0.0 };
-        share.max(LEAST_SHARE)
+        share.max(LEAST_PART)
     };
     let is_first = |c: &PlanClass| c.windows.first && !c.must_trace;
     let own = |c: &PlanClass| c.weight * if is_first(c) { 1.0 } else { share(c) };
@@ -160,7 +160,7 @@ struct Sampler {
 
 impl Sampler {
     fn new(problem: &Problem) -> Self {
-        let per_hz = problem.target_cpu * problem.horizon_s * USUAL_SHARE / (1.0 - USUAL_SHARE);
+        let per_hz = problem.target_cpu * problem.horizon_s * SAMPLED_PART / (1.0 - SAMPLED_PART);
         let (min, max) = (problem.sampling.min_hz, problem.sampling.max_hz);
         let enough = if per_hz > 0.0 { (knowledge_at(SHARE_FLOOR) - NOTHING_KNOWN) / per_hz } else { min };
         // Where none may be taken there is no share.

@@ -1,8 +1,6 @@
 //! Reading class tables.
 
-use super::super::{
-    ClassWindows, Estimand, Objective, PlanClass, Problem, Range, UNPRICED_REPORT_S, USUAL_SPREAD,
-};
+use super::super::{Estimand, Objective, PlanClass, Problem, Range, UNPRICED_REPORT_S};
 use super::number::{Accept, scaled};
 use super::{ParseError, PlanTable};
 use crate::units::OverheadBudget;
@@ -202,7 +200,7 @@ impl Reader<'_> {
         }
     }
 
-    fn flag(&mut self, fields: &Fields<'_, '_>, key: &str) -> bool {
+    pub(super) fn flag(&mut self, fields: &Fields<'_, '_>, key: &str) -> bool {
         let Some(entry) = fields.entries.get(key) else { return false };
         entry.get_ref().as_bool().unwrap_or_else(|| {
             let seen = self.text.get(entry.span()).unwrap_or("?").to_owned();
@@ -441,12 +439,7 @@ impl Reader<'_> {
         class.ratio = self.number(fields, "ratio", 0, Positive).unwrap_or(1.0);
         class.dispersion = self.number(fields, "dispersion", 0, NotNegative).unwrap_or(1.0);
         class.sigma_s = self.number(fields, "sigma_us", -6, NotNegative);
-        class.windows = ClassWindows {
-            first: self.flag(fields, "first"),
-            only: self.flag(fields, "bursts_only"),
-            limit_s: self.number(fields, "burst_limit_us", -6, Positive),
-            spread: self.number(fields, "spread", 0, NotNegative).unwrap_or(USUAL_SPREAD),
-        };
+        class.windows = self.class_windows(fields);
         class.must_trace = self.flag(fields, "must_trace");
         class.never_trace = self.flag(fields, "never_trace");
         if class.must_trace && class.never_trace {

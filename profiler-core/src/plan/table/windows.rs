@@ -1,6 +1,6 @@
 //! Reading how bursts are made.
 
-use super::super::{BurstRules, WindowRules};
+use super::super::{BurstRules, ClassWindows, USUAL_SPREAD, WindowRules};
 use super::number::Accept;
 use super::read::{Fields, Reader};
 
@@ -51,5 +51,15 @@ impl Reader<'_> {
         rules.limit_s = self.number(fields, "burst_limit_us", -6, Positive);
         rules.prices.attach_s = attach_s?;
         Some(rules)
+    }
+
+    /// What windows of one class are for.
+    pub(super) fn class_windows(&mut self, fields: &Fields<'_, '_>) -> ClassWindows {
+        ClassWindows {
+            first: self.flag(fields, "first"),
+            only: self.flag(fields, "bursts_only"),
+            limit_s: self.number(fields, "burst_limit_us", -6, Accept::Positive),
+            spread: self.number(fields, "spread", 0, Accept::NotNegative).unwrap_or(USUAL_SPREAD),
+        }
     }
 }
