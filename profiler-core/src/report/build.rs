@@ -50,7 +50,7 @@ impl Report {
         let mut warnings = recording.meta.warnings.clone();
         warnings.extend(recording.damage.iter().cloned());
 
-        let mut rows = Vec::new();
+        let (mut rows, mut price_halves) = (Vec::new(), BTreeMap::new());
         let windows = by_class(&recording.windows);
         run.drift = windows::drift(&recording.classes, &windows, recording, &run);
         let plans = last_plans(&recording.plans);
@@ -59,6 +59,7 @@ impl Report {
             let of_class = windows.get(&class.class_id).map_or(&[][..], Vec::as_slice);
             check_counts(class, of_class, &mut warnings);
             let calls = Calls::of(class, of_class, recording, &run);
+            price_halves.insert(class.class_id, calls.price_half);
             let plan = plans.get(&class.class_id).copied();
             rows.push(class_row(
                 class,
@@ -98,7 +99,7 @@ impl Report {
             warnings,
         };
         report.shorten_names();
-        report.sharper = sharper::of(&report.rows, &windows, run.length_s);
+        report.sharper = sharper::of(&report.rows, &windows, &price_halves, run.length_s);
         report
     }
 }

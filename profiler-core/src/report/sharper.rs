@@ -1,7 +1,7 @@
 //! What a longer run or a larger budget would tell better: calls per second of the rows that matter most.
 //!
 //! The width of an interval falls with the root of the time watched, where chance makes it: four times as much halves it. Two things it does not
-//! mend: a price that hides the rate, and, with more budget alone, windows that differ more than chance lets them, where no more windows can be made.
+//! mend: what the price of a hit leaves unknown, and, with more budget alone, windows that differ more than chance lets them, where no more windows can be made.
 
 use super::Row;
 use crate::recording::WindowRow;
@@ -15,6 +15,8 @@ const ROWS: usize = 3;
 const NARROW: f64 = crate::plan::WIDTH_FLOOR;
 /// So many times the time watched halves an interval.
 pub const TIMES: f64 = 4.0;
+/// An interval that keeps this part of its width is limited by the price.
+const KEPT: f64 = 0.8;
 /// An interval so many times as wide as chance makes it comes from how windows differ.
 const BEYOND_CHANCE: f64 = 2.0;
 /// Windows of all classes per second at which a larger budget makes longer ones, not more.
@@ -28,7 +30,7 @@ pub enum Limit {
     Watched,
     /// How many windows there were: a longer run narrows it.
     Windows,
-    /// The price of a hit hides the rate: nothing narrows it.
+    /// What the price of a hit leaves unknown: nothing narrows it.
     Price,
 }
 
@@ -39,6 +41,8 @@ pub struct Sharper {
     pub name: String,
     /// Half of the interval over the value; `None`: it has no upper end.
     pub half_width: Option<f64>,
+    /// The same of a run of [`TIMES`] the length: `sqrt((h^2 - p^2) / TIMES + p^2)`, where the price leaves `p` unknown.
+    pub then: Option<f64>,
     /// Part of the run in which it was watched, 0 to 1.
     pub watched_share: f64,
     /// Why it is no narrower.
@@ -47,16 +51,27 @@ pub struct Sharper {
 
 /// The rows that matter most and could be known better: what was named, then by share and width.
 #[must_use]
-pub(super) fn of(rows: &[Row], windows: &BTreeMap<u32, Vec<&WindowRow>>, length_s: f64) -> Vec<Sharper> {
+pub(super) fn of(
+    rows: &[Row],
+    windows: &BTreeMap<u32, Vec<&WindowRow>>,
+    price_halves: &BTreeMap<u32, f64>,
+    length_s: f64,
+) -> Vec<Sharper> {
     let all: usize = windows.values().map(Vec::len).sum();
     let are_many = all as f64 > MANY_WINDOWS_HZ * length_s;
-    let mut found: Vec<(bool, f64, Sharper)> = rows.iter().filter_map(|row| one(row, are_many)).collect();
+    let mut found: Vec<(bool, f64, Sharper)> = rows
+        .iter()
+        .filter_map(|row| {
+            let price = row.class_id.and_then(|id| price_halves.get(&id)).copied().unwrap_or(0.0);
+            one(row, price, are_many)
+        })
+        .collect();
     found.sort_by(|a, b| b.0.cmp(&a.0).then(b.1.total_cmp(&a.1)));
     found.into_iter().take(ROWS).map(|(_, _, sharper)| sharper).collect()
 }
 
-/// Whether a row was named, how much it matters, and what is to be said of it.
-fn one(row: &Row, are_many: bool) -> Option<(bool, f64, Sharper)> {
+/// Whether a row was named, how much it matters, and what is to be said of it. `price`: what the price leaves unknown, over the value.
+fn one(row: &Row, price: f64, are_many: bool) -> Option<(bool, f64, Sharper)> {
     let rate = row.rate_hz.filter(|rate| rate.value > 0.0)?;
     let share = row.share.map_or(0.0, |share| share.value);
     let half = (rate.high - rate.low) / 2.0 / rate.value;
@@ -65,8 +80,10 @@ fn one(row: &Row, are_many: bool) -> Option<(bool, f64, Sharper)> {
         return None;
     }
     let chance = z_quantile(LEVEL) / (row.counted.unwrap_or(0).max(1) as f64).sqrt();
+    let price = price.min(half);
+    let then = ((half.powi(2) - price.powi(2)) / TIMES + price.powi(2)).sqrt();
     let limit = match half {
-        _ if hides => Limit::Price,
+        half if hides || then > KEPT * half => Limit::Price,
         half if are_many && half > BEYOND_CHANCE * chance => Limit::Windows,
         _ => Limit::Watched,
     };
@@ -74,6 +91,7 @@ fn one(row: &Row, are_many: bool) -> Option<(bool, f64, Sharper)> {
     let sharper = Sharper {
         name: row.shown_name().to_owned(),
         half_width: (!hides).then_some(half),
+        then: (!hides).then_some(then),
         watched_share: row.watched_share,
         limit,
     };

@@ -54,6 +54,7 @@ pub(super) fn report() -> Report {
         sharper: vec![Sharper {
             name: "server::handle_request".into(),
             half_width: Some(0.32),
+            then: Some(0.16),
             watched_share: 0.03,
             limit: sharper::Limit::Watched,
         }],

@@ -12,13 +12,18 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
 
 fn line(sharper: &Sharper, report: &Report) -> String {
     let name = &sharper.name;
-    let Some(half) = sharper.half_width else {
+    let (Some(half), Some(then)) = (sharper.half_width, sharper.then) else {
         return format!(
             "{name}: at least, as the price of a hit hides the rest; neither a longer run nor a larger budget tells more"
         );
     };
     let now = format!("{name}: ±{} now", percent(half));
-    let then = percent(half / TIMES.sqrt());
+    let then = percent(then);
+    if sharper.limit == Limit::Price {
+        return format!(
+            "{now}, as what a hit costs is known no better; neither a longer run nor a larger budget tells much more"
+        );
+    }
     let seconds = report.duration_s * TIMES;
     let longer = (seconds <= LONGEST_S).then(|| format!("--duration {}", length(seconds)));
     let fits = TIMES * sharper.watched_share <= LARGEST_DUTY;
@@ -45,7 +50,8 @@ mod tests {
     /// Of a run of 10 s at 2 %.
     fn said(half_width: Option<f64>, watched_share: f64, limit: Limit) -> String {
         let report = sample::report();
-        line(&Sharper { name: "f".to_owned(), half_width, watched_share, limit }, &report)
+        let then = half_width.map(|half| half / 2.0);
+        line(&Sharper { name: "f".to_owned(), half_width, then, watched_share, limit }, &report)
     }
 
     #[test]
@@ -59,6 +65,10 @@ mod tests {
         assert!(
             said(Some(0.32), 0.01, Limit::Windows)
                 .contains("--duration 40s ±16.0 % (the number of its windows")
+        );
+        assert!(
+            said(Some(0.12), 0.01, Limit::Price)
+                .contains("±12.0 % now, as what a hit costs is known no better")
         );
         assert!(said(None, 0.01, Limit::Price).contains("the price of a hit hides the rest"));
     }

@@ -29,6 +29,8 @@ pub(super) struct Calls {
     pub rate_hz: Option<Estimate>,
     /// Per second of the run as it was, like CPU time that samples show.
     pub per_s: Option<Estimate>,
+    /// Part of the half-width of `rate_hz`, over the value, that more windows do not mend: the price of a hit, and whether the target could have rested less.
+    pub price_half: f64,
     pub mean_ns: Option<Estimate>,
     pub correction_ns: f64,
     pub quantiles_ns: Vec<(f64, Estimate)>,
@@ -86,6 +88,9 @@ impl Calls {
             }
         } else {
             out.rate_hz = rate(1.0 - cover.share.min(1.0));
+            // As if all of the run had been watched.
+            let fixed = rate(0.0).filter(|r| r.value > 0.0 && r.high.is_finite());
+            out.price_half = fixed.map_or(0.0, |r| (r.high - r.low) / 2.0 / r.value);
             let lost = run.lost_beside(windows, cover.length_s);
             out.calls = rate(1.0)
                 .map(|r| with_losses(total(counted, cover.length_s, run.length_s, &lost, &r), out.dropped));

@@ -42,7 +42,7 @@ fn row(name: &str, share: f64, half: f64, counted: u64) -> Row {
 fn said(rows: &[Row], windows: usize) -> Vec<(String, Limit)> {
     let window = plain_window(ClassId(1), WindowKind::Burst, (0, 1_000_000), 10);
     let windows = BTreeMap::from([(1, vec![&window; windows])]);
-    of(rows, &windows, 10.0).into_iter().map(|s| (s.name, s.limit)).collect()
+    of(rows, &windows, &BTreeMap::new(), 10.0).into_iter().map(|s| (s.name, s.limit)).collect()
 }
 
 #[test]
@@ -73,4 +73,16 @@ fn what_more_of_the_budget_does_not_mend_is_told_apart() {
         rate.high = f64::INFINITY;
     }
     assert_eq!(limits(&[hidden], 50), [Limit::Price]);
+}
+
+#[test]
+fn what_the_price_leaves_unknown_stays() {
+    let windows = BTreeMap::new();
+    let of =
+        |price: f64| of(&[row("f", 0.5, 0.2, 400)], &windows, &BTreeMap::from([(1, price)]), 10.0).remove(0);
+    assert_eq!((of(0.0).limit, of(0.0).then), (Limit::Watched, Some(0.1)));
+    // 0.16 of 0.2: of the 0.12 that windows leave, 0.06 go.
+    let limited = of(0.16);
+    assert!((limited.then.unwrap() - 0.16f64.hypot(0.06)).abs() < 1e-9, "{limited:?}");
+    assert_eq!(limited.limit, Limit::Price);
 }
