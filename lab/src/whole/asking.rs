@@ -7,7 +7,7 @@ use profiler_core::class::ClassId;
 use profiler_core::engine::command::Attach;
 use profiler_core::engine::driver::StillWanted;
 use profiler_core::recording::WindowKind;
-use profiler_core::run::order::Ending;
+use profiler_core::run::order::{Ending, Purpose};
 use profiler_core::run::outcome::{NotOpened, Outcome};
 use std::collections::BTreeMap;
 
@@ -35,6 +35,13 @@ impl World {
             if class.asking.len() > answered || class.window.is_some() {
                 let open = (class.asking.clone(), class.window);
                 self.fault(|| format!("class {id} was asked for, and asking or window {open:?} is not over"));
+            }
+            let watch = self.scenario.watch;
+            let is_burst = matches!(purpose, Purpose::Burst(_));
+            if is_burst && (watch.slow_links || watch.only_named) {
+                self.fault(|| {
+                    format!("a burst of class {id}, where links are slow or nothing else may be attached")
+                });
             }
             let class = &mut self.classes[id.0 as usize];
             class.state = State::Waiting(super::state::Pending { kind, quota, purpose, number });

@@ -13,7 +13,8 @@ fn surveys_are_planned_within_the_budget_and_nearly_at_the_bound() {
             let cost =
                 plan.classes.iter().map(|c| c.cost).sum::<f64>() + plan.sampling_hz * problem.sample_cost();
             assert!(cost <= problem.budget * (1.0 + 1e-9), "{name}: {cost}");
-            assert!((0.0..0.02).contains(&plan.gap), "{name}: {}", plan.gap);
+            assert!((0.0..0.02).contains(&(plan.gap - plan.exact_counts)), "{name}: {}", plan.gap);
+            assert!((0.0..0.1).contains(&plan.exact_counts), "{name}: {}", plan.exact_counts);
             // Of each class a row, counted whole or with a width.
             for (planned, width) in plan.classes.iter().zip(widths(&problem, &plan)) {
                 assert!(

@@ -16,7 +16,7 @@ const LOST_NS: u64 = 5_000_000_000;
 
 /// How many times as rarely bursts begin: samples are what the agent spends most on, and come more rarely in proportion; but a link costs it, too, and
 /// bursts may be all that it has.
-fn rarer(slowdown: f64) -> f64 {
+pub(super) fn rarer(slowdown: f64) -> f64 {
     slowdown.max(1.0).sqrt()
 }
 
@@ -67,7 +67,10 @@ impl Controller {
             entry.mode = Mode::Burst { until_ns };
             entry.reserved_ns = need_ns;
             entry.bursts_begun += 1;
-            entry.next_burst_ns = next_burst_ns(random, tick.now_ns, rarer * order.every_ns as f64);
+            let every_ns = rarer * order.every_ns as f64;
+            // From when it was due: else each tick would delay all that follow. What waited for long is not made up for.
+            let from_ns = entry.next_burst_ns.max(tick.now_ns.saturating_sub((0.5 * every_ns) as u64));
+            entry.next_burst_ns = next_burst_ns(random, from_ns, every_ns);
             actions.push(Action::Burst { class, quota, window_ns: order.window_ns });
         }
     }

@@ -41,7 +41,7 @@ mod whatif;
 mod windows;
 
 pub use explain::Explanation;
-pub use precision::widths;
+pub use precision::{rows_with_intervals, widths};
 pub use problem::{
     BurstRules, CostUnit, Estimand, Objective, PlanClass, Problem, Range, SamplingRules, UNPRICED_REPORT_S,
     UnknownObjective,

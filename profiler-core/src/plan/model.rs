@@ -424,7 +424,7 @@ pub(super) fn finish(
     let upper_bound = upper_bound.max(value);
     let gap = if upper_bound > value { (upper_bound - value) / upper_bound } else { 0.0 };
     let overhead = if problem.target_cpu > 0.0 { cost / problem.target_cpu } else { 0.0 };
-    Plan { strategy, classes, sampling_hz, cost, overhead, value, upper_bound, gap }
+    Plan { strategy, classes, sampling_hz, cost, overhead, value, upper_bound, gap, exact_counts: 0.0 }
 }
 
 /// Classes connected by `derived_from`, each group in index order.

@@ -1,7 +1,7 @@
 //! Plans for people and for machines: a text table and a serialisable form.
 
 use super::figures::{number, percent, seconds};
-use super::{CostUnit, Objective, Outlook, Plan, Problem, Strategy};
+use super::{CostUnit, Objective, Outlook, Plan, Problem, Strategy, rows_with_intervals};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
@@ -200,12 +200,23 @@ impl Plan {
             0.0 => "proven best".to_owned(),
             gap if gap <= 1e-9 => "proven best to 9 digits".to_owned(),
             gap if is_of_widths => {
-                format!("no plan brings it below +-{} (gap {gap:.4} in its log)", width(self.upper_bound))
+                let exact = match self.exact_counts {
+                    exact if exact < 5e-5 => String::new(),
+                    exact => format!(", {exact:.4} of it for what is counted in full for next to nothing"),
+                };
+                format!(
+                    "no plan brings it below +-{} (gap {gap:.4} in its log{exact})",
+                    width(self.upper_bound)
+                )
             }
             gap => format!("at most {} below the best possible", percent(gap)),
         };
         if is_of_widths {
-            format!("mean interval +-{} in {}, {proof}", width(self.value), seconds(problem.horizon_s))
+            let (rows, all) = rows_with_intervals(problem);
+            let (mean, horizon) = (width(self.value), seconds(problem.horizon_s));
+            format!(
+                "mean interval +-{mean} in {horizon}, of shares and of calls/s of {rows} of {all} functions, none below +-5 %; {proof}"
+            )
         } else {
             format!("value {}, {proof}", value(self.value))
         }

@@ -83,6 +83,9 @@ pub struct Plan {
     pub upper_bound: f64,
     /// `(upper_bound - value) / upper_bound`, or with the objective precision `upper_bound - value`: 0 for a proven optimum.
     pub gap: f64,
+    /// With the objective precision: the part of the gap that is due to counting in full what costs next to nothing, which no other plan need do.
+    #[serde(default)]
+    pub exact_counts: f64,
 }
 
 /// How a plan is looked for.

@@ -85,6 +85,9 @@ fn plan_with(view: &View, rates: &Rates, settings: &Settings, bounds: Option<&Th
     make(&known, rates, 3).unwrap()
 }
 
+/// Whatever a plan is to bring.
+const BOTH: [Objective; 2] = [Objective::Information, Objective::Precision];
+
 fn plan(view: &View, hz: &[f64]) -> Planned {
     plan_with(view, &rates(hz), &settings(), None)
 }
@@ -127,8 +130,11 @@ fn what_is_apart_dormant_or_refused_is_not_planned_with() {
     classes[0].traits.apart = true;
     classes[1].traits.dormant = true;
     classes[2].traits.refused = true;
-    let planned = plan(&view(classes), &[10.0; 4]);
-    assert_eq!(planned.orders.iter().map(|o| o.class.0).collect::<Vec<_>>(), [3]);
+    let view = view(classes);
+    for objective in BOTH {
+        let planned = plan_with(&view, &rates(&[10.0; 4]), &Settings { objective, ..settings() }, None);
+        assert_eq!(planned.orders.iter().map(|o| o.class.0).collect::<Vec<_>>(), [3]);
+    }
 }
 
 #[test]
@@ -140,6 +146,8 @@ fn samples_come_as_often_as_was_asked_for_or_not_at_all() {
     let free = plan(&view, &[100.0]);
     assert!((19.0..=199.0).contains(&free.plan.sampling_hz), "{}", free.plan.sampling_hz);
     view.samples.off = true;
+    let precise = Settings { objective: Objective::Precision, ..fixed };
+    assert_eq!(plan_with(&view, &rates(&[100.0]), &precise, None).period_ns, 0);
     for settings in [settings(), fixed] {
         let planned = plan_with(&view, &rates(&[100.0]), &settings, None);
         assert_eq!((planned.plan.sampling_hz, planned.period_ns), (0.0, 0));
@@ -175,22 +183,29 @@ fn before_a_program_runs_what_is_named_is_traced_without_a_rate() {
     view.target.is_held = true;
     assert_eq!(traced(&plan(&view, &[])), [0, 1]);
     view.target.is_held = false;
-    let only_named = Settings { only_named: true, ..settings() };
-    assert_eq!(traced(&plan_with(&view, &Rates::new(), &only_named, None)), [0, 1]);
+    for objective in BOTH {
+        let only_named = Settings { only_named: true, objective, ..settings() };
+        assert_eq!(traced(&plan_with(&view, &Rates::new(), &only_named, None)), [0, 1]);
+        // Too hot to be traced: nothing else is to be attached.
+        let hot = plan_with(&view, &rates(&[1e6, 1e6]), &only_named, None);
+        assert!(hot.orders.iter().all(|o| !o.trace && o.burst.is_none()), "{:?}", hot.orders);
+    }
 }
 
 #[test]
 fn slow_links_are_neither_tried_nor_opened_for_bursts() {
     let view = view(vec![named(0), named(1), class(2)]);
-    let slow = Settings { slow_links: true, ..settings() };
     let known = Rates::from([(ClassId(1), Rate::seen(1e6, 1_000))]);
-    let planned = plan_with(&view, &known, &slow, None);
-    // What was named is traced under its quota, what is too dear is left to the samples.
-    assert_eq!(traced(&planned), [0]);
-    assert!(planned.orders.iter().all(|o| !o.trial && o.burst.is_none()), "{:?}", planned.orders);
-    assert_eq!(planned.bursts, 0.0);
-    // Nothing is kept for bursts either.
-    assert!((planned.problem.budget - 0.018).abs() < 1e-12, "{}", planned.problem.budget);
+    for objective in BOTH {
+        let slow = Settings { slow_links: true, objective, ..settings() };
+        let planned = plan_with(&view, &known, &slow, None);
+        // What was named is traced under its quota, what is too dear is left to the samples.
+        assert_eq!(traced(&planned), [0]);
+        assert!(planned.orders.iter().all(|o| !o.trial && o.burst.is_none()), "{:?}", planned.orders);
+        assert_eq!(planned.bursts, 0.0);
+        // Nothing is kept for bursts either.
+        assert!((planned.problem.budget - 0.018).abs() < 1e-12, "{}", planned.problem.budget);
+    }
 }
 
 #[test]

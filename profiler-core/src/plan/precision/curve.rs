@@ -7,8 +7,9 @@
 //! worth(x) = w/2 ln(1 + H x / (q a (1 - t x)))               minus the log of the width, but for a constant
 //! worth'   = w/2 (k / (q a + k x) + t / (1 - t x))
 //! ```
-//! falls up to a duty of one half and grows beyond: the class is in bursts on the first part, or traced. Where a is
+//! falls up to a duty of one half at most and grows beyond: the class is in bursts on the first part, or at its most windows, or traced. Where a is
 //! small `worth'` is `w / (2 x (1 - t x))`: at a common price `mu` of the budget every class spends `w / 2 mu`, whatever it spreads and costs.
+//! Windows are scarce, too: at a price `nu` of one per second a window costs `mu c + nu`.
 
 use super::super::{PlanClass, Problem, WindowRules};
 use super::width::{NOTHING_KNOWN, knowledge, knowledge_at, window_variance};
@@ -44,15 +45,44 @@ pub(super) enum Pick {
     Burst(usize, f64),
 }
 
-/// A pick with what it brings and costs.
+impl Pick {
+    /// The same, however many windows.
+    pub fn is_like(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Burst(a, _), Self::Burst(b, _)) => a == b,
+            _ => self == other,
+        }
+    }
+}
+
+/// A pick with what it brings and takes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Offer {
     pub pick: Pick,
     pub worth: f64,
+    /// CPU s/s.
     pub cost: f64,
+    /// Windows per second.
+    pub per_s: f64,
 }
 
-const NOTHING: Offer = Offer { pick: Pick::Sample, worth: 0.0, cost: 0.0 };
+impl Offer {
+    pub const NOTHING: Self = Self { pick: Pick::Sample, worth: 0.0, cost: 0.0, per_s: 0.0 };
+
+    /// Every call is counted.
+    pub const fn trace(worth: f64, cost: f64) -> Self {
+        Self { pick: Pick::Trace, worth, cost, per_s: 0.0 }
+    }
+}
+
+/// What the two things that are scarce are worth.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Prices {
+    /// `mu`: of one CPU s/s.
+    pub mu: f64,
+    /// `nu`: of one window per second.
+    pub nu: f64,
+}
 
 /// One class.
 #[derive(Debug, Clone)]
@@ -63,16 +93,15 @@ pub(super) struct Curve {
     /// Knowledge at the floor of the width: more is worth nothing.
     enough: f64,
     /// Cost of tracing it, if it may be traced, CPU s/s.
-    trace: Option<f64>,
+    pub trace: Option<f64>,
     pub choices: Vec<Choice>,
 }
 
 impl Curve {
-    /// The curve of a class whose windows begin `closest_s` apart at least. `is_known`: bursts of it are possible.
-    pub fn new(problem: &Problem, class: &PlanClass, weight: f64, closest_s: f64) -> Self {
+    /// The curve of a class.
+    pub fn new(problem: &Problem, class: &PlanClass, weight: f64) -> Self {
         let rules = problem.window_rules();
-        let may_burst = !class.must_trace && (!class.never_trace || class.windows.only);
-        let choices = if may_burst { choices(class, &rules, closest_s) } else { Vec::new() };
+        let choices = if may_burst(problem, class) { choices(class, &rules) } else { Vec::new() };
         Self {
             weight,
             horizon_s: problem.horizon_s,
@@ -80,6 +109,28 @@ impl Curve {
             trace: (!class.never_trace && class.traced_hz() > 0.0).then(|| class.trace_cost()),
             choices,
         }
+    }
+
+    /// The same with every `every`-th length only, and the longest.
+    pub fn thinned(mut self, every: usize) -> Self {
+        let last = self.choices.len().saturating_sub(1);
+        let mut index = 0..;
+        self.choices.retain(|_| index.next().is_some_and(|i: usize| i % every == 0 || i == last));
+        self
+    }
+
+    /// The same with this pick or nothing.
+    pub fn held(&self, pick: Pick) -> Self {
+        let choices = match pick {
+            Pick::Burst(choice, _) => vec![self.choices[choice]],
+            Pick::Sample | Pick::Trace => Vec::new(),
+        };
+        Self { choices, trace: self.trace.filter(|_| pick == Pick::Trace), ..*self }
+    }
+
+    /// The same without an end of what is worth knowing, in bursts only.
+    pub fn beyond(&self) -> Self {
+        Self { enough: f64::INFINITY, trace: None, ..self.clone() }
     }
 
     /// What a class is worth that is traced all the time.
@@ -93,28 +144,32 @@ impl Curve {
         knowledge(per_s * self.horizon_s, c.variance, per_s * c.t())
     }
 
-    fn burst(&self, choice: usize, per_s: f64) -> Offer {
+    /// So many windows of a choice.
+    pub fn burst(&self, choice: usize, per_s: f64) -> Offer {
         let worth = 0.5 * self.weight * (self.knowledge(choice, per_s).min(self.enough) / NOTHING_KNOWN).ln();
         let cost = per_s * self.choices[choice].shape.mean_cost_s;
-        Offer { pick: Pick::Burst(choice, per_s), worth, cost }
+        Offer { pick: Pick::Burst(choice, per_s), worth, cost, per_s }
     }
 
     /// More windows than these bring nothing, or are not possible: 1/s.
     fn most_per_s(&self, c: &Choice) -> f64 {
+        if self.enough.is_infinite() {
+            return c.most_per_s;
+        }
         // knowledge(x) = enough.
         let a = c.variance * (self.enough - NOTHING_KNOWN);
         c.most_per_s.min(a / (self.horizon_s + a * c.t()))
     }
 
-    /// The windows of a choice at which one CPU s/s more brings `mu`.
-    fn at_price(&self, c: &Choice, mu: f64) -> f64 {
+    /// The windows of a choice at which one more brings what it costs at these prices, 1/s.
+    fn at_price(&self, c: &Choice, prices: Prices) -> f64 {
         let most = self.most_per_s(c);
         let (t, a, k) = (c.t(), NOTHING_KNOWN * c.variance, c.k(self.horizon_s));
         if k <= 0.0 || self.weight <= 0.0 {
             return most;
         }
         // With a for q a: p k t x^2 - p (k - a t) x + (H - p a) = 0: the smaller root.
-        let p = 2.0 * mu * c.shape.mean_cost_s / self.weight;
+        let p = 2.0 * (prices.mu * c.shape.mean_cost_s + prices.nu) / self.weight;
         let (square, linear, rest) = (p * k * t, p * (k - a * t), self.horizon_s - p * a);
         if rest <= 0.0 {
             return 0.0;
@@ -126,36 +181,37 @@ impl Curve {
         (2.0 * rest / (linear + under.sqrt())).min(most)
     }
 
-    /// The best offer less `mu` times its cost.
-    pub fn best(&self, mu: f64) -> Offer {
-        let net = |o: &Offer| o.worth - mu * o.cost;
-        let mut best = NOTHING;
+    /// The best offer less what it takes at these prices.
+    pub fn best(&self, prices: Prices) -> Offer {
+        let net = |o: &Offer| o.worth - prices.mu * o.cost - prices.nu * o.per_s;
+        let mut best = Offer::NOTHING;
         let mut consider = |offer: Offer| {
             if net(&offer) > net(&best) {
                 best = offer;
             }
         };
         if let Some(cost) = self.trace {
-            consider(Offer { pick: Pick::Trace, worth: self.full(), cost });
+            consider(Offer::trace(self.full(), cost));
         }
         for (i, choice) in self.choices.iter().enumerate() {
-            consider(self.burst(i, self.at_price(choice, mu)));
-            // Where the worth is not concave an end may be better.
-            if choice.k(self.horizon_s) <= 0.0 || choice.most_per_s * choice.t() > 0.49 {
-                consider(self.burst(i, self.most_per_s(choice)));
+            let (per_s, most) = (self.at_price(choice, prices), self.most_per_s(choice));
+            consider(self.burst(i, per_s));
+            // The worth is not concave everywhere: the end may be better.
+            if per_s < most {
+                consider(self.burst(i, most));
             }
         }
         best
     }
 
-    /// The best offer for `room` CPU s/s.
-    pub fn within(&self, room: f64) -> Offer {
-        let mut best = NOTHING;
+    /// The best offer for `room` CPU s/s and so many windows per second.
+    pub fn within(&self, room: f64, windows: f64) -> Offer {
+        let mut best = Offer::NOTHING;
         if let Some(cost) = self.trace.filter(|cost| *cost <= room) {
-            best = Offer { pick: Pick::Trace, worth: self.full(), cost };
+            best = Offer::trace(self.full(), cost);
         }
         for (i, choice) in self.choices.iter().enumerate() {
-            let per_s = (room / choice.shape.mean_cost_s).min(self.most_per_s(choice));
+            let per_s = (room / choice.shape.mean_cost_s).min(windows).min(self.most_per_s(choice));
             let offer = self.burst(i, per_s.max(0.0));
             let is_better = offer.worth > best.worth * (1.0 + 1e-12)
                 || offer.worth >= best.worth && offer.cost < best.cost;
@@ -167,16 +223,29 @@ impl Curve {
     }
 }
 
+/// The class may be observed in windows. Where the problem says nothing of them there are none.
+pub(super) fn may_burst(problem: &Problem, class: &PlanClass) -> bool {
+    let possible = problem.windows.is_some() || problem.burst.is_some();
+    possible && !class.must_trace && (!class.never_trace || class.windows.only)
+}
+
+/// A window of the class is possible.
+pub(super) fn has_window(problem: &Problem, class: &PlanClass) -> bool {
+    may_burst(problem, class) && !shapes(class, &problem.window_rules()).is_empty()
+}
+
 /// The lengths that a window of the class may have.
-fn choices(class: &PlanClass, rules: &WindowRules, closest_s: f64) -> Vec<Choice> {
+fn shapes(class: &PlanClass, rules: &WindowRules) -> Vec<burst::Shape> {
     let limit_s = class.windows.limit_s.unwrap_or(f64::INFINITY).min(rules.limit_s.unwrap_or(f64::INFINITY));
     let (rate, tau) = (class.traced_hz(), class.tau_s + class.detect_s);
     burst::lengths(rate, tau, class.windows.first, &rules.prices, (rules.shortest_s, limit_s))
-        .into_iter()
-        .map(|shape| Choice {
-            shape,
-            variance: window_variance(class, rules, shape.mean_s, rate * shape.mean_s),
-            most_per_s: (1.0 / closest_s).min(LARGEST_DUTY / shape.length_s),
-        })
-        .collect()
+}
+
+fn choices(class: &PlanClass, rules: &WindowRules) -> Vec<Choice> {
+    let of = |shape: burst::Shape| Choice {
+        shape,
+        variance: window_variance(class, rules, shape.mean_s, class.traced_hz() * shape.mean_s),
+        most_per_s: (1.0 / rules.closest_s).min(LARGEST_DUTY / shape.length_s),
+    };
+    shapes(class, rules).into_iter().map(of).collect()
 }

@@ -1,0 +1,291 @@
+//! The search: Lagrange's multipliers of what may be spent and of windows per second.
+//!
+//! ```text
+//! g(mu, nu) = sum (worth - mu cost - nu windows) + mu b + nu m  >=  any plan         each class has its best offer by itself
+//! ```
+//! `g` is convex. Where windows are no limit, `nu = 0` and `mu` is found by bisection; else both by cutting planes: as no class is worth less than
+//! nothing, `mu b + nu m <= g(mu, nu) <= g(0, 0)` at the best prices, a triangle, of which each look cuts off the side on which `g` is larger (through
+//! the centre of gravity: 1 - 1/e of it stays at most, whatever its form; Levin 1965).
+
+use super::super::model::SLACK;
+use super::super::{Options, PlanClass, PlanError, Problem};
+use super::curve::{Curve, Offer, Pick, Prices};
+use super::sampler::Sampler;
+use super::{cheap, weights};
+
+/// Looks at all classes in which `mu` is found, and both prices.
+const HALVINGS: usize = 44;
+const CUTS: usize = 64;
+/// Looks until a plan that keeps both limits is found near the best prices.
+const STEPS: usize = 12;
+/// Fewest looks of each kind, whatever the limit on work.
+const FEWEST: usize = 12;
+/// Prices are looked for down to this part of the largest.
+const LEAST_PRICE: f64 = 1e-12;
+/// Ways to split classes into traced, sampled and lengths of windows that are looked at closer, those of the lowest bounds.
+const SPLITS: usize = 6;
+/// A plan this near its bound is looked at no closer.
+const NEAR: f64 = 1e-4;
+
+/// A plan in the making.
+#[derive(Debug, Clone)]
+pub(super) struct Draft {
+    pub offers: Vec<Offer>,
+    /// Sampling rate, Hz.
+    pub s: f64,
+}
+
+pub(super) struct Search<'a> {
+    pub problem: &'a Problem,
+    /// Of each class.
+    pub curves: Vec<Curve>,
+    /// It is counted in full, whatever the price.
+    pub is_full: Vec<bool>,
+    pub sampler: Sampler,
+    /// What is not for classes that are counted in full, CPU s/s; with the least samples.
+    pub room: f64,
+    /// Windows per second of all classes.
+    pub windows: f64,
+    /// Looks at all classes that are allowed.
+    looks: usize,
+}
+
+impl<'a> Search<'a> {
+    /// `exact`: what costs next to nothing is counted in full.
+    pub fn new(problem: &'a Problem, options: &Options, exact: bool) -> Result<Self, PlanError> {
+        let sampler = Sampler::new(problem);
+        let must: f64 = problem.classes.iter().filter(|c| c.must_trace).map(PlanClass::trace_cost).sum();
+        let least = must + sampler.range.0 * sampler.price;
+        let room = problem.room() * (1.0 + SLACK);
+        if least > room {
+            return Err(PlanError::infeasible(problem, least));
+        }
+        let is_cheap = if exact { cheap(problem, room - least) } else { vec![false; problem.classes.len()] };
+        let is_full: Vec<bool> =
+            problem.classes.iter().zip(&is_cheap).map(|(c, cheap)| c.must_trace || *cheap).collect();
+        let weights: Vec<f64> = weights(problem).iter().map(|w| w * (1.0 - sampler.weight)).collect();
+        let full: f64 =
+            (0..is_full.len()).filter(|&i| is_full[i]).map(|i| problem.classes[i].trace_cost()).sum();
+        let room = room - full;
+        // What is left for one class, once the least samples are taken.
+        let free = room - sampler.range.0 * sampler.price;
+        let curve = |i: usize| {
+            let class = &problem.classes[i];
+            // No need of windows where every call is counted.
+            let full = PlanClass { must_trace: true, ..class.clone() };
+            let mut curve = Curve::new(problem, if is_full[i] { &full } else { class }, weights[i]);
+            curve.trace = curve.trace.filter(|cost| *cost <= free);
+            curve
+        };
+        let mut curves: Vec<Curve> = (0..problem.classes.len()).map(curve).collect();
+        let size = |curves: &[Curve]| curves.iter().map(|c| c.choices.len() + 1).sum::<usize>().max(1);
+        let limit =
+            options.work_limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        // Coarser lengths rather than fewer looks.
+        let every = size(&curves).saturating_mul(HALVINGS + CUTS).div_ceil(limit.max(1)).max(1);
+        curves = curves.into_iter().map(|curve| curve.thinned(every)).collect();
+        let looks = limit / size(&curves);
+        let windows = problem.window_rules().most_per_s;
+        Ok(Self { problem, curves, is_full, sampler, room, windows, looks })
+    }
+
+    /// Every class's best offer at these prices.
+    fn at(&self, prices: Prices) -> Draft {
+        let offers =
+            self.curves.iter().zip(&self.is_full).map(|(curve, full)| {
+                if *full { Offer::trace(curve.full(), 0.0) } else { curve.best(prices) }
+            });
+        Draft { offers: offers.collect(), s: self.sampler.best(prices.mu) }
+    }
+
+    /// Nothing but what is counted in full.
+    fn least(&self) -> Draft {
+        let offers = self
+            .curves
+            .iter()
+            .zip(&self.is_full)
+            .map(|(curve, full)| if *full { Offer::trace(curve.full(), 0.0) } else { Offer::NOTHING });
+        Draft { offers: offers.collect(), s: self.sampler.range.0 }
+    }
+
+    /// What is left of the room and of windows per second.
+    pub fn left(&self, draft: &Draft) -> (f64, f64) {
+        let cost = draft.offers.iter().map(|o| o.cost).sum::<f64>() + draft.s * self.sampler.price;
+        (self.room - cost, self.windows - draft.offers.iter().map(|o| o.per_s).sum::<f64>())
+    }
+
+    pub fn value(&self, draft: &Draft) -> f64 {
+        draft.offers.iter().map(|o| o.worth).sum::<f64>() + self.sampler.worth(draft.s)
+    }
+
+    /// A plan near the best, and the bound on any.
+    ///
+    /// Between two prices a class jumps from one length to another, and leaves what nobody wants at that price. With each class's length held fast
+    /// nothing jumps, so the splits near the best prices are each solved so.
+    pub fn run(&self) -> (Draft, f64) {
+        let Looker { bound: (bound, _), best: (_, mut best), splits, .. } = self.look();
+        self.fill(&mut best);
+        for (_, split) in splits {
+            if bound - self.value(&best) <= NEAR {
+                break;
+            }
+            let mut other = self.held(&split).look().best.1;
+            for (offer, of) in other.offers.iter_mut().zip(&split.offers) {
+                if let (Pick::Burst(held, _), Pick::Burst(choice, _)) = (&mut offer.pick, of.pick) {
+                    *held = choice;
+                }
+            }
+            self.fill(&mut other);
+            if self.value(&other) > self.value(&best) {
+                best = other;
+            }
+        }
+        (best, bound)
+    }
+
+    /// The same with one choice for each class.
+    fn held(&self, split: &Draft) -> Search<'_> {
+        let curves =
+            self.curves.iter().zip(&split.offers).map(|(curve, offer)| curve.held(offer.pick)).collect();
+        Search {
+            curves,
+            is_full: self.is_full.clone(),
+            looks: HALVINGS + CUTS,
+            sampler: self.sampler,
+            ..*self
+        }
+    }
+
+    /// Looks for the best prices.
+    fn look(&self) -> Looker<'_> {
+        let least = self.least();
+        let best = (self.value(&least), least);
+        let bound = (f64::INFINITY, Prices { mu: 0.0, nu: 0.0 });
+        let mut looker = Looker { search: self, bound, best, splits: Vec::new() };
+        let (room, windows) = looker.look(Prices { mu: 0.0, nu: 0.0 });
+        if room < 0.0 || windows < 0.0 {
+            // What all prices together may be: g(0, 0) less what is had for nothing.
+            let scale = looker.bound.0 - self.value(&self.least());
+            let free = (self.room - self.sampler.range.0 * self.sampler.price).max(1e-12 * self.room);
+            if looker.bisect(scale / free.max(1e-300), self.looks.clamp(FEWEST, HALVINGS)) {
+                let cuts = self.looks.saturating_sub(HALVINGS).clamp(FEWEST, CUTS);
+                looker.cut(scale, (free.max(1e-300), self.windows), cuts);
+                looker.step();
+            }
+        }
+        looker
+    }
+}
+
+/// Looks at prices and keeps what they showed.
+struct Looker<'a> {
+    search: &'a Search<'a>,
+    /// The lowest bound, and the prices that gave it.
+    bound: (f64, Prices),
+    /// The best plan that keeps both limits, and its value.
+    best: (f64, Draft),
+    /// Splits of the lowest bounds, and these.
+    splits: Vec<(f64, Draft)>,
+}
+
+impl Looker<'_> {
+    /// What is left at these prices.
+    fn look(&mut self, prices: Prices) -> (f64, f64) {
+        let draft = self.search.at(prices);
+        let value = self.search.value(&draft);
+        let (room, windows) = self.search.left(&draft);
+        // Windows may be without limit: then their price is 0.
+        let priced = if prices.nu > 0.0 { prices.nu * windows } else { 0.0 };
+        let bound = value + prices.mu * room + priced;
+        if bound < self.bound.0 {
+            self.bound = (bound, prices);
+        }
+        self.keep(bound, &draft);
+        if room >= 0.0 && windows >= 0.0 && value > self.best.0 {
+            self.best = (value, draft);
+        }
+        (room, windows)
+    }
+
+    /// Keeps a split, if it is one of the lowest bounds.
+    fn keep(&mut self, bound: f64, draft: &Draft) {
+        let is_like = |other: &Draft| {
+            let mut pairs = draft.offers.iter().zip(&other.offers);
+            pairs.all(|(a, b)| a.pick.is_like(b.pick))
+        };
+        if let Some(same) = self.splits.iter_mut().find(|(_, other)| is_like(other)) {
+            same.0 = same.0.min(bound);
+        } else if self.splits.len() < SPLITS {
+            self.splits.push((bound, draft.clone()));
+        } else if let Some(last) = self.splits.last_mut().filter(|last| bound < last.0) {
+            *last = (bound, draft.clone());
+        }
+        self.splits.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+
+    /// `mu`, at most `most`, where windows cost nothing. True: more of them are wanted than can be made.
+    fn bisect(&mut self, most: f64, looks: usize) -> bool {
+        let (mut low, mut high) = (LEAST_PRICE * most, most);
+        for _ in 0..looks {
+            let mu = (low * high).sqrt();
+            if self.look(Prices { mu, nu: 0.0 }).0 >= 0.0 { high = mu } else { low = mu }
+        }
+        [high, low].map(|mu| self.look(Prices { mu, nu: 0.0 }).1 < 0.0).contains(&true)
+    }
+
+    /// Both prices, in the triangle `mu room + nu windows <= scale`.
+    fn cut(&mut self, scale: f64, (room, windows): (f64, f64), looks: usize) {
+        let mut area = vec![(0.0, 0.0), (1.0, 0.0), (0.0, 1.0)];
+        for _ in 0..looks {
+            let Some((u, v)) = centre(&area) else { break };
+            let left = self.look(Prices { mu: u * scale / room, nu: v * scale / windows });
+            let slope = (left.0 / room, left.1 / windows);
+            area = kept(&area, slope, slope.0 * u + slope.1 * v);
+        }
+    }
+
+    /// From the best prices to dearer ones, until a plan keeps both limits.
+    fn step(&mut self) {
+        let Prices { mu, nu } = self.bound.1;
+        let mut more = 1e-7;
+        for _ in 0..STEPS {
+            let (room, windows) = self.look(Prices { mu: mu * (1.0 + more), nu: nu * (1.0 + more) });
+            if room >= 0.0 && windows >= 0.0 {
+                break;
+            }
+            more *= 4.0;
+        }
+    }
+}
+
+/// Centre of gravity of a convex polygon; `None` where nothing is left of it.
+fn centre(area: &[(f64, f64)]) -> Option<(f64, f64)> {
+    let &(x0, y0) = area.first()?;
+    let (mut sum, mut x, mut y) = (0.0, 0.0, 0.0);
+    for pair in area.windows(2).skip(1) {
+        let [(ax, ay), (bx, by)] = [0, 1].map(|i| (pair[i].0 - x0, pair[i].1 - y0));
+        let twice = (ax * by - ay * bx).abs();
+        sum += twice;
+        x += twice * (ax + bx) / 3.0;
+        y += twice * (ay + by) / 3.0;
+    }
+    (sum > 1e-30).then(|| (x0 + x / sum, y0 + y / sum))
+}
+
+/// The part of a convex polygon in which `slope . p <= at`.
+fn kept(area: &[(f64, f64)], slope: (f64, f64), at: f64) -> Vec<(f64, f64)> {
+    let over = |p: (f64, f64)| slope.0 * p.0 + slope.1 * p.1 - at;
+    let mut out = Vec::with_capacity(area.len() + 1);
+    for (i, &p) in area.iter().enumerate() {
+        let q = area[(i + 1) % area.len()];
+        let (a, b) = (over(p), over(q));
+        if a <= 0.0 {
+            out.push(p);
+        }
+        if (a < 0.0 && b > 0.0) || (a > 0.0 && b < 0.0) {
+            let t = a / (a - b);
+            out.push((p.0 + t * (q.0 - p.0), p.1 + t * (q.1 - p.1)));
+        }
+    }
+    out
+}
