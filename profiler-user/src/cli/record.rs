@@ -97,9 +97,9 @@ pub struct CostArgs {
     /// Samples per second of target CPU time (default: chosen by the plan; 0: none)
     #[arg(long, value_name = "HZ", value_parser = parse_hz)]
     pub sample_rate: Option<f64>,
-    /// What plans are to bring. precision: calls per second of what takes most of the CPU time in the narrowest intervals;
-    /// information: as many weighted calls and samples per second as can be
-    #[arg(long, value_name = "NAME", default_value = "precision", value_parser = parse_objective, verbatim_doc_comment)]
+    /// What plans are to bring: 'precision' (calls per second of what takes most of the CPU time in the narrowest
+    /// intervals) or 'information' (as many weighted calls and samples per second as can be)
+    #[arg(long, value_name = "NAME", default_value = "precision", value_parser = parse_objective)]
     pub objective: Objective,
     /// Do not switch the kernel to short grace periods (/sys/kernel/rcu_expedited, all CPUs are interrupted) for the
     /// milliseconds in which a function that exploded is taken off; calls then pay the trap for some milliseconds more
