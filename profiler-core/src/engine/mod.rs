@@ -388,6 +388,9 @@ impl Run {
         if self.tell_owner(ended) {
             return;
         }
+        if matches!(ended.row.kind, WindowKind::Survey | WindowKind::Burst) {
+            self.trace.note_window(&ended.row, &ended.class, view.target.own_cpu);
+        }
         match ended.row.kind {
             WindowKind::Survey => {
                 let threads = view.target.working_threads;

@@ -333,6 +333,7 @@ impl Run {
             settings: self.trace.settings(),
             shares: self.trace.shares(),
             timed: self.trace.timed(),
+            spreads: self.trace.spreads(),
         })
     }
 

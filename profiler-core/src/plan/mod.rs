@@ -100,6 +100,22 @@ pub fn solve_top(problem: &Problem, strategy: Strategy, options: &Options) -> Re
     }
 }
 
+/// Value and gap of a plan whose bursts were changed after it was made: with [`Objective::Precision`] bursts are a part of its value.
+pub fn value_anew(problem: &Problem, plan: &mut Plan) {
+    if problem.objective == Objective::Precision {
+        precision::value_anew(problem, plan);
+    }
+}
+
+/// What the split of the paper's approximation would be worth by the objective *precision*; `None` with others, or where there is no such split.
+#[must_use]
+pub fn value_of_approximation(problem: &Problem) -> Option<f64> {
+    let is_of_widths = problem.objective == Objective::Precision;
+    let split = Problem { objective: Objective::Information, windows: None, burst: None, ..problem.clone() };
+    let plan = solve(&split, Strategy::Approximation, &Options::default()).ok().filter(|_| is_of_widths)?;
+    precision::value_of(problem, &plan)
+}
+
 /// The best plans for [`Objective::Information`]: what they leave is spent on bursts where links have prices.
 fn informed(problem: &Problem, strategy: Strategy, options: &Options) -> Result<Vec<Plan>, PlanError> {
     let mut plans = split(problem, strategy, options)?;

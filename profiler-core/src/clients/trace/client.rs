@@ -4,12 +4,14 @@ use super::held::Held;
 use super::planning::Planned;
 use super::problem::Settings;
 use super::rate::{Rate, Rates};
+use super::spread::Spreads;
 use super::timed::TimedClasses;
 use super::words;
 use crate::class::{ClassId, ExitMode};
 use crate::controller::{Action, Controller, ControllerConfig, PlanShares, Slowed, Tick};
 use crate::estimate::Estimate;
 use crate::ledger::ThreadOver;
+use crate::plan::Objective;
 use crate::recording::{ChangeKind, WindowKind, WindowRow};
 use crate::run::clocks::Clocks;
 use crate::run::order::{Ending, Order, Purpose};
@@ -40,6 +42,7 @@ pub struct Trace {
     /// When the open windows of bursts are to end.
     bursts: Clocks,
     timed: TimedClasses,
+    spreads: Spreads,
     held: Held,
 }
 
@@ -84,6 +87,7 @@ impl Trace {
             limit_said: false,
             bursts: Clocks::default(),
             timed: TimedClasses::default(),
+            spreads: Spreads::default(),
             held: Held::default(),
         }
     }
@@ -104,6 +108,20 @@ impl Trace {
     #[must_use]
     pub fn timed(&self) -> &TimedClasses {
         &self.timed
+    }
+
+    /// How unlike windows are.
+    #[must_use]
+    pub fn spreads(&self) -> &Spreads {
+        &self.spreads
+    }
+
+    /// A window of complete counting has ended, whoever opened it.
+    pub fn note_window(&mut self, row: &WindowRow, of: &ClassView, own_cpu: f64) {
+        let elapsed_s = row.end_ns.saturating_sub(row.start_ns) as f64 * 1e-9;
+        let gap_s = own_cpu * elapsed_s / row.kept.max(1) as f64;
+        let tau_s = of.tau_ns(gap_s) * 1e-9;
+        self.spreads.note(ClassId(row.class_id), row.kept, elapsed_s, tau_s, row.tripped);
     }
 
     /// Plans made so far: the number of the last one.
@@ -211,6 +229,7 @@ impl Trace {
         self.plans += 1;
         self.factor = factor;
         self.bursts_cost = planned.bursts;
+        self.spreads.planned(planned.spreads());
         let now_ns = seen.view.now_ns;
         let actions = self.controller.take_plan(now_ns, &planned.orders, planned.period_ns, tokens_ns);
         self.obey(actions, seen, orders);
@@ -253,6 +272,12 @@ impl Trace {
         let planned = self.controller.window_ended(class, now_ns, row.kept, elapsed_ns, row.tripped);
         // The end of a burst of the plan is no alarm.
         let alarm = tripped_itself && !planned;
+        if row.kind == WindowKind::Burst
+            && self.settings.objective == Objective::Precision
+            && self.spreads.ask()
+        {
+            self.want(Some("windows are more unlike than they were taken, or less".to_owned()));
+        }
         self.trips += u32::from(alarm);
         alarm
     }

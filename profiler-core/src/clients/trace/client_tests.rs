@@ -37,6 +37,7 @@ fn planned(trace: &Trace, view: &View) -> Planned {
         settings: trace.settings(),
         shares: trace.shares(),
         timed: trace.timed(),
+        spreads: trace.spreads(),
     };
     make(&known, &rates(&[1_000.0, 1e6]), trace.plans() + 1).unwrap()
 }
@@ -295,6 +296,7 @@ fn a_plan_without_a_class_takes_it_off_without_a_word() {
         settings: &settings(),
         shares: trace.shares(),
         timed: trace.timed(),
+        spreads: trace.spreads(),
     };
     let planned = make(&known, &rates(&[1e6, 1e6]), 2).unwrap();
     let given = orders(&mut trace, &view, Suspension::NONE, |trace, seen, orders| {

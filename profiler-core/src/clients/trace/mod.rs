@@ -6,6 +6,7 @@
 //! | [`problem`] | the question that the planner is asked |
 //! | [`client`] | what runs: the controller, bursts and their clocks, why another plan is wanted |
 //! | `held` | links that wait until the price of their time stamps was measured |
+//! | [`spread`] | how unlike windows are |
 //! | [`timed`] | whose durations are known well enough |
 //! | [`planning`] | its answer as orders for the controller and rows of the recording |
 
@@ -15,6 +16,7 @@ mod loads;
 pub mod planning;
 pub mod problem;
 pub mod rate;
+pub mod spread;
 pub mod timed;
 mod words;
 

@@ -1,13 +1,11 @@
 //! From rates to a plan, and from a plan to orders for the controller and rows of the recording.
 
-use super::loads::{load, too_much, traced};
+use super::loads::{load, too_much, traced, worth_of_call};
 use super::problem::Known;
 use super::rate::Rates;
 use crate::class::ClassId;
 use crate::controller::ClassOrder;
-use crate::plan::{
-    self, ClassPlan, Decision, Objective, Options, Plan, PlanClass, PlanError, Problem, Strategy,
-};
+use crate::plan::{self, ClassPlan, Decision, Objective, Options, Plan, PlanError, Problem, Strategy};
 use crate::recording::PlanRow;
 use std::collections::BTreeMap;
 
@@ -15,8 +13,11 @@ use std::collections::BTreeMap;
 const MOST_HEAVY: usize = 32;
 
 /// Classes looked at in all subproblems together before the search for a better plan ends: some 20 ms. The event loop
-/// must turn; the plan that is returned then has a valid bound and an honest gap.
+/// must turn; the plan that is returned then has a valid bound and an honest gap. Half of it is for the first look at single threads, half of the
+/// rest for the second, and so on.
 const LIVE_WORK: u64 = 1_000_000;
+/// So much at least for each of the others.
+const LEAST_WORK: u64 = LIVE_WORK / 64;
 
 /// A plan that is ready to be put to work.
 #[derive(Debug, Clone)]
@@ -36,6 +37,11 @@ pub struct Planned {
 }
 
 impl Planned {
+    /// What it takes for the spread of windows, of each class.
+    pub fn spreads(&self) -> impl Iterator<Item = (ClassId, f64)> + '_ {
+        self.orders.iter().map(|o| o.class).zip(self.problem.classes.iter().map(|c| c.windows.spread))
+    }
+
     /// Its number and what it predicts, for people.
     #[must_use]
     pub fn in_words(&self, number: u32) -> String {
@@ -88,10 +94,12 @@ impl Known<'_> {
         problem: &mut Problem,
         ids: &[ClassId],
     ) -> Result<(Plan, BTreeMap<usize, u32>), PlanError> {
-        let options = Options { work_limit: Some(LIVE_WORK), ..Options::default() };
         let must = |id: ClassId| self.view.class(id).traits.must;
+        let mut work = LIVE_WORK;
         let mut heavy = BTreeMap::new();
         loop {
+            work = (work / 2).max(LEAST_WORK);
+            let options = Options { work_limit: Some(work), ..Options::default() };
             let plan = plan::solve(problem, Strategy::Auto, &options)?;
             let found = self.bounds.and_then(|b| too_much(b, problem, &plan, ids, must));
             let Some((index, tid)) = found.filter(|_| heavy.len() < MOST_HEAVY) else {
@@ -110,7 +118,7 @@ impl Known<'_> {
     fn spare_threads(&self, problem: &Problem, ids: &[ClassId], plan: &mut Plan) {
         let Some(bounds) = self.bounds else { return };
         let of = |(i, planned): (usize, &ClassPlan)| {
-            load(ids[i], &problem.classes[i], planned.burst.map_or(0.0, |o| o.cost_per_s()))
+            load(ids[i], problem, i, planned.burst.map_or(0.0, |o| o.cost_per_s()))
         };
         let bursts: Vec<_> = plan.classes.iter().enumerate().map(of).collect();
         let stretch = bounds.stretch(&traced(problem, plan, ids), &bursts);
@@ -126,6 +134,7 @@ impl Known<'_> {
             plan.cost -= before - planned.cost;
         }
         plan.overhead = plan.cost / problem.target_cpu.max(f64::MIN_POSITIVE);
+        plan::value_anew(problem, plan);
     }
 
     /// What the controller is told of class `i` of the problem.
@@ -137,7 +146,8 @@ impl Known<'_> {
             tau_ns: class.tau_s * 1e9,
             weight: worth_of_call(problem, class),
             rate_hz: (class.rate_hz.low, class.rate_hz.value, class.rate_hz.high),
-            rho: class.rho.value,
+            // What samples see of it is no count: it is worth nothing less for that.
+            rho: if problem.objective == Objective::Precision { 0.0 } else { class.rho.value },
             must: class.must_trace,
             trace: traced,
             // What was asked for by name and is too dear is still looked at now and then.
@@ -171,16 +181,5 @@ fn row(problem: &Problem, plan: &Plan, (i, id): (usize, ClassId), reason: String
         value: plan.value,
         upper_bound: plan.upper_bound,
         of_widths: Some(problem.objective == Objective::Precision),
-    }
-}
-
-/// Information weight of a call: what the controller keeps when tokens run out is worth most for its cost. With the objective *precision* a
-/// class is worth its share of the CPU time, however often it is called.
-fn worth_of_call(problem: &Problem, class: &PlanClass) -> f64 {
-    match problem.objective {
-        Objective::Precision => {
-            class.weight * class.rho.value.max(1e-3 * problem.target_cpu) / class.traced_hz().max(1e-3)
-        }
-        Objective::Information | Objective::Variance => class.weight,
     }
 }

@@ -1,12 +1,13 @@
 use super::planning::{Planned, make};
 use super::problem::{Known, Settings};
 use super::rate::{Rate, Rates};
+use super::spread::Spreads;
 use super::timed::TimedClasses;
 use crate::burst::BurstPrices;
 use crate::class::{ClassId, ExitMode, RecordKind};
 use crate::controller::{ClassOrder, PlanShares};
 use crate::ledger::{Ledger, Spread, ThreadBounds};
-use crate::plan::Objective;
+use crate::plan::{Objective, widths};
 use crate::run::arbiter::{Arbiter, Claims};
 use crate::run::view::{ClassView, SamplesView, TargetView, View, plain_class};
 use crate::units::OverheadBudget;
@@ -68,6 +69,16 @@ pub(super) fn rates(hz: &[f64]) -> Rates {
 }
 
 fn plan_with(view: &View, rates: &Rates, settings: &Settings, bounds: Option<&ThreadBounds<'_>>) -> Planned {
+    plan_of(view, rates, settings, bounds, &Spreads::default())
+}
+
+fn plan_of(
+    view: &View,
+    rates: &Rates,
+    settings: &Settings,
+    bounds: Option<&ThreadBounds<'_>>,
+    spreads: &Spreads,
+) -> Planned {
     let ledger = ledger();
     let names: Vec<String> = (0..view.classes.len()).map(|i| format!("f{i}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -81,6 +92,7 @@ fn plan_with(view: &View, rates: &Rates, settings: &Settings, bounds: Option<&Th
         settings,
         shares: PlanShares::FIRST,
         timed: &TimedClasses::default(),
+        spreads,
     };
     make(&known, rates, 3).unwrap()
 }
@@ -271,4 +283,45 @@ fn room_is_kept_for_bursts_of_what_one_thread_cannot_bear() {
     let planned = plan_with(&view, &rates(&[5_000.0, 9_000.0]), &settings(), Some(&bounds));
     assert!(!traced(&planned).contains(&0) && order(&planned, 0).burst.is_some(), "{:?}", planned.orders);
     assert!(planned.problem.kept > 0.0018, "{:?}", planned.problem);
+}
+
+/// The widths that plans are made for hold in simulated runs, also where windows are unlike in another way than they usually are.
+#[test]
+fn learned_spreads_make_true_widths() {
+    use rand::rngs::StdRng;
+    use rand::{RngExt, SeedableRng};
+    let precise = Settings { objective: Objective::Precision, ..settings() };
+    let hot = view(vec![class(0)]);
+    let mut random = StdRng::seed_from_u64(1);
+    for truth in [0.05, 0.25, 1.0f64] {
+        let sigma = (1.0 + truth * truth).ln().sqrt();
+        let factor = |random: &mut StdRng| {
+            let normal: f64 = (0..12).map(|_| random.random::<f64>()).sum::<f64>() - 6.0;
+            (sigma * normal - 0.5 * sigma * sigma).exp()
+        };
+        let mut spreads = Spreads::default();
+        for _ in 0..300 {
+            // A window of 20 ms, which differs as brief ones do as well.
+            let brief = 1.0 + 0.05f64.sqrt() * 12f64.sqrt() * (random.random::<f64>() - 0.5);
+            let hits = (20_000.0 * factor(&mut random) * brief) as u64;
+            spreads.note(ClassId(0), hits, 0.02, 0.0, false);
+        }
+        let planned = plan_of(&hot, &rates(&[1e6]), &precise, None, &spreads);
+        let width = widths(&planned.problem, &planned.plan)[0];
+        let burst = planned.plan.classes[0].burst.unwrap();
+        let n = (60e9 / burst.every_ns as f64) as usize;
+        let brief = (1e-3 * n as f64 / (60.0 * burst.duty)).sqrt();
+        // Means of as many windows as planned, many times: half of the interval that holds 95 %.
+        let mut means: Vec<f64> = (0..400)
+            .map(|_| {
+                let one = |random: &mut StdRng| {
+                    factor(random) * (1.0 + brief * 12f64.sqrt() * (random.random::<f64>() - 0.5))
+                };
+                (0..n).map(|_| one(&mut random)).sum::<f64>() / n as f64
+            })
+            .collect();
+        means.sort_by(f64::total_cmp);
+        let real = (means[389] - means[10]) / 2.0;
+        assert!((0.75..1.4).contains(&(width / real)), "{truth}: {width} planned, {real} real, of {n}");
+    }
 }

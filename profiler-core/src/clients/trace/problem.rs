@@ -1,6 +1,8 @@
 //! From what is known to the question that the planner is asked.
 
+use super::loads::worth_of_call;
 use super::rate::Rates;
+use super::spread::Spreads;
 use super::timed::TimedClasses;
 use crate::burst::{self, BurstPrices, MOST_WINDOWS_HZ};
 use crate::class::{ClassId, ExitMode, RecordKind};
@@ -71,6 +73,8 @@ pub struct Known<'a> {
     pub shares: PlanShares,
     /// Whose durations are known well enough.
     pub timed: &'a TimedClasses,
+    /// How unlike windows are.
+    pub spreads: &'a Spreads,
 }
 
 impl Known<'_> {
@@ -91,13 +95,16 @@ impl Known<'_> {
         });
         problem.kept = self.kept(&problem);
         self.set_sampling(&mut problem, price * cpu);
+        let spreads = self.spreads.all(problem.window_rules().brief_s);
         let mut ids = Vec::new();
         for class in &self.view.classes {
             let traits = &class.traits;
             if traits.refused || traits.dormant || traits.apart {
                 continue;
             }
-            problem.classes.push(self.entry(class, rates, cpu));
+            let mut entry = self.entry(class, rates, cpu);
+            entry.windows.spread = spreads.get(&class.id).copied().unwrap_or(entry.windows.spread);
+            problem.classes.push(entry);
             ids.push(class.id);
         }
         self.prefer_named(&mut problem);
@@ -160,6 +167,14 @@ impl Known<'_> {
         let known: Rates = rates.iter().map(|r| (r.class, r.into())).collect();
         let (mut problem, ids) = self.problem(&known);
         // Trace or sample: bursts are for what is neither.
+        if problem.objective == Objective::Precision {
+            // Samples count no calls.
+            let worths: Vec<f64> =
+                problem.classes.iter().map(|class| worth_of_call(&problem, class)).collect();
+            for (class, worth) in problem.classes.iter_mut().zip(worths) {
+                (class.weight, class.rho) = (worth, Range::from(0.0));
+            }
+        }
         (problem.objective, problem.windows) = (Objective::Information, None);
         // Asked twice per class and round of a survey: the paper's approximation, which takes microseconds.
         let Ok(plan) = plan::solve(&problem, Strategy::Approximation, &Options::default()) else {

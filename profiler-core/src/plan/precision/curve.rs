@@ -115,7 +115,7 @@ impl Curve {
     pub fn thinned(mut self, every: usize) -> Self {
         let last = self.choices.len().saturating_sub(1);
         let mut index = 0..;
-        self.choices.retain(|_| index.next().is_some_and(|i: usize| i % every == 0 || i == last));
+        self.choices.retain(|_| index.next().is_some_and(|i: usize| i.is_multiple_of(every) || i == last));
         self
     }
 

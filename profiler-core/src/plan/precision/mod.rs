@@ -112,12 +112,26 @@ pub(super) fn value_of(problem: &Problem, plan: &Plan) -> Option<f64> {
     }
     let s = if sampler.price > 0.0 { left / sampler.price } else { f64::INFINITY };
     let s = s.min(sampler.range.1).max(sampler.range.0);
+    Some(values(problem, plan, &sampler).iter().sum::<f64>() + sampler.worth(s) - sampler.weight * unknown())
+}
+
+/// What each class of a plan adds to its value.
+fn values(problem: &Problem, plan: &Plan, sampler: &Sampler) -> Vec<f64> {
     let worth = |(class, (_, knowledge)): (&PlanClass, (f64, f64))| {
         0.5 * (knowledge.min(knowledge_at(class.windows.floor())) / knowledge_at(1.0)).ln()
     };
     let rows = problem.classes.iter().zip(known(problem, plan)).map(worth).zip(weights(problem));
-    let rows: f64 = rows.map(|(worth, weight)| weight * (1.0 - sampler.weight) * worth).sum();
-    Some(rows + sampler.worth(s) - sampler.weight * unknown())
+    rows.map(|(worth, weight)| weight * (1.0 - sampler.weight) * worth).collect()
+}
+
+/// Value and gap of a plan whose bursts were changed after it was made; the bound stays.
+pub(super) fn value_anew(problem: &Problem, plan: &mut Plan) {
+    let sampler = Sampler::new(problem);
+    let values = values(problem, plan, &sampler);
+    plan.value = values.iter().sum::<f64>() + sampler.worth(plan.sampling_hz) - sampler.weight * unknown();
+    plan.upper_bound = plan.upper_bound.max(plan.value);
+    plan.gap = plan.upper_bound - plan.value;
+    plan.classes.iter_mut().zip(values).for_each(|(class, value)| class.value = value);
 }
 
 /// `w_i`: parts of the weight of all classes that may be known.
