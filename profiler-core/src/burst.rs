@@ -211,12 +211,14 @@ pub fn lengths(
     }
     let busy = rate_hz * tau_s;
     let fewest = if is_first { FEWEST_OF_FIRST } else { FEWEST_HITS };
-    let shortest_s = (fewest / rate_hz).max(shortest_s).min(LONGEST_S);
-    let affordable_s = |length_s: f64| ((limit_s - prices.churn_s(busy, length_s)) / busy).min(LONGEST_S);
+    // As long as was asked for.
+    let longest_s = LONGEST_S.max(shortest_s);
+    let shortest_s = (fewest / rate_hz).max(shortest_s).min(longest_s);
+    let affordable_s = |length_s: f64| ((limit_s - prices.churn_s(busy, length_s)) / busy).min(longest_s);
     let fresh_s = 0.999 * prices.fresh_s;
     let mut all = vec![affordable_s(0.0).min(fresh_s), affordable_s(f64::INFINITY), shortest_s];
     let mut length_s = shortest_s;
-    while length_s * LENGTH_STEP < LONGEST_S {
+    while length_s * LENGTH_STEP < longest_s {
         length_s *= LENGTH_STEP;
         all.push(length_s);
     }

@@ -1,7 +1,9 @@
 //! Plans for people and for machines: a text table and a serialisable form.
 
 use super::figures::{number, percent, seconds};
-use super::{CostUnit, Objective, Outlook, Plan, Problem, Strategy, rows_with_intervals};
+use super::{
+    CostUnit, Objective, Outlook, Plan, Problem, Strategy, rows_with_intervals, value_of_approximation,
+};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
@@ -182,11 +184,15 @@ fn summary(problem: &Problem, plan: &Plan) -> String {
         CostUnit::Reports { report_s } => number(problem.budget / report_s),
     };
     let share = format!("{} (budget {budget})", problem.cost_unit().words(plan.cost));
+    let beside = value_of_approximation(problem).map(|value| {
+        format!("the paper's approximation, without bursts: mean interval +-{}\n", percent((-value).exp()))
+    });
     format!(
-        "plan ({}): {}; sampling {} Hz of target CPU time; predicted cost {share}\n",
+        "plan ({}): {}; sampling {} Hz of target CPU time; predicted cost {share}\n{}",
         plan.strategy,
         plan.worth_in_words(problem),
         number(plan.sampling_hz),
+        beside.unwrap_or_default()
     )
 }
 

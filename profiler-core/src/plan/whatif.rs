@@ -97,13 +97,7 @@ pub fn what_if(
     strategy: Strategy,
     options: &Options,
 ) -> Result<WhatIf, PlanError> {
-    let with_budget = |factor: f64| {
-        solve(
-            &Problem { budget: problem.budget * factor, kept: problem.kept * factor, ..problem.clone() },
-            strategy,
-            options,
-        )
-    };
+    let with_budget = |factor: f64| solve(&problem.scaled(factor), strategy, options);
     let more = with_budget(1.01)?;
     let double = with_budget(2.0)?;
     let mut sampled: Vec<usize> = (0..problem.classes.len())
@@ -113,8 +107,12 @@ pub fn what_if(
         })
         .collect();
     // The dearest that fit at all, first: cheap ones are traced anyway.
-    let stake = |i: usize| problem.classes[i].weight * problem.classes[i].traced_hz();
-    sampled.retain(|&i| problem.classes[i].trace_cost() <= problem.room() || problem.burst.is_some());
+    let stake = |i: usize| {
+        let class = &problem.classes[i];
+        class.weight * if problem_is_of_logs(problem) { class.rho.value } else { class.traced_hz() }
+    };
+    let may_burst = problem.burst.is_some() || problem.windows.is_some();
+    sampled.retain(|&i| problem.classes[i].trace_cost() <= problem.room() || may_burst);
     sampled.sort_by(|&a, &b| stake(b).total_cmp(&stake(a)));
     sampled.truncate(looks(problem));
     let mut tenfold_weight = Vec::new();

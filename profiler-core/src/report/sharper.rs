@@ -17,6 +17,8 @@ const NARROW: f64 = crate::plan::WIDTH_FLOOR;
 pub const TIMES: f64 = 4.0;
 /// An interval that keeps this part of its width is limited by the price.
 const KEPT: f64 = 0.8;
+/// A promise to keep this part of the width is none.
+const NO_NEWS: f64 = 0.9;
 /// An interval so many times as wide as chance makes it comes from how windows differ.
 const BEYOND_CHANCE: f64 = 2.0;
 /// Windows of all classes per second at which a larger budget makes longer ones, not more.
@@ -41,7 +43,8 @@ pub struct Sharper {
     pub name: String,
     /// Half of the interval over the value; `None`: it has no upper end.
     pub half_width: Option<f64>,
-    /// The same of a run of [`TIMES`] the length: `sqrt((h^2 - p^2) / TIMES + p^2)`, where the price leaves `p` unknown.
+    /// The same of a run of [`TIMES`] the length: `sqrt((h^2 - p^2) / TIMES + p^2)`, where the price leaves `p` unknown; of what was not named no
+    /// less than plans narrow it to.
     pub then: Option<f64>,
     /// Part of the run in which it was watched, 0 to 1.
     pub watched_share: f64,
@@ -82,8 +85,14 @@ fn one(row: &Row, price: f64, are_many: bool) -> Option<(bool, f64, Sharper)> {
     let chance = z_quantile(LEVEL) / (row.counted.unwrap_or(0).max(1) as f64).sqrt();
     let price = price.min(half);
     let then = ((half.powi(2) - price.powi(2)) / TIMES + price.powi(2)).sqrt();
+    let is_price = hides || then > KEPT * half;
+    // Of what was not named plans spend on others from there on.
+    let then = if row.named { then } else { then.max(NARROW.min(half)) };
+    if !is_price && then > NO_NEWS * half {
+        return None;
+    }
     let limit = match half {
-        half if hides || then > KEPT * half => Limit::Price,
+        _ if is_price => Limit::Price,
         half if are_many && half > BEYOND_CHANCE * chance => Limit::Windows,
         _ => Limit::Watched,
     };

@@ -200,7 +200,7 @@ mod tests {
         .assert_eq(&headings("record"));
         expect![[r#"
             Target: --pid --classes
-            Cost: --budget --no-expedite
+            Cost: --budget --duration --no-expedite
             What to watch: --trace --never --count --latency --record --weight --return-links --discover
             Plan: --top --objective --strategy --format
             -: --help

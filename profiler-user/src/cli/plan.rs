@@ -4,7 +4,7 @@ use super::PrintFormat;
 use super::functions::SelectArgs;
 use super::replay::{self, ReplayArgs};
 use crate::agent;
-use crate::config::values::{checked_objective, parse_any_objective, parse_pid};
+use crate::config::values::{checked_objective, parse_any_objective, parse_duration, parse_pid};
 use crate::config::{CostConfig, DEFAULT_BUDGET, DEFAULT_OBJECTIVE, RunConfig, TargetConfig};
 use crate::failure::Failure;
 use crate::target;
@@ -15,6 +15,7 @@ use profiler_core::plan::{self, Objective, Options, Problem, Strategy, UnknownSt
 use profiler_core::text::make_printable;
 use profiler_core::units::OverheadBudget;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const PLAN_EXAMPLES: &str = "Examples:
   sudo tithe plan --pid 1234 --budget 2%
@@ -62,6 +63,9 @@ pub struct PlanArgs {
     /// What the watching may cost (default: 1%, or what the table says)
     #[arg(help_heading = "Cost", short, long, value_name = "BUDGET")]
     pub budget: Option<OverheadBudget>,
+    /// The run that is planned for: 60s, 2m. With longer runs intervals are narrower (default: 60s; a table says its own)
+    #[arg(help_heading = "Cost", short, long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "classes")]
+    pub duration: Option<Duration>,
     /// The functions
     #[command(flatten)]
     pub select: SelectArgs,
@@ -94,6 +98,7 @@ impl TryFrom<&PlanArgs> for RunConfig {
         let pid = args.pid.ok_or_else(|| Failure::usage("no process to survey: name it with --pid"))?;
         Ok(Self {
             functions: (&args.select).into(),
+            duration: args.duration,
             objective: args
                 .objective
                 .map_or(Ok(DEFAULT_OBJECTIVE), checked_objective)
@@ -127,11 +132,13 @@ pub(super) fn run(args: &PlanArgs) -> Result<(), Failure> {
         Some(name) => name.parse().map_err(|e: UnknownStrategy| Failure::usage(e))?,
         None => Strategy::Auto,
     };
+    let objective = objective(args.objective, strategy)?;
     let mut problem = match &args.classes {
         Some(path) => table(path)?,
         None => {
             agent::preflight()?;
-            let config = RunConfig::try_from(args)?;
+            let mut config = RunConfig::try_from(args)?;
+            config.objective = objective.unwrap_or(config.objective);
             target::remember_limits();
             let watchdog = Watchdog::start().map_err(Failure::attach)?;
             agent::plan(&config, &watchdog)?
@@ -145,12 +152,10 @@ pub(super) fn run(args: &PlanArgs) -> Result<(), Failure> {
                 path.display()
             )));
         }
-        let before = std::mem::replace(&mut problem.budget, budget.cpu_per_second(problem.target_cpu));
-        // Of another budget the same part is kept.
-        problem.kept = if before > 0.0 { problem.kept * problem.budget / before } else { 0.0 };
+        problem = problem.scaled(budget.cpu_per_second(problem.target_cpu) / problem.budget);
     }
     if let (Some(objective), Some(_)) = (args.objective, &args.classes) {
-        problem.objective = objective;
+        problem = problem.with_objective(objective);
     }
     if args.format == PrintFormat::Text {
         problem.classes.iter_mut().for_each(|class| make_printable(&mut class.name));
@@ -172,6 +177,20 @@ pub(super) fn run(args: &PlanArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What the plan is to bring, where the command line says so: strategies of the paper maximise information.
+fn objective(asked: Option<Objective>, strategy: Strategy) -> Result<Option<Objective>, Failure> {
+    let any = matches!(strategy, Strategy::Auto | Strategy::Mixed | Strategy::Certified);
+    match asked {
+        Some(other) if !any && other != Objective::Information => Err(Failure::usage(format!(
+            "--strategy {strategy} maximises information, --objective {} needs its own solver; accepted: --strategy auto, or --objective \
+             information",
+            other.name()
+        ))),
+        None if !any => Ok(Some(Objective::Information)),
+        asked => Ok(asked),
+    }
+}
+
 /// Reads a class table; every error with file and line.
 fn table(path: &Path) -> Result<Problem, Failure> {
     let text = std::fs::read_to_string(path)
@@ -181,4 +200,19 @@ fn table(path: &Path) -> Result<Problem, Failure> {
         Failure::usage(lines.join("\n"))
     })?;
     Ok(table.problem)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strategies_of_the_paper_maximise_information() {
+        assert_eq!(objective(None, Strategy::Hottest).unwrap(), Some(Objective::Information));
+        assert_eq!(objective(None, Strategy::Auto).unwrap(), None);
+        let precise = Some(Objective::Precision);
+        assert_eq!(objective(precise, Strategy::Certified).unwrap(), precise);
+        let error = objective(precise, Strategy::Exhaustive).unwrap_err().to_string();
+        assert!(error.contains("--strategy exhaustive") && error.contains("accepted"), "{error}");
+    }
 }

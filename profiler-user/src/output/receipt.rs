@@ -112,7 +112,7 @@ fn planned(plan: &PlanWorth) -> String {
     let gap = plan.upper_bound - plan.value;
     if plan.of_widths {
         return format!(
-            "mean interval of calls/s ±{} expected, no plan brings it below ±{} (gap {gap:.4} in its log)",
+            "mean interval of shares and calls/s ±{} expected (none counted below ±5 %), no plan brings it below ±{} (gap {gap:.4} in its log)",
             percent((-plan.value).exp()),
             percent((-plan.upper_bound).exp())
         );

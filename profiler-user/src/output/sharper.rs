@@ -29,6 +29,15 @@ fn line(sharper: &Sharper, report: &Report) -> String {
     let fits = TIMES * sharper.watched_share <= LARGEST_DUTY;
     let budget = report.receipt.budget.times(TIMES);
     let budget = budget.filter(|b| fits && b.cpu_per_second(1.0) <= LARGEST_BUDGET);
+    // With the objective information a budget goes where it buys most calls, wherever intervals are wide.
+    let is_of_widths = report.receipt.plan.is_some_and(|plan| plan.of_widths);
+    let budget = budget.filter(|_| is_of_widths);
+    if is_held_back(report) && sharper.limit == Limit::Watched {
+        let longer = longer.map(|longer| format!("; at {longer} ±{then}")).unwrap_or_default();
+        return format!(
+            "{now}{longer} (the agent keeps to its own limit: a larger --agent-cpu tells more, not a larger budget)"
+        );
+    }
     match (sharper.limit, budget, longer) {
         (Limit::Windows, _, Some(longer)) => format!(
             "{now}; at {longer} ±{then} (the number of its windows limits it: a larger budget makes them longer, not more)"
@@ -42,16 +51,43 @@ fn line(sharper: &Sharper, report: &Report) -> String {
     }
 }
 
+/// The agent's own limit took more than half of the samples: bursts came more rarely as well.
+fn is_held_back(report: &Report) -> bool {
+    report.receipt.agent_limit.is_some_and(|limit| limit.samples_cut > report.samples)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::output::sample;
+    use profiler_core::report::LimitKept;
 
     /// Of a run of 10 s at 2 %.
     fn said(half_width: Option<f64>, watched_share: f64, limit: Limit) -> String {
-        let report = sample::report();
+        of(&sample::report(), half_width, watched_share, limit)
+    }
+
+    #[test]
+    fn a_larger_budget_is_named_where_plans_spend_it_on_width() {
+        let mut report = sample::report();
+        let all = of(&report, Some(0.32), 0.01, Limit::Watched);
+        report.receipt.plan.as_mut().unwrap().of_widths = false;
+        assert!(
+            all.contains("--budget") && !of(&report, Some(0.32), 0.01, Limit::Watched).contains("--budget")
+        );
+        let mut report = sample::report();
+        let samples_cut = report.samples + 1;
+        report.receipt.agent_limit = Some(LimitKept { limit: 0.02, used: 0.02, samples_cut });
+        let said = of(&report, Some(0.32), 0.01, Limit::Watched);
+        assert!(
+            said.contains("--duration 40s ±16.0 % (the agent keeps") && said.contains("--agent-cpu"),
+            "{said}"
+        );
+    }
+
+    fn of(report: &Report, half_width: Option<f64>, watched_share: f64, limit: Limit) -> String {
         let then = half_width.map(|half| half / 2.0);
-        line(&Sharper { name: "f".to_owned(), half_width, then, watched_share, limit }, &report)
+        line(&Sharper { name: "f".to_owned(), half_width, then, watched_share, limit }, report)
     }
 
     #[test]

@@ -113,7 +113,7 @@ pub(super) struct Reader<'a> {
 /// One table of the file, by key.
 pub(super) struct Fields<'t, 'i> {
     /// Put before keys in errors: `class 'x': `.
-    prefix: String,
+    pub(super) prefix: String,
     /// Where the table begins.
     start: usize,
     pub(super) entries: HashMap<&'t str, Entry<'t, 'i>>,
@@ -440,6 +440,7 @@ impl Reader<'_> {
         class.dispersion = self.number(fields, "dispersion", 0, NotNegative).unwrap_or(1.0);
         class.sigma_s = self.number(fields, "sigma_us", -6, NotNegative);
         class.windows = self.class_windows(fields);
+        self.no_variances(fields, problem.objective);
         class.must_trace = self.flag(fields, "must_trace");
         class.never_trace = self.flag(fields, "never_trace");
         if class.must_trace && class.never_trace {

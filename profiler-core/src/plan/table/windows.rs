@@ -1,6 +1,6 @@
 //! Reading how bursts are made.
 
-use super::super::{BurstRules, ClassWindows, USUAL_SPREAD, WindowRules};
+use super::super::{BurstRules, ClassWindows, Objective, USUAL_SPREAD, WindowRules};
 use super::number::Accept;
 use super::read::{Fields, Reader};
 
@@ -51,6 +51,22 @@ impl Reader<'_> {
         rules.limit_s = self.number(fields, "burst_limit_us", -6, Positive);
         rules.prices.attach_s = attach_s?;
         Some(rules)
+    }
+
+    /// What the objective precision knows nothing of is refused: it once meant what variance means now.
+    pub(super) fn no_variances(&mut self, fields: &Fields<'_, '_>, objective: Objective) {
+        for key in ["estimand", "sigma_us", "dispersion"] {
+            if let Some(entry) = fields.entries.get(key).filter(|_| objective == Objective::Precision) {
+                let accepted =
+                    "with objective = \"variance\", which is what 'precision' was once; or not at all";
+                self.error(
+                    entry.span().start,
+                    format!("{}{key}", fields.prefix),
+                    "given with 'precision'",
+                    accepted,
+                );
+            }
+        }
     }
 
     /// What windows of one class are for.

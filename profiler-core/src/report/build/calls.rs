@@ -80,6 +80,8 @@ impl Calls {
             out.calls = Some(with_losses(Estimate::exact(counted as f64, counted), out.dropped));
             out.rate_hz = exact_rate(&bursts.by_wall, counted);
             out.per_s = out.calls.map(|calls| calls.divided_by(cover.length_s));
+            // Every call was seen: what is unknown is the price.
+            out.price_half = out.rate_hz.map_or(0.0, |rate| half_of(&rate));
             if cover.share < 0.9999 {
                 out.notes.push(format!(
                     "exact over the {:.1} % of the run that it was attached",
@@ -89,8 +91,7 @@ impl Calls {
         } else {
             out.rate_hz = rate(1.0 - cover.share.min(1.0));
             // As if all of the run had been watched.
-            let fixed = rate(0.0).filter(|r| r.value > 0.0 && r.high.is_finite());
-            out.price_half = fixed.map_or(0.0, |r| (r.high - r.low) / 2.0 / r.value);
+            out.price_half = rate(0.0).map_or(0.0, |rate| half_of(&rate));
             let lost = run.lost_beside(windows, cover.length_s);
             out.calls = rate(1.0)
                 .map(|r| with_losses(total(counted, cover.length_s, run.length_s, &lost, &r), out.dropped));
@@ -119,6 +120,12 @@ impl Calls {
             ..out
         }
     }
+}
+
+/// Half of a rate's interval over its value; 0 where it has none.
+fn half_of(rate: &Estimate) -> f64 {
+    let known = rate.value > 0.0 && rate.high.is_finite();
+    if known { (rate.high - rate.low) / 2.0 / rate.value } else { 0.0 }
 }
 
 /// Which part of the run the windows cover.

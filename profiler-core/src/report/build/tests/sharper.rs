@@ -61,6 +61,17 @@ fn three_rows_by_share_and_width_and_what_was_named_before() {
 }
 
 #[test]
+fn nothing_is_promised_that_plans_do_not_aim_at() {
+    let windows = BTreeMap::new();
+    let of = |row: Row| of(&[row], &windows, &BTreeMap::new(), 10.0);
+    // A quarter of the variance would be 3.5 %: plans stop at 5.
+    assert_eq!(of(row("f", 0.5, 0.07, 10_000))[0].then, Some(0.05));
+    assert!(of(row("f", 0.5, 0.054, 10_000)).is_empty());
+    let named = of(Row { named: true, ..row("f", 0.5, 0.07, 10_000) });
+    assert!((named[0].then.unwrap() - 0.035).abs() < 1e-12, "{named:?}");
+}
+
+#[test]
 fn what_more_of_the_budget_does_not_mend_is_told_apart() {
     // 400 calls alone would leave 10 %: windows differ.
     let rows = [row("spread", 0.5, 0.4, 400), row("chance", 0.4, 0.1, 400)];
