@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(controller.spending.windows(), 50.0 / 90.0);
         controller.spending.restart();
         // A burst is due eight times as rarely: so is it planned.
-        controller.slowdown = 32.0;
+        controller.slowdown = 64.0;
         let tick = Tick { now_ns: 100_000_000, elapsed_ns: 2_000_000_000, ..dry(&[]) };
         controller.use_what_is_left(&tick, &mut Vec::new());
         assert!((controller.spending.planned - 0.25).abs() < 0.02, "{}", controller.spending.planned);

@@ -99,7 +99,8 @@ impl Report {
             warnings,
         };
         report.shorten_names();
-        report.sharper = sharper::of(&report.rows, &windows, &price_halves, run.length_s);
+        report.sharper =
+            sharper::of(&report.rows, &windows, &price_halves, run.length_s, recording.meta.agent.bursts_cut);
         report
     }
 }

@@ -21,6 +21,8 @@ const KEPT: f64 = 0.8;
 const NO_NEWS: f64 = 0.9;
 /// An interval so many times as wide as chance makes it comes from how windows differ.
 const BEYOND_CHANCE: f64 = 2.0;
+/// The agent's limit holds windows back where it cut more than this part of those there were.
+const CUT_PART: f64 = 0.5;
 /// Windows of all classes per second at which a larger budget makes longer ones, not more.
 const MANY_WINDOWS_HZ: f64 = 0.6 * crate::burst::MOST_WINDOWS_HZ;
 
@@ -32,6 +34,8 @@ pub enum Limit {
     Watched,
     /// How many windows there were: a longer run narrows it.
     Windows,
+    /// Bursts that the agent's own limit cut: a larger one narrows it, or a longer run.
+    Agent,
     /// What the price of a hit leaves unknown: nothing narrows it.
     Price,
 }
@@ -59,22 +63,35 @@ pub(super) fn of(
     windows: &BTreeMap<u32, Vec<&WindowRow>>,
     price_halves: &BTreeMap<u32, f64>,
     length_s: f64,
+    bursts_cut: u64,
 ) -> Vec<Sharper> {
     let all: usize = windows.values().map(Vec::len).sum();
-    let are_many = all as f64 > MANY_WINDOWS_HZ * length_s;
+    let bounds = Bounds {
+        are_many: all as f64 > MANY_WINDOWS_HZ * length_s,
+        are_cut: bursts_cut as f64 > CUT_PART * all as f64,
+    };
     let mut found: Vec<(bool, f64, Sharper)> = rows
         .iter()
         .filter_map(|row| {
             let price = row.class_id.and_then(|id| price_halves.get(&id)).copied().unwrap_or(0.0);
-            one(row, price, are_many)
+            one(row, price, bounds)
         })
         .collect();
     found.sort_by(|a, b| b.0.cmp(&a.0).then(b.1.total_cmp(&a.1)));
     found.into_iter().take(ROWS).map(|(_, _, sharper)| sharper).collect()
 }
 
+/// What holds windows of all classes back.
+#[derive(Debug, Clone, Copy)]
+struct Bounds {
+    /// There are as many as links allow.
+    are_many: bool,
+    /// The agent's own limit cut many.
+    are_cut: bool,
+}
+
 /// Whether a row was named, how much it matters, and what is to be said of it. `price`: what the price leaves unknown, over the value.
-fn one(row: &Row, price: f64, are_many: bool) -> Option<(bool, f64, Sharper)> {
+fn one(row: &Row, price: f64, bounds: Bounds) -> Option<(bool, f64, Sharper)> {
     let rate = row.rate_hz.filter(|rate| rate.value > 0.0)?;
     let share = row.share.map_or(0.0, |share| share.value);
     let half = (rate.high - rate.low) / 2.0 / rate.value;
@@ -93,7 +110,8 @@ fn one(row: &Row, price: f64, are_many: bool) -> Option<(bool, f64, Sharper)> {
     }
     let limit = match half {
         _ if is_price => Limit::Price,
-        half if are_many && half > BEYOND_CHANCE * chance => Limit::Windows,
+        _ if bounds.are_cut => Limit::Agent,
+        half if bounds.are_many && half > BEYOND_CHANCE * chance => Limit::Windows,
         _ => Limit::Watched,
     };
     let matters = share * (half.min(10.0) / NARROW).ln();

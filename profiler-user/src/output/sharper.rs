@@ -32,7 +32,7 @@ fn line(sharper: &Sharper, report: &Report) -> String {
     // With the objective information a budget goes where it buys most calls, wherever intervals are wide.
     let is_of_widths = report.receipt.plan.is_some_and(|plan| plan.of_widths);
     let budget = budget.filter(|_| is_of_widths);
-    if is_held_back(report) && sharper.limit == Limit::Watched {
+    if sharper.limit == Limit::Agent {
         let longer = longer.map(|longer| format!("; at {longer} ±{then}")).unwrap_or_default();
         return format!(
             "{now}{longer} (the agent keeps to its own limit: a larger --agent-cpu tells more, not a larger budget)"
@@ -51,16 +51,10 @@ fn line(sharper: &Sharper, report: &Report) -> String {
     }
 }
 
-/// The agent's own limit took more than half of the samples: bursts came more rarely as well.
-fn is_held_back(report: &Report) -> bool {
-    report.receipt.agent_limit.is_some_and(|limit| limit.samples_cut > report.samples)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::output::sample;
-    use profiler_core::report::LimitKept;
 
     /// Of a run of 10 s at 2 %.
     fn said(half_width: Option<f64>, watched_share: f64, limit: Limit) -> String {
@@ -75,10 +69,7 @@ mod tests {
         assert!(
             all.contains("--budget") && !of(&report, Some(0.32), 0.01, Limit::Watched).contains("--budget")
         );
-        let mut report = sample::report();
-        let samples_cut = report.samples + 1;
-        report.receipt.agent_limit = Some(LimitKept { limit: 0.02, used: 0.02, samples_cut });
-        let said = of(&report, Some(0.32), 0.01, Limit::Watched);
+        let said = of(&sample::report(), Some(0.32), 0.01, Limit::Agent);
         assert!(
             said.contains("--duration 40s ±16.0 % (the agent keeps") && said.contains("--agent-cpu"),
             "{said}"

@@ -52,7 +52,7 @@ pub(super) fn solve(problem: &Problem, options: &Options) -> Result<Vec<Plan>, P
     let must = problem.classes.iter().filter(|c| c.must_trace).count();
     // What is counted in full for next to nothing keeps from others, and is no rule that other plans must keep.
     let any = match search.is_full.iter().filter(|full| **full).count() > must {
-        true => bound.max(Search::new(problem, options, false)?.run().1),
+        true => bound.max(Search::new(problem, options, false)?.bound()),
         false => bound,
     };
     Ok(vec![search.plan(&draft, bound, any)])

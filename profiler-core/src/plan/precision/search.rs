@@ -14,8 +14,8 @@ use super::sampler::Sampler;
 use super::{cheap, weights};
 
 /// Looks at all classes in which `mu` is found, and both prices.
-const HALVINGS: usize = 44;
-const CUTS: usize = 64;
+pub(super) const HALVINGS: usize = 32;
+pub(super) const CUTS: usize = 48;
 /// Looks until a plan that keeps both limits is found near the best prices.
 const STEPS: usize = 12;
 /// Fewest looks of each kind, whatever the limit on work.
@@ -46,8 +46,8 @@ pub(super) struct Search<'a> {
     pub room: f64,
     /// Windows per second of all classes.
     pub windows: f64,
-    /// Looks at all classes that are allowed.
-    looks: usize,
+    /// Choices of classes that may be looked at for the best prices.
+    limit: usize,
 }
 
 impl<'a> Search<'a> {
@@ -78,15 +78,13 @@ impl<'a> Search<'a> {
             curve
         };
         let mut curves: Vec<Curve> = (0..problem.classes.len()).map(curve).collect();
-        let size = |curves: &[Curve]| curves.iter().map(|c| c.choices.len() + 1).sum::<usize>().max(1);
-        let limit =
-            options.work_limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        // A quarter for the prices, one for the splits, one for the bound of plans without exact counts; the rest is for giving away what is left.
+        let limit = options.work_limit.map_or(usize::MAX, |l| usize::try_from(l / 4).unwrap_or(usize::MAX));
         // Coarser lengths rather than fewer looks.
         let every = size(&curves).saturating_mul(HALVINGS + CUTS).div_ceil(limit.max(1)).max(1);
         curves = curves.into_iter().map(|curve| curve.thinned(every)).collect();
-        let looks = limit / size(&curves);
         let windows = problem.window_rules().most_per_s;
-        Ok(Self { problem, curves, is_full, sampler, room, windows, looks })
+        Ok(Self { problem, curves, is_full, sampler, room, windows, limit })
     }
 
     /// Every class's best offer at these prices.
@@ -150,10 +148,15 @@ impl<'a> Search<'a> {
         Search {
             curves,
             is_full: self.is_full.clone(),
-            looks: HALVINGS + CUTS,
+            limit: self.limit / SPLITS,
             sampler: self.sampler,
             ..*self
         }
+    }
+
+    /// The bound on any plan.
+    pub fn bound(&self) -> f64 {
+        self.look().bound.0
     }
 
     /// Looks for the best prices.
@@ -163,18 +166,24 @@ impl<'a> Search<'a> {
         let bound = (f64::INFINITY, Prices { mu: 0.0, nu: 0.0 });
         let mut looker = Looker { search: self, bound, best, splits: Vec::new() };
         let (room, windows) = looker.look(Prices { mu: 0.0, nu: 0.0 });
+        let looks = self.limit / size(&self.curves);
         if room < 0.0 || windows < 0.0 {
             // What all prices together may be: g(0, 0) less what is had for nothing.
             let scale = looker.bound.0 - self.value(&self.least());
             let free = (self.room - self.sampler.range.0 * self.sampler.price).max(1e-12 * self.room);
-            if looker.bisect(scale / free.max(1e-300), self.looks.clamp(FEWEST, HALVINGS)) {
-                let cuts = self.looks.saturating_sub(HALVINGS).clamp(FEWEST, CUTS);
+            if looker.bisect(scale / free.max(1e-300), looks.clamp(FEWEST, HALVINGS)) {
+                let cuts = looks.saturating_sub(HALVINGS).clamp(FEWEST, CUTS);
                 looker.cut(scale, (free.max(1e-300), self.windows), cuts);
                 looker.step();
             }
         }
         looker
     }
+}
+
+/// Choices that one look goes through.
+fn size(curves: &[Curve]) -> usize {
+    curves.iter().map(|c| c.choices.len() + 1).sum::<usize>().max(1)
 }
 
 /// Looks at prices and keeps what they showed.

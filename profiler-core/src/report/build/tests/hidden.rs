@@ -54,6 +54,21 @@ fn a_slower_function_keeps_its_value() {
     assert!(rate.low < 1e5 && rate.high > 1e5 && rate.high < 1.4e5, "{rate:?}");
 }
 
+/// Every call was seen: more of the budget or a longer run tells no more.
+#[test]
+fn of_what_was_counted_in_full_only_the_price_is_unknown() {
+    let mut r = called_every_100_ns(830.0);
+    for p in r.meta.cost.hit.values_mut() {
+        *p = Price { ns: 830.0, min_ns: 600.0, max_ns: 950.0, n: 7 };
+    }
+    // 2.5 s of 10 are hits.
+    r.windows = vec![WindowRow { tau_ns: 830.0, ..window(WindowKind::Trace, 0.0, 10.0, 3_000_000) }];
+    let report = Report::from_recording(&r);
+    let rate = row(&report, "f").rate_hz.unwrap();
+    assert!(rate.high.is_finite() && rate.high > 1.1 * rate.value, "{rate:?}");
+    assert_eq!(report.sharper[0].limit, crate::report::sharper::Limit::Price, "{:?}", report.sharper);
+}
+
 /// A trap costs a quarter more here than by calibration, and a pair of sites has seen it.
 #[test]
 fn a_pair_shows_the_rate_that_the_price_of_the_host_hides() {

@@ -42,7 +42,7 @@ fn row(name: &str, share: f64, half: f64, counted: u64) -> Row {
 fn said(rows: &[Row], windows: usize) -> Vec<(String, Limit)> {
     let window = plain_window(ClassId(1), WindowKind::Burst, (0, 1_000_000), 10);
     let windows = BTreeMap::from([(1, vec![&window; windows])]);
-    of(rows, &windows, &BTreeMap::new(), 10.0).into_iter().map(|s| (s.name, s.limit)).collect()
+    of(rows, &windows, &BTreeMap::new(), 10.0, 0).into_iter().map(|s| (s.name, s.limit)).collect()
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn three_rows_by_share_and_width_and_what_was_named_before() {
 #[test]
 fn nothing_is_promised_that_plans_do_not_aim_at() {
     let windows = BTreeMap::new();
-    let of = |row: Row| of(&[row], &windows, &BTreeMap::new(), 10.0);
+    let of = |row: Row| of(&[row], &windows, &BTreeMap::new(), 10.0, 0);
     // A quarter of the variance would be 3.5 %: plans stop at 5.
     assert_eq!(of(row("f", 0.5, 0.07, 10_000))[0].then, Some(0.05));
     assert!(of(row("f", 0.5, 0.054, 10_000)).is_empty());
@@ -87,10 +87,19 @@ fn what_more_of_the_budget_does_not_mend_is_told_apart() {
 }
 
 #[test]
+fn what_the_agent_s_limit_cut_is_said() {
+    let window = plain_window(ClassId(1), WindowKind::Burst, (0, 1_000_000), 10);
+    let windows = BTreeMap::from([(1, vec![&window; 20])]);
+    let limit = |cut| of(&[row("f", 0.5, 0.4, 400)], &windows, &BTreeMap::new(), 10.0, cut)[0].limit;
+    assert_eq!((limit(5), limit(30)), (Limit::Watched, Limit::Agent));
+}
+
+#[test]
 fn what_the_price_leaves_unknown_stays() {
     let windows = BTreeMap::new();
-    let of =
-        |price: f64| of(&[row("f", 0.5, 0.2, 400)], &windows, &BTreeMap::from([(1, price)]), 10.0).remove(0);
+    let of = |price: f64| {
+        of(&[row("f", 0.5, 0.2, 400)], &windows, &BTreeMap::from([(1, price)]), 10.0, 0).remove(0)
+    };
     assert_eq!((of(0.0).limit, of(0.0).then), (Limit::Watched, Some(0.1)));
     // 0.16 of 0.2: of the 0.12 that windows leave, 0.06 go.
     let limited = of(0.16);
