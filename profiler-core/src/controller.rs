@@ -405,11 +405,12 @@ impl Controller {
         self.config.longest_period_ns as f64 / self.planned_period_ns as f64
     }
 
-    /// Samples per second of target CPU time that the plan wants and the agent's own limit does not allow, whatever tokens forbid.
+    /// Samples per second of target CPU time that the plan wants and the agent's own limit does not allow; none where tokens allow still fewer.
     #[must_use]
     pub fn cut_hz(&self) -> f64 {
         let hz = |period_ns: u64| if period_ns == 0 { 0.0 } else { 1e9 / period_ns as f64 };
-        hz(self.planned_period_ns) - hz(self.fastest_ns())
+        let binds = self.period_ns <= self.fastest_ns();
+        if binds { hz(self.planned_period_ns) - hz(self.fastest_ns()) } else { 0.0 }
     }
 
     /// Why the sampler runs at a longer period than planned.

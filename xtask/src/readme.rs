@@ -163,14 +163,14 @@ fn comparison(measured: &str) -> Result<String> {
     let (commit, date) = build(measured)?;
     out.push_str(&format!(
         "\nMedians of n = {} runs of 5 s of each tool, in turns, each on a program of its own; bpftrace 0.17, Tithe at `--budget 5%` as of {date} (no later than commit {commit}), Linux 6.18. \
-         *Unwatched*: a twin of the function in the same run. The machine was not quiet: of *slower by* differences of about 2 %, of either tool, are within its noise (medians of Tithe's: {least:+.1} to {most:+.1} %). bpftrace times every call \
+         *Unwatched*: a twin of the function in the same run. Nothing else was run meanwhile; of *slower by* differences of about 2 %, of either tool, are within the noise (medians of Tithe's: {least:+.1} to {most:+.1} %). bpftrace times every call \
          and tells its own price as the program's, with no interval.\n\n",
         rounds(measured, MEAN)?
     ));
     out.push_str(&costs(measured)?);
     out.push_str(&format!(
-        "\nMedians of n = {} rounds, bpftrace 0.17, perf 6.1, same machine, not quiet. `tithe list` says which way a function's end is seen; the run above names it. Compilers of \
-         several distributions begin every function with `endbr64`. Spread and all other rows (tables with n = 58 to 60 are of a later build): \
+        "\nMedians of n = {} rounds, bpftrace 0.17, perf 6.1, same machine. `tithe list` says which way a function's end is seen; the run above names it. Compilers of \
+         several distributions begin every function with `endbr64`. Spread and all other rows: \
          [docs/benchmarks-durations.md](docs/benchmarks-durations.md#beside-bpftrace-and-perf).\n",
         rounds(measured, COST)?
     ));
@@ -344,7 +344,7 @@ mod tests {
         for cell in [&mean[1], &mean[2], &mean[4]] {
             assert!(shown.contains(&format!("| {} ns |", median(cell))), "{shown}");
         }
-        assert!(line("Medians of n = 3 runs").contains("not quiet"), "{text}");
+        assert!(line("Medians of n = 5 runs").contains("within the noise"), "{text}");
         assert!(text.contains("Medians of n = 7 rounds") && text.contains("bpftrace 0.17"), "{text}");
         assert!(line("site single-stepped").contains(" to "), "{text}");
         assert!(line("site emulated").contains("dearer than bpftrace"), "{text}");

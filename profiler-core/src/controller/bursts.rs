@@ -1,7 +1,7 @@
 //! Bursts of the plan: when each begins, and what its end tells.
 
 use super::types::{Action, Tick};
-use super::{Controller, Mode};
+use super::{Controller, Entry, Mode};
 use crate::burst::quota_part;
 use crate::class::ClassId;
 use rand::RngExt;
@@ -98,7 +98,8 @@ impl Controller {
     /// Bursts per second that the plan wants and the agent's own limit does not allow.
     #[must_use]
     pub fn cut_bursts_hz(&self) -> f64 {
-        let planned = self.classes.values().filter(|e| !e.attached()).filter_map(|e| e.order.burst);
+        let waits = |e: &&Entry| matches!(e.mode, Mode::Sampled | Mode::Burst { .. });
+        let planned = self.classes.values().filter(waits).filter_map(|e| e.order.burst);
         let hz: f64 = planned.map(|burst| 1e9 / burst.every_ns.max(1) as f64).sum();
         hz * (1.0 - 1.0 / rarer(self.slowdown))
     }

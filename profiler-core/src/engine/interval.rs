@@ -62,7 +62,7 @@ impl Run {
             let why = if told.is_mended {
                 "that was until it had been slowed enough, or before its work got less"
             } else {
-                "fewer samples did not mend that; allow more, or name fewer functions"
+                "fewer samples and bursts did not mend that; allow more, or name fewer functions"
             };
             self.commands.push(Command::Warn(format!(
                 "the agent used {:.1} % of a CPU where --agent-cpu allows {:.1} %: {why}",

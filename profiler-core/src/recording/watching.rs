@@ -31,7 +31,8 @@ pub struct AgentUse {
     pub bursts_cut: u64,
 }
 
-/// Prices that were measured when the run ended, on a child of the agent: on this machine, under the load that was there.
+/// Prices that were measured when the run ended, on a child of the agent: on this machine, under the load that is there when everything is detached (that
+/// of the target is not, where it has ended).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PricesAtEnd {
     /// A sample as the run took them.

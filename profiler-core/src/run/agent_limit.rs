@@ -7,7 +7,7 @@
 //! m: mean use of the seconds since the last change, ten at most, without the largest; n: the larger of m and the smaller of the last two seconds
 //! 2 s after a change, 5 s after one that is on trial:
 //!     m > limit:               slow := slow k,  k = clamp(n / limit, 1.1, 16);   on trial:
-//!         where m fell by less than 0.3 of what k >= 1.5 would bring, were all of it slowed:  slow := slow / k, and no slower for a minute
+//!         where m fell by less than 0.3 of what k >= 1.5 would bring, were all of it bursts (1 - 1 / sqrt k):  slow := slow / k, and no slower for a minute
 //!         but where m then rises by more than 0.3 of that:                                    slow := slow k
 //!     m < 0.8 limit, slow > 1: slow := slow max(0.25, m / (0.9 limit))
 //!     10 s that bring no change, slow > 1, and m <= limit, or nothing may be slower:  slow := 0.7 slow, once a minute;   on trial:
@@ -150,7 +150,7 @@ impl AgentLimit {
             Some(Trial::Slower { factor, before })
                 if is_over
                     && factor >= SMALL_STEP
-                    && !brought(before - mean, before * (1.0 - 1.0 / factor)) =>
+                    && !brought(before - mean, before * (1.0 - 1.0 / factor.sqrt())) =>
             {
                 self.hold = HOLD;
                 self.undone = Some((factor, mean));

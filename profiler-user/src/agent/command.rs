@@ -37,6 +37,11 @@ pub(super) fn count_interrupts() {
     unsafe { libc::signal(libc::SIGINT, handler as libc::sighandler_t) };
 }
 
+/// There was a Ctrl-C since.
+pub(super) fn is_interrupted() -> bool {
+    INTERRUPTS.load(Ordering::Relaxed) > 0
+}
+
 impl Agent {
     /// Ends the command as the run ended, waits for it a while, and returns its exit status as `env` and the shell give
     /// it: 128 + n for signal n. `None`: there is no command, or it goes on.

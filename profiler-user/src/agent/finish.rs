@@ -106,6 +106,10 @@ impl Session {
             // From here on nothing can harm the target, and nobody may kill us over a long look at debug information.
             heartbeat.disarm();
         }
+        // Before the command is ended, so that the machine is as busy as it was in the run.
+        if failed.is_none() && !agent.attach.busy() && !super::command::is_interrupted() {
+            agent.price_samples();
+        }
         let helpers_ns = helpers_cpu_ns();
         let status = agent.end_command(reason);
         if !agent.attach.busy() {
@@ -115,9 +119,6 @@ impl Session {
         self.agent.end_loss_pause();
         self.driver.close_interval(&mut self.agent);
         self.agent.journal.writer.send(self.driver.run.last_rows());
-        if failed.is_none() && !self.agent.attach.busy() {
-            self.agent.price_samples();
-        }
         let end_reason = match (reason, failed) {
             (Some(reason), _) => reason.text().to_owned(),
             (None, Some(failure)) => format!("failed: {failure}"),
@@ -173,6 +174,7 @@ impl Agent {
         if self.sampling.events.first_period_ns() == 0 {
             return;
         }
+        self.journal.progress.set("measuring what samples cost".to_owned());
         match calibrate::at_end(self.attach.kernel(), &ChildCommand::default()) {
             Ok(prices) => self.journal.meta.prices_at_end = prices,
             Err(error) => self.journal.meta.warnings.push(format!(

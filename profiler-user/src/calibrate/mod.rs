@@ -151,22 +151,26 @@ pub fn load_or_run(tier: Tier, options: &CalibrateOptions) -> Result<Calibration
     Ok(Calibration { model, took, rules, forms_took, notes })
 }
 
-/// Rounds at the end of a run.
-const ROUNDS_AT_END: usize = 5;
+/// How long measuring at the end of a run may take, and its child may be silent: the user waits for the report.
+const AT_END: Duration = Duration::from_secs(1);
+/// Fewer rounds say nothing.
+const LEAST_ROUNDS: u32 = 3;
 
 /// What samples and switches cost now, by the programs of a run that has ended: nobody is sampled any more, and its rings are read no more. Takes
-/// some 0.1 s. `None`: the child never got the CPU for long enough.
+/// some 0.15 s, on a busy machine 1 s at most and what the child is silent for. `None`: the child got too little of the CPU.
 ///
 /// # Errors
 /// The child does not start, or cannot be sampled.
 pub fn at_end(kernel: &Kernel, child: &ChildCommand) -> Result<Option<PricesAtEnd>, CalibrateError> {
-    let mut worker = worker::Worker::start(child)?;
+    let begun = Instant::now();
+    let mut worker = worker::Worker::start_patient(child, AT_END)?;
     kernel.add_target(worker.pid(), false)?;
     let mut runs = samples::SampleRuns::new(kernel)?;
-    let done = (0..ROUNDS_AT_END).try_for_each(|_| runs.round_as_set(&mut worker));
+    let rounds = (0..hits::ROUNDS).take_while(|_| begun.elapsed() < AT_END);
+    let done = rounds.into_iter().try_for_each(|_| runs.round_as_set(&mut worker));
     kernel.remove_target(worker.pid());
     done?;
-    let [sample, _, switch] = runs.prices().map(|price| price.map(rounded));
+    let [sample, _, switch] = runs.prices().map(|p| p.filter(|p| p.n >= LEAST_ROUNDS).map(rounded));
     Ok(sample.zip(switch).map(|(sample, switch)| PricesAtEnd { sample, switch }))
 }
 

@@ -54,12 +54,14 @@ impl<'a> SampleRuns<'a> {
             self.base.push(without.max(0.0));
             self.per_kib.push(((with - without) / f64::from(STACK_BYTES / 1024)).max(0.0));
         }
+        self.kernel.classes().set_settings(Settings { stack_bytes: 0, ..self.settings });
         self.switch.push(self.switch(worker)?.max(0.0));
         Ok(())
     }
 
     /// One round of samples as the settings have them, and of switches. Takes about 20 ms.
     pub fn round_as_set(&mut self, worker: &mut Worker) -> Result<(), CalibrateError> {
+        self.kernel.classes().set_settings(self.settings);
         let off = worker.gaps(WINDOW_MS / 2)?;
         self.base.extend(self.sample(worker, off, self.settings.stack_bytes)?.map(|ns| ns.max(0.0)));
         self.switch.push(self.switch(worker)?.max(0.0));
@@ -88,9 +90,9 @@ impl<'a> SampleRuns<'a> {
         Ok((samples > 0).then(|| taken_ns / samples as f64))
     }
 
-    /// ns that a context switch costs more when both threads carry an event, mean over the phases of the period.
+    /// ns that a context switch costs more when both threads carry an event, mean over the phases of the period. Samples are taken as the settings
+    /// have them, and cost what the round's cost.
     fn switch(&self, worker: &mut Worker) -> Result<f64, CalibrateError> {
-        self.kernel.classes().set_settings(Settings { stack_bytes: 0, ..self.settings });
         let off = worker.ping_pong(PING_PONGS)?;
         let tids = worker.tids;
         let mut sum = 0.0;

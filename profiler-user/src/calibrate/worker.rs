@@ -56,8 +56,13 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub fn start(command: &ChildCommand) -> Result<Self, CalibrateError> {
+        Self::start_patient(command, ANSWER_TIMEOUT)
+    }
+
+    /// The same with another time for which it may be silent.
+    pub fn start_patient(command: &ChildCommand, patience: Duration) -> Result<Self, CalibrateError> {
         let (ours, theirs) = UnixStream::pair().map_err(CalibrateError::Child)?;
-        ours.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(CalibrateError::Child)?;
+        ours.set_read_timeout(Some(patience)).map_err(CalibrateError::Child)?;
         let child = Command::new(&command.program)
             .args(&command.args)
             .envs(command.env.iter().map(|(k, v)| (k, v)))
@@ -65,7 +70,7 @@ impl Worker {
             .stdout(nowhere().map_err(CalibrateError::Child)?)
             .spawn()
             .map_err(CalibrateError::Child)?;
-        let mut worker = Self { child, socket: BufReader::new(ours), patience: ANSWER_TIMEOUT, tids: [0; 2] };
+        let mut worker = Self { child, socket: BufReader::new(ours), patience, tids: [0; 2] };
         let line = worker.read()?;
         let tids: Vec<u32> = line
             .strip_prefix("ready ")

@@ -34,12 +34,8 @@ fn the_recorded_plan_is_the_solvers_answer() {
             let class = recorded.classes.iter().find(|c| c.class_id == id);
             class.unwrap_or_else(|| panic!("class {id} of plan {number} is not recorded")).name.clone()
         };
-        // Bursts of what the solver samples are scheduled from what its plan leaves.
-        fn solved(decision: &str) -> &str {
-            if decision == "burst" { "sample" } else { decision }
-        }
         let then: Vec<(String, &str)> =
-            rows.iter().map(|r| (name(r.class_id), solved(r.decision.as_str()))).collect();
+            rows.iter().map(|r| (name(r.class_id), r.decision.as_str())).collect();
         let now: Vec<(String, &str)> =
             best.classes.iter().map(|c| (c.name.clone(), c.decision.as_str())).collect();
         assert_eq!(then, now, "plan {number}");

@@ -136,6 +136,21 @@ fn what_was_named_is_traced_first_and_the_cheapest_of_it() {
     assert_eq!(planned.problem.classes[1].name, "f1");
 }
 
+/// 1,000 functions that were named and never called, each of which may be called 50 times a second, beside one that is called: all are counted.
+#[test]
+fn what_was_named_and_is_called_comes_before_what_is_not() {
+    let view = view((0..1_001).map(named).collect());
+    let mut known: Rates = (1..1_001).map(|id| (ClassId(id), Rate::seen(0.0, 0))).collect();
+    for rate in known.values_mut() {
+        rate.hz = crate::plan::Range { value: 1.0, low: 0.0, high: 50.0 };
+    }
+    known.insert(ClassId(0), Rate::seen(5_000.0, 1_000));
+    for objective in BOTH {
+        let planned = plan_with(&view, &known, &Settings { objective, ..settings() }, None);
+        assert!(traced(&planned).contains(&0) && traced(&planned).len() > 900, "{}", traced(&planned).len());
+    }
+}
+
 #[test]
 fn what_is_apart_dormant_or_refused_is_not_planned_with() {
     let mut classes: Vec<ClassView> = (0..4).map(class).collect();

@@ -229,11 +229,11 @@ impl Known<'_> {
         entry
     }
 
-    /// Classes that the user named for counting or timing are traced as long as they fit together, cheapest first:
-    /// who asks for a count wants a count, whatever the samples would be worth.
+    /// Classes that the user named for counting or timing are traced as long as they fit together, those that were seen to be called
+    /// first, the cheapest first: who asks for a count wants a count, whatever the samples would be worth.
     fn prefer_named(&self, problem: &mut Problem) {
         let reserved = problem.sampling.min_hz * problem.sample_cost();
-        let mut left = problem.room()
+        let left = problem.room()
             - reserved
             - problem.classes.iter().filter(|c| c.must_trace).map(PlanClass::trace_cost).sum::<f64>();
         let mut named: Vec<usize> = (0..problem.classes.len())
@@ -244,16 +244,20 @@ impl Known<'_> {
                     && class.id.is_some_and(|id| self.view.class(ClassId(id)).traits.named)
             })
             .collect();
-        named.sort_by(|&a, &b| problem.classes[a].trace_cost().total_cmp(&problem.classes[b].trace_cost()));
+        let is_unseen = |i: usize| problem.classes[i].calls_seen.unwrap_or(0) == 0;
+        let cost = |i: usize| problem.classes[i].trace_cost();
+        named.sort_by(|&a, &b| is_unseen(a).cmp(&is_unseen(b)).then(cost(a).total_cmp(&cost(b))));
+        let mut together = (0.0, 0.0_f64);
         for i in named {
-            // With the upper end of the rate: a plan that must be taken back tomorrow is no plan.
+            // With the upper end of what they cost together: a plan that must be taken back tomorrow is no plan. What hundreds of functions that were
+            // never called may cost at most, each by itself, would leave no room for one that is.
             let class = &problem.classes[i];
-            let cost = class.rate_hz.high.max(class.rate_hz.value) * class.tau_s;
-            if cost > left {
-                break;
+            let more = (class.rate_hz.high - class.rate_hz.value).max(0.0) * class.tau_s;
+            let with = (together.0 + class.trace_cost(), together.1 + more.powi(2));
+            if with.0 + with.1.sqrt() <= left {
+                together = with;
+                problem.classes[i].must_trace = true;
             }
-            left -= cost;
-            problem.classes[i].must_trace = true;
         }
     }
 

@@ -50,8 +50,12 @@ pub(super) fn of(recording: &Recording, ledger: &LedgerSummary) -> Option<InPlac
     if own_s <= 0.0 {
         return None;
     }
-    let beside = (ledger.beside_traps_s + corrected_at_end_s(recording)) / own_s;
-    let beside = Ranged::between(beside * (1.0 - PRICE_DRIFT), beside, beside * (1.0 + PRICE_DRIFT));
+    let at =
+        |of: fn(&Price) -> f64| (ledger.beside_traps_s + corrected_at_end_s(recording, of)).max(0.0) / own_s;
+    let beside = at(|price| price.ns);
+    let low = at(|price| price.min_ns).min(beside * (1.0 - PRICE_DRIFT));
+    let high = at(|price| price.max_ns).max(beside * (1.0 + PRICE_DRIFT));
+    let beside = Ranged::between(low, beside, high);
     let behind = left_behind_s(recording, ledger).scaled(1.0 / own_s);
     let n = points.len() as u64;
     let estimate = |part: Ranged, source| Estimate {
@@ -82,12 +86,13 @@ pub(super) fn of(recording: &Recording, ledger: &LedgerSummary) -> Option<InPlac
     })
 }
 
-/// What samples and switches cost more than was charged, at the prices that were measured when the run ended, CPU s; 0 without such prices.
-fn corrected_at_end_s(recording: &Recording) -> f64 {
+/// What samples and switches cost more than was charged, at the prices that were measured when the run ended, or one of their rounds, CPU s; 0 without such
+/// prices.
+fn corrected_at_end_s(recording: &Recording, of: fn(&Price) -> f64) -> f64 {
     let Some(now) = recording.meta.prices_at_end else { return 0.0 };
     let more_ns = |charge: Charge, price: Price| -> f64 {
         let rows = recording.ledger.iter().filter(|row| row.charge == charge);
-        rows.map(|row| row.units as f64 * price.ns - row.cost_ns as f64).sum()
+        rows.map(|row| row.units as f64 * of(&price) - row.cost_ns as f64).sum()
     };
     (more_ns(Charge::Samples, now.sample) + more_ns(Charge::Switches, now.switch)) * 1e-9
 }
