@@ -167,7 +167,6 @@ fn meta() -> Meta {
         operations: vec![],
         slowest_answer: None,
         private_memory: None,
-        prices_at_end: None,
         forks_held: None,
     }
 }

@@ -222,20 +222,23 @@ fn bad_tables_are_refused_with_line_value_and_range() {
         "#]],
     );
     refused(
-        &with(
-            "budget_cpu = 0.05\nreport_time_us = 1\nobjective = 'precision'",
-            "estimand = 'total'\nsigma_us = 3\ndispersion = 2",
-        ),
+        "budget = \n",
+        &expect![[r#"
+            line 1: the file is not TOML; accepted: string values must be quoted, expected literal string
+        "#]],
+    );
+}
+
+/// What 'precision' meant once is 'variance' now.
+#[test]
+fn keys_that_mean_nothing_with_precision_are_refused() {
+    refused(
+        "budget_cpu = 0.05\nreport_time_us = 1\nobjective = 'precision'\n[[class]]\nname = 'a'\nrate_hz = 1\nshare = 0.1\n\
+         estimand = 'total'\nsigma_us = 3\ndispersion = 2\n",
         &expect![[r#"
             line 8: class 'a': estimand is given with 'precision'; accepted: with objective = "variance", which is what 'precision' was once; or not at all
             line 9: class 'a': sigma_us is given with 'precision'; accepted: with objective = "variance", which is what 'precision' was once; or not at all
             line 10: class 'a': dispersion is given with 'precision'; accepted: with objective = "variance", which is what 'precision' was once; or not at all
-        "#]],
-    );
-    refused(
-        "budget = \n",
-        &expect![[r#"
-            line 1: the file is not TOML; accepted: string values must be quoted, expected literal string
         "#]],
     );
 }

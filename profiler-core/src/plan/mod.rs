@@ -33,6 +33,7 @@ mod model;
 mod precision;
 mod problem;
 mod render;
+mod scaled;
 mod selection;
 mod solution;
 pub mod table;

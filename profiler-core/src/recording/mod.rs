@@ -87,9 +87,6 @@ pub struct Meta {
     /// Pages of the target's text that probes made private; `None`: nothing was attached, or the agent died.
     #[serde(default)]
     pub private_memory: Option<PrivateMemory>,
-    /// Prices measured at the end; `None`: no samples were taken, they could not be had, or the agent died.
-    #[serde(default)]
-    pub prices_at_end: Option<PricesAtEnd>,
     /// What other processes paid for attaching; `None`: nobody else maps what was attached to, or the agent died.
     #[serde(default)]
     pub forks_held: Option<ForksHeld>,

@@ -29,6 +29,9 @@ pub struct AgentUse {
     /// Bursts, likewise.
     #[serde(default)]
     pub bursts_cut: u64,
+    /// Prices measured at the end; `None`: no samples were taken, they could not be had, or the agent died.
+    #[serde(default)]
+    pub prices_at_end: Option<PricesAtEnd>,
 }
 
 /// Prices that were measured when the run ended, on a child of the agent: on this machine, under the load that is there when everything is detached (that

@@ -176,7 +176,7 @@ impl Agent {
         }
         self.journal.progress.set("measuring what samples cost".to_owned());
         match calibrate::at_end(self.attach.kernel(), &ChildCommand::default()) {
-            Ok(prices) => self.journal.meta.prices_at_end = prices,
+            Ok(prices) => self.journal.meta.agent.prices_at_end = prices,
             Err(error) => self.journal.meta.warnings.push(format!(
                 "what samples cost was not measured again at the end, the calibrated price counts: {error}"
             )),

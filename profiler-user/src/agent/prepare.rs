@@ -418,7 +418,6 @@ fn meta(
         operations: Vec::new(),
         slowest_answer: None,
         private_memory: None,
-        prices_at_end: None,
         forks_held: None,
     }
 }

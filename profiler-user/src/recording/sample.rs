@@ -27,7 +27,12 @@ pub(crate) fn meta() -> Meta {
         cost: cost(),
         sample_period_ns: 10_101_010,
         kernel_memory_bytes: 12 << 20,
-        agent: AgentUse { cpu_ns: 60_000_000, max_rss_bytes: 41 << 20, ..AgentUse::default() },
+        agent: AgentUse {
+            cpu_ns: 60_000_000,
+            max_rss_bytes: 41 << 20,
+            prices_at_end: Some(PricesAtEnd { sample: Price::fixed(14_000.0), switch: Price::fixed(600.0) }),
+            ..AgentUse::default()
+        },
         measured: Some(MeasuredOverhead {
             metric: "system calls".into(),
             pairs: 20,
@@ -61,7 +66,6 @@ pub(crate) fn meta() -> Meta {
             headroom_path: "/sys/fs/cgroup/web".into(),
             refused: 2,
         }),
-        prices_at_end: Some(PricesAtEnd { sample: Price::fixed(14_000.0), switch: Price::fixed(600.0) }),
         forks_held: Some(ForksHeld {
             mappers: 1_500,
             module: "/lib/libc.so.6".into(),

@@ -173,7 +173,8 @@ fn wrong_prices_are_found_out_and_what_was_measured_does_not_move() {
     assert!(a.priced_at_end && b.priced_at_end, "{a:?} {b:?}");
     assert!((0.6..1.6).contains(&ratio(|m| m.overhead.value)), "{a:?} {b:?}");
     // Samples by the ledger are twice as dear as by what was measured at the end, which is what it was.
-    let end = |path: &std::path::Path| super::recording(path).meta.prices_at_end.expect("samples were taken");
+    let end =
+        |path: &std::path::Path| super::recording(path).meta.agent.prices_at_end.expect("samples were taken");
     let right_path = folder.path().join(format!("run-{}.tithe", target.child.id()));
     let (right_end, end) = (end(&right_path), end(&recording));
     println!("{right_end:?} {end:?}");

@@ -441,8 +441,8 @@ impl Reader<'_> {
         class.sigma_s = self.number(fields, "sigma_us", -6, NotNegative);
         class.windows = self.class_windows(fields);
         self.no_variances(fields, problem.objective);
-        class.must_trace = self.flag(fields, "must_trace");
-        class.never_trace = self.flag(fields, "never_trace");
+        (class.must_trace, class.never_trace) =
+            (self.flag(fields, "must_trace"), self.flag(fields, "never_trace"));
         if class.must_trace && class.never_trace {
             let at = fields.entries["never_trace"].span().start;
             let key = format!("{}must_trace and never_trace", fields.prefix);

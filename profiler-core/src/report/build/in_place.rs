@@ -77,7 +77,7 @@ pub(super) fn of(recording: &Recording, ledger: &LedgerSummary) -> Option<InPlac
         overhead: estimate(sum(&[traps, beside, behind]), Source::Sampled),
         traps: estimate(traps, Source::Sampled),
         beside: estimate(beside, Source::Derived),
-        priced_at_end: recording.meta.prices_at_end.is_some(),
+        priced_at_end: recording.meta.agent.prices_at_end.is_some(),
         behind: estimate(behind, Source::Derived),
         own_s,
         samples: n,
@@ -89,7 +89,7 @@ pub(super) fn of(recording: &Recording, ledger: &LedgerSummary) -> Option<InPlac
 /// What samples and switches cost more than was charged, at the prices that were measured when the run ended, or one of their rounds, CPU s; 0 without such
 /// prices.
 fn corrected_at_end_s(recording: &Recording, of: fn(&Price) -> f64) -> f64 {
-    let Some(now) = recording.meta.prices_at_end else { return 0.0 };
+    let Some(now) = recording.meta.agent.prices_at_end else { return 0.0 };
     let more_ns = |charge: Charge, price: Price| -> f64 {
         let rows = recording.ledger.iter().filter(|row| row.charge == charge);
         rows.map(|row| row.units as f64 * of(&price) - row.cost_ns as f64).sum()

@@ -43,7 +43,6 @@ fn empty() -> Recording {
             operations: vec![],
             slowest_answer: None,
             private_memory: None,
-            prices_at_end: None,
             forks_held: None,
         },
         classes: vec![],

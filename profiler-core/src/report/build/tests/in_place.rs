@@ -68,11 +68,22 @@ fn wrong_prices_do_not_move_it() {
     r.ledger.push(LedgerRow { units: 2_000, ..ledger(3, Charge::Switches, None, 1_000_000) });
     r.ledger.push(ledger(3, Charge::Attach, None, 500_000));
     let by_ledger = in_place(&r);
-    r.meta.prices_at_end = Some(PricesAtEnd { sample: Price::fixed(15_000.0), switch: Price::fixed(400.0) });
+    r.meta.agent.prices_at_end =
+        Some(PricesAtEnd { sample: Price::fixed(15_000.0), switch: Price::fixed(400.0) });
     let right = in_place(&r);
     let moved_s = (right.beside.value - by_ledger.beside.value) * right.own_s;
     assert!((moved_s - (1_000.0 * 1e-6 - 2_000.0 * 1e-7)).abs() < 1e-9, "{right:?} {by_ledger:?}");
     assert!(right.priced_at_end && !by_ledger.priced_at_end);
+    // Rounds that differ a lot: each could be the price.
+    let mut apart = r.clone();
+    apart.meta.agent.prices_at_end = Some(PricesAtEnd {
+        sample: Price { ns: 15_000.0, min_ns: 5_000.0, max_ns: 45_000.0, n: 7 },
+        switch: Price::fixed(400.0),
+    });
+    let wide = in_place(&apart).beside;
+    assert!((wide.value - right.beside.value).abs() < 1e-12);
+    assert!((wide.high - wide.value - 1_000.0 * 30e-6 / right.own_s).abs() < 1e-9, "{wide:?}");
+    assert!((wide.value - wide.low - 1_000.0 * 10e-6 / right.own_s).abs() < 1e-9, "{wide:?}");
     let priced = [Charge::Traced, Charge::Samples, Charge::Switches];
     let rows = r.ledger.iter_mut().filter(|row| priced.contains(&row.charge));
     rows.for_each(|row| row.cost_ns *= 2);
