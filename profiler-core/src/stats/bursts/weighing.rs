@@ -1,8 +1,8 @@
 //! How much each burst counts in the mean rate of a run: bursts are not spread evenly over it.
 //!
 //! A function that is called more often has dearer bursts, so they lie farther apart: of a run in which its rate rises on the way most bursts show
-//! the time before. Where bursts lie is known, so each could count by the time of the run that it stands for, its own and half of the gap to
-//! either neighbour (`t_j`; a post-stratified mean, Cochran 1977, §5A.9). Where the rate does not change that only loses: a burst that stands alone for
+//! the time before. Where bursts lie is known, so each could count by the unwatched time of the run that it stands for, half of the gap to
+//! either neighbour (`t_j`; what was watched is counted, and needs no rate; a post-stratified mean, Cochran 1977, §5A.9). Where the rate does not change that only loses: a burst that stands alone for
 //! most of a run brings its noise to all of it. So bursts count by time as far as they show a change in time, and alike (`e_j`) as far as they do not,
 //! which is the best linear prediction of strata's means (Robinson 1991, Stat. Sci. 6, 15):
 //! ```text
@@ -11,7 +11,7 @@
 //! k_h = n_h k / (1 + (n_h - 1) k),   n_h = (sum_h t)^2 / sum_h t^2          (Spearman 1910, Brown 1910)
 //! k = max(0, 1 - n^2 / s^2),   n = sqrt(pi)/2 mean |u_(j+1) - u_j|,   u_j = ln((N_j + 1) / (T_j + 1/R))
 //! ```
-//! `l_j`: time that burst j stands for; `w_j`: hits that it was designed to see, so that a glance and a second beside one another do not count alike; `s^2`: the
+//! `l_j`: unwatched time that burst j stands for; `w_j`: hits that it was designed to see, so that a glance and a second beside one another do not count alike; `s^2`: the
 //! variance of all `u_j`. `k` is von Neumann's ratio of successive differences (1941, Ann. Math. Stat. 12, 367), with absolute ones, for a single step is
 //! no noise. Strata `h` are parts of the run of equal length, joined from its begin on until each holds [`LEAST`] bursts: they do not depend on
 //! what the bursts saw. The variance of R:
@@ -35,11 +35,12 @@ pub(super) const LEAST: usize = 3;
 pub struct Cell {
     /// Its middle, 0 (begin of the run) to 1 (end).
     pub at: f64,
-    /// Time of the target's own that it stands for, s; relative to other bursts' of the list.
+    /// Unwatched time of the target's own that it stands for, s; relative to other bursts' of the list.
     pub stands_for_s: f64,
 }
 
 /// Cells of bursts from their begins and ends, s from the begin of a run of `run_s`, in order of time; `own_s`: time of the target's own between two times.
+/// What was watched is known, so each burst stands for half of the gaps beside it, and not for its own time.
 #[must_use]
 pub fn cells(spans: &[(f64, f64)], run_s: f64, own_s: impl Fn(f64, f64) -> f64) -> Vec<Cell> {
     let mut from_s = 0.0_f64;
@@ -47,7 +48,9 @@ pub fn cells(spans: &[(f64, f64)], run_s: f64, own_s: impl Fn(f64, f64) -> f64) 
     for (i, (begin_s, end_s)) in spans.iter().enumerate() {
         let until_s = spans.get(i + 1).map_or(run_s, |(next_s, _)| (end_s + next_s) / 2.0).max(from_s);
         let at = ((begin_s + end_s) / 2.0 / run_s.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
-        cells.push(Cell { at, stands_for_s: own_s(from_s, until_s).max(0.0) });
+        let from_own_s = begin_s.max(from_s);
+        let watched_s = own_s(from_own_s, end_s.min(until_s).max(from_own_s));
+        cells.push(Cell { at, stands_for_s: (own_s(from_s, until_s) - watched_s).max(0.0) });
         from_s = until_s;
     }
     cells

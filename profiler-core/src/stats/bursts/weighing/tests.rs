@@ -25,11 +25,21 @@ fn at(times: &[f64], run_s: f64) -> Vec<Cell> {
 }
 
 #[test]
-fn a_burst_stands_for_its_time_and_half_of_the_gaps_beside_it() {
+fn a_burst_stands_for_half_of_the_gaps_beside_it() {
     let cells = cells(&[(1.0, 2.0), (4.0, 4.5), (9.0, 10.0)], 12.0, |from, to| to - from);
     let stands_for: Vec<f64> = cells.iter().map(|c| c.stands_for_s).collect();
-    assert_eq!(stands_for, [3.0, 3.75, 5.25]);
+    assert_eq!(stands_for, [2.0, 3.25, 4.25]);
     assert_eq!(cells[0].at, 0.125);
+}
+
+/// All of the run was watched, and one window after the next one's begin.
+#[test]
+fn windows_that_leave_nothing_unwatched_stand_for_nothing() {
+    let cells = cells(&[(0.0, 3.0), (2.0, 4.0), (4.0, 10.0)], 10.0, |from, to| to - from);
+    assert!(cells.iter().all(|c| c.stands_for_s == 0.0), "{cells:?}");
+    let bursts = [window(30, 3.0), window(20, 2.0), window(60, 6.0)];
+    let e = rate_over(&bursts, &cells, LEVEL, None, 1.0).unwrap();
+    assert!((e.value - 10.0).abs() < 1e-9, "{e:?}");
 }
 
 #[test]
@@ -163,7 +173,8 @@ proptest! {
         let run_s = now_s + 0.5;
         let cells = cells(&spans, run_s, |from, to| to - from);
         let sum: f64 = cells.iter().map(|c| c.stands_for_s).sum();
-        prop_assert!((sum / run_s - 1.0).abs() < 1e-9);
+        let watched_s: f64 = spans.iter().map(|(begin, end)| end - begin).sum();
+        prop_assert!(((sum + watched_s) / run_s - 1.0).abs() < 1e-9);
         let strata = strata(&cells);
         prop_assert_eq!(strata.iter().flat_map(Clone::clone).collect::<Vec<_>>(), (0..of.len()).collect::<Vec<_>>());
         prop_assert!(strata.len() == 1 || strata.iter().all(|s| s.len() >= LEAST));
