@@ -7,12 +7,12 @@
 //! which is the best linear prediction of strata's means (Robinson 1991, Stat. Sci. 6, 15):
 //! ```text
 //! R = sum a_j r_j,   a_j = (1 - sum_h k_h L_h) e_j + k_h t_j
-//! e_j = w_j / sum w,   t_j = L_h l_j w_j / sum_h l w,   L_h = sum_h l / sum l
+//! e_j = w_j / sum w,   t_j = L_h l_j w_j / sum_h l w,   L_h = sum_h l u / sum l u
 //! k_h = n_h k / (1 + (n_h - 1) k),   n_h = (sum_h t)^2 / sum_h t^2          (Spearman 1910, Brown 1910)
-//! k = max(0, 1 - n^2 / s^2),   n = sqrt(pi)/2 mean |u_(j+1) - u_j|,   u_j = ln((N_j + 1) / (T_j + 1/R))
+//! k = max(0, 1 - n^2 / s^2),   n = sqrt(pi)/2 mean |x_(j+1) - x_j|,   x_j = ln((N_j + 1) / (T_j + 1/R))
 //! ```
-//! `l_j`: unwatched time that burst j stands for; `w_j`: hits that it was designed to see, so that a glance and a second beside one another do not count alike; `s^2`: the
-//! variance of all `u_j`. `k` is von Neumann's ratio of successive differences (1941, Ann. Math. Stat. 12, 367), with absolute ones, for a single step is
+//! `l_j`: unwatched time that burst j stands for; `u_j`: what a second of it counts (1 by the wall clock, CPU time used by CPU time); `w_j`: hits that it was designed to
+//! see, so that a glance and a second beside one another do not count alike, times `u_j`; `s^2`: the variance of all `x_j`. `k` is von Neumann's ratio of successive differences (1941, Ann. Math. Stat. 12, 367), with absolute ones, for a single step is
 //! no noise. Strata `h` are parts of the run of equal length, joined from its begin on until each holds [`LEAST`] bursts: they do not depend on
 //! what the bursts saw. The variance of R:
 //! ```text
@@ -37,6 +37,8 @@ pub struct Cell {
     pub at: f64,
     /// Unwatched time of the target's own that it stands for, s; relative to other bursts' of the list.
     pub stands_for_s: f64,
+    /// What a second of that time counts: 1 by the wall clock; by CPU time what the target used around the burst, over its mean.
+    pub used: f64,
 }
 
 /// Cells of bursts from their begins and ends, s from the begin of a run of `run_s`, in order of time; `own_s`: time of the target's own between two times.
@@ -50,7 +52,8 @@ pub fn cells(spans: &[(f64, f64)], run_s: f64, own_s: impl Fn(f64, f64) -> f64) 
         let at = ((begin_s + end_s) / 2.0 / run_s.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
         let from_own_s = begin_s.max(from_s);
         let watched_s = own_s(from_own_s, end_s.min(until_s).max(from_own_s));
-        cells.push(Cell { at, stands_for_s: (own_s(from_s, until_s) - watched_s).max(0.0) });
+        let stands_for_s = (own_s(from_s, until_s) - watched_s).max(0.0);
+        cells.push(Cell { at, stands_for_s, used: 1.0 });
         from_s = until_s;
     }
     cells
@@ -136,6 +139,11 @@ impl Weighed {
         let rate = |b: &&Burst| if b.events() > 0.0 { b.events() / time(b) } else { 0.0 };
         let rates: Vec<f64> = bursts.iter().map(rate).collect();
         let mut design: Vec<f64> = bursts.iter().map(|b| b.design(pilot).max(f64::MIN_POSITIVE)).collect();
+        let run_s: f64 = cells.iter().map(|c| c.stands_for_s * c.used).sum();
+        let is_placed = cells.len() == bursts.len() && run_s > 0.0;
+        if is_placed {
+            design.iter_mut().zip(cells).for_each(|(w, c)| *w *= c.used);
+        }
         let sum: f64 = design.iter().sum();
         // None so little that its square is 0.
         design.iter_mut().for_each(|w| *w = (*w / sum).max(1e-100));
@@ -149,8 +157,6 @@ impl Weighed {
         let of_whole = whole.spread(&design, &rates);
         let mean_of = |weights: &[f64]| weights.iter().zip(&rates).map(|(a, r)| a * r).sum::<f64>();
         let mean = mean_of(&design);
-        let run_s: f64 = cells.iter().map(|c| c.stands_for_s).sum();
-        let is_placed = cells.len() == bursts.len() && run_s > 0.0;
         let part = if is_placed { change(bursts, &design, pilot, &time) } else { 0.0 };
         if part <= 0.0 {
             let likely = vec![whole.likely; bursts.len()];
@@ -202,7 +208,7 @@ fn by_time(strata: &[Stratum], cells: &[Cell], design: &[f64], run_s: f64) -> Ve
     let mut weights = Vec::with_capacity(cells.len());
     for Stratum { bursts, .. } in strata {
         let cells = &cells[bursts.clone()];
-        let stands_for: f64 = cells.iter().map(|c| c.stands_for_s).sum();
+        let stands_for: f64 = cells.iter().map(|c| c.stands_for_s * c.used).sum();
         let of = cells.iter().zip(&design[bursts.clone()]).map(|(c, w)| w * c.stands_for_s);
         let sum: f64 = of.clone().sum();
         let scale = if sum > 0.0 { stands_for / run_s / sum } else { 0.0 };

@@ -32,6 +32,21 @@ fn a_burst_stands_for_half_of_the_gaps_beside_it() {
     assert_eq!(cells[0].at, 0.125);
 }
 
+/// Of CPU time: every other burst lies in a time in which a third as much was used.
+#[test]
+fn bursts_weigh_by_what_was_used_around_them() {
+    let times: Vec<f64> = (0..10).map(|i| 1.0 + 2.0 * f64::from(i)).collect();
+    let mut cells = at(&times, 20.0);
+    cells.iter_mut().enumerate().for_each(|(i, c)| c.used = [1.5, 0.5][i % 2]);
+    let of = |hits: fn(usize) -> u64| {
+        let bursts: Vec<Burst> = (0..10).map(|i| window(hits(i), 0.01)).collect();
+        rate_over(&bursts, &cells, LEVEL, None, 1.0).unwrap().value
+    };
+    // It goes up and down; it changes once, after four bursts.
+    assert!((of(|i| [120, 80][i % 2]) - 11_000.0).abs() < 1e-6);
+    assert!((of(|i| if i < 4 { 100 } else { 900 }) / 58_000.0 - 1.0).abs() < 0.03);
+}
+
 /// All of the run was watched, and one window after the next one's begin.
 #[test]
 fn windows_that_leave_nothing_unwatched_stand_for_nothing() {
@@ -161,17 +176,18 @@ fn of_strata_without_hits_one_may_have_been_missed() {
 proptest! {
     #[test]
     fn weights_are_the_times_and_the_mean_lies_among_the_rates(
-        bursts in prop::collection::vec((0u64..200, 1e-4f64..0.5, 0.0f64..2.0), 1..60),
+        bursts in prop::collection::vec((0u64..200, 1e-4f64..0.5, 0.0f64..2.0, 0.0f64..2.0), 1..60),
     ) {
         let (mut spans, mut now_s, mut of) = (Vec::new(), 0.0, Vec::new());
-        for (hits, time_s, gap_s) in &bursts {
+        for (hits, time_s, gap_s, _) in &bursts {
             now_s += gap_s;
             spans.push((now_s, now_s + time_s));
             now_s += time_s;
             of.push(window(*hits, *time_s));
         }
         let run_s = now_s + 0.5;
-        let cells = cells(&spans, run_s, |from, to| to - from);
+        let mut cells = cells(&spans, run_s, |from, to| to - from);
+        cells.iter_mut().zip(&bursts).for_each(|(c, (.., used))| c.used = *used);
         let sum: f64 = cells.iter().map(|c| c.stands_for_s).sum();
         let watched_s: f64 = spans.iter().map(|(begin, end)| end - begin).sum();
         prop_assert!(((sum + watched_s) / run_s - 1.0).abs() < 1e-9);
