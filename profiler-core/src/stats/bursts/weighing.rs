@@ -9,11 +9,11 @@
 //! R = sum a_j r_j,   a_j = (1 - sum_h k_h L_h) e_j + k_h t_j
 //! e_j = w_j / sum w,   t_j = L_h l_j w_j / sum_h l w,   L_h = sum_h l u / sum l u
 //! k_h = n_h k / (1 + (n_h - 1) k),   n_h = (sum_h t)^2 / sum_h t^2          (Spearman 1910, Brown 1910)
-//! k = max(0, 1 - n^2 / s^2),   n = sqrt(pi)/2 mean |x_(j+1) - x_j|,   x_j = ln((N_j + 1) / (T_j + 1/R))
+//! k = max(0, 1 - n^2 / s^2),   n^2 = mean (x_(j+1) - x_j)^2 / 2,   x_j = ln((N_j + 1) / (T_j + 1/R))
 //! ```
 //! `l_j`: unwatched time that burst j stands for; `u_j`: what a second of it counts (1 by the wall clock, CPU time used by CPU time); `w_j`: hits that it was designed to
-//! see, so that a glance and a second beside one another do not count alike, times `u_j`; `s^2`: the variance of all `x_j`. `k` is von Neumann's ratio of successive differences (1941, Ann. Math. Stat. 12, 367), with absolute ones, for a single step is
-//! no noise. Strata `h` are parts of the run of equal length, joined from its begin on until each holds [`LEAST`] bursts: they do not depend on
+//! see, so that a glance and a second beside one another do not count alike, times `u_j`; `s^2`: the variance of all `x_j`. `k` is von Neumann's ratio of successive differences (1941, Ann. Math. Stat. 12, 367), whose mean is 1 for independent bursts whatever their
+//! distribution: absolute differences are less of noise with long tails, and take that for change. Strata `h` are parts of the run of equal length, joined from its begin on until each holds [`LEAST`] bursts: they do not depend on
 //! what the bursts saw. The variance of R:
 //! ```text
 //! V = (1-k)^2 v sum (a_j c_j)^2 + (1 - (1-k)^2) sum_h v_h sum_h (a_j c_j)^2 + A,   c_j = (1 - k_h) R + k_h R_h
@@ -122,10 +122,10 @@ fn change(bursts: &[&Burst], design: &[f64], pilot: f64, time: impl Fn(&Burst) -
     let (mut steps, mut weights) = (0.0, 0.0);
     for (w, u) in design.windows(2).zip(logs.windows(2)) {
         let weight = w[0].min(w[1]);
-        steps += weight * (u[1] - u[0]).abs();
+        steps += weight * (u[1] - u[0]).powi(2);
         weights += weight;
     }
-    let noise = std::f64::consts::FRAC_PI_4 * (steps / weights.max(f64::MIN_POSITIVE)).powi(2);
+    let noise = steps / (2.0 * weights.max(f64::MIN_POSITIVE));
     // Less is rounding: bursts that are all alike.
     if variance > 1e-12 && pilot > 0.0 { (1.0 - noise / variance).clamp(0.0, 1.0) } else { 0.0 }
 }
