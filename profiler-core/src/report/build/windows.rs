@@ -162,7 +162,7 @@ impl RunContext {
         self.cpu_per_s / (1.0 - lost.min(MOST))
     }
 
-    /// Which time of the target's own each window of a class, in order of time, stands for: its own, and half of the gaps beside it.
+    /// Which unwatched time of the target's own each window of a class, in order of time, stands for: half of the gaps beside it.
     fn cells(&self, windows: &[&WindowRow]) -> Vec<Cell> {
         let time_ns = |s: f64| self.start_ns + (s.max(0.0) * 1e9) as u64;
         let second =
@@ -277,7 +277,8 @@ pub(super) fn drift(
 
 /// Bursts of a plan were designed alike, so they weigh alike, whatever each saw: hot moments use up a quota sooner, and
 /// by what they saw they would count more. Looks of the survey grow from one to the next, so each weighs what it could have seen; no more than
-/// the largest quota that was used up, or cold moments, which last until the clock ends them, would count more.
+/// the largest quota that was used up, or cold moments, which last until the clock ends them, would count more. A long window that traced weighs no more than
+/// a burst: what it saw is counted, and of the time that nobody watched it says as much as any.
 fn weigh_alike(bursts: &mut [Burst], windows: &[&WindowRow]) {
     /// Longer than any window: the quota is what counts.
     const NO_CLOCK_S: f64 = 1e9;
@@ -290,6 +291,11 @@ fn weigh_alike(bursts: &mut [Burst], windows: &[&WindowRow]) {
     let largest = of(WindowKind::Survey).filter(|i| windows[*i].tripped).map(|i| bursts[i].hits).max();
     for i in of(WindowKind::Survey).filter(|i| !windows[*i].tripped) {
         bursts[i].quota = largest;
+        bursts[i].window_s = Some(bursts[i].time_s);
+    }
+    let alike = (n > 0).then(|| (hits / n).max(1)).or(largest);
+    for i in of(WindowKind::Trace) {
+        bursts[i].quota = alike;
         bursts[i].window_s = Some(bursts[i].time_s);
     }
 }

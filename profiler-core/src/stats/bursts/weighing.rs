@@ -1,19 +1,19 @@
 //! How much each burst counts in the mean rate of a run: bursts are not spread evenly over it.
 //!
 //! A function that is called more often has dearer bursts, so they lie farther apart: of a run in which its rate rises on the way most bursts show
-//! the time before. Where bursts lie is known, so each could count by the time of the run that it stands for, its own and half of the gap to
-//! either neighbour (`t_j`; a post-stratified mean, Cochran 1977, §5A.9). Where the rate does not change that only loses: a burst that stands alone for
+//! the time before. Where bursts lie is known, so each could count by the unwatched time of the run that it stands for, half of the gap to
+//! either neighbour (`t_j`; what was watched is counted, and needs no rate; a post-stratified mean, Cochran 1977, §5A.9). Where the rate does not change that only loses: a burst that stands alone for
 //! most of a run brings its noise to all of it. So bursts count by time as far as they show a change in time, and alike (`e_j`) as far as they do not,
 //! which is the best linear prediction of strata's means (Robinson 1991, Stat. Sci. 6, 15):
 //! ```text
 //! R = sum a_j r_j,   a_j = (1 - sum_h k_h L_h) e_j + k_h t_j
-//! e_j = w_j / sum w,   t_j = L_h l_j w_j / sum_h l w,   L_h = sum_h l / sum l
+//! e_j = w_j / sum w,   t_j = L_h l_j w_j / sum_h l w,   L_h = sum_h l u / sum l u
 //! k_h = n_h k / (1 + (n_h - 1) k),   n_h = (sum_h t)^2 / sum_h t^2          (Spearman 1910, Brown 1910)
-//! k = max(0, 1 - n^2 / s^2),   n = sqrt(pi)/2 mean |u_(j+1) - u_j|,   u_j = ln((N_j + 1) / (T_j + 1/R))
+//! k = max(0, 1 - n^2 / s^2),   n^2 = mean (x_(j+1) - x_j)^2 / 2,   x_j = ln((N_j + 1) / (T_j + 1/R))
 //! ```
-//! `l_j`: time that burst j stands for; `w_j`: hits that it was designed to see, so that a glance and a second beside one another do not count alike; `s^2`: the
-//! variance of all `u_j`. `k` is von Neumann's ratio of successive differences (1941, Ann. Math. Stat. 12, 367), with absolute ones, for a single step is
-//! no noise. Strata `h` are parts of the run of equal length, joined from its begin on until each holds [`LEAST`] bursts: they do not depend on
+//! `l_j`: unwatched time that burst j stands for; `u_j`: what a second of it counts (1 by the wall clock, CPU time used by CPU time); `w_j`: hits that it was designed to
+//! see, so that a glance and a second beside one another do not count alike, times `u_j`; `s^2`: the variance of all `x_j`. `k` is von Neumann's ratio of successive differences (1941, Ann. Math. Stat. 12, 367), whose mean is 1 for independent bursts whatever their
+//! distribution: absolute differences are less of noise with long tails, and take that for change. Strata `h` are parts of the run of equal length, joined from its begin on until each holds [`LEAST`] bursts: they do not depend on
 //! what the bursts saw. The variance of R:
 //! ```text
 //! V = (1-k)^2 v sum (a_j c_j)^2 + (1 - (1-k)^2) sum_h v_h sum_h (a_j c_j)^2 + A,   c_j = (1 - k_h) R + k_h R_h
@@ -35,11 +35,14 @@ pub(super) const LEAST: usize = 3;
 pub struct Cell {
     /// Its middle, 0 (begin of the run) to 1 (end).
     pub at: f64,
-    /// Time of the target's own that it stands for, s; relative to other bursts' of the list.
+    /// Unwatched time of the target's own that it stands for, s; relative to other bursts' of the list.
     pub stands_for_s: f64,
+    /// What a second of that time counts: 1 by the wall clock; by CPU time what the target used around the burst, over its mean.
+    pub used: f64,
 }
 
 /// Cells of bursts from their begins and ends, s from the begin of a run of `run_s`, in order of time; `own_s`: time of the target's own between two times.
+/// What was watched is known, so each burst stands for half of the gaps beside it, and not for its own time.
 #[must_use]
 pub fn cells(spans: &[(f64, f64)], run_s: f64, own_s: impl Fn(f64, f64) -> f64) -> Vec<Cell> {
     let mut from_s = 0.0_f64;
@@ -47,7 +50,10 @@ pub fn cells(spans: &[(f64, f64)], run_s: f64, own_s: impl Fn(f64, f64) -> f64) 
     for (i, (begin_s, end_s)) in spans.iter().enumerate() {
         let until_s = spans.get(i + 1).map_or(run_s, |(next_s, _)| (end_s + next_s) / 2.0).max(from_s);
         let at = ((begin_s + end_s) / 2.0 / run_s.max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
-        cells.push(Cell { at, stands_for_s: own_s(from_s, until_s).max(0.0) });
+        let from_own_s = begin_s.max(from_s);
+        let watched_s = own_s(from_own_s, end_s.min(until_s).max(from_own_s));
+        let stands_for_s = (own_s(from_s, until_s) - watched_s).max(0.0);
+        cells.push(Cell { at, stands_for_s, used: 1.0 });
         from_s = until_s;
     }
     cells
@@ -116,10 +122,10 @@ fn change(bursts: &[&Burst], design: &[f64], pilot: f64, time: impl Fn(&Burst) -
     let (mut steps, mut weights) = (0.0, 0.0);
     for (w, u) in design.windows(2).zip(logs.windows(2)) {
         let weight = w[0].min(w[1]);
-        steps += weight * (u[1] - u[0]).abs();
+        steps += weight * (u[1] - u[0]).powi(2);
         weights += weight;
     }
-    let noise = std::f64::consts::FRAC_PI_4 * (steps / weights.max(f64::MIN_POSITIVE)).powi(2);
+    let noise = steps / (2.0 * weights.max(f64::MIN_POSITIVE));
     // Less is rounding: bursts that are all alike.
     if variance > 1e-12 && pilot > 0.0 { (1.0 - noise / variance).clamp(0.0, 1.0) } else { 0.0 }
 }
@@ -133,6 +139,11 @@ impl Weighed {
         let rate = |b: &&Burst| if b.events() > 0.0 { b.events() / time(b) } else { 0.0 };
         let rates: Vec<f64> = bursts.iter().map(rate).collect();
         let mut design: Vec<f64> = bursts.iter().map(|b| b.design(pilot).max(f64::MIN_POSITIVE)).collect();
+        let run_s: f64 = cells.iter().map(|c| c.stands_for_s * c.used).sum();
+        let is_placed = cells.len() == bursts.len() && run_s > 0.0;
+        if is_placed {
+            design.iter_mut().zip(cells).for_each(|(w, c)| *w *= c.used);
+        }
         let sum: f64 = design.iter().sum();
         // None so little that its square is 0.
         design.iter_mut().for_each(|w| *w = (*w / sum).max(1e-100));
@@ -146,8 +157,6 @@ impl Weighed {
         let of_whole = whole.spread(&design, &rates);
         let mean_of = |weights: &[f64]| weights.iter().zip(&rates).map(|(a, r)| a * r).sum::<f64>();
         let mean = mean_of(&design);
-        let run_s: f64 = cells.iter().map(|c| c.stands_for_s).sum();
-        let is_placed = cells.len() == bursts.len() && run_s > 0.0;
         let part = if is_placed { change(bursts, &design, pilot, &time) } else { 0.0 };
         if part <= 0.0 {
             let likely = vec![whole.likely; bursts.len()];
@@ -199,7 +208,7 @@ fn by_time(strata: &[Stratum], cells: &[Cell], design: &[f64], run_s: f64) -> Ve
     let mut weights = Vec::with_capacity(cells.len());
     for Stratum { bursts, .. } in strata {
         let cells = &cells[bursts.clone()];
-        let stands_for: f64 = cells.iter().map(|c| c.stands_for_s).sum();
+        let stands_for: f64 = cells.iter().map(|c| c.stands_for_s * c.used).sum();
         let of = cells.iter().zip(&design[bursts.clone()]).map(|(c, w)| w * c.stands_for_s);
         let sum: f64 = of.clone().sum();
         let scale = if sum > 0.0 { stands_for / run_s / sum } else { 0.0 };

@@ -218,3 +218,32 @@ fn a_time_shorter_than_its_hits_is_no_time() {
         assert!((rate(&r).low / all.low - 1.0).abs() < 0.1, "{:?} {all:?}", rate(&r));
     }
 }
+
+/// Every other second it works all the time and calls 1e4 times a CPU second; else it works a tenth of the time and calls 1e3 times. No change in time is seen, and yet
+/// a burst of a second of work counts ten times as much as one of a second of rest.
+#[test]
+fn moments_count_by_what_the_target_used_where_no_change_in_time_is_seen() {
+    let mut r = empty();
+    r.meta.end_ns = Some(START + 20 * S);
+    for p in r.meta.cost.hit.values_mut() {
+        *p = Price::fixed(0.0);
+    }
+    r.classes.push(class(1, "f"));
+    r.stacks.push(frame(0, 0, "f", Some(1)));
+    r.samples.extend((0..1_100).map(|i| sample(i, 0)));
+    for second in 0..20 {
+        let (used, per_cpu_s) = if second % 2 == 0 { (1.0, 1e4) } else { (0.1, 1e3) };
+        let ran_s = 50.0 / per_cpu_s;
+        let from = f64::from(second) + 0.2;
+        let w = window(WindowKind::Burst, from, from + ran_s / used, 52);
+        let ran_ns = Some((ran_s * 1e9) as u64);
+        r.windows.push(WindowRow { tripped: true, tau_ns: 0.0, ran_ns, ran_tid: Some(42), ..w });
+        let row = ledger(second as u64 + 1, Charge::Burst, Some(1), 0);
+        r.ledger.push(LedgerRow { target_cpu_ns: (used * 1e9) as u64, ..row });
+    }
+    let (bursts, cells) = lists(&r).by_cpu.unwrap();
+    let rate = crate::stats::bursts::rate_over(&bursts, &cells, LEVEL, None, 1.0).unwrap();
+    // Were all bursts alike, 0.60 of it.
+    assert!((rate.value / 5_050.0 - 1.0).abs() < 0.01, "{rate:?}");
+    assert!(rate.low < 5_050.0 && 5_050.0 < rate.high, "{rate:?}");
+}

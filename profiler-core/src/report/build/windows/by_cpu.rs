@@ -78,10 +78,10 @@ fn between(by_wall: Estimate, by_cpu: Estimate) -> Estimate {
     Estimate { value, low: by_wall.low.min(by_cpu.low), high, ..by_wall }
 }
 
-/// Rates per CPU second times what the target uses of a CPU in the time that monitoring leaves it, `U`; each stands for its time (`l_j`) and weighs by
-/// what the target used around that window:
+/// Rates per CPU second times what the target uses of a CPU in the time that monitoring leaves it, `U`; each weighs by what the target used around that
+/// window (`u_j`), and as far as rates change by the time that it stands for (`l_j`):
 /// ```text
-/// R = U sum l_j u_j r_j / sum l_j u_j
+/// R = U sum l_j u_j r_j / sum l_j u_j,   or with l_j alike
 /// ```
 /// `None` if no window's CPU time is known.
 fn by_cpu(
@@ -114,7 +114,7 @@ fn by_cpu(
     }
     weigh_alike(&mut bursts, &used);
     let mut cells = run.cells(&used);
-    cells.iter_mut().zip(weights).for_each(|(cell, weight)| cell.stands_for_s *= weight);
+    cells.iter_mut().zip(weights).for_each(|(cell, used)| cell.used = used);
     Some((bursts, cells))
 }
 

@@ -25,11 +25,36 @@ fn at(times: &[f64], run_s: f64) -> Vec<Cell> {
 }
 
 #[test]
-fn a_burst_stands_for_its_time_and_half_of_the_gaps_beside_it() {
+fn a_burst_stands_for_half_of_the_gaps_beside_it() {
     let cells = cells(&[(1.0, 2.0), (4.0, 4.5), (9.0, 10.0)], 12.0, |from, to| to - from);
     let stands_for: Vec<f64> = cells.iter().map(|c| c.stands_for_s).collect();
-    assert_eq!(stands_for, [3.0, 3.75, 5.25]);
+    assert_eq!(stands_for, [2.0, 3.25, 4.25]);
     assert_eq!(cells[0].at, 0.125);
+}
+
+/// Of CPU time: every other burst lies in a time in which a third as much was used.
+#[test]
+fn bursts_weigh_by_what_was_used_around_them() {
+    let times: Vec<f64> = (0..10).map(|i| 1.0 + 2.0 * f64::from(i)).collect();
+    let mut cells = at(&times, 20.0);
+    cells.iter_mut().enumerate().for_each(|(i, c)| c.used = [1.5, 0.5][i % 2]);
+    let of = |hits: fn(usize) -> u64| {
+        let bursts: Vec<Burst> = (0..10).map(|i| window(hits(i), 0.01)).collect();
+        rate_over(&bursts, &cells, LEVEL, None, 1.0).unwrap().value
+    };
+    // It goes up and down; it changes once, after four bursts.
+    assert!((of(|i| [120, 80][i % 2]) - 11_000.0).abs() < 1e-6);
+    assert!((of(|i| if i < 4 { 100 } else { 900 }) / 58_000.0 - 1.0).abs() < 0.03);
+}
+
+/// All of the run was watched, and one window after the next one's begin.
+#[test]
+fn windows_that_leave_nothing_unwatched_stand_for_nothing() {
+    let cells = cells(&[(0.0, 3.0), (2.0, 4.0), (4.0, 10.0)], 10.0, |from, to| to - from);
+    assert!(cells.iter().all(|c| c.stands_for_s == 0.0), "{cells:?}");
+    let bursts = [window(30, 3.0), window(20, 2.0), window(60, 6.0)];
+    let e = rate_over(&bursts, &cells, LEVEL, None, 1.0).unwrap();
+    assert!((e.value - 10.0).abs() < 1e-9, "{e:?}");
 }
 
 #[test]
@@ -54,9 +79,10 @@ fn a_time_with_few_bursts_counts_by_its_length() {
     let by_time = rate_over(&bursts, &at(&times, 20.0), LEVEL, None, 1.0).unwrap();
     assert!(alike.value < 2_600.0, "what this is for: {alike:?}");
     // Half of the gap in which it changed counts as it was before.
-    assert!((by_time.value / 5_500.0 - 1.0).abs() < 0.05, "{by_time:?}");
-    // The change itself is no chance: both times are known well.
-    assert!(by_time.half_width() < 0.5 * alike.half_width(), "{by_time:?} {alike:?}");
+    assert!((by_time.value / 5_500.0 - 1.0).abs() < 0.07, "{by_time:?}");
+    // The change itself is hardly chance: both times are known well.
+    let relative = |e: &Estimate| e.half_width() / e.value;
+    assert!(relative(&by_time) < 0.6 * relative(&alike), "{by_time:?} {alike:?}");
 }
 
 /// Nothing was seen of five bursts in the second half; that bounds the rate, and does not say that it is 0.
@@ -120,24 +146,44 @@ fn bursts_that_show_no_change_count_alike_wherever_they_lie() {
     assert!(wider[500] < 1.1 && wider[900] < 2.0, "{} {}", wider[500], wider[900]);
 }
 
+/// `k` of windows of a second with so many hits.
+fn part(hits: &[u64]) -> f64 {
+    let bursts: Vec<Burst> = hits.iter().map(|n| window(*n, 1.0)).collect();
+    let refs: Vec<&Burst> = bursts.iter().collect();
+    change(&refs, &vec![1.0; hits.len()], 100.0, |b| b.time_s)
+}
+
 #[test]
 fn a_change_is_told_from_noise_by_the_order_of_bursts() {
-    let part = |hits: &[u64]| {
-        let bursts: Vec<Burst> = hits.iter().map(|n| window(*n, 1.0)).collect();
-        let refs: Vec<&Burst> = bursts.iter().collect();
-        change(&refs, &vec![1.0; hits.len()], 100.0, |b| b.time_s)
-    };
     assert_eq!(part(&[100; 9]), 0.0);
     assert_eq!(part(&[80, 120, 90, 130, 70, 110, 100, 120, 80]), 0.0);
     let step = part(&[100, 104, 97, 101, 99, 500, 485, 510, 505]);
-    assert!(step > 0.9, "{step}");
-    // One that is unlike is a change rather than noise where its neighbours are alike.
+    assert!(step > 0.7, "{step}");
+    // One that is unlike may be either.
     let last = part(&[100, 104, 97, 101, 99, 102, 98, 100, 500]);
-    assert!(last > 0.8, "{last}");
+    assert!(last > 0.4, "{last}");
     let slowly = part(&[100, 120, 144, 173, 207, 249, 299, 358, 430]);
     assert!(slowly > 0.8, "{slowly}");
     // The same rates in another order.
     assert!(part(&[430, 100, 358, 120, 299, 144, 249, 173, 207]) < 0.3);
+}
+
+/// Calls that come in clusters: one burst of twenty meets one and sees ten times the rate, wherever it lies. That is noise, and most bursts lie in the first third.
+#[test]
+fn clusters_of_calls_are_no_change() {
+    let mut rng = rng(73);
+    let times: Vec<f64> = (0..30).map(f64::from).chain((0..10).map(|i| 33.0 + 9.0 * f64::from(i))).collect();
+    let (mut mean, mut wider) = (0.0, Vec::new());
+    for _ in 0..400 {
+        let mut of = || if rng.random::<f64>() < 0.05 { 1_000 } else { 95 + rng.random_range(0..10) };
+        let hits: Vec<u64> = times.iter().map(|_| of()).collect();
+        mean += part(&hits) / 400.0;
+        let bursts: Vec<Burst> = hits.iter().map(|n| window(*n, 1.0)).collect();
+        let by_time = rate_over(&bursts, &at(&times, 120.0), LEVEL, None, 1.0).unwrap();
+        wider.push(by_time.half_width() / rate(&bursts, LEVEL).unwrap().half_width());
+    }
+    wider.sort_by(f64::total_cmp);
+    assert!(mean < 0.1 && wider[200] < 1.1, "{mean} {}", wider[200]);
 }
 
 /// Half of the run, in which 0.05 s were watched: at one hit in that, 20 calls a second of half of the run.
@@ -151,19 +197,21 @@ fn of_strata_without_hits_one_may_have_been_missed() {
 proptest! {
     #[test]
     fn weights_are_the_times_and_the_mean_lies_among_the_rates(
-        bursts in prop::collection::vec((0u64..200, 1e-4f64..0.5, 0.0f64..2.0), 1..60),
+        bursts in prop::collection::vec((0u64..200, 1e-4f64..0.5, 0.0f64..2.0, 0.0f64..2.0), 1..60),
     ) {
         let (mut spans, mut now_s, mut of) = (Vec::new(), 0.0, Vec::new());
-        for (hits, time_s, gap_s) in &bursts {
+        for (hits, time_s, gap_s, _) in &bursts {
             now_s += gap_s;
             spans.push((now_s, now_s + time_s));
             now_s += time_s;
             of.push(window(*hits, *time_s));
         }
         let run_s = now_s + 0.5;
-        let cells = cells(&spans, run_s, |from, to| to - from);
+        let mut cells = cells(&spans, run_s, |from, to| to - from);
+        cells.iter_mut().zip(&bursts).for_each(|(c, (.., used))| c.used = *used);
         let sum: f64 = cells.iter().map(|c| c.stands_for_s).sum();
-        prop_assert!((sum / run_s - 1.0).abs() < 1e-9);
+        let watched_s: f64 = spans.iter().map(|(begin, end)| end - begin).sum();
+        prop_assert!(((sum + watched_s) / run_s - 1.0).abs() < 1e-9);
         let strata = strata(&cells);
         prop_assert_eq!(strata.iter().flat_map(Clone::clone).collect::<Vec<_>>(), (0..of.len()).collect::<Vec<_>>());
         prop_assert!(strata.len() == 1 || strata.iter().all(|s| s.len() >= LEAST));
