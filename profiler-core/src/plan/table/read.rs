@@ -469,10 +469,8 @@ impl Reader<'_> {
                 self.error(at, format!("{}calls_seen", fields.prefix), calls.to_string(), "a whole number");
             }
         }
-        let source = self
-            .text_of(fields, "derived_from", "the name of another class")
-            .map(|name| (name, fields.entries["derived_from"].span().start));
-        (class, source)
+        let source = self.text_of(fields, "derived_from", "the name of another class");
+        (class, source.map(|name| (name, fields.entries["derived_from"].span().start)))
     }
 
     fn range(&mut self, fields: &Fields<'_, '_>, value: f64, low: &str, high: &str) -> Range {
