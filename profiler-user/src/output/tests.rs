@@ -130,8 +130,6 @@ fn table_and_receipt_in_120_columns() {
               predicted     0.85 %: 68.0 ms (hits, samples and switches times their prices, calibrated); worst second 1.7 %
               plan          mean interval of shares and calls/s ±13.5 % expected (none counted below ±5 %), no plan brings it below
                             ±13.4 % (gap 0.0100 in its log)
-              plan          mean interval of shares and calls/s ±13.5 % expected (none counted below ±5 %), no plan brings it below
-                            ±13.4 % (gap 0.0100 in its log)
               measured      1.4 % (0.73 % to 2.0 %, 95 %): 10 of 1,000 samples fell into traps, 1.0 % (0.41 % to 1.6 %); samples and
                             switches at prices measured as the run ended, and attaching, 0.27 % (0.20 % to 0.34 %); what traps leave
                             behind in caches, by calibration, 0.070 % (0 % to 0.14 %)

@@ -10,7 +10,7 @@
 //! - What was named comes first: its weights are equal, and [`FIRST_PART`] of all.
 //! - A class that costs below [`CHEAP_PART`] of the budget is counted in full, the cheapest first, as long as they take no more than
 //!   [`CHEAP_TOGETHER`] of it together.
-//! - Shares are what everything rests on: the sampler counts as one more row of weight [`SAMPLER_WEIGHT`], with the width of a share of 10 %.
+//! - Shares are what everything rests on: the sampler counts as one more row of weight 0.1 ([`sampler`]), with the width of a share of 10 %.
 //!
 //! Solved by Lagrange's multiplier: at a price `mu` of the budget each class has its best offer by itself, and
 //! `sum (worth - mu cost) + mu b` bounds every plan. `mu` is found by bisection; what its classes leave is given to those that gain most by
