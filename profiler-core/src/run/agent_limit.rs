@@ -192,7 +192,7 @@ impl AgentLimit {
         })
     }
 
-    /// How many times as rarely samples are taken as planned, and from a factor on bursts begun; at least 1.
+    /// How many times as rarely samples are taken as planned, at least 1; bursts begin by its root more rarely, at most 8 times.
     #[must_use]
     pub fn slowdown(&self) -> f64 {
         self.slowdown

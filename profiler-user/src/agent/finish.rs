@@ -106,8 +106,13 @@ impl Session {
             // From here on nothing can harm the target, and nobody may kill us over a long look at debug information.
             heartbeat.disarm();
         }
+        // The last interval of the ledger: what comes now is no part of the run, and samples of our own child are no losses of it.
+        self.agent.end_loss_pause();
+        self.driver.close_interval(&mut self.agent);
+        self.agent.journal.writer.send(self.driver.run.last_rows());
+        let agent = &mut self.agent;
         // Before the command is ended, so that the machine is as busy as it was in the run.
-        if failed.is_none() && !agent.attach.busy() && !super::command::is_interrupted() {
+        if failed.is_none() && !agent.attach.busy() {
             agent.price_samples();
         }
         let helpers_ns = helpers_cpu_ns();
@@ -115,10 +120,6 @@ impl Session {
         if !agent.attach.busy() {
             restore_interrupts();
         }
-        // The last interval of the ledger.
-        self.agent.end_loss_pause();
-        self.driver.close_interval(&mut self.agent);
-        self.agent.journal.writer.send(self.driver.run.last_rows());
         let end_reason = match (reason, failed) {
             (Some(reason), _) => reason.text().to_owned(),
             (None, Some(failure)) => format!("failed: {failure}"),
@@ -175,7 +176,9 @@ impl Agent {
             return;
         }
         self.journal.progress.set("measuring what samples cost".to_owned());
-        match calibrate::at_end(self.attach.kernel(), &ChildCommand::default()) {
+        match calibrate::at_end(self.attach.kernel(), &ChildCommand::default(), || {
+            !super::command::is_interrupted()
+        }) {
             Ok(prices) => self.journal.meta.agent.prices_at_end = prices,
             Err(error) => self.journal.meta.warnings.push(format!(
                 "what samples cost was not measured again at the end, the calibrated price counts: {error}"

@@ -50,17 +50,24 @@ pub(crate) struct Worker {
     socket: BufReader<UnixStream>,
     /// How long it may be silent.
     patience: Duration,
+    /// When waiting for it ends, whatever it says.
+    until: Option<Instant>,
     /// Its two threads.
     pub tids: [u32; 2],
 }
 
 impl Worker {
     pub fn start(command: &ChildCommand) -> Result<Self, CalibrateError> {
-        Self::start_patient(command, ANSWER_TIMEOUT)
+        Self::begin(command, None)
     }
 
-    /// The same with another time for which it may be silent.
-    pub fn start_patient(command: &ChildCommand, patience: Duration) -> Result<Self, CalibrateError> {
+    /// The same, and no answer is waited for beyond `until`.
+    pub fn start_until(command: &ChildCommand, until: Instant) -> Result<Self, CalibrateError> {
+        Self::begin(command, Some(until))
+    }
+
+    fn begin(command: &ChildCommand, until: Option<Instant>) -> Result<Self, CalibrateError> {
+        let patience = ANSWER_TIMEOUT;
         let (ours, theirs) = UnixStream::pair().map_err(CalibrateError::Child)?;
         ours.set_read_timeout(Some(patience)).map_err(CalibrateError::Child)?;
         let child = Command::new(&command.program)
@@ -70,7 +77,7 @@ impl Worker {
             .stdout(nowhere().map_err(CalibrateError::Child)?)
             .spawn()
             .map_err(CalibrateError::Child)?;
-        let mut worker = Self { child, socket: BufReader::new(ours), patience, tids: [0; 2] };
+        let mut worker = Self { child, socket: BufReader::new(ours), patience, until, tids: [0; 2] };
         let line = worker.read()?;
         let tids: Vec<u32> = line
             .strip_prefix("ready ")
@@ -197,6 +204,11 @@ impl Worker {
     /// Reads a line; after each timeout `go_on` says whether to wait for more.
     fn read_while(&mut self, mut go_on: impl FnMut() -> bool) -> Result<String, CalibrateError> {
         let mut line = String::new();
+        if let Some(until) = self.until {
+            let left = until.saturating_duration_since(Instant::now());
+            self.patience = left.min(ANSWER_TIMEOUT).max(Duration::from_millis(1));
+            self.socket.get_mut().set_read_timeout(Some(self.patience)).map_err(CalibrateError::Child)?;
+        }
         loop {
             match self.socket.read_line(&mut line) {
                 Ok(0) => return Err(CalibrateError::Answer("end of file".into())),

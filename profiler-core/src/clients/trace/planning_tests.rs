@@ -151,6 +151,20 @@ fn what_was_named_and_is_called_comes_before_what_is_not() {
     }
 }
 
+/// Requests rise by a third, and with them every function: what is demanded must bear that.
+#[test]
+fn rates_that_were_seen_rise_together() {
+    let view = view((0..40).map(named).collect());
+    let mut known: Rates = (0..40).map(|id| (ClassId(id), Rate::seen(500.0, 1_000))).collect();
+    for rate in known.values_mut() {
+        rate.hz = crate::plan::Range { value: 500.0, low: 350.0, high: 650.0 };
+    }
+    let planned = plan_with(&view, &known, &settings(), None);
+    let demanded = planned.orders.iter().filter(|o| o.must).count() as f64;
+    // 40 of them cost 20 ms/s at 1 us; of 18 some are kept.
+    assert!(demanded > 15.0 && demanded * 650.0 * 1e-6 <= 0.018, "{demanded}");
+}
+
 #[test]
 fn what_is_apart_dormant_or_refused_is_not_planned_with() {
     let mut classes: Vec<ClassView> = (0..4).map(class).collect();

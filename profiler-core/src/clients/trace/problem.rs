@@ -244,16 +244,23 @@ impl Known<'_> {
                     && class.id.is_some_and(|id| self.view.class(ClassId(id)).traits.named)
             })
             .collect();
-        let is_unseen = |i: usize| problem.classes[i].calls_seen.unwrap_or(0) == 0;
+        let is_unseen = |i: usize, problem: &Problem| problem.classes[i].calls_seen.unwrap_or(0) == 0;
         let cost = |i: usize| problem.classes[i].trace_cost();
-        named.sort_by(|&a, &b| is_unseen(a).cmp(&is_unseen(b)).then(cost(a).total_cmp(&cost(b))));
+        named.sort_by(|&a, &b| {
+            is_unseen(a, problem).cmp(&is_unseen(b, problem)).then(cost(a).total_cmp(&cost(b)))
+        });
         let mut together = (0.0, 0.0_f64);
         for i in named {
-            // With the upper end of what they cost together: a plan that must be taken back tomorrow is no plan. What hundreds of functions that were
-            // never called may cost at most, each by itself, would leave no room for one that is.
+            // With the upper end of what they cost together: a plan that must be taken back tomorrow is no plan. Rates that were seen rise together, with
+            // the load; what was never called is chance, and errors of chance add by squares: each at its most, hundreds of them would leave no room.
             let class = &problem.classes[i];
-            let more = (class.rate_hz.high - class.rate_hz.value).max(0.0) * class.tau_s;
-            let with = (together.0 + class.trace_cost(), together.1 + more.powi(2));
+            let (value, most) =
+                (class.trace_cost(), class.rate_hz.high.max(class.rate_hz.value) * class.tau_s);
+            let with = if is_unseen(i, problem) {
+                (together.0 + value, together.1 + (most - value).powi(2))
+            } else {
+                (together.0 + most, together.1)
+            };
             if with.0 + with.1.sqrt() <= left {
                 together = with;
                 problem.classes[i].must_trace = true;
