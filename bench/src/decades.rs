@@ -8,6 +8,9 @@ use profiler_tests::support::Target;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Name of a recording that is kept.
+const RECORDING: &str = "run.tithe";
+
 /// Functions `dec00` to `dec99`.
 pub const CLASSES: usize = 100;
 
@@ -92,6 +95,35 @@ pub fn record(pid: u32, budget: f64, seconds: u64, more: &[String]) -> Result<(R
     let (report, recording, path) = run_agent(pid, budget, seconds, more)?;
     remove(&path);
     Ok((report, recording))
+}
+
+/// The same; the recording stays, in a folder in which nothing else may be.
+pub fn record_into(
+    folder: &Path,
+    pid: u32,
+    budget: f64,
+    seconds: u64,
+    more: &[String],
+) -> Result<(Report, Recording)> {
+    let (report, recording, path) = run_agent(pid, budget, seconds, more)?;
+    std::fs::create_dir_all(folder)?;
+    // The temporary folder may be on another file system.
+    let moved = Command::new("mv").arg(&path).arg(folder.join(RECORDING)).status()?;
+    ensure!(moved.success(), "cannot move {} to {}", path.display(), folder.display());
+    Ok((report, recording))
+}
+
+/// What this build says of a recording of `record_into`.
+pub fn told_again(folder: &Path) -> Result<(Report, Recording)> {
+    let path = folder.join(RECORDING);
+    let output = Command::new(profiler_tests::program("tithe"))
+        .args(["report", "--format", "json"])
+        .arg(&path)
+        .output()
+        .context("cannot start the agent")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "no report of {}: {said}", path.display());
+    Ok((serde_json::from_slice(&output.stdout)?, profiler_user::recording::open(&path)?))
 }
 
 /// The same with the problem of the first plan, if one was made.

@@ -10,11 +10,11 @@ pub mod verdict;
 use crate::Options;
 use crate::measure::{Series, Table};
 use anyhow::{Context, Result, bail};
-use run::{DURATIONS_NS, FORMS, Run, Seen, all, one_run};
+use run::{DURATIONS_NS, FORMS, Run, Seen, again, all, one_run};
 pub use run::{Pair, Told, start_before_others};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 pub use truth::Truth;
 pub use verdict::Figure;
 use verdict::{AIMED_AT, aim_ns};
@@ -32,13 +32,26 @@ pub fn parts() -> impl Iterator<Item = &'static str> {
     LANGUAGES.iter().map(|(name, _)| *name)
 }
 
-/// The file of finished runs.
-fn path(name: &str) -> Result<PathBuf> {
+/// Where finished runs are kept.
+fn folder() -> Result<PathBuf> {
     let program = std::env::current_exe()?;
     let built = program.parent().and_then(|folder| folder.parent()).context("no target directory")?;
     let folder = built.join("bench");
     std::fs::create_dir_all(&folder)?;
-    Ok(folder.join(format!("{name}.json")))
+    Ok(folder)
+}
+
+/// The file of finished runs.
+fn path(name: &str) -> Result<PathBuf> {
+    Ok(folder()?.join(format!("{name}.json")))
+}
+
+/// Renamed into place, so that a bench that is ended here loses nothing.
+fn keep<R: Serialize>(path: &Path, runs: &[R]) -> Result<()> {
+    let new = path.with_extension("new");
+    std::fs::write(&new, serde_json::to_vec(runs)?)
+        .and_then(|()| std::fs::rename(&new, path))
+        .with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Runs of a name: those that are kept, and new ones until there are as many as are wanted. `one_run` is told how many there are.
@@ -58,11 +71,7 @@ pub fn resumed<R: Serialize + DeserializeOwned>(
     while runs.len() < wanted {
         eprintln!("{name}: run {} of {wanted}", runs.len() + 1);
         runs.push(one_run(runs.len())?);
-        // Renamed into place, so that a bench that is ended here loses nothing.
-        let new = path.with_extension("new");
-        std::fs::write(&new, serde_json::to_vec(&runs)?)
-            .and_then(|()| std::fs::rename(&new, &path))
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        keep(&path, &runs)?;
     }
     Ok(runs)
 }
@@ -70,8 +79,20 @@ pub fn resumed<R: Serialize + DeserializeOwned>(
 /// The runs of a language: `--repeat` of each number of threads.
 fn runs(language: &str, budget: f64, options: &Options) -> Result<Vec<Run>> {
     let wanted = options.rounds as usize * THREADS.len();
-    resumed(&format!("durations-alone-{language}-{budget}"), options.fresh, wanted, |made| {
-        one_run(language, THREADS[made % THREADS.len()], budget, options.seconds_or(RUN_S))
+    let name = format!("durations-alone-{language}-{budget}");
+    let recordings = folder()?.join(&name);
+    if options.again {
+        let kept: Vec<Run> = (0..wanted)
+            .map(|made| recordings.join(made.to_string()))
+            .take_while(|recording| recording.exists())
+            .map(|recording| again(&recording))
+            .collect::<Result<_>>()?;
+        keep(&path(&name)?, &kept)?;
+        return Ok(kept);
+    }
+    resumed(&name, options.fresh, wanted, |made| {
+        let recording = recordings.join(made.to_string());
+        one_run(&recording, language, THREADS[made % THREADS.len()], budget, options.seconds_or(RUN_S))
     })
 }
 
@@ -235,7 +256,7 @@ pub fn durations(options: &Options) -> Result<String> {
     text.push_str(&format!(
         "Runs of {} s at {budget} %, all functions of a language in one program, `--latency` on each. The truth is a twin of the same code that is not watched, called next to the \
          function, in the same thread and run: P50 and mean of the time of a call in batches of 50, 17, 5, 1 and 1 calls (the code is the same loop in every call, \
-         so that a batch that nobody interrupts has the time of each of its calls); P50 over the whole run, the mean of one thread over 1.5 s before the agent came and 1.5 s after it \
+         so that a batch that nobody interrupts has the time of each of its calls); P50 over the whole run, the mean of one thread over 1 s before the agent came and 1 s after it \
          left, times the P50 of the run over that of these stretches (the clock's frequency), since samples and attaching interrupt the twin as well; that of 8 threads over the run. *Over its twin*: P50 of the function itself in the batches at least 0.15 s away from its \
          windows, over that of its twin. True calls: the program's own count. *Error*: median of the runs with an estimate; (k ≤): runs in which only a limit was told. *Holds*: runs whose interval or \
          limit holds the truth, of those in which it was told; the truth's own sampling error is added by squares; bold: fewer than 95 % by the binomial test at 1 % (181 or fewer of 200). \

@@ -45,6 +45,8 @@ struct Options {
     budgets: Option<Vec<f64>>,
     /// Forget the rounds that are finished.
     fresh: bool,
+    /// Judge kept recordings by the reports that this build makes of them.
+    again: bool,
 }
 
 impl Options {
@@ -109,8 +111,15 @@ fn first_line(path: &str, key: &str) -> String {
 
 fn main() -> Result<()> {
     let mut only = Vec::new();
-    let mut options =
-        Options { rounds: 7, repeat: None, part: None, seconds: None, budgets: None, fresh: false };
+    let mut options = Options {
+        rounds: 7,
+        repeat: None,
+        part: None,
+        seconds: None,
+        budgets: None,
+        fresh: false,
+        again: false,
+    };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().with_context(|| format!("{argument} wants a value"));
@@ -128,6 +137,7 @@ fn main() -> Result<()> {
                 options.budgets = Some(list.context("--budgets wants percents, as in 1,2")?);
             }
             "--fresh" => options.fresh = true,
+            "--again" => options.again = true,
             // For itself: the process that the cell `kill` kills.
             "--hold" => return attach::hold(value()?.parse().context("--hold wants a process")?),
             "--list" => {
@@ -139,7 +149,7 @@ fn main() -> Result<()> {
                 return Ok(());
             }
             _ => bail!(
-                "no option {argument}; there are --only CELL[:PART], --repeat N, --seconds N, --budgets 1,2, --fresh, --list"
+                "no option {argument}; there are --only CELL[:PART], --repeat N, --seconds N, --budgets 1,2, --fresh, --again, --list"
             ),
         }
     }

@@ -68,8 +68,6 @@ static pthread_t threads[64];
 static uint64_t running;
 static int stop_now;
 
-static inline void turn(uint64_t turns) { __asm__ volatile("1: dec %0\n\tjne 1b" : "+r"(turns) : : "cc"); }
-
 static void keep(uint64_t begin, uint64_t end, uint16_t calls, unsigned function, unsigned thread) {
     uint64_t at = __atomic_fetch_add(&made, 1, __ATOMIC_RELAXED);
     if (at < RECORDS) {

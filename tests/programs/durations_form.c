@@ -15,7 +15,7 @@ extern "C" {
 #define FRAME __asm__ volatile("" : : : "rbx");
 #endif
 /* The same code in every language. No turn is not possible, so that no branch stands before the loop. */
-#define ONE(name) TIMED(name) { FRAME __asm__ volatile("1: dec %0\n\tjne 1b" : "+r"(turns) : : "cc"); }
+#define ONE(name) TIMED(name) { FRAME turn(turns); }
 #define PAIR_OF(ns, form) ONE(d##ns##_##form) ONE(t##ns##_##form)
 #define PAIR(ns, form) PAIR_OF(ns, form)
 PAIR(100, FORM)

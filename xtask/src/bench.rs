@@ -24,6 +24,9 @@ pub struct Options {
     /// Forget its finished rounds, which are kept in target/release/bench
     #[arg(long)]
     pub fresh: bool,
+    /// Judge recordings that `durations` has kept anew, by the reports that this build makes of them
+    #[arg(long, conflicts_with = "fresh")]
+    pub again: bool,
     /// List the cells
     #[arg(long)]
     pub list: bool,
@@ -61,6 +64,9 @@ pub fn run(options: &Options) -> Result<()> {
     }
     if options.fresh {
         command.arg("--fresh");
+    }
+    if options.again {
+        command.arg("--again");
     }
     for cell in &options.only {
         command.args(["--only", cell]);

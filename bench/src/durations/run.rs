@@ -1,7 +1,7 @@
 //! One run: the program works, the agent times its functions, and both are asked.
 
 use super::truth::{Log, Truth, mean, median};
-use crate::decades::record;
+use crate::decades::{record_into, told_again};
 use anyhow::{Context, Result, ensure};
 use profiler_core::class::{ExitMode, SiteClass};
 use profiler_core::estimate::Estimate;
@@ -10,6 +10,7 @@ use profiler_core::report::{Report, Row};
 use profiler_tests::support::{Target, monotonic_ns};
 use serde::{Deserialize, Serialize};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -18,10 +19,14 @@ pub const DURATIONS_NS: [u64; 5] = [100, 300, 1_000, 10_000, 1_000_000];
 /// See `DURATIONS_NS`.
 pub const FORMS: [&str; 4] = ["push", "nop5", "endbr", "sub"];
 /// Of the work before the agent comes.
-const WARM_UP: Duration = Duration::from_millis(500);
+const WARM_UP: Duration = Duration::from_millis(300);
 /// Stretches without the agent, before and after it, if one thread runs: samples, attaching and the agent interrupt the twins as they do the
 /// functions, and a mean of 1 ms shows that.
-const ALONE: Duration = Duration::from_millis(1_500);
+const ALONE: Duration = Duration::from_millis(1_000);
+/// Names in the folder of a run.
+const LOG: &str = "log";
+/// See `LOG`; written when the run is whole.
+const KEPT: &str = "run.json";
 /// Around a window its breakpoints may be in the text, ns.
 const MARGIN_NS: u64 = 150_000_000;
 
@@ -94,6 +99,16 @@ pub struct Run {
 /// From when to when, ns of `CLOCK_MONOTONIC`.
 type Span = (u64, u64);
 
+/// What is kept of a run beside its recording and the program's records.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    threads: u32,
+    /// What a reading of the clock puts into a batch, ns.
+    clock_ns: f64,
+    /// There was no agent.
+    alone: Option<[Span; 2]>,
+}
+
 /// Parts of the program's life.
 struct Spans {
     /// The agent watched.
@@ -159,12 +174,14 @@ pub fn start(language: &str) -> Target {
     start_before_others(&mut Command::new(profiler_tests::program(&format!("durations-{language}"))))
 }
 
-/// A run of so many seconds at a budget in percent.
+/// A run of so many seconds at a budget in percent. What was recorded, and what the program says, is kept in `folder`.
 ///
 /// # Errors
 ///
 /// If the agent fails, or the program's records are not whole.
-pub fn one_run(language: &str, threads: u32, budget: f64, seconds: u64) -> Result<Run> {
+pub fn one_run(folder: &Path, language: &str, threads: u32, budget: f64, seconds: u64) -> Result<Run> {
+    // What an earlier bench did not end.
+    let _ = std::fs::remove_dir_all(folder);
     let mut target = start(language);
     target.command(&format!("start {threads}"));
     std::thread::sleep(WARM_UP);
@@ -175,30 +192,49 @@ pub fn one_run(language: &str, threads: u32, budget: f64, seconds: u64) -> Resul
     let before = (begin_ns, monotonic_ns());
     let mut more: Vec<String> = all().flat_map(|(d, f)| ["--latency".to_owned(), name(d, f)]).collect();
     more.extend(["--discover", "0"].map(str::to_owned));
-    let (report, recording) = record(target.pid(), budget, seconds, &more)?;
+    let (report, recording) = record_into(folder, target.pid(), budget, seconds, &more)?;
     let left_ns = monotonic_ns();
     if threads == 1 {
         std::thread::sleep(ALONE);
     }
-    let alone = [before, (left_ns, monotonic_ns())];
-    let log = stop(&mut target)?;
-    let end_ns = recording.meta.end_ns.context("the agent did not end its recording")?;
-    let spans = Spans { run: (recording.meta.start_ns, end_ns), alone: (threads == 1).then_some(alone) };
-    let functions = all().map(|at| seen(at, &report, &recording, &log, &spans)).collect::<Result<_>>()?;
-    let spent = report.receipt.spent_s.values().sum::<f64>() / report.receipt.target_cpu_s.max(1e-9);
-    Ok(Run { threads, functions, spent })
+    let alone = (threads == 1).then_some([before, (left_ns, monotonic_ns())]);
+    let clock_ns = stop(&mut target, &folder.join(LOG))?;
+    let kept = Kept { threads, clock_ns, alone };
+    std::fs::write(folder.join(KEPT), serde_json::to_vec(&kept)?)?;
+    judged(&kept, &report, &recording, &Log::read(&folder.join(LOG), clock_ns)?)
 }
 
-/// Ends the work: what the program has to say of it.
-pub fn stop(target: &mut Target) -> Result<Log> {
+/// A run that was kept, by the report that this build makes of it.
+///
+/// # Errors
+///
+/// If it is not whole.
+pub fn again(folder: &Path) -> Result<Run> {
+    let bytes =
+        std::fs::read(folder.join(KEPT)).with_context(|| format!("no run in {}", folder.display()))?;
+    let kept: Kept = serde_json::from_slice(&bytes)?;
+    let (report, recording) = told_again(folder)?;
+    judged(&kept, &report, &recording, &Log::read(&folder.join(LOG), kept.clock_ns)?)
+}
+
+fn judged(kept: &Kept, report: &Report, recording: &Recording, log: &Log) -> Result<Run> {
+    let end_ns = recording.meta.end_ns.context("the agent did not end its recording")?;
+    let spans = Spans { run: (recording.meta.start_ns, end_ns), alone: kept.alone };
+    let functions = all().map(|at| seen(at, report, recording, log, &spans)).collect::<Result<_>>()?;
+    let spent = report.receipt.spent_s.values().sum::<f64>() / report.receipt.target_cpu_s.max(1e-9);
+    Ok(Run { threads: kept.threads, functions, spent })
+}
+
+/// Ends the work, and writes what the program has to say of it to `path`: what a reading of the clock puts into a batch, ns.
+///
+/// # Errors
+///
+/// If the program had no room for its records.
+pub fn stop(target: &mut Target, path: &Path) -> Result<f64> {
     let stopped = target.command("stop");
     ensure!(stopped.number("lost") == 0, "the program had no room for its records");
-    let path = std::env::temp_dir().join(format!("tithe-durations-{}", std::process::id()));
     target.command(&format!("dump {}", path.display()));
-    let log = Log::read(&path, stopped.number("clock_ns") as f64);
-    // It is written anew by the next run.
-    let _ = std::fs::remove_file(&path);
-    log
+    Ok(stopped.number("clock_ns") as f64)
 }
 
 /// The number of a function in the program's records; that of its twin is one more.

@@ -24,8 +24,10 @@ type Timed = extern "C" fn(u64);
 
 #[inline(always)]
 fn turn(turns: u64) {
-    // SAFETY: counts a register down to zero and touches nothing else.
-    unsafe { asm!("2: dec {0}", "jne 2b", inout(reg) turns => _, options(nomem, nostack)) }
+    // SAFETY: counts a register down to zero, and changes only registers that it says it changes.
+    unsafe {
+        asm!("2: imul rax, rax", "imul rax, rax", "dec {0}", "jne 2b", inout(reg) turns => _, out("rax") _, options(nomem, nostack));
+    }
 }
 
 /// Each has its name in a comment for the assembler: rustc would make one of functions that are the same.
@@ -55,7 +57,7 @@ macro_rules! functions {
             naked_asm!(
                 ".cfi_startproc", ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00",
                 "push rbp", ".cfi_def_cfa_offset 16", ".cfi_offset rbp, -16",
-                "2: dec rdi", "jne 2b",
+                "2: imul rax, rax", "imul rax, rax", "dec rdi", "jne 2b",
                 "pop rbp", ".cfi_def_cfa_offset 8", "ret", ".cfi_endproc",
             )
         }
@@ -66,7 +68,7 @@ macro_rules! functions {
             naked_asm!(
                 ".cfi_startproc", "endbr64",
                 "push rbp", ".cfi_def_cfa_offset 16", ".cfi_offset rbp, -16",
-                "2: dec rdi", "jne 2b",
+                "2: imul rax, rax", "imul rax, rax", "dec rdi", "jne 2b",
                 "pop rbp", ".cfi_def_cfa_offset 8", "ret", ".cfi_endproc",
             )
         }
