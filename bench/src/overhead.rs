@@ -100,10 +100,12 @@ fn hits_line(budget: f64, runs: &[Run]) -> String {
     };
     let all: Vec<String> = (0..FUNCTIONS.len()).map(of).collect();
     format!(
-        "{budget} %: {}; price of a sample {:.0} ns as charged, {:.0} ns at the end; CPU time by the ledger over the program's clock {:.4}.\n",
+        "{budget} %: {}; price of a sample {:.0} ns as charged, {:.0} ns at the end, {:.0} ns by the program's clock (half-width {:.0}); CPU time by the ledger over the program's clock {:.4}.\n",
         all.join(", "),
         series(runs.iter().map(|run| run.sample_ns[0])).median(),
         series(runs.iter().map(|run| run.sample_ns[1])).median(),
+        series(runs.iter().map(|run| run.true_sample_ns.value)).median(),
+        series(runs.iter().map(|run| run.true_sample_ns.half)).median(),
         series(runs.iter().map(|run| run.cpu_over_clock)).median(),
     )
 }
@@ -151,6 +153,7 @@ pub fn overhead(options: &Options) -> Result<String> {
         parts.row(&part_row(budget, "traps", &runs, |run| &run.in_turn));
         parts.row(&part_row(budget, "what they leave", &runs, |run| &run.behind));
         parts.row(&part_row(budget, "samples, switches, attaching", &runs, |run| &run.beside));
+        parts.row(&part_row(budget, "switches and attaching (a check)", &runs, |run| &run.rest));
         lines.push_str(&hits_line(budget, &runs));
     }
     Ok(format!(
@@ -177,6 +180,8 @@ mod tests {
             in_turn: part,
             behind: part,
             beside: part,
+            rest: part,
+            true_sample_ns: part.truth,
             samples: [2_500, 50],
             predicted: 0.02,
             cpu_over_clock: 1.0,

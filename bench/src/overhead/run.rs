@@ -60,8 +60,12 @@ pub struct Run {
     pub in_turn: Part,
     /// Told: what traps leave behind. True: the first turn of the twins less the second (a part of it).
     pub behind: Part,
-    /// Samples, switches, attaching.
+    /// Samples, switches, attaching; the truth has the last two from the ledger.
     pub beside: Part,
+    /// Switches and attaching: by the ledger, and what hits all turns alike and is no sample.
+    pub rest: Part,
+    /// What a sample takes by the program's clock, ns.
+    pub true_sample_ns: Truth,
     /// Samples, and those that fell into traps.
     pub samples: [u64; 2],
     /// By the ledger, at the prices that were charged, over the program's own CPU time.
@@ -103,7 +107,10 @@ pub fn one_run(budget: f64, seconds: u64) -> Result<Run> {
     let end_ns = recording.meta.end_ns.context("the agent did not end its recording")?;
     let alone = [between(&cycles, before), between(&cycles, after)].concat();
     let run = between(&cycles, (recording.meta.start_ns, end_ns));
-    let parts = truth::parts(&alone, run).context("the program did too little")?;
+    let mut samples: Vec<u64> = recording.samples.iter().map(|s| s.time_ns).collect();
+    samples.extend(recording.trap_samples.iter().map(|s| s.time_ns));
+    let others_ns = spent(&recording, Charge::Switches).1 + spent(&recording, Charge::Attach).1;
+    let parts = truth::parts(&alone, run, &samples, others_ns).context("the program did too little")?;
     told(&report, &recording, &parts, run)
 }
 
@@ -133,6 +140,12 @@ fn both(a: Told, b: Told) -> Told {
     Told { value, low, high: high.map(|up| value + up), at_most: a.at_most || b.at_most }
 }
 
+/// Units and CPU time of a kind by the ledger, ns.
+fn spent(recording: &Recording, charge: Charge) -> (f64, f64) {
+    let rows = recording.ledger.iter().filter(|row| row.charge == charge);
+    rows.fold((0.0, 0.0), |(units, ns), row| (units + row.units as f64, ns + row.cost_ns as f64))
+}
+
 fn told(report: &Report, recording: &Recording, parts: &Parts, run: &[Cycle]) -> Result<Run> {
     let receipt = &report.receipt;
     let in_place = receipt.in_place.as_ref().context("no overhead was measured")?;
@@ -141,11 +154,10 @@ fn told(report: &Report, recording: &Recording, parts: &Parts, run: &[Cycle]) ->
         value: parts.in_turn.value + parts.after_turn.value,
         half: parts.in_turn.half.hypot(parts.after_turn.half),
     };
-    let of = |charge: Charge| {
-        let rows = recording.ledger.iter().filter(move |row| row.charge == charge);
-        rows.fold((0.0, 0.0), |(units, ns), row| (units + row.units as f64, ns + row.cost_ns as f64))
-    };
+    let of = |charge: Charge| spent(recording, charge);
     let (samples, samples_ns) = of(Charge::Samples);
+    let others = (of(Charge::Switches).1 + of(Charge::Attach).1) * 1e-9 / receipt.target_cpu_s.max(1e-9);
+    let beside = Truth { value: parts.samples.value + others, half: parts.samples.half.hypot(others) };
     let clock_ns: f64 = run.iter().map(|c| c.watched + c.first + c.second + c.between).sum();
     let cpu_s = receipt.target_cpu_s + receipt.predicted * receipt.target_cpu_s;
     Ok(Run {
@@ -153,7 +165,12 @@ fn told(report: &Report, recording: &Recording, parts: &Parts, run: &[Cycle]) ->
         traps: Part { told: both(Told::of(&in_place.traps), Told::of(&in_place.behind)), truth: traps },
         in_turn: part(&in_place.traps, parts.in_turn),
         behind: part(&in_place.behind, parts.after_turn),
-        beside: part(&in_place.beside, parts.beside),
+        beside: part(&in_place.beside, beside),
+        rest: Part {
+            told: Told { value: others, low: 0.0, high: Some(2.0 * others), at_most: false },
+            truth: parts.rest,
+        },
+        true_sample_ns: parts.sample_ns,
         samples: [in_place.samples, in_place.in_traps],
         predicted: receipt.predicted,
         cpu_over_clock: cpu_s / (clock_ns * 1e-9),
