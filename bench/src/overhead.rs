@@ -199,11 +199,11 @@ mod tests {
 
     #[test]
     fn a_row_says_how_often_the_truth_is_held_and_how_wide_the_interval_is() {
-        let runs = [run(0.020, 0.018), run(0.030, 0.020), run(0.022, 0.0272)];
+        let runs = [run(0.020, 0.018), run(0.030, 0.020), run(0.022, 0.02706)];
         let cells = row(2.0, &runs);
-        // 0.2 and, with the truth's own error, 0.52 points: held. 1 point: not.
+        // 0.2 and, with the truth's own error, 0.506 points: held. 1 point: not.
         assert_eq!(cells[6], "2 of 3");
-        assert_eq!(cells[3..6], ["2.20", "2.00", "0.20 (-0.52 to 1.00)"]);
+        assert_eq!(cells[3..6], ["2.20", "2.00", "0.20 (-0.51 to 1.00)"]);
         assert_eq!(cells[8], "0.83");
         assert_eq!(row(5.0, &runs)[8], "no aim");
         let wide: Vec<Run> = runs.map(|run| Run { samples: [15_000, 50], ..run }).to_vec();
