@@ -70,6 +70,7 @@ fn main() {
     compile(&c, &[], &["events.c", protocol], &out.join("events"));
     compile(&c, &[], &["decades.c", protocol, "-lm"], &out.join("decades"));
     compile(&c, &[], &["twins.c", protocol], &out.join("twins"));
+    compile(&c, &[], &["overhead.c", protocol], &out.join("overhead"));
     compile(&c, &[], &["pages.c", protocol], &out.join("pages"));
     compile(&c, &[], &["crowd.c", protocol, "-ldl"], &out.join("crowd"));
     compile(&c, &[], &["adversary.c", "adversary_modes.c", protocol], &out.join("adversary"));

@@ -15,6 +15,7 @@ mod governor;
 mod hit;
 mod measure;
 mod operations;
+mod overhead;
 mod request_quantiles;
 mod sampling;
 mod soak;
@@ -87,6 +88,11 @@ const CELLS: &[Cell] = &[
     Cell { name: "explosion", title: "A function that explodes", run: |o| explosion::explosion(o.rounds) },
     Cell { name: "operations", title: "Policies that sample operations", run: operations::operations },
     Cell {
+        name: "overhead",
+        title: "The measured overhead against the target's own",
+        run: overhead::overhead,
+    },
+    Cell {
         name: "quantiles",
         title: "Quantiles per class of request",
         run: request_quantiles::request_quantiles,
@@ -101,7 +107,7 @@ const CELLS: &[Cell] = &[
 ];
 
 /// Too long, or in want of a part, to be run without being asked for by name.
-const ONLY_BY_NAME: [&str; 4] = ["against", "durations", "quantiles", "soak"];
+const ONLY_BY_NAME: [&str; 5] = ["against", "durations", "overhead", "quantiles", "soak"];
 
 fn first_line(path: &str, key: &str) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();

@@ -35,6 +35,7 @@ const COMPILED: &[&str] = &[
     "decades",
     "durations-c",
     "durations-cpp",
+    "overhead",
     "twins",
     "pages",
     "crowd",
