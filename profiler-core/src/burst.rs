@@ -241,7 +241,8 @@ pub fn ends(
     prices: &BurstPrices,
     (shortest_s, limit_s): (f64, f64),
 ) -> Option<(Shape, Shape)> {
-    if !(rate_hz > 0.0 && rate_hz.is_finite() && tau_s > 0.0 && tau_s.is_finite()) {
+    let usable = rate_hz > 0.0 && rate_hz.is_finite() && tau_s > 0.0 && tau_s.is_finite();
+    if !usable {
         return None;
     }
     let longest_s = LONGEST_S.max(shortest_s);

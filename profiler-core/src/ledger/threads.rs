@@ -227,7 +227,9 @@ impl<'a> ThreadBounds<'a> {
             let Some((index, tid)) = self.worst(&losses, &loads) else { break };
             let load = loads.remove(index);
             for (tid, part) in self.spread.of(load.class) {
-                losses.entry(tid).and_modify(|loss| *loss -= load.cost * part);
+                if let Some(loss) = losses.get_mut(&tid) {
+                    *loss -= load.cost * part;
+                }
             }
             given_up.push((load.class, tid));
         }
@@ -236,7 +238,7 @@ impl<'a> ThreadBounds<'a> {
 
     /// By its index, the load that the thread which is furthest beyond its bound should be spared, and that thread.
     fn worst(&self, losses: &BTreeMap<u32, f64>, loads: &[Load]) -> Option<(usize, u32)> {
-        let over = losses.iter().filter(|(tid, loss)| **loss > self.bounds[tid]);
+        let over = losses.iter().filter(|(tid, loss)| **loss > self.bounds[*tid]);
         let (tid, _) = over.max_by(|a, b| (a.1 / self.bounds[a.0]).total_cmp(&(b.1 / self.bounds[b.0])))?;
         let part = |load: &Load| self.spread.of(load.class).find(|(t, _)| t == tid).map_or(0.0, |(_, p)| p);
         let costs: Vec<f64> = loads.iter().map(|load| load.cost * part(load)).collect();

@@ -135,13 +135,13 @@ fn one(row: &Row, price: f64, bounds: Bounds) -> Option<(bool, f64, Sharper)> {
     if !is_price && then > NO_NEWS * half {
         return None;
     }
-    let limit = match () {
-        () if is_price => Limit::Price,
-        () if bounds.are_cut => Limit::Agent,
-        () if is_of_number => Limit::Windows,
-        () if bounds.is_unspent => Limit::Unspent,
-        () => Limit::Watched,
-    };
+    let limits = [
+        (is_price, Limit::Price),
+        (bounds.are_cut, Limit::Agent),
+        (is_of_number, Limit::Windows),
+        (bounds.is_unspent, Limit::Unspent),
+    ];
+    let limit = limits.into_iter().find(|limit| limit.0).map_or(Limit::Watched, |limit| limit.1);
     let matters = share * (half.min(10.0) / NARROW).ln();
     let sharper = Sharper {
         name: row.shown_name().to_owned(),

@@ -14,7 +14,7 @@
 //! it counts for. A class without windows has the common one. The report's intervals are moderated alike ([`crate::stats::bursts::Drift`]), from all
 //! windows at the end of the run.
 //!
-//! A spread asks for a plan where it is another one by half, by more than chance makes it ([`SURE`] standard errors of both), and the class's windows
+//! A spread asks for a plan where it is another one by half, by more than chance makes it (two standard errors of both), and the class's windows
 //! have doubled since a plan was last made with it; and all classes together at most each time the number of windows has doubled. So a run of n windows
 //! has at most log2(n) plans for that reason.
 
@@ -76,7 +76,8 @@ impl Windows {
     /// `None`: no call was seen, or there is one window.
     fn own(&self, brief_s: f64) -> Option<Own> {
         let (rate, even) = (self.hits / self.time_s, self.time_s - self.time2 / self.time_s);
-        if !(self.n > 1.0 && self.hits > 0.0 && even > 1e-9 * self.time_s) {
+        let is_enough = self.n > 1.0 && self.hits > 0.0 && even > 1e-9 * self.time_s;
+        if !is_enough {
             return None;
         }
         let chance = (self.n - 1.0) * (1.0 / rate + brief_s) / even;

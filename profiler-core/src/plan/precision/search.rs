@@ -86,11 +86,11 @@ impl<'a> Search<'a> {
             let class = &problem.classes[i];
             let mut curve = Curve::new(problem, class, weights[i]);
             curve.trace = curve.trace.filter(|cost| *cost <= free);
-            match () {
+            match (is_full[i], may_have_windows[i]) {
                 // No need of windows where every call is counted.
-                () if is_full[i] => curve,
-                () if may_have_windows[i] => curve.with_lengths(problem, class),
-                () => curve.outline(problem, class),
+                (true, _) => curve,
+                (false, true) => curve.with_lengths(problem, class),
+                (false, false) => curve.outline(problem, class),
             }
         };
         let whole: Vec<Curve> = (0..problem.classes.len()).map(curve).collect();
