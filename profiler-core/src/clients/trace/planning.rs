@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// Classes at most that are taken out of a plan for the sake of single threads.
 const MOST_HEAVY: usize = 32;
 
-/// Steps of the solver (classes looked at in subproblems, lengths of windows) in all plans together until one is put to work: some 12 ms. The event loop
+/// Steps of the solver (classes looked at in subproblems, lengths of windows) in all plans together until one is put to work. The event loop
 /// must turn; the plan that is returned then has a valid bound and an honest gap. Half of it is for the first plan, the other half for those that spare
 /// single threads.
 const LIVE_WORK: u64 = 400_000;
