@@ -215,9 +215,10 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Choices that one look goes through.
+/// Steps of one look: choices, and classes that have some; eight classes without any are one.
 pub(super) fn size(curves: &[Curve]) -> usize {
-    curves.iter().map(|c| c.choices.len() + 1).sum::<usize>().max(1)
+    let of = |curve: &Curve| if curve.choices.is_empty() { 1 } else { 8 * (curve.choices.len() + 1) };
+    (curves.iter().map(of).sum::<usize>() / 8).max(1)
 }
 
 /// Of each class: it is one of so many of the largest weights that are not counted in full.
