@@ -29,6 +29,9 @@ const CLOSEST_S: f64 = 0.5;
 /// The same of a class that comes [first](BurstClass::first), s. The bucket bounds one burst of a hot class to some milliseconds; only with more of them
 /// is its part of the budget used. Of several classes each has its part of those ten a second: links are made one after the other, in 10 to 50 ms.
 pub const CLOSEST_OF_FIRST_S: f64 = 0.1;
+/// Windows of one class begin so far apart at least, s, with the objective *precision*. The bucket bounds one of them: were they rarer, what takes most
+/// of the CPU time could not have its part of the budget.
+pub const CLOSEST_WINDOWS_S: f64 = 0.1;
 /// Windows of all classes that a plan's bursts may take per second: a link takes 10 to 50 ms to make, one after the other.
 pub const MOST_WINDOWS_HZ: f64 = 16.0;
 /// Of the lengths that a burst may have, each is at most so many times the one before.
@@ -227,6 +230,31 @@ pub fn lengths(
     all.dedup();
     let shapes = all.into_iter().map(|s| Shape::new(rate_hz, tau_s, prices, s));
     shapes.filter(|shape| shape.cost_s <= limit_s * (1.0 + 1e-9)).collect()
+}
+
+/// The shortest burst that a class may have, and one that none of [`lengths`] is longer than, whatever that costs; `None` where `lengths` is empty.
+#[must_use]
+pub fn ends(
+    rate_hz: f64,
+    tau_s: f64,
+    is_first: bool,
+    prices: &BurstPrices,
+    (shortest_s, limit_s): (f64, f64),
+) -> Option<(Shape, Shape)> {
+    let usable = rate_hz > 0.0 && rate_hz.is_finite() && tau_s > 0.0 && tau_s.is_finite();
+    if !usable {
+        return None;
+    }
+    let longest_s = LONGEST_S.max(shortest_s);
+    let fewest = if is_first { FEWEST_OF_FIRST } else { FEWEST_HITS };
+    let least_s = (fewest / rate_hz).max(shortest_s).min(longest_s);
+    let of = |length_s: f64| Shape::new(rate_hz, tau_s, prices, length_s);
+    let shortest = of(least_s);
+    // Where a late link is cheaper than a fresh one a longer burst may cost less.
+    let is_possible = shortest.cost_s <= limit_s * (1.0 + 1e-9)
+        || prices.delay_s < prices.fresh_delay_s
+            && !lengths(rate_hz, tau_s, is_first, prices, (shortest_s, limit_s)).is_empty();
+    is_possible.then(|| (shortest, of(longest_s)))
 }
 
 /// How far apart the bursts of one of so many classes that come first begin at least, s.

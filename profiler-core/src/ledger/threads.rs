@@ -215,14 +215,40 @@ impl<'a> ThreadBounds<'a> {
     /// least worth of those that take a tenth of its bound at least. `None`: all is well.
     #[must_use]
     pub fn give_up(&self, loads: &[Load]) -> Option<(ClassId, u32)> {
-        let over = self.losses(loads).into_iter().filter(|(tid, loss)| *loss > self.bounds[tid]);
-        let (tid, _) = over.max_by(|a, b| (a.1 / self.bounds[&a.0]).total_cmp(&(b.1 / self.bounds[&b.0])))?;
-        let part = |load: &Load| self.spread.of(load.class).find(|(t, _)| *t == tid).map_or(0.0, |(_, p)| p);
-        let matters = |load: &&Load| load.cost * part(load) >= 0.1 * self.bounds[&tid];
-        let least = loads.iter().filter(matters).min_by(|a, b| a.density.total_cmp(&b.density));
+        self.give_up_all(loads, 1).pop()
+    }
+
+    /// The same, one after the other until no thread loses more than it may: `most` at most.
+    #[must_use]
+    pub fn give_up_all(&self, loads: &[Load], most: usize) -> Vec<(ClassId, u32)> {
+        let (mut losses, mut loads) = (self.losses(loads), loads.to_vec());
+        let mut given_up = Vec::new();
+        while given_up.len() < most {
+            let Some((index, tid)) = self.worst(&losses, &loads) else { break };
+            let load = loads.remove(index);
+            for (tid, part) in self.spread.of(load.class) {
+                if let Some(loss) = losses.get_mut(&tid) {
+                    *loss -= load.cost * part;
+                }
+            }
+            given_up.push((load.class, tid));
+        }
+        given_up
+    }
+
+    /// By its index, the load that the thread which is furthest beyond its bound should be spared, and that thread.
+    fn worst(&self, losses: &BTreeMap<u32, f64>, loads: &[Load]) -> Option<(usize, u32)> {
+        let over = losses.iter().filter(|(tid, loss)| **loss > self.bounds[*tid]);
+        let (tid, _) = over.max_by(|a, b| (a.1 / self.bounds[a.0]).total_cmp(&(b.1 / self.bounds[b.0])))?;
+        let part = |load: &Load| self.spread.of(load.class).find(|(t, _)| t == tid).map_or(0.0, |(_, p)| p);
+        let costs: Vec<f64> = loads.iter().map(|load| load.cost * part(load)).collect();
+        let matters = |i: &usize| costs[*i] >= 0.1 * self.bounds[tid];
+        let all = 0..loads.len();
+        let least =
+            all.clone().filter(matters).min_by(|a, b| loads[*a].density.total_cmp(&loads[*b].density));
         // Many small ones: the largest of them.
-        let largest = || loads.iter().max_by(|a, b| (a.cost * part(a)).total_cmp(&(b.cost * part(b))));
-        least.or_else(largest).map(|load| (load.class, tid))
+        let largest = || all.max_by(|a, b| costs[*a].total_cmp(&costs[*b]));
+        least.or_else(largest).map(|index| (index, *tid))
     }
 
     /// CPU s that a class may take in one burst so that no thread loses more in it than in a second it may.
@@ -321,6 +347,18 @@ mod tests {
 
     fn load(class: ClassId, cost: f64, density: f64) -> Load {
         Load { class, cost, density }
+    }
+
+    #[test]
+    fn several_are_given_up_until_all_threads_bear_it() {
+        let (mut spread, small) = (spread(), ClassId(3));
+        spread.note(small, 0.25, &[(7, 100)]);
+        let bounds = ThreadBounds::new(&spread, &[(7, 0.125, 0.0), (8, 0.05, 0.0), (9, 0.05, 0.0)], 0.04);
+        // Thread 7 may lose 5 ms/s: B takes 4.5 of it, A 20, the small one 4.
+        let loads = [load(A, 0.02, 5.0), load(B, 0.018, 1.0), load(small, 0.004, 9.0)];
+        assert_eq!(bounds.give_up_all(&loads, 9), [(B, 7), (A, 7)]);
+        assert_eq!(bounds.give_up_all(&loads, 1), [(B, 7)]);
+        assert_eq!(bounds.give_up_all(&loads[2..], 9), []);
     }
 
     #[test]

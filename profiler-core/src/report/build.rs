@@ -99,8 +99,13 @@ impl Report {
             warnings,
         };
         report.shorten_names();
-        report.sharper =
-            sharper::of(&report.rows, &windows, &price_halves, run.length_s, recording.meta.agent.bursts_cut);
+        let run = sharper::RunUse {
+            length_s: run.length_s,
+            bursts_cut: recording.meta.agent.bursts_cut,
+            charged_s: ledger.charged_s,
+            allowed_s: ledger.allowed_s,
+        };
+        report.sharper = sharper::of(&report.rows, &windows, &price_halves, run);
         report
     }
 }

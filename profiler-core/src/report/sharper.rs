@@ -19,12 +19,16 @@ pub const TIMES: f64 = 4.0;
 const KEPT: f64 = 0.8;
 /// A promise to keep this part of the width is none.
 const NO_NEWS: f64 = 0.9;
-/// An interval so many times as wide as chance makes it comes from how windows differ.
-const BEYOND_CHANCE: f64 = 2.0;
+/// A larger budget that leaves an interval so many times as wide as a longer run does is no substitute for it.
+const AS_GOOD: f64 = 1.1;
 /// The agent's limit holds windows back where it cut more than this part of those there were.
 const CUT_PART: f64 = 0.5;
-/// Windows of all classes per second at which a larger budget makes longer ones, not more.
+/// Where less than this part of the budget was spent, a larger one would not be either.
+const USED_PART: f64 = 0.6;
+/// Windows of all classes per second at which a larger budget makes longer ones, not more, ...
 const MANY_WINDOWS_HZ: f64 = 0.6 * crate::burst::MOST_WINDOWS_HZ;
+/// ... and of one class.
+const MANY_OF_ONE_HZ: f64 = 0.6 / crate::burst::CLOSEST_WINDOWS_S;
 
 /// Why an interval is no narrower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +40,8 @@ pub enum Limit {
     Windows,
     /// Bursts that the agent's own limit cut: a larger one narrows it, or a longer run.
     Agent,
+    /// Not the budget, of which much was left: a longer run narrows it.
+    Unspent,
     /// What the price of a hit leaves unknown: nothing narrows it.
     Price,
 }
@@ -56,25 +62,40 @@ pub struct Sharper {
     pub limit: Limit,
 }
 
+/// What a run had and did with it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RunUse {
+    /// Its length, s.
+    pub length_s: f64,
+    /// Bursts that the agent's own limit cut.
+    pub bursts_cut: u64,
+    /// CPU s that were charged, and that the budget allowed.
+    pub charged_s: f64,
+    pub allowed_s: f64,
+}
+
 /// The rows that matter most and could be known better: what was named, then by share and width.
 #[must_use]
 pub(super) fn of(
     rows: &[Row],
     windows: &BTreeMap<u32, Vec<&WindowRow>>,
     price_halves: &BTreeMap<u32, f64>,
-    length_s: f64,
-    bursts_cut: u64,
+    run: RunUse,
 ) -> Vec<Sharper> {
+    let RunUse { length_s, bursts_cut, .. } = run;
     let all: usize = windows.values().map(Vec::len).sum();
     let bounds = Bounds {
         are_many: all as f64 > MANY_WINDOWS_HZ * length_s,
         are_cut: bursts_cut as f64 > CUT_PART * all as f64,
+        is_unspent: run.charged_s < USED_PART * run.allowed_s,
     };
     let mut found: Vec<(bool, f64, Sharper)> = rows
         .iter()
         .filter_map(|row| {
             let price = row.class_id.and_then(|id| price_halves.get(&id)).copied().unwrap_or(0.0);
-            one(row, price, bounds)
+            let own = row.class_id.and_then(|id| windows.get(&id)).map_or(0, Vec::len);
+            let are_many = bounds.are_many || own as f64 > MANY_OF_ONE_HZ * length_s;
+            one(row, price, Bounds { are_many, ..bounds })
         })
         .collect();
     found.sort_by(|a, b| b.0.cmp(&a.0).then(b.1.total_cmp(&a.1)));
@@ -84,10 +105,12 @@ pub(super) fn of(
 /// What holds windows of all classes back.
 #[derive(Debug, Clone, Copy)]
 struct Bounds {
-    /// There are as many as links allow.
+    /// There are as many as links allow, of all classes or of this one.
     are_many: bool,
     /// The agent's own limit cut many.
     are_cut: bool,
+    /// Much of the budget was left.
+    is_unspent: bool,
 }
 
 /// Whether a row was named, how much it matters, and what is to be said of it. `price`: what the price leaves unknown, over the value.
@@ -103,17 +126,22 @@ fn one(row: &Row, price: f64, bounds: Bounds) -> Option<(bool, f64, Sharper)> {
     let price = price.min(half);
     let then = ((half.powi(2) - price.powi(2)) / TIMES + price.powi(2)).sqrt();
     let is_price = hides || then > KEPT * half;
+    // Longer windows, and not more of them, have more calls and differ as much.
+    let chance = chance.min((half.powi(2) - price.powi(2)).sqrt());
+    let of_longer = (half.powi(2) - chance.powi(2) + chance.powi(2) / TIMES).sqrt();
+    let is_of_number = bounds.are_many && of_longer > AS_GOOD * then;
     // Of what was not named plans spend on others from there on.
     let then = if row.named { then } else { then.max(NARROW.min(half)) };
     if !is_price && then > NO_NEWS * half {
         return None;
     }
-    let limit = match half {
-        _ if is_price => Limit::Price,
-        _ if bounds.are_cut => Limit::Agent,
-        half if bounds.are_many && half > BEYOND_CHANCE * chance => Limit::Windows,
-        _ => Limit::Watched,
-    };
+    let limits = [
+        (is_price, Limit::Price),
+        (bounds.are_cut, Limit::Agent),
+        (is_of_number, Limit::Windows),
+        (bounds.is_unspent, Limit::Unspent),
+    ];
+    let limit = limits.into_iter().find(|limit| limit.0).map_or(Limit::Watched, |limit| limit.1);
     let matters = share * (half.min(10.0) / NARROW).ln();
     let sharper = Sharper {
         name: row.shown_name().to_owned(),

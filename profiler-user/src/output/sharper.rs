@@ -42,6 +42,15 @@ fn line(sharper: &Sharper, report: &Report) -> String {
         (Limit::Windows, _, Some(longer)) => format!(
             "{now}; at {longer} ±{then} (the number of its windows limits it: a larger budget makes them longer, not more)"
         ),
+        (Limit::Windows, _, None) => {
+            format!(
+                "{now} (the number of its windows limits it: a larger budget makes them longer, not more)"
+            )
+        }
+        (Limit::Unspent, _, longer) => {
+            let longer = longer.map(|longer| format!("; at {longer} ±{then}")).unwrap_or_default();
+            format!("{now}{longer} (the budget was not used up: a larger one tells no more)")
+        }
         (Limit::Watched, Some(budget), Some(longer)) => {
             format!("{now}; at --budget {budget} or {longer} ±{then}")
         }
@@ -97,6 +106,8 @@ mod tests {
             said(Some(0.12), 0.01, Limit::Price)
                 .contains("±12.0 % now, as what a hit costs is known no better")
         );
+        let unspent = said(Some(0.32), 0.01, Limit::Unspent);
+        assert!(unspent.contains("--duration 40s ±16.0 % (the budget was not used up"), "{unspent}");
         assert!(said(None, 0.01, Limit::Price).contains("the price of a hit hides the rest"));
     }
 }

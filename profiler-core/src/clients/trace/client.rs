@@ -121,7 +121,7 @@ impl Trace {
         let elapsed_s = row.end_ns.saturating_sub(row.start_ns) as f64 * 1e-9;
         let gap_s = own_cpu * elapsed_s / row.kept.max(1) as f64;
         let tau_s = of.tau_ns(gap_s) * 1e-9;
-        self.spreads.note(ClassId(row.class_id), row.kept, elapsed_s, tau_s, row.tripped);
+        self.spreads.note(ClassId(row.class_id), row.kept, (elapsed_s, tau_s), own_cpu, row.tripped);
     }
 
     /// Plans made so far: the number of the last one.

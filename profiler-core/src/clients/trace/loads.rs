@@ -4,22 +4,22 @@ use crate::class::ClassId;
 use crate::ledger::{Load, ThreadBounds};
 use crate::plan::{Decision, Objective, Plan, PlanClass, Problem};
 
-/// The class of a plan, by its index in the problem, that one thread could not bear, and the thread. `must`: the user demands it, and it
-/// is traced all the same.
+/// The classes of a plan, by their indices in the problem, that one thread could not bear, and the thread: `most` at most. `must`: the user demands it,
+/// and it is traced all the same.
 pub(super) fn too_much(
     bounds: &ThreadBounds<'_>,
     problem: &Problem,
     plan: &Plan,
     ids: &[ClassId],
     must: impl Fn(ClassId) -> bool,
-) -> Option<(usize, u32)> {
+    most: usize,
+) -> Vec<(usize, u32)> {
     let mut loads = traced(problem, plan, ids);
     for load in loads.iter_mut().filter(|l| must(l.class)) {
         load.density = f64::INFINITY;
     }
-    let (class, tid) = bounds.give_up(&loads)?;
-    let index = ids.iter().position(|id| *id == class)?;
-    (!must(class)).then_some((index, tid))
+    let given_up = bounds.give_up_all(&loads, most).into_iter().take_while(|(class, _)| !must(*class));
+    given_up.filter_map(|(class, tid)| Some((ids.iter().position(|id| *id == class)?, tid))).collect()
 }
 
 /// What a plan traces all the time, as loads.

@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 /// Classes at most that are taken out of a plan for the sake of single threads.
 const MOST_HEAVY: usize = 32;
 
-/// Classes looked at in all subproblems together before the search for a better plan ends: some 20 ms. The event loop
-/// must turn; the plan that is returned then has a valid bound and an honest gap. Half of it is for the first look at single threads, half of the
-/// rest for the second, and so on.
-const LIVE_WORK: u64 = 1_000_000;
-/// So much at least for each of the others.
-const LEAST_WORK: u64 = LIVE_WORK / 64;
+/// Steps of the solver (classes looked at in subproblems, lengths of windows) in all plans together until one is put to work. The event loop
+/// must turn; the plan that is returned then has a valid bound and an honest gap. Half of it is for the first plan, the other half for those that spare
+/// single threads.
+const LIVE_WORK: u64 = 400_000;
+/// Plans that are made at most, each without what single threads could not bear of those before.
+const MOST_PLANS: u64 = 4;
 
 /// A plan that is ready to be put to work.
 #[derive(Debug, Clone)]
@@ -87,6 +87,11 @@ pub fn make(known: &Known<'_>, rates: &Rates, number: u32) -> Result<Planned, Pl
     Ok(Planned { problem, plan, orders, rows, period_ns, bursts })
 }
 
+/// Steps that the solver may take after so many plans.
+const fn work_of(plans: u64) -> u64 {
+    LIVE_WORK / 2 / if plans == 0 { 1 } else { MOST_PLANS - 1 }
+}
+
 impl Known<'_> {
     /// The plan, made again without what one thread could not bear: by index of the class, that thread.
     fn solve_for_threads(
@@ -95,21 +100,24 @@ impl Known<'_> {
         ids: &[ClassId],
     ) -> Result<(Plan, BTreeMap<usize, u32>), PlanError> {
         let must = |id: ClassId| self.view.class(id).traits.must;
-        let mut work = LIVE_WORK;
         let mut heavy = BTreeMap::new();
+        let mut plans = 0;
         loop {
-            work = (work / 2).max(LEAST_WORK);
-            let options = Options { work_limit: Some(work), ..Options::default() };
+            let options = Options { work_limit: Some(work_of(plans)), ..Options::default() };
             let plan = plan::solve(problem, Strategy::Auto, &options)?;
-            let found = self.bounds.and_then(|b| too_much(b, problem, &plan, ids, must));
-            let Some((index, tid)) = found.filter(|_| heavy.len() < MOST_HEAVY) else {
+            plans += 1;
+            let most = if plans < MOST_PLANS { MOST_HEAVY - heavy.len() } else { 0 };
+            let found = self.bounds.map(|b| too_much(b, problem, &plan, ids, must, most)).unwrap_or_default();
+            if found.is_empty() {
                 return Ok((plan, heavy));
-            };
-            problem.classes[index].must_trace = false;
-            problem.classes[index].never_trace = true;
-            problem.classes[index].windows.only = true;
-            heavy.insert(index, tid);
-            // Bursts of it may be possible, which need room then.
+            }
+            for (index, tid) in found {
+                problem.classes[index].must_trace = false;
+                problem.classes[index].never_trace = true;
+                problem.classes[index].windows.only = true;
+                heavy.insert(index, tid);
+            }
+            // Bursts of them may be possible, which need room then.
             self.keep_for_bursts(problem);
         }
     }
@@ -181,5 +189,15 @@ fn row(problem: &Problem, plan: &Plan, (i, id): (usize, ClassId), reason: String
         value: plan.value,
         upper_bound: plan.upper_bound,
         of_widths: Some(problem.objective == Objective::Precision),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_plans_together_keep_to_the_work() {
+        assert!((0..MOST_PLANS).map(work_of).sum::<u64>() <= LIVE_WORK);
     }
 }

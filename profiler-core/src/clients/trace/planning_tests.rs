@@ -314,6 +314,19 @@ fn room_is_kept_for_bursts_of_what_one_thread_cannot_bear() {
     assert!(planned.problem.kept > 0.0018, "{:?}", planned.problem);
 }
 
+/// Forty functions of one thread, which can bear none: they are not left out one plan at a time.
+#[test]
+fn what_a_thread_cannot_bear_is_left_out_together() {
+    let mut spread = Spread::default();
+    (0..40).for_each(|i| spread.note(ClassId(i), 1.0, &[(7, 1_000)]));
+    let bounds = ThreadBounds::new(&spread, &[(7, 0.025, 0.0)], 0.04);
+    let view = view((0..40).map(class).collect());
+    let planned = plan_with(&view, &rates(&[2_000.0; 40]), &settings(), Some(&bounds));
+    let left_out =
+        planned.rows.iter().filter(|row| row.reason.contains("would take more from thread 7")).count();
+    assert!((9..=32).contains(&left_out), "{left_out}");
+}
+
 /// The widths that plans are made for hold in simulated runs, also where windows are unlike in another way than they usually are.
 #[test]
 fn learned_spreads_make_true_widths() {
@@ -333,7 +346,7 @@ fn learned_spreads_make_true_widths() {
             // A window of 20 ms, which differs as brief ones do as well.
             let brief = 1.0 + 0.05f64.sqrt() * 12f64.sqrt() * (random.random::<f64>() - 0.5);
             let hits = (20_000.0 * factor(&mut random) * brief) as u64;
-            spreads.note(ClassId(0), hits, 0.02, 0.0, false);
+            spreads.note(ClassId(0), hits, (0.02, 0.0), 1.0, false);
         }
         let planned = plan_of(&hot, &rates(&[1e6]), &precise, None, &spreads);
         let width = widths(&planned.problem, &planned.plan)[0];

@@ -4,7 +4,7 @@ use super::loads::worth_of_call;
 use super::rate::Rates;
 use super::spread::Spreads;
 use super::timed::TimedClasses;
-use crate::burst::{self, BurstPrices, MOST_WINDOWS_HZ};
+use crate::burst::{self, BurstPrices, CLOSEST_WINDOWS_S, MOST_WINDOWS_HZ};
 use crate::class::{ClassId, ExitMode, RecordKind};
 use crate::controller::PlanShares;
 use crate::ledger::{FLOOR_CPU_PER_S, ThreadBounds};
@@ -17,10 +17,6 @@ use std::collections::BTreeMap;
 
 /// The sampler runs at least so often, if half of the budget pays for it, and at most so often, Hz of target CPU time.
 const SAMPLING_HZ: (f64, f64) = (19.0, 199.0);
-
-/// Windows of one class begin so far apart at least, s. The bucket bounds one of them: were they rarer, what takes most of the CPU time could not
-/// have its part of the budget.
-const CLOSEST_WINDOWS_S: f64 = 0.1;
 
 /// Of what a plan can still give away, kept for bursts of what was named for its durations.
 const NAMED_PART: f64 = 0.5;

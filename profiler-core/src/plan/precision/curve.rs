@@ -22,7 +22,7 @@ pub(super) struct Choice {
     /// `a`.
     variance: f64,
     /// Bound of `x`, 1/s.
-    most_per_s: f64,
+    pub most_per_s: f64,
 }
 
 impl Choice {
@@ -33,6 +33,12 @@ impl Choice {
 
     fn k(&self, horizon_s: f64) -> f64 {
         horizon_s - NOTHING_KNOWN * self.variance * self.t()
+    }
+
+    /// Up to so many windows per second the worth is concave, from there on convex.
+    fn turn(&self, horizon_s: f64) -> f64 {
+        let (t, k) = (self.t(), self.k(horizon_s));
+        if k <= 0.0 { 0.0 } else { (k - t * NOTHING_KNOWN * self.variance) / (2.0 * k * t) }
     }
 }
 
@@ -92,31 +98,54 @@ pub(super) struct Curve {
     horizon_s: f64,
     /// Knowledge at the floor of the width: more is worth nothing.
     enough: f64,
+    /// Worth of tracing it over its weight.
+    full: f64,
     /// Cost of tracing it, if it may be traced, CPU s/s.
     pub trace: Option<f64>,
     pub choices: Vec<Choice>,
+    /// Its one choice is none that there is: see [`Curve::outline`].
+    is_outline: bool,
 }
 
 impl Curve {
-    /// The curve of a class.
+    /// The curve of a class without windows.
     pub fn new(problem: &Problem, class: &PlanClass, weight: f64) -> Self {
-        let rules = problem.window_rules();
-        let choices = if may_burst(problem, class) { choices(class, &rules) } else { Vec::new() };
+        let enough = knowledge_at(class.windows.floor());
         Self {
             weight,
             horizon_s: problem.horizon_s,
-            enough: knowledge_at(class.windows.floor()),
+            enough,
+            full: 0.5 * (enough / NOTHING_KNOWN).ln(),
             trace: (!class.never_trace && class.traced_hz() > 0.0).then(|| class.trace_cost()),
-            choices,
+            choices: Vec::new(),
+            is_outline: false,
         }
     }
 
-    /// The same with every `every`-th length only, and the longest.
-    pub fn thinned(mut self, every: usize) -> Self {
-        let last = self.choices.len().saturating_sub(1);
-        let mut index = 0..;
-        self.choices.retain(|_| index.next().is_some_and(|i: usize| i.is_multiple_of(every) || i == last));
+    /// The same with windows of all lengths.
+    pub fn with_lengths(mut self, problem: &Problem, class: &PlanClass) -> Self {
+        if may_burst(problem, class) {
+            self.choices = choices(class, &problem.window_rules());
+        }
         self
+    }
+
+    /// The same with windows that are better than those of any length, for bounds only: as cheap and as often as the shortest, and as telling as the
+    /// longest.
+    pub fn outline(mut self, problem: &Problem, class: &PlanClass) -> Self {
+        self.is_outline = true;
+        if may_burst(problem, class) {
+            self.choices.extend(outline(class, &problem.window_rules()));
+        }
+        self
+    }
+
+    /// The same with every `every`-th length only, and the longest; of an outline none.
+    pub fn thinned(&self, every: usize) -> Self {
+        let last = self.choices.len().saturating_sub(1);
+        let is_kept = |i: usize| !self.is_outline && (i.is_multiple_of(every) || i == last);
+        let kept = self.choices.iter().enumerate().filter(|(i, _)| is_kept(*i));
+        Self { choices: kept.map(|(_, choice)| *choice).collect(), is_outline: false, ..*self }
     }
 
     /// The same with this pick or nothing.
@@ -135,7 +164,7 @@ impl Curve {
 
     /// What a class is worth that is traced all the time.
     pub fn full(&self) -> f64 {
-        0.5 * self.weight * (self.enough / NOTHING_KNOWN).ln()
+        self.weight * self.full
     }
 
     /// `1 / V'` of windows of a choice.
@@ -196,8 +225,8 @@ impl Curve {
         for (i, choice) in self.choices.iter().enumerate() {
             let (per_s, most) = (self.at_price(choice, prices), self.most_per_s(choice));
             consider(self.burst(i, per_s));
-            // The worth is not concave everywhere: the end may be better.
-            if per_s < most {
+            // The worth is not concave everywhere: beyond its turn the end may be better.
+            if per_s < most && most > choice.turn(self.horizon_s) {
                 consider(self.burst(i, most));
             }
         }
@@ -231,14 +260,39 @@ pub(super) fn may_burst(problem: &Problem, class: &PlanClass) -> bool {
 
 /// A window of the class is possible.
 pub(super) fn has_window(problem: &Problem, class: &PlanClass) -> bool {
-    may_burst(problem, class) && !shapes(class, &problem.window_rules()).is_empty()
+    let ends = |rules: &WindowRules| {
+        let (rate, tau) = (class.traced_hz(), class.tau_s + class.detect_s);
+        burst::ends(rate, tau, class.windows.first, &rules.prices, bounds_s(class, rules))
+    };
+    may_burst(problem, class) && ends(&problem.window_rules()).is_some()
+}
+
+/// Least length of a window, s, and most that one may cost, CPU s.
+fn bounds_s(class: &PlanClass, rules: &WindowRules) -> (f64, f64) {
+    let limit_s = class.windows.limit_s.unwrap_or(f64::INFINITY).min(rules.limit_s.unwrap_or(f64::INFINITY));
+    (rules.shortest_s, limit_s)
 }
 
 /// The lengths that a window of the class may have.
 fn shapes(class: &PlanClass, rules: &WindowRules) -> Vec<burst::Shape> {
-    let limit_s = class.windows.limit_s.unwrap_or(f64::INFINITY).min(rules.limit_s.unwrap_or(f64::INFINITY));
     let (rate, tau) = (class.traced_hz(), class.tau_s + class.detect_s);
-    burst::lengths(rate, tau, class.windows.first, &rules.prices, (rules.shortest_s, limit_s))
+    burst::lengths(rate, tau, class.windows.first, &rules.prices, bounds_s(class, rules))
+}
+
+/// See [`Curve::outline`].
+fn outline(class: &PlanClass, rules: &WindowRules) -> Option<Choice> {
+    let (rate, tau) = (class.traced_hz(), class.tau_s + class.detect_s);
+    let (shortest, longest) =
+        burst::ends(rate, tau, class.windows.first, &rules.prices, bounds_s(class, rules))?;
+    // Costs grow with lengths, but for where links need not wait any more.
+    let later = burst::Shape::new(rate, tau, &rules.prices, shortest.length_s.max(rules.prices.fresh_s));
+    let mean_cost_s = shortest.mean_cost_s.min(later.mean_cost_s);
+    let shape = burst::Shape { mean_s: longest.mean_s, mean_cost_s, ..shortest };
+    Some(Choice {
+        shape,
+        variance: window_variance(class, rules, longest.mean_s, rate * longest.mean_s),
+        most_per_s: (1.0 / rules.closest_s).min(LARGEST_DUTY / shortest.length_s),
+    })
 }
 
 fn choices(class: &PlanClass, rules: &WindowRules) -> Vec<Choice> {

@@ -1,7 +1,8 @@
 //! What the prices leave is given away: first for what is worth most, then for what is worth nothing by the objective and is still better to have.
 
 use super::curve::{Curve, Offer, Pick};
-use super::search::{Draft, Search};
+use super::search::{Draft, Search, size};
+use super::steps::GIVING;
 
 /// Classes that get what is left, one after the other.
 const FILLS: usize = 16;
@@ -21,14 +22,17 @@ impl Search<'_> {
     ///
     /// Worths stay those of the objective, which knows no width below its floor.
     pub fn spend(&self, draft: &mut Draft) {
+        self.steps.allow(GIVING);
         let mut order: Vec<usize> = self.open().collect();
         order.sort_by(|&a, &b| self.curves[b].weight.total_cmp(&self.curves[a].weight).then(a.cmp(&b)));
+        let mut left = self.left(draft).0;
         for &i in &order {
             let (curve, rate) = (&self.curves[i], self.problem.classes[i].rate_hz);
             let Some(cost) = curve.trace.filter(|_| draft.offers[i].pick != Pick::Trace) else { continue };
             // With the upper end of the rate: a plan that must be taken back tomorrow is no plan.
             let upper = cost * (rate.high / rate.value).max(1.0);
-            if curve.weight > 0.0 && upper <= self.left(draft).0 + draft.offers[i].cost {
+            if curve.weight > 0.0 && upper <= left + draft.offers[i].cost {
+                left += draft.offers[i].cost - cost;
                 draft.offers[i] = Offer::trace(curve.full(), cost);
             }
         }
@@ -57,7 +61,12 @@ impl Search<'_> {
 
     /// Gives a part of what is left to the class that gains most by it, several times.
     fn give(&self, draft: &mut Draft, curves: &[Curve], part: f64) {
+        let size = size(curves);
         for _ in 0..FILLS {
+            if self.steps.left() < size {
+                break;
+            }
+            self.steps.take(size);
             let (left, windows) = self.left(draft);
             let gain = |i: usize| {
                 let own = draft.offers[i];

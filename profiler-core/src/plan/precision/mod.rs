@@ -14,7 +14,8 @@
 //!
 //! Solved by Lagrange's multiplier: at a price `mu` of the budget each class has its best offer by itself, and
 //! `sum (worth - mu cost) + mu b` bounds every plan. `mu` is found by bisection; what its classes leave is given to those that gain most by
-//! it. The gap is absolute: how much the log of the mean width could be less.
+//! it. The gap is absolute: how much the log of the mean width could be less. It is of the problem with all of a class's lengths, also where a limit on
+//! work ([`steps`]) has looked at fewer.
 //!
 //! Not done here: derived counts, minimum rates (the other objectives), and lengths between those that are tried.
 
@@ -22,6 +23,7 @@ mod curve;
 mod fill;
 mod sampler;
 mod search;
+mod steps;
 mod width;
 
 use super::{ClassPlan, Decision, Options, Plan, PlanClass, PlanError, Problem, Strategy};
@@ -29,6 +31,7 @@ use crate::burst::FIRST_PART;
 use curve::{Offer, Pick, has_window};
 use sampler::Sampler;
 use search::{Draft, Search};
+use steps::Steps;
 use width::{NOTHING_KNOWN, knowledge, knowledge_at, width, window_variance};
 
 /// A class that costs less than this part of the budget is counted in full.
@@ -46,13 +49,17 @@ pub(super) fn solve(problem: &Problem, options: &Options) -> Result<Vec<Plan>, P
             "'precision' knows no min_rate_hz; use the objective 'information' or 'variance'".to_owned();
         return Err(PlanError::NotApplicable { strategy: Strategy::Auto, why });
     }
-    let search = Search::new(problem, options, true)?;
+    planned(problem, &Steps::new(options))
+}
+
+fn planned(problem: &Problem, steps: &Steps) -> Result<Vec<Plan>, PlanError> {
+    let search = Search::new(problem, steps, true)?;
     let (mut draft, bound) = search.run();
     search.spend(&mut draft);
     let must = problem.classes.iter().filter(|c| c.must_trace).count();
     // What is counted in full for next to nothing keeps from others, and is no rule that other plans must keep.
     let any = match search.is_full.iter().filter(|full| **full).count() > must {
-        true => bound.max(Search::new(problem, options, false)?.bound()),
+        true => bound.max(Search::new(problem, steps, false)?.bound()),
         false => bound,
     };
     Ok(vec![search.plan(&draft, bound, any)])

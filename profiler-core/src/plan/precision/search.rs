@@ -6,11 +6,16 @@
 //! `g` is convex. Where windows are no limit, `nu = 0` and `mu` is found by bisection; else both by cutting planes: as no class is worth less than
 //! nothing, `mu b + nu m <= g(mu, nu) <= g(0, 0)` at the best prices, a triangle, of which each look cuts off the side on which `g` is larger (through
 //! the centre of gravity: 1 - 1/e of it stays at most, whatever its form; Levin 1965).
+//!
+//! Each choice that is looked at is counted as a step. Where steps are limited, prices are looked for with fewer lengths, and the lightest classes
+//! have no windows at all; `g` at the prices found is then taken once more over all lengths, and over an outline of those classes. It is a bound at any
+//! prices, so the bound holds for the problem that was asked; what was not looked at is in the gap.
 
 use super::super::model::SLACK;
-use super::super::{Options, PlanClass, PlanError, Problem};
+use super::super::{PlanClass, PlanError, Problem};
 use super::curve::{Curve, Offer, Pick, Prices};
 use super::sampler::Sampler;
+use super::steps::{ALL_SPLITS, GIVING, PRICES, Steps};
 use super::{cheap, weights};
 
 /// Looks at all classes in which `mu` is found, and both prices.
@@ -18,8 +23,14 @@ pub(super) const HALVINGS: usize = 32;
 pub(super) const CUTS: usize = 48;
 /// Looks until a plan that keeps both limits is found near the best prices.
 const STEPS: usize = 12;
-/// Fewest looks of each kind, whatever the limit on work.
-const FEWEST: usize = 12;
+/// All of these, the one at no price and the last two of the bisection.
+pub(super) const LOOKS: usize = HALVINGS + CUTS + STEPS + 3;
+/// With fewer than these no prices are looked for.
+const FEWEST: usize = 10;
+/// With fewer a split is not looked at.
+const FEWEST_OF_SPLIT: usize = 24;
+/// Of a limit on steps there is one class with windows for so many; its lengths are some 30.
+const STEPS_OF_CLASS: usize = 600;
 /// Prices are looked for down to this part of the largest.
 const LEAST_PRICE: f64 = 1e-12;
 /// Ways to split classes into traced, sampled and lengths of windows that are looked at closer, those of the lowest bounds.
@@ -37,8 +48,10 @@ pub(super) struct Draft {
 
 pub(super) struct Search<'a> {
     pub problem: &'a Problem,
-    /// Of each class.
+    /// Of each class, with the lengths that are tried.
     pub curves: Vec<Curve>,
+    /// The same with all lengths, where fewer are tried; else empty.
+    whole: Vec<Curve>,
     /// It is counted in full, whatever the price.
     pub is_full: Vec<bool>,
     pub sampler: Sampler,
@@ -46,13 +59,12 @@ pub(super) struct Search<'a> {
     pub room: f64,
     /// Windows per second of all classes.
     pub windows: f64,
-    /// Choices of classes that may be looked at for the best prices.
-    limit: usize,
+    pub steps: &'a Steps,
 }
 
 impl<'a> Search<'a> {
     /// `exact`: what costs next to nothing is counted in full.
-    pub fn new(problem: &'a Problem, options: &Options, exact: bool) -> Result<Self, PlanError> {
+    pub fn new(problem: &'a Problem, steps: &'a Steps, exact: bool) -> Result<Self, PlanError> {
         let sampler = Sampler::new(problem);
         let must: f64 = problem.classes.iter().filter(|c| c.must_trace).map(PlanClass::trace_cost).sum();
         let least = must + sampler.range.0 * sampler.price;
@@ -69,30 +81,37 @@ impl<'a> Search<'a> {
         let room = room - full;
         // What is left for one class, once the least samples are taken.
         let free = room - sampler.range.0 * sampler.price;
+        let may_have_windows = heaviest(&weights, &is_full, steps.limit / STEPS_OF_CLASS);
         let curve = |i: usize| {
             let class = &problem.classes[i];
-            // No need of windows where every call is counted.
-            let full = PlanClass { must_trace: true, ..class.clone() };
-            let mut curve = Curve::new(problem, if is_full[i] { &full } else { class }, weights[i]);
+            let mut curve = Curve::new(problem, class, weights[i]);
             curve.trace = curve.trace.filter(|cost| *cost <= free);
-            curve
+            match (is_full[i], may_have_windows[i]) {
+                // No need of windows where every call is counted.
+                (true, _) => curve,
+                (false, true) => curve.with_lengths(problem, class),
+                (false, false) => curve.outline(problem, class),
+            }
         };
-        let mut curves: Vec<Curve> = (0..problem.classes.len()).map(curve).collect();
-        // A quarter for the prices, one for the splits, one for the bound of plans without exact counts; the rest is for giving away what is left.
-        let limit = options.work_limit.map_or(usize::MAX, |l| usize::try_from(l / 4).unwrap_or(usize::MAX));
+        let whole: Vec<Curve> = (0..problem.classes.len()).map(curve).collect();
+        steps.take(size(&whole));
         // Coarser lengths rather than fewer looks.
-        let every = size(&curves).saturating_mul(HALVINGS + CUTS).div_ceil(limit.max(1)).max(1);
-        curves = curves.into_iter().map(|curve| curve.thinned(every)).collect();
+        let every = size(&whole).saturating_mul(LOOKS).div_ceil(steps.part(PRICES).max(1)).max(1);
         let windows = problem.window_rules().most_per_s;
-        Ok(Self { problem, curves, is_full, sampler, room, windows, limit })
+        let (curves, whole) = match every == 1 && may_have_windows.iter().all(|may| *may) {
+            true => (whole, Vec::new()),
+            false => (whole.iter().map(|curve| curve.thinned(every)).collect(), whole),
+        };
+        Ok(Self { problem, curves, whole, is_full, sampler, room, windows, steps })
     }
 
     /// Every class's best offer at these prices.
-    fn at(&self, prices: Prices) -> Draft {
-        let offers =
-            self.curves.iter().zip(&self.is_full).map(|(curve, full)| {
-                if *full { Offer::trace(curve.full(), 0.0) } else { curve.best(prices) }
-            });
+    fn at(&self, curves: &[Curve], prices: Prices) -> Draft {
+        self.steps.take(size(curves));
+        let offers = curves
+            .iter()
+            .zip(&self.is_full)
+            .map(|(curve, full)| if *full { Offer::trace(curve.full(), 0.0) } else { curve.best(prices) });
         Draft { offers: offers.collect(), s: self.sampler.best(prices.mu) }
     }
 
@@ -121,13 +140,20 @@ impl<'a> Search<'a> {
     /// Between two prices a class jumps from one length to another, and leaves what nobody wants at that price. With each class's length held fast
     /// nothing jumps, so the splits near the best prices are each solved so.
     pub fn run(&self) -> (Draft, f64) {
-        let Looker { bound: (bound, _), best: (_, mut best), splits, .. } = self.look();
+        self.steps.allow(PRICES);
+        let looker = self.look();
+        let bound = self.proven(looker.bound);
+        let (lowest, mut best, splits) = (looker.bound.0, looker.best.1, looker.splits);
+        self.steps.allow(GIVING);
         self.fill(&mut best);
+        self.steps.allow(ALL_SPLITS);
         for (_, split) in splits {
-            if bound - self.value(&best) <= NEAR {
+            let held = self.held(&split);
+            if lowest - self.value(&best) <= NEAR || self.steps.left() < FEWEST_OF_SPLIT * size(&held.curves)
+            {
                 break;
             }
-            let mut other = self.held(&split).look().best.1;
+            let mut other = held.look().best.1;
             for (offer, of) in other.offers.iter_mut().zip(&split.offers) {
                 if let (Pick::Burst(held, _), Pick::Burst(choice, _)) = (&mut offer.pick, of.pick) {
                     *held = choice;
@@ -145,18 +171,26 @@ impl<'a> Search<'a> {
     fn held(&self, split: &Draft) -> Search<'_> {
         let curves =
             self.curves.iter().zip(&split.offers).map(|(curve, offer)| curve.held(offer.pick)).collect();
-        Search {
-            curves,
-            is_full: self.is_full.clone(),
-            limit: self.limit / SPLITS,
-            sampler: self.sampler,
-            ..*self
-        }
+        Search { curves, whole: Vec::new(), is_full: self.is_full.clone(), ..*self }
     }
 
     /// The bound on any plan.
     pub fn bound(&self) -> f64 {
-        self.look().bound.0
+        self.steps.allow(PRICES);
+        self.proven(self.look().bound)
+    }
+
+    /// The bound on any plan with windows of any length, from the best prices of those that were tried.
+    fn proven(&self, (bound, prices): (f64, Prices)) -> f64 {
+        if self.whole.is_empty() { bound } else { self.bound_at(&self.at(&self.whole, prices), prices) }
+    }
+
+    /// `g`, of every class's best offer at these prices.
+    fn bound_at(&self, best: &Draft, prices: Prices) -> f64 {
+        let (room, windows) = self.left(best);
+        // Windows may be without limit: then their price is 0.
+        let priced = if prices.nu > 0.0 { prices.nu * windows } else { 0.0 };
+        self.value(best) + prices.mu * room + priced
     }
 
     /// Looks for the best prices.
@@ -166,24 +200,34 @@ impl<'a> Search<'a> {
         let bound = (f64::INFINITY, Prices { mu: 0.0, nu: 0.0 });
         let mut looker = Looker { search: self, bound, best, splits: Vec::new() };
         let (room, windows) = looker.look(Prices { mu: 0.0, nu: 0.0 });
-        let looks = self.limit / size(&self.curves);
-        if room < 0.0 || windows < 0.0 {
+        let looks = self.steps.left() / size(&self.curves);
+        if (room < 0.0 || windows < 0.0) && looks >= FEWEST {
+            let part = |of: usize| of.min(looks.saturating_mul(of) / LOOKS);
             // What all prices together may be: g(0, 0) less what is had for nothing.
             let scale = looker.bound.0 - self.value(&self.least());
             let free = (self.room - self.sampler.range.0 * self.sampler.price).max(1e-12 * self.room);
-            if looker.bisect(scale / free.max(1e-300), looks.clamp(FEWEST, HALVINGS)) {
-                let cuts = looks.saturating_sub(HALVINGS).clamp(FEWEST, CUTS);
-                looker.cut(scale, (free.max(1e-300), self.windows), cuts);
-                looker.step();
+            if looker.bisect(scale / free.max(1e-300), part(HALVINGS)) {
+                looker.cut(scale, (free.max(1e-300), self.windows), part(CUTS));
+                looker.step(part(STEPS));
             }
         }
         looker
     }
 }
 
-/// Choices that one look goes through.
-fn size(curves: &[Curve]) -> usize {
-    curves.iter().map(|c| c.choices.len() + 1).sum::<usize>().max(1)
+/// Steps of one look: choices, and classes that have some; eight classes without any are one.
+pub(super) fn size(curves: &[Curve]) -> usize {
+    let of = |curve: &Curve| if curve.choices.is_empty() { 1 } else { 8 * (curve.choices.len() + 1) };
+    (curves.iter().map(of).sum::<usize>() / 8).max(1)
+}
+
+/// Of each class: it is one of so many of the largest weights that are not counted in full.
+fn heaviest(weights: &[f64], is_full: &[bool], most: usize) -> Vec<bool> {
+    let mut order: Vec<usize> = (0..weights.len()).filter(|&i| !is_full[i]).collect();
+    order.sort_by(|&a, &b| weights[b].total_cmp(&weights[a]).then(a.cmp(&b)));
+    let mut is_one = is_full.to_vec();
+    order.into_iter().take(most).for_each(|i| is_one[i] = true);
+    is_one
 }
 
 /// Looks at prices and keeps what they showed.
@@ -200,12 +244,10 @@ struct Looker<'a> {
 impl Looker<'_> {
     /// What is left at these prices.
     fn look(&mut self, prices: Prices) -> (f64, f64) {
-        let draft = self.search.at(prices);
+        let draft = self.search.at(&self.search.curves, prices);
         let value = self.search.value(&draft);
         let (room, windows) = self.search.left(&draft);
-        // Windows may be without limit: then their price is 0.
-        let priced = if prices.nu > 0.0 { prices.nu * windows } else { 0.0 };
-        let bound = value + prices.mu * room + priced;
+        let bound = self.search.bound_at(&draft, prices);
         if bound < self.bound.0 {
             self.bound = (bound, prices);
         }
@@ -254,10 +296,10 @@ impl Looker<'_> {
     }
 
     /// From the best prices to dearer ones, until a plan keeps both limits.
-    fn step(&mut self) {
+    fn step(&mut self, looks: usize) {
         let Prices { mu, nu } = self.bound.1;
         let mut more = 1e-7;
-        for _ in 0..STEPS {
+        for _ in 0..looks {
             let (room, windows) = self.look(Prices { mu: mu * (1.0 + more), nu: nu * (1.0 + more) });
             if room >= 0.0 && windows >= 0.0 {
                 break;

@@ -38,11 +38,14 @@ fn row(name: &str, share: f64, half: f64, counted: u64) -> Row {
     }
 }
 
+/// A run of 10 s.
+const RUN: RunUse = RunUse { length_s: 10.0, bursts_cut: 0, charged_s: 0.19, allowed_s: 0.2 };
+
 /// What is said of these rows of a run of 10 s with so many windows.
 fn said(rows: &[Row], windows: usize) -> Vec<(String, Limit)> {
     let window = plain_window(ClassId(1), WindowKind::Burst, (0, 1_000_000), 10);
     let windows = BTreeMap::from([(1, vec![&window; windows])]);
-    of(rows, &windows, &BTreeMap::new(), 10.0, 0).into_iter().map(|s| (s.name, s.limit)).collect()
+    of(rows, &windows, &BTreeMap::new(), RUN).into_iter().map(|s| (s.name, s.limit)).collect()
 }
 
 #[test]
@@ -63,7 +66,7 @@ fn three_rows_by_share_and_width_and_what_was_named_before() {
 #[test]
 fn nothing_is_promised_that_plans_do_not_aim_at() {
     let windows = BTreeMap::new();
-    let of = |row: Row| of(&[row], &windows, &BTreeMap::new(), 10.0, 0);
+    let of = |row: Row| of(&[row], &windows, &BTreeMap::new(), RUN);
     // A quarter of the variance would be 3.5 %: plans stop at 5.
     assert_eq!(of(row("f", 0.5, 0.07, 10_000))[0].then, Some(0.05));
     assert!(of(row("f", 0.5, 0.054, 10_000)).is_empty());
@@ -79,6 +82,9 @@ fn what_more_of_the_budget_does_not_mend_is_told_apart() {
         |rows: &[Row], windows| -> Vec<Limit> { said(rows, windows).into_iter().map(|s| s.1).collect() };
     assert_eq!(limits(&rows, 150), [Limit::Windows, Limit::Watched]);
     assert_eq!(limits(&rows, 50), [Limit::Watched, Limit::Watched], "more windows can be made");
+    // Chance makes 9.8 of 12 %: four times the calls would leave 8.5, not 6.
+    assert_eq!(limits(&[row("both", 0.5, 0.12, 400)], 150), [Limit::Windows]);
+    assert_eq!(limits(&rows, 80)[0], Limit::Windows, "of one function there are no more than ten a second");
     let mut hidden = row("hidden", 0.5, 0.1, 400);
     if let Some(rate) = &mut hidden.rate_hz {
         rate.high = f64::INFINITY;
@@ -90,16 +96,26 @@ fn what_more_of_the_budget_does_not_mend_is_told_apart() {
 fn what_the_agent_s_limit_cut_is_said() {
     let window = plain_window(ClassId(1), WindowKind::Burst, (0, 1_000_000), 10);
     let windows = BTreeMap::from([(1, vec![&window; 20])]);
-    let limit = |cut| of(&[row("f", 0.5, 0.4, 400)], &windows, &BTreeMap::new(), 10.0, cut)[0].limit;
+    let limit = |cut| {
+        of(&[row("f", 0.5, 0.4, 400)], &windows, &BTreeMap::new(), RunUse { bursts_cut: cut, ..RUN })[0].limit
+    };
     assert_eq!((limit(5), limit(30)), (Limit::Watched, Limit::Agent));
+}
+
+#[test]
+fn a_budget_that_was_not_spent_is_no_limit() {
+    let windows = BTreeMap::new();
+    let limit = |charged_s: f64| {
+        of(&[row("f", 0.5, 0.4, 400)], &windows, &BTreeMap::new(), RunUse { charged_s, ..RUN })[0].limit
+    };
+    assert_eq!((limit(0.13), limit(0.1)), (Limit::Watched, Limit::Unspent));
 }
 
 #[test]
 fn what_the_price_leaves_unknown_stays() {
     let windows = BTreeMap::new();
-    let of = |price: f64| {
-        of(&[row("f", 0.5, 0.2, 400)], &windows, &BTreeMap::from([(1, price)]), 10.0, 0).remove(0)
-    };
+    let of =
+        |price: f64| of(&[row("f", 0.5, 0.2, 400)], &windows, &BTreeMap::from([(1, price)]), RUN).remove(0);
     assert_eq!((of(0.0).limit, of(0.0).then), (Limit::Watched, Some(0.1)));
     // 0.16 of 0.2: of the 0.12 that windows leave, 0.06 go.
     let limited = of(0.16);
