@@ -221,7 +221,7 @@ fn classes(
     for row in recording.operations.iter().filter(|r| r.operation == meta.operation && !r.censored) {
         let class = gathered.entry(row.class_id).or_default();
         let slice = slices.number(row.begin_ns);
-        let mut show = |shown: &mut Shown, x: u64| {
+        let show = |shown: &mut Shown, x: u64| {
             shown.entry(row.stretch).or_default().entry(slice).or_default().push(x as f64)
         };
         show(&mut class.measures, row.measure);

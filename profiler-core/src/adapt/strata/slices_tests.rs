@@ -2,11 +2,9 @@
 
 use super::{ClassEstimator, MeanEstimate};
 use crate::class::Source;
-use crate::class::Source;
 use crate::stats::Interval;
 use crate::stats::sim::{Coverage, normal, poisson, rng, unit_gamma};
 use rand::RngExt as _;
-use rand::rngs::StdRng;
 
 /// Moments in a period, of which one is the slice.
 const MOMENTS: usize = 20;
