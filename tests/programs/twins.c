@@ -1,8 +1,9 @@
 /* Pairs of functions of the same code, of which one is watched. One thread calls the two in turns, in slices of some 10 us, and times
  * the twin's: how fast the machine was in the very moments in which the other was watched.
  *
- *   start NAME RATE [NS]  calls calls_NAME and twin_NAME (push, stepped), each so often a second; with NS a call of calls_push takes so
- *                         many ns more, as if it were watched
+ *   start NAME RATE [NS [EVERY]]
+ *                         calls calls_NAME and twin_NAME (push, stepped), each so often a second; with NS a call of calls_push takes so
+ *                         many ns more, as if it were watched; with EVERY one system call, getppid, comes after so many pairs of slices
  *   stop                  ends it
  *   between A B           pairs of slices that began in whole slots of 1 ms between two instants of CLOCK_MONOTONIC: ok from_ns=.. to_ns=..
  *                         calls=.. twin_calls=.. timed=.. timed_ns=.. waited_ns=.. ratio=F
@@ -19,6 +20,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define SLICE_NS 10000u
 #define SLOT_NS 1000000u
@@ -57,7 +60,7 @@ uint64_t rounds_per_us;
 static const struct pair *pair;
 /* Calls in a slice, and those of them that are not timed in the twin's. */
 static uint64_t per_slice, untimed;
-static uint64_t pause_rounds, slower_rounds;
+static uint64_t pause_rounds, slower_rounds, pairs_per_syscall;
 static uint64_t (*clock_of_twin)(void);
 static uint64_t t0;
 static struct slot {
@@ -79,7 +82,7 @@ static SITE void slice(function *called, uint64_t calls, uint64_t rounds) {
 }
 
 static void *work(void *data) {
-    uint64_t begun = wall_ns(), cpu = cpu_ns(), since = begun, last = 0;
+    uint64_t begun = wall_ns(), cpu = cpu_ns(), since = begun, last = 0, silent = 0;
     while (!atomic_load_explicit(&stop_now, memory_order_relaxed)) {
         uint64_t own = clock_of_twin == wall_ns ? begun : clock_of_twin();
         slice(pair->called, per_slice, slower_rounds);
@@ -103,6 +106,10 @@ static void *work(void *data) {
                 slots[last].waited_ns += now - since > ran ? now - since - ran : 0;
                 cpu = now_cpu, since = now, last = slot;
             }
+        }
+        if (pairs_per_syscall && ++silent == pairs_per_syscall) {
+            syscall(SYS_getppid);
+            silent = 0;
         }
         begun = end;
     }
@@ -137,6 +144,7 @@ static void command_start(int count, char **words) {
     double pause_ns = (double)ns - call_ns(pair->twin);
     pause_rounds = pause_ns > 0 ? (uint64_t)(pause_ns * (double)rounds_per_us / 1000.0) : 0;
     slower_rounds = number(count, words, 3, 0) * rounds_per_us / 1000;
+    pairs_per_syscall = number(count, words, 4, 0);
     per_slice = ns && SLICE_NS / ns > 1 ? SLICE_NS / ns : 1;
     untimed = per_slice > 1 ? (per_slice + 3) / 4 : 0;
     clock_of_twin = per_slice * ns <= SHORT_NS ? wall_ns : cpu_ns;

@@ -327,6 +327,7 @@ mod tests {
             no_quota: 0,
             unmatched: 0,
             dropped: 0,
+            sliced: None,
         }
     }
 

@@ -226,13 +226,15 @@ impl Adapter {
         operations_hz: f64,
         budget: Option<&OperationBudget>,
     ) {
-        let toggled = monitoring != self.orders.monitoring;
         let step = self.steps;
         let unknown_price_s = budget.map_or(0.0, |b| b.record_s);
         let (factor, allocator) = (self.config.rate_step, &self.allocator);
         let moved = |anchor: f64, rate: f64| (rate - anchor).abs() > factor * anchor;
 
         let slices = self.inner.map_or(Slices::ALWAYS, |inner| inner.slices(rate));
+        // A slice stands for the time around it; what is attached always stands for itself.
+        let toggled =
+            monitoring != self.orders.monitoring || slices.are_always() != self.orders.slices.are_always();
         let wanted = if self.kind == PolicyKind::Tithe && slices.are_always() {
             let most_s = budget.map_or(f64::INFINITY, |b| b.left_for_recording(operations_hz));
             let new = allocator.rates(rate, most_s, operations_hz, &self.config);
@@ -393,7 +395,10 @@ mod tests {
         ] {
             let mut a = Adapter::new(kind, AdaptConfig::default(), None).unwrap();
             a.set_inner(Some(inner));
+            let stretch = a.orders().of(OperationClassId(0)).stretch;
             let o = a.step(&window(&[1_000, 400, 4], 1.0), None).orders;
+            // Where slices begin another stratum does.
+            assert_eq!(o.of(OperationClassId(0)).stretch != stretch, share < 1.0, "{kind}: {o:?}");
             assert!((o.slices.share - share).abs() < 1e-12, "{kind}: {o:?}");
             for class in 0..3 {
                 assert!(

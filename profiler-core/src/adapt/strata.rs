@@ -5,23 +5,41 @@
 //! (Horvitz and Thompson 1952) do not mend it, because Algorithm 1's balance test accepts by history. So we
 //! post-stratify: stretches of (nearly) constant rate and attach state are strata, and each weighs as much as its population,
 //! which is counted completely: `|E_p| / |E_s|` per recorded operation.
+//!
+//! Within a stratum the sampling unit is the *slice*: a stretch of time at a random place, in which all or a share of the operations are
+//! recorded ([`super::attach`]). Requests of one moment are alike (bursts, caches), so that operations that were taken together say less than
+//! as many drawn one by one.
 //! ```text
-//! mean = sum_h N_h m_h / sum_h N_h,   var = sum_h (N_h / N)^2 (1 - n_h/N_h) s_h^2 / n_h     (Cochran 1977, §5)
+//! mean  = sum_h N_h m_h / sum_h N_h                                  N_h operations of stratum h, m_h mean of its recorded ones
+//! var   = sum_h (N_h / N)^2 (B_h + W_h)
+//! B     = (1 - f) sum_i (w_i (m_i - m))^2 / (1 - w_i)      between slices; w_i: part of the recorded ones that slice i has, m_i: their mean
+//! W     = f (1 - g) s^2 / k                                k recorded ones, their variance s^2
 //! ```
-//! over strata with sample; the rest is *unobserved*, reported and never filled in. The finite population
-//! correction is right because the claim is about this recording's operations. Strata with one recorded operation
-//! take the variance pooled over the class's other strata; where there is none, that between the single values,
-//! which is too large rather than too small.
+//! with f the part of the stratum's operations that began in slices, g the recorded part of those. That is the ratio estimator over slice
+//! totals in two stages (Cochran 1977, eq. 11.30), with two changes. Linearised residuals `w_i (m_i - m)` are divided by one less the slice's weight, because
+//! the mean leans to heavy slices (Bell and McCaffrey 2002); with equal weights that is n / (n - 1). And s^2 is that of all recorded ones: operations are drawn one by one in all
+//! slices together, so that chance also says how many each slice has. Where there are no slices f is 1, B is 0, and W is that of a sample drawn one by
+//! one (Cochran 1977, §5). Degrees of freedom: slices less one, and of W recorded ones less one (Satterthwaite 1946).
+//!
+//! Strata with a single slice are collapsed with their neighbours in time ([`between`]). Where a class has a single slice in all, nothing bounds
+//! its mean. Strata without sample are *unobserved*, reported and never filled in. The finite population corrections are right because the
+//! claim is about this recording's operations. In W, strata with one recorded operation take the variance pooled over the class's other strata; where
+//! there is none, that between the single values, which is too large rather than too small.
+
+mod between;
+#[cfg(test)]
+mod slices_tests;
 
 use crate::class::Source;
 use crate::estimate::Estimate;
 use crate::stats::moments::Moments;
 use crate::stats::t_quantile;
+use between::{Part, Slice};
 
 /// Mean of one class's measure with what it rests on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MeanEstimate {
-    /// The mean, in the measure's unit; open to both sides if a single operation was recorded.
+    /// The mean, in the measure's unit; open to both sides if a single operation was recorded, or all of them in a single slice.
     pub estimate: Estimate,
     /// Operations in strata with sample: what the estimate speaks of.
     pub observed: u64,
@@ -29,82 +47,140 @@ pub struct MeanEstimate {
     pub unobserved: u64,
 }
 
-/// On-line estimator of one class; memory does not grow with stretches.
-#[derive(Debug, Clone, Copy, Default)]
+/// Estimator of one class. Its memory grows with slices that recorded something.
+#[derive(Debug, Clone, Default)]
 pub struct ClassEstimator {
-    population: u64,
-    sample: Moments,
-    closed: Sums,
+    closed: Vec<Stratum>,
+    open: Stratum,
+    slice: Moments,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
-struct Sums {
-    observed: f64,
-    unobserved: u64,
-    recorded: u64,
-    weighted: f64,
-    // Sum of N^2 (1 - f) s^2 / n over strata with two or more, and of its squares / (n - 1).
-    variance: f64,
-    variance_squares: f64,
-    // Sum of (n - 1) s^2 and of n - 1 over the same strata: the pooled variance.
-    within: f64,
-    within_df: f64,
-    // Sum of N^2 (1 - 1/N) over strata with one recorded operation, and these operations' values.
-    single: f64,
-    singles: Moments,
+#[derive(Debug, Clone, Default)]
+struct Stratum {
+    /// Operations that began in slices, and between them.
+    inside: u64,
+    outside: u64,
+    /// Recorded ones of each slice.
+    slices: Vec<Moments>,
 }
 
 impl ClassEstimator {
-    /// An operation of the population, with its measure if it was recorded.
+    /// An operation that began in a slice, with its measure if it was recorded.
     pub fn push(&mut self, recorded: Option<f64>) {
-        self.population += 1;
+        self.open.inside += 1;
         if let Some(x) = recorded {
-            self.sample.push(x);
+            self.slice.push(x);
         }
     }
 
-    /// Ends the stretch: the rate or the attach state changes.
+    /// So many operations began outside slices, at moments that this stretch's slices stand for.
+    pub fn pass(&mut self, operations: u64) {
+        self.open.outside += operations;
+    }
+
+    /// Ends the slice. Without this a stretch is one slice.
+    pub fn end_slice(&mut self) {
+        let slice = std::mem::take(&mut self.slice);
+        if slice.n() > 0 {
+            self.open.slices.push(slice);
+        }
+    }
+
+    /// Ends the stretch, and its slice: the rate or the attach state changes.
     pub fn end_stretch(&mut self) {
-        let (population, sample) = (std::mem::take(&mut self.population), std::mem::take(&mut self.sample));
-        self.closed.add(population, &sample);
+        self.end_slice();
+        let stratum = std::mem::take(&mut self.open);
+        if stratum.inside + stratum.outside > 0 {
+            self.closed.push(stratum);
+        }
     }
 
     /// The mean with its interval, the open stretch included. `None` if nothing was recorded.
     #[must_use]
     pub fn mean(&self, level: f64) -> Option<MeanEstimate> {
-        let mut sums = self.closed;
-        sums.add(self.population, &self.sample);
-        sums.mean(level)
+        let mut all = self.clone();
+        all.end_stretch();
+        Sums::of(&all.closed).mean(level)
     }
 }
 
+/// Sums over the strata of a class.
+#[derive(Debug, Default)]
+struct Sums {
+    observed: f64,
+    unobserved: u64,
+    recorded: u64,
+    weighted: f64,
+    /// Squared error of the class's total by the draw in slices, of strata with two recorded operations or more.
+    within: Part,
+    /// The same over the variance, of those with one; their values.
+    single: f64,
+    singles: Moments,
+    /// Sum of (k - 1) s^2 and of k - 1: the pooled variance.
+    pooled: f64,
+    pooled_df: f64,
+    /// Between slices; `None`: a single one cannot say.
+    between: Option<Part>,
+}
+
 impl Sums {
-    fn add(&mut self, population: u64, sample: &Moments) {
-        if population == 0 {
-            return;
+    fn of(strata: &[Stratum]) -> Self {
+        let mut sums = Self::default();
+        let mut sliced = Vec::new();
+        for stratum in strata {
+            sums.add(stratum, &mut sliced);
         }
+        sums.between = between::squared_error(&sliced);
+        sums
+    }
+
+    /// Adds a stratum. Where it has operations outside its slices, these come to `sliced`.
+    fn add(&mut self, stratum: &Stratum, sliced: &mut Vec<Vec<Slice>>) {
+        let mut sample = Moments::default();
+        stratum.slices.iter().for_each(|slice| sample.merge(slice));
         if sample.n() == 0 {
-            self.unobserved += population;
+            self.unobserved += stratum.inside + stratum.outside;
             return;
         }
         // A count of the population that lost operations (a full map) is at least the sample's.
-        let (big_n, n) = (population.max(sample.n()) as f64, sample.n() as f64);
-        self.observed += big_n;
+        let (inside, k) = (stratum.inside.max(sample.n()) as f64, sample.n() as f64);
+        let all = inside + stratum.outside as f64;
+        let (first, second) = (inside / all, k / inside);
+        self.observed += all;
         self.recorded += sample.n();
-        self.weighted += big_n * sample.mean();
+        self.weighted += all * sample.mean();
+        let times = all * all * first * (1.0 - second) / k;
         match sample.variance() {
             Some(variance) => {
-                let part = big_n * big_n * (1.0 - n / big_n) * variance / n;
-                self.variance += part;
-                self.variance_squares += part * part / (n - 1.0);
-                self.within += (n - 1.0) * variance;
-                self.within_df += n - 1.0;
+                self.within.add(times * variance, k - 1.0);
+                self.pooled += (k - 1.0) * variance;
+                self.pooled_df += k - 1.0;
             }
             None => {
-                self.single += big_n * (big_n - 1.0);
+                self.single += times;
                 self.singles.push(sample.mean());
             }
         }
+        if stratum.outside > 0 {
+            let slice =
+                |s: &Moments| Slice { weight: all * s.n() as f64 / k, mean: s.mean(), unseen: 1.0 - first };
+            sliced.push(stratum.slices.iter().map(slice).collect());
+        }
+    }
+
+    /// Squared error of the class's total; `None`: what was recorded does not bound it.
+    fn squared_error(&self) -> Option<Part> {
+        let mut all = self.between?;
+        all.merge(self.within);
+        if self.single > 0.0 {
+            let (spread, df) = if self.pooled_df > 0.0 {
+                (self.pooled / self.pooled_df, self.pooled_df)
+            } else {
+                (self.singles.variance()?, self.singles.n() as f64 - 1.0)
+            };
+            all.add(self.single * spread, df);
+        }
+        Some(all)
     }
 
     fn mean(&self, level: f64) -> Option<MeanEstimate> {
@@ -112,32 +188,15 @@ impl Sums {
             return None;
         }
         let value = self.weighted / self.observed;
-        let (spread, spread_df) = if self.within_df > 0.0 {
-            (Some(self.within / self.within_df), self.within_df)
-        } else {
-            (self.singles.variance(), self.singles.n() as f64 - 1.0)
-        };
-        let estimate = |low: f64, high: f64, level: f64, source: Source| Estimate {
-            value,
-            low,
-            high,
-            level,
-            n: self.recorded,
-            source,
-            at_most: false,
-        };
-        let estimate = match spread {
-            _ if self.recorded as f64 == self.observed => estimate(value, value, 1.0, Source::Exact),
-            None => estimate(f64::NEG_INFINITY, f64::INFINITY, level, Source::Sampled),
-            Some(spread) => {
-                let part = self.single * spread;
-                let variance = self.variance + part;
-                let squares = self.variance_squares + part * part / spread_df.max(1.0);
-                let df = if squares > 0.0 { variance * variance / squares } else { f64::INFINITY };
-                let half = t_quantile(level, df) * variance.sqrt() / self.observed;
-                estimate(value - half, value + half, level, Source::Sampled)
+        let (low, high, level, source) = match self.squared_error() {
+            _ if self.recorded as f64 == self.observed => (value, value, 1.0, Source::Exact),
+            None => (f64::NEG_INFINITY, f64::INFINITY, level, Source::Sampled),
+            Some(error) => {
+                let half = t_quantile(level, error.df()) * error.sum.sqrt() / self.observed;
+                (value - half, value + half, level, Source::Sampled)
             }
         };
+        let estimate = Estimate { value, low, high, level, n: self.recorded, source, at_most: false };
         // OK because counts of operations are far below 2^53.
         Some(MeanEstimate { estimate, observed: self.observed as u64, unobserved: self.unobserved })
     }

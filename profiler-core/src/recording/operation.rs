@@ -135,6 +135,9 @@ pub struct OperationWindowRow {
     pub unmatched: u64,
     /// Recorded operations that were lost: the ring was full, or an inner function used up its quota meanwhile.
     pub dropped: u64,
+    /// Functions inside were attached in slices: of `off`, those that began between slices are what the slices of the stretch stand for.
+    /// `None`: a recording from before this column.
+    pub sliced: Option<bool>,
 }
 
 /// Table `operation_histograms`: response times of all operations of a class that ended, in buckets of at most 3.2 % width. Classes that

@@ -7,6 +7,7 @@ mod operations;
 pub mod precision;
 mod printable;
 pub mod sharper;
+mod slices;
 
 pub use distribution::{Bin, Counted, Distribution};
 pub use operations::{OperationClassReport, OperationReport};

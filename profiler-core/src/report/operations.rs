@@ -1,7 +1,8 @@
 //! Operations in the report: per class the population, which is exact, and the measure, which is estimated from the
 //! sample; the mix of both; the cycles; what screening and recording cost.
 
-use crate::adapt::strata::ClassEstimator;
+use super::slices::Slices;
+use crate::adapt::strata::{ClassEstimator, MeanEstimate};
 use crate::cost::PRICE_DRIFT;
 use crate::estimate::Estimate;
 use crate::recording::{
@@ -86,11 +87,12 @@ pub struct OperationClassReport {
     pub deviation_ns: Option<f64>,
     /// Recorded operations that ended.
     pub recorded: u64,
-    /// Mean measure of an operation, post-stratified by stretches of constant rate; `None`: none was recorded.
+    /// Mean measure of an operation, post-stratified by stretches of constant rate; slices are its sampling units. `None`: none was recorded.
     pub measure: Option<Estimate>,
     /// Mean time off CPU of an operation (waiting, and ready without a CPU), ns, post-stratified likewise; `None`: not known of any.
     pub off_cpu_ns: Option<Estimate>,
-    /// Operations in stretches in which none was recorded: `measure` does not speak of them.
+    /// Operations in stretches in which none was recorded, or that began while none could be, but for those between slices: `measure` does not
+    /// speak of them.
     pub unobserved: u64,
     /// Mean calls of inner functions in a recorded operation.
     pub calls: Option<f64>,
@@ -164,16 +166,30 @@ fn operation(recording: &Recording, meta: &OperationMeta) -> OperationReport {
     }
 }
 
+/// What recorded operations show, by stretch and slice.
+type Shown = BTreeMap<u64, BTreeMap<usize, Vec<f64>>>;
+
+/// Operations of a class that began in a stretch.
+#[derive(Default)]
+struct Begun {
+    /// While they could be recorded.
+    inside: u64,
+    /// Between slices, which stand for them.
+    between: u64,
+    /// While they could not, for other reasons.
+    unobserved: u64,
+}
+
 /// A class with its stretches: population begun in each, and the recorded ones.
 #[derive(Default)]
 struct Gathered {
     population: Moments,
-    /// Stretch, and whether recording was on, to operations begun in it.
-    begun: BTreeMap<(u64, bool), u64>,
-    /// Stretch to the measures of its recorded operations.
-    measures: HashMap<u64, Vec<f64>>,
+    /// Stretch to operations begun in it.
+    begun: BTreeMap<u64, Begun>,
+    /// Stretch and slice to the measures of their recorded operations.
+    measures: Shown,
     /// The same of their times off CPU, ns, where known.
-    off_cpu: HashMap<u64, Vec<f64>>,
+    off_cpu: Shown,
     recorded: u64,
     calls: u64,
     inner_ns: u64,
@@ -194,16 +210,23 @@ fn classes(
             w.population_sum_ns,
             w.population_squares_ns2,
         ));
-        // What began without recording is a stratum of its own, which is unobserved.
-        let unobserved = if w.monitoring { unobserved(w) } else { w.begun };
-        *class.begun.entry((w.stretch, false)).or_default() += unobserved;
-        *class.begun.entry((w.stretch, true)).or_default() += w.begun - unobserved;
+        let begun = class.begun.entry(w.stretch).or_default();
+        // What began without recording is in no stratum, unless slices stand for it.
+        let (between, unobserved) = if w.monitoring { without(w) } else { (0, w.begun) };
+        begun.between += between;
+        begun.unobserved += unobserved;
+        begun.inside += w.begun - between - unobserved;
     }
+    let slices = Slices::of(recording, meta);
     for row in recording.operations.iter().filter(|r| r.operation == meta.operation && !r.censored) {
         let class = gathered.entry(row.class_id).or_default();
-        class.measures.entry(row.stretch).or_default().push(row.measure as f64);
+        let slice = slices.number(row.begin_ns);
+        let show = |shown: &mut Shown, x: u64| {
+            shown.entry(row.stretch).or_default().entry(slice).or_default().push(x as f64)
+        };
+        show(&mut class.measures, row.measure);
         if let Some(off_cpu_ns) = row.off_cpu_ns {
-            class.off_cpu.entry(row.stretch).or_default().push(off_cpu_ns as f64);
+            show(&mut class.off_cpu, off_cpu_ns);
         }
         class.recorded += 1;
         class.calls += row.calls;
@@ -255,18 +278,21 @@ fn untimed(times: &[Bucket], n: u64) -> u64 {
     n.saturating_sub(times.iter().map(|b| b.count).sum())
 }
 
-/// Operations that began while none could be recorded: recording was off, or the quota used up, which only those show that
-/// were drawn.
-fn unobserved(w: &OperationWindowRow) -> u64 {
+/// Operations that began while none could be recorded: those between slices, and others. Recording was off, or the quota used up, which only
+/// those show that were drawn.
+fn without(w: &OperationWindowRow) -> (u64, u64) {
+    let sliced = w.sliced == Some(true);
     let without_quota = if w.rate > 0.0 { w.no_quota as f64 / w.rate } else { 0.0 };
+    let most = w.begun.saturating_sub(w.recorded);
+    let off = w.off.min(most);
     // OK because the cast saturates.
-    let off = w.off.saturating_add(without_quota.round() as u64);
-    off.min(w.begun.saturating_sub(w.recorded))
+    let without_quota = (without_quota.round() as u64).min(most - off);
+    if sliced { (off, without_quota) } else { (0, off + without_quota) }
 }
 
 fn class_report(name: String, meta: &OperationMeta, g: Gathered) -> OperationClassReport {
     let n = g.population.n();
-    let begun = g.begun.values().sum::<u64>();
+    let begun = g.begun.values().map(|b| b.inside + b.between + b.unobserved).sum::<u64>();
     let per_recorded = |sum: u64| (g.recorded > 0).then(|| sum as f64 / g.recorded as f64);
     let mean = strata(&g, &g.measures).filter(|_| !meta.measure.is_empty());
     OperationClassReport {
@@ -284,22 +310,25 @@ fn class_report(name: String, meta: &OperationMeta, g: Gathered) -> OperationCla
     }
 }
 
-/// Mean of what the recorded operations of a class show, by their stretches.
-fn strata(g: &Gathered, shown: &HashMap<u64, Vec<f64>>) -> Option<crate::adapt::strata::MeanEstimate> {
+/// Mean of what the recorded operations of a class show, by their stretches and slices.
+fn strata(g: &Gathered, shown: &Shown) -> Option<MeanEstimate> {
     let mut estimator = ClassEstimator::default();
-    for ((stretch, monitoring), begun) in &g.begun {
-        let values = shown.get(stretch).filter(|_| *monitoring).map_or(&[][..], Vec::as_slice);
-        for x in values {
-            estimator.push(Some(*x));
+    for (stretch, begun) in &g.begun {
+        let mut recorded = 0;
+        for values in shown.get(stretch).into_iter().flat_map(BTreeMap::values) {
+            values.iter().for_each(|x| estimator.push(Some(*x)));
+            estimator.end_slice();
+            recorded += values.len() as u64;
         }
         // Operations that had not ended when the run did are in `begun` and were not recorded to their end.
-        for _ in values.len() as u64..*begun {
-            estimator.push(None);
-        }
+        (recorded..begun.inside).for_each(|_| estimator.push(None));
+        estimator.pass(begun.between);
+        estimator.end_stretch();
+        (0..begun.unobserved).for_each(|_| estimator.push(None));
         estimator.end_stretch();
     }
     let mut mean = estimator.mean(LEVEL)?;
-    // A single recorded operation bounds nothing from above, but nothing that is measured is negative.
+    // A single recorded operation, or slice, bounds nothing from above, but nothing that is measured is negative.
     mean.estimate.low = mean.estimate.low.max(0.0);
     Some(mean)
 }

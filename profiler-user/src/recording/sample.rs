@@ -396,6 +396,7 @@ fn operation_windows() -> Vec<OperationWindowRow> {
         no_quota: 2,
         unmatched: 5,
         dropped: 3,
+        sliced: Some(true),
     }]
 }
 

@@ -297,6 +297,7 @@ table!(OperationWindowRow, "operation_windows", 11, heap |_| 0, {
     no_quota: u64 [delta],
     unmatched: u64 [delta],
     dropped: u64 [delta],
+    sliced: Option<bool> [plain],
 });
 
 table!(OperationHistogramRow, "operation_histograms", 14, heap |_| 0, {

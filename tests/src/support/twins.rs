@@ -45,6 +45,13 @@ impl Slices {
         self.to_ns.saturating_sub(self.from_ns) as f64 * 1e-9
     }
 
+    /// CPU time of all that the thread did for a pair of calls, over that of a call of the twin: what the machine's speed does is in both, what
+    /// watching adds is in the first alone. `None` without calls.
+    pub fn cost_of_a_pair(&self) -> Option<f64> {
+        let ran_ns = self.seconds() * 1e9 - self.waited_ns as f64;
+        Some(ran_ns / self.calls as f64 / self.twin_call_ns).filter(|cost| cost.is_finite() && *cost > 0.0)
+    }
+
     /// Calls per second of the watched function that there would have been had nobody watched; `ratio` is that of the two functions
     /// while nobody does. Per second of wall time, as in the report: what the thread waited for a CPU is in it. `None` without calls.
     ///
@@ -77,6 +84,11 @@ impl Twins {
     /// Each function of the pair is called so often a second from now on. Each call of `calls_push` takes `slower_ns` longer.
     pub fn work(&mut self, pair: &str, hz: u64, slower_ns: u64) {
         self.0.command(&format!("start {pair} {hz} {slower_ns}"));
+    }
+
+    /// The same with a unit of progress that the kernel can count: a system call, `getppid`, after so many pairs of slices.
+    pub fn work_and_call(&mut self, pair: &str, hz: u64, pairs_per_call: u64) {
+        self.0.command(&format!("start {pair} {hz} 0 {pairs_per_call}"));
     }
 
     /// Ends the work.
@@ -131,7 +143,13 @@ mod tests {
         assert!((waits.undisturbed_hz(1.0).unwrap() / hz - 0.5).abs() < 1e-12);
         // A function that takes a tenth longer than its twin when nobody watches.
         assert!((alone.undisturbed_hz(1.1).unwrap() / hz - 2.0 / 2.1).abs() < 1e-12);
+        // What watching adds is in a pair's cost, what a slow machine or waiting adds is not.
+        let cost = |s: &Slices| s.cost_of_a_pair().unwrap();
+        assert!((cost(&alone) - 2.0).abs() < 1e-12 && (cost(&watched) - 9.0).abs() < 1e-12);
+        let slow = Slices { to_ns: 20_000_000, twin_call_ns: 10_000.0, ..alone };
+        let waits = Slices { to_ns: 20_000_000, waited_ns: 10_000_000, ..alone };
+        assert!((cost(&slow) - 2.0).abs() < 1e-12 && (cost(&waits) - 2.0).abs() < 1e-12);
         let nothing = Slices { calls: 0, twin_calls: 0, twin_call_ns: f64::NAN, ..alone };
-        assert_eq!(nothing.undisturbed_hz(1.0), None);
+        assert_eq!((nothing.undisturbed_hz(1.0), nothing.cost_of_a_pair()), (None, None));
     }
 }

@@ -2,7 +2,8 @@
 
 use super::{recording, sleep_ms, start};
 use profiler_core::recording::OperationWindowRow;
-use profiler_tests::support::{Agent, Finished, Target};
+use profiler_core::stats::moments::Moments;
+use profiler_tests::support::{Agent, Finished, Target, Twins, monotonic_ns};
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
@@ -112,4 +113,120 @@ fn windows_off_cut_no_operation() {
         assert!(ended > 100, "{context}");
         target.assert_text_original();
     }
+}
+
+/// Lengths of time over which the twin is asked, ns.
+const PIECE_NS: u64 = 250_000_000;
+/// Before the agent comes and after it has gone, s.
+const ALONE_S: f64 = 3.0;
+/// The widest half of an interval, and the largest error of the truth, that say anything of the overhead here: points, of some 10 %.
+const WIDEST: f64 = 0.03;
+const LARGEST_ERROR: f64 = 0.02;
+/// Overhead below which the test would not tell a figure from none.
+const LEAST: f64 = 0.05;
+
+/// The overhead by the twin that nobody watches: the CPU time of all that the program does for a pair of calls, in units of the twin's in the same
+/// moments, while the function is watched over that before the agent comes and after it has gone.
+struct Truth {
+    value: f64,
+    /// Of the pieces' scatter, 95 %, and of the difference between before and after, by squares.
+    error: f64,
+}
+
+/// Logarithms of the costs of pieces of these spans.
+fn costs(target: &mut Twins, spans: &[(u64, u64)]) -> Moments {
+    let mut costs = Moments::default();
+    for (from, to) in spans {
+        for i in 0..(to.saturating_sub(*from) / PIECE_NS) {
+            let begin = from + i * PIECE_NS;
+            costs.push(target.between(begin, begin + PIECE_NS).cost_of_a_pair().expect("it works").ln());
+        }
+    }
+    costs
+}
+
+fn half(costs: &Moments) -> f64 {
+    costs.mean_interval(0.95).map_or(f64::INFINITY, |i| 0.5 * (i.high - i.low))
+}
+
+impl Truth {
+    fn of(before: &Moments, watched: &Moments, after: &Moments) -> Self {
+        let alone = f64::midpoint(before.mean(), after.mean());
+        let drift = 0.5 * (before.mean() - after.mean());
+        let parts = [half(watched), 0.5 * half(before), 0.5 * half(after), drift];
+        let error = parts.iter().map(|part| part * part).sum::<f64>().sqrt();
+        let value = (watched.mean() - alone).exp_m1();
+        Self { value, error: (1.0 + value) * error }
+    }
+}
+
+/// One run: what the agent says and what the twin says.
+fn overhead(folder: &TempDir) -> (Finished, Truth) {
+    let mut target = Twins::start();
+    // 100,000 hits a second; a unit of progress comes 5,000 times.
+    target.work_and_call("push", 100_000, 10);
+    let alone = |target: &mut Twins| {
+        let begin = monotonic_ns();
+        sleep_ms((ALONE_S * 1e3) as u64);
+        costs(target, &[(begin, monotonic_ns())])
+    };
+    // The first second warms up.
+    sleep_ms(1_000);
+    let before = alone(&mut target);
+    let [function, _] = Twins::names("push");
+    let arguments = [
+        "--duration",
+        "20s",
+        "--budget",
+        "60%",
+        "--count",
+        &function,
+        "--discover",
+        "0",
+        // Samples interrupt the twin as well.
+        "--sample-rate",
+        "20",
+        "--progress",
+        "syscall:getppid",
+    ];
+    let agent = Agent::start_plain(target.pid(), folder.path(), &arguments);
+    let path = agent.recording().to_owned();
+    let finished = agent.finish();
+    let after = alone(&mut target);
+    let recorded = recording(&path);
+    let class = recorded.classes.iter().find(|c| c.name == function).expect("it was asked for").class_id;
+    let spans: Vec<(u64, u64)> =
+        recorded.windows.iter().filter(|w| w.class_id == class).map(|w| (w.start_ns, w.end_ns)).collect();
+    let watched = costs(&mut target, &spans);
+    println!("{} pieces watched, {} and {} alone", watched.n(), before.n(), after.n());
+    (finished, Truth::of(&before, &watched, &after))
+}
+
+/// The receipt's measured overhead against a twin that nobody watches. Runs on a machine too busy for the twin to know are made again; what the agent
+/// says is no reason for that.
+#[test]
+fn fails_unless_the_figures_interval_holds_the_twins_overhead() {
+    let Some(folder) = start("fails_unless_the_figures_interval_holds_the_twins_overhead") else { return };
+    let mut runs = (0..3).map(|i| {
+        let folder = TempDir::new_in(folder.path()).unwrap_or_else(|error| panic!("run {i}: {error}"));
+        let (finished, truth) = overhead(&folder);
+        println!("truth {:.4} +-{:.4}; {:?}", truth.value, truth.error, finished.report().receipt.measured);
+        (finished, truth)
+    });
+    let known = runs.find(|(_, truth)| truth.error <= LARGEST_ERROR);
+    let (finished, truth) = known.expect("the machine is too busy: the twin does not know the overhead");
+    assert!(truth.value >= LEAST, "{} is too little to be told from none", truth.value);
+    let receipt = &finished.report().receipt;
+    let measured =
+        receipt.measured.as_ref().unwrap_or_else(|| panic!("nothing measured; {}", finished.messages));
+    assert!(measured.metric.contains("getppid"), "{measured:?}");
+    let half_width = 0.5 * (measured.high - measured.low);
+    assert!(half_width.is_finite() && half_width <= WIDEST, "+-{half_width} says nothing: {measured:?}");
+    assert!(
+        measured.low - truth.error <= truth.value && truth.value <= measured.high + truth.error,
+        "true {:.4} +-{:.4}, told {measured:?}; {}",
+        truth.value,
+        truth.error,
+        finished.messages
+    );
 }

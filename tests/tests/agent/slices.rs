@@ -2,6 +2,7 @@
 
 use super::operations::{A_FIFTH, follow, stop, sums};
 use super::{sleep_ms, start};
+use profiler_core::class::Source;
 use profiler_core::recording::WindowRow;
 use profiler_tests::program;
 use profiler_tests::support::{Target, monotonic_ns};
@@ -38,6 +39,16 @@ fn shares(name: &str, more: &[&str]) -> Option<(f64, f64, String)> {
             recorded.operation_classes.iter().find(|c| c.class_id == row.class_id).expect("its class");
         let type_: u64 = class.class_name.parse().expect("a number");
         assert_eq!(row.measure, 100 * (type_ + 1), "{row:?}");
+    }
+    // Rows and report say what slices stand for.
+    let sliced = recorded.operation_windows.iter().any(|w| w.sliced == Some(true));
+    assert_eq!(sliced, finished.messages.contains("in slices at random"), "{context}");
+    for class in &finished.report().operations[0].classes {
+        let measure =
+            class.measure.unwrap_or_else(|| panic!("nothing recorded of {}; {context}", class.name));
+        let type_: f64 = class.name.parse().expect("a number");
+        assert!((measure.value / (100.0 * (type_ + 1.0)) - 1.0).abs() < 1e-9, "{class:?}; {context}");
+        assert!(!sliced || measure.source != Source::Exact, "{class:?}; {context}");
     }
     let meta = &recorded.meta.operations[0];
     let inner = recorded.windows.iter().filter(|w| meta.inner_classes.contains(&w.class_id));

@@ -16,12 +16,13 @@ impl Operations {
         let now = at.now();
         let (mut rows, mut cycles) = (Vec::new(), Vec::new());
         let (begun, mut recorded) = (self.begun, 0);
+        let sliced = !self.inner.slices.plan().are_always();
         for (o, counts) in self.list.iter_mut().zip(&at.seen().counts) {
             at.order(OperationOrder::Monitor { operation: o.number, on: false });
             if !begun {
                 continue;
             }
-            let cut = o.cut(counts, now.min(end_ns).max(o.watch.since_ns));
+            let cut = o.cut(counts, now.min(end_ns).max(o.watch.since_ns), sliced);
             recorded += cut.recorded;
             rows.extend(cut.rows);
             let step = o.adapter.step(&cut.summary, None);

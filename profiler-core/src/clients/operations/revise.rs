@@ -22,8 +22,10 @@ impl Operations {
         let now = at.now();
         let since_ns = self.list.first().map_or(0, |o| o.watch.since_ns);
         let elapsed_s = (now.saturating_sub(since_ns) as f64 * 1e-9).max(1e-3);
+        // Its orders are those of the window that ends here.
+        let sliced = !self.inner.slices.plan().are_always();
         let counts = self.list.iter_mut().zip(&at.seen().counts);
-        let mut cuts: Vec<Cut> = counts.map(|(o, counts)| o.cut(counts, now)).collect();
+        let mut cuts: Vec<Cut> = counts.map(|(o, counts)| o.cut(counts, now, sliced)).collect();
         let rows = cuts.iter_mut().flat_map(|cut| std::mem::take(&mut cut.rows)).collect();
         let window = self.sum_up(at, &cuts, elapsed_s);
         self.learn_prices(at, &cuts, &window);

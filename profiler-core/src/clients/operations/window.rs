@@ -30,8 +30,9 @@ fn moments(sums: &Sums) -> Moments {
 }
 
 impl Operation {
-    /// What happened since the last cut, where its classes were counted so far. The next window begins here.
-    pub fn cut(&mut self, counts: &[OperationCounters], now: u64) -> Cut {
+    /// What happened since the last cut, where its classes were counted so far. The next window begins here. `sliced`: functions inside were
+    /// attached in slices.
+    pub fn cut(&mut self, counts: &[OperationCounters], now: u64, sliced: bool) -> Cut {
         let watched_ns = self.watch.watched_ns.min(now.saturating_sub(self.watch.since_ns));
         let summary = WindowSummary {
             length_s: watched_ns as f64 * 1e-9,
@@ -56,7 +57,7 @@ impl Operation {
             if new == OperationCounters::default() && silent {
                 continue;
             }
-            cut.rows.push(self.row(class, &new, now, watched_ns));
+            cut.rows.push(self.row(class, &new, now, watched_ns, sliced));
             cut.add(class, &new);
             if new.population.n > 0 {
                 seen_s = seen_s.max(longest_ns(&moments(&new.population)) * 1e-9);
@@ -74,7 +75,14 @@ impl Operation {
         cut
     }
 
-    fn row(&self, class: u32, new: &OperationCounters, now: u64, watched_ns: u64) -> OperationWindowRow {
+    fn row(
+        &self,
+        class: u32,
+        new: &OperationCounters,
+        now: u64,
+        watched_ns: u64,
+        sliced: bool,
+    ) -> OperationWindowRow {
         let orders = self.adapter.orders().of(OperationClassId(class));
         OperationWindowRow {
             operation: self.number,
@@ -103,6 +111,7 @@ impl Operation {
             no_quota: new.no_quota,
             unmatched: new.unmatched,
             dropped: new.dropped,
+            sliced: Some(sliced),
         }
     }
 }

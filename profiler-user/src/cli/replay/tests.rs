@@ -130,6 +130,7 @@ fn window(class_id: u32, ended: u64, lost: u64) -> OperationWindowRow {
         no_quota: 0,
         unmatched: 0,
         dropped: if class_id == 2 { lost } else { 0 },
+        sliced: Some(false),
     }
 }
 

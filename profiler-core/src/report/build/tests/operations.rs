@@ -45,6 +45,7 @@ fn window(
         no_quota: 0,
         unmatched: u64::from(class_id == A),
         dropped: 0,
+        sliced: Some(false),
     }
 }
 
@@ -272,6 +273,80 @@ fn operations_begun_without_recording_are_in_no_stratum() {
     assert_eq!(a.unobserved, 400 + 300 + 100);
     let measure = a.measure.unwrap();
     assert!((measure.value - (100.0 * 10.0 + 600.0 * 100.0) / 700.0).abs() < 1e-9, "{measure:?}");
+}
+
+/// Class A: slices of 10 operations each, at 12, 16 and 20 on average, of 100 in each of three seconds; two in five are recorded.
+fn sliced() -> Recording {
+    let mut r = recording();
+    r.meta.operations[0].inner_classes = vec![1, 2];
+    let mut windows = Vec::new();
+    for second in 0..3 {
+        // Two functions inside: the second one is attached later.
+        for (class_id, begins) in [(1, 0.1), (2, 0.12)] {
+            let second = f64::from(second);
+            windows.push(crate::recording::WindowRow {
+                class_id,
+                ..super::window(WindowKind::Trace, second + begins, second + 0.2, 100)
+            });
+        }
+    }
+    r.windows = windows;
+    let in_second = |second: u64| OperationWindowRow {
+        off: 90,
+        not_drawn: 6,
+        sliced: Some(true),
+        ..window(A, second, (100, 1e6), 4, 1)
+    };
+    r.operation_windows = (0..3).map(in_second).collect();
+    let taken = |second: u64| {
+        let mut rows = rows(A, 4, 12 + 4 * second, 1);
+        rows.iter_mut().for_each(|row| row.begin_ns += second * S + S / 7);
+        rows
+    };
+    r.operations = (0..3).flat_map(taken).collect();
+    r
+}
+
+#[test]
+fn slices_are_units_and_stand_for_what_began_between_them() {
+    let a = &Report::from_recording(&sliced()).operations[0].classes[0];
+    assert_eq!((a.population, a.recorded, a.unobserved), (300, 12, 0));
+    let measure = a.measure.unwrap();
+    // Between three slices at 12, 16 and 20: 0.9 * 16 / 3. In them, where two in five are recorded: the squares of 12 deviations from 16 are
+    // 2 (25 + 9) + 4 + 2 (9 + 25).
+    let (between, within): (f64, f64) = (0.9 * 16.0 / 3.0, 0.1 * 0.6 * (140.0 / 11.0) / 12.0);
+    let df = (between + within).powi(2) / (between.powi(2) / 2.0 + within.powi(2) / 11.0);
+    let half = crate::stats::t_quantile(0.95, df) * (between + within).sqrt();
+    assert!((measure.value - 16.0).abs() < 1e-9, "{measure:?}");
+    assert!(
+        (measure.high - 16.0 - half).abs() < 1e-9 && (16.0 - half - measure.low).abs() < 1e-9,
+        "{measure:?}"
+    );
+    // Time off CPU likewise.
+    assert!(a.off_cpu_ns.unwrap().high > 20_000.0, "{a:?}");
+}
+
+#[test]
+fn what_began_between_slices_is_unobserved_where_the_recording_does_not_tell_of_slices() {
+    for told in [None, Some(false)] {
+        let mut r = sliced();
+        r.operation_windows.iter_mut().for_each(|w| w.sliced = told);
+        let a = &Report::from_recording(&r).operations[0].classes[0];
+        assert_eq!((a.unobserved, a.measure.unwrap().value), (270, 16.0));
+    }
+    // Nobody knows of what could not be paid for.
+    let mut r = sliced();
+    let w = &mut r.operation_windows[0];
+    (w.rate, w.not_drawn, w.no_quota) = (0.5, 4, 2);
+    assert_eq!(Report::from_recording(&r).operations[0].classes[0].unobserved, 4);
+}
+
+#[test]
+fn a_single_slice_bounds_no_mean() {
+    let mut r = sliced();
+    r.operations.truncate(4);
+    let measure = Report::from_recording(&r).operations[0].classes[0].measure.unwrap();
+    assert_eq!((measure.value, measure.low, measure.high), (12.0, 0.0, f64::INFINITY));
 }
 
 #[test]
