@@ -43,8 +43,12 @@ impl KernelNames {
     }
 }
 
+/// The kernel's half of the address space begins here. What lies below is an offset of a per-CPU variable, or 0 for an address that is
+/// kept secret.
+const KERNEL_HALF: u64 = 1 << 63;
+
 /// The last symbol at or before each of the `sorted` addresses, of a list in the form of `/proc/kallsyms`: address in hexadecimal, type,
-/// name, module, a line each, in any order. Address 0 stands for one that is kept secret.
+/// name, module, a line each, in any order.
 fn names_in(mut list: impl BufRead, sorted: &[u64]) -> io::Result<Vec<Option<Rc<str>>>> {
     // The last symbol between an address and the one before it.
     let mut last: Vec<(u64, Box<str>)> = vec![(0, "".into()); sorted.len()];
@@ -62,7 +66,7 @@ fn names_in(mut list: impl BufRead, sorted: &[u64]) -> io::Result<Vec<Option<Rc<
         };
         let at = sorted.partition_point(|wanted| *wanted < address);
         // Of several names of one address the first counts.
-        if let Some(last) = last.get_mut(at).filter(|(of, _)| address > *of) {
+        if let Some(last) = last.get_mut(at).filter(|(of, _)| address >= KERNEL_HALF && address > *of) {
             *last = (address, String::from_utf8_lossy(name).into());
         }
     }
@@ -102,8 +106,8 @@ mod tests {
 
     #[test]
     fn addresses_that_are_kept_secret_name_nothing() {
-        let list = "0000000000000000 T _text\n0000000000000000 t schedule\n";
-        assert_eq!(names(list, &[0, 0xffffffff81000000]), [None, None]);
+        let list = "0000000000000000 T _text\n0000000000000000 t schedule\n0000000000001000 A gdt_page\n";
+        assert_eq!(names(list, &[0, 0x1000, 0xffffffff81000000]), [None, None, None]);
     }
 
     #[test]
