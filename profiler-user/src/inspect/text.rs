@@ -352,18 +352,29 @@ mod tests {
         TextIndex { base: BASE, len: LEN, branch, taken, _room, scanned_bytes: 0, took: Duration::ZERO }
     }
 
-    /// Bytes of which many begin a form that leads into the code.
+    /// Code of which many forms lead into it, at all distances from each other.
     fn code() -> Vec<u8> {
         use rand::{RngExt, SeedableRng};
+        const FORMS: [&[u8]; 9] = [
+            &[0xe8],
+            &[0xe9],
+            &[0x0f, 0x84],
+            &[0xc7, 0xf8],
+            &[0x8d, 0x05],
+            &[0x68],
+            &[0xbf],
+            &[0xc7, 0x05],
+            &[0x81, 0],
+        ];
         let mut rng = rand::rngs::StdRng::seed_from_u64(1);
-        let begins = [0xe8, 0xe9, 0x0f, 0xc7, 0x8d, 0x68, 0xb8, 0xbf, 0x81, 0x05, 0x84, 0xf8];
-        let mut byte = || if rng.random_bool(0.3) { begins[rng.random_range(0..begins.len())] } else { 0x40 };
-        let mut bytes: Vec<u8> = (0..40_000).map(|_| byte()).collect();
-        for at in (0..bytes.len() - 16).step_by(11) {
-            let offset = 2 + at % 3;
-            let near = rng.random_range(-30_000..30_000_i32).to_le_bytes();
-            let held = (BASE as u32 + rng.random_range(0..LEN as u32)).to_le_bytes();
-            bytes[at + offset..at + offset + 4].copy_from_slice(if at % 2 == 0 { &near } else { &held });
+        let mut bytes = Vec::new();
+        while bytes.len() < 40_000 {
+            let form = rng.random_range(0..FORMS.len());
+            bytes.extend(FORMS[form]);
+            let near = rng.random_range(-30_000..30_000_i32);
+            let held = BASE as i32 + rng.random_range(0..LEN as i32);
+            bytes.extend(if form < 5 { near } else { held }.to_le_bytes());
+            bytes.extend((0..rng.random_range(0..9_u8)).map(|i| 0xe8 ^ i));
         }
         bytes
     }

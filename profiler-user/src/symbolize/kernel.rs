@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn an_address_has_the_name_of_the_last_symbol_before_it() {
-        let list = "ffffffff81000000 T _text\nffffffff81000000 T startup\nffffffffc0000100 t later\t[module]\n\\
+        let list = "ffffffff81000000 T _text\nffffffff81000000 T startup\nffffffffc0000100 t later\t[module]\n\
                     ffffffff81000200 t schedule\nnonsense\nffffffff81000300 D data\n";
         let at = [0x10, 0xffffffff81000000, 0xffffffff810001ff, 0xffffffff81000200, 0xffffffff81000201];
         let of = |name: &str| Some(name.to_owned());
