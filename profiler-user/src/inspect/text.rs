@@ -9,8 +9,9 @@
 //!
 //! 8-bit jumps reach 127 bytes; [`super::sites`] looks at the neighbourhood of a site itself.
 //!
-//! Output: two bitmaps, one bit per byte of code each. Cost: one pass over the file, and a quarter of the code size in memory. All bitmaps together have a budget: a file of some KiB may say that its
-//! code reaches over 80 MiB, and a target may map hundreds of such files.
+//! Output: two bitmaps, one bit per byte of code each. Cost: one pass over the file, and a quarter of the code size in
+//! memory. All bitmaps together have a budget: a file of some KiB may say that its code reaches over 80 MiB, and a target
+//! may map hundreds of such files.
 
 use super::elf::{ElfInfo, Segment};
 use std::io;
