@@ -1,8 +1,8 @@
 //! Addresses to names: functions, source lines, inlined calls.
 //!
 //! What: turns the [`Frame`]s of a stack into the rows of table `stacks`. ELF symbols, DWARF lines and
-//! inlined calls and kernel symbols come from blazesym, which sees private copies of the files; names of JIT code from the perf map
-//! that the runtime writes; `module+0xaddress` stands where there is no name. Why two levels of
+//! inlined calls come from blazesym, which sees private copies of the files; kernel symbols from `/proc/kallsyms`; names of JIT code
+//! from the perf map that the runtime writes; `module+0xaddress` stands where there is no name. Why two levels of
 //! [`Detail`]: symbol tables cost milliseconds and little memory, DWARF of a large program seconds and
 //! hundreds of MiB. So stacks are written with names while the run lasts, and once more with lines and inlined calls at its end.
 //!
@@ -13,6 +13,7 @@
 mod classes;
 mod copies;
 mod elf_copy;
+mod kernel;
 mod perf_map;
 mod worker;
 
@@ -23,12 +24,12 @@ pub use classes::ClassIndex;
 pub use worker::{Job, Worker};
 
 use crate::target_file::TargetFile;
-use crate::unwind::{Frame, ModuleFile, ModuleId, ModuleInfo, ModuleKind, Modules};
-use blazesym::MaybeDefault;
-use blazesym::symbolize::source::{Elf, Kernel, Source};
+use crate::unwind::{Frame, KERNEL, ModuleFile, ModuleId, ModuleInfo, ModuleKind, Modules};
+use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer as Blazesym};
 use copies::{BUDGET_BYTES, Copies, Held, Reader};
 use elf_copy::{ElfCopy, Plan, What};
+use kernel::KernelNames;
 use object::{Object, ObjectSymbol};
 use perf_map::PerfMaps;
 use profiler_core::recording::FrameRow;
@@ -63,8 +64,7 @@ pub struct Symbolizer {
     modules: Modules,
     classes: ClassIndex,
     detail: Detail,
-    /// For the kernel.
-    names: Blazesym,
+    kernel: KernelNames,
     copies: Held,
     cache: HashMap<Frame, Rc<[Name]>>,
     perf_maps: PerfMaps,
@@ -81,7 +81,7 @@ impl Symbolizer {
             modules,
             classes: ClassIndex::default(),
             detail,
-            names: reader(Detail::Names),
+            kernel: KernelNames::default(),
             copies: Held::new(BUDGET_BYTES),
             cache: HashMap::new(),
             perf_maps: PerfMaps::default(),
@@ -107,10 +107,15 @@ impl Symbolizer {
         new.sort_unstable_by_key(|frame| (frame.module, frame.address));
         new.dedup();
         new.truncate(MAX_CACHED);
-        for frame in new {
-            let module = self.modules.get(frame.module);
+        self.kernel.read(new.iter().filter(|frame| frame.module == KERNEL).map(|frame| frame.address));
+        for frames in new.chunk_by(|a, b| a.module == b.module) {
+            let module = self.modules.get(frames[0].module);
             if matches!(module.kind, ModuleKind::File(_)) {
-                self.look_up(frame, &module);
+                frames.iter().for_each(|frame| drop(self.look_up(*frame, &module)));
+                if self.detail == Detail::Lines {
+                    // DWARF is large, and the end of a run asks for each module once.
+                    self.copies.give_up();
+                }
             }
         }
     }
@@ -166,15 +171,8 @@ impl Symbolizer {
         match &module.kind {
             ModuleKind::Unknown => None,
             ModuleKind::Kernel => {
-                // kallsyms only: vmlinux with DWARF is hundreds of MiB, for one frame per sample.
-                let source = Source::Kernel(Kernel {
-                    kallsyms: MaybeDefault::Default,
-                    vmlinux: MaybeDefault::None,
-                    debug_syms: false,
-                    ..Kernel::default()
-                });
-                let symbol = symbol(&self.names, &source, Input::AbsAddr(frame.address))?;
-                Some(vec![Name::plain(&symbol.name)])
+                // Not vmlinux, which has hundreds of MiB of DWARF, for one frame per sample.
+                self.kernel.find(frame.address).map(|name| vec![Name::plain(&name)])
             }
             ModuleKind::Jit { pid } => self.perf_maps.find(*pid, frame.address).map(|n| vec![Name::plain(n)]),
             ModuleKind::Image(bytes) => {

@@ -128,9 +128,11 @@ impl Agent {
             exits => exits.map_err(|why| why.to_string()),
         };
         let (mut kind, mut exit, mut notes) = (wish.kind, ExitMode::None, Vec::new());
-        let returned = self.inspection.entry_for_returns(function, choice);
-        if kind != RecordKind::Count {
-            exit = match exit_mode(&return_link, &exits, &returned) {
+        // Whoever only counts asks for no end, and looking at the function's code takes milliseconds.
+        let returned =
+            (kind != RecordKind::Count).then(|| self.inspection.entry_for_returns(function, choice));
+        if let Some(returned) = &returned {
+            exit = match exit_mode(&return_link, &exits, returned) {
                 Ok(mode) => mode,
                 Err(why) => {
                     notes.push(format!("durations cannot be had: {why}"));
@@ -160,7 +162,10 @@ impl Agent {
         }
         let entry = match (&return_link, exit) {
             (Ok(site), ExitMode::ReturnLink) => *site,
-            (_, ExitMode::ReturnSites) => returned.as_ref().copied().unwrap_or(choice.entry),
+            (_, ExitMode::ReturnSites) => match &returned {
+                Some(Ok(site)) => *site,
+                _ => choice.entry,
+            },
             _ if kind == RecordKind::Record => choice.entry_with_arguments(0x3f).unwrap_or(choice.entry),
             _ => choice.entry,
         };
@@ -171,7 +176,7 @@ impl Agent {
             ExitMode::ExitSites => kind == RecordKind::Latency && exits.as_ref().is_ok_and(stepped),
             ExitMode::ReturnLink | ExitMode::None => false,
         };
-        let entry_for_returns = returned.ok().filter(|_| may_return);
+        let entry_for_returns = returned.and_then(Result::ok).filter(|_| may_return);
         WaysOut { kind, exit, entry, exits, entry_for_returns, notes }
     }
 

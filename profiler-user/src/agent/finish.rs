@@ -2,17 +2,19 @@
 
 use super::class::Ending;
 use super::clock::now_ns;
-use super::host::{agent_use, helpers_cpu_ns};
+use super::host::{self, agent_use, helpers_cpu_ns};
 use super::journal::Journal;
 use super::{Agent, EndReason, Session};
 use crate::calibrate::{self, ChildCommand};
 use crate::failure::Failure;
+use crate::governor::unlock_memory;
 use crate::prober::histogram;
 use crate::symbolize::{ClassIndex, Detail, Symbolizer};
+use crate::unwind::{Modules, StackTable};
 use crate::watchdog::Heartbeat;
 use profiler_core::class::RecordKind;
 use profiler_core::engine::Input;
-use profiler_core::recording::{AgentUse, HistogramRow, NotObserved, Recording};
+use profiler_core::recording::{AgentUse, ClassRow, HistogramRow, NotObserved, Recording};
 use profiler_core::report::Report;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -105,6 +107,8 @@ impl Session {
         } else {
             // From here on nothing can harm the target, and nobody may kill us over a long look at debug information.
             heartbeat.disarm();
+            // Nor does anybody wait for an answer of the governor's, so the kernel may take pages.
+            unlock_memory();
         }
         // The last interval of the ledger: what comes now is no part of the run, and samples of our own child are no losses of it.
         self.agent.end_loss_pause();
@@ -196,25 +200,33 @@ impl Agent {
     ) -> Result<Finished, Failure> {
         self.send_histograms();
         self.send_classes();
-        self.send_stacks();
         self.note_losses();
+        self.note_private_memory();
         self.journal.meta.end_ns = Some(end_ns);
         self.journal.meta.end_reason = Some(end_reason);
-        let now = agent_use(helpers_ns);
-        let agent = &mut self.journal.meta.agent;
-        *agent = AgentUse { cpu_ns: now.cpu_ns, max_rss_bytes: now.max_rss_bytes, ..*agent };
         self.journal.meta.slowest_answer = self.attach.slowest_answer();
-        self.note_private_memory();
         self.journal.meta.forks_held = self.attach.forks_held();
-        let Journal { writer, meta, progress, output: path, .. } = self.journal;
+        let class_rows: Vec<_> = self.attach.classes().iter().map(super::class::LiveClass::row).collect();
+        let (modules, stacks) = self.sampling.into_stacks();
+        // What was read in the run is read no more: debug information and the recording take its place in memory. Links may still be
+        // closing; without any, what classes hold of modules goes as well.
+        drop((self.inspection, self.catalog, self.rings, self.operation_io));
+        let _closing = self.attach.busy().then_some(self.attach);
+        host::give_memory_back();
+        let mut journal = self.journal;
+        journal.send_stacks(modules, &stacks, &class_rows);
+        drop((stacks, class_rows));
+        host::give_memory_back();
+        let now = agent_use(helpers_ns);
+        let agent = &mut journal.meta.agent;
+        *agent = AgentUse { cpu_ns: now.cpu_ns, max_rss_bytes: now.max_rss_bytes, ..*agent };
+        let Journal { writer, meta, progress, output: path, .. } = journal;
         for notice in writer.take_notices() {
             progress.note(&notice);
         }
         progress.set("writing the report".to_owned());
         writer.finish(&meta).map_err(anyhow::Error::new)?;
         progress.end();
-        // What was read in the run is read no more: the recording takes its place in memory. Links may still be closing.
-        drop((self.inspection, self.catalog, self.sampling, self.rings, self.operation_io));
         let recording = crate::recording::open_without_events(&path).map_err(anyhow::Error::new)?;
         let report = Report::from_recording(&recording);
         Ok(Finished { path, recording, report, status })
@@ -253,18 +265,6 @@ impl Agent {
         }
     }
 
-    /// Names the stacks: with lines and inlined calls, which the run had no time for.
-    fn send_stacks(&mut self) {
-        let rows: Vec<_> = self.attach.classes().iter().map(super::class::LiveClass::row).collect();
-        let mut symbolizer = Symbolizer::new(self.sampling.modules().clone(), Detail::Lines);
-        symbolizer.set_classes(ClassIndex::new(&rows));
-        for chunk in self.sampling.stacks().all().chunks(256) {
-            let rows: Vec<_> = chunk.iter().flat_map(|(id, frames)| symbolizer.rows(*id, frames)).collect();
-            self.journal.writer.send_patiently(rows);
-        }
-        self.journal.meta.warnings.extend(symbolizer.take_notes());
-    }
-
     fn note_private_memory(&mut self) {
         let (memory, warnings) = self.attach.private_memory();
         self.journal.meta.warnings.extend(warnings);
@@ -283,6 +283,21 @@ impl Agent {
         for (what, why) in self.catalog.selection.unmatched() {
             self.journal.meta.not_observed.push(NotObserved { what, why });
         }
+    }
+}
+
+impl Journal {
+    /// Names the stacks: with lines and inlined calls, which the run had no time for.
+    fn send_stacks(&mut self, modules: Modules, stacks: &StackTable, classes: &[ClassRow]) {
+        let mut symbolizer = Symbolizer::new(modules, Detail::Lines);
+        symbolizer.set_classes(ClassIndex::new(classes));
+        let stacks = stacks.all();
+        symbolizer.prepare(stacks.iter().flat_map(|(_, frames)| frames.iter().copied()));
+        for chunk in stacks.chunks(256) {
+            let rows: Vec<_> = chunk.iter().flat_map(|(id, frames)| symbolizer.rows(*id, frames)).collect();
+            self.writer.send_patiently(rows);
+        }
+        self.meta.warnings.extend(symbolizer.take_notes());
     }
 }
 

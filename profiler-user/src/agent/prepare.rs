@@ -5,7 +5,7 @@ use super::callers::CallerWatch;
 use super::catalog::Catalog;
 use super::children_io::ChildProcesses;
 use super::clock::{QUIET_TURN, now_ns};
-use super::host::{Host, agent_use, helpers_cpu_ns, unix_ns};
+use super::host::{Host, agent_use, give_memory_back, helpers_cpu_ns, unix_ns};
 use super::journal::{Journal, Progress};
 use super::launch::{Held, Launched};
 use super::meters::Meters;
@@ -13,6 +13,7 @@ use super::metric::Wanted;
 use super::operations::{link_kinds, operation_classes};
 use super::sampling::{Sampling, SamplingEvents};
 use super::select::Selection;
+use super::stamps::MOST_FOR_RATES;
 use super::{Agent, Rings, Session};
 use crate::calibrate::{self, CalibrateOptions};
 use crate::config::{OperationConfig, OutputConfig, OverheadConfig, ProgressSpec, RunConfig, TargetConfig};
@@ -128,6 +129,8 @@ pub(super) fn prepare(
     }
     inspection.use_rules(cost.rules);
     let cost = cost.model;
+    // The kernel's type information was read, and memory will be locked.
+    give_memory_back();
     let governor = govern(config, &options, &kernel, watchdog)?;
     let sampling = sampling(config, &kernel, pid)?;
     let rings = Rings {
@@ -181,8 +184,12 @@ pub(super) fn prepare(
 /// The kernel programs that the run needs, for this process.
 fn load(config: &RunConfig, options: &KernelOptions, pid: u32) -> Result<Arc<Kernel>, Failure> {
     let kernel = Arc::new(Kernel::load(options).map_err(Failure::attach)?);
-    // Nothing of the run waits later.
-    let mut kinds = vec![LinkKind::Count, LinkKind::ExitPair, LinkKind::ReturnPair, LinkKind::ReturnSites];
+    // What the run surely attaches: nothing of it waits later. The kernel looks at the programs of timed calls for 0.2 s of CPU time,
+    // and most runs time none; who does is served by the opener, which waits for them, and the loop does not.
+    let mut kinds = vec![LinkKind::Count];
+    if times_calls(config) {
+        kinds.extend([LinkKind::ExitPair, LinkKind::ReturnPair, LinkKind::ReturnSites]);
+    }
     kinds.extend((!config.functions.record.is_empty()).then_some(LinkKind::Record));
     kinds.extend(link_kinds(&config.operations.operations));
     kernel.load_programs(&kinds);
@@ -333,21 +340,32 @@ fn kernel_options(config: &RunConfig) -> Result<KernelOptions, Failure> {
         forced_tier: config.experiments.forced_tier,
         kernel_memory_bytes: config.cost.kernel_memory_bytes,
         verbose: config.output.verbose,
+        // Only call records go there.
+        events_ring_bytes: if config.functions.record.is_empty() { 4096 } else { 4 << 20 },
         samples_ring_bytes: samples_ring_bytes(config.sampling_hz),
+        // Otherwise only pairs of time stamps have one.
+        histogram_classes: if times_calls(config) { 256 } else { MOST_FOR_RATES as u32 },
         operation_classes: operation_classes(&config.operations)?,
         operations_ring_bytes: if config.operations.operations.is_empty() { 4096 } else { 1 << 20 },
         ..KernelOptions::default()
     })
 }
 
-/// Room for the samples of two turns, with their stacks: at the rates that a plan chooses 4 MiB are enough for 48 CPUs.
+/// Whether calls are timed because somebody asked for it.
+fn times_calls(config: &RunConfig) -> bool {
+    let functions = &config.functions;
+    !(functions.latency.is_empty() && functions.record.is_empty() && config.operations.operations.is_empty())
+}
+
+/// Room for the samples of two turns, with their stacks: at the rates that a plan chooses 2 MiB are enough for 24 CPUs. A reader maps a
+/// ring twice, one copy behind the other, so it takes twice as much of the agent's resident set.
 fn samples_ring_bytes(rate_hz: Option<f64>) -> u32 {
     /// Highest rate that a plan chooses, Hz, and bytes of a sample.
     const PLANNED: (f64, f64) = (200.0, 8_500.0);
     let cpus = std::thread::available_parallelism().map_or(1, usize::from) as f64;
     let per_turn = rate_hz.unwrap_or(PLANNED.0).max(PLANNED.0) * cpus * QUIET_TURN.as_secs_f64();
-    // OK because it lies between 4 and 64 MiB; the kernel side rounds up.
-    ((2.0 * per_turn * PLANNED.1) as u32).clamp(4 << 20, 64 << 20)
+    // OK because it lies between 2 and 64 MiB; the kernel side rounds up.
+    ((2.0 * per_turn * PLANNED.1) as u32).clamp(2 << 20, 64 << 20)
 }
 
 /// Sampling alone before the survey: 1.5 s, less in short runs. Without a survey as long as the budget needs to fill

@@ -64,16 +64,10 @@ impl Sampling {
         &self.shares
     }
 
-    /// The distinct stacks so far.
+    /// The modules that frames refer to and the distinct stacks; what else there is goes.
     #[must_use]
-    pub fn stacks(&self) -> &StackTable {
-        &self.stacks
-    }
-
-    /// The modules that frames refer to.
-    #[must_use]
-    pub fn modules(&self) -> &Modules {
-        self.unwinder.modules()
+    pub fn into_stacks(self) -> (Modules, StackTable) {
+        (self.unwinder.modules().clone(), self.stacks)
     }
 
     /// Modules came or went.

@@ -19,7 +19,7 @@ use profiler_core::recording::WindowRow;
 /// The site behind the entry lies no further from it than this, bytes: what runs between the two takes nanoseconds.
 const NEAR_BYTES: u64 = 16;
 /// Pairs for the sake of rates: each takes a place in the kernel's tables.
-const MOST_FOR_RATES: usize = 32;
+pub(super) const MOST_FOR_RATES: usize = 32;
 
 /// The nearest proven site behind an entry, where the stack is known; one that is not single-stepped before one that is. Stepping takes ten times
 /// as long, and what it leaves in the caches makes the next price a tenth to a fifth larger than that of the function's own calls.

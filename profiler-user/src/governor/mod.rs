@@ -33,7 +33,7 @@ mod tests;
 pub use closed::{CloseReason, ClosedLink};
 pub use closers::{PATIENT_CLOSERS, URGENT_CLOSERS};
 pub use links::{LinkTable, Registered};
-pub use priority::{Priority, lock_memory, prefer_event_loop};
+pub use priority::{Priority, lock_memory, prefer_event_loop, unlock_memory};
 
 use crate::prober::AlarmReader;
 use crate::watchdog::Heartbeat;

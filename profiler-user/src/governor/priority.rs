@@ -109,6 +109,12 @@ pub fn lock_memory() -> bool {
     may_lock() && unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) == 0 }
 }
 
+/// Ends [`lock_memory`]: nobody waits for the governor any more.
+pub fn unlock_memory() {
+    // SAFETY: changes paging only. It needs no rights, and changes nothing where nothing is locked.
+    unsafe { libc::munlockall() };
+}
+
 fn may_lock() -> bool {
     const CAP_IPC_LOCK: u32 = 14;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -120,6 +120,11 @@ impl Held {
         copies
     }
 
+    /// Gives all copies up.
+    pub(super) fn give_up(&mut self) {
+        self.entries.values_mut().for_each(|entry| entry.copies = None);
+    }
+
     /// What all copies take, bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.entries.values().filter_map(|entry| Some(entry.copies.as_ref()?.bytes())).sum()

@@ -312,6 +312,12 @@ fn copies_that_had_to_go_come_back() {
             tight.cache.clear();
         }
         assert!(tight.take_notes().is_empty());
+
+        let mut ahead = Symbolizer::new(unwinder.modules().clone(), detail);
+        ahead.prepare([libc, frame, libc]);
+        assert_eq!(ahead.copies.bytes() == 0, detail == Detail::Lines, "DWARF goes with its module");
+        assert_eq!([ahead.rows(1, &[frame]), ahead.rows(1, &[libc])], expected);
+        assert_eq!(ahead.copies.bytes() == 0, detail == Detail::Lines, "rows come from memory");
     }
 }
 

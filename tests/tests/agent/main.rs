@@ -9,6 +9,7 @@ mod deaths;
 mod ends;
 mod errors;
 mod exact;
+mod footprint;
 mod forks;
 mod heirs;
 mod hostile;

@@ -12,7 +12,7 @@ use super::super::clock::now_ns;
 use crate::governor::{LinkTable, Registered};
 use crate::prober::{
     AttachError, AttachGroup, Attached, ClassControl, ClassCounters, ClassTable, FLAG_LEARN_CALLERS, Kernel,
-    Link,
+    Link, LinkKind,
 };
 use crate::target::Target;
 use profiler_core::class::ClassId;
@@ -216,6 +216,10 @@ impl Worker {
     fn run(&self, requests: &Receiver<Request>) {
         while let Ok(request) = requests.recv() {
             let (kind, leader) = (request.kind, request.leader);
+            // Before the watchdog's patience counts: on a busy machine the kernel's look at a program takes longer than that.
+            let groups = request.returns.iter().map(|returns| &returns.attach).chain(&request.attach);
+            let kinds: Vec<LinkKind> = groups.map(|group| group.kind).collect();
+            self.kernel.load_programs(&kinds);
             self.shared.since_ns.store(now_ns(), Ordering::Release);
             let made = self.open(&request);
             self.shared.since_ns.store(0, Ordering::Release);
