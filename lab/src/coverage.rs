@@ -4,7 +4,7 @@ mod rising;
 
 use profiler_core::class::Source;
 use profiler_core::estimate::Estimate;
-use profiler_core::stats::bursts::{Burst, Stop, rate, run_total};
+use profiler_core::stats::bursts::{Burst, Of, Stop, rate, rate_of, run_total};
 use profiler_core::stats::means::{self, WindowSum};
 use profiler_core::stats::moments::Moments;
 use profiler_core::stats::quantile::{Bucket, clustered};
@@ -187,7 +187,7 @@ fn totals(rng: &mut StdRng, load: Load, m: usize, hz: f64) -> Option<Outcome> {
     let counts: Vec<u64> = factors(rng, load).iter().map(|f| poisson(rng, hz * f * SLOT_S)).collect();
     let bursts: Vec<Burst> =
         placed(rng, m).into_iter().map(|s| counted(counts[s], Stop::Window, SLOT_S)).collect();
-    let e = rate(&bursts, LEVEL)?;
+    let e = rate_of(&bursts, LEVEL, None, Of::Rest { unseen: 1.0 - m as f64 / SLOTS as f64 })?;
     let total = run_total(e.n, m as f64 * SLOT_S, SLOTS as f64 * SLOT_S, &e);
     Some(outcome(&total, counts.iter().sum::<u64>() as f64))
 }

@@ -105,7 +105,7 @@ fn the_rate_of_a_run_shrinks_with_what_is_unseen() {
             let j = rand::RngExt::random_range(&mut rng, i..20);
             parts.swap(i, j);
         }
-        let e = rate_of(&parts[..14], LEVEL, None, 0.3).unwrap();
+        let e = rate_of(&parts[..14], LEVEL, None, Of::Run { unseen: 0.3 }).unwrap();
         c.note(Interval { low: e.low, high: e.high }, truth);
     }
     c.check(0.93, 0.97, "rate of a run");
@@ -125,7 +125,7 @@ fn what_was_seen_of_a_run_counts_by_its_length() {
         busy: 1.0,
     };
     let bursts: Vec<Burst> = (0..20).map(|i| quota(if i % 2 == 0 { 1_000.0 } else { 3_000.0 })).collect();
-    let of = |unseen| rate_of(&bursts, LEVEL, None, unseen).unwrap();
+    let of = |unseen| rate_of(&bursts, LEVEL, None, Of::Run { unseen }).unwrap();
     assert!((of(1.0).value / 2_000.0 - 1.0).abs() < 0.01, "{:?}", of(1.0));
     let known = of(0.0);
     assert!((known.value / 1_500.0 - 1.0).abs() < 1e-9 && known.low == known.high, "{known:?}");
