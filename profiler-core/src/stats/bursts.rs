@@ -9,10 +9,11 @@
 //!    Bursts are weighted by what they were designed to see, not by what they saw, because hot moments use up
 //!    a quota sooner and would count less.
 
+mod course;
 mod drift;
 mod weighing;
 
-pub use drift::Drift;
+pub use drift::{Drift, Seen};
 use weighing::Weighed;
 pub use weighing::{Cell, cells};
 
@@ -257,7 +258,7 @@ pub fn rate_over(
         let poisson = counts.scaled(1.0 / time);
         drift.map_or(poisson, |drift| drift.widened(one, value, poisson, level))
     } else {
-        let moderated = drift.and_then(|drift| drift.interval(&bursts, &weighed, level));
+        let moderated = drift.and_then(|drift| drift.interval(&bursts, &cells, &weighed, level));
         moderated.unwrap_or_else(|| spread_interval(&bursts, &weighed, hits, level))
     };
     let busy = bursts.iter().map(|b| b.busy).sum::<f64>() / bursts.len() as f64;

@@ -342,7 +342,7 @@ fn a_window_without_hits_and_perhaps_without_time_is_no_nan() {
     };
     let full =
         Burst { hits: 127, time_s: 5e-4, time_low_s: 4e-4, time_high_s: 6e-4, stop: Stop::Quota, ..empty };
-    for drift in [None, Some(Drift { variance: 0.1, apart_s: 0.1, brief_s: 1e-4, df: 4.0, most_df: 9.0 })] {
+    for drift in [None, Some(Drift { variance: 0.1, apart_s: 0.1, brief_s: 1e-4, ..Drift::default() })] {
         let e = rate_with(&[empty, full], LEVEL, drift.as_ref()).unwrap();
         assert!(e.low <= e.value && e.value <= e.high && e.high.is_finite(), "{e:?}");
     }

@@ -45,9 +45,11 @@ impl Bursts {
         };
         let by_wall = of(&self.by_wall, &self.cells, drift);
         let Some((bursts, cells)) = &self.by_cpu else { return by_wall };
-        match (by_wall, of(bursts, cells, drift)) {
+        // What all functions do together by the wall clock is how much the target works, of which CPU time shows less.
+        let drift = drift.map(Drift::without_course);
+        match (by_wall, of(bursts, cells, drift.as_ref())) {
             (Some(by_wall), Some(by_cpu)) if by_cpu.high.is_infinite() && by_wall.high.is_finite() => {
-                let at_value = rate_over(bursts, cells, LEVEL, drift, told_of);
+                let at_value = rate_over(bursts, cells, LEVEL, drift.as_ref(), told_of);
                 Some(hidden_by_cpu(by_wall, by_cpu, at_value.map_or(0.0, |rate| rate.value), self.rests))
             }
             (Some(by_wall), Some(by_cpu)) => Some(between(by_wall, by_cpu)),
