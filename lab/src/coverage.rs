@@ -1,5 +1,6 @@
 //! The cells of the coverage table: one estimator under one regime, simulated with known truth.
 
+mod pooled;
 mod rising;
 
 use profiler_core::class::Source;
@@ -101,6 +102,12 @@ fn median_half(outcomes: &[Outcome]) -> f64 {
 
 fn exponential(rng: &mut StdRng, mean: f64) -> f64 {
     -mean * (1.0 - rng.random::<f64>()).ln()
+}
+
+/// Standard normal (Box and Muller 1958).
+fn normal(rng: &mut StdRng) -> f64 {
+    let (u, v) = (1.0 - rng.random::<f64>(), rng.random::<f64>());
+    (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
 }
 
 fn gamma(rng: &mut StdRng, shape: u32) -> f64 {
@@ -382,6 +389,19 @@ pub fn alike_cells() -> Vec<Cell> {
         run: Box::new(move |r: &mut StdRng| rising::total(r, course, false)),
     };
     rising::COURSES.map(cell).into()
+}
+
+/// Rates of functions that learn from one another, by decade of their rates; the regime ends with the rate.
+#[must_use]
+pub fn pooled_cells() -> Vec<Cell> {
+    let mut all = Vec::new();
+    for (estimator, world, m) in pooled::WORLDS {
+        for (decade, regime) in pooled::DECADES.into_iter().enumerate() {
+            let run = Box::new(move |r: &mut StdRng| pooled::rate(r, world, decade, m));
+            all.push(Cell { estimator, regime, run });
+        }
+    }
+    all
 }
 
 /// All cells.
