@@ -1,7 +1,7 @@
 //! Prints how often each estimator's interval holds the truth, as a table: `cargo run -p profiler-lab --example coverage`;
 //! behind `--` a word that the estimator's name holds.
 
-use profiler_lab::coverage::cells;
+use profiler_lab::coverage::{cells, pooled_cells};
 
 /// Runs of a cell.
 const RUNS: u32 = 4_000;
@@ -12,7 +12,7 @@ fn main() {
     );
     println!("|---|---|---|---|---|---|---|---|---|---|---|");
     let only = std::env::args().nth(1).unwrap_or_default();
-    for cell in cells().into_iter().filter(|c| c.estimator.contains(&only)) {
+    for cell in cells().into_iter().chain(pooled_cells()).filter(|c| c.estimator.contains(&only)) {
         let r = cell.simulate(RUNS);
         let verdict = match (r.coverage, r.width) {
             (c, _) if c < 0.93 => "**too narrow**",

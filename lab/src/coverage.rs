@@ -1,10 +1,11 @@
 //! The cells of the coverage table: one estimator under one regime, simulated with known truth.
 
+mod pooled;
 mod rising;
 
 use profiler_core::class::Source;
 use profiler_core::estimate::Estimate;
-use profiler_core::stats::bursts::{Burst, Stop, rate, run_total};
+use profiler_core::stats::bursts::{Burst, Of, Stop, rate, rate_of, run_total};
 use profiler_core::stats::means::{self, WindowSum};
 use profiler_core::stats::moments::Moments;
 use profiler_core::stats::quantile::{Bucket, clustered};
@@ -103,6 +104,12 @@ fn exponential(rng: &mut StdRng, mean: f64) -> f64 {
     -mean * (1.0 - rng.random::<f64>()).ln()
 }
 
+/// Standard normal (Box and Muller 1958).
+fn normal(rng: &mut StdRng) -> f64 {
+    let (u, v) = (1.0 - rng.random::<f64>(), rng.random::<f64>());
+    (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+}
+
 fn gamma(rng: &mut StdRng, shape: u32) -> f64 {
     (0..shape).map(|_| exponential(rng, 1.0)).sum::<f64>() / f64::from(shape)
 }
@@ -187,7 +194,7 @@ fn totals(rng: &mut StdRng, load: Load, m: usize, hz: f64) -> Option<Outcome> {
     let counts: Vec<u64> = factors(rng, load).iter().map(|f| poisson(rng, hz * f * SLOT_S)).collect();
     let bursts: Vec<Burst> =
         placed(rng, m).into_iter().map(|s| counted(counts[s], Stop::Window, SLOT_S)).collect();
-    let e = rate(&bursts, LEVEL)?;
+    let e = rate_of(&bursts, LEVEL, None, Of::Rest { unseen: 1.0 - m as f64 / SLOTS as f64 })?;
     let total = run_total(e.n, m as f64 * SLOT_S, SLOTS as f64 * SLOT_S, &e);
     Some(outcome(&total, counts.iter().sum::<u64>() as f64))
 }
@@ -382,6 +389,19 @@ pub fn alike_cells() -> Vec<Cell> {
         run: Box::new(move |r: &mut StdRng| rising::total(r, course, false)),
     };
     rising::COURSES.map(cell).into()
+}
+
+/// Rates of functions that learn from one another, by decade of their rates; the regime ends with the rate.
+#[must_use]
+pub fn pooled_cells() -> Vec<Cell> {
+    let mut all = Vec::new();
+    for (estimator, world, m) in pooled::WORLDS {
+        for (decade, regime) in pooled::DECADES.into_iter().enumerate() {
+            let run = Box::new(move |r: &mut StdRng| pooled::rate(r, world, decade, m));
+            all.push(Cell { estimator, regime, run });
+        }
+    }
+    all
 }
 
 /// All cells.

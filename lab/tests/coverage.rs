@@ -69,3 +69,28 @@ fn totals_of_a_rate_that_rises_are_not_those_of_the_time_before() {
     let worse = before.iter().filter(|ratio| **ratio < 0.83).count();
     assert!(worse >= 6, "nothing to mend: {before:?}");
 }
+
+/// Functions that learn from one another, by decade of their rates: the least coverage, and the widths over the oracle's between which the median lies, from the
+/// lowest rate to the highest; of the regimes that docs/benchmarks-coverage.md has figures of. An interval that is too wide does not pass for one that holds, nor one that is narrow for a good one.
+const POOLED: [(&str, f64, (f64, f64)); 4] = [
+    ("pooled, calm, 4 bursts", 0.94, (0.95, 1.25)),
+    ("pooled, own drift, 4 bursts", 0.93, (0.95, 1.25)),
+    ("pooled, own drift, 12 bursts", 0.925, (0.9, 1.6)),
+    // Of functions that differ the oracle knows the mean width, and most are narrower.
+    ("pooled, unlike drifts, 4 bursts", 0.925, (0.65, 1.25)),
+];
+
+#[test]
+fn functions_that_learn_from_one_another_hold_the_truth_and_are_as_wide_as_that_takes() {
+    let mut bad = Vec::new();
+    for cell in coverage::pooled_cells() {
+        let limits = POOLED.iter().find(|(name, ..)| *name == cell.estimator);
+        let Some((_, least, widths)) = limits else { continue };
+        let result = cell.simulate(RUNS);
+        if result.coverage < *least || !(widths.0..=widths.1).contains(&result.width) {
+            let held = result.coverage * 100.0;
+            bad.push(format!("{}, {}: {held:.1} %, {:.2} wide", cell.estimator, cell.regime, result.width));
+        }
+    }
+    assert!(bad.is_empty(), "{bad:#?}");
+}

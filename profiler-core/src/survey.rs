@@ -22,7 +22,7 @@ pub use types::{
 };
 
 use crate::class::ClassId;
-use crate::stats::bursts::{Burst, Drift, Stop};
+use crate::stats::bursts::{Burst, Drift, Seen, Stop};
 use state::{Noted, State};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -33,8 +33,6 @@ const ONE_BY_ONE: usize = 256;
 const FULL: f64 = 0.9;
 /// Links opened in one step at most: each takes some 10 ms, and windows have to end on time.
 const PER_STEP: usize = 8;
-/// Looks of different classes lie in moments of their own: more than count for the drift's degrees of freedom.
-const MOMENTS: f64 = 100.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -288,8 +286,10 @@ impl Survey {
         }
         if self.stage != Stage::First {
             let looks: Vec<Vec<Burst>> = self.states.values().map(State::looks).collect();
-            let drift = Drift::pooled(looks.iter().map(Vec::as_slice), self.apart_s, MOMENTS);
-            self.states.values_mut().for_each(|s| s.drift = drift);
+            // Looks of different classes lie in moments of their own.
+            let seen = looks.iter().map(|bursts| Seen { bursts, cells: &[] });
+            let drift = Drift::pooled(seen, self.apart_s, 1.0);
+            self.states.values_mut().for_each(|s| s.drift.clone_from(&drift));
         }
     }
 

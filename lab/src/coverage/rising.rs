@@ -2,7 +2,7 @@
 
 use super::{Outcome, counted, gamma, outcome, poisson};
 use profiler_core::stats::LEVEL;
-use profiler_core::stats::bursts::{Burst, Stop, cells, rate_over, run_total};
+use profiler_core::stats::bursts::{Burst, Of, Stop, cells, rate_over, run_total};
 use rand::{RngExt as _, rngs::StdRng};
 
 /// Length of a run, s, and of a slot with a factor of its own.
@@ -101,7 +101,8 @@ pub(super) fn total(rng: &mut StdRng, course: Course, by_time: bool) -> Option<O
     }
     let seen_s: f64 = bursts.iter().map(|b| b.time_s).sum();
     let of_run = if by_time { cells(&spans, RUN_S, |from, to| to - from) } else { Vec::new() };
-    let rate = rate_over(&bursts, &of_run, LEVEL, None, 1.0)?;
+    let rest = Of::Rest { unseen: 1.0 - seen_s / RUN_S };
+    let rate = rate_over(&bursts, &of_run, LEVEL, None, rest)?;
     let total = run_total(rate.n, seen_s, RUN_S, &rate);
     Some(outcome(&total, real.iter().map(|hz| hz * SLOT_S).sum()))
 }

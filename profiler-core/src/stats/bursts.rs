@@ -9,10 +9,11 @@
 //!    Bursts are weighted by what they were designed to see, not by what they saw, because hot moments use up
 //!    a quota sooner and would count less.
 
+mod course;
 mod drift;
 mod weighing;
 
-pub use drift::Drift;
+pub use drift::{Drift, Seen};
 use weighing::Weighed;
 pub use weighing::{Cell, cells};
 
@@ -172,15 +173,51 @@ pub fn rate(bursts: &[Burst], level: f64) -> Option<Estimate> {
 /// [`rate`], where it is known how much bursts of this target's other classes differ.
 #[must_use]
 pub fn rate_with(bursts: &[Burst], level: f64, drift: Option<&Drift>) -> Option<Estimate> {
-    rate_of(bursts, level, drift, 1.0)
+    rate_of(bursts, level, drift, Of::LONG)
 }
 
-/// [`rate_with`], of a run of which only the part `unseen` (0 to 1) lies outside the bursts: what they saw is known, so the rate is
-/// `(1 - unseen) N/T + unseen R` and the statistical part of the interval narrower by `sqrt(unseen)` (Cochran 1977, §2.6). The price's part
-/// is not.
+/// Which time a rate is told of, where the part `unseen` (0 to 1) of the run lies outside the bursts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Of {
+    /// The whole run. What bursts saw of it is known, so the rate is `(1 - unseen) N/T + unseen R`, and the statistical part of its interval
+    /// narrower by `sqrt(unseen)` (Cochran 1977, §2.6).
+    Run {
+        /// Part of the run.
+        unseen: f64,
+    },
+    /// What lies outside the bursts. It is a finite time, too, so the rate in it differs from R as those of bursts do: the statistical part is wider by
+    /// `1 / sqrt(unseen)`. With `f = 1 - unseen` watched: `S^2/fM + S^2/(1-f)M = (S^2/fM) / (1-f)`, of M moments that vary by `S^2`.
+    Rest {
+        /// Part of the run.
+        unseen: f64,
+    },
+}
+
+impl Of {
+    /// Time that is long beside the bursts: they are a sample of it, and no more.
+    pub const LONG: Self = Self::Run { unseen: 1.0 };
+
+    /// Factor of the statistical part of an interval. The price's part has none: it is the same error in all of the time.
+    fn factor(self) -> f64 {
+        match self {
+            Self::Run { unseen } => unseen.clamp(0.0, 1.0).sqrt(),
+            Self::Rest { unseen } => 1.0 / unseen.clamp(1e-9, 1.0).sqrt(),
+        }
+    }
+
+    /// Part of the time that the bursts saw.
+    fn seen(self) -> f64 {
+        match self {
+            Self::Run { unseen } => 1.0 - unseen.clamp(0.0, 1.0),
+            Self::Rest { .. } => 0.0,
+        }
+    }
+}
+
+/// [`rate_with`], of a run or of what of it lies outside the bursts.
 #[must_use]
-pub fn rate_of(bursts: &[Burst], level: f64, drift: Option<&Drift>, unseen: f64) -> Option<Estimate> {
-    rate_over(bursts, &[], level, drift, unseen)
+pub fn rate_of(bursts: &[Burst], level: f64, drift: Option<&Drift>, of: Of) -> Option<Estimate> {
+    rate_over(bursts, &[], level, drift, of)
 }
 
 /// [`rate_of`], where each burst counts by the time of the run that it stands for; bursts in order of time, with a [`Cell`] each (or none at all). See
@@ -191,7 +228,7 @@ pub fn rate_over(
     cells: &[Cell],
     level: f64,
     drift: Option<&Drift>,
-    unseen: f64,
+    of: Of,
 ) -> Option<Estimate> {
     let (bursts, cells) = usable(bursts, cells);
     let time: f64 = bursts.iter().map(|b| b.time_s).sum();
@@ -209,7 +246,7 @@ pub fn rate_over(
         at_most: false,
     };
     if hits == 0 {
-        return Some(estimate(0.0, garwood(0.0, level).scaled(1.0 / time)));
+        return Some(estimate(0.0, garwood(0.0, level).scaled(of.factor() / time)));
     }
     let weighed = Weighed::of(&bursts, &cells, |b| b.time_s);
     let value = weighed.mean;
@@ -221,7 +258,7 @@ pub fn rate_over(
         let poisson = counts.scaled(1.0 / time);
         drift.map_or(poisson, |drift| drift.widened(one, value, poisson, level))
     } else {
-        let moderated = drift.and_then(|drift| drift.interval(&bursts, &weighed, level));
+        let moderated = drift.and_then(|drift| drift.interval(&bursts, &cells, &weighed, level));
         moderated.unwrap_or_else(|| spread_interval(&bursts, &weighed, hits, level))
     };
     let busy = bursts.iter().map(|b| b.busy).sum::<f64>() / bursts.len() as f64;
@@ -230,14 +267,12 @@ pub fn rate_over(
     } else {
         statistical
     };
-    let unseen = unseen.clamp(0.0, 1.0);
-    let rest = unseen.sqrt();
-    let seen = (1.0 - unseen) * (hits as f64 / time - value);
+    let seen = of.seen() * (hits as f64 / time - value);
     // A dearer hit means less undilated time and a higher rate.
     let dear = weighed.mean_at(&bursts, |b| b.time_low_s);
     let cheap = weighed.mean_at(&bursts, |b| b.time_high_s);
-    let down = (rest * (value - statistical.low)).hypot(value - cheap);
-    let up = (rest * (statistical.high - value)).hypot(dear - value);
+    let down = (of.factor() * (value - statistical.low)).hypot(value - cheap);
+    let up = (of.factor() * (statistical.high - value)).hypot(dear - value);
     let value = value + seen;
     Some(estimate(value, Interval { low: (value - down).max(0.0), high: value + up }))
 }
@@ -251,9 +286,9 @@ pub fn rate_or_bound(
     cells: &[Cell],
     level: f64,
     drift: Option<&Drift>,
-    unseen: f64,
+    of: Of,
 ) -> Option<Estimate> {
-    let both = rate_over(bursts, cells, level, drift, unseen)?;
+    let both = rate_over(bursts, cells, level, drift, of)?;
     let (used, of_used) = usable(bursts, cells);
     let weighed = Weighed::of(&used, &of_used, |b| b.time_s);
     let dear = weighed.mean_at(&used, |b| b.time_low_s);
@@ -263,7 +298,7 @@ pub fn rate_or_bound(
     }
     let longest = |b: &Burst| Burst { time_s: b.time_high_s, time_low_s: b.time_high_s, ..*b };
     let least: Vec<Burst> = bursts.iter().map(longest).collect();
-    Some(Estimate { high: f64::INFINITY, ..rate_over(&least, cells, level, drift, unseen)? })
+    Some(Estimate { high: f64::INFINITY, ..rate_over(&least, cells, level, drift, of)? })
 }
 
 /// Bursts that have a length, with their cells.
@@ -300,26 +335,25 @@ fn spread_interval(bursts: &[&Burst], weighed: &Weighed, hits: u64, level: f64) 
 }
 
 /// Events in the whole run of `run_s` undilated seconds, of which `covered_s` were watched and showed `counted`
-/// events: what was counted plus the rate's prediction for the rest.
+/// events: what was counted plus the prediction for the rest, whose rate `rest` is ([`Of::Rest`]).
 ///
 /// ```text
-/// total = K + R (T - t);   Var = T^2 (1 - t/T) Var(R)
+/// total = K + R (T - t);   Var = (T - t)^2 [Var_price(R) + Var(R) / (1 - t/T)] = T^2 [(1 - t/T)^2 Var_price(R) + (1 - t/T) Var(R)]
 /// ```
-/// The factor 1 - t/T is that of a sample from a finite population (Cochran 1977, §2.6): what was watched is known.
+/// The statistical part has the factor `1 - t/T` of a sample from a finite population (Cochran 1977, §2.6); the price's part has its square: of
+/// what was counted no price is needed, and in all of the rest its error is the same.
 #[must_use]
-pub fn run_total(counted: u64, covered_s: f64, run_s: f64, rate: &Estimate) -> Estimate {
+pub fn run_total(counted: u64, covered_s: f64, run_s: f64, rest: &Estimate) -> Estimate {
     let counted_f = counted as f64;
-    let rest = (run_s - covered_s).max(0.0);
-    if rest <= 0.0 || run_s <= 0.0 {
+    let rest_s = (run_s - covered_s).max(0.0);
+    if rest_s <= 0.0 || run_s <= 0.0 {
         return Estimate::exact(counted_f, counted);
     }
-    let value = counted_f + rate.value * rest;
-    let scale = run_s * (rest / run_s).sqrt();
     Estimate {
-        value,
-        low: (value - scale * (rate.value - rate.low)).max(counted_f),
-        high: value + scale * (rate.high - rate.value),
-        level: rate.level,
+        value: counted_f + rest.value * rest_s,
+        low: counted_f + rest.low.max(0.0) * rest_s,
+        high: counted_f + rest.high * rest_s,
+        level: rest.level,
         n: counted,
         source: Source::Burst,
         at_most: false,

@@ -12,6 +12,8 @@
 //! | [`shares`]   | share of CPU time from samples: *this recording* and *long run*             |
 //! | [`bursts`]   | rates from bursts: dilation, stopping rule, spread between bursts           |
 //! | [`means`]    | mean durations of calls that windows show                                   |
+//! | `moderated`  | variances that learn from one another (Smyth 2004)                          |
+//! | `polygamma`  | trigamma and its inverse                                                     |
 //! | [`overhead`] | measured overhead from windows on and off                                   |
 //! | [`ratio`]    | quotients: rho / F                                                          |
 //! | [`quantile`] | quantiles of a histogram by order statistics                                |
@@ -26,8 +28,10 @@ pub mod bursts;
 pub mod correct;
 pub mod counts;
 pub mod means;
+mod moderated;
 pub mod moments;
 pub mod overhead;
+mod polygamma;
 pub mod quantile;
 pub mod ratio;
 pub mod shares;

@@ -7,7 +7,7 @@ use crate::estimate::Estimate;
 use crate::recording::{ClassRow, Recording, WindowRow};
 use crate::report::precision::Precision;
 use crate::stats::added::Ranged;
-use crate::stats::bursts::{self, Burst};
+use crate::stats::bursts::{self, Burst, Of};
 use crate::stats::{Interval, LEVEL};
 
 /// A pause between two windows of a traced class up to this is a change of links, not a gap, ns.
@@ -75,7 +75,7 @@ impl Calls {
         out.counted = Some(windows.iter().map(|w| w.kept).sum());
         let counted: u64 = windows.iter().map(|w| hits_of(w)).sum();
         let bursts = bursts_of(class, windows, recording, run);
-        let rate = |unseen| bursts.rate(run.drift.as_ref(), unseen);
+        let rate = |of| bursts.rate(run.drift.as_ref(), of);
         if cover.whole {
             out.calls = Some(with_losses(Estimate::exact(counted as f64, counted), out.dropped));
             out.rate_hz = exact_rate(&bursts.by_wall, counted);
@@ -89,11 +89,12 @@ impl Calls {
                 ));
             }
         } else {
-            out.rate_hz = rate(1.0 - cover.share.min(1.0));
+            let unseen = 1.0 - cover.share.min(1.0);
+            out.rate_hz = rate(Of::Run { unseen });
             // As if all of the run had been watched.
-            out.price_half = rate(0.0).map_or(0.0, |rate| half_of(&rate));
+            out.price_half = rate(Of::Run { unseen: 0.0 }).map_or(0.0, |rate| half_of(&rate));
             let lost = run.lost_beside(windows, cover.length_s);
-            out.calls = rate(1.0)
+            out.calls = rate(Of::Rest { unseen })
                 .map(|r| with_losses(total(counted, cover.length_s, run.length_s, &lost, &r), out.dropped));
             out.per_s = out.calls.map(|calls| calls.divided_by(run.length_s));
             out.notes.extend(not_watched(windows, run));

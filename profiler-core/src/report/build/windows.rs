@@ -9,7 +9,7 @@ use crate::cost::{self, PRICE_DRIFT, Price};
 use crate::ledger::LedgerSummary;
 use crate::recording::{ClassRow, LedgerRow, Recording, WindowKind, WindowRow};
 use crate::stats::added::Ranged;
-use crate::stats::bursts::{self, Burst, BurstTime, Cell, Drift, NEIGHBOUR_ERROR, Stop, undilated_s};
+use crate::stats::bursts::{self, Burst, BurstTime, Cell, Drift, NEIGHBOUR_ERROR, Seen, Stop, undilated_s};
 pub(super) use by_cpu::Bursts;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -268,11 +268,12 @@ pub(super) fn drift(
         .collect();
     apart.sort_unstable();
     let apart_s = *apart.get(apart.len() / 2)? as f64 * 1e-9;
-    let bursts: Vec<Vec<Burst>> = classes
+    let bursts: Vec<Bursts> = classes
         .iter()
-        .filter_map(|c| of_class(c).map(|windows| bursts_of(c, windows, recording, run).by_wall))
+        .filter_map(|c| of_class(c).map(|windows| bursts_of(c, windows, recording, run)))
         .collect();
-    Drift::pooled(bursts.iter().map(Vec::as_slice), apart_s, run.length_s / apart_s)
+    let seen = bursts.iter().map(|b| Seen { bursts: &b.by_wall, cells: &b.cells });
+    Drift::pooled(seen, apart_s, run.length_s / apart_s)
 }
 
 /// Bursts of a plan were designed alike, so they weigh alike, whatever each saw: hot moments use up a quota sooner, and

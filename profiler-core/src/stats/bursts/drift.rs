@@ -1,22 +1,30 @@
 //! How much a target's rates drift between bursts, learned from all of its classes together.
 //!
 //! A handful of bursts of one class says little of how unlike bursts are (with four, the interval of their mean is 1.6 times as
-//! wide as if that were known; with two, 6.5 times), and one burst says nothing. But what makes bursts unlike is mostly the same for all classes: the
-//! host's speed, the target's phases. So the variance between bursts beyond Poisson's is pooled over the classes, and each
-//! class's own spread is weighed against it, as in moderated t statistics (Smyth 2004, Stat. Appl. Genet. Mol. Biol. 3, art. 3).
+//! wide as if that were known; with two, 6.5 times), and one burst says nothing. Other classes' bursts say more, in two ways:
+//! - What all of them do *together* in time ([`Course`]) is taken off first. It is one change, not one for each class: it is known with as many degrees of freedom
+//!   as there are moments, less one.
+//! - What is left is each class's *own*. Its variance is moderated by those of the others, whose weight follows from how unlike they are (`moderated.rs`;
+//!   Smyth 2004). The expectation for a class is Poisson's variance and the pooled drift: `v_g = P_g + phi m_g + B_g`.
 //!
-//! A class whose bursts are far more unlike than that (its calls come in clusters) keeps its own spread.
+//! ```text
+//! phi:  sum h_g^2 [e_g + digamma(d_0g/2) - log(d_0g/2)] = 0,   e_g of s_g^2 / v_g,   h_g = 1 - P_g / v_g
+//! V(R) = v (d_0g + d_g s^2/v) / (d_0g + d_g)  +  V_c sum_b (sum_b a_j)^2  +  A
+//! ```
+//! `a_j`: weights of the bursts; `V_c`: variance between moments; `A`: what is left of changes ([`Weighed::apart`]). t has Satterthwaite's degrees of freedom (1946).
 
-use super::{Burst, Stop, Weighed};
+use super::course::{Course, Point};
+use super::{Burst, Cell, Stop, Weighed, usable};
+use crate::stats::moderated::{self, Ratio};
 use crate::stats::{Interval, counts, t_quantile, z_quantile};
 
 /// Classes with several bursts from which drift can be told.
 const ENOUGH_CLASSES: usize = 5;
-/// Fewest hits of a burst: of fewer, Poisson's variance hides it.
+/// Fewest hits that a burst must be expected to see, whatever it saw: where they are fewer, Poisson's variance hides it.
 const ENOUGH_HITS: f64 = 20.0;
-/// What the pooled variance counts for beside a class's own at most, degrees of freedom.
-const PRIOR_DF: f64 = 4.0;
-/// ... and at least: a run of few moments.
+/// A class of which one burst outweighs the others tells nothing, degrees of freedom.
+const LEAST_OWN_DF: f64 = 0.5;
+/// What the prior counts for at least where nothing but the prior is known.
 const LEAST_DF: f64 = 2.0;
 /// Windows shorter than that are brief ones, s: they see or miss single long calls, stalls, turns of the scheduler.
 const BRIEF_S: f64 = 0.05;
@@ -28,23 +36,33 @@ const KNOWN_BETTER: f64 = 10.0;
 const MOST: f64 = 1.0;
 /// Median of chi^2 with one degree of freedom.
 const MEDIAN_OF_ONE: f64 = 0.455;
-/// A class whose own variance is larger than the pooled one by this factor keeps its own (95 % point of F at 3 and many
-/// degrees of freedom).
-const UNLIKE: f64 = 2.6;
+/// The course and what is beside it are told from one another so often, and so are `phi` and the prior's degrees of freedom.
+const ROUNDS: u32 = 3;
+
+/// What one class's bursts say: with a [`Cell`] each, or none where it is not known when they were.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen<'a> {
+    /// Its bursts, in order of time.
+    pub bursts: &'a [Burst],
+    /// Their cells, or none.
+    pub cells: &'a [Cell],
+}
 
 /// What bursts of any class of a target differ by beyond Poisson's variance.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Drift {
-    /// Variance of one burst's rate relative to the squared mean rate.
+    /// Variance of one burst's rate relative to the squared mean rate, beside what all classes do together (`phi`).
     pub variance: f64,
     /// Time after which the rate is another, s: a longer window is a mean of several.
     pub apart_s: f64,
     /// What is to be added for a window of T s: this over T, s.
     pub brief_s: f64,
-    /// Degrees of freedom of the variance.
-    pub df: f64,
-    /// The same together with a class's own, at most: classes that were watched in the same moments say the same of them.
-    pub most_df: f64,
+    /// How unlike the classes are in it: variance of the logarithm of their true variances, `trigamma(d_0/2)`.
+    spread: f64,
+    /// Degrees of freedom of all classes together: no class knows more than they do.
+    most_df: f64,
+    /// What all classes do together.
+    course: Course,
 }
 
 /// Variance of a burst's rate by Poisson alone, relative to the squared rate.
@@ -98,9 +116,9 @@ fn median(mut of: Vec<f64>) -> Option<f64> {
 }
 
 /// What brief windows are off by beyond Poisson's variance, times their length, s: the median over those of classes that are known better.
-fn brief_s(classes: &[Vec<&Burst>]) -> f64 {
+fn brief_s(classes: &[(Vec<&Burst>, Vec<Cell>)]) -> f64 {
     let mut found = Vec::new();
-    for bursts in classes.iter().filter(|bursts| bursts.len() > 1) {
+    for (bursts, _) in classes.iter().filter(|(bursts, _)| bursts.len() > 1) {
         let mean = Weighed::of(bursts, &[], |b| b.time_s).mean;
         let time_s: f64 = bursts.iter().map(|b| b.time_s).sum();
         let known = |b: &&&Burst| time_s > KNOWN_BETTER * b.time_s && mean * b.time_s >= EXPECTED;
@@ -113,36 +131,150 @@ fn brief_s(classes: &[Vec<&Burst>]) -> f64 {
     median(found).map_or(0.0, |s| s.max(0.0))
 }
 
+/// What is told of one class with several bursts, of its own.
+struct Told {
+    spread: Spread,
+    /// Degrees of freedom of its own spread.
+    df: f64,
+    /// Hits of a burst, in the mean.
+    hits: f64,
+}
+
+impl Told {
+    /// Its variance over what is expected where the drift's is `phi`.
+    fn ratio(&self, drift: &Drift, phi: f64) -> Ratio {
+        /// Variance of rounding to whole hits.
+        const ROUNDING: f64 = 1.0 / 12.0;
+        let s = &self.spread;
+        let expected = s.poisson + drift.brief_s * s.brief + phi * s.moments;
+        let least = ROUNDING / self.hits.max(1.0);
+        Ratio { ratio: (s.own / expected).max(least), df: self.df, drawn: 1.0 - s.poisson / expected }
+    }
+
+    /// How much it says of `phi`.
+    fn weight(&self, drift: &Drift) -> f64 {
+        let s = &self.spread;
+        (s.moments / (s.poisson + drift.brief_s * s.brief + drift.variance * s.moments)).powi(2)
+    }
+}
+
+/// Bursts that are expected to see hits, in which drift shows.
+fn telling((bursts, cells): &(Vec<&Burst>, Vec<Cell>)) -> Option<(Vec<Burst>, Vec<Cell>)> {
+    let mean = Weighed::of(bursts, cells, |b| b.time_s).mean;
+    let expected = |b: &Burst| match b.stop {
+        Stop::Quota => b.hits as f64,
+        Stop::Window => mean * b.time_s,
+    };
+    let is_telling = |b: &Burst| b.events() > 0.0 && expected(b) >= ENOUGH_HITS;
+    let cells: Vec<Cell> = bursts.iter().zip(cells).filter(|(b, _)| is_telling(b)).map(|(_, c)| *c).collect();
+    let bursts: Vec<Burst> = bursts.iter().filter(|b| is_telling(b)).map(|b| **b).collect();
+    (bursts.len() > 1).then_some((bursts, cells))
+}
+
 impl Drift {
-    /// From the bursts of all classes, where enough of them have several; `apart_s`: how far apart those were begun; `moments`: in how many
-    /// moments of the target all of them together lie.
-    ///
-    /// The median over classes of (variance between bursts / the median of chi^2_m-1 / (m-1)) less Poisson's and that of brief windows: a few
-    /// whose calls come in clusters do not count for all.
+    /// From the bursts of all classes, where enough of them have several; `apart_s`: how far apart those were begun; `moments`: of how many
+    /// moments the run is made, as far as bursts have cells.
     #[must_use]
-    pub fn pooled<'a>(
-        classes: impl Iterator<Item = &'a [Burst]>,
-        apart_s: f64,
-        moments: f64,
-    ) -> Option<Self> {
-        let classes: Vec<Vec<&Burst>> =
-            classes.map(|bursts| bursts.iter().filter(|b| b.time_s > 0.0).collect()).collect();
-        let most_df = (moments - 1.0).max(LEAST_DF);
-        let df = most_df.min(PRIOR_DF);
-        let none = Self { variance: 0.0, apart_s, brief_s: brief_s(&classes), df, most_df };
-        let excess = classes.iter().filter_map(|bursts| {
-            let bursts: Vec<&Burst> =
-                bursts.iter().filter(|b| b.hits as f64 >= ENOUGH_HITS).copied().collect();
-            if bursts.len() < 2 {
-                return None;
-            }
-            let spread = Spread::of(&bursts, &Weighed::of(&bursts, &[], |b| b.time_s), &none);
+    pub fn pooled<'a>(classes: impl Iterator<Item = Seen<'a>>, apart_s: f64, moments: f64) -> Option<Self> {
+        let classes: Vec<(Vec<&Burst>, Vec<Cell>)> =
+            classes.map(|seen| usable(seen.bursts, seen.cells)).collect();
+        let telling: Vec<(Vec<Burst>, Vec<Cell>)> = classes.iter().filter_map(telling).collect();
+        let mut drift = Self { apart_s, brief_s: brief_s(&classes), ..Self::default() };
+        let first = telling.iter().filter_map(|(bursts, cells)| drift.told(bursts, cells)).map(|told| {
             // Median of chi^2 over its degrees of freedom (Wilson and Hilferty 1931).
-            let df = bursts.len() as f64 - 1.0;
-            let median = (1.0 - 2.0 / (9.0 * df)).powi(3);
-            Some((spread.own / median - spread.poisson - none.brief_s * spread.brief) / spread.moments)
+            let median = (1.0 - 2.0 / (9.0 * told.df.max(1.0))).powi(3);
+            let Spread { own, poisson, moments, brief, .. } = told.spread;
+            (own / median - poisson - drift.brief_s * brief) / moments
         });
-        Some(Self { variance: median(excess.collect())?.max(0.0), ..none })
+        drift.variance = median(first.collect())?.clamp(0.0, MOST);
+        for _ in 0..ROUNDS {
+            drift.course = drift.common(&telling, moments);
+            let told: Vec<Told> = telling.iter().filter_map(|(b, c)| drift.told(b, c)).collect();
+            drift.settle(&told);
+        }
+        Some(drift)
+    }
+
+    /// The same for rates in which the course does not show, or shows otherwise: all of it is taken for each class's own.
+    #[must_use]
+    pub fn without_course(&self) -> Self {
+        let variance = self.variance + self.course.variance();
+        let most_df = if self.course.variance() > self.variance {
+            self.most_df.min(self.course.df.max(LEAST_DF))
+        } else {
+            self.most_df
+        };
+        Self { variance, most_df, course: Course::default(), ..self.clone() }
+    }
+
+    /// What all classes do together, where they differ otherwise by what this says.
+    fn common(&self, classes: &[(Vec<Burst>, Vec<Cell>)], moments: f64) -> Course {
+        let mut points = Vec::new();
+        for (class, (bursts, cells)) in classes.iter().enumerate() {
+            // Without cells there are no points.
+            points.extend(bursts.iter().zip(cells).map(|(b, cell)| Point {
+                class,
+                at: cell.at,
+                log: (b.events() / b.time_s).ln(),
+                variance: 1.0 / (b.hits as f64 - 2.0).max(1.0) + self.variance_of(b),
+            }));
+        }
+        let with_cells = classes.iter().filter(|(bursts, cells)| bursts.len() == cells.len()).count();
+        if with_cells == classes.len() {
+            Course::of(&points, classes.len(), moments)
+        } else {
+            Course::default()
+        }
+    }
+
+    /// Bursts as they would be had all classes' rates stayed what they are in the mean.
+    fn alone(&self, bursts: &[&Burst], cells: &[Cell]) -> Vec<Burst> {
+        let mut alone: Vec<Burst> = bursts.iter().map(|b| **b).collect();
+        for (burst, cell) in alone.iter_mut().zip(cells) {
+            burst.time_s *= self.course.factor(cell);
+        }
+        alone
+    }
+
+    fn told(&self, bursts: &[Burst], cells: &[Cell]) -> Option<Told> {
+        let bursts: Vec<&Burst> = bursts.iter().collect();
+        let alone = self.alone(&bursts, cells);
+        let alone: Vec<&Burst> = alone.iter().collect();
+        let spread = Spread::of(&alone, &Weighed::of(&alone, cells, |b| b.time_s), self);
+        let df = spread.df * self.course.left;
+        let hits = bursts.iter().map(|b| b.hits as f64).sum::<f64>() / bursts.len() as f64;
+        (df >= LEAST_OWN_DF && spread.poisson > 0.0 && spread.own.is_finite()).then_some(Told {
+            spread,
+            df,
+            hits,
+        })
+    }
+
+    /// `phi` and how unlike the classes are in it.
+    fn settle(&mut self, told: &[Told]) {
+        /// Below it drift is nothing, and the steps of the bisection.
+        const LEAST: f64 = 1e-9;
+        const STEPS: u32 = 24;
+        self.most_df = told.iter().map(|t| t.df).sum();
+        for _ in 0..ROUNDS {
+            let weights: Vec<f64> = told.iter().map(|t| t.weight(self)).collect();
+            // What the prior's mean logarithm is changes little with phi: it is that of the round before.
+            let shifts: Vec<f64> =
+                told.iter().map(|t| t.ratio(self, self.variance).shift(self.spread)).collect();
+            // Falls as phi grows.
+            let above = |phi: f64| {
+                let of = |((t, w), shift): ((&Told, &f64), &f64)| w * (t.ratio(self, phi).ratio.ln() + shift);
+                told.iter().zip(&weights).zip(&shifts).map(of).sum::<f64>()
+            };
+            let (mut low, mut high) = (LEAST, MOST);
+            for _ in 0..STEPS {
+                let middle = (low * high).sqrt();
+                if above(middle) > 0.0 { low = middle } else { high = middle }
+            }
+            self.variance = if above(LEAST) > 0.0 { high } else { 0.0 };
+            let ratios: Vec<Ratio> = told.iter().map(|t| t.ratio(self, self.variance)).collect();
+            self.spread = moderated::spread(&ratios);
+        }
     }
 
     /// How many moments a burst is the mean of.
@@ -150,32 +282,68 @@ impl Drift {
         (burst.time_s / self.apart_s.max(1e-9)).max(1.0)
     }
 
-    /// Of one burst's rate, relative to the squared rate.
+    /// Of one burst's rate by itself, relative to the squared rate.
     fn variance_of(&self, burst: &Burst) -> f64 {
         (self.variance / self.moments(burst) + self.brief_s / burst.time_s.max(1e-9)).min(MOST)
     }
 
     /// The interval of a mean of several bursts.
-    pub(super) fn interval(&self, bursts: &[&Burst], weighed: &Weighed, level: f64) -> Option<Interval> {
-        let spread = Spread::of(bursts, weighed, self);
+    pub(super) fn interval(
+        &self,
+        bursts: &[&Burst],
+        cells: &[Cell],
+        weighed: &Weighed,
+        level: f64,
+    ) -> Option<Interval> {
         let value = weighed.mean;
-        let common = spread.poisson + spread.drift;
-        if spread.own > UNLIKE * common || value <= 0.0 {
+        if value <= 0.0 {
             return None;
         }
-        let df = spread.df + self.df;
-        let variance = ((self.df * common + spread.df * spread.own) / df).max(spread.poisson) + spread.apart;
-        let adjust = z_quantile(level) / t_quantile(level, df.min(self.most_df));
-        let k = adjust * adjust / variance;
+        if cells.len() != bursts.len() && self.course != Course::default() {
+            return self.without_course().interval(bursts, cells, weighed, level);
+        }
+        let alone = self.alone(bursts, cells);
+        let alone: Vec<&Burst> = alone.iter().collect();
+        let own = Spread::of(&alone, &Weighed::of(&alone, cells, |b| b.time_s), self);
+        let here = Spread::of(bursts, weighed, self);
+        // Weights differ between the two, so it is the ratio that is moderated.
+        let expected = here.poisson + here.drift;
+        let ratio = own.own / (own.poisson + own.drift).max(f64::MIN_POSITIVE);
+        let drawn = here.drift / expected;
+        let prior = (1.0, moderated::prior_df(self.spread, drawn));
+        let (ratio, df) = moderated::posterior(prior, (ratio, own.df * self.course.left));
+        let by_itself = (ratio * expected).max(here.poisson) + here.apart;
+        let df = df.min(self.most_df / (drawn * drawn).max(f64::MIN_POSITIVE));
+        let parts = weighed.shares().zip(bursts).map(|(share, b)| share / self.moments(b).sqrt());
+        let together = self.course.variance_of(parts, cells, weighed.change);
+        let k = adjusted(level, &[(by_itself, df), (together, self.course.df)]);
         Some(counts::garwood(k, level).scaled(value / k))
     }
 
     /// The interval of a single burst, `poisson`, with what another moment would have shown.
     pub(super) fn widened(&self, burst: &Burst, value: f64, poisson: Interval, level: f64) -> Interval {
+        let by_itself = self.variance_of(burst);
+        let together = self.course.variance() / self.moments(burst);
+        let df = moderated::prior_df(self.spread, 1.0).min(self.most_df).max(LEAST_DF);
+        let df = satterthwaite(&[(by_itself, df), (together, self.course.df)]).max(LEAST_DF);
         // As a lognormal: a rate that halves is as far off as one that doubles.
-        let factor = (t_quantile(level, self.df) * self.variance_of(burst).sqrt()).exp();
+        let factor = (t_quantile(level, df) * (by_itself + together).min(MOST).sqrt()).exp();
         let down = (value - poisson.low).hypot(value - value / factor);
         let up = (poisson.high - value).hypot(value * factor - value);
         Interval { low: (value - down).max(0.0), high: value + up }
     }
+}
+
+/// Degrees of freedom of a sum of variances (Satterthwaite 1946); infinite of none.
+fn satterthwaite(parts: &[(f64, f64)]) -> f64 {
+    let sum: f64 = parts.iter().map(|(v, _)| v).sum();
+    let squares: f64 = parts.iter().map(|(v, df)| v * v / df.max(f64::MIN_POSITIVE)).sum();
+    if squares > 0.0 { sum * sum / squares } else { f64::INFINITY }
+}
+
+/// Shape of the gamma variable of mean 1 with the sum of these relative variances, by t.
+fn adjusted(level: f64, parts: &[(f64, f64)]) -> f64 {
+    let adjust = z_quantile(level) / t_quantile(level, satterthwaite(parts));
+    let variance: f64 = parts.iter().map(|(v, _)| v).sum();
+    adjust * adjust / variance.max(f64::MIN_POSITIVE)
 }

@@ -193,7 +193,7 @@ fn totals_of_a_run_cover_and_shrink_to_exact() {
                 busy: 1.0,
             })
             .collect();
-        let e = rate(&bursts, LEVEL).unwrap();
+        let e = rate_of(&bursts, LEVEL, None, Of::Rest { unseen: 0.7 }).unwrap();
         let t = run_total(e.n, 3.0, 10.0, &e);
         c.note(Interval { low: t.low, high: t.high }, total);
     }
@@ -208,7 +208,54 @@ fn totals_of_a_run_cover_and_shrink_to_exact() {
         at_most: false,
     };
     assert_eq!(run_total(100, 10.0, 10.0, &e), Estimate::exact(100.0, 100));
-    assert_eq!(run_total(100, 9.9, 10.0, &e).low, 100.0_f64.max(101.0 - (0.1_f64 * 10.0).sqrt() * 5.0));
+    let t = run_total(100, 9.0, 10.0, &e);
+    assert_eq!((t.value, t.low, t.high), (110.0, 105.0, 115.0));
+}
+
+/// What is unknown of the price is as unknown in all of the rest, and of what was counted nothing; chance shrinks with the root.
+#[test]
+fn of_a_total_the_price_s_part_shrinks_faster_than_chance() {
+    let half = |price: f64, unseen: f64| {
+        let bursts: Vec<Burst> = (0..20)
+            .map(|i| {
+                let time_s = if i % 2 == 0 { 0.09 } else { 0.11 };
+                let (time_low_s, time_high_s) = (time_s * (1.0 - price), time_s * (1.0 + price));
+                Burst { time_s, time_low_s, time_high_s, ..window_of(1_000, 0.1) }
+            })
+            .collect();
+        let rest = rate_of(&bursts, LEVEL, None, Of::Rest { unseen }).unwrap();
+        let t = run_total(rest.n, 1.0 - unseen, 1.0, &rest);
+        (t.high - t.low) / 2.0 / rest.value
+    };
+    let by_chance = |unseen: f64| half(0.0, unseen);
+    assert!(
+        (by_chance(0.04) / by_chance(0.64) - 0.25).abs() < 0.01,
+        "{} {}",
+        by_chance(0.04),
+        by_chance(0.64)
+    );
+    let by_price = |unseen: f64| (half(0.3, unseen).powi(2) - by_chance(unseen).powi(2)).sqrt();
+    // All of it: 0.3 of the rest, and somewhat more upwards.
+    assert!((0.29..0.36).contains(&by_price(1.0)), "{}", by_price(1.0));
+    assert!((by_price(0.04) / by_price(1.0) - 0.04).abs() < 0.002, "{} {}", by_price(0.04), by_price(1.0));
+    // Nothing was seen, in half of the run or nearly all: the upper limit is the same share of the rest, and of the run less.
+    let none = |of| rate_of(&[window_of(0, 1.0)], LEVEL, None, of).unwrap().high;
+    assert!((none(Of::Run { unseen: 0.25 }) / none(Of::LONG) - 0.5).abs() < 1e-9);
+    assert!((none(Of::Rest { unseen: 0.25 }) / none(Of::LONG) - 2.0).abs() < 1e-9);
+}
+
+/// A window that saw so many hits.
+fn window_of(hits: u64, time_s: f64) -> Burst {
+    Burst {
+        hits,
+        stop: Stop::Window,
+        time_s,
+        time_low_s: time_s,
+        time_high_s: time_s,
+        quota: None,
+        window_s: None,
+        busy: 1.0,
+    }
 }
 
 #[test]
@@ -251,7 +298,7 @@ fn a_rate_that_the_price_hides_is_bounded_from_below() {
     for true_tau in [6e-7, 7e-7, 8.4e-7] {
         for rate_hz in [3e6, 1e7] {
             let bursts = with_wrong_price(&mut rng, rate_hz, true_tau);
-            let e = rate_or_bound(&bursts, &[], LEVEL, None, 1.0).unwrap();
+            let e = rate_or_bound(&bursts, &[], LEVEL, None, Of::LONG).unwrap();
             assert!(e.high.is_infinite() && e.low < rate_hz, "{rate_hz} at {true_tau}: {e:?}");
             // A bound that says something: without any correction it would be 1 / (tau + 1 / F).
             assert!(e.low > 0.95 / (true_tau + 1.0 / rate_hz), "{rate_hz} at {true_tau}: {e:?}");
@@ -269,7 +316,7 @@ fn a_rate_that_the_price_only_blurs_keeps_two_ends() {
     for true_tau in [6e-7, 7e-7, 8.4e-7] {
         for rate_hz in [1e3, 1e5, 5e5] {
             let bursts = with_wrong_price(&mut rng, rate_hz, true_tau);
-            let e = rate_or_bound(&bursts, &[], LEVEL, None, 1.0).unwrap();
+            let e = rate_or_bound(&bursts, &[], LEVEL, None, Of::LONG).unwrap();
             assert_eq!(Some(e), rate(&bursts, LEVEL));
             assert!(e.high.is_finite());
             if rate_hz > 1e4 {
@@ -277,7 +324,7 @@ fn a_rate_that_the_price_only_blurs_keeps_two_ends() {
             }
         }
     }
-    assert_eq!(rate_or_bound(&[], &[], LEVEL, None, 1.0), None);
+    assert_eq!(rate_or_bound(&[], &[], LEVEL, None, Of::LONG), None);
 }
 
 /// Seen on a target whose neighbours' cost may have swallowed all of a first look: the run ended with a rate of NaN.
@@ -295,7 +342,7 @@ fn a_window_without_hits_and_perhaps_without_time_is_no_nan() {
     };
     let full =
         Burst { hits: 127, time_s: 5e-4, time_low_s: 4e-4, time_high_s: 6e-4, stop: Stop::Quota, ..empty };
-    for drift in [None, Some(Drift { variance: 0.1, apart_s: 0.1, brief_s: 1e-4, df: 4.0, most_df: 9.0 })] {
+    for drift in [None, Some(Drift { variance: 0.1, apart_s: 0.1, brief_s: 1e-4, ..Drift::default() })] {
         let e = rate_with(&[empty, full], LEVEL, drift.as_ref()).unwrap();
         assert!(e.low <= e.value && e.value <= e.high && e.high.is_finite(), "{e:?}");
     }

@@ -79,6 +79,8 @@ pub(super) struct Weighed {
     /// The mean's variance by the spread of bursts, Hz^2, and its degrees of freedom.
     pub spread: f64,
     pub df: f64,
+    /// Part of the bursts' variance that is change in time (`k`).
+    pub change: f64,
     /// The rate from which each burst's variance is taken, Hz.
     likely: Vec<f64>,
 }
@@ -161,7 +163,7 @@ impl Weighed {
         if part <= 0.0 {
             let likely = vec![whole.likely; bursts.len()];
             let (spread, df) = within(&[(&whole, of_whole)], &design, &likely);
-            return Self { mean, weights: design, apart: 0.0, spread, df, likely };
+            return Self { mean, weights: design, apart: 0.0, spread, df, change: 0.0, likely };
         }
         let strata: Vec<Stratum> = strata(cells).into_iter().map(stratum).collect();
         let by_time = by_time(&strata, cells, &design, run_s);
@@ -185,6 +187,7 @@ impl Weighed {
                 + part * part * without_hits(&strata, &by_time),
             spread: blend(all, within),
             df: blend(df_all, df_within),
+            change: part,
             weights,
             likely,
         }
@@ -194,6 +197,11 @@ impl Weighed {
     pub fn mean_at(&self, bursts: &[&Burst], time: impl Fn(&Burst) -> f64) -> f64 {
         let rate = |b: &Burst| if b.events() > 0.0 { b.events() / time(b) } else { 0.0 };
         self.weights.iter().zip(bursts).map(|(a, b)| a * rate(b)).sum()
+    }
+
+    /// What each burst brings to the mean, over it.
+    pub fn shares(&self) -> impl Iterator<Item = f64> {
+        self.weights.iter().zip(&self.likely).map(|(a, rate)| a * rate / self.mean.max(f64::MIN_POSITIVE))
     }
 
     /// `sum a^2 f(burst, rate at its time)`.

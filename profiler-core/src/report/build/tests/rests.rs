@@ -155,7 +155,7 @@ fn what_the_price_hides_is_told_apart_from_what_waits_do() {
     let end = 2.0 * at_value.min(2.0 * cheap);
     assert!(end > by_wall.high && near(e.high, end), "{e:?} {by_wall:?} {at_value} {cheap}");
     // One that never rests calls in batches where the two differ.
-    let busy = Bursts { rests: false, ..bursts }.rate(None, 1.0).unwrap();
+    let busy = Bursts { rests: false, ..bursts }.rate(None, crate::stats::bursts::Of::LONG).unwrap();
     assert!(near(busy.high, by_wall.high) && near(busy.value, by_wall.value), "{busy:?} {by_wall:?}");
 }
 
@@ -242,7 +242,8 @@ fn moments_count_by_what_the_target_used_where_no_change_in_time_is_seen() {
         r.ledger.push(LedgerRow { target_cpu_ns: (used * 1e9) as u64, ..row });
     }
     let (bursts, cells) = lists(&r).by_cpu.unwrap();
-    let rate = crate::stats::bursts::rate_over(&bursts, &cells, LEVEL, None, 1.0).unwrap();
+    let rate = crate::stats::bursts::rate_over(&bursts, &cells, LEVEL, None, crate::stats::bursts::Of::LONG)
+        .unwrap();
     // Were all bursts alike, 0.60 of it.
     assert!((rate.value / 5_050.0 - 1.0).abs() < 0.01, "{rate:?}");
     assert!(rate.low < 5_050.0 && 5_050.0 < rate.high, "{rate:?}");

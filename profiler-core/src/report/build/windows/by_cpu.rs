@@ -10,7 +10,7 @@ use crate::estimate::Estimate;
 use crate::recording::{WindowKind, WindowRow};
 use crate::stats::LEVEL;
 use crate::stats::bursts::{
-    Burst, Cell, Drift, HIDDEN, LEAST_CALL_S, NEIGHBOUR_ERROR, Stop, rate_or_bound, rate_over,
+    Burst, Cell, Drift, HIDDEN, LEAST_CALL_S, NEIGHBOUR_ERROR, Of, Stop, rate_or_bound, rate_over,
 };
 
 /// A target that runs for at least this part of the time does not rest.
@@ -38,15 +38,19 @@ impl Bursts {
         Self { by_wall, cells: run.cells(windows), by_cpu, rests: run.busy() < BUSY }
     }
 
-    /// Calls a second of the target's own time; `unseen` as in [`rate_of`](crate::stats::bursts::rate_of).
-    pub(in crate::report::build) fn rate(&self, drift: Option<&Drift>, unseen: f64) -> Option<Estimate> {
-        let of = |bursts: &[Burst], cells: &[Cell]| rate_or_bound(bursts, cells, LEVEL, drift, unseen);
-        let by_wall = of(&self.by_wall, &self.cells);
+    /// Calls a second of the target's own time.
+    pub(in crate::report::build) fn rate(&self, drift: Option<&Drift>, told_of: Of) -> Option<Estimate> {
+        let of = |bursts: &[Burst], cells: &[Cell], drift: Option<&Drift>| {
+            rate_or_bound(bursts, cells, LEVEL, drift, told_of)
+        };
+        let by_wall = of(&self.by_wall, &self.cells, drift);
         let Some((bursts, cells)) = &self.by_cpu else { return by_wall };
-        match (by_wall, of(bursts, cells)) {
+        // What all functions do together by the wall clock is how much the target works, of which CPU time shows less.
+        let drift = drift.map(Drift::without_course);
+        match (by_wall, of(bursts, cells, drift.as_ref())) {
             (Some(by_wall), Some(by_cpu)) if by_cpu.high.is_infinite() && by_wall.high.is_finite() => {
-                let at_value = rate_over(bursts, cells, LEVEL, drift, unseen).map_or(0.0, |rate| rate.value);
-                Some(hidden_by_cpu(by_wall, by_cpu, at_value, self.rests))
+                let at_value = rate_over(bursts, cells, LEVEL, drift.as_ref(), told_of);
+                Some(hidden_by_cpu(by_wall, by_cpu, at_value.map_or(0.0, |rate| rate.value), self.rests))
             }
             (Some(by_wall), Some(by_cpu)) => Some(between(by_wall, by_cpu)),
             (by_wall, by_cpu) => by_wall.or(by_cpu),

@@ -1,4 +1,4 @@
-use super::super::{Stop, rate, rate_over};
+use super::super::{Of, Stop, rate, rate_over};
 use super::*;
 use crate::estimate::Estimate;
 use crate::stats::sim::{Coverage, normal, rng};
@@ -40,7 +40,7 @@ fn bursts_weigh_by_what_was_used_around_them() {
     cells.iter_mut().enumerate().for_each(|(i, c)| c.used = [1.5, 0.5][i % 2]);
     let of = |hits: fn(usize) -> u64| {
         let bursts: Vec<Burst> = (0..10).map(|i| window(hits(i), 0.01)).collect();
-        rate_over(&bursts, &cells, LEVEL, None, 1.0).unwrap().value
+        rate_over(&bursts, &cells, LEVEL, None, Of::LONG).unwrap().value
     };
     // It goes up and down; it changes once, after four bursts.
     assert!((of(|i| [120, 80][i % 2]) - 11_000.0).abs() < 1e-6);
@@ -53,7 +53,7 @@ fn windows_that_leave_nothing_unwatched_stand_for_nothing() {
     let cells = cells(&[(0.0, 3.0), (2.0, 4.0), (4.0, 10.0)], 10.0, |from, to| to - from);
     assert!(cells.iter().all(|c| c.stands_for_s == 0.0), "{cells:?}");
     let bursts = [window(30, 3.0), window(20, 2.0), window(60, 6.0)];
-    let e = rate_over(&bursts, &cells, LEVEL, None, 1.0).unwrap();
+    let e = rate_over(&bursts, &cells, LEVEL, None, Of::LONG).unwrap();
     assert!((e.value - 10.0).abs() < 1e-9, "{e:?}");
 }
 
@@ -61,7 +61,8 @@ fn windows_that_leave_nothing_unwatched_stand_for_nothing() {
 fn of_bursts_that_lie_evenly_nothing_changes() {
     let times: Vec<f64> = (0..3).map(|i| 0.495 + f64::from(i)).collect();
     let bursts = [window(90, 0.01), window(113, 0.01), window(100, 0.01)];
-    let (by_time, alike) = (rate_over(&bursts, &at(&times, 3.0), LEVEL, None, 1.0), rate(&bursts, LEVEL));
+    let (by_time, alike) =
+        (rate_over(&bursts, &at(&times, 3.0), LEVEL, None, Of::LONG), rate(&bursts, LEVEL));
     let (by_time, alike) = (by_time.unwrap(), alike.unwrap());
     let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-9;
     assert!(
@@ -76,7 +77,7 @@ fn a_time_with_few_bursts_counts_by_its_length() {
     times.extend([11.25, 13.75, 16.25, 18.75]);
     let bursts: Vec<Burst> = times.iter().map(|s| window(if *s < 10.0 { 10 } else { 100 }, 0.01)).collect();
     let alike = rate(&bursts, LEVEL).unwrap();
-    let by_time = rate_over(&bursts, &at(&times, 20.0), LEVEL, None, 1.0).unwrap();
+    let by_time = rate_over(&bursts, &at(&times, 20.0), LEVEL, None, Of::LONG).unwrap();
     assert!(alike.value < 2_600.0, "what this is for: {alike:?}");
     // Half of the gap in which it changed counts as it was before.
     assert!((by_time.value / 5_500.0 - 1.0).abs() < 0.07, "{by_time:?}");
@@ -90,7 +91,7 @@ fn a_time_with_few_bursts_counts_by_its_length() {
 fn a_time_without_hits_has_an_upper_end() {
     let times: Vec<f64> = (0..10).map(|i| 1.0 + 2.0 * f64::from(i)).collect();
     let bursts: Vec<Burst> = (0..10).map(|i| window(if i < 5 { 100 } else { 0 }, 0.01)).collect();
-    let e = rate_over(&bursts, &at(&times, 20.0), LEVEL, None, 1.0).unwrap();
+    let e = rate_over(&bursts, &at(&times, 20.0), LEVEL, None, Of::LONG).unwrap();
     assert!((e.value / 5_000.0 - 1.0).abs() < 1e-3 && e.high > 5_000.0 + 10.0, "{e:?}");
 }
 
@@ -98,7 +99,7 @@ fn a_time_without_hits_has_an_upper_end() {
 fn without_noise(times: &[f64], rate: impl Fn(f64) -> f64) -> Estimate {
     // A million hits a burst.
     let bursts: Vec<Burst> = times.iter().map(|s| window((rate(*s) * 1e4).round() as u64, 1e4)).collect();
-    rate_over(&bursts, &at(times, 20.0), LEVEL, None, 1.0).unwrap()
+    rate_over(&bursts, &at(times, 20.0), LEVEL, None, Of::LONG).unwrap()
 }
 
 /// What lies between bursts is not known, however well each of them is: where in a gap a rate changes.
@@ -136,7 +137,7 @@ fn bursts_that_show_no_change_count_alike_wherever_they_lie() {
     for _ in 0..1_000 {
         let bursts: Vec<Burst> =
             times.iter().map(|_| window((1e6 * (0.2 * normal(&mut rng)).exp()) as u64, 1.0)).collect();
-        let by_time = rate_over(&bursts, &at(&times, 20.0), LEVEL, None, 1.0).unwrap();
+        let by_time = rate_over(&bursts, &at(&times, 20.0), LEVEL, None, Of::LONG).unwrap();
         c.note(Interval { low: by_time.low, high: by_time.high }, 1e6 * 0.02_f64.exp());
         wider.push(by_time.half_width() / rate(&bursts, LEVEL).unwrap().half_width());
     }
@@ -179,7 +180,7 @@ fn clusters_of_calls_are_no_change() {
         let hits: Vec<u64> = times.iter().map(|_| of()).collect();
         mean += part(&hits) / 400.0;
         let bursts: Vec<Burst> = hits.iter().map(|n| window(*n, 1.0)).collect();
-        let by_time = rate_over(&bursts, &at(&times, 120.0), LEVEL, None, 1.0).unwrap();
+        let by_time = rate_over(&bursts, &at(&times, 120.0), LEVEL, None, Of::LONG).unwrap();
         wider.push(by_time.half_width() / rate(&bursts, LEVEL).unwrap().half_width());
     }
     wider.sort_by(f64::total_cmp);
@@ -221,7 +222,7 @@ proptest! {
         let rates = || of.iter().map(|b| b.hits as f64 / b.time_s);
         let (low, high) = (rates().fold(f64::MAX, f64::min), rates().fold(0.0, f64::max));
         prop_assert!(low * (1.0 - 1e-9) <= weighed.mean && weighed.mean <= high * (1.0 + 1e-9));
-        let e = rate_over(&of, &cells, LEVEL, None, 0.9).unwrap();
+        let e = rate_over(&of, &cells, LEVEL, None, Of::Run { unseen: 0.9 }).unwrap();
         prop_assert!(e.low <= e.value && e.value <= e.high && e.high.is_finite(), "{e:?}");
     }
 }
