@@ -9,8 +9,8 @@ pub mod verdict;
 
 use crate::Options;
 use crate::measure::{Series, Table};
-use anyhow::{Context, Result, bail};
-use run::{DURATIONS_NS, FORMS, Run, Seen, again, all, one_run};
+use anyhow::{Context, Result, bail, ensure};
+use run::{DURATIONS_NS, FORMS, Run, Seen, again, all, is_whole, one_run};
 pub use run::{Pair, Told, start_before_others};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -79,15 +79,15 @@ pub fn resumed<R: Serialize + DeserializeOwned>(
 /// The runs of a language: `--repeat` of each number of threads.
 fn runs(language: &str, budget: f64, options: &Options) -> Result<Vec<Run>> {
     let wanted = options.rounds as usize * THREADS.len();
-    let name = format!("durations-alone-{language}-{budget}");
+    let name = format!("durations-kept-{language}-{budget}");
     let recordings = folder()?.join(&name);
     if options.again {
         let kept: Vec<Run> = (0..wanted)
             .map(|made| recordings.join(made.to_string()))
-            .take_while(|recording| recording.exists())
+            .take_while(|recording| is_whole(recording))
             .map(|recording| again(&recording))
             .collect::<Result<_>>()?;
-        keep(&path(&name)?, &kept)?;
+        ensure!(!kept.is_empty(), "no recording in {}", recordings.display());
         return Ok(kept);
     }
     resumed(&name, options.fresh, wanted, |made| {

@@ -61,6 +61,8 @@ pub struct Survey {
     landed: Vec<(BurstRequest, BurstOutcome)>,
     round: u32,
     spent_s: f64,
+    /// Bursts have come since classes learned from one another.
+    is_drift_old: bool,
     begin_ns: Option<u64>,
     ended: Option<Ended>,
 }
@@ -84,6 +86,7 @@ impl Survey {
             landed: Vec::new(),
             round: 1,
             spent_s: 0.0,
+            is_drift_old: false,
             begin_ns: None,
             ended: None,
         };
@@ -176,6 +179,7 @@ impl Survey {
             }
         }
         self.stage = Stage::Rounds;
+        self.learn_drift();
         let undecided = self.undecided(plan);
         if undecided.is_empty() {
             return Some(Ended::Stable);
@@ -254,6 +258,7 @@ impl Survey {
     }
 
     fn end(&mut self, ended: Ended) -> Step {
+        self.learn_drift();
         self.ended = Some(ended);
         Step::Done(ended)
     }
@@ -284,7 +289,12 @@ impl Survey {
             let link = self.next_link();
             self.queue.push_back(requests.into_iter().map(|r| BurstRequest { link, ..r }).collect());
         }
-        if self.stage != Stage::First {
+        self.is_drift_old = self.stage != Stage::First;
+    }
+
+    /// What classes learn from one another; not at each settling, of which a round has hundreds: it takes milliseconds of 1,000 classes.
+    fn learn_drift(&mut self) {
+        if std::mem::take(&mut self.is_drift_old) {
             let looks: Vec<Vec<Burst>> = self.states.values().map(State::looks).collect();
             // Looks of different classes lie in moments of their own.
             let seen = looks.iter().map(|bursts| Seen { bursts, cells: &[] });

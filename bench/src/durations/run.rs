@@ -204,6 +204,11 @@ pub fn one_run(folder: &Path, language: &str, threads: u32, budget: f64, seconds
     judged(&kept, &report, &recording, &Log::read(&folder.join(LOG), clock_ns)?)
 }
 
+/// A run that was kept, and ended.
+pub fn is_whole(folder: &Path) -> bool {
+    folder.join(KEPT).exists()
+}
+
 /// A run that was kept, by the report that this build makes of it.
 ///
 /// # Errors

@@ -232,9 +232,10 @@ impl Adapter {
         let moved = |anchor: f64, rate: f64| (rate - anchor).abs() > factor * anchor;
 
         let slices = self.inner.map_or(Slices::ALWAYS, |inner| inner.slices(rate));
-        // A slice stands for the time around it; what is attached always stands for itself.
-        let toggled =
-            monitoring != self.orders.monitoring || slices.are_always() != self.orders.slices.are_always();
+        // A slice stands for the time around it, as far as its share of that is one; what is attached always stands for itself.
+        let toggled = monitoring != self.orders.monitoring
+            || slices.are_always() != self.orders.slices.are_always()
+            || moved(self.orders.slices.share, slices.share);
         let wanted = if self.kind == PolicyKind::Tithe && slices.are_always() {
             let most_s = budget.map_or(f64::INFINITY, |b| b.left_for_recording(operations_hz));
             let new = allocator.rates(rate, most_s, operations_hz, &self.config);

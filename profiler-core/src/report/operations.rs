@@ -13,7 +13,7 @@ use crate::stats::added::Ranged;
 use crate::stats::moments::Moments;
 use crate::stats::quantile::{Bucket, quantile};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Orders of the quantiles of response times.
 const QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
@@ -203,6 +203,7 @@ fn classes(
     windows: &[&OperationWindowRow],
 ) -> Vec<OperationClassReport> {
     let mut gathered: BTreeMap<u32, Gathered> = BTreeMap::new();
+    let mixed = mixed(windows);
     for w in windows {
         let class = gathered.entry(w.class_id).or_default();
         class.population.merge(&Moments::from_sums(
@@ -211,8 +212,13 @@ fn classes(
             w.population_squares_ns2,
         ));
         let begun = class.begun.entry(w.stretch).or_default();
-        // What began without recording is in no stratum, unless slices stand for it.
-        let (between, unobserved) = if w.monitoring { without(w) } else { (0, w.begun) };
+        // What began without recording is in no stratum, unless slices stand for it; those of another operation's slices do not, where this one's stretch went on.
+        let is_mixed = mixed.contains(&(w.class_id, w.stretch));
+        let (between, unobserved) = match (w.monitoring, is_mixed, without(w)) {
+            (false, _, _) => (0, w.begun),
+            (true, true, (between, unobserved)) => (0, between + unobserved),
+            (true, false, without) => without,
+        };
         begun.between += between;
         begun.unobserved += unobserved;
         begun.inside += w.begun - between - unobserved;
@@ -288,6 +294,15 @@ fn without(w: &OperationWindowRow) -> (u64, u64) {
     // OK because the cast saturates.
     let without_quota = (without_quota.round() as u64).min(most - off);
     if sliced { (off, without_quota) } else { (0, off + without_quota) }
+}
+
+/// Classes and stretches of which a part was in slices and another was not.
+fn mixed(windows: &[&OperationWindowRow]) -> BTreeSet<(u32, u64)> {
+    let of = |sliced: bool| {
+        let is_such = move |w: &&&OperationWindowRow| w.monitoring && (w.sliced == Some(true)) == sliced;
+        windows.iter().filter(is_such).map(|w| (w.class_id, w.stretch)).collect::<BTreeSet<_>>()
+    };
+    of(true).intersection(&of(false)).copied().collect()
 }
 
 fn class_report(name: String, meta: &OperationMeta, g: Gathered) -> OperationClassReport {

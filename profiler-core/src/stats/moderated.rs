@@ -123,7 +123,8 @@ mod tests {
         let spread = spread(&all.iter().map(|(r, _)| *r).collect::<Vec<_>>());
         let scale =
             (all.iter().map(|(r, _)| r.ratio.ln() + r.shift(spread)).sum::<f64>() / all.len() as f64).exp();
-        assert!((0.93..1.07).contains(&scale), "{scale}");
+        // Its standard error is 0.045: 0.026 of 2,000 logarithms, the rest of d_0.
+        assert!((0.87..1.14).contains(&scale), "{scale}");
         for (r, variance) in &all {
             let error = variance.sqrt() * normal(&mut rng);
             let (s2, df) = posterior((scale, prior_df(spread, r.drawn)), (r.ratio, r.df));

@@ -85,7 +85,7 @@ impl Course {
     /// From bursts of `classes` classes in a run of so many `moments`.
     pub fn of(points: &[Point], classes: usize, moments: f64) -> Self {
         // OK because it is clamped.
-        let parts = moments.floor().clamp(1.0, MOST_PARTS) as usize;
+        let parts = moments.floor().max(1.0).min(MOST_PARTS) as usize;
         let mut witnesses = vec![std::collections::BTreeSet::new(); parts];
         points.iter().for_each(|p| _ = witnesses[part(p.at, parts)].insert(p.class));
         let known: Vec<bool> = witnesses.iter().map(|of| of.len() >= ENOUGH_CLASSES).collect();

@@ -16,6 +16,7 @@
 use super::course::{Course, Point};
 use super::{Burst, Cell, Stop, Weighed, usable};
 use crate::stats::moderated::{self, Ratio};
+use crate::stats::polygamma::trigamma;
 use crate::stats::{Interval, counts, t_quantile, z_quantile};
 
 /// Classes with several bursts from which drift can be told.
@@ -24,6 +25,8 @@ const ENOUGH_CLASSES: usize = 5;
 const ENOUGH_HITS: f64 = 20.0;
 /// A class of which one burst outweighs the others tells nothing, degrees of freedom.
 const LEAST_OWN_DF: f64 = 0.5;
+/// Degrees of freedom of the prior where no class tells how unlike they are.
+const PRIOR_DF: f64 = 4.0;
 /// What the prior counts for at least where nothing but the prior is known.
 const LEAST_DF: f64 = 2.0;
 /// Windows shorter than that are brief ones, s: they see or miss single long calls, stalls, turns of the scheduler.
@@ -58,11 +61,11 @@ pub struct Drift {
     /// What is to be added for a window of T s: this over T, s.
     pub brief_s: f64,
     /// How unlike the classes are in it: variance of the logarithm of their true variances, `trigamma(d_0/2)`.
-    spread: f64,
+    pub(super) spread: f64,
     /// Degrees of freedom of all classes together: no class knows more than they do.
-    most_df: f64,
+    pub(super) most_df: f64,
     /// What all classes do together.
-    course: Course,
+    pub(super) course: Course,
 }
 
 /// Variance of a burst's rate by Poisson alone, relative to the squared rate.
@@ -136,6 +139,10 @@ struct Told {
     spread: Spread,
     /// Degrees of freedom of its own spread.
     df: f64,
+    /// The same before the course was taken off.
+    balanced: f64,
+    /// Bursts.
+    bursts: f64,
     /// Hits of a burst, in the mean.
     hits: f64,
 }
@@ -180,19 +187,43 @@ impl Drift {
             classes.map(|seen| usable(seen.bursts, seen.cells)).collect();
         let telling: Vec<(Vec<Burst>, Vec<Cell>)> = classes.iter().filter_map(telling).collect();
         let mut drift = Self { apart_s, brief_s: brief_s(&classes), ..Self::default() };
-        let first = telling.iter().filter_map(|(bursts, cells)| drift.told(bursts, cells)).map(|told| {
-            // Median of chi^2 over its degrees of freedom (Wilson and Hilferty 1931).
-            let median = (1.0 - 2.0 / (9.0 * told.df.max(1.0))).powi(3);
-            let Spread { own, poisson, moments, brief, .. } = told.spread;
-            (own / median - poisson - drift.brief_s * brief) / moments
-        });
-        drift.variance = median(first.collect())?.clamp(0.0, MOST);
+        let told = |drift: &Self| -> Vec<Told> {
+            telling.iter().filter_map(|(bursts, cells)| drift.told(bursts, cells)).collect()
+        };
+        let enough =
+            |told: &[Told]| told.iter().filter(|t| t.balanced >= LEAST_OWN_DF).count() >= ENOUGH_CLASSES;
+        let first = told(&drift);
+        if !enough(&first) {
+            return drift.plain(&first);
+        }
+        drift.variance =
+            drift.middle(first.iter().filter(|t| t.balanced >= LEAST_OWN_DF).map(|t| (t, t.df)))?;
         for _ in 0..ROUNDS {
             drift.course = drift.common(&telling, moments);
-            let told: Vec<Told> = telling.iter().filter_map(|(b, c)| drift.told(b, c)).collect();
+            let told: Vec<Told> = told(&drift).into_iter().filter(|t| t.balanced >= LEAST_OWN_DF).collect();
             drift.settle(&told);
         }
         Some(drift)
+    }
+
+    /// The median over classes, each with its degrees of freedom, of what its bursts differ by beyond Poisson's variance and that of brief windows.
+    fn middle<'a>(&self, told: impl Iterator<Item = (&'a Told, f64)>) -> Option<f64> {
+        let of = |(told, df): (&Told, f64)| {
+            // Median of chi^2 over its degrees of freedom (Wilson and Hilferty 1931).
+            let median = (1.0 - 2.0 / (9.0 * df.max(1.0))).powi(3);
+            let Spread { own, poisson, moments, brief, .. } = told.spread;
+            (own / median - poisson - self.brief_s * brief) / moments
+        };
+        Some(median(told.map(of).collect())?.clamp(0.0, MOST))
+    }
+
+    /// Where one window of nearly each class outweighs its others: its own variance is then no chi^2 of few degrees of freedom, so that nothing says how
+    /// unlike classes are. The middle one stands for all.
+    fn plain(mut self, told: &[Told]) -> Option<Self> {
+        self.variance = self.middle(told.iter().map(|t| (t, t.bursts - 1.0)))?;
+        self.spread = trigamma(PRIOR_DF / 2.0);
+        self.most_df = told.iter().map(|t| t.bursts - 1.0).sum();
+        Some(self)
     }
 
     /// The same for rates in which the course does not show, or shows otherwise: all of it is taken for each class's own.
@@ -241,11 +272,15 @@ impl Drift {
         let alone = self.alone(&bursts, cells);
         let alone: Vec<&Burst> = alone.iter().collect();
         let spread = Spread::of(&alone, &Weighed::of(&alone, cells, |b| b.time_s), self);
+        // Before what the course took: how balanced windows are does not depend on it.
+        let balanced = spread.df;
         let df = spread.df * self.course.left;
         let hits = bursts.iter().map(|b| b.hits as f64).sum::<f64>() / bursts.len() as f64;
-        (df >= LEAST_OWN_DF && spread.poisson > 0.0 && spread.own.is_finite()).then_some(Told {
+        (df > 0.0 && spread.poisson > 0.0 && spread.own.is_finite()).then_some(Told {
             spread,
             df,
+            balanced,
+            bursts: bursts.len() as f64,
             hits,
         })
     }
