@@ -486,7 +486,7 @@ fn operations_follow_the_table() {
             allow for any time of theirs
           measure: calls of inner functions; average rate 23.8 %; largest difference of a class's shares in
             sample and population 0 %
-          the measure does not speak of 9.0 % of the operations: nothing was recorded in their stretches
+          the measure does not speak of 8.0 % of the operations: nothing was recorded in their stretches
           cycles: 1 (1 by the time limit), 8.00 s to 8.00 s, mean 8.00 s
           5 unmatched, 1 recorded and not ended, 3 records lost
           cost: screening 242 us (number times price), inside recorded operations 374 us
