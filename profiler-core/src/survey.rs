@@ -289,11 +289,11 @@ impl Survey {
             let link = self.next_link();
             self.queue.push_back(requests.into_iter().map(|r| BurstRequest { link, ..r }).collect());
         }
-        self.is_drift_old = self.stage != Stage::First;
+        self.is_drift_old |= self.stage != Stage::First;
     }
 
     /// What classes learn from one another; not at each settling, of which a round has hundreds: it takes milliseconds of 1,000 classes.
-    fn learn_drift(&mut self) {
+    pub(crate) fn learn_drift(&mut self) {
         if std::mem::take(&mut self.is_drift_old) {
             let looks: Vec<Vec<Burst>> = self.states.values().map(State::looks).collect();
             // Looks of different classes lie in moments of their own.

@@ -171,6 +171,8 @@ impl SurveyClient {
             Step::Done(why) => why.in_words(),
             Step::Run(_) | Step::Wait { .. } | Step::Pause { .. } => "time is up",
         };
+        // Where time is up the survey itself has not ended.
+        survey.learn_drift();
         let rates = survey.rates();
         orders.push(Order::Detail(format!(
             "survey over ({why}): {} functions in {} rounds, {:.1} ms of CPU time, {:.1} s before its limit",

@@ -143,6 +143,11 @@ struct Told {
     balanced: f64,
     /// Bursts.
     bursts: f64,
+    /// What its own variance shows of a variance that is the same of each burst, 1 where they are equally long: of weights `a` whose squares are
+    /// `S` together, `m/(m-1) sum a^2 (1 - 2a + S) / S`.
+    of_equal: f64,
+    /// The same of one that goes with 1 / length, as Poisson's: `m/(m-1) (1 - S)`.
+    of_brief: f64,
     /// Hits of a burst, in the mean.
     hits: f64,
 }
@@ -196,8 +201,8 @@ impl Drift {
         if !enough(&first) {
             return drift.plain(&first);
         }
-        drift.variance =
-            drift.middle(first.iter().filter(|t| t.balanced >= LEAST_OWN_DF).map(|t| (t, t.df)))?;
+        let balanced = first.iter().filter(|t| t.balanced >= LEAST_OWN_DF);
+        drift.variance = drift.middle(balanced.map(|t| (t, t.df, (1.0, 1.0))))?;
         for _ in 0..ROUNDS {
             drift.course = drift.common(&telling, moments);
             let told: Vec<Told> = told(&drift).into_iter().filter(|t| t.balanced >= LEAST_OWN_DF).collect();
@@ -207,12 +212,13 @@ impl Drift {
     }
 
     /// The median over classes, each with its degrees of freedom, of what its bursts differ by beyond Poisson's variance and that of brief windows.
-    fn middle<'a>(&self, told: impl Iterator<Item = (&'a Told, f64)>) -> Option<f64> {
-        let of = |(told, df): (&Told, f64)| {
+    /// How much its own variance shows of both kinds is told beside each.
+    fn middle<'a>(&self, told: impl Iterator<Item = (&'a Told, f64, (f64, f64))>) -> Option<f64> {
+        let of = |(told, df, (of_equal, of_brief)): (&Told, f64, (f64, f64))| {
             // Median of chi^2 over its degrees of freedom (Wilson and Hilferty 1931).
             let median = (1.0 - 2.0 / (9.0 * df.max(1.0))).powi(3);
             let Spread { own, poisson, moments, brief, .. } = told.spread;
-            (own / median - poisson - self.brief_s * brief) / moments
+            (own / median - of_brief * (poisson + self.brief_s * brief)) / (of_equal * moments)
         };
         Some(median(told.map(of).collect())?.clamp(0.0, MOST))
     }
@@ -220,7 +226,7 @@ impl Drift {
     /// Where one window of nearly each class outweighs its others: its own variance is then no chi^2 of few degrees of freedom, so that nothing says how
     /// unlike classes are. The middle one stands for all.
     fn plain(mut self, told: &[Told]) -> Option<Self> {
-        self.variance = self.middle(told.iter().map(|t| (t, t.bursts - 1.0)))?;
+        self.variance = self.middle(told.iter().map(|t| (t, t.bursts - 1.0, (t.of_equal, t.of_brief))))?;
         self.spread = trigamma(PRIOR_DF / 2.0);
         self.most_df = told.iter().map(|t| t.bursts - 1.0).sum();
         Some(self)
@@ -271,7 +277,10 @@ impl Drift {
         let bursts: Vec<&Burst> = bursts.iter().collect();
         let alone = self.alone(&bursts, cells);
         let alone: Vec<&Burst> = alone.iter().collect();
-        let spread = Spread::of(&alone, &Weighed::of(&alone, cells, |b| b.time_s), self);
+        let weighed = Weighed::of(&alone, cells, |b| b.time_s);
+        let spread = Spread::of(&alone, &weighed, self);
+        let (m, squares) = (bursts.len() as f64, weighed.weights.iter().map(|a| a * a).sum::<f64>());
+        let shown: f64 = weighed.weights.iter().map(|a| a * a * (1.0 - 2.0 * a + squares)).sum();
         // Before what the course took: how balanced windows are does not depend on it.
         let balanced = spread.df;
         let df = spread.df * self.course.left;
@@ -280,7 +289,9 @@ impl Drift {
             spread,
             df,
             balanced,
-            bursts: bursts.len() as f64,
+            bursts: m,
+            of_equal: m / (m - 1.0) * shown / squares,
+            of_brief: m / (m - 1.0) * (1.0 - squares),
             hits,
         })
     }

@@ -243,3 +243,28 @@ fn brief_windows_without_hits_to_expect_teach_nothing() {
     let drift = pooled(&classes);
     assert_eq!(drift.brief_s, 0.0);
 }
+
+/// One short and one long window of each, neither of them brief: the drift between moments is found all the same.
+#[test]
+fn unequal_windows_tell_the_drift_between_them() {
+    let mut rng = rng(65);
+    for (share, true_variance) in [(0.07, 0.04_f64), (0.07, 0.0), (0.2, 0.09)] {
+        let classes: Vec<Vec<Burst>> = (0..400)
+            .map(|_| {
+                let mut of = |time_s: f64| {
+                    let factor = (1.0 + true_variance.sqrt() * normal(&mut rng)).max(0.05);
+                    Burst {
+                        hits: poisson(&mut rng, 1e5 * factor * time_s) as u64,
+                        ..window(&mut rng, time_s, 1.0)
+                    }
+                };
+                vec![of(share), of(1.0)]
+            })
+            .collect();
+        let found = pooled(&classes).variance;
+        assert!(
+            (found - true_variance).abs() < 0.3 * true_variance + 1e-3,
+            "{share}: {found} for {true_variance}"
+        );
+    }
+}
