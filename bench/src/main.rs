@@ -115,6 +115,28 @@ fn first_line(path: &str, key: &str) -> String {
     line.rsplit(": ").next().unwrap_or(line).trim().to_owned()
 }
 
+/// How, and on which machine.
+fn print_head() -> Result<()> {
+    println!("# Benchmarks\n");
+    println!(
+        "Written by `cargo xtask bench`. Arms take turns in each round; figures are medians (least to most) over n rounds,"
+    );
+    println!(
+        "ratios are taken within a round. Target and agent are pinned to different CPUs where costs per hit are measured.\n"
+    );
+    println!(
+        "- CPU: {}, {} online",
+        first_line("/proc/cpuinfo", "model name"),
+        std::thread::available_parallelism()?
+    );
+    println!("- Kernel: {}", first_line("/proc/sys/kernel/osrelease", ""));
+    println!(
+        "- Hypervisor: {}",
+        if first_line("/proc/cpuinfo", "flags").contains("hypervisor") { "yes" } else { "no" }
+    );
+    Ok(())
+}
+
 fn main() -> Result<()> {
     let mut only = Vec::new();
     let mut options = Options {
@@ -166,23 +188,7 @@ fn main() -> Result<()> {
     if let Some((unknown, _)) = only.iter().find(|(name, _)| CELLS.iter().all(|cell| cell.name != *name)) {
         bail!("no cell {unknown}; --list shows them");
     }
-    println!("# Benchmarks\n");
-    println!(
-        "Written by `cargo xtask bench`. Arms take turns in each round; figures are medians (least to most) over n rounds,"
-    );
-    println!(
-        "ratios are taken within a round. Target and agent are pinned to different CPUs where costs per hit are measured.\n"
-    );
-    println!(
-        "- CPU: {}, {} online",
-        first_line("/proc/cpuinfo", "model name"),
-        std::thread::available_parallelism()?
-    );
-    println!("- Kernel: {}", first_line("/proc/sys/kernel/osrelease", ""));
-    println!(
-        "- Hypervisor: {}",
-        if first_line("/proc/cpuinfo", "flags").contains("hypervisor") { "yes" } else { "no" }
-    );
+    print_head()?;
     let all = CELLS.iter().map(|cell| (cell, None));
     let chosen: Vec<(&Cell, Option<&str>)> = if only.is_empty() {
         all.filter(|(cell, _)| !ONLY_BY_NAME.contains(&cell.name)).collect()

@@ -84,8 +84,8 @@ fn means(points: &[Point], n: usize, key: impl Fn(&Point) -> usize, of: impl Fn(
 impl Course {
     /// From bursts of `classes` classes in a run of so many `moments`.
     pub fn of(points: &[Point], classes: usize, moments: f64) -> Self {
-        // OK because it is clamped.
-        let parts = moments.floor().max(1.0).min(MOST_PARTS) as usize;
+        // OK because it is between 1 and that; no number is 1.
+        let parts = if moments > 1.0 { moments.floor().min(MOST_PARTS) as usize } else { 1 };
         let mut witnesses = vec![std::collections::BTreeSet::new(); parts];
         points.iter().for_each(|p| _ = witnesses[part(p.at, parts)].insert(p.class));
         let known: Vec<bool> = witnesses.iter().map(|of| of.len() >= ENOUGH_CLASSES).collect();
