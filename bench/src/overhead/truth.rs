@@ -260,8 +260,8 @@ mod tests {
     fn cycles(n: u64, from_ns: u64, change: impl Fn(u64, &mut Cycle)) -> Vec<Cycle> {
         let one = |i: u64| {
             let begin_ns = from_ns + i * 33_000;
-            let ns = if begin_ns / 500_000_000 % 2 == 0 { 10_000.0 } else { 11_000.0 };
-            let timer = |turn: u64| if (i * 3 + turn) % 100 == 0 { 2_000.0 } else { 0.0 };
+            let ns = if (begin_ns / 500_000_000).is_multiple_of(2) { 10_000.0 } else { 11_000.0 };
+            let timer = |turn: u64| if (i * 3 + turn).is_multiple_of(100) { 2_000.0 } else { 0.0 };
             let mut c = Cycle {
                 begin_ns,
                 watched: 1.001 * ns + timer(0),
@@ -362,7 +362,7 @@ mod tests {
     fn the_error_is_that_between_slices() {
         // Every other slice of 200 ms the second turns take 1 % longer: the ratio's standard deviation is 0.5 % of 50 slices.
         let uneven = found(|_, c| {
-            if c.begin_ns / SLICE_NS % 2 == 0 {
+            if (c.begin_ns / SLICE_NS).is_multiple_of(2) {
                 c.second *= 1.01;
             }
         });
