@@ -21,7 +21,7 @@
 //! slices together, so that chance also says how many each slice has. Where there are no slices f is 1, B is 0, and W is that of a sample drawn one by
 //! one (Cochran 1977, §5). Degrees of freedom: slices less one, and of W recorded ones less one (Satterthwaite 1946).
 //!
-//! Strata with a single slice are collapsed with their neighbours in time ([`between`]). Where a class has a single slice in all, nothing bounds
+//! Strata with a single slice are collapsed with their neighbours in time (`between`). Where a class has a single slice in all, nothing bounds
 //! its mean. Strata without sample are *unobserved*, reported and never filled in. The finite population corrections are right because the
 //! claim is about this recording's operations. In W, strata with one recorded operation take the variance pooled over the class's other strata; where
 //! there is none, that between the single values, which is too large rather than too small.
