@@ -5,12 +5,16 @@ use profiler_tests::program;
 use profiler_tests::support::Agent;
 use std::process::{Command, Stdio};
 
-/// Maps of the kernel programs in the agent's address space, bytes. 9 MiB were measured (a ring counts twice); without options that need more.
-const MOST_OF_MAPS: u64 = 12 << 20;
-/// Heap and stacks, bytes: 12 to 16 MiB were measured.
-const MOST_ANONYMOUS: u64 = 28 << 20;
-/// All of it at its largest, bytes, code included, of which a build without optimisation has more.
-const MOST: u64 = 96 << 20;
+/// Maps of the kernel programs in the agent's address space, bytes, and what each CPU may add (a ring counts twice). 7.6 MiB were seen with 2 CPUs, in a
+/// build without optimisation, as all figures here; without options that need more.
+const MOST_OF_MAPS: u64 = 10 << 20;
+/// See `MOST_OF_MAPS`.
+const MAPS_OF_A_CPU: u64 = 1 << 20;
+/// Heap and stacks, bytes: 10.1 MiB were seen.
+const MOST_ANONYMOUS: u64 = 20 << 20;
+/// All of it at its largest, bytes, code included: the aim. 44 MiB were seen; before rings followed their use and debug information was held of one module at a
+/// time it was 80 MiB.
+const MOST: u64 = 64 << 20;
 
 /// Resident bytes of the mappings whose line in `smaps` passes, and the anonymous part of all.
 fn resident(pid: u32, of: impl Fn(&str) -> bool) -> (u64, u64) {
@@ -43,7 +47,8 @@ fn a_run_on_sqlite_takes_little_memory() {
     let _ = target.wait();
     let most = finished.report().receipt.agent_rss_bytes;
     println!("maps {} KiB, anonymous {} KiB, most {} KiB", maps >> 10, anonymous >> 10, most >> 10);
-    assert!(maps > 0 && maps < MOST_OF_MAPS, "maps of {} KiB", maps >> 10);
+    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    assert!(maps > 0 && maps < MOST_OF_MAPS + cpus * MAPS_OF_A_CPU, "maps of {} KiB", maps >> 10);
     assert!(anonymous > 0 && anonymous < MOST_ANONYMOUS, "{} KiB of heap and stacks", anonymous >> 10);
     assert!(most < MOST, "{} KiB at most", most >> 10);
 }
