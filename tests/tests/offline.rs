@@ -373,6 +373,7 @@ fn files_of_the_target_are_opened_in_one_place() {
         ("prober/mod.rs", 2, "/proc/self/fdinfo; /sys/devices"),
         ("prober/presence.rs", 1, "/sys/kernel"),
         ("prober/vmlinux.rs", 1, "/sys/kernel/btf"),
+        ("symbolize/kernel.rs", 1, "/proc/kallsyms"),
         ("recording/dir.rs", 1, "the directory that the user named, itself careful"),
         ("recording/read.rs", 2, "the recording that the user named"),
         ("target/launch.rs", 1, "/proc/PID/auxv"),
