@@ -86,10 +86,18 @@ fn vector_instructions_that_the_kernel_mistakes_are_seen_to_differ() {
     }
     let mut all = generate::Samples::new();
     generate::vex(&mut all);
-    let samples: Vec<Vec<u8>> = all.into_values().map(|mut kept| kept.swap_remove(0)).collect();
+    let opcode_at = |sample: &[u8]| if sample[0] == 0xc5 { 2 } else { 3 };
+    let opcode = |sample: &[u8]| sample[opcode_at(sample)];
+    let mut samples: Vec<Vec<u8>> = all.into_values().map(|mut kept| kept.swap_remove(0)).collect();
+    for sample in &mut samples {
+        // Without AVX-512 `vmovdqa ymm0, ymm0` does nothing, and so does the kernel that takes it for a jump: another source.
+        let after_opcode = opcode_at(sample) + 1;
+        if let Some(modrm) = sample.get_mut(after_opcode).filter(|byte| **byte == 0xc0) {
+            *modrm = 0xc1;
+        }
+    }
     let options = RunOptions { states: STATES, watch_steps: false };
     let verdicts = run(&small_kernel().unwrap(), &child(), &samples, options).unwrap();
-    let opcode = |sample: &[u8]| if sample[0] == 0xc5 { sample[2] } else { sample[3] };
     let differing: BTreeSet<u8> = samples
         .iter()
         .zip(&verdicts)
