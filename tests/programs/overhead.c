@@ -152,15 +152,7 @@ static void command_address(int count, char **words) {
 
 static void command_dump(int count, char **words) {
     (void)count;
-    FILE *file = fopen(words[1], "wb");
-    uint64_t kept = made < RECORDS ? made : RECORDS;
-    int written = file && fwrite(records, sizeof *records, kept, file) == kept;
-    if (file && fclose(file) != 0)
-        written = 0;
-    if (written)
-        reply("records=%lu", kept);
-    else
-        reply_error("cannot write %s", words[1]);
+    write_records(words[1], records, sizeof *records, made < RECORDS ? made : RECORDS);
 }
 
 int main(void) {

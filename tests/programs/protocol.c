@@ -84,3 +84,14 @@ void serve(const struct command *commands) {
         run_line(commands, line);
     exit(0);
 }
+
+void write_records(const char *path, const void *records, size_t size, uint64_t n) {
+    FILE *file = fopen(path, "wb");
+    int written = file && fwrite(records, size, n, file) == n;
+    if (file && fclose(file) != 0)
+        written = 0;
+    if (written)
+        reply("records=%lu", n);
+    else
+        reply_error("cannot write %s", path);
+}

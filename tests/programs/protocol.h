@@ -27,6 +27,9 @@ uint64_t number(int count, char **words, int index, uint64_t otherwise);
 /* Starts a thread and answers when, "t0_ns=...", or why not. Returns 1 if it runs. `t0` is set before it begins. */
 int start_and_reply(pthread_t *thread, void *(*work)(void *), uint64_t *t0);
 
+/* Writes `n` records of `size` bytes to the file and answers "records=n", or why not. */
+void write_records(const char *path, const void *records, size_t size, uint64_t n);
+
 /* Nanoseconds of CLOCK_MONOTONIC, and of this thread's CPU time. */
 uint64_t wall_ns(void);
 uint64_t cpu_ns(void);

@@ -45,6 +45,8 @@ pub struct Adapter {
     steps: u64,
     /// Rate at the begin of each class's stretch.
     anchors: BTreeMap<OperationClassId, f64>,
+    /// Share of slices at which the present stretches began.
+    share_anchor: f64,
     default_anchor: f64,
     inner: Option<InnerCost>,
 }
@@ -88,6 +90,7 @@ impl Adapter {
             steps: 0,
             anchors: BTreeMap::new(),
             default_anchor: rate,
+            share_anchor: 1.0,
             inner: None,
         })
     }
@@ -235,7 +238,10 @@ impl Adapter {
         // A slice stands for the time around it, as far as its share of that is one; what is attached always stands for itself.
         let toggled = monitoring != self.orders.monitoring
             || slices.are_always() != self.orders.slices.are_always()
-            || moved(self.orders.slices.share, slices.share);
+            || moved(self.share_anchor, slices.share);
+        if toggled {
+            self.share_anchor = slices.share;
+        }
         let wanted = if self.kind == PolicyKind::Tithe && slices.are_always() {
             let most_s = budget.map_or(f64::INFINITY, |b| b.left_for_recording(operations_hz));
             let new = allocator.rates(rate, most_s, operations_hz, &self.config);
@@ -423,6 +429,40 @@ mod tests {
             (o.slices.share - 0.05).abs() < 1e-9 && o.slices.draw(o.of(OperationClassId(0)).rate) > 0.999,
             "{o:?}"
         );
+    }
+
+    /// Operations of one stretch are equally likely to be recorded: also where the rate stays and the share of slices goes.
+    #[test]
+    fn a_stretch_has_one_share_of_slices() {
+        let inner = InnerCost {
+            attached: 0.2,
+            churn_s: 1e-4,
+            longest_s: 1e-4,
+            allowed: f64::INFINITY,
+            most_s: f64::INFINITY,
+            watched: 1.0,
+            sliced: false,
+        };
+        // With the larger step a share of a half is not far enough from 1: that slices begin is what counts.
+        for (rate_step, ends) in [(0.1, true), (0.6, false)] {
+            let config = AdaptConfig { rate_step, ..AdaptConfig::default() };
+            let mut a = Adapter::new(PolicyKind::Uni, config, None).unwrap();
+            let mut step = |allowed: Option<f64>| {
+                a.set_inner(allowed.map(|allowed| InnerCost { allowed, ..inner }));
+                let o = a.step(&window(&[1_000], 1.0), None).orders;
+                (o.of(OperationClassId(0)).stretch, o.slices.share)
+            };
+            let always = step(None);
+            let half = step(Some(f64::INFINITY));
+            assert!(half.0 != always.0 && half.1 == 0.5, "{always:?} {half:?}");
+            assert_eq!(step(Some(f64::INFINITY)), half);
+            // In steps of 8 %, none of which is far.
+            let mut last = half;
+            for i in 1..=5 {
+                last = step(Some(0.1 * 0.92f64.powi(i)));
+            }
+            assert!(last.1 < 0.4 && (last.0 != half.0) == ends, "{rate_step}: {half:?} {last:?}");
+        }
     }
 
     #[test]

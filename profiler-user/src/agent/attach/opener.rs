@@ -3,7 +3,7 @@
 //! In: one [`Request`] at a time, for code that was looked at just before. Out: one [`Report`] for each, in the same order.
 //!
 //! ```text
-//! control ─ quota 0 ─ begin ─ attach (ms) ─ cancelled? ─ register ─ [start] ─ quota q ─ report
+//! control ─ quota 0 ─ begin ─ cancelled? ─ attach (ms) ─ cancelled? ─ register ─ [start] ─ quota q ─ report
 //! ```
 //! The breaker guards the links from `register` on, before anybody has read the report. The thread decides nothing, and knows of no class
 //! but those of the request.
@@ -243,6 +243,10 @@ impl Worker {
         self.kernel.forget_callers(&learning);
         if !request.members.is_empty() {
             self.table.begin(leader);
+        }
+        // Loading programs may have taken as long as the window.
+        if self.shared.cancelled.load(Ordering::Acquire) {
+            return Err(Failure::Cancelled { sites: 0, registration_ns: 0, links: 0 });
         }
         // Sites in callers first: no call is let in whose end would be missed. Each is hit by the calls of one caller, the entry's by all.
         let mut links = Links::default();

@@ -341,6 +341,17 @@ fn what_began_between_slices_is_unobserved_where_the_recording_does_not_tell_of_
     assert_eq!(Report::from_recording(&r).operations[0].classes[0].unobserved, 4);
 }
 
+/// The slices are those of another operation: this one's stretch began while all was attached.
+#[test]
+fn what_began_between_slices_of_another_operation_is_unobserved() {
+    let mut r = sliced();
+    let stretches: Vec<u64> = r.operation_windows.iter().map(|w| w.stretch).collect();
+    assert_eq!(stretches[0], stretches[1]);
+    (r.operation_windows[0].off, r.operation_windows[0].sliced) = (0, Some(false));
+    let all = Report::from_recording(&r).operations[0].classes[0].unobserved;
+    assert_eq!(all, 180);
+}
+
 #[test]
 fn a_single_slice_bounds_no_mean() {
     let mut r = sliced();
