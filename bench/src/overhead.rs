@@ -110,14 +110,23 @@ fn hits_line(budget: f64, runs: &[Run]) -> String {
     )
 }
 
-/// The cell. A part is a budget; without one every budget has the runs that are asked for, or `--repeat`.
+/// Whether the program's work fills the caches, and the budget in percent: `2`, `wide-20`.
+fn part_of(text: &str) -> Result<(bool, f64)> {
+    let (is_wide, budget) = text.strip_prefix("wide-").map_or((false, text), |rest| (true, rest));
+    let budget = budget.parse().with_context(|| {
+        format!("a part of overhead is a budget in percent, as overhead:2 or overhead:wide-20, not {text}")
+    })?;
+    Ok((is_wide, budget))
+}
+
+/// The cell. A part is a budget; without one every budget has the runs that are asked for, or `--repeat`, of the program that spins.
 pub fn overhead(options: &Options) -> Result<String> {
-    let part: Option<f64> = match &options.part {
-        Some(text) => Some(text.parse().context("a part of overhead is a budget in percent, as overhead:2")?),
-        None => None,
-    };
+    let part = options.part.as_deref().map(part_of).transpose()?;
+    let is_wide = part.is_some_and(|(is_wide, _)| is_wide);
     let budgets: Vec<(f64, u32)> = match part {
-        Some(budget) => vec![BUDGETS.iter().find(|(b, _)| *b == budget).copied().unwrap_or((budget, 60))],
+        Some((_, budget)) => {
+            vec![BUDGETS.iter().find(|(b, _)| *b == budget).copied().unwrap_or((budget, 60))]
+        }
         None => BUDGETS.to_vec(),
     };
     let mut table = Table::new(&[
@@ -145,9 +154,9 @@ pub fn overhead(options: &Options) -> Result<String> {
     let mut lines = String::new();
     for (budget, asked) in budgets {
         let wanted = options.repeat.unwrap_or(asked) as usize;
-        let runs = resumed(&format!("overhead-{budget}"), options.fresh, wanted, |_| {
-            one_run(budget, options.seconds_or(RUN_S))
-        })?;
+        let kept = format!("overhead-{}{budget}", if is_wide { "wide-" } else { "" });
+        let runs =
+            resumed(&kept, options.fresh, wanted, |_| one_run(budget, is_wide, options.seconds_or(RUN_S)))?;
         table.row(&row(budget, &runs));
         parts.row(&part_row(budget, "traps and what they leave", &runs, |run| &run.traps));
         parts.row(&part_row(budget, "traps", &runs, |run| &run.in_turn));
@@ -195,6 +204,13 @@ mod tests {
     fn the_aim_is_that_of_2500_and_of_15000_samples() {
         assert!((aim(2_500) - 0.006).abs() < 1e-12);
         assert!((aim(15_000) - 0.0025).abs() < 1e-4);
+    }
+
+    #[test]
+    fn a_part_is_a_budget_of_one_of_two_programs() {
+        assert_eq!(part_of("0.5").unwrap(), (false, 0.5));
+        assert_eq!(part_of("wide-20").unwrap(), (true, 20.0));
+        assert!(part_of("narrow-20").unwrap_err().to_string().contains("not narrow-20"));
     }
 
     #[test]

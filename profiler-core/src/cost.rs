@@ -112,6 +112,10 @@ pub struct CostModel {
     /// tight loop. See [`CostModel::cold_ns`].
     #[serde(default = "nothing")]
     pub cold: Price,
+    /// The part of `cold` that comes when the trap is over: the program's own work is slower, because the kernel's code and data have driven its own out of
+    /// caches and predictors, ns. The rest is in the trap, where samples see it. `None` in recordings made before it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub behind: Option<Price>,
     /// What lies between the two time stamps of a timed call, by price class of the entry and kind of end. See [`CostModel::stamps`]. Keys
     /// are `"push/exit"` and `"push/return_link"`.
     #[serde(default)]
@@ -180,6 +184,7 @@ impl CostModel {
             concurrency: vec![1.0, 1.1],
             // KVM guest, Linux 6.18: 0.1 to 0.4 us.
             cold: Price::prior(250.0, 0.0, 500.0),
+            behind: None,
             stamps: BTreeMap::new(),
             // The timer interrupt of a guest; at low rates the caches are cold, hence the wide upper end.
             sample_base: Price::prior(13_300.0, 3_000.0, 25_000.0),
@@ -237,6 +242,12 @@ impl CostModel {
     #[must_use]
     pub fn cold_ns(&self, gap_s: f64) -> f64 {
         cold_ns(self.cold, gap_s)
+    }
+
+    /// What a trap leaves behind in a program that has used the caches since the last one, ns: [`CostModel::behind`], else all that cold caches cost.
+    #[must_use]
+    pub fn left_behind(&self) -> Price {
+        self.behind.unwrap_or(self.cold)
     }
 
     /// Price of one hit with no exit, one thread.
@@ -335,6 +346,9 @@ mod tests {
         assert!(model.cold_ns(1e-5) > 0.99 * model.cold.ns);
         assert_eq!(model.cold_ns(f64::INFINITY), model.cold.ns);
         assert_eq!(model.cold_ns(f64::NAN), model.cold.ns, "no hits: no gap is known");
+        // Where it was not measured what comes behind a trap may be all of it.
+        let measured = CostModel { behind: Some(Price::fixed(40.0)), ..model.clone() };
+        assert_eq!((model.left_behind(), measured.left_behind().ns), (model.cold, 40.0));
     }
 
     #[test]

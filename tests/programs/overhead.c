@@ -1,14 +1,17 @@
 /* One thread that does the same work three times over, in turns of some 10 us: with functions that are watched, and twice with twins of the
  * same code that nobody watches. It times each turn by its own CPU clock, so that what watching takes is what the first takes longer.
  *
- *   start         ok t0_ns=N
+ *   start [WIDE]  ok t0_ns=N; WIDE 1: with work that fills the caches
  *   stop          ends it; ok records=N lost=N
  *   address NAME  where a function stands
  *   dump PATH     writes the records, one for each cycle of three turns, in the machine's byte order: begin_ns u64 of CLOCK_MONOTONIC, then CPU
  *                 time, ns, u32 each: watched turn, first turn of the twins, second, what lay between the last cycle and this one
  *
  * A turn calls hot_push three times, hot_nop5 twice, hot_sub once (single-stepped), and one more function by lot: of 512 cycles 64
- * some_push, 32 timed_push, 16 some_sub, 1 rare_sub, else one that is not watched in either. So each turn has as much work as any other. */
+ * some_push, 32 timed_push, 16 some_sub, 1 rare_sub, else one that is not watched in either. So each turn has as much work as any other.
+ *
+ * The functions spin: what a trap drives out of the caches they do not miss. With WIDE they return at once, and behind each call comes work of the same
+ * length that reads 24 KiB again and again and 256 KiB now and then, and calls by a table in an order that takes the branch predictor's memory. */
 #define _GNU_SOURCE
 #include "protocol.h"
 
@@ -57,24 +60,55 @@ static inline __attribute__((always_inline)) void spin(uint64_t turns) {
     __asm__ volatile("1: dec %0\n\tjne 1b" : "+r"(turns) : : "cc");
 }
 
+#define NEAR_WORDS 3072u
+#define FAR_WORDS 32768u
+#define OPERATIONS(macro) macro(0) macro(1) macro(2) macro(3) macro(4) macro(5) macro(6) macro(7)
+#define OPERATION(n) \
+    static __attribute__((noinline)) uint64_t operation_##n(uint64_t x) { \
+        return x * (2 * n + 3) + ((x & (1u << n)) ? 17 : n); \
+    }
+OPERATIONS(OPERATION)
+#define NAME(n) operation_##n,
+static uint64_t (*const operations[])(uint64_t) = {OPERATIONS(NAME)};
+static uint64_t memory[FAR_WORDS], wide_steps, wide_near, wide_far, wide_state = 88172645463325252u, wide_sum;
+
+/* The state is that of the program, so that each turn goes on where the last one was. */
+static __attribute__((noinline)) void wide(uint64_t steps) {
+    while (steps--) {
+        for (int i = 0; i < 4; i++) {
+            wide_near = (wide_near + 8 * 101) % NEAR_WORDS;
+            memory[wide_near] *= 3;
+        }
+        wide_far = (wide_far + 8 * 1009) % FAR_WORDS;
+        memory[wide_far] *= 3;
+        wide_state ^= wide_state << 13;
+        wide_state ^= wide_state >> 7;
+        wide_state ^= wide_state << 17;
+        for (uint64_t i = 0, order = wide_state & 07777; i < 4; i++, order >>= 3)
+            wide_sum = operations[order & 7](wide_sum);
+    }
+}
+
+#define CALL(called) (called(call_turns), wide(wide_steps))
+
 /* The code of both turns, once for each: a probe behind the call of a watched function is not one behind that of a twin. */
 #define TURN(turn, prefix) \
     static __attribute__((noinline, noclone, aligned(64))) void turn(unsigned lot) { \
         for (int i = 0; i < 3; i++) \
-            prefix##hot_push(call_turns); \
+            CALL(prefix##hot_push); \
         for (int i = 0; i < 2; i++) \
-            prefix##hot_nop5(call_turns); \
-        prefix##hot_sub(call_turns); \
+            CALL(prefix##hot_nop5); \
+        CALL(prefix##hot_sub); \
         if (lot < 64) \
-            prefix##some_push(call_turns); \
+            CALL(prefix##some_push); \
         else if (lot < 96) \
-            prefix##timed_push(call_turns); \
+            CALL(prefix##timed_push); \
         else if (lot < 112) \
-            prefix##some_sub(call_turns); \
+            CALL(prefix##some_sub); \
         else if (lot < 113) \
-            prefix##rare_sub(call_turns); \
+            CALL(prefix##rare_sub); \
         else \
-            filler(call_turns); \
+            CALL(filler); \
         spin(rest_turns); \
     }
 TURN(turn_watched, )
@@ -105,26 +139,34 @@ static void *work(void *data) {
     return data;
 }
 
-/* Of the fastest of five, since an interrupted one reads too slow. */
-static void calibrate(void) {
-    double turns_per_ns = 0;
+/* Turns per ns, of the fastest of five, since an interrupted one reads too slow. */
+static double speed_of(void (*work)(uint64_t), uint64_t turns) {
+    double speed = 0;
     for (int i = 0; i < 5; i++) {
         uint64_t begin = cpu_ns();
-        spin(3000000);
+        work(turns);
         uint64_t took = cpu_ns() - begin;
-        double speed = 3e6 / (double)(took ? took : 1);
-        turns_per_ns = speed > turns_per_ns ? speed : turns_per_ns;
+        double now = (double)turns / (double)(took ? took : 1);
+        speed = now > speed ? now : speed;
     }
-    call_turns = (uint64_t)(CALL_NS * turns_per_ns) + 1;
-    rest_turns = (uint64_t)(REST_NS * turns_per_ns) + 1;
+    return speed;
+}
+
+static void spin_for(uint64_t turns) { spin(turns); }
+
+static void calibrate(int is_wide) {
+    double spins = speed_of(spin_for, 3000000);
+    rest_turns = (uint64_t)(REST_NS * spins) + 1;
+    call_turns = is_wide ? 1 : (uint64_t)(CALL_NS * spins) + 1;
+    wide_steps = is_wide ? (uint64_t)(CALL_NS * speed_of(wide, 20000)) + 1 : 0;
 }
 
 static void command_start(int count, char **words) {
-    (void)count, (void)words;
     if (running) {
         reply_error("already running");
         return;
     }
+    calibrate(number(count, words, 1, 0) != 0);
     made = 0;
     __atomic_store_n(&stop_now, 0, __ATOMIC_RELAXED);
     running = start_and_reply(&thread, work, &t0);
@@ -156,7 +198,6 @@ static void command_dump(int count, char **words) {
 }
 
 int main(void) {
-    calibrate();
     records = malloc(RECORDS * sizeof *records);
     if (!records)
         abort();

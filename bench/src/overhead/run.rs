@@ -80,14 +80,14 @@ pub struct Run {
     pub hits: Vec<Hits>,
 }
 
-/// A run of so many seconds at a budget in percent.
+/// A run of so many seconds at a budget in percent; `is_wide`: of work that fills the caches.
 ///
 /// # Errors
 ///
 /// If the agent fails, if it told no measured overhead, or if the program's records are not whole.
-pub fn one_run(budget: f64, seconds: u64) -> Result<Run> {
+pub fn one_run(budget: f64, is_wide: bool, seconds: u64) -> Result<Run> {
     let mut target = start_before_others(&mut Command::new(profiler_tests::program("overhead")));
-    target.command("start");
+    target.command(if is_wide { "start 1" } else { "start" });
     std::thread::sleep(WARM_UP);
     let begin_ns = monotonic_ns();
     std::thread::sleep(ALONE);

@@ -198,8 +198,10 @@ fn plausible(model: &CostModel) -> bool {
             && p.min_ns <= p.ns
             && p.ns <= p.max_ns
     };
+    let behind = model.left_behind();
     let singles = [
         &model.cold,
+        &behind,
         &model.sample_base,
         &model.sample_per_kib,
         &model.switch,

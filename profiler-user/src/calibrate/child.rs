@@ -63,8 +63,8 @@ pub fn child_main() -> io::Result<()> {
                 format!("{off} {on}")
             }
             ("cold", [row, column, calls]) => {
-                let (off, on) = cold_pair(probed(*row, *column), *calls);
-                format!("{off} {on}")
+                let [off, on] = cold_pair(probed(*row, *column), *calls);
+                format!("{} {} {} {}", off.in_call, on.in_call, off.after, on.after)
             }
             ("syscalls", [calls]) => syscalls(*calls).to_string(),
             ("gaps", [ms]) => deep_gaps(ms * 1_000_000),
@@ -206,10 +206,18 @@ impl Load {
     }
 }
 
-/// ns per call and of the work that follows it, unprobed and probed, on this thread: medians. Each is timed by itself, because in the sum of
+/// Medians of one function, ns.
+struct ColdCalls {
+    /// A call.
+    in_call: f64,
+    /// The work that follows it.
+    after: f64,
+}
+
+/// Calls and the work that follows them, unprobed and probed, on this thread. Each is timed by itself, because in the sum of
 /// both the difference that a probe makes would drown. The two take turns, so that a slow phase of the machine touches both: the work
 /// takes ten times what a probe adds to it.
-fn cold_pair(probed: Probed, calls: u64) -> (f64, f64) {
+fn cold_pair(probed: Probed, calls: u64) -> [ColdCalls; 2] {
     let functions = [Probed { row: ROW_OFF, ..probed }, probed].map(|p| black_box(p.function()));
     let mut load = Load::new();
     let mut in_call = [Vec::new(), Vec::new()];
@@ -227,8 +235,7 @@ fn cold_pair(probed: Probed, calls: u64) -> (f64, f64) {
         }
     }
     black_box(&mut load.memory);
-    let [off, on] = [0, 1].map(|i| median(&mut in_call[i]) + median(&mut after[i]));
-    (off, on)
+    [0, 1].map(|i| ColdCalls { in_call: median(&mut in_call[i]), after: median(&mut after[i]) })
 }
 
 fn median(values: &mut [u64]) -> f64 {

@@ -60,6 +60,7 @@ pub(super) struct HitPrices {
     pub pair: Table,
     pub concurrency: Vec<f64>,
     pub cold: Option<Price>,
+    pub behind: Option<Price>,
     pub attach: Option<Price>,
     attached: Vec<Attached>,
 }
@@ -106,8 +107,8 @@ pub(super) fn measure(kernel: &Kernel, worker: &mut Worker) -> Result<HitPrices,
     let (hit, pair) = measured?;
     verify(kernel, &attached)?;
     let concurrency = concurrency(worker)?;
-    let cold = cold(worker)?;
-    Ok(HitPrices { hit, pair, concurrency, cold, attach: Price::from_runs(&stalls), attached })
+    let [cold, behind] = cold(worker)?;
+    Ok(HitPrices { hit, pair, concurrency, cold, behind, attach: Price::from_runs(&stalls), attached })
 }
 
 impl HitPrices {
@@ -270,18 +271,20 @@ fn concurrency(worker: &mut Worker) -> Result<Vec<f64>, CalibrateError> {
     Ok(interpolate(&known))
 }
 
-/// What a counted hit costs more where work lies between the hits. Taken in turns: a slow phase of the machine touches both.
-fn cold(worker: &mut Worker) -> Result<Option<Price>, CalibrateError> {
+/// What a counted hit costs more where work lies between the hits, and the part of it that the work behind the hit pays. Taken in turns: a slow phase of the
+/// machine touches both.
+fn cold(worker: &mut Worker) -> Result<[Option<Price>; 2], CalibrateError> {
     /// Calls of a run: about a millisecond with the work between them.
     const CALLS: u64 = 200;
     let probed = Probed { row: 1, site: SiteClass::Push };
-    let mut more = Vec::new();
+    let (mut more, mut behind) = (Vec::new(), Vec::new());
     for _ in 0..2 * ROUNDS {
         let [off, on] = worker.calls(probed, CALLS, 1)?;
-        let [off_cold, on_cold] = worker.cold_calls(probed, CALLS)?;
-        more.push(on_cold - off_cold - (on - off));
+        let [off_cold, on_cold, off_after, on_after] = worker.cold_calls(probed, CALLS)?;
+        more.push(on_cold + on_after - off_cold - off_after - (on - off));
+        behind.push(on_after - off_after);
     }
-    Ok(cold_price(&more))
+    Ok([cold_price(&more), cold_price(&behind)])
 }
 
 /// Runs below nothing are noise, and so are as many above it: they are cut off after the median, or it would lie in the upper half.

@@ -229,12 +229,14 @@ fn assemble(
     // with the next dearer measured price.
     model.hit = hits.hit.into_iter().map(|(key, price)| (key, rounded(price))).collect();
     model.pair = hits.pair.into_iter().map(|(key, price)| (key, rounded(price))).collect();
+    let assumed_behind = model.left_behind();
     model.concurrency = hits.concurrency.into_iter().map(|f| (f * 1e3).round() / 1e3).collect();
     let mut set = |price: &mut Price, measured: Option<Price>, what: &str| match measured {
         Some(measured) => *price = rounded(measured),
         None => notes.push(format!("the price of {what} was not measured: assumed {:.0} ns", price.ns)),
     };
     set(&mut model.cold, hits.cold, "cold caches");
+    set(model.behind.insert(assumed_behind), hits.behind, "what a trap leaves behind");
     set(&mut model.attach, hits.attach, "the stall of attaching");
     set(&mut model.detach_delay, detach_delay, "the delay of detaching");
     set(&mut model.tracepoint, tracepoint, "a raw tracepoint");

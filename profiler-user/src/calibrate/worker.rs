@@ -98,8 +98,8 @@ impl Worker {
         self.ask(&format!("calls {} {} {calls} {threads}", probed.row, probed.column()))
     }
 
-    /// The same, with work between the calls.
-    pub fn cold_calls(&mut self, probed: Probed, calls: u64) -> Result<[f64; 2], CalibrateError> {
+    /// The same of calls with work between them, and ns of the work that follows a call of the twin and of the probed function.
+    pub fn cold_calls(&mut self, probed: Probed, calls: u64) -> Result<[f64; 4], CalibrateError> {
         self.ask(&format!("cold {} {} {calls}", probed.row, probed.column()))
     }
 

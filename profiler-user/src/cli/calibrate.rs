@@ -68,6 +68,7 @@ fn price_table(model: &CostModel) -> String {
     line("context switch", &model.switch);
     line("tracepoint", &model.tracepoint);
     line("cold caches, per trap", &model.cold);
+    line("of that, left behind", &model.left_behind());
     line("attach, stall", &model.attach);
     line("detach, delay", &model.detach_delay);
     text

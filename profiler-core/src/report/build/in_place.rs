@@ -5,20 +5,27 @@
 //! beside   (samples, switches, attaching, ...) x prices / own CPU time,  prices of samples and switches as measured at the end of the run
 //! behind   traps x what one leaves behind in caches / own CPU time
 //! ```
-//! `traps` needs no price and no window without monitoring. `behind` is a calibrated figure: a trap of a tight loop leaves nothing, one of a target that
-//! sleeps between calls leaves [`MOST_COLD`] times what calibration's own load saw.
+//! `traps` needs no price and no window without monitoring. `behind` is a calibrated figure: a trap of a tight loop leaves nothing; for the most see
+//! [`MOST_BEHIND`].
 
 use super::stamps::MOST_COLD;
-use crate::class::{ExitMode, Source};
+use crate::class::{ExitMode, RecordKind, SiteClass, Source};
 use crate::cost::{self, PRICE_DRIFT, Price};
 use crate::estimate::Estimate;
 use crate::ledger::LedgerSummary;
-use crate::recording::{Charge, Recording, WindowKind};
+use crate::recording::{Charge, ClassRow, Recording, WindowKind};
 use crate::report::InPlace;
 use crate::stats::LEVEL;
 use crate::stats::added::Ranged;
 use crate::stats::shares::{SampleDesign, SamplePoint};
 use std::collections::BTreeMap;
+
+/// The part of what cold caches add to a trap at most ([`MOST_COLD`] times what they add in calibration) that can come when the trap is over. In
+/// calibration's own load a fifth to a third of it does; in redis a trap took 0.7 to 1.5 us beyond its price (log.md, M38).
+const MOST_BEHIND: f64 = 0.5;
+/// What a single-stepped hit leaves behind beyond that, at most, as a part of its price: in SQLite 4 us of 14 (log.md, M43); a program that spins meets
+/// next to nothing of it.
+const MOST_BEHIND_STEPPED: f64 = 0.3;
 
 /// `None` without samples, and without a ledger.
 pub(super) fn of(recording: &Recording, ledger: &LedgerSummary) -> Option<InPlace> {
@@ -107,18 +114,27 @@ fn sum(parts: &[Ranged]) -> Ranged {
 
 /// What all traps of classes left behind, CPU s.
 fn left_behind_s(recording: &Recording, ledger: &LedgerSummary) -> Ranged {
-    let cold = recording.meta.cost.cold;
+    let model = &recording.meta.cost;
     let cpu_per_s = if ledger.length_s > 0.0 { ledger.own_cpu_s / ledger.length_s } else { 0.0 };
-    let timed: BTreeMap<u32, bool> =
-        recording.classes.iter().map(|c| (c.class_id, c.exit_mode != ExitMode::None)).collect();
-    let mut value_ns = 0.0;
+    let (ns, most_ns) = match model.behind {
+        Some(behind) => (behind.ns, behind.max_ns.max(MOST_BEHIND * MOST_COLD * model.cold.max_ns)),
+        None => (model.cold.ns, MOST_COLD * model.cold.max_ns),
+    };
+    let stepped_ns = MOST_BEHIND_STEPPED * model.hit_price(SiteClass::Stepped, RecordKind::Count).ns;
+    let classes: BTreeMap<u32, &ClassRow> = recording.classes.iter().map(|c| (c.class_id, c)).collect();
+    let (mut value_ns, mut high_ns) = (0.0, 0.0);
     for w in recording.windows.iter().filter(|w| w.attempted > 0) {
-        let has_ends = w.kind != WindowKind::Survey && timed.get(&w.class_id).copied().unwrap_or(false);
-        let traps = w.attempted as f64 * if has_ends { 2.0 } else { 1.0 };
+        let class = classes.get(&w.class_id);
+        let is_timed = class.is_some_and(|c| c.exit_mode != ExitMode::None);
+        let hits = w.attempted as f64;
+        let traps = hits * if is_timed && w.kind != WindowKind::Survey { 2.0 } else { 1.0 };
         // CPU time that the target has from one trap to the next.
         let gap_s = w.end_ns.saturating_sub(w.start_ns) as f64 * 1e-9 * cpu_per_s / traps;
-        value_ns += traps * cost::cold_ns(cold, gap_s);
+        // The part of what a trap may leave that the program meets before the next.
+        let met = cost::cold_ns(Price::fixed(1.0), gap_s);
+        let is_stepped = class.is_some_and(|c| c.site_class == SiteClass::Stepped);
+        value_ns += ns * met * traps;
+        high_ns += most_ns * met * traps + if is_stepped { stepped_ns * met * hits } else { 0.0 };
     }
-    let most = if cold.ns > 0.0 { MOST_COLD * cold.max_ns / cold.ns } else { 0.0 };
-    Ranged::between(0.0, value_ns * 1e-9, most * value_ns * 1e-9)
+    Ranged::between(0.0, value_ns * 1e-9, high_ns * 1e-9)
 }

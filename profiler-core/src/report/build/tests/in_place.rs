@@ -105,10 +105,34 @@ fn what_no_sample_shows_is_added_by_its_price() {
     let own_s = 10.0;
     assert!((m.beside.value - 0.05 / own_s).abs() < 1e-9, "{m:?}");
     assert!((m.behind.value - 20_000.0 * 200e-9 / own_s).abs() < 1e-6 && m.behind.low == 0.0, "{m:?}");
+    assert!((m.behind.high - 20_000.0 * 1_000e-9 / own_s).abs() < 1e-6, "four times the most: {m:?}");
     let sum = m.traps.value + m.beside.value + m.behind.value;
     assert!((m.overhead.value - sum).abs() < 1e-12, "{m:?}");
     r.samples.clear();
     assert_eq!(Report::from_recording(&r).receipt.in_place, None, "without samples nothing is measured");
+}
+
+/// Most of what cold caches cost is in the trap, where samples see it.
+#[test]
+fn what_traps_leave_behind_is_the_part_that_comes_after_them() {
+    let mut r = sampled(|_| false);
+    r.meta.cost.cold = Price { ns: 200.0, min_ns: 150.0, max_ns: 250.0, n: 7 };
+    r.meta.cost.behind = Some(Price { ns: 40.0, min_ns: 0.0, max_ns: 60.0, n: 7 });
+    r.meta.cost.hit =
+        [(CostModel::key(SiteClass::Stepped, RecordKind::Count), Price::fixed(10_000.0))].into();
+    r.classes.push(ClassRow { exit_mode: ExitMode::None, ..class(1, "f") });
+    r.windows.push(window(WindowKind::Trace, 0.0, 10.0, 10_000));
+    let behind_ns = |r: &Recording| {
+        let behind = in_place(r).behind;
+        [behind.low, behind.value, behind.high].map(|part| (part * 10.0 / 10_000.0 * 1e9).round())
+    };
+    r.classes[0].site_class = SiteClass::Push;
+    assert_eq!(behind_ns(&r), [0.0, 40.0, 500.0]);
+    r.classes[0].site_class = SiteClass::Stepped;
+    assert_eq!(behind_ns(&r), [0.0, 40.0, 3_500.0]);
+    r.meta.cost.behind = Some(Price { ns: 900.0, min_ns: 0.0, max_ns: 1_200.0, n: 7 });
+    r.classes[0].site_class = SiteClass::Push;
+    assert_eq!(behind_ns(&r), [0.0, 900.0, 1_200.0]);
 }
 
 /// A recording from before such samples were kept apart has them among the others: nothing was measured.
