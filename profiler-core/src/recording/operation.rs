@@ -24,6 +24,10 @@ pub struct OperationMeta {
     pub measure: String,
     /// CPU time of screening one operation, recorded or not, ns.
     pub screen_ns: f64,
+    /// Its bounds are traps in the target's code, whose price is that of a tight loop: with caches in use they are dearer. A recording made before this was
+    /// written says `false`.
+    #[serde(default)]
+    pub by_functions: bool,
     /// CPU time of one hit of an inner function outside recorded operations, ns; 0 without inner functions.
     pub inner_hit_ns: f64,
     /// Classes of functions whose hits are kept only inside recorded operations: `kept` in their windows are those, and `gated`

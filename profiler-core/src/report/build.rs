@@ -10,7 +10,7 @@ pub(super) mod durations;
 mod in_place;
 mod log;
 mod samples;
-mod stamps;
+pub(super) mod stamps;
 mod windows;
 
 use super::{LimitKept, PlanWorth, Receipt, Report, Row, sharper};

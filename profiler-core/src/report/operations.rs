@@ -1,9 +1,10 @@
 //! Operations in the report: per class the population, which is exact, and the measure, which is estimated from the
 //! sample; the mix of both; the cycles; what screening and recording cost.
 
+use super::build::stamps::MOST_COLD;
 use super::slices::Slices;
 use crate::adapt::strata::{ClassEstimator, MeanEstimate};
-use crate::cost::PRICE_DRIFT;
+use crate::cost::{PRICE_DRIFT, Price};
 use crate::estimate::Estimate;
 use crate::recording::{
     OperationCycleEnd, OperationHistogramRow, OperationMeta, OperationWindowRow, Recording,
@@ -118,6 +119,7 @@ fn operation(recording: &Recording, meta: &OperationMeta) -> OperationReport {
         recording.operation_histograms.iter().filter(|r| r.operation == meta.operation).map(bucket).collect();
     let begun = sum(|w| w.begun);
     let all = population.max(begun);
+    let ours = between_stamps(meta, recording.meta.cost.cold);
     let on = |of: fn(&OperationWindowRow) -> u64| {
         windows.iter().filter(|w| w.monitoring).map(|w| of(w)).sum::<u64>()
     };
@@ -146,7 +148,7 @@ fn operation(recording: &Recording, meta: &OperationMeta) -> OperationReport {
         measure: meta.measure.clone(),
         population,
         recorded,
-        quantiles_ns: quantiles(&times, all, meta.screen_ns),
+        quantiles_ns: quantiles(&times, all, ours),
         untimed: untimed(&times, all),
         rate_hz: if watched_s > 0.0 { begun as f64 / watched_s } else { 0.0 },
         watched_s,
@@ -204,6 +206,7 @@ fn classes(
 ) -> Vec<OperationClassReport> {
     let mut gathered: BTreeMap<u32, Gathered> = BTreeMap::new();
     let mixed = mixed(windows);
+    let ours = between_stamps(meta, recording.meta.cost.cold);
     for w in windows {
         let class = gathered.entry(w.class_id).or_default();
         class.population.merge(&Moments::from_sums(
@@ -248,7 +251,7 @@ fn classes(
         .filter(|(_, g)| g.population.n() > 0)
         .map(|(id, g)| {
             let name = names.get(&id).map_or_else(|| format!("class {id}"), |n| (*n).to_owned());
-            class_report(name, meta, g)
+            class_report(name, meta, ours, g)
         })
         .collect()
 }
@@ -259,24 +262,35 @@ pub(super) fn bucket(row: &OperationHistogramRow) -> Bucket {
 }
 
 /// Quantiles of `n` operations that began. All whose end was seen are in the histogram, so nothing is left to chance: the ends of a quantile are
-/// those of the bucket that it lies in, less what screening puts into it. Those that are not (their end was not seen, or their class came when all histograms had been given) can
+/// those of the bucket that it lies in, less what is ours in it. Those that are not (their end was not seen, or their class came when all histograms had been given) can
 /// have taken any time.
-fn quantiles(times: &[Bucket], n: u64, screen_ns: f64) -> Vec<(f64, Estimate)> {
+fn quantiles(times: &[Bucket], n: u64, ours: Ranged) -> Vec<(f64, Estimate)> {
     let lost = untimed(times, n) as f64 / n.max(1) as f64;
     let estimate = |p| Some((p, Estimate { level: 1.0, ..quantile(times, p, 0.0, lost)? }));
     // Where it may lie anywhere there is nothing to tell.
     let known = |(_, e): &(f64, Estimate)| e.low > 0.0 || e.high.is_finite();
-    let told = |(p, e)| (p, without_screening(e, screen_ns));
+    let told = |(p, e)| (p, without_ours(e, ours));
     QUANTILES.into_iter().filter_map(estimate).filter(known).map(told).collect()
 }
 
-/// A response time less what the screening of an operation, `screen_ns` of CPU time, puts between its two time stamps: about the way out of the
-/// first trap and the way into the second, half of both. The interval reaches from nothing to all of it, a quarter dearer, for the caches that
-/// the first trap leaves cold.
-fn without_screening(e: Estimate, screen_ns: f64) -> Estimate {
-    let taken = Ranged::between(0.0, 0.5 * screen_ns, (1.0 + PRICE_DRIFT) * screen_ns);
-    let (low, high) = ((e.low - taken.interval.high).max(0.0), e.high - taken.interval.low);
-    Estimate { value: (e.value - taken.value).max(low), low, high, ..e }
+/// What lies between the two time stamps of an operation and is ours, ns: about the way out of the first trap and the way into the second, half of what
+/// screening takes, and what cold caches add to one trap. A trap's price is that of a tight loop, and between two operations most programs sleep or do other
+/// work: in SQLite's requests the two traps took 2.2 times their price, and 3.5 to 5 times beside compilers, and what lay between the stamps was up to twice
+/// the price of both (docs/benchmarks-operations.md). So the interval reaches from nothing to that, and to what cold caches add at most.
+fn between_stamps(meta: &OperationMeta, cold: Price) -> Ranged {
+    /// Of the price of screening, between the stamps.
+    const MOST_SCREENING: f64 = 2.0;
+    if !meta.by_functions {
+        return Ranged::between(0.0, 0.5 * meta.screen_ns, (1.0 + PRICE_DRIFT) * meta.screen_ns);
+    }
+    let high = MOST_SCREENING * meta.screen_ns + MOST_COLD * cold.max_ns;
+    Ranged::between(0.0, 0.5 * meta.screen_ns + cold.ns, high)
+}
+
+/// A response time less what is ours between its two time stamps.
+fn without_ours(e: Estimate, ours: Ranged) -> Estimate {
+    let (low, high) = ((e.low - ours.interval.high).max(0.0), e.high - ours.interval.low);
+    Estimate { value: (e.value - ours.value).max(low), low, high, ..e }
 }
 
 /// Of `n` operations those that are in no histogram.
@@ -305,7 +319,7 @@ fn mixed(windows: &[&OperationWindowRow]) -> BTreeSet<(u32, u64)> {
     of(true).intersection(&of(false)).copied().collect()
 }
 
-fn class_report(name: String, meta: &OperationMeta, g: Gathered) -> OperationClassReport {
+fn class_report(name: String, meta: &OperationMeta, ours: Ranged, g: Gathered) -> OperationClassReport {
     let n = g.population.n();
     let begun = g.begun.values().map(|b| b.inside + b.between + b.unobserved).sum::<u64>();
     let per_recorded = |sum: u64| (g.recorded > 0).then(|| sum as f64 / g.recorded as f64);
@@ -313,8 +327,8 @@ fn class_report(name: String, meta: &OperationMeta, g: Gathered) -> OperationCla
     OperationClassReport {
         name,
         population: n,
-        mean_ns: without_screening(Estimate::exact(g.population.mean(), n), meta.screen_ns),
-        quantiles_ns: quantiles(&g.times, n.max(begun), meta.screen_ns),
+        mean_ns: without_ours(Estimate::exact(g.population.mean(), n), ours),
+        quantiles_ns: quantiles(&g.times, n.max(begun), ours),
         deviation_ns: g.population.variance().map(f64::sqrt),
         recorded: g.recorded,
         measure: mean.map(|m| m.estimate),

@@ -33,7 +33,7 @@ const OTHER_TRAP: f64 = 0.15;
 const SMALL: f64 = 0.05;
 /// What cold caches add to a trap in a target that sleeps or does much between two calls, in units of what calibration's own load adds: 600
 /// to 900 ns were seen where that was 230.
-pub(super) const MOST_COLD: f64 = 4.0;
+pub(in crate::report) const MOST_COLD: f64 = 4.0;
 /// Part of its price that a single-stepped hit leaves behind, and the most, which the drift of prices widens: two exceptions, each a way through the hypervisor where
 /// there is one. Of SQLite's `sqlite3_prepare_v2` a hit took 19 to 24 us of CPU time (log.md, M44) and made calls some 4 us longer (M43), where the price was 14.0; a function
 /// that spins meets next to nothing of it. So the value is a guess between the two, and the interval holds both.

@@ -30,7 +30,8 @@ struct Making<'a> {
     /// What system calls bound, by their number.
     syscalls: BTreeMap<usize, SyscallBounds>,
     /// Price of screening one operation, by operation, ns.
-    screen_ns: Vec<f64>,
+    /// Price of screening each, and whether its bounds are functions.
+    screening: Vec<(f64, bool)>,
 }
 
 impl Agent {
@@ -54,7 +55,7 @@ impl Agent {
             settings,
             io: OperationIo::new(reader, hook),
             syscalls: BTreeMap::new(),
-            screen_ns: Vec::new(),
+            screening: Vec::new(),
         };
         for (number, spec) in (0u32..).zip(&asked.operations) {
             self.add_operation(&mut making, number, spec)?;
@@ -123,9 +124,9 @@ impl Agent {
         let names = self.name_classes(number, spec, &classes);
         making.io.add(spec.name.clone(), classes.clone(), names);
         let bounds = bounds.iter().map(|id| self.operation_class(*id, false)).collect();
+        making.screening.push((screen_ns, matches!(bound_by, BoundBy::Functions)));
         let followed = Followed { name: spec.name.clone(), bound_by, classes, adapter, screen_ns };
         making.client.follow(followed, bounds, now_ns());
-        making.screen_ns.push(screen_ns);
         Ok(())
     }
 
@@ -177,20 +178,23 @@ impl Agent {
     fn operations_meta(&self, making: &Making<'_>, inner: &[ClassId]) -> Vec<OperationMeta> {
         let hit_ns = |id: &ClassId| self.attach.class(*id).prices.hit.ns;
         let inner_hit_ns = inner.iter().map(hit_ns).sum::<f64>() / inner.len().max(1) as f64;
-        let Making { asked, settings, screen_ns, .. } = making;
+        let Making { asked, settings, screening, .. } = making;
         let no_measure = if inner.is_empty() { "" } else { "calls of inner functions" };
-        let meta = |((number, spec), screen_ns): ((u32, &OperationSpec), &f64)| OperationMeta {
-            operation: number,
-            name: spec.name.clone(),
-            bounds: spec.text.clone(),
-            policy: settings.policy.name().to_owned(),
-            config: settings.config.clone(),
-            measure: asked.measure.as_ref().map_or_else(|| no_measure.to_owned(), MeasureSpec::in_words),
-            screen_ns: *screen_ns,
-            inner_hit_ns,
-            inner_classes: inner.iter().map(|id| id.0).collect(),
+        let meta = |((number, spec), &(screen_ns, by_functions)): ((u32, &OperationSpec), &(f64, bool))| {
+            OperationMeta {
+                operation: number,
+                name: spec.name.clone(),
+                bounds: spec.text.clone(),
+                policy: settings.policy.name().to_owned(),
+                config: settings.config.clone(),
+                measure: asked.measure.as_ref().map_or_else(|| no_measure.to_owned(), MeasureSpec::in_words),
+                screen_ns,
+                by_functions,
+                inner_hit_ns,
+                inner_classes: inner.iter().map(|id| id.0).collect(),
+            }
         };
-        (0u32..).zip(&asked.operations).zip(screen_ns).map(meta).collect()
+        (0u32..).zip(&asked.operations).zip(screening).map(meta).collect()
     }
 
     /// Price of screening one operation: it passes one of its begins and one of its ends, however many there are, ns.

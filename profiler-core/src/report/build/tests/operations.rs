@@ -80,6 +80,7 @@ fn recording() -> Recording {
         config: AdaptConfig::default(),
         measure: "calls of malloc".into(),
         screen_ns: 2_000.0,
+        by_functions: false,
         inner_hit_ns: 0.0,
         inner_classes: vec![],
     }];
@@ -375,4 +376,22 @@ fn functions_inside_operations_count_every_call_and_time_some() {
     let mean = f.mean_ns.unwrap();
     assert!(mean.source != Source::Exact && mean.high > mean.value, "{mean:?}");
     assert!(f.notes.iter().any(|n| n.contains("inside recorded operations")), "{:?}", f.notes);
+}
+
+/// Traps in a program that sleeps between its operations are dearer than in a tight loop.
+#[test]
+fn what_is_ours_in_a_response_time_holds_cold_traps_of_functions() {
+    let mut r = sliced();
+    r.meta.cost.cold = Price { ns: 200.0, min_ns: 100.0, max_ns: 300.0, n: 7 };
+    let mean = |r: &Recording| Report::from_recording(r).operations[0].classes[0].mean_ns;
+    r.meta.operations[0].screen_ns = 0.0;
+    let whole = mean(&r);
+    r.meta.operations[0].screen_ns = 100.0;
+    let by_tracepoints = mean(&r);
+    assert_eq!((whole.value - by_tracepoints.value, whole.low - by_tracepoints.low), (50.0, 125.0));
+    r.meta.operations[0].by_functions = true;
+    let by_functions = mean(&r);
+    // Half of the price and what is cold; twice the price and four times the most that is cold.
+    assert_eq!((whole.value - by_functions.value, whole.low - by_functions.low), (250.0, 1_400.0));
+    assert_eq!(by_functions.high, whole.high);
 }
