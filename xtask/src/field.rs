@@ -21,7 +21,7 @@ pub struct Options {
     /// Length of an observed run, s [default: 5; with --durations 30]
     #[arg(long)]
     pub seconds: Option<u64>,
-    /// Runs of each mode [default: 3; with --durations 10]
+    /// Runs of each mode [default: 3; with --durations 10, with --widths 1]
     #[arg(long)]
     pub rounds: Option<u32>,
     /// Forget finished runs, which are kept in target/field/runs.jsonl
@@ -30,13 +30,17 @@ pub struct Options {
     /// List the programs and their modes
     #[arg(long)]
     pub list: bool,
-    /// Run nothing: write docs/field.md (with --durations docs/field-durations.md) anew from the finished runs
+    /// Run nothing: write docs/field.md (with --durations docs/field-durations.md, with --widths docs/field-widths.md) anew from the finished runs
     #[arg(long)]
     pub table: bool,
     /// Judge durations and calls by the programs' own word, for docs/field-durations.md: 10 runs of 30 s each, kept in
     /// target/field/durations.jsonl, unless --rounds and --seconds say otherwise. --only is then PROGRAM or PROGRAM:CASE
     #[arg(long)]
     pub durations: bool,
+    /// Compare how narrow the intervals of calls are with `--objective information` and `precision`, for docs/field-widths.md: a round is 15 and 60 s at 1, 2 and 5 % of
+    /// six programs (1 h), kept in target/field/widths.jsonl. --only is then PROGRAM or PROGRAM:BUDGET
+    #[arg(long, conflicts_with_all = ["durations", "seconds", "fresh"])]
+    pub widths: bool,
 }
 
 /// What CI runs, for 20 s each: programs that need little to be built.
@@ -77,11 +81,17 @@ pub fn run(options: &Options) -> Result<()> {
     )?;
     let release = shell::target_dir().join("release");
     let mut command = field(&release);
-    let (seconds, rounds) = if options.durations { (30, 10) } else { (5, 3) };
+    let (seconds, rounds) = match (options.durations, options.widths) {
+        (true, _) => (30, 10),
+        (_, true) => (5, 1),
+        _ => (5, 3),
+    };
     command.args(["--seconds", &options.seconds.unwrap_or(seconds).to_string()]);
     command.args(["--rounds", &options.rounds.unwrap_or(rounds).to_string()]);
-    if options.durations {
-        command.arg("--durations");
+    for (is_asked, option) in [(options.durations, "--durations"), (options.widths, "--widths")] {
+        if is_asked {
+            command.arg(option);
+        }
     }
     for only in &options.only {
         command.args(["--only", only]);
@@ -101,7 +111,11 @@ pub fn run(options: &Options) -> Result<()> {
     print!("{text}");
     ensure!(output.status.success(), "field failed with {}", output.status);
     if options.only.is_empty() && !options.list {
-        let name = if options.durations { "docs/field-durations.md" } else { "docs/field.md" };
+        let name = match (options.durations, options.widths) {
+            (true, _) => "docs/field-durations.md",
+            (_, true) => "docs/field-widths.md",
+            _ => "docs/field.md",
+        };
         let path = shell::root().join(name);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         eprintln!("wrote {}", path.display());

@@ -11,6 +11,7 @@ mod program;
 mod programs;
 mod run;
 mod table;
+mod widths;
 
 use anyhow::{Context, Result, bail, ensure};
 use place::Place;
@@ -43,6 +44,8 @@ struct Options {
     table: bool,
     /// Judge durations and calls instead.
     durations: bool,
+    /// Compare the widths of intervals instead.
+    widths: bool,
 }
 
 impl Options {
@@ -58,6 +61,7 @@ impl Options {
             test: false,
             table: false,
             durations: false,
+            widths: false,
         };
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().with_context(|| format!("{argument} wants a value"));
@@ -72,6 +76,7 @@ impl Options {
                 "--test" => options.test = true,
                 "--table" => options.table = true,
                 "--durations" => options.durations = true,
+                "--widths" => options.widths = true,
                 _ => bail!("no option {argument}; use `cargo xtask field --help`"),
             }
         }
@@ -193,6 +198,9 @@ fn run(options: &Options) -> Result<bool> {
     if options.durations {
         return judge_durations(options);
     }
+    if options.widths {
+        return compare_widths(options);
+    }
     let programs = programs::all();
     if options.list {
         for program in &programs {
@@ -281,6 +289,20 @@ fn judge_durations(options: &Options) -> Result<bool> {
         rounds: options.rounds,
     };
     print!("{}", durations::run(&wanted, options.table)?);
+    Ok(true)
+}
+
+/// Widths of intervals with both objectives of plans.
+fn compare_widths(options: &Options) -> Result<bool> {
+    let place = Place::new(options.base.clone())?;
+    let wanted = widths::Options {
+        place: &place,
+        agent: &options.agent,
+        agent_version: agent_version(&options.agent)?,
+        only: &options.only,
+        rounds: options.rounds,
+    };
+    print!("{}", widths::run(&wanted, options.table)?);
     Ok(true)
 }
 
