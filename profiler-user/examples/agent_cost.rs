@@ -148,6 +148,7 @@ fn meta() -> Meta {
             pair: BTreeMap::new(),
             concurrency: vec![],
             cold: none,
+            behind: None,
             stamps: BTreeMap::new(),
             sample_base: none,
             sample_per_kib: none,

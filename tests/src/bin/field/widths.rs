@@ -159,12 +159,12 @@ pub fn run(options: &Options<'_>, only_table: bool) -> Result<String> {
 fn one(options: &Options<'_>, program: &dyn Program, kind: &Kind, round: u32) -> Result<Record> {
     let (_, budget, ms, objective) = kind;
     let seconds = *ms as f64 * 1e-3;
-    let folder = tempfile::tempdir().context("no folder for the program")?;
+    let folder = options.place.working("widths")?;
     let arguments = ["--budget", budget, "--objective", objective].map(str::to_owned).to_vec();
     let mode = Mode { name: "widths", arguments };
-    let mut instance = program.start(options.place, folder.path())?;
+    let mut instance = program.start(options.place, &folder)?;
     let pid = instance.begin(seconds)?;
-    let (observation, report) = observe(options.agent, pid, &mode, seconds, folder.path())?;
+    let (observation, report) = observe(options.agent, pid, &mode, seconds, &folder)?;
     let mut trouble: Vec<String> = observation.failed.iter().cloned().collect();
     trouble.extend(instance.end().err().map(|e| format!("its results: {e:#}")));
     trouble.extend(instance.finish().err().map(|e| format!("its end: {e:#}")));
