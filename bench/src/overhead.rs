@@ -52,7 +52,7 @@ fn median(runs: &[Run], of: impl Fn(&Run) -> f64) -> f64 {
 }
 
 /// The cells of a budget in the table of all.
-fn row(budget: f64, runs: &[Run]) -> Vec<String> {
+fn row(label: &str, budget: f64, runs: &[Run]) -> Vec<String> {
     let wide = series(runs.iter().map(|run| half(&run.overhead) / aim(run.samples[0])));
     let of_aim = match wide.median() {
         _ if budget != AIM_BUDGET => "no aim".to_owned(),
@@ -61,7 +61,7 @@ fn row(budget: f64, runs: &[Run]) -> Vec<String> {
     };
     let error = series(runs.iter().map(|run| (run.overhead.told.value - run.overhead.truth.value) * 100.0));
     vec![
-        format!("{budget} %"),
+        label.to_owned(),
         runs.len().to_string(),
         format!("{:.0}", series(runs.iter().map(|run| run.samples[0] as f64)).median()),
         format!("{:.2}", median(runs, |run| run.overhead.told.value)),
@@ -76,10 +76,10 @@ fn row(budget: f64, runs: &[Run]) -> Vec<String> {
 }
 
 /// A part of the overhead, as told and as true.
-fn part_row(budget: f64, name: &str, runs: &[Run], of: fn(&Run) -> &Part) -> Vec<String> {
+fn part_row(label: &str, name: &str, runs: &[Run], of: fn(&Run) -> &Part) -> Vec<String> {
     let error = series(runs.iter().map(|run| (of(run).told.value - of(run).truth.value) * 100.0));
     vec![
-        format!("{budget} %, {name}"),
+        format!("{label}, {name}"),
         format!("{:.2}", median(runs, |run| of(run).told.value)),
         format!("{:.2}", median(runs, |run| half(of(run)))),
         format!("{:.2}", median(runs, |run| of(run).truth.value)),
@@ -90,7 +90,7 @@ fn part_row(budget: f64, name: &str, runs: &[Run], of: fn(&Run) -> &Part) -> Vec
 }
 
 /// How often each function was hit, and how.
-fn hits_line(budget: f64, runs: &[Run]) -> String {
+fn hits_line(label: &str, runs: &[Run]) -> String {
     let of = |i: usize| {
         let all = |kind: fn(&run::Hits) -> u64| {
             series(runs.iter().filter_map(|run| run.hits.get(i)).map(|hits| kind(hits) as f64)).median()
@@ -100,7 +100,7 @@ fn hits_line(budget: f64, runs: &[Run]) -> String {
     };
     let all: Vec<String> = (0..FUNCTIONS.len()).map(of).collect();
     format!(
-        "{budget} %: {}; price of a sample {:.0} ns as charged, {:.0} ns at the end, {:.0} ns by the program's clock (half-width {:.0}); CPU time by the ledger over the program's clock {:.4}.\n",
+        "{label}: {}; price of a sample {:.0} ns as charged, {:.0} ns at the end, {:.0} ns by the program's clock (half-width {:.0}); CPU time by the ledger over the program's clock {:.4}.\n",
         all.join(", "),
         series(runs.iter().map(|run| run.sample_ns[0])).median(),
         series(runs.iter().map(|run| run.sample_ns[1])).median(),
@@ -157,16 +157,17 @@ pub fn overhead(options: &Options) -> Result<String> {
         let kept = format!("overhead-{}{budget}", if is_wide { "wide-" } else { "" });
         let runs =
             resumed(&kept, options.fresh, wanted, |_| one_run(budget, is_wide, options.seconds_or(RUN_S)))?;
-        table.row(&row(budget, &runs));
-        parts.row(&part_row(budget, "traps and what they leave", &runs, |run| &run.traps));
-        parts.row(&part_row(budget, "traps", &runs, |run| &run.in_turn));
-        parts.row(&part_row(budget, "what they leave", &runs, |run| &run.behind));
-        parts.row(&part_row(budget, "samples, switches, attaching", &runs, |run| &run.beside));
-        parts.row(&part_row(budget, "switches and attaching (a check)", &runs, |run| &run.rest));
-        lines.push_str(&hits_line(budget, &runs));
+        let label = format!("{budget} %{}", if is_wide { ", wide" } else { "" });
+        table.row(&row(&label, budget, &runs));
+        parts.row(&part_row(&label, "traps and what they leave", &runs, |run| &run.traps));
+        parts.row(&part_row(&label, "traps", &runs, |run| &run.in_turn));
+        parts.row(&part_row(&label, "what they leave", &runs, |run| &run.behind));
+        parts.row(&part_row(&label, "samples, switches, attaching", &runs, |run| &run.beside));
+        parts.row(&part_row(&label, "switches and attaching (a check)", &runs, |run| &run.rest));
+        lines.push_str(&hits_line(&label, &runs));
     }
     Ok(format!(
-        "{table}\n{parts}\nHits in the survey / in bursts / traced, medians. {lines}\nRuns of {} s. Measured: the receipt's line, over the program's own CPU time; medians of the runs. \
+        "{table}\n{parts}\nHits in the survey / in bursts / traced, medians. {lines}\nRuns of {} s; *wide*: of work that fills the caches, else the functions spin. Measured: the receipt's line, over the program's own CPU time; medians of the runs. \
          Error: measured less true, median (least to most). Holds: runs whose interval holds the truth, with the truth's own error (95 %, by the spread of slices of 0.2 s) added by squares; bold: \
          fewer than 95 % by the binomial test at 1 % (181 or fewer of 200, 52 or fewer of 60). Aim of the half-width: {} points with {AIM_SAMPLES} samples, by the root of their number; over 1 it is missed. \
          Parts: the truth of traps and what they leave is both differences of turns; that of traps alone has what they leave within their own turn, and that of what they leave is only what outlasts it.\n",
@@ -216,14 +217,14 @@ mod tests {
     #[test]
     fn a_row_says_how_often_the_truth_is_held_and_how_wide_the_interval_is() {
         let runs = [run(0.020, 0.018), run(0.030, 0.020), run(0.022, 0.02706)];
-        let cells = row(2.0, &runs);
+        let cells = row("2 %", 2.0, &runs);
         // 0.2 and, with the truth's own error, 0.506 points: held. 1 point: not.
         assert_eq!(cells[6], "2 of 3");
         assert_eq!(cells[3..6], ["2.20", "2.00", "0.20 (-0.51 to 1.00)"]);
         assert_eq!(cells[8], "0.83");
-        assert_eq!(row(5.0, &runs)[8], "no aim");
+        assert_eq!(row("5 %", 5.0, &runs)[8], "no aim");
         let wide: Vec<Run> = runs.map(|run| Run { samples: [15_000, 50], ..run }).to_vec();
-        assert_eq!(row(2.0, &wide)[8], "**2.04**");
+        assert_eq!(row("2 %", 2.0, &wide)[8], "**2.04**");
         // None of two: less than 1 % by chance.
         assert_eq!(show_held(&[run(0.03, 0.02), run(0.03, 0.02)], |run| &run.overhead), "**0 of 2**");
     }

@@ -113,7 +113,7 @@ pub struct CostModel {
     #[serde(default = "nothing")]
     pub cold: Price,
     /// The part of `cold` that comes when the trap is over: the program's own work is slower, because the kernel's code and data have driven its own out of
-    /// caches and predictors, ns. The rest is in the trap, where samples see it. `None` in recordings made before it was measured.
+    /// caches and predictors, ns. The rest is in the trap, where samples see it. `None`: assumed prices, and recordings made before it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behind: Option<Price>,
     /// What lies between the two time stamps of a timed call, by price class of the entry and kind of end. See [`CostModel::stamps`]. Keys

@@ -39,7 +39,7 @@ pub struct Options {
     pub durations: bool,
     /// Compare how narrow the intervals of calls are with `--objective information` and `precision`, for docs/field-widths.md: a round is 15 and 60 s at 1, 2 and 5 % of
     /// six programs (1 h), kept in target/field/widths.jsonl. --only is then PROGRAM or PROGRAM:BUDGET
-    #[arg(long, conflicts_with_all = ["durations", "seconds", "fresh"])]
+    #[arg(long, conflicts_with_all = ["durations", "seconds", "fresh", "list"])]
     pub widths: bool,
 }
 

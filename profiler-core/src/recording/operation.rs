@@ -24,8 +24,8 @@ pub struct OperationMeta {
     pub measure: String,
     /// CPU time of screening one operation, recorded or not, ns.
     pub screen_ns: f64,
-    /// Its bounds are traps in the target's code, whose price is that of a tight loop: with caches in use they are dearer. A recording made before this was
-    /// written says `false`.
+    /// Its bounds are traps in the target's code (functions, USDT probes), whose price is that of a tight loop: with caches in use they are dearer. A recording
+    /// made before this was written says `false`.
     #[serde(default)]
     pub by_functions: bool,
     /// CPU time of one hit of an inner function outside recorded operations, ns; 0 without inner functions.

@@ -4,13 +4,12 @@
 use super::build::stamps::MOST_COLD;
 use super::slices::Slices;
 use crate::adapt::strata::{ClassEstimator, MeanEstimate};
-use crate::cost::{PRICE_DRIFT, Price};
+use crate::cost::{self, PRICE_DRIFT, Price};
 use crate::estimate::Estimate;
 use crate::recording::{
     OperationCycleEnd, OperationHistogramRow, OperationMeta, OperationWindowRow, Recording,
 };
 use crate::stats::LEVEL;
-use crate::stats::added::Ranged;
 use crate::stats::moments::Moments;
 use crate::stats::quantile::{Bucket, quantile};
 use serde::{Deserialize, Serialize};
@@ -119,7 +118,7 @@ fn operation(recording: &Recording, meta: &OperationMeta) -> OperationReport {
         recording.operation_histograms.iter().filter(|r| r.operation == meta.operation).map(bucket).collect();
     let begun = sum(|w| w.begun);
     let all = population.max(begun);
-    let ours = between_stamps(meta, recording.meta.cost.cold);
+    let ours = Ours::of(meta, recording.meta.cost.cold);
     let on = |of: fn(&OperationWindowRow) -> u64| {
         windows.iter().filter(|w| w.monitoring).map(|w| of(w)).sum::<u64>()
     };
@@ -206,7 +205,7 @@ fn classes(
 ) -> Vec<OperationClassReport> {
     let mut gathered: BTreeMap<u32, Gathered> = BTreeMap::new();
     let mixed = mixed(windows);
-    let ours = between_stamps(meta, recording.meta.cost.cold);
+    let ours = Ours::of(meta, recording.meta.cost.cold);
     for w in windows {
         let class = gathered.entry(w.class_id).or_default();
         class.population.merge(&Moments::from_sums(
@@ -264,33 +263,51 @@ pub(super) fn bucket(row: &OperationHistogramRow) -> Bucket {
 /// Quantiles of `n` operations that began. All whose end was seen are in the histogram, so nothing is left to chance: the ends of a quantile are
 /// those of the bucket that it lies in, less what is ours in it. Those that are not (their end was not seen, or their class came when all histograms had been given) can
 /// have taken any time.
-fn quantiles(times: &[Bucket], n: u64, ours: Ranged) -> Vec<(f64, Estimate)> {
+fn quantiles(times: &[Bucket], n: u64, ours: Ours) -> Vec<(f64, Estimate)> {
     let lost = untimed(times, n) as f64 / n.max(1) as f64;
     let estimate = |p| Some((p, Estimate { level: 1.0, ..quantile(times, p, 0.0, lost)? }));
     // Where it may lie anywhere there is nothing to tell.
     let known = |(_, e): &(f64, Estimate)| e.low > 0.0 || e.high.is_finite();
-    let told = |(p, e)| (p, without_ours(e, ours));
+    let told = |(p, e)| (p, ours.taken_from(e));
     QUANTILES.into_iter().filter_map(estimate).filter(known).map(told).collect()
 }
 
-/// What lies between the two time stamps of an operation and is ours, ns: about the way out of the first trap and the way into the second, half of what
-/// screening takes, and what cold caches add to one trap. A trap's price is that of a tight loop, and between two operations most programs sleep or do other
-/// work: in SQLite's requests the two traps took 2.2 times their price, and 3.5 to 5 times beside compilers, and what lay between the stamps was up to twice
-/// the price of both (docs/benchmarks-operations.md). So the interval reaches from nothing to that, and to what cold caches add at most.
-fn between_stamps(meta: &OperationMeta, cold: Price) -> Ranged {
-    /// Of the price of screening, between the stamps.
-    const MOST_SCREENING: f64 = 2.0;
-    if !meta.by_functions {
-        return Ranged::between(0.0, 0.5 * meta.screen_ns, (1.0 + PRICE_DRIFT) * meta.screen_ns);
-    }
-    let high = MOST_SCREENING * meta.screen_ns + MOST_COLD * cold.max_ns;
-    Ranged::between(0.0, 0.5 * meta.screen_ns + cold.ns, high)
+/// What lies between the two time stamps of an operation and is ours, ns.
+///
+/// ```text
+/// value   half of what screening takes, and cold (1 - e^(-d / 1 us)) for an operation of d
+/// most    twice what screening takes, and [`MOST_COLD`] times what cold caches added in calibration at most
+/// ```
+/// About the way out of the first trap and the way into the second. Their price is that of a tight loop, and between two operations most programs sleep or do
+/// other work: in SQLite's requests the two traps took 2.2 times their price, and 3.5 to 5 times beside compilers, and what lay between the stamps was up to twice
+/// the price of both (docs/benchmarks-operations.md). Without traps it is half of what screening takes, and at most all of it, a quarter dearer.
+#[derive(Clone, Copy)]
+struct Ours {
+    half_ns: f64,
+    cold: Price,
+    most_ns: f64,
 }
 
-/// A response time less what is ours between its two time stamps.
-fn without_ours(e: Estimate, ours: Ranged) -> Estimate {
-    let (low, high) = ((e.low - ours.interval.high).max(0.0), e.high - ours.interval.low);
-    Estimate { value: (e.value - ours.value).max(low), low, high, ..e }
+impl Ours {
+    /// Of the price of screening, between the stamps.
+    const MOST_SCREENING: f64 = 2.0;
+
+    fn of(meta: &OperationMeta, cold: Price) -> Self {
+        let half_ns = 0.5 * meta.screen_ns;
+        if !meta.by_functions {
+            let most_ns = (1.0 + PRICE_DRIFT) * meta.screen_ns;
+            return Self { half_ns, cold: Price::fixed(0.0), most_ns };
+        }
+        Self { half_ns, cold, most_ns: Self::MOST_SCREENING * meta.screen_ns + MOST_COLD * cold.max_ns }
+    }
+
+    /// A response time as it was seen, without what is ours in it.
+    fn taken_from(self, e: Estimate) -> Estimate {
+        let without_half_ns = e.value - self.half_ns;
+        let cold_ns = cost::cold_ns(self.cold, without_half_ns.max(0.0) * 1e-9);
+        let low = (e.low - self.most_ns).max(0.0);
+        Estimate { value: (without_half_ns - cold_ns).max(low), low, ..e }
+    }
 }
 
 /// Of `n` operations those that are in no histogram.
@@ -319,7 +336,7 @@ fn mixed(windows: &[&OperationWindowRow]) -> BTreeSet<(u32, u64)> {
     of(true).intersection(&of(false)).copied().collect()
 }
 
-fn class_report(name: String, meta: &OperationMeta, ours: Ranged, g: Gathered) -> OperationClassReport {
+fn class_report(name: String, meta: &OperationMeta, ours: Ours, g: Gathered) -> OperationClassReport {
     let n = g.population.n();
     let begun = g.begun.values().map(|b| b.inside + b.between + b.unobserved).sum::<u64>();
     let per_recorded = |sum: u64| (g.recorded > 0).then(|| sum as f64 / g.recorded as f64);
@@ -327,7 +344,7 @@ fn class_report(name: String, meta: &OperationMeta, ours: Ranged, g: Gathered) -
     OperationClassReport {
         name,
         population: n,
-        mean_ns: without_ours(Estimate::exact(g.population.mean(), n), ours),
+        mean_ns: ours.taken_from(Estimate::exact(g.population.mean(), n)),
         quantiles_ns: quantiles(&g.times, n.max(begun), ours),
         deviation_ns: g.population.variance().map(f64::sqrt),
         recorded: g.recorded,

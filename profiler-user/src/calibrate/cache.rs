@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 const MAX_BYTES: u64 = 1 << 20;
 
 /// See [`Key::method`].
-const METHOD: u32 = 4;
+const METHOD: u32 = 5;
 
 /// What the prices hold for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

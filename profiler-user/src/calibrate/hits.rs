@@ -284,7 +284,16 @@ fn cold(worker: &mut Worker) -> Result<[Option<Price>; 2], CalibrateError> {
         more.push(on_cold + on_after - off_cold - off_after - (on - off));
         behind.push(on_after - off_after);
     }
-    Ok([cold_price(&more), cold_price(&behind)])
+    let (cold, behind) = (cold_price(&more), cold_price(&behind));
+    Ok([cold, behind.map(|part| cold.map_or(part, |whole| at_most(part, whole)))])
+}
+
+/// A part is no more than the whole, whatever noise made of the two.
+fn at_most(part: Price, whole: Price) -> Price {
+    let [ns, min_ns, max_ns] =
+        [(part.ns, whole.ns), (part.min_ns, whole.min_ns), (part.max_ns, whole.max_ns)]
+            .map(|(a, b)| a.min(b));
+    Price { ns, min_ns, max_ns, ..part }
 }
 
 /// Runs below nothing are noise, and so are as many above it: they are cut off after the median, or it would lie in the upper half.
@@ -339,6 +348,14 @@ mod tests {
         assert_eq!(price(&[-120.0, 80.0, 40.0, -60.0]), Some((0.0, 0.0, 80.0, 4)));
         assert_eq!(price(&[-300.0, 20.0, 100.0]), Some((20.0, 0.0, 100.0, 3)));
         assert_eq!(price(&[]), None);
+    }
+
+    #[test]
+    fn what_is_left_behind_is_a_part_of_what_cold_caches_cost() {
+        let price = |ns, min_ns, max_ns| Price { ns, min_ns, max_ns, n: 14 };
+        let whole = price(100.0, 0.0, 400.0);
+        assert_eq!(at_most(price(40.0, 30.0, 60.0), whole), price(40.0, 0.0, 60.0));
+        assert_eq!(at_most(price(240.0, 30.0, 600.0), whole), whole);
     }
 
     #[test]

@@ -125,8 +125,8 @@ fn quantile(quantiles: &[(f64, Estimate)], p: f64) -> String {
     quantiles.iter().find(|(order, _)| *order == p).map(|(_, e)| at_most_ns(e)).unwrap_or_default()
 }
 
-/// The value, with its interval where operations that were lost may move it by more than a bucket; where it may lie anywhere above, its
-/// lower end.
+/// The value, with its interval where operations that were lost, or what watching put into it, may move it by more than a bucket; where it may lie anywhere above,
+/// its lower end.
 fn at_most_ns(e: &Estimate) -> String {
     if !e.high.is_finite() {
         return format!("≥ {}", duration_ns(e.low));

@@ -62,6 +62,7 @@ fn every_pair_of_tracepoints_is_counted_and_those_of_others_are_not() {
     assert!(own.1 > 0.0 && others.0 >= 2 * 2 * 900, "{own:?}, {others:?}");
     let screen_ns: Vec<f64> = recorded.meta.operations.iter().map(|o| o.screen_ns).collect();
     assert!(screen_ns.iter().all(|ns| *ns > 0.0), "{screen_ns:?}");
+    assert!(recorded.meta.operations.iter().all(|o| !o.by_functions), "no trap bounds them");
     assert!(target.is_alive());
 }
 

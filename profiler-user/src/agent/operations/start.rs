@@ -29,8 +29,7 @@ struct Making<'a> {
     io: OperationIo,
     /// What system calls bound, by their number.
     syscalls: BTreeMap<usize, SyscallBounds>,
-    /// Price of screening one operation, by operation, ns.
-    /// Price of screening each, and whether its bounds are functions.
+    /// Price of screening one operation, ns, and whether traps bound it; by operation.
     screening: Vec<(f64, bool)>,
 }
 

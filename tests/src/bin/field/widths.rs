@@ -88,7 +88,7 @@ fn widths(report: &Report) -> Vec<Option<f64>> {
     rows.into_iter().map(|(_, width)| width).collect()
 }
 
-/// Median width of a run's rows; infinite where fewer than half of them have one.
+/// Median width of a run's rows (of an even number the larger of the middle two); infinite where half of them have none.
 fn median_width(widths: &[Option<f64>]) -> f64 {
     let mut all: Vec<f64> = widths.iter().map(|w| w.unwrap_or(f64::INFINITY)).collect();
     all.sort_by(f64::total_cmp);
@@ -130,9 +130,18 @@ pub fn run(options: &Options<'_>, only_table: bool) -> Result<String> {
                     eprintln!("{} is not run: {why}", program.name());
                     break;
                 }
-                for objective in OBJECTIVES {
+                // Each round begins with the other one: what is started first finds other caches.
+                let mut objectives = OBJECTIVES;
+                objectives.rotate_left(round as usize % OBJECTIVES.len());
+                for objective in objectives {
                     let wanted = kind(program.name(), budget, seconds, objective);
-                    if finished.iter().any(|r| r.round == round && r.kind() == wanted) {
+                    let is_done = |r: &Record| {
+                        r.round == round
+                            && r.kind() == wanted
+                            && r.trouble.is_empty()
+                            && r.agent == options.agent_version
+                    };
+                    if finished.iter().any(is_done) {
                         continue;
                     }
                     match one(options, &**program, &wanted, round) {
@@ -166,6 +175,7 @@ fn one(options: &Options<'_>, program: &dyn Program, kind: &Kind, round: u32) ->
     let pid = instance.begin(seconds)?;
     let (observation, report) = observe(options.agent, pid, &mode, seconds, &folder)?;
     let mut trouble: Vec<String> = observation.failed.iter().cloned().collect();
+    trouble.extend(observation.blind(mode.name));
     trouble.extend(instance.end().err().map(|e| format!("its results: {e:#}")));
     trouble.extend(instance.finish().err().map(|e| format!("its end: {e:#}")));
     let receipt = report.as_ref().and_then(|r| r.receipt.in_place.as_ref());
@@ -210,13 +220,14 @@ fn show(mut values: Vec<f64>, digits: usize) -> String {
 /// The table of all finished runs.
 fn document(finished: &[Record]) -> String {
     let mut kinds: BTreeMap<(String, String, u64), Vec<&Record>> = BTreeMap::new();
-    for record in finished.iter().filter(|r| r.trouble.is_empty()) {
+    let newest = finished.last().map(|r| &r.agent);
+    for record in finished.iter().filter(|r| r.trouble.is_empty() && Some(&r.agent) == newest) {
         let (program, budget, ms, _) = record.kind();
         kinds.entry((program, budget, ms)).or_default().push(record);
     }
     let mut text = format!(
         "# Widths of intervals\n\nWritten by `cargo xtask field --widths`. Each program is watched with both objectives of plans, in turns, each time a new instance. Rows: the {ROWS} that took most of the \
-         CPU time. *Width*: half of the interval of calls per second over its value, %; a row without a rate, or with a limit, counts as wider than any (`none`: that is the median). *Known*: rows within \
+         CPU time in the run. *Width*: half of the interval of calls per second over its value, %; a row without a rate, or with a limit, counts as wider than any (`none`: that is the median). *Known*: rows within \
          {:.0} %. *Measured*: overhead by the receipt, % of the program's own CPU time. Medians (least..most) over the runs; left of the arrow `information`, right `precision`.\n\n\
          | program | budget | length, s | runs | median width | known | measured | predicted |\n|---|---|--:|--:|---|---|---|---|\n",
         KNOWN * 100.0
@@ -249,8 +260,10 @@ fn document(finished: &[Record]) -> String {
     if !troubled.is_empty() {
         text.push_str(&format!("\nNot in the table:\n\n{}", troubled.concat()));
     }
-    let agents: BTreeSet<&str> = finished.iter().map(|r| r.agent.as_str()).collect();
-    text.push_str(&format!("\nAgents: {}.\n", agents.into_iter().collect::<Vec<_>>().join(", ")));
+    text.push_str(&format!(
+        "\nAgent: {}; runs of others are not shown.\n",
+        newest.map_or("-", String::as_str)
+    ));
     text
 }
 
