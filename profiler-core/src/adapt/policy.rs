@@ -45,7 +45,7 @@ pub struct Adapter {
     steps: u64,
     /// Rate at the begin of each class's stretch.
     anchors: BTreeMap<OperationClassId, f64>,
-    /// Share of slices at which the present stretches began.
+    /// Share of slices at which all stretches last began together.
     share_anchor: f64,
     default_anchor: f64,
     inner: Option<InnerCost>,

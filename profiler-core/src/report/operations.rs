@@ -269,13 +269,13 @@ fn quantiles(times: &[Bucket], n: u64, ours: Ours) -> Vec<(f64, Estimate)> {
     // Where it may lie anywhere there is nothing to tell.
     let known = |(_, e): &(f64, Estimate)| e.low > 0.0 || e.high.is_finite();
     let told = |(p, e)| (p, ours.taken_from(e));
-    QUANTILES.into_iter().filter_map(estimate).filter(known).map(told).collect()
+    QUANTILES.into_iter().filter_map(estimate).map(told).filter(known).collect()
 }
 
 /// What lies between the two time stamps of an operation and is ours, ns.
 ///
 /// ```text
-/// value   half of what screening takes, and cold (1 - e^(-d / 1 us)) for an operation of d
+/// value   half of what screening takes, and cold (1 - e^(-d / 1 us)), d: as seen, less half of screening
 /// most    twice what screening takes, and [`MOST_COLD`] times what cold caches added in calibration at most
 /// ```
 /// About the way out of the first trap and the way into the second. Their price is that of a tight loop, and between two operations most programs sleep or do

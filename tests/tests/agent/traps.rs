@@ -97,13 +97,13 @@ fn what_traps_take_is_what_the_program_loses() {
     sleep_ms(1_500);
     let (after, _) = target.median_since(to + 1);
     let measured = in_place(&finished);
-    let truth = (before + after) / 2.0 / watched - 1.0;
+    // The machine is shared: before and after may differ by a tenth, and the truth is only known to lie between them.
+    let [least, most] = [before.min(after), before.max(after)].map(|speed| speed / watched - 1.0);
     let e = measured.overhead;
-    assert!(truth > 0.03 && measured.in_traps > 100, "{truth} {measured:?} {}", finished.messages);
-    // The machine is shared: the two stretches differ by some percent.
+    assert!(most > 0.03 && measured.in_traps > 100, "{most} {measured:?} {}", finished.messages);
     assert!(
-        0.8 * e.low < truth && truth < 1.2 * e.high,
-        "{truth} ({before}, {watched}, {after}): {measured:?}"
+        0.8 * e.low < most && least < 1.2 * e.high,
+        "{least} to {most} ({before}, {watched}, {after}): {measured:?}"
     );
 }
 

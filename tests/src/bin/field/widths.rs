@@ -121,6 +121,7 @@ pub fn run(options: &Options<'_>, only_table: bool) -> Result<String> {
         .map(|line| serde_json::from_str(line).with_context(|| format!("{}: {line}", lines.display())))
         .collect::<Result<_>>()?;
     for round in (0..options.rounds).filter(|_| !only_table) {
+        let mut pairs = 0;
         for program in &all {
             for (budget, seconds) in BUDGETS.iter().flat_map(|b| LENGTHS_S.map(|s| (*b, s))) {
                 if !wants(program.name(), budget) {
@@ -130,9 +131,10 @@ pub fn run(options: &Options<'_>, only_table: bool) -> Result<String> {
                     eprintln!("{} is not run: {why}", program.name());
                     break;
                 }
-                // Each round begins with the other one: what is started first finds other caches.
+                // They take turns at being first, within a round and between rounds: what is started first finds other caches.
                 let mut objectives = OBJECTIVES;
-                objectives.rotate_left(round as usize % OBJECTIVES.len());
+                objectives.rotate_left((pairs + round as usize) % OBJECTIVES.len());
+                pairs += 1;
                 for objective in objectives {
                     let wanted = kind(program.name(), budget, seconds, objective);
                     let is_done = |r: &Record| {
@@ -254,7 +256,7 @@ fn document(finished: &[Record]) -> String {
     }
     let troubled: Vec<String> = finished
         .iter()
-        .filter(|r| !r.trouble.is_empty())
+        .filter(|r| !r.trouble.is_empty() && Some(&r.agent) == newest)
         .map(|r| format!("- {:?}: {}\n", r.kind(), r.trouble.join("; ")))
         .collect();
     if !troubled.is_empty() {

@@ -396,7 +396,7 @@ fn what_is_ours_in_a_response_time_holds_cold_traps_of_functions() {
     assert!((whole.value - by_functions.value - 50.0 - cold_ns).abs() < 1e-6, "{whole:?} {by_functions:?}");
     assert_eq!(by_functions.low, (whole.low - 1_400.0).max(0.0));
     assert_eq!(by_functions.high, whole.high);
-    // An operation of a tight loop meets next to nothing of cold caches.
+    // A short operation meets little of cold caches.
     for w in &mut r.operation_windows {
         (w.population_sum_ns, w.population_squares_ns2) =
             (w.population as f64 * 150.0, w.population as f64 * 22_500.0);
