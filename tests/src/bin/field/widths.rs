@@ -72,13 +72,14 @@ fn kind(program: &str, budget: &str, seconds: f64, objective: &str) -> Kind {
     (program.to_owned(), budget.to_owned(), (seconds * 1e3) as u64, objective.to_owned())
 }
 
-/// Widths of the rows that took most of the CPU time.
+/// Widths of the rows that took most of the CPU time, of functions that were called while they were watched: `main`, or a loop that a thread entered
+/// before the agent came, has no rate that a plan could tell.
 fn widths(report: &Report) -> Vec<Option<f64>> {
     let mut rows: Vec<(f64, Option<f64>)> = report
         .rows
         .iter()
         .filter_map(|row| {
-            let share = row.share?.value;
+            let share = row.share.filter(|_| row.attempted > 0)?.value;
             let rate = row.rate_hz.filter(|e| !e.at_most && e.value > 0.0 && e.high.is_finite());
             Some((share, rate.map(|e| (e.high - e.low) / (2.0 * e.value))))
         })
@@ -229,7 +230,7 @@ fn document(finished: &[Record]) -> String {
     }
     let mut text = format!(
         "# Widths of intervals\n\nWritten by `cargo xtask field --widths`. Each program is watched with both objectives of plans, in turns, each time a new instance. Rows: the {ROWS} that took most of the \
-         CPU time in the run. *Width*: half of the interval of calls per second over its value, %; a row without a rate, or with a limit, counts as wider than any (`none`: that is the median). *Known*: rows within \
+         CPU time in the run, of functions that were called while they were watched. *Width*: half of the interval of calls per second over its value, %; a row without a rate, or with a limit, counts as wider than any (`none`: that is the median). *Known*: rows within \
          {:.0} %. *Measured*: overhead by the receipt, % of the program's own CPU time. Medians (least..most) over the runs; left of the arrow `information`, right `precision`.\n\n\
          | program | budget | length, s | runs | median width | known | measured | predicted |\n|---|---|--:|--:|---|---|---|---|\n",
         KNOWN * 100.0
