@@ -5,14 +5,17 @@
 
 mod again;
 mod calm;
+mod kernel;
+mod timing;
 
 use crate::apt;
 use crate::ebpf::{self, Rebuilt};
 use crate::field;
 use crate::shell;
-use anyhow::{Context, Result, bail};
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use anyhow::{Result, bail};
+use kernel::Binary;
+pub use kernel::test_binaries;
+use std::path::Path;
 use std::process::Stdio;
 
 /// `cargo xtask test`.
@@ -28,9 +31,6 @@ pub struct Options {
     #[arg(value_name = "FILTER")]
     pub filter: Option<String>,
 }
-
-/// Test binaries of the tests crate, and of the bench, that need no root.
-const ROOTLESS: [&str; 6] = ["bench", "field", "offline", "page", "sqlite", "targets"];
 
 /// What all test binaries together said.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -178,59 +178,33 @@ fn starts(name: &str) -> bool {
     version.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-/// Builds the tests crate and what it runs, with the committed object or another one, and runs its binaries and the
-/// unit tests of the bench.
+/// Builds the test binaries, with the committed object or another one, and runs them. Timing tests that fail are run again.
 fn kernel_tests(options: &Options, object: Option<&Path>, summary: &mut Summary) -> Result<()> {
-    let mut programs = shell::cargo();
-    programs.args(["build", "--locked", "-p", "profiler-user", "-p", "profiler-tests", "--bins"]);
-    let mut tests = shell::cargo();
-    tests.args(["test", "--locked", "-p", "profiler-tests", "-p", "profiler-bench", "--tests", "--no-run"]);
-    tests.arg("--message-format=json-render-diagnostics");
-    if let Some(object) = object {
-        programs.env("TITHE_BPF_OBJECT", object);
-        tests.env("TITHE_BPF_OBJECT", object);
-    }
-    shell::run(&mut programs)?;
-    shell::say(&tests);
-    let messages = shell::output(tests.stderr(Stdio::inherit()))?;
-    let binaries = test_binaries(&messages)?;
-
     let root = shell::can_be_root();
-    let environment = passed_on();
-    let environment: Vec<(&str, &str)> =
-        environment.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    for (name, binary) in binaries {
-        let rootless = ROOTLESS.contains(&&*name);
-        if !root && !rootless {
+    let timing = timing::List::committed()?;
+    let filter: Vec<&str> = options.filter.as_deref().into_iter().collect();
+    for binary in kernel::build(object)? {
+        let Binary { name, .. } = &binary;
+        if !root && !binary.is_rootless() {
             let reason = "not root, and sudo is missing or asks for a password";
-            summary.skip(&name, reason, shell::skips_are_forbidden());
+            summary.skip(name, reason, shell::skips_are_forbidden());
             continue;
         }
-        let run = |arguments: &[&str]| {
-            let mut command = if rootless {
-                let mut command = std::process::Command::new(&binary);
-                command.envs(environment.iter().copied()).stdin(Stdio::null());
-                command
-            } else {
-                shell::as_root(&binary, &environment)
-            };
-            command.current_dir(shell::root().join("tests")).arg("--test-threads=1").args(arguments);
-            shell::run_teed(&mut command)
-        };
-        let filter: Vec<&str> = options.filter.as_deref().into_iter().collect();
         let before = calm::Cpus::now();
-        let (status, lines) = run(&filter)?;
-        if !rootless && let Some(stolen) = before.stolen_since() {
+        let (success, lines) = binary.run(&filter)?;
+        if !binary.is_rootless()
+            && let Some(stolen) = before.stolen_since()
+        {
             println!(
                 "during {name} the hypervisor took {:.1} % of the time of this machine's CPUs",
                 stolen * 100.0
             );
         }
-        summary.add(&name, status.success(), &lines);
-        if !rootless && !status.success() {
-            summary.try_again(&name, &lines, |test| {
+        summary.add(name, success, &lines);
+        if !binary.is_rootless() && !success {
+            summary.try_again(&timing, name, &lines, |test| {
                 calm::wait();
-                run(&["--exact", test]).map(|(status, lines)| (status.success(), lines))
+                binary.run(&["--exact", test])
             })?;
         }
     }
@@ -260,37 +234,6 @@ fn field_tests(options: &Options, summary: &mut Summary) -> Result<()> {
     let (status, lines) = shell::run_teed(&mut command)?;
     summary.add("the field suite", status.success(), &lines);
     Ok(())
-}
-
-/// What the tests read from the environment, for sudo drops it.
-fn passed_on() -> Vec<(String, String)> {
-    let mut passed: Vec<(String, String)> =
-        ["REQUIRE_KERNEL", "RUST_BACKTRACE", "RUST_TEST_NOCAPTURE", "UPDATE_EXPECT", "PATH", "CI"]
-            .iter()
-            .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)))
-            .collect();
-    passed.push(("CARGO_MANIFEST_DIR".to_owned(), shell::root().join("tests").display().to_string()));
-    passed.push(("CARGO".to_owned(), std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())));
-    passed
-}
-
-/// The test executables in cargo's messages, by name.
-pub fn test_binaries(messages: &str) -> Result<BTreeMap<String, PathBuf>> {
-    let mut binaries = BTreeMap::new();
-    for line in messages.lines().filter(|line| line.starts_with('{')) {
-        let message: serde_json::Value = serde_json::from_str(line).context("cargo printed no JSON")?;
-        if message["profile"]["test"] != true {
-            continue;
-        }
-        if let (Some(name), Some(path)) = (message["target"]["name"].as_str(), message["executable"].as_str())
-        {
-            binaries.insert(name.to_owned(), PathBuf::from(path));
-        }
-    }
-    if binaries.is_empty() {
-        bail!("cargo named no test binary of profiler-tests");
-    }
-    Ok(binaries)
 }
 
 #[cfg(test)]
@@ -335,18 +278,5 @@ mod tests {
         summary.skip(ebpf::REBUILD, "apt-get failed", true);
         assert!(summary.last_line().ends_with("FAILED. 5 passed; 0 failed; 0 ignored; 2 skipped"));
         assert!(summary.finish().unwrap_err().to_string().contains("rebuild of the eBPF object (skipped"));
-    }
-
-    #[test]
-    fn only_test_executables_are_taken() {
-        let messages = r#"{"reason":"compiler-artifact","target":{"name":"build-script-build"},"profile":{"test":false},"executable":"/t/build"}
-{"reason":"compiler-artifact","target":{"name":"prober"},"profile":{"test":true},"executable":"/t/prober-1"}
-{"reason":"build-finished","success":true}"#;
-        let binaries = test_binaries(messages).unwrap();
-        assert_eq!(
-            binaries.into_iter().collect::<Vec<_>>(),
-            [("prober".to_owned(), PathBuf::from("/t/prober-1"))]
-        );
-        assert!(test_binaries("{\"reason\":\"build-finished\"}").is_err());
     }
 }

@@ -1,0 +1,120 @@
+//! The test binaries of the tests crate and of the bench: built as the caller, and run one test at a time, as root where they need the
+//! kernel.
+
+use crate::shell;
+use anyhow::{Context, Result, bail};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Those that need no root.
+const ROOTLESS: [&str; 6] = ["bench", "field", "offline", "page", "sqlite", "targets"];
+
+/// A test binary.
+pub(super) struct Binary {
+    pub(super) name: String,
+    pub(super) path: PathBuf,
+}
+
+impl Binary {
+    /// It needs no root, and asks nothing of the kernel.
+    pub(super) fn is_rootless(&self) -> bool {
+        is_rootless(&self.name)
+    }
+
+    /// Runs it, with these arguments of the harness. True if it succeeded, and what it printed.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be started.
+    pub(super) fn run(&self, arguments: &[&str]) -> Result<(bool, Vec<String>)> {
+        let environment = passed_on();
+        let environment: Vec<(&str, &str)> =
+            environment.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let mut command = if self.is_rootless() {
+            let mut command = Command::new(&self.path);
+            command.envs(environment).stdin(Stdio::null());
+            command
+        } else {
+            shell::as_root(&self.path, &environment)
+        };
+        command.current_dir(shell::root().join("tests")).arg("--test-threads=1").args(arguments);
+        shell::run_teed(&mut command).map(|(status, lines)| (status.success(), lines))
+    }
+}
+
+/// A binary of that name is run as the caller.
+pub(super) fn is_rootless(name: &str) -> bool {
+    ROOTLESS.contains(&name)
+}
+
+/// Builds what the tests start and the test binaries, with the committed object or another one. In the order of their names.
+///
+/// # Errors
+///
+/// If something cannot be built.
+pub(super) fn build(object: Option<&Path>) -> Result<Vec<Binary>> {
+    let mut programs = shell::cargo();
+    programs.args(["build", "--locked", "-p", "profiler-user", "-p", "profiler-tests", "--bins"]);
+    let mut tests = shell::cargo();
+    tests.args(["test", "--locked", "-p", "profiler-tests", "-p", "profiler-bench", "--tests", "--no-run"]);
+    tests.arg("--message-format=json-render-diagnostics");
+    if let Some(object) = object {
+        programs.env("TITHE_BPF_OBJECT", object);
+        tests.env("TITHE_BPF_OBJECT", object);
+    }
+    shell::run(&mut programs)?;
+    shell::say(&tests);
+    let messages = shell::output(tests.stderr(Stdio::inherit()))?;
+    let binaries = test_binaries(&messages)?;
+    Ok(binaries.into_iter().map(|(name, path)| Binary { name, path }).collect())
+}
+
+/// What the tests read from the environment, for sudo drops it.
+fn passed_on() -> Vec<(String, String)> {
+    let mut passed: Vec<(String, String)> =
+        ["REQUIRE_KERNEL", "RUST_BACKTRACE", "RUST_TEST_NOCAPTURE", "UPDATE_EXPECT", "PATH", "CI"]
+            .iter()
+            .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)))
+            .collect();
+    passed.push(("CARGO_MANIFEST_DIR".to_owned(), shell::root().join("tests").display().to_string()));
+    passed.push(("CARGO".to_owned(), std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())));
+    passed
+}
+
+/// The test executables in cargo's messages, by name.
+pub fn test_binaries(messages: &str) -> Result<BTreeMap<String, PathBuf>> {
+    let mut binaries = BTreeMap::new();
+    for line in messages.lines().filter(|line| line.starts_with('{')) {
+        let message: serde_json::Value = serde_json::from_str(line).context("cargo printed no JSON")?;
+        if message["profile"]["test"] != true {
+            continue;
+        }
+        if let (Some(name), Some(path)) = (message["target"]["name"].as_str(), message["executable"].as_str())
+        {
+            binaries.insert(name.to_owned(), PathBuf::from(path));
+        }
+    }
+    if binaries.is_empty() {
+        bail!("cargo named no test binary of profiler-tests");
+    }
+    Ok(binaries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_test_executables_are_taken() {
+        let messages = r#"{"reason":"compiler-artifact","target":{"name":"build-script-build"},"profile":{"test":false},"executable":"/t/build"}
+{"reason":"compiler-artifact","target":{"name":"prober"},"profile":{"test":true},"executable":"/t/prober-1"}
+{"reason":"build-finished","success":true}"#;
+        let binaries = test_binaries(messages).unwrap();
+        assert_eq!(
+            binaries.into_iter().collect::<Vec<_>>(),
+            [("prober".to_owned(), PathBuf::from("/t/prober-1"))]
+        );
+        assert!(test_binaries("{\"reason\":\"build-finished\"}").is_err());
+    }
+}
