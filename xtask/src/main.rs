@@ -36,7 +36,7 @@ enum Command {
     /// Build the eBPF object and write the committed copy and its lock
     BuildEbpf(ebpf::Options),
     /// All tests: offline, then against the running kernel (through sudo if not root)
-    Test(test::Options),
+    Test(test::Arguments),
     /// House rules, format, clippy, rustdoc, source invariants, README
     Lint(lint::Options),
     /// test, build-ebpf --check and lint: what CI runs
@@ -88,5 +88,15 @@ fn main() -> ExitCode {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        super::Cli::command().debug_assert();
     }
 }

@@ -75,10 +75,19 @@ pub fn skips_are_forbidden() -> bool {
     forbids_skips(value("REQUIRE_KERNEL").as_deref(), value("CI").as_deref())
 }
 
+/// True in CI.
+pub fn is_ci() -> bool {
+    says_ci(std::env::var("CI").ok().as_deref())
+}
+
+fn says_ci(ci: Option<&str>) -> bool {
+    ci.is_some_and(|value| !matches!(value, "" | "0" | "false"))
+}
+
 fn forbids_skips(require_kernel: Option<&str>, ci: Option<&str>) -> bool {
     match require_kernel {
         Some(value) => value == "1",
-        None => ci.is_some_and(|value| !matches!(value, "" | "0" | "false")),
+        None => says_ci(ci),
     }
 }
 

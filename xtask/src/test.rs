@@ -6,6 +6,7 @@
 mod again;
 mod calm;
 mod kernel;
+mod suites;
 mod timing;
 
 use crate::apt;
@@ -19,6 +20,15 @@ use std::path::Path;
 use std::process::Stdio;
 
 /// `cargo xtask test`.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    tests: Options,
+    #[command(flatten)]
+    suites: suites::Suites,
+}
+
+/// Which tests, for `cargo xtask ci`, too.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     /// Do not install the BPF toolchain
@@ -116,8 +126,11 @@ fn count(text: &str, label: &str) -> u64 {
 /// # Errors
 ///
 /// If a test fails or cannot be built.
-pub fn run(options: &Options) -> Result<()> {
-    run_all(options)?.finish()
+pub fn run(arguments: &Arguments) -> Result<()> {
+    match arguments.suites.suites {
+        Some(runs) => suites::run(runs, &arguments.suites, arguments.tests.filter.as_deref()),
+        None => run_all(&arguments.tests)?.finish(),
+    }
 }
 
 /// Runs all tests, also after failures.

@@ -1,5 +1,6 @@
 //! Whether others use this machine now: processes beside the tests, and the hypervisor's other guests (steal, `/proc/stat`).
 
+use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
 /// Part of the CPUs' time that is used by others, or stolen, on a calm machine.
@@ -42,6 +43,55 @@ impl Cpus {
     }
 }
 
+/// How much others used this machine during some work of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(super) struct Load {
+    /// The load average of a minute when it began.
+    pub(super) before: f64,
+    /// Part of the CPUs' time that neither was idle nor went to processes that we started (as far as they have ended and been waited for).
+    pub(super) others: f64,
+    /// The hypervisor's part, which is in it.
+    pub(super) stolen: f64,
+}
+
+/// Measures a [`Load`].
+pub(super) struct Watch {
+    before: f64,
+    cpus: Cpus,
+    /// Ticks.
+    children: u64,
+}
+
+impl Watch {
+    pub(super) fn begin() -> Self {
+        let average = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let before = average.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(f64::NAN);
+        Self { before, cpus: Cpus::now(), children: children(&own_stat()) }
+    }
+
+    pub(super) fn end(self) -> Load {
+        self.load(Cpus::now(), children(&own_stat()))
+    }
+
+    fn load(self, cpus: Cpus, children: u64) -> Load {
+        let (used, stolen) = self.cpus.parts_to(cpus).unwrap_or((0.0, 0.0));
+        let own = children.saturating_sub(self.children) as f64;
+        let all = cpus.all.saturating_sub(self.cpus.all).max(1) as f64;
+        Load { before: self.before, others: (used - own / all).max(0.0), stolen }
+    }
+}
+
+/// CPU time of this process's children that were waited for, and of theirs, ticks: `cutime` and `cstime` (proc_pid_stat(5)).
+fn children(stat: &str) -> u64 {
+    // The name may contain anything.
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    fields.skip(13).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
+}
+
+fn own_stat() -> String {
+    std::fs::read_to_string("/proc/self/stat").unwrap_or_default()
+}
+
 /// Returns when two seconds were calm, or a minute has passed.
 pub(super) fn wait() {
     let began = Instant::now();
@@ -66,5 +116,15 @@ mod tests {
         assert_eq!(before.parts_to(after), Some((0.3, 0.1)));
         assert_eq!(before.parts_to(before), None);
         assert_eq!(Cpus::parse("").parts_to(Cpus::parse("nonsense")), None);
+    }
+    #[test]
+    fn what_our_children_took_is_no_load_of_others() {
+        let stat = "42 (a) b) S 1 42 42 0 -1 4194560 1 2 3 4 11 12 130 70 20 0 1 0 99";
+        assert_eq!(children(stat), 200);
+        let before = Cpus { all: 1_000, idle: 810, stolen: 40 };
+        let watch = Watch { before: 0.5, cpus: before, children: 100 };
+        // 400 of 1,000 ticks were used: 200 by ours, 50 by the hypervisor.
+        let load = watch.load(Cpus { all: 2_000, idle: 1_410, stolen: 90 }, 300);
+        assert_eq!(load, Load { before: 0.5, others: 0.2, stolen: 0.05 });
     }
 }
