@@ -4,6 +4,7 @@
 use crate::Options;
 use crate::demo::Load;
 use crate::measure::{Series, Table};
+use crate::scratch::Scratch;
 use anyhow::{Context, Result, ensure};
 use profiler_core::cost::CostModel;
 use std::fs::File;
@@ -40,18 +41,17 @@ pub fn against(options: &Options) -> Result<String> {
     for agent in &agents {
         ensure!(agent.is_file(), "{} is no file", agent.display());
     }
-    let folder = std::env::temp_dir().join(format!("tithe-bench-{}", std::process::id()));
-    std::fs::create_dir(&folder)?;
+    let scratch = Scratch::new()?;
     let load = Load::start()?;
     // Fills each agent's cache of prices, which a first run of the day pays for.
     for agent in &agents {
-        watched(agent, &load, &folder)?;
+        watched(agent, &load, scratch.path())?;
     }
     let mut figures: [[Series; 5]; 2] = Default::default();
     for round in 0..options.rounds as usize {
         for turn in 0..2 {
             let arm = (round + turn) % 2;
-            let run = watched(&agents[arm], &load, &folder)?;
+            let run = watched(&agents[arm], &load, scratch.path())?;
             let values = [
                 run.first_output_s * 1e3,
                 run.first_second_s * 1e3,
@@ -65,7 +65,6 @@ pub fn against(options: &Options) -> Result<String> {
         }
     }
     drop(load);
-    std::fs::remove_dir_all(&folder)?;
     let [ours, others] = &figures;
     let mut table = Table::new(&["figure", "this build", "the other", "ratio [95 %]", "n"]);
     let names = [

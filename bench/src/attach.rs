@@ -1,6 +1,7 @@
 //! Attaching and detaching many functions: one multi link against perf-event uprobes, target idle.
 
 use crate::measure::{Series, Table};
+use crate::scratch::Scratch;
 use crate::watch::{self, Ours, Place};
 use anyhow::{Result, ensure};
 use profiler_core::class::Tier;
@@ -80,11 +81,10 @@ pub fn stopped_agent(rounds: u32) -> Result<String> {
     let mut target = Target::start("calls");
     // The plan counts against the target's CPU time.
     target.command("burn 1");
-    let folder = std::env::temp_dir().join(format!("tithe-bench-{}", std::process::id()));
-    std::fs::create_dir(&folder)?;
+    let scratch = Scratch::new()?;
     let mut gone = Series::default();
     for _ in 0..rounds {
-        let mut agent = Agent::start(target.pid(), &folder, &["--count", "big*"]);
+        let mut agent = Agent::start(target.pid(), scratch.path(), &["--count", "big*"]);
         agent.wait_tracing();
         let changed = changed_text(target.pid())?;
         ensure!(!changed.is_empty(), "nothing is attached: {}", agent.messages());
@@ -95,7 +95,6 @@ pub fn stopped_agent(rounds: u32) -> Result<String> {
         agent.finish();
         target.call("big", 1, 1);
     }
-    std::fs::remove_dir_all(&folder)?;
     let mut table = Table::new(&["functions", "last instrumentation gone after SIGSTOP, ms", "aim", "n"]);
     table.row(&["2000".to_owned(), gone.show(0), "<= 1500".to_owned(), gone.n().to_string()]);
     Ok(table.to_string())

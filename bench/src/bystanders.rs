@@ -4,6 +4,7 @@
 use crate::Options;
 use crate::explosion;
 use crate::measure::{Series, Table};
+use crate::scratch::Scratch;
 use crate::watch::{self, Ours, Place};
 use anyhow::{Context, Result, ensure};
 use profiler_core::class::Tier;
@@ -62,8 +63,7 @@ impl Figures {
 pub fn bystanders(options: &Options) -> Result<String> {
     let seconds = options.seconds_or(20);
     let kernel = watch::kernel(Tier::A)?;
-    let folder = std::env::temp_dir().join(format!("tithe-bench-{}", std::process::id()));
-    std::fs::create_dir(&folder)?;
+    let scratch = Scratch::new()?;
     let mut table = Table::new(&[
         "processes that sleep",
         "135 functions of libc",
@@ -91,7 +91,7 @@ pub fn bystanders(options: &Options) -> Result<String> {
                 let line = format!("fork {}", 1000 * (seconds + 2 * MARGIN_S));
                 stranger.send(&line);
                 std::thread::sleep(Duration::from_secs(MARGIN_S));
-                deed(arm, &kernel, &target, &places, &names, &folder, seconds)?;
+                deed(arm, &kernel, &target, &places, &names, scratch.path(), seconds)?;
                 figures.push(&stranger.receive(&line));
             }
         }
@@ -108,7 +108,6 @@ pub fn bystanders(options: &Options) -> Result<String> {
             ]);
         }
     }
-    std::fs::remove_dir_all(&folder)?;
     Ok(table.to_string())
 }
 

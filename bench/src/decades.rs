@@ -1,11 +1,12 @@
 //! The program `decades` under the agent: 100 functions whose rates lie over 7 decades, and what it says of itself.
 
+use crate::scratch::Scratch;
 use anyhow::{Context, Result, ensure};
 use profiler_core::plan::{Problem, table};
 use profiler_core::recording::Recording;
 use profiler_core::report::Report;
 use profiler_tests::support::Target;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// Name of a recording that is kept.
@@ -92,8 +93,7 @@ pub fn index_of(name: &str) -> Option<usize> {
 
 /// Runs the agent on a process and reads what it wrote.
 pub fn record(pid: u32, budget: f64, seconds: u64, more: &[String]) -> Result<(Report, Recording)> {
-    let (report, recording, path) = run_agent(pid, budget, seconds, more)?;
-    remove(&path);
+    let (report, recording, _) = run_agent(pid, budget, seconds, more)?;
     Ok((report, recording))
 }
 
@@ -105,11 +105,11 @@ pub fn record_into(
     seconds: u64,
     more: &[String],
 ) -> Result<(Report, Recording)> {
-    let (report, recording, path) = run_agent(pid, budget, seconds, more)?;
+    let (report, recording, scratch) = run_agent(pid, budget, seconds, more)?;
     std::fs::create_dir_all(folder)?;
     // The temporary folder may be on another file system.
-    let moved = Command::new("mv").arg(&path).arg(folder.join(RECORDING)).status()?;
-    ensure!(moved.success(), "cannot move {} to {}", path.display(), folder.display());
+    let moved = Command::new("mv").arg(scratch.path().join(RUN)).arg(folder.join(RECORDING)).status()?;
+    ensure!(moved.success(), "cannot move {} to {}", scratch.path().display(), folder.display());
     Ok((report, recording))
 }
 
@@ -133,25 +133,21 @@ pub fn record_planned(
     seconds: u64,
     more: &[String],
 ) -> Result<(Report, Recording, Option<Problem>)> {
-    let (report, recording, path) = run_agent(pid, budget, seconds, more)?;
-    let first = match std::fs::read_to_string(path.join("plan-0001.toml")) {
+    let (report, recording, scratch) = run_agent(pid, budget, seconds, more)?;
+    let first = match std::fs::read_to_string(scratch.path().join(RUN).join("plan-0001.toml")) {
         Ok(text) => Some(table::parse(&text).map_err(|e| anyhow::anyhow!("plan-0001.toml: {e:?}"))?.problem),
         Err(_) => None,
     };
-    remove(&path);
     Ok((report, recording, first))
 }
 
-/// The next run writes there again; what is left in the temporary folder harms nobody.
-fn remove(recording: &Path) {
-    let _ = std::fs::remove_dir_all(recording.parent().unwrap_or(recording));
-}
+/// The recording's name in the folder of [`run_agent`].
+const RUN: &str = "run.tithe";
 
-/// Report, recording, and where that is.
-fn run_agent(pid: u32, budget: f64, seconds: u64, more: &[String]) -> Result<(Report, Recording, PathBuf)> {
-    let folder = std::env::temp_dir().join(format!("tithe-bench-{}", std::process::id()));
-    std::fs::create_dir_all(&folder)?;
-    let path = folder.join("run.tithe");
+/// Report, recording, and the folder that holds it.
+fn run_agent(pid: u32, budget: f64, seconds: u64, more: &[String]) -> Result<(Report, Recording, Scratch)> {
+    let scratch = Scratch::new()?;
+    let path = scratch.path().join(RUN);
     let output = Command::new(profiler_tests::program("tithe"))
         .args(["record", "--pid", &pid.to_string(), "--format", "json", "--no-ab", "--force"])
         .args(["--budget", &format!("{budget}%"), "--duration", &format!("{seconds}s")])
@@ -171,7 +167,7 @@ fn run_agent(pid: u32, budget: f64, seconds: u64, more: &[String]) -> Result<(Re
         String::from_utf8_lossy(&output.stderr)
     );
     let recording = profiler_user::recording::open(&path)?;
-    Ok((serde_json::from_slice(&output.stdout)?, recording, path))
+    Ok((serde_json::from_slice(&output.stdout)?, recording, scratch))
 }
 
 /// `--count` for each of the functions.

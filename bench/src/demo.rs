@@ -2,6 +2,7 @@
 //! what it uses itself.
 
 use crate::measure::{Series, Table};
+use crate::scratch::Scratch;
 use anyhow::{Context, Result, ensure};
 use profiler_core::report::Report;
 use std::io::{BufRead, BufReader};
@@ -85,8 +86,7 @@ fn stretch(load: &Load, work: impl FnOnce() -> Result<()>) -> Result<f64> {
 
 /// The cell.
 pub fn sqlite(rounds: u32) -> Result<String> {
-    let folder = std::env::temp_dir().join(format!("tithe-bench-{}", std::process::id()));
-    std::fs::create_dir(&folder)?;
+    let scratch = Scratch::new()?;
     let load = Load::start()?;
     std::thread::sleep(Duration::from_secs(2));
     let (mut off, mut on, mut again) = (Series::default(), Series::default(), Series::default());
@@ -97,7 +97,7 @@ pub fn sqlite(rounds: u32) -> Result<String> {
                 Ok(())
             })
         };
-        let watched = || stretch(&load, || record(&load, &folder, STRETCH_S, &[]).map(drop));
+        let watched = || stretch(&load, || record(&load, scratch.path(), STRETCH_S, &[]).map(drop));
         if round % 2 == 0 {
             off.push(idle()?);
             on.push(watched()?);
@@ -108,9 +108,8 @@ pub fn sqlite(rounds: u32) -> Result<String> {
             off.push(idle()?);
         }
     }
-    let report = record(&load, &folder, RECEIPT_S, &["--progress", "SQLITE_LOAD_OPERATIONS"])?;
+    let report = record(&load, scratch.path(), RECEIPT_S, &["--progress", "SQLITE_LOAD_OPERATIONS"])?;
     drop(load);
-    std::fs::remove_dir_all(&folder)?;
     let mut table = Table::new(&["figure", "value", "aim"]);
     let mut row = |name: &str, value: String, aim: &str| table.row(&[name.to_owned(), value, aim.to_owned()]);
     row("operations/s, not watched", off.show(0), "");

@@ -18,6 +18,7 @@ mod operations;
 mod overhead;
 mod request_quantiles;
 mod sampling;
+mod scratch;
 mod soak;
 mod watch;
 mod ways;
@@ -188,6 +189,7 @@ fn main() -> Result<()> {
     if let Some((unknown, _)) = only.iter().find(|(name, _)| CELLS.iter().all(|cell| cell.name != *name)) {
         bail!("no cell {unknown}; --list shows them");
     }
+    scratch::sweep();
     print_head()?;
     let all = CELLS.iter().map(|cell| (cell, None));
     let chosen: Vec<(&Cell, Option<&str>)> = if only.is_empty() {

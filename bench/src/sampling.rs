@@ -3,12 +3,12 @@
 //! At 4,999 Hz, because the cost of the usual rates drowns in the noise of the machine.
 
 use crate::measure::{Series, Table};
+use crate::scratch::Scratch;
 use crate::watch;
 use anyhow::{Context, Result, bail, ensure};
 use profiler_core::class::Tier;
 use profiler_tests::support::Target;
 use profiler_user::prober::{Kernel, SampleKind, SampleReader};
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -62,7 +62,8 @@ fn ours(
 
 /// `perf record` with that call graph; its samples are counted from its last line.
 fn perf(target: &mut Target, call_graph: &str) -> Result<Watched> {
-    let data = Path::new("/dev/shm").join(format!("tithe-bench-{}.data", std::process::id()));
+    let scratch = Scratch::in_memory()?;
+    let data = scratch.path().join("perf.data");
     let mut child = Command::new("perf")
         .args(["record", "-e", "cpu-clock", "-F", &HZ.to_string(), "--call-graph", call_graph])
         .args(["-p", &target.pid().to_string(), "-o"])
@@ -83,8 +84,6 @@ fn perf(target: &mut Target, call_graph: &str) -> Result<Watched> {
     }
     child.wait()?;
     let samples = text.rsplit('(').next().and_then(|rest| rest.split(' ').next()?.parse().ok());
-    // Best effort: a file in memory of some megabytes.
-    let _ = std::fs::remove_file(&data);
     match samples {
         Some(samples) => Ok(Watched { seconds, samples }),
         None => bail!("perf said no number of samples: {text}"),

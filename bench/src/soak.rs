@@ -3,6 +3,7 @@
 
 use crate::Options;
 use crate::measure::Table;
+use crate::scratch::Scratch;
 use anyhow::{Context, Result, bail, ensure};
 use profiler_tests::support::{Agent, Target};
 use std::path::Path;
@@ -93,11 +94,10 @@ pub fn soak(options: &Options) -> Result<String> {
         command.arg("--unique-names");
     }
     let mut target = Target::start_command(&mut command);
-    let folder = std::env::temp_dir().join(format!("tithe-soak-{}", std::process::id()));
-    std::fs::create_dir_all(&folder)?;
+    let scratch = Scratch::new()?;
     let mut agent = Agent::start_plain(
         target.pid(),
-        &folder,
+        scratch.path(),
         &[
             "--budget",
             "2%",
@@ -126,7 +126,6 @@ pub fn soak(options: &Options) -> Result<String> {
     let finished = agent.stop();
     ensure!(finished.status.success(), "the agent failed: {}", finished.messages);
     let served = target.command("stop").number("operations");
-    let _ = std::fs::remove_dir_all(&folder);
 
     let mut table =
         Table::new(&["minute", "agent's memory, MiB", "maps, MiB", "open files", "recording, MiB"]);

@@ -1,6 +1,7 @@
 //! One run of one arm: an adversarial target alone, under the agent, or under bpftrace, and what the target itself says.
 
 use super::halves::Halves;
+use crate::scratch::Scratch;
 use anyhow::{Context, Result, ensure};
 use profiler_core::report::Report;
 use profiler_tests::support::{Reply, Target};
@@ -144,14 +145,13 @@ fn watch(arm: &Arm, subject: &Subject, pid: u32, seconds: u64) -> Result<Option<
             Ok(None)
         }
         Arm::Budget(percent) => {
-            let folder = std::env::temp_dir().join(format!("tithe-bench-{}", std::process::id()));
-            std::fs::create_dir_all(&folder)?;
+            let scratch = Scratch::new()?;
             let mut command = Command::new(profiler_tests::program("tithe"));
             command
                 .args(["record", "--pid", &pid.to_string(), "--format", "json", "--force"])
                 .args(["--budget", &format!("{percent}%"), "--duration", &format!("{seconds}s")])
                 .arg("-o")
-                .arg(folder.join("run.tithe"));
+                .arg(scratch.path().join("run.tithe"));
             for function in functions {
                 command.args(["--count", function]);
             }
@@ -160,8 +160,6 @@ fn watch(arm: &Arm, subject: &Subject, pid: u32, seconds: u64) -> Result<Option<
                 command.args(["--progress", "operations"]);
             }
             let output = command.output().context("cannot start the agent")?;
-            // The recording is of no use any more; it may not have been made.
-            let _ = std::fs::remove_dir_all(&folder);
             ensure!(output.status.success(), "the agent failed: {}", String::from_utf8_lossy(&output.stderr));
             Ok(Some(serde_json::from_slice(&output.stdout)?))
         }
@@ -283,15 +281,14 @@ fn slots_of(target: &mut Target) -> Vec<f64> {
 }
 
 fn run_adversary(arm: &Arm, subject: &Subject, seconds: u64) -> Result<(Said, Option<Report>)> {
-    let folder = std::env::temp_dir().join(format!("tithe-bench-twin-{}", std::process::id()));
-    std::fs::create_dir_all(&folder)?;
+    let scratch = Scratch::new()?;
     // A file of its own: a probe on the target's file is none on this.
-    let copy = folder.join("twin");
+    let copy = scratch.path().join("twin");
     std::fs::copy(subject.program(), &copy)?;
     let start = |program: &Path| Target::start_command(Command::new(program).arg(subject.name));
     let (mut target, mut twin) = (start(&subject.program()), start(&copy));
-    // It runs; what is left in the temporary folder harms nobody.
-    let _ = std::fs::remove_dir_all(&folder);
+    // It runs, and needs its name no more.
+    drop(scratch);
     // Of few threads, `Turns` does better.
     let crowd = subject.name == CROWD;
     let _halves = crowd.then(|| Halves::start([target.pid(), twin.pid()])).transpose()?;

@@ -3,6 +3,7 @@
 
 use crate::Options;
 use crate::measure::Table;
+use crate::scratch::Scratch;
 use anyhow::{Context, Result, bail};
 use profiler_core::report::Report;
 use std::net::TcpListener;
@@ -58,17 +59,14 @@ fn run(folder: &Path, budget: f64, seconds: u64) -> Result<Report> {
     let load = ["-p", &port, "-n", "1000000000", "-r", "10000", "-c", "20", "-t", "get", "-q"];
     let _load = start(folder, "redis-benchmark", &load)?;
     std::thread::sleep(START);
-    let kept = std::env::temp_dir().join(format!("tithe-bench-redis-{}", std::process::id()));
-    std::fs::create_dir_all(&kept)?;
+    let kept = Scratch::new()?;
     let output = Command::new(profiler_tests::program("tithe"))
         .args(["record", "--pid", &server.0.id().to_string(), "--budget", &format!("{budget}%")])
         .args(["--operation", "cmd=call", "--detail", "lookupKey*", "--format", "json", "--force"])
         .args(["--duration", &format!("{seconds}s"), "-o"])
-        .arg(kept.join("run.tithe"))
+        .arg(kept.path().join("run.tithe"))
         .output()
-        .context("cannot start the agent");
-    std::fs::remove_dir_all(&kept)?;
-    let output = output?;
+        .context("cannot start the agent")?;
     if !output.status.success() {
         bail!("the agent failed: {}", String::from_utf8_lossy(&output.stderr));
     }

@@ -1,6 +1,7 @@
 //! One run of one policy: a serving target from its first request to its last, watched or not, and how well what was
 //! recorded tells the truth that the target knows.
 
+use crate::scratch::Scratch;
 use anyhow::{Context, Result, ensure};
 use profiler_core::recording::{
     OperationClassRow, OperationCycleEnd, OperationCycleRow, OperationRow, OperationWindowRow,
@@ -129,12 +130,11 @@ pub fn run(subject: &Subject, policy: &str, seconds: u64) -> Result<Run> {
     let mut target = Target::start_command(
         Command::new(profiler_tests::program(subject.program)).args(options(subject, seconds)),
     );
-    let folder = std::env::temp_dir().join(format!("tithe-bench-{}", std::process::id()));
-    std::fs::create_dir_all(&folder)?;
+    let scratch = Scratch::new()?;
     let agent = (policy != "alone").then(|| {
         let arguments = agent_arguments(subject, policy, seconds);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let mut agent = Agent::start_plain(target.pid(), &folder, &arguments);
+        let mut agent = Agent::start_plain(target.pid(), scratch.path(), &arguments);
         // Begins and ends, too: the first requests would be missing.
         agent.wait_message("tithe: following operations");
         agent
@@ -164,8 +164,6 @@ pub fn run(subject: &Subject, policy: &str, seconds: u64) -> Result<Run> {
             let _ = std::fs::rename(&path, &kept);
         }
     }
-    // Only large, not needed any more.
-    let _ = std::fs::remove_dir_all(&folder);
     Ok(run)
 }
 

@@ -3,6 +3,7 @@
 use super::truth::{self, Cycle, Parts};
 use crate::decades::record;
 use crate::durations::{Told, Truth, start_before_others};
+use crate::scratch::Scratch;
 use anyhow::{Context, Result, ensure};
 use profiler_core::estimate::Estimate;
 use profiler_core::recording::{Charge, Recording, WindowKind};
@@ -118,12 +119,10 @@ pub fn one_run(budget: f64, is_wide: bool, seconds: u64) -> Result<Run> {
 fn stop(target: &mut Target) -> Result<Vec<Cycle>> {
     let stopped = target.command("stop");
     ensure!(stopped.number("lost") == 0, "the program had no room for its records");
-    let path = std::env::temp_dir().join(format!("tithe-overhead-{}", std::process::id()));
+    let scratch = Scratch::new()?;
+    let path = scratch.path().join("cycles");
     target.command(&format!("dump {}", path.display()));
-    let cycles = truth::read(&path);
-    // It is written anew by the next run.
-    let _ = std::fs::remove_file(&path);
-    cycles
+    truth::read(&path)
 }
 
 /// The cycles that began between two instants, of cycles in order of time.

@@ -3,6 +3,7 @@
 use super::truth::{Both, Bounded, of_twins, pairs, quantile};
 use crate::decades::record;
 use crate::durations::{Told, start_before_others};
+use crate::scratch::Scratch;
 use anyhow::{Context, Result};
 use profiler_core::recording::Charge;
 use profiler_core::report::OperationReport;
@@ -97,12 +98,11 @@ pub fn one_run(made: usize, budget: f64, seconds: u64) -> Result<Run> {
     let more = more.into_iter().chain(["--only-named", "--sample-rate", "0"]).map(str::to_owned);
     let (report, recording) = record(target.pid(), budget, seconds, &more.collect::<Vec<_>>())?;
     target.command("stop");
-    let path = std::env::temp_dir().join(format!("tithe-quantiles-{}", std::process::id()));
+    let scratch = Scratch::new()?;
+    let path = scratch.path().join("calls");
     let reply = target.command(&format!("dump {}", path.display()));
-    let calls = Call::read(&path);
-    // It is written anew by the next run.
-    let _ = std::fs::remove_file(&path);
-    let calls = calls?;
+    let calls = Call::read(&path)?;
+    drop(scratch);
     let operation = report.operations.first().context("the report has no operation")?;
     let windows = || recording.operation_windows.iter();
     let first_ns = windows().map(|w| w.start_ns).min().context("the recording has no window")?;

@@ -11,6 +11,7 @@ use crate::durations::run::{DURATIONS_NS, Pair, Told, name, number, start, stop}
 use crate::durations::truth::{Log, mean};
 use crate::durations::verdict::holds;
 use crate::measure::{Series, Table};
+use crate::scratch::Scratch;
 use crate::watch::Bpftrace;
 use anyhow::{Context, Result};
 use profiler_tests::support::{Target, monotonic_ns};
@@ -167,12 +168,11 @@ fn one_run(tool: Tool, (duration, form): (usize, usize), seconds: u64) -> Result
     let from = monotonic_ns();
     std::thread::sleep(ALONE);
     let after = (from, monotonic_ns());
-    let path = std::env::temp_dir().join(format!("tithe-ways-{}", std::process::id()));
+    let scratch = Scratch::new()?;
+    let path = scratch.path().join("log");
     let clock_ns = stop(&mut target, &path)?;
-    let log = Log::read(&path, clock_ns);
-    // It is written anew by the next run.
-    let _ = std::fs::remove_file(&path);
-    let log = log?;
+    let log = Log::read(&path, clock_ns)?;
+    drop(scratch);
     let number = number(duration, form);
     let few = || format!("{function}: hardly called");
     let truth = mean(&log.per_call(number + 1, span, &[])).with_context(few)?;

@@ -3,6 +3,7 @@
 //! perf wants tracefs. It gets one in a mount namespace of its own, so that the machine's mounts stay what they are. The events are of
 //! the whole kernel: they have a name with our pid, and are taken away on drop.
 
+use crate::scratch::Scratch;
 use crate::watch::interrupt;
 use anyhow::{Context, Result, bail, ensure};
 use profiler_tests::support::Target;
@@ -100,14 +101,16 @@ pub enum Use {
 pub struct Perf {
     child: Child,
     what: Use,
-    data: PathBuf,
+    /// Of `perf record`.
+    _data: Scratch,
 }
 
 impl Perf {
     /// Watches the events in a target, and waits until the breakpoint stands.
     pub fn start(events: &Events, target: &mut Target, what: Use) -> Result<Perf> {
         let original = target.function_bytes(&events.function, 1);
-        let data = Path::new("/dev/shm").join(format!("tithe-bench-{}.data", std::process::id()));
+        let scratch = Scratch::in_memory()?;
+        let data = scratch.path().join("perf.data");
         let mut command = perf();
         match what {
             Use::Record => command.args(["record", "-m", BUFFER, "-o"]).arg(&data),
@@ -124,7 +127,7 @@ impl Perf {
             .stderr(Stdio::piped())
             .spawn()
             .context("cannot start perf")?;
-        let mut perf = Perf { child, what, data };
+        let mut perf = Perf { child, what, _data: scratch };
         let end = Instant::now() + Duration::from_secs(20);
         while target.function_bytes(&events.function, 1) == original {
             ensure!(Instant::now() < end, "perf did not attach within 20 s");
@@ -164,8 +167,6 @@ impl Drop for Perf {
         }
         // Fails only if it has been reaped.
         let _ = self.child.wait();
-        // `perf stat` wrote none.
-        let _ = std::fs::remove_file(&self.data);
     }
 }
 
