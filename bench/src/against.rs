@@ -4,7 +4,7 @@
 use crate::Options;
 use crate::demo::Load;
 use crate::measure::{Series, Table};
-use crate::scratch::Scratch;
+use crate::scratch;
 use anyhow::{Context, Result, ensure};
 use profiler_core::cost::CostModel;
 use std::fs::File;
@@ -41,7 +41,7 @@ pub fn against(options: &Options) -> Result<String> {
     for agent in &agents {
         ensure!(agent.is_file(), "{} is no file", agent.display());
     }
-    let scratch = Scratch::new()?;
+    let scratch = scratch::new()?;
     let load = Load::start()?;
     // Fills each agent's cache of prices, which a first run of the day pays for.
     for agent in &agents {

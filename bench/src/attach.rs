@@ -1,7 +1,7 @@
 //! Attaching and detaching many functions: one multi link against perf-event uprobes, target idle.
 
 use crate::measure::{Series, Table};
-use crate::scratch::Scratch;
+use crate::scratch;
 use crate::watch::{self, Ours, Place};
 use anyhow::{Result, ensure};
 use profiler_core::class::Tier;
@@ -81,7 +81,7 @@ pub fn stopped_agent(rounds: u32) -> Result<String> {
     let mut target = Target::start("calls");
     // The plan counts against the target's CPU time.
     target.command("burn 1");
-    let scratch = Scratch::new()?;
+    let scratch = scratch::new()?;
     let mut gone = Series::default();
     for _ in 0..rounds {
         let mut agent = Agent::start(target.pid(), scratch.path(), &["--count", "big*"]);

@@ -4,7 +4,7 @@
 use crate::Options;
 use crate::explosion;
 use crate::measure::{Series, Table};
-use crate::scratch::Scratch;
+use crate::scratch;
 use crate::watch::{self, Ours, Place};
 use anyhow::{Context, Result, ensure};
 use profiler_core::class::Tier;
@@ -63,7 +63,7 @@ impl Figures {
 pub fn bystanders(options: &Options) -> Result<String> {
     let seconds = options.seconds_or(20);
     let kernel = watch::kernel(Tier::A)?;
-    let scratch = Scratch::new()?;
+    let scratch = scratch::new()?;
     let mut table = Table::new(&[
         "processes that sleep",
         "135 functions of libc",

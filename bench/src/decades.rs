@@ -1,6 +1,6 @@
 //! The program `decades` under the agent: 100 functions whose rates lie over 7 decades, and what it says of itself.
 
-use crate::scratch::Scratch;
+use crate::scratch;
 use anyhow::{Context, Result, ensure};
 use profiler_core::plan::{Problem, table};
 use profiler_core::recording::Recording;
@@ -8,6 +8,7 @@ use profiler_core::report::Report;
 use profiler_tests::support::Target;
 use std::path::Path;
 use std::process::Command;
+use tempfile::TempDir;
 
 /// Name of a recording that is kept.
 const RECORDING: &str = "run.tithe";
@@ -145,8 +146,8 @@ pub fn record_planned(
 const RUN: &str = "run.tithe";
 
 /// Report, recording, and the folder that holds it.
-fn run_agent(pid: u32, budget: f64, seconds: u64, more: &[String]) -> Result<(Report, Recording, Scratch)> {
-    let scratch = Scratch::new()?;
+fn run_agent(pid: u32, budget: f64, seconds: u64, more: &[String]) -> Result<(Report, Recording, TempDir)> {
+    let scratch = scratch::new()?;
     let path = scratch.path().join(RUN);
     let output = Command::new(profiler_tests::program("tithe"))
         .args(["record", "--pid", &pid.to_string(), "--format", "json", "--no-ab", "--force"])

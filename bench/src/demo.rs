@@ -2,7 +2,7 @@
 //! what it uses itself.
 
 use crate::measure::{Series, Table};
-use crate::scratch::Scratch;
+use crate::scratch;
 use anyhow::{Context, Result, ensure};
 use profiler_core::report::Report;
 use std::io::{BufRead, BufReader};
@@ -86,7 +86,7 @@ fn stretch(load: &Load, work: impl FnOnce() -> Result<()>) -> Result<f64> {
 
 /// The cell.
 pub fn sqlite(rounds: u32) -> Result<String> {
-    let scratch = Scratch::new()?;
+    let scratch = scratch::new()?;
     let load = Load::start()?;
     std::thread::sleep(Duration::from_secs(2));
     let (mut off, mut on, mut again) = (Series::default(), Series::default(), Series::default());

@@ -189,7 +189,6 @@ fn main() -> Result<()> {
     if let Some((unknown, _)) = only.iter().find(|(name, _)| CELLS.iter().all(|cell| cell.name != *name)) {
         bail!("no cell {unknown}; --list shows them");
     }
-    scratch::sweep();
     print_head()?;
     let all = CELLS.iter().map(|cell| (cell, None));
     let chosen: Vec<(&Cell, Option<&str>)> = if only.is_empty() {

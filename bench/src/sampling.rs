@@ -3,7 +3,7 @@
 //! At 4,999 Hz, because the cost of the usual rates drowns in the noise of the machine.
 
 use crate::measure::{Series, Table};
-use crate::scratch::Scratch;
+use crate::scratch;
 use crate::watch;
 use anyhow::{Context, Result, bail, ensure};
 use profiler_core::class::Tier;
@@ -62,7 +62,7 @@ fn ours(
 
 /// `perf record` with that call graph; its samples are counted from its last line.
 fn perf(target: &mut Target, call_graph: &str) -> Result<Watched> {
-    let scratch = Scratch::in_memory()?;
+    let scratch = scratch::in_memory()?;
     let data = scratch.path().join("perf.data");
     let mut child = Command::new("perf")
         .args(["record", "-e", "cpu-clock", "-F", &HZ.to_string(), "--call-graph", call_graph])

@@ -3,7 +3,7 @@
 
 use crate::Options;
 use crate::measure::Table;
-use crate::scratch::Scratch;
+use crate::scratch;
 use anyhow::{Context, Result, bail, ensure};
 use profiler_tests::support::{Agent, Target};
 use std::path::Path;
@@ -94,7 +94,7 @@ pub fn soak(options: &Options) -> Result<String> {
         command.arg("--unique-names");
     }
     let mut target = Target::start_command(&mut command);
-    let scratch = Scratch::new()?;
+    let scratch = scratch::new()?;
     let mut agent = Agent::start_plain(
         target.pid(),
         scratch.path(),

@@ -1,7 +1,7 @@
 //! One run of one arm: an adversarial target alone, under the agent, or under bpftrace, and what the target itself says.
 
 use super::halves::Halves;
-use crate::scratch::Scratch;
+use crate::scratch;
 use anyhow::{Context, Result, ensure};
 use profiler_core::report::Report;
 use profiler_tests::support::{Reply, Target};
@@ -145,7 +145,7 @@ fn watch(arm: &Arm, subject: &Subject, pid: u32, seconds: u64) -> Result<Option<
             Ok(None)
         }
         Arm::Budget(percent) => {
-            let scratch = Scratch::new()?;
+            let scratch = scratch::new()?;
             let mut command = Command::new(profiler_tests::program("tithe"));
             command
                 .args(["record", "--pid", &pid.to_string(), "--format", "json", "--force"])
@@ -281,7 +281,7 @@ fn slots_of(target: &mut Target) -> Vec<f64> {
 }
 
 fn run_adversary(arm: &Arm, subject: &Subject, seconds: u64) -> Result<(Said, Option<Report>)> {
-    let scratch = Scratch::new()?;
+    let scratch = scratch::new()?;
     // A file of its own: a probe on the target's file is none on this.
     let copy = scratch.path().join("twin");
     std::fs::copy(subject.program(), &copy)?;

@@ -3,7 +3,7 @@
 
 use crate::Options;
 use crate::measure::Table;
-use crate::scratch::Scratch;
+use crate::scratch;
 use anyhow::{Context, Result, bail};
 use profiler_core::report::Report;
 use std::net::TcpListener;
@@ -59,7 +59,7 @@ fn run(folder: &Path, budget: f64, seconds: u64) -> Result<Report> {
     let load = ["-p", &port, "-n", "1000000000", "-r", "10000", "-c", "20", "-t", "get", "-q"];
     let _load = start(folder, "redis-benchmark", &load)?;
     std::thread::sleep(START);
-    let kept = Scratch::new()?;
+    let kept = scratch::new()?;
     let output = Command::new(profiler_tests::program("tithe"))
         .args(["record", "--pid", &server.0.id().to_string(), "--budget", &format!("{budget}%")])
         .args(["--operation", "cmd=call", "--detail", "lookupKey*", "--format", "json", "--force"])

@@ -1,7 +1,7 @@
 //! One run of one policy: a serving target from its first request to its last, watched or not, and how well what was
 //! recorded tells the truth that the target knows.
 
-use crate::scratch::Scratch;
+use crate::scratch;
 use anyhow::{Context, Result, ensure};
 use profiler_core::recording::{
     OperationClassRow, OperationCycleEnd, OperationCycleRow, OperationRow, OperationWindowRow,
@@ -130,7 +130,7 @@ pub fn run(subject: &Subject, policy: &str, seconds: u64) -> Result<Run> {
     let mut target = Target::start_command(
         Command::new(profiler_tests::program(subject.program)).args(options(subject, seconds)),
     );
-    let scratch = Scratch::new()?;
+    let scratch = scratch::new()?;
     let agent = (policy != "alone").then(|| {
         let arguments = agent_arguments(subject, policy, seconds);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();

@@ -3,7 +3,7 @@
 use super::truth::{self, Cycle, Parts};
 use crate::decades::record;
 use crate::durations::{Told, Truth, start_before_others};
-use crate::scratch::Scratch;
+use crate::scratch;
 use anyhow::{Context, Result, ensure};
 use profiler_core::estimate::Estimate;
 use profiler_core::recording::{Charge, Recording, WindowKind};
@@ -119,7 +119,7 @@ pub fn one_run(budget: f64, is_wide: bool, seconds: u64) -> Result<Run> {
 fn stop(target: &mut Target) -> Result<Vec<Cycle>> {
     let stopped = target.command("stop");
     ensure!(stopped.number("lost") == 0, "the program had no room for its records");
-    let scratch = Scratch::new()?;
+    let scratch = scratch::new()?;
     let path = scratch.path().join("cycles");
     target.command(&format!("dump {}", path.display()));
     truth::read(&path)

@@ -3,7 +3,7 @@
 use super::truth::{Both, Bounded, of_twins, pairs, quantile};
 use crate::decades::record;
 use crate::durations::{Told, start_before_others};
-use crate::scratch::Scratch;
+use crate::scratch;
 use anyhow::{Context, Result};
 use profiler_core::recording::Charge;
 use profiler_core::report::OperationReport;
@@ -98,7 +98,7 @@ pub fn one_run(made: usize, budget: f64, seconds: u64) -> Result<Run> {
     let more = more.into_iter().chain(["--only-named", "--sample-rate", "0"]).map(str::to_owned);
     let (report, recording) = record(target.pid(), budget, seconds, &more.collect::<Vec<_>>())?;
     target.command("stop");
-    let scratch = Scratch::new()?;
+    let scratch = scratch::new()?;
     let path = scratch.path().join("calls");
     let reply = target.command(&format!("dump {}", path.display()));
     let calls = Call::read(&path)?;

@@ -11,7 +11,7 @@ use crate::durations::run::{DURATIONS_NS, Pair, Told, name, number, start, stop}
 use crate::durations::truth::{Log, mean};
 use crate::durations::verdict::holds;
 use crate::measure::{Series, Table};
-use crate::scratch::Scratch;
+use crate::scratch;
 use crate::watch::Bpftrace;
 use anyhow::{Context, Result};
 use profiler_tests::support::{Target, monotonic_ns};
@@ -168,7 +168,7 @@ fn one_run(tool: Tool, (duration, form): (usize, usize), seconds: u64) -> Result
     let from = monotonic_ns();
     std::thread::sleep(ALONE);
     let after = (from, monotonic_ns());
-    let scratch = Scratch::new()?;
+    let scratch = scratch::new()?;
     let path = scratch.path().join("log");
     let clock_ns = stop(&mut target, &path)?;
     let log = Log::read(&path, clock_ns)?;

@@ -3,7 +3,7 @@
 //! perf wants tracefs. It gets one in a mount namespace of its own, so that the machine's mounts stay what they are. The events are of
 //! the whole kernel: they have a name with our pid, and are taken away on drop.
 
-use crate::scratch::Scratch;
+use crate::scratch;
 use crate::watch::interrupt;
 use anyhow::{Context, Result, bail, ensure};
 use profiler_tests::support::Target;
@@ -12,6 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// Of each CPU, so that no event of an arm is lost: some 100,000 of 70 bytes.
 const BUFFER: &str = "16M";
@@ -102,14 +103,14 @@ pub struct Perf {
     child: Child,
     what: Use,
     /// Of `perf record`.
-    _data: Scratch,
+    _data: TempDir,
 }
 
 impl Perf {
     /// Watches the events in a target, and waits until the breakpoint stands.
     pub fn start(events: &Events, target: &mut Target, what: Use) -> Result<Perf> {
         let original = target.function_bytes(&events.function, 1);
-        let scratch = Scratch::in_memory()?;
+        let scratch = scratch::in_memory()?;
         let data = scratch.path().join("perf.data");
         let mut command = perf();
         match what {
