@@ -204,7 +204,7 @@ fn kernel_tests(options: &Options, object: Option<&Path>, summary: &mut Summary)
             continue;
         }
         let before = calm::Cpus::now();
-        let (success, lines) = binary.run(&filter)?;
+        let (status, lines) = binary.run(&filter)?;
         if !binary.is_rootless()
             && let Some(stolen) = before.stolen_since()
         {
@@ -213,11 +213,11 @@ fn kernel_tests(options: &Options, object: Option<&Path>, summary: &mut Summary)
                 stolen * 100.0
             );
         }
-        summary.add(name, success, &lines);
-        if !binary.is_rootless() && !success {
+        summary.add(name, status.success(), &lines);
+        if !binary.is_rootless() && kernel::has_failed_tests(status) {
             summary.try_again(&timing, name, &lines, |test| {
                 calm::wait();
-                binary.run(&["--exact", test])
+                binary.run(&["--exact", test]).map(|(status, lines)| (status.success(), lines))
             })?;
         }
     }

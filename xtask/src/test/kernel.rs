@@ -5,7 +5,7 @@ use crate::shell;
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
 /// Those that need no root.
 const ROOTLESS: [&str; 6] = ["bench", "field", "offline", "page", "sqlite", "targets"];
@@ -22,12 +22,12 @@ impl Binary {
         is_rootless(&self.name)
     }
 
-    /// Runs it, with these arguments of the harness. True if it succeeded, and what it printed.
+    /// Runs it, with these arguments of the harness: how it ended, and what it printed.
     ///
     /// # Errors
     ///
     /// If it cannot be started.
-    pub(super) fn run(&self, arguments: &[&str]) -> Result<(bool, Vec<String>)> {
+    pub(super) fn run(&self, arguments: &[&str]) -> Result<(ExitStatus, Vec<String>)> {
         let environment = passed_on();
         let environment: Vec<(&str, &str)> =
             environment.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
@@ -39,8 +39,14 @@ impl Binary {
             shell::as_root(&self.path, &environment)
         };
         command.current_dir(shell::root().join("tests")).arg("--test-threads=1").args(arguments);
-        shell::run_teed(&mut command).map(|(status, lines)| (status.success(), lines))
+        shell::run_teed(&mut command)
     }
+}
+
+/// It came to its end, and tests failed: the exit code of the harness (`library/test/src/lib.rs`, `ERROR_EXIT_CODE`). One that was killed or
+/// crashed has another.
+pub(super) fn has_failed_tests(status: ExitStatus) -> bool {
+    status.code() == Some(101)
 }
 
 /// A binary of that name is run as the caller.
@@ -104,6 +110,15 @@ pub fn test_binaries(messages: &str) -> Result<BTreeMap<String, PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_binary_that_died_has_no_failed_tests() {
+        use std::os::unix::process::ExitStatusExt;
+        assert!(has_failed_tests(ExitStatus::from_raw(101 << 8)));
+        for other in [0, 139 << 8, 137 << 8, 9, 11] {
+            assert!(!has_failed_tests(ExitStatus::from_raw(other)), "{other}");
+        }
+    }
 
     #[test]
     fn only_test_executables_are_taken() {

@@ -2,6 +2,7 @@
 
 use crate::shell;
 use crate::test::calm::Load;
+use crate::test::timing;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -15,7 +16,8 @@ use std::process::Command;
 pub(super) struct Build {
     /// The commit's short name.
     pub(super) commit: String,
-    /// Of git's names of all that is built, from sources to lock files: the same in commits that differ in documents only.
+    /// Of git's names of all that is built, from sources to lock files: the same in commits that differ in documents or in the list of timing
+    /// tests only.
     pub(super) tree: String,
 }
 
@@ -38,16 +40,17 @@ impl Build {
         );
         Ok(Self {
             commit: git(&["rev-parse", "--short=9", "HEAD"])?.trim().to_owned(),
-            tree: tree(&git(&["ls-tree", "HEAD"])?),
+            tree: tree(&git(&["ls-tree", "-r", "HEAD"])?),
         })
     }
 }
 
-/// The hash of `git ls-tree`'s lines, `MODE TYPE NAME<tab>PATH`, without those of documents.
+/// The hash of `git ls-tree -r`'s lines, `MODE TYPE NAME<tab>PATH`, without those of documents and of the list.
 fn tree(listed: &str) -> String {
     let is_built = |line: &&str| {
         let path = line.split('\t').next_back().unwrap_or_default();
-        path != "docs" && !path.ends_with(".md") && !path.starts_with("LICENSE")
+        let is_document = path.starts_with("docs/") || path.ends_with(".md") || path.starts_with("LICENSE");
+        !is_document && path != timing::PATH
     };
     let built: Vec<&str> = listed.lines().filter(is_built).collect();
     let hash = format!("{:x}", Sha256::digest(built.join("\n")));
@@ -156,7 +159,9 @@ mod tests {
     fn documents_do_not_make_another_build() {
         let listed = |docs: &str, tests: &str| {
             format!(
-                "040000 tree {docs}\tdocs\n100644 blob {docs}\tREADME.md\n040000 tree {tests}\ttests\n100644 blob 7\tCargo.lock\n"
+                "100644 blob {docs}\tdocs/design.md\n100644 blob {docs}\tREADME.md\n100644 blob {docs}\t{}\n\
+                 100644 blob {tests}\ttests/tests/page.rs\n100644 blob 7\tCargo.lock\n",
+                timing::PATH
             )
         };
         assert_eq!(tree(&listed("1", "2")), tree(&listed("3", "2")));
