@@ -243,14 +243,18 @@ fn document(finished: &[Record]) -> String {
             let shown = OBJECTIVES.map(|o| show(of(o).iter().filter_map(|r| figure(r)).collect(), digits));
             shown.join(" → ")
         };
-        let rows: BTreeSet<usize> = records.iter().map(|r| r.widths.len()).collect();
+        let of_rows = OBJECTIVES.map(|o| {
+            let rows: BTreeSet<usize> = of(o).iter().map(|r| r.widths.len()).collect();
+            let rows: Vec<String> = rows.iter().map(ToString::to_string).collect();
+            let known = show(of(o).iter().map(|r| known(&r.widths) as f64).collect(), 0);
+            format!("{known} of {}", rows.join(" or "))
+        });
         text.push_str(&format!(
-            "| {program} | {budget} | {} | {} | {} | {} of {} | {} | {} |\n",
+            "| {program} | {budget} | {} | {} | {} | {} | {} | {} |\n",
             ms / 1000,
             OBJECTIVES.map(|o| of(o).len().to_string()).join(" → "),
             both(&|r| Some(median_width(&r.widths) * 100.0), 1),
-            both(&|r| Some(known(&r.widths) as f64), 0),
-            rows.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+            of_rows.join(" → "),
             both(&|r| r.measured.map(|m| m * 100.0), 2),
             both(&|r| Some(r.observation.predicted * 100.0), 2),
         ));
@@ -300,7 +304,9 @@ mod tests {
         let broken = Record { trouble: vec!["it died".to_owned()], ..record("precision", 9.0) };
         let text = document(&[record("information", 0.4), record("precision", 0.1), broken]);
         assert!(
-            text.contains("| p | 2% | 15 | 1 → 1 | 40.0 → 10.0 | 0 → 3 of 3 | 2.00 → 2.00 | 1.80 → 1.80 |"),
+            text.contains(
+                "| p | 2% | 15 | 1 → 1 | 40.0 → 10.0 | 0 of 3 → 3 of 3 | 2.00 → 2.00 | 1.80 → 1.80 |"
+            ),
             "{text}"
         );
         assert!(text.contains("it died"), "{text}");
