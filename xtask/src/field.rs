@@ -18,10 +18,10 @@ pub struct Options {
     /// Only this program, or this mode of it (repeatable); the document is then left alone and the table printed
     #[arg(long, value_name = "PROGRAM[:MODE]")]
     pub only: Vec<String>,
-    /// Length of an observed run, s [default: 5; with --durations 30]
+    /// Length of an observed run, s [default: 5; with --durations 30, with --coverage 40]
     #[arg(long)]
     pub seconds: Option<u64>,
-    /// Runs of each mode [default: 3; with --durations 10, with --widths 1]
+    /// Runs of each mode [default: 3; with --durations 10, with --widths 1, with --coverage 14]
     #[arg(long)]
     pub rounds: Option<u32>,
     /// Forget finished runs, which are kept in target/field/runs.jsonl
@@ -30,7 +30,8 @@ pub struct Options {
     /// List the programs and their modes
     #[arg(long)]
     pub list: bool,
-    /// Run nothing: write docs/field.md (with --durations docs/field-durations.md, with --widths docs/field-widths.md) anew from the finished runs
+    /// Run nothing: write docs/field.md (with --durations docs/field-durations.md, with --widths docs/field-widths.md, with --coverage
+    /// docs/field-coverage.md) anew from the finished runs
     #[arg(long)]
     pub table: bool,
     /// Judge durations and calls by the programs' own word, for docs/field-durations.md: 10 runs of 30 s each, kept in
@@ -41,6 +42,10 @@ pub struct Options {
     /// six programs (1 h), kept in target/field/widths.jsonl. --only is then PROGRAM or PROGRAM:BUDGET
     #[arg(long, conflicts_with_all = ["durations", "seconds", "fresh", "list"])]
     pub widths: bool,
+    /// Count how often the intervals of totals, rates, means and shares hold what redis, memcached and SQLite say by their own counters, for docs/field-coverage.md: 14 runs of
+    /// each, 40 s between two unobserved stretches of 10 s (1 h), at 2 %, kept in target/field/coverage.jsonl. --only is then PROGRAM
+    #[arg(long, conflicts_with_all = ["durations", "widths", "list"])]
+    pub coverage: bool,
 }
 
 /// What CI runs, for 20 s each: programs that need little to be built.
@@ -59,9 +64,10 @@ fn base() -> PathBuf {
 pub fn run(options: &Options) -> Result<()> {
     ensure!(shell::can_be_root(), "the suite traces: run it as root, or let sudo work without a password");
     if !options.list && !options.table {
-        let all: Vec<(&str, &str)> = match options.durations {
-            true => build::DURATIONS.to_vec(),
-            false => build::PROGRAMS.iter().map(|&program| (program, program)).collect(),
+        let all: Vec<(&str, &str)> = match (options.durations, options.coverage) {
+            (true, _) => build::DURATIONS.to_vec(),
+            (_, true) => build::COVERAGE.to_vec(),
+            _ => build::PROGRAMS.iter().map(|&program| (program, program)).collect(),
         };
         for (program, parts) in all {
             let wanted = |only: &String| only.split(':').next().unwrap_or(only).starts_with(program);
@@ -81,14 +87,17 @@ pub fn run(options: &Options) -> Result<()> {
     )?;
     let release = shell::target_dir().join("release");
     let mut command = field(&release);
-    let (seconds, rounds) = match (options.durations, options.widths) {
-        (true, _) => (30, 10),
-        (_, true) => (5, 1),
+    let (seconds, rounds) = match (options.durations, options.widths, options.coverage) {
+        (true, ..) => (30, 10),
+        (_, true, _) => (5, 1),
+        (.., true) => (40, 14),
         _ => (5, 3),
     };
     command.args(["--seconds", &options.seconds.unwrap_or(seconds).to_string()]);
     command.args(["--rounds", &options.rounds.unwrap_or(rounds).to_string()]);
-    for (is_asked, option) in [(options.durations, "--durations"), (options.widths, "--widths")] {
+    let modes =
+        [(options.durations, "--durations"), (options.widths, "--widths"), (options.coverage, "--coverage")];
+    for (is_asked, option) in modes {
         if is_asked {
             command.arg(option);
         }
@@ -111,9 +120,10 @@ pub fn run(options: &Options) -> Result<()> {
     print!("{text}");
     ensure!(output.status.success(), "field failed with {}", output.status);
     if options.only.is_empty() && !options.list {
-        let name = match (options.durations, options.widths) {
-            (true, _) => "docs/field-durations.md",
-            (_, true) => "docs/field-widths.md",
+        let name = match (options.durations, options.widths, options.coverage) {
+            (true, ..) => "docs/field-durations.md",
+            (_, true, _) => "docs/field-widths.md",
+            (.., true) => "docs/field-coverage.md",
             _ => "docs/field.md",
         };
         let path = shell::root().join(name);

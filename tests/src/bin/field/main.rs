@@ -2,6 +2,7 @@
 //! fetches and builds them and runs this as root. It prints Markdown; each finished run is a line of `runs.jsonl`, and
 //! what is finished is not run again.
 
+mod coverage;
 mod durations;
 mod load;
 mod observe;
@@ -46,6 +47,8 @@ struct Options {
     durations: bool,
     /// Compare the widths of intervals instead.
     widths: bool,
+    /// Count how often intervals hold what the programs count instead.
+    coverage: bool,
 }
 
 impl Options {
@@ -62,6 +65,7 @@ impl Options {
             table: false,
             durations: false,
             widths: false,
+            coverage: false,
         };
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().with_context(|| format!("{argument} wants a value"));
@@ -77,6 +81,7 @@ impl Options {
                 "--table" => options.table = true,
                 "--durations" => options.durations = true,
                 "--widths" => options.widths = true,
+                "--coverage" => options.coverage = true,
                 _ => bail!("no option {argument}; use `cargo xtask field --help`"),
             }
         }
@@ -194,13 +199,17 @@ fn judge_again(finished: &mut [Record], programs: &[Box<dyn Program>]) {
     }
 }
 
+/// What else than the suite itself is asked for, or that.
 fn run(options: &Options) -> Result<bool> {
-    if options.durations {
-        return judge_durations(options);
+    match (options.durations, options.widths, options.coverage) {
+        (true, ..) => judge_durations(options),
+        (_, true, _) => compare_widths(options),
+        (.., true) => count_coverage(options),
+        _ => run_suite(options),
     }
-    if options.widths {
-        return compare_widths(options);
-    }
+}
+
+fn run_suite(options: &Options) -> Result<bool> {
     let programs = programs::all();
     if options.list {
         for program in &programs {
@@ -303,6 +312,24 @@ fn compare_widths(options: &Options) -> Result<bool> {
         rounds: options.rounds,
     };
     print!("{}", widths::run(&wanted, options.table)?);
+    Ok(true)
+}
+
+/// How often intervals hold what the programs count.
+fn count_coverage(options: &Options) -> Result<bool> {
+    let place = Place::new(options.base.clone())?;
+    if options.fresh {
+        coverage::forget(&options.base)?;
+    }
+    let wanted = coverage::Options {
+        place: &place,
+        agent: &options.agent,
+        agent_version: agent_version(&options.agent)?,
+        only: &options.only,
+        seconds: options.seconds,
+        rounds: options.rounds,
+    };
+    print!("{}", coverage::run(&wanted, options.table)?);
     Ok(true)
 }
 

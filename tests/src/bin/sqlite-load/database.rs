@@ -1,5 +1,6 @@
 //! The few SQLite calls that the load needs, over the C interface.
 
+use super::own::{Slot, clocked, counted};
 use anyhow::{Context, Result, bail};
 use libsqlite3_sys as ffi;
 use std::ffi::{CStr, CString};
@@ -36,8 +37,9 @@ impl Database {
     pub fn run(&self, sql: &str) -> Result<()> {
         let text = CString::new(sql)?;
         // SAFETY: the connection is open, `text` lives over the call, and no callback is given.
-        let code =
-            unsafe { ffi::sqlite3_exec(self.0, text.as_ptr(), None, ptr::null_mut(), ptr::null_mut()) };
+        let run =
+            || unsafe { ffi::sqlite3_exec(self.0, text.as_ptr(), None, ptr::null_mut(), ptr::null_mut()) };
+        let code = clocked(Slot::Exec, run);
         self.check(code).with_context(|| format!("cannot run \"{sql}\""))
     }
 
@@ -72,6 +74,7 @@ impl Drop for Database {
 impl Statement<'_> {
     /// Binds a number to parameter `index` (from 1).
     pub fn bind(&mut self, index: i32, value: i64) -> Result<()> {
+        counted(Slot::Bind);
         // SAFETY: the statement is prepared and not running: `rows` resets it.
         self.database.check(unsafe { ffi::sqlite3_bind_int64(self.raw, index, value) })
     }
@@ -85,19 +88,29 @@ impl Statement<'_> {
         })
     }
 
+    /// How often the statement sorted, by SQLite's own count.
+    pub fn sorts(&self) -> u64 {
+        // SAFETY: the statement is prepared, and used by this thread only; nothing is reset.
+        let sorts = unsafe { ffi::sqlite3_stmt_status(self.raw, ffi::SQLITE_STMTSTATUS_SORT, 0) };
+        u64::from(sorts.cast_unsigned())
+    }
+
     /// Runs the statement to its end, with the sum of the first column over its rows.
     pub fn rows(&mut self) -> Result<i64> {
         let mut sum = 0_i64;
         let code = loop {
             // SAFETY: the statement is prepared, and used by this thread only.
-            match unsafe { ffi::sqlite3_step(self.raw) } {
-                // SAFETY: a row is there, and a column that is missing reads as 0.
-                ffi::SQLITE_ROW => sum = sum.wrapping_add(unsafe { ffi::sqlite3_column_int64(self.raw, 0) }),
+            match clocked(Slot::Step, || unsafe { ffi::sqlite3_step(self.raw) }) {
+                ffi::SQLITE_ROW => {
+                    counted(Slot::Column);
+                    // SAFETY: a row is there, and a column that is missing reads as 0.
+                    sum = sum.wrapping_add(unsafe { ffi::sqlite3_column_int64(self.raw, 0) });
+                }
                 code => break code,
             }
         };
         // SAFETY: the statement is prepared. The result repeats the error of the last step.
-        unsafe { ffi::sqlite3_reset(self.raw) };
+        clocked(Slot::Reset, || unsafe { ffi::sqlite3_reset(self.raw) });
         if code == ffi::SQLITE_DONE { Ok(sum) } else { self.database.check(code).map(|()| sum) }
     }
 }

@@ -2,32 +2,39 @@
 //!
 //! Prints `pid PID` first, then `ready` when the tables are filled, then each second its own throughput
 //! (`operations_per_second X`), and at the end the total. With `--threads 0` nothing runs. Each worker has a
-//! database of its own in memory, or with `--file PATH` all share one file in WAL mode.
+//! database of its own in memory, or with `--file PATH` all share one file in WAL mode. With `--counters PATH` it says how often it called what,
+//! and how long that took by its own clock.
 
 mod database;
+mod own;
 mod work;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use database::Database;
+use own::Slot;
 use std::io::Write;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-const USAGE: &str = "usage: sqlite-load [--seconds N] [--threads N] [--file PATH] [--seed N]
+const USAGE: &str =
+    "usage: sqlite-load [--seconds N] [--threads N] [--file PATH] [--seed N] [--counters PATH]
   --seconds N   run for N seconds (default: until killed)
   --threads N   worker threads (default 2)
   --file PATH   one shared database file in WAL mode (default: a database in memory for each worker)
-  --seed N      seed of the random choices (default 1)";
+  --seed N      seed of the random choices (default 1)
+  --counters PATH  count and clock calls of the one thread, and keep them in this file (wants --threads 1)";
 
 struct Options {
     seconds: Option<u64>,
     threads: u64,
     file: Option<String>,
     seed: u64,
+    counters: Option<PathBuf>,
 }
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
-    let mut options = Options { seconds: None, threads: 2, file: None, seed: 1 };
+    let mut options = Options { seconds: None, threads: 2, file: None, seed: 1, counters: None };
     while let Some(name) = arguments.next() {
         let mut value = || arguments.next().with_context(|| format!("{name} wants a value\n{USAGE}"));
         match name.as_str() {
@@ -35,9 +42,11 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
             "--threads" => options.threads = value()?.parse().context("--threads wants a number")?,
             "--file" => options.file = Some(value()?),
             "--seed" => options.seed = value()?.parse().context("--seed wants a number")?,
+            "--counters" => options.counters = Some(value()?.into()),
             _ => bail!("no option {name}\n{USAGE}"),
         }
     }
+    ensure!(options.counters.is_none() || options.threads == 1, "--counters wants --threads 1\n{USAGE}");
     Ok(options)
 }
 
@@ -57,10 +66,14 @@ fn worker(options: &Options, number: u64, progress: &Progress) -> Result<()> {
         work::fill(&database, options.seed)?;
     }
     let mut worker = work::Worker::new(&database, number, options.seed)?;
+    let mut kept = options.counters.as_deref().map(own::Kept::begin).transpose()?;
     progress.ready.fetch_add(1, Ordering::Release);
     while !progress.stop.load(Ordering::Relaxed) {
-        worker.operation()?;
+        own::clocked(Slot::Operation, || worker.operation())?;
         work::sqlite_load_operation_done(progress.operations.fetch_add(1, Ordering::Relaxed));
+        if let Some(kept) = &mut kept {
+            kept.after_operation(|| worker.sorts())?;
+        }
     }
     Ok(())
 }

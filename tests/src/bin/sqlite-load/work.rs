@@ -1,6 +1,7 @@
 //! The work of one thread: orders (transactions that write) and reports (queries that read), mixed at random.
 
 use crate::database::{Database, Statement};
+use crate::own::{Slot, clocked};
 use anyhow::Result;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -102,7 +103,16 @@ impl<'d> Worker<'d> {
     /// One operation: an order or a report.
     #[inline(never)]
     pub fn operation(&mut self) -> Result<()> {
-        if self.random.random_range(0..100) < WRITES_PERCENT { self.order() } else { self.report() }
+        if self.random.random_range(0..100) < WRITES_PERCENT {
+            clocked(Slot::Order, || self.order())
+        } else {
+            clocked(Slot::Report, || self.report())
+        }
+    }
+
+    /// Sorts of its statements, by SQLite's own count: two queries sort.
+    pub fn sorts(&self) -> u64 {
+        self.best_sellers.sorts() + self.search.sorts()
     }
 
     /// Kept whole: these are the functions that a user of the demo will want to see.

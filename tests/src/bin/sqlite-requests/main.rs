@@ -6,8 +6,12 @@
 //! `profiler_tests::requests`. With `--twins` every request is served twice, once through `serve_request_twin` and `request_served_twin`.
 
 #[path = "../sqlite-load/database.rs"]
+#[expect(dead_code, reason = "SQLite's count of sorts is the other load's")]
 mod database;
 mod memory;
+#[path = "../sqlite-load/own.rs"]
+#[expect(dead_code, reason = "this load counts nothing by them")]
+mod own;
 mod queries;
 
 use anyhow::{Context, Result, bail, ensure};

@@ -5,14 +5,14 @@
 //! to the recording's begin and end. A second instance at the same time would share the two CPUs of a small machine with the first and with both
 //! loads, and would not have the first one's caches.
 
-mod clocked;
-mod figure;
-mod memcached;
+pub mod clocked;
+pub mod figure;
+pub mod memcached;
 mod postgresql;
 mod redis;
-mod subject;
+pub mod subject;
 mod table;
-mod truth;
+pub mod truth;
 
 use crate::observe::{LEFT_LIMIT, Observation, left_behind, observe};
 use crate::place::Place;
@@ -37,8 +37,8 @@ const UNOBSERVED: Duration = Duration::from_secs(6);
 const BETWEEN_READINGS: Duration = Duration::from_millis(100);
 /// Nice values of the watched process, and of its load and the agent: other work on the machine takes the CPU from them less often. A preempted
 /// call lasts milliseconds.
-const NICE: i32 = -20;
-const NICE_BESIDE: i32 = -10;
+pub const NICE: i32 = -20;
+pub const NICE_BESIDE: i32 = -10;
 
 /// What the command line asks for.
 pub struct Options<'a> {
@@ -229,7 +229,8 @@ fn one(options: &Options<'_>, program: &dyn Judged, case: &Case, round: u32) -> 
     })
 }
 
-type Observed = Result<(Observation, Option<Report>)>;
+/// How the agent's run went, and its report.
+pub type Observed = Result<(Observation, Option<Report>)>;
 
 /// The observed stretch, and what the program said meanwhile.
 fn watch(
@@ -268,7 +269,11 @@ fn unobserved(running: &mut dyn Running) -> Result<[Reading; 2]> {
 }
 
 /// What the program says now: as of the middle of the time that asking took.
-fn read(running: &mut dyn Running) -> Result<Reading> {
+///
+/// # Errors
+///
+/// If it does not answer, or says nothing of itself.
+pub fn read(running: &mut dyn Running) -> Result<Reading> {
     let begin = truth::now_ns();
     let counted = running.read()?;
     let at_ns = begin.midpoint(truth::now_ns());

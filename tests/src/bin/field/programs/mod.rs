@@ -2,11 +2,11 @@
 
 mod answers;
 mod http;
-mod loaded;
+pub mod loaded;
 mod memcached;
 mod openssl;
 pub mod postgresql;
-mod redis;
+pub mod redis;
 mod sqlite;
 mod stress;
 mod wire;

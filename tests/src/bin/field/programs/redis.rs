@@ -10,7 +10,7 @@ use crate::program::{Instance, Mode, Program, Work};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Requests of a step.
@@ -42,16 +42,12 @@ impl Program for Redis {
     }
 
     fn start(&self, place: &Place, folder: &Path) -> Result<Box<dyn Instance>> {
-        let mut command = Command::new(place.built("redis/src/redis-server"));
-        command.args(["--port", "0", "--unixsocket"]).arg(folder.join("s"));
-        command.args(["--save", "", "--appendonly", "no", "--daemonize", "no"]);
-        let mut server = Process::start(&mut command, folder)?;
-        let wire = Wire::to_socket(&folder.join("s"), || server.ensure_alive())?;
-        Ok(Loaded::boxed(Commands { server, wire, sent: BTreeMap::new(), counters: BTreeMap::new() }))
+        Ok(Loaded::boxed(Commands::start(place, folder)?))
     }
 }
 
-struct Commands {
+/// A server of its own, and the client that loads it.
+pub struct Commands {
     server: Process,
     wire: Wire,
     /// Commands of this run.
@@ -69,7 +65,26 @@ enum Reply {
     List(Vec<Reply>),
 }
 
+/// The socket of the server of a folder.
+pub fn socket(folder: &Path) -> PathBuf {
+    folder.join("s")
+}
+
 impl Commands {
+    /// Starts a server that keeps what it writes in `folder`.
+    ///
+    /// # Errors
+    ///
+    /// If it does not come up.
+    pub fn start(place: &Place, folder: &Path) -> Result<Commands> {
+        let mut command = Command::new(place.built("redis/src/redis-server"));
+        command.args(["--port", "0", "--unixsocket"]).arg(socket(folder));
+        command.args(["--save", "", "--appendonly", "no", "--daemonize", "no"]);
+        let mut server = Process::start(&mut command, folder)?;
+        let wire = Wire::to_socket(&socket(folder), || server.ensure_alive())?;
+        Ok(Commands { server, wire, sent: BTreeMap::new(), counters: BTreeMap::new() })
+    }
+
     fn reply(&mut self) -> Result<Reply> {
         let line = self.wire.line()?;
         let (kind, rest) = line.split_at_checked(1).context("an empty reply")?;
@@ -176,7 +191,7 @@ fn put(into: &mut Vec<u8>, words: &[&str]) {
 }
 
 /// `cmdstat_get:calls=5,usec=7,...` by command.
-fn command_statistics(info: &str) -> Value {
+pub fn command_statistics(info: &str) -> Value {
     let lines = info.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(':'));
     lines
         .map(|(command, pairs)| {
