@@ -35,6 +35,9 @@ fn main() {
     let protocol = out.join("protocol.o");
     let protocol = protocol.to_str().expect("cargo's output directory is UTF-8");
     compile(&c, &[], &["calls.c", "burn.c", "entries.S", protocol], &out.join("calls"));
+    let arguments = ["arguments.c", "arguments.S", protocol];
+    compile(&c, &[], &arguments, &out.join("arguments"));
+    compile(&c, &["-DWITH_THREAD_ENDS"], &arguments, &out.join("arguments_unlinked"));
     compile(&c, &[], &["spins.c"], &out.join("spins"));
     compile(&c, &[], &["callers.c", "callers.S", protocol], &out.join("callers"));
     compile(&c, &["-s"], &["callers.c", "callers.S", protocol], &out.join("callers_stripped"));
@@ -76,6 +79,14 @@ fn main() {
     compile(&c, &[], &["adversary.c", "adversary_modes.c", protocol], &out.join("adversary"));
     compile(&c, &["-mavx", "-mfma"], &["vectors.c", "vectors.S", protocol], &out.join("vectors"));
     compile(&cxx, &[], &["cpp_throw.cpp", protocol], &out.join("cpp_throw"));
+    compile(&cxx, &[], &["tree.cpp", protocol], &out.join("tree"));
+    // As distributions build: with tail calls, cold parts and a procedure linkage table.
+    let as_usual = ["-foptimize-sibling-calls", "-fno-plt", "-fcf-protection=full"];
+    compile(&c, &as_usual[..1], &["graph.c"], &out.join("graph-c"));
+    compile(&c, &as_usual, &["graph.c"], &out.join("graph-c-got"));
+    compile(&c, &["-foptimize-sibling-calls", "-static", "-s"], &["graph.c"], &out.join("graph-c-static"));
+    compile(&c, &["-foptimize-sibling-calls", "-no-pie"], &["graph.c"], &out.join("graph-c-fixed"));
+    compile(&cxx, &as_usual[..1], &["graph.cpp"], &out.join("graph-cpp"));
     durations(&c, &[], &out, protocol);
     durations(&cxx, &["-x", "c++"], &out, protocol);
     compile(&c, &["-shared", "-fPIC"], &["many.c"], &out.join("libmany.so"));

@@ -14,6 +14,8 @@ wire_enum! {
         Latency = 2,
         /// As latency, and a record per call.
         Record = 3,
+        /// Counters, and a record per entry ([`step`](crate::step)).
+        Step = 4,
     }
 }
 

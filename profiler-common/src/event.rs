@@ -21,12 +21,15 @@ pub struct CallRecord {
     pub pid: u32,
     /// Thread.
     pub tid: u32,
-    /// Reserved, zero.
+    /// [`CALL_NO_ARGUMENTS`] or zero.
     pub flags: u32,
-    /// rdi, rsi, rdx, rcx, r8, r9 at the entry site; zero unless asked for.
+    /// rdi, rsi, rdx, rcx, r8, r9 at the entry site; zero where they were not kept.
     pub args: [u64; 6],
 }
 wire_type!(CallRecord, size 88, align 8);
+
+/// `CallRecord::flags`: the arguments were not asked for or could not be kept; `args` says nothing.
+pub const CALL_NO_ARGUMENTS: u32 = 1;
 
 wire_enum! {
     /// What an alarm says.

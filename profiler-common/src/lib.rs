@@ -14,10 +14,11 @@ pub mod histogram;
 pub mod operation;
 pub mod presence;
 pub mod settings;
+pub mod step;
 pub mod thread;
 
 /// Version of the layout below; the object carries it in `WIRE_VERSION` and the agent refuses another one.
-pub const WIRE_VERSION: u32 = 6;
+pub const WIRE_VERSION: u32 = 7;
 
 /// A number from the kernel that names no variant of the enum it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

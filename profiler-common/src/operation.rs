@@ -4,6 +4,7 @@
 //! the operation's class (by a captured argument), count it and decide with [`choose`]; at the end they add its response
 //! time to the class's population and, if it is recorded, emit an [`OperationRecord`].
 
+use crate::step::StepSpan;
 use crate::wire_type;
 
 /// Operations (names on the command line) that are told apart.
@@ -18,6 +19,11 @@ pub const OPERATION_BALANCE: u32 = 2;
 /// `OperationControl::flags`: begin and end are matched by thread alone (pairs of functions, system calls), not by the
 /// return slot. A second begin then ends the first without counting it.
 pub const OPERATION_BY_THREAD: u32 = 4;
+/// `OperationControl::flags`: inner calls are recorded as steps. A recorded operation that lacks some is sent with [`RECORD_INCOMPLETE`].
+pub const OPERATION_STEPS: u32 = 8;
+/// [`StepSpan::flags`]: steps inside it are missing, because an inner function had used up its quota, was attached anew, or the
+/// ring was full. It is no part of the sample.
+pub const RECORD_INCOMPLETE: u32 = 1;
 
 /// `OperationControl::argument_kind`: the class is the operation's own.
 pub const ARGUMENT_NONE: u32 = 0;
@@ -314,8 +320,10 @@ pub struct OperationRecord {
     pub pid: u32,
     /// Thread.
     pub tid: u32,
+    /// The steps inside it, and whether all of them have records.
+    pub steps: StepSpan,
 }
-wire_type!(OperationRecord, size 88, align 8);
+wire_type!(OperationRecord, size 112, align 8);
 
 /// Numbers of the decision that hold for all classes; computed in user space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 //! Only the programs write it. The agent reads it when a window is over, for the calls that have not ended.
 
 use crate::presence::Presence;
+use crate::step::StepMark;
 use crate::wire_type;
 
 /// Open calls per thread. A power of two: positions are masked, which the verifier can follow. The kernel itself allows
@@ -14,8 +15,10 @@ pub const FREE: u32 = u32::MAX;
 pub const RETURN_LINK: u32 = 1 << 31;
 /// [`CallFrame::generation`] carries this bit when the call ends at a return site.
 pub const RETURN_SITE: u32 = 1 << 30;
+/// [`CallFrame::generation`] carries this bit when the arguments of the call are in the thread's storage.
+pub const HAS_ARGUMENTS: u32 = 1 << 29;
 /// The generation in [`CallFrame::generation`].
-pub const GENERATION: u32 = RETURN_SITE - 1;
+pub const GENERATION: u32 = HAS_ARGUMENTS - 1;
 
 /// A call that is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,8 +81,10 @@ pub struct OpenOperation {
     pub flags: u32,
     /// Generation of the operation when it began.
     pub generation: u32,
+    /// The thread's steps when it began.
+    pub steps: StepMark,
 }
-wire_type!(OpenOperation, size 120, align 8);
+wire_type!(OpenOperation, size 136, align 8);
 
 /// All of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,8 +103,8 @@ pub struct ThreadState {
     pub recording: u32,
     /// Operations in use.
     pub operation_depth: u32,
-    /// Reserved, zero.
-    pub reserved: u32,
+    /// Steps without a record so far: the ring was full.
+    pub steps_lost: u32,
     /// Inner calls in recorded operations so far.
     pub calls: u64,
     /// Time in timed inner calls so far, ns.
@@ -115,8 +120,10 @@ pub struct ThreadState {
     pub sample_cost_ns: u64,
     /// The last trap at the end of a call.
     pub trap: Trap,
+    /// Steps in recorded operations so far ([`StepRecord::number`](crate::step::StepRecord::number)).
+    pub steps: u64,
 }
-wire_type!(ThreadState, size 4120, align 8);
+wire_type!(ThreadState, size 4256, align 8);
 
 /// A trap at the end of calls. It runs the programs of all classes that have a site there, one after the other, and is paid once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -56,6 +56,8 @@ pub enum RecordKind {
     Count,
     /// A counter, the sum of durations and a histogram of them, in the kernel.
     Latency,
+    /// One record per entry through the ring buffer, inside recorded operations: time, thread, return slot, return address.
+    Step,
     /// One record per call through the ring buffer: time, thread, duration, arguments.
     Record,
 }
@@ -67,6 +69,7 @@ impl RecordKind {
         match self {
             Self::Count => "count",
             Self::Latency => "latency",
+            Self::Step => "step",
             Self::Record => "record",
         }
     }

@@ -293,9 +293,11 @@ fn nothing() -> Price {
     Price::fixed(0.0)
 }
 
-/// The figure for (site, kind), else the next dearer site, else the next dearer kind.
+/// The figure for (site, kind), else the next dearer site, else the next dearer kind. A step costs about what a record of an entry does, and
+/// has no figure of its own.
 fn lookup(table: &BTreeMap<String, Price>, site: SiteClass, kind: RecordKind) -> Option<Price> {
-    const KINDS: [RecordKind; 3] = [RecordKind::Count, RecordKind::Latency, RecordKind::Record];
+    const KINDS: [RecordKind; 4] =
+        [RecordKind::Count, RecordKind::Latency, RecordKind::Step, RecordKind::Record];
     KINDS.into_iter().filter(|k| *k >= kind).find_map(|k| {
         SiteClass::ALL
             .into_iter()

@@ -9,12 +9,14 @@
 
 pub mod adapt;
 pub mod burst;
+pub mod calls;
 pub mod class;
 pub mod clients;
 pub mod controller;
 pub mod cost;
 pub mod engine;
 pub mod estimate;
+pub mod graph;
 pub mod ledger;
 pub mod losses;
 pub mod plan;

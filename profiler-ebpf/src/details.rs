@@ -1,12 +1,12 @@
 //! What lies inside recorded operations: calls of inner functions, and whether they are all seen.
 
 use crate::atomic::add;
-use crate::maps::operation_state;
+use crate::maps::{operation_control, operation_state};
 use crate::registers::argument;
 use crate::storage;
 use core::ffi::c_void;
 use profiler_common::class::{ClassControl, FLAG_INNER_CALL};
-use profiler_common::operation::{MEASURE_CALLS, MEASURE_NONE};
+use profiler_common::operation::{MEASURE_CALLS, MEASURE_NONE, OPERATION_STEPS};
 
 /// An inner function has used up its quota: until the agent says otherwise nothing is recorded, because calls would be
 /// missing.
@@ -56,4 +56,12 @@ pub fn inner_call(control: *const ClassControl, flags: u32, ctx: *mut c_void) ->
         }
     }
     true
+}
+
+/// Inner calls of the operation are recorded as steps.
+#[inline(always)]
+pub fn has_steps(operation: u32) -> bool {
+    // SAFETY: a live map value; the agent may change it at any time.
+    operation_control(operation)
+        .is_some_and(|c| unsafe { (&raw const (*c).flags).read_volatile() } & OPERATION_STEPS != 0)
 }

@@ -12,7 +12,7 @@ use crate::storage::charge_hit;
 use crate::thread::{self, Push};
 use core::ffi::c_void;
 use profiler_common::class::{ClassKind, FLAG_ARGUMENTS};
-use profiler_common::event::{CallRecord, NO_DURATION};
+use profiler_common::event::{CALL_NO_ARGUMENTS, CallRecord, NO_DURATION};
 
 /// Counts the hit.
 #[unsafe(no_mangle)]
@@ -57,7 +57,7 @@ pub fn emit(hit: &Hit, ctx: *mut c_void) -> bool {
         class: hit.cookie.class,
         pid,
         tid,
-        flags: 0,
+        flags: if with_args { 0 } else { CALL_NO_ARGUMENTS },
         args: if with_args { arguments(ctx) } else { [0; 6] },
     });
     slot.submit(NO_WAKEUP);

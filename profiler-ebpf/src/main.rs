@@ -7,6 +7,7 @@
 //! | module | programs | attached as |
 //! |---|---|---|
 //! | `entry` | `count`, `record`, `enter`, `enter_caller` | uprobe.multi or perf-event uprobes |
+//! | `step` | `step` | uprobe.multi or perf-event uprobes |
 //! | `exit` | `leave`, `leave_caller` | uprobe.multi or perf-event uprobes: exit sites, returns, or return sites in callers |
 //! | `session` | `session`, `session_ip` | uprobe.session |
 //! | `sample` | `sample`, `sample_empty` | perf events |
@@ -38,6 +39,7 @@ mod registers;
 mod returns;
 mod sample;
 mod session;
+mod step;
 mod storage;
 mod thread;
 

@@ -122,6 +122,8 @@ pub static PLAIN_STARTS: HashMap<u32, u64> = HashMap::with_max_entries(64, 0);
 #[map]
 pub static EVENTS: RingBuf = RingBuf::with_byte_size(4096, 0);
 #[map]
+pub static STEPS: RingBuf = RingBuf::with_byte_size(4096, 0);
+#[map]
 pub static SAMPLES: RingBuf = RingBuf::with_byte_size(4096, 0);
 #[map]
 pub static ALARMS: RingBuf = RingBuf::with_byte_size(4096, 0);

@@ -5,24 +5,25 @@
 
 use crate::atomic::{add, fetch_add, fetch_add_signed};
 use crate::class::count;
-use crate::details::{details, lacks_details};
+use crate::details::{details, has_steps, lacks_details};
 use crate::maps::{
     NO_WAKEUP, OPERATION_NAMES, OPERATION_RECORDS, count_global, current_ids, now_ns, operation_class,
     operation_control, operation_counters, operation_state, settings,
 };
-use crate::off_cpu;
 use crate::population::{self, tally};
 use crate::storage::{self, cost_before};
-use crate::thread;
+use crate::{off_cpu, thread};
 use aya_ebpf::bindings::BPF_NOEXIST;
 use aya_ebpf::helpers::generated::{bpf_get_prandom_u32, bpf_probe_read_user, bpf_probe_read_user_str};
 use core::ffi::c_void;
 use profiler_common::operation::{
     ARGUMENT_INT, ARGUMENT_NONE, ARGUMENT_SLICE, ARGUMENT_STRING, ClassNumbers, Decision, NAME_BYTES,
     OPERATION_BALANCE, OPERATION_BY_THREAD, OPERATION_MONITORING, OperationClass, OperationControl,
-    OperationCounters, OperationName, OperationRecord, OperationState, Switch, Totals, choose,
+    OperationCounters, OperationName, OperationRecord, OperationState, RECORD_INCOMPLETE, Switch, Totals,
+    choose,
 };
 use profiler_common::presence::{OFF_CPU_UNKNOWN, Presence, off_cpu_ns};
+use profiler_common::step::{StepMark, StepSpan};
 use profiler_common::thread::{
     FREE, OPERATION_DEPTH, OPERATION_DETAILS_SHIFT, OPERATION_PRESENCE, OPERATION_RECORDED, OpenOperation,
     ThreadState,
@@ -185,6 +186,7 @@ pub fn begin(begin: &Begin, argument: impl Fn(u32) -> u64) {
             class,
             flags,
             generation,
+            steps: StepMark { number: (*state).steps, lost: (*state).steps_lost, reserved: 0 },
         };
         (*state).recording += recorded;
         (*state).operation_depth = depth + 1;
@@ -447,19 +449,30 @@ fn record(
             (*state).measure.wrapping_sub(done.measure),
         )
     };
-    // They may have gone and come back meanwhile.
-    if lacks_details() || done.flags >> OPERATION_DETAILS_SHIFT != details() {
-        count!(counters, dropped, 1);
-        return;
-    }
-    // SAFETY: a live map value.
-    tally(unsafe { &raw mut (*counters).sample }, duration_ns);
     // SAFETY: as above.
-    tally(unsafe { &raw mut (*counters).measure }, measure);
-    count!(counters, cost_ns, cost_ns);
-    count!(counters, calls, calls);
-    let Some(mut slot) = OPERATION_RECORDS.reserve::<OperationRecord>(0) else {
+    let (steps, steps_lost) = unsafe { ((*state).steps, (*state).steps_lost) };
+    // They may have gone and come back meanwhile.
+    let whole = !lacks_details()
+        && done.flags >> OPERATION_DETAILS_SHIFT == details()
+        && steps_lost == done.steps.lost;
+    if whole {
+        // SAFETY: a live map value.
+        tally(unsafe { &raw mut (*counters).sample }, duration_ns);
+        // SAFETY: as above.
+        tally(unsafe { &raw mut (*counters).measure }, measure);
+        count!(counters, cost_ns, cost_ns);
+        count!(counters, calls, calls);
+    } else {
         count!(counters, dropped, 1);
+        if !has_steps(done.operation) {
+            return;
+        }
+    }
+    let flags = if whole { 0 } else { RECORD_INCOMPLETE };
+    let Some(mut slot) = OPERATION_RECORDS.reserve::<OperationRecord>(0) else {
+        if whole {
+            count!(counters, dropped, 1);
+        }
         return;
     };
     let off_cpu_ns = match off_cpu::presence() {
@@ -481,6 +494,7 @@ fn record(
         class: done.class,
         pid,
         tid,
+        steps: StepSpan { before: done.steps.number, after: steps, flags, reserved: 0 },
     });
     slot.submit(NO_WAKEUP);
 }

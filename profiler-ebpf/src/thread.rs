@@ -18,9 +18,11 @@ use aya_log_ebpf::warn;
 use core::ffi::c_void;
 use profiler_common::class::{ClassControl, ClassKind, FLAG_ARGUMENTS, FLAG_INNER_CALL, NO_HISTOGRAM};
 use profiler_common::cookie::{COOKIE_RETURN_LINK, SLOT_UNKNOWN};
-use profiler_common::event::CallRecord;
+use profiler_common::event::{CALL_NO_ARGUMENTS, CallRecord};
 use profiler_common::histogram::{SLOT_BUCKETS, bucket};
-use profiler_common::thread::{CallFrame, DEPTH, FREE, GENERATION, RETURN_LINK, RETURN_SITE, ThreadState};
+use profiler_common::thread::{
+    CallFrame, DEPTH, FREE, GENERATION, HAS_ARGUMENTS, RETURN_LINK, RETURN_SITE, ThreadState,
+};
 
 /// Return links that may be pending on a thread before returns are left out: the kernel drops the 65th silently, and a
 /// few may be pending from links of others (another agent, a debugger). Those that a throw or `longjmp` left behind do not
@@ -187,16 +189,8 @@ pub fn push(hit: &Hit, ctx: *mut c_void, returns_to: u64) -> Push {
     if depth >= DEPTH {
         return Push::Full;
     }
-    if kind == ClassKind::Record as u32 && flags & FLAG_ARGUMENTS != 0 {
-        let store = storage::arguments(true);
-        if !store.is_null() {
-            // SAFETY: the mask keeps the position inside the array.
-            unsafe {
-                *(&raw mut (*store).frames).cast::<[u64; 6]>().add((depth & (DEPTH - 1)) as usize) =
-                    arguments(ctx);
-            }
-        }
-    }
+    let wanted = kind == ClassKind::Record as u32 && flags & FLAG_ARGUMENTS != 0;
+    let kept = if wanted { keep_arguments(depth, ctx) } else { 0 };
     let new = frame(state, depth);
     // A sample may come at any moment and walk the frames: they count only when they are complete.
     // SAFETY: as above.
@@ -212,7 +206,7 @@ pub fn push(hit: &Hit, ctx: *mut c_void, returns_to: u64) -> Push {
             (false, 0) => 0,
             (false, _) => RETURN_SITE,
         };
-        (&raw mut (*new).generation).write_volatile(generation & GENERATION | way);
+        (&raw mut (*new).generation).write_volatile(generation & GENERATION | way | kept);
         (&raw mut (*new).class).write_volatile(hit.cookie.class);
         (*new).cost_ns = cost_ns;
         (*new).inner_ns = (*state).inner_ns;
@@ -391,23 +385,38 @@ fn close(hit: &Hit, state: *mut ThreadState, position: u32, slot: u64, end: &End
         }
     }
     if kind == ClassKind::Record as u32 {
-        emit(hit, position, flags, begin_ns, duration_ns, nested_cost_ns);
+        emit(hit, position, generation, begin_ns, duration_ns, nested_cost_ns);
     }
 }
 
-/// Emits the record of a call. If the ring is full the hit, counted as kept at its entry, becomes a dropped one.
+/// Keeps the arguments of the call at this depth. Returns [`HAS_ARGUMENTS`], or 0: there was no memory for them.
 #[inline(always)]
-fn emit(hit: &Hit, position: u32, flags: u32, time_ns: u64, duration_ns: u64, nested_cost_ns: u64) {
+fn keep_arguments(depth: u32, ctx: *mut c_void) -> u32 {
+    let store = storage::arguments(true);
+    if store.is_null() {
+        return 0;
+    }
+    // SAFETY: the mask keeps the position inside the array.
+    unsafe {
+        *(&raw mut (*store).frames).cast::<[u64; 6]>().add((depth & (DEPTH - 1)) as usize) = arguments(ctx);
+    }
+    HAS_ARGUMENTS
+}
+
+/// Emits the record of a call, with what its frame had as generation. If the ring is full the hit, counted as kept at its entry, becomes a dropped one.
+#[inline(always)]
+fn emit(hit: &Hit, position: u32, generation: u32, time_ns: u64, duration_ns: u64, nested_cost_ns: u64) {
     let Some(mut slot) = EVENTS.reserve::<CallRecord>(0) else {
         count!(hit.counters, kept, u64::MAX);
         count!(hit.counters, dropped, 1);
         return;
     };
     let (pid, tid) = current_ids();
-    let mut args = [0; 6];
-    if flags & FLAG_ARGUMENTS != 0 {
+    let (mut args, mut flags) = ([0; 6], CALL_NO_ARGUMENTS);
+    if generation & HAS_ARGUMENTS != 0 {
         let store = storage::arguments(false);
         if !store.is_null() {
+            flags = 0;
             // SAFETY: the mask keeps the position inside the array.
             args = unsafe {
                 *(&raw const (*store).frames).cast::<[u64; 6]>().add((position & (DEPTH - 1)) as usize)
@@ -421,7 +430,7 @@ fn emit(hit: &Hit, position: u32, flags: u32, time_ns: u64, duration_ns: u64, ne
         class: hit.cookie.class,
         pid,
         tid,
-        flags: 0,
+        flags,
         args,
     });
     slot.submit(NO_WAKEUP);

@@ -38,7 +38,7 @@ fn events(path: &Path) -> Result<(), Box<dyn std::error::Error>> {
             pid: 1234,
             tid: 1234 + (i % 8) as u32,
             duration_ns: Some(noise >> 50),
-            args: [0x7f00_0000_0000 + (noise >> 40), i, 4096, 0, 0, noise],
+            args: [0x7f00_0000_0000 + (noise >> 40), i, 4096, 0, 0, noise].map(Some),
             nested_cost_ns: Some(noise >> 60),
         });
         if batch.len() == batch.capacity() {
@@ -169,5 +169,6 @@ fn meta() -> Meta {
         slowest_answer: None,
         private_memory: None,
         forks_held: None,
+        calls: None,
     }
 }

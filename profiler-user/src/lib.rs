@@ -7,6 +7,7 @@
 
 pub mod agent;
 pub mod calibrate;
+pub mod calls;
 pub mod cli;
 pub mod config;
 pub mod conformance;

@@ -294,6 +294,10 @@ mod tests {
             cycle: 0,
             stretch,
             censored: false,
+            pid: None,
+            steps_before: None,
+            steps_after: None,
+            incomplete: None,
         }
     }
 

@@ -152,6 +152,7 @@ impl World {
             tracepoint_ns: prices.tracepoint.ns,
             attach_s: prices.attach.seconds(),
             record_own_ns,
+            has_steps: false,
         }
     }
 

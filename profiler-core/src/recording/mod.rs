@@ -4,10 +4,12 @@
 //! from nothing else, so that a report made live and one made a year later are the same.
 //! Times are `CLOCK_MONOTONIC` nanoseconds of the recorded host (`ktime`), unless a name says otherwise.
 
+mod calls;
 mod change;
 mod surroundings;
 mod watching;
 
+pub use calls::{CallSiteRow, CallerRule, CallsMeta, StepRow, TailRow};
 pub use change::{ChangeKind, ChangeRow};
 pub use surroundings::{ForksHeld, PrivateMemory};
 pub use watching::{AgentUse, PricesAtEnd, TrapSampleRow};
@@ -90,6 +92,9 @@ pub struct Meta {
     /// What other processes paid for attaching; `None`: nobody else maps what was attached to, or the agent died.
     #[serde(default)]
     pub forks_held: Option<ForksHeld>,
+    /// Calls in order; `None`: `--calls` was not given.
+    #[serde(default)]
+    pub calls: Option<CallsMeta>,
 }
 
 /// The breaker's slowest answer to a quota that was used up.
@@ -310,8 +315,9 @@ pub struct EventRow {
     pub tid: u32,
     /// Duration, ns, uncorrected; `None` if the end was not seen.
     pub duration_ns: Option<u64>,
-    /// Argument registers as they were at the site (rdi, rsi, rdx, rcx, r8, r9).
-    pub args: [u64; 6],
+    /// Argument registers as the caller left them (rdi, rsi, rdx, rcx, r8, r9); `None`: overwritten before the site. Recordings from
+    /// before that was told apart hold what was in the register.
+    pub args: [Option<u64>; 6],
     /// Monitoring cost inside the duration, ns; `None`: the end was not seen, or the recording is older.
     pub nested_cost_ns: Option<u64>,
 }

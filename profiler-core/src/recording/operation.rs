@@ -80,6 +80,26 @@ pub struct OperationRow {
     pub stretch: u64,
     /// It had not ended when the run did.
     pub censored: bool,
+    /// Process. `None`: a recording from before this column, or the operation is censored.
+    #[serde(default)]
+    pub pid: Option<u32>,
+    /// Steps that its thread had taken when it began. `None`: calls in order were not recorded, or the operation is censored.
+    #[serde(default)]
+    pub steps_before: Option<u64>,
+    /// Steps that its thread had taken when it ended: those inside have the numbers from `steps_before + 1` to `steps_after`.
+    #[serde(default)]
+    pub steps_after: Option<u64>,
+    /// Steps inside it are missing: a quota was used up, functions were attached or detached meanwhile, or the ring was full.
+    #[serde(default)]
+    pub incomplete: Option<bool>,
+}
+
+impl OperationRow {
+    /// It belongs to the sample: it has ended, and nothing inside it is missing.
+    #[must_use]
+    pub fn is_sampled(&self) -> bool {
+        !self.censored && self.incomplete != Some(true)
+    }
 }
 
 /// Table `operation_windows`: what the operations of a class did between two revisions of the rate. Operations count as

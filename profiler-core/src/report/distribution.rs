@@ -86,7 +86,7 @@ impl Distribution {
         let functions = recording.classes.iter().filter(timed).map(|c| c.name.clone());
         let ended = |number| {
             recording.operation_histograms.iter().any(|h| h.operation == number)
-                || recording.operations.iter().any(|o| o.operation == number && !o.censored)
+                || recording.operations.iter().any(|o| o.operation == number && o.is_sampled())
         };
         let operations = recording.meta.operations.iter().filter(|o| ended(o.operation));
         let mut names: Vec<String> = functions.chain(operations.map(|o| o.name.clone())).collect();
@@ -127,7 +127,7 @@ fn of_operation(recording: &Recording, number: u32, name: &str) -> Vec<Distribut
     for row in recording.operation_histograms.iter().filter(|h| h.operation == number) {
         classes.entry(row.class_id).or_default().all.push(bucket(row));
     }
-    for row in recording.operations.iter().filter(|o| o.operation == number && !o.censored) {
+    for row in recording.operations.iter().filter(|o| o.operation == number && o.is_sampled()) {
         let times = classes.entry(row.class_id).or_default();
         let low = row.duration_ns.saturating_sub(row.cost_ns) as f64;
         times.recorded.push(Bucket { low, high: low + 1.0, count: 1 });

@@ -226,7 +226,7 @@ fn classes(
         begun.inside += w.begun - between - unobserved;
     }
     let slices = Slices::of(recording, meta);
-    for row in recording.operations.iter().filter(|r| r.operation == meta.operation && !r.censored) {
+    for row in recording.operations.iter().filter(|r| r.operation == meta.operation && r.is_sampled()) {
         let class = gathered.entry(row.class_id).or_default();
         let slice = slices.number(row.begin_ns);
         let show = |shown: &mut Shown, x: u64| {

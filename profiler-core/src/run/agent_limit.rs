@@ -192,6 +192,12 @@ impl AgentLimit {
         })
     }
 
+    /// What the agent may use, CPU s/s.
+    #[must_use]
+    pub fn limit(&self) -> f64 {
+        self.limit
+    }
+
     /// How many times as rarely samples are taken as planned, at least 1; bursts begin by its root more rarely, at most 8 times.
     #[must_use]
     pub fn slowdown(&self) -> f64 {

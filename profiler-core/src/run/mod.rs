@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`agent_limit`] | what the agent may use of a CPU, and how far it slows down for that |
 //! | [`arbiter`] | what part of the budget each activity may have |
+//! | [`arguments`] | whether a site that has kept the arguments is worth its price |
 //! | [`suspension`] | why nothing may be attached now, and what else waits for that |
 //! | [`view`] | what a run sees |
 //! | [`order`] | what it has done |
@@ -24,6 +25,7 @@
 
 pub mod agent_limit;
 pub mod arbiter;
+pub mod arguments;
 pub mod callers;
 pub mod clocks;
 pub mod links;

@@ -374,6 +374,7 @@ fn link_rank(kind: LinkKind) -> u8 {
         LinkKind::OperationReturn => 6,
         LinkKind::OperationBegin => 7,
         LinkKind::OperationEnd => 8,
+        LinkKind::Step => 10,
         LinkKind::Empty | LinkKind::EmptyReturnPair => 4,
     }
 }

@@ -8,7 +8,7 @@
 
 use super::Agent;
 use super::attach::Ended;
-use super::class::{EntrySite, LinkState, LiveClass};
+use super::class::{LinkState, LiveClass};
 use super::clock::now_ns;
 use super::known_callers::{Place, place_of};
 use crate::inspect::{CallerBudget, CallerError, CallerSite, Site, TraceRefusal};
@@ -134,7 +134,7 @@ impl Agent {
         let class = self.attach.class_mut(id);
         (class.exit, class.prices) =
             if wanted { (ExitMode::ReturnSites, returns) } else { (ExitMode::ExitSites, exits) };
-        class.candidate.entry = EntrySite::at(if wanted { &entry } else { &exits_entry });
+        class.move_entry(if wanted { &entry } else { &exits_entry });
         let way = if wanted { "return addresses" } else { "exit sites" };
         let text = format!("{} is timed at {way} from now on", self.attach.class(id).candidate.name);
         self.journal.detail(&text);
@@ -261,8 +261,10 @@ mod tests {
             offset: 0,
             class,
             arguments: 0,
+            unread: 0,
             at_entry_stack: true,
             return_slot: Some(0),
+            keeps_frame: true,
         }
     }
 

@@ -1,9 +1,10 @@
 //! A class while it is watched: what it is, how it is attached, what has been counted.
 
 use crate::agent::known_callers::{Callers, ReturnGroup};
+use crate::agent::lost_arguments::LostArguments;
 use crate::agent::shares::FunctionKey;
 use crate::inspect::mappers::FileKey;
-use crate::inspect::{self, Function, SiteChoice};
+use crate::inspect::{self, Function, SiteChoice, WantedArguments};
 use crate::prober::{self, ClassControl, ClassCounters, ClassKind, HistogramLease, LinkKind, Site};
 use profiler_core::class::{ClassId, ExitMode, RecordKind, SiteClass};
 use profiler_core::cost::{self, Price};
@@ -23,6 +24,8 @@ pub struct EntrySite {
     pub slot: i16,
     /// Price class.
     pub class: SiteClass,
+    /// Argument registers that still hold what the caller passed, as [`inspect::Site::arguments`].
+    pub arguments: u8,
 }
 
 impl EntrySite {
@@ -34,6 +37,7 @@ impl EntrySite {
             address: site.vaddr,
             slot: site.return_slot.unwrap_or(prober::SLOT_UNKNOWN),
             class: site.class,
+            arguments: site.arguments,
         }
     }
 }
@@ -87,6 +91,8 @@ pub struct Wish {
     pub named: bool,
     /// `--return-links`: allowed although inspection says no.
     pub force_return_link: bool,
+    /// Which argument registers its entry site is to have.
+    pub arguments: WantedArguments,
 }
 
 /// What a class is to operations. Such classes are neither planned nor surveyed; `profiler_core::clients::operations` keeps them attached.
@@ -188,6 +194,8 @@ pub struct InspectedCode {
     pub callers: Callers,
     /// Where its entry is probed when its calls are timed at return addresses. `None`: they cannot be, or it makes no sense.
     pub entry_for_returns: Option<inspect::Site>,
+    /// Argument registers that are null in its records.
+    pub lost_arguments: LostArguments,
 }
 
 /// A class under watch.
@@ -226,6 +234,18 @@ pub struct LiveClass {
 }
 
 impl LiveClass {
+    /// Its calls are seen to begin at another site from now on.
+    pub fn move_entry(&mut self, site: &inspect::Site) {
+        self.candidate.entry = EntrySite::at(site);
+        self.code.lost_arguments.add(self.candidate.entry.arguments);
+    }
+
+    /// What is to be said of the arguments in its records.
+    fn argument_note(&self) -> Option<String> {
+        let recorded = self.kind == RecordKind::Record && self.role.is_none();
+        recorded.then(|| self.code.lost_arguments.note()).flatten()
+    }
+
     /// Price of a whole call.
     #[must_use]
     pub fn tau(&self) -> Price {
@@ -260,6 +280,7 @@ impl LiveClass {
             (ExitMode::ExitSites, _) => LinkKind::ExitPair,
             (ExitMode::ReturnSites, _) => LinkKind::ReturnSites,
             (ExitMode::None, RecordKind::Record) => LinkKind::Record,
+            (ExitMode::None, RecordKind::Step) => LinkKind::Step,
             (ExitMode::None, _) => LinkKind::Count,
         }
     }
@@ -322,6 +343,7 @@ impl LiveClass {
             RecordKind::Count => ClassKind::Count,
             RecordKind::Latency => ClassKind::Latency,
             RecordKind::Record => ClassKind::Record,
+            RecordKind::Step => ClassKind::Step,
         };
         let timed = self.exit != ExitMode::None;
         // OK because prices are far below 4 s.
@@ -371,7 +393,7 @@ impl LiveClass {
             kind: self.kind,
             weight: self.wish.weight,
             tau_ns: self.tau().ns,
-            notes: c.notes.iter().cloned().chain(callers).collect(),
+            notes: c.notes.iter().cloned().chain(self.argument_note()).chain(callers).collect(),
             stamps_of: c.stamps_of.map(|of| of.0),
             named: Some(self.wish.named && !self.counts_metric),
             // What the kernel adds to the nested cost of each call: whole ns, as in `control`.

@@ -3,8 +3,9 @@
 use super::Agent;
 use super::class::{Candidate, EntrySite, InspectedCode, LinkState, LiveClass, Wish};
 use super::known_callers::Callers;
+use super::lost_arguments::LostArguments;
 use super::shares::FunctionKey;
-use crate::inspect::{Function, Site, SiteChoice, exit_mode};
+use crate::inspect::{ArgumentSite, Function, Site, SiteChoice, WantedArguments, exit_mode, register_names};
 use crate::prober::{ClassCounters, SLOT_UNKNOWN, Tier};
 use profiler_core::class::{ClassId, ExitMode, RecordKind, SiteClass};
 use profiler_core::cost::Price;
@@ -22,6 +23,18 @@ fn probe_pattern(module: &str, symbol: &str) -> String {
 /// Offset in the file, words to the return address, price class.
 fn exit_site(site: &Site) -> (u64, i16, SiteClass) {
     (site.file_offset, site.return_slot.unwrap_or(SLOT_UNKNOWN), site.class)
+}
+
+/// What is to be said of a site that would have had the arguments.
+fn forgone(found: &ArgumentSite) -> Option<String> {
+    let (dear, times) = found.too_dear?;
+    let lost = dear.arguments & !(found.site.arguments | found.site.unread);
+    let first = lost.trailing_zeros();
+    Some(format!(
+        "lost at its site although it uses them: {}; named by number (--record 'FUNCTION:arg{first}') they are kept at {dear}, where \
+         a call costs {times:.1} times as much",
+        register_names(lost)
+    ))
 }
 
 /// How calls of a class begin and end.
@@ -83,6 +96,8 @@ impl Agent {
         let (kind, exit, entry_for_returns) = (ways.kind, ways.exit, ways.entry_for_returns);
         let candidate = self.candidate(function, key, &choice, ways);
         let prices = self.prices(&candidate, kind, exit);
+        let lost_arguments =
+            LostArguments::at(candidate.entry.arguments, self.no_arguments(function, &choice));
         let lease =
             (exit != ExitMode::None).then(|| self.attach.kernel().classes().lease_histogram()).flatten();
         self.attach.add(LiveClass {
@@ -100,6 +115,7 @@ impl Agent {
                 sites: choice,
                 callers: Callers::default(),
                 entry_for_returns,
+                lost_arguments,
             },
             state: LinkState::Off,
             counters: ClassCounters::default(),
@@ -160,15 +176,18 @@ impl Agent {
         if wish.force_return_link && exit == ExitMode::ReturnLink {
             notes.push("return links were allowed by --return-links".to_owned());
         }
-        let entry = match (&return_link, exit) {
+        let cheapest = match (&return_link, exit) {
             (Ok(site), ExitMode::ReturnLink) => *site,
             (_, ExitMode::ReturnSites) => match &returned {
                 Some(Ok(site)) => *site,
                 _ => choice.entry,
             },
-            _ if kind == RecordKind::Record => choice.entry_with_arguments(0x3f).unwrap_or(choice.entry),
             _ => choice.entry,
         };
+        let worst_exit = exits.iter().flatten().map(|site| site.class).max();
+        let found = self.entry_with_arguments((function, choice), wish, exit, cheapest, worst_exit);
+        notes.extend(forgone(&found));
+        let entry = found.site;
         let stepped = |all: &Vec<Site>| all.iter().all(|site| site.class == SiteClass::Stepped);
         let may_return = match exit {
             ExitMode::ReturnSites => true,
@@ -177,7 +196,40 @@ impl Agent {
             ExitMode::ReturnLink | ExitMode::None => false,
         };
         let entry_for_returns = returned.and_then(Result::ok).filter(|_| may_return);
+        let at_returns = exit == ExitMode::ReturnSites;
+        let entry_for_returns = entry_for_returns.map(|site| if at_returns { entry } else { site });
         WaysOut { kind, exit, entry, exits, entry_for_returns, notes }
+    }
+
+    /// Where the calls of a class are seen to begin. `cheapest`: without a look at arguments.
+    pub(super) fn entry_with_arguments(
+        &self,
+        (function, choice): (&Function, &SiteChoice),
+        wish: Wish,
+        exit: ExitMode,
+        cheapest: Site,
+        worst_exit: Option<SiteClass>,
+    ) -> ArgumentSite {
+        // Nobody pays for what is null at every site.
+        let none = self.no_arguments(function, choice).is_some();
+        let wanted = if none { WantedArguments::NONE } else { wish.arguments };
+        let exit_class = match exit {
+            // Behind nine calls of ten stands or follows an emulated instruction.
+            ExitMode::ReturnSites => SiteClass::Branch,
+            _ => worst_exit.unwrap_or(SiteClass::Stepped),
+        };
+        choice.entry_with(wanted, exit, cheapest, |entry| {
+            let prices = self.prices_at(entry, RecordKind::Record, exit, exit_class);
+            prices.hit.ns + prices.exit.ns
+        })
+    }
+
+    /// Why no register holds an argument of the function at any site.
+    fn no_arguments(&self, function: &Function, choice: &SiteChoice) -> Option<&'static str> {
+        if self.inspection.is_go(function) {
+            return Some("it is a function of Go, which does not pass them in the registers of C");
+        }
+        choice.iterations.then_some("its first instruction is the target of a loop, which changes them")
     }
 
     fn candidate(

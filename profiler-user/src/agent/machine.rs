@@ -88,13 +88,16 @@ impl Machine for Agent {
         self.sampling.drain(DRAIN_LIMIT, &self.inspection, self.attach.classes(), ahead);
         let mut rows = Vec::new();
         self.rings.calls.drain(DRAIN_LIMIT, |call| {
+            let class = self.attach.classes().get(call.class.0 as usize);
+            let args =
+                class.zip(call.args).map_or([None; 6], |(class, args)| class.code.lost_arguments.kept(args));
             rows.push(EventRow {
                 time_ns: call.time_ns,
                 class_id: call.class.0,
                 pid: call.pid,
                 tid: call.tid,
                 duration_ns: call.duration_ns,
-                args: call.args,
+                args,
                 nested_cost_ns: call.duration_ns.map(|_| call.nested_cost_ns),
             });
         });

@@ -15,7 +15,7 @@ use super::clock::now_ns;
 use super::shares::FunctionKey;
 use crate::config::{ProgressSpec, RunConfig};
 use crate::failure::Failure;
-use crate::inspect::{Function, Inspection, Pattern};
+use crate::inspect::{Function, Inspection, Pattern, WantedArguments};
 use crate::prober::{Kernel, PROGRESS_OTHERS, ProgressProbe, ProgressSource, Tier};
 use crate::target::syscalls;
 use profiler_core::class::{ClassId, RecordKind};
@@ -153,8 +153,14 @@ impl Agent {
     }
 
     fn metric_classes(&mut self, functions: &[Function]) -> Result<Vec<ClassId>, String> {
-        let wish =
-            Wish { kind: RecordKind::Count, weight: 1.0, must: false, named: true, force_return_link: false };
+        let wish = Wish {
+            kind: RecordKind::Count,
+            weight: 1.0,
+            must: false,
+            named: true,
+            force_return_link: false,
+            arguments: WantedArguments::NONE,
+        };
         functions
             .iter()
             .map(|function| {

@@ -22,7 +22,7 @@
 //! | `sampling`, `shares` | samples |
 //! | `meters`, `metric`, `children_io` | CPU time, counters, children |
 //! | `clock` | the clock of kernel records, and the turns of the loop |
-//! | `operations/`, `operation_io`, `operation_steps`, `cycle_hook` | operations: classes made of what was named; the kernel's counts and orders |
+//! | `operations/`, `operation_io`, `operation_steps`, `steps`, `cycle_hook` | operations: classes made of what was named; the kernel's counts and orders |
 //! | `journal`, `host` | what is recorded and said |
 //! | `finish`, `command` | the end |
 
@@ -42,6 +42,7 @@ mod host;
 mod journal;
 mod known_callers;
 mod launch;
+mod lost_arguments;
 mod machine;
 mod meters;
 mod metric;
@@ -55,6 +56,7 @@ mod sampling;
 mod select;
 mod shares;
 mod stamps;
+mod steps;
 mod view;
 mod window;
 

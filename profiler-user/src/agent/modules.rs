@@ -1,7 +1,7 @@
 //! Libraries that come and go: what they mean to return links, and when functions are looked for in them.
 
 use super::Agent;
-use super::class::{EntrySite, LiveClass};
+use super::class::LiveClass;
 use super::journal::is_mapped;
 use profiler_core::class::{ClassId, ExitMode, RecordKind};
 use profiler_core::engine::{Doubt, Input};
@@ -96,10 +96,14 @@ impl Agent {
         } else {
             ExitMode::None
         };
+        let entry = entry.ok().filter(|_| exit == ExitMode::ReturnSites).map(|cheapest| {
+            let code = (&class.code.function, &class.code.sites);
+            self.entry_with_arguments(code, class.wish, exit, cheapest, None).site
+        });
         let class = self.attach.class_mut(id);
         class.exit = exit;
-        if let Some(site) = entry.ok().filter(|_| exit == ExitMode::ReturnSites) {
-            class.candidate.entry = EntrySite::at(&site);
+        if let Some(site) = entry {
+            class.move_entry(&site);
             class.code.entry_for_returns = Some(site);
         }
         if exit == ExitMode::None && class.kind == RecordKind::Latency {

@@ -5,8 +5,9 @@ use super::attach::Attachments;
 use super::class::LiveClass;
 use super::cycle_hook::CycleHook;
 use super::journal::Progress;
+use super::steps::Steps;
 use super::view::link_of;
-use crate::prober::operation::OPERATION_MONITORING;
+use crate::prober::operation::{OPERATION_MONITORING, RECORD_INCOMPLETE};
 use crate::prober::{
     Kernel, OFF_CPU_UNKNOWN, OPERATION_RECORDED, OpenOperation, OperationReader, OperationRecord,
     OperationTable, SyscallWatch, TracepointWatch, histogram,
@@ -14,7 +15,7 @@ use crate::prober::{
 use crate::recording::WriterHandle;
 use profiler_core::class::ClassId;
 use profiler_core::clients::operations::Operations;
-use profiler_core::recording::{OperationClassRow, OperationHistogramRow, OperationRow, WindowKind};
+use profiler_core::recording::{OperationClassRow, OperationHistogramRow, OperationRow, StepRow, WindowKind};
 use profiler_core::run::order::operations::{EndedCycle, OperationOrder};
 use profiler_core::run::view::operations::{
     Hits, Obstacle, OperationClassView, OperationsView, ScreenView, Screened,
@@ -76,6 +77,8 @@ struct Names {
 /// What operations are read from and written to.
 pub(super) struct OperationIo {
     reader: OperationReader,
+    /// Of calls in order, if they are asked for.
+    steps: Option<Steps>,
     names: Vec<Names>,
     /// Sum of the numbers given to classes when their names were read.
     names_given: u64,
@@ -86,8 +89,16 @@ pub(super) struct OperationIo {
 }
 
 impl OperationIo {
-    pub fn new(reader: OperationReader, hook: Option<CycleHook>) -> Self {
-        Self { reader, names: Vec::new(), names_given: 0, watches: Vec::new(), hook, spare: Vec::new() }
+    pub fn new(reader: OperationReader, steps: Option<Steps>, hook: Option<CycleHook>) -> Self {
+        Self {
+            reader,
+            steps,
+            names: Vec::new(),
+            names_given: 0,
+            watches: Vec::new(),
+            hook,
+            spare: Vec::new(),
+        }
     }
 
     /// One more operation, whose own class and `(other)` have names already.
@@ -164,9 +175,20 @@ impl OperationIo {
 
     /// Rows of recorded operations that are in the ring.
     pub fn drain(&mut self) -> Vec<OperationRow> {
+        let has_steps = self.steps.is_some();
         let mut rows = Vec::new();
-        self.reader.drain(DRAIN_LIMIT, |r| rows.push(recorded_row(r)));
+        self.reader.drain(DRAIN_LIMIT, |r| rows.push(recorded_row(r, has_steps)));
         rows
+    }
+
+    /// Rows of steps that are in the ring.
+    pub fn drain_steps(&mut self) -> Vec<StepRow> {
+        self.steps.as_mut().map_or_else(Vec::new, Steps::drain)
+    }
+
+    /// Return addresses that were seen, by process.
+    pub fn return_addresses(&self) -> Vec<(u32, u64)> {
+        self.steps.as_ref().map_or_else(Vec::new, Steps::return_addresses)
     }
 
     /// Rows of classes that were given names since the last call, if there are such, or `surely`.
@@ -272,7 +294,7 @@ fn see(attach: &Attachments, class: &LiveClass, now: u64) -> OperationClassView 
     }
 }
 
-fn recorded_row(r: &OperationRecord) -> OperationRow {
+fn recorded_row(r: &OperationRecord, has_steps: bool) -> OperationRow {
     OperationRow {
         operation: r.operation,
         class_id: r.class,
@@ -288,6 +310,10 @@ fn recorded_row(r: &OperationRecord) -> OperationRow {
         cycle: r.cycle,
         stretch: r.stretch,
         censored: false,
+        pid: Some(r.pid),
+        steps_before: has_steps.then_some(r.steps.before),
+        steps_after: has_steps.then_some(r.steps.after),
+        incomplete: has_steps.then_some(r.steps.flags & RECORD_INCOMPLETE != 0),
     }
 }
 
@@ -310,6 +336,10 @@ pub(super) fn open_rows(open: Vec<(i32, OpenOperation)>, end_ns: u64) -> Vec<Ope
             cycle: o.cycle,
             stretch: o.stretch,
             censored: true,
+            pid: None,
+            steps_before: None,
+            steps_after: None,
+            incomplete: None,
         })
         .collect()
 }

@@ -38,8 +38,8 @@ impl Session {
         Ok(())
     }
 
-    /// The run is over: everything is detached.
-    pub(super) fn end_run(&mut self, end_ns: u64) {
+    /// The run is over: everything is detached. Returns the return addresses of steps, by process.
+    pub(super) fn end_run(&mut self, end_ns: u64) -> Vec<(u32, u64)> {
         if self.driver.run.operations().is_some() {
             self.agent.drain_operations();
             self.agent.send_open_operations(end_ns);
@@ -47,6 +47,7 @@ impl Session {
         self.tell(Input::Over { end_ns });
         let agent = &mut self.agent;
         let io = agent.operation_io.take();
+        let addresses = io.as_ref().map_or_else(Vec::new, |io| io.return_addresses());
         if let Some(io) = &io {
             agent.journal.writer.send_patiently(io.histograms(agent.attach.kernel().operations()));
         }
@@ -56,6 +57,7 @@ impl Session {
                 "--on-cycle: {skipped} cycles ended while the command still ran, and it was not run for them"
             ));
         }
+        addresses
     }
 }
 
@@ -65,6 +67,10 @@ impl Agent {
         let rows = self.operation_io.as_mut().map_or_else(Vec::new, |io| io.drain());
         if !rows.is_empty() {
             self.journal.writer.send(rows);
+        }
+        let steps = self.operation_io.as_mut().map_or_else(Vec::new, |io| io.drain_steps());
+        if !steps.is_empty() {
+            self.journal.writer.send(steps);
         }
     }
 

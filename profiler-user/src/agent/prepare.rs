@@ -191,6 +191,7 @@ fn load(config: &RunConfig, options: &KernelOptions, pid: u32) -> Result<Arc<Ker
         kinds.extend([LinkKind::ExitPair, LinkKind::ReturnPair, LinkKind::ReturnSites]);
     }
     kinds.extend((!config.functions.record.is_empty()).then_some(LinkKind::Record));
+    kinds.extend((!config.operations.calls.is_empty()).then_some(LinkKind::Step));
     kinds.extend(link_kinds(&config.operations.operations));
     kernel.load_programs(&kinds);
     // Forked children are followed, so that their ends and execs are known; where the kernel's PID filter does not work,
@@ -346,9 +347,19 @@ fn kernel_options(config: &RunConfig) -> Result<KernelOptions, Failure> {
         // Otherwise only pairs of time stamps have one.
         histogram_classes: if times_calls(config) { 256 } else { MOST_FOR_RATES as u32 },
         operation_classes: operation_classes(&config.operations)?,
-        operations_ring_bytes: if config.operations.operations.is_empty() { 4096 } else { 1 << 20 },
+        operations_ring_bytes: operations_ring_bytes(&config.operations),
+        steps_ring_bytes: if config.operations.calls.is_empty() { 4096 } else { 8 << 20 },
         ..KernelOptions::default()
     })
+}
+
+/// Operations need little. With calls in order the other ring is full sooner, and those that lost calls must find room to say so.
+fn operations_ring_bytes(config: &OperationConfig) -> u32 {
+    match (config.operations.is_empty(), config.calls.is_empty()) {
+        (true, _) => 4096,
+        (false, true) => 1 << 20,
+        (false, false) => 4 << 20,
+    }
 }
 
 /// Whether calls are timed because somebody asked for it.
@@ -437,6 +448,7 @@ fn meta(
         slowest_answer: None,
         private_memory: None,
         forks_held: None,
+        calls: None,
     }
 }
 

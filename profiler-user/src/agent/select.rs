@@ -2,7 +2,7 @@
 
 use super::class::Wish;
 use crate::config::FunctionConfig;
-use crate::inspect::{Function, Inspection, Pattern, PatternError};
+use crate::inspect::{Function, Inspection, Pattern, PatternError, WantedArguments};
 use profiler_core::class::RecordKind;
 use std::collections::HashMap;
 
@@ -22,7 +22,8 @@ pub struct Selection {
     never: Vec<Pattern>,
     count: Vec<Pattern>,
     latency: Vec<Pattern>,
-    record: Vec<Pattern>,
+    /// With the argument registers that were asked for by number.
+    record: Vec<(Pattern, u8)>,
     weight: Vec<(Pattern, f64)>,
     return_links: Vec<Pattern>,
     discover: usize,
@@ -45,7 +46,11 @@ impl Selection {
             never: all("--never", &named.never)?,
             count: all("--count", &named.count)?,
             latency: all("--latency", &named.latency)?,
-            record: all("--record", &named.record)?,
+            record: named
+                .record
+                .iter()
+                .map(|spec| Ok((one("--record", &spec.pattern)?, spec.arguments)))
+                .collect::<Result<_, _>>()?,
             weight: named
                 .weight
                 .iter()
@@ -77,8 +82,9 @@ impl Selection {
 
     /// The functions that were named to be watched. Patterns without any are remembered for the receipt.
     pub fn named(&mut self, inspection: &Inspection) -> Vec<Function> {
-        let patterns: Vec<Pattern> =
-            [&self.record, &self.latency, &self.count, &self.trace].into_iter().flatten().cloned().collect();
+        let record = self.record.iter().map(|(pattern, _)| pattern);
+        let others = [&self.latency, &self.count, &self.trace].into_iter().flatten();
+        let patterns: Vec<Pattern> = record.chain(others).cloned().collect();
         if patterns.is_empty() {
             return Vec::new();
         }
@@ -115,7 +121,13 @@ impl Selection {
             return None;
         }
         let must = any(&self.trace);
-        let (kind, by_kind) = if any(&self.record) {
+        let recorded: Vec<u8> = self
+            .record
+            .iter()
+            .filter(|(p, _)| matches(p, function))
+            .map(|(_, arguments)| *arguments)
+            .collect();
+        let (kind, by_kind) = if !recorded.is_empty() {
             (RecordKind::Record, true)
         } else if any(&self.latency) {
             (RecordKind::Latency, true)
@@ -124,7 +136,19 @@ impl Selection {
         };
         // The last weight that names it counts, as with any option given twice.
         let weight = self.weight.iter().rev().find(|(p, _)| matches(p, function)).map_or(1.0, |(_, w)| *w);
-        Some(Wish { kind, weight, must, named: must || by_kind, force_return_link: any(&self.return_links) })
+        let arguments = match recorded.iter().fold(0, |all, set| all | set) {
+            _ if kind != RecordKind::Record => WantedArguments::NONE,
+            0 => WantedArguments::Used,
+            named => WantedArguments::These(named),
+        };
+        Some(Wish {
+            kind,
+            weight,
+            must,
+            named: must || by_kind,
+            force_return_link: any(&self.return_links),
+            arguments,
+        })
     }
 }
 

@@ -9,8 +9,9 @@
 use super::Agent;
 use super::class::{Candidate, EntrySite, InspectedCode, LinkState, LiveClass};
 use super::known_callers::Callers;
+use super::lost_arguments::LostArguments;
 use super::shares::FunctionKey;
-use crate::inspect::Site;
+use crate::inspect::{Site, WantedArguments};
 use crate::prober::ClassCounters;
 use profiler_core::class::{ClassId, ExitMode, RecordKind, SiteClass};
 use profiler_core::clients::activity::stamps::hides_rate;
@@ -75,6 +76,7 @@ impl Agent {
             sites: code.sites.clone(),
             callers: Callers::default(),
             entry_for_returns: None,
+            lost_arguments: LostArguments::default(),
         };
         let (kind, exit) = (RecordKind::Latency, ExitMode::ExitSites);
         let prices = self.prices(&candidate, kind, exit);
@@ -83,7 +85,14 @@ impl Agent {
             last_span: (0, 0),
             id,
             candidate,
-            wish: super::class::Wish { kind, must: false, named: false, force_return_link: false, ..wish },
+            wish: super::class::Wish {
+                kind,
+                must: false,
+                named: false,
+                force_return_link: false,
+                arguments: WantedArguments::NONE,
+                ..wish
+            },
             kind,
             exit,
             prices,
@@ -107,7 +116,17 @@ mod tests {
 
     fn site(vaddr: u64, class: SiteClass, return_slot: Option<i16>) -> Site {
         let at_entry_stack = false;
-        Site { vaddr, file_offset: vaddr, offset: vaddr, class, arguments: 0, at_entry_stack, return_slot }
+        Site {
+            vaddr,
+            file_offset: vaddr,
+            offset: vaddr,
+            class,
+            arguments: 0,
+            unread: 0,
+            at_entry_stack,
+            return_slot,
+            keeps_frame: true,
+        }
     }
 
     /// `push rbp; mov rbp, rsp; push rbx`: the second push, not the `mov`.

@@ -1,7 +1,7 @@
 //! Which functions are watched: options of `tithe record` and `tithe plan`.
 
 use crate::config::values::parse_weight;
-use crate::config::{DEFAULT_DISCOVER, FunctionConfig};
+use crate::config::{DEFAULT_DISCOVER, FunctionConfig, RecordSpec};
 use clap::Args;
 
 /// What is wanted of which functions.
@@ -21,9 +21,11 @@ pub struct SelectArgs {
     /// Count the calls of these functions and measure how long each takes
     #[arg(long, value_name = "PATTERN")]
     pub latency: Vec<String>,
-    /// Keep a record of every call of these functions: time, thread, duration, arguments
-    #[arg(long, value_name = "PATTERN")]
-    pub record: Vec<String>,
+    /// Keep a record of every call of these functions: time, thread, duration, arguments. An argument
+    /// register that is overwritten before the probe is null; those named by number ('malloc:arg0',
+    /// 'memcpy:arg0,arg2') are kept, even where that takes a dearer site
+    #[arg(long, value_name = "PATTERN[:argK,...]")]
+    pub record: Vec<RecordSpec>,
     /// How much you care: information weight of these functions (default 1)
     #[arg(long, value_name = "PATTERN=WEIGHT", value_parser = parse_weight)]
     pub weight: Vec<(String, f64)>,

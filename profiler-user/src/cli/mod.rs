@@ -8,9 +8,11 @@
 //! groups of options. What a run does goes on as [`crate::config::RunConfig`], made here by `TryFrom`: nothing below knows clap.
 
 mod calibrate;
+mod calls;
 mod completions;
 mod doctor;
 mod functions;
+mod graph;
 mod internal_mend;
 mod list;
 mod operations;
@@ -20,9 +22,11 @@ mod replay;
 mod report;
 
 pub use calibrate::CalibrateArgs;
+pub use calls::CallsArgs;
 pub use completions::CompletionsArgs;
 pub use doctor::DoctorArgs;
 pub use functions::SelectArgs;
+pub use graph::GraphArgs;
 pub use internal_mend::MendArgs;
 pub use list::ListArgs;
 pub use operations::OperationArgs;
@@ -58,6 +62,7 @@ const EXAMPLES: &str = "Examples:
   sudo tithe record --budget 1% -- ./server --port 8080
        tithe report run.tithe -o flame.svg
   sudo tithe list --pid 1234 'sqlite3_*'
+       tithe graph ./server --from 'handle*'
   sudo tithe doctor --pid 1234
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 cannot attach, 4 target refused as unsafe";
@@ -69,10 +74,14 @@ pub enum Command {
     Record(Box<RecordArgs>),
     /// Show a recording again, or convert it (no root)
     Report(ReportArgs),
+    /// Show the calls of single operations, in order (no root)
+    Calls(CallsArgs),
     /// Decide what to trace and what to sample, and say why
     Plan(Box<PlanArgs>),
     /// List functions of a process: where they can be probed, what a hit costs, whether they can be timed (needs root)
     List(ListArgs),
+    /// Show who calls whom in a program or library, its loops and its indirect calls, from machine code (no root)
+    Graph(GraphArgs),
     /// Say what this machine and this target allow, and how to mend what they do not
     Doctor(DoctorArgs),
     /// Measure what watching costs on this machine (needs root; done by itself when needed)
@@ -109,8 +118,10 @@ pub fn run(cli: Cli) -> Result<u8, Failure> {
     match cli.command {
         Command::Record(args) => return record::run(&args),
         Command::Report(args) => report::run(&args)?,
+        Command::Calls(args) => calls::run(&args)?,
         Command::Plan(args) => plan::run(&args)?,
         Command::List(args) => list::run(&args)?,
+        Command::Graph(args) => graph::run(&args)?,
         Command::Doctor(args) => doctor::run(&args)?,
         Command::Calibrate(args) => calibrate::run(&args)?,
         Command::Completions(args) => completions::run(&args),
@@ -191,7 +202,7 @@ mod tests {
             Target: --pid command --as-root
             Cost: --budget --thread-budget --agent-cpu --sample-rate --objective --no-expedite --kernel-memory
             What to watch: --trace --never --count --latency --record --weight --return-links --discover
-            Operations: --operation --measure --detail --policy --adapt --on-cycle
+            Operations: --operation --measure --detail --calls --policy --adapt --on-cycle
             Check of the overhead: --progress --no-ab
             Recording: --duration --output --force --verbose
             Report: --format --rows
@@ -206,6 +217,12 @@ mod tests {
             -: --help
         "#]]
         .assert_eq(&headings("plan"));
+        expect![[r#"
+            -: file --help
+            What to show: --from --to --depth --addresses-taken
+            Output: --output --format --rows
+        "#]]
+        .assert_eq(&headings("graph"));
     }
 
     #[test]

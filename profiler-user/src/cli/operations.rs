@@ -24,6 +24,10 @@ pub struct OperationArgs {
     /// Functions whose calls are counted and timed inside recorded operations (default: those of --trace)
     #[arg(long, value_name = "PATTERN", requires = "operation")]
     pub detail: Vec<String>,
+    /// Functions whose calls are recorded one by one inside recorded operations, in their exact order: 'tithe calls' shows single
+    /// operations as trees. Only entries are seen, no times of calls; ask for those with --detail
+    #[arg(long, value_name = "PATTERN", requires = "operation")]
+    pub calls: Vec<String>,
     /// Who decides which operations are recorded: adp (Mertz and Nunes), inv (rate inverse to throughput), uni
     /// (constant rate), full (all), none, tithe (rate by budget and response time; the same for all classes while the
     /// functions inside are attached in slices, which is usual, otherwise divided among classes by their spread)
@@ -47,6 +51,7 @@ impl TryFrom<&OperationArgs> for OperationConfig {
             operations: args.operation.clone(),
             measure: args.measure.clone(),
             detail: args.detail.clone(),
+            calls: args.calls.clone(),
             policy: args.policy.unwrap_or(PolicyKind::Tithe),
             settings: parse_settings(&args.adapt).map_err(Failure::usage)?,
             on_cycle: args.on_cycle.clone(),

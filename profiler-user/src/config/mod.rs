@@ -17,12 +17,14 @@
 
 mod operation;
 mod progress;
+mod recorded;
 mod tracepoints;
 pub mod values;
 
 pub(crate) use operation::DIFFERENT;
 pub use operation::{Bound, Bounds, ClassArgument, MeasureSpec, OperationSpec};
 pub use progress::ProgressSpec;
+pub use recorded::RecordSpec;
 
 use profiler_core::adapt::{AdaptConfig, PolicyKind};
 use profiler_core::class::Tier;
@@ -137,8 +139,8 @@ pub struct FunctionConfig {
     pub count: Vec<String>,
     /// Patterns of functions whose calls are counted and timed.
     pub latency: Vec<String>,
-    /// Patterns of functions whose calls are recorded one by one.
-    pub record: Vec<String>,
+    /// Functions whose calls are recorded one by one.
+    pub record: Vec<RecordSpec>,
     /// Patterns and the information weight of their functions, 0 to 1e9; 1 without. The last pattern that matches counts.
     pub weight: Vec<(String, f64)>,
     /// Patterns of functions that may have return probes although the target may not survive them.
@@ -171,6 +173,8 @@ pub struct OperationConfig {
     pub measure: Option<MeasureSpec>,
     /// Patterns of functions that are counted and timed inside recorded operations. Empty: those that are always traced.
     pub detail: Vec<String>,
+    /// Patterns of functions whose entries are recorded inside recorded operations, each as a step.
+    pub calls: Vec<String>,
     /// Who decides which operations are recorded.
     pub policy: PolicyKind,
     /// Settings of the policy.
@@ -185,6 +189,7 @@ impl Default for OperationConfig {
             operations: Vec::new(),
             measure: None,
             detail: Vec::new(),
+            calls: Vec::new(),
             policy: PolicyKind::Tithe,
             settings: AdaptConfig::default(),
             on_cycle: None,

@@ -198,7 +198,7 @@ pub(crate) const DIFFERENT: &str =
 /// Arguments that a USDT probe may have (`<sys/sdt.h>`).
 const PROBE_ARGUMENTS: u32 = 12;
 /// Arguments of a function that lie in registers.
-const FUNCTION_ARGUMENTS: u32 = 6;
+pub(super) const FUNCTION_ARGUMENTS: u32 = 6;
 
 /// `arg0:str`; of a probe `arg0` as well.
 fn class_argument(text: &str, of_probe: bool) -> Result<ClassArgument, String> {

@@ -39,6 +39,25 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     checked_duration_s(value * unit_s).map(Duration::from_secs_f64)
 }
 
+/// Reads a time after the start of a recording, `3.25s`, `850ms`, `1200us` or `2m`, as ns.
+///
+/// # Errors
+/// What is accepted, in words.
+pub fn parse_moment_ns(text: &str) -> Result<u64, String> {
+    let t = text.trim();
+    let units = [("ms", 1e6), ("us", 1e3), ("s", 1e9), ("m", 60e9)];
+    let found = units.iter().find_map(|(unit, ns)| t.strip_suffix(unit).map(|digits| (digits, ns)));
+    let (digits, unit_ns) =
+        found.ok_or_else(|| "write a time with its unit: '3.25s', '850ms', '1200us', '2m'".to_owned())?;
+    let value: f64 = digits.trim().parse().map_err(|_| "not a number before the unit".to_owned())?;
+    let ns = value * unit_ns;
+    if !(0.0..=365.0 * 86_400e9).contains(&ns) {
+        return Err("a time after the start of a recording lies between 0 and a year".to_owned());
+    }
+    // OK because it is neither negative nor above 2^53.
+    Ok(ns.round() as u64)
+}
+
 pub(super) fn checked_duration_s(seconds: f64) -> Result<f64, String> {
     if !(0.1..=30.0 * 86_400.0).contains(&seconds) {
         return Err("a duration lies between 100ms and 30 days".to_owned());

@@ -1,6 +1,8 @@
 //! What inspection says about one function: its sites, and what is refused, with reasons.
 
+use super::arguments::WantedArguments;
 use profiler_core::class::{ExitMode, SiteClass};
+use profiler_core::run::arguments::are_worth_it;
 use std::fmt;
 use std::ops::Range;
 
@@ -16,13 +18,17 @@ pub struct Site {
     /// Price class.
     pub class: SiteClass,
     /// Which of the six integer argument registers (bit 0 `rdi`, `rsi`, `rdx`, `rcx`, `r8`, bit 5 `r9`) still hold
-    /// what the caller passed. 0 at exit sites.
+    /// what the caller passed. 0 at exit sites, and where each round of a loop comes by.
     pub arguments: u8,
+    /// Which of the others were overwritten before anything had read them: no parameters, or ones that the function ignores.
+    pub unread: u8,
     /// The stack pointer is still that of the function's first instruction: a return link may be made here.
     pub at_entry_stack: bool,
     /// Words between the stack pointer and the return address when the site is reached: 0 at the first instruction and
     /// at `ret`, 1 after one `push`. `None` if the stack pointer was moved in a way that is not followed.
     pub return_slot: Option<i16>,
+    /// Register rbp is still the caller's.
+    pub keeps_frame: bool,
 }
 
 /// Why something is not possible for this function; shown to people.
@@ -119,11 +125,69 @@ pub struct SiteChoice {
     pub notes: Vec<String>,
 }
 
-impl SiteChoice {
-    /// The cheapest entry site at which the argument registers of `mask` are still intact.
+/// The entry site of a probe that reads arguments.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ArgumentSite {
+    /// Where it stands.
+    pub site: Site,
+    /// A site that has kept all that the function uses, which was too dear, and how many times as much a call would cost there.
+    pub too_dear: Option<(Site, f64)>,
+}
+
+impl Site {
+    /// It has what is wanted.
     #[must_use]
-    pub fn entry_with_arguments(&self, mask: u8) -> Option<Site> {
-        self.entries.iter().copied().find(|s| s.arguments & mask == mask)
+    pub fn has(&self, wanted: WantedArguments) -> bool {
+        self.wanted_there(wanted) == wanted.all()
+    }
+
+    /// The part of what is wanted that it has. What was lost unread is none.
+    fn wanted_there(&self, wanted: WantedArguments) -> u8 {
+        match wanted {
+            WantedArguments::Used => self.arguments | self.unread,
+            WantedArguments::These(set) => self.arguments & set,
+        }
+    }
+}
+
+impl SiteChoice {
+    /// The entry site of a class whose calls end in this way: `cheapest`, which serves those who read no arguments, or the cheapest
+    /// one that has what is wanted. Where there is none, the cheapest that has as much of it as any. `call_ns`: price of a call with its
+    /// entry at such a site, ns.
+    #[must_use]
+    pub fn entry_with(
+        &self,
+        wanted: WantedArguments,
+        exit: ExitMode,
+        cheapest: Site,
+        call_ns: impl Fn(SiteClass) -> f64,
+    ) -> ArgumentSite {
+        let just = |site| ArgumentSite { site, too_dear: None };
+        // No register holds an argument in all rounds of a loop.
+        if self.iterations || cheapest.has(wanted) {
+            return just(cheapest);
+        }
+        let sees_ends = |site: &&Site| match exit {
+            ExitMode::ReturnLink => site.at_entry_stack,
+            ExitMode::ReturnSites => site.return_slot.is_some(),
+            ExitMode::ExitSites | ExitMode::None => true,
+        };
+        let entries = || self.entries.iter().filter(sees_ends);
+        // What one site has, all before it have.
+        let most = entries().fold(0, |most, site| most | site.wanted_there(wanted));
+        let Some(kept) = entries().copied().find(|site| site.wanted_there(wanted) == most) else {
+            return just(cheapest);
+        };
+        if cheapest.wanted_there(wanted) == most {
+            return just(cheapest);
+        }
+        let (cheapest_ns, kept_ns) = (call_ns(cheapest.class), call_ns(kept.class));
+        match wanted {
+            WantedArguments::Used if !are_worth_it(cheapest_ns, kept_ns) => {
+                ArgumentSite { site: cheapest, too_dear: Some((kept, kept_ns / cheapest_ns)) }
+            }
+            _ => just(kept),
+        }
     }
 }
 
@@ -158,6 +222,7 @@ impl fmt::Display for Site {
 
 #[cfg(test)]
 mod tests {
+    use super::super::arguments::ALL_ARGUMENTS;
     use super::*;
 
     #[test]
@@ -168,8 +233,10 @@ mod tests {
             offset: 0,
             class: SiteClass::Push,
             arguments: 0,
+            unread: 0,
             at_entry_stack: true,
             return_slot: Some(0),
+            keeps_frame: true,
         };
         let one = |is: bool, why: &'static str| if is { Ok(site) } else { Err(why) };
         let mode = |link, exits: Result<Vec<Site>, &'static str>, returned| {
@@ -180,5 +247,87 @@ mod tests {
         assert_eq!(mode(false, Err("b"), true), Ok(ExitMode::ReturnSites));
         assert_eq!(mode(false, Ok(vec![]), false), Err("a; it has no way out; c".to_owned()));
         assert_eq!(mode(false, Err("b"), false), Err("a; b; c".to_owned()));
+    }
+
+    /// `push` at +4 behind a stepped first instruction; `rsi` is lost there, and read before if `used`.
+    fn with_a_push(used: bool) -> (SiteChoice, Site, Site) {
+        let first = Site {
+            vaddr: 0x10,
+            file_offset: 0x10,
+            offset: 0,
+            class: SiteClass::Stepped,
+            arguments: ALL_ARGUMENTS,
+            unread: 0,
+            at_entry_stack: true,
+            return_slot: Some(0),
+            keeps_frame: true,
+        };
+        let unread = if used { 0 } else { 2 };
+        let push = Site { offset: 4, class: SiteClass::Push, arguments: 0b11_1101, unread, ..first };
+        let choice = SiteChoice {
+            entry: push,
+            entries: vec![push, first],
+            why: String::new(),
+            iterations: false,
+            exits: Ok(Vec::new()),
+            parts: Vec::new(),
+            return_link: Ok(push),
+            return_link_override: Some(push),
+            trace: Ok(()),
+            notes: Vec::new(),
+        };
+        (choice, push, first)
+    }
+
+    #[test]
+    fn named_arguments_are_kept_at_any_price_and_others_where_it_costs_little() {
+        let (choice, push, first) = with_a_push(true);
+        let entry = |wanted, stepped_ns: f64| {
+            let price = |class| if class == SiteClass::Push { 1_000.0 } else { stepped_ns };
+            let found = choice.entry_with(wanted, ExitMode::ReturnLink, push, price);
+            (found.site, found.too_dear)
+        };
+        assert_eq!(entry(WantedArguments::These(0b10), 9_000.0), (first, None));
+        // Others than the one that is lost.
+        assert_eq!(entry(WantedArguments::These(0b101), 1_000.0), (push, None));
+        assert_eq!(entry(WantedArguments::NONE, 1_000.0), (push, None));
+        assert_eq!(entry(WantedArguments::Used, 2_000.0), (first, None));
+        assert_eq!(entry(WantedArguments::Used, 9_000.0), (push, Some((first, 9.0))));
+    }
+
+    /// The first instruction takes no probe, and the second register is lost there already.
+    #[test]
+    fn where_no_site_has_all_that_is_wanted_the_rest_is_kept() {
+        let (mut choice, push, first) = with_a_push(true);
+        let second = Site { offset: 2, arguments: 0b11_1101, ..first };
+        let push = Site { arguments: 0b11_1001, ..push };
+        choice.entries = vec![push, second];
+        let entry = |wanted| choice.entry_with(wanted, ExitMode::None, push, |_| 1_000.0).site;
+        assert_eq!(entry(WantedArguments::These(0b110)), second);
+        assert_eq!(entry(WantedArguments::Used), second);
+        assert_eq!(entry(WantedArguments::These(0b011)), push, "the second site has no more of these");
+        choice.iterations = true;
+        assert_eq!(choice.entry_with(WantedArguments::Used, ExitMode::None, push, |_| 1_000.0).site, push);
+    }
+
+    #[test]
+    fn a_register_that_the_function_does_not_read_is_no_reason_for_a_dearer_site() {
+        let (choice, push, _) = with_a_push(false);
+        let price = |_| 1_000.0;
+        assert_eq!(choice.entry_with(WantedArguments::Used, ExitMode::None, push, price).site, push);
+        let named = choice.entry_with(WantedArguments::These(2), ExitMode::None, push, price);
+        assert_eq!(named.site.offset, 0);
+    }
+
+    #[test]
+    fn a_site_that_hides_the_ends_of_calls_is_not_taken_for_its_arguments() {
+        let (mut choice, push, first) = with_a_push(true);
+        let moved = Site { at_entry_stack: false, return_slot: None, ..first };
+        choice.entries = vec![push, moved];
+        let entry = |exit| choice.entry_with(WantedArguments::These(2), exit, push, |_| 1_000.0).site;
+        assert_eq!(entry(ExitMode::ReturnLink), push);
+        assert_eq!(entry(ExitMode::ReturnSites), push);
+        assert_eq!(entry(ExitMode::ExitSites), moved);
+        assert_eq!(entry(ExitMode::None), moved);
     }
 }

@@ -10,7 +10,7 @@ use object::{Endianness, Object, ObjectSymbol, SymbolKind, elf};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The upper half of the address space is the kernel's: no program is linked there, and sums of addresses below it do not
 /// overflow.
@@ -92,6 +92,8 @@ pub struct ElfInfo {
     pub dynsym: Option<SymbolRange>,
     /// A program with an interpreter, that is, dynamically linked.
     pub dynamic: bool,
+    /// Link-time addresses and bytes of the sections that [`ElfInfo::keep`] has read.
+    kept: OnceLock<Vec<(u64, Vec<u8>)>>,
 }
 
 impl ElfInfo {
@@ -193,9 +195,9 @@ impl ElfInfo {
             }
         }
         sections.sort_by_key(|s| s.vaddr);
-        let fixed_address = header.e_type(endian) == elf::ET_EXEC;
+        let (fixed_address, kept) = (header.e_type(endian) == elf::ET_EXEC, OnceLock::new());
         drop(headers);
-        Ok(Self { path, file, fixed_address, segments, sections, debug, symtab, dynsym, dynamic })
+        Ok(Self { path, file, fixed_address, segments, sections, debug, symtab, dynsym, dynamic, kept })
     }
 
     /// Link-time address and size of a global or static variable, by its symbol.
@@ -222,8 +224,28 @@ impl ElfInfo {
     /// # Errors
     /// No segment holds them, or the file cannot be read.
     pub fn read_vaddr(&self, vaddr: u64, len: usize) -> io::Result<Vec<u8>> {
+        if let Some(bytes) = self.kept_at(vaddr, len) {
+            return Ok(bytes.to_vec());
+        }
         let offset = self.offset_of(vaddr).ok_or(io::ErrorKind::NotFound)?;
         self.read_at(offset, len)
+    }
+
+    /// Reads these sections now, so that many small pieces of them can be read without a system call each. What cannot be read, or
+    /// has more than 256 MiB, is left in the file. Later calls do nothing.
+    pub fn keep(&self, names: &[&str]) {
+        self.kept.get_or_init(|| {
+            let wanted = |s: &&Section| names.contains(&s.name.as_str()) && !s.nobits;
+            let sections = self.sections.iter().filter(wanted).filter(|s| s.size <= MAX_TABLE_BYTES);
+            sections.filter_map(|s| Some((s.vaddr, self.read_at(s.offset, s.size as usize).ok()?))).collect()
+        });
+    }
+
+    fn kept_at(&self, vaddr: u64, len: usize) -> Option<&[u8]> {
+        self.kept.get()?.iter().find_map(|(start, bytes)| {
+            let at = usize::try_from(vaddr.checked_sub(*start)?).ok()?;
+            bytes.get(at..at.checked_add(len)?)
+        })
     }
 
     /// offset = vaddr - p_vaddr + p_offset, for the segment that holds it.
@@ -338,7 +360,8 @@ fn build_id(
     None
 }
 
-fn nul_terminated(bytes: &[u8], at: u32) -> String {
+/// The text that begins at an offset of a table of names.
+pub(super) fn nul_terminated(bytes: &[u8], at: u32) -> String {
     let rest = bytes.get(at as usize..).unwrap_or(&[]);
     let rest = &rest[..rest.len().min(MAX_NAME_BYTES)];
     let end = rest.iter().position(|&b| b == 0).unwrap_or(rest.len());

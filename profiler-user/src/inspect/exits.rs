@@ -100,8 +100,10 @@ fn cheapest(region: &Region, body: &Body, exit: usize, rules: KernelRules, floor
                         offset: insn.ip() - region.start,
                         class,
                         arguments: 0,
+                        unread: 0,
                         at_entry_stack: depth == Some(0),
                         return_slot: depth.and_then(|bytes: i64| i16::try_from(bytes / 8).ok()),
+                        keeps_frame: false,
                     });
                 }
             }

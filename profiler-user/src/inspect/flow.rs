@@ -277,6 +277,35 @@ pub fn resolve_indirect(
     None
 }
 
+/// The same table where nothing bounds the index: its entries as long as they are addresses of the function. It may hold some of the next
+/// table's, so it says where the jump may lead, not where it does. None where there is no table.
+#[must_use]
+pub fn table_without_bound(
+    elf: &ElfInfo,
+    region: &Region,
+    at: usize,
+    inside: &dyn Fn(u64) -> bool,
+) -> Option<Vec<u64>> {
+    let reg = region.insns.get(at)?.op0_register().full_register();
+    let add = (at.saturating_sub(32)..at).rev().find(|i| writes(&region.insns[*i], reg))?;
+    if region.insns[add].mnemonic() != Mnemonic::Add || region.insns[add].op1_kind() != OpKind::Register {
+        return None;
+    }
+    let (_, table) = table_of(region, add)?;
+    let entries = (0..MAX_TABLE).map_while(|i| {
+        let entry = elf.read_vaddr(table.checked_add(i * 4)?, 4).ok()?;
+        let to = entry_of(table, &entry);
+        inside(to).then_some(to)
+    });
+    Some(entries.collect::<Vec<u64>>()).filter(|to| !to.is_empty())
+}
+
+/// Where an entry of a relative table leads.
+fn entry_of(table: u64, entry: &[u8]) -> u64 {
+    let offset = entry.try_into().map_or(0, i32::from_le_bytes);
+    table.wrapping_add_signed(i64::from(offset))
+}
+
 /// Reads the table of `add r, base` at index `add`.
 fn relative_table(
     elf: &ElfInfo,
@@ -284,6 +313,23 @@ fn relative_table(
     add: usize,
     inside: &dyn Fn(u64) -> bool,
 ) -> Option<Vec<u64>> {
+    let (load, table) = table_of(region, add)?;
+    let index = region.insns[load].memory_index().full_register();
+    let (compared, last) = last_index(region, load, index)?;
+    // Who comes by another way may bring another index.
+    if region.is_entered(region.insns[compared].next_ip(), region.insns[load].ip()) {
+        return None;
+    }
+    if last >= MAX_TABLE {
+        return None;
+    }
+    let bytes = elf.read_vaddr(table, (last as usize + 1) * 4).ok()?;
+    let entries = bytes.chunks_exact(4).map(|entry| entry_of(table, entry));
+    entries.map(|to| inside(to).then_some(to)).collect()
+}
+
+/// The index of the instruction that loads an entry for `add r, base` at index `add`, and where the table lies.
+fn table_of(region: &Region, add: usize) -> Option<(usize, u64)> {
     let sum = &region.insns[add];
     let pair = [sum.op0_register().full_register(), sum.op1_register().full_register()];
     // movsxd r, [base + index*4]: r and base are the two registers of the addition.
@@ -307,22 +353,7 @@ fn relative_table(
                 .then(|| insn.memory_displacement64())
         })
     })??;
-    let (compared, last) = last_index(region, load, insn.memory_index().full_register())?;
-    // Who comes by another way may bring another index.
-    if region.is_entered(region.insns[compared].next_ip(), insn.ip()) {
-        return None;
-    }
-    if last >= MAX_TABLE {
-        return None;
-    }
-    let bytes = elf.read_vaddr(table, (last as usize + 1) * 4).ok()?;
-    bytes
-        .chunks_exact(4)
-        .map(|e| {
-            let to = table.wrapping_add(i64::from(i32::from_le_bytes([e[0], e[1], e[2], e[3]])) as u64);
-            inside(to).then_some(to)
-        })
-        .collect()
+    Some((load, table))
 }
 
 /// The largest index that reaches the table: `cmp index, N` followed by `ja` (or `jae`), or `and index, N`.

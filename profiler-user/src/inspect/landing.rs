@@ -6,6 +6,7 @@
 //! function's first instruction.
 
 use super::elf::ElfInfo;
+use std::ops::Range;
 
 /// An unwind table could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +17,17 @@ pub struct Unreadable;
 /// # Errors
 /// Its unwind data is in a form that is not understood.
 pub fn pads(elf: &ElfInfo, start: u64) -> Result<Vec<u64>, Unreadable> {
+    let mut pads: Vec<u64> = pads_of_calls(elf, start)?.into_iter().map(|(_, pad)| pad).collect();
+    pads.sort_unstable();
+    pads.dedup();
+    Ok(pads)
+}
+
+/// The same, each with the code whose calls lead to it when they throw.
+///
+/// # Errors
+/// As [`pads`].
+pub fn pads_of_calls(elf: &ElfInfo, start: u64) -> Result<Vec<(Range<u64>, u64)>, Unreadable> {
     // No such table in this file: nothing lands anywhere.
     if !elf.has_section(".gcc_except_table") && !elf.sections.is_empty() {
         return Ok(Vec::new());
@@ -234,7 +246,8 @@ fn width(encoding: u8) -> Result<usize, Unreadable> {
     }
 }
 
-fn call_sites(elf: &ElfInfo, lsda: u64, start: u64) -> Result<Vec<u64>, Unreadable> {
+/// The call-site table of the function, or the part of one, that begins at `start`: code, and where its exceptions land.
+fn call_sites(elf: &ElfInfo, lsda: u64, start: u64) -> Result<Vec<(Range<u64>, u64)>, Unreadable> {
     // The header is a few bytes; the table's length is in it.
     let mut r = Reader::up_to(elf, lsda, 1 << 16)?;
     // Landing pads are relative to the function's start unless a base is given.
@@ -269,14 +282,13 @@ fn call_sites(elf: &ElfInfo, lsda: u64, start: u64) -> Result<Vec<u64>, Unreadab
             0x03 => r.u32().map(u64::from),
             _ => Err(Unreadable),
         };
-        let (_from, _len, pad) = (field()?, field()?, field()?);
+        let (from, len, pad) = (field()?, field()?, field()?);
         r.uleb()?; // action
         if pad != 0 {
-            pads.push(base.wrapping_add(pad));
+            let from = start.wrapping_add(from);
+            pads.push((from..from.wrapping_add(len), base.wrapping_add(pad)));
         }
     }
-    pads.sort_unstable();
-    pads.dedup();
     Ok(pads)
 }
 

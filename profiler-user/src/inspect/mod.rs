@@ -21,6 +21,7 @@
 //! # Ok::<(), profiler_user::inspect::InspectError>(())
 //! ```
 
+mod arguments;
 mod callers;
 pub mod cgroup;
 mod choice;
@@ -30,6 +31,7 @@ mod error;
 mod exits;
 mod flow;
 pub mod forms;
+pub mod graph;
 pub mod host;
 mod ifunc;
 mod insn;
@@ -55,8 +57,12 @@ mod unwinding;
 mod usdt;
 mod verify;
 
-pub use callers::{CallerBudget, CallerError, CallerSearch, CallerSite, CallerSurvey, ReturnSite};
-pub use choice::{ExitObstacle, Site, SiteChoice, SiteObstacle, TraceRefusal, exit_mode};
+pub use arguments::{ALL_ARGUMENTS, WantedArguments, register_names};
+pub use callers::{
+    CallContext, CallerBudget, CallerError, CallerSearch, CallerSite, CallerSurvey, FrameRule, FunctionAt,
+    Jumps, ReturnSite,
+};
+pub use choice::{ArgumentSite, ExitObstacle, Site, SiteChoice, SiteObstacle, TraceRefusal, exit_mode};
 pub use elf::{ElfInfo, Section, Segment};
 pub use error::InspectError;
 pub use insn::{KernelRules, Treatment, Unproven, treatment};
@@ -79,6 +85,7 @@ pub use usdt::{ProbeSite, RegisterArgument, register_argument};
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
 
 /// A process, looked at.
 #[derive(Debug)]
@@ -294,6 +301,13 @@ impl Inspection {
         timing::of(module, rules)
     }
 
+    /// The functions of a file that calls can begin: those with a symbol and a size, and of a stripped file those that only unwind data
+    /// tell of (offline analysis).
+    #[must_use]
+    pub fn functions_offline(module: &Module) -> Vec<Function> {
+        timing::functions(module)
+    }
+
     /// Compares the function's code, and its exit sites, with the file; returns remarks (another tool's breakpoint).
     /// Do this right before attaching.
     ///
@@ -335,6 +349,13 @@ impl Inspection {
             return Some(Err(why));
         }
         self.return_links.get().cloned().or_else(|| return_links::known(self))
+    }
+
+    /// Each thread of the process keeps to one stack, as far as its code tells. Reads modules that nobody has read; with what cannot be
+    /// read before `deadline` it may do anything.
+    #[must_use]
+    pub fn keeps_stacks(&self, deadline: Instant) -> bool {
+        return_links::keeps_stacks(self, deadline)
     }
 
     /// What forbids return links beside the unwinder that is mapped, by index of [`Inspection::modules`] (`None`: the process as a

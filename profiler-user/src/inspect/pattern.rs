@@ -262,6 +262,18 @@ pub(super) fn distance(a: &str, b: &str, limit: usize) -> Option<usize> {
     row.last().copied().filter(|&d| d <= limit)
 }
 
+/// How unlike a name is to the literal part of a pattern that named nothing: 0 to 3 for a typing error, more for a name that holds the
+/// word; none where they have nothing in common.
+#[must_use]
+pub(super) fn unlikeness(literal: &str, name: &str) -> Option<usize> {
+    if literal.len() < 3 {
+        return None;
+    }
+    let limit = (literal.len() / 3).clamp(1, 3);
+    let holds = || name.len() < 80 && name.to_ascii_lowercase().contains(&literal.to_ascii_lowercase());
+    distance(literal, name, limit).or_else(|| holds().then(|| 4 + name.len().abs_diff(literal.len())))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

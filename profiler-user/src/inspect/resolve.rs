@@ -152,6 +152,13 @@ fn note(notes: &mut Notes, symbols: &Symbols, entry: &Entry, name: &str) {
     }
 }
 
+/// By what the best of several names of one function is chosen, the least first: the name without leading underscores, then the
+/// shortest.
+pub(super) fn plainness(name: &str) -> (bool, bool, usize) {
+    let underscore = name.starts_with('_') && !name.starts_with("_Z") && !name.starts_with("_R");
+    (name.starts_with("__"), underscore, name.len())
+}
+
 /// Builds the function whose symbols stand at a link-time address.
 pub(super) fn function(inspection: &Inspection, module_index: usize, vaddr: u64) -> Option<Function> {
     let module = inspection.modules().get(module_index)?;
@@ -173,9 +180,8 @@ pub(super) fn function_of(module: &Module, module_index: usize, vaddr: u64) -> O
     }
     // Entries come with the best binding first; among equals the name without leading underscores, then the shortest.
     let best_rank = class.iter().map(|e| e.rank).min()?;
-    let symbol = class.iter().filter(|e| e.rank == best_rank).map(|e| symbols.name(e)).min_by_key(|n| {
-        (n.starts_with("__"), n.starts_with('_') && !n.starts_with("_Z") && !n.starts_with("_R"), n.len())
-    })?;
+    let named = class.iter().filter(|e| e.rank == best_rank).map(|e| symbols.name(e));
+    let symbol = named.min_by_key(|n| plainness(n))?;
     all.retain(|n| *n != symbol);
     let name = names::demangle(&symbol);
     let kind = names::clone_kind(&symbol);
@@ -255,19 +261,7 @@ struct Notes {
 
 impl Notes {
     fn consider(&mut self, pattern: &Pattern, name: &str) {
-        let literal = pattern.literal();
-        if literal.len() < 3 {
-            return;
-        }
-        // Either a typing error, or a name that holds the word.
-        let limit = (literal.len() / 3).clamp(1, 3);
-        let score = match pattern::distance(literal, name, limit) {
-            Some(d) => d,
-            None if name.len() < 80 && name.to_ascii_lowercase().contains(&literal.to_ascii_lowercase()) => {
-                4 + name.len().abs_diff(literal.len())
-            }
-            None => return,
-        };
+        let Some(score) = pattern::unlikeness(pattern.literal(), name) else { return };
         let worst = self.similar.last().map_or(usize::MAX, |s| s.0);
         if self.similar.len() < SUGGESTIONS || score < worst {
             let shown = printable(&names::demangle(name)).into_owned();

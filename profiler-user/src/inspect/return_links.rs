@@ -13,6 +13,7 @@
 use super::choice::SiteObstacle;
 use super::unwinding::{self, Forbidding, is_c_library, is_unwinder, mapped};
 use super::{Inspection, Module, SymbolSource};
+use std::time::Instant;
 
 /// Libraries that unwind or switch stacks. Of unwinders those that [`unwinding`] does not judge.
 const LIBRARIES: [(&str, &str); 11] = [
@@ -92,6 +93,17 @@ fn beside(unwinder: &Module, first: &Forbidding) -> SiteObstacle {
         unwinder.name,
         unwinding::what_it_is(&unwinder.name)
     ))
+}
+
+/// Each thread of the process keeps to one stack, as far as code tells. Reads modules that nobody has read; what is not read before `deadline` may
+/// do anything.
+pub(super) fn keeps_stacks(inspection: &Inspection, deadline: Instant) -> bool {
+    inspection.stacks_switched().is_none()
+        && at_once(inspection).is_ok()
+        && mapped(inspection).all(|module| match module.return_links_known() {
+            Some(known) => known.is_ok(),
+            None => Instant::now() < deadline && module.return_links().is_ok(),
+        })
 }
 
 /// What needs no module to be read.

@@ -12,6 +12,7 @@
 //!
 //! Otherwise the site is the first instruction. x86-64 only.
 
+use super::arguments::{ALL_ARGUMENTS, Passed};
 use super::choice::{ExitObstacle, Site, SiteChoice, SiteObstacle, TraceRefusal};
 use super::exits;
 use super::flow::{self, Edge, IndirectTo, Region, Unknown};
@@ -20,7 +21,7 @@ use super::landing;
 use super::module::Module;
 use super::names::{self, Clone as CloneKind};
 use super::resolve::Function;
-use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, UsedRegister};
 use profiler_core::class::SiteClass;
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
@@ -194,7 +195,7 @@ pub(super) fn choose(module: &Module, function: &Function, rules: KernelRules) -
         Err(ExitObstacle::NoCalls("its start is the head of a loop, so entries and exits do not pair".into()))
     } else {
         // Whichever of these the caller takes as the entry, exits stand behind it.
-        let all_arguments = entries.iter().find(|s| s.arguments == 0x3f);
+        let all_arguments = entries.iter().find(|s| s.arguments == ALL_ARGUMENTS);
         let at_entry_stack = entries.iter().find(|s| s.at_entry_stack);
         let floor =
             [Some(&first), all_arguments, at_entry_stack].into_iter().flatten().map(|s| s.vaddr).max();
@@ -272,9 +273,11 @@ fn site_at(function: &Function, offset: u64, class: SiteClass) -> Site {
         file_offset: function.file_offset + offset,
         offset,
         class,
-        arguments: 0x3f,
+        arguments: ALL_ARGUMENTS,
+        unread: 0,
         at_entry_stack: offset == 0,
         return_slot: (offset == 0).then_some(0),
+        keeps_frame: offset == 0,
     }
 }
 
@@ -313,9 +316,12 @@ fn entry_sites(
                 if (state.red_zone_used || iterations)
                     && insn::overwrites_red_zone(body.main.bytes_of(insn), insn.ip(), rules) => {}
             Treatment::Probe(class) => sites.push(Site {
-                arguments: state.arguments(),
+                // What a loop comes round with is not what the caller has passed.
+                arguments: if iterations { 0 } else { state.arguments.kept() },
+                unread: state.arguments.unread(),
                 at_entry_stack: state.depth == Some(0),
                 return_slot: state.depth.and_then(|bytes| i16::try_from(bytes / 8).ok()),
+                keeps_frame: state.keeps_frame,
                 ..site_at(function, offset, class)
             }),
         }
@@ -381,36 +387,34 @@ struct EntryState {
     /// Bytes between the stack pointer and the return address.
     depth: Option<i64>,
     red_zone_used: bool,
-    overwritten: u8,
+    keeps_frame: bool,
+    arguments: Passed,
     factory: InstructionInfoFactory,
 }
 
-/// The integer argument registers of the System V ABI, in order.
-const ARGUMENTS: [Register; 6] =
-    [Register::RDI, Register::RSI, Register::RDX, Register::RCX, Register::R8, Register::R9];
-
 impl EntryState {
     fn new() -> Self {
-        Self { depth: Some(0), red_zone_used: false, overwritten: 0, factory: InstructionInfoFactory::new() }
-    }
-
-    fn arguments(&self) -> u8 {
-        !self.overwritten & 0x3f
+        Self {
+            depth: Some(0),
+            red_zone_used: false,
+            keeps_frame: true,
+            arguments: Passed::default(),
+            factory: InstructionInfoFactory::new(),
+        }
     }
 
     fn pass(&mut self, insn: &Instruction) {
         self.depth = self.depth.zip(flow::stack_change(insn)).map(|(depth, change)| depth - change);
+        self.arguments.pass(insn, &mut self.factory);
         let info = self.factory.info(insn);
-        for used in info.used_registers() {
-            let writes = !matches!(
-                used.access(),
-                OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess | OpAccess::None
-            );
-            let full = used.register().full_register();
-            if writes && let Some(i) = ARGUMENTS.iter().position(|&r| r == full) {
-                self.overwritten |= 1 << i;
-            }
-        }
+        let writes = |r: &UsedRegister| {
+            r.register().full_register() == Register::RBP
+                && !matches!(
+                    r.access(),
+                    OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess | OpAccess::None
+                )
+        };
+        self.keeps_frame &= !info.used_registers().iter().any(writes);
         // A store to the stack other than push may be below the stack pointer.
         let stores = info.used_memory().iter().any(|m| {
             !matches!(

@@ -64,6 +64,8 @@ struct Names {
     offset: u64,
     size: u64,
     all: OnceLock<Box<[u8]>>,
+    /// Of `.dynsym`.
+    exported: bool,
 }
 
 impl Symbols {
@@ -75,14 +77,14 @@ impl Symbols {
         let mut symbols =
             Self { entries: Vec::new(), labels: Vec::new(), tables: Vec::new(), source: SymbolSource::None };
         if let Some(table) = elf.dynsym {
-            symbols.add(elf, &elf.file, table)?;
+            symbols.add(elf, &elf.file, table, true)?;
             symbols.source = SymbolSource::ExportsOnly;
         }
         if let Some(table) = elf.symtab {
-            symbols.add(elf, &elf.file, table)?;
+            symbols.add(elf, &elf.file, table, false)?;
             symbols.source = SymbolSource::Full;
         } else if let Some((debug, table)) = debug.and_then(|d| Some((d, d.symtab?))) {
-            symbols.add(elf, &debug.file, table)?;
+            symbols.add(elf, &debug.file, table, false)?;
             symbols.source = SymbolSource::DebugFile;
         }
         // By address; among aliases the best name first, and the largest size.
@@ -123,7 +125,13 @@ impl Symbols {
         }
     }
 
-    fn add(&mut self, elf: &ElfInfo, file: &Arc<TargetFile>, range: SymbolRange) -> io::Result<()> {
+    fn add(
+        &mut self,
+        elf: &ElfInfo,
+        file: &Arc<TargetFile>,
+        range: SymbolRange,
+        exported: bool,
+    ) -> io::Result<()> {
         // A sparse file may have a table of any size.
         let most = file.most().min(MAX_TABLE_BYTES);
         if range.size > most || range.names_size > most {
@@ -138,6 +146,7 @@ impl Symbols {
             offset: range.names_offset,
             size: range.names_size,
             all: OnceLock::new(),
+            exported,
         });
         let mut bytes = vec![0; BATCH * 24];
         let mut done = 0;
@@ -223,6 +232,12 @@ impl Symbols {
         let entry = self.entries.partition_point(|e| e.vaddr < from);
         self.labels.get(label).is_some_and(|&a| a <= to)
             || self.entries.get(entry).is_some_and(|e| e.vaddr <= to)
+    }
+
+    /// Whether other modules may find the symbol by its name.
+    #[must_use]
+    pub fn is_exported(&self, entry: &Entry) -> bool {
+        self.tables.get(usize::from(entry.table)).is_some_and(|names| names.exported)
     }
 
     /// The symbol's name as it stands in the file.

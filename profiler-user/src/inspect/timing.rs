@@ -35,13 +35,18 @@ pub struct TimingSurvey {
 /// Looks at all functions of a file.
 pub(super) fn of(module: &Module, rules: KernelRules) -> TimingSurvey {
     let mut survey = TimingSurvey::default();
-    let named = module.functions(0).into_iter().filter(|f| !f.cold && !f.ifunc);
-    for function in named.chain(nameless(module)) {
+    for function in functions(module) {
         let choice = Inspection::sites_offline(module, &function, rules);
         let returns = Inspection::entry_for_returns_offline(module, &function, &choice);
         survey.add(&choice, returns.map(|site| site.class).map_err(|why| why.0));
     }
     survey
+}
+
+/// Cold parts and IFUNC resolvers left out.
+pub(super) fn functions(module: &Module) -> Vec<Function> {
+    let named = module.functions(0).into_iter().filter(|f| !f.cold && !f.ifunc);
+    named.chain(nameless(module)).collect()
 }
 
 impl TimingSurvey {

@@ -314,8 +314,10 @@ fn site(inspection: &Inspection, index: usize, note: &Note, several: bool) -> Re
         offset: 0,
         class: SiteClass::Nop,
         arguments: 0,
+        unread: 0,
         at_entry_stack: false,
         return_slot: None,
+        keeps_frame: false,
     };
     let sites = SiteChoice {
         entry,

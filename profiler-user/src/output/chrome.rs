@@ -1,8 +1,8 @@
-//! Chrome trace events, which Perfetto (ui.perfetto.dev) and chrome://tracing open: recorded calls as
+//! Chrome trace events, which Perfetto (ui.perfetto.dev) and chrome://tracing open: recorded operations and calls as
 //! slices, samples as instants with their stack, the monitoring's own cost as a counter.
 
 use super::stacks::{NO_STACK, Stacks, name};
-use profiler_core::recording::{Charge, Recording};
+use profiler_core::recording::{Charge, Meta, OperationRow, Recording};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -16,7 +16,7 @@ pub(super) fn trace(recording: &Recording) -> Value {
     for e in &recording.events {
         threads.insert((e.pid, e.tid));
         let name = names.get(&e.class_id).copied().unwrap_or("?");
-        let hex: Vec<String> = e.args.iter().map(|a| format!("0x{a:x}")).collect();
+        let hex: Vec<Option<String>> = e.args.iter().map(|a| a.map(|a| format!("0x{a:x}"))).collect();
         let mut value = json!({
             "name": name, "cat": "call", "pid": e.pid, "tid": e.tid, "ts": us(e.time_ns), "args": { "registers": hex },
         });
@@ -32,6 +32,12 @@ pub(super) fn trace(recording: &Recording) -> Value {
             }
         }
         events.push(value);
+    }
+    let classes: HashMap<u32, &str> =
+        recording.operation_classes.iter().map(|c| (c.class_id, c.class_name.as_str())).collect();
+    for row in &recording.operations {
+        threads.insert((row.pid.unwrap_or(meta.pid), row.tid));
+        events.push(operation(row, classes.get(&row.class_id).copied().unwrap_or("?"), meta));
     }
     let stacks = Stacks::of(recording);
     for s in &recording.samples {
@@ -58,6 +64,33 @@ pub(super) fn trace(recording: &Recording) -> Value {
             "args": { "predicted": 100.0 * cost as f64 / own as f64 },
         }));
     }
+    document(events, &threads, meta)
+}
+
+/// A recorded operation: a slice. One that had not ended is an instant.
+pub(super) fn operation(row: &OperationRow, class: &str, meta: &Meta) -> Value {
+    let mut value = json!({
+        "name": class, "cat": "operation", "pid": row.pid.unwrap_or(meta.pid), "tid": row.tid,
+        "ts": row.begin_ns.saturating_sub(meta.start_ns) as f64 / 1e3,
+        "args": {
+            "off_cpu_us": row.off_cpu_ns.map(|ns| ns as f64 / 1e3), "monitoring_us": row.cost_ns as f64 / 1e3,
+            "calls": row.calls, "measure": row.measure,
+        },
+    });
+    if row.censored {
+        value["ph"] = json!("i");
+        value["s"] = json!("t");
+        value["args"]["open"] =
+            json!(format!("not ended after {} us, when the run ended", row.duration_ns as f64 / 1e3));
+    } else {
+        value["ph"] = json!("X");
+        value["dur"] = json!(row.duration_ns as f64 / 1e3);
+    }
+    value
+}
+
+/// The document around events of these threads, by process and thread.
+pub(super) fn document(mut events: Vec<Value>, threads: &BTreeSet<(u32, u32)>, meta: &Meta) -> Value {
     for (pid, tid) in threads {
         events.push(json!({
             "name": "thread_name", "ph": "M", "pid": pid, "tid": tid, "args": { "name": format!("thread {tid}") },

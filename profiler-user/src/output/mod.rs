@@ -10,11 +10,15 @@
 //!
 //! It computes no statistics: every number comes from the report, with its interval and source.
 
+mod calls;
+mod calls_json;
 mod chrome;
+mod chrome_calls;
 mod durations;
 pub mod file;
 mod firefox;
 mod flame;
+pub mod graph;
 mod html;
 mod log;
 mod names;
@@ -35,12 +39,15 @@ mod sample;
 #[cfg(test)]
 mod tests;
 
+pub use calls::{CallsOptions, calls_text};
+pub use calls_json::calls_json;
 pub use durations::distribution_text;
 pub(crate) use names::shorten;
 pub use receipt::receipt_text;
 pub(crate) use table::wrap;
 pub use units::{count, duration_ns, memory, percent};
 
+use crate::calls::Calls;
 use crate::terminal::SEQUENCES;
 use profiler_core::recording::Recording;
 use profiler_core::report::{Distribution, Report};
@@ -104,6 +111,9 @@ pub enum OutputError {
     /// A distribution in a format that has none.
     #[error("--histogram can be drawn in .txt, .html and .json files, and on standard output")]
     NoHistogram,
+    /// Calls in order in a format that has none.
+    #[error("calls in order can be written in .txt, .json and .trace.json files, and to standard output")]
+    NoCalls,
     /// A library refused.
     #[error("cannot write the {what}: {message}")]
     Encode {
@@ -124,6 +134,19 @@ impl FileFormat {
             Self::Text | Self::Json | Self::Html => Ok(()),
             Self::Svg | Self::Folded | Self::Pprof | Self::Speedscope | Self::Firefox | Self::Chrome => {
                 Err(OutputError::NoHistogram)
+            }
+        }
+    }
+
+    /// Calls in order can be written in it.
+    ///
+    /// # Errors
+    /// [`OutputError::NoCalls`].
+    pub fn may_have_calls(self) -> Result<(), OutputError> {
+        match self {
+            Self::Text | Self::Json | Self::Chrome => Ok(()),
+            Self::Html | Self::Svg | Self::Folded | Self::Pprof | Self::Speedscope | Self::Firefox => {
+                Err(OutputError::NoCalls)
             }
         }
     }
@@ -231,6 +254,30 @@ pub fn render_with(
         FileFormat::Firefox => json("Firefox profile", &firefox::profile(recording)),
         FileFormat::Chrome => json("trace", &chrome::trace(recording)),
         FileFormat::Html => Ok(html::page(&report.printable(), recording, options, &[]).into_bytes()),
+    }
+}
+
+/// Calls in order of single operations in `format`.
+///
+/// # Errors
+/// The format is none that has a place for them.
+pub fn render_calls(
+    calls: &Calls,
+    format: FileFormat,
+    shown: CallsOptions,
+    options: TextOptions,
+) -> Result<Vec<u8>, OutputError> {
+    match format {
+        FileFormat::Text => {
+            Ok(printable_text(&calls_text(calls, shown, options), &[]).into_owned().into_bytes())
+        }
+        FileFormat::Json => {
+            let text = calls_json(calls)
+                .map_err(|e| OutputError::Encode { what: "calls", message: e.to_string() })?;
+            Ok((printable_json(&text).into_owned() + "\n").into_bytes())
+        }
+        FileFormat::Chrome => json("trace", &chrome_calls::trace(calls)),
+        _ => Err(OutputError::NoCalls),
     }
 }
 

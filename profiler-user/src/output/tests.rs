@@ -434,6 +434,7 @@ fn chrome_trace_has_calls_samples_and_overhead() {
         (&"db::query".into(), Some(100_000.0), Some(80.0))
     );
     assert_eq!(call[0]["args"]["registers"][1], "0xffffffffffffffff");
+    assert!(call[0]["args"]["registers"][4].is_null(), "lost at its site");
     assert_eq!(of("i", "call").len(), 1, "a call without an end is an instant");
     assert_eq!(of("i", "sample").len(), 10);
     let overhead = of("C", "")[0]["args"]["predicted"].as_f64().unwrap();

@@ -10,6 +10,8 @@ pub enum LinkKind {
     Count,
     /// Entries only, a record each.
     Record,
+    /// Entries inside recorded operations only, a step each.
+    Step,
     /// Calls with durations; ends are seen at exit sites, which the group lists.
     ExitPair,
     /// Calls with durations; ends are seen through return links: a session link (tier A), else a multi link on

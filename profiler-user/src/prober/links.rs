@@ -135,6 +135,7 @@ fn parts(kind: LinkKind, tier: Tier) -> Vec<Part> {
     match (kind, tier) {
         (LinkKind::Count, _) => vec![part("count", Entry, false)],
         (LinkKind::Record, _) => vec![part("record", Entry, false)],
+        (LinkKind::Step, _) => vec![part("step", Entry, false)],
         (LinkKind::OperationExits, _) => {
             vec![part("operation_begin", Entry, false), part("operation_end", Exit, false)]
         }

@@ -147,6 +147,7 @@ pub(super) struct Layout {
     pub lifecycle_bytes: u32,
     pub operation_classes: u32,
     pub operations_bytes: u32,
+    pub steps_bytes: u32,
     /// Histograms of classes of operations, and their stripes.
     pub operation_histograms: u32,
     pub operation_stripes: u32,
@@ -174,6 +175,7 @@ impl Layout {
             lifecycle_bytes: ring(options.lifecycle_ring_bytes),
             operation_classes: options.operation_classes.max(1),
             operations_bytes: ring(options.operations_ring_bytes),
+            steps_bytes: ring(options.steps_ring_bytes),
             operation_histograms: options.operation_histograms.min(options.operation_classes).max(1),
             operation_stripes: 1,
             callers: options.callers.max(1).checked_next_power_of_two().unwrap_or(1 << 31),
@@ -192,6 +194,7 @@ impl Layout {
                 + u64::from(layout.alarms_bytes)
                 + u64::from(layout.lifecycle_bytes)
                 + u64::from(layout.operations_bytes)
+                + u64::from(layout.steps_bytes)
                 + u64::from(thread::THREAD_CELLS) * size_of::<u64>() as u64
                 + u64::from(layout.operation_stripes * layout.operation_histograms * histogram::SLOTS)
                     * size_of::<histogram::HistogramSlot>() as u64

@@ -50,11 +50,12 @@ pub use profiler_common::operation::{
 };
 pub use profiler_common::presence::OFF_CPU_UNKNOWN;
 pub use profiler_common::settings::{GlobalCounters, Settings};
+pub use profiler_common::step::StepRecord;
 pub use profiler_common::thread::{OPERATION_RECORDED, OpenOperation};
 pub use profiler_core::class::Tier;
 pub use progress::{PROGRESS_OTHERS, ProgressProbe, ProgressSource};
 pub use rings::{
-    Alarm, AlarmReader, Call, CallReader, LifecycleEvent, LifecycleReader, Sample, SampleReader,
+    Alarm, AlarmReader, Call, CallReader, LifecycleEvent, LifecycleReader, Sample, SampleReader, StepReader,
     UserRegisters,
 };
 pub use sampler::{MIN_PERIOD_NS, SampleError, SampleEvent, SampleKind, Sampler, ThreadSampling};
@@ -300,6 +301,14 @@ impl Kernel {
         self.take_ring("EVENTS").map(CallReader)
     }
 
+    /// The reader of steps. There is one.
+    ///
+    /// # Errors
+    /// It was taken before.
+    pub fn step_reader(&self) -> Result<StepReader, KernelError> {
+        self.take_ring("STEPS").map(StepReader)
+    }
+
     /// The reader of samples. There is one.
     ///
     /// # Errors
@@ -413,6 +422,7 @@ fn load_maps(options: &KernelOptions, layout: &Layout, vmlinux: &Vmlinux) -> Res
         )
         .map_max_entries("OPERATION_NAMES", layout.operation_classes)
         .map_max_entries("OPERATION_RECORDS", layout.operations_bytes)
+        .map_max_entries("STEPS", layout.steps_bytes)
         .map_max_entries("EVENTS", layout.events_bytes)
         .map_max_entries("SAMPLES", layout.samples_bytes)
         .map_max_entries("ALARMS", layout.alarms_bytes)

@@ -1,4 +1,4 @@
-//! Reading the four rings. Kernel bytes become typed values here.
+//! Reading the five rings. Kernel bytes become typed values here.
 //!
 //! Call records and samples are sent without waking anybody: drain them on a timer (every 10 ms keeps 4 MiB from
 //! filling below 9 million records a second). Alarms wake their reader at once; lifecycle records wake it if it has
@@ -8,9 +8,10 @@ use super::KernelError;
 use aya::maps::{Map, MapData, RingBuf};
 use profiler_common::UnknownValue;
 use profiler_common::event::{
-    Alarm as RawAlarm, AlarmKind, CallRecord, LifecycleKind, LifecycleRecord, NO_DURATION, SAMPLE_IN_KERNEL,
-    SAMPLE_NO_REGISTERS, SampleHeader,
+    Alarm as RawAlarm, AlarmKind, CALL_NO_ARGUMENTS, CallRecord, LifecycleKind, LifecycleRecord, NO_DURATION,
+    SAMPLE_IN_KERNEL, SAMPLE_NO_REGISTERS, SampleHeader,
 };
+use profiler_common::step::StepRecord;
 use profiler_core::class::ClassId;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -29,8 +30,8 @@ pub struct Call {
     pub pid: u32,
     /// Thread.
     pub tid: u32,
-    /// Argument registers at the entry site (rdi, rsi, rdx, rcx, r8, r9); zero unless asked for.
-    pub args: [u64; 6],
+    /// Argument registers at the entry site (rdi, rsi, rdx, rcx, r8, r9); `None`: not asked for, or not kept.
+    pub args: Option<[u64; 6]>,
 }
 
 /// One sample; the stack is a view into the ring.
@@ -170,8 +171,27 @@ impl CallReader {
                 class: ClassId(r.class),
                 pid: r.pid,
                 tid: r.tid,
-                args: r.args,
+                args: (r.flags & CALL_NO_ARGUMENTS == 0).then_some(r.args),
             });
+            n += 1;
+        }
+        n
+    }
+}
+
+/// Reader of steps.
+pub struct StepReader(pub(super) Ring);
+
+impl StepReader {
+    /// Hands all steps that are there to `each`, at most `limit`; returns how many. They come in the order of their thread.
+    ///
+    /// # Cost
+    /// 20 ns a step, without system calls or allocation.
+    pub fn drain(&mut self, limit: usize, mut each: impl FnMut(&StepRecord)) -> usize {
+        let mut n = 0;
+        while n < limit {
+            let Some((step, _item)) = self.0.next::<StepRecord>() else { break };
+            each(&step);
             n += 1;
         }
         n

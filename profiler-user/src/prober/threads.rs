@@ -6,6 +6,7 @@
 use super::Kernel;
 use super::object::map_data;
 use super::sys;
+use profiler_common::step::StepMark;
 use profiler_common::thread::{DEPTH, FREE, GENERATION, OPERATION_DEPTH, OpenOperation, ThreadState};
 use profiler_core::class::ClassId;
 use std::os::fd::AsFd;
@@ -101,6 +102,7 @@ fn empty() -> ThreadState {
         class: 0,
         flags: 0,
         generation: 0,
+        steps: StepMark::default(),
     };
     ThreadState {
         cost_ns: 0,
@@ -109,7 +111,7 @@ fn empty() -> ThreadState {
         scratch: 0,
         recording: 0,
         operation_depth: 0,
-        reserved: 0,
+        steps_lost: 0,
         calls: 0,
         inner_ns: 0,
         measure: 0,
@@ -117,5 +119,6 @@ fn empty() -> ThreadState {
         operations: [operation; OPERATION_DEPTH as usize],
         sample_cost_ns: 0,
         trap: Trap::default(),
+        steps: 0,
     }
 }

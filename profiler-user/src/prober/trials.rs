@@ -23,9 +23,10 @@ const EVENTS: &[Flavour] = &[Flavour::PerfEvent];
 const TRACEPOINTS: &[Flavour] = &[Flavour::RawTracepoint];
 
 /// All programs of the object, each with the links that it is used for.
-const PROGRAMS: [(&str, &[Flavour]); 24] = [
+const PROGRAMS: [(&str, &[Flavour]); 25] = [
     ("count", UPROBES),
     ("record", UPROBES),
+    ("step", UPROBES),
     ("enter", UPROBES),
     ("leave", UPROBES),
     ("enter_caller", UPROBES),

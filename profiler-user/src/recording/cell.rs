@@ -3,11 +3,10 @@
 //! What: [`Cell`] maps a Rust type to one of five column types that every SQL engine knows; [`Column`] holds
 //! the cells of one row group; [`Table`] lists a row's columns. Integers are stored signed (`BIGINT`), since
 //! differences of unsigned times overflow in SQL and some engines lack unsigned types; only addresses and
-//! argument registers, which use all 64 bits, are `UBIGINT`. Enums are strings, lists of strings are one
-//! JSON string. It does no I/O.
+//! argument registers, which use all 64 bits, are `UBIGINT`. Enums are strings, lists are one JSON string. It does no I/O.
 
 use profiler_core::class::{ExitMode, RecordKind, SiteClass};
-use profiler_core::recording::{ChangeKind, Charge, OperationCycleEnd, WindowKind};
+use profiler_core::recording::{CallerRule, ChangeKind, Charge, OperationCycleEnd, WindowKind};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 
@@ -24,7 +23,7 @@ pub enum ColumnType {
     Boolean,
     /// UTF-8.
     Text,
-    /// UTF-8 that holds a JSON array of strings.
+    /// UTF-8 that holds a JSON array of strings or of numbers.
     Json,
 }
 
@@ -194,6 +193,16 @@ impl Cell for u64 {
     }
 }
 
+impl Cell for i64 {
+    const TYPE: ColumnType = ColumnType::Bigint;
+    fn put(&self, column: &mut Column) {
+        column.put_int(*self);
+    }
+    fn take(column: &mut Column) -> Result<Self, CellError> {
+        column.take_int()
+    }
+}
+
 /// An address, or a register: all 64 bits in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Word(pub u64);
@@ -259,18 +268,24 @@ impl Cell for String {
     }
 }
 
-impl Cell for Vec<String> {
-    const TYPE: ColumnType = ColumnType::Json;
-    fn put(&self, column: &mut Column) {
-        let json =
-            serde_json::to_string(self).expect("OK because an array of strings always has a JSON form");
-        column.put_text(json.as_bytes());
-    }
-    fn take(column: &mut Column) -> Result<Self, CellError> {
-        let text = column.take_text()?;
-        serde_json::from_str(&text).map_err(|_| CellError::Text(text))
-    }
+// Lists: a JSON array.
+macro_rules! list_cells {
+    ($($ty:ty),*) => {$(
+        impl Cell for Vec<$ty> {
+            const TYPE: ColumnType = ColumnType::Json;
+            fn put(&self, column: &mut Column) {
+                let json = serde_json::to_string(self)
+                    .expect("OK because an array of strings or numbers always has a JSON form");
+                column.put_text(json.as_bytes());
+            }
+            fn take(column: &mut Column) -> Result<Self, CellError> {
+                let text = column.take_text()?;
+                serde_json::from_str(&text).map_err(|_| CellError::Text(text))
+            }
+        }
+    )*};
 }
+list_cells!(String, u32);
 
 impl<T: Cell> Cell for Option<T> {
     const TYPE: ColumnType = T::TYPE;
@@ -308,7 +323,7 @@ macro_rules! text_cells {
         }
     )*};
 }
-text_cells!(SiteClass, RecordKind, ExitMode, WindowKind, Charge, OperationCycleEnd, ChangeKind);
+text_cells!(SiteClass, RecordKind, ExitMode, WindowKind, Charge, OperationCycleEnd, ChangeKind, CallerRule);
 
 /// A row type that is one Parquet table.
 pub trait Table: Sized + Clone + Send + 'static {

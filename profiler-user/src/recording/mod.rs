@@ -17,8 +17,10 @@
 mod cell;
 mod dir;
 mod read;
+mod rows;
 mod schema;
 mod segment;
+mod stream;
 mod thread;
 mod writer;
 
@@ -30,7 +32,9 @@ mod tests;
 pub use cell::{Column, ColumnSpec, ColumnType, Encoding, Table};
 pub use dir::{Dir, Overwrite};
 pub use read::{OpenError, open, open_without_events};
-pub use schema::{Rows, TableSpec, tables};
+pub use rows::Rows;
+pub use schema::{TableSpec, tables};
+pub use stream::Stream;
 pub use thread::{WriterHandle, WriterOptions};
 pub use writer::{Finished, Writer};
 

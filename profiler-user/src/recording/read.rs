@@ -6,7 +6,8 @@
 
 use super::META_FILE;
 use super::cell::Table;
-use super::segment::{self, SegmentInfo};
+use super::segment;
+use parquet::file::reader::SerializedFileReader;
 use profiler_core::recording::{
     ChangeRow, ClassRow, EventRow, FORMAT_VERSION, FrameRow, HistogramRow, LedgerRow, Meta, OpenCallRow,
     OperationClassRow, PlanRow, Recording, SampleRow, WindowRow,
@@ -57,12 +58,13 @@ pub fn open_without_events(path: &Path) -> Result<Recording, OpenError> {
 }
 
 /// Segments found: table name to (number, path), in order.
-type Segments = BTreeMap<String, Vec<(u32, PathBuf)>>;
+pub(super) type Segments = BTreeMap<String, Vec<(u32, PathBuf)>>;
 
 /// What is gathered while reading.
-struct Loader {
-    segments: Segments,
-    damage: Vec<String>,
+#[derive(Debug)]
+pub(super) struct Loader {
+    pub(super) segments: Segments,
+    pub(super) damage: Vec<String>,
     /// A copy of the first `meta.json`, from any segment.
     meta_json: Option<String>,
     /// Highest version seen.
@@ -76,7 +78,7 @@ fn load(path: &Path, with_events: bool) -> Result<Recording, OpenError> {
     if let Some(Err(found)) = meta {
         return Err(OpenError::TooNew { path: path.to_owned(), found });
     }
-    let mut loader = Loader { segments, damage, meta_json: None, version: 0 };
+    let mut loader = Loader::new(segments, damage);
 
     let classes: Vec<ClassRow> = loader.table();
     let windows: Vec<WindowRow> = loader.table();
@@ -96,19 +98,10 @@ fn load(path: &Path, with_events: bool) -> Result<Recording, OpenError> {
     let trap_samples = loader.table();
     let stacks = loader.stacks();
 
-    if loader.version > FORMAT_VERSION {
-        return Err(OpenError::TooNew { path: path.to_owned(), found: loader.version });
+    if let Some(found) = loader.later_version() {
+        return Err(OpenError::TooNew { path: path.to_owned(), found });
     }
-    let meta = match meta {
-        Some(Ok(meta)) => meta,
-        _ => {
-            let copy = loader.meta_json.as_deref().and_then(|json| serde_json::from_str::<Meta>(json).ok());
-            loader.damage.push(format!(
-                "{META_FILE} is missing or damaged; the copy from the start of the run is used, without the run's end"
-            ));
-            copy.ok_or_else(|| OpenError::NotARecording(path.to_owned()))?
-        }
-    };
+    let meta = loader.meta(path, meta)?;
     Ok(Recording {
         meta,
         classes: last_per_class(classes),
@@ -132,7 +125,7 @@ fn load(path: &Path, with_events: bool) -> Result<Recording, OpenError> {
 }
 
 /// `None`: not there or not readable. `Err(version)`: of a later format.
-fn read_meta(path: &Path, damage: &mut Vec<String>) -> Option<Result<Meta, u32>> {
+pub(super) fn read_meta(path: &Path, damage: &mut Vec<String>) -> Option<Result<Meta, u32>> {
     #[derive(serde::Deserialize)]
     struct Version {
         format_version: u32,
@@ -153,7 +146,7 @@ fn read_meta(path: &Path, damage: &mut Vec<String>) -> Option<Result<Meta, u32>>
 }
 
 /// The segments. Unfinished files (`.tmp`), plans and tables of later minor versions are passed over.
-fn list(path: &Path) -> Result<Segments, OpenError> {
+pub(super) fn list(path: &Path) -> Result<Segments, OpenError> {
     let io = |source| OpenError::Directory { path: path.to_owned(), source };
     let names = super::tables();
     let mut segments = Segments::new();
@@ -175,6 +168,10 @@ fn list(path: &Path) -> Result<Segments, OpenError> {
 }
 
 impl Loader {
+    pub(super) fn new(segments: Segments, damage: Vec<String>) -> Self {
+        Self { segments, damage, meta_json: None, version: 0 }
+    }
+
     /// All rows of a table.
     fn table<R: Table>(&mut self) -> Vec<R> {
         let mut rows = Vec::new();
@@ -187,26 +184,51 @@ impl Loader {
     /// All rows of a segment, or a line of damage.
     fn segment<R: Table>(&mut self, path: &Path, rows: &mut Vec<R>) {
         let before = rows.len();
-        let mut info = SegmentInfo::default();
-        // The decoder is meant for files that somebody finished; whatever it does with others stays here.
-        let result = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            let file = File::open(path).map_err(|e| e.to_string())?;
-            let (reader, found) = segment::open(file).map_err(|e| e.to_string())?;
-            let newer = found.version.is_some_and(|v| v > FORMAT_VERSION);
-            info = found;
-            if newer { Ok(()) } else { segment::read_rows(&reader, rows) }
-        }))
-        .unwrap_or_else(|_| Err("the decoder gave up".to_owned()));
-        self.version = self.version.max(info.version.unwrap_or(0));
-        if self.meta_json.is_none() {
-            self.meta_json = info.meta_json;
-        }
+        let result = self.open(path).and_then(|reader| match reader {
+            Some(reader) => guarded(|| segment::read_rows(&reader, rows)),
+            None => Ok(()),
+        });
         if let Err(error) = result {
             // All of a segment or none of it: half a segment would bias what is computed from it.
             rows.truncate(before);
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            self.damage.push(format!("{name}: not read, {error}"));
+            self.note_damage(path, &error);
         }
+    }
+
+    /// Opens a segment and takes note of what it says about itself; `None`: it is of a later format.
+    pub(super) fn open(&mut self, path: &Path) -> Result<Option<SerializedFileReader<File>>, String> {
+        let (reader, info) = guarded(|| {
+            let file = File::open(path).map_err(|e| e.to_string())?;
+            segment::open(file).map_err(|e| e.to_string())
+        })?;
+        let version = info.version.unwrap_or(0);
+        self.version = self.version.max(version);
+        if self.meta_json.is_none() {
+            self.meta_json = info.meta_json;
+        }
+        Ok((version <= FORMAT_VERSION).then_some(reader))
+    }
+
+    pub(super) fn note_damage(&mut self, path: &Path, error: &str) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        self.damage.push(format!("{name}: not read, {error}"));
+    }
+
+    /// A segment of a later format was seen.
+    pub(super) fn later_version(&self) -> Option<u32> {
+        (self.version > FORMAT_VERSION).then_some(self.version)
+    }
+
+    /// The description of the run, as `meta.json` was read, or else its copy in a segment.
+    pub(super) fn meta(&mut self, path: &Path, read: Option<Result<Meta, u32>>) -> Result<Meta, OpenError> {
+        if let Some(Ok(meta)) = read {
+            return Ok(meta);
+        }
+        let copy = self.meta_json.as_deref().and_then(|json| serde_json::from_str::<Meta>(json).ok());
+        self.damage.push(format!(
+            "{META_FILE} is missing or damaged; the copy from the start of the run is used, without the run's end"
+        ));
+        copy.ok_or_else(|| OpenError::NotARecording(path.to_owned()))
     }
 
     /// Table `stacks`; of a stack that is written twice, the rows of the later segment.
@@ -224,6 +246,12 @@ impl Loader {
         rows.retain(|row| from.next() == owner.get(&row.stack_id).copied());
         rows
     }
+}
+
+/// The decoder is meant for files that somebody finished; whatever it does with others stays here.
+pub(super) fn guarded<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    std::panic::catch_unwind(AssertUnwindSafe(decode))
+        .unwrap_or_else(|_| Err("the decoder gave up".to_owned()))
 }
 
 /// A later row of a class replaces an earlier one.

@@ -8,6 +8,10 @@ use profiler_core::recording::*;
 use profiler_core::units::OverheadBudget;
 use std::collections::BTreeMap;
 
+mod calls;
+
+pub(crate) use calls::{call_sites, steps};
+
 pub(crate) fn meta() -> Meta {
     Meta {
         format_version: FORMAT_VERSION,
@@ -82,6 +86,7 @@ pub(crate) fn meta() -> Meta {
             stolen_ns: 0,
             stolen_over_ns: 0,
         }),
+        calls: Some(calls::meta()),
     }
 }
 
@@ -273,7 +278,7 @@ fn events() -> Vec<EventRow> {
             pid: 1234,
             tid: 1235,
             duration_ns: Some(80_000),
-            args: [1, u64::MAX, 0xffff_8000_0000_0000, 0, 5, 6],
+            args: [Some(1), Some(u64::MAX), Some(0xffff_8000_0000_0000), Some(0), None, Some(6)],
             nested_cost_ns: Some(200),
         },
         EventRow {
@@ -282,7 +287,7 @@ fn events() -> Vec<EventRow> {
             pid: 1234,
             tid: 1234,
             duration_ns: None,
-            args: [0; 6],
+            args: [None; 6],
             nested_cost_ns: None,
         },
     ]
@@ -351,6 +356,10 @@ fn operations() -> Vec<OperationRow> {
             cycle: 0,
             stretch: 3,
             censored: false,
+            pid: Some(1234),
+            steps_before: Some(7),
+            steps_after: Some(10),
+            incomplete: Some(false),
         },
         OperationRow {
             operation: 0,
@@ -366,6 +375,10 @@ fn operations() -> Vec<OperationRow> {
             cycle: 1,
             stretch: 7,
             censored: true,
+            pid: None,
+            steps_before: None,
+            steps_after: None,
+            incomplete: None,
         },
     ]
 }

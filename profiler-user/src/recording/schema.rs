@@ -6,9 +6,10 @@
 use super::cell::{Cell, CellError, Column, ColumnSpec, Encoding, Table, Word};
 use profiler_core::class::{ExitMode, RecordKind, SiteClass};
 use profiler_core::recording::{
-    ChangeKind, ChangeRow, Charge, ClassRow, EventRow, FrameRow, HistogramRow, LedgerRow, OpenCallRow,
-    OperationClassRow, OperationCycleEnd, OperationCycleRow, OperationHistogramRow, OperationRow,
-    OperationWindowRow, PlanRow, SampleRow, TrapSampleRow, WindowKind, WindowRow,
+    CallSiteRow, CallerRule, ChangeKind, ChangeRow, Charge, ClassRow, EventRow, FrameRow, HistogramRow,
+    LedgerRow, OpenCallRow, OperationClassRow, OperationCycleEnd, OperationCycleRow, OperationHistogramRow,
+    OperationRow, OperationWindowRow, PlanRow, SampleRow, StepRow, TailRow, TrapSampleRow, WindowKind,
+    WindowRow,
 };
 
 /// A cell's Rust type and packing, by a short word in the lists below.
@@ -80,6 +81,10 @@ fn lists(lists: &[&Vec<String>]) -> usize {
     lists.iter().flat_map(|l| l.iter()).map(|s| s.len() + size_of::<String>()).sum()
 }
 
+fn numbers(lists: &[&Option<Vec<u32>>]) -> usize {
+    lists.iter().filter_map(|l| l.as_ref()).map(|l| size_of_val(l.as_slice())).sum()
+}
+
 table!(ClassRow, "classes", 0, heap |r| r.name.len() + r.symbol.len() + r.module.len() + r.build_id.len() + lists(&[&r.aliases, &r.notes]), {
     class_id: u32 [delta],
     name: String [plain],
@@ -148,7 +153,7 @@ impl Table for EventRow {
             column("tid", u32::TYPE, false, Encoding::Dictionary),
             column("duration_ns", Option::<u64>::TYPE, true, Encoding::Delta),
         ];
-        columns.extend(ARGS.map(|name| column(name, Word::TYPE, false, Encoding::Plain)));
+        columns.extend(ARGS.map(|name| column(name, Word::TYPE, true, Encoding::Plain)));
         columns.push(column("nested_cost_ns", Option::<u64>::TYPE, true, Encoding::Delta));
         columns
     }
@@ -161,7 +166,7 @@ impl Table for EventRow {
         self.tid.put(tid);
         self.duration_ns.put(duration);
         for (arg, column) in self.args.iter().zip(args) {
-            Word(*arg).put(column);
+            arg.map(Word).put(column);
         }
         self.nested_cost_ns.put(nested);
     }
@@ -176,11 +181,11 @@ impl Table for EventRow {
             pid: u32::take(pid).map_err(|e| ("pid", e))?,
             tid: u32::take(tid).map_err(|e| ("tid", e))?,
             duration_ns: <Option<u64> as Cell>::take(duration).map_err(|e| ("duration_ns", e))?,
-            args: [0; 6],
+            args: [None; 6],
             nested_cost_ns: <Option<u64> as Cell>::take(nested).map_err(|e| ("nested_cost_ns", e))?,
         };
         for ((arg, column), name) in row.args.iter_mut().zip(args).zip(ARGS) {
-            *arg = Word::take(column).map_err(|e| (name, e))?.0;
+            *arg = <Option<Word> as Cell>::take(column).map_err(|e| (name, e))?.map(|word| word.0);
         }
         Ok(row)
     }
@@ -268,6 +273,10 @@ table!(OperationRow, "operations", 10, heap |_| 0, {
     cycle: u64 [dict],
     stretch: u64 [dict],
     censored: bool [plain],
+    pid: Option<u32> [dict],
+    steps_before: Option<u64> [delta],
+    steps_after: Option<u64> [delta],
+    incomplete: Option<bool> [plain],
 });
 
 table!(OperationWindowRow, "operation_windows", 11, heap |_| 0, {
@@ -344,6 +353,37 @@ table!(TrapSampleRow, "trap_samples", 15, heap |_| 0, {
     period_ns: u64 [dict],
 });
 
+table!(StepRow, "steps", 16, heap |_| 0, {
+    time_ns: u64 [delta],
+    number: u64 [delta],
+    class_id: u32 [dict],
+    pid: u32 [dict],
+    tid: u32 [dict],
+    slot: Word [delta],
+    return_address: Word [dict],
+    frame: Word [delta],
+});
+
+table!(CallSiteRow, "call_sites", 17, heap |r| r.module.len() + r.function.len() + numbers(&[&r.jumps_from, &r.reached_from]), {
+    return_address: Word [plain],
+    pid: u32 [dict],
+    module: String [dict],
+    offset: Word [plain],
+    function: String [dict],
+    function_class: Option<u32> [dict],
+    caller: CallerRule [dict],
+    caller_value: i64 [dict],
+    target_class: Option<u32> [dict],
+    is_direct: Option<bool> [plain],
+    jumps_from: Option<Vec<u32>> [dict],
+    reached_from: Option<Vec<u32>> [dict],
+});
+
+table!(TailRow, "tails", 18, heap |_| 0, {
+    from_class: u32 [dict],
+    to_class: u32 [dict],
+});
+
 /// Name and columns of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableSpec {
@@ -376,97 +416,8 @@ pub fn tables() -> Vec<TableSpec> {
         spec::<ChangeRow>(),
         spec::<OperationHistogramRow>(),
         spec::<TrapSampleRow>(),
+        spec::<StepRow>(),
+        spec::<CallSiteRow>(),
+        spec::<TailRow>(),
     ]
 }
-
-/// Rows on their way to the writer.
-#[derive(Debug, Clone)]
-pub enum Rows {
-    /// Table `classes`. A later row for the same class replaces an earlier one.
-    Classes(Vec<ClassRow>),
-    /// Table `windows`.
-    Windows(Vec<WindowRow>),
-    /// Table `histograms`. Counts of the same bucket add up.
-    Histograms(Vec<HistogramRow>),
-    /// Table `events`.
-    Events(Vec<EventRow>),
-    /// Table `samples`.
-    Samples(Vec<SampleRow>),
-    /// Table `trap_samples`.
-    TrapSamples(Vec<TrapSampleRow>),
-    /// Table `stacks`: whole stacks.
-    Stacks(Vec<FrameRow>),
-    /// Table `stacks`, all of it once more (with lines and inlined calls): takes the place of what was
-    /// written before.
-    ReplaceStacks(Vec<FrameRow>),
-    /// Table `ledger`.
-    Ledger(Vec<LedgerRow>),
-    /// Table `plans`.
-    Plans(Vec<PlanRow>),
-    /// Table `open_calls`.
-    OpenCalls(Vec<OpenCallRow>),
-    /// Table `operation_classes`. A later row for the same class replaces an earlier one.
-    OperationClasses(Vec<OperationClassRow>),
-    /// Table `operations`.
-    Operations(Vec<OperationRow>),
-    /// Table `operation_windows`.
-    OperationWindows(Vec<OperationWindowRow>),
-    /// Table `operation_histograms`.
-    OperationHistograms(Vec<OperationHistogramRow>),
-    /// Table `operation_cycles`.
-    OperationCycles(Vec<OperationCycleRow>),
-    /// Table `changes`.
-    Changes(Vec<ChangeRow>),
-    /// A small file of its own beside the tables, e.g. `plan-0001.toml`.
-    File {
-        /// File name, without a path.
-        name: String,
-        /// Contents.
-        bytes: Vec<u8>,
-    },
-}
-
-macro_rules! rows_from {
-    ($($row:ident => $variant:ident),*) => {
-        $(impl From<Vec<$row>> for Rows {
-            fn from(rows: Vec<$row>) -> Self {
-                Self::$variant(rows)
-            }
-        })*
-        impl Rows {
-            /// Number of rows (a file counts as one).
-            #[must_use]
-            pub fn len(&self) -> u64 {
-                match self {
-                    $(Self::$variant(rows) => rows.len() as u64,)*
-                    Self::ReplaceStacks(rows) => rows.len() as u64,
-                    Self::File { .. } => 1,
-                }
-            }
-
-            /// Nothing in it.
-            #[must_use]
-            pub fn is_empty(&self) -> bool {
-                self.len() == 0
-            }
-
-            /// Memory, bytes.
-            #[must_use]
-            pub fn bytes(&self) -> usize {
-                fn of<R: Table>(rows: &[R]) -> usize {
-                    size_of_val(rows) + rows.iter().map(Table::heap_bytes).sum::<usize>()
-                }
-                match self {
-                    $(Self::$variant(rows) => of(rows),)*
-                    Self::ReplaceStacks(rows) => of(rows),
-                    Self::File { bytes, .. } => bytes.len(),
-                }
-            }
-        }
-    };
-}
-rows_from!(ClassRow => Classes, WindowRow => Windows, HistogramRow => Histograms, EventRow => Events,
-    SampleRow => Samples, FrameRow => Stacks, LedgerRow => Ledger, PlanRow => Plans, OpenCallRow => OpenCalls,
-    OperationClassRow => OperationClasses, OperationRow => Operations, OperationWindowRow => OperationWindows,
-    OperationHistogramRow => OperationHistograms, OperationCycleRow => OperationCycles, ChangeRow => Changes,
-    TrapSampleRow => TrapSamples);

@@ -122,36 +122,44 @@ pub(super) fn open(file: File) -> Result<(SerializedFileReader<File>, SegmentInf
     Ok((reader, info))
 }
 
-/// Reads all rows of a segment, in order, into `sink`. On an error the rows before the bad row group have
-/// been delivered.
+/// Reads all rows of a segment, in order, into `sink`. On an error the rows before the bad row have been delivered.
 pub(super) fn read_rows<R: Table>(
     reader: &SerializedFileReader<File>,
     sink: &mut Vec<R>,
 ) -> Result<(), String> {
+    (0..reader.num_row_groups()).try_for_each(|group| read_group(reader, group, sink))
+}
+
+/// Reads the rows of one row group, in order, into `sink`. On an error those before the bad row have been delivered.
+pub(super) fn read_group<R: Table>(
+    reader: &SerializedFileReader<File>,
+    group: usize,
+    sink: &mut Vec<R>,
+) -> Result<(), String> {
     let specs = R::columns();
     let descriptor = reader.metadata().file_metadata().schema_descr_ptr();
-    for group_index in 0..reader.num_row_groups() {
-        let group = reader.get_row_group(group_index).map_err(|e| e.to_string())?;
-        let rows =
-            usize::try_from(group.metadata().num_rows()).map_err(|_| "negative row count".to_owned())?;
-        let mut columns = Vec::with_capacity(specs.len());
-        for spec in &specs {
-            let found = descriptor.columns().iter().position(|c| c.path().string() == spec.name);
-            let column = match found {
-                Some(i) => read_column(group.get_column_reader(i).map_err(|e| e.to_string())?, rows, spec)
-                    .map_err(|e| format!("column '{}': {e}", spec.name))?,
-                // A column of a later minor version that may be null.
-                None if spec.optional => all_null(spec, rows),
-                None => return Err(format!("the column '{}' is missing", spec.name)),
-            };
-            columns.push(column);
-        }
-        // Not reserved by `rows`, which a damaged file may put at 2^60.
-        for row in 0..rows {
-            let value =
-                R::take(&mut columns).map_err(|(name, e)| format!("row {row}, column '{name}': {e}"))?;
-            sink.push(value);
-        }
+    let group = reader.get_row_group(group).map_err(|e| e.to_string())?;
+    let rows = usize::try_from(group.metadata().num_rows()).map_err(|_| "negative row count".to_owned())?;
+    let mut columns = Vec::with_capacity(specs.len());
+    for spec in &specs {
+        let found = descriptor.columns().iter().position(|c| c.path().string() == spec.name);
+        let column = match found {
+            Some(i) => {
+                let reader = group.get_column_reader(i).map_err(|e| e.to_string())?;
+                let may_be_null = descriptor.column(i).max_def_level() > 0;
+                read_column(reader, rows, spec, may_be_null)
+                    .map_err(|e| format!("column '{}': {e}", spec.name))?
+            }
+            // A column of a later minor version that may be null.
+            None if spec.optional => all_null(spec, rows),
+            None => return Err(format!("the column '{}' is missing", spec.name)),
+        };
+        columns.push(column);
+    }
+    // Not reserved by `rows`, which a damaged file may put at 2^60.
+    for row in 0..rows {
+        let value = R::take(&mut columns).map_err(|(name, e)| format!("row {row}, column '{name}': {e}"))?;
+        sink.push(value);
     }
     Ok(())
 }
@@ -162,14 +170,29 @@ fn all_null(spec: &ColumnSpec, rows: usize) -> Column {
     column
 }
 
-fn read_column(reader: ColumnReader, rows: usize, spec: &ColumnSpec) -> Result<Column, String> {
+/// `may_be_null`: the file says so.
+fn read_column(
+    reader: ColumnReader,
+    rows: usize,
+    spec: &ColumnSpec,
+    may_be_null: bool,
+) -> Result<Column, String> {
     let mut column = Column::new(spec.ty);
     let present = &mut column.present;
+    let may_be_null = spec.optional && may_be_null;
     match (&mut column.data, reader) {
-        (Data::Int(v), ColumnReader::Int64ColumnReader(r)) => read_all(r, rows, spec, v, present),
-        (Data::Real(v), ColumnReader::DoubleColumnReader(r)) => read_all(r, rows, spec, v, present),
-        (Data::Bool(v), ColumnReader::BoolColumnReader(r)) => read_all(r, rows, spec, v, present),
-        (Data::Text(v), ColumnReader::ByteArrayColumnReader(r)) => read_all(r, rows, spec, v, present),
+        (Data::Int(v), ColumnReader::Int64ColumnReader(r)) => {
+            read_all(r, rows, (spec, may_be_null), v, present)
+        }
+        (Data::Real(v), ColumnReader::DoubleColumnReader(r)) => {
+            read_all(r, rows, (spec, may_be_null), v, present)
+        }
+        (Data::Bool(v), ColumnReader::BoolColumnReader(r)) => {
+            read_all(r, rows, (spec, may_be_null), v, present)
+        }
+        (Data::Text(v), ColumnReader::ByteArrayColumnReader(r)) => {
+            read_all(r, rows, (spec, may_be_null), v, present)
+        }
         _ => Err(format!("it is not stored as {}", spec.ty.name())),
     }?;
     Ok(column)
@@ -178,19 +201,23 @@ fn read_column(reader: ColumnReader, rows: usize, spec: &ColumnSpec) -> Result<C
 fn read_all<D: DataType>(
     mut reader: ColumnReaderImpl<D>,
     rows: usize,
-    spec: &ColumnSpec,
+    (spec, may_be_null): (&ColumnSpec, bool),
     values: &mut Vec<D::T>,
     present: &mut Vec<i16>,
 ) -> Result<(), String> {
     let mut done = 0;
     while done < rows {
         let wanted = (rows - done).min(ROW_GROUP);
-        let levels = if spec.optional { Some(&mut *present) } else { None };
+        let levels = may_be_null.then_some(&mut *present);
         let (read, _, _) = reader.read_records(wanted, levels, None, values).map_err(|e| e.to_string())?;
         if read == 0 {
             return Err(format!("{done} rows instead of {rows}"));
         }
         done += read;
+        // Nulls are allowed now, and were not when the file was written: each value is one.
+        if spec.optional && !may_be_null {
+            present.resize(done, 1);
+        }
     }
     Ok(())
 }

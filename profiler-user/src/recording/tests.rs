@@ -1,10 +1,15 @@
+use super::cell::{Column, Table};
 use super::sample::{self, meta};
+use super::segment;
 use super::*;
+use parquet::file::writer::SerializedFileWriter;
 use profiler_core::recording::*;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
+
+mod stream;
 
 fn write(path: &Path, recording: &Recording) -> Finished {
     let mut w = Writer::create(path, None, Overwrite::Recording, &recording.meta).unwrap();
@@ -39,6 +44,28 @@ fn every_field_comes_back() {
     assert_eq!(open_without_events(&path).unwrap().events, []);
 }
 
+/// Tables that no report needs are not in [`Recording`].
+#[test]
+fn calls_in_order_come_back() {
+    fn read<R: Table>(path: &Path) -> Vec<R> {
+        let file = fs::File::open(path.join(format!("{}-00001.parquet", R::NAME))).unwrap();
+        let mut rows = Vec::new();
+        segment::read_rows(&segment::open(file).unwrap().0, &mut rows).unwrap();
+        rows
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.tithe");
+    let mut w = Writer::create(&path, None, Overwrite::Recording, &meta()).unwrap();
+    let tails = vec![TailRow { from_class: 1, to_class: 1 }];
+    w.push_rows(sample::steps().into());
+    w.push_rows(sample::call_sites().into());
+    w.push_rows(tails.clone().into());
+    assert_eq!(w.finish(&meta()).unwrap().rows, 6);
+    assert_eq!(read::<StepRow>(&path), sample::steps());
+    assert_eq!(read::<CallSiteRow>(&path), sample::call_sites());
+    assert_eq!(read::<TailRow>(&path), tails);
+}
+
 #[test]
 fn numbers_at_the_edges_and_many_row_groups_come_back() {
     let dir = tempfile::tempdir().unwrap();
@@ -51,12 +78,37 @@ fn numbers_at_the_edges_and_many_row_groups_come_back() {
             pid: 1,
             tid: (i % 5) as u32,
             duration_ns: (i % 3 != 0).then_some(i * i),
-            args: [i, u64::MAX - i, 0, 0, 0, 1 << 63],
+            args: [Some(i), Some(u64::MAX - i), None, (i % 3 == 0).then_some(i), Some(0), Some(1 << 63)],
             nested_cost_ns: (i % 3 != 0).then_some(i),
         })
         .collect();
     recording.windows[0].tau_ns = f64::INFINITY;
     write(&path, &recording);
+    assert_eq!(open(&path).unwrap(), recording);
+}
+
+/// Recordings from before arguments could be null have their columns without nulls.
+#[test]
+fn arguments_of_an_older_recording_come_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.tithe");
+    let mut recording = sample::recording();
+    recording.events.iter_mut().for_each(|event| event.args = [1, 2, 3, 4, u64::MAX, 0].map(Some));
+    write(&path, &recording);
+    let mut columns = EventRow::columns();
+    let mut cells: Vec<Column> = columns.iter().map(|column| Column::new(column.ty)).collect();
+    recording.events.iter().for_each(|event| event.put(&mut cells));
+    for (column, cells) in columns.iter_mut().zip(&mut cells).filter(|(c, _)| c.name.starts_with("arg")) {
+        column.optional = false;
+        cells.present.clear();
+    }
+    let properties = segment::properties(&columns, "{}");
+    let schema = segment::schema(EventRow::NAME, &columns);
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema, properties).unwrap();
+    segment::write_group(&mut writer, &cells).unwrap();
+    let file = path.join("events-00001.parquet");
+    assert!(file.exists());
+    fs::write(file, writer.into_inner().unwrap()).unwrap();
     assert_eq!(open(&path).unwrap(), recording);
 }
 
@@ -352,7 +404,7 @@ fn a_full_disk_is_told_once_and_waited_out() {
                 pid: 1,
                 tid: 1,
                 duration_ns: None,
-                args: [noise; 6],
+                args: [Some(noise); 6],
                 nested_cost_ns: None,
             }
         })

@@ -4,7 +4,7 @@
 //! in bytes; when the bound is reached (a disk that hangs), rows are refused and counted.
 
 use super::RecordingError;
-use super::schema::Rows;
+use super::rows::Rows;
 use super::writer::{Finished, Writer};
 use profiler_core::recording::Meta;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -6,7 +6,8 @@
 
 use super::cell::{Column, Table};
 use super::dir::{Dir, Overwrite};
-use super::schema::{Rows, TableSpec, tables};
+use super::rows::Rows;
+use super::schema::{TableSpec, tables};
 use super::segment;
 use super::{META_FILE, RecordingError};
 use parquet::file::properties::WriterPropertiesPtr;
@@ -155,6 +156,9 @@ impl Writer {
             Rows::Ledger(r) => self.push(&r),
             Rows::Plans(r) => self.push(&r),
             Rows::Changes(r) => self.push(&r),
+            Rows::Steps(r) => self.push(&r),
+            Rows::CallSites(r) => self.push(&r),
+            Rows::Tails(r) => self.push(&r),
             Rows::OpenCalls(r) => self.push(&r),
             Rows::OperationClasses(r) => self.push(&r),
             Rows::Operations(r) => self.push(&r),

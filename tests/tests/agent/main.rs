@@ -4,6 +4,7 @@
 //! the agent outlive whatever befalls the target, does each failure say what is wrong. Programs that break careless
 //! tracers (exceptions, fibers, patched text) have a test binary of their own.
 
+mod arguments;
 mod cut;
 mod deaths;
 mod ends;
@@ -32,6 +33,7 @@ mod slices;
 mod stamps;
 mod tracepoints;
 mod traps;
+mod tree;
 mod unwinders;
 
 use profiler_core::class::Source;

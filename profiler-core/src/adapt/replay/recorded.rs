@@ -95,7 +95,7 @@ pub fn full_trace(recording: &Recording, name: Option<&str>, servers: u32) -> Re
     let mut rows: Vec<&OperationRow> =
         recording.operations.iter().filter(|r| r.operation == meta.operation).collect();
     let all = rows.len();
-    rows.retain(|r| !r.censored);
+    rows.retain(|r| r.is_sampled());
     rows.sort_by_key(|r| (r.begin_ns, r.tid));
     let (censored, missing) = ((all - rows.len()) as u64, missing(recording, meta, rows.len() as u64)?);
     let Some(first) = rows.first() else {

@@ -103,6 +103,8 @@ pub struct Settings {
     pub attach_s: f64,
     /// Price of recording an operation beside its inner calls, ns.
     pub record_own_ns: f64,
+    /// Inner calls are recorded one by one: what is recorded costs the agent as well.
+    pub has_steps: bool,
 }
 
 /// What the client is told.
@@ -152,6 +154,9 @@ pub struct Grant {
     pub suspension: Suspension,
     /// Classes may be attached: sampling has begun, or a launched program is still held.
     pub may_begin: bool,
+    /// How many times as little as planned the agent is to do, at least 1, and what it may use, CPU s/s
+    /// ([`AgentLimit`](crate::run::agent_limit::AgentLimit)).
+    pub agent: (f64, f64),
 }
 
 /// What the view of the next step must hold beside where classes stand.
@@ -183,6 +188,8 @@ struct Said {
     inner: bool,
     /// Slices wait for ever.
     starving: bool,
+    /// The agent's limit lets less be recorded.
+    agent: bool,
 }
 
 /// All operations.

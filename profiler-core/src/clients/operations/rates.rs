@@ -156,13 +156,30 @@ impl Operations {
         let crowding = clock.crowding(self.settings.config.revise_s);
         // All of a slice is recorded: it is paid for, and the quotas of inner functions end what is too expensive.
         let slice_s = if clock.plan().are_always() { 0.0 } else { SLICE_SHARE * SPAN_S * at.grant.allowed };
+        let slower = self.slower(at, revision);
         for (operation, quota_s) in &revision.quotas {
             // OK because the cast saturates.
-            let quota_ns = ((quota_s * crowding).max(slice_s) * 1e9) as u64;
+            let quota_ns = ((quota_s * crowding).max(slice_s) / slower * 1e9) as u64;
             at.order(OperationOrder::RecordingQuota { operation: *operation, quota_ns });
         }
         for o in &self.list {
             at.order(OperationOrder::Rates(o.rates(&slices)));
         }
+    }
+
+    /// By what factor less is recorded, because calls in order cost the agent more than it may use. Said once, with the limit that would do.
+    fn slower(&mut self, at: &Moment<'_>, revision: &mut Revision) -> f64 {
+        let (slower, limit) = at.grant.agent;
+        if !self.settings.has_steps || slower <= 1.0 {
+            return 1.0;
+        }
+        if !std::mem::replace(&mut self.said.agent, true) {
+            revision.said.push(format!(
+                "fewer operations are recorded than the budget pays for, because the agent used more than --agent-cpu allows: some \
+                 --agent-cpu {:.1}% would do, or fewer functions under --calls",
+                limit * slower * 100.0
+            ));
+        }
+        slower
     }
 }

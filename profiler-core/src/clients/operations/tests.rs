@@ -32,6 +32,7 @@ const GRANT: Grant = Grant {
     bystanders: 0.01,
     suspension: Suspension::NONE,
     may_begin: true,
+    agent: (1.0, 0.02),
 };
 
 /// A class in the world.
@@ -77,6 +78,7 @@ fn settings(policy: PolicyKind) -> Settings {
         tracepoint_ns: 100.0,
         attach_s: 10e-6,
         record_own_ns: 500.0,
+        has_steps: false,
     }
 }
 

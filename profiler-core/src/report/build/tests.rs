@@ -44,6 +44,7 @@ fn empty() -> Recording {
             slowest_answer: None,
             private_memory: None,
             forks_held: None,
+            calls: None,
         },
         classes: vec![],
         windows: vec![],

@@ -1,10 +1,10 @@
 //! Classes of the functions that bound operations.
 
 use super::super::Agent;
-use super::super::class::{EntrySite, LiveClass, OperationRole, Wish};
+use super::super::class::{LiveClass, OperationRole, Wish};
 use super::super::shares::FunctionKey;
 use crate::config::{Bound, Bounds, ClassArgument, DIFFERENT, OperationSpec};
-use crate::inspect::Function;
+use crate::inspect::{Function, Site, WantedArguments};
 use crate::prober::SyscallBounds;
 use profiler_core::class::{ClassId, ExitMode, RecordKind, SiteClass};
 use profiler_core::cost::Price;
@@ -110,9 +110,11 @@ impl Agent {
     }
 
     /// To be named here is no leave to make other processes pay (tier C): that is `--trace`.
-    pub(super) fn apart_wish(&self, function: &Function, kind: RecordKind) -> Wish {
+    /// `mask`: argument registers that the kernel side reads.
+    pub(super) fn apart_wish(&self, function: &Function, kind: RecordKind, mask: u8) -> Wish {
         let must = self.catalog.selection.wish(function).is_some_and(|wish| wish.must);
-        Wish { kind, weight: 1.0, must, named: true, force_return_link: false }
+        let arguments = WantedArguments::These(mask);
+        Wish { kind, weight: 1.0, must, named: true, force_return_link: false, arguments }
     }
 
     /// A class that neither planner nor controller knows. `mask`: argument registers that the kernel side reads.
@@ -131,12 +133,12 @@ impl Agent {
             return Err("it is watched for something else already (another operation, --progress)".to_owned());
         }
         // Priced as a call that is recorded, which does about as much in the kernel.
-        let wish = self.apart_wish(function, RecordKind::Record);
+        let wish = self.apart_wish(function, RecordKind::Record, mask);
         let id = self.add_class(function, key, wish)?;
         let whole = matches!(role, OperationRole::Whole(_));
         let entry_only = match role {
             OperationRole::Begin(_) | OperationRole::End(_) => true,
-            OperationRole::Inner { .. } => kind == RecordKind::Count,
+            OperationRole::Inner { .. } => matches!(kind, RecordKind::Count | RecordKind::Step),
             OperationRole::Whole(_) => false,
         };
         let class = self.attach.class_mut(id);
@@ -157,31 +159,29 @@ impl Agent {
             class.exit = ExitMode::None;
             class.prices.exit = free();
         }
-        let site = class
-            .code
-            .sites
-            .entries
-            .iter()
-            .find(|s| s.file_offset == class.candidate.entry.offset && s.arguments & mask == mask);
         let linked = class.exit == ExitMode::ReturnLink;
-        let site = site.or_else(|| {
-            class
-                .code
-                .sites
-                .entries
-                .iter()
-                .find(|s| s.arguments & mask == mask && (s.at_entry_stack || !linked))
-        });
+        // Which call lies in which follows from the place of the return address and from the caller's rbp.
+        let steps = kind == RecordKind::Step;
+        let may =
+            |s: &&Site| s.arguments & mask == mask && (!steps || s.return_slot.is_some() && s.keeps_frame);
+        let entries = || class.code.sites.entries.iter().filter(may);
+        let site = entries().find(|s| s.file_offset == class.candidate.entry.offset);
+        let site = site.or_else(|| entries().find(|s| s.at_entry_stack || !linked));
+        if steps && site.is_none() {
+            return Err("its stack is set up in a way that is not followed before the first instruction that can carry a probe".to_owned());
+        }
         let Some(site) = site.copied().filter(|s| mask == 0 || s.arguments & mask == mask) else {
             if mask == 0 {
                 return Ok(id);
             }
-            return Err(
-                "the argument is overwritten before the first instruction that can carry a probe".to_owned()
-            );
+            return Err(match class.code.lost_arguments.none_at_all() {
+                Some(why) => format!("its argument cannot be read: {why}"),
+                None => "the argument is overwritten before the first instruction that can carry a probe"
+                    .to_owned(),
+            });
         };
+        class.move_entry(&site);
         let candidate = &mut class.candidate;
-        candidate.entry = EntrySite::at(&site);
         if matches!(role, OperationRole::End(_)) {
             candidate.entry.slot = crate::prober::SLOT_UNKNOWN;
         }

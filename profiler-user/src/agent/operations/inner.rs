@@ -34,11 +34,11 @@ impl Agent {
             }));
         }
         patterns.extend(asked.measure.iter().map(|measure| measure.function.as_str()));
-        patterns.extend(asked.detail.iter().map(String::as_str));
+        patterns.extend(asked.detail.iter().chain(&asked.calls).map(String::as_str));
         // What is wrong with a pattern is said when its classes are made.
         let parsed: Vec<Pattern> = patterns.iter().filter_map(|p| Pattern::parse(p).ok()).collect();
         let mut functions = self.inspection.resolve(&parsed).functions;
-        if asked.detail.is_empty() {
+        if asked.detail.is_empty() && asked.calls.is_empty() {
             functions.extend(self.catalog.selection.traced(&self.inspection).into_iter().take(MOST_INNER));
         }
         functions.iter().map(|f| FunctionKey { module: f.module, address: f.vaddr }).collect()
@@ -73,10 +73,16 @@ impl Agent {
                 ));
             }
             let detailed = self.detail_functions(asked)?;
+            let stepped = self.named_inside(&asked.calls, "--calls")?;
             for function in &functions {
-                let counts =
-                    detailed.iter().any(|d| (d.module, d.vaddr) == (function.module, function.vaddr));
-                let kind = if counts { RecordKind::Latency } else { RecordKind::Count };
+                let is_among = |all: &[Function]| {
+                    all.iter().any(|f| (f.module, f.vaddr) == (function.module, function.vaddr))
+                };
+                let (kind, counts) = match (is_among(&stepped), is_among(&detailed)) {
+                    (true, _) => (RecordKind::Step, true),
+                    (false, true) => (RecordKind::Latency, true),
+                    (false, false) => (RecordKind::Count, false),
+                };
                 let mask = measure.argument.map_or(0, |k| 1 << k);
                 let role = OperationRole::Inner { measure: adds, counts };
                 let id = self
@@ -89,7 +95,10 @@ impl Agent {
         let adds = if asked.measure.is_some() { MEASURE_NONE } else { MEASURE_CALLS };
         let mut beyond = 0_usize;
         let mut refused: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for function in self.detail_functions(asked)? {
+        // Of a function that is named by both the calls are recorded.
+        let stepped = self.named_inside(&asked.calls, "--calls")?.into_iter().map(|f| (f, RecordKind::Step));
+        let detailed = self.detail_functions(asked)?.into_iter().map(|f| (f, RecordKind::Latency));
+        for (function, kind) in stepped.chain(detailed) {
             // Two patterns may name it, and the measure.
             if !seen.insert((function.module, function.vaddr)) {
                 continue;
@@ -100,11 +109,14 @@ impl Agent {
             }
             let role = OperationRole::Inner { measure: adds, counts: true };
             // Of a pattern that names many some cannot be traced: that is said, and the others are.
-            if let Err(why) = self.apart_class(&function, role, 0, RecordKind::Latency) {
+            if let Err(why) = self.apart_class(&function, role, 0, kind) {
                 refused.entry(why).or_default().push(function.name.clone());
             } else if let Some(class) = self.attach.classes().last() {
                 inner.push(class.id);
             }
+        }
+        if !asked.calls.is_empty() {
+            self.must_have_steps(&inner, &refused)?;
         }
         for (why, mut names) in refused {
             let more = names.len().saturating_sub(MOST_NAMES);
@@ -116,20 +128,41 @@ impl Agent {
         if beyond > 0 {
             self.journal.meta.not_observed.push(NotObserved {
                 what: format!("{beyond} more functions inside operations"),
-                why: format!("at most {MOST_INNER} are watched inside operations; name fewer with --detail"),
+                why: format!(
+                    "at most {MOST_INNER} are watched inside operations; name fewer with --detail or --calls"
+                ),
             });
         }
         Ok(inner)
     }
 
+    /// Calls in order were asked for: some function is one that they can be had of.
+    fn must_have_steps(
+        &self,
+        inner: &[ClassId],
+        refused: &BTreeMap<String, Vec<String>>,
+    ) -> Result<(), String> {
+        if inner.iter().any(|id| self.attach.class(*id).kind == RecordKind::Step) {
+            return Ok(());
+        }
+        let why = refused.iter().map(|(why, names)| format!("{}: {why}", names.join(", ")));
+        let why: Vec<String> = why.take(MOST_NAMES).collect();
+        Err(format!("--calls: no function can be recorded ({})", why.join("; ")))
+    }
+
     fn detail_functions(&self, asked: &OperationConfig) -> Result<Vec<Function>, String> {
-        if asked.detail.is_empty() {
+        if asked.detail.is_empty() && asked.calls.is_empty() {
             return Ok(self.catalog.selection.traced(&self.inspection));
         }
+        self.named_inside(&asked.detail, "--detail")
+    }
+
+    /// Functions that patterns of an option name.
+    fn named_inside(&self, patterns: &[String], option: &str) -> Result<Vec<Function>, String> {
         let mut functions = Vec::new();
-        for pattern in &asked.detail {
+        for pattern in patterns {
             functions
-                .extend(self.functions_of(pattern).map_err(|why| format!("--detail '{pattern}': {why}"))?);
+                .extend(self.functions_of(pattern).map_err(|why| format!("{option} '{pattern}': {why}"))?);
         }
         Ok(functions)
     }

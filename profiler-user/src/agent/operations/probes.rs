@@ -53,7 +53,7 @@ impl Agent {
         if self.attach.classes().iter().any(|c| c.candidate.key == key) {
             return Err("it is watched for something else already (another operation, --progress)".to_owned());
         }
-        let wish = self.apart_wish(&place.function, RecordKind::Count);
+        let wish = self.apart_wish(&place.function, RecordKind::Count, 0);
         let id = self.add_class_at(&place.function, key, wish, place.sites.clone())?;
         // Priced as a call that is recorded, which does about as much in the kernel.
         let candidate = self.attach.class(id).candidate.clone();

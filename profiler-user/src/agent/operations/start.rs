@@ -5,10 +5,13 @@ use super::super::class::{LiveClass, OperationRole};
 use super::super::clock::now_ns;
 use super::super::cycle_hook::CycleHook;
 use super::super::operation_io::{OperationIo, Watch};
+use super::super::steps::{STACK_SPAN_BYTES, Steps, is_stepped};
 use super::RESERVED_CLASSES;
 use crate::config::{Bound, Bounds, ClassArgument, MeasureSpec, OperationConfig, OperationSpec};
 use crate::failure::Failure;
-use crate::prober::operation::{ARGUMENT_NONE, MEASURE_NONE, OPERATION_BALANCE, OPERATION_BY_THREAD};
+use crate::prober::operation::{
+    ARGUMENT_NONE, MEASURE_NONE, OPERATION_BALANCE, OPERATION_BY_THREAD, OPERATION_STEPS,
+};
 use crate::prober::{OperationControl, SyscallBounds, Tier};
 use crate::target::LaunchUser;
 use profiler_core::adapt::decision::{slack_q16, threshold};
@@ -16,7 +19,7 @@ use profiler_core::adapt::spending::record_own_ns;
 use profiler_core::adapt::{Adapter, OperationClassId};
 use profiler_core::class::{ClassId, RecordKind, SiteClass};
 use profiler_core::clients::operations::{BoundBy, Followed, OperationClass, Operations, Role, Settings};
-use profiler_core::recording::{OperationClassRow, OperationMeta};
+use profiler_core::recording::{CallsMeta, OperationClassRow, OperationMeta};
 use profiler_core::run::view::operations::Screened;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -47,12 +50,16 @@ impl Agent {
         }
         let settings = self.operation_settings(asked);
         let reader = self.attach.kernel().operation_reader().map_err(Failure::attach)?;
+        let steps = match asked.calls.is_empty() {
+            true => None,
+            false => Some(Steps::new(self.attach.kernel().step_reader().map_err(Failure::attach)?)),
+        };
         let hook = self.cycle_hook(asked)?;
         let mut making = Making {
             asked,
             client: Operations::new(settings.clone(), now_ns()),
             settings,
-            io: OperationIo::new(reader, hook),
+            io: OperationIo::new(reader, steps, hook),
             syscalls: BTreeMap::new(),
             screening: Vec::new(),
         };
@@ -64,8 +71,19 @@ impl Agent {
         making.client.look_inside(inner.iter().map(|id| self.operation_class(*id, has_measure)).collect());
         self.watch_syscalls(&mut making)?;
         self.journal.meta.operations = self.operations_meta(&making, &inner);
+        self.journal.meta.calls = self.calls_meta(asked);
         self.operation_io = Some(Box::new(making.io));
         Ok(Some(making.client))
+    }
+
+    fn calls_meta(&self, asked: &OperationConfig) -> Option<CallsMeta> {
+        let stepped = self.attach.classes().iter().filter(|class| is_stepped(class));
+        (!asked.calls.is_empty()).then(|| CallsMeta {
+            asked: asked.calls.clone(),
+            classes: stepped.map(|class| class.id.0).collect(),
+            tails_known: Vec::new(),
+            stack_span_bytes: STACK_SPAN_BYTES,
+        })
     }
 
     fn operation_settings(&self, asked: &OperationConfig) -> Settings {
@@ -79,6 +97,7 @@ impl Agent {
             tracepoint_ns: self.prices.tracepoint.ns,
             attach_s: self.prices.attach.seconds(),
             record_own_ns: record_own_ns(self.prices.hit_price(SiteClass::Push, RecordKind::Count).ns),
+            has_steps: !asked.calls.is_empty(),
         }
     }
 
@@ -106,7 +125,7 @@ impl Agent {
         let classes = number * per_operation..(number + 1) * per_operation;
         let adapter =
             Adapter::new(*policy, config.clone(), None).map_err(|e| Failure::usage(e.to_string()))?;
-        self.configure_operation(number, spec, &adapter, &classes);
+        self.configure_operation(number, spec, &adapter, &classes, !making.asked.calls.is_empty());
         let tracepoints = self.screen_tracepoints(number, spec)?;
         let (bound_by, screen_ns) = match (&tracepoints, bounds.as_slice()) {
             (None, [_, ..]) => (BoundBy::Functions, self.screen_ns(&bounds)),
@@ -216,6 +235,7 @@ impl Agent {
         spec: &OperationSpec,
         adapter: &Adapter,
         classes: &Range<u32>,
+        has_steps: bool,
     ) {
         let by_thread = !matches!(spec.bounds, Bounds::One(Bound::Function(_)));
         // Each place of a probe says itself where its argument lies.
@@ -224,6 +244,9 @@ impl Agent {
             .class
             .map_or((ARGUMENT_NONE, 0), |c: ClassArgument| (c.kind, if of_probe { 0 } else { c.index }));
         let mut flags = if by_thread { OPERATION_BY_THREAD } else { 0 };
+        if has_steps {
+            flags |= OPERATION_STEPS;
+        }
         if adapter.orders().balance {
             flags |= OPERATION_BALANCE;
         }

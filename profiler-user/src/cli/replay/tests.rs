@@ -63,6 +63,10 @@ fn record(path: &Path, flaws: &Flaws) {
                 cycle: 0,
                 stretch: 0,
                 censored: false,
+                pid: None,
+                steps_before: None,
+                steps_after: None,
+                incomplete: None,
             }
         })
         .collect();

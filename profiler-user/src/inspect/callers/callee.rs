@@ -50,7 +50,7 @@ pub(super) fn of_call(elf: &ElfInfo, memory: &Memory<'_>, call: &Instruction, bi
     bound(elf, memory, slot_of(call)?, bias)
 }
 
-fn is_stub(elf: &ElfInfo, vaddr: u64) -> bool {
+pub(super) fn is_stub(elf: &ElfInfo, vaddr: u64) -> bool {
     elf.section_at(vaddr).is_some_and(|s| s.name.starts_with(".plt") || s.name == ".iplt")
 }
 
@@ -62,7 +62,7 @@ fn slot_of(insn: &Instruction) -> Option<u64> {
     relative.then(|| insn.memory_displacement64())
 }
 
-fn slot_of_stub(elf: &ElfInfo, stub: u64) -> Option<u64> {
+pub(super) fn slot_of_stub(elf: &ElfInfo, stub: u64) -> Option<u64> {
     let end = elf.code_end(stub);
     let bytes = elf.read_vaddr(stub, STUB_BYTES.min(usize::try_from(end.checked_sub(stub)?).ok()?)).ok()?;
     let mut decoder = Decoder::with_ip(64, &bytes, stub, DecoderOptions::NONE);
@@ -86,7 +86,7 @@ pub fn stub_name(elf: &ElfInfo, stub: u64) -> Option<String> {
 }
 
 /// What a slot of the global offset table holds, if it is bound.
-fn bound(elf: &ElfInfo, memory: &Memory<'_>, slot: u64, bias: u64) -> Option<u64> {
+pub(super) fn bound(elf: &ElfInfo, memory: &Memory<'_>, slot: u64, bias: u64) -> Option<u64> {
     let filled_by_linker = elf.section_at(slot).is_some_and(|s| s.name == ".got" || s.name == ".got.plt");
     if !filled_by_linker {
         return None;

@@ -154,6 +154,22 @@ impl<'a> Judge<'a> {
         Ok(Judged { call, places, proof: Arc::clone(proof), unknown: unknown.clone() })
     }
 
+    /// The function that makes the call before a link-time address, and the call, where it is certain that one ends there.
+    pub fn call_before(
+        &mut self,
+        vaddr: u64,
+        spent: &mut Spent,
+    ) -> Result<(Function, Option<Instruction>), CallerError> {
+        spent.in_time()?;
+        let elf = self.elf()?;
+        let before = vaddr.wrapping_sub(1);
+        let Caller { function, body, behind_calls, .. } = self.caller_of(elf, before, spent)?;
+        let region = body.regions().find(|region| region.contains(before));
+        let at =
+            region.and_then(|region| behind_call(region, body, vaddr).ok().map(|at| region.insns[at - 1]));
+        Ok((function.clone(), at.filter(|_| behind_calls.contains(&vaddr))))
+    }
+
     fn elf(&self) -> Result<&'a ElfInfo, CallerError> {
         let unreadable = |why: &str| CallerError::Refused(TraceRefusal::Unreadable(why.to_owned()));
         self.module.elf().map(|elf| &**elf).map_err(unreadable)

@@ -12,6 +12,8 @@
 //! A search is meant to run beside the event loop: [`Inspection::caller_search`] takes what it needs along.
 
 mod callee;
+mod context;
+mod frame_rule;
 mod judge;
 mod place;
 mod reached;
@@ -19,6 +21,8 @@ mod returns;
 mod survey;
 
 pub(super) use callee::stub_name;
+pub use context::{CallContext, FunctionAt, Jumps};
+pub use frame_rule::FrameRule;
 pub use survey::CallerSurvey;
 
 use super::choice::{Site, SiteChoice, SiteObstacle, TraceRefusal};

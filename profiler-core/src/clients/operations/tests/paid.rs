@@ -179,3 +179,30 @@ fn the_last_operations_are_paid_for() {
     let [Charged { charge: Charge::Traced, units: 4, cost_ns }] = charges[..] else { panic!("{charges:?}") };
     assert!((cost_ns - 4.0 * 500.0).abs() < 1e-9, "{cost_ns}");
 }
+
+#[test]
+fn less_is_recorded_where_steps_cost_the_agent_more_than_it_may_use() {
+    let quota = |has_steps: bool, slower: f64| {
+        let mut world = World::begun(1, 1);
+        world.client.settings.has_steps = has_steps;
+        world.grant.agent = (slower, 0.02);
+        let mut last = None;
+        let mut said = Vec::new();
+        for _ in 0..500 {
+            world.turn();
+            for order in &world.orders {
+                if let Order::Operation(OperationOrder::RecordingQuota { quota_ns, .. }) = order {
+                    last = Some(*quota_ns);
+                }
+            }
+            said.append(&mut world.said);
+        }
+        (last.unwrap() as f64, said.iter().filter(|text| text.contains("--agent-cpu 8.0%")).count())
+    };
+    let (all, quiet) = quota(true, 1.0);
+    assert!(all > 0.0 && quiet == 0);
+    let (quarter, told) = quota(true, 4.0);
+    assert!((quarter - all / 4.0).abs() <= 1.0, "{quarter} of {all}");
+    assert_eq!(told, 1, "said once");
+    assert_eq!(quota(false, 4.0), (all, 0), "counters cost the agent nothing");
+}

@@ -209,7 +209,7 @@ fn nested_probes_are_taken_out_of_the_calls_that_they_were_in() {
             pid: 42,
             tid: 42,
             duration_ns: Some(call(i).0),
-            args: [0; 6],
+            args: [None; 6],
             nested_cost_ns: Some(call(i).1),
         })
         .collect();

@@ -65,6 +65,10 @@ fn rows(class_id: u32, n: u64, measure: u64, stretch: u64) -> Vec<OperationRow> 
         cycle: 0,
         stretch,
         censored: false,
+        pid: None,
+        steps_before: None,
+        steps_after: None,
+        incomplete: None,
     };
     (0..n).map(row).collect()
 }

@@ -1,0 +1,61 @@
+//! Calls in order of the recording made by hand.
+
+use profiler_core::recording::{CallSiteRow, CallerRule, CallsMeta, StepRow};
+
+pub(super) fn meta() -> CallsMeta {
+    CallsMeta {
+        asked: vec!["db::*".into(), "parse".into()],
+        classes: vec![0, 1],
+        tails_known: vec![1],
+        stack_span_bytes: 8 << 20,
+    }
+}
+
+/// The calls in order of the first operation: `db::query` calls `parse` twice.
+pub(crate) fn steps() -> Vec<StepRow> {
+    [
+        (8, 0, 0x7ffd_0000_1ff8, 0x40_1010),
+        (9, 1, 0x7ffd_0000_1fc8, 0x40_1140),
+        (10, 1, 0x7ffd_0000_1fc8, 0x40_1140),
+    ]
+    .map(|(number, class_id, slot, return_address)| StepRow {
+        time_ns: 1_100_000_000 + (number - 7) * 100_000,
+        number,
+        class_id,
+        pid: 1234,
+        tid: 1235,
+        slot,
+        return_address,
+        frame: 0x7ffd_0000_2ff0,
+    })
+    .to_vec()
+}
+
+/// Where those are called from.
+pub(crate) fn call_sites() -> Vec<CallSiteRow> {
+    let site = |return_address, function: &str, caller_value| CallSiteRow {
+        return_address,
+        pid: 1234,
+        module: "/usr/bin/server".into(),
+        offset: return_address - 0x40_0000,
+        function: function.into(),
+        function_class: None,
+        caller: CallerRule::Sp,
+        caller_value,
+        target_class: None,
+        is_direct: Some(false),
+        jumps_from: None,
+        reached_from: None,
+    };
+    vec![
+        site(0x40_1010, "handle", 0x28),
+        CallSiteRow {
+            function_class: Some(0),
+            target_class: Some(1),
+            is_direct: Some(true),
+            jumps_from: Some(vec![]),
+            reached_from: Some(vec![0, 1]),
+            ..site(0x40_1140, "db::query", 0x30)
+        },
+    ]
+}
