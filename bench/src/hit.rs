@@ -2,10 +2,12 @@
 
 use crate::measure::{Series, Table, interleave};
 use crate::watch::{self, Bpftrace, Ours};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use profiler_core::class::Tier;
 use profiler_tests::support::Target;
+use profiler_user::prober::Kernel;
 use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// CPU nanoseconds of a call, after a short warm-up.
@@ -58,6 +60,60 @@ pub fn against_empty(rounds: u32) -> Result<String> {
     }
     target.assert_text_original();
     Ok(text)
+}
+
+/// A step against a count. Somebody reads the steps meanwhile, on the other CPU, as the agent does.
+pub fn steps(rounds: u32) -> Result<String> {
+    const CALLS: u64 = 100_000;
+    /// Twice a round of it fits into the ring.
+    const PAUSE: Duration = Duration::from_millis(1);
+    let kernel = watch::kernel(Tier::A)?;
+    let mut reader = kernel.step_reader()?;
+    let mut target = Target::start("calls");
+    target.pin(1);
+    profiler_tests::support::pin(0, 0);
+    let (read, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let table = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                read.fetch_add(reader.drain(usize::MAX, |_| {}) as u64, Ordering::Relaxed);
+                std::thread::sleep(PAUSE);
+            }
+        });
+        let table = steps_against_counts(rounds, CALLS, &kernel, &mut target);
+        over.store(true, Ordering::Relaxed);
+        table
+    })?;
+    target.assert_text_original();
+    let read = read.into_inner();
+    let taken = 3 * u64::from(rounds) * (CALLS + CALLS / 20);
+    ensure!(read > taken / 2, "{read} steps were read; the ring was full for the rest");
+    Ok(format!("{table}\n{read} steps were read.\n"))
+}
+
+fn steps_against_counts(rounds: u32, calls: u64, kernel: &Kernel, target: &mut Target) -> Result<Table> {
+    let mut table = Table::new(&["on", "ns per call", "over a count", "aim", "n"]);
+    for (title, function, limit) in [
+        ("push", "entry_push", 1.35),
+        ("nop5 (optimised uprobe)", "entry_nop5", 1.5),
+        ("sub (single-stepped)", "entry_sub", 1.35),
+    ] {
+        let place = watch::place(target, function, 0);
+        let arms = [None, Some(Ours::Count), Some(Ours::Step)];
+        let series = interleave(rounds, arms.len(), |arm| {
+            let link = match arms[arm] {
+                Some(what) => Some(watch::attach(kernel, target, what, std::slice::from_ref(&place))?),
+                None => None,
+            };
+            let ns = call_ns(target, function, calls);
+            drop(link);
+            anyhow::Ok(ns)
+        })?;
+        let [count, step] = [1, 2].map(|arm| series[arm].less(&series[0]));
+        row(&mut table, &format!("{title}: count"), &count, None);
+        row(&mut table, &format!("{title}: step"), &step, Some((&count, limit)));
+    }
+    Ok(table)
 }
 
 const BPFTRACE_COUNT: &str = "uprobe:F { @ = count(); }";

@@ -16,7 +16,9 @@ const CLASS: ClassId = ClassId(1);
 
 /// Loads the programs for a tier.
 pub fn kernel(tier: Tier) -> Result<Kernel> {
-    let options = KernelOptions { forced_tier: Some(tier), ..KernelOptions::default() };
+    // The ring of steps is as large as the agent's.
+    let options =
+        KernelOptions { forced_tier: Some(tier), steps_ring_bytes: 8 << 20, ..KernelOptions::default() };
     Kernel::load(&options).with_context(|| format!("cannot load the programs for tier {tier:?}"))
 }
 
@@ -42,6 +44,8 @@ pub enum Ours {
     Empty,
     /// Count.
     Count,
+    /// Record the entry as a step.
+    Step,
     /// Nothing, on entry and return.
     EmptyPair,
     /// Duration into the histogram, through a return link.
@@ -64,6 +68,7 @@ pub fn attach_to(kernel: &Kernel, pid: u32, what: Ours, places: &[Place]) -> Res
     let (kind, class_kind) = match what {
         Ours::Empty => (LinkKind::Empty, ClassKind::Count),
         Ours::Count => (LinkKind::Count, ClassKind::Count),
+        Ours::Step => (LinkKind::Step, ClassKind::Step),
         Ours::EmptyPair => (LinkKind::EmptyReturnPair, ClassKind::Count),
         Ours::Latency => (LinkKind::ReturnPair, ClassKind::Latency),
     };
