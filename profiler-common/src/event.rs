@@ -21,15 +21,27 @@ pub struct CallRecord {
     pub pid: u32,
     /// Thread.
     pub tid: u32,
-    /// [`CALL_NO_ARGUMENTS`] or zero.
+    /// [`CALL_NO_ARGUMENTS`], [`CALL_HAS_PLACE`], [`CALL_HAS_RESULT`].
     pub flags: u32,
     /// rdi, rsi, rdx, rcx, r8, r9 at the entry site; zero where they were not kept.
     pub args: [u64; 6],
+    /// The word in its return slot: where it returns to; 0: not known.
+    pub return_address: u64,
+    /// rax as it returned, with [`CALL_HAS_RESULT`].
+    pub result: u64,
+    /// Class of the innermost timed call of the thread around it, with [`CALL_HAS_PLACE`]; [`FREE`](crate::thread::FREE): there is none.
+    pub outer: u32,
+    /// Timed calls of the thread around it, with [`CALL_HAS_PLACE`].
+    pub depth: u32,
 }
-wire_type!(CallRecord, size 88, align 8);
+wire_type!(CallRecord, size 112, align 8);
 
 /// `CallRecord::flags`: the arguments were not asked for or could not be kept; `args` says nothing.
 pub const CALL_NO_ARGUMENTS: u32 = 1;
+/// `CallRecord::flags`: it is known which timed calls were open around it.
+pub const CALL_HAS_PLACE: u32 = 2;
+/// `CallRecord::flags`: the end was seen by a return link, where rax holds the result.
+pub const CALL_HAS_RESULT: u32 = 4;
 
 wire_enum! {
     /// What an alarm says.

@@ -8,11 +8,14 @@ use crate::callers;
 use crate::class::{Hit, count};
 use crate::maps::{EVENTS, NO_WAKEUP, current_ids, now_ns};
 use crate::registers::arguments;
+use crate::returns::word_in;
 use crate::storage::charge_hit;
 use crate::thread::{self, Push};
+use aya_ebpf::bindings::pt_regs;
 use core::ffi::c_void;
 use profiler_common::class::{ClassKind, FLAG_ARGUMENTS};
 use profiler_common::event::{CALL_NO_ARGUMENTS, CallRecord, NO_DURATION};
+use profiler_common::thread::FREE;
 
 /// Counts the hit.
 #[unsafe(no_mangle)]
@@ -46,6 +49,9 @@ pub extern "C" fn record(ctx: *mut c_void) -> u32 {
 /// Emits the record of a call whose end is not watched. False: the ring is full.
 #[inline(always)]
 pub fn emit(hit: &Hit, ctx: *mut c_void) -> bool {
+    // SAFETY: the context of a uprobe program is a `pt_regs`.
+    let rsp = unsafe { (*ctx.cast::<pt_regs>()).rsp };
+    let return_address = hit.cookie.return_slot(rsp).map_or(0, word_in);
     let Some(mut slot) = EVENTS.reserve::<CallRecord>(0) else { return false };
     let (pid, tid) = current_ids();
     // SAFETY: a live map value.
@@ -59,6 +65,10 @@ pub fn emit(hit: &Hit, ctx: *mut c_void) -> bool {
         tid,
         flags: if with_args { 0 } else { CALL_NO_ARGUMENTS },
         args: if with_args { arguments(ctx) } else { [0; 6] },
+        return_address,
+        result: 0,
+        outer: FREE,
+        depth: 0,
     });
     slot.submit(NO_WAKEUP);
     true

@@ -70,14 +70,14 @@ pub extern "C" fn session(ctx: *mut c_void) -> u32 {
 #[unsafe(link_section = "uprobe")]
 pub extern "C" fn session_ip(ctx: *mut c_void) -> u32 {
     // SAFETY: the context of a uprobe program is a `pt_regs`.
-    let (rip, rsp) = unsafe { ((*ctx.cast::<pt_regs>()).rip, (*ctx.cast::<pt_regs>()).rsp) };
+    let rip = unsafe { (*ctx.cast::<pt_regs>()).rip };
     // SAFETY: `ctx` is the program's context.
     if rip != unsafe { bpf_get_func_ip(ctx) } {
         let end_ns = now_ns();
         let Some(mut hit) = Hit::find(ctx) else { return 0 };
         // After the return the slot lies just below the stack pointer, whatever the entry site was.
         hit.cookie.slot_delta = -1;
-        if !thread::close_innermost(&hit, &End { rip, rsp, time_ns: end_ns }) {
+        if !thread::close_innermost(&hit, &End::of(ctx, end_ns)) {
             count!(hit.counters, orphans, 1);
         }
         return 0;

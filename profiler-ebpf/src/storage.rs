@@ -119,6 +119,8 @@ pub struct End {
     pub rsp: u64,
     /// The program's first act, ktime ns.
     pub time_ns: u64,
+    /// The register that holds the result where the call has just returned.
+    pub rax: u64,
 }
 
 impl End {
@@ -126,8 +128,11 @@ impl End {
     #[inline(always)]
     pub fn of(ctx: *mut c_void, time_ns: u64) -> Self {
         // SAFETY: the context of a uprobe program is a `pt_regs`.
-        let (rip, rsp) = unsafe { ((*ctx.cast::<pt_regs>()).rip, (*ctx.cast::<pt_regs>()).rsp) };
-        Self { rip, rsp, time_ns }
+        let (rip, rsp, rax) = unsafe {
+            let registers = ctx.cast::<pt_regs>();
+            ((*registers).rip, (*registers).rsp, (*registers).rax)
+        };
+        Self { rip, rsp, time_ns, rax }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::atomic::{add, raise};
 use crate::class::{Hit, count};
 use crate::maps::{self, EVENTS, NO_WAKEUP, count_global, current_ids, histogram_slot, now_ns, settings};
 use crate::registers::arguments;
-use crate::returns::{is_replaced, is_reused, return_address, word_of_newest};
+use crate::returns::{is_replaced, is_reused, return_address, word_in, word_of_newest};
 use crate::storage::{self, End, cost_before, cost_before_end, frame};
 use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::programs::ProbeContext;
@@ -18,7 +18,7 @@ use aya_log_ebpf::warn;
 use core::ffi::c_void;
 use profiler_common::class::{ClassControl, ClassKind, FLAG_ARGUMENTS, FLAG_INNER_CALL, NO_HISTOGRAM};
 use profiler_common::cookie::{COOKIE_RETURN_LINK, SLOT_UNKNOWN};
-use profiler_common::event::{CALL_NO_ARGUMENTS, CallRecord};
+use profiler_common::event::{CALL_HAS_PLACE, CALL_HAS_RESULT, CALL_NO_ARGUMENTS, CallRecord};
 use profiler_common::histogram::{SLOT_BUCKETS, bucket};
 use profiler_common::thread::{
     CallFrame, DEPTH, FREE, GENERATION, HAS_ARGUMENTS, RETURN_LINK, RETURN_SITE, ThreadState,
@@ -323,7 +323,8 @@ fn close(hit: &Hit, state: *mut ThreadState, position: u32, slot: u64, end: &End
     let position = position & (DEPTH - 1);
     let found = frame(state, position);
     // SAFETY: a live map value, of this thread only.
-    let CallFrame { begin_ns, cost_ns: cost_at_begin_ns, generation, inner_ns, .. } = unsafe { *found };
+    let CallFrame { begin_ns, cost_ns: cost_at_begin_ns, generation, inner_ns, return_address, .. } =
+        unsafe { *found };
     // SAFETY: as above.
     if unsafe { (*state).depth } > position + 1 {
         let proof = Proof { slot, word: 0, reused: true, asks_return: false, again: DEPTH };
@@ -385,7 +386,16 @@ fn close(hit: &Hit, state: *mut ThreadState, position: u32, slot: u64, end: &End
         }
     }
     if kind == ClassKind::Record as u32 {
-        emit(hit, position, generation, begin_ns, duration_ns, nested_cost_ns);
+        let call = Call {
+            position,
+            generation,
+            slot,
+            return_address,
+            time_ns: begin_ns,
+            duration_ns,
+            nested_cost_ns,
+        };
+        emit(hit, state, &call, end);
     }
 }
 
@@ -403,35 +413,69 @@ fn keep_arguments(depth: u32, ctx: *mut c_void) -> u32 {
     HAS_ARGUMENTS
 }
 
-/// Emits the record of a call, with what its frame had as generation. If the ring is full the hit, counted as kept at its entry, becomes a dropped one.
+/// A call that has ended.
+struct Call {
+    /// Of its frame.
+    position: u32,
+    /// Of its frame, with the bits beside it.
+    generation: u32,
+    slot: u64,
+    /// Of its frame: 0 where the word is still in the slot, or where nobody kept it.
+    return_address: u64,
+    time_ns: u64,
+    duration_ns: u64,
+    nested_cost_ns: u64,
+}
+
+/// Emits the record of a call. If the ring is full the hit, counted as kept at its entry, becomes a dropped one.
 #[inline(always)]
-fn emit(hit: &Hit, position: u32, generation: u32, time_ns: u64, duration_ns: u64, nested_cost_ns: u64) {
+fn emit(hit: &Hit, state: *mut ThreadState, call: &Call, end: &End) {
+    let (pid, tid) = current_ids();
+    let (mut args, mut flags) = ([0; 6], CALL_NO_ARGUMENTS | CALL_HAS_PLACE);
+    if call.generation & HAS_ARGUMENTS != 0 {
+        let store = storage::arguments(false);
+        if !store.is_null() {
+            flags &= !CALL_NO_ARGUMENTS;
+            // SAFETY: the mask keeps the position inside the array.
+            args = unsafe {
+                *(&raw const (*store).frames).cast::<[u64; 6]>().add((call.position & (DEPTH - 1)) as usize)
+            };
+        }
+    }
+    let linked = call.generation & RETURN_LINK != 0;
+    let mut return_address = call.return_address;
+    // The kernel has replaced it where there is a link.
+    if return_address == 0 && !linked && call.slot != 0 {
+        return_address = word_in(call.slot);
+    }
+    let mut outer = FREE;
+    if call.position > 0 {
+        // SAFETY: a live map value, of this thread only.
+        outer = unsafe { (*frame(state, call.position.wrapping_sub(1))).class };
+    }
+    let mut result = 0;
+    if linked {
+        flags |= CALL_HAS_RESULT;
+        result = end.rax;
+    }
     let Some(mut slot) = EVENTS.reserve::<CallRecord>(0) else {
         count!(hit.counters, kept, u64::MAX);
         count!(hit.counters, dropped, 1);
         return;
     };
-    let (pid, tid) = current_ids();
-    let (mut args, mut flags) = ([0; 6], CALL_NO_ARGUMENTS);
-    if generation & HAS_ARGUMENTS != 0 {
-        let store = storage::arguments(false);
-        if !store.is_null() {
-            flags = 0;
-            // SAFETY: the mask keeps the position inside the array.
-            args = unsafe {
-                *(&raw const (*store).frames).cast::<[u64; 6]>().add((position & (DEPTH - 1)) as usize)
-            };
-        }
-    }
     slot.write(CallRecord {
-        time_ns,
-        duration_ns,
-        nested_cost_ns,
+        time_ns: call.time_ns,
+        duration_ns: call.duration_ns,
+        nested_cost_ns: call.nested_cost_ns,
         class: hit.cookie.class,
         pid,
         tid,
         flags,
         args,
+        return_address,
+        result,
+        outer,
+        depth: call.position,
     });
     slot.submit(NO_WAKEUP);
 }

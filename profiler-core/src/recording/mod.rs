@@ -6,11 +6,13 @@
 
 mod calls;
 mod change;
+mod event;
 mod surroundings;
 mod watching;
 
 pub use calls::{CallSiteRow, CallerRule, CallsMeta, StepRow, TailRow};
 pub use change::{ChangeKind, ChangeRow};
+pub use event::{CallPlace, EventRow};
 pub use surroundings::{ForksHeld, PrivateMemory};
 pub use watching::{AgentUse, PricesAtEnd, TrapSampleRow};
 
@@ -300,26 +302,6 @@ pub struct OpenCallRow {
     pub tid: u32,
     /// How long it had taken until then, ns, uncorrected.
     pub elapsed_ns: u64,
-}
-
-/// Table `events`: one recorded call.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct EventRow {
-    /// Begin of the call, ktime ns.
-    pub time_ns: u64,
-    /// Class.
-    pub class_id: u32,
-    /// Process.
-    pub pid: u32,
-    /// Thread.
-    pub tid: u32,
-    /// Duration, ns, uncorrected; `None` if the end was not seen.
-    pub duration_ns: Option<u64>,
-    /// Argument registers as the caller left them (rdi, rsi, rdx, rcx, r8, r9); `None`: overwritten before the site. Recordings from
-    /// before that was told apart hold what was in the register.
-    pub args: [Option<u64>; 6],
-    /// Monitoring cost inside the duration, ns; `None`: the end was not seen, or the recording is older.
-    pub nested_cost_ns: Option<u64>,
 }
 
 /// Table `samples`: one periodic observation of a running thread.

@@ -14,7 +14,7 @@ use profiler_core::clients::survey::Links;
 use profiler_core::engine::driver::StillWanted;
 use profiler_core::engine::input::{Counted, Ended, Interval, SlowLook, ThreadHits};
 use profiler_core::engine::{Command, CountWanted, Input, Machine, OperationsLook, Sees, WantedThreads};
-use profiler_core::recording::{ChangeKind, EventRow, HistogramRow, WindowKind};
+use profiler_core::recording::{CallPlace, ChangeKind, EventRow, HistogramRow, WindowKind};
 use profiler_core::run::suspension::Suspension;
 use profiler_core::run::view::View;
 use std::collections::VecDeque;
@@ -99,6 +99,12 @@ impl Machine for Agent {
                 duration_ns: call.duration_ns,
                 args,
                 nested_cost_ns: call.duration_ns.map(|_| call.nested_cost_ns),
+                place: CallPlace {
+                    outer_class: call.around.and_then(|(_, class)| class).map(|class| class.0),
+                    depth: call.around.map(|(depth, _)| depth),
+                    return_address: call.return_address,
+                    result: call.result,
+                },
             });
         });
         if !rows.is_empty() {

@@ -8,10 +8,11 @@ use super::KernelError;
 use aya::maps::{Map, MapData, RingBuf};
 use profiler_common::UnknownValue;
 use profiler_common::event::{
-    Alarm as RawAlarm, AlarmKind, CALL_NO_ARGUMENTS, CallRecord, LifecycleKind, LifecycleRecord, NO_DURATION,
-    SAMPLE_IN_KERNEL, SAMPLE_NO_REGISTERS, SampleHeader,
+    Alarm as RawAlarm, AlarmKind, CALL_HAS_PLACE, CALL_HAS_RESULT, CALL_NO_ARGUMENTS, CallRecord,
+    LifecycleKind, LifecycleRecord, NO_DURATION, SAMPLE_IN_KERNEL, SAMPLE_NO_REGISTERS, SampleHeader,
 };
 use profiler_common::step::StepRecord;
+use profiler_common::thread::FREE;
 use profiler_core::class::ClassId;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -32,6 +33,12 @@ pub struct Call {
     pub tid: u32,
     /// Argument registers at the entry site (rdi, rsi, rdx, rcx, r8, r9); `None`: not asked for, or not kept.
     pub args: Option<[u64; 6]>,
+    /// Where it returns to; `None`: not known.
+    pub return_address: Option<u64>,
+    /// rax as it returned; `None`: its end was not seen by a return link.
+    pub result: Option<u64>,
+    /// Timed calls of its thread that were open around it, and the class of the innermost; `None`: its end was not watched.
+    pub around: Option<(u32, Option<ClassId>)>,
 }
 
 /// One sample; the stack is a view into the ring.
@@ -172,6 +179,10 @@ impl CallReader {
                 pid: r.pid,
                 tid: r.tid,
                 args: (r.flags & CALL_NO_ARGUMENTS == 0).then_some(r.args),
+                return_address: (r.return_address != 0).then_some(r.return_address),
+                result: (r.flags & CALL_HAS_RESULT != 0).then_some(r.result),
+                around: (r.flags & CALL_HAS_PLACE != 0)
+                    .then(|| (r.depth, (r.outer != FREE).then_some(ClassId(r.outer)))),
             });
             n += 1;
         }

@@ -280,6 +280,7 @@ fn events() -> Vec<EventRow> {
             duration_ns: Some(80_000),
             args: [Some(1), Some(u64::MAX), Some(0xffff_8000_0000_0000), Some(0), None, Some(6)],
             nested_cost_ns: Some(200),
+            place: CallPlace::default(),
         },
         EventRow {
             time_ns: 1_200_000_000,
@@ -289,6 +290,7 @@ fn events() -> Vec<EventRow> {
             duration_ns: None,
             args: [None; 6],
             nested_cost_ns: None,
+            place: CallPlace::default(),
         },
     ]
 }

@@ -293,6 +293,71 @@ fn calls_left_by_an_earlier_attachment_are_forgotten() {
     assert_eq!((c.kept, c.returns, c.unwound, c.orphans), (3, 3, 0, 0));
 }
 
+/// What `answers` returns.
+const ANSWER: u64 = 0x1234_5678_9abc_def0;
+
+/// Sleeps and answers, for a caller that hands on what it leaves in rax.
+extern "C" fn answers(ms: u64) -> u64 {
+    sleep_ms(ms);
+    ANSWER
+}
+
+#[test]
+fn records_carry_where_a_call_stood_and_what_it_returned() {
+    let kernel = kernel(None);
+    let mut reader = kernel.call_reader().unwrap();
+    // SAFETY: a result that nobody reads changes nothing in the C ABI.
+    let answers = unsafe { std::mem::transmute::<extern "C" fn(u64) -> u64, extern "C" fn(u64)>(answers) };
+    let mut linked = 0;
+    for (kind, sites) in ways(recorded, CLASS) {
+        kernel.classes().reset(CLASS);
+        kernel.classes().configure(CLASS, ungated(ClassKind::Record));
+        let attached = kernel.attach(&group(kind, sites)).unwrap();
+        recorded.call(Some(answers), 1);
+        drop(attached);
+        let mut calls = Vec::new();
+        reader.drain(usize::MAX, |call| calls.push(call));
+        let [call] = calls[..] else { panic!("{calls:?}") };
+        assert_eq!((call.around, call.args), (Some((0, None)), None));
+        match call.result {
+            Some(result) => {
+                assert_eq!(result, ANSWER, "{kind:?}");
+                // Nobody takes samples, so that the word that the link replaced is not kept.
+                assert_eq!(call.return_address, None, "{kind:?}");
+                linked += 1;
+            }
+            // Some ways do not know where the slot is.
+            None => assert!(call.return_address.is_none_or(is_behind_a_call), "{kind:?}: {call:?}"),
+        }
+    }
+    assert!(linked > 0);
+    // Inside a timed call of another class.
+    let (around, inside) = (ClassId(42), CLASS);
+    kernel.classes().configure(inside, ungated(ClassKind::Record));
+    kernel.classes().configure(around, ungated(ClassKind::Latency));
+    let sites = |f: Function, class| vec![f.entry(class), f.exit(class)];
+    let attached = [(stale, around), (recorded, inside)]
+        .map(|(f, class)| kernel.attach(&group(LinkKind::ExitPair, sites(f, class))).unwrap());
+    stale.call(Some(calls_recorded), 1);
+    drop(attached);
+    let mut calls = Vec::new();
+    reader.drain(usize::MAX, |call| calls.push(call));
+    let [call] = calls[..] else { panic!("{calls:?}") };
+    assert_eq!((call.around, call.result), (Some((1, Some(around))), None));
+    assert!(call.return_address.is_some_and(is_behind_a_call), "{call:?}");
+}
+
+extern "C" fn calls_recorded(_: u64) {
+    recorded.call(None, 0);
+}
+
+/// The bytes before this address of ours end in a call, direct or through a register.
+fn is_behind_a_call(address: u64) -> bool {
+    // SAFETY: it is said to lie in our text, behind at least seven bytes of it.
+    let before = unsafe { std::slice::from_raw_parts((address - 7) as *const u8, 7) };
+    before[2] == 0xe8 || [1, 4, 5].iter().any(|at| before[*at] == 0xff)
+}
+
 #[test]
 fn records_carry_time_thread_duration_and_arguments() {
     let others = [Tier::B].into_iter().filter(|tier| *tier > best_tier());

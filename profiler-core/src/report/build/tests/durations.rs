@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cost::Stamps;
-use crate::recording::EventRow;
+use crate::recording::{CallPlace, EventRow};
 use crate::stats::Interval;
 use crate::stats::sim::{Coverage, exponential, normal, rng};
 use rand::rngs::StdRng;
@@ -211,6 +211,7 @@ fn nested_probes_are_taken_out_of_the_calls_that_they_were_in() {
             duration_ns: Some(call(i).0),
             args: [None; 6],
             nested_cost_ns: Some(call(i).1),
+            place: CallPlace::default(),
         })
         .collect();
     let f = row_of(&r);
