@@ -13,6 +13,8 @@ pub struct Code {
     sites: HashMap<(u32, u64), CallSiteRow>,
     tails: HashSet<(u32, u32)>,
     tails_known: HashSet<u32>,
+    /// Classes whose entries are steps; empty: all.
+    stepped: HashSet<u32>,
     /// Two slots that are less than this apart lie on one stack, bytes; 0: nothing follows from distances.
     pub(super) span_bytes: u64,
 }
@@ -25,6 +27,7 @@ impl Code {
             sites: sites.into_iter().map(|site| ((site.pid, site.return_address), site)).collect(),
             tails: tails.iter().map(|row| (row.from_class, row.to_class)).collect(),
             tails_known: meta.tails_known.iter().copied().collect(),
+            stepped: meta.classes.iter().copied().collect(),
             span_bytes: meta.stack_span_bytes,
         }
     }
@@ -33,6 +36,11 @@ impl Code {
     #[must_use]
     pub fn site(&self, step: &StepRow) -> Option<&CallSiteRow> {
         self.sites.get(&(step.pid, step.return_address))
+    }
+
+    /// Entries of this class are no steps: it bounds the operation.
+    pub(super) fn bounds_the_operation(&self, class: u32) -> bool {
+        !self.stepped.is_empty() && !self.stepped.contains(&class)
     }
 
     /// A function of class `from` may have handed over to one of class `to` by a jump.

@@ -79,8 +79,26 @@ pub fn nest(steps: &[StepRow], code: &Code) -> Nesting {
     if pass.is_refuted && code.span_bytes > 0 {
         pass = Pass::new(code, 0);
         pass.run(steps);
+        return pass.resolve();
     }
-    life::resolve(pass.found, pass.stacks.gone_by, &pass.handed_on)
+    let mut nesting = pass.resolve();
+    if code.span_bytes == 0 && nesting.links.iter().any(|link| link.is_ambiguous) {
+        guess_by_distance(&mut nesting, steps, code);
+    }
+    nesting
+}
+
+/// A process that may switch stacks seldom does. Where a link is ambiguous the likely one is that of a thread that keeps to one.
+fn guess_by_distance(nesting: &mut Nesting, steps: &[StepRow], code: &Code) {
+    let mut pass = Pass::new(code, DEFAULT_SPAN_BYTES);
+    pass.run(steps);
+    if pass.is_refuted {
+        return;
+    }
+    let guesses = pass.resolve().links;
+    for (link, guess) in nesting.links.iter_mut().zip(guesses).filter(|(link, _)| link.is_ambiguous) {
+        *link = Link { is_ambiguous: true, ..guess };
+    }
 }
 
 /// One pass over the steps.
@@ -110,6 +128,10 @@ enum Before {
 impl<'a> Pass<'a> {
     fn new(code: &'a Code, span: u64) -> Self {
         Self { code, stacks: Stacks::new(span), found: Vec::new(), handed_on: Vec::new(), is_refuted: false }
+    }
+
+    fn resolve(self) -> Nesting {
+        life::resolve(self.found, self.stacks.gone_by, &self.handed_on)
     }
 
     fn run(&mut self, steps: &[StepRow]) {
@@ -202,7 +224,9 @@ impl<'a> Pass<'a> {
         let latest = self.stacks.latest(slot).filter(|latest| class_of(steps, *latest) == Some(class));
         let Some(caller) = latest else {
             // It was entered before the operation began. Then nothing was entered at its slot since, and nothing above it is open.
-            let is_above = !self.stacks.ignores_distances() && self.stacks.next_above(slot).is_some();
+            // A function that bounds the operation may have been entered again inside it, which is no step.
+            let asks = self.code.bounds_the_operation(class) || !self.stacks.ignores_distances();
+            let is_above = asks && self.stacks.next_above(slot).is_some();
             let is_odd = is_above || self.stacks.latest(slot).is_some();
             self.stacks.close(slot, index);
             return Found::new(None, if is_odd { Belief::Unsure } else { Belief::Sure });

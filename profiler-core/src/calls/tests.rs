@@ -211,6 +211,20 @@ fn a_frame_at_the_slot_of_a_caller_that_is_not_watched_has_jumped_there_or_retur
 }
 
 #[test]
+fn where_stacks_may_be_switched_the_likely_link_is_that_of_one_stack() {
+    // Class 1 was called deep inside class 0; class 2 is entered above both, by a function that is not watched.
+    let sites = vec![site(0x90, None, None), site(0x10, Some(0), None), site(0x20, None, None)];
+    let steps = steps(&[(0, 0xfe0, 0x90), (1, 0xfc0, 0x10), (2, 0xff0, 0x20)]);
+    let of = |span_bytes| {
+        let mut code = code(sites.clone(), &[]);
+        code.span_bytes = span_bytes;
+        links(&steps, &code)
+    };
+    assert_eq!(of(8 << 20), "- 0 -");
+    assert_eq!(of(0), "- 0 -?");
+}
+
+#[test]
 fn a_frame_whose_memory_is_in_the_callers_frame_has_gone() {
     // Class 1 returned; the function that calls class 2 has a frame where that of class 1 was.
     let mut wide = site(0x20, None, None);

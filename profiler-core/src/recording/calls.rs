@@ -65,7 +65,7 @@ pub struct CallSiteRow {
     pub offset: u64,
     /// Function that holds it, demangled; empty: unknown.
     pub function: String,
-    /// Its class, if its entries are recorded.
+    /// Its class, if its entries are recorded or it bounds an operation.
     pub function_class: Option<u32>,
     /// How the caller's own slot is found.
     pub caller: CallerRule,

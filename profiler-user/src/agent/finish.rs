@@ -95,7 +95,7 @@ impl Session {
         self.tell(Input::Ends);
         self.detach(reason);
         self.settle();
-        let addresses = self.end_run(end_ns);
+        let steps = self.end_run(end_ns);
         let agent = &mut self.agent;
         if agent.attach.busy() {
             agent.journal.meta.warnings.push(format!(
@@ -111,7 +111,7 @@ impl Session {
             unlock_memory();
         }
         // Decoding what called takes seconds where the program is large.
-        agent.describe_calls(addresses);
+        agent.describe_calls(&steps);
         // The last interval of the ledger: what comes now is no part of the run, and samples of our own child are no losses of it.
         self.agent.end_loss_pause();
         self.driver.close_interval(&mut self.agent);

@@ -5,7 +5,7 @@ use super::attach::Attachments;
 use super::class::LiveClass;
 use super::cycle_hook::CycleHook;
 use super::journal::Progress;
-use super::steps::Steps;
+use super::steps::{SeenSteps, Steps};
 use super::view::link_of;
 use crate::prober::operation::{OPERATION_MONITORING, RECORD_INCOMPLETE};
 use crate::prober::{
@@ -186,9 +186,9 @@ impl OperationIo {
         self.steps.as_mut().map_or_else(Vec::new, Steps::drain)
     }
 
-    /// Return addresses that were seen, by process.
-    pub fn return_addresses(&self) -> Vec<(u32, u64)> {
-        self.steps.as_ref().map_or_else(Vec::new, Steps::return_addresses)
+    /// What was seen of steps.
+    pub fn seen_steps(&self) -> SeenSteps {
+        self.steps.as_ref().map_or_else(SeenSteps::default, Steps::seen)
     }
 
     /// Rows of classes that were given names since the last call, if there are such, or `surely`.

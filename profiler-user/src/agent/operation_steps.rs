@@ -2,6 +2,7 @@
 
 use super::clock::now_ns;
 use super::operation_io::{OperationIo, open_rows};
+use super::steps::SeenSteps;
 use super::{Agent, Session};
 use crate::config::OperationConfig;
 use crate::failure::Failure;
@@ -38,8 +39,8 @@ impl Session {
         Ok(())
     }
 
-    /// The run is over: everything is detached. Returns the return addresses of steps, by process.
-    pub(super) fn end_run(&mut self, end_ns: u64) -> Vec<(u32, u64)> {
+    /// The run is over: everything is detached. Returns what was seen of steps.
+    pub(super) fn end_run(&mut self, end_ns: u64) -> SeenSteps {
         if self.driver.run.operations().is_some() {
             self.agent.drain_operations();
             self.agent.send_open_operations(end_ns);
@@ -47,7 +48,7 @@ impl Session {
         self.tell(Input::Over { end_ns });
         let agent = &mut self.agent;
         let io = agent.operation_io.take();
-        let addresses = io.as_ref().map_or_else(Vec::new, |io| io.return_addresses());
+        let seen = io.as_ref().map_or_else(SeenSteps::default, |io| io.seen_steps());
         if let Some(io) = &io {
             agent.journal.writer.send_patiently(io.histograms(agent.attach.kernel().operations()));
         }
@@ -57,7 +58,7 @@ impl Session {
                 "--on-cycle: {skipped} cycles ended while the command still ran, and it was not run for them"
             ));
         }
-        addresses
+        seen
     }
 }
 

@@ -1,8 +1,8 @@
 //! Calls in order: what is drained of them, and what the code says of their return addresses when the run is over (docs/calls.md).
 
 use super::Agent;
-use super::class::LiveClass;
-use crate::inspect::{CallContext, CallerBudget, FrameRule, FunctionAt};
+use super::class::{LiveClass, OperationRole};
+use crate::inspect::{Backing, CallContext, CallerBudget, FrameRule, FunctionAt};
 use crate::prober::{StepReader, StepRecord};
 use profiler_core::class::RecordKind;
 use profiler_core::recording::{CallSiteRow, CallerRule, StepRow, TailRow};
@@ -23,31 +23,68 @@ pub(super) const STACK_SPAN_BYTES: u64 = 8 << 20;
 pub(super) struct Steps {
     reader: StepReader,
     seen: HashSet<(u32, u64)>,
+    stacks: SeenStacks,
+}
+
+/// On which stacks steps were taken.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct SeenStacks {
+    /// Lowest and highest slot of first threads.
+    first: Option<(u64, u64)>,
+    /// Other threads took some, too.
+    others: bool,
+}
+
+impl SeenStacks {
+    fn note(&mut self, step: &StepRecord) {
+        if step.pid != step.tid {
+            self.others = true;
+            return;
+        }
+        let (low, high) = self.first.unwrap_or((step.slot, step.slot));
+        self.first = Some((low.min(step.slot), high.max(step.slot)));
+    }
+
+    /// All of them lie where the kernel lets nothing but the first thread's stack grow: it kept to that.
+    fn are_the_first_threads(&self, stack_end: Option<u64>) -> bool {
+        let Some(end) = stack_end else { return false };
+        let may_grow_to = end.saturating_sub(STACK_SPAN_BYTES);
+        !self.others && self.first.is_none_or(|(low, high)| low >= may_grow_to && high < end)
+    }
+}
+
+/// What was seen of steps, for a look at the code when the run is over.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SeenSteps {
+    /// Return addresses, by process.
+    addresses: Vec<(u32, u64)>,
+    stacks: SeenStacks,
 }
 
 impl Steps {
     pub fn new(reader: StepReader) -> Self {
-        Self { reader, seen: HashSet::new() }
+        Self { reader, seen: HashSet::new(), stacks: SeenStacks::default() }
     }
 
     /// Rows of those that are in the ring.
     pub fn drain(&mut self) -> Vec<StepRow> {
         let mut rows = Vec::new();
-        let Self { reader, seen } = self;
+        let Self { reader, seen, stacks } = self;
         reader.drain(DRAIN_LIMIT, |step| {
             if seen.len() < MOST_ADDRESSES {
                 seen.insert((step.pid, step.return_address));
             }
+            stacks.note(step);
             rows.push(row(step));
         });
         rows
     }
 
-    /// Return addresses that were seen, by process.
-    pub fn return_addresses(&self) -> Vec<(u32, u64)> {
-        let mut all: Vec<_> = self.seen.iter().copied().filter(|(_, address)| *address != 0).collect();
-        all.sort_unstable();
-        all
+    /// What was seen.
+    pub fn seen(&self) -> SeenSteps {
+        let mut addresses: Vec<_> = self.seen.iter().copied().filter(|(_, address)| *address != 0).collect();
+        addresses.sort_unstable();
+        SeenSteps { addresses, stacks: self.stacks }
     }
 }
 
@@ -66,13 +103,18 @@ fn row(step: &StepRecord) -> StepRow {
 
 impl Agent {
     /// Writes what the code says of return addresses of steps, and of jumps between the functions that were watched.
-    pub(super) fn describe_calls(&mut self, addresses: Vec<(u32, u64)>) {
+    pub(super) fn describe_calls(&mut self, seen: &SeenSteps) {
         let Some(meta) = &mut self.journal.meta.calls else { return };
         let deadline = Instant::now() + BUDGET.time;
-        if !self.inspection.keeps_stacks(deadline) {
+        // A library may be able to switch stacks (OpenSSL is) where nobody asks it to.
+        let stack =
+            self.inspection.maps().iter().find(|map| map.backing == Backing::Special("[stack]".into()));
+        let keeps_to_its_own = seen.stacks.are_the_first_threads(stack.map(|map| map.end));
+        if !keeps_to_its_own && !self.inspection.keeps_stacks(deadline) {
             meta.stack_span_bytes = 0;
         }
-        // Of a function that bounds an operation there are no steps, and of one that was refused none or not all.
+        let addresses = &seen.addresses;
+        // Of a function that was refused there are no steps, or not all.
         let classes: BTreeMap<FunctionAt, u32> = self
             .attach
             .classes()
@@ -80,6 +122,10 @@ impl Agent {
             .filter(|class| is_stepped(class) && class.refused.is_none())
             .map(|c| (place(c), c.id.0))
             .collect();
+        // There are none of a function that bounds an operation either, but what it calls lies in no other one.
+        let mut callers = classes.clone();
+        callers
+            .extend(self.attach.classes().iter().filter(|c| begins_operation(c)).map(|c| (place(c), c.id.0)));
         let distinct: BTreeSet<u64> = addresses.iter().map(|(_, address)| *address).collect();
         let distinct: Vec<u64> = distinct.into_iter().collect();
         let contexts = self.inspection.call_contexts(&distinct, BUDGET);
@@ -105,7 +151,7 @@ impl Agent {
                     .map_or_else(String::new, |module| module.path.display().to_string()),
                 offset: context.vaddr,
                 function: context.function.as_ref().map_or_else(String::new, |(_, name)| name.clone()),
-                function_class: context.function.as_ref().and_then(|(at, _)| classes.get(at).copied()),
+                function_class: context.function.as_ref().and_then(|(at, _)| callers.get(at).copied()),
                 caller,
                 caller_value,
                 target_class: target.and_then(|to| classes.get(&(to.module, to.vaddr)).copied()),
@@ -130,6 +176,11 @@ impl Agent {
 /// Its entries are recorded as steps.
 pub(super) fn is_stepped(class: &LiveClass) -> bool {
     class.kind == RecordKind::Step
+}
+
+/// It runs around the operation, or begins it.
+fn begins_operation(class: &LiveClass) -> bool {
+    matches!(class.role, Some(OperationRole::Whole(_) | OperationRole::Begin(_)))
 }
 
 fn place(class: &LiveClass) -> FunctionAt {
