@@ -59,7 +59,7 @@ fn a_trap_that_runs_the_programs_of_two_classes_is_paid_once() {
     /// A hit of each class: longer than a program takes; one is shorter than two hits, one is longer than the way to the next call.
     const PRICES: [u32; 2] = [700, 10_000];
     /// What the other class's program may take of it in the mean, ns.
-    const MOST: u64 = 350;
+    const MOST: u64 = 600;
     let (o, f, g) = (ClassId(42), ClassId(43), ClassId(44));
     let kernel = kernel(None);
     let mut first = Vec::new();
