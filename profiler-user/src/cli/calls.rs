@@ -1,6 +1,6 @@
 //! `tithe calls`: the calls of single operations, in order.
 
-use super::PrintFormat;
+use super::{Outputs, PrintFormat, outputs};
 use crate::calls::{Calls, CallsError, Wanted, Which};
 use crate::config::values::parse_moment_ns;
 use crate::failure::Failure;
@@ -8,7 +8,7 @@ use crate::output::{self, CallsOptions, TextOptions};
 use crate::terminal;
 use clap::Args;
 use profiler_core::calls::Layout;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const EXAMPLES: &str = "Examples:
   tithe calls run.tithe
@@ -61,17 +61,11 @@ pub struct CallsArgs {
 /// A recording that cannot be read or has no calls in order, no such operation or class, an extension that names no format that has a
 /// place for calls: nothing is written then. A file that cannot be written.
 pub(super) fn run(args: &CallsArgs) -> Result<(), Failure> {
-    let mut formats = Vec::new();
-    let mut shown = args.output.is_empty();
-    for path in &args.output {
-        if ["-", "/dev/stdout"].iter().any(|stdout| path == Path::new(stdout)) {
-            shown = true;
-            continue;
-        }
+    let Outputs { files, shown } = outputs(&args.output, |path| {
         let format = output::FileFormat::of_path(path).map_err(|e| Failure::usage(e.to_string()))?;
         format.may_have_calls().map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?;
-        formats.push((path, format));
-    }
+        Ok(format)
+    })?;
     let which = args.at.map_or(Which::Slowest(args.slowest.unwrap_or(1) as usize), Which::At);
     let wanted = Wanted { operation: args.operation.clone(), class: args.class.clone(), which };
     let calls =
@@ -88,7 +82,7 @@ pub(super) fn run(args: &CallsArgs) -> Result<(), Failure> {
             }
         }
     }
-    for (path, format) in formats {
+    for (path, format) in files {
         let bytes = output::render_calls(&calls, format, options, TextOptions::default())
             .map_err(anyhow::Error::new)?;
         output::file::write(path, &bytes).map_err(anyhow::Error::new)?;

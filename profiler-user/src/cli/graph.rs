@@ -1,6 +1,6 @@
 //! `tithe graph`: who calls whom in a program or library, from its machine code.
 
-use super::PrintFormat;
+use super::{Outputs, PrintFormat, outputs};
 use crate::failure::Failure;
 use crate::inspect::graph::{CallGraph, GraphError, file_of};
 use crate::inspect::{KernelRules, Pattern};
@@ -93,15 +93,7 @@ pub(super) fn run(args: &GraphArgs) -> Result<(), Failure> {
         texts.iter().map(|text| Pattern::parse(text).map_err(Failure::usage)).collect()
     };
     let (from, to) = (patterns(&args.from)?, patterns(&args.to)?);
-    let mut files = Vec::new();
-    let mut shown = args.output.is_empty();
-    for path in &args.output {
-        if ["-", "/dev/stdout"].iter().any(|stdout| path == Path::new(stdout)) {
-            shown = true;
-        } else {
-            files.push((path, FileForm::of(path)?));
-        }
-    }
+    let Outputs { files, shown } = outputs(&args.output, FileForm::of)?;
     let path = file_of(&args.file).map_err(failure)?;
     let graph = CallGraph::of(&path, KernelRules::host()).map_err(failure)?;
     let query = Query {

@@ -37,6 +37,7 @@ pub use report::ReportArgs;
 
 use crate::failure::Failure;
 use clap::{Parser, Subcommand, ValueEnum};
+use std::path::{Path, PathBuf};
 
 /// A profiler for running processes that keeps to a budget.
 #[derive(Debug, Parser)]
@@ -131,6 +132,33 @@ pub fn run(cli: Cli) -> Result<u8, Failure> {
         Command::InternalMend(args) => internal_mend::run(&args)?,
     }
     Ok(0)
+}
+
+/// What `-o` asks for.
+struct Outputs<'a, F> {
+    /// Files that are to be written, each with its format.
+    files: Vec<(&'a PathBuf, F)>,
+    /// Standard output is wanted: by `-`, or since no file is.
+    shown: bool,
+}
+
+/// From the paths of `-o`.
+///
+/// # Errors
+/// Those of `format_of`.
+fn outputs<F>(
+    paths: &[PathBuf],
+    format_of: impl Fn(&Path) -> Result<F, Failure>,
+) -> Result<Outputs<'_, F>, Failure> {
+    let mut outputs = Outputs { files: Vec::new(), shown: paths.is_empty() };
+    for path in paths {
+        if ["-", "/dev/stdout"].iter().any(|stdout| path == Path::new(stdout)) {
+            outputs.shown = true;
+        } else {
+            outputs.files.push((path, format_of(path)?));
+        }
+    }
+    Ok(outputs)
 }
 
 #[cfg(test)]

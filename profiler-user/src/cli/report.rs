@@ -1,6 +1,6 @@
 //! `tithe report`: shows a recording again, or converts it.
 
-use super::PrintFormat;
+use super::{Outputs, PrintFormat, outputs};
 use crate::failure::Failure;
 use crate::output::{self, TextOptions};
 use crate::recording;
@@ -8,7 +8,7 @@ use crate::terminal;
 use clap::Args;
 use profiler_core::recording::Recording;
 use profiler_core::report::{Distribution, Report};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const EXAMPLES: &str = "Examples:
   tithe report run.tithe
@@ -46,19 +46,13 @@ pub struct ReportArgs {
 /// A recording that cannot be read, an extension that names no format or one without durations where those are asked for: nothing is
 /// written then. A file that cannot be written.
 pub(super) fn run(args: &ReportArgs) -> Result<(), Failure> {
-    let mut formats = Vec::new();
-    let mut shown = args.output.is_empty();
-    for path in &args.output {
-        if ["-", "/dev/stdout"].iter().any(|stdout| path == Path::new(stdout)) {
-            shown = true;
-            continue;
-        }
+    let Outputs { files, shown } = outputs(&args.output, |path| {
         let format = output::FileFormat::of_path(path).map_err(|e| Failure::usage(e.to_string()))?;
         if args.histogram.is_some() {
             format.may_have_durations().map_err(|e| Failure::usage(format!("{}: {e}", path.display())))?;
         }
-        formats.push((path, format));
-    }
+        Ok(format)
+    })?;
     let recording = recording::open(&args.recording).map_err(|e| Failure::usage(e.to_string()))?;
     let report = Report::from_recording(&recording);
     let distributions = match &args.histogram {
@@ -70,7 +64,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<(), Failure> {
     } else if shown {
         show_distributions(&distributions, args.format)?;
     }
-    for (path, format) in formats {
+    for (path, format) in files {
         let options = TextOptions { rows: args.rows, ..TextOptions::default() };
         let bytes = output::render_with(&report, &recording, format, options, &distributions)
             .map_err(anyhow::Error::new)?;

@@ -283,20 +283,25 @@ fn run_suite(options: &Options) -> Result<bool> {
     Ok(!broken)
 }
 
+/// What is asked for of runs that are held to the programs' own figures.
+fn wanted<'a>(options: &'a Options, place: &'a Place) -> Result<durations::Options<'a>> {
+    Ok(durations::Options {
+        place,
+        agent: &options.agent,
+        agent_version: agent_version(&options.agent)?,
+        only: &options.only,
+        seconds: options.seconds,
+        rounds: options.rounds,
+    })
+}
+
 /// Durations and calls beside what the programs say of themselves.
 fn judge_durations(options: &Options) -> Result<bool> {
     let place = Place::new(options.base.clone())?;
     if options.fresh {
         durations::forget(&options.base)?;
     }
-    let wanted = durations::Options {
-        place: &place,
-        agent: &options.agent,
-        agent_version: agent_version(&options.agent)?,
-        only: &options.only,
-        seconds: options.seconds,
-        rounds: options.rounds,
-    };
+    let wanted = wanted(options, &place)?;
     print!("{}", durations::run(&wanted, options.table)?);
     Ok(true)
 }
@@ -321,14 +326,7 @@ fn count_coverage(options: &Options) -> Result<bool> {
     if options.fresh {
         coverage::forget(&options.base)?;
     }
-    let wanted = coverage::Options {
-        place: &place,
-        agent: &options.agent,
-        agent_version: agent_version(&options.agent)?,
-        only: &options.only,
-        seconds: options.seconds,
-        rounds: options.rounds,
-    };
+    let wanted = wanted(options, &place)?;
     print!("{}", coverage::run(&wanted, options.table)?);
     Ok(true)
 }

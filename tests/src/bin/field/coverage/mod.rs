@@ -10,7 +10,7 @@ mod table;
 
 use crate::durations::subject::{Case, Running};
 use crate::durations::truth::{self, Counted, Reading};
-use crate::durations::{NICE, NICE_BESIDE, Observed, read};
+use crate::durations::{NICE, NICE_BESIDE, Observed, Options, read};
 use crate::observe::{LEFT_LIMIT, Observation, left_behind, observe};
 use crate::place::{Place, text_of};
 use crate::program::Mode;
@@ -32,22 +32,6 @@ const WARM_UP: Duration = Duration::from_secs(3);
 const BESIDE: f64 = 0.25;
 /// Between two readings of the program's counts, in all stretches: how far counts at the edges are known.
 const BETWEEN_READINGS: Duration = Duration::from_millis(50);
-
-/// What the command line asks for.
-pub struct Options<'a> {
-    /// Where programs lie.
-    pub place: &'a Place,
-    /// The agent.
-    pub agent: &'a Path,
-    /// Its version.
-    pub agent_version: String,
-    /// Programs; none: all.
-    pub only: &'a [String],
-    /// Length of the observed stretch, s.
-    pub seconds: f64,
-    /// Runs of each program.
-    pub rounds: u32,
-}
 
 /// A finished run.
 #[derive(Clone, Debug, Serialize, Deserialize)]

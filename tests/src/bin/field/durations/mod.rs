@@ -48,11 +48,11 @@ pub struct Options<'a> {
     pub agent: &'a Path,
     /// Its version.
     pub agent_version: String,
-    /// `PROGRAM` or `PROGRAM:CASE`; none: all.
+    /// `PROGRAM`, or `PROGRAM:CASE` where programs have cases; none: all.
     pub only: &'a [String],
     /// Length of the observed stretch, s.
     pub seconds: f64,
-    /// Runs of each case.
+    /// Runs of each program or case.
     pub rounds: u32,
 }
 
