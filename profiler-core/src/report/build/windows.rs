@@ -1,16 +1,15 @@
 //! From windows to bursts: what each saw, in which time of the target's own, and how unlike the moments of a run are.
 
 mod by_cpu;
+mod price;
 
 use super::samples::Shares;
-use super::stamps;
-use crate::class::{ExitMode, SiteClass};
-use crate::cost::{self, PRICE_DRIFT, Price};
 use crate::ledger::LedgerSummary;
 use crate::recording::{ClassRow, LedgerRow, Recording, WindowKind, WindowRow};
 use crate::stats::added::Ranged;
 use crate::stats::bursts::{self, Burst, BurstTime, Cell, Drift, NEIGHBOUR_ERROR, Seen, Stop, undilated_s};
 pub(super) use by_cpu::Bursts;
+use price::{HitPrice, TrapPrice};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Largest part of a window's time that others' hits are taken to have used.
@@ -38,6 +37,8 @@ pub(super) struct RunContext {
     /// CPU time of the agent, CPU s/s: nobody knows how much of it was on the CPU of the one thread that calls.
     agent_part: f64,
     costs: Costs,
+    /// What traps cost in this target.
+    traps: TrapPrice,
     threads: u32,
     /// The only thread that samples show: they were not off, and it is not many threads of one CPU.
     sole_thread: Option<u32>,
@@ -55,7 +56,7 @@ struct Costs {
     per_ns: Vec<f64>,
 }
 
-/// What the hits within a window cost, CPU s. In a long one some are turned away all the time, those of a short one came after its end.
+/// What was charged for the hits within a window, CPU s. In a long one some are turned away all the time, those of a short one came after its end.
 fn cost_s(w: &WindowRow) -> f64 {
     let short = w.tripped || w.kind != WindowKind::Trace;
     let hits = if short { w.kept.saturating_add(w.dropped) } else { w.attempted };
@@ -63,13 +64,13 @@ fn cost_s(w: &WindowRow) -> f64 {
 }
 
 impl Costs {
-    fn of(windows: &[WindowRow]) -> Self {
+    fn of(windows: &[WindowRow], traps: &TrapPrice) -> Self {
         let mut turns: Vec<(u64, f64)> = windows
             .iter()
             .filter(|w| w.end_ns > w.start_ns)
             .flat_map(|w| {
                 let length_ns = (w.end_ns - w.start_ns) as f64;
-                let per_ns = cost_s(w) / length_ns;
+                let per_ns = traps.window_s(w) / length_ns;
                 // The others on the link were watched on while hits of the one that tripped were turned away.
                 let tripped = w.tripped && w.kind == WindowKind::Survey && w.kept > 0;
                 let tail = if tripped { length_ns * w.gated as f64 / w.kept as f64 } else { 0.0 };
@@ -99,11 +100,11 @@ impl Costs {
     }
 
     /// What other classes cost in the last `last_s` of a window, CPU s.
-    fn of_others(&self, w: &WindowRow, last_s: f64) -> f64 {
+    fn of_others(&self, w: &WindowRow, last_s: f64, traps: &TrapPrice) -> f64 {
         let length_ns = w.end_ns.saturating_sub(w.start_ns);
         // OK because a float beyond the type's range becomes its end.
         let last_ns = ((last_s * 1e9).round() as u64).min(length_ns);
-        let own_s = cost_s(w) * last_ns as f64 / (length_ns as f64).max(1.0);
+        let own_s = traps.window_s(w) * last_ns as f64 / (length_ns as f64).max(1.0);
         (self.until(w.end_ns) - self.until(w.end_ns - last_ns) - own_s).max(0.0)
     }
 }
@@ -121,6 +122,7 @@ impl RunContext {
         };
         let end_ns = recording.meta.end_ns.unwrap_or_else(last).max(start_ns);
         let per_s = |s: f64| if ledger.length_s > 0.0 { s / ledger.length_s } else { 0.0 };
+        let traps = TrapPrice::of(recording, per_s(ledger.own_cpu_s));
         Self {
             start_ns,
             end_ns,
@@ -131,7 +133,8 @@ impl RunContext {
             charged_per_s: per_s(ledger.charged_s),
             interrupts_per_s: per_s(ledger.interrupts_s()),
             agent_part: per_s(recording.meta.agent.in_run_ns() as f64 * 1e-9),
-            costs: Costs::of(&recording.windows),
+            costs: Costs::of(&recording.windows, &traps),
+            traps,
             threads: shares.threads().min(recording.meta.cpus.max(1)),
             sole_thread: shares.sole_thread(),
             drift: None,
@@ -160,6 +163,11 @@ impl RunContext {
         const MOST: f64 = 0.5;
         let lost = self.busy() * self.charged_per_s / self.cpu_per_s.max(1.0);
         self.cpu_per_s / (1.0 - lost.min(MOST))
+    }
+
+    /// What other classes cost in the last `last_s` of a window, CPU s.
+    fn others_s(&self, w: &WindowRow, last_s: f64) -> f64 {
+        self.costs.of_others(w, last_s, &self.traps)
     }
 
     /// Which unwatched time of the target's own each window of a class, in order of time, stands for: half of the gaps beside it.
@@ -301,84 +309,6 @@ fn weigh_alike(bursts: &mut [Burst], windows: &[&WindowRow]) {
     }
 }
 
-/// Shortest mean time from hit to hit in a window that its quota ended, ns: no hit costs more, whatever calibration says. `factor`: what a hit
-/// costs over what was charged.
-fn least_gap_ns(windows: &[&WindowRow], factor: f64, run: &RunContext) -> f64 {
-    /// Fewer hits say too little.
-    const ENOUGH: u64 = 30;
-    let ended = windows.iter().filter(|w| w.tripped && w.kept >= ENOUGH && w.end_ns > w.start_ns);
-    let gap_ns = |w: &&WindowRow| match run.ran_s(w, w.tau_ns.max(0.0) * 1e-9 * factor) {
-        Some(ran_s) => ran_s * 1e9 / (w.kept - 1) as f64,
-        None => (w.end_ns - w.start_ns) as f64 / w.kept as f64,
-    };
-    ended.map(gap_ns).fold(f64::INFINITY, f64::min)
-}
-
-/// What a hit of a class costs in this target, over what the recording charged for it.
-struct HitPrice {
-    /// Value, smallest, largest.
-    factor: (f64, f64, f64),
-    /// By the class's pair.
-    in_place: bool,
-    /// Part of the charged price that is that of a tight loop: how far the target used the caches between two hits is a guess.
-    warm: f64,
-    /// Most that cold caches add to a hit in a burst, ns.
-    cold: Price,
-    /// No hit costs more, CPU s.
-    most_s: f64,
-    /// Threads that hit side by side share the time.
-    threads: f64,
-}
-
-impl HitPrice {
-    /// By the class's pair where it has one ([`stamps::hit_factor`]), else the host's price, which is believed to [`PRICE_DRIFT`].
-    fn of(class: &ClassRow, windows: &[&WindowRow], recording: &Recording, run: &RunContext) -> Self {
-        /// What a trap of a program that does much between two calls leaves behind at most, in units of what calibration's own load adds: some 0.4 us
-        /// a trap here. memcached, redis and SQLite paid 0.2 to 0.8 (log.md, M38 and M44): what is more the drift of the price holds, or the clocks' two ends.
-        const MOST_BEHIND: f64 = 2.0;
-        let cost = &recording.meta.cost;
-        let price = cost.hit_price(class.site_class, class.kind);
-        let part = |ns: f64| if price.ns > 0.0 { ns / price.ns } else { 1.0 };
-        // Given as exact, and not measured.
-        let drift = if price.min_ns == price.max_ns { 0.0 } else { PRICE_DRIFT };
-        let host = (1.0, part(price.min_ns) * (1.0 - drift), part(price.max_ns) * (1.0 + drift));
-        let in_place = stamps::hit_factor(class, recording);
-        let factor = in_place.unwrap_or(host);
-        // What a trap leaves behind comes after it, and no pair sees it. A price that was given as exact has none added.
-        let traps = if class.exit_mode == ExitMode::None { 1.0 } else { 2.0 };
-        let stepped_ns =
-            if class.site_class == SiteClass::Stepped { stamps::STEPPED_BEHIND.1 * price.ns } else { 0.0 };
-        let cold_ns = if drift == 0.0 { 0.0 } else { traps * MOST_BEHIND * cost.cold.max_ns + stepped_ns };
-        Self {
-            factor,
-            in_place: in_place.is_some(),
-            cold: Price::fixed(cold_ns),
-            warm: (price.ns / (price.ns + cost.cold.ns).max(1e-9)).min(1.0),
-            most_s: least_gap_ns(windows, factor.0, run) * 1e-9 * f64::from(run.threads.max(1)),
-            threads: f64::from(run.threads.max(1)),
-        }
-    }
-
-    /// Value, smallest and largest price of a hit of a window, s.
-    fn of_window(&self, w: &WindowRow) -> (f64, f64, f64) {
-        /// Own time between two hits up to which the function runs in a loop, s.
-        const LOOP_S: f64 = 2e-6;
-        let charged_s = w.tau_ns.max(0.0) * 1e-9;
-        // That of a traced class is at least the price of a tight loop. That of a burst is the price of a tight loop.
-        let warm = if w.kind == WindowKind::Trace { self.warm } else { 1.0 };
-        let (value, low, high) = self.factor;
-        let (value_s, low_s, high_s) = (charged_s * value, charged_s * low, charged_s * high);
-        let elapsed_s = w.end_ns.saturating_sub(w.start_ns) as f64 * 1e-9;
-        let gap_s = elapsed_s * self.threads / w.kept.max(1) as f64 - charged_s;
-        // What its pair measured runs in the same loop.
-        let is_loop = self.in_place && gap_s < LOOP_S;
-        let cold_s =
-            if is_loop || w.kind == WindowKind::Trace { 0.0 } else { cost::cold_ns(self.cold, gap_s) * 1e-9 };
-        let high_s = high_s + cold_s;
-        (value_s, low_s.min(self.most_s * low / value) * warm, high_s)
-    }
-}
-
 /// A window in wall time.
 fn burst_by_wall(w: &WindowRow, price: &HitPrice, run: &RunContext) -> Burst {
     // What was turned away came after the end of the window.
@@ -390,7 +320,7 @@ fn burst_by_wall(w: &WindowRow, price: &HitPrice, run: &RunContext) -> Burst {
     let rest_s = run.rest_per_s * elapsed_s;
     let cpus = if run.threads <= 1 { 1.0 } else { run.cpu_per_s.max(1.0) };
     let most_s = MOST_OF_OTHERS * (elapsed_s * cpus - hits as f64 * tau_s).max(0.0);
-    let others_s = run.costs.of_others(w, elapsed_s);
+    let others_s = run.others_s(w, elapsed_s);
     let time = |part: f64| BurstTime {
         elapsed_s,
         // A quota ends a window at a hit, and CPU time is read tens of milliseconds later.

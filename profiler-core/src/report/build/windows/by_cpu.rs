@@ -5,7 +5,7 @@
 //! beyond its price, counts as the target's own. Each list of bursts is estimated by itself, so that how far the two are apart is not taken for an
 //! error of the price.
 
-use super::{HitPrice, MOST_OF_OTHERS, RunContext, burst_by_wall, cost_s, weigh_alike};
+use super::{HitPrice, MOST_OF_OTHERS, RunContext, burst_by_wall, weigh_alike};
 use crate::estimate::Estimate;
 use crate::recording::{WindowKind, WindowRow};
 use crate::stats::LEVEL;
@@ -138,7 +138,7 @@ fn ended_by_quota(w: &WindowRow, price: &HitPrice, run: &RunContext) -> Option<B
     let most_s = MOST_OF_OTHERS * (ran_s - calls as f64 * tau_s).max(0.0);
     // A thread that ran so long did so in more time, and monitoring ran on it, too.
     let rest_s = run.rest_per_s * ran_s / run.busy().max(f64::MIN_POSITIVE);
-    let others_s = run.costs.of_others(w, ran_s / run.used_around(w));
+    let others_s = run.others_s(w, ran_s / run.used_around(w));
     let time_s = |part: f64, tau_s: f64| {
         let cost_s = calls as f64 * tau_s + (rest_s + part * others_s).min(most_s);
         (ran_s - cost_s).max(calls as f64 * LEAST_CALL_S) / run.cpu_per_own_s()
@@ -166,7 +166,7 @@ fn ended_by_clock(w: &WindowRow, by_wall: &Burst, run: &RunContext) -> (Burst, f
     let own_s = if !is_known {
         used_per_s * by_wall.time_s
     } else {
-        let cost_s = cost_s(w) + run.costs.of_others(w, elapsed_s);
+        let cost_s = run.traps.window_s(w) + run.others_s(w, elapsed_s);
         (w.target_cpu_ns as f64 * 1e-9 - cost_s).clamp(0.0, by_wall.time_s)
     };
     // Of an empty one both are 0.
