@@ -43,8 +43,8 @@ pub fn run(options: &Options) -> Result<()> {
         "test",
         "--locked",
         "--quiet",
-        "-p",
-        "profiler-tests",
+        // As the tests are built: another selection has other features, and compiles anew.
+        "--workspace",
         "--test",
         "offline",
     ]))?;

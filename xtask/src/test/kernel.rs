@@ -56,22 +56,21 @@ pub(super) fn is_rootless(name: &str) -> bool {
 
 /// Builds what the tests start and the test binaries, with the committed object or another one. In the order of their names.
 ///
+/// Cargo unites the features of what is built at once, and those of development count where tests are built. So this builds the tests of the
+/// whole workspace, as the offline tests do: a command for the tests crate alone would build the agent and half of its libraries anew.
+///
 /// # Errors
 ///
 /// If something cannot be built.
 pub(super) fn build(object: Option<&Path>) -> Result<Vec<Binary>> {
-    let mut programs = shell::cargo();
-    programs.args(["build", "--locked", "-p", "profiler-user", "-p", "profiler-tests", "--bins"]);
-    let mut tests = shell::cargo();
-    tests.args(["test", "--locked", "-p", "profiler-tests", "-p", "profiler-bench", "--tests", "--no-run"]);
-    tests.arg("--message-format=json-render-diagnostics");
+    let mut command = shell::cargo();
+    command.args(["build", "--locked", "--workspace", "--bin", "tithe", "--tests"]);
+    command.arg("--message-format=json-render-diagnostics");
     if let Some(object) = object {
-        programs.env("TITHE_BPF_OBJECT", object);
-        tests.env("TITHE_BPF_OBJECT", object);
+        command.env("TITHE_BPF_OBJECT", object);
     }
-    shell::run(&mut programs)?;
-    shell::say(&tests);
-    let messages = shell::output(tests.stderr(Stdio::inherit()))?;
+    shell::say(&command);
+    let messages = shell::output(command.stderr(Stdio::inherit()))?;
     let binaries = test_binaries(&messages)?;
     Ok(binaries.into_iter().map(|(name, path)| Binary { name, path }).collect())
 }
@@ -88,12 +87,19 @@ fn passed_on() -> Vec<(String, String)> {
     passed
 }
 
-/// The test executables in cargo's messages, by name.
+/// The test executables of the tests crate and of the bench in cargo's messages, by name.
+///
+/// # Errors
+///
+/// If there are none, or a message is no JSON.
 pub fn test_binaries(messages: &str) -> Result<BTreeMap<String, PathBuf>> {
+    const PACKAGES: [&str; 2] = ["#profiler-tests@", "#profiler-bench@"];
     let mut binaries = BTreeMap::new();
     for line in messages.lines().filter(|line| line.starts_with('{')) {
         let message: serde_json::Value = serde_json::from_str(line).context("cargo printed no JSON")?;
-        if message["profile"]["test"] != true {
+        let is_ours =
+            message["package_id"].as_str().is_some_and(|id| PACKAGES.iter().any(|name| id.contains(name)));
+        if message["profile"]["test"] != true || !is_ours {
             continue;
         }
         if let (Some(name), Some(path)) = (message["target"]["name"].as_str(), message["executable"].as_str())
@@ -122,8 +128,9 @@ mod tests {
 
     #[test]
     fn only_test_executables_are_taken() {
-        let messages = r#"{"reason":"compiler-artifact","target":{"name":"build-script-build"},"profile":{"test":false},"executable":"/t/build"}
-{"reason":"compiler-artifact","target":{"name":"prober"},"profile":{"test":true},"executable":"/t/prober-1"}
+        let messages = r#"{"reason":"compiler-artifact","package_id":"path+file:///t/tests#profiler-tests@0.1.0","target":{"name":"build-script-build"},"profile":{"test":false},"executable":"/t/build"}
+{"reason":"compiler-artifact","package_id":"path+file:///t/xtask#0.1.0","target":{"name":"xtask"},"profile":{"test":true},"executable":"/t/xtask-1"}
+{"reason":"compiler-artifact","package_id":"path+file:///t/tests#profiler-tests@0.1.0","target":{"name":"prober"},"profile":{"test":true},"executable":"/t/prober-1"}
 {"reason":"build-finished","success":true}"#;
         let binaries = test_binaries(messages).unwrap();
         assert_eq!(
