@@ -15,5 +15,6 @@ mod progress;
 mod ran;
 mod returned;
 mod samples;
+mod several;
 mod support;
 mod throws;
