@@ -33,15 +33,9 @@ const NOTES: [&str; 2] = ["returns are seen at", "probe cost taken out of"];
 ///
 /// If an input cannot be read or lacks what is shown, or README.md has something else and may not be changed.
 pub fn run(options: &Options) -> Result<()> {
-    shell::run(shell::cargo().args([
-        "build",
-        "--locked",
-        "--quiet",
-        "-p",
-        "profiler-user",
-        "--bin",
-        "tithe",
-    ]))?;
+    // The selection of the kernel tests, so that nothing is compiled for this alone.
+    let selection = ["build", "--locked", "--quiet", "--workspace", "--bin", "tithe", "--tests"];
+    shell::run(shell::cargo().args(selection))?;
     let folder = shell::root().join("docs/readme");
     let mut tithe = Command::new(shell::target_dir().join("debug/tithe"));
     let report = shell::output(
