@@ -13,6 +13,7 @@
 //! | [`windowed`] | a sample's error in each of a run's cycles | `examples/adapt_table.rs` |
 //! | [`whole`] | whole runs: the real run, with every client, against targets and machines that need no kernel | `tests/whole.rs`, `src/bin/whole.rs`, `faults/run.sh` |
 //! | [`widths`] | what plans are expected to tell of calls per second | `tests/plan`, `examples/widths.rs` |
+//! | [`growth`] | calls of functions whose time grows in a known way | `tests/growth.rs`, `examples/models.rs` |
 //! | [`coverage`] | runs of each estimator under regimes with a known truth | `tests/coverage.rs`, `examples/coverage.rs` |
 //!
 //! `tests/plan` also holds the planner's oracles, and its tests; `surveys/` has class tables of real programs for them.
@@ -20,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 pub mod coverage;
+pub mod growth;
 pub mod problems;
 pub mod whole;
 pub mod widths;

@@ -19,6 +19,7 @@ pub mod estimate;
 pub mod graph;
 pub mod ledger;
 pub mod losses;
+pub mod models;
 pub mod plan;
 pub mod recording;
 pub mod report;

@@ -1,0 +1,345 @@
+//! How far single calls lie from what is predicted: intervals and p-values that assume no distribution.
+//!
+//! Split conformal prediction (Vovk, Gammerman and Shafer 2005; Lei et al. 2018) of the residuals `r = ln(t / f)`, where f was predicted
+//! for the call's inputs by a model fitted without them. Calls with like predicted times share a table, since short calls scatter more.
+
+use super::cells::median;
+use super::linear::dot;
+use crate::stats::Interval;
+use serde::{Deserialize, Serialize};
+use statrs::distribution::{Beta, ContinuousCDF as _};
+
+/// Fewest calls of a table, if there are several.
+const LEAST: usize = 200;
+/// Most tables.
+const MOST_TABLES: usize = 8;
+/// Residuals that are kept of a table: all of the highest and lowest ones, and as many between.
+const EDGE: usize = 128;
+/// Probability that the bounds of [`Calibration::tail_bound`] are all right.
+const SURE: f64 = 0.99;
+/// Fewest calls from which dependence is told.
+const LEAST_LAGS: usize = 40;
+/// A robust estimate of the standard deviation is this times the median absolute deviation.
+const MAD: f64 = 1.4826;
+/// Numbers of larger residuals at which there are bounds: each is about this times the one before.
+const STEP: f64 = 1.3;
+
+/// Residuals of calls whose predicted times are alike.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Residuals {
+    /// Largest predicted time of its calls, ns.
+    up_to_ns: f64,
+    /// Calls.
+    n: u64,
+    /// Residuals in falling order, with the number of residuals that are at least as large.
+    marks: Vec<(f64, u64)>,
+}
+
+/// Residuals of the calls that a model was made from.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    tables: Vec<Residuals>,
+    /// Of all calls, each residual less its table's median, over its table's spread.
+    pooled: Option<Residuals>,
+    /// Bounds of the part of calls that lie as high as any but k of the pooled residuals: k, and the bound.
+    bounds: Vec<(u64, f64)>,
+    /// Calls in a row that say as much as one: 1 if each is independent of the one before.
+    dependence: f64,
+}
+
+impl Calibration {
+    /// From the predicted time (ns) and the residual of each call, in the order of the calls.
+    pub(super) fn new(mut calls: Vec<(f64, f64)>) -> Self {
+        calls.retain(|(predicted, r)| predicted.is_finite() && r.is_finite());
+        let dependence = dependence(&calls);
+        calls.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let count = (calls.len() / LEAST).clamp(1, MOST_TABLES);
+        let size = calls.len().div_ceil(count).max(1);
+        let mut tables = Vec::new();
+        let mut rest = calls.as_slice();
+        while let Some(last) = rest.get(size.min(rest.len()).saturating_sub(1)) {
+            // Calls with one predicted time stay together, and too few are no table.
+            let mut end = rest.partition_point(|c| c.0 <= last.0);
+            if rest.len() - end < LEAST / 2 {
+                end = rest.len();
+            }
+            let (own, others) = rest.split_at(end);
+            tables.push(Residuals::new(own));
+            rest = others;
+        }
+        let pooled = pooled(&calls, &tables);
+        let bounds = pooled.as_ref().map(|p| bounds(p.n, dependence)).unwrap_or_default();
+        Self { tables, pooled, bounds, dependence }
+    }
+
+    fn table(&self, predicted_ns: f64) -> Option<&Residuals> {
+        self.tables.iter().find(|t| predicted_ns <= t.up_to_ns).or(self.tables.last())
+    }
+
+    /// Calls behind it.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.tables.iter().map(|t| t.n).sum()
+    }
+
+    /// Calls in a row that say as much as one.
+    ///
+    /// ```text
+    /// 1 + 4 sum rho_k
+    /// ```
+    /// Autocorrelations rho_k of the residuals in the order of the calls, up to the first pair that is not above chance (Geyer 1992). Twice the
+    /// integrated autocorrelation time, less 1: calls that are further apart are nearly independent.
+    #[must_use]
+    pub fn dependence(&self) -> f64 {
+        self.dependence.max(1.0)
+    }
+
+    /// Residuals of a new call with this predicted time (ns), at this level.
+    ///
+    /// ```text
+    /// [r_(floor((n + 1) a / 2)), r_(ceil((n + 1)(1 - a / 2)))],   a = 1 - level
+    /// ```
+    /// Of calls that are like those before, at least `level` lie in it, whatever their distribution. An end that no residual
+    /// bounds is infinite.
+    #[must_use]
+    pub fn interval(&self, predicted_ns: f64, level: f64) -> Interval {
+        let everything = Interval { low: f64::NEG_INFINITY, high: f64::INFINITY };
+        let Some(table) = self.table(predicted_ns) else { return everything };
+        let half = (1.0 - level.clamp(0.0, 1.0)) / 2.0;
+        // Residuals that may lie beyond each end. OK because it is at most n.
+        let beyond = ((table.n + 1) as f64 * half).floor() as u64;
+        Interval { low: table.nth_smallest(beyond), high: table.nth_largest(beyond) }
+    }
+
+    /// Conformal p-value of a residual: the part of calls that would take as long or longer.
+    ///
+    /// ```text
+    /// p = (1 + #{r_i >= r}) / (n + 1)
+    /// ```
+    #[must_use]
+    pub fn p_value(&self, predicted_ns: f64, residual: f64) -> f64 {
+        self.table(predicted_ns).map_or(1.0, |t| (t.at_least(residual) + 1) as f64 / (t.n + 1) as f64)
+    }
+
+    /// An upper bound of the part of calls that take as long or longer, which holds at all residuals at once with 99 %.
+    ///
+    /// A long run is held against few residuals, whose own chance would add up. Residuals of all tables are pooled, each less its table's
+    /// median and over its table's spread; with k of n as large or larger (Clopper and Pearson 1934, and a union bound over the k of a
+    /// grid, to the next of which k is rounded up):
+    /// ```text
+    /// P(Bin(n / d, q) <= k / d) = 0.01 / levels,   d: calls that say as much as one
+    /// ```
+    #[must_use]
+    pub fn tail_bound(&self, predicted_ns: f64, residual: f64) -> f64 {
+        let (Some(table), Some(pooled)) = (self.table(predicted_ns), &self.pooled) else { return 1.0 };
+        let k = pooled.at_least((residual - table.median()) / table.spread());
+        let place = self.bounds.partition_point(|(level, _)| *level < k);
+        self.bounds.get(place).map_or(1.0, |(_, bound)| *bound)
+    }
+
+    /// Median of the residuals of calls with this predicted time.
+    #[must_use]
+    pub fn median(&self, predicted_ns: f64) -> f64 {
+        self.table(predicted_ns).map_or(0.0, Residuals::median)
+    }
+}
+
+/// Residuals of all calls, standardised by their tables.
+fn pooled(calls: &[(f64, f64)], tables: &[Residuals]) -> Option<Residuals> {
+    let mut all = Vec::with_capacity(calls.len());
+    let mut rest = calls;
+    for table in tables {
+        // OK because a table has as many calls as were taken for it.
+        let (own, others) = rest.split_at_checked(table.n as usize)?;
+        let (middle, spread) = (table.median(), table.spread());
+        all.extend(own.iter().map(|(_, r)| (*r - middle) / spread));
+        rest = others;
+    }
+    (!all.is_empty()).then(|| Residuals::of(all, f64::MAX))
+}
+
+/// Upper bounds at the numbers of a grid, all right at once with 99 %. `dependence`: calls that say as much as one.
+fn bounds(n: u64, dependence: f64) -> Vec<(u64, f64)> {
+    let mut levels = vec![0_u64];
+    while let Some(last) = levels.last().copied().filter(|last| *last < n) {
+        // OK because it is at most 1.3 n + 1.
+        levels.push((last + 1).max((last as f64 * STEP) as u64).min(n));
+    }
+    let each = (1.0 - SURE) / levels.len() as f64;
+    let bound = |k: u64| {
+        let (k, rest) = (k as f64 / dependence, n.saturating_sub(k) as f64 / dependence);
+        Some(Beta::new(k + 1.0, rest).ok()?.inverse_cdf(1.0 - each).min(1.0))
+    };
+    levels.into_iter().map(|k| (k, bound(k).unwrap_or(1.0))).collect()
+}
+
+/// See [`Calibration::dependence`].
+fn dependence(calls: &[(f64, f64)]) -> f64 {
+    let n = calls.len();
+    let mut residuals: Vec<f64> = calls.iter().map(|(_, r)| *r).collect();
+    let middle = median(&mut residuals.clone());
+    residuals.iter_mut().for_each(|r| *r -= middle);
+    let spread = MAD * median(&mut residuals.iter().map(|r| r.abs()).collect::<Vec<f64>>());
+    // One call of a hundred times its time must not hide what the others do.
+    residuals.iter_mut().for_each(|r| *r = r.clamp(-3.0 * spread, 3.0 * spread));
+    let square = dot(&residuals, &residuals);
+    if n < LEAST_LAGS || square <= 0.0 {
+        return 1.0;
+    }
+    let correlation = |lag: usize| dot(&residuals, residuals.get(lag..).unwrap_or_default()) / square;
+    let chance = 2.0 / (n as f64).sqrt();
+    let mut sum = 0.0;
+    for lag in (1..n / 4).step_by(2) {
+        let pair = correlation(lag) + correlation(lag + 1);
+        if pair <= chance {
+            break;
+        }
+        sum += pair;
+    }
+    (1.0 + 4.0 * sum).min(n as f64 / 4.0)
+}
+
+impl Residuals {
+    fn new(calls: &[(f64, f64)]) -> Self {
+        Self::of(calls.iter().map(|(_, r)| *r).collect(), calls.last().map_or(0.0, |c| c.0))
+    }
+
+    fn of(mut residuals: Vec<f64>, up_to_ns: f64) -> Self {
+        residuals.sort_by(|a, b| b.total_cmp(a));
+        let n = residuals.len();
+        let step = (n / (2 * EDGE)).max(1);
+        let is_kept = |i: usize| i < EDGE || i + EDGE >= n || i.is_multiple_of(step);
+        let kept = residuals.iter().enumerate().filter(|(i, _)| is_kept(*i));
+        let marks = kept.map(|(i, r)| (*r, i as u64 + 1)).collect();
+        Self { up_to_ns, n: n as u64, marks }
+    }
+
+    fn median(&self) -> f64 {
+        self.nth_largest(self.n.div_ceil(2))
+    }
+
+    /// Half of what the middle 68 % of the residuals span; a tenth of a percent at least.
+    fn spread(&self) -> f64 {
+        let part = |p: f64| self.nth_largest(((self.n as f64 * p) as u64).max(1));
+        ((part(0.16) - part(0.84)) / 2.0).max(1e-3)
+    }
+
+    /// Residuals that are at least as large; at most as many too many as lie between two marks.
+    fn at_least(&self, residual: f64) -> u64 {
+        let above = self.marks.partition_point(|(r, _)| *r >= residual);
+        match self.marks.get(above) {
+            // All up to the next mark may be as large; that mark itself is not.
+            Some((_, rank)) => rank - 1,
+            None => self.n,
+        }
+    }
+
+    /// The largest residual that has `count - 1` larger ones; infinite for 0.
+    fn nth_largest(&self, count: u64) -> f64 {
+        // A mark with at most `count` residuals that are as large: no lower than the one asked for.
+        let place = self.marks.partition_point(|(_, rank)| *rank <= count);
+        place.checked_sub(1).and_then(|i| self.marks.get(i)).map_or(f64::INFINITY, |(r, _)| *r)
+    }
+
+    /// The same from below.
+    fn nth_smallest(&self, count: u64) -> f64 {
+        if count == 0 {
+            return f64::NEG_INFINITY;
+        }
+        let least = (self.n + 1).saturating_sub(count);
+        let place = self.marks.partition_point(|(_, rank)| *rank < least);
+        self.marks.get(place).map_or(f64::NEG_INFINITY, |(r, _)| *r)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::sim::{exponential, normal, rng};
+
+    /// Skewed noise that is three times as large for short calls.
+    fn calls(n: usize, seed: u64) -> Vec<(f64, f64)> {
+        let mut random = rng(seed);
+        let one = |_| {
+            let predicted = 100.0 * exponential(&mut random, 10.0).max(0.1);
+            let scale = if predicted < 700.0 { 0.3 } else { 0.1 };
+            (predicted, scale * (exponential(&mut random, 1.0) - 0.7 + 0.2 * normal(&mut random)))
+        };
+        (0..n).map(one).collect()
+    }
+
+    #[test]
+    fn intervals_hold_as_many_new_calls_as_they_say_short_and_long_ones() {
+        let (mut short, mut long) = ([0_u32; 2], [0_u32; 2]);
+        for seed in 0..40 {
+            let calibration = Calibration::new(calls(2_000, seed));
+            for (predicted, r) in calls(500, 1_000 + seed) {
+                let held = calibration.interval(predicted, 0.9).holds(r);
+                let of = if predicted < 700.0 { &mut short } else { &mut long };
+                of[usize::from(held)] += 1;
+            }
+        }
+        for [out, held] in [short, long] {
+            let share = f64::from(held) / f64::from(out + held);
+            assert!((0.885..0.925).contains(&share), "{share}");
+        }
+    }
+
+    #[test]
+    fn p_values_are_uniform_or_larger_and_bounds_are_never_too_low() {
+        let mut low = 0;
+        let mut broken = 0;
+        for seed in 0..100 {
+            let calibration = Calibration::new(calls(600, seed));
+            let fresh = calls(4_000, 5_000 + seed);
+            for (predicted, r) in &fresh {
+                low += u32::from(calibration.p_value(*predicted, *r) <= 0.05);
+            }
+            // Each bound against the part of the fresh calls that have it or less, three standard errors aside.
+            let mut bounds: Vec<f64> = fresh.iter().map(|(p, r)| calibration.tail_bound(*p, *r)).collect();
+            bounds.sort_by(f64::total_cmp);
+            let n = bounds.len() as f64;
+            broken += u32::from(bounds.iter().enumerate().any(|(i, bound)| {
+                let seen = (i as f64 + 1.0) / n;
+                *bound < seen - 3.0 * (seen / n).sqrt()
+            }));
+        }
+        let share = f64::from(low) / 400_000.0;
+        assert!((0.03..0.052).contains(&share), "{share}");
+        assert!(broken <= 2, "{broken} of 100");
+    }
+
+    /// Correlation a from call to call: the integrated time is (1 + a) / (1 - a).
+    #[test]
+    fn dependence_is_told_from_the_order_of_the_calls() {
+        for (a, least, most) in [(0.0, 1.0, 1.3), (0.5, 3.5, 7.0), (0.9, 18.0, 60.0)] {
+            let mut random = rng(4);
+            let mut told: Vec<f64> = (0..20)
+                .map(|_| {
+                    let mut last = 0.0;
+                    let one = |_| {
+                        last = a * last + f64::sqrt(1.0 - a * a) * normal(&mut random);
+                        (1.0, last)
+                    };
+                    Calibration::new((0..2_000).map(one).collect()).dependence()
+                })
+                .collect();
+            let middle = median(&mut told);
+            assert!((least..=most).contains(&middle), "{a}: {middle} {told:?}");
+        }
+    }
+
+    #[test]
+    fn few_calls_bound_nothing_and_many_are_kept_in_little() {
+        let few = Calibration::new((0..10).map(|i| (1.0, f64::from(i))).collect());
+        assert_eq!(few.interval(1.0, 0.95), Interval { low: f64::NEG_INFINITY, high: f64::INFINITY });
+        assert!((few.p_value(1.0, 100.0) - 1.0 / 11.0).abs() < 1e-12);
+        assert_eq!(few.p_value(1.0, -1.0), 1.0);
+        assert_eq!(few.interval(1.0, 0.8), Interval { low: 0.0, high: 9.0 });
+        let many = Calibration::new((0..100_000).map(|i| (1.0, f64::from(i % 1_000))).collect());
+        assert!(many.tables[0].marks.len() < 600 && many.calls() == 100_000);
+        assert!((many.p_value(1.0, 900.0) - 0.1).abs() < 0.01);
+        assert!(Calibration::default().interval(1.0, 0.9).high.is_infinite());
+        assert_eq!(Calibration::default().p_value(1.0, 9.0), 1.0);
+    }
+}

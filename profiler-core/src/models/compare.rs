@@ -1,0 +1,273 @@
+//! Two models of one function, of two builds or two times: what grew. And a model against what somebody expects.
+
+use super::class::Class;
+use super::model::Model;
+use super::term::Order;
+use crate::stats::{Interval, z_quantile};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Change of the exponent from which growth is told to have changed.
+const EXPONENT: f64 = 0.1;
+/// Change of the time from which a coefficient is told to have changed: runs of the same program differ by a few percent.
+const TIME: f64 = 0.05;
+/// Places in the common range at which two models are compared.
+const PLACES: usize = 3;
+
+/// Time of the new model over the old one's, at one place.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    /// Values of the inputs.
+    pub x: Vec<f64>,
+    /// Old predicted time, ns.
+    pub old_ns: f64,
+    /// New predicted time, ns.
+    pub new_ns: f64,
+    /// New over old, lower end at 95 %.
+    pub low: f64,
+    /// New over old, upper end.
+    pub high: f64,
+}
+
+/// What changed between two models.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    /// It grows faster with its inputs.
+    GrowsFaster,
+    /// It grows more slowly.
+    GrowsSlower,
+    /// It takes longer by a factor, and grows alike.
+    Slower,
+    /// It takes less by a factor, and grows alike.
+    Faster,
+    /// No difference beyond chance and 5 %.
+    Same,
+    /// The models cannot be compared.
+    Unknown,
+}
+
+/// Comparison of two models.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// What changed.
+    pub change: Change,
+    /// Class before and after.
+    pub classes: (Class, Class),
+    /// New exponent less the old one, with its interval at 95 %, where both have one.
+    pub exponent: Option<(f64, f64, f64)>,
+    /// Times at the smallest, middle and largest common inputs.
+    pub ratios: Vec<Ratio>,
+}
+
+/// Compares models of the same function in the same context, whose inputs have the same names.
+///
+/// Chance is what the scatter of the calls leaves in the curves:
+/// ```text
+/// ln(new / old) +- 1.96 sqrt(se_new^2 + se_old^2)
+/// ```
+/// What differs between two runs of the same program (memory layout, clock of the CPU) is not in it: 5 % is always tolerated, and several
+/// runs on each side say more.
+#[must_use]
+pub fn compare(old: &Model, new: &Model) -> Comparison {
+    let classes = (old.class, new.class);
+    let ratios = ratios(old, new);
+    let exponent = match (old.exponent, new.exponent) {
+        (Some(old), Some(new)) => Some(difference(old, new)),
+        _ => None,
+    };
+    let is_known = classes.0 != Class::Unknown && classes.1 != Class::Unknown;
+    let change = if ratios.is_empty() || !is_known {
+        Change::Unknown
+    } else {
+        growth(old, new, exponent).unwrap_or_else(|| level(&ratios))
+    };
+    Comparison { change, classes, exponent, ratios }
+}
+
+fn difference(old: (f64, f64, f64), new: (f64, f64, f64)) -> (f64, f64, f64) {
+    let half = f64::hypot((old.2 - old.1) / 2.0, (new.2 - new.1) / 2.0);
+    let value = new.0 - old.0;
+    (value, value - half, value + half)
+}
+
+/// The growth changed: by the exponent where there is one; else by classes, if neither model leaves the other's open.
+fn growth(old: &Model, new: &Model, exponent: Option<(f64, f64, f64)>) -> Option<Change> {
+    if let Some((value, low, high)) = exponent {
+        return match value {
+            v if v > EXPONENT && low > 0.0 => Some(Change::GrowsFaster),
+            v if v < -EXPONENT && high < 0.0 => Some(Change::GrowsSlower),
+            _ => None,
+        };
+    }
+    let is_open = |model: &Model, class: Class| model.class == class || model.alternatives.contains(&class);
+    if is_open(old, new.class)
+        || is_open(new, old.class)
+        || [old.class, new.class].contains(&Class::TwoRegimes)
+    {
+        return None;
+    }
+    Some(if new.class > old.class { Change::GrowsFaster } else { Change::GrowsSlower })
+}
+
+/// The factor: it changed if it did at some place, and nowhere the other way. Where only the slope has changed, small inputs take as long as before.
+fn level(ratios: &[Ratio]) -> Change {
+    let slower = ratios.iter().any(|r| r.low > 1.0 + TIME);
+    let faster = ratios.iter().any(|r| r.high < 1.0 / (1.0 + TIME));
+    match (slower, faster) {
+        (true, false) => Change::Slower,
+        (false, true) => Change::Faster,
+        _ => Change::Same,
+    }
+}
+
+fn ratios(old: &Model, new: &Model) -> Vec<Ratio> {
+    if old.inputs != new.inputs || old.categories != new.categories {
+        return Vec::new();
+    }
+    let common = |((a, b), (c, d)): (&(f64, f64), &(f64, f64))| (a.max(*c), b.min(*d));
+    let range: Vec<(f64, f64)> = old.range.iter().zip(&new.range).map(common).collect();
+    if range.iter().any(|(low, high)| low > high) {
+        return Vec::new();
+    }
+    let mut ratios = Vec::new();
+    for curve in &old.curves {
+        let Some(other) = new.curves.iter().find(|c| c.category == curve.category) else { continue };
+        for place in 0..PLACES {
+            let part = place as f64 / (PLACES - 1) as f64;
+            let between = |(low, high): &(f64, f64)| match part {
+                0.0 => *low,
+                1.0 => *high,
+                _ => low.max(1.0).powf(1.0 - part) * high.max(1.0).powf(part),
+            };
+            let x: Vec<f64> = range.iter().map(between).collect();
+            let (old_ns, new_ns) = (curve.shape.at(&x), other.shape.at(&x));
+            let error = f64::hypot(curve.shape.log_error(&x), other.shape.log_error(&x));
+            let (ratio, half) = (new_ns / old_ns.max(f64::MIN_POSITIVE), z_quantile(0.95) * error);
+            ratios.push(Ratio { x, old_ns, new_ns, low: ratio * (-half).exp(), high: ratio * half.exp() });
+        }
+    }
+    ratios
+}
+
+/// What somebody expects of a function: it grows at most so fast.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Expectation(pub Order);
+
+/// How a model stands to an expectation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It grows no faster.
+    Holds,
+    /// It grows faster, and the calls rule out that it does not.
+    Broken {
+        /// Class that it has.
+        class: Class,
+    },
+    /// The calls do not tell.
+    CannotTell,
+}
+
+impl Expectation {
+    /// Reads `O(n log n)`, `n^1.5`, `n log n`, `1`, `sqrt n`, `n2`; letters other than those of `log` and `sqrt` are inputs.
+    ///
+    /// # Errors
+    /// The text is none of these; the error says what can be written.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let all = text.trim().trim_start_matches("O(").trim_end_matches(')').to_lowercase();
+        let wrong =
+            || format!("\"{text}\" is no growth; write 1, log n, sqrt n, n, n log n, n^1.5, n^2, m n");
+        let mut order = Order::default();
+        let mut words =
+            all.split(|c: char| c.is_whitespace() || c == '*' || c == '·').filter(|w| !w.is_empty());
+        let mut is_empty = true;
+        while let Some(word) = words.next() {
+            is_empty = false;
+            match word {
+                "1" => {}
+                "log" | "log2" | "ln" => {
+                    words.next().ok_or_else(wrong)?;
+                    order.logs += 1;
+                }
+                "log^2" | "log2^2" => {
+                    words.next().ok_or_else(wrong)?;
+                    order.logs += 2;
+                }
+                "sqrt" => {
+                    words.next().ok_or_else(wrong)?;
+                    order.half_powers += 1;
+                }
+                other => {
+                    let rest = other.strip_prefix(|c: char| c.is_ascii_lowercase()).ok_or_else(wrong)?;
+                    let power = match rest.trim_start_matches('^') {
+                        "" => 1.0,
+                        power => power.parse::<f64>().map_err(|_| wrong())?,
+                    };
+                    let halves = 2.0 * power;
+                    if !(0.0..=12.0).contains(&halves) || halves.fract() != 0.0 {
+                        return Err(wrong());
+                    }
+                    // OK because it is a whole number up to 12.
+                    order.half_powers += halves as u8;
+                }
+            }
+        }
+        if is_empty { Err(wrong()) } else { Ok(Self(order)) }
+    }
+
+    /// Whether a model keeps to it.
+    #[must_use]
+    pub fn verdict(self, model: &Model) -> Verdict {
+        if model.class == Class::Unknown {
+            return Verdict::CannotTell;
+        }
+        let most = Class::of(self.0);
+        // The growth that goes on: of two regimes the upper one.
+        let top: Vec<f64> = model.range.iter().map(|(_, high)| *high).collect();
+        let Some(class) = model.curves.iter().map(|c| c.shape.growth(&top)).max() else {
+            return Verdict::CannotTell;
+        };
+        let class = if model.class == Class::Constant { Class::Constant } else { class };
+        let is_faster = |class: Class| {
+            class > most || (class == most && class == Class::Polynomial && self.is_exceeded(model, &top))
+        };
+        if !is_faster(class) {
+            return Verdict::Holds;
+        }
+        let is_open = |c: &Class| *c <= most && *c != Class::TwoRegimes;
+        if model.alternatives.iter().any(is_open) { Verdict::CannotTell } else { Verdict::Broken { class } }
+    }
+
+    /// n^3 where n^2 is expected: one class, but not one power.
+    fn is_exceeded(self, model: &Model, top: &[f64]) -> bool {
+        let order = |shape: &super::Shape| match shape {
+            super::Shape::Sum(sum) => Some(sum.order(top)),
+            super::Shape::Regimes(split) => Some(split.above.order(top)),
+            super::Shape::Power(_) => None,
+        };
+        model.curves.iter().filter_map(|c| order(&c.shape)).any(|o| o.half_powers > self.0.half_powers)
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::GrowsFaster => "grows faster",
+            Self::GrowsSlower => "grows more slowly",
+            Self::Slower => "slower by a factor",
+            Self::Faster => "faster by a factor",
+            Self::Same => "no difference",
+            Self::Unknown => "cannot be compared",
+        })
+    }
+}
+
+impl Comparison {
+    /// New over old at the largest common inputs, with its interval at 95 %.
+    #[must_use]
+    pub fn at_top(&self) -> Option<(f64, Interval)> {
+        let last = self.ratios.last()?;
+        let ratio = last.new_ns / last.old_ns.max(f64::MIN_POSITIVE);
+        Some((ratio, Interval { low: last.low, high: last.high }))
+    }
+}

@@ -1,0 +1,215 @@
+//! What is told of a function in a calling context: a model, or why there is none.
+
+use super::calibration::Calibration;
+use super::call::Value;
+use super::cells::LeftOut;
+use super::class::{Class, Printed};
+use super::goodness::Goodness;
+use super::screen::{Roles, Unusable};
+use super::shape::Shape;
+use crate::stats::{Interval, z_quantile};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// An execution-time model m of a kernel in one calling context (§3.1, formula (2)).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Model {
+    /// Names of the inputs that may be predictors, in the order of [`Model::x`].
+    pub inputs: Vec<String>,
+    /// Names of the inputs by which calls are told apart.
+    pub categories: Vec<String>,
+    /// The curve; one for each category that has enough calls, if these differ.
+    pub curves: Vec<Curve>,
+    /// Ours; unknown where the fit is not good.
+    pub class: Class,
+    /// The paper's.
+    pub printed: Printed,
+    /// Class of the best form, however good it is.
+    pub form: Class,
+    /// Classes that the calls do not rule out, beside `form`.
+    pub alternatives: Vec<Class>,
+    /// Why the class is unknown.
+    pub doubt: Option<Doubt>,
+    /// How good it is.
+    pub goodness: Goodness,
+    /// Inputs that the time depends on, and how much.
+    pub critical: Vec<Critical>,
+    /// Inputs that are no predictors, with the reason.
+    pub unusable: Vec<(String, Unusable)>,
+    /// Smallest and largest value of each input among the cells.
+    pub range: Vec<(f64, f64)>,
+    /// Slope of ln(time) over the logarithm of the only critical input, with its interval at 95 %.
+    pub exponent: Option<(f64, f64, f64)>,
+    /// Calls behind it.
+    pub calls: u64,
+    /// Distinct inputs (cells) behind it.
+    pub distinct: usize,
+    /// Calls that are not.
+    pub left_out: LeftOut,
+    /// Shortest call, ns: what an unknown kernel is predicted to take (§3.2).
+    pub shortest_ns: f64,
+    /// How far single calls lie from what is predicted.
+    pub calibration: Calibration,
+    pub(super) roles: Roles,
+}
+
+/// The curve of one category, or of all calls.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Curve {
+    /// Values of the categories; empty: of all.
+    pub category: Vec<u64>,
+    /// The curve.
+    pub shape: Shape,
+}
+
+/// A critical input parameter (§3.1).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Critical {
+    /// Name.
+    pub name: String,
+    /// Predicted time at its largest value over that at its smallest, other inputs in the middle of their ranges.
+    pub influence: f64,
+}
+
+/// Why a class is unknown although there is a model.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Doubt {
+    /// The medians are too noisy for any model to reach 0.95.
+    Noise {
+        /// How many times as many calls for each input would raise the ceiling to 0.97.
+        more_calls: f64,
+    },
+    /// Time changes with something that is no input, or in a way that no form has.
+    Unexplained,
+    /// It may be constant, or grow this many times over the range.
+    Flat {
+        /// Largest growth that is not ruled out.
+        at_most: f64,
+    },
+}
+
+/// What is predicted for a call.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Prediction {
+    /// Time, ns.
+    pub ns: f64,
+    /// Shortest and longest time of calls with these inputs, at the level asked for, ns.
+    pub interval_ns: Interval,
+    /// An input lies outside the range of those that the model was made from.
+    pub is_extrapolated: bool,
+}
+
+impl Model {
+    /// A call's inputs in the order of [`Model::inputs`], and the curve that holds for it. `None` where an input cannot be read, or its
+    /// category had too few calls.
+    #[must_use]
+    pub fn x(&self, values: &[Value]) -> Option<(Vec<f64>, &Curve)> {
+        let (x, category) = self.roles.read(values)?;
+        let curve = self.curves.iter().find(|c| c.category.is_empty() || c.category == category)?;
+        Some((x.into_iter().map(|x| x as f64).collect(), curve))
+    }
+
+    /// Predicts a call's time, with an interval that holds `level` of calls like those before.
+    ///
+    /// Outside the range of the inputs seen, the interval is widened by the curve's own uncertainty.
+    #[must_use]
+    pub fn predict(&self, values: &[Value], level: f64) -> Option<Prediction> {
+        let (x, curve) = self.x(values)?;
+        let ns = curve.shape.at(&x);
+        let is_extrapolated = x.iter().zip(&self.range).any(|(x, (low, high))| x < low || x > high);
+        let more = if is_extrapolated { z_quantile(level) * curve.shape.log_error(&x) } else { 0.0 };
+        let r = self.calibration.interval(ns, level);
+        let interval_ns = Interval { low: ns * (r.low - more).exp(), high: ns * (r.high + more).exp() };
+        Some(Prediction { ns, interval_ns, is_extrapolated })
+    }
+
+    /// Time that the adaptive frequency goes by (§3.2): the predicted one; of an unknown class the shortest call's, ns.
+    #[must_use]
+    pub fn paced_ns(&self, values: &[Value]) -> f64 {
+        let known = self.class != Class::Unknown;
+        let predicted = self.x(values).filter(|_| known).map(|(x, curve)| curve.shape.at(&x));
+        predicted.unwrap_or(self.shortest_ns)
+    }
+
+    /// Formula, one line for each curve: `12.3 ns + 4.10 ns · n log2 n`.
+    #[must_use]
+    pub fn formula(&self) -> Vec<String> {
+        let line = |curve: &Curve| {
+            let text = curve.shape.text(&self.inputs);
+            let of = self.categories.iter().zip(&curve.category);
+            let of: Vec<String> = of.map(|(name, value)| format!("{name} = {value}")).collect();
+            if of.is_empty() { text } else { format!("{}: {text}", of.join(", ")) }
+        };
+        self.curves.iter().map(line).collect()
+    }
+}
+
+/// Why there is no model of a function.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NoModel {
+    /// The reason.
+    pub reason: Reason,
+    /// Each input, with why it is no predictor.
+    pub inputs: Vec<(String, Unusable)>,
+    /// Calls that were looked at.
+    pub calls: u64,
+    /// Shortest call, ns, if any returned.
+    pub shortest_ns: Option<f64>,
+}
+
+/// Why there is no model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// No call returned.
+    NoCalls,
+    /// The function has no inputs.
+    NoInputs,
+    /// None of its inputs can be a predictor.
+    NoUsableInput,
+    /// Fewer than five distinct inputs have ten calls.
+    FewInputs {
+        /// How many have.
+        distinct: usize,
+    },
+    /// Times and inputs allow no fit.
+    NoFit,
+}
+
+impl fmt::Display for NoModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.reason {
+            Reason::NoCalls => write!(f, "no model: no call returned")?,
+            Reason::NoInputs => write!(f, "no model: the function has no inputs")?,
+            Reason::NoUsableInput => write!(f, "no model: no input can be a predictor")?,
+            Reason::FewInputs { distinct } => write!(
+                f,
+                "no model: {distinct} distinct inputs have 10 calls, 5 are needed ({} calls in all)",
+                self.calls
+            )?,
+            Reason::NoFit => write!(f, "no model: times and inputs allow no fit")?,
+        }
+        for (name, why) in &self.inputs {
+            write!(f, "; {name}: {why}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Noise { more_calls } => {
+                write!(f, "times scatter too much; {more_calls:.0} times as many calls would tell")
+            }
+            Self::Unexplained => write!(f, "time changes with something else than these inputs"),
+            Self::Flat { at_most } => {
+                write!(
+                    f,
+                    "constant, or up to {at_most:.1} times as long for large inputs: more calls would tell"
+                )
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Sums of terms (formula (2)): their values, their fit to medians, how sure they are.
+
+use super::cells::Cell;
+use super::class::Class;
+use super::linear;
+use super::term::{Order, Term};
+use serde::{Deserialize, Serialize};
+
+/// Standard deviation of what no form explains (caches, allocation): medians are not trusted beyond it.
+pub(super) const FLOOR: f64 = 0.02;
+/// Part of the largest predicted time that a term must have to decide the class.
+const TELLING: f64 = 0.1;
+/// Rounds of weights by what is predicted.
+const ROUNDS: usize = 2;
+
+/// `m = sum alpha_i p_i + beta` (formula (2)), with `alpha_i, beta >= 0`: no call takes less than nothing, and larger inputs take no less time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sum {
+    /// beta, ns.
+    pub intercept_ns: f64,
+    /// p_i and alpha_i, ns per unit of the term.
+    pub terms: Vec<(Term, f64)>,
+    /// Covariance of beta and the alphas, row by row.
+    pub covariance: Vec<Vec<f64>>,
+}
+
+impl Sum {
+    /// Predicted time at the inputs `x`, ns.
+    #[must_use]
+    pub fn at(&self, x: &[f64]) -> f64 {
+        self.intercept_ns + self.terms.iter().map(|(term, alpha)| alpha * term.at(x)).sum::<f64>()
+    }
+
+    /// Standard error of the predicted time's logarithm.
+    #[must_use]
+    pub fn log_error(&self, x: &[f64]) -> f64 {
+        let values: Vec<f64> =
+            std::iter::once(1.0).chain(self.terms.iter().map(|(term, _)| term.at(x))).collect();
+        let variance: f64 =
+            self.covariance.iter().zip(&values).map(|(row, v)| v * linear::dot(row, &values)).sum();
+        variance.max(0.0).sqrt() / self.at(x).max(f64::MIN_POSITIVE)
+    }
+
+    /// Growing terms: what counts as m in formula (6).
+    #[must_use]
+    pub fn growing(&self) -> usize {
+        self.terms.iter().filter(|(_, alpha)| *alpha > 0.0).count()
+    }
+
+    /// Order of the fastest term that makes up at least a tenth of the time at the inputs `x`.
+    #[must_use]
+    pub fn order(&self, x: &[f64]) -> Order {
+        let whole = self.at(x);
+        let telling = self.terms.iter().filter(|(term, alpha)| alpha * term.at(x) >= TELLING * whole);
+        telling.map(|(term, _)| term.order()).max().unwrap_or_default()
+    }
+
+    /// `12.3 ns + 4.1 ns · n log2 n`.
+    #[must_use]
+    pub fn text(&self, names: &[String]) -> String {
+        let grown = self.terms.iter().filter(|(_, alpha)| *alpha > 0.0);
+        let mut parts: Vec<String> =
+            grown.map(|(term, alpha)| format!("{} · {}", time(*alpha), term.text(names))).collect();
+        if self.intercept_ns > 0.0 || parts.is_empty() {
+            parts.insert(0, time(self.intercept_ns));
+        }
+        parts.join(" + ")
+    }
+}
+
+/// A time with three digits, in the unit that makes it short.
+pub(super) fn time(ns: f64) -> String {
+    let (value, unit) = match ns {
+        ns if ns < 1e3 => (ns, "ns"),
+        ns if ns < 1e6 => (ns / 1e3, "us"),
+        ns if ns < 1e9 => (ns / 1e6, "ms"),
+        ns => (ns / 1e9, "s"),
+    };
+    match value {
+        v if v >= 100.0 => format!("{v:.0} {unit}"),
+        v if v >= 10.0 => format!("{v:.1} {unit}"),
+        v if v >= 0.1 || v == 0.0 => format!("{v:.2} {unit}"),
+        v => format!("{v:.2e} {unit}"),
+    }
+}
+
+/// Medians, and all predictors at their inputs.
+#[derive(Debug, Clone)]
+pub(super) struct Design {
+    pub cells: Vec<Cell>,
+    pub terms: Vec<Term>,
+    /// Values of each term, cell by cell.
+    columns: Vec<Vec<f64>>,
+    ones: Vec<f64>,
+    medians: Vec<f64>,
+    /// Precision of each median's logarithm.
+    precision: Vec<f64>,
+}
+
+impl Design {
+    pub fn new(cells: Vec<Cell>, terms: Vec<Term>) -> Self {
+        let columns = terms.iter().map(|t| cells.iter().map(|c| t.at(&c.x)).collect()).collect();
+        let ones = vec![1.0; cells.len()];
+        let medians = cells.iter().map(|c| c.median_ns).collect();
+        let precision = cells.iter().map(|c| 1.0 / (c.log_variance + FLOOR * FLOOR)).collect();
+        Self { cells, terms, columns, ones, medians, precision }
+    }
+
+    /// The cells at these indices.
+    pub fn part(&self, rows: &[usize]) -> Self {
+        let take = |values: &[f64]| rows.iter().filter_map(|i| values.get(*i).copied()).collect::<Vec<f64>>();
+        Self {
+            cells: rows.iter().filter_map(|i| self.cells.get(*i).cloned()).collect(),
+            terms: self.terms.clone(),
+            columns: self.columns.iter().map(|c| take(c)).collect(),
+            ones: take(&self.ones),
+            medians: take(&self.medians),
+            precision: take(&self.precision),
+        }
+    }
+
+    /// Weights of relative errors: `1 / (v_i y_i^2)`, v_i the variance of the median's logarithm.
+    ///
+    /// Times lie on decades and their noise grows with them; without the weights the largest input alone decides.
+    pub fn weights(&self, around: &[f64]) -> Vec<f64> {
+        self.precision.iter().zip(around).map(|(p, y)| p / (y * y).max(f64::MIN_POSITIVE)).collect()
+    }
+
+    /// Sets of terms that LASSO chooses, of at most `most` terms.
+    pub fn lasso(&self, most: usize) -> Vec<Vec<usize>> {
+        let weights = self.weights(&self.medians);
+        super::lasso::Problem::new(&self.columns, &self.medians, &weights).supports(most)
+    }
+
+    /// Refit of the chosen terms by weighted least squares without negative coefficients.
+    ///
+    /// The weights are first those of the medians, then those of what is predicted: relative to medians that are too low by
+    /// chance errors look larger, which would pull the fit down.
+    pub fn fit(&self, chosen: &[usize]) -> Option<Sum> {
+        let mut columns: Vec<&[f64]> = vec![&self.ones];
+        columns.extend(chosen.iter().filter_map(|j| self.columns.get(*j)).map(Vec::as_slice));
+        let mut around = self.medians.clone();
+        let mut solution = None;
+        for _ in 0..=ROUNDS {
+            let s = linear::not_negative(&columns, &self.medians, &self.weights(&around))?;
+            for (i, place) in around.iter_mut().enumerate() {
+                let at = |(b, c): (&f64, &&[f64])| b * c.get(i).copied().unwrap_or(0.0);
+                *place = s.coefficients.iter().zip(&columns).map(at).sum();
+            }
+            // An input of 0 may take nothing: its weight stays that of a tenth of its median.
+            around.iter_mut().zip(&self.medians).for_each(|(f, y)| *f = f.max(0.1 * y));
+            solution = Some(s);
+        }
+        let s = solution?;
+        let (intercept, alphas) = s.coefficients.split_first()?;
+        // Where residuals are larger than the medians' noise, coefficients are as much less sure.
+        let free = (self.medians.len() as f64 - columns.len() as f64).max(1.0);
+        let dispersion = (s.rss / free).max(1.0);
+        let covariance = s.inverse.iter().map(|row| row.iter().map(|v| v * dispersion).collect()).collect();
+        let terms = chosen.iter().filter_map(|j| self.terms.get(*j).cloned()).zip(alphas.iter().copied());
+        Some(Sum { intercept_ns: *intercept, terms: terms.collect(), covariance })
+    }
+
+    /// Weighted mean square of relative errors of `predicted`, and the number of cells.
+    pub fn misfit(&self, predicted: impl Iterator<Item = f64>) -> f64 {
+        let errors = self.medians.iter().zip(predicted).map(|(y, f)| relative(*y, f).powi(2));
+        let sum: f64 = self.precision.iter().zip(errors).map(|(p, e)| p * e).sum();
+        sum / self.precision.iter().sum::<f64>().max(f64::MIN_POSITIVE)
+    }
+
+    /// Class of a sum at the cell for which it predicts most.
+    pub fn class_of(&self, sum: &Sum) -> Class {
+        let top = self.cells.iter().max_by(|a, b| sum.at(&a.x).total_cmp(&sum.at(&b.x)));
+        top.map_or(Class::Unknown, |cell| Class::of(sum.order(&cell.x)))
+    }
+}
+
+/// ln(y / f), within a factor of 20.
+pub(super) fn relative(y: f64, f: f64) -> f64 {
+    let log = (y / f.max(f64::MIN_POSITIVE)).ln();
+    log.clamp(-3.0, 3.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::term;
+    use super::*;
+
+    fn design(f: impl Fn(f64) -> f64) -> Design {
+        let cell = |i: i32| {
+            let x = 1.4_f64.powi(i).round();
+            Cell { x: vec![x], category: 0, median_ns: f(x), calls: 20, log_variance: 1e-3 }
+        };
+        Design::new((5..30).map(cell).collect(), term::plain(0))
+    }
+
+    #[test]
+    fn a_refit_finds_the_coefficients_and_lasso_the_term() {
+        let design = design(|n| 120.0 + 4.0 * n * n.log2());
+        // plain(): log n, sqrt n, n, n log n.
+        let sum = design.fit(&[3]).unwrap();
+        assert!((sum.intercept_ns - 120.0).abs() < 0.01 && (sum.terms[0].1 - 4.0).abs() < 1e-4, "{sum:?}");
+        assert_eq!(sum.text(&["n".to_owned()]), "120 ns + 4.00 ns · n log2 n");
+        assert!(design.lasso(4).iter().any(|set| set.contains(&3)), "{:?}", design.lasso(4));
+        assert_eq!(design.class_of(&sum), Class::Linearithmic);
+        assert!(sum.log_error(&[100.0]) > 0.001 && sum.log_error(&[100.0]) < 0.05);
+    }
+
+    #[test]
+    fn a_term_of_less_than_a_tenth_decides_no_class() {
+        let design = design(|n| 1_000.0 * n + 0.001 * n * n);
+        let sum = design.fit(&[2, 5]).unwrap();
+        assert!(sum.terms[1].1 > 0.0);
+        assert_eq!(design.class_of(&sum), Class::Linear, "{sum:?}");
+    }
+
+    #[test]
+    fn times_are_short() {
+        let texts = [0.0, 0.012, 4.1, 12.34, 1_234.0, 5.6e7, 2e9].map(time);
+        assert_eq!(texts, ["0.00 ns", "1.20e-2 ns", "4.10 ns", "12.3 ns", "1.23 us", "56.0 ms", "2.00 s"]);
+    }
+}

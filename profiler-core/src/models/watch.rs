@@ -1,0 +1,232 @@
+//! Anomaly detection (§5.2): calls that take longer than their inputs explain, over many functions, live.
+//!
+//! The paper compares the predicted with the actual time of a call. Here the comparison has an interval for each call, and an alarm
+//! needs evidence over calls, so that its rate of false alarms can be stated ([`Settings::false_alarms_per_hour`]).
+
+use super::bets::Bets;
+use super::calibration::Calibration;
+use super::cells::median;
+use super::model::Model;
+use crate::stats::Interval;
+use std::collections::BTreeMap;
+
+/// Fewest calls of a function in a window that say how the machine is.
+const LEAST_CALLS: usize = 5;
+/// Fewest other functions that say how the machine is.
+const LEAST_OTHERS: usize = 3;
+/// Part of the functions that must move in the same direction for the machine to be what moved.
+const MOST: f64 = 0.75;
+/// Change of all functions from which the machine is told to have changed, and below which it is told to be back: ln.
+const DRIFT: [f64; 2] = [0.095, 0.049];
+/// Windows for which the last known drift holds where too few functions have calls.
+const KEPT: u32 = 10;
+
+/// What is promised, and what is not worth an alarm.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Settings {
+    /// Expected false alarms an hour, of all functions together, at most.
+    pub false_alarms_per_hour: f64,
+    /// Longer by this part is no alarm: 0.05 is 5 %. Machines change that much by themselves.
+    pub tolerated: f64,
+}
+
+impl Default for Settings {
+    /// One false alarm an hour; 5 % are tolerated.
+    fn default() -> Self {
+        Self { false_alarms_per_hour: 1.0, tolerated: 0.05 }
+    }
+}
+
+/// A call that has returned.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Seen {
+    /// Number of the function (in its context), as given to [`Watch::add`].
+    pub kernel: u32,
+    /// When it began, ns.
+    pub time_ns: u64,
+    /// What its model predicted for its inputs, ns: [`super::Prediction::ns`].
+    pub predicted_ns: f64,
+    /// What it took, without what watching cost, ns.
+    pub own_ns: f64,
+}
+
+/// What is told.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// A function's calls take longer than their inputs explain.
+    Slower(Slower),
+    /// All functions take longer, or shorter: told once, when it begins.
+    Machine {
+        /// Time over the time before: 1.2 is a fifth longer.
+        factor: f64,
+        /// Functions that moved in this direction, and all that had calls.
+        moved: usize,
+        /// All that had calls.
+        of: usize,
+    },
+    /// The machine is back to what it was.
+    MachineBack,
+}
+
+/// Evidence that a function has become slower.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Slower {
+    /// Number of the function.
+    pub kernel: u32,
+    /// Since when, ns.
+    pub since_ns: u64,
+    /// Calls since then.
+    pub calls: u64,
+    /// Of the calls of this window (at most those since then): how many took longer than the interval of 95 % allows.
+    pub beyond: usize,
+    /// Of how many.
+    pub of: usize,
+    /// Median of their time over the predicted one.
+    pub factor: f64,
+    /// The call that took longest for its inputs.
+    pub longest: Seen,
+    /// Interval of 95 % of that call, ns.
+    pub expected_ns: Interval,
+    /// Expected false alarms an hour of all functions together.
+    pub false_alarms_per_hour: f64,
+}
+
+#[derive(Debug, Clone)]
+struct Kernel {
+    calibration: Calibration,
+    bets: Bets,
+}
+
+/// All functions that are held against their models.
+#[derive(Debug, Clone)]
+pub struct Watch {
+    settings: Settings,
+    kernels: BTreeMap<u32, Kernel>,
+    /// The machine's last known change for each function, ln, and for how many windows it still holds.
+    known: BTreeMap<u32, (f64, u32)>,
+    is_changed: bool,
+    /// Windows in a row in which the machine was changed.
+    in_row: u32,
+}
+
+impl Watch {
+    /// Watches nothing yet.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, kernels: BTreeMap::new(), known: BTreeMap::new(), is_changed: false, in_row: 0 }
+    }
+
+    /// Holds the calls of a function against its model from now on.
+    pub fn add(&mut self, kernel: u32, model: &Model) {
+        self.kernels.insert(kernel, Kernel { calibration: model.calibration.clone(), bets: Bets::new() });
+    }
+
+    /// Takes the calls of one window (a second, say), in the order in which they began. Calls of functions that were not added are ignored.
+    ///
+    /// # Cost
+    /// Tens of operations and a search in a table of up to 512 residuals for each call.
+    pub fn window(&mut self, calls: &[Seen]) -> Vec<Event> {
+        let mut by_kernel: BTreeMap<u32, Vec<Seen>> = BTreeMap::new();
+        for call in calls.iter().filter(|c| self.kernels.contains_key(&c.kernel)) {
+            if call.predicted_ns > 0.0 && call.own_ns > 0.0 {
+                by_kernel.entry(call.kernel).or_default().push(*call);
+            }
+        }
+        let shifts = self.shifts(&by_kernel);
+        let mut events = self.machine(&shifts);
+        let threshold_h = self.kernels.len() as f64 / self.settings.false_alarms_per_hour.max(1e-9);
+        let tolerated = (1.0 + self.settings.tolerated.max(0.0)).ln();
+        for (id, calls) in &by_kernel {
+            let drift = self.drift_beside(*id, &shifts);
+            let Some(kernel) = self.kernels.get_mut(id) else { continue };
+            let dependence = kernel.calibration.dependence();
+            let mut raised = None;
+            for call in calls {
+                let residual = (call.own_ns / call.predicted_ns).ln() - drift - tolerated;
+                let p = kernel.calibration.tail_bound(call.predicted_ns, residual);
+                raised =
+                    kernel.bets.take(call.time_ns as f64 / 3.6e12, p, dependence, threshold_h).or(raised);
+            }
+            if let Some(raised) = raised {
+                let since_ns = (raised.since_h * 3.6e12) as u64;
+                events.extend(evidence(*id, kernel, calls, since_ns, raised.calls).map(|slower| {
+                    let false_alarms_per_hour = self.settings.false_alarms_per_hour;
+                    Event::Slower(Slower { false_alarms_per_hour, ..slower })
+                }));
+            }
+        }
+        events
+    }
+
+    /// How much longer (ln) each function's calls of this window took than before; of functions with enough calls.
+    fn shifts(&self, calls: &BTreeMap<u32, Vec<Seen>>) -> BTreeMap<u32, f64> {
+        let with_enough = calls.iter().filter(|(_, calls)| calls.len() >= LEAST_CALLS);
+        let shift = |(id, calls): (&u32, &Vec<Seen>)| {
+            let calibration = &self.kernels.get(id)?.calibration;
+            let residual = |c: &Seen| (c.own_ns / c.predicted_ns).ln() - calibration.median(c.predicted_ns);
+            Some((*id, median(&mut calls.iter().map(residual).collect::<Vec<f64>>())))
+        };
+        with_enough.filter_map(shift).collect()
+    }
+
+    /// Change of the machine as the other functions see it, ln: a function's own calls have no part in what they are held against.
+    fn drift_beside(&mut self, id: u32, shifts: &BTreeMap<u32, f64>) -> f64 {
+        let mut others: Vec<f64> =
+            shifts.iter().filter(|(other, _)| **other != id).map(|(_, s)| *s).collect();
+        let known = self.known.entry(id).or_default();
+        if others.len() >= LEAST_OTHERS {
+            *known = (median(&mut others), KEPT);
+        } else if known.1 > 0 {
+            known.1 -= 1;
+        } else {
+            known.0 = 0.0;
+        }
+        known.0
+    }
+
+    fn machine(&mut self, shifts: &BTreeMap<u32, f64>) -> Vec<Event> {
+        if shifts.len() <= LEAST_OTHERS {
+            return Vec::new();
+        }
+        let mut all: Vec<f64> = shifts.values().copied().collect();
+        let middle = median(&mut all);
+        let [begins, ends] = DRIFT;
+        let moved = all.iter().filter(|s| s.signum() == middle.signum() && s.abs() > ends).count();
+        let is_common = moved as f64 >= MOST * all.len() as f64;
+        if !self.is_changed {
+            self.in_row = if is_common && middle.abs() > begins { self.in_row + 1 } else { 0 };
+            if self.in_row < 2 {
+                return Vec::new();
+            }
+            (self.is_changed, self.in_row) = (true, 0);
+            return vec![Event::Machine { factor: middle.exp(), moved, of: all.len() }];
+        }
+        self.in_row = if middle.abs() < ends { self.in_row + 1 } else { 0 };
+        if self.in_row < 2 {
+            return Vec::new();
+        }
+        (self.is_changed, self.in_row) = (false, 0);
+        vec![Event::MachineBack]
+    }
+}
+
+fn evidence(id: u32, kernel: &Kernel, calls: &[Seen], since_ns: u64, count: u64) -> Option<Slower> {
+    let recent: Vec<&Seen> = calls.iter().filter(|c| c.time_ns >= since_ns).collect();
+    let expected = |c: &Seen| {
+        let r = kernel.calibration.interval(c.predicted_ns, 0.95);
+        Interval { low: c.predicted_ns * r.low.exp(), high: c.predicted_ns * r.high.exp() }
+    };
+    let ratio = |c: &Seen| c.own_ns / c.predicted_ns;
+    let longest = **recent.iter().max_by(|a, b| ratio(a).total_cmp(&ratio(b)))?;
+    Some(Slower {
+        kernel: id,
+        since_ns,
+        calls: count,
+        beyond: recent.iter().filter(|c| c.own_ns > expected(c).high).count(),
+        of: recent.len(),
+        factor: median(&mut recent.iter().map(|c| ratio(c)).collect::<Vec<f64>>()),
+        longest,
+        expected_ns: expected(&longest),
+        false_alarms_per_hour: 0.0,
+    })
+}
