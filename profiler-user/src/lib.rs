@@ -16,6 +16,7 @@ pub mod failure;
 pub mod governor;
 pub mod inspect;
 pub mod mend;
+pub mod models;
 pub mod output;
 pub mod prober;
 pub mod recording;

@@ -15,6 +15,7 @@ mod functions;
 mod graph;
 mod internal_mend;
 mod list;
+mod models;
 mod operations;
 mod plan;
 mod record;
@@ -29,6 +30,7 @@ pub use functions::SelectArgs;
 pub use graph::GraphArgs;
 pub use internal_mend::MendArgs;
 pub use list::ListArgs;
+pub use models::ModelsArgs;
 pub use operations::OperationArgs;
 pub use plan::{PlanArgs, PlanCommand};
 pub use record::{RecordArgs, TargetArgs};
@@ -77,6 +79,8 @@ pub enum Command {
     Report(ReportArgs),
     /// Show the calls of single operations, in order (no root)
     Calls(CallsArgs),
+    /// Say how the time of recorded functions grows with their inputs (no root)
+    Models(ModelsArgs),
     /// Decide what to trace and what to sample, and say why
     Plan(Box<PlanArgs>),
     /// List functions of a process: where they can be probed, what a hit costs, whether they can be timed (needs root)
@@ -120,6 +124,7 @@ pub fn run(cli: Cli) -> Result<u8, Failure> {
         Command::Record(args) => return record::run(&args),
         Command::Report(args) => report::run(&args)?,
         Command::Calls(args) => calls::run(&args)?,
+        Command::Models(args) => return models::run(&args),
         Command::Plan(args) => plan::run(&args)?,
         Command::List(args) => list::run(&args)?,
         Command::Graph(args) => graph::run(&args)?,

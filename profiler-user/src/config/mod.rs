@@ -15,12 +15,14 @@
 //! config.duration = Some(Duration::from_secs(30));
 //! ```
 
+mod inputs;
 mod operation;
 mod progress;
 mod recorded;
 mod tracepoints;
 pub mod values;
 
+pub use inputs::{InputSpec, InputType, InputsSpec};
 pub(crate) use operation::DIFFERENT;
 pub use operation::{Bound, Bounds, ClassArgument, MeasureSpec, OperationSpec};
 pub use progress::ProgressSpec;

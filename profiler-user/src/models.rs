@@ -1,0 +1,216 @@
+//! Execution-time models of the recorded calls of a recording: one for each function and calling context.
+//!
+//! Memory: some 100 bytes for each recorded call, and a row group. What it does not do: `profiler_core::models` fits, `output` shows.
+
+use crate::config::{InputSpec, InputType, InputsSpec};
+use crate::recording::{OpenError, Stream};
+use profiler_core::models::{self, Calls, Comparison, End, Model, NoModel, Taken, Value};
+use profiler_core::recording::{ClassRow, EventRow, Meta};
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+/// Seed of the division of medians into parts: the same recording gives the same models.
+const SEED: u64 = 2023;
+
+/// Models of a recording.
+#[derive(Debug, Clone)]
+pub struct Models {
+    /// Description of the run.
+    pub meta: Meta,
+    /// Functions in contexts, most total time first.
+    pub functions: Vec<FunctionModel>,
+    /// What of the recording could not be read.
+    pub damage: Vec<String>,
+}
+
+/// What is told of one function in one calling context.
+#[derive(Debug, Clone)]
+pub struct FunctionModel {
+    /// Name of the function.
+    pub name: String,
+    /// The timed call around it: the context (Definition 31 of the paper, as far as it was recorded). `None`: there was none.
+    pub context: Option<String>,
+    /// Recorded calls.
+    pub calls: u64,
+    /// Time in them, ns, with what watching cost.
+    pub total_ns: u64,
+    /// The model, or why there is none.
+    pub found: Result<Model, NoModel>,
+}
+
+/// Why there are no models.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelsError {
+    /// The recording cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// No call was recorded.
+    #[error(
+        "the recording has no recorded calls; record some with 'tithe record --record FUNCTION:argK,...' (K: the arguments that its time may depend \
+         on)"
+    )]
+    NoCalls,
+    /// An `--input` names no recorded function.
+    #[error("--input '{pattern}': no recorded function has that name; recorded are {names}")]
+    NoFunction {
+        /// The pattern.
+        pattern: String,
+        /// Functions that were recorded.
+        names: String,
+    },
+}
+
+impl Models {
+    /// Reads the recorded calls of a recording and fits a model to each function in each context.
+    ///
+    /// Inputs that nobody named are the argument registers that were kept, as signed 64-bit numbers; those that cannot be predictors are left out with
+    /// a reason.
+    ///
+    /// # Errors
+    /// [`ModelsError`]. Damage is no error: see [`Models::damage`].
+    pub fn read(path: &Path, named: &[InputsSpec]) -> Result<Self, ModelsError> {
+        let mut stream = Stream::open(path)?;
+        let classes: HashMap<u32, ClassRow> =
+            stream.table::<ClassRow>()?.into_iter().map(|row| (row.class_id, row)).collect();
+        // Which registers any call has.
+        let mut known: HashMap<u32, [bool; 6]> = HashMap::new();
+        stream.each(|row: EventRow| {
+            let known = known.entry(row.class_id).or_default();
+            known.iter_mut().zip(row.args).for_each(|(known, register)| *known |= register.is_some());
+        })?;
+        let inputs: HashMap<u32, Vec<InputSpec>> = known
+            .into_iter()
+            .filter_map(|(id, known)| Some((id, inputs_of(classes.get(&id)?, named, known))))
+            .collect();
+        let mut piles: BTreeMap<(u32, Option<u32>), Pile> = BTreeMap::new();
+        stream.each(|row: EventRow| {
+            let Some(inputs) = inputs.get(&row.class_id) else { return };
+            let pile =
+                piles.entry((row.class_id, row.place.outer_class)).or_insert_with(|| Pile::new(inputs));
+            pile.push(inputs, &row);
+        })?;
+        if piles.is_empty() {
+            return Err(ModelsError::NoCalls);
+        }
+        complain(named, &classes, &piles)?;
+        let name =
+            |id: u32| classes.get(&id).map_or_else(|| format!("class {id}"), |class| class.name.clone());
+        let mut functions: Vec<FunctionModel> = piles
+            .into_iter()
+            .map(|((class, outer), pile)| FunctionModel {
+                name: name(class),
+                context: outer.map(name),
+                calls: pile.calls.len() as u64,
+                total_ns: pile.total_ns,
+                found: models::fit(&pile.calls, SEED),
+            })
+            .collect();
+        functions.sort_by_key(|function| std::cmp::Reverse(function.total_ns));
+        Ok(Self { meta: stream.meta().clone(), functions, damage: stream.damage().to_vec() })
+    }
+}
+
+/// Calls of a function in a context.
+struct Pile {
+    calls: Calls,
+    total_ns: u64,
+}
+
+impl Pile {
+    fn new(inputs: &[InputSpec]) -> Self {
+        Self { calls: Calls::new(inputs.iter().map(InputSpec::input).collect()), total_ns: 0 }
+    }
+
+    fn push(&mut self, inputs: &[InputSpec], row: &EventRow) {
+        let value = |input: &InputSpec| match row.args.get(input.argument) {
+            Some(Some(register)) => input.kind.value(*register),
+            _ => Value::Missing,
+        };
+        let values: Vec<Value> = inputs.iter().map(value).collect();
+        let duration_ns = row.duration_ns.unwrap_or(0);
+        self.total_ns = self.total_ns.saturating_add(duration_ns);
+        let taken = Taken {
+            duration_ns: duration_ns as f64,
+            watching_ns: row.nested_cost_ns.unwrap_or(0) as f64,
+            end: if row.duration_ns.is_some() { End::Returned } else { End::Cut },
+        };
+        self.calls.push(&values, taken);
+    }
+}
+
+/// The inputs of a class: those that were named for it, else the argument registers that are known of any call.
+fn inputs_of(class: &ClassRow, named: &[InputsSpec], known: [bool; 6]) -> Vec<InputSpec> {
+    let own = named.iter().find(|spec| matches(spec, class));
+    own.map_or_else(
+        || {
+            let register =
+                |k: usize| InputSpec { name: format!("arg{k}"), argument: k, kind: InputType::Long };
+            known.iter().enumerate().filter(|(_, known)| **known).map(|(k, _)| register(k)).collect()
+        },
+        |spec| spec.inputs.clone(),
+    )
+}
+
+fn matches(spec: &InputsSpec, class: &ClassRow) -> bool {
+    let file = class.module.rsplit('/').next().unwrap_or(&class.module);
+    let names = [&class.symbol, &class.name].into_iter().chain(&class.aliases);
+    spec.pattern.matches_module(file) && names.into_iter().any(|name| spec.pattern.matches_symbol(name))
+}
+
+/// An `--input` that names nothing is a mistake.
+fn complain(
+    named: &[InputsSpec],
+    classes: &HashMap<u32, ClassRow>,
+    piles: &BTreeMap<(u32, Option<u32>), Pile>,
+) -> Result<(), ModelsError> {
+    let mut recorded: Vec<&ClassRow> = piles.keys().filter_map(|(id, _)| classes.get(id)).collect();
+    recorded.dedup_by_key(|class| class.class_id);
+    match named.iter().find(|spec| !recorded.iter().any(|class| matches(spec, class))) {
+        None => Ok(()),
+        Some(spec) => {
+            let names: Vec<&str> = recorded.iter().map(|class| class.name.as_str()).collect();
+            Err(ModelsError::NoFunction { pattern: spec.pattern.text().to_owned(), names: names.join(", ") })
+        }
+    }
+}
+
+/// A function of two recordings.
+#[derive(Debug, Clone)]
+pub struct Changed {
+    /// Name.
+    pub name: String,
+    /// Context, as [`FunctionModel::context`].
+    pub context: Option<String>,
+    /// What changed; `None`: one of the recordings has no model of it.
+    pub comparison: Option<Comparison>,
+}
+
+/// Compares the functions that both recordings have, in the order of the later one.
+#[must_use]
+pub fn compare(old: &Models, new: &Models) -> Vec<Changed> {
+    let of_old: HashMap<(&str, Option<&str>), &FunctionModel> =
+        old.functions.iter().map(|f| ((f.name.as_str(), f.context.as_deref()), f)).collect();
+    let both = new.functions.iter().filter_map(|f| {
+        let before = of_old.get(&(f.name.as_str(), f.context.as_deref()))?;
+        let comparison = match (&before.found, &f.found) {
+            (Ok(before), Ok(after)) => Some(models::compare(before, after)),
+            _ => None,
+        };
+        Some(Changed { name: f.name.clone(), context: f.context.clone(), comparison })
+    });
+    both.collect()
+}
+
+impl Changed {
+    /// It takes longer than before, or grows faster.
+    #[must_use]
+    pub fn is_worse(&self) -> bool {
+        use profiler_core::models::Change;
+        self.comparison
+            .as_ref()
+            .is_some_and(|found| matches!(found.change, Change::GrowsFaster | Change::Slower))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+use super::*;
+use crate::output::{TextOptions, changes_text, models_json, models_text};
+use crate::recording::sample::{classes, meta};
+use crate::recording::{Overwrite, Writer};
+use profiler_core::models::{Class, Reason};
+use profiler_core::recording::CallPlace;
+use std::path::PathBuf;
+
+/// Functions by class.
+const SUM: u32 = 0;
+const PARSE: u32 = 1;
+
+/// Nanoseconds that a probe takes inside each call.
+const PROBE_NS: u64 = 700;
+
+fn call(i: u64, class_id: u32, args: [Option<u64>; 6], own_ns: u64) -> EventRow {
+    EventRow {
+        time_ns: 1_000_000_000 + i * 10_000,
+        class_id,
+        pid: 1234,
+        tid: 7,
+        duration_ns: Some(own_ns + PROBE_NS),
+        args,
+        nested_cost_ns: Some(PROBE_NS),
+        place: CallPlace::default(),
+    }
+}
+
+/// `SUM(pointer, n)` takes `300 + ns_each * n` ns, up to 2 % more or less, and half of its calls come from `PARSE`; of `PARSE` no argument is known.
+fn write(path: &Path, ns_each: f64) {
+    let meta = meta();
+    let mut w = Writer::create(path, None, Overwrite::Recording, &meta).unwrap();
+    w.push(&classes());
+    let mut rows = Vec::new();
+    for i in 0..1_200_u64 {
+        let n = 10 * (1 << (i / 2 % 10));
+        let wave = 1.0 + 0.02 * (i as f64 * 0.7).sin();
+        let own_ns = ((300.0 + ns_each * n as f64) * wave) as u64;
+        let args = [Some(0x7fff_0000_1000 + i * 64), Some(n), None, None, None, None];
+        let outer_class = (i % 2 == 0).then_some(PARSE);
+        rows.push(EventRow {
+            place: CallPlace { outer_class, ..CallPlace::default() },
+            ..call(i, SUM, args, own_ns)
+        });
+    }
+    rows.push(call(5_000, PARSE, [None; 6], 900));
+    rows.push(EventRow { duration_ns: None, nested_cost_ns: None, ..call(5_001, PARSE, [None; 6], 0) });
+    w.push(&rows);
+    w.finish(&meta).unwrap();
+}
+
+fn recorded(ns_each: f64) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.tithe");
+    write(&path, ns_each);
+    (dir, path)
+}
+
+fn model<'a>(models: &'a Models, context: Option<&str>) -> &'a Model {
+    let of = |f: &&FunctionModel| f.found.is_ok() && f.context.as_deref() == context;
+    models.functions.iter().find(of).unwrap().found.as_ref().unwrap()
+}
+
+#[test]
+fn a_function_has_a_model_in_each_context_without_what_watching_cost() {
+    let (_dir, path) = recorded(5.0);
+    let models = Models::read(&path, &[]).unwrap();
+    let parse = classes()[PARSE as usize].name.clone();
+    assert_eq!(models.functions.len(), 3, "{models:?}");
+    for context in [None, Some(parse.as_str())] {
+        let model = model(&models, context);
+        assert_eq!(model.class, Class::Linear, "{model:?}");
+        assert_eq!(model.critical.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["arg1"]);
+        // 300 + 5 * 1,000 without the probe's 700.
+        let (register, n) = (Value::Signed(0x7fff_0000_1000), Value::Signed(1_000));
+        let predicted = model.predict(&[register, n], 0.95);
+        let predicted = predicted.unwrap().ns;
+        assert!((predicted / 5_300.0 - 1.0).abs() < 0.02, "{predicted}");
+    }
+    let none = models.functions.iter().find_map(|f| f.found.as_ref().err()).unwrap();
+    assert_eq!(none.reason, Reason::NoInputs, "{none}");
+    let text = models_text(&models, TextOptions::default());
+    for part in
+        ["linear [linear]", "ns · arg1", "times is needed", "2 of 3 functions", &format!(" in {parse}")]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&models_json(&models).unwrap()).unwrap();
+    assert_eq!(json["functions"][0]["model"]["class"], "linear");
+}
+
+#[test]
+fn inputs_have_the_names_that_were_given() {
+    let (_dir, path) = recorded(5.0);
+    let named: InputsSpec = format!("{}:n=arg1:size", classes()[SUM as usize].symbol).parse().unwrap();
+    let models = Models::read(&path, &[named]).unwrap();
+    assert!(models_text(&models, TextOptions::default()).contains("ns · n"), "{models:?}");
+    let wrong: InputsSpec = "nobody:n=arg1".parse().unwrap();
+    let error = Models::read(&path, &[wrong]).unwrap_err().to_string();
+    assert!(error.contains("nobody") && error.contains(&classes()[SUM as usize].name), "{error}");
+}
+
+#[test]
+fn what_grew_since_the_baseline_is_told_and_the_same_program_is_the_same() {
+    let ((_a, before), (_b, after)) = (recorded(5.0), recorded(8.0));
+    let [before, after] = [before, after].map(|path| Models::read(&path, &[]).unwrap());
+    let changes = compare(&before, &after);
+    assert_eq!(changes.iter().filter(|c| c.is_worse()).count(), 2, "{changes:?}");
+    assert!(changes_text(&changes, TextOptions::default()).contains("slower by a factor"), "{changes:?}");
+    assert!(compare(&before, &before).iter().all(|c| !c.is_worse()));
+    assert!(compare(&after, &before).iter().all(|c| !c.is_worse()));
+}
+
+#[test]
+fn a_recording_without_recorded_calls_says_how_to_get_some() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.tithe");
+    let w = Writer::create(&path, None, Overwrite::Recording, &meta()).unwrap();
+    w.finish(&meta()).unwrap();
+    let error = Models::read(&path, &[]).unwrap_err().to_string();
+    assert!(error.contains("--record"), "{error}");
+}

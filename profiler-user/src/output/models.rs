@@ -1,0 +1,214 @@
+//! Execution-time models, for people and for programs.
+
+use super::TextOptions;
+use super::table::{BOLD, styled, wrap};
+use super::units::{count, duration_ns};
+use crate::models::{Changed, FunctionModel, Models};
+use profiler_core::models::{Class, Comparison, Model, NoModel};
+use profiler_core::text::printable;
+use serde::Serialize;
+
+/// Formula, context and doubts stand below the function, so far to the right.
+const INDENT: &str = "    ";
+
+/// The models of a recording, a paragraph for each function and context.
+#[must_use]
+pub fn models_text(models: &Models, options: TextOptions) -> String {
+    let with = models.functions.iter().filter(|f| f.found.is_ok()).count();
+    let title = format!(
+        "Execution-time models of {} (pid {}): {with} of {} functions in contexts",
+        models.meta.exe,
+        models.meta.pid,
+        models.functions.len()
+    );
+    let mut out = styled(&printable(&title), BOLD, options.colours);
+    out.push('\n');
+    for function in &models.functions {
+        out.push('\n');
+        for (i, line) in paragraph(function).iter().enumerate() {
+            // `wrap` drops what stands before the first word.
+            let (before, indent) = if i == 0 { ("", INDENT) } else { (INDENT, "      ") };
+            let width = options.width.saturating_sub(before.len());
+            out.push_str(before);
+            out.push_str(&wrap(&printable(line), width, indent));
+            out.push('\n');
+        }
+    }
+    out.push('\n');
+    let foot = "class: how the time grows with the largest input; in brackets the class as the paper prints it. fit: adjusted R2 on medians that the model was \
+                not fitted to, and what an exact model would reach (noise). n: distinct inputs. Times are without what watching cost";
+    out.push_str(&wrap(foot, options.width, ""));
+    out.push('\n');
+    for damage in &models.damage {
+        out.push_str(&wrap(&printable(damage), options.width, "  "));
+        out.push('\n');
+    }
+    out
+}
+
+/// The name with its context.
+fn title(name: &str, context: Option<&str>) -> String {
+    context.map_or_else(|| name.to_owned(), |outer| format!("{name} in {outer}"))
+}
+
+fn paragraph(function: &FunctionModel) -> Vec<String> {
+    let title = title(&function.name, function.context.as_deref());
+    match &function.found {
+        Ok(model) => with_model(&title, function, model),
+        Err(none) => vec![format!("{title}: {}", without(none))],
+    }
+}
+
+fn without(none: &NoModel) -> String {
+    let shortest =
+        none.shortest_ns.map_or_else(String::new, |ns| format!("; shortest call {}", duration_ns(ns)));
+    format!("{none}{shortest}")
+}
+
+fn with_model(title: &str, function: &FunctionModel, model: &Model) -> Vec<String> {
+    let class = if model.class == Class::Unknown && model.form != Class::Unknown {
+        format!("unknown, perhaps {}", model.form.name())
+    } else {
+        model.class.name().to_owned()
+    };
+    let g = &model.goodness;
+    let mut lines = vec![format!(
+        "{title}: {class} [{}], fit {:.3} of {:.3}, {} calls, n = {}",
+        model.printed.name(),
+        g.adjusted_r2,
+        g.ceiling,
+        count(function.calls as f64),
+        model.distinct
+    )];
+    lines.extend(model.formula());
+    let ranges = model.inputs.iter().zip(&model.range);
+    let ranges: Vec<String> = ranges
+        .map(|(name, (low, high))| format!("{name} from {} to {}", count(*low), count(*high)))
+        .collect();
+    let critical: Vec<String> =
+        model.critical.iter().map(|c| format!("{} (x {:.1})", c.name, c.influence)).collect();
+    if !ranges.is_empty() {
+        lines.push(format!("seen for {}; time depends on {}", ranges.join(", "), listed(&critical)));
+    }
+    if let Some(doubt) = model.doubt {
+        lines.push(format!("not sure: {doubt}"));
+    }
+    if !model.alternatives.is_empty() {
+        let names: Vec<&str> = model.alternatives.iter().map(|class| class.name()).collect();
+        lines.push(format!("the calls do not rule out: {}", names.join(", ")));
+    }
+    let unusable: Vec<String> = model.unusable.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+    if !unusable.is_empty() {
+        lines.push(format!("no predictors: {}", unusable.join("; ")));
+    }
+    let left = &model.left_out;
+    if left.not_returned + left.unreadable + left.few > 0 {
+        lines.push(format!(
+            "left out: {} calls that did not return, {} with an input that could not be read, {} with inputs that are too rare ({:.1} % of the \
+             time)",
+            left.not_returned,
+            left.unreadable,
+            left.few,
+            100.0 * left.share_of_time
+        ));
+    }
+    lines
+}
+
+fn listed(words: &[String]) -> String {
+    if words.is_empty() { "none of them".to_owned() } else { words.join(", ") }
+}
+
+/// What changed from one recording to another.
+#[must_use]
+pub fn changes_text(changes: &[Changed], options: TextOptions) -> String {
+    if changes.is_empty() {
+        return "No function was recorded in both, in the same context.\n".to_owned();
+    }
+    let mut out = String::new();
+    for change in changes {
+        let title = title(&change.name, change.context.as_deref());
+        let line = change.comparison.as_ref().map_or_else(
+            || format!("{title}: cannot be compared: one of the recordings has no model of it"),
+            |found| format!("{title}: {}", difference(found)),
+        );
+        out.push_str(&wrap(&printable(&line), options.width, INDENT));
+        out.push('\n');
+    }
+    out
+}
+
+fn difference(found: &Comparison) -> String {
+    let (before, after) = found.classes;
+    let mut text = format!("{} ({} before, {} now", found.change, before.name(), after.name());
+    if let Some((ratio, interval)) = found.at_top() {
+        text += &format!(
+            "; at the largest common inputs {ratio:.2} times as long, {:.2} to {:.2}",
+            interval.low, interval.high
+        );
+    }
+    text + ")"
+}
+
+#[derive(Debug, Serialize)]
+struct Json<'a> {
+    functions: Vec<JsonFunction<'a>>,
+    damage: &'a [String],
+}
+
+#[derive(Debug, Serialize)]
+struct JsonFunction<'a> {
+    function: &'a str,
+    context: Option<&'a str>,
+    calls: u64,
+    total_ns: u64,
+    formula: Vec<String>,
+    model: Option<&'a Model>,
+    no_model: Option<&'a NoModel>,
+}
+
+/// The same for programs.
+///
+/// # Errors
+/// A figure has no form in JSON; none is made.
+pub fn models_json(models: &Models) -> serde_json::Result<String> {
+    let functions = models
+        .functions
+        .iter()
+        .map(|f| JsonFunction {
+            function: &f.name,
+            context: f.context.as_deref(),
+            calls: f.calls,
+            total_ns: f.total_ns,
+            formula: f.found.as_ref().map(Model::formula).unwrap_or_default(),
+            model: f.found.as_ref().ok(),
+            no_model: f.found.as_ref().err(),
+        })
+        .collect();
+    serde_json::to_string_pretty(&Json { functions, damage: &models.damage })
+}
+
+#[derive(Debug, Serialize)]
+struct JsonChange<'a> {
+    function: &'a str,
+    context: Option<&'a str>,
+    worse: bool,
+    comparison: Option<&'a Comparison>,
+}
+
+/// What changed, for programs.
+///
+/// # Errors
+/// As [`models_json`].
+pub fn changes_json(changes: &[Changed]) -> serde_json::Result<String> {
+    let rows: Vec<JsonChange<'_>> = changes
+        .iter()
+        .map(|c| JsonChange {
+            function: &c.name,
+            context: c.context.as_deref(),
+            worse: c.is_worse(),
+            comparison: c.comparison.as_ref(),
+        })
+        .collect();
+    serde_json::to_string_pretty(&rows)
+}
