@@ -79,7 +79,7 @@ fn main() {
     compile(&c, &[], &["adversary.c", "adversary_modes.c", protocol], &out.join("adversary"));
     compile(&c, &["-mavx", "-mfma"], &["vectors.c", "vectors.S", protocol], &out.join("vectors"));
     compile(&cxx, &[], &["cpp_throw.cpp", protocol], &out.join("cpp_throw"));
-    compile(&cxx, &[], &["tree.cpp", protocol], &out.join("tree"));
+    compile(&cxx, &[], &["tree.cpp", protocol, "-ldl"], &out.join("tree"));
     // As distributions build: with tail calls, cold parts and a procedure linkage table.
     let as_usual = ["-foptimize-sibling-calls", "-fno-plt", "-fcf-protection=full"];
     compile(&c, &as_usual[..1], &["graph.c"], &out.join("graph-c"));
@@ -92,6 +92,13 @@ fn main() {
     compile(&c, &["-shared", "-fPIC"], &["many.c"], &out.join("libmany.so"));
     compile(&c, &["-shared"], &["sequence.S"], &out.join("libsequence.so"));
     compile(&c, &["-shared", "-fPIC"], &["plugin.c"], &out.join("libplugin.so"));
+    for room in ["4", "12"] {
+        let define = format!("-DROOM={room}");
+        let library = out.join(format!("libthrough{room}.so"));
+        // Unwinding rules tell the size of the frame only where no frame pointer does.
+        let flags = ["-shared", "-fPIC", "-fomit-frame-pointer", &define];
+        compile(&c, &flags, &["through.c"], &library);
+    }
     compile(&c, &["-shared", "-s"], &["split.S"], &out.join("libsplit.so"));
     compile(&c, &["-shared"], &["switches.S"], &out.join("libswitches.so"));
     compile(&c, &["-shared", "-g0"], &["slow.S"], &out.join("libslow.so"));

@@ -37,6 +37,9 @@ pub enum Which {
     At(u64),
 }
 
+/// Names of classes of functions, in full and as tables show them.
+pub type FunctionNames = HashMap<u32, (String, String)>;
+
 /// Chosen operations with their calls.
 #[derive(Debug, Clone)]
 pub struct Calls {
@@ -54,8 +57,8 @@ pub struct Calls {
     pub steps: u64,
     /// Of those, steps that lie in no recorded operation.
     pub outside: u64,
-    /// Names of classes of functions, in full and as tables show them.
-    pub names: HashMap<u32, (String, String)>,
+    /// Names of classes of functions.
+    pub names: FunctionNames,
     /// What of the recording could not be read.
     pub damage: Vec<String>,
 }
@@ -140,9 +143,10 @@ impl Calls {
         let code = Code::new(&calls, sites, &tails);
         let steps = gather(&mut stream, &mut census, &choice.places())?;
         let slower_incomplete = choice.slower_incomplete();
-        let chosen = choice.rows.into_iter().zip(steps).map(|((place, row), steps)| Chosen {
-            class: classes.get(&row.class_id).cloned().unwrap_or_else(|| operation.name.clone()),
-            ..Chosen::new(row, census.completeness(place).unwrap_or(Completeness::Unnumbered), steps, &code)
+        let chosen = choice.rows.into_iter().zip(steps).map(|((place, row), found)| {
+            let class = classes.get(&row.class_id).cloned().unwrap_or_else(|| operation.name.clone());
+            let completeness = census.completeness(place).unwrap_or(Completeness::Unnumbered);
+            Chosen::of(row, class, completeness, (found.count, found.steps), &code)
         });
         Ok(Self {
             chosen: chosen.collect(),
@@ -157,12 +161,6 @@ impl Calls {
         })
     }
 
-    /// Name of a class of functions as tables show it.
-    #[must_use]
-    pub fn short_name(&self, class_id: u32) -> &str {
-        self.names.get(&class_id).map_or("?", |(_, short)| short)
-    }
-
     /// Name of a class of functions in full.
     #[must_use]
     pub fn name(&self, class_id: u32) -> &str {
@@ -171,17 +169,30 @@ impl Calls {
 }
 
 impl Chosen {
-    fn new(row: OperationRow, completeness: Completeness, found: Found, code: &Code) -> Self {
+    /// An operation of a class with its steps: how many were found, and all of them or none where these are too many.
+    #[must_use]
+    pub fn of(
+        row: OperationRow,
+        class: String,
+        completeness: Completeness,
+        (count, mut steps): (u64, Vec<StepRow>),
+        code: &Code,
+    ) -> Self {
         let end_ns = row.begin_ns.saturating_add(row.duration_ns);
-        let mut steps = found.steps;
         steps.sort_by_key(|step| (step.number, step.time_ns));
         let body = match completeness {
-            _ if found.count > steps.len() as u64 => Body::TooMany,
+            _ if count > steps.len() as u64 => Body::TooMany,
             Completeness::Complete => Body::Tree(CallTree::new(&steps, code, end_ns)),
             _ => Body::Steps(steps),
         };
-        Self { row, class: String::new(), completeness, steps: found.count, body }
+        Self { row, class, completeness, steps: count, body }
     }
+}
+
+/// Name of a class of functions as tables show it.
+#[must_use]
+pub fn short_name(names: &FunctionNames, class_id: u32) -> &str {
+    names.get(&class_id).map_or("?", |(_, short)| short)
 }
 
 /// A command that records calls in order, like the one that made the recording.
@@ -243,7 +254,7 @@ fn class(
 }
 
 /// Names of the functions whose entries are recorded.
-fn names(stream: &mut Stream, watched: &[u32]) -> Result<HashMap<u32, (String, String)>, OpenError> {
+fn names(stream: &mut Stream, watched: &[u32]) -> Result<FunctionNames, OpenError> {
     let watched: HashSet<u32> = watched.iter().copied().collect();
     let mut names: HashMap<u32, String> = HashMap::new();
     stream.each(|row: ClassRow| {

@@ -34,6 +34,12 @@ pub fn note(line: impl Display) {
     let _ = writeln!(io::stderr(), "tithe: {}", printable(&line.to_string()));
 }
 
+/// Lines that stay, to standard error. Names in them must be lines already ([`printable`]).
+pub fn note_text(text: &str) {
+    // OK to ignore, as above.
+    let _ = writeln!(io::stderr(), "tithe: {}", printable_text(text, &[]));
+}
+
 /// Why the command failed, to standard error: one line or several.
 pub fn failure(text: impl Display) {
     // OK to ignore, as above.

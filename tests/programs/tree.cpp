@@ -2,7 +2,9 @@
  *
  *   tree N THREADS SEED PATH   each thread does N operations; every way of calling at random
  *   recurse DEPTH PATH         one operation that calls `deep` DEPTH times inside itself
- *   only MODE N PATH           N operations of one way: loops, tails, jumps (longjmp), throws, signals, altstack, coroutines
+ *   only MODE N PATH           N operations of one way: loops, tails, jumps (longjmp), throws, signals, altstack, coroutines,
+ *                              made (code made at run time)
+ *   swap A B N PATH            N operations through library A, then as many through B in its place; says whether it was the same place
  *   forked N SEED PATH         a child does N operations, then the program does; the log has the program's
  *
  * All answer "ok operations=.. steps=..", and leave the log at PATH: records of 16 bytes, {thread, operation, function,
@@ -14,12 +16,14 @@ extern "C" {
 
 #include <alloca.h>
 #include <atomic>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdexcept>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <ucontext.h>
@@ -337,6 +341,45 @@ PLAIN void coroutines(struct context *c) {
     c->current = -1;
 }
 
+/* Code that no file holds: sub $24, %rsp; call *%rdx; add $24, %rsp; ret. */
+static uint64_t (*made)(struct context *c, int depth, step to);
+
+static void make(void) {
+    static const unsigned char code[] = {0x48, 0x83, 0xec, 0x18, 0xff, 0xd2, 0x48, 0x83, 0xc4, 0x18, 0xc3};
+    void *page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memcpy(page, code, sizeof code);
+    mprotect(page, 4096, PROT_READ | PROT_EXEC);
+    made = (uint64_t (*)(struct context *, int, step))page;
+}
+
+PLAIN void through_made(struct context *c) {
+    for (int i = 0; i < 5; i++) {
+        made(c, 2, middle);
+        c->current = -1;
+        middle(c, 1);
+        c->current = -1;
+        made(c, 0, leaf);
+        c->current = -1;
+    }
+}
+
+/* What the library calls lies in this one, whose frame is small: the size of the library's own decides where it begins. */
+static uint64_t (*library)(struct context *c, int depth, step to);
+
+TRACED uint64_t carries(struct context *c, int depth) {
+    int32_t me = enter(c, 10);
+    uint64_t sum = library(c, depth, leaf);
+    c->current = me;
+    return sum + library(c, depth, leaf);
+}
+
+PLAIN void through_library(struct context *c) {
+    for (int i = 0; i < 3; i++) {
+        carries(c, 1);
+        c->current = -1;
+    }
+}
+
 struct job {
     pthread_t thread;
     struct context context;
@@ -398,8 +441,9 @@ static void do_only(int count, char **words) {
     static const struct {
         const char *name;
         void (*work)(struct context *c);
-    } ways[] = {{"loops", loops},     {"tails", tails},     {"jumps", jumps},          {"throws", throws},
-                {"signals", signals}, {"altstack", signals}, {"coroutines", coroutines}};
+    } ways[] = {{"loops", loops},     {"tails", tails},     {"jumps", jumps},           {"throws", throws},
+                {"signals", signals}, {"altstack", signals}, {"coroutines", coroutines}, {"made", through_made}};
+    make();
     for (const auto &way : ways) {
         if (strcmp(words[1], way.name) != 0)
             continue;
@@ -425,6 +469,37 @@ static void do_only(int count, char **words) {
     reply_error("no way %s", words[1]);
 }
 
+/* The agent looks at the mappings once a second: it sees each of the two before and after its operations. */
+static void do_swap(int count, char **words) {
+    uint64_t n = number(count, words, 3, 1);
+    struct job job = {};
+    job.context.random = 12345;
+    job.n = n;
+    job.work = through_library;
+    void *at[2];
+    for (int i = 0; i < 2; i++) {
+        void *handle = dlopen(words[1 + i], RTLD_NOW | RTLD_LOCAL);
+        void *found = handle ? dlsym(handle, "through_library") : nullptr;
+        if (!found) {
+            reply_error("cannot load %s", words[1 + i]);
+            return;
+        }
+        at[i] = found;
+        library = (uint64_t (*)(struct context *, int, step))found;
+        usleep(2500 * 1000);
+        run(&job);
+        usleep(2500 * 1000);
+        dlclose(handle);
+    }
+    FILE *file = fopen(words[4], "wb");
+    const std::vector<entry> &log = job.context.log;
+    if (!file || fwrite(log.data(), sizeof(entry), log.size(), file) != log.size() || fclose(file) != 0) {
+        reply_error("cannot write %s", words[4]);
+        return;
+    }
+    reply("operations=%lu same=%d", (unsigned long)(2 * n), at[0] == at[1]);
+}
+
 static void do_forked(int count, char **words) {
     uint64_t n = number(count, words, 1, 1), seed = number(count, words, 2, 1);
     pid_t child = fork();
@@ -443,6 +518,6 @@ static void do_forked(int count, char **words) {
 
 int main() {
     static const struct command commands[] = {
-        {"tree", 4, do_tree}, {"recurse", 2, do_recurse}, {"only", 3, do_only}, {"forked", 3, do_forked}, {nullptr, 0, nullptr}};
+        {"tree", 4, do_tree}, {"recurse", 2, do_recurse}, {"only", 3, do_only}, {"forked", 3, do_forked}, {"swap", 4, do_swap}, {nullptr, 0, nullptr}};
     serve(commands);
 }

@@ -56,6 +56,8 @@ const COMPILED: &[&str] = &[
     "libsplit.so",
     "libswitches.so",
     "libslow.so",
+    "libthrough4.so",
+    "libthrough12.so",
 ];
 
 /// The path of a target program: one compiled from `programs/`, or a

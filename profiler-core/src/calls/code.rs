@@ -10,7 +10,8 @@ pub(super) const DEFAULT_SPAN_BYTES: u64 = 8 << 20;
 /// Call sites, jumps between functions, and how stacks are told apart.
 #[derive(Debug, Clone, Default)]
 pub struct Code {
-    sites: HashMap<(u32, u64), CallSiteRow>,
+    /// Of several rows of one return address each holds for another time.
+    sites: HashMap<(u32, u64), Vec<CallSiteRow>>,
     tails: HashSet<(u32, u32)>,
     tails_known: HashSet<u32>,
     /// Classes whose entries are steps; empty: all.
@@ -20,11 +21,19 @@ pub struct Code {
 }
 
 impl Code {
-    /// From the tables `call_sites` and `tails`; of several rows of a return address the last one counts.
+    /// From the tables `call_sites` and `tails`; of several rows of a return address from one time on the last one counts.
     #[must_use]
     pub fn new(meta: &CallsMeta, sites: Vec<CallSiteRow>, tails: &[TailRow]) -> Self {
+        let mut by_address: HashMap<(u32, u64), Vec<CallSiteRow>> = HashMap::new();
+        for site in sites {
+            let known = by_address.entry((site.pid, site.return_address)).or_default();
+            match known.iter_mut().find(|other| other.since_ns == site.since_ns) {
+                Some(other) => *other = site,
+                None => known.push(site),
+            }
+        }
         Self {
-            sites: sites.into_iter().map(|site| ((site.pid, site.return_address), site)).collect(),
+            sites: by_address,
             tails: tails.iter().map(|row| (row.from_class, row.to_class)).collect(),
             tails_known: meta.tails_known.iter().copied().collect(),
             stepped: meta.classes.iter().copied().collect(),
@@ -32,10 +41,12 @@ impl Code {
         }
     }
 
-    /// Where a step was called from; `None`: nothing is known of its return address.
+    /// Where a step was called from; `None`: nothing is known of its return address at that time.
     #[must_use]
     pub fn site(&self, step: &StepRow) -> Option<&CallSiteRow> {
-        self.sites.get(&(step.pid, step.return_address))
+        let known = self.sites.get(&(step.pid, step.return_address))?;
+        let holding = known.iter().filter(|site| site.holds_at(step.time_ns));
+        holding.max_by_key(|site| site.since_ns)
     }
 
     /// Entries of this class are no steps: it bounds the operation.

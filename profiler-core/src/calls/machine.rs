@@ -421,6 +421,8 @@ impl Machine {
             is_direct: None,
             jumps_from: None,
             reached_from: None,
+            since_ns: None,
+            until_ns: None,
         };
         for (index, f) in functions.iter().enumerate() {
             for site in &f.sites {

@@ -134,6 +134,8 @@ fn site(return_address: u64, function_class: Option<u32>, target_class: Option<u
         is_direct: target_class.map(|_| true),
         jumps_from: Some(vec![]),
         reached_from: None,
+        since_ns: None,
+        until_ns: None,
     }
 }
 
@@ -245,6 +247,29 @@ fn a_caller_that_was_entered_before_the_operation_has_nothing_above_it() {
     // What was entered above it, or at its slot, must have gone before it was entered, and then it was entered inside the operation.
     assert_eq!(links(&steps(&[(0, 0x2000, 0x90), (1, 0xfe0, 0x10)]), &code(sites.clone(), &[])), "- -?");
     assert_eq!(links(&steps(&[(0, 0x1000, 0x90), (1, 0xfe0, 0x10)]), &code(sites, &[])), "- -?");
+}
+
+#[test]
+fn a_return_address_is_of_the_code_that_was_there_at_its_time() {
+    // At 0x10 class 0 called until a while after step 2, then a function that is not watched, from step 4 on.
+    let until = CallSiteRow { until_ns: Some(250), ..site(0x10, Some(0), None) };
+    let since = CallSiteRow { since_ns: Some(350), ..site(0x10, None, None) };
+    let steps = steps(&[(0, 0x1000, 0x90), (1, 0xfe0, 0x10), (1, 0xfe0, 0x10), (1, 0xfe0, 0x10)]);
+    for sites in [[until.clone(), since.clone()], [since, until]] {
+        let sites = [&[site(0x90, None, Some(0))][..], &sites].concat();
+        assert_eq!(links(&steps, &code(sites, &[])), "- 0 0? -");
+    }
+    // A later row of the same time replaces an earlier one.
+    let sites = vec![site(0x90, None, Some(0)), site(0x10, None, None), site(0x10, Some(0), None)];
+    assert_eq!(links(&steps, &code(sites, &[])), "- 0 0 0");
+}
+
+#[test]
+fn what_code_made_at_run_time_calls_is_marked() {
+    // The second step's return address lies in no module.
+    let sites = vec![site(0x90, None, Some(0)), site(0x10, Some(0), None)];
+    let made = steps(&[(0, 0x1000, 0x90), (1, 0xf00, 0x7777), (2, 0xfe0, 0x10)]);
+    assert_eq!(links(&made, &code(sites, &[])), "- 0? 0");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::clients::trace::client::{Seen, Trace};
 use crate::controller::Tick;
 use crate::ledger::FLOOR_CPU_PER_S;
 use crate::recording::{ChangeKind, Charge, WindowKind};
-use crate::run::agent_limit::AgentLimit;
+use crate::run::agent_limit::{AgentLimit, percent_up};
 use crate::run::arbiter::{LEAST_SAMPLING_SHARE, bystanders};
 use crate::run::order::Order;
 use crate::run::view::{ClassView, View};
@@ -60,9 +60,12 @@ impl Run {
         self.commands.extend(warnings.into_iter().map(Command::Warn));
         if let Some(told) = self.accounts.agent.overshoot() {
             let why = if told.is_mended {
-                "that was until it had been slowed enough, or before its work got less"
+                "that was until it had been slowed enough, or before its work got less".to_owned()
             } else {
-                "fewer samples and bursts did not mend that; allow more, or name fewer functions"
+                let would_do = percent_up(self.accounts.agent.would_do().max(told.used));
+                format!(
+                    "fewer samples and bursts did not mend that; allow more (some --agent-cpu {would_do} would do), or name fewer functions"
+                )
             };
             self.commands.push(Command::Warn(format!(
                 "the agent used {:.1} % of a CPU where --agent-cpu allows {:.1} %: {why}",

@@ -336,7 +336,7 @@ impl Run {
             bystanders: bystanders(self.settings.cpus),
             suspension: self.suspension(),
             may_begin: self.finding.may_follow(),
-            agent: (self.accounts.agent.slowdown(), self.accounts.agent.limit()),
+            agent: (self.accounts.agent.slowdown(), self.accounts.agent.would_do()),
         }
     }
 

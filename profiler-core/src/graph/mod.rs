@@ -2,7 +2,7 @@
 //!
 //! What: [`Builder`] takes functions as decoded values, one at a time, and makes a [`Graph`] of them. The graph answers what is reached
 //! ([`Graph::reachable`]), by which chains of calls ([`Graph::chains`]), cut into pieces for a number of probes ([`Graph::clusters`]), with
-//! which recursion ([`Graph::components`]), and whether it has an edge that was seen to be executed ([`Graph::explains`]).
+//! which recursion ([`Graph::components`]), who can have led to a function ([`Sources`]), and whether it has an edge that was seen to be executed ([`Graph::explains`]).
 //! [`loops`](loops::loops) finds the natural loops of a function from its basic blocks.
 //!
 //! Inputs: addresses, names, call sites, blocks. Who decodes machine code stands elsewhere, so that nothing here knows an instruction set,
@@ -27,6 +27,7 @@ mod node;
 mod reach;
 mod returns;
 mod site;
+mod sources;
 mod totals;
 
 #[cfg(test)]
@@ -42,4 +43,5 @@ pub use node::{Facts, Node, NodeId, Origin};
 pub use reach::Reached;
 pub use returns::never_returns_by_name;
 pub use site::{CallSite, Edge, EdgeKind, Kinds, Transfer, Way};
+pub use sources::Sources;
 pub use totals::{Doubts, Totals};

@@ -13,6 +13,9 @@ pub struct CallsMeta {
     pub tails_known: Vec<u32>,
     /// Two slots of a thread that are less than this apart lie on one stack, bytes; 0: the process switches stacks, nothing follows from distances.
     pub stack_span_bytes: u64,
+    /// What whoever reads calls should know of the modules that they lie in, in words. Older recordings have none.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// Table `steps`: an entry of a function inside a recorded operation. There are no rows for exits.
@@ -79,6 +82,19 @@ pub struct CallSiteRow {
     pub jumps_from: Option<Vec<u32>>,
     /// Classes that can reach it through functions that are not watched, by calls and jumps; `None`: any may.
     pub reached_from: Option<Vec<u32>>,
+    /// It holds for steps from this time on, ktime ns: before, other code was mapped there; `None`: from the beginning.
+    pub since_ns: Option<u64>,
+    /// It holds for steps up to this time: the module went; `None`: to the end.
+    pub until_ns: Option<u64>,
+}
+
+impl CallSiteRow {
+    /// It holds for a step that was taken at this time, ktime ns.
+    #[must_use]
+    pub fn holds_at(&self, time_ns: u64) -> bool {
+        self.since_ns.is_none_or(|since| since <= time_ns)
+            && self.until_ns.is_none_or(|until| time_ns <= until)
+    }
 }
 
 /// Table `tails`: a class can hand over to another (or to itself) by jumps alone, through functions that are not watched.

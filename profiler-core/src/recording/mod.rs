@@ -6,12 +6,14 @@
 
 mod calls;
 mod change;
+mod durations;
 mod event;
 mod surroundings;
 mod watching;
 
 pub use calls::{CallSiteRow, CallerRule, CallsMeta, StepRow, TailRow};
 pub use change::{ChangeKind, ChangeRow};
+pub use durations::{Binned, CallDurations, without_nested_ns};
 pub use event::{CallPlace, EventRow};
 pub use surroundings::{ForksHeld, PrivateMemory};
 pub use watching::{AgentUse, PricesAtEnd, TrapSampleRow};
@@ -449,8 +451,10 @@ pub struct Recording {
     pub histograms: Vec<HistogramRow>,
     /// Table `open_calls`.
     pub open_calls: Vec<OpenCallRow>,
-    /// Table `events`.
+    /// Table `events`; empty where it was read for `event_durations` alone.
     pub events: Vec<EventRow>,
+    /// Durations of the calls in `events`, where those are not held.
+    pub event_durations: CallDurations,
     /// Table `samples`.
     pub samples: Vec<SampleRow>,
     /// Table `trap_samples`.

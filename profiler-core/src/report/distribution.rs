@@ -81,6 +81,7 @@ impl Distribution {
                 return false;
             }
             recording.histograms.iter().any(|h| h.class_id == c.class_id)
+                || recording.event_durations.has(c.class_id)
                 || recording.events.iter().any(|e| e.class_id == c.class_id && e.duration_ns.is_some())
         };
         let functions = recording.classes.iter().filter(timed).map(|c| c.name.clone());

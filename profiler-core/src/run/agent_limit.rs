@@ -13,6 +13,8 @@
 //!     10 s that bring no change, slow > 1, and m <= limit, or nothing may be slower:  slow := 0.7 slow, once a minute;   on trial:
 //!         where m rose by less than 0.3 of what that would bring:  it goes on at once
 //! ```
+//! What would do, were nothing slowed:  base + (m - base) slow,  where base, what slowing does not lessen, follows from what the last step brought.
+//!
 //! Several seconds and not the largest, because the agent's work comes in lumps (a block of the recording is packed, a library is read), which samples have no part
 //! in; and what slowing does not mend is not sampling. Small steps are judged together. A load that comes while something is on trial is not what slowing failed to
 //! mend: undoing it is judged, too.
@@ -40,6 +42,12 @@ const STEP: f64 = 16.0;
 const SLOWEST: f64 = 64.0;
 /// It is tried whether it could be faster, where it is slow and within the limit.
 const FASTER: f64 = 0.7;
+/// A share of a CPU, CPU s/s, as --agent-cpu reads it: in tenths of a percent, upwards.
+#[must_use]
+pub fn percent_up(share: f64) -> String {
+    format!("{:.1}%", (share * 1000.0 - 1e-6).ceil() / 10.0)
+}
+
 /// More than this many times the limit is told.
 const OVER: f64 = 1.1;
 
@@ -81,6 +89,10 @@ pub struct AgentLimit {
     slowdown: f64,
     /// See [`AgentLimit::bound`].
     most: f64,
+    /// What slowing does not lessen, CPU s/s, as far as steps have shown it.
+    base: f64,
+    /// See [`AgentLimit::would_do`].
+    wanted: f64,
     /// CPU time of the agent when the limit began to hold, ns, and when that was.
     since: Option<(u64, u64)>,
     cut: f64,
@@ -101,6 +113,8 @@ impl AgentLimit {
             patience: 0,
             slowdown: 1.0,
             most: SLOWEST,
+            base: 0.0,
+            wanted: limit,
             since: None,
             cut: 0.0,
             bursts_cut: 0.0,
@@ -137,9 +151,23 @@ impl AgentLimit {
         let largest = self.uses.iter().copied().fold(0.0, f64::max);
         let mean = (self.uses.iter().sum::<f64>() - largest) / (self.uses.len() - 1) as f64;
         let now = self.uses.iter().rev().take(2).copied().fold(f64::INFINITY, f64::min);
+        self.learn_need(mean, mean.max(now));
         let Some(change) = self.change(mean, mean.max(now)) else { return };
         self.slowdown = (self.slowdown * change).max(1.0);
         self.uses.clear();
+    }
+
+    /// What would be used at full speed, at a use of `mean` of late and a need of `need`, CPU s/s.
+    fn learn_need(&mut self, mean: f64, need: f64) {
+        if let Some(Trial::Slower { factor, before }) = self.trial
+            && factor >= SMALL_STEP
+        {
+            let varying = (before - mean) / (1.0 - 1.0 / factor);
+            self.base = (before - varying).clamp(0.0, mean);
+        }
+        let base = self.base.min(mean);
+        let at_full_speed = if self.slowdown <= 1.0 { need } else { base + (mean - base) * self.slowdown };
+        self.wanted = self.wanted.max(at_full_speed);
     }
 
     /// By what factor it is to be slower, if it is, at a use of `mean` of late and a need of `need`, CPU s/s.
@@ -196,6 +224,12 @@ impl AgentLimit {
     #[must_use]
     pub fn limit(&self) -> f64 {
         self.limit
+    }
+
+    /// A limit that would do, CPU s/s: what the agent would have used at full speed, in the seconds in which that was most.
+    #[must_use]
+    pub fn would_do(&self) -> f64 {
+        self.wanted
     }
 
     /// How many times as rarely samples are taken as planned, at least 1; bursts begin by its root more rarely, at most 8 times.
@@ -373,6 +407,21 @@ mod tests {
         let (agent, used, _) = agent(|_| 0.021, |second| if second < 60 { 0.12 } else { 0.002 }, 330);
         assert!(agent.slowdown() < 2.0, "{agent:?}");
         assert!(used < 0.03 && agent.overshoot().is_some(), "{used}");
+    }
+
+    #[test]
+    fn the_limit_that_would_do_is_what_full_speed_would_take() {
+        for (fixed, varying) in [(0.005, 0.12), (0.015, 0.06), (0.0, 0.3), (0.012, 0.03)] {
+            let (agent, _, slowest) = agent(|_| fixed, |_| varying, 60);
+            assert!(slowest > 1.5);
+            let (would, truly) = (agent.would_do(), fixed + varying);
+            assert!((would / truly - 1.0).abs() < 0.15, "{fixed} {varying}: {would}, not {truly}");
+        }
+        // A load that comes when it is slow already.
+        let (agent, ..) = agent(|_| 0.004, |second| if second < 40 { 0.06 } else { 0.24 }, 120);
+        assert!((agent.would_do() / 0.244 - 1.0).abs() < 0.2, "{agent:?}");
+        let (agent, ..) = self::agent(|_| 0.005, |_| 0.012, 60);
+        assert_eq!(agent.would_do(), 0.02, "the limit does");
     }
 
     #[test]

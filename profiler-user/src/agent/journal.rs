@@ -2,8 +2,9 @@
 //! error is no terminal, and only for what matters; the writer, and `meta.json`.
 
 use super::clock::now_ns;
+use super::consumers::{Consumers, Rows};
 use crate::inspect::Module;
-use crate::recording::WriterHandle;
+use crate::recording::{self, WriterHandle};
 use crate::terminal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use profiler_core::class::ClassId;
@@ -28,6 +29,8 @@ pub struct Journal {
     pub verbose: bool,
     /// Where the recording lies.
     pub output: PathBuf,
+    /// Who reads rows while they are recorded.
+    pub consumers: Consumers,
 }
 
 impl Journal {
@@ -36,6 +39,15 @@ impl Journal {
         if self.verbose {
             self.progress.note(text);
         }
+    }
+
+    /// Records rows that consumers read. False: the writer had no room.
+    pub fn record<R>(&mut self, rows: Vec<R>) -> bool
+    where
+        for<'a> Rows<'a>: From<&'a [R]>,
+        recording::Rows: From<Vec<R>>,
+    {
+        rows.is_empty() || self.consumers.record(&self.writer, rows, now_ns())
     }
 
     /// Records a change of what the run does.
@@ -128,6 +140,14 @@ impl Progress {
         match &self.bar {
             Some(bar) => bar.suspend(|| terminal::note(line)),
             None => terminal::note(line),
+        }
+    }
+
+    /// A text of several lines that stay.
+    pub fn tell(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| terminal::note_text(text)),
+            None => terminal::note_text(text),
         }
     }
 

@@ -107,10 +107,9 @@ impl Machine for Agent {
                 },
             });
         });
-        if !rows.is_empty() {
-            self.journal.writer.send(rows);
-        }
+        self.journal.record(rows);
         self.drain_operations();
+        self.serve_consumers();
         let mut told = Vec::new();
         while let Some(event) = self.rings.lifecycle.try_next() {
             // A record that we do not know is a record of a newer object: counted by the reader, nothing to do.

@@ -23,17 +23,21 @@
 //! | `meters`, `metric`, `children_io` | CPU time, counters, children |
 //! | `clock` | the clock of kernel records, and the turns of the loop |
 //! | `operations/`, `operation_io`, `operation_steps`, `steps`, `cycle_hook` | operations: classes made of what was named; the kernel's counts and orders |
+//! | `consumers/`, `call_code`, `code_history` | who reads rows while they are recorded, what the code says of return addresses, and what was mapped when |
 //! | `journal`, `host` | what is recorded and said |
 //! | `finish`, `command` | the end |
 
 mod attach;
+mod call_code;
 mod callers;
 mod catalog;
 mod children_io;
 mod class;
 mod class_of;
 mod clock;
+mod code_history;
 mod command;
+mod consumers;
 mod cycle_hook;
 mod event_loop;
 mod execute;
@@ -68,6 +72,7 @@ use crate::inspect::Inspection;
 use crate::prober::{CallReader, KernelLog, LifecycleReader};
 use crate::target::Target;
 use attach::Attachments;
+use call_code::CallCode;
 use callers::CallerWatch;
 use catalog::Catalog;
 use children_io::ChildProcesses;
@@ -117,6 +122,7 @@ struct Agent {
     catalog: Catalog,
     attach: Attachments,
     callers: CallerWatch,
+    call_code: CallCode,
     sampling: Sampling,
     rings: Rings,
     processes: ChildProcesses,

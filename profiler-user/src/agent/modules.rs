@@ -16,6 +16,7 @@ impl Agent {
         // The target may be gone: its end is seen elsewhere.
         let before: Vec<bool> = self.inspection.modules().iter().map(is_mapped).collect();
         let unseen_before = self.inspection.has_unseen_code();
+        let code_before = self.code_before_look();
         if self.inspection.refresh().unwrap_or(false) || execed {
             self.catalog.modules_dirty = true;
             self.journal.modules(&before, self.inspection.modules(), execed);
@@ -24,6 +25,7 @@ impl Agent {
         } else if self.attach.holds_return_links() || !unseen_before && self.inspection.has_unseen_code() {
             self.drop_unsafe_return_links(told);
         }
+        self.note_code_that_went(code_before);
         // Not while everything is off to be compared: a survey would attach.
         let may = suspension.may_adapt();
         let symbols = !self.catalog.selection.names_any() || self.may_wait() || self.all_symbols_read();

@@ -5,7 +5,7 @@ use super::attach::Attachments;
 use super::class::LiveClass;
 use super::cycle_hook::CycleHook;
 use super::journal::Progress;
-use super::steps::{SeenSteps, Steps};
+use super::steps::{SeenStacks, SeenSteps, Steps};
 use super::view::link_of;
 use crate::prober::operation::{OPERATION_MONITORING, RECORD_INCOMPLETE};
 use crate::prober::{
@@ -184,6 +184,30 @@ impl OperationIo {
     /// Rows of steps that are in the ring.
     pub fn drain_steps(&mut self) -> Vec<StepRow> {
         self.steps.as_mut().map_or_else(Vec::new, Steps::drain)
+    }
+
+    /// On which stacks steps were taken.
+    pub fn stacks(&self) -> Option<SeenStacks> {
+        self.steps.as_ref().map(Steps::stacks)
+    }
+
+    /// Return addresses of steps that lie there, by process.
+    pub fn addresses_in<'a>(&'a self, range: &'a Range<u64>) -> impl Iterator<Item = (u32, u64)> + 'a {
+        self.steps.iter().flat_map(|steps| steps.addresses_in(range))
+    }
+
+    /// Names of all classes, as known so far.
+    pub fn class_names(&self) -> Vec<OperationClassRow> {
+        let of = |(operation, names): (u32, &Names)| {
+            let row = |(class_id, name): (&u32, &String)| OperationClassRow {
+                operation,
+                class_id: *class_id,
+                operation_name: names.operation.clone(),
+                class_name: name.clone(),
+            };
+            names.of_classes.iter().map(row).collect::<Vec<_>>()
+        };
+        (0..).zip(&self.names).flat_map(of).collect()
     }
 
     /// What was seen of steps.

@@ -1,10 +1,11 @@
 //! Steps of the client of operations: what it sees, and what is done for it at the beginning and at the end.
 
 use super::clock::now_ns;
+use super::consumers::{Rows, SlowOperations};
 use super::operation_io::{OperationIo, open_rows};
-use super::steps::SeenSteps;
+use super::steps::{SeenSteps, is_stepped};
 use super::{Agent, Session};
-use crate::config::OperationConfig;
+use crate::config::{DEFAULT_AGENT_CPU, OperationConfig};
 use crate::failure::Failure;
 use profiler_core::clients::operations::Operations;
 use profiler_core::engine::{Input, OperationsLook};
@@ -47,11 +48,10 @@ impl Session {
         }
         self.tell(Input::Over { end_ns });
         let agent = &mut self.agent;
+        agent.send_operation_histograms();
+        agent.end_consumers();
         let io = agent.operation_io.take();
         let seen = io.as_ref().map_or_else(SeenSteps::default, |io| io.seen_steps());
-        if let Some(io) = &io {
-            agent.journal.writer.send_patiently(io.histograms(agent.attach.kernel().operations()));
-        }
         let hook = io.and_then(|io| io.hook);
         if let Some(skipped) = hook.map(|hook| hook.skipped).filter(|n| *n > 0) {
             self.agent.journal.meta.warnings.push(format!(
@@ -63,16 +63,36 @@ impl Session {
 }
 
 impl Agent {
+    /// Registers who reads rows of operations while they are recorded: one line for each consumer.
+    pub(super) fn add_consumers(&mut self, asked: &OperationConfig) {
+        let now = now_ns();
+        let agent_cpu = self.journal.meta.agent.limit.unwrap_or(DEFAULT_AGENT_CPU);
+        if let Some(above_ns) = asked.slower_ns {
+            let operations = asked.operations.iter().map(|operation| operation.name.clone()).collect();
+            let stepped = self.attach.classes().iter().filter(|class| is_stepped(class));
+            let functions = stepped.map(|class| (class.id.0, class.candidate.name.to_string())).collect();
+            let slow = SlowOperations::new(above_ns, operations, functions);
+            self.journal.consumers.register(Box::new(slow), agent_cpu, now);
+        }
+        // Those that have names already.
+        let names = self.operation_io.as_ref().map_or_else(Vec::new, |io| io.class_names());
+        self.journal.consumers.show(Rows::OperationClasses(&names), now);
+    }
+
+    /// Response times of all operations.
+    fn send_operation_histograms(&mut self) {
+        let Some(io) = &self.operation_io else { return };
+        let rows = io.histograms(self.attach.kernel().operations());
+        self.journal.consumers.show(Rows::OperationHistograms(&rows), now_ns());
+        self.journal.writer.send_patiently(rows);
+    }
+
     /// Takes what was recorded out of the ring.
     pub(super) fn drain_operations(&mut self) {
         let rows = self.operation_io.as_mut().map_or_else(Vec::new, |io| io.drain());
-        if !rows.is_empty() {
-            self.journal.writer.send(rows);
-        }
+        self.journal.record(rows);
         let steps = self.operation_io.as_mut().map_or_else(Vec::new, |io| io.drain_steps());
-        if !steps.is_empty() {
-            self.journal.writer.send(steps);
-        }
+        self.journal.record(steps);
     }
 
     /// Operations that have not ended: recorded ones get a row.
@@ -80,7 +100,7 @@ impl Agent {
         // A target that has ended has no threads to ask.
         let Ok(threads) = self.target.threads() else { return };
         let open = self.attach.kernel().open_operations(&threads[..threads.len().min(ASKED_THREADS)]);
-        self.journal.writer.send(open_rows(open, end_ns));
+        self.journal.record(open_rows(open, end_ns));
     }
 
     /// What the client sees.
@@ -102,9 +122,7 @@ impl Agent {
         let seen = &mut view.operations;
         if counts {
             let names = io.new_names(kernel.operations(), look == OperationsLook::Counts);
-            if !names.is_empty() {
-                journal.writer.send(names);
-            }
+            journal.record(names);
             io.see_counts(kernel.operations(), seen);
         } else {
             io.hide_counts(seen);

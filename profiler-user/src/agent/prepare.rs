@@ -1,10 +1,12 @@
 //! From a [`RunConfig`] to an agent and its run.
 
 use super::attach::{Attachments, Opener};
+use super::call_code::CallCode;
 use super::callers::CallerWatch;
 use super::catalog::Catalog;
 use super::children_io::ChildProcesses;
 use super::clock::{QUIET_TURN, now_ns};
+use super::consumers::Consumers;
 use super::host::{Host, agent_use, give_memory_back, helpers_cpu_ns, unix_ns};
 use super::journal::{Journal, Progress};
 use super::launch::{Held, Launched};
@@ -161,6 +163,7 @@ pub(super) fn prepare(
     let agent = Agent {
         processes: ChildProcesses::new(exe),
         callers: CallerWatch::default(),
+        call_code: CallCode::default(),
         child: None,
         operation_io: None,
         meters: Meters::new(&target, start_ns),
@@ -247,7 +250,8 @@ fn journal(
         .map_err(|e| Failure::from(anyhow::Error::new(e)))?;
     let writer =
         WriterHandle::spawn(writer, WriterOptions::default()).context("cannot start the writer thread")?;
-    Ok(Journal { writer, meta, progress, verbose: config.output.verbose, output })
+    let consumers = Consumers::default();
+    Ok(Journal { writer, meta, progress, verbose: config.output.verbose, output, consumers })
 }
 
 /// A run whose end nobody knows is planned as if it took so long, s.

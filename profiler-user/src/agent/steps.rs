@@ -2,11 +2,12 @@
 
 use super::Agent;
 use super::class::{LiveClass, OperationRole};
-use crate::inspect::{Backing, CallContext, CallerBudget, FrameRule, FunctionAt};
+use crate::inspect::{Backing, CallContext, CallerBudget, FrameRule, FunctionAt, Jumps, LedFrom, Module};
 use crate::prober::{StepReader, StepRecord};
 use profiler_core::class::RecordKind;
 use profiler_core::recording::{CallSiteRow, CallerRule, StepRow, TailRow};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// Steps taken from the ring in one turn.
@@ -80,6 +81,16 @@ impl Steps {
         rows
     }
 
+    /// Return addresses that lie there, by process.
+    pub fn addresses_in<'a>(&'a self, range: &'a Range<u64>) -> impl Iterator<Item = (u32, u64)> + 'a {
+        self.seen.iter().copied().filter(|(_, address)| range.contains(address))
+    }
+
+    /// On which stacks they were taken.
+    pub fn stacks(&self) -> SeenStacks {
+        self.stacks
+    }
+
     /// What was seen.
     pub fn seen(&self) -> SeenSteps {
         let mut addresses: Vec<_> = self.seen.iter().copied().filter(|(_, address)| *address != 0).collect();
@@ -101,75 +112,124 @@ fn row(step: &StepRecord) -> StepRow {
     }
 }
 
-impl Agent {
-    /// Writes what the code says of return addresses of steps, and of jumps between the functions that were watched.
-    pub(super) fn describe_calls(&mut self, seen: &SeenSteps) {
-        let Some(meta) = &mut self.journal.meta.calls else { return };
-        let deadline = Instant::now() + BUDGET.time;
-        // A library may be able to switch stacks (OpenSSL is) where nobody asks it to.
-        let stack =
-            self.inspection.maps().iter().find(|map| map.backing == Backing::Special("[stack]".into()));
-        let keeps_to_its_own = seen.stacks.are_the_first_threads(stack.map(|map| map.end));
-        if !keeps_to_its_own && !self.inspection.keeps_stacks(deadline) {
-            meta.stack_span_bytes = 0;
-        }
-        let addresses = &seen.addresses;
-        // Of a function that was refused there are no steps, or not all.
-        let classes: BTreeMap<FunctionAt, u32> = self
-            .attach
-            .classes()
-            .iter()
-            .filter(|class| is_stepped(class) && class.refused.is_none())
-            .map(|c| (place(c), c.id.0))
-            .collect();
-        // There are none of a function that bounds an operation either, but what it calls lies in no other one.
-        let mut callers = classes.clone();
-        callers
-            .extend(self.attach.classes().iter().filter(|c| begins_operation(c)).map(|c| (place(c), c.id.0)));
-        let distinct: BTreeSet<u64> = addresses.iter().map(|(_, address)| *address).collect();
-        let distinct: Vec<u64> = distinct.into_iter().collect();
-        let contexts = self.inspection.call_contexts(&distinct, BUDGET);
-        let by_address: BTreeMap<u64, &CallContext> = distinct.into_iter().zip(&contexts).collect();
-        let modules = self.inspection.modules();
-        let sites = addresses.iter().filter_map(|(pid, address)| {
-            let context = by_address.get(address)?;
-            // Code made at run time, or a return address that a probe of somebody else's has replaced.
-            context.module?;
-            let target = context.direct.and_then(|to| self.inspection.function_at(to));
-            let (caller, caller_value) = match context.rule {
-                FrameRule::Sp(value) => (CallerRule::Sp, value),
-                FrameRule::Frame(value) => (CallerRule::Frame, value),
-                FrameRule::Signal => (CallerRule::Signal, 0),
-                FrameRule::Unknown => (CallerRule::Unknown, 0),
-            };
-            Some(CallSiteRow {
-                return_address: *address,
-                pid: *pid,
-                module: context
-                    .module
-                    .and_then(|index| modules.get(index))
-                    .map_or_else(String::new, |module| module.path.display().to_string()),
-                offset: context.vaddr,
-                function: context.function.as_ref().map_or_else(String::new, |(_, name)| name.clone()),
-                function_class: context.function.as_ref().and_then(|(at, _)| callers.get(at).copied()),
-                caller,
-                caller_value,
-                target_class: target.and_then(|to| classes.get(&(to.module, to.vaddr)).copied()),
-                is_direct: context.is_direct,
-                jumps_from: None,
-                reached_from: None,
-            })
-        });
-        self.journal.writer.send_patiently(sites.collect::<Vec<_>>());
-        let functions: Vec<FunctionAt> = classes.keys().copied().collect();
-        let jumps = self.inspection.jumps(&functions, deadline + BUDGET.time);
-        let class_of = |at: &FunctionAt| classes.get(at).copied();
-        meta.classes = classes.values().copied().collect();
-        meta.tails_known = jumps.known.iter().filter_map(class_of).collect();
+/// What the code that calls and is called is to the run: classes by function.
+#[derive(Debug, Clone, Default)]
+pub(super) struct CodeClasses {
+    /// Functions whose entries are steps.
+    stepped: BTreeMap<FunctionAt, u32>,
+    /// These, and those that bound an operation. There are no steps of the latter, but what they call lies in no other function.
+    callers: BTreeMap<FunctionAt, u32>,
+}
+
+impl CodeClasses {
+    /// The row of a return address; `None`: code made at run time, or a return address that a probe of somebody else's has replaced.
+    pub fn site(
+        &self,
+        pid: u32,
+        context: &CallContext,
+        led: &LedFrom,
+        modules: &[Module],
+    ) -> Option<CallSiteRow> {
+        let module = modules.get(context.module?)?;
+        let classes = |functions: &Vec<FunctionAt>| {
+            functions.iter().filter_map(|at| self.stepped.get(at).copied()).collect()
+        };
+        let (caller, caller_value) = match context.rule {
+            FrameRule::Sp(value) => (CallerRule::Sp, value),
+            FrameRule::Frame(value) => (CallerRule::Frame, value),
+            FrameRule::Signal => (CallerRule::Signal, 0),
+            FrameRule::Unknown => (CallerRule::Unknown, 0),
+        };
+        Some(CallSiteRow {
+            return_address: context.return_address,
+            pid,
+            module: module.path.display().to_string(),
+            offset: context.vaddr,
+            function: context.function.as_ref().map_or_else(String::new, |(_, name)| name.clone()),
+            function_class: context.function.as_ref().and_then(|(at, _)| self.callers.get(at).copied()),
+            caller,
+            caller_value,
+            target_class: context.target.and_then(|to| self.stepped.get(&to).copied()),
+            is_direct: context.is_direct,
+            jumps_from: led.by_jumps.as_ref().map(classes),
+            reached_from: led.by_calls.as_ref().map(classes),
+            since_ns: None,
+            until_ns: None,
+        })
+    }
+
+    /// Functions whose entries are steps.
+    pub fn functions(&self) -> Vec<FunctionAt> {
+        self.stepped.keys().copied().collect()
+    }
+
+    /// Their classes.
+    pub fn classes(&self) -> Vec<u32> {
+        self.stepped.values().copied().collect()
+    }
+
+    /// The rows of jumps, and the classes of which all are known.
+    pub fn tails(&self, jumps: &Jumps) -> (Vec<TailRow>, Vec<u32>) {
+        let class_of = |at: &FunctionAt| self.stepped.get(at).copied();
         let pairs = jumps.pairs.iter();
         let pairs = pairs
             .filter_map(|(from, to)| Some(TailRow { from_class: class_of(from)?, to_class: class_of(to)? }));
-        self.journal.writer.send_patiently(pairs.collect::<Vec<_>>());
+        (pairs.collect(), jumps.known.iter().filter_map(class_of).collect())
+    }
+}
+
+impl Agent {
+    /// Writes what the code says of return addresses of steps, and of jumps between the functions that were watched.
+    pub(super) fn describe_calls(&mut self, seen: &SeenSteps) {
+        if self.journal.meta.calls.is_none() {
+            return;
+        }
+        let deadline = Instant::now() + BUDGET.time;
+        // A library may be able to switch stacks (OpenSSL is) where nobody asks it to.
+        let keeps = self.keeps_to_first_stacks(seen.stacks) || self.inspection.keeps_stacks(deadline);
+        let code = self.code_classes();
+        let distinct: BTreeSet<u64> = seen.addresses.iter().map(|(_, address)| *address).collect();
+        let distinct: Vec<u64> = distinct.into_iter().collect();
+        let snapshot = self.inspection.code_snapshot();
+        let contexts = snapshot.contexts(&distinct, BUDGET);
+        let named: HashSet<FunctionAt> = code.functions().into_iter().collect();
+        let led = snapshot.led_from(&contexts, &named, deadline + BUDGET.time);
+        let by_address: BTreeMap<u64, (&CallContext, &LedFrom)> =
+            distinct.into_iter().zip(contexts.iter().zip(&led)).collect();
+        let sites = seen.addresses.iter().filter_map(|(pid, address)| {
+            let (context, led) = by_address.get(address)?;
+            let site = code.site(*pid, context, led, snapshot.modules())?;
+            Some(CallSiteRow { since_ns: self.mapped_since(*address), ..site })
+        });
+        let sites: Vec<CallSiteRow> = sites.collect();
+        self.write_code_that_went(BUDGET.time);
+        self.journal.writer.send_patiently(sites);
+        let jumps = snapshot.jumps(&code.functions(), deadline + 2 * BUDGET.time);
+        let (tails, known) = code.tails(&jumps);
+        self.journal.writer.send_patiently(tails);
+        let Some(meta) = &mut self.journal.meta.calls else { return };
+        meta.classes = code.classes();
+        meta.tails_known = known;
+        if !keeps {
+            meta.stack_span_bytes = 0;
+        }
+    }
+
+    /// Classes of functions as the code names them. Of a function that was refused there are no steps, or not all.
+    pub(super) fn code_classes(&self) -> CodeClasses {
+        let all = self.attach.classes();
+        let stepped = all.iter().filter(|class| is_stepped(class) && class.refused.is_none());
+        let stepped: BTreeMap<FunctionAt, u32> = stepped.map(|c| (place(c), c.id.0)).collect();
+        let mut callers = stepped.clone();
+        callers.extend(all.iter().filter(|c| begins_operation(c)).map(|c| (place(c), c.id.0)));
+        CodeClasses { stepped, callers }
+    }
+
+    /// All of these lie on the stacks that the kernel gave first threads.
+    pub(super) fn keeps_to_first_stacks(&self, stacks: SeenStacks) -> bool {
+        let stack =
+            self.inspection.maps().iter().find(|map| map.backing == Backing::Special("[stack]".into()));
+        stacks.are_the_first_threads(stack.map(|map| map.end))
     }
 }
 

@@ -36,6 +36,8 @@ fn site(return_address: u64, function_class: Option<u32>, target_class: Option<u
         is_direct: target_class.map(|_| true),
         jumps_from: Some(vec![]),
         reached_from: None,
+        since_ns: None,
+        until_ns: None,
     }
 }
 
@@ -59,6 +61,7 @@ fn write(path: &Path) {
         classes: vec![QUERY, PARSE, LOG, HANDLER],
         tails_known: vec![QUERY, PARSE, LOG, HANDLER],
         stack_span_bytes: 8 << 20,
+        notes: vec!["libplain.so is stripped: only the functions that it exports have names".into()],
     });
     let mut names = classes();
     for (class_id, name) in [(LOG, "log::Sink<char>::write(char const*)"), (HANDLER, "on_alarm")] {
@@ -135,28 +138,29 @@ fn the_slowest_operation_with_all_kinds_of_calls() {
         Which::Slowest(1),
         ALL,
         expect![[r#"
-        Calls in order of operation req (req=handle,class=arg0:str)
+            Calls in order of operation req (req=handle,class=arg0:str)
 
-        GET /a, thread 7: began at 0.000900 s, took 2.00 ms (200 us off CPU, 15.6 us of it monitoring),
-          complete, 44 calls, of 2 it is not sure where they belong
-               +100.0 us  db::query
-               +110.0 us    parse  x 37
-               +200.0 us    parse
-               +201.0 us      log::Sink::write  [tail]
-               +300.0 us    parse
-               +301.0 us    log::Sink::write  [ambiguous]
-               +400.0 us      on_alarm  [signal, ambiguous]
-               +500.0 us    log::Sink::write
+            GET /a, thread 7: began at 0.000900 s, took 2.00 ms (200 us off CPU, 15.6 us of it monitoring),
+              complete, 44 calls, of 2 it is not sure where they belong
+                   +100.0 us  db::query
+                   +110.0 us    parse  x 37
+                   +200.0 us    parse
+                   +201.0 us      log::Sink::write  [tail]
+                   +300.0 us    parse
+                   +301.0 us    log::Sink::write  [ambiguous]
+                   +400.0 us      on_alarm  [signal, ambiguous]
+                   +500.0 us    log::Sink::write
 
-        5 operations recorded: 2 complete, 1 with calls lost, or functions attached or detached meanwhile, 1
-          with calls missing from the recording or there twice, 1 not ended when the run did
-        49 calls in the recording, 1 outside recorded operations
-        x N: N calls in a row with the same calls in them (--unfold shows each); the time is that of the
-          first
-        tail: the function above handed over to it by a jump, and has left
-        signal: a handler that interrupted the function above
-        ambiguous: it may belong to another call: exits are not recorded (docs/calls.md)
-    "#]],
+            5 operations recorded: 2 complete, 1 with calls lost, or functions attached or detached meanwhile, 1
+              with calls missing from the recording or there twice, 1 not ended when the run did
+            49 calls in the recording, 1 outside recorded operations
+            libplain.so is stripped: only the functions that it exports have names
+            x N: N calls in a row with the same calls in them (--unfold shows each); the time is that of the
+              first
+            tail: the function above handed over to it by a jump, and has left
+            signal: a handler that interrupted the function above
+            ambiguous: it may belong to another call: exits are not recorded (docs/calls.md)
+        "#]],
     );
 }
 
@@ -167,20 +171,21 @@ fn unfolded_two_levels_with_bounds() {
         Which::Slowest(2),
         CallsOptions { layout, bounds: true },
         expect![[r#"
-        Calls in order of operation req (req=handle,class=arg0:str)
+            Calls in order of operation req (req=handle,class=arg0:str)
 
-        GET /a, thread 7: began at 0.000900 s, took 2.00 ms (200 us off CPU, 15.6 us of it monitoring),
-          complete, 44 calls, of 2 it is not sure where they belong
-               +100.0 us  db::query  … 43 calls in it  returned between +500.0 us and +2,000.0 us
+            GET /a, thread 7: began at 0.000900 s, took 2.00 ms (200 us off CPU, 15.6 us of it monitoring),
+              complete, 44 calls, of 2 it is not sure where they belong
+                   +100.0 us  db::query  … 43 calls in it  returned between +500.0 us and +2,000.0 us
 
-        GET /a, thread 7: began at 0.004000 s, took 500 us (200 us off CPU, 15.6 us of it monitoring),
-          complete, 1 call
-               +100.0 us  db::query  returned between +100.0 us and +500.0 us
+            GET /a, thread 7: began at 0.004000 s, took 500 us (200 us off CPU, 15.6 us of it monitoring),
+              complete, 1 call
+                   +100.0 us  db::query  returned between +100.0 us and +500.0 us
 
-        5 operations recorded: 2 complete, 1 with calls lost, or functions attached or detached meanwhile, 1
-          with calls missing from the recording or there twice, 1 not ended when the run did
-        49 calls in the recording, 1 outside recorded operations
-    "#]],
+            5 operations recorded: 2 complete, 1 with calls lost, or functions attached or detached meanwhile, 1
+              with calls missing from the recording or there twice, 1 not ended when the run did
+            49 calls in the recording, 1 outside recorded operations
+            libplain.so is stripped: only the functions that it exports have names
+        "#]],
     );
 }
 
@@ -190,60 +195,64 @@ fn operations_that_are_not_complete_say_why() {
         Which::At(5_500_000),
         ALL,
         expect![[r#"
-        Calls in order of operation req (req=handle,class=arg0:str)
+            Calls in order of operation req (req=handle,class=arg0:str)
 
-        GET /a, thread 7: began at 0.005000 s, took 900 us (200 us off CPU, 15.6 us of it monitoring),
-          incomplete (calls were lost, or functions were attached or detached meanwhile), 1 call recorded
-               +100.0 us  db::query
+            GET /a, thread 7: began at 0.005000 s, took 900 us (200 us off CPU, 15.6 us of it monitoring),
+              incomplete (calls were lost, or functions were attached or detached meanwhile), 1 call recorded
+                   +100.0 us  db::query
 
-        5 operations recorded: 2 complete, 1 with calls lost, or functions attached or detached meanwhile, 1
-          with calls missing from the recording or there twice, 1 not ended when the run did
-        49 calls in the recording, 1 outside recorded operations
-        calls of incomplete operations are in order, but how they nest cannot be told
-    "#]],
+            5 operations recorded: 2 complete, 1 with calls lost, or functions attached or detached meanwhile, 1
+              with calls missing from the recording or there twice, 1 not ended when the run did
+            49 calls in the recording, 1 outside recorded operations
+            libplain.so is stripped: only the functions that it exports have names
+            calls of incomplete operations are in order, but how they nest cannot be told
+        "#]],
     );
     check(
         Which::At(6_200_000),
         ALL,
         expect![[r#"
-        Calls in order of operation req (req=handle,class=arg0:str)
+            Calls in order of operation req (req=handle,class=arg0:str)
 
-        GET /a, thread 7: began at 0.006000 s, took 400 us (200 us off CPU, 15.6 us of it monitoring),
-          incomplete (1 call missing), 2 calls recorded
-               +100.0 us  db::query
-               +300.0 us  parse
+            GET /a, thread 7: began at 0.006000 s, took 400 us (200 us off CPU, 15.6 us of it monitoring),
+              incomplete (1 call missing), 2 calls recorded
+                   +100.0 us  db::query
+                   +300.0 us  parse
 
-        5 operations recorded: 2 complete, 1 with calls lost, or functions attached or detached meanwhile, 1
-          with calls missing from the recording or there twice, 1 not ended when the run did
-        49 calls in the recording, 1 outside recorded operations
-        calls of incomplete operations are in order, but how they nest cannot be told
-    "#]],
+            5 operations recorded: 2 complete, 1 with calls lost, or functions attached or detached meanwhile, 1
+              with calls missing from the recording or there twice, 1 not ended when the run did
+            49 calls in the recording, 1 outside recorded operations
+            libplain.so is stripped: only the functions that it exports have names
+            calls of incomplete operations are in order, but how they nest cannot be told
+        "#]],
     );
     check(
         Which::At(7_050_000),
         ALL,
         expect![[r#"
-        Calls in order of operation req (req=handle,class=arg0:str)
+            Calls in order of operation req (req=handle,class=arg0:str)
 
-        GET /a, thread 7: began at 0.007000 s, open for 100 us (200 us off CPU, 15.6 us of it monitoring),
-          incomplete (it had not ended when the run did), 0 calls recorded
+            GET /a, thread 7: began at 0.007000 s, open for 100 us (200 us off CPU, 15.6 us of it monitoring),
+              incomplete (it had not ended when the run did), 0 calls recorded
 
-        5 operations recorded: 2 complete, 1 with calls lost, or functions attached or detached meanwhile, 1
-          with calls missing from the recording or there twice, 1 not ended when the run did
-        49 calls in the recording, 1 outside recorded operations
-    "#]],
+            5 operations recorded: 2 complete, 1 with calls lost, or functions attached or detached meanwhile, 1
+              with calls missing from the recording or there twice, 1 not ended when the run did
+            49 calls in the recording, 1 outside recorded operations
+            libplain.so is stripped: only the functions that it exports have names
+        "#]],
     );
     check(
         Which::At(8_000_000),
         ALL,
         expect![[r#"
-        Calls in order of operation req (req=handle,class=arg0:str)
+            Calls in order of operation req (req=handle,class=arg0:str)
 
-        none of the recorded operations is the one asked for
-        5 operations recorded: 2 complete, 1 with calls lost, or functions attached or detached meanwhile, 1
-          with calls missing from the recording or there twice, 1 not ended when the run did
-        49 calls in the recording, 1 outside recorded operations
-    "#]],
+            none of the recorded operations is the one asked for
+            5 operations recorded: 2 complete, 1 with calls lost, or functions attached or detached meanwhile, 1
+              with calls missing from the recording or there twice, 1 not ended when the run did
+            49 calls in the recording, 1 outside recorded operations
+            libplain.so is stripped: only the functions that it exports have names
+        "#]],
     );
 }
 

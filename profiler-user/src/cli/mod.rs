@@ -201,6 +201,10 @@ mod tests {
             ["record", "--weight", "f"],
             ["record", "--weight", "f=nan"],
             ["record", "--progress", "tp:sys_exit"],
+            ["record", "--slower", "50"],
+            ["record", "--slower", "0ms"],
+            ["record", "--slower", "xms"],
+            ["record", "--slower", "61m"],
         ] {
             let mut line = vec!["tithe"];
             line.extend(bad);
@@ -235,7 +239,7 @@ mod tests {
             Target: --pid command --as-root
             Cost: --budget --thread-budget --agent-cpu --sample-rate --objective --no-expedite --kernel-memory
             What to watch: --trace --never --count --latency --record --weight --return-links --discover
-            Operations: --operation --measure --detail --calls --policy --adapt --on-cycle
+            Operations: --operation --measure --detail --calls --slower --policy --adapt --on-cycle
             Check of the overhead: --progress --no-ab
             Recording: --duration --output --force --verbose
             Report: --format --rows

@@ -1,6 +1,6 @@
 //! Which operations are followed, and which of them are recorded: options of `tithe record`.
 
-use crate::config::values::{parse_policy, parse_settings};
+use crate::config::values::{parse_policy, parse_settings, parse_slower_ns};
 use crate::config::{MeasureSpec, OperationConfig, OperationSpec};
 use crate::failure::Failure;
 use clap::Args;
@@ -28,6 +28,10 @@ pub struct OperationArgs {
     /// operations as trees. Only entries are seen, no times of calls; ask for those with --detail
     #[arg(long, value_name = "PATTERN", requires = "operation")]
     pub calls: Vec<String>,
+    /// Tell of each recorded operation that takes longer than this ('10ms', '250us'), while the run goes on, with the calls in it where --calls
+    /// recorded them: on standard error, five at once and then one a second at most
+    #[arg(long, value_name = "TIME", requires = "operation", value_parser = parse_slower_ns)]
+    pub slower: Option<u64>,
     /// Who decides which operations are recorded: adp (Mertz and Nunes), inv (rate inverse to throughput), uni
     /// (constant rate), full (all), none, tithe (rate by budget and response time; the same for all classes while the
     /// functions inside are attached in slices, which is usual, otherwise divided among classes by their spread)
@@ -52,6 +56,7 @@ impl TryFrom<&OperationArgs> for OperationConfig {
             measure: args.measure.clone(),
             detail: args.detail.clone(),
             calls: args.calls.clone(),
+            slower_ns: args.slower,
             policy: args.policy.unwrap_or(PolicyKind::Tithe),
             settings: parse_settings(&args.adapt).map_err(Failure::usage)?,
             on_cycle: args.on_cycle.clone(),

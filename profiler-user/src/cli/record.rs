@@ -136,6 +136,7 @@ const EXAMPLES: &str = "Examples:
   sudo tithe record --budget 1% -- ./server --port 8080
   sudo tithe record --pid 1234 --budget 5% --operation 'req=handle,class=arg0:str' --detail 'db::*'
   sudo tithe record --pid 1234 --budget 5% --operation 'req=handle' --calls 'db::*' -o run.tithe
+  sudo tithe record --pid 1234 --budget 5% --operation 'req=handle' --calls 'db::*' --slower 50ms
   sudo tithe record --pid 1234 --progress tp:net:net_dev_xmit";
 
 /// `tithe record`.

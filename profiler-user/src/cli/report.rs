@@ -53,7 +53,10 @@ pub(super) fn run(args: &ReportArgs) -> Result<(), Failure> {
         }
         Ok(format)
     })?;
-    let recording = recording::open(&args.recording).map_err(|e| Failure::usage(e.to_string()))?;
+    // Single calls are drawn there; all else needs their durations alone.
+    let needs_calls = files.iter().any(|(_, format)| format.has_single_calls());
+    let open = if needs_calls { recording::open } else { recording::open_for_report };
+    let recording = open(&args.recording).map_err(|e| Failure::usage(e.to_string()))?;
     let report = Report::from_recording(&recording);
     let distributions = match &args.histogram {
         Some(name) => distributions(&recording, name)?,

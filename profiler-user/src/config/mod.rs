@@ -112,6 +112,7 @@ impl RunConfig {
                 return Err(format!("the operation '{}' is not what its text says", operation.text));
             }
         }
+        self.operations.slower_ns.map(values::checked_slower_ns).transpose()?;
         self.operations.settings.check().map_err(|error| error.to_string())
     }
 }
@@ -177,6 +178,8 @@ pub struct OperationConfig {
     pub detail: Vec<String>,
     /// Patterns of functions whose entries are recorded inside recorded operations, each as a step.
     pub calls: Vec<String>,
+    /// Recorded operations that take longer than so many ns, without the monitoring in them, are told while the run goes on.
+    pub slower_ns: Option<u64>,
     /// Who decides which operations are recorded.
     pub policy: PolicyKind,
     /// Settings of the policy.
@@ -192,6 +195,7 @@ impl Default for OperationConfig {
             measure: None,
             detail: Vec::new(),
             calls: Vec::new(),
+            slower_ns: None,
             policy: PolicyKind::Tithe,
             settings: AdaptConfig::default(),
             on_cycle: None,

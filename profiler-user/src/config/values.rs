@@ -58,6 +58,28 @@ pub fn parse_moment_ns(text: &str) -> Result<u64, String> {
     Ok(ns.round() as u64)
 }
 
+/// Reads the response time above which operations are told, as ns: `10ms`, `250us`, `1.5s`; 1 us to 1 h.
+///
+/// # Errors
+/// What is accepted, in words.
+pub fn parse_slower_ns(text: &str) -> Result<u64, String> {
+    let t = text.trim();
+    let units = [("ms", 1e6), ("us", 1e3), ("s", 1e9), ("m", 60e9)];
+    let found = units.iter().find_map(|(unit, ns)| t.strip_suffix(unit).map(|digits| (digits, ns)));
+    let (digits, unit_ns) =
+        found.ok_or_else(|| "write a time with its unit: '10ms', '250us', '1.5s', '2m'".to_owned())?;
+    let value: f64 = digits.trim().parse().map_err(|_| "not a number before the unit".to_owned())?;
+    // OK because a float beyond the type's range becomes its end, and one that is no number 0.
+    checked_slower_ns((value * unit_ns).round() as u64)
+}
+
+pub(super) fn checked_slower_ns(ns: u64) -> Result<u64, String> {
+    if !(1_000..=3_600_000_000_000).contains(&ns) {
+        return Err("a response time above which operations are told lies between 1us and 1 hour".to_owned());
+    }
+    Ok(ns)
+}
+
 pub(super) fn checked_duration_s(seconds: f64) -> Result<f64, String> {
     if !(0.1..=30.0 * 86_400.0).contains(&seconds) {
         return Err("a duration lies between 100ms and 30 days".to_owned());
@@ -262,6 +284,28 @@ mod tests {
         assert_eq!(parse_duration("500ms").unwrap(), Duration::from_millis(500));
         assert_eq!(parse_duration("5m").unwrap(), Duration::from_secs(300));
         assert_eq!(parse_size("64MiB").unwrap(), 64 << 20);
+    }
+
+    #[test]
+    fn response_times_that_are_told_lie_between_a_microsecond_and_an_hour() {
+        let read = |text: &str| parse_slower_ns(text);
+        assert_eq!(
+            [read("1us"), read(" 2.5 ms"), read("60m")],
+            [Ok(1_000), Ok(2_500_000), Ok(3_600_000_000_000)]
+        );
+        for (wrong, part) in [
+            ("5", "with its unit"),
+            ("ms", "not a number"),
+            ("5ns", "not a number"),
+            ("0.9us", "between 1us"),
+            ("-1s", "between 1us"),
+            ("61m", "1 hour"),
+            ("nanms", "between 1us"),
+            ("infs", "1 hour"),
+        ] {
+            let error = read(wrong).unwrap_err();
+            assert!(error.contains(part), "{wrong}: {error}");
+        }
     }
 
     #[test]

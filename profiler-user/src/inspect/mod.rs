@@ -59,8 +59,8 @@ mod verify;
 
 pub use arguments::{ALL_ARGUMENTS, WantedArguments, register_names};
 pub use callers::{
-    CallContext, CallerBudget, CallerError, CallerSearch, CallerSite, CallerSurvey, FrameRule, FunctionAt,
-    Jumps, ReturnSite,
+    CallContext, CallerBudget, CallerError, CallerSearch, CallerSite, CallerSurvey, CodeSnapshot, FrameRule,
+    FunctionAt, Jumps, LedFrom, ReturnSite,
 };
 pub use choice::{ArgumentSite, ExitObstacle, Site, SiteChoice, SiteObstacle, TraceRefusal, exit_mode};
 pub use elf::{ElfInfo, Section, Segment};
@@ -220,29 +220,13 @@ impl Inspection {
     /// (JIT, stripped, vDSO). An address in a cold part gives the function that it belongs to.
     #[must_use]
     pub fn function_at(&self, address: u64) -> Option<Function> {
-        let (index, module) =
-            self.modules.iter().enumerate().find(|(_, m)| m.mappings.iter().any(|x| x.contains(address)))?;
-        self.function_in(index, module.vaddr_of_address(address)?)
+        resolve::function_at(&self.modules, address)
     }
 
     /// The function of a module that holds a link-time address; else as [`Inspection::function_at`].
     #[must_use]
     pub fn function_in(&self, index: usize, vaddr: u64) -> Option<Function> {
-        let module = self.modules.get(index)?;
-        let symbols = module.symbols().ok()?;
-        let entry = symbols.covering(vaddr).first()?;
-        let function = resolve::function(self, index, entry.vaddr)?;
-        if !function.cold {
-            return Some(function);
-        }
-        let (stem, _) = function.symbol.split_once(".cold")?;
-        let mut owner = None;
-        symbols.for_each_name(|_, e, name| {
-            if name == stem && e.size > 0 {
-                owner = Some(e.vaddr);
-            }
-        });
-        resolve::function(self, index, owner?).or(Some(function))
+        resolve::function_in(&self.modules, index, vaddr)
     }
 
     /// Run-time address and size of a global variable, looked for in the main program first.

@@ -165,6 +165,32 @@ pub(super) fn function(inspection: &Inspection, module_index: usize, vaddr: u64)
     function_of(module, module_index, vaddr)
 }
 
+/// The function that runs at an address of the process with these modules; of a cold part, the function that it belongs to.
+pub(super) fn function_at(modules: &[Module], address: u64) -> Option<Function> {
+    let (index, module) =
+        modules.iter().enumerate().find(|(_, m)| m.mappings.iter().any(|x| x.contains(address)))?;
+    function_in(modules, index, module.vaddr_of_address(address)?)
+}
+
+/// The function of one of these modules that holds a link-time address; else as [`function_at`].
+pub(super) fn function_in(modules: &[Module], index: usize, vaddr: u64) -> Option<Function> {
+    let module = modules.get(index)?;
+    let symbols = module.symbols().ok()?;
+    let entry = symbols.covering(vaddr).first()?;
+    let function = function_of(module, index, entry.vaddr)?;
+    if !function.cold {
+        return Some(function);
+    }
+    let (stem, _) = function.symbol.split_once(".cold")?;
+    let mut owner = None;
+    symbols.for_each_name(|_, e, name| {
+        if name == stem && e.size > 0 {
+            owner = Some(e.vaddr);
+        }
+    });
+    function_of(module, index, owner?).or(Some(function))
+}
+
 /// The same, of a module that need not belong to a process.
 pub(super) fn function_of(module: &Module, module_index: usize, vaddr: u64) -> Option<Function> {
     let symbols = module.symbols().ok()?;

@@ -4,7 +4,7 @@ use super::TextOptions;
 use super::names::shorten;
 use super::table::{BOLD, DIM, styled, wrap};
 use super::units::{count, duration_ns};
-use crate::calls::{Body, Calls, Chosen};
+use crate::calls::{Body, Calls, Chosen, FunctionNames, short_name};
 use profiler_core::calls::{Account, CallTree, Completeness, Kind, Layout, Line, Link};
 use profiler_core::recording::StepRow;
 use profiler_core::text::printable;
@@ -33,10 +33,10 @@ pub fn calls_text(calls: &Calls, shown: CallsOptions, options: TextOptions) -> S
     let mut marks = Marks::default();
     for chosen in &calls.chosen {
         out.push('\n');
-        let head = wrap(&printable(&head(calls, chosen)), options.width, "  ");
+        let head = wrap(&printable(&head(calls.meta.start_ns, chosen)), options.width, "  ");
         out.push_str(&styled(&head, BOLD, options.colours));
         out.push('\n');
-        for line in body(calls, chosen, shown, options, &mut marks) {
+        for line in body(&calls.names, chosen, shown, options, &mut marks) {
             out.push_str(&line);
             out.push('\n');
         }
@@ -50,9 +50,9 @@ pub fn calls_text(calls: &Calls, shown: CallsOptions, options: TextOptions) -> S
 }
 
 /// What is said of an operation above its calls.
-fn head(calls: &Calls, chosen: &Chosen) -> String {
+fn head(start_ns: u64, chosen: &Chosen) -> String {
     let row = &chosen.row;
-    let begin_s = row.begin_ns.saturating_sub(calls.meta.start_ns) as f64 / 1e9;
+    let begin_s = row.begin_ns.saturating_sub(start_ns) as f64 / 1e9;
     let off_cpu =
         row.off_cpu_ns.map_or_else(String::new, |ns| format!("{} off CPU, ", duration_ns(ns as f64)));
     let took = if row.censored { "open for" } else { "took" };
@@ -95,6 +95,44 @@ pub(super) fn why(completeness: Completeness) -> String {
     }
 }
 
+/// An operation that is told while the run goes on: what is said of it, and of its tree so many lines.
+#[must_use]
+pub(crate) fn slow_operation_text(
+    chosen: &Chosen,
+    names: &FunctionNames,
+    start_ns: u64,
+    lines: usize,
+) -> String {
+    let mut out = format!("slow: {}", printable(&head(start_ns, chosen)));
+    let Body::Tree(tree) = &chosen.body else { return out };
+    let shown = CallsOptions { layout: Layout { levels: usize::MAX, folds: true }, bounds: false };
+    let all = tree.lines(shown.layout);
+    let hidden = all.len().saturating_sub(lines);
+    // Better one line too many than one that says that one is missing.
+    let cut = if hidden > 1 { lines } else { all.len() };
+    for line in all.iter().take(cut) {
+        let text = tree_line(
+            names,
+            tree,
+            *line,
+            chosen.row.begin_ns,
+            shown,
+            TextOptions::default(),
+            &mut Marks::default(),
+        );
+        out.push('\n');
+        out.push_str(&text);
+    }
+    if cut < all.len() {
+        out.push_str(&format!(
+            "\n{:>OFFSET$}  {} more; 'tithe calls' shows them",
+            "…",
+            plural(hidden as u64, "line")
+        ));
+    }
+    out
+}
+
 /// Which marks occur.
 #[derive(Debug, Default)]
 struct Marks {
@@ -127,7 +165,7 @@ fn marked(link: &Link, marks: &mut Marks) -> String {
 }
 
 fn body(
-    calls: &Calls,
+    names: &FunctionNames,
     chosen: &Chosen,
     shown: CallsOptions,
     options: TextOptions,
@@ -136,14 +174,14 @@ fn body(
     let begin_ns = chosen.row.begin_ns;
     match &chosen.body {
         Body::Tree(tree) => {
-            let line = |line: Line| tree_line(calls, tree, line, begin_ns, shown, options, marks);
+            let line = |line: Line| tree_line(names, tree, line, begin_ns, shown, options, marks);
             tree.lines(shown.layout).into_iter().map(line).collect()
         }
         Body::Steps(steps) => {
             marks.unnested |= !steps.is_empty();
             let line = |step: &StepRow| {
                 let name = shorten(
-                    &printable(calls.short_name(step.class_id)),
+                    &printable(short_name(names, step.class_id)),
                     options.width.saturating_sub(OFFSET + 2),
                 );
                 format!("{}  {name}", offset(step.time_ns, begin_ns))
@@ -155,7 +193,7 @@ fn body(
 }
 
 fn tree_line(
-    calls: &Calls,
+    names: &FunctionNames,
     tree: &CallTree,
     line: Line,
     begin_ns: u64,
@@ -188,7 +226,7 @@ fn tree_line(
     }
     let used = OFFSET + 2 + shift.len() + deep.len() + end.chars().count();
     let name =
-        shorten(&printable(calls.short_name(node.class_id)), options.width.saturating_sub(used).max(NAME));
+        shorten(&printable(short_name(names, node.class_id)), options.width.saturating_sub(used).max(NAME));
     format!(
         "{}  {shift}{deep}{name}{}",
         offset(node.time_ns, begin_ns),
@@ -231,6 +269,8 @@ fn foot(calls: &Calls, marks: &Marks) -> Vec<String> {
         plural(calls.steps, "call"),
         count(calls.outside as f64)
     ));
+    let notes = calls.meta.calls.iter().flat_map(|meta| &meta.notes);
+    lines.extend(notes.cloned());
     if calls.meta.end_ns.is_none() {
         lines.push("the recording has no end: the agent was killed".to_owned());
     }

@@ -40,6 +40,7 @@ mod sample;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use calls::slow_operation_text;
 pub use calls::{CallsOptions, calls_text};
 pub use calls_json::calls_json;
 pub use durations::distribution_text;
@@ -151,6 +152,12 @@ impl FileFormat {
                 Err(OutputError::NoCalls)
             }
         }
+    }
+
+    /// Each recorded call is in it, so that all of them must be held in memory.
+    #[must_use]
+    pub fn has_single_calls(self) -> bool {
+        matches!(self, Self::Chrome | Self::Firefox)
     }
 
     /// The format of a file by its name.

@@ -31,7 +31,7 @@ mod tests;
 
 pub use cell::{Column, ColumnSpec, ColumnType, Encoding, Table};
 pub use dir::{Dir, Overwrite};
-pub use read::{OpenError, open, open_without_events};
+pub use read::{OpenError, open, open_for_report, open_without_events};
 pub use rows::Rows;
 pub use schema::{TableSpec, tables};
 pub use stream::Stream;

@@ -7,10 +7,10 @@
 use super::META_FILE;
 use super::cell::Table;
 use super::segment;
-use parquet::file::reader::SerializedFileReader;
+use parquet::file::reader::{FileReader, SerializedFileReader};
 use profiler_core::recording::{
-    ChangeRow, ClassRow, EventRow, FORMAT_VERSION, FrameRow, HistogramRow, LedgerRow, Meta, OpenCallRow,
-    OperationClassRow, PlanRow, Recording, SampleRow, WindowRow,
+    CallDurations, ChangeRow, ClassRow, EventRow, FORMAT_VERSION, FrameRow, HistogramRow, LedgerRow, Meta,
+    OpenCallRow, OperationClassRow, PlanRow, Recording, SampleRow, WindowRow,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -41,12 +41,30 @@ pub enum OpenError {
     },
 }
 
+/// What becomes of table `events`, which may be larger than memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Events {
+    Held,
+    /// Only the durations, in buckets: [`Recording::event_durations`].
+    Summed,
+    LeftOut,
+}
+
 /// Opens a recording with all its tables.
 ///
 /// # Errors
 /// [`OpenError`]. Damage is no error: see [`Recording::damage`].
 pub fn open(path: &Path) -> Result<Recording, OpenError> {
-    load(path, true)
+    load(path, Events::Held)
+}
+
+/// Opens a recording for its report: of its `events`, which may be larger than memory, only the durations are kept, in buckets
+/// ([`Recording::event_durations`]).
+///
+/// # Errors
+/// As [`open`].
+pub fn open_for_report(path: &Path) -> Result<Recording, OpenError> {
+    load(path, Events::Summed)
 }
 
 /// Opens a recording without its `events`, which may be large and which the report does not need.
@@ -54,7 +72,7 @@ pub fn open(path: &Path) -> Result<Recording, OpenError> {
 /// # Errors
 /// As [`open`].
 pub fn open_without_events(path: &Path) -> Result<Recording, OpenError> {
-    load(path, false)
+    load(path, Events::LeftOut)
 }
 
 /// Segments found: table name to (number, path), in order.
@@ -71,7 +89,7 @@ pub(super) struct Loader {
     version: u32,
 }
 
-fn load(path: &Path, with_events: bool) -> Result<Recording, OpenError> {
+fn load(path: &Path, wanted: Events) -> Result<Recording, OpenError> {
     let segments = list(path)?;
     let mut damage = Vec::new();
     let meta = read_meta(path, &mut damage);
@@ -80,10 +98,14 @@ fn load(path: &Path, with_events: bool) -> Result<Recording, OpenError> {
     }
     let mut loader = Loader::new(segments, damage);
 
-    let classes: Vec<ClassRow> = loader.table();
+    let classes = last_per_class(loader.table());
     let windows: Vec<WindowRow> = loader.table();
     let histograms: Vec<HistogramRow> = loader.table();
-    let events: Vec<EventRow> = if with_events { loader.table() } else { Vec::new() };
+    let events: Vec<EventRow> = if wanted == Events::Held { loader.table() } else { Vec::new() };
+    let event_durations = match wanted {
+        Events::Summed => loader.durations(&classes),
+        Events::Held | Events::LeftOut => CallDurations::default(),
+    };
     let samples: Vec<SampleRow> = loader.table();
     let ledger: Vec<LedgerRow> = loader.table();
     let plans: Vec<PlanRow> = loader.table();
@@ -104,11 +126,12 @@ fn load(path: &Path, with_events: bool) -> Result<Recording, OpenError> {
     let meta = loader.meta(path, meta)?;
     Ok(Recording {
         meta,
-        classes: last_per_class(classes),
+        classes,
         windows,
         histograms: merge(histograms),
         open_calls,
         events,
+        event_durations,
         samples,
         trap_samples,
         stacks,
@@ -179,6 +202,32 @@ impl Loader {
             self.segment(&path, &mut rows);
         }
         rows
+    }
+
+    /// Durations in table `events`, a row group at a time. As with [`Loader::segment`], of a segment all calls count or none.
+    fn durations(&mut self, classes: &[ClassRow]) -> CallDurations {
+        let own_ns = CallDurations::own_ns(classes);
+        let mut all = CallDurations::default();
+        let mut rows: Vec<EventRow> = Vec::new();
+        for (_, path) in self.segments.get(EventRow::NAME).cloned().unwrap_or_default() {
+            let mut part = CallDurations::default();
+            let result = self.open(&path).and_then(|reader| {
+                let Some(reader) = reader else { return Ok(()) };
+                for group in 0..reader.num_row_groups() {
+                    rows.clear();
+                    guarded(|| segment::read_group(&reader, group, &mut rows))?;
+                    for row in &rows {
+                        part.add(row, own_ns.get(&row.class_id).copied().unwrap_or(0.0));
+                    }
+                }
+                Ok(())
+            });
+            match result {
+                Ok(()) => all.merge(part),
+                Err(error) => self.note_damage(&path, &error),
+            }
+        }
+        all
     }
 
     /// All rows of a segment, or a line of damage.

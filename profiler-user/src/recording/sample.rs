@@ -211,6 +211,7 @@ pub(crate) fn recording() -> Recording {
         windows: windows(),
         histograms: vec![HistogramRow { class_id: 0, low_ns: 65_536, high_ns: 67_584, count: 4_990 }],
         events: events(),
+        event_durations: CallDurations::default(),
         samples: samples(),
         trap_samples: vec![TrapSampleRow {
             time_ns: 1_500_000_000,

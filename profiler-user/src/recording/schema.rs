@@ -402,6 +402,8 @@ table!(CallSiteRow, "call_sites", 17, heap |r| r.module.len() + r.function.len()
     is_direct: Option<bool> [plain],
     jumps_from: Option<Vec<u32>> [dict],
     reached_from: Option<Vec<u32>> [dict],
+    since_ns: Option<u64> [dict],
+    until_ns: Option<u64> [dict],
 });
 
 table!(TailRow, "tails", 18, heap |_| 0, {

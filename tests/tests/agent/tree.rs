@@ -8,8 +8,19 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 /// Functions of the target by the numbers of its log.
-const FUNCTIONS: [&str; 10] =
-    ["small", "middle", "large", "many", "leaf", "deep", "hop", "leaves", "interrupted", "handler"];
+const FUNCTIONS: [&str; 11] = [
+    "small",
+    "middle",
+    "large",
+    "many",
+    "leaf",
+    "deep",
+    "hop",
+    "leaves",
+    "interrupted",
+    "handler",
+    "carries",
+];
 /// Every operation is recorded, and the rows have its number.
 const RICH: [&str; 6] = ["--policy", "full", "--adapt", "attach_share=false", "--measure", "tree:mark:arg0"];
 
@@ -199,7 +210,7 @@ fn a_recursion_of_a_thousand_calls_is_nested_a_thousand_deep() {
 #[test]
 fn throws_jumps_signals_and_stacks_that_are_switched_are_in_order() {
     let name = "throws_jumps_signals_and_stacks_that_are_switched_are_in_order";
-    for way in ["loops", "tails", "jumps", "throws", "signals", "altstack", "coroutines"] {
+    for way in ["loops", "tails", "jumps", "throws", "signals", "altstack", "coroutines", "made"] {
         let Some((compared, finished)) = run(name, &format!("only {way} 10"), &[]) else { return };
         assert!(compared.complete >= 5, "{way}: {compared:?}; {}", finished.messages);
         // Functions that are not named call most of the others here: three of four links are open, and not all.
@@ -210,6 +221,35 @@ fn throws_jumps_signals_and_stacks_that_are_switched_are_in_order() {
         if way == "loops" {
             assert_eq!(compared.ambiguous, 0, "{way}: {compared:?}");
         }
+    }
+}
+
+/// Two libraries take turns at one place, with frames of different sizes: each return address is that of the library of its time.
+#[test]
+fn return_addresses_are_of_the_library_that_was_there_then() {
+    let name = "return_addresses_are_of_the_library_that_was_there_then";
+    let Some(folder) = start(name) else { return };
+    let mut target = Target::start("tree");
+    let agent = follow(&target, &folder, &[]);
+    let path = folder.path().join("log");
+    let libraries = ["libthrough4.so", "libthrough12.so"].map(profiler_tests::program);
+    let [a, b] = libraries.each_ref().map(|library| library.display());
+    let reply = target.command(&format!("swap {a} {b} 20 {}", path.display()));
+    sleep_ms(300);
+    let (finished, recorded) = stop(agent);
+    let compared = compare(&recorded, &log(&path));
+    println!("{name}: {compared:?}, same place: {}", reply.number("same"));
+    assert!(compared.complete >= 20, "{compared:?}; {}", finished.messages);
+    let of = |library: &str| {
+        let rows = recorded.call_sites.iter().filter(|site| site.module.ends_with(library));
+        rows.map(|site| (site.return_address, site.since_ns, site.until_ns)).collect::<Vec<_>>()
+    };
+    let (first, second) = (of("libthrough4.so"), of("libthrough12.so"));
+    assert!(!first.is_empty() && first.iter().all(|(_, _, until)| until.is_some()), "{first:?}");
+    assert!(!second.is_empty(), "{:?}", recorded.call_sites);
+    if reply.number("same") == 1 {
+        assert_eq!(first[0].0, second[0].0);
+        assert!(second.iter().all(|(_, since, _)| since.is_some_and(|since| Some(since) > first[0].2)));
     }
 }
 

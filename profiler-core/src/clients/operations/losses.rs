@@ -40,6 +40,7 @@ impl Operations {
         for (o, counts) in self.list.iter().zip(&at.seen().counts) {
             o.warn_of_losses(counts, at.orders);
         }
+        self.warn_of_agent(at);
         self.note_starving(at);
     }
 

@@ -154,7 +154,7 @@ pub struct Grant {
     pub suspension: Suspension,
     /// Classes may be attached: sampling has begun, or a launched program is still held.
     pub may_begin: bool,
-    /// How many times as little as planned the agent is to do, at least 1, and what it may use, CPU s/s
+    /// How many times as little as planned the agent is to do, at least 1, and a limit that would let it do all, CPU s/s
     /// ([`AgentLimit`](crate::run::agent_limit::AgentLimit)).
     pub agent: (f64, f64),
 }
@@ -190,6 +190,8 @@ struct Said {
     starving: bool,
     /// The agent's limit lets less be recorded.
     agent: bool,
+    /// By what factor at most.
+    slowest: f64,
 }
 
 /// All operations.

@@ -12,12 +12,23 @@ use crate::adapt::decision::threshold;
 use crate::adapt::portions::Portion;
 use crate::adapt::spending::SPAN_S;
 use crate::adapt::{OperationClassId, PolicyKind};
+use crate::run::agent_limit::percent_up;
 use crate::run::arbiter::SLICE_SHARE;
+use crate::run::order::Order;
 use crate::run::order::operations::{ClassRate, OperationOrder};
 
 /// Inner functions stay attached for so long after recording was switched off, so that operations in flight end with all
 /// their calls, ns.
 const LINGER_NS: u64 = 50_000_000;
+
+/// `are`: are, or were. `would_do`: a limit of the agent, CPU s/s.
+fn slowed_in_words(are: &str, would_do: f64) -> String {
+    format!(
+        "fewer operations {are} recorded than the budget pays for, because the agent used more than --agent-cpu allows: some \
+         --agent-cpu {} would do, or fewer functions under --calls",
+        percent_up(would_do)
+    )
+}
 
 /// What one revision comes to.
 pub(super) struct Revision {
@@ -167,19 +178,30 @@ impl Operations {
         }
     }
 
-    /// By what factor less is recorded, because calls in order cost the agent more than it may use. Said once, with the limit that would do.
+    /// By what factor less is recorded, because calls in order cost the agent more than it may use. Said once, with the limit that would do, and once more when the
+    /// run is over.
     fn slower(&mut self, at: &Moment<'_>, revision: &mut Revision) -> f64 {
-        let (slower, limit) = at.grant.agent;
+        let (slower, would_do) = at.grant.agent;
         if !self.settings.has_steps || slower <= 1.0 {
             return 1.0;
         }
+        self.said.slowest = self.said.slowest.max(slower);
         if !std::mem::replace(&mut self.said.agent, true) {
-            revision.said.push(format!(
-                "fewer operations are recorded than the budget pays for, because the agent used more than --agent-cpu allows: some \
-                 --agent-cpu {:.1}% would do, or fewer functions under --calls",
-                limit * slower * 100.0
-            ));
+            revision.said.push(slowed_in_words("are", would_do));
         }
         slower
+    }
+
+    /// What the report says of it.
+    pub(super) fn warn_of_agent(&self, at: &mut Moment<'_>) {
+        if self.said.agent {
+            let (_, would_do) = at.grant.agent;
+            let text = format!(
+                "{}; at times one in {:.0} of those that the budget pays for",
+                slowed_in_words("were", would_do),
+                self.said.slowest.ceil()
+            );
+            at.orders.push(Order::Warn(text));
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 mod algorithms;
 mod flow;
+mod sources;
 
 use super::*;
 use crate::class::SiteClass;

@@ -9,7 +9,7 @@ use super::stamps::Own;
 use crate::class::{RecordKind, Source};
 use crate::cost::Price;
 use crate::estimate::Estimate;
-use crate::recording::{ClassRow, Recording, WindowRow};
+use crate::recording::{Binned, ClassRow, Recording, WindowRow, without_nested_ns};
 use crate::report::precision::{Known, Precision};
 use crate::stats::added::{Ranged, difference};
 use crate::stats::means::{self, WindowSum};
@@ -155,17 +155,18 @@ impl Shape {
         let own_ns = class.stamps_ns.unwrap_or(0.0);
         let nested_ns = (sum(|w| w.nested_cost_ns) / n - own_ns).clamp(0.0, raw_ns);
         let histogram = histogram(class.class_id, recording);
-        let raw = if histogram.is_empty() { records(class.class_id, recording, None) } else { histogram };
+        let raw = if histogram.is_empty() { recorded(class.class_id, recording) } else { histogram };
         let own = Own::of(class, recording, &raw, raw_ns);
         let price = recording.meta.cost.hit_price(class.site_class, class.kind);
         let nested = nested_price(nested_ns, price);
         let each = class.kind == RecordKind::Record && class.stamps_ns.is_some();
-        let without = if each { records(class.class_id, recording, Some(own_ns)) } else { Vec::new() };
+        let (without, longest_ns) =
+            if each { without_nested(class.class_id, recording, own_ns) } else { (Vec::new(), 0.0) };
         if without.is_empty() {
             let most_ns = windows.iter().map(|w| w.max_ns).max().unwrap_or(0) as f64;
             return Self { buckets: raw, mean_ns: raw_ns, most_ns, own, nested, out_ns: 0.0, n };
         }
-        let most_ns = without.iter().map(|b| b.low).fold(0.0, f64::max);
+        let most_ns = longest_ns;
         let known = Interval { low: nested.interval.low - nested_ns, high: nested.interval.high - nested_ns };
         Self {
             buckets: without,
@@ -440,18 +441,39 @@ fn histogram(class_id: u32, recording: &Recording) -> Vec<Bucket> {
     of_class.map(|h| Bucket { low: h.low_ns as f64, high: h.high_ns as f64, count: h.count }).collect()
 }
 
-/// Durations of a class from its recorded calls; with what was taken for a call's own part, ns, each without its nested probes. Empty if
-/// a call does not say them.
-fn records(class_id: u32, recording: &Recording, own_ns: Option<f64>) -> Vec<Bucket> {
+/// Durations of a class from its recorded calls.
+fn recorded(class_id: u32, recording: &Recording) -> Vec<Bucket> {
+    if recording.events.is_empty() {
+        return buckets(&recording.event_durations.raw(class_id));
+    }
     let calls = recording.events.iter().filter(|e| e.class_id == class_id);
-    let durations = calls.filter_map(|e| e.duration_ns.map(|d| (d as f64, e.nested_cost_ns)));
-    let without = durations.map(|(duration, nested)| match (own_ns, nested) {
-        (None, _) => Some(duration),
-        (Some(own), Some(nested)) => Some((duration - (nested as f64 - own).max(0.0)).max(0.0)),
-        (Some(_), None) => None,
-    });
+    calls.filter_map(|e| e.duration_ns).map(|d| one(d as f64)).collect()
+}
+
+/// The same, each without its nested probes, and the longest of them, ns. `own_ns`: what was taken for a call's own part. Empty if a call does not say them.
+fn without_nested(class_id: u32, recording: &Recording, own_ns: f64) -> (Vec<Bucket>, f64) {
+    if recording.events.is_empty() {
+        let (binned, most_ns) = recording.event_durations.without_nested(class_id);
+        return (buckets(&binned), most_ns);
+    }
+    let calls = recording.events.iter().filter(|e| e.class_id == class_id);
+    let durations = calls.filter_map(|e| e.duration_ns.map(|d| (d, e.nested_cost_ns)));
+    let without = durations.map(|(duration, nested)| Some(without_nested_ns(duration, nested?, own_ns)));
     let all: Option<Vec<f64>> = without.collect();
-    all.unwrap_or_default().into_iter().map(|d| Bucket { low: d, high: d + 1.0, count: 1 }).collect()
+    let all = all.unwrap_or_default();
+    let most_ns = all.iter().copied().fold(0.0, f64::max);
+    (all.into_iter().map(one).collect(), most_ns)
+}
+
+/// A bucket of one call, ns.
+fn one(ns: f64) -> Bucket {
+    Bucket { low: ns, high: ns + 1.0, count: 1 }
+}
+
+fn buckets(binned: &Binned) -> Vec<Bucket> {
+    let bucket =
+        |(low, high, count): &(u64, u64, u64)| Bucket { low: *low as f64, high: *high as f64, count: *count };
+    binned.iter().map(bucket).collect()
 }
 
 /// Variance of the durations, ns^2, from the middles of the buckets; `None` below two calls.

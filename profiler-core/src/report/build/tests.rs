@@ -3,8 +3,8 @@ use crate::class::{ClassId, ExitMode, RecordKind, SiteClass, Tier};
 use crate::cost::{CostModel, Price};
 use crate::recording::plain_window;
 use crate::recording::{
-    AgentUse, Charge, FORMAT_VERSION, FrameRow, HistogramRow, LedgerRow, Losses, Meta, SampleRow,
-    SlowestAnswer,
+    AgentUse, CallDurations, Charge, FORMAT_VERSION, FrameRow, HistogramRow, LedgerRow, Losses, Meta,
+    SampleRow, SlowestAnswer,
 };
 
 const S: u64 = 1_000_000_000;
@@ -47,6 +47,7 @@ fn empty() -> Recording {
             calls: None,
         },
         classes: vec![],
+        event_durations: CallDurations::default(),
         windows: vec![],
         histograms: vec![],
         open_calls: vec![],

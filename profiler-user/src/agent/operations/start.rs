@@ -73,6 +73,7 @@ impl Agent {
         self.journal.meta.operations = self.operations_meta(&making, &inner);
         self.journal.meta.calls = self.calls_meta(asked);
         self.operation_io = Some(Box::new(making.io));
+        self.add_consumers(asked);
         Ok(Some(making.client))
     }
 
@@ -83,6 +84,7 @@ impl Agent {
             classes: stepped.map(|class| class.id.0).collect(),
             tails_known: Vec::new(),
             stack_span_bytes: STACK_SPAN_BYTES,
+            notes: self.notes_of_stepped_modules(),
         })
     }
 

@@ -84,6 +84,7 @@ fn options_of_operations_change_their_own_fields() {
         (&["--detail", "f*"], |c| c.operations.detail.push("f*".to_owned())),
         (&["--policy", "uni"], |c| c.operations.policy = PolicyKind::Uni),
         (&["--adapt", "max_classes=7"], |c| c.operations.settings.max_classes = 7),
+        (&["--slower", "2.5ms"], |c| c.operations.slower_ns = Some(2_500_000)),
         (&["--on-cycle", "true"], |c| c.operations.on_cycle = Some("true".to_owned())),
     ];
     for (options, change) in cases {

@@ -26,6 +26,11 @@ impl<'a> Memory<'a> {
         Self { file: File::open(format!("/proc/{pid}/mem")).ok(), executable }
     }
 
+    /// Nothing of it is read.
+    pub fn none(executable: &'a [(u64, u64)]) -> Self {
+        Self { file: None, executable }
+    }
+
     fn word(&self, address: u64) -> Option<u64> {
         let mut word = [0; 8];
         self.file.as_ref()?.read_exact_at(&mut word, address).ok()?;

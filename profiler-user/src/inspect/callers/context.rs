@@ -2,6 +2,7 @@
 //! over to which by jumps alone. From this calls that are known by their entries alone are put into order (docs/calls.md).
 
 use super::super::flow::IndirectTo;
+use super::super::insn::KernelRules;
 use super::super::maps::Mapping;
 use super::super::sites::{Body, outside_targets};
 use super::super::{Inspection, Module, resolve};
@@ -34,6 +35,8 @@ pub struct CallContext {
     pub rule: FrameRule,
     /// Where the call leads, as an address in the process: by its displacement, or through a bound slot of the linkage tables.
     pub direct: Option<u64>,
+    /// The function there.
+    pub target: Option<FunctionAt>,
     /// It is a direct call; `None`: not known.
     pub is_direct: Option<bool>,
 }
@@ -47,17 +50,71 @@ pub struct Jumps {
     pub known: Vec<FunctionAt>,
 }
 
+/// The code of a process as it is mapped now, with all that is needed to look at it, so that another thread can do it.
+///
+/// A module that is unmapped later is held with it: it can still be read, as long as this is kept.
+#[derive(Debug, Clone)]
+pub struct CodeSnapshot {
+    pid: i32,
+    rules: KernelRules,
+    maps: Vec<Mapping>,
+    modules: Vec<Module>,
+    executable: Vec<(u64, u64)>,
+    /// What the dynamic linker wrote is read from the process's memory.
+    has_memory: bool,
+}
+
 impl Inspection {
-    /// What return addresses of this process tell, in their order.
+    /// The code as [`Inspection::refresh`] saw it last.
+    #[must_use]
+    pub fn code_snapshot(&self) -> CodeSnapshot {
+        let mut maps = self.maps().to_vec();
+        maps.sort_by_key(|map| map.start);
+        let executable = maps.iter().filter(|map| map.exec).map(|map| (map.start, map.end)).collect();
+        CodeSnapshot {
+            pid: self.pid(),
+            rules: self.rules(),
+            maps,
+            modules: self.modules().to_vec(),
+            executable,
+            has_memory: true,
+        }
+    }
+}
+
+impl CodeSnapshot {
+    /// The modules, by the numbers of [`Inspection::modules`].
+    #[must_use]
+    pub fn modules(&self) -> &[Module] {
+        &self.modules
+    }
+
+    /// The same of code that may be unmapped by now: the process's memory is not read, since other code may be there.
+    #[must_use]
+    pub fn without_memory(self) -> Self {
+        Self { has_memory: false, ..self }
+    }
+
+    fn memory(&self) -> Memory<'_> {
+        match self.has_memory {
+            true => Memory::of(self.pid, &self.executable),
+            false => Memory::none(&self.executable),
+        }
+    }
+
+    pub(super) fn rules(&self) -> KernelRules {
+        self.rules
+    }
+
+    /// What return addresses tell, in their order.
     ///
     /// # Cost
     /// As [`Inspection::callers`], and the unwind tables of the modules that hold them.
     #[must_use]
-    pub fn call_contexts(&self, addresses: &[u64], budget: CallerBudget) -> Vec<CallContext> {
+    pub fn contexts(&self, addresses: &[u64], budget: CallerBudget) -> Vec<CallContext> {
         let by_start = self.by_start();
-        let maps = self.sorted_maps();
-        let executable = self.executable();
-        let memory = Memory::of(self.pid(), &executable);
+        let maps: Vec<&Mapping> = self.maps.iter().collect();
+        let memory = self.memory();
         let mut spent = Spent::of(budget);
         let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let mut found: Vec<CallContext> =
@@ -68,16 +125,17 @@ impl Inspection {
             }
         }
         for (index, mut positions) in groups {
-            let Some(module) = self.modules().get(index) else { continue };
+            let Some(module) = self.modules.get(index) else { continue };
             positions.sort_by_key(|&position| addresses[position]);
             let table = module.elf().ok().and_then(|elf| FrameTable::of(elf));
-            let mut judge = Judge::new(module, index, self.rules());
+            let mut judge = Judge::new(module, index, self.rules);
             for position in positions {
                 let context = &mut found[position];
                 let Some(vaddr) = module.vaddr_of_address(context.return_address) else { continue };
                 (context.module, context.vaddr) = (Some(index), vaddr);
                 context.rule = table.as_ref().map_or(FrameRule::Unknown, |table| table.rule(vaddr));
                 context.judge(&mut judge, module, &memory, &mut spent);
+                context.target = context.direct.and_then(|to| self.function_at(to));
             }
         }
         found
@@ -86,8 +144,7 @@ impl Inspection {
     /// Where these functions can go by jumps alone. What is not looked at before `deadline` is not known.
     #[must_use]
     pub fn jumps(&self, functions: &[FunctionAt], deadline: Instant) -> Jumps {
-        let executable = self.executable();
-        let memory = Memory::of(self.pid(), &executable);
+        let memory = self.memory();
         let asked: HashSet<FunctionAt> = functions.iter().copied().collect();
         let mut seen = HashMap::new();
         let mut jumps = Jumps::default();
@@ -127,7 +184,7 @@ impl Inspection {
 
     /// The functions to which one jumps; `None`: not all are known.
     fn jumps_of(&self, (index, vaddr): FunctionAt, memory: &Memory<'_>) -> Option<Vec<FunctionAt>> {
-        let module = self.modules().get(index)?;
+        let module = self.modules.get(index)?;
         let elf = module.elf().ok()?;
         let function = resolve::function_of(module, index, vaddr)?;
         let body = Body::read(module, &function).ok()?;
@@ -143,31 +200,22 @@ impl Inspection {
             true => {
                 let bias = bias?;
                 let address = callee::bound(elf, memory, callee::slot_of_stub(elf, to)?, bias)?;
-                self.function_at(address).map(|function| (function.module, function.vaddr))
+                self.function_at(address)
             }
             false => start_of(module, to).map(|start| (index, start)),
         });
         others.chain(again).collect()
     }
 
-    fn sorted_maps(&self) -> Vec<&Mapping> {
-        let mut maps: Vec<_> = self.maps().iter().collect();
-        maps.sort_by_key(|map| map.start);
-        maps
+    fn function_at(&self, address: u64) -> Option<FunctionAt> {
+        resolve::function_at(&self.modules, address).map(|function| (function.module, function.vaddr))
     }
 
     fn by_start(&self) -> HashMap<u64, usize> {
-        let modules = self.modules().iter().enumerate();
+        let modules = self.modules.iter().enumerate();
         modules
             .flat_map(|(index, module)| module.mappings.iter().map(move |map| (map.start, index)))
             .collect()
-    }
-
-    fn executable(&self) -> Vec<(u64, u64)> {
-        let mut all: Vec<_> =
-            self.maps().iter().filter(|map| map.exec).map(|map| (map.start, map.end)).collect();
-        all.sort_unstable();
-        all
     }
 }
 
@@ -185,6 +233,7 @@ impl CallContext {
             function: None,
             rule: FrameRule::Unknown,
             direct: None,
+            target: None,
             is_direct: None,
         }
     }

@@ -18,11 +18,13 @@ mod judge;
 mod place;
 mod reached;
 mod returns;
+mod sources;
 mod survey;
 
 pub(super) use callee::stub_name;
-pub use context::{CallContext, FunctionAt, Jumps};
+pub use context::{CallContext, CodeSnapshot, FunctionAt, Jumps};
 pub use frame_rule::FrameRule;
+pub use sources::LedFrom;
 pub use survey::CallerSurvey;
 
 use super::choice::{Site, SiteChoice, SiteObstacle, TraceRefusal};

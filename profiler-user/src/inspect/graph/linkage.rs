@@ -160,6 +160,16 @@ impl Linkage {
     }
 }
 
+/// Names that the dynamic linker looks up for a module.
+pub(in crate::inspect) fn imported_names(elf: &ElfInfo) -> impl Iterator<Item = String> {
+    let symbols = Symbols::read(elf, &mut Vec::new());
+    symbols
+        .all
+        .into_iter()
+        .filter(|symbol| !symbol.defined && !symbol.name.is_empty())
+        .map(|symbol| symbol.name)
+}
+
 /// A section of stubs: no function of the module lies there.
 pub(super) fn is_stubs(section: &Section) -> bool {
     section.exec && (section.name.starts_with(".plt") || section.name == ".iplt")

@@ -21,6 +21,7 @@ mod tests;
 
 pub use error::GraphError;
 pub use find::file_of;
+pub(in crate::inspect) use linkage::imported_names;
 
 use super::elf::ElfInfo;
 use super::insn::KernelRules;
@@ -68,22 +69,10 @@ impl CallGraph {
         find::check_head(path)?;
         let module = Module::offline(path)?;
         let elf = module.elf().map_err(|why| GraphError::Symbols(why.to_owned()))?;
-        check_code(elf)?;
         elf.keep(&[".eh_frame_hdr", ".eh_frame", ".gcc_except_table"]);
         let symbols = module.symbols().map_err(|why| GraphError::Symbols(why.to_owned()))?;
         let mut notes: Vec<String> = module.symbols_missing().into_iter().collect();
-        let mut builder = Builder::default();
-        let linkage = Linkage::read(elf, &mut builder);
-        notes.extend(linkage.unread.iter().cloned());
-        if elf.sections.is_empty() {
-            notes.push("it has no section headers: stubs, slots and unwind data are not found".to_owned());
-        }
-        if let Err(why) = module.text() {
-            notes.push(format!("targets of computed jumps are not known: {why}"));
-        }
-        let around = Around { elf, functions: &Functions::of(elf, symbols), linkage: &linkage, rules };
-        let reading = Reading::new(&around, &module, builder);
-        let graph = reading.graph(entries(elf, &linkage));
+        let graph = read(&module, rules, true, &mut notes)?;
         Ok(Self {
             graph,
             module: module.name.clone(),
@@ -92,6 +81,17 @@ impl CallGraph {
             symbols: symbols.source,
             notes,
         })
+    }
+
+    /// The graph of a module of a process, without loops.
+    ///
+    /// # Errors
+    /// As [`CallGraph::of`].
+    pub(in crate::inspect) fn without_loops(
+        module: &Module,
+        rules: KernelRules,
+    ) -> Result<Graph, GraphError> {
+        read(module, rules, false, &mut Vec::new())
     }
 
     /// The functions and imports that a pattern names, in the order of their numbers.
@@ -139,6 +139,29 @@ impl CallGraph {
     }
 }
 
+/// Reads a module; what the user should know goes into the notes.
+fn read(
+    module: &Module,
+    rules: KernelRules,
+    loops: bool,
+    notes: &mut Vec<String>,
+) -> Result<Graph, GraphError> {
+    let elf = module.elf().map_err(|why| GraphError::Symbols(why.to_owned()))?;
+    check_code(elf)?;
+    let symbols = module.symbols().map_err(|why| GraphError::Symbols(why.to_owned()))?;
+    let mut builder = Builder::default();
+    let linkage = Linkage::read(elf, &mut builder);
+    notes.extend(linkage.unread.iter().cloned());
+    if elf.sections.is_empty() {
+        notes.push("it has no section headers: stubs, slots and unwind data are not found".to_owned());
+    }
+    if let Err(why) = module.text() {
+        notes.push(format!("targets of computed jumps are not known: {why}"));
+    }
+    let around = Around { elf, functions: &Functions::of(elf, symbols), linkage: &linkage, rules };
+    Ok(Reading::new(&around, module, builder, loops).graph(entries(elf, &linkage)))
+}
+
 /// Refuses files without code.
 fn check_code(elf: &ElfInfo) -> Result<(), GraphError> {
     let no_code = |why: &str| GraphError::NoCode { path: elf.path.clone(), why: why.to_owned() };
@@ -175,13 +198,15 @@ struct Reading<'a> {
     owned: BTreeSet<u64>,
     /// Addresses in no function that are called, or that the loader enters.
     called: BTreeSet<u64>,
+    /// Loops are looked for, too.
+    loops: bool,
 }
 
 impl<'a> Reading<'a> {
-    fn new(around: &'a Around<'a>, module: &'a Module, builder: Builder) -> Self {
+    fn new(around: &'a Around<'a>, module: &'a Module, builder: Builder, loops: bool) -> Self {
         let code: u64 = around.elf.sections.iter().filter(|s| s.exec && !s.nobits).map(|s| s.size).sum();
         let left = code.saturating_mul(MOST_OVERLAP).saturating_add(LEAST_BYTES);
-        Self { around, module, builder, left, owned: BTreeSet::new(), called: BTreeSet::new() }
+        Self { around, module, builder, left, owned: BTreeSet::new(), called: BTreeSet::new(), loops }
     }
 
     fn graph(mut self, entries: Vec<u64>) -> Graph {
@@ -215,7 +240,9 @@ impl<'a> Reading<'a> {
             self.builder.pointer(*at, Target::Address(*held));
         }
         let mut graph = std::mem::take(&mut self.builder).finish();
-        self.find_loops(&mut graph);
+        if self.loops {
+            self.find_loops(&mut graph);
+        }
         graph
     }
 

@@ -8,6 +8,7 @@ pub(super) fn meta() -> CallsMeta {
         classes: vec![0, 1],
         tails_known: vec![1],
         stack_span_bytes: 8 << 20,
+        notes: Vec::new(),
     }
 }
 
@@ -46,6 +47,8 @@ pub(crate) fn call_sites() -> Vec<CallSiteRow> {
         is_direct: Some(false),
         jumps_from: None,
         reached_from: None,
+        since_ns: None,
+        until_ns: None,
     };
     vec![
         site(0x40_1010, "handle", 0x28),
@@ -55,6 +58,8 @@ pub(crate) fn call_sites() -> Vec<CallSiteRow> {
             is_direct: Some(true),
             jumps_from: Some(vec![]),
             reached_from: Some(vec![0, 1]),
+            since_ns: Some(1_000_000_000),
+            until_ns: Some(3_000_000_000),
             ..site(0x40_1140, "db::query", 0x30)
         },
     ]

@@ -185,7 +185,7 @@ fn less_is_recorded_where_steps_cost_the_agent_more_than_it_may_use() {
     let quota = |has_steps: bool, slower: f64| {
         let mut world = World::begun(1, 1);
         world.client.settings.has_steps = has_steps;
-        world.grant.agent = (slower, 0.02);
+        world.grant.agent = (slower, 0.08);
         let mut last = None;
         let mut said = Vec::new();
         for _ in 0..500 {
@@ -197,12 +197,22 @@ fn less_is_recorded_where_steps_cost_the_agent_more_than_it_may_use() {
             }
             said.append(&mut world.said);
         }
-        (last.unwrap() as f64, said.iter().filter(|text| text.contains("--agent-cpu 8.0%")).count())
+        let end_ns = world.now();
+        world.wants = Wants { hits: true, counts: true };
+        world.see();
+        world.see_more();
+        world.tell(Input::End { end_ns });
+        let is_it = |text: &&String| text.contains("--agent-cpu 8.0%");
+        let warned = world.orders.iter().filter_map(|order| match order {
+            Order::Warn(text) => Some(text),
+            _ => None,
+        });
+        (last.unwrap() as f64, (said.iter().filter(is_it).count(), warned.filter(is_it).count()))
     };
     let (all, quiet) = quota(true, 1.0);
-    assert!(all > 0.0 && quiet == 0);
+    assert!(all > 0.0 && quiet == (0, 0));
     let (quarter, told) = quota(true, 4.0);
     assert!((quarter - all / 4.0).abs() <= 1.0, "{quarter} of {all}");
-    assert_eq!(told, 1, "said once");
-    assert_eq!(quota(false, 4.0), (all, 0), "counters cost the agent nothing");
+    assert_eq!(told, (1, 1), "said once, and once more at the end");
+    assert_eq!(quota(false, 4.0), (all, (0, 0)), "counters cost the agent nothing");
 }
