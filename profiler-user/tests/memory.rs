@@ -11,9 +11,9 @@ use std::process::{Child, Command, Stdio};
 /// What either may hold, KiB.
 const MOST_KIB: i64 = 200 << 10;
 /// Rows of the small recording and of the large one.
-const ROWS: (u64, u64) = (200_000, 1_000_000);
-/// What a row more may take, bytes: steps are forgotten, an operation of 100 takes some 100 bytes, a call falls into a bucket.
-const MOST_BYTES_A_ROW: f64 = 12.0;
+const ROWS: (u64, u64) = (60_000, 400_000);
+/// What a row more may take, bytes. A step takes 56 in memory and a call 200; of these 100 share an operation of some 1,000, and calls fall into buckets.
+const MOST_BYTES_A_ROW: f64 = 24.0;
 
 fn meta() -> Meta {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/readme/recording/meta.json");

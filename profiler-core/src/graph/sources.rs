@@ -28,7 +28,7 @@ impl<'a> Sources<'a> {
     pub fn new(graph: &'a Graph, from_elsewhere: impl Fn(&Node) -> bool) -> Self {
         let is_entry = |id: NodeId| graph.node(id).is_some_and(|node| node.entry);
         let is_open = |(id, node): (NodeId, &Node)| {
-            if node.entry || node.is_import() {
+            if node.is_import() {
                 return false;
             }
             let (mut is_taken, mut is_begun, mut is_called) = (false, false, false);
@@ -41,8 +41,10 @@ impl<'a> Sources<'a> {
                     false => {}
                 }
             }
-            let is_met = is_called || is_begun;
-            is_taken || node.held || node.ifunc || node.lone_part || from_elsewhere(node) || !is_met
+            // Nobody has to call what a program begins with, but somebody who holds its address may.
+            let is_met = is_called || is_begun || node.entry;
+            let is_named = from_elsewhere(node) && !node.entry;
+            is_taken || node.held || node.ifunc || node.lone_part || is_named || !is_met
         };
         Self {
             graph,

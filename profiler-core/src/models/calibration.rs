@@ -82,6 +82,12 @@ impl Calibration {
         self.tables.iter().map(|t| t.n).sum()
     }
 
+    /// Half of what the middle 68 % of the residuals of calls with this predicted time span.
+    #[must_use]
+    pub fn spread(&self, predicted_ns: f64) -> f64 {
+        self.table(predicted_ns).map_or(1.0, Residuals::spread)
+    }
+
     /// Calls in a row that say as much as one.
     ///
     /// ```text

@@ -18,6 +18,12 @@ const LEAST_OTHERS: usize = 3;
 const MOST: f64 = 0.75;
 /// Change of all functions from which the machine is told to have changed, and below which it is told to be back: ln.
 const DRIFT: [f64; 2] = [0.095, 0.049];
+/// Standard errors beyond which a change of the machine is no chance.
+const CHANCE: f64 = 4.0;
+/// Standard error of a median of n values over sigma / sqrt(n), normal distribution.
+const OF_MEDIAN: f64 = 1.2533;
+/// Part by which the known change of the machine follows what a window shows, where that may be chance.
+const FOLLOWS: f64 = 0.2;
 /// Windows for which the last known drift holds where too few functions have calls.
 const KEPT: u32 = 10;
 
@@ -159,23 +165,29 @@ impl Watch {
     }
 
     /// How much longer (ln) each function's calls of this window took than before; of functions with enough calls.
-    fn shifts(&self, calls: &BTreeMap<u32, Vec<Seen>>) -> BTreeMap<u32, f64> {
+    fn shifts(&self, calls: &BTreeMap<u32, Vec<Seen>>) -> BTreeMap<u32, Shift> {
         let with_enough = calls.iter().filter(|(_, calls)| calls.len() >= LEAST_CALLS);
         let shift = |(id, calls): (&u32, &Vec<Seen>)| {
             let calibration = &self.kernels.get(id)?.calibration;
             let residual = |c: &Seen| (c.own_ns / c.predicted_ns).ln() - calibration.median(c.predicted_ns);
-            Some((*id, median(&mut calls.iter().map(residual).collect::<Vec<f64>>())))
+            let value = median(&mut calls.iter().map(residual).collect::<Vec<f64>>());
+            let spread =
+                median(&mut calls.iter().map(|c| calibration.spread(c.predicted_ns)).collect::<Vec<_>>());
+            let independent = (calls.len() as f64 / calibration.dependence()).max(1.0);
+            Some((*id, Shift { value, error: OF_MEDIAN * spread / independent.sqrt() }))
         };
         with_enough.filter_map(shift).collect()
     }
 
     /// Change of the machine as the other functions see it, ln: a function's own calls have no part in what they are held against.
-    fn drift_beside(&mut self, id: u32, shifts: &BTreeMap<u32, f64>) -> f64 {
-        let mut others: Vec<f64> =
-            shifts.iter().filter(|(other, _)| **other != id).map(|(_, s)| *s).collect();
+    fn drift_beside(&mut self, id: u32, shifts: &BTreeMap<u32, Shift>) -> f64 {
+        let others: Vec<Shift> = shifts.iter().filter(|(other, _)| **other != id).map(|(_, s)| *s).collect();
         let known = self.known.entry(id).or_default();
         if others.len() >= LEAST_OTHERS {
-            *known = (median(&mut others), KEPT);
+            let Shift { value, error } = common(&others);
+            // A jump is taken at once; what may be chance is smoothed.
+            let follows = if (value - known.0).abs() > CHANCE * error { 1.0 } else { FOLLOWS };
+            *known = (known.0 + follows * (value - known.0), KEPT);
         } else if known.1 > 0 {
             known.1 -= 1;
         } else {
@@ -184,30 +196,47 @@ impl Watch {
         known.0
     }
 
-    fn machine(&mut self, shifts: &BTreeMap<u32, f64>) -> Vec<Event> {
+    fn machine(&mut self, shifts: &BTreeMap<u32, Shift>) -> Vec<Event> {
         if shifts.len() <= LEAST_OTHERS {
             return Vec::new();
         }
-        let mut all: Vec<f64> = shifts.values().copied().collect();
-        let middle = median(&mut all);
+        let all: Vec<Shift> = shifts.values().copied().collect();
+        let Shift { value, error } = common(&all);
         let [begins, ends] = DRIFT;
-        let moved = all.iter().filter(|s| s.signum() == middle.signum() && s.abs() > ends).count();
+        let is_moved = |s: &&Shift| s.value.signum() == value.signum() && s.value.abs() > ends;
+        let moved = all.iter().filter(is_moved).count();
         let is_common = moved as f64 >= MOST * all.len() as f64;
         if !self.is_changed {
-            self.in_row = if is_common && middle.abs() > begins { self.in_row + 1 } else { 0 };
+            let is_sure = is_common && value.abs() > begins.max(CHANCE * error);
+            self.in_row = if is_sure { self.in_row + 1 } else { 0 };
             if self.in_row < 2 {
                 return Vec::new();
             }
             (self.is_changed, self.in_row) = (true, 0);
-            return vec![Event::Machine { factor: middle.exp(), moved, of: all.len() }];
+            return vec![Event::Machine { factor: value.exp(), moved, of: all.len() }];
         }
-        self.in_row = if middle.abs() < ends { self.in_row + 1 } else { 0 };
+        self.in_row = if value.abs() < ends { self.in_row + 1 } else { 0 };
         if self.in_row < 2 {
             return Vec::new();
         }
         (self.is_changed, self.in_row) = (false, 0);
         vec![Event::MachineBack]
     }
+}
+
+/// Change of a function's times, or of the machine's, ln.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Shift {
+    value: f64,
+    /// Standard error.
+    error: f64,
+}
+
+/// Median of the changes of several functions.
+fn common(shifts: &[Shift]) -> Shift {
+    let value = median(&mut shifts.iter().map(|s| s.value).collect::<Vec<f64>>());
+    let error = median(&mut shifts.iter().map(|s| s.error).collect::<Vec<f64>>());
+    Shift { value, error: OF_MEDIAN * error / (shifts.len() as f64).sqrt() }
 }
 
 fn evidence(id: u32, kernel: &Kernel, calls: &[Seen], since_ns: u64, count: u64) -> Option<Slower> {

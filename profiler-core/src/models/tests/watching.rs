@@ -120,7 +120,7 @@ fn slow_phases_that_were_there_before_are_no_alarms() {
     (0..KERNELS).zip(&models).for_each(|(k, model)| watch.add(k, model));
     let mut random = rng(12);
     let mut last = [0.0; KERNELS as usize];
-    let mut alarms = 0;
+    let mut alarms = Vec::new();
     for second in 0..3_600 {
         let mut calls = Vec::new();
         for i in 0..PER_SECOND {
@@ -131,9 +131,9 @@ fn slow_phases_that_were_there_before_are_no_alarms() {
                 calls.push(Seen { kernel, time_ns, predicted_ns: 10_000.0, own_ns });
             }
         }
-        alarms += watch.window(&calls).len();
+        alarms.extend(watch.window(&calls));
     }
-    assert!(alarms <= 5, "{alarms} in an hour");
+    assert!(alarms.len() <= 5, "{}: {alarms:?}", alarms.len());
 }
 
 /// Inputs in another order, the noise of each call in the order in which it came: a phase has many inputs.
