@@ -10,6 +10,12 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+/// Calls of one run.
+const CALLS: u64 = 100_000;
+/// Between two looks into a ring, which holds twice what comes meanwhile.
+const PAUSE: Duration = Duration::from_millis(1);
+const STEPPED: &str = "sub (single-stepped)";
+
 /// CPU nanoseconds of a call, after a short warm-up.
 fn call_ns(target: &mut Target, function: &str, calls: u64) -> f64 {
     target.call(function, calls / 20, 1);
@@ -27,7 +33,6 @@ fn row(table: &mut Table, name: &str, cost: &Series, against: Option<(&Series, f
 
 /// Our programs against empty programs on links of the same kind.
 pub fn against_empty(rounds: u32) -> Result<String> {
-    const CALLS: u64 = 100_000;
     let kernel = watch::kernel(Tier::A)?;
     let mut target = Target::start("calls");
     target.pin(1);
@@ -64,11 +69,47 @@ pub fn against_empty(rounds: u32) -> Result<String> {
 
 /// A step against a count. Somebody reads the steps meanwhile, on the other CPU, as the agent does.
 pub fn steps(rounds: u32) -> Result<String> {
-    const CALLS: u64 = 100_000;
-    /// Twice a round of it fits into the ring.
-    const PAUSE: Duration = Duration::from_millis(1);
     let kernel = watch::kernel(Tier::A)?;
     let mut reader = kernel.step_reader()?;
+    let rows = [
+        ("push", "entry_push", 1.35),
+        ("nop5 (optimised uprobe)", "entry_nop5", 1.5),
+        (STEPPED, "entry_sub", 1.35),
+    ];
+    let arms = [("count", Ours::Count), ("step", Ours::Step)];
+    let (table, read) = while_read(
+        || reader.drain(usize::MAX, |_| {}),
+        |target| one_against_other(rounds, &kernel, target, rows, arms),
+    )?;
+    let taken = 3 * u64::from(rounds) * (CALLS + CALLS / 20);
+    ensure!(read > taken / 2, "{read} steps were read; the ring was full for the rest");
+    Ok(format!("{table}\n{read} steps were read.\n"))
+}
+
+/// A recorded call with its context against one without, likewise.
+pub fn records(rounds: u32) -> Result<String> {
+    let kernel = watch::kernel(Tier::A)?;
+    let mut reader = kernel.call_reader()?;
+    let rows = [
+        ("push", "entry_push", 1.15),
+        ("nop5 (optimised uprobe)", "entry_nop5", 1.15),
+        (STEPPED, "entry_sub", 1.15),
+    ];
+    let arms = [("record", Ours::Record), ("with its context", Ours::RecordContext)];
+    let (table, read) = while_read(
+        || reader.drain(usize::MAX, |_| {}),
+        |target| one_against_other(rounds, &kernel, target, rows, arms),
+    )?;
+    let taken = 6 * u64::from(rounds) * (CALLS + CALLS / 20);
+    ensure!(read > taken / 2, "{read} records were read; the ring was full for the rest");
+    Ok(format!("{table}\n{read} records were read.\n"))
+}
+
+/// Measures on CPU 1 while a ring is drained on the other; what was read from it.
+fn while_read(
+    mut drain: impl FnMut() -> usize + Send,
+    measure: impl FnOnce(&mut Target) -> Result<Table>,
+) -> Result<(Table, u64)> {
     let mut target = Target::start("calls");
     target.pin(1);
     profiler_tests::support::pin(0, 0);
@@ -76,42 +117,43 @@ pub fn steps(rounds: u32) -> Result<String> {
     let table = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                read.fetch_add(reader.drain(usize::MAX, |_| {}) as u64, Ordering::Relaxed);
+                read.fetch_add(drain() as u64, Ordering::Relaxed);
                 std::thread::sleep(PAUSE);
             }
         });
-        let table = steps_against_counts(rounds, CALLS, &kernel, &mut target);
+        let table = measure(&mut target);
         over.store(true, Ordering::Relaxed);
         table
     })?;
     target.assert_text_original();
-    let read = read.into_inner();
-    let taken = 3 * u64::from(rounds) * (CALLS + CALLS / 20);
-    ensure!(read > taken / 2, "{read} steps were read; the ring was full for the rest");
-    Ok(format!("{table}\n{read} steps were read.\n"))
+    Ok((table, read.into_inner()))
 }
 
-fn steps_against_counts(rounds: u32, calls: u64, kernel: &Kernel, target: &mut Target) -> Result<Table> {
-    let mut table = Table::new(&["on", "ns per call", "over a count", "aim", "n"]);
-    for (title, function, limit) in [
-        ("push", "entry_push", 1.35),
-        ("nop5 (optimised uprobe)", "entry_nop5", 1.5),
-        ("sub (single-stepped)", "entry_sub", 1.35),
-    ] {
+/// One way of watching against the next one, on each kind of site; with the limit that is aimed at.
+fn one_against_other(
+    rounds: u32,
+    kernel: &Kernel,
+    target: &mut Target,
+    rows: [(&str, &str, f64); 3],
+    [first, second]: [(&str, Ours); 2],
+) -> Result<Table> {
+    let over = format!("over a {}", first.0);
+    let mut table = Table::new(&["on", "ns per call", &over, "aim", "n"]);
+    for (title, function, limit) in rows {
         let place = watch::place(target, function, 0);
-        let arms = [None, Some(Ours::Count), Some(Ours::Step)];
+        let arms = [None, Some(first.1), Some(second.1)];
         let series = interleave(rounds, arms.len(), |arm| {
             let link = match arms[arm] {
                 Some(what) => Some(watch::attach(kernel, target, what, std::slice::from_ref(&place))?),
                 None => None,
             };
-            let ns = call_ns(target, function, calls);
+            let ns = call_ns(target, function, CALLS);
             drop(link);
             anyhow::Ok(ns)
         })?;
-        let [count, step] = [1, 2].map(|arm| series[arm].less(&series[0]));
-        row(&mut table, &format!("{title}: count"), &count, None);
-        row(&mut table, &format!("{title}: step"), &step, Some((&count, limit)));
+        let [one, other] = [1, 2].map(|arm| series[arm].less(&series[0]));
+        row(&mut table, &format!("{title}: {}", first.0), &one, None);
+        row(&mut table, &format!("{title}: {}", second.0), &other, Some((&one, limit)));
     }
     Ok(table)
 }

@@ -70,6 +70,11 @@ const CELLS: &[Cell] = &[
         run: |o| hit::against_bpftrace(o.rounds),
     },
     Cell { name: "step", title: "Cost of a step, against a count", run: |o| hit::steps(o.rounds) },
+    Cell {
+        name: "record",
+        title: "Cost of a recorded call with what the kernel counted inside it, against one without",
+        run: |o| hit::records(o.rounds),
+    },
     Cell { name: "ways", title: "Cost of a timed call, by way", run: ways::ways },
     Cell { name: "attach", title: "Attach and detach", run: |o| attach::attach_and_detach(o.rounds) },
     Cell { name: "stall", title: "Longest stall of the target", run: |o| attach::stalls(o.rounds) },

@@ -4,8 +4,8 @@ use anyhow::{Context, Result, ensure};
 use profiler_core::class::ClassId;
 use profiler_tests::support::Target;
 use profiler_user::prober::{
-    AttachGroup, ClassControl, ClassKind, FLAG_NO_QUOTA, HistogramLease, Kernel, KernelOptions, Link,
-    LinkKind, Site, Tier,
+    AttachGroup, ClassControl, ClassKind, FLAG_ARGUMENTS, FLAG_CONTEXT, FLAG_NO_QUOTA, HistogramLease,
+    Kernel, KernelOptions, Link, LinkKind, Site, Tier,
 };
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -50,6 +50,10 @@ pub enum Ours {
     EmptyPair,
     /// Duration into the histogram, through a return link.
     Latency,
+    /// A record with arguments, through a return link.
+    Record,
+    /// A record with arguments and what the kernel counted inside the call, through a return link.
+    RecordContext,
 }
 
 /// Ours, attached; detached on drop, and the histogram given back after that.
@@ -71,8 +75,14 @@ pub fn attach_to(kernel: &Kernel, pid: u32, what: Ours, places: &[Place]) -> Res
         Ours::Step => (LinkKind::Step, ClassKind::Step),
         Ours::EmptyPair => (LinkKind::EmptyReturnPair, ClassKind::Count),
         Ours::Latency => (LinkKind::ReturnPair, ClassKind::Latency),
+        Ours::Record | Ours::RecordContext => (LinkKind::ReturnPair, ClassKind::Record),
     };
-    let mut control = ClassControl { flags: FLAG_NO_QUOTA, ..ClassControl::new(class_kind) };
+    let flags = match what {
+        Ours::Record => FLAG_NO_QUOTA | FLAG_ARGUMENTS,
+        Ours::RecordContext => FLAG_NO_QUOTA | FLAG_ARGUMENTS | FLAG_CONTEXT,
+        _ => FLAG_NO_QUOTA,
+    };
+    let mut control = ClassControl { flags, ..ClassControl::new(class_kind) };
     let lease = if what == Ours::Latency { kernel.classes().lease_histogram() } else { None };
     if let Some(lease) = &lease {
         control.histogram = lease.first_slot();

@@ -36,6 +36,9 @@ pub const FLAG_BY_THREAD: u32 = 32;
 /// Flag: return addresses of hits that are let in are learned ([`caller`](crate::caller)).
 pub const FLAG_LEARN_CALLERS: u32 = 64;
 
+/// Flag: records of calls whose end is seen carry what the kernel counted for the thread inside them ([`context`](crate::context)).
+pub const FLAG_CONTEXT: u32 = 128;
+
 /// [`ClassControl::operation`] of a class that bounds none.
 pub const NO_OPERATION: u32 = u32::MAX;
 
@@ -70,8 +73,12 @@ pub struct ClassControl {
     pub argument: u32,
     /// The same of the argument behind it: the length of a slice.
     pub argument_next: u32,
+    /// Classes of one function have the same number here; 0: there is no other class of its function. One call then runs the programs of several.
+    pub function: u32,
+    /// Of an inner function: operations that it begins or ends itself, one bit each. The calls that do so lie not inside those.
+    pub bounds: u32,
 }
-wire_type!(ClassControl, size 48, align 4);
+wire_type!(ClassControl, size 56, align 4);
 
 /// Set in every [`register_word`], so that no word of a register is 0.
 const REGISTER_GIVEN: u32 = 1 << 31;
@@ -119,6 +126,8 @@ impl ClassControl {
             measure: 0,
             argument: 0,
             argument_next: 0,
+            function: 0,
+            bounds: 0,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Records in the four rings.
 
+use crate::context::CallContext;
 use crate::{wire_enum, wire_type};
 
 /// `CallRecord::duration_ns` of a call whose end was not watched.
@@ -33,8 +34,10 @@ pub struct CallRecord {
     pub outer: u32,
     /// Timed calls of the thread around it, with [`CALL_HAS_PLACE`].
     pub depth: u32,
+    /// What the kernel counted for the thread inside it.
+    pub context: CallContext,
 }
-wire_type!(CallRecord, size 112, align 8);
+wire_type!(CallRecord, size 160, align 8);
 
 /// `CallRecord::flags`: the arguments were not asked for or could not be kept; `args` says nothing.
 pub const CALL_NO_ARGUMENTS: u32 = 1;

@@ -8,6 +8,7 @@
 
 pub mod caller;
 pub mod class;
+pub mod context;
 pub mod cookie;
 pub mod event;
 pub mod histogram;
@@ -18,7 +19,7 @@ pub mod step;
 pub mod thread;
 
 /// Version of the layout below; the object carries it in `WIRE_VERSION` and the agent refuses another one.
-pub const WIRE_VERSION: u32 = 7;
+pub const WIRE_VERSION: u32 = 8;
 
 /// A number from the kernel that names no variant of the enum it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -42,21 +42,58 @@ pub struct Presence {
 }
 wire_type!(Presence, size 40, align 8);
 
+/// What is left of an account for the formulas: each has its terms of one moment in one number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct Standing {
+    /// e - s, ns, or [`OFF_CPU_UNKNOWN`]: comparable on one CPU.
+    pub here_ns: u64,
+    /// A - B, ns, or [`OFF_CPU_UNKNOWN`]: comparable on all.
+    pub anywhere_ns: u64,
+    /// CPU on which the thread runs.
+    pub cpu: u64,
+}
+wire_type!(Standing, size 24, align 8);
+
+impl Standing {
+    /// The kernel does not say.
+    pub const UNKNOWN: Self = Self { here_ns: OFF_CPU_UNKNOWN, anywhere_ns: OFF_CPU_UNKNOWN, cpu: 0 };
+
+    /// Of an account.
+    #[must_use]
+    #[inline(always)]
+    pub const fn of(presence: &Presence) -> Self {
+        let anywhere_ns = if presence.arrival_ns != 0 {
+            presence.arrival_ns.wrapping_sub(presence.before_ns)
+        } else {
+            OFF_CPU_UNKNOWN
+        };
+        Self { here_ns: presence.accounted_ns.wrapping_sub(presence.used_ns), anywhere_ns, cpu: presence.cpu }
+    }
+
+    /// Time off CPU from `begin` to `end`, ns, or [`OFF_CPU_UNKNOWN`].
+    #[must_use]
+    #[inline(always)]
+    pub const fn off_cpu_ns(begin: &Self, end: &Self) -> u64 {
+        let (from_ns, to_ns) = if begin.cpu == end.cpu {
+            (begin.here_ns, end.here_ns)
+        } else {
+            (begin.anywhere_ns, end.anywhere_ns)
+        };
+        if from_ns == OFF_CPU_UNKNOWN || to_ns == OFF_CPU_UNKNOWN {
+            return OFF_CPU_UNKNOWN;
+        }
+        let off_ns = to_ns.wrapping_sub(from_ns);
+        // Clocks of two CPUs differ by little, but by something.
+        if (off_ns as i64) < 0 { 0 } else { off_ns }
+    }
+}
+
 /// Time off CPU from `begin` to `end`, ns, or [`OFF_CPU_UNKNOWN`].
 #[must_use]
 #[inline(always)]
 pub const fn off_cpu_ns(begin: &Presence, end: &Presence) -> u64 {
-    let off_ns = if begin.cpu == end.cpu {
-        let passed_ns = end.accounted_ns.wrapping_sub(begin.accounted_ns);
-        passed_ns.wrapping_sub(end.used_ns.wrapping_sub(begin.used_ns))
-    } else if begin.arrival_ns != 0 && end.arrival_ns != 0 {
-        let passed_ns = end.arrival_ns.wrapping_sub(begin.arrival_ns);
-        passed_ns.wrapping_sub(end.before_ns.wrapping_sub(begin.before_ns))
-    } else {
-        return OFF_CPU_UNKNOWN;
-    };
-    // Clocks of two CPUs differ by little, but by something.
-    if (off_ns as i64) < 0 { 0 } else { off_ns }
+    Standing::off_cpu_ns(&Standing::of(begin), &Standing::of(end))
 }
 
 #[cfg(test)]

@@ -38,8 +38,8 @@ pub struct StepMark {
     pub number: u64,
     /// Of those, without a record: the ring was full. Low bits.
     pub lost: u32,
-    /// Reserved, zero.
-    pub reserved: u32,
+    /// Low bits of the number of the last step that the operation's own bound has taken since: if it is the last one of all, it lies not inside.
+    pub own: u32,
 }
 wire_type!(StepMark, size 16, align 8);
 

@@ -17,8 +17,13 @@ pub const RETURN_LINK: u32 = 1 << 31;
 pub const RETURN_SITE: u32 = 1 << 30;
 /// [`CallFrame::generation`] carries this bit when the arguments of the call are in the thread's storage.
 pub const HAS_ARGUMENTS: u32 = 1 << 29;
+/// [`CallFrame::generation`] carries this bit when the thread's account at the begin of the call is in its storage.
+pub const HAS_CONTEXT: u32 = 1 << 28;
+/// [`CallFrame::generation`] carries this bit beside [`RETURN_LINK`] when the return is that of the frame below: the same call of the same
+/// function, which several classes watch.
+pub const SHARED_LINK: u32 = 1 << 27;
 /// The generation in [`CallFrame::generation`].
-pub const GENERATION: u32 = HAS_ARGUMENTS - 1;
+pub const GENERATION: u32 = SHARED_LINK - 1;
 
 /// A call that is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

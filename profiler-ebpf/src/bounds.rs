@@ -7,9 +7,9 @@ use crate::class::{Hit, count};
 use crate::maps::{
     count_global, current_ids, now_ns, operation_control, operation_counters, operation_syscall, settings,
 };
-use crate::operation::{self, Begin};
+use crate::operation::{self, Begin, Finish};
 use crate::registers::{argument, in_register};
-use crate::storage::charge_hit;
+use crate::storage::{End, charge_hit};
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::bpf_probe_read_kernel;
@@ -31,14 +31,12 @@ pub extern "C" fn operation_begin(ctx: *mut c_void) -> u32 {
         ((*control).operation, (*control).hit_cost_ns, (*control).argument, (*control).argument_next)
     };
     if !hit.admit(ctx) {
-        charge_hit(hit.control);
+        charge_hit(&hit, ctx);
         return 0;
     }
     count!(hit.counters, kept, 1);
-    // SAFETY: the context of a uprobe program is a `pt_regs`.
-    let rsp = unsafe { (*ctx.cast::<pt_regs>()).rsp };
-    let slot = hit.cookie.return_slot(rsp).unwrap_or(0);
-    operation::begin(&Begin { operation: number, slot, hit_cost_ns }, |k| match (first, k) {
+    let begin = Begin { operation: number, slot: hit.slot(ctx), hit_cost_ns, shared: hit.shared(ctx) };
+    operation::begin(&begin, |k| match (first, k) {
         (0, _) => argument(ctx, k),
         // An operation whose begins say where their arguments lie has argument 0.
         (_, 0) => in_register(ctx, first),
@@ -56,11 +54,9 @@ pub extern "C" fn operation_end(ctx: *mut c_void) -> u32 {
     // SAFETY: as above.
     let (number, return_cost_ns, own_cost_ns) =
         unsafe { ((*hit.control).operation, (*hit.control).return_cost_ns, (*hit.control).own_cost_ns) };
-    // SAFETY: as above.
-    let rsp = unsafe { (*ctx.cast::<pt_regs>()).rsp };
-    let slot =
-        if hit.cookie.slot_delta == SLOT_UNKNOWN { 0 } else { hit.cookie.return_slot(rsp).unwrap_or(0) };
-    if operation::end(number, slot, end_ns, return_cost_ns, own_cost_ns) {
+    let slot = if hit.cookie.slot_delta == SLOT_UNKNOWN { 0 } else { hit.slot(ctx) };
+    let at = Some((hit.cookie.class, End::of(ctx, end_ns)));
+    if operation::end(&Finish { operation: number, slot, end_ns, return_cost_ns, own_cost_ns, hit: at }) {
         count!(hit.counters, returns, 1);
     } else {
         count!(hit.counters, orphans, 1);
@@ -75,14 +71,34 @@ pub extern "C" fn operation_end_function(ctx: *mut c_void) -> u32 {
     let end_ns = now_ns();
     let Some(hit) = Hit::find(ctx) else { return 0 };
     if !hit.admit(ctx) {
-        charge_hit(hit.control);
+        charge_hit(&hit, ctx);
         return 0;
     }
     count!(hit.counters, kept, 1);
     // SAFETY: as above.
     let (number, hit_cost_ns) = unsafe { ((*hit.control).operation, (*hit.control).hit_cost_ns) };
-    operation::end(number, 0, end_ns, hit_cost_ns, 0);
+    let at = Some((hit.cookie.class, End::of(ctx, end_ns)));
+    operation::end(&Finish {
+        operation: number,
+        slot: 0,
+        end_ns,
+        return_cost_ns: hit_cost_ns,
+        own_cost_ns: 0,
+        hit: at,
+    });
     0
+}
+
+/// A begin that is no function.
+#[inline(always)]
+fn begins(operation: u32) -> Begin {
+    Begin { operation, slot: 0, hit_cost_ns: 0, shared: None }
+}
+
+/// An end that is no function.
+#[inline(always)]
+fn ended(operation: u32, end_ns: u64) -> Finish {
+    Finish { operation, slot: 0, end_ns, return_cost_ns: 0, own_cost_ns: 0, hit: None }
 }
 
 /// Fields of a word of `OPERATION_SYSCALLS`: number of an operation + 1, or 0.
@@ -121,7 +137,7 @@ pub fn operation_sys_enter(ctx: RawTracePointContext) -> i32 {
     }
     let operation = bound(operation_syscall(number as u32), BEGINS_AT_ENTRY);
     if operation != NO_OPERATION {
-        operation::begin(&Begin { operation, slot: 0, hit_cost_ns: 0 }, |_| 0);
+        operation::begin(&begins(operation), |_| 0);
     }
     0
 }
@@ -147,12 +163,12 @@ pub fn operation_sys_exit(ctx: RawTracePointContext) -> i32 {
     }
     let ends = bound(word, ENDS_AT_EXIT);
     if ends != NO_OPERATION {
-        operation::end(ends, 0, end_ns, 0, 0);
+        operation::end(&ended(ends, end_ns));
     }
     let begins = bound(word, BEGINS_AT_EXIT);
     // A call that failed (nothing to read yet) brought no request.
     if begins != NO_OPERATION && result >= 0 {
-        operation::begin(&Begin { operation: begins, slot: 0, hit_cost_ns: 0 }, |_| 0);
+        operation::begin(&self::begins(begins), |_| 0);
     }
     0
 }
@@ -201,11 +217,9 @@ pub fn operation_tracepoint(ctx: RawTracePointContext) -> i32 {
         return 0;
     }
     if bound & TRACEPOINT_ENDS != 0 {
-        operation::end(operation, 0, now_ns(), 0, 0);
+        operation::end(&ended(operation, now_ns()));
     } else {
-        operation::begin(&Begin { operation, slot: 0, hit_cost_ns: 0 }, |_| {
-            tracepoint_argument(ctx.as_ptr())
-        });
+        operation::begin(&begins(operation), |_| tracepoint_argument(ctx.as_ptr()));
     }
     0
 }

@@ -7,6 +7,8 @@ use crate::maps::{
     thread_hits,
 };
 use crate::off_cpu::{self, NOT_LAST};
+use crate::storage::SharedSite;
+use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::generated::{bpf_get_attach_cookie, bpf_get_prandom_u32};
 use aya_ebpf::programs::ProbeContext;
 use aya_log_ebpf::warn;
@@ -51,6 +53,26 @@ impl Hit {
         None
     }
 
+    /// The site of this hit, where other classes of the function may have programs there, too.
+    #[inline(always)]
+    pub fn shared(&self, ctx: *mut c_void) -> Option<SharedSite> {
+        // SAFETY: a live map value.
+        if unsafe { (*self.control).function } == 0 {
+            return None;
+        }
+        // SAFETY: the context of a uprobe program is a `pt_regs`.
+        let rip = unsafe { (*ctx.cast::<pt_regs>()).rip };
+        Some(SharedSite { rip, class: self.cookie.class })
+    }
+
+    /// Return slot of the call that begins; 0: not known.
+    #[inline(always)]
+    pub fn slot(&self, ctx: *mut c_void) -> u64 {
+        // SAFETY: as above.
+        let rsp = unsafe { (*ctx.cast::<pt_regs>()).rsp };
+        self.cookie.return_slot(rsp).unwrap_or(0)
+    }
+
     /// Passes the gates: class off, quota, bystander, random skip, outside recorded operations. A hit that is turned away is counted as gated; the
     /// caller counts any other as kept or dropped. The quota comes first, because every hit costs its trap.
     #[inline(always)]
@@ -80,7 +102,7 @@ impl Hit {
             && (flags & FLAG_FILTER_TARGETS == 0 || !self.is_bystander())
             // SAFETY: the helper has no preconditions.
             && (skip_below == 0 || (unsafe { bpf_get_prandom_u32() } as u32) >= skip_below)
-            && (flags & FLAG_INSIDE == 0 || details::inner_call(self.control, flags, ctx));
+            && (flags & FLAG_INSIDE == 0 || details::inner_call(self, flags, ctx));
         if let Some(quota) = quota {
             let last_ns = if before == 1 { now_ns() } else { NOT_LAST };
             // Only a hit of the target says how long the target ran. Before the alarm: sending that takes long, and is no time of the target.

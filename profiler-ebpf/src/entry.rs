@@ -14,6 +14,7 @@ use crate::thread::{self, Push};
 use aya_ebpf::bindings::pt_regs;
 use core::ffi::c_void;
 use profiler_common::class::{ClassKind, FLAG_ARGUMENTS};
+use profiler_common::context::CallContext;
 use profiler_common::event::{CALL_NO_ARGUMENTS, CallRecord, NO_DURATION};
 use profiler_common::thread::FREE;
 
@@ -26,7 +27,7 @@ pub extern "C" fn count(ctx: *mut c_void) -> u32 {
         count!(hit.counters, kept, 1);
         callers::learn(&hit, ctx);
     }
-    charge_hit(hit.control);
+    charge_hit(&hit, ctx);
     0
 }
 
@@ -42,7 +43,7 @@ pub extern "C" fn record(ctx: *mut c_void) -> u32 {
             count!(hit.counters, dropped, 1);
         }
     }
-    charge_hit(hit.control);
+    charge_hit(&hit, ctx);
     0
 }
 
@@ -69,6 +70,7 @@ pub fn emit(hit: &Hit, ctx: *mut c_void) -> bool {
         result: 0,
         outer: FREE,
         depth: 0,
+        context: CallContext::NOTHING,
     });
     slot.submit(NO_WAKEUP);
     true
@@ -89,7 +91,7 @@ pub extern "C" fn enter(ctx: *mut c_void) -> u32 {
             Push::Full => count!(hit.counters, dropped, 1),
         }
     } else {
-        charge_hit(hit.control);
+        charge_hit(&hit, ctx);
     }
     0
 }
@@ -101,7 +103,7 @@ pub extern "C" fn enter(ctx: *mut c_void) -> u32 {
 pub extern "C" fn enter_caller(ctx: *mut c_void) -> u32 {
     let Some(hit) = Hit::find(ctx) else { return 0 };
     if !hit.admit(ctx) {
-        charge_hit(hit.control);
+        charge_hit(&hit, ctx);
         return 0;
     }
     let address = callers::return_address(&hit, ctx);
@@ -119,6 +121,6 @@ pub extern "C" fn enter_caller(ctx: *mut c_void) -> u32 {
         count!(hit.counters, kept, 1);
         count!(hit.counters, callers.untimed, 1);
     }
-    charge_hit(hit.control);
+    charge_hit(&hit, ctx);
     0
 }

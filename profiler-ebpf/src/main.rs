@@ -22,25 +22,30 @@
 #![expect(internal_features, reason = "core::sync::atomic has no read-modify-write on BPF targets")]
 
 mod atomic;
+mod beside;
 mod bounds;
 mod callers;
 mod class;
+mod context;
 mod details;
 mod empty;
 mod entry;
 mod exit;
 mod lifecycle;
 mod maps;
+mod names;
 mod off_cpu;
 mod operation;
 mod population;
 mod progress;
+mod record;
 mod registers;
 mod returns;
 mod sample;
 mod session;
 mod step;
 mod storage;
+mod task;
 mod thread;
 
 #[panic_handler]

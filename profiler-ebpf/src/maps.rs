@@ -72,6 +72,27 @@ pub static TASK_BEFORE_OFFSET: Global<u32> = Global::new(0);
 /// Offset of `prio` in `task_struct`.
 #[unsafe(no_mangle)]
 pub static TASK_PRIO_OFFSET: Global<u32> = Global::new(0);
+/// Offset of `sched_info.run_delay` in `task_struct`; 0, here and below: the kernel has none.
+#[unsafe(no_mangle)]
+pub static TASK_RUNNABLE_OFFSET: Global<u32> = Global::new(0);
+/// Offset of `delays` in `task_struct`.
+#[unsafe(no_mangle)]
+pub static TASK_DELAYS_OFFSET: Global<u32> = Global::new(0);
+/// Offset of `blkio_delay` in what that points to.
+#[unsafe(no_mangle)]
+pub static DELAYS_IO_OFFSET: Global<u32> = Global::new(0);
+/// Offset of `ioac.rchar` in `task_struct`.
+#[unsafe(no_mangle)]
+pub static TASK_READ_OFFSET: Global<u32> = Global::new(0);
+/// Offset of `ioac.wchar` in `task_struct`.
+#[unsafe(no_mangle)]
+pub static TASK_WRITTEN_OFFSET: Global<u32> = Global::new(0);
+/// Offset of `min_flt` in `task_struct`.
+#[unsafe(no_mangle)]
+pub static TASK_MINOR_FAULTS_OFFSET: Global<u32> = Global::new(0);
+/// Offset of `maj_flt` in `task_struct`.
+#[unsafe(no_mangle)]
+pub static TASK_MAJOR_FAULTS_OFFSET: Global<u32> = Global::new(0);
 
 // Sizes are set by the loader.
 #[map]

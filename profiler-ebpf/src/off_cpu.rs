@@ -5,8 +5,8 @@ use crate::maps::{
     TASK_ARRIVAL_OFFSET, TASK_BEFORE_OFFSET, TASK_PRIO_OFFSET, TASK_STARTED_OFFSET, TASK_USED_OFFSET,
     current_ids, now_ns,
 };
-use aya_ebpf::helpers::bpf_probe_read_kernel;
-use aya_ebpf::helpers::generated::{bpf_get_current_task, bpf_get_smp_processor_id};
+use crate::task::Task;
+use aya_ebpf::helpers::generated::bpf_get_smp_processor_id;
 use profiler_common::class::{Quota, RAN_KNOWN};
 use profiler_common::presence::{Presence, off_cpu_ns};
 
@@ -17,39 +17,38 @@ const FAIR_PRIO: i32 = 100;
 /// The account of the current thread; `None`: the kernel does not say.
 #[inline(always)]
 pub fn presence() -> Option<Presence> {
+    presence_of(Task::current())
+}
+
+/// The same of a task that was asked for before.
+#[inline(always)]
+pub fn presence_of(task: Task) -> Option<Presence> {
     if TASK_STARTED_OFFSET.load() == 0 {
         return None;
     }
     // A tick between two reads would count up to its length as off CPU: then once more.
-    let first = read()?;
-    if field(TASK_STARTED_OFFSET.load())? == first.accounted_ns {
+    let first = read(task);
+    if task.word(TASK_STARTED_OFFSET.load()) == first.accounted_ns {
         return Some(first);
     }
-    read()
-}
-
-/// A number of 64 bits in the current `task_struct`.
-#[inline(always)]
-fn field(offset: u32) -> Option<u64> {
-    // SAFETY: the first helper has no preconditions, the second checks the address itself.
-    unsafe { bpf_probe_read_kernel((bpf_get_current_task() as u64 + u64::from(offset)) as *const u64).ok() }
+    Some(read(task))
 }
 
 #[inline(always)]
-fn read() -> Option<Presence> {
-    let accounted_ns = field(TASK_STARTED_OFFSET.load())?;
-    let used_ns = field(TASK_USED_OFFSET.load())?;
+fn read(task: Task) -> Presence {
+    let accounted_ns = task.word(TASK_STARTED_OFFSET.load());
+    let used_ns = task.word(TASK_USED_OFFSET.load());
     // SAFETY: the helper has no preconditions.
     let cpu = u64::from(unsafe { bpf_get_smp_processor_id() as u32 });
     let mut presence = Presence { accounted_ns, used_ns, arrival_ns: 0, before_ns: 0, cpu };
     let arrival = TASK_ARRIVAL_OFFSET.load();
-    // The lower half is `prio`, an int.
-    let prio = field(TASK_PRIO_OFFSET.load())? as i32;
+    // An int.
+    let prio = task.half(TASK_PRIO_OFFSET.load()) as i32;
     if arrival != 0 && prio >= FAIR_PRIO {
-        presence.arrival_ns = field(arrival)?;
-        presence.before_ns = field(TASK_BEFORE_OFFSET.load())?;
+        presence.arrival_ns = task.word(arrival);
+        presence.before_ns = task.word(TASK_BEFORE_OFFSET.load());
     }
-    Some(presence)
+    presence
 }
 
 /// For [`follow`]: the hit is not the last of its quota.

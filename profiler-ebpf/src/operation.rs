@@ -7,19 +7,17 @@ use crate::atomic::{add, fetch_add, fetch_add_signed};
 use crate::class::count;
 use crate::details::{details, has_steps, lacks_details};
 use crate::maps::{
-    NO_WAKEUP, OPERATION_NAMES, OPERATION_RECORDS, count_global, current_ids, now_ns, operation_class,
-    operation_control, operation_counters, operation_state, settings,
+    NO_WAKEUP, OPERATION_RECORDS, count_global, current_ids, now_ns, operation_class, operation_control,
+    operation_counters, operation_state, settings,
 };
+use crate::names;
 use crate::population::{self, tally};
-use crate::storage::{self, cost_before};
+use crate::storage::{self, End, SharedSite, cost_after_begin, cost_before, cost_before_end};
 use crate::{off_cpu, thread};
-use aya_ebpf::bindings::BPF_NOEXIST;
-use aya_ebpf::helpers::generated::{bpf_get_prandom_u32, bpf_probe_read_user, bpf_probe_read_user_str};
-use core::ffi::c_void;
+use aya_ebpf::helpers::generated::bpf_get_prandom_u32;
 use profiler_common::operation::{
-    ARGUMENT_INT, ARGUMENT_NONE, ARGUMENT_SLICE, ARGUMENT_STRING, ClassNumbers, Decision, NAME_BYTES,
-    OPERATION_BALANCE, OPERATION_BY_THREAD, OPERATION_MONITORING, OperationClass, OperationControl,
-    OperationCounters, OperationName, OperationRecord, OperationState, RECORD_INCOMPLETE, Switch, Totals,
+    ClassNumbers, Decision, OPERATION_BALANCE, OPERATION_BY_THREAD, OPERATION_MONITORING, OperationClass,
+    OperationControl, OperationCounters, OperationRecord, OperationState, RECORD_INCOMPLETE, Switch, Totals,
     choose,
 };
 use profiler_common::presence::{OFF_CPU_UNKNOWN, Presence, off_cpu_ns};
@@ -36,10 +34,13 @@ pub struct Begin {
     pub slot: u64,
     /// Price of the hit.
     pub hit_cost_ns: u32,
+    /// The function's class and the site, where other classes have programs in the same trap.
+    pub shared: Option<SharedSite>,
 }
 
+/// The operation at a position.
 #[inline(always)]
-fn open_at(state: *mut ThreadState, position: u32) -> *mut OpenOperation {
+pub fn open_at(state: *mut ThreadState, position: u32) -> *mut OpenOperation {
     // SAFETY: the mask keeps the position inside the array.
     unsafe {
         (&raw mut (*state).operations)
@@ -135,7 +136,7 @@ pub fn begin(begin: &Begin, argument: impl Fn(u32) -> u64) {
     // Before everything that is decided: inner functions that go from here on take this operation with them.
     let details = details();
     // SAFETY: a live map value, of this thread only.
-    let cost_ns = cost_before(state, begin.hit_cost_ns) + u64::from(begin.hit_cost_ns);
+    let cost_ns = cost_after_begin(state, begin.hit_cost_ns, begin.shared);
     // SAFETY: a live map value; the agent may change it at any time.
     let flags = unsafe { (&raw const (*control).flags).read_volatile() };
     let by_thread = flags & OPERATION_BY_THREAD != 0;
@@ -149,7 +150,7 @@ pub fn begin(begin: &Begin, argument: impl Fn(u32) -> u64) {
         unmatched(begin.operation);
         return;
     }
-    let class = class_of(begin.operation, control, shared, argument);
+    let class = names::class_of(begin.operation, control, shared, argument);
     let (Some(numbers), Some(counters)) = (operation_class(class), operation_counters(class)) else { return };
     // SAFETY: live map values; the agent may change them at any time.
     let (stretch, cycle, generation) = unsafe {
@@ -186,7 +187,7 @@ pub fn begin(begin: &Begin, argument: impl Fn(u32) -> u64) {
             class,
             flags,
             generation,
-            steps: StepMark { number: (*state).steps, lost: (*state).steps_lost, reserved: 0 },
+            steps: StepMark { number: (*state).steps, lost: (*state).steps_lost, own: 0 },
         };
         (*state).recording += recorded;
         (*state).operation_depth = depth + 1;
@@ -288,88 +289,34 @@ fn clip(count: u64) -> u32 {
     if count > u64::from(u32::MAX) { u32::MAX } else { count as u32 }
 }
 
-/// The class of an operation that begins.
-#[inline(always)]
-fn class_of(
-    operation: u32,
-    control: *const OperationControl,
-    shared: *mut OperationState,
-    argument: impl Fn(u32) -> u64,
-) -> u32 {
-    // SAFETY: a live map value that the agent wrote before the operation was attached.
-    let (kind, index, base, other, end) = unsafe {
-        (
-            (*control).argument_kind,
-            (*control).argument,
-            (*control).base_class,
-            (*control).other_class,
-            (*control).end_class,
-        )
-    };
-    if kind == ARGUMENT_NONE {
-        return base;
-    }
-    let value = argument(index);
-    let mut name = OperationName { operation, kind, bytes: [0; NAME_BYTES] };
-    let to = (&raw mut name.bytes).cast::<c_void>();
-    let read = if kind == ARGUMENT_STRING {
-        // SAFETY: room for `NAME_BYTES`; the helper checks the address itself.
-        unsafe { bpf_probe_read_user_str(to, NAME_BYTES as u32, value as *const c_void) >= 0 }
-    } else if kind == ARGUMENT_SLICE {
-        let length = argument(index + 1);
-        // A name of full length keeps its last byte as zero, as that of a string does.
-        let length = if length > NAME_BYTES as u64 - 1 { NAME_BYTES as u64 - 1 } else { length };
-        // SAFETY: as above.
-        unsafe {
-            bpf_probe_read_user(to, (length & (NAME_BYTES as u64 - 1)) as u32, value as *const c_void) == 0
-        }
-    } else {
-        let value = if kind == ARGUMENT_INT { i64::from(value as i32) as u64 } else { value };
-        // SAFETY: 64 bytes, aligned to 8 by their place behind two u32 at the start of the value.
-        unsafe { to.cast::<u64>().write_unaligned(value) };
-        true
-    };
-    if !read {
-        if let Some(counters) = operation_counters(base) {
-            count!(counters, unread, 1);
-        }
-        return base;
-    }
-    if let Some(class) = known(&name) {
-        return class;
-    }
-    // SAFETY: a live map value.
-    if unsafe { (&raw const (*shared).next_class).read_volatile() } >= u64::from(end) {
-        return other;
-    }
-    // SAFETY: as above.
-    let class = fetch_add(unsafe { &raw mut (*shared).next_class }, 1);
-    if class >= u64::from(end) {
-        return other;
-    }
-    let class = class as u32;
-    if OPERATION_NAMES.insert(&name, class, u64::from(BPF_NOEXIST)).is_ok() {
-        return class;
-    }
-    // Another thread saw the name at the same moment: its number counts, and this one stays empty.
-    known(&name).unwrap_or(other)
-}
-
-#[inline(always)]
-fn known(name: &OperationName) -> Option<u32> {
-    // SAFETY: entries are never changed or removed while the programs run.
-    unsafe { OPERATION_NAMES.get(name).copied() }
+/// An end.
+pub struct Finish {
+    pub operation: u32,
+    /// Return slot; 0: not known.
+    pub slot: u64,
+    /// When, ktime ns.
+    pub end_ns: u64,
+    /// Price of the hit.
+    pub return_cost_ns: u32,
+    /// Part of the operation's own monitoring cost that lies between its two time stamps.
+    pub own_cost_ns: u32,
+    /// The class and the hit, of a function.
+    pub hit: Option<(u32, End)>,
 }
 
 /// Ends the innermost operation of that number (and return slot). False: it is not open.
 #[inline(always)]
-pub fn end(operation: u32, slot: u64, end_ns: u64, return_cost_ns: u32, own_cost_ns: u32) -> bool {
+pub fn end(finish: &Finish) -> bool {
+    let Finish { operation, slot, end_ns, return_cost_ns, own_cost_ns, .. } = *finish;
     let state = storage::state(false);
     if state.is_null() {
         unmatched(operation);
         return false;
     }
-    let cost_now_ns = cost_before(state, return_cost_ns);
+    let cost_now_ns = match &finish.hit {
+        Some((class, hit)) => cost_before_end(state, hit, *class, return_cost_ns, u64::MAX),
+        None => cost_before(state, return_cost_ns),
+    };
     // SAFETY: a live map value, of this thread only.
     let depth = unsafe { (*state).operation_depth };
     let mut found = OPERATION_DEPTH;
@@ -451,6 +398,8 @@ fn record(
     };
     // SAFETY: as above.
     let (steps, steps_lost) = unsafe { ((*state).steps, (*state).steps_lost) };
+    // OK because the cast keeps the low bits. The first step has the number 1.
+    let steps = if done.steps.own != 0 && done.steps.own == steps as u32 { steps - 1 } else { steps };
     // They may have gone and come back meanwhile.
     let whole = !lacks_details()
         && done.flags >> OPERATION_DETAILS_SHIFT == details()

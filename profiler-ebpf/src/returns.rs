@@ -24,7 +24,7 @@ pub fn word_in(slot: u64) -> u64 {
 
 /// It can be the address of the trampoline.
 #[inline(always)]
-fn is_trampoline(word: u64) -> bool {
+pub fn is_trampoline(word: u64) -> bool {
     word != 0 && word.is_multiple_of(TRAMPOLINE_ALIGN)
 }
 

@@ -1,6 +1,7 @@
 //! `step`: an entry inside a recorded operation, in the order of its thread. No end is watched, and nothing is searched.
 
 use crate::class::{Hit, count};
+use crate::details::{Own, Share};
 use crate::maps::{NO_WAKEUP, STEPS, count_global, current_ids, now_ns};
 use crate::returns::word_in;
 use crate::storage::{self, charge_hit};
@@ -20,23 +21,36 @@ pub extern "C" fn step(ctx: *mut c_void) -> u32 {
             count!(hit.counters, dropped, 1);
         }
     } else {
-        miss();
+        miss(&hit, ctx);
     }
-    charge_hit(hit.control);
+    charge_hit(&hit, ctx);
     0
 }
 
 /// An entry inside a recorded operation that was turned away: its number is missing, and the operation that it lies in knows of it.
 #[inline(always)]
-fn miss() {
+fn miss(hit: &Hit, ctx: *mut c_void) {
     let state = storage::state(false);
     // SAFETY: a live map value, of this thread only.
-    unsafe {
-        if !state.is_null() && (*state).recording != 0 {
-            (*state).steps += 1;
-            (*state).steps_lost = (*state).steps_lost.wrapping_add(1);
-        }
+    if state.is_null() || unsafe { (*state).recording } == 0 {
+        return;
     }
+    let own = own(hit, ctx);
+    if own.bounds != 0 && !own.has_others(state) {
+        return;
+    }
+    // SAFETY: as above.
+    unsafe {
+        (*state).steps += 1;
+        (*state).steps_lost = (*state).steps_lost.wrapping_add(1);
+    }
+}
+
+/// Operations that this call bounds.
+#[inline(always)]
+fn own(hit: &Hit, ctx: *mut c_void) -> Own {
+    // SAFETY: a live map value; the agent may change it at any time.
+    Own { bounds: unsafe { (*hit.control).bounds }, slot: hit.slot(ctx) }
 }
 
 /// False: there is no room for the record, and the number is missing.
@@ -52,9 +66,13 @@ fn emit(hit: &Hit, ctx: *mut c_void) -> bool {
         (*state).steps += 1;
         (*state).steps
     };
+    let own = own(hit, ctx);
+    if own.bounds != 0 {
+        own.leave_out(state, &Share { step: number, ..Share::default() });
+    }
     // SAFETY: the context of a uprobe program is a `pt_regs`.
-    let (rsp, frame) = unsafe { ((*ctx.cast::<pt_regs>()).rsp, (*ctx.cast::<pt_regs>()).rbp) };
-    let slot = hit.cookie.return_slot(rsp).unwrap_or(0);
+    let frame = unsafe { (*ctx.cast::<pt_regs>()).rbp };
+    let slot = own.slot;
     let (pid, tid) = current_ids();
     // All of it before there is a place in the ring: while that is not filled, nobody reads what lies behind it.
     let step = StepRecord {

@@ -1,17 +1,23 @@
 //! What each thread carries in the kernel: its state, the arguments of its open calls, and what monitoring it has cost.
 
 use crate::atomic::add;
+use crate::class::Hit;
+use crate::maps::now_ns;
 use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, bpf_map_type::BPF_MAP_TYPE_TASK_STORAGE, pt_regs};
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_storage_get};
 use core::ffi::c_void;
 use core::ptr::null;
 use profiler_common::class::ClassControl;
+use profiler_common::context::ThreadAccount;
 use profiler_common::thread::{CallFrame, DEPTH, EndProgram, ThreadState};
 
-/// Arguments of open calls, by their position.
+/// What is kept of open calls that will have records, by their position. With the kernel's header it fits into 8 KiB.
 #[repr(C)]
 pub struct ThreadArguments {
+    /// Arguments.
     pub frames: [[u64; 6]; DEPTH as usize],
+    /// The thread's account when they began.
+    pub accounts: [ThreadAccount; DEPTH as usize],
 }
 
 /// A task storage map (aya-ebpf has no type for it): the layout is the BTF map definition that loaders read.
@@ -67,6 +73,20 @@ pub fn arguments(create: bool) -> *mut ThreadArguments {
     storage(&ARGUMENTS, u64::from(create))
 }
 
+/// The arguments of the call at a position.
+#[inline(always)]
+pub fn kept_arguments(store: *mut ThreadArguments, position: u32) -> *mut [u64; 6] {
+    // SAFETY: the mask keeps the position inside the array.
+    unsafe { (&raw mut (*store).frames).cast::<[u64; 6]>().add((position & (DEPTH - 1)) as usize) }
+}
+
+/// The thread's account when the call at a position began.
+#[inline(always)]
+pub fn kept_account(store: *mut ThreadArguments, position: u32) -> *mut ThreadAccount {
+    // SAFETY: as above.
+    unsafe { (&raw mut (*store).accounts).cast::<ThreadAccount>().add((position & (DEPTH - 1)) as usize) }
+}
+
 /// The frame at a position.
 #[inline(always)]
 pub fn frame(state: *mut ThreadState, position: u32) -> *mut CallFrame {
@@ -88,13 +108,13 @@ pub fn charge_sample(price_ns: u32) {
 
 /// Adds the price of an entry hit that opens no call.
 #[inline(always)]
-pub fn charge_hit(control: *const ClassControl) {
+pub fn charge_hit(hit: &Hit, ctx: *mut c_void) {
     // SAFETY: a live map value.
-    let price_ns = unsafe { (*control).hit_cost_ns };
+    let price_ns = unsafe { (*hit.control).hit_cost_ns };
     if price_ns != 0 {
         let state = state(false);
         if !state.is_null() {
-            cost_before(state, price_ns);
+            cost_after_begin(state, price_ns, hit.shared(ctx));
         }
     }
 }
@@ -151,6 +171,30 @@ pub fn cost_before_end(state: *mut ThreadState, end: &End, class: u32, price_ns:
         (*state).cost_ns = cost_ns + u64::from(trap.note(&program, cost_ns));
         trap.cost_ns + (&raw const (*state).sample_cost_ns).read_volatile()
     }
+}
+
+/// A site at which several classes of a function have programs.
+#[derive(Clone, Copy)]
+pub struct SharedSite {
+    pub rip: u64,
+    pub class: u32,
+}
+
+/// Charges a hit at which a call begins: the thread's cost after it, samples included. A trap that runs programs of several classes is paid
+/// once, as at the end of calls.
+#[inline(always)]
+pub fn cost_after_begin(state: *mut ThreadState, price_ns: u32, shared: Option<SharedSite>) -> u64 {
+    match shared {
+        Some(SharedSite { rip, class }) => {
+            let hit = End { rip, rsp: 0, time_ns: now_ns(), rax: 0 };
+            cost_before_end(state, &hit, class, price_ns, u64::MAX);
+        }
+        None => {
+            cost_before(state, price_ns);
+        }
+    }
+    // SAFETY: a live map value, of this thread only; samples may add to theirs at any moment.
+    unsafe { (*state).cost_ns + (&raw const (*state).sample_cost_ns).read_volatile() }
 }
 
 /// The thread's cost before this hit, samples included; charges the hit.

@@ -7,21 +7,25 @@
 //! from the settings. Calls that an earlier attachment of their class left behind are forgotten silently.
 
 use crate::atomic::{add, raise};
+use crate::beside::{function_of, is_beside, same_as};
 use crate::class::{Hit, count};
-use crate::maps::{self, EVENTS, NO_WAKEUP, count_global, current_ids, histogram_slot, now_ns, settings};
-use crate::registers::arguments;
-use crate::returns::{is_replaced, is_reused, return_address, word_in, word_of_newest};
-use crate::storage::{self, End, cost_before, cost_before_end, frame};
+use crate::context;
+use crate::details::{Own, Share};
+use crate::maps::{self, count_global, histogram_slot, now_ns, settings};
+use crate::record;
+use crate::returns::{is_replaced, is_reused, return_address, word_of_newest};
+use crate::storage::{self, End, cost_after_begin, cost_before_end, frame};
 use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::programs::ProbeContext;
 use aya_log_ebpf::warn;
 use core::ffi::c_void;
-use profiler_common::class::{ClassControl, ClassKind, FLAG_ARGUMENTS, FLAG_INNER_CALL, NO_HISTOGRAM};
+use profiler_common::class::{
+    ClassControl, ClassKind, FLAG_ARGUMENTS, FLAG_CONTEXT, FLAG_INNER_CALL, NO_HISTOGRAM,
+};
 use profiler_common::cookie::{COOKIE_RETURN_LINK, SLOT_UNKNOWN};
-use profiler_common::event::{CALL_HAS_PLACE, CALL_HAS_RESULT, CALL_NO_ARGUMENTS, CallRecord};
 use profiler_common::histogram::{SLOT_BUCKETS, bucket};
 use profiler_common::thread::{
-    CallFrame, DEPTH, FREE, GENERATION, HAS_ARGUMENTS, RETURN_LINK, RETURN_SITE, ThreadState,
+    CallFrame, DEPTH, FREE, GENERATION, HAS_CONTEXT, RETURN_LINK, RETURN_SITE, SHARED_LINK, ThreadState,
 };
 
 /// Return links that may be pending on a thread before returns are left out: the kernel drops the 65th silently, and a
@@ -57,12 +61,14 @@ struct Proof {
     asks_return: bool,
     /// From this position on frames with return sites are left: the same function begins with the same slot.
     again: u32,
+    /// Frames of this slot and of classes of this function are of this call, and stay; 0: none are.
+    same: u32,
 }
 
 /// Removes the frames on top, above position `floor`, that `proof` shows to have been left, and counts them as unwound.
 #[inline(always)]
 fn bury(state: *mut ThreadState, floor: u32, proof: Proof) {
-    let Proof { slot, word, reused, asks_return, again } = proof;
+    let Proof { slot, word, reused, asks_return, again, same } = proof;
     let span = match settings() {
         // SAFETY: a live map value.
         Some(settings) => unsafe { (*settings).stack_span_bytes },
@@ -82,6 +88,8 @@ fn bury(state: *mut ThreadState, floor: u32, proof: Proof) {
             let near = slot.wrapping_sub(top_slot) < span || (linked && asks_return);
             let left = if top_slot != slot {
                 top_slot < slot && near
+            } else if same != 0 && function_of(class) == same {
+                false
             } else if generation & RETURN_SITE != 0 {
                 depth > again || is_replaced(its_word, word)
             } else {
@@ -91,7 +99,7 @@ fn bury(state: *mut ThreadState, floor: u32, proof: Proof) {
                 break;
             }
             forget(class, generation);
-            if linked {
+            if generation & (RETURN_LINK | SHARED_LINK) == RETURN_LINK {
                 // SAFETY: as above.
                 unsafe { (*state).pending = (*state).pending.wrapping_sub(1) };
             }
@@ -140,6 +148,29 @@ fn same_call(state: *mut ThreadState, depth: u32, class: u32, slot: u64) -> u32 
     forget_range(state, found)
 }
 
+/// Takes away what the begin of a call proves to have been left: how many calls are open then.
+#[inline(always)]
+fn make_room(hit: &Hit, state: *mut ThreadState, slot: u64, linked: bool, returns_to: u64) -> u32 {
+    // SAFETY: a live map value, of this thread only.
+    let mut depth = unsafe { (*state).depth };
+    if slot != 0 && depth != 0 {
+        let word = if returns_to != 0 { returns_to } else { word_of_newest(state, depth, slot) };
+        let again = if returns_to != 0 { same_call(state, depth, hit.cookie.class, slot) } else { DEPTH };
+        let reused = is_reused(state, depth, slot, word);
+        let same = same_as(state, depth, hit, slot);
+        let proof = Proof { slot, word, reused, asks_return: linked, again, same };
+        bury(state, 0, proof);
+        // SAFETY: as above.
+        depth = unsafe { (*state).depth };
+        if depth >= DEPTH {
+            bury(state, 0, Proof { reused: true, same: 0, ..proof });
+            // SAFETY: as above.
+            depth = unsafe { (*state).depth };
+        }
+    }
+    depth
+}
+
 /// Opens a call. The time stamp is taken last, so that this program's own work lies outside the call. `returns_to`: the return
 /// address, of a call whose end is seen at a return site; else 0.
 #[inline(always)]
@@ -154,34 +185,23 @@ pub fn push(hit: &Hit, ctx: *mut c_void, returns_to: u64) -> Push {
     let rsp = unsafe { (*ctx.cast::<pt_regs>()).rsp };
     let slot = hit.cookie.return_slot(rsp).unwrap_or(0);
     let linked = hit.cookie.flags & COOKIE_RETURN_LINK != 0;
-    // SAFETY: a live map value, of this thread only.
-    let mut depth = unsafe { (*state).depth };
-    if slot != 0 && depth != 0 {
-        let word = if returns_to != 0 { returns_to } else { word_of_newest(state, depth, slot) };
-        let again = if returns_to != 0 { same_call(state, depth, hit.cookie.class, slot) } else { DEPTH };
-        let reused = is_reused(state, depth, slot, word);
-        let proof = Proof { slot, word, reused, asks_return: linked, again };
-        bury(state, 0, proof);
-        // SAFETY: as above.
-        depth = unsafe { (*state).depth };
-        if depth >= DEPTH {
-            bury(state, 0, Proof { reused: true, ..proof });
-            // SAFETY: as above.
-            depth = unsafe { (*state).depth };
-        }
-    }
+    let depth = make_room(hit, state, slot, linked, returns_to);
     // SAFETY: a live map value; the agent may change it at any time.
     let (hit_cost_ns, generation, kind, flags) = unsafe {
         ((*hit.control).hit_cost_ns, (*hit.control).generation, (*hit.control).kind, (*hit.control).flags)
     };
-    let cost_ns = cost_before(state, hit_cost_ns) + u64::from(hit_cost_ns);
+    let cost_ns = cost_after_begin(state, hit_cost_ns, hit.shared(ctx));
+    let mut shares = 0;
     if linked {
+        if is_beside(state, depth, hit, slot) {
+            shares = SHARED_LINK;
+        }
         // SAFETY: as above.
         let pending = unsafe { (*state).pending };
-        if pending >= MAX_PENDING {
+        if shares == 0 && pending >= MAX_PENDING {
             return Push::Omitted;
         }
-        if depth < DEPTH {
+        if shares == 0 && depth < DEPTH {
             // SAFETY: as above.
             unsafe { (*state).pending = pending + 1 };
         }
@@ -189,8 +209,9 @@ pub fn push(hit: &Hit, ctx: *mut c_void, returns_to: u64) -> Push {
     if depth >= DEPTH {
         return Push::Full;
     }
-    let wanted = kind == ClassKind::Record as u32 && flags & FLAG_ARGUMENTS != 0;
-    let kept = if wanted { keep_arguments(depth, ctx) } else { 0 };
+    let wanted = kind == ClassKind::Record as u32 && flags & (FLAG_ARGUMENTS | FLAG_CONTEXT) != 0;
+    let store = if wanted { storage::arguments(true) } else { core::ptr::null_mut() };
+    let kept = record::keep_arguments(store, flags, depth, ctx);
     let new = frame(state, depth);
     // A sample may come at any moment and walk the frames: they count only when they are complete.
     // SAFETY: as above.
@@ -206,11 +227,14 @@ pub fn push(hit: &Hit, ctx: *mut c_void, returns_to: u64) -> Push {
             (false, 0) => 0,
             (false, _) => RETURN_SITE,
         };
-        (&raw mut (*new).generation).write_volatile(generation & GENERATION | way | kept);
+        (&raw mut (*new).generation).write_volatile(generation & GENERATION | way | kept | shares);
         (&raw mut (*new).class).write_volatile(hit.cookie.class);
         (*new).cost_ns = cost_ns;
         (*new).inner_ns = (*state).inner_ns;
         (&raw mut (*state).depth).write_volatile(depth + 1);
+        if kept & HAS_CONTEXT != 0 && !store.is_null() {
+            *storage::kept_account(store, depth) = context::account();
+        }
         (*new).begin_ns = now_ns();
     }
     Push::Open(depth)
@@ -327,7 +351,9 @@ fn close(hit: &Hit, state: *mut ThreadState, position: u32, slot: u64, end: &End
         unsafe { *found };
     // SAFETY: as above.
     if unsafe { (*state).depth } > position + 1 {
-        let proof = Proof { slot, word: 0, reused: true, asks_return: false, again: DEPTH };
+        // SAFETY: as above.
+        let same = unsafe { (*hit.control).function };
+        let proof = Proof { slot, word: 0, reused: true, asks_return: false, again: DEPTH, same };
         bury(state, position + 1, proof);
     }
     // SAFETY: as above.
@@ -338,7 +364,7 @@ fn close(hit: &Hit, state: *mut ThreadState, position: u32, slot: u64, end: &End
             (*found).class = FREE;
             (*found).return_address = 0;
         }
-        if generation & RETURN_LINK != 0 {
+        if generation & (RETURN_LINK | SHARED_LINK) == RETURN_LINK {
             (*state).pending = (*state).pending.wrapping_sub(1);
         }
     }
@@ -350,6 +376,7 @@ fn close(hit: &Hit, state: *mut ThreadState, position: u32, slot: u64, end: &End
         histogram,
         return_cost_ns,
         own_cost_ns,
+        bounds,
         ..
     } = unsafe { *hit.control };
     let duration_ns = end.time_ns.wrapping_sub(begin_ns);
@@ -364,9 +391,7 @@ fn close(hit: &Hit, state: *mut ThreadState, position: u32, slot: u64, end: &End
     let inside_ns = if (inside_ns as i64) < 0 { 0 } else { inside_ns };
     let nested_cost_ns = inside_ns + u64::from(own_cost_ns);
     if flags & FLAG_INNER_CALL != 0 {
-        // What calls inside this one have added is part of it.
-        // SAFETY: a live map value, of this thread only.
-        unsafe { (*state).inner_ns = inner_ns.wrapping_add(duration_ns) };
+        add_inner(state, inner_ns.wrapping_add(duration_ns), Own { bounds, slot });
     }
     count!(hit.counters, returns, 1);
     count!(hit.counters, sum_ns, duration_ns);
@@ -376,17 +401,10 @@ fn close(hit: &Hit, state: *mut ThreadState, position: u32, slot: u64, end: &End
     // SAFETY: a live map value.
     raise(unsafe { &raw mut (*hit.counters).max_ns }, duration_ns);
     if histogram != NO_HISTOGRAM {
-        let index = bucket(duration_ns);
-        if let Some(slot) = histogram_slot(histogram.wrapping_add(index / SLOT_BUCKETS as u32)) {
-            // SAFETY: the index lies inside the slot.
-            add(
-                unsafe { (&raw mut (*slot).counts).cast::<u64>().add(index as usize & (SLOT_BUCKETS - 1)) },
-                1,
-            );
-        }
+        count_duration(histogram, duration_ns);
     }
     if kind == ClassKind::Record as u32 {
-        let call = Call {
+        let call = record::Call {
             position,
             generation,
             slot,
@@ -395,87 +413,28 @@ fn close(hit: &Hit, state: *mut ThreadState, position: u32, slot: u64, end: &End
             duration_ns,
             nested_cost_ns,
         };
-        emit(hit, state, &call, end);
+        record::emit(hit, state, &call, end);
     }
 }
 
-/// Keeps the arguments of the call at this depth. Returns [`HAS_ARGUMENTS`], or 0: there was no memory for them.
+/// The thread's time in inner calls grows to `after_ns`: what calls inside this one have added is part of it.
 #[inline(always)]
-fn keep_arguments(depth: u32, ctx: *mut c_void) -> u32 {
-    let store = storage::arguments(true);
-    if store.is_null() {
-        return 0;
+fn add_inner(state: *mut ThreadState, after_ns: u64, own: Own) {
+    // SAFETY: a live map value, of this thread only.
+    let before_ns = unsafe { (*state).inner_ns };
+    if own.bounds != 0 {
+        own.leave_out(state, &Share { inner_ns: after_ns.wrapping_sub(before_ns), ..Share::default() });
     }
-    // SAFETY: the mask keeps the position inside the array.
-    unsafe {
-        *(&raw mut (*store).frames).cast::<[u64; 6]>().add((depth & (DEPTH - 1)) as usize) = arguments(ctx);
-    }
-    HAS_ARGUMENTS
+    // SAFETY: as above.
+    unsafe { (*state).inner_ns = after_ns };
 }
 
-/// A call that has ended.
-struct Call {
-    /// Of its frame.
-    position: u32,
-    /// Of its frame, with the bits beside it.
-    generation: u32,
-    slot: u64,
-    /// Of its frame: 0 where the word is still in the slot, or where nobody kept it.
-    return_address: u64,
-    time_ns: u64,
-    duration_ns: u64,
-    nested_cost_ns: u64,
-}
-
-/// Emits the record of a call. If the ring is full the hit, counted as kept at its entry, becomes a dropped one.
+/// Counts a duration in the histogram that begins with that slot.
 #[inline(always)]
-fn emit(hit: &Hit, state: *mut ThreadState, call: &Call, end: &End) {
-    let (pid, tid) = current_ids();
-    let (mut args, mut flags) = ([0; 6], CALL_NO_ARGUMENTS | CALL_HAS_PLACE);
-    if call.generation & HAS_ARGUMENTS != 0 {
-        let store = storage::arguments(false);
-        if !store.is_null() {
-            flags &= !CALL_NO_ARGUMENTS;
-            // SAFETY: the mask keeps the position inside the array.
-            args = unsafe {
-                *(&raw const (*store).frames).cast::<[u64; 6]>().add((call.position & (DEPTH - 1)) as usize)
-            };
-        }
+fn count_duration(histogram: u32, duration_ns: u64) {
+    let index = bucket(duration_ns);
+    if let Some(slot) = histogram_slot(histogram.wrapping_add(index / SLOT_BUCKETS as u32)) {
+        // SAFETY: the index lies inside the slot.
+        add(unsafe { (&raw mut (*slot).counts).cast::<u64>().add(index as usize & (SLOT_BUCKETS - 1)) }, 1);
     }
-    let linked = call.generation & RETURN_LINK != 0;
-    let mut return_address = call.return_address;
-    // The kernel has replaced it where there is a link.
-    if return_address == 0 && !linked && call.slot != 0 {
-        return_address = word_in(call.slot);
-    }
-    let mut outer = FREE;
-    if call.position > 0 {
-        // SAFETY: a live map value, of this thread only.
-        outer = unsafe { (*frame(state, call.position.wrapping_sub(1))).class };
-    }
-    let mut result = 0;
-    if linked {
-        flags |= CALL_HAS_RESULT;
-        result = end.rax;
-    }
-    let Some(mut slot) = EVENTS.reserve::<CallRecord>(0) else {
-        count!(hit.counters, kept, u64::MAX);
-        count!(hit.counters, dropped, 1);
-        return;
-    };
-    slot.write(CallRecord {
-        time_ns: call.time_ns,
-        duration_ns: call.duration_ns,
-        nested_cost_ns: call.nested_cost_ns,
-        class: hit.cookie.class,
-        pid,
-        tid,
-        flags,
-        args,
-        return_address,
-        result,
-        outer,
-        depth: call.position,
-    });
-    slot.submit(NO_WAKEUP);
 }

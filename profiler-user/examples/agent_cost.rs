@@ -6,7 +6,7 @@
 
 use profiler_core::class::Tier;
 use profiler_core::cost::{CostModel, Price};
-use profiler_core::recording::{AgentUse, CallPlace, EventRow, FORMAT_VERSION, Losses, Meta};
+use profiler_core::recording::{AgentUse, CallContext, CallPlace, EventRow, FORMAT_VERSION, Losses, Meta};
 use profiler_core::units::OverheadBudget;
 use profiler_user::recording::{Overwrite, Writer, open};
 use profiler_user::symbolize::{Detail, Symbolizer};
@@ -41,6 +41,7 @@ fn events(path: &Path) -> Result<(), Box<dyn std::error::Error>> {
             args: [0x7f00_0000_0000 + (noise >> 40), i, 4096, 0, 0, noise].map(Some),
             nested_cost_ns: Some(noise >> 60),
             place: CallPlace::default(),
+            context: CallContext::default(),
         });
         if batch.len() == batch.capacity() {
             writer.push(&batch);

@@ -121,7 +121,7 @@ fn binned(buckets: &BTreeMap<u64, u64>) -> Binned {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recording::CallPlace;
+    use crate::recording::{CallContext, CallPlace};
 
     fn call(class_id: u32, duration_ns: Option<u64>, nested_cost_ns: Option<u64>) -> EventRow {
         EventRow {
@@ -133,6 +133,7 @@ mod tests {
             args: [None; 6],
             nested_cost_ns,
             place: CallPlace::default(),
+            context: CallContext::default(),
         }
     }
 

@@ -22,6 +22,30 @@ pub struct EventRow {
     pub nested_cost_ns: Option<u64>,
     /// Where in the run of its thread it stood.
     pub place: CallPlace,
+    /// What the kernel counted for its thread inside it.
+    pub context: CallContext,
+}
+
+/// What the kernel counted for the thread of a recorded call inside it, monitoring's own part included. All of it is `None` where the end
+/// was not seen, and in recordings from before these columns; single ones where the kernel does not keep them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallContext {
+    /// Time off CPU, ns.
+    pub off_cpu_ns: Option<u64>,
+    /// Part of it: ready, without a CPU, ns.
+    pub runnable_ns: Option<u64>,
+    /// The other part, ns: waiting for something.
+    pub blocked_ns: Option<u64>,
+    /// Part of that: waiting for I/O of files and block devices, ns.
+    pub io_wait_ns: Option<u64>,
+    /// Page faults served without I/O.
+    pub minor_faults: Option<u64>,
+    /// Page faults that waited for I/O.
+    pub major_faults: Option<u64>,
+    /// Bytes that system calls read.
+    pub read_bytes: Option<u64>,
+    /// Bytes that system calls wrote.
+    pub written_bytes: Option<u64>,
 }
 
 /// Where a recorded call stood. All of it is `None` in recordings from before these columns.

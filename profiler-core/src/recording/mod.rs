@@ -14,7 +14,7 @@ mod watching;
 pub use calls::{CallSiteRow, CallerRule, CallsMeta, StepRow, TailRow};
 pub use change::{ChangeKind, ChangeRow};
 pub use durations::{Binned, CallDurations, without_nested_ns};
-pub use event::{CallPlace, EventRow};
+pub use event::{CallContext, CallPlace, EventRow};
 pub use surroundings::{ForksHeld, PrivateMemory};
 pub use watching::{AgentUse, PricesAtEnd, TrapSampleRow};
 

@@ -2,8 +2,8 @@
 
 use profiler_core::adapt::AdaptConfig;
 use profiler_core::recording::{
-    CallPlace, CallSiteRow, CallerRule, CallsMeta, EventRow, Meta, OperationClassRow, OperationMeta,
-    OperationRow, StepRow,
+    CallContext, CallPlace, CallSiteRow, CallerRule, CallsMeta, EventRow, Meta, OperationClassRow,
+    OperationMeta, OperationRow, StepRow,
 };
 use profiler_user::recording::{Finished, Overwrite, RecordingError, Writer};
 use std::path::Path;
@@ -109,6 +109,7 @@ fn calls(writer: &mut Writer, calls: u64) {
                         return_address: Some(0x40_0000 + 16 * (next(&mut noise) % 100)),
                         ..CallPlace::default()
                     },
+                    context: CallContext::default(),
                 }
             })
             .collect();

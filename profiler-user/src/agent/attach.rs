@@ -16,6 +16,7 @@
 
 mod answer;
 mod asked;
+mod beside;
 mod ending;
 mod extend;
 mod memory;
@@ -39,6 +40,7 @@ pub use answer::Answer;
 use answer::Answers;
 use asked::Asked;
 pub use asked::{Group, NotOpened, Outcome};
+use beside::Beside;
 use memory::MemoryWatch;
 pub use opener::{Gone, Opener};
 use others::Others;
@@ -86,6 +88,8 @@ pub struct Attachments {
     governor: Governor,
     pid: u32,
     classes: Vec<LiveClass>,
+    /// What classes must know of others of their function, where there are others.
+    beside: BTreeMap<ClassId, Beside>,
     /// Links made and closed so far.
     link_changes: u64,
     /// CPU time of the target as last read, ns: what it had used when it ended.
@@ -111,6 +115,7 @@ impl Attachments {
             governor,
             pid,
             classes: Vec::new(),
+            beside: BTreeMap::new(),
             link_changes: 0,
             last_cpu_ns: 0,
             by_thread: false,
@@ -154,7 +159,9 @@ impl Attachments {
     /// Adds a class, whose id must be [`Attachments::next_id`].
     pub fn add(&mut self, class: LiveClass) {
         debug_assert_eq!(Some(class.id), self.next_id());
+        let id = class.id;
         self.classes.push(class);
+        self.join(id);
     }
 
     /// The governor.
@@ -193,13 +200,18 @@ impl Attachments {
         }
         let open: Vec<ClassId> = self.classes.iter().filter(|c| c.is_open()).map(|c| c.id).collect();
         for id in open {
-            self.flag_by_thread(id);
+            self.adjust(id);
         }
     }
 
-    fn flag_by_thread(&self, id: ClassId) {
+    /// Tells the programs what may change while a class is attached.
+    fn adjust(&self, id: ClassId) {
         let flag = if self.by_thread { FLAG_BY_THREAD } else { 0 };
-        self.kernel.classes().adjust(id, |control| control.flags = control.flags & !FLAG_BY_THREAD | flag);
+        let Beside { function, bounds } = self.beside_of(id);
+        self.kernel.classes().adjust(id, |control| {
+            control.flags = control.flags & !FLAG_BY_THREAD | flag;
+            (control.function, control.bounds) = (function, bounds);
+        });
     }
 
     /// Links made and closed since the last call (each stalls the target for some tens of microseconds).

@@ -61,7 +61,10 @@ struct Search {
     /// So many of them, the first ones, were named.
     named: usize,
     looked_at: usize,
+    /// Functions that have a class of their own.
     known: BTreeSet<FunctionKey>,
+    /// Functions that are of use to operations or to the metric.
+    apart: BTreeSet<FunctionKey>,
     new: Vec<ClassId>,
 }
 
@@ -80,7 +83,8 @@ impl Agent {
             functions: functions.into_iter(),
             named,
             looked_at: 0,
-            known: self.attach.classes().iter().map(|class| class.candidate.key).collect(),
+            known: self.attach.classes().iter().filter(|c| !c.is_apart()).map(|c| c.candidate.key).collect(),
+            apart: self.attach.classes().iter().filter(|c| c.is_apart()).map(|c| c.candidate.key).collect(),
             new: Vec::new(),
         });
         self.go_on_searching(view, told);
@@ -117,11 +121,15 @@ impl Agent {
         let is_named = search.looked_at < search.named;
         search.looked_at += 1;
         let key = FunctionKey { module: function.module, address: function.vaddr };
-        // Where it is of no use to operations it is found again.
-        if !search.known.insert(key) || self.catalog.for_operations.contains(&key) {
+        if !search.known.insert(key) {
             return;
         }
         let Some(wish) = self.catalog.selection.wish(function) else { return };
+        // Who asked for more gets it beside that. Where it turns out to be of no use to operations it is found again.
+        let is_taken = self.catalog.for_operations.contains(&key) || search.apart.contains(&key);
+        if is_taken && !wish.by_kind {
+            return;
+        }
         // Whether return links are safe is known when the libraries are mapped.
         if self.catalog.loading == Some(Loading::Program) && wish.kind != RecordKind::Count {
             return;

@@ -89,6 +89,8 @@ pub struct Wish {
     pub must: bool,
     /// Named by the user rather than found in the samples.
     pub named: bool,
+    /// Named by what is to be kept of it (`--count`, `--latency`, `--record`): it is watched for that whatever else it is to operations.
+    pub by_kind: bool,
     /// `--return-links`: allowed although inspection says no.
     pub force_return_link: bool,
     /// Which argument registers its entry site is to have.
@@ -348,7 +350,8 @@ impl LiveClass {
         let timed = self.exit != ExitMode::None;
         // OK because prices are far below 4 s.
         let ns = |price: Price| price.ns.clamp(0.0, 4e9) as u32;
-        let mut flags = learn | if self.kind == RecordKind::Record { prober::FLAG_ARGUMENTS } else { 0 };
+        let recorded = prober::FLAG_ARGUMENTS | prober::FLAG_CONTEXT;
+        let mut flags = learn | if self.kind == RecordKind::Record { recorded } else { 0 };
         let (mut operation, mut measure) = (prober::NO_OPERATION, 0);
         match self.role {
             None => {}
@@ -421,6 +424,12 @@ impl LiveClass {
             LinkState::Closing(window, closing) => (window.opened_ns, closing.end_ns),
             LinkState::Off | LinkState::Waiting(_) | LinkState::Opening(..) => self.last_span,
         }
+    }
+
+    /// The planner does not know it: it serves operations or the metric, or is a pair of time stamps.
+    #[must_use]
+    pub fn is_apart(&self) -> bool {
+        self.role.is_some() || self.counts_metric || self.candidate.stamps_of.is_some()
     }
 
     /// It begins or ends operations.

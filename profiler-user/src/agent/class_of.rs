@@ -87,7 +87,9 @@ impl Agent {
     ) -> Result<ClassId, String> {
         let id = self.may_add(function, wish)?;
         choice.trace.clone().map_err(|refusal| refusal.to_string())?;
-        let remarks = self.inspection.verify(function, &choice).map_err(|refusal| refusal.to_string())?;
+        let own = self.attach.breakpoints(|class| class.candidate.key == key);
+        let remarks =
+            self.inspection.verify_beside(function, &choice, &own).map_err(|refusal| refusal.to_string())?;
         let mut ways = self.ways_out(function, wish, &choice);
         ways.notes.splice(0..0, choice.notes.iter().chain(&remarks).cloned());
         if choice.iterations {

@@ -4,6 +4,7 @@ use super::Agent;
 use super::attach::{Gone, NotOpened, Outcome};
 use super::class::{Ending, LinkState, Pending};
 use super::clock::now_ns;
+use super::event_row::event_row;
 use crate::inspect::TraceRefusal;
 use crate::prober::histogram;
 use profiler_core::class::ClassId;
@@ -14,7 +15,7 @@ use profiler_core::clients::survey::Links;
 use profiler_core::engine::driver::StillWanted;
 use profiler_core::engine::input::{Counted, Ended, Interval, SlowLook, ThreadHits};
 use profiler_core::engine::{Command, CountWanted, Input, Machine, OperationsLook, Sees, WantedThreads};
-use profiler_core::recording::{CallPlace, ChangeKind, EventRow, HistogramRow, WindowKind};
+use profiler_core::recording::{ChangeKind, HistogramRow, WindowKind};
 use profiler_core::run::suspension::Suspension;
 use profiler_core::run::view::View;
 use std::collections::VecDeque;
@@ -89,23 +90,7 @@ impl Machine for Agent {
         let mut rows = Vec::new();
         self.rings.calls.drain(DRAIN_LIMIT, |call| {
             let class = self.attach.classes().get(call.class.0 as usize);
-            let args =
-                class.zip(call.args).map_or([None; 6], |(class, args)| class.code.lost_arguments.kept(args));
-            rows.push(EventRow {
-                time_ns: call.time_ns,
-                class_id: call.class.0,
-                pid: call.pid,
-                tid: call.tid,
-                duration_ns: call.duration_ns,
-                args,
-                nested_cost_ns: call.duration_ns.map(|_| call.nested_cost_ns),
-                place: CallPlace {
-                    outer_class: call.around.and_then(|(_, class)| class).map(|class| class.0),
-                    depth: call.around.map(|(depth, _)| depth),
-                    return_address: call.return_address,
-                    result: call.result,
-                },
-            });
+            rows.push(event_row(&call, class));
         });
         self.journal.record(rows);
         self.drain_operations();
@@ -273,7 +258,7 @@ impl Agent {
                 (&class.code.function, &class.code.sites)
             })
             .collect();
-        let verdicts = self.inspection.verify_all(&code);
+        let verdicts = self.inspection.verify_all(&code, &self.attach.breakpoints(|_| true));
         let (mut ready, mut unmapped) = (Vec::new(), Vec::new());
         for (id, verdict) in ids.iter().zip(verdicts) {
             match verdict {

@@ -158,6 +158,7 @@ impl Agent {
             weight: 1.0,
             must: false,
             named: true,
+            by_kind: false,
             force_return_link: false,
             arguments: WantedArguments::NONE,
         };

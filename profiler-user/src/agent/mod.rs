@@ -40,6 +40,7 @@ mod command;
 mod consumers;
 mod cycle_hook;
 mod event_loop;
+mod event_row;
 mod execute;
 mod finish;
 mod host;

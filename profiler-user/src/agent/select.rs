@@ -146,6 +146,7 @@ impl Selection {
             weight,
             must,
             named: must || by_kind,
+            by_kind,
             force_return_link: any(&self.return_links),
             arguments,
         })

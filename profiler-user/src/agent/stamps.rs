@@ -89,6 +89,7 @@ impl Agent {
                 kind,
                 must: false,
                 named: false,
+                by_kind: false,
                 force_return_link: false,
                 arguments: WantedArguments::NONE,
                 ..wish

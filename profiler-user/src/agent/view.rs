@@ -54,7 +54,7 @@ impl Agent {
                 role: role_of(class),
                 named: class.wish.named,
                 must: class.wish.must,
-                apart: class.role.is_some() || class.counts_metric || class.candidate.stamps_of.is_some(),
+                apart: class.is_apart(),
                 stamps_of: class.candidate.stamps_of,
                 // The run knows.
                 held_by_plan: false,

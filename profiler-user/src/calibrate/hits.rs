@@ -9,7 +9,8 @@ use super::CalibrateError;
 use super::code::Probed;
 use super::worker::Worker;
 use crate::prober::{
-    AttachGroup, ClassControl, ClassKind, HistogramLease, Kernel, LinkKind, Settings, Site, SiteRole, Tier,
+    AttachGroup, ClassControl, ClassKind, FLAG_ARGUMENTS, FLAG_CONTEXT, HistogramLease, Kernel, LinkKind,
+    Settings, Site, SiteRole, Tier,
 };
 use profiler_core::class::{ClassId, RecordKind, SiteClass};
 use profiler_core::cost::{CostModel, Price};
@@ -176,7 +177,8 @@ fn attach(kernel: &Kernel, pid: u32, row: Row, sites: &[SiteClass]) -> Result<At
             control.histogram = lease.first_slot();
             leases.push(lease);
         }
-        // The path of a real session: prices are added up inside open calls, and a quota is taken.
+        // The path of a real session: prices are added up inside open calls, a quota is taken, and records say all.
+        control.flags = FLAG_ARGUMENTS | FLAG_CONTEXT;
         control.hit_cost_ns = 1;
         control.return_cost_ns = 1;
         kernel.classes().configure(class, control);

@@ -3,7 +3,7 @@
 //! What a run would make of each, by the same rules (`inspect`), at the prices of this host. Nothing is attached. What it does not say:
 //! whether a function is called, and whether the budget allows to watch it.
 
-use crate::inspect::{Function, Inspection, SiteChoice, exit_mode};
+use crate::inspect::{Breakpoints, Function, Inspection, SiteChoice, exit_mode};
 use profiler_core::class::{ExitMode, RecordKind, SiteClass};
 use profiler_core::cost::{CostModel, Price};
 use profiler_core::text::make_printable;
@@ -84,7 +84,7 @@ impl FunctionList {
 pub fn list_functions(inspection: &Inspection, functions: &[Function], cost: &CostModel) -> FunctionList {
     let choices: Vec<SiteChoice> = functions.iter().map(|f| inspection.sites(f)).collect();
     let both: Vec<(&Function, &SiteChoice)> = functions.iter().zip(&choices).collect();
-    let verified = inspection.verify_all(&both);
+    let verified = inspection.verify_all(&both, &Breakpoints::new());
     let reports = both.iter().zip(verified).map(|((function, choice), verified)| {
         let verified = choice.trace.clone().and(verified);
         let mut report = FunctionReport {

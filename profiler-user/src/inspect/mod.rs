@@ -81,6 +81,7 @@ pub use timing::TimingSurvey;
 pub use unwinding::{Unwinding, UnwindingKind};
 pub(crate) use usdt::semaphores_of;
 pub use usdt::{ProbeSite, RegisterArgument, register_argument};
+pub use verify::Breakpoints;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -299,7 +300,20 @@ impl Inspection {
     /// The code was patched, or its mapping takes no breakpoints: the kernel would run the *file's* instruction and
     /// the process would crash, or the breakpoint would never hit.
     pub fn verify(&self, function: &Function, sites: &SiteChoice) -> Result<Vec<String>, TraceRefusal> {
-        verify::Verifier::new(self)?.check(function, sites)
+        self.verify_beside(function, sites, &Breakpoints::new())
+    }
+
+    /// The same where breakpoints of this agent may stand already.
+    ///
+    /// # Errors
+    /// As [`Inspection::verify`].
+    pub fn verify_beside(
+        &self,
+        function: &Function,
+        sites: &SiteChoice,
+        own: &Breakpoints,
+    ) -> Result<Vec<String>, TraceRefusal> {
+        verify::Verifier::new(self)?.check(function, sites, own)
     }
 
     /// The same for many functions, with the mappings read once.
@@ -307,9 +321,10 @@ impl Inspection {
     pub fn verify_all(
         &self,
         functions: &[(&Function, &SiteChoice)],
+        own: &Breakpoints,
     ) -> Vec<Result<Vec<String>, TraceRefusal>> {
         match verify::Verifier::new(self) {
-            Ok(verifier) => functions.iter().map(|(f, s)| verifier.check(f, s)).collect(),
+            Ok(verifier) => functions.iter().map(|(f, s)| verifier.check(f, s, own)).collect(),
             Err(refusal) => functions.iter().map(|_| Err(refusal.clone())).collect(),
         }
     }

@@ -11,15 +11,28 @@ use super::flow::Region;
 use super::maps::{self, Backing, Mapping};
 use super::resolve::Function;
 use super::{Inspection, Module};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+
+/// Where breakpoints of this agent stand: link-time addresses, by the number of the module.
+pub type Breakpoints = BTreeMap<usize, Vec<u64>>;
 
 /// Compares functions with a fresh view of the process.
 pub(super) struct Verifier<'a> {
     inspection: &'a Inspection,
     maps: Vec<Mapping>,
     memory: File,
+}
+
+/// Code that is compared, by link-time addresses.
+struct Code<'a> {
+    /// Offsets in answers are from here.
+    origin: u64,
+    range: Range<u64>,
+    /// Where breakpoints of ours stand.
+    own: &'a [u64],
 }
 
 /// What one mapping holds of the code that is compared.
@@ -42,7 +55,13 @@ impl<'a> Verifier<'a> {
         Ok(Self { inspection, maps, memory })
     }
 
-    pub(super) fn check(&self, function: &Function, sites: &SiteChoice) -> Result<Vec<String>, TraceRefusal> {
+    /// Compares a function with its file.
+    pub(super) fn check(
+        &self,
+        function: &Function,
+        sites: &SiteChoice,
+        own: &Breakpoints,
+    ) -> Result<Vec<String>, TraceRefusal> {
         let module = self
             .inspection
             .modules()
@@ -50,9 +69,12 @@ impl<'a> Verifier<'a> {
             .ok_or_else(|| TraceRefusal::Unverified("its module is unknown".into()))?;
         let mut remarks = Vec::new();
         let end = function.vaddr + function.size;
-        self.compare(module, function.vaddr, function.vaddr..end, &mut remarks)?;
+        let own = own.get(&function.module).map_or(&[] as &[u64], Vec::as_slice);
+        let whole = Code { origin: function.vaddr, range: function.vaddr..end, own };
+        self.compare(module, &whole, &mut remarks)?;
         for part in &sites.parts {
-            self.compare(module, function.vaddr, part.clone(), &mut remarks)?;
+            let part = Code { range: part.clone(), ..whole };
+            self.compare(module, &part, &mut remarks)?;
         }
         Ok(remarks)
     }
@@ -67,19 +89,20 @@ impl<'a> Verifier<'a> {
         let begin = caller.proof.first().map_or(caller.call_vaddr, |code| code.start);
         let mut remarks = Vec::new();
         for code in caller.proof.iter() {
-            self.compare(module, begin, code.clone(), &mut remarks)?;
+            let code = Code { origin: begin, range: code.clone(), own: &[] };
+            self.compare(module, &code, &mut remarks)?;
         }
         Ok(remarks)
     }
 
-    /// Compares some code of a module, by link-time addresses; offsets in answers are from `origin`.
+    /// Compares some code of a module.
     fn compare(
         &self,
         module: &Module,
-        origin: u64,
-        code: Range<u64>,
+        asked: &Code<'_>,
         remarks: &mut Vec<String>,
     ) -> Result<(), TraceRefusal> {
+        let code = asked.range.clone();
         let elf = module.elf().map_err(|e| TraceRefusal::Unverified(e.to_owned()))?;
         // Sites and names were read before: what was copied over the file since may agree with memory and not with them.
         if elf.file.is_changed().map_err(|e| TraceRefusal::Unverified(e.to_string()))? {
@@ -124,7 +147,7 @@ impl<'a> Verifier<'a> {
             let from = (part.start - offset) as usize;
             if region.bytes[from..from + memory.len()] != memory {
                 let piece = Piece { from, address: map.start + (part.start - map.offset), memory };
-                self.explain(origin, &region, piece, remarks)?;
+                self.explain(asked, &region, piece, remarks)?;
             }
         }
         Ok(())
@@ -133,7 +156,7 @@ impl<'a> Verifier<'a> {
     /// A difference is harmless if breakpoints of other tracers explain all of it.
     fn explain(
         &self,
-        origin: u64,
+        &Code { origin, own, .. }: &Code<'_>,
         region: &Region,
         Piece { from, address, mut memory }: Piece,
         remarks: &mut Vec<String>,
@@ -147,7 +170,8 @@ impl<'a> Verifier<'a> {
             if bytes == now {
                 continue;
             }
-            let breakpoint = now[0] == 0xcc && now[1..] == bytes[1..] && !self.debugged();
+            let is_own = own.contains(&insn.ip());
+            let breakpoint = now[0] == 0xcc && now[1..] == bytes[1..] && (is_own || !self.debugged());
             let optimised = bytes.len() == 5 && now[0] == 0xe8 && {
                 let rel = i32::from_le_bytes([now[1], now[2], now[3], now[4]]);
                 let target = (address + at as u64 + 5).wrapping_add_signed(i64::from(rel));
@@ -157,6 +181,9 @@ impl<'a> Verifier<'a> {
             };
             if breakpoint || optimised {
                 now.copy_from_slice(bytes);
+                if is_own {
+                    continue;
+                }
                 let offset = insn.ip().wrapping_sub(origin);
                 remarks.push(format!("another tracer has a breakpoint at +{offset:#x}"));
             }

@@ -3,7 +3,7 @@ use crate::output::{TextOptions, changes_text, models_json, models_text};
 use crate::recording::sample::{classes, meta};
 use crate::recording::{Overwrite, Writer};
 use profiler_core::models::{Class, Reason};
-use profiler_core::recording::CallPlace;
+use profiler_core::recording::{CallContext, CallPlace};
 use std::path::PathBuf;
 
 /// Functions by class.
@@ -23,6 +23,7 @@ fn call(i: u64, class_id: u32, args: [Option<u64>; 6], own_ns: u64) -> EventRow 
         args,
         nested_cost_ns: Some(PROBE_NS),
         place: CallPlace::default(),
+        context: CallContext::default(),
     }
 }
 

@@ -20,6 +20,11 @@ pub(super) fn trace(recording: &Recording) -> Value {
         let mut value = json!({
             "name": name, "cat": "call", "pid": e.pid, "tid": e.tid, "ts": us(e.time_ns), "args": { "registers": hex },
         });
+        if let Value::Object(context) = json!(e.context) {
+            for (what, known) in context.into_iter().filter(|(_, known)| !known.is_null()) {
+                value["args"][what] = known;
+            }
+        }
         match e.duration_ns {
             Some(d) => {
                 value["ph"] = json!("X");

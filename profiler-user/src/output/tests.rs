@@ -435,6 +435,7 @@ fn chrome_trace_has_calls_samples_and_overhead() {
     );
     assert_eq!(call[0]["args"]["registers"][1], "0xffffffffffffffff");
     assert!(call[0]["args"]["registers"][4].is_null(), "lost at its site");
+    assert_eq!((&call[0]["args"]["blocked_ns"], call[0]["args"].get("io_wait_ns")), (&20_000.into(), None));
     assert_eq!(of("i", "call").len(), 1, "a call without an end is an instant");
     assert_eq!(of("i", "sample").len(), 10);
     let overhead = of("C", "")[0]["args"]["predicted"].as_f64().unwrap();

@@ -10,6 +10,7 @@
 mod callers;
 mod child;
 mod classes;
+mod context;
 mod group;
 mod links;
 mod log;
@@ -39,9 +40,10 @@ pub use operations::{NewName, OperationReader, OperationTable, SyscallBounds, Sy
 pub use options::KernelOptions;
 pub use profiler_common::class::{
     ALARM_REPEAT, CallerCounters, ClassControl, ClassCounters, ClassKind, FLAG_ARGUMENTS, FLAG_BY_THREAD,
-    FLAG_FILTER_TARGETS, FLAG_INNER_CALL, FLAG_INSIDE, FLAG_LEARN_CALLERS, FLAG_NO_QUOTA, NO_HISTOGRAM,
-    NO_OPERATION, register_word,
+    FLAG_CONTEXT, FLAG_FILTER_TARGETS, FLAG_INNER_CALL, FLAG_INSIDE, FLAG_LEARN_CALLERS, FLAG_NO_QUOTA,
+    NO_HISTOGRAM, NO_OPERATION, register_word,
 };
+pub use profiler_common::context::{CallContext, UNKNOWN, UNKNOWN_COUNT};
 pub use profiler_common::cookie::SLOT_UNKNOWN;
 pub use profiler_common::event::{AlarmKind, STACK_SIZES};
 pub use profiler_common::histogram;
@@ -70,6 +72,7 @@ use aya::maps::{HashMap as BpfHashMap, MapData};
 use aya::programs::RawTracePoint;
 use aya::{Ebpf, EbpfLoader};
 use callers::CallerTable;
+use context::ContextOffsets;
 use links::Attacher;
 use memory::Layout;
 use object::{OBJECT, Programs, map_data};
@@ -244,7 +247,7 @@ impl Kernel {
 
     /// Memory of all maps, bytes, by the kernel's own account when they were created. Each thread that has made a timed
     /// call takes another 8 KiB until it ends (its state of 4 KiB and the kernel's header, which do not fit into a slab of 4 KiB; seen
-    /// in `kmalloc-cg-8k` of `/proc/slabinfo`), where arguments are recorded 4 KiB more.
+    /// in `kmalloc-cg-8k` of `/proc/slabinfo`), where calls are recorded as much again (their arguments and accounts).
     #[must_use]
     pub fn kernel_memory_bytes(&self) -> u64 {
         self.memory_bytes
@@ -389,10 +392,12 @@ fn load_maps(options: &KernelOptions, layout: &Layout, vmlinux: &Vmlinux) -> Res
     let task_pid = vmlinux.field_offset("task_struct", "pid")?;
     let task_tgid = vmlinux.field_offset("task_struct", "tgid")?;
     let presence = PresenceOffsets::find(vmlinux);
+    let context = ContextOffsets::find(vmlinux);
     // aya-log's levels: 2 is a warning. The programs warn or are silent.
     let log_level: u8 = if options.verbose { 2 } else { 0 };
     let mut loader = EbpfLoader::new();
     presence.set(&mut loader);
+    context.set(&mut loader);
     let ebpf = loader
         // The task storage maps: aya has no type for them.
         .allow_unsupported_maps()

@@ -7,6 +7,7 @@
 use super::KernelError;
 use aya::maps::{Map, MapData, RingBuf};
 use profiler_common::UnknownValue;
+use profiler_common::context::CallContext;
 use profiler_common::event::{
     Alarm as RawAlarm, AlarmKind, CALL_HAS_PLACE, CALL_HAS_RESULT, CALL_NO_ARGUMENTS, CallRecord,
     LifecycleKind, LifecycleRecord, NO_DURATION, SAMPLE_IN_KERNEL, SAMPLE_NO_REGISTERS, SampleHeader,
@@ -39,6 +40,8 @@ pub struct Call {
     pub result: Option<u64>,
     /// Timed calls of its thread that were open around it, and the class of the innermost; `None`: its end was not watched.
     pub around: Option<(u32, Option<ClassId>)>,
+    /// What the kernel counted for its thread inside it, as far as it was asked for and is known.
+    pub context: CallContext,
 }
 
 /// One sample; the stack is a view into the ring.
@@ -183,6 +186,7 @@ impl CallReader {
                 result: (r.flags & CALL_HAS_RESULT != 0).then_some(r.result),
                 around: (r.flags & CALL_HAS_PLACE != 0)
                     .then(|| (r.depth, (r.outer != FREE).then_some(ClassId(r.outer)))),
+                context: r.context,
             });
             n += 1;
         }

@@ -16,6 +16,7 @@
 
 mod cell;
 mod dir;
+mod event_table;
 mod read;
 mod rows;
 mod schema;

@@ -282,6 +282,16 @@ fn events() -> Vec<EventRow> {
             args: [Some(1), Some(u64::MAX), Some(0xffff_8000_0000_0000), Some(0), None, Some(6)],
             nested_cost_ns: Some(200),
             place: CallPlace::default(),
+            context: CallContext {
+                off_cpu_ns: Some(30_000),
+                runnable_ns: Some(10_000),
+                blocked_ns: Some(20_000),
+                io_wait_ns: None,
+                minor_faults: Some(3),
+                major_faults: Some(0),
+                read_bytes: Some(4_096),
+                written_bytes: Some(1 << 40),
+            },
         },
         EventRow {
             time_ns: 1_200_000_000,
@@ -292,6 +302,7 @@ fn events() -> Vec<EventRow> {
             args: [None; 6],
             nested_cost_ns: None,
             place: CallPlace::default(),
+            context: CallContext::default(),
         },
     ]
 }

@@ -6,10 +6,10 @@
 use super::cell::{Cell, CellError, Column, ColumnSpec, Encoding, Table, Word};
 use profiler_core::class::{ExitMode, RecordKind, SiteClass};
 use profiler_core::recording::{
-    CallPlace, CallSiteRow, CallerRule, ChangeKind, ChangeRow, Charge, ClassRow, EventRow, FrameRow,
-    HistogramRow, LedgerRow, OpenCallRow, OperationClassRow, OperationCycleEnd, OperationCycleRow,
-    OperationHistogramRow, OperationRow, OperationWindowRow, PlanRow, SampleRow, StepRow, TailRow,
-    TrapSampleRow, WindowKind, WindowRow,
+    CallSiteRow, CallerRule, ChangeKind, ChangeRow, Charge, ClassRow, EventRow, FrameRow, HistogramRow,
+    LedgerRow, OpenCallRow, OperationClassRow, OperationCycleEnd, OperationCycleRow, OperationHistogramRow,
+    OperationRow, OperationWindowRow, PlanRow, SampleRow, StepRow, TailRow, TrapSampleRow, WindowKind,
+    WindowRow,
 };
 
 /// A cell's Rust type and packing, by a short word in the lists below.
@@ -135,86 +135,6 @@ table!(HistogramRow, "histograms", 2, heap |_| 0, {
     high_ns: u64 [delta],
     count: u64 [delta],
 });
-
-/// A register or an address that may be null.
-fn word(column: &mut Column) -> Result<Option<u64>, CellError> {
-    Ok(<Option<Word> as Cell>::take(column)?.map(|word| word.0))
-}
-
-/// Columns of the argument registers of an event.
-const ARGS: [&str; 6] = ["arg0", "arg1", "arg2", "arg3", "arg4", "arg5"];
-
-// By hand, because the six registers are an array in the row and six columns in the table.
-impl Table for EventRow {
-    const NAME: &'static str = "events";
-    const INDEX: usize = 3;
-
-    fn columns() -> Vec<ColumnSpec> {
-        let column = |name, ty, optional, encoding| ColumnSpec { name, ty, optional, encoding };
-        let mut columns = vec![
-            column("time_ns", u64::TYPE, false, Encoding::Delta),
-            column("class_id", u32::TYPE, false, Encoding::Dictionary),
-            column("pid", u32::TYPE, false, Encoding::Dictionary),
-            column("tid", u32::TYPE, false, Encoding::Dictionary),
-            column("duration_ns", Option::<u64>::TYPE, true, Encoding::Delta),
-        ];
-        columns.extend(ARGS.map(|name| column(name, Word::TYPE, true, Encoding::Plain)));
-        columns.extend([
-            column("nested_cost_ns", Option::<u64>::TYPE, true, Encoding::Delta),
-            column("outer_class", Option::<u32>::TYPE, true, Encoding::Dictionary),
-            column("depth", Option::<u32>::TYPE, true, Encoding::Dictionary),
-            column("return_address", Word::TYPE, true, Encoding::Dictionary),
-            column("result", Word::TYPE, true, Encoding::Plain),
-        ]);
-        columns
-    }
-
-    fn put(&self, columns: &mut [Column]) {
-        let [time, class, pid, tid, duration, args @ .., nested, outer, depth, returns, result] = columns
-        else {
-            return;
-        };
-        self.time_ns.put(time);
-        self.class_id.put(class);
-        self.pid.put(pid);
-        self.tid.put(tid);
-        self.duration_ns.put(duration);
-        for (arg, column) in self.args.iter().zip(args) {
-            arg.map(Word).put(column);
-        }
-        self.nested_cost_ns.put(nested);
-        self.place.outer_class.put(outer);
-        self.place.depth.put(depth);
-        self.place.return_address.map(Word).put(returns);
-        self.place.result.map(Word).put(result);
-    }
-
-    fn take(columns: &mut [Column]) -> Result<Self, (&'static str, CellError)> {
-        let [time, class, pid, tid, duration, args @ .., nested, outer, depth, returns, result] = columns
-        else {
-            return Err(("time_ns", CellError::End));
-        };
-        let mut row = Self {
-            time_ns: u64::take(time).map_err(|e| ("time_ns", e))?,
-            class_id: u32::take(class).map_err(|e| ("class_id", e))?,
-            pid: u32::take(pid).map_err(|e| ("pid", e))?,
-            tid: u32::take(tid).map_err(|e| ("tid", e))?,
-            duration_ns: <Option<u64> as Cell>::take(duration).map_err(|e| ("duration_ns", e))?,
-            args: [None; 6],
-            nested_cost_ns: <Option<u64> as Cell>::take(nested).map_err(|e| ("nested_cost_ns", e))?,
-            place: CallPlace {
-                outer_class: <Option<u32> as Cell>::take(outer).map_err(|e| ("outer_class", e))?,
-                depth: <Option<u32> as Cell>::take(depth).map_err(|e| ("depth", e))?,
-                return_address: word(returns).map_err(|e| ("return_address", e))?,
-                result: word(result).map_err(|e| ("result", e))?,
-            },
-        };
-        for ((arg, column), name) in row.args.iter_mut().zip(args).zip(ARGS) {
-            *arg = word(column).map_err(|e| (name, e))?;
-        }
-        Ok(row)
-    }
-}
 
 table!(SampleRow, "samples", 4, heap |_| 0, {
     time_ns: u64 [delta],

@@ -81,6 +81,7 @@ fn numbers_at_the_edges_and_many_row_groups_come_back() {
             args: [Some(i), Some(u64::MAX - i), None, (i % 3 == 0).then_some(i), Some(0), Some(1 << 63)],
             nested_cost_ns: (i % 3 != 0).then_some(i),
             place: CallPlace::default(),
+            context: CallContext::default(),
         })
         .collect();
     recording.windows[0].tau_ns = f64::INFINITY;
@@ -408,6 +409,7 @@ fn a_full_disk_is_told_once_and_waited_out() {
                 args: [Some(noise); 6],
                 nested_cost_ns: None,
                 place: CallPlace::default(),
+                context: CallContext::default(),
             }
         })
         .collect();

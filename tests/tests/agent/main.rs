@@ -35,6 +35,7 @@ mod tracepoints;
 mod traps;
 mod tree;
 mod unwinders;
+mod uses;
 
 use profiler_core::class::Source;
 use profiler_core::recording::Recording;

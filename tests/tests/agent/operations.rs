@@ -375,9 +375,9 @@ fn operations_that_make_no_sense_are_refused_in_words() {
         expect_test::expect!["exit 2: tithe: --operation 'a=handle': there are two operations named 'a'"],
     );
     check(
-        &["--operation", "a=handle", "--operation", "b=handle"],
+        &["--operation", "a=handle..requests:handle"],
         expect_test::expect![
-            "exit 2: tithe: --operation 'b=handle': its begin 'handle': it is watched for something else already (another operation, --progress)"
+            "exit 2: tithe: --operation 'a=handle..requests:handle': its end 'handle': it would both begin and end the operation, and the kernel may run either program first"
         ],
     );
     check(

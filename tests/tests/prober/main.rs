@@ -4,6 +4,7 @@
 //! `/proc/self/exe` is opened by the kernel in our context, so it names this executable.
 
 mod calls;
+mod context;
 mod counts;
 mod gates;
 mod left;
@@ -18,3 +19,4 @@ mod samples;
 mod several;
 mod support;
 mod throws;
+mod uses;

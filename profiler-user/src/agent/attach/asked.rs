@@ -10,6 +10,7 @@
 
 use super::super::clock::now_ns;
 use super::Attachments;
+use super::beside::Beside;
 use super::opener::{Failure, Gone, Made, Member, Report, Request};
 use crate::agent::class::{Ending, LinkState, LiveClass, OpenWindow, Pending, Purpose};
 use crate::agent::known_callers::ReturnGroup;
@@ -149,11 +150,12 @@ impl Attachments {
         let (mut sites, mut returns): (Vec<Site>, Vec<ReturnGroup>) = (Vec::new(), Vec::new());
         let mut members = Vec::with_capacity(ready.len());
         for id in &ready {
+            let Beside { function, bounds } = self.beside_of(*id);
             let class = &mut self.classes[id.0 as usize];
             let LinkState::Waiting(pending) = &class.state else { continue };
             let pending = pending.clone();
             let control = class.control(kind);
-            let control = ClassControl { flags: control.flags | by_thread, ..control };
+            let control = ClassControl { flags: control.flags | by_thread, function, bounds, ..control };
             sites.extend(class.sites_of(kind));
             returns.extend(class.return_groups(kind));
             members.push(Member { class: *id, control, quota: pending.quota });
@@ -330,8 +332,8 @@ impl Attachments {
             if !tripped && pending.quota < gate.quota {
                 self.set_quota(gate.class, pending.quota);
             }
-            // The flag may have changed since the request.
-            self.flag_by_thread(gate.class);
+            // It may have changed since the request.
+            self.adjust(gate.class);
         }
         for (id, ending) in closed_before {
             self.close(target, id, ending);

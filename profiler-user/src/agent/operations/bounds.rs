@@ -114,7 +114,28 @@ impl Agent {
     pub(super) fn apart_wish(&self, function: &Function, kind: RecordKind, mask: u8) -> Wish {
         let must = self.catalog.selection.wish(function).is_some_and(|wish| wish.must);
         let arguments = WantedArguments::These(mask);
-        Wish { kind, weight: 1.0, must, named: true, force_return_link: false, arguments }
+        Wish { kind, weight: 1.0, must, named: true, by_kind: false, force_return_link: false, arguments }
+    }
+
+    /// A function, or a place of a probe, may be that beside what it is already.
+    pub(super) fn may_be(&self, key: FunctionKey, role: OperationRole) -> Result<(), String> {
+        let roles = self.attach.classes().iter().filter(|c| c.candidate.key == key).filter_map(|c| c.role);
+        let both = |a, b| match (a, b) {
+            (OperationRole::Begin(one), OperationRole::End(other)) => one == other,
+            _ => false,
+        };
+        for other in roles {
+            if other == role {
+                return Err("it is named twice".to_owned());
+            }
+            if both(other, role) || both(role, other) {
+                return Err(
+                    "it would both begin and end the operation, and the kernel may run either program first"
+                        .to_owned(),
+                );
+            }
+        }
+        Ok(())
     }
 
     /// A class that neither planner nor controller knows. `mask`: argument registers that the kernel side reads.
@@ -129,9 +150,7 @@ impl Agent {
             return Err("it is a function of Go, which does not pass arguments in the registers of C: they cannot be read".to_owned());
         }
         let key = FunctionKey { module: function.module, address: function.vaddr };
-        if self.attach.classes().iter().any(|c| c.candidate.key == key) {
-            return Err("it is watched for something else already (another operation, --progress)".to_owned());
-        }
+        self.may_be(key, role)?;
         // Priced as a call that is recorded, which does about as much in the kernel.
         let wish = self.apart_wish(function, RecordKind::Record, mask);
         let id = self.add_class(function, key, wish)?;
@@ -145,6 +164,8 @@ impl Agent {
         class.role = Some(role);
         class.kind = kind;
         class.wish.kind = kind;
+        self.attach.join(id);
+        let class = self.attach.class_mut(id);
         if whole || entry_only {
             class.lease = None;
         }

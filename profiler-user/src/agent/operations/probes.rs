@@ -50,9 +50,7 @@ impl Agent {
         arguments: [u32; 2],
     ) -> Result<ClassId, String> {
         let key = FunctionKey { module: place.function.module, address: place.function.vaddr };
-        if self.attach.classes().iter().any(|c| c.candidate.key == key) {
-            return Err("it is watched for something else already (another operation, --progress)".to_owned());
-        }
+        self.may_be(key, role)?;
         let wish = self.apart_wish(&place.function, RecordKind::Count, 0);
         let id = self.add_class_at(&place.function, key, wish, place.sites.clone())?;
         // Priced as a call that is recorded, which does about as much in the kernel.
@@ -65,6 +63,7 @@ impl Agent {
         class.prices = ClassPrices { exit: Price::fixed(0.0), ..prices };
         class.candidate.semaphore_offset = place.semaphore_offset;
         class.candidate.arguments = arguments;
+        self.attach.join(id);
         Ok(id)
     }
 }

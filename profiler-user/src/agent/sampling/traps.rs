@@ -69,8 +69,8 @@ enum Before {
 pub struct Traps {
     /// By address: classes whose trap shows there, and whether it does in the kernel only.
     places: HashMap<u64, Vec<(ClassId, bool)>>,
-    /// By address of a function: the class whose calls show their end behind the call.
-    functions: HashMap<u64, ClassId>,
+    /// By address of a function: the classes whose calls show their end behind the call.
+    functions: HashMap<u64, Vec<ClassId>>,
     /// How the sites of a class were found when they were last looked at: ways out and callers.
     known: HashMap<ClassId, (ExitMode, usize)>,
     before: HashMap<u64, Before>,
@@ -95,7 +95,7 @@ impl Traps {
     fn learn_class(&mut self, class: &LiveClass, inspection: &Inspection) {
         // It may be seen elsewhere now.
         self.places.values_mut().for_each(|of_place| of_place.retain(|(id, _)| *id != class.id));
-        self.functions.retain(|_, id| *id != class.id);
+        self.functions.values_mut().for_each(|of_function| of_function.retain(|id| *id != class.id));
         let own = class
             .sites_of(WindowKind::Trace)
             .into_iter()
@@ -121,7 +121,7 @@ impl Traps {
             m.address_of_offset(offset)
         });
         if let Some(start) = start {
-            self.functions.insert(start, class.id);
+            self.functions.entry(start).or_default().push(class.id);
         }
     }
 
@@ -156,12 +156,13 @@ impl Traps {
             return sure(None);
         }
         let returns = |id: &ClassId| watched(*id) && class(*id).is_some_and(sees_returns);
-        if !self.functions.values().any(returns) {
+        if !self.functions.values().flatten().any(returns) {
             return None;
         }
         match self.before(ip, inspection) {
             Before::Call(target) => {
-                self.functions.get(&target).filter(|id| returns(id)).and_then(|id| sure(Some(*id)))
+                let of_function = self.functions.get(&target).into_iter().flatten();
+                of_function.copied().find(returns).and_then(|id| sure(Some(id)))
             }
             Before::UnknownCall => {
                 in_kernel.then_some(Trap { class: None, is_sure: false, is_charged: false })

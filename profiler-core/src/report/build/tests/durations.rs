@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cost::Stamps;
-use crate::recording::{CallPlace, EventRow};
+use crate::recording::{CallContext, CallPlace, EventRow};
 use crate::stats::Interval;
 use crate::stats::sim::{Coverage, exponential, normal, rng};
 use rand::rngs::StdRng;
@@ -212,6 +212,7 @@ fn nested_probes_are_taken_out_of_the_calls_that_they_were_in() {
             args: [None; 6],
             nested_cost_ns: Some(call(i).1),
             place: CallPlace::default(),
+            context: CallContext::default(),
         })
         .collect();
     let f = row_of(&r);

@@ -1,0 +1,116 @@
+//! Records of calls whose ends are seen: what is kept of them while they are open, and what is sent when they end.
+
+use crate::beside;
+use crate::class::{Hit, count};
+use crate::context;
+use crate::maps::{EVENTS, NO_WAKEUP, current_ids};
+use crate::registers::arguments;
+use crate::returns::word_in;
+use crate::storage::{self, End, ThreadArguments, frame};
+use core::ffi::c_void;
+use profiler_common::class::{FLAG_ARGUMENTS, FLAG_CONTEXT};
+use profiler_common::context::CallContext;
+use profiler_common::event::{CALL_HAS_PLACE, CALL_HAS_RESULT, CALL_NO_ARGUMENTS, CallRecord};
+use profiler_common::thread::{FREE, HAS_ARGUMENTS, HAS_CONTEXT, RETURN_LINK, ThreadState};
+
+/// Keeps the arguments of the call at this depth, where they are wanted. Which of [`HAS_ARGUMENTS`] and [`HAS_CONTEXT`] hold: none where there
+/// was no memory.
+#[inline(always)]
+pub fn keep_arguments(store: *mut ThreadArguments, flags: u32, depth: u32, ctx: *mut c_void) -> u32 {
+    if store.is_null() {
+        return 0;
+    }
+    let mut kept = if flags & FLAG_CONTEXT != 0 { HAS_CONTEXT } else { 0 };
+    if flags & FLAG_ARGUMENTS != 0 {
+        kept |= HAS_ARGUMENTS;
+        // SAFETY: a map value of this thread only.
+        unsafe { *storage::kept_arguments(store, depth) = arguments(ctx) };
+    }
+    kept
+}
+
+/// A call that has ended.
+pub struct Call {
+    /// Of its frame.
+    pub position: u32,
+    /// Of its frame, with the bits beside it.
+    pub generation: u32,
+    pub slot: u64,
+    /// Of its frame: 0 where the word is still in the slot, or where nobody kept it.
+    pub return_address: u64,
+    pub time_ns: u64,
+    pub duration_ns: u64,
+    pub nested_cost_ns: u64,
+}
+
+/// Class of the innermost call around a call, and how many there are. What another class of the function keeps of the same call is none.
+#[inline(always)]
+fn around(hit: &Hit, state: *mut ThreadState, call: &Call) -> (u32, u32) {
+    if call.position == 0 {
+        return (FREE, 0);
+    }
+    // SAFETY: a live map value, of this thread only.
+    let below = unsafe { *frame(state, call.position.wrapping_sub(1)) };
+    if !beside::is_same_call(hit, call.slot, &below) {
+        return (below.class, call.position);
+    }
+    if call.position == 1 {
+        return (FREE, 0);
+    }
+    // SAFETY: as above.
+    (unsafe { (*frame(state, call.position.wrapping_sub(2))).class }, call.position - 1)
+}
+
+/// Emits the record of a call. If the ring is full the hit, counted as kept at its entry, becomes a dropped one.
+#[inline(always)]
+pub fn emit(hit: &Hit, state: *mut ThreadState, call: &Call, end: &End) {
+    let (pid, tid) = current_ids();
+    let (mut args, mut flags) = ([0; 6], CALL_NO_ARGUMENTS | CALL_HAS_PLACE);
+    let mut context = CallContext::NOTHING;
+    if call.generation & (HAS_ARGUMENTS | HAS_CONTEXT) != 0 {
+        let store = storage::arguments(false);
+        if !store.is_null() && call.generation & HAS_ARGUMENTS != 0 {
+            flags &= !CALL_NO_ARGUMENTS;
+            // SAFETY: a map value of this thread only.
+            args = unsafe { *storage::kept_arguments(store, call.position) };
+        }
+        if !store.is_null() && call.generation & HAS_CONTEXT != 0 {
+            // SAFETY: as above.
+            let begin = unsafe { &*storage::kept_account(store, call.position) };
+            context = context::since(begin, call.duration_ns);
+        }
+    }
+    let linked = call.generation & RETURN_LINK != 0;
+    let mut return_address = call.return_address;
+    // The kernel has replaced it where there is a link.
+    if return_address == 0 && !linked && call.slot != 0 {
+        return_address = word_in(call.slot);
+    }
+    let (outer, depth) = around(hit, state, call);
+    let mut result = 0;
+    if linked {
+        flags |= CALL_HAS_RESULT;
+        result = end.rax;
+    }
+    let Some(mut slot) = EVENTS.reserve::<CallRecord>(0) else {
+        count!(hit.counters, kept, u64::MAX);
+        count!(hit.counters, dropped, 1);
+        return;
+    };
+    slot.write(CallRecord {
+        time_ns: call.time_ns,
+        duration_ns: call.duration_ns,
+        nested_cost_ns: call.nested_cost_ns,
+        class: hit.cookie.class,
+        pid,
+        tid,
+        flags,
+        args,
+        return_address,
+        result,
+        outer,
+        depth,
+        context,
+    });
+    slot.submit(NO_WAKEUP);
+}
