@@ -8,12 +8,12 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::FromRawFd;
 
-function!(shared);
+function!(in_four);
 
 /// What a child is told that is to call until it is killed.
 const WITHOUT_END: u32 = u32::MAX;
 
-/// A forked process that calls [`shared`] as often as it is told, each time with its own number as an argument.
+/// A forked process that calls [`in_four`] as often as it is told, each time with its own number as an argument.
 struct Child {
     pid: u32,
     number: u64,
@@ -78,7 +78,7 @@ fn serve(number: u64, orders: i32, answers: i32) -> ! {
         while libc::read(orders, (&raw mut calls).cast(), 4) == 4 {
             let mut left = calls;
             while left > 0 {
-                shared.call(None, number);
+                in_four.call(None, number);
                 left -= u32::from(calls != WITHOUT_END);
             }
             libc::write(answers, [1_u8].as_ptr().cast(), 1);
@@ -90,9 +90,9 @@ fn serve(number: u64, orders: i32, answers: i32) -> ! {
 /// Two of the four are timed as well, at an exit site.
 fn group_of(child: &Child) -> AttachGroup {
     let (kind, sites) = if child.number.is_multiple_of(2) {
-        (LinkKind::Record, vec![shared.entry(child.class)])
+        (LinkKind::Record, vec![in_four.entry(child.class)])
     } else {
-        (LinkKind::ExitPair, vec![shared.entry(child.class), shared.exit(child.class)])
+        (LinkKind::ExitPair, vec![in_four.entry(child.class), in_four.exit(child.class)])
     };
     AttachGroup { pid: child.pid, ..group(kind, sites) }
 }
