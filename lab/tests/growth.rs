@@ -31,7 +31,7 @@ fn classes_are_right_where_the_noise_allows_it() {
 fn nothing_is_claimed_of_too_little() {
     for truth in TRUTHS {
         let case = case_of(truth, 1, Some(2));
-        assert!(fit(&case.calls, 1).map_or(true, |m| m.distinct < 30), "{}", truth.name());
+        assert!(fit(&case.calls, 1).map_or(true, |m| m.basis.distinct < 30), "{}", truth.name());
     }
     let (mut noisy, mut wrong) = (0, 0);
     for truth in TRUTHS {

@@ -3,8 +3,7 @@
 use crate::class::Hit;
 use crate::maps;
 use crate::returns::{is_trampoline, word_in};
-use crate::storage::frame;
-use crate::thread::forget_range;
+use crate::storage::{forget_range, frame};
 use profiler_common::thread::{CallFrame, FREE, RETURN_LINK, ThreadState};
 
 /// Calls of one slot and function that are looked at: two classes of a function keep calls, what is recorded or timed and what lies inside

@@ -31,7 +31,7 @@ pub extern "C" fn operation_begin(ctx: *mut c_void) -> u32 {
         ((*control).operation, (*control).hit_cost_ns, (*control).argument, (*control).argument_next)
     };
     if !hit.admit(ctx) {
-        charge_hit(&hit, ctx);
+        charge_hit(hit.control, hit.shared(ctx));
         return 0;
     }
     count!(hit.counters, kept, 1);
@@ -71,7 +71,7 @@ pub extern "C" fn operation_end_function(ctx: *mut c_void) -> u32 {
     let end_ns = now_ns();
     let Some(hit) = Hit::find(ctx) else { return 0 };
     if !hit.admit(ctx) {
-        charge_hit(&hit, ctx);
+        charge_hit(hit.control, hit.shared(ctx));
         return 0;
     }
     count!(hit.counters, kept, 1);

@@ -102,7 +102,7 @@ impl Hit {
             && (flags & FLAG_FILTER_TARGETS == 0 || !self.is_bystander())
             // SAFETY: the helper has no preconditions.
             && (skip_below == 0 || (unsafe { bpf_get_prandom_u32() } as u32) >= skip_below)
-            && (flags & FLAG_INSIDE == 0 || details::inner_call(self, flags, ctx));
+            && (flags & FLAG_INSIDE == 0 || details::inner_call(self.control, flags, self.slot(ctx), ctx));
         if let Some(quota) = quota {
             let last_ns = if before == 1 { now_ns() } else { NOT_LAST };
             // Only a hit of the target says how long the target ran. Before the alarm: sending that takes long, and is no time of the target.

@@ -1,13 +1,11 @@
 //! What lies inside recorded operations: calls of inner functions, and whether they are all seen.
 
 use crate::atomic::add;
-use crate::class::Hit;
 use crate::maps::{operation_control, operation_state};
-use crate::operation::open_at;
 use crate::registers::argument;
-use crate::storage;
+use crate::storage::{self, open_at};
 use core::ffi::c_void;
-use profiler_common::class::FLAG_INNER_CALL;
+use profiler_common::class::{ClassControl, FLAG_INNER_CALL};
 use profiler_common::operation::{MAX_OPERATIONS, MEASURE_CALLS, MEASURE_NONE, OPERATION_STEPS};
 use profiler_common::thread::{FREE, OPERATION_DEPTH, OPERATION_RECORDED, OpenOperation, ThreadState};
 
@@ -38,16 +36,16 @@ pub fn details() -> u32 {
         .map_or(0, |state| unsafe { (&raw const (*state).details).read_volatile() } as u32 & 0xffff)
 }
 
-/// A hit of an inner function: false outside recorded operations.
+/// A hit of an inner function: false outside recorded operations. `slot`: return slot of the call; 0: not known.
 #[inline(always)]
-pub fn inner_call(hit: &Hit, flags: u32, ctx: *mut c_void) -> bool {
+pub fn inner_call(control: *const ClassControl, flags: u32, slot: u64, ctx: *mut c_void) -> bool {
     let state = storage::state(false);
     // SAFETY: a live map value, of this thread only.
     if state.is_null() || unsafe { (*state).recording } == 0 {
         return false;
     }
     // SAFETY: as above; the agent may change the control at any time.
-    let (measure, bounds) = unsafe { ((*hit.control).measure, (*hit.control).bounds) };
+    let (measure, bounds) = unsafe { ((*control).measure, (*control).bounds) };
     let calls = u64::from(flags & FLAG_INNER_CALL != 0);
     let adds = match measure {
         MEASURE_NONE => 0,
@@ -55,7 +53,7 @@ pub fn inner_call(hit: &Hit, flags: u32, ctx: *mut c_void) -> bool {
         register => argument(ctx, register - 1),
     };
     if bounds != 0 {
-        let own = Own { bounds, slot: hit.slot(ctx) };
+        let own = Own { bounds, slot };
         if !own.has_others(state) {
             return false;
         }

@@ -27,7 +27,7 @@ pub extern "C" fn count(ctx: *mut c_void) -> u32 {
         count!(hit.counters, kept, 1);
         callers::learn(&hit, ctx);
     }
-    charge_hit(&hit, ctx);
+    charge_hit(hit.control, hit.shared(ctx));
     0
 }
 
@@ -43,7 +43,7 @@ pub extern "C" fn record(ctx: *mut c_void) -> u32 {
             count!(hit.counters, dropped, 1);
         }
     }
-    charge_hit(&hit, ctx);
+    charge_hit(hit.control, hit.shared(ctx));
     0
 }
 
@@ -91,7 +91,7 @@ pub extern "C" fn enter(ctx: *mut c_void) -> u32 {
             Push::Full => count!(hit.counters, dropped, 1),
         }
     } else {
-        charge_hit(&hit, ctx);
+        charge_hit(hit.control, hit.shared(ctx));
     }
     0
 }
@@ -103,7 +103,7 @@ pub extern "C" fn enter(ctx: *mut c_void) -> u32 {
 pub extern "C" fn enter_caller(ctx: *mut c_void) -> u32 {
     let Some(hit) = Hit::find(ctx) else { return 0 };
     if !hit.admit(ctx) {
-        charge_hit(&hit, ctx);
+        charge_hit(hit.control, hit.shared(ctx));
         return 0;
     }
     let address = callers::return_address(&hit, ctx);
@@ -121,6 +121,6 @@ pub extern "C" fn enter_caller(ctx: *mut c_void) -> u32 {
         count!(hit.counters, kept, 1);
         count!(hit.counters, callers.untimed, 1);
     }
-    charge_hit(&hit, ctx);
+    charge_hit(hit.control, hit.shared(ctx));
     0
 }

@@ -11,9 +11,11 @@ use crate::maps::{
     operation_counters, operation_state, settings,
 };
 use crate::names;
+use crate::off_cpu;
 use crate::population::{self, tally};
-use crate::storage::{self, End, SharedSite, cost_after_begin, cost_before, cost_before_end};
-use crate::{off_cpu, thread};
+use crate::storage::{
+    self, End, SharedSite, cost_after_begin, cost_before, cost_before_end, forget_range, open_at,
+};
 use aya_ebpf::helpers::generated::bpf_get_prandom_u32;
 use profiler_common::operation::{
     ClassNumbers, Decision, OPERATION_BALANCE, OPERATION_BY_THREAD, OPERATION_MONITORING, OperationClass,
@@ -36,17 +38,6 @@ pub struct Begin {
     pub hit_cost_ns: u32,
     /// The function's class and the site, where other classes have programs in the same trap.
     pub shared: Option<SharedSite>,
-}
-
-/// The operation at a position.
-#[inline(always)]
-pub fn open_at(state: *mut ThreadState, position: u32) -> *mut OpenOperation {
-    // SAFETY: the mask keeps the position inside the array.
-    unsafe {
-        (&raw mut (*state).operations)
-            .cast::<OpenOperation>()
-            .add((position & (OPERATION_DEPTH - 1)) as usize)
-    }
 }
 
 /// Gives up an operation whose end was not seen.
@@ -333,7 +324,7 @@ pub fn end(finish: &Finish) -> bool {
             break;
         }
     }
-    let found = thread::forget_range(state, found);
+    let found = forget_range(state, found);
     if found >= OPERATION_DEPTH {
         unmatched(operation);
         return false;

@@ -90,7 +90,7 @@ pub extern "C" fn session_ip(ctx: *mut c_void) -> u32 {
 #[inline(always)]
 fn open(hit: &Hit, ctx: *mut c_void) -> Option<u32> {
     if !hit.admit(ctx) {
-        charge_hit(hit, ctx);
+        charge_hit(hit.control, hit.shared(ctx));
         return None;
     }
     match thread::push(hit, ctx, 0) {

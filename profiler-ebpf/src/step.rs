@@ -23,7 +23,7 @@ pub extern "C" fn step(ctx: *mut c_void) -> u32 {
     } else {
         miss(&hit, ctx);
     }
-    charge_hit(&hit, ctx);
+    charge_hit(hit.control, hit.shared(ctx));
     0
 }
 

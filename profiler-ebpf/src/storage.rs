@@ -1,7 +1,6 @@
 //! What each thread carries in the kernel: its state, the arguments of its open calls, and what monitoring it has cost.
 
 use crate::atomic::add;
-use crate::class::Hit;
 use crate::maps::now_ns;
 use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, bpf_map_type::BPF_MAP_TYPE_TASK_STORAGE, pt_regs};
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_storage_get};
@@ -9,7 +8,7 @@ use core::ffi::c_void;
 use core::ptr::null;
 use profiler_common::class::ClassControl;
 use profiler_common::context::ThreadAccount;
-use profiler_common::thread::{CallFrame, DEPTH, EndProgram, ThreadState};
+use profiler_common::thread::{CallFrame, DEPTH, EndProgram, OPERATION_DEPTH, OpenOperation, ThreadState};
 
 /// What is kept of open calls that will have records, by their position. With the kernel's header it fits into 8 KiB.
 #[repr(C)]
@@ -94,6 +93,28 @@ pub fn frame(state: *mut ThreadState, position: u32) -> *mut CallFrame {
     unsafe { (&raw mut (*state).frames).cast::<CallFrame>().add((position & (DEPTH - 1)) as usize) }
 }
 
+/// The operation at a position.
+#[inline(always)]
+pub fn open_at(state: *mut ThreadState, position: u32) -> *mut OpenOperation {
+    // SAFETY: the mask keeps the position inside the array.
+    unsafe {
+        (&raw mut (*state).operations)
+            .cast::<OpenOperation>()
+            .add((position & (OPERATION_DEPTH - 1)) as usize)
+    }
+}
+
+/// The same number, of which the verifier knows nothing: without this it would explore all that follows once for each
+/// round in which the search may have ended.
+#[inline(always)]
+pub fn forget_range(state: *mut ThreadState, value: u32) -> u32 {
+    // SAFETY: a live map value, of this thread only.
+    unsafe {
+        (&raw mut (*state).scratch).write_volatile(value);
+        (&raw const (*state).scratch).read_volatile()
+    }
+}
+
 /// Adds the price of a sample to the cost inside the calls that are open on this thread.
 #[inline(always)]
 pub fn charge_sample(price_ns: u32) {
@@ -108,13 +129,13 @@ pub fn charge_sample(price_ns: u32) {
 
 /// Adds the price of an entry hit that opens no call.
 #[inline(always)]
-pub fn charge_hit(hit: &Hit, ctx: *mut c_void) {
+pub fn charge_hit(control: *const ClassControl, shared: Option<SharedSite>) {
     // SAFETY: a live map value.
-    let price_ns = unsafe { (*hit.control).hit_cost_ns };
+    let price_ns = unsafe { (*control).hit_cost_ns };
     if price_ns != 0 {
         let state = state(false);
         if !state.is_null() {
-            cost_after_begin(state, price_ns, hit.shared(ctx));
+            cost_after_begin(state, price_ns, shared);
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::details::{Own, Share};
 use crate::maps::{self, count_global, histogram_slot, now_ns, settings};
 use crate::record;
 use crate::returns::{is_replaced, is_reused, return_address, word_of_newest};
-use crate::storage::{self, End, cost_after_begin, cost_before_end, frame};
+use crate::storage::{self, End, cost_after_begin, cost_before_end, forget_range, frame};
 use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::programs::ProbeContext;
 use aya_log_ebpf::warn;
@@ -328,17 +328,6 @@ pub fn close_returned(hit: &Hit, end: &End) -> bool {
     }
     close(hit, state, found, slot, end);
     true
-}
-
-/// The same number, of which the verifier knows nothing: without this it would explore all that follows once for each
-/// round in which the search may have ended.
-#[inline(always)]
-pub fn forget_range(state: *mut ThreadState, value: u32) -> u32 {
-    // SAFETY: a live map value, of this thread only.
-    unsafe {
-        (&raw mut (*state).scratch).write_volatile(value);
-        (&raw const (*state).scratch).read_volatile()
-    }
 }
 
 /// Removes the frame, with those above it that its end proves to have been left, and accounts for the call.

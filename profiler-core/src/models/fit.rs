@@ -5,7 +5,7 @@ use super::call::Calls;
 use super::cells::{Cell, Member, Table};
 use super::class::{Class, GOOD_FIT};
 use super::goodness::{Baseline, Goodness};
-use super::model::{Critical, Curve, Doubt, Model, NoModel, Reason};
+use super::model::{Basis, Critical, Curve, Doubt, Model, NoModel, Reason};
 use super::screen::{LEAST_VALUES, Roles, roles};
 use super::search::{Choice, Found, Searched, regimes};
 use super::shape::{PowerLaw, Shape};
@@ -266,13 +266,9 @@ fn model(
         doubt,
         goodness: fitted.goodness,
         critical,
-        unusable: roles.unusable.clone(),
         range,
         exponent,
-        calls: behind,
-        distinct: cells.len(),
-        left_out: table.left_out,
-        shortest_ns,
+        basis: Basis { calls: behind, distinct: cells.len(), left_out: table.left_out, shortest_ns },
         calibration,
         inputs,
         roles,

@@ -45,7 +45,7 @@ pub use fit::fit;
 pub use goodness::Goodness;
 pub use group::{Group, Grouping, Kernel, Rule, are_alike, duty, frequency_hz, group};
 pub use loops::{LoopCell, LoopModel, NoLoopModel, fit_loop};
-pub use model::{Critical, Curve, Doubt, Model, NoModel, Prediction, Reason};
+pub use model::{Basis, Critical, Curve, Doubt, Model, NoModel, Prediction, Reason};
 pub use screen::{LEAST_VALUES, Unusable};
 pub use shape::{PowerLaw, Shape, Split};
 pub use sum::Sum;

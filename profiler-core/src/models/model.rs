@@ -34,12 +34,20 @@ pub struct Model {
     pub goodness: Goodness,
     /// Inputs that the time depends on, and how much.
     pub critical: Vec<Critical>,
-    /// Inputs that are no predictors, with the reason.
-    pub unusable: Vec<(String, Unusable)>,
     /// Smallest and largest value of each input among the cells.
     pub range: Vec<(f64, f64)>,
     /// Slope of ln(time) over the logarithm of the only critical input, with its interval at 95 %.
     pub exponent: Option<(f64, f64, f64)>,
+    /// What it was made from.
+    pub basis: Basis,
+    /// How far single calls lie from what is predicted.
+    pub calibration: Calibration,
+    pub(super) roles: Roles,
+}
+
+/// What a model was made from.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Basis {
     /// Calls behind it.
     pub calls: u64,
     /// Distinct inputs (cells) behind it.
@@ -48,9 +56,6 @@ pub struct Model {
     pub left_out: LeftOut,
     /// Shortest call, ns: what an unknown kernel is predicted to take (§3.2).
     pub shortest_ns: f64,
-    /// How far single calls lie from what is predicted.
-    pub calibration: Calibration,
-    pub(super) roles: Roles,
 }
 
 /// The curve of one category, or of all calls.
@@ -101,6 +106,12 @@ pub struct Prediction {
 }
 
 impl Model {
+    /// Inputs that are no predictors, with the reason.
+    #[must_use]
+    pub fn unusable(&self) -> &[(String, Unusable)] {
+        &self.roles.unusable
+    }
+
     /// A call's inputs in the order of [`Model::inputs`], and the curve that holds for it. `None` where an input cannot be read, or its
     /// category had too few calls.
     #[must_use]
@@ -129,7 +140,7 @@ impl Model {
     pub fn paced_ns(&self, values: &[Value]) -> f64 {
         let known = self.class != Class::Unknown;
         let predicted = self.x(values).filter(|_| known).map(|(x, curve)| curve.shape.at(&x));
-        predicted.unwrap_or(self.shortest_ns)
+        predicted.unwrap_or(self.basis.shortest_ns)
     }
 
     /// Formula, one line for each curve: `12.3 ns + 4.10 ns · n log2 n`.

@@ -156,7 +156,7 @@ pub(super) fn regimes(design: &Design, input: usize) -> Option<Choice> {
     /// Fewest cells of a regime.
     const LEAST: usize = 5;
     /// Most places that are tried.
-    const PLACES: usize = 32;
+    const PLACES: usize = 64;
     let mut order: Vec<usize> = (0..design.cells.len()).collect();
     let x = |i: &usize| design.cells.get(*i).and_then(|c| c.x.get(input)).copied().unwrap_or(0.0);
     order.sort_by(|a, b| x(a).total_cmp(&x(b)));

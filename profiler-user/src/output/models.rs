@@ -78,7 +78,7 @@ fn with_model(title: &str, function: &FunctionModel, model: &Model) -> Vec<Strin
         g.adjusted_r2,
         g.ceiling,
         count(function.calls as f64),
-        model.distinct
+        model.basis.distinct
     )];
     lines.extend(model.formula());
     let ranges = model.inputs.iter().zip(&model.range);
@@ -97,11 +97,11 @@ fn with_model(title: &str, function: &FunctionModel, model: &Model) -> Vec<Strin
         let names: Vec<&str> = model.alternatives.iter().map(|class| class.name()).collect();
         lines.push(format!("the calls do not rule out: {}", names.join(", ")));
     }
-    let unusable: Vec<String> = model.unusable.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+    let unusable: Vec<String> = model.unusable().iter().map(|(name, why)| format!("{name}: {why}")).collect();
     if !unusable.is_empty() {
         lines.push(format!("no predictors: {}", unusable.join("; ")));
     }
-    let left = &model.left_out;
+    let left = &model.basis.left_out;
     if left.not_returned + left.unreadable + left.few > 0 {
         lines.push(format!(
             "left out: {} calls that did not return, {} with an input that could not be read, {} with inputs that are too rare ({:.1} % of the \

@@ -93,6 +93,7 @@ fn of_two_inputs_those_that_matter_are_critical() {
     let critical: Vec<&str> = model.critical.iter().map(|c| c.name.as_str()).collect();
     assert!(critical.len() == 2 && critical.contains(&"m") && critical.contains(&"n"), "{critical:?}");
     assert_eq!(model.class, Class::Polynomial, "{:?}", model.formula());
+    assert_eq!(model.unusable(), [("flags".to_owned(), Unusable::Idle)]);
 }
 
 #[test]
@@ -101,8 +102,8 @@ fn one_call_that_dominates_is_left_out_and_told() {
     all.push(&[Value::Unsigned(90_000)], Taken::ns(1e12));
     let model = fit(&all, 1).unwrap();
     assert_eq!(model.class, Class::Linear);
-    assert_eq!(model.left_out.few, 1);
-    assert!(model.left_out.share_of_time > 0.99);
+    assert_eq!(model.basis.left_out.few, 1);
+    assert!(model.basis.left_out.share_of_time > 0.99);
 }
 
 #[test]

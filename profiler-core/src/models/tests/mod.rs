@@ -38,7 +38,7 @@ fn a_model_has_formula_class_and_measures() {
     let g = model.goodness;
     assert!(g.adjusted_r2 > 0.98 && g.adjusted_r2 < g.r2 && g.r2 <= 1.0 && g.ceiling > 0.98, "{g:?}");
     assert!(g.relative_error < 0.06 && g.medians == 40, "{g:?}");
-    assert_eq!((model.calls, model.distinct), (800, 40));
+    assert_eq!((model.basis.calls, model.basis.distinct), (800, 40));
     assert!(model.critical[0].name == "n" && model.critical[0].influence > 100.0);
     let (slope, low, high) = model.exponent.unwrap();
     assert!(low < slope && slope < high && (1.0..1.2).contains(&slope), "{slope}");
@@ -109,7 +109,7 @@ fn what_inputs_do_not_explain_is_unknown_and_the_shortest_call_paces_it() {
     assert_eq!((model.class, model.printed), (Class::Unknown, Printed::Unknown));
     assert_eq!(model.doubt, Some(Doubt::Unexplained));
     assert!(model.goodness.ceiling > 0.97);
-    assert_eq!(model.paced_ns(&[Value::Unsigned(10_000)]), model.shortest_ns);
+    assert_eq!(model.paced_ns(&[Value::Unsigned(10_000)]), model.basis.shortest_ns);
 }
 
 #[test]
