@@ -4,7 +4,7 @@ use profiler_core::models::{Class, fit};
 use profiler_lab::growth::{TRUTHS, case, case_of};
 
 /// Of each truth.
-const SEEDS: u64 = 40;
+const SEEDS: u64 = 16;
 
 /// Where the true function itself has an R^2 of 0.97 the class is right in 95 % of all, and in no truth's seeds in less than 80 %.
 #[test]
@@ -23,7 +23,7 @@ fn classes_are_right_where_the_noise_allows_it() {
         assert!(f64::from(own) >= 0.8 * f64::from(clear), "{}: {own} of {clear}", truth.name());
         (all, right) = (all + clear, right + own);
     }
-    assert!(all > 300 && f64::from(right) >= 0.95 * f64::from(all), "{right} of {all}");
+    assert!(all > 120 && f64::from(right) >= 0.95 * f64::from(all), "{right} of {all}");
 }
 
 /// With 2 calls for each input nothing is told; where noise hides the form, no other form is claimed in more than 1 of 10.
