@@ -4,13 +4,20 @@
 
 use crate::config::{InputSpec, InputType, InputsSpec};
 use crate::recording::{OpenError, Stream};
-use profiler_core::models::{self, Calls, Comparison, End, Model, NoModel, Taken, Value};
-use profiler_core::recording::{ClassRow, EventRow, Meta};
+use profiler_core::models::{self, Calls, Cause, Comparison, End, Model, NoModel, Taken, Used, Value};
+use profiler_core::recording::{CallContext, ClassRow, EventRow, Meta};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 /// Seed of the division of medians into parts: the same recording gives the same models.
 const SEED: u64 = 2023;
+
+/// Slow calls that are told of each function.
+const TOLD: usize = 3;
+/// Part of the calls that a prediction's interval is to hold, where those outside are told as slow.
+const LEVEL: f64 = 0.999;
+/// Normal calls that a slow one is compared with.
+const COMPARED: usize = 2_000;
 
 /// Models of a recording.
 #[derive(Debug, Clone)]
@@ -36,6 +43,36 @@ pub struct FunctionModel {
     pub total_ns: u64,
     /// The model, or why there is none.
     pub found: Result<Model, NoModel>,
+    /// Calls that took longer than their inputs explain.
+    pub slow: SlowCalls,
+}
+
+/// Calls that took longer than nearly all with such inputs.
+#[derive(Debug, Clone, Default)]
+pub struct SlowCalls {
+    /// How many.
+    pub calls: u64,
+    /// How many chance alone would show.
+    pub by_chance: f64,
+    /// Those with the largest excess, the largest first.
+    pub worst: Vec<SlowCall>,
+}
+
+/// A call that took longer than its inputs explain.
+#[derive(Debug, Clone)]
+pub struct SlowCall {
+    /// Begin, ns since the recording's start.
+    pub at_ns: u64,
+    /// Values of the inputs, by name.
+    pub inputs: Vec<(String, Value)>,
+    /// Its time, ns, without what watching cost.
+    pub own_ns: f64,
+    /// Predicted time, ns.
+    pub predicted_ns: f64,
+    /// Longest time that is normal with such inputs, ns.
+    pub most_ns: f64,
+    /// The resource behind the excess; `None`: the recording does not have what calls used.
+    pub cause: Option<Cause>,
 }
 
 /// Why there are no models.
@@ -95,14 +132,14 @@ impl Models {
         complain(named, &classes, &piles)?;
         let name =
             |id: u32| classes.get(&id).map_or_else(|| format!("class {id}"), |class| class.name.clone());
+        let start_ns = stream.meta().start_ns;
         let mut functions: Vec<FunctionModel> = piles
             .into_iter()
-            .map(|((class, outer), pile)| FunctionModel {
-                name: name(class),
-                context: outer.map(name),
-                calls: pile.calls.len() as u64,
-                total_ns: pile.total_ns,
-                found: models::fit(&pile.calls, SEED),
+            .map(|((class, outer), pile)| {
+                let found = models::fit(&pile.calls, SEED);
+                let slow = found.as_ref().map(|model| pile.slow(model, start_ns)).unwrap_or_default();
+                let (calls, total_ns) = (pile.calls.len() as u64, pile.total_ns);
+                FunctionModel { name: name(class), context: outer.map(name), calls, total_ns, found, slow }
             })
             .collect();
         functions.sort_by_key(|function| std::cmp::Reverse(function.total_ns));
@@ -113,12 +150,15 @@ impl Models {
 /// Calls of a function in a context.
 struct Pile {
     calls: Calls,
+    /// Of each call: when it began, ktime ns, and what it used.
+    used: Vec<(u64, CallContext)>,
     total_ns: u64,
 }
 
 impl Pile {
     fn new(inputs: &[InputSpec]) -> Self {
-        Self { calls: Calls::new(inputs.iter().map(InputSpec::input).collect()), total_ns: 0 }
+        let calls = Calls::new(inputs.iter().map(InputSpec::input).collect());
+        Self { calls, used: Vec::new(), total_ns: 0 }
     }
 
     fn push(&mut self, inputs: &[InputSpec], row: &EventRow) {
@@ -135,7 +175,62 @@ impl Pile {
             end: if row.duration_ns.is_some() { End::Returned } else { End::Cut },
         };
         self.calls.push(&values, taken);
+        self.used.push((row.time_ns, row.context));
     }
+
+    /// Calls that took longer than their inputs explain, by the model of these calls.
+    fn slow(&self, model: &Model, start_ns: u64) -> SlowCalls {
+        let (mut slow, mut normal, mut judged) = (Vec::new(), Vec::new(), 0_u64);
+        for ((values, taken), (time_ns, context)) in self.calls.iter().zip(&self.used) {
+            let (Some(own_ns), Some(predicted)) = (taken.own_ns(), model.predict(values, LEVEL)) else {
+                continue;
+            };
+            judged += 1;
+            let used = used(own_ns, predicted.ns, context);
+            if own_ns <= predicted.interval_ns.high {
+                normal.extend(used);
+                continue;
+            }
+            let names = self.calls.inputs().iter().map(|input| input.name.clone());
+            let call = SlowCall {
+                at_ns: time_ns.saturating_sub(start_ns),
+                inputs: names.zip(values.iter().copied()).collect(),
+                own_ns,
+                predicted_ns: predicted.ns,
+                most_ns: predicted.interval_ns.high,
+                cause: None,
+            };
+            slow.push((call, used));
+        }
+        let calls = slow.len() as u64;
+        slow.sort_by(|(a, _), (b, _)| (b.own_ns - b.predicted_ns).total_cmp(&(a.own_ns - a.predicted_ns)));
+        let step = normal.len().div_ceil(COMPARED).max(1);
+        let normal: Vec<Used> = normal.into_iter().step_by(step).collect();
+        let worst = slow
+            .into_iter()
+            .take(TOLD)
+            .map(|(call, used)| SlowCall { cause: used.map(|used| models::explain(&used, &normal)), ..call });
+        // Half of what lies outside lies below.
+        SlowCalls { calls, by_chance: judged as f64 * (1.0 - LEVEL) / 2.0, worst: worst.collect() }
+    }
+}
+
+/// What a call used; `None`: the recording does not say.
+fn used(own_ns: f64, predicted_ns: f64, context: &CallContext) -> Option<Used> {
+    let of = |ns: Option<u64>| ns.map(|ns| ns as f64);
+    let off_ns = of(context.off_cpu_ns)?;
+    let io_ns = of(context.io_wait_ns).unwrap_or(0.0);
+    Some(Used {
+        predicted_ns,
+        own_ns,
+        on_cpu_ns: (own_ns - off_ns).max(0.0),
+        runnable_ns: of(context.runnable_ns).unwrap_or(0.0),
+        io_ns,
+        blocked_ns: (of(context.blocked_ns).unwrap_or(0.0) - io_ns).max(0.0),
+        minor_faults: of(context.minor_faults).unwrap_or(0.0),
+        major_faults: of(context.major_faults).unwrap_or(0.0),
+        io_bytes: of(context.read_bytes).unwrap_or(0.0) + of(context.written_bytes).unwrap_or(0.0),
+    })
 }
 
 /// The inputs of a class: those that were named for it, else the argument registers that are known of any call.

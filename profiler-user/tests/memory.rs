@@ -29,6 +29,10 @@ fn recorded(folder: &Path, kind: Kind, rows: u64) -> PathBuf {
 }
 
 /// Largest resident set of `tithe` with these arguments, KiB, and what it printed.
+#[expect(
+    clippy::zombie_processes,
+    reason = "`wait4` waits for it, which tells its largest resident set, too"
+)]
 fn peak_kib(arguments: &[&str]) -> (i64, String) {
     let child = Command::new(env!("CARGO_BIN_EXE_tithe")).args(arguments).stdout(Stdio::piped()).spawn();
     let mut child: Child = child.expect("it was built");

@@ -1,7 +1,7 @@
 //! Execution-time models: how a function's time grows with its inputs, in each calling context.
 //!
 //! Source: the paper on ADLER (adaptive sampling by execution-time models), whose sections and formulas are named where they are used.
-//! What: [`fit`] makes a [`Model`] of recorded [`Calls`], or says why there is none ([`NoModel`]).
+//! What: [`fit()`] makes a [`Model`] of recorded [`Calls`], or says why there is none ([`NoModel`]).
 //!
 //! Inputs: calls with the values of their inputs and their durations, without what watching cost. Outputs: formula, class, measures of fit,
 //! predictions with intervals.

@@ -229,7 +229,7 @@ impl Agent {
         progress.set("writing the report".to_owned());
         writer.finish(&meta).map_err(anyhow::Error::new)?;
         progress.end();
-        let recording = crate::recording::open_without_events(&path).map_err(anyhow::Error::new)?;
+        let recording = crate::recording::open_for_report(&path).map_err(anyhow::Error::new)?;
         let report = Report::from_recording(&recording);
         Ok(Finished { path, recording, report, status })
     }

@@ -30,8 +30,8 @@ pub struct ModelsArgs {
     /// The recording
     #[arg(value_name = "RECORDING")]
     pub recording: PathBuf,
-    /// Names of a function's inputs and the argument registers that hold them: 'PATTERN:NAME=argK[:TYPE],...', TYPE one of long (default),
-    /// int, size, category (may be repeated) [default: all argument registers]
+    /// Names of a function's inputs and the argument registers that hold them: 'PATTERN:NAME=argK,NAME=argK:TYPE,...', TYPE one of long
+    /// (default), int, size, category (may be repeated) [default: all argument registers]
     #[arg(long, value_name = "INPUTS")]
     pub input: Vec<InputsSpec>,
     /// Say what changed since this recording

@@ -1,4 +1,4 @@
-//! `--input PATTERN:NAME=argK[:TYPE],...`: what the inputs of a function are called, and how their registers are read.
+//! `--input PATTERN:NAME=argK,NAME=argK:TYPE,...`: what the inputs of a function are called, and how their registers are read.
 
 use super::operation::{FUNCTION_ARGUMENTS, argument_index};
 use crate::inspect::Pattern;

@@ -44,6 +44,16 @@ fn write(path: &Path, ns_each: f64) {
             ..call(i, SUM, args, own_ns)
         });
     }
+    // One of them waits for a CPU for 4 ms.
+    let usual = CallContext {
+        off_cpu_ns: Some(0),
+        runnable_ns: Some(0),
+        blocked_ns: Some(0),
+        ..CallContext::default()
+    };
+    rows.iter_mut().for_each(|row| row.context = usual);
+    rows[601].duration_ns = rows[601].duration_ns.map(|ns| ns + 4_000_000);
+    rows[601].context = CallContext { off_cpu_ns: Some(4_000_000), runnable_ns: Some(4_000_000), ..usual };
     rows.push(call(5_000, PARSE, [None; 6], 900));
     rows.push(EventRow { duration_ns: None, nested_cost_ns: None, ..call(5_001, PARSE, [None; 6], 0) });
     w.push(&rows);
@@ -88,6 +98,22 @@ fn a_function_has_a_model_in_each_context_without_what_watching_cost() {
     }
     let json: serde_json::Value = serde_json::from_str(&models_json(&models).unwrap()).unwrap();
     assert_eq!(json["functions"][0]["model"]["class"], "linear");
+}
+
+#[test]
+fn a_call_that_took_longer_than_its_inputs_explain_is_told_with_the_reason() {
+    let (_dir, path) = recorded(5.0);
+    let models = Models::read(&path, &[]).unwrap();
+    let of = models.functions.iter().find(|f| f.found.is_ok() && f.context.is_none()).unwrap();
+    let worst = &of.slow.worst[0];
+    assert!(of.slow.calls < 5 && worst.own_ns > 4e6 && worst.most_ns < 1e6, "{:?}", of.slow);
+    assert_eq!(worst.cause.as_ref().unwrap().part, Some(models::Part::Runnable));
+    let text = models_text(&models, TextOptions::default());
+    for part in ["calls took longer than their inputs explain", "waiting for a CPU"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let other = models.functions.iter().find(|f| f.found.is_ok() && f.context.is_some()).unwrap();
+    assert!(other.slow.worst.iter().all(|call| call.own_ns < 1e6), "{:?}", other.slow);
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use super::TextOptions;
 use super::table::{BOLD, styled, wrap};
 use super::units::{count, duration_ns};
-use crate::models::{Changed, FunctionModel, Models};
-use profiler_core::models::{Class, Comparison, Model, NoModel};
+use crate::models::{Changed, FunctionModel, Models, SlowCall};
+use profiler_core::models::{Class, Comparison, Model, NoModel, Value};
 use profiler_core::text::printable;
 use serde::Serialize;
 
@@ -112,7 +112,35 @@ fn with_model(title: &str, function: &FunctionModel, model: &Model) -> Vec<Strin
             100.0 * left.share_of_time
         ));
     }
+    let slow = &function.slow;
+    if !slow.worst.is_empty() {
+        lines.push(format!(
+            "{} calls took longer than their inputs explain ({} by chance); the worst:",
+            count(slow.calls as f64),
+            count(slow.by_chance.round())
+        ));
+        lines.extend(slow.worst.iter().map(slow_call));
+    }
     lines
+}
+
+fn slow_call(call: &SlowCall) -> String {
+    let value = |(name, value): &(String, Value)| match value {
+        Value::Signed(x) => Some(format!("{name} = {x}")),
+        Value::Unsigned(x) | Value::Category(x) => Some(format!("{name} = {x}")),
+        Value::Missing => None,
+    };
+    let inputs: Vec<String> = call.inputs.iter().filter_map(value).collect();
+    let cause =
+        call.cause.as_ref().map_or_else(|| "what it used was not recorded".to_owned(), ToString::to_string);
+    format!(
+        "- at {:.6} s, {}: {} where {} were expected and {} are normal at most: {cause}",
+        call.at_ns as f64 / 1e9,
+        inputs.join(", "),
+        duration_ns(call.own_ns),
+        duration_ns(call.predicted_ns),
+        duration_ns(call.most_ns)
+    )
 }
 
 fn listed(words: &[String]) -> String {
@@ -165,6 +193,30 @@ struct JsonFunction<'a> {
     formula: Vec<String>,
     model: Option<&'a Model>,
     no_model: Option<&'a NoModel>,
+    slow_calls: u64,
+    slow_calls_by_chance: f64,
+    worst: Vec<JsonSlow<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct JsonSlow<'a> {
+    at_ns: u64,
+    inputs: &'a [(String, Value)],
+    own_ns: f64,
+    predicted_ns: f64,
+    most_ns: f64,
+    cause: Option<String>,
+}
+
+fn json_slow(call: &SlowCall) -> JsonSlow<'_> {
+    JsonSlow {
+        at_ns: call.at_ns,
+        inputs: &call.inputs,
+        own_ns: call.own_ns,
+        predicted_ns: call.predicted_ns,
+        most_ns: call.most_ns,
+        cause: call.cause.as_ref().map(ToString::to_string),
+    }
 }
 
 /// The same for programs.
@@ -183,6 +235,9 @@ pub fn models_json(models: &Models) -> serde_json::Result<String> {
             formula: f.found.as_ref().map(Model::formula).unwrap_or_default(),
             model: f.found.as_ref().ok(),
             no_model: f.found.as_ref().err(),
+            slow_calls: f.slow.calls,
+            slow_calls_by_chance: f.slow.by_chance,
+            worst: f.slow.worst.iter().map(json_slow).collect(),
         })
         .collect();
     serde_json::to_string_pretty(&Json { functions, damage: &models.damage })

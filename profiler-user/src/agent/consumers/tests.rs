@@ -79,7 +79,8 @@ impl Consumer for Slow {
 }
 
 fn operations(from: u64, n: u64) -> Vec<OperationRow> {
-    (from..from + n).map(|at| OperationRow { begin_ns: at, ..recording().operations[0] }).collect()
+    let row = recording().operations[0];
+    (from..from + n).map(|at| OperationRow { begin_ns: at, ..row }).collect()
 }
 
 /// Rows pass a slow consumer, one that panics and a good one in 50 turns. Returns what the recording has.
@@ -100,8 +101,9 @@ fn no_consumer_delays_or_loses_the_recording() {
     let mut longest_ns = 0;
     for turn in 0..50_u64 {
         let now = turn * 10 * MS;
+        let rows = operations(turn * 1_000, 1_000);
         let before = thread_cpu_ns();
-        assert!(consumers.record(&writer, operations(turn * 1_000, 1_000), now));
+        assert!(consumers.record(&writer, rows, now));
         consumers.work(now, 0);
         // Unwinding from the panic in the first one takes its time.
         if turn > 0 {
