@@ -1,6 +1,6 @@
 //! Execution-time models of the recorded calls of a recording: one for each function and calling context.
 //!
-//! Memory: some 100 bytes for each recorded call, and a row group. What it does not do: `profiler_core::models` fits, `output` shows.
+//! Memory: some 350 bytes for each recorded call, and a row group. What it does not do: `profiler_core::models` fits, `output` shows.
 
 use crate::config::{InputSpec, InputType, InputsSpec};
 use crate::recording::{OpenError, Stream};
@@ -14,8 +14,13 @@ const SEED: u64 = 2023;
 
 /// Slow calls that are told of each function.
 const TOLD: usize = 3;
-/// Part of the calls that a prediction's interval is to hold, where those outside are told as slow.
-const LEVEL: f64 = 0.999;
+/// A call is slow if the logarithm of its time over the predicted one is so many spreads above the median of all: 1.4826 times the median absolute deviation,
+/// which slow calls do not move as long as they are not half of all.
+const SPREADS: f64 = 6.0;
+/// Least factor above the usual from which a call is slow: no machine keeps to a form more closely.
+const LEAST_SLOW: f64 = 1.5;
+/// Normal calls have a predicted time within this factor of a slow one's.
+const ALIKE: f64 = 2.0;
 /// Normal calls that a slow one is compared with.
 const COMPARED: usize = 2_000;
 
@@ -30,11 +35,16 @@ pub struct Models {
     pub damage: Vec<String>,
 }
 
+/// A function in a context: module and symbol of both.
+pub type Key = ((String, String), Option<(String, String)>);
+
 /// What is told of one function in one calling context.
 #[derive(Debug, Clone)]
 pub struct FunctionModel {
     /// Name of the function.
     pub name: String,
+    /// What it is known by in other recordings: module and symbol, its own and those of the context.
+    pub key: Key,
     /// The timed call around it: the context (Definition 31 of the paper, as far as it was recorded). `None`: there was none.
     pub context: Option<String>,
     /// Recorded calls.
@@ -52,8 +62,6 @@ pub struct FunctionModel {
 pub struct SlowCalls {
     /// How many.
     pub calls: u64,
-    /// How many chance alone would show.
-    pub by_chance: f64,
     /// Those with the largest excess, the largest first.
     pub worst: Vec<SlowCall>,
 }
@@ -106,6 +114,18 @@ impl Models {
     /// # Errors
     /// [`ModelsError`]. Damage is no error: see [`Models::damage`].
     pub fn read(path: &Path, named: &[InputsSpec]) -> Result<Self, ModelsError> {
+        Self::load(path, named, true)
+    }
+
+    /// The same of an earlier recording, which need not have every function that an `--input` names.
+    ///
+    /// # Errors
+    /// As [`Models::read`].
+    pub fn read_baseline(path: &Path, named: &[InputsSpec]) -> Result<Self, ModelsError> {
+        Self::load(path, named, false)
+    }
+
+    fn load(path: &Path, named: &[InputsSpec], all: bool) -> Result<Self, ModelsError> {
         let mut stream = Stream::open(path)?;
         let classes: HashMap<u32, ClassRow> =
             stream.table::<ClassRow>()?.into_iter().map(|row| (row.class_id, row)).collect();
@@ -119,19 +139,26 @@ impl Models {
             .into_iter()
             .filter_map(|(id, known)| Some((id, inputs_of(classes.get(&id)?, named, known))))
             .collect();
+        // A function with several uses has a class for each: one stands for all.
+        let one = |id: u32| classes.get(&id).map_or(id, |class| same_function(&classes, class));
         let mut piles: BTreeMap<(u32, Option<u32>), Pile> = BTreeMap::new();
         stream.each(|row: EventRow| {
             let Some(inputs) = inputs.get(&row.class_id) else { return };
-            let pile =
-                piles.entry((row.class_id, row.place.outer_class)).or_insert_with(|| Pile::new(inputs));
+            let pile = piles
+                .entry((one(row.class_id), row.place.outer_class.map(one)))
+                .or_insert_with(|| Pile::new(inputs));
             pile.push(inputs, &row);
         })?;
         if piles.is_empty() {
             return Err(ModelsError::NoCalls);
         }
-        complain(named, &classes, &piles)?;
+        if all {
+            complain(named, &classes, &piles)?;
+        }
         let name =
             |id: u32| classes.get(&id).map_or_else(|| format!("class {id}"), |class| class.name.clone());
+        let key =
+            |id: u32| classes.get(&id).map(|c| (c.module.clone(), c.symbol.clone())).unwrap_or_default();
         let start_ns = stream.meta().start_ns;
         let mut functions: Vec<FunctionModel> = piles
             .into_iter()
@@ -139,7 +166,16 @@ impl Models {
                 let found = models::fit(&pile.calls, SEED);
                 let slow = found.as_ref().map(|model| pile.slow(model, start_ns)).unwrap_or_default();
                 let (calls, total_ns) = (pile.calls.len() as u64, pile.total_ns);
-                FunctionModel { name: name(class), context: outer.map(name), calls, total_ns, found, slow }
+                let key = (key(class), outer.map(key));
+                FunctionModel {
+                    name: name(class),
+                    key,
+                    context: outer.map(name),
+                    calls,
+                    total_ns,
+                    found,
+                    slow,
+                }
             })
             .collect();
         functions.sort_by_key(|function| std::cmp::Reverse(function.total_ns));
@@ -180,39 +216,68 @@ impl Pile {
 
     /// Calls that took longer than their inputs explain, by the model of these calls.
     fn slow(&self, model: &Model, start_ns: u64) -> SlowCalls {
-        let (mut slow, mut normal, mut judged) = (Vec::new(), Vec::new(), 0_u64);
-        for ((values, taken), (time_ns, context)) in self.calls.iter().zip(&self.used) {
-            let (Some(own_ns), Some(predicted)) = (taken.own_ns(), model.predict(values, LEVEL)) else {
-                continue;
-            };
-            judged += 1;
-            let used = used(own_ns, predicted.ns, context);
-            if own_ns <= predicted.interval_ns.high {
-                normal.extend(used);
-                continue;
-            }
-            let names = self.calls.inputs().iter().map(|input| input.name.clone());
-            let call = SlowCall {
-                at_ns: time_ns.saturating_sub(start_ns),
-                inputs: names.zip(values.iter().copied()).collect(),
-                own_ns,
-                predicted_ns: predicted.ns,
-                most_ns: predicted.interval_ns.high,
-                cause: None,
-            };
-            slow.push((call, used));
-        }
-        let calls = slow.len() as u64;
-        slow.sort_by(|(a, _), (b, _)| (b.own_ns - b.predicted_ns).total_cmp(&(a.own_ns - a.predicted_ns)));
-        let step = normal.len().div_ceil(COMPARED).max(1);
-        let normal: Vec<Used> = normal.into_iter().step_by(step).collect();
-        let worst = slow
-            .into_iter()
-            .take(TOLD)
-            .map(|(call, used)| SlowCall { cause: used.map(|used| models::explain(&used, &normal)), ..call });
-        // Half of what lies outside lies below.
-        SlowCalls { calls, by_chance: judged as f64 * (1.0 - LEVEL) / 2.0, worst: worst.collect() }
+        let judged: Vec<Judged<'_>> = self
+            .calls
+            .iter()
+            .zip(&self.used)
+            .filter_map(|((values, taken), (time_ns, context))| {
+                let (own_ns, predicted) = (taken.own_ns()?, model.predict(values, 0.95)?);
+                Some(Judged { own_ns, predicted_ns: predicted.ns, time_ns: *time_ns, values, context })
+            })
+            .collect();
+        let Some(most) = most_usual(&judged) else { return SlowCalls::default() };
+        let (mut slow, normal): (Vec<&Judged<'_>>, Vec<&Judged<'_>>) =
+            judged.iter().partition(|call| call.own_ns > most * call.predicted_ns);
+        slow.sort_by(|a, b| (b.own_ns - b.predicted_ns).total_cmp(&(a.own_ns - a.predicted_ns)));
+        let names: Vec<&str> = self.calls.inputs().iter().map(|input| input.name.as_str()).collect();
+        let worst = slow.iter().take(TOLD).map(|call| SlowCall {
+            at_ns: call.time_ns.saturating_sub(start_ns),
+            inputs: names.iter().map(|name| (*name).to_owned()).zip(call.values.iter().copied()).collect(),
+            own_ns: call.own_ns,
+            predicted_ns: call.predicted_ns,
+            most_ns: most * call.predicted_ns,
+            cause: call.used().map(|used| models::explain(&used, &normal_like(call, &normal))),
+        });
+        SlowCalls { calls: slow.len() as u64, worst: worst.collect() }
     }
+}
+
+/// A call beside what was predicted for it.
+struct Judged<'a> {
+    own_ns: f64,
+    predicted_ns: f64,
+    time_ns: u64,
+    values: &'a [Value],
+    context: &'a CallContext,
+}
+
+impl Judged<'_> {
+    fn used(&self) -> Option<Used> {
+        used(self.own_ns, self.predicted_ns, self.context)
+    }
+}
+
+/// Largest time over the predicted one that is usual: `e^(median + 6 s)`, s: spread of the logarithms; `None` of no call.
+fn most_usual(judged: &[Judged<'_>]) -> Option<f64> {
+    /// A standard deviation is this times the median absolute deviation (normal distribution).
+    const MAD: f64 = 1.4826;
+    let middle = |mut values: Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        values.get(values.len() / 2).copied()
+    };
+    let logs: Vec<f64> = judged.iter().map(|call| (call.own_ns / call.predicted_ns).ln()).collect();
+    let median = middle(logs.clone())?;
+    let spread = MAD * middle(logs.iter().map(|log| (log - median).abs()).collect())?;
+    Some((median + (SPREADS * spread).max(LEAST_SLOW.ln())).exp())
+}
+
+/// What normal calls used whose predicted time is near that of this one: at most [`COMPARED`], spread over the run.
+fn normal_like(call: &Judged<'_>, normal: &[&Judged<'_>]) -> Vec<Used> {
+    let near = (call.predicted_ns / ALIKE)..=(call.predicted_ns * ALIKE);
+    let like: Vec<Used> =
+        normal.iter().filter(|n| near.contains(&n.predicted_ns)).filter_map(|n| n.used()).collect();
+    let step = like.len().div_ceil(COMPARED).max(1);
+    like.into_iter().step_by(step).collect()
 }
 
 /// What a call used; `None`: the recording does not say.
@@ -231,6 +296,12 @@ fn used(own_ns: f64, predicted_ns: f64, context: &CallContext) -> Option<Used> {
         major_faults: of(context.major_faults).unwrap_or(0.0),
         io_bytes: of(context.read_bytes).unwrap_or(0.0) + of(context.written_bytes).unwrap_or(0.0),
     })
+}
+
+/// The lowest class of the same function.
+fn same_function(classes: &HashMap<u32, ClassRow>, class: &ClassRow) -> u32 {
+    let is_same = |other: &&ClassRow| (&other.module, other.address) == (&class.module, class.address);
+    classes.values().filter(is_same).map(|other| other.class_id).min().unwrap_or(class.class_id)
 }
 
 /// The inputs of a class: those that were named for it, else the argument registers that are known of any call.
@@ -283,10 +354,9 @@ pub struct Changed {
 /// Compares the functions that both recordings have, in the order of the later one.
 #[must_use]
 pub fn compare(old: &Models, new: &Models) -> Vec<Changed> {
-    let of_old: HashMap<(&str, Option<&str>), &FunctionModel> =
-        old.functions.iter().map(|f| ((f.name.as_str(), f.context.as_deref()), f)).collect();
+    let of_old: HashMap<&Key, &FunctionModel> = old.functions.iter().map(|f| (&f.key, f)).collect();
     let both = new.functions.iter().filter_map(|f| {
-        let before = of_old.get(&(f.name.as_str(), f.context.as_deref()))?;
+        let before = of_old.get(&f.key)?;
         let comparison = match (&before.found, &f.found) {
             (Ok(before), Ok(after)) => Some(models::compare(before, after)),
             _ => None,

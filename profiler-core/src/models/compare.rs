@@ -110,15 +110,27 @@ fn growth(old: &Model, new: &Model, exponent: Option<(f64, f64, f64)>) -> Option
     Some(if new.class > old.class { Change::GrowsFaster } else { Change::GrowsSlower })
 }
 
-/// The factor: it changed if it did at some place, and nowhere the other way. Where only the slope has changed, small inputs take as long as before.
+/// The factor: it changed if it did at some place. Where it did both ways, the largest inputs decide.
 fn level(ratios: &[Ratio]) -> Change {
     let slower = ratios.iter().any(|r| r.low > 1.0 + TIME);
     let faster = ratios.iter().any(|r| r.high < 1.0 / (1.0 + TIME));
     match (slower, faster) {
         (true, false) => Change::Slower,
         (false, true) => Change::Faster,
-        _ => Change::Same,
+        (false, false) => Change::Same,
+        (true, true) => {
+            if tops(ratios).any(|r| r.low > 1.0 + TIME) {
+                Change::Slower
+            } else {
+                Change::Faster
+            }
+        }
     }
+}
+
+/// Of each curve the ratio at the largest inputs.
+fn tops(ratios: &[Ratio]) -> impl Iterator<Item = &Ratio> {
+    ratios.iter().skip(PLACES - 1).step_by(PLACES)
 }
 
 fn ratios(old: &Model, new: &Model) -> Vec<Ratio> {
@@ -263,10 +275,11 @@ impl fmt::Display for Change {
 }
 
 impl Comparison {
-    /// New over old at the largest common inputs, with its interval at 95 %.
+    /// New over old at the largest common inputs, with its interval at 95 %: of several categories the one that grew most.
     #[must_use]
     pub fn at_top(&self) -> Option<(f64, Interval)> {
-        let last = self.ratios.last()?;
+        let of = |r: &Ratio| r.new_ns / r.old_ns.max(f64::MIN_POSITIVE);
+        let last = tops(&self.ratios).max_by(|a, b| of(a).total_cmp(&of(b)))?;
         let ratio = last.new_ns / last.old_ns.max(f64::MIN_POSITIVE);
         Some((ratio, Interval { low: last.low, high: last.high }))
     }

@@ -61,7 +61,9 @@ pub(super) fn run(args: &ModelsArgs) -> Result<u8, Failure> {
         }
         return Ok(0);
     };
-    let changes = models::compare(&read(baseline)?, &found);
+    let before = Models::read_baseline(baseline, &args.input)
+        .map_err(|error| Failure::usage(format!("{}: {error}", baseline.display())))?;
+    let changes = models::compare(&before, &found);
     match args.format {
         PrintFormat::Text => terminal::text(&output::changes_text(&changes, TextOptions::for_stdout()))?,
         PrintFormat::Json => terminal::json(&output::changes_json(&changes).map_err(anyhow::Error::new)?)?,

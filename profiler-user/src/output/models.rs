@@ -115,9 +115,9 @@ fn with_model(title: &str, function: &FunctionModel, model: &Model) -> Vec<Strin
     let slow = &function.slow;
     if !slow.worst.is_empty() {
         lines.push(format!(
-            "{} calls took longer than their inputs explain ({} by chance); the worst:",
+            "{} of {} calls took longer than their inputs explain; the worst:",
             count(slow.calls as f64),
-            count(slow.by_chance.round())
+            count(function.calls as f64)
         ));
         lines.extend(slow.worst.iter().map(slow_call));
     }
@@ -194,7 +194,6 @@ struct JsonFunction<'a> {
     model: Option<&'a Model>,
     no_model: Option<&'a NoModel>,
     slow_calls: u64,
-    slow_calls_by_chance: f64,
     worst: Vec<JsonSlow<'a>>,
 }
 
@@ -236,7 +235,6 @@ pub fn models_json(models: &Models) -> serde_json::Result<String> {
             model: f.found.as_ref().ok(),
             no_model: f.found.as_ref().err(),
             slow_calls: f.slow.calls,
-            slow_calls_by_chance: f.slow.by_chance,
             worst: f.slow.worst.iter().map(json_slow).collect(),
         })
         .collect();

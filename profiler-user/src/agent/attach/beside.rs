@@ -4,10 +4,9 @@
 //! another is in their controls.
 
 use super::Attachments;
-use crate::agent::class::{LiveClass, OperationRole};
+use crate::agent::class::{LinkState, LiveClass, OperationRole};
 use crate::inspect::Breakpoints;
 use profiler_core::class::ClassId;
-use profiler_core::recording::WindowKind;
 
 /// What a class must know of the others of its function, as `ClassControl` has it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -56,15 +55,21 @@ impl Attachments {
         self.beside.get(&id).copied().unwrap_or_default()
     }
 
-    /// Where breakpoints of these classes stand, but for those in callers.
+    /// Where breakpoints of these classes stand, but for those in callers: of each window the sites of its kind and no others, so that a debugger's
+    /// breakpoint at an exit is not taken for ours while the function is surveyed.
     #[must_use]
     pub fn breakpoints(&self, of: impl Fn(&LiveClass) -> bool) -> Breakpoints {
         let mut all = Breakpoints::new();
-        for class in self.classes.iter().filter(|c| c.is_linked() && of(c)) {
+        for class in self.classes.iter().filter(|c| of(c)) {
+            let kind = match &class.state {
+                LinkState::Open(window) | LinkState::Closing(window, _) => window.kind,
+                LinkState::Opening(pending, _) => pending.kind,
+                LinkState::Off | LinkState::Waiting(_) => continue,
+            };
             let entry = class.candidate.entry;
             // The same in all of a segment.
             let shift = entry.address.wrapping_sub(entry.offset);
-            let sites = class.sites_of(WindowKind::Trace).into_iter();
+            let sites = class.sites_of(kind).into_iter();
             let of_module = all.entry(class.candidate.key.module).or_default();
             of_module.extend(sites.map(|site| site.offset.wrapping_add(shift)));
         }

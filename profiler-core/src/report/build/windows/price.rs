@@ -41,11 +41,13 @@ impl TrapPrice {
     /// By the samples that fell into traps, and what is known of other programs (a gamma prior of the factor, conjugate to Poisson counts):
     ///
     /// ```text
-    /// factor = (A + k) / (A + E),   k: samples in traps,  E: expected of them, traps x (price + likely cold) / period
+    /// factor = (A + k) / (A + E),   k: samples in traps,  E: expected of them, traps x (price + seen part of likely cold) / period
     /// ```
     /// `A` = 4 is a spread of a half: beside other work traps of real programs cost 1 to 4 times what is expected (log.md, M46).
     pub(super) fn of(recording: &Recording, cpu_per_s: f64) -> Self {
         const PRIOR: f64 = 4.0;
+        /// Of what cold caches add, a fifth to a third comes when the trap is over, where no sample sees it.
+        const SEEN: f64 = 0.75;
         let is_timed = |c: &&ClassRow| c.exit_mode != ExitMode::None;
         let timed = recording.classes.iter().filter(is_timed).map(|c| c.class_id).collect();
         let cold_ns = LIKELY_COLD * recording.meta.cost.cold.ns;
@@ -54,7 +56,8 @@ impl TrapPrice {
         if recording.meta.agent.until_begin_ns.is_none() || recording.samples.is_empty() {
             return prior;
         }
-        let expected_s: f64 = recording.windows.iter().map(|w| prior.hits_s(w, w.attempted)).sum();
+        let seen = Self { likely: Likely { cold_ns: SEEN * cold_ns, ..prior.likely }, ..prior.clone() };
+        let expected_s: f64 = recording.windows.iter().map(|w| seen.hits_s(w, w.attempted)).sum();
         let asked = recording.meta.sample_period_ns.max(1);
         let period = |ns: u64| if ns > 0 { ns } else { asked } as f64;
         let seen_ns: f64 = recording.samples.iter().map(|s| period(s.period_ns)).sum();
@@ -146,7 +149,11 @@ impl HitPrice {
             factor,
             in_place: in_place.is_some(),
             cold: Price::fixed(cold_ns),
-            likely: (drift != 0.0).then_some(run.traps.likely),
+            // What a pair has measured holds what samples say of its traps.
+            likely: (drift != 0.0).then_some(Likely {
+                factor: if in_place.is_some() { 1.0 } else { run.traps.likely.factor },
+                ..run.traps.likely
+            }),
             traps,
             warm: (price.ns / (price.ns + cost.cold.ns).max(1e-9)).min(1.0),
             most_s: least_gap_ns(windows, factor.0, run) * 1e-9 * f64::from(run.threads.max(1)),
@@ -171,7 +178,9 @@ impl HitPrice {
             if is_loop || w.kind == WindowKind::Trace { 0.0 } else { cost::cold_ns(self.cold, gap_s) * 1e-9 };
         let (low_s, high_s) = (low_s.min(self.most_s * low / value) * warm, high_s + cold_s);
         let likely_s = self.likely_s(value_s, gap_s, is_loop || w.kind == WindowKind::Trace);
-        (likely_s, low_s.min(likely_s), high_s.max(likely_s))
+        // Where samples say that traps are dearer than the host's price can be, they are known no better than it.
+        let dear_s = if likely_s > high_s { likely_s * (1.0 + PRICE_DRIFT) } else { high_s };
+        (likely_s, low_s.min(likely_s), dear_s)
     }
 
     /// The likely price of a hit that is charged `charged_s`, s.
