@@ -3,7 +3,9 @@
 use crate::support::*;
 use profiler_core::class::ClassId;
 use profiler_tests::support::tiers_here;
-use profiler_user::prober::{AttachGroup, ClassControl, ClassKind, FLAG_ARGUMENTS, Kernel, LinkKind, Tier};
+use profiler_user::prober::{
+    AttachGroup, Attached, ClassControl, ClassKind, FLAG_ARGUMENTS, Kernel, LinkKind, Tier,
+};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::FromRawFd;
@@ -102,8 +104,9 @@ fn group_of(child: &Child) -> AttachGroup {
     AttachGroup { pid: child.pid, ..group(kind, sites) }
 }
 
-fn four_targets(kernel: &Kernel) {
-    let mut children: Vec<Child> = (0..4).map(Child::start).collect();
+/// Four children, and the links of each.
+fn attached(kernel: &Kernel) -> (Vec<Child>, Vec<Option<Attached>>) {
+    let children: Vec<Child> = (0..4).map(Child::start).collect();
     let mut links = Vec::new();
     for child in &children {
         kernel.add_target(child.pid, false).unwrap();
@@ -115,6 +118,11 @@ fn four_targets(kernel: &Kernel) {
         assert!(attached.refused.is_empty());
         links.push(Some(attached));
     }
+    (children, links)
+}
+
+fn four_targets(kernel: &Kernel) {
+    let (mut children, mut links) = attached(kernel);
     let mut reader = kernel.call_reader().unwrap();
     let calls_of = |i: usize| 1_000 + 100 * i as u32;
     let mut rows = [0_u64; 4];
