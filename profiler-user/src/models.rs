@@ -4,7 +4,7 @@
 
 use crate::config::{InputSpec, InputType, InputsSpec};
 use crate::recording::{OpenError, Stream};
-use profiler_core::models::{self, Calls, Cause, Comparison, End, Model, NoModel, Taken, Used, Value};
+use profiler_core::models::{self, Calls, Comparison, End, Model, NoModel, Taken, Used, Value};
 use profiler_core::recording::{CallContext, ClassRow, EventRow, Meta};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -14,16 +14,6 @@ const SEED: u64 = 2023;
 
 /// Slow calls that are told of each function.
 const TOLD: usize = 3;
-/// A call is slow if the logarithm of its time over the predicted one is so many spreads above the median of all: 1.4826 times the median absolute deviation,
-/// which slow calls do not move as long as they are not half of all.
-const SPREADS: f64 = 6.0;
-/// Least factor above the usual from which a call is slow: no machine keeps to a form more closely.
-const LEAST_SLOW: f64 = 1.5;
-/// Normal calls have a predicted time within this factor of a slow one's.
-const ALIKE: f64 = 2.0;
-/// Normal calls that a slow one is compared with.
-const COMPARED: usize = 2_000;
-
 /// Models of a recording.
 #[derive(Debug, Clone)]
 pub struct Models {
@@ -57,30 +47,24 @@ pub struct FunctionModel {
     pub slow: SlowCalls,
 }
 
-/// Calls that took longer than nearly all with such inputs.
+/// Calls that took longer than their inputs explain.
 #[derive(Debug, Clone, Default)]
 pub struct SlowCalls {
     /// How many.
-    pub calls: u64,
+    pub calls: usize,
     /// Those with the largest excess, the largest first.
     pub worst: Vec<SlowCall>,
 }
 
-/// A call that took longer than its inputs explain.
+/// One of them, with what the recording says of it.
 #[derive(Debug, Clone)]
 pub struct SlowCall {
     /// Begin, ns since the recording's start.
     pub at_ns: u64,
-    /// Values of the inputs, by name.
+    /// Values of the inputs that its time depends on, by name.
     pub inputs: Vec<(String, Value)>,
-    /// Its time, ns, without what watching cost.
-    pub own_ns: f64,
-    /// Predicted time, ns.
-    pub predicted_ns: f64,
-    /// Longest time that is normal with such inputs, ns.
-    pub most_ns: f64,
-    /// The resource behind the excess; `None`: the recording does not have what calls used.
-    pub cause: Option<Cause>,
+    /// What is told of it.
+    pub call: models::SlowCall,
 }
 
 /// Why there are no models.
@@ -216,68 +200,23 @@ impl Pile {
 
     /// Calls that took longer than their inputs explain, by the model of these calls.
     fn slow(&self, model: &Model, start_ns: u64) -> SlowCalls {
-        let judged: Vec<Judged<'_>> = self
-            .calls
-            .iter()
-            .zip(&self.used)
-            .filter_map(|((values, taken), (time_ns, context))| {
-                let (own_ns, predicted) = (taken.own_ns()?, model.predict(values, 0.95)?);
-                Some(Judged { own_ns, predicted_ns: predicted.ns, time_ns: *time_ns, values, context })
-            })
-            .collect();
-        let Some(most) = most_usual(&judged) else { return SlowCalls::default() };
-        let (mut slow, normal): (Vec<&Judged<'_>>, Vec<&Judged<'_>>) =
-            judged.iter().partition(|call| call.own_ns > most * call.predicted_ns);
-        slow.sort_by(|a, b| (b.own_ns - b.predicted_ns).total_cmp(&(a.own_ns - a.predicted_ns)));
-        let names: Vec<&str> = self.calls.inputs().iter().map(|input| input.name.as_str()).collect();
-        let worst = slow.iter().take(TOLD).map(|call| SlowCall {
-            at_ns: call.time_ns.saturating_sub(start_ns),
-            inputs: names.iter().map(|name| (*name).to_owned()).zip(call.values.iter().copied()).collect(),
-            own_ns: call.own_ns,
-            predicted_ns: call.predicted_ns,
-            most_ns: most * call.predicted_ns,
-            cause: call.used().map(|used| models::explain(&used, &normal_like(call, &normal))),
+        let context = |call: usize| self.used.get(call).map(|(_, context)| context);
+        let found = models::slow_calls(model, &self.calls, TOLD, |call, own_ns, predicted_ns| {
+            used(own_ns, predicted_ns, context(call)?)
         });
-        SlowCalls { calls: slow.len() as u64, worst: worst.collect() }
+        let tell = |call: models::SlowCall| {
+            let inputs = self.calls.inputs().iter().map(|input| input.name.clone());
+            let values = self.calls.iter().nth(call.call).map(|(values, _)| values).unwrap_or_default();
+            let is_critical = |name: &String| model.critical.iter().any(|critical| critical.name == *name);
+            let is_told = |name: &String| is_critical(name) || model.categories.contains(name);
+            SlowCall {
+                at_ns: self.used.get(call.call).map_or(0, |(time_ns, _)| time_ns.saturating_sub(start_ns)),
+                inputs: inputs.zip(values.iter().copied()).filter(|(name, _)| is_told(name)).collect(),
+                call,
+            }
+        };
+        SlowCalls { calls: found.calls, worst: found.worst.into_iter().map(tell).collect() }
     }
-}
-
-/// A call beside what was predicted for it.
-struct Judged<'a> {
-    own_ns: f64,
-    predicted_ns: f64,
-    time_ns: u64,
-    values: &'a [Value],
-    context: &'a CallContext,
-}
-
-impl Judged<'_> {
-    fn used(&self) -> Option<Used> {
-        used(self.own_ns, self.predicted_ns, self.context)
-    }
-}
-
-/// Largest time over the predicted one that is usual: `e^(median + 6 s)`, s: spread of the logarithms; `None` of no call.
-fn most_usual(judged: &[Judged<'_>]) -> Option<f64> {
-    /// A standard deviation is this times the median absolute deviation (normal distribution).
-    const MAD: f64 = 1.4826;
-    let middle = |mut values: Vec<f64>| {
-        values.sort_by(f64::total_cmp);
-        values.get(values.len() / 2).copied()
-    };
-    let logs: Vec<f64> = judged.iter().map(|call| (call.own_ns / call.predicted_ns).ln()).collect();
-    let median = middle(logs.clone())?;
-    let spread = MAD * middle(logs.iter().map(|log| (log - median).abs()).collect())?;
-    Some((median + (SPREADS * spread).max(LEAST_SLOW.ln())).exp())
-}
-
-/// What normal calls used whose predicted time is near that of this one: at most [`COMPARED`], spread over the run.
-fn normal_like(call: &Judged<'_>, normal: &[&Judged<'_>]) -> Vec<Used> {
-    let near = (call.predicted_ns / ALIKE)..=(call.predicted_ns * ALIKE);
-    let like: Vec<Used> =
-        normal.iter().filter(|n| near.contains(&n.predicted_ns)).filter_map(|n| n.used()).collect();
-    let step = like.len().div_ceil(COMPARED).max(1);
-    like.into_iter().step_by(step).collect()
 }
 
 /// What a call used; `None`: the recording does not say.

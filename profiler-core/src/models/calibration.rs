@@ -3,7 +3,7 @@
 //! Split conformal prediction (Vovk, Gammerman and Shafer 2005; Lei et al. 2018) of the residuals `r = ln(t / f)`, where f was predicted
 //! for the call's inputs by a model fitted without them. Calls with like predicted times share a table, since short calls scatter more.
 
-use super::cells::median;
+use super::cells::{MAD, median};
 use super::linear::dot;
 use crate::stats::Interval;
 use serde::{Deserialize, Serialize};
@@ -19,8 +19,6 @@ const EDGE: usize = 128;
 const SURE: f64 = 0.99;
 /// Fewest calls from which dependence is told.
 const LEAST_LAGS: usize = 40;
-/// A robust estimate of the standard deviation is this times the median absolute deviation.
-const MAD: f64 = 1.4826;
 /// Numbers of larger residuals at which there are bounds: each is about this times the one before.
 const STEP: f64 = 1.3;
 

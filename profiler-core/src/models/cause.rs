@@ -15,7 +15,7 @@ const MOST: f64 = 0.5;
 /// Lead over the next one: part of the excess.
 const LEAD: f64 = 0.25;
 /// Predicted times within this factor are alike.
-const ALIKE: f64 = 2.0;
+pub(super) const ALIKE: f64 = 2.0;
 
 /// What a call used.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]

@@ -12,7 +12,7 @@ const MOST_CELLS: usize = 512;
 /// Cells per doubling where neighbours are merged: 9 % wide.
 const PER_OCTAVE: [f64; 4] = [8.0, 4.0, 2.0, 1.0];
 /// A robust estimate of the standard deviation is this times the median absolute deviation (normal distribution).
-const MAD: f64 = 1.4826;
+pub(super) const MAD: f64 = 1.4826;
 /// Variance of the median of n values over sigma^2 / n (normal distribution, large n).
 const OF_MEDIAN: f64 = std::f64::consts::FRAC_PI_2;
 /// Calls that a cell's own spread must have to count as much as the spread of all cells together.

@@ -1,7 +1,7 @@
 //! Categories that change nothing: they would only divide the cells, and leave too few calls in each.
 
 use super::call::Calls;
-use super::cells::{LEAST_CALLS, Table, median};
+use super::cells::{LEAST_CALLS, MAD, Table, median};
 use super::screen::{Roles, Unusable};
 use std::collections::BTreeMap;
 
@@ -11,8 +11,6 @@ const IDLE: f64 = 0.049;
 const CHANCE: f64 = 3.0;
 /// Standard error of a median of n values over sigma / sqrt(n), normal distribution.
 const OF_MEDIAN: f64 = 1.2533;
-/// A robust estimate of the standard deviation is this times the median absolute deviation.
-const MAD: f64 = 1.4826;
 /// Ranges of time in each of which a category must change nothing.
 const RANGES: usize = 3;
 /// Part of the calls that must have others of another category with the same numbers; else nothing can be said.

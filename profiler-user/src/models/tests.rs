@@ -106,14 +106,14 @@ fn a_call_that_took_longer_than_its_inputs_explain_is_told_with_the_reason() {
     let models = Models::read(&path, &[]).unwrap();
     let of = models.functions.iter().find(|f| f.found.is_ok() && f.context.is_none()).unwrap();
     let worst = &of.slow.worst[0];
-    assert!(of.slow.calls < 5 && worst.own_ns > 4e6 && worst.most_ns < 1e6, "{:?}", of.slow);
-    assert_eq!(worst.cause.as_ref().unwrap().part, Some(models::Part::Runnable));
+    assert!(of.slow.calls < 5 && worst.call.own_ns > 4e6 && worst.call.most_ns < 1e6, "{:?}", of.slow);
+    assert_eq!(worst.call.cause.as_ref().unwrap().part, Some(models::Part::Runnable));
     let text = models_text(&models, TextOptions::default());
     for part in ["calls took longer than their inputs explain", "waiting for a CPU"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     let other = models.functions.iter().find(|f| f.found.is_ok() && f.context.is_some()).unwrap();
-    assert!(other.slow.worst.iter().all(|call| call.own_ns < 1e6), "{:?}", other.slow);
+    assert!(other.slow.worst.iter().all(|slow| slow.call.own_ns < 1e6), "{:?}", other.slow);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::TextOptions;
 use super::table::{BOLD, styled, wrap};
 use super::units::{count, duration_ns};
 use crate::models::{Changed, FunctionModel, Models, SlowCall};
-use profiler_core::models::{Class, Comparison, Model, NoModel, Value};
+use profiler_core::models::{Class, Comparison, Critical, Model, NoModel, Value};
 use profiler_core::text::printable;
 use serde::Serialize;
 
@@ -81,15 +81,7 @@ fn with_model(title: &str, function: &FunctionModel, model: &Model) -> Vec<Strin
         model.basis.distinct
     )];
     lines.extend(model.formula());
-    let ranges = model.inputs.iter().zip(&model.range);
-    let ranges: Vec<String> = ranges
-        .map(|(name, (low, high))| format!("{name} from {} to {}", count(*low), count(*high)))
-        .collect();
-    let critical: Vec<String> =
-        model.critical.iter().map(|c| format!("{} (x {:.1})", c.name, c.influence)).collect();
-    if !ranges.is_empty() {
-        lines.push(format!("seen for {}; time depends on {}", ranges.join(", "), listed(&critical)));
-    }
+    lines.push(depends(model));
     if let Some(doubt) = model.doubt {
         lines.push(format!("not sure: {doubt}"));
     }
@@ -131,20 +123,37 @@ fn slow_call(call: &SlowCall) -> String {
         Value::Missing => None,
     };
     let inputs: Vec<String> = call.inputs.iter().filter_map(value).collect();
-    let cause =
-        call.cause.as_ref().map_or_else(|| "what it used was not recorded".to_owned(), ToString::to_string);
+    let cause = call
+        .call
+        .cause
+        .as_ref()
+        .map_or_else(|| "what it used was not recorded".to_owned(), ToString::to_string);
     format!(
         "- at {:.6} s, {}: {} where {} were expected and {} are normal at most: {cause}",
         call.at_ns as f64 / 1e9,
         inputs.join(", "),
-        duration_ns(call.own_ns),
-        duration_ns(call.predicted_ns),
-        duration_ns(call.most_ns)
+        duration_ns(call.call.own_ns),
+        duration_ns(call.call.predicted_ns),
+        duration_ns(call.call.most_ns)
     )
 }
 
-fn listed(words: &[String]) -> String {
-    if words.is_empty() { "none of them".to_owned() } else { words.join(", ") }
+/// Which inputs the time depends on, and over which range that was seen.
+fn depends(model: &Model) -> String {
+    let range = |name: &String| {
+        let at = model.inputs.iter().position(|input| input == name)?;
+        model.range.get(at).map(|(low, high)| format!("seen from {} to {}", count(*low), count(*high)))
+    };
+    let of = |critical: &Critical| {
+        let range = range(&critical.name).unwrap_or_default();
+        format!("{}, {range} (x {:.1})", critical.name, critical.influence)
+    };
+    let critical: Vec<String> = model.critical.iter().map(of).collect();
+    if critical.is_empty() {
+        format!("time depends on none of {}", model.inputs.join(", "))
+    } else {
+        format!("time depends on {}", critical.join("; "))
+    }
 }
 
 /// What changed from one recording to another.
@@ -193,7 +202,7 @@ struct JsonFunction<'a> {
     formula: Vec<String>,
     model: Option<&'a Model>,
     no_model: Option<&'a NoModel>,
-    slow_calls: u64,
+    slow_calls: usize,
     worst: Vec<JsonSlow<'a>>,
 }
 
@@ -211,10 +220,10 @@ fn json_slow(call: &SlowCall) -> JsonSlow<'_> {
     JsonSlow {
         at_ns: call.at_ns,
         inputs: &call.inputs,
-        own_ns: call.own_ns,
-        predicted_ns: call.predicted_ns,
-        most_ns: call.most_ns,
-        cause: call.cause.as_ref().map(ToString::to_string),
+        own_ns: call.call.own_ns,
+        predicted_ns: call.call.predicted_ns,
+        most_ns: call.call.most_ns,
+        cause: call.call.cause.as_ref().map(ToString::to_string),
     }
 }
 
