@@ -11,6 +11,7 @@ mod in_place;
 mod log;
 mod samples;
 pub(super) mod stamps;
+mod unseen;
 mod windows;
 
 use super::{LimitKept, PlanWorth, Receipt, Report, Row, sharper};
@@ -91,6 +92,7 @@ impl Report {
             duration_s: run.length_s,
             target_cpu,
             samples: recording.samples.len() as u64,
+            samples_missed: shares.missed(),
             rows,
             operations: super::operations::of(recording),
             sharper: Vec::new(),

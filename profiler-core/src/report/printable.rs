@@ -21,6 +21,7 @@ impl Report {
             duration_s: _,
             target_cpu: _,
             samples: _,
+            samples_missed: _,
             rows,
             operations,
             sharper,

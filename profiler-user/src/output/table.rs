@@ -189,7 +189,14 @@ pub(super) fn run(report: &Report) -> String {
         u if u.value == 0.0 => format!("≤ {:.2} CPUs", u.high),
         u => format!("{:.2} CPUs {}", u.value, plus_minus(u)),
     };
-    format!("{seconds}, {cpus}, {} samples, budget {}", count(report.samples as f64), report.receipt.budget)
+    // Below this it is the chance of sampling.
+    let seen = 1.0 - report.samples_missed;
+    let of = if seen < 0.95 { format!(" of {:.0} % of the CPU time", seen * 100.0) } else { String::new() };
+    format!(
+        "{seconds}, {cpus}, {} samples{of}, budget {}",
+        count(report.samples as f64),
+        report.receipt.budget
+    )
 }
 
 /// The table of the hottest functions, with its legend and notes.

@@ -1,5 +1,6 @@
 //! Samples to shares: which part of the CPU time had a function on the stack.
 
+use super::unseen::Unseen;
 use crate::class::Source;
 use crate::estimate::Estimate;
 use crate::recording::{FrameRow, Recording};
@@ -34,6 +35,7 @@ pub(super) struct Shares<'r> {
     unseen_ns: f64,
     threads: u32,
     sole_thread: Option<u32>,
+    missed: f64,
 }
 
 #[derive(Default)]
@@ -76,16 +78,24 @@ impl<'r> Shares<'r> {
         // Summed in the order of threads: the order of floating-point sums must not vary.
         let ordered: BTreeMap<u32, f64> = last_period.into_iter().collect();
 
+        let unseen = Unseen::of(recording);
+        let in_kernel = |of: &[usize]| {
+            of.iter().filter(|&&i| recording.samples.get(i).is_some_and(|s| s.in_kernel)).count()
+        };
         let mut design = SampleDesign::new(&points, LEVEL);
         let functions = seen
             .into_iter()
             .filter_map(|(key, seen)| {
                 let all = design.share(&seen.inclusive)?;
                 let own = if seen.own.is_empty() { None } else { design.share(&seen.own) };
+                let estimate = |share: &Share, interval, of: &[usize]| {
+                    let (value, interval) = unseen.correct(share.value, in_kernel(of) as u64, interval);
+                    estimate(value, share.hits, interval)
+                };
                 let shares = FunctionShares {
-                    share: estimate(&all, all.this_recording),
-                    long_run: estimate(&all, all.long_run),
-                    own: own.map(|o| estimate(&o, o.this_recording)),
+                    share: estimate(&all, all.this_recording, &seen.inclusive),
+                    long_run: estimate(&all, all.long_run, &seen.inclusive),
+                    own: own.map(|o| estimate(&o, o.this_recording, &seen.own)),
                 };
                 Some((key, shares))
             })
@@ -96,6 +106,7 @@ impl<'r> Shares<'r> {
             unseen_ns: ordered.values().sum(),
             threads: threads.len() as u32,
             sole_thread: threads.first().copied().filter(|_| threads.len() == 1),
+            missed: unseen.part(),
         }
     }
 
@@ -130,6 +141,11 @@ impl<'r> Shares<'r> {
     /// The most that the threads' unfinished periods can hold, s.
     pub(super) fn unseen_s(&self) -> f64 {
         self.unseen_ns * 1e-9
+    }
+
+    /// Part of the target's CPU time that samples missed, 0 to 1.
+    pub(super) fn missed(&self) -> f64 {
+        self.missed
     }
 
     /// The thread that all samples show.
@@ -180,13 +196,13 @@ fn stacks(recording: &Recording) -> HashMap<u64, Stack<'_>> {
         .collect()
 }
 
-fn estimate(share: &Share, interval: Interval) -> Estimate {
+fn estimate(value: f64, hits: u64, interval: Interval) -> Estimate {
     Estimate {
-        value: share.value,
+        value,
         low: interval.low,
         high: interval.high,
         level: LEVEL,
-        n: share.hits,
+        n: hits,
         source: Source::Sampled,
         at_most: false,
     }
