@@ -65,9 +65,10 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Test(options) => test::run(&options),
         Command::Lint(options) => lint::run(&options),
         Command::Ci(options) => {
-            let summary = test::run_all(&options)?;
+            let mut lints = None;
+            let summary = test::run_all(&options, &mut || lints = Some(lint::begin()))?;
             ebpf::run(&ebpf::Options { check: true, no_install: options.no_install })?;
-            lint::run(&lint::Options::default())?;
+            lint::finish(lints)?;
             summary.finish()
         }
         Command::Demo(options) => demo::run(&options),

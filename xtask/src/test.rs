@@ -129,16 +129,19 @@ fn count(text: &str, label: &str) -> u64 {
 pub fn run(arguments: &Arguments) -> Result<()> {
     match arguments.suites.suites {
         Some(runs) => suites::run(runs, &arguments.suites, arguments.tests.filter.as_deref()),
-        None => run_all(&arguments.tests)?.finish(),
+        None => run_all(&arguments.tests, &mut || ())?.finish(),
     }
 }
 
-/// Runs all tests, also after failures.
+/// The binary beside which compilers may run: it takes longest, mostly waits for runs to end, and passes beside them (docs/log.md M49).
+const LONGEST: &str = "agent";
+
+/// Runs all tests, also after failures. `beside` is called before the longest binary, when all that the tests need is built.
 ///
 /// # Errors
 ///
 /// If something cannot be built or started; failed tests are in the summary.
-pub fn run_all(options: &Options) -> Result<Summary> {
+pub fn run_all(options: &Options, beside: &mut dyn FnMut()) -> Result<Summary> {
     let mut summary = Summary::default();
     let mut other_tools = None;
     if !options.offline {
@@ -162,11 +165,11 @@ pub fn run_all(options: &Options) -> Result<Summary> {
     if !options.no_install {
         browser();
     }
-    kernel_tests(options, None, &mut summary)?;
+    kernel_tests(options, None, beside, &mut summary)?;
     field_tests(options, &mut summary)?;
     if let Some(object) = other_tools {
         println!("once more, with the object that this machine's tools built: {}", object.display());
-        kernel_tests(options, Some(&object), &mut summary)?;
+        kernel_tests(options, Some(&object), &mut || (), &mut summary)?;
     }
     Ok(summary)
 }
@@ -192,7 +195,12 @@ fn starts(name: &str) -> bool {
 }
 
 /// Builds the test binaries, with the committed object or another one, and runs them. Timing tests that fail are run again.
-fn kernel_tests(options: &Options, object: Option<&Path>, summary: &mut Summary) -> Result<()> {
+fn kernel_tests(
+    options: &Options,
+    object: Option<&Path>,
+    beside: &mut dyn FnMut(),
+    summary: &mut Summary,
+) -> Result<()> {
     let root = shell::can_be_root();
     let timing = timing::List::committed()?;
     let filter: Vec<&str> = options.filter.as_deref().into_iter().collect();
@@ -202,6 +210,9 @@ fn kernel_tests(options: &Options, object: Option<&Path>, summary: &mut Summary)
             let reason = "not root, and sudo is missing or asks for a password";
             summary.skip(name, reason, shell::skips_are_forbidden());
             continue;
+        }
+        if name == LONGEST {
+            beside();
         }
         let before = calm::Cpus::now();
         let (status, lines) = binary.run(&filter)?;

@@ -119,7 +119,8 @@ impl Kernel {
                 let Some(split) = regimes(&self.plain(input), input) else { continue };
                 let least = found.by_class.entry(Class::TwoRegimes).or_insert(split.criterion);
                 *least = least.min(split.criterion);
-                if split.criterion < found.best.criterion {
+                // A sum that is near enough needs no switching point: caches bend it, too.
+                if split.criterion < found.best.criterion && !found.best.is_near() {
                     (found.best, family) = (split, Family::Regimes { input });
                 }
             }
@@ -146,7 +147,7 @@ impl Kernel {
         let shapes = self.trained(&sums.parts, Family::Power)?;
         let class = shapes.iter().map(|s| s.class(&[])).max()?;
         let mut found = sums.found.clone();
-        found.best = Choice { shapes, class, criterion: found.best.criterion };
+        found.best = Choice { shapes, class, ..found.best };
         self.judged(found, Family::Power, sums.parts.clone(), sums.by_category, seed)
     }
 

@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 pub(super) const FLOOR: f64 = 0.02;
 /// Part of the largest predicted time that a term must have to decide the class.
 const TELLING: f64 = 0.1;
+/// Part of the largest predicted time below which a second, faster term of an input is faint.
+const FAINT: f64 = 0.25;
 /// Rounds of weights by what is predicted.
 const ROUNDS: usize = 2;
 
@@ -53,6 +55,15 @@ impl Sum {
         let whole = self.at(x);
         let telling = self.terms.iter().filter(|(term, alpha)| alpha * term.at(x) >= TELLING * whole);
         telling.map(|(term, _)| term.order()).max().unwrap_or_default()
+    }
+
+    /// The fastest term makes up less than [`FAINT`] of the time at the inputs `x`, and its inputs occur in slower ones, too: what it says shows
+    /// at the largest inputs alone.
+    fn is_faint(&self, x: &[f64]) -> bool {
+        let grown = || self.terms.iter().filter(|(_, alpha)| *alpha > 0.0);
+        let Some((fastest, alpha)) = grown().max_by_key(|(term, _)| term.order()) else { return false };
+        let slower = |input: u8| grown().any(|(t, _)| t != fastest && t.has(usize::from(input)));
+        alpha * fastest.at(x) < FAINT * self.at(x) && fastest.0.iter().all(|factor| slower(factor.input))
     }
 
     /// `12.3 ns + 4.1 ns · n log2 n`.
@@ -170,8 +181,17 @@ impl Design {
 
     /// Class of a sum at the cell for which it predicts most.
     pub fn class_of(&self, sum: &Sum) -> Class {
-        let top = self.cells.iter().max_by(|a, b| sum.at(&a.x).total_cmp(&sum.at(&b.x)));
-        top.map_or(Class::Unknown, |cell| Class::of(sum.order(&cell.x)))
+        self.top(sum).map_or(Class::Unknown, |cell| Class::of(sum.order(&cell.x)))
+    }
+
+    /// The fastest term of a sum shows at the largest inputs alone, and little there.
+    pub fn is_faint(&self, sum: &Sum) -> bool {
+        self.top(sum).is_some_and(|cell| sum.is_faint(&cell.x))
+    }
+
+    /// The cell for which a sum predicts most.
+    fn top(&self, sum: &Sum) -> Option<&Cell> {
+        self.cells.iter().max_by(|a, b| sum.at(&a.x).total_cmp(&sum.at(&b.x)))
     }
 }
 
@@ -212,6 +232,21 @@ mod tests {
         let sum = design.fit(&[2, 5]).unwrap();
         assert!(sum.terms[1].1 > 0.0);
         assert_eq!(design.class_of(&sum), Class::Linear, "{sum:?}");
+    }
+
+    #[test]
+    fn a_faster_term_that_shows_at_the_end_alone_is_faint() {
+        let design = design(|n| 7.0 * n * n.log2() + 4e-8 * n.powi(3));
+        // n log n, and n^3.
+        let [both, one] = [&[3, 6][..], &[3]].map(|set| design.fit(set).unwrap());
+        assert!(both.terms[1].1 > 0.0 && design.is_faint(&both), "{both:?}");
+        assert!(!design.is_faint(&one));
+        let names = ["n".to_owned()];
+        assert!(
+            !design.is_faint(&design.fit(&[6]).unwrap()),
+            "alone it is all there is: {}",
+            both.text(&names)
+        );
     }
 
     #[test]
