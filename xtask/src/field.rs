@@ -18,7 +18,7 @@ pub struct Options {
     /// Only this program, or this mode of it (repeatable); the document is then left alone and the table printed
     #[arg(long, value_name = "PROGRAM[:MODE]")]
     pub only: Vec<String>,
-    /// Length of an observed run, s [default: 5; with --durations 30, with --coverage 40]
+    /// Length of an observed run, s [default: 5; with --durations 30, with --coverage 40, with --models 20]
     #[arg(long)]
     pub seconds: Option<u64>,
     /// Runs of each mode [default: 3; with --durations 10, with --widths 1, with --coverage 14]
@@ -31,7 +31,7 @@ pub struct Options {
     #[arg(long)]
     pub list: bool,
     /// Run nothing: write docs/field.md (with --durations docs/field-durations.md, with --widths docs/field-widths.md, with --coverage
-    /// docs/field-coverage.md) anew from the finished runs
+    /// docs/field-coverage.md, with --models docs/field-models.md) anew from the finished runs
     #[arg(long)]
     pub table: bool,
     /// Judge durations and calls by the programs' own word, for docs/field-durations.md: 10 runs of 30 s each, kept in
@@ -46,6 +46,43 @@ pub struct Options {
     /// each, 40 s between two unobserved stretches of 10 s (1 h), at 2 %, kept in target/field/coverage.jsonl. --only is then PROGRAM
     #[arg(long, conflicts_with_all = ["durations", "widths", "list"])]
     pub coverage: bool,
+    /// Make execution-time models of library functions whose growth is known, for docs/field-models.md: 3 runs of 20 s of each at 5 %, kept in target/field/models.jsonl (10 minutes).
+    /// --only is then FUNCTION
+    #[arg(long, conflicts_with_all = ["durations", "widths", "coverage", "list"])]
+    pub models: bool,
+}
+
+impl Options {
+    /// Option of `field`, document, and default length and number of runs of what is asked for beside the suite itself.
+    fn mode(&self) -> Option<Mode> {
+        let modes = [
+            (
+                self.durations,
+                Mode { option: "--durations", document: "docs/field-durations.md", seconds: 30, rounds: 10 },
+            ),
+            (
+                self.widths,
+                Mode { option: "--widths", document: "docs/field-widths.md", seconds: 5, rounds: 1 },
+            ),
+            (
+                self.coverage,
+                Mode { option: "--coverage", document: "docs/field-coverage.md", seconds: 40, rounds: 14 },
+            ),
+            (
+                self.models,
+                Mode { option: "--models", document: "docs/field-models.md", seconds: 20, rounds: 3 },
+            ),
+        ];
+        modes.into_iter().find_map(|(is_asked, mode)| is_asked.then_some(mode))
+    }
+}
+
+/// What can be asked for beside the suite itself.
+struct Mode {
+    option: &'static str,
+    document: &'static str,
+    seconds: u64,
+    rounds: u32,
 }
 
 /// What CI runs, for 20 s each: programs that need little to be built.
@@ -64,14 +101,15 @@ fn base() -> PathBuf {
 pub fn run(options: &Options) -> Result<()> {
     ensure!(shell::can_be_root(), "the suite traces: run it as root, or let sudo work without a password");
     if !options.list && !options.table {
-        let all: Vec<(&str, &str)> = match (options.durations, options.coverage) {
-            (true, _) => build::DURATIONS.to_vec(),
-            (_, true) => build::COVERAGE.to_vec(),
+        let all: Vec<(&str, &str)> = match (options.durations, options.coverage, options.models) {
+            (true, ..) => build::DURATIONS.to_vec(),
+            (_, true, _) => build::COVERAGE.to_vec(),
+            (.., true) => build::MODELS.to_vec(),
             _ => build::PROGRAMS.iter().map(|&program| (program, program)).collect(),
         };
         for (program, parts) in all {
             let wanted = |only: &String| only.split(':').next().unwrap_or(only).starts_with(program);
-            if (options.only.is_empty() || options.only.iter().any(wanted))
+            if (options.models || options.only.is_empty() || options.only.iter().any(wanted))
                 && let Err(error) = build::prepare(parts, &base())
             {
                 // The table says that it was not run.
@@ -87,21 +125,11 @@ pub fn run(options: &Options) -> Result<()> {
     )?;
     let release = shell::target_dir().join("release");
     let mut command = field(&release);
-    let (seconds, rounds) = match (options.durations, options.widths, options.coverage) {
-        (true, ..) => (30, 10),
-        (_, true, _) => (5, 1),
-        (.., true) => (40, 14),
-        _ => (5, 3),
-    };
+    let mode = options.mode();
+    let (seconds, rounds) = mode.as_ref().map_or((5, 3), |mode| (mode.seconds, mode.rounds));
     command.args(["--seconds", &options.seconds.unwrap_or(seconds).to_string()]);
     command.args(["--rounds", &options.rounds.unwrap_or(rounds).to_string()]);
-    let modes =
-        [(options.durations, "--durations"), (options.widths, "--widths"), (options.coverage, "--coverage")];
-    for (is_asked, option) in modes {
-        if is_asked {
-            command.arg(option);
-        }
-    }
+    command.args(mode.as_ref().map(|mode| mode.option));
     for only in &options.only {
         command.args(["--only", only]);
     }
@@ -120,12 +148,7 @@ pub fn run(options: &Options) -> Result<()> {
     print!("{text}");
     ensure!(output.status.success(), "field failed with {}", output.status);
     if options.only.is_empty() && !options.list {
-        let name = match (options.durations, options.widths, options.coverage) {
-            (true, ..) => "docs/field-durations.md",
-            (_, true, _) => "docs/field-widths.md",
-            (.., true) => "docs/field-coverage.md",
-            _ => "docs/field.md",
-        };
+        let name = mode.map_or("docs/field.md", |mode| mode.document);
         let path = shell::root().join(name);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         eprintln!("wrote {}", path.display());

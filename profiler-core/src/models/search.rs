@@ -13,6 +13,8 @@ const PAIRED: usize = 5;
 pub(super) const RULED_OUT: f64 = 6.0;
 /// Spread of relative errors that caches and allocation leave of any form over three decades (docs/log.md M48).
 const ROUGH: f64 = 0.1;
+/// Spread below which a sum that bends needs no switching point.
+const BENT: f64 = 0.05;
 
 /// A model of all cells: one shape, or one for each category.
 #[derive(Debug, Clone)]
@@ -26,8 +28,13 @@ pub(super) struct Choice {
 
 impl Choice {
     /// It is not more than [`ROUGH`] off.
-    pub fn is_near(&self) -> bool {
+    fn is_near(&self) -> bool {
         self.misfit <= ROUGH * ROUGH
+    }
+
+    /// It is not more than [`BENT`] off.
+    pub fn needs_no_switch(&self) -> bool {
+        self.misfit <= BENT * BENT
     }
 }
 

@@ -40,6 +40,9 @@ pub const DURATIONS: [(&str, &str); 6] = [
 /// The same of `--coverage`; its SQLite is built with the suite.
 pub const COVERAGE: [(&str, &str); 2] = [("redis", "redis"), ("memcached", "memcached-clocked")];
 
+/// The same of `--models`: one program for all its functions.
+pub const MODELS: [(&str, &str); 1] = [("grows", "grows")];
+
 /// One thing to fetch or to build; done once, and again when its description changes.
 enum Part {
     /// Debian packages, unpacked into `root/NAME`.
@@ -81,6 +84,13 @@ cc -O2 -g -I$OWN -c -o memcached-item.o $OWN/memcached-item.c
 rm memcached
 make -s memcached LDFLAGS=\"-L$D/lib/x86_64-linux-gnu -Wl,--wrap=item_get -Wl,--wrap=store_item \
 -Wl,--wrap=complete_nread_ascii -Wl,--wrap=try_read_command_ascii\" LIBS=\"-levent $PWD/memcached-item.o\"";
+
+/// Which of the two folders a library is in differs from Debian to Debian.
+const GROWS: &str = "A=$ROOT/grows/usr/lib/x86_64-linux-gnu B=$ROOT/grows/lib/x86_64-linux-gnu
+set --
+for library in libz.so.1 libgmp.so.10 libcrypto.so.3 libjansson.so.4 libpcre2-8.so.0; do
+for folder in $A $B; do if [ -e $folder/$library ]; then set -- \"$@\" $folder/$library; fi; done; done
+cc -O2 -g -o $OUT/grows grows.c \"$@\" -lm -Wl,-rpath,$A:$B";
 
 fn parts(program: &str) -> Vec<Part> {
     match program {
@@ -178,6 +188,10 @@ fn parts_for_durations(name: &str) -> Vec<Part> {
                 "cc -O2 -g -o $OUT/zstd-blocks zstd-blocks.c $OUT/../zstd-library/lib/libzstd.a -pthread",
             ),
         ],
+        "grows" => vec![
+            Part::Packages("grows", &["zlib1g", "libgmp10", "libssl3", "libjansson4", "libpcre2-8-0"]),
+            Part::Own("grows", GROWS),
+        ],
         "memcached-clocked" => vec![
             Part::Packages("memcached", &["libevent-dev", "libevent-2.1-7"]),
             Part::Source("memcached-clocked", "memcached", CLOCKED_MEMCACHED),
@@ -256,7 +270,9 @@ mod tests {
     #[test]
     fn each_program_has_its_parts_and_a_part_is_made_once() {
         assert!(PROGRAMS.iter().all(|program| !parts(program).is_empty()));
-        assert!(DURATIONS.iter().chain(&COVERAGE).all(|(_, parts_of)| !parts(parts_of).is_empty()));
+        assert!(
+            DURATIONS.iter().chain(&COVERAGE).chain(&MODELS).all(|(_, parts_of)| !parts(parts_of).is_empty())
+        );
         let base = std::env::temp_dir().join(format!("xtask-field-once-{}", std::process::id()));
         let made = |description: &str| {
             let mut made = false;

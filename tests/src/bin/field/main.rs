@@ -5,6 +5,7 @@
 mod coverage;
 mod durations;
 mod load;
+mod models;
 mod observe;
 mod place;
 mod process;
@@ -49,6 +50,8 @@ struct Options {
     widths: bool,
     /// Count how often intervals hold what the programs count instead.
     coverage: bool,
+    /// Ask for models of functions whose growth is known instead.
+    models: bool,
 }
 
 impl Options {
@@ -66,6 +69,7 @@ impl Options {
             durations: false,
             widths: false,
             coverage: false,
+            models: false,
         };
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().with_context(|| format!("{argument} wants a value"));
@@ -82,6 +86,7 @@ impl Options {
                 "--durations" => options.durations = true,
                 "--widths" => options.widths = true,
                 "--coverage" => options.coverage = true,
+                "--models" => options.models = true,
                 _ => bail!("no option {argument}; use `cargo xtask field --help`"),
             }
         }
@@ -201,10 +206,11 @@ fn judge_again(finished: &mut [Record], programs: &[Box<dyn Program>]) {
 
 /// What else than the suite itself is asked for, or that.
 fn run(options: &Options) -> Result<bool> {
-    match (options.durations, options.widths, options.coverage) {
+    match (options.durations, options.widths, options.coverage, options.models) {
         (true, ..) => judge_durations(options),
-        (_, true, _) => compare_widths(options),
-        (.., true) => count_coverage(options),
+        (_, true, ..) => compare_widths(options),
+        (_, _, true, _) => count_coverage(options),
+        (.., true) => judge_models(options),
         _ => run_suite(options),
     }
 }
@@ -317,6 +323,24 @@ fn compare_widths(options: &Options) -> Result<bool> {
         rounds: options.rounds,
     };
     print!("{}", widths::run(&wanted, options.table)?);
+    Ok(true)
+}
+
+/// Models of functions whose growth is known.
+fn judge_models(options: &Options) -> Result<bool> {
+    let place = Place::new(options.base.clone())?;
+    if options.fresh {
+        models::forget(&options.base)?;
+    }
+    let wanted = models::Options {
+        place: &place,
+        agent: &options.agent,
+        agent_version: agent_version(&options.agent)?,
+        only: &options.only,
+        seconds: options.seconds,
+        rounds: options.rounds,
+    };
+    print!("{}", models::run(&wanted, options.table)?);
     Ok(true)
 }
 
