@@ -120,7 +120,7 @@ impl Kernel {
                 let least = found.by_class.entry(Class::TwoRegimes).or_insert(split.criterion);
                 *least = least.min(split.criterion);
                 // A sum that is near enough needs no switching point: caches bend it, too.
-                if split.criterion < found.best.criterion && !found.best.needs_no_switch() {
+                if split.criterion < found.best.criterion && !found.best.bends_little() {
                     (found.best, family) = (split, Family::Regimes { input });
                 }
             }

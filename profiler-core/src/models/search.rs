@@ -3,7 +3,7 @@
 use super::class::Class;
 use super::shape::{Shape, Split};
 use super::sum::{Design, FLOOR, Sum};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Most terms of a sum.
 const MOST_TERMS: usize = 4;
@@ -13,7 +13,7 @@ const PAIRED: usize = 5;
 pub(super) const RULED_OUT: f64 = 6.0;
 /// Spread of relative errors that caches and allocation leave of any form over three decades (docs/log.md M48).
 const ROUGH: f64 = 0.1;
-/// Spread below which a sum that bends needs no switching point.
+/// Spread below which a form that bends needs neither a switching point nor a second term of the same input.
 const BENT: f64 = 0.05;
 
 /// A model of all cells: one shape, or one for each category.
@@ -33,8 +33,18 @@ impl Choice {
     }
 
     /// It is not more than [`BENT`] off.
-    pub fn needs_no_switch(&self) -> bool {
+    pub fn bends_little(&self) -> bool {
         self.misfit <= BENT * BENT
+    }
+
+    /// The inputs on which it depends.
+    fn inputs(&self) -> BTreeSet<u8> {
+        let sums = self.shapes.iter().filter_map(|shape| match shape {
+            Shape::Sum(sum) => Some(sum),
+            _ => None,
+        });
+        let used = sums.flat_map(|sum| &sum.terms).filter(|(_, alpha)| *alpha > 0.0);
+        used.flat_map(|(term, _)| &term.0).map(|factor| factor.input).collect()
     }
 }
 
@@ -84,6 +94,8 @@ struct Tried {
     found: Option<Found>,
     /// The best without a faint term.
     clear: Option<Choice>,
+    /// The best of one term.
+    single: Option<Choice>,
 }
 
 /// The cells of one function, and how they are divided: one part, or one for each category.
@@ -96,13 +108,17 @@ impl Searched<'_> {
     /// The best sum of terms. `None` if not even a constant can be fitted.
     ///
     /// A second, faster term of an input that is [`Design::is_faint`] is left out where the best sum without one is not more than [`ROUGH`]
-    /// off: `n log n` that leaves a cache at its largest inputs is not `n^3`. Its class is then one that is not ruled out.
+    /// off: `n log n` that leaves a cache at its largest inputs is not `n^3`. Any second term of the same inputs is left out where one term
+    /// alone is not more than [`BENT`] off. Their classes are then ones that are not ruled out.
     pub fn sums(&self) -> Option<Found> {
         let mut tried = Tried::default();
         self.try_all(&mut tried);
         let mut found = tried.found?;
         if let Some(clear) = tried.clear.filter(Choice::is_near) {
             found.best = clear;
+        }
+        if let Some(single) = tried.single.filter(|s| s.bends_little() && s.inputs() == found.best.inputs()) {
+            found.best = single;
         }
         Some(found)
     }
@@ -157,9 +173,16 @@ impl Searched<'_> {
         let terms = used.iter().filter(|used| **used).count();
         let misfit = misfit / cells.max(1) as f64;
         let c = criterion(cells, misfit, parameters, terms, self.whole.terms.len(), prior);
-        if !is_faint && found.clear.as_ref().is_none_or(|best| c < best.criterion) && c.is_finite() {
+        let keeps = |best: &Option<Choice>| c.is_finite() && best.as_ref().is_none_or(|b| c < b.criterion);
+        let choice = || {
             let shapes = sums.iter().cloned().map(Shape::Sum).collect();
-            found.clear = Some(Choice { shapes, class, criterion: c, misfit });
+            Some(Choice { shapes, class, criterion: c, misfit })
+        };
+        if !is_faint && keeps(&found.clear) {
+            found.clear = choice();
+        }
+        if terms <= 1 && keeps(&found.single) {
+            found.single = choice();
         }
         note(&mut found.found, [c, misfit], class, || sums.into_iter().map(Shape::Sum).collect());
         Some(c)
