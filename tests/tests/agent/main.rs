@@ -30,6 +30,7 @@ mod progress;
 mod replan;
 mod returns;
 mod slices;
+mod slower;
 mod stamps;
 mod tracepoints;
 mod traps;
