@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 
 mod histograms;
+mod incomplete;
 mod losses;
 mod off_cpu;
 mod tracepoints;
