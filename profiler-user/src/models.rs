@@ -208,7 +208,10 @@ impl Pile {
             let inputs = self.calls.inputs().iter().map(|input| input.name.clone());
             let values = self.calls.iter().nth(call.call).map(|(values, _)| values).unwrap_or_default();
             let is_critical = |name: &String| model.critical.iter().any(|critical| critical.name == *name);
-            let is_told = |name: &String| is_critical(name) || model.categories.contains(name);
+            let named = |name: &String| is_critical(name) || model.categories.contains(name);
+            // Where the time depends on nothing, all of them.
+            let is_none = !self.calls.inputs().iter().any(|input| named(&input.name));
+            let is_told = |name: &String| is_none || named(name);
             SlowCall {
                 at_ns: self.used.get(call.call).map_or(0, |(time_ns, _)| time_ns.saturating_sub(start_ns)),
                 inputs: inputs.zip(values.iter().copied()).filter(|(name, _)| is_told(name)).collect(),

@@ -24,25 +24,52 @@ fn builds() -> [Command; 2] {
     [clippy, doc]
 }
 
-/// Clippy and rustdoc, which run beside other work.
-pub struct Begun(Option<JoinHandle<Result<String>>>);
+/// Clippy and rustdoc beside other work, in the class of what runs when nobody else does (`SCHED_IDLE`).
+#[derive(Default)]
+pub struct Beside {
+    thread: Option<JoinHandle<Result<String>>>,
+    /// What came of it: what they said.
+    done: Option<Result<String>>,
+}
 
-/// Begins clippy and rustdoc beside other work, in the class of what runs when nobody else does (`SCHED_IDLE`); what they say is kept.
-pub fn begin() -> Begun {
-    let all = || {
-        let mut said = String::new();
-        for mut command in builds() {
-            shell::say(&command);
-            if let Some(chrt) = shell::find_in_path("chrt") {
-                command = idle(&chrt, &command);
-            }
-            let output = command.stdin(Stdio::null()).output().context("cannot start cargo")?;
-            said += &String::from_utf8_lossy(&output.stderr);
-            ensure!(output.status.success(), "{said}\nlint failed with {}", output.status);
+impl Beside {
+    /// Begins them, unless that is done. Not without `chrt`; nor beside tests that sudo starts in a session of their own, since such classes
+    /// rank within a session only (autogroup, sched(7)). Then [`finish`] runs them.
+    pub fn begin(&mut self) {
+        if self.thread.is_some() || self.done.is_some() || !shell::is_root() {
+            return;
         }
-        Ok(said)
-    };
-    Begun(Some(std::thread::spawn(all)))
+        self.thread = shell::find_in_path("chrt").map(|chrt| std::thread::spawn(move || all_idle(&chrt)));
+    }
+
+    /// Waits for them: what comes now is not to run beside compilers.
+    pub fn wait(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            let result = thread.join().unwrap_or_else(|_| bail!("the thread of clippy and rustdoc panicked"));
+            self.done = Some(result);
+        }
+    }
+}
+
+/// No compiler outlives the command, and what one found is said whatever else failed.
+impl Drop for Beside {
+    fn drop(&mut self) {
+        self.wait();
+        if let Some(Err(error)) = &self.done {
+            eprintln!("lint: {error:#}");
+        }
+    }
+}
+
+fn all_idle(chrt: &Path) -> Result<String> {
+    let mut said = String::new();
+    for command in builds() {
+        shell::say(&command);
+        let output = idle(chrt, &command).stdin(Stdio::null()).output().context("cannot start chrt")?;
+        said += &String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{said}\n{command:?} failed with {}", output.status);
+    }
+    Ok(said)
 }
 
 /// The same command, started by `chrt`.
@@ -59,29 +86,6 @@ fn idle(chrt: &Path, command: &Command) -> Command {
         idle.current_dir(folder);
     }
     idle
-}
-
-impl Begun {
-    /// Waits for them.
-    ///
-    /// # Errors
-    ///
-    /// If one of them finds something.
-    fn finish(mut self) -> Result<()> {
-        let Some(thread) = self.0.take() else { return Ok(()) };
-        let said = thread.join().unwrap_or_else(|_| bail!("the thread of clippy and rustdoc panicked"))?;
-        eprint!("{said}");
-        Ok(())
-    }
-}
-
-/// No compiler outlives the command.
-impl Drop for Begun {
-    fn drop(&mut self) {
-        if let Some(thread) = self.0.take() {
-            let _ = thread.join();
-        }
-    }
 }
 
 /// Runs all of them; the first that fails ends it.
@@ -102,16 +106,19 @@ pub fn run(options: &Options) -> Result<()> {
     rest()
 }
 
-/// All of them, of which clippy and rustdoc were begun before.
+/// All of them, of which clippy and rustdoc may have run before.
 ///
 /// # Errors
 ///
 /// If one finds something.
-pub fn finish(begun: Option<Begun>) -> Result<()> {
-    let Some(begun) = begun else { return run(&Options::default()) };
+pub fn finish(mut beside: Beside) -> Result<()> {
+    beside.wait();
+    match beside.done.take() {
+        None => return run(&Options::default()),
+        Some(said) => eprint!("{}", said?),
+    }
     house::run()?;
     format()?;
-    begun.finish()?;
     rest()
 }
 

@@ -65,10 +65,10 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Test(options) => test::run(&options),
         Command::Lint(options) => lint::run(&options),
         Command::Ci(options) => {
-            let mut lints = None;
-            let summary = test::run_all(&options, &mut || lints = Some(lint::begin()))?;
+            let mut beside = lint::Beside::default();
+            let summary = test::run_all(&options, Some(&mut beside))?;
             ebpf::run(&ebpf::Options { check: true, no_install: options.no_install })?;
-            lint::finish(lints)?;
+            lint::finish(beside)?;
             summary.finish()
         }
         Command::Demo(options) => demo::run(&options),

@@ -12,6 +12,7 @@ mod timing;
 use crate::apt;
 use crate::ebpf::{self, Rebuilt};
 use crate::field;
+use crate::lint::Beside;
 use crate::shell;
 use anyhow::{Result, bail};
 use kernel::Binary;
@@ -129,19 +130,19 @@ fn count(text: &str, label: &str) -> u64 {
 pub fn run(arguments: &Arguments) -> Result<()> {
     match arguments.suites.suites {
         Some(runs) => suites::run(runs, &arguments.suites, arguments.tests.filter.as_deref()),
-        None => run_all(&arguments.tests, &mut || ())?.finish(),
+        None => run_all(&arguments.tests, None)?.finish(),
     }
 }
 
 /// The binary beside which compilers may run: it takes longest, mostly waits for runs to end, and passes beside them (docs/log.md M49).
 const LONGEST: &str = "agent";
 
-/// Runs all tests, also after failures. `beside` is called before the longest binary, when all that the tests need is built.
+/// Runs all tests, also after failures. `beside` runs while the longest binary does, when all that the tests need is built.
 ///
 /// # Errors
 ///
 /// If something cannot be built or started; failed tests are in the summary.
-pub fn run_all(options: &Options, beside: &mut dyn FnMut()) -> Result<Summary> {
+pub fn run_all(options: &Options, beside: Option<&mut Beside>) -> Result<Summary> {
     let mut summary = Summary::default();
     let mut other_tools = None;
     if !options.offline {
@@ -169,7 +170,7 @@ pub fn run_all(options: &Options, beside: &mut dyn FnMut()) -> Result<Summary> {
     field_tests(options, &mut summary)?;
     if let Some(object) = other_tools {
         println!("once more, with the object that this machine's tools built: {}", object.display());
-        kernel_tests(options, Some(&object), &mut || (), &mut summary)?;
+        kernel_tests(options, Some(&object), None, &mut summary)?;
     }
     Ok(summary)
 }
@@ -198,7 +199,7 @@ fn starts(name: &str) -> bool {
 fn kernel_tests(
     options: &Options,
     object: Option<&Path>,
-    beside: &mut dyn FnMut(),
+    mut beside: Option<&mut Beside>,
     summary: &mut Summary,
 ) -> Result<()> {
     let root = shell::can_be_root();
@@ -211,11 +212,16 @@ fn kernel_tests(
             summary.skip(name, reason, shell::skips_are_forbidden());
             continue;
         }
-        if name == LONGEST {
-            beside();
+        let mut here = beside.as_deref_mut().filter(|_| name == LONGEST && filter.is_empty());
+        if let Some(beside) = &mut here {
+            beside.begin();
         }
         let before = calm::Cpus::now();
         let (status, lines) = binary.run(&filter)?;
+        // The next ones, and what is tried again, are to find a calm machine.
+        if let Some(beside) = here {
+            beside.wait();
+        }
         if !binary.is_rootless()
             && let Some(stolen) = before.stolen_since()
         {

@@ -120,7 +120,8 @@ impl Kernel {
                 let least = found.by_class.entry(Class::TwoRegimes).or_insert(split.criterion);
                 *least = least.min(split.criterion);
                 // A sum that is near enough needs no switching point: caches bend it, too.
-                if split.criterion < found.best.criterion && !found.best.bends_little() {
+                if split.criterion < found.least && !found.best.only_bends() {
+                    found.least = split.criterion;
                     (found.best, family) = (split, Family::Regimes { input });
                 }
             }
@@ -264,6 +265,7 @@ fn model(
         printed,
         form,
         alternatives,
+        is_simplified: fitted.found.best.criterion > fitted.found.least,
         doubt,
         goodness: fitted.goodness,
         critical,

@@ -8,6 +8,7 @@
 //!
 //! What it does not do: it reads no recording and watches nothing. docs/models.md explains all of it, with what was measured.
 
+mod bends;
 mod bets;
 mod calibration;
 mod call;

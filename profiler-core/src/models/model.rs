@@ -28,6 +28,9 @@ pub struct Model {
     pub form: Class,
     /// Classes that the calls do not rule out, beside `form`.
     pub alternatives: Vec<Class>,
+    /// A better form was left out for a simpler one from which it differs by what caches explain.
+    #[serde(default)]
+    pub is_simplified: bool,
     /// Why the class is unknown.
     pub doubt: Option<Doubt>,
     /// How good it is.

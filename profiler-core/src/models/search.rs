@@ -3,7 +3,7 @@
 use super::class::Class;
 use super::shape::{Shape, Split};
 use super::sum::{Design, FLOOR, Sum};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Most terms of a sum.
 const MOST_TERMS: usize = 4;
@@ -11,47 +11,22 @@ const MOST_TERMS: usize = 4;
 const PAIRED: usize = 5;
 /// Classes whose best model is at most this much worse are not ruled out: odds of e^3 = 20.
 pub(super) const RULED_OUT: f64 = 6.0;
-/// Spread of relative errors that caches and allocation leave of any form over three decades (docs/log.md M48).
-const ROUGH: f64 = 0.1;
-/// Spread below which a form that bends needs neither a switching point nor a second term of the same input.
-const BENT: f64 = 0.05;
-
 /// A model of all cells: one shape, or one for each category.
 #[derive(Debug, Clone)]
 pub(super) struct Choice {
     pub shapes: Vec<Shape>,
     pub class: Class,
     pub criterion: f64,
-    /// Weighted mean square of relative errors.
+    /// Weighted mean square of relative errors; of parts the largest.
     pub misfit: f64,
-}
-
-impl Choice {
-    /// It is not more than [`ROUGH`] off.
-    fn is_near(&self) -> bool {
-        self.misfit <= ROUGH * ROUGH
-    }
-
-    /// It is not more than [`BENT`] off.
-    pub fn bends_little(&self) -> bool {
-        self.misfit <= BENT * BENT
-    }
-
-    /// The inputs on which it depends.
-    fn inputs(&self) -> BTreeSet<u8> {
-        let sums = self.shapes.iter().filter_map(|shape| match shape {
-            Shape::Sum(sum) => Some(sum),
-            _ => None,
-        });
-        let used = sums.flat_map(|sum| &sum.terms).filter(|(_, alpha)| *alpha > 0.0);
-        used.flat_map(|(term, _)| &term.0).map(|factor| factor.input).collect()
-    }
 }
 
 /// The best model, and how good the best of each class is.
 #[derive(Debug, Clone)]
 pub(super) struct Found {
     pub best: Choice,
+    /// The lowest criterion: a simpler one may have been preferred ([`super::bends`]).
+    pub least: f64,
     /// Lowest criterion of each class.
     pub by_class: BTreeMap<Class, f64>,
 }
@@ -60,7 +35,7 @@ impl Found {
     /// Classes that the data do not rule out, beside the best model's.
     pub fn alternatives(&self) -> Vec<Class> {
         let near = |(class, c): (&Class, &f64)| {
-            (*class != self.best.class && *c <= self.best.criterion + RULED_OUT).then_some(*class)
+            (*class != self.best.class && *c <= self.least + RULED_OUT).then_some(*class)
         };
         self.by_class.iter().filter_map(near).collect()
     }
@@ -88,16 +63,6 @@ pub(super) fn criterion(
         + prior
 }
 
-/// What was tried.
-#[derive(Default)]
-struct Tried {
-    found: Option<Found>,
-    /// The best without a faint term.
-    clear: Option<Choice>,
-    /// The best of one term.
-    single: Option<Choice>,
-}
-
 /// The cells of one function, and how they are divided: one part, or one for each category.
 pub(super) struct Searched<'a> {
     pub whole: &'a Design,
@@ -105,30 +70,23 @@ pub(super) struct Searched<'a> {
 }
 
 impl Searched<'_> {
-    /// The best sum of terms. `None` if not even a constant can be fitted.
-    ///
-    /// A second, faster term of an input that is [`Design::is_faint`] is left out where the best sum without one is not more than [`ROUGH`]
-    /// off: `n log n` that leaves a cache at its largest inputs is not `n^3`. Any second term of the same inputs is left out where one term
-    /// alone is not more than [`BENT`] off. Their classes are then ones that are not ruled out.
+    /// The best sum of terms, without those by which a form only bends. `None` if not even a constant can be fitted.
     pub fn sums(&self) -> Option<Found> {
-        let mut tried = Tried::default();
-        self.try_all(&mut tried);
-        let mut found = tried.found?;
-        if let Some(clear) = tried.clear.filter(Choice::is_near) {
-            found.best = clear;
-        }
-        if let Some(single) = tried.single.filter(|s| s.bends_little() && s.inputs() == found.best.inputs()) {
-            found.best = single;
-        }
+        let (mut found, mut single) = (None, None);
+        self.try_all(&mut found, &mut single);
+        let mut found = found?;
+        found.best = self.unbent(found.best, single);
         Some(found)
     }
 
-    fn try_all(&self, found: &mut Tried) {
+    /// Tries all sets; `single` becomes the best one of one term.
+    fn try_all(&self, found: &mut Option<Found>, single: &mut Option<Choice>) {
         let count = self.whole.terms.len();
         self.try_set(&[], found);
         let mut singles: Vec<(f64, usize)> =
             (0..count).filter_map(|j| Some((self.try_set(&[j], found)?, j))).collect();
         singles.sort_by(|a, b| a.0.total_cmp(&b.0));
+        *single = singles.first().and_then(|(_, j)| self.fitted(&[*j]));
         for design in self.parts {
             for set in design.lasso(MOST_TERMS) {
                 self.try_set(&set, found);
@@ -152,18 +110,25 @@ impl Searched<'_> {
     }
 
     /// Fits one set of terms; its criterion.
-    fn try_set(&self, set: &[usize], found: &mut Tried) -> Option<f64> {
+    fn try_set(&self, set: &[usize], found: &mut Option<Found>) -> Option<f64> {
+        let choice = self.fitted(set)?;
+        let c = choice.criterion;
+        note(found, choice);
+        Some(c)
+    }
+
+    /// One set of terms, fitted to each part.
+    pub(super) fn fitted(&self, set: &[usize]) -> Option<Choice> {
         let sums: Vec<Sum> = self.parts.iter().map(|part| part.fit(set)).collect::<Option<_>>()?;
-        let (mut misfit, mut cells, mut parameters, mut class) = (0.0, 0, 0, Class::Constant);
-        let mut used = vec![false; set.len()];
-        let mut is_faint = true;
+        let (mut misfit, mut largest, mut cells, mut parameters) = (0.0, 0.0_f64, 0, 0);
+        let (mut class, mut used) = (Class::Constant, vec![false; set.len()]);
         for (part, sum) in self.parts.iter().zip(&sums) {
-            let count = part.cells.len();
-            misfit += count as f64 * part.misfit(part.cells.iter().map(|c| sum.at(&c.x)));
+            let (count, of_part) = (part.cells.len(), part.misfit(part.cells.iter().map(|c| sum.at(&c.x))));
+            misfit += count as f64 * of_part;
+            largest = largest.max(of_part);
             cells += count;
             parameters += 1 + sum.growing();
             class = class.max(part.class_of(sum));
-            is_faint &= part.is_faint(sum);
             for (used, (_, alpha)) in used.iter_mut().zip(&sum.terms) {
                 *used |= *alpha > 0.0;
             }
@@ -172,44 +137,28 @@ impl Searched<'_> {
         let prior: f64 = chosen.filter_map(|j| self.whole.terms.get(j)).map(|t| t.prior()).sum();
         let terms = used.iter().filter(|used| **used).count();
         let misfit = misfit / cells.max(1) as f64;
-        let c = criterion(cells, misfit, parameters, terms, self.whole.terms.len(), prior);
-        let keeps = |best: &Option<Choice>| c.is_finite() && best.as_ref().is_none_or(|b| c < b.criterion);
-        let choice = || {
-            let shapes = sums.iter().cloned().map(Shape::Sum).collect();
-            Some(Choice { shapes, class, criterion: c, misfit })
-        };
-        if !is_faint && keeps(&found.clear) {
-            found.clear = choice();
-        }
-        if terms <= 1 && keeps(&found.single) {
-            found.single = choice();
-        }
-        note(&mut found.found, [c, misfit], class, || sums.into_iter().map(Shape::Sum).collect());
-        Some(c)
+        let criterion = criterion(cells, misfit, parameters, terms, self.whole.terms.len(), prior);
+        let shapes = sums.into_iter().map(Shape::Sum).collect();
+        Some(Choice { shapes, class, criterion, misfit: largest })
     }
 }
 
 /// Keeps a candidate if it is the best of all, and of its class.
-pub(super) fn note(
-    found: &mut Option<Found>,
-    [criterion, misfit]: [f64; 2],
-    class: Class,
-    shapes: impl FnOnce() -> Vec<Shape>,
-) {
+fn note(found: &mut Option<Found>, choice: Choice) {
+    let Choice { class, criterion, .. } = choice;
     if !criterion.is_finite() {
         return;
     }
-    let best = |shapes| Choice { shapes, class, criterion, misfit };
     match found {
         None => {
             let by_class = BTreeMap::from([(class, criterion)]);
-            *found = Some(Found { best: best(shapes()), by_class });
+            *found = Some(Found { best: choice, least: criterion, by_class });
         }
         Some(found) => {
             let least = found.by_class.entry(class).or_insert(criterion);
             *least = least.min(criterion);
             if criterion < found.best.criterion {
-                found.best = best(shapes());
+                (found.best, found.least) = (choice, criterion);
             }
         }
     }

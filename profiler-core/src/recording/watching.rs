@@ -29,6 +29,9 @@ pub struct AgentUse {
     /// Bursts, likewise.
     #[serde(default)]
     pub bursts_cut: u64,
+    /// CPU time of the target while samples were taken, monitoring included, ns; `None`: not known.
+    #[serde(default)]
+    pub sampled_cpu_ns: Option<u64>,
     /// Prices measured at the end; `None`: no samples were taken, they could not be had, or the agent died.
     #[serde(default)]
     pub prices_at_end: Option<PricesAtEnd>,

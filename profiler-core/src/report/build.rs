@@ -45,7 +45,7 @@ impl Report {
     #[must_use]
     pub fn from_recording(recording: &Recording) -> Self {
         let ledger = LedgerSummary::from_rows(&recording.ledger);
-        let shares = Shares::of(recording);
+        let shares = Shares::of(recording, &ledger);
         let mut run = RunContext::of(recording, &ledger, &shares);
         let target_cpu = target_cpu(&ledger, &shares, &run, recording);
         let mut warnings = recording.meta.warnings.clone();
@@ -92,7 +92,7 @@ impl Report {
             duration_s: run.length_s,
             target_cpu,
             samples: recording.samples.len() as u64,
-            samples_missed: shares.missed(),
+            cpu_not_sampled: shares.missed(),
             rows,
             operations: super::operations::of(recording),
             sharper: Vec::new(),

@@ -38,7 +38,7 @@ pub struct Report {
     pub samples: u64,
     /// Part of the target's CPU time that no sample saw, 0 to 1: it is taken to be the kernel's work first.
     #[serde(default)]
-    pub samples_missed: f64,
+    pub cpu_not_sampled: f64,
     /// One row per function: those that the user named, then the others; each hottest first.
     pub rows: Vec<Row>,
     /// Operations that were followed.

@@ -21,7 +21,7 @@ impl Report {
             duration_s: _,
             target_cpu: _,
             samples: _,
-            samples_missed: _,
+            cpu_not_sampled: _,
             rows,
             operations,
             sharper,

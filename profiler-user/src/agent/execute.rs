@@ -2,6 +2,7 @@
 
 use super::Agent;
 use super::attach::Group;
+use super::sampling::SamplingEvents;
 use profiler_core::class::ClassId;
 use profiler_core::engine::Input;
 use profiler_core::engine::command::{Attach, Command, SurveyLinks};
@@ -35,9 +36,9 @@ impl Agent {
                 }
             }
             Command::CountByThread(on) => self.attach.count_by_thread(on),
-            Command::Period(period_ns) => self.sampling.events.set_period(period_ns),
-            Command::PauseSampling => self.sampling.events.pause(),
-            Command::ResumeSampling => self.sampling.events.resume(),
+            Command::Period(period_ns) => self.switch_sampling(|events| events.set_period(period_ns)),
+            Command::PauseSampling => self.switch_sampling(SamplingEvents::pause),
+            Command::ResumeSampling => self.switch_sampling(SamplingEvents::resume),
             Command::SampleCpus(text) => self.sample_cpus(text),
             Command::Operation(order) => {
                 let Self { operation_io, attach, journal, .. } = self;
@@ -67,6 +68,18 @@ impl Agent {
             }
             other => self.write(other),
         }
+    }
+
+    /// Changes what takes samples, and accounts for the target's CPU time with and without them.
+    pub(super) fn switch_sampling(&mut self, change: impl FnOnce(&mut SamplingEvents)) {
+        self.account_sampling();
+        change(&mut self.sampling.events);
+        self.account_sampling();
+    }
+
+    fn account_sampling(&mut self) {
+        let cpu_ns = self.attach.cpu_ns(&self.target);
+        self.journal.meta.agent.sampled_cpu_ns = Some(self.sampling.events.account(cpu_ns));
     }
 
     /// What is recorded and said.

@@ -145,7 +145,7 @@ impl Session {
     /// Has all links closed, and waits for it: those of files that many processes map in pauses as long as the target lives, then the rest
     /// at once. A target that has ended waits for nothing, while whoever launched it waits for us.
     fn detach(&mut self, reason: Option<EndReason>) {
-        self.agent.sampling.events.set_period(0);
+        self.agent.switch_sampling(|events| events.set_period(0));
         let lives = |agent: &Agent| reason != Some(EndReason::TargetExited) && agent.target.is_alive();
         if lives(&self.agent) {
             let agent = &mut self.agent;

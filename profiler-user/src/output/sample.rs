@@ -49,7 +49,7 @@ pub(super) fn report() -> Report {
         duration_s: 10.0,
         target_cpu: estimate(0.81, 0.008, 990, Source::Sampled).unwrap(),
         samples: 990,
-        samples_missed: 0.0,
+        cpu_not_sampled: 0.0,
         rows: rows(),
         operations: vec![],
         sharper: vec![Sharper {

@@ -190,7 +190,7 @@ pub(super) fn run(report: &Report) -> String {
         u => format!("{:.2} CPUs {}", u.value, plus_minus(u)),
     };
     // Below this it is the chance of sampling.
-    let seen = 1.0 - report.samples_missed;
+    let seen = 1.0 - report.cpu_not_sampled;
     let of = if seen < 0.95 { format!(" of {:.0} % of the CPU time", seen * 100.0) } else { String::new() };
     format!(
         "{seconds}, {cpus}, {} samples{of}, budget {}",

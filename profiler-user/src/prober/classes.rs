@@ -147,6 +147,13 @@ impl ClassTable {
         self.shared.control.write(class.0, &control);
     }
 
+    /// Forgets the calls that are open: nothing will see their ends, since the links are gone. They are around no later call.
+    pub fn forget_open(&self, class: ClassId) {
+        let mut control = self.shared.control.read(class.0);
+        control.generation = control.generation.wrapping_add(1) & GENERATION;
+        self.shared.control.write(class.0, &control);
+    }
+
     /// Sets the hits that the class may still take; the one that takes the last raises an alarm.
     pub fn set_quota(&self, class: ClassId, hits: i64) {
         self.shared.quota.signed(class.0, ENTRIES).store(hits, Ordering::Release);

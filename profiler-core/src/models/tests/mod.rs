@@ -54,9 +54,21 @@ fn what_leaves_a_cache_at_its_largest_inputs_has_no_faster_term() {
         assert_eq!(model.class, Class::Linearithmic, "{:?}, seed {seed}", model.formula());
         assert!(model.formula()[0].ends_with(" ns · n log2 n"), "{:?}", model.formula());
     }
-    // One that takes a third of the time at the largest input stays.
+}
+
+#[test]
+fn a_term_that_is_no_bend_stays() {
+    // A third of the time at the largest input; a jump of 30 %.
     let model = fit(&calls(1, 0.05, |n| 100.0 + 7.0 * n + 4e-4 * n * n), 1).unwrap();
-    assert_eq!(model.class, Class::Polynomial, "{:?}", model.formula());
+    assert_eq!((model.class, model.is_simplified), (Class::Polynomial, false), "{:?}", model.formula());
+    let jump = |n: f64| 100.0 + 7.0 * n * if n > 2_500.0 { 1.3 } else { 1.0 };
+    let model = fit(&calls(1, 0.02, jump), 1).unwrap();
+    assert_eq!(model.class, Class::TwoRegimes, "{:?}", model.formula());
+    // A tenth at the largest input may be a cache's; it is not ruled out, and whether the function is linear cannot be told.
+    let model = fit(&calls(1, 0.02, |n| 100.0 + 7.0 * n + 8e-5 * n * n), 1).unwrap();
+    assert_eq!((model.class, model.is_simplified), (Class::Linear, true), "{:?}", model.formula());
+    assert!(model.alternatives.contains(&Class::Polynomial), "{:?}", model.alternatives);
+    assert_eq!(Expectation::parse("n").unwrap().verdict(&model), Verdict::CannotTell);
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Samples to shares: which part of the CPU time had a function on the stack.
 
-use super::unseen::Unseen;
+use super::unseen::{Unseen, period_ns};
 use crate::class::Source;
 use crate::estimate::Estimate;
+use crate::ledger::LedgerSummary;
 use crate::recording::{FrameRow, Recording};
 use crate::stats::shares::{SampleDesign, SamplePoint, Share};
 use crate::stats::{Interval, LEVEL};
@@ -46,7 +47,7 @@ struct Seen {
 
 impl<'r> Shares<'r> {
     /// Counts a function once per sample, however deep the recursion; the innermost frame is its own time.
-    pub(super) fn of(recording: &'r Recording) -> Self {
+    pub(super) fn of(recording: &'r Recording, ledger: &LedgerSummary) -> Self {
         let stacks = stacks(recording);
         let mut seen: BTreeMap<Key<'r>, Seen> = BTreeMap::new();
         for (i, sample) in recording.samples.iter().enumerate() {
@@ -60,13 +61,7 @@ impl<'r> Shares<'r> {
         let points: Vec<SamplePoint> = recording
             .samples
             .iter()
-            .map(|s| SamplePoint {
-                time_ns: s.time_ns,
-                tid: s.tid,
-                // A sample without period stands for the one asked for at the start.
-                weight: if s.period_ns > 0 { s.period_ns } else { recording.meta.sample_period_ns.max(1) }
-                    as f64,
-            })
+            .map(|s| SamplePoint { time_ns: s.time_ns, tid: s.tid, weight: period_ns(s, recording) })
             .collect();
         let mut last_period: HashMap<u32, f64> = HashMap::new();
         for p in &points {
@@ -78,9 +73,11 @@ impl<'r> Shares<'r> {
         // Summed in the order of threads: the order of floating-point sums must not vary.
         let ordered: BTreeMap<u32, f64> = last_period.into_iter().collect();
 
-        let unseen = Unseen::of(recording);
-        let in_kernel = |of: &[usize]| {
-            of.iter().filter(|&&i| recording.samples.get(i).is_some_and(|s| s.in_kernel)).count()
+        let left_ns: f64 = ordered.values().sum();
+        let unseen = Unseen::of(recording, ledger, left_ns);
+        let in_kernel_ns = |of: &[usize]| -> f64 {
+            let samples = of.iter().filter_map(|&i| recording.samples.get(i)).filter(|s| s.in_kernel);
+            samples.map(|s| period_ns(s, recording)).sum()
         };
         let mut design = SampleDesign::new(&points, LEVEL);
         let functions = seen
@@ -89,7 +86,7 @@ impl<'r> Shares<'r> {
                 let all = design.share(&seen.inclusive)?;
                 let own = if seen.own.is_empty() { None } else { design.share(&seen.own) };
                 let estimate = |share: &Share, interval, of: &[usize]| {
-                    let (value, interval) = unseen.correct(share.value, in_kernel(of) as u64, interval);
+                    let (value, interval) = unseen.correct(share.value, in_kernel_ns(of), interval);
                     estimate(value, share.hits, interval)
                 };
                 let shares = FunctionShares {
@@ -103,7 +100,7 @@ impl<'r> Shares<'r> {
         Self {
             functions,
             cpu_ns: design.total_weight(),
-            unseen_ns: ordered.values().sum(),
+            unseen_ns: left_ns,
             threads: threads.len() as u32,
             sole_thread: threads.first().copied().filter(|_| threads.len() == 1),
             missed: unseen.part(),

@@ -147,6 +147,9 @@ impl Attachments {
             }
         }
         self.note_open_calls(target, &mut ended);
+        for of in ended.iter().filter(|e| e.row.open > 0) {
+            self.kernel.classes().forget_open(ClassId(of.row.class_id));
+        }
         ended
     }
 

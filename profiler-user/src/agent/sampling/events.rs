@@ -26,6 +26,17 @@ pub struct SamplingEvents {
     first_period_ns: u64,
     off_for_good: bool,
     paused: bool,
+    sampled_time: SampledTime,
+}
+
+/// CPU time of the target while samples were taken.
+#[derive(Debug, Default)]
+struct SampledTime {
+    /// Of the target so far, ns.
+    cpu_ns: u64,
+    is_sampled: bool,
+    /// Of that, while it was sampled, ns.
+    sampled_ns: u64,
 }
 
 impl SamplingEvents {
@@ -43,7 +54,20 @@ impl SamplingEvents {
             first_period_ns: 0,
             off_for_good: false,
             paused: false,
+            sampled_time: SampledTime::default(),
         }
+    }
+
+    /// Adds the target's CPU time since the last call, if it was sampled: to be called before and after samples are switched on or off. Returns
+    /// what it used while it was sampled, ns.
+    pub fn account(&mut self, target_cpu_ns: u64) -> u64 {
+        let is_sampled = self.period_ns > 0 && !self.paused;
+        let time = &mut self.sampled_time;
+        if time.is_sampled {
+            time.sampled_ns += target_cpu_ns.saturating_sub(time.cpu_ns);
+        }
+        (time.cpu_ns, time.is_sampled) = (target_cpu_ns, is_sampled);
+        time.sampled_ns
     }
 
     /// Samples per second of target CPU time; 0 while off.

@@ -188,7 +188,7 @@ impl Told {
         let class = subject.classes.contains(&&*self.class)
             || self.class == "two_regimes" && subject.classes.contains(&&*self.printed);
         let (low, high) = subject.exponents;
-        class && self.exponent.is_none_or(|e| (low..=high).contains(&e))
+        class && self.exponent.is_some_and(|e| (low..=high).contains(&e))
     }
 }
 
@@ -213,6 +213,7 @@ pub fn run(options: &Options<'_>, only_table: bool) -> Result<String> {
                     && record.round == round
                     && record.agent == options.agent_version
                     && (record.seconds - options.seconds).abs() < 0.5
+                    && record.observation.failed.is_none()
             };
             let is_wanted = options.only.is_empty() || options.only.iter().any(|only| only == subject.name);
             if !is_wanted || finished.iter().any(is_done) {
@@ -229,8 +230,18 @@ pub fn run(options: &Options<'_>, only_table: bool) -> Result<String> {
             finished.push(record);
         }
     }
-    ensure!(!finished.is_empty(), "no finished runs in {}", lines.display());
-    Ok(document(&finished))
+    let counts = |record: &Record| {
+        record.agent == options.agent_version && (record.seconds - options.seconds).abs() < 0.5
+    };
+    let counted: Vec<&Record> = finished.iter().filter(|record| counts(record)).collect();
+    ensure!(
+        !counted.is_empty(),
+        "no finished runs of {} with {} s in {}",
+        options.agent_version,
+        options.seconds,
+        lines.display()
+    );
+    Ok(document(&counted))
 }
 
 fn one(options: &Options<'_>, subject: &Subject, round: u32) -> Result<Record> {
@@ -277,26 +288,24 @@ fn say(record: &Record, subject: &Subject) {
     }
 }
 
-fn document(finished: &[Record]) -> String {
+fn document(finished: &[&Record]) -> String {
     let mut out = String::from(
-        "# Models of functions whose growth is known\n\nWritten by `cargo xtask field --models`. A program calls one function of a Debian library all the while, with 36 sizes over up to three decades; \
+        "# Models of functions whose growth is known\n\nWritten by `cargo xtask field --models`. A program calls one function of a Debian library all the while, with 36 sizes over 1.5 (`compress2`) to 4.5 (`bsearch`) decades; \
          `tithe record --budget 5% --record` watches it, and `tithe models` says how it grows. *Right*: the class is one of those that the known growth has (of two regimes: the upper one), and the \
          exponent of a power law through the medians is near it. The formula is that of the last run.\n\n",
     );
-    let mut agents: Vec<&str> = finished.iter().map(|record| &*record.agent).collect();
-    agents.dedup();
     let loads: Vec<f64> = finished.iter().filter_map(|record| record.load).collect();
-    let most = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
-    let least = |values: &[f64]| values.iter().copied().fold(f64::INFINITY, f64::min);
-    out += &format!(
-        "Agents: {}. Load average at the ends of runs: {:.1} to {:.1}.\n\n",
-        agents.join(", "),
-        least(&loads),
-        most(&loads)
-    );
+    let most = loads.iter().copied().fold(0.0, f64::max);
+    let least = loads.iter().copied().fold(f64::INFINITY, f64::min);
+    if let Some(first) = finished.first() {
+        out += &format!(
+            "{}, runs of {} s. Load average at the ends of runs: {least:.1} to {most:.1}.\n\n",
+            first.agent, first.seconds
+        );
+    }
     out += "| function | library | known | right | told | formula | fit, ceiling | calls | sizes | exponent |\n|---|---|---|--:|---|---|---|--:|--:|--:|\n";
     for subject in &SUBJECTS {
-        let runs: Vec<&Record> = finished.iter().filter(|record| record.function == subject.name).collect();
+        let runs: Vec<&&Record> = finished.iter().filter(|record| record.function == subject.name).collect();
         let told: Vec<&Told> = runs.iter().filter_map(|record| record.told.as_ref()).collect();
         let right = told.iter().filter(|told| told.is_right(subject)).count();
         let name = format!("| `{}` | {} | {}", subject.name, subject.library, subject.known);
@@ -305,6 +314,7 @@ fn document(finished: &[Record]) -> String {
             continue;
         };
         let mut classes: Vec<String> = told.iter().map(|told| told.class.replace('_', " ")).collect();
+        classes.sort_unstable();
         classes.dedup();
         out += &format!(
             "{name} | {right} of {} | {} | {} | {:.3}, {:.3} | {} | {} | {} |\n",

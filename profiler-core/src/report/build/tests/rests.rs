@@ -35,7 +35,8 @@ fn rate(r: &Recording) -> crate::estimate::Estimate {
 }
 
 fn lists(r: &Recording) -> Bursts {
-    let run = RunContext::of(r, &LedgerSummary::from_rows(&r.ledger), &Shares::of(r));
+    let ledger = LedgerSummary::from_rows(&r.ledger);
+    let run = RunContext::of(r, &ledger, &Shares::of(r, &ledger));
     let windows: Vec<&WindowRow> = r.windows.iter().filter(|w| w.class_id == 1).collect();
     bursts_of(&r.classes[0], &windows, r, &run)
 }
