@@ -37,15 +37,15 @@ fn earlier(folder: &tempfile::TempDir) -> (Target, PathBuf) {
 
 /// What a run says that is held against the models, after `act`.
 fn held_against(
-    target: &Target,
+    target: &mut Target,
     folder: &tempfile::TempDir,
     models: &Path,
-    act: impl FnOnce(&mut Agent),
+    act: impl FnOnce(&mut Agent, &mut Target),
 ) -> (Finished, ModelsMeta) {
     let expect = models.to_str().expect("the path is UTF-8");
     let mut agent = agent(target, folder, "b.tithe", &["--expect", expect]);
     agent.wait_message("1 of 1 functions have a model");
-    act(&mut agent);
+    act(&mut agent, target);
     let path = agent.recording().to_owned();
     let finished = agent.stop();
     assert!(finished.status.success(), "{}", finished.messages);
@@ -64,13 +64,13 @@ fn a_delay_is_told_within_seconds_with_the_resource_and_a_clean_run_has_no_alarm
     let model = models.functions[0].found.as_ref().expect("16 sizes over three decades");
     assert_eq!((model.class, model.critical[0].name.as_str()), (Class::Linear, "n"), "{:?}", model.formula());
 
-    let (finished, meta) = held_against(&target, &folder, &path, |_| sleep_ms(6_000));
+    let (finished, meta) = held_against(&mut target, &folder, &path, |_, _| sleep_ms(6_000));
     let said = &finished.messages;
     assert!(!said.contains("longer than expected"), "an alarm in a clean run: {said}");
     let clean = &meta.expected.expect("calls were judged").functions[0];
     assert!(clean.calls > 1_000 && clean.alarms == 0, "{clean:?}; {said}");
 
-    let (finished, meta) = held_against(&target, &folder, &path, |agent| {
+    let (finished, meta) = held_against(&mut target, &folder, &path, |agent, target| {
         target.command("delay 20000 10");
         agent.wait_message("longer than expected: grow");
     });
@@ -86,7 +86,7 @@ fn a_delay_is_told_within_seconds_with_the_resource_and_a_clean_run_has_no_alarm
 fn what_takes_longer_on_the_cpu_is_told_to_do_so() {
     let Some(folder) = start("what_takes_longer_on_the_cpu_is_told_to_do_so") else { return };
     let (mut target, path) = earlier(&folder);
-    let (finished, _) = held_against(&target, &folder, &path, |agent| {
+    let (finished, _) = held_against(&mut target, &folder, &path, |agent, target| {
         target.command("spin 20000 10");
         agent.wait_message("longer than expected: grow");
     });
