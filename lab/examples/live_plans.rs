@@ -16,7 +16,7 @@ use profiler_core::plan::Objective;
 use profiler_core::run::arbiter::{Arbiter, Claims};
 use profiler_core::run::links::Role;
 use profiler_core::run::view::{
-    ClassPrices, ClassTraits, ClassView, LinkView, SamplesView, TargetView, View,
+    ClassPrices, ClassTraits, ClassView, LinkView, PointsView, SamplesView, TargetView, View,
 };
 use profiler_core::units::OverheadBudget;
 use std::time::Instant;
@@ -52,6 +52,7 @@ fn class(id: u32, hit_ns: f64, sampled_ns: u64) -> ClassView {
         prices: ClassPrices { hit: Price::fixed(hit_ns), exit: price, cold: price, stamps: price },
         samples: 1 + sampled_ns / 10_000_000,
         sampled_ns,
+        points: PointsView::default(),
     }
 }
 

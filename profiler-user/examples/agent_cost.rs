@@ -172,5 +172,6 @@ fn meta() -> Meta {
         private_memory: None,
         forks_held: None,
         calls: None,
+        models: None,
     }
 }

@@ -2,18 +2,24 @@
 //!
 //! Memory: some 350 bytes for each recorded call, and a row group. What it does not do: `profiler_core::models` fits, `output` shows.
 
-use crate::config::{InputSpec, InputType, InputsSpec};
-use crate::recording::{OpenError, Stream};
-use profiler_core::models::{self, Calls, Comparison, End, Model, NoModel, Taken, Used, Value};
-use profiler_core::recording::{CallContext, ClassRow, EventRow, Meta};
-use std::collections::{BTreeMap, HashMap};
+mod expected;
+mod piles;
+mod plot;
+
+pub use expected::{
+    Expected, ExpectedFunction, Name, NotExpected, Watched, name_of, named_inputs, stem, watched,
+};
+pub(crate) use piles::{taken, told_inputs, used, values};
+pub use plot::{Plot, PlotCurve};
+
+use crate::config::InputsSpec;
+use crate::recording::OpenError;
+use piles::Piles;
+use profiler_core::models::{self, Comparison, Model, NoModel, Value};
+use profiler_core::recording::Meta;
+use std::collections::HashMap;
 use std::path::Path;
 
-/// Seed of the division of medians into parts: the same recording gives the same models.
-const SEED: u64 = 2023;
-
-/// Slow calls that are told of each function.
-const TOLD: usize = 3;
 /// Models of a recording.
 #[derive(Debug, Clone)]
 pub struct Models {
@@ -45,6 +51,8 @@ pub struct FunctionModel {
     pub found: Result<Model, NoModel>,
     /// Calls that took longer than their inputs explain.
     pub slow: SlowCalls,
+    /// Some of its calls, beside the curves.
+    pub plot: Option<Plot>,
 }
 
 /// Calls that took longer than their inputs explain.
@@ -75,10 +83,20 @@ pub enum ModelsError {
     Open(#[from] OpenError),
     /// No call was recorded.
     #[error(
-        "the recording has no recorded calls; record some with 'tithe record --record FUNCTION:argK,...' (K: the arguments that its time may depend \
-         on)"
+        "the recording has no recorded calls; record some with 'tithe record --model FUNCTION --input FUNCTION:NAME=argK,...' (K: the arguments \
+         that its time may depend on)"
     )]
     NoCalls,
+    /// Calls were recorded, but not of what was to be modelled.
+    #[error(
+        "none of the functions that models are to be made of (--model {patterns}) has a recorded call; recorded are {names}"
+    )]
+    NoneModelled {
+        /// The patterns.
+        patterns: String,
+        /// Functions that were recorded.
+        names: String,
+    },
     /// An `--input` names no recorded function.
     #[error("--input '{pattern}': no recorded function has that name; recorded are {names}")]
     NoFunction {
@@ -92,8 +110,9 @@ pub enum ModelsError {
 impl Models {
     /// Reads the recorded calls of a recording and fits a model to each function in each context.
     ///
-    /// Inputs that nobody named are the argument registers that were kept, as signed 64-bit numbers; those that cannot be predictors are left out with
-    /// a reason.
+    /// Inputs have the names and types of `named`, then of the recording (`record --input`). Those that nobody named are the argument registers that
+    /// were kept, as signed 64-bit numbers; those that cannot be predictors are left out with a reason. A recording that says which functions models are
+    /// to be made of (`record --model`) has models of these and of `named` ones.
     ///
     /// # Errors
     /// [`ModelsError`]. Damage is no error: see [`Models::damage`].
@@ -110,175 +129,11 @@ impl Models {
     }
 
     fn load(path: &Path, named: &[InputsSpec], all: bool) -> Result<Self, ModelsError> {
-        let mut stream = Stream::open(path)?;
-        let classes: HashMap<u32, ClassRow> =
-            stream.table::<ClassRow>()?.into_iter().map(|row| (row.class_id, row)).collect();
-        // Which registers any call has.
-        let mut known: HashMap<u32, [bool; 6]> = HashMap::new();
-        stream.each(|row: EventRow| {
-            let known = known.entry(row.class_id).or_default();
-            known.iter_mut().zip(row.args).for_each(|(known, register)| *known |= register.is_some());
-        })?;
-        let inputs: HashMap<u32, Vec<InputSpec>> = known
-            .into_iter()
-            .filter_map(|(id, known)| Some((id, inputs_of(classes.get(&id)?, named, known))))
-            .collect();
-        // A function with several uses has a class for each: one stands for all.
-        let one = |id: u32| classes.get(&id).map_or(id, |class| same_function(&classes, class));
-        let mut piles: BTreeMap<(u32, Option<u32>), Pile> = BTreeMap::new();
-        stream.each(|row: EventRow| {
-            let Some(inputs) = inputs.get(&row.class_id) else { return };
-            let pile = piles
-                .entry((one(row.class_id), row.place.outer_class.map(one)))
-                .or_insert_with(|| Pile::new(inputs));
-            pile.push(inputs, &row);
-        })?;
-        if piles.is_empty() {
-            return Err(ModelsError::NoCalls);
-        }
-        if all {
-            complain(named, &classes, &piles)?;
-        }
-        let name =
-            |id: u32| classes.get(&id).map_or_else(|| format!("class {id}"), |class| class.name.clone());
-        let key =
-            |id: u32| classes.get(&id).map(|c| (c.module.clone(), c.symbol.clone())).unwrap_or_default();
-        let start_ns = stream.meta().start_ns;
-        let mut functions: Vec<FunctionModel> = piles
-            .into_iter()
-            .map(|((class, outer), pile)| {
-                let found = models::fit(&pile.calls, SEED);
-                let slow = found.as_ref().map(|model| pile.slow(model, start_ns)).unwrap_or_default();
-                let (calls, total_ns) = (pile.calls.len() as u64, pile.total_ns);
-                let key = (key(class), outer.map(key));
-                FunctionModel {
-                    name: name(class),
-                    key,
-                    context: outer.map(name),
-                    calls,
-                    total_ns,
-                    found,
-                    slow,
-                }
-            })
-            .collect();
+        let piles = Piles::read(path, named, all)?;
+        let mut functions: Vec<FunctionModel> =
+            piles.of.iter().map(|(key, pile)| piles.model(*key, pile)).collect();
         functions.sort_by_key(|function| std::cmp::Reverse(function.total_ns));
-        Ok(Self { meta: stream.meta().clone(), functions, damage: stream.damage().to_vec() })
-    }
-}
-
-/// Calls of a function in a context.
-struct Pile {
-    calls: Calls,
-    /// Of each call: when it began, ktime ns, and what it used.
-    used: Vec<(u64, CallContext)>,
-    total_ns: u64,
-}
-
-impl Pile {
-    fn new(inputs: &[InputSpec]) -> Self {
-        let calls = Calls::new(inputs.iter().map(InputSpec::input).collect());
-        Self { calls, used: Vec::new(), total_ns: 0 }
-    }
-
-    fn push(&mut self, inputs: &[InputSpec], row: &EventRow) {
-        let value = |input: &InputSpec| match row.args.get(input.argument) {
-            Some(Some(register)) => input.kind.value(*register),
-            _ => Value::Missing,
-        };
-        let values: Vec<Value> = inputs.iter().map(value).collect();
-        let duration_ns = row.duration_ns.unwrap_or(0);
-        self.total_ns = self.total_ns.saturating_add(duration_ns);
-        let taken = Taken {
-            duration_ns: duration_ns as f64,
-            watching_ns: row.nested_cost_ns.unwrap_or(0) as f64,
-            end: if row.duration_ns.is_some() { End::Returned } else { End::Cut },
-        };
-        self.calls.push(&values, taken);
-        self.used.push((row.time_ns, row.context));
-    }
-
-    /// Calls that took longer than their inputs explain, by the model of these calls.
-    fn slow(&self, model: &Model, start_ns: u64) -> SlowCalls {
-        let context = |call: usize| self.used.get(call).map(|(_, context)| context);
-        let found = models::slow_calls(model, &self.calls, TOLD, |call, own_ns, predicted_ns| {
-            used(own_ns, predicted_ns, context(call)?)
-        });
-        let tell = |call: models::SlowCall| {
-            let inputs = self.calls.inputs().iter().map(|input| input.name.clone());
-            let values = self.calls.iter().nth(call.call).map(|(values, _)| values).unwrap_or_default();
-            let is_critical = |name: &String| model.critical.iter().any(|critical| critical.name == *name);
-            let named = |name: &String| is_critical(name) || model.categories.contains(name);
-            // Where the time depends on nothing, all of them.
-            let is_none = !self.calls.inputs().iter().any(|input| named(&input.name));
-            let is_told = |name: &String| is_none || named(name);
-            SlowCall {
-                at_ns: self.used.get(call.call).map_or(0, |(time_ns, _)| time_ns.saturating_sub(start_ns)),
-                inputs: inputs.zip(values.iter().copied()).filter(|(name, _)| is_told(name)).collect(),
-                call,
-            }
-        };
-        SlowCalls { calls: found.calls, worst: found.worst.into_iter().map(tell).collect() }
-    }
-}
-
-/// What a call used; `None`: the recording does not say.
-fn used(own_ns: f64, predicted_ns: f64, context: &CallContext) -> Option<Used> {
-    let of = |ns: Option<u64>| ns.map(|ns| ns as f64);
-    let off_ns = of(context.off_cpu_ns)?;
-    let io_ns = of(context.io_wait_ns).unwrap_or(0.0);
-    Some(Used {
-        predicted_ns,
-        own_ns,
-        on_cpu_ns: (own_ns - off_ns).max(0.0),
-        runnable_ns: of(context.runnable_ns).unwrap_or(0.0),
-        io_ns,
-        blocked_ns: (of(context.blocked_ns).unwrap_or(0.0) - io_ns).max(0.0),
-        minor_faults: of(context.minor_faults).unwrap_or(0.0),
-        major_faults: of(context.major_faults).unwrap_or(0.0),
-        io_bytes: of(context.read_bytes).unwrap_or(0.0) + of(context.written_bytes).unwrap_or(0.0),
-    })
-}
-
-/// The lowest class of the same function.
-fn same_function(classes: &HashMap<u32, ClassRow>, class: &ClassRow) -> u32 {
-    let is_same = |other: &&ClassRow| (&other.module, other.address) == (&class.module, class.address);
-    classes.values().filter(is_same).map(|other| other.class_id).min().unwrap_or(class.class_id)
-}
-
-/// The inputs of a class: those that were named for it, else the argument registers that are known of any call.
-fn inputs_of(class: &ClassRow, named: &[InputsSpec], known: [bool; 6]) -> Vec<InputSpec> {
-    let own = named.iter().find(|spec| matches(spec, class));
-    own.map_or_else(
-        || {
-            let register =
-                |k: usize| InputSpec { name: format!("arg{k}"), argument: k, kind: InputType::Long };
-            known.iter().enumerate().filter(|(_, known)| **known).map(|(k, _)| register(k)).collect()
-        },
-        |spec| spec.inputs.clone(),
-    )
-}
-
-fn matches(spec: &InputsSpec, class: &ClassRow) -> bool {
-    let file = class.module.rsplit('/').next().unwrap_or(&class.module);
-    let names = [&class.symbol, &class.name].into_iter().chain(&class.aliases);
-    spec.pattern.matches_module(file) && names.into_iter().any(|name| spec.pattern.matches_symbol(name))
-}
-
-/// An `--input` that names nothing is a mistake.
-fn complain(
-    named: &[InputsSpec],
-    classes: &HashMap<u32, ClassRow>,
-    piles: &BTreeMap<(u32, Option<u32>), Pile>,
-) -> Result<(), ModelsError> {
-    let mut recorded: Vec<&ClassRow> = piles.keys().filter_map(|(id, _)| classes.get(id)).collect();
-    recorded.dedup_by_key(|class| class.class_id);
-    match named.iter().find(|spec| !recorded.iter().any(|class| matches(spec, class))) {
-        None => Ok(()),
-        Some(spec) => {
-            let names: Vec<&str> = recorded.iter().map(|class| class.name.as_str()).collect();
-            Err(ModelsError::NoFunction { pattern: spec.pattern.text().to_owned(), names: names.join(", ") })
-        }
+        Ok(Self { meta: piles.meta, functions, damage: piles.damage })
     }
 }
 

@@ -35,6 +35,7 @@ const COMPILED: &[&str] = &[
     "probes_stripped",
     "events",
     "decades",
+    "growing",
     "durations-c",
     "durations-cpp",
     "overhead",

@@ -17,7 +17,9 @@ use profiler_core::run::order::Ending;
 use profiler_core::run::outcome::Outcome;
 use profiler_core::run::suspension::Suspension;
 use profiler_core::run::threads::ThreadUse;
-use profiler_core::run::view::{ClassPrices, ClassTraits, ClassView, LinkView, SamplesView, View};
+use profiler_core::run::view::{
+    ClassPrices, ClassTraits, ClassView, LinkView, PointsView, SamplesView, View,
+};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 
@@ -73,6 +75,7 @@ impl World {
             },
             samples: (self.sampler.samples as f64 * function.rho) as u64,
             sampled_ns: (self.sampler.cpu_ns as f64 * function.rho) as u64,
+            points: PointsView::default(),
         }
     }
 

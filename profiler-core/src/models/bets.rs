@@ -34,7 +34,7 @@ const BETS: [(f64, f64); 14] = [
 /// ```
 /// Calls that follow each other are often slow together. If those that are d or more apart are independent, the calls are d interleaved
 /// sequences, each with bets of its own; their geometric mean does not win on average either, however they depend on each other
-/// (Hölder's inequality). That is the exponent 1/d.
+/// (Hölder's inequality). That is the exponent 1/d. A bet sees of a call only whether it lies in its tail part: each has the d of that.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Bets {
     detectors: [Detector; BETS.len()],
@@ -66,14 +66,20 @@ impl Bets {
     }
 
     /// Takes a call that began at `now_h` (hours, not falling) and whose p-value is at most `p`.
-    /// `dependence`: d; `threshold_h`: c, the mean time between false alarms, hours.
-    pub fn take(&mut self, now_h: f64, p: f64, dependence: f64, threshold_h: f64) -> Option<Raised> {
+    /// `dependence`: d of a bet on the tail part q, which sees of a call only whether it lies in that; `threshold_h`: c, the mean time between false alarms, hours.
+    pub fn take(
+        &mut self,
+        now_h: f64,
+        p: f64,
+        dependence: impl Fn(f64) -> f64,
+        threshold_h: f64,
+    ) -> Option<Raised> {
         // Time that passes before the first call is worth nothing yet.
         let passed = self.last_h.map_or(0.0, |last| (now_h - last).max(0.0));
         self.last_h = Some(now_h);
         for (detector, (q, a)) in self.detectors.iter_mut().zip(BETS) {
             let won = if p <= q { a / q } else { (1.0 - a) / (1.0 - q) };
-            let gain = won.powf(1.0 / dependence.max(1.0));
+            let gain = won.powf(1.0 / dependence(q).max(1.0));
             detector.value = (detector.value + passed) * gain;
             if detector.log_gain <= 0.0 {
                 (detector.log_gain, detector.since_h, detector.calls) = (0.0, now_h, 0);
@@ -111,7 +117,7 @@ mod tests {
     fn alarms(hours: u32, seed: u64, mut draw: impl FnMut(&mut rand::rngs::StdRng) -> f64) -> u32 {
         let (mut random, mut bets) = (rng(seed), Bets::new());
         let calls = (0..hours * 3_600).map(|i| f64::from(i) / 3_600.0);
-        calls.map(|now| u32::from(bets.take(now, draw(&mut random), 1.0, 1.0).is_some())).sum()
+        calls.map(|now| u32::from(bets.take(now, draw(&mut random), |_| 1.0, 1.0).is_some())).sum()
     }
 
     #[test]
@@ -131,10 +137,10 @@ mod tests {
     fn an_alarm_says_since_when() {
         let (mut bets, mut random) = (Bets::new(), rng(9));
         for i in 0..3_600 {
-            bets.take(f64::from(i) / 3_600.0, random.random(), 1.0, 100.0);
+            bets.take(f64::from(i) / 3_600.0, random.random(), |_| 1.0, 100.0);
         }
         let raised =
-            (3_600..4_000).find_map(|i| bets.take(f64::from(i) / 3_600.0, 0.004, 1.0, 100.0)).unwrap();
+            (3_600..4_000).find_map(|i| bets.take(f64::from(i) / 3_600.0, 0.004, |_| 1.0, 100.0)).unwrap();
         assert!((raised.since_h - 1.0).abs() < 0.01 && raised.calls < 30, "{raised:?}");
     }
 }

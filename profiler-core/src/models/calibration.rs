@@ -19,6 +19,10 @@ const EDGE: usize = 128;
 const SURE: f64 = 0.99;
 /// Fewest calls from which dependence is told.
 const LEAST_LAGS: usize = 40;
+/// Parts of the calls, the slowest for their inputs, of which is told whether they follow each other. Bets are made on these ([`super::bets`]).
+const PARTS: [f64; 5] = [0.5, 0.2, 0.05, 0.02, 0.005];
+/// Fewest calls in such a part: of fewer the next larger part tells.
+const LEAST_IN_PART: f64 = 10.0;
 /// Numbers of larger residuals at which there are bounds: each is about this times the one before.
 const STEP: f64 = 1.3;
 
@@ -43,6 +47,8 @@ pub struct Calibration {
     bounds: Vec<(u64, f64)>,
     /// Calls in a row that say as much as one: 1 if each is independent of the one before.
     dependence: f64,
+    /// The same of a call's being among the slowest, for each of [`PARTS`].
+    tails: Vec<f64>,
 }
 
 impl Calibration {
@@ -50,6 +56,7 @@ impl Calibration {
     pub(super) fn new(mut calls: Vec<(f64, f64)>) -> Self {
         calls.retain(|(predicted, r)| predicted.is_finite() && r.is_finite());
         let dependence = dependence(&calls);
+        let in_order = calls.clone();
         calls.sort_by(|a, b| a.0.total_cmp(&b.0));
         let count = (calls.len() / LEAST).clamp(1, MOST_TABLES);
         let size = calls.len().div_ceil(count).max(1);
@@ -66,8 +73,11 @@ impl Calibration {
             rest = others;
         }
         let pooled = pooled(&calls, &tables);
-        let bounds = pooled.as_ref().map(|p| bounds(p.n, dependence)).unwrap_or_default();
-        Self { tables, pooled, bounds, dependence }
+        let mut all = Self { tables, pooled, bounds: Vec::new(), dependence, tails: Vec::new() };
+        all.tails = all.tails_of(&in_order);
+        all.bounds =
+            all.pooled.as_ref().map(|p| bounds(p.n, |part| all.dependence_at(part))).unwrap_or_default();
+        all
     }
 
     fn table(&self, predicted_ns: f64) -> Option<&Residuals> {
@@ -96,6 +106,48 @@ impl Calibration {
     #[must_use]
     pub fn dependence(&self) -> f64 {
         self.dependence.max(1.0)
+    }
+
+    /// Calls in a row that say as much as one of whether a call is among this part, the slowest. What is slow by a little comes in phases (the clock of a
+    /// CPU, other programs); calls that are slow by much need not.
+    #[must_use]
+    pub fn dependence_at(&self, part: f64) -> f64 {
+        let above = PARTS.iter().position(|p| *p <= part * (1.0 + 1e-9)).unwrap_or(PARTS.len());
+        // Between two parts the larger of both; above the largest all that is known.
+        let of = |i: Option<usize>| i.and_then(|i| self.tails.get(i)).copied();
+        let is_one = PARTS.get(above).is_some_and(|p| (p - part).abs() <= 1e-9);
+        let (here, larger) = (of(Some(above)), of(above.checked_sub(1)));
+        let known = match (here, larger) {
+            (Some(here), _) if is_one => here,
+            (Some(here), Some(larger)) => here.max(larger),
+            (None, Some(least)) => least,
+            _ => self.dependence,
+        };
+        known.max(1.0)
+    }
+
+    /// See [`Calibration::dependence_at`]. `calls`: predicted time and residual, in their order.
+    fn tails_of(&self, calls: &[(f64, f64)]) -> Vec<f64> {
+        let Some(pooled) = &self.pooled else { return Vec::new() };
+        let standard = |(predicted, r): &(f64, f64)| {
+            self.table(*predicted).map_or(0.0, |table| (r - table.median()) / table.spread())
+        };
+        let standard: Vec<f64> = calls.iter().map(standard).collect();
+        let mut tails: Vec<f64> = Vec::new();
+        for part in PARTS {
+            let slowest = part * calls.len() as f64;
+            let last = tails.last().copied().unwrap_or(self.dependence);
+            tails.push(if slowest < LEAST_IN_PART {
+                last
+            } else {
+                // OK because it is at most the number of calls.
+                let from = pooled.nth_largest(slowest as u64);
+                let is_slow = |z: &f64| f64::from(u8::from(*z >= from));
+                let share = standard.iter().map(is_slow).sum::<f64>() / standard.len() as f64;
+                in_row(&standard.iter().map(|z| is_slow(z) - share).collect::<Vec<f64>>())
+            });
+        }
+        tails
     }
 
     /// Residuals of a new call with this predicted time (ns), at this level.
@@ -131,7 +183,7 @@ impl Calibration {
     /// median and over its table's spread; with k of n as large or larger (Clopper and Pearson 1934, and a union bound over the k of a
     /// grid, to the next of which k is rounded up):
     /// ```text
-    /// P(Bin(n / d, q) <= k / d) = 0.01 / levels,   d: calls that say as much as one
+    /// P(Bin(n / d, q) <= k / d) = 0.01 / levels,   d: calls that say as much as one of whether they are among the k slowest
     /// ```
     #[must_use]
     pub fn tail_bound(&self, predicted_ns: f64, residual: f64) -> f64 {
@@ -162,8 +214,8 @@ fn pooled(calls: &[(f64, f64)], tables: &[Residuals]) -> Option<Residuals> {
     (!all.is_empty()).then(|| Residuals::of(all, f64::MAX))
 }
 
-/// Upper bounds at the numbers of a grid, all right at once with 99 %. `dependence`: calls that say as much as one.
-fn bounds(n: u64, dependence: f64) -> Vec<(u64, f64)> {
+/// Upper bounds at the numbers of a grid, all right at once with 99 %. `dependence`: calls that say as much as one, of a part of them.
+fn bounds(n: u64, dependence: impl Fn(f64) -> f64) -> Vec<(u64, f64)> {
     let mut levels = vec![0_u64];
     while let Some(last) = levels.last().copied().filter(|last| *last < n) {
         // OK because it is at most 1.3 n + 1.
@@ -171,26 +223,38 @@ fn bounds(n: u64, dependence: f64) -> Vec<(u64, f64)> {
     }
     let each = (1.0 - SURE) / levels.len() as f64;
     let bound = |k: u64| {
+        let dependence = dependence(k as f64 / n.max(1) as f64);
         let (k, rest) = (k as f64 / dependence, n.saturating_sub(k) as f64 / dependence);
         Some(Beta::new(k + 1.0, rest).ok()?.inverse_cdf(1.0 - each).min(1.0))
     };
-    levels.into_iter().map(|k| (k, bound(k).unwrap_or(1.0))).collect()
+    // More calls that are as slow are no smaller a part.
+    let mut most = 0.0_f64;
+    let rising = |k: u64| {
+        most = most.max(bound(k).unwrap_or(1.0));
+        (k, most)
+    };
+    levels.into_iter().map(rising).collect()
 }
 
 /// See [`Calibration::dependence`].
 fn dependence(calls: &[(f64, f64)]) -> f64 {
-    let n = calls.len();
     let mut residuals: Vec<f64> = calls.iter().map(|(_, r)| *r).collect();
     let middle = median(&mut residuals.clone());
     residuals.iter_mut().for_each(|r| *r -= middle);
     let spread = MAD * median(&mut residuals.iter().map(|r| r.abs()).collect::<Vec<f64>>());
     // One call of a hundred times its time must not hide what the others do.
     residuals.iter_mut().for_each(|r| *r = r.clamp(-3.0 * spread, 3.0 * spread));
-    let square = dot(&residuals, &residuals);
+    in_row(&residuals)
+}
+
+/// Calls in a row that say as much as one, by the autocorrelation of values with a mean of 0.
+fn in_row(values: &[f64]) -> f64 {
+    let n = values.len();
+    let square = dot(values, values);
     if n < LEAST_LAGS || square <= 0.0 {
         return 1.0;
     }
-    let correlation = |lag: usize| dot(&residuals, residuals.get(lag..).unwrap_or_default()) / square;
+    let correlation = |lag: usize| dot(values, values.get(lag..).unwrap_or_default()) / square;
     let chance = 2.0 / (n as f64).sqrt();
     let mut sum = 0.0;
     for lag in (1..n / 4).step_by(2) {
@@ -331,6 +395,30 @@ mod tests {
             let middle = median(&mut told);
             assert!((least..=most).contains(&middle), "{a}: {middle} {told:?}");
         }
+    }
+
+    /// Calls come in phases that are a tenth slower, and one in fifty is twenty times as slow, independent of others.
+    #[test]
+    fn phases_that_are_slow_by_a_little_do_not_hide_calls_that_are_slow_by_much() {
+        let mut random = rng(12);
+        let mut phase = 0.0;
+        let one = |i: u32| {
+            phase = 0.98 * phase + 0.2 * normal(&mut random);
+            let slow = if i.wrapping_mul(2_654_435_761) % 50 == 0 { 3.0 } else { 0.0 };
+            (1_000.0, 0.1 * phase + slow + 0.01 * normal(&mut random))
+        };
+        let calibration = Calibration::new((0..4_000).map(one).collect());
+        assert!(calibration.dependence() > 30.0 && calibration.dependence_at(0.5) > 30.0);
+        for part in [0.005, 0.01, 0.001] {
+            assert!(calibration.dependence_at(part) < 3.0, "{part}: {}", calibration.dependence_at(part));
+        }
+        assert_eq!(calibration.dependence_at(0.9), calibration.dependence());
+        // A call that is slower than any of 4,000.
+        assert!(calibration.tail_bound(1_000.0, 9.0) < 0.01, "{}", calibration.tail_bound(1_000.0, 9.0));
+        // Slow calls that follow each other are dependent at each part.
+        let phases = (0..4_000).map(|i| (1.0, if i % 400 < 8 { 3.0 } else { 0.1 * normal(&mut random) }));
+        let phases = Calibration::new(phases.collect());
+        assert!(phases.dependence_at(0.02) > 4.0, "{}", phases.dependence_at(0.02));
     }
 
     #[test]

@@ -145,13 +145,13 @@ impl Watch {
         for (id, calls) in &by_kernel {
             let drift = self.drift_beside(*id, &shifts);
             let Some(kernel) = self.kernels.get_mut(id) else { continue };
-            let dependence = kernel.calibration.dependence();
+            let Kernel { calibration, bets } = kernel;
+            let dependence = |part: f64| calibration.dependence_at(part);
             let mut raised = None;
             for call in calls {
                 let residual = (call.own_ns / call.predicted_ns).ln() - drift - tolerated;
-                let p = kernel.calibration.tail_bound(call.predicted_ns, residual);
-                raised =
-                    kernel.bets.take(call.time_ns as f64 / 3.6e12, p, dependence, threshold_h).or(raised);
+                let p = calibration.tail_bound(call.predicted_ns, residual);
+                raised = bets.take(call.time_ns as f64 / 3.6e12, p, dependence, threshold_h).or(raised);
             }
             if let Some(raised) = raised {
                 let since_ns = (raised.since_h * 3.6e12) as u64;

@@ -25,8 +25,10 @@ pub(super) fn spend(problem: &Problem, plan: &mut Plan) {
     let classes: Vec<BurstClass> = problem.classes.iter().zip(&plan.classes).map(of).collect();
     let limit_s = rules.limit_s.unwrap_or(f64::INFINITY);
     let orders = burst::schedule(&classes, &rules.prices, problem.budget - plan.cost, limit_s);
-    for (planned, order) in plan.classes.iter_mut().zip(orders) {
+    for ((planned, order), class) in plan.classes.iter_mut().zip(orders).zip(&problem.classes) {
         let Some(order) = order else { continue };
+        let wanted = class.windows.most_duty.unwrap_or(f64::INFINITY);
+        let order = if order.duty > wanted { order.rarer(order.duty / wanted) } else { order };
         planned.decision = Decision::Burst { duty: order.duty };
         planned.cost += order.cost_per_s();
         planned.burst = Some(order);

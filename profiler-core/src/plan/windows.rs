@@ -52,13 +52,16 @@ pub struct ClassWindows {
     pub only: bool,
     /// One burst may cost so much at most, CPU s: what one thread may lose. `None`: any.
     pub limit_s: Option<f64>,
+    /// It need not be traced for more than this part of the time. `None`: as much as can be.
+    #[serde(default)]
+    pub most_duty: Option<f64>,
     /// Windows differ by that much beyond what chance does: standard deviation over mean.
     pub spread: f64,
 }
 
 impl Default for ClassWindows {
     fn default() -> Self {
-        Self { first: false, only: false, limit_s: None, spread: USUAL_SPREAD }
+        Self { first: false, only: false, limit_s: None, most_duty: None, spread: USUAL_SPREAD }
     }
 }
 
@@ -67,5 +70,11 @@ impl ClassWindows {
     #[must_use]
     pub fn floor(&self) -> f64 {
         if self.first { WIDTH_FLOOR_OF_FIRST } else { WIDTH_FLOOR }
+    }
+
+    /// Most windows per second of these lengths that are wanted, where each lasts `mean_s` s on average.
+    #[must_use]
+    pub fn most_per_s(&self, mean_s: f64) -> f64 {
+        self.most_duty.map_or(f64::INFINITY, |duty| duty / mean_s.max(f64::MIN_POSITIVE))
     }
 }

@@ -8,6 +8,7 @@ mod calls;
 mod change;
 mod durations;
 mod event;
+mod models;
 mod surroundings;
 mod watching;
 
@@ -15,6 +16,7 @@ pub use calls::{CallSiteRow, CallerRule, CallsMeta, StepRow, TailRow};
 pub use change::{ChangeKind, ChangeRow};
 pub use durations::{Binned, CallDurations, without_nested_ns};
 pub use event::{CallContext, CallPlace, EventRow};
+pub use models::{ExpectedFunction, ExpectedMeta, ModelsMeta};
 pub use surroundings::{ForksHeld, PrivateMemory};
 pub use watching::{AgentUse, PricesAtEnd, TrapSampleRow};
 
@@ -99,6 +101,9 @@ pub struct Meta {
     /// Calls in order; `None`: `--calls` was not given.
     #[serde(default)]
     pub calls: Option<CallsMeta>,
+    /// Functions that models are to be made of, and what became of those that were held against models; `None`: nothing of it was asked for.
+    #[serde(default)]
+    pub models: Option<ModelsMeta>,
 }
 
 /// The breaker's slowest answer to a quota that was used up.

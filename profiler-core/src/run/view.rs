@@ -109,6 +109,8 @@ pub struct ClassView {
     pub samples: u64,
     /// CPU time that they stand for, ns.
     pub sampled_ns: u64,
+    /// Its recorded calls, where a model is made of it.
+    pub points: PointsView,
 }
 
 impl ClassView {
@@ -137,6 +139,17 @@ impl ClassView {
     pub fn may_open(&self) -> bool {
         self.link == LinkView::Off && !self.traits.refused
     }
+}
+
+/// Recorded calls of a function that a model is made of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PointsView {
+    /// So many are wanted of each decade of its inputs; 0: it is not modelled, or as many as can be had are wanted.
+    pub wanted: u32,
+    /// Decades of its inputs, each with a hundredth of its recorded calls at least.
+    pub decades: u32,
+    /// Recorded calls in the one of them that has fewest.
+    pub least: u64,
 }
 
 /// What is known of a class.
@@ -246,5 +259,6 @@ pub(crate) fn plain_class(id: u32, hit_ns: f64) -> ClassView {
         },
         samples: 0,
         sampled_ns: 0,
+        points: PointsView::default(),
     }
 }

@@ -7,12 +7,13 @@
 //! asked for: its CPU time is the agent's. All other addresses are looked at when the run is over (`steps.rs`).
 
 use super::Agent;
+use super::class::LiveClass;
 use super::clock::now_ns;
 use super::code_history::{CodeHistory, Gone};
 use super::consumers::CodeFound;
 use super::steps::{STACK_SPAN_BYTES, SeenStacks, is_stepped};
 use crate::inspect::{CallContext, CallerBudget, CodeSnapshot, Jumps, LedFrom};
-use profiler_core::recording::CallSiteRow;
+use profiler_core::recording::{CallSiteRow, ClassRow};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
@@ -79,6 +80,7 @@ impl Agent {
         }
         self.take_found_code();
         let now = now_ns();
+        self.show_classes(now);
         let wants = self.journal.consumers.work(now, self.journal.meta.start_ns);
         for text in wants.told {
             self.journal.progress.tell(&text);
@@ -110,6 +112,16 @@ impl Agent {
             self.journal.progress.tell(&text);
         }
         self.journal.meta.warnings.extend(warnings);
+        self.journal.consumers.note(&mut self.journal.meta, now_ns());
+    }
+
+    /// Consumers learn which classes there are before they are shown calls of them: a class is attached turns after it was made.
+    fn show_classes(&mut self, now_ns: u64) {
+        let shown = self.journal.consumers.classes_shown();
+        let new: Vec<ClassRow> = self.attach.classes().iter().skip(shown).map(LiveClass::row).collect();
+        if !new.is_empty() {
+            self.journal.consumers.show_classes(&new, now_ns);
+        }
     }
 
     /// The code before a look at the mappings, where steps may lie in what goes, and when that was.

@@ -2,6 +2,7 @@
 
 use super::attach::Gone;
 use super::clock::{QUIET_TURN, TURN, now_ns};
+use super::expected::{Baseline, with_models};
 use super::finish::Finished;
 use super::journal::Progress;
 use super::launch::hold_target;
@@ -62,12 +63,15 @@ fn try_session(
     problem: &mut Option<Problem>,
 ) -> Result<Finished, Failure> {
     config.check().map_err(Failure::usage)?;
+    let baseline = Baseline::open(config)?;
+    let config = &with_models(config, baseline.as_ref());
     // Whoever waits sees at once that something happens.
     let progress = Progress::start();
     crate::governor::prefer_event_loop();
     let held = hold_target(&config.target)?;
     let heartbeat = watchdog.heartbeat();
     let (mut session, launched) = prepare(config, held, progress, plan_only, watchdog)?;
+    session.expect(baseline)?;
     heartbeat.watch(session.agent.journal.meta.pid);
     heartbeat.arm();
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -92,6 +92,7 @@ impl Machine for Agent {
             let class = self.attach.classes().get(call.class.0 as usize);
             rows.push(event_row(&call, class));
         });
+        self.note_data_points(&rows);
         self.journal.record(rows);
         self.drain_operations();
         self.serve_consumers();

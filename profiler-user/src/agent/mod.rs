@@ -23,6 +23,8 @@
 //! | `meters`, `metric`, `children_io` | CPU time, counters, children |
 //! | `clock` | the clock of kernel records, and the turns of the loop |
 //! | `operations/`, `operation_io`, `operation_steps`, `steps`, `cycle_hook` | operations: classes made of what was named; the kernel's counts and orders |
+//! | `data_points` | recorded calls of functions that models are made of |
+//! | `expected` | functions that are recorded because of `--expect`, and whether they are of the same build |
 //! | `consumers/`, `call_code`, `code_history` | who reads rows while they are recorded, what the code says of return addresses, and what was mapped when |
 //! | `journal`, `host` | what is recorded and said |
 //! | `finish`, `command` | the end |
@@ -39,9 +41,11 @@ mod code_history;
 mod command;
 mod consumers;
 mod cycle_hook;
+mod data_points;
 mod event_loop;
 mod event_row;
 mod execute;
+mod expected;
 mod finish;
 mod host;
 mod journal;
@@ -77,6 +81,7 @@ use call_code::CallCode;
 use callers::CallerWatch;
 use catalog::Catalog;
 use children_io::ChildProcesses;
+use data_points::DataPoints;
 use journal::Journal;
 use meters::Meters;
 use operation_io::OperationIo;
@@ -132,6 +137,7 @@ struct Agent {
     operation_io: Option<Box<OperationIo>>,
     prices: CostModel,
     journal: Journal,
+    data_points: DataPoints,
     /// A program that we launched, to be waited for.
     child: Option<std::process::Child>,
 }

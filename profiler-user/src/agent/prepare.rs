@@ -7,6 +7,7 @@ use super::catalog::Catalog;
 use super::children_io::ChildProcesses;
 use super::clock::{QUIET_TURN, now_ns};
 use super::consumers::Consumers;
+use super::data_points::DataPoints;
 use super::host::{Host, agent_use, give_memory_back, helpers_cpu_ns, unix_ns};
 use super::journal::{Journal, Progress};
 use super::launch::{Held, Launched};
@@ -175,6 +176,7 @@ pub(super) fn prepare(
         rings,
         prices: cost,
         journal,
+        data_points: DataPoints::new(&config.models),
     };
     let mut session = Session { agent, driver: Driver::new(run, start_ns) };
     session.measure(metric)?;
@@ -453,6 +455,7 @@ fn meta(
         private_memory: None,
         forks_held: None,
         calls: None,
+        models: config.models.meta(),
     }
 }
 

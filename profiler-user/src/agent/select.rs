@@ -1,7 +1,7 @@
 //! What the user named: patterns, compiled once, asked for every function.
 
 use super::class::Wish;
-use crate::config::FunctionConfig;
+use crate::config::{FunctionConfig, RecordSpec};
 use crate::inspect::{Function, Inspection, Pattern, PatternError, WantedArguments};
 use profiler_core::class::RecordKind;
 use std::collections::HashMap;
@@ -24,6 +24,8 @@ pub struct Selection {
     latency: Vec<Pattern>,
     /// With the argument registers that were asked for by number.
     record: Vec<(Pattern, u8)>,
+    /// Argument registers that are kept of functions that are recorded.
+    arguments: Vec<(Pattern, u8)>,
     weight: Vec<(Pattern, f64)>,
     return_links: Vec<Pattern>,
     discover: usize,
@@ -41,16 +43,17 @@ impl Selection {
         };
         let all =
             |option, texts: &[String]| texts.iter().map(|t| one(option, t)).collect::<Result<Vec<_>, _>>();
+        let registers = |option, specs: &[RecordSpec]| {
+            let one = |spec: &RecordSpec| Ok((one(option, &spec.pattern)?, spec.arguments));
+            specs.iter().map(one).collect::<Result<Vec<_>, SelectionError>>()
+        };
         Ok(Self {
             trace: all("--trace", &named.trace)?,
             never: all("--never", &named.never)?,
             count: all("--count", &named.count)?,
             latency: all("--latency", &named.latency)?,
-            record: named
-                .record
-                .iter()
-                .map(|spec| Ok((one("--record", &spec.pattern)?, spec.arguments)))
-                .collect::<Result<_, _>>()?,
+            record: registers("--record or --model", &named.record)?,
+            arguments: registers("--input", &named.arguments)?,
             weight: named
                 .weight
                 .iter()
@@ -121,13 +124,12 @@ impl Selection {
             return None;
         }
         let must = any(&self.trace);
-        let recorded: Vec<u8> = self
-            .record
-            .iter()
-            .filter(|(p, _)| matches(p, function))
-            .map(|(_, arguments)| *arguments)
-            .collect();
-        let (kind, by_kind) = if !recorded.is_empty() {
+        let registers = |of: &[(Pattern, u8)]| {
+            let own = of.iter().filter(|(pattern, _)| matches(pattern, function));
+            own.map(|(_, arguments)| *arguments).reduce(|all, set| all | set)
+        };
+        let recorded = registers(&self.record);
+        let (kind, by_kind) = if recorded.is_some() {
             (RecordKind::Record, true)
         } else if any(&self.latency) {
             (RecordKind::Latency, true)
@@ -136,7 +138,7 @@ impl Selection {
         };
         // The last weight that names it counts, as with any option given twice.
         let weight = self.weight.iter().rev().find(|(p, _)| matches(p, function)).map_or(1.0, |(_, w)| *w);
-        let arguments = match recorded.iter().fold(0, |all, set| all | set) {
+        let arguments = match recorded.unwrap_or(0) | registers(&self.arguments).unwrap_or(0) {
             _ if kind != RecordKind::Record => WantedArguments::NONE,
             0 => WantedArguments::Used,
             named => WantedArguments::These(named),

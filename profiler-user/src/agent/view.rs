@@ -64,6 +64,7 @@ impl Agent {
             prices: class.prices,
             samples: time.samples,
             sampled_ns: time.cpu_ns,
+            points: self.data_points.of(class.id),
         }
     }
 }

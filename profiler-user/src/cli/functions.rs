@@ -46,6 +46,7 @@ impl From<&SelectArgs> for FunctionConfig {
             count: args.count.clone(),
             latency: args.latency.clone(),
             record: args.record.clone(),
+            arguments: Vec::new(),
             weight: args.weight.clone(),
             return_links: args.return_links.clone(),
             discover: args.discover,

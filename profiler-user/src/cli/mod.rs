@@ -15,6 +15,7 @@ mod functions;
 mod graph;
 mod internal_mend;
 mod list;
+mod modelled;
 mod models;
 mod operations;
 mod plan;
@@ -30,6 +31,7 @@ pub use functions::SelectArgs;
 pub use graph::GraphArgs;
 pub use internal_mend::MendArgs;
 pub use list::ListArgs;
+pub use modelled::ModelledArgs;
 pub use models::ModelsArgs;
 pub use operations::OperationArgs;
 pub use plan::{PlanArgs, PlanCommand};
@@ -202,6 +204,7 @@ mod tests {
             ["record", "--weight", "f=nan"],
             ["record", "--progress", "tp:sys_exit"],
             ["record", "--slower", "50"],
+            ["record", "--input", "f:n=arg9"],
             ["record", "--slower", "0ms"],
             ["record", "--slower", "xms"],
             ["record", "--slower", "61m"],
@@ -240,6 +243,7 @@ mod tests {
             Cost: --budget --thread-budget --agent-cpu --sample-rate --objective --no-expedite --kernel-memory
             What to watch: --trace --never --count --latency --record --weight --return-links --discover
             Operations: --operation --measure --detail --calls --slower --policy --adapt --on-cycle
+            Execution-time models: --model --input --datapoints --expect
             Check of the overhead: --progress --no-ab
             Recording: --duration --output --force --verbose
             Report: --format --rows

@@ -1,13 +1,13 @@
 //! `tithe models`: how the time of recorded functions grows with their inputs.
 
-use super::PrintFormat;
+use super::{PrintFormat, outputs};
 use crate::config::InputsSpec;
 use crate::failure::Failure;
 use crate::models::{self, Models, ModelsError};
-use crate::output::{self, TextOptions};
+use crate::output::{self, FileFormat, OutputError, TextOptions, file};
 use crate::terminal;
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Exit status where a function takes longer than in the baseline, or grows faster.
 const WORSE: u8 = 5;
@@ -16,9 +16,10 @@ const EXAMPLES: &str = "Examples:
   tithe models run.tithe
   tithe models run.tithe --input 'compress2:n=arg3:size,level=arg4:category'
   tithe models run.tithe --format json
+  tithe models run.tithe -o models.html -o models.json
   tithe models --baseline before.tithe after.tithe
 
-A recording has recorded calls if it was made with --record ('tithe record --record compress2:arg3,arg4'). A model needs calls with at least five
+A recording says itself what is modelled if it was made with --model ('tithe record --model compress2 --input compress2:n=arg3'). A model needs calls with at least five
 different inputs, ten of each.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 5 something takes longer than in the baseline, or grows faster";
@@ -31,15 +32,27 @@ pub struct ModelsArgs {
     #[arg(value_name = "RECORDING")]
     pub recording: PathBuf,
     /// Names of a function's inputs and the argument registers that hold them: 'PATTERN:NAME=argK,NAME=argK:TYPE,...', TYPE one of long
-    /// (default), int, size, category (may be repeated) [default: all argument registers]
+    /// (default), int, size, category (may be repeated) [default: those of the recording, else all argument registers]
     #[arg(long, value_name = "INPUTS")]
     pub input: Vec<InputsSpec>,
     /// Say what changed since this recording
     #[arg(long, value_name = "RECORDING")]
     pub baseline: Option<PathBuf>,
+    /// Write the models here (.html with plots, .json or .txt; '-' for standard output; may be repeated)
+    #[arg(short, long, value_name = "FILE", conflicts_with = "baseline")]
+    pub output: Vec<PathBuf>,
     /// Form on standard output
     #[arg(long, value_enum, default_value = "text")]
     pub format: PrintFormat,
+}
+
+/// The format of a file, if models can be written in it.
+fn format_of(path: &Path) -> Result<FileFormat, Failure> {
+    let format = FileFormat::of_path(path).map_err(|error| Failure::usage(error.to_string()))?;
+    match format {
+        FileFormat::Text | FileFormat::Json | FileFormat::Html => Ok(format),
+        _ => Err(Failure::usage(format!("{}: {}", path.display(), OutputError::NoModels))),
+    }
 }
 
 /// Runs the command. The status is 5 where something takes longer than in the baseline, or grows faster.
@@ -53,6 +66,16 @@ pub(super) fn run(args: &ModelsArgs) -> Result<u8, Failure> {
     };
     let found = read(&args.recording)?;
     let Some(baseline) = &args.baseline else {
+        let wanted = outputs(&args.output, format_of)?;
+        for (path, format) in &wanted.files {
+            let bytes =
+                output::render_models(&found, *format, TextOptions::default()).map_err(anyhow::Error::new)?;
+            file::write(path, &bytes).map_err(anyhow::Error::new)?;
+            terminal::note(format_args!("wrote {}", path.display()));
+        }
+        if !wanted.shown {
+            return Ok(0);
+        }
         match args.format {
             PrintFormat::Text => terminal::text(&output::models_text(&found, TextOptions::for_stdout()))?,
             PrintFormat::Json => {

@@ -2,6 +2,7 @@
 
 use super::PrintFormat;
 use super::functions::SelectArgs;
+use super::modelled::ModelledArgs;
 use super::operations::OperationArgs;
 use super::report::show;
 use crate::agent;
@@ -137,6 +138,8 @@ const EXAMPLES: &str = "Examples:
   sudo tithe record --pid 1234 --budget 5% --operation 'req=handle,class=arg0:str' --detail 'db::*'
   sudo tithe record --pid 1234 --budget 5% --operation 'req=handle' --calls 'db::*' -o run.tithe
   sudo tithe record --pid 1234 --budget 5% --operation 'req=handle' --calls 'db::*' --slower 50ms
+  sudo tithe record --pid 1234 --budget 2% --model 'libz*:compress2' --input 'compress2:n=arg3,level=arg4:category' -o a.tithe
+  sudo tithe record --pid 1234 --budget 2% --expect a.tithe
   sudo tithe record --pid 1234 --progress tp:net:net_dev_xmit";
 
 /// `tithe record`.
@@ -155,6 +158,9 @@ pub struct RecordArgs {
     /// Operations
     #[command(flatten)]
     pub operations: OperationArgs,
+    /// Execution-time models
+    #[command(flatten)]
+    pub models: ModelledArgs,
     /// How the measured overhead is checked
     #[command(flatten)]
     pub overhead: OverheadArgs,
@@ -186,6 +192,7 @@ impl TryFrom<&RecordArgs> for RunConfig {
             target: (&args.target).into(),
             functions: (&args.select).into(),
             operations: (&args.operations).try_into()?,
+            models: (&args.models).into(),
             sampling_hz: args.cost.sample_rate,
             objective: args.cost.objective,
             cost: CostConfig {

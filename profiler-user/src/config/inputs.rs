@@ -3,6 +3,7 @@
 use super::operation::{FUNCTION_ARGUMENTS, argument_index};
 use crate::inspect::Pattern;
 use profiler_core::models::{Input, Value};
+use std::fmt;
 use std::str::FromStr;
 
 /// How a register is read.
@@ -19,6 +20,16 @@ pub enum InputType {
 }
 
 impl InputType {
+    /// As it is written.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Long => "long",
+            Self::Int => "int",
+            Self::Size => "size",
+            Self::Category => "category",
+        }
+    }
+
     /// The value of a register.
     #[must_use]
     pub fn value(self, register: u64) -> Value {
@@ -62,6 +73,28 @@ pub struct InputsSpec {
     pub pattern: Pattern,
     /// Their inputs.
     pub inputs: Vec<InputSpec>,
+}
+
+/// The same functions and inputs, as they are written.
+impl PartialEq for InputsSpec {
+    fn eq(&self, other: &Self) -> bool {
+        (self.pattern.text(), &self.inputs) == (other.pattern.text(), &other.inputs)
+    }
+}
+
+/// As it is written on a command line.
+impl fmt::Display for InputsSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.pattern.text())?;
+        for (i, input) in self.inputs.iter().enumerate() {
+            let comma = if i == 0 { "" } else { "," };
+            write!(f, "{comma}{}=arg{}", input.name, input.argument)?;
+            if input.kind != InputType::Long {
+                write!(f, ":{}", input.kind.name())?;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl FromStr for InputsSpec {
@@ -122,6 +155,17 @@ mod tests {
         assert_eq!(parse("libz*:compress2:n=arg3:size"), Ok(vec![("n".to_owned(), 3, InputType::Size)]));
         let spec: InputsSpec = "db::put:n=arg1:int".parse().unwrap();
         assert_eq!((spec.pattern.text(), spec.inputs[0].kind), ("db::put", InputType::Int));
+    }
+
+    #[test]
+    fn inputs_are_written_as_they_are_read() {
+        for text in
+            ["compress2:n=arg3,level=arg4:category", "libz*:f:a=arg0:size,b=arg5:int", "db::put:n=arg1"]
+        {
+            let spec: InputsSpec = text.parse().unwrap();
+            assert_eq!(spec.to_string(), text);
+            assert_eq!(spec.to_string().parse(), Ok(spec));
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@
 //! ```
 
 mod inputs;
+mod models;
 mod operation;
 mod progress;
 mod recorded;
@@ -23,6 +24,7 @@ mod tracepoints;
 pub mod values;
 
 pub use inputs::{InputSpec, InputType, InputsSpec};
+pub use models::{DEFAULT_DATAPOINTS, ModelConfig};
 pub(crate) use operation::DIFFERENT;
 pub use operation::{Bound, Bounds, ClassArgument, MeasureSpec, OperationSpec};
 pub use progress::ProgressSpec;
@@ -55,6 +57,8 @@ pub struct RunConfig {
     pub functions: FunctionConfig,
     /// Which operations are followed, and which of them are recorded.
     pub operations: OperationConfig,
+    /// Of which functions there are to be models, and which are held against them.
+    pub models: ModelConfig,
     /// Samples per second of target CPU time, Hz: 0, or 1 to 10,000; 0: none. `None`: the plan chooses.
     pub sampling_hz: Option<f64>,
     /// What plans are to bring.
@@ -79,6 +83,7 @@ impl RunConfig {
             target,
             functions: FunctionConfig::default(),
             operations: OperationConfig::default(),
+            models: ModelConfig::default(),
             sampling_hz: None,
             objective: DEFAULT_OBJECTIVE,
             cost: CostConfig::default(),
@@ -105,6 +110,12 @@ impl RunConfig {
         self.duration.map(|duration| values::checked_duration_s(duration.as_secs_f64())).transpose()?;
         for (_, weight) in &self.functions.weight {
             values::checked_weight(*weight)?;
+        }
+        if !self.models.inputs.is_empty() && self.models.is_empty() && self.functions.record.is_empty() {
+            return Err(
+                "--input names inputs of functions whose calls are recorded: name those with --model"
+                    .to_owned(),
+            );
         }
         for operation in &self.operations.operations {
             // So a bound that the kernel could not stand is refused, whoever made it.
@@ -144,6 +155,8 @@ pub struct FunctionConfig {
     pub latency: Vec<String>,
     /// Functions whose calls are recorded one by one.
     pub record: Vec<RecordSpec>,
+    /// Argument registers that must be true in the records of these functions, where calls of theirs are recorded.
+    pub arguments: Vec<RecordSpec>,
     /// Patterns and the information weight of their functions, 0 to 1e9; 1 without. The last pattern that matches counts.
     pub weight: Vec<(String, f64)>,
     /// Patterns of functions that may have return probes although the target may not survive them.
@@ -160,6 +173,7 @@ impl Default for FunctionConfig {
             count: Vec::new(),
             latency: Vec::new(),
             record: Vec::new(),
+            arguments: Vec::new(),
             weight: Vec::new(),
             return_links: Vec::new(),
             discover: DEFAULT_DISCOVER,

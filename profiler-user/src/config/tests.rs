@@ -48,6 +48,7 @@ fn values_that_no_text_has_are_refused() {
         (|c| c.sampling_hz = Some(20_000.0), "a sampling rate"),
         (|c| c.duration = Some(Duration::ZERO), "a duration lies"),
         (|c| c.functions.weight.push(("f*".to_owned(), f64::NAN)), "a weight lies"),
+        (|c| c.models.inputs.extend("f:n=arg1".parse()), "name those with --model"),
         (|c| c.operations.settings.rate = 7.0, "the setting 'rate' is 7"),
     ];
     for (change, part) in cases {

@@ -1,9 +1,9 @@
 use super::*;
-use crate::output::{TextOptions, changes_text, models_json, models_text};
+use crate::output::{FileFormat, TextOptions, changes_text, models_json, models_text, render_models};
 use crate::recording::sample::{classes, meta};
 use crate::recording::{Overwrite, Writer};
 use profiler_core::models::{Class, Reason};
-use profiler_core::recording::{CallContext, CallPlace};
+use profiler_core::recording::{CallContext, CallPlace, EventRow, ModelsMeta};
 use std::path::PathBuf;
 
 /// Functions by class.
@@ -28,8 +28,8 @@ fn call(i: u64, class_id: u32, args: [Option<u64>; 6], own_ns: u64) -> EventRow 
 }
 
 /// `SUM(pointer, n)` takes `300 + ns_each * n` ns, up to 2 % more or less, and half of its calls come from `PARSE`; of `PARSE` no argument is known.
-fn write(path: &Path, ns_each: f64) {
-    let meta = meta();
+fn write(path: &Path, ns_each: f64, models: Option<ModelsMeta>) {
+    let meta = Meta { models, ..meta() };
     let mut w = Writer::create(path, None, Overwrite::Recording, &meta).unwrap();
     w.push(&classes());
     let mut rows = Vec::new();
@@ -63,7 +63,7 @@ fn write(path: &Path, ns_each: f64) {
 fn recorded(ns_each: f64) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run.tithe");
-    write(&path, ns_each);
+    write(&path, ns_each, None);
     (dir, path)
 }
 
@@ -128,6 +128,55 @@ fn inputs_have_the_names_that_were_given() {
 }
 
 #[test]
+fn a_recording_says_itself_what_is_modelled_and_the_command_line_overrules_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.tithe");
+    let symbol = classes()[SUM as usize].symbol.clone();
+    let of = |pattern: &str| ModelsMeta {
+        patterns: vec![pattern.to_owned()],
+        inputs: vec![format!("{symbol}:items=arg1:size"), "f:x".to_owned()],
+        expected: None,
+    };
+    write(&path, 5.0, Some(of(&symbol)));
+    let models = Models::read(&path, &[]).unwrap();
+    // Of `PARSE` calls were recorded, too.
+    assert_eq!(models.functions.len(), 2, "{models:?}");
+    assert!(models_text(&models, TextOptions::default()).contains("ns · items"), "{models:?}");
+    assert!(models.damage[0].contains("'f:x'"), "{:?}", models.damage);
+    let named: InputsSpec = format!("{symbol}:n=arg1:size").parse().unwrap();
+    assert!(models_text(&Models::read(&path, &[named]).unwrap(), TextOptions::default()).contains("ns · n"));
+    let parse = classes()[PARSE as usize].symbol.clone();
+    let other: InputsSpec = format!("{parse}:n=arg0").parse().unwrap();
+    assert_eq!(Models::read(&path, &[other]).unwrap().functions.len(), 3, "what is named is modelled, too");
+
+    let path = dir.path().join("other.tithe");
+    write(&path, 5.0, Some(of("nobody*")));
+    let error = Models::read(&path, &[]).unwrap_err().to_string();
+    assert!(error.contains("--model nobody*") && error.contains(&classes()[SUM as usize].name), "{error}");
+}
+
+#[test]
+fn a_page_has_a_table_and_a_plot_for_each_model_and_no_name_becomes_markup() {
+    let (_dir, path) = recorded(5.0);
+    let mut models = Models::read(&path, &[]).unwrap();
+    models.functions[0].name = "<script>alert(1)</script>".to_owned();
+    let page =
+        String::from_utf8(render_models(&models, FileFormat::Html, TextOptions::default()).unwrap()).unwrap();
+    assert!(!page.contains("<script>alert") && page.contains("&lt;script&gt;alert"));
+    let count = |part: &str| page.matches(part).count();
+    assert_eq!((count("<svg "), count("<polyline "), count("<tr>")), (2, 2, 4), "{page}");
+    assert!(count("<circle ") > 300, "{}", count("<circle "));
+    assert!(page.contains("no model: the function has no inputs"));
+    for svg in [FileFormat::Svg, FileFormat::Pprof] {
+        let error = render_models(&models, svg, TextOptions::default()).unwrap_err().to_string();
+        assert!(error.contains(".html"), "{error}");
+    }
+    let json = render_models(&models, FileFormat::Json, TextOptions::default()).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(json["functions"].as_array().unwrap().len(), 3);
+}
+
+#[test]
 fn what_grew_since_the_baseline_is_told_and_the_same_program_is_the_same() {
     let ((_a, before), (_b, after)) = (recorded(5.0), recorded(8.0));
     let [before, after] = [before, after].map(|path| Models::read(&path, &[]).unwrap());
@@ -145,5 +194,5 @@ fn a_recording_without_recorded_calls_says_how_to_get_some() {
     let w = Writer::create(&path, None, Overwrite::Recording, &meta()).unwrap();
     w.finish(&meta()).unwrap();
     let error = Models::read(&path, &[]).unwrap_err().to_string();
-    assert!(error.contains("--record"), "{error}");
+    assert!(error.contains("tithe record --model"), "{error}");
 }

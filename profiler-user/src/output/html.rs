@@ -5,6 +5,9 @@
 //! has a letter, a word says whether a figure is exact or an estimate, and from what.
 
 mod flame;
+mod models;
+
+pub(super) use models::models_page;
 
 use super::notes::notes;
 use super::receipt::lines;

@@ -15,6 +15,7 @@ mod calls_json;
 mod chrome;
 mod chrome_calls;
 mod durations;
+mod expected;
 pub mod file;
 mod firefox;
 mod flame;
@@ -44,7 +45,8 @@ pub(crate) use calls::slow_operation_text;
 pub use calls::{CallsOptions, calls_text};
 pub use calls_json::calls_json;
 pub use durations::distribution_text;
-pub use models::{changes_json, changes_text, models_json, models_text};
+pub(crate) use expected::{SlowerCall, machine_text, slower_call_text};
+pub use models::{changes_json, changes_text, models_json, models_text, render_models};
 pub(crate) use names::shorten;
 pub use receipt::receipt_text;
 pub(crate) use table::wrap;
@@ -117,6 +119,9 @@ pub enum OutputError {
     /// Calls in order in a format that has none.
     #[error("calls in order can be written in .txt, .json and .trace.json files, and to standard output")]
     NoCalls,
+    /// Models in a format that has none.
+    #[error("models can be written in .txt, .html and .json files, and to standard output")]
+    NoModels,
     /// A library refused.
     #[error("cannot write the {what}: {message}")]
     Encode {

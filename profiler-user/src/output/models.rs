@@ -1,15 +1,41 @@
 //! Execution-time models, for people and for programs.
 
-use super::TextOptions;
+use super::expected::inputs_text;
 use super::table::{BOLD, styled, wrap};
 use super::units::{count, duration_ns};
+use super::{FileFormat, OutputError, TextOptions, html};
 use crate::models::{Changed, FunctionModel, Models, SlowCall};
 use profiler_core::models::{Class, Comparison, Critical, Model, NoModel, Value};
-use profiler_core::text::printable;
+use profiler_core::text::{printable, printable_json, printable_text};
 use serde::Serialize;
 
 /// Formula, context and doubts stand below the function, so far to the right.
 const INDENT: &str = "    ";
+
+/// What the words below mean.
+pub(super) const LEGEND: &str = "class: how the time grows with the largest input; in brackets the class as the paper prints it. fit: adjusted R2 on medians that \
+    the model was not fitted to, and what an exact model would reach (noise). n: distinct inputs. Times are without what watching cost";
+
+/// Writes the models of a recording in `format`.
+///
+/// # Errors
+/// The format is none that has a place for them.
+pub fn render_models(
+    models: &Models,
+    format: FileFormat,
+    options: TextOptions,
+) -> Result<Vec<u8>, OutputError> {
+    match format {
+        FileFormat::Text => Ok(printable_text(&models_text(models, options), &[]).into_owned().into_bytes()),
+        FileFormat::Json => {
+            let text = models_json(models)
+                .map_err(|e| OutputError::Encode { what: "models", message: e.to_string() })?;
+            Ok((printable_json(&text).into_owned() + "\n").into_bytes())
+        }
+        FileFormat::Html => Ok(html::models_page(models).into_bytes()),
+        _ => Err(OutputError::NoModels),
+    }
+}
 
 /// The models of a recording, a paragraph for each function and context.
 #[must_use]
@@ -35,9 +61,7 @@ pub fn models_text(models: &Models, options: TextOptions) -> String {
         }
     }
     out.push('\n');
-    let foot = "class: how the time grows with the largest input; in brackets the class as the paper prints it. fit: adjusted R2 on medians that the model was \
-                not fitted to, and what an exact model would reach (noise). n: distinct inputs. Times are without what watching cost";
-    out.push_str(&wrap(foot, options.width, ""));
+    out.push_str(&wrap(LEGEND, options.width, ""));
     out.push('\n');
     for damage in &models.damage {
         out.push_str(&wrap(&printable(damage), options.width, "  "));
@@ -47,11 +71,11 @@ pub fn models_text(models: &Models, options: TextOptions) -> String {
 }
 
 /// The name with its context.
-fn title(name: &str, context: Option<&str>) -> String {
+pub(super) fn title(name: &str, context: Option<&str>) -> String {
     context.map_or_else(|| name.to_owned(), |outer| format!("{name} in {outer}"))
 }
 
-fn paragraph(function: &FunctionModel) -> Vec<String> {
+pub(super) fn paragraph(function: &FunctionModel) -> Vec<String> {
     let title = title(&function.name, function.context.as_deref());
     match &function.found {
         Ok(model) => with_model(&title, function, model),
@@ -65,16 +89,21 @@ fn without(none: &NoModel) -> String {
     format!("{none}{shortest}")
 }
 
-fn with_model(title: &str, function: &FunctionModel, model: &Model) -> Vec<String> {
+/// Ours, and in brackets the paper's.
+pub(super) fn class_text(model: &Model) -> String {
     let class = if model.class == Class::Unknown && model.form != Class::Unknown {
         format!("unknown, perhaps {}", model.form.name())
     } else {
         model.class.name().to_owned()
     };
+    format!("{class} [{}]", model.printed.name())
+}
+
+fn with_model(title: &str, function: &FunctionModel, model: &Model) -> Vec<String> {
     let g = &model.goodness;
     let mut lines = vec![format!(
-        "{title}: {class} [{}], fit {:.3} of {:.3}, {} calls, n = {}",
-        model.printed.name(),
+        "{title}: {}, fit {:.3} of {:.3}, {} calls, n = {}",
+        class_text(model),
         g.adjusted_r2,
         g.ceiling,
         count(function.calls as f64),
@@ -117,12 +146,6 @@ fn with_model(title: &str, function: &FunctionModel, model: &Model) -> Vec<Strin
 }
 
 fn slow_call(call: &SlowCall) -> String {
-    let value = |(name, value): &(String, Value)| match value {
-        Value::Signed(x) => Some(format!("{name} = {x}")),
-        Value::Unsigned(x) | Value::Category(x) => Some(format!("{name} = {x}")),
-        Value::Missing => None,
-    };
-    let inputs: Vec<String> = call.inputs.iter().filter_map(value).collect();
     let cause = call
         .call
         .cause
@@ -131,7 +154,7 @@ fn slow_call(call: &SlowCall) -> String {
     format!(
         "- at {:.6} s, {}: {} where {} were expected and {} are normal at most: {cause}",
         call.at_ns as f64 / 1e9,
-        inputs.join(", "),
+        inputs_text(&call.inputs),
         duration_ns(call.call.own_ns),
         duration_ns(call.call.predicted_ns),
         duration_ns(call.call.most_ns)

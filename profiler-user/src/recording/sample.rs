@@ -87,6 +87,7 @@ pub(crate) fn meta() -> Meta {
             stolen_over_ns: 0,
         }),
         calls: Some(calls::meta()),
+        models: None,
     }
 }
 

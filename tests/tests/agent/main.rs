@@ -10,6 +10,7 @@ mod deaths;
 mod ends;
 mod errors;
 mod exact;
+mod expect;
 mod footprint;
 mod forks;
 mod heirs;

@@ -1,5 +1,6 @@
 //! The client: it keeps the controller, and knows which plan runs and why another one is wanted.
 
+use super::datapoints::DataPoints;
 use super::held::Held;
 use super::planning::Planned;
 use super::problem::Settings;
@@ -44,6 +45,7 @@ pub struct Trace {
     timed: TimedClasses,
     spreads: Spreads,
     held: Held,
+    points: DataPoints,
 }
 
 /// What orders are given by.
@@ -89,6 +91,7 @@ impl Trace {
             timed: TimedClasses::default(),
             spreads: Spreads::default(),
             held: Held::default(),
+            points: DataPoints::default(),
         }
     }
 
@@ -237,6 +240,11 @@ impl Trace {
 
     /// One tick of the controller.
     pub fn tick(&mut self, tick: &Tick<'_>, seen: &Seen<'_>, orders: &mut Vec<Order>) {
+        // A class that is traced all the time has a window that does not end: it is asked here.
+        let has_points = seen.view.classes.iter().filter(|class| self.points.note(class)).count() > 0;
+        if has_points && self.settings.may_burst() {
+            self.want(Some("a function has the data points that its model needs".to_owned()));
+        }
         let actions = self.controller.tick(tick);
         self.obey(actions, seen, orders);
     }

@@ -11,6 +11,7 @@
 //! | [`planning`] | its answer as orders for the controller and rows of the recording |
 
 pub mod client;
+mod datapoints;
 mod held;
 mod loads;
 pub mod planning;

@@ -75,6 +75,12 @@ pub fn make(known: &Known<'_>, rates: &Rates, number: u32) -> Result<Planned, Pl
         let reason = if let Some(tid) = heavy.get(&i) {
             let bursts = burst.map(|order| format!("; {}", order.in_words())).unwrap_or_default();
             format!("all of its calls would take more from thread {tid} than that may lose{bursts}")
+        } else if let Some(duty) = problem.classes[i].windows.most_duty {
+            let bursts = burst.map_or_else(|| "no burst fits".to_owned(), |order| order.in_words());
+            format!(
+                "it has the data points that its model needs; {:.2} % of its calls keep it so: {bursts}",
+                100.0 * duty
+            )
         } else if problem.classes[i].never_trace {
             "its rate is not known yet: tried in bursts first".to_owned()
         } else {

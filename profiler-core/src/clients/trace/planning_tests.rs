@@ -9,7 +9,7 @@ use crate::controller::{ClassOrder, PlanShares};
 use crate::ledger::{Ledger, Spread, ThreadBounds};
 use crate::plan::{Objective, widths};
 use crate::run::arbiter::{Arbiter, Claims};
-use crate::run::view::{ClassView, SamplesView, TargetView, View, plain_class};
+use crate::run::view::{ClassView, PointsView, SamplesView, TargetView, View, plain_class};
 use crate::units::OverheadBudget;
 
 /// Class `id`, which nobody named: a hit costs 1 us; samples show it for a tenth of the time.
@@ -325,6 +325,28 @@ fn what_a_thread_cannot_bear_is_left_out_together() {
     let left_out =
         planned.rows.iter().filter(|row| row.reason.contains("would take more from thread 7")).count();
     assert!((9..=32).contains(&left_out), "{left_out}");
+}
+
+/// A model is made of it: with as many data points as are wanted it is recorded no more often than keeps it so, and the rest of the budget goes to others.
+#[test]
+fn a_function_that_has_its_data_points_is_bounded_and_others_get_what_it_leaves() {
+    for objective in BOTH {
+        let settings = Settings { objective, ..settings() };
+        let planned = |least| {
+            let mut hot = timed(0, 1_000.0);
+            hot.points = PointsView { wanted: 200, decades: 3, least };
+            plan_with(&view(vec![hot, class(1)]), &rates(&[20_000.0, 20_000.0]), &settings, None)
+        };
+        let (before, after) = (planned(199), planned(200));
+        let duty =
+            |planned: &Planned, id: u32| planned.plan.classes[id as usize].burst.map_or(0.0, |b| b.duty);
+        // 600 of 200,000 calls in 10 s.
+        assert!(duty(&before, 0) > 0.01, "{objective:?}: {:?}", before.plan);
+        let bounded = duty(&after, 0);
+        assert!(bounded > 0.0 && bounded <= 0.003 * 1.0001, "{objective:?}: {bounded}");
+        assert!(!order(&after, 0).trace && after.plan.classes[1].cost >= before.plan.classes[1].cost);
+        assert!(after.rows[0].reason.contains("data points"), "{}", after.rows[0].reason);
+    }
 }
 
 /// The widths that plans are made for hold in simulated runs, also where windows are unlike in another way than they usually are.

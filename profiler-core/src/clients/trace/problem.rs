@@ -1,5 +1,6 @@
 //! From what is known to the question that the planner is asked.
 
+use super::datapoints;
 use super::loads::worth_of_call;
 use super::rate::Rates;
 use super::spread::Spreads;
@@ -222,6 +223,11 @@ impl Known<'_> {
         let unknown = !may_be_traced;
         entry.never_trace = unknown;
         entry.must_trace = traits.must && !unknown;
+        let most_duty = datapoints::most_duty(class.points, hz.value);
+        if let Some(duty) = most_duty.filter(|_| !traits.must && !unknown && self.settings.may_burst()) {
+            (entry.windows.most_duty, entry.windows.only, entry.never_trace) = (Some(duty), true, true);
+            entry.windows.first = false;
+        }
         entry
     }
 

@@ -117,3 +117,64 @@ fn an_input_of_zero_is_a_size() {
     let ns = model.predict(&[Value::Unsigned(0)], 0.9).unwrap().ns;
     assert!((100.0..350.0).contains(&ns), "{ns} {:?}", model.formula());
 }
+
+#[test]
+fn values_at_the_ends_of_their_types_are_told_and_are_no_sizes() {
+    let n = || vec![Input::number("n")];
+    let cases: [(Value, Unusable); 6] = [
+        (Value::Unsigned(0), Unusable::NotVarying),
+        (Value::Signed(0), Unusable::NotVarying),
+        (Value::Signed(i64::MIN), Unusable::Negative { share: 1.0 }),
+        (Value::Signed(i64::MAX), Unusable::Huge { share: 1.0 }),
+        (Value::Unsigned(1 << 63), Unusable::Huge { share: 1.0 }),
+        (Value::Unsigned(u64::MAX), Unusable::Huge { share: 1.0 }),
+    ];
+    for (value, why) in cases {
+        let told = reason(n(), (0..99).map(|_| (vec![value], 5.0)));
+        assert_eq!(
+            (told.reason, told.inputs),
+            (Reason::NoUsableInput, vec![("n".to_owned(), why)]),
+            "{value:?}"
+        );
+    }
+    // 2^47 is the first that is no size; a value that is a mark in one call of 50 leaves out that call alone.
+    let size = |i: u64| if i.is_multiple_of(50) { u64::MAX } else { 1 << (i % 10) };
+    let mut calls = Calls::new(n());
+    (0..2_000).for_each(|i| {
+        calls.push(&[Value::Unsigned(size(i))], Taken::ns(100.0 + 10.0 * (1 << (i % 10)) as f64))
+    });
+    let model = fit(&calls, 1).unwrap();
+    assert_eq!((model.class, model.basis.left_out.unreadable), (Class::Linear, 40));
+    assert!(model.predict(&[Value::Unsigned(u64::MAX)], 0.9).is_none());
+}
+
+/// Four sizes have ten calls; the fifth has one, which takes nearly all of the time.
+#[test]
+fn a_call_that_dominates_a_function_of_few_inputs_leaves_no_model_and_the_reason_says_so() {
+    let rows = (0..40_u64).map(|i| (vec![Value::Unsigned(10 << (3 * (i % 4)))], 100.0));
+    let told = reason(vec![Input::number("n")], rows.chain([(vec![Value::Unsigned(1 << 20)], 1e12)]));
+    assert_eq!(told.reason, Reason::FewInputs { distinct: 4 }, "{told}");
+    assert!(
+        told.to_string().contains("4 distinct inputs have 10 calls, 5 are needed (41 calls in all)"),
+        "{told}"
+    );
+}
+
+#[test]
+fn floats_and_structures_beside_a_number_are_left_out_with_a_reason() {
+    let inputs = vec![
+        Input { name: "x".into(), kind: Kind::Float },
+        Input { name: "s".into(), kind: Kind::Structure },
+        Input::number("n"),
+    ];
+    let mut calls = Calls::new(inputs.clone());
+    for i in 0..800_u64 {
+        let n = 10 << (i % 8);
+        calls.push(&[Value::Missing, Value::Missing, Value::Unsigned(n)], Taken::ns(50.0 + 3.0 * n as f64));
+    }
+    let model = fit(&calls, 1).unwrap();
+    assert_eq!(model.inputs, ["n"]);
+    assert_eq!(model.unusable(), [("x".to_owned(), Unusable::Float), ("s".to_owned(), Unusable::Structure)]);
+    let alone = reason(inputs[..2].to_vec(), (0..99).map(|_| (vec![Value::Missing; 2], 5.0)));
+    assert_eq!((alone.reason, alone.inputs.len()), (Reason::NoUsableInput, 2));
+}

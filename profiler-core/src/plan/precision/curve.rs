@@ -288,10 +288,11 @@ fn outline(class: &PlanClass, rules: &WindowRules) -> Option<Choice> {
     let later = burst::Shape::new(rate, tau, &rules.prices, shortest.length_s.max(rules.prices.fresh_s));
     let mean_cost_s = shortest.mean_cost_s.min(later.mean_cost_s);
     let shape = burst::Shape { mean_s: longest.mean_s, mean_cost_s, ..shortest };
+    let wanted = class.windows.most_per_s(shortest.mean_s);
     Some(Choice {
         shape,
         variance: window_variance(class, rules, longest.mean_s, rate * longest.mean_s),
-        most_per_s: (1.0 / rules.closest_s).min(LARGEST_DUTY / shortest.length_s),
+        most_per_s: (1.0 / rules.closest_s).min(LARGEST_DUTY / shortest.length_s).min(wanted),
     })
 }
 
@@ -299,7 +300,9 @@ fn choices(class: &PlanClass, rules: &WindowRules) -> Vec<Choice> {
     let of = |shape: burst::Shape| Choice {
         shape,
         variance: window_variance(class, rules, shape.mean_s, class.traced_hz() * shape.mean_s),
-        most_per_s: (1.0 / rules.closest_s).min(LARGEST_DUTY / shape.length_s),
+        most_per_s: (1.0 / rules.closest_s)
+            .min(LARGEST_DUTY / shape.length_s)
+            .min(class.windows.most_per_s(shape.mean_s)),
     };
     shapes(class, rules).into_iter().map(of).collect()
 }

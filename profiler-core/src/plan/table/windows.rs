@@ -75,6 +75,8 @@ impl Reader<'_> {
             first: self.flag(fields, "first"),
             only: self.flag(fields, "bursts_only"),
             limit_s: self.number(fields, "burst_limit_us", -6, Accept::Positive),
+            // It comes from calls that a run has recorded.
+            most_duty: None,
             spread: self.number(fields, "spread", 0, Accept::NotNegative).unwrap_or(USUAL_SPREAD),
         }
     }

@@ -45,6 +45,7 @@ fn empty() -> Recording {
             private_memory: None,
             forks_held: None,
             calls: None,
+            models: None,
         },
         classes: vec![],
         event_durations: CallDurations::default(),

@@ -10,23 +10,27 @@
 //! what it cannot look at for want of it is skipped and counted, which is told when the run is over. The rows themselves go to the writer whatever a
 //! consumer does: it sees slices, and one that panics is dropped.
 //!
-//! How to add one: a file here that implements [`Consumer`], and a line where it is registered (`agent/operation_steps.rs`).
+//! How to add one: a file here that implements [`Consumer`], and a line where it is registered (`agent/operation_steps.rs`, or `agent/expected.rs`).
 //!
 //! A consumer attaches nothing, writes no rows, prints nothing itself and changes nothing of the run.
 
 mod allowance;
+mod expect;
 mod slow;
 
 #[cfg(test)]
 mod tests;
 
+pub(crate) use expect::other_build;
+pub use expect::{Expectations, Making};
 pub use slow::SlowOperations;
 
 use super::clock::thread_cpu_ns;
 use crate::recording::{self, WriterHandle};
 use allowance::Allowance;
 use profiler_core::recording::{
-    CallSiteRow, EventRow, OperationClassRow, OperationHistogramRow, OperationRow, StepRow, TailRow,
+    CallSiteRow, ClassRow, EventRow, Meta, OperationClassRow, OperationHistogramRow, OperationRow, StepRow,
+    TailRow,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -158,6 +162,11 @@ pub trait Consumer {
         let _ = rows;
     }
 
+    /// Classes that have come. Those whose calls it is shown were there before.
+    fn classes(&mut self, classes: &[ClassRow]) {
+        let _ = classes;
+    }
+
     /// What the code says of addresses that it, or another consumer, asked for.
     fn learn(&mut self, found: &CodeFound) {
         let _ = found;
@@ -172,6 +181,11 @@ pub trait Consumer {
     fn end(&mut self, turn: &mut Turn) -> Vec<String> {
         let _ = turn;
         Vec::new()
+    }
+
+    /// After that: what it has found goes into the recording's description.
+    fn note(&mut self, meta: &mut Meta) {
+        let _ = meta;
     }
 }
 
@@ -199,6 +213,8 @@ pub struct Consumers {
     list: Vec<Registered>,
     /// Said when the run is over: who panicked.
     failed: Vec<String>,
+    /// Classes that were shown.
+    classes_shown: usize,
 }
 
 impl Consumers {
@@ -235,6 +251,23 @@ impl Consumers {
         if !rows.is_empty() {
             self.each(now_ns, |registered, left_ns| registered.show(rows, left_ns));
         }
+    }
+
+    /// How many classes they know, of those that are given by number from 0.
+    #[must_use]
+    pub fn classes_shown(&self) -> usize {
+        self.classes_shown
+    }
+
+    /// Shows the next classes to all of them.
+    pub fn show_classes(&mut self, classes: &[ClassRow], now_ns: u64) {
+        self.classes_shown += classes.len();
+        self.each(now_ns, |registered, _| registered.consumer.classes(classes));
+    }
+
+    /// What they have found goes into the recording's description.
+    pub fn note(&mut self, meta: &mut Meta, now_ns: u64) {
+        self.each(now_ns, |registered, _| registered.consumer.note(meta));
     }
 
     /// Tells them what the code says.

@@ -12,10 +12,11 @@ mod steps;
 #[cfg(test)]
 mod tests;
 
+pub(super) use pacing::Pacing;
+
 use super::{CodeFound, Consumer, Rows, Turn};
 use crate::calls::Chosen;
 use crate::output::{count, duration_ns, slow_operation_text};
-use pacing::Pacing;
 use profiler_core::calls::{Census, Code, Completeness};
 use profiler_core::recording::{
     CallSiteRow, CallsMeta, OperationClassRow, OperationHistogramRow, OperationRow, StepRow, TailRow,

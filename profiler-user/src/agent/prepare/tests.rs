@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::agent::launch::hold_target;
+use crate::inspect::WantedArguments;
+use profiler_core::class::RecordKind;
 
 /// A run that watches this process.
 fn of_this_process() -> RunConfig {
@@ -137,4 +139,25 @@ fn a_survey_for_a_plan_keeps_what_was_asked_and_measures_nothing() {
         (&survey.functions, &survey.cost, &survey.target),
         (&asked.functions, &asked.cost, &asked.target)
     );
+}
+
+#[test]
+fn inputs_keep_registers_of_functions_of_models_and_record_nothing_by_themselves() {
+    let mut config = of_this_process();
+    config.models.patterns.push("*inputs_keep_registers*".to_owned());
+    config.models.inputs.push("*inputs_keep_registers*:n=arg3,m=arg0:int".parse().unwrap());
+    let inspection = Inspection::of(i32::try_from(std::process::id()).unwrap()).unwrap();
+    let mut selection = Selection::new(&config.with_models().functions).unwrap();
+    let named = selection.named(&inspection);
+    let wish = selection.wish(&named[0]).unwrap();
+    assert_eq!((wish.kind, wish.arguments), (RecordKind::Record, WantedArguments::These(0b1001)));
+    assert!(wish.named && wish.by_kind);
+    config.models.patterns.clear();
+    let selection = Selection::new(&config.with_models().functions).unwrap();
+    let wish = selection.wish(&named[0]).unwrap();
+    assert_eq!((wish.kind, wish.arguments), (RecordKind::Count, WantedArguments::NONE));
+    // A pattern that makes no sense is told with its option.
+    config.models.patterns.push("lib:".to_owned());
+    let error = Selection::new(&config.with_models().functions).unwrap_err().to_string();
+    assert!(error.starts_with("--record or --model 'lib:'"), "{error}");
 }

@@ -7,7 +7,7 @@ const A_SECOND: f64 = 1.0;
 
 /// See the [module](self). Time is what it is told: that of the operations' ends.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pacing {
+pub struct Pacing {
     tokens: f64,
     at_ns: u64,
 }

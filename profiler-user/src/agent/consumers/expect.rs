@@ -1,0 +1,237 @@
+//! `--expect RECORDING`: holds recorded calls against the models of an earlier recording, while the run goes on.
+//!
+//! ```text
+//! call ── model ──► predicted time, interval ──► sequential test over calls, a window a second ──► alarm ──► line
+//! ```
+//! What is told is what the test raises: a single call that is slow happens by chance, and the recorded calls cannot say how rarely
+//! ([`profiler_core::models::Watch`]). Each alarm is told by the call of its window that took longest for its inputs, with the resource behind it.
+//! Lines are paced as those of `--slower`.
+//!
+//! Models are made on a thread at the lowest priority, so that attaching is not delayed; calls before that are recorded and not judged.
+
+mod judge;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use judge::other_build;
+
+use super::slow::Pacing;
+use super::{Consumer, Rows, Turn};
+use crate::models::{Expected, Watched, told_inputs, used};
+use crate::output::{SlowerCall, count, machine_text, slower_call_text};
+use judge::{Found, Judge};
+use profiler_core::models::explain;
+use profiler_core::recording::{ClassRow, ExpectedFunction, ExpectedMeta, Meta};
+use std::sync::mpsc::{Receiver, TryRecvError};
+
+/// Length of a window of the test, ns.
+const WINDOW_NS: u64 = 1_000_000_000;
+
+/// Models that are being made.
+pub type Making = Receiver<Result<Expected, String>>;
+
+/// See the [module](self).
+pub struct Expectations {
+    /// The earlier recording.
+    recording: String,
+    making: Option<Making>,
+    judge: Judge,
+    /// When the window began, ktime ns; 0: not yet.
+    window_ns: u64,
+    pacing: Pacing,
+    /// Alarms since the last that was told.
+    untold: u64,
+    /// Calls before there were models, and those that were not shown.
+    not_looked_at: u64,
+    machine_changes: u64,
+    /// Functions that are not judged, with the reason.
+    not_judged: Vec<ExpectedFunction>,
+    /// What is to be said at the next turn.
+    to_tell: Vec<String>,
+}
+
+impl Expectations {
+    /// Of these functions of a recording, whose models are being made.
+    #[must_use]
+    pub fn new(recording: String, watched: &[Watched], making: Making) -> Self {
+        Self {
+            recording,
+            making: Some(making),
+            judge: Judge::new(watched),
+            window_ns: 0,
+            pacing: Pacing::default(),
+            untold: 0,
+            not_looked_at: 0,
+            machine_changes: 0,
+            not_judged: Vec::new(),
+            to_tell: Vec::new(),
+        }
+    }
+
+    /// Takes the models, if they are there.
+    fn take_models(&mut self) {
+        let Some(making) = &self.making else { return };
+        let made = match making.try_recv() {
+            Err(TryRecvError::Empty) => return,
+            Err(TryRecvError::Disconnected) => Err("making them failed: a defect of tithe".to_owned()),
+            Ok(made) => made,
+        };
+        self.making = None;
+        let expected = match made {
+            Ok(expected) => expected,
+            Err(why) => {
+                self.to_tell.push(format!("--expect {}: there are no models: {why}", self.recording));
+                return;
+            }
+        };
+        let (with, without) = (expected.functions.len(), expected.without.len());
+        let mut text =
+            format!("--expect {}: {with} of {} functions have a model", self.recording, with + without);
+        for function in &expected.without {
+            let context = function.context.as_ref().map_or_else(String::new, |outer| format!(" in {outer}"));
+            text.push_str(&format!("\n  not judged: {}{context}: {}", function.name, function.why));
+            self.not_judged.push(ExpectedFunction {
+                function: function.name.clone(),
+                context: function.context.clone(),
+                not_judged: Some(function.why.clone()),
+                ..ExpectedFunction::default()
+            });
+        }
+        self.to_tell.push(text);
+        self.judge.expect(expected);
+    }
+
+    /// The window is over: what the test says of it is told.
+    fn end_window(&mut self, turn: &mut Turn) {
+        for found in self.judge.window() {
+            match found {
+                Found::Machine(event) => {
+                    self.machine_changes +=
+                        u64::from(matches!(event, profiler_core::models::Event::Machine { .. }));
+                    turn.tell(machine_text(&event));
+                }
+                Found::Slower(number, slower, longest) => {
+                    if !self.pacing.admits(turn.now_ns) {
+                        self.untold += 1;
+                        continue;
+                    }
+                    let Some(function) = self.judge.functions.get_mut(number) else { continue };
+                    function.counts.told += 1;
+                    let of = &function.of;
+                    let call = longest.as_ref();
+                    let own = call
+                        .and_then(|call| used(call.seen.own_ns, call.seen.predicted_ns, &call.row.context));
+                    let cause = own.map(|own| explain(&own, &of.normal));
+                    let inputs = call.map(|call| told_inputs(&of.model, &of.inputs, &call.values));
+                    let told = SlowerCall {
+                        function: &of.name,
+                        context: of.context.as_deref(),
+                        tid: call.map_or(0, |call| call.row.tid),
+                        inputs: &inputs.unwrap_or_default(),
+                        slower: &slower,
+                        cause: cause.as_ref(),
+                        untold: std::mem::take(&mut self.untold),
+                    };
+                    turn.tell(slower_call_text(&told, turn.start_ns));
+                }
+            }
+        }
+    }
+
+    fn summary(&self) -> String {
+        let of = |part: fn(&ExpectedFunction) -> u64| {
+            self.judge.functions.iter().map(|function| part(&function.counts)).sum::<u64>()
+        };
+        let (calls, beyond) = (of(|f| f.calls), of(|f| f.beyond));
+        let (alarms, told, outside) = (of(|f| f.alarms), of(|f| f.told), of(|f| f.outside));
+        let mut text = format!(
+            "--expect {}: {} alarms, of which {} were told; {} calls were judged, {} of them took longer than 95 % of calls with such inputs did (1 in 40 \
+             does by chance)",
+            self.recording,
+            count(alarms as f64),
+            count(told as f64),
+            count(calls as f64),
+            count(beyond as f64)
+        );
+        if outside > 0 {
+            text.push_str(&format!("; {} had inputs that the models know nothing of", count(outside as f64)));
+        }
+        let missed = self.not_looked_at + self.judge.too_many;
+        if missed > 0 {
+            text.push_str(&format!("; {} were not looked at", count(missed as f64)));
+        }
+        text
+    }
+}
+
+impl Consumer for Expectations {
+    fn name(&self) -> &'static str {
+        "--expect"
+    }
+
+    fn take(&mut self, rows: Rows<'_>) {
+        let Rows::Calls(rows) = rows else { return };
+        if self.making.is_some() {
+            self.not_looked_at += rows.iter().filter(|row| self.judge.is_watched(row)).count() as u64;
+        } else {
+            rows.iter().for_each(|row| self.judge.take(row));
+        }
+    }
+
+    fn skipped(&mut self, rows: u64) {
+        self.not_looked_at += rows;
+    }
+
+    fn classes(&mut self, classes: &[ClassRow]) {
+        for class in classes {
+            if let Err(why) = self.judge.class(class) {
+                self.to_tell.push(format!("--expect {}: {why}; its calls are not judged", self.recording));
+                self.not_judged.push(ExpectedFunction {
+                    function: class.name.clone(),
+                    not_judged: Some(why),
+                    ..ExpectedFunction::default()
+                });
+            }
+        }
+    }
+
+    fn work(&mut self, turn: &mut Turn) {
+        self.take_models();
+        std::mem::take(&mut self.to_tell).into_iter().for_each(|text| turn.tell(text));
+        if self.window_ns == 0 {
+            self.window_ns = turn.now_ns;
+        }
+        if turn.now_ns.saturating_sub(self.window_ns) >= WINDOW_NS {
+            self.window_ns = turn.now_ns;
+            self.end_window(turn);
+        }
+    }
+
+    fn end(&mut self, turn: &mut Turn) -> Vec<String> {
+        self.take_models();
+        std::mem::take(&mut self.to_tell).into_iter().for_each(|text| turn.tell(text));
+        self.end_window(turn);
+        turn.tell(self.summary());
+        let late = self.making.is_some();
+        late.then(|| {
+            format!(
+                "--expect {}: the run was over before there were models: no call was judged",
+                self.recording
+            )
+        })
+        .into_iter()
+        .collect()
+    }
+
+    fn note(&mut self, meta: &mut Meta) {
+        let judged = self.judge.functions.iter().map(|function| function.counts.clone());
+        let expected = ExpectedMeta {
+            recording: self.recording.clone(),
+            functions: judged.chain(self.not_judged.iter().cloned()).collect(),
+            not_looked_at: self.not_looked_at + self.judge.too_many,
+            machine_changes: self.machine_changes,
+        };
+        meta.models.get_or_insert_default().expected = Some(expected);
+    }
+}

@@ -1,0 +1,180 @@
+use super::*;
+use crate::config::InputsSpec;
+use crate::models::watched;
+use crate::recording::sample::{classes, meta};
+use crate::recording::{Overwrite, Writer};
+use profiler_core::class::RecordKind;
+use profiler_core::recording::{CallContext, CallPlace, EventRow};
+use std::path::PathBuf;
+use std::sync::mpsc::channel;
+
+const START: u64 = 1_000_000_000;
+const MS: u64 = 1_000_000;
+/// Class of the function in the earlier recording, and in this run.
+const OLD: u32 = 0;
+const NEW: u32 = 17;
+
+/// A call of `f(pointer, n)`, which takes `1 us + 5 ns n`, 2 % more or less; `more_ns` of it off CPU.
+fn call(class_id: u32, i: u64, at_ns: u64, more_ns: u64) -> EventRow {
+    let n = 100 * (1 << (i % 8));
+    // Of one call nothing follows for the next.
+    let noise = (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44) as f64 / f64::from(1 << 20) - 0.5;
+    let own_ns = ((1_000.0 + 5.0 * n as f64) * (1.0 + 0.04 * noise)) as u64;
+    EventRow {
+        time_ns: START + at_ns,
+        class_id,
+        pid: 9,
+        tid: 7,
+        duration_ns: Some(own_ns + more_ns),
+        args: [Some(0x7fff_0000_1000 + i * 64), Some(n), None, None, None, None],
+        nested_cost_ns: Some(0),
+        place: CallPlace::default(),
+        context: CallContext {
+            off_cpu_ns: Some(more_ns),
+            runnable_ns: Some(0),
+            blocked_ns: Some(more_ns),
+            ..CallContext::default()
+        },
+    }
+}
+
+fn class() -> ClassRow {
+    ClassRow {
+        kind: RecordKind::Record,
+        stamps_of: None,
+        named: Some(true),
+        ..classes()[OLD as usize].clone()
+    }
+}
+
+/// 4,000 calls in 40 s, and a function without arguments.
+fn earlier() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.tithe");
+    let mut writer = Writer::create(&path, None, Overwrite::Recording, &meta()).unwrap();
+    let plain =
+        ClassRow { class_id: 1, name: "plain".into(), symbol: "plain".into(), address: 0x77, ..class() };
+    writer.push(&[class(), plain]);
+    let mut rows: Vec<EventRow> = (0..4_000).map(|i| call(OLD, i, i * 10 * MS, 0)).collect();
+    rows.push(EventRow { class_id: 1, args: [None; 6], ..call(1, 0, 0, 0) });
+    writer.push(&rows);
+    writer.finish(&meta()).unwrap();
+    (dir, path)
+}
+
+/// The consumer with its models, and the class of this run.
+fn consumer(of_this_run: &ClassRow) -> (Expectations, Vec<String>) {
+    let (_dir, path) = earlier();
+    let named: [InputsSpec; 1] = [format!("{}:n=arg1:size", class().symbol).parse().unwrap()];
+    let functions = watched(&path, &named).unwrap();
+    assert_eq!(functions.iter().map(|f| f.arguments).collect::<Vec<_>>(), [2, 0]);
+    let (sender, making) = channel();
+    let mut expect = Expectations::new("a.tithe".to_owned(), &functions, making);
+    expect.classes(&[of_this_run.clone()]);
+    // Calls before there are models are counted.
+    expect.take(Rows::Calls(&[call(NEW, 0, 0, 0)]));
+    sender.send(Expected::read(&path, &named).map_err(|error| error.to_string())).unwrap();
+    let said = turn(&mut expect, 1);
+    (expect, said)
+}
+
+fn turn(expect: &mut Expectations, at_ns: u64) -> Vec<String> {
+    let mut turn = Turn::new((START + at_ns, START), 50 * MS);
+    expect.work(&mut turn);
+    turn.told
+}
+
+/// A hundred calls a second for so many seconds, of which one in ten takes `more_ns` longer. What was told.
+fn run(expect: &mut Expectations, seconds: std::ops::Range<u64>, more_ns: u64) -> Vec<String> {
+    let mut told = Vec::new();
+    for i in seconds.start * 100..seconds.end * 100 {
+        let at_ns = i * 10 * MS;
+        expect.take(Rows::Calls(&[call(NEW, i * 3, at_ns, if i % 10 == 3 { more_ns } else { 0 })]));
+        told.extend(turn(expect, at_ns));
+    }
+    told
+}
+
+fn end(expect: &mut Expectations, at_ns: u64) -> (String, ExpectedMeta) {
+    let mut turn = Turn::new((START + at_ns, START), 50 * MS);
+    assert!(expect.end(&mut turn).is_empty());
+    let mut meta = meta();
+    expect.note(&mut meta);
+    (turn.told.join("\n"), meta.models.unwrap().expected.unwrap())
+}
+
+#[test]
+fn calls_like_those_before_raise_no_alarm_and_a_delay_does_within_seconds() {
+    // The same file at another place.
+    let module = format!("/elsewhere{}", class().module);
+    let (mut expect, said) = consumer(&ClassRow { class_id: NEW, module, ..class() });
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(
+        said[0].contains("1 of 2 functions have a model") && said[0].contains("not judged: plain: no model")
+    );
+    assert_eq!(run(&mut expect, 1..60, 0), Vec::<String>::new());
+    let told = run(&mut expect, 60..75, 40 * MS);
+    let first = &told[0];
+    assert!(
+        first.contains("took 40.") && first.contains("off CPU, blocked (100 % of the excess)"),
+        "{first}"
+    );
+    assert!(first.contains(", n = ") && !first.contains("arg0"), "{first}");
+    let at_s: f64 = first.split(" at ").nth(1).unwrap().split(" s").next().unwrap().parse().unwrap();
+    assert!((60.0..64.0).contains(&at_s), "{first}");
+    let (summary, noted) = end(&mut expect, 75_000 * MS);
+    assert!(summary.contains("alarms, of which"), "{summary}");
+    let function = &noted.functions[0];
+    assert_eq!((function.calls, noted.not_looked_at, noted.machine_changes), (7_400, 1, 0), "{noted:?}");
+    assert!(function.alarms >= 5 && function.told <= function.alarms && function.beyond >= 150, "{noted:?}");
+    let at_the_end = summary.matches("longer than expected: ").count();
+    assert_eq!((told.len() + at_the_end) as u64, function.told);
+    assert_eq!(noted.functions[1].not_judged.as_deref(), Some("no model: the function has no inputs"));
+}
+
+#[test]
+fn another_build_is_not_judged_and_both_ids_are_told() {
+    let (mut expect, said) = consumer(&ClassRow { class_id: NEW, build_id: "beef".into(), ..class() });
+    let text = said.join("\n");
+    assert!(text.contains("build ID beef here, 00ff there"), "{text}");
+    assert_eq!(run(&mut expect, 1..20, 40 * MS), Vec::<String>::new());
+    let (_, noted) = end(&mut expect, 20_000 * MS);
+    assert_eq!(noted.functions.iter().map(|f| f.calls).sum::<u64>(), 0);
+    assert!(noted.functions.iter().any(|f| f.not_judged.as_ref().is_some_and(|why| why.contains("00ff"))));
+}
+
+#[test]
+fn inputs_beyond_the_models_range_are_counted_and_not_judged() {
+    let (mut expect, _) = consumer(&ClassRow { class_id: NEW, ..class() });
+    let far = |i: u64| {
+        let row = call(NEW, i, i * 10 * MS, 40 * MS);
+        EventRow { args: [row.args[0], Some(5_000_000), None, None, None, None], ..row }
+    };
+    expect.take(Rows::Calls(&(0..50).map(far).collect::<Vec<_>>()));
+    let many: Vec<EventRow> = (0..1_500).map(|i| call(NEW, i, 600 * MS + i * 1_000, 0)).collect();
+    expect.take(Rows::Calls(&many));
+    let (summary, noted) = end(&mut expect, 2_000 * MS);
+    assert_eq!((noted.functions[0].calls, noted.functions[0].outside), (1_024, 50));
+    // Those above 1,024 in a window, and the one before there were models.
+    assert_eq!(noted.not_looked_at, 477);
+    assert!(
+        summary.contains("50 had inputs that the models know nothing of; 477 were not looked at"),
+        "{summary}"
+    );
+}
+
+#[test]
+fn a_recording_that_gives_no_models_is_told_once() {
+    let (sender, making) = channel();
+    let mut expect = Expectations::new("a.tithe".to_owned(), &[], making);
+    assert!(turn(&mut expect, 1).is_empty());
+    sender.send(Err("no calls".to_owned())).unwrap();
+    assert_eq!(turn(&mut expect, 2), ["--expect a.tithe: there are no models: no calls"]);
+    assert!(turn(&mut expect, 3).is_empty());
+    let (late, making) = channel::<Result<Expected, String>>();
+    let mut expect = Expectations::new("a.tithe".to_owned(), &[], making);
+    let mut last = Turn::new((START, START), MS);
+    let warnings = expect.end(&mut last);
+    assert!(warnings[0].contains("before there were models"), "{warnings:?}");
+    drop(late);
+}

@@ -1,0 +1,217 @@
+//! Models of a recording, as calls of another run are held against them.
+//!
+//! Two steps, since making models takes longer than attaching may wait: [`watched`] says at once which functions are to be recorded, and
+//! [`Expected::read`] makes the models, on another thread.
+
+use super::piles::{Pile, PileKey, Piles, is_modelled_by, registers_of, used};
+use super::{Key, ModelsError};
+use crate::config::{FunctionConfig, InputSpec, InputsSpec, RecordSpec};
+use crate::recording::Stream;
+use profiler_core::class::RecordKind;
+use profiler_core::models::{self, Model, Used};
+use profiler_core::recording::ClassRow;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Calls that are kept of each doubling of the predicted time, to compare slow ones with.
+const NORMAL_PER_OCTAVE: usize = 128;
+
+/// A function's name without what changes from build to build: the module's file name up to its version, and the symbol.
+pub type Name = (String, String);
+
+/// A function that is recorded, because calls of it are to be held against a model, or because it is the context of such calls.
+#[derive(Debug, Clone)]
+pub struct Watched {
+    /// As the earlier recording has it.
+    pub class: ClassRow,
+    /// There may be a model; else it is a context.
+    pub is_modelled: bool,
+    /// The registers of its inputs, as in [`RecordSpec::arguments`]; 0: all that can be had.
+    pub arguments: u8,
+}
+
+/// A function in a context that calls are held against.
+#[derive(Debug, Clone)]
+pub struct ExpectedFunction {
+    /// Name.
+    pub name: String,
+    /// Module and symbol, its own and those of the context.
+    pub key: Key,
+    /// The timed call around it; `None`: there was none.
+    pub context: Option<String>,
+    /// Its inputs, in the order of the model.
+    pub inputs: Vec<InputSpec>,
+    /// Its model.
+    pub model: Model,
+    /// Normal calls: what they used.
+    pub normal: Vec<Used>,
+}
+
+/// A function in a context without a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotExpected {
+    /// Name.
+    pub name: String,
+    /// The timed call around it; `None`: there was none.
+    pub context: Option<String>,
+    /// Why there is no model.
+    pub why: String,
+}
+
+/// The models of a recording.
+#[derive(Debug, Clone, Default)]
+pub struct Expected {
+    /// Functions with a model.
+    pub functions: Vec<ExpectedFunction>,
+    /// Functions without.
+    pub without: Vec<NotExpected>,
+}
+
+/// The name of a function by the path of its module and its symbol.
+#[must_use]
+pub fn name_of(module: &str, symbol: &str) -> Name {
+    (stem(module).to_owned(), symbol.to_owned())
+}
+
+/// A library's file name up to `.so`, that of a program as it is.
+#[must_use]
+pub fn stem(module: &str) -> &str {
+    let file = module.trim_end_matches(" (deleted)");
+    let file = file.rsplit('/').next().unwrap_or(file);
+    let is_end = |at: &usize| matches!(file.as_bytes().get(at + 3), None | Some(b'.'));
+    let end = file.match_indices(".so").map(|(at, _)| at).find(is_end).filter(|at| *at > 0);
+    end.and_then(|at| file.get(..at)).unwrap_or(file)
+}
+
+/// Which functions a run has to record so that their calls can be held against the models of this recording.
+///
+/// # Errors
+/// [`ModelsError`]: none of its functions was recorded call by call.
+pub fn watched(path: &Path, named: &[InputsSpec]) -> Result<Vec<Watched>, ModelsError> {
+    let mut stream = Stream::open(path)?;
+    let (is_modelled, inputs) = (is_modelled_by(stream.meta(), named), registers_of(stream.meta(), named));
+    let classes = stream.table::<ClassRow>()?;
+    // Pairs of time stamps are no functions; what samples showed was not asked for.
+    let timed = classes.into_iter().filter(|class| class.stamps_of.is_none() && class.named != Some(false));
+    let functions: Vec<Watched> = timed
+        .filter(|class| matches!(class.kind, RecordKind::Record | RecordKind::Latency))
+        .map(|class| Watched {
+            is_modelled: class.kind == RecordKind::Record && is_modelled(&class),
+            arguments: inputs(&class),
+            class,
+        })
+        .collect();
+    if functions.iter().any(|function| function.is_modelled) {
+        Ok(functions)
+    } else {
+        Err(ModelsError::NoCalls)
+    }
+}
+
+/// Inputs that a recording has names for. Those that cannot be read are told when models are made.
+///
+/// # Errors
+/// [`ModelsError`].
+pub fn named_inputs(path: &Path) -> Result<Vec<InputsSpec>, ModelsError> {
+    let stream = Stream::open(path)?;
+    let inputs = stream.meta().models.iter().flat_map(|models| &models.inputs);
+    Ok(inputs.filter_map(|text| text.parse().ok()).collect())
+}
+
+impl Watched {
+    /// Its pattern: in a module of the same name, whatever its version.
+    #[must_use]
+    pub fn pattern(&self) -> String {
+        format!("{}:{}", stem(&self.class.module), self.class.symbol)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> Name {
+        name_of(&self.class.module, &self.class.symbol)
+    }
+}
+
+impl FunctionConfig {
+    /// These functions are watched, too.
+    #[must_use]
+    pub fn with_watched(&self, watched: &[Watched]) -> Self {
+        let mut all = self.clone();
+        for function in watched {
+            let pattern = function.pattern();
+            if function.is_modelled {
+                all.record.push(RecordSpec { pattern, arguments: function.arguments });
+            } else {
+                all.latency.push(pattern);
+            }
+        }
+        all
+    }
+}
+
+impl Expected {
+    /// Makes the models.
+    ///
+    /// # Errors
+    /// [`ModelsError`].
+    pub fn read(path: &Path, named: &[InputsSpec]) -> Result<Self, ModelsError> {
+        // A recording need not have every function that an `--input` names.
+        let piles = Piles::read(path, named, false)?;
+        let mut expected = Self::default();
+        for (of, pile) in &piles.of {
+            expected.add(&piles, *of, pile);
+        }
+        Ok(expected)
+    }
+
+    fn add(&mut self, piles: &Piles, of: PileKey, pile: &Pile) {
+        let (name, context) = (piles.name(of.0), of.1.map(|outer| piles.name(outer)));
+        match models::fit(&pile.calls, super::piles::SEED) {
+            Ok(model) => self.functions.push(ExpectedFunction {
+                name,
+                context,
+                key: piles.key(of),
+                inputs: pile.inputs.clone(),
+                normal: normal(&model, pile),
+                model,
+            }),
+            Err(why) => self.without.push(NotExpected { name, context, why: why.to_string() }),
+        }
+    }
+}
+
+/// What calls used that took no longer than 95 % of those with such inputs.
+fn normal(model: &Model, pile: &Pile) -> Vec<Used> {
+    let mut octaves: BTreeMap<i32, Vec<Used>> = BTreeMap::new();
+    for (call, (values, taken)) in pile.calls.iter().enumerate() {
+        let (Some(own_ns), Some(predicted)) = (taken.own_ns(), model.predict(values, 0.95)) else { continue };
+        let context = pile.context(call).filter(|_| own_ns <= predicted.interval_ns.high);
+        let Some(used) = context.and_then(|context| used(own_ns, predicted.ns, context)) else { continue };
+        // OK because the logarithm of a time is small.
+        octaves.entry(predicted.ns.max(1.0).log2().floor() as i32).or_default().push(used);
+    }
+    let some = |all: Vec<Used>| {
+        let step = all.len().div_ceil(NORMAL_PER_OCTAVE).max(1);
+        all.into_iter().step_by(step)
+    };
+    octaves.into_values().flat_map(some).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_is_known_without_its_version_and_a_program_by_its_name() {
+        for (module, name) in [
+            ("/usr/lib/x86_64-linux-gnu/libz.so.1.2.13", "libz"),
+            ("/opt/app (deleted)", "app"),
+            ("libfoo-1.2.so", "libfoo-1.2"),
+            ("/x/.so", ".so"),
+            ("/x/my.solver", "my.solver"),
+        ] {
+            assert_eq!(stem(module), name);
+        }
+        assert_eq!(name_of("/a/libz.so.1", "compress2"), name_of("/b/libz.so.2", "compress2"));
+    }
+}

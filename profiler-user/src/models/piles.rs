@@ -1,0 +1,285 @@
+//! Recorded calls by function and calling context, with their inputs.
+
+use super::plot::Plot;
+use super::{FunctionModel, Key, ModelsError, SlowCall, SlowCalls};
+use crate::config::{InputSpec, InputType, InputsSpec};
+use crate::inspect::Pattern;
+use crate::recording::Stream;
+use profiler_core::models::{self, Calls, End, Model, Taken, Used, Value};
+use profiler_core::recording::{CallContext, ClassRow, EventRow, Meta};
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+/// Seed of the division of medians into parts: the same recording gives the same models.
+pub(super) const SEED: u64 = 2023;
+/// Slow calls that are told of each function.
+const TOLD: usize = 3;
+
+/// A class, and that of the timed call around it.
+pub(super) type PileKey = (u32, Option<u32>);
+
+/// The calls of a recording.
+pub(super) struct Piles {
+    pub meta: Meta,
+    pub classes: HashMap<u32, ClassRow>,
+    pub of: BTreeMap<PileKey, Pile>,
+    pub damage: Vec<String>,
+}
+
+/// Calls of a function in a context.
+pub(super) struct Pile {
+    pub inputs: Vec<InputSpec>,
+    pub calls: Calls,
+    /// Of each call: when it began, ktime ns, and what it used.
+    used: Vec<(u64, CallContext)>,
+    total_ns: u64,
+}
+
+/// Which functions models are made of, and what their inputs are.
+struct Asked {
+    /// Those that were named for this reading come first.
+    inputs: Vec<InputsSpec>,
+    /// How many were.
+    named: usize,
+    /// Empty: all.
+    patterns: Vec<Pattern>,
+}
+
+impl Asked {
+    fn new(meta: &Meta, named: &[InputsSpec], damage: &mut Vec<String>) -> Self {
+        let (mut inputs, mut patterns) = (named.to_vec(), Vec::new());
+        let meta = meta.models.iter();
+        for text in meta.clone().flat_map(|meta| &meta.inputs) {
+            match text.parse() {
+                Ok(spec) => inputs.push(spec),
+                Err(why) => damage.push(format!("inputs in meta.json: {why}")),
+            }
+        }
+        for text in meta.flat_map(|meta| &meta.patterns) {
+            match Pattern::parse(text) {
+                Ok(pattern) => patterns.push(pattern),
+                Err(why) => damage.push(format!("functions in meta.json: {why}")),
+            }
+        }
+        Self { inputs, named: named.len(), patterns }
+    }
+
+    /// There is to be a model of it.
+    fn is_modelled(&self, class: &ClassRow) -> bool {
+        let mut named = self.inputs.iter().take(self.named);
+        self.patterns.is_empty()
+            || self.patterns.iter().any(|pattern| matches(pattern, class))
+            || named.any(|spec| matches(&spec.pattern, class))
+    }
+
+    /// Its inputs: those that were named for it, else the argument registers that are known of any call.
+    fn inputs_of(&self, class: &ClassRow, known: [bool; 6]) -> Vec<InputSpec> {
+        let register = |k: usize| InputSpec { name: format!("arg{k}"), argument: k, kind: InputType::Long };
+        let all =
+            || known.iter().enumerate().filter(|(_, known)| **known).map(|(k, _)| register(k)).collect();
+        let own = self.inputs.iter().find(|spec| matches(&spec.pattern, class));
+        own.map_or_else(all, |spec| spec.inputs.clone())
+    }
+}
+
+/// Whether there is to be a model of a class of this recording.
+pub(super) fn is_modelled_by(meta: &Meta, named: &[InputsSpec]) -> impl Fn(&ClassRow) -> bool + use<> {
+    let asked = Asked::new(meta, named, &mut Vec::new());
+    move |class| asked.is_modelled(class)
+}
+
+/// The registers of the inputs that were named for a class, a bit for each; 0: none were.
+pub(super) fn registers_of(meta: &Meta, named: &[InputsSpec]) -> impl Fn(&ClassRow) -> u8 + use<> {
+    let asked = Asked::new(meta, named, &mut Vec::new());
+    // OK because the number of a register is below 6.
+    move |class| asked.inputs_of(class, [false; 6]).iter().fold(0, |set, input| set | 1 << input.argument)
+}
+
+impl Piles {
+    /// Reads the recorded calls. `all`: an `--input` that names none of them is a mistake.
+    ///
+    /// # Errors
+    /// [`ModelsError`].
+    pub fn read(path: &Path, named: &[InputsSpec], all: bool) -> Result<Self, ModelsError> {
+        let mut stream = Stream::open(path)?;
+        let meta = stream.meta().clone();
+        let mut damage = Vec::new();
+        let asked = Asked::new(&meta, named, &mut damage);
+        let classes: HashMap<u32, ClassRow> =
+            stream.table::<ClassRow>()?.into_iter().map(|row| (row.class_id, row)).collect();
+        // Which registers any call has.
+        let mut known: HashMap<u32, [bool; 6]> = HashMap::new();
+        stream.each(|row: EventRow| {
+            let known = known.entry(row.class_id).or_default();
+            known.iter_mut().zip(row.args).for_each(|(known, register)| *known |= register.is_some());
+        })?;
+        if known.is_empty() {
+            return Err(ModelsError::NoCalls);
+        }
+        let recorded: Vec<&ClassRow> = known.keys().filter_map(|id| classes.get(id)).collect();
+        if all {
+            complain(named, &recorded)?;
+        }
+        let of_class = |(id, known): (&u32, &[bool; 6])| {
+            let class = classes.get(id).filter(|class| asked.is_modelled(class))?;
+            Some((*id, asked.inputs_of(class, *known)))
+        };
+        let inputs: HashMap<u32, Vec<InputSpec>> = known.iter().filter_map(of_class).collect();
+        if inputs.is_empty() {
+            let patterns: Vec<&str> = asked.patterns.iter().map(Pattern::text).collect();
+            return Err(ModelsError::NoneModelled { patterns: patterns.join(", "), names: names(&recorded) });
+        }
+        // A function with several uses has a class for each: one stands for all.
+        let same: HashMap<u32, u32> =
+            classes.iter().map(|(id, class)| (*id, same_function(&classes, class))).collect();
+        let one = |id: u32| same.get(&id).copied().unwrap_or(id);
+        let mut of: BTreeMap<PileKey, Pile> = BTreeMap::new();
+        stream.each(|row: EventRow| {
+            let Some(inputs) = inputs.get(&row.class_id) else { return };
+            let key = (one(row.class_id), row.place.outer_class.map(one));
+            of.entry(key).or_insert_with(|| Pile::new(inputs)).push(&row);
+        })?;
+        damage.extend_from_slice(stream.damage());
+        Ok(Self { meta, classes, of, damage })
+    }
+
+    /// Name of a class, as it is told.
+    pub fn name(&self, id: u32) -> String {
+        self.classes.get(&id).map_or_else(|| format!("class {id}"), |class| class.name.clone())
+    }
+
+    /// What a function in a context is known by in other recordings.
+    pub fn key(&self, (class, outer): PileKey) -> Key {
+        let key =
+            |id: u32| self.classes.get(&id).map(|c| (c.module.clone(), c.symbol.clone())).unwrap_or_default();
+        (key(class), outer.map(key))
+    }
+
+    /// The model of a function in a context, with what is told beside it.
+    pub fn model(&self, of: PileKey, pile: &Pile) -> FunctionModel {
+        let found = models::fit(&pile.calls, SEED);
+        let model = found.as_ref().ok();
+        FunctionModel {
+            name: self.name(of.0),
+            key: self.key(of),
+            context: of.1.map(|outer| self.name(outer)),
+            calls: pile.calls.len() as u64,
+            total_ns: pile.total_ns,
+            slow: model.map(|model| pile.slow(model, self.meta.start_ns)).unwrap_or_default(),
+            plot: model.and_then(|model| Plot::new(model, &pile.calls)),
+            found,
+        }
+    }
+}
+
+impl Pile {
+    fn new(inputs: &[InputSpec]) -> Self {
+        let calls = Calls::new(inputs.iter().map(InputSpec::input).collect());
+        Self { inputs: inputs.to_vec(), calls, used: Vec::new(), total_ns: 0 }
+    }
+
+    fn push(&mut self, row: &EventRow) {
+        let duration_ns = row.duration_ns.unwrap_or(0);
+        self.total_ns = self.total_ns.saturating_add(duration_ns);
+        self.calls.push(&values(&self.inputs, row), taken(row));
+        self.used.push((row.time_ns, row.context));
+    }
+
+    /// What the kernel counted in a call, by its number.
+    pub fn context(&self, call: usize) -> Option<&CallContext> {
+        self.used.get(call).map(|(_, context)| context)
+    }
+
+    /// Calls that took longer than their inputs explain, by the model of these calls.
+    fn slow(&self, model: &Model, start_ns: u64) -> SlowCalls {
+        let found = models::slow_calls(model, &self.calls, TOLD, |call, own_ns, predicted_ns| {
+            used(own_ns, predicted_ns, self.context(call)?)
+        });
+        let tell = |call: models::SlowCall| {
+            let values = self.calls.iter().nth(call.call).map(|(values, _)| values).unwrap_or_default();
+            SlowCall {
+                at_ns: self.used.get(call.call).map_or(0, |(time_ns, _)| time_ns.saturating_sub(start_ns)),
+                inputs: told_inputs(model, &self.inputs, values),
+                call,
+            }
+        };
+        SlowCalls { calls: found.calls, worst: found.worst.into_iter().map(tell).collect() }
+    }
+}
+
+/// Values of the inputs that the time depends on, by name; where it depends on none, of all.
+pub(crate) fn told_inputs(model: &Model, inputs: &[InputSpec], values: &[Value]) -> Vec<(String, Value)> {
+    let matters = |name: &String| {
+        model.critical.iter().any(|critical| critical.name == *name) || model.categories.contains(name)
+    };
+    let is_none = !inputs.iter().any(|input| matters(&input.name));
+    let is_told = |name: &String| is_none || matters(name);
+    let all = inputs.iter().map(|input| input.name.clone()).zip(values.iter().copied());
+    all.filter(|(name, _)| is_told(name)).collect()
+}
+
+/// The values of a call's inputs.
+pub(crate) fn values(inputs: &[InputSpec], row: &EventRow) -> Vec<Value> {
+    let value = |input: &InputSpec| match row.args.get(input.argument) {
+        Some(Some(register)) => input.kind.value(*register),
+        _ => Value::Missing,
+    };
+    inputs.iter().map(value).collect()
+}
+
+/// What a call took.
+pub(crate) fn taken(row: &EventRow) -> Taken {
+    Taken {
+        duration_ns: row.duration_ns.unwrap_or(0) as f64,
+        watching_ns: row.nested_cost_ns.unwrap_or(0) as f64,
+        end: if row.duration_ns.is_some() { End::Returned } else { End::Cut },
+    }
+}
+
+/// What a call used; `None`: the recording does not say.
+pub(crate) fn used(own_ns: f64, predicted_ns: f64, context: &CallContext) -> Option<Used> {
+    let of = |ns: Option<u64>| ns.map(|ns| ns as f64);
+    let off_ns = of(context.off_cpu_ns)?;
+    let io_ns = of(context.io_wait_ns).unwrap_or(0.0);
+    Some(Used {
+        predicted_ns,
+        own_ns,
+        on_cpu_ns: (own_ns - off_ns).max(0.0),
+        runnable_ns: of(context.runnable_ns).unwrap_or(0.0),
+        io_ns,
+        blocked_ns: (of(context.blocked_ns).unwrap_or(0.0) - io_ns).max(0.0),
+        minor_faults: of(context.minor_faults).unwrap_or(0.0),
+        major_faults: of(context.major_faults).unwrap_or(0.0),
+        io_bytes: of(context.read_bytes).unwrap_or(0.0) + of(context.written_bytes).unwrap_or(0.0),
+    })
+}
+
+/// The lowest class of the same function.
+fn same_function(classes: &HashMap<u32, ClassRow>, class: &ClassRow) -> u32 {
+    let is_same = |other: &&ClassRow| (&other.module, other.address) == (&class.module, class.address);
+    classes.values().filter(is_same).map(|other| other.class_id).min().unwrap_or(class.class_id)
+}
+
+fn matches(pattern: &Pattern, class: &ClassRow) -> bool {
+    let file = class.module.rsplit('/').next().unwrap_or(&class.module);
+    let names = [&class.symbol, &class.name].into_iter().chain(&class.aliases);
+    pattern.matches_module(file) && names.into_iter().any(|name| pattern.matches_symbol(name))
+}
+
+/// An `--input` that names nothing is a mistake.
+fn complain(named: &[InputsSpec], recorded: &[&ClassRow]) -> Result<(), ModelsError> {
+    match named.iter().find(|spec| !recorded.iter().any(|class| matches(&spec.pattern, class))) {
+        None => Ok(()),
+        Some(spec) => {
+            Err(ModelsError::NoFunction { pattern: spec.pattern.text().to_owned(), names: names(recorded) })
+        }
+    }
+}
+
+/// Names of functions, each once.
+fn names(classes: &[&ClassRow]) -> String {
+    let mut names: Vec<&str> = classes.iter().map(|class| class.name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.join(", ")
+}

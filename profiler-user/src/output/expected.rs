@@ -1,0 +1,212 @@
+//! What is told of calls that take longer than their inputs explain, while the run goes on.
+
+use super::units::{count, duration_ns};
+use profiler_core::models::{Against, Cause, CauseDoubt, Counted, Event, Part, Slower, Value};
+use profiler_core::text::printable;
+
+/// Least part of the excess that time off CPU explains to be named, where its parts share it.
+const MOST: f64 = 0.5;
+
+/// A function that takes longer than its inputs explain.
+#[derive(Debug)]
+pub(crate) struct SlowerCall<'a> {
+    /// Name of the function.
+    pub function: &'a str,
+    /// The timed call around it.
+    pub context: Option<&'a str>,
+    /// Thread of the call that took longest for its inputs.
+    pub tid: u32,
+    /// Values of the inputs that its time depends on.
+    pub inputs: &'a [(String, Value)],
+    /// The evidence.
+    pub slower: &'a Slower,
+    /// The resource behind the excess; `None`: nobody knows what it used.
+    pub cause: Option<&'a Cause>,
+    /// Alarms that were not told since the last that was.
+    pub untold: u64,
+}
+
+/// Inputs as they are told: `n = 65536, level = 6`.
+pub(crate) fn inputs_text(inputs: &[(String, Value)]) -> String {
+    let value = |(name, value): &(String, Value)| match value {
+        Value::Signed(x) => Some(format!("{name} = {x}")),
+        Value::Unsigned(x) | Value::Category(x) => Some(format!("{name} = {x}")),
+        Value::Missing => None,
+    };
+    inputs.iter().filter_map(value).collect::<Vec<String>>().join(", ")
+}
+
+/// The lines of an alarm. `start_ns`: when the recording began, ktime ns.
+pub(crate) fn slower_call_text(told: &SlowerCall<'_>, start_ns: u64) -> String {
+    let SlowerCall { slower, .. } = told;
+    let seconds = |ns: u64| ns.saturating_sub(start_ns) as f64 / 1e9;
+    let context = told.context.map_or_else(String::new, |outer| format!(" in {outer}"));
+    let inputs = inputs_text(told.inputs);
+    let inputs = if inputs.is_empty() { inputs } else { format!(", {inputs}") };
+    let call = slower.longest;
+    let interval = slower.expected_ns;
+    let head = format!(
+        "longer than expected: {}{context}, thread {}, at {:.6} s{inputs}: should have taken {} ({} to {}) and took {}: {}",
+        told.function,
+        told.tid,
+        seconds(call.time_ns),
+        duration_ns(call.predicted_ns),
+        duration_ns(interval.low.max(0.0)),
+        if interval.high.is_finite() { duration_ns(interval.high) } else { "any time".to_owned() },
+        duration_ns(call.own_ns),
+        told.cause.map_or_else(|| "unknown: what it used was not recorded".to_owned(), cause_text),
+    );
+    let mut text = printable(&head).into_owned();
+    text.push_str(&format!(
+        "\n  since {:.1} s: of the last {} calls {} took longer than 95 % of calls with such inputs did; the usual one took {:.2} times what was expected",
+        seconds(slower.since_ns),
+        count(slower.of as f64),
+        count(slower.beyond as f64),
+        slower.factor,
+    ));
+    if told.untold > 0 {
+        text.push_str(&format!(
+            "\n  ({} more alarms since the last one that was told)",
+            count(told.untold as f64)
+        ));
+    }
+    text
+}
+
+/// The whole machine has changed, or is back. Empty: neither.
+pub(crate) fn machine_text(event: &Event) -> String {
+    match event {
+        Event::Machine { factor, moved, of } => format!(
+            "longer than expected: the machine: {moved} of {of} functions take about {factor:.2} times what was expected; from here on each is held \
+             against the others"
+        ),
+        Event::MachineBack => "longer than expected: the machine is back to what it was".to_owned(),
+        Event::Slower(_) => String::new(),
+    }
+}
+
+/// The resource behind a call's excess, in words.
+fn cause_text(cause: &Cause) -> String {
+    let percent = |part: f64| format!("{:.0} % of the excess", 100.0 * part.min(1.0));
+    let has = |counted: Counted| cause.with.contains(&counted);
+    let name = match cause.part {
+        Some(Part::OnCpu) if has(Counted::MinorFaults) => "page faults",
+        Some(Part::OnCpu) => "CPU",
+        Some(Part::Runnable) => "off CPU, waiting for one",
+        Some(Part::Io) if has(Counted::IoBytes) => "I/O, of more bytes",
+        Some(Part::Io) => "I/O",
+        Some(Part::Blocked) if has(Counted::MajorFaults) => "page faults from disk",
+        Some(Part::Blocked) => "off CPU, blocked",
+        None => {
+            return match (cause.doubt, off_cpu(cause)) {
+                (Some(CauseDoubt::Shared), Some(part)) => format!("off CPU ({})", percent(part)),
+                (Some(CauseDoubt::Shared), None) => "unknown: several resources share it".to_owned(),
+                (Some(CauseDoubt::FewNormal), _) => "unknown: too few normal calls like it".to_owned(),
+                (Some(CauseDoubt::NoExcess), _) => "unknown: it took no longer".to_owned(),
+                (Some(CauseDoubt::Unmeasured) | None, _) => "unknown: no resource explains it".to_owned(),
+            };
+        }
+    };
+    format!("{name} ({})", percent(cause.explained))
+}
+
+/// Part of the excess that was spent off CPU, where that is most of it.
+fn off_cpu(cause: &Cause) -> Option<f64> {
+    let excess = |against: &Against<Part>| (against.used - against.normal).max(0.0) / cause.excess_ns;
+    let off = cause.parts.iter().filter(|against| against.resource != Part::OnCpu).map(excess).sum::<f64>();
+    (off >= MOST).then_some(off)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+    use profiler_core::models::{Seen, Used, explain};
+    use profiler_core::stats::Interval;
+
+    fn slower(own_ns: f64) -> Slower {
+        Slower {
+            kernel: 0,
+            since_ns: 13_800_000_000,
+            calls: 60,
+            beyond: 5,
+            of: 41,
+            factor: 1.02,
+            longest: Seen { kernel: 0, time_ns: 14_345_678_000, predicted_ns: 2e6, own_ns },
+            expected_ns: Interval { low: 1.8e6, high: 2.4e6 },
+            false_alarms_per_hour: 1.0,
+        }
+    }
+
+    fn cause(change: impl Fn(&mut Used)) -> Cause {
+        let normal = |i: u32| {
+            let own_ns = 2e6 + f64::from(i) * 1e3;
+            Used { predicted_ns: 2e6, own_ns, on_cpu_ns: own_ns, ..Used::default() }
+        };
+        let mut one = normal(0);
+        change(&mut one);
+        one.own_ns = one.on_cpu_ns + one.runnable_ns + one.io_ns + one.blocked_ns;
+        explain(&one, &(0..60).map(normal).collect::<Vec<Used>>())
+    }
+
+    #[test]
+    fn an_alarm_names_the_call_what_was_expected_and_the_resource() {
+        let inputs = [("n".to_owned(), Value::Unsigned(65_536)), ("level".to_owned(), Value::Category(6))];
+        let told = SlowerCall {
+            function: "compress2",
+            context: None,
+            tid: 1234,
+            inputs: &inputs,
+            slower: &slower(40.3e6),
+            cause: Some(&cause(|used| used.blocked_ns += 38e6)),
+            untold: 0,
+        };
+        expect![[r#"
+            longer than expected: compress2, thread 1234, at 4.345678 s, n = 65536, level = 6: should have taken 2.00 ms (1.80 ms to 2.40 ms) and took 40.3 ms: off CPU, blocked (100 % of the excess)
+              since 3.8 s: of the last 41 calls 5 took longer than 95 % of calls with such inputs did; the usual one took 1.02 times what was expected"#]]
+        .assert_eq(&slower_call_text(&told, 10_000_000_000));
+        let other = SlowerCall {
+            function: "f\u{1b}[31m",
+            context: Some("parse"),
+            inputs: &[],
+            cause: None,
+            untold: 3,
+            ..told
+        };
+        let text = slower_call_text(&other, 10_000_000_000);
+        assert!(text.contains(" in parse, thread 1234") && !text.contains('\u{1b}'), "{text}");
+        assert!(text.ends_with("(3 more alarms since the last one that was told)"), "{text}");
+        assert!(text.contains("unknown: what it used was not recorded"), "{text}");
+    }
+
+    #[test]
+    fn each_resource_has_its_words() {
+        type Change = fn(&mut Used);
+        let cases: [(Change, &str); 8] = [
+            (|u| u.on_cpu_ns += 9e6, "CPU (100 % of the excess)"),
+            (|u| u.runnable_ns += 9e6, "off CPU, waiting for one (100 % of the excess)"),
+            (|u| u.blocked_ns += 9e6, "off CPU, blocked (100 % of the excess)"),
+            (|u| u.io_ns += 9e6, "I/O (100 % of the excess)"),
+            (
+                |u| (u.on_cpu_ns, u.minor_faults) = (u.on_cpu_ns + 9e6, 900.0),
+                "page faults (100 % of the excess)",
+            ),
+            (|u| (u.blocked_ns, u.major_faults) = (9e6, 9.0), "page faults from disk (100 % of the excess)"),
+            (|u| (u.blocked_ns, u.runnable_ns) = (9e6, 9e6), "off CPU (100 % of the excess)"),
+            (
+                |u| (u.on_cpu_ns, u.runnable_ns) = (u.on_cpu_ns + 11e6, 9e6),
+                "unknown: several resources share it",
+            ),
+        ];
+        for (change, text) in cases {
+            assert_eq!(cause_text(&cause(change)), text);
+        }
+    }
+
+    #[test]
+    fn the_machine_is_told_in_a_line() {
+        let event = Event::Machine { factor: 1.31, moved: 5, of: 6 };
+        assert!(machine_text(&event).contains("5 of 6 functions take about 1.31 times"));
+        assert!(machine_text(&Event::MachineBack).ends_with("back to what it was"));
+    }
+}

@@ -1,0 +1,132 @@
+//! Execution-time models: made of a run (`--model`), and another run held against them (`--expect`).
+
+use super::{recording, sleep_ms, start};
+use profiler_core::models::Class;
+use profiler_core::recording::ModelsMeta;
+use profiler_tests::program;
+use profiler_tests::support::{Agent, Finished, Target};
+use profiler_user::models::Models;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Functions that are to be modelled, and their inputs.
+const MODEL: [&str; 4] = ["--model", "growing:grow", "--input", "grow:n=arg1:size"];
+/// Calls a second.
+const HZ: u64 = 500;
+
+/// The agent on a target, writing into a recording of this name.
+fn agent(target: &Target, folder: &tempfile::TempDir, name: &str, arguments: &[&str]) -> Agent {
+    let all = [&["--budget", "1000ms/s", "--only-named", "--agent-cpu", "50%"], arguments].concat();
+    let path = folder.path().join(name);
+    let mut agent = Agent::start_command(Command::new(program("tithe")), target.pid(), &path, &all);
+    agent.wait_tracing();
+    agent
+}
+
+/// A recording of calls with models, and the target that goes on.
+fn earlier(folder: &tempfile::TempDir) -> (Target, PathBuf) {
+    let mut target = Target::start("growing");
+    target.command(&format!("start {HZ}"));
+    let agent = agent(&target, folder, "a.tithe", &MODEL);
+    sleep_ms(9_000);
+    let path = agent.recording().to_owned();
+    let finished = agent.stop();
+    assert!(finished.status.success(), "{}", finished.messages);
+    (target, path)
+}
+
+/// What a run says that is held against the models, after `act`.
+fn held_against(
+    target: &mut Target,
+    folder: &tempfile::TempDir,
+    models: &Path,
+    act: impl FnOnce(&mut Agent, &mut Target),
+) -> (Finished, ModelsMeta) {
+    let expect = models.to_str().expect("the path is UTF-8");
+    let mut agent = agent(target, folder, "b.tithe", &["--expect", expect]);
+    agent.wait_message("1 of 1 functions have a model");
+    act(&mut agent, target);
+    let path = agent.recording().to_owned();
+    let finished = agent.stop();
+    assert!(finished.status.success(), "{}", finished.messages);
+    let meta = recording(&path).meta.models.expect("--expect was given");
+    (finished, meta)
+}
+
+#[test]
+fn a_delay_is_told_within_seconds_with_the_resource_and_a_clean_run_has_no_alarm() {
+    let Some(folder) = start("a_delay_is_told_within_seconds_with_the_resource_and_a_clean_run_has_no_alarm")
+    else {
+        return;
+    };
+    let (mut target, path) = earlier(&folder);
+    let models = Models::read(&path, &[]).expect("calls were recorded");
+    let model = models.functions[0].found.as_ref().expect("16 sizes over three decades");
+    // Beside other programs the times of large inputs scatter: linear is told, or not ruled out.
+    let may_be_linear = model.form == Class::Linear || model.alternatives.contains(&Class::Linear);
+    assert!(may_be_linear && model.critical[0].name == "n", "{:?}: {:?}", model.class, model.formula());
+
+    let (finished, meta) = held_against(&mut target, &folder, &path, |_, _| sleep_ms(6_000));
+    let said = &finished.messages;
+    assert!(!said.contains("longer than expected"), "an alarm in a clean run: {said}");
+    let clean = &meta.expected.expect("calls were judged").functions[0];
+    assert!(clean.calls > 1_000 && clean.alarms == 0, "{clean:?}; {said}");
+
+    let (finished, meta) = held_against(&mut target, &folder, &path, |agent, target| {
+        target.command("delay 20000 10");
+        agent.wait_message("longer than expected: grow");
+    });
+    let said = &finished.messages;
+    let line = said.lines().find(|line| line.contains("longer than expected: grow")).expect("waited for");
+    assert!(line.contains("n = ") && line.contains("should have taken "), "{line}");
+    assert!(line.contains("off CPU, blocked ("), "{line}; {said}");
+    let slow = &meta.expected.expect("calls were judged").functions[0];
+    assert!(slow.alarms > 0 && slow.told > 0 && slow.beyond > 0, "{slow:?}");
+}
+
+#[test]
+fn what_takes_longer_on_the_cpu_is_told_to_do_so() {
+    let Some(folder) = start("what_takes_longer_on_the_cpu_is_told_to_do_so") else { return };
+    let (mut target, path) = earlier(&folder);
+    let (finished, _) = held_against(&mut target, &folder, &path, |agent, target| {
+        target.command("spin 20000 10");
+        // Beside other programs the call of an alarm that took longest may have waited for a CPU, too.
+        agent.wait_message(": CPU (");
+    });
+    let said = &finished.messages;
+    let is_it = |line: &&str| line.contains("longer than expected: grow") && line.contains(": CPU (");
+    assert!(said.lines().any(|line| is_it(&line)) && !said.contains("blocked"), "{said}");
+}
+
+/// A byte of the build ID in the program's file is another.
+#[test]
+fn models_of_another_build_are_refused_with_both_ids() {
+    let Some(folder) = start("models_of_another_build_are_refused_with_both_ids") else { return };
+    let (target, path) = earlier(&folder);
+    target.kill();
+    let id = recording(&path).classes.iter().find(|c| c.symbol == "grow").expect("it").build_id.clone();
+    let bytes: Vec<u8> = (0..id.len() / 2)
+        .map(|i| u8::from_str_radix(&id[2 * i..2 * i + 2], 16).expect("it is hexadecimal"))
+        .collect();
+    let mut file = std::fs::read(program("growing")).expect("it was built");
+    let at = file.windows(bytes.len()).position(|window| window == bytes).expect("the note is in the file");
+    file[at] ^= 0x55;
+    let other = folder.path().join("growing");
+    std::fs::write(&other, file).expect("the folder can be written to");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&other, mode).expect("it is ours");
+    let target = Target::start_command(&mut Command::new(&other));
+    let output = Command::new(program("tithe"))
+        .args(["record", "--duration", "2s", "--pid", &target.pid().to_string(), "-o"])
+        .arg(folder.path().join("c.tithe"))
+        .arg("--expect")
+        .arg(&path)
+        .stdin(Stdio::null())
+        .output()
+        .expect("tithe was built");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    let other_id = format!("{:02x}{}", bytes[0] ^ 0x55, &id[2..]);
+    assert!(said.contains(&format!("build ID {other_id} here, {id} there")), "{said}");
+    target.assert_text_original();
+}
