@@ -12,8 +12,17 @@ svg text{font:11px system-ui,sans-serif;fill:var(--dim)}svg .grid{stroke:var(--l
 svg polyline{fill:none;stroke:var(--accent);stroke-width:2}td.text,th.text{white-space:normal;text-align:left;min-width:16em}";
 
 /// Of the table.
-const HEADINGS: [&str; 9] =
-    ["FUNCTION", "FORMULA", "CLASS", "FIT (R²)", "CEILING", "INPUTS (n)", "CALLS", "TOTAL TIME", "SLOW CALLS"];
+const HEADINGS: [&str; 9] = [
+    "FUNCTION",
+    "FORMULA",
+    "CLASS",
+    "FIT (R²)",
+    "CEILING",
+    "INPUTS (n)",
+    "CALLS",
+    "TOTAL TIME",
+    "SLOW CALLS",
+];
 
 /// Size of a plot and of its margins at the left and below.
 const SIZE: (f64, f64) = (640.0, 300.0);
