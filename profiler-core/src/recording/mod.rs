@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 mod operation;
 #[cfg(test)]
 mod plain;
+mod words;
 
 pub use operation::{
     OperationClassRow, OperationCycleEnd, OperationCycleRow, OperationHistogramRow, OperationMeta,
@@ -33,6 +34,7 @@ pub use operation::{
 };
 #[cfg(test)]
 pub(crate) use plain::plain_window;
+pub use words::{WordMeta, WordRow, WordStatus};
 
 /// Version of the recording format; a reader refuses a higher one.
 pub const FORMAT_VERSION: u32 = 1;
@@ -99,6 +101,9 @@ pub struct Meta {
     /// Calls in order; `None`: `--calls` was not given.
     #[serde(default)]
     pub calls: Option<CallsMeta>,
+    /// Words that were taken; empty: `--word` was not given.
+    #[serde(default)]
+    pub words: Vec<WordMeta>,
 }
 
 /// The breaker's slowest answer to a quota that was used up.
@@ -162,6 +167,9 @@ pub struct Losses {
     /// threads and children were looked for again.
     #[serde(default)]
     pub lifecycle_dropped: u64,
+    /// Takings of words (all of one place and moment) whose record found the ring full: the calls are recorded without them.
+    #[serde(default)]
+    pub takings_dropped: u64,
     /// Rows that could not be written (disk full).
     pub rows_not_written: u64,
 }

@@ -93,6 +93,7 @@ impl Machine for Agent {
             rows.push(event_row(&call, class));
         });
         self.journal.record(rows);
+        self.drain_words();
         self.drain_operations();
         self.serve_consumers();
         let mut told = Vec::new();

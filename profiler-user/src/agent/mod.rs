@@ -23,6 +23,7 @@
 //! | `meters`, `metric`, `children_io` | CPU time, counters, children |
 //! | `clock` | the clock of kernel records, and the turns of the loop |
 //! | `operations/`, `operation_io`, `operation_steps`, `steps`, `cycle_hook` | operations: classes made of what was named; the kernel's counts and orders |
+//! | `words` | words of the target: lists for the kernel, rows of what was taken |
 //! | `consumers/`, `call_code`, `code_history` | who reads rows while they are recorded, what the code says of return addresses, and what was mapped when |
 //! | `journal`, `host` | what is recorded and said |
 //! | `finish`, `command` | the end |
@@ -64,6 +65,7 @@ mod stamps;
 mod steps;
 mod view;
 mod window;
+mod words;
 
 pub use event_loop::{plan, record};
 pub(crate) use prepare::preflight;
@@ -83,6 +85,7 @@ use operation_io::OperationIo;
 use profiler_core::cost::CostModel;
 use profiler_core::engine::Driver;
 use sampling::Sampling;
+use words::Words;
 
 /// How the run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,6 +133,8 @@ struct Agent {
     meters: Meters,
     /// What operations are read from and written to, while they are followed.
     operation_io: Option<Box<OperationIo>>,
+    /// Words of the target.
+    words: Words,
     prices: CostModel,
     journal: Journal,
     /// A program that we launched, to be waited for.

@@ -1,6 +1,7 @@
 //! What the user named: patterns, compiled once, asked for every function.
 
 use super::class::Wish;
+use super::words::WordLists;
 use crate::config::FunctionConfig;
 use crate::inspect::{Function, Inspection, Pattern, PatternError, WantedArguments};
 use profiler_core::class::RecordKind;
@@ -24,6 +25,8 @@ pub struct Selection {
     latency: Vec<Pattern>,
     /// With the argument registers that were asked for by number.
     record: Vec<(Pattern, u8)>,
+    /// Argument registers that words read are to be known at the site as well.
+    words: WordLists,
     weight: Vec<(Pattern, f64)>,
     return_links: Vec<Pattern>,
     discover: usize,
@@ -35,7 +38,7 @@ impl Selection {
     ///
     /// # Errors
     /// The first pattern that makes no sense.
-    pub fn new(named: &FunctionConfig) -> Result<Self, SelectionError> {
+    pub fn new(named: &FunctionConfig, words: WordLists) -> Result<Self, SelectionError> {
         let one = |option, text: &str| {
             Pattern::parse(text).map_err(|source| SelectionError { option, text: text.to_owned(), source })
         };
@@ -51,6 +54,7 @@ impl Selection {
                 .iter()
                 .map(|spec| Ok((one("--record", &spec.pattern)?, spec.arguments)))
                 .collect::<Result<_, _>>()?,
+            words,
             weight: named
                 .weight
                 .iter()
@@ -136,7 +140,7 @@ impl Selection {
         };
         // The last weight that names it counts, as with any option given twice.
         let weight = self.weight.iter().rev().find(|(p, _)| matches(p, function)).map_or(1.0, |(_, w)| *w);
-        let arguments = match recorded.iter().fold(0, |all, set| all | set) {
+        let arguments = match recorded.iter().fold(self.words.arguments(function), |all, set| all | set) {
             _ if kind != RecordKind::Record => WantedArguments::NONE,
             0 => WantedArguments::Used,
             named => WantedArguments::These(named),
@@ -153,7 +157,8 @@ impl Selection {
     }
 }
 
-fn matches(pattern: &Pattern, function: &Function) -> bool {
+/// The pattern names that function.
+pub(super) fn matches(pattern: &Pattern, function: &Function) -> bool {
     pattern.matches_module(&function.module_name)
         && (pattern.matches_symbol(&function.symbol)
             || function.aliases.iter().any(|alias| pattern.matches_symbol(alias)))

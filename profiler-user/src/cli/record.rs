@@ -23,6 +23,7 @@ use profiler_core::plan::Objective;
 use profiler_core::units::OverheadBudget;
 use std::path::PathBuf;
 use std::time::Duration;
+use words::WordArgs;
 
 /// Which process is watched.
 #[derive(Debug, Args)]
@@ -137,6 +138,7 @@ const EXAMPLES: &str = "Examples:
   sudo tithe record --pid 1234 --budget 5% --operation 'req=handle,class=arg0:str' --detail 'db::*'
   sudo tithe record --pid 1234 --budget 5% --operation 'req=handle' --calls 'db::*' -o run.tithe
   sudo tithe record --pid 1234 --budget 5% --operation 'req=handle' --calls 'db::*' --slower 50ms
+  sudo tithe record --pid 1234 --record parse --word 'parse:length=strlen(arg0),kind=arg1->16:u8'
   sudo tithe record --pid 1234 --progress tp:net:net_dev_xmit";
 
 /// `tithe record`.
@@ -155,6 +157,9 @@ pub struct RecordArgs {
     /// Operations
     #[command(flatten)]
     pub operations: OperationArgs,
+    /// Words of the target's memory
+    #[command(flatten)]
+    pub words: WordArgs,
     /// How the measured overhead is checked
     #[command(flatten)]
     pub overhead: OverheadArgs,
@@ -186,6 +191,7 @@ impl TryFrom<&RecordArgs> for RunConfig {
             target: (&args.target).into(),
             functions: (&args.select).into(),
             operations: (&args.operations).try_into()?,
+            words: args.words.word.clone(),
             sampling_hz: args.cost.sample_rate,
             objective: args.cost.objective,
             cost: CostConfig {
@@ -233,3 +239,4 @@ pub(super) fn run(args: &RecordArgs) -> Result<u8, Failure> {
 
 #[cfg(test)]
 mod tests;
+mod words;

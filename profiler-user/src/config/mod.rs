@@ -21,12 +21,14 @@ mod progress;
 mod recorded;
 mod tracepoints;
 pub mod values;
+mod words;
 
 pub use inputs::{InputSpec, InputType, InputsSpec};
 pub(crate) use operation::DIFFERENT;
 pub use operation::{Bound, Bounds, ClassArgument, MeasureSpec, OperationSpec};
 pub use progress::ProgressSpec;
 pub use recorded::RecordSpec;
+pub use words::{MOST_DEREFERENCES, NamedWord, WordBase, WordExpression, WordKind, WordsSpec};
 
 use profiler_core::adapt::{AdaptConfig, PolicyKind};
 use profiler_core::class::Tier;
@@ -55,6 +57,8 @@ pub struct RunConfig {
     pub functions: FunctionConfig,
     /// Which operations are followed, and which of them are recorded.
     pub operations: OperationConfig,
+    /// Words of the target's memory that are taken with recorded calls and operations.
+    pub words: Vec<WordsSpec>,
     /// Samples per second of target CPU time, Hz: 0, or 1 to 10,000; 0: none. `None`: the plan chooses.
     pub sampling_hz: Option<f64>,
     /// What plans are to bring.
@@ -79,6 +83,7 @@ impl RunConfig {
             target,
             functions: FunctionConfig::default(),
             operations: OperationConfig::default(),
+            words: Vec::new(),
             sampling_hz: None,
             objective: DEFAULT_OBJECTIVE,
             cost: CostConfig::default(),
@@ -110,6 +115,11 @@ impl RunConfig {
             // So a bound that the kernel could not stand is refused, whoever made it.
             if operation.text.parse().as_ref() != Ok(operation) {
                 return Err(format!("the operation '{}' is not what its text says", operation.text));
+            }
+        }
+        for words in &self.words {
+            if words.text.parse().as_ref() != Ok(words) {
+                return Err(format!("the words '{}' are not what their text says", words.text));
             }
         }
         self.operations.slower_ns.map(values::checked_slower_ns).transpose()?;

@@ -19,7 +19,7 @@ fn a_run_made_by_hand_is_prepared_up_to_the_kernel() {
     config.experiments.forced_tier = Some(Tier::B);
 
     let inspection = Inspection::of(i32::try_from(std::process::id()).unwrap()).unwrap();
-    let mut selection = Selection::new(&config.functions).unwrap();
+    let mut selection = Selection::new(&config.functions, WordLists::default()).unwrap();
     assert!(selection.names_any() && selection.discover() == 40);
     let named = selection.named(&inspection);
     assert!(!named.is_empty(), "{:?}", selection.unmatched());
@@ -27,7 +27,7 @@ fn a_run_made_by_hand_is_prepared_up_to_the_kernel() {
     assert_eq!((wish.weight, wish.must, wish.named), (3.0, false, true));
     assert!(matches!(Wanted::named(&config, &inspection), Ok(Wanted::Auto)));
 
-    let options = kernel_options(&config).unwrap();
+    let options = kernel_options(&config, &WordLists::default()).unwrap();
     assert_eq!((options.forced_tier, options.kernel_memory_bytes), (Some(Tier::B), 32 << 20));
     // Two operations, each with its own class and `(other)`.
     assert_eq!((options.operation_classes, options.operations_ring_bytes), (2 * (50 + 2), 1 << 20));
@@ -50,7 +50,7 @@ fn a_running_process_is_held() {
 
 #[test]
 fn a_run_without_operations_takes_no_room_for_them() {
-    let options = kernel_options(&of_this_process()).unwrap();
+    let options = kernel_options(&of_this_process(), &WordLists::default()).unwrap();
     let defaults = KernelOptions::default();
     assert_eq!(
         (options.operation_classes, options.operations_ring_bytes),
@@ -70,12 +70,12 @@ fn what_makes_no_sense_is_refused_before_anything_is_attached() {
     let mut config = of_this_process();
     config.operations.operations = vec!["req=handle".parse().unwrap(); 3];
     config.operations.settings.max_classes = 40_000;
-    let refused = kernel_options(&config).unwrap_err();
+    let refused = kernel_options(&config, &WordLists::default()).unwrap_err();
     assert_eq!(refused.exit_code(), 2);
     assert!(refused.to_string().contains("--adapt max_classes=40000 for 3 operations"), "{refused}");
 
     config.functions.latency.push("/(/".to_owned());
-    let wrong = Selection::new(&config.functions).unwrap_err().to_string();
+    let wrong = Selection::new(&config.functions, WordLists::default()).unwrap_err().to_string();
     assert!(wrong.starts_with("--latency '/(/'"), "{wrong}");
 }
 

@@ -30,11 +30,8 @@ fn words() -> [WordSpec; 3] {
 }
 
 fn load_with(rate: f64, flags: u32, lost_at_begin: u8) -> TestKernel {
-    let kernel = load(&KernelOptions {
-        operation_classes: 4,
-        operations_ring_bytes: 1 << 20,
-        ..super::options()
-    });
+    let kernel =
+        load(&KernelOptions { operation_classes: 4, operations_ring_bytes: 1 << 20, ..super::options() });
     kernel.set_words(&words()).unwrap();
     let control = OperationControl {
         flags: OPERATION_MONITORING | flags,
@@ -132,12 +129,9 @@ fn an_object_of_the_begin_is_read_at_the_end() {
 fn operations_of_system_calls_have_words_too() {
     let kernel = load_with(1.0, OPERATION_BY_THREAD, 0x3f);
     let mut reader = kernel.taking_reader().unwrap();
-    let getpriority = libc::SYS_getpriority as usize;
-    let bounds = SyscallBounds {
-        begins_at_entry: Some(0),
-        ends_at_exit: Some(0),
-        ..SyscallBounds::default()
-    };
+    let getpriority = libc::SYS_getpriority as u32;
+    let bounds =
+        SyscallBounds { begins_at_entry: Some(0), ends_at_exit: Some(0), ..SyscallBounds::default() };
     let watch = kernel.watch_syscalls(&[(getpriority, bounds)], std::process::id()).unwrap();
     SERVED.store(77, Ordering::Relaxed);
     // SAFETY: changes nothing.

@@ -16,10 +16,8 @@ const MARK: u64 = 0x5157_0000_0000_0000;
 fn come_and_go(at: u64, stop: &AtomicBool) -> u64 {
     let mut rounds = 0;
     while !stop.load(Ordering::Relaxed) {
-        let (protection, flags) = (
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
-        );
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED);
         // SAFETY: the address range was reserved by this test, and nothing of it is in use but by this thread.
         unsafe {
             assert_eq!(libc::mmap(at as *mut _, PAGE, protection, flags, -1, 0) as u64, at);
@@ -95,7 +93,9 @@ fn race(tier: Tier) {
     assert_eq!(all.len() as u64 + lost, CALLS);
     assert_eq!(SUM.load(Ordering::Relaxed), (at ^ 0xff).wrapping_mul(CALLS), "the target's own work");
     let (marked, read, torn) = check(&all, rounds);
-    println!("tier {tier:?}: {rounds} times there and gone; {read} pairs read ({torn} of two moments), {marked} marked");
+    println!(
+        "tier {tier:?}: {rounds} times there and gone; {read} pairs read ({torn} of two moments), {marked} marked"
+    );
     assert!(rounds > 100 && marked > 100 && read > 100, "{rounds}, {marked}, {read}");
 }
 
