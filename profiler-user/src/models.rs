@@ -8,6 +8,7 @@ use profiler_core::models::{self, Calls, Comparison, End, Model, NoModel, Taken,
 use profiler_core::recording::{CallContext, ClassRow, EventRow, Meta};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
+use words::WordValues;
 
 /// Seed of the division of medians into parts: the same recording gives the same models.
 const SEED: u64 = 2023;
@@ -79,6 +80,16 @@ pub enum ModelsError {
          on)"
     )]
     NoCalls,
+    /// An `--input` names a word that was not taken.
+    #[error("--input: no word '{word}' was taken with calls of '{function}'; taken were {taken}")]
+    NoWord {
+        /// What was asked for.
+        word: String,
+        /// The function.
+        function: String,
+        /// Words of the recording.
+        taken: String,
+    },
     /// An `--input` names no recorded function.
     #[error("--input '{pattern}': no recorded function has that name; recorded are {names}")]
     NoFunction {
@@ -123,6 +134,7 @@ impl Models {
             .into_iter()
             .filter_map(|(id, known)| Some((id, inputs_of(classes.get(&id)?, named, known))))
             .collect();
+        let words = WordValues::read(&mut stream, &inputs, &classes)?;
         // A function with several uses has a class for each: one stands for all.
         let one = |id: u32| classes.get(&id).map_or(id, |class| same_function(&classes, class));
         let mut piles: BTreeMap<(u32, Option<u32>), Pile> = BTreeMap::new();
@@ -131,7 +143,7 @@ impl Models {
             let pile = piles
                 .entry((one(row.class_id), row.place.outer_class.map(one)))
                 .or_insert_with(|| Pile::new(inputs));
-            pile.push(inputs, &row);
+            pile.push(inputs, &row, &words);
         })?;
         if piles.is_empty() {
             return Err(ModelsError::NoCalls);
@@ -181,8 +193,9 @@ impl Pile {
         Self { calls, used: Vec::new(), total_ns: 0 }
     }
 
-    fn push(&mut self, inputs: &[InputSpec], row: &EventRow) {
+    fn push(&mut self, inputs: &[InputSpec], row: &EventRow, words: &WordValues) {
         let value = |input: &InputSpec| match row.args.get(input.argument) {
+            _ if input.word.is_some() => words.of(row, input),
             Some(Some(register)) => input.kind.value(*register),
             _ => Value::Missing,
         };
@@ -248,8 +261,12 @@ fn inputs_of(class: &ClassRow, named: &[InputsSpec], known: [bool; 6]) -> Vec<In
     let own = named.iter().find(|spec| matches(spec, class));
     own.map_or_else(
         || {
-            let register =
-                |k: usize| InputSpec { name: format!("arg{k}"), argument: k, kind: InputType::Long };
+            let register = |k: usize| InputSpec {
+                name: format!("arg{k}"),
+                argument: k,
+                word: None,
+                kind: InputType::Long,
+            };
             known.iter().enumerate().filter(|(_, known)| **known).map(|(k, _)| register(k)).collect()
         },
         |spec| spec.inputs.clone(),
@@ -318,3 +335,4 @@ impl Changed {
 
 #[cfg(test)]
 mod tests;
+mod words;

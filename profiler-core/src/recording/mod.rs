@@ -34,7 +34,7 @@ pub use operation::{
 };
 #[cfg(test)]
 pub(crate) use plain::plain_window;
-pub use words::{WordMeta, WordRow, WordStatus};
+pub use words::{WordMeta, WordRow, WordStatus, WordTally};
 
 /// Version of the recording format; a reader refuses a higher one.
 pub const FORMAT_VERSION: u32 = 1;
@@ -473,6 +473,8 @@ pub struct Recording {
     pub ledger: Vec<LedgerRow>,
     /// Table `plans`.
     pub plans: Vec<PlanRow>,
+    /// Table `words`, counted by word.
+    pub words: Vec<WordTally>,
     /// Table `operation_classes`.
     pub operation_classes: Vec<OperationClassRow>,
     /// Table `operations`.

@@ -101,9 +101,106 @@ pub struct WordRow {
     pub depth: u32,
 }
 
+/// What was taken of a word in a whole recording.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WordTally {
+    /// The word.
+    pub word: WordMeta,
+    /// How often it was taken.
+    pub taken: u64,
+    /// Of those, read.
+    pub read: u64,
+    /// A pointer on the way was null.
+    pub null: u64,
+    /// Memory on the way could not be read.
+    pub unreadable: u64,
+    /// The string was longer than 4,096 bytes.
+    pub too_long: u64,
+    /// The argument or the result was not known.
+    pub no_register: u64,
+    /// The thread had not seen the object.
+    pub no_object: u64,
+    /// Least value; `None`: none was read.
+    pub least: Option<i128>,
+    /// Greatest value.
+    pub greatest: Option<i128>,
+}
+
+impl WordTally {
+    /// Of a word that has not been taken.
+    #[must_use]
+    pub fn new(word: WordMeta) -> Self {
+        Self { word, ..Self::default() }
+    }
+
+    /// Adds a row of this word.
+    pub fn add(&mut self, row: &WordRow) {
+        self.taken += 1;
+        let count = match row.status {
+            WordStatus::Read => &mut self.read,
+            WordStatus::Null => &mut self.null,
+            WordStatus::Unreadable => &mut self.unreadable,
+            WordStatus::TooLong => &mut self.too_long,
+            WordStatus::NoRegister => &mut self.no_register,
+            WordStatus::NoObject => &mut self.no_object,
+        };
+        *count += 1;
+        if let Some(value) = row.value {
+            let value =
+                if self.word.is_signed() { i128::from(value.cast_signed()) } else { i128::from(value) };
+            self.least = Some(self.least.map_or(value, |least| least.min(value)));
+            self.greatest = Some(self.greatest.map_or(value, |greatest| greatest.max(value)));
+        }
+    }
+
+    /// What could not be read, in words: `12 null pointer, 3 not readable`; empty: all was.
+    #[must_use]
+    pub fn not_read(&self) -> Vec<(u64, &'static str)> {
+        let all = [
+            (self.null, WordStatus::Null),
+            (self.unreadable, WordStatus::Unreadable),
+            (self.too_long, WordStatus::TooLong),
+            (self.no_register, WordStatus::NoRegister),
+            (self.no_object, WordStatus::NoObject),
+        ];
+        all.into_iter().filter(|(n, _)| *n > 0).map(|(n, status)| (n, status.text())).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tallies_count_each_status_and_know_the_range() {
+        let row = |value: Option<u64>, status| WordRow {
+            begin_ns: 1,
+            class_id: 0,
+            operation: None,
+            pid: 1,
+            tid: 1,
+            at_end: false,
+            word: 0,
+            from_ns: 0,
+            until_ns: 1,
+            value,
+            status,
+            depth: 0,
+        };
+        let of = |value: &str| WordTally::new(WordMeta { value: value.to_owned(), ..WordMeta::default() });
+        let (mut signed, mut unsigned) = (of("long"), of("u64"));
+        for tally in [&mut signed, &mut unsigned] {
+            tally.add(&row(Some(u64::MAX), WordStatus::Read));
+            tally.add(&row(Some(7), WordStatus::Read));
+            tally.add(&row(None, WordStatus::Null));
+            tally.add(&row(None, WordStatus::Unreadable));
+            tally.add(&row(None, WordStatus::Unreadable));
+        }
+        assert_eq!((signed.least, signed.greatest), (Some(-1), Some(7)));
+        assert_eq!((unsigned.least, unsigned.greatest), (Some(7), Some(i128::from(u64::MAX))));
+        assert_eq!((signed.taken, signed.read), (5, 2));
+        assert_eq!(signed.not_read(), [(1, "null pointer"), (2, "not readable")]);
+    }
 
     #[test]
     fn values_are_shown_by_their_type() {

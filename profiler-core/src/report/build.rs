@@ -93,6 +93,7 @@ impl Report {
             samples: recording.samples.len() as u64,
             rows,
             operations: super::operations::of(recording),
+            words: recording.words.clone(),
             sharper: Vec::new(),
             receipt,
             log: log::entries(recording),

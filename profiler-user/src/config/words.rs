@@ -120,7 +120,8 @@ impl WordKind {
 
 const EXAMPLE: &str = "like 'parse:length=strlen(arg0),kind=arg1->16:u8'";
 
-fn is_name(text: &str) -> bool {
+/// Letters, digits and `_`, no digit first.
+pub(super) fn is_name(text: &str) -> bool {
     let mut chars = text.chars();
     chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
         && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
@@ -163,7 +164,7 @@ impl FromStr for WordsSpec {
 }
 
 /// Where, and the list: that begins behind the first colon that a name and '=' follow. Names of C++ hold `::` and `operator==`.
-fn split(text: &str) -> Option<(&str, &str)> {
+pub(super) fn split(text: &str) -> Option<(&str, &str)> {
     text.match_indices(':').find_map(|(at, _)| {
         let (place, list) = (&text[..at], &text[at + 1..]);
         let (name, rest) = list.split_once('=')?;
@@ -191,7 +192,7 @@ impl FromStr for NamedWord {
 }
 
 /// It would not be an object where it stands as a base.
-fn is_reserved(name: &str) -> bool {
+pub(super) fn is_reserved(name: &str) -> bool {
     name == "result" || name == "strlen" || argument_index(name, u32::MAX).is_some()
 }
 

@@ -51,6 +51,7 @@ pub(super) fn report() -> Report {
         samples: 990,
         rows: rows(),
         operations: vec![],
+        words: vec![],
         sharper: vec![Sharper {
             name: "server::handle_request".into(),
             half_width: Some(0.32),

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 mod calls;
 
-pub(crate) use calls::{call_sites, steps};
+pub(crate) use calls::{call_sites, steps, words};
 
 pub(crate) fn meta() -> Meta {
     Meta {
@@ -87,6 +87,7 @@ pub(crate) fn meta() -> Meta {
             stolen_over_ns: 0,
         }),
         calls: Some(calls::meta()),
+        words: vec![calls::word_meta()],
     }
 }
 
@@ -231,6 +232,7 @@ pub(crate) fn recording() -> Recording {
             elapsed_ns: 1_500_000,
         }],
         plans: plans(),
+        words: calls::word_tallies(),
         operation_classes: vec![OperationClassRow {
             operation: 0,
             class_id: 2,
