@@ -63,7 +63,9 @@ fn check(i: i64, words: &HashMap<String, WordRow>, exit: ExitMode) {
         2 => assert_eq!(why("second"), (WordStatus::Null, 3), "{i}"),
         _ => assert_eq!(value("second"), Some(i * 7), "{i}"),
     }
-    assert_eq!(why("wild"), (WordStatus::Unreadable, 1));
+    // Its argument is a small number, and once 0.
+    let wild = if i == 0xff { WordStatus::Null } else { WordStatus::Unreadable };
+    assert_eq!(why("wild"), (wild, 1));
     if exit == ExitMode::None {
         assert!(!words.contains_key("size"), "{i}");
         return;
