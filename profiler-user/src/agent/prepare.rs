@@ -171,7 +171,7 @@ pub(super) fn prepare(
         call_code: CallCode::default(),
         child: None,
         operation_io: None,
-        words: Words { reader, lists: words },
+        words: Words { reader, lists: words, ..Words::default() },
         meters: Meters::new(&target, start_ns),
         target,
         inspection,
