@@ -95,6 +95,7 @@ pub(super) fn ways(f: Function) -> Vec<(LinkKind, Vec<Site>)> {
 }
 
 #[repr(C)]
+#[expect(dead_code, reason = "the programs read the fields")]
 struct Node {
     before: i64,
     next: *const Node,
@@ -134,7 +135,7 @@ fn widths_and_depths(kernel: &Kernel, reader: &mut TakingReader) {
         }
     }
     let middle = (&raw const first).cast::<u8>().wrapping_add(16) as u64;
-    words.push(WordSpec { ..integer(8, &[]) });
+    words.push(integer(8, &[]));
     truth.push(Word::Read(middle));
     words.push(integer(-4, &[]));
     truth.push(Word::Read(i64::from(middle as i32) as u64));

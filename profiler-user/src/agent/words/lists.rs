@@ -13,7 +13,9 @@ use std::ops::Range;
 /// What a hit pays for a taking beside its words, ns, and for each word by what it reads: on the machine of docs/benchmarks.md
 /// (`cargo xtask bench --only words`), rounded up. What reading takes is corrected by what takings say themselves ([`WordLists::correct`]).
 const TAKING_NS: f64 = 180.0;
+/// Of each read.
 const STEP_NS: f64 = 25.0;
+/// Of a string, in addition.
 const STRING_NS: f64 = 120.0;
 
 /// One list: the words of one place and moment.
@@ -23,8 +25,11 @@ pub struct List {
     pub place: String,
     /// The functions; of an operation it means nothing.
     pub pattern: Option<Pattern>,
+    /// The operation; `None`: it belongs to functions.
     pub operation: Option<u32>,
+    /// Taken at the end; else at the begin.
     pub at_end: bool,
+    /// Numbers of its words.
     pub words: Range<usize>,
     /// Argument registers that it reads.
     pub arguments: u8,
@@ -35,6 +40,7 @@ pub struct List {
 /// All words of a run.
 #[derive(Debug, Clone, Default)]
 pub struct WordLists {
+    /// Each list.
     pub lists: Vec<List>,
     words: Vec<(String, WordExpression)>,
     /// The kernel's form of each.

@@ -94,7 +94,7 @@ fn null_wild_unmapped_and_absent_memory_is_marked_at_its_dereference() {
             let all = end(Word::Unreadable(1), Word::Unreadable(1));
             assert_eq!(see(wild), all, "{kind:?} at {wild:#x}");
         }
-        // One step further in: first a null, then a wild pointer, which is a text of 6 bytes, too.
+        // One step further in: first a null, which is an empty text, then a wild pointer.
         let pair = [0_u64, 0x0000_dead_beef_dead];
         let at = pair.as_ptr() as u64;
         let (null, wild) = (Word::Null(2), Word::Unreadable(2));
@@ -174,10 +174,10 @@ fn strings_have_their_length_up_to_the_bound() {
     }
     // Up to the last byte of what is mapped, and beyond it.
     let pages = Pages::map(2);
-    // SAFETY: both pages are this test's own; the second is taken away.
+    // SAFETY: both pages are this test's own; the second is not readable from now on, and nothing else comes to lie there.
     unsafe {
         pages.at.write_bytes(b'x', PAGE);
-        libc::munmap(pages.at.add(PAGE).cast(), PAGE);
+        libc::mprotect(pages.at.add(PAGE).cast(), PAGE, libc::PROT_NONE);
         pages.at.add(PAGE - 1).write(0);
     }
     let end = pages.at as u64 + PAGE as u64;
