@@ -10,7 +10,7 @@ use crate::maps::{EVENTS, NO_WAKEUP, current_ids, now_ns};
 use crate::registers::arguments;
 use crate::record;
 use crate::returns::word_in;
-use crate::storage::charge_hit;
+use crate::storage::{self, charge_hit};
 use crate::thread::{self, Push};
 use crate::words;
 use aya_ebpf::bindings::pt_regs;
@@ -114,7 +114,15 @@ pub extern "C" fn enter_caller(ctx: *mut c_void) -> u32 {
         return 0;
     }
     let address = callers::return_address(&hit, ctx);
-    if callers::note(&hit, address) {
+    let mut armed = u32::from(callers::note(&hit, address));
+    if words::are_taken() {
+        // Of how it was found the verifier is to know nothing, or it would follow the list once for each way.
+        let state = storage::state(true);
+        if !state.is_null() {
+            armed = storage::forget_range(state, armed);
+        }
+    }
+    if armed != 0 {
         match thread::push(&hit, ctx, address) {
             Push::Open(_) | Push::Omitted => count!(hit.counters, kept, 1),
             Push::Full => count!(hit.counters, dropped, 1),

@@ -187,13 +187,15 @@ pub fn begin(begin: &Begin, argument: impl Fn(u32) -> u64) {
         (*open).begin_ns = now_ns();
     }
     if words::are_taken() && forget_range(state, recorded) != 0 {
+        // Of all that led here the verifier is to know nothing.
+        let (class, depth) = (forget_range(state, class), forget_range(state, depth));
         // SAFETY: a live map value; the agent wrote it before anything was attached.
         let list = unsafe { (*control).words_begin };
         let operation = begin.operation;
         words::take(&Place { list, kind: TAKEN_AT_BEGIN, class, operation, result: None }, argument, || {
             let begin_ns = now_ns();
             // SAFETY: a live map value, of this thread only.
-            unsafe { (*open).begin_ns = begin_ns };
+            unsafe { (*open_at(state, depth)).begin_ns = begin_ns };
             begin_ns
         });
     }

@@ -30,6 +30,8 @@ pub struct ThreadWords {
     pub objects: [u64; MAX_OBJECTS as usize],
     /// Which of them it has seen, a bit each.
     pub seen: u64,
+    /// For the verifier's sake (`words::forget`).
+    pub scratch: [u64; 2],
     /// The string whose length is wanted.
     pub text: [u8; TEXT_BYTES],
 }

@@ -242,7 +242,7 @@ pub fn push(hit: &Hit, ctx: *mut c_void, returns_to: u64) -> Push {
         record::words_at_begin(hit, ctx, || {
             let begin_ns = now_ns();
             // SAFETY: a live map value, of this thread only.
-            unsafe { (*new).begin_ns = begin_ns };
+            unsafe { (*frame(state, forget_range(state, depth))).begin_ns = begin_ns };
             begin_ns
         });
     }

@@ -44,13 +44,18 @@ pub fn take(place: &Place, argument: impl Fn(u32) -> u64, begin: impl FnOnce() -
     if limit == 0 || limit > MAX_WORDS || place.list == 0 {
         return;
     }
+    // Before there is a place in the ring, which would have to be given back.
+    let store = storage::words();
+    if store.is_null() {
+        count_global!(takings_dropped);
+        return;
+    }
     let Some(mut record) = TAKINGS.reserve_bytes(taking_bytes(limit), 0) else {
         count_global!(takings_dropped);
         return;
     };
     let to = record.as_mut_ptr();
     let time_ns = now_ns();
-    let store = storage::words();
     let (first, count) = (list_first(place.list), list_count(place.list));
     let mut taken = 0;
     for i in 0..MAX_WORDS {
@@ -87,6 +92,27 @@ pub fn take(place: &Place, argument: impl Fn(u32) -> u64, begin: impl FnOnce() -
     record.submit(NO_WAKEUP);
 }
 
+/// The same numbers, of which the verifier knows nothing: what follows is explored once, whatever way led there.
+#[inline(always)]
+fn forget(store: *mut ThreadWords, value: u64, status: u32) -> (u64, u32) {
+    // SAFETY: a map value of this thread only.
+    unsafe {
+        let scratch = (&raw mut (*store).scratch).cast::<u64>();
+        scratch.write_volatile(value);
+        scratch.add(1).write_volatile(u64::from(status));
+        // OK because it was a number of 32 bits.
+        (scratch.read_volatile(), scratch.add(1).read_volatile() as u32)
+    }
+}
+
+/// A field of a word, read anew wherever it is wanted: what a branch before has shown of it would part the verifier's states.
+macro_rules! field {
+    ($spec:expr, $name:ident) => {
+        // SAFETY: a live map value that the agent wrote before anything was attached.
+        unsafe { (&raw const (*$spec).$name).read_volatile() }
+    };
+}
+
 /// Value and status of a word; keeps the value if it is an object.
 #[inline(always)]
 fn word(
@@ -95,14 +121,19 @@ fn word(
     argument: &impl Fn(u32) -> u64,
     store: *mut ThreadWords,
 ) -> (u64, u32) {
-    // SAFETY: a live map value that the agent wrote before anything was attached.
-    let (object, kind) = unsafe { ((*spec).object, (*spec).kind) };
-    let (value, status) = match source(spec, place, argument, store) {
-        Ok(value) if kind == WORD_STRING => string(spec, value, store),
-        Ok(value) => integer(spec, value),
-        Err(code) => (0, word_status(code, 0)),
-    };
-    if object != 0 && !store.is_null() {
+    let (value, status) = source(spec, place, argument, store);
+    let (mut value, mut status) = forget(store, value, status);
+    if status == WORD_READ {
+        (value, status) = follow(spec, value);
+        (value, status) = forget(store, value, status);
+    }
+    if status == WORD_READ {
+        (value, status) =
+            if field!(spec, kind) == WORD_STRING { string(spec, value, store) } else { integer(spec, value) };
+        (value, status) = forget(store, value, status);
+    }
+    let object = field!(spec, object);
+    if object != 0 {
         remember(store, u32::from(object) - 1, value, status == WORD_READ);
     }
     (value, status)
@@ -115,29 +146,28 @@ fn source(
     place: &Place,
     argument: &impl Fn(u32) -> u64,
     store: *mut ThreadWords,
-) -> Result<u64, u32> {
-    // SAFETY: as above.
-    let (source, number, address) = unsafe { ((*spec).source, (*spec).number, (*spec).address) };
+) -> (u64, u32) {
+    let (source, number) = (field!(spec, source), field!(spec, number));
     if source == SOURCE_ADDRESS {
-        return Ok(address);
+        return (field!(spec, address), WORD_READ);
     }
     if source == SOURCE_ARGUMENT {
         if list_lost(place.list, number) {
-            return Err(WORD_NO_REGISTER);
+            return (0, WORD_NO_REGISTER);
         }
-        return Ok(argument(u32::from(number)));
+        return (argument(u32::from(number)), WORD_READ);
     }
     if source == SOURCE_OBJECT {
         let number = u32::from(number) & (MAX_OBJECTS - 1);
         // SAFETY: a map value of this thread only; the mask keeps the number inside the array.
         unsafe {
-            if store.is_null() || (*store).seen & (1 << number) == 0 {
-                return Err(WORD_NO_OBJECT);
+            if (*store).seen & (1 << number) == 0 {
+                return (0, WORD_NO_OBJECT);
             }
-            return Ok(*(&raw const (*store).objects).cast::<u64>().add(number as usize));
+            return (*(&raw const (*store).objects).cast::<u64>().add(number as usize), WORD_READ);
         }
     }
-    place.result.ok_or(WORD_NO_REGISTER)
+    place.result.map_or((0, WORD_NO_REGISTER), |result| (result, WORD_READ))
 }
 
 /// The thread has seen this object, or does not know it any more.
@@ -155,23 +185,22 @@ fn remember(store: *mut ThreadWords, number: u32, value: u64, read: bool) {
     }
 }
 
-/// Follows the dereferences of a chain, of which the last one reads `last` bytes. `Err`: the status.
+/// Follows the dereferences of a chain. The last one reads as many bytes as an integer has.
 #[inline(always)]
-fn follow(spec: *const WordSpec, mut value: u64, last: u32) -> Result<u64, u32> {
-    // SAFETY: as above.
-    let count = u32::from(unsafe { (*spec).dereferences });
+fn follow(spec: *const WordSpec, mut value: u64) -> (u64, u32) {
     for i in 0..MAX_DEREFERENCES {
         let depth = i as u32 + 1;
-        if depth > count {
+        if depth > u32::from(field!(spec, dereferences)) {
             break;
         }
         if value == 0 {
-            return Err(word_status(WORD_NULL, depth));
+            return (0, word_status(WORD_NULL, depth));
         }
-        // SAFETY: as above; `i` lies inside the array.
-        let offset = unsafe { *(&raw const (*spec).offsets).cast::<i32>().add(i) };
+        // SAFETY: a live map value; `i` lies inside the array.
+        let offset = unsafe { (&raw const (*spec).offsets).cast::<i32>().add(i).read_volatile() };
         let at = value.wrapping_add(i64::from(offset) as u64);
-        let bytes = if depth == count { last } else { 8 };
+        let is_last = depth == u32::from(field!(spec, dereferences));
+        let bytes = if is_last && field!(spec, kind) != WORD_STRING { u32::from(field!(spec, bytes)) } else { 8 };
         let mut word = 0_u64;
         // The mask tells the verifier that it fits: 1 to 8 bytes.
         // SAFETY: room for 8 bytes; the helper checks the address itself.
@@ -179,51 +208,37 @@ fn follow(spec: *const WordSpec, mut value: u64, last: u32) -> Result<u64, u32> 
             bpf_probe_read_user((&raw mut word).cast(), (bytes.wrapping_sub(1) & 7) + 1, at as *const c_void)
         };
         if failed != 0 {
-            return Err(word_status(WORD_UNREADABLE, depth));
+            return (0, word_status(WORD_UNREADABLE, depth));
         }
         value = word;
     }
-    Ok(value)
+    (value, WORD_READ)
 }
 
 #[inline(always)]
 fn integer(spec: *const WordSpec, value: u64) -> (u64, u32) {
-    // SAFETY: as above.
-    let (bytes, signed) = unsafe { ((*spec).bytes, (*spec).signed) };
-    match follow(spec, value, u32::from(bytes)) {
-        Ok(value) => (WordSpec::widen(bytes, signed, value), WORD_READ),
-        Err(status) => (0, status),
-    }
+    (WordSpec::widen(field!(spec, bytes), field!(spec, signed), value), WORD_READ)
 }
 
 /// The length of the string at the end of the chain.
 #[inline(always)]
 fn string(spec: *const WordSpec, value: u64, store: *mut ThreadWords) -> (u64, u32) {
-    let value = match follow(spec, value, 8) {
-        Ok(value) => value,
-        Err(status) => return (0, status),
-    };
-    // SAFETY: as above; the mask keeps the number inside the array.
-    let (count, offset) = unsafe {
-        let count = u32::from((*spec).dereferences) & 7;
-        let last = if count as usize > MAX_DEREFERENCES { 0 } else { count };
-        (count, *(&raw const (*spec).offsets).cast::<i32>().add(last as usize))
-    };
+    let depth = u32::from(field!(spec, dereferences)) + 1;
     if value == 0 {
-        return (0, word_status(WORD_NULL, count + 1));
+        return (0, word_status(WORD_NULL, depth));
     }
-    if store.is_null() {
-        return (0, word_status(WORD_UNREADABLE, count + 1));
-    }
+    let last = u32::from(field!(spec, dereferences)) & 7;
+    // SAFETY: a live map value; with the mask the offset lies inside it, and the agent writes four dereferences at most.
+    let offset = unsafe { (&raw const (*spec).offsets).cast::<i32>().add(last as usize).read_volatile() };
     let at = value.wrapping_add(i64::from(offset) as u64);
     // SAFETY: room for `TEXT_BYTES`; the helper checks the address itself.
     let read = unsafe {
         bpf_probe_read_user_str((&raw mut (*store).text).cast(), TEXT_BYTES as u32, at as *const c_void)
     };
     if read <= 0 {
-        (0, word_status(WORD_UNREADABLE, count + 1))
+        (0, word_status(WORD_UNREADABLE, depth))
     } else if read as usize >= TEXT_BYTES {
-        (0, word_status(WORD_TOO_LONG, count + 1))
+        (0, word_status(WORD_TOO_LONG, depth))
     } else {
         (read as u64 - 1, WORD_READ)
     }

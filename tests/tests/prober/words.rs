@@ -95,7 +95,6 @@ pub(super) fn ways(f: Function) -> Vec<(LinkKind, Vec<Site>)> {
 }
 
 #[repr(C)]
-#[expect(dead_code, reason = "the programs read the fields")]
 struct Node {
     before: i64,
     next: *const Node,
