@@ -10,7 +10,7 @@ use crate::prober::{WordSpec, word_list};
 use profiler_core::recording::WordMeta;
 use std::ops::Range;
 
-/// What a hit pays for a taking beside its words, ns, and for each word by what it reads: on the machine of docs/benchmarks.md
+/// What a hit pays for a taking beside its words, ns, and for each word by what it reads: on one machine
 /// (`cargo xtask bench --only words`), rounded up. What reading takes is corrected by what takings say themselves ([`WordLists::correct`]).
 const TAKING_NS: f64 = 180.0;
 /// Of each read.
