@@ -10,8 +10,8 @@ use crate::prober::{WordSpec, word_list};
 use profiler_core::recording::WordMeta;
 use std::ops::Range;
 
-/// What a hit pays for a taking beside its words, ns, and for each word by what it reads: on one machine
-/// (`cargo xtask bench --only words`), rounded up. What reading takes is corrected by what takings say themselves ([`WordLists::correct`]).
+/// What a hit pays for a taking beside its words, ns, and for each word by what it reads: estimates, to be replaced by what
+/// `cargo xtask bench --only words` measures. What reading takes is corrected by what takings say themselves ([`WordLists::correct`]).
 const TAKING_NS: f64 = 180.0;
 /// Of each read.
 const STEP_NS: f64 = 25.0;
