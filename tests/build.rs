@@ -38,6 +38,7 @@ fn main() {
     let arguments = ["arguments.c", "arguments.S", protocol];
     compile(&c, &[], &arguments, &out.join("arguments"));
     compile(&c, &["-DWITH_THREAD_ENDS"], &arguments, &out.join("arguments_unlinked"));
+    compile(&c, &[], &["words.c", protocol], &out.join("words"));
     compile(&c, &[], &["spins.c"], &out.join("spins"));
     compile(&c, &[], &["callers.c", "callers.S", protocol], &out.join("callers"));
     compile(&c, &["-s"], &["callers.c", "callers.S", protocol], &out.join("callers_stripped"));

@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Calls of one run.
-const CALLS: u64 = 100_000;
+pub const CALLS: u64 = 100_000;
 /// Between two looks into a ring, which holds twice what comes meanwhile.
 const PAUSE: Duration = Duration::from_millis(1);
 const STEPPED: &str = "sub (single-stepped)";
 
 /// CPU nanoseconds of a call, after a short warm-up.
-fn call_ns(target: &mut Target, function: &str, calls: u64) -> f64 {
+pub fn call_ns(target: &mut Target, function: &str, calls: u64) -> f64 {
     target.call(function, calls / 20, 1);
     target.call(function, calls, 1).cpu_ns_per_call()
 }
@@ -106,7 +106,7 @@ pub fn records(rounds: u32) -> Result<String> {
 }
 
 /// Measures on CPU 1 while a ring is drained on the other; what was read from it.
-fn while_read(
+pub fn while_read(
     mut drain: impl FnMut() -> usize + Send,
     measure: impl FnOnce(&mut Target) -> Result<Table>,
 ) -> Result<(Table, u64)> {

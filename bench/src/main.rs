@@ -22,6 +22,7 @@ mod scratch;
 mod soak;
 mod watch;
 mod ways;
+mod words;
 mod worth;
 
 use anyhow::{Context, Result, bail};
@@ -75,6 +76,7 @@ const CELLS: &[Cell] = &[
         title: "Cost of a recorded call with what the kernel counted inside it, against one without",
         run: |o| hit::records(o.rounds),
     },
+    Cell { name: "words", title: "Words of the target", run: |o| words::words(o.rounds) },
     Cell { name: "ways", title: "Cost of a timed call, by way", run: ways::ways },
     Cell { name: "attach", title: "Attach and detach", run: |o| attach::attach_and_detach(o.rounds) },
     Cell { name: "stall", title: "Longest stall of the target", run: |o| attach::stalls(o.rounds) },

@@ -35,6 +35,11 @@ impl Series {
         Series(self.0.iter().zip(&other.0).map(|(a, b)| a - b).collect())
     }
 
+    /// Each round's figure times a factor.
+    pub fn times(&self, factor: f64) -> Series {
+        Series(self.0.iter().map(|value| value * factor).collect())
+    }
+
     /// `median (min to max)` with so many decimals.
     pub fn show(&self, decimals: usize) -> String {
         match self.range() {

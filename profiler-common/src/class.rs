@@ -39,6 +39,9 @@ pub const FLAG_LEARN_CALLERS: u32 = 64;
 /// Flag: records of calls whose end is seen carry what the kernel counted for the thread inside them ([`context`](crate::context)).
 pub const FLAG_CONTEXT: u32 = 128;
 
+/// Flag: words of the target are taken with each record ([`words`](crate::words)).
+pub const FLAG_WORDS: u32 = 256;
+
 /// [`ClassControl::operation`] of a class that bounds none.
 pub const NO_OPERATION: u32 = u32::MAX;
 
@@ -77,8 +80,12 @@ pub struct ClassControl {
     pub function: u32,
     /// Of an inner function: operations that it begins or ends itself, one bit each. The calls that do so lie not inside those.
     pub bounds: u32,
+    /// With [`FLAG_WORDS`]: the [`word_list`](crate::words::word_list) that is taken at the begin of a recorded call; 0: none.
+    pub words_begin: u32,
+    /// The same at its end.
+    pub words_end: u32,
 }
-wire_type!(ClassControl, size 56, align 4);
+wire_type!(ClassControl, size 64, align 4);
 
 /// Set in every [`register_word`], so that no word of a register is 0.
 const REGISTER_GIVEN: u32 = 1 << 31;
@@ -128,6 +135,8 @@ impl ClassControl {
             argument_next: 0,
             function: 0,
             bounds: 0,
+            words_begin: 0,
+            words_end: 0,
         }
     }
 }

@@ -72,8 +72,12 @@ pub struct OperationControl {
     pub generation: u32,
     /// Monitoring cycle.
     pub cycle: u64,
+    /// The [`word_list`](crate::words::word_list) that is taken at the begin of a recorded one; 0: none.
+    pub words_begin: u32,
+    /// The same at its end.
+    pub words_end: u32,
     /// Reserved, zero: keeps the size a power of two.
-    pub reserved_words: [u64; 3],
+    pub reserved_words: [u64; 2],
 }
 wire_type!(OperationControl, size 64, align 8);
 

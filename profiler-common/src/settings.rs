@@ -76,8 +76,10 @@ pub struct GlobalCounters {
     pub operation_syscalls: u64,
     /// The same of other processes, which pay.
     pub operation_syscalls_other: u64,
+    /// Takings of words lost because the ring was full.
+    pub takings_dropped: u64,
     /// Keeps the size a power of two.
-    pub reserved: [u64; 2],
+    pub reserved: u64,
 }
 wire_type!(GlobalCounters, size 128, align 8);
 
@@ -99,5 +101,6 @@ impl GlobalCounters {
         sum(&mut self.lifecycle_unread, other.lifecycle_unread);
         sum(&mut self.operation_syscalls, other.operation_syscalls);
         sum(&mut self.operation_syscalls_other, other.operation_syscalls_other);
+        sum(&mut self.takings_dropped, other.takings_dropped);
     }
 }

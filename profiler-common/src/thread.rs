@@ -22,8 +22,10 @@ pub const HAS_CONTEXT: u32 = 1 << 28;
 /// [`CallFrame::generation`] carries this bit beside [`RETURN_LINK`] when the return is that of the frame below: the same call of the same
 /// function, which several classes watch.
 pub const SHARED_LINK: u32 = 1 << 27;
+/// [`CallFrame::generation`] carries this bit when words are taken of the call ([`words`](crate::words)).
+pub const HAS_WORDS: u32 = 1 << 26;
 /// The generation in [`CallFrame::generation`].
-pub const GENERATION: u32 = SHARED_LINK - 1;
+pub const GENERATION: u32 = HAS_WORDS - 1;
 
 /// A call that is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

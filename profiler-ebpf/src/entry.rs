@@ -7,13 +7,15 @@
 use crate::callers;
 use crate::class::{Hit, count};
 use crate::maps::{EVENTS, NO_WAKEUP, current_ids, now_ns};
+use crate::record;
 use crate::registers::arguments;
 use crate::returns::word_in;
-use crate::storage::charge_hit;
+use crate::storage::{self, charge_hit};
 use crate::thread::{self, Push};
+use crate::words;
 use aya_ebpf::bindings::pt_regs;
 use core::ffi::c_void;
-use profiler_common::class::{ClassKind, FLAG_ARGUMENTS};
+use profiler_common::class::{ClassKind, FLAG_ARGUMENTS, FLAG_WORDS};
 use profiler_common::context::CallContext;
 use profiler_common::event::{CALL_NO_ARGUMENTS, CallRecord, NO_DURATION};
 use profiler_common::thread::FREE;
@@ -56,9 +58,11 @@ pub fn emit(hit: &Hit, ctx: *mut c_void) -> bool {
     let Some(mut slot) = EVENTS.reserve::<CallRecord>(0) else { return false };
     let (pid, tid) = current_ids();
     // SAFETY: a live map value.
-    let with_args = unsafe { (*hit.control).flags } & FLAG_ARGUMENTS != 0;
+    let flags = unsafe { (*hit.control).flags };
+    let with_args = flags & FLAG_ARGUMENTS != 0;
+    let time_ns = now_ns();
     slot.write(CallRecord {
-        time_ns: now_ns(),
+        time_ns,
         duration_ns: NO_DURATION,
         nested_cost_ns: 0,
         class: hit.cookie.class,
@@ -73,6 +77,9 @@ pub fn emit(hit: &Hit, ctx: *mut c_void) -> bool {
         context: CallContext::NOTHING,
     });
     slot.submit(NO_WAKEUP);
+    if words::are_taken() && flags & FLAG_WORDS != 0 {
+        record::words_at_begin(hit, ctx, || time_ns);
+    }
     true
 }
 
@@ -107,7 +114,15 @@ pub extern "C" fn enter_caller(ctx: *mut c_void) -> u32 {
         return 0;
     }
     let address = callers::return_address(&hit, ctx);
-    if callers::note(&hit, address) {
+    let mut armed = u32::from(callers::note(&hit, address));
+    if words::are_taken() {
+        // Of how it was found the verifier is to know nothing, or it would follow the list once for each way.
+        let state = storage::state(true);
+        if !state.is_null() {
+            armed = storage::forget_range(state, armed);
+        }
+    }
+    if armed != 0 {
         match thread::push(&hit, ctx, address) {
             Push::Open(_) | Push::Omitted => count!(hit.counters, kept, 1),
             Push::Full => count!(hit.counters, dropped, 1),

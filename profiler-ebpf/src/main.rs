@@ -47,6 +47,7 @@ mod step;
 mod storage;
 mod task;
 mod thread;
+mod words;
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {

@@ -24,6 +24,7 @@ use profiler_common::{
     },
     settings::{GlobalCounters, ProgressCounters, Settings},
     thread::{THREAD_CELLS, thread_cell},
+    words::{MAX_WORDS, WordSpec},
 };
 
 // Set by the loader before the object is loaded; the verifier sees constants.
@@ -51,6 +52,9 @@ static MAX_OPERATION_HISTOGRAMS: Global<u32> = Global::new(1);
 /// Number of stripes of `OPERATION_HISTOGRAMS` - 1: fewer than of the others, since each takes more memory.
 #[unsafe(no_mangle)]
 static OPERATION_STRIPE_MASK: Global<u32> = Global::new(0);
+/// Words of the longest list; 0: no words are taken, and the verifier cuts out all that takes them.
+#[unsafe(no_mangle)]
+pub static WORD_LIMIT: Global<u32> = Global::new(0);
 /// Offset of `pid` in the running kernel's `task_struct`, from its BTF.
 #[unsafe(no_mangle)]
 pub static TASK_PID_OFFSET: Global<u32> = Global::new(0);
@@ -144,6 +148,11 @@ pub static PLAIN_STARTS: HashMap<u32, u64> = HashMap::with_max_entries(64, 0);
 pub static EVENTS: RingBuf = RingBuf::with_byte_size(4096, 0);
 #[map]
 pub static STEPS: RingBuf = RingBuf::with_byte_size(4096, 0);
+/// Words of all lists.
+#[map]
+static WORDS: Array<WordSpec> = Array::with_max_entries(MAX_WORDS, BPF_F_MMAPABLE);
+#[map]
+pub static TAKINGS: RingBuf = RingBuf::with_byte_size(4096, 0);
 #[map]
 pub static SAMPLES: RingBuf = RingBuf::with_byte_size(4096, 0);
 #[map]
@@ -182,6 +191,12 @@ pub fn counters(class: u32) -> Option<*mut ClassCounters> {
 #[inline(always)]
 pub fn quota(class: u32) -> Option<*mut Quota> {
     QUOTA.get_ptr_mut(class)
+}
+
+/// A word of the lists.
+#[inline(always)]
+pub fn word_spec(number: u32) -> Option<*const WordSpec> {
+    WORDS.get_ptr(number)
 }
 
 /// A cell for callers, counted round.

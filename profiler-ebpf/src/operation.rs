@@ -16,6 +16,7 @@ use crate::population::{self, tally};
 use crate::storage::{
     self, End, SharedSite, cost_after_begin, cost_before, cost_before_end, forget_range, open_at,
 };
+use crate::words::{self, Place};
 use aya_ebpf::helpers::generated::bpf_get_prandom_u32;
 use profiler_common::operation::{
     ClassNumbers, Decision, OPERATION_BALANCE, OPERATION_BY_THREAD, OPERATION_MONITORING, OperationClass,
@@ -28,6 +29,7 @@ use profiler_common::thread::{
     FREE, OPERATION_DEPTH, OPERATION_DETAILS_SHIFT, OPERATION_PRESENCE, OPERATION_RECORDED, OpenOperation,
     ThreadState,
 };
+use profiler_common::words::{TAKEN_AT_BEGIN, TAKEN_AT_END};
 
 /// A begin.
 pub struct Begin {
@@ -141,7 +143,7 @@ pub fn begin(begin: &Begin, argument: impl Fn(u32) -> u64) {
         unmatched(begin.operation);
         return;
     }
-    let class = names::class_of(begin.operation, control, shared, argument);
+    let class = names::class_of(begin.operation, control, shared, &argument);
     let (Some(numbers), Some(counters)) = (operation_class(class), operation_counters(class)) else { return };
     // SAFETY: live map values; the agent may change them at any time.
     let (stretch, cycle, generation) = unsafe {
@@ -183,6 +185,19 @@ pub fn begin(begin: &Begin, argument: impl Fn(u32) -> u64) {
         (*state).recording += recorded;
         (*state).operation_depth = depth + 1;
         (*open).begin_ns = now_ns();
+    }
+    if words::are_taken() && forget_range(state, recorded) != 0 {
+        // Of all that led here the verifier is to know nothing.
+        let (class, depth) = (forget_range(state, class), forget_range(state, depth));
+        // SAFETY: a live map value; the agent wrote it before anything was attached.
+        let list = unsafe { (*control).words_begin };
+        let operation = begin.operation;
+        words::take(&Place { list, kind: TAKEN_AT_BEGIN, class, operation, result: None }, argument, || {
+            let begin_ns = now_ns();
+            // SAFETY: a live map value, of this thread only.
+            unsafe { (*open_at(state, depth)).begin_ns = begin_ns };
+            begin_ns
+        });
     }
 }
 
@@ -437,4 +452,13 @@ fn record(
         steps: StepSpan { before: done.steps.number, after: steps, flags, reserved: 0 },
     });
     slot.submit(NO_WAKEUP);
+    if words::are_taken()
+        && let Some(control) = operation_control(done.operation)
+    {
+        // SAFETY: a live map value; the agent wrote it before anything was attached.
+        let list = forget_range(state, unsafe { (*control).words_end });
+        let (class, operation) = (done.class, done.operation);
+        let place = Place { list, kind: TAKEN_AT_END, class, operation, result: None };
+        words::take(&place, |_| 0, || done.begin_ns);
+    }
 }

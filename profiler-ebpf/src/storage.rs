@@ -9,6 +9,7 @@ use core::ptr::null;
 use profiler_common::class::ClassControl;
 use profiler_common::context::ThreadAccount;
 use profiler_common::thread::{CallFrame, DEPTH, EndProgram, OPERATION_DEPTH, OpenOperation, ThreadState};
+use profiler_common::words::{MAX_OBJECTS, MAX_STRING};
 
 /// What is kept of open calls that will have records, by their position. With the kernel's header it fits into 8 KiB.
 #[repr(C)]
@@ -17,6 +18,22 @@ pub struct ThreadArguments {
     pub frames: [[u64; 6]; DEPTH as usize],
     /// The thread's account when they began.
     pub accounts: [ThreadAccount; DEPTH as usize],
+}
+
+/// Room for a string of [`MAX_STRING`] bytes, its NUL, and one byte more, so that a string that is cut is told from one that just fits.
+pub const TEXT_BYTES: usize = MAX_STRING as usize + 2;
+
+/// What a thread needs to take words.
+#[repr(C)]
+pub struct ThreadWords {
+    /// The objects that it saw last.
+    pub objects: [u64; MAX_OBJECTS as usize],
+    /// Which of them it has seen, a bit each.
+    pub seen: u64,
+    /// For the verifier's sake (`words::forget`).
+    pub scratch: [u64; 2],
+    /// The string whose length is wanted.
+    pub text: [u8; TEXT_BYTES],
 }
 
 /// A task storage map (aya-ebpf has no type for it): the layout is the BTF map definition that loaders read.
@@ -44,6 +61,9 @@ static THREADS: TaskStorage<ThreadState> = TaskStorage::new();
 #[unsafe(link_section = ".maps")]
 #[unsafe(no_mangle)]
 static ARGUMENTS: TaskStorage<ThreadArguments> = TaskStorage::new();
+#[unsafe(link_section = ".maps")]
+#[unsafe(no_mangle)]
+static THREAD_WORDS: TaskStorage<ThreadWords> = TaskStorage::new();
 
 /// The current thread's value; null if there is none and `create` is 0, or if it cannot be had.
 #[inline(always)]
@@ -70,6 +90,12 @@ pub fn state(create: bool) -> *mut ThreadState {
 #[inline(always)]
 pub fn arguments(create: bool) -> *mut ThreadArguments {
     storage(&ARGUMENTS, u64::from(create))
+}
+
+/// What the current thread needs to take words; null if none can be had.
+#[inline(always)]
+pub fn words() -> *mut ThreadWords {
+    storage(&THREAD_WORDS, 1)
 }
 
 /// The arguments of the call at a position.

@@ -15,17 +15,19 @@ use crate::maps::{self, count_global, histogram_slot, now_ns, settings};
 use crate::record;
 use crate::returns::{is_replaced, is_reused, return_address, word_of_newest};
 use crate::storage::{self, End, cost_after_begin, cost_before_end, forget_range, frame};
+use crate::words;
 use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::programs::ProbeContext;
 use aya_log_ebpf::warn;
 use core::ffi::c_void;
 use profiler_common::class::{
-    ClassControl, ClassKind, FLAG_ARGUMENTS, FLAG_CONTEXT, FLAG_INNER_CALL, NO_HISTOGRAM,
+    ClassControl, ClassKind, FLAG_ARGUMENTS, FLAG_CONTEXT, FLAG_INNER_CALL, FLAG_WORDS, NO_HISTOGRAM,
 };
 use profiler_common::cookie::{COOKIE_RETURN_LINK, SLOT_UNKNOWN};
 use profiler_common::histogram::{SLOT_BUCKETS, bucket};
 use profiler_common::thread::{
-    CallFrame, DEPTH, FREE, GENERATION, HAS_CONTEXT, RETURN_LINK, RETURN_SITE, SHARED_LINK, ThreadState,
+    CallFrame, DEPTH, FREE, GENERATION, HAS_CONTEXT, HAS_WORDS, RETURN_LINK, RETURN_SITE, SHARED_LINK,
+    ThreadState,
 };
 
 /// Return links that may be pending on a thread before returns are left out: the kernel drops the 65th silently, and a
@@ -209,7 +211,8 @@ pub fn push(hit: &Hit, ctx: *mut c_void, returns_to: u64) -> Push {
     if depth >= DEPTH {
         return Push::Full;
     }
-    let wanted = kind == ClassKind::Record as u32 && flags & (FLAG_ARGUMENTS | FLAG_CONTEXT) != 0;
+    let wanted =
+        kind == ClassKind::Record as u32 && flags & (FLAG_ARGUMENTS | FLAG_CONTEXT | FLAG_WORDS) != 0;
     let store = if wanted { storage::arguments(true) } else { core::ptr::null_mut() };
     let kept = record::keep_arguments(store, flags, depth, ctx);
     let new = frame(state, depth);
@@ -236,6 +239,14 @@ pub fn push(hit: &Hit, ctx: *mut c_void, returns_to: u64) -> Push {
             *storage::kept_account(store, depth) = context::account();
         }
         (*new).begin_ns = now_ns();
+    }
+    if words::are_taken() && forget_range(state, kept & HAS_WORDS) != 0 {
+        record::words_at_begin(hit, ctx, || {
+            let begin_ns = now_ns();
+            // SAFETY: a live map value, of this thread only.
+            unsafe { (*frame(state, forget_range(state, depth))).begin_ns = begin_ns };
+            begin_ns
+        });
     }
     Push::Open(depth)
 }

@@ -6,7 +6,7 @@
 use crate::recording::{OpenError, Stream};
 use profiler_core::calls::{Account, CallTree, Census, Code, Completeness};
 use profiler_core::recording::{
-    CallSiteRow, ClassRow, Meta, OperationClassRow, OperationMeta, OperationRow, StepRow, TailRow,
+    CallSiteRow, ClassRow, Meta, OperationClassRow, OperationMeta, OperationRow, StepRow, TailRow, WordRow,
 };
 use profiler_core::report::names::short_names;
 use profiler_core::text::shell_word;
@@ -76,6 +76,8 @@ pub struct Chosen {
     pub steps: u64,
     /// Its calls.
     pub body: Body,
+    /// Words of the target that were taken with it, in the order in which they were read.
+    pub words: Vec<WordRow>,
 }
 
 /// What can be shown of an operation.
@@ -143,10 +145,12 @@ impl Calls {
         let code = Code::new(&calls, sites, &tails);
         let steps = gather(&mut stream, &mut census, &choice.places())?;
         let slower_incomplete = choice.slower_incomplete();
+        let mut words = words(&mut stream, &choice)?;
         let chosen = choice.rows.into_iter().zip(steps).map(|((place, row), found)| {
             let class = classes.get(&row.class_id).cloned().unwrap_or_else(|| operation.name.clone());
             let completeness = census.completeness(place).unwrap_or(Completeness::Unnumbered);
-            Chosen::of(row, class, completeness, (found.count, found.steps), &code)
+            let own = words.remove(&place).unwrap_or_default();
+            Chosen { words: own, ..Chosen::of(row, class, completeness, (found.count, found.steps), &code) }
         });
         Ok(Self {
             chosen: chosen.collect(),
@@ -185,7 +189,7 @@ impl Chosen {
             Completeness::Complete => Body::Tree(CallTree::new(&steps, code, end_ns)),
             _ => Body::Steps(steps),
         };
-        Self { row, class, completeness, steps: count, body }
+        Self { row, class, completeness, steps: count, body, words: Vec::new() }
     }
 }
 
@@ -331,6 +335,20 @@ fn choose(
         Which::Slowest(_) => choice.rows.sort_by_key(|(place, row)| (Reverse(row.duration_ns), *place)),
     }
     Ok((census, choice))
+}
+
+/// Words of the chosen operations, by their places in the census.
+fn words(stream: &mut Stream, choice: &Choice) -> Result<HashMap<usize, Vec<WordRow>>, OpenError> {
+    let key = |row: &OperationRow| (row.operation, row.tid, row.begin_ns);
+    let places: HashMap<_, usize> = choice.rows.iter().map(|(place, row)| (key(row), *place)).collect();
+    let mut words: HashMap<usize, Vec<WordRow>> = HashMap::new();
+    stream.each(|row: WordRow| {
+        let Some(operation) = row.operation else { return };
+        if let Some(place) = places.get(&(operation, row.tid, row.begin_ns)) {
+            words.entry(*place).or_default().push(row);
+        }
+    })?;
+    Ok(words)
 }
 
 /// Steps of a chosen operation.

@@ -5,6 +5,7 @@
 mod expected;
 mod piles;
 mod plot;
+mod words;
 
 pub use expected::{
     Expected, ExpectedFunction, Name, NotExpected, Watched, name_of, named_inputs, stem, watched,
@@ -96,6 +97,16 @@ pub enum ModelsError {
         patterns: String,
         /// Functions that were recorded.
         names: String,
+    },
+    /// An `--input` names a word that was not taken.
+    #[error("--input: no word '{word}' was taken with calls of '{function}'; taken were {taken}")]
+    NoWord {
+        /// What was asked for.
+        word: String,
+        /// The function.
+        function: String,
+        /// Words of the recording.
+        taken: String,
     },
     /// An `--input` names no recorded function.
     #[error("--input '{pattern}': no recorded function has that name; recorded are {names}")]

@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 mod operation;
 #[cfg(test)]
 mod plain;
+mod words;
 
 pub use operation::{
     OperationClassRow, OperationCycleEnd, OperationCycleRow, OperationHistogramRow, OperationMeta,
@@ -35,6 +36,7 @@ pub use operation::{
 };
 #[cfg(test)]
 pub(crate) use plain::plain_window;
+pub use words::{WordMeta, WordRow, WordStatus, WordTally};
 
 /// Version of the recording format; a reader refuses a higher one.
 pub const FORMAT_VERSION: u32 = 1;
@@ -104,6 +106,9 @@ pub struct Meta {
     /// Functions that models are to be made of, and what became of those that were held against models; `None`: nothing of it was asked for.
     #[serde(default)]
     pub models: Option<ModelsMeta>,
+    /// Words that were taken; empty: `--word` was not given.
+    #[serde(default)]
+    pub words: Vec<WordMeta>,
 }
 
 /// The breaker's slowest answer to a quota that was used up.
@@ -167,6 +172,9 @@ pub struct Losses {
     /// threads and children were looked for again.
     #[serde(default)]
     pub lifecycle_dropped: u64,
+    /// Takings of words (all of one place and moment) whose record found the ring full: the calls are recorded without them.
+    #[serde(default)]
+    pub takings_dropped: u64,
     /// Rows that could not be written (disk full).
     pub rows_not_written: u64,
 }
@@ -470,6 +478,8 @@ pub struct Recording {
     pub ledger: Vec<LedgerRow>,
     /// Table `plans`.
     pub plans: Vec<PlanRow>,
+    /// Table `words`, counted by word.
+    pub words: Vec<WordTally>,
     /// Table `operation_classes`.
     pub operation_classes: Vec<OperationClassRow>,
     /// Table `operations`.

@@ -95,6 +95,7 @@ impl Report {
             cpu_not_sampled: shares.missed(),
             rows,
             operations: super::operations::of(recording),
+            words: recording.words.clone(),
             sharper: Vec::new(),
             receipt,
             log: log::entries(recording),

@@ -16,6 +16,7 @@ use crate::class::{RecordKind, SiteClass, Tier};
 use crate::estimate::Estimate;
 use crate::recording::{
     ChangeKind, Charge, ForksHeld, Losses, MeasuredOverhead, NotObserved, PrivateMemory, SlowestAnswer,
+    WordTally,
 };
 use crate::units::OverheadBudget;
 use precision::Precision;
@@ -44,6 +45,9 @@ pub struct Report {
     /// Operations that were followed.
     #[serde(default)]
     pub operations: Vec<OperationReport>,
+    /// Words that were taken.
+    #[serde(default)]
+    pub words: Vec<WordTally>,
     /// What the watching cost.
     pub receipt: Receipt,
     /// Of the rows that matter most, what a longer run or a larger budget would sharpen.

@@ -28,6 +28,8 @@ impl Report {
             receipt,
             log,
             warnings,
+            // What the user wrote; printed as any other text.
+            words: _,
         } = self;
         let mut texts = vec![target];
         texts.extend(warnings);

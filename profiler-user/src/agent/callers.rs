@@ -195,7 +195,8 @@ impl Agent {
         }
         let (entry, kind, exit) = (class.candidate.entry.class, class.kind, class.exit);
         let prices = self.prices_at(entry, kind, exit, class.code.callers.usual_class());
-        self.attach.class_mut(id).prices = prices;
+        let class = self.attach.class_mut(id);
+        class.prices = class.words.priced(prices);
     }
 
     /// Compares the code of a class's callers with their files, right before attaching: those that have changed lose their sites.

@@ -3,6 +3,7 @@
 use crate::agent::known_callers::{Callers, ReturnGroup};
 use crate::agent::lost_arguments::LostArguments;
 use crate::agent::shares::FunctionKey;
+use crate::agent::words::ClassWords;
 use crate::inspect::mappers::FileKey;
 use crate::inspect::{self, Function, SiteChoice, WantedArguments};
 use crate::prober::{self, ClassControl, ClassCounters, ClassKind, HistogramLease, LinkKind, Site};
@@ -216,6 +217,8 @@ pub struct LiveClass {
     pub exit: ExitMode,
     /// What its hits cost.
     pub prices: ClassPrices,
+    /// Words that are taken of its calls.
+    pub words: ClassWords,
     /// Memory of its histogram.
     pub lease: Option<HistogramLease>,
     /// What it is to operations.
@@ -352,6 +355,11 @@ impl LiveClass {
         let ns = |price: Price| price.ns.clamp(0.0, 4e9) as u32;
         let recorded = prober::FLAG_ARGUMENTS | prober::FLAG_CONTEXT;
         let mut flags = learn | if self.kind == RecordKind::Record { recorded } else { 0 };
+        let mut lists = (0, 0);
+        if self.role.is_none() && self.kind == RecordKind::Record {
+            lists = self.words.lists(self.code.lost_arguments.set());
+            flags |= if lists == (0, 0) { 0 } else { prober::FLAG_WORDS };
+        }
         let (mut operation, mut measure) = (prober::NO_OPERATION, 0);
         match self.role {
             None => {}
@@ -363,6 +371,8 @@ impl LiveClass {
         }
         ClassControl {
             flags,
+            words_begin: lists.0,
+            words_end: lists.1,
             operation,
             measure,
             argument: self.candidate.arguments[0],

@@ -97,7 +97,9 @@ impl Agent {
         }
         let (kind, exit, entry_for_returns) = (ways.kind, ways.exit, ways.entry_for_returns);
         let candidate = self.candidate(function, key, &choice, ways);
-        let prices = self.prices(&candidate, kind, exit);
+        let (words, note) = self.words_of(function, wish, kind, exit);
+        let candidate = Candidate { notes: candidate.notes.into_iter().chain(note).collect(), ..candidate };
+        let prices = words.priced(self.prices(&candidate, kind, exit));
         let lost_arguments =
             LostArguments::at(candidate.entry.arguments, self.no_arguments(function, &choice));
         let lease =
@@ -110,6 +112,7 @@ impl Agent {
             kind,
             exit,
             prices,
+            words,
             lease,
             role: None,
             code: InspectedCode {

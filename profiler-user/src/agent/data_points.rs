@@ -46,7 +46,7 @@ impl DataPoints {
         let pattern = |text: &String| Pattern::parse(text).ok();
         let inputs = models.inputs.iter().map(|spec| {
             let mut registers = [false; 6];
-            for input in &spec.inputs {
+            for input in spec.inputs.iter().filter(|input| input.word.is_none()) {
                 registers.iter_mut().skip(input.argument).take(1).for_each(|register| *register = true);
             }
             (spec.pattern.clone(), registers)

@@ -282,7 +282,7 @@ impl Agent {
                 .not_observed
                 .push(NotObserved { what: format!("samples of {threads} threads"), why: why.into() });
         }
-        for (what, why) in self.catalog.selection.unmatched() {
+        for (what, why) in self.catalog.selection.unmatched().into_iter().chain(self.words_without_place()) {
             self.journal.meta.not_observed.push(NotObserved { what, why });
         }
     }

@@ -24,6 +24,12 @@ impl LostArguments {
         self.set |= if self.none_at_all.is_some() { ALL_ARGUMENTS } else { !arguments & ALL_ARGUMENTS };
     }
 
+    /// Those that are lost, as [`crate::inspect::Site::arguments`] names them.
+    #[must_use]
+    pub fn set(self) -> u8 {
+        self.set
+    }
+
     /// Why no register holds an argument of the function at any site.
     #[must_use]
     pub fn none_at_all(self) -> Option<&'static str> {

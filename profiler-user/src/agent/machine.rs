@@ -94,6 +94,7 @@ impl Machine for Agent {
         });
         self.note_data_points(&rows);
         self.journal.record(rows);
+        self.drain_words();
         self.drain_operations();
         self.serve_consumers();
         let mut told = Vec::new();

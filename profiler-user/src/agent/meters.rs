@@ -65,6 +65,7 @@ fn note(global: &GlobalCounters, losses: &mut Losses) {
     losses.no_thread_state = global.no_thread_state;
     losses.alarms_dropped = global.alarms_dropped;
     losses.lifecycle_dropped = global.lifecycle_dropped.wrapping_add(global.lifecycle_unread);
+    losses.takings_dropped = global.takings_dropped;
 }
 
 impl Agent {

@@ -25,6 +25,7 @@
 //! | `operations/`, `operation_io`, `operation_steps`, `steps`, `cycle_hook` | operations: classes made of what was named; the kernel's counts and orders |
 //! | `data_points` | recorded calls of functions that models are made of |
 //! | `expected` | functions that are recorded because of `--expect`, and whether they are of the same build |
+//! | `words` | words of the target: lists for the kernel, rows of what was taken |
 //! | `consumers/`, `call_code`, `code_history` | who reads rows while they are recorded, what the code says of return addresses, and what was mapped when |
 //! | `journal`, `host` | what is recorded and said |
 //! | `finish`, `command` | the end |
@@ -68,6 +69,7 @@ mod stamps;
 mod steps;
 mod view;
 mod window;
+mod words;
 
 pub use event_loop::{plan, record};
 pub(crate) use prepare::preflight;
@@ -88,6 +90,7 @@ use operation_io::OperationIo;
 use profiler_core::cost::CostModel;
 use profiler_core::engine::Driver;
 use sampling::Sampling;
+use words::Words;
 
 /// How the run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,6 +138,8 @@ struct Agent {
     meters: Meters,
     /// What operations are read from and written to, while they are followed.
     operation_io: Option<Box<OperationIo>>,
+    /// Words of the target.
+    words: Words,
     prices: CostModel,
     journal: Journal,
     data_points: DataPoints,

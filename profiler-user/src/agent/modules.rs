@@ -122,7 +122,8 @@ impl Agent {
             .push(format!("return links were taken off during the run ({why}); then {rest}"));
         let (candidate, kind, exit) = (class.candidate.clone(), class.kind, class.exit);
         let prices = self.prices(&candidate, kind, exit);
-        self.attach.class_mut(id).prices = prices;
+        let class = self.attach.class_mut(id);
+        class.prices = class.words.priced(prices);
     }
 
     /// It is not known now whether return links are safe.

@@ -17,6 +17,7 @@ use super::operations::{link_kinds, operation_classes};
 use super::sampling::{Sampling, SamplingEvents};
 use super::select::Selection;
 use super::stamps::MOST_FOR_RATES;
+use super::words::{WordLists, Words};
 use super::{Agent, Rings, Session};
 use crate::calibrate::{self, CalibrateOptions};
 use crate::config::{OperationConfig, OutputConfig, OverheadConfig, ProgressSpec, RunConfig, TargetConfig};
@@ -53,6 +54,7 @@ pub(super) fn survey_only(config: &RunConfig, scratch: &Path) -> RunConfig {
         output: OutputConfig { path: Some(scratch.join("survey")), ..config.output.clone() },
         overhead: OverheadConfig { is_measured: false, progress: Some(ProgressSpec::Off) },
         operations: OperationConfig::default(),
+        words: Vec::new(),
         ..config.clone()
     }
 }
@@ -115,14 +117,16 @@ pub(super) fn prepare(
 ) -> Result<(Session, Launched), Failure> {
     progress.set("inspecting the target".to_owned());
     let pid = u32::try_from(held.target().pid()).map_err(|e| Failure::attach(anyhow::anyhow!(e)))?;
-    let selection = Selection::new(&config.functions).map_err(|e| Failure::new(FailureKind::Usage, e))?;
+    let words = WordLists::new(&config.words, &config.operations.operations).map_err(Failure::usage)?;
+    let selection =
+        Selection::new(&config.functions, words.clone()).map_err(|e| Failure::new(FailureKind::Usage, e))?;
     let mut inspection = Inspection::of(held.target().pid()).map_err(Failure::attach)?;
     // Of a launched program the libraries are not mapped yet.
     let metric = match &held {
         Held::Running(_) => Wanted::named(config, &inspection)?,
         Held::Suspended(_) => Wanted::Off,
     };
-    let options = kernel_options(config)?;
+    let options = kernel_options(config, &words)?;
     let kernel = load(config, &options, pid)?;
     progress.set("calibrating: what a hit costs here".to_owned());
     let cost =
@@ -141,6 +145,7 @@ pub(super) fn prepare(
         log: config.output.verbose.then(|| kernel.log()).transpose().map_err(Failure::attach)?,
         lifecycle: kernel.watch_lifecycle().map_err(Failure::attach)?,
     };
+    let reader = (!words.is_empty()).then(|| kernel.taking_reader()).transpose().map_err(Failure::attach)?;
     let start_ns = now_ns();
     let journal = journal(config, held.target(), &kernel, &cost, start_ns, progress)?;
     let exe = held.target().exe().ok();
@@ -167,6 +172,7 @@ pub(super) fn prepare(
         call_code: CallCode::default(),
         child: None,
         operation_io: None,
+        words: Words { reader, lists: words, ..Words::default() },
         meters: Meters::new(&target, start_ns),
         target,
         inspection,
@@ -181,6 +187,7 @@ pub(super) fn prepare(
     let mut session = Session { agent, driver: Driver::new(run, start_ns) };
     session.measure(metric)?;
     if matches!(launched, Launched::Nothing) {
+        session.agent.set_words().map_err(Failure::usage)?;
         session.follow_operations(&config.operations)?;
     }
     Ok((session, launched))
@@ -342,7 +349,7 @@ impl Agent {
 ///
 /// # Errors
 /// Too many operations, or too many classes of them.
-fn kernel_options(config: &RunConfig) -> Result<KernelOptions, Failure> {
+fn kernel_options(config: &RunConfig, words: &WordLists) -> Result<KernelOptions, Failure> {
     Ok(KernelOptions {
         forced_tier: config.experiments.forced_tier,
         kernel_memory_bytes: config.cost.kernel_memory_bytes,
@@ -354,6 +361,8 @@ fn kernel_options(config: &RunConfig) -> Result<KernelOptions, Failure> {
         histogram_classes: if times_calls(config) { 256 } else { MOST_FOR_RATES as u32 },
         operation_classes: operation_classes(&config.operations)?,
         operations_ring_bytes: operations_ring_bytes(&config.operations),
+        word_limit: words.longest(),
+        takings_ring_bytes: if words.is_empty() { 4096 } else { 4 << 20 },
         steps_ring_bytes: if config.operations.calls.is_empty() { 4096 } else { 8 << 20 },
         ..KernelOptions::default()
     })
@@ -456,6 +465,7 @@ fn meta(
         forks_held: None,
         calls: None,
         models: config.models.meta(),
+        words: Vec::new(),
     }
 }
 

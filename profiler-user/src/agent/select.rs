@@ -1,6 +1,7 @@
 //! What the user named: patterns, compiled once, asked for every function.
 
 use super::class::Wish;
+use super::words::WordLists;
 use crate::config::{FunctionConfig, RecordSpec};
 use crate::inspect::{Function, Inspection, Pattern, PatternError, WantedArguments};
 use profiler_core::class::RecordKind;
@@ -26,6 +27,8 @@ pub struct Selection {
     record: Vec<(Pattern, u8)>,
     /// Argument registers that are kept of functions that are recorded.
     arguments: Vec<(Pattern, u8)>,
+    /// Argument registers that words read are to be known at the site as well.
+    words: WordLists,
     weight: Vec<(Pattern, f64)>,
     return_links: Vec<Pattern>,
     discover: usize,
@@ -37,7 +40,7 @@ impl Selection {
     ///
     /// # Errors
     /// The first pattern that makes no sense.
-    pub fn new(named: &FunctionConfig) -> Result<Self, SelectionError> {
+    pub fn new(named: &FunctionConfig, words: WordLists) -> Result<Self, SelectionError> {
         let one = |option, text: &str| {
             Pattern::parse(text).map_err(|source| SelectionError { option, text: text.to_owned(), source })
         };
@@ -54,6 +57,7 @@ impl Selection {
             latency: all("--latency", &named.latency)?,
             record: registers("--record or --model", &named.record)?,
             arguments: registers("--input", &named.arguments)?,
+            words,
             weight: named
                 .weight
                 .iter()
@@ -138,7 +142,8 @@ impl Selection {
         };
         // The last weight that names it counts, as with any option given twice.
         let weight = self.weight.iter().rev().find(|(p, _)| matches(p, function)).map_or(1.0, |(_, w)| *w);
-        let arguments = match recorded.unwrap_or(0) | registers(&self.arguments).unwrap_or(0) {
+        let named = registers(&self.arguments).unwrap_or(0) | self.words.arguments(function);
+        let arguments = match recorded.unwrap_or(0) | named {
             _ if kind != RecordKind::Record => WantedArguments::NONE,
             0 => WantedArguments::Used,
             named => WantedArguments::These(named),
@@ -155,7 +160,8 @@ impl Selection {
     }
 }
 
-fn matches(pattern: &Pattern, function: &Function) -> bool {
+/// The pattern names that function.
+pub(super) fn matches(pattern: &Pattern, function: &Function) -> bool {
     pattern.matches_module(&function.module_name)
         && (pattern.matches_symbol(&function.symbol)
             || function.aliases.iter().any(|alias| pattern.matches_symbol(alias)))

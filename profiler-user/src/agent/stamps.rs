@@ -95,6 +95,7 @@ impl Agent {
                 ..wish
             },
             kind,
+            words: Default::default(),
             exit,
             prices,
             lease: Some(lease),

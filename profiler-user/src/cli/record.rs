@@ -24,6 +24,7 @@ use profiler_core::plan::Objective;
 use profiler_core::units::OverheadBudget;
 use std::path::PathBuf;
 use std::time::Duration;
+use words::WordArgs;
 
 /// Which process is watched.
 #[derive(Debug, Args)]
@@ -140,6 +141,7 @@ const EXAMPLES: &str = "Examples:
   sudo tithe record --pid 1234 --budget 5% --operation 'req=handle' --calls 'db::*' --slower 50ms
   sudo tithe record --pid 1234 --budget 2% --model 'libz*:compress2' --input 'compress2:n=arg3,level=arg4:category' -o a.tithe
   sudo tithe record --pid 1234 --budget 2% --expect a.tithe
+  sudo tithe record --pid 1234 --record parse --word 'parse:length=strlen(arg0),kind=arg1->16:u8'
   sudo tithe record --pid 1234 --progress tp:net:net_dev_xmit";
 
 /// `tithe record`.
@@ -161,6 +163,9 @@ pub struct RecordArgs {
     /// Execution-time models
     #[command(flatten)]
     pub models: ModelledArgs,
+    /// Words of the target's memory
+    #[command(flatten)]
+    pub words: WordArgs,
     /// How the measured overhead is checked
     #[command(flatten)]
     pub overhead: OverheadArgs,
@@ -193,6 +198,7 @@ impl TryFrom<&RecordArgs> for RunConfig {
             functions: (&args.select).into(),
             operations: (&args.operations).try_into()?,
             models: (&args.models).into(),
+            words: args.words.word.clone(),
             sampling_hz: args.cost.sample_rate,
             objective: args.cost.objective,
             cost: CostConfig {
@@ -240,3 +246,4 @@ pub(super) fn run(args: &RecordArgs) -> Result<u8, Failure> {
 
 #[cfg(test)]
 mod tests;
+mod words;

@@ -1,6 +1,8 @@
-//! `--input PATTERN:NAME=argK,NAME=argK:TYPE,...`: what the inputs of a function are called, and how their registers are read.
+//! `--input PATTERN:NAME=argK,NAME=argK:TYPE,...`: what the inputs of a function are called, and how their registers are read. Instead of `argK` the name
+//! of a word that was taken with its calls (`--word`) may stand.
 
 use super::operation::{FUNCTION_ARGUMENTS, argument_index};
+use super::words::{is_name, is_reserved, split};
 use crate::inspect::Pattern;
 use profiler_core::models::{Input, Value};
 use std::fmt;
@@ -49,13 +51,22 @@ impl InputType {
 pub struct InputSpec {
     /// Name in formulas.
     pub name: String,
-    /// Argument register, from 0.
+    /// Argument register, from 0; of a word it means nothing.
     pub argument: usize,
+    /// Name of the word that is the input; `None`: the register is.
+    pub word: Option<String>,
     /// How it is read.
     pub kind: InputType,
 }
 
 impl InputSpec {
+    /// The argument register that it is, as a bit; 0: it is a word.
+    #[must_use]
+    pub fn register(&self) -> u8 {
+        // OK because the number of a register is below 6.
+        if self.word.is_some() { 0 } else { 1 << self.argument }
+    }
+
     /// What models are told of it.
     #[must_use]
     pub fn input(&self) -> Input {
@@ -88,7 +99,11 @@ impl fmt::Display for InputsSpec {
         write!(f, "{}:", self.pattern.text())?;
         for (i, input) in self.inputs.iter().enumerate() {
             let comma = if i == 0 { "" } else { "," };
-            write!(f, "{comma}{}=arg{}", input.name, input.argument)?;
+            write!(f, "{comma}{}=", input.name)?;
+            match &input.word {
+                Some(word) => write!(f, "{word}")?,
+                None => write!(f, "arg{}", input.argument)?,
+            }
             if input.kind != InputType::Long {
                 write!(f, ":{}", input.kind.name())?;
             }
@@ -105,13 +120,11 @@ impl FromStr for InputsSpec {
         let wrong = || {
             format!(
                 "'{text}': write PATTERN:NAME=argK[:TYPE],NAME=argK[:TYPE],... with K from 0 to {} and TYPE one of long (default), int, size, \
-                 category",
+                 category; instead of argK the name of a word of --word",
                 FUNCTION_ARGUMENTS - 1
             )
         };
-        let (before, _) = text.split_once("=arg").ok_or_else(wrong)?;
-        let (pattern, _) = before.rsplit_once(':').ok_or_else(wrong)?;
-        let list = &text[pattern.len() + 1..];
+        let (pattern, list) = split(text).filter(|(pattern, _)| !pattern.is_empty()).ok_or_else(wrong)?;
         let mut inputs: Vec<InputSpec> = Vec::new();
         for one in list.split(',') {
             let (name, register) = one.split_once('=').ok_or_else(wrong)?;
@@ -125,13 +138,17 @@ impl FromStr for InputsSpec {
                 "category" => InputType::Category,
                 _ => return Err(wrong()),
             };
-            let argument =
-                argument_index(register, FUNCTION_ARGUMENTS).filter(|_| is_word).ok_or_else(wrong)?;
+            let register = register.trim();
+            let word = (is_name(register) && !is_reserved(register)).then(|| register.to_owned());
+            let argument = argument_index(register, FUNCTION_ARGUMENTS)
+                .or(word.as_ref().map(|_| 0))
+                .filter(|_| is_word)
+                .ok_or_else(wrong)?;
             if inputs.iter().any(|other| other.name == name) {
                 return Err(format!("'{text}': two inputs are called '{name}'"));
             }
             // OK because it is below 6.
-            inputs.push(InputSpec { name: name.to_owned(), argument: argument as usize, kind });
+            inputs.push(InputSpec { name: name.to_owned(), argument: argument as usize, word, kind });
         }
         let pattern = Pattern::parse(pattern).map_err(|error| error.to_string())?;
         Ok(Self { pattern, inputs })
@@ -160,12 +177,19 @@ mod tests {
     #[test]
     fn inputs_are_written_as_they_are_read() {
         for text in
-            ["compress2:n=arg3,level=arg4:category", "libz*:f:a=arg0:size,b=arg5:int", "db::put:n=arg1"]
+            ["compress2:n=arg3,level=arg4:category", "libz*:f:a=arg0:size,b=length:int", "db::put:n=arg1"]
         {
             let spec: InputsSpec = text.parse().unwrap();
             assert_eq!(spec.to_string(), text);
             assert_eq!(spec.to_string().parse(), Ok(spec));
         }
+    }
+
+    #[test]
+    fn a_word_may_be_an_input() {
+        let spec: InputsSpec = "db::put:n=length:size,k=arg1".parse().unwrap();
+        let words: Vec<Option<&str>> = spec.inputs.iter().map(|input| input.word.as_deref()).collect();
+        assert_eq!((words, spec.inputs[0].kind), (vec![Some("length"), None], InputType::Size));
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod progress;
 mod recorded;
 mod tracepoints;
 pub mod values;
+mod words;
 
 pub use inputs::{InputSpec, InputType, InputsSpec};
 pub use models::{DEFAULT_DATAPOINTS, ModelConfig};
@@ -29,6 +30,7 @@ pub(crate) use operation::DIFFERENT;
 pub use operation::{Bound, Bounds, ClassArgument, MeasureSpec, OperationSpec};
 pub use progress::ProgressSpec;
 pub use recorded::RecordSpec;
+pub use words::{MOST_DEREFERENCES, NamedWord, WordBase, WordExpression, WordKind, WordsSpec};
 
 use profiler_core::adapt::{AdaptConfig, PolicyKind};
 use profiler_core::class::Tier;
@@ -59,6 +61,8 @@ pub struct RunConfig {
     pub operations: OperationConfig,
     /// Of which functions there are to be models, and which are held against them.
     pub models: ModelConfig,
+    /// Words of the target's memory that are taken with recorded calls and operations.
+    pub words: Vec<WordsSpec>,
     /// Samples per second of target CPU time, Hz: 0, or 1 to 10,000; 0: none. `None`: the plan chooses.
     pub sampling_hz: Option<f64>,
     /// What plans are to bring.
@@ -84,6 +88,7 @@ impl RunConfig {
             functions: FunctionConfig::default(),
             operations: OperationConfig::default(),
             models: ModelConfig::default(),
+            words: Vec::new(),
             sampling_hz: None,
             objective: DEFAULT_OBJECTIVE,
             cost: CostConfig::default(),
@@ -121,6 +126,11 @@ impl RunConfig {
             // So a bound that the kernel could not stand is refused, whoever made it.
             if operation.text.parse().as_ref() != Ok(operation) {
                 return Err(format!("the operation '{}' is not what its text says", operation.text));
+            }
+        }
+        for words in &self.words {
+            if words.text.parse().as_ref() != Ok(words) {
+                return Err(format!("the words '{}' are not what their text says", words.text));
             }
         }
         self.operations.slower_ns.map(values::checked_slower_ns).transpose()?;

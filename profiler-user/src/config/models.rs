@@ -54,7 +54,7 @@ impl FunctionConfig {
         let whole = |pattern: &String| RecordSpec { pattern: pattern.clone(), arguments: 0 };
         let named = |spec: &InputsSpec| {
             // OK because the number of a register is below 6.
-            let arguments = spec.inputs.iter().fold(0_u8, |set, input| set | 1 << input.argument);
+            let arguments = spec.inputs.iter().fold(0_u8, |set, input| set | input.register());
             RecordSpec { pattern: spec.pattern.text().to_owned(), arguments }
         };
         let mut all = self.clone();

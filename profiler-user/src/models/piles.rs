@@ -1,6 +1,7 @@
 //! Recorded calls by function and calling context, with their inputs.
 
 use super::plot::Plot;
+use super::words::WordValues;
 use super::{FunctionModel, Key, ModelsError, SlowCall, SlowCalls};
 use crate::config::{InputSpec, InputType, InputsSpec};
 use crate::inspect::Pattern;
@@ -74,7 +75,8 @@ impl Asked {
 
     /// Its inputs: those that were named for it, else the argument registers that are known of any call.
     fn inputs_of(&self, class: &ClassRow, known: [bool; 6]) -> Vec<InputSpec> {
-        let register = |k: usize| InputSpec { name: format!("arg{k}"), argument: k, kind: InputType::Long };
+        let register =
+            |k: usize| InputSpec { name: format!("arg{k}"), argument: k, word: None, kind: InputType::Long };
         let all =
             || known.iter().enumerate().filter(|(_, known)| **known).map(|(k, _)| register(k)).collect();
         let own = self.inputs.iter().find(|spec| matches(&spec.pattern, class));
@@ -91,8 +93,7 @@ pub(super) fn is_modelled_by(meta: &Meta, named: &[InputsSpec]) -> impl Fn(&Clas
 /// The registers of the inputs that were named for a class, a bit for each; 0: none were.
 pub(super) fn registers_of(meta: &Meta, named: &[InputsSpec]) -> impl Fn(&ClassRow) -> u8 + use<> {
     let asked = Asked::new(meta, named, &mut Vec::new());
-    // OK because the number of a register is below 6.
-    move |class| asked.inputs_of(class, [false; 6]).iter().fold(0, |set, input| set | 1 << input.argument)
+    move |class| asked.inputs_of(class, [false; 6]).iter().fold(0, |set, input| set | input.register())
 }
 
 impl Piles {
@@ -129,6 +130,7 @@ impl Piles {
             let patterns: Vec<&str> = asked.patterns.iter().map(Pattern::text).collect();
             return Err(ModelsError::NoneModelled { patterns: patterns.join(", "), names: names(&recorded) });
         }
+        let words = WordValues::read(&mut stream, &inputs, &classes)?;
         // A function with several uses has a class for each: one stands for all.
         let same: HashMap<u32, u32> =
             classes.iter().map(|(id, class)| (*id, same_function(&classes, class))).collect();
@@ -137,7 +139,7 @@ impl Piles {
         stream.each(|row: EventRow| {
             let Some(inputs) = inputs.get(&row.class_id) else { return };
             let key = (one(row.class_id), row.place.outer_class.map(one));
-            of.entry(key).or_insert_with(|| Pile::new(inputs)).push(&row);
+            of.entry(key).or_insert_with(|| Pile::new(inputs)).push(&row, &words);
         })?;
         damage.extend_from_slice(stream.damage());
         Ok(Self { meta, classes, of, damage })
@@ -178,10 +180,14 @@ impl Pile {
         Self { inputs: inputs.to_vec(), calls, used: Vec::new(), total_ns: 0 }
     }
 
-    fn push(&mut self, row: &EventRow) {
+    fn push(&mut self, row: &EventRow, words: &WordValues) {
         let duration_ns = row.duration_ns.unwrap_or(0);
         self.total_ns = self.total_ns.saturating_add(duration_ns);
-        self.calls.push(&values(&self.inputs, row), taken(row));
+        let mut values = values(&self.inputs, row);
+        for (value, input) in values.iter_mut().zip(&self.inputs).filter(|(_, input)| input.word.is_some()) {
+            *value = words.of(row, input);
+        }
+        self.calls.push(&values, taken(row));
         self.used.push((row.time_ns, row.context));
     }
 
@@ -218,9 +224,10 @@ pub(crate) fn told_inputs(model: &Model, inputs: &[InputSpec], values: &[Value])
     all.filter(|(name, _)| is_told(name)).collect()
 }
 
-/// The values of a call's inputs.
+/// The values of a call's inputs; words are missing.
 pub(crate) fn values(inputs: &[InputSpec], row: &EventRow) -> Vec<Value> {
     let value = |input: &InputSpec| match row.args.get(input.argument) {
+        _ if input.word.is_some() => Value::Missing,
         Some(Some(register)) => input.kind.value(*register),
         _ => Value::Missing,
     };

@@ -36,6 +36,10 @@ pub fn calls_text(calls: &Calls, shown: CallsOptions, options: TextOptions) -> S
         let head = wrap(&printable(&head(calls.meta.start_ns, chosen)), options.width, "  ");
         out.push_str(&styled(&head, BOLD, options.colours));
         out.push('\n');
+        for line in words(calls, chosen) {
+            out.push_str(&wrap(&printable(&line), options.width, "    "));
+            out.push('\n');
+        }
         for line in body(&calls.names, chosen, shown, options, &mut marks) {
             out.push_str(&line);
             out.push('\n');
@@ -64,6 +68,17 @@ fn head(start_ns: u64, chosen: &Chosen) -> String {
         duration_ns(row.cost_ns as f64),
         state(chosen),
     )
+}
+
+/// Words of the target that were taken at its begin and at its end: a line each.
+fn words(calls: &Calls, chosen: &Chosen) -> Vec<String> {
+    let at = |end: bool| {
+        let own = chosen.words.iter().filter(|row| row.at_end == end);
+        let all: Vec<String> = own.map(|row| super::words::taken(&calls.meta.words, row)).collect();
+        let when = if end { "end" } else { "begin" };
+        (!all.is_empty()).then(|| format!("  at its {when}: {}", all.join(", ")))
+    };
+    [false, true].into_iter().filter_map(at).collect()
 }
 
 /// Complete, or why not.

@@ -3,7 +3,7 @@
 use super::calls::why;
 use crate::calls::{Body, Calls, Chosen};
 use profiler_core::calls::{CallTree, Completeness, Kind, Node};
-use profiler_core::recording::StepRow;
+use profiler_core::recording::{StepRow, WordRow, WordStatus};
 use serde::Serialize;
 
 /// What is written.
@@ -43,6 +43,18 @@ struct JsonOperation<'a> {
     steps: u64,
     ambiguous: usize,
     calls: Vec<JsonCall<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    words: Vec<JsonWord<'a>>,
+}
+
+/// A word of the target that was taken with an operation.
+#[derive(Debug, Serialize)]
+struct JsonWord<'a> {
+    name: &'a str,
+    at_end: bool,
+    value: Option<i128>,
+    status: WordStatus,
+    depth: u32,
 }
 
 #[derive(Debug, Serialize)]
@@ -122,7 +134,17 @@ fn json_operation<'a>(calls: &'a Calls, chosen: &'a Chosen) -> JsonOperation<'a>
         steps: chosen.steps,
         ambiguous,
         calls: list,
+        words: chosen.words.iter().filter_map(|row| json_word(calls, row)).collect(),
     }
+}
+
+fn json_word<'a>(calls: &'a Calls, row: &WordRow) -> Option<JsonWord<'a>> {
+    let word = calls.meta.words.iter().find(|word| word.word == row.word)?;
+    let value = |bits: u64| {
+        if word.is_signed() { i128::from(bits.cast_signed()) } else { i128::from(bits) }
+    };
+    let WordRow { at_end, status, depth, .. } = *row;
+    Some(JsonWord { name: &word.name, at_end, value: row.value.map(value), status, depth })
 }
 
 fn tree_json<'a>(calls: &'a Calls, tree: &CallTree, begin_ns: u64) -> Vec<JsonCall<'a>> {

@@ -35,6 +35,7 @@ mod speedscope;
 mod stacks;
 mod table;
 mod units;
+mod words;
 
 #[cfg(test)]
 mod sample;
@@ -301,6 +302,7 @@ pub fn text(report: &Report, options: TextOptions) -> String {
     let report = &report.printable();
     let mut out = table::table_text(report, options);
     out.push_str(&operations::text(report, options));
+    out.push_str(&words::text(report, options));
     out.push('\n');
     out.push_str(&receipt_text(report, options));
     out

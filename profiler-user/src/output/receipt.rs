@@ -320,6 +320,12 @@ fn events_lost(losses: &Losses) -> String {
             count(losses.alarms_dropped as f64)
         ));
     }
+    if losses.takings_dropped > 0 {
+        lost.push(format!(
+            "{} takings of words (ring full): their calls and operations are recorded without them",
+            count(losses.takings_dropped as f64)
+        ));
+    }
     lost.join("; ")
 }
 

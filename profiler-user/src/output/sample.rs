@@ -52,6 +52,7 @@ pub(super) fn report() -> Report {
         cpu_not_sampled: 0.0,
         rows: rows(),
         operations: vec![],
+        words: vec![],
         sharper: vec![Sharper {
             name: "server::handle_request".into(),
             half_width: Some(0.32),

@@ -148,6 +148,7 @@ pub(super) struct Layout {
     pub operation_classes: u32,
     pub operations_bytes: u32,
     pub steps_bytes: u32,
+    pub takings_bytes: u32,
     /// Histograms of classes of operations, and their stripes.
     pub operation_histograms: u32,
     pub operation_stripes: u32,
@@ -162,7 +163,7 @@ impl Layout {
     /// # Errors
     /// Even one stripe is too much.
     pub fn fit(options: &KernelOptions, possible_cpus: u32) -> Result<Self, KernelError> {
-        use profiler_common::{caller, class, histogram, operation, settings, thread};
+        use profiler_common::{caller, class, histogram, operation, settings, thread, words};
         let page = page_bytes() as u32;
         let ring = |bytes: u32| bytes.max(page).checked_next_power_of_two().unwrap_or(1 << 31);
         let mut layout = Self {
@@ -176,6 +177,7 @@ impl Layout {
             operation_classes: options.operation_classes.max(1),
             operations_bytes: ring(options.operations_ring_bytes),
             steps_bytes: ring(options.steps_ring_bytes),
+            takings_bytes: ring(options.takings_ring_bytes),
             operation_histograms: options.operation_histograms.min(options.operation_classes).max(1),
             operation_stripes: 1,
             callers: options.callers.max(1).checked_next_power_of_two().unwrap_or(1 << 31),
@@ -195,6 +197,8 @@ impl Layout {
                 + u64::from(layout.lifecycle_bytes)
                 + u64::from(layout.operations_bytes)
                 + u64::from(layout.steps_bytes)
+                + u64::from(layout.takings_bytes)
+                + u64::from(words::MAX_WORDS) * size_of::<words::WordSpec>() as u64
                 + u64::from(thread::THREAD_CELLS) * size_of::<u64>() as u64
                 + u64::from(layout.operation_stripes * layout.operation_histograms * histogram::SLOTS)
                     * size_of::<histogram::HistogramSlot>() as u64

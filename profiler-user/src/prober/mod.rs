@@ -29,6 +29,7 @@ mod tier;
 mod tracepoints;
 mod trials;
 mod vmlinux;
+mod words;
 
 pub use callers::KnownCaller;
 pub use classes::{ClassTable, HistogramLease};
@@ -41,7 +42,7 @@ pub use options::KernelOptions;
 pub use profiler_common::class::{
     ALARM_REPEAT, CallerCounters, ClassControl, ClassCounters, ClassKind, FLAG_ARGUMENTS, FLAG_BY_THREAD,
     FLAG_CONTEXT, FLAG_FILTER_TARGETS, FLAG_INNER_CALL, FLAG_INSIDE, FLAG_LEARN_CALLERS, FLAG_NO_QUOTA,
-    NO_HISTOGRAM, NO_OPERATION, register_word,
+    FLAG_WORDS, NO_HISTOGRAM, NO_OPERATION, register_word,
 };
 pub use profiler_common::context::{CallContext, UNKNOWN, UNKNOWN_COUNT};
 pub use profiler_common::cookie::SLOT_UNKNOWN;
@@ -54,6 +55,7 @@ pub use profiler_common::presence::OFF_CPU_UNKNOWN;
 pub use profiler_common::settings::{GlobalCounters, Settings};
 pub use profiler_common::step::StepRecord;
 pub use profiler_common::thread::{OPERATION_RECORDED, OpenOperation};
+pub use profiler_common::words::{self as word, WordSpec, word_list};
 pub use profiler_core::class::Tier;
 pub use progress::{PROGRESS_OTHERS, ProgressProbe, ProgressSource};
 pub use rings::{
@@ -67,6 +69,7 @@ pub use tier::TierFinding;
 pub use tracepoints::{TRACEPOINT_ARGUMENTS, TracepointBound, TracepointWatch};
 pub use trials::ProgramTrial;
 pub use vmlinux::BtfError;
+pub use words::{Taking, TakingReader, Word};
 
 use aya::maps::{HashMap as BpfHashMap, MapData};
 use aya::programs::RawTracePoint;
@@ -74,13 +77,14 @@ use aya::{Ebpf, EbpfLoader};
 use callers::CallerTable;
 use context::ContextOffsets;
 use links::Attacher;
-use memory::Layout;
+use memory::{Layout, MappedArray};
 use object::{OBJECT, Programs, map_data};
 use presence::PresenceOffsets;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use vmlinux::Vmlinux;
+use words::WordTable;
 
 /// Why the kernel side could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -180,6 +184,7 @@ pub struct Kernel {
     classes: ClassTable,
     callers: CallerTable,
     operations: OperationTable,
+    words: WordTable,
     targets: Mutex<BpfHashMap<MapData, u32, u32>>,
     ebpf: Mutex<Ebpf>,
 }
@@ -203,6 +208,11 @@ impl Kernel {
             CallerTable::new(ebpf.map("CALLERS").and_then(map_data).map(|d| d.fd().as_fd()), layout.callers)?;
         let operations =
             OperationTable::new(&layout, |name| ebpf.map(name).and_then(map_data).map(|d| d.fd().as_fd()))?;
+        let specs = ebpf.map("WORDS").and_then(map_data).map(|d| d.fd().as_fd());
+        let specs = specs.ok_or_else(|| KernelError::Object("no map WORDS".into()))?;
+        let specs = MappedArray::new(specs, word::MAX_WORDS)
+            .map_err(|source| KernelError::Map { name: "WORDS", source })?;
+        let words = WordTable::new(specs);
         classes.set_settings(Settings {
             stack_bytes: options.stack_bytes,
             sample_cost_ns: 0,
@@ -228,6 +238,7 @@ impl Kernel {
             classes,
             callers,
             operations,
+            words,
             targets,
             ebpf: Mutex::new(ebpf),
         })
@@ -428,6 +439,8 @@ fn load_maps(options: &KernelOptions, layout: &Layout, vmlinux: &Vmlinux) -> Res
         .map_max_entries("OPERATION_NAMES", layout.operation_classes)
         .map_max_entries("OPERATION_RECORDS", layout.operations_bytes)
         .map_max_entries("STEPS", layout.steps_bytes)
+        .override_global("WORD_LIMIT", &options.word_limit, true)
+        .map_max_entries("TAKINGS", layout.takings_bytes)
         .map_max_entries("EVENTS", layout.events_bytes)
         .map_max_entries("SAMPLES", layout.samples_bytes)
         .map_max_entries("ALARMS", layout.alarms_bytes)

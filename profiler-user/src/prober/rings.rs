@@ -162,6 +162,13 @@ impl Ring {
 /// Holds the record in the ring until it is dropped.
 pub(super) struct Item<'a>(aya::maps::ring_buf::RingBufItem<'a>);
 
+impl Item<'_> {
+    /// The whole record.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 /// Reader of call records.
 pub struct CallReader(pub(super) Ring);
 

@@ -6,7 +6,7 @@
 //! argument registers, which use all 64 bits, are `UBIGINT`. Enums are strings, lists are one JSON string. It does no I/O.
 
 use profiler_core::class::{ExitMode, RecordKind, SiteClass};
-use profiler_core::recording::{CallerRule, ChangeKind, Charge, OperationCycleEnd, WindowKind};
+use profiler_core::recording::{CallerRule, ChangeKind, Charge, OperationCycleEnd, WindowKind, WordStatus};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 
@@ -323,7 +323,17 @@ macro_rules! text_cells {
         }
     )*};
 }
-text_cells!(SiteClass, RecordKind, ExitMode, WindowKind, Charge, OperationCycleEnd, ChangeKind, CallerRule);
+text_cells!(
+    SiteClass,
+    RecordKind,
+    ExitMode,
+    WindowKind,
+    Charge,
+    OperationCycleEnd,
+    ChangeKind,
+    CallerRule,
+    WordStatus
+);
 
 /// A row type that is one Parquet table.
 pub trait Table: Sized + Clone + Send + 'static {

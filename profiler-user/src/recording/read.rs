@@ -10,7 +10,7 @@ use super::segment;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use profiler_core::recording::{
     CallDurations, ChangeRow, ClassRow, EventRow, FORMAT_VERSION, FrameRow, HistogramRow, LedgerRow, Meta,
-    OpenCallRow, OperationClassRow, PlanRow, Recording, SampleRow, WindowRow,
+    OpenCallRow, OperationClassRow, PlanRow, Recording, SampleRow, WindowRow, WordRow, WordTally,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -124,6 +124,7 @@ fn load(path: &Path, wanted: Events) -> Result<Recording, OpenError> {
         return Err(OpenError::TooNew { path: path.to_owned(), found });
     }
     let meta = loader.meta(path, meta)?;
+    let words = loader.words(&meta);
     Ok(Recording {
         meta,
         classes,
@@ -137,6 +138,7 @@ fn load(path: &Path, wanted: Events) -> Result<Recording, OpenError> {
         stacks,
         ledger,
         plans,
+        words,
         operation_classes: last_per_operation_class(operation_classes),
         operations,
         operation_windows,
@@ -228,6 +230,31 @@ impl Loader {
             }
         }
         all
+    }
+
+    /// Table `words`, counted by word, a row group at a time. Of a damaged segment the rows before the damage count.
+    fn words(&mut self, meta: &Meta) -> Vec<WordTally> {
+        let mut tallies: Vec<WordTally> = meta.words.iter().cloned().map(WordTally::new).collect();
+        let mut rows: Vec<WordRow> = Vec::new();
+        for (_, path) in self.segments.get(WordRow::NAME).cloned().unwrap_or_default() {
+            let result = self.open(&path).and_then(|reader| {
+                let Some(reader) = reader else { return Ok(()) };
+                for group in 0..reader.num_row_groups() {
+                    rows.clear();
+                    guarded(|| segment::read_group(&reader, group, &mut rows))?;
+                    for row in &rows {
+                        if let Some(tally) = tallies.iter_mut().find(|tally| tally.word.word == row.word) {
+                            tally.add(row);
+                        }
+                    }
+                }
+                Ok(())
+            });
+            if let Err(error) = result {
+                self.note_damage(&path, &error);
+            }
+        }
+        tallies
     }
 
     /// All rows of a segment, or a line of damage.

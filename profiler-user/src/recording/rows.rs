@@ -4,7 +4,7 @@ use super::cell::Table;
 use profiler_core::recording::{
     CallSiteRow, ChangeRow, ClassRow, EventRow, FrameRow, HistogramRow, LedgerRow, OpenCallRow,
     OperationClassRow, OperationCycleRow, OperationHistogramRow, OperationRow, OperationWindowRow, PlanRow,
-    SampleRow, StepRow, TailRow, TrapSampleRow, WindowRow,
+    SampleRow, StepRow, TailRow, TrapSampleRow, WindowRow, WordRow,
 };
 
 /// Rows on their way to the writer.
@@ -51,6 +51,8 @@ pub enum Rows {
     CallSites(Vec<CallSiteRow>),
     /// Table `tails`.
     Tails(Vec<TailRow>),
+    /// Table `words`.
+    Words(Vec<WordRow>),
     /// A small file of its own beside the tables, e.g. `plan-0001.toml`.
     File {
         /// File name, without a path.
@@ -103,4 +105,4 @@ rows_from!(ClassRow => Classes, WindowRow => Windows, HistogramRow => Histograms
     SampleRow => Samples, FrameRow => Stacks, LedgerRow => Ledger, PlanRow => Plans, OpenCallRow => OpenCalls,
     OperationClassRow => OperationClasses, OperationRow => Operations, OperationWindowRow => OperationWindows,
     OperationHistogramRow => OperationHistograms, OperationCycleRow => OperationCycles, ChangeRow => Changes,
-    TrapSampleRow => TrapSamples, StepRow => Steps, CallSiteRow => CallSites, TailRow => Tails);
+    TrapSampleRow => TrapSamples, StepRow => Steps, CallSiteRow => CallSites, TailRow => Tails, WordRow => Words);

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 mod calls;
 
-pub(crate) use calls::{call_sites, steps};
+pub(crate) use calls::{call_sites, steps, words};
 
 pub(crate) fn meta() -> Meta {
     Meta {
@@ -88,6 +88,7 @@ pub(crate) fn meta() -> Meta {
         }),
         calls: Some(calls::meta()),
         models: None,
+        words: vec![calls::word_meta()],
     }
 }
 
@@ -232,6 +233,7 @@ pub(crate) fn recording() -> Recording {
             elapsed_ns: 1_500_000,
         }],
         plans: plans(),
+        words: calls::word_tallies(),
         operation_classes: vec![OperationClassRow {
             operation: 0,
             class_id: 2,

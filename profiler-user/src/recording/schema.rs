@@ -9,7 +9,7 @@ use profiler_core::recording::{
     CallSiteRow, CallerRule, ChangeKind, ChangeRow, Charge, ClassRow, EventRow, FrameRow, HistogramRow,
     LedgerRow, OpenCallRow, OperationClassRow, OperationCycleEnd, OperationCycleRow, OperationHistogramRow,
     OperationRow, OperationWindowRow, PlanRow, SampleRow, StepRow, TailRow, TrapSampleRow, WindowKind,
-    WindowRow,
+    WindowRow, WordRow, WordStatus,
 };
 
 /// A cell's Rust type and packing, by a short word in the lists below.
@@ -331,6 +331,21 @@ table!(TailRow, "tails", 18, heap |_| 0, {
     to_class: u32 [dict],
 });
 
+table!(WordRow, "words", 19, heap |_| 0, {
+    begin_ns: u64 [delta],
+    class_id: u32 [dict],
+    operation: Option<u32> [dict],
+    pid: u32 [dict],
+    tid: u32 [dict],
+    at_end: bool [plain],
+    word: u32 [dict],
+    from_ns: u64 [delta],
+    until_ns: u64 [delta],
+    value: Option<u64> [delta],
+    status: WordStatus [dict],
+    depth: u32 [dict],
+});
+
 /// Name and columns of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableSpec {
@@ -366,5 +381,6 @@ pub fn tables() -> Vec<TableSpec> {
         spec::<StepRow>(),
         spec::<CallSiteRow>(),
         spec::<TailRow>(),
+        spec::<WordRow>(),
     ]
 }

@@ -29,6 +29,9 @@ fn write(path: &Path, recording: &Recording) -> Finished {
     w.push(&recording.operation_histograms);
     w.push(&recording.operation_cycles);
     w.push(&recording.changes);
+    if !recording.words.is_empty() {
+        w.push(&sample::words());
+    }
     w.finish(&recording.meta).unwrap()
 }
 
@@ -39,7 +42,7 @@ fn every_field_comes_back() {
     let recording = sample::recording();
     let finished = write(&path, &recording);
     assert_eq!(open(&path).unwrap(), recording);
-    let rows = 1 + 2 + 1 + 1 + 2 + 10 + 7 + 2 + 1 + 1 + 1 + 2 + 1 + 3 + 1 + 2;
+    let rows = 1 + 2 + 1 + 1 + 2 + 10 + 7 + 2 + 1 + 1 + 1 + 2 + 1 + 3 + 1 + 2 + 2;
     assert_eq!((finished.rows, finished.rows_not_written), (rows, 0));
     assert_eq!(open_without_events(&path).unwrap().events, []);
 }

@@ -159,6 +159,7 @@ impl Writer {
             Rows::Steps(r) => self.push(&r),
             Rows::CallSites(r) => self.push(&r),
             Rows::Tails(r) => self.push(&r),
+            Rows::Words(r) => self.push(&r),
             Rows::OpenCalls(r) => self.push(&r),
             Rows::OperationClasses(r) => self.push(&r),
             Rows::Operations(r) => self.push(&r),

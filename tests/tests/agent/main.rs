@@ -38,6 +38,7 @@ mod traps;
 mod tree;
 mod unwinders;
 mod uses;
+mod words;
 
 use profiler_core::class::Source;
 use profiler_core::recording::Recording;

@@ -20,3 +20,4 @@ mod several;
 mod support;
 mod throws;
 mod uses;
+mod words;

@@ -25,7 +25,8 @@ impl Agent {
         spec: &OperationSpec,
         syscalls: &mut BTreeMap<usize, SyscallBounds>,
     ) -> Result<Vec<ClassId>, String> {
-        let mask = spec.class.map_or(0, ClassArgument::mask);
+        let words = self.words.lists.arguments_of_operation(number);
+        let mask = spec.class.map_or(0, ClassArgument::mask) | words;
         let mut taken = |call: usize, set: fn(&mut SyscallBounds, u32) -> bool| {
             if set(syscalls.entry(call).or_default(), number) {
                 Ok(())
@@ -58,24 +59,25 @@ impl Agent {
             | Bounds::Pair(_, Bound::Syscall(_) | Bound::Tracepoint { .. }) => Err(DIFFERENT.to_owned()),
             Bounds::Pair(begin, end) => {
                 let mut classes =
-                    self.pair_classes(begin, "begin", OperationRole::Begin(number), spec.class)?;
-                classes.extend(self.pair_classes(end, "end", OperationRole::End(number), None)?);
+                    self.pair_classes(begin, "begin", OperationRole::Begin(number), spec.class, words)?;
+                classes.extend(self.pair_classes(end, "end", OperationRole::End(number), None, 0)?);
                 Ok(classes)
             }
         }
     }
 
-    /// One bound of a pair of functions and probes. `class`: the argument that is read there.
+    /// One bound of a pair of functions and probes. `class`: the argument that is read there; `words`: argument registers that words read.
     fn pair_classes(
         &mut self,
         bound: &Bound,
         which: &str,
         role: OperationRole,
         class: Option<ClassArgument>,
+        words: u8,
     ) -> Result<Vec<ClassId>, String> {
         match bound {
             Bound::Function(pattern) => {
-                self.bound_classes(pattern, which, role, class.map_or(0, ClassArgument::mask))
+                self.bound_classes(pattern, which, role, class.map_or(0, ClassArgument::mask) | words)
             }
             Bound::Usdt { provider, name } => self
                 .probe_classes(provider, name, role, class)

@@ -98,7 +98,8 @@ impl Agent {
             budget: self.journal.meta.budget,
             tracepoint_ns: self.prices.tracepoint.ns,
             attach_s: self.prices.attach.seconds(),
-            record_own_ns: record_own_ns(self.prices.hit_price(SiteClass::Push, RecordKind::Count).ns),
+            record_own_ns: record_own_ns(self.prices.hit_price(SiteClass::Push, RecordKind::Count).ns)
+                + self.words.lists.price_of_operations_ns(),
             has_steps: !asked.calls.is_empty(),
         }
     }
@@ -252,8 +253,15 @@ impl Agent {
         if adapter.orders().balance {
             flags |= OPERATION_BALANCE;
         }
+        let begin = match &spec.bounds {
+            Bounds::One(bound) | Bounds::Pair(bound, _) => bound,
+        };
+        let (words_begin, words_end) =
+            self.words.lists.of_operation(number, matches!(begin, Bound::Function(_)));
         let control = OperationControl {
             flags,
+            words_begin,
+            words_end,
             slack_q16: slack_q16(adapter.config().balance_slack),
             argument_kind: kind,
             argument: index,

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::agent::launch::hold_target;
+use crate::agent::words::WordLists;
 use crate::inspect::WantedArguments;
 use profiler_core::class::RecordKind;
 
@@ -21,7 +22,7 @@ fn a_run_made_by_hand_is_prepared_up_to_the_kernel() {
     config.experiments.forced_tier = Some(Tier::B);
 
     let inspection = Inspection::of(i32::try_from(std::process::id()).unwrap()).unwrap();
-    let mut selection = Selection::new(&config.functions).unwrap();
+    let mut selection = Selection::new(&config.functions, WordLists::default()).unwrap();
     assert!(selection.names_any() && selection.discover() == 40);
     let named = selection.named(&inspection);
     assert!(!named.is_empty(), "{:?}", selection.unmatched());
@@ -29,7 +30,7 @@ fn a_run_made_by_hand_is_prepared_up_to_the_kernel() {
     assert_eq!((wish.weight, wish.must, wish.named), (3.0, false, true));
     assert!(matches!(Wanted::named(&config, &inspection), Ok(Wanted::Auto)));
 
-    let options = kernel_options(&config).unwrap();
+    let options = kernel_options(&config, &WordLists::default()).unwrap();
     assert_eq!((options.forced_tier, options.kernel_memory_bytes), (Some(Tier::B), 32 << 20));
     // Two operations, each with its own class and `(other)`.
     assert_eq!((options.operation_classes, options.operations_ring_bytes), (2 * (50 + 2), 1 << 20));
@@ -52,7 +53,7 @@ fn a_running_process_is_held() {
 
 #[test]
 fn a_run_without_operations_takes_no_room_for_them() {
-    let options = kernel_options(&of_this_process()).unwrap();
+    let options = kernel_options(&of_this_process(), &WordLists::default()).unwrap();
     let defaults = KernelOptions::default();
     assert_eq!(
         (options.operation_classes, options.operations_ring_bytes),
@@ -72,12 +73,12 @@ fn what_makes_no_sense_is_refused_before_anything_is_attached() {
     let mut config = of_this_process();
     config.operations.operations = vec!["req=handle".parse().unwrap(); 3];
     config.operations.settings.max_classes = 40_000;
-    let refused = kernel_options(&config).unwrap_err();
+    let refused = kernel_options(&config, &WordLists::default()).unwrap_err();
     assert_eq!(refused.exit_code(), 2);
     assert!(refused.to_string().contains("--adapt max_classes=40000 for 3 operations"), "{refused}");
 
     config.functions.latency.push("/(/".to_owned());
-    let wrong = Selection::new(&config.functions).unwrap_err().to_string();
+    let wrong = Selection::new(&config.functions, WordLists::default()).unwrap_err().to_string();
     assert!(wrong.starts_with("--latency '/(/'"), "{wrong}");
 }
 
@@ -147,17 +148,17 @@ fn inputs_keep_registers_of_functions_of_models_and_record_nothing_by_themselves
     config.models.patterns.push("*inputs_keep_registers*".to_owned());
     config.models.inputs.push("*inputs_keep_registers*:n=arg3,m=arg0:int".parse().unwrap());
     let inspection = Inspection::of(i32::try_from(std::process::id()).unwrap()).unwrap();
-    let mut selection = Selection::new(&config.with_models().functions).unwrap();
+    let mut selection = Selection::new(&config.with_models().functions, WordLists::default()).unwrap();
     let named = selection.named(&inspection);
     let wish = selection.wish(&named[0]).unwrap();
     assert_eq!((wish.kind, wish.arguments), (RecordKind::Record, WantedArguments::These(0b1001)));
     assert!(wish.named && wish.by_kind);
     config.models.patterns.clear();
-    let selection = Selection::new(&config.with_models().functions).unwrap();
+    let selection = Selection::new(&config.with_models().functions, WordLists::default()).unwrap();
     let wish = selection.wish(&named[0]).unwrap();
     assert_eq!((wish.kind, wish.arguments), (RecordKind::Count, WantedArguments::NONE));
     // A pattern that makes no sense is told with its option.
     config.models.patterns.push("lib:".to_owned());
-    let error = Selection::new(&config.with_models().functions).unwrap_err().to_string();
+    let error = Selection::new(&config.with_models().functions, WordLists::default()).unwrap_err().to_string();
     assert!(error.starts_with("--record or --model 'lib:'"), "{error}");
 }

@@ -49,6 +49,7 @@ fn every_option_changes_its_own_field() {
         (&["--latency", "f*"], |c| c.functions.latency.push("f*".to_owned())),
         (&["--record", "f*"], |c| c.functions.record.extend("f*".parse())),
         (&["--record", "f*:arg1"], |c| c.functions.record.extend("f*:arg1".parse())),
+        (&["--word", "f:n=arg0->8:int"], |c| c.words.extend("f:n=arg0->8:int".parse())),
         (&["--weight", "f*=2"], |c| c.functions.weight.push(("f*".to_owned(), 2.0))),
         (&["--return-links", "f*"], |c| c.functions.return_links.push("f*".to_owned())),
         (&["--discover", "7"], |c| c.functions.discover = 7),

@@ -1,6 +1,8 @@
 //! Calls in order of the recording made by hand.
 
-use profiler_core::recording::{CallSiteRow, CallerRule, CallsMeta, StepRow};
+use profiler_core::recording::{
+    CallSiteRow, CallerRule, CallsMeta, StepRow, WordMeta, WordRow, WordStatus, WordTally,
+};
 
 pub(super) fn meta() -> CallsMeta {
     CallsMeta {
@@ -63,4 +65,50 @@ pub(crate) fn call_sites() -> Vec<CallSiteRow> {
             ..site(0x40_1140, "db::query", 0x30)
         },
     ]
+}
+
+/// A word that was taken.
+pub(super) fn word_meta() -> WordMeta {
+    WordMeta {
+        word: 0,
+        name: "length".into(),
+        place: "parse".into(),
+        at_end: true,
+        expression: "arg0->16:i32".into(),
+        value: "i32".into(),
+        operation: None,
+    }
+}
+
+/// It was read once, and once it was not.
+pub(crate) fn words() -> Vec<WordRow> {
+    let read = WordRow {
+        begin_ns: 1_200_000_000,
+        class_id: 1,
+        operation: None,
+        pid: 1234,
+        tid: 1235,
+        at_end: true,
+        word: 0,
+        from_ns: 1_200_000_900,
+        until_ns: 1_200_001_000,
+        value: Some(u64::MAX - 6),
+        status: WordStatus::Read,
+        depth: 0,
+    };
+    let null = WordRow {
+        begin_ns: 1_300_000_000,
+        operation: Some(0),
+        value: None,
+        status: WordStatus::Null,
+        depth: 2,
+        ..read
+    };
+    vec![read, null]
+}
+
+pub(super) fn word_tallies() -> Vec<WordTally> {
+    let mut tally = WordTally::new(word_meta());
+    words().iter().for_each(|row| tally.add(row));
+    vec![tally]
 }

@@ -1,0 +1,231 @@
+//! Words of the target: what classes take, and from what was taken to rows.
+//!
+//! `--word` is read by [`crate::config`], the memory by the kernel programs. Nothing is decided here: which words, where, was named.
+
+mod lists;
+
+pub use lists::WordLists;
+
+use super::Agent;
+use super::class::{LiveClass, Wish};
+use crate::config::WordBase;
+use crate::inspect::Function;
+use crate::prober::{Taking, TakingReader, Word, word_list};
+use lists::List;
+use profiler_core::class::{ClassId, ExitMode, RecordKind};
+use profiler_core::cost::Price;
+use profiler_core::recording::{WordRow, WordStatus};
+use profiler_core::run::view::ClassPrices;
+use std::collections::BTreeMap;
+
+/// Takings that are read in one turn.
+const DRAIN_LIMIT: usize = 100_000;
+/// Takings of a list after which its price is that of these.
+const PRICED_BY: u64 = 200;
+/// A taking counts with so much at most, ns: the thread was preempted in the middle of one that took longer.
+const LONGEST_NS: u64 = 20_000;
+
+/// The words that a class takes.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct ClassWords {
+    /// The kernel's lists without what is lost at the site.
+    begin: u32,
+    end: u32,
+    /// What the hits pay, ns.
+    begin_ns: f64,
+    end_ns: f64,
+}
+
+impl ClassWords {
+    /// Lists for the kernel. `lost`: argument registers that do not hold what the caller passed.
+    pub fn lists(self, lost: u8) -> (u32, u32) {
+        let with = |list: u32| if list == 0 { 0 } else { list | word_list(0, 1, lost) & !0xffff };
+        (with(self.begin), with(self.end))
+    }
+
+    /// Prices with those of the words.
+    pub fn priced(self, prices: ClassPrices) -> ClassPrices {
+        // Without an end that is seen there are no words at it.
+        let end_ns = if prices.exit.ns > 0.0 { self.end_ns } else { 0.0 };
+        ClassPrices {
+            hit: prices.hit.plus(Price::fixed(self.begin_ns)),
+            exit: prices.exit.plus(Price::fixed(end_ns)),
+            ..prices
+        }
+    }
+
+    /// The list that begins with that word costs so much from now on: the prices with that.
+    pub fn repriced(&mut self, first: u32, price_ns: f64, mut prices: ClassPrices) -> ClassPrices {
+        let is_it = |list: u32| list != 0 && list & 0xff == first;
+        if is_it(self.begin) {
+            prices.hit = moved(prices.hit, price_ns - self.begin_ns);
+            self.begin_ns = price_ns;
+        }
+        if is_it(self.end) && prices.exit.ns > 0.0 {
+            prices.exit = moved(prices.exit, price_ns - self.end_ns);
+            self.end_ns = price_ns;
+        }
+        prices
+    }
+}
+
+/// A price that has grown by so much, or shrunk.
+fn moved(price: Price, by_ns: f64) -> Price {
+    let Price { ns, min_ns, max_ns, n } = price;
+    Price {
+        ns: (ns + by_ns).max(0.0),
+        min_ns: (min_ns + by_ns).max(0.0),
+        max_ns: (max_ns + by_ns).max(0.0),
+        n,
+    }
+}
+
+/// What is read of words while the run goes on.
+#[derive(Default)]
+pub(super) struct Words {
+    pub lists: WordLists,
+    pub reader: Option<TakingReader>,
+    /// Of each list, by its first word: takings that were priced, and how long they took to read, ns.
+    pub read: BTreeMap<u32, (u64, u64)>,
+}
+
+impl Agent {
+    /// Words of a class of recorded calls of that function, and what is to be said of them.
+    pub(super) fn words_of(
+        &self,
+        function: &Function,
+        wish: Wish,
+        kind: RecordKind,
+        exit: ExitMode,
+    ) -> (ClassWords, Option<String>) {
+        let lists = &self.words.lists;
+        // A class that serves operations has none of its own.
+        if kind != RecordKind::Record || !wish.by_kind || lists.is_empty() {
+            return (ClassWords::default(), None);
+        }
+        let [begin, end] = lists.of_function(function);
+        let seen = end.filter(|_| exit != ExitMode::None);
+        let has_result =
+            |list: &List| list.words.clone().any(|word| lists.base(word) == Some(&WordBase::Result));
+        let note = match (end, seen) {
+            (Some(_), None) => Some("its words at the end are not taken: its end is not seen".to_owned()),
+            (_, Some(list)) if has_result(list) && exit != ExitMode::ReturnLink => {
+                Some("its result is not known: its end is not seen by a return link".to_owned())
+            }
+            _ => None,
+        };
+        let words = ClassWords {
+            begin: begin.map_or(0, |list| list.packed(0)),
+            end: seen.map_or(0, |list| list.packed(0)),
+            begin_ns: begin.map_or(0.0, |list| list.price_ns),
+            end_ns: seen.map_or(0.0, |list| list.price_ns),
+        };
+        (words, note)
+    }
+
+    /// Tells the kernel the words, once what is named is mapped.
+    ///
+    /// # Errors
+    /// There is no such variable.
+    pub(super) fn set_words(&mut self) -> Result<(), String> {
+        if self.words.lists.is_empty() {
+            return Ok(());
+        }
+        self.words.lists.resolve(&self.inspection)?;
+        self.attach
+            .kernel()
+            .set_words(&self.words.lists.specs)
+            .map_err(|most| format!("--word: at most {most} words fit"))?;
+        self.journal.meta.words = self.words.lists.meta();
+        Ok(())
+    }
+
+    /// Takes what was taken out of the ring.
+    pub(super) fn drain_words(&mut self) {
+        let Words { reader: Some(reader), read, .. } = &mut self.words else { return };
+        let mut rows = Vec::new();
+        reader.drain(DRAIN_LIMIT, |taking| {
+            rows.extend(rows_of(&taking));
+            if let Some((first, _)) = taking.words.first() {
+                let (n, sum_ns) = read.entry(*first).or_default();
+                *n += 1;
+                *sum_ns += taking.read_ns.1.saturating_sub(taking.read_ns.0).min(LONGEST_NS);
+            }
+        });
+        if rows.is_empty() {
+            return;
+        }
+        self.journal.writer.send(rows);
+        let priced: Vec<(u32, f64)> = self
+            .words
+            .read
+            .iter_mut()
+            .filter(|(_, (n, _))| *n >= PRICED_BY)
+            .map(|(first, of)| {
+                let (n, sum_ns) = std::mem::take(of);
+                (*first, sum_ns as f64 / n as f64)
+            })
+            .collect();
+        for (first, read_ns) in priced {
+            self.reprice_words(first, read_ns);
+        }
+    }
+
+    /// What a list takes to read is known better now.
+    fn reprice_words(&mut self, first: u32, read_ns: f64) {
+        let Some(price_ns) = self.words.lists.correct(first, read_ns) else { return };
+        let ids: Vec<ClassId> = self.attach.classes().iter().map(|class| class.id).collect();
+        for id in ids {
+            let class = self.attach.class_mut(id);
+            class.prices = class.words.repriced(first, price_ns, class.prices);
+        }
+    }
+
+    /// Patterns of words that name no function whose calls are recorded.
+    pub(super) fn words_without_place(&self) -> Vec<(String, String)> {
+        let has = |list: &List, class: &LiveClass| {
+            let pattern = list.pattern.as_ref();
+            class.kind == RecordKind::Record
+                && class.role.is_none()
+                && pattern.is_some_and(|p| super::select::matches(p, &class.code.function))
+        };
+        let lists = self.words.lists.lists.iter().filter(|list| list.operation.is_none());
+        lists
+            .filter(|list| !self.attach.classes().iter().any(|class| has(list, class)))
+            .map(|list| {
+                let why = "no function of that name is recorded, and no operation is called so: name it with --record as well";
+                (format!("words at '{}'", list.place), why.to_owned())
+            })
+            .collect()
+    }
+}
+
+fn rows_of(taking: &Taking) -> impl Iterator<Item = WordRow> + use<'_> {
+    taking.words.iter().map(|(word, found)| {
+        let (value, status, depth) = match *found {
+            Word::Read(value) => (Some(value), WordStatus::Read, 0),
+            Word::Null(depth) => (None, WordStatus::Null, depth),
+            Word::Unreadable(depth) => (None, WordStatus::Unreadable, depth),
+            Word::TooLong(depth) => (None, WordStatus::TooLong, depth),
+            Word::NoRegister => (None, WordStatus::NoRegister, 0),
+            Word::NoObject => (None, WordStatus::NoObject, 0),
+        };
+        WordRow {
+            begin_ns: taking.begin_ns,
+            class_id: taking.class,
+            operation: taking.operation,
+            pid: taking.pid,
+            tid: taking.tid,
+            at_end: taking.at_end,
+            word: *word,
+            from_ns: taking.read_ns.0,
+            until_ns: taking.read_ns.1,
+            value,
+            status,
+            depth,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests;
