@@ -13,7 +13,7 @@ use profiler_common::class::{FLAG_ARGUMENTS, FLAG_CONTEXT, FLAG_WORDS, NO_OPERAT
 use profiler_common::context::CallContext;
 use profiler_common::event::{CALL_HAS_PLACE, CALL_HAS_RESULT, CALL_NO_ARGUMENTS, CallRecord};
 use profiler_common::thread::{
-    CallFrame, DEPTH, FREE, GENERATION, HAS_ARGUMENTS, HAS_CONTEXT, HAS_WORDS, RETURN_LINK, ThreadState,
+    CallFrame, FREE, GENERATION, HAS_ARGUMENTS, HAS_CONTEXT, HAS_WORDS, RETURN_LINK, ThreadState,
 };
 use profiler_common::words::{TAKEN_AT_BEGIN, TAKEN_AT_END};
 
@@ -78,20 +78,25 @@ pub struct Call {
     pub nested_cost_ns: u64,
 }
 
+/// Newest calls that are looked at for what is around a call.
+const AROUND: u32 = 4;
+
 /// Class of the innermost call around a call, and how many there are. What another class of the function keeps of the same call is none; nor is a
-/// call of an earlier attachment, which was open when its links went: nothing sees its end.
+/// call of an earlier attachment, which was open when its links went: nothing sees its end. (Below the newest [`AROUND`] such calls count.)
 #[inline(always)]
 fn around(hit: &Hit, state: *mut ThreadState, call: &Call) -> (u32, u32) {
-    let (mut outer, mut depth) = (FREE, 0);
-    for at in 0..DEPTH {
-        if at >= call.position {
+    let (mut outer, mut depth) = (FREE, call.position);
+    for above in 0..AROUND {
+        if above >= call.position {
             break;
         }
+        let at = forget_range(state, call.position - 1 - above);
         // SAFETY: a live map value, of this thread only.
         let other = unsafe { *frame(state, at) };
-        if is_attached(&other) && !beside::is_same_call(hit, call.slot, &other) {
+        if !is_attached(&other) || beside::is_same_call(hit, call.slot, &other) {
+            depth -= 1;
+        } else if outer == FREE {
             outer = other.class;
-            depth += 1;
         }
     }
     (outer, depth)

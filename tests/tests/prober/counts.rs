@@ -201,7 +201,7 @@ fn every_program_leaves_the_verifier_room() {
         for (name, info) in kernel.program_info() {
             println!("{name}: {} instructions verified", info.verified_instructions);
             // The kernel gives up at a million; older verifiers prune less. With words of the target it is up to eight times as much.
-            assert!(info.verified_instructions < 60_000, "{name}: {}", info.verified_instructions);
+            assert!(info.verified_instructions < 100_000, "{name}: {}", info.verified_instructions);
         }
     }
 }
