@@ -51,6 +51,9 @@ pub fn take(place: &Place, argument: impl Fn(u32) -> u64, begin: impl FnOnce() -
         return;
     }
     let Some(mut record) = TAKINGS.reserve_bytes(taking_bytes(limit), 0) else {
+        // What the list would have named stays unknown, rather than what it was before.
+        // SAFETY: a live map value, of this thread only.
+        unsafe { (*store).seen = 0 };
         count_global!(takings_dropped);
         return;
     };

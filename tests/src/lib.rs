@@ -31,6 +31,7 @@ const COMPILED: &[&str] = &[
     "launched",
     "hostile",
     "requests",
+    "words",
     "probes",
     "probes_stripped",
     "events",

@@ -404,7 +404,7 @@ mod tests {
         let mut phase = 0.0;
         let one = |i: u32| {
             phase = 0.98 * phase + 0.2 * normal(&mut random);
-            let slow = if i.wrapping_mul(2_654_435_761) % 50 == 0 { 3.0 } else { 0.0 };
+            let slow = if i.wrapping_mul(2_654_435_761).is_multiple_of(50) { 3.0 } else { 0.0 };
             (1_000.0, 0.1 * phase + slow + 0.01 * normal(&mut random))
         };
         let calibration = Calibration::new((0..4_000).map(one).collect());

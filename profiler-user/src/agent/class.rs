@@ -1,9 +1,9 @@
 //! A class while it is watched: what it is, how it is attached, what has been counted.
 
+use crate::agent::class_words::ClassWords;
 use crate::agent::known_callers::{Callers, ReturnGroup};
 use crate::agent::lost_arguments::LostArguments;
 use crate::agent::shares::FunctionKey;
-use crate::agent::words::ClassWords;
 use crate::inspect::mappers::FileKey;
 use crate::inspect::{self, Function, SiteChoice, WantedArguments};
 use crate::prober::{self, ClassControl, ClassCounters, ClassKind, HistogramLease, LinkKind, Site};

@@ -28,11 +28,26 @@ impl Baseline {
     pub fn open(config: &RunConfig) -> Result<Option<Self>, Failure> {
         let Some(path) = &config.models.expect else { return Ok(None) };
         let refused = |error| Failure::usage(format!("--expect {}: {error}", path.display()));
+        if is_replaced(path, config) {
+            return Err(Failure::usage(format!(
+                "--expect {0}: the new recording would take its place; name another one with -o",
+                path.display()
+            )));
+        }
         let mut inputs = config.models.inputs.clone();
         inputs.extend(models::named_inputs(path).map_err(refused)?);
+        // Words are not taken anew, and the new recording is not to name what it has not.
+        inputs.retain(|spec| spec.inputs.iter().all(|input| input.word.is_none()));
         let watched = models::watched(path, &inputs).map_err(refused)?;
         Ok(Some(Self { path: path.clone(), inputs, watched }))
     }
+}
+
+/// The recording that is to be written is that one, by whatever path.
+fn is_replaced(path: &Path, config: &RunConfig) -> bool {
+    let real = |path: &Path| std::fs::canonicalize(path).ok();
+    let output = config.output.path.as_deref().and_then(real);
+    output.is_some() && output == real(path)
 }
 
 /// The run, in which functions of models and those of the baseline are recorded.

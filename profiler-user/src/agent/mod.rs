@@ -37,6 +37,7 @@ mod catalog;
 mod children_io;
 mod class;
 mod class_of;
+mod class_words;
 mod clock;
 mod code_history;
 mod command;

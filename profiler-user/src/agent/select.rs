@@ -123,13 +123,13 @@ impl Selection {
     /// What is wanted of a function; `None`: it may not be traced.
     #[must_use]
     pub fn wish(&self, function: &Function) -> Option<Wish> {
-        let any = |patterns: &[Pattern]| patterns.iter().any(|p| matches(p, function));
+        let any = |patterns: &[Pattern]| patterns.iter().any(|p| p.names(function));
         if any(&self.never) {
             return None;
         }
         let must = any(&self.trace);
         let registers = |of: &[(Pattern, u8)]| {
-            let own = of.iter().filter(|(pattern, _)| matches(pattern, function));
+            let own = of.iter().filter(|(pattern, _)| pattern.names(function));
             own.map(|(_, arguments)| *arguments).reduce(|all, set| all | set)
         };
         let recorded = registers(&self.record);
@@ -141,7 +141,7 @@ impl Selection {
             (RecordKind::Count, any(&self.count))
         };
         // The last weight that names it counts, as with any option given twice.
-        let weight = self.weight.iter().rev().find(|(p, _)| matches(p, function)).map_or(1.0, |(_, w)| *w);
+        let weight = self.weight.iter().rev().find(|(p, _)| p.names(function)).map_or(1.0, |(_, w)| *w);
         let named = registers(&self.arguments).unwrap_or(0) | self.words.arguments(function);
         let arguments = match recorded.unwrap_or(0) | named {
             _ if kind != RecordKind::Record => WantedArguments::NONE,
@@ -158,11 +158,4 @@ impl Selection {
             arguments,
         })
     }
-}
-
-/// The pattern names that function.
-pub(super) fn matches(pattern: &Pattern, function: &Function) -> bool {
-    pattern.matches_module(&function.module_name)
-        && (pattern.matches_symbol(&function.symbol)
-            || function.aliases.iter().any(|alias| pattern.matches_symbol(alias)))
 }

@@ -244,6 +244,7 @@ mod tests {
             What to watch: --trace --never --count --latency --record --weight --return-links --discover
             Operations: --operation --measure --detail --calls --slower --policy --adapt --on-cycle
             Execution-time models: --model --input --datapoints --expect
+            Words of the target: --word
             Check of the overhead: --progress --no-ab
             Recording: --duration --output --force --verbose
             Report: --format --rows

@@ -122,6 +122,14 @@ impl RunConfig {
                     .to_owned(),
             );
         }
+        let is_taken =
+            |word: &str| self.words.iter().flat_map(|of| &of.words).any(|taken| taken.name == word);
+        let inputs = self.models.inputs.iter().flat_map(|of| &of.inputs);
+        if let Some(word) = inputs.filter_map(|input| input.word.as_deref()).find(|word| !is_taken(word)) {
+            return Err(format!(
+                "--input: no --word is called '{word}'; name it, or an argument (arg0 to arg5)"
+            ));
+        }
         for operation in &self.operations.operations {
             // So a bound that the kernel could not stand is refused, whoever made it.
             if operation.text.parse().as_ref() != Ok(operation) {

@@ -9,7 +9,7 @@
 //!
 //! Compiler clones (`foo.constprop.0`, `foo.part.0`) match the pattern of their stem. No I/O here.
 
-use super::names;
+use super::{Function, names};
 use regex::Regex;
 use std::fmt;
 
@@ -136,6 +136,14 @@ impl Pattern {
     #[must_use]
     pub fn names_module(&self) -> bool {
         self.module.is_some()
+    }
+
+    /// Whether that function is meant, by any of its names.
+    #[must_use]
+    pub fn names(&self, function: &Function) -> bool {
+        self.matches_module(&function.module_name)
+            && (self.matches_symbol(&function.symbol)
+                || function.aliases.iter().any(|alias| self.matches_symbol(alias)))
     }
 
     /// Whether a symbol is meant: as it is, without a compiler's clone suffix or symbol version, or demangled.

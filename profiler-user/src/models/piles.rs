@@ -130,7 +130,7 @@ impl Piles {
             let patterns: Vec<&str> = asked.patterns.iter().map(Pattern::text).collect();
             return Err(ModelsError::NoneModelled { patterns: patterns.join(", "), names: names(&recorded) });
         }
-        let words = WordValues::read(&mut stream, &inputs, &classes)?;
+        let words = WordValues::read(&mut stream, &inputs, &classes, named)?;
         // A function with several uses has a class for each: one stands for all.
         let same: HashMap<u32, u32> =
             classes.iter().map(|(id, class)| (*id, same_function(&classes, class))).collect();

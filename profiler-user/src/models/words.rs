@@ -3,7 +3,7 @@
 //! Memory: some 60 bytes for each word that is an input, in each call.
 
 use super::ModelsError;
-use crate::config::InputSpec;
+use crate::config::{InputSpec, InputsSpec};
 use crate::recording::Stream;
 use profiler_core::models::Value;
 use profiler_core::recording::{ClassRow, EventRow, WordRow};
@@ -24,11 +24,12 @@ impl WordValues {
     /// Reads those that are inputs of a class.
     ///
     /// # Errors
-    /// An input is no word that was taken with any call of its class; a segment is of a later format.
+    /// An input of `typed` is no word that was taken with any call of its class; a segment is of a later format.
     pub fn read(
         stream: &mut Stream,
         inputs: &HashMap<u32, Vec<InputSpec>>,
         classes: &HashMap<u32, ClassRow>,
+        typed: &[InputsSpec],
     ) -> Result<Self, ModelsError> {
         let wanted: HashSet<&str> =
             inputs.values().flatten().filter_map(|input| input.word.as_deref()).collect();
@@ -56,6 +57,10 @@ impl WordValues {
             inputs.iter().flat_map(|(class, inputs)| inputs.iter().map(move |i| (*class, i)))
         {
             let Some(word) = &input.word else { continue };
+            // What the recording itself names is missing where it was not taken.
+            if !typed.iter().any(|spec| spec.inputs.iter().any(|typed| typed.word.as_ref() == Some(word))) {
+                continue;
+            }
             let numbers = all.numbers.get(word).map_or(&[][..], Vec::as_slice);
             if !numbers.iter().any(|number| taken.contains(&(class, *number))) {
                 let names: Vec<&str> = stream.meta().words.iter().map(|word| word.name.as_str()).collect();

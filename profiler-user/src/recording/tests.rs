@@ -125,7 +125,7 @@ fn files_are_private() {
     let mode = |p: &Path| fs::metadata(p).unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode(&path), 0o700);
     let names: Vec<_> = fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()).collect();
-    assert_eq!(names.len(), 17, "{names:?}");
+    assert_eq!(names.len(), 18, "{names:?}");
     for name in names {
         assert_eq!(mode(&name), 0o600, "{}", name.display());
     }

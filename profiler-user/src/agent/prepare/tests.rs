@@ -159,6 +159,7 @@ fn inputs_keep_registers_of_functions_of_models_and_record_nothing_by_themselves
     assert_eq!((wish.kind, wish.arguments), (RecordKind::Count, WantedArguments::NONE));
     // A pattern that makes no sense is told with its option.
     config.models.patterns.push("lib:".to_owned());
-    let error = Selection::new(&config.with_models().functions, WordLists::default()).unwrap_err().to_string();
+    let error =
+        Selection::new(&config.with_models().functions, WordLists::default()).unwrap_err().to_string();
     assert!(error.starts_with("--record or --model 'lib:'"), "{error}");
 }

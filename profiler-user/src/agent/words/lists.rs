@@ -191,8 +191,7 @@ impl WordLists {
 
     /// The lists of a function, at the begin and at the end. Of several patterns that name it the first counts.
     pub fn of_function(&self, function: &Function) -> [Option<&List>; 2] {
-        let names =
-            |list: &&List| list.pattern.as_ref().is_some_and(|p| crate::agent::select::matches(p, function));
+        let names = |list: &&List| list.pattern.as_ref().is_some_and(|p| p.names(function));
         [false, true].map(|end| self.lists.iter().filter(names).find(|list| list.at_end == end))
     }
 

@@ -1,6 +1,9 @@
 //! What classes take, and what it costs them.
 
 use super::*;
+use crate::prober::word_list;
+use profiler_core::cost::Price;
+use profiler_core::run::view::ClassPrices;
 
 #[test]
 fn lists_carry_what_is_lost_at_the_site() {

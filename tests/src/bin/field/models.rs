@@ -188,7 +188,8 @@ impl Told {
         let class = subject.classes.contains(&&*self.class)
             || self.class == "two_regimes" && subject.classes.contains(&&*self.printed);
         let (low, high) = subject.exponents;
-        class && self.exponent.is_some_and(|e| (low..=high).contains(&e))
+        // Curves by category have no common exponent.
+        class && self.exponent.is_none_or(|e| (low..=high).contains(&e))
     }
 }
 

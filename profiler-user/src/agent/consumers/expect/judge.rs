@@ -24,7 +24,7 @@ pub(super) struct Judged {
 #[derive(Debug)]
 pub(super) enum Found {
     /// A function takes longer: its number, the evidence, and the call that took longest for its inputs.
-    Slower(usize, Slower, Option<Judged>),
+    Slower(usize, Slower, Option<Box<Judged>>),
     /// The whole machine has changed, or is back.
     Machine(Event),
 }
@@ -164,7 +164,7 @@ impl Judge {
                 function.counts.alarms += 1;
             }
             let longest = calls.iter().find(|call| call.seen == slower.longest).cloned();
-            found.push(Found::Slower(number, slower, longest));
+            found.push(Found::Slower(number, slower, longest.map(Box::new)));
         }
         found
     }

@@ -70,7 +70,7 @@ fn consumer(of_this_run: &ClassRow) -> (Expectations, Vec<String>) {
     assert_eq!(functions.iter().map(|f| f.arguments).collect::<Vec<_>>(), [2, 0]);
     let (sender, making) = channel();
     let mut expect = Expectations::new("a.tithe".to_owned(), &functions, making);
-    expect.classes(&[of_this_run.clone()]);
+    expect.classes(std::slice::from_ref(of_this_run));
     // Calls before there are models are counted.
     expect.take(Rows::Calls(&[call(NEW, 0, 0, 0)]));
     sender.send(Expected::read(&path, &named).map_err(|error| error.to_string())).unwrap();
