@@ -173,5 +173,6 @@ fn meta() -> Meta {
         forks_held: None,
         calls: None,
         models: None,
+        words: Vec::new(),
     }
 }
