@@ -347,6 +347,46 @@ fn records_carry_where_a_call_stood_and_what_it_returned() {
     assert!(call.return_address.is_some_and(is_behind_a_call), "{call:?}");
 }
 
+static HELD: std::sync::Barrier = std::sync::Barrier::new(2);
+
+extern "C" fn waits_and_calls_recorded(_: u64) {
+    HELD.wait();
+    HELD.wait();
+    recorded.call(None, 0);
+}
+
+#[test]
+fn a_call_that_was_open_when_its_links_went_is_around_no_later_call_once_it_is_forgotten() {
+    let kernel = kernel(None);
+    let mut reader = kernel.call_reader().unwrap();
+    let (around, inside) = (ClassId(42), CLASS);
+    kernel.classes().configure(inside, ungated(ClassKind::Record));
+    let attach = |f: Function, class| {
+        kernel.attach(&group(LinkKind::ExitPair, vec![f.entry(class), f.exit(class)])).unwrap()
+    };
+    let of_inside = attach(recorded, inside);
+    for is_forgotten in [false, true] {
+        kernel.classes().configure(around, ungated(ClassKind::Latency));
+        let of_around = attach(stale, around);
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| stale.call(Some(waits_and_calls_recorded), 1));
+            HELD.wait();
+            drop(of_around);
+            if is_forgotten {
+                kernel.classes().forget_open(around);
+            }
+            HELD.wait();
+            thread.join().unwrap();
+        });
+        let mut calls = Vec::new();
+        reader.drain(usize::MAX, |call| calls.push(call));
+        let [call] = calls[..] else { panic!("{calls:?}") };
+        let expected = if is_forgotten { (0, None) } else { (1, Some(around)) };
+        assert_eq!(call.around, Some(expected), "forgotten: {is_forgotten}");
+    }
+    drop(of_inside);
+}
+
 extern "C" fn calls_recorded(_: u64) {
     recorded.call(None, 0);
 }

@@ -332,14 +332,7 @@ fn judge_models(options: &Options) -> Result<bool> {
     if options.fresh {
         models::forget(&options.base)?;
     }
-    let wanted = models::Options {
-        place: &place,
-        agent: &options.agent,
-        agent_version: agent_version(&options.agent)?,
-        only: &options.only,
-        seconds: options.seconds,
-        rounds: options.rounds,
-    };
+    let wanted = wanted(options, &place)?;
     print!("{}", models::run(&wanted, options.table)?);
     Ok(true)
 }

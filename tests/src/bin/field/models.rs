@@ -1,6 +1,7 @@
 //! Execution-time models of library functions whose growth is known: are their classes the right ones? Each function is called all the while by a program of ours
 //! (`tests/field/grows.c`) with sizes over three decades; the libraries are Debian's.
 
+use crate::durations::Options;
 use crate::observe::{Observation, observe};
 use crate::place::{Place, text_of};
 use crate::process::{Talker, tail};
@@ -114,22 +115,6 @@ const SUBJECTS: [Subject; 8] = [
         input: "pcre2_match_8:n=arg2:size",
     },
 ];
-
-/// What the command line asks for.
-pub struct Options<'a> {
-    /// Where programs lie.
-    pub place: &'a Place,
-    /// The agent.
-    pub agent: &'a Path,
-    /// Its version.
-    pub agent_version: String,
-    /// Names of functions; none: all.
-    pub only: &'a [String],
-    /// Length of a recording, s.
-    pub seconds: f64,
-    /// Runs of each function.
-    pub rounds: u32,
-}
 
 /// A finished run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
