@@ -11,6 +11,7 @@ mod in_place;
 mod log;
 mod samples;
 pub(super) mod stamps;
+mod threads;
 mod unseen;
 mod windows;
 

@@ -1,5 +1,6 @@
 //! Samples to shares: which part of the CPU time had a function on the stack.
 
+use super::threads::Threads;
 use super::unseen::{Unseen, period_ns};
 use crate::class::Source;
 use crate::estimate::Estimate;
@@ -7,7 +8,7 @@ use crate::ledger::LedgerSummary;
 use crate::recording::{FrameRow, Recording};
 use crate::stats::shares::{SampleDesign, SamplePoint, Share};
 use crate::stats::{Interval, LEVEL};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 /// Who a frame belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,8 +35,7 @@ pub(super) struct Shares<'r> {
     functions: BTreeMap<Key<'r>, FunctionShares>,
     cpu_ns: f64,
     unseen_ns: f64,
-    threads: u32,
-    sole_thread: Option<u32>,
+    threads: Threads,
     missed: f64,
 }
 
@@ -67,9 +67,10 @@ impl<'r> Shares<'r> {
         for p in &points {
             last_period.insert(p.tid, p.weight);
         }
+        let mut threads = Threads::default();
+        points.iter().for_each(|p| threads.add(p.tid, 1, p.weight));
         // One that only traps show is a thread, too.
-        let mut threads: BTreeSet<u32> = points.iter().map(|p| p.tid).collect();
-        threads.extend(recording.trap_samples.iter().map(|s| s.tid));
+        recording.trap_samples.iter().for_each(|s| threads.add(s.tid, 0, 0.0));
         // Summed in the order of threads: the order of floating-point sums must not vary.
         let ordered: BTreeMap<u32, f64> = last_period.into_iter().collect();
 
@@ -101,8 +102,7 @@ impl<'r> Shares<'r> {
             functions,
             cpu_ns: design.total_weight(),
             unseen_ns: left_ns,
-            threads: threads.len() as u32,
-            sole_thread: threads.first().copied().filter(|_| threads.len() == 1),
+            threads,
             missed: unseen.part(),
         }
     }
@@ -145,14 +145,9 @@ impl<'r> Shares<'r> {
         self.missed
     }
 
-    /// The thread that all samples show.
-    pub(super) fn sole_thread(&self) -> Option<u32> {
-        self.sole_thread
-    }
-
     /// Threads that samples show.
-    pub(super) fn threads(&self) -> u32 {
-        self.threads
+    pub(super) fn threads(&self) -> &Threads {
+        &self.threads
     }
 }
 

@@ -6,7 +6,7 @@
 //! a host takes away for more than a period is missed everywhere alike.
 //!
 //! `U` is the target's CPU time while it was sampled, less what its samples stand for (those in traps included), less what samples, switches
-//! and attaching cost, less half a period of each thread, which its last sample leaves over. With `S` the time that samples stand for, `p` a function's
+//! and attaching cost, less half a period of each thread, which its last sample leaves over, less a mean period for each sample that was taken and lost: any may be lost. With `S` the time that samples stand for, `p` a function's
 //! share of it and `k` its share of those in the kernel, of which `u <= U` is missing in the kernel's work and the rest everywhere alike:
 //!
 //! ```text
@@ -47,9 +47,12 @@ impl Unseen {
         let in_traps: f64 = recording.trap_samples.iter().map(|s| s.period_ns as f64).sum();
         let own = ledger.interrupts_s() * 1e9;
         let sampled = recording.meta.agent.sampled_cpu_ns.map_or(0.0, |ns| ns as f64);
+        let losses = &recording.meta.losses;
+        let taken = (samples.len() + recording.trap_samples.len()).max(1) as f64;
+        let lost = (losses.samples_ring_full + losses.samples_missed) as f64 * (seen_ns + in_traps) / taken;
         Self {
             seen_ns,
-            missed_ns: (sampled - seen_ns - in_traps - own - left_ns / 2.0).max(0.0),
+            missed_ns: (sampled - seen_ns - in_traps - lost - own - left_ns / 2.0).max(0.0),
             kernel_ns: samples.iter().filter(|s| s.in_kernel).map(|s| period_ns(s, recording)).sum(),
             samples: samples.len() as f64,
         }

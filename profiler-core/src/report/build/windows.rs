@@ -4,6 +4,7 @@ mod by_cpu;
 mod price;
 
 use super::samples::Shares;
+use super::threads::{Caller, Threads};
 use crate::ledger::LedgerSummary;
 use crate::recording::{ClassRow, LedgerRow, Recording, WindowKind, WindowRow};
 use crate::stats::added::Ranged;
@@ -39,9 +40,9 @@ pub(super) struct RunContext {
     costs: Costs,
     /// What traps cost in this target.
     traps: TrapPrice,
+    /// At most one for each CPU.
     threads: u32,
-    /// The only thread that samples show: they were not off, and it is not many threads of one CPU.
-    sole_thread: Option<u32>,
+    by_thread: Threads,
     /// See [`drift`].
     pub drift: Option<Drift>,
 }
@@ -135,8 +136,8 @@ impl RunContext {
             agent_part: per_s(recording.meta.agent.in_run_ns() as f64 * 1e-9),
             costs: Costs::of(&recording.windows, &traps),
             traps,
-            threads: shares.threads().min(recording.meta.cpus.max(1)),
-            sole_thread: shares.sole_thread(),
+            threads: shares.threads().count().min(recording.meta.cpus.max(1)),
+            by_thread: shares.threads().clone(),
             drift: None,
         }
     }
@@ -156,13 +157,19 @@ impl RunContext {
         Ranged::between((even_s - rest_s).max(0.0), self.busy() * even_s, even_s)
     }
 
-    /// CPU seconds of the target's own per second of the run that monitoring left it: what rates per CPU second are multiplied by, so that they are per
-    /// undilated second as those by the wall clock are.
-    fn cpu_per_own_s(&self) -> f64 {
+    /// CPU seconds of a thread's own per second of the run that monitoring left it: what rates per CPU second of its are multiplied by, so that they are per
+    /// undilated second as those by the wall clock are. Monitoring is taken to be divided as CPU time is.
+    fn cpu_per_own_s(&self, caller: &Caller) -> f64 {
         /// More than that no budget takes; a ledger that says so is wrong.
         const MOST: f64 = 0.5;
-        let lost = self.busy() * self.charged_per_s / self.cpu_per_s.max(1.0);
-        self.cpu_per_s / (1.0 - lost.min(MOST))
+        let own_per_s = self.cpu_per_s * caller.part;
+        let lost = self.busy_of(caller) * self.charged_per_s * caller.part / own_per_s.max(1.0);
+        own_per_s / (1.0 - lost.min(MOST))
+    }
+
+    /// Part of the time for which a thread runs, monitoring included.
+    fn busy_of(&self, caller: &Caller) -> f64 {
+        ((self.cpu_per_s + self.charged_per_s) * caller.part).clamp(0.0, 1.0)
     }
 
     /// What other classes cost in the last `last_s` of a window, CPU s.
@@ -211,16 +218,16 @@ impl RunContext {
         if own_per_s > 0.0 { own_per_s } else { self.cpu_per_s }
     }
 
-    /// How long the target's only thread ran from the first hit of a quota, at `tau_s` each, to the one that used it up, s. `None` if samples show
-    /// others, for it waited for them on a CPU that it shares; or if that is absurd.
-    fn ran_s(&self, w: &WindowRow, tau_s: f64) -> Option<f64> {
+    /// How long the thread that makes the calls ran from the first hit of a quota, at `tau_s` each, to the one that used it up, s. `None` if others took them, or if
+    /// that is absurd.
+    fn ran_s(&self, w: &WindowRow, tau_s: f64, caller: &Caller) -> Option<f64> {
         /// Prices are known far better than that.
         const LEAST_PART: f64 = 0.5;
         let least_s = LEAST_PART * tau_s * w.kept.saturating_sub(1) as f64;
         let ran_s = w.ran_ns? as f64 * 1e-9;
         // A thread that samples did not show has no part in what they say of the process.
-        let is_sole = w.ran_tid.is_some() && w.ran_tid == self.sole_thread;
-        (is_sole && w.tripped && ran_s > 0.0 && ran_s >= least_s).then_some(ran_s)
+        let is_its = w.ran_tid == Some(caller.tid);
+        (is_its && w.tripped && ran_s > 0.0 && ran_s >= least_s).then_some(ran_s)
     }
 }
 
@@ -309,6 +316,15 @@ fn weigh_alike(bursts: &mut [Burst], windows: &[&WindowRow]) {
     }
 }
 
+/// What others' hits cost at most, over what is taken: what makes this class's hits dear in this target makes theirs dear, too. In the windows of memcached more
+/// than half of all hits are others', and all cost twice their price (log.md, M50).
+fn dear_neighbours(tau_s: f64, dear_s: f64) -> f64 {
+    /// Where others' sites are of another kind, no more follows.
+    const MOST: f64 = 2.0;
+    let ratio = if tau_s > 0.0 { dear_s / tau_s } else { 1.0 };
+    ratio.clamp(1.0 + NEIGHBOUR_ERROR, MOST)
+}
+
 /// A window in wall time.
 fn burst_by_wall(w: &WindowRow, price: &HitPrice, run: &RunContext) -> Burst {
     // What was turned away came after the end of the window.
@@ -332,7 +348,7 @@ fn burst_by_wall(w: &WindowRow, price: &HitPrice, run: &RunContext) -> Burst {
     let stop = if w.tripped { Stop::Quota } else { Stop::Window };
     let burst = Burst::new(&time(1.0), hits, stop, (tau_s, cheap, dear));
     Burst {
-        time_low_s: undilated_s(&time(1.0 + NEIGHBOUR_ERROR), hits, dear).min(burst.time_s),
+        time_low_s: undilated_s(&time(dear_neighbours(tau_s, dear)), hits, dear).min(burst.time_s),
         // Of several threads nobody knows whether the one that calls this class paid for the others' hits.
         time_high_s: undilated_s(
             &time(if run.threads <= 1 { 1.0 - NEIGHBOUR_ERROR } else { 0.0 }),

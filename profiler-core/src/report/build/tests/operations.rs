@@ -87,6 +87,7 @@ fn recording() -> Recording {
         by_functions: false,
         inner_hit_ns: 0.0,
         inner_classes: vec![],
+        open_at_end: None,
     }];
     let class = |class_id, class_name: &str| OperationClassRow {
         operation: 0,
@@ -129,6 +130,27 @@ fn recording() -> Recording {
         cycle(2, 2, OperationCycleEnd::RunEnd),
     ];
     r
+}
+
+#[test]
+fn begins_without_an_end_are_told_apart_from_ends_without_a_begin() {
+    let of = |open_at_end, more_begun: u64, unmatched: u64| {
+        let mut recording = recording();
+        recording.meta.operations[0].open_at_end = open_at_end;
+        recording.operation_windows[0].begun += more_begun;
+        recording.operation_windows[0].unmatched = unmatched;
+        recording.operation_windows[1..].iter_mut().for_each(|w| w.unmatched = 0);
+        let report = Report::from_recording(&recording);
+        let o = &report.operations[0];
+        (o.unmatched, o.without_end, o.without_begin)
+    };
+    // Of nine that began and did not end two are open, and three ends had no begin.
+    assert_eq!(of(Some(2), 9, 10), (10, Some(7), Some(3)));
+    // Threads that ended inside are counted nowhere else.
+    assert_eq!(of(Some(0), 4, 1), (1, Some(4), Some(0)));
+    assert_eq!(of(Some(1), 0, 5), (5, Some(0), Some(5)));
+    // It is not known how many were open.
+    assert_eq!(of(None, 9, 10), (10, None, None));
 }
 
 #[test]

@@ -86,6 +86,9 @@ fn of_several_threads_nobody_knows_whose_time_it_was() {
     for (i, s) in r.samples.iter_mut().enumerate() {
         s.tid = 42 + (i % 2) as u32;
     }
+    for (i, w) in r.windows.iter_mut().enumerate() {
+        w.ran_tid = Some(42 + (i % 2) as u32);
+    }
     // Not on one CPU either, where no more than one of them runs at a time; nor where nobody looked.
     for cpus in [2, 1] {
         r.meta.cpus = cpus;
@@ -93,6 +96,21 @@ fn of_several_threads_nobody_knows_whose_time_it_was() {
     }
     r.samples.clear();
     assert!((rate(&r).value / of_wall.value - 1.0).abs() < 0.05, "{:?} {of_wall:?}", rate(&r));
+}
+
+#[test]
+fn of_one_thread_that_makes_all_calls_its_own_time_counts() {
+    let of_wall = rate(&rests(false));
+    // memcached: a worker that makes the calls, and a thread beside it that uses a tenth of the CPU time.
+    let mut r = rests(true);
+    r.samples.iter_mut().step_by(10).for_each(|s| s.tid = 43);
+    let (worker, sole) = (rate(&r), rate(&rests(true)));
+    // 0.54 s of each second, a call every 5 us of it.
+    assert!(worker.low < 108_000.0 && worker.value < sole.value - 4_000.0, "{worker:?} {sole:?}");
+    assert!(worker.high >= of_wall.value, "{worker:?} {of_wall:?}");
+    let (bursts, _) = lists(&r).by_cpu.unwrap();
+    assert_eq!(bursts.len(), 20);
+    assert!(bursts.iter().all(|b| b.time_low_s < b.time_s && b.time_s < b.time_high_s), "{bursts:?}");
 }
 
 /// A neighbour that costs so much beside each of the windows, from so many ns after its begin on.

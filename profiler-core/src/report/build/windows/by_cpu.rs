@@ -1,11 +1,12 @@
-//! Rates between two ends: by the wall clock, and by the CPU time of the only thread.
+//! Rates between two ends: by the wall clock, and by the CPU time of the thread that calls, where one does.
 //!
 //! A burst that its quota ends is shorter than the waits of a target that rests, and what monitoring took counts as if the target could not have
-//! rested less: by the wall clock the rate is too high, by its CPU time too low, because what a hit leaves behind in caches and predictors,
+//! rested less: by the wall clock the rate is too high (or too low, where it waits longer in a window: for a client that waits for it, log.md, M50), by its CPU time too low, because what a hit leaves behind in caches and predictors,
 //! beyond its price, counts as the target's own. Each list of bursts is estimated by itself, so that how far the two are apart is not taken for an
 //! error of the price.
 
-use super::{HitPrice, MOST_OF_OTHERS, RunContext, burst_by_wall, weigh_alike};
+use super::super::threads::Caller;
+use super::{HitPrice, MOST_OF_OTHERS, RunContext, burst_by_wall, dear_neighbours, weigh_alike};
 use crate::estimate::Estimate;
 use crate::recording::{WindowKind, WindowRow};
 use crate::stats::LEVEL;
@@ -26,16 +27,18 @@ pub(in crate::report::build) struct Bursts {
     pub cells: Vec<Cell>,
     /// In the thread's CPU time, where that of any window is known, and what each stands for.
     pub by_cpu: Option<(Vec<Burst>, Vec<Cell>)>,
-    /// The target rests for a part of the time that matters.
+    /// The target, or that thread, rests for a part of the time that matters.
     pub rests: bool,
 }
 
 impl Bursts {
     pub(super) fn of(windows: &[&WindowRow], price: &HitPrice, run: &RunContext) -> Self {
         let mut by_wall: Vec<Burst> = windows.iter().map(|w| burst_by_wall(w, price, run)).collect();
-        let by_cpu = by_cpu(windows, &mut by_wall, price, run);
+        let caller = run.by_thread.caller(windows);
+        let by_cpu = caller.and_then(|caller| by_cpu(windows, &mut by_wall, price, (run, &caller)));
         weigh_alike(&mut by_wall, windows);
-        Self { by_wall, cells: run.cells(windows), by_cpu, rests: run.busy() < BUSY }
+        let busy = caller.map_or_else(|| run.busy(), |caller| run.busy_of(&caller));
+        Self { by_wall, cells: run.cells(windows), by_cpu, rests: busy < BUSY }
     }
 
     /// Calls a second of the target's own time.
@@ -82,7 +85,7 @@ fn between(by_wall: Estimate, by_cpu: Estimate) -> Estimate {
     Estimate { value, low: by_wall.low.min(by_cpu.low), high, ..by_wall }
 }
 
-/// Rates per CPU second times what the target uses of a CPU in the time that monitoring leaves it, `U`; each weighs by what the target used around that
+/// Rates per CPU second of the thread times what it uses of a CPU in the time that monitoring leaves it, `U`; each weighs by what the target used around that
 /// window (`u_j`), and as far as rates change by the time that it stands for (`l_j`):
 /// ```text
 /// R = U sum l_j u_j r_j / sum l_j u_j,   or with l_j alike
@@ -92,9 +95,9 @@ fn by_cpu(
     windows: &[&WindowRow],
     by_wall: &mut [Burst],
     price: &HitPrice,
-    run: &RunContext,
+    (run, caller): (&RunContext, &Caller),
 ) -> Option<(Vec<Burst>, Vec<Cell>)> {
-    let ended: Vec<Option<Burst>> = windows.iter().map(|w| ended_by_quota(w, price, run)).collect();
+    let ended: Vec<Option<Burst>> = windows.iter().map(|w| ended_by_quota(w, price, run, caller)).collect();
     if ended.iter().all(Option::is_none) {
         return None;
     }
@@ -110,7 +113,9 @@ fn by_cpu(
             None if w.kind == WindowKind::Trace => (*of_wall, 1.0),
             // Its wall time lies in work more often than not: beside CPU times it would count waits twice.
             None if w.tripped => continue,
-            None => ended_by_clock(w, of_wall, run),
+            // Of the other threads nobody knows how much of the process's CPU time in it was theirs.
+            None if !caller.is_sole => (*of_wall, 1.0),
+            None => ended_by_clock(w, of_wall, run, caller),
         };
         used.push(*w);
         bursts.push(burst);
@@ -122,34 +127,37 @@ fn by_cpu(
     Some((bursts, cells))
 }
 
-/// A window that its quota ended, in time that the only thread ran:
+/// A window that its quota ended, in time that the thread ran:
 /// ```text
 /// T = (ran - (N - 1) tau - other) / U,   rate = (N - 2) / T
 /// ```
-/// U: CPU seconds of the target's own per second that monitoring leaves it. From the first hit to the last of N there are N - 1 calls, of which the last ended it.
-fn ended_by_quota(w: &WindowRow, price: &HitPrice, run: &RunContext) -> Option<Burst> {
+/// U: CPU seconds of the thread's own per second that monitoring leaves it. From the first hit to the last of N there are N - 1 calls, of which the last ended it.
+/// Of others' hits it is taken to pay the part that it has of the CPU time: of those of a target with several threads, between none and all.
+fn ended_by_quota(w: &WindowRow, price: &HitPrice, run: &RunContext, caller: &Caller) -> Option<Burst> {
     let hits = w.kept.saturating_add(w.dropped);
     let (tau_s, cheap, dear) = price.of_window(w);
-    let ran_s = run.ran_s(w, tau_s).filter(|_| w.kind != WindowKind::Trace && hits > 2)?;
+    let ran_s = run.ran_s(w, tau_s, caller).filter(|_| w.kind != WindowKind::Trace && hits > 2)?;
     if run.cpu_per_s <= 0.0 {
         return None;
     }
     let calls = hits - 1;
     let most_s = MOST_OF_OTHERS * (ran_s - calls as f64 * tau_s).max(0.0);
     // A thread that ran so long did so in more time, and monitoring ran on it, too.
-    let rest_s = run.rest_per_s * ran_s / run.busy().max(f64::MIN_POSITIVE);
-    let others_s = run.others_s(w, ran_s / run.used_around(w));
+    let rest_s = run.rest_per_s * caller.part * ran_s / run.busy_of(caller).max(f64::MIN_POSITIVE);
+    let others_s = run.others_s(w, ran_s / (run.used_around(w) * caller.part));
     let time_s = |part: f64, tau_s: f64| {
         let cost_s = calls as f64 * tau_s + (rest_s + part * others_s).min(most_s);
-        (ran_s - cost_s).max(calls as f64 * LEAST_CALL_S) / run.cpu_per_own_s()
+        (ran_s - cost_s).max(calls as f64 * LEAST_CALL_S) / run.cpu_per_own_s(caller)
     };
-    let value_s = time_s(1.0, tau_s);
+    let most = dear_neighbours(tau_s, dear);
+    let least = if caller.is_sole { 1.0 - NEIGHBOUR_ERROR } else { 0.0 };
+    let value_s = time_s(caller.part, tau_s);
     Some(Burst {
         hits: calls,
         stop: Stop::Quota,
         time_s: value_s,
-        time_low_s: time_s(1.0 + NEIGHBOUR_ERROR, dear).min(value_s),
-        time_high_s: time_s(1.0 - NEIGHBOUR_ERROR, cheap).max(value_s),
+        time_low_s: (time_s(most, dear) * (1.0 - caller.error).max(0.1)).min(value_s),
+        time_high_s: (time_s(least, cheap) * (1.0 + caller.error)).max(value_s),
         quota: Some(calls),
         window_s: None,
         // It ran all the time.
@@ -158,7 +166,7 @@ fn ended_by_quota(w: &WindowRow, price: &HitPrice, run: &RunContext) -> Option<B
 }
 
 /// A window that the clock ended, and what it weighs: one that lay in a wait says nothing of how often a target that works calls.
-fn ended_by_clock(w: &WindowRow, by_wall: &Burst, run: &RunContext) -> (Burst, f64) {
+fn ended_by_clock(w: &WindowRow, by_wall: &Burst, run: &RunContext, sole: &Caller) -> (Burst, f64) {
     let elapsed_s = w.end_ns.saturating_sub(w.start_ns) as f64 * 1e-9;
     let used_per_s = run.own_per_s(w);
     // A CPU time of 0 is one that could not be read, where there are hits.
@@ -171,7 +179,7 @@ fn ended_by_clock(w: &WindowRow, by_wall: &Burst, run: &RunContext) -> (Burst, f
     };
     // Of an empty one both are 0.
     let worked = own_s / by_wall.time_s.max(f64::MIN_POSITIVE);
-    let part = worked / run.cpu_per_own_s();
+    let part = worked / run.cpu_per_own_s(sole);
     let burst = Burst {
         time_s: by_wall.time_s * part,
         time_low_s: by_wall.time_low_s * part,

@@ -94,7 +94,10 @@ fn least_gap_ns(windows: &[&WindowRow], factor: f64, run: &RunContext) -> f64 {
     /// Fewer hits say too little.
     const ENOUGH: u64 = 30;
     let ended = windows.iter().filter(|w| w.tripped && w.kept >= ENOUGH && w.end_ns > w.start_ns);
-    let gap_ns = |w: &&WindowRow| match run.ran_s(w, w.tau_ns.max(0.0) * 1e-9 * factor) {
+    // Of several threads others' windows lie beside these.
+    let sole = run.by_thread.sole();
+    let ran_s = |w: &WindowRow| run.ran_s(w, w.tau_ns.max(0.0) * 1e-9 * factor, sole.as_ref()?);
+    let gap_ns = |w: &&WindowRow| match ran_s(w) {
         Some(ran_s) => ran_s * 1e9 / (w.kept - 1) as f64,
         None => (w.end_ns - w.start_ns) as f64 / w.kept as f64,
     };
