@@ -38,7 +38,7 @@ const BETS: [(f64, f64); 14] = [
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Bets {
     detectors: [Detector; BETS.len()],
-    /// When the last call was, hours.
+    /// The latest begin of a call so far, hours.
     last_h: Option<f64>,
 }
 
@@ -65,7 +65,7 @@ impl Bets {
         Self { detectors: [Detector::default(); BETS.len()], last_h: None }
     }
 
-    /// Takes a call that began at `now_h` (hours, not falling) and whose p-value is at most `p`.
+    /// Takes a call that began at `now_h` (hours; may lie before the last one's) and whose p-value is at most `p`.
     /// `dependence`: d of a bet on the tail part q, which sees of a call only whether it lies in that; `threshold_h`: c, the mean time between false alarms, hours.
     pub fn take(
         &mut self,
@@ -76,7 +76,8 @@ impl Bets {
     ) -> Option<Raised> {
         // Time that passes before the first call is worth nothing yet.
         let passed = self.last_h.map_or(0.0, |last| (now_h - last).max(0.0));
-        self.last_h = Some(now_h);
+        // Calls come when they end: one that took long began before others that are here already.
+        self.last_h = Some(self.last_h.map_or(now_h, |last| last.max(now_h)));
         for (detector, (q, a)) in self.detectors.iter_mut().zip(BETS) {
             let won = if p <= q { a / q } else { (1.0 - a) / (1.0 - q) };
             let gain = won.powf(1.0 / dependence(q).max(1.0));
@@ -131,6 +132,25 @@ mod tests {
         };
         let found = alarms(1, 5, slow);
         assert!(found > 10, "{found}");
+    }
+
+    #[test]
+    fn time_passes_once_where_long_calls_come_late() {
+        // A call every second that is neither fast nor slow to the bets, and after each one that began 10 s before it.
+        let value = |late_h: Option<f64>| {
+            let mut bets = Bets::new();
+            for i in 0..600 {
+                let now = f64::from(i) / 3_600.0;
+                assert_eq!(bets.take(now, 1.0, |_| f64::INFINITY, 1e9), None);
+                if let Some(late) = late_h {
+                    bets.take(now - late, 1.0, |_| f64::INFINITY, 1e9);
+                }
+            }
+            bets.detectors[0].value
+        };
+        let (plain, late) = (value(None), value(Some(10.0 / 3_600.0)));
+        assert!((plain - 599.0 / 3_600.0).abs() < 1e-9, "{plain}");
+        assert!((late - plain).abs() < 1e-9, "{late} against {plain}");
     }
 
     #[test]

@@ -53,7 +53,8 @@ pub struct Calibration {
 
 impl Calibration {
     /// From the predicted time (ns) and the residual of each call, in the order of the calls.
-    pub(super) fn new(mut calls: Vec<(f64, f64)>) -> Self {
+    #[must_use]
+    pub fn new(mut calls: Vec<(f64, f64)>) -> Self {
         calls.retain(|(predicted, r)| predicted.is_finite() && r.is_finite());
         let dependence = dependence(&calls);
         let in_order = calls.clone();

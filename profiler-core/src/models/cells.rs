@@ -38,7 +38,7 @@ pub(super) struct Cell {
 pub struct LeftOut {
     /// They did not return, or took no time beside what watching cost.
     pub not_returned: u64,
-    /// An input could not be read, was negative, or was 2^47 or more.
+    /// An input could not be read, was negative, or was 2^40 or more.
     pub unreadable: u64,
     /// Fewer than 10 calls had their inputs, or inputs near them.
     pub few: u64,

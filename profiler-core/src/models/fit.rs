@@ -241,7 +241,7 @@ fn model(
     let range = range(cells, inputs.len());
     let top: Vec<f64> = range.iter().map(|(_, high)| *high).collect();
     let critical = critical(&fitted, &range, &inputs);
-    let exponent = exponent(cells, &inputs, &critical);
+    let exponent = exponent(cells, &fitted.parts, &inputs, &critical);
     let (form, class, doubt) = class(&fitted, cells, exponent);
     let printed = match (class, fitted.found.best.shapes.first()) {
         (Class::TwoRegimes, Some(shape)) => shape.growth(&top).printed(),
@@ -304,16 +304,19 @@ fn critical(fitted: &Fitted, range: &[(f64, f64)], names: &[String]) -> Vec<Crit
     critical
 }
 
-/// Slope of ln(time) over ln(input), with its interval, if one input at most is critical.
-fn exponent(cells: &[Cell], names: &[String], critical: &[Critical]) -> Option<(f64, f64, f64)> {
+/// Slope of ln(time) over ln(input), with its interval, if one input at most is critical: of several curves, the slope that they have in common.
+fn exponent(
+    cells: &[Cell],
+    parts: &[Vec<usize>],
+    names: &[String],
+    critical: &[Critical],
+) -> Option<(f64, f64, f64)> {
     let input = match (critical, names) {
         ([one], _) => names.iter().position(|name| *name == one.name)?,
         ([], [_]) => 0,
         _ => return None,
     };
-    let only = |c: &Cell| Some(Cell { x: vec![*c.x.get(input)?], ..c.clone() });
-    let cells: Vec<Cell> = cells.iter().filter_map(only).collect();
-    let (value, interval) = PowerLaw::fit(&cells)?.exponent(0)?;
+    let (value, interval) = PowerLaw::common_exponent(cells, parts, input)?;
     Some((value, interval.low, interval.high))
 }
 

@@ -10,8 +10,9 @@ use std::fmt;
 pub const LEAST_VALUES: usize = 5;
 /// Most distinct values of a category.
 const MOST_CATEGORIES: usize = 32;
-/// Numbers from here on are addresses or marks (`SIZE_MAX`): no object in user space is that large (47 bits of address).
-const HUGE: u64 = 1 << 47;
+/// Numbers from here on are addresses or marks (`SIZE_MAX`): programs lie from some 2^46 on, stacks and libraries below 2^47, and a call that works through a TiB ends in no
+/// recording. Objects of a program that is linked to a fixed address lie lower: nothing tells them from sizes.
+const HUGE: u64 = 1 << 40;
 /// Part of the calls that may have a negative or huge number (an error code, `npos`): those calls are left out.
 const MARKS: f64 = 0.05;
 /// Least largest over smallest value (at least 1): below it all forms look alike.
@@ -48,7 +49,7 @@ pub enum Unusable {
         /// Part of the calls.
         share: f64,
     },
-    /// It is 2^47 or more in many calls: an address, or a mark.
+    /// It is 2^40 or more in many calls: an address, or a mark.
     Huge {
         /// Part of the calls.
         share: f64,
@@ -90,7 +91,7 @@ impl fmt::Display for Unusable {
             ),
             Self::Negative { share } => write!(f, "negative in {} of the calls", percent(share)),
             Self::Huge { share } => {
-                write!(f, "2^47 or more in {} of the calls: an address, or a mark", percent(share))
+                write!(f, "2^40 or more in {} of the calls: an address, or a mark", percent(share))
             }
             Self::Unread { share } => write!(f, "not readable in {} of the calls", percent(share)),
             Self::ManyCategories => write!(f, "more than {MOST_CATEGORIES} categories"),

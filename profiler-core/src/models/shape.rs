@@ -63,13 +63,41 @@ impl PowerLaw {
             (0..inputs).map(|j| cells.iter().map(|c| log(c.x.get(j))).collect()).collect();
         let ones = vec![1.0; cells.len()];
         let columns: Vec<&[f64]> = std::iter::once(&ones).chain(&logs).map(Vec::as_slice).collect();
+        Self::solve(&columns, &cells.iter().collect::<Vec<&Cell>>())
+    }
+
+    fn solve(columns: &[&[f64]], cells: &[&Cell]) -> Option<Self> {
         let y: Vec<f64> = cells.iter().map(|c| c.median_ns.ln()).collect();
         let weights: Vec<f64> = cells.iter().map(|c| 1.0 / (c.log_variance + FLOOR * FLOOR)).collect();
-        let s = linear::least_squares(&columns, &y, &weights)?;
+        let s = linear::least_squares(columns, &y, &weights)?;
         let free = (cells.len() as f64 - columns.len() as f64).max(1.0);
         let dispersion = (s.rss / free).max(1.0);
         let covariance = s.inverse.iter().map(|row| row.iter().map(|v| v * dispersion).collect()).collect();
         Some(Self { coefficients: s.coefficients, covariance })
+    }
+
+    /// The exponent that curves of several categories have in common, with its interval at 95 %: each category has a scale of its own, so that
+    /// which sizes were seen of which says nothing of growth. `parts`: the cells of each category.
+    pub(super) fn common_exponent(
+        cells: &[Cell],
+        parts: &[Vec<usize>],
+        input: usize,
+    ) -> Option<(f64, Interval)> {
+        let only = |c: &Cell| Some(Cell { x: vec![*c.x.get(input)?], ..c.clone() });
+        let of_part = |rows: &Vec<usize>| rows.iter().filter_map(|i| only(cells.get(*i)?)).collect();
+        let groups: Vec<Vec<Cell>> = parts.iter().map(of_part).collect();
+        Self::within(&groups)?.exponent(groups.len().checked_sub(1)?)
+    }
+
+    /// Least squares of logarithms with a scale for each group: the coefficients are the groups' scales (ln), then the one exponent.
+    fn within(groups: &[Vec<Cell>]) -> Option<Self> {
+        let place = |(g, cells): (usize, &Vec<Cell>)| cells.iter().map(move |_| g).collect::<Vec<usize>>();
+        let places: Vec<usize> = groups.iter().enumerate().flat_map(place).collect();
+        let cells: Vec<&Cell> = groups.iter().flatten().collect();
+        let is_of = |g: usize| places.iter().map(|p| f64::from(u8::from(*p == g))).collect::<Vec<f64>>();
+        let mut columns: Vec<Vec<f64>> = (0..groups.len()).map(is_of).collect();
+        columns.push(cells.iter().map(|c| c.x.first().copied().unwrap_or(1.0).max(1.0).ln()).collect());
+        Self::solve(&columns.iter().map(Vec::as_slice).collect::<Vec<&[f64]>>(), &cells)
     }
 
     fn logs(x: &[f64]) -> impl Iterator<Item = f64> {
@@ -198,6 +226,28 @@ mod tests {
             held += u32::from(law.exponent(0).unwrap().1.holds(1.3));
         }
         assert!((276..=297).contains(&held), "{held} of 300");
+    }
+
+    #[test]
+    fn categories_that_saw_other_sizes_do_not_tilt_the_exponent() {
+        // Level 1 is four times as fast and saw the small sizes: pooled, the slope is above 1.3.
+        let cell = |category: usize, x: f64, scale: f64| Cell {
+            x: vec![x],
+            category,
+            median_ns: scale * x,
+            calls: 20,
+            log_variance: 0.01,
+        };
+        let small = (0..10).map(|i| cell(0, 100.0 * 1.5_f64.powi(i), 1.0));
+        let large = (5..15).map(|i| cell(1, 100.0 * 1.5_f64.powi(i), 4.0));
+        let cells: Vec<Cell> = small.chain(large).collect();
+        let all: Vec<usize> = (0..20).collect();
+        let (pooled, _) = PowerLaw::common_exponent(&cells, std::slice::from_ref(&all), 0).unwrap();
+        assert!(pooled > 1.2, "{pooled}");
+        let parts = [all[..10].to_vec(), all[10..].to_vec()];
+        let (value, interval) = PowerLaw::common_exponent(&cells, &parts, 0).unwrap();
+        assert!((value - 1.0).abs() < 1e-9 && interval.holds(1.0), "{value} {interval:?}");
+        assert_eq!(PowerLaw::common_exponent(&cells, &[], 0), None);
     }
 
     #[test]

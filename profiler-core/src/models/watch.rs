@@ -124,7 +124,12 @@ impl Watch {
 
     /// Holds the calls of a function against its model from now on.
     pub fn add(&mut self, kernel: u32, model: &Model) {
-        self.kernels.insert(kernel, Kernel { calibration: model.calibration.clone(), bets: Bets::new() });
+        self.add_calibrated(kernel, model.calibration.clone());
+    }
+
+    /// The same of something else than calls, of which it is known how far it lies from what is predicted: shares of samples, say.
+    pub fn add_calibrated(&mut self, kernel: u32, calibration: Calibration) {
+        self.kernels.insert(kernel, Kernel { calibration, bets: Bets::new() });
     }
 
     /// Takes the calls of one window (a second, say), in the order in which they began. Calls of functions that were not added are ignored.
@@ -240,7 +245,9 @@ fn common(shifts: &[Shift]) -> Shift {
 }
 
 fn evidence(id: u32, kernel: &Kernel, calls: &[Seen], since_ns: u64, count: u64) -> Option<Slower> {
-    let recent: Vec<&Seen> = calls.iter().filter(|c| c.time_ns >= since_ns).collect();
+    // A call that began before and ended since then is part of it: it may be the one that waited.
+    let ended_since = |c: &&Seen| c.time_ns as f64 + c.own_ns >= since_ns as f64;
+    let recent: Vec<&Seen> = calls.iter().filter(ended_since).collect();
     let expected = |c: &Seen| {
         let r = kernel.calibration.interval(c.predicted_ns, 0.95);
         Interval { low: c.predicted_ns * r.low.exp(), high: c.predicted_ns * r.high.exp() }
