@@ -1,7 +1,7 @@
 //! The kernel suite again and again, to see which of its tests fail by chance: without it nobody knows whether a test belongs on the list
 //! of timing tests, or fails one time in ten for a reason of its own.
 //!
-//! A run is all test binaries that need root; no test is run again in it. Runs are kept in `target/suites.jsonl`, of any build, each with
+//! A run is all test binaries that need root; no test is run again in it. Runs are kept in `docs/suite-runs.jsonl`, of any build, each with
 //! its build, its time and the machine's load. A run that was interrupted is not counted; the next call goes on. Not for CI: twenty runs
 //! take hours.
 
@@ -21,7 +21,7 @@ use std::time::{Instant, SystemTime};
 #[derive(Debug, clap::Args)]
 pub struct Suites {
     /// Run the kernel tests until there are N runs of this build, none of them repeated where it fails, and print how often each failed
-    /// (kept in target/suites.jsonl; goes on where it stopped; 0: print only)
+    /// (kept in docs/suite-runs.jsonl; goes on where it stopped; 0: print only)
     #[arg(long, value_name = "N", conflicts_with = "offline")]
     pub suites: Option<usize>,
     /// Write what --suites prints into docs/suite-runs.md
@@ -37,7 +37,8 @@ pub struct Suites {
 pub(super) fn run(wanted: usize, options: &Suites, filter: Option<&str>) -> Result<()> {
     ensure!(!shell::is_ci(), "suites are no part of CI: they take hours");
     ensure!(shell::can_be_root(), "the suite traces: run it as root, or let sudo work without a password");
-    let path = shell::target_dir().join("suites.jsonl");
+    // Committed: runs of several days and machines add up, and no build directory outlives them.
+    let path = shell::root().join("docs/suite-runs.jsonl");
     let mut runs = record::read(&path)?;
     if wanted > 0 {
         let build = Build::here()?;

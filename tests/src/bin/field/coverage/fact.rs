@@ -221,40 +221,52 @@ pub fn facts(known: &[Known], rows: &[Row], spans: &[Span], sides: &Sides<'_>) -
 
 fn of_function(known: &Known, rows: &[Row], spans: &[Span], sides: &Sides<'_>) -> Vec<Fact> {
     let row = row_of(rows, known.function);
-    let told = |estimate: fn(&Row) -> Option<Estimate>| row.and_then(estimate);
+    let told = |quantity| told(rows, known.function, quantity);
     let mut facts = Vec::new();
-    let mut add = |quantity, told, truth: Option<Truth>| {
+    let mut add = |quantity, truth: Option<Truth>| {
         // Without a call there is no rate and no mean.
         if let Some(truth) = truth.filter(|truth| truth.value > 0.0) {
-            facts.push(Fact { function: known.function.to_owned(), quantity, told, truth });
+            let function = known.function.to_owned();
+            facts.push(Fact { function, quantity, told: told(quantity), truth });
         }
     };
-    let is_exact = told(|row| row.calls).is_some_and(|calls| calls.source == Source::Exact);
+    let is_exact = told(Quantity::Total).is_some_and(|calls| calls.source == Source::Exact);
     // What is told as exact is told of the time for which it was attached.
     let attached = row.and_then(|row| attached_ns(row, spans)).filter(|_| is_exact).unwrap_or(sides.watched);
     let count = |span| sides.counted(known.counters, span);
     add(
         Quantity::Total,
-        told(|row| row.calls),
         count(attached).map(|(value, within)| Truth { value, within, apart: 0.0 }),
     );
     add(
         Quantity::Rate,
-        told(|row| row.rate_hz),
         count(sides.watched).map(|counted| rate(counted, sides.watched, sides.overhead)),
     );
     let beside = |figure: fn(&Stretch, Less) -> f64| sides.beside(known.counters, figure);
-    add(Quantity::RateBeside, told(|row| row.rate_hz), beside(|s, _| s.calls / s.wall_s));
+    add(Quantity::RateBeside, beside(|s, _| s.calls / s.wall_s));
     if known.timed != Timed::No {
-        add(Quantity::Mean, told(|row| row.mean_ns), beside(Stretch::mean_ns));
-        add(Quantity::OnCpu, told(|row| row.on_cpu_ns), beside(|s, less| s.on_cpu_ns(less) / s.calls));
+        add(Quantity::Mean, beside(Stretch::mean_ns));
+        add(Quantity::OnCpu, beside(|s, less| s.on_cpu_ns(less) / s.calls));
     }
     if known.timed == Timed::MeanAndShare {
         let share = || beside(|s, less| s.on_cpu_ns(less) / s.cpu_ns);
-        add(Quantity::Share, told(|row| row.share), share());
-        add(Quantity::ShareLongRun, told(|row| row.share_long_run), share());
+        add(Quantity::Share, share());
+        add(Quantity::ShareLongRun, share());
     }
     facts
+}
+
+/// What a report tells of a function.
+pub fn told(rows: &[Row], function: &str, quantity: Quantity) -> Option<Estimate> {
+    let row = row_of(rows, function)?;
+    match quantity {
+        Quantity::Total => row.calls,
+        Quantity::Rate | Quantity::RateBeside => row.rate_hz,
+        Quantity::Mean => row.mean_ns,
+        Quantity::OnCpu => row.on_cpu_ns,
+        Quantity::Share => row.share,
+        Quantity::ShareLongRun => row.share_long_run,
+    }
 }
 
 /// The row of a function: that with calls before one that only samples show.

@@ -4,6 +4,7 @@
 //! other run the names of some functions, whose calls it is to time: by itself it times none. What else is told of which function is its own choice. What the
 //! truth is and how far it is known is in [`fact`].
 
+mod again;
 mod fact;
 mod programs;
 mod table;
@@ -63,7 +64,8 @@ pub struct Record {
     pub facts: Vec<Fact>,
 }
 
-/// Runs what is not finished yet, each finished run a line of `coverage.jsonl`; returns the Markdown of all that are. With `only_table` nothing is run.
+/// Runs what is not finished yet, each finished run a line of `coverage.jsonl`; returns the Markdown of all that are. With `only_table` nothing is run, and
+/// this agent makes the reports of recordings that another one made, where they are still there.
 ///
 /// # Errors
 ///
@@ -112,13 +114,40 @@ pub fn run(options: &Options<'_>, only_table: bool) -> Result<String> {
         }
     }
     ensure!(!finished.is_empty(), "no finished runs in {}", lines.display());
+    if only_table {
+        judge_again(options, &subjects, &mut finished);
+    }
     let order: Vec<&str> = subjects.iter().map(|subject| subject.program.name()).collect();
     Ok(table::document(&finished, &order))
 }
 
+/// Of the newest runs that another agent made.
+fn judge_again(options: &Options<'_>, subjects: &[Subjects], finished: &mut [Record]) {
+    let Some(recorder) = finished.last().map(|record| record.agent.clone()) else { return };
+    if recorder == options.agent_version {
+        return;
+    }
+    let is_its = |record: &&mut Record| record.agent == recorder && record.trouble.is_empty();
+    for record in finished.iter_mut().filter(is_its) {
+        let recording = folder_of(options.place, &record.program, record.round).join("run.tithe");
+        let known = subjects.iter().find(|subject| subject.program.name() == record.program);
+        let known = known.map_or(&[][..], |subject| subject.known);
+        match again::again(record, known, (options.agent, &options.agent_version), &recording) {
+            Ok(judged) => *record = judged,
+            Err(error) => eprintln!("{} round {}: {error:#}", record.program, record.round),
+        }
+    }
+    // Those of the newest agent are shown: the last one says which.
+    finished.sort_by_key(|record| record.agent.contains(&options.agent_version));
+}
+
+fn folder_of(place: &Place, program: &str, round: u32) -> PathBuf {
+    place.base.join("coverage").join(format!("{program}-{round}"))
+}
+
 /// The folder in which report and recording of a run stay.
 fn kept(place: &Place, program: &str, round: u32) -> Result<PathBuf> {
-    let folder = place.base.join("coverage").join(format!("{program}-{round}"));
+    let folder = folder_of(place, program, round);
     if folder.exists() {
         std::fs::remove_dir_all(&folder)?;
     }
