@@ -13,6 +13,8 @@
 //! the calls in flight have ended, at most for `DRAIN_NS`, and only while what is turned away costs little; it is charged like
 //! any hit. Calls that are still open when the links are gone
 //! are recorded with the time that they had taken so far.
+//!
+//! Classes belong to targets (`attach/targets.rs`). A run has one, which [`Attachments::new`] is given.
 
 mod answer;
 mod asked;
@@ -22,6 +24,9 @@ mod extend;
 mod memory;
 mod opener;
 mod others;
+mod queue;
+mod targets;
+mod watched;
 
 use super::class::{LinkState, LiveClass, OpenWindow};
 use super::clock::now_ns;
@@ -41,9 +46,11 @@ use answer::Answers;
 use asked::Asked;
 pub use asked::{Group, NotOpened, Outcome};
 use beside::Beside;
-use memory::MemoryWatch;
 pub use opener::{Gone, Opener};
-use others::Others;
+use others::ForkAccount;
+pub use targets::AddTargetError;
+use targets::Targets;
+pub use watched::{TargetId, WatchedTarget};
 
 /// Classes that get a link of their own when many are attached at once; the others share.
 pub(super) const OWN_LINKS: usize = 24;
@@ -86,44 +93,39 @@ pub struct Attachments {
     opener: Opener,
     kernel: Arc<Kernel>,
     governor: Governor,
-    pid: u32,
+    targets: Targets,
     classes: Vec<LiveClass>,
     /// What classes must know of others of their function, where there are others.
     beside: BTreeMap<ClassId, Beside>,
-    /// Links made and closed so far.
-    link_changes: u64,
-    /// CPU time of the target as last read, ns: what it had used when it ended.
-    last_cpu_ns: u64,
-    /// Hits are counted by thread, too.
-    by_thread: bool,
     answers: Answers,
-    memory: MemoryWatch,
-    others: Others,
-    /// Whether return links are safe is not known now: none is made.
-    return_links_held: bool,
+    forks: ForkAccount,
     asked: Asked,
+    /// The target that was served last by the opener.
+    served: TargetId,
 }
 
 impl Attachments {
-    /// Nothing attached.
+    /// Nothing attached, and one target, [`TargetId::FIRST`], which the kernel side knows already ([`Kernel::add_target`]).
     #[must_use]
-    pub fn new(kernel: Arc<Kernel>, governor: Governor, opener: Opener, pid: u32) -> Self {
-        Self {
+    pub fn new(kernel: Arc<Kernel>, governor: Governor, opener: Opener, process: Arc<Target>) -> Self {
+        let mut attachments = Self {
             opener,
             asked: Asked::default(),
             kernel,
             governor,
-            pid,
+            targets: Targets::default(),
             classes: Vec::new(),
             beside: BTreeMap::new(),
-            link_changes: 0,
-            last_cpu_ns: 0,
-            by_thread: false,
             answers: Answers::default(),
-            memory: MemoryWatch::default(),
-            others: Others::new(pid),
-            return_links_held: false,
-        }
+            forks: ForkAccount::default(),
+            served: TargetId::FIRST,
+        };
+        // OK because PIDs are positive.
+        let pid = process.pid() as u32;
+        // The watchdog has room for the first.
+        let slot = attachments.guard(pid).ok().flatten();
+        attachments.targets.add(WatchedTarget::new(process, pid, slot));
+        attachments
     }
 
     /// The classes, by id.
@@ -156,11 +158,17 @@ impl Attachments {
         (id < self.kernel.classes().max_classes()).then_some(ClassId(id))
     }
 
-    /// Adds a class, whose id must be [`Attachments::next_id`].
+    /// Adds a class of the first target, whose id must be [`Attachments::next_id`].
     pub fn add(&mut self, class: LiveClass) {
+        self.add_to(TargetId::FIRST, class);
+    }
+
+    /// Adds a class of a target, whose id must be [`Attachments::next_id`].
+    pub fn add_to(&mut self, target: TargetId, class: LiveClass) {
         debug_assert_eq!(Some(class.id), self.next_id());
         let id = class.id;
         self.classes.push(class);
+        self.targets.add_class(target);
         self.join(id);
     }
 
@@ -182,23 +190,13 @@ impl Attachments {
         &self.kernel
     }
 
-    /// CPU time that the target has used, ns; once it has ended, as it was last read.
-    pub fn cpu_ns(&mut self, target: &Target) -> u64 {
-        self.last_cpu_ns = target.cpu_time_ns().unwrap_or(self.last_cpu_ns);
-        self.last_cpu_ns
-    }
-
-    /// The target has ended, and its CPU time is still to be had.
-    pub fn note_last_cpu(&mut self, cpu_ns: u64) {
-        self.last_cpu_ns = self.last_cpu_ns.max(cpu_ns);
-    }
-
-    /// Hits are counted by thread as well from now on, or no longer. A target with one thread need not pay for it.
-    pub fn count_by_thread(&mut self, on: bool) {
-        if std::mem::replace(&mut self.by_thread, on) == on {
+    /// Hits in a target are counted by thread as well from now on, or no longer. One with a single thread need not pay for it.
+    pub fn count_by_thread(&mut self, target: TargetId, on: bool) {
+        if std::mem::replace(&mut self.targets.get_mut(target).by_thread, on) == on {
             return;
         }
-        let open: Vec<ClassId> = self.classes.iter().filter(|c| c.is_open()).map(|c| c.id).collect();
+        let is_open = |c: &&LiveClass| c.is_open() && self.targets.of(c.id) == target;
+        let open: Vec<ClassId> = self.classes.iter().filter(is_open).map(|c| c.id).collect();
         for id in open {
             self.adjust(id);
         }
@@ -206,7 +204,7 @@ impl Attachments {
 
     /// Tells the programs what may change while a class is attached.
     fn adjust(&self, id: ClassId) {
-        let flag = if self.by_thread { FLAG_BY_THREAD } else { 0 };
+        let flag = if self.targets.owner(id).by_thread { FLAG_BY_THREAD } else { 0 };
         let Beside { function, bounds } = self.beside_of(id);
         self.kernel.classes().adjust(id, |control| {
             control.flags = control.flags & !FLAG_BY_THREAD | flag;
@@ -214,14 +212,15 @@ impl Attachments {
         });
     }
 
-    /// Links made and closed since the last call (each stalls the target for some tens of microseconds).
-    pub fn take_link_changes(&mut self) -> u64 {
-        std::mem::take(&mut self.link_changes)
-    }
-
-    /// What was made and closed since the last call is not to be expected again.
-    pub fn count_links_once(&mut self) {
-        self.asked.once += std::mem::take(&mut self.link_changes);
+    /// Tells the programs what a hit of a class that is attached takes now.
+    pub fn adjust_prices(&self, id: ClassId) {
+        let new = self.class(id).control(WindowKind::Trace);
+        self.kernel.classes().adjust(id, |control| {
+            // A look of the survey takes none.
+            if control.hit_cost_ns > 0 {
+                (control.hit_cost_ns, control.return_cost_ns) = (new.hit_cost_ns, new.return_cost_ns);
+            }
+        });
     }
 
     /// Reads the counters of all classes that have links.
@@ -245,13 +244,14 @@ impl Attachments {
         groups
     }
 
-    /// The same for classes that share links: as few as there are modules and kinds of links, and not too long ones.
+    /// The same for classes that share links: as few as there are targets, modules and kinds of links, and not too long ones.
     #[must_use]
     pub fn shared(&self, kind: WindowKind, wanted: &[(ClassId, u64)]) -> Vec<Vec<(ClassId, u64)>> {
-        let mut shared: BTreeMap<(PathBuf, u8), Vec<(ClassId, u64)>> = BTreeMap::new();
+        let mut shared: BTreeMap<(TargetId, PathBuf, u8), Vec<(ClassId, u64)>> = BTreeMap::new();
         for item in wanted {
             let class = self.class(item.0);
-            let key = (class.candidate.module_path.clone(), link_rank(class.link_kind(kind)));
+            let path = class.candidate.module_path.clone();
+            let key = (self.targets.of(item.0), path, link_rank(class.link_kind(kind)));
             shared.entry(key).or_default().push(*item);
         }
         shared
@@ -260,10 +260,11 @@ impl Attachments {
             .collect()
     }
 
-    /// Classes with a return link that is there or being made, and that nobody has taken the risk for.
+    /// Classes of a target with a return link that is there or being made, and that nobody has taken the risk for.
     #[must_use]
-    pub fn classes_with_return_links(&self) -> Vec<ClassId> {
+    pub fn classes_with_return_links(&self, target: TargetId) -> Vec<ClassId> {
         let open = |c: &&LiveClass| match &c.state {
+            _ if self.targets.of(c.id) != target => false,
             LinkState::Open(window) | LinkState::Closing(window, _) => c.needs_safe_stacks(window.kind),
             LinkState::Opening(pending, _) => c.needs_safe_stacks(pending.kind),
             LinkState::Off | LinkState::Waiting(_) => false,
@@ -271,26 +272,10 @@ impl Attachments {
         self.classes.iter().filter(open).map(|c| c.id).collect()
     }
 
-    /// No return link is made until [`Attachments::let_return_links`]. False: that was so before.
-    pub fn hold_return_links(&mut self) -> bool {
-        !std::mem::replace(&mut self.return_links_held, true)
-    }
-
-    /// Return links may be made again. False: that was so before.
-    pub fn let_return_links(&mut self) -> bool {
-        std::mem::take(&mut self.return_links_held)
-    }
-
-    /// Return links are held.
-    #[must_use]
-    pub fn holds_return_links(&self) -> bool {
-        self.return_links_held
-    }
-
     /// It cannot be attached for such a window now, and will be.
     #[must_use]
     pub fn is_held(&self, id: ClassId, kind: WindowKind) -> bool {
-        self.return_links_held && self.class(id).needs_safe_stacks(kind)
+        self.targets.owner(id).holds_return_links() && self.class(id).needs_safe_stacks(kind)
     }
 
     /// Sets the hits that a class may take from now on that is open or will be.
@@ -309,8 +294,8 @@ impl Attachments {
 
     /// Rows of what the long windows have seen so far; they go on from there as if they had just been opened. What an
     /// agent has counted for hours must not go with it.
-    pub fn cut(&mut self, target: &Target) -> Vec<WindowRow> {
-        let end_cpu_ns = self.cpu_ns(target);
+    pub fn cut(&mut self) -> Vec<WindowRow> {
+        let cpu_ns = self.targets.cpu_ns();
         let table = self.kernel.classes().clone();
         let mut rows = Vec::new();
         for class in &mut self.classes {
@@ -320,6 +305,7 @@ impl Attachments {
                 continue;
             }
             let window = window.clone();
+            let end_cpu_ns = cpu_ns[self.targets.of(class.id).0 as usize];
             let (end_ns, counters) = counters_at(|| table.counters(class.id));
             let piece = row(class, &window, &closing(end_ns, end_cpu_ns, 0, false), &counters, false);
             // Calls that are open now end in a later piece.

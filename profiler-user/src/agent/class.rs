@@ -3,7 +3,7 @@
 use crate::agent::class_words::ClassWords;
 use crate::agent::known_callers::{Callers, ReturnGroup};
 use crate::agent::lost_arguments::LostArguments;
-use crate::agent::shares::FunctionKey;
+pub use crate::agent::shares::FunctionKey;
 use crate::inspect::mappers::FileKey;
 use crate::inspect::{self, Function, SiteChoice, WantedArguments};
 use crate::prober::{self, ClassControl, ClassCounters, ClassKind, HistogramLease, LinkKind, Site};

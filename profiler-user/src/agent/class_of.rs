@@ -1,6 +1,7 @@
 //! From a function to a class: where it is instrumented, how its calls end, what a hit costs.
 
 use super::Agent;
+use super::attach::TargetId;
 use super::class::{Candidate, EntrySite, InspectedCode, LinkState, LiveClass, Wish};
 use super::known_callers::Callers;
 use super::lost_arguments::LostArguments;
@@ -87,7 +88,7 @@ impl Agent {
     ) -> Result<ClassId, String> {
         let id = self.may_add(function, wish)?;
         choice.trace.clone().map_err(|refusal| refusal.to_string())?;
-        let own = self.attach.breakpoints(|class| class.candidate.key == key);
+        let own = self.attach.breakpoints(TargetId::FIRST, |class| class.candidate.key == key);
         let remarks =
             self.inspection.verify_beside(function, &choice, &own).map_err(|refusal| refusal.to_string())?;
         let mut ways = self.ways_out(function, wish, &choice);
@@ -97,8 +98,8 @@ impl Agent {
         }
         let (kind, exit, entry_for_returns) = (ways.kind, ways.exit, ways.entry_for_returns);
         let candidate = self.candidate(function, key, &choice, ways);
-        let (words, note) = self.words_of(function, wish, kind, exit);
-        let candidate = Candidate { notes: candidate.notes.into_iter().chain(note).collect(), ..candidate };
+        let (words, notes) = self.words_of(function, wish, kind, exit);
+        let candidate = Candidate { notes: candidate.notes.into_iter().chain(notes).collect(), ..candidate };
         let prices = words.priced(self.prices(&candidate, kind, exit));
         let lost_arguments =
             LostArguments::at(candidate.entry.arguments, self.no_arguments(function, &choice));

@@ -72,7 +72,6 @@ fn try_session(
     let heartbeat = watchdog.heartbeat();
     let (mut session, launched) = prepare(config, held, progress, plan_only, watchdog)?;
     session.expect(baseline)?;
-    heartbeat.watch(session.agent.journal.meta.pid);
     heartbeat.arm();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -174,7 +173,7 @@ impl Session {
                 }
                 report = self.agent.attach.report() => {
                     let report = report.ok_or_else(|| anyhow::Error::new(Gone))?;
-                    self.agent.attach.note_report(&self.agent.target, report);
+                    self.agent.attach.note_report(report);
                     self.attach().map_err(anyhow::Error::new)?;
                     // Whoever asked for it goes on at once.
                     if self.agent.attach.is_settled() {

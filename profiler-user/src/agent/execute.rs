@@ -1,7 +1,7 @@
 //! Doing what the run commands.
 
 use super::Agent;
-use super::attach::Group;
+use super::attach::{Group, TargetId};
 use super::sampling::SamplingEvents;
 use profiler_core::class::ClassId;
 use profiler_core::engine::Input;
@@ -20,14 +20,14 @@ impl Agent {
     fn execute_one(&mut self, command: Command, view: &View, told: &mut VecDeque<Input>) {
         match command {
             Command::Attach(attach) => self.ask(&attach),
-            Command::Close(class, ending) => self.attach.close(&self.target, class, ending),
-            Command::CloseAll(ending) => self.attach.close_all(&self.target, ending),
-            Command::GiveUpSurvey => self.attach.give_up_survey(&self.target),
+            Command::Close(class, ending) => self.attach.close(class, ending),
+            Command::CloseAll(ending) => self.attach.close_all(ending),
+            Command::GiveUpSurvey => self.attach.give_up_survey(),
             Command::Quota(class, hits) => self.attach.set_quota(class, hits),
             Command::Dormant(class) => self.attach.class_mut(class).dormant = true,
             Command::Refuse(class, why) => self.attach.class_mut(class).refused = Some(why),
             Command::NoReturnLink(class, why) => self.without_return_link(class, &why),
-            Command::LinksOnce => self.attach.count_links_once(),
+            Command::LinksOnce => self.attach.target_mut(TargetId::FIRST).count_links_once(),
             Command::Find { discover } => self.begin_search(discover, view, told),
             Command::LookAgain => self.catalog.modules_dirty = true,
             Command::LookAtThreads => {
@@ -35,7 +35,7 @@ impl Agent {
                     self.sampling.events.keep_threads(&tids);
                 }
             }
-            Command::CountByThread(on) => self.attach.count_by_thread(on),
+            Command::CountByThread(on) => self.attach.count_by_thread(TargetId::FIRST, on),
             Command::Period(period_ns) => self.switch_sampling(|events| events.set_period(period_ns)),
             Command::PauseSampling => self.switch_sampling(SamplingEvents::pause),
             Command::ResumeSampling => self.switch_sampling(SamplingEvents::resume),
@@ -78,7 +78,7 @@ impl Agent {
     }
 
     fn account_sampling(&mut self) {
-        let cpu_ns = self.attach.cpu_ns(&self.target);
+        let cpu_ns = self.attach.target_mut(TargetId::FIRST).cpu_ns();
         self.journal.meta.agent.sampled_cpu_ns = Some(self.sampling.events.account(cpu_ns));
     }
 

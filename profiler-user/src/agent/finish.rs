@@ -1,5 +1,6 @@
 //! The end of a run: detach everything, write what is left, make the report.
 
+use super::attach::TargetId;
 use super::class::Ending;
 use super::clock::now_ns;
 use super::host::{self, agent_use, helpers_cpu_ns};
@@ -89,7 +90,7 @@ impl Session {
         self.agent.journal.meta.agent.bursts_cut = limit.bursts_cut();
         // A command that ran for less than an interval of the ledger has not been asked before.
         if let (Some(_), Some(cpu_ns)) = (&self.agent.child, self.agent.target.cpu_time_of_child_ns()) {
-            self.agent.attach.note_last_cpu(cpu_ns);
+            self.agent.attach.target_mut(TargetId::FIRST).note_last_cpu(cpu_ns);
         }
         let begun = Instant::now();
         self.tell(Input::Ends);
@@ -138,7 +139,7 @@ impl Session {
     pub(super) fn settle(&mut self) {
         self.agent.pulse();
         // What is still being made is closed when it is there; where the opener is gone, it was given up.
-        let _ = self.agent.attach.take_reports(&self.agent.target);
+        let _ = self.agent.attach.take_reports();
         self.driver.collect(&mut self.agent);
     }
 
@@ -149,7 +150,7 @@ impl Session {
         let lives = |agent: &Agent| reason != Some(EndReason::TargetExited) && agent.target.is_alive();
         if lives(&self.agent) {
             let agent = &mut self.agent;
-            agent.attach.close_all(&agent.target, Ending::Drain);
+            agent.attach.close_all(Ending::Drain);
             let in_pauses = agent.attach.closing_time().min(LONGEST_PAUSES);
             if in_pauses > Duration::from_secs(1) {
                 let s = in_pauses.as_secs();
@@ -166,7 +167,7 @@ impl Session {
                 std::thread::sleep(WAIT);
             }
         }
-        self.agent.attach.close_all(&self.agent.target, Ending::AtOnce);
+        self.agent.attach.close_all(Ending::AtOnce);
         let begun = Instant::now();
         while self.agent.attach.busy() && begun.elapsed() < DETACH_LIMIT {
             self.settle();
@@ -207,7 +208,7 @@ impl Agent {
         self.journal.meta.end_ns = Some(end_ns);
         self.journal.meta.end_reason = Some(end_reason);
         self.journal.meta.slowest_answer = self.attach.slowest_answer();
-        self.journal.meta.forks_held = self.attach.forks_held();
+        self.journal.meta.forks_held = self.attach.target(TargetId::FIRST).forks_held();
         let class_rows: Vec<_> = self.attach.classes().iter().map(super::class::LiveClass::row).collect();
         let (modules, stacks) = self.sampling.into_stacks();
         // What was read in the run is read no more: debug information and the recording take its place in memory. Links may still be
@@ -268,7 +269,7 @@ impl Agent {
     }
 
     fn note_private_memory(&mut self) {
-        let (memory, warnings) = self.attach.private_memory();
+        let (memory, warnings) = self.attach.target(TargetId::FIRST).private_memory();
         self.journal.meta.warnings.extend(warnings);
         self.journal.meta.private_memory = (!memory.headroom_path.is_empty()).then_some(memory);
     }

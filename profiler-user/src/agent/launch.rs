@@ -10,6 +10,7 @@
 //! and `main`, after those of the libraries.
 
 use super::Session;
+use super::attach::TargetId;
 use super::metric::Wanted;
 use crate::config::{RunConfig, TargetConfig};
 use crate::failure::Failure;
@@ -88,8 +89,8 @@ impl Launched {
         session.attach_before_start()?;
         session.agent.catalog.loading = None;
         // Making links stalls a running program; this one stood still.
-        let attach = &mut session.agent.attach;
-        let _ = (attach.take_link_changes(), attach.take_links_once());
+        let target = session.agent.attach.target_mut(TargetId::FIRST);
+        let _ = (target.take_link_changes(), target.take_links_once());
         session.tell(Input::Begins);
         let (target, child) = held.resume().map_err(Failure::attach)?;
         session.agent.target = target;

@@ -1,7 +1,7 @@
 //! What the run asks of the agent.
 
 use super::Agent;
-use super::attach::{Gone, NotOpened, Outcome};
+use super::attach::{Gone, NotOpened, Outcome, TargetId};
 use super::class::{Ending, LinkState, Pending};
 use super::clock::now_ns;
 use super::event_row::event_row;
@@ -45,7 +45,7 @@ impl Machine for Agent {
     }
 
     fn take_outcomes(&mut self) -> Result<Vec<Outcome>, Gone> {
-        self.attach.take_reports(&self.target)?;
+        self.attach.take_reports()?;
         let outcomes = self.attach.take_outcomes();
         let refused = |outcome: &&Outcome| outcome.opened == Err(NotOpened::Refused);
         let refused: Vec<ClassId> = outcomes.iter().filter(refused).map(|outcome| outcome.class).collect();
@@ -57,7 +57,7 @@ impl Machine for Agent {
     /// then end the target.
     fn attach_next(&mut self, still_wanted: StillWanted<'_>) -> bool {
         let Some(mut group) = self.attach.next_group(now_ns()) else { return self.extend_next() };
-        let Self { attach, target, .. } = self;
+        let attach = &mut self.attach;
         // What was given up while it waited has no tokens any more.
         group.classes.retain(|id| {
             let LinkState::Waiting(Pending { quota, purpose, .. }) = attach.class(*id).state else {
@@ -65,7 +65,7 @@ impl Machine for Agent {
             };
             let wanted = still_wanted(*id, quota, purpose);
             if !wanted {
-                attach.close(target, *id, Ending::AtOnce);
+                attach.close(*id, Ending::AtOnce);
             }
             wanted
         });
@@ -92,10 +92,7 @@ impl Machine for Agent {
             let class = self.attach.classes().get(call.class.0 as usize);
             rows.push(event_row(&call, class));
         });
-        self.note_data_points(&rows);
-        self.journal.record(rows);
-        self.drain_words();
-        self.drain_operations();
+        self.record_drained(rows);
         self.serve_consumers();
         let mut told = Vec::new();
         while let Some(event) = self.rings.lifecycle.try_next() {
@@ -108,7 +105,7 @@ impl Machine for Agent {
     }
 
     fn collect(&mut self, _view: &View) -> Vec<Ended> {
-        let ended = self.attach.collect(&self.target);
+        let ended = self.attach.collect();
         self.end_learning(&ended);
         ended.into_iter().map(|ended| self.window_ended(ended)).collect()
     }
@@ -225,7 +222,7 @@ impl Agent {
         for line in self.rings.log.as_mut().map(crate::prober::KernelLog::take).unwrap_or_default() {
             self.journal.progress.note(&format!("kernel side: {line}"));
         }
-        let pieces = self.attach.cut(&self.target);
+        let pieces = self.attach.cut();
         if !pieces.is_empty() {
             self.journal.writer.send(pieces);
         }
@@ -260,7 +257,8 @@ impl Agent {
                 (&class.code.function, &class.code.sites)
             })
             .collect();
-        let verdicts = self.inspection.verify_all(&code, &self.attach.breakpoints(|_| true));
+        let own = self.attach.breakpoints(TargetId::FIRST, |_| true);
+        let verdicts = self.inspection.verify_all(&code, &own);
         let (mut ready, mut unmapped) = (Vec::new(), Vec::new());
         for (id, verdict) in ids.iter().zip(verdicts) {
             match verdict {

@@ -1,6 +1,7 @@
 //! Clocks and counters: what an interval of the ledger was like, who of the threads used what, which records were lost.
 
 use super::Agent;
+use super::attach::TargetId;
 use super::class::LinkState;
 use super::clock::now_ns;
 use super::host::{agent_use, helpers_cpu_ns};
@@ -71,18 +72,20 @@ fn note(global: &GlobalCounters, losses: &mut Losses) {
 impl Agent {
     /// What the interval of the ledger that ends was like. `pids`: the children that are looked at.
     pub(super) fn read_interval(&mut self, pids: &[u32], told: &mut VecDeque<Input>) -> Interval {
-        let cpu_ns = self.attach.cpu_ns(&self.target);
+        let cpu_ns = self.attach.target_mut(TargetId::FIRST).cpu_ns();
         let global = self.attach.kernel().classes().global_counters();
         self.note_kernel_losses(&global, pids, told);
         self.sampling.flush(&self.journal.writer);
+        let target = self.attach.target_mut(TargetId::FIRST);
+        let (links, links_once) = (target.take_link_changes(), target.take_links_once());
         Interval {
             cpu_ns,
             agent_cpu_ns: self.note_agent_use(),
             samples: self.sampling.take_uncharged(),
             in_traps: self.sampling.take_in_traps(),
             foreign_samples: global.samples_other,
-            links: self.attach.take_link_changes(),
-            links_once: self.attach.take_links_once(),
+            links,
+            links_once,
             children: self.processes.look(pids.iter().copied(), self.attach.busy()),
             probed: self.meters.metric.as_ref().and_then(Metric::kernel_probe).map(hits),
         }

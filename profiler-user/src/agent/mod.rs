@@ -14,7 +14,7 @@
 //! | `event_loop` | waits for time, signals, reports of the opener and the target's end |
 //! | `machine` | gives the run what it asks for |
 //! | `execute` | does what it commands |
-//! | `attach/` | sole owner of links and windows; `attach/opener.rs` makes links on a thread of its own |
+//! | `attach/` | sole owner of links and windows, of one target or several; `attach/opener.rs` makes links on a thread of its own |
 //! | `catalog`, `class_of`, `select`, `reading` | from functions to classes |
 //! | `stamps` | pairs of sites that measure what lies between two time stamps |
 //! | `modules` | libraries that come and go |
@@ -30,12 +30,12 @@
 //! | `journal`, `host` | what is recorded and said |
 //! | `finish`, `command` | the end |
 
-mod attach;
+pub mod attach;
 mod call_code;
 mod callers;
 mod catalog;
 mod children_io;
-mod class;
+pub mod class;
 mod class_of;
 mod class_words;
 mod clock;

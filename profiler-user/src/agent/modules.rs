@@ -1,6 +1,7 @@
 //! Libraries that come and go: what they mean to return links, and when functions are looked for in them.
 
 use super::Agent;
+use super::attach::TargetId;
 use super::class::LiveClass;
 use super::journal::is_mapped;
 use profiler_core::class::{ClassId, ExitMode, RecordKind};
@@ -22,7 +23,9 @@ impl Agent {
             self.journal.modules(&before, self.inspection.modules(), execed);
             // At once: such a link would end the target.
             self.drop_unsafe_return_links(told);
-        } else if self.attach.holds_return_links() || !unseen_before && self.inspection.has_unseen_code() {
+        } else if self.attach.target(TargetId::FIRST).holds_return_links()
+            || !unseen_before && self.inspection.has_unseen_code()
+        {
             self.drop_unsafe_return_links(told);
         }
         self.note_code_that_went(code_before);
@@ -128,8 +131,8 @@ impl Agent {
 
     /// It is not known now whether return links are safe.
     fn hold_return_links(&mut self, told: &mut VecDeque<Input>) {
-        let classes = self.attach.classes_with_return_links();
-        let begins = self.attach.hold_return_links();
+        let classes = self.attach.classes_with_return_links(TargetId::FIRST);
+        let begins = self.attach.target_mut(TargetId::FIRST).hold_return_links();
         // One that was on its way when holding began is among them a turn later: it goes too, and comes back.
         if begins || !classes.is_empty() {
             let doubt = if begins { Doubt::Begins } else { Doubt::GoesOn };
@@ -144,7 +147,7 @@ impl Agent {
     }
 
     fn let_return_links(&mut self) {
-        if self.attach.let_return_links() {
+        if self.attach.target_mut(TargetId::FIRST).let_return_links() {
             self.journal.detail("the code of what came has been looked at");
         }
     }

@@ -158,9 +158,9 @@ pub(super) fn prepare(
         }
     };
     let cpu_ns = target.cpu_time_ns().unwrap_or(0);
-    // The opener reads the CPU clock by a binding of its own.
-    let bound = Target::attach(target.pid()).map_err(Failure::attach)?;
-    let opener = Opener::start(Arc::clone(&kernel), Arc::clone(governor.table()), bound)
+    // Who attaches reads the CPU clock by a binding of its own.
+    let bound = Arc::new(Target::attach(target.pid()).map_err(Failure::attach)?);
+    let opener = Opener::start(Arc::clone(&kernel), Arc::clone(governor.table()))
         .context("cannot start the thread that makes links")?;
     let times = times(config, &selection, start_ns);
     let settings = run_settings(config, &kernel, &cost, &options, plan_only, start_ns);
@@ -177,7 +177,7 @@ pub(super) fn prepare(
         target,
         inspection,
         catalog: Catalog::new(selection),
-        attach: Attachments::new(kernel, governor, opener, pid),
+        attach: Attachments::new(kernel, governor, opener, bound),
         sampling,
         rings,
         prices: cost,

@@ -176,6 +176,7 @@ pub struct Governor {
     wake: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
     closers: Option<Closers>,
+    heartbeat: Option<Heartbeat>,
     locked: bool,
     drill: Drill,
 }
@@ -211,7 +212,7 @@ impl Governor {
             alarms,
             table: table.clone(),
             shared: shared.clone(),
-            heartbeat,
+            heartbeat: heartbeat.clone(),
             epoll,
             wake: wake.clone(),
         };
@@ -221,8 +222,8 @@ impl Governor {
             .spawn(move || run.run())
             .map_err(failed("starting the governor thread"))?;
         let drill = Drill { median_ns: 0, max_ns: 0, rounds: 0 };
-        let mut governor =
-            Self { table, shared, wake, thread: Some(thread), closers: Some(closers), locked, drill };
+        let (thread, closers) = (Some(thread), Some(closers));
+        let mut governor = Self { table, shared, wake, thread, closers, heartbeat, locked, drill };
         governor.drill = governor.rehearse()?;
         Ok(governor)
     }
@@ -231,6 +232,12 @@ impl Governor {
     #[must_use]
     pub fn table(&self) -> &Arc<LinkTable> {
         &self.table
+    }
+
+    /// What it beats the watchdog by, if there is one.
+    #[must_use]
+    pub fn heartbeat(&self) -> Option<&Heartbeat> {
+        self.heartbeat.as_ref()
     }
 
     /// The reaction time on this host as measured at the start, without a kernel program.

@@ -24,10 +24,14 @@
 //! It does not decide anything else, and does not look at what the agent does: a beat is sent by the governor
 //! thread, which withholds it when the event loop hangs.
 
+mod slots;
 mod words;
+
+pub use slots::{MOST_TARGETS, WatchSlot};
 
 use crate::mend::heirs::Known;
 use crate::target::pidfd_open;
+use slots::Slots;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -64,19 +68,13 @@ pub enum WatchdogError {
     },
 }
 
-/// Numbers that are known of the target.
-const KNOWN: usize = 5;
-
 /// The page that agent and watchdog share.
 #[derive(Debug)]
 struct Page {
     beats: AtomicU64,
     armed: AtomicU32,
-    /// Process that things are attached to; 0: nobody said.
-    target: AtomicU32,
-    /// What is known of it, as the program that mends wants it: device and inode of the program that it runs, begin of its code
-    /// and of its stack, its parent; 0: not known.
-    known: [AtomicU64; KNOWN],
+    /// Processes that things are attached to.
+    targets: Slots,
     /// The agent has shortened the machine's grace periods.
     expedited: AtomicU32,
     /// Set by the watchdog when it is ready: `READY`, with `LOCKED` and `REALTIME` as far as they were granted.
@@ -152,17 +150,16 @@ impl Heartbeat {
         self.shared.page().armed.store(1, Ordering::Release);
     }
 
-    /// Says in which process things will be attached. Should the agent be killed while armed, the text of that process
-    /// and of those that it forked is looked at and mended (see [`crate::mend`]).
-    pub fn watch(&self, pid: u32) {
-        let known = Known::of(pid);
-        let (device, inode) = known.program.map_or((0, 0), |program| (program.device, program.inode));
-        let (code, stack) = known.image.map_or((0, 0), |image| (image.code, image.stack));
-        let numbers = [device, inode, code, stack, known.parent.map_or(0, u64::from)];
-        for (place, number) in self.shared.page().known.iter().zip(numbers) {
-            place.store(number, Ordering::Release);
-        }
-        self.shared.page().target.store(pid, Ordering::Release);
+    /// Says in which process things will be attached, too. Should the agent be killed while armed, the text of that process
+    /// and of those that it forked is looked at and mended (see [`crate::mend`]). `None`: there are [`MOST_TARGETS`] already.
+    #[must_use]
+    pub fn watch(&self, pid: u32) -> Option<WatchSlot> {
+        self.shared.page().targets.take(pid, Known::of(pid))
+    }
+
+    /// Nothing is attached any more in a process that was watched.
+    pub fn forget(&self, slot: WatchSlot) {
+        self.shared.page().targets.free(slot);
     }
 
     /// Grace periods of the whole machine are short, or no longer: should the agent be killed meanwhile, they are set back.
@@ -379,67 +376,29 @@ fn set_back(page: &Page) {
 const UNMENDED: &str =
     "tithe: the watchdog cannot start what takes breakpoints out that a killed agent may have left\n";
 
-/// The agent is gone. If it was armed, becomes the program that mends the target's text: a new one, because this one
-/// may not allocate. System calls only.
+/// The agent is gone. If it was armed, becomes the program that mends the targets' text: a new one, because this one
+/// may not allocate. System calls only. Its words take some pages of stack, which the loop shall not have.
+#[inline(never)]
 fn mend(page: &Page) -> ! {
-    let pid = page.target.load(Ordering::Acquire);
+    let words = slots::Words::of(&page.targets);
     // SAFETY: each call takes integers or pointers to locals and constants that outlive it; `execve` gets
     // NUL-terminated strings and arrays that end in a null pointer.
     unsafe {
-        if page.armed.load(Ordering::Acquire) == 0 || pid == 0 {
+        if page.armed.load(Ordering::Acquire) == 0 || words.is_empty() {
             libc::_exit(0);
         }
-        let pid = Decimal::of(u64::from(pid));
-        let known = page.known.each_ref().map(|number| Decimal::of(number.load(Ordering::Acquire)));
-        let [device, inode, code, stack, parent] = &known;
         let normal = libc::sched_param { sched_priority: 0 };
         libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const normal);
         libc::setpriority(libc::PRIO_PROCESS, 0, 0);
         let mut signals: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut signals);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const signals, std::ptr::null_mut());
-        let arguments = [
-            c"tithe".as_ptr(),
-            c"internal-mend".as_ptr(),
-            pid.as_ptr(),
-            device.as_ptr(),
-            inode.as_ptr(),
-            code.as_ptr(),
-            stack.as_ptr(),
-            parent.as_ptr(),
-            std::ptr::null(),
-        ];
+        let arguments = words.after([c"tithe", c"internal-mend"]);
         let environment = [std::ptr::null()];
         libc::execve(c"/proc/self/exe".as_ptr(), arguments.as_ptr(), environment.as_ptr());
         let log = libc::open(c"/dev/kmsg".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
         libc::write(log, UNMENDED.as_ptr().cast(), UNMENDED.len());
         libc::_exit(1);
-    }
-}
-
-/// A number as a NUL-terminated string, without allocation.
-struct Decimal {
-    /// Twenty digits at most, and the NUL.
-    digits: [u8; 21],
-    first: usize,
-}
-
-impl Decimal {
-    fn of(mut number: u64) -> Self {
-        let mut decimal = Self { digits: [0; 21], first: 19 };
-        loop {
-            // OK because the remainder is a digit, and 20 of them are enough for 2^64.
-            decimal.digits[decimal.first] = b'0' + (number % 10) as u8;
-            number /= 10;
-            if number == 0 {
-                return decimal;
-            }
-            decimal.first -= 1;
-        }
-    }
-
-    fn as_ptr(&self) -> *const libc::c_char {
-        self.digits[self.first..].as_ptr().cast()
     }
 }
 

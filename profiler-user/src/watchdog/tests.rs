@@ -206,13 +206,3 @@ fn a_dropped_watchdog_is_gone_and_collected() {
     drop(watchdog);
     assert!(matches!(Target::attach(pid), Err(TargetError::Missing { .. })));
 }
-
-#[test]
-fn numbers_become_the_words_of_a_command() {
-    for number in [0, 7, 10, 4_294_967_295, u64::MAX] {
-        let decimal = Decimal::of(number);
-        // SAFETY: points into `decimal`, which ends in a NUL.
-        let text = unsafe { std::ffi::CStr::from_ptr(decimal.as_ptr()) };
-        assert_eq!(text.to_str(), Ok(&*number.to_string()));
-    }
-}

@@ -2,7 +2,8 @@
 //! like the target, also where that is gone.
 
 use super::{sleep_ms, start, wait_child, working_target};
-use profiler_tests::support::{Agent, Target, changed_text};
+use profiler_tests::program;
+use profiler_tests::support::{Agent, Target, changed_text, output_of};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -155,4 +156,35 @@ fn a_forked_child_is_mended_when_the_target_is_gone() {
         }
     }
     panic!("no kill left a breakpoint in a child, in {ROUNDS} rounds");
+}
+
+/// As an agent leaves them that is killed while it attaches to several targets, of which the first has ended since.
+#[test]
+fn every_target_of_a_killed_agent_is_mended() {
+    if start("every_target_of_a_killed_agent_is_mended").is_none() {
+        return;
+    }
+    let gone = Target::start("calls");
+    let mut left = [Target::start("calls"), Target::start("calls")];
+    for target in &mut left {
+        let address = target.address("entry_push");
+        let memory = File::options().write(true).open(format!("/proc/{}/mem", target.pid()));
+        memory.expect("we are root").write_all_at(&[0xcc], address).expect("it is mapped");
+        let changes = changed_text(target.pid()).expect("it lives");
+        assert_eq!(changes.len(), 1, "{changes:?}");
+    }
+    let first = gone.pid().to_string();
+    gone.kill();
+    let [second, third] = left.each_ref().map(|target| target.pid().to_string());
+    let mut words = vec!["internal-mend"];
+    for pid in [&first, &second, &third] {
+        // Nothing is known but the number.
+        words.extend([pid, "0", "0", "0", "0", "0"]);
+    }
+    let output = output_of(program("tithe"), &words);
+    assert!(!output.status.success(), "of the first it says that it is gone");
+    for target in &mut left {
+        target.assert_text_original();
+        assert_eq!(target.call("entry_push", 10, 1).calls, 10);
+    }
 }

@@ -3,6 +3,7 @@
 //! The functions watched are in this very process, written in assembly, so that every site and return slot is known.
 //! `/proc/self/exe` is opened by the kernel in our context, so it names this executable.
 
+mod attachments;
 mod calls;
 mod context;
 mod counts;

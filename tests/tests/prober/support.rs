@@ -4,7 +4,7 @@ use profiler_core::class::ClassId;
 use profiler_user::prober::{
     AttachGroup, ClassControl, ClassKind, FLAG_NO_QUOTA, Kernel, KernelOptions, LinkKind, Site, Tier,
 };
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The class that tests use; any other than 0 would do, so that a cookie lost on the way shows.
 pub const CLASS: ClassId = ClassId(7);
@@ -144,6 +144,12 @@ pub fn load(options: &KernelOptions) -> TestKernel {
     let kernel = Kernel::load(options)
         .unwrap_or_else(|error| panic!("these tests need root on a kernel with eBPF: {error}"));
     TestKernel { kernel, _alone: alone }
+}
+
+/// The same, to be shared; the guard is to be kept as long.
+pub fn load_shared(options: &KernelOptions) -> (Arc<Kernel>, MutexGuard<'static, ()>) {
+    let TestKernel { kernel, _alone: alone } = load(options);
+    (Arc::new(kernel), alone)
 }
 
 /// Loads in a tier, or in the best one.

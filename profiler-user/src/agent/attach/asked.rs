@@ -1,4 +1,4 @@
-//! What is to be attached: a queue of groups, of which the opener gets one at a time.
+//! What is to be attached: groups of classes of one target, of which the opener gets one at a time (`queue.rs` says which).
 //!
 //! ```text
 //! Off ─ask─► Waiting ─request─► Opening ─report─► Open        (or Closing, where the breaker was faster)
@@ -11,19 +11,15 @@
 use super::super::clock::now_ns;
 use super::Attachments;
 use super::beside::Beside;
+use super::extend::returns_of;
 use super::opener::{Failure, Gone, Made, Member, Report, Request};
 use crate::agent::class::{Ending, LinkState, LiveClass, OpenWindow, Pending, Purpose};
 use crate::agent::known_callers::ReturnGroup;
 use crate::agent::window::closing;
 use crate::prober::{AttachGroup, ClassControl, FLAG_BY_THREAD, Site};
-use crate::target::Target;
 use profiler_core::class::ClassId;
 use profiler_core::recording::WindowKind;
 pub use profiler_core::run::outcome::{NotOpened, Outcome};
-use std::collections::VecDeque;
-
-/// Between two tries while forks of others have been held up enough, and between two looks at classes that are to trip first, ns.
-const RETRY_NS: (u64, u64) = (2_000_000, 500_000);
 
 /// Classes whose links are made together.
 #[derive(Debug)]
@@ -43,87 +39,44 @@ pub struct Group {
     pub number: u64,
 }
 
-/// What waits, and what is being made.
+/// What is being made, for whichever target.
 #[derive(Default)]
 pub(super) struct Asked {
-    queue: VecDeque<Group>,
     /// What the opener has.
-    in_flight: Option<Group>,
+    pub(super) in_flight: Option<Group>,
     /// More sites for windows that are open, which the opener has: the class that leads the links, and the one that gets them.
     pub(super) extending: Option<(ClassId, ClassId)>,
     /// The class that got some last, and when the next one may be tried, ktime ns.
     pub(super) extended: Option<ClassId>,
     pub(super) extend_ns: u64,
-    /// Classes of which one is to trip before the next link is made, and until when, ktime ns.
-    alone: Option<(Vec<ClassId>, u64)>,
-    retry_ns: u64,
     /// Links that the governor has closed before the report of their making was there.
     pub(super) early: Vec<crate::governor::ClosedLink>,
     outcomes: Vec<Outcome>,
-    /// Links made that are not to be expected again.
-    pub(super) once: u64,
 }
 
 impl Attachments {
-    /// Has the classes attached that are off, each with a quota in hits; the others are left alone.
+    /// Has the classes attached that are off, each with a quota in hits; the others are left alone. Those of several targets are parted: a
+    /// link is in one.
     pub fn ask(&mut self, group: Group, wanted: &[(ClassId, u64, Purpose)]) {
-        let Group { kind, number, classes, .. } = &group;
-        let (kind, number) = (*kind, *number);
+        let Group { kind, classes, patient_until_ns, alone, once, number } = group;
         let mut taken = Vec::with_capacity(classes.len());
         for (id, quota, purpose) in wanted.iter().filter(|(id, ..)| classes.contains(id)) {
-            if self.class(*id).may_open() {
-                self.class_mut(*id).state =
-                    LinkState::Waiting(Pending { kind, quota: *quota, purpose: *purpose, number });
+            if !self.class(*id).may_open() {
+                continue;
+            }
+            let pending = Pending { kind, quota: *quota, purpose: *purpose, number };
+            if self.targets.owner(*id).is_watched() {
+                self.class_mut(*id).state = LinkState::Waiting(pending);
                 taken.push(*id);
+            } else {
+                self.note_outcome(*id, &pending, Err(NotOpened::Closed));
             }
         }
-        if !taken.is_empty() {
-            self.asked.queue.push_back(Group { classes: taken, ..group });
-        }
-    }
-
-    /// The next group for the opener, if that is idle and nothing has to be waited for.
-    pub fn next_group(&mut self, now: u64) -> Option<Group> {
-        if self.is_making() || now < self.asked.retry_ns {
-            return None;
-        }
-        if let Some((ids, until_ns)) = self.asked.alone.take()
-            && now < until_ns
-            && ids.iter().all(|id| self.is_hit_on(*id))
-        {
-            self.asked.alone = Some((ids, until_ns));
-            self.asked.retry_ns = now + RETRY_NS.1;
-            return None;
-        }
-        while let Some(mut group) = self.asked.queue.pop_front() {
-            // Those that were closed meanwhile may have been asked for anew.
-            let waits = |id: &ClassId| matches!(&self.class(*id).state, LinkState::Waiting(p) if p.number == group.number);
-            let classes = group.classes.iter().copied().filter(waits).collect();
-            group.classes = classes;
-            if group.classes.is_empty() {
-                continue;
-            }
-            if self.must_wait(group.kind, &group.classes) {
-                if now < group.patient_until_ns {
-                    self.asked.retry_ns = now + RETRY_NS.0;
-                    self.asked.queue.push_front(group);
-                    return None;
-                }
-                self.put_back(&group.classes, NotOpened::NotNow);
-                continue;
-            }
-            return Some(group);
-        }
-        None
-    }
-
-    /// Its window is open and has a quota left.
-    fn is_hit_on(&self, id: ClassId) -> bool {
-        match &self.class(id).state {
-            LinkState::Open(window) => {
-                self.kernel.classes().counters(id).since(&window.base).kept < window.quota
-            }
-            _ => false,
+        for (target, classes) in self.targets.parted(taken) {
+            let of_target = |ids: &[ClassId]| self.targets.only(target, ids);
+            let alone = alone.as_ref().map(|(ids, most_ns)| (of_target(ids), *most_ns));
+            let group = Group { kind, classes, patient_until_ns, alone, once, number };
+            self.targets.get_mut(target).waiting.push(group);
         }
     }
 
@@ -146,7 +99,12 @@ impl Attachments {
         let ready = self.within_memory(kind, ready);
         self.leave_out(&group, &ready);
         let Some(&leader) = ready.first() else { return };
-        let by_thread = if self.by_thread { FLAG_BY_THREAD } else { 0 };
+        let target = self.targets.owner(leader);
+        let by_thread = if target.by_thread { FLAG_BY_THREAD } else { 0 };
+        let (pid, last_cpu_ns) = (target.pid(), target.last_cpu_ns());
+        let Some(target) = target.process().cloned() else {
+            return self.put_back(&ready, NotOpened::Closed);
+        };
         let (mut sites, mut returns): (Vec<Site>, Vec<ReturnGroup>) = (Vec::new(), Vec::new());
         let mut members = Vec::with_capacity(ready.len());
         for id in &ready {
@@ -167,12 +125,13 @@ impl Attachments {
             members,
             attach: Some(AttachGroup {
                 module: self.class(leader).candidate.module_path.clone(),
-                pid: self.pid,
+                pid,
                 kind: self.class(leader).link_kind(kind),
                 sites,
             }),
-            returns: self.returns_of(returns),
-            last_cpu_ns: self.last_cpu_ns,
+            returns: returns_of(returns, pid),
+            target,
+            last_cpu_ns,
         };
         let group = Group { classes: ready, ..group };
         // That the thread is gone is found out by who takes its reports.
@@ -189,32 +148,8 @@ impl Attachments {
         same
     }
 
-    /// Those of a group that do not get their link now: what only has to wait until forks of others may be held up again goes on waiting
-    /// where there is time.
-    fn leave_out(&mut self, group: &Group, ready: &[ClassId]) {
-        let waits = |id: &ClassId| matches!(self.class(*id).state, LinkState::Waiting(_));
-        let left: Vec<ClassId> =
-            group.classes.iter().copied().filter(|id| !ready.contains(id) && waits(id)).collect();
-        let (refused, later): (Vec<ClassId>, Vec<ClassId>) =
-            left.into_iter().partition(|id| self.class(*id).refused.is_some());
-        self.put_back(&refused, NotOpened::Refused);
-        let now = now_ns();
-        if later.is_empty() || now >= group.patient_until_ns {
-            self.put_back(&later, NotOpened::NotNow);
-            let gone: Vec<ClassId> = group.classes.iter().copied().filter(|id| !ready.contains(id)).collect();
-            self.stop_waiting(&gone);
-            return;
-        }
-        self.asked.retry_ns = now + RETRY_NS.0;
-        let Group { kind, patient_until_ns, once, number, .. } = *group;
-        // The one that comes last says how long the next link waits.
-        let alone = group.alone.clone();
-        self.asked.queue.push_front(Group { kind, classes: later, patient_until_ns, alone, once, number });
-        self.stop_waiting(&refused);
-    }
-
     /// These are off again.
-    fn put_back(&mut self, ids: &[ClassId], why: NotOpened) {
+    pub(super) fn put_back(&mut self, ids: &[ClassId], why: NotOpened) {
         for id in ids {
             let class = self.class_mut(*id);
             let state = std::mem::replace(&mut class.state, LinkState::Off);
@@ -253,10 +188,10 @@ impl Attachments {
     ///
     /// # Errors
     /// Its thread is gone.
-    pub fn take_reports(&mut self, target: &Target) -> Result<(), Gone> {
+    pub fn take_reports(&mut self) -> Result<(), Gone> {
         loop {
             match self.opener.take() {
-                Ok(Some(report)) => self.note_report(target, report),
+                Ok(Some(report)) => self.note_report(report),
                 Ok(None) => return Ok(()),
                 Err(gone) => {
                     self.give_up_asking();
@@ -275,7 +210,7 @@ impl Attachments {
     }
 
     /// The same for a report that was waited for.
-    pub fn note_report(&mut self, target: &Target, report: Report) {
+    pub fn note_report(&mut self, report: Report) {
         if self.asked.extending.is_some() {
             self.note_extended(report);
             return;
@@ -289,7 +224,7 @@ impl Attachments {
         let Made { refused, sites, registration_ns, links, tripped, base_cpu_ns, gates, armed, unarmed } =
             made;
         self.note_unarmed(unarmed);
-        self.last_cpu_ns = self.last_cpu_ns.max(base_cpu_ns);
+        self.targets.owner_mut(leader).note_last_cpu(base_cpu_ns);
         for (id, why) in refused {
             self.class_mut(id).refused = Some(why);
             self.put_back(&[id], NotOpened::Refused);
@@ -298,7 +233,8 @@ impl Attachments {
         self.stop_waiting(&group.classes);
         // Those that the breaker has taken off again count twice.
         let operations = links as u64 * if tripped { 2 } else { 1 };
-        *(if group.once { &mut self.asked.once } else { &mut self.link_changes }) += operations;
+        let target = self.targets.owner_mut(leader);
+        *(if group.once { &mut target.links_once } else { &mut target.link_changes }) += operations;
         // Where the leader was refused, the group's links still have to be waited for: the first of the others stands for them.
         let keeper = gates.first().map(|gate| gate.class);
         let mut closed_before = Vec::new();
@@ -336,11 +272,11 @@ impl Attachments {
             self.adjust(gate.class);
         }
         for (id, ending) in closed_before {
-            self.close(target, id, ending);
+            self.close(id, ending);
         }
         if let Some((mut ids, most_ns)) = group.alone {
             ids.retain(|id| self.class(*id).is_open());
-            self.asked.alone = (!ids.is_empty()).then(|| (ids, now_ns() + most_ns));
+            self.targets.owner_mut(leader).waiting.wait_for(ids, now_ns() + most_ns);
         }
     }
 
@@ -356,7 +292,7 @@ impl Attachments {
             Failure::Cancelled { sites, registration_ns, links } => {
                 self.note_registered(leader, sites, registration_ns);
                 // Made and closed.
-                self.link_changes += 2 * links as u64;
+                self.targets.owner_mut(leader).link_changes += 2 * links as u64;
                 NotOpened::Closed
             }
         };
@@ -367,11 +303,6 @@ impl Attachments {
     /// What became of what was asked for, since the last call.
     pub fn take_outcomes(&mut self) -> Vec<Outcome> {
         std::mem::take(&mut self.asked.outcomes)
-    }
-
-    /// Links made since the last call that are not to be expected again.
-    pub fn take_links_once(&mut self) -> u64 {
-        std::mem::take(&mut self.asked.once)
     }
 
     /// Windows of a survey wait to be opened, or are being opened.
@@ -386,7 +317,7 @@ impl Attachments {
     }
 
     /// The time of a survey is up: what it waits for is not opened any more.
-    pub fn give_up_survey(&mut self, target: &Target) {
+    pub fn give_up_survey(&mut self) {
         let waits = |class: &&LiveClass| match &class.state {
             LinkState::Waiting(pending) | LinkState::Opening(pending, None) => {
                 pending.kind == WindowKind::Survey
@@ -395,14 +326,8 @@ impl Attachments {
         };
         let ids: Vec<ClassId> = self.classes.iter().filter(waits).map(|class| class.id).collect();
         for id in ids {
-            self.close(target, id, Ending::Soon);
+            self.close(id, Ending::Soon);
         }
-    }
-
-    /// Nothing waits to be attached, and nothing is being attached.
-    #[must_use]
-    pub fn is_settled(&self) -> bool {
-        self.asked.queue.is_empty() && self.asked.in_flight.is_none()
     }
 
     /// The opener has something to do.
@@ -433,12 +358,6 @@ impl Attachments {
     #[must_use]
     pub fn making_since_ns(&self) -> Option<u64> {
         self.opener.busy_since_ns()
-    }
-
-    /// When the next group is to be looked at again, ktime ns; none where nothing waits, or the next report will tell.
-    #[must_use]
-    pub fn retry_at(&self) -> Option<u64> {
-        (!self.is_making() && !self.asked.queue.is_empty()).then_some(self.asked.retry_ns)
     }
 
     /// Waits for the next report of the opener; none where its thread is gone.

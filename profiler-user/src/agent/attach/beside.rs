@@ -3,7 +3,7 @@
 //! Each use is a class of its own, with its own links, quota and prices. A call runs the programs of all of them; what they must know of one
 //! another is in their controls.
 
-use super::Attachments;
+use super::{Attachments, TargetId};
 use crate::agent::class::{LinkState, LiveClass, OperationRole};
 use crate::inspect::Breakpoints;
 use profiler_core::class::ClassId;
@@ -36,7 +36,10 @@ impl Attachments {
     /// A class has come, or its role: it and the others of its function learn of one another.
     pub fn join(&mut self, id: ClassId) {
         let key = self.class(id).candidate.key;
-        let is_same = |c: &&LiveClass| c.candidate.key == key && c.candidate.stamps_of.is_none();
+        let target = self.targets.of(id);
+        let is_same = |c: &&LiveClass| {
+            self.targets.of(c.id) == target && c.candidate.key == key && c.candidate.stamps_of.is_none()
+        };
         let same: Vec<_> = self.classes.iter().filter(is_same).map(|c| (c.id.0, c.role)).collect();
         for ((of, _), beside) in same.iter().zip(beside(&same)) {
             let of = ClassId(*of);
@@ -55,12 +58,12 @@ impl Attachments {
         self.beside.get(&id).copied().unwrap_or_default()
     }
 
-    /// Where breakpoints of these classes stand, but for those in callers: of each window the sites of its kind and no others, so that a debugger's
-    /// breakpoint at an exit is not taken for ours while the function is surveyed.
+    /// Where breakpoints of these classes of a target stand, but for those in callers: of each window the sites of its kind and no others, so that a
+    /// debugger's breakpoint at an exit is not taken for ours while the function is surveyed.
     #[must_use]
-    pub fn breakpoints(&self, of: impl Fn(&LiveClass) -> bool) -> Breakpoints {
+    pub fn breakpoints(&self, target: TargetId, of: impl Fn(&LiveClass) -> bool) -> Breakpoints {
         let mut all = Breakpoints::new();
-        for class in self.classes.iter().filter(|c| of(c)) {
+        for class in self.classes.iter().filter(|c| self.targets.of(c.id) == target && of(c)) {
             let kind = match &class.state {
                 LinkState::Open(window) | LinkState::Closing(window, _) => window.kind,
                 LinkState::Opening(pending, _) => pending.kind,

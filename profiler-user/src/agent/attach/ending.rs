@@ -4,10 +4,9 @@ use super::super::class::{Closing, Ending, LinkState, LiveClass, OpenWindow};
 use super::super::clock::now_ns;
 use super::super::window::{closing, row};
 use super::answer::read_steal;
-use super::{Attachments, Ended};
+use super::{Attachments, Ended, TargetId};
 use crate::governor::{CloseReason, ClosedLink};
 use crate::prober::OpenCall;
-use crate::target::Target;
 use profiler_core::class::ClassId;
 use profiler_core::recording::{OpenCallRow, WindowKind, WindowRow};
 use std::collections::BTreeMap;
@@ -27,7 +26,7 @@ const ASKED_THREADS: usize = 2_000;
 
 impl Attachments {
     /// Ends the windows of a class and of all that share its links. With [`Ending::AtOnce`] draining ends, too.
-    pub fn close(&mut self, target: &Target, id: ClassId, ending: Ending) {
+    pub fn close(&mut self, id: ClassId, ending: Ending) {
         let group = match &self.class(id).state {
             LinkState::Open(window) => window.group,
             // Whatever it waits for is not worth what the links may do.
@@ -45,7 +44,7 @@ impl Attachments {
             self.kernel.classes().set_quota(*member, 0);
         }
         let end_ns = now_ns();
-        let end_cpu_ns = self.cpu_ns(target);
+        let end_cpu_ns = self.targets.owner_mut(id).cpu_ns();
         let drain = ending == Ending::Drain && self.in_flight(&members);
         let stays = drain || (ending != Ending::AtOnce && self.must_stay(group));
         let links = if stays { self.group_links(group) } else { self.release(group) };
@@ -65,7 +64,7 @@ impl Attachments {
             0 => self.group_links(group),
             links => links,
         };
-        self.link_changes += links as u64;
+        self.targets.owner_mut(group).link_changes += links as u64;
         links
     }
 
@@ -124,15 +123,15 @@ impl Attachments {
     }
 
     /// Ends every window.
-    pub fn close_all(&mut self, target: &Target, ending: Ending) {
+    pub fn close_all(&mut self, ending: Ending) {
         let all: Vec<ClassId> = self.classes.iter().filter(|c| !c.is_off()).map(|c| c.id).collect();
         for id in all {
-            self.close(target, id, ending);
+            self.close(id, ending);
         }
     }
 
     /// Takes note of the links that have been closed since the last call; returns the windows that ended with them.
-    pub fn collect(&mut self, target: &Target) -> Vec<Ended> {
+    pub fn collect(&mut self) -> Vec<Ended> {
         self.end_drains();
         self.answers.watch(now_ns(), read_steal);
         let mut ended = Vec::new();
@@ -143,27 +142,25 @@ impl Attachments {
                 // The breaker was faster than the report of their making, which is to come first.
                 self.asked.early.push(closed);
             } else {
-                self.note_closed(target, &closed, &mut ended);
+                self.note_closed(&closed, &mut ended);
             }
         }
-        self.note_open_calls(target, &mut ended);
+        self.note_open_calls(&mut ended);
         // Also the call that used up the quota, which does not count as open.
         for of in &ended {
             self.kernel.classes().forget_open(ClassId(of.row.class_id));
         }
+        self.let_go();
         ended
     }
 
     /// What the calls that had not ended had taken so far. Their links are closed, so nothing ends them any more.
-    fn note_open_calls(&self, target: &Target, ended: &mut [Ended]) {
+    fn note_open_calls(&self, ended: &mut [Ended]) {
         let timed = |e: &Ended| e.row.open > 0 && self.class(ClassId(e.row.class_id)).is_timed(e.row.kind);
-        if !ended.iter().any(timed) {
-            return;
-        }
-        // A target that has ended has no threads to ask.
-        let Ok(threads) = target.threads() else { return };
-        let calls = self.kernel.open_calls(&threads[..threads.len().min(ASKED_THREADS)]);
+        let mut asked: BTreeMap<TargetId, Vec<OpenCall>> = BTreeMap::new();
         for e in ended.iter_mut().filter(|e| timed(e)) {
+            let target = self.targets.of(ClassId(e.row.class_id));
+            let calls = asked.entry(target).or_insert_with(|| self.open_calls(target));
             // The call that used up the quota: the breaker often takes the CPU before it returns. Which call that is has nothing to do with
             // how long it takes, so that it can be left out. It would say that any call may take any time.
             let last = |c: &&OpenCall| e.tripped_itself && c.begin_ns >= e.row.end_ns;
@@ -183,14 +180,22 @@ impl Attachments {
         }
     }
 
-    fn note_closed(&mut self, target: &Target, closed: &ClosedLink, ended: &mut Vec<Ended>) {
+    /// The calls that are open in a target; none in one that has ended, which has no threads to ask.
+    fn open_calls(&self, target: TargetId) -> Vec<OpenCall> {
+        let threads = self.targets.get(target).process().and_then(|process| process.threads().ok());
+        let threads = threads.unwrap_or_default();
+        self.kernel.open_calls(&threads[..threads.len().min(ASKED_THREADS)])
+    }
+
+    fn note_closed(&mut self, closed: &ClosedLink, ended: &mut Vec<Ended>) {
         let group = ClassId(closed.class);
         let tripped = closed.reason != CloseReason::Released;
         let answer = self.answers.note(closed, now_ns(), read_steal);
         let members = self.members(group);
         // Those that the breaker takes off stall the target as much as those that we release.
         if tripped && members.iter().any(|id| is_uncounted(&self.class(*id).state)) {
-            self.link_changes += self.group_links(group) as u64;
+            let links = self.group_links(group) as u64;
+            self.targets.owner_mut(group).link_changes += links;
             self.note_unregistered(group);
         }
         let others_ns = self.survey_ended_ns(closed);
@@ -198,7 +203,7 @@ impl Attachments {
             if tripped && let LinkState::Open(window) = &self.class(member).state {
                 let end_ns = trip_end_ns(window, closed, member.0 == closed.tripped_by, others_ns);
                 let links = self.group_links(group);
-                let end_cpu_ns = self.cpu_ns(target);
+                let end_cpu_ns = self.targets.owner_mut(member).cpu_ns();
                 self.end(member, closing(end_ns, end_cpu_ns, links, true));
             }
             let class = &mut self.classes[member.0 as usize];

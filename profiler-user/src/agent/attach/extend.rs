@@ -54,43 +54,20 @@ impl Attachments {
         if missing.is_empty() {
             return false;
         }
-        if !self.has_room(&missing) {
+        if !self.has_room(id, &missing) {
             let why = "the target has too little memory left for the page of its site";
             self.refuse_callers(id, &missing, why);
             return false;
         }
-        let request = Request {
-            kind,
-            leader,
-            members: Vec::new(),
-            attach: None,
-            returns: self.returns_of(missing),
-            last_cpu_ns: self.last_cpu_ns,
-        };
+        let target = self.targets.owner(id);
+        let (pid, last_cpu_ns) = (target.pid(), target.last_cpu_ns());
+        let Some(target) = target.process().cloned() else { return false };
+        let returns = returns_of(missing, pid);
+        let request =
+            Request { kind, leader, members: Vec::new(), attach: None, returns, target, last_cpu_ns };
         self.asked.extending = Some((leader, id));
         self.send(request);
         true
-    }
-
-    /// The requests for sites in callers: one for each file.
-    pub(super) fn returns_of(&self, groups: Vec<ReturnGroup>) -> Vec<Returns> {
-        let mut files: BTreeMap<usize, Returns> = BTreeMap::new();
-        for group in groups {
-            let ReturnGroup { module, path, sites, .. } = group;
-            let (addresses, sites): (Vec<u64>, Vec<Site>) = sites.into_iter().unzip();
-            let returns = files.entry(module).or_insert_with(|| Returns {
-                attach: AttachGroup {
-                    module: path,
-                    pid: self.pid,
-                    kind: LinkKind::ReturnSites,
-                    sites: Vec::new(),
-                },
-                addresses: Vec::new(),
-            });
-            returns.attach.sites.extend(sites);
-            returns.addresses.extend(addresses);
-        }
-        files.into_values().collect()
     }
 
     /// More sites are there, or were refused.
@@ -103,7 +80,7 @@ impl Attachments {
             Err(Failure::Cancelled { sites, registration_ns, links }) => {
                 self.note_registered(id, sites, registration_ns);
                 // Made and closed.
-                self.link_changes += 2 * links as u64;
+                self.targets.owner_mut(id).link_changes += 2 * links as u64;
                 return;
             }
         };
@@ -111,7 +88,7 @@ impl Attachments {
         self.note_unarmed(unarmed);
         self.note_registered(id, sites, registration_ns);
         // What the breaker takes off again is counted with the window's other links.
-        self.link_changes += links as u64;
+        self.targets.owner_mut(id).link_changes += links as u64;
         let ended = |state: &LinkState| matches!(state, LinkState::Closing(_, closing) if closing.draining_until_ns.is_none());
         let members = self.members(leader);
         // The window ended while they were being made. Those that its release had not found there are released now.
@@ -171,6 +148,22 @@ impl Attachments {
         self.refuse_callers(id, &groups, why);
         !groups.is_empty()
     }
+}
+
+/// The requests for sites in callers, in a process: one for each file.
+pub(super) fn returns_of(groups: Vec<ReturnGroup>, pid: u32) -> Vec<Returns> {
+    let mut files: BTreeMap<usize, Returns> = BTreeMap::new();
+    for group in groups {
+        let ReturnGroup { module, path, sites, .. } = group;
+        let (addresses, sites): (Vec<u64>, Vec<Site>) = sites.into_iter().unzip();
+        let returns = files.entry(module).or_insert_with(|| Returns {
+            attach: AttachGroup { module: path, pid, kind: LinkKind::ReturnSites, sites: Vec::new() },
+            addresses: Vec::new(),
+        });
+        returns.attach.sites.extend(sites);
+        returns.addresses.extend(addresses);
+    }
+    files.into_values().collect()
 }
 
 /// The sites that an open window of a class lacks.

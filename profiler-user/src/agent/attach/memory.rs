@@ -1,7 +1,10 @@
 //! Attaching keeps to the memory that the target has left: see `profiler_core::surroundings::private_pages`.
+//!
+//! Targets that the same memory cgroup limits share what it has left: what probes took of it in one is not to be had in another.
 
 use super::super::clock::now_ns;
-use super::Attachments;
+use super::watched::{TargetId, WatchedTarget};
+use super::{Attachments, Targets};
 use crate::agent::class::LiveClass;
 use crate::agent::known_callers::ReturnGroup;
 use crate::inspect::cgroup::{self, MemoryCgroups};
@@ -17,6 +20,23 @@ use std::path::Path;
 const NO_ROOM: &str = "no room: its pages would become private memory of the target, which has too little left (see the warnings)";
 /// What was read so short ago is good enough, ns.
 const RECENT_NS: u64 = 100_000_000;
+
+/// What a target has left, and what probes have taken of it.
+#[derive(Debug, Clone)]
+struct Left {
+    headroom: Headroom,
+    /// What probes had taken of it when it was read, in this target and in others that share it, bytes.
+    taken_bytes: u64,
+    /// What they have taken by now in the others, bytes.
+    beside_bytes: u64,
+}
+
+impl Left {
+    /// What probes may take in this target, bytes: half of what there would be without any, less what they take in others.
+    fn allowed_bytes(&self) -> u64 {
+        allowed_bytes(self.headroom.bytes(), self.taken_bytes).saturating_sub(self.beside_bytes)
+    }
+}
 
 /// The target's memory as last read, and what was made of it.
 #[derive(Debug, Default)]
@@ -38,9 +58,11 @@ impl Attachments {
     /// Leaves out the classes of a group for whose pages the target has no room. They are refused for good, with the figures.
     pub(super) fn within_memory(&mut self, kind: WindowKind, group: Vec<ClassId>) -> Vec<ClassId> {
         let wanted: Vec<Vec<Page>> = group.iter().map(|id| pages(self.class(*id), kind).collect()).collect();
-        let Some((headroom, taken_bytes)) = self.headroom() else { return group };
-        let watch = &mut self.memory;
-        let fits = admit(&watch.taken, &wanted, allowed_bytes(headroom.bytes(), taken_bytes));
+        let Some(target) = group.first().map(|id| self.targets.of(*id)) else { return group };
+        let Some(left) = self.targets.left(target) else { return group };
+        let watch = &mut self.targets.get_mut(target).memory;
+        let fits = admit(&watch.taken, &wanted, left.allowed_bytes());
+        let Left { headroom, taken_bytes, .. } = left;
         watch.wanted.extend(wanted.iter().flatten().copied());
         let (mut ready, mut refused) = (Vec::new(), Vec::new());
         for ((item, pages), fits) in group.into_iter().zip(wanted).zip(fits) {
@@ -65,53 +87,80 @@ impl Attachments {
         ready
     }
 
-    /// The target has room for the pages of these sites in callers, which are taken.
-    pub(super) fn has_room(&mut self, groups: &[ReturnGroup]) -> bool {
+    /// The target of a class has room for the pages of these sites in callers, which are taken.
+    pub(super) fn has_room(&mut self, id: ClassId, groups: &[ReturnGroup]) -> bool {
         let wanted: Vec<Page> = groups.iter().flat_map(pages_of).collect();
-        let Some((headroom, taken_bytes)) = self.headroom() else { return true };
-        let watch = &mut self.memory;
-        let fits =
-            admit(&watch.taken, std::slice::from_ref(&wanted), allowed_bytes(headroom.bytes(), taken_bytes));
+        let target = self.targets.of(id);
+        let Some(left) = self.targets.left(target) else { return true };
+        let watch = &mut self.targets.get_mut(target).memory;
+        let fits = admit(&watch.taken, std::slice::from_ref(&wanted), left.allowed_bytes());
         if fits.first() != Some(&true) {
             return false;
         }
         watch.taken.extend(wanted);
-        watch.noted.note(watch.taken.len(), watch.taken.bytes(), &headroom, taken_bytes);
+        watch.noted.note(watch.taken.len(), watch.taken.bytes(), &left.headroom, left.taken_bytes);
         true
     }
+}
 
-    /// What the target has left, and what of that which is used was taken by probes when it was read, bytes.
-    fn headroom(&mut self) -> Option<(Headroom, u64)> {
-        let taken_bytes = self.memory.taken.bytes();
+impl Targets {
+    /// What a target has left. `None`: that cannot be had.
+    fn left(&mut self, id: TargetId) -> Option<Left> {
+        let target = self.get_mut(id);
         let now = now_ns();
         let recent = |(at, headroom, taken): &(u64, Headroom, u64)| {
             (now < at + RECENT_NS).then(|| (headroom.clone(), *taken))
         };
-        if let Some(found) = self.memory.read.as_ref().and_then(recent) {
-            return Some(found);
+        if let Some((headroom, taken_bytes)) = target.memory.read.as_ref().and_then(recent) {
+            let beside_bytes = self.beside_bytes(id, &headroom.path);
+            return Some(Left { headroom, taken_bytes, beside_bytes });
         }
-        let read = MemoryCgroups::of(self.pid).and_then(|groups| match groups {
+        let pid = target.pid();
+        let headroom = target.memory.headroom_of(pid)?;
+        let own_bytes = target.memory.taken.bytes();
+        let beside_bytes = self.beside_bytes(id, &headroom.path);
+        let taken_bytes = own_bytes.saturating_add(beside_bytes);
+        self.get_mut(id).memory.read = Some((now, headroom.clone(), taken_bytes));
+        Some(Left { headroom, taken_bytes, beside_bytes })
+    }
+
+    /// What probes take in other targets that the same memory cgroup limits, or the machine alone, bytes.
+    fn beside_bytes(&self, id: TargetId, path: &str) -> u64 {
+        let shares = |target: &WatchedTarget| {
+            let read = target.memory.read.as_ref();
+            !target.is_gone() && read.is_some_and(|(_, headroom, _)| headroom.path == path)
+        };
+        let others = self.all().iter().zip(0..).filter(|(target, other)| *other != id.0 && shares(target));
+        others.map(|(target, _)| target.memory.taken.bytes()).fold(0, u64::saturating_add)
+    }
+}
+
+impl MemoryWatch {
+    /// What a process has left now.
+    fn headroom_of(&mut self, pid: u32) -> Option<Headroom> {
+        let read = MemoryCgroups::of(pid).and_then(|groups| match groups {
             Some(groups) => groups.headroom(),
             None => cgroup::machine(Path::new("/proc/meminfo")),
         });
-        let headroom = match read {
-            Ok(headroom) => headroom,
+        match read {
+            Ok(headroom) => Some(headroom),
             Err(error) => {
-                self.memory.trouble.get_or_insert_with(|| {
+                self.trouble.get_or_insert_with(|| {
                     format!(
                         "what the target's memory cgroup has left is not known: {error}; pages that probes make private were held \
                          against the machine's memory alone"
                     )
                 });
                 // Without that figure either nothing can be said; attaching then shows what the kernel says.
-                cgroup::machine(Path::new("/proc/meminfo")).ok()?
+                cgroup::machine(Path::new("/proc/meminfo")).ok()
             }
-        };
-        self.memory.read = Some((now, headroom.clone(), taken_bytes));
-        Some((headroom, taken_bytes))
+        }
     }
+}
 
+impl WatchedTarget {
     /// Pages made private so far, and warnings: what could not be read, and the figures of what was refused.
+    #[must_use]
     pub fn private_memory(&self) -> (PrivateMemory, Vec<String>) {
         let watch = &self.memory;
         let refusal =
@@ -180,5 +229,47 @@ mod tests {
              room were not attached; give it more: echo 70746112 > /sys/fs/cgroup/memory/web/memory.limit_in_bytes; or name fewer \
              functions"
         );
+    }
+
+    fn headroom(path: &str, left_bytes: u64) -> Headroom {
+        Headroom {
+            path: path.into(),
+            limit_file: "memory.max".into(),
+            limit_bytes: left_bytes,
+            usage_bytes: 0,
+            reclaimable_bytes: 0,
+        }
+    }
+
+    /// Sets what was read of a target just now.
+    fn read(targets: &mut Targets, id: TargetId, path: &str, left_bytes: u64, taken_bytes: u64) {
+        let read = (now_ns() + 3_600_000_000_000, headroom(path, left_bytes), taken_bytes);
+        targets.get_mut(id).memory.read = Some(read);
+    }
+
+    #[test]
+    fn targets_of_one_cgroup_share_half_of_what_it_has_left() {
+        const MIB: u64 = 1 << 20;
+        let mut targets = Targets::default();
+        let [a, b, c] = [10, 11, 12].map(|pid| targets.add(WatchedTarget::unbound(pid)));
+        read(&mut targets, a, "/web", 8 * MIB, 0);
+        read(&mut targets, b, "/web", 8 * MIB, 0);
+        read(&mut targets, c, "/db", 8 * MIB, 0);
+        let allowed = |targets: &mut Targets, id| targets.left(id).unwrap().allowed_bytes();
+        assert_eq!(allowed(&mut targets, a), 4 * MIB);
+        // 97 pages, a table and two for stepping.
+        targets.get_mut(a).memory.taken.extend((0..97).map(|page| (0, page)));
+        let taken = targets.get_mut(a).memory.taken.bytes();
+        assert_eq!(taken, 100 * 4096);
+        assert_eq!(allowed(&mut targets, a), 4 * MIB, "its own are held against it by whoever admits");
+        assert_eq!(allowed(&mut targets, b), 4 * MIB - taken);
+        assert_eq!(allowed(&mut targets, c), 4 * MIB, "another cgroup");
+        // Read again, what is left is less by that, and half of the whole is the same.
+        read(&mut targets, b, "/web", 8 * MIB - taken, taken);
+        assert_eq!(allowed(&mut targets, b), 4 * MIB - taken);
+        // What is gone has given its memory back.
+        targets.get_mut(a).let_go();
+        read(&mut targets, b, "/web", 8 * MIB, 0);
+        assert_eq!(allowed(&mut targets, b), 4 * MIB);
     }
 }

@@ -38,6 +38,8 @@ pub struct Request {
     pub attach: Option<AttachGroup>,
     /// What is attached in their callers.
     pub returns: Vec<Returns>,
+    /// The process that they are attached in.
+    pub target: Arc<Target>,
     /// CPU time of the target as last read, ns: where it cannot be read any more.
     pub last_cpu_ns: u64,
 }
@@ -139,22 +141,21 @@ struct Worker {
     kernel: Arc<Kernel>,
     table: Arc<LinkTable>,
     classes: ClassTable,
-    target: Target,
     reports: UnboundedSender<Report>,
     shared: Arc<Shared>,
 }
 
 impl Opener {
-    /// Starts the thread. `target`: a binding of its own, for the CPU clock.
+    /// Starts the thread.
     ///
     /// # Errors
     /// There is no thread to be had.
-    pub fn start(kernel: Arc<Kernel>, table: Arc<LinkTable>, target: Target) -> io::Result<Self> {
+    pub fn start(kernel: Arc<Kernel>, table: Arc<LinkTable>) -> io::Result<Self> {
         let (requests, receiver) = channel();
         let (sender, reports) = unbounded_channel();
         let classes = kernel.classes().clone();
         let shared = Arc::new(Shared::default());
-        let worker = Worker { kernel, table, classes, target, reports: sender, shared: Arc::clone(&shared) };
+        let worker = Worker { kernel, table, classes, reports: sender, shared: Arc::clone(&shared) };
         let thread =
             std::thread::Builder::new().name("tithe-opener".into()).spawn(move || worker.run(&receiver))?;
         Ok(Self { requests: Some(requests), reports, shared, thread: Some(thread) })
@@ -273,7 +274,7 @@ impl Worker {
             }
             armed
         });
-        let base_cpu_ns = self.target.cpu_time_ns().unwrap_or(request.last_cpu_ns);
+        let base_cpu_ns = request.target.cpu_time_ns().unwrap_or(request.last_cpu_ns);
         // A hot class may have been turned away often enough to raise an alarm by now. Heeded after the gates are open, it would close
         // the link of a window that has seen nothing, and the window would look like one in which nothing was called.
         let tripped = if request.members.is_empty() {

@@ -1,10 +1,12 @@
 //! Attaching and detaching keep to the time for which they may hold up the forks of other processes: see
 //! `profiler_core::surroundings::fork_hold`.
+//!
+//! That time is the machine's: all targets share one account of it. Who maps the files of a target, and what those paid, is the target's own.
 
 use super::super::clock::now_ns;
 use super::Attachments;
 use crate::agent::class::{LinkState, LiveClass};
-use crate::inspect::mappers::Mappers;
+use crate::inspect::mappers::{FileKey, Mappers};
 use crate::output::{count, duration_ns};
 use profiler_core::class::{ClassId, ExitMode};
 use profiler_core::recording::{ForksHeld, WindowKind};
@@ -12,24 +14,51 @@ use profiler_core::surroundings::fork_hold::{ForkHold, HoldVerdict, Waiter};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// What other processes pay for attaching and detaching.
-#[derive(Debug)]
-pub(super) struct Others {
-    mappers: Mappers,
+/// The account of the time for which forks are held up, and who waits for some.
+#[derive(Debug, Default)]
+pub(super) struct ForkAccount {
     hold: ForkHold,
     /// Classes that are to be attached, and not yet.
     postponed: BTreeSet<ClassId>,
+}
+
+impl ForkAccount {
+    /// These classes are not attached any more.
+    pub fn forget(&mut self, classes: &[ClassId]) {
+        for id in classes {
+            self.postponed.remove(id);
+            self.hold.leave(Waiter::Attach(id.0));
+        }
+    }
+}
+
+/// What other processes pay for attaching to a target and detaching from it.
+#[derive(Debug, Default)]
+pub(super) struct Others {
+    /// None: nobody counts, because nothing is attached any more.
+    mappers: Option<Mappers>,
     noted: ForksHeld,
 }
 
 impl Others {
-    pub fn new(pid: u32) -> Self {
-        Self {
-            mappers: Mappers::start([std::process::id(), pid]),
-            hold: ForkHold::default(),
-            postponed: BTreeSet::new(),
-            noted: ForksHeld::default(),
-        }
+    /// Of a process. Other targets are others, too.
+    pub fn of(pid: u32) -> Self {
+        Self { mappers: Some(Mappers::start([std::process::id(), pid])), noted: ForksHeld::default() }
+    }
+
+    /// Nothing is attached to the target any more.
+    pub fn stop_counting(&mut self) {
+        self.mappers = None;
+    }
+
+    fn mappers_of(&self, file: FileKey) -> u32 {
+        self.mappers.as_ref().map_or(0, |mappers| mappers.others(file))
+    }
+
+    /// What they paid; `None`: nobody else maps what was attached to.
+    pub fn forks_held(&self) -> Option<ForksHeld> {
+        let noted = &self.noted;
+        (noted.registrations > 0 || noted.refused > 0).then(|| noted.clone())
     }
 }
 
@@ -65,31 +94,31 @@ impl Attachments {
             if let Some(hold_ns) = self.too_long_ns(own) {
                 let class = self.class_mut(item);
                 class.refused = Some(refusal(class, own.sites, own.mappers, hold_ns));
-                self.others.noted.refused += 1;
-            } else if ready.is_empty() || with.sites <= self.others.hold.sites_at_once(with.mappers) {
+                self.targets.owner_mut(item).others.noted.refused += 1;
+            } else if ready.is_empty() || with.sites <= self.forks.hold.sites_at_once(with.mappers) {
                 ready.push(item);
                 all = with;
             } else {
-                self.others.postponed.insert(item);
+                self.forks.postponed.insert(item);
             }
         }
         if ready.is_empty() || all.mappers == 0 {
-            self.others.hold.leave(who);
-        } else if self.others.hold.verdict(now_ns(), who, all.sites, all.mappers) == HoldVerdict::Later {
-            self.others.postponed.extend(ready.drain(..));
+            self.forks.hold.leave(who);
+        } else if self.forks.hold.verdict(now_ns(), who, all.sites, all.mappers) == HoldVerdict::Later {
+            self.forks.postponed.extend(ready.drain(..));
         }
         ready
     }
 
     fn too_long_ns(&self, of: Registration) -> Option<f64> {
-        self.others.hold.too_long_ns(of.sites, of.mappers)
+        self.forks.hold.too_long_ns(of.sites, of.mappers)
     }
 
     /// What such a window of a class takes.
     fn registration(&self, id: ClassId, kind: WindowKind) -> Registration {
         let class = self.class(id);
         let returns = class.return_groups(kind);
-        let others = |file| self.others.mappers.others(file);
+        let others = |file| self.targets.owner(id).others.mappers_of(file);
         let own = class.candidate.file.map_or(0, others);
         let at_returns = if returns.is_empty() { None } else { class.code.callers.files().map(others).max() };
         let sites = class.sites_of(kind).len() + returns.iter().map(|group| group.sites.len()).sum::<usize>();
@@ -99,14 +128,14 @@ impl Attachments {
     /// No link of this group can be made now: to be asked before its code is looked at.
     pub fn must_wait(&mut self, kind: WindowKind, group: &[ClassId]) -> bool {
         for id in group {
-            self.others.postponed.remove(id);
+            self.forks.postponed.remove(id);
         }
         let Some(&first) = group.first() else { return false };
         let Registration { sites, mappers } = self.registration(first, kind);
         let who = Waiter::Attach(first.0);
-        let waits = self.others.hold.verdict(now_ns(), who, sites, mappers) == HoldVerdict::Later;
+        let waits = self.forks.hold.verdict(now_ns(), who, sites, mappers) == HoldVerdict::Later;
         if waits {
-            self.others.postponed.extend(group);
+            self.forks.postponed.extend(group);
         }
         waits
     }
@@ -116,7 +145,7 @@ impl Attachments {
     pub fn stop_waiting(&mut self, group: &[ClassId]) {
         for id in group {
             if !self.is_postponed(*id) {
-                self.others.hold.leave(Waiter::Attach(id.0));
+                self.forks.hold.leave(Waiter::Attach(id.0));
             }
         }
     }
@@ -124,7 +153,7 @@ impl Attachments {
     /// It is to be attached, and forks of others have been held up enough for now.
     #[must_use]
     pub fn is_postponed(&self, id: ClassId) -> bool {
-        self.others.postponed.contains(&id) && self.class(id).may_open()
+        self.forks.postponed.contains(&id) && self.class(id).may_open()
     }
 
     /// Classes that were never attached because their turn had not come, and why.
@@ -142,7 +171,7 @@ impl Attachments {
                 ),
             )
         };
-        self.others.postponed.iter().filter(never).map(why).collect()
+        self.forks.postponed.iter().filter(never).map(why).collect()
     }
 
     /// The sites of these classes were registered, which took so much CPU time.
@@ -151,7 +180,7 @@ impl Attachments {
         if mappers == 0 {
             return;
         }
-        let hold_ns = self.others.hold.measured(sites, mappers, cpu_ns);
+        let hold_ns = self.forks.hold.measured(sites, mappers, cpu_ns);
         self.note_held(Waiter::Attach(leader.0), leader, sites, mappers, hold_ns);
     }
 
@@ -159,22 +188,23 @@ impl Attachments {
     pub(super) fn note_unregistered(&mut self, group: ClassId) {
         let (sites, mappers) = (self.group_sites(group), self.mappers(group));
         if mappers > 0 {
-            let hold_ns = self.others.hold.hold_ns(sites, mappers);
+            let hold_ns = self.forks.hold.hold_ns(sites, mappers);
             self.note_held(Waiter::Detach(group.0), group, sites, mappers, hold_ns);
         }
     }
 
     fn note_held(&mut self, who: Waiter, leader: ClassId, sites: usize, mappers: u32, hold_ns: f64) {
-        self.others.hold.charge(now_ns(), who, hold_ns);
+        self.forks.hold.charge(now_ns(), who, hold_ns);
         let module = &self.classes[leader.0 as usize].candidate.module;
+        let noted = &mut self.targets.owner_mut(leader).others.noted;
         // OK because the casts saturate.
-        self.others.noted.note(module, mappers, sites as u64, hold_ns as u64);
+        noted.note(module, mappers, sites as u64, hold_ns as u64);
     }
 
     /// The links of a group stay until forks of others may be held up again.
     pub(super) fn must_stay(&mut self, group: ClassId) -> bool {
         let (sites, mappers) = (self.group_sites(group), self.mappers(group));
-        self.others.hold.verdict(now_ns(), Waiter::Detach(group.0), sites, mappers) == HoldVerdict::Later
+        self.forks.hold.verdict(now_ns(), Waiter::Detach(group.0), sites, mappers) == HoldVerdict::Later
     }
 
     /// How long it takes to close all that is attached.
@@ -182,23 +212,16 @@ impl Attachments {
     pub fn closing_time(&self) -> Duration {
         let hold_ns = |class: &LiveClass| {
             let sites = attached_sites(class);
-            if sites == 0 { 0.0 } else { self.others.hold.hold_ns(sites, self.mappers(class.id)) }
+            if sites == 0 { 0.0 } else { self.forks.hold.hold_ns(sites, self.mappers(class.id)) }
         };
         let all: f64 = self.classes.iter().map(hold_ns).sum();
-        if all > 0.0 { Duration::from_nanos(self.others.hold.wait_ns(all)) } else { Duration::ZERO }
-    }
-
-    /// What other processes paid; `None`: nobody else maps what was attached to.
-    #[must_use]
-    pub fn forks_held(&self) -> Option<ForksHeld> {
-        let noted = &self.others.noted;
-        (noted.registrations > 0 || noted.refused > 0).then(|| noted.clone())
+        if all > 0.0 { Duration::from_nanos(self.forks.hold.wait_ns(all)) } else { Duration::ZERO }
     }
 
     /// Other processes that map a file that sites of the class lie in: of several files the most.
     fn mappers(&self, id: ClassId) -> u32 {
         let class = self.class(id);
-        let others = |file| self.others.mappers.others(file);
+        let others = |file| self.targets.owner(id).others.mappers_of(file);
         let own = class.candidate.file.map_or(0, others);
         let at_returns = class.exit == ExitMode::ReturnSites;
         let callers = class.code.callers.files().filter(|_| at_returns).map(others).max();
@@ -208,9 +231,9 @@ impl Attachments {
     /// Whether more sites may be registered now for a class whose window is open. It keeps no place in the queue.
     pub(super) fn may_extend(&mut self, id: ClassId, sites: usize) -> HoldVerdict {
         let (who, mappers) = (Waiter::Attach(id.0), self.mappers(id));
-        let verdict = self.others.hold.verdict(now_ns(), who, sites, mappers);
+        let verdict = self.forks.hold.verdict(now_ns(), who, sites, mappers);
         if verdict != HoldVerdict::Now {
-            self.others.hold.leave(who);
+            self.forks.hold.leave(who);
         }
         verdict
     }
