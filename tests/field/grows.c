@@ -23,7 +23,7 @@ void *pcre2_compile_8(const char *pattern, size_t length, uint32_t options, int 
 void *pcre2_match_data_create_from_pattern_8(void *code, void *context);
 int pcre2_match_8(void *code, const char *text, size_t length, size_t from, uint32_t options, void *found, void *context);
 
-enum { SIZES = 36, MOST = 1 << 22 };
+enum { SIZES = 36, MOST = 1 << 22, MOST_NUMBERS = 1 << 19 };
 
 static word random_word(void) {
     static word state = 88172645463325252ul;
@@ -41,8 +41,13 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+// Slow by a chain of multiplications, each of which waits for the one before: neither memory nor what else the core does changes that much.
 static int compare_slowly(const void *a, const void *b) {
-    for (volatile int i = 0; i < 3000; i++) {}
+    word chain = 1;
+    for (int i = 0; i < 1500; i++) {
+        chain *= 0x9e3779b97f4a7c15ul;
+        __asm__ volatile("" : "+r"(chain));
+    }
     return compare(a, b);
 }
 
@@ -71,8 +76,9 @@ static void sort(void) {
 static void search(void) {
     // Through a pointer: compilers make it part of the program.
     void *(*volatile find)(const void *, const void *, size_t, size_t, int (*)(const void *, const void *)) = bsearch;
-    word n = draw(16, 500000);
-    int key = (int)(random_word() % (2 * n));
+    // A key that is not there takes log2(n + 1) comparisons, whichever it is, where n + 1 is a power of two; elsewhere it takes a whole number, and n grows in between.
+    word n = (16ul << random_word() % 16) - 1;
+    int key = (int)(random_word() % n) * 2 + 1;
     sink += (word)find(&key, numbers, n, sizeof *numbers, compare_slowly);
 }
 
@@ -132,10 +138,10 @@ int main(int count, char **arguments) {
     const char *mode = count > 1 ? arguments[1] : "";
     // Freed memory is kept: what the kernel takes to give it again is no part of a function's growth.
     mallopt(M_TRIM_THRESHOLD, 1 << 30), mallopt(M_MMAP_THRESHOLD, 1 << 30);
-    text = malloc(MOST + 64), packed = malloc(2 * MOST), numbers = malloc(sizeof *numbers * 500000);
+    text = malloc(MOST + 64), packed = malloc(2 * MOST), numbers = malloc(sizeof *numbers * MOST_NUMBERS);
     a = malloc(8 * 8000), b = malloc(8 * 8000), product = malloc(16 * 8000);
     words();
-    for (int i = 0; i < 500000; i++) numbers[i] = 2 * i;
+    for (int i = 0; i < MOST_NUMBERS; i++) numbers[i] = 2 * i;
     for (int i = 0; i < 8000; i++) a[i] = random_word(), b[i] = random_word();
     void (*work)(void) = NULL;
     if (!strcmp(mode, "qsort")) work = sort;
@@ -157,9 +163,10 @@ int main(int count, char **arguments) {
     if (!strcmp(mode, "BN_mod_exp")) {
         result = BN_new(), context = BN_CTX_new();
         for (int i = 0; i < SIZES; i++) {
-            int bits = (int)(64 * 2 * pow(64, (double)i / (SIZES - 1)));
+            // 8 to 128 words in steps of 8: OpenSSL multiplies numbers of other lengths by other code. The power has a quarter of the modulus' bits.
+            int bits = 512 * (1 + i % 16);
             moduli[i] = BN_new(), bases[i] = BN_new(), powers[i] = BN_new();
-            BN_rand(moduli[i], bits, 0, 1), BN_rand(bases[i], bits - 1, 0, 0), BN_rand(powers[i], bits, 0, 0);
+            BN_rand(moduli[i], bits, 0, 1), BN_rand(bases[i], bits - 1, 0, 0), BN_rand(powers[i], bits / 4, 0, 0);
         }
         work = raise;
     }

@@ -5,6 +5,7 @@
 //! What this crate does not do: it knows nothing of how the agent traces; the tests in `tests/` do.
 
 pub mod conformance;
+pub mod kernels;
 pub mod requests;
 pub mod support;
 
@@ -63,7 +64,8 @@ const COMPILED: &[&str] = &[
 ];
 
 /// The path of a target program: one compiled from `programs/`, or a
-/// binary of the workspace: `rust-panic`, `sqlite-load`, `sqlite-requests`, `page-server`, `tithe`.
+/// binary of the workspace: `rust-panic`, `sqlite-load`, `sqlite-requests`,
+/// `sqlite-kernels`, `page-server`, `tithe`.
 ///
 /// # Panics
 ///

@@ -18,10 +18,10 @@ pub struct Options {
     /// Only this program, or this mode of it (repeatable); the document is then left alone and the table printed
     #[arg(long, value_name = "PROGRAM[:MODE]")]
     pub only: Vec<String>,
-    /// Length of an observed run, s [default: 5; with --durations 30, with --coverage 40, with --models 20]
+    /// Length of an observed run, s [default: 5; with --durations 30, with --coverage 40, with --models 20, with --kernels 120, with --anomalies 40]
     #[arg(long)]
     pub seconds: Option<u64>,
-    /// Runs of each mode [default: 3; with --durations 10, with --widths 1, with --coverage 14]
+    /// Runs of each mode [default: 3; with --durations 10, with --widths and --kernels 1, with --coverage 14, with --anomalies 20]
     #[arg(long)]
     pub rounds: Option<u32>,
     /// Forget finished runs, which are kept in target/field/runs.jsonl
@@ -31,7 +31,7 @@ pub struct Options {
     #[arg(long)]
     pub list: bool,
     /// Run nothing: write docs/field.md (with --durations docs/field-durations.md, with --widths docs/field-widths.md, with --coverage
-    /// docs/field-coverage.md, with --models docs/field-models.md) anew from the finished runs
+    /// docs/field-coverage.md, with --models docs/field-models.md, with --kernels and --anomalies sections of docs/benchmarks-models.md) anew from the finished runs
     #[arg(long)]
     pub table: bool,
     /// Judge durations and calls by the programs' own word, for docs/field-durations.md: 10 runs of 30 s each, kept in
@@ -50,6 +50,15 @@ pub struct Options {
     /// --only is then FUNCTION
     #[arg(long, conflicts_with_all = ["durations", "widths", "coverage", "list"])]
     pub models: bool,
+    /// Make execution-time models of the functions of SQLite and jaq under a load with parameters, by class as in Table 1 of the ADLER paper: a run of 120 s at 20 % for each of nine
+    /// slices of functions, kept in target/field/kernels.jsonl (25 minutes); writes the section of docs/benchmarks-models.md. --only is then PROGRAM or PROGRAM:SLICE
+    #[arg(long, conflicts_with_all = ["durations", "widths", "coverage", "models", "list"])]
+    pub kernels: bool,
+    /// Let things go wrong with a program on SQLite (reads and writes delayed, a lock held, its CPU taken, the page cache emptied, memory growing) and take how soon 'record --expect' and
+    /// samples at static rates tell it: 20 repetitions of 10 s each, after a clean recording of 40 s, kept in target/field/anomalies.jsonl (70 minutes); writes the sections of
+    /// docs/benchmarks-models.md. --only is then ANOMALY (delay, lock, cpu, cache, memory)
+    #[arg(long, conflicts_with_all = ["durations", "widths", "coverage", "models", "kernels", "list"])]
+    pub anomalies: bool,
 }
 
 impl Options {
@@ -71,6 +80,19 @@ impl Options {
             (
                 self.models,
                 Mode { option: "--models", document: "docs/field-models.md", seconds: 20, rounds: 3 },
+            ),
+            (
+                self.kernels,
+                Mode { option: "--kernels", document: "docs/benchmarks-models.md", seconds: 120, rounds: 1 },
+            ),
+            (
+                self.anomalies,
+                Mode {
+                    option: "--anomalies",
+                    document: "docs/benchmarks-models.md",
+                    seconds: 40,
+                    rounds: 20,
+                },
             ),
         ];
         modes.into_iter().find_map(|(is_asked, mode)| is_asked.then_some(mode))
@@ -101,15 +123,19 @@ fn base() -> PathBuf {
 pub fn run(options: &Options) -> Result<()> {
     ensure!(shell::can_be_root(), "the suite traces: run it as root, or let sudo work without a password");
     if !options.list && !options.table {
-        let all: Vec<(&str, &str)> = match (options.durations, options.coverage, options.models) {
-            (true, ..) => build::DURATIONS.to_vec(),
-            (_, true, _) => build::COVERAGE.to_vec(),
-            (.., true) => build::MODELS.to_vec(),
+        let asked = [options.durations, options.coverage, options.models, options.kernels, options.anomalies];
+        let all: Vec<(&str, &str)> = match asked {
+            [true, ..] => build::DURATIONS.to_vec(),
+            [_, true, ..] => build::COVERAGE.to_vec(),
+            [_, _, true, ..] => build::MODELS.to_vec(),
+            [_, _, _, true, _] => build::KERNELS.to_vec(),
+            [.., true] => build::ANOMALIES.to_vec(),
             _ => build::PROGRAMS.iter().map(|&program| (program, program)).collect(),
         };
         for (program, parts) in all {
             let wanted = |only: &String| only.split(':').next().unwrap_or(only).starts_with(program);
-            if (options.models || options.only.is_empty() || options.only.iter().any(wanted))
+            let is_one_program = options.models || options.anomalies;
+            if (is_one_program || options.only.is_empty() || options.only.iter().any(wanted))
                 && let Err(error) = build::prepare(parts, &base())
             {
                 // The table says that it was not run.
@@ -150,10 +176,45 @@ pub fn run(options: &Options) -> Result<()> {
     if options.only.is_empty() && !options.list {
         let name = mode.map_or("docs/field.md", |mode| mode.document);
         let path = shell::root().join(name);
+        // What is no whole document is sections of one.
+        let text = if text.starts_with(SECTION) { with_sections(read_if_any(&path)?, &text) } else { text };
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         eprintln!("wrote {}", path.display());
     }
     Ok(())
+}
+
+/// How a section of a document begins.
+const SECTION: &str = "## ";
+
+/// The text of a file; nothing where there is none.
+fn read_if_any(path: &std::path::Path) -> Result<String> {
+    match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+        read => read.with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+/// The document with each of these sections in its place.
+fn with_sections(document: String, sections: &str) -> String {
+    let lines: Vec<&str> = sections.lines().collect();
+    let each = lines.chunk_by(|_, next| !next.starts_with(SECTION));
+    each.fold(document, |document, section| with_section(&document, &section.join("\n")))
+}
+
+/// The document with this section in the place of the one of the same heading, or behind all others.
+fn with_section(document: &str, section: &str) -> String {
+    let heading = section.lines().next().unwrap_or_default();
+    let section = format!("{}\n", section.trim_end());
+    let lines: Vec<&str> = document.lines().collect();
+    let begin = lines.iter().position(|line| *line == heading).unwrap_or(lines.len());
+    let rest = lines.iter().skip(begin + 1).position(|line| line.starts_with(SECTION));
+    let end = rest.map_or(lines.len(), |rest| begin + 1 + rest);
+    let part = |lines: &[&str]| lines.join("\n").trim_end().to_owned();
+    let (before, after) = (part(&lines[..begin]), part(&lines[end..]));
+    let before = if before.is_empty() { before } else { before + "\n\n" };
+    let after = if after.is_empty() { after } else { format!("\n{after}\n") };
+    format!("{before}{section}{after}")
 }
 
 /// The program `field` of a build, with the agent of the same build.
@@ -176,4 +237,25 @@ pub fn in_ci() -> Result<Command> {
         command.args(["--only", &format!("{program}:5%")]);
     }
     Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_section_takes_the_place_of_its_older_self_and_leaves_the_others() {
+        let document = "# Title\n\nText.\n\n## One\n\nold\n\n### Inner\n\nold\n\n## Two\n\nkept\n";
+        let new = with_section(document, "## One\n\nnew\n\n");
+        assert_eq!(new, "# Title\n\nText.\n\n## One\n\nnew\n\n## Two\n\nkept\n");
+        assert_eq!(with_section(&new, "## One\n\nnew\n"), new);
+        assert_eq!(with_section("# Title\n", "## One\n\nnew\n"), "# Title\n\n## One\n\nnew\n");
+        assert_eq!(with_section("", "## One\n"), "## One\n");
+        assert_eq!(
+            with_section("## One\n\nx\n\n## Two\n\ny\n", "## Two\n\nz\n"),
+            "## One\n\nx\n\n## Two\n\nz\n"
+        );
+        let both = with_sections(new, "## Three\n\nthird\n\n## One\n\nnewest\n");
+        assert_eq!(both, "# Title\n\nText.\n\n## One\n\nnewest\n\n## Two\n\nkept\n\n## Three\n\nthird\n");
+    }
 }

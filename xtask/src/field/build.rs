@@ -43,6 +43,12 @@ pub const COVERAGE: [(&str, &str); 2] = [("redis", "redis"), ("memcached", "memc
 /// The same of `--models`: one program for all its functions.
 pub const MODELS: [(&str, &str); 1] = [("grows", "grows")];
 
+/// The same of `--kernels`; its SQLite is built with the suite.
+pub const KERNELS: [(&str, &str); 1] = [("jaq", "jaq")];
+
+/// The same of `--anomalies`: one program, and the library that delays its reads and writes.
+pub const ANOMALIES: [(&str, &str); 1] = [("anomalies", "anomalies")];
+
 /// One thing to fetch or to build; done once, and again when its description changes.
 enum Part {
     /// Debian packages, unpacked into `root/NAME`.
@@ -51,6 +57,8 @@ enum Part {
     Wheel(&'static str, &'static str),
     /// A package of npm, unpacked into `root/NAME`.
     Npm(&'static str, &'static str),
+    /// A program from Cargo's registry, `NAME@VERSION`, built with its own lock file and installed into `build/NAME`. It is not stripped.
+    Cargo(&'static str, &'static str),
     /// A Debian source package, unpacked into `build/NAME`, and the script that builds it there. It is not stripped.
     Source(&'static str, &'static str, &'static str),
     /// Our own source below `tests/field`, and the script that builds it into `$OUT`.
@@ -91,6 +99,11 @@ set --
 for library in libz.so.1 libgmp.so.10 libcrypto.so.3 libjansson.so.4 libpcre2-8.so.0; do
 for folder in $A $B; do if [ -e $folder/$library ]; then set -- \"$@\" $folder/$library; fi; done; done
 cc -O2 -g -o $OUT/grows grows.c \"$@\" -lm -Wl,-rpath,$A:$B";
+
+/// With a build ID: models hold for one build.
+const BUILD_ANOMALIES: &str = "A=$ROOT/sqlite/usr/lib/x86_64-linux-gnu
+cc -O2 -g -o $OUT/anomalies anomalies.c $A/libsqlite3.so.0 -pthread -Wl,--build-id -Wl,-rpath,$A
+cc -O2 -g -shared -fPIC -o $OUT/anomalies-delay.so anomalies-delay.c";
 
 fn parts(program: &str) -> Vec<Part> {
     match program {
@@ -148,7 +161,7 @@ fn parts(program: &str) -> Vec<Part> {
     }
 }
 
-/// The same for [`DURATIONS`].
+/// The same for what is asked for beside the suite.
 fn parts_for_durations(name: &str) -> Vec<Part> {
     match name {
         "debian-redis" => vec![Part::Packages(
@@ -192,6 +205,11 @@ fn parts_for_durations(name: &str) -> Vec<Part> {
             Part::Packages("grows", &["zlib1g", "libgmp10", "libssl3", "libjansson4", "libpcre2-8-0"]),
             Part::Own("grows", GROWS),
         ],
+        "anomalies" => vec![
+            Part::Packages("sqlite", &["sqlite3", "libsqlite3-0"]),
+            Part::Own("anomalies", BUILD_ANOMALIES),
+        ],
+        "jaq" => vec![Part::Cargo("jaq", "jaq@3.1.2")],
         "memcached-clocked" => vec![
             Part::Packages("memcached", &["libevent-dev", "libevent-2.1-7"]),
             Part::Source("memcached-clocked", "memcached", CLOCKED_MEMCACHED),
@@ -219,6 +237,9 @@ pub fn prepare(program: &str, base: &Path) -> Result<()> {
                 once(base, name, package, || fetch::wheel(package, &root.join(name)))?;
             }
             Part::Npm(name, package) => once(base, name, package, || fetch::npm(package, &root.join(name)))?,
+            Part::Cargo(name, package) => {
+                once(base, name, package, || shell::run(&mut install(package, &build.join(name))))?;
+            }
             Part::Source(name, package, script) => {
                 once(base, &format!("{name}-built"), &format!("{package}\n{script}"), || {
                     Apt::new(base)?.source(package, &build.join(name))?;
@@ -239,6 +260,15 @@ pub fn prepare(program: &str, base: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Builds a program from Cargo's registry, with symbols and lines.
+fn install(package: &str, root: &Path) -> Command {
+    let mut command = shell::cargo();
+    command.args(["install", "--locked", "--quiet", "--force", package, "--root"]).arg(root);
+    command.env("CARGO_PROFILE_RELEASE_STRIP", "none").env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only");
+    command.env("CARGO_TARGET_DIR", root.join("target"));
+    command
 }
 
 /// A shell script, with the folders it may use.
@@ -271,7 +301,13 @@ mod tests {
     fn each_program_has_its_parts_and_a_part_is_made_once() {
         assert!(PROGRAMS.iter().all(|program| !parts(program).is_empty()));
         assert!(
-            DURATIONS.iter().chain(&COVERAGE).chain(&MODELS).all(|(_, parts_of)| !parts(parts_of).is_empty())
+            DURATIONS
+                .iter()
+                .chain(&COVERAGE)
+                .chain(&MODELS)
+                .chain(&KERNELS)
+                .chain(&ANOMALIES)
+                .all(|(_, parts_of)| !parts(parts_of).is_empty())
         );
         let base = std::env::temp_dir().join(format!("xtask-field-once-{}", std::process::id()));
         let made = |description: &str| {

@@ -2,8 +2,10 @@
 //! fetches and builds them and runs this as root. It prints Markdown; each finished run is a line of `runs.jsonl`, and
 //! what is finished is not run again.
 
+mod anomalies;
 mod coverage;
 mod durations;
+mod kernels;
 mod load;
 mod models;
 mod observe;
@@ -52,6 +54,10 @@ struct Options {
     coverage: bool,
     /// Ask for models of functions whose growth is known instead.
     models: bool,
+    /// Count the kernels of programs by their class instead.
+    kernels: bool,
+    /// Let things go wrong, and take how soon it is told, instead.
+    anomalies: bool,
 }
 
 impl Options {
@@ -70,6 +76,8 @@ impl Options {
             widths: false,
             coverage: false,
             models: false,
+            kernels: false,
+            anomalies: false,
         };
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().with_context(|| format!("{argument} wants a value"));
@@ -87,6 +95,8 @@ impl Options {
                 "--widths" => options.widths = true,
                 "--coverage" => options.coverage = true,
                 "--models" => options.models = true,
+                "--kernels" => options.kernels = true,
+                "--anomalies" => options.anomalies = true,
                 _ => bail!("no option {argument}; use `cargo xtask field --help`"),
             }
         }
@@ -206,13 +216,16 @@ fn judge_again(finished: &mut [Record], programs: &[Box<dyn Program>]) {
 
 /// What else than the suite itself is asked for, or that.
 fn run(options: &Options) -> Result<bool> {
-    match (options.durations, options.widths, options.coverage, options.models) {
-        (true, ..) => judge_durations(options),
-        (_, true, ..) => compare_widths(options),
-        (_, _, true, _) => count_coverage(options),
-        (.., true) => judge_models(options),
-        _ => run_suite(options),
-    }
+    let asked: [(bool, fn(&Options) -> Result<bool>); 6] = [
+        (options.durations, judge_durations),
+        (options.widths, compare_widths),
+        (options.coverage, count_coverage),
+        (options.models, judge_models),
+        (options.kernels, count_kernels),
+        (options.anomalies, find_anomalies),
+    ];
+    let asked = asked.into_iter().find_map(|(is_asked, run)| is_asked.then_some(run));
+    asked.unwrap_or(run_suite)(options)
 }
 
 fn run_suite(options: &Options) -> Result<bool> {
@@ -334,6 +347,28 @@ fn judge_models(options: &Options) -> Result<bool> {
     }
     let wanted = wanted(options, &place)?;
     print!("{}", models::run(&wanted, options.table)?);
+    Ok(true)
+}
+
+/// Kernels of programs by their class.
+fn count_kernels(options: &Options) -> Result<bool> {
+    let place = Place::new(options.base.clone())?;
+    if options.fresh {
+        kernels::forget(&options.base)?;
+    }
+    let wanted = wanted(options, &place)?;
+    print!("{}", kernels::run(&wanted, options.table)?);
+    Ok(true)
+}
+
+/// How soon it is told that something goes wrong.
+fn find_anomalies(options: &Options) -> Result<bool> {
+    let place = Place::new(options.base.clone())?;
+    if options.fresh {
+        anomalies::forget(&options.base)?;
+    }
+    let wanted = wanted(options, &place)?;
+    print!("{}", anomalies::run(&wanted, options.table)?);
     Ok(true)
 }
 

@@ -237,6 +237,17 @@ impl Talker {
         }
     }
 
+    /// The next line, if there is one by now.
+    pub fn line_if_any(&mut self) -> Option<String> {
+        self.lines.try_recv().ok()
+    }
+
+    /// Closes its input, and reads until it says nothing more or nothing within the limit for answers.
+    pub fn last_lines(&mut self) -> Vec<String> {
+        self.input = None;
+        std::iter::from_fn(|| self.lines.recv_timeout(ANSWER_LIMIT).ok()).collect()
+    }
+
     /// Closes its input and waits for its end with exit status 0.
     ///
     /// # Errors

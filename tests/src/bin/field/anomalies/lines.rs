@@ -1,0 +1,89 @@
+//! The lines that `record --expect` writes while it runs.
+
+/// What stands before each alarm.
+const HEAD: &str = "longer than expected: ";
+
+/// An alarm as it was told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Told {
+    /// The function; `None`: all of them together, the machine.
+    pub function: Option<String>,
+    /// When the call began that took longest for its inputs, s since the recording's start.
+    pub call_s: Option<f64>,
+    /// The resource in its words; `None`: it is unknown.
+    pub resource: Option<String>,
+}
+
+/// The alarm of a line; `None`: it is none. The second line of an alarm, and that the machine is back, are none.
+pub fn told(line: &str) -> Option<Told> {
+    let (_, text) = line.split_once(HEAD)?;
+    if text.starts_with("the machine is back") {
+        return None;
+    }
+    if text.starts_with("the machine:") {
+        return Some(Told { function: None, call_s: None, resource: None });
+    }
+    let (name, rest) = text.split_once(", thread ")?;
+    let function = name.split(" in ").next().unwrap_or(name).to_owned();
+    let (_, at) = rest.split_once(", at ")?;
+    let call_s = at.split_once(" s").and_then(|(seconds, _)| seconds.parse().ok());
+    let (_, after) = rest.rsplit_once(" and took ")?;
+    let (_, cause) = after.split_once(": ")?;
+    let resource =
+        (!cause.starts_with("unknown")).then(|| cause.split(" (").next().unwrap_or(cause).to_owned());
+    Some(Told { function: Some(function), call_s, resource })
+}
+
+/// The line with which models are there, and whether all of so many functions have one.
+pub fn models_are_there(line: &str, functions: usize) -> Option<bool> {
+    let (before, _) = line.split_once(" functions have a model")?;
+    let (_, counts) = before.rsplit_once(": ")?;
+    Some(counts == format!("{functions} of {functions}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alarm_names_function_call_and_resource() {
+        let line = "tithe: longer than expected: compress2, thread 3331, at 13.077123 s, n = 1359, level = 6: should have taken 77.9 us (49.8 us to 136 us) and took 20.2 ms: off CPU, blocked (99 % of the excess)";
+        let expected = Told {
+            function: Some("compress2".to_owned()),
+            call_s: Some(13.077_123),
+            resource: Some("off CPU, blocked".to_owned()),
+        };
+        assert_eq!(told(line), Some(expected.clone()));
+        let inside = line
+            .replace("compress2, thread", "compress2 in store, thread")
+            .replace("off CPU, blocked (99 % of the excess)", "unknown: several resources share it");
+        assert_eq!(told(&inside), Some(Told { resource: None, ..expected }));
+    }
+
+    #[test]
+    fn the_machine_is_an_alarm_without_a_function_and_what_follows_an_alarm_is_none() {
+        let machine = "tithe: longer than expected: the machine: 5 of 6 functions take about 1.31 times what was expected; from here on each is held against the others";
+        assert_eq!(told(machine), Some(Told { function: None, call_s: None, resource: None }));
+        assert_eq!(told("tithe: longer than expected: the machine is back to what it was"), None);
+        assert_eq!(
+            told(
+                "  since 13.0 s: of the last 15 calls 6 took longer than 97.5 % of calls with such inputs did; the usual one took 1.13 times what was expected"
+            ),
+            None
+        );
+        assert_eq!(told("tithe: attached"), None);
+    }
+
+    #[test]
+    fn models_are_there_when_each_function_has_one() {
+        assert_eq!(
+            models_are_there("tithe: --expect /a: b.tithe: 3 of 3 functions have a model", 3),
+            Some(true)
+        );
+        assert_eq!(
+            models_are_there("tithe: --expect b.tithe: 2 of 3 functions have a model", 3),
+            Some(false)
+        );
+        assert_eq!(models_are_there("tithe: recording", 3), None);
+    }
+}
