@@ -44,6 +44,7 @@ impl Load {
         profiler_user::inspect::Inspection::of(i32::try_from(self.0.id())?)
             .map_err(anyhow::Error::new)?
             .variable("SQLITE_LOAD_OPERATIONS")
+            .ok()
             .and_then(|(address, _)| read_u64(self.0.id(), address))
             .context("cannot read the load's counter")
     }

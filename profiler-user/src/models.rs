@@ -8,7 +8,8 @@ mod plot;
 mod words;
 
 pub use expected::{
-    Expected, ExpectedFunction, Name, NotExpected, Watched, name_of, named_inputs, stem, watched,
+    Expected, ExpectedFunction, Name, NotExpected, Watched, is_given, name_of, named_inputs, stem, watched,
+    words_anew,
 };
 pub(crate) use piles::{taken, told_inputs, used, values};
 pub use plot::{Plot, PlotCurve};

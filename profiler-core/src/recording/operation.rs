@@ -34,6 +34,10 @@ pub struct OperationMeta {
     /// are their other calls.
     #[serde(default)]
     pub inner_classes: Vec<u32>,
+    /// Operations, recorded or not, that had begun and had not ended when the run did. `None`: the recording is older, was cut off, or the target had too many
+    /// threads to ask all of them.
+    #[serde(default)]
+    pub open_at_end: Option<u64>,
 }
 
 /// Table `operation_classes`: the name of a class of operations. A later row for a class replaces an earlier one.
@@ -154,8 +158,10 @@ pub struct OperationWindowRow {
     pub balanced: u64,
     /// Of those, drawn, but the window's quota was used up.
     pub no_quota: u64,
-    /// Ends without a begin, and begins that found the thread's stack of open operations full. They belong to no class and
-    /// stand in the row of the operation's class of unnamed ones.
+    /// Ends without a begin, begins that found the thread's stack of open operations full, and operations that were given up because something showed that
+    /// their end will not be seen. They stand in the row of the operation's class of unnamed ones. (What the last part is: [`begun`](Self::begun) less
+    /// [`population`](Self::population) and [`OperationMeta::open_at_end`], over the whole run, is all that had no end: that part, and what threads left open that
+    /// ended.)
     pub unmatched: u64,
     /// Recorded operations that were lost: the ring was full, or an inner function used up its quota meanwhile.
     pub dropped: u64,

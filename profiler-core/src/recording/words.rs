@@ -153,6 +153,24 @@ impl WordTally {
         }
     }
 
+    /// Adds what was taken of the same word in another part of the recording.
+    pub fn merge(&mut self, other: &Self) {
+        for (count, more) in [
+            (&mut self.taken, other.taken),
+            (&mut self.read, other.read),
+            (&mut self.null, other.null),
+            (&mut self.unreadable, other.unreadable),
+            (&mut self.too_long, other.too_long),
+            (&mut self.no_register, other.no_register),
+            (&mut self.no_object, other.no_object),
+        ] {
+            *count += more;
+        }
+        self.least = self.least.into_iter().chain(other.least).min();
+        // OK because `None` is below every value.
+        self.greatest = self.greatest.max(other.greatest);
+    }
+
     /// What could not be read, in words: `12 null pointer, 3 not readable`; empty: all was.
     #[must_use]
     pub fn not_read(&self) -> Vec<(u64, &'static str)> {
@@ -199,6 +217,15 @@ mod tests {
         assert_eq!((signed.least, signed.greatest), (Some(-1), Some(7)));
         assert_eq!((unsigned.least, unsigned.greatest), (Some(7), Some(i128::from(u64::MAX))));
         assert_eq!((signed.taken, signed.read), (5, 2));
+        // Two parts of a recording, of which one has nothing that was read.
+        let mut parts = [of("long"), of("long"), of("long")];
+        let rows =
+            [(Some(u64::MAX), WordStatus::Read), (None, WordStatus::Null), (Some(7), WordStatus::Read)];
+        parts.iter_mut().zip(rows).for_each(|(part, (value, status))| part.add(&row(value, status)));
+        let mut all = of("long");
+        parts.iter().for_each(|part| all.merge(part));
+        assert_eq!((all.taken, all.read, all.null), (3, 2, 1));
+        assert_eq!((all.least, all.greatest), (Some(-1), Some(7)));
         assert_eq!(signed.not_read(), [(1, "null pointer"), (2, "not readable")]);
     }
 

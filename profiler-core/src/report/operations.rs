@@ -58,8 +58,16 @@ pub struct OperationReport {
     pub timeouts: u64,
     /// Shortest, mean and longest of them, s.
     pub cycle_s: Option<(f64, f64, f64)>,
-    /// Ends without a begin, begins whose end was not seen or that found no room.
+    /// Ends without a begin, begins that found no room, and operations that were given up because their end will not be seen.
     pub unmatched: u64,
+    /// Operations that began and whose end was not seen: they were left by an exception or `longjmp`, functions were detached meanwhile, or their thread ended
+    /// inside. Those that were open when the run ended are not among them. `None`: it is not known how many these were.
+    #[serde(default)]
+    pub without_end: Option<u64>,
+    /// Ends without a begin, and begins that found no room, at least: `unmatched` less [`without_end`](Self::without_end), of which it holds all but those whose
+    /// thread ended inside.
+    #[serde(default)]
+    pub without_begin: Option<u64>,
     /// Recorded operations that had not ended.
     pub censored: u64,
     /// Records lost.
@@ -118,6 +126,9 @@ fn operation(recording: &Recording, meta: &OperationMeta) -> OperationReport {
         recording.operation_histograms.iter().filter(|r| r.operation == meta.operation).map(bucket).collect();
     let begun = sum(|w| w.begun);
     let all = population.max(begun);
+    let unmatched = sum(|w| w.unmatched);
+    // Every operation begins once, and ends once, is open, or has no end.
+    let without_end = meta.open_at_end.map(|open| begun.saturating_sub(population + open));
     let ours = Ours::of(meta, recording.meta.cost.cold);
     let on = |of: fn(&OperationWindowRow) -> u64| {
         windows.iter().filter(|w| w.monitoring).map(|w| of(w)).sum::<u64>()
@@ -157,7 +168,9 @@ fn operation(recording: &Recording, meta: &OperationMeta) -> OperationReport {
         cycles: cycles.len() as u64,
         timeouts: cycles.iter().filter(|c| c.end == OperationCycleEnd::Timeout).count() as u64,
         cycle_s: (!cycles.is_empty()).then(|| (lengths.min(), lengths.mean(), lengths.max())),
-        unmatched: sum(|w| w.unmatched),
+        unmatched,
+        without_end,
+        without_begin: without_end.map(|n| unmatched.saturating_sub(n)),
         censored: recording.operations.iter().filter(|r| r.operation == meta.operation && r.censored).count()
             as u64,
         dropped: sum(|w| w.dropped),

@@ -95,6 +95,8 @@ fn operation(operation: &mut OperationReport) -> Vec<&mut String> {
         timeouts: _,
         cycle_s: _,
         unmatched: _,
+        without_end: _,
+        without_begin: _,
         censored: _,
         dropped: _,
         screening_s: _,

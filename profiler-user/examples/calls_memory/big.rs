@@ -65,6 +65,7 @@ fn operation() -> OperationMeta {
         by_functions: true,
         inner_hit_ns: 700.0,
         inner_classes: Vec::new(),
+        open_at_end: Some(0),
     }
 }
 

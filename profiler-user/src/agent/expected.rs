@@ -3,7 +3,7 @@
 use super::clock::now_ns;
 use super::consumers::{Expectations, Making, other_build};
 use super::{Agent, Session};
-use crate::config::{DEFAULT_AGENT_CPU, InputsSpec, RunConfig};
+use crate::config::{DEFAULT_AGENT_CPU, InputsSpec, RunConfig, WordsSpec};
 use crate::failure::Failure;
 use crate::models::{self, Expected, Watched, stem};
 use std::path::{Path, PathBuf};
@@ -17,6 +17,10 @@ pub(super) struct Baseline {
     path: PathBuf,
     /// Names and types that were given to inputs on this command line, then those of the recording.
     inputs: Vec<InputsSpec>,
+    /// Those of them that models are made by; what else the recording names is read from it.
+    named: Vec<InputsSpec>,
+    /// Words of this command line, then those that are inputs of the models.
+    words: Vec<WordsSpec>,
     watched: Vec<Watched>,
 }
 
@@ -36,10 +40,18 @@ impl Baseline {
         }
         let mut inputs = config.models.inputs.clone();
         inputs.extend(models::named_inputs(path).map_err(refused)?);
-        // Words are not taken anew, and the new recording is not to name what it has not.
-        inputs.retain(|spec| spec.inputs.iter().all(|input| input.word.is_none()));
+        let mut words = config.words.clone();
+        words.extend(models::words_anew(path, &inputs, &config.words).map_err(refused)?);
+        // The new recording is not to name what it has not.
+        let is_taken = |word: &String| models::is_given(&words, word);
+        inputs.retain(|spec| spec.inputs.iter().all(|input| input.word.as_ref().is_none_or(is_taken)));
         let watched = models::watched(path, &inputs).map_err(refused)?;
-        Ok(Some(Self { path: path.clone(), inputs, watched }))
+        // A word that the recording itself names may be missing with some of the functions, which is a mistake on a command line.
+        let mut named = inputs.clone();
+        named.retain(|spec| {
+            spec.inputs.iter().all(|input| input.word.is_none()) || config.models.inputs.contains(spec)
+        });
+        Ok(Some(Self { path: path.clone(), inputs, named, words, watched }))
     }
 }
 
@@ -56,6 +68,7 @@ pub(super) fn with_models(config: &RunConfig, baseline: Option<&Baseline>) -> Ru
     let mut config = config.clone();
     // The recording says what its inputs are called, as the earlier one did.
     config.models.inputs.clone_from(&baseline.inputs);
+    config.words.clone_from(&baseline.words);
     let mut config = config.with_models();
     config.functions = config.functions.with_watched(&baseline.watched);
     config
@@ -69,10 +82,13 @@ impl Session {
     pub(super) fn expect(&mut self, baseline: Option<Baseline>) -> Result<(), Failure> {
         let Some(baseline) = baseline else { return Ok(()) };
         self.agent.check_builds(&baseline)?;
-        let making = make(baseline.path.clone(), baseline.inputs);
+        let taken = baseline.words.into_iter().flat_map(|spec| spec.words).map(|word| word.name).collect();
+        let making = make(baseline.path.clone(), baseline.named, taken);
         let making = making.map_err(|error| Failure::from(anyhow::Error::new(error)))?;
         let name = baseline.path.display().to_string();
-        let consumer = Expectations::new(name, &baseline.watched, making);
+        let words = self.agent.words.lists.meta().into_iter().filter(|word| word.operation.is_none());
+        let words = words.map(|word| (word.word, word.name));
+        let consumer = Expectations::new(name, &baseline.watched, making).with_words(words);
         let journal = &mut self.agent.journal;
         let agent_cpu = journal.meta.agent.limit.unwrap_or(DEFAULT_AGENT_CPU);
         journal.consumers.register(Box::new(consumer), agent_cpu, now_ns());
@@ -87,16 +103,22 @@ impl Agent {
         for function in &baseline.watched {
             let name = stem(&function.class.module);
             let is_it = |path: &Path| stem(&path.to_string_lossy()) == name;
-            let Some(module) = self.inspection.modules().iter().find(|module| is_it(&module.path)) else {
-                continue;
-            };
-            let here = module.build_id().unwrap_or_default();
-            if here != function.class.build_id {
-                let file = module.path.display().to_string();
+            // A library of two versions is two files of one stem: one of them is enough, and classes of the other are refused one by one.
+            let mapped: Vec<(&Path, String)> = self
+                .inspection
+                .modules()
+                .iter()
+                .filter(|module| is_it(&module.path))
+                .map(|module| (module.path.as_path(), module.build_id().unwrap_or_default()))
+                .collect();
+            let right = mapped.iter().find(|(_, build)| *build == function.class.build_id);
+            let Some((path, here)) = right.or(mapped.first()) else { continue };
+            if *here != function.class.build_id {
+                let file = path.display().to_string();
                 return Err(Failure::usage(format!(
                     "--expect {}: {}: record a run of this build with --model, or compare two recordings with 'tithe models --baseline'",
                     baseline.path.display(),
-                    other_build(&file, &function.class.build_id, &here)
+                    other_build(&file, &function.class.build_id, here)
                 )));
             }
             if here.is_empty() && !unknown.contains(&name) {
@@ -115,12 +137,14 @@ impl Agent {
 }
 
 /// Makes the models on a thread at the lowest priority: attaching does not wait for it. Its CPU time is the agent's.
-fn make(path: PathBuf, inputs: Vec<InputsSpec>) -> std::io::Result<Making> {
+/// `taken`: words that this run takes.
+fn make(path: PathBuf, inputs: Vec<InputsSpec>, taken: Vec<String>) -> std::io::Result<Making> {
     let (sender, making) = channel();
     std::thread::Builder::new().name("tithe-models".into()).spawn(move || {
         // SAFETY: plain numbers; 0 is this thread. Where it fails the thread competes with the loop, which has a higher priority anyhow.
         unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, LOWEST) };
-        let made = Expected::read(&path, &inputs).map_err(|error| error.to_string());
+        let made = Expected::read(&path, &inputs).map(|expected| expected.with_words(&taken));
+        let made = made.map_err(|error| error.to_string());
         // The run may be over.
         let _ = sender.send(made);
     })?;

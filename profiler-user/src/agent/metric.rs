@@ -15,7 +15,7 @@ use super::clock::now_ns;
 use super::shares::FunctionKey;
 use crate::config::{ProgressSpec, RunConfig};
 use crate::failure::Failure;
-use crate::inspect::{Function, Inspection, Pattern, WantedArguments};
+use crate::inspect::{Function, Inspection, Pattern, VariableError, WantedArguments};
 use crate::prober::{Kernel, PROGRESS_OTHERS, ProgressProbe, ProgressSource, Tier};
 use crate::target::syscalls;
 use profiler_core::class::{ClassId, RecordKind};
@@ -61,7 +61,8 @@ impl Wanted {
             ProgressSpec::Function(pattern) => functions(inspection, pattern),
             ProgressSpec::Syscall(number) => Ok(Self::Probe(ProgressSource::Syscalls, Some(*number))),
             ProgressSpec::Tracepoint(name) => Ok(Self::Probe(ProgressSource::Tracepoint(name.clone()), None)),
-            ProgressSpec::Named(name) if inspection.variable(name).is_some() => {
+            // One of several is told as that, not as none.
+            ProgressSpec::Named(name) if !matches!(inspection.variable(name), Err(VariableError::Missing(_))) => {
                 Counter::find(inspection, name).map(Self::Variable)
             }
             ProgressSpec::Named(name) => functions(inspection, name).map_err(|why| {
@@ -190,11 +191,7 @@ impl Counter {
     /// # Errors
     /// There is none, or it has another size; says which.
     pub fn find(inspection: &Inspection, name: &str) -> Result<Self, String> {
-        let Some((address, size)) = inspection.variable(name) else {
-            return Err(format!(
-                "no global variable '{name}' in the target: name a counter of its work that 'nm' lists as B, D, b or d"
-            ));
-        };
+        let (address, size) = inspection.variable(name).map_err(|why| why.to_string())?;
         if size != 4 && size != 8 {
             return Err(format!("the variable '{name}' has {size} bytes; a counter has 4 or 8"));
         }

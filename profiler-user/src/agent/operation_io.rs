@@ -341,6 +341,11 @@ fn recorded_row(r: &OperationRecord, has_steps: bool) -> OperationRow {
     }
 }
 
+/// How many of these are that operation.
+pub(super) fn open_of(open: &[(i32, OpenOperation)], operation: u32) -> u64 {
+    open.iter().filter(|(_, open)| open.operation == operation).count() as u64
+}
+
 /// Rows of the recorded ones among operations that have not ended at `end_ns`, by thread.
 pub(super) fn open_rows(open: Vec<(i32, OpenOperation)>, end_ns: u64) -> Vec<OperationRow> {
     open.into_iter()

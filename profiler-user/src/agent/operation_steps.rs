@@ -2,7 +2,7 @@
 
 use super::clock::now_ns;
 use super::consumers::{Rows, SlowOperations};
-use super::operation_io::{OperationIo, open_rows};
+use super::operation_io::{OperationIo, open_of, open_rows};
 use super::steps::{SeenSteps, is_stepped};
 use super::{Agent, Session};
 use crate::config::{DEFAULT_AGENT_CPU, OperationConfig};
@@ -43,7 +43,7 @@ impl Session {
     /// The run is over: everything is detached. Returns what was seen of steps.
     pub(super) fn end_run(&mut self, end_ns: u64) -> SeenSteps {
         if self.driver.run.operations().is_some() {
-            self.agent.drain_operations();
+            self.agent.record_drained(Vec::new());
             self.agent.send_open_operations(end_ns);
         }
         self.tell(Input::Over { end_ns });
@@ -87,30 +87,28 @@ impl Agent {
         self.journal.writer.send_patiently(rows);
     }
 
-    /// Takes what was recorded out of the ring.
-    pub(super) fn drain_operations(&mut self) {
-        let rows = self.operation_io.as_mut().map_or_else(Vec::new, |io| io.drain());
-        self.journal.record(rows);
-        let steps = self.operation_io.as_mut().map_or_else(Vec::new, |io| io.drain_steps());
-        self.journal.record(steps);
-    }
-
     /// Operations that have not ended: recorded ones get a row.
     fn send_open_operations(&mut self, end_ns: u64) {
-        // A target that has ended has no threads to ask.
-        let Ok(threads) = self.target.threads() else { return };
+        // A target that has ended has no threads to ask, and took with them what was open.
+        let threads = self.target.threads().unwrap_or_default();
         let open = self.attach.kernel().open_operations(&threads[..threads.len().min(ASKED_THREADS)]);
+        if threads.len() <= ASKED_THREADS {
+            for operation in &mut self.journal.meta.operations {
+                operation.open_at_end = Some(open_of(&open, operation.operation));
+            }
+        }
         self.journal.record(open_rows(open, end_ns));
     }
 
     /// What the client sees.
     pub(super) fn look_at_operations(&mut self, look: OperationsLook, client: &Operations, view: &mut View) {
-        let Self { operation_io, attach, journal, .. } = self;
+        let Self { operation_io, attach, journal, words, .. } = self;
         let Some(io) = operation_io else { return };
         let kernel = attach.kernel();
         let mut counts = matches!(look, OperationsLook::Counts | OperationsLook::Revision);
         if matches!(look, OperationsLook::Turn | OperationsLook::Revision | OperationsLook::Classes) {
             OperationIo::see_classes(client, attach, now_ns(), &mut view.operations);
+            words.lists.prices_of_operations(&mut view.operations.words_ns);
         }
         if matches!(look, OperationsLook::Turn | OperationsLook::Revision) {
             let wants = client.wants(view);

@@ -24,9 +24,9 @@ pub struct Selection {
     count: Vec<Pattern>,
     latency: Vec<Pattern>,
     /// With the argument registers that were asked for by number.
-    record: Vec<(Pattern, u8)>,
+    record: Vec<(Pattern, RecordSpec)>,
     /// Argument registers that are kept of functions that are recorded.
-    arguments: Vec<(Pattern, u8)>,
+    arguments: Vec<(Pattern, RecordSpec)>,
     /// Argument registers that words read are to be known at the site as well.
     words: WordLists,
     weight: Vec<(Pattern, f64)>,
@@ -47,7 +47,7 @@ impl Selection {
         let all =
             |option, texts: &[String]| texts.iter().map(|t| one(option, t)).collect::<Result<Vec<_>, _>>();
         let registers = |option, specs: &[RecordSpec]| {
-            let one = |spec: &RecordSpec| Ok((one(option, &spec.pattern)?, spec.arguments));
+            let one = |spec: &RecordSpec| Ok((one(option, &spec.pattern)?, spec.clone()));
             specs.iter().map(one).collect::<Result<Vec<_>, SelectionError>>()
         };
         Ok(Self {
@@ -128,11 +128,15 @@ impl Selection {
             return None;
         }
         let must = any(&self.trace);
-        let registers = |of: &[(Pattern, u8)]| {
+        let registers = |of: &[(Pattern, RecordSpec)]| {
             let own = of.iter().filter(|(pattern, _)| pattern.names(function));
-            own.map(|(_, arguments)| *arguments).reduce(|all, set| all | set)
+            own.map(|(_, spec)| spec.arguments).reduce(|all, set| all | set)
         };
         let recorded = registers(&self.record);
+        // What is named elsewhere comes on top of what a record of it keeps anyway.
+        let is_plain = |(pattern, spec): &(Pattern, RecordSpec)| {
+            spec.arguments == 0 && !spec.for_models && pattern.names(function)
+        };
         let (kind, by_kind) = if recorded.is_some() {
             (RecordKind::Record, true)
         } else if any(&self.latency) {
@@ -146,6 +150,7 @@ impl Selection {
         let arguments = match recorded.unwrap_or(0) | named {
             _ if kind != RecordKind::Record => WantedArguments::NONE,
             0 => WantedArguments::Used,
+            named if self.record.iter().any(is_plain) => WantedArguments::UsedAnd(named),
             named => WantedArguments::These(named),
         };
         Some(Wish {

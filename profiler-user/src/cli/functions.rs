@@ -23,7 +23,8 @@ pub struct SelectArgs {
     pub latency: Vec<String>,
     /// Keep a record of every call of these functions: time, thread, duration, arguments. An argument
     /// register that is overwritten before the probe is null; those named by number ('malloc:arg0',
-    /// 'memcpy:arg0,arg2') are kept, even where that takes a dearer site
+    /// 'memcpy:arg0,arg2') are kept, even where that takes a dearer site, and so are those that --word and --input
+    /// name; without numbers also those that the function reads, where that at most doubles the price of a call
     #[arg(long, value_name = "PATTERN[:argK,...]")]
     pub record: Vec<RecordSpec>,
     /// How much you care: information weight of these functions (default 1)

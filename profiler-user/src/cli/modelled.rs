@@ -13,7 +13,8 @@ pub struct ModelledArgs {
     #[arg(long, value_name = "PATTERN")]
     pub model: Vec<String>,
     /// Names of a function's inputs and the argument registers that hold them: 'PATTERN:NAME=argK,NAME=argK:TYPE,...', TYPE one of long
-    /// (default), int, size, category (may be repeated). The registers are kept, and the recording has the names for 'tithe models'
+    /// (default), int, size, category (may be repeated). Instead of argK the name of a word of --word. The registers are kept, and the
+    /// recording has the names for 'tithe models'
     #[arg(long, value_name = "INPUTS")]
     pub input: Vec<InputsSpec>,
     /// Recorded calls that are wanted of each function of --model in each decade of its inputs, and again every 10 s: a function that is called often

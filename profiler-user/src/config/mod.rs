@@ -122,12 +122,14 @@ impl RunConfig {
                     .to_owned(),
             );
         }
-        let is_taken =
-            |word: &str| self.words.iter().flat_map(|of| &of.words).any(|taken| taken.name == word);
+        // Words of operations lie with operations, not with calls.
+        let of_operation = |of: &&WordsSpec| self.operations.operations.iter().any(|o| o.name == of.place);
+        let of_calls: Vec<&WordsSpec> = self.words.iter().filter(|of| !of_operation(of)).collect();
+        let is_taken = |word: &str| of_calls.iter().flat_map(|of| &of.words).any(|taken| taken.name == word);
         let inputs = self.models.inputs.iter().flat_map(|of| &of.inputs);
         if let Some(word) = inputs.filter_map(|input| input.word.as_deref()).find(|word| !is_taken(word)) {
             return Err(format!(
-                "--input: no --word is called '{word}'; name it, or an argument (arg0 to arg5)"
+                "--input: no --word of a function is called '{word}'; name it, or an argument (arg0 to arg5)"
             ));
         }
         for operation in &self.operations.operations {

@@ -51,11 +51,12 @@ impl FunctionConfig {
     /// The calls of the functions of `models` are recorded, too, with the registers of their inputs.
     #[must_use]
     pub fn with_models(&self, models: &ModelConfig) -> Self {
-        let whole = |pattern: &String| RecordSpec { pattern: pattern.clone(), arguments: 0 };
+        let whole =
+            |pattern: &String| RecordSpec { pattern: pattern.clone(), arguments: 0, for_models: true };
         let named = |spec: &InputsSpec| {
             // OK because the number of a register is below 6.
             let arguments = spec.inputs.iter().fold(0_u8, |set, input| set | input.register());
-            RecordSpec { pattern: spec.pattern.text().to_owned(), arguments }
+            RecordSpec { pattern: spec.pattern.text().to_owned(), arguments, for_models: true }
         };
         let mut all = self.clone();
         all.record.extend(models.patterns.iter().map(whole));
@@ -84,8 +85,9 @@ mod tests {
             ..ModelConfig::default()
         };
         let functions = FunctionConfig::default().with_models(&models);
-        assert_eq!(functions.record, [RecordSpec { pattern: "libz*:compress2".into(), arguments: 0 }]);
-        let kept = RecordSpec { pattern: "compress2".into(), arguments: 0b1_1000 };
+        let recorded = RecordSpec { pattern: "libz*:compress2".into(), arguments: 0, for_models: true };
+        assert_eq!(functions.record, [recorded]);
+        let kept = RecordSpec { pattern: "compress2".into(), arguments: 0b1_1000, for_models: true };
         assert_eq!(functions.arguments, [kept], "an --input records nothing by itself");
         let meta = models.meta().unwrap();
         assert_eq!(meta.inputs, ["compress2:n=arg3,level=arg4:category"]);

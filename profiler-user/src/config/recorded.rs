@@ -10,6 +10,8 @@ pub struct RecordSpec {
     pub pattern: String,
     /// The argument registers that were asked for by number, as [`crate::inspect::Site::arguments`]; 0: none was.
     pub arguments: u8,
+    /// It is recorded for models: where inputs are named, their registers are all that is wanted. Else what is named otherwise comes on top.
+    pub for_models: bool,
 }
 
 impl FromStr for RecordSpec {
@@ -17,7 +19,7 @@ impl FromStr for RecordSpec {
 
     /// `f:arg0,arg2`. What is no list of arguments belongs to the pattern: `libc.so.6:malloc`, `db::arg0`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let whole = || Self { pattern: text.to_owned(), arguments: 0 };
+        let whole = || Self { pattern: text.to_owned(), arguments: 0, for_models: false };
         let Some((pattern, list)) = text.rsplit_once(':') else { return Ok(whole()) };
         if pattern.is_empty() || pattern.ends_with(':') || !list.starts_with("arg") {
             return Ok(whole());
@@ -29,6 +31,7 @@ impl FromStr for RecordSpec {
             Some(indices) => Ok(Self {
                 pattern: pattern.to_owned(),
                 arguments: indices.into_iter().fold(0, |set, k| set | 1 << k),
+                for_models: false,
             }),
             // `arg9`, or `arg0,x`; no signature that has a comma: `lib.so:argue(int, char)`.
             None if words.iter().any(|word| is_numbered(word)) => Err(format!(

@@ -26,6 +26,8 @@ pub enum WantedArguments {
     Used,
     /// These, whatever the site costs.
     These(u8),
+    /// These, whatever the site costs, and those that the function reads as long as a call does not cost much more for them.
+    UsedAnd(u8),
 }
 
 impl WantedArguments {
@@ -35,7 +37,7 @@ impl WantedArguments {
     /// As a set; where it is not said which are used, each may be.
     pub(super) fn all(self) -> u8 {
         match self {
-            Self::Used => ALL_ARGUMENTS,
+            Self::Used | Self::UsedAnd(_) => ALL_ARGUMENTS,
             Self::These(set) => set,
         }
     }

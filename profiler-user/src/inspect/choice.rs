@@ -146,6 +146,7 @@ impl Site {
         match wanted {
             WantedArguments::Used => self.arguments | self.unread,
             WantedArguments::These(set) => self.arguments & set,
+            WantedArguments::UsedAnd(set) => (self.arguments | self.unread) & !(set & !self.arguments),
         }
     }
 }
@@ -162,10 +163,25 @@ impl SiteChoice {
         cheapest: Site,
         call_ns: impl Fn(SiteClass) -> f64,
     ) -> ArgumentSite {
-        let just = |site| ArgumentSite { site, too_dear: None };
+        let kept = self.keeping(wanted, exit, cheapest);
+        // Where those are that are wanted at any price.
+        let least = match wanted {
+            WantedArguments::Used => cheapest,
+            WantedArguments::These(_) => kept,
+            WantedArguments::UsedAnd(set) => self.keeping(WantedArguments::These(set), exit, cheapest),
+        };
+        let (least_ns, kept_ns) = (call_ns(least.class), call_ns(kept.class));
+        if kept == least || are_worth_it(least_ns, kept_ns) {
+            return ArgumentSite { site: kept, too_dear: None };
+        }
+        ArgumentSite { site: least, too_dear: Some((kept, kept_ns / least_ns)) }
+    }
+
+    /// `cheapest`, if no site has more of what is wanted; else the cheapest of those that have most of it.
+    fn keeping(&self, wanted: WantedArguments, exit: ExitMode, cheapest: Site) -> Site {
         // No register holds an argument in all rounds of a loop.
         if self.iterations || cheapest.has(wanted) {
-            return just(cheapest);
+            return cheapest;
         }
         let sees_ends = |site: &&Site| match exit {
             ExitMode::ReturnLink => site.at_entry_stack,
@@ -175,19 +191,10 @@ impl SiteChoice {
         let entries = || self.entries.iter().filter(sees_ends);
         // What one site has, all before it have.
         let most = entries().fold(0, |most, site| most | site.wanted_there(wanted));
-        let Some(kept) = entries().copied().find(|site| site.wanted_there(wanted) == most) else {
-            return just(cheapest);
-        };
         if cheapest.wanted_there(wanted) == most {
-            return just(cheapest);
+            return cheapest;
         }
-        let (cheapest_ns, kept_ns) = (call_ns(cheapest.class), call_ns(kept.class));
-        match wanted {
-            WantedArguments::Used if !are_worth_it(cheapest_ns, kept_ns) => {
-                ArgumentSite { site: cheapest, too_dear: Some((kept, kept_ns / cheapest_ns)) }
-            }
-            _ => just(kept),
-        }
+        entries().copied().find(|site| site.wanted_there(wanted) == most).unwrap_or(cheapest)
     }
 }
 
@@ -293,6 +300,27 @@ mod tests {
         assert_eq!(entry(WantedArguments::NONE, 1_000.0), (push, None));
         assert_eq!(entry(WantedArguments::Used, 2_000.0), (first, None));
         assert_eq!(entry(WantedArguments::Used, 9_000.0), (push, Some((first, 9.0))));
+    }
+
+    #[test]
+    fn named_arguments_are_kept_beside_those_that_are_used() {
+        // What is named is lost at the cheapest site, and used: at any price.
+        let (choice, push, first) = with_a_push(true);
+        let entry = |choice: &SiteChoice, set, stepped_ns: f64| {
+            let price = |class| if class == SiteClass::Push { 1_000.0 } else { stepped_ns };
+            let found = choice.entry_with(WantedArguments::UsedAnd(set), ExitMode::ReturnLink, push, price);
+            (found.site, found.too_dear)
+        };
+        assert_eq!(entry(&choice, 0b10, 9_000.0), (first, None));
+        // Another is named, and this one is wanted as far as it costs little.
+        assert_eq!(entry(&choice, 0b1, 2_000.0), (first, None));
+        assert_eq!(entry(&choice, 0b1, 9_000.0), (push, Some((first, 9.0))));
+        // One that the function does not use is no reason, unless it is named.
+        let (choice, push, first) = with_a_push(false);
+        let entry = |set| {
+            choice.entry_with(WantedArguments::UsedAnd(set), ExitMode::ReturnLink, push, |_| 1_000.0).site
+        };
+        assert_eq!((entry(0b1), entry(0b10)), (push, first));
     }
 
     /// The first instruction takes no probe, and the second register is lost there already.

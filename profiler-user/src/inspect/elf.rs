@@ -96,6 +96,17 @@ pub struct ElfInfo {
     kept: OnceLock<Vec<(u64, Vec<u8>)>>,
 }
 
+/// A variable in the symbols of a module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Variable {
+    /// Link-time address.
+    pub address: u64,
+    /// Size, bytes.
+    pub size: u64,
+    /// `static`: other files do not see it.
+    pub is_local: bool,
+}
+
 impl ElfInfo {
     /// Reads the headers of an x86-64 ELF file that the user named.
     ///
@@ -200,15 +211,16 @@ impl ElfInfo {
         Ok(Self { path, file, fixed_address, segments, sections, debug, symtab, dynsym, dynamic, kept })
     }
 
-    /// Link-time address and size of a global or static variable, by its symbol.
+    /// The variables of that name, global and `static` ones. A symbol that stands in both tables comes twice.
     #[must_use]
-    pub fn variable(&self, name: &str) -> Option<(u64, u64)> {
+    pub fn variables(&self, name: &str) -> Vec<Variable> {
         let headers = Headers::up_to(&self.file, MAX_TABLE_BYTES);
-        let elf: ElfFile64<'_, Endianness, _> = ElfFile64::parse(&headers).ok()?;
+        let Ok(elf) = ElfFile64::<Endianness, _>::parse(&headers) else { return Vec::new() };
         elf.symbols()
             .chain(elf.dynamic_symbols())
-            .find(|s| s.kind() == SymbolKind::Data && s.is_definition() && s.name() == Ok(name))
-            .map(|s| (s.address(), s.size()))
+            .filter(|s| s.kind() == SymbolKind::Data && s.is_definition() && s.name() == Ok(name))
+            .map(|s| Variable { address: s.address(), size: s.size(), is_local: s.is_local() })
+            .collect()
     }
 
     /// Reads `len` bytes at a file offset.

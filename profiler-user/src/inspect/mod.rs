@@ -55,6 +55,7 @@ mod text;
 mod timing;
 mod unwinding;
 mod usdt;
+mod variable;
 mod verify;
 
 pub use arguments::{ALL_ARGUMENTS, WantedArguments, register_names};
@@ -73,6 +74,7 @@ pub use pattern::{Pattern, PatternError};
 pub use resolve::{Function, Resolution, Unmatched};
 pub use runtime::Runtime;
 pub use stack_switch::StackSwitch;
+pub use variable::VariableError;
 pub use symbols::SymbolSource;
 #[cfg(test)]
 pub(crate) use text::Budget;
@@ -228,23 +230,6 @@ impl Inspection {
     #[must_use]
     pub fn function_in(&self, index: usize, vaddr: u64) -> Option<Function> {
         resolve::function_in(&self.modules, index, vaddr)
-    }
-
-    /// Run-time address and size of a global variable, looked for in the main program first.
-    #[must_use]
-    pub fn variable(&self, name: &str) -> Option<(u64, u64)> {
-        self.modules.iter().find_map(|module| {
-            let (vaddr, size) = module.elf().ok()?.variable(name)?;
-            // Code and data of a module are moved by the same distance. A mapping begins at a page, its segment may not.
-            let mapping = module.mappings.first()?;
-            let in_mapping = |offset: u64| {
-                (mapping.offset..mapping.offset + (mapping.end - mapping.start)).contains(&offset)
-            };
-            let segment = module.elf().ok()?.segments.iter().find(|s| s.exec && in_mapping(s.offset))?;
-            let loaded_at = mapping.start + (segment.offset - mapping.offset);
-            let bias = loaded_at.wrapping_sub(segment.vaddr);
-            Some((vaddr.wrapping_add(bias), size))
-        })
     }
 
     /// Chooses the sites of a function.

@@ -5,11 +5,12 @@
 
 use super::piles::{Pile, PileKey, Piles, is_modelled_by, registers_of, used};
 use super::{Key, ModelsError};
-use crate::config::{FunctionConfig, InputSpec, InputsSpec, RecordSpec};
+use crate::config::{FunctionConfig, InputSpec, InputsSpec, RecordSpec, WordBase, WordsSpec};
+use crate::prober::word::MAX_OBJECTS;
 use crate::recording::Stream;
 use profiler_core::class::RecordKind;
 use profiler_core::models::{self, Model, Used};
-use profiler_core::recording::ClassRow;
+use profiler_core::recording::{ClassRow, WordMeta};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -118,6 +119,55 @@ pub fn named_inputs(path: &Path) -> Result<Vec<InputsSpec>, ModelsError> {
     Ok(inputs.filter_map(|text| text.parse().ok()).collect())
 }
 
+/// The words that these inputs are in an earlier recording, as a run takes them anew, with those from which they go on. What is `given` is taken
+/// anyway. Those that go on from a word of an operation are left out.
+///
+/// # Errors
+/// [`ModelsError`].
+pub fn words_anew(
+    path: &Path,
+    inputs: &[InputsSpec],
+    given: &[WordsSpec],
+) -> Result<Vec<WordsSpec>, ModelsError> {
+    let stream = Stream::open(path)?;
+    let names = inputs.iter().flat_map(|spec| &spec.inputs).filter_map(|input| input.word.as_deref());
+    let mut words: Vec<WordsSpec> = Vec::new();
+    for word in names.flat_map(|name| anew(&stream.meta().words, name, given, MAX_OBJECTS)) {
+        if !words.contains(&word) {
+            words.push(word);
+        }
+    }
+    Ok(words)
+}
+
+/// The words of that name, and before them what they go on from, at most so many times; none where that cannot be had.
+fn anew(known: &[WordMeta], name: &str, given: &[WordsSpec], most: u32) -> Vec<WordsSpec> {
+    let mut words = Vec::new();
+    if is_given(given, name) || most == 0 {
+        return words;
+    }
+    for word in known.iter().filter(|word| word.name == name && word.operation.is_none()) {
+        let end = if word.at_end { "@end" } else { "" };
+        let text = format!("{}{end}:{name}={}", word.place, word.expression);
+        let Ok(spec) = text.parse::<WordsSpec>() else { continue };
+        if let Some(WordBase::Object(object)) = spec.words.first().map(|word| &word.expression.base) {
+            let before = anew(known, object, given, most - 1);
+            if before.is_empty() && !is_given(given, object) {
+                continue;
+            }
+            words.extend(before);
+        }
+        words.push(spec);
+    }
+    words
+}
+
+/// A word of that name is taken by one of these.
+#[must_use]
+pub fn is_given(given: &[WordsSpec], name: &str) -> bool {
+    given.iter().flat_map(|spec| &spec.words).any(|word| word.name == name)
+}
+
 impl Watched {
     /// Its pattern: in a module of the same name, whatever its version.
     #[must_use]
@@ -140,7 +190,8 @@ impl FunctionConfig {
         for function in watched {
             let pattern = function.pattern();
             if function.is_modelled {
-                all.record.push(RecordSpec { pattern, arguments: function.arguments });
+                let arguments = function.arguments;
+                all.record.push(RecordSpec { pattern, arguments, for_models: false });
             } else {
                 all.latency.push(pattern);
             }
@@ -164,13 +215,31 @@ impl Expected {
         Ok(expected)
     }
 
+    /// Without the models of which an input is a word that a run does not take: `taken` are those that it takes.
+    #[must_use]
+    pub fn with_words(mut self, taken: &[String]) -> Self {
+        let missing = |function: &ExpectedFunction| {
+            let mut words = function.inputs.iter().filter_map(|input| input.word.clone());
+            words.find(|word| !taken.contains(word))
+        };
+        let Self { functions, without } = &mut self;
+        functions.retain(|function| {
+            let missing = missing(function);
+            without.extend(missing.iter().map(|word| NotExpected {
+                name: function.name.clone(),
+                context: function.context.clone(),
+                why: format!(
+                    "the word '{word}', which is an input, is not taken in this run: it goes on from a word of an operation, which has to be named as well \
+                     (--operation, --word)"
+                ),
+            }));
+            missing.is_none()
+        });
+        self
+    }
+
     fn add(&mut self, piles: &Piles, of: PileKey, pile: &Pile) {
         let (name, context) = (piles.name(of.0), of.1.map(|outer| piles.name(outer)));
-        if pile.inputs.iter().any(|input| input.word.is_some()) {
-            let why = "an input is a word, and words are not looked at while a run goes on".to_owned();
-            self.without.push(NotExpected { name, context, why });
-            return;
-        }
         match models::fit(&pile.calls, super::piles::SEED) {
             Ok(model) => self.functions.push(ExpectedFunction {
                 name,
@@ -205,6 +274,38 @@ fn normal(model: &Model, pile: &Pile) -> Vec<Used> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_are_taken_anew_with_what_they_go_on_from() {
+        let word = |place: &str, name: &str, expression: &str, operation| WordMeta {
+            name: name.into(),
+            place: place.into(),
+            expression: expression.into(),
+            operation,
+            ..WordMeta::default()
+        };
+        let known = [
+            word("accept", "conn", "arg0->8:ptr", None),
+            word("parse", "length", "conn->16:u32", None),
+            WordMeta { at_end: true, ..word("db::put", "kept", "strlen(buffer->0+4)", None) },
+            word("req", "buffer", "arg1:long", Some(0)),
+            // Two that go on from each other.
+            word("f", "a", "b->0:long", None),
+            word("f", "b", "a->0:long", None),
+        ];
+        let texts = |name: &str, given: &[&str]| {
+            let given: Vec<WordsSpec> = given.iter().map(|text| text.parse().unwrap()).collect();
+            anew(&known, name, &given, MAX_OBJECTS).into_iter().map(|spec| spec.text).collect::<Vec<_>>()
+        };
+        let length = "parse:length=conn->16:u32";
+        assert_eq!(texts("length", &[]), ["accept:conn=arg0->8:ptr", length]);
+        assert_eq!(texts("length", &["open:conn=arg1"]), [length]);
+        assert_eq!(texts("length", &["parse:length=arg1"]), [""; 0]);
+        // It goes on from a word of an operation, which is there or not.
+        assert_eq!(texts("kept", &[]), [""; 0]);
+        assert_eq!(texts("kept", &["req:buffer=arg1"]), ["db::put@end:kept=strlen(buffer->0+4)"]);
+        assert_eq!((texts("a", &[]), texts("nothing", &[])), (vec![], vec![]));
+    }
 
     #[test]
     fn a_library_is_known_without_its_version_and_a_program_by_its_name() {

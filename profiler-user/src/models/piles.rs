@@ -132,9 +132,8 @@ impl Piles {
         }
         let words = WordValues::read(&mut stream, &inputs, &classes, named)?;
         // A function with several uses has a class for each: one stands for all.
-        let same: HashMap<u32, u32> =
-            classes.iter().map(|(id, class)| (*id, same_function(&classes, class))).collect();
-        let one = |id: u32| same.get(&id).copied().unwrap_or(id);
+        let same = lowest_of_each_function(&classes);
+        let one = |id: u32| classes.get(&id).and_then(|c| same.get(&function_of(c))).copied().unwrap_or(id);
         let mut of: BTreeMap<PileKey, Pile> = BTreeMap::new();
         stream.each(|row: EventRow| {
             let Some(inputs) = inputs.get(&row.class_id) else { return };
@@ -261,10 +260,19 @@ pub(crate) fn used(own_ns: f64, predicted_ns: f64, context: &CallContext) -> Opt
     })
 }
 
-/// The lowest class of the same function.
-fn same_function(classes: &HashMap<u32, ClassRow>, class: &ClassRow) -> u32 {
-    let is_same = |other: &&ClassRow| (&other.module, other.address) == (&class.module, class.address);
-    classes.values().filter(is_same).map(|other| other.class_id).min().unwrap_or(class.class_id)
+/// What tells functions apart.
+fn function_of(class: &ClassRow) -> (&str, u64) {
+    (&class.module, class.address)
+}
+
+/// The lowest class of each function.
+fn lowest_of_each_function(classes: &HashMap<u32, ClassRow>) -> HashMap<(&str, u64), u32> {
+    let mut lowest: HashMap<(&str, u64), u32> = HashMap::new();
+    for (id, class) in classes {
+        let least = lowest.entry(function_of(class)).or_insert(*id);
+        *least = (*least).min(*id);
+    }
+    lowest
 }
 
 fn matches(pattern: &Pattern, class: &ClassRow) -> bool {

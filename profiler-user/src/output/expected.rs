@@ -58,7 +58,7 @@ pub(crate) fn slower_call_text(told: &SlowerCall<'_>, start_ns: u64) -> String {
     );
     let mut text = printable(&head).into_owned();
     text.push_str(&format!(
-        "\n  since {:.1} s: of the last {} calls {} took longer than 95 % of calls with such inputs did; the usual one took {:.2} times what was expected",
+        "\n  since {:.1} s: of the last {} calls {} took longer than 97.5 % of calls with such inputs did; the usual one took {:.2} times what was expected",
         seconds(slower.since_ns),
         count(slower.of as f64),
         count(slower.beyond as f64),
@@ -163,7 +163,7 @@ mod tests {
         };
         expect![[r#"
             longer than expected: compress2, thread 1234, at 4.345678 s, n = 65536, level = 6: should have taken 2.00 ms (1.80 ms to 2.40 ms) and took 40.3 ms: off CPU, blocked (100 % of the excess)
-              since 3.8 s: of the last 41 calls 5 took longer than 95 % of calls with such inputs did; the usual one took 1.02 times what was expected"#]]
+              since 3.8 s: of the last 41 calls 5 took longer than 97.5 % of calls with such inputs did; the usual one took 1.02 times what was expected"#]]
         .assert_eq(&slower_call_text(&told, 10_000_000_000));
         let other = SlowerCall {
             function: "f\u{1b}[31m",

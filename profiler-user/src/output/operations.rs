@@ -185,21 +185,27 @@ pub(super) fn lines(operation: &OperationReport) -> Vec<String> {
         ),
         None => "cycles: none ended".to_owned(),
     });
-    let mut losses = Vec::new();
-    for (n, text) in
-        [(o.unmatched, "unmatched"), (o.censored, "recorded and not ended"), (o.dropped, "records lost")]
-    {
-        if n > 0 {
-            losses.push(format!("{} {text}", count(n as f64)));
-        }
-    }
-    if !losses.is_empty() {
-        lines.push(losses.join(", "));
-    }
+    lines.extend(losses(o));
     lines.push(format!(
         "cost: screening {} (number times price), inside recorded operations {}",
         duration_ns(o.screening_s * 1e9),
         duration_ns(o.recording_s * 1e9)
     ));
     lines
+}
+
+/// What has no begin, no end or no record.
+fn losses(o: &OperationReport) -> Option<String> {
+    let unmatched = match (o.without_end, o.without_begin) {
+        (Some(end), Some(begin)) => {
+            // Those whose thread ended inside have no end, and are not among what did not match.
+            let at_least = if end > 0 { "at least " } else { "" };
+            [(end, "", "without an end"), (begin, at_least, "ends without a begin or begins without room")]
+        }
+        _ => [(o.unmatched, "", "unmatched"), (0, "", "")],
+    };
+    let others = [(o.censored, "", "recorded and not ended"), (o.dropped, "", "records lost")];
+    let all = unmatched.into_iter().chain(others).filter(|(n, ..)| *n > 0);
+    let all: Vec<String> = all.map(|(n, how, text)| format!("{how}{} {text}", count(n as f64))).collect();
+    (!all.is_empty()).then(|| all.join(", "))
 }

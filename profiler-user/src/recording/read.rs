@@ -206,55 +206,55 @@ impl Loader {
         rows
     }
 
-    /// Durations in table `events`, a row group at a time. As with [`Loader::segment`], of a segment all calls count or none.
+    /// Durations in table `events`.
     fn durations(&mut self, classes: &[ClassRow]) -> CallDurations {
         let own_ns = CallDurations::own_ns(classes);
         let mut all = CallDurations::default();
-        let mut rows: Vec<EventRow> = Vec::new();
-        for (_, path) in self.segments.get(EventRow::NAME).cloned().unwrap_or_default() {
-            let mut part = CallDurations::default();
+        let add = |part: &mut CallDurations, row: &EventRow| {
+            part.add(row, own_ns.get(&row.class_id).copied().unwrap_or(0.0));
+        };
+        self.by_segment(CallDurations::default, add, |part| all.merge(part));
+        all
+    }
+
+    /// Table `words`, counted by word.
+    fn words(&mut self, meta: &Meta) -> Vec<WordTally> {
+        let none = || meta.words.iter().cloned().map(WordTally::new).collect::<Vec<_>>();
+        let mut all = none();
+        let add = |part: &mut Vec<WordTally>, row: &WordRow| {
+            if let Some(tally) = part.iter_mut().find(|tally| tally.word.word == row.word) {
+                tally.add(row);
+            }
+        };
+        self.by_segment(none, add, |part| all.iter_mut().zip(&part).for_each(|(all, part)| all.merge(part)));
+        all
+    }
+
+    /// What `add` makes of the rows of each segment of a table, a row group at a time: the table may be larger than memory. As with
+    /// [`Loader::segment`], of a segment all rows count or none.
+    fn by_segment<R: Table, S>(
+        &mut self,
+        none: impl Fn() -> S,
+        add: impl Fn(&mut S, &R),
+        mut whole: impl FnMut(S),
+    ) {
+        let mut rows: Vec<R> = Vec::new();
+        for (_, path) in self.segments.get(R::NAME).cloned().unwrap_or_default() {
+            let mut part = none();
             let result = self.open(&path).and_then(|reader| {
                 let Some(reader) = reader else { return Ok(()) };
                 for group in 0..reader.num_row_groups() {
                     rows.clear();
                     guarded(|| segment::read_group(&reader, group, &mut rows))?;
-                    for row in &rows {
-                        part.add(row, own_ns.get(&row.class_id).copied().unwrap_or(0.0));
-                    }
+                    rows.iter().for_each(|row| add(&mut part, row));
                 }
                 Ok(())
             });
             match result {
-                Ok(()) => all.merge(part),
+                Ok(()) => whole(part),
                 Err(error) => self.note_damage(&path, &error),
             }
         }
-        all
-    }
-
-    /// Table `words`, counted by word, a row group at a time. Of a damaged segment the rows before the damage count.
-    fn words(&mut self, meta: &Meta) -> Vec<WordTally> {
-        let mut tallies: Vec<WordTally> = meta.words.iter().cloned().map(WordTally::new).collect();
-        let mut rows: Vec<WordRow> = Vec::new();
-        for (_, path) in self.segments.get(WordRow::NAME).cloned().unwrap_or_default() {
-            let result = self.open(&path).and_then(|reader| {
-                let Some(reader) = reader else { return Ok(()) };
-                for group in 0..reader.num_row_groups() {
-                    rows.clear();
-                    guarded(|| segment::read_group(&reader, group, &mut rows))?;
-                    for row in &rows {
-                        if let Some(tally) = tallies.iter_mut().find(|tally| tally.word.word == row.word) {
-                            tally.add(row);
-                        }
-                    }
-                }
-                Ok(())
-            });
-            if let Err(error) = result {
-                self.note_damage(&path, &error);
-            }
-        }
-        tallies
     }
 
     /// All rows of a segment, or a line of damage.

@@ -63,6 +63,7 @@ pub(crate) fn meta() -> Meta {
             screen_ns: 2_400.0,
             inner_hit_ns: 700.0,
             inner_classes: vec![1],
+            open_at_end: Some(0),
         }],
         private_memory: Some(PrivateMemory {
             pages: 37,

@@ -158,6 +158,8 @@ fn truncated_anywhere_it_opens_with_the_whole_segments() {
             );
             assert_eq!(opened.classes.is_empty(), name.starts_with("classes"), "{name} cut at {cut}");
             assert_eq!(opened.samples.is_empty(), name.starts_with("samples"), "{name} cut at {cut}");
+            let no_words = opened.words.iter().all(|tally| tally.taken == 0);
+            assert_eq!(no_words, name.starts_with("words"), "{name} cut at {cut}");
             assert_eq!(opened.meta.pid, recording.meta.pid);
         }
         fs::write(&file, &bytes).unwrap();

@@ -55,7 +55,7 @@ fn inspect(path: PathBuf) -> Result<usize, String> {
     );
     let _ = Inspection::callers_offline(&module, KernelRules::for_version(6, 18));
     let elf = module.elf()?;
-    let _ = (elf.imports(), elf.variable("runtime.buildVersion"));
+    let _ = (elf.imports(), elf.variables("runtime.buildVersion"));
     for function in module.functions_step(0, 1) {
         assert!(function.size <= 4096, "{function:?}");
     }

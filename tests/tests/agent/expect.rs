@@ -25,9 +25,13 @@ fn agent(target: &Target, folder: &tempfile::TempDir, name: &str, arguments: &[&
 
 /// A recording of calls with models, and the target that goes on.
 fn earlier(folder: &tempfile::TempDir) -> (Target, PathBuf) {
+    earlier_of(folder, &MODEL)
+}
+
+fn earlier_of(folder: &tempfile::TempDir, model: &[&str]) -> (Target, PathBuf) {
     let mut target = Target::start("growing");
     target.command(&format!("start {HZ}"));
-    let agent = agent(&target, folder, "a.tithe", &MODEL);
+    let agent = agent(&target, folder, "a.tithe", model);
     sleep_ms(9_000);
     let path = agent.recording().to_owned();
     let finished = agent.stop();
@@ -82,6 +86,27 @@ fn a_delay_is_told_within_seconds_with_the_resource_and_a_clean_run_has_no_alarm
     assert!(line.contains("off CPU, blocked ("), "{line}; {said}");
     let slow = &meta.expected.expect("calls were judged").functions[0];
     assert!(slow.alarms > 0 && slow.told > 0 && slow.beyond > 0, "{slow:?}");
+}
+
+/// The words are taken anew, without being named, and each call waits for its own.
+#[test]
+fn calls_are_held_against_models_whose_inputs_are_words() {
+    let Some(folder) = start("calls_are_held_against_models_whose_inputs_are_words") else { return };
+    let model = ["--model", "growing:grow", "--word", "grow:length=arg1", "--input", "grow:n=length:size"];
+    let (mut target, path) = earlier_of(&folder, &model);
+    let (finished, meta) = held_against(&mut target, &folder, &path, |agent, target| {
+        sleep_ms(3_000);
+        target.command("delay 20000 10");
+        agent.wait_message("longer than expected: grow");
+    });
+    let line = finished.messages.lines().find(|line| line.contains("longer than expected: grow"));
+    assert!(line.expect("waited for").contains("n = "), "{}", finished.messages);
+    assert_eq!(meta.inputs, ["grow:n=length:size"]);
+    let expected = meta.expected.expect("calls were judged");
+    let function = &expected.functions[0];
+    assert!(function.calls > 500 && function.outside == 0, "{expected:?}");
+    // Those before there were models, and at most a few whose words were lost.
+    assert!(expected.not_looked_at < function.calls, "{expected:?}");
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use super::{recording, sleep_ms, start};
 use profiler_core::calls::{Code, Kind, nest};
-use profiler_core::recording::{CallSiteRow, OperationRow, OperationWindowRow, Recording, StepRow, TailRow};
+use profiler_core::recording::{
+    CallSiteRow, OperationMeta, OperationRow, OperationWindowRow, Recording, StepRow, TailRow,
+};
 use profiler_tests::support::{Agent, Finished, Target};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -158,15 +160,19 @@ fn steps_of(
     (steps.len() as u64 == after - before).then_some(steps)
 }
 
-/// What the kernel side began to record is there and complete, or it is counted: as lost, or as without an end.
+/// What the kernel side began to record is there and complete, or it is counted: as lost, as open when the run ended, or as without an end.
 fn accounted(recorded: &Recorded, compared: Compared) {
     let sum = |of: fn(&OperationWindowRow) -> u64| recorded.windows.iter().map(of).sum::<u64>();
-    let (begun, lost, unmatched) =
-        (sum(|row| row.recorded), sum(|row| row.dropped), sum(|row| row.unmatched));
-    let missing = begun.checked_sub(compared.complete as u64 + lost);
+    let (begun, lost) = (sum(|row| row.recorded), sum(|row| row.dropped));
+    let open = recorded.all.operations.iter().filter(|row| row.censored).count() as u64;
+    let missing = begun.checked_sub(compared.complete as u64 + lost + open);
+    // Of all operations, recorded or not.
+    let open_at_end = |operation: &OperationMeta| operation.open_at_end.expect("few threads were asked");
+    let all_open: u64 = recorded.all.meta.operations.iter().map(open_at_end).sum();
+    let without_end = sum(|row| row.begun).checked_sub(sum(|row| row.population) + all_open);
     assert!(
-        missing.is_some_and(|n| n <= unmatched),
-        "{begun} begun, {lost} lost, {unmatched} without begin or end, {compared:?}"
+        missing.zip(without_end).is_some_and(|(missing, without_end)| missing <= without_end),
+        "{begun} begun to be recorded, {lost} lost, {open} open; of all {without_end:?} without an end; {compared:?}"
     );
 }
 

@@ -80,9 +80,12 @@ fn check(i: i64, words: &HashMap<String, WordRow>, exit: ExitMode) {
 #[test]
 fn words_of_recorded_calls_are_what_stood_there() {
     let Some(folder) = start("words_of_recorded_calls_are_what_stood_there") else { return };
-    let begin = "parse:number=arg0->0:u64,text=strlen(arg0->8),second=arg0->16->8->0,kind=arg0->24:i8,mixed=arg1,wild=arg1->0x7fffffff:u8";
+    // Two patterns name it.
+    let begin = "parse:number=arg0->0:u64,text=strlen(arg0->8),second=arg0->16->8->0";
+    let more = "/^pars/:kind=arg0->24:i8,mixed=arg1,wild=arg1->0x7fffffff:u8";
     let end = "parse@end:size=arg0->26:u16,triple=result";
-    let (finished, path) = run(folder.path(), &["--record", "parse", "--word", begin, "--word", end]);
+    let (finished, path) =
+        run(folder.path(), &["--record", "parse", "--word", begin, "--word", more, "--word", end]);
     let recorded = recording(&path);
     let class = recorded.classes.iter().find(|class| class.name == "parse").expect("it is a class");
     let mut stream = Stream::open(&path).unwrap();
@@ -95,6 +98,11 @@ fn words_of_recorded_calls_are_what_stood_there() {
         let words = &all[&(event.tid, event.time_ns)];
         let number = signed(&words["number"]).unwrap();
         check(number, words, class.exit_mode);
+        assert_eq!(
+            event.args[1],
+            Some((number ^ 0xff).cast_unsigned()),
+            "words keep the registers that they read"
+        );
         seen.push(number);
     }
     seen.sort_unstable();
@@ -139,6 +147,42 @@ fn words_of_operations_are_at_both_ends() {
     }
 }
 
+/// The kernel side charges each hit of the operation the same; what its words took is added by the agent.
+#[test]
+fn words_of_an_operation_are_in_the_cost_of_the_call_around_it() {
+    let Some(folder) = start("words_of_an_operation_are_in_the_cost_of_the_call_around_it") else { return };
+    let words = [
+        "--word",
+        "inner:number=arg0->0:u64,text=strlen(arg0->8)",
+        "--word",
+        "inner@end:after=&handled->0:u32",
+    ];
+    let always = ["--record", "handle", "--operation", "inner=parse", "--policy", "full"];
+    let (finished, path) = run(folder.path(), &[&always[..], &words].concat());
+    let mut stream = Stream::open(&path).unwrap();
+    let mut takings: HashMap<u32, Vec<(u64, u64)>> = HashMap::new();
+    for row in stream.table::<WordRow>().unwrap() {
+        // All words of a taking have its two times.
+        let of_thread = takings.entry(row.tid).or_default();
+        if of_thread.last() != Some(&(row.from_ns, row.until_ns)) {
+            of_thread.push((row.from_ns, row.until_ns));
+        }
+    }
+    let events: Vec<EventRow> = stream.table().unwrap();
+    assert!(events.len() as u64 >= CALLS / 4, "{}: {}", events.len(), finished.messages);
+    let mut around = 0;
+    for event in &events {
+        let (Some(duration_ns), Some(cost_ns)) = (event.duration_ns, event.nested_cost_ns) else { continue };
+        let is_inside =
+            |taking: &&(u64, u64)| taking.0 >= event.time_ns && taking.1 <= event.time_ns + duration_ns;
+        let inside: Vec<&(u64, u64)> = takings[&event.tid].iter().filter(is_inside).collect();
+        let read_ns: u64 = inside.iter().map(|(from_ns, until_ns)| (until_ns - from_ns).min(20_000)).sum();
+        assert!(cost_ns >= read_ns, "{event:?}: {inside:?}");
+        around += u64::from(inside.len() == 2);
+    }
+    assert!(around >= CALLS / 8, "{around} of {} calls have an operation with words in them", events.len());
+}
+
 #[test]
 fn what_is_not_in_the_target_is_refused_or_said() {
     let Some(folder) = start("what_is_not_in_the_target_is_refused_or_said") else { return };
@@ -151,6 +195,13 @@ fn what_is_not_in_the_target_is_refused_or_said() {
     };
     let refused = agent("parse:n=&nothing_of_that_name->0", "variable");
     assert!(refused.messages.contains("no global variable 'nothing_of_that_name'"), "{}", refused.messages);
+    let clash =
+        ["--record", "parse", "--duration", "1s", "--word", "parse:n=arg0", "--word", "/^pars/:n=arg1"];
+    let twice = folder.path().join("twice");
+    std::fs::create_dir(&twice).unwrap();
+    let refused = Agent::start_plain(target.pid(), &twice, &clash).finish();
+    let why = "'parse' and '/^pars/' both name 'parse', which would have two words called 'n'";
+    assert!(refused.messages.contains(why), "{}", refused.messages);
     let said = agent("handle:n=arg0->0", "function");
     let reasons = &said.report().receipt.not_observed;
     assert!(reasons.iter().any(|reason| reason.what == "words at 'handle'"), "{reasons:?}");

@@ -34,9 +34,9 @@ impl Operations {
         let factor = at.grant.factor;
         let (inner_ns, inner_over_warm) = self.inner_cost_ns(at);
         let syscalls_ns = self.screened_syscalls_ns(at.seen());
-        let recorded: u64 = cuts.iter().map(|c| c.recorded).sum();
         let recorded_ns: u64 = cuts.iter().map(|c| c.cost_ns).sum();
-        let writing_ns = self.charge_writing(recorded);
+        let recorded: Vec<u64> = cuts.iter().map(|c| c.recorded).collect();
+        let writing_ns = self.charge_writing(at.seen(), &recorded);
         // The kernel adds up warm prices.
         let outside_ns = (inner_ns - recorded_ns as f64 * inner_over_warm).max(0.0);
         Window {
@@ -51,10 +51,12 @@ impl Operations {
         }
     }
 
-    /// Charges what writing so many recorded operations took. Returns it, ns.
-    pub(super) fn charge_writing(&mut self, recorded: u64) -> f64 {
-        let cost_ns = recorded as f64 * self.settings.record_own_ns;
-        self.charges.push(Charged { charge: Charge::Traced, units: recorded, cost_ns });
+    /// Charges what writing so many recorded ones of each operation took. Returns it, ns.
+    pub(super) fn charge_writing(&mut self, seen: &OperationsView, recorded: &[u64]) -> f64 {
+        let of = |(number, recorded): (u32, &u64)| *recorded as f64 * self.record_own_ns(seen, number);
+        let cost_ns: f64 = (0..).zip(recorded).map(of).sum();
+        let units = recorded.iter().sum();
+        self.charges.push(Charged { charge: Charge::Traced, units, cost_ns });
         cost_ns
     }
 
@@ -84,11 +86,12 @@ impl Operations {
         let by_syscalls: u64 =
             self.list.iter().zip(cuts).filter(|(o, _)| o.by_syscalls()).map(|(_, c)| c.begun).sum();
         let Window { elapsed_s, factor, .. } = *window;
-        let own_ns = self.settings.record_own_ns;
         let mut screening = 0.0;
         let cold = |(o, cut): (&Operation, &Cut)| self.screen_cold_ns(at, o, cut);
-        let colds: Vec<f64> = self.list.iter().zip(cuts).map(cold).collect();
-        for ((o, cut), cold_ns) in self.list.iter_mut().zip(cuts).zip(colds) {
+        let colds = self.list.iter().zip(cuts).map(cold);
+        let own = self.list.iter().map(|o| self.record_own_ns(at.seen(), o.number));
+        let more: Vec<(f64, f64)> = colds.zip(own).collect();
+        for ((o, cut), (cold_ns, own_ns)) in self.list.iter_mut().zip(cuts).zip(more) {
             if o.by_syscalls() && by_syscalls > 0 {
                 o.prices.screen_ns = window.syscalls_ns / by_syscalls as f64;
             } else if o.by_tracepoints() && cut.begun > 0 {

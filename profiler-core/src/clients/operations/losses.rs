@@ -15,7 +15,7 @@ impl Operations {
     pub(super) fn end(&mut self, end_ns: u64, at: &mut Moment<'_>) {
         let now = at.now();
         let (mut rows, mut cycles) = (Vec::new(), Vec::new());
-        let (begun, mut recorded) = (self.begun, 0);
+        let (begun, mut recorded) = (self.begun, Vec::new());
         let sliced = !self.inner.slices.plan().are_always();
         for (o, counts) in self.list.iter_mut().zip(&at.seen().counts) {
             at.order(OperationOrder::Monitor { operation: o.number, on: false });
@@ -23,7 +23,7 @@ impl Operations {
                 continue;
             }
             let cut = o.cut(counts, now.min(end_ns).max(o.watch.since_ns), sliced);
-            recorded += cut.recorded;
+            recorded.push(cut.recorded);
             rows.extend(cut.rows);
             let step = o.adapter.step(&cut.summary, None);
             if let Some(mut cycle) = o.follow(&step, end_ns, at) {
@@ -32,7 +32,7 @@ impl Operations {
             }
             cycles.extend(o.last_cycle(end_ns, &step.evaluation));
         }
-        self.charge_writing(recorded);
+        self.charge_writing(at.seen(), &recorded);
         at.order(OperationOrder::Windows(rows));
         for cycle in cycles {
             at.end_cycle(cycle);

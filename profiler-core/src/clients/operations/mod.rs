@@ -64,7 +64,7 @@ use crate::run::order::{Order, Purpose};
 use crate::run::outcome::{NotOpened, Outcome};
 use crate::run::suspension::Suspension;
 use crate::run::view::View;
-use crate::run::view::operations::{OperationClassView, Screened};
+use crate::run::view::operations::{OperationClassView, OperationsView, Screened};
 use crate::units::OverheadBudget;
 use asked::Asked;
 use inside::Inside;
@@ -101,7 +101,7 @@ pub struct Settings {
     pub tracepoint_ns: f64,
     /// Price of making or closing a link, CPU s.
     pub attach_s: f64,
-    /// Price of recording an operation beside its inner calls, ns.
+    /// Price of recording an operation beside its inner calls and its words ([`OperationsView::words_ns`]), ns.
     pub record_own_ns: f64,
     /// Inner calls are recorded one by one: what is recorded costs the agent as well.
     pub has_steps: bool,
@@ -329,6 +329,11 @@ impl Operations {
     #[must_use]
     pub fn line(&self) -> String {
         self.list.iter().map(|o| o.line(self.inner.is_paused())).collect()
+    }
+
+    /// Price of recording an operation beside its inner calls, ns.
+    fn record_own_ns(&self, seen: &OperationsView, number: u32) -> f64 {
+        self.settings.record_own_ns + seen.words_ns.get(number as usize).copied().unwrap_or(0.0)
     }
 
     fn bounds_of(&self, number: u32) -> impl Iterator<Item = ClassId> + '_ {

@@ -115,7 +115,7 @@ impl Operations {
         portion: &Portion,
     ) -> Option<Cycle> {
         let now = at.now();
-        let own_ns = self.settings.record_own_ns;
+        let own_ns = self.list.get(i).map_or(0.0, |o| self.record_own_ns(at.seen(), o.number));
         let revise_s = self.settings.config.revise_s;
         let policy: PolicyKind = self.settings.policy;
         let crowding = self.inner.slices.crowding(revise_s);

@@ -121,7 +121,7 @@ fn an_input_of_zero_is_a_size() {
 #[test]
 fn values_at_the_ends_of_their_types_are_told_and_are_no_sizes() {
     let n = || vec![Input::number("n")];
-    let cases: [(Value, Unusable); 6] = [
+    let cases: [(Value, Unusable); 8] = [
         (Value::Unsigned(0), Unusable::NotVarying),
         (Value::Signed(0), Unusable::NotVarying),
         (Value::Signed(i64::MIN), Unusable::Negative { share: 1.0 }),

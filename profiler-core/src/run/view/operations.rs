@@ -20,6 +20,8 @@ pub struct OperationsView {
     pub losses: u64,
     /// What screens have counted so far, where a step asks for it.
     pub screens: Vec<ScreenView>,
+    /// What the words of a recorded operation cost, ns, by its number, as far as is known now; those beyond take none.
+    pub words_ns: Vec<f64>,
     /// Counters of classes of operations, where a step asks for them: for each operation those of its own class, of `(other)`, and of the
     /// names that it has met.
     pub counts: Vec<Vec<OperationCounters>>,

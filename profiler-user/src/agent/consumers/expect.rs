@@ -10,9 +10,12 @@
 //! Models are made on a thread at the lowest priority, so that attaching is not delayed; calls before that are recorded and not judged.
 
 mod judge;
+mod waiting;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod words_tests;
 
 pub(crate) use judge::other_build;
 
@@ -22,8 +25,9 @@ use crate::models::{Expected, Watched, told_inputs, used};
 use crate::output::{SlowerCall, count, machine_text, slower_call_text};
 use judge::{Found, Judge};
 use profiler_core::models::explain;
-use profiler_core::recording::{ClassRow, ExpectedFunction, ExpectedMeta, Meta};
+use profiler_core::recording::{ClassRow, EventRow, ExpectedFunction, ExpectedMeta, Meta};
 use std::sync::mpsc::{Receiver, TryRecvError};
+use waiting::{Waiting, Words};
 
 /// Length of a window of the test, ns.
 const WINDOW_NS: u64 = 1_000_000_000;
@@ -37,6 +41,8 @@ pub struct Expectations {
     recording: String,
     making: Option<Making>,
     judge: Judge,
+    /// Calls whose inputs are words.
+    waiting: Waiting,
     /// When the window began, ktime ns; 0: not yet.
     window_ns: u64,
     pacing: Pacing,
@@ -59,6 +65,7 @@ impl Expectations {
             recording,
             making: Some(making),
             judge: Judge::new(watched),
+            waiting: Waiting::default(),
             window_ns: 0,
             pacing: Pacing::default(),
             untold: 0,
@@ -67,6 +74,28 @@ impl Expectations {
             not_judged: Vec::new(),
             to_tell: Vec::new(),
         }
+    }
+
+    /// With the words that functions of this run have: number and name of each.
+    #[must_use]
+    pub fn with_words(self, words: impl IntoIterator<Item = (u32, String)>) -> Self {
+        Self { waiting: Waiting::new(words), ..self }
+    }
+
+    /// Judges a call, or has it wait for its words.
+    fn call(&mut self, row: &EventRow) {
+        if self.judge.words(row).is_empty() {
+            self.judge.take(row, &Words::default());
+        } else if !self.waiting.call(row) {
+            self.judge.too_many += 1;
+        }
+    }
+
+    /// Judges the calls whose words have come. `is_last`: no more come.
+    fn judge_waiting(&mut self, is_last: bool) {
+        let (ready, in_vain) = self.waiting.turn(is_last, |row| self.judge.words(row));
+        self.not_looked_at += in_vain;
+        ready.iter().for_each(|(row, words)| self.judge.take(row, words));
     }
 
     /// Takes the models, if they are there.
@@ -146,7 +175,7 @@ impl Expectations {
         let (calls, beyond) = (of(|f| f.calls), of(|f| f.beyond));
         let (alarms, told, outside) = (of(|f| f.alarms), of(|f| f.told), of(|f| f.outside));
         let mut text = format!(
-            "--expect {}: {} alarms, of which {} were told; {} calls were judged, {} of them took longer than 95 % of calls with such inputs did (1 in 40 \
+            "--expect {}: {} alarms, of which {} were told; {} calls were judged, {} of them took longer than 97.5 % of calls with such inputs did (1 in 40 \
              does by chance)",
             self.recording,
             count(alarms as f64),
@@ -155,7 +184,10 @@ impl Expectations {
             count(beyond as f64)
         );
         if outside > 0 {
-            text.push_str(&format!("; {} had inputs that the models know nothing of", count(outside as f64)));
+            text.push_str(&format!(
+                "; {} had inputs or a caller that the models know nothing of",
+                count(outside as f64)
+            ));
         }
         let missed = self.not_looked_at + self.judge.too_many;
         if missed > 0 {
@@ -171,16 +203,22 @@ impl Consumer for Expectations {
     }
 
     fn take(&mut self, rows: Rows<'_>) {
-        let Rows::Calls(rows) = rows else { return };
-        if self.making.is_some() {
-            self.not_looked_at += rows.iter().filter(|row| self.judge.is_watched(row)).count() as u64;
-        } else {
-            rows.iter().for_each(|row| self.judge.take(row));
+        match rows {
+            Rows::Calls(rows) if self.making.is_some() => {
+                self.not_looked_at += rows.iter().filter(|row| self.judge.is_watched(row)).count() as u64;
+            }
+            Rows::Calls(rows) => rows.iter().for_each(|row| self.call(row)),
+            Rows::Words(rows) => {
+                let watched = rows.iter().filter(|row| self.judge.is_watched_class(row.class_id));
+                watched.for_each(|row| self.waiting.word(row));
+            }
+            _ => {}
         }
     }
 
-    fn skipped(&mut self, rows: u64) {
-        self.not_looked_at += rows;
+    fn skipped(&mut self, rows: Rows<'_>) {
+        let Rows::Calls(rows) = rows else { return };
+        self.not_looked_at += rows.iter().filter(|row| self.judge.is_watched(row)).count() as u64;
     }
 
     fn classes(&mut self, classes: &[ClassRow]) {
@@ -199,6 +237,7 @@ impl Consumer for Expectations {
     fn work(&mut self, turn: &mut Turn) {
         self.take_models();
         std::mem::take(&mut self.to_tell).into_iter().for_each(|text| turn.tell(text));
+        self.judge_waiting(false);
         if self.window_ns == 0 {
             self.window_ns = turn.now_ns;
         }
@@ -211,6 +250,7 @@ impl Consumer for Expectations {
     fn end(&mut self, turn: &mut Turn) -> Vec<String> {
         self.take_models();
         std::mem::take(&mut self.to_tell).into_iter().for_each(|text| turn.tell(text));
+        self.judge_waiting(true);
         self.end_window(turn);
         turn.tell(self.summary());
         let late = self.making.is_some();

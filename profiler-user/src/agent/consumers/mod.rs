@@ -30,7 +30,7 @@ use crate::recording::{self, WriterHandle};
 use allowance::Allowance;
 use profiler_core::recording::{
     CallSiteRow, ClassRow, EventRow, Meta, OperationClassRow, OperationHistogramRow, OperationRow, StepRow,
-    TailRow,
+    TailRow, WordRow,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -50,6 +50,9 @@ pub enum Rows<'a> {
     Steps(&'a [StepRow]),
     /// Calls of the functions of `--record`.
     Calls(&'a [EventRow]),
+    /// Words that were taken with calls and operations. Those at the begin of a call come before its row or in the same turn, behind it; those at its end in
+    /// that turn or the next.
+    Words(&'a [WordRow]),
     /// Response times of all operations; when the run is over.
     OperationHistograms(&'a [OperationHistogramRow]),
 }
@@ -90,7 +93,7 @@ macro_rules! shown {
     };
 }
 shown!(OperationRow => Operations, OperationClassRow => OperationClasses, StepRow => Steps, EventRow => Calls,
-    OperationHistogramRow => OperationHistograms);
+    WordRow => Words, OperationHistogramRow => OperationHistograms);
 
 /// What the code says of return addresses that a consumer asked for.
 #[derive(Debug, Clone, Default)]
@@ -157,8 +160,8 @@ pub trait Consumer {
     /// Rows that are about to be written, [`AT_ONCE`] at most. Some microseconds are its share; what takes longer belongs into [`Consumer::work`].
     fn take(&mut self, rows: Rows<'_>);
 
-    /// So many rows were not shown to it, because its time was over.
-    fn skipped(&mut self, rows: u64) {
+    /// Rows that it was not shown, because its time was over: to be counted, and no more.
+    fn skipped(&mut self, rows: Rows<'_>) {
         let _ = rows;
     }
 
@@ -338,7 +341,7 @@ impl Registered {
         }
         if !rows.is_empty() {
             self.skipped_rows += rows.len() as u64;
-            self.consumer.skipped(rows.len() as u64);
+            self.consumer.skipped(rows);
         }
     }
 }

@@ -221,12 +221,12 @@ impl Consumer for SlowOperations {
             Rows::Operations(rows) => rows.iter().for_each(|row| self.operation(row)),
             Rows::OperationClasses(rows) => rows.iter().for_each(|row| self.named(row)),
             Rows::Steps(rows) => self.has_gaps |= !self.recent.push(rows),
-            Rows::Calls(_) => {}
+            Rows::Calls(_) | Rows::Words(_) => {}
             Rows::OperationHistograms(rows) => rows.iter().for_each(|row| self.histogram(row)),
         }
     }
 
-    fn skipped(&mut self, _rows: u64) {
+    fn skipped(&mut self, _rows: Rows<'_>) {
         self.has_gaps = true;
     }
 

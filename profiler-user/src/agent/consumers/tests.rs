@@ -61,8 +61,8 @@ impl Consumer for Slow {
         }
     }
 
-    fn skipped(&mut self, rows: u64) {
-        self.log.borrow_mut().skipped += rows;
+    fn skipped(&mut self, rows: Rows<'_>) {
+        self.log.borrow_mut().skipped += rows.len() as u64;
     }
 
     fn work(&mut self, turn: &mut Turn) {

@@ -98,8 +98,7 @@ impl Agent {
             budget: self.journal.meta.budget,
             tracepoint_ns: self.prices.tracepoint.ns,
             attach_s: self.prices.attach.seconds(),
-            record_own_ns: record_own_ns(self.prices.hit_price(SiteClass::Push, RecordKind::Count).ns)
-                + self.words.lists.price_of_operations_ns(),
+            record_own_ns: record_own_ns(self.prices.hit_price(SiteClass::Push, RecordKind::Count).ns),
             has_steps: !asked.calls.is_empty(),
         }
     }
@@ -213,6 +212,7 @@ impl Agent {
                 by_functions,
                 inner_hit_ns,
                 inner_classes: inner.iter().map(|id| id.0).collect(),
+                open_at_end: None,
             }
         };
         (0u32..).zip(&asked.operations).zip(screening).map(meta).collect()

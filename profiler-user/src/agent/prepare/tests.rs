@@ -157,6 +157,26 @@ fn inputs_keep_registers_of_functions_of_models_and_record_nothing_by_themselves
     let selection = Selection::new(&config.with_models().functions, WordLists::default()).unwrap();
     let wish = selection.wish(&named[0]).unwrap();
     assert_eq!((wish.kind, wish.arguments), (RecordKind::Count, WantedArguments::NONE));
+    // Beside a plain --record the rest is kept as well; with one that says which, these.
+    for (record, arguments) in [
+        ("*inputs_keep_registers*", WantedArguments::UsedAnd(0b1001)),
+        ("*inputs_keep_registers*:arg2", WantedArguments::These(0b1101)),
+    ] {
+        config.functions.record = vec![record.parse().unwrap()];
+        let selection = Selection::new(&config.with_models().functions, WordLists::default()).unwrap();
+        assert_eq!(selection.wish(&named[0]).unwrap().arguments, arguments, "{record}");
+    }
+    config.functions.record.clear();
+    let words = WordLists::new(&["*inputs_keep_registers*:n=arg1->8".parse().unwrap()], &[]).unwrap();
+    for (record, arguments) in [
+        ("*inputs_keep_registers*", WantedArguments::UsedAnd(0b1011)),
+        ("*inputs_keep_registers*:arg2", WantedArguments::These(0b1111)),
+    ] {
+        config.functions.record = vec![record.parse().unwrap()];
+        let selection = Selection::new(&config.with_models().functions, words.clone()).unwrap();
+        assert_eq!(selection.wish(&named[0]).unwrap().arguments, arguments, "{record}");
+    }
+    config.functions.record.clear();
     // A pattern that makes no sense is told with its option.
     config.models.patterns.push("lib:".to_owned());
     let error =

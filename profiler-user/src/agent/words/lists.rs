@@ -37,14 +37,36 @@ pub struct List {
     pub price_ns: f64,
 }
 
+/// The list of functions that these lists are all of.
+#[derive(Debug, Clone)]
+pub(super) struct Union {
+    pub of: Vec<usize>,
+    pub list: List,
+}
+
 /// All words of a run.
 #[derive(Debug, Clone, Default)]
 pub struct WordLists {
     /// Each list.
     pub lists: Vec<List>,
-    words: Vec<(String, WordExpression)>,
+    /// Those that were named, then copies of some.
+    pub(super) words: Vec<(String, WordExpression)>,
     /// The kernel's form of each.
     pub specs: Vec<WordSpec>,
+    /// Lists of functions that several of `lists` are of.
+    pub(super) unions: Vec<Union>,
+    /// Of each copy, the number of the word.
+    pub(super) copies: Vec<u32>,
+}
+
+/// What a hit pays for a list that takes so long to read, ns.
+pub(super) fn taking_ns(read_ns: f64) -> f64 {
+    TAKING_NS + read_ns
+}
+
+/// What a hit pays for a list of these words, ns.
+pub(super) fn price_of(words: &[(String, WordExpression)]) -> f64 {
+    taking_ns(words.iter().map(|(_, word)| price_ns(word)).sum())
 }
 
 /// What a word costs, ns.
@@ -114,7 +136,7 @@ impl WordLists {
             at_end: place.at_end,
             words: first..self.words.len(),
             arguments: own.iter().fold(0, |set, (_, word)| set | argument(word)),
-            price_ns: TAKING_NS + own.iter().map(|(_, word)| price_ns(word)).sum::<f64>(),
+            price_ns: price_of(own),
         });
         Ok(())
     }
@@ -168,8 +190,9 @@ impl WordLists {
 
     /// The list that begins with that word takes so long to read, as takings say, ns. What a hit pays for it now, ns.
     pub fn correct(&mut self, first: u32, read_ns: f64) -> Option<f64> {
-        let list = self.lists.iter_mut().find(|list| list.words.start == first as usize)?;
-        list.price_ns = TAKING_NS + read_ns;
+        let unions = self.unions.iter_mut().map(|union| &mut union.list);
+        let list = self.lists.iter_mut().chain(unions).find(|list| list.words.start == first as usize)?;
+        list.price_ns = taking_ns(read_ns);
         Some(list.price_ns)
     }
 
@@ -183,21 +206,10 @@ impl WordLists {
         self.lists.is_empty()
     }
 
-    /// Words of the longest list.
-    pub fn longest(&self) -> u32 {
-        // OK because all lists together have at most 64.
-        self.lists.iter().map(|list| list.words.len() as u32).max().unwrap_or(0)
-    }
-
-    /// The lists of a function, at the begin and at the end. Of several patterns that name it the first counts.
-    pub fn of_function(&self, function: &Function) -> [Option<&List>; 2] {
-        let names = |list: &&List| list.pattern.as_ref().is_some_and(|p| p.names(function));
-        [false, true].map(|end| self.lists.iter().filter(names).find(|list| list.at_end == end))
-    }
-
     /// Argument registers that the words of a function read.
     pub fn arguments(&self, function: &Function) -> u8 {
-        self.of_function(function).into_iter().flatten().fold(0, |set, list| set | list.arguments)
+        let names = |list: &&List| list.pattern.as_ref().is_some_and(|pattern| pattern.names(function));
+        self.lists.iter().filter(names).fold(0, |set, list| set | list.arguments)
     }
 
     /// Argument registers that the words of an operation read at its begin.
@@ -206,13 +218,13 @@ impl WordLists {
         own.fold(0, |set, list| set | list.arguments)
     }
 
-    /// What a recorded operation pays for its words at most, ns.
-    pub fn price_of_operations_ns(&self) -> f64 {
-        let of = |operation| {
-            let own = self.lists.iter().filter(|list| list.operation == Some(operation));
-            own.map(|list| list.price_ns).sum::<f64>()
-        };
-        self.lists.iter().filter_map(|list| list.operation).map(of).fold(0.0, f64::max)
+    /// What a recorded operation pays for its words, ns, by its number; those beyond have none.
+    pub fn prices_of_operations(&self, prices_ns: &mut Vec<f64>) {
+        prices_ns.clear();
+        for (operation, list) in self.lists.iter().filter_map(|list| Some((list.operation? as usize, list))) {
+            prices_ns.resize(prices_ns.len().max(operation + 1), 0.0);
+            prices_ns[operation] += list.price_ns;
+        }
     }
 
     /// The kernel's lists of an operation, at the begin and at the end. `has_arguments`: a function begins it.
@@ -254,12 +266,9 @@ impl WordLists {
     pub fn resolve(&mut self, inspection: &Inspection) -> Result<(), String> {
         for ((name, expression), spec) in self.words.iter().zip(&mut self.specs) {
             if let WordBase::Variable(variable) = &expression.base {
-                let (address, _) = inspection.variable(variable).ok_or_else(|| {
-                    format!(
-                        "--word: '{name}={expression}': no global variable '{variable}' in the target; 'nm' lists those that it has as B, D, \
-                         b or d"
-                    )
-                })?;
+                let (address, _) = inspection
+                    .variable(variable)
+                    .map_err(|why| format!("--word: '{name}={expression}': {why}"))?;
                 spec.address = address;
             }
         }

@@ -12,6 +12,7 @@ pub struct WordArgs {
     /// begin. EXPRESSION: argK, result (@end, by return links), 0xADDRESS, &VARIABLE or the name of another word of 8 bytes that
     /// the same thread took before, then '+N' or '-N' bytes, and '->N' for what lies N bytes behind it, four times at most;
     /// strlen(EXPRESSION) is the length of the string there. TYPE: u8 to u64, i8 to i64, int, long (default), ptr.
+    /// A function that several patterns name takes the words of all of them, which must have different names.
     /// Only memory that is resident is read, never a fault taken; what cannot be read is marked. 64 words at most
     /// (docs/words.md)
     #[arg(long, value_name = "SPEC")]

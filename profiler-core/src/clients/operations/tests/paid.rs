@@ -125,6 +125,34 @@ fn recorded_operations_are_charged_and_become_rows() {
     assert!(world.client.claim() > 0.0018, "{}", world.client.claim());
 }
 
+/// Each operation pays for its own words, and for what they are known to take now.
+#[test]
+fn words_are_charged_as_they_are_known_to_cost() {
+    let mut world = World::begun(2, 0);
+    let charged = |world: &mut World, words_ns: &[f64], recorded: u64| {
+        let _ = world.client.take_charges();
+        world.view.operations.words_ns = words_ns.to_vec();
+        for (operation, counts) in world.counts.iter_mut().enumerate() {
+            counts[0].add(&counted(100, recorded * (operation as u64 + 1)));
+        }
+        world.turns(110);
+        world.client.take_charges().iter().map(|charged| charged.cost_ns).sum::<f64>()
+    };
+    // 10 of the first and 20 of the second.
+    let of = |first_ns: f64, second_ns: f64| 10.0 * (500.0 + first_ns) + 20.0 * (500.0 + second_ns);
+    for (words_ns, expected) in
+        [(&[][..], of(0.0, 0.0)), (&[0.0, 300.0], of(0.0, 300.0)), (&[200.0], of(200.0, 0.0))]
+    {
+        let cost_ns = charged(&mut world, words_ns, 10);
+        assert!((cost_ns - expected).abs() < 1e-6, "{words_ns:?}: {cost_ns}, not {expected}");
+    }
+    // What recording one is expected to cost follows as well: half of it a window.
+    let before_ns = world.client.list[0].prices.record_ns;
+    let _ = charged(&mut world, &[900.0], 10);
+    let grown_ns = world.client.list[0].prices.record_ns - before_ns;
+    assert!((300.0..=700.0).contains(&grown_ns), "{grown_ns}");
+}
+
 /// An operation that system calls bound, of which the screen counts so many hits in 100 ms: of the target, of others.
 fn screened(own: u64, others: u64) -> World {
     let mut world = World::new(0, 0);

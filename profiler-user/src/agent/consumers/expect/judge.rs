@@ -1,5 +1,6 @@
 //! Recorded calls beside what their models predict, a window at a time. Pure: it reads no clock.
 
+use super::waiting::Words;
 use crate::models::{Expected, ExpectedFunction, Name, Watched, name_of, taken, values};
 use profiler_core::models::{Event, Seen, Slower, Value, Watch, WatchSettings};
 use profiler_core::recording::{ClassRow, EventRow, ExpectedFunction as Counts};
@@ -105,28 +106,46 @@ impl Judge {
 
     /// It is recorded because of the models.
     pub fn is_watched(&self, row: &EventRow) -> bool {
-        matches!(self.classes.get(&row.class_id), Some(Live::Function(_)))
+        self.is_watched_class(row.class_id)
     }
 
-    /// Holds a call against its model.
-    pub fn take(&mut self, row: &EventRow) {
+    /// Its calls are.
+    pub fn is_watched_class(&self, class_id: u32) -> bool {
+        matches!(self.classes.get(&class_id), Some(Live::Function(_)))
+    }
+
+    /// Names of the words that the inputs of a call are, in any context of its function.
+    pub fn words(&self, row: &EventRow) -> Vec<&str> {
+        let Some(Live::Function(name)) = self.classes.get(&row.class_id) else { return Vec::new() };
+        let contexts = self.contexts.get(name).into_iter().flatten();
+        let functions = contexts.filter_map(|(_, number)| self.functions.get(*number));
+        functions.flat_map(|function| &function.of.inputs).filter_map(|input| input.word.as_deref()).collect()
+    }
+
+    /// Holds a call against its model. `words`: those of its inputs that are words.
+    pub fn take(&mut self, row: &EventRow, words: &Words) {
         let Some(Live::Function(name)) = self.classes.get(&row.class_id) else { return };
         let Some(contexts) = self.contexts.get(name) else { return };
-        let outer = row.place.outer_class.and_then(|outer| match self.classes.get(&outer) {
-            Some(Live::Function(name)) => Some(name),
-            _ => None,
-        });
         let number = match contexts.as_slice() {
             // A context was of no interest where there was but one.
-            [(_, only)] => *only,
-            all => match all.iter().find(|(context, _)| context.as_ref() == outer) {
-                Some((_, number)) => *number,
-                None => return,
-            },
+            [(_, only)] => Some(*only),
+            all => self.in_context(all, row.place.outer_class),
+        };
+        let Some(number) = number else {
+            // Counted with the function's first context: none of them is the call's.
+            if let Some(function) = contexts.first().and_then(|(_, first)| self.functions.get_mut(*first)) {
+                function.counts.outside += 1;
+            }
+            return;
         };
         let Some(function) = self.functions.get_mut(number) else { return };
         let Some(own_ns) = taken(row).own_ns() else { return };
-        let values = values(&function.of.inputs, row);
+        let mut values = values(&function.of.inputs, row);
+        for (value, input) in values.iter_mut().zip(&function.of.inputs) {
+            if let Some(word) = input.word.as_ref().and_then(|word| words.value(word)) {
+                *value = input.kind.value(word);
+            }
+        }
         let Some(predicted) = function.of.model.predict(&values, LEVEL) else {
             function.counts.outside += 1;
             return;
@@ -145,6 +164,19 @@ impl Judge {
         // OK because there are no 2^32 functions.
         let seen = Seen { kernel: number as u32, time_ns: row.time_ns, predicted_ns: predicted.ns, own_ns };
         self.window.push(Judged { seen, values, row: row.clone() });
+    }
+
+    /// The number of the model of a context. A call below a function that the models do not know is in none of theirs, and not a call without
+    /// a context.
+    fn in_context(&self, contexts: &[(Option<Name>, usize)], outer: Option<u32>) -> Option<usize> {
+        let outer = match outer {
+            None => None,
+            Some(class) => match self.classes.get(&class) {
+                Some(Live::Function(name)) => Some(name),
+                _ => return None,
+            },
+        };
+        contexts.iter().find(|(context, _)| context.as_ref() == outer).map(|(_, number)| *number)
     }
 
     /// A window is over.

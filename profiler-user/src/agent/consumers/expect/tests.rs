@@ -49,13 +49,16 @@ fn class() -> ClassRow {
 
 /// 4,000 calls in 40 s, and a function without arguments.
 fn earlier() -> (tempfile::TempDir, PathBuf) {
+    recorded((0..4_000).map(|i| call(OLD, i, i * 10 * MS, 0)).collect())
+}
+
+fn recorded(mut rows: Vec<EventRow>) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.tithe");
     let mut writer = Writer::create(&path, None, Overwrite::Recording, &meta()).unwrap();
     let plain =
         ClassRow { class_id: 1, name: "plain".into(), symbol: "plain".into(), address: 0x77, ..class() };
     writer.push(&[class(), plain]);
-    let mut rows: Vec<EventRow> = (0..4_000).map(|i| call(OLD, i, i * 10 * MS, 0)).collect();
     rows.push(EventRow { class_id: 1, args: [None; 6], ..call(1, 0, 0, 0) });
     writer.push(&rows);
     writer.finish(&meta()).unwrap();
@@ -65,15 +68,19 @@ fn earlier() -> (tempfile::TempDir, PathBuf) {
 /// The consumer with its models, and the class of this run.
 fn consumer(of_this_run: &ClassRow) -> (Expectations, Vec<String>) {
     let (_dir, path) = earlier();
+    consumer_of(&path, of_this_run)
+}
+
+fn consumer_of(path: &std::path::Path, of_this_run: &ClassRow) -> (Expectations, Vec<String>) {
     let named: [InputsSpec; 1] = [format!("{}:n=arg1:size", class().symbol).parse().unwrap()];
-    let functions = watched(&path, &named).unwrap();
+    let functions = watched(path, &named).unwrap();
     assert_eq!(functions.iter().map(|f| f.arguments).collect::<Vec<_>>(), [2, 0]);
     let (sender, making) = channel();
     let mut expect = Expectations::new("a.tithe".to_owned(), &functions, making);
     expect.classes(std::slice::from_ref(of_this_run));
     // Calls before there are models are counted.
     expect.take(Rows::Calls(&[call(NEW, 0, 0, 0)]));
-    sender.send(Expected::read(&path, &named).map_err(|error| error.to_string())).unwrap();
+    sender.send(Expected::read(path, &named).map_err(|error| error.to_string())).unwrap();
     let said = turn(&mut expect, 1);
     (expect, said)
 }
@@ -158,9 +165,42 @@ fn inputs_beyond_the_models_range_are_counted_and_not_judged() {
     // Those above 1,024 in a window, and the one before there were models.
     assert_eq!(noted.not_looked_at, 477);
     assert!(
-        summary.contains("50 had inputs that the models know nothing of; 477 were not looked at"),
+        summary.contains("50 had inputs or a caller that the models know nothing of; 477 were not looked at"),
         "{summary}"
     );
+}
+
+/// The call inside another one, which takes five times as long there.
+fn inside(outer_class: u32, row: EventRow) -> EventRow {
+    let duration_ns = row.duration_ns.map(|ns| 5 * ns);
+    let place = CallPlace { outer_class: Some(outer_class), depth: Some(1), ..CallPlace::default() };
+    EventRow { duration_ns, place, ..row }
+}
+
+#[test]
+fn a_caller_that_the_models_do_not_know_is_none_of_their_contexts() {
+    let plain = |i: u64| call(OLD, i, i * 10 * MS, 0);
+    // Eight sizes in turns, with a caller and without one.
+    let rows = (0..8_000).map(|i| if i / 8 % 2 == 0 { plain(i) } else { inside(1, plain(i)) }).collect();
+    let (_dir, path) = recorded(rows);
+    let (mut expect, said) = consumer_of(&path, &ClassRow { class_id: NEW, ..class() });
+    assert!(said[0].contains("2 of 3 functions have a model"), "{said:?}");
+    // Of a class that this run alone has: were these calls held against those without a caller, all would be five times too slow.
+    let calls = |from: u64| (from..from + 400).map(|i| call(NEW, i, i * 10 * MS, 0));
+    expect.take(Rows::Calls(&calls(100).map(|row| inside(99, row)).collect::<Vec<_>>()));
+    expect.take(Rows::Calls(&calls(500).collect::<Vec<_>>()));
+    let (_, noted) = end(&mut expect, 10_000 * MS);
+    let sum = |part: fn(&ExpectedFunction) -> u64| noted.functions.iter().map(part).sum::<u64>();
+    assert_eq!((sum(|f| f.outside), sum(|f| f.calls), sum(|f| f.alarms)), (400, 400, 0), "{noted:?}");
+}
+
+#[test]
+fn rows_that_were_not_shown_count_if_they_are_calls_of_its_functions() {
+    let (mut expect, _) = consumer(&ClassRow { class_id: NEW, ..class() });
+    expect.skipped(Rows::Steps(&[]));
+    expect.skipped(Rows::Calls(&[call(NEW, 1, 0, 0), call(99, 1, 0, 0)]));
+    let (_, noted) = end(&mut expect, 1_000 * MS);
+    assert_eq!(noted.not_looked_at, 2, "one before there were models, and one of the two");
 }
 
 #[test]

@@ -152,7 +152,7 @@ fn what_is_not_complete_has_no_tree_and_says_so() {
             ---
             slow: GET\x1b[31m /cart, thread 7: began at 0.001000 s, took 300 us (0 ns off CPU, 4.00 us of it monitoring), incomplete (1 call missing), 3 calls recorded"#]],
     );
-    slow.skipped(3);
+    slow.skipped(Rows::Operations(&[]));
     slow.take(Rows::Operations(&[operation(3_000, 300, (8, 12))]));
     turn(&mut slow, 3_000);
     let (late, _) = turn(&mut slow, 5_100);

@@ -60,6 +60,11 @@ fn words_of_one_place_are_one_list_and_objects_have_numbers() {
     let mut all = all;
     assert_eq!(all.correct(1, 70.0), Some(TAKING_NS + 70.0));
     assert_eq!((all.lists[1].price_ns, all.correct(2, 70.0)), (TAKING_NS + 70.0, None));
+    // Those of operations are corrected in the same way; each operation pays for its own.
+    let mut prices_ns = vec![7.0; 5];
+    assert_eq!(all.correct(4, 90.0), Some(TAKING_NS + 90.0));
+    all.prices_of_operations(&mut prices_ns);
+    assert_eq!(prices_ns, [0.0, TAKING_NS + 90.0]);
 }
 
 #[test]

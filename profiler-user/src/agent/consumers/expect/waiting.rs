@@ -1,0 +1,198 @@
+//! Calls whose inputs are words, until these are there. Pure: it reads no clock.
+//!
+//! Words at the begin of a call come before its row or with it, those at its end with it or a turn later. A call waits for them at most two turns: what has not
+//! come by then was lost. Nobody knows which calls words are still to be used for (a call may take minutes), so that so many are kept.
+
+use profiler_core::recording::{EventRow, WordRow};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+/// Calls that wait.
+const MOST_CALLS: usize = 8_192;
+/// Calls whose words are kept: some 10 MiB.
+const MOST_TAKEN: usize = 65_536;
+/// Turns that a call waits.
+const TURNS: u32 = 2;
+
+/// A call: thread, class, begin.
+type Key = (u32, u32, u64);
+
+/// The values of the words of a call, by name.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Words(Vec<(Arc<str>, Option<u64>)>);
+
+impl Words {
+    /// The value of a word; `None`: it was not read.
+    pub fn value(&self, name: &str) -> Option<u64> {
+        self.0.iter().filter(|(its, _)| **its == *name).find_map(|(_, value)| *value)
+    }
+
+    /// It was taken, whether it could be read or not.
+    fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(its, _)| **its == *name)
+    }
+}
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    /// Names of the words that functions of this run have, by number.
+    names: HashMap<u32, Arc<str>>,
+    taken: HashMap<Key, Words>,
+    /// Keys of `taken`, the oldest first, with those that were used up since.
+    order: VecDeque<Key>,
+    /// With the turns that each has waited.
+    calls: VecDeque<(EventRow, u32)>,
+}
+
+fn key(row: &EventRow) -> Key {
+    (row.tid, row.class_id, row.time_ns)
+}
+
+impl Waiting {
+    /// For words of these numbers and names, as functions of this run have them.
+    pub fn new(words: impl IntoIterator<Item = (u32, String)>) -> Self {
+        let names = words.into_iter().map(|(word, name)| (word, Arc::from(name))).collect();
+        Self { names, ..Self::default() }
+    }
+
+    /// A word has come.
+    pub fn word(&mut self, row: &WordRow) {
+        let (None, Some(name)) = (row.operation, self.names.get(&row.word)) else { return };
+        let key = (row.tid, row.class_id, row.begin_ns);
+        let order = &mut self.order;
+        let words = self.taken.entry(key).or_insert_with(|| {
+            order.push_back(key);
+            Words::default()
+        });
+        words.0.push((Arc::clone(name), row.value));
+        while self.order.len() > MOST_TAKEN {
+            if let Some(oldest) = self.order.pop_front() {
+                self.taken.remove(&oldest);
+            }
+        }
+    }
+
+    /// A call has come whose inputs are words. False: too many wait.
+    pub fn call(&mut self, row: &EventRow) -> bool {
+        let has_room = self.calls.len() < MOST_CALLS;
+        if has_room {
+            self.calls.push_back((row.clone(), 0));
+        }
+        has_room
+    }
+
+    /// A turn is over: the calls whose words are there, and how many have waited in vain. `wanted`: the names of a call's words; `is_last`: nothing more
+    /// comes.
+    pub fn turn<'w>(
+        &mut self,
+        is_last: bool,
+        wanted: impl Fn(&EventRow) -> Vec<&'w str>,
+    ) -> (Vec<(EventRow, Words)>, u64) {
+        let (mut ready, mut in_vain) = (Vec::new(), 0);
+        for (row, turns) in std::mem::take(&mut self.calls) {
+            let key = key(&row);
+            let is_here = |words: &Words| wanted(&row).iter().all(|name| words.has(name));
+            if self.taken.get(&key).is_some_and(is_here) {
+                ready.push((row, self.taken.remove(&key).unwrap_or_default()));
+            } else if is_last || turns >= TURNS {
+                self.taken.remove(&key);
+                in_vain += 1;
+            } else {
+                self.calls.push_back((row, turns + 1));
+            }
+        }
+        (ready, in_vain)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use profiler_core::recording::{CallContext, CallPlace, WordStatus};
+
+    fn word(word: u32, begin_ns: u64, value: Option<u64>) -> WordRow {
+        WordRow {
+            begin_ns,
+            class_id: 3,
+            operation: None,
+            pid: 1,
+            tid: 7,
+            at_end: false,
+            word,
+            from_ns: begin_ns,
+            until_ns: begin_ns,
+            value,
+            status: if value.is_some() { WordStatus::Read } else { WordStatus::Null },
+            depth: 0,
+        }
+    }
+
+    fn call(time_ns: u64) -> EventRow {
+        EventRow {
+            time_ns,
+            class_id: 3,
+            pid: 1,
+            tid: 7,
+            duration_ns: Some(10),
+            args: [None; 6],
+            nested_cost_ns: Some(0),
+            place: CallPlace::default(),
+            context: CallContext::default(),
+        }
+    }
+
+    /// What a turn gives: begin of each call, with the values of `n` and `m`, and how many waited in vain.
+    fn turn(waiting: &mut Waiting, is_last: bool) -> (Vec<(u64, Option<u64>, Option<u64>)>, u64) {
+        let (ready, in_vain) = waiting.turn(is_last, |_| vec!["n", "m"]);
+        let seen = |(row, words): (EventRow, Words)| (row.time_ns, words.value("n"), words.value("m"));
+        (ready.into_iter().map(seen).collect(), in_vain)
+    }
+
+    #[test]
+    fn a_call_is_judged_as_soon_as_its_words_are_there() {
+        // Two places have a word 'n'; word 9 belongs to nobody.
+        let names = [(0, "n"), (1, "m"), (2, "n")].map(|(word, name)| (word, name.to_owned()));
+        let mut waiting = Waiting::new(names);
+        waiting.word(&word(0, 100, Some(5)));
+        waiting.word(&word(9, 100, Some(6)));
+        waiting.word(&WordRow { operation: Some(0), ..word(1, 100, Some(8)) });
+        assert_eq!(turn(&mut waiting, false), (vec![], 0));
+        assert!(waiting.call(&call(100)) && waiting.call(&call(200)));
+        // What could not be read is there as well.
+        waiting.word(&word(2, 200, None));
+        waiting.word(&word(1, 200, Some(4)));
+        assert_eq!(turn(&mut waiting, false), (vec![(200, None, Some(4))], 0));
+        waiting.word(&word(1, 100, Some(3)));
+        assert_eq!(turn(&mut waiting, false), (vec![(100, Some(5), Some(3))], 0));
+        assert!(waiting.calls.is_empty() && waiting.taken.is_empty());
+    }
+
+    #[test]
+    fn what_has_not_come_in_two_turns_was_lost() {
+        let mut waiting = Waiting::new([(0, "n".to_owned()), (1, "m".to_owned())]);
+        waiting.word(&word(0, 100, Some(5)));
+        assert!(waiting.call(&call(100)));
+        assert_eq!(turn(&mut waiting, false), (vec![], 0));
+        assert_eq!(turn(&mut waiting, false), (vec![], 0));
+        assert_eq!(turn(&mut waiting, false), (vec![], 1));
+        assert!(waiting.call(&call(300)));
+        assert_eq!(turn(&mut waiting, true), (vec![], 1));
+        assert!(waiting.calls.is_empty() && waiting.taken.is_empty());
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let mut waiting = Waiting::new([(0, "n".to_owned()), (1, "m".to_owned())]);
+        for i in 0..MOST_TAKEN as u64 + 10 {
+            waiting.word(&word(0, i, Some(i)));
+            waiting.word(&word(1, i, Some(i)));
+        }
+        assert_eq!((waiting.taken.len(), waiting.order.len()), (MOST_TAKEN, MOST_TAKEN));
+        let calls = (0..MOST_CALLS as u64 + 10).filter(|i| waiting.call(&call(*i))).count();
+        assert_eq!(calls, MOST_CALLS);
+        // The ten oldest are forgotten.
+        let (seen, _) = turn(&mut waiting, true);
+        assert_eq!((seen.len(), seen[0].0), (MOST_CALLS - 10, 10));
+    }
+}
