@@ -95,7 +95,7 @@ impl Default for Letters {
 }
 
 impl Letters {
-    /// A text of this length, [`TEXT`] at most; another number gives another one, as far as there are places.
+    /// A text of this length, `TEXT` at most; another number gives another one, as far as there are places.
     pub fn text(&self, number: u64, length: u64) -> &str {
         let length = length.min(TEXT.1);
         // 37 has no factor in common with the number of places.

@@ -74,7 +74,6 @@ pub use pattern::{Pattern, PatternError};
 pub use resolve::{Function, Resolution, Unmatched};
 pub use runtime::Runtime;
 pub use stack_switch::StackSwitch;
-pub use variable::VariableError;
 pub use symbols::SymbolSource;
 #[cfg(test)]
 pub(crate) use text::Budget;
@@ -83,6 +82,7 @@ pub use timing::TimingSurvey;
 pub use unwinding::{Unwinding, UnwindingKind};
 pub(crate) use usdt::semaphores_of;
 pub use usdt::{ProbeSite, RegisterArgument, register_argument};
+pub use variable::VariableError;
 pub use verify::Breakpoints;
 
 use std::collections::HashSet;

@@ -151,11 +151,8 @@ fn truncated_anywhere_it_opens_with_the_whole_segments() {
                 assert_eq!(opened, recording);
                 continue;
             }
-            assert!(
-                opened.damage.iter().any(|d| d.contains(&name)),
-                "{name} cut at {cut}: {:?}",
-                opened.damage
-            );
+            let is_told = opened.damage.iter().any(|d| d.contains(&name));
+            assert!(is_told, "{name} cut at {cut}: {:?}", opened.damage);
             assert_eq!(opened.classes.is_empty(), name.starts_with("classes"), "{name} cut at {cut}");
             assert_eq!(opened.samples.is_empty(), name.starts_with("samples"), "{name} cut at {cut}");
             let no_words = opened.words.iter().all(|tally| tally.taken == 0);

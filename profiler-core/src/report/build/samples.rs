@@ -98,13 +98,7 @@ impl<'r> Shares<'r> {
                 Some((key, shares))
             })
             .collect();
-        Self {
-            functions,
-            cpu_ns: design.total_weight(),
-            unseen_ns: left_ns,
-            threads,
-            missed: unseen.part(),
-        }
+        Self { functions, cpu_ns: design.total_weight(), unseen_ns: left_ns, threads, missed: unseen.part() }
     }
 
     /// Shares of one function, if any sample shows it.

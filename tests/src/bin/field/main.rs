@@ -216,16 +216,23 @@ fn judge_again(finished: &mut [Record], programs: &[Box<dyn Program>]) {
 
 /// What else than the suite itself is asked for, or that.
 fn run(options: &Options) -> Result<bool> {
-    let asked: [(bool, fn(&Options) -> Result<bool>); 6] = [
-        (options.durations, judge_durations),
-        (options.widths, compare_widths),
-        (options.coverage, count_coverage),
-        (options.models, judge_models),
-        (options.kernels, count_kernels),
-        (options.anomalies, find_anomalies),
+    let asked: [(bool, Beside); 5] = [
+        // Durations and calls beside what the programs say of themselves.
+        (options.durations, (durations::forget, durations::run)),
+        // How often intervals hold what the programs count.
+        (options.coverage, (coverage::forget, coverage::run)),
+        // Models of functions whose growth is known.
+        (options.models, (models::forget, models::run)),
+        // Kernels of programs by their class.
+        (options.kernels, (kernels::forget, kernels::run)),
+        // How soon it is told that something goes wrong.
+        (options.anomalies, (anomalies::forget, anomalies::run)),
     ];
-    let asked = asked.into_iter().find_map(|(is_asked, run)| is_asked.then_some(run));
-    asked.unwrap_or(run_suite)(options)
+    match asked.into_iter().find_map(|(is_asked, beside)| is_asked.then_some(beside)) {
+        Some(beside) => run_beside(options, beside),
+        None if options.widths => compare_widths(options),
+        None => run_suite(options),
+    }
 }
 
 fn run_suite(options: &Options) -> Result<bool> {
@@ -314,14 +321,16 @@ fn wanted<'a>(options: &'a Options, place: &'a Place) -> Result<durations::Optio
     })
 }
 
-/// Durations and calls beside what the programs say of themselves.
-fn judge_durations(options: &Options) -> Result<bool> {
+/// Another suite: how its finished runs are set aside, and how it is run.
+type Beside = (fn(&Path) -> Result<()>, fn(&durations::Options<'_>, bool) -> Result<String>);
+
+/// Runs one, and prints its table.
+fn run_beside(options: &Options, (forget, run): Beside) -> Result<bool> {
     let place = Place::new(options.base.clone())?;
     if options.fresh {
-        durations::forget(&options.base)?;
+        forget(&options.base)?;
     }
-    let wanted = wanted(options, &place)?;
-    print!("{}", durations::run(&wanted, options.table)?);
+    print!("{}", run(&wanted(options, &place)?, options.table)?);
     Ok(true)
 }
 
@@ -336,50 +345,6 @@ fn compare_widths(options: &Options) -> Result<bool> {
         rounds: options.rounds,
     };
     print!("{}", widths::run(&wanted, options.table)?);
-    Ok(true)
-}
-
-/// Models of functions whose growth is known.
-fn judge_models(options: &Options) -> Result<bool> {
-    let place = Place::new(options.base.clone())?;
-    if options.fresh {
-        models::forget(&options.base)?;
-    }
-    let wanted = wanted(options, &place)?;
-    print!("{}", models::run(&wanted, options.table)?);
-    Ok(true)
-}
-
-/// Kernels of programs by their class.
-fn count_kernels(options: &Options) -> Result<bool> {
-    let place = Place::new(options.base.clone())?;
-    if options.fresh {
-        kernels::forget(&options.base)?;
-    }
-    let wanted = wanted(options, &place)?;
-    print!("{}", kernels::run(&wanted, options.table)?);
-    Ok(true)
-}
-
-/// How soon it is told that something goes wrong.
-fn find_anomalies(options: &Options) -> Result<bool> {
-    let place = Place::new(options.base.clone())?;
-    if options.fresh {
-        anomalies::forget(&options.base)?;
-    }
-    let wanted = wanted(options, &place)?;
-    print!("{}", anomalies::run(&wanted, options.table)?);
-    Ok(true)
-}
-
-/// How often intervals hold what the programs count.
-fn count_coverage(options: &Options) -> Result<bool> {
-    let place = Place::new(options.base.clone())?;
-    if options.fresh {
-        coverage::forget(&options.base)?;
-    }
-    let wanted = wanted(options, &place)?;
-    print!("{}", coverage::run(&wanted, options.table)?);
     Ok(true)
 }
 

@@ -143,7 +143,10 @@ mod tests {
     }
 
     /// What a turn gives: begin of each call, with the values of `n` and `m`, and how many waited in vain.
-    fn turn(waiting: &mut Waiting, is_last: bool) -> (Vec<(u64, Option<u64>, Option<u64>)>, u64) {
+    /// When a call began, and its words.
+    type Judged = (u64, Option<u64>, Option<u64>);
+
+    fn turn(waiting: &mut Waiting, is_last: bool) -> (Vec<Judged>, u64) {
         let (ready, in_vain) = waiting.turn(is_last, |_| vec!["n", "m"]);
         let seen = |(row, words): (EventRow, Words)| (row.time_ns, words.value("n"), words.value("m"));
         (ready.into_iter().map(seen).collect(), in_vain)

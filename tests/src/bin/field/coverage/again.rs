@@ -27,14 +27,20 @@ pub fn again(
     let messages = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{}: {}", recording.display(), messages.trim_end());
     let report: Report = serde_json::from_slice(&output.stdout).context("no report")?;
-    let facts = record.facts.iter().filter(|fact| is_known(fact, known)).map(|fact| fact_again(fact, &report));
-    Ok(Record { agent: format!("{}, reports by {version}", record.agent), facts: facts.collect(), ..record.clone() })
+    let facts =
+        record.facts.iter().filter(|fact| is_known(fact, known)).map(|fact| fact_again(fact, &report));
+    Ok(Record {
+        agent: format!("{}, reports by {version}", record.agent),
+        facts: facts.collect(),
+        ..record.clone()
+    })
 }
 
 /// A total that is told as exact is one of another time than an estimated one, so that its truth is: where only one of the two is exact the old one stays.
 fn fact_again(fact: &Fact, report: &Report) -> Fact {
     let new = told(&report.rows, &fact.function, fact.quantity);
-    let is_exact = |told: Option<profiler_core::estimate::Estimate>| told.is_some_and(|e| e.source == Source::Exact);
+    let is_exact =
+        |told: Option<profiler_core::estimate::Estimate>| told.is_some_and(|e| e.source == Source::Exact);
     let told = if is_exact(new) == is_exact(fact.told) { new } else { fact.told };
     Fact { told, ..fact.clone() }
 }

@@ -234,14 +234,8 @@ fn of_function(known: &Known, rows: &[Row], spans: &[Span], sides: &Sides<'_>) -
     // What is told as exact is told of the time for which it was attached.
     let attached = row.and_then(|row| attached_ns(row, spans)).filter(|_| is_exact).unwrap_or(sides.watched);
     let count = |span| sides.counted(known.counters, span);
-    add(
-        Quantity::Total,
-        count(attached).map(|(value, within)| Truth { value, within, apart: 0.0 }),
-    );
-    add(
-        Quantity::Rate,
-        count(sides.watched).map(|counted| rate(counted, sides.watched, sides.overhead)),
-    );
+    add(Quantity::Total, count(attached).map(|(value, within)| Truth { value, within, apart: 0.0 }));
+    add(Quantity::Rate, count(sides.watched).map(|counted| rate(counted, sides.watched, sides.overhead)));
     let beside = |figure: fn(&Stretch, Less) -> f64| sides.beside(known.counters, figure);
     add(Quantity::RateBeside, beside(|s, _| s.calls / s.wall_s));
     if known.timed != Timed::No {
