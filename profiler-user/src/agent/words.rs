@@ -169,8 +169,8 @@ impl Agent {
         for id in ids {
             let class = self.attach.class_mut(id);
             class.prices = class.words.repriced(first, price_ns, class.prices);
-            if class.is_linked() {
-                // What it takes inside other calls is taken off their time by the kernel side.
+            // What it takes inside other calls is taken off their time by the kernel side. While a link is made another thread writes the class's control.
+            if class.is_open() {
                 self.attach.adjust_prices(id);
             }
         }

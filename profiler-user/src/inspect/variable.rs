@@ -20,6 +20,10 @@ pub enum VariableError {
     },
 }
 
+/// Parts of a rank.
+const LOCAL: u8 = 1;
+const IN_LIBRARY: u8 = 2;
+
 /// Where one was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Found {
@@ -54,16 +58,19 @@ fn of_module(module: &Module, name: &str) -> Vec<Found> {
     let found = |v: Variable| Found {
         address: v.address.wrapping_add(bias),
         size: v.size,
-        rank: u8::from(v.is_local) + 2 * u8::from(!module.main),
+        rank: (u8::from(v.is_local) * LOCAL) | (u8::from(!module.main) * IN_LIBRARY),
         module: module.name.clone(),
     };
     elf.variables(name).into_iter().map(found).collect()
 }
 
-/// The one that is meant.
+/// The one that is meant. Of global ones that several libraries have it is the first's, as for most programs the dynamic linker has it.
 fn one(name: &str, mut found: Vec<Found>) -> Result<(u64, u64), VariableError> {
     let best = found.iter().map(|f| f.rank).min();
     found.retain(|f| Some(f.rank) == best);
+    if best.is_some_and(|rank| rank & LOCAL == 0) {
+        found.truncate(1);
+    }
     // A symbol may stand in both tables.
     found.sort_by_key(|f| f.address);
     found.dedup_by_key(|f| f.address);
@@ -90,6 +97,7 @@ mod tests {
         // `.symtab` lists local symbols first.
         assert_eq!(one("busy", vec![found(0x10, 1), found(0x20, 0), found(0x20, 0)]), Ok((0x20, 4)));
         assert_eq!(one("busy", vec![found(0x30, 2), found(0x10, 1)]), Ok((0x10, 4)));
+        assert_eq!(one("busy", vec![found(0x40, 2), found(0x30, 2)]), Ok((0x40, 4)), "two libraries");
     }
 
     #[test]

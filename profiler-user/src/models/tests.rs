@@ -92,7 +92,7 @@ fn a_function_has_a_model_in_each_context_without_what_watching_cost() {
     assert_eq!(none.reason, Reason::NoInputs, "{none}");
     let text = models_text(&models, TextOptions::default());
     for part in
-        ["linear [linear]", "ns · arg1", "times is needed", "2 of 3 functions", &format!(" in {parse}")]
+        ["linear [linear]", "ns · arg1", "an address, or a mark", "2 of 3 functions", &format!(" in {parse}")]
     {
         assert!(text.contains(part), "{part}: {text}");
     }

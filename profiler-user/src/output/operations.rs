@@ -199,8 +199,12 @@ fn losses(o: &OperationReport) -> Option<String> {
     let unmatched = match (o.without_end, o.without_begin) {
         (Some(end), Some(begin)) => {
             // Those whose thread ended inside have no end, and are not among what did not match.
-            let at_least = if end > 0 { "at least " } else { "" };
-            [(end, "", "without an end"), (begin, at_least, "ends without a begin or begins without room")]
+            let (n, how) = match (begin, end) {
+                (0, 1..) => (o.unmatched, "up to "),
+                (_, 1..) => (begin, "at least "),
+                (_, 0) => (begin, ""),
+            };
+            [(end, "", "without an end"), (n, how, "ends without a begin or begins without room")]
         }
         _ => [(o.unmatched, "", "unmatched"), (0, "", "")],
     };

@@ -50,8 +50,9 @@ impl Threads {
         const LEAST_WINDOWS: usize = 8;
         /// Part of the windows that must show it.
         const MOST: f64 = 0.95;
-        /// Part of the windows of which the kernel says the thread: the first and the last hit lie on one CPU.
-        const KNOWN: f64 = 0.5;
+        /// Part of the windows of which the kernel says the thread: the first and the last hit are one's, on one CPU. Of one that makes 0.89 of the calls it is
+        /// as much, if no thread changes its CPU.
+        const KNOWN: f64 = 0.8;
         /// Fewer samples do not say its part, to some 20 %.
         const LEAST_SAMPLES: u64 = 100;
         if let Some(sole) = self.sole() {
@@ -116,14 +117,14 @@ mod tests {
         // memcached: a worker, and a thread that maintains lists.
         let two = threads(&[(7, 900), (8, 100)]);
         let mut tids = vec![Some(7); 20];
-        tids.extend([None; 10]);
+        tids.extend([None; 5]);
         let worker = caller(&two, &tids).unwrap();
         assert!(worker.tid == 7 && !worker.is_sole && (worker.part - 0.9).abs() < 1e-12, "{worker:?}");
         assert!((0.02..0.03).contains(&worker.error), "{worker:?}");
         // Two workers in turns, too few windows, mostly windows that nobody knows the thread of, a thread that samples hardly show.
         assert_eq!(caller(&two, &[Some(7), Some(8)].repeat(10)), None);
         assert_eq!(caller(&two, &[Some(7); 7]), None);
-        assert_eq!(caller(&two, &[vec![Some(7); 10], vec![None; 11]].concat()), None);
+        assert_eq!(caller(&two, &[vec![Some(7); 10], vec![None; 3]].concat()), None);
         assert_eq!(caller(&threads(&[(7, 99), (8, 900)]), &[Some(7); 20]), None);
         assert_eq!(caller(&threads(&[(8, 900), (9, 1)]), &[Some(7); 20]), None);
     }

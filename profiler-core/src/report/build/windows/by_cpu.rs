@@ -113,8 +113,6 @@ fn by_cpu(
             None if w.kind == WindowKind::Trace => (*of_wall, 1.0),
             // Its wall time lies in work more often than not: beside CPU times it would count waits twice.
             None if w.tripped => continue,
-            // Of the other threads nobody knows how much of the process's CPU time in it was theirs.
-            None if !caller.is_sole => (*of_wall, 1.0),
             None => ended_by_clock(w, of_wall, run, caller),
         };
         used.push(*w);
@@ -165,26 +163,27 @@ fn ended_by_quota(w: &WindowRow, price: &HitPrice, run: &RunContext, caller: &Ca
     })
 }
 
-/// A window that the clock ended, and what it weighs: one that lay in a wait says nothing of how often a target that works calls.
-fn ended_by_clock(w: &WindowRow, by_wall: &Burst, run: &RunContext, sole: &Caller) -> (Burst, f64) {
+/// A window that the clock ended, and what it weighs: one that lay in a wait says nothing of how often a target that works calls. Of the CPU time of a process with
+/// several threads the one that calls is taken to have its part.
+fn ended_by_clock(w: &WindowRow, by_wall: &Burst, run: &RunContext, caller: &Caller) -> (Burst, f64) {
     let elapsed_s = w.end_ns.saturating_sub(w.start_ns) as f64 * 1e-9;
-    let used_per_s = run.own_per_s(w);
+    let used_per_s = run.own_per_s(w) * caller.part;
     // A CPU time of 0 is one that could not be read, where there are hits.
     let is_known = elapsed_s >= LEAST_S && (w.target_cpu_ns > 0 || w.kept == 0);
     let own_s = if !is_known {
         used_per_s * by_wall.time_s
     } else {
         let cost_s = run.traps.window_s(w) + run.others_s(w, elapsed_s);
-        (w.target_cpu_ns as f64 * 1e-9 - cost_s).clamp(0.0, by_wall.time_s)
+        ((w.target_cpu_ns as f64 * 1e-9 - cost_s) * caller.part).clamp(0.0, by_wall.time_s)
     };
     // Of an empty one both are 0.
     let worked = own_s / by_wall.time_s.max(f64::MIN_POSITIVE);
-    let part = worked / run.cpu_per_own_s(sole);
+    let part = worked / run.cpu_per_own_s(caller);
     let burst = Burst {
         time_s: by_wall.time_s * part,
-        time_low_s: by_wall.time_low_s * part,
-        time_high_s: by_wall.time_high_s * part,
+        time_low_s: by_wall.time_low_s * part * (1.0 - caller.error).max(0.1),
+        time_high_s: by_wall.time_high_s * part * (1.0 + caller.error),
         ..*by_wall
     };
-    (burst, worked.min(used_per_s) / run.cpu_per_s)
+    (burst, worked.min(used_per_s) / (run.cpu_per_s * caller.part))
 }

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 /// Calls that wait.
 const MOST_CALLS: usize = 8_192;
+/// Calls that are looked at in a turn, some 0.5 ms: windows have to end on time.
+const PER_TURN: usize = 512;
 /// Calls whose words are kept: some 10 MiB.
 const MOST_TAKEN: usize = 65_536;
 /// Turns that a call waits.
@@ -90,7 +92,8 @@ impl Waiting {
         wanted: impl Fn(&EventRow) -> Vec<&'w str>,
     ) -> (Vec<(EventRow, Words)>, u64) {
         let (mut ready, mut in_vain) = (Vec::new(), 0);
-        for (row, turns) in std::mem::take(&mut self.calls) {
+        let at_most = if is_last { self.calls.len() } else { PER_TURN.min(self.calls.len()) };
+        for (row, turns) in self.calls.drain(..at_most).collect::<Vec<_>>() {
             let key = key(&row);
             let is_here = |words: &Words| wanted(&row).iter().all(|name| words.has(name));
             if self.taken.get(&key).is_some_and(is_here) {
