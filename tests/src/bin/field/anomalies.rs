@@ -223,16 +223,3 @@ fn say(record: &Record) {
     eprintln!("{} round {}: {}", record.anomaly, record.round, arms.join("; "));
     record.trouble.iter().for_each(|what| eprintln!("    {what}"));
 }
-
-/// Sets finished runs aside.
-///
-/// # Errors
-///
-/// If they cannot be renamed.
-pub fn forget(base: &Path) -> Result<()> {
-    let lines = base.join("anomalies.jsonl");
-    if lines.exists() {
-        std::fs::rename(&lines, base.join("anomalies.before.jsonl")).context("cannot keep the old runs")?;
-    }
-    Ok(())
-}

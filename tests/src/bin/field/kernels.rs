@@ -197,20 +197,6 @@ fn say(record: &Record) {
         eprintln!("    {what}");
     }
 }
-
-/// Sets finished runs aside.
-///
-/// # Errors
-///
-/// If they cannot be renamed.
-pub fn forget(base: &Path) -> Result<()> {
-    let lines = base.join("kernels.jsonl");
-    if lines.exists() {
-        std::fs::rename(&lines, base.join("kernels.before.jsonl")).context("cannot keep the old runs")?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -218,15 +218,15 @@ fn judge_again(finished: &mut [Record], programs: &[Box<dyn Program>]) {
 fn run(options: &Options) -> Result<bool> {
     let asked: [(bool, Beside); 5] = [
         // Durations and calls beside what the programs say of themselves.
-        (options.durations, (durations::forget, durations::run)),
+        (options.durations, ("durations", durations::run)),
         // How often intervals hold what the programs count.
-        (options.coverage, (coverage::forget, coverage::run)),
+        (options.coverage, ("coverage", coverage::run)),
         // Models of functions whose growth is known.
-        (options.models, (models::forget, models::run)),
+        (options.models, ("models", models::run)),
         // Kernels of programs by their class.
-        (options.kernels, (kernels::forget, kernels::run)),
+        (options.kernels, ("kernels", kernels::run)),
         // How soon it is told that something goes wrong.
-        (options.anomalies, (anomalies::forget, anomalies::run)),
+        (options.anomalies, ("anomalies", anomalies::run)),
     ];
     match asked.into_iter().find_map(|(is_asked, beside)| is_asked.then_some(beside)) {
         Some(beside) => run_beside(options, beside),
@@ -321,14 +321,14 @@ fn wanted<'a>(options: &'a Options, place: &'a Place) -> Result<durations::Optio
     })
 }
 
-/// Another suite: how its finished runs are set aside, and how it is run.
-type Beside = (fn(&Path) -> Result<()>, fn(&durations::Options<'_>, bool) -> Result<String>);
+/// Another suite: the name of the file of its finished runs, and how it is run.
+type Beside = (&'static str, fn(&durations::Options<'_>, bool) -> Result<String>);
 
 /// Runs one, and prints its table.
-fn run_beside(options: &Options, (forget, run): Beside) -> Result<bool> {
+fn run_beside(options: &Options, (name, run): Beside) -> Result<bool> {
     let place = Place::new(options.base.clone())?;
     if options.fresh {
-        forget(&options.base)?;
+        place::set_aside(&options.base, name)?;
     }
     print!("{}", run(&wanted(options, &place)?, options.table)?);
     Ok(true)

@@ -333,20 +333,6 @@ fn document(finished: &[&Record]) -> String {
     }
     out
 }
-
-/// Sets finished runs aside.
-///
-/// # Errors
-///
-/// If they cannot be renamed.
-pub fn forget(base: &Path) -> Result<()> {
-    let lines = base.join("models.jsonl");
-    if lines.exists() {
-        std::fs::rename(&lines, base.join("models.before.jsonl")).context("cannot keep the old runs")?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

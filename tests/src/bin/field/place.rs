@@ -85,3 +85,17 @@ pub fn first_line(command: &mut Command) -> Result<String> {
 pub fn text_of(path: &Path) -> String {
     String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
 }
+
+/// Sets the finished runs of a suite aside: `NAME.jsonl` becomes `NAME.before.jsonl`.
+///
+/// # Errors
+///
+/// If the file cannot be renamed.
+pub fn set_aside(base: &Path, name: &str) -> Result<()> {
+    let lines = base.join(format!("{name}.jsonl"));
+    if lines.exists() {
+        std::fs::rename(&lines, base.join(format!("{name}.before.jsonl")))
+            .context("cannot keep the old runs")?;
+    }
+    Ok(())
+}

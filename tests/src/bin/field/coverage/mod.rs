@@ -282,20 +282,6 @@ fn wait_ns(pid: u32) -> Result<f64> {
     }
     sum.with_context(|| format!("the kernel does not say for how long process {pid} waited for a CPU"))
 }
-
-/// Sets finished runs aside.
-///
-/// # Errors
-///
-/// If they cannot be renamed.
-pub fn forget(base: &Path) -> Result<()> {
-    let lines = base.join("coverage.jsonl");
-    if lines.exists() {
-        std::fs::rename(&lines, base.join("coverage.before.jsonl")).context("cannot keep the old runs")?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

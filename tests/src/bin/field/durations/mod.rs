@@ -282,16 +282,3 @@ pub fn read(running: &mut dyn Running) -> Result<Reading> {
     }
     Ok(Reading { at_ns, counted })
 }
-
-/// Sets finished runs and what they left aside.
-///
-/// # Errors
-///
-/// If they cannot be renamed.
-pub fn forget(base: &Path) -> Result<()> {
-    let lines: PathBuf = base.join("durations.jsonl");
-    if lines.exists() {
-        std::fs::rename(&lines, base.join("durations.before.jsonl")).context("cannot keep the old runs")?;
-    }
-    Ok(())
-}
