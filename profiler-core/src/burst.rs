@@ -131,6 +131,13 @@ impl BurstOrder {
         self.window_ns as f64 <= CLOCKED_S * 1e9
     }
 
+    /// How long a burst is that takes all of its hits, s: what detaching it costs goes by that.
+    #[must_use]
+    pub fn length_s(&self) -> f64 {
+        let mean_s = self.duty * self.every_ns as f64 * 1e-9;
+        if self.ends_by_quota() { mean_s / MEAN_QUOTA_PART } else { mean_s }
+    }
+
     /// For people.
     #[must_use]
     pub fn in_words(&self) -> String {

@@ -107,7 +107,7 @@ pub(super) fn value_of(problem: &Problem, plan: &Plan) -> Option<f64> {
         (Decision::Trace, _) => class.trace_cost(),
         (Decision::Burst { duty }, Some(order)) => {
             let per_s = 1e9 / order.every_ns.max(1) as f64;
-            duty * class.trace_cost() + per_s * prices.churn_s(class.trace_cost(), duty / per_s)
+            duty * class.trace_cost() + per_s * prices.churn_s(class.trace_cost(), order.length_s())
         }
         _ => 0.0,
     };

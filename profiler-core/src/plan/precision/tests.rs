@@ -237,6 +237,22 @@ fn windows_are_as_long_as_was_asked_for() {
     assert!(!shapes.is_empty() && shapes.iter().all(|shape| shape.length_s >= 3.0), "{shapes:?}");
 }
 
+#[test]
+fn windows_that_end_by_their_hits_around_the_fresh_time_have_one_price() {
+    // A window of all 8 hits is 6.4 ms long, so its links wait; its mean is 4.8 ms, within the 5 ms in which they do not.
+    let mut any = problem(0.002);
+    any.horizon_s = 5.0;
+    let mut class = PlanClass::new("f", 1252.7, 0.001, 5.03e-6).weight(0.2);
+    class.windows = ClassWindows { spread: 1.73, first: true, ..ClassWindows::default() };
+    any.classes.push(class);
+    let plan = of(&any);
+    let order = plan.classes[0].burst.unwrap();
+    let (length, mean) = (order.length_s(), order.duty * order.every_ns as f64 * 1e-9);
+    assert!(length > PRICES.fresh_s && mean < PRICES.fresh_s, "{length} {mean}");
+    let value = value_of(&any, &plan).unwrap();
+    assert!((value - plan.value).abs() < 1e-3, "{value} {}", plan.value);
+}
+
 /// Some classes of any kind.
 fn any_problem() -> impl Any<Value = Problem> {
     let one = (1.0..7.0f64, 0.001..0.6f64, 0.3..10.0f64, 0.02..2.0f64, 0.2..3.0f64, 0u8..8);
