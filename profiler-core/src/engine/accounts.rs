@@ -163,19 +163,19 @@ impl Accounts {
     /// The breakpoint outlives the program: until the kernel has taken it out of the text, calls pay the trap and nobody
     /// counts them. They are taken to pay what they paid in the window:
     ///
-    /// `cost = hits x tau / window x delay`
+    /// `cost = hits x tau / watched x delay`
+    ///
+    /// Hits that were turned away after the quota was used up are among them, so they are held against the time until the program was off
+    /// ([`paid_ns`]).
     ///
     /// The delay is a grace period of the kernel's `dup_mmap_sem`, which is not waited for again shortly after an attach
     /// (kernel/rcu/sync.c): a class that is hot from the start is off within 0.1 ms. It is short where the governor made it so
     /// ([`tail_ns`]).
     pub(super) fn charge_tail(&mut self, ended: &Ended, cpus: u32, surveying: bool) {
         let row = &ended.row;
-        let elapsed = row.end_ns.saturating_sub(row.start_ns);
-        // One that saw nothing has no length, its links had.
-        let paid_ns =
-            if elapsed > 0 { elapsed } else { ended.watched_ns.saturating_sub(row.start_ns).max(FRESH_NS) };
+        let paid_ns = paid_ns(row.start_ns, row.end_ns, ended.watched_ns);
         let delay_ns = tail_ns(ended.age_ns, ended.expedited, self.prices.detach_delay.ns);
-        let busy = row.attempted as f64 * ended.class.prices.hit.ns / paid_ns.max(1) as f64;
+        let busy = row.attempted as f64 * ended.class.prices.hit.ns / paid_ns as f64;
         let cost_ns = busy.min(f64::from(cpus)) * delay_ns;
         self.ledger.charge(Charge::Attach, Some(ended.class.id), 0, cost_ns);
         self.note_recurring(cost_ns, surveying);
@@ -241,6 +241,13 @@ impl Accounts {
     }
 }
 
+/// For how long the hits of a window came, those that were turned away after its end too, ns: until its links began to go. At least 1.
+fn paid_ns(start_ns: u64, end_ns: u64, watched_ns: u64) -> u64 {
+    let watched = watched_ns.saturating_sub(start_ns);
+    // One that saw nothing has no length, its links had.
+    if end_ns > start_ns { watched.max(end_ns - start_ns) } else { watched.max(FRESH_NS) }
+}
+
 /// For how long calls pay a breakpoint after its link was closed, ns: it was attached `age_ns` before, however short its window was, and a
 /// grace period of the kernel takes `grace_ns` where it is not made short.
 fn tail_ns(age_ns: u64, expedited: bool, grace_ns: f64) -> f64 {
@@ -254,6 +261,16 @@ fn tail_ns(age_ns: u64, expedited: bool, grace_ns: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hits_of_a_window_came_until_its_links_went() {
+        // A quota of 8 was used up after 41 us; 623 more hits were turned away in the 3 ms until the program was off.
+        assert_eq!(paid_ns(1_000_000, 1_041_000, 4_041_000), 3_041_000);
+        // One piece of a long window, whose links go at its end or were released before it.
+        assert_eq!(paid_ns(1_000_000, 9_000_000, 9_000_000), 8_000_000);
+        assert_eq!(paid_ns(1_000_000, 9_000_000, 500_000), 8_000_000);
+        assert_eq!(paid_ns(1_000_000, 1_000_000, 1_000_000), FRESH_NS);
+    }
 
     #[test]
     fn calls_pay_for_as_long_as_the_grace_period_takes() {

@@ -66,6 +66,12 @@ impl PrivatePages {
         }
     }
 
+    /// This page is among them.
+    #[must_use]
+    pub fn contains(&self, page: Page) -> bool {
+        self.pages.contains(&page)
+    }
+
     /// Number of distinct pages.
     #[must_use]
     pub fn len(&self) -> u64 {

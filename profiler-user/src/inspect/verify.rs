@@ -114,7 +114,6 @@ impl<'a> Verifier<'a> {
         let known = module.mappings.first().ok_or_else(unmapped)?;
         let len = (code.end - code.start) as usize;
         let file = elf.read_at(offset, len).map_err(|e| TraceRefusal::Unverified(e.to_string()))?;
-        let region = Region::decode_bytes(code.start, file);
         let whole = offset..offset + code.end - code.start;
         // Every mapping of these bytes, not only the executable ones that we knew of.
         let mut here: Vec<(Range<u64>, &Mapping)> = self
@@ -145,7 +144,9 @@ impl<'a> Verifier<'a> {
                 .read_exact_at(&mut memory, map.start + (part.start - map.offset))
                 .map_err(|e| TraceRefusal::Unverified(e.to_string()))?;
             let from = (part.start - offset) as usize;
-            if region.bytes[from..from + memory.len()] != memory {
+            if file[from..from + memory.len()] != memory {
+                // Every attach compares; decoding, which is dear beside that, is for what differs.
+                let region = Region::decode_bytes(code.start, file.clone());
                 let piece = Piece { from, address: map.start + (part.start - map.offset), memory };
                 self.explain(asked, &region, piece, remarks)?;
             }

@@ -4,10 +4,10 @@ use crate::clients::overhead::Subject;
 use crate::clients::survey::Settings as SurveySettings;
 use crate::clients::trace::problem::Settings as TraceSettings;
 use crate::cost::{CostModel, Price};
-use crate::engine::input::{Input, Interval, SlowLook};
+use crate::engine::input::{Ended, Input, Interval, SlowLook};
 use crate::engine::{Command, Measuring, Run, Settings, Times};
 use crate::plan::Objective;
-use crate::recording::Charge;
+use crate::recording::{Charge, WindowKind, WindowRow, plain_window};
 use crate::run::view::{LinkView, View, plain_class};
 use crate::units::OverheadBudget;
 
@@ -160,4 +160,29 @@ fn samples_that_may_be_the_metrics_say_nothing_of_hits() {
         let (charged, said) = charged_with(of, |i| 3 * u64::from(i % 10 == 0));
         assert!((charged - 1e6).abs() < 1.0 && !said, "{of:?}: {charged} {said}");
     }
+}
+
+#[test]
+fn a_breakpoint_that_outlives_its_window_costs_what_hits_cost_until_the_program_was_off() {
+    // 8 hits in 41 us used the quota up; 623 more were turned away until the links went, 3 ms after it.
+    let seen = plain_window(ClassId(0), WindowKind::Survey, (10 * MS, 10 * MS + 41_000), 631);
+    let row = WindowRow { kept: 8, gated: 623, tripped: true, ..seen };
+    let ended = Ended {
+        row,
+        number: 1,
+        tripped_itself: true,
+        watched_ns: 13 * MS + 41_000,
+        closed_ns: 20 * MS,
+        age_ns: 9 * MS,
+        expedited: false,
+        remark: None,
+        durations: Vec::new(),
+        class: plain_class(0, 1_000.0),
+    };
+    let mut run = run(OverheadBudget::Share(0.2));
+    let mut view = View { classes: vec![plain_class(0, 1_000.0)], now_ns: 21 * MS, ..View::default() };
+    run.step(Input::Ended(vec![ended]), &mut view);
+    let tail_ms = run.ledger().account(Charge::Attach).cost_ns * 1e-6;
+    // 631 us of 3.041 ms, for a grace period of 10 ms.
+    assert!((tail_ms - 631.0 / 3_041.0 * 10.0).abs() < 0.01, "{tail_ms}");
 }

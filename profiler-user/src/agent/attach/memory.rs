@@ -20,6 +20,8 @@ use std::path::Path;
 const NO_ROOM: &str = "no room: its pages would become private memory of the target, which has too little left (see the warnings)";
 /// What was read so short ago is good enough, ns.
 const RECENT_NS: u64 = 100_000_000;
+/// The same where no page is wanted that holds or held no probe: windows come back to the same sites, many times a second.
+const RECENT_OF_SAME_NS: u64 = 1_000_000_000;
 
 /// What a target has left, and what probes have taken of it.
 #[derive(Debug, Clone)]
@@ -59,7 +61,8 @@ impl Attachments {
     pub(super) fn within_memory(&mut self, kind: WindowKind, group: Vec<ClassId>) -> Vec<ClassId> {
         let wanted: Vec<Vec<Page>> = group.iter().map(|id| pages(self.class(*id), kind).collect()).collect();
         let Some(target) = group.first().map(|id| self.targets.of(*id)) else { return group };
-        let Some(left) = self.targets.left(target) else { return group };
+        let recent_ns = self.targets.get(target).memory.recent_ns(wanted.iter().flatten());
+        let Some(left) = self.targets.left(target, recent_ns) else { return group };
         let watch = &mut self.targets.get_mut(target).memory;
         let fits = admit(&watch.taken, &wanted, left.allowed_bytes());
         let Left { headroom, taken_bytes, .. } = left;
@@ -91,7 +94,8 @@ impl Attachments {
     pub(super) fn has_room(&mut self, id: ClassId, groups: &[ReturnGroup]) -> bool {
         let wanted: Vec<Page> = groups.iter().flat_map(pages_of).collect();
         let target = self.targets.of(id);
-        let Some(left) = self.targets.left(target) else { return true };
+        let recent_ns = self.targets.get(target).memory.recent_ns(wanted.iter());
+        let Some(left) = self.targets.left(target, recent_ns) else { return true };
         let watch = &mut self.targets.get_mut(target).memory;
         let fits = admit(&watch.taken, std::slice::from_ref(&wanted), left.allowed_bytes());
         if fits.first() != Some(&true) {
@@ -104,12 +108,12 @@ impl Attachments {
 }
 
 impl Targets {
-    /// What a target has left. `None`: that cannot be had.
-    fn left(&mut self, id: TargetId) -> Option<Left> {
+    /// What a target has left, as read within `recent_ns` or now. `None`: that cannot be had.
+    fn left(&mut self, id: TargetId, recent_ns: u64) -> Option<Left> {
         let target = self.get_mut(id);
         let now = now_ns();
         let recent = |(at, headroom, taken): &(u64, Headroom, u64)| {
-            (now < at + RECENT_NS).then(|| (headroom.clone(), *taken))
+            (now < at + recent_ns).then(|| (headroom.clone(), *taken))
         };
         if let Some((headroom, taken_bytes)) = target.memory.read.as_ref().and_then(recent) {
             let beside_bytes = self.beside_bytes(id, &headroom.path);
@@ -136,6 +140,11 @@ impl Targets {
 }
 
 impl MemoryWatch {
+    /// How old a figure may be for a group that wants these pages, ns.
+    fn recent_ns<'a>(&self, mut wanted: impl Iterator<Item = &'a Page>) -> u64 {
+        if wanted.all(|page| self.taken.contains(*page)) { RECENT_OF_SAME_NS } else { RECENT_NS }
+    }
+
     /// What a process has left now.
     fn headroom_of(&mut self, pid: u32) -> Option<Headroom> {
         let read = MemoryCgroups::of(pid).and_then(|groups| match groups {
@@ -248,6 +257,14 @@ mod tests {
     }
 
     #[test]
+    fn a_new_page_wants_a_fresh_figure() {
+        let mut watch = MemoryWatch::default();
+        watch.taken.extend([(0, 7), (0, 8)]);
+        assert_eq!(watch.recent_ns([(0, 8), (0, 7)].iter()), RECENT_OF_SAME_NS);
+        assert_eq!(watch.recent_ns([(0, 8), (1, 8)].iter()), RECENT_NS);
+    }
+
+    #[test]
     fn targets_of_one_cgroup_share_half_of_what_it_has_left() {
         const MIB: u64 = 1 << 20;
         let mut targets = Targets::default();
@@ -255,7 +272,7 @@ mod tests {
         read(&mut targets, a, "/web", 8 * MIB, 0);
         read(&mut targets, b, "/web", 8 * MIB, 0);
         read(&mut targets, c, "/db", 8 * MIB, 0);
-        let allowed = |targets: &mut Targets, id| targets.left(id).unwrap().allowed_bytes();
+        let allowed = |targets: &mut Targets, id| targets.left(id, RECENT_NS).unwrap().allowed_bytes();
         assert_eq!(allowed(&mut targets, a), 4 * MIB);
         // 97 pages, a table and two for stepping.
         targets.get_mut(a).memory.taken.extend((0..97).map(|page| (0, page)));
