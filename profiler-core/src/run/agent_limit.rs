@@ -5,15 +5,17 @@
 //!
 //! ```text
 //! m: mean use of the seconds since the last change, ten at most, without the largest; n: the larger of m and the smaller of the last two seconds
-//! 2 s after a change, 5 s after one that is on trial:
-//!     m > limit:               slow := slow k,  k = clamp(n / limit, 1.1, 16);   on trial:
-//!         where m fell by less than 0.3 of what k >= 1.5 would bring, were all of it bursts (1 - 1 / sqrt k):  slow := slow / k, and no slower for a minute
+//! 2 s after a change:
+//!     m > limit:               slow := slow k,  k = clamp((n - base) / (0.9 limit - base), 1.1, 16);   on trial:
+//!         where m fell by less than 0.3 of what k >= 1.5 would bring, were all of it bursts (1 - 1 / sqrt k), and still does after 5 s:
+//!                                                                                             slow := slow / k, and no slower for a minute
 //!         but where m then rises by more than 0.3 of that:                                    slow := slow k
 //!     m < 0.8 limit, slow > 1: slow := slow max(0.25, m / (0.9 limit))
-//!     10 s that bring no change, slow > 1, and m <= limit, or nothing may be slower:  slow := 0.7 slow, once a minute;   on trial:
-//!         where m rose by less than 0.3 of what that would bring:  it goes on at once
+//!     10 s that bring no change, slow > 1, and m <= limit, or nothing may be slower:  slow := 0.7 slow, once a minute;   on trial for 5 s:
+//!         where m rose by less than 0.3 of what that would bring:  it goes on at once, also above the limit
 //! ```
 //! What would do, were nothing slowed:  base + (m - base) slow,  where base, what slowing does not lessen, follows from what the last step brought.
+//! Until one did, steps are chosen for a base of 0.4 limit: a step for none leaves the agent above its limit, and each takes seconds.
 //!
 //! Several seconds and not the largest, because the agent's work comes in lumps (a block of the recording is packed, a library is read), which samples have no part
 //! in; and what slowing does not mend is not sampling. Small steps are judged together. A load that comes while something is on trial is not what slowing failed to
@@ -36,6 +38,11 @@ const HOLD: u32 = 60;
 /// Slowing brought something where use fell by this part of what it would have, were all of it slowed. Small steps show nothing.
 const BROUGHT: f64 = 0.3;
 const SMALL_STEP: f64 = 1.5;
+/// Steps aim at this part of the limit, ...
+const AIM: f64 = 0.9;
+/// ... with a base of this part of it before one was seen, and of that one at most.
+const ASSUMED_BASE: f64 = 0.4;
+const LARGEST_BASE: f64 = 0.7;
 /// Largest step.
 const STEP: f64 = 16.0;
 /// Nothing is slowed further: what is left is not sampling.
@@ -90,7 +97,7 @@ pub struct AgentLimit {
     /// See [`AgentLimit::bound`].
     most: f64,
     /// What slowing does not lessen, CPU s/s, as far as steps have shown it.
-    base: f64,
+    base: Option<f64>,
     /// See [`AgentLimit::would_do`].
     wanted: f64,
     /// CPU time of the agent when the limit began to hold, ns, and when that was.
@@ -113,7 +120,7 @@ impl AgentLimit {
             patience: 0,
             slowdown: 1.0,
             most: SLOWEST,
-            base: 0.0,
+            base: None,
             wanted: limit,
             since: None,
             cut: 0.0,
@@ -144,7 +151,7 @@ impl AgentLimit {
             self.uses.pop_front();
         }
         self.uses.push_back(used);
-        let needed = if self.trial.is_some() { TRIAL } else { LEAST };
+        let needed = if matches!(self.trial, Some(Trial::Faster { .. })) { TRIAL } else { LEAST };
         if self.uses.len() < needed {
             return;
         }
@@ -163,9 +170,9 @@ impl AgentLimit {
             && factor >= SMALL_STEP
         {
             let varying = (before - mean) / (1.0 - 1.0 / factor);
-            self.base = (before - varying).clamp(0.0, mean);
+            self.base = Some((before - varying).clamp(0.0, mean));
         }
-        let base = self.base.min(mean);
+        let base = self.base.unwrap_or(0.0).min(mean);
         let at_full_speed = if self.slowdown <= 1.0 { need } else { base + (mean - base) * self.slowdown };
         self.wanted = self.wanted.max(at_full_speed);
     }
@@ -173,6 +180,15 @@ impl AgentLimit {
     /// By what factor it is to be slower, if it is, at a use of `mean` of late and a need of `need`, CPU s/s.
     fn change(&mut self, mean: f64, need: f64) -> Option<f64> {
         let is_over = mean > self.limit;
+        if let Some(Trial::Slower { factor, before }) = self.trial
+            && is_over
+            && factor >= SMALL_STEP
+            && self.uses.len() < TRIAL
+            && !brought(before - mean, before * (1.0 - 1.0 / factor.sqrt()))
+        {
+            // Lumps may hide what it brought.
+            return None;
+        }
         let carried = self.trial.take();
         match carried {
             Some(Trial::Slower { factor, before })
@@ -186,6 +202,11 @@ impl AgentLimit {
             }
             Some(Trial::Faster { before }) if !brought(mean - before, before * (1.0 / FASTER - 1.0)) => {
                 self.patience = 0;
+                if is_over && self.slowdown > 1.0 {
+                    // Being slow was no help: slower again would be none either.
+                    self.trial = Some(Trial::Faster { before: mean });
+                    return Some(FASTER);
+                }
             }
             _ => {}
         }
@@ -197,7 +218,7 @@ impl AgentLimit {
         }
         let room = self.most / self.slowdown;
         if is_over && self.hold == 0 && room > 1.0 {
-            let factor = (need / self.limit).clamp(1.1, STEP).min(room);
+            let factor = self.step(need).min(room);
             self.trial = Some(match carried {
                 Some(Trial::Slower { factor: small, before }) if small < SMALL_STEP => {
                     Trial::Slower { factor: small * factor, before }
@@ -218,6 +239,12 @@ impl AgentLimit {
             self.trial = Some(Trial::Faster { before: mean });
             FASTER
         })
+    }
+
+    /// By what factor to be slower at a need of `need`, CPU s/s, so that it uses [`AIM`] of the limit.
+    fn step(&self, need: f64) -> f64 {
+        let base = self.base.unwrap_or(ASSUMED_BASE * self.limit).min(LARGEST_BASE * self.limit);
+        ((need - base) / (AIM * self.limit - base)).clamp(1.1, STEP)
     }
 
     /// What the agent may use, CPU s/s.
@@ -332,6 +359,15 @@ mod tests {
         assert!(used < 0.023 && used > 0.012, "{used}");
         // 0.12 / 8 + 0.005 is the limit.
         assert!(agent.slowdown() > 6.0 && agent.slowdown() < 16.0, "{agent:?}");
+    }
+
+    #[test]
+    fn half_too_much_keeps_to_the_limit_over_its_first_seconds() {
+        // As in the demo: 20 s, of which the last 15 count.
+        for fixed in [0.004, 0.008, 0.012] {
+            let (_, used, _) = agent(|_| fixed, |_| 0.03 - fixed, 20);
+            assert!(used < 0.0215, "{fixed}: {used}");
+        }
     }
 
     #[test]
