@@ -124,7 +124,8 @@ impl Attachments {
         let pid = process.pid() as u32;
         // The watchdog has room for the first.
         let slot = attachments.guard(pid).ok().flatten();
-        attachments.targets.add(WatchedTarget::new(process, pid, slot));
+        let others = attachments.forks.others_of(pid);
+        attachments.targets.add(WatchedTarget::new(process, pid, slot, others));
         attachments
     }
 

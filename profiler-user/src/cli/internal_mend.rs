@@ -6,9 +6,12 @@ use crate::mend::heirs::{FileId, Image, Known};
 use crate::mend::{self, MendError};
 use clap::Args;
 use std::io::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Numbers that are known of a process.
 const KNOWN: usize = 5;
+/// Processes that are mended at one time. Each may take a kernel side of its own (some MiB) and a minute.
+const AT_ONCE: usize = 8;
 
 /// `tithe internal-mend`.
 #[derive(Debug, Args)]
@@ -45,15 +48,46 @@ fn known(numbers: &[u64]) -> Known {
     }
 }
 
-/// Runs the command: each process is mended, whatever became of the one before. The watchdog's own standard error leads nowhere, so the kernel's
+/// Runs the command: each process is mended, whatever became of the others. The watchdog's own standard error leads nowhere, so the kernel's
 /// log hears of failures, too.
 ///
 /// # Errors
-/// A process cannot be mended; the first one.
+/// A process cannot be mended; the first one, in the order of the command line.
 pub(super) fn run(args: &MendArgs) -> Result<(), Failure> {
-    let failures = args.targets().filter_map(|(pid, known)| mend::mend(pid, known).err());
-    let all: Vec<MendError> = failures.inspect(log).collect();
-    all.into_iter().next().map_or(Ok(()), |error| Err(Failure::attach(error)))
+    let failures = mend_all(&args.targets().collect::<Vec<_>>(), |pid, known| {
+        let failure = mend::mend(pid, known).err();
+        // At once: the others may take a minute.
+        failure.inspect(log)
+    });
+    failures.into_iter().next().map_or(Ok(()), |error| Err(Failure::attach(error)))
+}
+
+/// Mends several processes side by side, [`AT_ONCE`] at most: one that takes long holds up no other. What went wrong, in their order.
+fn mend_all<E: Send>(targets: &[(u32, Known)], mend: impl Fn(u32, Known) -> Option<E> + Sync) -> Vec<E> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut failures = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some((pid, known)) = targets.get(index) else { return failures };
+            failures.extend(mend(*pid, *known).map(|failure| (index, failure)));
+        }
+    };
+    let mut failures = std::thread::scope(|scope| {
+        let helper = |_| std::thread::Builder::new().name("tithe-mend".to_owned()).spawn_scoped(scope, work);
+        // Without a thread the others and this one do its work.
+        let helpers: Vec<_> = (1..targets.len().min(AT_ONCE)).filter_map(|i| helper(i).ok()).collect();
+        let mut failures = work();
+        for helper in helpers {
+            match helper.join() {
+                Ok(of_helper) => failures.extend(of_helper),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        failures
+    });
+    failures.sort_by_key(|(index, _)| *index);
+    failures.into_iter().map(|(_, failure)| failure).collect()
 }
 
 fn log(error: &MendError) {
@@ -66,6 +100,8 @@ fn log(error: &MendError) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Mutex;
+    use std::time::Duration;
 
     fn targets(pid: u32, known: &[u64]) -> Vec<(u32, Known)> {
         MendArgs { pid, known: known.to_vec() }.targets().collect()
@@ -93,5 +129,31 @@ mod tests {
         };
         let expected = [(10, all), (11, Known { program: None, parent: None, ..all }), (12, all)];
         assert_eq!(targets(10, &numbers), expected);
+    }
+
+    /// The first one ends only when all others have: one after the other it would never.
+    #[test]
+    fn a_process_that_takes_long_holds_up_no_other() {
+        let targets: Vec<_> = (1..=20).map(|pid| (pid, Known::default())).collect();
+        let (done, ended) = std::sync::mpsc::channel();
+        let (done, ended) = (Mutex::new(done), Mutex::new(ended));
+        let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let failures = mend_all(&targets, |pid, _| {
+            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            let mut failure = [3, 11].contains(&pid).then(|| format!("{pid} failed"));
+            if pid == 1 {
+                let ended = ended.lock().unwrap();
+                let others = (2..=20).map_while(|_| ended.recv_timeout(Duration::from_secs(20)).ok()).count();
+                failure = (others < 19).then(|| format!("waited for {others} others alone"));
+            } else {
+                done.lock().unwrap().send(pid).unwrap();
+            }
+            now.fetch_sub(1, Ordering::SeqCst);
+            failure
+        });
+        assert_eq!(failures, ["3 failed", "11 failed"]);
+        assert!((2..=AT_ONCE).contains(&most.into_inner()));
+        assert_eq!(mend_all(&[], |pid, _| Some(pid)), [0; 0]);
+        assert_eq!(mend_all(&targets[..1], |pid, _| Some(pid)), [1]);
     }
 }

@@ -5,6 +5,7 @@
 //! for one that is older than ten seconds, or than a hundred times what the scan took.
 //! Reading `/proc/PID/maps` may block for as long as somebody holds that process's lock of its mappings. The first scan is waited for
 //! once; until it ends every process of the machine counts, and after it the last counts hold.
+//! One scan serves all targets of the agent: it knows who maps each file, so that each target leaves itself out.
 //! What it does not do: see that two overlay file systems share a file below; the time that registering takes tells.
 
 use std::collections::{BTreeSet, HashMap};
@@ -27,10 +28,29 @@ const STRIDE: f64 = 0.618_033_988_75;
 /// A file as `/proc/PID/maps` names it: device (major, minor) and inode.
 pub type FileKey = ((u32, u32), u64);
 
-/// The counts of one scan.
+/// What one scan saw.
+#[derive(Debug, Default)]
+struct Scan {
+    /// Who maps each file, as far as processes were looked at.
+    by_file: HashMap<FileKey, Vec<u32>>,
+    /// Processes that were looked at, and all.
+    seen: u32,
+    all: u32,
+}
+
+impl Scan {
+    /// Processes that map this file, but for that one; what was not looked at is extrapolated.
+    fn others(&self, file: FileKey, but: u32) -> u32 {
+        let Some(mappers) = self.by_file.get(&file) else { return 0 };
+        let others = mappers.iter().filter(|pid| **pid != but).count();
+        extrapolate(u32::try_from(others).unwrap_or(u32::MAX), self.seen, self.all)
+    }
+}
+
+/// The counts of the last scan.
 #[derive(Debug, Default)]
 struct Counts {
-    by_file: HashMap<FileKey, u32>,
+    scan: Scan,
     /// When, and how long it took.
     read: Option<(Instant, Duration)>,
     /// All processes, and when they were counted: in place of what is not known yet.
@@ -48,13 +68,13 @@ pub struct Mappers {
 }
 
 impl Mappers {
-    /// Starts the first scan. Processes `but` (the agent and its target) are left out.
+    /// Starts the first scan. The agent is left out.
     #[must_use]
-    pub fn start(but: [u32; 2]) -> Self {
-        Self::start_with(move || count(&but))
+    pub fn start() -> Self {
+        Self::start_with(|| scan(std::process::id()))
     }
 
-    fn start_with(count: impl Fn() -> HashMap<FileKey, u32> + Send + 'static) -> Self {
+    fn start_with(scan: impl Fn() -> Scan + Send + 'static) -> Self {
         let shared = Arc::new((Mutex::default(), Condvar::new()));
         let (again, asked) = sync_channel(1);
         let theirs = Arc::clone(&shared);
@@ -62,7 +82,7 @@ impl Mappers {
         drop(
             std::thread::Builder::new()
                 .name("tithe-mappers".to_owned())
-                .spawn(move || run(&theirs, &asked, count)),
+                .spawn(move || run(&theirs, &asked, scan)),
         );
         Self::of(shared, again)
     }
@@ -73,10 +93,16 @@ impl Mappers {
         Self { shared, again, waits_until: Instant::now() + limit }
     }
 
-    /// Other processes that map this file as code, as last counted. The first scan is waited for, once; while nothing was counted it is
-    /// all processes.
+    /// Scans again, for a target that came later: what it maps may not have been mapped then. Nobody waits for that.
+    pub fn again(&self) {
+        // OK: else one is asked for already, or cannot be had.
+        let _ = self.again.try_send(());
+    }
+
+    /// Processes beside the target `but` that map this file as code, as last counted. The first scan is waited for, once; while nothing was
+    /// counted it is all processes.
     #[must_use]
-    pub fn others(&self, file: FileKey) -> u32 {
+    pub fn others(&self, file: FileKey, but: u32) -> u32 {
         let (counts, changed) = &*self.shared;
         let counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
         let left = self.waits_until.saturating_duration_since(Instant::now());
@@ -84,17 +110,16 @@ impl Mappers {
         let (mut counts, _) = waited.unwrap_or_else(PoisonError::into_inner);
         let is_old = |(at, took): (Instant, Duration)| at.elapsed() > LEAST_AGE.max(took * CPU_PART);
         if counts.read.is_none_or(is_old) {
-            // OK: else one is asked for already, or cannot be had.
-            let _ = self.again.try_send(());
+            self.again();
         }
         if counts.read.is_some() {
-            return counts.by_file.get(&file).copied().unwrap_or(0);
+            return counts.scan.others(file, but);
         }
         // The scan has not ended, or there is none: it may be all of them.
         match counts.processes {
             Some((at, processes)) if at.elapsed() <= LEAST_AGE => processes,
             _ => {
-                let processes = u32::try_from(pids(&[]).len()).unwrap_or(u32::MAX);
+                let processes = u32::try_from(pids(0).len()).unwrap_or(u32::MAX);
                 counts.processes = Some((Instant::now(), processes));
                 processes
             }
@@ -102,47 +127,39 @@ impl Mappers {
     }
 }
 
-fn run(shared: &(Mutex<Counts>, Condvar), asked: &Receiver<()>, count: impl Fn() -> HashMap<FileKey, u32>) {
+fn run(shared: &(Mutex<Counts>, Condvar), asked: &Receiver<()>, scan: impl Fn() -> Scan) {
     while asked.recv().is_ok() {
         let begun = Instant::now();
-        let by_file = count();
+        let scan = scan();
         let mut counts = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *counts = Counts { by_file, read: Some((Instant::now(), begun.elapsed())), processes: None };
+        *counts = Counts { scan, read: Some((Instant::now(), begun.elapsed())), processes: None };
         shared.1.notify_all();
     }
 }
 
-/// All processes but these.
-fn pids(but: &[u32]) -> Vec<u32> {
+/// All processes but this one.
+fn pids(but: u32) -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|pid| !but.contains(pid))
-        .collect()
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|pid| *pid != but).collect()
 }
 
-/// Mappers by file, of all processes but these.
-fn count(but: &[u32]) -> HashMap<FileKey, u32> {
+/// Who maps which files, of all processes but this one.
+fn scan(but: u32) -> Scan {
     let begun = Instant::now();
-    let mut by_file: HashMap<FileKey, u32> = HashMap::new();
     let pids = pids(but);
-    let mut seen = 0u32;
+    let mut scan = Scan { all: u32::try_from(pids.len()).unwrap_or(u32::MAX), ..Scan::default() };
     for pid in order(pids.len()).map(|index| pids[index]) {
         if begun.elapsed() > SCAN_LIMIT {
             break;
         }
-        seen += 1;
+        scan.seen += 1;
         // Gone, or a kernel thread: it maps nothing.
         let Ok(maps) = std::fs::read(format!("/proc/{pid}/maps")) else { continue };
         for file in files(&maps) {
-            *by_file.entry(file).or_default() += 1;
+            scan.by_file.entry(file).or_default().push(pid);
         }
     }
-    let all = u32::try_from(pids.len()).unwrap_or(u32::MAX);
-    for number in by_file.values_mut() {
-        *number = extrapolate(*number, seen, all);
-    }
-    by_file
+    scan
 }
 
 /// Every index below `n` once, far from the one before.
@@ -200,14 +217,23 @@ mod tests {
     fn a_scan_that_never_ends_is_waited_for_once() {
         let mappers = Mappers::start_with(|| {
             std::thread::sleep(Duration::from_secs(3_600));
-            HashMap::new()
+            Scan::default()
         });
         let begun = Instant::now();
-        let counts: Vec<u32> = (0..20).map(|inode| mappers.others(((0, 0), inode))).collect();
+        let counts: Vec<u32> = (0..20).map(|inode| mappers.others(((0, 0), inode), 0)).collect();
         let took = begun.elapsed();
         assert!(took < 3 * FIRST_LIMIT, "{took:?}");
         // All processes: this one is among them.
         assert!(counts.iter().all(|n| *n >= 1 && *n == counts[0]), "{counts:?}");
+    }
+
+    /// A target leaves itself out of what was seen, before that is taken for all.
+    #[test]
+    fn what_was_not_looked_at_is_extrapolated_without_the_target() {
+        let file = ((0, 0), 7);
+        let scan = Scan { by_file: HashMap::from([(file, vec![3, 5, 8])]), seen: 10, all: 40 };
+        assert_eq!([0, 5, 9].map(|but| scan.others(file, but)), [12, 8, 12]);
+        assert_eq!(scan.others(((0, 0), 8), 5), 0);
     }
 
     #[test]
@@ -216,7 +242,7 @@ mod tests {
         drop(asked);
         let mappers = Mappers::of(Arc::default(), again);
         let begun = Instant::now();
-        assert!(mappers.others(((0, 0), 1)) >= 1);
+        assert!(mappers.others(((0, 0), 1), 0) >= 1);
         assert!(begun.elapsed() < FIRST_LIMIT, "{:?}", begun.elapsed());
     }
 
@@ -237,16 +263,15 @@ mod tests {
         let text = std::fs::read(format!("/proc/{first}/maps")).unwrap();
         let program = super::super::maps::parse(&text).into_iter().find(|m| m.exec && m.inode != 0).unwrap();
         let file = (program.device, program.inode);
-        let mappers = Mappers::start([std::process::id(), first]);
-        let others = mappers.others(file);
+        let mappers = Mappers::start();
+        // Of one scan each target leaves itself out, and nobody else.
+        let [first, second, nobody] = [first, sleepers[1].id(), 0].map(|but| mappers.others(file, but));
         // Other tests of this crate may have sleepers, too.
-        assert!(others >= 11, "{others}");
-        let with_first = count(&[]).get(&file).copied().unwrap_or(0);
-        assert!(with_first > 11, "{with_first}");
+        assert!(first >= 11 && first == second && nobody == first + 1, "{first} {second} {nobody}");
         for sleeper in &mut sleepers {
             sleeper.kill().unwrap();
             sleeper.wait().unwrap();
         }
-        assert_eq!(mappers.others(((0, 0), u64::MAX)), 0);
+        assert_eq!(mappers.others(((0, 0), u64::MAX), 0), 0);
     }
 }

@@ -266,6 +266,7 @@ fn class(id: ClassId, inspection: &Inspection, address: u64, kind: RecordKind) -
             callers: Default::default(),
             entry_for_returns: None,
             lost_arguments: Default::default(),
+            parameters: None,
         },
         state: LinkState::Off,
         counters: ClassCounters::default(),
@@ -417,6 +418,32 @@ fn four_targets_have_windows_of_their_own_and_one_dies_alone() {
             stage.all[at].program.assert_text_original();
         }
         // The governor has locked the memory of this process.
+        unlock_memory();
+    }
+}
+
+/// Its death is not noted yet, and its PID is still its own (nobody has waited for it): the kernel makes the link. What is made for a process that
+/// has ended is closed before a gate is opened.
+#[test]
+fn a_target_that_ends_before_its_link_is_made_has_no_window() {
+    let test = "a_target_that_ends_before_its_link_is_made_has_no_window";
+    for tier in tiers_here(test, &[Tier::A, Tier::B, Tier::D]) {
+        let mut stage = Stage::new(tier);
+        let second = stage.add(false);
+        stage.all[second].program.signal(libc::SIGKILL);
+        let process = Arc::clone(&stage.all[second].process);
+        stage.until("it has ended", |_| !process.is_alive());
+        let [first, dead] = [0, second].map(|at| stage.all[at].counted);
+        let outcomes = stage.open(&[dead, first]);
+        let of = |id| outcomes.iter().find(|outcome| outcome.class == id).map(|outcome| outcome.opened);
+        assert_eq!(of(dead), Some(Err(NotOpened::Closed)), "{:?}", stage.attach.class(dead).refused);
+        assert!(of(first).is_some_and(|opened| opened.is_ok()), "{outcomes:?}");
+        assert!(stage.attach.class(dead).is_off() && stage.attach.class(dead).refused.is_none());
+        stage.all[0].call([500, 0]);
+        stage.assert_exact(&[0]);
+        assert_eq!(stage.attach.note_deaths(), [stage.all[second].target]);
+        stage.attach.close_all(Ending::AtOnce);
+        stage.until("all is closed", |stage| !stage.attach.busy());
         unlock_memory();
     }
 }

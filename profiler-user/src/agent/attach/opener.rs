@@ -3,8 +3,10 @@
 //! In: one [`Request`] at a time, for code that was looked at just before. Out: one [`Report`] for each, in the same order.
 //!
 //! ```text
-//! control ─ quota 0 ─ begin ─ cancelled? ─ attach (ms) ─ cancelled? ─ register ─ [start] ─ quota q ─ report
+//! control ─ quota 0 ─ begin ─ wanted? ─ attach (ms) ─ wanted? ─ register ─ [start] ─ quota q ─ report
 //! ```
+//! A target that ends unwants its links. The kernel takes a PID, which another process may have by then: one that lives after its link was made had
+//! its PID all the time.
 //! The breaker guards the links from `register` on, before anybody has read the report. The thread decides nothing, and knows of no class
 //! but those of the request.
 
@@ -76,7 +78,7 @@ pub struct Report {
 pub enum Failure {
     /// The kernel refuses them.
     Refused(String),
-    /// They were not wanted any more, and are closed again: so many, with so many sites, whose registering took so much CPU time, ns.
+    /// They were not wanted any more, or the process has ended, and they are closed again: so many, with so many sites, whose registering took so much CPU time, ns.
     Cancelled {
         /// Sites.
         sites: usize,
@@ -94,6 +96,13 @@ struct Shared {
     since_ns: AtomicU64,
     /// It is not wanted any more.
     cancelled: AtomicBool,
+}
+
+impl Shared {
+    /// What is being made in that process is wanted still. One system call.
+    fn wants(&self, target: &Target) -> bool {
+        !self.cancelled.load(Ordering::Acquire) && target.is_alive()
+    }
 }
 
 /// Links that were made.
@@ -246,7 +255,7 @@ impl Worker {
             self.table.begin(leader);
         }
         // Loading programs may have taken as long as the window.
-        if self.shared.cancelled.load(Ordering::Acquire) {
+        if !self.shared.wants(&request.target) {
             return Err(Failure::Cancelled { sites: 0, registration_ns: 0, links: 0 });
         }
         // Sites in callers first: no call is let in whose end would be missed. Each is hit by the calls of one caller, the entry's by all.
@@ -261,7 +270,7 @@ impl Worker {
         }
         let Links { parts, sites, registration_ns, mut armed, mut unarmed } = links;
         let links = parts.len();
-        if self.shared.cancelled.load(Ordering::Acquire) {
+        if !self.shared.wants(&request.target) {
             // Closing waits until the kernel is done.
             drop(parts);
             return Err(Failure::Cancelled { sites, registration_ns, links });

@@ -1,7 +1,8 @@
 //! Attaching and detaching keep to the time for which they may hold up the forks of other processes: see
 //! `profiler_core::surroundings::fork_hold`.
 //!
-//! That time is the machine's: all targets share one account of it. Who maps the files of a target, and what those paid, is the target's own.
+//! That time is the machine's: all targets share one account of it, and one scan of who maps which files. What those paid that map a target's files is
+//! the target's own.
 
 use super::super::clock::now_ns;
 use super::Attachments;
@@ -12,6 +13,7 @@ use profiler_core::class::{ClassId, ExitMode};
 use profiler_core::recording::{ForksHeld, WindowKind};
 use profiler_core::surroundings::fork_hold::{ForkHold, HoldVerdict, Waiter};
 use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// The account of the time for which forks are held up, and who waits for some.
@@ -20,9 +22,24 @@ pub(super) struct ForkAccount {
     hold: ForkHold,
     /// Classes that are to be attached, and not yet.
     postponed: BTreeSet<ClassId>,
+    /// Who maps which files of the machine: kept by the targets that count.
+    mappers: Weak<Mappers>,
 }
 
 impl ForkAccount {
+    /// What others pay for a further target. Only where no other target counts is there a scan to wait for.
+    pub fn others_of(&mut self, pid: u32) -> Others {
+        let mappers = match self.mappers.upgrade() {
+            Some(mappers) => {
+                mappers.again();
+                mappers
+            }
+            None => Arc::new(Mappers::start()),
+        };
+        self.mappers = Arc::downgrade(&mappers);
+        Others { mappers: Some((mappers, pid)), noted: ForksHeld::default() }
+    }
+
     /// These classes are not attached any more.
     pub fn forget(&mut self, classes: &[ClassId]) {
         for id in classes {
@@ -35,24 +52,20 @@ impl ForkAccount {
 /// What other processes pay for attaching to a target and detaching from it.
 #[derive(Debug, Default)]
 pub(super) struct Others {
-    /// None: nobody counts, because nothing is attached any more.
-    mappers: Option<Mappers>,
+    /// All targets', and the PID of this one, which it leaves out; other targets are others, too. None: nobody counts, because nothing is attached
+    /// any more.
+    mappers: Option<(Arc<Mappers>, u32)>,
     noted: ForksHeld,
 }
 
 impl Others {
-    /// Of a process. Other targets are others, too.
-    pub fn of(pid: u32) -> Self {
-        Self { mappers: Some(Mappers::start([std::process::id(), pid])), noted: ForksHeld::default() }
-    }
-
     /// Nothing is attached to the target any more.
     pub fn stop_counting(&mut self) {
         self.mappers = None;
     }
 
     fn mappers_of(&self, file: FileKey) -> u32 {
-        self.mappers.as_ref().map_or(0, |mappers| mappers.others(file))
+        self.mappers.as_ref().map_or(0, |(mappers, own)| mappers.others(file, *own))
     }
 
     /// What they paid; `None`: nobody else maps what was attached to.
@@ -265,4 +278,25 @@ fn refusal(class: &LiveClass, sites: usize, mappers: u32, hold_ns: f64) -> Strin
         if sites == 1 { "site" } else { "sites" },
         duration_ns(hold_ns)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_share_one_scan_until_the_last_is_gone() {
+        let mut forks = ForkAccount::default();
+        let scan = |others: &Others| Arc::as_ptr(&others.mappers.as_ref().unwrap().0);
+        let (mut first, mut second) = (forks.others_of(10), forks.others_of(11));
+        assert_eq!(scan(&first), scan(&second));
+        first.stop_counting();
+        assert_eq!(first.mappers_of(((0, 0), 1)), 0, "it does not count any more");
+        let third = forks.others_of(12);
+        assert_eq!(scan(&second), scan(&third));
+        second.stop_counting();
+        drop(third);
+        assert!(forks.mappers.upgrade().is_none(), "nobody counts, and nobody scans");
+        assert!(forks.others_of(13).mappers.is_some());
+    }
 }

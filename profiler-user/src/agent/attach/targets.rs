@@ -3,9 +3,9 @@
 //! ```text
 //! add_target ─► watched ─ remove_target, or its death ─► leaving ─ its last link is closed ─► gone
 //! ```
-//! A target has of its own what [`WatchedTarget`] lists: process, CPU time, queue, memory, who maps its files, held return links, its place in the
+//! A target has of its own what [`WatchedTarget`] lists: process, CPU time, queue, memory, what others pay for it, held return links, its place in the
 //! watchdog's page. All targets share the opener, which makes one link at a time, the governor, and the account of the time for which forks of others
-//! are held up.
+//! are held up, and one scan of who maps which files.
 
 use super::watched::{TargetId, WatchedTarget};
 use super::{Attachments, LiveClass};
@@ -190,7 +190,8 @@ impl Attachments {
             self.let_unguarded(slot);
             return Err(error.into());
         }
-        Ok(self.targets.add(WatchedTarget::new(process, pid, slot)))
+        let others = self.forks.others_of(pid);
+        Ok(self.targets.add(WatchedTarget::new(process, pid, slot, others)))
     }
 
     /// Nothing is attached in a target from now on: what waits is given up, and its windows end. Where its process has ended no call is waited for, but

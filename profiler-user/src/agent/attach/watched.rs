@@ -54,8 +54,8 @@ pub struct WatchedTarget {
 }
 
 impl WatchedTarget {
-    pub(super) fn new(process: Arc<Target>, pid: u32, slot: Option<WatchSlot>) -> Self {
-        Self { process: Some(process), slot, ..Self::without_process(pid, Others::of(pid)) }
+    pub(super) fn new(process: Arc<Target>, pid: u32, slot: Option<WatchSlot>, others: Others) -> Self {
+        Self { process: Some(process), slot, ..Self::without_process(pid, others) }
     }
 
     fn without_process(pid: u32, others: Others) -> Self {
@@ -230,7 +230,7 @@ mod tests {
     fn a_target_is_watched_then_leaves_then_is_gone() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let process = Arc::new(Target::attach(child.id().cast_signed()).unwrap());
-        let mut target = WatchedTarget::new(Arc::clone(&process), child.id(), None);
+        let mut target = WatchedTarget::new(Arc::clone(&process), child.id(), None, Others::default());
         assert!(target.is_watched() && !target.ends_now() && !target.has_ended());
         child.kill().unwrap();
         child.wait().unwrap();
