@@ -7,6 +7,7 @@
 pub mod conformance;
 pub mod kernels;
 pub mod requests;
+pub mod steps;
 pub mod support;
 
 use std::path::PathBuf;
@@ -38,6 +39,7 @@ const COMPILED: &[&str] = &[
     "events",
     "decades",
     "growing",
+    "loops",
     "durations-c",
     "durations-cpp",
     "overhead",

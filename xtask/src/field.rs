@@ -18,10 +18,10 @@ pub struct Options {
     /// Only this program, or this mode of it (repeatable); the document is then left alone and the table printed
     #[arg(long, value_name = "PROGRAM[:MODE]")]
     pub only: Vec<String>,
-    /// Length of an observed run, s [default: 5; with --durations 30, with --coverage 40, with --models 20, with --kernels 120, with --anomalies 40]
+    /// Length of an observed run, s [default: 5; with --durations 30, with --coverage 40, with --models 20, with --kernels 120, with --anomalies 40]; with --steps the length of the session [default: 86400]
     #[arg(long)]
     pub seconds: Option<u64>,
-    /// Runs of each mode [default: 3; with --durations 10, with --widths and --kernels 1, with --coverage 14, with --anomalies 20]
+    /// Runs of each mode [default: 3; with --durations 10, with --widths and --kernels 1, with --coverage 14, with --anomalies 20, with --steps as many as it takes]
     #[arg(long)]
     pub rounds: Option<u32>,
     /// Forget finished runs, which are kept in target/field/runs.jsonl
@@ -31,7 +31,8 @@ pub struct Options {
     #[arg(long)]
     pub list: bool,
     /// Run nothing: write docs/field.md (with --durations docs/field-durations.md, with --widths docs/field-widths.md, with --coverage
-    /// docs/field-coverage.md, with --models docs/field-models.md, with --kernels and --anomalies sections of docs/benchmarks-models.md) anew from the finished runs
+    /// docs/field-coverage.md, with --models docs/field-models.md, with --kernels and --anomalies sections of docs/benchmarks-models.md, with --steps
+    /// one of docs/calls.md) anew from the finished runs
     #[arg(long)]
     pub table: bool,
     /// Judge durations and calls by the programs' own word, for docs/field-durations.md: 10 runs of 30 s each, kept in
@@ -59,6 +60,14 @@ pub struct Options {
     /// docs/benchmarks-models.md. --only is then ANOMALY (delay, lock, cpu, cache, memory)
     #[arg(long, conflicts_with_all = ["durations", "widths", "coverage", "models", "kernels", "list"])]
     pub anomalies: bool,
+    /// Compare recorded calls in order with the log that their target writes of itself: trees at random on 1, 2 and 16 threads, recursion, tail calls, longjmp, exceptions, signals, coroutines,
+    /// code made at run time and forks take turns in rounds of 2 million calls, until --until calls were compared, kept in target/field/steps.jsonl; writes the section of docs/calls.md. A
+    /// session that was ended is gone on with
+    #[arg(long, conflicts_with_all = ["durations", "widths", "coverage", "models", "kernels", "anomalies", "list", "only"])]
+    pub steps: bool,
+    /// With --steps: calls that are to be compared in all rounds [default: 100000000]
+    #[arg(long, value_name = "CALLS", requires = "steps")]
+    pub until: Option<u64>,
 }
 
 impl Options {
@@ -94,6 +103,10 @@ impl Options {
                     rounds: 20,
                 },
             ),
+            (
+                self.steps,
+                Mode { option: "--steps", document: "docs/calls.md", seconds: 86_400, rounds: u32::MAX },
+            ),
         ];
         modes.into_iter().find_map(|(is_asked, mode)| is_asked.then_some(mode))
     }
@@ -122,7 +135,7 @@ fn base() -> PathBuf {
 /// If the suite cannot be built, or a program that is there cannot be run.
 pub fn run(options: &Options) -> Result<()> {
     ensure!(shell::can_be_root(), "the suite traces: run it as root, or let sudo work without a password");
-    if !options.list && !options.table {
+    if !options.list && !options.table && !options.steps {
         let asked = [options.durations, options.coverage, options.models, options.kernels, options.anomalies];
         let all: Vec<(&str, &str)> = match asked {
             [true, ..] => build::DURATIONS.to_vec(),
@@ -158,6 +171,9 @@ pub fn run(options: &Options) -> Result<()> {
     command.args(mode.as_ref().map(|mode| mode.option));
     for only in &options.only {
         command.args(["--only", only]);
+    }
+    if let Some(until) = options.until {
+        command.args(["--until", &until.to_string()]);
     }
     if options.fresh {
         command.arg("--fresh");

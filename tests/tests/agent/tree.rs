@@ -1,74 +1,26 @@
 //! Calls in order against what the target itself logged: which functions were entered, in which order, and in which call.
 
 use super::{recording, sleep_ms, start};
-use profiler_core::calls::{Code, Kind, nest};
-use profiler_core::recording::{
-    CallSiteRow, OperationMeta, OperationRow, OperationWindowRow, Recording, StepRow, TailRow,
-};
+use profiler_core::recording::{CallSiteRow, OperationMeta, OperationWindowRow, Recording};
+use profiler_tests::steps::{self, Compared, Log};
 use profiler_tests::support::{Agent, Finished, Target};
-use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
-
-/// Functions of the target by the numbers of its log.
-const FUNCTIONS: [&str; 11] = [
-    "small",
-    "middle",
-    "large",
-    "many",
-    "leaf",
-    "deep",
-    "hop",
-    "leaves",
-    "interrupted",
-    "handler",
-    "carries",
-];
-/// Every operation is recorded, and the rows have its number.
-const RICH: [&str; 6] = ["--policy", "full", "--adapt", "attach_share=false", "--measure", "tree:mark:arg0"];
-
-/// An entry that the target logged.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    thread: u32,
-    operation: u64,
-    function: usize,
-    /// Number of an earlier entry of the operation.
-    parent: Option<usize>,
-}
-
-fn log(path: &Path) -> BTreeMap<u64, Vec<Entry>> {
-    let bytes = std::fs::read(path).expect("the target wrote its log");
-    let mut operations: BTreeMap<u64, Vec<Entry>> = BTreeMap::new();
-    for record in bytes.chunks_exact(16) {
-        let word = |at: usize| u32::from_le_bytes(record[4 * at..4 * at + 4].try_into().expect("4 bytes"));
-        let entry = Entry {
-            thread: word(0),
-            operation: u64::from(word(1)),
-            function: word(2) as usize,
-            parent: usize::try_from(word(3).cast_signed()).ok(),
-        };
-        operations.entry(entry.operation).or_default().push(entry);
-    }
-    operations
-}
+use std::path::{Path, PathBuf};
 
 fn follow(target: &Target, folder: &tempfile::TempDir, more: &[&str]) -> Agent {
-    let calls: Vec<String> = FUNCTIONS.iter().map(|name| format!("--calls=tree:{name}")).collect();
-    let mut arguments = vec!["--operation", "req=handle"];
-    arguments.extend(calls.iter().map(String::as_str));
-    arguments.extend(RICH.iter().chain(more));
+    let arguments = steps::arguments();
+    let arguments: Vec<&str> =
+        arguments.iter().map(String::as_str).chain(steps::RICH).chain(more.iter().copied()).collect();
     let mut agent = Agent::start(target.pid(), folder.path(), &arguments);
     agent.wait_message("tithe: following operations");
     agent
 }
 
-/// What a run recorded, with the tables that are read a row group at a time.
+/// What a run recorded, with tables that are read a row group at a time.
 struct Recorded {
+    path: PathBuf,
     all: Recording,
     windows: Vec<OperationWindowRow>,
-    steps: Vec<StepRow>,
     call_sites: Vec<CallSiteRow>,
-    tails: Vec<TailRow>,
 }
 
 fn stop(agent: Agent) -> (Finished, Recorded) {
@@ -79,93 +31,27 @@ fn stop(agent: Agent) -> (Finished, Recorded) {
     let recorded = Recorded {
         all: recording(&path),
         windows: stream.table().expect("it is of this format"),
-        steps: stream.table().expect("it is of this format"),
         call_sites: stream.table().expect("it is of this format"),
-        tails: stream.table().expect("it is of this format"),
+        path,
     };
     assert_eq!(stream.damage(), &[] as &[String]);
     (finished, recorded)
 }
 
-/// What comparing came to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Compared {
-    complete: usize,
-    incomplete: usize,
-    steps: usize,
-    ambiguous: usize,
-    tails: usize,
-    signals: usize,
-}
-
-/// Compares every recorded operation with the log; wrong orders, and wrong calls that are not marked, fail.
-fn compare(recorded: &Recorded, log: &BTreeMap<u64, Vec<Entry>>) -> Compared {
-    let meta = recorded.all.meta.calls.as_ref().expect("calls were asked for");
-    let code = Code::new(meta, recorded.call_sites.clone(), &recorded.tails);
-    let name = |class: u32| {
-        let row = recorded.all.classes.iter().find(|c| c.class_id == class).expect("steps have classes");
-        FUNCTIONS.iter().position(|f| *f == row.symbol).unwrap_or_else(|| panic!("{row:?}"))
-    };
-    let mut by_thread: HashMap<(u32, u32), BTreeMap<u64, StepRow>> = HashMap::new();
-    for step in &recorded.steps {
-        let of_thread = by_thread.entry((step.pid, step.tid)).or_default();
-        assert!(of_thread.insert(step.number, *step).is_none(), "a number comes twice: {step:?}");
-    }
-    let mut compared = Compared::default();
-    for row in &recorded.all.operations {
-        let (true, Some(steps)) = (row.is_sampled(), steps_of(row, &by_thread)) else {
-            compared.incomplete += 1;
-            continue;
-        };
-        // `mark` adds the number of the operation.
-        let entries = log.get(&row.measure).map_or(&[][..], Vec::as_slice);
-        let seen: Vec<usize> = steps.iter().map(|step| name(step.class_id)).collect();
-        let logged: Vec<usize> = entries.iter().map(|entry| entry.function).collect();
-        assert_eq!(seen, logged, "operation {}: order", row.measure);
-        assert!(entries.iter().all(|entry| entry.thread == row.tid));
-        assert!(steps.is_sorted_by_key(|step| step.time_ns));
-        let nesting = nest(&steps, &code);
-        for (index, (entry, link)) in entries.iter().zip(&nesting.links).enumerate() {
-            compared.steps += 1;
-            compared.ambiguous += usize::from(link.is_ambiguous);
-            compared.tails += usize::from(link.kind == Kind::Tail);
-            compared.signals += usize::from(link.kind == Kind::Signal);
-            assert!(
-                link.is_ambiguous || link.parent == entry.parent,
-                "operation {}, step {index} ({}): lies in {:?}, said {link:?}\n{:#?}",
-                row.measure,
-                FUNCTIONS[entry.function],
-                entry.parent,
-                steps
-                    .iter()
-                    .zip(&seen)
-                    .map(|(s, f)| (FUNCTIONS[*f], s.slot, code.site(s)))
-                    .collect::<Vec<_>>(),
-            );
-        }
-        compared.complete += 1;
-    }
+/// Compares every recorded operation with the log; wrong orders, wrong calls and incomplete operations that are not marked fail.
+fn compare(recorded: &Recorded, log: &Path) -> Compared {
+    let log = Log::read(log).expect("the target wrote its log");
+    let compared = steps::compare(&recorded.path, log).expect("the agent wrote it");
+    assert_eq!(compared.wrong(), 0, "{:#?}", compared.faults);
     compared
 }
 
-fn steps_of(
-    row: &OperationRow,
-    by_thread: &HashMap<(u32, u32), BTreeMap<u64, StepRow>>,
-) -> Option<Vec<StepRow>> {
-    let (before, after) = (row.steps_before?, row.steps_after?);
-    let steps: Vec<StepRow> = match by_thread.get(&(row.pid?, row.tid)) {
-        Some(steps) => steps.range(before + 1..=after).map(|(_, step)| *step).collect(),
-        None => Vec::new(),
-    };
-    (steps.len() as u64 == after - before).then_some(steps)
-}
-
 /// What the kernel side began to record is there and complete, or it is counted: as lost, as open when the run ended, or as without an end.
-fn accounted(recorded: &Recorded, compared: Compared) {
+fn accounted(recorded: &Recorded, compared: &Compared) {
     let sum = |of: fn(&OperationWindowRow) -> u64| recorded.windows.iter().map(of).sum::<u64>();
     let (begun, lost) = (sum(|row| row.recorded), sum(|row| row.dropped));
     let open = recorded.all.operations.iter().filter(|row| row.censored).count() as u64;
-    let missing = begun.checked_sub(compared.complete as u64 + lost + open);
+    let missing = begun.checked_sub(compared.complete + lost + open);
     // Of all operations, recorded or not.
     let open_at_end = |operation: &OperationMeta| operation.open_at_end.expect("few threads were asked");
     let all_open: u64 = recorded.all.meta.operations.iter().map(open_at_end).sum();
@@ -185,7 +71,7 @@ fn run(test: &str, command: &str, more: &[&str]) -> Option<(Compared, Finished)>
     target.command(&format!("{command} {}", path.display()));
     sleep_ms(300);
     let (finished, recorded) = stop(agent);
-    let compared = compare(&recorded, &log(&path));
+    let compared = compare(&recorded, &path);
     println!("{test}: {compared:?}");
     assert!(target.is_alive());
     target.assert_text_original();
@@ -248,7 +134,7 @@ fn return_addresses_are_of_the_library_that_was_there_then() {
     let reply = target.command(&format!("swap {a} {b} 20 {}", path.display()));
     sleep_ms(300);
     let (finished, recorded) = stop(agent);
-    let compared = compare(&recorded, &log(&path));
+    let compared = compare(&recorded, &path);
     println!("{name}: {compared:?}, same place: {}", reply.number("same"));
     assert!(compared.complete >= 20, "{compared:?}; {}", finished.messages);
     let of = |library: &str| {
@@ -299,10 +185,10 @@ fn marked_while_stopped(folder: &tempfile::TempDir, seed: u32) -> usize {
     stopping.join().expect("it does not panic");
     sleep_ms(300);
     let (finished, recorded) = stop(agent);
-    let compared = compare(&recorded, &log(&path));
+    let compared = compare(&recorded, &path);
     println!("{compared:?}");
     assert!(compared.complete > 100, "{compared:?}; {}", finished.messages);
-    accounted(&recorded, compared);
+    accounted(&recorded, &compared);
     recorded.all.operations.iter().filter(|row| row.incomplete == Some(true)).count()
 }
 
@@ -311,17 +197,16 @@ fn operations_under_a_budget_too_small_for_their_calls_are_marked_or_not_recorde
     let test = "operations_under_a_budget_too_small_for_their_calls_are_marked_or_not_recorded";
     let Some(folder) = start(test) else { return };
     let mut target = Target::start("tree");
-    let calls: Vec<String> = FUNCTIONS.iter().map(|name| format!("--calls=tree:{name}")).collect();
-    let mut arguments = vec!["--budget", "10%", "--only-named", "--operation", "req=handle"];
-    arguments.extend(calls.iter().map(String::as_str));
-    arguments.extend(["--measure", "tree:mark:arg0"]);
+    let named = steps::arguments();
+    let mut arguments = vec!["--budget", "10%", "--only-named"];
+    arguments.extend(named.iter().map(String::as_str));
     let mut agent = Agent::start_plain(target.pid(), folder.path(), &arguments);
     agent.wait_message("tithe: following operations");
     let path = folder.path().join("log");
     target.command(&format!("tree 400000 1 5 {}", path.display()));
     let (finished, recorded) = stop(agent);
-    let compared = compare(&recorded, &log(&path));
+    let compared = compare(&recorded, &path);
     println!("{compared:?} {}", finished.messages);
     assert!(compared.complete > 0, "{compared:?}; {}", finished.messages);
-    accounted(&recorded, compared);
+    accounted(&recorded, &compared);
 }

@@ -14,6 +14,7 @@ mod process;
 mod program;
 mod programs;
 mod run;
+mod steps;
 mod table;
 mod widths;
 
@@ -22,7 +23,6 @@ use place::Place;
 use program::{Mode, Program};
 use run::{Pair, Record, Suite};
 use sha2::{Digest, Sha256};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -46,18 +46,45 @@ struct Options {
     test: bool,
     /// Run nothing: print the table of the finished runs.
     table: bool,
-    /// Judge durations and calls instead.
-    durations: bool,
-    /// Compare the widths of intervals instead.
-    widths: bool,
-    /// Count how often intervals hold what the programs count instead.
-    coverage: bool,
-    /// Ask for models of functions whose growth is known instead.
-    models: bool,
-    /// Count the kernels of programs by their class instead.
-    kernels: bool,
-    /// Let things go wrong, and take how soon it is told, instead.
-    anomalies: bool,
+    /// What is asked for instead.
+    beside: Option<Beside>,
+    /// Calls in order that are to be compared.
+    until: u64,
+}
+
+/// What can be asked for instead of the suite itself. Of several the first counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Beside {
+    /// Durations and calls beside what the programs say of themselves.
+    Durations,
+    /// How often intervals hold what the programs count.
+    Coverage,
+    /// Models of functions whose growth is known.
+    Models,
+    /// Kernels of programs by their class.
+    Kernels,
+    /// How soon it is told that something goes wrong.
+    Anomalies,
+    /// Widths of intervals with both objectives of plans.
+    Widths,
+    /// Calls in order against the target's own log.
+    Steps,
+}
+
+impl Beside {
+    /// By its option.
+    fn of(option: &str) -> Option<Beside> {
+        Some(match option {
+            "--durations" => Beside::Durations,
+            "--coverage" => Beside::Coverage,
+            "--models" => Beside::Models,
+            "--kernels" => Beside::Kernels,
+            "--anomalies" => Beside::Anomalies,
+            "--widths" => Beside::Widths,
+            "--steps" => Beside::Steps,
+            _ => return None,
+        })
+    }
 }
 
 impl Options {
@@ -72,12 +99,8 @@ impl Options {
             list: false,
             test: false,
             table: false,
-            durations: false,
-            widths: false,
-            coverage: false,
-            models: false,
-            kernels: false,
-            anomalies: false,
+            beside: None,
+            until: 100_000_000,
         };
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().with_context(|| format!("{argument} wants a value"));
@@ -91,13 +114,11 @@ impl Options {
                 "--list" => options.list = true,
                 "--test" => options.test = true,
                 "--table" => options.table = true,
-                "--durations" => options.durations = true,
-                "--widths" => options.widths = true,
-                "--coverage" => options.coverage = true,
-                "--models" => options.models = true,
-                "--kernels" => options.kernels = true,
-                "--anomalies" => options.anomalies = true,
-                _ => bail!("no option {argument}; use `cargo xtask field --help`"),
+                "--until" => options.until = value()?.parse().context("--until wants a number")?,
+                other => match Beside::of(other) {
+                    Some(asked) => options.beside = Some(options.beside.map_or(asked, |b| b.min(asked))),
+                    None => bail!("no option {argument}; use `cargo xtask field --help`"),
+                },
             }
         }
         ensure!(options.seconds >= 1.0, "--seconds {}: a run takes at least 1 s", options.seconds);
@@ -216,22 +237,15 @@ fn judge_again(finished: &mut [Record], programs: &[Box<dyn Program>]) {
 
 /// What else than the suite itself is asked for, or that.
 fn run(options: &Options) -> Result<bool> {
-    let asked: [(bool, Beside); 5] = [
-        // Durations and calls beside what the programs say of themselves.
-        (options.durations, ("durations", durations::run)),
-        // How often intervals hold what the programs count.
-        (options.coverage, ("coverage", coverage::run)),
-        // Models of functions whose growth is known.
-        (options.models, ("models", models::run)),
-        // Kernels of programs by their class.
-        (options.kernels, ("kernels", kernels::run)),
-        // How soon it is told that something goes wrong.
-        (options.anomalies, ("anomalies", anomalies::run)),
-    ];
-    match asked.into_iter().find_map(|(is_asked, beside)| is_asked.then_some(beside)) {
-        Some(beside) => run_beside(options, beside),
-        None if options.widths => compare_widths(options),
+    match options.beside {
         None => run_suite(options),
+        Some(Beside::Durations) => run_beside(options, "durations", durations::run),
+        Some(Beside::Coverage) => run_beside(options, "coverage", coverage::run),
+        Some(Beside::Models) => run_beside(options, "models", models::run),
+        Some(Beside::Kernels) => run_beside(options, "kernels", kernels::run),
+        Some(Beside::Anomalies) => run_beside(options, "anomalies", anomalies::run),
+        Some(Beside::Widths) => compare_widths(options),
+        Some(Beside::Steps) => compare_steps(options),
     }
 }
 
@@ -251,8 +265,8 @@ fn run_suite(options: &Options) -> Result<bool> {
     let runs = options.base.join("runs.jsonl");
     let statistics = options.base.join("statistics");
     std::fs::create_dir_all(&statistics)?;
-    if options.fresh && runs.exists() {
-        std::fs::rename(&runs, options.base.join("runs.before.jsonl")).context("cannot keep the old runs")?;
+    if options.fresh {
+        place::set_aside(&options.base, "runs")?;
     }
     let suite = Suite {
         place: &place,
@@ -262,7 +276,7 @@ fn run_suite(options: &Options) -> Result<bool> {
         twin_seconds: options.test.then_some(3.0),
         statistics: (!options.test).then_some(statistics),
     };
-    let mut finished = if options.test { Vec::new() } else { table::read(&runs)? };
+    let mut finished = if options.test { Vec::new() } else { place::finished(&runs)? };
     judge_again(&mut finished, &programs);
     if options.table {
         ensure!(!finished.is_empty(), "no finished runs in {}; run without --table", runs.display());
@@ -285,14 +299,10 @@ fn run_suite(options: &Options) -> Result<bool> {
                 continue;
             }
             let ended = run_program(&suite, &**program, &modes, round, |record| {
-                let line = serde_json::to_string(&record)?;
-                // First: a run whose line cannot be written counts in this table.
+                let kept = if options.test { Ok(()) } else { place::keep(&runs, &record) };
+                // A run whose line cannot be written counts in this table.
                 finished.push(record);
-                if !options.test {
-                    let mut file = std::fs::File::options().create(true).append(true).open(&runs)?;
-                    writeln!(file, "{line}").with_context(|| format!("cannot write {}", runs.display()))?;
-                }
-                Ok(())
+                kept
             });
             if let Err(error) = ended {
                 // A pair did not start, or a line could not be written: runs before that were kept.
@@ -321,17 +331,37 @@ fn wanted<'a>(options: &'a Options, place: &'a Place) -> Result<durations::Optio
     })
 }
 
-/// Another suite: the name of the file of its finished runs, and how it is run.
-type Beside = (&'static str, fn(&durations::Options<'_>, bool) -> Result<String>);
-
-/// Runs one, and prints its table.
-fn run_beside(options: &Options, (name, run): Beside) -> Result<bool> {
+/// Runs another suite, whose file of finished runs has this name, and prints its table.
+fn run_beside(
+    options: &Options,
+    name: &str,
+    run: fn(&durations::Options<'_>, bool) -> Result<String>,
+) -> Result<bool> {
     let place = Place::new(options.base.clone())?;
     if options.fresh {
         place::set_aside(&options.base, name)?;
     }
     print!("{}", run(&wanted(options, &place)?, options.table)?);
     Ok(true)
+}
+
+/// Calls in order against the target's own log. True if nothing was wrong.
+fn compare_steps(options: &Options) -> Result<bool> {
+    let place = Place::new(options.base.clone())?;
+    if options.fresh {
+        place::set_aside(&options.base, "steps")?;
+    }
+    let wanted = steps::Options {
+        place: &place,
+        agent: &options.agent,
+        agent_version: agent_version(&options.agent)?,
+        seconds: options.seconds,
+        rounds: options.rounds,
+        until: options.until,
+    };
+    let (table, is_right) = steps::run(&wanted, options.table)?;
+    print!("{table}");
+    Ok(is_right)
 }
 
 /// Widths of intervals with both objectives of plans.
