@@ -1,6 +1,7 @@
 /*
  * A program on SQLite's library that reads and writes a database in a file and adds up under a mutex, with sizes over two decades; what it reads is checked.
  * anomalies DATABASE CPU: runs on that CPU, says "ready" once it works, and ends with its standard input. anomalies burn CPU: takes that CPU.
+ * anomalies fill CPU: takes what others leave of it, so that it is never idle. Not a part of the program: samples of its CPU time would be of that.
  *
  * Modelled are sqlite3_blob_read (n = arg2), store (n = arg1) and tally (n = arg1). Each logs its calls (`anomalies.h`). What goes wrong is switched by a
  * word of that file: reads and writes take longer (a preloaded library, anomalies-delay.c), another thread holds the mutex, tally touches new memory.
@@ -158,18 +159,6 @@ static void check(const unsigned char *bytes, long n, long long row) {
             fail("a blob");
 }
 
-/* What the program does beside, with what is left of its CPU: nothing else waits for it. */
-static void *other_work(void *unused) {
-    (void)unused;
-    /* Not SCHED_IDLE: beside a thread of that class this kernel (6.18) left a CPU's workers without time for 30 s. */
-    if (setpriority(PRIO_PROCESS, (id_t)gettid(), 19) != 0)
-        fail("no lowest priority");
-    for (uint64_t sum = 0;; sink = sum)
-        for (uint64_t i = 0; i < 100000; i++)
-            sum = (sum ^ i) * 0xbf58476d1ce4e5b9u;
-    return NULL;
-}
-
 static void *work(void *number) {
     sqlite3 *db = opened();
     unsigned char *to = malloc(BLOB);
@@ -259,13 +248,17 @@ static void start(void *(*of)(void *), long number) {
 
 int main(int count, char **arguments) {
     if (count != 3)
-        fail("anomalies DATABASE CPU, or anomalies burn CPU");
+        fail("anomalies DATABASE CPU, anomalies burn CPU, or anomalies fill CPU");
     cpu_set_t cpu;
     CPU_ZERO(&cpu);
     CPU_SET(atoi(arguments[2]), &cpu);
     if (sched_setaffinity(0, sizeof cpu, &cpu) != 0)
         fail("no such CPU");
-    if (!strcmp(arguments[1], "burn"))
+    int fills = !strcmp(arguments[1], "fill");
+    /* Not SCHED_IDLE: beside a thread of that class this kernel (6.18) left a CPU's workers without time for 30 s. */
+    if (fills && setpriority(PRIO_PROCESS, 0, 19) != 0)
+        fail("no lowest priority");
+    if (fills || !strcmp(arguments[1], "burn"))
         for (;;)
             sink++;
     shared = open_shared(O_CREAT);
@@ -280,7 +273,6 @@ int main(int count, char **arguments) {
     for (long i = 0; i < WORKERS; i++)
         start(work, i);
     start(go_wrong, 0);
-    start(other_work, 0);
     while (shared->logged < 50)
         rest_us(1000);
     puts("ready");

@@ -8,6 +8,7 @@
 
 mod agent;
 mod arms;
+mod cusum;
 mod lines;
 mod record;
 mod slices;
@@ -15,20 +16,21 @@ mod table;
 mod tables;
 mod target;
 mod times;
+mod verdict;
 
 use crate::durations::Options;
 use crate::observe::{LEFT_LIMIT, left_behind};
-use crate::place::text_of;
+use crate::place::{self, text_of};
 use agent::Agent;
-use anyhow::{Context, Result, bail, ensure};
-use arms::{HIGH_HZ, Run, Stretch};
+use anyhow::{Context, Result, ensure};
+use arms::{RATE_HZ, Run};
 use record::Record;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tables::Tables;
 use target::{Anomaly, Call, FUNCTIONS, Target};
 use times::Modelled;
+use verdict::Stretch;
 
 /// Budget of each recording, and what the agent itself may take of a CPU: what it may not take, it does not look at.
 const BUDGET: &str = "5%";
@@ -40,7 +42,7 @@ const MODELS_WITHIN: Duration = Duration::from_secs(60);
 /// Clean before the injection at least, injected, and clean after it.
 const BEFORE: Duration = Duration::from_secs(5);
 const INJECTED: Duration = Duration::from_secs(10);
-const AFTER: Duration = Duration::from_secs(3);
+const AFTER: Duration = Duration::from_secs(6);
 /// The agent looks once a second: each repetition begins so much later in that second than the one before, in turns.
 const LATER_MS: u64 = 350;
 
@@ -64,34 +66,23 @@ pub fn run(options: &Options<'_>, only_table: bool) -> Result<String> {
         ensure!(Anomaly::of(only).is_some(), "no anomaly {only}; there are {all}");
     }
     let lines = options.place.base.join("anomalies.jsonl");
-    let mut finished: Vec<Record> = text_of(&lines)
-        .lines()
-        .map(|line| serde_json::from_str(line).with_context(|| format!("{}: {line}", lines.display())))
-        .collect::<Result<_>>()?;
-    let counts = |r: &Record| r.agent == options.agent_version && (r.seconds - options.seconds).abs() < 0.5;
+    let mut finished: Vec<Record> = place::finished(&lines)?;
+    let program = match Target::version(options.place) {
+        Ok(program) => program,
+        Err(_) if only_table => finished.last().map(|record| record.program.clone()).unwrap_or_default(),
+        Err(error) => return Err(error.context("the program is not there")),
+    };
+    let counts = |r: &Record| {
+        r.agent == options.agent_version && r.program == program && (r.seconds - options.seconds).abs() < 0.5
+    };
     for round in (0..options.rounds).filter(|_| !only_table) {
-        let is_done = |anomaly: Anomaly| {
-            let is_it = |r: &&Record| r.anomaly == anomaly.name() && r.round == round && r.trouble.is_empty();
-            finished.iter().filter(|r| counts(r)).any(|r| is_it(&r))
-        };
-        let is_wanted =
-            |a: &Anomaly| options.only.is_empty() || options.only.iter().any(|only| only == a.name());
-        let mut missing: Vec<Anomaly> =
-            Anomaly::ALL.into_iter().filter(is_wanted).filter(|a| !is_done(*a)).collect();
-        if missing.is_empty() {
-            continue;
-        }
-        if let Some(why) = Target::missing(options.place) {
-            bail!("the program is not there: {why}");
-        }
-        // What comes first finds a program that has just begun.
-        let first = round as usize % missing.len();
-        missing.rotate_left(first);
-        let ended = repeat(options, round, &missing, |record| {
+        let missing = missing(options, round, |anomaly| {
+            let is_it = |r: &Record| r.anomaly == anomaly.name() && r.round == round && r.trouble.is_empty();
+            finished.iter().any(|r| counts(r) && is_it(r))
+        });
+        let ended = repeat(options, round, &program, &missing, |record| {
             say(&record);
-            let mut file = std::fs::File::options().create(true).append(true).open(&lines)?;
-            writeln!(file, "{}", serde_json::to_string(&record)?)
-                .with_context(|| format!("cannot write {}", lines.display()))?;
+            place::keep(&lines, &record)?;
             finished.push(record);
             Ok(())
         });
@@ -103,49 +94,63 @@ pub fn run(options: &Options<'_>, only_table: bool) -> Result<String> {
     let counted: Vec<&Record> = finished.iter().filter(|record| counts(record)).collect();
     ensure!(
         !counted.is_empty(),
-        "no finished runs of {} with {} s in {}",
+        "no finished runs of {} with {} s and the program {program} in {}; there are {} others",
         options.agent_version,
         options.seconds,
-        lines.display()
+        lines.display(),
+        finished.len()
     );
     Ok(table::document(&counted))
 }
 
-/// One repetition: a new program, a clean recording, and one recording for each of these anomalies. What fails is told in its record.
+/// What is still to be done in a round, in the order in which it is done.
+fn missing(options: &Options<'_>, round: u32, is_done: impl Fn(Anomaly) -> bool) -> Vec<Anomaly> {
+    let is_wanted = |a: &Anomaly| options.only.is_empty() || options.only.iter().any(|only| only == a.name());
+    let mut missing: Vec<Anomaly> =
+        Anomaly::ALL.into_iter().filter(is_wanted).filter(|a| !is_done(*a)).collect();
+    // What comes first finds a program that has just begun.
+    let first = round as usize % missing.len().max(1);
+    missing.rotate_left(first);
+    missing
+}
+
+/// One repetition: a new program, a clean recording, and one recording for each of these anomalies. What fails is told in its record, also where nothing could be run.
 fn repeat(
     options: &Options<'_>,
     round: u32,
+    program: &str,
     anomalies: &[Anomaly],
     mut keep: impl FnMut(Record) -> Result<()>,
 ) -> Result<()> {
-    let mut learned = learn(options).context("the clean recording")?;
-    for anomaly in anomalies {
-        let mut record = Record {
-            anomaly: anomaly.name().to_owned(),
-            round,
-            seconds: options.seconds,
-            agent: options.agent_version.clone(),
-            load: None,
-            trouble: Vec::new(),
-            clean_s: 0.0,
-            arms: Vec::new(),
-            told: Vec::new(),
-            times: Vec::new(),
-        };
-        if let Err(error) = watch(options, &mut learned, *anomaly, &mut record) {
-            record.trouble.push(format!("{error:#}"));
-        }
-        record.load =
-            text_of(Path::new("/proc/loadavg")).split(' ').next().and_then(|load| load.parse().ok());
-        keep(record)?;
-        learned.target.ensure_alive()?;
+    if anomalies.is_empty() {
+        return Ok(());
     }
-    learned.target.finish()
+    let mut learned = learn(options).context("the clean recording");
+    for anomaly in anomalies {
+        let of = (options.seconds, &*options.agent_version, program);
+        let mut record = Record::empty(anomaly.name(), round, of);
+        match &mut learned {
+            Ok(learned) => {
+                if let Err(error) = watch(options, learned, *anomaly, &mut record) {
+                    record.trouble.push(format!("{error:#}"));
+                }
+                record.load =
+                    text_of(Path::new("/proc/loadavg")).split(' ').next().and_then(|load| load.parse().ok());
+            }
+            Err(error) => record.trouble.push(format!("{error:#}")),
+        }
+        keep(record)?;
+        if let Ok(Err(error)) = learned.as_mut().map(|learned| learned.target.ensure_alive()) {
+            // The others of this round cannot be run.
+            learned = Err(error.context(format!("the program ended in or after {}", anomaly.name())));
+        }
+    }
+    learned?.target.finish()
 }
 
-/// Options of both recordings. Both are sampled at the high rate, and nothing is detached for a while: samples would be missing then.
+/// Options of both recordings. Both are sampled at one rate, and nothing is detached for a while: samples would be missing then.
 fn arguments(more: &[&str]) -> Vec<String> {
-    let rate = format!("{HIGH_HZ}");
+    let rate = format!("{RATE_HZ}");
     let common = ["--budget", BUDGET, "--agent-cpu", AGENT_CPU, "--no-ab", "--sample-rate", &rate];
     common.iter().chain(more).map(|word| (*word).to_owned()).collect()
 }
@@ -196,11 +201,13 @@ fn watch(options: &Options<'_>, learned: &mut Learned, anomaly: Anomaly, record:
         lines: &lines,
         clean: (&learned.tables, &learned.calls, learned.tables.span_ns),
         watched: (&tables, &calls),
+        threads: learned.target.threads()?,
     };
-    record.clean_s = stretch.clean_s();
+    (record.clean_s, record.aftermath_s) = (stretch.clean_s(anomaly), stretch.aftermath_s(anomaly));
     let after_s = |at_ns: u64| (at_ns as f64 - begin_ns as f64) / 1e9;
     let alarms = lines.iter().filter(|line| lines::told(&line.text).is_some());
     record.told = alarms.map(|line| (after_s(line.at_ns), line.text.clone())).collect();
+    record.untold = lines.iter().filter_map(|line| lines::untold(&line.text)).sum();
     record.arms = run.arms();
     record.times = times::times(&learned.models, &tables.calls, &stretch);
     Ok(())
@@ -222,4 +229,37 @@ fn say(record: &Record) {
         .collect();
     eprintln!("{} round {}: {}", record.anomaly, record.round, arms.join("; "));
     record.trouble.iter().for_each(|what| eprintln!("    {what}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::Place;
+
+    #[test]
+    fn a_round_whose_clean_recording_fails_leaves_a_record_of_each_anomaly() {
+        let base = tempfile::tempdir().unwrap();
+        let place = Place::new(base.path().to_owned()).unwrap();
+        let options = Options {
+            place: &place,
+            agent: Path::new("/nonexistent/tithe"),
+            agent_version: "tithe".to_owned(),
+            only: &[],
+            seconds: 40.0,
+            rounds: 3,
+        };
+        let wanted = missing(&options, 2, |anomaly| anomaly == Anomaly::Cpu);
+        assert_eq!(wanted, [Anomaly::Cache, Anomaly::Memory, Anomaly::Delay, Anomaly::Lock]);
+        let mut kept = Vec::new();
+        let ended = repeat(&options, 2, "0123", &wanted, |record| {
+            kept.push(record);
+            Ok(())
+        });
+        assert!(ended.is_err());
+        let names: Vec<&str> = kept.iter().map(|record| &*record.anomaly).collect();
+        assert_eq!(names, ["cache", "memory", "delay", "lock"]);
+        let is_told =
+            |record: &Record| record.trouble.len() == 1 && record.trouble[0].contains("the clean recording");
+        assert!(kept.iter().all(|record| is_told(record) && record.round == 2), "{kept:?}");
+    }
 }

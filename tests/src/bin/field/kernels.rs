@@ -13,13 +13,12 @@ mod table;
 
 use crate::durations::Options;
 use crate::observe::observe;
-use crate::place::text_of;
+use crate::place::{self, text_of};
 use crate::process::tail;
 use crate::program::Mode;
 use anyhow::{Context, Result, ensure};
 use figures::{Inputs, Record, Told};
 use order::Positions;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use subject::{Program, Slice};
@@ -55,10 +54,7 @@ pub fn run(options: &Options<'_>, only_table: bool) -> Result<String> {
         ensure!(programs.iter().any(|program| is_known(&**program)), "no program or slice {only} of kernels");
     }
     let lines = options.place.base.join("kernels.jsonl");
-    let mut finished: Vec<Record> = text_of(&lines)
-        .lines()
-        .map(|line| serde_json::from_str(line).with_context(|| format!("{}: {line}", lines.display())))
-        .collect::<Result<_>>()?;
+    let mut finished: Vec<Record> = place::finished(&lines)?;
     let counts = |record: &Record| {
         record.agent == options.agent_version && (record.seconds - options.seconds).abs() < 0.5
     };
@@ -72,7 +68,7 @@ pub fn run(options: &Options<'_>, only_table: bool) -> Result<String> {
                 let is_done = |record: &Record| {
                     record.is_of(program.name(), slice.name, round)
                         && counts(record)
-                        && record.observation.failed.is_none()
+                        && record.is_complete(&subject::inputs(&**program))
                 };
                 if !wants(options.only, program.name(), slice.name) || finished.iter().any(is_done) {
                     continue;
@@ -80,9 +76,7 @@ pub fn run(options: &Options<'_>, only_table: bool) -> Result<String> {
                 let record = one(options, &**program, slice, round)
                     .with_context(|| format!("{}:{}", program.name(), slice.name))?;
                 say(&record);
-                let mut file = std::fs::File::options().create(true).append(true).open(&lines)?;
-                writeln!(file, "{}", serde_json::to_string(&record)?)
-                    .with_context(|| format!("cannot write {}", lines.display()))?;
+                place::keep(&lines, &record)?;
                 finished.push(record);
             }
         }

@@ -107,9 +107,10 @@ pub fn mixed(number: u64) -> u64 {
 mod tests {
     use super::*;
 
-    struct FailsAt(u64);
+    struct FailsAt(u64, Arc<AtomicBool>);
     impl Client for FailsAt {
         fn step(&mut self, step: u64) -> Result<()> {
+            self.1.store(true, Ordering::Relaxed);
             anyhow::ensure!(step != self.0, "wrong at {step}");
             Ok(())
         }
@@ -117,15 +118,18 @@ mod tests {
 
     #[test]
     fn a_failed_step_ends_the_load_with_its_error() {
-        let mut load = Load::new(FailsAt(1000));
+        let mut load = Load::new(FailsAt(1000, Arc::default()));
         load.begin().unwrap();
         while !load.working.as_ref().unwrap().1.is_finished() {
             std::thread::yield_now();
         }
         assert_eq!(load.end().unwrap_err().to_string(), "wrong at 1000");
-        let mut load = Load::new(FailsAt(u64::MAX));
+        let has_worked = Arc::new(AtomicBool::new(false));
+        let mut load = Load::new(FailsAt(u64::MAX, Arc::clone(&has_worked)));
         load.begin().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        while !has_worked.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
         assert!(load.end().unwrap().0 > 0);
         assert!(load.finish().is_ok());
     }

@@ -3,13 +3,12 @@
 
 use crate::durations::Options;
 use crate::observe::{Observation, observe};
-use crate::place::{Place, text_of};
+use crate::place::{self, Place, text_of};
 use crate::process::{Talker, tail};
 use crate::program::Mode;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -198,10 +197,7 @@ pub fn run(options: &Options<'_>, only_table: bool) -> Result<String> {
         ensure!(SUBJECTS.iter().any(|s| s.name == only), "no function {only} whose growth is known");
     }
     let lines = options.place.base.join("models.jsonl");
-    let mut finished: Vec<Record> = text_of(&lines)
-        .lines()
-        .map(|line| serde_json::from_str(line).with_context(|| format!("{}: {line}", lines.display())))
-        .collect::<Result<_>>()?;
+    let mut finished: Vec<Record> = place::finished(&lines)?;
     for round in (0..options.rounds).filter(|_| !only_table) {
         for subject in &SUBJECTS {
             let is_done = |record: &Record| {
@@ -220,9 +216,7 @@ pub fn run(options: &Options<'_>, only_table: bool) -> Result<String> {
             }
             let record = one(options, subject, round)?;
             say(&record, subject);
-            let mut file = std::fs::File::options().create(true).append(true).open(&lines)?;
-            writeln!(file, "{}", serde_json::to_string(&record)?)
-                .with_context(|| format!("cannot write {}", lines.display()))?;
+            place::keep(&lines, &record)?;
             finished.push(record);
         }
     }

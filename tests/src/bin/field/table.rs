@@ -3,28 +3,9 @@
 use crate::place::text_of;
 use crate::program::MODES;
 use crate::run::Record;
-use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
-
-/// The finished runs of a file; none if it does not exist.
-///
-/// # Errors
-///
-/// If a line cannot be read.
-pub fn read(path: &Path) -> Result<Vec<Record>> {
-    if !path.exists() {
-        return Ok(Vec::new());
-    }
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let parse = |(index, line): (usize, &str)| {
-        serde_json::from_str(line).with_context(|| {
-            format!("line {} of {} is no run; --fresh begins anew", index + 1, path.display())
-        })
-    };
-    text.lines().enumerate().map(parse).collect()
-}
 
 /// Median, least, most.
 fn spread(mut values: Vec<f64>) -> Option<(f64, f64, f64)> {
@@ -264,6 +245,7 @@ fn one_line(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::observe::Observation;
+    use crate::place;
 
     fn record(program: &str, harmed: &[&str], failed: Option<&str>, ratio: f64) -> Record {
         Record {
@@ -363,11 +345,10 @@ mod tests {
     fn runs_read_back_as_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("runs.jsonl");
-        assert!(read(&path).unwrap().is_empty());
-        let line = serde_json::to_string(&record("redis", &["dead"], None, 0.5)).unwrap();
-        std::fs::write(&path, format!("{line}\n{line}\n")).unwrap();
-        assert_eq!(read(&path).unwrap()[1].harmed, ["dead"]);
-        std::fs::write(&path, format!("{line}\n{{\"pro")).unwrap();
-        assert!(read(&path).unwrap_err().to_string().contains("line 2"));
+        for harm in ["dead", "late"] {
+            place::keep(&path, &record("redis", &[harm], None, 0.5)).unwrap();
+        }
+        let read: Vec<Record> = place::finished(&path).unwrap();
+        assert_eq!((read.len(), &read[1].harmed[..]), (2, &["late".to_owned()][..]));
     }
 }

@@ -4,14 +4,13 @@
 //! or with a limit only, has none, and counts as wider than any. The rows are the [`ROWS`] that took most of the CPU time.
 
 use crate::observe::{Observation, observe};
-use crate::place::Place;
+use crate::place::{self, Place};
 use crate::program::{Mode, Program};
 use crate::programs;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use profiler_core::report::Report;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
 use std::path::Path;
 
 /// The rows that are compared: those that a person reads.
@@ -117,10 +116,7 @@ pub fn run(options: &Options<'_>, only_table: bool) -> Result<String> {
         only => only.iter().any(|o| *o == program || *o == format!("{program}:{budget}")),
     };
     let lines = options.place.base.join("widths.jsonl");
-    let mut finished: Vec<Record> = crate::place::text_of(&lines)
-        .lines()
-        .map(|line| serde_json::from_str(line).with_context(|| format!("{}: {line}", lines.display())))
-        .collect::<Result<_>>()?;
+    let mut finished: Vec<Record> = place::finished(&lines)?;
     for round in (0..options.rounds).filter(|_| !only_table) {
         let mut pairs = 0;
         for program in &all {
@@ -150,9 +146,7 @@ pub fn run(options: &Options<'_>, only_table: bool) -> Result<String> {
                     match one(options, &**program, &wanted, round) {
                         Ok(record) => {
                             say(&record);
-                            let mut file = std::fs::File::options().create(true).append(true).open(&lines)?;
-                            writeln!(file, "{}", serde_json::to_string(&record)?)
-                                .with_context(|| format!("cannot write {}", lines.display()))?;
+                            place::keep(&lines, &record)?;
                             finished.push(record);
                         }
                         Err(error) => eprintln!("{wanted:?} cannot be run: {error:#}"),

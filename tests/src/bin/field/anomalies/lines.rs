@@ -10,6 +10,8 @@ pub struct Told {
     pub function: Option<String>,
     /// When the call began that took longest for its inputs, s since the recording's start.
     pub call_s: Option<f64>,
+    /// What that call took, s.
+    pub took_s: Option<f64>,
     /// The resource in its words; `None`: it is unknown.
     pub resource: Option<String>,
 }
@@ -21,17 +23,39 @@ pub fn told(line: &str) -> Option<Told> {
         return None;
     }
     if text.starts_with("the machine:") {
-        return Some(Told { function: None, call_s: None, resource: None });
+        return Some(Told { function: None, call_s: None, took_s: None, resource: None });
     }
     let (name, rest) = text.split_once(", thread ")?;
     let function = name.split(" in ").next().unwrap_or(name).to_owned();
     let (_, at) = rest.split_once(", at ")?;
     let call_s = at.split_once(" s").and_then(|(seconds, _)| seconds.parse().ok());
     let (_, after) = rest.rsplit_once(" and took ")?;
-    let (_, cause) = after.split_once(": ")?;
+    let (took, cause) = after.split_once(": ")?;
     let resource =
         (!cause.starts_with("unknown")).then(|| cause.split(" (").next().unwrap_or(cause).to_owned());
-    Some(Told { function: Some(function), call_s, resource })
+    Some(Told { function: Some(function), call_s, took_s: seconds(took), resource })
+}
+
+/// A time in the words of the agent, s.
+fn seconds(text: &str) -> Option<f64> {
+    let (value, unit) = text.split_once(' ')?;
+    let unit = match unit {
+        "ns" => 1e-9,
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "min" => 60.0,
+        _ => return None,
+    };
+    Some(value.replace(',', "").parse::<f64>().ok()? * unit)
+}
+
+/// Alarms that were not told, by the agent's last line. `None`: it is another line.
+pub fn untold(line: &str) -> Option<u64> {
+    let (before, after) = line.split_once(" alarms, of which ")?;
+    let (told, _) = after.split_once(" were told")?;
+    let number = |text: &str| text.replace(',', "").parse::<u64>().ok();
+    Some(number(before.rsplit(' ').next()?)?.saturating_sub(number(told)?))
 }
 
 /// The line with which models are there, and whether all of so many functions have one.
@@ -51,6 +75,7 @@ mod tests {
         let expected = Told {
             function: Some("compress2".to_owned()),
             call_s: Some(13.077_123),
+            took_s: Some(0.0202),
             resource: Some("off CPU, blocked".to_owned()),
         };
         assert_eq!(told(line), Some(expected.clone()));
@@ -63,7 +88,7 @@ mod tests {
     #[test]
     fn the_machine_is_an_alarm_without_a_function_and_what_follows_an_alarm_is_none() {
         let machine = "tithe: longer than expected: the machine: 5 of 6 functions take about 1.31 times what was expected; from here on each is held against the others";
-        assert_eq!(told(machine), Some(Told { function: None, call_s: None, resource: None }));
+        assert_eq!(told(machine), Some(Told { function: None, call_s: None, took_s: None, resource: None }));
         assert_eq!(told("tithe: longer than expected: the machine is back to what it was"), None);
         assert_eq!(
             told(
@@ -72,6 +97,22 @@ mod tests {
             None
         );
         assert_eq!(told("tithe: attached"), None);
+    }
+
+    #[test]
+    fn times_are_read_as_they_are_told() {
+        for ns in [7.0, 900.0, 77_900.0, 1_410_000.0, 20_200_000.0, 3_310_000_000.0, 6e11] {
+            let told = seconds(&profiler_user::output::duration_ns(ns)).unwrap();
+            assert!((told * 1e9 / ns - 1.0).abs() < 0.01, "{ns}: {told}");
+        }
+        assert_eq!(seconds("?"), None);
+    }
+
+    #[test]
+    fn the_last_line_says_how_many_alarms_were_not_told() {
+        let line = "tithe: --expect b.tithe: 1,207 alarms, of which 12 were told; 6,036 calls were judged, 282 of them took longer";
+        assert_eq!(untold(line), Some(1_195));
+        assert_eq!(untold("tithe: --expect b.tithe: 3 of 3 functions have a model"), None);
     }
 
     #[test]

@@ -1,20 +1,14 @@
-//! The baseline: samples of a function in slices of time, over its calls there, watched by the same sequential test as single calls are.
-//!
-//! ```text
-//! share = (samples of the function in the slice + 1/2) / (calls that ended in it)
-//! ```
-//! A slice without calls is joined with the next. The shares of a clean recording are to this test what residuals of calls are to `--expect`.
+//! The baseline: samples of a function in slices of time, over its calls there, watched by a sequential test on their counts ([`super::cusum`]).
 
+use super::cusum::{Counts, Cusum, Usual};
 use super::tables::Shown;
 use super::target::{Call, FUNCTIONS};
-use profiler_core::models::{Calibration, Event, Seen, Watch, WatchSettings};
+use super::verdict::Alarm;
 
-/// Lengths of slices, ns: the shortest that has enough samples is taken.
-const LENGTHS_NS: [u64; 4] = [100_000_000, 200_000_000, 500_000_000, 1_000_000_000];
-/// Samples of the function in a usual slice that are enough.
-const ENOUGH: f64 = 5.0;
-/// Fewest slices that say what is usual.
-const LEAST_SLICES: usize = 20;
+/// Length of a slice, ns: an alarm comes at the end of one.
+pub const SLICE_NS: u64 = 100_000_000;
+/// Expected false alarms an hour of all functions together: what `--expect` promises.
+const FALSE_ALARMS_PER_HOUR: f64 = 1.0;
 /// Part of the excess that what samples show must explain to be named, and fewest samples of it: as of the parts of a call's time.
 const MOST: f64 = 0.5;
 const LEAST_EXCESS: f64 = 3.0;
@@ -42,145 +36,88 @@ pub struct Seconds<'a> {
     pub to_ns: u64,
 }
 
-/// A slice of a function.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Slice {
-    /// Its end, ktime ns.
-    pub end_ns: u64,
-    /// Samples in the function.
-    pub samples: u64,
-    /// Its calls that ended.
-    pub calls: u64,
-}
-
-impl Slice {
-    fn share(&self) -> f64 {
-        (self.samples as f64 + 0.5) / self.calls as f64
-    }
-}
-
-/// An alarm.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Alarm {
-    /// When it is known, ktime ns.
-    pub at_ns: u64,
-    /// The resource; `None`: unknown.
-    pub resource: Option<String>,
-}
-
-/// Slices of a function. The last one is whole; what is left has no calls.
-fn slices(of: &Seconds<'_>, function: usize, length_ns: u64) -> Vec<Slice> {
-    let hits: Vec<u64> = of.hits.iter().filter(|hit| hit.function == function).map(|hit| hit.at_ns).collect();
-    let calls: Vec<u64> =
-        of.calls.iter().filter(|call| call.function == function).map(|call| call.end_ns).collect();
-    let before = |all: &[u64], ns: u64| all.partition_point(|at| *at < ns) as u64;
-    let (mut samples, mut ended) = (before(&hits, of.from_ns), before(&calls, of.from_ns));
-    let mut found = Vec::new();
-    let mut end_ns = of.from_ns + length_ns;
-    while end_ns <= of.to_ns {
-        let (samples_now, ended_now) = (before(&hits, end_ns), before(&calls, end_ns));
-        if ended_now > ended {
-            found.push(Slice { end_ns, samples: samples_now - samples, calls: ended_now - ended });
-            (samples, ended) = (samples_now, ended_now);
+/// Slices of a function. The last one is whole.
+fn slices(of: &Seconds<'_>, function: usize) -> Vec<Counts> {
+    // OK because it is some minutes.
+    let mut all =
+        vec![Counts { samples: 0.0, calls: 0.0 }; (of.to_ns.saturating_sub(of.from_ns) / SLICE_NS) as usize];
+    // What lies before the first slice is in none.
+    let slice = |ns: u64| ns.checked_sub(of.from_ns).map(|after_ns| (after_ns / SLICE_NS) as usize);
+    for hit in of.hits.iter().filter(|hit| hit.function == function) {
+        if let Some(own) = slice(hit.at_ns).and_then(|slice| all.get_mut(slice)) {
+            own.samples += 1.0;
         }
-        end_ns += length_ns;
     }
-    found
+    for call in of.calls.iter().filter(|call| call.function == function) {
+        if let Some(own) = slice(call.end_ns).and_then(|slice| all.get_mut(slice)) {
+            own.calls += 1.0;
+        }
+    }
+    all
 }
 
-/// What is usual of a function.
-struct Usual {
-    length_ns: u64,
-    /// Samples for each call.
-    share: f64,
-    /// The same by what they show, in the order of [`Shown::ALL`].
+/// A function that is watched.
+struct Watched {
+    /// Number of the function.
+    function: usize,
+    usual: Usual,
+    /// Samples for each call by what they show, in the order of [`Shown::ALL`].
     by_shown: [f64; Shown::ALL.len()],
 }
 
 /// The detector of an arm.
-pub struct Baseline {
-    watch: Watch,
-    /// By function; `None`: it has too few samples.
-    usual: Vec<Option<Usual>>,
-}
+pub struct Baseline(Vec<Watched>);
 
 impl Baseline {
     /// Learns what is usual from a clean stretch.
     pub fn learn(clean: &Seconds<'_>) -> Baseline {
-        let mut watch = Watch::new(WatchSettings::default());
-        let usual = (0..FUNCTIONS.len()).map(|function| usual(clean, function, &mut watch)).collect();
-        Baseline { watch, usual }
+        Baseline((0..FUNCTIONS.len()).filter_map(|function| watched(clean, function)).collect())
     }
 
     /// Alarms in a stretch, in their order.
-    pub fn alarms(&mut self, of: &Seconds<'_>) -> Vec<Alarm> {
-        let mut all: Vec<(usize, Slice)> = Vec::new();
-        for (function, usual) in self.usual.iter().enumerate() {
-            let Some(usual) = usual else { continue };
-            all.extend(slices(of, function, usual.length_ns).into_iter().map(|slice| (function, slice)));
-        }
-        all.sort_by_key(|(function, slice)| (slice.end_ns, *function));
+    pub fn alarms(&self, of: &Seconds<'_>) -> Vec<Alarm> {
         let mut alarms = Vec::new();
-        for (function, slice) in all {
-            let Some(usual) = self.usual.get(function).and_then(Option::as_ref) else { continue };
-            let seen = Seen {
-                // OK because there are three.
-                kernel: function as u32,
-                time_ns: slice.end_ns,
-                predicted_ns: usual.share,
-                own_ns: slice.share(),
-            };
-            for event in self.watch.window(&[seen]) {
-                if let Event::Slower(slower) = event {
-                    let resource = resource(of, function, usual, (slower.since_ns, slice.end_ns));
-                    alarms.push(Alarm { at_ns: slice.end_ns, resource: resource.map(str::to_owned) });
-                }
+        for watched in &self.0 {
+            let mut cusum = Cusum::new(watched.usual);
+            let slices = slices(of, watched.function);
+            for (end_ns, slice) in (of.from_ns + SLICE_NS..).step_by(SLICE_NS as usize).zip(slices) {
+                let Some(evidence) = cusum.take(slice) else { continue };
+                let from_ns = end_ns - SLICE_NS * evidence as u64;
+                alarms.push(Alarm {
+                    at_ns: end_ns,
+                    function: Some(watched.function),
+                    of_ns: (end_ns - SLICE_NS, end_ns),
+                    resource: resource(of, watched, (from_ns, end_ns)).map(str::to_owned),
+                });
             }
         }
+        alarms.sort_by_key(|alarm| (alarm.at_ns, alarm.function));
         alarms
     }
 }
 
-/// What is usual of a function, which is watched from then on.
-fn usual(clean: &Seconds<'_>, function: usize, watch: &mut Watch) -> Option<Usual> {
-    let mean = |slices: &[Slice]| {
-        slices.iter().map(|slice| slice.samples as f64).sum::<f64>() / slices.len().max(1) as f64
-    };
-    let of = LENGTHS_NS.map(|length_ns| (length_ns, slices(clean, function, length_ns)));
-    let enough = of.iter().find(|(_, slices)| mean(slices) >= ENOUGH);
-    let (length_ns, slices) = enough.or(of.last())?;
-    let (samples, calls) =
-        slices.iter().fold((0, 0), |(samples, calls), s| (samples + s.samples, calls + s.calls));
-    if slices.len() < LEAST_SLICES || samples == 0 || calls == 0 {
-        return None;
-    }
-    let share = samples as f64 / calls as f64;
-    let residuals = slices.iter().map(|slice| (share, (slice.share() / share).ln())).collect();
-    // OK because there are three.
-    watch.add_calibrated(function as u32, Calibration::new(residuals));
+/// What is usual of a function, which is watched from then on. `None`: it has no calls, or the stretch is short.
+fn watched(clean: &Seconds<'_>, function: usize) -> Option<Watched> {
+    let slices = slices(clean, function);
+    let usual = Usual::learn(&slices, SLICE_NS as f64 / 1e9, FALSE_ALARMS_PER_HOUR / FUNCTIONS.len() as f64)?;
+    let calls: f64 = slices.iter().map(|slice| slice.calls).sum();
     let by_shown = Shown::ALL.map(|shown| {
         let is = |hit: &&Hit| hit.function == function && hit.shown == shown;
-        clean.hits.iter().filter(is).count() as f64 / calls as f64
+        clean.hits.iter().filter(is).count() as f64 / calls
     });
-    Some(Usual { length_ns: *length_ns, share, by_shown })
+    Some(Watched { function, usual, by_shown })
 }
 
-/// What the samples show that makes up most of the excess.
-fn resource(
-    of: &Seconds<'_>,
-    function: usize,
-    usual: &Usual,
-    (since_ns, until_ns): (u64, u64),
-) -> Option<&'static str> {
-    // The first slice of the change ended then.
-    let from_ns = since_ns.saturating_sub(usual.length_ns);
+/// What the samples show that makes up most of the excess in the slices that are the evidence.
+fn resource(of: &Seconds<'_>, watched: &Watched, (from_ns, until_ns): (u64, u64)) -> Option<&'static str> {
     let is_in = |ns: u64| (from_ns..until_ns).contains(&ns);
-    let calls = of.calls.iter().filter(|c| c.function == function && is_in(c.end_ns)).count() as f64;
-    let hits: Vec<&Hit> = of.hits.iter().filter(|h| h.function == function && is_in(h.at_ns)).collect();
-    let excess = Shown::ALL.iter().zip(usual.by_shown).map(|(shown, each)| {
+    let is_own = |function: usize| function == watched.function;
+    let calls = of.calls.iter().filter(|c| is_own(c.function) && is_in(c.end_ns)).count() as f64;
+    let hits: Vec<&Hit> = of.hits.iter().filter(|h| is_own(h.function) && is_in(h.at_ns)).collect();
+    let excess = Shown::ALL.iter().zip(watched.by_shown).map(|(shown, each)| {
         (hits.iter().filter(|hit| hit.shown == *shown).count() as f64 - each * calls, *shown)
     });
-    let total = hits.len() as f64 - usual.share * calls;
+    let total = hits.len() as f64 - watched.usual.share * calls;
     let (most, shown) = excess.max_by(|a, b| a.0.total_cmp(&b.0))?;
     (most >= LEAST_EXCESS && most >= MOST * total).then(|| shown.resource()).flatten()
 }
@@ -200,22 +137,17 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_without_calls_is_joined_with_the_next() {
+    fn samples_and_ends_of_calls_are_counted_in_slices_of_a_tenth_of_a_second() {
         let calls = [call(0, 50), call(1, 60), call(0, 90), call(0, 310)];
-        let hits = [10, 150, 250, 305].map(|ms| hit(0, ms, Shown::User));
+        let hits = [10, 150, 250, 305, 449].map(|ms| hit(0, ms, Shown::User));
         let of = Seconds { hits: &hits, calls: &calls, from_ns: 0, to_ns: 450 * MS };
-        let expected = [
-            Slice { end_ns: 100 * MS, samples: 1, calls: 2 },
-            Slice { end_ns: 400 * MS, samples: 3, calls: 1 },
-        ];
-        assert_eq!(slices(&of, 0, 100 * MS), expected);
-        assert_eq!(slices(&of, 2, 100 * MS), []);
+        let counted = |of: &Seconds<'_>, function: usize| -> Vec<(f64, f64)> {
+            slices(of, function).iter().map(|slice| (slice.samples, slice.calls)).collect()
+        };
+        assert_eq!(counted(&of, 0), [(1.0, 2.0), (1.0, 0.0), (1.0, 0.0), (1.0, 1.0)]);
+        assert_eq!(counted(&of, 1), [(0.0, 1.0), (0.0, 0.0), (0.0, 0.0), (0.0, 0.0)]);
         let later = Seconds { from_ns: 300 * MS, ..of };
-        assert_eq!(slices(&later, 0, 100 * MS), [Slice { end_ns: 400 * MS, samples: 1, calls: 1 }]);
-    }
-
-    fn watched(baseline: &Baseline) -> usize {
-        baseline.usual.iter().flatten().count()
+        assert_eq!(counted(&later, 0), [(1.0, 1.0)]);
     }
 
     /// Twenty calls a second of function 2, and some 110 samples; from `from_ms` on page faults bring more than twice as many.
@@ -237,27 +169,30 @@ mod tests {
     #[test]
     fn more_samples_for_each_call_are_found_and_named_and_a_clean_stretch_is_not() {
         let clean = seconds(60, u64::MAX);
-        let of = |(hits, calls): &(Vec<Hit>, Vec<Call>), to_ms: u64| {
-            let mut baseline =
-                Baseline::learn(&Seconds { hits: &clean.0, calls: &clean.1, from_ns: 0, to_ns: 60_000 * MS });
-            assert_eq!(watched(&baseline), 1);
-            baseline.alarms(&Seconds { hits, calls, from_ns: 0, to_ns: to_ms * MS })
+        let baseline =
+            Baseline::learn(&Seconds { hits: &clean.0, calls: &clean.1, from_ns: 0, to_ns: 60_000 * MS });
+        assert_eq!(baseline.0.len(), 1);
+        let alarms = |(hits, calls): &(Vec<Hit>, Vec<Call>)| {
+            baseline.alarms(&Seconds { hits, calls, from_ns: 0, to_ns: 20_000 * MS })
         };
-        assert_eq!(of(&seconds(20, u64::MAX), 20_000), []);
-        let alarms = of(&seconds(20, 10_000), 20_000);
+        assert_eq!(alarms(&seconds(20, u64::MAX)), []);
+        let alarms = alarms(&seconds(20, 10_000));
         let first = alarms.first().unwrap();
-        assert!((10_000 * MS..14_000 * MS).contains(&first.at_ns), "{first:?}");
-        assert_eq!(first.resource.as_deref(), Some("page faults"));
+        assert!((10_000 * MS..11_000 * MS).contains(&first.at_ns), "{first:?}");
+        assert_eq!((first.resource.as_deref(), first.function), (Some("page faults"), Some(2)));
+        assert_eq!(first.of_ns, (first.at_ns - SLICE_NS, first.at_ns));
     }
 
     #[test]
-    fn a_function_with_hardly_any_samples_is_watched_with_long_slices_or_not_at_all() {
+    fn a_function_without_samples_is_watched_and_one_without_calls_is_not() {
         let (_, calls) = seconds(60, u64::MAX);
-        let few: Vec<Hit> = (0..60).map(|s| hit(2, s * 1_000 + 3, Shown::User)).collect();
-        let clean = Seconds { hits: &few, calls: &calls, from_ns: 0, to_ns: 60_000 * MS };
+        let clean = Seconds { hits: &[], calls: &calls, from_ns: 0, to_ns: 60_000 * MS };
         let baseline = Baseline::learn(&clean);
-        assert_eq!(baseline.usual[2].as_ref().unwrap().length_ns, 1_000_000_000);
-        let none = Baseline::learn(&Seconds { hits: &[], ..clean });
-        assert_eq!(watched(&none), 0);
+        assert_eq!(baseline.0.len(), 1);
+        // It waits, and a sampler by the wall clock sees that.
+        let hits: Vec<Hit> = (5_000..8_000).step_by(3).map(|ms| hit(2, ms, Shown::Nothing)).collect();
+        let alarms = baseline.alarms(&Seconds { hits: &hits, ..clean });
+        assert!(alarms.first().is_some_and(|alarm| alarm.at_ns <= 5_200 * MS), "{alarms:?}");
+        assert_eq!(Baseline::learn(&Seconds { calls: &[], ..clean }).0.len(), 0);
     }
 }

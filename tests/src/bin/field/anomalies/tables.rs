@@ -43,6 +43,8 @@ impl Shown {
 pub struct Sample {
     /// When, ktime ns.
     pub at_ns: u64,
+    /// Number of its stack.
+    pub stack: u64,
     /// The modelled function that it lies in, and what it shows; `None`: it lies in another.
     pub of: Option<(usize, Shown)>,
 }
@@ -52,7 +54,7 @@ pub struct Sample {
 pub struct Price {
     /// Rows of the recording: calls, or samples.
     pub rows: u64,
-    /// Their bytes on the disk, with the stacks of samples.
+    /// Their bytes on the disk, without the stacks of samples.
     pub bytes: u64,
     /// CPU time that they took of the program, ns.
     pub cost_ns: f64,
@@ -68,6 +70,8 @@ pub struct Tables {
     pub price_of_calls: Price,
     /// What the samples cost.
     pub price_of_samples: Price,
+    /// Bytes of the stacks of samples on the disk: each stack is there once.
+    pub stack_bytes: u64,
     /// CPU time of the program, ns.
     pub cpu_ns: f64,
     /// Begin and end of the recording, ktime ns.
@@ -103,7 +107,11 @@ impl Tables {
         let rows = stream.table::<SampleRow>()?;
         let mut samples: Vec<Sample> = rows
             .iter()
-            .map(|row| Sample { at_ns: row.time_ns, of: shown.get(&row.stack_id).copied().flatten() })
+            .map(|row| Sample {
+                at_ns: row.time_ns,
+                stack: row.stack_id,
+                of: shown.get(&row.stack_id).copied().flatten(),
+            })
             .collect();
         samples.sort_by_key(|sample| sample.at_ns);
         let ledger = stream.table::<LedgerRow>()?;
@@ -124,14 +132,26 @@ impl Tables {
             },
             price_of_samples: Price {
                 rows: samples.len() as u64,
-                bytes: bytes_of(path, &["samples-", "stacks-"])?,
+                bytes: bytes_of(path, &["samples-"])?,
                 cost_ns: cost(&|row| row.charge == Charge::Samples),
             },
+            stack_bytes: bytes_of(path, &["stacks-"])?,
             cpu_ns: target_cpu_ns(&ledger),
             span_ns,
             calls,
             samples,
         })
+    }
+}
+
+impl Tables {
+    /// Bytes that some of the samples take, with their stacks.
+    pub fn bytes_of(&self, kept: &[Sample]) -> f64 {
+        let part = |some: usize, all: usize| some as f64 / all.max(1) as f64;
+        let stacks =
+            |samples: &[Sample]| samples.iter().map(|sample| sample.stack).collect::<BTreeSet<u64>>().len();
+        self.price_of_samples.bytes as f64 * part(kept.len(), self.samples.len())
+            + self.stack_bytes as f64 * part(stacks(kept), stacks(&self.samples))
     }
 }
 
@@ -238,6 +258,23 @@ mod tests {
         assert_eq!(with(&["_copy_to_iter"]), Some((2, Shown::Io)));
         assert_eq!(with(&["_raw_spin_unlock_irqrestore"]), Some((2, Shown::Kernel)));
         assert_eq!(shown_by(&[frame(0, "/x/anomalies", "other_work")]), None);
+    }
+
+    #[test]
+    fn half_of_the_samples_take_half_of_their_bytes_and_the_stacks_that_they_have() {
+        let sample = |at_ns: u64, stack: u64| Sample { at_ns, stack, of: None };
+        let tables = Tables {
+            calls: Vec::new(),
+            samples: vec![sample(1, 7), sample(2, 7), sample(3, 8), sample(4, 9)],
+            price_of_calls: Price::default(),
+            price_of_samples: Price { rows: 4, bytes: 400, cost_ns: 0.0 },
+            stack_bytes: 3_000,
+            cpu_ns: 1.0,
+            span_ns: (0, 9),
+        };
+        assert_eq!(tables.bytes_of(&tables.samples), 3_400.0);
+        assert_eq!(tables.bytes_of(&tables.samples[..2]), 1_200.0);
+        assert_eq!(tables.bytes_of(&[]), 0.0);
     }
 
     #[test]

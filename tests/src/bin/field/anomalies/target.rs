@@ -5,6 +5,7 @@ use crate::place::{Place, text_of};
 use crate::process::{Process, Talker};
 use anyhow::{Context, Result, ensure};
 use rustix::fs::{Advice, fadvise};
+use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -101,6 +102,30 @@ impl Anomaly {
             && !(self == Anomaly::Memory && from_disk)
     }
 
+    /// Numbers of the functions that take longer by it.
+    pub fn touched(self) -> &'static [usize] {
+        match self {
+            // Both read the database and write to it.
+            Anomaly::Delay | Anomaly::Cache => &[0, 1],
+            Anomaly::Lock | Anomaly::Memory => &[2],
+            Anomaly::Cpu => &[0, 1, 2],
+        }
+    }
+
+    /// It makes this function take longer; `None`: the whole machine.
+    pub fn touches(self, function: Option<usize>) -> bool {
+        function.map_or(self == Anomaly::Cpu, |function| self.touched().contains(&function))
+    }
+
+    /// For so long it still shows when it is over, ns: calls that began in it end, pages are read from the disk again, memory is given back.
+    pub fn grace_ns(self) -> u64 {
+        match self {
+            Anomaly::Delay | Anomaly::Lock | Anomaly::Cpu => 2_000_000_000,
+            Anomaly::Memory => 3_000_000_000,
+            Anomaly::Cache => 4_000_000_000,
+        }
+    }
+
     /// The word of the program's file that makes it go wrong; 0: nothing in the program does.
     fn word(self) -> u64 {
         match self {
@@ -123,9 +148,10 @@ pub struct Call {
     pub end_ns: u64,
 }
 
-/// The running program.
+/// The running program, and beside it another that takes what is left of its CPU.
 pub struct Target {
     talker: Talker,
+    filler: Process,
     shared: File,
     database: PathBuf,
     program: PathBuf,
@@ -134,9 +160,21 @@ pub struct Target {
 }
 
 impl Target {
-    /// What is missing, if it cannot run here.
-    pub fn missing(place: &Place) -> Option<String> {
-        Place::missing(&[place.built("own/anomalies"), place.built("own/anomalies-delay.so")])
+    fn files(place: &Place) -> [PathBuf; 2] {
+        ["own/anomalies", "own/anomalies-delay.so"].map(|file| place.built(file))
+    }
+
+    /// Which program it is: the beginning of the hash of its two files.
+    ///
+    /// # Errors
+    ///
+    /// If one of them cannot be read.
+    pub fn version(place: &Place) -> Result<String> {
+        let mut hash = Sha256::new();
+        for file in Target::files(place) {
+            hash.update(std::fs::read(&file).with_context(|| format!("no {}", file.display()))?);
+        }
+        Ok(hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect())
     }
 
     /// Starts it on the last CPU. Its database lies beside the finished runs: temporary files may be in memory.
@@ -162,8 +200,9 @@ impl Target {
         let mut talker = Talker::start(&mut command, &folder)?;
         let line = talker.line()?;
         ensure!(line == "ready", "the program said {line:?}");
+        let filler = Process::start(Command::new(&program).args(["fill", &cpu]), &folder)?;
         let shared = File::options().read(true).write(true).open(&shared)?;
-        Ok(Target { talker, shared, database, program, folder, cpu })
+        Ok(Target { talker, filler, shared, database, program, folder, cpu })
     }
 
     /// Its folder, for recordings.
@@ -182,7 +221,17 @@ impl Target {
     ///
     /// As said.
     pub fn ensure_alive(&mut self) -> Result<()> {
+        self.filler.ensure_alive().context("the filler")?;
         self.talker.process().ensure_alive()
+    }
+
+    /// Its threads.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be counted.
+    pub fn threads(&mut self) -> Result<usize> {
+        Ok(std::fs::read_dir(format!("/proc/{}/task", self.pid())).context("no threads")?.count())
     }
 
     fn word(&self, at: u64) -> Result<u64> {
@@ -216,6 +265,10 @@ impl Target {
         drop(burners);
         going_on?;
         let end_ns = now_ns();
+        if anomaly == Anomaly::Cache {
+            // The program itself takes a minute to read each page again, and the next run is to begin as this one did.
+            std::fs::read(&self.database).context("cannot read the database")?;
+        }
         std::thread::sleep(SEEN_WITHIN);
         ensure!(self.word(SEEN)? == 0, "the program did not see that nothing is wrong any more");
         Ok((begin_ns, end_ns))
@@ -291,6 +344,29 @@ mod tests {
             Call { function: 0, begin_ns: 100, end_ns: 900 },
         ];
         assert_eq!(calls_in(&bytes), expected);
+    }
+
+    #[test]
+    fn the_machine_is_touched_by_what_takes_its_cpu_only() {
+        assert!(Anomaly::Cpu.touches(None) && !Anomaly::Lock.touches(None));
+        assert!(Anomaly::Lock.touches(Some(2)) && !Anomaly::Lock.touches(Some(0)));
+        assert!(Anomaly::Delay.touches(Some(1)) && !Anomaly::Delay.touches(Some(2)));
+        let known = |anomaly: Anomaly| anomaly.touched().iter().all(|number| *number < FUNCTIONS.len());
+        assert!(Anomaly::ALL.into_iter().all(known));
+    }
+
+    #[test]
+    fn another_program_has_another_hash() {
+        let base = tempfile::tempdir().unwrap();
+        let place = Place::new(base.path().to_owned()).unwrap();
+        assert!(Target::version(&place).is_err());
+        std::fs::create_dir_all(place.built("own")).unwrap();
+        std::fs::write(place.built("own/anomalies-delay.so"), "so").unwrap();
+        std::fs::write(place.built("own/anomalies"), "one").unwrap();
+        let one = Target::version(&place).unwrap();
+        assert_eq!((one.len(), Target::version(&place).unwrap()), (12, one.clone()));
+        std::fs::write(place.built("own/anomalies"), "two").unwrap();
+        assert_ne!(Target::version(&place).unwrap(), one);
     }
 
     #[test]

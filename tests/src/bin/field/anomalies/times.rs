@@ -3,8 +3,8 @@
 //! Sizes differ from call to call, so that times are told at the middle size: what is predicted there, times the median of what calls took over what was predicted for
 //! them.
 
-use super::arms::Stretch;
 use super::target::FUNCTIONS;
+use super::verdict::Stretch;
 use anyhow::{Result, bail};
 use profiler_core::models::{Model, Value};
 use profiler_core::recording::EventRow;

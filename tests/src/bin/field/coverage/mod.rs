@@ -13,14 +13,15 @@ use crate::durations::subject::{Case, Running};
 use crate::durations::truth::{self, Counted, Reading};
 use crate::durations::{NICE, NICE_BESIDE, Observed, Options, read};
 use crate::observe::{LEFT_LIMIT, Observation, left_behind, observe};
-use crate::place::{Place, text_of};
+use crate::place::{self, Place, text_of};
 use crate::program::Mode;
 use anyhow::{Context, Result, ensure};
 use fact::{CPU, Fact, Sides, Span, WAIT};
+use profiler_user::recording::Stream;
 use programs::Subjects;
 use rustix::process::{Pid, setpriority_process};
 use serde::{Deserialize, Serialize};
-use std::io::Write;
+use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -77,10 +78,7 @@ pub fn run(options: &Options<'_>, only_table: bool) -> Result<String> {
         ensure!(known, "no program {only} whose counters are known");
     }
     let lines = options.place.base.join("coverage.jsonl");
-    let mut finished: Vec<Record> = text_of(&lines)
-        .lines()
-        .map(|line| serde_json::from_str(line).with_context(|| format!("{}: {line}", lines.display())))
-        .collect::<Result<_>>()?;
+    let mut finished: Vec<Record> = place::finished(&lines)?;
     for round in (0..options.rounds).filter(|_| !only_table) {
         for subject in &subjects {
             let name = subject.program.name();
@@ -104,9 +102,7 @@ pub fn run(options: &Options<'_>, only_table: bool) -> Result<String> {
             match one(options, subject, round) {
                 Ok(record) => {
                     table::say(&record);
-                    let mut file = std::fs::File::options().create(true).append(true).open(&lines)?;
-                    writeln!(file, "{}", serde_json::to_string(&record)?)
-                        .with_context(|| format!("cannot write {}", lines.display()))?;
+                    place::keep(&lines, &record)?;
                     finished.push(record);
                 }
                 Err(error) => eprintln!("{name} cannot be run: {error:#}"),
@@ -129,25 +125,55 @@ fn judge_again(options: &Options<'_>, subjects: &[Subjects], finished: &mut [Rec
     }
     let is_its = |record: &&mut Record| record.agent == recorder && record.trouble.is_empty();
     for record in finished.iter_mut().filter(is_its) {
-        let recording = folder_of(options.place, &record.program, record.round).join("run.tithe");
         let known = subjects.iter().find(|subject| subject.program.name() == record.program);
         let known = known.map_or(&[][..], |subject| subject.known);
-        match again::again(record, known, (options.agent, &options.agent_version), &recording) {
-            Ok(judged) => *record = judged,
-            Err(error) => eprintln!("{} round {}: {error:#}", record.program, record.round),
-        }
+        let by = (options.agent, &*options.agent_version);
+        let judged = recording_of(options.place, record)
+            .and_then(|recording| again::again(record, known, by, &recording));
+        *record = judged.unwrap_or_else(|error| not_judged(record, &options.agent_version, &error));
     }
     // Those of the newest agent are shown: the last one says which.
     finished.sort_by_key(|record| record.agent.contains(&options.agent_version));
 }
 
-fn folder_of(place: &Place, program: &str, round: u32) -> PathBuf {
-    place.base.join("coverage").join(format!("{program}-{round}"))
+/// A run that this agent could not judge is listed, and is in no table.
+fn not_judged(record: &Record, version: &str, error: &anyhow::Error) -> Record {
+    let mut record = record.clone();
+    record.agent = again::reports_by(&record.agent, version);
+    record.trouble.push(format!("no report by {version}: {error:#}"));
+    record
+}
+
+/// The folder of a run: each program, round, length and agent has its own.
+fn folder_of(place: &Place, program: &str, round: u32, seconds: f64, agent: &str) -> PathBuf {
+    let hash: String = Sha256::digest(agent).iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    place.base.join("coverage").join(format!("{program}-{round}-{seconds}s-{hash}"))
+}
+
+/// The recording of a run: in the run's folder, or where those of all agents were once kept, if it is of this run.
+fn recording_of(place: &Place, record: &Record) -> Result<PathBuf> {
+    let own =
+        folder_of(place, &record.program, record.round, record.seconds, &record.agent).join("run.tithe");
+    if own.exists() {
+        return Ok(own);
+    }
+    let old =
+        place.base.join("coverage").join(format!("{}-{}", record.program, record.round)).join("run.tithe");
+    ensure!(old.exists(), "its recording is not there any more");
+    let start_s = Stream::open(&old)?.meta().start_unix_ns / 1_000_000_000;
+    ensure!(is_of(record, start_s), "the recording that is there is of another run");
+    Ok(old)
+}
+
+/// A recording that began at this Unix time (s) is that of the run: it begins a warm-up and a stretch after the run does.
+fn is_of(record: &Record, start_s: u64) -> bool {
+    // OK because it is some minutes.
+    (record.began..=record.began + 60 + record.seconds as u64).contains(&start_s)
 }
 
 /// The folder in which report and recording of a run stay.
-fn kept(place: &Place, program: &str, round: u32) -> Result<PathBuf> {
-    let folder = folder_of(place, program, round);
+fn kept(options: &Options<'_>, program: &str, round: u32) -> Result<PathBuf> {
+    let folder = folder_of(options.place, program, round, options.seconds, &options.agent_version);
     if folder.exists() {
         std::fs::remove_dir_all(&folder)?;
     }
@@ -159,7 +185,7 @@ fn kept(place: &Place, program: &str, round: u32) -> Result<PathBuf> {
 fn one(options: &Options<'_>, subject: &Subjects, round: u32) -> Result<Record> {
     let program = &*subject.program;
     let folder = options.place.working("coverage")?;
-    let kept = kept(options.place, program.name(), round)?;
+    let kept = kept(options, program.name(), round)?;
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     // What is started inherits it.
     setpriority_process(None, NICE_BESIDE).context("cannot raise the priority")?;
@@ -295,6 +321,47 @@ mod tests {
             sum = std::hint::black_box(sum.wrapping_add(1));
         }
         assert!(cpu_ns(u32::MAX >> 4).is_err(), "there is no such process");
+    }
+
+    fn record() -> Record {
+        Record {
+            program: "redis".to_owned(),
+            round: 3,
+            began: 1_000,
+            seconds: 40.0,
+            load: None,
+            version: String::new(),
+            agent: "tithe 1 (aa)".to_owned(),
+            named: false,
+            trouble: Vec::new(),
+            observation: Observation::default(),
+            dearer: None,
+            facts: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn each_run_has_a_folder_of_its_own_and_an_old_recording_is_that_of_its_run_only() {
+        let base = tempfile::tempdir().unwrap();
+        let place = Place::new(base.path().to_owned()).unwrap();
+        let folder = |round, seconds, agent| folder_of(&place, "redis", round, seconds, agent);
+        let all = [folder(3, 40.0, "a"), folder(4, 40.0, "a"), folder(3, 20.0, "a"), folder(3, 40.0, "b")];
+        assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), all.len());
+        assert!(recording_of(&place, &record()).unwrap_err().to_string().contains("not there"));
+        let own = folder(3, 40.0, "tithe 1 (aa)").join("run.tithe");
+        std::fs::create_dir_all(&own).unwrap();
+        assert_eq!(recording_of(&place, &record()).unwrap(), own);
+        // 13 s after the run began, as it should; before it; long after it.
+        assert!(is_of(&record(), 1_013) && !is_of(&record(), 999) && !is_of(&record(), 1_200));
+    }
+
+    #[test]
+    fn a_run_that_cannot_be_judged_again_is_listed() {
+        let failed = not_judged(&record(), "tithe 2 (bb)", &anyhow::anyhow!("it is damaged"));
+        let judged =
+            Record { agent: again::reports_by("tithe 1 (aa)", "tithe 2 (bb)"), round: 4, ..record() };
+        let text = table::document(&[record(), failed, judged], &["redis"]);
+        assert!(text.contains("- redis, round 3: no report by tithe 2 (bb): it is damaged\n"), "{text}");
     }
 
     #[test]

@@ -12,6 +12,8 @@ use std::fmt::Write;
 const NOMINAL: f64 = 0.95;
 /// A row fails if so few of its intervals would hold the truth with a smaller chance than this.
 const CHANCE: f64 = 0.01;
+/// The recordings with whose first rounds rules of the estimators were made, by the agent that made them, and the first round that had no part in that.
+const MADE_WITH: (&str, u32) = ("c899a987", 4);
 /// Of the normal distribution, for bounds of 95 %.
 const CRITICAL: f64 = 1.959_964;
 
@@ -163,7 +165,7 @@ pub fn document(finished: &[Record], order: &[&str]) -> String {
     let good: Vec<&Record> = of_newest().filter(|record| record.trouble.is_empty()).collect();
     let mut text = INTRODUCTION.to_owned();
     let mut rows = String::new();
-    let mut pooled: BTreeMap<Quantity, Vec<Judged>> = BTreeMap::new();
+    let mut pooled: BTreeMap<Quantity, Vec<(u32, Judged)>> = BTreeMap::new();
     let mut by_program: BTreeMap<(usize, Quantity), Vec<Judged>> = BTreeMap::new();
     for (place, program) in order.iter().enumerate() {
         let runs = || good.iter().filter(|record| record.program == *program);
@@ -176,20 +178,17 @@ pub fn document(finished: &[Record], order: &[&str]) -> String {
         for name in names {
             for quantity in Quantity::ALL {
                 let is = |fact: &&Fact| fact.function == name && fact.quantity == quantity;
-                let facts: Vec<&Fact> = runs().flat_map(|record| &record.facts).filter(is).collect();
+                let of_run =
+                    |record| -> Vec<(u32, &Fact)> { of_round(record).filter(|(_, fact)| is(fact)).collect() };
+                let (rounds, facts): (Vec<u32>, Vec<&Fact>) = runs().flat_map(of_run).unzip();
                 let all = judged(&facts);
                 rows += &rows_of(program, name, quantity, &all);
                 by_program.entry((place, quantity)).or_default().extend(all.iter().copied());
-                pooled.entry(quantity).or_default().extend(all);
+                pooled.entry(quantity).or_default().extend(rounds.into_iter().zip(all));
             }
         }
     }
-    text += "\n## Pooled\n\n| quantity | rows × runs | not told | kind | holds | bounds | half-width | error | truth known to |\n|---|--:|--:|---|--:|--:|--:|--:|--:|\n";
-    for (quantity, all) in &pooled {
-        for columns in [Kind::Exact, Kind::Estimated].iter().filter_map(|kind| columns(all, *kind)) {
-            let _ = write!(text, "| {} | {} | {} | {columns}", quantity.name(), all.len(), not_told(all));
-        }
-    }
+    text += &pool(&pooled, newest.is_some_and(|agent| agent.contains(MADE_WITH.0)));
     text += "\n## By program\n\n| program | quantity | rows × runs | not told | kind | holds | bounds | half-width | error | truth known to |\n|---|---|--:|--:|---|--:|--:|--:|--:|--:|\n";
     for ((place, quantity), all) in &by_program {
         for columns in [Kind::Exact, Kind::Estimated].iter().filter_map(|kind| columns(all, *kind)) {
@@ -213,9 +212,44 @@ pub fn document(finished: &[Record], order: &[&str]) -> String {
         })
         .collect();
     if !troubled.is_empty() {
-        let _ = write!(text, "\nNot in the tables, and run again:\n\n{troubled}");
+        let _ = write!(text, "\nNot in the tables:\n\n{troubled}");
     }
     let _ = writeln!(text, "\nAgent: {}; runs of others are not shown.", newest.map_or("-", String::as_str));
+    text
+}
+
+fn of_round<'r>(record: &&'r Record) -> impl Iterator<Item = (u32, &'r Fact)> {
+    let round = record.round;
+    record.facts.iter().map(move |fact| (round, fact))
+}
+
+/// All functions together. `is_split`: the rounds with which rules were made, and the others.
+fn pool(pooled: &BTreeMap<Quantity, Vec<(u32, Judged)>>, is_split: bool) -> String {
+    let mut text = "\n## Pooled\n\n".to_owned();
+    let first = MADE_WITH.1;
+    let made = format!("0 to {}", first - 1);
+    let parts: &[(&str, std::ops::Range<u32>)] = if is_split {
+        &[("all", 0..u32::MAX), (&made, 0..first), ("others", first..u32::MAX)]
+    } else {
+        &[("all", 0..u32::MAX)]
+    };
+    if is_split {
+        let _ = writeln!(
+            text,
+            "Rules by which rates are told were made with rounds {made} of each program; the last of them was chosen when the pooled figures under the one before had been seen ([log](log.md), M50).\n"
+        );
+    }
+    text += "| quantity | rounds | rows × runs | not told | kind | holds | bounds | half-width | error | truth known to |\n|---|---|--:|--:|---|--:|--:|--:|--:|--:|\n";
+    for (quantity, all) in pooled {
+        for (name, rounds) in parts {
+            let own: Vec<Judged> =
+                all.iter().filter(|(round, _)| rounds.contains(round)).map(|(_, judged)| *judged).collect();
+            for columns in [Kind::Exact, Kind::Estimated].iter().filter_map(|kind| columns(&own, *kind)) {
+                let (quantity, not_told) = (quantity.name(), not_told(&own));
+                let _ = write!(text, "| {quantity} | {name} | {} | {not_told} | {columns}", own.len());
+            }
+        }
+    }
     text
 }
 
@@ -353,9 +387,29 @@ mod tests {
         assert!(text.contains(row), "{text}");
         assert!(text.contains("| p | total | 3 | 1 | estimated | 1/2 | 9..91 % |"), "{text}");
         assert!(
-            text.contains("| total | 3 | 1 | estimated | 1/2 | 9..91 % | 9.4 % | +7.5 % | 0.0 % |"),
+            text.contains("| total | all | 3 | 1 | estimated | 1/2 | 9..91 % | 9.4 % | +7.5 % | 0.0 % |"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn rounds_with_which_rules_were_made_are_pooled_apart_from_the_others() {
+        let total =
+            |value: f64| vec![fact(Quantity::Total, Some((value - 10.0, value, value + 10.0)), 100.0, 0.0)];
+        let of = |round, value| Record {
+            agent: "tithe (c899a987), reports by b".to_owned(),
+            ..record(round, total(value))
+        };
+        let text = document(&[of(0, 95.0), of(3, 96.0), of(4, 120.0)], &["p"]);
+        for line in [
+            "| total | all | 3 | 0 | estimated | 2/3 |",
+            "| total | 0 to 3 | 2 | 0 | estimated | 2/2 |",
+            "| total | others | 1 | 0 | estimated | 0/1 |",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        let text = document(&[record(0, total(95.0))], &["p"]);
+        assert!(!text.contains("others |") && text.contains("| total | all | 1 |"), "{text}");
     }
 
     #[test]

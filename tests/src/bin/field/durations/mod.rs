@@ -15,14 +15,13 @@ mod table;
 pub mod truth;
 
 use crate::observe::{LEFT_LIMIT, Observation, left_behind, observe};
-use crate::place::Place;
+use crate::place::{self, Place};
 use crate::program::Mode;
 use anyhow::{Context, Result, bail, ensure};
 use figure::{Figure, Sides};
 use profiler_core::report::Report;
 use rustix::process::{Pid, setpriority_process};
 use serde::{Deserialize, Serialize};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -113,10 +112,7 @@ pub fn run(options: &Options<'_>, only_table: bool) -> Result<String> {
         ensure!(known, "no program or case {only} whose durations are judged");
     }
     let lines = options.place.base.join("durations.jsonl");
-    let mut finished: Vec<Record> = crate::place::text_of(&lines)
-        .lines()
-        .map(|line| serde_json::from_str(line).with_context(|| format!("{}: {line}", lines.display())))
-        .collect::<Result<_>>()?;
+    let mut finished: Vec<Record> = place::finished(&lines)?;
     for round in (0..options.rounds).filter(|_| !only_table) {
         for program in &programs {
             if let Some(why) = program.missing(options.place) {
@@ -134,8 +130,7 @@ pub fn run(options: &Options<'_>, only_table: bool) -> Result<String> {
                 match one(options, &**program, &case, round) {
                     Ok(record) => {
                         table::say(&record);
-                        let mut file = std::fs::File::options().create(true).append(true).open(&lines)?;
-                        file.write_all(format!("{}\n", serde_json::to_string(&record)?).as_bytes())?;
+                        place::keep(&lines, &record)?;
                         finished.push(record);
                     }
                     Err(error) => eprintln!("{}:{} cannot be run: {error:#}", program.name(), case.name),

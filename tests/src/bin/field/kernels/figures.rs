@@ -58,6 +58,11 @@ impl Record {
     pub fn is_of(&self, program: &str, slice: &str, round: u32) -> bool {
         self.program == program && self.slice == slice && self.round == round
     }
+
+    /// Models were told with each of these kinds of inputs: it need not be run again.
+    pub fn is_complete(&self, inputs: &[Inputs]) -> bool {
+        inputs.iter().all(|inputs| self.told.iter().any(|told| told.inputs == *inputs))
+    }
 }
 
 /// What `tithe models` says of a recording with one kind of inputs.
