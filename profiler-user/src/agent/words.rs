@@ -50,11 +50,9 @@ impl Agent {
         if kind != RecordKind::Record || !wish.by_kind || lists.is_empty() {
             return (ClassWords::default(), Vec::new());
         }
-        let found = [false, true].map(|at_end| lists.of_function(function, at_end));
-        if found.iter().any(|found| found.is_new) {
-            // OK because there is room: those that do not fit are not made.
-            let _ = self.attach.kernel().set_words(&lists.specs);
-        }
+        let kernel = self.attach.kernel();
+        let found =
+            [false, true].map(|at_end| lists.of_function(function, at_end, |words| kernel.set_words(words)));
         let [(begin, said), (end, at_end)] = found.map(|found| (found.list, found.note));
         let mut notes: Vec<String> = said.into_iter().chain(at_end).collect();
         let seen = end.as_ref().filter(|_| exit != ExitMode::None);

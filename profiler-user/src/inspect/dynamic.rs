@@ -147,8 +147,11 @@ impl Dynamic {
     }
 }
 
-/// Tags and values of `PT_DYNAMIC`, without the last.
-fn entries(elf: &ElfInfo) -> Result<Option<Vec<(u64, u64)>>, String> {
+/// Where `PT_DYNAMIC` lies: link-time address, offset in the file and size, bytes.
+///
+/// # Errors
+/// There are several, or it has no place where the dynamic linker would find it; in words.
+pub(super) fn place(elf: &ElfInfo) -> Result<Option<(u64, u64, u64)>, String> {
     let headers = Headers::of(&elf.file);
     let data = &headers;
     let wrong = |e: object::read::Error| e.to_string();
@@ -171,6 +174,12 @@ fn entries(elf: &ElfInfo) -> Result<Option<Vec<(u64, u64)>>, String> {
     if size > MAX_DYNAMIC_BYTES {
         return Err(format!("its dynamic table is said to have {size} bytes"));
     }
+    Ok(found)
+}
+
+/// Tags and values of `PT_DYNAMIC`, without the last.
+fn entries(elf: &ElfInfo) -> Result<Option<Vec<(u64, u64)>>, String> {
+    let Some((_, offset, size)) = place(elf)? else { return Ok(None) };
     let table =
         elf.read_at(offset, size as usize).map_err(|e| format!("its dynamic table cannot be read: {e}"))?;
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));

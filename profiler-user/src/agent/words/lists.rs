@@ -1,7 +1,7 @@
 //! From the words that were named to the kernel's lists.
 
 use crate::config::{Bound, Bounds, OperationSpec, WordBase, WordExpression, WordKind, WordsSpec};
-use crate::inspect::{Function, Inspection, Pattern};
+use crate::inspect::{Function, Inspection, Pattern, VariableError};
 use crate::prober::word::{
     MAX_OBJECTS, MAX_WORDS, SOURCE_ADDRESS, SOURCE_ARGUMENT, SOURCE_OBJECT, SOURCE_RESULT, WORD_INTEGER,
     WORD_STRING,
@@ -266,9 +266,15 @@ impl WordLists {
     pub fn resolve(&mut self, inspection: &Inspection) -> Result<(), String> {
         for ((name, expression), spec) in self.words.iter().zip(&mut self.specs) {
             if let WordBase::Variable(variable) = &expression.base {
-                let (address, _) = inspection
-                    .variable(variable)
-                    .map_err(|why| format!("--word: '{name}={expression}': {why}"))?;
+                let (address, _) = inspection.variable(variable).map_err(|why| {
+                    let instead = match why {
+                        VariableError::Several { .. } => {
+                            format!("; write the address of the one that is meant in place of '&{variable}'")
+                        }
+                        VariableError::Missing(_) => String::new(),
+                    };
+                    format!("--word: '{name}={expression}': {why}{instead}")
+                })?;
                 spec.address = address;
             }
         }

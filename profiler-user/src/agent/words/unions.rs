@@ -5,6 +5,7 @@
 
 use super::lists::{List, Union, WordLists, price_of};
 use crate::inspect::{Function, Pattern};
+use crate::prober::WordSpec;
 use crate::prober::word::MAX_WORDS;
 
 /// The words of a function at one moment.
@@ -12,15 +13,19 @@ use crate::prober::word::MAX_WORDS;
 pub struct OfFunction {
     /// The list.
     pub list: Option<List>,
-    /// It was made just now: the kernel does not know its words yet.
-    pub is_new: bool,
     /// What is not taken, and why.
     pub note: Option<String>,
 }
 
 impl WordLists {
-    /// The list of a function at its end, or else at its begin.
-    pub fn of_function(&mut self, function: &Function, at_end: bool) -> OfFunction {
+    /// The list of a function at its end, or else at its begin. `tell`: tells the kernel all words, where there are new ones; how many fit if it does not take
+    /// them.
+    pub fn of_function(
+        &mut self,
+        function: &Function,
+        at_end: bool,
+        tell: impl FnOnce(&[WordSpec]) -> Result<(), u32>,
+    ) -> OfFunction {
         let names = |list: &List| list.pattern.as_ref().is_some_and(|pattern| pattern.names(function));
         let own = (0..).zip(&self.lists).filter(|(_, list)| list.at_end == at_end && names(list));
         let of: Vec<usize> = own.map(|(number, _)| number).collect();
@@ -32,15 +37,22 @@ impl WordLists {
         if let Some(known) = self.unions.iter().find(|union| union.of == of) {
             return OfFunction { list: Some(known.list.clone()), ..OfFunction::default() };
         }
-        match self.join(&of) {
-            Ok(list) => OfFunction { list: Some(list), is_new: true, note: None },
+        let joined = self.join(&of).and_then(|list| match tell(&self.specs) {
+            Ok(()) => Ok(list),
+            Err(most) => {
+                self.undo(&list);
+                Err(format!("the kernel side takes {most} words"))
+            }
+        });
+        match joined {
+            Ok(list) => OfFunction { list: Some(list), note: None },
             Err(why) => {
                 let list = self.lists.get(first).cloned();
                 let place = list.as_ref().map(|list| list.place.clone()).unwrap_or_default();
                 let note = format!(
                     "only the words of '{place}' are taken, and not those of {others} more patterns that name it: {why}"
                 );
-                OfFunction { list, is_new: false, note: Some(note) }
+                OfFunction { list, note: Some(note) }
             }
         }
     }
@@ -87,6 +99,14 @@ impl WordLists {
         let list = List { price_ns: price_of(&self.words[begin..end]), ..list };
         self.unions.push(Union { of: of.to_vec(), list: list.clone() });
         Ok(list)
+    }
+
+    /// Takes back what [`WordLists::join`] made last.
+    fn undo(&mut self, list: &List) {
+        self.unions.pop();
+        self.words.truncate(list.words.start);
+        self.specs.truncate(list.words.start);
+        self.copies.truncate(self.copies.len().saturating_sub(list.words.len()));
     }
 
     /// The word that was named, of which this one is a copy; else itself.
