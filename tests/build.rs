@@ -74,6 +74,7 @@ fn main() {
     compile(&c, &[], &["events.c", protocol], &out.join("events"));
     compile(&c, &[], &["decades.c", protocol, "-lm"], &out.join("decades"));
     compile(&c, &[], &["growing.c", protocol], &out.join("growing"));
+    compile(&c, &[], &["loops.c", protocol], &out.join("loops"));
     compile(&c, &[], &["twins.c", protocol], &out.join("twins"));
     compile(&c, &[], &["overhead.c", protocol], &out.join("overhead"));
     compile(&c, &[], &["pages.c", protocol], &out.join("pages"));

@@ -3,6 +3,8 @@
 //! Memory: some 350 bytes for each recorded call, and a row group. What it does not do: `profiler_core::models` fits, `output` shows.
 
 mod expected;
+mod groups;
+mod loops;
 mod piles;
 mod plot;
 mod words;
@@ -11,12 +13,14 @@ pub use expected::{
     Expected, ExpectedFunction, Name, NotExpected, Watched, is_given, name_of, named_inputs, stem, watched,
     words_anew,
 };
+pub use groups::{ALIKE, Frequencies, GroupedKernel, Groups, KernelGroup, Pace, frequencies};
+pub use loops::{LoopModels, LoopOfFunction};
 pub(crate) use piles::{taken, told_inputs, used, values};
 pub use plot::{Plot, PlotCurve};
 
-use crate::config::InputsSpec;
+use crate::config::{DEFAULT_DATAPOINTS, InputsSpec};
 use crate::recording::OpenError;
-use piles::Piles;
+use piles::{PileKey, Piles};
 use profiler_core::models::{self, Comparison, Model, NoModel, Value};
 use profiler_core::recording::Meta;
 use std::collections::HashMap;
@@ -31,6 +35,10 @@ pub struct Models {
     pub functions: Vec<FunctionModel>,
     /// What of the recording could not be read.
     pub damage: Vec<String>,
+    /// Why functions have no models of loops, where it is not their samples.
+    pub notes: Vec<String>,
+    /// Data points that each kernel is to have, by which frequencies are told; 0: none are.
+    pub datapoints: u32,
 }
 
 /// A function in a context: module and symbol of both.
@@ -55,6 +63,10 @@ pub struct FunctionModel {
     pub slow: SlowCalls,
     /// Some of its calls, beside the curves.
     pub plot: Option<Plot>,
+    /// What samples say of its loops. `None`: it has no model itself, or its code or the samples are not there.
+    pub loops: Option<LoopModels>,
+    /// How often it is called, and over how many decades.
+    pub pace: Pace,
 }
 
 /// Calls that took longer than their inputs explain.
@@ -142,10 +154,14 @@ impl Models {
 
     fn load(path: &Path, named: &[InputsSpec], all: bool) -> Result<Self, ModelsError> {
         let piles = Piles::read(path, named, all)?;
-        let mut functions: Vec<FunctionModel> =
-            piles.of.iter().map(|(key, pile)| piles.model(*key, pile)).collect();
+        let mut functions: Vec<(PileKey, FunctionModel)> =
+            piles.of.iter().map(|(key, pile)| (*key, piles.model(*key, pile))).collect();
+        groups::add_rates(path, &piles, &mut functions)?;
+        // What is compared is functions.
+        let notes = if all { loops::add(path, &piles, &mut functions)? } else { Vec::new() };
+        let mut functions: Vec<FunctionModel> = functions.into_iter().map(|(_, function)| function).collect();
         functions.sort_by_key(|function| std::cmp::Reverse(function.total_ns));
-        Ok(Self { meta: piles.meta, functions, damage: piles.damage })
+        Ok(Self { meta: piles.meta, functions, damage: piles.damage, notes, datapoints: DEFAULT_DATAPOINTS })
     }
 }
 

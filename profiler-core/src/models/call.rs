@@ -29,6 +29,8 @@ pub enum Kind {
     Structure,
     /// An address.
     Pointer,
+    /// A register that the function makes no use of: it holds what a caller left there for something else.
+    Unused,
 }
 
 /// One input of a function: a critical parameter of the paper's §3.1, if the time grows with it.

@@ -199,6 +199,29 @@ pub fn explain(call: &Used, normal: &[Used]) -> Cause {
     cause
 }
 
+/// Which of some slow calls stands for them: the first whose excess the resource explains that explains most of them (more than half of those of
+/// which the cause was looked for). `None`: no resource does.
+///
+/// The longest call of some that are slow for one reason has mostly waited for another one, too: of calls in which memory is touched for the first time, on a
+/// CPU that others want as well, those that were preempted are the longest, and page faults make up less than half of their excess.
+#[must_use]
+pub fn shared_cause(calls: &[Option<Cause>]) -> Option<usize> {
+    let resource = |cause: &Cause| {
+        let has = |counted: Counted| cause.with.contains(&counted);
+        cause.part.map(|part| match part {
+            Part::OnCpu => (part, has(Counted::MinorFaults)),
+            Part::Blocked => (part, has(Counted::MajorFaults)),
+            Part::Runnable | Part::Io => (part, false),
+        })
+    };
+    let known = || calls.iter().flatten().filter(|cause| !matches!(cause.doubt, Some(Doubt::FewNormal)));
+    let count = |call: &Option<Cause>| {
+        let its = call.as_ref().and_then(resource)?;
+        Some(known().filter(|cause| resource(cause) == Some(its)).count())
+    };
+    calls.iter().position(|call| count(call).is_some_and(|count| 2 * count > known().count()))
+}
+
 fn against<R>(resource: R, used: f64, call: &Used, like: &[&Used], of: impl Fn(&Used) -> f64) -> Against<R> {
     let mut ratios: Vec<f64> = like.iter().map(|n| of(n) / n.predicted_ns).collect();
     let normal = median(&mut ratios) * call.predicted_ns;
@@ -266,6 +289,43 @@ mod tests {
                 assert!(told.starts_with(text.split(" (").next().unwrap()), "{told}");
             }
         }
+    }
+
+    #[test]
+    fn a_call_that_waits_and_has_some_faults_more_is_blocked() {
+        let (normal, mut random) = normal_calls();
+        for faults in [2.0, 4.0, 40.0] {
+            let one = call(2e6, &mut random);
+            let one = Used { blocked_ns: 3e6, own_ns: one.own_ns + 3e6, minor_faults: faults, ..one };
+            let cause = explain(&one, &normal);
+            assert_eq!(cause.part, Some(Part::Blocked));
+            assert!(cause.to_string().starts_with("blocked ("), "{cause}");
+        }
+    }
+
+    #[test]
+    fn the_resource_of_most_calls_is_told_by_the_longest_that_it_explains() {
+        let (normal, mut random) = normal_calls();
+        let mut one = |on_cpu_ns: f64, runnable_ns: f64, minor_faults: f64| {
+            let mut one = call(1e6, &mut random);
+            (one.on_cpu_ns, one.runnable_ns) = (one.on_cpu_ns + on_cpu_ns, one.runnable_ns + runnable_ns);
+            (one.own_ns, one.minor_faults) = (one.on_cpu_ns + one.io_ns + one.runnable_ns, minor_faults);
+            Some(explain(&one, &normal))
+        };
+        // The longest has waited, too; a second one by nothing else; the others had page faults.
+        let (mixed, waited) = (one(4e6, 5e6, 900.0), one(0.0, 8e6, 2.0));
+        let faults = [one(3e6, 0.0, 900.0), one(2.9e6, 0.0, 900.0), one(2e6, 0.0, 900.0)];
+        assert_eq!(mixed.as_ref().unwrap().doubt, Some(Doubt::Shared));
+        let [a, b, c] = faults.clone();
+        let calls = [mixed.clone(), waited.clone(), a.clone(), b, c];
+        assert_eq!(shared_cause(&calls), Some(2));
+        // One of whose resources nothing is known has no vote; half of them are not most.
+        assert_eq!(shared_cause(&[None, waited.clone(), a.clone(), faults[1].clone()]), Some(2));
+        assert_eq!(shared_cause(&[mixed.clone(), waited.clone(), a.clone(), faults[1].clone()]), None);
+        // On the CPU without page faults is another resource.
+        assert_eq!(shared_cause(&[one(3e6, 0.0, 2.0), a.clone()]), None);
+        assert_eq!(shared_cause(&[waited]), Some(0));
+        assert_eq!((shared_cause(&[mixed]), shared_cause(&[])), (None, None));
     }
 
     #[test]

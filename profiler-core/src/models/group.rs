@@ -134,8 +134,9 @@ pub fn are_alike(a: &Kernel, b: &Kernel, rule: Rule) -> bool {
     }
 }
 
-/// Largest ratio of the times of two kernels in the same run; infinite where that is not known.
-fn ratio(a: &Kernel, b: &Kernel) -> f64 {
+/// Largest ratio of the times of two kernels in the same run; infinite where that is not known. Of two unknown ones the shortest calls are compared.
+#[must_use]
+pub fn ratio(a: &Kernel, b: &Kernel) -> f64 {
     if a.class == Class::Unknown && b.class == Class::Unknown {
         return (a.shortest_ns / b.shortest_ns).max(b.shortest_ns / a.shortest_ns);
     }

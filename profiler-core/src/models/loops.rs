@@ -16,8 +16,8 @@ use super::term::{self, Term};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Fewest samples in the loop.
-const LEAST_SAMPLES: u64 = 100;
+/// Fewest samples in a loop.
+pub const LEAST_SAMPLES: u64 = 100;
 /// Fewest distinct inputs.
 const LEAST_INPUTS: usize = 5;
 /// Rounds of reweighting.
@@ -61,6 +61,7 @@ pub struct LoopModel {
 
 /// Why there is no model of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum NoLoopModel {
     /// Fewer than 100 samples.
     FewSamples {

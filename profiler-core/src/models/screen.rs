@@ -32,6 +32,8 @@ pub enum Unusable {
     Structure,
     /// It is an address.
     Pointer,
+    /// The function makes no use of its register.
+    NoParameter,
     /// It has the same value in all calls.
     NotVarying,
     /// It has few distinct values.
@@ -81,6 +83,7 @@ impl fmt::Display for Unusable {
             Self::Float => write!(f, "a floating-point number is not recorded"),
             Self::Structure => write!(f, "a structure passed by value is not recorded"),
             Self::Pointer => write!(f, "an address has no size"),
+            Self::NoParameter => write!(f, "the function makes no use of it: it is no parameter"),
             Self::NotVarying => write!(f, "it has the same value in all calls"),
             Self::FewValues { values } => {
                 write!(f, "{values} distinct values; {LEAST_VALUES} are needed")
@@ -207,6 +210,7 @@ fn role(kind: Kind, index: usize, calls: &[(&[Value], f64)]) -> Role {
         Kind::Float => return Role::None(Unusable::Float),
         Kind::Structure => return Role::None(Unusable::Structure),
         Kind::Pointer => return Role::None(Unusable::Pointer),
+        Kind::Unused => return Role::None(Unusable::NoParameter),
         Kind::Number | Kind::Category => {}
     }
     let seen = look(index, calls);
@@ -338,6 +342,12 @@ mod tests {
         assert_eq!(one((0..99).map(|i| Value::Category(i % 9))), Err(Unusable::CategoryOnly));
         let float = of(&[Input { name: "x".into(), kind: Kind::Float }], (0..9).map(|i| vec![u(i)]));
         assert_eq!(float.unusable, [("x".to_owned(), Unusable::Float)]);
+        let unused = [Input { name: "x".into(), kind: Kind::Unused }, Input::number("n")];
+        let unused = of(&unused, (1..99).map(|i| vec![u(1 + i % 7), u(i)]));
+        assert_eq!(
+            (unused.numbers, unused.unusable),
+            (vec![1], vec![("x".to_owned(), Unusable::NoParameter)])
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::calibration::Calibration;
 use super::cells::median;
 use super::model::Model;
 use crate::stats::Interval;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Fewest calls of a function in a window that say how the machine is.
 const LEAST_CALLS: usize = 5;
@@ -113,13 +113,37 @@ pub struct Watch {
     is_changed: bool,
     /// Windows in a row in which the machine was changed.
     in_row: u32,
+    /// Steps of a window, at least 1.
+    steps: usize,
+    /// Calls of the last steps, one fewer than a window has.
+    past: VecDeque<ByKernel>,
+    /// Steps of the present window.
+    step: usize,
 }
+
+type ByKernel = BTreeMap<u32, Vec<Seen>>;
 
 impl Watch {
     /// Watches nothing yet.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Self { settings, kernels: BTreeMap::new(), known: BTreeMap::new(), is_changed: false, in_row: 0 }
+        Self {
+            settings,
+            kernels: BTreeMap::new(),
+            known: BTreeMap::new(),
+            is_changed: false,
+            in_row: 0,
+            steps: 1,
+            past: VecDeque::new(),
+            step: 0,
+        }
+    }
+
+    /// The same, where [`Watch::window`] is told of a part of a window at a time: so many of them are one. An alarm need not wait for the end of the window, and
+    /// what is said of the machine rests on all of it.
+    #[must_use]
+    pub fn in_steps(self, steps: usize) -> Self {
+        Self { steps: steps.max(1), ..self }
     }
 
     /// Holds the calls of a function against its model from now on.
@@ -132,19 +156,25 @@ impl Watch {
         self.kernels.insert(kernel, Kernel { calibration, bets: Bets::new() });
     }
 
-    /// Takes the calls of one window (a second, say), in the order in which they began. Calls of functions that were not added are ignored.
+    /// Takes the calls of one window (a second, say) or one [step](Self::in_steps) of it, in the order in which they began. Calls of functions that were not added are
+    /// ignored.
     ///
     /// # Cost
     /// Tens of operations and a search in a table of up to 512 residuals for each call.
     pub fn window(&mut self, calls: &[Seen]) -> Vec<Event> {
-        let mut by_kernel: BTreeMap<u32, Vec<Seen>> = BTreeMap::new();
+        let mut by_kernel = ByKernel::new();
         for call in calls.iter().filter(|c| self.kernels.contains_key(&c.kernel)) {
             if call.predicted_ns > 0.0 && call.own_ns > 0.0 {
                 by_kernel.entry(call.kernel).or_default().push(*call);
             }
         }
-        let shifts = self.shifts(&by_kernel);
-        let mut events = self.machine(&shifts);
+        let window = self.window_with(&by_kernel);
+        let of_window = self.shifts(&window);
+        self.step = (self.step + 1) % self.steps;
+        let mut events = if self.step == 0 { self.machine(&of_window) } else { Vec::new() };
+        // What changed just now shows in the last calls first, where there are enough of them.
+        let of_step = self.shifts(&by_kernel);
+        let shifts = if of_step.len() > LEAST_OTHERS { of_step } else { of_window };
         let threshold_h = self.kernels.len() as f64 / self.settings.false_alarms_per_hour.max(1e-9);
         let tolerated = (1.0 + self.settings.tolerated.max(0.0)).ln();
         for (id, calls) in &by_kernel {
@@ -160,13 +190,29 @@ impl Watch {
             }
             if let Some(raised) = raised {
                 let since_ns = (raised.since_h * 3.6e12) as u64;
+                let calls = window.get(id).unwrap_or(calls);
                 events.extend(evidence(*id, kernel, calls, since_ns, raised.calls).map(|slower| {
                     let false_alarms_per_hour = self.settings.false_alarms_per_hour;
                     Event::Slower(Slower { false_alarms_per_hour, ..slower })
                 }));
             }
         }
+        if self.steps > 1 {
+            self.past.push_back(by_kernel);
+        }
         events
+    }
+
+    /// The calls of a window of which these are the last step.
+    fn window_with(&mut self, last: &ByKernel) -> ByKernel {
+        while self.past.len() >= self.steps {
+            self.past.pop_front();
+        }
+        let mut all = ByKernel::new();
+        for (id, calls) in self.past.iter().flatten().chain(last) {
+            all.entry(*id).or_default().extend(calls);
+        }
+        all
     }
 
     /// How much longer (ln) each function's calls of this window took than before; of functions with enough calls.
@@ -187,12 +233,14 @@ impl Watch {
     /// Change of the machine as the other functions see it, ln: a function's own calls have no part in what they are held against.
     fn drift_beside(&mut self, id: u32, shifts: &BTreeMap<u32, Shift>) -> f64 {
         let others: Vec<Shift> = shifts.iter().filter(|(other, _)| **other != id).map(|(_, s)| *s).collect();
+        let steps = self.steps;
         let known = self.known.entry(id).or_default();
         if others.len() >= LEAST_OTHERS {
             let Shift { value, error } = common(&others);
             // A jump is taken at once; what may be chance is smoothed.
-            let follows = if (value - known.0).abs() > CHANCE * error { 1.0 } else { FOLLOWS };
-            *known = (known.0 + follows * (value - known.0), KEPT);
+            let follows = if (value - known.0).abs() > CHANCE * error { 1.0 } else { FOLLOWS / steps as f64 };
+            // OK because a window has few steps.
+            *known = (known.0 + follows * (value - known.0), KEPT * steps as u32);
         } else if known.1 > 0 {
             known.1 -= 1;
         } else {

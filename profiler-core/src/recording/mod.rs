@@ -228,6 +228,9 @@ pub struct ClassRow {
     pub stamps_of: Option<u32>,
     /// The user named it (`--latency` and the like). `None`: the recording is older.
     pub named: Option<bool>,
+    /// Which of the six integer argument registers are parameters, or may be, by the function's code: bit 0 is `rdi`, bit 5 `r9`. `None`: nobody asked, its code is
+    /// not known completely, or the recording is older.
+    pub parameters: Option<u32>,
 }
 
 /// Why a window of a class was opened.

@@ -141,8 +141,8 @@ impl ClassView {
     }
 }
 
-/// Recorded calls of a function that a model is made of.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// Recorded calls of a function that a model is made of, or is held against.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct PointsView {
     /// So many are wanted of each decade of its inputs; 0: it is not modelled, or as many as can be had are wanted.
     pub wanted: u32,
@@ -150,6 +150,8 @@ pub struct PointsView {
     pub decades: u32,
     /// Recorded calls in the one of them that has fewest.
     pub least: u64,
+    /// Recorded calls per second that it shares with the functions of its group, Hz; 0: it is in none.
+    pub shared_hz: f64,
 }
 
 /// What is known of a class.

@@ -199,6 +199,8 @@ pub struct InspectedCode {
     pub entry_for_returns: Option<inspect::Site>,
     /// Argument registers that are null in its records.
     pub lost_arguments: LostArguments,
+    /// Argument registers that are parameters, or may be: where calls are recorded. `None`: that is not known.
+    pub parameters: Option<u8>,
 }
 
 /// A class under watch.
@@ -409,6 +411,7 @@ impl LiveClass {
             notes: c.notes.iter().cloned().chain(self.argument_note()).chain(callers).collect(),
             stamps_of: c.stamps_of.map(|of| of.0),
             named: Some(self.wish.named && !self.counts_metric),
+            parameters: self.code.parameters.map(u32::from),
             // What the kernel adds to the nested cost of each call: whole ns, as in `control`.
             stamps_ns: (self.exit != ExitMode::None).then(|| self.prices.stamps.ns.clamp(0.0, 4e9).floor()),
         }

@@ -122,6 +122,9 @@ impl Agent {
                 callers: Callers::default(),
                 entry_for_returns,
                 lost_arguments,
+                parameters: (kind == RecordKind::Record)
+                    .then(|| self.inspection.parameters(function))
+                    .flatten(),
             },
             state: LinkState::Off,
             counters: ClassCounters::default(),

@@ -2,8 +2,9 @@
 
 use super::Agent;
 use super::class::LiveClass;
+use super::shared_points::SharedPoints;
 use crate::config::ModelConfig;
-use crate::inspect::Pattern;
+use crate::inspect::{ALL_ARGUMENTS, Pattern};
 use profiler_core::class::ClassId;
 use profiler_core::recording::EventRow;
 use profiler_core::run::view::PointsView;
@@ -38,6 +39,8 @@ pub(super) struct DataPoints {
     inputs: Vec<(Pattern, [bool; 6])>,
     /// `None`: no model is made of it.
     classes: BTreeMap<ClassId, Option<Counted>>,
+    /// Of functions that are held against models.
+    pub shared: SharedPoints,
 }
 
 impl DataPoints {
@@ -52,10 +55,11 @@ impl DataPoints {
             (spec.pattern.clone(), registers)
         });
         Self {
-            wanted: models.datapoints,
+            wanted: models.wanted(),
             patterns: models.patterns.iter().filter_map(pattern).collect(),
             inputs: inputs.collect(),
             classes: BTreeMap::new(),
+            shared: SharedPoints::default(),
         }
     }
 
@@ -74,7 +78,10 @@ impl DataPoints {
             let is = |pattern: &Pattern| {
                 pattern.matches_module(file) && names().any(|name| pattern.matches_symbol(name))
             };
-            let own = inputs.iter().find(|(pattern, _)| is(pattern)).map_or([true; 6], |(_, own)| *own);
+            let own = inputs
+                .iter()
+                .find(|(pattern, _)| is(pattern))
+                .map_or_else(|| used_by(class), |(_, own)| *own);
             patterns.iter().any(is).then(|| Counted { inputs: own, ..Counted::default() })
         });
         if let Some(counted) = counted {
@@ -85,8 +92,15 @@ impl DataPoints {
     /// What the run is told of a class.
     pub fn of(&self, class: ClassId) -> PointsView {
         let counted = self.classes.get(&class).and_then(Option::as_ref);
-        counted.map(|counted| counted.points(self.wanted)).unwrap_or_default()
+        let own = counted.map(|counted| counted.points(self.wanted)).unwrap_or_default();
+        PointsView { shared_hz: self.shared.of(class), ..own }
     }
+}
+
+/// The registers that are parameters of a function, or may be.
+fn used_by(class: &LiveClass) -> [bool; 6] {
+    let used = class.code.parameters.unwrap_or(ALL_ARGUMENTS);
+    std::array::from_fn(|register| used & 1 << register != 0)
 }
 
 impl Counted {
@@ -109,7 +123,7 @@ impl Counted {
         let least_calls = LEAST_PART * self.calls as f64;
         let usual = self.by_decades.values().filter(|calls| **calls as f64 >= least_calls);
         let (decades, least) = usual.fold((0, u64::MAX), |(n, least), calls| (n + 1, least.min(*calls)));
-        PointsView { wanted, decades, least: if decades == 0 { 0 } else { least } }
+        PointsView { wanted, decades, least: if decades == 0 { 0 } else { least }, shared_hz: 0.0 }
     }
 }
 
@@ -140,8 +154,11 @@ mod tests {
         (0..1_000).for_each(|i| counted.note(call(10 + i % 90)));
         (0..100).for_each(|i| counted.note(call(1_000 + i)));
         counted.note(call(1_000_000));
-        assert_eq!(counted.points(200), PointsView { wanted: 200, decades: 2, least: 100 });
-        assert_eq!(Counted::default().points(200), PointsView { wanted: 200, decades: 0, least: 0 });
+        assert_eq!(counted.points(200), PointsView { wanted: 200, decades: 2, least: 100, shared_hz: 0.0 });
+        assert_eq!(
+            Counted::default().points(200),
+            PointsView { wanted: 200, decades: 0, least: 0, shared_hz: 0.0 }
+        );
         // Registers that take any value are bounded.
         let mut wild = Counted { inputs: [true; 6], ..Counted::default() };
         (0..10_000_u64).for_each(|i| wild.note([1, 3, 7, 11, 13, 17].map(|k| Some(1 << (i * k % 60)))));

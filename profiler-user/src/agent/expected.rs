@@ -5,9 +5,9 @@ use super::consumers::{Expectations, Making, other_build};
 use super::{Agent, Session};
 use crate::config::{DEFAULT_AGENT_CPU, InputsSpec, RunConfig, WordsSpec};
 use crate::failure::Failure;
-use crate::models::{self, Expected, Watched, stem};
+use crate::models::{self, Expected, Frequencies, Watched, stem};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
 
 /// Lowest priority of a thread (setpriority(2)).
 const LOWEST: libc::c_int = 19;
@@ -22,6 +22,8 @@ pub(super) struct Baseline {
     /// Words of this command line, then those that are inputs of the models.
     words: Vec<WordsSpec>,
     watched: Vec<Watched>,
+    /// Data points that each function is to have; 0: as many as can be had.
+    datapoints: u32,
 }
 
 impl Baseline {
@@ -51,7 +53,9 @@ impl Baseline {
         named.retain(|spec| {
             spec.inputs.iter().all(|input| input.word.is_none()) || config.models.inputs.contains(spec)
         });
-        Ok(Some(Self { path: path.clone(), inputs, named, words, watched }))
+        // Only if it was said: fewer calls tell later.
+        let datapoints = config.models.datapoints.unwrap_or(0);
+        Ok(Some(Self { path: path.clone(), inputs, named, words, watched, datapoints }))
     }
 }
 
@@ -82,8 +86,10 @@ impl Session {
     pub(super) fn expect(&mut self, baseline: Option<Baseline>) -> Result<(), Failure> {
         let Some(baseline) = baseline else { return Ok(()) };
         self.agent.check_builds(&baseline)?;
-        let taken = baseline.words.into_iter().flat_map(|spec| spec.words).map(|word| word.name).collect();
-        let making = make(baseline.path.clone(), baseline.named, taken);
+        let taken = baseline.words;
+        let (sender, frequencies) = channel();
+        self.agent.data_points.shared.await_frequencies(frequencies);
+        let making = make(baseline.path.clone(), baseline.named, taken, (baseline.datapoints, sender));
         let making = making.map_err(|error| Failure::from(anyhow::Error::new(error)))?;
         let name = baseline.path.display().to_string();
         let words = self.agent.words.lists.meta().into_iter().filter(|word| word.operation.is_none());
@@ -137,13 +143,21 @@ impl Agent {
 }
 
 /// Makes the models on a thread at the lowest priority: attaching does not wait for it. Its CPU time is the agent's.
-/// `taken`: words that this run takes.
-fn make(path: PathBuf, inputs: Vec<InputsSpec>, taken: Vec<String>) -> std::io::Result<Making> {
+/// `taken`: words that this run takes. What groups of functions are recorded at goes the other way, for so many data points.
+fn make(
+    path: PathBuf,
+    inputs: Vec<InputsSpec>,
+    taken: Vec<WordsSpec>,
+    (datapoints, frequencies): (u32, Sender<Frequencies>),
+) -> std::io::Result<Making> {
     let (sender, making) = channel();
     std::thread::Builder::new().name("tithe-models".into()).spawn(move || {
         // SAFETY: plain numbers; 0 is this thread. Where it fails the thread competes with the loop, which has a higher priority anyhow.
         unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, LOWEST) };
         let made = Expected::read(&path, &inputs).map(|expected| expected.with_words(&taken));
+        if let Ok(expected) = &made {
+            let _ = frequencies.send(models::frequencies(expected, datapoints));
+        }
         let made = made.map_err(|error| error.to_string());
         // The run may be over.
         let _ = sender.send(made);

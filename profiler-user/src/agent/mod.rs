@@ -24,6 +24,7 @@
 //! | `clock` | the clock of kernel records, and the turns of the loop |
 //! | `operations/`, `operation_io`, `operation_steps`, `steps`, `cycle_hook` | operations: classes made of what was named; the kernel's counts and orders |
 //! | `data_points` | recorded calls of functions that models are made of |
+//! | `shared_points` | how often functions of a group are recorded, where models are known from the start |
 //! | `expected` | functions that are recorded because of `--expect`, and whether they are of the same build |
 //! | `words` | words of the target: lists for the kernel, rows of what was taken |
 //! | `consumers/`, `call_code`, `code_history` | who reads rows while they are recorded, what the code says of return addresses, and what was mapped when |
@@ -65,6 +66,7 @@ mod prepare;
 mod reading;
 mod sampling;
 mod select;
+mod shared_points;
 mod shares;
 mod stamps;
 mod steps;

@@ -77,6 +77,7 @@ impl Agent {
             callers: Callers::default(),
             entry_for_returns: None,
             lost_arguments: LostArguments::default(),
+            parameters: None,
         };
         let (kind, exit) = (RecordKind::Latency, ExitMode::ExitSites);
         let prices = self.prices(&candidate, kind, exit);

@@ -28,6 +28,7 @@ impl Agent {
         if what == Sees::Counters {
             self.attach.read_counters();
         }
+        self.take_frequencies();
         let classes = self.attach.classes();
         let new = classes.iter().skip(view.names.len());
         view.names.extend(new.map(|class| class.candidate.name.clone()));

@@ -1,6 +1,6 @@
 //! Of which functions there are to be execution-time models, and which are held against them: options of `tithe record`.
 
-use crate::config::{DEFAULT_DATAPOINTS, InputsSpec, ModelConfig};
+use crate::config::{InputsSpec, ModelConfig};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -18,9 +18,10 @@ pub struct ModelledArgs {
     #[arg(long, value_name = "INPUTS")]
     pub input: Vec<InputsSpec>,
     /// Recorded calls that are wanted of each function of --model in each decade of its inputs, and again every 10 s: a function that is called often
-    /// is recorded more rarely once it has as many (0: as many as the budget allows)
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_DATAPOINTS)]
-    pub datapoints: u32,
+    /// is recorded more rarely once it has as many (0: as many as the budget allows) [default: 200]. With --expect: the functions whose predicted
+    /// times are within a factor of 2 share one frequency, by which each has as many; there only if it is given, since fewer calls tell later
+    #[arg(long, value_name = "N")]
+    pub datapoints: Option<u32>,
     /// Hold calls against the models of this recording while the run goes on: its functions are recorded with the same inputs, and what takes
     /// longer than its inputs explain is told on standard error, with the resource behind it. At most one false alarm an hour is expected
     /// while calls are as alike as they were then; another load of the machine is told, too

@@ -1,7 +1,7 @@
 //! `tithe models`: how the time of recorded functions grows with their inputs.
 
 use super::{PrintFormat, outputs};
-use crate::config::InputsSpec;
+use crate::config::{DEFAULT_DATAPOINTS, InputsSpec};
 use crate::failure::Failure;
 use crate::models::{self, Models, ModelsError};
 use crate::output::{self, FileFormat, OutputError, TextOptions, file};
@@ -20,7 +20,7 @@ const EXAMPLES: &str = "Examples:
   tithe models --baseline before.tithe after.tithe
 
 A recording says itself what is modelled if it was made with --model ('tithe record --model compress2 --input compress2:n=arg3'). A model needs calls with at least five
-different inputs, ten of each.
+different inputs, ten of each. Loops of a function have models by the samples inside its recorded calls: 100 for each loop, and the program's file as it was.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 5 something takes longer than in the baseline, or grows faster";
 
@@ -32,12 +32,16 @@ pub struct ModelsArgs {
     #[arg(value_name = "RECORDING")]
     pub recording: PathBuf,
     /// Names of a function's inputs and the argument registers that hold them: 'PATTERN:NAME=argK,NAME=argK:TYPE,...', TYPE one of long
-    /// (default), int, size, category (may be repeated) [default: those of the recording, else all argument registers]
+    /// (default), int, size, category (may be repeated) [default: those of the recording, else the
+    /// argument registers that the function makes use of, by its code]
     #[arg(long, value_name = "INPUTS")]
     pub input: Vec<InputsSpec>,
     /// Say what changed since this recording
     #[arg(long, value_name = "RECORDING")]
     pub baseline: Option<PathBuf>,
+    /// Data points that each kernel is to have, by which the frequencies of groups are told (0: they are not)
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_DATAPOINTS)]
+    pub datapoints: u32,
     /// Write the models here (.html with plots, .json or .txt; '-' for standard output; may be repeated)
     #[arg(short, long, value_name = "FILE", conflicts_with = "baseline")]
     pub output: Vec<PathBuf>,
@@ -64,7 +68,7 @@ pub(super) fn run(args: &ModelsArgs) -> Result<u8, Failure> {
         Models::read(path, &args.input)
             .map_err(|error: ModelsError| Failure::usage(format!("{}: {error}", path.display())))
     };
-    let found = read(&args.recording)?;
+    let found = Models { datapoints: args.datapoints, ..read(&args.recording)? };
     let Some(baseline) = &args.baseline else {
         let wanted = outputs(&args.output, format_of)?;
         for (path, format) in &wanted.files {

@@ -10,25 +10,26 @@ use std::path::PathBuf;
 pub const DEFAULT_DATAPOINTS: u32 = 200;
 
 /// Functions that models are made of, or that are held against models.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct ModelConfig {
     /// Patterns of functions whose calls are recorded so that models can be made of them.
     pub patterns: Vec<String>,
     /// Names of inputs, and the registers that hold them.
     pub inputs: Vec<InputsSpec>,
-    /// Recorded calls that are wanted of each function and decade of its inputs, and again every 10 s; 0: as many as the budget allows.
-    pub datapoints: u32,
+    /// Recorded calls that are wanted of each function and decade of its inputs, and again every 10 s; 0: as many as the budget allows. `None`:
+    /// [`DEFAULT_DATAPOINTS`] of functions of `patterns`, and of those of `expect` as many as the budget allows.
+    pub datapoints: Option<u32>,
     /// A recording: calls of its functions are held against its models while the run goes on.
     pub expect: Option<PathBuf>,
 }
 
-impl Default for ModelConfig {
-    fn default() -> Self {
-        Self { patterns: Vec::new(), inputs: Vec::new(), datapoints: DEFAULT_DATAPOINTS, expect: None }
-    }
-}
-
 impl ModelConfig {
+    /// Data points that are wanted of functions that models are made of; 0: as many as can be had.
+    #[must_use]
+    pub fn wanted(&self) -> u32 {
+        self.datapoints.unwrap_or(DEFAULT_DATAPOINTS)
+    }
+
     /// Nothing was asked for.
     #[must_use]
     pub fn is_empty(&self) -> bool {

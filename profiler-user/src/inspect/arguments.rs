@@ -13,7 +13,7 @@ use iced_x86::{Instruction, InstructionInfoFactory, OpAccess, Register};
 pub const ALL_ARGUMENTS: u8 = 0x3f;
 
 /// The integer argument registers of the System V ABI, in order.
-const REGISTERS: [Register; 6] =
+pub(super) const REGISTERS: [Register; 6] =
     [Register::RDI, Register::RSI, Register::RDX, Register::RCX, Register::R8, Register::R9];
 
 /// Their names, in order.

@@ -36,11 +36,13 @@ pub mod host;
 mod ifunc;
 mod insn;
 mod landing;
+mod link_map;
 pub mod mappers;
 pub(crate) mod maps;
 mod module;
 pub mod names;
 mod neighbours;
+mod parameters;
 mod pattern;
 pub mod process;
 mod resolve;
@@ -85,7 +87,7 @@ pub use usdt::{ProbeSite, RegisterArgument, register_argument};
 pub use variable::VariableError;
 pub use verify::Breakpoints;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
@@ -102,6 +104,8 @@ pub struct Inspection {
     stacks: Mutex<stacks::Stacks>,
     return_links: OnceLock<Result<(), SiteObstacle>>,
     ifuncs: OnceLock<ifunc::Bound>,
+    /// What is known of callees, by module.
+    parameters: Mutex<HashMap<usize, parameters::Known>>,
 }
 
 impl Inspection {
@@ -126,6 +130,7 @@ impl Inspection {
             stacks: Mutex::new(stacks),
             return_links: OnceLock::new(),
             ifuncs: OnceLock::new(),
+            parameters: Mutex::default(),
         })
     }
 
@@ -255,6 +260,24 @@ impl Inspection {
     #[must_use]
     pub fn sites_offline(module: &Module, function: &Function, rules: KernelRules) -> SiteChoice {
         sites::choose(module, function, rules)
+    }
+
+    /// The argument registers of a function that are parameters, or may be, as [`Site::arguments`], by its code; `None`: that is not known.
+    ///
+    /// # Cost
+    /// Decodes the function and some of its callees: some ms at most.
+    #[must_use]
+    pub fn parameters(&self, function: &Function) -> Option<u8> {
+        let module = self.modules.get(function.module).filter(|_| !self.is_go(function))?;
+        let mut known = self.parameters.lock().unwrap_or_else(PoisonError::into_inner);
+        parameters::of(module, function, known.entry(function.module).or_default())
+    }
+
+    /// The same of a function of a file that no process maps (offline analysis).
+    #[must_use]
+    pub fn parameters_offline(module: &Module, function: &Function) -> Option<u8> {
+        let is_go = runtime::is_go_function(module, &function.name);
+        (!is_go).then(|| parameters::of(module, function, &mut parameters::Known::default())).flatten()
     }
 
     /// Every place of a USDT probe, in all modules of the process: one, or several where it was inlined.

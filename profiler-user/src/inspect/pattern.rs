@@ -122,7 +122,7 @@ impl Pattern {
 
     /// The longest part without wildcards.
     #[must_use]
-    pub(super) fn literal(&self) -> &str {
+    pub(crate) fn literal(&self) -> &str {
         &self.literal
     }
 

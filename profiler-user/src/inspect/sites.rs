@@ -52,14 +52,19 @@ impl Body {
 
     /// Decodes the function and its parts.
     pub fn read(module: &Module, function: &Function) -> Result<Self, String> {
+        Self::at(module, function.vaddr, function.size)
+    }
+
+    /// The same by link-time address and size, bytes.
+    pub fn at(module: &Module, vaddr: u64, size: u64) -> Result<Self, String> {
         let elf = module.elf()?;
         let symbols = module.symbols()?;
-        let main = Region::decode(elf, function.vaddr, function.size);
+        let main = Region::decode(elf, vaddr, size);
         let mut parts: Vec<Region> = Vec::new();
         // A cold part is known by its name, or by unwind data where it has none, *and* by a jump from the function into it.
         let mut queue: Vec<u64> = outside_targets(&main);
         let mut tried = HashSet::new();
-        let (mut bytes, mut unknown) = (function.size, None);
+        let (mut bytes, mut unknown) = (size, None);
         while let Some(to) = queue.pop() {
             if !tried.insert(to) || main.contains(to) || parts.iter().any(|p| p.contains(to)) {
                 continue;

@@ -4,8 +4,9 @@
 //! [`Expected::read`] makes the models, on another thread.
 
 use super::piles::{Pile, PileKey, Piles, is_modelled_by, registers_of, used};
-use super::{Key, ModelsError};
-use crate::config::{FunctionConfig, InputSpec, InputsSpec, RecordSpec, WordBase, WordsSpec};
+use super::{Key, ModelsError, Pace};
+use crate::config::{FunctionConfig, InputSpec, InputsSpec, NamedWord, RecordSpec, WordBase, WordsSpec};
+use crate::inspect::Pattern;
 use crate::prober::word::MAX_OBJECTS;
 use crate::recording::Stream;
 use profiler_core::class::RecordKind;
@@ -38,12 +39,20 @@ pub struct ExpectedFunction {
     pub name: String,
     /// Module and symbol, its own and those of the context.
     pub key: Key,
+    /// Link-time addresses of both in their modules.
+    pub addresses: (u64, Option<u64>),
+    /// Its names in the symbol table, and the demangled one.
+    pub names: Vec<String>,
     /// The timed call around it; `None`: there was none.
     pub context: Option<String>,
     /// Its inputs, in the order of the model.
     pub inputs: Vec<InputSpec>,
+    /// Build ID of its module.
+    pub build_id: String,
     /// Its model.
     pub model: Model,
+    /// Over how many decades its inputs are.
+    pub pace: Pace,
     /// Normal calls: what they used.
     pub normal: Vec<Used>,
 }
@@ -120,7 +129,7 @@ pub fn named_inputs(path: &Path) -> Result<Vec<InputsSpec>, ModelsError> {
 }
 
 /// The words that these inputs are in an earlier recording, as a run takes them anew, with those from which they go on. What is `given` is taken
-/// anyway. Those that go on from a word of an operation are left out.
+/// anyway, and has the place of one of that name that was taken with the same function. Those that go on from a word of an operation are left out.
 ///
 /// # Errors
 /// [`ModelsError`].
@@ -143,13 +152,15 @@ pub fn words_anew(
 /// The words of that name, and before them what they go on from, at most so many times; none where that cannot be had.
 fn anew(known: &[WordMeta], name: &str, given: &[WordsSpec], most: u32) -> Vec<WordsSpec> {
     let mut words = Vec::new();
-    if is_given(given, name) || most == 0 {
+    // There can be only one word from which others go on.
+    let is_object = |spec: &WordsSpec| spec.words.iter().any(|word| goes_on_from(word, name));
+    let is_object = given.iter().any(is_object) || known.iter().filter_map(anew_spec).any(|s| is_object(&s));
+    if is_object && is_given(given, name) || most == 0 {
         return words;
     }
-    for word in known.iter().filter(|word| word.name == name && word.operation.is_none()) {
-        let end = if word.at_end { "@end" } else { "" };
-        let text = format!("{}{end}:{name}={}", word.place, word.expression);
-        let Ok(spec) = text.parse::<WordsSpec>() else { continue };
+    let own = known.iter().filter(|word| word.name == name && word.operation.is_none());
+    for word in own.filter(|word| !is_given_at(given, name, &word.place)) {
+        let Some(spec) = anew_spec(word) else { continue };
         if let Some(WordBase::Object(object)) = spec.words.first().map(|word| &word.expression.base) {
             let before = anew(known, object, given, most - 1);
             if before.is_empty() && !is_given(given, object) {
@@ -160,6 +171,33 @@ fn anew(known: &[WordMeta], name: &str, given: &[WordsSpec], most: u32) -> Vec<W
         words.push(spec);
     }
     words
+}
+
+/// A word of an earlier recording, as a run takes it.
+fn anew_spec(word: &WordMeta) -> Option<WordsSpec> {
+    let end = if word.at_end { "@end" } else { "" };
+    format!("{}{end}:{}={}", word.place, word.name, word.expression).parse().ok()
+}
+
+/// A word goes on from the one of that name.
+fn goes_on_from(word: &NamedWord, name: &str) -> bool {
+    matches!(&word.expression.base, WordBase::Object(object) if object == name)
+}
+
+/// A word of that name is taken by one of these with functions that a pattern may name as well: a run takes no two words of one name with one function.
+fn is_given_at(given: &[WordsSpec], name: &str, place: &str) -> bool {
+    let named = given.iter().filter(|spec| spec.words.iter().any(|word| word.name == name));
+    named.into_iter().any(|spec| may_overlap(&spec.place, place))
+}
+
+/// Two patterns may name the same function. Of two with wildcards nothing more is known than their modules.
+fn may_overlap(a: &str, b: &str) -> bool {
+    let (Ok(one), Ok(other)) = (Pattern::parse(a), Pattern::parse(b)) else { return a == b };
+    match (one.is_exact(), other.is_exact()) {
+        (_, true) => one.matches_symbol(other.literal()),
+        (true, false) => other.matches_symbol(one.literal()),
+        (false, false) => true,
+    }
 }
 
 /// A word of that name is taken by one of these.
@@ -200,6 +238,17 @@ impl FunctionConfig {
     }
 }
 
+impl ExpectedFunction {
+    /// A pattern names it.
+    fn has(&self, place: &str) -> bool {
+        let module = self.key.0.0.rsplit('/').next().unwrap_or_default();
+        let names = |pattern: Pattern| {
+            pattern.matches_module(module) && self.names.iter().any(|name| pattern.matches_symbol(name))
+        };
+        Pattern::parse(place).is_ok_and(names)
+    }
+}
+
 impl Expected {
     /// Makes the models.
     ///
@@ -215,12 +264,13 @@ impl Expected {
         Ok(expected)
     }
 
-    /// Without the models of which an input is a word that a run does not take: `taken` are those that it takes.
+    /// Without the models of which an input is a word that a run does not take with calls of that function: `taken` are those that it takes.
     #[must_use]
-    pub fn with_words(mut self, taken: &[String]) -> Self {
+    pub fn with_words(mut self, taken: &[WordsSpec]) -> Self {
         let missing = |function: &ExpectedFunction| {
+            let own: Vec<&WordsSpec> = taken.iter().filter(|spec| function.has(&spec.place)).collect();
             let mut words = function.inputs.iter().filter_map(|input| input.word.clone());
-            words.find(|word| !taken.contains(word))
+            words.find(|word| !own.iter().any(|spec| spec.words.iter().any(|taken| taken.name == *word)))
         };
         let Self { functions, without } = &mut self;
         functions.retain(|function| {
@@ -240,13 +290,21 @@ impl Expected {
 
     fn add(&mut self, piles: &Piles, of: PileKey, pile: &Pile) {
         let (name, context) = (piles.name(of.0), of.1.map(|outer| piles.name(outer)));
+        let address = |class: u32| piles.classes.get(&class).map_or(0, |class| class.address);
+        let names = |class: &ClassRow| {
+            [&class.symbol, &class.name].into_iter().chain(&class.aliases).cloned().collect::<Vec<String>>()
+        };
         match models::fit(&pile.calls, super::piles::SEED) {
             Ok(model) => self.functions.push(ExpectedFunction {
                 name,
                 context,
                 key: piles.key(of),
+                addresses: (address(of.0), of.1.map(address)),
+                names: piles.classes.get(&of.0).map(names).unwrap_or_default(),
                 inputs: pile.inputs.clone(),
+                build_id: piles.build_id(of),
                 normal: normal(&model, pile),
+                pace: pile.pace(Some(&model)),
                 model,
             }),
             Err(why) => self.without.push(NotExpected { name, context, why: why.to_string() }),
@@ -301,6 +359,9 @@ mod tests {
         assert_eq!(texts("length", &[]), ["accept:conn=arg0->8:ptr", length]);
         assert_eq!(texts("length", &["open:conn=arg1"]), [length]);
         assert_eq!(texts("length", &["parse:length=arg1"]), [""; 0]);
+        // One of that name with other functions: each has its own.
+        assert_eq!(texts("length", &["open:length=arg1"]), ["accept:conn=arg0->8:ptr", length]);
+        assert_eq!(texts("length", &["app:p*:length=arg1"]), [""; 0]);
         // It goes on from a word of an operation, which is there or not.
         assert_eq!(texts("kept", &[]), [""; 0]);
         assert_eq!(texts("kept", &["req:buffer=arg1"]), ["db::put@end:kept=strlen(buffer->0+4)"]);

@@ -2,11 +2,11 @@
 
 use super::plot::Plot;
 use super::words::WordValues;
-use super::{FunctionModel, Key, ModelsError, SlowCall, SlowCalls};
+use super::{FunctionModel, Key, ModelsError, Pace, SlowCall, SlowCalls};
 use crate::config::{InputSpec, InputType, InputsSpec};
-use crate::inspect::Pattern;
+use crate::inspect::{ALL_ARGUMENTS, Pattern};
 use crate::recording::Stream;
-use profiler_core::models::{self, Calls, End, Model, Taken, Used, Value};
+use profiler_core::models::{self, Calls, End, Input, Kind, Model, Taken, Unusable, Used, Value};
 use profiler_core::recording::{CallContext, ClassRow, EventRow, Meta};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -31,9 +31,18 @@ pub(super) struct Piles {
 pub(super) struct Pile {
     pub inputs: Vec<InputSpec>,
     pub calls: Calls,
-    /// Of each call: when it began, ktime ns, and what it used.
-    used: Vec<(u64, CallContext)>,
+    /// Of each call: when it began, where, and what it used.
+    began: Vec<Began>,
     total_ns: u64,
+}
+
+/// Where a call began, and what it used.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Began {
+    /// Ktime ns.
+    pub time_ns: u64,
+    pub tid: u32,
+    pub context: CallContext,
 }
 
 /// Which functions models are made of, and what their inputs are.
@@ -81,6 +90,14 @@ impl Asked {
             || known.iter().enumerate().filter(|(_, known)| **known).map(|(k, _)| register(k)).collect();
         let own = self.inputs.iter().find(|spec| matches(&spec.pattern, class));
         own.map_or_else(all, |spec| spec.inputs.clone())
+    }
+
+    /// Registers that are no parameters by the function's code, a bit for each; of a function whose inputs were named none is.
+    fn unused(&self, class: &ClassRow) -> u8 {
+        let is_named = self.inputs.iter().any(|spec| matches(&spec.pattern, class));
+        // OK because there are six registers.
+        let used = class.parameters.filter(|_| !is_named).map_or(ALL_ARGUMENTS, |used| used as u8);
+        ALL_ARGUMENTS & !used
     }
 }
 
@@ -138,7 +155,8 @@ impl Piles {
         stream.each(|row: EventRow| {
             let Some(inputs) = inputs.get(&row.class_id) else { return };
             let key = (one(row.class_id), row.place.outer_class.map(one));
-            of.entry(key).or_insert_with(|| Pile::new(inputs)).push(&row, &words);
+            let unused = || classes.get(&row.class_id).map_or(0, |class| asked.unused(class));
+            of.entry(key).or_insert_with(|| Pile::new(inputs, unused())).push(&row, &words);
         })?;
         damage.extend_from_slice(stream.damage());
         Ok(Self { meta, classes, of, damage })
@@ -156,6 +174,11 @@ impl Piles {
         (key(class), outer.map(key))
     }
 
+    /// Build ID of a function's module; empty: it has none.
+    pub fn build_id(&self, (class, _): PileKey) -> String {
+        self.classes.get(&class).map(|class| class.build_id.clone()).unwrap_or_default()
+    }
+
     /// The model of a function in a context, with what is told beside it.
     pub fn model(&self, of: PileKey, pile: &Pile) -> FunctionModel {
         let found = models::fit(&pile.calls, SEED);
@@ -168,15 +191,22 @@ impl Piles {
             total_ns: pile.total_ns,
             slow: model.map(|model| pile.slow(model, self.meta.start_ns)).unwrap_or_default(),
             plot: model.and_then(|model| Plot::new(model, &pile.calls)),
+            loops: None,
+            pace: pile.pace(model),
             found,
         }
     }
 }
 
 impl Pile {
-    fn new(inputs: &[InputSpec]) -> Self {
-        let calls = Calls::new(inputs.iter().map(InputSpec::input).collect());
-        Self { inputs: inputs.to_vec(), calls, used: Vec::new(), total_ns: 0 }
+    /// `unused`: registers that the function makes no use of.
+    fn new(inputs: &[InputSpec], unused: u8) -> Self {
+        let input = |spec: &InputSpec| match spec.register() & unused {
+            0 => spec.input(),
+            _ => Input { kind: Kind::Unused, ..spec.input() },
+        };
+        let calls = Calls::new(inputs.iter().map(input).collect());
+        Self { inputs: inputs.to_vec(), calls, began: Vec::new(), total_ns: 0 }
     }
 
     fn push(&mut self, row: &EventRow, words: &WordValues) {
@@ -187,12 +217,23 @@ impl Pile {
             *value = words.of(row, input);
         }
         self.calls.push(&values, taken(row));
-        self.used.push((row.time_ns, row.context));
+        self.began.push(Began { time_ns: row.time_ns, tid: row.tid, context: row.context });
+    }
+
+    /// Of how many decades its inputs are; how often it is called is not known here.
+    pub fn pace(&self, model: Option<&Model>) -> Pace {
+        let decades = model.map_or(1, |model| models::decades(model, &self.calls));
+        Pace { decades, calls_per_s: None }
     }
 
     /// What the kernel counted in a call, by its number.
     pub fn context(&self, call: usize) -> Option<&CallContext> {
-        self.used.get(call).map(|(_, context)| context)
+        self.began.get(call).map(|began| &began.context)
+    }
+
+    /// Of each call, in their order: where it began, and what it took.
+    pub fn began(&self) -> impl Iterator<Item = (&Began, Taken)> {
+        self.began.iter().zip(self.calls.iter().map(|(_, taken)| taken))
     }
 
     /// Calls that took longer than their inputs explain, by the model of these calls.
@@ -203,7 +244,7 @@ impl Pile {
         let tell = |call: models::SlowCall| {
             let values = self.calls.iter().nth(call.call).map(|(values, _)| values).unwrap_or_default();
             SlowCall {
-                at_ns: self.used.get(call.call).map_or(0, |(time_ns, _)| time_ns.saturating_sub(start_ns)),
+                at_ns: self.began.get(call.call).map_or(0, |began| began.time_ns.saturating_sub(start_ns)),
                 inputs: told_inputs(model, &self.inputs, values),
                 call,
             }
@@ -212,13 +253,14 @@ impl Pile {
     }
 }
 
-/// Values of the inputs that the time depends on, by name; where it depends on none, of all.
+/// Values of the inputs that the time depends on, by name; where it depends on none, of all parameters.
 pub(crate) fn told_inputs(model: &Model, inputs: &[InputSpec], values: &[Value]) -> Vec<(String, Value)> {
     let matters = |name: &String| {
         model.critical.iter().any(|critical| critical.name == *name) || model.categories.contains(name)
     };
     let is_none = !inputs.iter().any(|input| matters(&input.name));
-    let is_told = |name: &String| is_none || matters(name);
+    let is_unused = |name: &String| model.unusable().contains(&(name.clone(), Unusable::NoParameter));
+    let is_told = |name: &String| is_none && !is_unused(name) || matters(name);
     let all = inputs.iter().map(|input| input.name.clone()).zip(values.iter().copied());
     all.filter(|(name, _)| is_told(name)).collect()
 }

@@ -2,8 +2,8 @@ use super::*;
 use crate::output::{FileFormat, TextOptions, changes_text, models_json, models_text, render_models};
 use crate::recording::sample::{classes, meta};
 use crate::recording::{Overwrite, Writer};
-use profiler_core::models::{Class, Reason};
-use profiler_core::recording::{CallContext, CallPlace, EventRow, ModelsMeta};
+use profiler_core::models::{Class, Reason, Unusable};
+use profiler_core::recording::{CallContext, CallPlace, ClassRow, EventRow, ModelsMeta};
 use std::path::PathBuf;
 
 /// Functions by class.
@@ -29,9 +29,14 @@ fn call(i: u64, class_id: u32, args: [Option<u64>; 6], own_ns: u64) -> EventRow 
 
 /// `SUM(pointer, n)` takes `300 + ns_each * n` ns, up to 2 % more or less, and half of its calls come from `PARSE`; of `PARSE` no argument is known.
 fn write(path: &Path, ns_each: f64, models: Option<ModelsMeta>) {
+    write_of(path, ns_each, models, &classes());
+}
+
+/// The same of functions with other rows in `classes`.
+fn write_of(path: &Path, ns_each: f64, models: Option<ModelsMeta>, classes: &[ClassRow]) {
     let meta = Meta { models, ..meta() };
     let mut w = Writer::create(path, None, Overwrite::Recording, &meta).unwrap();
-    w.push(&classes());
+    w.push(classes);
     let mut rows = Vec::new();
     for i in 0..1_200_u64 {
         let n = 10 * (1 << (i / 2 % 10));
@@ -98,6 +103,39 @@ fn a_function_has_a_model_in_each_context_without_what_watching_cost() {
     }
     let json: serde_json::Value = serde_json::from_str(&models_json(&models).unwrap()).unwrap();
     assert_eq!(json["functions"][0]["model"]["class"], "linear");
+}
+
+#[test]
+fn a_register_that_the_function_makes_no_use_of_is_no_input_unless_it_was_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.tithe");
+    let mut rows = classes();
+    let unusable = |named: &[InputsSpec]| {
+        let models = Models::read(&path, named).unwrap();
+        let (text, model) = (models_text(&models, TextOptions::default()), model(&models, None).clone());
+        (model.unusable().to_vec(), model.critical.iter().map(|c| c.name.clone()).collect::<Vec<_>>(), text)
+    };
+    // Of three registers that have chance values, one is used.
+    rows[SUM as usize].parameters = Some(0b10);
+    write_of(&path, 5.0, None, &rows);
+    let (none, critical, text) = unusable(&[]);
+    assert_eq!((none, critical), (vec![("arg0".to_owned(), Unusable::NoParameter)], vec!["arg1".to_owned()]));
+    assert!(text.contains("arg0: the function makes no use of it: it is no parameter"), "{text}");
+    // Its value is not told of the slow calls either.
+    let slow =
+        |text: &str| text.lines().filter(|line| line.contains("- at ") && line.contains("arg0")).count();
+    assert_eq!(slow(&text), 0, "{text}");
+    // Who names it knows better.
+    let spec = format!("{}:p=arg0,n=arg1", rows[SUM as usize].symbol).parse().unwrap();
+    let (none, critical, _) = unusable(&[spec]);
+    assert!(matches!(none.as_slice(), [(p, Unusable::Huge { .. })] if p == "p"), "{none:?}");
+    assert_eq!(critical, ["n"]);
+    // An older recording does not say.
+    rows[SUM as usize].parameters = None;
+    let older = dir.path().join("older.tithe");
+    write_of(&older, 5.0, None, &rows);
+    let models = Models::read(&older, &[]).unwrap();
+    assert!(matches!(model(&models, None).unusable(), [(p, Unusable::Huge { .. })] if p == "arg0"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::expected::inputs_text;
 use super::table::{BOLD, styled, wrap};
 use super::units::{count, duration_ns};
-use super::{FileFormat, OutputError, TextOptions, html};
+use super::{FileFormat, OutputError, TextOptions, groups, html, loops};
 use crate::models::{Changed, FunctionModel, Models, SlowCall};
 use profiler_core::models::{Class, Comparison, Critical, Model, NoModel, Value};
 use profiler_core::text::{printable, printable_json, printable_text};
@@ -59,15 +59,55 @@ pub fn models_text(models: &Models, options: TextOptions) -> String {
             out.push_str(&wrap(&printable(line), width, indent));
             out.push('\n');
         }
+        for line in loops::lines(function) {
+            let before = INDENT.repeat(line.depth + 1);
+            let width = options.width.saturating_sub(before.len());
+            out.push_str(&before);
+            out.push_str(&wrap(&printable(&line.text), width, &format!("{before}  ")));
+            out.push('\n');
+        }
     }
+    out.push_str(&groups_text(models, options));
     out.push('\n');
-    out.push_str(&wrap(LEGEND, options.width, ""));
-    out.push('\n');
-    for damage in &models.damage {
-        out.push_str(&wrap(&printable(damage), options.width, "  "));
+    for text in legends(models) {
+        out.push_str(&wrap(text, options.width, ""));
+        out.push('\n');
+    }
+    for text in models.notes.iter().chain(&models.damage) {
+        out.push_str(&wrap(&printable(text), options.width, "  "));
         out.push('\n');
     }
     out
+}
+
+/// Groups that share a frequency.
+fn groups_text(models: &Models, options: TextOptions) -> String {
+    let mut out = String::new();
+    let mut push = |text: &str, depth: usize| {
+        let before = INDENT.repeat(depth);
+        out.push_str(&before);
+        let width = options.width.saturating_sub(before.len());
+        out.push_str(&wrap(&printable(text), width, &format!("{before}  ")));
+        out.push('\n');
+    };
+    for section in groups::sections(&models.groups(models.datapoints)) {
+        push("", 0);
+        push(&section.heading, 0);
+        for (group, kernels) in &section.groups {
+            push(group, 1);
+            kernels.iter().for_each(|kernel| push(kernel, 2));
+        }
+    }
+    out
+}
+
+/// What the words mean that are there.
+pub(super) fn legends(models: &Models) -> Vec<&'static str> {
+    let has_loops = models.functions.iter().filter_map(|f| f.loops.as_ref());
+    let has_loops = has_loops.flat_map(|loops| &loops.loops).any(|own| own.found.is_ok());
+    let has_groups = models.datapoints > 0;
+    let more = has_loops.then_some(loops::LEGEND).into_iter().chain(has_groups.then_some(groups::LEGEND));
+    std::iter::once(LEGEND).chain(more).collect()
 }
 
 /// The name with its context.
@@ -213,6 +253,8 @@ fn difference(found: &Comparison) -> String {
 #[derive(Debug, Serialize)]
 struct Json<'a> {
     functions: Vec<JsonFunction<'a>>,
+    groups: groups::JsonGroups<'a>,
+    notes: &'a [String],
     damage: &'a [String],
 }
 
@@ -227,6 +269,7 @@ struct JsonFunction<'a> {
     no_model: Option<&'a NoModel>,
     slow_calls: usize,
     worst: Vec<JsonSlow<'a>>,
+    loops: Option<loops::JsonLoops<'a>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -268,9 +311,12 @@ pub fn models_json(models: &Models) -> serde_json::Result<String> {
             no_model: f.found.as_ref().err(),
             slow_calls: f.slow.calls,
             worst: f.slow.worst.iter().map(json_slow).collect(),
+            loops: f.loops.as_ref().map(loops::json),
         })
         .collect();
-    serde_json::to_string_pretty(&Json { functions, damage: &models.damage })
+    let found = models.groups(models.datapoints);
+    let groups = groups::json(&found);
+    serde_json::to_string_pretty(&Json { functions, groups, notes: &models.notes, damage: &models.damage })
 }
 
 #[derive(Debug, Serialize)]

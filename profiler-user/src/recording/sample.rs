@@ -133,6 +133,7 @@ pub(crate) fn classes() -> Vec<ClassRow> {
             stamps_ns: Some(200.0),
             stamps_of: None,
             named: Some(true),
+            parameters: Some(0b00_0011),
         },
         ClassRow {
             class_id: 1,
@@ -153,6 +154,7 @@ pub(crate) fn classes() -> Vec<ClassRow> {
             stamps_ns: None,
             stamps_of: None,
             named: None,
+            parameters: None,
         },
     ]
 }

@@ -104,6 +104,7 @@ table!(ClassRow, "classes", 0, heap |r| r.name.len() + r.symbol.len() + r.module
     stamps_ns: Option<f64> [plain],
     stamps_of: Option<u32> [dict],
     named: Option<bool> [plain],
+    parameters: Option<u32> [dict],
 });
 
 table!(WindowRow, "windows", 1, heap |_| 0, {

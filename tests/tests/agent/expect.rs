@@ -2,9 +2,9 @@
 
 use super::{recording, sleep_ms, start};
 use profiler_core::models::Class;
-use profiler_core::recording::ModelsMeta;
+use profiler_core::recording::{EventRow, ModelsMeta};
 use profiler_tests::program;
-use profiler_tests::support::{Agent, Finished, Target};
+use profiler_tests::support::{Agent, Finished, Target, monotonic_ns};
 use profiler_user::models::Models;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -94,7 +94,10 @@ fn calls_are_held_against_models_whose_inputs_are_words() {
     let Some(folder) = start("calls_are_held_against_models_whose_inputs_are_words") else { return };
     let model = ["--model", "growing:grow", "--word", "grow:length=arg1", "--input", "grow:n=length:size"];
     let (mut target, path) = earlier_of(&folder, &model);
+    // There are models by then.
+    let mut judged_from_ns = 0;
     let (finished, meta) = held_against(&mut target, &folder, &path, |agent, target| {
+        judged_from_ns = monotonic_ns();
         sleep_ms(3_000);
         target.command("delay 20000 10");
         agent.wait_message("longer than expected: grow");
@@ -105,8 +108,16 @@ fn calls_are_held_against_models_whose_inputs_are_words() {
     let expected = meta.expected.expect("calls were judged");
     let function = &expected.functions[0];
     assert!(function.calls > 500 && function.outside == 0, "{expected:?}");
-    // Those before there were models, and at most a few whose words were lost.
-    assert!(expected.not_looked_at < function.calls, "{expected:?}");
+    // Those that were over before there were models are not judged. The others all are, but for those whose words came too late or were lost.
+    let recorded = recording(&folder.path().join("b.tithe"));
+    let class =
+        recorded.classes.iter().find(|class| class.symbol == "grow").expect("it is recorded").class_id;
+    let is_early = |row: &&EventRow| {
+        row.class_id == class && row.time_ns + row.duration_ns.unwrap_or_default() < judged_from_ns
+    };
+    let early = recorded.events.iter().filter(is_early).count() as u64;
+    let lost = expected.not_looked_at.saturating_sub(early);
+    assert!(lost <= function.calls.div_ceil(100), "{lost} lost, {early} early: {expected:?}");
 }
 
 #[test]
@@ -121,6 +132,38 @@ fn what_takes_longer_on_the_cpu_is_told_to_do_so() {
     let said = &finished.messages;
     let is_it = |line: &&str| line.contains("longer than expected: grow") && line.contains(": CPU (");
     assert!(said.lines().any(|line| is_it(&line)) && !said.contains("blocked"), "{said}");
+}
+
+/// Its model is known from the start, and with it how often it need be recorded: 20 data points of each decade in 10 s are some 8 of 500 calls a second.
+#[test]
+fn a_function_that_is_held_against_models_is_recorded_at_the_frequency_of_its_group() {
+    let Some(folder) =
+        start("a_function_that_is_held_against_models_is_recorded_at_the_frequency_of_its_group")
+    else {
+        return;
+    };
+    let (target, path) = earlier(&folder);
+    let expect = path.to_str().expect("the path is UTF-8");
+    let all =
+        ["--budget", "1000ms/s", "--no-ab", "--agent-cpu", "50%", "--expect", expect, "--datapoints", "20"];
+    let output = folder.path().join("b.tithe");
+    let mut agent = Agent::start_command(Command::new(program("tithe")), target.pid(), &output, &all);
+    agent.wait_message("functions of a group are recorded at one frequency");
+    // The next plan has it.
+    sleep_ms(9_000);
+    let output = agent.recording().to_owned();
+    let finished = agent.stop();
+    assert!(finished.status.success(), "{}", finished.messages);
+    assert_eq!(finished.messages.matches("at one frequency").count(), 1, "{}", finished.messages);
+    let recorded = recording(&output);
+    let grow =
+        recorded.classes.iter().find(|class| class.symbol == "grow").expect("it was recorded").class_id;
+    let last = recorded.plans.iter().rfind(|plan| plan.class_id == grow).expect("it was planned");
+    assert!(last.reason.contains("with its group") && last.decision != "trace", "{last:?}");
+    assert!(last.duty * last.rate_hz <= 10.0, "at most 4 decades: {last:?}");
+    let late = recorded.meta.end_ns.unwrap_or(u64::MAX).saturating_sub(5_000_000_000);
+    let calls = recorded.events.iter().filter(|row| row.class_id == grow && row.time_ns >= late).count();
+    assert!(calls < 500, "{calls} of 2,500 calls were recorded");
 }
 
 /// A byte of the build ID in the program's file is another.

@@ -19,6 +19,7 @@ mod inside;
 mod launched;
 mod libraries;
 mod limit;
+mod loops;
 mod losses;
 mod many;
 mod memory;

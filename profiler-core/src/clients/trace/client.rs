@@ -241,9 +241,10 @@ impl Trace {
     /// One tick of the controller.
     pub fn tick(&mut self, tick: &Tick<'_>, seen: &Seen<'_>, orders: &mut Vec<Order>) {
         // A class that is traced all the time has a window that does not end: it is asked here.
-        let has_points = seen.view.classes.iter().filter(|class| self.points.note(class)).count() > 0;
-        if has_points && self.settings.may_burst() {
-            self.want(Some("a function has the data points that its model needs".to_owned()));
+        // `last` looks at all of them.
+        let why = seen.view.classes.iter().filter_map(|class| self.points.note(class)).last();
+        if let Some(why) = why.filter(|_| self.settings.may_burst()) {
+            self.want(Some(why.to_owned()));
         }
         let actions = self.controller.tick(tick);
         self.obey(actions, seen, orders);

@@ -6,40 +6,55 @@
 //! ```text
 //! duty <= N decades / (F T)
 //! ```
+//! A function whose model is known from the start is bounded from the start. The functions of a group share the frequency f of recorded calls
+//! ([`models::shared_hz`]), so that `duty <= f / F`.
 //! Budget, plan, governor and ledger stand above it: it is a bound and no demand.
 
 use crate::burst::LARGEST_DUTY;
 use crate::class::ClassId;
-use crate::models;
+use crate::models::{self, PERIOD_S};
 use crate::run::view::{ClassView, PointsView};
 use std::collections::BTreeSet;
-
-/// N of each decade are wanted anew in so long, s: functions change while they are watched.
-const PERIOD_S: f64 = 10.0;
 
 /// It has as many as are wanted.
 fn is_enough(points: PointsView) -> bool {
     points.wanted > 0 && points.decades > 0 && points.least >= u64::from(points.wanted)
 }
 
+/// It shares a frequency with the functions of its group.
+pub(super) fn is_shared(points: PointsView) -> bool {
+    points.shared_hz > 0.0
+}
+
 /// Part of the time for which a class of so many calls per second need be traced at most. `None`: as much as can be.
 pub(super) fn most_duty(points: PointsView, calls_per_s: f64) -> Option<f64> {
-    if !is_enough(points) {
+    let wanted = if is_shared(points) {
+        points.shared_hz * PERIOD_S
+    } else if is_enough(points) {
+        f64::from(points.wanted) * f64::from(points.decades)
+    } else {
         return None;
-    }
-    let duty = models::duty(f64::from(points.wanted) * f64::from(points.decades), calls_per_s, PERIOD_S);
+    };
+    let duty = models::duty(wanted, calls_per_s, PERIOD_S);
     // More is no burst: it is traced.
     (duty < LARGEST_DUTY).then_some(duty)
 }
 
-/// Classes that have as many as are wanted.
+/// Classes that have as many as are wanted, or share a frequency.
 #[derive(Debug, Default)]
 pub(super) struct DataPoints(BTreeSet<ClassId>);
 
 impl DataPoints {
-    /// How a class stands. True: it has as many as are wanted, and had not before.
-    pub fn note(&mut self, class: &ClassView) -> bool {
-        is_enough(class.points) && self.0.insert(class.id)
+    /// How a class stands. Said, once, is why it need be recorded no more often.
+    pub fn note(&mut self, class: &ClassView) -> Option<&'static str> {
+        let why = if is_shared(class.points) {
+            "functions of a group share one frequency"
+        } else if is_enough(class.points) {
+            "a function has the data points that its model needs"
+        } else {
+            return None;
+        };
+        self.0.insert(class.id).then_some(why)
     }
 }
 
@@ -49,7 +64,7 @@ mod tests {
     use crate::run::view::plain_class;
 
     fn points(wanted: u32, decades: u32, least: u64) -> PointsView {
-        PointsView { wanted, decades, least }
+        PointsView { wanted, decades, least, shared_hz: 0.0 }
     }
 
     #[test]
@@ -72,8 +87,26 @@ mod tests {
         let mut all = DataPoints::default();
         let class = |least| ClassView { points: points(200, 2, least), ..plain_class(4, 1_000.0) };
         assert_eq!(
-            [0, 199, 200, 200, 700].map(|least| all.note(&class(least))),
+            [0, 199, 200, 200, 700].map(|least| all.note(&class(least)).is_some()),
             [false, false, true, false, false]
         );
+    }
+
+    #[test]
+    fn functions_of_a_group_share_a_frequency_from_the_start() {
+        let shared = |shared_hz| PointsView { shared_hz, ..PointsView::default() };
+        // 60 calls a second of each, whatever is called how often.
+        for calls_per_s in [1_000.0, 100_000.0] {
+            let duty = most_duty(shared(60.0), calls_per_s).unwrap();
+            assert!((duty * calls_per_s - 60.0).abs() < 1e-9);
+        }
+        assert_eq!(most_duty(shared(60.0), 100.0), None, "all are recorded");
+        assert_eq!(most_duty(shared(0.0), 100_000.0), None);
+        let both = PointsView { shared_hz: 60.0, ..points(200, 1, 200) };
+        assert!((most_duty(both, 1e6).unwrap() - 6e-5).abs() < 1e-12, "the group's stands above its own");
+        let mut all = DataPoints::default();
+        let class = ClassView { points: shared(60.0), ..plain_class(4, 1_000.0) };
+        let said = [all.note(&class), all.note(&class)];
+        assert!(said[0].unwrap().contains("group") && said[1].is_none());
     }
 }

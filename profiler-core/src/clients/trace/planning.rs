@@ -1,5 +1,6 @@
 //! From rates to a plan, and from a plan to orders for the controller and rows of the recording.
 
+use super::datapoints;
 use super::loads::{load, too_much, traced, worth_of_call};
 use super::problem::Known;
 use super::rate::Rates;
@@ -77,10 +78,13 @@ pub fn make(known: &Known<'_>, rates: &Rates, number: u32) -> Result<Planned, Pl
             format!("all of its calls would take more from thread {tid} than that may lose{bursts}")
         } else if let Some(duty) = problem.classes[i].windows.most_duty {
             let bursts = burst.map_or_else(|| "no burst fits".to_owned(), |order| order.in_words());
-            format!(
-                "it has the data points that its model needs; {:.2} % of its calls keep it so: {bursts}",
-                100.0 * duty
-            )
+            let points = known.view.class(*id).points;
+            let why = if datapoints::is_shared(points) {
+                format!("it shares {:.0} recorded calls a second with its group", points.shared_hz)
+            } else {
+                "it has the data points that its model needs".to_owned()
+            };
+            format!("{why}; {:.2} % of its calls keep it so: {bursts}", 100.0 * duty)
         } else if problem.classes[i].never_trace {
             "its rate is not known yet: tried in bursts first".to_owned()
         } else {

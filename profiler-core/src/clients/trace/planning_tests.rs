@@ -334,7 +334,7 @@ fn a_function_that_has_its_data_points_is_bounded_and_others_get_what_it_leaves(
         let settings = Settings { objective, ..settings() };
         let planned = |least| {
             let mut hot = timed(0, 1_000.0);
-            hot.points = PointsView { wanted: 200, decades: 3, least };
+            hot.points = PointsView { wanted: 200, decades: 3, least, shared_hz: 0.0 };
             plan_with(&view(vec![hot, class(1)]), &rates(&[20_000.0, 20_000.0]), &settings, None)
         };
         let (before, after) = (planned(199), planned(200));
@@ -346,6 +346,39 @@ fn a_function_that_has_its_data_points_is_bounded_and_others_get_what_it_leaves(
         assert!(bounded > 0.0 && bounded <= 0.003 * 1.0001, "{objective:?}: {bounded}");
         assert!(!order(&after, 0).trace && after.plan.classes[1].cost >= before.plan.classes[1].cost);
         assert!(after.rows[0].reason.contains("data points"), "{}", after.rows[0].reason);
+    }
+}
+
+/// Two functions of a group are recorded as often, one that is called twenty times as often as the other, and one outside of it is not. The budget stands
+/// above that.
+#[test]
+fn functions_of_a_group_have_one_frequency_and_the_budget_stands_above_it() {
+    for objective in BOTH {
+        let settings = Settings { objective, ..settings() };
+        let rates = [20_000.0, 1_000.0, 20_000.0];
+        let planned = |hz: [f64; 3]| {
+            let classes = (0..3).map(|i| {
+                let mut class = timed(i, 1_000.0);
+                class.points = PointsView { shared_hz: hz[i as usize], ..PointsView::default() };
+                class
+            });
+            plan_with(&view(classes.collect()), &self::rates(&rates), &settings, None)
+        };
+        let hz = |planned: &Planned, i: usize| {
+            let class = &planned.plan.classes[i];
+            assert!(!planned.orders.iter().any(|o| o.class.0 == i as u32 && o.trace), "{objective:?}: {i}");
+            class.burst.map_or(0.0, |b| b.duty) * rates[i]
+        };
+        let small = planned([20.0, 20.0, 5.0]);
+        for (i, most) in [20.0, 20.0, 5.0].into_iter().enumerate() {
+            let own = hz(&small, i);
+            assert!(own > 0.9 * most && own <= 1.0001 * most, "{objective:?}: {own} of {most}");
+            assert!(small.rows[i].reason.contains("shares"), "{}", small.rows[i].reason);
+        }
+        // More than the budget pays for.
+        let large = planned([9_000.0, 400.0, 9_000.0]);
+        let cost: f64 = large.plan.classes.iter().map(|c| c.cost).sum();
+        assert!(cost <= large.problem.budget && hz(&large, 0) < 8_000.0, "{objective:?}: {:?}", large.plan);
     }
 }
 

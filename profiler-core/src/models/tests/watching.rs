@@ -19,7 +19,20 @@ fn watched(
     seconds: u64,
     slower: impl Fn(u32, u64) -> (f64, f64),
 ) -> Vec<(u64, Event)> {
-    let mut watch = Watch::new(WatchSettings::default());
+    let watch = Watch::new(WatchSettings::default());
+    in_steps(watch, 1, models, seed, seconds, slower)
+}
+
+/// The same, with so many steps in a second; with the number of the step.
+fn in_steps(
+    watch: Watch,
+    steps: usize,
+    models: &[Model],
+    seed: u64,
+    seconds: u64,
+    slower: impl Fn(u32, u64) -> (f64, f64),
+) -> Vec<(u64, Event)> {
+    let mut watch = watch.in_steps(steps);
     models.iter().enumerate().for_each(|(k, model)| watch.add(k as u32, model));
     let mut random = rng(seed);
     let mut events = Vec::new();
@@ -30,7 +43,9 @@ fn watched(
                 calls.push(one(kernel, model, second, i, &mut random, slower(kernel, second)));
             }
         }
-        events.extend(watch.window(&calls).into_iter().map(|event| (second, event)));
+        for (step, calls) in (0..).zip(calls.chunks(calls.len().div_ceil(steps))) {
+            events.extend(watch.window(calls).into_iter().map(|event| (second * steps as u64 + step, event)));
+        }
     }
     events
 }
@@ -70,6 +85,25 @@ fn a_slow_function_is_told_within_seconds_and_no_other() {
     assert!(slower.since_ns >= 55_000_000_000 && slower.calls > 3, "{slower:?}");
     assert!(slower.longest.own_ns > slower.expected_ns.high, "{slower:?}");
     assert!(events.iter().all(|(_, e)| matches!(e, Event::Slower(s) if s.kernel == 2)), "{events:?}");
+}
+
+#[test]
+fn quarters_of_a_window_tell_sooner_and_raise_no_more() {
+    let models = models();
+    let watch = || Watch::new(WatchSettings::default());
+    let twice = |k: u32, s: u64| if k == 2 && s >= 30 { (3.0, 1.0) } else { (1.0, 1.0) };
+    let events = in_steps(watch(), 4, &models, 6, 60, twice);
+    let Some((quarter, Event::Slower(slower))) = events.first() else { panic!("{events:?}") };
+    // Five calls in a quarter.
+    assert!(slower.kernel == 2 && (120..122).contains(quarter), "{quarter} {slower:?}");
+    let quiet = in_steps(watch(), 4, &models, 7, 3 * 3_600, |_, _| (1.0, 1.0));
+    assert!(quiet.len() <= 8, "{}", quiet.len());
+    // The machine's changes are told by whole windows, and are no function's.
+    let slow_machine = |_, s| if (60..140).contains(&s) { (1.3, 1.0) } else { (1.0, 1.0) };
+    let told = in_steps(watch(), 4, &models, 8, 200, slow_machine);
+    let at: Vec<u64> = told.iter().map(|(quarter, _)| quarter / 4).collect();
+    assert!(matches!(told[..], [(_, Event::Machine { .. }), (_, Event::MachineBack)]), "{told:?}");
+    assert!((60..64).contains(&at[0]) && (140..146).contains(&at[1]), "{at:?}");
 }
 
 #[test]

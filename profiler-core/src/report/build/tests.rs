@@ -90,6 +90,7 @@ fn class(class_id: u32, name: &str) -> ClassRow {
         stamps_ns: None,
         stamps_of: None,
         named: None,
+        parameters: None,
     }
 }
 

@@ -1,10 +1,10 @@
 //! `--expect RECORDING`: holds recorded calls against the models of an earlier recording, while the run goes on.
 //!
 //! ```text
-//! call ── model ──► predicted time, interval ──► sequential test over calls, a window a second ──► alarm ──► line
+//! call ── model ──► predicted time, interval ──► sequential test over calls, four steps a second ──► alarm ──► line
 //! ```
 //! What is told is what the test raises: a single call that is slow happens by chance, and the recorded calls cannot say how rarely
-//! ([`profiler_core::models::Watch`]). Each alarm is told by the call of its window that took longest for its inputs, with the resource behind it.
+//! ([`profiler_core::models::Watch`]). Each alarm is told by one call of its window, with the resource behind it (`typical`).
 //! Lines are paced as those of `--slower`.
 //!
 //! Models are made on a thread at the lowest priority, so that attaching is not delayed; calls before that are recorded and not judged.
@@ -23,14 +23,16 @@ use super::slow::Pacing;
 use super::{Consumer, Rows, Turn};
 use crate::models::{Expected, Watched, told_inputs, used};
 use crate::output::{SlowerCall, count, machine_text, slower_call_text};
-use judge::{Found, Judge};
-use profiler_core::models::explain;
+use judge::{Found, Judge, Judged};
+use profiler_core::models::{Cause, Slower, explain, shared_cause};
 use profiler_core::recording::{ClassRow, EventRow, ExpectedFunction, ExpectedMeta, Meta};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use waiting::{Waiting, Words};
 
-/// Length of a window of the test, ns.
-const WINDOW_NS: u64 = 1_000_000_000;
+/// Length of a step of the test, ns: an alarm waits for its end.
+const STEP_NS: u64 = 250_000_000;
+/// Steps of a window, which is what says how the machine is.
+const STEPS: usize = 4;
 
 /// Models that are being made.
 pub type Making = Receiver<Result<Expected, String>>;
@@ -43,8 +45,8 @@ pub struct Expectations {
     judge: Judge,
     /// Calls whose inputs are words.
     waiting: Waiting,
-    /// When the window began, ktime ns; 0: not yet.
-    window_ns: u64,
+    /// When the step began, ktime ns; 0: not yet.
+    step_ns: u64,
     pacing: Pacing,
     /// Alarms since the last that was told.
     untold: u64,
@@ -66,7 +68,7 @@ impl Expectations {
             making: Some(making),
             judge: Judge::new(watched),
             waiting: Waiting::default(),
-            window_ns: 0,
+            step_ns: 0,
             pacing: Pacing::default(),
             untold: 0,
             not_looked_at: 0,
@@ -111,6 +113,7 @@ impl Expectations {
             Ok(expected) => expected,
             Err(why) => {
                 self.to_tell.push(format!("--expect {}: there are no models: {why}", self.recording));
+                self.waiting = Waiting::default();
                 return;
             }
         };
@@ -129,18 +132,19 @@ impl Expectations {
         }
         self.to_tell.push(text);
         self.judge.expect(expected);
+        self.waiting.keep(|class_id, word| self.judge.is_input(class_id, word));
     }
 
-    /// The window is over: what the test says of it is told.
-    fn end_window(&mut self, turn: &mut Turn) {
-        for found in self.judge.window() {
+    /// A step is over: what the test says of it is told.
+    fn end_step(&mut self, turn: &mut Turn) {
+        for found in self.judge.step() {
             match found {
                 Found::Machine(event) => {
                     self.machine_changes +=
                         u64::from(matches!(event, profiler_core::models::Event::Machine { .. }));
                     turn.tell(machine_text(&event));
                 }
-                Found::Slower(number, slower, longest) => {
+                Found::Slower(number, slower, slow) => {
                     if !self.pacing.admits(turn.now_ns) {
                         self.untold += 1;
                         continue;
@@ -148,11 +152,12 @@ impl Expectations {
                     let Some(function) = self.judge.functions.get_mut(number) else { continue };
                     function.counts.told += 1;
                     let of = &function.of;
-                    let call = longest.as_ref();
-                    let own = call
-                        .and_then(|call| used(call.seen.own_ns, call.seen.predicted_ns, &call.row.context));
-                    let cause = own.map(|own| explain(&own, &of.normal));
+                    let (call, cause) = typical(&slow, of).unzip();
+                    let cause = cause.flatten();
                     let inputs = call.map(|call| told_inputs(&of.model, &of.inputs, &call.values));
+                    let longest = call.map_or(slower.longest, |call| call.seen);
+                    let expected_ns = call.map_or(slower.expected_ns, |call| call.interval_ns);
+                    let slower = Slower { longest, expected_ns, ..slower };
                     let told = SlowerCall {
                         function: &of.name,
                         context: of.context.as_deref(),
@@ -197,6 +202,23 @@ impl Expectations {
     }
 }
 
+/// The call that an alarm is told by, with what explains it: of slow calls, the longest first, the longest of those that the resource of most of them
+/// explains. Where most have none in common, the longest of all. That one alone would not do: beside what makes all calls slow it has
+/// waited longest by chance.
+fn typical<'a>(
+    slow: &'a [Judged],
+    of: &crate::models::ExpectedFunction,
+) -> Option<(&'a Judged, Option<Cause>)> {
+    let explained = |call: &Judged| {
+        let own = used(call.seen.own_ns, call.seen.predicted_ns, &call.row.context);
+        own.map(|own| explain(&own, &of.normal))
+    };
+    let mut causes: Vec<Option<Cause>> = slow.iter().map(explained).collect();
+    let told = shared_cause(&causes).unwrap_or(0);
+    let call = slow.get(told)?;
+    Some((call, causes.swap_remove(told)))
+}
+
 impl Consumer for Expectations {
     fn name(&self) -> &'static str {
         "--expect"
@@ -209,8 +231,11 @@ impl Consumer for Expectations {
             }
             Rows::Calls(rows) => rows.iter().for_each(|row| self.call(row)),
             Rows::Words(rows) => {
-                let watched = rows.iter().filter(|row| self.judge.is_watched_class(row.class_id));
-                watched.for_each(|row| self.waiting.word(row));
+                // Of a call that ends when there are models, those of its begin came before.
+                let may_be = self.making.is_some();
+                for row in rows.iter().filter(|row| self.judge.is_watched_class(row.class_id)) {
+                    self.waiting.word(row, |name| may_be || self.judge.is_input(row.class_id, name));
+                }
             }
             _ => {}
         }
@@ -238,12 +263,12 @@ impl Consumer for Expectations {
         self.take_models();
         std::mem::take(&mut self.to_tell).into_iter().for_each(|text| turn.tell(text));
         self.judge_waiting(false);
-        if self.window_ns == 0 {
-            self.window_ns = turn.now_ns;
+        if self.step_ns == 0 {
+            self.step_ns = turn.now_ns;
         }
-        if turn.now_ns.saturating_sub(self.window_ns) >= WINDOW_NS {
-            self.window_ns = turn.now_ns;
-            self.end_window(turn);
+        if turn.now_ns.saturating_sub(self.step_ns) >= STEP_NS {
+            self.step_ns = turn.now_ns;
+            self.end_step(turn);
         }
     }
 
@@ -251,7 +276,7 @@ impl Consumer for Expectations {
         self.take_models();
         std::mem::take(&mut self.to_tell).into_iter().for_each(|text| turn.tell(text));
         self.judge_waiting(true);
-        self.end_window(turn);
+        self.end_step(turn);
         turn.tell(self.summary());
         let late = self.making.is_some();
         late.then(|| {

@@ -59,7 +59,7 @@ fn every_option_changes_its_own_field() {
         (&["--progress", "none"], |c| c.overhead.progress = Some(ProgressSpec::Off)),
         (&["--model", "f*"], |c| c.models.patterns.push("f*".to_owned())),
         (&["--input", "f:n=arg1:size"], |c| c.models.inputs.extend("f:n=arg1:size".parse())),
-        (&["--datapoints", "7"], |c| c.models.datapoints = 7),
+        (&["--datapoints", "7"], |c| c.models.datapoints = Some(7)),
         (&["--expect", "a.tithe"], |c| c.models.expect = Some("a.tithe".into())),
         (&["--no-ab"], |c| c.overhead.is_measured = false),
         (&["--no-expedite"], |c| c.cost.expedite = false),

@@ -16,6 +16,8 @@ const R_RELATIVE: u32 = 8;
 const R_IRELATIVE: u32 = 37;
 /// Bytes of an `Elf64_Sym` and of an `Elf64_Rela`.
 const ENTRY: usize = 24;
+/// Type of a symbol that is a function.
+const FUNCTION: u8 = 2;
 /// Symbols of these types are functions: none, function, IFUNC.
 const FUNCTIONS: [u8; 3] = [0, 2, 10];
 
@@ -170,13 +172,46 @@ pub(in crate::inspect) fn imported_names(elf: &ElfInfo) -> impl Iterator<Item = 
         .map(|symbol| symbol.name)
 }
 
+/// What the dynamic linker writes into a slot.
+pub(in crate::inspect) enum Bound {
+    /// The module's own function at this link-time address; a program may put its own in the place of it.
+    Own(u64),
+    /// A function of another module, by name.
+    Import(String),
+}
+
+/// Slots that are bound to a function by its name: link-time address of the slot, and what it is bound to. Those of functions that the loader
+/// chooses (IFUNC) are left out.
+pub(in crate::inspect) fn bound_slots(elf: &ElfInfo) -> Vec<(u64, Bound)> {
+    let mut unread = Vec::new();
+    let symbols = Symbols::read(elf, &mut unread);
+    let bound = |entry: &[u8]| {
+        let (at, info) = (word(entry, 0), word(entry, 8));
+        // OK because both halves have 32 bits.
+        let (kind, number) = (info as u32, (info >> 32) as usize);
+        let symbol = symbols.all.get(number).filter(|_| matches!(kind, R_JUMP_SLOT | R_GLOB_DAT))?;
+        match (symbol.defined, symbol.kind) {
+            (true, FUNCTION) => Some((at, Bound::Own(symbol.vaddr))),
+            (false, _) if FUNCTIONS.contains(&symbol.kind) && !symbol.name.is_empty() => {
+                Some((at, Bound::Import(symbol.name.clone())))
+            }
+            _ => None,
+        }
+    };
+    let tables = elf.sections.iter().filter(|s| s.name.starts_with(".rela") && !s.nobits);
+    let read = tables
+        .filter(|s| s.size <= MAX_TABLE_BYTES)
+        .filter_map(|s| elf.read_at(s.offset, s.size as usize).ok());
+    read.flat_map(|bytes| bytes.chunks_exact(ENTRY).filter_map(bound).collect::<Vec<_>>()).collect()
+}
+
 /// A section of stubs: no function of the module lies there.
-pub(super) fn is_stubs(section: &Section) -> bool {
+pub(in crate::inspect) fn is_stubs(section: &Section) -> bool {
     section.exec && (section.name.starts_with(".plt") || section.name == ".iplt")
 }
 
 /// Link-time address of the eight bytes that an instruction reads relative to the next one.
-fn slot_of(insn: &Instruction) -> Option<u64> {
+pub(in crate::inspect) fn slot_of(insn: &Instruction) -> Option<u64> {
     let memory = (0..insn.op_count()).any(|i| insn.op_kind(i) == OpKind::Memory);
     let relative = memory && insn.memory_base() == Register::RIP && insn.segment_prefix() == Register::None;
     (relative && insn.code() != Code::Lea_r64_m).then(|| insn.memory_displacement64())

@@ -17,11 +17,11 @@ mod find;
 mod functions;
 mod linkage;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use error::GraphError;
 pub use find::file_of;
-pub(in crate::inspect) use linkage::imported_names;
+pub(in crate::inspect) use linkage::{Bound, bound_slots, imported_names, is_stubs, slot_of};
 
 use super::elf::ElfInfo;
 use super::insn::KernelRules;
@@ -66,13 +66,29 @@ impl CallGraph {
     /// # Errors
     /// It cannot be read, is no program or library for x86-64, or has no code.
     pub fn of(path: &Path, rules: KernelRules) -> Result<Self, GraphError> {
+        Self::with(path, rules, WhoseLoops::All)
+    }
+
+    /// The same with the loops of functions that begin at these link-time addresses alone.
+    ///
+    /// # Errors
+    /// As [`CallGraph::of`].
+    pub fn with_loops_of(
+        path: &Path,
+        rules: KernelRules,
+        functions: &BTreeSet<u64>,
+    ) -> Result<Self, GraphError> {
+        Self::with(path, rules, WhoseLoops::Of(functions))
+    }
+
+    fn with(path: &Path, rules: KernelRules, loops: WhoseLoops<'_>) -> Result<Self, GraphError> {
         find::check_head(path)?;
         let module = Module::offline(path)?;
         let elf = module.elf().map_err(|why| GraphError::Symbols(why.to_owned()))?;
         elf.keep(&[".eh_frame_hdr", ".eh_frame", ".gcc_except_table"]);
         let symbols = module.symbols().map_err(|why| GraphError::Symbols(why.to_owned()))?;
         let mut notes: Vec<String> = module.symbols_missing().into_iter().collect();
-        let graph = read(&module, rules, true, &mut notes)?;
+        let graph = read(&module, rules, loops, &mut notes)?;
         Ok(Self {
             graph,
             module: module.name.clone(),
@@ -91,7 +107,7 @@ impl CallGraph {
         module: &Module,
         rules: KernelRules,
     ) -> Result<Graph, GraphError> {
-        read(module, rules, false, &mut Vec::new())
+        read(module, rules, WhoseLoops::None, &mut Vec::new())
     }
 
     /// The functions and imports that a pattern names, in the order of their numbers.
@@ -143,7 +159,7 @@ impl CallGraph {
 fn read(
     module: &Module,
     rules: KernelRules,
-    loops: bool,
+    loops: WhoseLoops<'_>,
     notes: &mut Vec<String>,
 ) -> Result<Graph, GraphError> {
     let elf = module.elf().map_err(|why| GraphError::Symbols(why.to_owned()))?;
@@ -198,12 +214,30 @@ struct Reading<'a> {
     owned: BTreeSet<u64>,
     /// Addresses in no function that are called, or that the loader enters.
     called: BTreeSet<u64>,
-    /// Loops are looked for, too.
-    loops: bool,
+    loops: WhoseLoops<'a>,
+}
+
+/// Whose loops are looked for.
+#[derive(Debug, Clone, Copy)]
+enum WhoseLoops<'a> {
+    None,
+    All,
+    /// Those of functions that begin there.
+    Of(&'a BTreeSet<u64>),
+}
+
+impl WhoseLoops<'_> {
+    fn has(self, node: &Node) -> bool {
+        match self {
+            Self::None => false,
+            Self::All => true,
+            Self::Of(functions) => node.address().is_some_and(|start| functions.contains(&start)),
+        }
+    }
 }
 
 impl<'a> Reading<'a> {
-    fn new(around: &'a Around<'a>, module: &'a Module, builder: Builder, loops: bool) -> Self {
+    fn new(around: &'a Around<'a>, module: &'a Module, builder: Builder, loops: WhoseLoops<'a>) -> Self {
         let code: u64 = around.elf.sections.iter().filter(|s| s.exec && !s.nobits).map(|s| s.size).sum();
         let left = code.saturating_mul(MOST_OVERLAP).saturating_add(LEAST_BYTES);
         Self { around, module, builder, left, owned: BTreeSet::new(), called: BTreeSet::new(), loops }
@@ -240,7 +274,7 @@ impl<'a> Reading<'a> {
             self.builder.pointer(*at, Target::Address(*held));
         }
         let mut graph = std::mem::take(&mut self.builder).finish();
-        if self.loops {
+        if !matches!(self.loops, WhoseLoops::None) {
             self.find_loops(&mut graph);
         }
         graph
@@ -278,7 +312,7 @@ impl<'a> Reading<'a> {
     /// The second pass.
     fn find_loops(&mut self, graph: &mut Graph) {
         let never = graph.never_return();
-        let may_loop = graph.nodes().filter(|(_, node)| node.facts.may_loop);
+        let may_loop = graph.nodes().filter(|(_, node)| node.facts.may_loop && self.loops.has(node));
         let may_loop: Vec<(NodeId, Range<u64>)> =
             may_loop.filter_map(|(id, node)| Some((id, node.ranges.first()?.clone()))).collect();
         for (id, range) in may_loop {

@@ -1,6 +1,6 @@
 //! Files that are made up: one of which everything is known, and many of random bytes.
 
-mod made;
+pub(crate) mod made;
 
 use super::*;
 use crate::inspect::insn::KernelRules;
@@ -230,6 +230,22 @@ fn functions_of_a_made_up_file_say_what_they_are() {
         loops.loops.iter().map(|l| (l.header - TEXT, l.back_edges[0] - TEXT, l.depth)).collect();
     assert_eq!((told, loops.irreducible.len(), loops.uncertain), (vec![(0x101, 0x105, 1)], 0, false));
     assert_eq!(loops.loops[0].body, std::slice::from_ref(&(TEXT + 0x101..TEXT + 0x10b)));
+}
+
+#[test]
+fn loops_are_those_of_the_functions_that_are_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("known");
+    known().write(&path);
+    let of = |offset: u64| {
+        let found = CallGraph::with_loops_of(&path, rules(), &BTreeSet::from([TEXT + offset])).unwrap();
+        found
+            .graph
+            .all_loops()
+            .map(|(id, _)| found.graph.node(id).unwrap().symbol.clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!((of(0x100), of(0)), (vec!["g".to_owned()], vec![]));
 }
 
 #[test]

@@ -2,8 +2,9 @@
 
 use super::{SCRIPT, SCRIPT_SHA256, STYLE, escape, items};
 use crate::models::{FunctionModel, Models, Plot};
-use crate::output::models::{LEGEND, class_text, paragraph, title};
+use crate::output::models::{class_text, legends, paragraph, title};
 use crate::output::units::{count, duration_ns};
+use crate::output::{groups, loops};
 use profiler_core::models::Model;
 
 /// What plots have beside the style of all pages.
@@ -41,9 +42,15 @@ pub(in crate::output) fn models_page(models: &Models) -> String {
         escape(&heading)
     );
     out.push_str(&table(&models.functions));
-    out.push_str(&format!("<p class=\"dim\">{}</p>\n", escape(LEGEND)));
+    for legend in legends(models) {
+        out.push_str(&format!("<p class=\"dim\">{}</p>\n", escape(legend)));
+    }
     for function in &models.functions {
         out.push_str(&details(function));
+    }
+    out.push_str(&grouped(models));
+    if !models.notes.is_empty() {
+        out.push_str(&format!("<h2>Not looked at</h2>\n{}", items(&models.notes)));
     }
     if !models.damage.is_empty() {
         out.push_str(&format!("<h2>Not readable</h2>\n{}", items(&models.damage)));
@@ -103,6 +110,18 @@ fn cells(function: &FunctionModel) -> String {
     out + &number(Some(function.slow.calls as f64), count(function.slow.calls as f64))
 }
 
+/// Groups that share a frequency.
+fn grouped(models: &Models) -> String {
+    let sections = groups::sections(&models.groups(models.datapoints));
+    let group =
+        |(text, kernels): &(String, Vec<String>)| format!("<li>{}{}</li>\n", escape(text), items(kernels));
+    let section = |section: &groups::Section| {
+        let all: String = section.groups.iter().map(group).collect();
+        format!("<h2>{}</h2>\n<ul>\n{all}</ul>\n", escape(&section.heading))
+    };
+    sections.iter().map(section).collect()
+}
+
 /// What the terminal says of it, and the plot.
 fn details(function: &FunctionModel) -> String {
     let mut lines = paragraph(function).into_iter();
@@ -110,7 +129,15 @@ fn details(function: &FunctionModel) -> String {
     let lines: Vec<String> = lines.map(|line| line.trim_start_matches("- ").to_owned()).collect();
     let plot = function.found.as_ref().ok().zip(function.plot.as_ref());
     let plot = plot.map(|(model, plot)| figure(model, plot)).unwrap_or_default();
-    format!("<h2>{}</h2>\n{plot}{}", escape(&heading), items(&lines))
+    let loops: Vec<String> = loops::lines(function)
+        .iter()
+        .map(|line| {
+            let indent = 2 * line.depth;
+            format!("<li style=\"margin-left:{indent}em\">{}</li>\n", escape(&line.text))
+        })
+        .collect();
+    let loops = if loops.is_empty() { String::new() } else { format!("<ul>\n{}</ul>\n", loops.concat()) };
+    format!("<h2>{}</h2>\n{plot}{}{loops}", escape(&heading), items(&lines))
 }
 
 /// Where values of a logarithmic axis lie.

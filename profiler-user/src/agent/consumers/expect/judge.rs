@@ -1,15 +1,19 @@
 //! Recorded calls beside what their models predict, a window at a time. Pure: it reads no clock.
 
+use super::STEPS;
 use super::waiting::Words;
 use crate::models::{Expected, ExpectedFunction, Name, Watched, name_of, taken, values};
 use profiler_core::models::{Event, Seen, Slower, Value, Watch, WatchSettings};
 use profiler_core::recording::{ClassRow, EventRow, ExpectedFunction as Counts};
-use std::collections::HashMap;
+use profiler_core::stats::Interval;
+use std::collections::{HashMap, VecDeque};
 
 /// Level of the interval of single calls.
 const LEVEL: f64 = 0.95;
 /// Inputs beyond the range that a model was made from by less than this factor are in it: a cell of neighbours is 9 % wide.
 const AT_THE_EDGE: f64 = 1.1;
+/// Slow calls that are explained for one alarm: each takes some 50 us.
+const MOST_EXPLAINED: usize = 15;
 /// Calls of a function that are judged in a window, at most: each takes some 300 ns.
 const MOST_CALLS: usize = 1_024;
 
@@ -17,6 +21,8 @@ const MOST_CALLS: usize = 1_024;
 #[derive(Debug, Clone)]
 pub(super) struct Judged {
     pub seen: Seen,
+    /// 95 % of calls with such inputs lie in it, ns.
+    pub interval_ns: Interval,
     pub values: Vec<Value>,
     pub row: EventRow,
 }
@@ -24,8 +30,9 @@ pub(super) struct Judged {
 /// What is told of a window.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// A function takes longer: its number, the evidence, and the call that took longest for its inputs.
-    Slower(usize, Slower, Option<Box<Judged>>),
+    /// A function takes longer: its number, the evidence, and calls of the window that took longer than their intervals, the one that took
+    /// longest for its inputs first.
+    Slower(usize, Slower, Vec<Judged>),
     /// The whole machine has changed, or is back.
     Machine(Event),
 }
@@ -39,10 +46,13 @@ pub(super) struct Function {
     in_window: usize,
 }
 
+/// A function: its name, and where the earlier recording has it in its module. A module may have several of one name.
+type Id = (Name, u64);
+
 /// What a class of the run is to the models.
 #[derive(Debug, Clone)]
 enum Live {
-    Function(Name),
+    Function(Id),
     /// It is of another build.
     Refused,
 }
@@ -50,14 +60,16 @@ enum Live {
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Judge {
-    /// Build IDs of the functions that are watched.
-    builds: HashMap<Name, String>,
+    /// Addresses and build IDs of the functions that are watched, by name.
+    builds: HashMap<Name, Vec<(u64, String)>>,
     classes: HashMap<u32, Live>,
     pub functions: Vec<Function>,
     /// Each function's contexts: that, and its number.
-    contexts: HashMap<Name, Vec<(Option<Name>, usize)>>,
+    contexts: HashMap<Id, Vec<(Option<Id>, usize)>>,
     watch: Watch,
+    /// Calls of the present step, and those of the steps before it in a window.
     window: Vec<Judged>,
+    past: VecDeque<Vec<Judged>>,
     /// Calls that were not judged, because there were too many in a window.
     pub too_many: u64,
 }
@@ -65,14 +77,19 @@ pub(super) struct Judge {
 impl Judge {
     /// Of these functions, whose models are not there yet.
     pub fn new(watched: &[Watched]) -> Self {
-        let build = |function: &Watched| (function.name(), function.class.build_id.clone());
+        let mut builds: HashMap<Name, Vec<(u64, String)>> = HashMap::new();
+        for function in watched {
+            let ClassRow { address, build_id, .. } = &function.class;
+            builds.entry(function.name()).or_default().push((*address, build_id.clone()));
+        }
         Self {
-            builds: watched.iter().map(build).collect(),
+            builds,
             classes: HashMap::new(),
             functions: Vec::new(),
             contexts: HashMap::new(),
-            watch: Watch::new(WatchSettings::default()),
+            watch: Watch::new(WatchSettings::default()).in_steps(STEPS),
             window: Vec::new(),
+            past: VecDeque::new(),
             too_many: 0,
         }
     }
@@ -81,9 +98,10 @@ impl Judge {
     pub fn expect(&mut self, expected: Expected) {
         for of in expected.functions {
             let number = self.functions.len();
+            let (address, outer) = of.addresses;
             let name = |(module, symbol): &(String, String)| name_of(module, symbol);
-            let context = of.key.1.as_ref().map(name);
-            self.contexts.entry(name(&of.key.0)).or_default().push((context, number));
+            let context = of.key.1.as_ref().map(name).zip(outer);
+            self.contexts.entry((name(&of.key.0), address)).or_default().push((context, number));
             // OK because there are no 2^32 functions.
             self.watch.add(number as u32, &of.model);
             let counts =
@@ -98,10 +116,20 @@ impl Judge {
     /// Both build IDs, in words.
     pub fn class(&mut self, class: &ClassRow) -> Result<(), String> {
         let name = name_of(&class.module, &class.symbol);
-        let Some(build) = self.builds.get(&name) else { return Ok(()) };
-        let is_same = *build == class.build_id;
-        self.classes.insert(class.class_id, if is_same { Live::Function(name) } else { Live::Refused });
-        if is_same { Ok(()) } else { Err(other_build(&class.name, build, &class.build_id)) }
+        let Some(known) = self.builds.get(&name) else { return Ok(()) };
+        match address_of(class, known) {
+            Ok(Some(address)) => {
+                self.classes.insert(class.class_id, Live::Function((name, address)));
+                Ok(())
+            }
+            // Another one of that name, of which the recording has no calls.
+            Ok(None) => Ok(()),
+            Err(build) => {
+                let why = other_build(&class.name, build, &class.build_id);
+                self.classes.insert(class.class_id, Live::Refused);
+                Err(why)
+            }
+        }
     }
 
     /// It is recorded because of the models.
@@ -116,16 +144,28 @@ impl Judge {
 
     /// Names of the words that the inputs of a call are, in any context of its function.
     pub fn words(&self, row: &EventRow) -> Vec<&str> {
-        let Some(Live::Function(name)) = self.classes.get(&row.class_id) else { return Vec::new() };
-        let contexts = self.contexts.get(name).into_iter().flatten();
+        self.words_of(row.class_id).collect()
+    }
+
+    /// A word of that name is an input of calls of a class.
+    pub fn is_input(&self, class_id: u32, word: &str) -> bool {
+        self.words_of(class_id).any(|its| its == word)
+    }
+
+    fn words_of(&self, class_id: u32) -> impl Iterator<Item = &str> {
+        let id = match self.classes.get(&class_id) {
+            Some(Live::Function(id)) => Some(id),
+            _ => None,
+        };
+        let contexts = id.and_then(|id| self.contexts.get(id)).into_iter().flatten();
         let functions = contexts.filter_map(|(_, number)| self.functions.get(*number));
-        functions.flat_map(|function| &function.of.inputs).filter_map(|input| input.word.as_deref()).collect()
+        functions.flat_map(|function| &function.of.inputs).filter_map(|input| input.word.as_deref())
     }
 
     /// Holds a call against its model. `words`: those of its inputs that are words.
     pub fn take(&mut self, row: &EventRow, words: &Words) {
-        let Some(Live::Function(name)) = self.classes.get(&row.class_id) else { return };
-        let Some(contexts) = self.contexts.get(name) else { return };
+        let Some(Live::Function(id)) = self.classes.get(&row.class_id) else { return };
+        let Some(contexts) = self.contexts.get(id) else { return };
         let number = match contexts.as_slice() {
             // A context was of no interest where there was but one.
             [(_, only)] => Some(*only),
@@ -163,26 +203,26 @@ impl Judge {
         function.counts.beyond += u64::from(own_ns > predicted.interval_ns.high);
         // OK because there are no 2^32 functions.
         let seen = Seen { kernel: number as u32, time_ns: row.time_ns, predicted_ns: predicted.ns, own_ns };
-        self.window.push(Judged { seen, values, row: row.clone() });
+        let interval_ns = predicted.interval_ns;
+        self.window.push(Judged { seen, interval_ns, values, row: row.clone() });
     }
 
     /// The number of the model of a context. A call below a function that the models do not know is in none of theirs, and not a call without
     /// a context.
-    fn in_context(&self, contexts: &[(Option<Name>, usize)], outer: Option<u32>) -> Option<usize> {
+    fn in_context(&self, contexts: &[(Option<Id>, usize)], outer: Option<u32>) -> Option<usize> {
         let outer = match outer {
             None => None,
             Some(class) => match self.classes.get(&class) {
-                Some(Live::Function(name)) => Some(name),
+                Some(Live::Function(id)) => Some(id),
                 _ => return None,
             },
         };
         contexts.iter().find(|(context, _)| context.as_ref() == outer).map(|(_, number)| *number)
     }
 
-    /// A window is over.
-    pub fn window(&mut self) -> Vec<Found> {
+    /// A step of a window is over: one of [`STEPS`].
+    pub fn step(&mut self) -> Vec<Found> {
         let mut calls = std::mem::take(&mut self.window);
-        self.functions.iter_mut().for_each(|function| function.in_window = 0);
         calls.sort_by_key(|call| call.seen.time_ns);
         let seen: Vec<Seen> = calls.iter().map(|call| call.seen).collect();
         let mut found = Vec::new();
@@ -195,10 +235,47 @@ impl Judge {
             if let Some(function) = self.functions.get_mut(number) {
                 function.counts.alarms += 1;
             }
-            let longest = calls.iter().find(|call| call.seen == slower.longest).cloned();
-            found.push(Found::Slower(number, slower, longest.map(Box::new)));
+            let slow = slow_calls(calls.iter().chain(self.past.iter().flatten()), &slower);
+            found.push(Found::Slower(number, slower, slow));
+        }
+        self.past.push_back(calls);
+        while self.past.len() >= STEPS {
+            for call in self.past.pop_front().unwrap_or_default() {
+                if let Some(function) = self.functions.get_mut(call.seen.kernel as usize) {
+                    function.in_window -= 1;
+                }
+            }
         }
         found
+    }
+}
+
+/// Calls of the function that took longer than their intervals since it takes longer, [`MOST_EXPLAINED`] at most; first the one that took longest for its inputs, whatever
+/// its interval is.
+fn slow_calls<'a>(calls: impl Iterator<Item = &'a Judged>, slower: &Slower) -> Vec<Judged> {
+    let ended_since = |call: &Judged| call.seen.time_ns as f64 + call.seen.own_ns >= slower.since_ns as f64;
+    let is_slow = |call: &Judged| call.seen.own_ns > call.interval_ns.high && ended_since(call);
+    let own = calls.filter(|call| call.seen.kernel == slower.kernel);
+    let mut slow: Vec<&Judged> = own.filter(|call| call.seen == slower.longest || is_slow(call)).collect();
+    let ratio = |call: &Judged| call.seen.own_ns / call.seen.predicted_ns;
+    slow.sort_by(|a, b| ratio(b).total_cmp(&ratio(a)));
+    let step = slow.len().div_ceil(MOST_EXPLAINED).max(1);
+    slow.into_iter().step_by(step).cloned().collect()
+}
+
+/// Where the earlier recording has a class of this run, by addresses and build IDs of functions of its name; `None`: it has another function of that name.
+///
+/// # Errors
+/// It is of another build: the build ID of the recording.
+fn address_of<'a>(class: &ClassRow, known: &'a [(u64, String)]) -> Result<Option<u64>, &'a str> {
+    let same = || known.iter().filter(|(_, build)| *build == class.build_id).map(|(address, _)| *address);
+    match (same().next(), known.first()) {
+        (None, Some((_, build))) => Err(build),
+        (first, _) if class.build_id.is_empty() && same().all(|address| Some(address) == first) => {
+            // Without a build ID nobody knows whether addresses are those of the same file.
+            Ok(first)
+        }
+        _ => Ok(same().find(|address| *address == class.address)),
     }
 }
 

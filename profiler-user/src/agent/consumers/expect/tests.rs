@@ -59,6 +59,10 @@ fn recorded(mut rows: Vec<EventRow>) -> (tempfile::TempDir, PathBuf) {
     let plain =
         ClassRow { class_id: 1, name: "plain".into(), symbol: "plain".into(), address: 0x77, ..class() };
     writer.push(&[class(), plain]);
+    // Another function of the first one's name, where it has calls.
+    if rows.iter().any(|row| row.class_id == 2) {
+        writer.push(&[ClassRow { class_id: 2, address: class().address + 0x40, ..class() }]);
+    }
     rows.push(EventRow { class_id: 1, args: [None; 6], ..call(1, 0, 0, 0) });
     writer.push(&rows);
     writer.finish(&meta()).unwrap();
@@ -72,9 +76,18 @@ fn consumer(of_this_run: &ClassRow) -> (Expectations, Vec<String>) {
 }
 
 fn consumer_of(path: &std::path::Path, of_this_run: &ClassRow) -> (Expectations, Vec<String>) {
+    consumer_with(path, of_this_run, &[2, 0])
+}
+
+/// `registers`: those of the recording's functions.
+fn consumer_with(
+    path: &std::path::Path,
+    of_this_run: &ClassRow,
+    registers: &[u8],
+) -> (Expectations, Vec<String>) {
     let named: [InputsSpec; 1] = [format!("{}:n=arg1:size", class().symbol).parse().unwrap()];
     let functions = watched(path, &named).unwrap();
-    assert_eq!(functions.iter().map(|f| f.arguments).collect::<Vec<_>>(), [2, 0]);
+    assert_eq!(functions.iter().map(|f| f.arguments).collect::<Vec<_>>(), registers);
     let (sender, making) = channel();
     let mut expect = Expectations::new("a.tithe".to_owned(), &functions, making);
     expect.classes(std::slice::from_ref(of_this_run));
@@ -151,6 +164,59 @@ fn another_build_is_not_judged_and_both_ids_are_told() {
 }
 
 #[test]
+fn two_functions_of_one_name_are_told_apart_by_their_addresses() {
+    let (_dir, path) = recorded(
+        (0..8_000)
+            .map(|i| {
+                let row = call(OLD, i, i * 10 * MS, 0);
+                // Eight sizes in turns; the second function takes five times as long.
+                if i / 8 % 2 == 0 { row } else { slower_by(5, EventRow { class_id: 2, ..row }) }
+            })
+            .collect(),
+    );
+    let second = ClassRow { class_id: NEW + 1, address: class().address + 0x40, ..class() };
+    let (mut expect, said) = consumer_with(&path, &ClassRow { class_id: NEW, ..class() }, &[2, 0, 2]);
+    assert!(said[0].contains("2 of 3 functions have a model"), "{said:?}");
+    // A third one, which the recording does not have.
+    let third = ClassRow { class_id: NEW + 2, address: class().address + 0x80, ..class() };
+    expect.classes(&[second, third]);
+    let rows = |class_id: u32, times: u64, from: u64| -> Vec<EventRow> {
+        (from..from + 400).map(|i| slower_by(times, call(class_id, i, i * 10 * MS, 0))).collect()
+    };
+    for (class_id, times) in [(NEW, 1), (NEW + 1, 5), (NEW + 2, 9)] {
+        expect.take(Rows::Calls(&rows(class_id, times, 100 * u64::from(class_id))));
+    }
+    let (_, noted) = end(&mut expect, 10_000 * MS);
+    let of: Vec<[u64; 3]> = noted.functions.iter().map(|f| [f.calls, f.outside, f.alarms]).collect();
+    assert_eq!(of, [[400, 0, 0], [400, 0, 0], [0, 0, 0]], "{noted:?}");
+    assert!(noted.functions.iter().all(|f| f.beyond < 40), "each is held against its own: {noted:?}");
+}
+
+#[test]
+fn an_alarm_is_told_by_a_call_that_the_resource_of_most_slow_calls_explains() {
+    let (mut expect, _) = consumer(&ClassRow { class_id: NEW, ..class() });
+    assert_eq!(run(&mut expect, 1..60, 0), Vec::<String>::new());
+    let mut told = Vec::new();
+    for i in 6_000..6_400_u64 {
+        let at_ns = i * 10 * MS;
+        let mut row = call(NEW, i * 3, at_ns, 0);
+        if i % 4 == 3 {
+            // 20 ms of page faults; the longest have waited for a CPU as well, even longer.
+            let waited_ns = if i % 16 == 3 { 40 * MS } else { 0 };
+            row.duration_ns = row.duration_ns.map(|ns| ns + 20 * MS + waited_ns);
+            row.context.minor_faults = Some(9_000);
+            (row.context.off_cpu_ns, row.context.runnable_ns) = (Some(waited_ns), Some(waited_ns));
+        }
+        expect.take(Rows::Calls(&[row]));
+        told.extend(turn(&mut expect, at_ns));
+    }
+    assert!(!told.is_empty());
+    for line in &told {
+        assert!(line.contains("took 20.") && line.contains("page faults (100 % of the excess)"), "{line}");
+    }
+}
+
+#[test]
 fn inputs_beyond_the_models_range_are_counted_and_not_judged() {
     let (mut expect, _) = consumer(&ClassRow { class_id: NEW, ..class() });
     let far = |i: u64| {
@@ -170,11 +236,15 @@ fn inputs_beyond_the_models_range_are_counted_and_not_judged() {
     );
 }
 
+/// The call, taking so many times as long.
+fn slower_by(times: u64, row: EventRow) -> EventRow {
+    EventRow { duration_ns: row.duration_ns.map(|ns| times * ns), ..row }
+}
+
 /// The call inside another one, which takes five times as long there.
 fn inside(outer_class: u32, row: EventRow) -> EventRow {
-    let duration_ns = row.duration_ns.map(|ns| 5 * ns);
     let place = CallPlace { outer_class: Some(outer_class), depth: Some(1), ..CallPlace::default() };
-    EventRow { duration_ns, place, ..row }
+    EventRow { place, ..slower_by(5, row) }
 }
 
 #[test]

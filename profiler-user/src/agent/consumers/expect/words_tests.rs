@@ -1,6 +1,7 @@
 //! Calls whose inputs are words.
 
 use super::*;
+use crate::config::WordsSpec;
 use crate::models::watched;
 use crate::recording::sample::{classes, meta};
 use crate::recording::{Overwrite, Writer};
@@ -91,8 +92,13 @@ fn turn(expect: &mut Expectations, at_ns: u64) -> Vec<String> {
     turn.told
 }
 
+/// A word of that name, with calls of the function.
+fn taken(name: &str) -> WordsSpec {
+    format!("{}:{name}=arg0->8:long", class().symbol).parse().unwrap()
+}
+
 /// The consumer with its models, in a run that takes these words.
-fn consumer(taken: &[String]) -> (Expectations, Vec<String>) {
+fn consumer(taken: &[WordsSpec]) -> (Expectations, Vec<String>) {
     let (_dir, path) = earlier();
     let functions = watched(&path, &[]).unwrap();
     let (sender, making) = channel();
@@ -132,7 +138,7 @@ fn end(expect: &mut Expectations, at_ns: u64) -> ExpectedMeta {
 
 #[test]
 fn calls_are_held_against_models_whose_inputs_are_words() {
-    let (mut expect, said) = consumer(&["length".to_owned()]);
+    let (mut expect, said) = consumer(&[taken("length")]);
     assert!(said[0].contains("1 of 1 functions have a model"), "{said:?}");
     assert_eq!(run(&mut expect, 1..60, 0), Vec::<String>::new());
     let told = run(&mut expect, 60..75, 40 * MS);
@@ -146,10 +152,11 @@ fn calls_are_held_against_models_whose_inputs_are_words() {
 
 #[test]
 fn a_model_whose_word_is_not_taken_judges_nothing_and_says_which() {
-    let (mut expect, said) = consumer(&["other".to_owned()]);
+    let (mut expect, said) = consumer(&[taken("other")]);
     assert!(said[0].contains("0 of 1 functions have a model"), "{said:?}");
     assert!(said[0].contains("the word 'length', which is an input, is not taken in this run"), "{said:?}");
     assert_eq!(run(&mut expect, 1..20, 40 * MS), Vec::<String>::new());
+    assert_eq!(expect.waiting.kept, 0, "no model has them as inputs");
     let noted = end(&mut expect, 20_000 * MS);
     assert_eq!((noted.functions.len(), noted.functions[0].calls), (1, 0), "{noted:?}");
 }

@@ -9,6 +9,7 @@ const PROGBITS: u32 = 1;
 const SYMTAB: u32 = 2;
 const STRTAB: u32 = 3;
 const RELA: u32 = 4;
+const NOTE: u32 = 7;
 const NOBITS: u32 = 8;
 const DYNSYM: u32 = 11;
 /// Link-time address of the file's first byte; all of it is one segment.
@@ -40,6 +41,11 @@ impl Made {
 
     pub fn section(&mut self, name: &str, flags: u64, vaddr: u64, bytes: &[u8]) {
         self.add(name, PROGBITS, flags, vaddr, bytes, 0);
+    }
+
+    pub fn build_id(&mut self, id: &[u8; 8]) {
+        let note = [&[4, 0, 0, 0, 8, 0, 0, 0, 3, 0, 0, 0][..], b"GNU\0", id].concat();
+        self.add(".note.gnu.build-id", NOTE, ALLOC, BASE + 0x9000, &note, 0);
     }
 
     pub fn without_bytes(&mut self, name: &str, flags: u64, vaddr: u64, size: u64) {
