@@ -163,7 +163,7 @@ impl Accounts {
     /// The breakpoint outlives the program: until the kernel has taken it out of the text, calls pay the trap and nobody
     /// counts them. They are taken to pay what they paid in the window:
     ///
-    /// `cost = hits x tau / watched x delay`
+    /// `cost = max(kept / window, hits / watched) x tau x delay`
     ///
     /// Hits that were turned away after the quota was used up are among them, so they are held against the time until the program was off
     /// ([`paid_ns`]).
@@ -175,7 +175,9 @@ impl Accounts {
         let row = &ended.row;
         let paid_ns = paid_ns(row.start_ns, row.end_ns, ended.watched_ns);
         let delay_ns = tail_ns(ended.age_ns, ended.expedited, self.prices.detach_delay.ns);
-        let busy = row.attempted as f64 * ended.class.prices.hit.ns / paid_ns as f64;
+        // Between the end and the going of the links the target may not have run: those who take them off are real-time threads.
+        let in_window = row.kept as f64 / row.end_ns.saturating_sub(row.start_ns).max(1) as f64;
+        let busy = ended.class.prices.hit.ns * in_window.max(row.attempted as f64 / paid_ns as f64);
         let cost_ns = busy.min(f64::from(cpus)) * delay_ns;
         self.ledger.charge(Charge::Attach, Some(ended.class.id), 0, cost_ns);
         self.note_recurring(cost_ns, surveying);

@@ -26,6 +26,8 @@ const ROUNDS: usize = 12;
 const PAIRED: usize = 5;
 /// Part of the deviance beyond chance that must be explained.
 const GOOD_FIT: f64 = 0.95;
+/// Mean count from which on the expected deviance is taken from its expansion: 5e-4 beside the sum there.
+const MANY: f64 = 20.0;
 
 /// Samples in a loop, in all recorded calls of its function with the same inputs.
 #[derive(Debug, Clone, PartialEq)]
@@ -112,9 +114,10 @@ pub fn fit_loop(cells: &[LoopCell]) -> Result<LoopModel, NoLoopModel> {
     let null = counts.fit(&[]).ok_or(NoLoopModel::NoFit)?;
     let n = used.len() as f64;
     let free = (n - 1.0 - set.len() as f64).max(1.0);
-    // What chance leaves is one for each degree of freedom.
-    let beyond = (null.deviance - (n - 1.0)).max(0.0);
-    let unexplained = (fitted.deviance - free).max(0.0);
+    // Each coefficient takes one of it. The null model has no chance of its own: the counts scatter as those about the curve.
+    let chance: f64 = fitted.means.iter().map(|m| expected_deviance(*m)).sum();
+    let beyond = (null.deviance - (chance - 1.0).max(0.0)).max(0.0);
+    let unexplained = (fitted.deviance - (chance - 1.0 - set.len() as f64).max(0.0)).max(0.0);
     let is_constant = set.is_empty();
     let explained = if is_constant || beyond <= 0.0 { 1.0 } else { 1.0 - unexplained / beyond };
     let pearson: f64 = counts.counts.iter().zip(&fitted.means).map(|(k, m)| (k - m) * (k - m) / m).sum();
@@ -129,6 +132,25 @@ pub fn fit_loop(cells: &[LoopCell]) -> Result<LoopModel, NoLoopModel> {
     let is_good = if is_constant { beside <= 0.2 } else { explained >= GOOD_FIT };
     let class = if is_good { form } else { Class::Unknown };
     Ok(LoopModel { sum, class, alternatives, explained, dispersion, samples, distinct: used.len() })
+}
+
+/// What chance leaves of a cell's deviance: the mean of `2 (K ln(K / mu) - (K - mu))` over counts `K ~ Poisson(mu)`. About 1 from a mean of 1 on, and
+/// far less where hardly any cell has a sample: there degrees of freedom are not what is left. The 2 % of [`Counts::deviance`] are granted: a curve that is
+/// off by as much leaves this, too.
+fn expected_deviance(mean: f64) -> f64 {
+    if mean > MANY {
+        return 1.0 + 1.0 / (6.0 * mean);
+    }
+    let last = mean + 10.0 * mean.sqrt() + 20.0;
+    let (mut k, mut probability) = (0.0, (-mean).exp());
+    // Of no sample: 2 mu.
+    let mut sum = probability * 2.0 * mean;
+    while k < last {
+        k += 1.0;
+        probability *= mean / k;
+        sum += probability * 2.0 * (k * (k / mean).ln() - (k - mean));
+    }
+    sum
 }
 
 fn class_at_top(sum: &Sum, cells: &[&LoopCell]) -> Class {
@@ -305,6 +327,49 @@ mod tests {
             held += u32::from(error.abs() <= 1.96 * model.sum.log_error(&x));
         }
         assert!(held >= 88, "{held} of 100");
+    }
+
+    #[test]
+    fn chance_leaves_less_of_the_deviance_where_cells_are_nearly_empty() {
+        let mut random = rng(5);
+        for mean in [0.02, 0.5, 3.0, 19.0, 30.0] {
+            let rounds = 40_000;
+            let counts: Vec<f64> = (0..rounds).map(|_| poisson(&mut random, mean)).collect();
+            let seen = |k: &f64| {
+                let log = if *k > 0.0 { k * (k / mean).ln() } else { 0.0 };
+                2.0 * (log - (k - mean))
+            };
+            let seen = counts.iter().map(seen).sum::<f64>() / f64::from(rounds);
+            let expected = expected_deviance(mean);
+            assert!((seen / expected - 1.0).abs() < 0.1, "{mean}: {seen}, {expected}");
+        }
+        assert!(expected_deviance(0.01) < 0.1);
+        assert!((expected_deviance(MANY) - expected_deviance(MANY + 1e-9)).abs() < 1e-3);
+    }
+
+    /// 500 inputs over three decades with 1.2 samples each: something that is no input changes the time by a factor of 3.
+    #[test]
+    fn sparse_cells_do_not_hide_what_inputs_do_not_explain() {
+        let sparse = |seed: u64, hidden: [f64; 2]| {
+            let mut random = rng(seed);
+            let x: Vec<f64> =
+                (0..500).map(|i| (10.0 * 1_000_f64.powf(f64::from(i) / 499.0)).round()).collect();
+            let each = 600.0 / x.iter().sum::<f64>();
+            let cell = |x: &f64| {
+                let at = usize::from(poisson(&mut random, 0.5_f64.ln().abs()) > 0.0);
+                let samples = poisson(&mut random, each * x * hidden[at]) as u64;
+                LoopCell { x: vec![*x], calls: 1, samples, samples_per_s: 1_000.0 }
+            };
+            fit_loop(&x.iter().map(cell).collect::<Vec<_>>()).unwrap()
+        };
+        let (mut unknown, mut told) = (0, 0);
+        for seed in 0..12 {
+            let other = sparse(seed, [0.5, 1.5]);
+            unknown += u32::from(other.class == Class::Unknown && other.explained < 0.97);
+            let own = sparse(seed, [1.0, 1.0]);
+            told += u32::from(own.class != Class::Unknown && own.explained >= GOOD_FIT);
+        }
+        assert!(unknown >= 10 && told >= 10, "{unknown} unknown, {told} told, of 12");
     }
 
     #[test]

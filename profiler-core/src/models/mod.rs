@@ -38,6 +38,7 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
+pub use crate::stats::Interval;
 pub use calibration::Calibration;
 pub use call::{Calls, End, Input, Kind, Taken, Value};
 pub use cause::{Against, Cause, Counted, Doubt as CauseDoubt, Part, Used, explain, shared_cause};

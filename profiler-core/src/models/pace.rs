@@ -1,17 +1,18 @@
-//! How often a kernel is recorded so that it has N data points of each decade of its inputs (§3.2, Setting the Sampling Frequency).
+//! How often a kernel is recorded so that it has N data points of each decade of its inputs on average (§3.2, Setting the Sampling Frequency).
 //!
 //! The paper samples a call N times. A recorded call is one data point, however long it takes, so a frequency is here that of recorded calls:
 //!
 //! ```text
 //! f = N D / T,    duty of bursts = f / F
 //! ```
-//! D: decades of the inputs; T: [`PERIOD_S`]; F: calls per second. Kernels of a group share f.
+//! D: decades of the inputs; T: [`PERIOD_S`]; F: calls per second. Kernels of a group share f. Bursts take calls as they come: N is the mean over the
+//! decades, and a decade that holds the part q of the calls gets `q D N`, rare ones fewer than N.
 
 use super::call::Calls;
 use super::model::Model;
 use std::collections::HashMap;
 
-/// N data points of each decade are wanted anew in so long, s: functions change while they are watched.
+/// N data points of each decade on average are wanted anew in so long, s: functions change while they are watched.
 pub const PERIOD_S: f64 = 10.0;
 
 /// A decade that holds less than this part of the calls is of rare inputs: waiting for it would have all calls recorded.
@@ -34,8 +35,8 @@ pub fn decades(model: &Model, calls: &Calls) -> u32 {
     u32::try_from(usual).unwrap_or(u32::MAX).max(1)
 }
 
-/// Frequency of recorded calls that the kernels of a group share, Hz: so high that none has fewer than N data points of each of its decades in
-/// [`PERIOD_S`]. `decades`: of each kernel.
+/// Frequency of recorded calls that the kernels of a group share, Hz: so high that none has fewer than N data points for each of its decades in
+/// [`PERIOD_S`], all decades together. `decades`: of each kernel.
 #[must_use]
 pub fn shared_hz(datapoints: u32, decades: impl IntoIterator<Item = u32>) -> f64 {
     let most = decades.into_iter().max().unwrap_or(0);

@@ -87,7 +87,7 @@ pub use usdt::{ProbeSite, RegisterArgument, register_argument};
 pub use variable::VariableError;
 pub use verify::Breakpoints;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
@@ -105,7 +105,7 @@ pub struct Inspection {
     return_links: OnceLock<Result<(), SiteObstacle>>,
     ifuncs: OnceLock<ifunc::Bound>,
     /// What is known of callees, by module.
-    parameters: Mutex<HashMap<usize, parameters::Known>>,
+    parameters: Mutex<parameters::Run>,
 }
 
 impl Inspection {
@@ -215,6 +215,9 @@ impl Inspection {
         // Stacks and seccomp filters may have changed even if the modules have not.
         self.return_links = OnceLock::new();
         self.ifuncs = OnceLock::new();
+        if changed {
+            self.parameters.get_mut().unwrap_or_else(PoisonError::into_inner).forget();
+        }
         Ok(changed)
     }
 
@@ -265,19 +268,20 @@ impl Inspection {
     /// The argument registers of a function that are parameters, or may be, as [`Site::arguments`], by its code; `None`: that is not known.
     ///
     /// # Cost
-    /// Decodes the function and some of its callees: some ms at most.
+    /// Decodes the function and some of its callees: mostly below 1 ms, at most some tens of ms, and about a second for all questions together. Behind
+    /// that no function is known. The first question also reads the dynamic symbols of the modules.
     #[must_use]
     pub fn parameters(&self, function: &Function) -> Option<u8> {
         let module = self.modules.get(function.module).filter(|_| !self.is_go(function))?;
-        let mut known = self.parameters.lock().unwrap_or_else(PoisonError::into_inner);
-        parameters::of(module, function, known.entry(function.module).or_default())
+        let mut run = self.parameters.lock().unwrap_or_else(PoisonError::into_inner);
+        parameters::of(&self.modules, module, function, &mut run)
     }
 
     /// The same of a function of a file that no process maps (offline analysis).
     #[must_use]
     pub fn parameters_offline(module: &Module, function: &Function) -> Option<u8> {
         let is_go = runtime::is_go_function(module, &function.name);
-        (!is_go).then(|| parameters::of(module, function, &mut parameters::Known::default())).flatten()
+        (!is_go).then(|| parameters::of(&[], module, function, &mut parameters::Run::default())).flatten()
     }
 
     /// Every place of a USDT probe, in all modules of the process: one, or several where it was inlined.

@@ -127,8 +127,7 @@ impl Models {
     }
 
     fn function_nodes(&self) -> Vec<Node<'_>> {
-        let callers = Callers::new(self.functions.iter().map(|f| &f.key));
-        let rows = self.functions.iter().filter_map(|f| {
+        let rows = self.functions.iter().zip(self.paths()).filter_map(|(f, path)| {
             let found = match &f.found {
                 Ok(model) => Found::Model(model),
                 Err(none) => Found::Nothing { shortest_ns: none.shortest_ns? },
@@ -137,7 +136,7 @@ impl Models {
             Some(Node {
                 name: f.name.clone(),
                 context: f.context.clone(),
-                path: callers.path(&f.key),
+                path,
                 caller: f.context.clone(),
                 known,
                 pace: f.pace,
@@ -146,11 +145,27 @@ impl Models {
         rows.collect()
     }
 
+    /// The path of each function in its context. Functions of one name in one module are numbered: no two have the same path.
+    fn paths(&self) -> Vec<Vec<String>> {
+        let callers = Callers::new(self.functions.iter().map(|f| &f.key));
+        let mut before: HashMap<&Key, u32> = HashMap::new();
+        let mut paths = Vec::new();
+        for function in &self.functions {
+            let mut path = callers.path(&function.key);
+            let number = before.entry(&function.key).or_default();
+            if let Some(last) = path.last_mut().filter(|_| *number > 0) {
+                *last = format!("{last} ({number})");
+            }
+            *number += 1;
+            paths.push(path);
+        }
+        paths
+    }
+
     /// Loops with a model, below their functions.
     fn loop_nodes(&self) -> Vec<Node<'_>> {
-        let callers = Callers::new(self.functions.iter().map(|f| &f.key));
         let mut nodes = Vec::new();
-        for function in &self.functions {
+        for (function, own_path) in self.functions.iter().zip(self.paths()) {
             let (Some(loops), Ok(model)) = (&function.loops, &function.found) else { continue };
             let told = |header: u64| loops.loops.iter().find(|l| l.header == header && l.found.is_ok());
             for own in &loops.loops {
@@ -159,7 +174,7 @@ impl Models {
                 let around = std::iter::successors(own.inside, up).take(loops.loops.len());
                 let mut around: Vec<_> = around.filter_map(told).collect();
                 around.reverse();
-                let mut path = callers.path(&function.key);
+                let mut path = own_path.clone();
                 let of = id(&function.key.0);
                 path.extend(around.iter().chain([&own]).map(|l| format!("{of} loop {:x}", l.header)));
                 nodes.push(Node {
@@ -194,9 +209,11 @@ impl<'a> Callers<'a> {
         Self(of)
     }
 
-    /// From outside to a function in a context. A caller that was itself seen in one context only stands in it.
+    /// From outside to a function in a context. A caller that was itself seen in one context only stands in it. A function inside itself is another
+    /// node than outside of it.
     fn path(&self, (own, outer): &Key) -> Vec<String> {
-        let mut path = vec![id(own)];
+        let inside = outer.as_ref() == Some(own);
+        let mut path = vec![if inside { format!("{} in itself", id(own)) } else { id(own) }];
         let mut next = outer.as_ref();
         while let Some(caller) = next.filter(|caller| !path.contains(&id(caller)) && path.len() < DEEPEST) {
             path.push(id(caller));
@@ -228,9 +245,14 @@ fn grouped(nodes: &[Node<'_>], rule: Rule, datapoints: u32) -> (Vec<KernelGroup>
             }
         }
         let context = Context(path.iter().map(|name| graph.node(name)).collect());
-        if places.insert(context.clone(), node).is_none() {
+        let before = places.insert(context.clone(), node);
+        debug_assert!(before.is_none(), "two kernels have the path {:?}", node.path);
+        if before.is_none() {
             contexts.push(context);
         }
+    }
+    if rule == Rule::Printed {
+        nodes.iter().for_each(|node| may_contain(&mut graph, node));
     }
     let mut kernels: BTreeMap<Context, models::Kernel> = BTreeMap::new();
     for (caller, own) in by_caller(&places) {
@@ -259,6 +281,20 @@ fn grouped(nodes: &[Node<'_>], rule: Rule, datapoints: u32) -> (Vec<KernelGroup>
     (groups, containers)
 }
 
+/// What is called in a function is called in any of that name, and in it inside itself, as far as it is known: none of them is a leaf.
+fn may_contain(graph: &mut LoopCallGraph, node: &Node<'_>) {
+    let of = &node.known.of;
+    let Some(own) = node.path.last().filter(|own| *own != of && !node.is_loop()) else { return };
+    // Its own other nodes and its loops have names that begin with its own.
+    let prefix = format!("{of} ");
+    let first = graph.node(of);
+    let called = |child: &&usize| !graph.name(**child).starts_with(&prefix);
+    let child = graph.children(first).iter().find(called).map(|child| graph.name(*child).to_owned());
+    if let Some(child) = child {
+        graph.contains(own, &child);
+    }
+}
+
 type Own<'a, 'n> = Vec<(&'a Context, &'a Node<'n>)>;
 
 fn by_caller<'a, 'n>(places: &'a BTreeMap<Context, &'a Node<'n>>) -> BTreeMap<&'a [usize], Own<'a, 'n>> {
@@ -274,11 +310,15 @@ impl Node<'_> {
         self.context.as_ref().map_or_else(|| self.name.clone(), |outer| format!("{} in {outer}", self.name))
     }
 
+    fn is_loop(&self) -> bool {
+        matches!(self.known.found, Found::Loop(..))
+    }
+
     fn grouped(&self, rule: Rule) -> GroupedKernel {
         GroupedKernel {
             name: self.name.clone(),
             context: self.context.clone(),
-            is_loop: matches!(self.known.found, Found::Loop(..)),
+            is_loop: self.is_loop(),
             class: self.known.class(rule),
             inputs: self.known.critical(),
             ns: self.known.own_ns(),

@@ -16,7 +16,7 @@ use crate::recording::Stream;
 use code::FunctionCode;
 use places::{Looked, Places};
 use profiler_core::models::{self, LEAST_SAMPLES, LoopFits, LoopModel, LoopSamples, NoLoopModel};
-use profiler_core::recording::{ClassRow, Meta, SampleRow};
+use profiler_core::recording::{ClassRow, Meta, SampleRow, TrapSampleRow};
 use rate::{Periods, Rate};
 use spans::{OpenCalls, Span};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -109,6 +109,7 @@ pub(super) fn add(
             "loops have no models: the recording has no samples (--only-named takes none)".to_owned(),
         ]);
     }
+    stream.each(|_: TrapSampleRow| periods.push_in_trap())?;
     let rate = periods.rate(lost(&piles.meta));
     let mut of_class: BTreeMap<u32, u64> = BTreeMap::new();
     hits.iter().for_each(|hit| *of_class.entry(hit.class).or_default() += 1);
@@ -125,6 +126,7 @@ pub(super) fn add(
         hits.iter().filter(|hit| code.contains_key(&hit.class)).map(|hit| hit.stack_id).collect();
     let places = Places::read(&mut stream, &stacks, &looked)?;
     let counted = Counted::new(&open, &hits, &looked, &places);
+    notes.extend(counted.unclear(&piles.classes));
     for (key, function) in functions.iter_mut().filter(|(_, f)| f.found.is_ok()) {
         let Some(pile) = numbers.get(key).copied() else { continue };
         // Why there is no code is among the notes.
@@ -189,6 +191,9 @@ struct OfClass {
     without_stack: u64,
     /// Their stacks end before they reach the function.
     cut: u64,
+    /// Their stacks are whole and have more or fewer frames of the function than calls of it were recorded: a call's row is missing, and it is not known
+    /// which frame is whose.
+    unclear: u64,
     /// Line of the loop's samples, and how many, by loop.
     lines: HashMap<u32, BTreeMap<u32, u64>>,
 }
@@ -203,7 +208,7 @@ impl OfClass {
     /// Part of the samples of which it is known where they fell.
     fn known(&self) -> f64 {
         let cut = if self.too_many_cut().is_some() { 0 } else { self.cut };
-        1.0 - (self.without_stack + cut) as f64 / self.samples.max(1) as f64
+        1.0 - (self.without_stack + cut + self.unclear) as f64 / self.samples.max(1) as f64
     }
 }
 
@@ -237,6 +242,10 @@ impl Counted {
             calls().for_each(|span| *counted.in_piles.entry(span.pile).or_default() += 1);
             let Some(of) = counted.classes.get_mut(&hit.class) else { continue };
             let leaves_only = of.too_many_cut().is_some();
+            if !hit.is_truncated && own(hit).next().is_some() && own(hit).count() != calls().count() {
+                of.unclear += 1;
+                continue;
+            }
             // The innermost frame of the function is that of the innermost call, and so on outwards.
             for (place, span) in own(hit).zip(calls()) {
                 let Some(number) = place.in_loop.filter(|_| place.is_leaf || !leaves_only) else { continue };
@@ -248,6 +257,23 @@ impl Counted {
             }
         }
         counted
+    }
+
+    /// What the user should know of functions with many samples of which it is not clear in which call they fell.
+    fn unclear(&self, classes: &HashMap<u32, ClassRow>) -> Vec<String> {
+        let many = |of: &OfClass| of.unclear as f64 > MOST_CUT * of.samples as f64;
+        let found = self.classes.iter().filter(|(_, of)| many(of));
+        let mut told: Vec<String> = found
+            .filter_map(|(class, of)| {
+                let name = &classes.get(class)?.name;
+                let (unclear, samples) = (of.unclear, of.samples);
+                Some(format!(
+                    "loops of {name}: {unclear} of {samples} samples are left out: their stacks have another number of its calls than were recorded"
+                ))
+            })
+            .collect();
+        told.sort_unstable();
+        told
     }
 
     /// The models of one function in its context.

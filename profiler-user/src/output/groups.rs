@@ -68,7 +68,7 @@ fn lonely(all: &[KernelGroup]) -> Option<String> {
 /// What the words mean.
 pub(super) const LEGEND: &str = "frequency: samples a second that give a call N data points, f = N / t, t of the kernel that takes least; in brackets at \
     the smallest and the largest inputs seen. No sampler is that fast for short calls: a recorded call is one data point, so functions of a group are \
-    recorded equally often, N of each decade of their inputs in 10 s, in bursts of the duty told (record --expect with --datapoints)";
+    recorded equally often, N of each decade of their inputs on average in 10 s (rare decades get fewer), in bursts of the duty told (record --expect with --datapoints)";
 
 fn line(group: &KernelGroup) -> String {
     let [smallest, hz, largest] = group.sampling_hz.map(|hz| format!("{}Hz", spaced(hz)));

@@ -18,6 +18,8 @@ const R_IRELATIVE: u32 = 37;
 const ENTRY: usize = 24;
 /// Type of a symbol that is a function.
 const FUNCTION: u8 = 2;
+/// Binding of a symbol that is neither local nor weak.
+const GLOBAL: u8 = 1;
 /// Symbols of these types are functions: none, function, IFUNC.
 const FUNCTIONS: [u8; 3] = [0, 2, 10];
 
@@ -40,6 +42,8 @@ pub(super) struct Linkage {
 struct Symbol {
     name: String,
     kind: u8,
+    /// Of global binding: not weak.
+    global: bool,
     defined: bool,
     vaddr: u64,
 }
@@ -172,12 +176,34 @@ pub(in crate::inspect) fn imported_names(elf: &ElfInfo) -> impl Iterator<Item = 
         .map(|symbol| symbol.name)
 }
 
+/// Names that a file defines for others; `None`: they cannot be read.
+pub(in crate::inspect) fn defined_names(elf: &ElfInfo) -> Option<impl Iterator<Item = String>> {
+    let mut unread = Vec::new();
+    let symbols = Symbols::read(elf, &mut unread);
+    // Without section headers nothing tells how many there are.
+    let is_read = unread.is_empty() && !(elf.dynsym.is_none() && elf.sections.is_empty());
+    let defined = |symbol: &Symbol| symbol.defined && !symbol.name.is_empty();
+    is_read.then(|| symbols.all.into_iter().filter(defined).map(|symbol| symbol.name))
+}
+
 /// What the dynamic linker writes into a slot.
 pub(in crate::inspect) enum Bound {
-    /// The module's own function at this link-time address; a program may put its own in the place of it.
-    Own(u64),
-    /// A function of another module, by name.
-    Import(String),
+    /// The module's own function, or one of the same name that takes its place.
+    Own {
+        /// Link-time address.
+        vaddr: u64,
+        /// Its name.
+        name: String,
+        /// It is not weak.
+        global: bool,
+    },
+    /// A function of another module.
+    Import {
+        /// Its name.
+        name: String,
+        /// Its number among the dynamic symbols.
+        number: usize,
+    },
 }
 
 /// Slots that are bound to a function by its name: link-time address of the slot, and what it is bound to. Those of functions that the loader
@@ -191,9 +217,12 @@ pub(in crate::inspect) fn bound_slots(elf: &ElfInfo) -> Vec<(u64, Bound)> {
         let (kind, number) = (info as u32, (info >> 32) as usize);
         let symbol = symbols.all.get(number).filter(|_| matches!(kind, R_JUMP_SLOT | R_GLOB_DAT))?;
         match (symbol.defined, symbol.kind) {
-            (true, FUNCTION) => Some((at, Bound::Own(symbol.vaddr))),
+            (true, FUNCTION) => {
+                let name = symbol.name.clone();
+                Some((at, Bound::Own { vaddr: symbol.vaddr, name, global: symbol.global }))
+            }
             (false, _) if FUNCTIONS.contains(&symbol.kind) && !symbol.name.is_empty() => {
-                Some((at, Bound::Import(symbol.name.clone())))
+                Some((at, Bound::Import { name: symbol.name.clone(), number }))
             }
             _ => None,
         }
@@ -263,6 +292,7 @@ impl Symbols {
                     all.extend(symbols.chunks_exact(ENTRY).map(|s| Symbol {
                         name: super::super::elf::nul_terminated(&names, word(s, 0) as u32),
                         kind: s.get(4).map_or(0, |info| info & 15),
+                        global: s.get(4).is_some_and(|info| info >> 4 == GLOBAL),
                         defined: word(s, 0) >> 48 != 0,
                         vaddr: word(s, 8),
                     }));

@@ -21,7 +21,7 @@ pub(crate) mod tests;
 
 pub use error::GraphError;
 pub use find::file_of;
-pub(in crate::inspect) use linkage::{Bound, bound_slots, imported_names, is_stubs, slot_of};
+pub(in crate::inspect) use linkage::{Bound, bound_slots, defined_names, imported_names, is_stubs, slot_of};
 
 use super::elf::ElfInfo;
 use super::insn::KernelRules;

@@ -3,16 +3,18 @@
 use super::super::elf::{ElfInfo, MAX_TABLE_BYTES};
 use super::super::flow::{self, Edge};
 use super::super::graph::{Bound, bound_slots, is_stubs, slot_of};
+use super::prototypes;
+use super::versions;
 use iced_x86::{Decoder, DecoderOptions};
 use std::collections::HashMap;
 
 /// What a slot holds while the program runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Slot {
-    /// The module's own function at this link-time address, or one of the same name that took its place.
+    /// The module's own function at this link-time address.
     Own(u64),
-    /// A function of another module, by name.
-    Import(String),
+    /// A function of another module, or perhaps of one: its integer parameters, if a standard says how many.
+    Foreign(Option<u8>),
 }
 
 /// Slots of the global offset table that are bound to functions, and stubs that jump through them.
@@ -24,11 +26,17 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Reads them. What cannot be read is left out: nothing is known of it.
-    pub fn read(elf: &ElfInfo) -> Self {
+    /// Reads them. What cannot be read is left out: nothing is known of it. `is_shared`: whether other modules of the process may define a name too.
+    pub fn read(elf: &ElfInfo, is_shared: impl Fn(&str) -> bool) -> Self {
+        let standard = versions::standard_imports(elf);
         let slot = |bound| match bound {
-            Bound::Own(vaddr) => Slot::Own(vaddr),
-            Bound::Import(name) => Slot::Import(name),
+            // A weak one is often an empty stand-in for what another module brings.
+            Bound::Own { vaddr, name, global } if global && !is_shared(&name) => Slot::Own(vaddr),
+            Bound::Own { .. } => Slot::Foreign(None),
+            Bound::Import { name, number } => {
+                let known = standard.contains(&number).then(|| prototypes::parameters(&name));
+                Slot::Foreign(known.flatten())
+            }
         };
         let bound = bound_slots(elf).into_iter().map(|(at, to)| (at, slot(to))).collect();
         let mut slots = Self { bound, stubs: HashMap::new() };
@@ -61,7 +69,7 @@ impl Slots {
     }
 
     /// What a slot is bound to; `None`: that is not known.
-    pub fn bound(&self, slot: u64) -> Option<&Slot> {
-        self.bound.get(&slot)
+    pub fn bound(&self, slot: u64) -> Option<Slot> {
+        self.bound.get(&slot).copied()
     }
 }

@@ -6,7 +6,22 @@ const TEXT: u64 = 0x40_1000;
 const PLT: u64 = 0x40_3000;
 const GOT: u64 = 0x40_4000;
 
-/// A file with functions at every 0x40 bytes, of which each has 0x40 but for `padding` at their ends, and stubs of `memcpy`, of `unheard_of` and of the second function.
+/// Functions by name, binding, address, version; each has a stub. `own` and `weak` are the second function.
+const DYNAMIC: [(&str, u8, u64, &str); 8] = [
+    ("memcpy", 1, 0, "GLIBC_2.14"),
+    ("unheard_of", 1, 0, "GLIBC_2.2.5"),
+    ("read", 1, 0, ""),
+    ("write", 1, 0, "OTHER_1.0"),
+    ("_Znwm", 1, 0, "GLIBCXX_3.4"),
+    ("own", 1, TEXT + 0x40, ""),
+    ("weak", 2, TEXT + 0x40, ""),
+    // Weak, as calls of what may be missing.
+    ("free", 2, 0, "GLIBC_2.2.5"),
+];
+/// The stub of a slot that holds the second function.
+const RELATIVE: u64 = DYNAMIC.len() as u64;
+
+/// A file with functions at every 0x40 bytes, and stubs at every 0x10.
 fn module_of(functions: &[&[u8]]) -> (tempfile::TempDir, Module) {
     let mut text = vec![0x90; 0x1000];
     let mut made = Made::new(3);
@@ -16,18 +31,21 @@ fn module_of(functions: &[&[u8]]) -> (tempfile::TempDir, Module) {
     }
     made.section(".text", ALLOC | EXEC, TEXT, &text);
     // endbr64; jmp *slot(%rip), at every 16 bytes.
-    let mut plt = vec![0x90; 0x30];
-    for i in 0..3_usize {
+    let count = DYNAMIC.len() + 1;
+    let mut plt = vec![0x90; 0x10 * count];
+    for i in 0..count {
         plt[0x10 * i..][..6].copy_from_slice(&[0xf3, 0x0f, 0x1e, 0xfa, 0xff, 0x25]);
         let slot = GOT + 8 * i as u64;
         let next = PLT + 0x10 * i as u64 + 10;
         plt[0x10 * i + 6..][..4].copy_from_slice(&((slot - next) as u32).to_le_bytes());
     }
     made.section(".plt", ALLOC | EXEC, PLT, &plt);
-    made.section(".got", ALLOC | WRITE, GOT, &[0; 24]);
-    made.imports(&["memcpy", "unheard_of"]);
-    // JUMP_SLOT of both, and RELATIVE, of which nothing is known.
-    made.relocations(&[(GOT, 7, 1, 0), (GOT + 8, 7, 2, 0), (GOT + 16, 8, 0, TEXT + 0x40)]);
+    made.section(".got", ALLOC | WRITE, GOT, &vec![0; 8 * count]);
+    made.dynamic(&DYNAMIC);
+    // JUMP_SLOT of all, and RELATIVE, of which nothing is known.
+    let mut slots: Vec<_> = (0..RELATIVE).map(|i| (GOT + 8 * i, 7, i as u32 + 1, 0)).collect();
+    slots.push((GOT + 8 * RELATIVE, 8, 0, TEXT + 0x40));
+    made.relocations(&slots);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("code");
     made.write(&path);
@@ -56,7 +74,7 @@ fn call(at: u64, to: u64) -> [u8; 5] {
 #[test]
 fn what_no_way_reads_is_no_parameter() {
     // Code, parameters.
-    let cases: [(&str, &[u8], &str); 22] = [
+    let cases: [(&str, &[u8], &str); 25] = [
         ("ret", &[0xc3], ""),
         ("lea eax, [rdi+rsi]; ret", &[0x8d, 0x04, 0x37, 0xc3], "rdi, rsi"),
         ("xor edx, edx; mov eax, edx; ret", &[0x31, 0xd2, 0x89, 0xd0, 0xc3], ""),
@@ -88,6 +106,13 @@ fn what_no_way_reads_is_no_parameter() {
         ("xor edi, edi; syscall; ret", &[0x31, 0xff, 0x0f, 0x05, 0xc3], "rsi, rdx, rcx, r8, r9"),
         ("call rax; ret", &[0xff, 0xd0, 0xc3], "rdi, rsi, rdx, rcx, r8, r9"),
         ("ud2", &[0x0f, 0x0b], ""),
+        ("int3; ret: a handler sees them", &[0xcc, 0xc3], "rdi, rsi, rdx, rcx, r8, r9"),
+        ("xor edi, edi; int 0x80; ret", &[0x31, 0xff, 0xcd, 0x80, 0xc3], "rsi, rdx, rcx, r8, r9"),
+        (
+            "xor esi, esi; int1; mov eax, edi; ret",
+            &[0x31, 0xf6, 0xf1, 0x89, 0xf8, 0xc3],
+            "rdi, rdx, rcx, r8, r9",
+        ),
         ("mov [rsp], rax; ret: it is a jump", &[0x48, 0x89, 0x04, 0x24, 0xc3], "rdi, rsi, rdx, rcx, r8, r9"),
         ("nop: it runs into what follows", &[0x90], "rdi, rsi, rdx, rcx, r8, r9"),
     ];
@@ -151,7 +176,11 @@ fn calls_of_other_modules_are_known_by_their_prototypes() {
     assert_eq!(parameters(&[&then(stub(0), read_r9)]).as_deref(), Some("rdi, rsi, rdx"));
     let all = Some("rdi, rsi, rdx, rcx, r8, r9");
     assert_eq!(parameters(&[&then(stub(1), &[0xc3])]).as_deref(), all);
-    assert_eq!(parameters(&[&then(stub(2), &[0xc3])]).as_deref(), all, "nothing is known of its slot");
+    assert_eq!(parameters(&[&then(stub(RELATIVE), &[0xc3])]).as_deref(), all, "nothing is known of its slot");
+    for (i, used) in [(2, all), (3, all), (4, Some("rdi")), (7, Some("rdi"))] {
+        let (name, _, _, version) = DYNAMIC[i as usize];
+        assert_eq!(parameters(&[&then(stub(i), &[0xc3])]).as_deref(), used, "{name}@{version}");
+    }
     assert_eq!(parameters(&[&near(0xe9, 0, stub(0))]).as_deref(), Some("rdi, rsi, rdx"), "a tail jump");
     // call *memcpy@GOT(%rip); ret
     let slot = (GOT - (TEXT + 6)) as u32;
@@ -160,6 +189,62 @@ fn calls_of_other_modules_are_known_by_their_prototypes() {
     // jmp *memcpy@GOT(%rip)
     let jump = [&[0xff, 0x25][..], &slot.to_le_bytes()].concat();
     assert_eq!(parameters(&[&jump]).as_deref(), Some("rdi, rsi, rdx"));
+}
+
+#[test]
+fn a_slot_that_another_module_may_fill_is_not_judged_by_the_modules_own_function() {
+    let all = Some("rdi, rsi, rdx, rcx, r8, r9");
+    // The second function: mov eax, esi; ret
+    let through = |stub: u64| module_of(&[&near(0xe9, 0, PLT + 0x10 * stub), &[0x89, 0xf0, 0xc3]]);
+    // Two modules, of which the second defines a name; what the first one's function makes use of.
+    let used = |stub: u64, name: &str| {
+        let (_dir, module) = through(stub);
+        let other = tempfile::tempdir().unwrap();
+        let path = other.path().join("other");
+        let mut made = Made::new(3);
+        made.section(".text", ALLOC | EXEC, TEXT, &[0xc3; 0x40]);
+        made.dynamic(&[(name, 1, TEXT, "")]);
+        made.write(&path);
+        let modules = [module, Module::offline(&path).unwrap()];
+        let function = modules[0].functions(0).into_iter().find(|f| f.vaddr == TEXT).unwrap();
+        of(&modules, &modules[0], &function, &mut Run::default()).map(register_names)
+    };
+    let (own, weak) = (5, 6);
+    assert_eq!(used(own, "something_else").as_deref(), Some("rsi"));
+    assert_eq!(used(own, "own").as_deref(), all, "the other module may take its place");
+    assert_eq!(used(weak, "something_else").as_deref(), all, "a stand-in");
+}
+
+#[test]
+fn what_a_run_may_spend_ends() {
+    // add eax, edi; ret: two instructions, which are decoded and passed.
+    let (_dir, module) = module_of(&[&[0x01, 0xf8, 0xc3]]);
+    let function = module.functions(0).into_iter().find(|f| f.vaddr == TEXT).unwrap();
+    let mut run = Run { left: 5, ..Run::default() };
+    let ask = |run: &mut Run| of(&[], &module, &function, run);
+    assert_eq!((ask(&mut run), run.left), (Some(1), 1));
+    assert_eq!(ask(&mut run), Some(1), "it is not spent yet");
+    run.forget();
+    assert_eq!(ask(&mut run), None);
+    let large = Function { size: MAX_OWN_BYTES + 1, ..function.clone() };
+    assert_eq!(of(&[], &module, &large, &mut Run::default()), None);
+}
+
+#[test]
+fn a_callee_is_charged_when_it_is_decoded_and_followed_once() {
+    let f = |i: u64| TEXT + 0x40 * i;
+    // Both call the third, which calls itself by way of the second: mov eax, esi; jmp f1.
+    let back = [&[0x89, 0xf0][..], &near(0xe9, f(2) - TEXT + 2, f(1))].concat();
+    let (_dir, module) = module_of(&[&near(0xe9, 0, f(1)), &near(0xe9, f(1) - TEXT, f(2)), &back]);
+    let function = module.functions(0).into_iter().find(|f| f.vaddr == TEXT).unwrap();
+    let mut run = Run::default();
+    let mut spent = || {
+        let before = run.left;
+        assert_eq!(of(&[], &module, &function, &mut run), Some(ALL_ARGUMENTS));
+        before - run.left
+    };
+    // Of each of the four instructions one for decoding, one for passing; then those of callees are known.
+    assert_eq!((spent(), spent()), (8, 2));
 }
 
 /// Parameters of functions of a library by their prototypes, of which each is used, and what their code says.

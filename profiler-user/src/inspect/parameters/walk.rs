@@ -6,8 +6,8 @@ use super::super::arguments::{ALL_ARGUMENTS, REGISTERS};
 use super::super::flow::{self, Edge, IndirectTo, Region};
 use super::super::graph::slot_of;
 use super::super::sites::Body;
-use super::{Callees, Summary};
-use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use super::{Callees, Summary, charge};
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 use std::collections::HashMap;
 
 /// Lanes of the six registers: bits 3 k to 3 k + 2 are those of register k.
@@ -114,9 +114,8 @@ impl<'a> Walk<'a> {
             if held == 0 && (depth.is_none() || self.written == ALL_ARGUMENTS) {
                 continue;
             }
-            if depth.is_some() {
-                callees.left = callees.left.checked_sub(1)?;
-            }
+            let left = if depth.is_some() { &mut callees.left } else { &mut callees.own };
+            charge(left, 1)?;
             self.pass(at, held, callees, depth, &mut factory);
         }
         Some(Summary { used: registers_of(self.used), written: self.written, is_whole: self.is_whole })
@@ -160,6 +159,11 @@ impl<'a> Walk<'a> {
             // It goes on where it has written itself (a retpoline).
             Edge::Return if at.1.checked_sub(1).is_some_and(|i| is_to_return_slot(&region.insns[i])) => {
                 self.used |= left;
+            }
+            // A handler of SIGTRAP, or the kernel, may read the registers, and let it go on.
+            Edge::Stop if insn.flow_control() == FlowControl::Interrupt => {
+                self.used |= held;
+                self.go_on(at, left);
             }
             Edge::Return | Edge::Stop => {}
         }

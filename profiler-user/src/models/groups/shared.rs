@@ -17,8 +17,8 @@ pub struct Frequencies {
 
 /// Frequencies of the functions of `expected`, those of a group in common, for so many data points. 0: none.
 ///
-/// Functions that are told apart by their context have none: calls of outer and inner function must be recorded at the same time, and rare bursts
-/// seldom meet.
+/// Functions with models in several contexts have none: calls of outer and inner function must be recorded at the same time, and rare bursts
+/// seldom meet. Nor have functions of one name in one module: a name says not which of them is meant.
 #[must_use]
 pub fn frequencies(expected: &Expected, datapoints: u32) -> Frequencies {
     let mut found = Frequencies::default();
@@ -64,7 +64,7 @@ pub fn frequencies(expected: &Expected, datapoints: u32) -> Frequencies {
     several.sort_unstable();
     several.dedup();
     if !several.is_empty() {
-        lines.push(format!("told apart by context, and not bounded: {}", several.join(", ")));
+        lines.push(format!("of one name or in several contexts, and not bounded: {}", several.join(", ")));
     }
     if !lines.is_empty() {
         found.told = format!(

@@ -128,6 +128,50 @@ fn a_frequency_is_n_data_points_in_the_shortest_kernel_and_a_duty_is_n_of_each_d
 }
 
 #[test]
+fn a_function_inside_itself_and_two_of_one_name_are_kernels_of_their_own() {
+    let times = |each: f64| model("n", 300.0, each);
+    let found = models(vec![
+        function("f", None, times(5.0)),
+        function("f", Some("f"), times(500.0)),
+        function("twin", None, times(50.0)),
+        function("twin", None, times(5_000.0)),
+    ])
+    .groups(200);
+    let told = |groups: &[KernelGroup]| {
+        let mut told: Vec<(String, Option<String>, u64)> = groups
+            .iter()
+            .flat_map(|group| &group.kernels)
+            .map(|k| (k.name.clone(), k.context.clone(), (k.ns[2] / 1e6).round() as u64))
+            .collect();
+        told.sort();
+        told
+    };
+    let by_time = told(&found.by_time);
+    let names: Vec<(&str, Option<&str>)> =
+        by_time.iter().map(|(n, c, _)| (n.as_str(), c.as_deref())).collect();
+    assert_eq!(names, [("f", None), ("f", Some("f")), ("twin", None), ("twin", None)], "{found:?}");
+    assert!(by_time[3].2 > 50 * by_time[2].2.max(1), "each twin has its own times: {by_time:?}");
+    // As printed f contains a kernel: itself.
+    assert_eq!(found.containers, ["f"]);
+    assert_eq!(told(&found.printed).len(), 3, "{found:?}");
+    let inner = found.printed.iter().find(|group| group.caller.as_deref() == Some("f")).unwrap();
+    assert_eq!(inner.kernels[0].context.as_deref(), Some("f"));
+}
+
+#[test]
+fn what_is_called_in_a_recursive_function_makes_no_leaf_of_it() {
+    let found = models(vec![
+        function("f", None, model("n", 300.0, 5.0)),
+        function("f", Some("f"), model("n", 300.0, 5.0)),
+        function("g", Some("f"), model("n", 300.0, 5.0)),
+    ])
+    .groups(200);
+    assert_eq!(names(&found.printed), [vec!["g"]]);
+    assert_eq!(found.containers, ["f", "f in f"]);
+    assert_eq!(found.by_time.iter().map(|group| group.kernels.len()).sum::<usize>(), 3);
+}
+
+#[test]
 fn registers_that_nobody_named_are_their_functions_own() {
     let found = |input: &str| {
         let groups = models(vec![
@@ -179,6 +223,6 @@ fn two_functions_of_a_group_have_one_frequency_and_one_outside_another() {
         told.contains("f(), g(): 80 recorded calls a second each") && told.contains("far(): 40"),
         "{told}"
     );
-    assert!(told.contains("not bounded: twice()"), "{told}");
+    assert!(told.contains("of one name or in several contexts, and not bounded: twice()"), "{told}");
     assert_eq!(frequencies(&all, 0), Frequencies::default());
 }

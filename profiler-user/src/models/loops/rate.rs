@@ -15,6 +15,7 @@ pub struct Periods {
     first_ns: Option<u64>,
     last_ns: u64,
     samples: u64,
+    in_traps: u64,
 }
 
 impl Periods {
@@ -28,14 +29,20 @@ impl Periods {
         self.samples += 1;
     }
 
-    /// Samples so far.
+    /// A sample fell into one of our own traps: it was taken, and is in no call.
+    pub fn push_in_trap(&mut self) {
+        self.in_traps += 1;
+    }
+
+    /// Samples so far, without those in traps.
     pub fn samples(&self) -> u64 {
         self.samples
     }
 
-    /// The rate, of which so many samples were lost. Before the first sample, and from the last on, there is none.
+    /// The rate, of which so many samples were lost, any of those that were taken. Before the first sample, and from the last on, there is none.
     pub fn rate(mut self, lost: u64) -> Rate {
-        let kept = self.samples as f64 / (self.samples.saturating_add(lost).max(1)) as f64;
+        let there = self.samples.saturating_add(self.in_traps);
+        let kept = there as f64 / there.saturating_add(lost).max(1) as f64;
         self.changes.sort_unstable();
         if let (Some(first), Some(first_ns)) = (self.changes.first_mut(), self.first_ns) {
             first.0 = first_ns;
@@ -89,7 +96,11 @@ mod tests {
         );
         assert_eq!(rate.mean_hz(4_000, 6_000), 125.0);
         // Five of six were kept.
-        assert!((periods.rate(1).mean_hz(1_000, 1_000) - 5_000.0 / 6.0).abs() < 1e-9);
+        assert!((periods.clone().rate(1).mean_hz(1_000, 1_000) - 5_000.0 / 6.0).abs() < 1e-9);
+        // Eight of nine: three more were in traps.
+        (0..3).for_each(|_| periods.push_in_trap());
+        assert_eq!(periods.samples(), 5);
+        assert!((periods.rate(1).mean_hz(1_000, 1_000) - 8_000.0 / 9.0).abs() < 1e-9);
         assert_eq!(Periods::default().rate(3).mean_hz(1, 2), 0.0);
     }
 }

@@ -12,12 +12,14 @@ const TEXT: u64 = 0x40_1000;
 const BUILD_ID: &str = "0102030405060708";
 /// Sampling periods of the first and the second half of the run, ns of CPU time.
 const PERIODS: [u64; 2] = [250_000, 1_000_000];
-/// Stacks: below the call in the first loop, in that loop itself, in the inner and in the outer one of two others, and one that ends too early.
+/// Stacks: below the call in the first loop, in that loop itself, in the inner and in the outer one of two others, one that ends too early, and one with
+/// a call inside a call, of which no row is there.
 const CALLED: u64 = 1;
 const LINEAR: u64 = 2;
 const INNER: u64 = 3;
 const OUTER: u64 = 4;
 const CUT: u64 = 5;
+const TWICE: u64 = 6;
 
 /// A program with `twofold`: a loop at +1 that calls `helper`, then one at +12 with another at +13 inside of it.
 fn program(path: &Path) {
@@ -51,6 +53,9 @@ fn stacks(module: &str) -> Vec<FrameRow> {
         of(INNER, 0, TEXT + 13, "twofold"),
         of(OUTER, 0, TEXT + 19, "twofold"),
         of(CUT, 0, TEXT + 0x101, "helper"),
+        of(TWICE, 0, TEXT + 13, "twofold"),
+        of(TWICE, 1, TEXT + 5, "twofold"),
+        of(TWICE, 2, TEXT + 0x900, "main"),
     ];
     rows[4].inlined = true;
     for (row, line) in [(1, 31), (5, 31), (6, 35), (7, 34)] {
@@ -65,12 +70,14 @@ struct Run {
     calls: u64,
     /// Of ten samples in `helper`, so many have a stack that ends too early.
     cut: u64,
+    /// The others in `helper` fell into a call inside the call, whose row is not there.
+    is_twice: bool,
     /// The periods are so many times as long.
     slower: u64,
     sampled: bool,
 }
 
-const RUN: Run = Run { calls: 16 * 300, cut: 0, slower: 1, sampled: true };
+const RUN: Run = Run { calls: 16 * 300, cut: 0, is_twice: false, slower: 1, sampled: true };
 
 /// Calls of `twofold(n)` one after the other, 100 us apart: `300 n` ns in the first loop, of that two thirds in `helper`, then `n^2` ns in the
 /// others, of that a hundredth in the outer one. A probe takes 700 ns at the end of each, which no sample sees.
@@ -107,10 +114,11 @@ fn record(folder: &Path, run: Run) -> std::path::PathBuf {
         while at < linear + square {
             let number = samples.len() as u64;
             let stack = match at {
-                at if at < linear && number % 3 == 0 => LINEAR,
+                at if at < linear && number.is_multiple_of(3) => LINEAR,
                 at if at < linear && number % 10 < run.cut => CUT,
+                at if at < linear && run.is_twice => TWICE,
                 at if at < linear => CALLED,
-                _ if number % 100 == 0 => OUTER,
+                _ if number.is_multiple_of(100) => OUTER,
                 _ => INNER,
             };
             samples.push(sample(now + at, 7, stack, period));
@@ -203,6 +211,20 @@ fn short_stacks_count_by_where_the_thread_was_itself() {
     let at = linear.sum.at(&[1_000.0]);
     assert!((at / 100_000.0 - 1.0).abs() < 0.15, "{at}: a third of the first loop's time is its own");
     assert!(text(&models).contains("too short to reach the function"), "{}", text(&models));
+}
+
+/// The inner frame is not the recorded call's.
+#[test]
+fn samples_in_calls_without_a_row_are_left_out_and_counted() {
+    let (whole, lossy) = (found(RUN), found(Run { is_twice: true, ..RUN }));
+    let inner = |models: &Models| {
+        let loops = &models.functions[0].loops.as_ref().unwrap().loops;
+        loops.iter().find(|l| l.header == TEXT + 13).map(|l| l.samples)
+    };
+    assert!(inner(&whole).is_some_and(|samples| samples > 1_000), "{whole:?}");
+    assert_eq!(inner(&lossy), inner(&whole), "{lossy:?}");
+    let [note] = lossy.notes.as_slice() else { panic!("{:?}", lossy.notes) };
+    assert!(note.starts_with("loops of twofold: ") && note.contains("are left out"), "{note}");
 }
 
 #[test]

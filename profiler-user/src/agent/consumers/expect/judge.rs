@@ -3,9 +3,8 @@
 use super::STEPS;
 use super::waiting::Words;
 use crate::models::{Expected, ExpectedFunction, Name, Watched, name_of, taken, values};
-use profiler_core::models::{Event, Seen, Slower, Value, Watch, WatchSettings};
+use profiler_core::models::{Event, Interval, Seen, Slower, Value, Watch, WatchSettings};
 use profiler_core::recording::{ClassRow, EventRow, ExpectedFunction as Counts};
-use profiler_core::stats::Interval;
 use std::collections::{HashMap, VecDeque};
 
 /// Level of the interval of single calls.
@@ -14,8 +13,8 @@ const LEVEL: f64 = 0.95;
 const AT_THE_EDGE: f64 = 1.1;
 /// Slow calls that are explained for one alarm: each takes some 50 us.
 const MOST_EXPLAINED: usize = 15;
-/// Calls of a function that are judged in a window, at most: each takes some 300 ns.
-const MOST_CALLS: usize = 1_024;
+/// Calls of a function that are judged in a step, at most: each takes some 300 ns. Of each step, so that none is without any.
+const MOST_CALLS: usize = 1_024 / STEPS;
 
 /// A call that is held against a model.
 #[derive(Debug, Clone)]
@@ -42,8 +41,8 @@ pub(super) enum Found {
 pub(super) struct Function {
     pub of: ExpectedFunction,
     pub counts: Counts,
-    /// Its calls in this window.
-    in_window: usize,
+    /// Its calls in this step.
+    in_step: usize,
 }
 
 /// A function: its name, and where the earlier recording has it in its module. A module may have several of one name.
@@ -106,7 +105,7 @@ impl Judge {
             self.watch.add(number as u32, &of.model);
             let counts =
                 Counts { function: of.name.clone(), context: of.context.clone(), ..Counts::default() };
-            self.functions.push(Function { of, counts, in_window: 0 });
+            self.functions.push(Function { of, counts, in_step: 0 });
         }
     }
 
@@ -194,11 +193,11 @@ impl Judge {
             function.counts.outside += 1;
             return;
         }
-        if function.in_window >= MOST_CALLS {
+        if function.in_step >= MOST_CALLS {
             self.too_many += 1;
             return;
         }
-        function.in_window += 1;
+        function.in_step += 1;
         function.counts.calls += 1;
         function.counts.beyond += u64::from(own_ns > predicted.interval_ns.high);
         // OK because there are no 2^32 functions.
@@ -239,13 +238,10 @@ impl Judge {
             found.push(Found::Slower(number, slower, slow));
         }
         self.past.push_back(calls);
-        while self.past.len() >= STEPS {
-            for call in self.past.pop_front().unwrap_or_default() {
-                if let Some(function) = self.functions.get_mut(call.seen.kernel as usize) {
-                    function.in_window -= 1;
-                }
-            }
+        if self.past.len() >= STEPS {
+            self.past.pop_front();
         }
+        self.functions.iter_mut().for_each(|function| function.in_step = 0);
         found
     }
 }

@@ -181,14 +181,14 @@ fn two_functions_of_one_name_are_told_apart_by_their_addresses() {
     let third = ClassRow { class_id: NEW + 2, address: class().address + 0x80, ..class() };
     expect.classes(&[second, third]);
     let rows = |class_id: u32, times: u64, from: u64| -> Vec<EventRow> {
-        (from..from + 400).map(|i| slower_by(times, call(class_id, i, i * 10 * MS, 0))).collect()
+        (from..from + 200).map(|i| slower_by(times, call(class_id, i, i * 10 * MS, 0))).collect()
     };
     for (class_id, times) in [(NEW, 1), (NEW + 1, 5), (NEW + 2, 9)] {
         expect.take(Rows::Calls(&rows(class_id, times, 100 * u64::from(class_id))));
     }
     let (_, noted) = end(&mut expect, 10_000 * MS);
     let of: Vec<[u64; 3]> = noted.functions.iter().map(|f| [f.calls, f.outside, f.alarms]).collect();
-    assert_eq!(of, [[400, 0, 0], [400, 0, 0], [0, 0, 0]], "{noted:?}");
+    assert_eq!(of, [[200, 0, 0], [200, 0, 0], [0, 0, 0]], "{noted:?}");
     assert!(noted.functions.iter().all(|f| f.beyond < 40), "each is held against its own: {noted:?}");
 }
 
@@ -227,11 +227,12 @@ fn inputs_beyond_the_models_range_are_counted_and_not_judged() {
     let many: Vec<EventRow> = (0..1_500).map(|i| call(NEW, i, 600 * MS + i * 1_000, 0)).collect();
     expect.take(Rows::Calls(&many));
     let (summary, noted) = end(&mut expect, 2_000 * MS);
-    assert_eq!((noted.functions[0].calls, noted.functions[0].outside), (1_024, 50));
-    // Those above 1,024 in a window, and the one before there were models.
-    assert_eq!(noted.not_looked_at, 477);
+    assert_eq!((noted.functions[0].calls, noted.functions[0].outside), (256, 50));
+    // Those above 256 in a step, and the one before there were models.
+    assert_eq!(noted.not_looked_at, 1_245);
     assert!(
-        summary.contains("50 had inputs or a caller that the models know nothing of; 477 were not looked at"),
+        summary
+            .contains("50 had inputs or a caller that the models know nothing of; 1,245 were not looked at"),
         "{summary}"
     );
 }
@@ -256,12 +257,12 @@ fn a_caller_that_the_models_do_not_know_is_none_of_their_contexts() {
     let (mut expect, said) = consumer_of(&path, &ClassRow { class_id: NEW, ..class() });
     assert!(said[0].contains("2 of 3 functions have a model"), "{said:?}");
     // Of a class that this run alone has: were these calls held against those without a caller, all would be five times too slow.
-    let calls = |from: u64| (from..from + 400).map(|i| call(NEW, i, i * 10 * MS, 0));
+    let calls = |from: u64| (from..from + 200).map(|i| call(NEW, i, i * 10 * MS, 0));
     expect.take(Rows::Calls(&calls(100).map(|row| inside(99, row)).collect::<Vec<_>>()));
     expect.take(Rows::Calls(&calls(500).collect::<Vec<_>>()));
     let (_, noted) = end(&mut expect, 10_000 * MS);
     let sum = |part: fn(&ExpectedFunction) -> u64| noted.functions.iter().map(part).sum::<u64>();
-    assert_eq!((sum(|f| f.outside), sum(|f| f.calls), sum(|f| f.alarms)), (400, 400, 0), "{noted:?}");
+    assert_eq!((sum(|f| f.outside), sum(|f| f.calls), sum(|f| f.alarms)), (200, 200, 0), "{noted:?}");
 }
 
 #[test]

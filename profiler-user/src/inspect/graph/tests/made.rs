@@ -12,6 +12,8 @@ const RELA: u32 = 4;
 const NOTE: u32 = 7;
 const NOBITS: u32 = 8;
 const DYNSYM: u32 = 11;
+const VERNEED: u32 = 0x6fff_fffe;
+const VERSYM: u32 = 0x6fff_ffff;
 /// Link-time address of the file's first byte; all of it is one segment.
 const BASE: u64 = 0x40_0000;
 
@@ -61,14 +63,45 @@ impl Made {
 
     /// Functions of other modules, with numbers from 1 on.
     pub fn imports(&mut self, imported: &[&str]) {
+        let symbols: Vec<_> = imported.iter().map(|name| (*name, 1, 0, "")).collect();
+        self.dynamic(&symbols);
+    }
+
+    /// Functions of this and other modules, with numbers from 1 on: name, binding, address (0: of another module), version.
+    pub fn dynamic(&mut self, all: &[(&str, u8, u64, &str)]) {
         let (mut symbols, mut names) = (vec![0; 24], vec![0]);
-        for name in imported {
-            symbols.extend(entry(&mut names, name, 0, 0, 2, 0));
+        let mut of_symbols = vec![0_u16];
+        let mut versions: Vec<&str> = Vec::new();
+        for (name, binding, vaddr, version) in all {
+            let mut symbol = entry(&mut names, name, *vaddr, 0, 2, u16::from(*vaddr != 0));
+            symbol[4] = binding << 4 | 2;
+            symbols.extend(symbol);
+            if !version.is_empty() && !versions.contains(version) {
+                versions.push(version);
+            }
+            // 1 is no version.
+            of_symbols.push(versions.iter().position(|known| known == version).map_or(1, |i| i as u16 + 2));
+        }
+        // Elf64_Verneed: version, number of Vernaux, file, distance of these, of the next. Vernaux: hash, flags, number, name, distance of the next.
+        let mut needed: Vec<u8> =
+            [1_u16, versions.len() as u16].into_iter().flat_map(u16::to_le_bytes).collect();
+        needed.extend([1_u32, 16, 0].into_iter().flat_map(u32::to_le_bytes));
+        for (i, version) in versions.iter().enumerate() {
+            let next = if i + 1 == versions.len() { 0 } else { 16 };
+            let words = [0, (i as u32 + 2) << 16, names.len() as u32, next];
+            needed.extend(words.into_iter().flat_map(u32::to_le_bytes));
+            names.extend_from_slice(version.as_bytes());
+            names.push(0);
         }
         // Indices of sections begin with the null section.
-        let names_at = self.sections.len() as u32 + 2;
-        self.add(".dynsym", DYNSYM, ALLOC, BASE + 0xa000, &symbols, names_at);
+        let symbols_at = self.sections.len() as u32 + 1;
+        self.add(".dynsym", DYNSYM, ALLOC, BASE + 0xa000, &symbols, symbols_at + 1);
         self.add(".dynstr", STRTAB, ALLOC, BASE + 0xb000, &names, 0);
+        if !versions.is_empty() {
+            let of_symbols: Vec<u8> = of_symbols.into_iter().flat_map(u16::to_le_bytes).collect();
+            self.add(".gnu.version", VERSYM, ALLOC, BASE + 0xd000, &of_symbols, symbols_at);
+            self.add(".gnu.version_r", VERNEED, ALLOC, BASE + 0xe000, &needed, symbols_at + 1);
+        }
     }
 
     pub fn symbol(&mut self, name: &str, vaddr: u64, size: u64, kind: u8) {
