@@ -360,6 +360,7 @@ fn files_of_the_target_are_opened_in_one_place() {
         ("inspect/host.rs", 1, "/proc/sys"),
         ("inspect/callers/callee.rs", 1, "/proc/PID/mem"),
         ("inspect/ifunc.rs", 1, "/proc/PID/mem"),
+        ("inspect/link_map.rs", 1, "/proc/PID/mem"),
         ("inspect/mappers.rs", 1, "/proc/PID/maps"),
         ("inspect/mod.rs", 1, "/proc/PID/maps"),
         ("inspect/process.rs", 2, "/proc/PID/status; /proc/PID/maps"),

@@ -41,7 +41,7 @@ struct Found {
 
 impl Inspection {
     /// Run-time address and size (bytes) of a variable. The main program's own comes before those of libraries, and one that other files see before
-    /// `static` ones. Where several libraries have one that others see, it is the one that the dynamic linker gives to all of them ([`first_of`]).
+    /// `static` ones. Where several libraries have one that others see, it is the one that the dynamic linker gives to all of them (`first_of`).
     ///
     /// # Errors
     /// There is none, or several are left.
