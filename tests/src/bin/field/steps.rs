@@ -107,8 +107,8 @@ struct Record {
     trouble: Option<String>,
 }
 
-/// Goes on with the rounds of `steps.jsonl` until enough calls were compared, or the session is over; returns the Markdown of all rounds, and whether nothing was wrong. With
-/// `only_table` nothing is run.
+/// Goes on with the rounds of `steps.jsonl` until enough calls were compared, or the session is over; returns the Markdown of all rounds, and whether something was compared of each kind and nothing was
+/// wrong. With `only_table` nothing is run.
 ///
 /// # Errors
 ///
@@ -136,7 +136,10 @@ pub fn run(options: &Options<'_>, only_table: bool) -> Result<(String, bool)> {
     }
     ensure!(!finished.is_empty(), "no finished rounds in {}", lines.display());
     let wrong: u64 = finished.iter().map(|record| record.compared.wrong()).sum();
-    Ok((table::document(&finished), wrong == 0))
+    let is_compared = |record: &Record| record.compared.complete > 0;
+    let all_compared =
+        finished.iter().all(|of| finished.iter().any(|record| record.kind == of.kind && is_compared(record)));
+    Ok((table::document(&finished), wrong == 0 && all_compared))
 }
 
 /// The kind of the next round: the one with the fewest, the first of several. `None`: enough was compared, of each kind something.
@@ -152,6 +155,10 @@ fn one(options: &Options<'_>, kind: &Kind, round: u64, calls: u64) -> Record {
     let start = Instant::now();
     let ended = catch_unwind(AssertUnwindSafe(|| follow(options, kind, round, calls)));
     let (seen, trouble) = match ended {
+        // Nothing that is wrong says nothing where nothing was compared.
+        Ok(Ok(seen)) if seen.compared.complete == 0 => {
+            (seen, Some("no operation was complete: nothing was compared".to_owned()))
+        }
         Ok(Ok(seen)) => (seen, None),
         Ok(Err(error)) => (Seen::default(), Some(format!("{error:#}"))),
         Err(panic) => (Seen::default(), Some(words_of(&*panic))),
