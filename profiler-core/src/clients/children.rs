@@ -178,8 +178,9 @@ pub struct Children {
     account: ChildAccount,
     storm: Storm,
     last_rearm_ns: u64,
-    /// Windows to be opened again when all links are closed, with their quotas.
-    wanted: Vec<(ClassId, u64)>,
+    /// While links are made anew: windows to be opened again when all are closed, with their quotas. Often none: bursts come by themselves,
+    /// but not before either.
+    wanted: Option<Vec<(ClassId, u64)>>,
     forks: u64,
     /// A time at which all links were surely gone, ktime ns; `u64::MAX`: links are there.
     gone_ns: u64,
@@ -214,7 +215,7 @@ impl Children {
     /// Links are being made anew: all have to be closed before one is opened again.
     #[must_use]
     pub fn is_rearming(&self) -> bool {
-        !self.wanted.is_empty()
+        self.wanted.is_some()
     }
 
     /// What they cost in the last interval. It is charged once.
@@ -348,14 +349,17 @@ impl Children {
         self.last_rearm_ns = now_ns;
         let again =
             |c: &&ClassView| (c.is_open() || c.is_pending()) && (c.traits.held_by_plan || c.traits.apart);
-        self.wanted = view.classes.iter().filter(again).map(|c| (c.id, c.quota)).collect();
+        self.wanted = Some(view.classes.iter().filter(again).map(|c| (c.id, c.quota)).collect());
         orders.extend([Order::VoidComparison, Order::HoldOperations, Order::CloseAll(Ending::AtOnce)]);
     }
 
     /// All links are gone, and with them the breakpoints of every child: what was closed may come back.
     fn restore(&mut self, orders: &mut Vec<Order>) {
         self.left.extend(std::mem::take(&mut self.carrying).into_keys());
-        orders.push(Order::Restore(std::mem::take(&mut self.wanted)));
+        let wanted = self.wanted.take().unwrap_or_default();
+        if !wanted.is_empty() {
+            orders.push(Order::Restore(wanted));
+        }
     }
 
     fn turn(
@@ -428,7 +432,7 @@ impl Client for Children {
             }
             Input::End => {
                 self.ended = true;
-                self.wanted.clear();
+                self.wanted = None;
             }
         }
         if !self.left.is_empty() {

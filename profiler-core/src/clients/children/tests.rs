@@ -153,6 +153,27 @@ fn a_child_that_stays_has_the_links_made_anew_once_all_are_closed() {
     assert!((cost.cost_ns - 250e6).abs() < 1.0, "what it used until the links were gone: {cost:?}");
 }
 
+/// Bursts come by themselves: there is nothing to be opened again, and yet none may open before the last link is gone.
+#[test]
+fn bursts_wait_until_the_links_of_all_are_gone() {
+    let mut children = Children::default();
+    let born = 10_000 * MS;
+    tell(&mut children, &[fork(7, born)]);
+    let mut burst = class(0, OPEN, 500);
+    burst.traits.held_by_plan = false;
+    let view = View { classes: vec![burst], ..View::default() };
+    let mut turn_at = |ms: u64, linked: bool| {
+        let look = Look { at_ns: born + ms * MS, linked, found: vec![(7, runs(MS))] };
+        let input = Input::Turn { look, plan_runs: true, suspension: Suspension::NONE };
+        let orders = step(&mut children, input, &view);
+        (orders, children.is_rearming())
+    };
+    let (orders, rearming) = turn_at(70, true);
+    assert!(rearms(&orders) && rearming);
+    assert_eq!(turn_at(80, true), (Vec::new(), true));
+    assert_eq!(turn_at(90, false), (vec![Order::LetGo(vec![7])], false), "nothing is restored");
+}
+
 #[test]
 fn links_are_made_anew_at_most_once_a_second() {
     let mut children = Children::default();
