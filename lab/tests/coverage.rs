@@ -72,12 +72,15 @@ fn totals_of_a_rate_that_rises_are_not_those_of_the_time_before() {
 
 /// Functions that learn from one another, by decade of their rates: the least coverage, and the widths over the oracle's between which the median lies, from the
 /// lowest rate to the highest; of the regimes that docs/benchmarks-coverage.md has figures of. An interval that is too wide does not pass for one that holds, nor one that is narrow for a good one.
-const POOLED: [(&str, f64, (f64, f64)); 4] = [
+const POOLED: [(&str, f64, (f64, f64)); 6] = [
     ("pooled, calm, 4 bursts", 0.94, (0.95, 1.25)),
     ("pooled, own drift, 4 bursts", 0.93, (0.95, 1.25)),
     ("pooled, own drift, 12 bursts", 0.925, (0.9, 1.6)),
     // Of functions that differ the oracle knows the mean width, and most are narrower.
-    ("pooled, unlike drifts, 4 bursts", 0.925, (0.65, 1.25)),
+    ("pooled, unlike drifts, 4 bursts", 0.925, (0.6, 1.25)),
+    // Bursts that happen to look alike do not show the clusters, so these do not hold as often as they say; by the others alone they held in 52 and in 42 %.
+    ("pooled, one clustered, 4 bursts", 0.76, (0.45, 1.1)),
+    ("pooled, one clustered, 2 bursts", 0.58, (0.3, 1.15)),
 ];
 
 #[test]

@@ -13,6 +13,7 @@
 //! | [`bursts`]   | rates from bursts: dilation, stopping rule, spread between bursts           |
 //! | [`means`]    | mean durations of calls that windows show                                   |
 //! | `moderated`  | variances that learn from one another (Smyth 2004)                          |
+//! | `outliers`   | classes of which the others say nothing (a mixture)                         |
 //! | `polygamma`  | trigamma and its inverse                                                     |
 //! | [`overhead`] | measured overhead from windows on and off                                   |
 //! | [`ratio`]    | quotients: rho / F                                                          |
@@ -30,6 +31,7 @@ pub mod counts;
 pub mod means;
 mod moderated;
 pub mod moments;
+mod outliers;
 pub mod overhead;
 mod polygamma;
 pub mod quantile;

@@ -46,19 +46,20 @@ impl Ratio {
     }
 }
 
-/// `trigamma(d_0/2)`: the variance of the logarithms of true variances; 0 where they are all alike, or of fewer than two classes.
+/// `trigamma(d_0/2)`: the variance of the logarithms of true variances; 0 where they are all alike, or of fewer than two classes. Each class
+/// counts for its `weight`, 0 to 1.
 #[must_use]
-pub(super) fn spread(ratios: &[Ratio]) -> f64 {
-    let n = ratios.len() as f64;
-    if ratios.len() < 2 {
+pub(super) fn spread(ratios: &[Ratio], weight: &[f64]) -> f64 {
+    let n = weight.iter().sum::<f64>();
+    if ratios.len() < 2 || n <= 1.0 {
         return 0.0;
     }
-    let mean = ratios.iter().map(Ratio::log).sum::<f64>() / n;
+    let mean = ratios.iter().zip(weight).map(|(r, w)| w * r.log()).sum::<f64>() / n;
     let (mut sum, mut weights) = (0.0, 0.0);
-    for r in ratios {
+    for (r, weight) in ratios.iter().zip(weight) {
         let drawn = r.drawn * r.drawn;
-        sum += drawn * ((r.log() - mean).powi(2) * n / (n - 1.0) - trigamma(r.df / 2.0));
-        weights += drawn * drawn;
+        sum += weight * drawn * ((r.log() - mean).powi(2) * n / (n - 1.0) - trigamma(r.df / 2.0));
+        weights += weight * drawn * drawn;
     }
     if weights > 0.0 { (sum / weights).max(0.0) } else { 0.0 }
 }
@@ -100,7 +101,15 @@ mod tests {
     #[test]
     fn the_prior_is_found_again() {
         let mut rng = rng(81);
-        let of = |all: &[(Ratio, f64)]| spread(&all.iter().map(|(r, _)| *r).collect::<Vec<_>>());
+        let of = |all: &[(Ratio, f64)]| {
+            let ratios: Vec<Ratio> = all.iter().map(|(r, _)| *r).collect();
+            // A class that counts for nothing tells nothing.
+            let far = Ratio { ratio: 1e6, ..ratios[0] };
+            let weight = [vec![1.0; ratios.len()], vec![0.0]].concat();
+            let with_far = spread(&[&ratios[..], &[far]].concat(), &weight);
+            assert_eq!(spread(&ratios, &weight[..ratios.len()]), with_far);
+            with_far
+        };
         let six = of(&classes(&mut rng, Some(6), 1.0));
         assert!((5.0..7.2).contains(&prior_df(six, 1.0)), "{}", prior_df(six, 1.0));
         let alike = of(&classes(&mut rng, None, 1.0));
@@ -110,7 +119,10 @@ mod tests {
         assert!((3.0..14.0).contains(&prior_df(third, 1.0)), "{}", prior_df(third, 1.0));
         assert!(prior_df(third, 0.3) > 5.0 * prior_df(third, 1.0));
         assert!(prior_df(0.0, 1.0).is_infinite() && prior_df(six, 0.0).is_infinite());
-        assert_eq!((spread(&[]), posterior((2.0, f64::INFINITY), (9.0, 3.0))), (0.0, (2.0, f64::INFINITY)));
+        assert_eq!(
+            (spread(&[], &[]), posterior((2.0, f64::INFINITY), (9.0, 3.0))),
+            (0.0, (2.0, f64::INFINITY))
+        );
         assert_eq!(posterior((2.0, 3.0), (4.0, 1.0)), (2.5, 4.0));
     }
 
@@ -120,7 +132,7 @@ mod tests {
         let (mut moderated, mut pooled) = (Coverage::default(), Coverage::default());
         let (mut with, mut without) = (0.0, 0.0);
         let all = classes(&mut rng, Some(6), 1.0);
-        let spread = spread(&all.iter().map(|(r, _)| *r).collect::<Vec<_>>());
+        let spread = spread(&all.iter().map(|(r, _)| *r).collect::<Vec<_>>(), &vec![1.0; all.len()]);
         let scale =
             (all.iter().map(|(r, _)| r.ratio.ln() + r.shift(spread)).sum::<f64>() / all.len() as f64).exp();
         // Its standard error is 0.045: 0.026 of 2,000 logarithms, the rest of d_0.

@@ -5,17 +5,18 @@
 //! - What all of them do *together* in time ([`Course`]) is taken off first. It is one change, not one for each class: it is known with as many degrees of freedom
 //!   as there are moments, less one.
 //! - What is left is each class's *own*. Its variance is moderated by those of the others, whose weight follows from how unlike they are (`moderated.rs`;
-//!   Smyth 2004). The expectation for a class is Poisson's variance and the pooled drift: `v_g = P_g + phi m_g + B_g`.
+//!   Smyth 2004), unless it is an outlier, of which they do not speak (`outliers.rs`). The expectation for a class is Poisson's variance and the pooled drift: `v_g = P_g + phi m_g + B_g`.
 //!
 //! ```text
 //! phi:  sum h_g^2 [e_g + digamma(d_0g/2) - log(d_0g/2)] = 0,   e_g of s_g^2 / v_g,   h_g = 1 - P_g / v_g
-//! V(R) = v (d_0g + d_g s^2/v) / (d_0g + d_g)  +  V_c sum_b (sum_b a_j)^2  +  A
+//! V(R) = v u (d_0g + d_g s^2/v) / (d_0g + d_g)  +  V_c sum_b (sum_b a_j)^2  +  A
 //! ```
-//! `a_j`: weights of the bursts; `V_c`: variance between moments; `A`: what is left of changes ([`Weighed::apart`]). t has Satterthwaite's degrees of freedom (1946).
+//! `u`: what outliers add; `a_j`: weights of the bursts; `V_c`: variance between moments; `A`: what is left of changes ([`Weighed::apart`]). t has Satterthwaite's degrees of freedom (1946).
 
 use super::course::{Course, Point};
 use super::{Burst, Cell, Stop, Weighed, usable};
 use crate::stats::moderated::{self, Ratio};
+use crate::stats::outliers;
 use crate::stats::polygamma::trigamma;
 use crate::stats::{Interval, counts, t_quantile, z_quantile};
 
@@ -62,6 +63,8 @@ pub struct Drift {
     pub brief_s: f64,
     /// How unlike the classes are in it: variance of the logarithm of their true variances, `trigamma(d_0/2)`.
     pub(super) spread: f64,
+    /// Part of the classes that the others say nothing of (`outliers.rs`).
+    pub(super) outliers: f64,
     /// Degrees of freedom of all classes together: no class knows more than they do.
     pub(super) most_df: f64,
     /// What all classes do together.
@@ -302,8 +305,10 @@ impl Drift {
         const LEAST: f64 = 1e-9;
         const STEPS: u32 = 24;
         self.most_df = told.iter().map(|t| t.df).sum();
+        self.outliers = outliers::before();
+        let mut ordinary = vec![1.0; told.len()];
         for _ in 0..ROUNDS {
-            let weights: Vec<f64> = told.iter().map(|t| t.weight(self)).collect();
+            let weights: Vec<f64> = told.iter().zip(&ordinary).map(|(t, o)| o * t.weight(self)).collect();
             // What the prior's mean logarithm is changes little with phi: it is that of the round before.
             let shifts: Vec<f64> =
                 told.iter().map(|t| t.ratio(self, self.variance).shift(self.spread)).collect();
@@ -319,7 +324,11 @@ impl Drift {
             }
             self.variance = if above(LEAST) > 0.0 { high } else { 0.0 };
             let ratios: Vec<Ratio> = told.iter().map(|t| t.ratio(self, self.variance)).collect();
-            self.spread = moderated::spread(&ratios);
+            self.spread = moderated::spread(&ratios, &ordinary);
+            let unlike: Vec<f64> =
+                ratios.iter().map(|r| outliers::probability(r, self.spread, self.outliers)).collect();
+            self.outliers = outliers::part(&unlike);
+            ordinary = unlike.iter().map(|w| 1.0 - w).collect();
         }
     }
 
@@ -356,8 +365,8 @@ impl Drift {
         let expected = here.poisson + here.drift;
         let ratio = own.own / (own.poisson + own.drift).max(f64::MIN_POSITIVE);
         let drawn = here.drift / expected;
-        let prior = (1.0, moderated::prior_df(self.spread, drawn));
-        let (ratio, df) = moderated::posterior(prior, (ratio, own.df * self.course.left));
+        let seen = Ratio { ratio, df: own.df * self.course.left, drawn };
+        let (ratio, df) = outliers::posterior(&seen, self.spread, self.outliers, level);
         let by_itself = (ratio * expected).max(here.poisson) + here.apart;
         let df = df.min(self.most_df / (drawn * drawn).max(f64::MIN_POSITIVE));
         let parts = weighed.shares().zip(bursts).map(|(share, b)| share / self.moments(b).sqrt());
@@ -368,7 +377,10 @@ impl Drift {
 
     /// The interval of a single burst, `poisson`, with what another moment would have shown.
     pub(super) fn widened(&self, burst: &Burst, value: f64, poisson: Interval, level: f64) -> Interval {
-        let by_itself = self.variance_of(burst);
+        // One burst does not tell whether the others speak of its class.
+        let untold = Ratio { ratio: 1.0, df: 0.0, drawn: 1.0 };
+        let (times, _) = outliers::posterior(&untold, self.spread, self.outliers, level);
+        let by_itself = (self.variance_of(burst) * times).min(MOST);
         let together = self.course.variance() / self.moments(burst);
         let df = moderated::prior_df(self.spread, 1.0).min(self.most_df).max(LEAST_DF);
         let df = satterthwaite(&[(by_itself, df), (together, self.course.df)]).max(LEAST_DF);
