@@ -9,7 +9,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Numbers that are known of a process.
-const KNOWN: usize = 5;
+const KNOWN: usize = 6;
 /// Processes that are mended at one time. Each may take a kernel side of its own (some MiB) and a minute.
 const AT_ONCE: usize = 8;
 
@@ -19,8 +19,8 @@ pub struct MendArgs {
     /// The process
     #[arg(value_parser = parse_pid)]
     pub pid: u32,
-    /// What was known of it: device and inode of its program, begin of its code and of its stack, its parent; 0: nothing. Further processes
-    /// follow, six numbers each
+    /// What was known of it: device and inode of its program, begin of its code and of its stack, its parent, its begin in clock
+    /// ticks since boot; 0: nothing. Further processes follow, seven numbers each
     #[arg(num_args = 0..)]
     pub known: Vec<u64>,
 }
@@ -45,6 +45,7 @@ fn known(numbers: &[u64]) -> Known {
         program: pair(0).map(|(device, inode)| FileId { device, inode }),
         image: pair(2).map(|(code, stack)| Image { code, stack }),
         parent: numbers.get(4).and_then(|pid| u32::try_from(*pid).ok()).filter(|pid| *pid != 0),
+        start_ticks: numbers.get(5).copied().filter(|ticks| *ticks != 0),
     }
 }
 
@@ -114,20 +115,25 @@ mod tests {
             program: Some(FileId { device: 1, inode: 2 }),
             image: Some(Image { code: 3, stack: 4 }),
             parent: Some(5),
+            start_ticks: Some(6),
         };
-        assert_eq!(targets(10, &[1, 2, 3, 4, 5]), [(10, all)]);
-        assert_eq!(targets(10, &[1, 2, 0, 0, 0]), [(10, Known { image: None, parent: None, ..all })]);
+        assert_eq!(targets(10, &[1, 2, 3, 4, 5, 6]), [(10, all)]);
+        assert_eq!(targets(10, &[1, 2, 3, 4, 5]), [(10, Known { start_ticks: None, ..all })]);
+        let program = Known { image: None, parent: None, start_ticks: None, ..all };
+        assert_eq!(targets(10, &[1, 2, 0, 0, 0, 0]), [(10, program)]);
     }
 
     #[test]
-    fn further_processes_follow_with_six_numbers_each() {
-        let numbers = [1, 2, 3, 4, 5, 11, 0, 0, 3, 4, 0, 12, 1, 2, 3, 4, 5];
+    fn further_processes_follow_with_seven_numbers_each() {
+        let numbers = [1, 2, 3, 4, 5, 6, 11, 0, 0, 3, 4, 0, 0, 12, 1, 2, 3, 4, 5, 6];
         let all = Known {
             program: Some(FileId { device: 1, inode: 2 }),
             image: Some(Image { code: 3, stack: 4 }),
             parent: Some(5),
+            start_ticks: Some(6),
         };
-        let expected = [(10, all), (11, Known { program: None, parent: None, ..all }), (12, all)];
+        let second = Known { program: None, parent: None, start_ticks: None, ..all };
+        let expected = [(10, all), (11, second), (12, all)];
         assert_eq!(targets(10, &numbers), expected);
     }
 

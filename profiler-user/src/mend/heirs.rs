@@ -43,6 +43,8 @@ pub struct Known {
     pub image: Option<Image>,
     /// Its parent.
     pub parent: Option<u32>,
+    /// When it began, clock ticks since boot: its number may be another process's by now.
+    pub start_ticks: Option<u64>,
 }
 
 impl Known {
@@ -54,7 +56,13 @@ impl Known {
             program: program(pid),
             image: stat.as_ref().and_then(image),
             parent: stat.as_ref().and_then(parent),
+            start_ticks: stat.map(|stat| stat.starttime),
         }
+    }
+
+    /// The process that has this number now is another one. False if that cannot be told.
+    pub(super) fn is_another_than(&self, now: &Self) -> bool {
+        self.start_ticks.zip(now.start_ticks).is_some_and(|(then, now)| then != now)
     }
 }
 
@@ -79,6 +87,7 @@ fn parent(stat: &Stat) -> Option<u32> {
 
 /// The target as its heirs are looked for.
 pub(super) struct Target {
+    /// 0: it is gone.
     pid: u32,
     programs: Vec<FileId>,
     /// Empty: not known.
@@ -87,9 +96,10 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// By what was known of it, and what is known now.
+    /// By what was known of it, and what is known now. Of a process that has been given its number since nothing is taken.
     pub(super) fn new(pid: u32, known: Known) -> Self {
         let now = Known::of(pid);
+        let (pid, now) = if known.is_another_than(&now) { (0, Known::default()) } else { (pid, now) };
         let both = |then: Option<Image>, now| then.into_iter().chain(now).collect();
         Self {
             pid,

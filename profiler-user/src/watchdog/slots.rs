@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Processes that the watchdog can keep at one time: the page that it shares with the agent has room for so many.
 pub const MOST_TARGETS: usize = 64;
 /// Numbers that are known of a process, as the program that mends wants them: device and inode of the program that it runs, begin of its code
-/// and of its stack, its parent; 0: not known.
-const KNOWN: usize = 5;
+/// and of its stack, its parent, its begin in clock ticks; 0: not known.
+const KNOWN: usize = 6;
 /// In place of a PID: somebody is writing what is known of the process.
 const TAKEN: u32 = u32::MAX;
 
@@ -36,7 +36,8 @@ impl Slots {
         let index = self.0.iter().position(free)?;
         let (device, inode) = known.program.map_or((0, 0), |program| (program.device, program.inode));
         let (code, stack) = known.image.map_or((0, 0), |image| (image.code, image.stack));
-        let numbers = [device, inode, code, stack, known.parent.map_or(0, u64::from)];
+        let (parent, begun) = (known.parent.map_or(0, u64::from), known.start_ticks.unwrap_or(0));
+        let numbers = [device, inode, code, stack, parent, begun];
         let slot = &self.0[index];
         for (place, number) in slot.known.iter().zip(numbers) {
             place.store(number, Ordering::Release);
@@ -136,6 +137,7 @@ mod tests {
             program: Some(FileId { device: number, inode: number + 1 }),
             image: Some(Image { code: number + 2, stack: number + 3 }),
             parent: Some(7),
+            start_ticks: Some(8),
         }
     }
 
@@ -169,14 +171,14 @@ mod tests {
         let first = slots.take(100, known(10)).unwrap();
         let second = slots.take(200, Known::default()).unwrap();
         slots.take(300, known(30)).unwrap();
-        let all = "tithe mend 100 10 11 12 13 7 200 0 0 0 0 0 300 30 31 32 33 7";
+        let all = "tithe mend 100 10 11 12 13 7 8 200 0 0 0 0 0 0 300 30 31 32 33 7 8";
         assert_eq!(words(&slots).join(" "), all);
         slots.free(second);
-        assert_eq!(words(&slots).join(" "), "tithe mend 100 10 11 12 13 7 300 30 31 32 33 7");
+        assert_eq!(words(&slots).join(" "), "tithe mend 100 10 11 12 13 7 8 300 30 31 32 33 7 8");
         slots.free(first);
         // The free place is used again.
         assert_eq!(slots.take(400, known(40)), Some(WatchSlot(0)));
-        assert_eq!(words(&slots).join(" "), "tithe mend 400 40 41 42 43 7 300 30 31 32 33 7");
+        assert_eq!(words(&slots).join(" "), "tithe mend 400 40 41 42 43 7 8 300 30 31 32 33 7 8");
     }
 
     #[test]
@@ -196,7 +198,8 @@ mod tests {
                 "18446744073709551613",
                 "18446744073709551614",
                 "18446744073709551615",
-                "7"
+                "7",
+                "8"
             ]
         );
         slots.free(WatchSlot(5));

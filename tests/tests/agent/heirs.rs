@@ -179,7 +179,7 @@ fn every_target_of_a_killed_agent_is_mended() {
     let mut words = vec!["internal-mend"];
     for pid in [&first, &second, &third] {
         // Nothing is known but the number.
-        words.extend([pid, "0", "0", "0", "0", "0"]);
+        words.extend([pid, "0", "0", "0", "0", "0", "0"]);
     }
     let output = output_of(program("tithe"), &words);
     assert!(!output.status.success(), "of the first it says that it is gone");
@@ -187,4 +187,35 @@ fn every_target_of_a_killed_agent_is_mended() {
         target.assert_text_original();
         assert_eq!(target.call("entry_push", 10, 1).calls, 10);
     }
+}
+
+/// A target may have ended, and its number be another process's by the time that its agent is killed.
+#[test]
+fn a_process_that_was_given_the_number_of_a_target_is_left_alone() {
+    if start("a_process_that_was_given_the_number_of_a_target_is_left_alone").is_none() {
+        return;
+    }
+    let mut stranger = Target::start("calls");
+    let address = stranger.address("entry_push");
+    let memory = File::options().read(true).write(true).open(format!("/proc/{}/mem", stranger.pid()));
+    let memory = memory.expect("we are root");
+    let mut original = [0];
+    memory.read_exact_at(&mut original, address).expect("it is mapped");
+    memory.write_all_at(&[0xcc], address).expect("it is mapped");
+    let pid = stranger.pid().to_string();
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+    let (_, fields) = stat.rsplit_once(") ").expect("the name stands in brackets");
+    // Field 22 of all (proc_pid_stat(5)), the 20th behind the name.
+    let begun: u64 = fields.split(' ').nth(19).and_then(|ticks| ticks.parse().ok()).expect("its begin");
+    let mend = |begun: u64| {
+        let begun = begun.to_string();
+        let output = output_of(program("tithe"), &["internal-mend", &pid, "0", "0", "0", "0", "0", &begun]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let mut byte = [0];
+        memory.read_exact_at(&mut byte, address).expect("it is mapped");
+        byte
+    };
+    assert_eq!(mend(begun - 1), [0xcc], "it is another process than the target was");
+    assert_eq!(mend(begun), original);
+    stranger.assert_text_original();
 }

@@ -104,3 +104,16 @@ fn what_the_target_forked_is_its_heir_and_who_runs_the_same_program_is_not() {
     assert!(heirs.contains(&child), "{child}: {heirs:?}");
     assert!(!heirs.contains(&strangers_child) || by_chance.trim() == "0", "{strangers_child}: {heirs:?}");
 }
+
+#[test]
+fn a_number_that_was_given_again_makes_nobody_a_target() {
+    let (shell, _child) = Shell::start("(while :; do sleep 5; done) & echo $!; wait");
+    let now = Known::of(shell.0.id());
+    let target = Target::new(shell.0.id(), now);
+    assert_eq!((target.pid, target.programs.len()), (shell.0.id(), 2));
+    let then = Known { start_ticks: now.start_ticks.map(|ticks| ticks - 1), ..now };
+    let target = Target::new(shell.0.id(), then);
+    assert_eq!((target.pid, target.programs.len()), (0, 1), "of the stranger nothing is taken");
+    // Where it cannot be told it is taken for the target.
+    assert!(!Known::default().is_another_than(&now) && !then.is_another_than(&Known::default()));
+}

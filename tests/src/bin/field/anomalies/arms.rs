@@ -142,7 +142,7 @@ impl Run<'_> {
         let slices = (to_ns.saturating_sub(from_ns) / SLICE_NS).max(1);
         let each_ns = begin.elapsed().as_nanos() as u64 / slices;
         alarms.iter_mut().for_each(|alarm| alarm.at_ns += each_ns);
-        alarms
+        paced(alarms)
     }
 
     fn judged(&self, name: &str, alarms: &[Alarm], (rows, bytes): (u64, u64), overhead: Option<f64>) -> Arm {
@@ -185,6 +185,21 @@ fn alarm_of(line: &Line, start_ns: u64) -> Option<Alarm> {
         of_ns,
         resource: told.resource,
     })
+}
+
+/// Alarms as an agent would tell them that tells as many as `--expect` does: five at once, then one a second.
+fn paced(mut alarms: Vec<Alarm>) -> Vec<Alarm> {
+    const BURST: f64 = 5.0;
+    alarms.sort_by_key(|alarm| alarm.at_ns);
+    let (mut tokens, mut last_ns) = (BURST, 0);
+    alarms.retain(|alarm| {
+        tokens = (tokens + alarm.at_ns.saturating_sub(last_ns) as f64 / 1e9).min(BURST);
+        last_ns = alarm.at_ns;
+        let is_told = tokens >= 1.0;
+        tokens -= f64::from(u8::from(is_told));
+        is_told
+    });
+    alarms
 }
 
 /// The largest part of the samples that takes no more than these bytes, with the stacks that it has.
@@ -305,6 +320,17 @@ mod tests {
         assert!(arms[1..].iter().all(|arm| arm.delay_s.is_none() && !arm.is_right));
         // 25 s of seven threads.
         assert_eq!((arms[6].rows, arms[7].rows), (52_500, 8_750));
+    }
+
+    #[test]
+    fn baselines_tell_no_more_alarms_than_the_agent_does() {
+        let alarm = |at_ns: u64| Alarm { at_ns, function: Some(0), of_ns: (at_ns, at_ns), resource: None };
+        let at = |alarms: Vec<Alarm>| alarms.iter().map(|alarm| alarm.at_ns).collect::<Vec<u64>>();
+        // A hundred a second: five, then one in each second that follows.
+        let many = paced((0..400).rev().map(|i| alarm(10 * S + i * 10_000_000)).collect());
+        assert_eq!(at(many), [0, 1, 2, 3, 4, 100, 200, 300].map(|i| 10 * S + i * 10_000_000));
+        let few: Vec<u64> = (10..40).map(|s| s * S).collect();
+        assert_eq!(at(paced(few.iter().map(|s| alarm(*s)).collect())), few);
     }
 
     #[test]
