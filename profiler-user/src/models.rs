@@ -4,7 +4,9 @@
 
 mod expected;
 mod groups;
+mod live;
 mod loops;
+mod parameters;
 mod piles;
 mod plot;
 mod words;
@@ -13,8 +15,13 @@ pub use expected::{
     Expected, ExpectedFunction, Name, NotExpected, Watched, is_given, name_of, named_inputs, stem, watched,
     words_anew,
 };
-pub use groups::{ALIKE, Frequencies, GroupedKernel, Groups, KernelGroup, Pace, frequencies};
+pub use groups::{
+    ALIKE, Frequencies, GroupedKernel, Groups, KernelGroup, Modelled, Pace, SharedGroup, frequencies,
+    shared_groups,
+};
+pub use live::{CallSample, KeptCalls, LiveFunction};
 pub use loops::{LoopModels, LoopOfFunction};
+pub use parameters::with_registers;
 pub(crate) use piles::{taken, told_inputs, used, values};
 pub use plot::{Plot, PlotCurve};
 
@@ -111,8 +118,10 @@ pub enum ModelsError {
         /// Functions that were recorded.
         names: String,
     },
-    /// An `--input` names a word that was not taken.
-    #[error("--input: no word '{word}' was taken with calls of '{function}'; taken were {taken}")]
+    /// An `--input` names a word that was not taken, or a parameter that there is not.
+    #[error(
+        "--input: no word '{word}' was taken with calls of '{function}' (taken were {taken}), and it is no parameter: {parameters}"
+    )]
     NoWord {
         /// What was asked for.
         word: String,
@@ -120,6 +129,8 @@ pub enum ModelsError {
         function: String,
         /// Words of the recording.
         taken: String,
+        /// What is known of its parameters.
+        parameters: String,
     },
     /// An `--input` names no recorded function.
     #[error("--input '{pattern}': no recorded function has that name; recorded are {names}")]

@@ -1,9 +1,10 @@
 /* A function whose time is known: `grow(data, n)` adds up n words, some thousand of them again and again. One thread calls it with 16 sizes over three
- * decades, `hz` times a second.
+ * decades, `hz` times a second. `grow_too` does the same, and a quarter more.
  *
  *   start HZ           begins the calls
  *   delay US EVERY     from now on every EVERY-th call sleeps for US microseconds (0 0: none)
  *   spin US EVERY      the same on the CPU
+ *   both               from now on `grow_too` is called after each call of `grow`, with the same sizes
  *   stop               ends the calls; ok calls=N */
 #include "protocol.h"
 
@@ -16,6 +17,7 @@
 static uint64_t words[WORDS];
 static atomic_int stop_now;
 static _Atomic uint64_t delay_us, spin_us, every;
+static atomic_int calls_both;
 static uint64_t hz, calls, sum, state = 88172645463325252u;
 static int running;
 static pthread_t thread;
@@ -43,6 +45,15 @@ __attribute__((noinline, noclone)) uint64_t grow(const uint64_t *data, uint64_t 
     return total;
 }
 
+__attribute__((noinline, noclone)) uint64_t grow_too(const uint64_t *data, uint64_t n) {
+    uint64_t total = 0;
+    for (uint64_t i = 0; i < n + n / 4; i++) {
+        total += data[i % WORDS];
+        __asm__ volatile("" : "+r"(total));
+    }
+    return total;
+}
+
 static void *work(void *data) {
     while (!stop_now) {
         /* 1,000 to some 900,000, each 1.57 times the one before, in no order: of one call nothing follows for the next. */
@@ -54,6 +65,8 @@ static void *work(void *data) {
             n *= 1.57;
         sum += grow(words, (uint64_t)n);
         calls++;
+        if (calls_both)
+            sum += grow_too(words, (uint64_t)n);
         sleep_ns(1000000000 / hz);
     }
     return data;
@@ -79,6 +92,12 @@ static void slow(int count, char **arguments) {
     reply("us=%llu", (unsigned long long)us);
 }
 
+static void both(int count, char **arguments) {
+    (void)count, (void)arguments;
+    calls_both = 1;
+    reply("both=1");
+}
+
 static void stop(int count, char **arguments) {
     (void)count, (void)arguments;
     if (running) {
@@ -91,6 +110,6 @@ static void stop(int count, char **arguments) {
 
 int main(void) {
     static const struct command commands[] = {
-        {"start", 1, start}, {"delay", 2, slow}, {"spin", 2, slow}, {"stop", 0, stop}, {0, 0, 0}};
+        {"start", 1, start}, {"delay", 2, slow}, {"spin", 2, slow}, {"both", 0, both}, {"stop", 0, stop}, {0, 0, 0}};
     serve(commands);
 }

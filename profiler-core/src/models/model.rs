@@ -189,6 +189,9 @@ pub enum Reason {
     },
     /// Times and inputs allow no fit.
     NoFit,
+    /// It has variable arguments, of which nobody knows how many were passed, nor where, and nobody named its inputs. [`super::fit()`] does not say so: who
+    /// knows the function's declaration does.
+    Variadic,
 }
 
 impl fmt::Display for NoModel {
@@ -203,6 +206,10 @@ impl fmt::Display for NoModel {
                 self.calls
             )?,
             Reason::NoFit => write!(f, "no model: times and inputs allow no fit")?,
+            Reason::Variadic => write!(
+                f,
+                "no model: it takes variable arguments, whose number and places change from call to call; name those that are always there as inputs"
+            )?,
         }
         for (name, why) in &self.inputs {
             write!(f, "; {name}: {why}")?;

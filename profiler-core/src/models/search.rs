@@ -127,7 +127,7 @@ impl Searched<'_> {
             misfit += count as f64 * of_part;
             largest = largest.max(of_part);
             cells += count;
-            parameters += 1 + sum.growing();
+            parameters += sum.parameters();
             class = class.max(part.class_of(sum));
             for (used, (_, alpha)) in used.iter_mut().zip(&sum.terms) {
                 *used |= *alpha > 0.0;
@@ -191,7 +191,9 @@ pub(super) fn regimes(design: &Design, input: usize) -> Option<Choice> {
             Split { input, switch_at: (last * first.max(1.0)).sqrt().clamp(last, first), below, above };
         let misfit = design.misfit(design.cells.iter().map(|c| split.at(&c.x)));
         let growing = split.below.growing() + split.above.growing();
-        let c = criterion(n, misfit, 4 + growing, growing, design.terms.len(), 0.0);
+        // The switching point counts for two.
+        let parameters = 2 + split.below.parameters() + split.above.parameters();
+        let c = criterion(n, misfit, parameters, growing, design.terms.len(), 0.0);
         if best.as_ref().is_none_or(|b| c < b.criterion) {
             let shapes = vec![Shape::Regimes(Box::new(split))];
             best = Some(Choice { shapes, class: Class::TwoRegimes, criterion: c, misfit });
@@ -208,7 +210,7 @@ fn side(design: &Design) -> Option<Sum> {
         let sum = design.fit(&set)?;
         let misfit = design.misfit(design.cells.iter().map(|c| sum.at(&c.x)));
         let growing = sum.growing();
-        Some((criterion(n, misfit, 1 + growing, growing, design.terms.len(), 0.0), sum))
+        Some((criterion(n, misfit, sum.parameters(), growing, design.terms.len(), 0.0), sum))
     });
     rated.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, sum)| sum)
 }

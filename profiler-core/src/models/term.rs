@@ -79,6 +79,11 @@ impl Term {
         self.0.iter().any(|f| usize::from(f.input) == input)
     }
 
+    /// It is one input, as it is.
+    pub(super) fn is_line(&self) -> bool {
+        matches!(self.0.as_slice(), [Factor { half_powers: 2, logs: 0, .. }])
+    }
+
     /// What choosing it costs beside its coefficient, in units of the criterion (-2 ln of the prior odds against `n`).
     ///
     /// Our choice, not the paper's: over three decades `n log2^2 n` and `n^1.5` are within a few percent of each other, and programs

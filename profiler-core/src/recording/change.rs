@@ -28,6 +28,8 @@ pub enum ChangeKind {
     Cycle,
     /// Forked children: nothing is traced for their sake, or it is again.
     Children,
+    /// Functions that models are made of share a frequency of recorded calls.
+    Group,
 }
 
 /// One change.

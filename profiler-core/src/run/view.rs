@@ -154,6 +154,14 @@ pub struct PointsView {
     pub shared_hz: f64,
 }
 
+impl PointsView {
+    /// It has as many as are wanted.
+    #[must_use]
+    pub fn is_enough(&self) -> bool {
+        self.wanted > 0 && self.decades > 0 && self.least >= u64::from(self.wanted)
+    }
+}
+
 /// What is known of a class.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClassTraits {

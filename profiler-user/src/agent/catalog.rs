@@ -3,6 +3,7 @@
 
 use super::Agent;
 use super::clock::now_ns;
+use super::input_names::InputNames;
 use super::launch::Loading;
 use super::reading::{Part, Reader};
 use super::select::Selection;
@@ -22,6 +23,8 @@ const SLICE_NS: u64 = 8_000_000;
 /// What was named, and how far the search for it is.
 pub(super) struct Catalog {
     pub selection: Selection,
+    /// Inputs that are named as parameters.
+    pub inputs: InputNames,
     /// Reads modules ahead.
     pub reader: Reader,
     /// Functions that operations will be made of; until then nothing else takes them.
@@ -37,9 +40,10 @@ pub(super) struct Catalog {
 
 impl Catalog {
     /// Nothing is looked for yet.
-    pub fn new(selection: Selection) -> Self {
+    pub fn new(selection: Selection, inputs: InputNames) -> Self {
         Self {
             selection,
+            inputs,
             reader: Reader::start(),
             for_operations: BTreeSet::new(),
             loading: None,
@@ -74,6 +78,10 @@ impl Agent {
     pub(super) fn begin_search(&mut self, discover: bool, view: &View, told: &mut VecDeque<Input>) {
         // The symbols of a large program take seconds.
         self.attach.governor().excuse();
+        // A library may have come that has functions with inputs. What is wrong with them was said when the run began, or is a warning.
+        if let Err(why) = self.name_inputs() {
+            self.journal.detail(&why);
+        }
         let mut functions = self.catalog.selection.named(&self.inspection);
         let named = functions.len();
         if discover {

@@ -5,7 +5,7 @@ use crate::agent::known_callers::{Callers, ReturnGroup};
 use crate::agent::lost_arguments::LostArguments;
 pub use crate::agent::shares::FunctionKey;
 use crate::inspect::mappers::FileKey;
-use crate::inspect::{self, Function, SiteChoice, WantedArguments};
+use crate::inspect::{self, Function, Prototype, SiteChoice, WantedArguments};
 use crate::prober::{self, ClassControl, ClassCounters, ClassKind, HistogramLease, LinkKind, Site};
 use profiler_core::class::{ClassId, ExitMode, RecordKind, SiteClass};
 use profiler_core::cost::{self, Price};
@@ -201,6 +201,8 @@ pub struct InspectedCode {
     pub lost_arguments: LostArguments,
     /// Argument registers that are parameters, or may be: where calls are recorded. `None`: that is not known.
     pub parameters: Option<u8>,
+    /// Its parameters by debug information, where calls are recorded. `None`: that is not known.
+    pub prototype: Option<Prototype>,
 }
 
 /// A class under watch.
@@ -412,6 +414,7 @@ impl LiveClass {
             stamps_of: c.stamps_of.map(|of| of.0),
             named: Some(self.wish.named && !self.counts_metric),
             parameters: self.code.parameters.map(u32::from),
+            prototype: self.code.prototype.as_ref().map(ToString::to_string),
             // What the kernel adds to the nested cost of each call: whole ns, as in `control`.
             stamps_ns: (self.exit != ExitMode::None).then(|| self.prices.stamps.ns.clamp(0.0, 4e9).floor()),
         }

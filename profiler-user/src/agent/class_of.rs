@@ -6,7 +6,9 @@ use super::class::{Candidate, EntrySite, InspectedCode, LinkState, LiveClass, Wi
 use super::known_callers::Callers;
 use super::lost_arguments::LostArguments;
 use super::shares::FunctionKey;
-use crate::inspect::{ArgumentSite, Function, Site, SiteChoice, WantedArguments, exit_mode, register_names};
+use crate::inspect::{
+    ArgumentSite, Effort, Function, Site, SiteChoice, WantedArguments, exit_mode, register_names,
+};
 use crate::prober::{ClassCounters, SLOT_UNKNOWN, Tier};
 use profiler_core::class::{ClassId, ExitMode, RecordKind, SiteClass};
 use profiler_core::cost::Price;
@@ -124,6 +126,10 @@ impl Agent {
                 lost_arguments,
                 parameters: (kind == RecordKind::Record)
                     .then(|| self.inspection.parameters(function))
+                    .flatten(),
+                // Where nothing waits for it, more is read (`InputNames`).
+                prototype: (kind == RecordKind::Record)
+                    .then(|| self.inspection.prototype(function, Effort::Little).ok())
                     .flatten(),
             },
             state: LinkState::Off,

@@ -2,9 +2,11 @@
 
 use super::Agent;
 use super::class::LiveClass;
+use super::live_groups::{Formed, LiveGroups, Named};
 use super::shared_points::SharedPoints;
-use crate::config::ModelConfig;
-use crate::inspect::{ALL_ARGUMENTS, Pattern};
+use crate::config::{InputSpec, InputsSpec, RunConfig};
+use crate::inspect::{ALL_ARGUMENTS, Pattern, Prototype};
+use crate::models::LiveFunction;
 use profiler_core::class::ClassId;
 use profiler_core::recording::EventRow;
 use profiler_core::run::view::PointsView;
@@ -30,37 +32,40 @@ struct Counted {
 }
 
 /// See the [module](self).
-#[derive(Debug, Default)]
 pub(super) struct DataPoints {
     /// Of each decade; 0: as many as can be had.
     wanted: u32,
     patterns: Vec<Pattern>,
-    /// Registers that are inputs, by pattern.
-    inputs: Vec<(Pattern, [bool; 6])>,
+    inputs: Vec<InputsSpec>,
     /// `None`: no model is made of it.
     classes: BTreeMap<ClassId, Option<Counted>>,
     /// Of functions that are held against models.
     pub shared: SharedPoints,
+    /// Of functions that models are made of.
+    groups: LiveGroups,
 }
 
 impl DataPoints {
     /// Of the functions that were named. Patterns that make no sense were refused before.
-    pub fn new(models: &ModelConfig) -> Self {
+    pub fn new(config: &RunConfig, now_ns: u64) -> Self {
+        let models = &config.models;
         let pattern = |text: &String| Pattern::parse(text).ok();
-        let inputs = models.inputs.iter().map(|spec| {
-            let mut registers = [false; 6];
-            for input in spec.inputs.iter().filter(|input| input.word.is_none()) {
-                registers.iter_mut().skip(input.argument).take(1).for_each(|register| *register = true);
-            }
-            (spec.pattern.clone(), registers)
-        });
         Self {
             wanted: models.wanted(),
             patterns: models.patterns.iter().filter_map(pattern).collect(),
-            inputs: inputs.collect(),
+            inputs: models.inputs.clone(),
             classes: BTreeMap::new(),
             shared: SharedPoints::default(),
+            groups: LiveGroups::new(config, now_ns),
         }
+    }
+
+    /// Inputs are these from now on: registers were found of those that were named as parameters.
+    pub fn name_inputs(&mut self, inputs: Vec<InputsSpec>) {
+        self.inputs = inputs;
+        // What was counted by other inputs counts no more.
+        self.classes.clear();
+        self.groups.forget();
     }
 
     /// Whether anything is to be counted.
@@ -70,37 +75,71 @@ impl DataPoints {
 
     /// A call was recorded.
     fn note(&mut self, row: &EventRow, class: &LiveClass) {
-        let Self { patterns, inputs, classes, .. } = self;
+        let Self { patterns, inputs, classes, groups, .. } = self;
+        let named = || inputs.iter().find(|spec| is_named(&spec.pattern, class)).map(|spec| &spec.inputs);
         let counted = classes.entry(class.id).or_insert_with(|| {
-            let candidate = &class.candidate;
-            let file = candidate.module.rsplit('/').next().unwrap_or(&candidate.module);
-            let names = || [&candidate.symbol, &candidate.name].into_iter().chain(&candidate.aliases);
-            let is = |pattern: &Pattern| {
-                pattern.matches_module(file) && names().any(|name| pattern.matches_symbol(name))
-            };
-            let own = inputs
-                .iter()
-                .find(|(pattern, _)| is(pattern))
-                .map_or_else(|| used_by(class), |(_, own)| *own);
-            patterns.iter().any(is).then(|| Counted { inputs: own, ..Counted::default() })
+            let is_modelled = patterns.iter().any(|pattern| is_named(pattern, class));
+            let own = || named().map_or_else(|| registers(used_by(class)), |inputs| registers_of(inputs));
+            is_modelled.then(|| Counted { inputs: own(), ..Counted::default() })
         });
         if let Some(counted) = counted {
             counted.note(row.args);
+            groups.note(class.id, row, || live_function(named(), class));
         }
     }
 
     /// What the run is told of a class.
     pub fn of(&self, class: ClassId) -> PointsView {
+        let own = self.own(class);
+        // Until it has its data points a frequency that others have would keep them from it.
+        let group_hz = if own.is_enough() { self.groups.hz(class) } else { 0.0 };
+        PointsView { shared_hz: self.shared.of(class).max(group_hz), ..own }
+    }
+
+    /// Its data points.
+    fn own(&self, class: ClassId) -> PointsView {
         let counted = self.classes.get(&class).and_then(Option::as_ref);
-        let own = counted.map(|counted| counted.points(self.wanted)).unwrap_or_default();
-        PointsView { shared_hz: self.shared.of(class), ..own }
+        counted.map(|counted| counted.points(self.wanted)).unwrap_or_default()
+    }
+
+    /// Groups functions that have their data points. Returned are groups that are new.
+    pub fn group(&mut self, now_ns: u64, named: impl Fn(ClassId) -> Option<Named>) -> Vec<Formed> {
+        let Self { classes, groups, wanted, .. } = self;
+        let points = |class: ClassId| classes.get(&class)?.as_ref().map(|counted| counted.points(*wanted));
+        groups.turn(now_ns, |class| points(class).is_some_and(|points| points.is_enough()), named)
     }
 }
 
+/// A pattern names the function of a class.
+fn is_named(pattern: &Pattern, class: &LiveClass) -> bool {
+    let candidate = &class.candidate;
+    let file = candidate.module.rsplit('/').next().unwrap_or(&candidate.module);
+    let mut names = [&candidate.symbol, &candidate.name].into_iter().chain(&candidate.aliases);
+    pattern.matches_module(file) && names.any(|name| pattern.matches_symbol(name))
+}
+
+/// The registers among these inputs.
+fn registers_of(inputs: &[InputSpec]) -> [bool; 6] {
+    registers(inputs.iter().fold(0, |set, input| set | input.register()))
+}
+
+fn registers(set: u8) -> [bool; 6] {
+    std::array::from_fn(|register| set & 1 << register != 0)
+}
+
+/// The function as its model is made while the run goes on; `None`: an input is a word, which comes apart from its call.
+fn live_function(named: Option<&Vec<InputSpec>>, class: &LiveClass) -> Option<LiveFunction> {
+    if named.is_some_and(|inputs| inputs.iter().any(|input| input.word.is_some())) {
+        return None;
+    }
+    let used = if named.is_none() { used_by(class) } else { ALL_ARGUMENTS };
+    Some(LiveFunction { inputs: named.cloned(), unused: ALL_ARGUMENTS & !used })
+}
+
 /// The registers that are parameters of a function, or may be.
-fn used_by(class: &LiveClass) -> [bool; 6] {
-    let used = class.code.parameters.unwrap_or(ALL_ARGUMENTS);
-    std::array::from_fn(|register| used & 1 << register != 0)
+fn used_by(class: &LiveClass) -> u8 {
+    let declared = class.code.prototype.as_ref().map_or(ALL_ARGUMENTS, Prototype::numbers);
+    class.code.parameters.unwrap_or(ALL_ARGUMENTS) & declared
 }
 
 impl Counted {

@@ -42,17 +42,21 @@ impl Baseline {
         }
         let mut inputs = config.models.inputs.clone();
         inputs.extend(models::named_inputs(path).map_err(refused)?);
+        let typed = &config.models.inputs;
+        let found = models::with_registers(path, inputs, typed.len(), &config.words);
+        let mut inputs =
+            found.map_err(|why| Failure::usage(format!("--expect {}: {why}", path.display())))?;
         let mut words = config.words.clone();
         words.extend(models::words_anew(path, &inputs, &config.words).map_err(refused)?);
-        // The new recording is not to name what it has not.
+        // The new recording is not to name what it has not. Parameters of other functions are looked up when these are mapped.
         let is_taken = |word: &String| models::is_given(&words, word);
-        inputs.retain(|spec| spec.inputs.iter().all(|input| input.word.as_ref().is_none_or(is_taken)));
+        inputs.retain(|spec| {
+            spec.inputs.iter().all(|input| input.word.as_ref().is_none_or(is_taken)) || typed.contains(spec)
+        });
         let watched = models::watched(path, &inputs).map_err(refused)?;
         // A word that the recording itself names may be missing with some of the functions, which is a mistake on a command line.
         let mut named = inputs.clone();
-        named.retain(|spec| {
-            spec.inputs.iter().all(|input| input.word.is_none()) || config.models.inputs.contains(spec)
-        });
+        named.retain(|spec| spec.inputs.iter().all(|input| input.word.is_none()) || typed.contains(spec));
         // Only if it was said: fewer calls tell later.
         let datapoints = config.models.datapoints.unwrap_or(0);
         Ok(Some(Self { path: path.clone(), inputs, named, words, watched, datapoints }))
@@ -151,9 +155,7 @@ fn make(
     (datapoints, frequencies): (u32, Sender<Frequencies>),
 ) -> std::io::Result<Making> {
     let (sender, making) = channel();
-    std::thread::Builder::new().name("tithe-models".into()).spawn(move || {
-        // SAFETY: plain numbers; 0 is this thread. Where it fails the thread competes with the loop, which has a higher priority anyhow.
-        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, LOWEST) };
+    on_lowest_priority("tithe-models", move || {
         let made = Expected::read(&path, &inputs).map(|expected| expected.with_words(&taken));
         if let Ok(expected) = &made {
             let _ = frequencies.send(models::frequencies(expected, datapoints));
@@ -163,4 +165,17 @@ fn make(
         let _ = sender.send(made);
     })?;
     Ok(making)
+}
+
+/// Does this on a thread of its own that runs when nothing else does.
+///
+/// # Errors
+/// There is no thread to be had.
+pub(super) fn on_lowest_priority(name: &str, act: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    std::thread::Builder::new().name(name.into()).spawn(move || {
+        // SAFETY: plain numbers; 0 is this thread. Where it fails the thread competes with the loop, which has a higher priority anyhow.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, LOWEST) };
+        act();
+    })?;
+    Ok(())
 }

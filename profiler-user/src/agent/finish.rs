@@ -283,7 +283,8 @@ impl Agent {
                 .not_observed
                 .push(NotObserved { what: format!("samples of {threads} threads"), why: why.into() });
         }
-        for (what, why) in self.catalog.selection.unmatched().into_iter().chain(self.words_without_place()) {
+        let unmatched = self.catalog.selection.unmatched().into_iter();
+        for (what, why) in unmatched.chain(self.words_without_place()).chain(self.inputs_without_function()) {
             self.journal.meta.not_observed.push(NotObserved { what, why });
         }
     }

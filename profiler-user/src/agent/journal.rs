@@ -41,6 +41,12 @@ impl Journal {
         }
     }
 
+    /// The writer keeps up, or somebody reads rows live and needs them now. Otherwise records wait in their rings: what finds those full is marked and
+    /// counted by the kernel side, by class and operation, where the writer's queue knows no more than how many rows it refused.
+    pub fn takes_rows(&self) -> bool {
+        self.writer.has_room() || !self.consumers.is_empty()
+    }
+
     /// Records rows that consumers read. False: the writer had no room.
     pub fn record<R>(&mut self, rows: Vec<R>) -> bool
     where

@@ -81,7 +81,7 @@ impl Launched {
         agent.know_stacks();
         let wanted = Wanted::named(config, &agent.inspection)?;
         session.measure(wanted)?;
-        session.agent.set_words().map_err(Failure::usage)?;
+        session.agent.look_up_names().map_err(Failure::usage)?;
         session.follow_operations(&config.operations)?;
         session.agent.catalog.for_operations.clear();
         session.attach_operations()?;

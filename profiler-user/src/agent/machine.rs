@@ -4,7 +4,6 @@ use super::Agent;
 use super::attach::{Gone, NotOpened, Outcome, TargetId};
 use super::class::{Ending, LinkState, Pending};
 use super::clock::now_ns;
-use super::event_row::event_row;
 use crate::inspect::TraceRefusal;
 use crate::prober::histogram;
 use profiler_core::class::ClassId;
@@ -21,7 +20,7 @@ use profiler_core::run::view::View;
 use std::collections::VecDeque;
 
 /// Records taken from a ring in one turn, so that a flood does not hold up the rest.
-const DRAIN_LIMIT: usize = 100_000;
+pub(super) const DRAIN_LIMIT: usize = 100_000;
 /// A link that is being made for so long hangs, ns.
 const LATE_NS: u64 = 1_000_000_000;
 
@@ -87,12 +86,9 @@ impl Machine for Agent {
         self.pulse();
         let ahead = if self.may_wait() { None } else { Some(&mut self.catalog.reader) };
         self.sampling.drain(DRAIN_LIMIT, &self.inspection, self.attach.classes(), ahead);
-        let mut rows = Vec::new();
-        self.rings.calls.drain(DRAIN_LIMIT, |call| {
-            let class = self.attach.classes().get(call.class.0 as usize);
-            rows.push(event_row(&call, class));
-        });
-        self.record_drained(rows);
+        if self.journal.takes_rows() {
+            self.record_rings();
+        }
         self.serve_consumers();
         let mut told = Vec::new();
         while let Some(event) = self.rings.lifecycle.try_next() {

@@ -24,6 +24,7 @@
 //! | `clock` | the clock of kernel records, and the turns of the loop |
 //! | `operations/`, `operation_io`, `operation_steps`, `steps`, `cycle_hook` | operations: classes made of what was named; the kernel's counts and orders |
 //! | `data_points` | recorded calls of functions that models are made of |
+//! | `live_groups` | functions of `--model` that share a frequency from some time on |
 //! | `shared_points` | how often functions of a group are recorded, where models are known from the start |
 //! | `expected` | functions that are recorded because of `--expect`, and whether they are of the same build |
 //! | `words` | words of the target: lists for the kernel, rows of what was taken |
@@ -51,9 +52,11 @@ mod execute;
 mod expected;
 mod finish;
 mod host;
+mod input_names;
 mod journal;
 mod known_callers;
 mod launch;
+mod live_groups;
 mod lost_arguments;
 mod machine;
 mod meters;
@@ -64,6 +67,7 @@ mod operation_steps;
 mod operations;
 mod prepare;
 mod reading;
+mod ring_rows;
 mod sampling;
 mod select;
 mod shared_points;

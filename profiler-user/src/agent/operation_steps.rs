@@ -42,8 +42,8 @@ impl Session {
 
     /// The run is over: everything is detached. Returns what was seen of steps.
     pub(super) fn end_run(&mut self, end_ns: u64) -> SeenSteps {
+        self.agent.record_rest();
         if self.driver.run.operations().is_some() {
-            self.agent.record_drained(Vec::new());
             self.agent.send_open_operations(end_ns);
         }
         self.tell(Input::Over { end_ns });

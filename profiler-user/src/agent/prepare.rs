@@ -9,6 +9,7 @@ use super::clock::{QUIET_TURN, now_ns};
 use super::consumers::Consumers;
 use super::data_points::DataPoints;
 use super::host::{Host, agent_use, give_memory_back, helpers_cpu_ns, unix_ns};
+use super::input_names::InputNames;
 use super::journal::{Journal, Progress};
 use super::launch::{Held, Launched};
 use super::meters::Meters;
@@ -176,18 +177,18 @@ pub(super) fn prepare(
         meters: Meters::new(&target, start_ns),
         target,
         inspection,
-        catalog: Catalog::new(selection),
+        catalog: Catalog::new(selection, InputNames::of(config)),
         attach: Attachments::new(kernel, governor, opener, bound),
         sampling,
         rings,
         prices: cost,
         journal,
-        data_points: DataPoints::new(&config.models),
+        data_points: DataPoints::new(config, start_ns),
     };
     let mut session = Session { agent, driver: Driver::new(run, start_ns) };
     session.measure(metric)?;
     if matches!(launched, Launched::Nothing) {
-        session.agent.set_words().map_err(Failure::usage)?;
+        session.agent.look_up_names().map_err(Failure::usage)?;
         session.follow_operations(&config.operations)?;
     }
     Ok((session, launched))

@@ -2,7 +2,7 @@
 
 use super::class::Wish;
 use super::words::WordLists;
-use crate::config::{FunctionConfig, RecordSpec};
+use crate::config::{FunctionConfig, InputsSpec, RecordSpec};
 use crate::inspect::{Function, Inspection, Pattern, PatternError, WantedArguments};
 use profiler_core::class::RecordKind;
 use std::collections::HashMap;
@@ -110,6 +110,19 @@ impl Selection {
             })
             .collect();
         resolution.functions
+    }
+
+    /// The functions whose calls are to be recorded.
+    #[must_use]
+    pub fn recorded(&self, inspection: &Inspection) -> Vec<Function> {
+        let patterns: Vec<Pattern> = self.record.iter().map(|(pattern, _)| pattern.clone()).collect();
+        if patterns.is_empty() { Vec::new() } else { inspection.resolve(&patterns).functions }
+    }
+
+    /// The registers of inputs are these from now on.
+    pub fn name_inputs(&mut self, inputs: &[InputsSpec]) {
+        let own = |spec: &InputsSpec| (spec.pattern.clone(), RecordSpec::of_inputs(spec));
+        self.arguments = inputs.iter().map(own).collect();
     }
 
     /// Patterns that named nothing so far, and why.

@@ -79,6 +79,7 @@ impl Agent {
             told.lines().for_each(|line| self.journal.progress.note(line));
         }
         self.data_points.shared.look_at(self.attach.classes());
+        self.group_functions();
     }
 }
 

@@ -78,6 +78,7 @@ impl Agent {
             entry_for_returns: None,
             lost_arguments: LostArguments::default(),
             parameters: None,
+            prototype: None,
         };
         let (kind, exit) = (RecordKind::Latency, ExitMode::ExitSites);
         let prices = self.prices(&candidate, kind, exit);

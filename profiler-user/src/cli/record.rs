@@ -140,6 +140,7 @@ const EXAMPLES: &str = "Examples:
   sudo tithe record --pid 1234 --budget 5% --operation 'req=handle' --calls 'db::*' -o run.tithe
   sudo tithe record --pid 1234 --budget 5% --operation 'req=handle' --calls 'db::*' --slower 50ms
   sudo tithe record --pid 1234 --budget 2% --model 'libz*:compress2' --input 'compress2:n=arg3,level=arg4:category' -o a.tithe
+  sudo tithe record --pid 1234 --budget 2% --model 'db::*' --input 'db::put:length' -o a.tithe
   sudo tithe record --pid 1234 --budget 2% --expect a.tithe
   sudo tithe record --pid 1234 --record parse --word 'parse:length=strlen(arg0),kind=arg1->16:u8'
   sudo tithe record --pid 1234 --progress tp:net:net_dev_xmit";

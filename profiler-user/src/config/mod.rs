@@ -18,6 +18,7 @@
 mod inputs;
 mod models;
 mod operation;
+mod parameters;
 mod progress;
 mod recorded;
 mod tracepoints;
@@ -28,6 +29,7 @@ pub use inputs::{InputSpec, InputType, InputsSpec};
 pub use models::{DEFAULT_DATAPOINTS, ModelConfig};
 pub(crate) use operation::DIFFERENT;
 pub use operation::{Bound, Bounds, ClassArgument, MeasureSpec, OperationSpec};
+pub use parameters::{Declared, numbered};
 pub use progress::ProgressSpec;
 pub use recorded::RecordSpec;
 pub use words::{MOST_DEREFERENCES, NamedWord, WordBase, WordExpression, WordKind, WordsSpec};
@@ -121,16 +123,6 @@ impl RunConfig {
                 "--input names inputs of functions whose calls are recorded: name those with --model"
                     .to_owned(),
             );
-        }
-        // Words of operations lie with operations, not with calls.
-        let of_operation = |of: &&WordsSpec| self.operations.operations.iter().any(|o| o.name == of.place);
-        let of_calls: Vec<&WordsSpec> = self.words.iter().filter(|of| !of_operation(of)).collect();
-        let is_taken = |word: &str| of_calls.iter().flat_map(|of| &of.words).any(|taken| taken.name == word);
-        let inputs = self.models.inputs.iter().flat_map(|of| &of.inputs);
-        if let Some(word) = inputs.filter_map(|input| input.word.as_deref()).find(|word| !is_taken(word)) {
-            return Err(format!(
-                "--input: no --word of a function is called '{word}'; name it, or an argument (arg0 to arg5)"
-            ));
         }
         for operation in &self.operations.operations {
             // So a bound that the kernel could not stand is refused, whoever made it.

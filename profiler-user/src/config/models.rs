@@ -48,20 +48,24 @@ impl ModelConfig {
     }
 }
 
+impl RecordSpec {
+    /// The registers of these inputs are kept of what is recorded.
+    #[must_use]
+    pub fn of_inputs(spec: &InputsSpec) -> Self {
+        let arguments = spec.inputs.iter().fold(0_u8, |set, input| set | input.register());
+        Self { pattern: spec.pattern.text().to_owned(), arguments, for_models: true }
+    }
+}
+
 impl FunctionConfig {
     /// The calls of the functions of `models` are recorded, too, with the registers of their inputs.
     #[must_use]
     pub fn with_models(&self, models: &ModelConfig) -> Self {
         let whole =
             |pattern: &String| RecordSpec { pattern: pattern.clone(), arguments: 0, for_models: true };
-        let named = |spec: &InputsSpec| {
-            // OK because the number of a register is below 6.
-            let arguments = spec.inputs.iter().fold(0_u8, |set, input| set | input.register());
-            RecordSpec { pattern: spec.pattern.text().to_owned(), arguments, for_models: true }
-        };
         let mut all = self.clone();
         all.record.extend(models.patterns.iter().map(whole));
-        all.arguments.extend(models.inputs.iter().map(named));
+        all.arguments.extend(models.inputs.iter().map(RecordSpec::of_inputs));
         all
     }
 }

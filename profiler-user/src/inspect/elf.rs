@@ -1,7 +1,7 @@
 //! The part of an ELF file that inspection needs: segments, sections, build id, where the symbol tables are.
 //!
 //! Files are read with `pread` as needed and never mapped: a library that is truncated under us must not kill the
-//! agent with SIGBUS, and a binary of gigabytes must not end up in memory. DWARF is not read here.
+//! agent with SIGBUS, and a binary of gigabytes must not end up in memory. DWARF is read by `dwarf`.
 
 use super::error::InspectError;
 use crate::target_file::{DebugLink, Headers, TargetFile};

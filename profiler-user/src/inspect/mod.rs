@@ -25,6 +25,7 @@ mod arguments;
 mod callers;
 pub mod cgroup;
 mod choice;
+mod dwarf;
 mod dynamic;
 mod elf;
 mod error;
@@ -45,6 +46,7 @@ mod neighbours;
 mod parameters;
 mod pattern;
 pub mod process;
+mod prototype;
 mod resolve;
 mod return_links;
 mod runtime;
@@ -66,6 +68,7 @@ pub use callers::{
     FunctionAt, Jumps, LedFrom, ReturnSite,
 };
 pub use choice::{ArgumentSite, ExitObstacle, Site, SiteChoice, SiteObstacle, TraceRefusal, exit_mode};
+pub use dwarf::{Effort, NoPrototype};
 pub use elf::{ElfInfo, Section, Segment};
 pub use error::InspectError;
 pub use insn::{KernelRules, Treatment, Unproven, treatment};
@@ -73,6 +76,7 @@ pub use maps::{Backing, Mapping};
 pub use module::{AttachPath, Module};
 pub use neighbours::may_be_jumped_to;
 pub use pattern::{Pattern, PatternError};
+pub use prototype::{Parameter, ParameterKind, Prototype};
 pub use resolve::{Function, Resolution, Unmatched};
 pub use runtime::Runtime;
 pub use stack_switch::StackSwitch;
@@ -106,6 +110,7 @@ pub struct Inspection {
     ifuncs: OnceLock<ifunc::Bound>,
     /// What is known of callees, by module.
     parameters: Mutex<parameters::Run>,
+    prototypes: Mutex<dwarf::Run>,
 }
 
 impl Inspection {
@@ -131,6 +136,7 @@ impl Inspection {
             return_links: OnceLock::new(),
             ifuncs: OnceLock::new(),
             parameters: Mutex::default(),
+            prototypes: Mutex::default(),
         })
     }
 
@@ -217,6 +223,7 @@ impl Inspection {
         self.ifuncs = OnceLock::new();
         if changed {
             self.parameters.get_mut().unwrap_or_else(PoisonError::into_inner).forget();
+            self.prototypes.get_mut().unwrap_or_else(PoisonError::into_inner).forget();
         }
         Ok(changed)
     }

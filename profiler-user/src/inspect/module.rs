@@ -422,7 +422,7 @@ impl Module {
     }
 
     /// Which package holds the symbols: the usual names of the distribution, by `/etc/os-release` of the target.
-    fn remedy(&self) -> String {
+    pub(super) fn remedy(&self) -> String {
         let read = |root: &Root| {
             let file = root.open(Path::new("/etc/os-release")).ok()?;
             Some(String::from_utf8_lossy(&file.read_all(MAX_RELEASE_BYTES).ok()?).into_owned())
@@ -433,7 +433,7 @@ impl Module {
     }
 
     /// The separate debug file: by build id, else by `.gnu_debuglink`, in the target's root and in ours.
-    fn debug_file(&self, elf: &ElfInfo) -> Option<ElfInfo> {
+    pub(super) fn debug_file(&self, elf: &ElfInfo) -> Option<ElfInfo> {
         elf.debug.find(&self.path, self.root.as_deref(), |file| {
             ElfInfo::read(Arc::new(file)).ok().filter(|debug| debug.debug.build_id == elf.debug.build_id)
         })

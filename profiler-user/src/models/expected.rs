@@ -10,7 +10,7 @@ use crate::inspect::Pattern;
 use crate::prober::word::MAX_OBJECTS;
 use crate::recording::Stream;
 use profiler_core::class::RecordKind;
-use profiler_core::models::{self, Model, Used};
+use profiler_core::models::{Model, Used};
 use profiler_core::recording::{ClassRow, WordMeta};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -294,7 +294,7 @@ impl Expected {
         let names = |class: &ClassRow| {
             [&class.symbol, &class.name].into_iter().chain(&class.aliases).cloned().collect::<Vec<String>>()
         };
-        match models::fit(&pile.calls, super::piles::SEED) {
+        match pile.fit() {
             Ok(model) => self.functions.push(ExpectedFunction {
                 name,
                 context,

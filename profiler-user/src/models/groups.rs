@@ -1,4 +1,4 @@
-//! Kernels that share a frequency (ADLER §3.2): of a recording, in both readings of the rule, and of a run that is held against one.
+//! Kernels that share a frequency (ADLER §3.2): of a recording, in both readings of the rule, and of a run that goes on.
 //!
 //! What is alike, and how often that is to be recorded, `profiler_core::models` says; here are the kernels, their callers as far as they were recorded,
 //! and the runs in which their times are compared.
@@ -6,7 +6,7 @@
 mod kernel;
 mod shared;
 
-pub use shared::{Frequencies, frequencies};
+pub use shared::{Frequencies, Modelled, SharedGroup, frequencies, shared_groups};
 
 use super::piles::{PileKey, Piles};
 use super::{Key, Models, ModelsError};

@@ -1,14 +1,17 @@
 //! Recorded calls by function and calling context, with their inputs.
 
+use super::parameters;
 use super::plot::Plot;
 use super::words::WordValues;
 use super::{FunctionModel, Key, ModelsError, Pace, SlowCall, SlowCalls};
 use crate::config::{InputSpec, InputType, InputsSpec};
 use crate::inspect::{ALL_ARGUMENTS, Pattern};
 use crate::recording::Stream;
-use profiler_core::models::{self, Calls, End, Input, Kind, Model, Taken, Unusable, Used, Value};
+use profiler_core::models::{
+    self, Calls, End, Input, Kind, Model, NoModel, Reason, Taken, Unusable, Used, Value,
+};
 use profiler_core::recording::{CallContext, ClassRow, EventRow, Meta};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 /// Seed of the division of medians into parts: the same recording gives the same models.
@@ -34,6 +37,8 @@ pub(super) struct Pile {
     /// Of each call: when it began, where, and what it used.
     began: Vec<Began>,
     total_ns: u64,
+    /// Why there can be no model of them.
+    prevented: Option<Reason>,
 }
 
 /// Where a call began, and what it used.
@@ -53,11 +58,14 @@ struct Asked {
     named: usize,
     /// Empty: all.
     patterns: Vec<Pattern>,
+    /// Names that are words of the recording, and no parameters.
+    words: HashSet<String>,
 }
 
 impl Asked {
     fn new(meta: &Meta, named: &[InputsSpec], damage: &mut Vec<String>) -> Self {
         let (mut inputs, mut patterns) = (named.to_vec(), Vec::new());
+        let words = parameters::words_of(meta);
         let meta = meta.models.iter();
         for text in meta.clone().flat_map(|meta| &meta.inputs) {
             match text.parse() {
@@ -71,7 +79,7 @@ impl Asked {
                 Err(why) => damage.push(format!("functions in meta.json: {why}")),
             }
         }
-        Self { inputs, named: named.len(), patterns }
+        Self { inputs, named: named.len(), patterns, words }
     }
 
     /// There is to be a model of it.
@@ -82,14 +90,19 @@ impl Asked {
             || named.any(|spec| matches(&spec.pattern, class))
     }
 
-    /// Its inputs: those that were named for it, else the argument registers that are known of any call.
+    /// Its inputs: those that were named for it, else its parameters, else the argument registers that are known of any call.
     fn inputs_of(&self, class: &ClassRow, known: [bool; 6]) -> Vec<InputSpec> {
-        let register =
-            |k: usize| InputSpec { name: format!("arg{k}"), argument: k, word: None, kind: InputType::Long };
-        let all =
-            || known.iter().enumerate().filter(|(_, known)| **known).map(|(k, _)| register(k)).collect();
         let own = self.inputs.iter().find(|spec| matches(&spec.pattern, class));
-        own.map_or_else(all, |spec| spec.inputs.clone())
+        own.map_or_else(
+            || parameters::automatic(class, known),
+            |spec| parameters::named(spec, class, &self.words),
+        )
+    }
+
+    /// Why there can be no model of it, whatever its calls are.
+    fn prevented(&self, class: &ClassRow) -> Option<Reason> {
+        let is_named = self.inputs.iter().any(|spec| matches(&spec.pattern, class));
+        if is_named { None } else { parameters::prevented(class) }
     }
 
     /// Registers that are no parameters by the function's code, a bit for each; of a function whose inputs were named none is.
@@ -98,6 +111,21 @@ impl Asked {
         // OK because there are six registers.
         let used = class.parameters.filter(|_| !is_named).map_or(ALL_ARGUMENTS, |used| used as u8);
         ALL_ARGUMENTS & !used
+    }
+}
+
+/// Inputs that nobody named: these registers.
+pub(super) fn registers(known: [bool; 6]) -> Vec<InputSpec> {
+    let register =
+        |k: usize| InputSpec { name: format!("arg{k}"), argument: k, word: None, kind: InputType::Long };
+    known.iter().enumerate().filter(|(_, known)| **known).map(|(k, _)| register(k)).collect()
+}
+
+/// What models are told of an input; `unused`: registers that the function makes no use of.
+pub(super) fn input_of(spec: &InputSpec, unused: u8) -> Input {
+    match spec.register() & unused {
+        0 => spec.input(),
+        _ => Input { kind: Kind::Unused, ..spec.input() },
     }
 }
 
@@ -155,8 +183,12 @@ impl Piles {
         stream.each(|row: EventRow| {
             let Some(inputs) = inputs.get(&row.class_id) else { return };
             let key = (one(row.class_id), row.place.outer_class.map(one));
-            let unused = || classes.get(&row.class_id).map_or(0, |class| asked.unused(class));
-            of.entry(key).or_insert_with(|| Pile::new(inputs, unused())).push(&row, &words);
+            let class = classes.get(&row.class_id);
+            let new = || Pile {
+                prevented: class.and_then(|class| asked.prevented(class)),
+                ..Pile::new(inputs, class.map_or(0, |class| asked.unused(class)))
+            };
+            of.entry(key).or_insert_with(new).push(&row, &words);
         })?;
         damage.extend_from_slice(stream.damage());
         Ok(Self { meta, classes, of, damage })
@@ -181,7 +213,7 @@ impl Piles {
 
     /// The model of a function in a context, with what is told beside it.
     pub fn model(&self, of: PileKey, pile: &Pile) -> FunctionModel {
-        let found = models::fit(&pile.calls, SEED);
+        let found = pile.fit();
         let model = found.as_ref().ok();
         FunctionModel {
             name: self.name(of.0),
@@ -201,12 +233,18 @@ impl Piles {
 impl Pile {
     /// `unused`: registers that the function makes no use of.
     fn new(inputs: &[InputSpec], unused: u8) -> Self {
-        let input = |spec: &InputSpec| match spec.register() & unused {
-            0 => spec.input(),
-            _ => Input { kind: Kind::Unused, ..spec.input() },
-        };
-        let calls = Calls::new(inputs.iter().map(input).collect());
-        Self { inputs: inputs.to_vec(), calls, began: Vec::new(), total_ns: 0 }
+        let calls = Calls::new(inputs.iter().map(|spec| input_of(spec, unused)).collect());
+        Self { inputs: inputs.to_vec(), calls, began: Vec::new(), total_ns: 0, prevented: None }
+    }
+
+    /// The model of these calls.
+    ///
+    /// # Errors
+    /// There is no model; the reason says why.
+    pub fn fit(&self) -> Result<Model, NoModel> {
+        let Some(reason) = self.prevented else { return models::fit(&self.calls, SEED) };
+        let shortest_ns = self.calls.iter().filter_map(|(_, taken)| taken.own_ns()).reduce(f64::min);
+        Err(NoModel { reason, inputs: Vec::new(), calls: self.calls.len() as u64, shortest_ns })
     }
 
     fn push(&mut self, row: &EventRow, words: &WordValues) {
@@ -259,7 +297,10 @@ pub(crate) fn told_inputs(model: &Model, inputs: &[InputSpec], values: &[Value])
         model.critical.iter().any(|critical| critical.name == *name) || model.categories.contains(name)
     };
     let is_none = !inputs.iter().any(|input| matters(&input.name));
-    let is_unused = |name: &String| model.unusable().contains(&(name.clone(), Unusable::NoParameter));
+    let has_no_size = |why: &Unusable| {
+        matches!(why, Unusable::NoParameter | Unusable::Pointer | Unusable::Float | Unusable::Structure)
+    };
+    let is_unused = |name: &String| model.unusable().iter().any(|(own, why)| own == name && has_no_size(why));
     let is_told = |name: &String| is_none && !is_unused(name) || matters(name);
     let all = inputs.iter().map(|input| input.name.clone()).zip(values.iter().copied());
     all.filter(|(name, _)| is_told(name)).collect()
@@ -267,7 +308,12 @@ pub(crate) fn told_inputs(model: &Model, inputs: &[InputSpec], values: &[Value])
 
 /// The values of a call's inputs; words are missing.
 pub(crate) fn values(inputs: &[InputSpec], row: &EventRow) -> Vec<Value> {
-    let value = |input: &InputSpec| match row.args.get(input.argument) {
+    values_of(inputs, row.args)
+}
+
+/// The same of its argument registers.
+pub(super) fn values_of(inputs: &[InputSpec], registers: [Option<u64>; 6]) -> Vec<Value> {
+    let value = |input: &InputSpec| match registers.get(input.argument) {
         _ if input.word.is_some() => Value::Missing,
         Some(Some(register)) => input.kind.value(*register),
         _ => Value::Missing,
@@ -317,7 +363,7 @@ fn lowest_of_each_function(classes: &HashMap<u32, ClassRow>) -> HashMap<(&str, u
     lowest
 }
 
-fn matches(pattern: &Pattern, class: &ClassRow) -> bool {
+pub(super) fn matches(pattern: &Pattern, class: &ClassRow) -> bool {
     let file = class.module.rsplit('/').next().unwrap_or(&class.module);
     let names = [&class.symbol, &class.name].into_iter().chain(&class.aliases);
     pattern.matches_module(file) && names.into_iter().any(|name| pattern.matches_symbol(name))

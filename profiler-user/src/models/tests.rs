@@ -138,6 +138,71 @@ fn a_register_that_the_function_makes_no_use_of_is_no_input_unless_it_was_named(
     assert!(matches!(model(&models, None).unusable(), [(p, Unusable::Huge { .. })] if p == "arg0"));
 }
 
+/// The function as debug information has told of it.
+fn declared(prototype: &str) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.tithe");
+    let mut rows = classes();
+    rows[SUM as usize].prototype = Some(prototype.to_owned());
+    write_of(&path, 5.0, None, &rows);
+    (dir, path)
+}
+
+#[test]
+fn parameters_are_inputs_by_the_names_that_the_recording_has() {
+    let (_dir, path) = declared("data=arg0:pointer,items=arg1:size,x=-:float");
+    let read = |input: &str| {
+        let named: Vec<InputsSpec> = [input].iter().filter_map(|text| text.parse().ok()).collect();
+        let models = Models::read(&path, &named).map_err(|error| error.to_string())?;
+        let model = model(&models, None);
+        Ok::<_, String>((
+            model.unusable().to_vec(),
+            model.critical.iter().map(|c| c.name.clone()).collect::<Vec<_>>(),
+        ))
+    };
+    let none = vec![("data".to_owned(), Unusable::Pointer), ("x".to_owned(), Unusable::Float)];
+    assert_eq!(read(""), Ok((none, vec!["items".to_owned()])));
+    // By its name, and called otherwise.
+    let symbol = classes()[SUM as usize].symbol.clone();
+    assert_eq!(read(&format!("{symbol}:items")), Ok((vec![], vec!["items".to_owned()])));
+    assert_eq!(read(&format!("{symbol}:n=items")), Ok((vec![], vec!["n".to_owned()])));
+    let error = read(&format!("{symbol}:n=size")).unwrap_err();
+    let expected = "it is no parameter: its parameters are data (arg0, pointer), items (arg1, size), x (floating-point: not recorded)";
+    assert!(error.contains("no word 'size'") && error.contains(expected), "{error}");
+    // Without any.
+    let (_dir, path) = recorded(5.0);
+    let named: InputsSpec = format!("{symbol}:items").parse().unwrap();
+    let error = Models::read(&path, &[named]).unwrap_err().to_string();
+    assert!(error.contains("does not have the names of its parameters"), "{error}");
+}
+
+#[test]
+fn what_debug_information_forbids_has_no_model_with_the_reason() {
+    for (prototype, reason, part) in [
+        ("format=arg0:pointer,n=arg1:size,...", Reason::Variadic, "it takes variable arguments"),
+        ("x=-:float", Reason::NoUsableInput, "x: a floating-point number is not recorded"),
+        (
+            "s=-:structure,t=-:structure",
+            Reason::NoUsableInput,
+            "t: a structure passed by value is not recorded",
+        ),
+        ("", Reason::NoInputs, "the function has no inputs"),
+    ] {
+        let (_dir, path) = declared(prototype);
+        let models = Models::read(&path, &[]).unwrap();
+        let own = models.functions.iter().filter(|f| f.name == classes()[SUM as usize].name);
+        for function in own {
+            let none = function.found.as_ref().unwrap_err();
+            assert_eq!(none.reason, reason, "{prototype}");
+            assert!(none.to_string().contains(part), "{none}");
+            assert!(none.shortest_ns.is_some() && none.calls == 600, "{none:?}");
+        }
+        // Who names its inputs knows better.
+        let named: InputsSpec = format!("{}:n=arg1:size", classes()[SUM as usize].symbol).parse().unwrap();
+        assert_eq!(model(&Models::read(&path, &[named]).unwrap(), None).class, Class::Linear, "{prototype}");
+    }
+}
+
 #[test]
 fn a_call_that_took_longer_than_its_inputs_explain_is_told_with_the_reason() {
     let (_dir, path) = recorded(5.0);
@@ -172,7 +237,7 @@ fn a_recording_says_itself_what_is_modelled_and_the_command_line_overrules_it() 
     let symbol = classes()[SUM as usize].symbol.clone();
     let of = |pattern: &str| ModelsMeta {
         patterns: vec![pattern.to_owned()],
-        inputs: vec![format!("{symbol}:items=arg1:size"), "f:x".to_owned()],
+        inputs: vec![format!("{symbol}:items=arg1:size"), "f:x=".to_owned()],
         expected: None,
     };
     write(&path, 5.0, Some(of(&symbol)));
@@ -180,7 +245,7 @@ fn a_recording_says_itself_what_is_modelled_and_the_command_line_overrules_it() 
     // Of `PARSE` calls were recorded, too.
     assert_eq!(models.functions.len(), 2, "{models:?}");
     assert!(models_text(&models, TextOptions::default()).contains("ns · items"), "{models:?}");
-    assert!(models.damage[0].contains("'f:x'"), "{:?}", models.damage);
+    assert!(models.damage[0].contains("'f:x='"), "{:?}", models.damage);
     let named: InputsSpec = format!("{symbol}:n=arg1:size").parse().unwrap();
     assert!(models_text(&Models::read(&path, &[named]).unwrap(), TextOptions::default()).contains("ns · n"));
     let parse = classes()[PARSE as usize].symbol.clone();

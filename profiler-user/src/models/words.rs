@@ -3,6 +3,7 @@
 //! Memory: some 60 bytes for each word that is an input, in each call.
 
 use super::ModelsError;
+use super::parameters::known_parameters;
 use crate::config::{InputSpec, InputsSpec};
 use crate::recording::Stream;
 use profiler_core::models::Value;
@@ -64,9 +65,11 @@ impl WordValues {
             let numbers = all.numbers.get(word).map_or(&[][..], Vec::as_slice);
             if !numbers.iter().any(|number| taken.contains(&(class, *number))) {
                 let names: Vec<&str> = stream.meta().words.iter().map(|word| word.name.as_str()).collect();
+                let class = classes.get(&class);
                 return Err(ModelsError::NoWord {
                     word: word.clone(),
-                    function: classes.get(&class).map(|class| class.name.clone()).unwrap_or_default(),
+                    parameters: class.map(known_parameters).unwrap_or_default(),
+                    function: class.map(|class| class.name.clone()).unwrap_or_default(),
                     taken: if names.is_empty() {
                         "none (record with --word)".to_owned()
                     } else {

@@ -134,6 +134,7 @@ pub(crate) fn classes() -> Vec<ClassRow> {
             stamps_of: None,
             named: Some(true),
             parameters: Some(0b00_0011),
+            prototype: None,
         },
         ClassRow {
             class_id: 1,
@@ -155,6 +156,7 @@ pub(crate) fn classes() -> Vec<ClassRow> {
             stamps_of: None,
             named: None,
             parameters: None,
+            prototype: Some("text=arg0:pointer,n=arg1:size".into()),
         },
     ]
 }

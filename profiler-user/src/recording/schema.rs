@@ -85,7 +85,7 @@ fn numbers(lists: &[&Option<Vec<u32>>]) -> usize {
     lists.iter().filter_map(|l| l.as_ref()).map(|l| size_of_val(l.as_slice())).sum()
 }
 
-table!(ClassRow, "classes", 0, heap |r| r.name.len() + r.symbol.len() + r.module.len() + r.build_id.len() + lists(&[&r.aliases, &r.notes]), {
+table!(ClassRow, "classes", 0, heap |r| r.name.len() + r.symbol.len() + r.module.len() + r.build_id.len() + lists(&[&r.aliases, &r.notes]) + r.prototype.as_ref().map_or(0, String::len), {
     class_id: u32 [delta],
     name: String [plain],
     symbol: String [plain],
@@ -105,6 +105,7 @@ table!(ClassRow, "classes", 0, heap |r| r.name.len() + r.symbol.len() + r.module
     stamps_of: Option<u32> [dict],
     named: Option<bool> [plain],
     parameters: Option<u32> [dict],
+    prototype: Option<String> [plain],
 });
 
 table!(WindowRow, "windows", 1, heap |_| 0, {

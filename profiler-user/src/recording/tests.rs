@@ -448,7 +448,7 @@ fn the_thread_writes_rolls_and_bounds_its_queue() {
     let writer = Writer::create(&path, None, Overwrite::Recording, &meta()).unwrap();
     let options = WriterOptions { roll_every: Duration::from_millis(50), queue_bytes: 4096 };
     let handle = WriterHandle::spawn(writer, options).unwrap();
-    assert!(handle.send(sample::samples()));
+    assert!(handle.has_room() && handle.send(sample::samples()));
     let begin = std::time::Instant::now();
     while open(&path).is_ok_and(|r| r.samples.is_empty()) {
         assert!(begin.elapsed() < Duration::from_secs(20), "the timer rolls without being told to");
@@ -458,7 +458,8 @@ fn the_thread_writes_rolls_and_bounds_its_queue() {
     let mut sent = 0;
     let mut refused = 0;
     for _ in 0..200 {
-        if handle.send(sample::samples()) { sent += 10 } else { refused += 10 }
+        let fits = handle.has_room();
+        if handle.send(sample::samples()) { sent += 10 } else { refused += 10 * u64::from(!fits) }
     }
     assert_eq!(handle.rows_not_written(), refused);
     let finished = handle.finish(&meta()).unwrap();

@@ -69,6 +69,12 @@ impl WriterHandle {
         Ok(Self { sender: Some(sender), thread: Some(thread), shared, queue_bytes: options.queue_bytes })
     }
 
+    /// The queue is less than half full: there is room for what one turn hands over.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.shared.queued_bytes.load(Ordering::Relaxed) <= self.queue_bytes / 2
+    }
+
     /// Hands rows over without waiting. False: there was no room, the rows are lost and counted.
     pub fn send(&self, rows: impl Into<Rows>) -> bool {
         let rows = rows.into();

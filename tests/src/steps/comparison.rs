@@ -1,6 +1,6 @@
 //! Recorded operations beside the logged ones.
 
-use super::{Entry, FUNCTIONS, Log};
+use super::{Account, Entry, FUNCTIONS, Log};
 use profiler_core::calls::{Code, Kind, nest};
 use profiler_core::recording::{OperationRow, StepRow};
 use serde::{Deserialize, Serialize};
@@ -39,15 +39,26 @@ pub struct Compared {
     pub signals: u64,
     /// Recorded calls of no recorded operation.
     pub outside: u64,
+    /// Operations that the target made, with and without rows. `None`: a comparison that was made before this one was.
+    #[serde(default)]
+    pub account: Option<Account>,
     /// The first differences, in words.
     pub faults: Vec<String>,
 }
 
 impl Compared {
-    /// Operations and links that differ from the log without being marked.
+    /// Operations and links that differ from the log without being marked, and operations that are not accounted for.
     #[must_use]
     pub fn wrong(&self) -> u64 {
-        self.unmarked + self.wrong_orders + self.wrong_links
+        let not_accounted = self.account.map_or(0, |account| account.wrong());
+        self.unmarked + self.wrong_orders + self.wrong_links + not_accounted
+    }
+
+    /// With the account of all operations, and what is wrong about it.
+    pub(super) fn accounted(mut self, account: Account, fault: Option<String>) -> Compared {
+        self.account = Some(account);
+        self.faults.extend(fault);
+        self
     }
 
     fn tell(&mut self, fault: impl FnOnce() -> String) {
@@ -72,6 +83,9 @@ impl AddAssign<&Compared> for Compared {
         self.tails += other.tails;
         self.signals += other.signals;
         self.outside += other.outside;
+        if let Some(account) = &other.account {
+            *self.account.get_or_insert_default() += account;
+        }
         self.faults.extend(other.faults.iter().cloned());
     }
 }

@@ -26,7 +26,7 @@ fn log(entries: &[(u32, u32, i32)]) -> Log {
     log
 }
 
-fn operation(number: u64, before: u64, after: u64) -> OperationRow {
+pub(super) fn operation(number: u64, before: u64, after: u64) -> OperationRow {
     OperationRow {
         operation: 0,
         class_id: HANDLE,

@@ -2,7 +2,7 @@
 
 use super::{recording, sleep_ms, start};
 use profiler_core::models::Class;
-use profiler_core::recording::{EventRow, ModelsMeta};
+use profiler_core::recording::{ChangeKind, EventRow, ModelsMeta};
 use profiler_tests::program;
 use profiler_tests::support::{Agent, Finished, Target, monotonic_ns};
 use profiler_user::models::Models;
@@ -164,6 +164,45 @@ fn a_function_that_is_held_against_models_is_recorded_at_the_frequency_of_its_gr
     let late = recorded.meta.end_ns.unwrap_or(u64::MAX).saturating_sub(5_000_000_000);
     let calls = recorded.events.iter().filter(|row| row.class_id == grow && row.time_ns >= late).count();
     assert!(calls < 500, "{calls} of 2,500 calls were recorded");
+}
+
+/// The groups of a run that models are made from: two functions of like times share a frequency once each has its data points.
+#[test]
+fn functions_of_like_times_are_grouped_while_their_models_are_made() {
+    let Some(folder) = start("functions_of_like_times_are_grouped_while_their_models_are_made") else {
+        return;
+    };
+    let mut target = Target::start("growing");
+    target.command("both");
+    target.command(&format!("start {HZ}"));
+    let cost = ["--budget", "1000ms/s", "--no-ab", "--agent-cpu", "50%"];
+    let model = ["--model", "growing:grow*", "--input", "grow*:n=arg1:size", "--datapoints", "20"];
+    let output = folder.path().join("a.tithe");
+    let mut agent = Agent::start_command(
+        Command::new(program("tithe")),
+        target.pid(),
+        &output,
+        &[&cost[..], &model].concat(),
+    );
+    agent.wait_message("share one frequency from now on");
+    // The next plan has it.
+    sleep_ms(9_000);
+    let output = agent.recording().to_owned();
+    let finished = agent.stop();
+    assert!(finished.status.success(), "{}", finished.messages);
+    let line =
+        finished.messages.lines().find(|line| line.contains("share one frequency")).expect("waited for");
+    assert!(line.contains("grow") && line.contains("grow_too"), "{line}");
+    let recorded = recording(&output);
+    let change = recorded.changes.iter().find(|change| change.kind == ChangeKind::Group);
+    assert!(change.is_some_and(|change| line.ends_with(&change.text)), "{change:?}; {line}");
+    for symbol in ["grow", "grow_too"] {
+        let class =
+            recorded.classes.iter().find(|class| class.symbol == symbol).expect("it was recorded").class_id;
+        let last = recorded.plans.iter().rfind(|plan| plan.class_id == class).expect("it was planned");
+        assert!(last.reason.contains("with its group") && last.decision != "trace", "{last:?}");
+        assert!(last.duty * last.rate_hz <= 10.0, "at most 4 decades: {last:?}");
+    }
 }
 
 /// A byte of the build ID in the program's file is another.

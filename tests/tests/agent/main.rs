@@ -26,6 +26,7 @@ mod memory;
 mod operation_report;
 mod operations;
 mod others;
+mod parameters;
 mod portions;
 mod probes;
 mod progress;

@@ -267,6 +267,7 @@ fn class(id: ClassId, inspection: &Inspection, address: u64, kind: RecordKind) -
             entry_for_returns: None,
             lost_arguments: Default::default(),
             parameters: None,
+            prototype: None,
         },
         state: LinkState::Off,
         counters: ClassCounters::default(),

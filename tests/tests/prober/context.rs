@@ -6,6 +6,11 @@ use profiler_user::prober::{
     Call, CallContext, CallReader, ClassControl, ClassKind, FLAG_ARGUMENTS, FLAG_CONTEXT, Kernel, LinkKind,
     Site, UNKNOWN,
 };
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -214,6 +219,87 @@ fn io_waits_are_null_where_no_account_is_kept() {
         .unwrap();
     for call in calls {
         assert_eq!(call.context.io_wait_ns, if kept { 0 } else { UNKNOWN }, "{call:?}");
+    }
+}
+
+/// A file of so many pages on the disk on which tests are built, and what its pages are read by.
+static ON_DISK: OnceLock<File> = OnceLock::new();
+
+/// Reads so many pages past the page cache.
+extern "C" fn from_the_disk(pages: u64) {
+    #[repr(align(4096))]
+    struct Page([u8; PAGE]);
+    let file = ON_DISK.get().expect("it was made before");
+    let mut page = Page([0; PAGE]);
+    for i in 0..pages {
+        file.read_exact_at(&mut page.0, i * PAGE as u64).expect("it has as many pages");
+    }
+}
+
+/// `kernel.task_delayacct`, put back as it was.
+struct DelayAccount(String);
+
+impl DelayAccount {
+    const PATH: &str = "/proc/sys/kernel/task_delayacct";
+
+    /// Threads that are born from now on have an account of their delays. `None`: this kernel keeps none.
+    fn kept() -> Option<Self> {
+        let before = std::fs::read_to_string(Self::PATH).ok()?;
+        std::fs::write(Self::PATH, "1").ok()?;
+        Some(Self(before))
+    }
+}
+
+impl Drop for DelayAccount {
+    fn drop(&mut self) {
+        // It was written a moment ago.
+        let _ = std::fs::write(Self::PATH, &self.0);
+    }
+}
+
+/// Said also where the kernel is required: disks and settings of the system are none of its features.
+fn not_here(test: &str, reason: &str) {
+    // Not eprintln!: the harness would keep it to itself.
+    let _ = writeln!(std::io::stderr(), "SKIP {test}: {reason}");
+}
+
+#[test]
+fn waits_for_a_disk_are_told_and_sleeps_are_none() {
+    let test = "waits_for_a_disk_are_told_and_sleeps_are_none";
+    let Some(_account) = DelayAccount::kept() else {
+        return not_here(
+            test,
+            "this kernel keeps no account of delays, or lets nobody say so (kernel.task_delayacct)",
+        );
+    };
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("on-disk-{}", std::process::id()));
+    let mut file = File::create(&path).expect("the directory is there");
+    file.write_all(&vec![7; 64 * PAGE]).and_then(|()| file.sync_all()).expect("the disk has room");
+    let direct = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(&path);
+    std::fs::remove_file(&path).expect("we made it");
+    let Ok(direct) = direct else {
+        return not_here(test, "the file system of the build directory has no reads past its cache");
+    };
+    assert!(ON_DISK.set(direct).is_ok(), "this test runs once");
+    let kernel = kernel(None);
+    let mut reader = kernel.call_reader().unwrap();
+    // Born while the account is kept.
+    let ([disk, again], sleeps) = std::thread::scope(|scope| {
+        let of = || {
+            (records(&kernel, &mut reader, from_the_disk, 64), records(&kernel, &mut reader, sleep_ms, 20))
+        };
+        scope.spawn(of).join().unwrap()
+    });
+    for call in [disk, again] {
+        let (context, duration_ns) = (call.context, call.duration_ns.unwrap());
+        // Clocks of the scheduler and of the account differ by what lies between their stamps, at each of 64 waits.
+        let most_ns = blocked_ns(&context) + duration_ns / 10;
+        assert!(context.io_wait_ns > 0 && context.io_wait_ns <= most_ns, "{call:?}");
+        assert!(context.io_wait_ns != UNKNOWN && context.io_wait_ns < duration_ns, "{call:?}");
+    }
+    for call in sleeps {
+        assert!(blocked_ns(&call.context) >= 19 * MS, "{call:?}");
+        assert_eq!(call.context.io_wait_ns, 0, "a sleep waits for no disk: {call:?}");
     }
 }
 

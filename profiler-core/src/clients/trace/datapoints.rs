@@ -7,19 +7,14 @@
 //! duty <= N decades / (F T)
 //! ```
 //! A function whose model is known from the start is bounded from the start. The functions of a group share the frequency f of recorded calls
-//! ([`models::shared_hz`]), so that `duty <= f / F`.
+//! ([`models::shared_hz`]), so that `duty <= f / F`. Where models are made while the run goes on, they share it from then on.
 //! Budget, plan, governor and ledger stand above it: it is a bound and no demand.
 
 use crate::burst::LARGEST_DUTY;
 use crate::class::ClassId;
 use crate::models::{self, PERIOD_S};
 use crate::run::view::{ClassView, PointsView};
-use std::collections::BTreeSet;
-
-/// It has as many as are wanted.
-fn is_enough(points: PointsView) -> bool {
-    points.wanted > 0 && points.decades > 0 && points.least >= u64::from(points.wanted)
-}
+use std::collections::BTreeMap;
 
 /// It shares a frequency with the functions of its group.
 pub(super) fn is_shared(points: PointsView) -> bool {
@@ -30,7 +25,7 @@ pub(super) fn is_shared(points: PointsView) -> bool {
 pub(super) fn most_duty(points: PointsView, calls_per_s: f64) -> Option<f64> {
     let wanted = if is_shared(points) {
         points.shared_hz * PERIOD_S
-    } else if is_enough(points) {
+    } else if points.is_enough() {
         f64::from(points.wanted) * f64::from(points.decades)
     } else {
         return None;
@@ -40,21 +35,22 @@ pub(super) fn most_duty(points: PointsView, calls_per_s: f64) -> Option<f64> {
     (duty < LARGEST_DUTY).then_some(duty)
 }
 
-/// Classes that have as many as are wanted, or share a frequency.
+/// Classes that have as many as are wanted, or share a frequency: that frequency, Hz; 0: they share none.
 #[derive(Debug, Default)]
-pub(super) struct DataPoints(BTreeSet<ClassId>);
+pub(super) struct DataPoints(BTreeMap<ClassId, f64>);
 
 impl DataPoints {
-    /// How a class stands. Said, once, is why it need be recorded no more often.
+    /// How a class stands. Said, once, and again where its group has another frequency, is why it need be recorded no more often.
     pub fn note(&mut self, class: &ClassView) -> Option<&'static str> {
         let why = if is_shared(class.points) {
             "functions of a group share one frequency"
-        } else if is_enough(class.points) {
+        } else if class.points.is_enough() {
             "a function has the data points that its model needs"
         } else {
             return None;
         };
-        self.0.insert(class.id).then_some(why)
+        let before = self.0.insert(class.id, class.points.shared_hz);
+        before.is_none_or(|hz| hz.to_bits() != class.points.shared_hz.to_bits()).then_some(why)
     }
 }
 
@@ -108,5 +104,21 @@ mod tests {
         let class = ClassView { points: shared(60.0), ..plain_class(4, 1_000.0) };
         let said = [all.note(&class), all.note(&class)];
         assert!(said[0].unwrap().contains("group") && said[1].is_none());
+        // Another function joined the group, whose inputs are over more decades.
+        assert!(all.note(&ClassView { points: shared(80.0), ..class }).is_some());
+    }
+
+    #[test]
+    fn a_function_that_has_its_points_joins_a_group_while_the_run_goes_on() {
+        let mut all = DataPoints::default();
+        let class = |shared_hz| ClassView {
+            points: PointsView { shared_hz, ..points(200, 2, 200) },
+            ..plain_class(4, 1_000.0)
+        };
+        let said = [0.0, 0.0, 60.0, 60.0].map(|hz| all.note(&class(hz)));
+        assert!(said[0].unwrap().contains("data points") && said[1].is_none());
+        assert!(said[2].unwrap().contains("group") && said[3].is_none());
+        let duty = [0.0, 60.0].map(|hz| most_duty(class(hz).points, 1e5).unwrap() * 1e5);
+        assert!((duty[0] - 40.0).abs() < 1e-9 && (duty[1] - 60.0).abs() < 1e-9, "{duty:?}");
     }
 }

@@ -5,6 +5,7 @@ use crate::stats::sim::{normal, rng};
 
 mod comparing;
 mod inputs;
+mod saving;
 mod watching;
 
 /// Calls of a function of one input: 40 inputs over three decades, 20 calls each, log-normal noise.

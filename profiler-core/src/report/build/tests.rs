@@ -91,6 +91,7 @@ fn class(class_id: u32, name: &str) -> ClassRow {
         stamps_of: None,
         named: None,
         parameters: None,
+        prototype: None,
     }
 }
 

@@ -13,7 +13,7 @@ const SAVED_S: f64 = 2.0;
 
 /// See the [module](self).
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Allowance {
+pub struct Allowance {
     /// CPU s/s.
     income: f64,
     /// ns.

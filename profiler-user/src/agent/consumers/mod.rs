@@ -21,13 +21,13 @@ mod slow;
 #[cfg(test)]
 mod tests;
 
+pub(super) use allowance::Allowance;
 pub(crate) use expect::other_build;
 pub use expect::{Expectations, Making};
 pub use slow::SlowOperations;
 
 use super::clock::thread_cpu_ns;
 use crate::recording::{self, WriterHandle};
-use allowance::Allowance;
 use profiler_core::recording::{
     CallSiteRow, ClassRow, EventRow, Meta, OperationClassRow, OperationHistogramRow, OperationRow, StepRow,
     TailRow, WordRow,

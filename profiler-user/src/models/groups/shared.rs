@@ -1,10 +1,42 @@
-//! One frequency for the functions of a group while a run goes on that is held against models: these are known from the start.
+//! One frequency for the functions of a group while a run goes on: their models are known from the start (`--expect`), or made of what was recorded so far
+//! (`--model`).
 
 use super::super::expected::{Expected, ExpectedFunction, Name, name_of};
 use super::kernel::{Found, Known};
-use super::{ALIKE, Callers, KernelGroup, Node, grouped, id};
-use profiler_core::models::Rule;
+use super::{ALIKE, Callers, Key, Node, Pace, grouped, id};
+use profiler_core::models::{Model, Rule};
 use std::collections::HashMap;
+
+/// A function in a context, with its model.
+#[derive(Debug, Clone, Copy)]
+pub struct Modelled<'a> {
+    /// What it is known by.
+    pub key: &'a Key,
+    /// The timed call around it; `None`: there was none.
+    pub context: Option<&'a str>,
+    /// Its model.
+    pub model: &'a Model,
+    /// Over how many decades its inputs are.
+    pub pace: Pace,
+}
+
+impl<'a> From<&'a ExpectedFunction> for Modelled<'a> {
+    fn from(function: &'a ExpectedFunction) -> Self {
+        let ExpectedFunction { key, context, model, pace, .. } = function;
+        Self { key, context: context.as_deref(), model, pace: *pace }
+    }
+}
+
+/// Functions that share a frequency.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SharedGroup {
+    /// Their places among those that were grouped.
+    pub members: Vec<usize>,
+    /// Recorded calls per second of each, Hz.
+    pub calls_hz: f64,
+    /// Why they are together.
+    pub why: String,
+}
 
 /// How often functions are recorded at most.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -25,31 +57,12 @@ pub fn frequencies(expected: &Expected, datapoints: u32) -> Frequencies {
     if datapoints == 0 {
         return found;
     }
-    let mut contexts: HashMap<&(String, String), usize> = HashMap::new();
-    expected.functions.iter().for_each(|f| *contexts.entry(&f.key.0).or_default() += 1);
-    let is_one = |f: &&ExpectedFunction| contexts.get(&f.key.0) == Some(&1);
-    let callers = Callers::new(expected.functions.iter().map(|f| &f.key));
-    let nodes: Vec<Node<'_>> = expected
-        .functions
-        .iter()
-        .filter(is_one)
-        .map(|f| Node {
-            // Its number: names need not be unique.
-            name: id(&f.key.0),
-            context: f.context.clone(),
-            path: callers.path(&f.key),
-            caller: f.context.clone(),
-            known: Known { of: id(&f.key.0), found: Found::Model(&f.model) },
-            pace: f.pace,
-        })
-        .collect();
-    let by_id: HashMap<String, &ExpectedFunction> =
-        expected.functions.iter().map(|f| (id(&f.key.0), f)).collect();
-    let (groups, _) = grouped(&nodes, Rule::Time { factor: ALIKE }, datapoints);
+    let all: Vec<Modelled<'_>> = expected.functions.iter().map(Modelled::from).collect();
+    let (groups, several) = shared_groups(&all, datapoints);
     let mut lines = Vec::new();
     for group in &groups {
         let own: Vec<&ExpectedFunction> =
-            group.kernels.iter().filter_map(|kernel| by_id.get(&kernel.name).copied()).collect();
+            group.members.iter().filter_map(|place| expected.functions.get(*place)).collect();
         lines.push(line(group, &own));
         for function in own {
             let (module, symbol) = &function.key.0;
@@ -59,8 +72,8 @@ pub fn frequencies(expected: &Expected, datapoints: u32) -> Frequencies {
             }
         }
     }
-    let mut several: Vec<&str> =
-        expected.functions.iter().filter(|f| !is_one(f)).map(|f| f.name.as_str()).collect();
+    let of = several.iter().filter_map(|place| expected.functions.get(*place));
+    let mut several: Vec<&str> = of.map(|f| f.name.as_str()).collect();
     several.sort_unstable();
     several.dedup();
     if !several.is_empty() {
@@ -75,7 +88,40 @@ pub fn frequencies(expected: &Expected, datapoints: u32) -> Frequencies {
     found
 }
 
-fn line(group: &KernelGroup, own: &[&ExpectedFunction]) -> String {
+/// Groups of these functions for so many data points, and the places of those that are in none: of one name in one module, or in several contexts.
+#[must_use]
+pub fn shared_groups(functions: &[Modelled<'_>], datapoints: u32) -> (Vec<SharedGroup>, Vec<usize>) {
+    let mut contexts: HashMap<&(String, String), usize> = HashMap::new();
+    functions.iter().for_each(|f| *contexts.entry(&f.key.0).or_default() += 1);
+    let callers = Callers::new(functions.iter().map(|f| f.key));
+    let (mut nodes, mut places, mut several) = (Vec::new(), HashMap::new(), Vec::new());
+    for (place, f) in functions.iter().enumerate() {
+        if contexts.get(&f.key.0) != Some(&1) {
+            several.push(place);
+            continue;
+        }
+        // Its number: names need not be unique.
+        let name = id(&f.key.0);
+        places.insert(name.clone(), place);
+        nodes.push(Node {
+            known: Known { of: name.clone(), found: Found::Model(f.model) },
+            name,
+            context: f.context.map(str::to_owned),
+            path: callers.path(f.key),
+            caller: f.context.map(str::to_owned),
+            pace: f.pace,
+        });
+    }
+    let (groups, _) = grouped(&nodes, Rule::Time { factor: ALIKE }, datapoints);
+    let shared = groups.into_iter().map(|group| SharedGroup {
+        members: group.kernels.iter().filter_map(|kernel| places.get(&kernel.name).copied()).collect(),
+        calls_hz: group.calls_hz,
+        why: group.why,
+    });
+    (shared.collect(), several)
+}
+
+fn line(group: &SharedGroup, own: &[&ExpectedFunction]) -> String {
     let names: Vec<&str> = own.iter().map(|f| f.name.as_str()).collect();
     let each = if own.len() > 1 { " each" } else { "" };
     format!("{}: {:.0} recorded calls a second{each} ({})", names.join(", "), group.calls_hz, group.why)

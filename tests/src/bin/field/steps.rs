@@ -1,15 +1,15 @@
 //! Calls in order against the log that the program `tree` writes of itself, until so many were compared.
 //!
 //! A round is a new target under a new agent, with commands of one kind one after the other. Between commands there is a pause, so that the agent reads what it recorded; one kind is
-//! long commands in each of which the agent is stopped for half a second, so that the ring is full. The comparison is that of the kernel tests: [`profiler_tests::steps`]. Memory is bounded by the length of a round.
+//! long commands in each of which the agent is stopped for half a second, so that the ring is full. The comparison is that of the kernel tests: [`profiler_tests::steps`]; operations without a row are accounted for. Memory is bounded by the length of a round.
 
 mod table;
 
 use crate::place::{self, Place, text_of};
 use crate::process::die_with_us;
 use anyhow::{Result, ensure};
-use profiler_tests::steps::{self, Compared, Log};
-use profiler_tests::support::{Agent, Target};
+use profiler_tests::steps::{self, Compared, Log, Made};
+use profiler_tests::support::{Agent, Target, monotonic_ns};
 use serde::{Deserialize, Serialize};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -203,7 +203,7 @@ fn follow(options: &Options<'_>, kind: &Kind, round: u64, calls: u64) -> Result<
     let mut agent = Agent::start_command(command, target.pid(), &recording, &arguments);
     agent.wait_message("tithe: following operations");
     let start = Instant::now();
-    let log = command_until(&mut target, &agent, kind, (round, calls), &folder.join("log"))?;
+    let (log, made) = command_until(&mut target, &agent, kind, (round, calls), &folder.join("log"))?;
     std::thread::sleep(REST);
     let called_s = start.elapsed().as_secs_f64();
     let finished = agent.stop();
@@ -211,7 +211,7 @@ fn follow(options: &Options<'_>, kind: &Kind, round: u64, calls: u64) -> Result<
     ensure!(target.is_alive(), "the target has ended");
     target.assert_text_original();
     let logged = log.len();
-    Ok(Seen { called_s, logged, compared: steps::compare(&recording, log)? })
+    Ok(Seen { called_s, logged, compared: steps::compare(&recording, log, &made)? })
 }
 
 /// Its watchdog waits for a second.
@@ -222,15 +222,16 @@ fn stop_for_a_while(agent: &Agent) {
     agent.signal(libc::SIGCONT);
 }
 
-/// Has the target make so many calls; its logs are one.
+/// Has the target make so many calls; its logs are one. Also the operations in which it made them.
 fn command_until(
     target: &mut Target,
     agent: &Agent,
     kind: &Kind,
     (round, calls): (u64, u64),
     path: &Path,
-) -> Result<Log> {
+) -> Result<(Log, Made)> {
     let mut log = Log::default();
+    let (from_ns, mut operations) = (monotonic_ns(), 0);
     let (mut seed, mut in_burst) = (round * 1_000_000, 0);
     while log.len() < calls {
         // Threads of a command have seeds that follow one another.
@@ -241,7 +242,7 @@ fn command_until(
             if kind.stops_agent {
                 scope.spawn(|| stop_for_a_while(agent));
             }
-            target.command(&words);
+            operations += target.command(&words).number("operations");
         });
         log.add(path)?;
         ensure!(log.len() > before, "the target made no call");
@@ -251,13 +252,14 @@ fn command_until(
             in_burst = 0;
         }
     }
-    Ok(log)
+    Ok((log, Made { operations, from_ns, until_ns: monotonic_ns() }))
 }
 
 fn say(record: &Record, compared: u64, until: u64) {
     let told = &record.compared;
+    let account = told.account.unwrap_or_default();
     eprintln!(
-        "round {} ({}): {:.0} s; {} calls logged, {} compared in {} complete operations, {} marked, {} open, {} with gaps, {} ambiguous; WRONG: {} not marked, {} orders, {} links; {compared} of {until}",
+        "round {} ({}): {:.0} s; {} calls logged, {} compared in {} complete operations, {} marked, {} open, {} with gaps, {} ambiguous; of {} operations {} have no row and are counted; WRONG: {} not marked, {} orders, {} links, {} not accounted for; {compared} of {until}",
         record.round,
         record.kind,
         record.took_s,
@@ -268,9 +270,12 @@ fn say(record: &Record, compared: u64, until: u64) {
         told.open,
         told.gaps,
         told.ambiguous,
+        account.made,
+        account.counted(),
         told.unmarked,
         told.wrong_orders,
         told.wrong_links,
+        account.wrong(),
     );
     record.trouble.iter().chain(&told.faults).for_each(|what| eprintln!("    {what}"));
 }
@@ -278,6 +283,7 @@ fn say(record: &Record, compared: u64, until: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use profiler_tests::steps::Account;
 
     pub(super) fn record(kind: &str, steps: u64) -> Record {
         Record {
@@ -288,7 +294,14 @@ mod tests {
             took_s: 2.0,
             called_s: 1.0,
             logged: steps + 10,
-            compared: Compared { complete: 5, marked: 2, steps, ambiguous: steps / 4, ..Compared::default() },
+            compared: Compared {
+                complete: 5,
+                marked: 2,
+                steps,
+                ambiguous: steps / 4,
+                account: Some(Account { made: 9, lost: 2, ..Account::default() }),
+                ..Compared::default()
+            },
             trouble: None,
         }
     }

@@ -1,0 +1,40 @@
+//! Rows out of the rings, as fast as the writer takes them.
+//!
+//! In: what lies in the rings of calls, words, operations and steps. Out: rows for the writer and the consumers. A writer that does not keep up (a slow disk, a
+//! busy machine) leaves records where they are: what then finds a ring full is marked and counted by the kernel side.
+
+use super::Agent;
+use super::event_row::event_row;
+use super::machine::DRAIN_LIMIT;
+use std::time::{Duration, Instant};
+
+/// So long the end of a run waits for the writer.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// A look at the writer.
+const LOOK: Duration = Duration::from_millis(2);
+/// Rings are emptied so often at the end: the largest holds fewer records than that many turns take.
+const LAST_TURNS: u32 = 4;
+
+impl Agent {
+    /// Records what the rings hold, [`DRAIN_LIMIT`] of each at most.
+    pub(super) fn record_rings(&mut self) {
+        let mut calls = Vec::new();
+        self.rings.calls.drain(DRAIN_LIMIT, |call| {
+            let class = self.attach.classes().get(call.class.0 as usize);
+            calls.push(event_row(&call, class));
+        });
+        self.record_drained(calls);
+    }
+
+    /// Records all that is left in the rings: nothing is attached any more. It waits for the writer, within reason; what that has no room for is counted.
+    pub(super) fn record_rest(&mut self) {
+        let begun = Instant::now();
+        for _ in 0..LAST_TURNS {
+            while !self.journal.takes_rows() && begun.elapsed() < LONGEST_WAIT {
+                self.pulse();
+                std::thread::sleep(LOOK);
+            }
+            self.record_rings();
+        }
+    }
+}

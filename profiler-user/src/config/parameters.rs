@@ -1,0 +1,178 @@
+//! Inputs that are named as parameters of a function: their registers, by the function's [`Prototype`].
+//!
+//! A pattern may name several functions, of which a parameter lies in another register in each. So one `--input` may become several. No I/O here: who asks
+//! reads the prototypes.
+
+use super::inputs::{InputSpec, InputType, InputsSpec};
+use crate::inspect::{ParameterKind, Pattern, Prototype};
+
+/// A function that a pattern names, as debug information knows it.
+#[derive(Debug, Clone)]
+pub struct Declared {
+    /// A pattern that names this function alone.
+    pub pattern: String,
+    /// Its name, for people.
+    pub name: String,
+    /// Its parameters, or why nobody knows them.
+    pub prototype: Result<Prototype, String>,
+}
+
+impl InputsSpec {
+    /// It names parameters: names that are no words.
+    #[must_use]
+    pub fn names_parameters(&self, is_word: impl Fn(&str) -> bool) -> bool {
+        self.inputs.iter().filter_map(|input| input.word.as_deref()).any(|name| !is_word(name))
+    }
+}
+
+/// The same inputs with registers in place of parameters, and remarks on functions that do not have them. `functions`: those that its pattern names, at least
+/// one. Where all have the same registers it stays one; else each function gets its own.
+///
+/// # Errors
+/// None of the functions has these parameters; in words, with those that it has.
+pub fn numbered(
+    spec: &InputsSpec,
+    functions: &[Declared],
+    is_word: impl Fn(&str) -> bool,
+) -> Result<(Vec<InputsSpec>, Vec<String>), String> {
+    let mut found: Vec<(&Declared, Vec<InputSpec>)> = Vec::new();
+    let mut missing = Vec::new();
+    for function in functions {
+        match of_function(spec, function, &is_word) {
+            Ok(inputs) => found.push((function, inputs)),
+            Err(why) => missing.push(why),
+        }
+    }
+    let Some((_, first)) = found.first() else {
+        let why = missing
+            .into_iter()
+            .next()
+            .unwrap_or_else(|| format!("--input '{spec}': no function has that name"));
+        return Err(why);
+    };
+    if missing.is_empty() && found.iter().all(|(_, inputs)| inputs == first) {
+        let spec = InputsSpec { pattern: spec.pattern.clone(), inputs: first.clone() };
+        return Ok((vec![spec], Vec::new()));
+    }
+    let mut specs = Vec::new();
+    for (function, inputs) in found {
+        let pattern = Pattern::parse(&function.pattern).map_err(|error| error.to_string())?;
+        specs.push(InputsSpec { pattern, inputs });
+    }
+    Ok((specs, missing))
+}
+
+fn of_function(
+    spec: &InputsSpec,
+    function: &Declared,
+    is_word: &impl Fn(&str) -> bool,
+) -> Result<Vec<InputSpec>, String> {
+    let one = |input: &InputSpec| match input.word.as_deref().filter(|name| !is_word(name)) {
+        None => Ok(input.clone()),
+        Some(name) => of_parameter(input, name, function).map_err(|why| format!("--input '{spec}': {why}")),
+    };
+    spec.inputs.iter().map(one).collect()
+}
+
+fn of_parameter(input: &InputSpec, name: &str, function: &Declared) -> Result<InputSpec, String> {
+    let Declared { name: own, prototype, .. } = function;
+    let prototype = prototype.as_ref().map_err(|why| {
+        format!(
+            "the register of '{name}' in {own} is not known: {why}; name it by its number (arg0 to arg5), and a word of the target's memory with --word"
+        )
+    })?;
+    let Some(parameter) = prototype.parameter(name) else {
+        // Of a slice both halves are called after it.
+        let half = format!("{name}.");
+        let meant =
+            prototype.parameters.iter().find(|p| p.name.starts_with(&half) && p.name.ends_with(".len"));
+        let hint = meant.map_or_else(String::new, |p| format!("; it is a slice: its length is '{}'", p.name));
+        return Err(format!(
+            "{own} has no parameter '{name}', nor is there a --word of that name; its parameters are {}{hint}",
+            prototype.list()
+        ));
+    };
+    let Some(register) = parameter.register else {
+        let why = match parameter.kind {
+            ParameterKind::Float => "a floating-point number, which is not recorded",
+            ParameterKind::Structure => "a structure passed by value, which is not recorded",
+            _ => "in no argument register that is known",
+        };
+        return Err(format!("'{name}' of {own} is {why}; its parameters are {}", prototype.list()));
+    };
+    // Who writes a type knows better; `long` is what everybody has who writes none. An address by its name is a number, as one by its register is.
+    let kind = match (input.kind, InputType::from(parameter.kind)) {
+        (InputType::Long, InputType::Declared(ParameterKind::Pointer)) => InputType::Long,
+        (InputType::Long, declared) => declared,
+        (given, _) => given,
+    };
+    Ok(InputSpec { argument: usize::from(register), word: None, kind, ..input.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn function(name: &str, prototype: &str) -> Declared {
+        let prototype = if prototype == "?" {
+            Err("libz.so.1 has no debug information".to_owned())
+        } else {
+            prototype.parse()
+        };
+        Declared { pattern: format!("libz:{name}"), name: name.to_owned(), prototype }
+    }
+
+    fn of(spec: &str, functions: &[Declared]) -> Result<(Vec<String>, Vec<String>), String> {
+        let (specs, notes) = numbered(&spec.parse().unwrap(), functions, |name| name == "word")?;
+        Ok((specs.iter().map(ToString::to_string).collect(), notes))
+    }
+
+    const COMPRESS: &str = "dest=arg0:pointer,source=arg2:pointer,sourceLen=arg3:size,level=arg4:int";
+
+    #[test]
+    fn names_become_registers_with_the_types_that_are_declared() {
+        let compress2 = [function("compress2", COMPRESS)];
+        let same = |spec: &str| of(spec, &compress2).unwrap().0;
+        assert_eq!(same("compress2:n=sourceLen,level"), ["compress2:n=arg3:size,level=arg4:int"]);
+        assert_eq!(
+            same("compress2:n=sourceLen,level=level:category"),
+            ["compress2:n=arg3:size,level=arg4:category"]
+        );
+        assert_eq!(same("compress2:dest,x=word,y=arg5"), ["compress2:dest=arg0,x=word,y=arg5"]);
+    }
+
+    #[test]
+    fn a_wrong_name_is_told_with_those_that_there_are() {
+        let error = of("compress2:len", &[function("compress2", COMPRESS)]).unwrap_err();
+        for part in [
+            "compress2 has no parameter 'len'",
+            "sourceLen (arg3, size), level (arg4, int)",
+            "--input 'compress2:len=len'",
+        ] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+        let error = of("f:n", &[function("f", "?")]).unwrap_err();
+        assert!(
+            error.contains("libz.so.1 has no debug information; name it by its number (arg0 to arg5)"),
+            "{error}"
+        );
+        let error = of("f:x", &[function("f", "x=-:float")]).unwrap_err();
+        assert!(error.contains("'x' of f is a floating-point number, which is not recorded"), "{error}");
+        let error = of("f:data", &[function("f", "data.ptr=arg0:pointer,data.len=arg1:size")]).unwrap_err();
+        assert!(error.contains("its length is 'data.len'"), "{error}");
+        assert!(of("f:n", &[]).unwrap_err().contains("no function has that name"));
+    }
+
+    #[test]
+    fn each_function_of_a_pattern_has_its_own_registers() {
+        let [one, other, none] = [
+            function("one", "n=arg0:long"),
+            function("two", "p=arg0:pointer,n=arg1:u32"),
+            function("three", "?"),
+        ];
+        assert_eq!(of("*:n", &[one.clone(), one.clone()]).unwrap().0, ["*:n=arg0"]);
+        let (specs, notes) = of("*:n", &[one.clone(), other, none]).unwrap();
+        assert_eq!(specs, ["libz:one:n=arg0", "libz:two:n=arg1:u32"]);
+        assert!(matches!(&notes[..], [note] if note.contains("'n' in three is not known")), "{notes:?}");
+    }
+}
