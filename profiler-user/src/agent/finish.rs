@@ -3,7 +3,7 @@
 use super::attach::TargetId;
 use super::class::Ending;
 use super::clock::now_ns;
-use super::host::{self, agent_use, helpers_cpu_ns};
+use super::host::{self, agent_cpu_ns, agent_use, helpers_cpu_ns};
 use super::journal::Journal;
 use super::{Agent, EndReason, Session};
 use crate::calibrate::{self, ChildCommand};
@@ -84,7 +84,7 @@ impl Session {
         super::command::count_interrupts();
         self.agent.journal.progress.set("detaching".to_owned());
         let end_ns = now_ns();
-        self.agent.journal.meta.agent.until_end_ns = Some(agent_use(helpers_cpu_ns()).cpu_ns);
+        self.agent.journal.meta.agent.until_end_ns = Some(agent_cpu_ns(helpers_cpu_ns()));
         let limit = self.driver.run.agent_limit();
         self.agent.journal.meta.agent.samples_cut = limit.samples_cut();
         self.agent.journal.meta.agent.bursts_cut = limit.bursts_cut();

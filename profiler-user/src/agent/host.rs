@@ -33,16 +33,27 @@ pub fn unix_ns() -> u64 {
         .map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// CPU time and largest resident set of this process; `helpers_ns`: see [`helpers_cpu_ns`].
+/// CPU time and largest resident set of this process; `helpers_ns`: see [`helpers_cpu_ns`]. Reads a file: for the end of a run.
 #[must_use]
 pub fn agent_use(helpers_ns: u64) -> AgentUse {
-    let usage = usage(libc::RUSAGE_SELF);
-    AgentUse {
-        cpu_ns: cpu_ns(&usage) + helpers_ns,
-        // ru_maxrss is in KiB (getrusage(2)).
-        max_rss_bytes: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024,
-        ..AgentUse::default()
-    }
+    AgentUse { cpu_ns: agent_cpu_ns(helpers_ns), max_rss_bytes: peak_rss_bytes(), ..AgentUse::default() }
+}
+
+/// CPU time of this process with that of its helpers, ns.
+#[must_use]
+pub fn agent_cpu_ns(helpers_ns: u64) -> u64 {
+    cpu_ns(&usage(libc::RUSAGE_SELF)) + helpers_ns
+}
+
+/// Largest resident set of this program so far, bytes; 0 if the kernel does not say. Not `ru_maxrss`: `execve` leaves that at the peak of whoever
+/// launched us (`exec_mmap` in fs/exec.c), a supervisor of 2 GiB for one.
+#[must_use]
+pub fn peak_rss_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib =
+        kib.and_then(|rest| rest.trim().strip_suffix("kB")).and_then(|kib| kib.trim().parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
 }
 
 /// CPU time of the processes that we started and waited for, ns. Ask before the command that is watched is waited for: it is

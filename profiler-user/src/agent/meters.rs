@@ -4,7 +4,7 @@ use super::Agent;
 use super::attach::TargetId;
 use super::class::LinkState;
 use super::clock::now_ns;
-use super::host::{agent_use, helpers_cpu_ns};
+use super::host::{agent_cpu_ns, helpers_cpu_ns};
 use super::metric::{Metric, hits};
 use crate::prober::{ClassCounters, GlobalCounters};
 use crate::target::{SwitchMeter, Target};
@@ -94,7 +94,7 @@ impl Agent {
     /// CPU time that the agent has used so far, ns.
     fn note_agent_use(&mut self) -> u64 {
         let meta = &mut self.journal.meta;
-        let used_ns = agent_use(helpers_cpu_ns()).cpu_ns;
+        let used_ns = agent_cpu_ns(helpers_cpu_ns());
         // The last interval is read after the end.
         if meta.agent.until_end_ns.is_none() && now_ns().saturating_sub(meta.start_ns) >= FROM_NS {
             meta.agent.until_limit_ns.get_or_insert(used_ns);

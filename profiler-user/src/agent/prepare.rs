@@ -8,7 +8,7 @@ use super::children_io::ChildProcesses;
 use super::clock::{QUIET_TURN, now_ns};
 use super::consumers::Consumers;
 use super::data_points::DataPoints;
-use super::host::{Host, agent_use, give_memory_back, helpers_cpu_ns, unix_ns};
+use super::host::{Host, agent_cpu_ns, give_memory_back, helpers_cpu_ns, unix_ns};
 use super::input_names::InputNames;
 use super::journal::{Journal, Progress};
 use super::launch::{Held, Launched};
@@ -452,7 +452,7 @@ fn meta(
         sample_period_ns: 0,
         kernel_memory_bytes: kernel.kernel_memory_bytes(),
         agent: AgentUse {
-            until_begin_ns: Some(agent_use(helpers_cpu_ns()).cpu_ns),
+            until_begin_ns: Some(agent_cpu_ns(helpers_cpu_ns())),
             limit: Some(config.cost.agent_cpu),
             ..AgentUse::default()
         },
