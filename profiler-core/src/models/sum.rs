@@ -24,7 +24,7 @@ const MOST_SAVED: f64 = 0.5;
 /// that leaves half of the growing time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sum {
-    /// beta, ns. Below 0: what a line saves (see the [module](self)).
+    /// beta, ns. Below 0: what a line saves: its first units cost less than those that follow.
     pub intercept_ns: f64,
     /// p_i and alpha_i, ns per unit of the term.
     pub terms: Vec<(Term, f64)>,

@@ -185,7 +185,7 @@ mod tests {
         assert!(value["compared"].as_object_mut().unwrap().remove("account").is_some());
         let before: Record = serde_json::from_value(value).unwrap();
         assert_eq!((before.compared.account, before.compared.wrong()), (None, 0));
-        let text = document(&[before.clone()]);
+        let text = document(std::slice::from_ref(&before));
         let row = "| random trees, 1 thread | 1 | 1,010 | 1,000 | - | 5 | 2 | 0 | 0 | - | 25.0 | 0.0 | 0 | - | 0 | 0 | 2 |";
         assert!(text.contains(row), "{text}");
         assert!(text.contains("1 of the rounds are from before"), "{text}");
