@@ -30,8 +30,16 @@ since() { awk -v from="$1" '{ printf "%.1f", $1 - from }' /proc/uptime; }
 begin() { step=$1; echo "@@tithe begin $1"; }
 end() { echo 0 >/sys/kernel/rcu_expedited; echo "@@tithe end $1"; }
 
+# What was there from the start: the target folder may lie below it.
+brought=" $(ls -A /tmp | tr '\n' ' ') "
 # Ends all that a test left behind. This is the first process: the signal goes to all others, and to nothing outside the guest.
-clean() { kill -9 -1 2>/dev/null; wait; rm -rf /tmp/* ; }
+clean() {
+    local left
+    kill -9 -1 2>/dev/null; wait
+    for left in $(ls -A /tmp); do
+        case "$brought" in *" $left "*) ;; *) rm -rf "/tmp/$left" ;; esac
+    done
+}
 
 # verdict NAME STATUS SECONDS: says how the command ended whose output is in /out.
 verdict() {
