@@ -9,7 +9,8 @@
  *
  * All answer "ok operations=.. steps=..", and leave the log at PATH: records of 16 bytes, {thread, operation, function,
  * parent}. `operation` counts from 1 over all threads and is what `mark` is called with; `parent` is the number of the entry within the
- * operation in whose call this one lies (-1: none), and that of the function that jumped to it where it was jumped to. */
+ * operation in whose call this one lies (-1: none), and that of the function that jumped to it where it was jumped to. When each
+ * operation was made lies at PATH.times: records of 24 bytes, {thread, operation, ns before, ns after} of CLOCK_MONOTONIC. */
 extern "C" {
 #include "protocol.h"
 }
@@ -23,6 +24,7 @@ extern "C" {
 #include <stdexcept>
 #include <stdlib.h>
 #include <string.h>
+#include <string>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -39,9 +41,16 @@ struct entry {
     int32_t parent;
 };
 
+/* An operation: `handle` was entered and left between these times, ns. */
+struct span {
+    uint32_t thread, operation;
+    uint64_t before_ns, after_ns;
+};
+
 /* What a thread does now. Volatile where a handler or a jump comes between. */
 struct context {
     std::vector<entry> log;
+    std::vector<span> spans;
     uint64_t random;
     uint32_t thread, operation;
     size_t first; /* of the operation, in the log */
@@ -251,7 +260,9 @@ static void operate(struct context *c, void (*work)(struct context *c)) {
     c->current = -1;
     c->left = 200;
     c->back = nullptr;
+    uint64_t before_ns = wall_ns();
     handle(c, work);
+    c->spans.push_back({c->thread, c->operation, before_ns, wall_ns()});
 }
 
 PLAIN void any(struct context *c) {
@@ -396,12 +407,21 @@ static void *run(void *argument) {
     return nullptr;
 }
 
-static void finish(const std::vector<entry> &log, uint64_t n, const char *path) {
-    FILE *file = fopen(path, "wb");
-    if (!file || fwrite(log.data(), sizeof(entry), log.size(), file) != log.size() || fclose(file) != 0) {
-        reply_error("cannot write %s", path);
+template <typename T> static bool write_all(const std::vector<T> &records, const std::string &path) {
+    FILE *file = fopen(path.c_str(), "wb");
+    if (file && fwrite(records.data(), sizeof(T), records.size(), file) == records.size() && fclose(file) == 0)
+        return true;
+    reply_error("cannot write %s", path.c_str());
+    return false;
+}
+
+static bool write_log(const std::vector<entry> &log, const std::vector<span> &spans, const char *path) {
+    return write_all(log, path) && write_all(spans, std::string(path) + ".times");
+}
+
+static void finish(const std::vector<entry> &log, const std::vector<span> &spans, uint64_t n, const char *path) {
+    if (!write_log(log, spans, path))
         return;
-    }
     reply("operations=%lu steps=%lu", (unsigned long)n, (unsigned long)log.size());
 }
 
@@ -414,11 +434,13 @@ static void do_threads(uint64_t n, uint64_t threads, uint64_t seed, void (*work)
         pthread_create(&jobs[i].thread, nullptr, run, &jobs[i]);
     }
     std::vector<entry> log;
+    std::vector<span> spans;
     for (struct job &job : jobs) {
         pthread_join(job.thread, nullptr);
         log.insert(log.end(), job.context.log.begin(), job.context.log.end());
+        spans.insert(spans.end(), job.context.spans.begin(), job.context.spans.end());
     }
-    finish(log, n * threads, path);
+    finish(log, spans, n * threads, path);
 }
 
 static void do_tree(int count, char **words) {
@@ -463,7 +485,7 @@ static void do_only(int count, char **words) {
         if (alternate)
             sigaltstack(&stack, nullptr);
         run(&job);
-        finish(job.context.log, job.n, words[3]);
+        finish(job.context.log, job.context.spans, job.n, words[3]);
         return;
     }
     reply_error("no way %s", words[1]);
@@ -491,12 +513,8 @@ static void do_swap(int count, char **words) {
         usleep(2500 * 1000);
         dlclose(handle);
     }
-    FILE *file = fopen(words[4], "wb");
-    const std::vector<entry> &log = job.context.log;
-    if (!file || fwrite(log.data(), sizeof(entry), log.size(), file) != log.size() || fclose(file) != 0) {
-        reply_error("cannot write %s", words[4]);
+    if (!write_log(job.context.log, job.context.spans, words[4]))
         return;
-    }
     reply("operations=%lu same=%d", (unsigned long)(2 * n), at[0] == at[1]);
 }
 
@@ -513,7 +531,7 @@ static void do_forked(int count, char **words) {
     }
     run(&job);
     waitpid(child, nullptr, 0);
-    finish(job.context.log, n, words[3]);
+    finish(job.context.log, job.context.spans, n, words[3]);
 }
 
 int main() {

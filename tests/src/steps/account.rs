@@ -1,12 +1,15 @@
 //! Operations that the target made beside what the recording says of all of them: each has a row, or is counted as one that has none.
 //!
-//! An operation goes through three counts: its begin is seen by a breakpoint, it begins, and it is recorded. What each of them lets go of is in a column of its own, so that no surplus of one hides what another lacks. Only the
-//! time in which that breakpoint was not there is a matter of trust: what the target made then, nobody counted.
+//! An operation goes through three counts: its begin is seen by a breakpoint, it begins, and it is recorded. What each of them lets go of is in a column of its own, so that no surplus of one hides what another lacks. What was made while that
+//! breakpoint was not there, nobody counted: it is held against the times of the target's own log. `handle` is left by its return only (what jumps, jumps inside it), and every command ends before the agent is stopped, so that an end
+//! that was not seen has the same one excuse.
 
 #[cfg(test)]
 mod tests;
 
-use profiler_core::recording::{Meta, OperationRow, OperationWindowRow, WindowRow};
+use super::Span;
+use super::watched::{Attached, Gap, InGaps, gaps};
+use profiler_core::recording::{Meta, OperationRow, OperationWindowRow};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::ops::AddAssign;
@@ -30,29 +33,47 @@ pub struct Made {
 pub struct Account {
     /// All of them.
     pub made: u64,
-    /// Without a row, counted as lost: turned away by a gate, without memory for the thread, the ring was full, functions were detached meanwhile, or the end was not seen.
+    /// Without a row, counted as lost: turned away by a gate, without memory for the thread, the ring was full, or functions were detached meanwhile.
     pub lost: u64,
+    /// Without a row, counted as recorded, and the end was not seen.
+    #[serde(default)]
+    pub endless: u64,
     /// Without a row, counted as not drawn, as begun while recording was off, or as too dear.
     pub not_drawn: u64,
-    /// Without a row, where the breakpoint was not there for a part of the time: nobody can tell whether they are missing.
+    /// Without a row, made while the breakpoint was not there: nobody saw them begin.
     pub unwatched: u64,
     /// Without a row, and counted nowhere. There may be none.
     pub nowhere: u64,
     /// Rows of operations that were not made or have one, and counts of more than there are. There may be none.
     pub beyond: u64,
+    /// Begun, and the end was not seen, whether they were recorded or not.
+    #[serde(default)]
+    pub no_end: u64,
+    /// Ends whose begin was not seen, and operations that were given up, by the recording.
+    #[serde(default)]
+    pub unmatched: u64,
+    /// Of the last two, those that nothing explains. There may be none.
+    #[serde(default)]
+    pub wrong_ends: u64,
+    /// Rows of the recording for which there was no room: what they said, nobody knows. There may be none.
+    #[serde(default)]
+    pub rows_not_written: u64,
+    /// Time in which the target was followed and the breakpoint was not there, ns. `None`: an account from before what was made then was held against the target's log.
+    #[serde(default)]
+    pub gap_ns: Option<u64>,
 }
 
 impl Account {
     /// Operations without a row, as the recording says itself.
     #[must_use]
     pub fn counted(&self) -> u64 {
-        self.lost + self.not_drawn + self.unwatched
+        self.lost + self.endless + self.not_drawn + self.unwatched
     }
 
-    /// Operations that the account is wrong about.
+    /// Operations, ends and rows that the account is wrong about.
     #[must_use]
     pub fn wrong(&self) -> u64 {
-        self.nowhere + self.beyond
+        self.nowhere + self.beyond + self.wrong_ends + self.rows_not_written
     }
 }
 
@@ -60,26 +81,18 @@ impl AddAssign<&Account> for Account {
     fn add_assign(&mut self, other: &Account) {
         self.made += other.made;
         self.lost += other.lost;
+        self.endless += other.endless;
         self.not_drawn += other.not_drawn;
         self.unwatched += other.unwatched;
         self.nowhere += other.nowhere;
         self.beyond += other.beyond;
-    }
-}
-
-/// A stretch of time in which the breakpoint was there that sees operations begin.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Attached {
-    pub start_ns: u64,
-    pub end_ns: u64,
-    /// Begins that were let through, and the others.
-    pub kept: u64,
-    pub away: u64,
-}
-
-impl Attached {
-    pub fn of(row: &WindowRow) -> Attached {
-        Attached { start_ns: row.start_ns, end_ns: row.end_ns, kept: row.kept, away: row.gated + row.dropped }
+        self.no_end += other.no_end;
+        self.unmatched += other.unmatched;
+        self.wrong_ends += other.wrong_ends;
+        self.rows_not_written += other.rows_not_written;
+        if let Some(gap_ns) = other.gap_ns {
+            *self.gap_ns.get_or_insert_default() += gap_ns;
+        }
     }
 }
 
@@ -94,8 +107,11 @@ pub(super) struct Counts {
     pub population: u64,
     /// Not ended when the run was over.
     pub open: u64,
-    /// Begins that were refused for want of room or memory; ends without a begin are among them.
+    /// Refused for want of memory: begins of operations, and other hits.
     pub refused: u64,
+    /// Ends without a begin, and operations that were given up. A begin that found too many open is here too, of which there is none: operations do not lie in one another here.
+    pub unmatched: u64,
+    pub rows_not_written: u64,
 }
 
 impl Counts {
@@ -107,7 +123,9 @@ impl Counts {
             dropped: sum(|row| row.dropped),
             population: sum(|row| row.population),
             open: meta.operations.iter().filter_map(|operation| operation.open_at_end).sum(),
-            refused: sum(|row| row.unmatched) + meta.losses.no_thread_state,
+            refused: meta.losses.no_thread_state,
+            unmatched: sum(|row| row.unmatched),
+            rows_not_written: meta.losses.rows_not_written,
         }
     }
 }
@@ -152,62 +170,92 @@ fn apart(more: u64, less: u64) -> (u64, u64) {
     (more.saturating_sub(less), less.saturating_sub(more))
 }
 
-/// The breakpoint was there all the time.
-fn is_covered(attached: &[Attached], made: &Made) -> bool {
-    let mut stretches: Vec<(u64, u64)> = attached.iter().map(|at| (at.start_ns, at.end_ns)).collect();
-    stretches.sort_unstable();
-    let mut covered_ns = made.from_ns;
-    for (start_ns, end_ns) in stretches {
-        if start_ns <= covered_ns {
-            covered_ns = covered_ns.max(end_ns);
-        }
-    }
-    covered_ns >= made.until_ns && !attached.is_empty()
+/// What the recording counted, and says in rows, of begun operations.
+struct Ends {
+    no_end: u64,
+    /// Recorded ones among them that have no row.
+    endless: u64,
+    /// What nothing explains.
+    wrong: u64,
+    /// Recorded, and neither with a row nor without an end.
+    lacking: u64,
+    beyond: u64,
 }
 
-/// Accounts for all operations that the target made; what is wrong, also in words.
+impl Ends {
+    /// `no_begin`: operations that did not begin for the recording, so that their end may be one without a begin. `in_flight`: ends that gaps explain.
+    fn of(told: &Rows, counts: &Counts, no_begin: u64, in_flight: u64) -> Ends {
+        // An operation that is still open when the run ends has ended long before.
+        let (no_end, ended_beyond) = apart(counts.begun, counts.population);
+        // Each end that was missed may have its operation given up later.
+        let explained = no_end + no_begin;
+        let (not_ended, beyond) = apart(counts.recorded, told.whole + counts.dropped + told.open);
+        let endless = not_ended.min(no_end.saturating_sub(counts.open));
+        Ends {
+            no_end,
+            endless,
+            wrong: no_end.saturating_sub(in_flight) + counts.unmatched.saturating_sub(explained),
+            lacking: not_ended - endless,
+            beyond: ended_beyond + beyond,
+        }
+    }
+}
+
+/// Accounts for all operations that the target made; what is wrong, also in words. `spans`: when it made each of them.
 pub(super) fn account(
     made: &Made,
+    spans: &[Span],
     rows: &[OperationRow],
     attached: &[Attached],
     counts: &Counts,
 ) -> (Account, Option<String>) {
     let told = Rows::of(rows, made.operations);
+    let gaps = gaps(attached, made);
+    let in_gaps = InGaps::of(spans, &gaps, |operation| told.numbers.contains(&operation));
     let kept: u64 = attached.iter().map(|at| at.kept).sum();
     let away: u64 = attached.iter().map(|at| at.away).sum();
     // Seen by the breakpoint and let through.
     let (not_kept, kept_beyond) = apart(made.operations, kept);
     let turned_away = not_kept.min(away);
     let unseen = not_kept - turned_away;
-    let unwatched = if is_covered(attached, made) { 0 } else { unseen };
+    let unwatched = unseen.min(in_gaps.without_row);
     // Begun.
     let (not_begun, begun_beyond) = apart(kept, counts.begun);
     let refused = not_begun.min(counts.refused);
-    let (not_drawn, recorded_beyond) = apart(counts.begun, counts.recorded);
     // Recorded: whole, lost or marked, open, or without an end.
-    let (not_ended, ended_beyond) = apart(counts.recorded, told.whole + counts.dropped + told.open);
-    let endless = counts.begun.saturating_sub(counts.population + counts.open).min(not_ended);
+    let (not_drawn, recorded_beyond) = apart(counts.begun, counts.recorded);
+    let ends = Ends::of(&told, counts, turned_away + refused + unwatched, in_gaps.in_flight);
     let (dropped, marked_beyond) = apart(counts.dropped, told.marked);
 
-    let lost = turned_away + refused + dropped + endless;
-    let lacking = (unseen - unwatched) + (not_begun - refused) + (not_ended - endless);
+    let lost = turned_away + refused + dropped;
+    let lacking = (unseen - unwatched) + (not_begun - refused) + ends.lacking;
     let without_row = made.operations - told.numbers.len() as u64;
-    let counted = lost + not_drawn + unwatched + told.unnumbered;
+    let watched = lost + ends.endless + not_drawn + told.unnumbered;
+    // All of them, and those of which the breakpoint saw all: a gap explains no operation that was not made in it.
+    let not_counted = without_row.saturating_sub(watched + unwatched);
+    let not_counted_outside = (without_row - in_gaps.without_row).saturating_sub(watched);
     let account = Account {
         made: made.operations,
         lost,
+        endless: ends.endless,
         not_drawn,
         unwatched,
-        nowhere: lacking.max(without_row.saturating_sub(counted)),
-        beyond: told.beyond + kept_beyond + begun_beyond + recorded_beyond + ended_beyond + marked_beyond,
+        nowhere: lacking.max(not_counted).max(not_counted_outside),
+        beyond: told.beyond + kept_beyond + begun_beyond + recorded_beyond + ends.beyond + marked_beyond,
+        no_end: ends.no_end,
+        unmatched: counts.unmatched,
+        wrong_ends: ends.wrong,
+        rows_not_written: counts.rows_not_written,
+        gap_ns: Some(gaps.iter().map(Gap::length_ns).sum()),
     };
     let fault = (account.wrong() > 0).then(|| {
         let first = (1..=made.operations).filter(|number| !told.numbers.contains(number)).take(TOLD);
         let first: Vec<String> = first.map(|number| number.to_string()).collect();
         format!(
-            "{without_row} of {} operations have no row (the first: {}): {account:?}; breakpoint: {kept} let through, {away} not; {counts:?}; rows: {} whole, {} marked, {} open",
+            "{without_row} of {} operations have no row (the first: {}): {account:?}; breakpoint: {kept} let through, {away} not; {} gaps: {in_gaps:?}; {counts:?}; rows: {} whole, {} marked, {} open",
             made.operations,
             first.join(", "),
+            gaps.len(),
             told.whole,
             told.marked,
             told.open

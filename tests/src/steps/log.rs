@@ -1,4 +1,4 @@
-//! The log of the program `tree`: 16 bytes for each entry of a function.
+//! The log of the program `tree`: 16 bytes for each entry of a function, and beside it 24 bytes for each operation, which say when it was made.
 
 use anyhow::{Context, Result, ensure};
 use std::collections::HashMap;
@@ -7,6 +7,30 @@ use std::path::Path;
 
 /// Bytes of an entry: thread, operation, function, and number of its parent, each a little-endian word of 32 bits.
 const BYTES: usize = 16;
+
+/// Bytes of a time: thread and operation, each a little-endian word of 32 bits, and two words of 64 bits.
+const TIME_BYTES: usize = 24;
+
+/// An operation that the target made: between these times `handle` was entered and left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Thread.
+    pub thread: u32,
+    /// Number of the operation, from 1.
+    pub operation: u64,
+    /// Before the call, ktime ns.
+    pub from_ns: u64,
+    /// After it, ktime ns.
+    pub until_ns: u64,
+}
+
+impl Span {
+    fn read(record: &[u8]) -> Span {
+        let word = |at: usize| u32::from_le_bytes(record[at..at + 4].try_into().expect("4 bytes"));
+        let long = |at: usize| u64::from_le_bytes(record[at..at + 8].try_into().expect("8 bytes"));
+        Span { thread: word(0), operation: u64::from(word(4)), from_ns: long(8), until_ns: long(16) }
+    }
+}
 
 /// An entry that the target logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +63,12 @@ pub struct Log {
     bytes: Vec<u8>,
     /// Where the entries of an operation lie, bytes.
     operations: HashMap<u64, Range<usize>>,
+    /// When each operation was made.
+    spans: Vec<Span>,
 }
 
 impl Log {
-    /// Reads a file.
+    /// Reads a file, and the one with its times.
     ///
     /// # Errors
     ///
@@ -53,14 +79,41 @@ impl Log {
         Ok(log)
     }
 
-    /// Adds a file of the same target.
+    /// Adds a file of the same target, and the one with its times, whose name is that of the file with `.times`.
     ///
     /// # Errors
     ///
     /// If it cannot be read, is torn, or has entries of an operation in two places.
     pub fn add(&mut self, path: &Path) -> Result<()> {
-        let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        self.add_bytes(&bytes).with_context(|| path.display().to_string())
+        let times = path.with_added_extension("times");
+        let read =
+            |path: &Path| std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
+        self.add_bytes(&read(path)?).with_context(|| path.display().to_string())?;
+        self.add_times(&read(&times)?).with_context(|| times.display().to_string())
+    }
+
+    pub(super) fn add_times(&mut self, bytes: &[u8]) -> Result<()> {
+        ensure!(bytes.len().is_multiple_of(TIME_BYTES), "the last time is torn");
+        self.spans.extend(bytes.chunks_exact(TIME_BYTES).map(Span::read));
+        Ok(())
+    }
+
+    /// Takes the times of all operations, in the order of their numbers.
+    ///
+    /// # Errors
+    ///
+    /// If there is not one for each of so many, or one ends before it begins.
+    pub(super) fn take_spans(&mut self, operations: u64) -> Result<Vec<Span>> {
+        let mut spans = std::mem::take(&mut self.spans);
+        spans.sort_unstable_by_key(|span| span.operation);
+        ensure!(
+            spans.iter().map(|span| span.operation).eq(1..=operations),
+            "the target made {operations} operations, and logged the times of {}, or of others",
+            spans.len()
+        );
+        let backward = spans.iter().find(|span| span.until_ns < span.from_ns);
+        ensure!(backward.is_none(), "an operation ends before it begins: {backward:?}");
+        Ok(spans)
     }
 
     pub(super) fn add_bytes(&mut self, bytes: &[u8]) -> Result<()> {

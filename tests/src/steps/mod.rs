@@ -1,7 +1,7 @@
 //! Calls in order against what the program `tree` logs of itself: which functions were entered, in which order, and in which call. Operations
 //! without a row are accounted for.
 //!
-//! Both the kernel tests and `cargo xtask field --steps` compare with this. Steps are read a row group at a time. What is held is 16 bytes for each logged call, the rows of operations,
+//! Both the kernel tests and `cargo xtask field --steps` compare with this. Steps are read a row group at a time. What is held is 16 bytes for each logged call, 24 for each operation, the rows of operations,
 //! and the steps of operations whose last one was not read yet: in a recording of an agent that keeps up these are few.
 
 mod account;
@@ -9,18 +9,22 @@ mod comparison;
 mod log;
 #[cfg(test)]
 mod tests;
+mod watched;
+mod writer;
 
 pub use account::{Account, Made};
 pub use comparison::{Compared, Comparison};
-pub use log::{Entry, Log};
+pub use log::{Entry, Log, Span};
+pub use writer::stop_writer;
 
-use account::{Attached, Counts, account};
+use account::{Counts, account};
 use anyhow::{Context, Result, ensure};
 use profiler_core::calls::Code;
 use profiler_core::recording::{ClassRow, OperationWindowRow, WindowRow};
 use profiler_user::recording::Stream;
 use std::collections::HashMap;
 use std::path::Path;
+use watched::Attached;
 
 /// Functions of the target by the numbers of its log.
 pub const FUNCTIONS: [&str; 11] = [
@@ -54,13 +58,11 @@ pub fn arguments() -> Vec<String> {
 ///
 /// # Errors
 ///
-/// If the recording cannot be read whole, lacks rows for which there was no room on the disk, or was made without `--calls`.
-pub fn compare(recording: &Path, log: Log, made: &Made) -> Result<Compared> {
+/// If the recording cannot be read whole or was made without `--calls`, or the log does not say when each operation was made.
+pub fn compare(recording: &Path, mut log: Log, made: &Made) -> Result<Compared> {
     let mut stream = Stream::open(recording).with_context(|| recording.display().to_string())?;
     let meta = stream.meta().clone();
     let calls = meta.calls.as_ref().context("calls in order were not recorded")?;
-    let not_written = meta.losses.rows_not_written;
-    ensure!(not_written == 0, "{}: {not_written} rows were not written", recording.display());
     let sites = stream.table()?;
     let tails = stream.table()?;
     let classes: Vec<ClassRow> = stream.table()?;
@@ -75,7 +77,9 @@ pub fn compare(recording: &Path, log: Log, made: &Made) -> Result<Compared> {
     })?;
     let windows: Vec<OperationWindowRow> = stream.table()?;
     let operations = stream.table()?;
-    let (account, fault) = account(made, &operations, &attached, &Counts::of(&windows, &meta));
+    let spans = log.take_spans(made.operations)?;
+    let (account, fault) = account(made, &spans, &operations, &attached, &Counts::of(&windows, &meta));
+    drop(spans);
     let mut comparison = Comparison::new(Code::new(calls, sites, &tails), functions, &operations, log);
     drop(operations);
     stream.each(|step| comparison.step(step))?;

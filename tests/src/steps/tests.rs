@@ -194,3 +194,24 @@ fn a_log_is_refused_where_it_is_torn_or_has_an_operation_in_two_places() {
     let again = [TID, 1, SMALL, u32::MAX].map(u32::to_le_bytes).concat();
     assert!(log.add_bytes(&again).is_err());
 }
+
+#[test]
+fn times_of_all_operations_are_in_the_log_or_it_is_refused() {
+    let of = |operation: u32, from_ns: u64, until_ns: u64| {
+        let words = [TID, operation].map(u32::to_le_bytes).concat();
+        [words, [from_ns, until_ns].map(u64::to_le_bytes).concat()].concat()
+    };
+    let log = |times: &[Vec<u8>]| {
+        let mut log = Log::default();
+        log.add_times(&times.concat()).unwrap();
+        log
+    };
+    let spans = log(&[of(2, 30, 40), of(1, 10, 20)]).take_spans(2).unwrap();
+    let told: Vec<_> = spans.iter().map(|s| (s.thread, s.operation, s.from_ns, s.until_ns)).collect();
+    assert_eq!(told, [(TID, 1, 10, 20), (TID, 2, 30, 40)]);
+    assert!(log(&[of(1, 10, 20)]).take_spans(2).is_err());
+    assert!(log(&[of(1, 10, 20), of(1, 10, 20)]).take_spans(2).is_err());
+    assert!(log(&[of(1, 10, 20), of(3, 10, 20)]).take_spans(2).is_err());
+    assert!(log(&[of(1, 10, 9)]).take_spans(1).is_err());
+    assert!(Log::default().add_times(&[0; 23]).is_err());
+}

@@ -1,14 +1,14 @@
 //! Calls in order against the log that the program `tree` writes of itself, until so many were compared.
 //!
-//! A round is a new target under a new agent, with commands of one kind one after the other. Between commands there is a pause, so that the agent reads what it recorded; one kind is
-//! long commands in each of which the agent is stopped for half a second, so that the ring is full. The comparison is that of the kernel tests: [`profiler_tests::steps`]; operations without a row are accounted for. Memory is bounded by the length of a round.
+//! A round is a new target under a new agent, with commands of one kind one after the other. Between commands there is a pause, so that the agent reads what it recorded; two kinds are
+//! long commands in each of which the agent, or only its thread that writes, is stopped for half a second, so that the ring is full. The comparison is that of the kernel tests: [`profiler_tests::steps`]; operations without a row are accounted for. Memory is bounded by the length of a round.
 
 mod table;
 
 use crate::place::{self, Place, text_of};
 use crate::process::die_with_us;
-use anyhow::{Result, ensure};
-use profiler_tests::steps::{self, Compared, Log, Made};
+use anyhow::{Result, anyhow, ensure};
+use profiler_tests::steps::{self, Compared, Log, Made, stop_writer};
 use profiler_tests::support::{Agent, Target, monotonic_ns};
 use serde::{Deserialize, Serialize};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,7 +24,7 @@ const BURST_STEPS: u64 = 40_000;
 const PAUSE: Duration = Duration::from_millis(100);
 /// After the last burst: the agent reads what is left.
 const REST: Duration = Duration::from_millis(500);
-/// The agent is stopped for [`STOPPED`], so long after a command began.
+/// The agent, or its writer, is stopped for [`STOPPED`], so long after a command began.
 const BEFORE_STOP: Duration = Duration::from_millis(200);
 const STOPPED: Duration = Duration::from_millis(500);
 /// So many rounds in a row with trouble end it.
@@ -40,16 +40,24 @@ struct Kind {
     threads: u64,
     /// Operations on each thread in a command.
     operations: u64,
-    /// The agent is stopped for a while in each command; there are no pauses.
-    stops_agent: bool,
+    stops: Stops,
+}
+
+/// What is stopped for a while in each command. There are pauses between commands only where it is nothing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stops {
+    Nothing,
+    Agent,
+    /// The agent's thread that writes: as on a disk that stalls.
+    Writer,
 }
 
 const fn tree(name: &'static str, command: fn(u64, u64) -> String, threads: u64, operations: u64) -> Kind {
-    Kind { name, command, threads, operations, stops_agent: false }
+    Kind { name, command, threads, operations, stops: Stops::Nothing }
 }
 
 /// The kinds, in their turns and in the order of the table.
-const KINDS: [Kind; 14] = [
+const KINDS: [Kind; 15] = [
     tree("random trees, 1 thread", |n, seed| format!("tree {n} 1 {seed}"), 1, 400),
     tree("random trees, 2 threads", |n, seed| format!("tree {n} 2 {seed}"), 2, 200),
     tree("random trees, 16 threads", |n, seed| format!("tree {n} 16 {seed}"), 16, 25),
@@ -64,11 +72,12 @@ const KINDS: [Kind; 14] = [
     tree("code made at run time", |n, _| format!("only made {n}"), 1, 400),
     tree("a forked child", |n, seed| format!("forked {n} {seed}"), 1, 400),
     Kind {
-        name: "random trees, agent stopped",
-        command: |n, seed| format!("tree {n} 1 {seed}"),
-        threads: 1,
-        operations: 50_000,
-        stops_agent: true,
+        stops: Stops::Agent,
+        ..tree("random trees, agent stopped", |n, seed| format!("tree {n} 1 {seed}"), 1, 50_000)
+    },
+    Kind {
+        stops: Stops::Writer,
+        ..tree("random trees, writer stopped", |n, seed| format!("tree {n} 1 {seed}"), 1, 50_000)
     },
 ];
 
@@ -107,7 +116,7 @@ struct Record {
     trouble: Option<String>,
 }
 
-/// Goes on with the rounds of `steps.jsonl` until enough calls were compared, or the session is over; returns the Markdown of all rounds, and whether something was compared of each kind and nothing was
+/// Goes on with the rounds of `steps.jsonl` until enough calls were compared, or the session is over; returns the Markdown of all rounds, and whether something was compared in each of them and nothing was
 /// wrong. With `only_table` nothing is run.
 ///
 /// # Errors
@@ -135,11 +144,13 @@ pub fn run(options: &Options<'_>, only_table: bool) -> Result<(String, bool)> {
         ensure!(in_a_row < IN_A_ROW, "{IN_A_ROW} rounds in a row had trouble; those before are kept");
     }
     ensure!(!finished.is_empty(), "no finished rounds in {}", lines.display());
-    let wrong: u64 = finished.iter().map(|record| record.compared.wrong()).sum();
-    let is_compared = |record: &Record| record.compared.complete > 0;
-    let all_compared =
-        finished.iter().all(|of| finished.iter().any(|record| record.kind == of.kind && is_compared(record)));
-    Ok((table::document(&finished), wrong == 0 && all_compared))
+    Ok((table::document(&finished), verdict(&finished)))
+}
+
+/// Each round had no trouble, compared something, and found nothing wrong. No good one makes up for another.
+fn verdict(finished: &[Record]) -> bool {
+    let is_right = |of: &Record| of.trouble.is_none() && of.compared.complete > 0 && of.compared.wrong() == 0;
+    finished.iter().all(is_right)
 }
 
 /// The kind of the next round: the one with the fewest, the first of several. `None`: enough was compared, of each kind something.
@@ -214,12 +225,22 @@ fn follow(options: &Options<'_>, kind: &Kind, round: u64, calls: u64) -> Result<
     Ok(Seen { called_s, logged, compared: steps::compare(&recording, log, &made)? })
 }
 
-/// Its watchdog waits for a second.
-fn stop_for_a_while(agent: &Agent) {
-    std::thread::sleep(BEFORE_STOP);
-    agent.signal(libc::SIGSTOP);
-    std::thread::sleep(STOPPED);
-    agent.signal(libc::SIGCONT);
+/// The agent's watchdog waits for a second.
+fn stop_for_a_while(agent: &Agent, what: Stops) -> Result<()> {
+    match what {
+        Stops::Nothing => {}
+        Stops::Agent => {
+            std::thread::sleep(BEFORE_STOP);
+            agent.signal(libc::SIGSTOP);
+            std::thread::sleep(STOPPED);
+            agent.signal(libc::SIGCONT);
+        }
+        Stops::Writer => {
+            std::thread::sleep(BEFORE_STOP);
+            stop_writer(agent.id(), STOPPED)?;
+        }
+    }
+    Ok(())
 }
 
 /// Has the target make so many calls; its logs are one. Also the operations in which it made them.
@@ -239,15 +260,14 @@ fn command_until(
         let before = log.len();
         let words = format!("{} {}", (kind.command)(kind.operations, seed), path.display());
         std::thread::scope(|scope| {
-            if kind.stops_agent {
-                scope.spawn(|| stop_for_a_while(agent));
-            }
+            let stopped = scope.spawn(|| stop_for_a_while(agent, kind.stops));
             operations += target.command(&words).number("operations");
-        });
+            stopped.join().map_err(|panic| anyhow!(words_of(&*panic)))?
+        })?;
         log.add(path)?;
         ensure!(log.len() > before, "the target made no call");
         in_burst += log.len() - before;
-        if !kind.stops_agent && in_burst >= BURST_STEPS {
+        if kind.stops == Stops::Nothing && in_burst >= BURST_STEPS {
             std::thread::sleep(PAUSE);
             in_burst = 0;
         }
@@ -299,7 +319,7 @@ mod tests {
                 marked: 2,
                 steps,
                 ambiguous: steps / 4,
-                account: Some(Account { made: 9, lost: 2, ..Account::default() }),
+                account: Some(Account { made: 9, lost: 2, gap_ns: Some(0), ..Account::default() }),
                 ..Compared::default()
             },
             trouble: None,
@@ -314,8 +334,24 @@ mod tests {
             finished.push(record(kind.name, 1));
         }
         assert_eq!(next(&finished, 20).map(|kind| kind.name), Some(KINDS[0].name));
-        assert!(next(&finished, 14).is_none());
-        assert!(next(&finished[..13], 1).is_some());
+        assert!(next(&finished, 15).is_none());
+        assert!(next(&finished[..14], 1).is_some());
+    }
+
+    #[test]
+    fn one_round_in_trouble_fails_all_and_no_other_makes_up_for_it() {
+        let good = record(KINDS[0].name, 10);
+        let trouble = Record { trouble: Some("it died".to_owned()), ..record(KINDS[0].name, 0) };
+        let mut nothing = good.clone();
+        nothing.compared.complete = 0;
+        let mut not_written = good.clone();
+        not_written.compared.account.get_or_insert_default().rows_not_written = 1;
+        let mut wrong = good.clone();
+        wrong.compared.wrong_links = 1;
+        for bad in [trouble, nothing, not_written, wrong] {
+            assert!(!verdict(&[good.clone(), bad]));
+        }
+        assert!(verdict(&[good.clone(), good]));
     }
 
     #[test]

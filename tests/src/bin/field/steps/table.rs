@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 #[derive(Default)]
 struct Sum {
     rounds: usize,
+    /// Rounds with trouble; nothing of them is in the other sums.
+    troubled: usize,
     logged: u64,
     took_s: f64,
     compared: Compared,
@@ -15,7 +17,11 @@ struct Sum {
 
 impl Sum {
     fn of<'a>(records: impl Iterator<Item = &'a Record>) -> Sum {
-        records.filter(|record| record.trouble.is_none()).fold(Sum::default(), |mut sum, record| {
+        records.fold(Sum::default(), |mut sum, record| {
+            if record.trouble.is_some() {
+                sum.troubled += 1;
+                return sum;
+            }
             sum.rounds += 1;
             sum.logged += record.logged;
             sum.took_s += record.took_s;
@@ -38,7 +44,7 @@ impl Sum {
             told.account.as_ref().map_or("-".to_owned(), |of| grouped(number(of)))
         };
         format!(
-            "| {name} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {right} | {} | {} | {} | {} | {:.0} |\n",
+            "| {name} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {right} | {} | {} | {} | {} | {} | {:.0} |\n",
             self.rounds,
             grouped(self.logged),
             grouped(told.steps),
@@ -48,11 +54,14 @@ impl Sum {
             grouped(told.gaps),
             grouped(told.open),
             of_account(Account::counted),
+            of_account(|account| account.no_end),
+            of_account(|account| account.unmatched),
             of_steps(told.ambiguous),
             grouped(told.unmarked),
             of_account(Account::wrong),
             grouped(told.wrong_orders),
             grouped(told.wrong_links),
+            self.troubled,
             self.took_s,
         )
     }
@@ -69,33 +78,50 @@ fn grouped(number: u64) -> String {
 /// What stands above the table.
 const HEAD: &str = "## Held against the target's own log\n\nWritten by `cargo xtask field --steps`: a target makes calls at random and logs each of them, and every recorded operation is compared with that log. *Compared*: \
      calls of operations that count as complete, each with its place in the order and its caller. *Operations*: all that the target made while it was followed. *Marked*: operations that the kernel side marked as incomplete. *Gaps*: without that mark, but their numbers say that \
-     calls are missing, so that `tithe calls` marks them. *Open*: when the run ended. *Counted only*: operations without a row that the recording counts as lost or not drawn. *Ambiguous*: links that are marked, % of the compared calls; *right*: of these, those whose likely caller is the logged one, %. WRONG: \
-     operations that lack calls and are marked by nobody (*not marked*), operations without a row that the recording does not count, or rows and counts of more than were made (*not accounted for*), operations in another order, and links that are not marked and name another caller. \
-     There is a pause after each 40,000 calls, but for the last kind, in whose commands the agent is stopped for 0.5 s so that the ring gets full. *s*: with starting, stopping and comparing.\n\n\
-     | kind | rounds | calls logged | compared | operations | complete | marked | gaps | open | counted only | ambiguous | right | WRONG: not marked | WRONG: not accounted for | WRONG: orders | WRONG: links | s |\n\
-     |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n";
+     calls are missing, so that `tithe calls` marks them. *Open*: when the run ended. *Counted only*: operations without a row that the recording counts as lost or not drawn, or that the target made, by the times of its log, while the function was not attached. \
+     *No end*: operations that began, and whose end was not seen. *No begin*: ends whose begin was not seen, and operations that were given up because their end was not. *Ambiguous*: links that are marked, % of the compared calls; *right*: of these, those whose likely caller is the logged one, %. WRONG: \
+     operations that lack calls and are marked by nobody (*not marked*), operations without a row that the recording does not count, rows and counts of more than were made, rows that were not written, missing ends beyond one for each thread in each time without the function attached, and ends without a begin beyond the operations that were not seen to begin (*not accounted for*), \
+     operations in another order, links that are not marked and name another caller, and rounds of which nothing is in the table (*rounds*). There is a pause after each 40,000 calls, but for the last two kinds, in whose commands the agent, or only its thread that writes, is stopped for 0.5 s so that the ring gets full. *s*: with starting, stopping and comparing.\n\n\
+     | kind | rounds | calls logged | compared | operations | complete | marked | gaps | open | counted only | no end | no begin | ambiguous | right | WRONG: not marked | WRONG: not accounted for | WRONG: orders | WRONG: links | WRONG: rounds | s |\n\
+     |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n";
 
-/// What the column of operations without a row is made of, and of which rounds it says nothing.
+/// What the columns of operations without a row, and of those that are wrong, are made of, and of which rounds they say nothing.
 fn without_rows(finished: &[Record]) -> String {
     let all = Sum::of(finished.iter()).compared.account.unwrap_or_default();
     let mut text = String::new();
     if all.counted() > 0 {
-        let (lost, not_drawn) = (grouped(all.lost), grouped(all.not_drawn));
-        text =
-            format!("\nOf the operations that are counted only, {lost} were lost and {not_drawn} not drawn");
-        text += &match all.unwatched {
-            0 => ".\n".to_owned(),
-            _ => format!(
-                "; of {} nobody can tell whether they are missing, because the function was not attached for a part of their round.\n",
-                grouped(all.unwatched)
-            ),
-        };
+        text = format!(
+            "\nOf the operations that are counted only, {} were lost, {} had no end that was seen, and {} were not drawn; {} were made while the function was not attached.\n",
+            grouped(all.lost),
+            grouped(all.endless),
+            grouped(all.not_drawn),
+            grouped(all.unwatched)
+        );
     }
-    let is_before = |record: &&Record| record.trouble.is_none() && record.compared.account.is_none();
-    let before = finished.iter().filter(is_before).count();
+    if let Some(gap_ns) = all.gap_ns.filter(|gap_ns| *gap_ns > 0) {
+        text += &format!("\nThat was so for {:.2} s of all rounds.\n", gap_ns as f64 * 1e-9);
+    }
+    if all.wrong() > 0 {
+        text += &format!(
+            "\nNot accounted for: {} operations without a row, {} rows and counts too many, {} ends, {} rows that were not written.\n",
+            grouped(all.nowhere),
+            grouped(all.beyond),
+            grouped(all.wrong_ends),
+            grouped(all.rows_not_written)
+        );
+    }
+    let good = || finished.iter().filter(|record| record.trouble.is_none());
+    let before = good().filter(|record| record.compared.account.is_none()).count();
     if before > 0 {
         text += &format!(
             "\n{before} of the rounds are from before operations without a row were accounted for.\n"
+        );
+    }
+    let is_untimed = |record: &&Record| record.compared.account.is_some_and(|of| of.gap_ns.is_none());
+    let untimed = good().filter(is_untimed).count();
+    if untimed > 0 {
+        text += &format!(
+            "\n{untimed} of the rounds are from before the target logged times: what it made while the function was not attached was not held against them, and ends without a begin or without an end were not looked at.\n"
         );
     }
     text
@@ -106,7 +132,7 @@ pub fn document(finished: &[Record]) -> String {
     let mut text = HEAD.to_owned();
     for kind in &KINDS {
         let sum = Sum::of(finished.iter().filter(|record| record.kind == kind.name));
-        if sum.rounds > 0 {
+        if sum.rounds + sum.troubled > 0 {
             text.push_str(&sum.row(kind.name));
         }
     }
@@ -128,7 +154,10 @@ pub fn document(finished: &[Record]) -> String {
         })
         .collect();
     if !troubled.is_empty() {
-        text.push_str(&format!("\nNot in the table:\n\n{}", troubled.concat()));
+        text.push_str(&format!(
+            "\nRounds with trouble, of which nothing else is in the table:\n\n{}",
+            troubled.concat()
+        ));
     }
     let mut agents: BTreeMap<&str, u64> = BTreeMap::new();
     for record in finished {
@@ -153,14 +182,34 @@ mod tests {
         let mut broken = record(KINDS[3].name, 0);
         broken.trouble = Some("it died".to_owned());
         let text = document(&[record(KINDS[0].name, 1_234_567), wrong, broken]);
-        let first = "| random trees, 1 thread | 1 | 1,234,577 | 1,234,567 | 9 | 5 | 2 | 0 | 0 | 2 | 25.0 | 0.0 | 0 | 0 | 0 | 0 | 2 |";
+        let first = "| random trees, 1 thread | 1 | 1,234,577 | 1,234,567 | 9 | 5 | 2 | 0 | 0 | 2 | 0 | 0 | 25.0 | 0.0 | 0 | 0 | 0 | 0 | 0 | 2 |";
         assert!(text.contains(first), "{text}");
-        let all = "| **all** | 2 | 1,237,587 | 1,237,567 | 18 | 10 | 4 | 0 | 0 | 4 | 25.0 | 0.0 | 0 | 0 | 0 | 1 | 4 |";
+        let all = "| **all** | 2 | 1,237,587 | 1,237,567 | 18 | 10 | 4 | 0 | 0 | 4 | 0 | 0 | 25.0 | 0.0 | 0 | 0 | 0 | 1 | 1 | 4 |";
         assert!(text.contains(all), "{text}");
-        assert!(text.contains("counted only, 4 were lost and 0 not drawn.\n"), "{text}");
+        assert!(text.contains("counted only, 4 were lost, 0 had no end"), "{text}");
         assert!(text.contains("round 0: operation 9, call 2") && text.contains("it died"), "{text}");
+        let deep = "| recursion, 1,000 deep | 1 | 3,010 | 3,000 | 9 | 5 | 2 | 0 | 0 | 2 | 0 | 0 | 25.0 | 0.0 | 0 | 0 | 0 | 1 | 1 | 2 |";
+        assert!(text.contains(deep), "{text}");
         assert!(text.ends_with("Agents: tithe 1 (aa), 1,237,567 compared calls.\n"), "{text}");
     }
+
+    /// The head says what each cell is.
+    #[test]
+    fn all_lines_of_the_table_are_as_long() {
+        let text = document(&[record(KINDS[0].name, 10)]);
+        let cells: Vec<usize> =
+            text.lines().filter(|line| line.starts_with('|')).map(|line| line.matches('|').count()).collect();
+        assert_eq!(cells, [21; 4]);
+    }
+
+    #[test]
+    fn a_kind_that_had_nothing_but_trouble_has_a_row() {
+        let broken = Record { trouble: Some("it died".to_owned()), ..record(KINDS[3].name, 0) };
+        let text = document(&[record(KINDS[0].name, 10), broken]);
+        let row = "| recursion, 1,000 deep | 0 | 0 | 0 | - | 0 | 0 | 0 | 0 | - | - | - | - | - | 0 | - | 0 | 0 | 1 | 0 |";
+        assert!(text.contains(row), "{text}");
+    }
+
     #[test]
     fn operations_without_a_row_are_in_columns_of_their_own() {
         let mut missing = record(KINDS[0].name, 1_000);
@@ -170,12 +219,26 @@ mod tests {
             unwatched: 3,
             nowhere: 4,
             beyond: 2,
+            endless: 1,
+            no_end: 7,
+            unmatched: 8,
+            wrong_ends: 5,
+            rows_not_written: 9,
+            gap_ns: Some(1_500_000_000),
             ..Account::default()
         });
         let text = document(&[missing]);
-        let row = "| 1,010 | 1,000 | 20 | 5 | 2 | 0 | 0 | 4 | 25.0 | 0.0 | 0 | 6 | 0 | 0 | 2 |";
+        let row = "| 1,010 | 1,000 | 20 | 5 | 2 | 0 | 0 | 5 | 7 | 8 | 25.0 | 0.0 | 0 | 20 | 0 | 0 | 0 | 2 |";
         assert!(text.contains(row), "{text}");
-        assert!(text.contains("0 were lost and 1 not drawn; of 3 nobody can tell"), "{text}");
+        assert!(
+            text.contains("0 were lost, 1 had no end that was seen, and 1 were not drawn; 3 were made while"),
+            "{text}"
+        );
+        assert!(text.contains("so for 1.50 s of all rounds"), "{text}");
+        assert!(
+            text.contains("4 operations without a row, 2 rows and counts too many, 5 ends, 9 rows that"),
+            "{text}"
+        );
     }
 
     /// Finished rounds stay when the comparison learns something.
@@ -186,9 +249,18 @@ mod tests {
         let before: Record = serde_json::from_value(value).unwrap();
         assert_eq!((before.compared.account, before.compared.wrong()), (None, 0));
         let text = document(std::slice::from_ref(&before));
-        let row = "| random trees, 1 thread | 1 | 1,010 | 1,000 | - | 5 | 2 | 0 | 0 | - | 25.0 | 0.0 | 0 | - | 0 | 0 | 2 |";
+        let row = "| random trees, 1 thread | 1 | 1,010 | 1,000 | - | 5 | 2 | 0 | 0 | - | - | - | 25.0 | 0.0 | 0 | - | 0 | 0 | 0 | 2 |";
         assert!(text.contains(row), "{text}");
         assert!(text.contains("1 of the rounds are from before"), "{text}");
+        // The same of the times in the account.
+        let mut value = serde_json::to_value(record(KINDS[0].name, 1_000)).unwrap();
+        let account = value["compared"]["account"].as_object_mut().unwrap();
+        for new in ["endless", "no_end", "unmatched", "wrong_ends", "rows_not_written", "gap_ns"] {
+            assert!(account.remove(new).is_some());
+        }
+        let untimed: Record = serde_json::from_value(value).unwrap();
+        let text = document(&[untimed, record(KINDS[0].name, 1_000)]);
+        assert!(text.contains("1 of the rounds are from before the target logged times"), "{text}");
         let both = document(&[before, record(KINDS[0].name, 1_000)]);
         assert!(both.contains("| **all** | 2 | 2,020 | 2,000 | 9 |"), "{both}");
     }

@@ -1,0 +1,76 @@
+//! When the breakpoint was there that sees operations begin, and which operations the target made while it was not.
+
+use super::{Made, Span};
+use profiler_core::recording::WindowRow;
+use std::collections::HashSet;
+
+/// A stretch of time in which that breakpoint was there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attached {
+    pub start_ns: u64,
+    pub end_ns: u64,
+    /// Begins that were let through, and the others.
+    pub kept: u64,
+    pub away: u64,
+}
+
+impl Attached {
+    pub fn of(row: &WindowRow) -> Attached {
+        Attached { start_ns: row.start_ns, end_ns: row.end_ns, kept: row.kept, away: row.gated + row.dropped }
+    }
+}
+
+/// A time in which the target was followed and the breakpoint was not there, with both ends, ktime ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gap {
+    from_ns: u64,
+    until_ns: u64,
+}
+
+impl Gap {
+    pub fn length_ns(&self) -> u64 {
+        self.until_ns - self.from_ns
+    }
+}
+
+/// The times in which it was not there, in order. None: it was there all the time.
+pub(super) fn gaps(attached: &[Attached], made: &Made) -> Vec<Gap> {
+    let mut stretches: Vec<(u64, u64)> = attached.iter().map(|at| (at.start_ns, at.end_ns)).collect();
+    stretches.sort_unstable();
+    stretches.push((made.until_ns, made.until_ns));
+    let (mut gaps, mut covered_ns) = (Vec::new(), made.from_ns);
+    for (start_ns, end_ns) in stretches {
+        let start_ns = start_ns.min(made.until_ns);
+        if start_ns > covered_ns {
+            gaps.push(Gap { from_ns: covered_ns, until_ns: start_ns });
+        }
+        covered_ns = covered_ns.max(end_ns);
+    }
+    gaps
+}
+
+/// What the target made in gaps, by its own log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct InGaps {
+    /// Operations without a row that were made in a gap, for a part of their time at least. Only of these the begin may have been missed.
+    pub without_row: u64,
+    /// For each gap, the threads that made operations in it. Operations do not lie in one another, so that each of these threads was in one operation at most that had
+    /// begun when the breakpoints were taken off: so many ends may have been missed.
+    pub in_flight: u64,
+}
+
+impl InGaps {
+    pub fn of(spans: &[Span], gaps: &[Gap], has_row: impl Fn(u64) -> bool) -> InGaps {
+        let mut threads = HashSet::new();
+        let mut without_row = 0;
+        for span in spans {
+            let first = gaps.partition_point(|gap| gap.until_ns < span.from_ns);
+            let behind = gaps.partition_point(|gap| gap.from_ns <= span.until_ns);
+            if first < behind {
+                without_row += u64::from(!has_row(span.operation));
+                threads.extend((first..behind).map(|gap| (gap, span.thread)));
+            }
+        }
+        InGaps { without_row, in_flight: threads.len() as u64 }
+    }
+}
