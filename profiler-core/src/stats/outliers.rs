@@ -8,7 +8,7 @@
 //! f_0: density of log r for r ~ F(d, d_0);   f_1: mean over k in [1, 1 + h (K - 1)] of the density of log(r/k) for r/k ~ chi^2_d / d
 //! w = p f_1 / (p f_1 + (1 - p) f_0)
 //! (1 - w) P(|t_{d_0 + d}| > q / s~) + w E_k P(|N| > q / sqrt k) = 1 - level       gives q
-//! p = (1/2 + sum of w over classes) / (10 + classes)
+//! p = (2 + sum of w over classes) / (10 + classes)
 //! ```
 //! The standard error told is the one with which t of `d_0 + d` degrees of freedom reaches `q`.
 

@@ -158,12 +158,13 @@ struct Told {
 impl Told {
     /// Its variance over what is expected where the drift's is `phi`.
     fn ratio(&self, drift: &Drift, phi: f64) -> Ratio {
-        /// Variance of rounding to whole hits.
-        const ROUNDING: f64 = 1.0 / 12.0;
         let s = &self.spread;
         let expected = s.poisson + drift.brief_s * s.brief + phi * s.moments;
-        let least = ROUNDING / self.hits.max(1.0);
-        Ratio { ratio: (s.own / expected).max(least), df: self.df, drawn: 1.0 - s.poisson / expected }
+        Ratio {
+            ratio: (s.own / expected).max(least_ratio(self.hits)),
+            df: self.df,
+            drawn: 1.0 - s.poisson / expected,
+        }
     }
 
     /// How much it says of `phi`.
@@ -171,6 +172,13 @@ impl Told {
         let s = &self.spread;
         (s.moments / (s.poisson + drift.brief_s * s.brief + drift.variance * s.moments)).powi(2)
     }
+}
+
+/// A variance over the expected one that bursts of so many hits cannot tell from none: that of rounding to whole hits.
+fn least_ratio(hits: f64) -> f64 {
+    /// Variance of rounding.
+    const ROUNDING: f64 = 1.0 / 12.0;
+    ROUNDING / hits.max(1.0)
 }
 
 /// Bursts that are expected to see hits, in which drift shows.
@@ -365,6 +373,9 @@ impl Drift {
         let expected = here.poisson + here.drift;
         let ratio = own.own / (own.poisson + own.drift).max(f64::MIN_POSITIVE);
         let drawn = here.drift / expected;
+        // Bursts that are all alike tell more than bursts that are nearly so, not nothing.
+        let hits = alone.iter().map(|b| b.hits as f64).sum::<f64>() / alone.len().max(1) as f64;
+        let ratio = ratio.max(least_ratio(hits));
         let seen = Ratio { ratio, df: own.df * self.course.left, drawn };
         let (ratio, df) = outliers::posterior(&seen, self.spread, self.outliers, level);
         let by_itself = (ratio * expected).max(here.poisson) + here.apart;

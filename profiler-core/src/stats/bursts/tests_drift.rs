@@ -271,3 +271,29 @@ fn unequal_windows_tell_the_drift_between_them() {
         );
     }
 }
+
+/// Bursts that are all alike say as much as bursts that differ by a hit.
+#[test]
+fn steady_bursts_are_no_wider_than_nearly_steady_ones() {
+    let mut rng = rng(67);
+    let mut varied = || {
+        let factor = (0.1 * normal(&mut rng)).exp();
+        window(&mut rng, 0.1, factor)
+    };
+    let mut classes: Vec<Vec<Burst>> = (0..20).map(|_| (0..4).map(|_| varied()).collect()).collect();
+    // A few that nobody is like, so that being an outlier is likely.
+    for class in classes.iter_mut().take(4) {
+        class[0].hits *= 5;
+    }
+    let drift = pooled(&classes);
+    let half = |hits: [u64; 4]| {
+        let bursts: Vec<Burst> = hits
+            .iter()
+            .map(|hits| Burst { hits: *hits, ..window(&mut super::super::sim::rng(1), 0.1, 1.0) })
+            .collect();
+        let e = rate_over(&bursts, &[], LEVEL, Some(&drift), Of::LONG).unwrap();
+        (e.high - e.low) / e.value
+    };
+    let (steady, nearly) = (half([2_000; 4]), half([1_999, 2_000, 2_000, 2_001]));
+    assert!(steady < 1.001 * nearly, "{steady} {nearly}");
+}
