@@ -157,11 +157,16 @@ pub fn mend(pid: u32, known: Known) -> Result<usize, MendError> {
 /// The same of one process; loads the kernel side when it is needed.
 fn mend_one(pid: u32, kernel: &mut Option<Kernel>, until: Instant) -> Result<usize, MendError> {
     let until = until.min(Instant::now() + LONGEST);
+    // It may end meanwhile, and its number become another's.
+    let begun = Known::of(pid);
     let mut places = Places::default();
     let mut last = TakenOver::default();
     // Once more than there are passes, to see what became of the last.
     for pass in 0..=PASSES {
         let Look { found, is_whole } = leftovers(pid, until)?;
+        if begun.is_another_than(&Known::of(pid)) {
+            return Ok(places.gone());
+        }
         places.see(&found);
         if found.is_empty() && is_whole {
             break;
@@ -181,6 +186,9 @@ fn mend_one(pid: u32, kernel: &mut Option<Kernel>, until: Instant) -> Result<usi
         for (module, offsets) in found {
             let semaphores = semaphores_of(&module);
             for some in offsets.chunks(at_once) {
+                if begun.is_another_than(&Known::of(pid)) {
+                    return Ok(places.gone());
+                }
                 let site = |offset: &u64| Site {
                     reference_counter: semaphores.get(offset).copied().unwrap_or(0),
                     ..Site::entry(ClassId(0), *offset)

@@ -136,8 +136,12 @@ impl Agent {
 
     /// What steps say of code that was unmapped is looked up now, in the code as it was `before`: later its place may be another's.
     pub(super) fn note_code_that_went(&mut self, before: Option<(CodeSnapshot, u64)>) {
-        let (Some((before, from_ns)), Some(io)) = (before, &self.operation_io) else { return };
+        let (Some((before, from_ns)), Some(io)) = (before, &mut self.operation_io) else { return };
         let gone = self.call_code.history.look(self.inspection.maps(), (from_ns, now_ns()));
+        if !gone.is_empty() {
+            // Steps that wait for the writer are of the code that went, too.
+            self.journal.record(io.drain_steps());
+        }
         let mut asked = Vec::new();
         for gone in gone {
             asked.extend(io.addresses_in(&gone.range).map(|address| (address, gone.clone())));

@@ -96,21 +96,22 @@ impl Session {
         self.tell(Input::Ends);
         self.detach(reason);
         self.settle();
-        let steps = self.end_run(end_ns);
         let agent = &mut self.agent;
         if agent.attach.busy() {
             agent.journal.meta.warnings.push(format!(
                 "some links were still being detached {:.0} s after the end",
                 begun.elapsed().as_secs_f64()
             ));
-            // Naming the stacks of a large program takes its time; the closers go on meanwhile.
+            // A writer that lags and naming the stacks of a large program take their time; the closers go on meanwhile.
             agent.attach.governor().excuse();
         } else {
-            // From here on nothing can harm the target, and nobody may kill us over a long look at debug information.
+            // From here on nothing can harm the target, and nobody may kill us over a slow disk or a long look at debug information.
             heartbeat.disarm();
             // Nor does anybody wait for an answer of the governor's, so the kernel may take pages.
             unlock_memory();
         }
+        let steps = self.end_run(end_ns);
+        let agent = &mut self.agent;
         // Decoding what called takes seconds where the program is large.
         agent.describe_calls(&steps);
         // The last interval of the ledger: what comes now is no part of the run, and samples of our own child are no losses of it.

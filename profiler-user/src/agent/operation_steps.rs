@@ -7,6 +7,7 @@ use super::steps::{SeenSteps, is_stepped};
 use super::{Agent, Session};
 use crate::config::{DEFAULT_AGENT_CPU, OperationConfig};
 use crate::failure::Failure;
+use crate::prober::OpenOperation;
 use profiler_core::clients::operations::Operations;
 use profiler_core::engine::{Input, OperationsLook};
 use profiler_core::run::view::View;
@@ -42,9 +43,11 @@ impl Session {
 
     /// The run is over: everything is detached. Returns what was seen of steps.
     pub(super) fn end_run(&mut self, end_ns: u64) -> SeenSteps {
+        // Before the wait for the writer, in which threads may end.
+        let open = self.driver.run.operations().map(|_| self.agent.open_operations());
         self.agent.record_rest();
-        if self.driver.run.operations().is_some() {
-            self.agent.send_open_operations(end_ns);
+        if let Some(open) = open {
+            self.agent.journal.record(open_rows(open, end_ns));
         }
         self.tell(Input::Over { end_ns });
         let agent = &mut self.agent;
@@ -87,8 +90,8 @@ impl Agent {
         self.journal.writer.send_patiently(rows);
     }
 
-    /// Operations that have not ended: recorded ones get a row.
-    fn send_open_operations(&mut self, end_ns: u64) {
+    /// Operations that have not ended: recorded ones are to get a row.
+    fn open_operations(&mut self) -> Vec<(i32, OpenOperation)> {
         // A target that has ended has no threads to ask, and took with them what was open.
         let threads = self.target.threads().unwrap_or_default();
         let open = self.attach.kernel().open_operations(&threads[..threads.len().min(ASKED_THREADS)]);
@@ -97,7 +100,7 @@ impl Agent {
                 operation.open_at_end = Some(open_of(&open, operation.operation));
             }
         }
-        self.journal.record(open_rows(open, end_ns));
+        open
     }
 
     /// What the client sees.

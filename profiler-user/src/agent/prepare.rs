@@ -48,6 +48,8 @@ const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 const NAMED_NS: u64 = 200_000_000;
 /// Sampling period before there is a plan, ns of target CPU time: 99 Hz.
 const FIRST_PERIOD_NS: u64 = 10_101_010;
+/// Ring of words that are taken.
+const TAKINGS_RING_BYTES: u32 = 4 << 20;
 
 /// A run that ends with its first plan: nothing is measured on the target's work, and the recording lies in `scratch`.
 pub(super) fn survey_only(config: &RunConfig, scratch: &Path) -> RunConfig {
@@ -363,7 +365,7 @@ fn kernel_options(config: &RunConfig, words: &WordLists) -> Result<KernelOptions
         operation_classes: operation_classes(&config.operations)?,
         operations_ring_bytes: operations_ring_bytes(&config.operations),
         word_limit: words.longest(),
-        takings_ring_bytes: if words.is_empty() { 4096 } else { 4 << 20 },
+        takings_ring_bytes: if words.is_empty() { 4096 } else { TAKINGS_RING_BYTES },
         steps_ring_bytes: if config.operations.calls.is_empty() { 4096 } else { 8 << 20 },
         ..KernelOptions::default()
     })

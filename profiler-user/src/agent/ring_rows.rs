@@ -26,11 +26,12 @@ impl Agent {
         self.record_drained(calls);
     }
 
-    /// Records all that is left in the rings: nothing is attached any more. It waits for the writer, within reason; what that has no room for is counted.
+    /// Records all that is left in the rings: nothing is attached any more. It waits for the writer, within reason, also where somebody reads rows live:
+    /// nothing else is to be done. What it has no room for is counted.
     pub(super) fn record_rest(&mut self) {
         let begun = Instant::now();
         for _ in 0..LAST_TURNS {
-            while !self.journal.takes_rows() && begun.elapsed() < LONGEST_WAIT {
+            while !self.journal.writer.has_room() && begun.elapsed() < LONGEST_WAIT {
                 self.pulse();
                 std::thread::sleep(LOOK);
             }

@@ -446,7 +446,8 @@ fn the_thread_writes_rolls_and_bounds_its_queue() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run.tithe");
     let writer = Writer::create(&path, None, Overwrite::Recording, &meta()).unwrap();
-    let options = WriterOptions { roll_every: Duration::from_millis(50), queue_bytes: 4096 };
+    let options =
+        WriterOptions { roll_every: Duration::from_millis(50), room_bytes: 2048, queue_bytes: 4096 };
     let handle = WriterHandle::spawn(writer, options).unwrap();
     assert!(handle.has_room() && handle.send(sample::samples()));
     let begin = std::time::Instant::now();

@@ -18,14 +18,16 @@ use std::time::{Duration, Instant};
 pub struct WriterOptions {
     /// A killed agent loses at most the rows of this long.
     pub roll_every: Duration,
-    /// Bound on rows handed over and not yet encoded, bytes.
+    /// With more rows than that handed over and not yet encoded, bytes, records are to stay in their rings.
+    pub room_bytes: usize,
+    /// Bound on those rows, bytes: at least `room_bytes` and what one turn takes out of full rings.
     pub queue_bytes: usize,
 }
 
 impl Default for WriterOptions {
-    /// 3 s; 16 MiB, which is 170,000 events: three seconds of the fastest stream that a budget allows.
+    /// 3 s; 8 MiB, which is 25,000 calls, and 48 MiB, which only a writer that hangs while all rings are full comes near.
     fn default() -> Self {
-        Self { roll_every: Duration::from_secs(3), queue_bytes: 16 << 20 }
+        Self { roll_every: Duration::from_secs(3), room_bytes: 8 << 20, queue_bytes: 48 << 20 }
     }
 }
 
@@ -49,7 +51,7 @@ pub struct WriterHandle {
     sender: Option<Sender<Message>>,
     thread: Option<JoinHandle<Result<Option<Finished>, RecordingError>>>,
     shared: Arc<Shared>,
-    queue_bytes: usize,
+    options: WriterOptions,
 }
 
 impl WriterHandle {
@@ -66,13 +68,13 @@ impl WriterHandle {
                 .name("tithe-writer".into())
                 .spawn(move || run(writer, &receiver, &shared, options.roll_every))?
         };
-        Ok(Self { sender: Some(sender), thread: Some(thread), shared, queue_bytes: options.queue_bytes })
+        Ok(Self { sender: Some(sender), thread: Some(thread), shared, options })
     }
 
-    /// The queue is less than half full: there is room for what one turn hands over.
+    /// There is room for what one turn takes out of the rings, full as they may be.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.shared.queued_bytes.load(Ordering::Relaxed) <= self.queue_bytes / 2
+        self.shared.queued_bytes.load(Ordering::Relaxed) <= self.options.room_bytes
     }
 
     /// Hands rows over without waiting. False: there was no room, the rows are lost and counted.
@@ -83,7 +85,7 @@ impl WriterHandle {
         }
         let (count, bytes) = (rows.len(), rows.bytes());
         let before = self.shared.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let room = before == 0 || before + bytes <= self.queue_bytes;
+        let room = before == 0 || before + bytes <= self.options.queue_bytes;
         let sent = room && self.sender.as_ref().is_some_and(|s| s.send(Message::Rows(rows, bytes)).is_ok());
         if !sent {
             self.shared.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -97,7 +99,7 @@ impl WriterHandle {
     pub fn send_patiently(&self, rows: impl Into<Rows>) -> bool {
         let rows = rows.into();
         // Room is for one sender, and this is it.
-        while self.shared.queued_bytes.load(Ordering::Relaxed) + rows.bytes() > self.queue_bytes
+        while self.shared.queued_bytes.load(Ordering::Relaxed) + rows.bytes() > self.options.queue_bytes
             && self.shared.queued_bytes.load(Ordering::Relaxed) > 0
             && self.thread.as_ref().is_some_and(|t| !t.is_finished())
         {

@@ -3,6 +3,7 @@
 use super::*;
 use crate::agent::launch::hold_target;
 use crate::agent::words::WordLists;
+use crate::config::RecordSpec;
 use crate::inspect::WantedArguments;
 use profiler_core::class::RecordKind;
 
@@ -60,6 +61,42 @@ fn a_run_without_operations_takes_no_room_for_them() {
         (defaults.operation_classes, defaults.operations_ring_bytes)
     );
     assert_eq!(options.kernel_memory_bytes, defaults.kernel_memory_bytes);
+}
+
+/// A turn that finds room hands over all that full rings hold: nothing of it may be refused, or rows would be lost that nothing marks.
+#[test]
+fn the_queue_has_room_for_full_rings() {
+    use profiler_common::event::CallRecord;
+    use profiler_common::operation::OperationRecord;
+    use profiler_common::step::StepRecord;
+    use profiler_common::words::{TakenWord, TakingHeader};
+    use profiler_core::recording::{EventRow, OperationRow, StepRow, WordRow};
+
+    let mut config = of_this_process();
+    config.functions.record.push(RecordSpec { pattern: "*".to_owned(), arguments: 0, for_models: false });
+    config.operations.operations = vec!["req=handle".parse().unwrap()];
+    config.operations.calls.push("*".to_owned());
+    let mut options = kernel_options(&config, &WordLists::default()).unwrap();
+    // A word of this one takes one; the ring is as large for any.
+    options.takings_ring_bytes = TAKINGS_RING_BYTES;
+    assert!(options.events_ring_bytes > 4096 && options.steps_ring_bytes > 4096);
+
+    /// `BPF_RINGBUF_HDR_SZ` (include/uapi/linux/bpf.h): before each record.
+    const HEADER: usize = 8;
+    let rows = |ring: u32, record: usize, row: usize| ring as usize / (HEADER + record) * row;
+    let words = |n: usize| {
+        rows(
+            options.takings_ring_bytes,
+            size_of::<TakingHeader>() + n * size_of::<TakenWord>(),
+            n * size_of::<WordRow>(),
+        )
+    };
+    let turn = rows(options.events_ring_bytes, size_of::<CallRecord>(), size_of::<EventRow>())
+        + rows(options.operations_ring_bytes, size_of::<OperationRecord>(), size_of::<OperationRow>())
+        + rows(options.steps_ring_bytes, size_of::<StepRecord>(), size_of::<StepRow>())
+        + (1..=64).map(words).max().unwrap();
+    let writer = WriterOptions::default();
+    assert!(writer.room_bytes + turn <= writer.queue_bytes, "a turn takes {turn} bytes");
 }
 
 #[test]
