@@ -2,15 +2,16 @@
 
 use super::Agent;
 use super::class::LiveClass;
-use super::live_groups::{Formed, LiveGroups, Named};
+use super::live_groups::{LiveGroups, Named, Regrouped};
 use super::shared_points::SharedPoints;
-use crate::config::{InputSpec, InputsSpec, RunConfig};
-use crate::inspect::{ALL_ARGUMENTS, Pattern, Prototype};
+use crate::config::{InputSpec, InputType, InputsSpec, RunConfig};
+use crate::inspect::{Pattern, Prototype};
 use crate::models::LiveFunction;
 use profiler_core::class::ClassId;
+use profiler_core::models::Value;
 use profiler_core::recording::EventRow;
 use profiler_core::run::view::PointsView;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// A decade that holds less than this part of the calls is of rare inputs: waiting for it would have all calls recorded.
 const LEAST_PART: f64 = 0.01;
@@ -22,11 +23,39 @@ const NOT_READ: u8 = u8::MAX;
 /// The decade of each argument register.
 type Decades = [u8; 6];
 
+/// What is known of the function of a class.
+#[derive(Debug, Clone, Copy)]
+struct Known<'a> {
+    id: ClassId,
+    module: &'a str,
+    symbol: &'a str,
+    name: &'a str,
+    aliases: &'a [String],
+    /// Registers that its code may make use of, a bit for each; `None`: that is not known.
+    parameters: Option<u8>,
+    /// Its parameters by debug information; `None`: they are not known.
+    prototype: Option<&'a Prototype>,
+}
+
+impl<'a> From<&'a LiveClass> for Known<'a> {
+    fn from(class: &'a LiveClass) -> Self {
+        Self {
+            id: class.id,
+            module: &class.candidate.module,
+            symbol: &class.candidate.symbol,
+            name: &class.candidate.name,
+            aliases: &class.candidate.aliases,
+            parameters: class.code.parameters,
+            prototype: class.code.prototype.as_ref(),
+        }
+    }
+}
+
 /// Calls of one class.
 #[derive(Debug, Default)]
 struct Counted {
-    /// Which registers are inputs.
-    inputs: [bool; 6],
+    /// How each register is read that is an input and a number.
+    numbers: [Option<InputType>; 6],
     calls: u64,
     by_decades: HashMap<Decades, u64>,
 }
@@ -61,11 +90,17 @@ impl DataPoints {
     }
 
     /// Inputs are these from now on: registers were found of those that were named as parameters.
-    pub fn name_inputs(&mut self, inputs: Vec<InputsSpec>) {
+    pub fn name_inputs(&mut self, inputs: Vec<InputsSpec>, classes: &[LiveClass]) {
+        self.name_inputs_of(inputs, classes.iter().map(Known::from));
+    }
+
+    /// What was counted by other inputs counts no more.
+    fn name_inputs_of<'a>(&mut self, inputs: Vec<InputsSpec>, classes: impl Iterator<Item = Known<'a>>) {
+        let is_other = |class: &Known<'_>| named(&self.inputs, class) != named(&inputs, class);
+        let others: BTreeSet<ClassId> = classes.filter(is_other).map(|class| class.id).collect();
         self.inputs = inputs;
-        // What was counted by other inputs counts no more.
-        self.classes.clear();
-        self.groups.forget();
+        self.classes.retain(|class, _| !others.contains(class));
+        self.groups.forget(&others);
     }
 
     /// Whether anything is to be counted.
@@ -74,17 +109,16 @@ impl DataPoints {
     }
 
     /// A call was recorded.
-    fn note(&mut self, row: &EventRow, class: &LiveClass) {
+    fn note(&mut self, row: &EventRow, class: &Known<'_>) {
         let Self { patterns, inputs, classes, groups, .. } = self;
-        let named = || inputs.iter().find(|spec| is_named(&spec.pattern, class)).map(|spec| &spec.inputs);
+        let function = || LiveFunction::new(named(inputs, class), class.prototype, class.parameters);
         let counted = classes.entry(class.id).or_insert_with(|| {
             let is_modelled = patterns.iter().any(|pattern| is_named(pattern, class));
-            let own = || named().map_or_else(|| registers(used_by(class)), |inputs| registers_of(inputs));
-            is_modelled.then(|| Counted { inputs: own(), ..Counted::default() })
+            is_modelled.then(|| Counted { numbers: function().numbers(), ..Counted::default() })
         });
         if let Some(counted) = counted {
             counted.note(row.args);
-            groups.note(class.id, row, || live_function(named(), class));
+            groups.note(class.id, row, function);
         }
     }
 
@@ -102,8 +136,8 @@ impl DataPoints {
         counted.map(|counted| counted.points(self.wanted)).unwrap_or_default()
     }
 
-    /// Groups functions that have their data points. Returned are groups that are new.
-    pub fn group(&mut self, now_ns: u64, named: impl Fn(ClassId) -> Option<Named>) -> Vec<Formed> {
+    /// Groups functions that have their data points. Returned is what is to be told.
+    pub fn group(&mut self, now_ns: u64, named: impl Fn(ClassId) -> Option<Named>) -> Vec<Regrouped> {
         let Self { classes, groups, wanted, .. } = self;
         let points = |class: ClassId| classes.get(&class)?.as_ref().map(|counted| counted.points(*wanted));
         groups.turn(now_ns, |class| points(class).is_some_and(|points| points.is_enough()), named)
@@ -111,44 +145,34 @@ impl DataPoints {
 }
 
 /// A pattern names the function of a class.
-fn is_named(pattern: &Pattern, class: &LiveClass) -> bool {
-    let candidate = &class.candidate;
-    let file = candidate.module.rsplit('/').next().unwrap_or(&candidate.module);
-    let mut names = [&candidate.symbol, &candidate.name].into_iter().chain(&candidate.aliases);
-    pattern.matches_module(file) && names.any(|name| pattern.matches_symbol(name))
+fn is_named(pattern: &Pattern, class: &Known<'_>) -> bool {
+    let file = class.module.rsplit('/').next().unwrap_or(class.module);
+    let names = [class.symbol, class.name].into_iter().chain(class.aliases.iter().map(String::as_str));
+    pattern.matches_module(file) && names.into_iter().any(|name| pattern.matches_symbol(name))
 }
 
-/// The registers among these inputs.
-fn registers_of(inputs: &[InputSpec]) -> [bool; 6] {
-    registers(inputs.iter().fold(0, |set, input| set | input.register()))
+/// The inputs that were named for it; `None`: none were.
+fn named<'a>(inputs: &'a [InputsSpec], class: &Known<'_>) -> Option<&'a [InputSpec]> {
+    inputs.iter().find(|spec| is_named(&spec.pattern, class)).map(|spec| &spec.inputs[..])
 }
 
-fn registers(set: u8) -> [bool; 6] {
-    std::array::from_fn(|register| set & 1 << register != 0)
-}
-
-/// The function as its model is made while the run goes on; `None`: an input is a word, which comes apart from its call.
-fn live_function(named: Option<&Vec<InputSpec>>, class: &LiveClass) -> Option<LiveFunction> {
-    if named.is_some_and(|inputs| inputs.iter().any(|input| input.word.is_some())) {
-        return None;
-    }
-    let used = if named.is_none() { used_by(class) } else { ALL_ARGUMENTS };
-    Some(LiveFunction { inputs: named.cloned(), unused: ALL_ARGUMENTS & !used })
-}
-
-/// The registers that are parameters of a function, or may be.
-fn used_by(class: &LiveClass) -> u8 {
-    let declared = class.code.prototype.as_ref().map_or(ALL_ARGUMENTS, Prototype::numbers);
-    class.code.parameters.unwrap_or(ALL_ARGUMENTS) & declared
+/// Decade of a number: 1 of 1 to 9; 0 of what is below.
+fn decade(value: Value) -> u8 {
+    let number = match value {
+        Value::Signed(number) => u64::try_from(number).unwrap_or(0),
+        Value::Unsigned(number) => number,
+        Value::Category(_) | Value::Missing => return NOT_READ,
+    };
+    // OK because it is at most 20.
+    number.checked_ilog10().map_or(0, |power| power as u8 + 1)
 }
 
 impl Counted {
     fn note(&mut self, args: [Option<u64>; 6]) {
         let mut decades = [NOT_READ; 6];
-        for ((decade, is_input), value) in decades.iter_mut().zip(self.inputs).zip(args) {
-            if let Some(value) = value.filter(|_| is_input) {
-                // OK because it is at most 20.
-                *decade = value.checked_ilog10().map_or(0, |power| power as u8 + 1);
+        for ((own, kind), register) in decades.iter_mut().zip(self.numbers).zip(args) {
+            if let (Some(kind), Some(register)) = (kind, register) {
+                *own = decade(kind.value(register));
             }
         }
         self.calls += 1;
@@ -175,7 +199,7 @@ impl Agent {
         let classes = self.attach.classes();
         for row in rows {
             if let Some(class) = classes.get(row.class_id as usize) {
-                self.data_points.note(row, class);
+                self.data_points.note(row, &Known::from(class));
             }
         }
     }
@@ -184,10 +208,13 @@ impl Agent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::TargetConfig;
+    use profiler_core::recording::{CallContext, CallPlace};
 
     #[test]
     fn the_sparsest_decade_counts_and_rare_inputs_do_not() {
-        let mut counted = Counted { inputs: [false, true, false, false, false, false], ..Counted::default() };
+        let size = Some(InputType::Size);
+        let mut counted = Counted { numbers: [None, size, None, None, None, None], ..Counted::default() };
         let call = |n: u64| [Some(0x7fff_0000_0000 + n * n), Some(n), None, None, None, None];
         // 1,000 calls of 10 to 99, 100 of 1,000 to 1,099, one of a million.
         (0..1_000).for_each(|i| counted.note(call(10 + i % 90)));
@@ -199,8 +226,79 @@ mod tests {
             PointsView { wanted: 200, decades: 0, least: 0, shared_hz: 0.0 }
         );
         // Registers that take any value are bounded.
-        let mut wild = Counted { inputs: [true; 6], ..Counted::default() };
+        let mut wild = Counted { numbers: [size; 6], ..Counted::default() };
         (0..10_000_u64).for_each(|i| wild.note([1, 3, 7, 11, 13, 17].map(|k| Some(1 << (i * k % 60)))));
         assert!(wild.by_decades.len() <= MOST && wild.calls == 10_000);
+    }
+
+    /// A call with these registers.
+    fn row(args: [Option<u64>; 6], ns: u64) -> EventRow {
+        EventRow {
+            time_ns: 1,
+            class_id: 0,
+            pid: 1,
+            tid: 1,
+            duration_ns: Some(ns),
+            args,
+            nested_cost_ns: Some(0),
+            place: CallPlace::default(),
+            context: CallContext::default(),
+        }
+    }
+
+    fn class<'a>(id: u32, symbol: &'a str, prototype: Option<&'a Prototype>) -> Known<'a> {
+        let module = "/usr/lib/libwork.so.1";
+        Known { id: ClassId(id), module, symbol, name: symbol, aliases: &[], parameters: None, prototype }
+    }
+
+    /// Of a run with `--model '*'` and these inputs.
+    fn points(inputs: &[&str]) -> DataPoints {
+        let mut config = RunConfig::new(TargetConfig::Process(1));
+        config.models.patterns = vec!["*".to_owned()];
+        config.models.inputs = inputs.iter().map(|text| text.parse().unwrap()).collect();
+        DataPoints::new(&config, 0)
+    }
+
+    #[test]
+    fn bits_above_a_parameter_a_category_and_variable_arguments_make_no_decades() {
+        let mut all = points(&[]);
+        let types = ["mode=arg0:category,n=arg1:u32,p=arg2:pointer", "n=arg1:i8", "format=arg0:pointer,..."];
+        let types = types.map(|text| text.parse::<Prototype>().unwrap());
+        for i in 0..2_000_u64 {
+            // What a caller left above, over all decades.
+            let above = u64::MAX.unbounded_shl(32 + (i % 32) as u32);
+            let own =
+                row([Some(above | (i % 2_000)), Some(above | (1 + i % 50)), Some(i), None, None, None], 300);
+            for (id, prototype) in (1..).zip(&types) {
+                all.note(&own, &class(id, "f", Some(prototype)));
+            }
+            all.note(&own, &class(4, "f", None));
+        }
+        let decades = |id| all.own(ClassId(id)).decades;
+        assert_eq!([1, 2, 3].map(decades), [2, 2, 1], "1 to 9 and 10 to 50");
+        assert!(decades(4) > 2, "nobody knows the types of its registers");
+        assert_eq!(decade(Value::Signed(-1)), 0);
+    }
+
+    #[test]
+    fn only_functions_whose_inputs_changed_begin_anew() {
+        let mut all = points(&["a:n=arg1", "plugin:b:len", "libw*:c:n=arg1", "c:n=arg2"]);
+        let classes = [(1, "a"), (2, "b"), (3, "c"), (4, "d")].map(|(id, symbol)| class(id, symbol, None));
+        let classes = classes
+            .map(|own| if own.symbol == "b" { Known { module: "/opt/plugin.so", ..own } } else { own });
+        let call = row([None, Some(100), Some(7), None, None, None], 300);
+        (0..300).for_each(|_| classes.iter().for_each(|class| all.note(&call, class)));
+        let counted = |all: &DataPoints| [1, 2, 3, 4].map(|id| all.own(ClassId(id)).least);
+        assert_eq!(counted(&all), [300; 4]);
+        let inputs = |texts: [&str; 4]| texts.map(|text| text.parse().unwrap()).to_vec();
+        // The plugin was loaded: its parameter is in `arg1`. Of `c` the first that names it counts.
+        let found = inputs(["a:n=arg1", "plugin:b:len=arg1:size", "libw*:c:n=arg1", "c:n=arg3"]);
+        all.name_inputs_of(found, classes.iter().copied());
+        assert_eq!(counted(&all), [300, 0, 300, 300]);
+        all.note(&call, &classes[1]);
+        assert_eq!(all.own(ClassId(2)).least, 1);
+        let named_anew = inputs(["a:n=arg1", "plugin:b:len=arg1:size", "libw*:c:n=arg1:size", "c:n=arg3"]);
+        all.name_inputs_of(named_anew, classes.iter().copied());
+        assert_eq!(counted(&all), [300, 1, 0, 300]);
     }
 }

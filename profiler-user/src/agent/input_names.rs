@@ -2,12 +2,12 @@
 //! soon as the functions are mapped.
 //!
 //! From then on they are inputs by register, for the choice of sites, for data points and in the recording. What of a library is named that is loaded later is
-//! looked up then; until that it has no inputs of its own.
+//! looked up then, also where functions of that name were known before: until that it has no inputs of its own.
 
 use super::Agent;
+use super::shares::FunctionKey;
 use crate::config::{Declared, InputsSpec, RunConfig, numbered};
 use crate::inspect::{Effort, Function, Inspection};
-use crate::models::stem;
 use std::collections::HashSet;
 
 /// Functions that one `--input` may name by parameters: each has its own registers, and each class is compared with all.
@@ -16,12 +16,26 @@ const MOST: usize = 256;
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct InputNames {
-    /// As they were given, each with what became of it; `None`: it names parameters of functions that are not mapped.
-    specs: Vec<(InputsSpec, Option<Vec<InputsSpec>>)>,
+    /// As they were given.
+    specs: Vec<Named>,
     /// Names that are words, and no parameters.
     words: HashSet<String>,
     /// The program runs: what is found out now comes too late to refuse the run.
     is_running: bool,
+}
+
+/// Inputs as they were given.
+#[derive(Debug)]
+struct Named {
+    spec: InputsSpec,
+    /// It names parameters.
+    by_parameter: bool,
+    /// The functions that were looked up.
+    functions: Vec<(FunctionKey, Declared)>,
+    /// What became of it; `None`: it names parameters of functions that are not mapped.
+    known: Option<Vec<InputsSpec>>,
+    /// What was said of it.
+    notes: Vec<String>,
 }
 
 /// What was found.
@@ -39,27 +53,26 @@ impl InputNames {
         let is_of_operation = |place: &str| config.operations.operations.iter().any(|o| o.name == place);
         let words = config.words.iter().filter(|of| !is_of_operation(&of.place)).flat_map(|of| &of.words);
         let words: HashSet<String> = words.map(|word| word.name.clone()).collect();
-        let known = |spec: &InputsSpec| {
-            let waits = spec.names_parameters(|name| words.contains(name));
-            (spec.clone(), (!waits).then(|| vec![spec.clone()]))
+        let named = |spec: &InputsSpec| {
+            let by_parameter = spec.names_parameters(|name| words.contains(name));
+            let known = (!by_parameter).then(|| vec![spec.clone()]);
+            Named { spec: spec.clone(), by_parameter, functions: Vec::new(), known, notes: Vec::new() }
         };
-        Self { specs: config.models.inputs.iter().map(known).collect(), words, is_running: false }
+        Self { specs: config.models.inputs.iter().map(named).collect(), words, is_running: false }
     }
 
-    /// Parameters are named that were not looked up.
-    fn is_waiting(&self) -> bool {
-        self.specs.iter().any(|(_, found)| found.is_none())
+    /// Parameters are named: functions that come may have them.
+    fn by_parameter(&self) -> bool {
+        self.specs.iter().any(|named| named.by_parameter)
     }
 
     /// The inputs as far as they are known.
     fn all(&self) -> Vec<InputsSpec> {
-        let own = |(spec, found): &(InputsSpec, Option<Vec<InputsSpec>>)| {
-            found.clone().unwrap_or_else(|| vec![spec.clone()])
-        };
+        let own = |named: &Named| named.known.clone().unwrap_or_else(|| vec![named.spec.clone()]);
         self.specs.iter().flat_map(own).collect()
     }
 
-    /// Looks up the parameters of these functions, whose calls are recorded.
+    /// Looks up the parameters of these functions, whose calls are recorded, as far as that was not done.
     ///
     /// # Errors
     /// No function that is meant has such a parameter.
@@ -67,41 +80,54 @@ impl InputNames {
         let effort = if self.is_running { Effort::Little } else { Effort::Much };
         let mut all = Found::default();
         let Self { specs, words, is_running } = self;
-        for (spec, found) in specs.iter_mut().filter(|(_, found)| found.is_none()) {
-            let own: Vec<&Function> = functions.iter().filter(|f| spec.pattern.names(f)).collect();
-            if own.is_empty() {
+        for named in specs.iter_mut().filter(|named| named.by_parameter) {
+            let is_new = |f: &&Function| {
+                named.spec.pattern.names(f) && named.functions.iter().all(|(known, _)| *known != key(f))
+            };
+            let new: Vec<&Function> = functions.iter().filter(is_new).collect();
+            if new.is_empty() {
                 continue;
             }
-            let looked_up = if own.len() > MOST {
+            let room = MOST.saturating_sub(named.functions.len());
+            let looked_up = if new.len() > room {
                 Err(format!(
-                    "--input '{spec}' names {} functions, and parameters of at most {MOST} are looked up: name fewer, or the registers",
-                    own.len()
+                    "--input '{}' names {} functions, and parameters of at most {MOST} are looked up: name fewer, or the registers",
+                    named.spec,
+                    named.functions.len() + new.len()
                 ))
             } else {
-                let declared: Vec<Declared> = own.iter().map(|f| declared(inspection, f, effort)).collect();
-                numbered(spec, &declared, |name| words.contains(name))
+                named.functions.extend(new.iter().map(|f| (key(f), declared(inspection, f, effort))));
+                let declared: Vec<Declared> = named.functions.iter().map(|(_, of)| of.clone()).collect();
+                numbered(&named.spec, &declared, |name| words.contains(name))
             };
-            match looked_up {
-                Ok((known, notes)) => {
-                    *found = Some(known);
-                    all.notes.extend(notes);
-                }
-                // Said once.
+            let (known, notes) = match looked_up {
+                Ok(found) => found,
+                // What was known before stays, for the functions that it was known of.
                 Err(why) if *is_running => {
-                    *found = Some(vec![spec.clone()]);
-                    all.notes.push(why);
+                    (named.known.clone().unwrap_or_else(|| vec![named.spec.clone()]), vec![why])
                 }
                 Err(why) => return Err(why),
-            }
-            all.is_new = true;
+            };
+            all.is_new |= named.known.as_ref() != Some(&known);
+            named.known = Some(known);
+            // Said once.
+            let new = notes.into_iter().filter(|note| !named.notes.contains(note));
+            let new: Vec<String> = new.collect();
+            named.notes.extend(new.iter().cloned());
+            all.notes.extend(new);
         }
         Ok(all)
     }
 }
 
+fn key(function: &Function) -> FunctionKey {
+    FunctionKey { module: function.module, address: function.vaddr }
+}
+
 fn declared(inspection: &Inspection, function: &Function, effort: Effort) -> Declared {
     Declared {
-        pattern: format!("{}:{}", stem(&function.module_name), function.symbol),
+        module: function.module_name.clone(),
+        symbol: function.symbol.clone(),
         name: function.name.clone(),
         prototype: inspection.prototype(function, effort).map_err(|why| why.to_string()),
     }
@@ -123,7 +149,7 @@ impl Agent {
     /// # Errors
     /// No function that is meant has such a parameter.
     pub(super) fn name_inputs(&mut self) -> Result<(), String> {
-        if !self.catalog.inputs.is_waiting() {
+        if !self.catalog.inputs.by_parameter() {
             return Ok(());
         }
         let functions = self.catalog.selection.recorded(&self.inspection);
@@ -139,15 +165,15 @@ impl Agent {
             if let Some(models) = &mut self.journal.meta.models {
                 models.inputs = all.iter().map(ToString::to_string).collect();
             }
-            self.data_points.name_inputs(all);
+            self.data_points.name_inputs(all, self.attach.classes());
         }
         Ok(())
     }
 
     /// What of `--input` was never looked up, because no function of that name was recorded.
     pub(super) fn inputs_without_function(&self) -> Vec<(String, String)> {
-        let waiting = self.catalog.inputs.specs.iter().filter(|(_, found)| found.is_none());
+        let waiting = self.catalog.inputs.specs.iter().filter(|named| named.known.is_none());
         let why = "no function of that name was recorded, so nobody knows the registers of its parameters";
-        waiting.map(|(spec, _)| (format!("--input '{spec}'"), why.to_owned())).collect()
+        waiting.map(|named| (format!("--input '{}'", named.spec), why.to_owned())).collect()
     }
 }

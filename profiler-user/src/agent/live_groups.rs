@@ -5,12 +5,13 @@
 //! ```
 //! A function takes part once it has the data points that its model needs ([`super::data_points`]): before that a common frequency would keep them from
 //! it. Functions of one caller whose predicted times are within a factor of 2 share a frequency, that of the one with the most decades of inputs; a function alone
-//! keeps its own bound. Models are made anew where four times as many calls are there.
+//! keeps its own bound. Models are made anew where four times as many calls are there, and functions grouped anew with each model that comes, and where one is called
+//! in a second context.
 //!
 //! # Cost
 //! Making models takes an eighth of `--agent-cpu` at most over a run, and one model ([`Allowance`]): what one took is a debt, and the next one waits until it is paid.
 //!
-//! What it does not do: functions whose inputs are words, or that were seen in several contexts, are in no group.
+//! What it does not do: functions whose inputs are words, that take variable arguments without named inputs, or that were seen in several contexts, are in no group.
 
 use super::clock::{now_ns, thread_cpu_ns};
 use super::consumers::Allowance;
@@ -19,7 +20,7 @@ use crate::config::RunConfig;
 use crate::models::{CallSample, KeptCalls, Key, LiveFunction, Modelled, Pace, shared_groups};
 use profiler_core::class::ClassId;
 use profiler_core::models::Model;
-use profiler_core::recording::EventRow;
+use profiler_core::recording::{ChangeKind, EventRow};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
@@ -60,13 +61,22 @@ struct Maker {
     is_busy: bool,
 }
 
-/// Functions that share a frequency from now on.
+/// Functions that share a frequency, or another one, or none from now on.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Formed {
-    /// Its classes.
+pub(super) struct Regrouped {
+    /// Their classes, in order.
     pub classes: Vec<ClassId>,
     /// In words.
     pub text: String,
+}
+
+/// A group, as it is now.
+#[derive(Debug)]
+struct Group {
+    /// In order.
+    classes: Vec<ClassId>,
+    hz: f64,
+    why: String,
 }
 
 /// See the [module](self).
@@ -78,12 +88,12 @@ pub(super) struct LiveGroups {
     allowance: Allowance,
     /// When to look next, ktime ns.
     next_ns: u64,
-    /// A model has come since functions were grouped.
+    /// Something has come since functions were grouped: a model, a second context, other inputs.
     is_new: bool,
     /// The frequency that a class shares, Hz.
     hz: BTreeMap<ClassId, f64>,
-    /// Groups that were told: their classes.
-    told: BTreeSet<Vec<ClassId>>,
+    /// The groups that there are, as they were told: classes, and the bits of the frequency.
+    told: BTreeSet<(Vec<ClassId>, u64)>,
 }
 
 impl LiveGroups {
@@ -108,26 +118,29 @@ impl LiveGroups {
         }
     }
 
-    /// A call of a function that a model is made of was recorded. `function` says what its inputs are; `None`: they are words.
-    pub fn note(&mut self, class: ClassId, row: &EventRow, function: impl FnOnce() -> Option<LiveFunction>) {
+    /// A call of a function that is to be modelled was recorded. `function` says what its inputs are.
+    pub fn note(&mut self, class: ClassId, row: &EventRow, function: impl FnOnce() -> LiveFunction) {
         if self.wanted == 0 {
             return;
         }
         if let Some(known) = self.classes.get_mut(&class) {
-            known.calls.push(row);
-        } else if self.classes.len() < MOST_FUNCTIONS
-            && let Some(function) = function()
-        {
+            self.is_new |= known.calls.push(row);
+        } else if self.classes.len() < MOST_FUNCTIONS {
+            let function = function();
+            if !function.is_modelled() {
+                return;
+            }
             let mut calls = KeptCalls::default();
             calls.push(row);
             self.classes.insert(class, Known { function, calls, asked_at: 0, model: None });
         }
     }
 
-    /// Inputs have other names or registers from now on: what was kept and made by the old ones counts no more.
-    pub fn forget(&mut self) {
-        self.classes.clear();
-        self.hz.clear();
+    /// The inputs of these have other names or registers from now on: what was kept and made by the old ones counts no more.
+    pub fn forget(&mut self, others: &BTreeSet<ClassId>) {
+        self.classes.retain(|class, _| !others.contains(class));
+        self.hz.retain(|class, _| !others.contains(class));
+        self.is_new = true;
     }
 
     /// The frequency that a class shares with its group, Hz; 0: it is in none.
@@ -135,28 +148,29 @@ impl LiveGroups {
         self.hz.get(&class).copied().unwrap_or(0.0)
     }
 
-    /// Takes a model that was made, has the next one made, and groups functions where no model is due. `is_enough`: a class has its data points; `named`: what a
-    /// class is called. Returned are groups that are new.
+    /// Takes a model that was made, groups functions anew if there is a reason, and has the next model made. `is_enough`: a class has its data points; `named`:
+    /// what a class is called. Returned is what is to be told.
     pub fn turn(
         &mut self,
         now_ns: u64,
         is_enough: impl Fn(ClassId) -> bool,
         named: impl Fn(ClassId) -> Option<Named>,
-    ) -> Vec<Formed> {
-        if self.classes.is_empty() || now_ns < self.next_ns {
+    ) -> Vec<Regrouped> {
+        let is_idle = self.classes.is_empty() && !self.is_new;
+        if is_idle || now_ns < self.next_ns {
             return Vec::new();
         }
         self.next_ns = now_ns + LOOK_NS;
-        if !self.is_free() {
-            return Vec::new();
+        let is_free = self.is_free();
+        // Models that are still to be made may take minutes: what is known counts at once.
+        let told = if std::mem::take(&mut self.is_new) { self.group(&named) } else { Vec::new() };
+        if is_free
+            && let Some(class) = self.due(&is_enough)
+            && self.allowance.left_ns(now_ns) > 0
+        {
+            self.ask(class);
         }
-        if let Some(class) = self.due(&is_enough) {
-            if self.allowance.left_ns(now_ns) > 0 {
-                self.ask(class);
-            }
-            return Vec::new();
-        }
-        if std::mem::take(&mut self.is_new) { self.group(&named) } else { Vec::new() }
+        told
     }
 
     /// No model is being made; one that is done is taken.
@@ -174,16 +188,18 @@ impl LiveGroups {
                 true
             }
             Err(TryRecvError::Empty) => false,
-            // It panicked: a defect. The functions stay as they are.
+            // It panicked: a defect. Nothing is grouped any more.
             Err(TryRecvError::Disconnected) => {
+                maker.is_busy = false;
                 self.wanted = 0;
                 self.classes.clear();
+                self.is_new = true;
                 true
             }
         }
     }
 
-    /// The class whose model is to be made next: the one with the most calls since its last one.
+    /// The class whose model is to be made next: one that none was asked for, then one that has none, then the one with the most calls since its last one.
     fn due(&self, is_enough: impl Fn(ClassId) -> bool) -> Option<ClassId> {
         let is_due = |(class, known): &(&ClassId, &Known)| {
             let seen = known.calls.seen();
@@ -191,7 +207,9 @@ impl LiveGroups {
             is_more && known.calls.context().is_some() && is_enough(**class)
         };
         let due = self.classes.iter().filter(is_due);
-        due.max_by_key(|(_, known)| known.calls.seen() - known.asked_at).map(|(class, _)| *class)
+        let key =
+            |known: &Known| (known.asked_at == 0, known.model.is_none(), known.calls.seen() - known.asked_at);
+        due.max_by_key(|(_, known)| key(known)).map(|(class, _)| *class)
     }
 
     fn ask(&mut self, class: ClassId) {
@@ -207,48 +225,88 @@ impl LiveGroups {
     }
 
     /// Groups the functions that have models.
-    fn group(&mut self, named: impl Fn(ClassId) -> Option<Named>) -> Vec<Formed> {
-        let (mut ids, mut names, mut keys) = (Vec::new(), Vec::new(), Vec::new());
+    fn group(&mut self, named: impl Fn(ClassId) -> Option<Named>) -> Vec<Regrouped> {
+        let groups = self.groups(&named);
+        self.hz = groups.iter().flat_map(|g| g.classes.iter().map(|class| (*class, g.hz))).collect();
+        let now = groups.iter().map(|group| (group.classes.clone(), group.hz.to_bits())).collect();
+        let before = std::mem::replace(&mut self.told, now);
+        let left = before.iter().filter_map(|(classes, _)| {
+            let alone = |class: &ClassId| !self.hz.contains_key(class);
+            let classes: Vec<ClassId> = classes.iter().copied().filter(alone).collect();
+            (!classes.is_empty()).then(|| self.ended(classes, &named))
+        });
+        let formed = groups.into_iter().filter(|g| !before.contains(&(g.classes.clone(), g.hz.to_bits())));
+        left.chain(formed.map(|group| group.told(&named))).collect()
+    }
+
+    /// Functions of like times.
+    fn groups(&self, named: impl Fn(ClassId) -> Option<Named>) -> Vec<Group> {
+        let (mut ids, mut keys, mut known_of) = (Vec::new(), Vec::new(), Vec::new());
         for (class, known) in &self.classes {
-            let Some(context) = known.calls.context().filter(|_| known.model.is_some()) else { continue };
-            let outer = context.and_then(|outer| named(ClassId(outer)));
-            let Some(own) = named(*class).filter(|_| context.is_some() == outer.is_some()) else { continue };
-            let key: Key = (own.key, outer.as_ref().map(|outer| outer.key.clone()));
-            ids.push(*class);
-            names.push((own.name, outer.map(|outer| outer.name)));
-            keys.push(key);
-        }
-        let mut functions = Vec::new();
-        for ((class, (_, context)), key) in ids.iter().zip(&names).zip(&keys) {
-            let Some((model, pace)) = self.classes.get(class).and_then(|known| known.model.as_ref()) else {
+            let (Some((model, pace)), Some(context)) = (&known.model, known.calls.context()) else {
                 continue;
             };
-            functions.push(Modelled { key, context: context.as_deref(), model, pace: *pace });
+            let outer = context.and_then(|outer| named(ClassId(outer)));
+            let Some(own) = named(*class).filter(|_| context.is_some() == outer.is_some()) else { continue };
+            let (context, caller) = outer.map(|outer| (outer.name, outer.key)).unzip();
+            let key: Key = (own.key, caller);
+            ids.push(*class);
+            keys.push(key);
+            known_of.push((context, model, *pace));
         }
-        debug_assert_eq!(functions.len(), ids.len());
+        let functions: Vec<Modelled<'_>> = std::iter::zip(&keys, &known_of)
+            .map(|(key, (context, model, pace))| Modelled {
+                key,
+                context: context.as_deref(),
+                model,
+                pace: *pace,
+            })
+            .collect();
         let (groups, _) = shared_groups(&functions, self.wanted);
-        self.hz.clear();
-        let mut formed = Vec::new();
         // A function alone keeps its own bound.
-        for group in groups.into_iter().filter(|group| group.members.len() > 1) {
+        let several = groups.into_iter().filter(|group| group.members.len() > 1);
+        let of = several.map(|group| {
             let mut classes: Vec<ClassId> =
                 group.members.iter().filter_map(|at| ids.get(*at)).copied().collect();
             classes.sort_unstable();
-            self.hz.extend(classes.iter().map(|class| (*class, group.calls_hz)));
-            if !self.told.insert(classes.clone()) {
-                continue;
-            }
-            let names: Vec<&str> =
-                group.members.iter().filter_map(|at| names.get(*at)).map(|(name, _)| name.as_str()).collect();
-            let text = format!(
-                "--model: {} share one frequency from now on, {:.0} recorded calls a second each as far as budget and plan allow ({})",
-                names.join(", "),
-                group.calls_hz,
-                group.why
-            );
-            formed.push(Formed { classes, text });
+            Group { classes, hz: group.calls_hz, why: group.why }
+        });
+        of.collect()
+    }
+
+    /// These were in a group, and are in none any more.
+    fn ended(&self, classes: Vec<ClassId>, named: impl Fn(ClassId) -> Option<Named>) -> Regrouped {
+        let one = |class: &ClassId| Some(format!("{} ({})", named(*class)?.name, self.why_alone(*class)));
+        let names: Vec<String> = classes.iter().filter_map(one).collect();
+        let share = if names.len() == 1 { "shares" } else { "share" };
+        let text = format!("--model: {} {share} no frequency any more", names.join(", "));
+        Regrouped { classes, text }
+    }
+
+    /// Why a class is in no group.
+    fn why_alone(&self, class: ClassId) -> &'static str {
+        match self.classes.get(&class) {
+            _ if self.wanted == 0 => "no more models are made, because of a defect of tithe",
+            None => "its inputs are others by now",
+            Some(known) if known.asked_at == 0 => "its inputs are others by now",
+            Some(known) if known.calls.context().is_none() => "it is called in several contexts",
+            Some(known) if known.model.is_none() => "its calls have no model any more",
+            Some(_) => "it is in no group by the latest models",
         }
-        formed
+    }
+}
+
+impl Group {
+    fn told(self, named: impl Fn(ClassId) -> Option<Named>) -> Regrouped {
+        let names: Vec<String> =
+            self.classes.iter().filter_map(|class| named(*class)).map(|named| named.name).collect();
+        let text = format!(
+            "--model: {} share one frequency from now on, {:.0} recorded calls a second each as far as budget and plan allow ({})",
+            names.join(", "),
+            self.hz,
+            self.why
+        );
+        Regrouped { classes: self.classes, text }
     }
 }
 
@@ -271,7 +329,7 @@ impl Maker {
 }
 
 impl super::Agent {
-    /// Has functions that models are made of grouped, and tells and records which share a frequency from now on.
+    /// Has functions that models are made of grouped, and tells and records which share a frequency from now on, and which none any more.
     pub(super) fn group_functions(&mut self) {
         let classes = self.attach.classes();
         let named = |id: ClassId| {
@@ -281,13 +339,9 @@ impl super::Agent {
                 key: (candidate.module.clone(), candidate.symbol.clone()),
             })
         };
-        for formed in self.data_points.group(now_ns(), named) {
-            self.journal.progress.note(&formed.text);
-            self.journal.change(
-                profiler_core::recording::ChangeKind::Group,
-                formed.classes.first().copied(),
-                formed.text,
-            );
+        for Regrouped { classes, text } in self.data_points.group(now_ns(), named) {
+            self.journal.progress.note(&text);
+            self.journal.change(ChangeKind::Group, classes.first().copied(), text);
         }
     }
 }

@@ -9,7 +9,7 @@ use clap::Args;
 #[command(next_help_heading = "What to watch")]
 pub struct SelectArgs {
     /// Always trace these functions; an error if the budget does not allow it.
-    /// PATTERN: a glob on the demangled name ('sqlite3*', 'db::*'), '/regex/', or 'module:glob'
+    /// PATTERN: a glob on the demangled name ('sqlite3*', 'db::*'), '/regex/', '=symbol' (and no clone of it), or any of them behind 'module:'
     #[arg(long, value_name = "PATTERN")]
     pub trace: Vec<String>,
     /// Never trace these functions; samples still show them

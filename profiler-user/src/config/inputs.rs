@@ -12,7 +12,7 @@ use std::str::FromStr;
 /// How a register is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InputType {
-    /// All 64 bits, signed.
+    /// All 64 bits, signed: nobody wrote a type. Who writes `long` gets what is declared so.
     Long,
     /// The low 32 bits, signed.
     Int,
@@ -24,9 +24,12 @@ pub enum InputType {
     Declared(ParameterKind),
 }
 
+/// `long` as somebody wrote it.
+const LONG: InputType = InputType::Declared(ParameterKind::Signed(8));
+
 /// Types that a command line may name.
 const TYPES: [InputType; 9] = [
-    InputType::Long,
+    LONG,
     InputType::Int,
     InputType::Size,
     InputType::Category,
@@ -96,6 +99,7 @@ fn declared(kind: ParameterKind, register: u64) -> Value {
         ParameterKind::Unsigned(1) => Value::Unsigned(u64::from(register as u8)),
         ParameterKind::Unsigned(2) => Value::Unsigned(u64::from(register as u16)),
         ParameterKind::Unsigned(4) => Value::Unsigned(u64::from(register as u32)),
+        ParameterKind::Signed(8) => Value::Signed(register.cast_signed()),
         ParameterKind::Float | ParameterKind::Structure => Value::Missing,
         _ => Value::Unsigned(register),
     }
@@ -174,9 +178,7 @@ impl FromStr for InputsSpec {
                 "'{text}': write PATTERN:NAME=argK[:TYPE],NAME=argK[:TYPE],... with K from 0 to {} and TYPE one of {}; instead of argK the name of a \
                  parameter (by debug information) or of a word of --word; a parameter's name may stand alone",
                 FUNCTION_ARGUMENTS - 1,
-                TYPES
-                    .map(|kind| if kind == InputType::Long { "long (default)" } else { kind.name() })
-                    .join(", ")
+                TYPES.map(|kind| if kind == LONG { "long (default)" } else { kind.name() }).join(", ")
             )
         };
         let (pattern, list) = split(text).ok_or_else(wrong)?;
@@ -249,9 +251,12 @@ mod tests {
 
     #[test]
     fn inputs_are_written_as_they_are_read() {
-        for text in
-            ["compress2:n=arg3,level=arg4:category", "libz*:f:a=arg0:size,b=length:int", "db::put:n=arg1:u32"]
-        {
+        for text in [
+            "compress2:n=arg3,level=arg4:category",
+            "libz*:f:a=arg0:size,b=length:int",
+            "db::put:n=arg1:u32",
+            "libz.so.1:=f:n=arg1:long",
+        ] {
             let spec: InputsSpec = text.parse().unwrap();
             assert_eq!(spec.to_string(), text);
             assert_eq!(spec.to_string().parse(), Ok(spec));

@@ -9,12 +9,21 @@ use crate::inspect::{ParameterKind, Pattern, Prototype};
 /// A function that a pattern names, as debug information knows it.
 #[derive(Debug, Clone)]
 pub struct Declared {
-    /// A pattern that names this function alone.
-    pub pattern: String,
+    /// Module, by its file's name.
+    pub module: String,
+    /// Symbol.
+    pub symbol: String,
     /// Its name, for people.
     pub name: String,
     /// Its parameters, or why nobody knows them.
     pub prototype: Result<Prototype, String>,
+}
+
+impl Declared {
+    /// A pattern that names the functions of this symbol in this module, and no clone of them.
+    fn pattern(&self) -> String {
+        format!("{}:={}", self.module, self.symbol)
+    }
 }
 
 impl InputsSpec {
@@ -54,10 +63,28 @@ pub fn numbered(
         let spec = InputsSpec { pattern: spec.pattern.clone(), inputs: first.clone() };
         return Ok((vec![spec], Vec::new()));
     }
-    let mut specs = Vec::new();
-    for (function, inputs) in found {
-        let pattern = Pattern::parse(&function.pattern).map_err(|error| error.to_string())?;
-        specs.push(InputsSpec { pattern, inputs });
+    let mut specs: Vec<InputsSpec> = Vec::new();
+    for (i, (function, inputs)) in found.iter().enumerate() {
+        // Static functions of two files: by name nobody tells them apart.
+        let is_same = |other: &&(&Declared, Vec<InputSpec>)| other.0.pattern() == function.pattern();
+        if found.iter().filter(is_same).any(|(_, other)| other != inputs)
+            || functions.iter().any(|other| other.pattern() == function.pattern() && other.prototype.is_err())
+        {
+            missing.push(format!(
+                "--input '{spec}': {} has several functions called {}, of which the parameters do not all lie in the same registers: name these by their numbers (arg0 to arg5)",
+                function.module, function.name
+            ));
+            continue;
+        }
+        if found[..i].iter().any(|(earlier, _)| earlier.pattern() == function.pattern()) {
+            continue;
+        }
+        let pattern = Pattern::parse(&function.pattern()).map_err(|error| error.to_string())?;
+        specs.push(InputsSpec { pattern, inputs: inputs.clone() });
+    }
+    missing.dedup();
+    if specs.is_empty() {
+        return Err(missing.remove(0));
     }
     Ok((specs, missing))
 }
@@ -100,7 +127,7 @@ fn of_parameter(input: &InputSpec, name: &str, function: &Declared) -> Result<In
         };
         return Err(format!("'{name}' of {own} is {why}; its parameters are {}", prototype.list()));
     };
-    // Who writes a type knows better; `long` is what everybody has who writes none. An address by its name is a number, as one by its register is.
+    // Who writes a type knows better. An address by its name is a number, as one by its register is.
     let kind = match (input.kind, InputType::from(parameter.kind)) {
         (InputType::Long, InputType::Declared(ParameterKind::Pointer)) => InputType::Long,
         (InputType::Long, declared) => declared,
@@ -119,7 +146,7 @@ mod tests {
         } else {
             prototype.parse()
         };
-        Declared { pattern: format!("libz:{name}"), name: name.to_owned(), prototype }
+        Declared { module: "libz.so.1".to_owned(), symbol: name.to_owned(), name: name.to_owned(), prototype }
     }
 
     fn of(spec: &str, functions: &[Declared]) -> Result<(Vec<String>, Vec<String>), String> {
@@ -172,7 +199,30 @@ mod tests {
         ];
         assert_eq!(of("*:n", &[one.clone(), one.clone()]).unwrap().0, ["*:n=arg0"]);
         let (specs, notes) = of("*:n", &[one.clone(), other, none]).unwrap();
-        assert_eq!(specs, ["libz:one:n=arg0", "libz:two:n=arg1:u32"]);
+        assert_eq!(specs, ["libz.so.1:=one:n=arg0", "libz.so.1:=two:n=arg1:u32"]);
         assert!(matches!(&notes[..], [note] if note.contains("'n' in three is not known")), "{notes:?}");
+    }
+
+    #[test]
+    fn functions_of_one_symbol_must_agree() {
+        let [first, second] =
+            [function("parse", "n=arg0:long"), function("parse", "ctx=arg0:pointer,n=arg1:u32")];
+        let other = function("other", "n=arg2:long");
+        let (specs, notes) = of("*:n", &[first.clone(), second.clone(), other.clone()]).unwrap();
+        assert_eq!(specs, ["libz.so.1:=other:n=arg2"], "the second of them would be modelled by its context");
+        assert!(matches!(&notes[..], [note] if note.contains("several functions called parse")), "{notes:?}");
+        assert!(
+            of("parse:n", &[first.clone(), second]).unwrap_err().contains("several functions called parse")
+        );
+        // Of one of them nothing is known.
+        assert!(of("parse:n", &[first.clone(), function("parse", "?")]).is_err());
+        assert_eq!(of("*:n", &[first.clone(), first, other]).unwrap().0.len(), 2);
+    }
+
+    #[test]
+    fn a_type_that_is_written_holds() {
+        let mode = [function("f", "mode=arg0:category")];
+        assert_eq!(of("f:mode", &mode).unwrap().0, ["f:mode=arg0:category"]);
+        assert_eq!(of("f:mode=mode:long", &mode).unwrap().0, ["f:mode=arg0:long"]);
     }
 }

@@ -5,9 +5,10 @@
 //! | `sqlite3_*`, `main` | symbols; `*` any text, `?` one character |
 //! | `mycrate::db::*`, `foo::bar(int)` | demangled names; C++ also without parameters |
 //! | `/re.*x/` | a regular expression, anywhere in the symbol or the demangled name |
-//! | `libc.so.6:malloc`, `libfoo*:init_*`, `app:/re/` | the same, in modules whose file name matches |
+//! | `=foo` | the symbol itself, and no clone of it |
+//! | `libc.so.6:malloc`, `libfoo*:init_*`, `app:/re/`, `app:=foo` | the same, in modules whose file name matches |
 //!
-//! Compiler clones (`foo.constprop.0`, `foo.part.0`) match the pattern of their stem. No I/O here.
+//! Compiler clones (`foo.constprop.0`, `foo.part.0`) match the pattern of their stem, unless the symbol itself is asked for. No I/O here.
 
 use super::{Function, names};
 use regex::Regex;
@@ -24,6 +25,8 @@ pub struct Pattern {
     /// Identifiers that must stand in the mangled name as they are; a cheap test before demangling.
     demangled: bool,
     is_regex: bool,
+    /// The symbol as it is.
+    is_symbol: bool,
 }
 
 /// A pattern that makes no sense.
@@ -92,7 +95,13 @@ impl Pattern {
             None => None,
         };
         let is_regex = function.starts_with('/');
-        let (name, literal) = if is_regex {
+        let symbol = function.strip_prefix('=');
+        let (name, literal) = if let Some(symbol) = symbol {
+            if symbol.is_empty() {
+                return Err(PatternError::NoFunction(trimmed.to_owned()));
+            }
+            (regex(trimmed, &format!("^(?:{})$", regex::escape(symbol)))?, longest_word(symbol))
+        } else if is_regex {
             let body = function[1..]
                 .strip_suffix('/')
                 .ok_or_else(|| PatternError::Unterminated(trimmed.to_owned()))?;
@@ -103,9 +112,10 @@ impl Pattern {
         } else {
             (regex(trimmed, &format!("^(?s:{})$", glob_body(function)))?, longest_word(function))
         };
+        let is_symbol = symbol.is_some();
         let demangled =
             is_regex || function.contains("::") || function.contains(['(', '<', '{', ' ', '&', '~']);
-        Ok(Self { text: trimmed.to_owned(), module, name, literal, demangled, is_regex })
+        Ok(Self { text: trimmed.to_owned(), module, name, literal, demangled, is_regex, is_symbol })
     }
 
     /// The pattern as written.
@@ -117,7 +127,7 @@ impl Pattern {
     /// Whether it names exactly one function by its symbol (no wildcards).
     #[must_use]
     pub fn is_exact(&self) -> bool {
-        !self.is_regex && !self.text.contains(['*', '?'])
+        self.is_symbol || !self.is_regex && !self.text.contains(['*', '?'])
     }
 
     /// The longest part without wildcards.
@@ -146,11 +156,14 @@ impl Pattern {
                 || function.aliases.iter().any(|alias| self.matches_symbol(alias)))
     }
 
-    /// Whether a symbol is meant: as it is, without a compiler's clone suffix or symbol version, or demangled.
+    /// Whether a symbol is meant: as it is; and unless the pattern asks for that, without a compiler's clone suffix or symbol version, or demangled.
     #[must_use]
     pub fn matches_symbol(&self, symbol: &str) -> bool {
         if self.name.is_match(symbol) {
             return true;
+        }
+        if self.is_symbol {
+            return false;
         }
         let plain = symbol.split('@').next().unwrap_or(symbol);
         let (stem, suffix) = names::split_clone_suffix(plain);

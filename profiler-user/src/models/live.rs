@@ -1,9 +1,11 @@
 //! Models while a run goes on: of a bounded number of the calls that it has recorded so far.
 
 use super::groups::Pace;
-use super::piles::{SEED, input_of, registers, values_of};
-use crate::config::InputSpec;
-use profiler_core::models::{self, Calls, End, Model, NoModel, Taken};
+use super::parameters::{of_parameters, prevented_by};
+use super::piles::{SEED, input_of, values_of};
+use crate::config::{InputSpec, InputType};
+use crate::inspect::{ALL_ARGUMENTS, Prototype};
+use profiler_core::models::{self, Calls, End, Kind, Model, NoModel, Taken};
 use profiler_core::recording::EventRow;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -51,22 +53,70 @@ enum Context {
     Several,
 }
 
-/// A function whose model is to be made.
-#[derive(Debug, Clone, Default)]
+/// A function whose model is to be made: it has the inputs that `tithe models` finds for it in the recording.
+#[derive(Debug, Clone)]
 pub struct LiveFunction {
-    /// Its inputs; `None`: nobody named them, so that they are all registers that were kept.
-    pub inputs: Option<Vec<InputSpec>>,
+    /// `None`: nobody named them.
+    named: Option<Vec<InputSpec>>,
+    /// Its parameters by debug information. `None`: they are not known.
+    prototype: Option<Prototype>,
     /// Registers that it makes no use of, a bit for each.
-    pub unused: u8,
+    unused: u8,
+}
+
+impl LiveFunction {
+    /// `named`: its inputs, where somebody named them; then nothing else counts. `prototype`: its parameters by debug information. `parameters`: registers
+    /// that its code may make use of, a bit for each. `None`: that is not known.
+    #[must_use]
+    pub fn new(named: Option<&[InputSpec]>, prototype: Option<&Prototype>, parameters: Option<u8>) -> Self {
+        let used = parameters.filter(|_| named.is_none()).unwrap_or(ALL_ARGUMENTS);
+        Self {
+            named: named.map(<[InputSpec]>::to_vec),
+            prototype: prototype.cloned(),
+            unused: ALL_ARGUMENTS & !used,
+        }
+    }
+
+    /// A model can be made of it while the run goes on: no input is a word, which comes apart from its call, and its arguments are not variable.
+    #[must_use]
+    pub fn is_modelled(&self) -> bool {
+        match &self.named {
+            Some(inputs) => inputs.iter().all(|input| input.word.is_none()),
+            None => prevented_by(self.prototype.as_ref()).is_none(),
+        }
+    }
+
+    /// How each register is read that is an input and a number; several inputs in one register count as the first. A function of variable arguments has none: more
+    /// calls would give it no model.
+    #[must_use]
+    pub fn numbers(&self) -> [Option<InputType>; 6] {
+        let mut numbers = [None; 6];
+        if self.named.is_none() && !self.is_modelled() {
+            return numbers;
+        }
+        for spec in self.inputs([true; 6]) {
+            let is_number = spec.word.is_none() && input_of(&spec, self.unused).kind == Kind::Number;
+            if let Some(of) = numbers.get_mut(spec.argument).filter(|of| is_number && of.is_none()) {
+                *of = Some(spec.kind);
+            }
+        }
+        numbers
+    }
+
+    /// Its inputs, where these registers are known of any call.
+    fn inputs(&self, known: [bool; 6]) -> Vec<InputSpec> {
+        self.named.clone().unwrap_or_else(|| of_parameters(self.prototype.as_ref(), known))
+    }
 }
 
 impl KeptCalls {
-    /// A call was recorded. Those that did not return are not kept.
+    /// A call was recorded. Those that did not return are not kept. Returned is whether it is the first one of a second context.
     ///
     /// # Cost
     /// Some 20 ns.
-    pub fn push(&mut self, row: &EventRow) {
-        let Some(duration_ns) = row.duration_ns else { return };
+    pub fn push(&mut self, row: &EventRow) -> bool {
+        let Some(duration_ns) = row.duration_ns else { return false };
+        let had_one = self.context().is_some();
         self.context = match (self.context, row.place.outer_class) {
             (Context::NotSeen, outer) => Context::One(outer),
             (Context::One(before), outer) if before == outer => Context::One(outer),
@@ -78,12 +128,13 @@ impl KeptCalls {
         let calls = &mut self.sample.0;
         if calls.len() < MOST_CALLS {
             calls.push(call);
-            return;
+        } else {
+            let place = usize::try_from(self.random.random_range(0..self.seen)).ok();
+            if let Some(place) = place.and_then(|place| calls.get_mut(place)) {
+                *place = call;
+            }
         }
-        let place = usize::try_from(self.random.random_range(0..self.seen)).ok();
-        if let Some(place) = place.and_then(|place| calls.get_mut(place)) {
-            *place = call;
-        }
+        had_one && self.context().is_none()
     }
 
     /// How many were shown.
@@ -118,8 +169,7 @@ impl CallSample {
     /// Of [`models::fit`] with at most 204 cells.
     pub fn fit(&self, function: &LiveFunction) -> Result<(Model, Pace), NoModel> {
         let is_known = |k: usize| self.0.iter().any(|call| call.args.get(k).is_some_and(Option::is_some));
-        let all = || registers(std::array::from_fn(is_known));
-        let inputs = function.inputs.clone().unwrap_or_else(all);
+        let inputs = function.inputs(std::array::from_fn(is_known));
         let mut calls = Calls::new(inputs.iter().map(|input| input_of(input, function.unused)).collect());
         for call in &self.0 {
             let (duration_ns, watching_ns) = (call.duration_ns as f64, call.cost_ns as f64);
@@ -135,8 +185,16 @@ impl CallSample {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::InputsSpec;
+    use crate::inspect::ParameterKind;
     use profiler_core::models::Class;
     use profiler_core::recording::{CallContext, CallPlace};
+
+    /// With the inputs of an `--input`.
+    fn named(text: &str) -> LiveFunction {
+        let spec: InputsSpec = text.parse().unwrap();
+        LiveFunction::new(Some(&spec.inputs), None, Some(0))
+    }
 
     /// A call of `arg1` units in this context.
     fn row(n: u64, ns: u64, outer: Option<u32>) -> EventRow {
@@ -157,7 +215,9 @@ mod tests {
     fn what_is_kept_is_bounded_and_spread_over_the_run() {
         let mut kept = KeptCalls::default();
         assert_eq!(kept.context(), None);
-        (0..200_000).for_each(|i| kept.push(&row(i, 1_000, None)));
+        (0..200_000).for_each(|i| {
+            kept.push(&row(i, 1_000, None));
+        });
         assert_eq!((kept.sample.0.len(), kept.seen()), (MOST_CALLS, 200_000));
         // As many of each tenth of the run: 205, with a standard deviation of 14.
         for tenth in 0..10 {
@@ -173,10 +233,11 @@ mod tests {
     #[test]
     fn calls_of_two_contexts_are_of_none() {
         let mut kept = KeptCalls::default();
-        kept.push(&row(1, 10, Some(7)));
+        assert!(!kept.push(&row(1, 10, Some(7))));
         assert_eq!(kept.context(), Some(Some(7)));
-        kept.push(&row(1, 10, None));
-        kept.push(&row(1, 10, Some(7)));
+        assert!(!kept.push(&row(1, 10, Some(7))));
+        assert!(kept.push(&row(1, 10, None)), "the second context begins");
+        assert!(!kept.push(&row(1, 10, Some(7))), "that is known");
         assert_eq!(kept.context(), None);
     }
 
@@ -188,15 +249,48 @@ mod tests {
             let n = (100.0 * 1.57_f64.powi((i * 7 % 16) as i32)) as u64;
             kept.push(&row(n, 300 + 5 * n + i % 13, None));
         }
-        let function = LiveFunction { inputs: None, unused: 1 };
+        let function = LiveFunction::new(None, None, Some(0b11_1110));
         let (model, pace) = kept.sample().fit(&function).unwrap();
         assert_eq!((model.class, pace.decades), (Class::Linear, 3), "{:?}", model.formula());
         assert!(model.inputs == ["arg1"], "an address is no input: {:?}", model.inputs);
-        let named = LiveFunction {
-            inputs: Some("f:n=arg1:size".parse::<crate::config::InputsSpec>().unwrap().inputs),
-            unused: 0,
-        };
+        let named = named("f:n=arg1:size");
         assert_eq!(kept.sample().fit(&named).unwrap().0.inputs, ["n"]);
         assert!(CallSample::default().fit(&named).is_err());
+    }
+
+    /// A caller leaves anything above a parameter's declared size.
+    #[test]
+    fn inputs_are_those_of_the_declaration() {
+        let mut kept = KeptCalls::default();
+        for i in 0..8_000_u64 {
+            let n = (100.0 * 1.57_f64.powi((i * 7 % 16) as i32)) as u64;
+            let (mode, above) = (i % 2, (i * 0x9e37_79b9) << 32);
+            let args = [Some(above | mode), Some(above | n), None, None, None, None];
+            kept.push(&EventRow { args, ..row(n, (300 + 5 * n) * (1 + 4 * mode) + i % 13, None) });
+        }
+        let of = |prototype: &str| LiveFunction::new(None, Some(&prototype.parse().unwrap()), None);
+        let (model, _) = kept.sample().fit(&of("mode=arg0:category,n=arg1:u32")).unwrap();
+        assert_eq!((model.class, &model.categories[..]), (Class::Linear, &["mode".to_owned()][..]));
+        assert_eq!(model.critical.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["n"]);
+        let (plain, variable) = (of("n=arg1:u32"), of("format=arg0:pointer,n=arg1:u32,..."));
+        assert_eq!([&plain, &variable].map(LiveFunction::is_modelled), [true, false]);
+        // Who names its inputs knows better.
+        let known = LiveFunction { named: named("f:n=arg1:u32").named, ..variable };
+        assert!(known.is_modelled() && !named("f:n=length").is_modelled());
+    }
+
+    #[test]
+    fn numbers_are_counted_by_their_types_and_nothing_else_is() {
+        let (long, u32) = (Some(InputType::Long), Some(InputType::Declared(ParameterKind::Unsigned(4))));
+        let of = |prototype: &str, parameters| {
+            LiveFunction::new(None, Some(&prototype.parse().unwrap()), parameters).numbers()
+        };
+        let all = "p=arg0:pointer,n=arg1:u32,mode=arg2:category,m=arg3:long,x=-:float";
+        assert_eq!(of(all, None), [None, u32, None, long, None, None]);
+        assert_eq!(of(all, Some(0b11)), [None, u32, None, None, None, None], "arg3 is not read");
+        assert_eq!(of("n=arg0:u32,...", None), [None; 6]);
+        assert_eq!(LiveFunction::new(None, None, Some(0b10)).numbers(), [None, long, None, None, None, None]);
+        let some = named("f:n=arg1:u32,length=word,low=arg1:u8,level=arg2:category").numbers();
+        assert_eq!(some, [None, u32, None, None, None, None]);
     }
 }

@@ -37,7 +37,8 @@ fn declared(class: &ClassRow) -> Declared {
         "the recording does not have the names of its parameters (there was no debug information, or the recording is older)".to_owned()
     };
     Declared {
-        pattern: format!("{}:{}", super::stem(&class.module), class.symbol),
+        module: class.module.rsplit('/').next().unwrap_or(&class.module).to_owned(),
+        symbol: class.symbol.clone(),
         name: class.name.clone(),
         prototype: prototype(class).ok_or_else(why),
     }
@@ -45,7 +46,12 @@ fn declared(class: &ClassRow) -> Declared {
 
 /// Inputs of a function for which nobody named any: its parameters, else the registers that are `known` of any call.
 pub(super) fn automatic(class: &ClassRow, known: [bool; 6]) -> Vec<InputSpec> {
-    prototype(class).map_or_else(|| registers(known), |prototype| of_prototype(&prototype, known))
+    of_parameters(prototype(class).as_ref(), known)
+}
+
+/// The same of a function with these parameters; `None`: they are not known.
+pub(super) fn of_parameters(prototype: Option<&Prototype>, known: [bool; 6]) -> Vec<InputSpec> {
+    prototype.map_or_else(|| registers(known), |prototype| of_prototype(prototype, known))
 }
 
 /// Parameters whose registers are known of any call, and those that no register holds because of their type. Of registers of which the prototype knows
@@ -75,7 +81,12 @@ fn of_prototype(prototype: &Prototype, known: [bool; 6]) -> Vec<InputSpec> {
 
 /// Why there can be no model of a function whose inputs nobody named.
 pub(super) fn prevented(class: &ClassRow) -> Option<Reason> {
-    prototype(class).filter(|prototype| prototype.is_variadic).map(|_| Reason::Variadic)
+    prevented_by(prototype(class).as_ref())
+}
+
+/// The same of a function with these parameters; `None`: they are not known.
+pub(super) fn prevented_by(prototype: Option<&Prototype>) -> Option<Reason> {
+    prototype.filter(|prototype| prototype.is_variadic).map(|_| Reason::Variadic)
 }
 
 /// What to say of a name that is neither a word nor a parameter.

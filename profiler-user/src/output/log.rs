@@ -21,7 +21,7 @@ fn kind_name(kind: ChangeKind) -> &'static str {
         ChangeKind::Thread => "thread budget",
         ChangeKind::Cycle => "sample",
         ChangeKind::Children => "forked children",
-        ChangeKind::Group => "grouped",
+        ChangeKind::Group => "group",
     }
 }
 

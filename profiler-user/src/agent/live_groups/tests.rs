@@ -20,9 +20,9 @@ fn row(n: u64, ns: u64, outer: Option<u32>) -> EventRow {
     }
 }
 
-fn function() -> Option<LiveFunction> {
+fn function() -> LiveFunction {
     let spec: InputsSpec = "f:n=arg1:size".parse().unwrap();
-    Some(LiveFunction { inputs: Some(spec.inputs), unused: 0 })
+    LiveFunction::new(Some(&spec.inputs), None, None)
 }
 
 /// Calls of a class, `start + each * n` ns, with 12 sizes over `decades` decades from 10 on.
@@ -38,8 +38,18 @@ fn named(class: ClassId) -> Option<Named> {
     Some(Named { name: name.clone(), key: ("/lib/libwork.so".to_owned(), name) })
 }
 
+/// Groups of the functions 1 and 2, and what was told of them.
+fn two() -> (LiveGroups, u64, String) {
+    let mut groups = LiveGroups::of(200, 0.5, 0);
+    let mut now_ns = 0;
+    (1..=2).for_each(|class| record(&mut groups, class, (300, 5), 3.0, None));
+    let told = turns(&mut groups, |_| true, &mut now_ns);
+    assert_eq!((told.len(), groups.hz(ClassId(1)), groups.hz(ClassId(2))), (1, 80.0, 80.0), "{told:?}");
+    (groups, now_ns, told[0].text.clone())
+}
+
 /// Turns, 10 s apart, until all models that are due are made.
-fn turns(groups: &mut LiveGroups, is_enough: impl Fn(ClassId) -> bool, now_ns: &mut u64) -> Vec<Formed> {
+fn turns(groups: &mut LiveGroups, is_enough: impl Fn(ClassId) -> bool, now_ns: &mut u64) -> Vec<Regrouped> {
     let until = Instant::now() + Duration::from_secs(60);
     let mut formed = Vec::new();
     loop {
@@ -81,8 +91,11 @@ fn functions_of_like_times_share_the_frequency_of_the_widest_and_that_is_said_on
     assert!(turns(&mut groups, |_| true, &mut now_ns).is_empty());
     // It takes three times as long by now: it leaves the group, which is one no more.
     (0..200).for_each(|_| record(&mut groups, 2, (1_500, 30), 1.9, None));
-    assert!(turns(&mut groups, |_| true, &mut now_ns).is_empty());
+    let ended = turns(&mut groups, |_| true, &mut now_ns);
     assert_eq!([1, 2].map(|class| groups.hz(ClassId(class))), [0.0, 0.0]);
+    let why = "it is in no group by the latest models";
+    let text = format!("--model: f1 ({why}), f2 ({why}) share no frequency any more");
+    assert_eq!(ended, [Regrouped { classes: vec![ClassId(1), ClassId(2)], text }]);
 }
 
 #[test]
@@ -125,22 +138,115 @@ fn what_is_not_wanted_is_not_kept() {
     let mut off = LiveGroups::of(0, 0.02, 0);
     record(&mut off, 1, (300, 5), 3.0, None);
     let mut words = LiveGroups::of(200, 0.02, 0);
-    words.note(ClassId(1), &row(10, 10, None), || None);
+    let spec: InputsSpec = "f:n=length".parse().unwrap();
+    words.note(ClassId(1), &row(10, 10, None), || LiveFunction::new(Some(&spec.inputs), None, None));
     let mut many = LiveGroups::of(200, 0.02, 0);
     (0..200).for_each(|class| many.note(ClassId(class), &row(10, 10, None), function));
     assert_eq!([off, words, many].map(|groups| groups.classes.len()), [0, 0, MOST_FUNCTIONS]);
 }
 
 #[test]
-fn other_inputs_begin_anew() {
+fn what_is_known_is_grouped_although_models_are_due_and_nothing_is_left_to_make_them() {
+    let (mut groups, mut now_ns, _) = two();
+    (3..=4).for_each(|class| record(&mut groups, class, (300, 5), 3.0, None));
+    let until = Instant::now() + Duration::from_secs(60);
+    // A model comes, another one is due, and there is a debt.
+    groups.ask(ClassId(3));
+    groups.allowance.charge(1_000 * S);
+    let told = loop {
+        now_ns += S;
+        let told = groups.turn(now_ns, |_| true, named);
+        if !told.is_empty() || Instant::now() > until {
+            break told;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    assert_eq!(told.len(), 1, "the model of class 4 is due");
+    assert_eq!(told[0].classes, [ClassId(1), ClassId(2), ClassId(3)]);
+    assert_eq!(groups.due(|_| true), Some(ClassId(4)));
+}
+
+#[test]
+fn a_function_without_a_model_is_served_before_a_hot_one_that_has_one() {
     let mut groups = LiveGroups::of(200, 0.5, 0);
     let mut now_ns = 0;
-    (1..=2).for_each(|class| record(&mut groups, class, (300, 5), 3.0, None));
-    assert_eq!(turns(&mut groups, |_| true, &mut now_ns).len(), 1);
-    assert_eq!(groups.hz(ClassId(1)), 80.0);
-    groups.forget();
-    assert_eq!((groups.hz(ClassId(1)), groups.due(|_| true)), (0.0, None));
-    (1..=2).for_each(|class| record(&mut groups, class, (300, 5), 1.9, None));
-    assert!(turns(&mut groups, |_| true, &mut now_ns).is_empty(), "the group was told");
-    assert_eq!(groups.hz(ClassId(1)), 40.0);
+    record(&mut groups, 1, (300, 5), 3.0, None);
+    turns(&mut groups, |_| true, &mut now_ns);
+    (0..30).for_each(|_| record(&mut groups, 1, (300, 5), 3.0, None));
+    record(&mut groups, 2, (300, 5), 3.0, None);
+    assert_eq!(groups.due(|_| true), Some(ClassId(2)), "1,200 calls for 36,000 new ones");
+    // It was asked for in vain, and has four times as many calls by now.
+    groups.classes.get_mut(&ClassId(2)).unwrap().asked_at = 300;
+    assert_eq!(groups.due(|_| true), Some(ClassId(2)));
+    record(&mut groups, 3, (300, 5), 3.0, None);
+    (0..10).for_each(|_| record(&mut groups, 2, (300, 5), 3.0, None));
+    assert_eq!(groups.due(|_| true), Some(ClassId(3)), "none was ever asked for");
+}
+
+#[test]
+fn a_second_context_ends_the_group_without_another_model() {
+    let (mut groups, now_ns, before) = two();
+    groups.note(ClassId(2), &row(10, 350, Some(9)), function);
+    let ended = groups.turn(now_ns + 10 * S, |_| true, named);
+    assert_eq!([1, 2].map(|class| groups.hz(ClassId(class))), [0.0, 0.0]);
+    let text = "--model: f1 (it is in no group by the latest models), f2 (it is called in several contexts) share no frequency any more";
+    assert_eq!(ended.iter().map(|told| told.text.as_str()).collect::<Vec<_>>(), [text]);
+    assert!(groups.turn(now_ns + 20 * S, |_| true, named).is_empty(), "it is told once");
+    assert!(before.contains("f1, f2 share one frequency"), "{before}");
+}
+
+#[test]
+fn another_frequency_of_the_same_functions_is_told() {
+    let (mut groups, mut now_ns, before) = two();
+    assert!(before.contains(", 80 recorded calls"), "{before}");
+    (0..100).for_each(|_| record(&mut groups, 1, (300, 5), 4.0, None));
+    let told = turns(&mut groups, |_| true, &mut now_ns);
+    assert_eq!([1, 2].map(|class| groups.hz(ClassId(class))), [100.0, 100.0]);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].text.starts_with("--model: f1, f2 share one frequency from now on, 100 recorded"));
+}
+
+#[test]
+fn one_that_leaves_a_group_of_three_is_told_beside_the_group_that_is_left() {
+    let (mut groups, mut now_ns, _) = two();
+    record(&mut groups, 3, (300, 5), 3.0, None);
+    let told = turns(&mut groups, |_| true, &mut now_ns);
+    assert!(told.len() == 1 && told[0].classes.len() == 3, "{told:?}");
+    groups.note(ClassId(1), &row(10, 350, Some(9)), function);
+    let told = turns(&mut groups, |_| true, &mut now_ns);
+    let texts: Vec<&str> = told.iter().map(|told| told.text.as_str()).collect();
+    assert_eq!(texts[0], "--model: f1 (it is called in several contexts) shares no frequency any more");
+    assert!(texts[1].starts_with("--model: f2, f3 share one frequency from now on, 80"), "{texts:?}");
+    assert_eq!(texts.len(), 2);
+}
+
+#[test]
+fn other_inputs_begin_anew_and_functions_that_keep_theirs_go_on() {
+    let (mut groups, mut now_ns, _) = two();
+    groups.forget(&BTreeSet::from([ClassId(2)]));
+    assert_eq!((groups.hz(ClassId(2)), groups.due(|_| true)), (0.0, None));
+    assert!(groups.classes[&ClassId(1)].model.is_some(), "its inputs are the same");
+    let ended = turns(&mut groups, |_| true, &mut now_ns);
+    assert!(ended.len() == 1 && ended[0].text.contains("f2 (its inputs are others by now)"), "{ended:?}");
+    assert_eq!(groups.hz(ClassId(1)), 0.0);
+    record(&mut groups, 2, (300, 5), 1.9, None);
+    let told = turns(&mut groups, |_| true, &mut now_ns);
+    assert!(told.len() == 1 && told[0].text.contains("f1, f2 share one frequency"), "{told:?}");
+    // All of them: nothing is left, and that is told.
+    groups.forget(&BTreeSet::from([ClassId(1), ClassId(2)]));
+    let ended = turns(&mut groups, |_| true, &mut now_ns);
+    assert!(ended.len() == 1 && ended[0].classes.len() == 2, "{ended:?}");
+}
+
+#[test]
+fn groups_end_where_models_are_made_no_more() {
+    let (mut groups, mut now_ns, _) = two();
+    let maker = groups.maker.as_mut().unwrap();
+    maker.done = channel().1;
+    maker.is_busy = true;
+    let ended = turns(&mut groups, |_| true, &mut now_ns);
+    assert!(ended.len() == 1 && ended[0].text.contains("because of a defect"), "{ended:?}");
+    assert_eq!(groups.hz(ClassId(1)), 0.0);
+    record(&mut groups, 1, (300, 5), 3.0, None);
+    assert!(groups.classes.is_empty());
 }
