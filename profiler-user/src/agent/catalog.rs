@@ -116,6 +116,8 @@ impl Agent {
                 return;
             }
         }
+        // The parameters of those that are recorded were looked up: what of debug information was unpacked for that is given back.
+        self.inspection.rest();
         let shares = self.sampling.shares();
         search
             .new

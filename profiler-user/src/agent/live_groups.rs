@@ -84,6 +84,8 @@ pub(super) struct LiveGroups {
     /// Data points that each decade is to have; 0: nothing is grouped.
     wanted: u32,
     classes: BTreeMap<ClassId, Known>,
+    /// Classes of which no model is made: what that follows from is looked at once, not at each call.
+    without: BTreeSet<ClassId>,
     maker: Option<Maker>,
     allowance: Allowance,
     /// When to look next, ktime ns.
@@ -109,6 +111,7 @@ impl LiveGroups {
         Self {
             wanted,
             classes: BTreeMap::new(),
+            without: BTreeSet::new(),
             maker: None,
             allowance: Allowance::new(agent_cpu * PART_OF_AGENT, now_ns),
             next_ns: now_ns,
@@ -125,9 +128,10 @@ impl LiveGroups {
         }
         if let Some(known) = self.classes.get_mut(&class) {
             self.is_new |= known.calls.push(row);
-        } else if self.classes.len() < MOST_FUNCTIONS {
+        } else if self.classes.len() < MOST_FUNCTIONS && !self.without.contains(&class) {
             let function = function();
             if !function.is_modelled() {
+                self.without.insert(class);
                 return;
             }
             let mut calls = KeptCalls::default();
@@ -139,6 +143,7 @@ impl LiveGroups {
     /// The inputs of these have other names or registers from now on: what was kept and made by the old ones counts no more.
     pub fn forget(&mut self, others: &BTreeSet<ClassId>) {
         self.classes.retain(|class, _| !others.contains(class));
+        self.without.retain(|class| !others.contains(class));
         self.hz.retain(|class, _| !others.contains(class));
         self.is_new = true;
     }

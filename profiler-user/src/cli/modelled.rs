@@ -13,7 +13,7 @@ pub struct ModelledArgs {
     #[arg(long, value_name = "PATTERN")]
     pub model: Vec<String>,
     /// Names of a function's inputs and the argument registers that hold them: 'PATTERN:NAME=argK,NAME=argK:TYPE,...', TYPE one of long
-    /// (default), int, size, category, u32, u16, u8, i16, i8 (may be repeated). Instead of argK the name of a word of --word, or of a parameter where the
+    /// (default), int, size, category, category16, category8, u32, u16, u8, i16, i8 (may be repeated). Instead of argK the name of a word of --word, or of a parameter where the
     /// module has debug information (DWARF): 'compress2:n=sourceLen', or 'compress2:sourceLen' alone; it has the type that it is declared with. The registers
     /// are kept, and the recording has the names for 'tithe models'
     #[arg(long, value_name = "INPUTS")]

@@ -32,7 +32,7 @@ pub struct ModelsArgs {
     #[arg(value_name = "RECORDING")]
     pub recording: PathBuf,
     /// Names of a function's inputs and the argument registers that hold them: 'PATTERN:NAME=argK,NAME=argK:TYPE,...', TYPE one of long
-    /// (default), int, size, category, u32, u16, u8, i16, i8 (may be repeated); instead of argK the name of a word, or of a parameter where there was debug
+    /// (default), int, size, category, category16, category8, u32, u16, u8, i16, i8 (may be repeated); instead of argK the name of a word, or of a parameter where there was debug
     /// information when it was recorded [default: those of the recording, else its parameters by debug information, else the argument registers that the
     /// function makes use of, by its code]
     #[arg(long, value_name = "INPUTS")]

@@ -28,11 +28,13 @@ pub enum InputType {
 const LONG: InputType = InputType::Declared(ParameterKind::Signed(8));
 
 /// Types that a command line may name.
-const TYPES: [InputType; 9] = [
+const TYPES: [InputType; 11] = [
     LONG,
     InputType::Int,
     InputType::Size,
     InputType::Category,
+    InputType::Declared(ParameterKind::Enumeration(2)),
+    InputType::Declared(ParameterKind::Enumeration(1)),
     InputType::Declared(ParameterKind::Unsigned(4)),
     InputType::Declared(ParameterKind::Unsigned(2)),
     InputType::Declared(ParameterKind::Unsigned(1)),
@@ -46,7 +48,7 @@ impl From<ParameterKind> for InputType {
             ParameterKind::Signed(8) => Self::Long,
             ParameterKind::Signed(4) => Self::Int,
             ParameterKind::Unsigned(8) => Self::Size,
-            ParameterKind::Enumeration => Self::Category,
+            ParameterKind::Enumeration(4) => Self::Category,
             other => Self::Declared(other),
         }
     }
@@ -81,7 +83,7 @@ impl InputType {
     /// What models are told of such an input.
     fn kind(self) -> Kind {
         match self {
-            Self::Category => Kind::Category,
+            Self::Category | Self::Declared(ParameterKind::Enumeration(_)) => Kind::Category,
             Self::Declared(ParameterKind::Pointer) => Kind::Pointer,
             Self::Declared(ParameterKind::Float) => Kind::Float,
             Self::Declared(ParameterKind::Structure) => Kind::Structure,
@@ -100,6 +102,8 @@ fn declared(kind: ParameterKind, register: u64) -> Value {
         ParameterKind::Unsigned(2) => Value::Unsigned(u64::from(register as u16)),
         ParameterKind::Unsigned(4) => Value::Unsigned(u64::from(register as u32)),
         ParameterKind::Signed(8) => Value::Signed(register.cast_signed()),
+        ParameterKind::Enumeration(1) => Value::Category(u64::from(register as u8)),
+        ParameterKind::Enumeration(2) => Value::Category(u64::from(register as u16)),
         ParameterKind::Float | ParameterKind::Structure => Value::Missing,
         _ => Value::Unsigned(register),
     }
@@ -319,6 +323,9 @@ mod tests {
         let of = |kind| InputType::from(kind).value(register);
         assert_eq!(of(ParameterKind::Signed(1)), Value::Signed(-2));
         assert_eq!(of(ParameterKind::Unsigned(2)), Value::Unsigned(0xfffe));
+        let ways = [1, 2, 4].map(|bytes| of(ParameterKind::Enumeration(bytes)));
+        assert_eq!(ways, [0xfe, 0xfffe, 0xffff_fffe].map(Value::Category), "Rust leaves anything above");
+        assert_eq!(InputType::from(ParameterKind::Enumeration(1)).kind(), Kind::Category);
         assert_eq!(of(ParameterKind::Unsigned(4)), Value::Unsigned(0xffff_fffe));
         assert_eq!(
             (of(ParameterKind::Signed(4)), of(ParameterKind::Float)),

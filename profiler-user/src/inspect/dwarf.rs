@@ -7,12 +7,13 @@
 //! C and C++ pass arguments as the System V ABI for x86-64 says (`types`). Rust says nothing of how it does; what is known is that scalars and references take
 //! one register each, and slices two. So a function of Rust has a prototype only if it takes nothing else. No function of another language has one, nor
 //! one that the compiler has made from another by changing its parameters (`f.isra.0`), nor one of which the debug information has a parameter in another
-//! register at its begin.
+//! register at its begin. Behind a structure that is passed by value only that is told which the debug information of optimised code bears out (`function`).
 //!
 //! Not read: debug information that several files share (`dwz`), that lies in `.dwo` files, and types in units of their own.
 
 mod classes;
 mod function;
+mod returned;
 mod sections;
 #[cfg(test)]
 mod tests;
@@ -20,7 +21,7 @@ mod types;
 mod units;
 
 use super::module::Module;
-use super::names::{Clone as CloneKind, clone_kind};
+use super::names::{Clone as CloneKind, clone_kind, is_only_renamed};
 use super::prototype::Prototype;
 use super::resolve::Function;
 use super::{Inspection, runtime};
@@ -152,10 +153,11 @@ impl Inspection {
         of(module, function, Effort::Much, &mut Run::default())
     }
 
-    /// No function is asked for in a while: what was unpacked is given back.
+    /// No function is asked for in a while: what was unpacked is given back. Where it is asked for again it is unpacked again, which takes that time but nothing
+    /// of what may be spent.
     pub fn rest(&self) {
-        let mut run = self.prototypes.lock().unwrap_or_else(PoisonError::into_inner);
-        run.modules.values_mut().filter_map(|known| known.file.as_mut()).for_each(DebugFile::rest);
+        let run = self.prototypes.lock().unwrap_or_else(PoisonError::into_inner);
+        run.modules.values().filter_map(|known| known.file.as_ref()).for_each(DebugFile::rest);
     }
 }
 
@@ -181,11 +183,11 @@ fn read(
     if runtime::is_go_function(module, &function.name) {
         return Err(NoPrototype::Language);
     }
-    if clone_kind(&function.symbol) != CloneKind::Whole {
+    if clone_kind(&function.symbol) != CloneKind::Whole && !is_only_renamed(&function.symbol) {
         return Err(NoPrototype::Changed);
     }
     let known = run.modules.entry(function.module).or_insert_with(|| Known::of(module));
-    let Some(file) = &mut known.file else {
+    let Some(file) = &known.file else {
         return Err(NoPrototype::NoDebugInformation { module: module.name.clone(), remedy: module.remedy() });
     };
     if known.is_large && effort == Effort::Little {
@@ -216,13 +218,14 @@ fn read(
 
 /// Errors: why it is not known; none: it is not there.
 fn ask(
-    file: &mut DebugFile,
+    file: &DebugFile,
     index: &mut Index,
     vaddr: u64,
     budget: &Rc<Budget>,
 ) -> Result<Prototype, Option<Unknown>> {
     let wrong = |error| Some(Unknown::Read(error));
-    let load = |id: SectionId| file.section(id.name(), budget);
+    // Nothing is read or unpacked yet: tables of lines and macros never are.
+    let load = |id: SectionId| Ok(file.section(id.name(), budget));
     let dwarf: Dwarf<Piece> = Dwarf::load(load).map_err(wrong)?;
     let mut units = Units::new(&dwarf, index);
     let found = units.function(vaddr).map_err(wrong)?.ok_or(None)?;

@@ -98,6 +98,16 @@ pub fn clone_kind(symbol: &str) -> Clone {
     kind
 }
 
+/// A copy that is the function as it was written, under another name: a link-time optimizer makes names of several files differ. It takes what it took.
+#[must_use]
+pub fn is_only_renamed(symbol: &str) -> bool {
+    let (_, suffix) = split_clone_suffix(symbol);
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    let mut parts = suffix.split('.').skip(1).peekable();
+    parts.peek().is_some_and(|first| !is_number(first))
+        && parts.all(|part| is_number(part) || matches!(part, "lto_priv" | "llvm"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,5 +142,19 @@ mod tests {
         assert_eq!(clone_kind("foo.isra.0.constprop.1"), Clone::Specialised);
         assert_eq!(clone_kind("foo.llvm.123"), Clone::Specialised);
         assert_eq!(clone_kind(".hidden"), Clone::Whole);
+        for renamed in ["foo.lto_priv.0", "foo.llvm.123", "_ZN3foo3barEi.lto_priv.12.lto_priv.3"] {
+            assert!(is_only_renamed(renamed), "{renamed}");
+        }
+        let changed = [
+            "foo",
+            "foo.isra.0",
+            "foo.constprop.0.lto_priv.1",
+            "foo.lto_priv.0.isra.0",
+            "foo.part.0",
+            "foo.0",
+        ];
+        for changed in changed {
+            assert!(!is_only_renamed(changed), "{changed}");
+        }
     }
 }

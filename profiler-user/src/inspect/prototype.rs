@@ -15,8 +15,8 @@ pub enum ParameterKind {
     Signed(u8),
     /// An unsigned one, a character or a truth value.
     Unsigned(u8),
-    /// An enumeration: the name of one of several ways, 4 bytes or less.
-    Enumeration,
+    /// An enumeration of so many bytes, 1, 2 or 4: the name of one of several ways.
+    Enumeration(u8),
     /// An address.
     Pointer,
     /// A floating-point number.
@@ -26,7 +26,7 @@ pub enum ParameterKind {
 }
 
 /// Types as they are written.
-const KINDS: [(ParameterKind, &str); 12] = [
+const KINDS: [(ParameterKind, &str); 14] = [
     (ParameterKind::Signed(1), "i8"),
     (ParameterKind::Signed(2), "i16"),
     (ParameterKind::Signed(4), "int"),
@@ -35,7 +35,9 @@ const KINDS: [(ParameterKind, &str); 12] = [
     (ParameterKind::Unsigned(2), "u16"),
     (ParameterKind::Unsigned(4), "u32"),
     (ParameterKind::Unsigned(8), "size"),
-    (ParameterKind::Enumeration, "category"),
+    (ParameterKind::Enumeration(1), "category8"),
+    (ParameterKind::Enumeration(2), "category16"),
+    (ParameterKind::Enumeration(4), "category"),
     (ParameterKind::Pointer, "pointer"),
     (ParameterKind::Float, "float"),
     (ParameterKind::Structure, "structure"),

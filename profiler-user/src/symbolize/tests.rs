@@ -301,6 +301,8 @@ fn copies_that_had_to_go_come_back() {
     let libc = unwinder.frame_at(std::process::id(), libc::getpid as *const () as u64);
     for detail in [Detail::Names, Detail::Lines] {
         let mut roomy = Symbolizer::new(unwinder.modules().clone(), detail);
+        // Debug information of this program may be larger than what a run gives both.
+        roomy.copies = Held::new(1 << 30);
         let expected = [roomy.rows(1, &[frame]), roomy.rows(1, &[libc])];
         assert!(expected[1][0].function.ends_with("getpid"), "{:?}", expected[1]);
         let budget = roomy.copies.bytes() - 1;

@@ -250,3 +250,19 @@ fn groups_end_where_models_are_made_no_more() {
     record(&mut groups, 1, (300, 5), 3.0, None);
     assert!(groups.classes.is_empty());
 }
+
+/// What a function's inputs are is worked out once, also of one that has no model: its calls may come by the ten thousand.
+#[test]
+fn a_function_without_a_model_is_looked_at_once() {
+    let mut groups = LiveGroups::of(200, 0.5, 0);
+    let asked = std::cell::Cell::new(0);
+    let variadic = || {
+        asked.set(asked.get() + 1);
+        LiveFunction::new(None, Some(&"format=arg0:pointer,...".parse().unwrap()), None)
+    };
+    (0..100).for_each(|n| groups.note(ClassId(1), &row(n, 300, None), variadic));
+    assert_eq!((asked.get(), groups.classes.len()), (1, 0));
+    groups.forget(&BTreeSet::from([ClassId(1)]));
+    groups.note(ClassId(1), &row(1, 300, None), variadic);
+    assert_eq!(asked.get(), 2, "its inputs are others");
+}

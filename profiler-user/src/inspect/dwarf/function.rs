@@ -1,7 +1,12 @@
 //! The parameters of one function: their names, and the registers that the calling convention gives them.
+//!
+//! Whether a structure takes registers, and how many, is concluded from members of types, where much may be overlooked. So nothing is told of what lies
+//! behind a structure unless the debug information says of a parameter behind it that it is in the register that is expected. It does in optimised code; in
+//! other code (`-O0`) it says the place on the stack where a parameter is kept.
 
 use super::super::prototype::{Parameter, ParameterKind, Prototype};
-use super::types::{Die, Entry, Language, Passing, Unsure, passing, returns_by_address};
+use super::returned::{Returned, returned};
+use super::types::{Die, Entry, Language, Passing, Unsure, Vectors, passing};
 use super::units::{Found, Unit, Units};
 use gimli::{AttributeValue, Operation, constants};
 use std::rc::Rc;
@@ -54,25 +59,51 @@ struct Declared {
     found: Option<u16>,
 }
 
+/// A function as it is declared.
+struct Signature {
+    parameters: Vec<Declared>,
+    is_variadic: bool,
+    returns: Option<Entry>,
+    /// The entry that declares it.
+    origin: Entry,
+}
+
+/// Parameters that were given their registers, from the first on.
+#[derive(Debug, Default)]
+struct Layout {
+    prototype: Prototype,
+    /// Integer registers that are taken.
+    next: u8,
+    /// Vector registers that are taken.
+    vectors: Vectors,
+    /// The first structure behind which no parameter was found where it is expected: how many parameters and integer registers came before it.
+    doubt: Option<(usize, u8)>,
+}
+
 /// Reads the parameters of a function.
 pub(super) fn prototype(found: Found, vaddr: u64, units: &mut Units<'_>) -> Result<Prototype, Unknown> {
-    let language = language(&found.unit)?;
     let function = Entry { unit: found.unit, at: found.entry };
-    let (declared, is_variadic, returns) = declared(&function, vaddr, units)?;
-    if declared.is_empty() && !has_types(&function.unit)? {
+    let Signature { parameters, is_variadic, returns, origin } = signature(&function, vaddr, units)?;
+    // A link-time optimizer puts functions of several languages into one unit.
+    let language = match language(&origin.unit)? {
+        Some(language) => language,
+        None => language(&function.unit)?.ok_or(Unknown::Language)?,
+    };
+    if parameters.is_empty() && !has_types(&function.unit)? && !has_types(&origin.unit)? {
         return Err(Unknown::OnlyLines);
     }
-    let by_address = match returns {
-        None => false,
-        Some(kind) => returns_by_address(kind, language, units)?,
+    let returned = match returns {
+        None => Returned::IN_REGISTERS,
+        Some(kind) => returned(kind, language, units)?,
     };
     // An address for what it returns comes first.
-    let mut next = u8::from(by_address);
-    let mut prototype = Prototype { is_variadic, ..Prototype::default() };
-    for (i, own) in declared.into_iter().enumerate() {
+    let mut layout = Layout { next: u8::from(returned.by_address), ..Layout::default() };
+    layout.prototype.is_variadic = is_variadic;
+    layout.doubt = (!returned.is_sure).then_some((0, 0));
+    for (i, own) in parameters.into_iter().enumerate() {
         let passed = match own.kind {
             None => Err(Unsure::Type),
-            Some(kind) => passing(kind, language, units),
+            Some(ref kind) => passing(kind.clone(), language, units),
         };
         let passed = match passed {
             Err(Unsure::Read(error)) => return Err(Unknown::Read(error)),
@@ -81,31 +112,118 @@ pub(super) fn prototype(found: Found, vaddr: u64, units: &mut Units<'_>) -> Resu
         };
         // What a compiler adds (`__vtt_parm`), but for the object of a method.
         let is_added = own.is_artificial && (i > 0 || own.name != "this");
-        let known = passed.filter(|_| !is_added && prototype.unknown_from.is_none());
-        let Some(passed) = known else {
-            // Rust promises nothing of what it does with a structure, whatever comes before it.
-            if language == Language::Rust {
-                return Err(Unknown::Unsure);
+        // Rust promises nothing of what it does with a structure, whatever comes before it.
+        if language == Language::Rust && (is_added || passed.is_none()) {
+            return Err(Unknown::Unsure);
+        }
+        layout.place(own, passed.filter(|_| !is_added), passed)?;
+    }
+    Ok(layout.into_prototype())
+}
+
+impl Layout {
+    /// Gives a parameter its registers. `known`: how it is passed, if that is sure; `passed`: if it is only likely.
+    fn place(
+        &mut self,
+        own: Declared,
+        known: Option<Passing>,
+        passed: Option<Passing>,
+    ) -> Result<(), Unknown> {
+        let known = match known {
+            // It is a pointer if it is in a register.
+            Some(Passing::Function) => {
+                let is_here =
+                    own.found.is_some() && own.found == REGISTERS.get(usize::from(self.next)).copied();
+                is_here.then_some(Passing::Register(ParameterKind::Pointer))
             }
-            prototype.unknown_from.get_or_insert(next);
+            known => known,
+        };
+        let known = known.filter(|_| self.prototype.unknown_from.is_none());
+        let Some((passed, fits)) = known.and_then(|passed| Some((passed, self.fits(passed)?))) else {
+            self.prototype.unknown_from.get_or_insert(self.next);
             let kind = match passed {
-                Some(Passing::Register(kind) | Passing::Elsewhere(kind)) => kind,
+                Some(Passing::Register(kind) | Passing::Elsewhere(kind, _)) => kind,
+                Some(Passing::Function) => ParameterKind::Pointer,
                 _ => ParameterKind::Structure,
             };
-            prototype.parameters.push(Parameter { name: own.name, kind, register: None });
-            continue;
+            self.prototype.parameters.push(Parameter { name: own.name, kind, register: None });
+            return Ok(());
         };
-        let first = next;
-        add(&mut prototype, own.name, passed, &mut next);
-        let expected = (next > first).then(|| REGISTERS.get(usize::from(first)).copied()).flatten();
+        let before = (self.prototype.parameters.len(), self.next);
+        self.add(own.name, passed, fits);
+        let expected =
+            (self.next > before.1).then(|| REGISTERS.get(usize::from(before.1)).copied()).flatten();
         if own.found.is_some_and(|found| is_elsewhere(found, expected, passed)) {
             return Err(Unknown::Changed);
         }
+        if expected.is_some() && own.found == expected {
+            self.doubt = None;
+        }
+        let is_concluded = matches!(
+            passed,
+            Passing::Registers(..) | Passing::Elsewhere(ParameterKind::Structure, _) | Passing::Nothing
+        );
+        if is_concluded {
+            self.doubt.get_or_insert(before);
+        }
+        Ok(())
     }
-    if prototype.unknown_from == Some(6) {
-        prototype.unknown_from = None;
+
+    /// Whether there are registers for it; `None`: that is not known.
+    fn fits(&self, passed: Passing) -> Option<bool> {
+        let Passing::Registers(integers, vectors) = passed else { return Some(true) };
+        if self.next + integers > 6 { Some(false) } else { self.vectors.fit(vectors) }
     }
-    Ok(prototype)
+
+    /// A parameter takes its registers.
+    fn add(&mut self, name: String, passed: Passing, fits: bool) {
+        let Self { prototype: Prototype { parameters, .. }, next, vectors, .. } = self;
+        let one = |next: &mut u8| {
+            let register = (*next < 6).then_some(*next);
+            *next += u8::from(register.is_some());
+            register
+        };
+        match passed {
+            Passing::Nothing | Passing::Function => {}
+            Passing::Elsewhere(kind, taken) => {
+                vectors.take(taken);
+                parameters.push(Parameter { name, kind, register: None });
+            }
+            Passing::Register(kind) => parameters.push(Parameter { name, kind, register: one(next) }),
+            Passing::Registers(integers, taken) => {
+                if fits {
+                    *next += integers;
+                    vectors.take(Vectors::of(taken));
+                }
+                parameters.push(Parameter { name, kind: ParameterKind::Structure, register: None });
+            }
+            Passing::Two(first, second) => {
+                let of = |part| if name.is_empty() { String::new() } else { format!("{name}.{part}") };
+                let second_name = of(if second == ParameterKind::Pointer { "vtable" } else { "len" });
+                parameters.push(Parameter { name: of("ptr"), kind: first, register: one(next) });
+                parameters.push(Parameter { name: second_name, kind: second, register: one(next) });
+            }
+        }
+    }
+
+    /// What is sure of it.
+    fn into_prototype(self) -> Prototype {
+        let mut prototype = self.prototype;
+        if let Some((at, from)) = self.doubt {
+            let behind = prototype.parameters.get_mut(at..).unwrap_or_default();
+            let may_be_in_register = |parameter: &Parameter| {
+                !matches!(parameter.kind, ParameterKind::Float | ParameterKind::Structure)
+            };
+            if prototype.unknown_from.is_some() || behind.iter().any(may_be_in_register) {
+                behind.iter_mut().for_each(|parameter| parameter.register = None);
+                prototype.unknown_from = Some(from);
+            }
+        }
+        if prototype.unknown_from == Some(6) {
+            prototype.unknown_from = None;
+        }
+        prototype
+    }
 }
 
 /// The debug information has a parameter in another register than its type says, so the function is not called as others are.
@@ -115,53 +233,28 @@ fn is_elsewhere(found: u16, expected: Option<u16>, passed: Passing) -> bool {
     counts && Some(found) != expected
 }
 
-/// Gives a parameter its registers.
-fn add(prototype: &mut Prototype, name: String, passed: Passing, next: &mut u8) {
-    let one = |next: &mut u8| {
-        let register = (*next < 6).then_some(*next);
-        *next += u8::from(register.is_some());
-        register
-    };
-    let parameters = &mut prototype.parameters;
-    match passed {
-        Passing::Nothing => {}
-        Passing::Elsewhere(kind) => parameters.push(Parameter { name, kind, register: None }),
-        Passing::Register(kind) => parameters.push(Parameter { name, kind, register: one(next) }),
-        Passing::Registers(count) => {
-            *next += if *next + count <= 6 { count } else { 0 };
-            parameters.push(Parameter { name, kind: ParameterKind::Structure, register: None });
-        }
-        Passing::Two(first, second) => {
-            let of = |part| if name.is_empty() { String::new() } else { format!("{name}.{part}") };
-            let second_name = of(if second == ParameterKind::Pointer { "vtable" } else { "len" });
-            parameters.push(Parameter { name: of("ptr"), kind: first, register: one(next) });
-            parameters.push(Parameter { name: second_name, kind: second, register: one(next) });
-        }
-    }
-}
-
-/// The language of a unit, if its functions are called as the System V ABI says, or as Rust does.
-fn language(unit: &Unit) -> Result<Language, Unknown> {
+/// The language of a unit, if its functions are called as the System V ABI says, or as Rust does. `None`: the unit does not say it.
+fn language(unit: &Unit) -> Result<Option<Language>, Unknown> {
     let mut entries = unit.entries();
     let root = entries.next_dfs()?.ok_or(Unknown::Language)?;
-    let Some(AttributeValue::Language(language)) = root.attr_value(constants::DW_AT_language) else {
-        return Err(Unknown::Language);
-    };
-    match language {
+    let Some(value) = root.attr_value(constants::DW_AT_language) else { return Ok(None) };
+    let AttributeValue::Language(language) = value else { return Err(Unknown::Language) };
+    let language = match language {
         constants::DW_LANG_C
         | constants::DW_LANG_C89
         | constants::DW_LANG_C99
         | constants::DW_LANG_C11
-        | constants::DW_LANG_C17 => Ok(Language::C),
+        | constants::DW_LANG_C17 => Language::C,
         constants::DW_LANG_C_plus_plus
         | constants::DW_LANG_C_plus_plus_03
         | constants::DW_LANG_C_plus_plus_11
         | constants::DW_LANG_C_plus_plus_14
         | constants::DW_LANG_C_plus_plus_17
-        | constants::DW_LANG_C_plus_plus_20 => Ok(Language::Cpp),
-        constants::DW_LANG_Rust => Ok(Language::Rust),
-        _ => Err(Unknown::Language),
-    }
+        | constants::DW_LANG_C_plus_plus_20 => Language::Cpp,
+        constants::DW_LANG_Rust => Language::Rust,
+        _ => return Err(Unknown::Language),
+    };
+    Ok(Some(language))
 }
 
 /// A unit tells of types. With lines alone (`-g1`, `line-tables-only`) no function seems to have a parameter.
@@ -184,24 +277,20 @@ fn has_types(unit: &Unit) -> gimli::Result<bool> {
     Ok(false)
 }
 
-/// The parameters of a function with code, whether there are variable ones, and the type that it returns.
-fn declared(
-    function: &Entry,
-    vaddr: u64,
-    units: &mut Units<'_>,
-) -> Result<(Vec<Declared>, bool, Option<Entry>), Unknown> {
+/// What a function with code takes and returns.
+fn signature(function: &Entry, vaddr: u64, units: &mut Units<'_>) -> Result<Signature, Unknown> {
     let mut die = function.die()?;
     let mut of = function.clone();
     let mut returns = of.follow(&die, constants::DW_AT_type, units)?;
     check_convention(&die)?;
     let (own, mut is_variadic) = below(function)?;
     // A copy of a function that was inlined elsewhere refers to that function, one of a class to its declaration.
-    for _ in 0..4 {
+    for i in 0..4 {
         let origin = match of.follow(&die, constants::DW_AT_abstract_origin, units)? {
             Some(origin) => {
                 let (parameters, variadic) = below(&origin)?;
                 is_variadic |= variadic;
-                if of.at == function.at && !is_same(&own, &parameters, units)? {
+                if i == 0 && !is_same(&own, &parameters, units)? {
                     return Err(Unknown::Changed);
                 }
                 Some(origin)
@@ -218,7 +307,7 @@ fn declared(
     }
     let parameters =
         own.iter().map(|own| parameter(own, vaddr, units)).collect::<Result<Vec<_>, Unknown>>()?;
-    Ok((parameters, is_variadic, returns))
+    Ok(Signature { parameters, is_variadic, returns, origin: of })
 }
 
 /// A copy of a function has the parameters of its origin, in the same order: what it no longer takes is missing, or comes last.
@@ -250,6 +339,8 @@ fn below(function: &Entry) -> Result<(Vec<Entry>, bool), Unknown> {
     for child in function.children(MAX_CHILDREN)? {
         match child.die()?.tag() {
             constants::DW_TAG_formal_parameter => parameters.push(child),
+            // Those that stand for `...` in a template, in their order.
+            constants::DW_TAG_GNU_formal_parameter_pack => parameters.append(&mut below(&child)?.0),
             constants::DW_TAG_unspecified_parameters => is_variadic = true,
             _ => {}
         }
@@ -327,16 +418,27 @@ mod tests {
 
     #[test]
     fn a_structure_that_does_not_fit_leaves_its_registers_to_others() {
-        let mut prototype = Prototype::default();
-        let mut next = 4;
+        let mut layout = Layout { next: 4, ..Layout::default() };
         for (name, passed) in [
             ("a", Passing::Register(ParameterKind::Signed(8))),
-            ("pair", Passing::Registers(2)),
+            ("pair", Passing::Registers(2, 0)),
             ("b", Passing::Register(ParameterKind::Unsigned(4))),
             ("c", Passing::Register(ParameterKind::Pointer)),
         ] {
-            add(&mut prototype, name.to_owned(), passed, &mut next);
+            let fits = layout.fits(passed).unwrap();
+            layout.add(name.to_owned(), passed, fits);
         }
-        assert_eq!(prototype.to_string(), "a=arg4:long,pair=-:structure,b=arg5:u32,c=-:pointer");
+        assert_eq!(layout.prototype.to_string(), "a=arg4:long,pair=-:structure,b=arg5:u32,c=-:pointer");
+    }
+
+    #[test]
+    fn vector_registers_are_counted() {
+        let fits = |least, most, vectors| {
+            let layout = Layout { vectors: Vectors { least, most }, ..Layout::default() };
+            layout.fits(Passing::Registers(1, vectors))
+        };
+        assert_eq!((fits(7, 7, 1), fits(8, 8, 1), fits(8, 8, 0)), (Some(true), Some(false), Some(true)));
+        // One of them may be a `long double`, which takes none.
+        assert_eq!((fits(7, 8, 1), fits(7, 8, 0)), (None, Some(true)));
     }
 }

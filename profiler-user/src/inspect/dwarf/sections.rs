@@ -1,7 +1,7 @@
 //! The debug sections of a file, read page by page as they are asked for, within a budget.
 //!
 //! Debug information may have gigabytes, and a question is about one function of it: what gimli does not look at stays in the file. A packed section
-//! cannot be read in pieces: it is unpacked as a whole when something asks for it, if it is not too large.
+//! cannot be read in pieces: it is unpacked as a whole when its first byte is read, if it is not too large, and is kept until nobody asks for a while.
 
 use crate::target_file::{Headers, TargetFile};
 use gimli::{LittleEndian, Reader, ReaderOffsetId};
@@ -12,20 +12,59 @@ use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Read at once, bytes: a unit is read in order, a name of a string table by itself.
 const PAGE: usize = 4096;
 /// No name and no expression of a parameter is longer, bytes.
 const MAX_SLICE: usize = 1 << 16;
 
-/// Where a section lies in the file.
-#[derive(Debug, Clone, Copy)]
-struct Place {
+/// Where a section lies.
+#[derive(Debug, Clone)]
+enum Place {
+    /// As it is: offset in the file and size, bytes.
+    File(u64, u64),
+    Packed(Arc<Packed>),
+}
+
+/// A section that is packed.
+#[derive(Debug)]
+struct Packed {
+    file: Arc<TargetFile>,
+    /// Where it lies in the file, bytes.
     offset: u64,
     size: u64,
-    /// How it is packed, and what it has unpacked, bytes.
-    packed: Option<(CompressionFormat, u64)>,
+    format: CompressionFormat,
+    /// What it has unpacked, bytes.
+    unpacked: u64,
+    state: Mutex<State>,
+}
+
+/// What became of a packed section.
+#[derive(Debug, Default)]
+struct State {
+    bytes: Option<Arc<[u8]>>,
+    /// It was unpacked before: the budget has it.
+    is_charged: bool,
+}
+
+impl Packed {
+    /// Unpacks it. What was given back since is unpacked again for nothing: else what a large effort could read would be too large for a little one.
+    fn bytes(&self, budget: &Budget) -> Result<Arc<[u8]>, gimli::Error> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bytes) = &state.bytes {
+            return Ok(Arc::clone(bytes));
+        }
+        if !state.is_charged {
+            budget.spend(&budget.bytes, self.unpacked.max(self.size))?;
+            state.is_charged = true;
+        }
+        let data = self.file.read_at(self.offset, self.size).map_err(|_| gimli::Error::Io)?;
+        let packed = CompressedData { format: self.format, data: &data, uncompressed_size: self.unpacked };
+        let bytes: Arc<[u8]> = Arc::from(packed.decompress().map_err(|_| gimli::Error::Io)?.as_ref());
+        state.bytes = Some(Arc::clone(&bytes));
+        Ok(bytes)
+    }
 }
 
 /// The debug sections of a file.
@@ -33,8 +72,6 @@ struct Place {
 pub(super) struct DebugFile {
     file: Arc<TargetFile>,
     places: HashMap<String, Place>,
-    /// Those that were unpacked.
-    unpacked: HashMap<String, Arc<[u8]>>,
 }
 
 impl DebugFile {
@@ -54,59 +91,60 @@ impl DebugFile {
             }
             let Ok(compression) = section.compression(endian, &headers) else { continue };
             let place = match compression {
-                None => Place { offset, size, packed: None },
+                None => Place::File(offset, size),
                 Some((head, offset, size)) => {
                     let format = match head.ch_type(endian) {
                         ELFCOMPRESS_ZLIB => CompressionFormat::Zlib,
                         ELFCOMPRESS_ZSTD => CompressionFormat::Zstandard,
                         _ => continue,
                     };
-                    Place { offset, size, packed: Some((format, head.ch_size(endian))) }
+                    Place::Packed(Arc::new(Packed {
+                        file: Arc::clone(file),
+                        offset,
+                        size,
+                        format,
+                        unpacked: head.ch_size(endian),
+                        state: Mutex::default(),
+                    }))
                 }
             };
             places.entry(String::from_utf8_lossy(name).into_owned()).or_insert(place);
         }
-        places.contains_key(".debug_info").then(|| Self {
-            file: Arc::clone(file),
-            places,
-            unpacked: HashMap::new(),
+        places.contains_key(".debug_info").then(|| Self { file: Arc::clone(file), places })
+    }
+
+    /// A section, of which something is read, or unpacked, once something asks for it, and as long as there is something left of the budget; one that is not
+    /// there is empty.
+    pub fn section(&self, name: &str, budget: &Rc<Budget>) -> Piece {
+        Piece::of(match self.places.get(name) {
+            None => Section::of(Source::Nothing, 0, budget),
+            Some(Place::File(offset, size)) => {
+                Section::of(Source::File(Arc::clone(&self.file), *offset), *size, budget)
+            }
+            Some(Place::Packed(packed)) => {
+                Section::of(Source::Packed(Arc::clone(packed)), packed.unpacked, budget)
+            }
         })
     }
 
-    /// A section, of which pages are read as long as there is something left of the budget; one that is not there is empty.
-    pub fn section(&mut self, name: &str, budget: &Rc<Budget>) -> Result<Piece, gimli::Error> {
-        let Some(place) = self.places.get(name).copied() else {
-            return Ok(Piece::of(Section::empty(budget)));
-        };
-        let Some(packed) = place.packed else {
-            return Ok(Piece::of(Section::in_file(&self.file, place, budget)));
-        };
-        let bytes = match self.unpacked.get(name) {
-            Some(bytes) => Arc::clone(bytes),
-            None => {
-                let bytes = self.unpack(place, packed, budget)?;
-                self.unpacked.insert(name.to_owned(), Arc::clone(&bytes));
-                bytes
-            }
-        };
-        Ok(Piece::of(Section::in_memory(bytes, budget)))
-    }
-
-    fn unpack(
-        &self,
-        place: Place,
-        (format, size): (CompressionFormat, u64),
-        budget: &Budget,
-    ) -> Result<Arc<[u8]>, gimli::Error> {
-        budget.spend(&budget.bytes, size.max(place.size))?;
-        let data = self.file.read_at(place.offset, place.size).map_err(|_| gimli::Error::Io)?;
-        let packed = CompressedData { format, data: &data, uncompressed_size: size };
-        packed.decompress().map(|bytes| Arc::from(bytes.as_ref())).map_err(|_| gimli::Error::Io)
-    }
-
     /// Gives back what was unpacked.
-    pub fn rest(&mut self) {
-        self.unpacked.clear();
+    pub fn rest(&self) {
+        for place in self.places.values() {
+            if let Place::Packed(packed) = place {
+                packed.state.lock().unwrap_or_else(PoisonError::into_inner).bytes = None;
+            }
+        }
+    }
+
+    /// Sections that are held unpacked, by their names.
+    #[cfg(test)]
+    pub fn unpacked(&self) -> Vec<&str> {
+        let holds =
+            |place: &Place| matches!(place, Place::Packed(p) if p.state.lock().unwrap().bytes.is_some());
+        let mut names: Vec<&str> =
+            self.places.iter().filter(|(_, place)| holds(place)).map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        names
     }
 }
 
@@ -142,39 +180,35 @@ impl Budget {
     }
 }
 
+/// Where the bytes of a section come from.
+#[derive(Debug)]
+enum Source {
+    Nothing,
+    /// From there on in the file.
+    File(Arc<TargetFile>, u64),
+    Packed(Arc<Packed>),
+}
+
 /// What of a section was read.
 #[derive(Debug)]
 struct Section {
-    /// `None`: it is in memory, in `page`.
-    file: Option<(Arc<TargetFile>, u64)>,
+    source: Source,
     size: usize,
     budget: Rc<Budget>,
     pages: RefCell<HashMap<usize, Arc<[u8]>>>,
-    /// The page that was read last, by its first byte.
+    /// The page that was read last, by its first byte; of a packed section all.
     page: RefCell<(usize, Arc<[u8]>)>,
 }
 
 impl Section {
-    fn in_memory(bytes: Arc<[u8]>, budget: &Rc<Budget>) -> Self {
+    fn of(source: Source, size: u64, budget: &Rc<Budget>) -> Self {
         Self {
-            file: None,
-            size: bytes.len(),
+            source,
+            // OK because addresses have 64 bits here.
+            size: size as usize,
             budget: Rc::clone(budget),
             pages: RefCell::default(),
-            page: RefCell::new((0, bytes)),
-        }
-    }
-
-    fn empty(budget: &Rc<Budget>) -> Self {
-        Self::in_memory(Arc::from([]), budget)
-    }
-
-    fn in_file(file: &Arc<TargetFile>, place: Place, budget: &Rc<Budget>) -> Self {
-        Self {
-            file: Some((Arc::clone(file), place.offset)),
-            // OK because addresses have 64 bits here.
-            size: place.size as usize,
-            ..Self::empty(budget)
+            page: RefCell::new((0, Arc::from([]))),
         }
     }
 
@@ -204,12 +238,19 @@ impl Section {
 
     /// Makes the page that holds `at` the last one.
     fn turn(&self, at: usize) -> Result<(), gimli::Error> {
+        let (file, offset) = match &self.source {
+            Source::Nothing => return Err(gimli::Error::Io),
+            Source::Packed(packed) => {
+                *self.page.borrow_mut() = (0, packed.bytes(&self.budget)?);
+                return Ok(());
+            }
+            Source::File(file, offset) => (file, offset),
+        };
         let begin = at / PAGE * PAGE;
         let known = self.pages.borrow().get(&begin).map(Arc::clone);
         let bytes = match known {
             Some(bytes) => bytes,
             None => {
-                let (file, offset) = self.file.as_ref().ok_or(gimli::Error::Io)?;
                 let len = PAGE.min(self.size - begin);
                 self.budget.spend(&self.budget.bytes, len as u64)?;
                 let bytes = file.read_at(offset + begin as u64, len as u64).map_err(|_| gimli::Error::Io)?;

@@ -11,23 +11,66 @@ use gimli::{AttributeValue, DebuggingInformationEntry, DwAt, Reader, UnitOffset,
 use std::rc::Rc;
 
 /// Types behind types that are followed: `typedef`, `const`, members.
-const MAX_DEPTH: u32 = 32;
+pub(super) const MAX_DEPTH: u32 = 32;
 /// Members of a structure that are looked at; one of 16 bytes has no more.
-const MAX_MEMBERS: usize = 256;
+pub(super) const MAX_MEMBERS: usize = 256;
 
 /// How a value is passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Passing {
     /// In one integer register.
     Register(ParameterKind),
-    /// A structure: in so many integer registers if they are left, else in memory.
-    Registers(u8),
+    /// A structure: in so many integer registers and so many vector registers if all of them are left, else in memory.
+    Registers(u8, u8),
     /// A pointer and a length, or two pointers: each by itself.
     Two(ParameterKind, ParameterKind),
-    /// In no integer register: in a vector register, or in memory.
-    Elsewhere(ParameterKind),
+    /// In no integer register: in vector registers if they are left, or in memory.
+    Elsewhere(ParameterKind, Vectors),
     /// It has no bytes.
     Nothing,
+    /// Of Rust: a pointer to a function takes a register, a function itself nothing, and both may be called the same.
+    Function,
+}
+
+/// How many vector registers something takes, or has taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Vectors {
+    /// At least.
+    pub least: u8,
+    /// At most.
+    pub most: u8,
+}
+
+impl Vectors {
+    /// None or one: that is not known.
+    const PERHAPS: Self = Self { least: 0, most: 1 };
+    /// Those that hold parameters (System V ABI, figure 3.4).
+    const ALL: u8 = 8;
+
+    /// So many.
+    pub fn of(number: u8) -> Self {
+        Self { least: number, most: number }
+    }
+
+    /// Whether so many are left behind those that are taken; `None`: that is not known.
+    pub fn fit(self, number: u8) -> Option<bool> {
+        if number == 0 || self.most + number <= Self::ALL {
+            Some(true)
+        } else if self.least + number > Self::ALL {
+            Some(false)
+        } else {
+            None
+        }
+    }
+
+    /// Something takes them: all, or none if there are too few.
+    pub fn take(&mut self, taken: Self) {
+        let fit = self.fit(taken.most);
+        if fit != Some(false) {
+            self.least += if fit == Some(true) { taken.least } else { 0 };
+            self.most = (self.most + taken.most).min(Self::ALL);
+        }
+    }
 }
 
 /// Why nothing is told.
@@ -134,13 +177,15 @@ pub(super) fn passing(of: Entry, language: Language, units: &mut Units<'_>) -> R
     let size = number(&die, constants::DW_AT_byte_size);
     match die.tag() {
         constants::DW_TAG_base_type => of_base(&die, size.ok_or(Unsure::Type)?),
+        constants::DW_TAG_pointer_type if language == Language::Rust => rust_pointer(&entry, &die, units),
         constants::DW_TAG_pointer_type
         | constants::DW_TAG_reference_type
         | constants::DW_TAG_rvalue_reference_type
         | constants::DW_TAG_unspecified_type => Ok(Passing::Register(ParameterKind::Pointer)),
         constants::DW_TAG_enumeration_type => match size.ok_or(Unsure::Type)? {
             0 => Ok(Passing::Nothing),
-            1 | 2 | 4 => Ok(Passing::Register(ParameterKind::Enumeration)),
+            // OK because it is 4 at most.
+            bytes @ (1 | 2 | 4) => Ok(Passing::Register(ParameterKind::Enumeration(bytes as u8))),
             8 => Ok(Passing::Register(ParameterKind::Signed(8))),
             _ => Err(Unsure::Type),
         },
@@ -154,44 +199,21 @@ pub(super) fn passing(of: Entry, language: Language, units: &mut Units<'_>) -> R
     }
 }
 
-/// Whether a function that returns this is given an address for it, in place of its first parameter.
-pub(super) fn returns_by_address(
-    of: Entry,
-    language: Language,
-    units: &mut Units<'_>,
-) -> Result<bool, Unsure> {
-    /// Rust returns up to 8 bytes in a register in all versions; up to 16 in later ones.
-    const SURE: u64 = 8;
-    const MOST: u64 = 16;
-    let (entry, die) = plain(of, units)?;
-    let is_structure = matches!(
-        die.tag(),
-        constants::DW_TAG_structure_type
-            | constants::DW_TAG_class_type
-            | constants::DW_TAG_union_type
-            | constants::DW_TAG_array_type
-    );
-    if !is_structure {
-        return Ok(false);
+/// A pointer of Rust: to a function it may be a function itself, which has no bytes. Some versions tell its name (`fn(u64) -> u64 {crate::name}`).
+fn rust_pointer(of: &Entry, die: &Die, units: &mut Units<'_>) -> Result<Passing, Unsure> {
+    let Some(behind) = of.follow(die, constants::DW_AT_type, units)? else {
+        return Ok(Passing::Register(ParameterKind::Pointer));
+    };
+    if behind.die()?.tag() != constants::DW_TAG_subroutine_type {
+        return Ok(Passing::Register(ParameterKind::Pointer));
     }
-    let size = number(&die, constants::DW_AT_byte_size);
-    if language == Language::Rust {
-        let mut is_slice = || matches!(slice(&entry, units), Ok(Passing::Two(..)));
-        return match size.ok_or(Unsure::Type)? {
-            0..=SURE => Ok(false),
-            MOST if is_slice() => Ok(false),
-            size if size > MOST => Ok(true),
-            _ => Err(Unsure::Type),
-        };
-    }
-    if classes::is_by_reference(&entry, &die, language, units)? {
-        return Ok(true);
-    }
-    match structure(&entry, &die, size, language, units)? {
-        Passing::Registers(_) => Ok(false),
-        // All in vector registers, or in memory.
-        _ => Ok(size.is_none_or(|size| size > 16)),
-    }
+    let name = of.text(die, constants::DW_AT_name, units)?.unwrap_or_default();
+    Ok(if name.contains('{') { Passing::Nothing } else { Passing::Function })
+}
+
+/// A member of its class, and of no object.
+pub(super) fn is_static(member: &Die) -> bool {
+    member.has_attr(constants::DW_AT_external) || member.has_attr(constants::DW_AT_declaration)
 }
 
 fn of_base(die: &Die, size: u64) -> Result<Passing, Unsure> {
@@ -204,7 +226,13 @@ fn of_base(die: &Die, size: u64) -> Result<Passing, Unsure> {
     let bytes = u8::try_from(size).ok().filter(|bytes| [1, 2, 4, 8].contains(bytes));
     match encoding {
         constants::DW_ATE_float | constants::DW_ATE_complex_float | constants::DW_ATE_decimal_float => {
-            Ok(Passing::Elsewhere(ParameterKind::Float))
+            let vectors = match (size, encoding) {
+                (..=8, _) => Vectors::of(1),
+                (16, constants::DW_ATE_complex_float) => Vectors::of(2),
+                // `long double` is in memory, `_Float128` in a register.
+                _ => Vectors::PERHAPS,
+            };
+            Ok(Passing::Elsewhere(ParameterKind::Float, vectors))
         }
         constants::DW_ATE_signed | constants::DW_ATE_signed_char => {
             bytes.map(|bytes| Passing::Register(ParameterKind::Signed(bytes))).ok_or(Unsure::Type)
@@ -220,7 +248,7 @@ fn of_base(die: &Die, size: u64) -> Result<Passing, Unsure> {
 }
 
 /// A slice, a string or a reference to a trait object of Rust: two words. Of other structures Rust promises nothing.
-fn slice(of: &Entry, units: &mut Units<'_>) -> Result<Passing, Unsure> {
+pub(super) fn slice(of: &Entry, units: &mut Units<'_>) -> Result<Passing, Unsure> {
     let mut names = Vec::new();
     for member in of.children(MAX_MEMBERS)? {
         let die = member.die()?;
@@ -246,7 +274,7 @@ enum Class {
     Other,
 }
 
-fn structure(
+pub(super) fn structure(
     entry: &Entry,
     die: &Die,
     size: Option<u64>,
@@ -256,21 +284,23 @@ fn structure(
     let size = size.ok_or(Unsure::Type)?;
     // Its address is passed.
     if classes::is_by_reference(entry, die, language, units)? {
-        return Ok(Passing::Registers(1));
+        return Ok(Passing::Registers(1, 0));
     }
     if size == 0 {
         return Ok(Passing::Nothing);
     }
     if size > 16 {
-        return Ok(Passing::Elsewhere(ParameterKind::Structure));
+        // In memory, or it is a vector and nothing else.
+        return Ok(Passing::Elsewhere(ParameterKind::Structure, Vectors::PERHAPS));
     }
     let mut classes = [Class::None; 2];
     classify(entry, 0, &mut classes, units, 0)?;
-    match classes.iter().filter(|class| **class == Class::Integer).count() {
-        0 if classes.contains(&Class::Other) => Ok(Passing::Elsewhere(ParameterKind::Structure)),
+    let number = |wanted| classes.iter().map(|class| u8::from(*class == wanted)).sum::<u8>();
+    match (number(Class::Integer), number(Class::Other)) {
         // An empty class of C++ has a byte.
-        0 => Err(Unsure::Type),
-        registers => Ok(Passing::Registers(u8::try_from(registers).unwrap_or(2))),
+        (0, 0) => Err(Unsure::Type),
+        (0, vectors) => Ok(Passing::Elsewhere(ParameterKind::Structure, Vectors::of(vectors))),
+        (integers, vectors) => Ok(Passing::Registers(integers, vectors)),
     }
 }
 
@@ -305,7 +335,7 @@ fn classify(
             match of_base(&die, size)? {
                 Passing::Register(_) => note(Class::Integer, size),
                 // What shares its bytes with a `long double` is in memory or not, by rules of its own.
-                Passing::Elsewhere(_) if size <= 8 => note(Class::Other, size),
+                Passing::Elsewhere(..) if size <= 8 => note(Class::Other, size),
                 _ => Err(Unsure::Type),
             }
         }
@@ -330,9 +360,8 @@ fn members(
 ) -> Result<(), Unsure> {
     for member in of.children(MAX_MEMBERS)? {
         let die = member.die()?;
-        let is_static = die.has_attr(constants::DW_AT_external) || die.has_attr(constants::DW_AT_declaration);
         let is_part = matches!(die.tag(), constants::DW_TAG_member | constants::DW_TAG_inheritance);
-        if !is_part || is_static {
+        if !is_part || is_static(&die) {
             continue;
         }
         if let Some(bit) = number(&die, constants::DW_AT_data_bit_offset) {
@@ -367,6 +396,10 @@ fn elements(
     units: &mut Units<'_>,
     depth: u32,
 ) -> Result<(), Unsure> {
+    // A vector is an array that lies in one vector register, whatever its elements are.
+    if die.has_attr(constants::DW_AT_GNU_vector) {
+        return Err(Unsure::Type);
+    }
     let element = of.follow(die, constants::DW_AT_type, units)?.ok_or(Unsure::Type)?;
     let mut count = 1_u64;
     for child in of.children(MAX_MEMBERS)? {

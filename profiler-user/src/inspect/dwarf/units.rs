@@ -1,7 +1,10 @@
 //! From an address to the entry of its function: by `.debug_aranges`, else by what each unit says of its addresses.
 
 use super::sections::Piece;
-use gimli::{DebugInfoOffset, Dwarf, EntriesTreeNode, UnitOffset, UnitType, constants};
+use gimli::{
+    AttributeValue, DebugAddrBase, DebugInfoOffset, DebugLocListsBase, DebugRngListsBase,
+    DebugStrOffsetsBase, Dwarf, DwarfFileType, EntriesTreeNode, UnitHeader, UnitOffset, UnitType, constants,
+};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -100,7 +103,7 @@ impl<'a> Units<'a> {
             if header.type_() != UnitType::Compilation {
                 continue;
             }
-            let unit = self.dwarf.unit(header)?;
+            let unit = opened(self.dwarf, header)?;
             let mut ranges = self.dwarf.unit_ranges(&unit)?;
             while let Some(range) = ranges.next()? {
                 self.add(range.begin, range.end, start);
@@ -120,7 +123,7 @@ impl<'a> Units<'a> {
         if let Some(unit) = self.open.get(&start) {
             return Ok(Rc::clone(unit));
         }
-        let unit = Rc::new(self.dwarf.unit(self.dwarf.unit_header(DebugInfoOffset(start))?)?);
+        let unit = Rc::new(opened(self.dwarf, self.dwarf.unit_header(DebugInfoOffset(start))?)?);
         self.open.insert(start, Rc::clone(&unit));
         Ok(unit)
     }
@@ -143,6 +146,42 @@ impl<'a> Units<'a> {
         let unit = self.at(start)?;
         Ok(offset.to_unit_offset(&unit.header).map(|entry| (unit, entry)))
     }
+}
+
+/// Opens a unit, as `Dwarf::unit` does, but for its line table: that one is large, and nobody here asks for lines.
+fn opened(dwarf: &Dwarf<Piece>, header: UnitHeader<Piece>) -> gimli::Result<Unit> {
+    let (encoding, main) = (header.encoding(), DwarfFileType::Main);
+    let mut unit = Unit {
+        abbreviations: dwarf.abbreviations(&header)?,
+        name: None,
+        comp_dir: None,
+        low_pc: 0,
+        str_offsets_base: DebugStrOffsetsBase::default_for_encoding_and_file(encoding, main),
+        addr_base: DebugAddrBase(0),
+        loclists_base: DebugLocListsBase::default_for_encoding_and_file(encoding, main),
+        rnglists_base: DebugRngListsBase::default_for_encoding_and_file(encoding, main),
+        line_program: None,
+        dwo_id: None,
+        header,
+    };
+    let root = {
+        let mut entries = unit.header.entries(&unit.abbreviations);
+        entries.next_dfs()?.ok_or(gimli::Error::MissingUnitDie)?.clone()
+    };
+    for attribute in root.attrs() {
+        match attribute.value() {
+            AttributeValue::DebugStrOffsetsBase(base) => unit.str_offsets_base = base,
+            AttributeValue::DebugAddrBase(base) => unit.addr_base = base,
+            AttributeValue::DebugLocListsBase(base) => unit.loclists_base = base,
+            AttributeValue::DebugRngListsBase(base) => unit.rnglists_base = base,
+            _ => {}
+        }
+    }
+    // An address may be the number of one in a table, which the bases tell.
+    if let Some(value) = root.attr_value(constants::DW_AT_low_pc) {
+        unit.low_pc = dwarf.attr_address(&unit, value)?.unwrap_or(0);
+    }
+    Ok(unit)
 }
 
 /// The functions of a unit with code, by their addresses.

@@ -1,0 +1,91 @@
+//! How a value is returned: in registers, or behind an address that the caller passes before all parameters.
+
+use super::classes;
+use super::types::{
+    Entry, Language, MAX_DEPTH, MAX_MEMBERS, Passing, Unsure, is_static, number, plain, slice, structure,
+};
+use super::units::Units;
+use gimli::constants;
+
+/// Whether a function is given an address for what it returns, in place of its first parameter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Returned {
+    pub by_address: bool,
+    /// That follows from its size or from what the compiler says, and not from the members of a class.
+    pub is_sure: bool,
+}
+
+impl Returned {
+    /// In registers, or nothing.
+    pub const IN_REGISTERS: Self = Self { by_address: false, is_sure: true };
+}
+
+/// How a function returns a value of a type.
+pub(super) fn returned(of: Entry, language: Language, units: &mut Units<'_>) -> Result<Returned, Unsure> {
+    /// Rust returns up to 8 bytes in a register in all versions; up to 16 in later ones. C and C++ do up to 16.
+    const SURE: u64 = 8;
+    const MOST: u64 = 16;
+    let (entry, die) = plain(of, units)?;
+    let is_structure = matches!(
+        die.tag(),
+        constants::DW_TAG_structure_type
+            | constants::DW_TAG_class_type
+            | constants::DW_TAG_union_type
+            | constants::DW_TAG_array_type
+    );
+    if !is_structure {
+        return Ok(Returned::IN_REGISTERS);
+    }
+    let size = number(&die, constants::DW_AT_byte_size).ok_or(Unsure::Type)?;
+    let sure = |by_address| Returned { by_address, is_sure: true };
+    if language == Language::Rust {
+        let mut is_slice = || matches!(slice(&entry, units), Ok(Passing::Two(..)));
+        return match size {
+            0..=SURE => Ok(sure(false)),
+            MOST if is_slice() => Ok(sure(false)),
+            size if size > MOST => Ok(sure(true)),
+            _ => Err(Unsure::Type),
+        };
+    }
+    if size > MOST {
+        // A vector of 32 or 64 bytes is returned in a register, alone in a structure as well.
+        return if begins_with_vector(entry, units)? { Err(Unsure::Type) } else { Ok(sure(true)) };
+    }
+    let by_address = classes::is_by_reference(&entry, &die, language, units)?;
+    if !by_address {
+        // Is it understood?
+        structure(&entry, &die, Some(size), language, units)?;
+    }
+    Ok(Returned { by_address, is_sure: language == Language::C || classes::is_told(&die) })
+}
+
+/// The first member of a structure is a vector, or begins with one.
+fn begins_with_vector(mut of: Entry, units: &mut Units<'_>) -> Result<bool, Unsure> {
+    for _ in 0..MAX_DEPTH {
+        let (entry, die) = plain(of, units)?;
+        if die.has_attr(constants::DW_AT_GNU_vector) {
+            return Ok(true);
+        }
+        let inner = match die.tag() {
+            constants::DW_TAG_array_type => entry.follow(&die, constants::DW_AT_type, units)?,
+            constants::DW_TAG_structure_type
+            | constants::DW_TAG_class_type
+            | constants::DW_TAG_union_type => first_member(&entry, units)?,
+            _ => None,
+        };
+        let Some(inner) = inner else { return Ok(false) };
+        of = inner;
+    }
+    Err(Unsure::Type)
+}
+
+/// The type of the first member or base that is no static one.
+fn first_member(of: &Entry, units: &mut Units<'_>) -> Result<Option<Entry>, Unsure> {
+    for member in of.children(MAX_MEMBERS)? {
+        let die = member.die()?;
+        if matches!(die.tag(), constants::DW_TAG_member | constants::DW_TAG_inheritance) && !is_static(&die) {
+            return member.follow(&die, constants::DW_AT_type, units);
+        }
+    }
+    Ok(None)
+}
