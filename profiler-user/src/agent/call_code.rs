@@ -23,6 +23,9 @@ const MOST_ADDRESSES: usize = 32_768;
 /// What one search may take.
 const BUDGET: CallerBudget = CallerBudget { bytes: 16 << 20, time: Duration::from_millis(500) };
 
+/// Rows of a full ring of steps, bytes.
+const STEPS_OF_A_RING: usize = 8 << 20;
+
 /// CPU time of each consumer when the run is over, ns.
 const LEFT_NS: u64 = 100_000_000;
 
@@ -138,8 +141,8 @@ impl Agent {
     pub(super) fn note_code_that_went(&mut self, before: Option<(CodeSnapshot, u64)>) {
         let (Some((before, from_ns)), Some(io)) = (before, &mut self.operation_io) else { return };
         let gone = self.call_code.history.look(self.inspection.maps(), (from_ns, now_ns()));
-        if !gone.is_empty() {
-            // Steps that wait for the writer are of the code that went, too.
+        // Steps that wait for the writer are of the code that went, too. Where they would be lost it is better not to know what called.
+        if !gone.is_empty() && self.journal.writer.has_room_for(STEPS_OF_A_RING) {
             self.journal.record(io.drain_steps());
         }
         let mut asked = Vec::new();

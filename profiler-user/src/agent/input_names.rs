@@ -6,7 +6,7 @@
 
 use super::Agent;
 use super::shares::FunctionKey;
-use crate::config::{Declared, InputsSpec, RunConfig, numbered};
+use crate::config::{Declared, InputsSpec, Reach, RunConfig, numbered};
 use crate::inspect::{Effort, Function, Inspection};
 use std::collections::HashSet;
 
@@ -88,25 +88,31 @@ impl InputNames {
             if new.is_empty() {
                 continue;
             }
-            let room = MOST.saturating_sub(named.functions.len());
-            let looked_up = if new.len() > room {
+            let before = named.functions.len();
+            let looked_up = if before + new.len() > MOST {
                 Err(format!(
                     "--input '{}' names {} functions, and parameters of at most {MOST} are looked up: name fewer, or the registers",
                     named.spec,
-                    named.functions.len() + new.len()
+                    before + new.len()
                 ))
             } else {
                 named.functions.extend(new.iter().map(|f| (key(f), declared(inspection, f, effort))));
                 let declared: Vec<Declared> = named.functions.iter().map(|(_, of)| of.clone()).collect();
-                numbered(&named.spec, &declared, |name| words.contains(name))
+                numbered(&named.spec, &declared, Reach::Known, |name| words.contains(name))
             };
             let (known, notes) = match looked_up {
                 Ok(found) => found,
-                // What was known before stays, for the functions that it was known of.
+                // The names stay names: no register is taken for a parameter. Of those that were not looked up nothing is known, and the others keep theirs.
                 Err(why) if *is_running => {
-                    (named.known.clone().unwrap_or_else(|| vec![named.spec.clone()]), vec![why])
+                    let is_looked_up = named.functions.len() > before;
+                    let before = named.known.clone().filter(|_| !is_looked_up);
+                    (before.unwrap_or_else(|| vec![named.spec.clone()]), vec![why])
                 }
-                Err(why) => return Err(why),
+                Err(why) => {
+                    // It is asked once more before the run, which it refuses.
+                    named.functions.truncate(before);
+                    return Err(why);
+                }
             };
             all.is_new |= named.known.as_ref() != Some(&known);
             named.known = Some(known);
@@ -128,6 +134,7 @@ fn declared(inspection: &Inspection, function: &Function, effort: Effort) -> Dec
     Declared {
         module: function.module_name.clone(),
         symbol: function.symbol.clone(),
+        aliases: function.aliases.clone(),
         name: function.name.clone(),
         prototype: inspection.prototype(function, effort).map_err(|why| why.to_string()),
     }
@@ -153,8 +160,8 @@ impl Agent {
             return Ok(());
         }
         let functions = self.catalog.selection.recorded(&self.inspection);
+        // What was unpacked for it the search that follows needs, too, and gives back.
         let found = self.catalog.inputs.look_up(&self.inspection, &functions)?;
-        self.inspection.rest();
         for note in found.notes {
             self.journal.progress.note(&note);
             self.journal.meta.warnings.push(note);

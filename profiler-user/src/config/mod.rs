@@ -29,7 +29,7 @@ pub use inputs::{InputSpec, InputType, InputsSpec};
 pub use models::{DEFAULT_DATAPOINTS, ModelConfig};
 pub(crate) use operation::DIFFERENT;
 pub use operation::{Bound, Bounds, ClassArgument, MeasureSpec, OperationSpec};
-pub use parameters::{Declared, numbered};
+pub use parameters::{Declared, Reach, numbered};
 pub use progress::ProgressSpec;
 pub use recorded::RecordSpec;
 pub use words::{MOST_DEREFERENCES, NamedWord, WordBase, WordExpression, WordKind, WordsSpec};

@@ -13,6 +13,8 @@ pub struct Declared {
     pub module: String,
     /// Symbol.
     pub symbol: String,
+    /// Other symbols of it.
+    pub aliases: Vec<String>,
     /// Its name, for people.
     pub name: String,
     /// Its parameters, or why nobody knows them.
@@ -24,6 +26,12 @@ impl Declared {
     fn pattern(&self) -> String {
         format!("{}:={}", self.module, self.symbol)
     }
+
+    /// The pattern of another one names this one, too.
+    fn is_named_by(&self, other: &Self) -> bool {
+        self.module == other.module
+            && [&self.symbol].into_iter().chain(&self.aliases).any(|own| *own == other.symbol)
+    }
 }
 
 impl InputsSpec {
@@ -34,14 +42,24 @@ impl InputsSpec {
     }
 }
 
+/// Which functions inputs may go on to name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// All that the pattern names, if those that are known agree: there are no others.
+    Pattern,
+    /// Those that are known: others may come.
+    Known,
+}
+
 /// The same inputs with registers in place of parameters, and remarks on functions that do not have them. `functions`: those that its pattern names, at least
-/// one. Where all have the same registers it stays one; else each function gets its own.
+/// one. Each function gets its own; where all have the same registers and no others may come it stays one.
 ///
 /// # Errors
 /// None of the functions has these parameters; in words, with those that it has.
 pub fn numbered(
     spec: &InputsSpec,
     functions: &[Declared],
+    reach: Reach,
     is_word: impl Fn(&str) -> bool,
 ) -> Result<(Vec<InputsSpec>, Vec<String>), String> {
     let mut found: Vec<(&Declared, Vec<InputSpec>)> = Vec::new();
@@ -59,17 +77,16 @@ pub fn numbered(
             .unwrap_or_else(|| format!("--input '{spec}': no function has that name"));
         return Err(why);
     };
-    if missing.is_empty() && found.iter().all(|(_, inputs)| inputs == first) {
+    if reach == Reach::Pattern && missing.is_empty() && found.iter().all(|(_, inputs)| inputs == first) {
         let spec = InputsSpec { pattern: spec.pattern.clone(), inputs: first.clone() };
         return Ok((vec![spec], Vec::new()));
     }
     let mut specs: Vec<InputsSpec> = Vec::new();
     for (i, (function, inputs)) in found.iter().enumerate() {
         // Static functions of two files: by name nobody tells them apart.
-        let is_same = |other: &&(&Declared, Vec<InputSpec>)| other.0.pattern() == function.pattern();
-        if found.iter().filter(is_same).any(|(_, other)| other != inputs)
-            || functions.iter().any(|other| other.pattern() == function.pattern() && other.prototype.is_err())
-        {
+        let agrees =
+            |other: &Declared| found.iter().any(|(known, its)| std::ptr::eq(*known, other) && its == inputs);
+        if functions.iter().any(|other| other.is_named_by(function) && !agrees(other)) {
             missing.push(format!(
                 "--input '{spec}': {} has several functions called {}, of which the parameters do not all lie in the same registers: name these by their numbers (arg0 to arg5)",
                 function.module, function.name
@@ -146,11 +163,18 @@ mod tests {
         } else {
             prototype.parse()
         };
-        Declared { module: "libz.so.1".to_owned(), symbol: name.to_owned(), name: name.to_owned(), prototype }
+        Declared {
+            module: "libz.so.1".to_owned(),
+            symbol: name.to_owned(),
+            aliases: Vec::new(),
+            name: name.to_owned(),
+            prototype,
+        }
     }
 
     fn of(spec: &str, functions: &[Declared]) -> Result<(Vec<String>, Vec<String>), String> {
-        let (specs, notes) = numbered(&spec.parse().unwrap(), functions, |name| name == "word")?;
+        let (specs, notes) =
+            numbered(&spec.parse().unwrap(), functions, Reach::Pattern, |name| name == "word")?;
         Ok((specs.iter().map(ToString::to_string).collect(), notes))
     }
 
@@ -217,6 +241,37 @@ mod tests {
         // Of one of them nothing is known.
         assert!(of("parse:n", &[first.clone(), function("parse", "?")]).is_err());
         assert_eq!(of("*:n", &[first.clone(), first, other]).unwrap().0.len(), 2);
+    }
+
+    #[test]
+    fn a_function_that_has_the_name_of_another_as_an_alias_must_agree_with_it() {
+        let one = function("digest", "n=arg0:long");
+        let other = function("digest_v2", "ctx=arg0:pointer,n=arg1:long");
+        let alias = Declared { aliases: vec!["digest".to_owned()], ..other.clone() };
+        assert_eq!(of("*:n", &[one.clone(), other]).unwrap().0.len(), 2);
+        let (specs, notes) = of("*:n", &[one.clone(), alias]).unwrap();
+        assert_eq!(specs, ["libz.so.1:=digest_v2:n=arg1"]);
+        assert!(
+            matches!(&notes[..], [note] if note.contains("several functions called digest")),
+            "{notes:?}"
+        );
+        // In another module it is another one.
+        let elsewhere = Declared { module: "libz.so".to_owned(), ..function("digest", "n=arg3:long") };
+        assert_eq!(
+            of("*:n", &[one, elsewhere]).unwrap().0,
+            ["libz.so.1:=digest:n=arg0", "libz.so:=digest:n=arg3"]
+        );
+    }
+
+    #[test]
+    fn where_others_may_come_each_has_its_own() {
+        let compress2 = [function("compress2", COMPRESS)];
+        let (specs, _) =
+            numbered(&"comp*:n=sourceLen".parse().unwrap(), &compress2, Reach::Known, |_| false).unwrap();
+        assert_eq!(
+            specs.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["libz.so.1:=compress2:n=arg3:size"]
+        );
     }
 
     #[test]

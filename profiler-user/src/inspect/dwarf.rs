@@ -21,7 +21,7 @@ mod types;
 mod units;
 
 use super::module::Module;
-use super::names::{Clone as CloneKind, clone_kind, is_only_renamed};
+use super::names::{Clone as CloneKind, clone_kind, is_of_coroutine, is_only_renamed};
 use super::prototype::Prototype;
 use super::resolve::Function;
 use super::{Inspection, runtime};
@@ -183,7 +183,9 @@ fn read(
     if runtime::is_go_function(module, &function.name) {
         return Err(NoPrototype::Language);
     }
-    if clone_kind(&function.symbol) != CloneKind::Whole && !is_only_renamed(&function.symbol) {
+    let symbol = &function.symbol;
+    let is_copy = clone_kind(symbol) != CloneKind::Whole && !is_only_renamed(symbol);
+    if is_copy || is_of_coroutine(symbol) {
         return Err(NoPrototype::Changed);
     }
     let known = run.modules.entry(function.module).or_insert_with(|| Known::of(module));
@@ -194,7 +196,7 @@ fn read(
         return Err(NoPrototype::TooLarge(module.name.clone()));
     }
     let (bytes, reads) = effort.amounts();
-    let budget = Budget::new(bytes.min(run.bytes), reads.min(run.reads));
+    let budget = Budget::within(bytes, bytes.min(run.bytes), reads.min(run.reads));
     let before = budget.left();
     let answer = ask(file, &mut known.index, function.vaddr, &budget);
     let after = budget.left();

@@ -98,6 +98,13 @@ pub fn clone_kind(symbol: &str) -> Clone {
     kind
 }
 
+/// A piece of a coroutine (`resume`, `destroy` and `cleanup` of clang, `actor` and `destroy` of GCC): it takes the coroutine's frame, and not what the function took.
+#[must_use]
+pub fn is_of_coroutine(symbol: &str) -> bool {
+    let (_, suffix) = split_clone_suffix(symbol);
+    suffix.split('.').any(|part| matches!(part, "resume" | "destroy" | "cleanup" | "actor"))
+}
+
 /// A copy that is the function as it was written, under another name: a link-time optimizer makes names of several files differ. It takes what it took.
 #[must_use]
 pub fn is_only_renamed(symbol: &str) -> bool {
@@ -142,6 +149,9 @@ mod tests {
         assert_eq!(clone_kind("foo.isra.0.constprop.1"), Clone::Specialised);
         assert_eq!(clone_kind("foo.llvm.123"), Clone::Specialised);
         assert_eq!(clone_kind(".hidden"), Clone::Whole);
+        let pieces = ["_Z1fii.resume", "_Z1fii.destroy", "_Z1fi.actor"].map(is_of_coroutine);
+        let others = ["resume", "_Z1fii", "foo.constprop.0", "a_resume@V1"].map(is_of_coroutine);
+        assert_eq!((pieces, others), ([true; 3], [false; 4]));
         for renamed in ["foo.lto_priv.0", "foo.llvm.123", "_ZN3foo3barEi.lto_priv.12.lto_priv.3"] {
             assert!(is_only_renamed(renamed), "{renamed}");
         }

@@ -5,8 +5,8 @@
 //! | `sqlite3_*`, `main` | symbols; `*` any text, `?` one character |
 //! | `mycrate::db::*`, `foo::bar(int)` | demangled names; C++ also without parameters |
 //! | `/re.*x/` | a regular expression, anywhere in the symbol or the demangled name |
-//! | `=foo` | the symbol itself, and no clone of it |
-//! | `libc.so.6:malloc`, `libfoo*:init_*`, `app:/re/`, `app:=foo` | the same, in modules whose file name matches |
+//! | `=foo`, `libc.so.6:=foo` | the symbol itself, and no clone of it; in modules of that very name |
+//! | `libc.so.6:malloc`, `libfoo*:init_*`, `app:/re/` | the same, in modules whose file name matches |
 //!
 //! Compiler clones (`foo.constprop.0`, `foo.part.0`) match the pattern of their stem, unless the symbol itself is asked for. No I/O here.
 
@@ -87,6 +87,9 @@ impl Pattern {
         }
         let module = match module {
             Some("") => return Err(PatternError::NoModule(trimmed.to_owned())),
+            Some(glob) if function.starts_with('=') => {
+                Some(regex(trimmed, &format!("^(?:{})$", glob_body(glob)))?)
+            }
             // `libc` stands for `libc.so.6`, `libfoo-1.2.so` as well.
             Some(glob) => Some(regex(
                 trimmed,
@@ -100,7 +103,7 @@ impl Pattern {
             if symbol.is_empty() {
                 return Err(PatternError::NoFunction(trimmed.to_owned()));
             }
-            (regex(trimmed, &format!("^(?:{})$", regex::escape(symbol)))?, longest_word(symbol))
+            (regex(trimmed, &format!("^(?:{})$", regex::escape(symbol)))?, symbol.to_owned())
         } else if is_regex {
             let body = function[1..]
                 .strip_suffix('/')
@@ -311,6 +314,9 @@ mod tests {
             matches("foo", "foo.constprop.0") && matches("foo", "foo.part.0") && !matches("foo", "foo.x")
         );
         assert!(matches("memcpy", "memcpy@@GLIBC_2.14"));
+        assert!(matches("=foo", "foo") && !matches("=foo", "foo.constprop.0") && !matches("=foo", "xfoo"));
+        assert!(matches("=f*o", "f*o") && !matches("=f*o", "foo") && matches("=a.isra.0", "a.isra.0"));
+        assert!(!matches("=ns::f", "_ZN2ns1fEv") && matches("=_ZN2ns1fEv", "_ZN2ns1fEv"));
         assert!(matches("/step$/", "sqlite3_step") && !matches("/^step/", "sqlite3_step"));
         assert!(matches("mycrate::db::*", "_ZN7mycrate2db5fetch17h0123456789abcdefE"));
         assert!(matches("mycrate::db::*", "_RNvNtCs1234_7mycrate2db5fetch"));
@@ -334,6 +340,12 @@ mod tests {
         let p = Pattern::parse("app:ns::f").unwrap();
         assert!(p.matches_module("app") && p.matches_symbol("_ZN2ns1fEv"));
         assert!(!Pattern::parse("ns::f").unwrap().names_module());
+        // With a symbol a module has that very name.
+        let p = Pattern::parse("app:=f").unwrap();
+        assert!(p.matches_module("app") && !p.matches_module("app.so") && p.is_exact());
+        let p = Pattern::parse("libz.so.*:=f").unwrap();
+        assert!(p.matches_module("libz.so.1.2.13") && !p.matches_module("libz.so"));
+        assert!(Pattern::parse("app:=").is_err() && Pattern::parse("=").is_err());
     }
 
     #[test]

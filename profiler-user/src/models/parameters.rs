@@ -1,7 +1,7 @@
 //! The parameters of recorded functions, as debug information told of them when they were recorded.
 
 use super::piles::{matches, registers};
-use crate::config::{Declared, InputSpec, InputType, InputsSpec, WordsSpec, numbered};
+use crate::config::{Declared, InputSpec, InputType, InputsSpec, Reach, WordsSpec, numbered};
 use crate::inspect::{ParameterKind, Prototype};
 use crate::recording::Stream;
 use profiler_core::class::RecordKind;
@@ -26,7 +26,7 @@ pub(super) fn words_of(meta: &Meta) -> HashSet<String> {
 /// The inputs that were named for a function, with registers in place of the names of parameters. Names that are neither words nor parameters stay.
 pub(super) fn named(spec: &InputsSpec, class: &ClassRow, words: &HashSet<String>) -> Vec<InputSpec> {
     let one = [declared(class)];
-    let found = numbered(spec, &one, |name| words.contains(name));
+    let found = numbered(spec, &one, Reach::Pattern, |name| words.contains(name));
     let own = found.ok().and_then(|(specs, _)| specs.into_iter().next());
     own.map_or_else(|| spec.inputs.clone(), |own| own.inputs)
 }
@@ -39,6 +39,7 @@ fn declared(class: &ClassRow) -> Declared {
     Declared {
         module: class.module.rsplit('/').next().unwrap_or(&class.module).to_owned(),
         symbol: class.symbol.clone(),
+        aliases: class.aliases.clone(),
         name: class.name.clone(),
         prototype: prototype(class).ok_or_else(why),
     }
@@ -126,7 +127,7 @@ pub fn with_registers(
             all.push(spec);
             continue;
         }
-        match numbered(&spec, &functions, is_word) {
+        match numbered(&spec, &functions, Reach::Pattern, is_word) {
             Ok((known, _)) => all.extend(known),
             Err(why) if i < typed => return Err(why),
             // Its models have none of them, and that is said.

@@ -77,6 +77,12 @@ impl WriterHandle {
         self.shared.queued_bytes.load(Ordering::Relaxed) <= self.options.room_bytes
     }
 
+    /// There is room for so many bytes, though records are to stay in their rings.
+    #[must_use]
+    pub fn has_room_for(&self, bytes: usize) -> bool {
+        self.shared.queued_bytes.load(Ordering::Relaxed).saturating_add(bytes) <= self.options.queue_bytes
+    }
+
     /// Hands rows over without waiting. False: there was no room, the rows are lost and counted.
     pub fn send(&self, rows: impl Into<Rows>) -> bool {
         let rows = rows.into();

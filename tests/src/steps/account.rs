@@ -218,7 +218,9 @@ pub(super) fn account(
     let (not_kept, kept_beyond) = apart(made.operations, kept);
     let turned_away = not_kept.min(away);
     let unseen = not_kept - turned_away;
-    let unwatched = unseen.min(in_gaps.without_row);
+    // Of those that were made in a gap the gate has turned away some: they explain no others.
+    let gated: u64 = attached.iter().map(|at| at.gated).sum();
+    let unwatched = unseen.min(in_gaps.without_row.saturating_sub(gated.min(turned_away)));
     // Begun.
     let (not_begun, begun_beyond) = apart(kept, counts.begun);
     let refused = not_begun.min(counts.refused);

@@ -2,7 +2,6 @@
 
 use super::{Made, Span};
 use profiler_core::recording::WindowRow;
-use std::collections::HashSet;
 
 /// A stretch of time in which that breakpoint was there.
 #[derive(Clone, Copy, Debug)]
@@ -12,11 +11,14 @@ pub(super) struct Attached {
     /// Begins that were let through, and the others.
     pub kept: u64,
     pub away: u64,
+    /// Of those, turned away by the gate: before the stretch began, or since it was over.
+    pub gated: u64,
 }
 
 impl Attached {
     pub fn of(row: &WindowRow) -> Attached {
-        Attached { start_ns: row.start_ns, end_ns: row.end_ns, kept: row.kept, away: row.gated + row.dropped }
+        let WindowRow { start_ns, end_ns, kept, gated, dropped, .. } = *row;
+        Attached { start_ns, end_ns, kept, away: gated + dropped, gated }
     }
 }
 
@@ -54,23 +56,22 @@ pub(super) fn gaps(attached: &[Attached], made: &Made) -> Vec<Gap> {
 pub(super) struct InGaps {
     /// Operations without a row that were made in a gap, for a part of their time at least. Only of these the begin may have been missed.
     pub without_row: u64,
-    /// For each gap, the threads that made operations in it. Operations do not lie in one another, so that each of these threads was in one operation at most that had
-    /// begun when the breakpoints were taken off: so many ends may have been missed.
+    /// For each gap, the operations that were being made when it began: so many ends may have been missed.
     pub in_flight: u64,
 }
 
 impl InGaps {
     pub fn of(spans: &[Span], gaps: &[Gap], has_row: impl Fn(u64) -> bool) -> InGaps {
-        let mut threads = HashSet::new();
-        let mut without_row = 0;
+        let mut in_gaps = InGaps::default();
         for span in spans {
             let first = gaps.partition_point(|gap| gap.until_ns < span.from_ns);
             let behind = gaps.partition_point(|gap| gap.from_ns <= span.until_ns);
             if first < behind {
-                without_row += u64::from(!has_row(span.operation));
-                threads.extend((first..behind).map(|gap| (gap, span.thread)));
+                in_gaps.without_row += u64::from(!has_row(span.operation));
+                let began_before = |gap: &&Gap| span.from_ns <= gap.from_ns;
+                in_gaps.in_flight += gaps[first..behind].iter().filter(began_before).count() as u64;
             }
         }
-        InGaps { without_row, in_flight: threads.len() as u64 }
+        in_gaps
     }
 }

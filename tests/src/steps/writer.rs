@@ -56,6 +56,8 @@ fn wait_stopped(thread: libc::pid_t) -> Result<()> {
     let waited = unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL) };
     ensure!(waited == thread, "waitpid: {}", Error::last_os_error());
     ensure!(libc::WIFSTOPPED(status), "it has ended");
+    // A signal that it was to get is not ours to keep: detaching hands none on.
+    ensure!(status >> 16 == libc::PTRACE_EVENT_STOP, "it stopped for a signal, status {status:#x}");
     Ok(())
 }
 

@@ -26,7 +26,7 @@ fn parameters_are_inputs_by_their_names() {
         let class = recorded.classes.iter().find(|class| class.symbol == "grow").expect("it is recorded");
         assert_eq!(class.prototype.as_deref(), Some("data=arg0:pointer,n=arg1:size"), "{name}");
         let meta = recorded.meta.models.expect("models were asked for");
-        let expected: &[&str] = if input.is_empty() { &[] } else { &["grow:n=arg1:size"] };
+        let expected: &[&str] = if input.is_empty() { &[] } else { &["growing:=grow:n=arg1:size"] };
         assert_eq!(meta.inputs, expected, "{name}");
         assert!(recorded.events.iter().all(|row| row.args[1].is_some()), "{name}");
         let models = Models::read(&path, &[]).expect("calls were recorded");
@@ -55,6 +55,16 @@ fn a_parameter_that_there_is_not_is_refused_with_those_that_there_are() {
     let text = refused("growing", "grow", "grow:size");
     let expected = "grow has no parameter 'size', nor is there a --word of that name; its parameters are data (arg0, pointer), n (arg1, size)";
     assert!(text.contains(expected), "{text}");
+    // A program that is launched does not begin.
+    let output = Command::new(program("tithe"))
+        .args(["record", "--model", "grow", "--input", "grow:size", "-o"])
+        .arg(folder.path().join("launched"))
+        .arg("--")
+        .arg(program("growing"))
+        .output()
+        .expect("tithe was built");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && text.contains(expected), "{output:?}");
     // Where there is none, unless somebody has installed it.
     let text = refused("growing", "libc:qsort", "qsort:nothing");
     let has_none =

@@ -154,7 +154,8 @@ fn may_overlap(one: &Pattern, other: &Pattern) -> bool {
     // Module, scope, and parameters may be left out.
     let last = |pattern: &Pattern| {
         let text = pattern.text().split('(').next().unwrap_or_default();
-        text.rsplit(':').next().unwrap_or_default().to_owned()
+        let last = text.rsplit(':').next().unwrap_or_default();
+        last.strip_prefix('=').unwrap_or(last).to_owned()
     };
     !(one.is_exact() && other.is_exact()) || last(one) == last(other)
 }

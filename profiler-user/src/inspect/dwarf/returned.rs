@@ -43,7 +43,8 @@ pub(super) fn returned(of: Entry, language: Language, units: &mut Units<'_>) -> 
         return match size {
             0..=SURE => Ok(sure(false)),
             MOST if is_slice() => Ok(sure(false)),
-            size if size > MOST => Ok(sure(true)),
+            // Older compilers returned two scalars of up to 16 bytes each in registers (`(u128, u64)`).
+            size if size > MOST => Ok(Returned { by_address: true, is_sure: size > 2 * MOST }),
             _ => Err(Unsure::Type),
         };
     }

@@ -49,13 +49,15 @@ struct State {
 }
 
 impl Packed {
-    /// Unpacks it. What was given back since is unpacked again for nothing: else what a large effort could read would be too large for a little one.
+    /// Unpacks it. What was given back since is unpacked again at no charge to the run; but no effort unpacks what is larger than all that it may read.
     fn bytes(&self, budget: &Budget) -> Result<Arc<[u8]>, gimli::Error> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(bytes) = &state.bytes {
             return Ok(Arc::clone(bytes));
         }
-        if !state.is_charged {
+        if state.is_charged {
+            budget.allows(self.unpacked.max(self.size))?;
+        } else {
             budget.spend(&budget.bytes, self.unpacked.max(self.size))?;
             state.is_charged = true;
         }
@@ -152,6 +154,8 @@ impl DebugFile {
 #[derive(Debug)]
 pub(super) struct Budget {
     bytes: Cell<u64>,
+    /// Nothing larger is unpacked, bytes.
+    largest: u64,
     reads: Cell<u64>,
     is_spent: Cell<bool>,
 }
@@ -159,7 +163,17 @@ pub(super) struct Budget {
 impl Budget {
     /// `bytes` of the file or of what is packed in it, and as many `reads` of single figures out of that.
     pub fn new(bytes: u64, reads: u64) -> Rc<Self> {
-        Rc::new(Self { bytes: Cell::new(bytes), reads: Cell::new(reads), is_spent: Cell::new(false) })
+        Self::within(bytes, bytes, reads)
+    }
+
+    /// The same of what is left of a larger one; what that has paid for may be unpacked once more, if it is not larger than `largest`, bytes.
+    pub fn within(largest: u64, bytes: u64, reads: u64) -> Rc<Self> {
+        Rc::new(Self {
+            bytes: Cell::new(bytes),
+            largest,
+            reads: Cell::new(reads),
+            is_spent: Cell::new(false),
+        })
     }
 
     /// Bytes and reads that are left.
@@ -170,6 +184,13 @@ impl Budget {
     /// More was asked for than was left.
     pub fn is_spent(&self) -> bool {
         self.is_spent.get()
+    }
+
+    /// Whether so many bytes may be unpacked that are paid for.
+    fn allows(&self, bytes: u64) -> Result<(), gimli::Error> {
+        let is_allowed = bytes <= self.largest;
+        self.is_spent.set(self.is_spent.get() || !is_allowed);
+        if is_allowed { Ok(()) } else { Err(gimli::Error::Io) }
     }
 
     fn spend(&self, from: &Cell<u64>, amount: u64) -> Result<(), gimli::Error> {

@@ -74,9 +74,12 @@ fn words_of_one_name_are_told_with_both_patterns() {
     {
         assert!(lists(&other).clashes().is_empty(), "{other:?}");
     }
-    for same in
-        [["f:n=arg0", "libx:f:n=arg1"], ["db::f(int):n=arg0", "db::f:n=arg1"], ["f:n=arg0", "/f/:n=arg1"]]
-    {
+    for same in [
+        ["f:n=arg0", "libx:f:n=arg1"],
+        ["=f:n=arg0", "f:n=arg1"],
+        ["db::f(int):n=arg0", "db::f:n=arg1"],
+        ["f:n=arg0", "/f/:n=arg1"],
+    ] {
         assert_eq!(lists(&same).clashes().len(), 1, "{same:?}");
     }
 }
