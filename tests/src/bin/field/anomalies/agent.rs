@@ -152,6 +152,9 @@ mod tests {
         std::fs::write(&agent, format!("#!/bin/sh\n{script}\n")).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(&agent, mode).unwrap();
+        // A shell traps no signal that was ignored when it began, as in what another shell runs in the background.
+        // SAFETY: no handler is replaced, and an interrupt ends tests anyhow.
+        unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
         Agent::start(&agent, 1, &[], &folder.join("out")).unwrap()
     }
 
