@@ -13,8 +13,6 @@ use aya_ebpf::helpers::generated::{bpf_get_attach_cookie, bpf_get_prandom_u32};
 use aya_ebpf::programs::ProbeContext;
 use aya_log_ebpf::warn;
 use core::ffi::c_void;
-use core::hint::black_box;
-use core::ptr::null_mut;
 use profiler_common::class::{
     ALARM_REPEAT, ClassControl, ClassCounters, ClassKind, FLAG_BY_THREAD, FLAG_FILTER_TARGETS, FLAG_INSIDE,
     FLAG_NO_QUOTA,
@@ -94,22 +92,20 @@ impl Hit {
             add(hits, 1);
         }
         let limited = flags & FLAG_NO_QUOTA == 0;
-        let quota = if limited && kind != ClassKind::Off as u32 { quota(self.cookie.class) } else { None };
-        // Without this the compiler asks the flags, not the pointer, whether there is a quota, and the verifier of Linux 6.1 does not see
-        // that they say the same at both places below: it refuses the second as a read through a scalar.
-        let quota = black_box(quota.unwrap_or(null_mut()));
-        let before = if quota.is_null() {
-            i64::from(!limited && kind != ClassKind::Off as u32)
-        } else {
+        let find_quota = || if limited && kind != ClassKind::Off as u32 { quota(self.cookie.class) } else { None };
+        let before = match find_quota() {
             // SAFETY: a live map value.
-            self.take(unsafe { &raw mut (*quota).remaining }, flags)
+            Some(quota) => self.take(unsafe { &raw mut (*quota).remaining }, flags),
+            None => i64::from(!limited && kind != ClassKind::Off as u32),
         };
         let is_let_in = before >= 1
             && (flags & FLAG_FILTER_TARGETS == 0 || !self.is_bystander())
             // SAFETY: the helper has no preconditions.
             && (skip_below == 0 || (unsafe { bpf_get_prandom_u32() } as u32) >= skip_below)
             && (flags & FLAG_INSIDE == 0 || details::inner_call(self.control, flags, self.slot(ctx), ctx));
-        if !quota.is_null() {
+        // Looked up anew: the compiler asks the flags whether there was one, and the verifier of Linux 6.1 does not see that they say the same as
+        // above. It refuses the pointer of before as a scalar.
+        if let Some(quota) = find_quota() {
             let last_ns = if before == 1 { now_ns() } else { NOT_LAST };
             // Only a hit of the target says how long the target ran. Before the alarm: sending that takes long, and is no time of the target.
             if is_let_in {
