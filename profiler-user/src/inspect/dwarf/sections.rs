@@ -161,12 +161,8 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// `bytes` of the file or of what is packed in it, and as many `reads` of single figures out of that.
-    pub fn new(bytes: u64, reads: u64) -> Rc<Self> {
-        Self::within(bytes, bytes, reads)
-    }
-
-    /// The same of what is left of a larger one; what that has paid for may be unpacked once more, if it is not larger than `largest`, bytes.
+    /// `bytes` of the file or of what is packed in it, and as many `reads` of single figures out of that. What a larger budget has paid for may be unpacked
+    /// once more, if it is not larger than `largest`, bytes.
     pub fn within(largest: u64, bytes: u64, reads: u64) -> Rc<Self> {
         Rc::new(Self {
             bytes: Cell::new(bytes),
