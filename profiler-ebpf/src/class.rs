@@ -92,7 +92,8 @@ impl Hit {
             add(hits, 1);
         }
         let limited = flags & FLAG_NO_QUOTA == 0;
-        let find_quota = || if limited && kind != ClassKind::Off as u32 { quota(self.cookie.class) } else { None };
+        let find_quota =
+            || if limited && kind != ClassKind::Off as u32 { quota(self.cookie.class) } else { None };
         let before = match find_quota() {
             // SAFETY: a live map value.
             Some(quota) => self.take(unsafe { &raw mut (*quota).remaining }, flags),
