@@ -108,6 +108,8 @@ struct PlanAnswer {
     problem: Option<Problem>,
     /// The budget does not allow what must be traced.
     failure: Option<PlanError>,
+    /// It was said that samples come at another rate than was asked for.
+    is_slower_told: bool,
 }
 
 /// A run.

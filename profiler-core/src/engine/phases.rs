@@ -360,12 +360,25 @@ impl Run {
             trace.adopt(&planned, factor, tokens, seen, orders);
         });
         self.commands.push(Command::Detail(planned.in_words(number)));
+        self.tell_slower_samples(planned.plan.sampling_hz, view);
         // Paid once: links closed by the survey and made for the plan say nothing about what is to come.
         self.commands.push(Command::LinksOnce);
         self.commands.push(Command::Planned(number, why, Box::new(planned)));
         self.follow_with(orders, view, true);
         self.commands.push(Command::LinksOnce);
         Ok(())
+    }
+
+    /// Says once that the budget does not pay for samples at the rate that was asked for.
+    fn tell_slower_samples(&mut self, planned_hz: f64, view: &View) {
+        let Some(asked_hz) = self.settings.trace.fixed_rate_hz else { return };
+        if view.samples.off || self.answer.is_slower_told || planned_hz >= 0.99 * asked_hz {
+            return;
+        }
+        self.answer.is_slower_told = true;
+        self.commands.push(Command::Warn(format!(
+            "--sample-rate {asked_hz}: beside context switches and the reserve the budget paid for {planned_hz:.0} samples/s of CPU time, at least for a while; a larger --budget allows more"
+        )));
     }
 }
 

@@ -66,7 +66,8 @@ impl Planned {
 /// The budget does not allow what must be traced.
 pub fn make(known: &Known<'_>, rates: &Rates, number: u32) -> Result<Planned, PlanError> {
     let (mut problem, ids) = known.problem(rates);
-    let (mut plan, heavy) = known.solve_for_threads(&mut problem, &ids)?;
+    let solved = known.solve_for_threads(&mut problem, &ids);
+    let (mut plan, heavy) = solved.map_err(|error| known.in_terms_of_the_budget(error))?;
     known.spare_threads(&problem, &ids, &mut plan);
     let reasons = plan.explain(&problem);
     let mut orders = Vec::with_capacity(ids.len());

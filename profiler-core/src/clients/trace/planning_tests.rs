@@ -7,10 +7,11 @@ use crate::burst::BurstPrices;
 use crate::class::{ClassId, ExitMode, RecordKind};
 use crate::controller::{ClassOrder, PlanShares};
 use crate::ledger::{Ledger, Spread, ThreadBounds};
-use crate::plan::{Objective, widths};
+use crate::plan::{Objective, PlanError, widths};
 use crate::run::arbiter::{Arbiter, Claims};
 use crate::run::view::{ClassView, PointsView, SamplesView, TargetView, View, plain_class};
 use crate::units::OverheadBudget;
+use std::sync::LazyLock;
 
 /// Class `id`, which nobody named: a hit costs 1 us; samples show it for a tenth of the time.
 pub(super) fn class(id: u32) -> ClassView {
@@ -82,19 +83,33 @@ fn plan_of(
     let ledger = ledger();
     let names: Vec<String> = (0..view.classes.len()).map(|i| format!("f{i}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let known = Known {
+    let claims = Claims::default();
+    let known = Known { bounds, spreads, ..known(view, &names, &ledger, &claims, settings) };
+    make(&known, rates, 3).unwrap()
+}
+
+/// What a run knows whose threads are of no interest.
+fn known<'a>(
+    view: &'a View,
+    names: &'a [&'a str],
+    ledger: &'a Ledger,
+    claims: &'a Claims,
+    settings: &'a Settings,
+) -> Known<'a> {
+    static TIMED: LazyLock<TimedClasses> = LazyLock::new(TimedClasses::default);
+    static SPREADS: LazyLock<Spreads> = LazyLock::new(Spreads::default);
+    Known {
         view,
-        names: &names,
-        arbiter: Arbiter::new(&ledger, view.target.own_cpu),
-        claims: &Claims::default(),
+        names,
+        arbiter: Arbiter::new(ledger, view.target.own_cpu),
+        claims,
         operations: false,
-        bounds,
+        bounds: None,
         settings,
         shares: PlanShares::FIRST,
-        timed: &TimedClasses::default(),
-        spreads,
-    };
-    make(&known, rates, 3).unwrap()
+        timed: &TIMED,
+        spreads: &SPREADS,
+    }
 }
 
 /// Whatever a plan is to bring.
@@ -202,6 +217,41 @@ fn dear_samples_leave_half_of_the_budget() {
     view.samples.price_s = 1e-3;
     let planned = plan(&view, &[1e6]);
     assert!((planned.problem.sampling.min_hz - 0.5 * 16.2).abs() < 1e-9, "{:?}", planned.problem.sampling);
+}
+
+/// A run that begins while the target's threads switch all the time is not refused for the rate of its samples.
+#[test]
+fn a_rate_that_the_budget_does_not_pay_for_is_as_high_as_it_does() {
+    let mut view = view(vec![class(0)]);
+    view.samples.price_s = 1e-3;
+    let fixed = Settings { fixed_rate_hz: Some(250.0), ..settings() };
+    // A tenth is for bursts with the first of them.
+    for (objective, hz) in [(Objective::Information, 16.2), (Objective::Precision, 18.0)] {
+        let planned = plan_with(&view, &rates(&[1e6]), &Settings { objective, ..fixed.clone() }, None);
+        assert!((planned.plan.sampling_hz - hz).abs() < 1e-6, "{}", planned.plan.sampling_hz);
+    }
+    let (ledger, claims) = (ledger(), Claims { switches: 1.0, ..Claims::default() });
+    let known = known(&view, &["f0"], &ledger, &claims, &fixed);
+    assert_eq!(make(&known, &rates(&[1e6]), 3).unwrap().plan.sampling_hz.max(1e-3), 1e-3);
+}
+
+/// What the error names would do: with it, less the reserve and context switches, the rules are kept.
+#[test]
+fn the_least_budget_of_a_run_has_what_is_taken_off_before_the_plan() {
+    let mut view = view(vec![named(0)]);
+    view.classes[0].traits.must = true;
+    let (ledger, claims) = (ledger(), Claims { switches: 4e-3, ..Claims::default() });
+    let settings = settings();
+    let known = known(&view, &["f0"], &ledger, &claims, &settings);
+    let error = make(&known, &rates(&[20_000.0]), 3).unwrap_err();
+    let PlanError::Infeasible { needed, budget, .. } = &error else { panic!("{error}") };
+    let (problem, _) = known.problem(&rates(&[20_000.0]));
+    let cost = problem.classes[0].trace_cost() + problem.sampling.min_hz * problem.sample_cost();
+    assert!(
+        (needed * PlanShares::FIRST.planned - 4e-3 - cost).abs() < 1e-9 && (budget - 0.02).abs() < 1e-12,
+        "{needed} {cost}"
+    );
+    assert!(error.to_string().contains("context switches and the reserve take"), "{error}");
 }
 
 #[test]

@@ -9,7 +9,9 @@ use crate::burst::{self, BurstPrices, CLOSEST_WINDOWS_S, MOST_WINDOWS_HZ};
 use crate::class::{ClassId, ExitMode, RecordKind};
 use crate::controller::PlanShares;
 use crate::ledger::{FLOOR_CPU_PER_S, ThreadBounds};
-use crate::plan::{self, ClassWindows, Objective, Options, PlanClass, Problem, Range, Strategy, WindowRules};
+use crate::plan::{
+    self, ClassWindows, Objective, Options, PlanClass, PlanError, Problem, Range, Strategy, WindowRules,
+};
 use crate::run::arbiter::{Arbiter, Claims, LEAST_SAMPLING_SHARE};
 use crate::run::view::{ClassView, View};
 use crate::stats::{Interval, counts::wilson, z_quantile};
@@ -188,6 +190,15 @@ impl Known<'_> {
         self.arbiter.planned(self.shares.planned, self.claims, self.operations)
     }
 
+    /// That the rules cost more than the budget, in terms of the budget that was given: with what is taken off before the plan.
+    pub(super) fn in_terms_of_the_budget(&self, error: PlanError) -> PlanError {
+        let PlanError::Infeasible { what, needed, unit, .. } = error else { return error };
+        let (budget, share) = (self.arbiter.allowed(), self.shares.planned);
+        let others = budget * share - self.budget();
+        let what = format!("{what}, context switches and the reserve");
+        PlanError::Infeasible { what, needed: (needed + others) / share, budget, unit }
+    }
+
     /// `sample_cost`: CPU s/s that one sample per second of target CPU time takes.
     fn set_sampling(&self, problem: &mut Problem, sample_cost: f64) {
         if self.view.samples.off {
@@ -196,10 +207,12 @@ impl Known<'_> {
             return;
         }
         let (least, most) = self.settings.fixed_rate_hz.map_or(SAMPLING_HZ, |hz| (hz, hz));
-        let affordable = LEAST_SAMPLING_SHARE * problem.room() / sample_cost.max(1e-12);
-        let is_fixed = self.settings.fixed_rate_hz.is_some();
-        problem.sampling.min_hz = if is_fixed { least } else { least.min(affordable) };
-        problem.sampling.max_hz = most.max(problem.sampling.min_hz);
+        // A rate that was asked for is kept as long as anything pays for it: what else the budget pays for, context switches above all, changes with the load.
+        let part = if self.settings.fixed_rate_hz.is_some() { 1.0 } else { LEAST_SAMPLING_SHARE };
+        let affordable = part * problem.room().max(0.0) / sample_cost.max(1e-12);
+        problem.sampling.min_hz = least.min(affordable);
+        let is_slower = self.settings.fixed_rate_hz.is_some() && affordable < least;
+        problem.sampling.max_hz = if is_slower { affordable } else { most };
     }
 
     /// One class as the planner sees it, with prices as the ledger charges them.
