@@ -7,7 +7,7 @@
 use super::Agent;
 use super::shares::FunctionKey;
 use crate::config::{Declared, InputsSpec, Reach, RunConfig, numbered};
-use crate::inspect::{Effort, Function, Inspection};
+use crate::inspect::{Effort, Function, Inspection, Pattern};
 use std::collections::HashSet;
 
 /// Functions that one `--input` may name by parameters: each has its own registers, and each class is compared with all.
@@ -22,6 +22,8 @@ pub(super) struct InputNames {
     words: HashSet<String>,
     /// The program runs: what is found out now comes too late to refuse the run.
     is_running: bool,
+    /// What was found before something else was refused: nobody was told.
+    untold: Found,
 }
 
 /// Inputs as they were given.
@@ -58,7 +60,7 @@ impl InputNames {
             let known = (!by_parameter).then(|| vec![spec.clone()]);
             Named { spec: spec.clone(), by_parameter, functions: Vec::new(), known, notes: Vec::new() }
         };
-        Self { specs: config.models.inputs.iter().map(named).collect(), words, is_running: false }
+        Self { specs: config.models.inputs.iter().map(named).collect(), words, ..Self::default() }
     }
 
     /// Parameters are named: functions that come may have them.
@@ -72,20 +74,35 @@ impl InputNames {
         self.specs.iter().flat_map(own).collect()
     }
 
-    /// Looks up the parameters of these functions, whose calls are recorded, as far as that was not done.
+    /// Looks up the parameters of these functions, whose calls are recorded, as far as that was not done. `declared`: what debug information says of one.
     ///
     /// # Errors
     /// No function that is meant has such a parameter.
-    fn look_up(&mut self, inspection: &Inspection, functions: &[Function]) -> Result<Found, String> {
+    fn look_up(
+        &mut self,
+        functions: &[Function],
+        declared: impl Fn(&Function, Effort) -> Declared,
+    ) -> Result<Found, String> {
         let effort = if self.is_running { Effort::Little } else { Effort::Much };
-        let mut all = Found::default();
-        let Self { specs, words, is_running } = self;
-        for named in specs.iter_mut().filter(|named| named.by_parameter) {
-            let is_new = |f: &&Function| {
-                named.spec.pattern.names(f) && named.functions.iter().all(|(known, _)| *known != key(f))
-            };
-            let new: Vec<&Function> = functions.iter().filter(is_new).collect();
+        let Self { specs, words, is_running, untold: all } = self;
+        // Inputs that are named by register come first where they stand first: what they name is not looked up.
+        let mut by_register: Vec<Pattern> = Vec::new();
+        for named in specs {
+            if !named.by_parameter {
+                by_register.push(named.spec.pattern.clone());
+                continue;
+            }
+            let is_own = |f: &&Function| named.spec.pattern.names(f);
+            let (others, own): (Vec<&Function>, Vec<&Function>) =
+                functions.iter().filter(is_own).partition(|f| by_register.iter().any(|of| of.names(f)));
+            let is_new = |f: &&Function| named.functions.iter().all(|(known, _)| *known != key(f));
+            let new: Vec<&Function> = own.into_iter().filter(is_new).collect();
             if new.is_empty() {
+                // It names functions, and has none of its own.
+                if named.known.is_none() && !others.is_empty() {
+                    named.known = Some(Vec::new());
+                    all.is_new = true;
+                }
                 continue;
             }
             let before = named.functions.len();
@@ -96,7 +113,7 @@ impl InputNames {
                     before + new.len()
                 ))
             } else {
-                named.functions.extend(new.iter().map(|f| (key(f), declared(inspection, f, effort))));
+                named.functions.extend(new.iter().map(|f| (key(f), declared(f, effort))));
                 let declared: Vec<Declared> = named.functions.iter().map(|(_, of)| of.clone()).collect();
                 numbered(&named.spec, &declared, Reach::Known, |name| words.contains(name))
             };
@@ -122,7 +139,7 @@ impl InputNames {
             named.notes.extend(new.iter().cloned());
             all.notes.extend(new);
         }
-        Ok(all)
+        Ok(std::mem::take(all))
     }
 }
 
@@ -161,7 +178,8 @@ impl Agent {
         }
         let functions = self.catalog.selection.recorded(&self.inspection);
         // What was unpacked for it the search that follows needs, too, and gives back.
-        let found = self.catalog.inputs.look_up(&self.inspection, &functions)?;
+        let found =
+            self.catalog.inputs.look_up(&functions, |f, effort| declared(&self.inspection, f, effort))?;
         for note in found.notes {
             self.journal.progress.note(&note);
             self.journal.meta.warnings.push(note);
@@ -182,5 +200,77 @@ impl Agent {
         let waiting = self.catalog.inputs.specs.iter().filter(|named| named.known.is_none());
         let why = "no function of that name was recorded, so nobody knows the registers of its parameters";
         waiting.map(|named| (format!("--input '{}'", named.spec), why.to_owned())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::TargetConfig;
+
+    /// Functions of this program, called so; and inputs of a run that names them.
+    fn functions(names: &[&str]) -> Vec<Function> {
+        let inspection = Inspection::of(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let any = inspection.resolve(&[Pattern::parse("main").unwrap()]).functions.remove(0);
+        let of = |(i, name): (usize, &&str)| Function {
+            symbol: (*name).to_owned(),
+            name: (*name).to_owned(),
+            aliases: Vec::new(),
+            module_name: "app".to_owned(),
+            vaddr: i as u64,
+            ..any.clone()
+        };
+        names.iter().enumerate().map(of).collect()
+    }
+
+    fn inputs(texts: &[&str]) -> InputNames {
+        let mut config = RunConfig::new(TargetConfig::Process(1));
+        config.models.inputs = texts.iter().map(|text| text.parse().unwrap()).collect();
+        InputNames::of(&config)
+    }
+
+    /// Each has `n` in the register that its name ends with.
+    fn declared(function: &Function, _: Effort) -> Declared {
+        let register = function.symbol.chars().next_back().filter(char::is_ascii_digit);
+        let prototype = register.ok_or_else(|| "there is no debug information".to_owned());
+        Declared {
+            module: function.module_name.clone(),
+            symbol: function.symbol.clone(),
+            aliases: function.aliases.clone(),
+            name: function.name.clone(),
+            prototype: prototype.and_then(|register| format!("n=arg{register}:long").parse()),
+        }
+    }
+
+    fn texts(inputs: &InputNames) -> Vec<String> {
+        inputs.all().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_was_found_before_something_was_refused_is_told_later() {
+        let mut inputs = inputs(&["f*:n", "g:n"]);
+        let all = functions(&["f1", "fx", "g"]);
+        assert!(inputs.look_up(&all, declared).unwrap_err().contains("'n' in g is not known"));
+        let found = inputs.look_up(&all[..2], declared).unwrap();
+        assert!(matches!(&found.notes[..], [note] if note.contains("'n' in fx is not known")), "{found:?}");
+        assert!(found.is_new, "the register of f1 was not passed on");
+        let found = inputs.look_up(&all[..2], declared).unwrap();
+        assert!(found.notes.is_empty() && !found.is_new, "{found:?}");
+    }
+
+    #[test]
+    fn what_inputs_by_register_name_is_not_looked_up_again() {
+        let all = functions(&["f", "f2"]);
+        // `f`, of which there is no debug information any more, is known from an earlier recording.
+        let mut inputs = inputs(&["app:=f:n=arg1", "f*:n", "*:n=arg5"]);
+        let found = inputs.look_up(&all[..1], declared).unwrap();
+        assert!(found.notes.is_empty(), "{found:?}");
+        assert_eq!(texts(&inputs), ["app:=f:n=arg1", "*:n=arg5"]);
+        assert!(
+            inputs.specs.iter().all(|named| named.known.is_some()),
+            "it is not told that nobody has that name"
+        );
+        inputs.look_up(&all, declared).unwrap();
+        assert_eq!(texts(&inputs), ["app:=f:n=arg1", "app:=f2:n=arg2", "*:n=arg5"]);
     }
 }

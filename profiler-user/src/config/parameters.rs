@@ -22,15 +22,18 @@ pub struct Declared {
 }
 
 impl Declared {
-    /// A pattern that names the functions of this symbol in this module, and no clone of them.
-    fn pattern(&self) -> String {
-        format!("{}:={}", self.module, self.symbol)
+    fn names(&self) -> impl Iterator<Item = &String> {
+        [&self.symbol].into_iter().chain(&self.aliases)
     }
 
-    /// The pattern of another one names this one, too.
-    fn is_named_by(&self, other: &Self) -> bool {
-        self.module == other.module
-            && [&self.symbol].into_iter().chain(&self.aliases).any(|own| *own == other.symbol)
+    /// Its symbol, or the alias by which a pattern names it: functions that have it as well the pattern names, too.
+    fn named_by(&self, pattern: &Pattern) -> &str {
+        self.names().find(|name| pattern.matches_symbol(name)).unwrap_or(&self.symbol)
+    }
+
+    /// A function that has this symbol in this module.
+    fn has(&self, module: &str, symbol: &str) -> bool {
+        self.module == module && self.names().any(|own| own == symbol)
     }
 }
 
@@ -40,6 +43,14 @@ impl InputsSpec {
     pub fn names_parameters(&self, is_word: impl Fn(&str) -> bool) -> bool {
         self.inputs.iter().filter_map(|input| input.word.as_deref()).any(|name| !is_word(name))
     }
+}
+
+/// A pattern of the functions that have this symbol in this module, and of no clone of them; `None`: no pattern can say that.
+fn of_symbol(module: &str, symbol: &str) -> Option<Pattern> {
+    // The first colon ends a module's name (`memfd:jit`).
+    let module_pattern = module.replace(':', "?");
+    let pattern = Pattern::parse(&format!("{module_pattern}:={symbol}")).ok()?;
+    (pattern.matches_module(module) && pattern.matches_symbol(symbol)).then_some(pattern)
 }
 
 /// Which functions inputs may go on to name.
@@ -82,22 +93,30 @@ pub fn numbered(
         return Ok((vec![spec], Vec::new()));
     }
     let mut specs: Vec<InputsSpec> = Vec::new();
-    for (i, (function, inputs)) in found.iter().enumerate() {
+    let mut done: Vec<(&str, &str)> = Vec::new();
+    for (function, inputs) in &found {
+        let (module, symbol) = (function.module.as_str(), function.named_by(&spec.pattern));
         // Static functions of two files: by name nobody tells them apart.
         let agrees =
             |other: &Declared| found.iter().any(|(known, its)| std::ptr::eq(*known, other) && its == inputs);
-        if functions.iter().any(|other| other.is_named_by(function) && !agrees(other)) {
+        if functions.iter().any(|other| other.has(module, symbol) && !agrees(other)) {
             missing.push(format!(
-                "--input '{spec}': {} has several functions called {}, of which the parameters do not all lie in the same registers: name these by their numbers (arg0 to arg5)",
-                function.module, function.name
+                "--input '{spec}': {module} has several functions called {}, of which the parameters do not all lie in the same registers: name these by their numbers (arg0 to arg5)",
+                function.name
             ));
             continue;
         }
-        if found[..i].iter().any(|(earlier, _)| earlier.pattern() == function.pattern()) {
+        if done.contains(&(module, symbol)) {
             continue;
         }
-        let pattern = Pattern::parse(&function.pattern()).map_err(|error| error.to_string())?;
-        specs.push(InputsSpec { pattern, inputs: inputs.clone() });
+        done.push((module, symbol));
+        match of_symbol(module, symbol) {
+            Some(pattern) => specs.push(InputsSpec { pattern, inputs: inputs.clone() }),
+            None => missing.push(format!(
+                "--input '{spec}': no pattern can name {} in {module} alone: name its registers by their numbers (arg0 to arg5)",
+                function.name
+            )),
+        }
     }
     missing.dedup();
     if specs.is_empty() {
@@ -266,12 +285,50 @@ mod tests {
     #[test]
     fn where_others_may_come_each_has_its_own() {
         let compress2 = [function("compress2", COMPRESS)];
-        let (specs, _) =
-            numbered(&"comp*:n=sourceLen".parse().unwrap(), &compress2, Reach::Known, |_| false).unwrap();
+        let (specs, _) = where_others_may_come("comp*:n=sourceLen", &compress2);
         assert_eq!(
             specs.iter().map(ToString::to_string).collect::<Vec<_>>(),
             ["libz.so.1:=compress2:n=arg3:size"]
         );
+    }
+
+    fn where_others_may_come(spec: &str, functions: &[Declared]) -> (Vec<InputsSpec>, Vec<String>) {
+        numbered(&spec.parse().unwrap(), functions, Reach::Known, |_| false).unwrap()
+    }
+
+    #[test]
+    fn a_function_keeps_the_name_by_which_it_was_named() {
+        let aliases = ["start".to_owned(), "init_plugin".to_owned()].to_vec();
+        let plugin = [Declared { aliases, ..function("init", "n=arg0:long") }];
+        // Another file may have a static function called `init`, of which nothing is known here.
+        for (spec, expected) in [
+            ("init_plugin:n", "libz.so.1:=init_plugin:n=arg0"),
+            ("st*:n", "libz.so.1:=start:n=arg0"),
+            ("init*:n", "libz.so.1:=init:n=arg0"),
+        ] {
+            assert_eq!(where_others_may_come(spec, &plugin).0[0].to_string(), expected);
+        }
+        // What has that name as well must agree.
+        let other = function("init_plugin", "ctx=arg0:pointer,n=arg1:long");
+        let both = [plugin[0].clone(), other];
+        assert!(numbered(&"init_plugin:n".parse().unwrap(), &both, Reach::Known, |_| false).is_err());
+    }
+
+    #[test]
+    fn a_module_may_have_a_colon_in_its_name() {
+        for module in ["memfd:jit", "a::b", "memfd:jit (deleted)", "lib=z.so"] {
+            let f = [Declared { module: module.to_owned(), ..function("f", "p=arg0:pointer,n=arg1:long") }];
+            let (specs, notes) = where_others_may_come("f:n", &f);
+            let pattern = &specs[0].pattern;
+            assert!(pattern.matches_module(module) && pattern.matches_symbol("f"), "{module}: {pattern}");
+            assert!(!pattern.matches_module("libz.so.1") && notes.is_empty(), "{module}: {pattern}");
+            assert_eq!(specs[0].to_string().parse::<InputsSpec>().as_ref(), Ok(&specs[0]), "{module}");
+        }
+        // Where no pattern says it, that is told.
+        let odd = Declared { module: " z".to_owned(), ..function("f", "n=arg0:long") };
+        let (specs, notes) = where_others_may_come("*:n", &[odd, function("g", "n=arg2:long")]);
+        assert_eq!(specs[0].to_string(), "libz.so.1:=g:n=arg2");
+        assert!(matches!(&notes[..], [note] if note.contains("no pattern can name f in  z")), "{notes:?}");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The parameters of recorded functions, as debug information told of them when they were recorded.
 
+use super::expected::stem;
 use super::piles::{matches, registers};
 use crate::config::{Declared, InputSpec, InputType, InputsSpec, Reach, WordsSpec, numbered};
-use crate::inspect::{ParameterKind, Prototype};
+use crate::inspect::{ParameterKind, Pattern, Prototype};
 use crate::recording::Stream;
 use profiler_core::class::RecordKind;
 use profiler_core::models::Reason;
@@ -99,8 +100,8 @@ pub(super) fn known_parameters(class: &ClassRow) -> String {
 }
 
 /// Inputs for a run that is held against an earlier recording: with registers in place of names of parameters, as that recording knows them. `typed`: so
-/// many, the first ones, were named on the command line; where the earlier recording has none of their functions, they stay as they are. `given`: words of
-/// the command line.
+/// many, the first ones, were named on the command line; what they name beside the functions of the earlier recording is looked up in the run. `given`: words
+/// of the command line.
 ///
 /// # Errors
 /// A function of the recording has no such parameter, in words; or the recording cannot be opened.
@@ -114,32 +115,55 @@ pub fn with_registers(
     let mut words = words_of(stream.meta());
     words.extend(given.iter().flat_map(|spec| &spec.words).map(|word| word.name.clone()));
     let is_word = |name: &str| words.contains(name);
-    if !inputs.iter().any(|spec| spec.names_parameters(is_word)) {
-        return Ok(inputs);
-    }
     let classes = stream.table::<ClassRow>().map_err(|error| error.to_string())?;
     let recorded: Vec<&ClassRow> = classes.iter().filter(|class| class.kind == RecordKind::Record).collect();
     let mut all = Vec::new();
     for (i, spec) in inputs.into_iter().enumerate() {
+        let is_typed = i < typed;
         let own = recorded.iter().filter(|class| matches(&spec.pattern, class));
         let functions: Vec<Declared> = own.map(|class| declared(class)).collect();
-        if functions.is_empty() || !spec.names_parameters(is_word) {
-            all.push(spec);
-            continue;
-        }
-        match numbered(&spec, &functions, Reach::Pattern, is_word) {
-            Ok((known, _)) => all.extend(known),
-            Err(why) if i < typed => return Err(why),
-            // Its models have none of them, and that is said.
-            Err(_) => {}
-        }
+        let known = if functions.is_empty() || !spec.names_parameters(is_word) {
+            vec![spec]
+        } else {
+            // Functions of that name in the run may be others than those of the recording.
+            match numbered(&spec, &functions, Reach::Known, is_word) {
+                Ok((mut known, notes)) => {
+                    // Behind them it names other functions alone. A function of the recording without such a parameter it would name, too.
+                    known.extend((is_typed && notes.is_empty()).then_some(spec));
+                    known
+                }
+                Err(why) if is_typed => return Err(why),
+                // Its models have none of them, and that is said.
+                Err(_) => Vec::new(),
+            }
+        };
+        // In this run the library may have another file's name. What is typed names it as it is.
+        all.extend(
+            known.into_iter().map(|spec| if is_typed { spec } else { of_any_version(spec, &recorded) }),
+        );
     }
     Ok(all)
+}
+
+/// Inputs of a symbol in a library of a very name (`libz.so.1.2.13:=f`): whatever the version in the name is, if the recording has it, and no other version of it.
+fn of_any_version(spec: InputsSpec, recorded: &[&ClassRow]) -> InputsSpec {
+    let text = spec.pattern.text();
+    let pattern = text.split_once(":=").and_then(|(module, symbol)| {
+        let stem = stem(module);
+        let is_library = stem != module && !module.contains(['*', '/']);
+        is_library.then(|| Pattern::parse(&format!("{stem}.so*:={symbol}")).ok()).flatten()
+    });
+    let Some(pattern) = pattern else { return spec };
+    let mut named = recorded.iter().filter(|class| matches(&pattern, class)).peekable();
+    let is_same = named.peek().is_some() && named.all(|class| matches(&spec.pattern, class));
+    if is_same { InputsSpec { pattern, ..spec } } else { spec }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recording::{Overwrite, Writer, sample};
+    use profiler_core::recording::ModelsMeta;
 
     #[test]
     fn parameters_are_inputs_by_their_names_and_types() {
@@ -156,5 +180,72 @@ mod tests {
         assert_eq!(of("=arg0:long,=-:float", 1), ["arg0@0:Number", "parameter 2@6:Float"]);
         assert_eq!(of("n=arg0:long,arg2?", 0b1111), ["n@0:Number", "arg2@2:Number", "arg3@3:Number"]);
         assert_eq!(of("", 0b11_1111), [""; 0]);
+    }
+
+    /// Inputs of a run that is held against a recording of these functions: module, symbol, parameters. The first ones are `typed`, the others those of the
+    /// recording.
+    fn against(
+        functions: &[(&str, &str, &str)],
+        typed: &[&str],
+        stored: &[&str],
+    ) -> Result<Vec<String>, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("old.tithe");
+        let row = |(module, symbol, prototype): &(&str, &str, &str)| ClassRow {
+            module: format!("/usr/lib/{module}"),
+            symbol: (*symbol).to_owned(),
+            name: (*symbol).to_owned(),
+            aliases: Vec::new(),
+            kind: RecordKind::Record,
+            prototype: Some((*prototype).to_owned()),
+            ..sample::classes().remove(0)
+        };
+        let models = ModelsMeta {
+            patterns: Vec::new(),
+            inputs: stored.iter().map(ToString::to_string).collect(),
+            expected: None,
+        };
+        let meta = Meta { models: Some(models), ..sample::meta() };
+        let mut writer = Writer::create(&path, None, Overwrite::Recording, &meta).unwrap();
+        writer.push(&functions.iter().map(row).collect::<Vec<_>>());
+        writer.finish(&meta).unwrap();
+        let inputs = typed.iter().chain(stored).map(|text| text.parse().unwrap()).collect();
+        let found = with_registers(&path, inputs, typed.len(), &[])?;
+        Ok(found.iter().map(ToString::to_string).collect())
+    }
+
+    const F: (&str, &str, &str) = ("liba.so", "f", "ctx=arg0:pointer,n=arg1:size");
+
+    #[test]
+    fn what_a_run_names_beside_the_functions_of_an_earlier_one_is_looked_up_in_the_run() {
+        // `libb.so`, which the run may load, has an `f` as well, and the compiler may clone this one.
+        assert_eq!(against(&[F], &["f:n"], &[]).unwrap(), ["liba.so:=f:n=arg1:size", "f:n=n"]);
+        // Who names registers means them.
+        assert_eq!(against(&[F], &["f:n=arg0", "g:m"], &[]).unwrap(), ["f:n=arg0", "g:m=m"]);
+        // A function of the recording that has none: its models are made without inputs by that name.
+        let g = ("liba.so", "g", "m=arg0:long");
+        assert_eq!(against(&[F, g], &["*:n"], &[]).unwrap(), ["liba.so:=f:n=arg1:size"]);
+        assert!(against(&[g], &["*:n"], &[]).unwrap_err().contains("g has no parameter 'n'"));
+        // The recording's own are those of its functions.
+        assert_eq!(against(&[F, g], &[], &["f:n", "g:n"]).unwrap(), ["liba.so*:=f:n=arg1:size"]);
+    }
+
+    #[test]
+    fn inputs_of_a_recording_hold_for_the_library_under_another_files_name() {
+        let versioned = |module| (module, "compress2", "n=arg3:size");
+        let stored = ["libz.so.1.2.13:=compress2:n=arg3:size"];
+        let other = ["libz.so*:=compress2:n=arg3:size"];
+        assert_eq!(against(&[versioned("libz.so.1.2.13")], &[], &stored).unwrap(), other);
+        assert_eq!(against(&[versioned("libz.so.1.2.13"), F], &[], &other).unwrap(), other, "once more");
+        let pattern = Pattern::parse("libz.so*:=compress2").unwrap();
+        assert!(["libz.so", "libz.so.1"].iter().all(|file| pattern.matches_module(file)));
+        // Two versions at once are two functions.
+        let both = [versioned("libz.so.1.2.13"), versioned("libz.so.1.3")];
+        assert_eq!(against(&both, &[], &stored).unwrap(), stored);
+        for others in
+            ["app:=f:n=arg1", "libm.so.6:=f:n=arg1", "compress2:n=arg3", "libz.so.1.2.13:compress2:n=arg3"]
+        {
+            assert_eq!(against(&[versioned("libz.so.1.2.13")], &[], &[others]).unwrap(), [others]);
+        }
     }
 }

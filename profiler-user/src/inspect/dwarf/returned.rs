@@ -6,6 +6,7 @@ use super::types::{
 };
 use super::units::Units;
 use gimli::constants;
+use std::rc::Rc;
 
 /// Whether a function is given an address for what it returns, in place of its first parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +45,10 @@ pub(super) fn returned(of: Entry, language: Language, units: &mut Units<'_>) -> 
             0..=SURE => Ok(sure(false)),
             MOST if is_slice() => Ok(sure(false)),
             // Older compilers returned two scalars of up to 16 bytes each in registers (`(u128, u64)`).
-            size if size > MOST => Ok(Returned { by_address: true, is_sure: size > 2 * MOST }),
+            size if size > MOST => Ok(Returned {
+                by_address: true,
+                is_sure: size > 2 * MOST || has_no_wide_scalar(entry, units)?,
+            }),
             _ => Err(Unsure::Type),
         };
     }
@@ -58,6 +62,69 @@ pub(super) fn returned(of: Entry, language: Language, units: &mut Units<'_>) -> 
         structure(&entry, &die, Some(size), language, units)?;
     }
     Ok(Returned { by_address, is_sure: language == Language::C || classes::is_told(&die) })
+}
+
+/// No scalar of more than 8 bytes lies in a value of this type: two scalars have 16 bytes at most then. What is not understood may be one.
+fn has_no_wide_scalar(of: Entry, units: &mut Units<'_>) -> Result<bool, Unsure> {
+    let mut seen: Vec<Entry> = Vec::new();
+    let mut left = vec![of];
+    while let Some(next) = left.pop() {
+        // Each type once: variants of an enumeration may have the same in them.
+        if seen.iter().any(|own| own.at == next.at && Rc::ptr_eq(&own.unit, &next.unit)) {
+            continue;
+        }
+        if seen.len() >= MAX_MEMBERS {
+            return Ok(false);
+        }
+        seen.push(next.clone());
+        match parts(next, units) {
+            Ok(Some(parts)) => left.extend(parts),
+            Ok(None) | Err(Unsure::Type) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+/// The types of what lies in a value of a type, and the parts of an enumeration of Rust; `None`: it is a scalar of more than 8 bytes.
+fn parts(of: Entry, units: &mut Units<'_>) -> Result<Option<Vec<Entry>>, Unsure> {
+    const WORD: u64 = 8;
+    let (entry, die) = plain(of, units)?;
+    match die.tag() {
+        constants::DW_TAG_pointer_type | constants::DW_TAG_reference_type => Ok(Some(Vec::new())),
+        constants::DW_TAG_base_type | constants::DW_TAG_enumeration_type => {
+            let size = number(&die, constants::DW_AT_byte_size).ok_or(Unsure::Type)?;
+            Ok((size <= WORD).then(Vec::new))
+        }
+        constants::DW_TAG_array_type if !die.has_attr(constants::DW_AT_GNU_vector) => {
+            let element = entry.follow(&die, constants::DW_AT_type, units)?.ok_or(Unsure::Type)?;
+            Ok(Some(vec![element]))
+        }
+        constants::DW_TAG_structure_type
+        | constants::DW_TAG_class_type
+        | constants::DW_TAG_union_type
+        | constants::DW_TAG_variant_part
+        | constants::DW_TAG_variant => {
+            let children = entry.children(MAX_MEMBERS)?;
+            if children.len() >= MAX_MEMBERS {
+                return Err(Unsure::Type);
+            }
+            let mut parts = Vec::new();
+            for child in children {
+                let die = child.die()?;
+                match die.tag() {
+                    constants::DW_TAG_variant_part | constants::DW_TAG_variant => parts.push(child),
+                    constants::DW_TAG_member | constants::DW_TAG_inheritance if !is_static(&die) => {
+                        parts.push(child.follow(&die, constants::DW_AT_type, units)?.ok_or(Unsure::Type)?);
+                    }
+                    // Types and functions that are declared in it.
+                    _ => {}
+                }
+            }
+            Ok(Some(parts))
+        }
+        _ => Err(Unsure::Type),
+    }
 }
 
 /// The first member of a structure is a vector, or begins with one.
