@@ -11,7 +11,7 @@ use super::class::LiveClass;
 use super::clock::now_ns;
 use super::code_history::{CodeHistory, Gone};
 use super::consumers::CodeFound;
-use super::steps::{STACK_SPAN_BYTES, SeenStacks, is_stepped};
+use super::steps::{DRAIN_BYTES, STACK_SPAN_BYTES, SeenStacks, is_stepped};
 use crate::inspect::{CallContext, CallerBudget, CodeSnapshot, Jumps, LedFrom};
 use profiler_core::recording::{CallSiteRow, ClassRow};
 use std::collections::{BTreeSet, HashSet};
@@ -22,9 +22,6 @@ use std::time::{Duration, Instant};
 const MOST_ADDRESSES: usize = 32_768;
 /// What one search may take.
 const BUDGET: CallerBudget = CallerBudget { bytes: 16 << 20, time: Duration::from_millis(500) };
-
-/// Rows of a full ring of steps, bytes.
-const STEPS_OF_A_RING: usize = 8 << 20;
 
 /// CPU time of each consumer when the run is over, ns.
 const LEFT_NS: u64 = 100_000_000;
@@ -142,7 +139,7 @@ impl Agent {
         let (Some((before, from_ns)), Some(io)) = (before, &mut self.operation_io) else { return };
         let gone = self.call_code.history.look(self.inspection.maps(), (from_ns, now_ns()));
         // Steps that wait for the writer are of the code that went, too. Where they would be lost it is better not to know what called.
-        if !gone.is_empty() && self.journal.writer.has_room_for(STEPS_OF_A_RING) {
+        if !gone.is_empty() && self.journal.writer.has_room_for(DRAIN_BYTES) {
             self.journal.record(io.drain_steps());
         }
         let mut asked = Vec::new();

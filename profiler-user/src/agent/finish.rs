@@ -120,8 +120,9 @@ impl Session {
         agent.describe_calls(&steps);
         // The last interval of the ledger: what comes now is no part of the run, and samples of our own child are no losses of it.
         self.agent.end_loss_pause();
+        self.agent.wait_for_writer();
         self.driver.close_interval(&mut self.agent);
-        self.agent.journal.writer.send(self.driver.run.last_rows());
+        self.agent.journal.writer.send_patiently(self.driver.run.last_rows());
         let agent = &mut self.agent;
         // Before the command is ended, so that the machine is as busy as it was in the run.
         if failed.is_none() && !agent.attach.busy() {

@@ -2,6 +2,7 @@
 
 use super::clock::now_ns;
 use super::consumers::{Rows, SlowOperations};
+use super::journal::Journal;
 use super::operation_io::{OperationIo, open_of, open_rows};
 use super::steps::{SeenSteps, is_stepped};
 use super::{Agent, Session};
@@ -10,8 +11,14 @@ use crate::failure::Failure;
 use crate::prober::OpenOperation;
 use profiler_core::clients::operations::Operations;
 use profiler_core::engine::{Input, OperationsLook};
+use profiler_core::recording::OperationRow;
 use profiler_core::run::view::View;
+use std::time::{Duration, Instant};
 
+/// So long the rows at the end of a run wait for the writer.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// A look at the writer.
+const LOOK: Duration = Duration::from_millis(2);
 /// Threads that are asked for operations that have not ended: two system calls each.
 const ASKED_THREADS: usize = 2_000;
 
@@ -47,8 +54,10 @@ impl Session {
         let open = self.driver.run.operations().map(|_| self.agent.open_operations());
         self.agent.record_rest();
         if let Some(open) = open {
-            self.agent.journal.record(open_rows(open, end_ns));
+            record_patiently(&mut self.agent.journal, open_rows(open, end_ns));
         }
+        // What the run has left to say of operations does not wait for room itself.
+        self.agent.wait_for_writer();
         self.tell(Input::Over { end_ns });
         let agent = &mut self.agent;
         agent.send_operation_histograms();
@@ -80,6 +89,15 @@ impl Agent {
         // Those that have names already.
         let names = self.operation_io.as_ref().map_or_else(Vec::new, |io| io.class_names());
         self.journal.consumers.show(Rows::OperationClasses(&names), now);
+    }
+
+    /// The writer has taken most of what it was given: a few rows that nothing else can tell have room.
+    pub(super) fn wait_for_writer(&self) {
+        let begun = Instant::now();
+        while !self.journal.writer.has_room() && begun.elapsed() < LONGEST_WAIT {
+            self.pulse();
+            std::thread::sleep(LOOK);
+        }
     }
 
     /// Response times of all operations.
@@ -131,5 +149,63 @@ impl Agent {
         if counts || look == OperationsLook::Screens {
             io.see_screens(kernel, seen);
         }
+    }
+}
+
+/// Records operations when the run is over: the last turn may have filled the writer's queue, which refuses what does not wait.
+fn record_patiently(journal: &mut Journal, rows: Vec<OperationRow>) {
+    journal.consumers.show(Rows::Operations(&rows), now_ns());
+    journal.writer.send_patiently(rows);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::consumers::Consumers;
+    use crate::agent::journal::Progress;
+    use crate::recording::{Overwrite, Writer, WriterHandle, WriterOptions, sample};
+
+    fn open_row() -> OperationRow {
+        OperationRow {
+            operation: 0,
+            class_id: 0,
+            tid: 1,
+            begin_ns: 1,
+            duration_ns: 1,
+            calls: 0,
+            inner_ns: 0,
+            measure: 0,
+            cost_ns: 0,
+            off_cpu_ns: None,
+            cycle: 0,
+            stretch: 0,
+            censored: true,
+            pid: Some(1),
+            steps_before: None,
+            steps_after: None,
+            incomplete: None,
+        }
+    }
+
+    #[test]
+    fn operations_that_are_open_at_the_end_wait_for_a_full_queue() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.tithe");
+        let writer = Writer::create(&path, None, Overwrite::Recording, &sample::meta()).unwrap();
+        let options = WriterOptions { room_bytes: 2048, queue_bytes: 4096, ..WriterOptions::default() };
+        let mut journal = Journal {
+            writer: WriterHandle::spawn(writer, options).unwrap(),
+            meta: sample::meta(),
+            progress: Progress::start(),
+            verbose: false,
+            output: path,
+            consumers: Consumers::default(),
+        };
+        // More than the queue holds is taken where it is empty, and encoding it takes a while.
+        assert!(journal.writer.send(vec![open_row(); 100_000]));
+        record_patiently(&mut journal, vec![open_row(); 10]);
+        assert_eq!(journal.writer.rows_not_written(), 0);
+        let finished = journal.writer.finish(&journal.meta).unwrap();
+        assert_eq!((finished.rows, finished.rows_not_written), (100_010, 0));
     }
 }

@@ -19,7 +19,7 @@ use super::sampling::{Sampling, SamplingEvents};
 use super::select::Selection;
 use super::stamps::MOST_FOR_RATES;
 use super::words::{WordLists, Words};
-use super::{Agent, Rings, Session};
+use super::{Agent, Rings, Session, steps};
 use crate::calibrate::{self, CalibrateOptions};
 use crate::config::{OperationConfig, OutputConfig, OverheadConfig, ProgressSpec, RunConfig, TargetConfig};
 use crate::failure::{Failure, FailureKind};
@@ -366,7 +366,7 @@ fn kernel_options(config: &RunConfig, words: &WordLists) -> Result<KernelOptions
         operations_ring_bytes: operations_ring_bytes(&config.operations),
         word_limit: words.longest(),
         takings_ring_bytes: if words.is_empty() { 4096 } else { TAKINGS_RING_BYTES },
-        steps_ring_bytes: if config.operations.calls.is_empty() { 4096 } else { 8 << 20 },
+        steps_ring_bytes: if config.operations.calls.is_empty() { 4096 } else { steps::RING_BYTES },
         ..KernelOptions::default()
     })
 }

@@ -10,8 +10,14 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// Steps taken from the ring in one turn.
-const DRAIN_LIMIT: usize = 200_000;
+/// The ring of steps, bytes.
+pub(super) const RING_BYTES: u32 = 8 << 20;
+/// `BPF_RINGBUF_HDR_SZ` (include/uapi/linux/bpf.h): before each record.
+const HEADER_BYTES: usize = 8;
+/// Steps taken from the ring in one turn: all that a full one holds. What threads put in meanwhile is left for the next turn, or the queue of the writer would need room for that, too.
+const DRAIN_LIMIT: usize = RING_BYTES as usize / (HEADER_BYTES + size_of::<StepRecord>());
+/// What one turn takes from the ring at most, as the writer's queue counts it.
+pub(super) const DRAIN_BYTES: usize = DRAIN_LIMIT * size_of::<StepRow>();
 /// Return addresses that are looked at: one for each call site that was passed.
 const MOST_ADDRESSES: usize = 100_000;
 /// What looking at them may take, after everything is detached.
@@ -245,4 +251,30 @@ fn begins_operation(class: &LiveClass) -> bool {
 
 fn place(class: &LiveClass) -> FunctionAt {
     (class.candidate.key.module, class.candidate.key.address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recording::{Rows, WriterOptions};
+
+    /// Steps for which the queue has no room are lost, and nothing marks their operations.
+    #[test]
+    fn what_one_turn_takes_finds_the_room_that_was_asked_for() {
+        let record = StepRecord {
+            time_ns: 1,
+            number: 1,
+            slot: 0,
+            return_address: 0,
+            frame: 0,
+            class: 0,
+            pid: 1,
+            tid: 1,
+            flags: 0,
+        };
+        let most = Rows::from(vec![row(&record); DRAIN_LIMIT]);
+        assert!(most.bytes() <= DRAIN_BYTES, "{} bytes", most.bytes());
+        let options = WriterOptions::default();
+        assert!(options.room_bytes + most.bytes() <= options.queue_bytes);
+    }
 }

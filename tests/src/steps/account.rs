@@ -1,7 +1,7 @@
 //! Operations that the target made beside what the recording says of all of them: each has a row, or is counted as one that has none.
 //!
 //! An operation goes through three counts: its begin is seen by a breakpoint, it begins, and it is recorded. What each of them lets go of is in a column of its own, so that no surplus of one hides what another lacks. What was made while that
-//! breakpoint was not there, nobody counted: it is held against the times of the target's own log. `handle` is left by its return only (what jumps, jumps inside it), and every command ends before the agent is stopped, so that an end
+//! breakpoint was not there, nobody counted: it is held against the times of the target's own log. An operation that began before is looked for among all other counts first: it may be any of these, and explain no other one. `handle` is left by its return only (what jumps, jumps inside it), and every command ends before the agent is stopped, so that an end
 //! that was not seen has the same one excuse.
 
 #[cfg(test)]
@@ -175,29 +175,44 @@ struct Ends {
     no_end: u64,
     /// Recorded ones among them that have no row.
     endless: u64,
-    /// What nothing explains.
-    wrong: u64,
     /// Recorded, and neither with a row nor without an end.
     lacking: u64,
     beyond: u64,
 }
 
 impl Ends {
-    /// `no_begin`: operations that did not begin for the recording, so that their end may be one without a begin. `in_flight`: ends that gaps explain.
-    fn of(told: &Rows, counts: &Counts, no_begin: u64, in_flight: u64) -> Ends {
+    fn of(told: &Rows, counts: &Counts) -> Ends {
         // An operation that is still open when the run ends has ended long before.
         let (no_end, ended_beyond) = apart(counts.begun, counts.population);
-        // Each end that was missed may have its operation given up later.
-        let explained = no_end + no_begin;
         let (not_ended, beyond) = apart(counts.recorded, told.whole + counts.dropped + told.open);
         let endless = not_ended.min(no_end.saturating_sub(counts.open));
-        Ends {
-            no_end,
-            endless,
-            wrong: no_end.saturating_sub(in_flight) + counts.unmatched.saturating_sub(explained),
-            lacking: not_ended - endless,
-            beyond: ended_beyond + beyond,
-        }
+        Ends { no_end, endless, lacking: not_ended - endless, beyond: ended_beyond + beyond }
+    }
+
+    /// Ends that nothing explains. `no_begin`: operations that did not begin for the recording, so that their end may be one without a begin. `in_flight`: ends that gaps explain.
+    fn wrong(&self, counts: &Counts, no_begin: u64, in_flight: u64) -> u64 {
+        // Each end that was missed may have its operation given up later.
+        let explained = self.no_end + no_begin;
+        self.no_end.saturating_sub(in_flight) + counts.unmatched.saturating_sub(explained)
+    }
+}
+
+/// Operations that nobody saw begin, by when they did.
+struct Unwatched {
+    in_gaps: u64,
+    /// In flight when a gap began.
+    before: u64,
+}
+
+impl Unwatched {
+    /// Of `unseen` operations those that gaps explain. `gated`: turned away by a gate; `watched`: all that are without a row for another reason.
+    fn of(unseen: u64, in_gaps: &InGaps, gated: u64, watched: u64) -> Unwatched {
+        // Those that a gate turned away in a gap explain no others. Some of them were there before it.
+        let gated_in_gaps = gated.saturating_sub(in_gaps.at_gate);
+        let begun = unseen.min(in_gaps.begun.saturating_sub(gated_in_gaps));
+        // The begin of the others was seen, if it did not come long after the target's own time: what is counted may be one of them.
+        let before = (unseen - begun).min(in_gaps.before.saturating_sub(watched));
+        Unwatched { in_gaps: begun, before }
     }
 }
 
@@ -218,24 +233,24 @@ pub(super) fn account(
     let (not_kept, kept_beyond) = apart(made.operations, kept);
     let turned_away = not_kept.min(away);
     let unseen = not_kept - turned_away;
-    // Of those that were made in a gap the gate has turned away some: they explain no others.
-    let gated: u64 = attached.iter().map(|at| at.gated).sum();
-    let unwatched = unseen.min(in_gaps.without_row.saturating_sub(gated.min(turned_away)));
     // Begun.
     let (not_begun, begun_beyond) = apart(kept, counts.begun);
     let refused = not_begun.min(counts.refused);
     // Recorded: whole, lost or marked, open, or without an end.
     let (not_drawn, recorded_beyond) = apart(counts.begun, counts.recorded);
-    let ends = Ends::of(&told, counts, turned_away + refused + unwatched, in_gaps.in_flight);
+    let ends = Ends::of(&told, counts);
     let (dropped, marked_beyond) = apart(counts.dropped, told.marked);
 
     let lost = turned_away + refused + dropped;
+    let watched = lost + ends.endless + not_drawn + told.unnumbered;
+    let gated: u64 = attached.iter().map(|at| at.gated).sum();
+    let of_gaps = Unwatched::of(unseen, &in_gaps, gated.min(turned_away), watched);
+    let unwatched = of_gaps.in_gaps + of_gaps.before;
     let lacking = (unseen - unwatched) + (not_begun - refused) + ends.lacking;
     let without_row = made.operations - told.numbers.len() as u64;
-    let watched = lost + ends.endless + not_drawn + told.unnumbered;
-    // All of them, and those of which the breakpoint saw all: a gap explains no operation that was not made in it.
+    // All of them, and those that began while the breakpoint was there: a gap explains no operation that did not begin in it.
     let not_counted = without_row.saturating_sub(watched + unwatched);
-    let not_counted_outside = (without_row - in_gaps.without_row).saturating_sub(watched);
+    let not_counted_outside = (without_row - in_gaps.begun).saturating_sub(watched + of_gaps.before);
     let account = Account {
         made: made.operations,
         lost,
@@ -246,7 +261,7 @@ pub(super) fn account(
         beyond: told.beyond + kept_beyond + begun_beyond + recorded_beyond + ends.beyond + marked_beyond,
         no_end: ends.no_end,
         unmatched: counts.unmatched,
-        wrong_ends: ends.wrong,
+        wrong_ends: ends.wrong(counts, turned_away + refused + unwatched, in_gaps.in_flight),
         rows_not_written: counts.rows_not_written,
         gap_ns: Some(gaps.iter().map(Gap::length_ns).sum()),
     };

@@ -51,12 +51,19 @@ pub(super) fn gaps(attached: &[Attached], made: &Made) -> Vec<Gap> {
     gaps
 }
 
+/// The gate before a gap is shut for less than this before the time at which the gap begins by its row, ns: what it turns away then belongs to no gap.
+const SHUT_BEFORE_NS: u64 = 100_000;
+
 /// What the target made in gaps, by its own log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct InGaps {
-    /// Operations without a row that were made in a gap, for a part of their time at least. Only of these the begin may have been missed.
-    pub without_row: u64,
-    /// For each gap, the operations that were being made when it began: so many ends may have been missed.
+    /// Operations without a row that began in a gap: nobody saw that, unless a gate turned them away.
+    pub begun: u64,
+    /// Operations without a row that were being made when a gap began. Their begin was seen, unless it came later than the target logged it.
+    pub before: u64,
+    /// Operations without a row that did not begin in a gap, and that the gate before one may have turned away: the last ones, and some that were over just before.
+    pub at_gate: u64,
+    /// Operations that were being made when a gap began, each of them once: so many ends may have been missed.
     pub in_flight: u64,
 }
 
@@ -64,13 +71,20 @@ impl InGaps {
     pub fn of(spans: &[Span], gaps: &[Gap], has_row: impl Fn(u64) -> bool) -> InGaps {
         let mut in_gaps = InGaps::default();
         for span in spans {
-            let first = gaps.partition_point(|gap| gap.until_ns < span.from_ns);
-            let behind = gaps.partition_point(|gap| gap.from_ns <= span.until_ns);
-            if first < behind {
-                in_gaps.without_row += u64::from(!has_row(span.operation));
-                let began_before = |gap: &&Gap| span.from_ns <= gap.from_ns;
-                in_gaps.in_flight += gaps[first..behind].iter().filter(began_before).count() as u64;
+            // The first gap that is not over when it begins, and the first one that begins after it has begun.
+            let not_over = gaps.get(gaps.partition_point(|gap| gap.until_ns < span.from_ns));
+            let next = gaps.get(gaps.partition_point(|gap| gap.from_ns < span.from_ns));
+            let is_begun = not_over.is_some_and(|gap| gap.from_ns <= span.from_ns);
+            // An operation has one end, however many gaps begin in it.
+            let is_cut = next.is_some_and(|gap| gap.from_ns <= span.until_ns);
+            let is_at_gate = next.is_some_and(|gap| gap.from_ns <= span.until_ns + SHUT_BEFORE_NS);
+            in_gaps.in_flight += u64::from(is_cut);
+            if has_row(span.operation) {
+                continue;
             }
+            in_gaps.begun += u64::from(is_begun);
+            in_gaps.before += u64::from(is_cut && !is_begun);
+            in_gaps.at_gate += u64::from(is_at_gate && !is_begun);
         }
         in_gaps
     }

@@ -4,7 +4,7 @@ use super::{recording, sleep_ms, start};
 use profiler_tests::program;
 use profiler_tests::support::{Agent, Target};
 use profiler_user::models::Models;
-use std::process::Command;
+use std::process::{Command, Output};
 
 const ASKED: [&str; 5] = ["--budget", "1000ms/s", "--only-named", "--agent-cpu", "50%"];
 
@@ -55,16 +55,23 @@ fn a_parameter_that_there_is_not_is_refused_with_those_that_there_are() {
     let text = refused("growing", "grow", "grow:size");
     let expected = "grow has no parameter 'size', nor is there a --word of that name; its parameters are data (arg0, pointer), n (arg1, size)";
     assert!(text.contains(expected), "{text}");
-    // A program that is launched does not begin.
-    let output = Command::new(program("tithe"))
-        .args(["record", "--model", "grow", "--input", "grow:size", "-o"])
-        .arg(folder.path().join("launched"))
-        .arg("--")
-        .arg(program("growing"))
-        .output()
-        .expect("tithe was built");
+    // A program that is launched does not begin: it would say that it is ready.
+    let launched = |input: &str| {
+        Command::new(program("tithe"))
+            .args(["record", "--model", "grow", "--input", input, "-o"])
+            .arg(folder.path().join(input))
+            .arg("--")
+            .arg(program("growing"))
+            .output()
+            .expect("tithe was built")
+    };
+    let has_begun = |output: &Output| String::from_utf8_lossy(&output.stdout).contains("ready pid=");
+    let output = launched("grow:size");
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(2) && text.contains(expected), "{output:?}");
+    assert!(!has_begun(&output), "{output:?}");
+    let output = launched("grow:n");
+    assert!(has_begun(&output), "{output:?}");
     // Where there is none, unless somebody has installed it.
     let text = refused("growing", "libc:qsort", "qsort:nothing");
     let has_none =

@@ -229,7 +229,8 @@ fn semaphores_are_raised_while_attached() {
         let site = Site { reference_counter: offset, ..guarded.entry(CLASS) };
         assert_eq!(semaphore(), 0);
         let attached = kernel.attach(&group(LinkKind::Count, vec![site])).unwrap();
-        assert_eq!(semaphore(), 1, "tier {:?}", kernel.tier());
+        // Once for each mapping of the file that may become executable: who printed a backtrace has mapped all of it.
+        assert!(semaphore() >= 1, "tier {:?}", kernel.tier());
         drop(attached);
         let lowered = (0..200).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(5));

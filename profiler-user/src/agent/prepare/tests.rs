@@ -68,9 +68,8 @@ fn a_run_without_operations_takes_no_room_for_them() {
 fn the_queue_has_room_for_full_rings() {
     use profiler_common::event::CallRecord;
     use profiler_common::operation::OperationRecord;
-    use profiler_common::step::StepRecord;
     use profiler_common::words::{TakenWord, TakingHeader};
-    use profiler_core::recording::{EventRow, OperationRow, StepRow, WordRow};
+    use profiler_core::recording::{EventRow, OperationRow, WordRow};
 
     let mut config = of_this_process();
     config.functions.record.push(RecordSpec { pattern: "*".to_owned(), arguments: 0, for_models: false });
@@ -93,7 +92,7 @@ fn the_queue_has_room_for_full_rings() {
     };
     let turn = rows(options.events_ring_bytes, size_of::<CallRecord>(), size_of::<EventRow>())
         + rows(options.operations_ring_bytes, size_of::<OperationRecord>(), size_of::<OperationRow>())
-        + rows(options.steps_ring_bytes, size_of::<StepRecord>(), size_of::<StepRow>())
+        + steps::DRAIN_BYTES
         + (1..=64).map(words).max().unwrap();
     let writer = WriterOptions::default();
     assert!(writer.room_bytes + turn <= writer.queue_bytes, "a turn takes {turn} bytes");

@@ -2,7 +2,7 @@
 
 use super::super::Span;
 use super::super::tests::operation;
-use super::super::watched::Attached;
+use super::super::watched::{Attached, InGaps, gaps};
 use super::{Account, Counts, Made, account};
 use profiler_core::recording::OperationRow;
 
@@ -164,7 +164,7 @@ fn an_end_that_was_not_seen_is_wrong_where_the_breakpoints_were_there() {
 }
 
 #[test]
-fn an_end_may_be_missed_of_one_operation_of_each_thread_in_each_gap() {
+fn an_end_may_be_missed_of_each_operation_that_was_being_made_when_a_gap_began() {
     let nine = rows(2..=MADE);
     let two_endless = Counts { population: 8, unmatched: 2, ..all(MADE) };
     // In operations 1 and 2, and between others.
@@ -176,9 +176,14 @@ fn an_end_may_be_missed_of_one_operation_of_each_thread_in_each_gap() {
     assert_eq!(wrong_ends(&rows(3..=MADE), &at(&[(1_400, 2_000)]), &two_endless), 1);
     assert_eq!(fine(&rows(3..=MADE), &at(&[(1_400, 1_450), (2_000, 2_050)]), &two_endless), (2, 0, 0));
     assert_eq!(wrong_ends(&rows(3..=MADE), &at(&[(1_400, 1_450), (1_600, 1_700)]), &two_endless), 1);
+    // An operation has one end, however many gaps begin in it: that of operation 5 was missed while the breakpoints were there.
+    let one_and_five = rows((2..=MADE).filter(|number| *number != 5));
+    assert_eq!(wrong_ends(&one_and_five, &at(&[(1_400, 1_420), (1_440, 1_460)]), &two_endless), 1);
     // An operation that began in the gap, or was over before it, has no end to be missed there.
     let given_up = Counts { population: 9, unmatched: 1, ..all(MADE) };
     assert_eq!(wrong_ends(&nine, &at(&[(1_050, 1_200)]), &given_up), 1);
+    assert_eq!(wrong_ends(&nine, &at(&[(1_501, 1_700)]), &given_up), 1);
+    assert_eq!(wrong_ends(&nine, &at(&[(1_500, 1_700)]), &given_up), 0);
     // An end without a begin is that of an operation which was not seen to begin.
     let late = attached_without(9, &[(1_000, 1_200)]);
     assert_eq!(fine(&nine, &late, &Counts { unmatched: 1, ..all(9) }), (0, 0, 1));
@@ -199,8 +204,8 @@ fn what_was_made_while_the_breakpoint_was_not_there_nobody_can_tell() {
 
 #[test]
 fn a_gap_explains_no_more_than_the_target_made_in_it() {
-    // 1 ns, in operation 1, or between two.
-    let (short, between) = ([(1_300, 1_301)], [(1_700, 1_701)]);
+    // 1 ns, in which operation 1 begins, or between two.
+    let (short, between) = ([(1_100, 1_101)], [(1_700, 1_701)]);
     let five = rows(6..=MADE);
     assert_eq!(wrong(&five, &attached_without(5, &short), &all(5)), (4, 0));
     assert_eq!(wrong(&five, &attached_without(5, &between), &all(5)), (5, 0));
@@ -219,6 +224,45 @@ fn a_gap_explains_no_more_than_the_target_made_in_it() {
     assert_eq!(wrong(&two_less, &gated, &all(8)), (1, 0));
     let (told, _) = told(&five, &attached_without(5, &[(1_300, 1_301), (5_000, 5_500)]), &all(5));
     assert_eq!(told.gap_ns, Some(501));
+}
+
+#[test]
+fn an_operation_that_began_before_a_gap_excuses_no_other_where_it_is_counted_itself() {
+    // Operation 2 was being made when the gap began, and nobody saw operation 5 begin.
+    let two_less = rows((1..=MADE).filter(|number| *number != 2 && *number != 5));
+    let cut = attached_without(9, &[(2_000, 2_050)]);
+    assert_eq!(wrong(&two_less, &cut, &Counts { recorded: 8, ..all(9) }), (1, 0));
+    assert_eq!(wrong(&two_less, &cut, &Counts { dropped: 1, ..all(9) }), (1, 0));
+    assert_eq!(wrong(&two_less, &cut, &Counts { population: 8, ..all(9) }), (1, 0));
+    assert_eq!(wrong(&two_less, &cut, &Counts { refused: 1, ..all(8) }), (1, 0));
+    // It began in the gap.
+    let begun = attached_without(9, &[(1_850, 2_050)]);
+    assert_eq!(fine(&two_less, &begun, &Counts { recorded: 8, ..all(9) }), (0, 1, 1));
+    // It has no other count: its begin came after the time that the target logged.
+    assert_eq!(fine(&rows((1..=MADE).filter(|number| *number != 2)), &cut, &all(9)), (0, 0, 1));
+}
+
+#[test]
+fn a_gate_is_shut_before_the_gap_begins() {
+    // Operation 1 was turned away just before, or while it was made; 2 began in the gap.
+    for gap in [(1_510, 2_000), (1_450, 2_000)] {
+        let mut gated = attached_without(8, &[gap]);
+        (gated[0].away, gated[0].gated) = (1, 1);
+        assert_eq!(fine(&rows(3..=MADE), &gated, &all(8)), (1, 0, 1));
+    }
+    // An operation with a row was not turned away, so that 2 was, and it is 5 that nobody saw.
+    let mut gated = attached_without(8, &[(1_510, 2_000)]);
+    (gated[0].away, gated[0].gated) = (1, 1);
+    let two_less = rows((1..=MADE).filter(|number| *number != 2 && *number != 5));
+    assert_eq!(wrong(&two_less, &gated, &all(8)), (1, 0));
+    // Nor was one that was over long before.
+    let made = Made { operations: 1, from_ns: 0, until_ns: 2_000_000 };
+    let attached = [Attached { start_ns: 0, end_ns: 1_000_000, kept: 0, away: 1, gated: 1 }];
+    let at_gate = |until_ns| {
+        let span = Span { thread: 7, operation: 1, from_ns: until_ns - 10, until_ns };
+        InGaps::of(&[span], &gaps(&attached, &made), |_| false).at_gate
+    };
+    assert_eq!((at_gate(999_000), at_gate(500_000), at_gate(1_500_000)), (1, 0, 0));
 }
 
 #[test]
