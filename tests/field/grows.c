@@ -1,5 +1,5 @@
 // Calls one function of a library all the while, with sizes over three decades: how its time grows is known.
-// grows MODE: says "ready" once it calls, and ends with its standard input.
+// grows MODE [IDLE]: says "ready" once it calls, and ends with its standard input. With IDLE it rests after each call, IDLE times as long as that took, and 1 ms at least.
 #include <malloc.h>
 #include <math.h>
 #include <poll.h>
@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef unsigned long word;
 
@@ -134,8 +135,20 @@ static void compile(const char *pattern) {
     found = pcre2_match_data_create_from_pattern_8(code, NULL);
 }
 
+static double now(void) {
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return (double)at.tv_sec + 1e-9 * (double)at.tv_nsec;
+}
+
+static void rest(double seconds) {
+    struct timespec length = {.tv_sec = (time_t)seconds, .tv_nsec = (long)(1e9 * (seconds - floor(seconds)))};
+    nanosleep(&length, NULL);
+}
+
 int main(int count, char **arguments) {
     const char *mode = count > 1 ? arguments[1] : "";
+    double idle = count > 2 ? atof(arguments[2]) : 0;
     // Freed memory is kept: what the kernel takes to give it again is no part of a function's growth.
     mallopt(M_TRIM_THRESHOLD, 1 << 30), mallopt(M_MMAP_THRESHOLD, 1 << 30);
     text = malloc(MOST + 64), packed = malloc(2 * MOST), numbers = malloc(sizeof *numbers * MOST_NUMBERS);
@@ -172,9 +185,11 @@ int main(int count, char **arguments) {
     }
     if (!work) return 2;
     for (word calls = 0;; calls++) {
+        double begin = idle > 0 ? now() : 0;
         work();
+        if (idle > 0) rest(fmax(1e-3, idle * (now() - begin)));
         if (calls == 0) puts("ready"), fflush(stdout);
         struct pollfd input = {.fd = 0, .events = POLLIN};
-        if (calls % 64 == 0 && poll(&input, 1, 0) == 1) return 0;
+        if ((idle > 0 || calls % 64 == 0) && poll(&input, 1, 0) == 1) return 0;
     }
 }

@@ -18,10 +18,10 @@ pub struct Options {
     /// Only this program, or this mode of it (repeatable); the document is then left alone and the table printed
     #[arg(long, value_name = "PROGRAM[:MODE]")]
     pub only: Vec<String>,
-    /// Length of an observed run, s [default: 5; with --durations 30, with --coverage 40, with --models 20, with --kernels 120, with --anomalies 40]; with --steps the length of the session [default: 86400]
+    /// Length of an observed run, s [default: 5; with --durations 30, with --coverage 40, with --models 20, with --kernels 120, with --anomalies 40, with --false-alarms 960]; with --steps the length of the session [default: 86400]
     #[arg(long)]
     pub seconds: Option<u64>,
-    /// Runs of each mode [default: 3; with --durations 10, with --widths and --kernels 1, with --coverage 14, with --anomalies 20, with --steps as many as it takes]
+    /// Runs of each mode [default: 3; with --durations 10, with --widths and --kernels 1, with --coverage 14, with --anomalies 20, with --false-alarms 3, with --steps as many as it takes]
     #[arg(long)]
     pub rounds: Option<u32>,
     /// Forget finished runs, which are kept in target/field/runs.jsonl
@@ -31,7 +31,7 @@ pub struct Options {
     #[arg(long)]
     pub list: bool,
     /// Run nothing: write docs/field.md (with --durations docs/field-durations.md, with --widths docs/field-widths.md, with --coverage
-    /// docs/field-coverage.md, with --models docs/field-models.md, with --kernels and --anomalies sections of docs/benchmarks-models.md, with --steps
+    /// docs/field-coverage.md, with --models docs/field-models.md, with --kernels, --anomalies and --false-alarms sections of docs/benchmarks-models.md, with --steps
     /// one of docs/calls.md) anew from the finished runs
     #[arg(long)]
     pub table: bool,
@@ -60,10 +60,14 @@ pub struct Options {
     /// docs/benchmarks-models.md. --only is then ANOMALY (delay, lock, cpu, cache, memory)
     #[arg(long, conflicts_with_all = ["durations", "widths", "coverage", "models", "kernels", "list"])]
     pub anomalies: bool,
+    /// Take how often 'record --expect' tells that something goes wrong where nothing does: ten programs at once, each held against a recording of 60 s for a piece of 960 s, 3 pieces (8 h of
+    /// watched programs in an hour), kept in target/field/alarms.jsonl; writes the section of docs/benchmarks-models.md. --only is then PROGRAM
+    #[arg(long, conflicts_with_all = ["durations", "widths", "coverage", "models", "kernels", "anomalies", "list"])]
+    pub false_alarms: bool,
     /// Compare recorded calls in order with the log that their target writes of itself: trees at random on 1, 2 and 16 threads, recursion, tail calls, longjmp, exceptions, signals, coroutines,
     /// code made at run time and forks take turns in rounds of 2 million calls, until --until calls were compared, kept in target/field/steps.jsonl; writes the section of docs/calls.md. A
     /// session that was ended is gone on with
-    #[arg(long, conflicts_with_all = ["durations", "widths", "coverage", "models", "kernels", "anomalies", "list", "only"])]
+    #[arg(long, conflicts_with_all = ["durations", "widths", "coverage", "models", "kernels", "anomalies", "false_alarms", "list", "only"])]
     pub steps: bool,
     /// With --steps: calls that are to be compared in all rounds [default: 100000000]
     #[arg(long, value_name = "CALLS", requires = "steps")]
@@ -104,6 +108,15 @@ impl Options {
                 },
             ),
             (
+                self.false_alarms,
+                Mode {
+                    option: "--false-alarms",
+                    document: "docs/benchmarks-models.md",
+                    seconds: 960,
+                    rounds: 3,
+                },
+            ),
+            (
                 self.steps,
                 Mode { option: "--steps", document: "docs/calls.md", seconds: 86_400, rounds: u32::MAX },
             ),
@@ -136,18 +149,26 @@ fn base() -> PathBuf {
 pub fn run(options: &Options) -> Result<()> {
     ensure!(shell::can_be_root(), "the suite traces: run it as root, or let sudo work without a password");
     if !options.list && !options.table && !options.steps {
-        let asked = [options.durations, options.coverage, options.models, options.kernels, options.anomalies];
+        let asked = [
+            options.durations,
+            options.coverage,
+            options.models,
+            options.kernels,
+            options.anomalies,
+            options.false_alarms,
+        ];
         let all: Vec<(&str, &str)> = match asked {
             [true, ..] => build::DURATIONS.to_vec(),
             [_, true, ..] => build::COVERAGE.to_vec(),
             [_, _, true, ..] => build::MODELS.to_vec(),
-            [_, _, _, true, _] => build::KERNELS.to_vec(),
-            [.., true] => build::ANOMALIES.to_vec(),
+            [_, _, _, true, ..] => build::KERNELS.to_vec(),
+            [.., true, _] => build::ANOMALIES.to_vec(),
+            [.., true] => build::FALSE_ALARMS.to_vec(),
             _ => build::PROGRAMS.iter().map(|&program| (program, program)).collect(),
         };
         for (program, parts) in all {
             let wanted = |only: &String| only.split(':').next().unwrap_or(only).starts_with(program);
-            let is_one_program = options.models || options.anomalies;
+            let is_one_program = options.models || options.anomalies || options.false_alarms;
             if (is_one_program || options.only.is_empty() || options.only.iter().any(wanted))
                 && let Err(error) = build::prepare(parts, &base())
             {

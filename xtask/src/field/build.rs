@@ -49,6 +49,10 @@ pub const KERNELS: [(&str, &str); 1] = [("jaq", "jaq")];
 /// The same of `--anomalies`: one program, and the library that delays its reads and writes.
 pub const ANOMALIES: [(&str, &str); 1] = [("anomalies", "anomalies")];
 
+/// The same of `--false-alarms`: what `grows` calls, SQLite, and CPython.
+pub const FALSE_ALARMS: [(&str, &str); 3] =
+    [("grows", "grows"), ("anomalies", "anomalies"), ("cpython", "cpython")];
+
 /// One thing to fetch or to build; done once, and again when its description changes.
 enum Part {
     /// Debian packages, unpacked into `root/NAME`.
@@ -307,6 +311,7 @@ mod tests {
                 .chain(&MODELS)
                 .chain(&KERNELS)
                 .chain(&ANOMALIES)
+                .chain(&FALSE_ALARMS)
                 .all(|(_, parts_of)| !parts(parts_of).is_empty())
         );
         let base = std::env::temp_dir().join(format!("xtask-field-once-{}", std::process::id()));

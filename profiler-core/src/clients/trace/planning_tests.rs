@@ -227,7 +227,7 @@ fn a_rate_that_the_budget_does_not_pay_for_is_as_high_as_it_does() {
     let fixed = Settings { fixed_rate_hz: Some(250.0), ..settings() };
     // A tenth is for bursts with the first of them.
     for (objective, hz) in [(Objective::Information, 16.2), (Objective::Precision, 18.0)] {
-        let planned = plan_with(&view, &rates(&[1e6]), &Settings { objective, ..fixed.clone() }, None);
+        let planned = plan_with(&view, &rates(&[1e6]), &Settings { objective, ..fixed }, None);
         assert!((planned.plan.sampling_hz - hz).abs() < 1e-6, "{}", planned.plan.sampling_hz);
     }
     let (ledger, claims) = (ledger(), Claims { switches: 1.0, ..Claims::default() });

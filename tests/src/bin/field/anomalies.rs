@@ -6,15 +6,15 @@
 //! ```
 //! One recording serves all arms of a repetition: they see the same calls, at the same time. What goes wrong is switched by the suite, which takes the time.
 
-mod agent;
+pub mod agent;
 mod arms;
 mod cusum;
-mod lines;
+pub mod lines;
 mod record;
 mod slices;
 mod table;
 mod tables;
-mod target;
+pub mod target;
 mod times;
 mod verdict;
 

@@ -2,6 +2,7 @@
 //! fetches and builds them and runs this as root. It prints Markdown; each finished run is a line of `runs.jsonl`, and
 //! what is finished is not run again.
 
+mod alarms;
 mod anomalies;
 mod coverage;
 mod durations;
@@ -65,6 +66,8 @@ enum Beside {
     Kernels,
     /// How soon it is told that something goes wrong.
     Anomalies,
+    /// How often it is told where nothing does.
+    FalseAlarms,
     /// Widths of intervals with both objectives of plans.
     Widths,
     /// Calls in order against the target's own log.
@@ -80,6 +83,7 @@ impl Beside {
             "--models" => Beside::Models,
             "--kernels" => Beside::Kernels,
             "--anomalies" => Beside::Anomalies,
+            "--false-alarms" => Beside::FalseAlarms,
             "--widths" => Beside::Widths,
             "--steps" => Beside::Steps,
             _ => return None,
@@ -244,6 +248,7 @@ fn run(options: &Options) -> Result<bool> {
         Some(Beside::Models) => run_beside(options, "models", models::run),
         Some(Beside::Kernels) => run_beside(options, "kernels", kernels::run),
         Some(Beside::Anomalies) => run_beside(options, "anomalies", anomalies::run),
+        Some(Beside::FalseAlarms) => run_beside(options, "alarms", alarms::run),
         Some(Beside::Widths) => compare_widths(options),
         Some(Beside::Steps) => compare_steps(options),
     }

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The folders of the suite.
 pub struct Place {
@@ -23,7 +24,10 @@ impl Place {
     ///
     /// If the working folder cannot be made.
     pub fn new(base: PathBuf) -> Result<Place> {
-        let scratch = std::env::temp_dir().join(format!("tithe-field-{}", std::process::id()));
+        /// Tests have several in one process.
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let scratch = std::env::temp_dir().join(format!("tithe-field-{}-{number}", std::process::id()));
         std::fs::create_dir(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
         Ok(Place { base, scratch })
     }

@@ -27,11 +27,12 @@ pub struct Answers {
 }
 
 /// A script of `tests/field`.
-fn script(name: &str) -> PathBuf {
+pub fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("field").join(name)
 }
 
-fn python(place: &Place) -> Command {
+/// The interpreter of the suite.
+pub fn python(place: &Place) -> Command {
     let mut command = place.command("python", "usr/bin/python3.11");
     command.env("PYTHONHOME", place.root("python", "usr"));
     command.env("PYTHONDONTWRITEBYTECODE", "1").env_remove("PYTHONPATH");

@@ -13,6 +13,7 @@ mod wire;
 mod zstd;
 
 use crate::program::Program;
+pub use answers::{python, script};
 pub use wire::Wire;
 
 /// All programs, in the order in which they run.
