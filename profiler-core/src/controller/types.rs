@@ -24,6 +24,8 @@ pub struct ControllerConfig {
     pub drift_s: f64,
     /// Largest sampling period, ns: the sampler is slowed to this and no further.
     pub longest_period_ns: u64,
+    /// Sampling period that was asked for, ns; 0: none. A plan has a longer one where the budget does not pay for it.
+    pub asked_period_ns: u64,
     /// Share of the tokens that one trial burst may take.
     pub trial_share: f64,
     /// Seed of the random times of bursts: runs differ, replays do not.
@@ -43,6 +45,7 @@ impl Default for ControllerConfig {
             drift_s: 1.0,
             // 10 Hz: below it a share of 10 % has an interval of its own size for minutes.
             longest_period_ns: 100_000_000,
+            asked_period_ns: 0,
             trial_share: 0.25,
             seed: 0,
         }

@@ -127,7 +127,7 @@ impl Controller {
         self.spending.shares
     }
 
-    /// Asks for a new plan where too little is spent and a class is at hand that what is left would pay for.
+    /// Asks for a new plan where too little is spent and a class is at hand that what is left would pay for, or samples at the rate that was asked for.
     pub(super) fn use_what_is_left(&mut self, tick: &Tick<'_>, actions: &mut Vec<Action>) {
         let dt = tick.elapsed_ns as f64 * 1e-9;
         let in_bursts = |e: &&Entry| matches!(e.mode, Mode::Sampled | Mode::Burst { .. });
@@ -154,7 +154,10 @@ impl Controller {
         // Of more of the budget bursts are longer, and more of them; where links allow fewer than planned, or more, they are to be longer or shorter.
         let others = self.spending.shares.planned < PlanShares::MOST.planned || found.windows != before;
         let grows = others && self.classes.values().any(|e| e.order.burst.is_some());
-        if !grows && !self.classes.values().any(fits) {
+        // Samples come more seldom than was asked for: what switches took, or the target's load, may be less by now.
+        let asked_ns = self.config.asked_period_ns;
+        let is_slower = asked_ns > 0 && self.planned_period_ns > asked_ns;
+        if !grows && !is_slower && !self.classes.values().any(fits) {
             return;
         }
         let before = actions.len();
@@ -210,6 +213,21 @@ mod tests {
     #[test]
     fn what_is_left_is_used_and_asked_for_less_often_in_vain() {
         assert_eq!(asked(5e3, 0.01, 5e6, 30), [4, 12, 28]);
+    }
+
+    #[test]
+    fn samples_at_the_rate_that_was_asked_for_are_tried_again() {
+        let asked = |asked_period_ns: u64| {
+            let config = ControllerConfig { asked_period_ns, ..ControllerConfig::default() };
+            let mut controller = Controller::new(config);
+            controller.take_plan(0, &[], 5_000_000, 5e6);
+            let mut all = (1..=60).flat_map(|i| {
+                controller.tick(&Tick { now_ns: i * 100_000_000, tokens_ns: 5e6, spent: 0.01, ..dry(&[]) })
+            });
+            all.any(|a| matches!(a, Action::Replan { why: Cause::Unspent { .. } }))
+        };
+        assert!(asked(4_000_000), "250 Hz were asked for and 200 planned");
+        assert!(!asked(5_000_000) && !asked(0));
     }
 
     /// Bursts of ten classes, each so far apart.

@@ -377,7 +377,7 @@ impl Run {
         }
         self.answer.is_slower_told = true;
         self.commands.push(Command::Warn(format!(
-            "--sample-rate {asked_hz}: beside context switches and the reserve the budget paid for {planned_hz:.0} samples/s of CPU time, at least for a while; a larger --budget allows more"
+"--sample-rate {asked_hz}: the budget does not pay for it beside context switches, the reserve and what must be traced; {planned_hz:.0} samples/s of CPU time were planned for a time; a larger --budget allows more"
         )));
     }
 }

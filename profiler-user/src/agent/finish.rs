@@ -112,10 +112,7 @@ impl Session {
         }
         let steps = self.end_run(end_ns);
         let agent = &mut self.agent;
-        if agent.attach.busy() {
-            // Waiting for the writer has ended the excuse.
-            agent.attach.governor().excuse();
-        }
+        agent.excuse_closers();
         // Decoding what called takes seconds where the program is large.
         agent.describe_calls(&steps);
         // The last interval of the ledger: what comes now is no part of the run, and samples of our own child are no losses of it.

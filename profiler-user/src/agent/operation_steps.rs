@@ -54,6 +54,7 @@ impl Session {
         let open = self.driver.run.operations().map(|_| self.agent.open_operations());
         self.agent.record_rest();
         if let Some(open) = open {
+            self.agent.excuse_closers();
             record_patiently(&mut self.agent.journal, open_rows(open, end_ns));
         }
         // What the run has left to say of operations does not wait for room itself.
@@ -97,6 +98,14 @@ impl Agent {
         while !self.journal.writer.has_room() && begun.elapsed() < LONGEST_WAIT {
             self.pulse();
             std::thread::sleep(LOOK);
+        }
+        self.excuse_closers();
+    }
+
+    /// Waiting for the writer with pulses has ended the excuse of those that still detach links, if any do.
+    pub(super) fn excuse_closers(&self) {
+        if self.attach.busy() {
+            self.attach.governor().excuse();
         }
     }
 

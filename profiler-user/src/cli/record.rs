@@ -96,7 +96,7 @@ pub struct CostArgs {
     /// to keep to that (never slower: what takes off a function that explodes)
     #[arg(long, value_name = "SHARE", default_value = "2%", value_parser = parse_agent_cpu)]
     pub agent_cpu: f64,
-    /// Samples per second of target CPU time, fewer while the budget does not pay for them (default: chosen by the plan; 0: none)
+    /// Samples per second of target CPU time, fewer where the budget does not pay for them (default: chosen by the plan; 0: none)
     #[arg(long, value_name = "HZ", value_parser = parse_hz)]
     pub sample_rate: Option<f64>,
     /// What plans are to bring: 'precision' (calls per second of what takes most of the CPU time in the narrowest

@@ -76,9 +76,12 @@ impl Trace {
     /// Without a plan, and with nothing under its care. `seed`: of the random times of bursts.
     #[must_use]
     pub fn new(settings: Settings, seed: u64) -> Self {
+        let asked = settings.fixed_rate_hz.filter(|hz| *hz > 0.0);
+        let asked_period_ns = asked.map_or(0, |hz| (1e9 / hz) as u64);
+        let config = ControllerConfig { seed, asked_period_ns, ..ControllerConfig::default() };
         Self {
             settings,
-            controller: Controller::new(ControllerConfig { seed, ..ControllerConfig::default() }),
+            controller: Controller::new(config),
             plans: 0,
             trips: 0,
             is_wanted: false,

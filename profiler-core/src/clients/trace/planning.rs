@@ -67,7 +67,7 @@ impl Planned {
 pub fn make(known: &Known<'_>, rates: &Rates, number: u32) -> Result<Planned, PlanError> {
     let (mut problem, ids) = known.problem(rates);
     let solved = known.solve_for_threads(&mut problem, &ids);
-    let (mut plan, heavy) = solved.map_err(|error| known.in_terms_of_the_budget(error))?;
+    let (mut plan, heavy) = solved.map_err(|error| known.in_terms_of_the_budget(error, &problem))?;
     known.spare_threads(&problem, &ids, &mut plan);
     let reasons = plan.explain(&problem);
     let mut orders = Vec::with_capacity(ids.len());

@@ -12,7 +12,7 @@ use crate::ledger::{FLOOR_CPU_PER_S, ThreadBounds};
 use crate::plan::{
     self, ClassWindows, Objective, Options, PlanClass, PlanError, Problem, Range, Strategy, WindowRules,
 };
-use crate::run::arbiter::{Arbiter, Claims, LEAST_SAMPLING_SHARE};
+use crate::run::arbiter::{Arbiter, Claims, LEAST_SAMPLING_SHARE, OPERATIONS_SHARE};
 use crate::run::view::{ClassView, View};
 use crate::stats::{Interval, counts::wilson, z_quantile};
 use crate::survey::RateEstimate;
@@ -76,6 +76,11 @@ pub struct Known<'a> {
     pub spreads: &'a Spreads,
 }
 
+/// What the classes cost that must be traced, CPU s/s.
+fn must_cost(problem: &Problem) -> f64 {
+    problem.classes.iter().filter(|c| c.must_trace).map(PlanClass::trace_cost).sum()
+}
+
 impl Known<'_> {
     /// The planning problem from the rates known, and the classes in its order. Classes that were refused are left out.
     #[must_use]
@@ -93,7 +98,6 @@ impl Known<'_> {
             ..WindowRules::default()
         });
         problem.kept = self.kept(&problem);
-        self.set_sampling(&mut problem, price * cpu);
         let spreads = self.spreads.all(problem.window_rules().brief_s);
         let mut ids = Vec::new();
         for class in &self.view.classes {
@@ -106,6 +110,7 @@ impl Known<'_> {
             problem.classes.push(entry);
             ids.push(class.id);
         }
+        self.set_sampling(&mut problem, price * cpu);
         self.prefer_named(&mut problem);
         self.keep_for_bursts(&mut problem);
         (problem, ids)
@@ -139,8 +144,7 @@ impl Known<'_> {
             return;
         }
         let sampled = problem.sampling.min_hz * problem.sample_cost();
-        let must: f64 = problem.classes.iter().filter(|c| c.must_trace).map(PlanClass::trace_cost).sum();
-        let free = (problem.room() - sampled - must).max(0.0);
+        let free = (problem.room() - sampled - must_cost(problem)).max(0.0);
         problem.kept += NAMED_PART * free;
     }
 
@@ -190,13 +194,21 @@ impl Known<'_> {
         self.arbiter.planned(self.shares.planned, self.claims, self.operations)
     }
 
-    /// That the rules cost more than the budget, in terms of the budget that was given: with what is taken off before the plan.
-    pub(super) fn in_terms_of_the_budget(&self, error: PlanError) -> PlanError {
-        let PlanError::Infeasible { what, needed, unit, .. } = error else { return error };
-        let (budget, share) = (self.arbiter.allowed(), self.shares.planned);
-        let others = budget * share - self.budget();
+    /// That what must be traced costs more than `problem` has room for, in terms of the budget that was given: with what is taken off before the plan.
+    ///
+    /// ```text
+    /// room = ((planned - reserved) B - claims) (1 - kept) >= must,   so   B = (must / (1 - kept) + claims) / (planned - reserved)
+    /// ```
+    /// planned, kept: parts of plans; reserved: part for operations, where they are followed.
+    pub(super) fn in_terms_of_the_budget(&self, error: PlanError, problem: &Problem) -> PlanError {
+        let PlanError::Infeasible { what, unit, .. } = error else { return error };
+        let budget = self.arbiter.allowed();
+        let reserved = if self.operations { OPERATIONS_SHARE } else { 0.0 };
+        let claims = self.claims.switches + self.claims.metric + self.claims.activities;
+        let kept = self.kept(problem) / problem.budget;
+        let needed = (must_cost(problem) / (1.0 - kept) + claims) / (self.shares.planned - reserved);
         let what = format!("{what}, context switches and the reserve");
-        PlanError::Infeasible { what, needed: (needed + others) / share, budget, unit }
+        PlanError::Infeasible { what, needed, budget, unit }
     }
 
     /// `sample_cost`: CPU s/s that one sample per second of target CPU time takes.
@@ -206,13 +218,16 @@ impl Known<'_> {
             problem.sampling.max_hz = 0.0;
             return;
         }
-        let (least, most) = self.settings.fixed_rate_hz.map_or(SAMPLING_HZ, |hz| (hz, hz));
-        // A rate that was asked for is kept as long as anything pays for it: what else the budget pays for, context switches above all, changes with the load.
-        let part = if self.settings.fixed_rate_hz.is_some() { 1.0 } else { LEAST_SAMPLING_SHARE };
-        let affordable = part * problem.room().max(0.0) / sample_cost.max(1e-12);
-        problem.sampling.min_hz = least.min(affordable);
-        let is_slower = self.settings.fixed_rate_hz.is_some() && affordable < least;
-        problem.sampling.max_hz = if is_slower { affordable } else { most };
+        // What must be traced is traced, whatever samples would take.
+        let room = (problem.room() - must_cost(problem)).max(0.0);
+        let payable_hz = room / sample_cost.max(1e-12);
+        let (least, most) = match self.settings.fixed_rate_hz {
+            Some(hz) if hz <= payable_hz => (hz, hz),
+            // Of a rate that cannot be had no more than others may take, or nothing would be left for what was named.
+            Some(_) => (LEAST_SAMPLING_SHARE * payable_hz, LEAST_SAMPLING_SHARE * payable_hz),
+            None => (SAMPLING_HZ.0.min(LEAST_SAMPLING_SHARE * payable_hz), SAMPLING_HZ.1),
+        };
+        (problem.sampling.min_hz, problem.sampling.max_hz) = (least, most);
     }
 
     /// One class as the planner sees it, with prices as the ledger charges them.
@@ -248,9 +263,7 @@ impl Known<'_> {
     /// first, the cheapest first: who asks for a count wants a count, whatever the samples would be worth.
     fn prefer_named(&self, problem: &mut Problem) {
         let reserved = problem.sampling.min_hz * problem.sample_cost();
-        let left = problem.room()
-            - reserved
-            - problem.classes.iter().filter(|c| c.must_trace).map(PlanClass::trace_cost).sum::<f64>();
+        let left = problem.room() - reserved - must_cost(problem);
         let mut named: Vec<usize> = (0..problem.classes.len())
             .filter(|&i| {
                 let class = &problem.classes[i];

@@ -1,6 +1,6 @@
 //! False alarms: how often does `record --expect` tell that something is wrong where nothing is?
 //!
-//! Ten programs run at once, each for a part of a CPU, as services do. Of each a recording is made first; then all are held against theirs, for as long as a piece lasts. Nothing goes
+//! Ten programs run at once, most of them twice, each for a part of a CPU, as services do. Of each a recording is made first; then all are held against theirs, for as long as a piece lasts. Nothing goes
 //! wrong with them, so that each alarm is a false one. Pieces of different programs are different recordings.
 
 mod subjects;
@@ -13,6 +13,7 @@ use crate::durations::truth::now_ns;
 use crate::observe::{LEFT_LIMIT, left_behind};
 use crate::place::{self, text_of};
 use anyhow::{Context, Result, ensure};
+use profiler_user::recording::Stream;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -36,12 +37,18 @@ const LONGEST_S: f64 = 3_600.0;
 pub struct Record {
     /// The program.
     pub program: String,
+    /// Which of those that ran at once, from 0.
+    #[serde(default)]
+    pub copy: u32,
     /// Number of the piece, from 0.
     pub round: u32,
     /// Length asked for, s.
     pub seconds: f64,
-    /// The agent's version.
+    /// The agent's version, and which programs there were ([`subjects::version`]).
     pub agent: String,
+    pub programs: String,
+    /// So many programs ran at once.
+    pub at_once: usize,
     /// Processes that ran or waited for a CPU, average of the minute at its end.
     pub load: Option<f64>,
     /// What went wrong: it does not count then.
@@ -50,8 +57,9 @@ pub struct Record {
     pub watched_s: f64,
     /// Functions with a model.
     pub functions: usize,
-    /// Calls that were judged.
+    /// Calls that were judged, and recorded ones that were not looked at.
     pub judged: u64,
+    pub not_looked_at: u64,
     /// The alarms: s since the models were there, and the text.
     pub told: Vec<(f64, String)>,
     /// Alarms that were not told one by one.
@@ -83,18 +91,34 @@ pub fn run(options: &Options<'_>, only_table: bool) -> Result<String> {
     );
     let lines = options.place.base.join("alarms.jsonl");
     let mut finished: Vec<Record> = place::finished(&lines)?;
-    let counts = |r: &Record| r.agent == options.agent_version && (r.seconds - options.seconds).abs() < 0.5;
+    let is_wanted =
+        |s: &&'static Subject| options.only.is_empty() || options.only.iter().any(|only| only == s.name);
+    let copies = |subject: &'static Subject| (0..subject.copies).map(move |copy| (subject, copy));
+    let wanted: Vec<(&Subject, u32)> = SUBJECTS.iter().filter(is_wanted).flat_map(copies).collect();
+    let programs = match subjects::version(options.place) {
+        Ok(programs) => programs,
+        Err(_) if only_table => finished.last().map(|record| record.programs.clone()).unwrap_or_default(),
+        Err(error) => return Err(error.context("the programs are not there")),
+    };
+    let counts = |r: &Record| {
+        (&*r.agent, &*r.programs, r.at_once) == (&*options.agent_version, &*programs, wanted.len())
+            && (r.seconds - options.seconds).abs() < 0.5
+    };
     for round in (0..options.rounds).filter(|_| !only_table) {
-        let missing: Vec<&Subject> = SUBJECTS
-            .iter()
-            .filter(|subject| options.only.is_empty() || options.only.iter().any(|only| only == subject.name))
-            .filter(|subject| {
-                let is_it =
-                    |r: &Record| r.program == subject.name && r.round == round && r.trouble.is_empty();
-                !finished.iter().any(|r| counts(r) && is_it(r))
-            })
-            .collect();
-        for record in piece(options, round, &missing)? {
+        let is_missing = |(subject, copy): &(&Subject, u32)| {
+            let is_it = |r: &Record| (&*r.program, r.copy, r.round) == (subject.name, *copy, round);
+            !finished.iter().any(|r| counts(r) && is_it(r) && r.trouble.is_empty())
+        };
+        let missing: Vec<(&Subject, u32)> = wanted.iter().copied().filter(is_missing).collect();
+        if missing.is_empty() {
+            continue;
+        }
+        // Each among all others, as the others were.
+        for record in piece(options, &programs, round, &wanted)? {
+            if !missing.iter().any(|(subject, copy)| (subject.name, *copy) == (&*record.program, record.copy))
+            {
+                continue;
+            }
             say(&record);
             place::keep(&lines, &record)?;
             finished.push(record);
@@ -113,20 +137,28 @@ pub fn run(options: &Options<'_>, only_table: bool) -> Result<String> {
 }
 
 /// All these programs at once: a recording of each, and then each held against its own.
-fn piece(options: &Options<'_>, round: u32, subjects: &[&'static Subject]) -> Result<Vec<Record>> {
-    let of = |subject: &Subject| Record {
+fn piece(
+    options: &Options<'_>,
+    programs: &str,
+    round: u32,
+    subjects: &[(&'static Subject, u32)],
+) -> Result<Vec<Record>> {
+    let of = |subject: &Subject, copy: u32| Record {
         program: subject.name.to_owned(),
+        copy,
         round,
         seconds: options.seconds,
         agent: options.agent_version.clone(),
+        programs: programs.to_owned(),
+        at_once: subjects.len(),
         ..Record::default()
     };
     let mut records = Vec::new();
     let mut started = Vec::new();
-    for subject in subjects {
-        match subject.start(options.place) {
-            Ok(running) => started.push((running, of(subject))),
-            Err(error) => records.push(of(subject).with(&error.context("it did not start"))),
+    for &(subject, copy) in subjects {
+        match subject.start(options.place, copy) {
+            Ok(running) => started.push((running, of(subject, copy))),
+            Err(error) => records.push(of(subject, copy).with(&error.context("it did not start"))),
         }
     }
     if started.is_empty() {
@@ -139,7 +171,7 @@ fn piece(options: &Options<'_>, round: u32, subjects: &[&'static Subject]) -> Re
     while Instant::now() < end {
         std::thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
         for one in &mut watched {
-            let state = one.running.ensure_alive().and_then(|()| one.agent.sleep(Duration::ZERO));
+            let state = one.running.ensure_alive().and_then(|()| one.agent.ensure_runs());
             if let (Err(error), true) = (state, one.record.trouble.is_empty()) {
                 one.record = std::mem::take(&mut one.record).with(&error);
             }
@@ -232,17 +264,15 @@ fn finish(one: Watched, to_ns: u64) -> Record {
             record.told =
                 alarms.map(|line| ((line.at_ns as f64 - from_ns as f64) / 1e9, line.text.clone())).collect();
             record.untold = said.iter().filter_map(|line| lines::untold(&line.text)).sum();
-            record.judged = said.iter().filter_map(|line| lines::judged(&line.text)).sum();
+            if let Err(error) = record.take_counts(&running.folder().join("run.tithe")) {
+                record = record.with(&error);
+            }
         }
         Err(error) => record = record.with(&error),
     }
     match left_behind(running.pid(), LEFT_LIMIT) {
         Ok(left) => record.trouble.extend(left.into_iter().map(|what| format!("left behind: {what}"))),
         Err(error) => record.trouble.push(format!("its text cannot be compared: {error:#}")),
-    }
-    if record.judged == 0 && record.trouble.is_empty() {
-        // No alarm of a call that nobody looked at says nothing.
-        record.trouble.push("no call was judged".to_owned());
     }
     if let Err(error) = running.finish() {
         record = record.with(&error.context("its end"));
@@ -255,6 +285,24 @@ impl Record {
     fn with(mut self, error: &anyhow::Error) -> Record {
         self.trouble.push(format!("{error:#}"));
         self
+    }
+
+    /// What the recording says of the calls of each function. Where none were judged, no alarm says nothing.
+    fn take_counts(&mut self, path: &Path) -> Result<()> {
+        let stream = Stream::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+        let expected = stream.meta().models.as_ref().and_then(|models| models.expected.as_ref());
+        let expected = expected.context("the recording says nothing of expected calls")?;
+        for function in &expected.functions {
+            ensure!(function.calls > 0, "no call of {} was judged", function.function);
+        }
+        ensure!(
+            expected.functions.len() >= self.functions,
+            "{} functions were judged",
+            expected.functions.len()
+        );
+        self.judged = expected.functions.iter().map(|function| function.calls).sum();
+        self.not_looked_at = expected.not_looked_at;
+        Ok(())
     }
 
     /// Alarms of functions, and of all of them together.
@@ -296,10 +344,16 @@ mod tests {
             seconds: 1.0,
             rounds: 1,
         };
+        assert!(run(&options, false).unwrap_err().to_string().contains("the programs are not there"));
+        std::fs::create_dir_all(place.built("own")).unwrap();
+        for file in ["grows", "anomalies", "anomalies-delay.so"] {
+            std::fs::write(place.built("own").join(file), "").unwrap();
+        }
         let text = run(&options, false).unwrap();
         assert!(text.contains("crc32 piece 0: it did not start"), "{text}");
         let kept: Vec<Record> = place::finished(&base.path().join("alarms.jsonl")).unwrap();
-        assert!(kept.len() == 1 && kept[0].watched_s == 0.0 && kept[0].trouble.len() == 1);
+        assert_eq!(kept.iter().map(|record| record.copy).collect::<Vec<_>>(), [0, 1]);
+        assert!(kept.iter().all(|record| record.watched_s == 0.0 && record.trouble.len() == 1));
         let unknown = ["nothing".to_owned()];
         assert!(
             run(&Options { only: &unknown, ..options }, false).unwrap_err().to_string().contains("nothing")

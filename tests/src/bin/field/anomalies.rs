@@ -156,7 +156,7 @@ fn arguments(more: &[&str]) -> Vec<String> {
 }
 
 fn learn(options: &Options<'_>) -> Result<Learned> {
-    let mut target = Target::start(options.place)?;
+    let mut target = Target::start(options.place, true)?;
     std::thread::sleep(WARM_UP);
     let recording = target.folder().join("base.tithe");
     let duration = format!("{}s", options.seconds);
@@ -193,6 +193,12 @@ fn watch(options: &Options<'_>, learned: &mut Learned, anomaly: Anomaly, record:
         Err(error) => record.trouble.push(format!("its text cannot be compared: {error:#}")),
     }
     let tables = Tables::read(&output)?;
+    // The arms at static rates are parts of these samples.
+    let rate_hz = tables.samples.len() as f64 / (tables.cpu_ns.max(1.0) / 1e9);
+    ensure!(
+        (0.8..1.2).contains(&(rate_hz / RATE_HZ)),
+        "{rate_hz:.0} samples/s of CPU time, and {RATE_HZ} were asked for"
+    );
     let calls = learned.target.calls()?;
     let stretch = Stretch { from_ns, begin_ns, end_ns, to_ns: tables.span_ns.1 };
     let run = Run {

@@ -4,12 +4,13 @@ use crate::anomalies::target::{FUNCTIONS, Target};
 use crate::place::Place;
 use crate::process::Talker;
 use crate::programs::{python, script};
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// `grows` rests after each call so many times as long as that took.
-const IDLE: &str = "15";
+const IDLE: &str = "30";
 
 /// A program.
 pub struct Subject {
@@ -19,6 +20,8 @@ pub struct Subject {
     pub functions: &'static [(&'static str, &'static str)],
     /// What `--word` is given.
     pub words: &'static [&'static str],
+    /// So many of it run at once: each has a recording of its own.
+    pub copies: u32,
     kind: Kind,
 }
 
@@ -55,18 +58,36 @@ pub const SUBJECTS: [Subject; 10] = [
             (FUNCTIONS[2].pattern, FUNCTIONS[2].input),
         ],
         words: &[],
+        // Its files have one place.
+        copies: 1,
         kind: Kind::Sqlite,
     },
     Subject {
         name: "cpython",
         functions: &[("libz.so*:crc32", "crc32:n=arg2:int"), ("libz.so*:adler32", "adler32:n=arg2:int")],
         words: &[],
+        copies: 2,
         kind: Kind::Python,
     },
 ];
 
+/// Which programs these are, and how they rest: the beginning of a hash.
+///
+/// # Errors
+///
+/// If one of them cannot be read.
+pub fn version(place: &Place) -> Result<String> {
+    let mut hash = Sha256::new();
+    for file in [place.built("own/grows"), script("checksums.py")] {
+        hash.update(std::fs::read(&file).with_context(|| format!("no {}", file.display()))?);
+    }
+    hash.update(Target::version(place)?);
+    hash.update(IDLE);
+    Ok(hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect())
+}
+
 const fn grows(name: &'static str, functions: &'static [(&'static str, &'static str)]) -> Subject {
-    Subject { name, functions, words: &[], kind: Kind::Grows }
+    Subject { name, functions, words: &[], copies: 2, kind: Kind::Grows }
 }
 
 /// A started program.
@@ -82,16 +103,16 @@ enum Program {
 }
 
 impl Subject {
-    /// Starts it.
+    /// Starts the copy of this number.
     ///
     /// # Errors
     ///
     /// If it does not come up.
-    pub fn start(&'static self, place: &Place) -> Result<Running> {
-        let folder = place.working(&format!("alarms-{}", self.name))?;
+    pub fn start(&'static self, place: &Place, copy: u32) -> Result<Running> {
+        let folder = place.working(&format!("alarms-{}-{copy}", self.name))?;
         let mut command = match self.kind {
             Kind::Sqlite => {
-                let target = Box::new(Target::start(place)?);
+                let target = Box::new(Target::start(place, false)?);
                 return Ok(Running { subject: self, folder, program: Program::Logs(target) });
             }
             Kind::Grows => {

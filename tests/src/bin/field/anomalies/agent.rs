@@ -101,6 +101,17 @@ impl Agent {
         }
     }
 
+    /// An error if it has ended, however it did.
+    ///
+    /// # Errors
+    ///
+    /// As said.
+    pub fn ensure_runs(&mut self) -> Result<()> {
+        let Some(status) = self.child.try_wait()? else { return Ok(()) };
+        self.lines.extend(self.incoming.try_iter());
+        bail!("the agent ended with {status}: {}", self.said())
+    }
+
     /// Tells it to end, as Ctrl-C does.
     pub fn interrupt(&self) {
         // The child has not been reaped, so that the pid is its own. One that has ended is found by `finish`.
@@ -177,6 +188,11 @@ mod tests {
     fn an_agent_that_fails_says_why() {
         let folder = tempfile::tempdir().unwrap();
         let agent = started(folder.path(), "echo no such process >&2; exit 3");
+        let end = Instant::now() + Duration::from_secs(20);
+        let mut well = started(folder.path(), "exit 0");
+        while well.ensure_runs().is_ok() {
+            assert!(Instant::now() < end);
+        }
         let error = format!("{:#}", agent.finish().unwrap_err());
         assert!(error.contains("no such process") && error.contains("exit status: 3"), "{error}");
         let mut agent = started(folder.path(), "echo no models >&2");

@@ -148,10 +148,11 @@ pub struct Call {
     pub end_ns: u64,
 }
 
-/// The running program, and beside it another that takes what is left of its CPU.
+/// The running program.
 pub struct Target {
     talker: Talker,
-    filler: Process,
+    /// Takes what is left of its CPU.
+    filler: Option<Process>,
     shared: File,
     database: PathBuf,
     program: PathBuf,
@@ -177,12 +178,13 @@ impl Target {
         Ok(hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// Starts it on the last CPU. Its database lies beside the finished runs: temporary files may be in memory.
+    /// Starts it on the last CPU, of which another takes what is left if it `fills` that. Its database lies beside the finished runs: temporary files may be in
+    /// memory.
     ///
     /// # Errors
     ///
     /// If it does not come up.
-    pub fn start(place: &Place) -> Result<Target> {
+    pub fn start(place: &Place, fills: bool) -> Result<Target> {
         let folder = place.base.join("anomalies");
         if folder.exists() {
             std::fs::remove_dir_all(&folder).context("cannot remove what the last run left")?;
@@ -200,7 +202,10 @@ impl Target {
         let mut talker = Talker::start(&mut command, &folder)?;
         let line = talker.line()?;
         ensure!(line == "ready", "the program said {line:?}");
-        let filler = Process::start(Command::new(&program).args(["fill", &cpu]), &folder)?;
+        let filler = match fills {
+            true => Some(Process::start(Command::new(&program).args(["fill", &cpu]), &folder)?),
+            false => None,
+        };
         let shared = File::options().read(true).write(true).open(&shared)?;
         Ok(Target { talker, filler, shared, database, program, folder, cpu })
     }
@@ -221,7 +226,9 @@ impl Target {
     ///
     /// As said.
     pub fn ensure_alive(&mut self) -> Result<()> {
-        self.filler.ensure_alive().context("the filler")?;
+        if let Some(filler) = &mut self.filler {
+            filler.ensure_alive().context("the filler")?;
+        }
         self.talker.process().ensure_alive()
     }
 
