@@ -18,6 +18,8 @@ const LONGEST_S: f64 = 64.0;
 const LEAST_WINDOWS: f64 = 0.05;
 /// Less than this part of what came in is too little, and of the planned bursts too few.
 const ENOUGH: f64 = 0.88;
+/// A period that is longer than the one that was asked for by less than this factor is that.
+const SLOWER: f64 = 1.01;
 /// Bursts begin at random times: too few are fewer by so many roots of their number.
 const BY_CHANCE: f64 = 3.0;
 /// Of at least this part of the planned bursts nothing says that links do not allow more.
@@ -154,9 +156,10 @@ impl Controller {
         // Of more of the budget bursts are longer, and more of them; where links allow fewer than planned, or more, they are to be longer or shorter.
         let others = self.spending.shares.planned < PlanShares::MOST.planned || found.windows != before;
         let grows = others && self.classes.values().any(|e| e.order.burst.is_some());
-        // Samples come more seldom than was asked for: what switches took, or the target's load, may be less by now.
-        let asked_ns = self.config.asked_period_ns;
-        let is_slower = asked_ns > 0 && self.planned_period_ns > asked_ns;
+        // Samples come more seldom than was asked for, and not for the agent's sake: what switches took, or the target's load, may be less by now.
+        let slower = self.planned_period_ns as f64 / self.config.asked_period_ns.max(1) as f64;
+        let is_asked = self.config.asked_period_ns > 0 && slower > SLOWER && tick.slowdown <= 1.0;
+        let is_slower = is_asked && tick.sample_cost * (slower - 1.0) <= left;
         if !grows && !is_slower && !self.classes.values().any(fits) {
             return;
         }
@@ -216,18 +219,20 @@ mod tests {
     }
 
     #[test]
-    fn samples_at_the_rate_that_was_asked_for_are_tried_again() {
-        let asked = |asked_period_ns: u64| {
+    fn samples_at_the_rate_that_was_asked_for_are_tried_again_where_they_fit() {
+        // 200 Hz are planned, and take 4 of 20 ms/s; 10 are left.
+        let asked = |asked_period_ns: u64, slowdown: f64| {
             let config = ControllerConfig { asked_period_ns, ..ControllerConfig::default() };
             let mut controller = Controller::new(config);
             controller.take_plan(0, &[], 5_000_000, 5e6);
-            let mut all = (1..=60).flat_map(|i| {
-                controller.tick(&Tick { now_ns: i * 100_000_000, tokens_ns: 5e6, spent: 0.01, ..dry(&[]) })
-            });
+            let tick = Tick { tokens_ns: 5e6, spent: 0.01, sample_cost: 0.004, slowdown, ..dry(&[]) };
+            let mut all = (1..=60).flat_map(|i| controller.tick(&Tick { now_ns: i * 100_000_000, ..tick }));
             all.any(|a| matches!(a, Action::Replan { why: Cause::Unspent { .. } }))
         };
-        assert!(asked(4_000_000), "250 Hz were asked for and 200 planned");
-        assert!(!asked(5_000_000) && !asked(0));
+        assert!(asked(4_000_000, 1.0), "250 Hz");
+        assert!(!asked(5_000_000, 1.0) && !asked(4_990_000, 1.0) && !asked(0, 1.0));
+        assert!(!asked(500_000, 1.0), "36 ms/s more");
+        assert!(!asked(4_000_000, 4.0), "the agent has no time for it");
     }
 
     /// Bursts of ten classes, each so far apart.

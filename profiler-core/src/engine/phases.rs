@@ -23,6 +23,9 @@ use crate::survey::{RateEstimate, SurveyFunds};
 /// CPU s/s that a launched program is taken to use when it starts: most begin by working.
 const STARTING_CPU: f64 = 1.0;
 
+/// Below so many samples/s of CPU time shares are hardly known: one of 10 % has an interval of its own size for minutes.
+const FEW_SAMPLES_HZ: f64 = 10.0;
+
 /// Where the run stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
@@ -369,15 +372,20 @@ impl Run {
         Ok(())
     }
 
-    /// Says once that the budget does not pay for samples at the rate that was asked for.
+    /// Says once that the budget does not pay for samples at the rate that was asked for, or for any worth having.
     fn tell_slower_samples(&mut self, planned_hz: f64, view: &View) {
-        let Some(asked_hz) = self.settings.trace.fixed_rate_hz else { return };
-        if view.samples.off || self.answer.is_slower_told || planned_hz >= 0.99 * asked_hz {
+        let asked_hz = self.settings.trace.fixed_rate_hz;
+        let wanted_hz = asked_hz.unwrap_or(FEW_SAMPLES_HZ);
+        if view.samples.off || self.answer.is_slower_told || planned_hz >= 0.99 * wanted_hz {
             return;
         }
         self.answer.is_slower_told = true;
+        let what = asked_hz.map_or_else(
+            || "few samples".to_owned(),
+            |hz| format!("--sample-rate {hz} is more than the budget pays for"),
+        );
         self.commands.push(Command::Warn(format!(
-"--sample-rate {asked_hz}: the budget does not pay for it beside context switches, the reserve and what must be traced; {planned_hz:.0} samples/s of CPU time were planned for a time; a larger --budget allows more"
+            "{what}: beside what is traced by name, context switches and the reserve {planned_hz:.1} samples/s of CPU time were planned for a time; a larger --budget allows more"
         )));
     }
 }

@@ -25,3 +25,5 @@ mod words;
 mod client_tests;
 #[cfg(test)]
 mod planning_tests;
+#[cfg(test)]
+mod sampling_tests;

@@ -7,7 +7,7 @@ use crate::burst::BurstPrices;
 use crate::class::{ClassId, ExitMode, RecordKind};
 use crate::controller::{ClassOrder, PlanShares};
 use crate::ledger::{Ledger, Spread, ThreadBounds};
-use crate::plan::{Objective, PlanError, widths};
+use crate::plan::{Objective, widths};
 use crate::run::arbiter::{Arbiter, Claims};
 use crate::run::view::{ClassView, PointsView, SamplesView, TargetView, View, plain_class};
 use crate::units::OverheadBudget;
@@ -61,7 +61,7 @@ pub(super) fn ledger() -> Ledger {
 }
 
 /// This part of one CPU.
-fn ledger_of(share: f64) -> Ledger {
+pub(super) fn ledger_of(share: f64) -> Ledger {
     let mut ledger = Ledger::new(OverheadBudget::Share(share), 0);
     for i in 1..=20 {
         ledger.close_interval(i * 100_000_000, 100_000_000);
@@ -74,7 +74,12 @@ pub(super) fn rates(hz: &[f64]) -> Rates {
     (0..).map(ClassId).zip(hz.iter().map(|hz| Rate::seen(*hz, 1_000))).collect()
 }
 
-fn plan_with(view: &View, rates: &Rates, settings: &Settings, bounds: Option<&ThreadBounds<'_>>) -> Planned {
+pub(super) fn plan_with(
+    view: &View,
+    rates: &Rates,
+    settings: &Settings,
+    bounds: Option<&ThreadBounds<'_>>,
+) -> Planned {
     plan_of(view, rates, settings, bounds, &Spreads::default())
 }
 
@@ -94,7 +99,7 @@ fn plan_of(
 }
 
 /// What a run knows whose threads are of no interest.
-fn known<'a>(
+pub(super) fn known<'a>(
     view: &'a View,
     names: &'a [&'a str],
     ledger: &'a Ledger,
@@ -118,19 +123,19 @@ fn known<'a>(
 }
 
 /// Whatever a plan is to bring.
-const BOTH: [Objective; 2] = [Objective::Information, Objective::Precision];
+pub(super) const BOTH: [Objective; 2] = [Objective::Information, Objective::Precision];
 
 fn plan(view: &View, hz: &[f64]) -> Planned {
     plan_with(view, &rates(hz), &settings(), None)
 }
 
-fn named(id: u32) -> ClassView {
+pub(super) fn named(id: u32) -> ClassView {
     let mut class = class(id);
     class.traits.named = true;
     class
 }
 
-fn traced(planned: &Planned) -> Vec<u32> {
+pub(super) fn traced(planned: &Planned) -> Vec<u32> {
     planned.orders.iter().filter(|o| o.trace).map(|o| o.class.0).collect()
 }
 
@@ -222,51 +227,6 @@ fn dear_samples_leave_half_of_the_budget() {
     view.samples.price_s = 1e-3;
     let planned = plan(&view, &[1e6]);
     assert!((planned.problem.sampling.min_hz - 0.5 * 16.2).abs() < 1e-9, "{:?}", planned.problem.sampling);
-}
-
-/// A run that begins while the target's threads switch all the time is not refused for the rate of its samples, nor does that leave nothing for what was named.
-#[test]
-fn a_rate_that_the_budget_does_not_pay_for_is_half_of_what_it_does() {
-    let mut view = view(vec![named(0)]);
-    view.samples.price_s = 1e-3;
-    let fixed = Settings { fixed_rate_hz: Some(250.0), ..settings() };
-    // A tenth is for bursts with the first of them.
-    for (objective, hz) in [(Objective::Information, 8.1), (Objective::Precision, 9.0)] {
-        let planned = plan_with(&view, &rates(&[3_000.0]), &Settings { objective, ..fixed }, None);
-        assert!((planned.plan.sampling_hz - hz).abs() < 1e-6, "{}", planned.plan.sampling_hz);
-        assert_eq!(traced(&planned), [0], "{objective:?}");
-    }
-    let (ledger, claims) = (ledger(), Claims { switches: 1.0, ..Claims::default() });
-    let known = known(&view, &["f0"], &ledger, &claims, &fixed);
-    assert_eq!(make(&known, &rates(&[1e6]), 3).unwrap().plan.sampling_hz.max(1e-3), 1e-3);
-    // What must be traced comes first.
-    view.classes[0].traits.must = true;
-    let planned = plan_with(&view, &rates(&[10_000.0]), &fixed, None);
-    assert!((planned.plan.sampling_hz - 3.1).abs() < 1e-6, "{}", planned.plan.sampling_hz);
-}
-
-/// With the budget that the error names a plan is made, and with less there is none.
-#[test]
-fn the_least_budget_of_a_run_has_what_is_taken_off_before_the_plan() {
-    let mut view = view(vec![named(0)]);
-    view.classes[0].traits.must = true;
-    let claims = Claims { switches: 4e-3, ..Claims::default() };
-    let (tight, rates) = (ledger(), rates(&[20_000.0]));
-    let all = [Some(250.0), None].into_iter().flat_map(|hz| BOTH.map(|objective| (hz, objective)));
-    for ((fixed_rate_hz, objective), operations) in all.flat_map(|of| [(of, false), (of, true)]) {
-        let settings = Settings { fixed_rate_hz, objective, ..settings() };
-        let made = |ledger: &Ledger| {
-            make(&Known { operations, ..known(&view, &["f0"], ledger, &claims, &settings) }, &rates, 3)
-        };
-        let error = made(&tight).unwrap_err();
-        let PlanError::Infeasible { needed, budget, .. } = error else { panic!("{error}") };
-        assert!((budget - 0.02).abs() < 1e-12, "{budget}");
-        let with = |factor: f64| made(&ledger_of(needed * factor)).map(|planned| traced(&planned));
-        assert_eq!(with(1.0001).unwrap(), [0], "{needed} {objective:?} {operations}");
-        assert!(with(0.999).is_err(), "{needed} {objective:?} {operations}");
-        let text = error.to_string();
-        assert!(text.contains("the must-trace classes") && text.contains("and the reserve take"), "{text}");
-    }
 }
 
 #[test]

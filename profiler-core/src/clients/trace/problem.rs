@@ -207,8 +207,20 @@ impl Known<'_> {
         let claims = self.claims.switches + self.claims.metric + self.claims.activities;
         let kept = self.kept(problem) / problem.budget;
         let needed = (must_cost(problem) / (1.0 - kept) + claims) / (self.shares.planned - reserved);
-        let what = format!("{what}, context switches and the reserve");
+        let operations = if self.operations { ", operations" } else { "" };
+        let what = format!("{what}, context switches{operations} and the reserve");
         PlanError::Infeasible { what, needed, budget, unit }
+    }
+
+    /// What functions that were asked for by name may cost beside what must be traced, CPU s/s: all of their calls, or as many as their models need.
+    fn named_cost(&self, problem: &Problem) -> f64 {
+        let is_named =
+            |class: &PlanClass| class.id.is_some_and(|id| self.view.class(ClassId(id)).traits.named);
+        let most = |class: &PlanClass| {
+            let hz = class.rate_hz.high.max(class.rate_hz.value);
+            hz * class.tau_s * class.windows.most_duty.unwrap_or(1.0)
+        };
+        problem.classes.iter().filter(|class| !class.must_trace && is_named(class)).map(most).sum()
     }
 
     /// `sample_cost`: CPU s/s that one sample per second of target CPU time takes.
@@ -221,11 +233,17 @@ impl Known<'_> {
         // What must be traced is traced, whatever samples would take.
         let room = (problem.room() - must_cost(problem)).max(0.0);
         let payable_hz = room / sample_cost.max(1e-12);
+        let half_hz = LEAST_SAMPLING_SHARE * payable_hz;
         let (least, most) = match self.settings.fixed_rate_hz {
-            Some(hz) if hz <= payable_hz => (hz, hz),
-            // Of a rate that cannot be had no more than others may take, or nothing would be left for what was named.
-            Some(_) => (LEAST_SAMPLING_SHARE * payable_hz, LEAST_SAMPLING_SHARE * payable_hz),
-            None => (SAMPLING_HZ.0.min(LEAST_SAMPLING_SHARE * payable_hz), SAMPLING_HZ.1),
+            // A rate that was asked for beside functions that were is what these leave, half at the least.
+            Some(hz) => {
+                // A little more, or rounding may leave one function too little.
+                let named = self.named_cost(problem) * (1.0 + 1e-9);
+                let left_hz = (room - named) / sample_cost.max(1e-12);
+                let hz = hz.min(half_hz.max(left_hz));
+                (hz, hz)
+            }
+            None => (SAMPLING_HZ.0.min(half_hz), SAMPLING_HZ.1),
         };
         (problem.sampling.min_hz, problem.sampling.max_hz) = (least, most);
     }

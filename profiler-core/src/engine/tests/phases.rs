@@ -72,3 +72,26 @@ fn functions_of_operations_do_not_come_back_with_old_quotas() {
     run.follow(vec![Order::Restore(vec![(ClassId(0), 500)])], &view);
     assert!(!run.commands.iter().any(|command| matches!(command, Command::Attach(_))), "{:?}", run.commands);
 }
+
+/// A budget that leaves next to nothing for samples: nobody takes shares without an interval for a defect.
+#[test]
+fn few_samples_are_told_once() {
+    let mut run = run(OverheadBudget::Share(0.02));
+    let mut view = View::default();
+    let mut told = |hz: f64, view: &View| {
+        run.tell_slower_samples(hz, view);
+        std::mem::take(&mut run.commands).len()
+    };
+    assert_eq!([told(19.0, &view), told(2.0, &view), told(2.0, &view)], [0, 1, 0]);
+    let mut off = self::run(OverheadBudget::Share(0.02));
+    view.samples.off = true;
+    off.tell_slower_samples(0.0, &view);
+    assert!(off.commands.is_empty());
+    let mut asked = self::run(OverheadBudget::Share(0.02));
+    asked.settings.trace.fixed_rate_hz = Some(300.0);
+    view.samples.off = false;
+    asked.tell_slower_samples(150.0, &view);
+    let text = format!("{:?}", asked.commands);
+    assert!(text.contains("--sample-rate 300 is more than the budget pays for"), "{text}");
+    assert!(text.contains("150.0 samples/s"), "{text}");
+}

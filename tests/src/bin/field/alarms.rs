@@ -38,7 +38,6 @@ pub struct Record {
     /// The program.
     pub program: String,
     /// Which of those that ran at once, from 0.
-    #[serde(default)]
     pub copy: u32,
     /// Number of the piece, from 0.
     pub round: u32,
@@ -317,8 +316,12 @@ impl Record {
 fn say(record: &Record) {
     let (alarms, machine) = record.alarms();
     eprintln!(
-        "{} piece {}: {:.0} s, {} calls judged, {alarms} alarms, {machine} of the machine",
-        record.program, record.round, record.watched_s, record.judged
+        "{} {} piece {}: {:.0} s, {} calls judged, {alarms} alarms, {machine} of the machine",
+        record.program,
+        record.copy + 1,
+        record.round,
+        record.watched_s,
+        record.judged
     );
     for (at_s, text) in &record.told {
         eprintln!("    {at_s:.1} s: {text}");

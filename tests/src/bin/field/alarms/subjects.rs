@@ -1,5 +1,6 @@
 //! The programs that are held against their models: each takes a small part of a CPU.
 
+use super::{BUDGET, LEARNED};
 use crate::anomalies::target::{FUNCTIONS, Target};
 use crate::place::Place;
 use crate::process::Talker;
@@ -82,7 +83,10 @@ pub fn version(place: &Place) -> Result<String> {
         hash.update(std::fs::read(&file).with_context(|| format!("no {}", file.display()))?);
     }
     hash.update(Target::version(place)?);
-    hash.update(IDLE);
+    hash.update(format!("{IDLE} {BUDGET} {LEARNED:?}"));
+    for subject in &SUBJECTS {
+        hash.update(format!("{} {:?} {:?}", subject.name, subject.functions, subject.words));
+    }
     Ok(hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect())
 }
 
