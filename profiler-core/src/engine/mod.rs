@@ -60,7 +60,6 @@ use crate::run::view::{TargetView, View};
 use crate::units::OverheadBudget;
 use accounts::Payer;
 use activities::Activities;
-
 use input::Ended;
 use phases::Finding;
 use threads::{OtherPrices, Threads};
