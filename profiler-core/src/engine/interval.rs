@@ -254,8 +254,7 @@ impl Run {
         let switching = switches_per_s * self.accounts.prices.switch.seconds();
         let cpus = self.settings.cpus;
         let foreign = (f64::from(cpus) - self.accounts.own_cpu).max(0.0);
-        // At the rate that was asked for, which a later plan may pay for.
-        let rate_hz = rate_hz.max(self.settings.trace.fixed_rate_hz.unwrap_or(0.0));
+        // At the rate in force: at one that was asked for and is not paid for events would stay per thread, and switches alone cost the target more than the budget.
         let others = rate_hz * foreign * self.settings.sample.seconds();
         let bearable = others <= bystanders(cpus);
         if threads <= MANY_THREADS && (switching <= self.arbiter().switching() || !bearable) {
