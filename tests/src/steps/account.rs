@@ -11,7 +11,7 @@ use super::Span;
 use super::watched::{Attached, Gap, InGaps, gaps};
 use profiler_core::recording::{Meta, OperationRow, OperationWindowRow};
 use serde::{Deserialize, Serialize};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::AddAssign;
 
 /// So many numbers of operations are told.
@@ -269,14 +269,37 @@ pub(super) fn account(
         let first = (1..=made.operations).filter(|number| !told.numbers.contains(number)).take(TOLD);
         let first: Vec<String> = first.map(|number| number.to_string()).collect();
         format!(
-            "{without_row} of {} operations have no row (the first: {}): {account:?}; breakpoint: {kept} let through, {away} not; {} gaps: {in_gaps:?}; {counts:?}; rows: {} whole, {} marked, {} open",
+            "{without_row} of {} operations have no row (the first: {}): {account:?}; breakpoint: {kept} let through, {away} not, {}; {} gaps: {in_gaps:?}; {counts:?}; rows: {} whole, {} marked, {} open; began outside gaps, without a row: {}",
             made.operations,
             first.join(", "),
+            times(made, attached.iter().map(|at| (at.start_ns, at.end_ns, at.kept))),
             gaps.len(),
             told.whole,
             told.marked,
-            told.open
+            told.open,
+            times(made, runs_outside(spans, &gaps, &told).into_iter()),
         )
     });
     (account, fault)
+}
+
+/// Times that something lasted, in ms from the beginning on, and how many there are of it.
+fn times(made: &Made, all: impl Iterator<Item = (u64, u64, u64)>) -> String {
+    let ms = |ns: u64| (ns as f64 - made.from_ns as f64) * 1e-6;
+    let each = all.map(|(from, until, n)| format!("{n} from {:.3} to {:.3} ms", ms(from), ms(until)));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+/// Operations without a row that did not begin in a gap, by the times between gaps: from when, until when, and how many.
+fn runs_outside(spans: &[Span], gaps: &[Gap], told: &Rows) -> Vec<(u64, u64, u64)> {
+    let mut runs: BTreeMap<usize, (u64, u64, u64)> = BTreeMap::new();
+    for span in spans.iter().filter(|span| !told.numbers.contains(&span.operation)) {
+        let next = gaps.partition_point(|gap| gap.is_over_by(span.from_ns));
+        if gaps.get(next).is_some_and(|gap| gap.holds(span.from_ns)) {
+            continue;
+        }
+        let run = runs.entry(next).or_insert((span.from_ns, span.until_ns, 0));
+        *run = (run.0.min(span.from_ns), run.1.max(span.until_ns), run.2 + 1);
+    }
+    runs.into_values().collect()
 }

@@ -33,6 +33,14 @@ impl Gap {
     pub fn length_ns(&self) -> u64 {
         self.until_ns - self.from_ns
     }
+
+    pub fn is_over_by(&self, time_ns: u64) -> bool {
+        self.until_ns < time_ns
+    }
+
+    pub fn holds(&self, time_ns: u64) -> bool {
+        (self.from_ns..=self.until_ns).contains(&time_ns)
+    }
 }
 
 /// The times in which it was not there, in order. None: it was there all the time.
@@ -72,9 +80,9 @@ impl InGaps {
         let mut in_gaps = InGaps::default();
         for span in spans {
             // The first gap that is not over when it begins, and the first one that begins after it has begun.
-            let not_over = gaps.get(gaps.partition_point(|gap| gap.until_ns < span.from_ns));
+            let not_over = gaps.get(gaps.partition_point(|gap| gap.is_over_by(span.from_ns)));
             let next = gaps.get(gaps.partition_point(|gap| gap.from_ns < span.from_ns));
-            let is_begun = not_over.is_some_and(|gap| gap.from_ns <= span.from_ns);
+            let is_begun = not_over.is_some_and(|gap| gap.holds(span.from_ns));
             // An operation has one end, however many gaps begin in it.
             let is_cut = next.is_some_and(|gap| gap.from_ns <= span.until_ns);
             let is_at_gate = next.is_some_and(|gap| gap.from_ns <= span.until_ns + SHUT_BEFORE_NS);

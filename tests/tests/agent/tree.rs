@@ -149,13 +149,13 @@ fn a_forked_child_adds_nothing_to_its_parents_calls() {
     assert!(compared.complete > 0, "{compared:?}; {}", finished.messages);
 }
 
-/// How many calls fall into the half second is the machine's affair: some of four times they are more than the ring holds.
+/// How many calls fall into the half second is the machine's affair: some of four times they are more than the ring or the quotas of inner functions hold.
 #[test]
 fn operations_that_lost_calls_while_the_agent_was_stopped_are_marked() {
     let name = "operations_that_lost_calls_while_the_agent_was_stopped_are_marked";
     let Some(folder) = start(name) else { return };
     let marked: usize = (1..=4).map(|seed| marked_while_stopped(&folder, seed)).find(|n| *n > 0).unwrap_or(0);
-    assert!(marked > 0, "the kernel side knows when the ring was full");
+    assert!(marked > 0, "the kernel side knows what was not recorded");
 }
 
 /// As on a disk that stalls: records stay in the ring, and what finds it full is marked by the kernel side. No row is lost.
@@ -191,7 +191,8 @@ fn marked_while(
     let path = folder.path().join("log");
     let pid = agent.id();
     let stopping = std::thread::spawn(move || {
-        sleep_ms(200);
+        // The later, the nearer is the end of what the target may cost in that second, and what quotas turn away leaves no mark; the earlier, the smaller are the first quotas.
+        sleep_ms(250 - 50 * u64::from(seed));
         stop_something(pid);
     });
     let made = command(&mut target, &format!("tree 60000 1 {seed} {}", path.display()));

@@ -353,7 +353,7 @@ mod tests {
             std::fs::write(place.built("own").join(file), "").unwrap();
         }
         let text = run(&options, false).unwrap();
-        assert!(text.contains("crc32 piece 0: it did not start"), "{text}");
+        assert!(text.contains("crc32 1 piece 0: it did not start"), "{text}");
         let kept: Vec<Record> = place::finished(&base.path().join("alarms.jsonl")).unwrap();
         assert_eq!(kept.iter().map(|record| record.copy).collect::<Vec<_>>(), [0, 1]);
         assert!(kept.iter().all(|record| record.watched_s == 0.0 && record.trouble.len() == 1));

@@ -159,6 +159,10 @@ mod tests {
 
     /// A program in the agent's place.
     fn started(folder: &Path, script: &str) -> Agent {
+        // Each in a folder of its own: the shell of an earlier one may not have read its script yet.
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let folder = folder.join(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed).to_string());
+        std::fs::create_dir(&folder).unwrap();
         let agent = folder.join("agent");
         std::fs::write(&agent, format!("#!/bin/sh\n{script}\n")).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
