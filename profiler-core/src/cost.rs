@@ -7,8 +7,10 @@
 //! What it does not do: measure. Where the model has no figure for a combination it answers with the next
 //! dearer one that it has, never with a cheaper one.
 
+mod rests;
 mod stamps;
 
+pub use rests::{RESTED_S, Rests};
 pub use stamps::Stamps;
 
 use crate::class::{ExitMode, RecordKind, SiteClass};
@@ -116,6 +118,9 @@ pub struct CostModel {
     /// caches and predictors, ns. The rest is in the trap, where samples see it. `None`: assumed prices, and recordings made before it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behind: Option<Price>,
+    /// What the first hit costs more after a thread has slept for [`RESTED_S`], ns: [`Rests`] says what that is in a target.
+    #[serde(default = "nothing")]
+    pub rested: Price,
     /// What lies between the two time stamps of a timed call, by price class of the entry and kind of end. See [`CostModel::stamps`]. Keys
     /// are `"push/exit"` and `"push/return_link"`.
     #[serde(default)]
@@ -185,6 +190,8 @@ impl CostModel {
             // KVM guest, Linux 6.18: 0.1 to 0.4 us.
             cold: Price::prior(250.0, 0.0, 500.0),
             behind: None,
+            // KVM guest, Linux 6.18: 2.4 us.
+            rested: Price::prior(2_400.0, 300.0, 5_000.0),
             stamps: BTreeMap::new(),
             // The timer interrupt of a guest; at low rates the caches are cold, hence the wide upper end.
             sample_base: Price::prior(13_300.0, 3_000.0, 25_000.0),

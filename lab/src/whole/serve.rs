@@ -8,7 +8,7 @@ use profiler_core::clients::children::{Event, Look};
 use profiler_core::clients::operations::Operations;
 use profiler_core::clients::overhead::{Mark, Reading, Wanted};
 use profiler_core::clients::survey::Links;
-use profiler_core::cost::Price;
+use profiler_core::cost::{Price, Rests};
 use profiler_core::engine::driver::StillWanted;
 use profiler_core::engine::input::{Counted, Ended, Input, Interval, Sees, SlowLook, ThreadHits};
 use profiler_core::engine::{Command, CountWanted, Machine, OperationsLook, WantedThreads};
@@ -72,6 +72,7 @@ impl World {
                 exit: Price::fixed(function.exit_ns),
                 cold: Price::fixed(0.0),
                 stamps: Price::fixed(0.0),
+                rests: Rests::default(),
             },
             samples: (self.sampler.samples as f64 * function.rho) as u64,
             sampled_ns: (self.sampler.cpu_ns as f64 * function.rho) as u64,
@@ -160,6 +161,8 @@ impl World {
             | Command::NoReturnLink(..)
             | Command::Planned(..)
             | Command::Metric(_)
+            // Functions here cost what they cost, however the target rests.
+            | Command::Rests(_)
             | Command::Measured(_)
             | Command::Note(_)
             | Command::Detail(_)

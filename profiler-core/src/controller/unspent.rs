@@ -51,6 +51,8 @@ pub(super) struct Use {
     seconds: f64,
     earned_s: f64,
     spent_s: f64,
+    /// Of that, for samples.
+    sampled_s: f64,
     wait_s: f64,
     /// Bursts that were planned and that began.
     planned: f64,
@@ -65,6 +67,8 @@ struct Judged {
     spent: f64,
     /// CPU s/s.
     earned: f64,
+    /// Of what was spent, for samples, CPU s/s.
+    sampled: f64,
     /// Too little was spent.
     is_too_little: bool,
     /// Part of the windows that links seem to allow.
@@ -74,12 +78,21 @@ struct Judged {
 impl Use {
     pub const fn new() -> Self {
         let shares = PlanShares::FIRST;
-        Self { seconds: 0.0, earned_s: 0.0, spent_s: 0.0, wait_s: FIRST_S, planned: 0.0, begun: 0.0, shares }
+        Self {
+            seconds: 0.0,
+            earned_s: 0.0,
+            spent_s: 0.0,
+            sampled_s: 0.0,
+            wait_s: FIRST_S,
+            planned: 0.0,
+            begun: 0.0,
+            shares,
+        }
     }
 
     /// A new plan: what was spent on the old one says nothing.
     pub fn restart(&mut self) {
-        (self.seconds, self.earned_s, self.spent_s) = (0.0, 0.0, 0.0);
+        (self.seconds, self.earned_s, self.spent_s, self.sampled_s) = (0.0, 0.0, 0.0, 0.0);
         (self.planned, self.begun) = (0.0, 0.0);
     }
 
@@ -110,15 +123,17 @@ impl Use {
         self.seconds += dt;
         self.earned_s += tick.income * dt;
         self.spent_s += tick.spent * dt;
+        self.sampled_s += tick.sample_cost * dt;
         if self.seconds < self.wait_s {
             return None;
         }
-        let (spent, earned) = (self.spent_s / self.seconds, self.earned_s / self.seconds);
+        let [spent, earned, sampled] =
+            [self.spent_s, self.earned_s, self.sampled_s].map(|s| s / self.seconds);
         let windows = self.windows();
         self.restart();
         // A bucket that is not even half full has nothing left: a debt is being paid back, or bursts wait.
         let full = tick.tokens_ns >= 0.5 * tick.capacity_ns;
-        Some(Judged { spent, earned, is_too_little: full && spent < ENOUGH * earned, windows })
+        Some(Judged { spent, earned, sampled, is_too_little: full && spent < ENOUGH * earned, windows })
     }
 }
 
@@ -159,7 +174,7 @@ impl Controller {
         // Samples come more seldom than was asked for, and not for the agent's sake: what switches took, or the target's load, may be less by now.
         let slower = self.planned_period_ns as f64 / self.config.asked_period_ns.max(1) as f64;
         let is_asked = self.config.asked_period_ns > 0 && slower > SLOWER && tick.slowdown <= 1.0;
-        let is_slower = is_asked && tick.sample_cost * (slower - 1.0) <= left;
+        let is_slower = is_asked && found.sampled * (slower - 1.0) <= left;
         if !grows && !is_slower && !self.classes.values().any(fits) {
             return;
         }
@@ -225,13 +240,19 @@ mod tests {
             let config = ControllerConfig { asked_period_ns, ..ControllerConfig::default() };
             let mut controller = Controller::new(config);
             controller.take_plan(0, &[], 5_000_000, 5e6);
-            let tick = Tick { tokens_ns: 5e6, spent: 0.01, sample_cost: 0.004, slowdown, ..dry(&[]) };
-            let mut all = (1..=60).flat_map(|i| controller.tick(&Tick { now_ns: i * 100_000_000, ..tick }));
+            // A tick shows those samples that fell into it, here none in nine of ten.
+            let tick = |i: u64| {
+                let sample_cost = if i.is_multiple_of(10) { 0.04 } else { 0.0 };
+                let now_ns = i * 100_000_000;
+                Tick { now_ns, tokens_ns: 5e6, spent: 0.01, sample_cost, slowdown, ..dry(&[]) }
+            };
+            let mut all = (1..=65).flat_map(|i| controller.tick(&tick(i)));
             all.any(|a| matches!(a, Action::Replan { why: Cause::Unspent { .. } }))
         };
         assert!(asked(4_000_000, 1.0), "250 Hz");
         assert!(!asked(5_000_000, 1.0) && !asked(4_990_000, 1.0) && !asked(0, 1.0));
         assert!(!asked(500_000, 1.0), "36 ms/s more");
+        assert!(!asked(1_200_000, 1.0), "12.7 ms/s more");
         assert!(!asked(4_000_000, 4.0), "the agent has no time for it");
     }
 

@@ -3,7 +3,7 @@
 use super::input::{Ended, Interval};
 use crate::burst::{FRESH_DELAY_NS, FRESH_NS};
 use crate::class::ClassId;
-use crate::cost::{self, CostModel, Price};
+use crate::cost::{CostModel, Price, Rests};
 use crate::ledger::{InTraps, Ledger, Merger};
 use crate::recording::{Charge, WindowKind};
 use crate::run::agent_limit::AgentLimit;
@@ -33,6 +33,15 @@ pub(super) struct Switches {
     pub per_s: f64,
     /// Since when a program runs that was held before, ktime ns.
     pub since_ns: u64,
+}
+
+/// How the target rests.
+#[derive(Debug, Default)]
+struct Resting {
+    /// Entries and ends of each class at the last look.
+    seen: Vec<(u64, u64)>,
+    /// What was told last.
+    told: Rests,
 }
 
 /// Cost that comes in lumps: neither hits nor samples nor switches nor children.
@@ -65,6 +74,7 @@ pub struct Accounts {
     /// `U`: CPU s per wall s that the target uses by itself, smoothed.
     pub(super) own_cpu: f64,
     pub(super) switches: Switches,
+    resting: Resting,
     misc: Misc,
     foreign_samples: u64,
     /// End of the last interval, ktime ns; CPU time used by then, and what was charged, ns.
@@ -91,6 +101,7 @@ impl Accounts {
             charged: Vec::new(),
             own_cpu: 0.0,
             switches: Switches::default(),
+            resting: Resting::default(),
             misc: Misc::default(),
             foreign_samples: 0,
             last_ns: now_ns,
@@ -99,6 +110,24 @@ impl Accounts {
             in_traps: InTraps::default(),
             agent,
         }
+    }
+
+    /// How the target rested since the last look, `elapsed_s` s ago, by its switches and the hits of its classes. `None`: as before.
+    pub(super) fn note_rests(&mut self, elapsed_s: f64) -> Option<Rests> {
+        let Self { charged, resting, .. } = self;
+        resting.seen.resize(charged.len(), (0, 0));
+        let new = charged.iter().zip(&mut resting.seen).map(|(now, seen)| {
+            let now = (now.attempted.saturating_sub(now.bystanders), now.ends);
+            let last = std::mem::replace(seen, now);
+            let per_s = |now: u64, last: u64| now.saturating_sub(last) as f64 / elapsed_s;
+            (per_s(now.0, last.0), per_s(now.1, last.1))
+        });
+        let rests = Rests::of(&self.prices, self.own_cpu, self.switches.per_s, new);
+        let is_news = rests.differs(&self.resting.told);
+        is_news.then(|| {
+            self.resting.told = rests;
+            rests
+        })
     }
 
     /// Hits of a class that have been charged.
@@ -146,7 +175,7 @@ impl Accounts {
         let own = new.saturating_sub(others);
         let since_ns = last.at_ns.max(window.map_or(last.at_ns, |w| w.1));
         let elapsed_s = now_ns.saturating_sub(since_ns) as f64 * 1e-9;
-        let cold_ns = cost::cold_ns(class.prices.cold, self.own_cpu * elapsed_s / own as f64);
+        let cold_ns = class.prices.cold_ns(self.own_cpu * elapsed_s / own as f64);
         let cost_ns = own as f64 * class.prices.hit.ns
             + ends as f64 * class.prices.exit.ns
             + own.saturating_add(ends) as f64 * cold_ns;
@@ -207,10 +236,10 @@ impl Accounts {
         seen.samples as f64 * sample.ns * factor
     }
 
-    /// Prices of hits follow the samples in traps, of which there were `seen` in the interval at `rate_hz`. Returns the new factor if there is one.
-    pub(super) fn compare_with_samples(&mut self, seen: u64, rate_hz: f64) -> Option<f64> {
+    /// Prices of hits follow the samples in traps, of which there were `seen` among `samples` in `used_ns` of CPU time. Returns the new factor if there is one.
+    pub(super) fn compare_with_samples(&mut self, seen: u64, samples: u64, used_ns: u64) -> Option<f64> {
         let charged_ns = self.ledger.take_hits_ns();
-        let factor = self.in_traps.note(charged_ns, 1e9 / rate_hz, seen)?;
+        let factor = self.in_traps.note(charged_ns, used_ns as f64, (samples, seen))?;
         self.ledger.set_trap_factor(factor);
         Some(factor)
     }

@@ -2,6 +2,7 @@
 
 use crate::class::ClassId;
 use crate::clients::trace::planning::Planned;
+use crate::cost::Rests;
 use crate::recording::{ChangeKind, LedgerRow, MeasuredOverhead, WindowKind};
 use crate::run::order::operations::OperationOrder;
 use crate::run::order::{Ending, Purpose};
@@ -70,6 +71,8 @@ pub enum Command {
     PauseSampling,
     /// Samples as before.
     ResumeSampling,
+    /// How the target rests, which is in the prices of all classes from now on.
+    Rests(Rests),
     /// Samples come from one event per CPU from now on; what is said of it.
     SampleCpus(String),
     /// What only operations order.

@@ -8,6 +8,7 @@ use crate::clients::children;
 use crate::clients::operations;
 use crate::clients::overhead;
 use crate::clients::trace::client::{Seen, Trace};
+use crate::clients::trace::problem::SAMPLING_HZ;
 use crate::controller::Tick;
 use crate::ledger::FLOOR_CPU_PER_S;
 use crate::recording::{ChangeKind, Charge, WindowKind};
@@ -94,7 +95,7 @@ impl Run {
         let children = self.children.take_cost();
         self.accounts.ledger.charge(Charge::Children, None, children.hits, children.cost_ns);
         self.accounts.note_misc(elapsed);
-        self.follow_samples(&seen.in_traps, view);
+        self.follow_samples(seen, used, view);
         let rows = self.accounts.ledger.close_interval(now, used);
         let spent_ns = self.accounts.take_spent_ns();
         self.tell_activities(view);
@@ -142,12 +143,12 @@ impl Run {
     }
 
     /// What hits cost by samples in traps. Those of the progress metric are no hits of the plan, and may be among those of which the class is not known.
-    fn follow_samples(&mut self, in_traps: &[(Option<ClassId>, u64)], view: &View) {
+    fn follow_samples(&mut self, interval: &Interval, used_ns: u64, view: &View) {
         let is_function = view.classes.iter().any(|c| self.is_metric(c.id));
         let is_ours = |id: &Option<ClassId>| id.map_or(!is_function, |id| !self.is_metric(id));
-        let seen = in_traps.iter().filter(|(id, _)| is_ours(id)).map(|(_, n)| n).sum();
+        let seen = interval.in_traps.iter().filter(|(id, _)| is_ours(id)).map(|(_, n)| n).sum();
         let before = self.accounts.ledger.hit_factor();
-        let factor = self.accounts.compare_with_samples(seen, view.samples.rate_hz);
+        let factor = self.accounts.compare_with_samples(seen, interval.samples, used_ns);
         if let Some(factor) = factor.filter(|_| self.accounts.ledger.hit_factor() != before) {
             let why = format!("hits take {factor:.2} times what was calibrated, by samples in traps");
             self.commands.push(Command::Detail(why));
@@ -204,18 +205,23 @@ impl Run {
     fn first_rate_hz(&self) -> f64 {
         let cpu = self.accounts.own_cpu.max(FLOOR_CPU_PER_S);
         let price_s = self.settings.sample.seconds() * self.accounts.ledger.factor();
-        FIRST_RATE_HZ.min(LEAST_SAMPLING_SHARE * self.arbiter().allowed() / (cpu * price_s).max(1e-12))
+        let wanted = self.settings.trace.fixed_rate_hz.unwrap_or(FIRST_RATE_HZ);
+        wanted.min(LEAST_SAMPLING_SHARE * self.arbiter().allowed() / (cpu * price_s).max(1e-12))
     }
 
     /// Starts sampling, once the first interval has shown how often the target is switched: an event for each thread is paid for at every
     /// switch (simulated launched programs spent 11 times what a second may cost). A program that ends before has no samples.
     fn start_sampling(&mut self, view: &View) {
-        let rate = self.settings.trace.fixed_rate_hz.unwrap_or_else(|| self.first_rate_hz());
+        let rate = self.first_rate_hz();
         if rate <= 0.0 || self.settings.trace.only_named {
             return;
         }
         self.choose_events(rate, view);
-        self.commands.extend([Command::Period((1e9 / rate) as u64), Command::LookAtThreads]);
+        // A program that was held has a plan already, with a rate of its own.
+        if self.trace.plans() == 0 {
+            self.commands.push(Command::Period((1e9 / rate) as u64));
+        }
+        self.commands.push(Command::LookAtThreads);
     }
 
     /// Threads and switches, once a second.
@@ -232,6 +238,8 @@ impl Run {
             // Two looks that follow each other at once would take the switches of a moment for a rate.
             if elapsed_ns >= LEDGER_NS {
                 self.accounts.switches.per_s = switches as f64 * 1e9 / elapsed_ns as f64;
+                let rests = self.accounts.note_rests(elapsed_ns as f64 * 1e-9);
+                self.commands.extend(rests.map(Command::Rests));
             }
             if view.samples.threads > 0 {
                 self.accounts.switches.new += switches;
@@ -255,11 +263,14 @@ impl Run {
         let cpus = self.settings.cpus;
         let foreign = (f64::from(cpus) - self.accounts.own_cpu).max(0.0);
         // At the rate in force: at one that was asked for and is not paid for events would stay per thread, and switches alone cost the target more than the budget.
-        let others = rate_hz * foreign * self.settings.sample.seconds();
-        let bearable = others <= bystanders(cpus);
+        let at = |hz: f64| hz * foreign * self.settings.sample.seconds();
+        let bearable = at(rate_hz) <= bystanders(cpus);
         if threads <= MANY_THREADS && (switching <= self.arbiter().switching() || !bearable) {
             return;
         }
+        // A later plan may have a higher rate, and no higher one than others may be made to pay for.
+        let most_hz = self.settings.trace.fixed_rate_hz.unwrap_or(SAMPLING_HZ.1).max(rate_hz);
+        let others = at(most_hz).min(bystanders(cpus).max(at(rate_hz)));
         self.commands.push(Command::SampleCpus(format!(
             "samples come from one event per CPU ({threads} threads, {switches_per_s:.0} switches/s): other processes pay up to \
              {:.3} % of a CPU for them",

@@ -16,6 +16,7 @@ use crate::clients::trace::problem::Known;
 use crate::clients::trace::rate::Rates;
 use crate::cost::Price;
 use crate::plan::PlanError;
+use crate::run::arbiter::bystanders;
 use crate::run::order::Order;
 use crate::run::view::View;
 use crate::survey::{RateEstimate, SurveyFunds};
@@ -384,8 +385,16 @@ impl Run {
             || "few samples".to_owned(),
             |hz| format!("--sample-rate {hz} is more than the budget pays for"),
         );
+        let others = if view.samples.per_cpu {
+            let most = bystanders(self.settings.cpus) * 100.0;
+            format!(
+                "; other processes, which are interrupted as well, are to pay at most {most:.0} % of a CPU"
+            )
+        } else {
+            String::new()
+        };
         self.commands.push(Command::Warn(format!(
-            "{what}: beside what is traced by name, context switches and the reserve {planned_hz:.1} samples/s of CPU time were planned for a time; a larger --budget allows more"
+            "{what}: beside what is traced by name, context switches and the reserve {planned_hz:.1} samples/s of CPU time were planned for a time; a larger --budget allows more{others}"
         )));
     }
 }

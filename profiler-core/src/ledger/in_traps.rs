@@ -5,39 +5,50 @@ use crate::stats::always::poisson_ratio;
 
 /// Prices are raised at most by this: samples at sites that are the target's own work would drive them up.
 const LARGEST: f64 = 4.0;
+/// Samples that prices are believed like.
+const PRIOR: f64 = 4.0;
 /// Changes below this part are not worth a plan.
 const STEP: f64 = 0.2;
 
 /// The factor on calibrated prices of hits that samples in traps show.
 ///
 /// ```text
-/// E: sum of (what hits were charged at calibrated prices / sampling period),   X: samples in traps
-/// q = X / E,   h = q - low,   [low, high]: always-valid interval of the ratio
-/// factor = 1 + (q - 1) max(0, 1 - (h / (q - 1))^2)    where low > 1, else 1
+/// E: sum of (samples x what hits were charged at calibrated prices / CPU time),   X: samples in traps
+/// factor = (4 + X) / (4 + E)    where low > 1, else 1      [low, high]: always-valid interval of X / E
 /// ```
-/// Samples see neither what a trap leaves behind nor what cannot be told from work, so they never say that hits are cheaper. It is found anew
+/// The 4 is the gamma prior of the report's prices, around 1 with a spread of a half. Samples are those that came: of a program that rests they are fewer
+/// than the rate says. Samples see neither what a trap leaves behind nor what cannot be told from work, so they never say that hits are cheaper. It is found anew
 /// each time from all of the run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct InTraps {
     expected: f64,
     seen: u64,
     factor: f64,
+    /// Since the last samples: charged, and CPU time, ns.
+    pending: (f64, f64),
 }
 
 impl Default for InTraps {
     fn default() -> Self {
-        Self { expected: 0.0, seen: 0, factor: 1.0 }
+        Self { expected: 0.0, seen: 0, factor: 1.0, pending: (0.0, 0.0) }
     }
 }
 
 impl InTraps {
-    /// An interval in which hits were charged `charged_ns` at calibrated prices, one sample was taken in `period_ns` of CPU time, and so many were
+    /// An interval in which hits were charged `charged_ns` at calibrated prices, and in which `samples` were taken of `cpu_ns` of CPU time, `seen` of them
     /// in traps. Returns the new factor if it has changed.
-    pub fn note(&mut self, charged_ns: f64, period_ns: f64, seen: u64) -> Option<f64> {
-        if !(period_ns > 0.0 && period_ns.is_finite()) || charged_ns <= 0.0 && seen == 0 {
+    pub fn note(&mut self, charged_ns: f64, cpu_ns: f64, (samples, seen): (u64, u64)) -> Option<f64> {
+        self.pending = (self.pending.0 + charged_ns.max(0.0), self.pending.1 + cpu_ns.max(0.0));
+        if samples == 0 {
             return None;
         }
-        self.expected += charged_ns.max(0.0) / period_ns;
+        let (charged_ns, cpu_ns) = std::mem::take(&mut self.pending);
+        // No more than all of them.
+        let part = if cpu_ns > charged_ns { charged_ns / cpu_ns } else { 1.0 };
+        if part <= 0.0 && seen == 0 {
+            return None;
+        }
+        self.expected += samples as f64 * part;
         self.seen = self.seen.saturating_add(seen);
         let factor = self.shown();
         if (factor / self.factor - 1.0).abs() < STEP {
@@ -48,12 +59,10 @@ impl InTraps {
     }
 
     fn shown(&self) -> f64 {
-        let Some(ratio) = poisson_ratio(self.seen, self.expected, LEVEL).filter(|i| i.low > 1.0) else {
+        if poisson_ratio(self.seen, self.expected, LEVEL).is_none_or(|i| i.low <= 1.0) {
             return 1.0;
-        };
-        let value = self.seen as f64 / self.expected;
-        let trust = 1.0 - ((value - ratio.low) / (value - 1.0)).powi(2);
-        (1.0 + (value - 1.0) * trust.max(0.0)).clamp(1.0, LARGEST)
+        }
+        ((PRIOR + self.seen as f64) / (PRIOR + self.expected)).clamp(1.0, LARGEST)
     }
 }
 
@@ -68,7 +77,7 @@ mod tests {
         let mut told = 0;
         for i in 1..=intervals {
             let seen = i * 10 * in_thousand / 1_000;
-            factor = traps.note(1e6, 1e7, seen - told).unwrap_or(factor);
+            factor = traps.note(1e6, 1e8, (10, seen - told)).unwrap_or(factor);
             told = seen;
         }
         factor
@@ -82,9 +91,10 @@ mod tests {
     }
 
     #[test]
-    fn prices_that_are_a_third_of_what_is_seen_are_raised_the_surer_the_more() {
-        let (soon, late) = (after(150, 30), after(3_000, 30));
-        assert!(soon > 1.2 && late > soon && late > 2.4 && late <= 3.0, "{soon} {late}");
+    fn prices_that_are_a_third_of_what_is_seen_are_raised_once_that_is_sure() {
+        let (soon, late) = (after(100, 30), after(3_000, 30));
+        assert!(soon > 1.2 && late > 2.4 && late <= 3.0, "{soon} {late}");
+        assert_eq!(after(20, 30), 1.0, "six samples say nothing");
         let most = after(10_000, 90);
         assert!(most > LARGEST / (1.0 + STEP) && most <= LARGEST, "{most}");
     }
@@ -92,8 +102,13 @@ mod tests {
     #[test]
     fn without_samples_nothing_is_said() {
         let mut traps = InTraps::default();
-        assert_eq!(traps.note(1e6, 0.0, 0), None);
-        assert_eq!(traps.note(1e6, f64::INFINITY, 100), None);
-        assert_eq!(traps, InTraps::default());
+        assert_eq!(traps.note(1e6, 1e7, (0, 0)), None);
+        assert_eq!(traps.note(0.0, 0.0, (0, 0)), None);
+        assert_eq!((traps.expected, traps.seen), (0.0, 0));
+        // What came before the first sample is held against it.
+        let mut together = InTraps::default();
+        assert_eq!(together.note(2e6, 2e7, (1, 0)), None);
+        traps.note(1e6, 1e7, (1, 0));
+        assert!((traps.expected - together.expected).abs() < 1e-12, "{traps:?}");
     }
 }

@@ -23,6 +23,8 @@ const LEAST_LAGS: usize = 40;
 const PARTS: [f64; 5] = [0.5, 0.2, 0.05, 0.02, 0.005];
 /// Fewest calls in such a part: of fewer the next larger part tells.
 const LEAST_IN_PART: f64 = 10.0;
+/// So many times as long as the longest call one that was not recorded is taken to be ([`Calibration::mean_square`]).
+const LONGER: f64 = 5.0;
 /// Numbers of larger residuals at which there are bounds: each is about this times the one before.
 const STEP: f64 = 1.3;
 
@@ -194,6 +196,27 @@ impl Calibration {
         self.bounds.get(place).map_or(1.0, |(_, bound)| *bound)
     }
 
+    /// The residual is larger than that of any call behind it, each in its table: [`Calibration::tail_bound`] can fall no further.
+    pub(super) fn is_beyond(&self, predicted_ns: f64, residual: f64) -> bool {
+        let (Some(table), Some(pooled)) = (self.table(predicted_ns), &self.pooled) else { return false };
+        pooled.at_least((residual - table.median()) / table.spread()) == 0
+    }
+
+    /// A bound of the mean of `(t / f)^2` of calls with this predicted time f.
+    ///
+    /// ```text
+    /// m = mean of e^2r + (5 L / f)^2 / (n + 1)
+    /// ```
+    /// The mean is that of the table, those between two that are kept counted as the larger one. L is the longest time of any of all n calls: what makes single calls long (a CPU
+    /// that others have, a disk) adds a time, and does not multiply one. One call more is taken to have been five times as long as that. Infinite where there are no calls.
+    pub(super) fn mean_square(&self, predicted_ns: f64) -> f64 {
+        let Some(table) = self.table(predicted_ns) else { return f64::INFINITY };
+        let longest = |t: &Residuals| t.marks.first().map_or(0.0, |(r, _)| t.up_to_ns * r.exp());
+        let longest_ns = self.tables.iter().map(longest).fold(0.0, f64::max);
+        let more = LONGER * longest_ns / predicted_ns;
+        table.mean_square() + more * more / (self.calls() + 1) as f64
+    }
+
     /// Median of the residuals of calls with this predicted time.
     #[must_use]
     pub fn median(&self, predicted_ns: f64) -> f64 {
@@ -291,6 +314,18 @@ impl Residuals {
     fn spread(&self) -> f64 {
         let part = |p: f64| self.nth_largest(((self.n as f64 * p) as u64).max(1));
         ((part(0.16) - part(0.84)) / 2.0).max(1e-3)
+    }
+
+    /// Mean of e^2r, or more: those between two that are kept count as the larger one.
+    fn mean_square(&self) -> f64 {
+        let square = |r: f64| (2.0 * r).exp();
+        let (mut sum, mut above) = (0.0, (0.0, 0));
+        for (r, rank) in &self.marks {
+            let between = rank.saturating_sub(above.1 + 1) as f64;
+            sum += between * square(above.0) + square(*r);
+            above = (*r, *rank);
+        }
+        sum / self.n.max(1) as f64
     }
 
     /// Residuals that are at least as large; at most as many too many as lie between two marks.
@@ -420,6 +455,24 @@ mod tests {
         let phases = (0..4_000).map(|i| (1.0, if i % 400 < 8 { 3.0 } else { 0.1 * normal(&mut random) }));
         let phases = Calibration::new(phases.collect());
         assert!(phases.dependence_at(0.02) > 4.0, "{}", phases.dependence_at(0.02));
+    }
+
+    #[test]
+    fn the_mean_of_squares_is_no_lower_than_that_of_the_calls() {
+        for n in [300, 5_000, 40_000] {
+            let own: Vec<(f64, f64)> = calls(n, 3).into_iter().map(|(_, r)| (1.0, r)).collect();
+            let calibration = Calibration::new(own.clone());
+            let longest = own.iter().map(|(_, r)| *r).fold(f64::MIN, f64::max);
+            let one_more = (LONGER * longest.exp()).powi(2) / (own.len() + 1) as f64;
+            let mean = own.iter().map(|(_, r)| (2.0 * r).exp()).sum::<f64>() / own.len() as f64 + one_more;
+            let told = calibration.mean_square(1.0);
+            assert!(told >= mean * 0.999_999 && told < 1.3 * mean, "{n}: {told} {mean}");
+            assert!(
+                calibration.is_beyond(1.0, longest + 1e-9) && !calibration.is_beyond(1.0, longest - 1e-9)
+            );
+        }
+        assert!(Calibration::default().mean_square(1.0).is_infinite());
+        assert!(!Calibration::default().is_beyond(1.0, 99.0));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //!
 //! What it does not do: it reads no recording and watches nothing. docs/models.md explains all of it, with what was measured.
 
+mod alone;
 mod bends;
 mod bets;
 mod calibration;
@@ -18,6 +19,7 @@ mod class;
 mod compare;
 mod context;
 mod fit;
+mod flight;
 mod goodness;
 mod group;
 mod idle;
@@ -58,4 +60,4 @@ pub use shape::{PowerLaw, Shape, Split};
 pub use slow::{SlowCall, SlowCalls, slow_calls};
 pub use sum::Sum;
 pub use term::{Factor, HALF_POWERS, MOST_INPUTS, MOST_LOGS, Order, Term};
-pub use watch::{Event, Seen, Settings as WatchSettings, Slower, Watch};
+pub use watch::{Call, Event, Seen, Settings as WatchSettings, Slower, Watch};

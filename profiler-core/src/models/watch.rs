@@ -3,12 +3,14 @@
 //! The paper compares the predicted with the actual time of a call. Here the comparison has an interval for each call, and an alarm
 //! needs evidence over calls, so that its rate of false alarms can be stated ([`Settings::false_alarms_per_hour`]).
 
-use super::bets::Bets;
+use super::alone::{self, Alone};
+use super::bets::{Bets, Raised};
 use super::calibration::Calibration;
 use super::cells::median;
+use super::flight::Flights;
 use super::model::Model;
 use crate::stats::Interval;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Fewest calls of a function in a window that say how the machine is.
 const LEAST_CALLS: usize = 5;
@@ -27,6 +29,9 @@ const FOLLOWS: f64 = 0.2;
 /// Windows for which the last known drift holds where too few functions have calls.
 const KEPT: u32 = 10;
 
+/// Part of the false alarms that single calls may raise alone.
+const PART_ALONE: f64 = 0.25;
+
 /// What is promised, and what is not worth an alarm.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settings {
@@ -43,7 +48,7 @@ impl Default for Settings {
     }
 }
 
-/// A call that has returned.
+/// A call that has returned, or its time so far.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Seen {
     /// Number of the function (in its context), as given to [`Watch::add`].
@@ -54,6 +59,15 @@ pub struct Seen {
     pub predicted_ns: f64,
     /// What it took, without what watching cost, ns.
     pub own_ns: f64,
+}
+
+/// A call that is told from others: it may be seen in flight, and when it has ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Call {
+    /// The call.
+    pub seen: Seen,
+    /// Its thread.
+    pub tid: u32,
 }
 
 /// What is told.
@@ -95,12 +109,43 @@ pub struct Slower {
     pub expected_ns: Interval,
     /// Expected false alarms an hour of all functions together.
     pub false_alarms_per_hour: f64,
+    /// One call took so long that it is told alone, whatever others do.
+    pub is_alone: bool,
 }
 
 #[derive(Debug, Clone)]
 struct Kernel {
     calibration: Calibration,
     bets: Bets,
+    alone: Alone,
+}
+
+impl Kernel {
+    /// Bets on a call, after what is granted; and what it may spend of the alarms of single calls, hours.
+    fn bet(&mut self, seen: &Seen, residual: f64, threshold_h: f64) -> (Option<Raised>, f64) {
+        let Self { calibration, bets, alone } = self;
+        let now_h = seen.time_ns as f64 / 3.6e12;
+        let p = calibration.tail_bound(seen.predicted_ns, residual);
+        let threshold_h = threshold_h / (1.0 - PART_ALONE);
+        (bets.take(now_h, p, |part: f64| calibration.dependence_at(part), threshold_h), alone.spend(now_h))
+    }
+
+    /// A call is told alone.
+    fn is_alone(&self, seen: &Seen, residual: f64, spent_h: f64, threshold_h: f64) -> bool {
+        let Self { calibration, .. } = self;
+        // Most are not so long, which is told in less.
+        calibration.is_beyond(seen.predicted_ns, residual) && {
+            let mean_square = calibration.mean_square(seen.predicted_ns);
+            alone::is_told(residual, spent_h, mean_square, threshold_h / PART_ALONE)
+        }
+    }
+}
+
+/// What a step says of a function.
+#[derive(Debug, Clone, Copy, Default)]
+struct Verdict {
+    raised: Option<Raised>,
+    alone: Option<Seen>,
 }
 
 /// All functions that are held against their models.
@@ -108,6 +153,7 @@ struct Kernel {
 pub struct Watch {
     settings: Settings,
     kernels: BTreeMap<u32, Kernel>,
+    flights: Flights,
     /// The machine's last known change for each function, ln, and for how many windows it still holds.
     known: BTreeMap<u32, (f64, u32)>,
     is_changed: bool,
@@ -121,7 +167,7 @@ pub struct Watch {
     step: usize,
 }
 
-type ByKernel = BTreeMap<u32, Vec<Seen>>;
+type ByKernel = BTreeMap<u32, Vec<Call>>;
 
 impl Watch {
     /// Watches nothing yet.
@@ -130,6 +176,7 @@ impl Watch {
         Self {
             settings,
             kernels: BTreeMap::new(),
+            flights: Flights::default(),
             known: BTreeMap::new(),
             is_changed: false,
             in_row: 0,
@@ -153,7 +200,7 @@ impl Watch {
 
     /// The same of something else than calls, of which it is known how far it lies from what is predicted: shares of samples, say.
     pub fn add_calibrated(&mut self, kernel: u32, calibration: Calibration) {
-        self.kernels.insert(kernel, Kernel { calibration, bets: Bets::new() });
+        self.kernels.insert(kernel, Kernel { calibration, bets: Bets::new(), alone: Alone::default() });
     }
 
     /// Takes the calls of one window (a second, say) or one [step](Self::in_steps) of it, in the order in which they began. Calls of functions that were not added are
@@ -162,12 +209,17 @@ impl Watch {
     /// # Cost
     /// Tens of operations and a search in a table of up to 512 residuals for each call.
     pub fn window(&mut self, calls: &[Seen]) -> Vec<Event> {
-        let mut by_kernel = ByKernel::new();
-        for call in calls.iter().filter(|c| self.kernels.contains_key(&c.kernel)) {
-            if call.predicted_ns > 0.0 && call.own_ns > 0.0 {
-                by_kernel.entry(call.kernel).or_default().push(*call);
-            }
-        }
+        self.step(&calls.iter().map(|seen| Call { seen: *seen, tid: 0 }).collect::<Vec<Call>>(), &[])
+    }
+
+    /// The same, with the calls that are in flight at its end, and the time that each has taken so far. Each is bet on once (`flight.rs`): `ended` has those that
+    /// were in flight before as well.
+    pub fn step(&mut self, ended: &[Call], running: &[Call]) -> Vec<Event> {
+        self.flights.next_step();
+        let by_kernel = self.by_kernel(ended);
+        let over: BTreeSet<(u32, u64)> = ended.iter().map(|call| (call.tid, call.seen.time_ns)).collect();
+        let mut running = self.by_kernel(running);
+        running.values_mut().for_each(|own| own.retain(|c| !over.contains(&(c.tid, c.seen.time_ns))));
         let window = self.window_with(&by_kernel);
         let of_window = self.shifts(&window);
         self.step = (self.step + 1) % self.steps;
@@ -175,32 +227,95 @@ impl Watch {
         // What changed just now shows in the last calls first, where there are enough of them.
         let of_step = self.shifts(&by_kernel);
         let shifts = if of_step.len() > LEAST_OTHERS { of_step } else { of_window };
-        let threshold_h = self.kernels.len() as f64 / self.settings.false_alarms_per_hour.max(1e-9);
-        let tolerated = (1.0 + self.settings.tolerated.max(0.0)).ln();
-        for (id, calls) in &by_kernel {
-            let drift = self.drift_beside(*id, &shifts);
-            let Some(kernel) = self.kernels.get_mut(id) else { continue };
-            let Kernel { calibration, bets } = kernel;
-            let dependence = |part: f64| calibration.dependence_at(part);
-            let mut raised = None;
-            for call in calls {
-                let residual = (call.own_ns / call.predicted_ns).ln() - drift - tolerated;
-                let p = calibration.tail_bound(call.predicted_ns, residual);
-                raised = bets.take(call.time_ns as f64 / 3.6e12, p, dependence, threshold_h).or(raised);
-            }
-            if let Some(raised) = raised {
+        let none = Vec::new();
+        for id in by_kernel.keys().chain(running.keys()).copied().collect::<BTreeSet<u32>>() {
+            let own = [&by_kernel, &running].map(|calls| calls.get(&id).unwrap_or(&none));
+            let granted = self.drift_beside(id, &shifts) + (1.0 + self.settings.tolerated.max(0.0)).ln();
+            let Verdict { raised, alone } = self.judge(id, own, granted);
+            let Some(kernel) = self.kernels.get(&id) else { continue };
+            let slower = if let Some(raised) = raised {
                 let since_ns = (raised.since_h * 3.6e12) as u64;
-                let calls = window.get(id).unwrap_or(calls);
-                events.extend(evidence(*id, kernel, calls, since_ns, raised.calls).map(|slower| {
-                    let false_alarms_per_hour = self.settings.false_alarms_per_hour;
-                    Event::Slower(Slower { false_alarms_per_hour, ..slower })
-                }));
-            }
+                let calls = window.get(&id).into_iter().flatten().chain(own[1]).map(|call| call.seen);
+                evidence(id, kernel, &calls.collect::<Vec<Seen>>(), since_ns, raised.calls)
+            } else {
+                alone.and_then(|seen| evidence(id, kernel, &[seen], seen.time_ns, 1))
+            };
+            let false_alarms_per_hour = self.settings.false_alarms_per_hour;
+            events.extend(slower.map(|slower| {
+                Event::Slower(Slower { false_alarms_per_hour, is_alone: raised.is_none(), ..slower })
+            }));
         }
         if self.steps > 1 {
             self.past.push_back(by_kernel);
         }
         events
+    }
+
+    /// A call was bet on while it was in flight.
+    #[must_use]
+    pub fn is_judged(&self, call: &Call) -> bool {
+        self.flights.has(call)
+    }
+
+    fn by_kernel(&self, calls: &[Call]) -> ByKernel {
+        let mut by_kernel = ByKernel::new();
+        for call in calls.iter().filter(|call| self.kernels.contains_key(&call.seen.kernel)) {
+            if call.seen.predicted_ns > 0.0 && call.seen.own_ns > 0.0 {
+                by_kernel.entry(call.seen.kernel).or_default().push(*call);
+            }
+        }
+        by_kernel
+    }
+
+    /// Bets on the calls of a function that have ended and were not bet on before, and on those in flight that took longer than any.
+    fn judge(&mut self, id: u32, [ended, running]: [&Vec<Call>; 2], granted: f64) -> Verdict {
+        let threshold_h = self.kernels.len() as f64 / self.settings.false_alarms_per_hour.max(1e-9);
+        let Some(kernel) = self.kernels.get_mut(&id) else { return Verdict::default() };
+        let mut verdict = Verdict::default();
+        let residual = |seen: &Seen| (seen.own_ns / seen.predicted_ns).ln() - granted;
+        for call in ended {
+            let (seen, flight) = (&call.seen, self.flights.end(call));
+            let spent_h = flight.map_or_else(
+                || {
+                    let (raised, spent_h) = kernel.bet(seen, residual(seen), threshold_h);
+                    verdict.raised = raised.or(verdict.raised);
+                    spent_h
+                },
+                |flight| flight.spent_h,
+            );
+            let is_told = flight.is_some_and(|flight| flight.is_told);
+            if !is_told && kernel.is_alone(seen, residual(seen), spent_h, threshold_h) {
+                verdict.alone = Some(*seen);
+            }
+        }
+        for call in running {
+            let seen = &call.seen;
+            if !kernel.calibration.is_beyond(seen.predicted_ns, residual(seen)) {
+                continue;
+            }
+            if self.flights.again(call).is_none() {
+                if !self.flights.make_room() {
+                    continue;
+                }
+                let (raised, spent_h) = kernel.bet(seen, residual(seen), threshold_h);
+                verdict.raised = raised.or(verdict.raised);
+                self.flights.begin(call, spent_h);
+            }
+            let Some(flight) = self.flights.again(call) else { continue };
+            if !flight.is_told && kernel.is_alone(seen, residual(seen), flight.spent_h, threshold_h) {
+                flight.is_told = true;
+                verdict.alone = Some(*seen);
+            }
+        }
+        if verdict.raised.is_some() {
+            // They are part of what is told.
+            running.iter().for_each(|call| {
+                if let Some(flight) = self.flights.again(call) {
+                    flight.is_told = true;
+                }
+            });
+        }
+        verdict
     }
 
     /// The calls of a window of which these are the last step.
@@ -216,10 +331,11 @@ impl Watch {
     }
 
     /// How much longer (ln) each function's calls of this window took than before; of functions with enough calls.
-    fn shifts(&self, calls: &BTreeMap<u32, Vec<Seen>>) -> BTreeMap<u32, Shift> {
+    fn shifts(&self, calls: &ByKernel) -> BTreeMap<u32, Shift> {
         let with_enough = calls.iter().filter(|(_, calls)| calls.len() >= LEAST_CALLS);
-        let shift = |(id, calls): (&u32, &Vec<Seen>)| {
+        let shift = |(id, calls): (&u32, &Vec<Call>)| {
             let calibration = &self.kernels.get(id)?.calibration;
+            let calls: Vec<Seen> = calls.iter().map(|call| call.seen).collect();
             let residual = |c: &Seen| (c.own_ns / c.predicted_ns).ln() - calibration.median(c.predicted_ns);
             let value = median(&mut calls.iter().map(residual).collect::<Vec<f64>>());
             let spread =
@@ -312,5 +428,45 @@ fn evidence(id: u32, kernel: &Kernel, calls: &[Seen], since_ns: u64, count: u64)
         longest,
         expected_ns: expected(&longest),
         false_alarms_per_hour: 0.0,
+        is_alone: false,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::sim::{normal, rng};
+
+    #[test]
+    fn a_call_is_bet_on_once_in_flight_or_at_its_end() {
+        let mut random = rng(4);
+        let calibration = Calibration::new((0..3_000).map(|_| (1e6, 0.2 * normal(&mut random))).collect());
+        let new = || {
+            let mut watch = Watch::new(Settings::default());
+            watch.add_calibrated(0, calibration.clone());
+            watch
+        };
+        let call = |tid: u32, own_ns: f64| Call {
+            seen: Seen { kernel: 0, time_ns: 9_000_000_000, predicted_ns: 1e6, own_ns },
+            tid,
+        };
+        let (mut at_end, mut in_flight) = (new(), new());
+        let before = [Call { seen: Seen { time_ns: 8_990_000_000, ..call(1, 1e6).seen }, tid: 1 }];
+        assert_eq!((at_end.step(&before, &[]), in_flight.step(&before, &[])), (vec![], vec![]));
+        assert_eq!(at_end.step(&[call(1, 3e8)], &[]), []);
+        // Not long enough to be bet on; then three looks, the last of which comes with its end.
+        assert_eq!(in_flight.step(&[], &[call(1, 1.2e6)]), []);
+        assert!(!in_flight.is_judged(&call(1, 1.2e6)));
+        for so_far in [1e8, 2e8, 2.5e8] {
+            assert_eq!(in_flight.step(&[], &[call(1, so_far)]), []);
+            assert!(in_flight.is_judged(&call(1, so_far)));
+        }
+        assert_eq!(in_flight.step(&[call(1, 3e8)], &[call(1, 2.9e8)]), []);
+        let of =
+            |watch: &Watch| watch.kernels.get(&0).map(|kernel| (kernel.bets.clone(), kernel.alone.clone()));
+        assert_eq!(of(&in_flight), of(&at_end));
+        // That of another thread at the same time is another one.
+        in_flight.step(&[], &[call(2, 1e8)]);
+        assert_ne!(of(&in_flight), of(&at_end));
+    }
 }

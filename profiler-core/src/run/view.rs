@@ -3,7 +3,7 @@
 pub mod operations;
 
 use crate::class::{ClassId, ExitMode, RecordKind};
-use crate::cost::{self, Price};
+use crate::cost::{self, Price, Rests};
 use crate::recording::WindowKind;
 use crate::run::links::Role;
 use operations::OperationsView;
@@ -130,8 +130,8 @@ impl ClassView {
     #[must_use]
     pub fn tau_ns(&self, gap_s: f64) -> f64 {
         let traps = if self.traits.exit == ExitMode::None { 1.0 } else { 2.0 };
-        let ClassPrices { hit, exit, cold, stamps: _ } = self.prices;
-        hit.plus(exit).ns + traps * cost::cold_ns(cold, gap_s)
+        let ClassPrices { hit, exit, .. } = self.prices;
+        hit.plus(exit).ns + traps * self.prices.cold_ns(gap_s)
     }
 
     /// It can be asked for.
@@ -200,6 +200,16 @@ pub struct ClassPrices {
     pub cold: Price,
     /// What lies between the two time stamps of a call ([`cost::Stamps::mean`]); 0 where calls are not timed.
     pub stamps: Price,
+    /// How the target rests.
+    pub rests: Rests,
+}
+
+impl ClassPrices {
+    /// What a hit costs more than in a tight loop, ns, where the target runs for `gap_s` s of CPU time between two of them ([`cost::cold_ns`], [`Rests`]).
+    #[must_use]
+    pub fn cold_ns(&self, gap_s: f64) -> f64 {
+        cost::cold_ns(self.cold, gap_s) + self.rests.added_ns(gap_s)
+    }
 }
 
 /// The target.
@@ -266,6 +276,7 @@ pub(crate) fn plain_class(id: u32, hit_ns: f64) -> ClassView {
             exit: Price::fixed(0.0),
             cold: Price::fixed(0.0),
             stamps: Price::fixed(0.0),
+            rests: Rests::default(),
         },
         samples: 0,
         sampled_ns: 0,

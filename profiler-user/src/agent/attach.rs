@@ -135,6 +135,11 @@ impl Attachments {
         &self.classes
     }
 
+    /// All classes, to be changed.
+    pub fn classes_mut(&mut self) -> impl Iterator<Item = &mut LiveClass> {
+        self.classes.iter_mut()
+    }
+
     /// One class.
     ///
     /// # Panics

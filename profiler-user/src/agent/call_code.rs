@@ -81,6 +81,7 @@ impl Agent {
         self.take_found_code();
         let now = now_ns();
         self.show_classes(now);
+        self.show_calls_in_flight(now);
         let wants = self.journal.consumers.work(now, self.journal.meta.start_ns);
         for text in wants.told {
             self.journal.progress.tell(&text);

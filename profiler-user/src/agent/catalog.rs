@@ -10,6 +10,7 @@ use super::select::Selection;
 use super::shares::FunctionKey;
 use crate::inspect::Function;
 use profiler_core::class::{ClassId, RecordKind};
+use profiler_core::cost::Rests;
 use profiler_core::engine::Input;
 use profiler_core::recording::NotObserved;
 use profiler_core::run::view::View;
@@ -36,6 +37,8 @@ pub(super) struct Catalog {
     search: Option<Search>,
     /// Threads of the target that work at once, as the run sees them: prices depend on it.
     pub working_threads: usize,
+    /// How the target rests, as the run told it last.
+    pub rests: Rests,
 }
 
 impl Catalog {
@@ -50,6 +53,7 @@ impl Catalog {
             modules_dirty: false,
             search: None,
             working_threads: 1,
+            rests: Rests::default(),
         }
     }
 

@@ -8,7 +8,7 @@ use crate::inspect::mappers::FileKey;
 use crate::inspect::{self, Function, Prototype, SiteChoice, WantedArguments};
 use crate::prober::{self, ClassControl, ClassCounters, ClassKind, HistogramLease, LinkKind, Site};
 use profiler_core::class::{ClassId, ExitMode, RecordKind, SiteClass};
-use profiler_core::cost::{self, Price};
+use profiler_core::cost::Price;
 use profiler_core::recording::{ClassRow, WindowKind};
 pub use profiler_core::run::order::{Ending, Purpose};
 use profiler_core::run::view::ClassPrices;
@@ -265,13 +265,13 @@ impl LiveClass {
     #[must_use]
     pub fn tau_ns(&self, gap_s: f64) -> f64 {
         let traps = if self.exit == ExitMode::None { 1.0 } else { 2.0 };
-        self.tau().ns + traps * cost::cold_ns(self.prices.cold, gap_s)
+        self.tau().ns + traps * self.prices.cold_ns(gap_s)
     }
 
     /// Price of its entry alone, likewise, ns.
     #[must_use]
     pub fn entry_ns(&self, gap_s: f64) -> f64 {
-        self.prices.hit.ns + cost::cold_ns(self.prices.cold, gap_s)
+        self.prices.hit.ns + self.prices.cold_ns(gap_s)
     }
 
     /// The kind of link that it needs. The survey only counts.

@@ -303,6 +303,6 @@ impl Agent {
             max_ns: difference(whole.max_ns, entry_only.max_ns),
             n: whole.n,
         };
-        ClassPrices { hit: entry_only, exit, cold: self.prices.cold, stamps }
+        ClassPrices { hit: entry_only, exit, cold: self.prices.cold, stamps, rests: self.catalog.rests }
     }
 }

@@ -37,6 +37,10 @@ impl Agent {
             }
             Command::CountByThread(on) => self.attach.count_by_thread(TargetId::FIRST, on),
             Command::Period(period_ns) => self.switch_sampling(|events| events.set_period(period_ns)),
+            Command::Rests(rests) => {
+                self.catalog.rests = rests;
+                self.attach.classes_mut().for_each(|class| class.prices.rests = rests);
+            }
             Command::PauseSampling => self.switch_sampling(SamplingEvents::pause),
             Command::ResumeSampling => self.switch_sampling(SamplingEvents::resume),
             Command::SampleCpus(text) => self.sample_cpus(text),

@@ -28,6 +28,7 @@
 //! | `shared_points` | how often functions of a group are recorded, where models are known from the start |
 //! | `expected` | functions that are recorded because of `--expect`, and whether they are of the same build |
 //! | `words` | words of the target: lists for the kernel, rows of what was taken |
+//! | `in_flight` | calls that have not ended, as consumers look at them |
 //! | `consumers/`, `call_code`, `code_history` | who reads rows while they are recorded, what the code says of return addresses, and what was mapped when |
 //! | `journal`, `host` | what is recorded and said |
 //! | `finish`, `command` | the end |
@@ -52,6 +53,7 @@ mod execute;
 mod expected;
 mod finish;
 mod host;
+mod in_flight;
 mod input_names;
 mod journal;
 mod known_callers;

@@ -202,6 +202,7 @@ fn plausible(model: &CostModel) -> bool {
     let singles = [
         &model.cold,
         &behind,
+        &model.rested,
         &model.sample_base,
         &model.sample_per_kib,
         &model.switch,
@@ -213,6 +214,8 @@ fn plausible(model: &CostModel) -> bool {
         && model.hit.values().chain(model.pair.values()).all(|p| good(p) && p.ns > 0.0)
         && model.stamps.values().all(|s| good(&s.mean) && s.is_plausible())
         && singles.into_iter().all(good)
+        // A file that is older than this price has none.
+        && model.rested.max_ns > 0.0
         && !model.concurrency.is_empty()
         && model.concurrency.iter().all(|f| f.is_finite() && *f > 0.0)
 }

@@ -7,6 +7,7 @@
 //! | (start) | `ready TID HELPER_TID` |
 //! | `calls ROW COLUMN CALLS THREADS` | CPU ns per call, unprobed and probed |
 //! | `cold ROW COLUMN CALLS` | the same, where the child runs through code and data between calls |
+//! | `rested ROW COLUMN CALLS` | ns per call, unprobed and probed, where the child sleeps before each |
 //! | `syscalls CALLS` | CPU ns per system call |
 //! | `gaps MS` | `ELAPSED SUM MAX`: interruptions seen by a loop that reads the clock |
 //! | `pingpong ROUNDS` | CPU ns per context switch between the two threads on one CPU |
@@ -18,6 +19,7 @@
 use super::code::{self, Probed, ROW_OFF};
 use crate::conformance::{Forms, Order};
 use profiler_core::class::SiteClass;
+use profiler_core::cost::RESTED_S;
 use rustix::event::EventfdFlags;
 use rustix::process::{Pid, Signal, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};
@@ -65,6 +67,10 @@ pub fn child_main() -> io::Result<()> {
             ("cold", [row, column, calls]) => {
                 let [off, on] = cold_pair(probed(*row, *column), *calls);
                 format!("{} {} {} {}", off.in_call, on.in_call, off.after, on.after)
+            }
+            ("rested", [row, column, calls]) => {
+                let [off, on] = rested_pair(probed(*row, *column), *calls);
+                format!("{off} {on}")
             }
             ("syscalls", [calls]) => syscalls(*calls).to_string(),
             ("gaps", [ms]) => deep_gaps(ms * 1_000_000),
@@ -146,6 +152,8 @@ struct Load {
 const OPERATIONS_A_STEP: usize = 8;
 /// Steps of the load between two calls: some us.
 const STEPS_BETWEEN: usize = 32;
+/// Steps before a rest, some ten us.
+const STEPS_BEFORE_REST: usize = 64;
 
 /// Operations of the interpreter.
 static OPERATIONS: [fn(u64) -> u64; 8] = [
@@ -236,6 +244,28 @@ fn cold_pair(probed: Probed, calls: u64) -> [ColdCalls; 2] {
     }
     black_box(&mut load.memory);
     [0, 1].map(|i| ColdCalls { in_call: median(&mut in_call[i]), after: median(&mut after[i]) })
+}
+
+/// Calls right after a rest, unprobed and probed in turns: medians, ns. Work comes before the rest, as in programs that wait for the next request.
+fn rested_pair(probed: Probed, calls: u64) -> [f64; 2] {
+    let functions = [Probed { row: ROW_OFF, ..probed }, probed].map(|p| black_box(p.function()));
+    let mut load = Load::new();
+    let mut took = [Vec::new(), Vec::new()];
+    for _ in 0..calls {
+        for (function, took) in functions.iter().zip(&mut took) {
+            for _ in 0..STEPS_BEFORE_REST {
+                load.step();
+            }
+            std::thread::sleep(std::time::Duration::from_secs_f64(RESTED_S));
+            // The clock's own code is cold as well.
+            black_box(clock_ns(ClockId::Monotonic));
+            let begin = clock_ns(ClockId::Monotonic);
+            function();
+            took.push(clock_ns(ClockId::Monotonic) - begin);
+        }
+    }
+    black_box(&mut load.memory);
+    [0, 1].map(|i| median(&mut took[i]))
 }
 
 fn median(values: &mut [u64]) -> f64 {

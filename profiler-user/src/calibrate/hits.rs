@@ -62,6 +62,7 @@ pub(super) struct HitPrices {
     pub concurrency: Vec<f64>,
     pub cold: Option<Price>,
     pub behind: Option<Price>,
+    pub rested: Option<Price>,
     pub attach: Option<Price>,
     attached: Vec<Attached>,
 }
@@ -109,7 +110,17 @@ pub(super) fn measure(kernel: &Kernel, worker: &mut Worker) -> Result<HitPrices,
     verify(kernel, &attached)?;
     let concurrency = concurrency(worker)?;
     let [cold, behind] = cold(worker)?;
-    Ok(HitPrices { hit, pair, concurrency, cold, behind, attach: Price::from_runs(&stalls), attached })
+    let rested = rested(worker, cold)?;
+    Ok(HitPrices {
+        hit,
+        pair,
+        concurrency,
+        cold,
+        behind,
+        rested,
+        attach: Price::from_runs(&stalls),
+        attached,
+    })
 }
 
 impl HitPrices {
@@ -288,6 +299,21 @@ fn cold(worker: &mut Worker) -> Result<[Option<Price>; 2], CalibrateError> {
     }
     let (cold, behind) = (cold_price(&more), cold_price(&behind));
     Ok([cold, behind.map(|part| cold.map_or(part, |whole| at_most(part, whole)))])
+}
+
+/// What a counted hit costs more right after a rest than where the program has used the caches since the last one.
+fn rested(worker: &mut Worker, cold: Option<Price>) -> Result<Option<Price>, CalibrateError> {
+    /// Calls of a run, which sleeps before each.
+    const CALLS: u64 = 24;
+    let probed = Probed { row: 1, site: SiteClass::Push };
+    let cold_ns = cold.map_or(0.0, |cold| cold.ns);
+    let mut more = Vec::new();
+    for _ in 0..ROUNDS {
+        let [off, on] = worker.calls(probed, 200, 1)?;
+        let [off_rested, on_rested] = worker.rested_calls(probed, CALLS)?;
+        more.push(on_rested - off_rested - (on - off) - cold_ns);
+    }
+    Ok(cold_price(&more))
 }
 
 /// A part is no more than the whole, whatever noise made of the two.

@@ -237,6 +237,7 @@ fn assemble(
     };
     set(&mut model.cold, hits.cold, "cold caches");
     set(model.behind.insert(assumed_behind), hits.behind, "what a trap leaves behind");
+    set(&mut model.rested, hits.rested, "a hit after a rest");
     set(&mut model.attach, hits.attach, "the stall of attaching");
     set(&mut model.detach_delay, detach_delay, "the delay of detaching");
     set(&mut model.tracepoint, tracepoint, "a raw tracepoint");

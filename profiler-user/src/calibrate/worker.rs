@@ -103,6 +103,11 @@ impl Worker {
         self.ask(&format!("cold {} {} {calls}", probed.row, probed.column()))
     }
 
+    /// ns of a call of the unprobed twin and of the probed function, right after a rest.
+    pub fn rested_calls(&mut self, probed: Probed, calls: u64) -> Result<[f64; 2], CalibrateError> {
+        self.ask(&format!("rested {} {} {calls}", probed.row, probed.column()))
+    }
+
     /// CPU ns per context switch.
     pub fn ping_pong(&mut self, rounds: u64) -> Result<f64, CalibrateError> {
         self.ask(&format!("pingpong {rounds}")).map(|[x]| x)

@@ -69,6 +69,7 @@ fn price_table(model: &CostModel) -> String {
     line("tracepoint", &model.tracepoint);
     line("cold caches, per trap", &model.cold);
     line("of that, left behind", &model.left_behind());
+    line("after a rest of 1 ms, more", &model.rested);
     line("attach, stall", &model.attach);
     line("detach, delay", &model.detach_delay);
     text

@@ -20,6 +20,8 @@ pub(crate) struct SlowerCall<'a> {
     pub inputs: &'a [(String, Value)],
     /// The evidence.
     pub slower: &'a Slower,
+    /// That call has not ended.
+    pub is_running: bool,
     /// The resource behind the excess; `None`: nobody knows what it used.
     pub cause: Option<&'a Cause>,
     /// Alarms that were not told since the last that was.
@@ -46,24 +48,32 @@ pub(crate) fn slower_call_text(told: &SlowerCall<'_>, start_ns: u64) -> String {
     let call = slower.longest;
     let interval = slower.expected_ns;
     let head = format!(
-        "longer than expected: {}{context}, thread {}, at {:.6} s{inputs}: should have taken {} ({} to {}) and took {}: {}",
+        "longer than expected: {}{context}, thread {}, at {:.6} s{inputs}: should have taken {} ({} to {}) and {}: {}",
         told.function,
         told.tid,
         seconds(call.time_ns),
         duration_ns(call.predicted_ns),
         duration_ns(interval.low.max(0.0)),
         if interval.high.is_finite() { duration_ns(interval.high) } else { "any time".to_owned() },
-        duration_ns(call.own_ns),
+        if told.is_running {
+            format!("has run for {} so far", duration_ns(call.own_ns))
+        } else {
+            format!("took {}", duration_ns(call.own_ns))
+        },
         told.cause.map_or_else(|| "unknown: what it used was not recorded".to_owned(), cause_text),
     );
     let mut text = printable(&head).into_owned();
-    text.push_str(&format!(
-        "\n  since {:.1} s: of the last {} calls {} took longer than 97.5 % of calls with such inputs did; the usual one took {:.2} times what was expected",
-        seconds(slower.since_ns),
-        count(slower.of as f64),
-        count(slower.beyond as f64),
-        slower.factor,
-    ));
+    text.push_str(&if slower.is_alone {
+        format!("\n  one call alone, {:.0} times what was expected: the others are not looked at", slower.factor)
+    } else {
+        format!(
+            "\n  since {:.1} s: of the last {} calls {} took longer than 97.5 % of calls with such inputs did; the usual one took {:.2} times what was expected",
+            seconds(slower.since_ns),
+            count(slower.of as f64),
+            count(slower.beyond as f64),
+            slower.factor,
+        )
+    });
     if told.untold > 0 {
         text.push_str(&format!(
             "\n  ({} more alarms since the last one that was told)",
@@ -135,6 +145,7 @@ mod tests {
             longest: Seen { kernel: 0, time_ns: 14_345_678_000, predicted_ns: 2e6, own_ns },
             expected_ns: Interval { low: 1.8e6, high: 2.4e6 },
             false_alarms_per_hour: 1.0,
+            is_alone: false,
         }
     }
 
@@ -158,6 +169,7 @@ mod tests {
             tid: 1234,
             inputs: &inputs,
             slower: &slower(40.3e6),
+            is_running: false,
             cause: Some(&cause(|used| used.blocked_ns += 38e6)),
             untold: 0,
         };
@@ -165,6 +177,12 @@ mod tests {
             longer than expected: compress2, thread 1234, at 4.345678 s, n = 65536, level = 6: should have taken 2.00 ms (1.80 ms to 2.40 ms) and took 40.3 ms: off CPU, blocked (100 % of the excess)
               since 3.8 s: of the last 41 calls 5 took longer than 97.5 % of calls with such inputs did; the usual one took 1.02 times what was expected"#]]
         .assert_eq(&slower_call_text(&told, 10_000_000_000));
+        let alone = Slower { is_alone: true, factor: 625.3, ..slower(1.25e9) };
+        let running = SlowerCall { slower: &alone, is_running: true, ..told };
+        expect![[r#"
+            longer than expected: compress2, thread 1234, at 4.345678 s, n = 65536, level = 6: should have taken 2.00 ms (1.80 ms to 2.40 ms) and has run for 1.25 s so far: off CPU, blocked (100 % of the excess)
+              one call alone, 625 times what was expected: the others are not looked at"#]]
+        .assert_eq(&slower_call_text(&running, 10_000_000_000));
         let other = SlowerCall {
             function: "f\u{1b}[31m",
             context: Some("parse"),

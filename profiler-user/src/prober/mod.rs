@@ -16,6 +16,7 @@ mod links;
 mod log;
 mod memory;
 mod object;
+mod open_records;
 mod operations;
 mod options;
 mod presence;
@@ -37,6 +38,7 @@ pub use group::{AttachGroup, LinkKind, Site, SiteRole};
 pub use links::{AttachError, Attached, Link, RefusedSite};
 pub use log::KernelLog;
 pub use object::programs_id;
+pub use open_records::OpenRecord;
 pub use operations::{NewName, OperationReader, OperationTable, SyscallBounds, SyscallWatch};
 pub use options::KernelOptions;
 pub use profiler_common::class::{

@@ -76,7 +76,7 @@ impl Kernel {
     }
 }
 
-fn empty() -> ThreadState {
+pub(super) fn empty() -> ThreadState {
     use profiler_common::presence::Presence;
     use profiler_common::thread::{CallFrame, Trap};
     let frame = CallFrame {

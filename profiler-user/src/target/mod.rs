@@ -14,10 +14,12 @@ mod cpu;
 mod launch;
 mod proc;
 pub mod syscalls;
+mod thread_look;
 mod user;
 
 pub use cpu::SwitchMeter;
 pub use launch::{LaunchError, Suspended, launch, remember_limits};
+pub use thread_look::ThreadLook;
 pub use user::{LaunchUser, UserError};
 
 use proc::ProcDir;

@@ -26,10 +26,14 @@ pub(super) struct Stat {
     pub parent: i32,
     /// Field 9.
     flags: u64,
+    /// Fields 10 and 12: page faults that needed no disk, and those that did.
+    pub faults: [u64; 2],
     /// Fields 14 and 15: user and system time, clock ticks.
     pub cpu_ticks: u64,
     /// Field 22: start after boot, clock ticks.
     pub start_ticks: u64,
+    /// Field 42: waits for block devices, clock ticks; none is counted where `kernel.task_delayacct` is off.
+    pub io_ticks: Option<u64>,
 }
 
 impl Stat {
@@ -49,8 +53,10 @@ impl Stat {
             state: *field(3)?.as_bytes().first()?,
             parent: field(4)?.parse().ok()?,
             flags: field(9)?.parse().ok()?,
+            faults: [field(10)?.parse().ok()?, field(12)?.parse().ok()?],
             cpu_ticks: field(14)?.parse::<u64>().ok()? + field(15)?.parse::<u64>().ok()?,
             start_ticks: field(22)?.parse().ok()?,
+            io_ticks: field(42).and_then(|ticks| ticks.parse().ok()),
         })
     }
 }
@@ -103,6 +109,12 @@ impl ProcDir {
         }
     }
 
+    /// Where the stack of a thread that does not run ends (`syscall`, whose last two words are the stack and the instruction pointer); `None`: it runs.
+    pub fn stack_pointer(&self, tid: i32) -> io::Result<Option<u64>> {
+        let text = self.read(&thread_file(tid, "syscall"))?;
+        Ok(stack_pointer_of(&String::from_utf8_lossy(&text)))
+    }
+
     /// A numeric line of `status`.
     pub fn status_field(&self, name: &str) -> io::Result<Option<i64>> {
         let bytes = self.read(c"status")?;
@@ -139,6 +151,12 @@ impl ProcDir {
     }
 }
 
+fn stack_pointer_of(text: &str) -> Option<u64> {
+    let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    let at = words.len().checked_sub(2)?;
+    u64::from_str_radix(words.get(at)?.strip_prefix("0x")?, 16).ok().filter(|at| *at != 0)
+}
+
 fn thread_file(tid: i32, name: &str) -> CString {
     // OK because a number and a literal hold no NUL.
     CString::new(format!("task/{tid}/{name}")).unwrap_or_default()
@@ -146,7 +164,16 @@ fn thread_file(tid: i32, name: &str) -> CString {
 
 #[cfg(test)]
 mod tests {
-    use super::Stat;
+    use super::{Stat, stack_pointer_of};
+
+    #[test]
+    fn a_thread_that_waits_says_where_its_stack_ends() {
+        let waits = "35 0x7ffd10 0x0 0x0 0x0 0x7f00 0x1 0x7ffd00 0x7f2b51\n";
+        assert_eq!(stack_pointer_of(waits), Some(0x7f_fd00));
+        // Not in a system call.
+        assert_eq!(stack_pointer_of("-1 0x7ffd08 0x4010\n"), Some(0x7f_fd08));
+        assert_eq!((stack_pointer_of("running\n"), stack_pointer_of("")), (None, None));
+    }
 
     #[test]
     fn a_name_with_brackets_does_not_shift_the_fields() {
@@ -154,6 +181,7 @@ mod tests {
         let stat = Stat::parse(text).expect("a valid line");
         assert_eq!((stat.name.as_str(), stat.state, stat.parent), ("a) Z (b", b'S', 5));
         assert_eq!((stat.cpu_ticks, stat.start_ticks), (42, 4242));
+        assert_eq!((stat.faults, stat.io_ticks), ([1, 3], None));
         assert!(!stat.is_kernel_thread());
     }
 

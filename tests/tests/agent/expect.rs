@@ -4,7 +4,7 @@ use super::{recording, sleep_ms, start};
 use profiler_core::models::Class;
 use profiler_core::recording::{ChangeKind, EventRow, ModelsMeta};
 use profiler_tests::program;
-use profiler_tests::support::{Agent, Finished, Target, monotonic_ns};
+use profiler_tests::support::{Agent, Finished, Target, linux_or_skip, monotonic_ns};
 use profiler_user::models::Models;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -86,6 +86,29 @@ fn a_delay_is_told_within_seconds_with_the_resource_and_a_clean_run_has_no_alarm
     assert!(line.contains("off CPU, blocked ("), "{line}; {said}");
     let slow = &meta.expected.expect("calls were judged").functions[0];
     assert!(slow.alarms > 0 && slow.told > 0 && slow.beyond > 0, "{slow:?}");
+}
+
+/// The only thread sleeps in a call for longer than the run goes on.
+#[test]
+fn a_call_that_hangs_is_told_while_it_runs() {
+    let test = "a_call_that_hangs_is_told_while_it_runs";
+    let Some(folder) = start(test) else { return };
+    if !linux_or_skip(test, (6, 9), "a descriptor of a thread that is not its process's first") {
+        return;
+    }
+    let (mut target, path) = earlier(&folder);
+    let (finished, meta) = held_against(&mut target, &folder, &path, |agent, target| {
+        // Calls are judged by then.
+        sleep_ms(2_000);
+        target.command("delay 600000000 1");
+        agent.wait_message(" so far: off CPU, blocked (");
+    });
+    let said = &finished.messages;
+    let line = said.lines().find(|line| line.contains(" so far: ")).expect("waited for");
+    assert!(line.contains("longer than expected: grow, thread ") && line.contains("n = "), "{line}; {said}");
+    assert_eq!(said.matches(" so far: ").count(), 1, "{said}");
+    let hung = &meta.expected.expect("calls were judged").functions[0];
+    assert!(hung.alarms > 0 && hung.told > 0 && hung.beyond > 0, "{hung:?}; {said}");
 }
 
 /// The words are taken anew, without being named, and each call waits for its own.

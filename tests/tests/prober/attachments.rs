@@ -4,7 +4,7 @@
 
 use crate::support::*;
 use profiler_core::class::{ClassId, ExitMode, RecordKind};
-use profiler_core::cost::Price;
+use profiler_core::cost::{Price, Rests};
 use profiler_core::recording::WindowKind;
 use profiler_core::run::view::ClassPrices;
 use profiler_tests::support::{Target as Program, tiers_here};
@@ -256,7 +256,13 @@ fn class(id: ClassId, inspection: &Inspection, address: u64, kind: RecordKind) -
         },
         kind,
         exit: if records { ExitMode::ExitSites } else { ExitMode::None },
-        prices: ClassPrices { hit: price, exit: price, cold: Price::fixed(0.0), stamps: Price::fixed(0.0) },
+        prices: ClassPrices {
+            hit: price,
+            exit: price,
+            cold: Price::fixed(0.0),
+            stamps: Price::fixed(0.0),
+            rests: Rests::default(),
+        },
         words: Default::default(),
         lease: None,
         role: None,

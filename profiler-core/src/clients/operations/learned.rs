@@ -4,7 +4,6 @@ use super::moment::Moment;
 use super::operation::Operation;
 use super::window::Cut;
 use super::{Charged, Operations};
-use crate::cost::cold_ns;
 use crate::recording::Charge;
 use crate::run::view::operations::{OperationsView, Screened};
 
@@ -67,7 +66,7 @@ impl Operations {
         for (kept, class) in self.inner.kept.iter_mut().zip(&at.seen().inner) {
             let (hits, ends) = class.hits.since(std::mem::replace(&mut kept.revised, class.hits));
             warm_ns += hits * class.prices.hit.ns + ends * class.prices.exit.ns;
-            more_ns += (hits + ends) * cold_ns(class.prices.cold, cpu_s / hits);
+            more_ns += (hits + ends) * class.prices.cold_ns(cpu_s / hits);
         }
         let over = if warm_ns > 0.0 { 1.0 + more_ns / warm_ns } else { 1.0 };
         (warm_ns + more_ns, over)
@@ -118,6 +117,6 @@ impl Operations {
         let gap_s = at.view.target.own_cpu * cut.summary.length_s / cut.begun as f64;
         let bounds = self.bounds.iter().zip(&at.seen().bounds).filter(|(kept, _)| kept.bounds(o.number));
         // A begin and an end.
-        2.0 * bounds.map(|(_, class)| cold_ns(class.prices.cold, gap_s)).fold(0.0, f64::max)
+        2.0 * bounds.map(|(_, class)| class.prices.cold_ns(gap_s)).fold(0.0, f64::max)
     }
 }

@@ -4,7 +4,6 @@ use super::Operations;
 use super::kept::{KeptClass, Slot};
 use super::moment::Moment;
 use crate::adapt::spending::{Group, SPAN_S, Span, grants};
-use crate::cost::cold_ns;
 use crate::run::arbiter::SLICE_SHARE;
 use crate::run::order::Order;
 use std::collections::{BTreeMap, BTreeSet};
@@ -88,7 +87,7 @@ impl Operations {
             let class = at.class(slot);
             let (hits, ends) = class.hits.since(std::mem::replace(&mut kept.seen, class.hits));
             // As the ledger charges them.
-            let cold_ns = cold_ns(class.prices.cold, cpu_s / hits);
+            let cold_ns = class.prices.cold_ns(cpu_s / hits);
             let cost_ns = hits * class.prices.hit.ns + ends * class.prices.exit.ns + (hits + ends) * cold_ns;
             kept.taken.note(cost_ns * factor, at.stands(slot).is_open());
             took_ns += kept.taken.last_ns;

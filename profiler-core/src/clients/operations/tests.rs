@@ -3,7 +3,7 @@
 use super::*;
 use crate::adapt::Adapter;
 use crate::adapt::attach::Slices;
-use crate::cost::Price;
+use crate::cost::{Price, Rests};
 use crate::recording::ChangeKind;
 use crate::recording::WindowKind;
 use crate::run::order::Ending;
@@ -250,6 +250,7 @@ impl World {
                 exit: Price::fixed(0.0),
                 cold: Price::fixed(0.0),
                 stamps: Price::fixed(0.0),
+                rests: Rests::default(),
             },
         };
         let seen = &mut self.view.operations;

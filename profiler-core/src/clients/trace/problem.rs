@@ -12,14 +12,14 @@ use crate::ledger::{FLOOR_CPU_PER_S, ThreadBounds};
 use crate::plan::{
     self, ClassWindows, Objective, Options, PlanClass, PlanError, Problem, Range, Strategy, WindowRules,
 };
-use crate::run::arbiter::{Arbiter, Claims, LEAST_SAMPLING_SHARE, OPERATIONS_SHARE};
+use crate::run::arbiter::{Arbiter, Claims, LEAST_SAMPLING_SHARE, OPERATIONS_SHARE, bystanders};
 use crate::run::view::{ClassView, View};
 use crate::stats::{Interval, counts::wilson, z_quantile};
 use crate::survey::RateEstimate;
 use std::collections::BTreeMap;
 
 /// The sampler runs at least so often, if half of the budget pays for it, and at most so often, Hz of target CPU time.
-const SAMPLING_HZ: (f64, f64) = (19.0, 199.0);
+pub const SAMPLING_HZ: (f64, f64) = (19.0, 199.0);
 
 /// Of what a plan can still give away, kept for bursts of what was named for its durations.
 const NAMED_PART: f64 = 0.5;
@@ -212,15 +212,19 @@ impl Known<'_> {
         PlanError::Infeasible { what, needed, budget, unit }
     }
 
-    /// What functions that were asked for by name may cost beside what must be traced, CPU s/s: all of their calls, or as many as their models need.
+    /// What functions that were asked for by name may cost beside what must be traced, CPU s/s: all of their calls, or as many as their models need. As
+    /// much as there is while a rate is not known: nobody can tell whether they fit.
     fn named_cost(&self, problem: &Problem) -> f64 {
         let is_named =
             |class: &PlanClass| class.id.is_some_and(|id| self.view.class(ClassId(id)).traits.named);
-        let most = |class: &PlanClass| {
-            let hz = class.rate_hz.high.max(class.rate_hz.value);
-            hz * class.tau_s * class.windows.most_duty.unwrap_or(1.0)
-        };
-        problem.classes.iter().filter(|class| !class.must_trace && is_named(class)).map(most).sum()
+        let mut together = Together::default();
+        for class in problem.classes.iter().filter(|class| !class.must_trace && is_named(class)) {
+            if class.calls_seen.is_none() && class.never_trace {
+                return f64::INFINITY;
+            }
+            together = together.with(class, class.windows.most_duty.unwrap_or(1.0));
+        }
+        together.most()
     }
 
     /// `sample_cost`: CPU s/s that one sample per second of target CPU time takes.
@@ -234,18 +238,30 @@ impl Known<'_> {
         let room = (problem.room() - must_cost(problem)).max(0.0);
         let payable_hz = room / sample_cost.max(1e-12);
         let half_hz = LEAST_SAMPLING_SHARE * payable_hz;
+        let payable_hz = payable_hz.min(self.bearable_hz());
+        let half_hz = half_hz.min(payable_hz);
         let (least, most) = match self.settings.fixed_rate_hz {
             // A rate that was asked for beside functions that were is what these leave, half at the least.
             Some(hz) => {
                 // A little more, or rounding may leave one function too little.
                 let named = self.named_cost(problem) * (1.0 + 1e-9);
                 let left_hz = (room - named) / sample_cost.max(1e-12);
-                let hz = hz.min(half_hz.max(left_hz));
+                let hz = hz.min(half_hz.max(left_hz)).min(payable_hz);
                 (hz, hz)
             }
-            None => (SAMPLING_HZ.0.min(half_hz), SAMPLING_HZ.1),
+            None => (SAMPLING_HZ.0.min(half_hz), SAMPLING_HZ.1.min(self.bearable_hz())),
         };
         (problem.sampling.min_hz, problem.sampling.max_hz) = (least, most);
+    }
+
+    /// Samples per CPU second that others may be made to pay for: events per CPU interrupt whatever runs there, and stay for good.
+    fn bearable_hz(&self) -> f64 {
+        if !self.view.samples.per_cpu {
+            return f64::INFINITY;
+        }
+        let cpus = self.view.target.cpus;
+        let foreign = (f64::from(cpus) - self.view.target.own_cpu).max(0.0);
+        bystanders(cpus) / (foreign * self.view.samples.price_s).max(1e-12)
     }
 
     /// One class as the planner sees it, with prices as the ledger charges them.
@@ -290,24 +306,15 @@ impl Known<'_> {
                     && class.id.is_some_and(|id| self.view.class(ClassId(id)).traits.named)
             })
             .collect();
-        let is_unseen = |i: usize, problem: &Problem| problem.classes[i].calls_seen.unwrap_or(0) == 0;
         let cost = |i: usize| problem.classes[i].trace_cost();
         named.sort_by(|&a, &b| {
-            is_unseen(a, problem).cmp(&is_unseen(b, problem)).then(cost(a).total_cmp(&cost(b)))
+            let [a_unseen, b_unseen] = [a, b].map(|i| is_unseen(&problem.classes[i]));
+            a_unseen.cmp(&b_unseen).then(cost(a).total_cmp(&cost(b)))
         });
-        let mut together = (0.0, 0.0_f64);
+        let mut together = Together::default();
         for i in named {
-            // With the upper end of what they cost together: a plan that must be taken back tomorrow is no plan. Rates that were seen rise together, with
-            // the load; what was never called is chance, and errors of chance add by squares: each at its most, hundreds of them would leave no room.
-            let class = &problem.classes[i];
-            let (value, most) =
-                (class.trace_cost(), class.rate_hz.high.max(class.rate_hz.value) * class.tau_s);
-            let with = if is_unseen(i, problem) {
-                (together.0 + value, together.1 + (most - value).powi(2))
-            } else {
-                (together.0 + most, together.1)
-            };
-            if with.0 + with.1.sqrt() <= left {
+            let with = together.with(&problem.classes[i], 1.0);
+            if with.most() <= left {
                 together = with;
                 problem.classes[i].must_trace = true;
             }
@@ -323,5 +330,37 @@ impl Known<'_> {
         let value = cpu * class.sampled_ns as f64 / samples.cpu_ns.max(1) as f64;
         let Interval { low, high } = wilson(class.samples as f64, samples.n as f64, z_quantile(0.95));
         Range { value, low: (cpu * low).min(value), high: (cpu * high).max(value) }
+    }
+}
+
+/// No call of it was seen.
+fn is_unseen(class: &PlanClass) -> bool {
+    class.calls_seen.unwrap_or(0) == 0
+}
+
+/// What functions cost together, with the upper end of it: a plan that must be taken back tomorrow is no plan. Rates that were seen rise together, with
+/// the load; what was never called is chance, and errors of chance add by squares: each at its most, hundreds of them would leave no room.
+#[derive(Clone, Copy, Default)]
+struct Together {
+    /// CPU s/s.
+    sum: f64,
+    /// Of what may be more by chance, (CPU s/s)^2.
+    squares: f64,
+}
+
+impl Together {
+    /// With this one for that part of the time.
+    fn with(self, class: &PlanClass, part: f64) -> Self {
+        let most = class.rate_hz.high.max(class.rate_hz.value) * class.tau_s * part;
+        let value = class.trace_cost() * part;
+        if is_unseen(class) {
+            Self { sum: self.sum + value, squares: self.squares + (most - value).powi(2) }
+        } else {
+            Self { sum: self.sum + most, ..self }
+        }
+    }
+
+    fn most(self) -> f64 {
+        self.sum + self.squares.sqrt()
     }
 }

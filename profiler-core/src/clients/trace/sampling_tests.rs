@@ -5,11 +5,11 @@ use super::planning_tests::{
     BOTH, known, ledger, ledger_of, named, plan_with, rates, settings, traced, view,
 };
 use super::problem::{Known, Settings};
-use super::rate::Rate;
+use super::rate::{Rate, Rates};
 use crate::class::ClassId;
 use crate::controller::PlanShares;
 use crate::ledger::Ledger;
-use crate::plan::{Objective, PlanError};
+use crate::plan::{Objective, PlanError, Range};
 use crate::run::arbiter::Claims;
 use crate::run::view::View;
 
@@ -74,4 +74,51 @@ fn the_least_budget_of_a_run_has_what_is_taken_off_before_the_plan() {
         let text = error.to_string();
         assert!(text.contains("the must-trace classes") && text.contains("and the reserve take"), "{text}");
     }
+}
+
+/// Events per CPU stay for good, and others pay for them at whatever rate comes later.
+#[test]
+fn no_rate_has_others_pay_more_than_they_may() {
+    let mut view = view(vec![named(0)]);
+    (view.samples.price_s, view.samples.per_cpu) = (1e-5, true);
+    (view.target.cpus, view.target.own_cpu) = (4, 1.0);
+    let ledger = ledger_of(0.5);
+    let hz = |view: &View, fixed_rate_hz: Option<f64>| {
+        let (settings, claims) = (Settings { fixed_rate_hz, ..settings() }, Claims::default());
+        let known = known(view, &["f0"], &ledger, &claims, &settings);
+        make(&known, &rates(&[100.0]), 3).unwrap().plan.sampling_hz
+    };
+    // 4 % of a CPU for samples of 10 us on three others.
+    let most = 0.04 / (3.0 * 1e-5);
+    assert!((hz(&view, Some(5_000.0)) - most).abs() < 1e-3, "{}", hz(&view, Some(5_000.0)));
+    assert!(hz(&view, Some(900.0)) > 899.9 && hz(&view, None) < 200.0);
+    view.target.cpus = 1;
+    assert!(hz(&view, Some(5_000.0)) > 4_999.0, "there is no other CPU");
+}
+
+/// While nobody knows how often a named function is called half is for it, or the plan after its first window would have no room.
+#[test]
+fn a_named_function_of_unknown_rate_is_left_half() {
+    let mut view = view(vec![named(0)]);
+    view.samples.price_s = 1e-3;
+    let fixed = Settings { fixed_rate_hz: Some(250.0), ..settings() };
+    let planned = plan_with(&view, &Rates::new(), &fixed, None);
+    assert!((planned.plan.sampling_hz - 8.1).abs() < 1e-6, "{}", planned.plan.sampling_hz);
+}
+
+/// Errors of chance add by squares: a hundred functions that were never called leave room for samples, and have theirs.
+#[test]
+fn functions_that_were_never_called_do_not_halve_the_rate() {
+    let mut view = view((0..100).map(named).collect());
+    view.samples.price_s = 1e-3;
+    let names: Vec<String> = (0..100).map(|i| format!("f{i}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let never = Rate { hz: Range { value: 10.0, low: 0.0, high: 150.0 }, ..Rate::seen(10.0, 0) };
+    let rates = (0..100).map(|id| (ClassId(id), never)).collect();
+    let settings = Settings { fixed_rate_hz: Some(12.0), ..settings() };
+    let (ledger, claims) = (ledger(), Claims::default());
+    let known = known(&view, &names, &ledger, &claims, &settings);
+    let planned = make(&known, &rates, 3).unwrap();
+    assert!(planned.plan.sampling_hz > 11.9, "{}", planned.plan.sampling_hz);
+    assert_eq!(traced(&planned).len(), 100);
 }

@@ -1,5 +1,5 @@
 use crate::burst::BurstPrices;
-use crate::class::ClassId;
+use crate::class::{ClassId, SiteClass};
 use crate::clients::overhead::Subject;
 use crate::clients::survey::Settings as SurveySettings;
 use crate::clients::trace::problem::Settings as TraceSettings;
@@ -80,6 +80,96 @@ fn samples_are_within_the_budget_before_there_is_a_plan() {
     assert_eq!(period(OverheadBudget::Share(0.02)), Some(10_101_010));
     // 0.25 of 0.5 ms/s.
     assert_eq!(period(OverheadBudget::CpuPerSecond(0.0005)), Some(40_000_000));
+    // A rate that was asked for, too: 10 of 20 ms/s.
+    let mut asked = run(OverheadBudget::Share(0.02));
+    asked.settings.trace.fixed_rate_hz = Some(5_000.0);
+    let commands = interval(&mut asked, &mut View::default(), 100);
+    assert!(commands.iter().any(|c| matches!(c, Command::Period(1_000_000))), "{commands:?}");
+    // One that was planned stays.
+    let mut held = run(OverheadBudget::Share(0.02));
+    let mut view = View { classes: vec![plain_class(0, 1_000.0)], ..View::default() };
+    view.classes[0].traits.named = true;
+    held.step(Input::BeforeStart, &mut view);
+    held.step(Input::Found(vec![(ClassId(0), SiteClass::Push)]), &mut view);
+    assert_eq!(held.trace.plans(), 1);
+    held.step(Input::Begins, &mut view);
+    let commands = interval(&mut held, &mut view, 200);
+    assert!(!commands.iter().any(|c| matches!(c, Command::Period(_))), "{commands:?}");
+}
+
+/// What a run that was asked for `asked_hz` says of events per CPU in each second, at these rates in force: its target uses one of four CPUs.
+fn per_cpu_at(
+    asked_hz: Option<f64>,
+    rates_hz: &[f64],
+    (switches, threads): (u64, u32),
+) -> Vec<Option<String>> {
+    let mut run = run(OverheadBudget::Share(0.02));
+    run.settings.trace.fixed_rate_hz = asked_hz;
+    run.finding.sampling_started = true;
+    run.accounts.own_cpu = 1.0;
+    let mut view = View::default();
+    let mut told = Vec::new();
+    for (rate_hz, second) in rates_hz.iter().zip(1_u64..) {
+        view.now_ns = second * 1_000 * MS;
+        view.samples.rate_hz = *rate_hz;
+        let (tids, switches) = (Some((1..=threads).collect()), Some((switches, 1_000 * MS)));
+        let commands = run.step(Input::Slow(SlowLook { tids, switches, ..SlowLook::default() }), &mut view);
+        let text = commands.into_iter().find_map(|command| match command {
+            Command::SampleCpus(text) => Some(text),
+            _ => None,
+        });
+        view.samples.per_cpu |= text.is_some();
+        told.push(text);
+    }
+    told
+}
+
+#[test]
+fn events_go_per_cpu_by_the_rate_in_force() {
+    let goes = |asked_hz, rates_hz: &[f64], of| -> Vec<bool> {
+        per_cpu_at(asked_hz, rates_hz, of).iter().map(Option::is_some).collect()
+    };
+    // 4,000 switches/s take 8 ms/s, a quarter of the budget is 5. At 5,000 Hz others would pay 15 % of a CPU where 4 % are allowed, at 300 Hz 0.9 %.
+    assert_eq!(goes(Some(5_000.0), &[5_000.0, 300.0, 300.0], (4_000, 1)), [false, true, false], "once");
+    // A later plan may have a higher rate, to that bound.
+    let told = per_cpu_at(Some(5_000.0), &[300.0], (4_000, 1));
+    assert!(told[0].as_ref().unwrap().contains("up to 4.000 %"), "{told:?}");
+    // Whatever was asked for.
+    assert_eq!(goes(None, &[300.0], (4_000, 1)), [true]);
+    // The bound of others: 1,333 Hz.
+    assert_eq!(goes(None, &[1_340.0, 1_330.0], (4_000, 1)), [false, true]);
+    // 2 ms/s are bearable; of too many threads nothing else is.
+    assert_eq!(goes(Some(5_000.0), &[300.0], (1_000, 500)), [false]);
+    assert_eq!(goes(Some(5_000.0), &[5_000.0], (0, 501)), [true]);
+}
+
+/// A target that uses a twentieth of a CPU and is switched 950 times a second: each hit of 1 us is the first after a rest of 1 ms.
+#[test]
+fn hits_after_a_rest_are_charged_what_they_cost() {
+    let mut run = run(OverheadBudget::Share(0.02));
+    run.accounts.prices.rested = Price::fixed(2_400.0);
+    run.accounts.own_cpu = 0.05;
+    let mut view = View { classes: vec![plain_class(0, 1_000.0)], ..View::default() };
+    view.classes[0].link = LinkView::Open(WindowKind::Trace);
+    let rests = |run: &mut Run, view: &mut View, switches: u64| {
+        let switches = Some((switches, 1_000 * MS));
+        let commands = run.step(Input::Slow(SlowLook { switches, ..SlowLook::default() }), view);
+        commands.into_iter().find_map(|command| match command {
+            Command::Rests(rests) => Some(rests),
+            _ => None,
+        })
+    };
+    view.now_ns = 1_000 * MS;
+    let told = rests(&mut run, &mut view, 950).expect("it rests from now on");
+    view.now_ns = 2_000 * MS;
+    assert_eq!(rests(&mut run, &mut view, 951), None, "as before");
+    // 1 ms of rest before each of 950 of them.
+    assert!((told.added_ns(0.05 / 1_000.0) - 2_400.0 * 0.95).abs() < 1.0, "{told:?}");
+    view.classes[0].prices.rests = told;
+    view.classes[0].attempted = 950;
+    interval(&mut run, &mut view, 2_100);
+    let charged = run.ledger().account(Charge::Traced).cost_ns;
+    assert!((charged - 950.0 * 3_400.0).abs() < 1_000.0, "{charged}");
 }
 
 #[test]
@@ -135,7 +225,7 @@ fn charged_with(of: Option<ClassId>, seen: impl Fn(u64) -> u64) -> (f64, bool) {
         view.now_ns = i * 100 * MS;
         before = run.ledger().account(Charge::Traced).cost_ns;
         let in_traps = vec![(of, seen(i))];
-        let interval = Interval { cpu_ns: i * 100 * MS, in_traps, ..Interval::default() };
+        let interval = Interval { cpu_ns: i * 100 * MS, samples: 10, in_traps, ..Interval::default() };
         let commands = run.step(Input::Interval(Box::new(interval)), &mut view);
         said |=
             commands.iter().any(|c| matches!(c, Command::Detail(text) if text.contains("samples in traps")));

@@ -2,7 +2,6 @@
 
 use super::{ClassPrices, LinkView};
 use crate::class::{ClassId, ExitMode};
-use crate::cost;
 use profiler_common::operation::OperationCounters;
 
 /// The snapshot. Its buffers are reused.
@@ -109,7 +108,7 @@ impl OperationClassView {
     #[must_use]
     pub fn tau_ns(&self, gap_s: f64) -> f64 {
         let traps = if self.exit == ExitMode::None { 1.0 } else { 2.0 };
-        let ClassPrices { hit, exit, cold, stamps: _ } = self.prices;
-        hit.plus(exit).ns + traps * cost::cold_ns(cold, gap_s)
+        let ClassPrices { hit, exit, .. } = self.prices;
+        hit.plus(exit).ns + traps * self.prices.cold_ns(gap_s)
     }
 }

@@ -33,6 +33,11 @@ impl Allowance {
         self.income = income;
     }
 
+    /// What it may use in so long, ns.
+    pub fn in_ns(&self, ns: u64) -> f64 {
+        self.income * ns as f64
+    }
+
     /// CPU time that it may use now, ns.
     pub fn left_ns(&mut self, now_ns: u64) -> u64 {
         let elapsed = now_ns.saturating_sub(self.at_ns);

@@ -4,14 +4,17 @@
 //! call ── model ──► predicted time, interval ──► sequential test over calls, four steps a second ──► alarm ──► line
 //! ```
 //! What is told is what the test raises: a single call that is slow happens by chance, and the recorded calls cannot say how rarely
-//! ([`profiler_core::models::Watch`]). Each alarm is told by one call of its window, with the resource behind it (`typical`).
+//! ([`profiler_core::models::Watch`]). Calls in flight are looked at eight times a second (`flight`), and those that have taken too long already are part of the test. Each alarm is told by one call of its window, with the resource behind it (`typical`).
 //! Lines are paced as those of `--slower`.
 //!
 //! Models are made on a thread at the lowest priority, so that attaching is not delayed; calls before that are recorded and not judged.
 
+mod flight;
 mod judge;
 mod waiting;
 
+#[cfg(test)]
+mod flight_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -20,9 +23,10 @@ mod words_tests;
 pub(crate) use judge::other_build;
 
 use super::slow::Pacing;
-use super::{Consumer, Rows, Turn};
+use super::{Consumer, Rows, Threads, Turn};
 use crate::models::{Expected, Watched, told_inputs, used};
 use crate::output::{SlowerCall, count, machine_text, slower_call_text};
+use flight::Flights;
 use judge::{Found, Judge, Judged};
 use profiler_core::models::{Cause, Slower, explain, shared_cause};
 use profiler_core::recording::{ClassRow, EventRow, ExpectedFunction, ExpectedMeta, Meta};
@@ -45,6 +49,7 @@ pub struct Expectations {
     judge: Judge,
     /// Calls whose inputs are words.
     waiting: Waiting,
+    flights: Flights,
     /// When the step began, ktime ns; 0: not yet.
     step_ns: u64,
     pacing: Pacing,
@@ -68,6 +73,7 @@ impl Expectations {
             making: Some(making),
             judge: Judge::new(watched),
             waiting: Waiting::default(),
+            flights: Flights::default(),
             step_ns: 0,
             pacing: Pacing::default(),
             untold: 0,
@@ -137,7 +143,7 @@ impl Expectations {
 
     /// A step is over: what the test says of it is told.
     fn end_step(&mut self, turn: &mut Turn) {
-        for found in self.judge.step() {
+        for found in self.judge.step(&self.flights.take_running()) {
             match found {
                 Found::Machine(event) => {
                     self.machine_changes +=
@@ -164,6 +170,7 @@ impl Expectations {
                         tid: call.map_or(0, |call| call.row.tid),
                         inputs: &inputs.unwrap_or_default(),
                         slower: &slower,
+                        is_running: call.is_some_and(|call| call.is_running),
                         cause: cause.as_ref(),
                         untold: std::mem::take(&mut self.untold),
                     };
@@ -210,7 +217,8 @@ fn typical<'a>(
     of: &crate::models::ExpectedFunction,
 ) -> Option<(&'a Judged, Option<Cause>)> {
     let explained = |call: &Judged| {
-        let own = used(call.seen.own_ns, call.seen.predicted_ns, &call.row.context);
+        let ended = || used(call.seen.own_ns, call.seen.predicted_ns, &call.row.context);
+        let own = if call.is_running { call.used } else { ended() };
         own.map(|own| explain(&own, &of.normal))
     };
     let mut causes: Vec<Option<Cause>> = slow.iter().map(explained).collect();
@@ -259,6 +267,19 @@ impl Consumer for Expectations {
         }
     }
 
+    fn look(&mut self, threads: &dyn Threads, most_ns: u64) {
+        if self.making.is_some() || self.judge.functions.is_empty() {
+            return;
+        }
+        let Self { flights, judge, waiting, .. } = self;
+        let hold = |row: &EventRow| {
+            let wanted = judge.words(row);
+            let words = if wanted.is_empty() { Some(Words::default()) } else { waiting.so_far(row, &wanted) };
+            judge.hold(row, &words?)
+        };
+        flights.look(threads, most_ns, |class| judge.is_watched_class(class), hold);
+    }
+
     fn work(&mut self, turn: &mut Turn) {
         self.take_models();
         std::mem::take(&mut self.to_tell).into_iter().for_each(|text| turn.tell(text));
@@ -276,6 +297,7 @@ impl Consumer for Expectations {
         self.take_models();
         std::mem::take(&mut self.to_tell).into_iter().for_each(|text| turn.tell(text));
         self.judge_waiting(true);
+        self.flights.clear();
         self.end_step(turn);
         turn.tell(self.summary());
         let late = self.making.is_some();

@@ -27,7 +27,9 @@ pub use expect::{Expectations, Making};
 pub use slow::SlowOperations;
 
 use super::clock::thread_cpu_ns;
+use crate::prober::OpenCall;
 use crate::recording::{self, WriterHandle};
+use crate::target::ThreadLook;
 use profiler_core::recording::{
     CallSiteRow, ClassRow, EventRow, Meta, OperationClassRow, OperationHistogramRow, OperationRow, StepRow,
     TailRow, WordRow,
@@ -152,6 +154,26 @@ impl Turn {
     }
 }
 
+/// Time between two looks at calls in flight, ns: two in a step of `--expect`.
+const LOOK_NS: u64 = 125_000_000;
+/// What looks at calls in flight may use, as a part of what their consumer may.
+const PART_OF_LOOKS: f64 = 0.25;
+
+/// The target's threads, and the recorded calls that are open on them.
+pub trait Threads {
+    /// All of them.
+    fn tids(&self) -> Vec<i32>;
+
+    /// The recorded calls that are open on these threads, and whose ends are watched.
+    fn open_calls(&self, tids: &[i32]) -> Vec<OpenCall>;
+
+    /// What a thread has used; `None`: it is gone.
+    fn look(&self, tid: i32) -> Option<ThreadLook>;
+
+    /// The row of an open call, had it ended at that look. `None`: it has ended, or nobody knows.
+    fn row(&self, call: &OpenCall, look: &ThreadLook) -> Option<EventRow>;
+}
+
 /// Reads recorded rows while the run goes on. See the [module](self).
 pub trait Consumer {
     /// What it is for, as its skipped rows are told: `--slower`.
@@ -173,6 +195,11 @@ pub trait Consumer {
     /// What the code says of addresses that it, or another consumer, asked for.
     fn learn(&mut self, found: &CodeFound) {
         let _ = found;
+    }
+
+    /// Eight times a second, after the turn's rows: calls in flight may be looked at. `most_ns`: the CPU time for it; a consumer that looks at none returns at once.
+    fn look(&mut self, threads: &dyn Threads, most_ns: u64) {
+        let _ = (threads, most_ns);
     }
 
     /// Once a turn, after the turn's rows, where it has time left: it looks at [`Turn::is_over`] between pieces of work.
@@ -218,6 +245,8 @@ pub struct Consumers {
     failed: Vec<String>,
     /// Classes that were shown.
     classes_shown: usize,
+    /// The last look at calls in flight, ktime ns.
+    looked_ns: u64,
 }
 
 impl Consumers {
@@ -276,6 +305,21 @@ impl Consumers {
     /// Tells them what the code says.
     pub fn learn(&mut self, found: &CodeFound, now_ns: u64) {
         self.each(now_ns, |registered, _| registered.consumer.learn(found));
+    }
+
+    /// Has all that have time left look at calls in flight, where a look is due.
+    pub fn look(&mut self, threads: &dyn Threads, now_ns: u64) {
+        if now_ns.saturating_sub(self.looked_ns) < LOOK_NS {
+            return;
+        }
+        self.looked_ns = now_ns;
+        self.each(now_ns, |registered, left_ns| {
+            let most = (PART_OF_LOOKS * registered.allowance.in_ns(LOOK_NS)).min(left_ns as f64);
+            if most > 0.0 {
+                // OK because it is neither negative nor large.
+                registered.consumer.look(threads, most as u64);
+            }
+        });
     }
 
     /// A turn of each that has time left. `start_ns`: when the recording began.

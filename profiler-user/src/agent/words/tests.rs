@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::prober::word_list;
-use profiler_core::cost::Price;
+use profiler_core::cost::{Price, Rests};
 use profiler_core::run::view::ClassPrices;
 
 #[test]
@@ -19,6 +19,7 @@ fn a_list_that_is_known_better_changes_the_price_of_its_own_hits() {
         exit: Price::fixed(500.0),
         cold: Price::fixed(0.0),
         stamps: Price::fixed(10.0),
+        rests: Rests::default(),
     };
     let mut words =
         ClassWords { begin: word_list(0, 2, 0), end: word_list(2, 1, 0), begin_ns: 300.0, end_ns: 200.0 };

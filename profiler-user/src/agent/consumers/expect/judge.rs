@@ -3,7 +3,7 @@
 use super::STEPS;
 use super::waiting::Words;
 use crate::models::{Expected, ExpectedFunction, Name, Watched, name_of, taken, values};
-use profiler_core::models::{Event, Interval, Seen, Slower, Value, Watch, WatchSettings};
+use profiler_core::models::{Call, Event, Interval, Seen, Slower, Used, Value, Watch, WatchSettings};
 use profiler_core::recording::{ClassRow, EventRow, ExpectedFunction as Counts};
 use std::collections::{HashMap, VecDeque};
 
@@ -24,6 +24,25 @@ pub(super) struct Judged {
     pub interval_ns: Interval,
     pub values: Vec<Value>,
     pub row: EventRow,
+    /// It has not ended: its time is that so far.
+    pub is_running: bool,
+    /// What it has used so far, of a call in flight; what one that has ended used is in its row.
+    pub used: Option<Used>,
+}
+
+impl Judged {
+    fn call(&self) -> Call {
+        Call { seen: self.seen, tid: self.row.tid }
+    }
+}
+
+/// Why a call is not held against a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NotHeld {
+    /// It is of a function that the models do not know, or its time is not known.
+    Unknown,
+    /// Its inputs or its caller are outside what the models know; with the function that it counts with.
+    Outside(Option<usize>),
 }
 
 /// What is told of a window.
@@ -161,49 +180,63 @@ impl Judge {
         functions.flat_map(|function| &function.of.inputs).filter_map(|input| input.word.as_deref())
     }
 
-    /// Holds a call against its model. `words`: those of its inputs that are words.
+    /// Holds a call that has ended against its model. `words`: those of its inputs that are words.
     pub fn take(&mut self, row: &EventRow, words: &Words) {
-        let Some(Live::Function(id)) = self.classes.get(&row.class_id) else { return };
-        let Some(contexts) = self.contexts.get(id) else { return };
+        let (number, judged) = match self.held(row, words) {
+            Ok(held) => held,
+            Err(NotHeld::Unknown) => return,
+            Err(NotHeld::Outside(number)) => {
+                if let Some(function) = number.and_then(|number| self.functions.get_mut(number)) {
+                    function.counts.outside += 1;
+                }
+                return;
+            }
+        };
+        let was_judged = self.watch.is_judged(&judged.call());
+        let Some(function) = self.functions.get_mut(number) else { return };
+        if function.in_step >= MOST_CALLS {
+            self.too_many += 1;
+            return;
+        }
+        function.in_step += 1;
+        if !was_judged {
+            function.counts.calls += 1;
+            function.counts.beyond += u64::from(judged.seen.own_ns > judged.interval_ns.high);
+        }
+        self.window.push(judged);
+    }
+
+    /// A call beside its model, where it has one.
+    pub fn hold(&self, row: &EventRow, words: &Words) -> Option<Judged> {
+        self.held(row, words).ok().map(|(_, judged)| judged)
+    }
+
+    fn held(&self, row: &EventRow, words: &Words) -> Result<(usize, Judged), NotHeld> {
+        let Some(Live::Function(id)) = self.classes.get(&row.class_id) else { return Err(NotHeld::Unknown) };
+        let contexts = self.contexts.get(id).ok_or(NotHeld::Unknown)?;
         let number = match contexts.as_slice() {
             // A context was of no interest where there was but one.
             [(_, only)] => Some(*only),
             all => self.in_context(all, row.place.outer_class),
         };
-        let Some(number) = number else {
-            // Counted with the function's first context: none of them is the call's.
-            if let Some(function) = contexts.first().and_then(|(_, first)| self.functions.get_mut(*first)) {
-                function.counts.outside += 1;
-            }
-            return;
-        };
-        let Some(function) = self.functions.get_mut(number) else { return };
-        let Some(own_ns) = taken(row).own_ns() else { return };
+        // Counted with the function's first context where none of them is the call's.
+        let number = number.ok_or(NotHeld::Outside(contexts.first().map(|(_, first)| *first)))?;
+        let function = self.functions.get(number).ok_or(NotHeld::Unknown)?;
+        let own_ns = taken(row).own_ns().ok_or(NotHeld::Unknown)?;
         let mut values = values(&function.of.inputs, row);
         for (value, input) in values.iter_mut().zip(&function.of.inputs) {
             if let Some(word) = input.word.as_ref().and_then(|word| words.value(word)) {
                 *value = input.kind.value(word);
             }
         }
-        let Some(predicted) = function.of.model.predict(&values, LEVEL) else {
-            function.counts.outside += 1;
-            return;
-        };
-        if is_outside(&function.of, &values) {
-            function.counts.outside += 1;
-            return;
-        }
-        if function.in_step >= MOST_CALLS {
-            self.too_many += 1;
-            return;
-        }
-        function.in_step += 1;
-        function.counts.calls += 1;
-        function.counts.beyond += u64::from(own_ns > predicted.interval_ns.high);
+        let predicted =
+            function.of.model.predict(&values, LEVEL).filter(|_| !is_outside(&function.of, &values));
+        let predicted = predicted.ok_or(NotHeld::Outside(Some(number)))?;
         // OK because there are no 2^32 functions.
         let seen = Seen { kernel: number as u32, time_ns: row.time_ns, predicted_ns: predicted.ns, own_ns };
         let interval_ns = predicted.interval_ns;
-        self.window.push(Judged { seen, interval_ns, values, row: row.clone() });
+        let row = row.clone();
+        Ok((number, Judged { seen, interval_ns, values, row, is_running: false, used: None }))
     }
 
     /// The number of the model of a context. A call below a function that the models do not know is in none of theirs, and not a call without
@@ -219,13 +252,15 @@ impl Judge {
         contexts.iter().find(|(context, _)| context.as_ref() == outer).map(|(_, number)| *number)
     }
 
-    /// A step of a window is over: one of [`STEPS`].
-    pub fn step(&mut self) -> Vec<Found> {
+    /// A step of a window is over: one of [`STEPS`]. `running`: calls in flight that take longer than they should.
+    pub fn step(&mut self, running: &[Judged]) -> Vec<Found> {
         let mut calls = std::mem::take(&mut self.window);
         calls.sort_by_key(|call| call.seen.time_ns);
-        let seen: Vec<Seen> = calls.iter().map(|call| call.seen).collect();
+        let ended: Vec<Call> = calls.iter().map(Judged::call).collect();
+        let in_flight: Vec<Call> = running.iter().map(Judged::call).collect();
+        let new: Vec<bool> = in_flight.iter().map(|call| !self.watch.is_judged(call)).collect();
         let mut found = Vec::new();
-        for event in self.watch.window(&seen) {
+        for event in self.watch.step(&ended, &in_flight) {
             let Event::Slower(slower) = event else {
                 found.push(Found::Machine(event));
                 continue;
@@ -234,8 +269,18 @@ impl Judge {
             if let Some(function) = self.functions.get_mut(number) {
                 function.counts.alarms += 1;
             }
-            let slow = slow_calls(calls.iter().chain(self.past.iter().flatten()), &slower);
+            let all = calls.iter().chain(self.past.iter().flatten()).chain(running);
+            let slow = slow_calls(all, &slower);
             found.push(Found::Slower(number, slower, slow));
+        }
+        for (call, _) in in_flight.iter().zip(new).filter(|(_, new)| *new) {
+            if self.watch.is_judged(call)
+                && let Some(function) = self.functions.get_mut(call.seen.kernel as usize)
+            {
+                // When it ends it is not counted again.
+                function.counts.calls += 1;
+                function.counts.beyond += 1;
+            }
         }
         self.past.push_back(calls);
         if self.past.len() >= STEPS {
@@ -250,7 +295,8 @@ impl Judge {
 /// its interval is.
 fn slow_calls<'a>(calls: impl Iterator<Item = &'a Judged>, slower: &Slower) -> Vec<Judged> {
     let ended_since = |call: &Judged| call.seen.time_ns as f64 + call.seen.own_ns >= slower.since_ns as f64;
-    let is_slow = |call: &Judged| call.seen.own_ns > call.interval_ns.high && ended_since(call);
+    let is_slow =
+        |call: &Judged| !slower.is_alone && call.seen.own_ns > call.interval_ns.high && ended_since(call);
     let own = calls.filter(|call| call.seen.kernel == slower.kernel);
     let mut slow: Vec<&Judged> = own.filter(|call| call.seen == slower.longest || is_slow(call)).collect();
     let ratio = |call: &Judged| call.seen.own_ns / call.seen.predicted_ns;

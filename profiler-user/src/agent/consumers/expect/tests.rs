@@ -4,18 +4,18 @@ use crate::models::watched;
 use crate::recording::sample::{classes, meta};
 use crate::recording::{Overwrite, Writer};
 use profiler_core::class::RecordKind;
-use profiler_core::recording::{CallContext, CallPlace, EventRow};
+pub(super) use profiler_core::recording::{CallContext, CallPlace, EventRow};
 use std::path::PathBuf;
 use std::sync::mpsc::channel;
 
-const START: u64 = 1_000_000_000;
-const MS: u64 = 1_000_000;
+pub(super) const START: u64 = 1_000_000_000;
+pub(super) const MS: u64 = 1_000_000;
 /// Class of the function in the earlier recording, and in this run.
 const OLD: u32 = 0;
-const NEW: u32 = 17;
+pub(super) const NEW: u32 = 17;
 
 /// A call of `f(pointer, n)`, which takes `1 us + 5 ns n`, 2 % more or less; `more_ns` of it off CPU.
-fn call(class_id: u32, i: u64, at_ns: u64, more_ns: u64) -> EventRow {
+pub(super) fn call(class_id: u32, i: u64, at_ns: u64, more_ns: u64) -> EventRow {
     let n = 100 * (1 << (i % 8));
     // Of one call nothing follows for the next.
     let noise = (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44) as f64 / f64::from(1 << 20) - 0.5;
@@ -38,7 +38,7 @@ fn call(class_id: u32, i: u64, at_ns: u64, more_ns: u64) -> EventRow {
     }
 }
 
-fn class() -> ClassRow {
+pub(super) fn class() -> ClassRow {
     ClassRow {
         kind: RecordKind::Record,
         stamps_of: None,
@@ -70,7 +70,7 @@ fn recorded(mut rows: Vec<EventRow>) -> (tempfile::TempDir, PathBuf) {
 }
 
 /// The consumer with its models, and the class of this run.
-fn consumer(of_this_run: &ClassRow) -> (Expectations, Vec<String>) {
+pub(super) fn consumer(of_this_run: &ClassRow) -> (Expectations, Vec<String>) {
     let (_dir, path) = earlier();
     consumer_of(&path, of_this_run)
 }
@@ -98,7 +98,7 @@ fn consumer_with(
     (expect, said)
 }
 
-fn turn(expect: &mut Expectations, at_ns: u64) -> Vec<String> {
+pub(super) fn turn(expect: &mut Expectations, at_ns: u64) -> Vec<String> {
     let mut turn = Turn::new((START + at_ns, START), 50 * MS);
     expect.work(&mut turn);
     turn.told
@@ -115,7 +115,7 @@ fn run(expect: &mut Expectations, seconds: std::ops::Range<u64>, more_ns: u64) -
     told
 }
 
-fn end(expect: &mut Expectations, at_ns: u64) -> (String, ExpectedMeta) {
+pub(super) fn end(expect: &mut Expectations, at_ns: u64) -> (String, ExpectedMeta) {
     let mut turn = Turn::new((START + at_ns, START), 50 * MS);
     assert!(expect.end(&mut turn).is_empty());
     let mut meta = meta();

@@ -92,6 +92,11 @@ impl Waiting {
         words
     }
 
+    /// The words of a call in flight; `None`: they have not all come.
+    pub fn so_far(&self, row: &EventRow, wanted: &[&str]) -> Option<Words> {
+        self.taken.get(&key(row)).filter(|words| wanted.iter().all(|name| words.has(name))).cloned()
+    }
+
     /// A call has come whose inputs are words. False: too many wait.
     pub fn call(&mut self, row: &EventRow) -> bool {
         let has_room = self.calls.len() < MOST_CALLS;
@@ -184,7 +189,9 @@ mod tests {
         assert!(waiting.call(&call(100)) && waiting.call(&call(200)));
         // What could not be read is there as well.
         waiting.word(&word(2, 200, None), |_| true);
+        assert!(waiting.so_far(&call(200), &["n", "m"]).is_none());
         waiting.word(&word(1, 200, Some(4)), |_| true);
+        assert_eq!(waiting.so_far(&call(200), &["n", "m"]).and_then(|words| words.value("m")), Some(4));
         assert_eq!(turn(&mut waiting, false), (vec![(200, None, Some(4))], 0));
         waiting.word(&word(1, 100, Some(3)), |_| true);
         assert_eq!(turn(&mut waiting, false), (vec![(100, Some(5), Some(3))], 0));

@@ -10,7 +10,7 @@ pub struct Told {
     pub function: Option<String>,
     /// When the call began that took longest for its inputs, s since the recording's start.
     pub call_s: Option<f64>,
-    /// What that call took, s.
+    /// What that call took, s; of one in flight: so far.
     pub took_s: Option<f64>,
     /// The resource in its words; `None`: it is unknown.
     pub resource: Option<String>,
@@ -29,8 +29,9 @@ pub fn told(line: &str) -> Option<Told> {
     let function = name.split(" in ").next().unwrap_or(name).to_owned();
     let (_, at) = rest.split_once(", at ")?;
     let call_s = at.split_once(" s").and_then(|(seconds, _)| seconds.parse().ok());
-    let (_, after) = rest.rsplit_once(" and took ")?;
-    let (took, cause) = after.split_once(": ")?;
+    let so_far = || rest.rsplit_once(" and has run for ")?.1.split_once(" so far: ");
+    let (took, cause) =
+        rest.rsplit_once(" and took ").map_or_else(so_far, |(_, after)| after.split_once(": "))?;
     let resource =
         (!cause.starts_with("unknown")).then(|| cause.split(" (").next().unwrap_or(cause).to_owned());
     Some(Told { function: Some(function), call_s, took_s: seconds(took), resource })
@@ -82,7 +83,11 @@ mod tests {
         let inside = line
             .replace("compress2, thread", "compress2 in store, thread")
             .replace("off CPU, blocked (99 % of the excess)", "unknown: several resources share it");
-        assert_eq!(told(&inside), Some(Told { resource: None, ..expected }));
+        assert_eq!(told(&inside), Some(Told { resource: None, ..expected.clone() }));
+        let running = line.replace("and took 20.2 ms:", "and has run for 1.25 s so far:");
+        assert_eq!(told(&running), Some(Told { took_s: Some(1.25), ..expected.clone() }));
+        let unknown = inside.replace("and took 20.2 ms:", "and has run for 1.25 s so far:");
+        assert_eq!(told(&unknown), Some(Told { took_s: Some(1.25), resource: None, ..expected }));
     }
 
     #[test]

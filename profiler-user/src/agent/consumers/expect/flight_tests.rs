@@ -1,0 +1,133 @@
+//! Calls that have not ended, as looks find them.
+
+use super::tests::*;
+use super::*;
+use crate::prober::OpenCall;
+use crate::target::ThreadLook;
+use profiler_core::class::ClassId;
+use std::cell::{Cell, RefCell};
+
+/// A call of 800 bytes hangs on this thread from this time on.
+const TID: i32 = 77;
+
+/// Threads of which one may be in a call.
+#[derive(Default)]
+struct Fake {
+    now_ns: Cell<u64>,
+    /// When the call began.
+    begin_ns: Cell<Option<u64>>,
+    /// It takes the CPU.
+    computes: bool,
+    others: Vec<i32>,
+    asked: RefCell<Vec<Vec<i32>>>,
+}
+
+impl Threads for Fake {
+    fn tids(&self) -> Vec<i32> {
+        [&self.others[..], &[TID]].concat()
+    }
+
+    fn open_calls(&self, tids: &[i32]) -> Vec<OpenCall> {
+        self.asked.borrow_mut().push(tids.to_vec());
+        let begin_ns = self.begin_ns.get().filter(|_| tids.contains(&TID));
+        begin_ns.map(|begin_ns| OpenCall { class: ClassId(NEW), tid: TID, begin_ns }).into_iter().collect()
+    }
+
+    fn look(&self, tid: i32) -> Option<ThreadLook> {
+        assert_eq!(tid, TID, "the others are in no call");
+        let at_ns = START + self.now_ns.get();
+        let cpu_ns = if self.computes { at_ns } else { 5 };
+        Some(ThreadLook { at_ns, cpu_ns, is_runnable: self.computes, ..ThreadLook::default() })
+    }
+
+    fn row(&self, call: &OpenCall, look: &ThreadLook) -> Option<EventRow> {
+        let duration_ns = Some(look.at_ns - call.begin_ns);
+        let row = super::tests::call(NEW, 3, 0, 0);
+        Some(EventRow {
+            time_ns: call.begin_ns,
+            tid: TID as u32,
+            duration_ns,
+            context: CallContext::default(),
+            ..row
+        })
+    }
+}
+
+/// Turns every 10 ms up to a time, in which other calls go on. What was told, and when.
+fn go_on(expect: &mut Expectations, fake: &Fake, ms: std::ops::Range<u64>) -> Vec<(u64, String)> {
+    let mut told = Vec::new();
+    for i in ms.start / 10..ms.end / 10 {
+        let at_ns = i * 10 * MS;
+        fake.now_ns.set(at_ns);
+        expect.take(Rows::Calls(&[call(NEW, i * 3, at_ns, 0)]));
+        if i % 13 == 0 {
+            expect.look(fake, 40 * MS);
+        }
+        told.extend(turn(expect, at_ns).into_iter().map(|text| (i * 10, text)));
+    }
+    told
+}
+
+#[test]
+fn a_call_that_hangs_is_told_once_while_it_runs_with_its_resource_and_counts_once() {
+    for (computes, resource) in [(false, "off CPU, blocked ("), (true, "CPU (")] {
+        let (mut expect, _) = consumer(&ClassRow { class_id: NEW, ..class() });
+        let fake = Fake { computes, ..Fake::default() };
+        assert_eq!(go_on(&mut expect, &fake, 1_000..20_000), []);
+        fake.begin_ns.set(Some(START + 20_001 * MS));
+        let told = go_on(&mut expect, &fake, 20_010..30_000);
+        let [(at_ms, line)] = told.as_slice() else { panic!("{told:?}") };
+        assert!(
+            line.contains("longer than expected: ") && line.contains(", thread 77, at 20.001000 s, n = 800"),
+            "{line}"
+        );
+        assert!(line.contains(" so far: ") && line.contains(resource), "{line}");
+        assert!(line.contains("\n  one call alone, ") && (20_140..20_500).contains(at_ms), "{at_ms}: {line}");
+        // It ends after all.
+        fake.begin_ns.set(None);
+        let row = EventRow { time_ns: START + 20_001 * MS, tid: TID as u32, ..call(NEW, 3, 0, 9_990 * MS) };
+        expect.take(Rows::Calls(&[row]));
+        assert_eq!(go_on(&mut expect, &fake, 30_000..31_000), []);
+        let (_, noted) = end(&mut expect, 31_000 * MS);
+        let function = &noted.functions[0];
+        assert_eq!(
+            (function.calls, function.alarms, function.told),
+            (1_900 + 999 + 100 + 1, 1, 1),
+            "{noted:?}"
+        );
+    }
+}
+
+#[test]
+fn a_call_is_believed_when_it_is_seen_a_second_time() {
+    let (mut expect, _) = consumer(&ClassRow { class_id: NEW, ..class() });
+    let fake = Fake::default();
+    assert_eq!(go_on(&mut expect, &fake, 1_000..5_000), []);
+    // As if each look found another one that had begun long ago.
+    for i in 0..40 {
+        fake.now_ns.set(10_000 * MS + i * 250 * MS);
+        fake.begin_ns.set(Some(START + i));
+        expect.look(&fake, 40 * MS);
+        assert!(expect.flights.take_running().is_empty());
+        assert_eq!(turn(&mut expect, fake.now_ns.get()), Vec::<String>::new());
+    }
+    expect.look(&fake, 40 * MS);
+    assert_eq!([1, 2].map(|_| expect.flights.take_running().len()), [1, 0]);
+}
+
+#[test]
+fn with_little_time_threads_are_asked_in_turns_and_those_with_calls_each_time() {
+    let (mut expect, _) = consumer(&ClassRow { class_id: NEW, ..class() });
+    let fake = Fake { others: (1_000..1_100).collect(), begin_ns: Cell::new(Some(START)), ..Fake::default() };
+    fake.now_ns.set(60 * MS);
+    // Ten at a look.
+    for _ in 0..24 {
+        expect.look(&fake, 60_000);
+    }
+    let asked = fake.asked.borrow();
+    assert!(asked.iter().all(|tids| tids.len() <= 10), "{asked:?}");
+    let all: std::collections::BTreeSet<i32> = asked.iter().flatten().copied().collect();
+    assert_eq!(all.len(), 101);
+    let first = asked.iter().position(|tids| tids.contains(&TID)).unwrap();
+    assert!(first == 10 && asked[first..].iter().all(|tids| tids.contains(&TID)), "{asked:?}");
+}
