@@ -101,6 +101,7 @@ fn cost() -> CostModel {
         concurrency: vec![1.0, 1.05],
         cold: price(250.0),
         behind: Some(price(60.0)),
+        rested: Price::fixed(2_400.0),
         stamps: BTreeMap::from([("push/return_link".to_owned(), Stamps::guessed(price(200.0)))]),
         sample_base: price(12_300.0),
         sample_per_kib: price(200.0),

@@ -24,7 +24,7 @@ const BUDGET: &str = "20%";
 /// Before the first recording: the programs have warmed up by then.
 const WARM_UP: Duration = Duration::from_secs(3);
 /// Length of the recordings that models are made of.
-const LEARNED: Duration = Duration::from_secs(60);
+const LEARNED: Duration = Duration::from_secs(90);
 /// How long models may take, of all programs at once.
 const MODELS_WITHIN: Duration = Duration::from_secs(60);
 /// Between two looks at whether all still run.
@@ -112,16 +112,17 @@ pub fn run(options: &Options<'_>, only_table: bool) -> Result<String> {
         if missing.is_empty() {
             continue;
         }
-        // Each among all others, as the others were.
-        for record in piece(options, &programs, round, &wanted)? {
+        // Each among all others, as the others were; kept at once, as the last ones may take minutes to end.
+        piece(options, &programs, round, &wanted, &mut |record| {
             if !missing.iter().any(|(subject, copy)| (subject.name, *copy) == (&*record.program, record.copy))
             {
-                continue;
+                return Ok(());
             }
             say(&record);
             place::keep(&lines, &record)?;
             finished.push(record);
-        }
+            Ok(())
+        })?;
     }
     let counted: Vec<&Record> = finished.iter().filter(|record| counts(record)).collect();
     ensure!(
@@ -135,13 +136,14 @@ pub fn run(options: &Options<'_>, only_table: bool) -> Result<String> {
     Ok(table::document(&counted))
 }
 
-/// All these programs at once: a recording of each, and then each held against its own.
+/// All these programs at once: a recording of each, and then each held against its own. `done` is given each as soon as it is over.
 fn piece(
     options: &Options<'_>,
     programs: &str,
     round: u32,
     subjects: &[(&'static Subject, u32)],
-) -> Result<Vec<Record>> {
+    done: &mut dyn FnMut(Record) -> Result<()>,
+) -> Result<()> {
     let of = |subject: &Subject, copy: u32| Record {
         program: subject.name.to_owned(),
         copy,
@@ -161,7 +163,7 @@ fn piece(
         }
     }
     if started.is_empty() {
-        return Ok(records);
+        return records.into_iter().try_for_each(done);
     }
     std::thread::sleep(WARM_UP);
     let learned = learn(options, started, &mut records);
@@ -179,10 +181,8 @@ fn piece(
     // All before any: the end of one must not be seen by the others as something that goes wrong.
     let to_ns = now_ns();
     watched.iter().for_each(|one| one.agent.interrupt());
-    for one in watched {
-        records.push(finish(one, to_ns));
-    }
-    Ok(records)
+    records.into_iter().try_for_each(&mut *done)?;
+    watched.into_iter().try_for_each(|one| done(finish(one, to_ns)))
 }
 
 /// Clean recordings of all programs at the same time.

@@ -10,8 +10,10 @@ use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// `grows` rests after each call so many times as long as that took.
+/// `grows` rests after each call so many times as long as that took; ...
 const IDLE: &str = "30";
+/// ... with functions whose calls are long, so that a recording has enough of them.
+const IDLE_OF_LONG: &str = "5";
 
 /// A program.
 pub struct Subject {
@@ -23,6 +25,7 @@ pub struct Subject {
     pub words: &'static [&'static str],
     /// So many of it run at once: each has a recording of its own.
     pub copies: u32,
+    idle: &'static str,
     kind: Kind,
 }
 
@@ -40,12 +43,19 @@ enum Kind {
 /// All of them.
 pub const SUBJECTS: [Subject; 10] = [
     grows("qsort", &[("libc.so*:qsort", "qsort:n=arg1:size")]),
-    grows("pcre2_match, unanchored class", &[("libpcre2-8.so*:pcre2_match_8", "pcre2_match_8:n=arg2:size")]),
+    Subject {
+        idle: IDLE_OF_LONG,
+        ..grows(
+            "pcre2_match, unanchored class",
+            &[("libpcre2-8.so*:pcre2_match_8", "pcre2_match_8:n=arg2:size")],
+        )
+    },
     grows("crc32", &[("libz.so*:crc32", "crc32:n=arg2:int")]),
     grows("mpn_mul", &[("libgmp.so*:__gmpn_mul", "__gmpn_mul:n=arg2:long")]),
     Subject {
         // The words of the number behind its modulus: `int top` of OpenSSL's `struct bignum_st`.
         words: &["libcrypto.so*:BN_mod_exp:words=arg3->8:int"],
+        idle: IDLE_OF_LONG,
         ..grows("BN_mod_exp", &[("libcrypto.so*:BN_mod_exp", "BN_mod_exp:n=words:int")])
     },
     grows("json_loadb", &[("libjansson.so*:json_loadb", "json_loadb:n=arg1:size")]),
@@ -61,6 +71,7 @@ pub const SUBJECTS: [Subject; 10] = [
         words: &[],
         // Its files have one place.
         copies: 1,
+        idle: "",
         kind: Kind::Sqlite,
     },
     Subject {
@@ -68,6 +79,7 @@ pub const SUBJECTS: [Subject; 10] = [
         functions: &[("libz.so*:crc32", "crc32:n=arg2:int"), ("libz.so*:adler32", "adler32:n=arg2:int")],
         words: &[],
         copies: 2,
+        idle: "",
         kind: Kind::Python,
     },
 ];
@@ -83,15 +95,16 @@ pub fn version(place: &Place) -> Result<String> {
         hash.update(std::fs::read(&file).with_context(|| format!("no {}", file.display()))?);
     }
     hash.update(Target::version(place)?);
-    hash.update(format!("{IDLE} {BUDGET} {LEARNED:?}"));
+    hash.update(format!("{BUDGET} {LEARNED:?}"));
     for subject in &SUBJECTS {
-        hash.update(format!("{} {:?} {:?}", subject.name, subject.functions, subject.words));
+        let Subject { name, functions, words, idle, .. } = subject;
+        hash.update(format!("{name} {idle} {functions:?} {words:?}"));
     }
     Ok(hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect())
 }
 
 const fn grows(name: &'static str, functions: &'static [(&'static str, &'static str)]) -> Subject {
-    Subject { name, functions, words: &[], copies: 2, kind: Kind::Grows }
+    Subject { name, functions, words: &[], copies: 2, idle: IDLE, kind: Kind::Grows }
 }
 
 /// A started program.
@@ -121,7 +134,7 @@ impl Subject {
             }
             Kind::Grows => {
                 let mut command = Command::new(place.built("own/grows"));
-                command.args([self.name, IDLE]);
+                command.args([self.name, self.idle]);
                 command
             }
             Kind::Python => {
