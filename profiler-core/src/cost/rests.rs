@@ -1,6 +1,7 @@
 //! What a trap costs more where the target rested before it.
 
 use super::{CostModel, Price};
+use crate::run::threads::ThreadUse;
 
 /// The rest for which [`CostModel::rested`] is the price, s.
 pub const RESTED_S: f64 = 1e-3;
@@ -14,8 +15,9 @@ const LONGEST_S: f64 = 30e-3;
 /// and 10 ms). The first hit after a rest pays that, hits of other functions after it a part.
 ///
 /// ```text
-/// added to a hit = k A sqrt(rest / 1 ms) min(1, gap / between)
-/// A: CostModel::rested,   rest = (ceil(U) - U) / S,   between = U / S      U: CPU s per s,   S: rests per s
+/// added to a hit = k A r min(1, gap / between)         A: CostModel::rested,   between = U / S      U: CPU s per s,   S: rests per s
+/// r = sum over threads of s sqrt(min(rest, 30 ms) / 1 ms) / S          u, s: CPU s per s and rests per s of a thread
+/// rest = min((1 - u) / s, (CPUs - U) / S)              while a thread rests others may keep the caches of its CPU warm
 /// k = min(1, sqrt(S / F)),   F = sum over classes of min(n, S) (n + e) / n     n, e: entries and ends of a class per s
 /// ```
 /// If only the first of them paid, k would be S / F. A hit right behind the first paid a sixth of what that did, one behind work of some 0.1 ms as
@@ -33,19 +35,31 @@ pub struct Rests {
 }
 
 impl Rests {
-    /// Of a target that uses `cpu` CPU s per s and is switched `per_s` times a second. `hits_per_s`: entries and ends of each class that is attached.
+    /// Of a target that uses `cpu` CPU s per s of so many CPUs, by what its threads used. `hits_per_s`: entries and ends of each class that is attached.
     #[must_use]
-    pub fn of(model: &CostModel, cpu: f64, per_s: f64, hits_per_s: impl Iterator<Item = (f64, f64)>) -> Self {
+    pub fn of(
+        model: &CostModel,
+        (cpu, cpus): (f64, u32),
+        threads: &[ThreadUse],
+        hits_per_s: impl Iterator<Item = (f64, f64)>,
+    ) -> Self {
+        let resting = || threads.iter().filter(|thread| thread.switches_per_s > 0.0);
+        let per_s: f64 = resting().map(|thread| thread.switches_per_s).sum();
         if !(cpu > 0.0 && per_s > 0.0 && cpu.is_finite() && per_s.is_finite()) {
             return Self::default();
         }
-        // Of several CPUs the busiest say nothing, and what the last one leaves is between the rests of all threads.
-        let rest_s = ((cpu.ceil() - cpu) / per_s).min(LONGEST_S);
+        let longest_s = ((f64::from(cpus) - cpu) / per_s).clamp(0.0, LONGEST_S);
+        let root = |thread: &ThreadUse| {
+            let ThreadUse { cpu_per_s, switches_per_s, .. } = *thread;
+            let rest_s = ((1.0 - cpu_per_s).max(0.0) / switches_per_s).min(longest_s);
+            switches_per_s * (rest_s / RESTED_S).sqrt()
+        };
+        let root = resting().map(root).sum::<f64>() / per_s;
         let entered = hits_per_s.filter(|(entries, _)| *entries > 0.0);
         let firsts: f64 = entered.map(|(entries, ends)| entries.min(per_s) * (1.0 + ends / entries)).sum();
         let share = if firsts > per_s { (per_s / firsts).sqrt() } else { 1.0 };
         let Price { ns, .. } = model.rested;
-        Self { ns: share * ns.max(0.0) * (rest_s / RESTED_S).sqrt(), per_cpu_s: per_s / cpu }
+        Self { ns: share * ns.max(0.0) * root, per_cpu_s: per_s / cpu }
     }
 
     /// What is added to a hit where the target runs for `gap_s` s of CPU time between two of them, ns. No gap is known without hits: all of it.
@@ -72,8 +86,18 @@ mod tests {
         CostModel { rested: Price::fixed(2_400.0), ..CostModel::assumed() }
     }
 
+    fn thread(cpu_per_s: f64, switches_per_s: f64) -> ThreadUse {
+        ThreadUse { tid: 1, cpu_per_s, switches_per_s }
+    }
+
+    /// Of one thread on two CPUs.
+    fn of(cpu: f64, per_s: f64, hits_per_s: &[f64]) -> Rests {
+        let hits = hits_per_s.iter().map(|hits| (*hits, 0.0));
+        Rests::of(&model(), (cpu, 2), &[thread(cpu, per_s)], hits)
+    }
+
     fn added(cpu: f64, per_s: f64, hits_per_s: &[f64]) -> Vec<f64> {
-        let rests = Rests::of(&model(), cpu, per_s, hits_per_s.iter().map(|hits| (*hits, 0.0)));
+        let rests = of(cpu, per_s, hits_per_s);
         hits_per_s.iter().map(|hits| rests.added_ns(cpu / hits)).collect()
     }
 
@@ -85,6 +109,27 @@ mod tests {
         let most = added(0.05, 1.0, &[1.0])[0];
         assert!((most - 2_400.0 * 30_f64.sqrt()).abs() < 1e-6, "a second is as long as 30 ms: {most}");
         assert_eq!(added(1.0, 100.0, &[1e4]), [0.0], "a CPU that is used all the time");
+    }
+
+    #[test]
+    fn each_of_many_threads_rests_for_itself_where_there_are_as_many_cpus() {
+        let sixteen = [thread(0.05, 950.0); 16];
+        let on = |cpus: u32| {
+            let rests = Rests::of(&model(), (0.8, cpus), &sixteen, std::iter::once((950.0, 0.0)));
+            rests.added_ns(0.8 / 950.0)
+        };
+        assert!((on(16) - 2_400.0).abs() < 1e-6, "{}", on(16));
+        // 1.2 s of two CPUs between 15,200 rests: 79 us.
+        assert!((on(2) - 2_400.0 * (1.2 / 15.2_f64).sqrt()).abs() < 1e-6, "{}", on(2));
+    }
+
+    /// What is charged moves what a target seems to use by itself, which must not move prices much.
+    #[test]
+    fn prices_do_not_jump_where_a_target_uses_a_whole_cpu() {
+        let ping_pong = [thread(0.5, 5e4); 2];
+        let at = |cpu: f64| Rests::of(&model(), (cpu, 4), &ping_pong, std::iter::empty()).added_ns(1.0);
+        assert!((at(0.98) / at(1.02) - 1.0).abs() < 0.02, "{} {}", at(0.98), at(1.02));
+        assert!((at(0.98) - 2_400.0 * 0.01_f64.sqrt()).abs() < 1.0, "10 us: {}", at(0.98));
     }
 
     #[test]
@@ -100,7 +145,7 @@ mod tests {
         let rates = [950.0, 950.0, 1e5, 950.0];
         let all: f64 = added(0.05, 950.0, &rates).iter().zip(rates).map(|(ns, hits)| ns * hits).sum();
         assert!((all - 2.0 * 2_400.0 * 950.0).abs() < 1e-3, "of four twice as much: {all}");
-        let timed = Rests::of(&model(), 0.05, 950.0, std::iter::once((950.0, 950.0)));
+        let timed = Rests::of(&model(), (0.05, 2), &[thread(0.05, 950.0)], std::iter::once((950.0, 950.0)));
         let half = 2_400.0 / 2.0_f64.sqrt();
         assert!((timed.added_ns(0.05 / 950.0) - half).abs() < 1e-6, "a call and its end");
     }
@@ -110,18 +155,19 @@ mod tests {
         assert_eq!(added(0.0, 100.0, &[100.0]), [0.0]);
         assert_eq!(added(0.5, 0.0, &[100.0]), [0.0]);
         assert_eq!(added(f64::NAN, 100.0, &[100.0]), [0.0]);
-        let rests = Rests::of(&model(), 0.05, 950.0, std::iter::empty());
+        assert_eq!(Rests::of(&model(), (0.5, 2), &[], std::iter::empty()), Rests::default());
+        let rests = of(0.05, 950.0, &[]);
         assert!((rests.added_ns(f64::NAN) - 2_400.0).abs() < 1e-6);
         assert!((rests.added_ns(f64::INFINITY) - 2_400.0).abs() < 1e-6);
     }
 
     #[test]
     fn small_changes_are_no_news() {
-        let rests = |per_s: f64| Rests::of(&model(), 0.05, per_s, std::iter::empty());
+        let rests = |per_s: f64| of(0.05, per_s, &[]);
         assert!(!rests(950.0).differs(&rests(960.0)));
         assert!(rests(950.0).differs(&rests(2_000.0)));
         assert!(Rests::default().differs(&rests(950.0)));
-        let busy = |per_s: f64| Rests::of(&model(), 1.0, per_s, std::iter::empty());
+        let busy = |per_s: f64| of(1.0, per_s, &[]);
         assert!(!busy(10.0).differs(&busy(1_000.0)), "rests that add nothing");
     }
 }

@@ -7,6 +7,7 @@ use crate::cost::{CostModel, Price, Rests};
 use crate::ledger::{InTraps, Ledger, Merger};
 use crate::recording::{Charge, WindowKind};
 use crate::run::agent_limit::AgentLimit;
+use crate::run::threads::ThreadUse;
 use crate::run::view::{ClassView, LinkView};
 
 /// Time constant of the cost of attaching, ns.
@@ -38,8 +39,8 @@ pub(super) struct Switches {
 /// How the target rests.
 #[derive(Debug, Default)]
 struct Resting {
-    /// Entries and ends of each class at the last look.
-    seen: Vec<(u64, u64)>,
+    /// Entries and ends of each class at the last look, and how many there are per second, smoothed.
+    seen: Vec<((u64, u64), (f64, f64))>,
     /// What was told last.
     told: Rests,
 }
@@ -112,17 +113,22 @@ impl Accounts {
         }
     }
 
-    /// How the target rested since the last look, `elapsed_s` s ago, by its switches and the hits of its classes. `None`: as before.
-    pub(super) fn note_rests(&mut self, elapsed_s: f64) -> Option<Rests> {
+    /// How the target rested since the last look, `elapsed_s` s ago, by what its threads used and the hits of its classes. `None`: as before.
+    pub(super) fn note_rests(&mut self, elapsed_s: f64, threads: &[ThreadUse], cpus: u32) -> Option<Rests> {
         let Self { charged, resting, .. } = self;
-        resting.seen.resize(charged.len(), (0, 0));
+        resting.seen.resize(charged.len(), ((0, 0), (0.0, 0.0)));
         let new = charged.iter().zip(&mut resting.seen).map(|(now, seen)| {
             let now = (now.attempted.saturating_sub(now.bystanders), now.ends);
-            let last = std::mem::replace(seen, now);
-            let per_s = |now: u64, last: u64| now.saturating_sub(last) as f64 / elapsed_s;
-            (per_s(now.0, last.0), per_s(now.1, last.1))
+            let (last, before) = *seen;
+            // Over two looks: bursts come in one, and not in the next.
+            let per_s = |now: u64, last: u64, before: f64| {
+                f64::midpoint(before, now.saturating_sub(last) as f64 / elapsed_s)
+            };
+            let rate = (per_s(now.0, last.0, before.0), per_s(now.1, last.1, before.1));
+            *seen = (now, rate);
+            rate
         });
-        let rests = Rests::of(&self.prices, self.own_cpu, self.switches.per_s, new);
+        let rests = Rests::of(&self.prices, (self.own_cpu, cpus), threads, new);
         let is_news = rests.differs(&self.resting.told);
         is_news.then(|| {
             self.resting.told = rests;

@@ -216,7 +216,7 @@ impl Run {
         if rate <= 0.0 || self.settings.trace.only_named {
             return;
         }
-        self.choose_events(rate, view);
+        let rate = self.choose_events(rate, view).map_or(rate, |bearable| bearable.min(rate));
         // A program that was held has a plan already, with a rate of its own.
         if self.trace.plans() == 0 {
             self.commands.push(Command::Period((1e9 / rate) as u64));
@@ -238,7 +238,8 @@ impl Run {
             // Two looks that follow each other at once would take the switches of a moment for a rate.
             if elapsed_ns >= LEDGER_NS {
                 self.accounts.switches.per_s = switches as f64 * 1e9 / elapsed_ns as f64;
-                let rests = self.accounts.note_rests(elapsed_ns as f64 * 1e-9);
+                let rests =
+                    self.accounts.note_rests(elapsed_ns as f64 * 1e-9, &look.uses, self.settings.cpus);
                 self.commands.extend(rests.map(Command::Rests));
             }
             if view.samples.threads > 0 {
@@ -246,16 +247,21 @@ impl Run {
             }
         }
         if self.finding.sampling_started {
-            self.choose_events(view.samples.rate_hz, view);
+            let rate = view.samples.rate_hz;
+            if let Some(bearable) = self.choose_events(rate, view).filter(|bearable| *bearable < rate) {
+                self.commands.push(Command::Period((1e9 / bearable) as u64));
+                self.want_plan(None);
+            }
         }
         self.show_progress(view);
     }
 
     /// One event per thread, or one per CPU where `switches/s x tau_switch` would take a quarter of the budget or there are
-    /// too many threads. Per CPU the *others* pay `rate x foreign CPUs x tau_s`, which is bounded and shown.
-    fn choose_events(&mut self, rate_hz: f64, view: &View) {
+    /// too many threads. Per CPU the *others* pay `rate x foreign CPUs x tau_s`, which is bounded and shown. Returns the highest rate that
+    /// they may be made to pay for, if events go per CPU now.
+    fn choose_events(&mut self, rate_hz: f64, view: &View) -> Option<f64> {
         if view.samples.per_cpu || view.samples.off {
-            return;
+            return None;
         }
         let threads = self.threads.count();
         let switches_per_s = self.accounts.switches.per_s;
@@ -266,16 +272,17 @@ impl Run {
         let at = |hz: f64| hz * foreign * self.settings.sample.seconds();
         let bearable = at(rate_hz) <= bystanders(cpus);
         if threads <= MANY_THREADS && (switching <= self.arbiter().switching() || !bearable) {
-            return;
+            return None;
         }
         // A later plan may have a higher rate, and no higher one than others may be made to pay for.
         let most_hz = self.settings.trace.fixed_rate_hz.unwrap_or(SAMPLING_HZ.1).max(rate_hz);
-        let others = at(most_hz).min(bystanders(cpus).max(at(rate_hz)));
+        let others = at(most_hz).min(bystanders(cpus));
         self.commands.push(Command::SampleCpus(format!(
             "samples come from one event per CPU ({threads} threads, {switches_per_s:.0} switches/s): other processes pay up to \
              {:.3} % of a CPU for them",
             others * 100.0
         )));
+        Some(bystanders(cpus) / at(1.0).max(1e-12))
     }
 
     /// It is time to judge threads, and there is more than one.

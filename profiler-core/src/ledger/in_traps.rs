@@ -14,8 +14,9 @@ const STEP: f64 = 0.2;
 ///
 /// ```text
 /// E: sum of (samples x what hits were charged at calibrated prices / CPU time),   X: samples in traps
-/// factor = (4 + X) / (4 + E)    where low > 1, else 1      [low, high]: always-valid interval of X / E
+/// factor = (4 + X) / (4 + E)    once low was above 1, until high is below 1; else 1      [low, high]: always-valid interval of X / E
 /// ```
+/// The interval holds at all times at once: that it was above 1 is not unsaid by a later one that is not, or prices would go back and forth (simulated at 1.5: nine times in a run).
 /// The 4 is the gamma prior of the report's prices, around 1 with a spread of a half. Samples are those that came: of a program that rests they are fewer
 /// than the rate says. Samples see neither what a trap leaves behind nor what cannot be told from work, so they never say that hits are cheaper. It is found anew
 /// each time from all of the run.
@@ -24,13 +25,15 @@ pub struct InTraps {
     expected: f64,
     seen: u64,
     factor: f64,
+    /// The interval was above 1, and none was below it since.
+    is_dearer: bool,
     /// Since the last samples: charged, and CPU time, ns.
     pending: (f64, f64),
 }
 
 impl Default for InTraps {
     fn default() -> Self {
-        Self { expected: 0.0, seen: 0, factor: 1.0, pending: (0.0, 0.0) }
+        Self { expected: 0.0, seen: 0, factor: 1.0, is_dearer: false, pending: (0.0, 0.0) }
     }
 }
 
@@ -58,8 +61,10 @@ impl InTraps {
         Some(factor)
     }
 
-    fn shown(&self) -> f64 {
-        if poisson_ratio(self.seen, self.expected, LEVEL).is_none_or(|i| i.low <= 1.0) {
+    fn shown(&mut self) -> f64 {
+        let Some(ratio) = poisson_ratio(self.seen, self.expected, LEVEL) else { return 1.0 };
+        self.is_dearer = ratio.low > 1.0 || self.is_dearer && ratio.high >= 1.0;
+        if !self.is_dearer {
             return 1.0;
         }
         ((PRIOR + self.seen as f64) / (PRIOR + self.expected)).clamp(1.0, LARGEST)
@@ -69,6 +74,8 @@ impl InTraps {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rand::rngs::StdRng;
+    use rand::{RngExt, SeedableRng};
 
     /// Intervals of 0.1 s at 100 Hz in which hits cost 1 % and `seen` of 1,000 samples are in traps, spread evenly.
     fn after(intervals: u64, in_thousand: u64) -> f64 {
@@ -97,6 +104,24 @@ mod tests {
         assert_eq!(after(20, 30), 1.0, "six samples say nothing");
         let most = after(10_000, 90);
         assert!(most > LARGEST / (1.0 + STEP) && most <= LARGEST, "{most}");
+    }
+
+    /// Samples come at random: once prices are known to be too low they are not taken for right again.
+    #[test]
+    fn prices_do_not_go_back_and_forth() {
+        for seed in 0..100 {
+            let mut random = StdRng::seed_from_u64(seed);
+            let mut traps = InTraps::default();
+            let mut factors = vec![1.0];
+            for _ in 0..2_000 {
+                // 5 % of 10 samples are expected in traps every tenth of a second, and 7.5 % are.
+                let seen = (0..10).filter(|_| random.random::<f64>() < 0.075).count() as u64;
+                factors.extend(traps.note(5e6, 1e8, (10, seen)));
+            }
+            let rises = factors.windows(2).filter(|pair| pair[1] > pair[0]).count();
+            let falls_to_one = factors.iter().skip(1).filter(|factor| **factor == 1.0).count();
+            assert!(rises >= 1 && factors.len() <= 6 && falls_to_one == 0, "{seed}: {factors:?}");
+        }
     }
 
     #[test]

@@ -215,7 +215,7 @@ fn plausible(model: &CostModel) -> bool {
         && model.stamps.values().all(|s| good(&s.mean) && s.is_plausible())
         && singles.into_iter().all(good)
         // A file that is older than this price has none.
-        && model.rested.max_ns > 0.0
+        && (model.rested.n > 0 || !model.is_calibrated())
         && !model.concurrency.is_empty()
         && model.concurrency.iter().all(|f| f.is_finite() && *f > 0.0)
 }

@@ -110,7 +110,7 @@ pub(super) fn measure(kernel: &Kernel, worker: &mut Worker) -> Result<HitPrices,
     verify(kernel, &attached)?;
     let concurrency = concurrency(worker)?;
     let [cold, behind] = cold(worker)?;
-    let rested = rested(worker, cold)?;
+    let rested = rested(worker, cold, behind)?;
     Ok(HitPrices {
         hit,
         pair,
@@ -302,11 +302,17 @@ fn cold(worker: &mut Worker) -> Result<[Option<Price>; 2], CalibrateError> {
 }
 
 /// What a counted hit costs more right after a rest than where the program has used the caches since the last one.
-fn rested(worker: &mut Worker, cold: Option<Price>) -> Result<Option<Price>, CalibrateError> {
+fn rested(
+    worker: &mut Worker,
+    cold: Option<Price>,
+    behind: Option<Price>,
+) -> Result<Option<Price>, CalibrateError> {
     /// Calls of a run, which sleeps before each.
     const CALLS: u64 = 24;
     let probed = Probed { row: 1, site: SiteClass::Push };
-    let cold_ns = cold.map_or(0.0, |cold| cold.ns);
+    // What cold caches add in the call itself.
+    let [cold_ns, behind_ns] = [cold, behind].map(|price| price.map_or(0.0, |price| price.ns));
+    let cold_ns = cold_ns - behind_ns;
     let mut more = Vec::new();
     for _ in 0..ROUNDS {
         let [off, on] = worker.calls(probed, 200, 1)?;

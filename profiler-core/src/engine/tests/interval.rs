@@ -8,6 +8,7 @@ use crate::engine::input::{Ended, Input, Interval, SlowLook};
 use crate::engine::{Command, Measuring, Run, Settings, Times};
 use crate::plan::Objective;
 use crate::recording::{Charge, WindowKind, WindowRow, plain_window};
+use crate::run::threads::ThreadUse;
 use crate::run::view::{LinkView, View, plain_class};
 use crate::units::OverheadBudget;
 
@@ -152,8 +153,10 @@ fn hits_after_a_rest_are_charged_what_they_cost() {
     let mut view = View { classes: vec![plain_class(0, 1_000.0)], ..View::default() };
     view.classes[0].link = LinkView::Open(WindowKind::Trace);
     let rests = |run: &mut Run, view: &mut View, switches: u64| {
+        let uses = vec![ThreadUse { tid: 1, cpu_per_s: 0.05, switches_per_s: switches as f64 }];
         let switches = Some((switches, 1_000 * MS));
-        let commands = run.step(Input::Slow(SlowLook { switches, ..SlowLook::default() }), view);
+        let look = SlowLook { switches, uses, ..SlowLook::default() };
+        let commands = run.step(Input::Slow(look), view);
         commands.into_iter().find_map(|command| match command {
             Command::Rests(rests) => Some(rests),
             _ => None,
