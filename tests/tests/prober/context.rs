@@ -191,6 +191,7 @@ fn faults_and_bytes_are_exact() {
     // Pages of the buffer, and of code, that nobody has used yet.
     through_a_pipe(5_000);
     from_a_file(7_777);
+    burn(1);
     let io = std::fs::read_to_string("/proc/thread-self/io").is_ok();
     for call in records(&kernel, &mut reader, through_a_pipe, 5_000) {
         let expected = if io { (4_999, 5_000) } else { (UNKNOWN, UNKNOWN) };

@@ -90,5 +90,6 @@ fn time_off_cpu_in_real_time_is_known_on_one_cpu_only() {
     .unwrap();
     let off_cpu: Vec<u64> = drain(&mut reader).iter().map(|r| r.off_cpu_ns).collect();
     let [stayed, moved] = off_cpu.as_slice() else { panic!("{off_cpu:?}") };
-    assert!((9_900_000..1_000_000_000).contains(stayed) && *moved == OFF_CPU_UNKNOWN, "{off_cpu:?}");
+    // Between the first call and the rest the thread runs for a moment, longer beside others.
+    assert!((9_000_000..1_000_000_000).contains(stayed) && *moved == OFF_CPU_UNKNOWN, "{off_cpu:?}");
 }
