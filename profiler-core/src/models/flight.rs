@@ -6,10 +6,11 @@
 //! *Betting before the end.* b falls with p, and p(t) falls with t <= D: whatever the moment, a call in flight wins at most what it would win at its end,
 //! G(t) <= G(D). A call that has lasted for t and is not yet bet on counts 1, which is at most what it wins on average from there on over what it wins on average
 //! from its begin: `E[G(D) | D >= t] / E[G(D)] >= 1`, because G grows with D. So the detectors of [`super::bets`] stay below processes that do not win on average, whoever
-//! looks when; each call is bet on once. The moment is the first look at which the call has taken longer than any call behind the model, after what is granted
-//! ([`super::Calibration`]): then p can fall no further, and nothing is given away by not waiting. A call in flight that is not that long is bet on at its end.
+//! looks when; each call is bet on once, and counts for what was born before it began alone. The moment is the first look at which the call has taken longer than any call behind the model, after what is granted
+//! ([`super::Calibration`]): then p can fall no further, and nothing is given away by not waiting. A call in flight that is not that long is bet on at its end; so is each of a function of which calls
+//! that have ended are not all known ([`super::Watch::missed`], bursts): of those the long ones would be bet on more often than the others.
 //!
-//! *The call alone* ([`super::alone`]): it is told when its time passes a limit that is fixed at its begin. A call that has passed it in flight has passed it at its
+//! *The call alone* ([`super::alone`]): it is told when its time passes a limit that is fixed at the first look at which it is that long. A call that has passed it in flight has passed it at its
 //! end, too: looking earlier tells the same calls, and no more.
 //!
 //! Calls that were judged in flight are known by function, thread and begin until they end; of ends that never come (the thread is gone) those that were not seen for
@@ -18,7 +19,7 @@
 use super::watch::Call;
 use std::collections::BTreeMap;
 
-/// Calls in flight that are known: a call that is forgotten before it ends would be bet on a second time. 48 bytes each.
+/// Calls in flight that are known: a call that is forgotten before it ends would be bet on a second time. 56 bytes each.
 const MOST: usize = 4_096;
 
 /// Function, thread, begin.
@@ -29,6 +30,10 @@ type Id = (u32, u32, u64);
 pub(super) struct Flight {
     /// What it may spend of the alarms of single calls, hours ([`super::alone`]).
     pub spent_h: f64,
+    /// What was granted then: ln.
+    pub granted: f64,
+    /// It was bet on, and is not again when it ends.
+    pub is_bet: bool,
     /// It was told, or others of its function were while it was there.
     pub is_told: bool,
     /// Step in which it was seen last.
@@ -52,12 +57,12 @@ impl Flights {
         self.step += 1;
     }
 
-    /// It was bet on.
+    /// It was judged in flight.
     pub fn has(&self, call: &Call) -> bool {
         self.of.contains_key(&id(call))
     }
 
-    /// A call that was bet on is seen again; `None`: it was not.
+    /// A call that was judged is seen again; `None`: it was not.
     pub fn again(&mut self, call: &Call) -> Option<&mut Flight> {
         let step = self.step;
         let flight = self.of.get_mut(&id(call))?;
@@ -75,13 +80,13 @@ impl Flights {
         self.of.len() < MOST
     }
 
-    /// It is bet on now.
-    pub fn begin(&mut self, call: &Call, spent_h: f64) -> &mut Flight {
-        let flight = Flight { spent_h, is_told: false, seen: self.step };
-        self.of.entry(id(call)).or_insert(flight)
+    /// It is judged for the first time: what it spends, what is granted, and whether it is bet on.
+    pub fn begin(&mut self, call: &Call, (spent_h, granted, is_bet): (f64, f64, bool)) {
+        let flight = Flight { spent_h, granted, is_bet, is_told: false, seen: self.step };
+        self.of.entry(id(call)).or_insert(flight);
     }
 
-    /// It has ended; `None`: it was not bet on in flight.
+    /// It has ended; `None`: it was not judged in flight.
     pub fn end(&mut self, call: &Call) -> Option<Flight> {
         if self.of.is_empty() { None } else { self.of.remove(&id(call)) }
     }
@@ -93,7 +98,7 @@ mod tests {
     use crate::models::Seen;
 
     fn call(tid: u32, time_ns: u64) -> Call {
-        Call { seen: Seen { kernel: 1, time_ns, predicted_ns: 1e6, own_ns: 1e9 }, tid }
+        Call { seen: Seen { kernel: 1, time_ns, predicted_ns: 1e6, own_ns: 1e9 }, tid, waits: false }
     }
 
     #[test]
@@ -102,11 +107,11 @@ mod tests {
         for i in 0..MOST as u64 {
             flights.next_step();
             assert!(flights.make_room());
-            flights.begin(&call(7, i), 0.0);
+            flights.begin(&call(7, i), (0.0, 0.0, true));
         }
         flights.next_step();
         assert!(flights.again(&call(7, 0)).is_some() && flights.make_room());
-        flights.begin(&call(8, 0), 0.0);
+        flights.begin(&call(8, 0), (0.0, 0.0, true));
         // The first is still there, the second was not seen for longest.
         assert!(flights.has(&call(7, 0)) && !flights.has(&call(7, 1)) && flights.has(&call(7, 2)));
         assert_eq!(flights.of.len(), MOST);
@@ -116,7 +121,7 @@ mod tests {
         (0..MOST as u64).for_each(|i| {
             flights.again(&call(7, i));
         });
-        flights.begin(&call(8, 1), 0.0);
+        flights.begin(&call(8, 1), (0.0, 0.0, true));
         assert!(!flights.make_room());
     }
 }

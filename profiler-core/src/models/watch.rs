@@ -3,6 +3,9 @@
 //! The paper compares the predicted with the actual time of a call. Here the comparison has an interval for each call, and an alarm
 //! needs evidence over calls, so that its rate of false alarms can be stated ([`Settings::false_alarms_per_hour`]).
 
+#[cfg(test)]
+mod tests;
+
 use super::alone::{self, Alone};
 use super::bets::{Bets, Raised};
 use super::calibration::Calibration;
@@ -68,6 +71,8 @@ pub struct Call {
     pub seen: Seen,
     /// Its thread.
     pub tid: u32,
+    /// Of a call in flight: it is bet on when it ends, since calls like it are not always seen to end (bursts). It may be told alone.
+    pub waits: bool,
 }
 
 /// What is told.
@@ -118,16 +123,22 @@ struct Kernel {
     calibration: Calibration,
     bets: Bets,
     alone: Alone,
+    /// Calls of this step and of the last one that are not known.
+    missed: [u64; 2],
 }
 
 impl Kernel {
-    /// Bets on a call, after what is granted; and what it may spend of the alarms of single calls, hours.
-    fn bet(&mut self, seen: &Seen, residual: f64, threshold_h: f64) -> (Option<Raised>, f64) {
-        let Self { calibration, bets, alone } = self;
+    /// Bets on a call, after what is granted.
+    fn bet(&mut self, seen: &Seen, residual: f64, threshold_h: f64) -> Option<Raised> {
+        let Self { calibration, bets, .. } = self;
         let now_h = seen.time_ns as f64 / 3.6e12;
         let p = calibration.tail_bound(seen.predicted_ns, residual);
-        let threshold_h = threshold_h / (1.0 - PART_ALONE);
-        (bets.take(now_h, p, |part: f64| calibration.dependence_at(part), threshold_h), alone.spend(now_h))
+        bets.take(now_h, p, |part: f64| calibration.dependence_at(part), threshold_h / (1.0 - PART_ALONE))
+    }
+
+    /// What a call may spend of the alarms of single calls, hours.
+    fn spend(&mut self, seen: &Seen) -> f64 {
+        self.alone.spend(seen.time_ns as f64 / 3.6e12)
     }
 
     /// A call is told alone.
@@ -200,7 +211,19 @@ impl Watch {
 
     /// The same of something else than calls, of which it is known how far it lies from what is predicted: shares of samples, say.
     pub fn add_calibrated(&mut self, kernel: u32, calibration: Calibration) {
-        self.kernels.insert(kernel, Kernel { calibration, bets: Bets::new(), alone: Alone::default() });
+        self.kernels.insert(
+            kernel,
+            Kernel { calibration, bets: Bets::new(), alone: Alone::default(), missed: [0; 2] },
+        );
+    }
+
+    /// So many calls of the function that have ended in this step are not among those of the [step](Self::step). Calls in flight are not bet on before they end in this step
+    /// and the next: all that take long would be, and of the others some.
+    pub fn missed(&mut self, kernel: u32, calls: u64) {
+        if let Some(kernel) = self.kernels.get_mut(&kernel) {
+            kernel.missed[0] += calls;
+            kernel.alone.miss(calls);
+        }
     }
 
     /// Takes the calls of one window (a second, say) or one [step](Self::in_steps) of it, in the order in which they began. Calls of functions that were not added are
@@ -209,7 +232,10 @@ impl Watch {
     /// # Cost
     /// Tens of operations and a search in a table of up to 512 residuals for each call.
     pub fn window(&mut self, calls: &[Seen]) -> Vec<Event> {
-        self.step(&calls.iter().map(|seen| Call { seen: *seen, tid: 0 }).collect::<Vec<Call>>(), &[])
+        self.step(
+            &calls.iter().map(|seen| Call { seen: *seen, tid: 0, waits: false }).collect::<Vec<Call>>(),
+            &[],
+        )
     }
 
     /// The same, with the calls that are in flight at its end, and the time that each has taken so far. Each is bet on once (`flight.rs`): `ended` has those that
@@ -248,10 +274,11 @@ impl Watch {
         if self.steps > 1 {
             self.past.push_back(by_kernel);
         }
+        self.kernels.values_mut().for_each(|kernel| kernel.missed = [0, kernel.missed[0]]);
         events
     }
 
-    /// A call was bet on while it was in flight.
+    /// A call was judged while it was in flight.
     #[must_use]
     pub fn is_judged(&self, call: &Call) -> bool {
         self.flights.has(call)
@@ -272,41 +299,42 @@ impl Watch {
         let threshold_h = self.kernels.len() as f64 / self.settings.false_alarms_per_hour.max(1e-9);
         let Some(kernel) = self.kernels.get_mut(&id) else { return Verdict::default() };
         let mut verdict = Verdict::default();
-        let residual = |seen: &Seen| (seen.own_ns / seen.predicted_ns).ln() - granted;
+        let residual = |seen: &Seen, granted: f64| (seen.own_ns / seen.predicted_ns).ln() - granted;
         for call in ended {
             let (seen, flight) = (&call.seen, self.flights.end(call));
-            let spent_h = flight.map_or_else(
-                || {
-                    let (raised, spent_h) = kernel.bet(seen, residual(seen), threshold_h);
-                    verdict.raised = raised.or(verdict.raised);
-                    spent_h
-                },
-                |flight| flight.spent_h,
-            );
+            let residual = residual(seen, flight.map_or(granted, |flight| flight.granted));
+            if !flight.is_some_and(|flight| flight.is_bet) {
+                verdict.raised = kernel.bet(seen, residual, threshold_h).or(verdict.raised);
+            }
+            let spent_h = flight.map_or_else(|| kernel.spend(seen), |flight| flight.spent_h);
             let is_told = flight.is_some_and(|flight| flight.is_told);
-            if !is_told && kernel.is_alone(seen, residual(seen), spent_h, threshold_h) {
+            if !is_told && kernel.is_alone(seen, residual, spent_h, threshold_h) {
                 verdict.alone = Some(*seen);
             }
         }
         for call in running {
             let seen = &call.seen;
-            if !kernel.calibration.is_beyond(seen.predicted_ns, residual(seen)) {
-                continue;
-            }
             if self.flights.again(call).is_none() {
-                if !self.flights.make_room() {
+                let is_beyond = kernel.calibration.is_beyond(seen.predicted_ns, residual(seen, granted));
+                if !is_beyond || !self.flights.make_room() {
                     continue;
                 }
-                let (raised, spent_h) = kernel.bet(seen, residual(seen), threshold_h);
-                verdict.raised = raised.or(verdict.raised);
-                self.flights.begin(call, spent_h);
+                let is_bet = !call.waits && kernel.missed == [0; 2];
+                if is_bet {
+                    let raised = kernel.bet(seen, residual(seen, granted), threshold_h);
+                    verdict.raised = raised.or(verdict.raised);
+                }
+                self.flights.begin(call, (kernel.spend(seen), granted, is_bet));
             }
             let Some(flight) = self.flights.again(call) else { continue };
-            if !flight.is_told && kernel.is_alone(seen, residual(seen), flight.spent_h, threshold_h) {
+            let residual = residual(seen, flight.granted);
+            if !flight.is_told && kernel.is_alone(seen, residual, flight.spent_h, threshold_h) {
                 flight.is_told = true;
                 verdict.alone = Some(*seen);
             }
         }
+        // What calls say that began before others were known.
+        verdict.raised = kernel.bets.raised(threshold_h / (1.0 - PART_ALONE)).or(verdict.raised);
         if verdict.raised.is_some() {
             // They are part of what is told.
             running.iter().for_each(|call| {
@@ -430,43 +458,4 @@ fn evidence(id: u32, kernel: &Kernel, calls: &[Seen], since_ns: u64, count: u64)
         false_alarms_per_hour: 0.0,
         is_alone: false,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::stats::sim::{normal, rng};
-
-    #[test]
-    fn a_call_is_bet_on_once_in_flight_or_at_its_end() {
-        let mut random = rng(4);
-        let calibration = Calibration::new((0..3_000).map(|_| (1e6, 0.2 * normal(&mut random))).collect());
-        let new = || {
-            let mut watch = Watch::new(Settings::default());
-            watch.add_calibrated(0, calibration.clone());
-            watch
-        };
-        let call = |tid: u32, own_ns: f64| Call {
-            seen: Seen { kernel: 0, time_ns: 9_000_000_000, predicted_ns: 1e6, own_ns },
-            tid,
-        };
-        let (mut at_end, mut in_flight) = (new(), new());
-        let before = [Call { seen: Seen { time_ns: 8_990_000_000, ..call(1, 1e6).seen }, tid: 1 }];
-        assert_eq!((at_end.step(&before, &[]), in_flight.step(&before, &[])), (vec![], vec![]));
-        assert_eq!(at_end.step(&[call(1, 3e8)], &[]), []);
-        // Not long enough to be bet on; then three looks, the last of which comes with its end.
-        assert_eq!(in_flight.step(&[], &[call(1, 1.2e6)]), []);
-        assert!(!in_flight.is_judged(&call(1, 1.2e6)));
-        for so_far in [1e8, 2e8, 2.5e8] {
-            assert_eq!(in_flight.step(&[], &[call(1, so_far)]), []);
-            assert!(in_flight.is_judged(&call(1, so_far)));
-        }
-        assert_eq!(in_flight.step(&[call(1, 3e8)], &[call(1, 2.9e8)]), []);
-        let of =
-            |watch: &Watch| watch.kernels.get(&0).map(|kernel| (kernel.bets.clone(), kernel.alone.clone()));
-        assert_eq!(of(&in_flight), of(&at_end));
-        // That of another thread at the same time is another one.
-        in_flight.step(&[], &[call(2, 1e8)]);
-        assert_ne!(of(&in_flight), of(&at_end));
-    }
 }

@@ -10,8 +10,8 @@ use super::clock::now_ns;
 use super::consumers::Threads;
 use crate::prober::{OpenCall, OpenRecord, UNKNOWN};
 use crate::target::{Target, ThreadLook};
-use profiler_core::class::RecordKind;
-use profiler_core::recording::{CallContext, CallPlace, EventRow};
+use profiler_core::class::{ClassId, RecordKind};
+use profiler_core::recording::{CallContext, CallPlace, EventRow, WindowKind};
 
 /// The threads of the target.
 struct Own<'a> {
@@ -42,6 +42,14 @@ impl Threads for Own<'_> {
             })
         });
         open
+    }
+
+    fn is_in_bursts(&self, class: ClassId) -> bool {
+        let class = self.attach.classes().get(class.0 as usize);
+        !class.is_some_and(|class| match &class.state {
+            LinkState::Open(window) => window.kind == WindowKind::Trace,
+            _ => false,
+        })
     }
 
     fn look(&self, tid: i32) -> Option<ThreadLook> {
@@ -93,7 +101,6 @@ fn row(record: &OpenRecord, args: [Option<u64>; 6], pid: i32, look: &ThreadLook)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use profiler_core::class::ClassId;
 
     #[test]
     fn a_call_in_flight_has_the_row_that_it_would_have_if_it_ended_now() {

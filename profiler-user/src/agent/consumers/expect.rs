@@ -26,10 +26,11 @@ use super::slow::Pacing;
 use super::{Consumer, Rows, Threads, Turn};
 use crate::models::{Expected, Watched, told_inputs, used};
 use crate::output::{SlowerCall, count, machine_text, slower_call_text};
-use flight::Flights;
+use flight::{Flights, Hold};
 use judge::{Found, Judge, Judged};
 use profiler_core::models::{Cause, Slower, explain, shared_cause};
 use profiler_core::recording::{ClassRow, EventRow, ExpectedFunction, ExpectedMeta, Meta};
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use waiting::{Waiting, Words};
 
@@ -92,10 +93,12 @@ impl Expectations {
 
     /// Judges a call, or has it wait for its words.
     fn call(&mut self, row: &EventRow) {
+        self.flights.end(row);
         if self.judge.words(row).is_empty() {
             self.judge.take(row, &Words::default());
         } else if !self.waiting.call(row) {
             self.judge.too_many += 1;
+            self.judge.miss(row.class_id, 1);
         }
     }
 
@@ -251,7 +254,15 @@ impl Consumer for Expectations {
 
     fn skipped(&mut self, rows: Rows<'_>) {
         let Rows::Calls(rows) = rows else { return };
-        self.not_looked_at += rows.iter().filter(|row| self.judge.is_watched(row)).count() as u64;
+        let mut missed = BTreeMap::<u32, u64>::new();
+        for row in rows.iter().filter(|row| self.judge.is_watched(row)) {
+            *missed.entry(row.class_id).or_default() += 1;
+            self.flights.end(row);
+        }
+        for (class_id, calls) in missed {
+            self.not_looked_at += calls;
+            self.judge.miss(class_id, calls);
+        }
     }
 
     fn classes(&mut self, classes: &[ClassRow]) {
@@ -275,9 +286,10 @@ impl Consumer for Expectations {
         let hold = |row: &EventRow| {
             let wanted = judge.words(row);
             let words = if wanted.is_empty() { Some(Words::default()) } else { waiting.so_far(row, &wanted) };
-            judge.hold(row, &words?)
+            let Some(words) = words else { return Hold::Later };
+            judge.hold(row, &words).map_or(Hold::Never, |held| Hold::Held(Box::new(held)))
         };
-        flights.look(threads, most_ns, |class| judge.is_watched_class(class), hold);
+        flights.look(threads, most_ns, |class| judge.has_model(class), hold);
     }
 
     fn work(&mut self, turn: &mut Turn) {

@@ -30,6 +30,7 @@ use super::clock::thread_cpu_ns;
 use crate::prober::OpenCall;
 use crate::recording::{self, WriterHandle};
 use crate::target::ThreadLook;
+use profiler_core::class::ClassId;
 use profiler_core::recording::{
     CallSiteRow, ClassRow, EventRow, Meta, OperationClassRow, OperationHistogramRow, OperationRow, StepRow,
     TailRow, WordRow,
@@ -166,6 +167,9 @@ pub trait Threads {
 
     /// The recorded calls that are open on these threads, and whose ends are watched.
     fn open_calls(&self, tids: &[i32]) -> Vec<OpenCall>;
+
+    /// Calls of this class are recorded in bursts: those that are open at the end of one are not seen to end.
+    fn is_in_bursts(&self, class: ClassId) -> bool;
 
     /// What a thread has used; `None`: it is gone.
     fn look(&self, tid: i32) -> Option<ThreadLook>;

@@ -15,20 +15,37 @@ use std::collections::{BTreeMap, BTreeSet};
 const MOST_THREADS: u64 = 2_000;
 /// What asking a thread takes, ns: three system calls and a copy of 4 KB.
 const THREAD_NS: u64 = 6_000;
-/// What a look at a call takes, over what asking a thread does.
+/// What a look at a thread takes (two files of `/proc`), over what asking one does.
+const OF_LOOK: usize = 2;
+/// What a look at a call takes (`open_record`), over that.
 const OF_CALL: usize = 5;
 /// Calls that are kept until they are seen again.
 const MOST_CALLS: usize = 4_096;
+/// A call is judged again when it has taken so many times as long: one that hangs for hours must not take the looks of others.
+const AGAIN: f64 = 1.25;
 
 /// Begin, thread, class: the first of all is the oldest.
 type Key = (u64, i32, u32);
 
+/// A call in flight beside its model.
+pub(super) enum Hold {
+    Held(Box<Judged>),
+    /// Its words have not all come.
+    Later,
+    /// It has none: of its function in this context, or for its inputs.
+    Never,
+}
+
 /// A call that was seen.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Sight {
     first: ThreadLook,
-    /// What 97.5 % of calls like it do not take, ns; 0: nobody has looked.
+    /// What 97.5 % of calls like it do not take, ns; 0: nobody has looked; infinite: it has no model.
     above_ns: f64,
+    /// When it is judged again, ktime ns.
+    due_ns: u64,
+    /// As it was judged last, where it took longer.
+    judged: Option<Judged>,
 }
 
 /// See the [module](self).
@@ -38,8 +55,39 @@ pub(super) struct Flights {
     /// Where the next look goes on, if there are too many threads for one.
     next: usize,
     sights: BTreeMap<Key, Sight>,
+    /// The call that was judged last: the next look goes on behind it.
+    last: Key,
     /// Calls that take longer than they should, at the last look.
     running: Vec<Judged>,
+}
+
+/// Looks at threads, each once.
+struct Looks<'a> {
+    threads: &'a dyn Threads,
+    of: BTreeMap<i32, Option<ThreadLook>>,
+    /// The latest, ktime ns; 0: none.
+    now_ns: u64,
+    /// What may still be spent.
+    left: usize,
+}
+
+impl Looks<'_> {
+    fn look(&mut self, tid: i32) -> Option<ThreadLook> {
+        if let Some(known) = self.of.get(&tid) {
+            return *known;
+        }
+        self.left = self.left.saturating_sub(OF_LOOK);
+        let look = self.threads.look(tid);
+        self.now_ns = self.now_ns.max(look.map_or(0, |look| look.at_ns));
+        self.of.insert(tid, look);
+        look
+    }
+}
+
+impl Sight {
+    fn is_due(&self, call: &OpenCall, now_ns: u64) -> bool {
+        now_ns >= self.due_ns && now_ns.saturating_sub(call.begin_ns) as f64 > self.above_ns
+    }
 }
 
 fn key(call: &OpenCall) -> Key {
@@ -58,55 +106,105 @@ impl Flights {
         self.running.clear();
     }
 
-    /// Looks at the threads, for so long. `is_watched`: calls of that class are held against a model; `hold`: the call beside its model, where it has one.
+    /// The call has ended.
+    pub fn end(&mut self, row: &EventRow) {
+        if self.sights.is_empty() {
+            return;
+        }
+        // OK because thread ids are positive.
+        let key = (row.time_ns, row.tid as i32, row.class_id);
+        if self.sights.remove(&key).is_some() {
+            let of = |call: &Judged| (call.row.time_ns, call.row.tid as i32, call.row.class_id);
+            self.running.retain(|call| of(call) != key);
+        }
+    }
+
+    /// Looks at the threads, for so long. `is_watched`: calls of that class are held against a model; `hold`: the call beside its model.
+    ///
+    /// Half of the time is for asking threads, and half of what is left for calls that are seen for the first time: calls that were judged and go on must not keep
+    /// others from being seen.
     pub fn look(
         &mut self,
         threads: &dyn Threads,
         most_ns: u64,
         is_watched: impl Fn(u32) -> bool,
-        hold: impl Fn(&EventRow) -> Option<Judged>,
+        hold: impl Fn(&EventRow) -> Hold,
     ) {
-        // OK because it is at most 2,000.
-        let mut left = (most_ns / THREAD_NS).clamp(1, MOST_THREADS) as usize;
-        let asked = self.asked(threads, left);
+        // OK because it is at most 4,000.
+        let most = (most_ns / THREAD_NS).clamp(2, 2 * MOST_THREADS) as usize;
+        let asked = self.asked(threads, most / 2);
         let mut open = threads.open_calls(&asked);
         open.retain(|call| is_watched(call.class.0));
         // What has run for longest comes first.
         open.sort_by_key(key);
         let here: BTreeSet<Key> = open.iter().map(key).collect();
+        let left = most.saturating_sub(asked.len());
         let asked: BTreeSet<i32> = asked.into_iter().collect();
         self.sights.retain(|key, _| here.contains(key) || !asked.contains(&key.1));
         self.running.clear();
-        for call in &open {
-            if left == 0 {
+        let (known, new): (Vec<OpenCall>, Vec<OpenCall>) =
+            open.into_iter().partition(|call| self.sights.contains_key(&key(call)));
+        let share = (left / 2).max(1);
+        let mut looks = Looks { threads, of: BTreeMap::new(), now_ns: 0, left: share };
+        self.see(&new, &mut looks);
+        looks.left = (left - left / 2 + looks.left).min(left).max(1);
+        let turn = known.partition_point(|call| key(call) <= self.last);
+        let (behind, first) = known.split_at(turn);
+        first.iter().chain(behind).for_each(|call| self.judge(call, &mut looks, &hold));
+    }
+
+    /// Calls that are seen for the first time.
+    fn see(&mut self, new: &[OpenCall], looks: &mut Looks<'_>) {
+        for call in new {
+            if self.sights.len() >= MOST_CALLS || looks.left == 0 {
                 break;
             }
-            let has_room = self.sights.len() < MOST_CALLS;
-            let Some(sight) = self.sights.get_mut(&key(call)) else {
-                left = left.saturating_sub(1);
-                if let Some(first) = threads.look(call.tid).filter(|_| has_room) {
-                    self.sights.insert(key(call), Sight { first, above_ns: 0.0 });
-                }
-                continue;
-            };
-            let Some(look) = threads.look(call.tid) else { continue };
-            if look.at_ns.saturating_sub(call.begin_ns) as f64 <= sight.above_ns {
-                continue;
-            }
-            left = left.saturating_sub(OF_CALL);
-            let row = threads.row(call, &look);
-            let Some(held) = row.as_ref().and_then(&hold) else { continue };
-            let Seen { predicted_ns, own_ns, .. } = held.seen;
-            let high_ns = held.interval_ns.high;
-            sight.above_ns = if high_ns.is_finite() { high_ns } else { predicted_ns };
-            if own_ns > sight.above_ns {
-                let used = used(&held.seen, &held.row.context, &sight.first, &look);
-                self.running.push(Judged { is_running: true, used: Some(used), ..held });
+            if let Some(first) = looks.look(call.tid) {
+                self.sights.insert(key(call), Sight { first, above_ns: 0.0, due_ns: 0, judged: None });
             }
         }
     }
 
-    /// The threads of this look: all, or the half whose calls are known, oldest first, and some of the others in turn.
+    /// A call that was seen before, if it is due.
+    fn judge(&mut self, call: &OpenCall, looks: &mut Looks<'_>, hold: impl Fn(&EventRow) -> Hold) {
+        let Some(sight) = self.sights.get_mut(&key(call)).filter(|sight| sight.above_ns.is_finite()) else {
+            return;
+        };
+        let may_be = looks.left > 0 && (looks.now_ns == 0 || sight.is_due(call, looks.now_ns));
+        let look = if may_be { looks.look(call.tid) } else { None };
+        let Some(look) = look.filter(|look| sight.is_due(call, look.at_ns)) else {
+            // It has not ended: it takes at least as long as it did.
+            self.running.extend(sight.judged.clone());
+            return;
+        };
+        looks.left = looks.left.saturating_sub(OF_CALL);
+        self.last = key(call);
+        // OK because it is neither negative nor large.
+        sight.due_ns = call.begin_ns + (AGAIN * look.at_ns.saturating_sub(call.begin_ns) as f64) as u64;
+        sight.judged = None;
+        let held = match looks.threads.row(call, &look).as_ref().map_or(Hold::Later, hold) {
+            Hold::Held(held) => *held,
+            Hold::Later => return,
+            Hold::Never => {
+                sight.above_ns = f64::INFINITY;
+                return;
+            }
+        };
+        let Seen { predicted_ns, own_ns, .. } = held.seen;
+        let high_ns = held.interval_ns.high;
+        sight.above_ns = if high_ns.is_finite() { high_ns } else { predicted_ns };
+        if own_ns > sight.above_ns {
+            let used = used(&held.seen, &held.row.context, &sight.first, &look);
+            let waits = looks.threads.is_in_bursts(call.class);
+            let judged = Judged { is_running: true, used: Some(used), waits, ..held };
+            sight.judged = Some(judged.clone());
+            self.running.push(judged);
+        } else {
+            sight.due_ns = 0;
+        }
+    }
+
+    /// The threads of this look: all, or the half whose calls are known, in turns, and some of the others in turn.
     fn asked(&mut self, threads: &dyn Threads, most: usize) -> Vec<i32> {
         if self.next >= self.tids.len() || self.tids.len() <= most {
             self.tids = threads.tids();
@@ -116,8 +214,13 @@ impl Flights {
             return self.tids.clone();
         }
         let mut asked: Vec<i32> = Vec::new();
-        for (_, tid, _) in self.sights.keys() {
-            if asked.len() < most / 2 && !asked.contains(tid) {
+        let behind = (std::ops::Bound::Excluded(self.last), std::ops::Bound::Unbounded);
+        let known = self.sights.range(behind).chain(self.sights.range(..=self.last));
+        for ((_, tid, _), _) in known.filter(|(_, sight)| sight.above_ns.is_finite()) {
+            if asked.len() >= most / 2 {
+                break;
+            }
+            if !asked.contains(tid) {
                 asked.push(*tid);
             }
         }

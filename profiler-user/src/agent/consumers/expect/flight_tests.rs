@@ -19,33 +19,53 @@ struct Fake {
     /// It takes the CPU.
     computes: bool,
     others: Vec<i32>,
+    /// Calls of old on threads of their own, whose inputs the model does not know; if not `are_known`.
+    old: Vec<i32>,
+    /// When they began, after the start.
+    old_ns: u64,
+    are_known: bool,
+    in_bursts: bool,
+    /// Rows that were asked for, by thread.
+    rows: RefCell<Vec<i32>>,
     asked: RefCell<Vec<Vec<i32>>>,
 }
 
 impl Threads for Fake {
     fn tids(&self) -> Vec<i32> {
-        [&self.others[..], &[TID]].concat()
+        [&self.others[..], &self.old[..], &[TID]].concat()
     }
 
     fn open_calls(&self, tids: &[i32]) -> Vec<OpenCall> {
         self.asked.borrow_mut().push(tids.to_vec());
         let begin_ns = self.begin_ns.get().filter(|_| tids.contains(&TID));
-        begin_ns.map(|begin_ns| OpenCall { class: ClassId(NEW), tid: TID, begin_ns }).into_iter().collect()
+        let own = begin_ns.map(|begin_ns| OpenCall { class: ClassId(NEW), tid: TID, begin_ns });
+        let old = self.old.iter().filter(|tid| tids.contains(tid) && self.now_ns.get() > self.old_ns);
+        own.into_iter()
+            .chain(old.map(|tid| OpenCall { class: ClassId(NEW), tid: *tid, begin_ns: START + self.old_ns }))
+            .collect()
+    }
+
+    fn is_in_bursts(&self, _: ClassId) -> bool {
+        self.in_bursts
     }
 
     fn look(&self, tid: i32) -> Option<ThreadLook> {
-        assert_eq!(tid, TID, "the others are in no call");
+        assert!(tid == TID || self.old.contains(&tid), "the others are in no call");
         let at_ns = START + self.now_ns.get();
         let cpu_ns = if self.computes { at_ns } else { 5 };
         Some(ThreadLook { at_ns, cpu_ns, is_runnable: self.computes, ..ThreadLook::default() })
     }
 
     fn row(&self, call: &OpenCall, look: &ThreadLook) -> Option<EventRow> {
+        self.rows.borrow_mut().push(call.tid);
         let duration_ns = Some(look.at_ns - call.begin_ns);
-        let row = super::tests::call(NEW, 3, 0, 0);
+        let mut row = super::tests::call(NEW, 3, 0, 0);
+        if call.tid != TID && !self.are_known {
+            row.args[1] = Some(1 << 40);
+        }
         Some(EventRow {
             time_ns: call.begin_ns,
-            tid: TID as u32,
+            tid: call.tid as u32,
             duration_ns,
             context: CallContext::default(),
             ..row
@@ -120,14 +140,89 @@ fn with_little_time_threads_are_asked_in_turns_and_those_with_calls_each_time() 
     let (mut expect, _) = consumer(&ClassRow { class_id: NEW, ..class() });
     let fake = Fake { others: (1_000..1_100).collect(), begin_ns: Cell::new(Some(START)), ..Fake::default() };
     fake.now_ns.set(60 * MS);
-    // Ten at a look.
-    for _ in 0..24 {
+    // Ten at a look, half of which are for calls.
+    for _ in 0..48 {
         expect.look(&fake, 60_000);
     }
     let asked = fake.asked.borrow();
-    assert!(asked.iter().all(|tids| tids.len() <= 10), "{asked:?}");
+    assert!(asked.iter().all(|tids| tids.len() <= 5), "{asked:?}");
     let all: std::collections::BTreeSet<i32> = asked.iter().flatten().copied().collect();
     assert_eq!(all.len(), 101);
     let first = asked.iter().position(|tids| tids.contains(&TID)).unwrap();
-    assert!(first == 10 && asked[first..].iter().all(|tids| tids.contains(&TID)), "{asked:?}");
+    assert!(first == 20 && asked[first..].iter().all(|tids| tids.contains(&TID)), "{asked:?}");
+}
+
+#[test]
+fn calls_of_old_do_not_keep_a_younger_one_from_being_seen() {
+    for are_known in [false, true] {
+        let (mut expect, _) = consumer(&ClassRow { class_id: NEW, ..class() });
+        let fake = Fake { old: (200..212).collect(), are_known, ..Fake::default() };
+        // 26 units at a look, as at 2 % of a CPU.
+        let look = |expect: &mut Expectations, at_ms: u64| {
+            fake.now_ns.set(at_ms * MS);
+            expect.look(&fake, 26 * 6_000);
+            expect.flights.take_running().iter().map(|call| call.row.tid as i32).collect::<Vec<i32>>()
+        };
+        (0..80).for_each(|i| {
+            look(&mut expect, 10_000 + i * 125);
+        });
+        let before = fake.rows.borrow().len();
+        // Those without a model are held against none a second time, the others seldom.
+        let most = if are_known { 12 * 6 } else { 12 };
+        assert!((12..=most).contains(&before), "{before}");
+        fake.begin_ns.set(Some(START + 20_001 * MS));
+        let seen = (0..8).position(|i| look(&mut expect, 20_100 + i * 125).contains(&TID));
+        assert!(seen.is_some_and(|at| at <= 3), "{are_known}: {seen:?}");
+        // All that go on are part of the test at each look that asks their threads.
+        let running = look(&mut expect, 21_200);
+        assert_eq!(running.iter().any(|tid| *tid != TID), are_known, "{running:?}");
+    }
+}
+
+#[test]
+fn a_call_that_ended_since_the_look_is_not_running() {
+    let (mut expect, _) = consumer(&ClassRow { class_id: NEW, ..class() });
+    let fake = Fake { begin_ns: Cell::new(Some(START)), in_bursts: true, ..Fake::default() };
+    for at_ms in [100, 250] {
+        fake.now_ns.set(at_ms * MS);
+        expect.look(&fake, 40 * MS);
+    }
+    assert!(matches!(expect.flights.take_running().as_slice(), [one] if one.waits));
+    // Looked at again with little time past it is as it was.
+    expect.look(&fake, 40 * MS);
+    let row = EventRow { time_ns: START, tid: TID as u32, ..call(NEW, 3, 0, 260 * MS) };
+    expect.take(Rows::Calls(&[EventRow { tid: 1, ..row.clone() }]));
+    assert_eq!(expect.flights.take_running().len(), 1);
+    expect.look(&fake, 40 * MS);
+    expect.take(Rows::Calls(std::slice::from_ref(&row)));
+    assert!(expect.flights.take_running().is_empty());
+    // Nor is one of which there was no time to look at the row.
+    fake.now_ns.set(400 * MS);
+    expect.look(&fake, 40 * MS);
+    expect.look(&fake, 40 * MS);
+    assert!(!expect.flights.take_running().is_empty());
+    expect.look(&fake, 40 * MS);
+    expect.skipped(Rows::Calls(&[row]));
+    assert!(expect.flights.take_running().is_empty());
+}
+
+#[test]
+fn calls_in_flight_are_bet_on_where_all_calls_are_seen_to_end() {
+    for (in_bursts, skips) in [(false, false), (true, false), (false, true)] {
+        let (mut expect, _) = consumer(&ClassRow { class_id: NEW, ..class() });
+        let old = (200..212).collect();
+        let fake = Fake { old, old_ns: 20_001 * MS, are_known: true, in_bursts, ..Fake::default() };
+        assert_eq!(go_on(&mut expect, &fake, 1_000..20_000), []);
+        let mut told = Vec::new();
+        for ms in (20_000..22_000).step_by(100) {
+            if skips {
+                expect.skipped(Rows::Calls(&[call(NEW, 3, ms * MS, 0)]));
+            }
+            told.extend(go_on(&mut expect, &fake, ms..ms + 100));
+        }
+        let (_, noted) = end(&mut expect, 22_000 * MS);
+        assert!(noted.functions[0].alarms >= 1 && !told.is_empty(), "{noted:?}");
+        let together = told.iter().filter(|(_, line)| !line.contains("one call alone")).count();
+        assert_eq!(together > 0, !in_bursts && !skips, "{told:?}");
+    }
 }

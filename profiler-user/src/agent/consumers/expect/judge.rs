@@ -28,11 +28,13 @@ pub(super) struct Judged {
     pub is_running: bool,
     /// What it has used so far, of a call in flight; what one that has ended used is in its row.
     pub used: Option<Used>,
+    /// Of a call in flight: it is bet on when it ends.
+    pub waits: bool,
 }
 
 impl Judged {
     fn call(&self) -> Call {
-        Call { seen: self.seen, tid: self.row.tid }
+        Call { seen: self.seen, tid: self.row.tid, waits: self.waits }
     }
 }
 
@@ -160,6 +162,20 @@ impl Judge {
         matches!(self.classes.get(&class_id), Some(Live::Function(_)))
     }
 
+    /// Its calls are, and in one context at least there is a model.
+    pub fn has_model(&self, class_id: u32) -> bool {
+        matches!(self.classes.get(&class_id), Some(Live::Function(id)) if self.contexts.contains_key(id))
+    }
+
+    /// So many calls of a class have ended and are not looked at. Their contexts are not known: each may be any of the function's.
+    pub fn miss(&mut self, class_id: u32, calls: u64) {
+        let Some(Live::Function(id)) = self.classes.get(&class_id) else { return };
+        for (_, number) in self.contexts.get(id).into_iter().flatten() {
+            // OK because there are no 2^32 functions.
+            self.watch.missed(*number as u32, calls);
+        }
+    }
+
     /// Names of the words that the inputs of a call are, in any context of its function.
     pub fn words(&self, row: &EventRow) -> Vec<&str> {
         self.words_of(row.class_id).collect()
@@ -196,6 +212,8 @@ impl Judge {
         let Some(function) = self.functions.get_mut(number) else { return };
         if function.in_step >= MOST_CALLS {
             self.too_many += 1;
+            // OK because there are no 2^32 functions.
+            self.watch.missed(number as u32, 1);
             return;
         }
         function.in_step += 1;
@@ -236,7 +254,7 @@ impl Judge {
         let seen = Seen { kernel: number as u32, time_ns: row.time_ns, predicted_ns: predicted.ns, own_ns };
         let interval_ns = predicted.interval_ns;
         let row = row.clone();
-        Ok((number, Judged { seen, interval_ns, values, row, is_running: false, used: None }))
+        Ok((number, Judged { seen, interval_ns, values, row, is_running: false, used: None, waits: false }))
     }
 
     /// The number of the model of a context. A call below a function that the models do not know is in none of theirs, and not a call without
@@ -252,7 +270,7 @@ impl Judge {
         contexts.iter().find(|(context, _)| context.as_ref() == outer).map(|(_, number)| *number)
     }
 
-    /// A step of a window is over: one of [`STEPS`]. `running`: calls in flight that take longer than they should.
+    /// A step of a window is over: one of [`STEPS`]. `running`: calls in flight that take longer than they should; none of those that have ended is among them.
     pub fn step(&mut self, running: &[Judged]) -> Vec<Found> {
         let mut calls = std::mem::take(&mut self.window);
         calls.sort_by_key(|call| call.seen.time_ns);
