@@ -87,7 +87,7 @@ pub fn document(finished: &[&Record]) -> String {
     let mut out = format!(
         "## False alarms\n\nWritten by `cargo xtask field --false-alarms`. {} programs run at once, all but SQLite twice, each for a small part of a CPU and with sizes of up to three decades: functions of libraries \
          (`tests/field/grows.c`, resting between calls), SQLite (`tests/field/anomalies.c`, undisturbed) and Debian's CPython (`tests/field/checksums.py`). In each piece a recording of {} s is made of each, \
-         with `record --model`; then `record --expect` of it watches the same process for {seconds} s. Both at `--budget {BUDGET}`, some 1 % of a CPU for programs that rest for most of the time; everything else is as it comes. Nothing goes wrong in that time, so that each alarm is a false one. \
+         with `record --model`; then `record --expect` of it watches the same process for {seconds} s from when the last of them has its models (hours count from when each has its own). Both at `--budget {BUDGET}`, some 1 % of a CPU for programs that rest for most of the time; everything else is as it comes. Nothing goes wrong in that time, so that each alarm is a false one. \
          *Calls*: those that were judged. *Not looked at*: recorded ones that were not, most of them before the models were there, others to keep to `--agent-cpu`. *Machine*: alarms of all functions together.\n\n\
          Agent: {agent}; programs {programs}. {load}\n\n\
          | program | functions | recordings | hours | calls | not looked at | false alarms | machine |\n|---|--:|--:|--:|--:|--:|--:|--:|\n",
