@@ -10,7 +10,7 @@ use profiler_core::clients::trace::rate::{Rate, Rates};
 use profiler_core::clients::trace::spread::Spreads;
 use profiler_core::clients::trace::timed::TimedClasses;
 use profiler_core::controller::PlanShares;
-use profiler_core::cost::Price;
+use profiler_core::cost::{Price, Rests};
 use profiler_core::ledger::{Ledger, Spread, ThreadBounds};
 use profiler_core::plan::Objective;
 use profiler_core::run::arbiter::{Arbiter, Claims};
@@ -49,7 +49,13 @@ fn class(id: u32, hit_ns: f64, sampled_ns: u64) -> ClassView {
         timed_ns: 0,
         bystanders: 0,
         traits,
-        prices: ClassPrices { hit: Price::fixed(hit_ns), exit: price, cold: price, stamps: price },
+        prices: ClassPrices {
+            hit: Price::fixed(hit_ns),
+            exit: price,
+            cold: price,
+            stamps: price,
+            rests: Rests::default(),
+        },
         samples: 1 + sampled_ns / 10_000_000,
         sampled_ns,
         points: PointsView::default(),

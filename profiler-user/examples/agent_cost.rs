@@ -151,6 +151,7 @@ fn meta() -> Meta {
             concurrency: vec![],
             cold: none,
             behind: None,
+            rested: none,
             stamps: BTreeMap::new(),
             sample_base: none,
             sample_per_kib: none,

@@ -128,6 +128,7 @@ impl Accounts {
             *seen = (now, rate);
             rate
         });
+        let threads = threads.iter().map(|thread| (thread.cpu_per_s, thread.switches_per_s));
         let rests = Rests::of(&self.prices, (self.own_cpu, cpus), threads, new);
         let is_news = rests.differs(&self.resting.told);
         is_news.then(|| {
