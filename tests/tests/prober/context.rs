@@ -293,10 +293,10 @@ fn waits_for_a_disk_are_told_and_sleeps_are_none() {
     });
     for call in [disk, again] {
         let (context, duration_ns) = (call.context, call.duration_ns.unwrap());
-        // Clocks of the scheduler and of the account differ by what lies between their stamps, at each of 64 waits.
-        let most_ns = blocked_ns(&context) + duration_ns / 10;
-        assert!(context.io_wait_ns > 0 && context.io_wait_ns <= most_ns, "{call:?}");
-        assert!(context.io_wait_ns != UNKNOWN && context.io_wait_ns < duration_ns, "{call:?}");
+        // The account begins before the thread gives up its CPU and ends when it is woken: where the host is slow to switch, 64 waits are told to take up to
+        // all of the call, of which the scheduler has two thirds. They hold half of what it has at least.
+        assert!(context.io_wait_ns != UNKNOWN && context.io_wait_ns <= duration_ns, "{call:?}");
+        assert!(context.io_wait_ns > 0 && context.io_wait_ns >= blocked_ns(&context) / 2, "{call:?}");
     }
     for call in sleeps {
         assert!(blocked_ns(&call.context) >= 19 * MS, "{call:?}");
